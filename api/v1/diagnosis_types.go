@@ -1,0 +1,399 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// LabelNode is set by the manager on a Diagnosis to the name of the node whose agent runs it, or, where that name is
+// no valid label value, to a digest of it (see NodeLabelValue).
+const LabelNode = "diagnosis.kubediag.org/node"
+
+// Bounds of a Diagnosis, in bytes and seconds.
+const (
+	MaxValueBytes           = 256 << 10
+	MaxResultsBytes         = 512 << 10
+	MaxActiveDeadlineSecond = 86400
+)
+
+// Condition types of a Diagnosis.
+const (
+	// ConditionAccepted is true from the moment an agent took the Diagnosis, false where none ever will.
+	ConditionAccepted = "Accepted"
+	// ConditionComplete is true when a path succeeded and false when the Diagnosis ended any other way.
+	ConditionComplete = "Complete"
+)
+
+// Condition reasons of a Diagnosis.
+const (
+	ReasonAccepted             = "DiagnosisAccepted"
+	ReasonComplete             = "DiagnosisComplete"
+	ReasonNotApplicable        = "NotApplicable"
+	ReasonOperationFailed      = "OperationFailed"
+	ReasonOperationNotFound    = "OperationNotFound"
+	ReasonOperationInvalid     = "OperationInvalid"
+	ReasonOperationSetNotFound = "OperationSetNotFound"
+	ReasonOperationSetNotReady = "OperationSetNotReady"
+	ReasonOperationSetChanged  = "OperationSetChanged"
+	ReasonDeadlineExceeded     = "DeadlineExceeded"
+	ReasonInvalid              = "InvalidDiagnosis"
+	ReasonPodNotFound          = "PodNotFound"
+	ReasonPodNotScheduled      = "PodNotScheduled"
+	ReasonPodOnOtherNode       = "PodOnOtherNode"
+	ReasonNodeNotFound         = "NodeNotFound"
+	ReasonAgentLost            = "AgentLost"
+)
+
+// DiagnosisPhase is where a Diagnosis stands.
+//
+// +kubebuilder:validation:Enum=Pending;Running;Succeeded;Failed;Unknown
+type DiagnosisPhase string
+
+// Phases of a Diagnosis. Succeeded and Failed are final. Unknown means that the agent of the node has not renewed its
+// Lease; it turns into Running again when the agent is back.
+const (
+	DiagnosisPending   DiagnosisPhase = "Pending"
+	DiagnosisRunning   DiagnosisPhase = "Running"
+	DiagnosisSucceeded DiagnosisPhase = "Succeeded"
+	DiagnosisFailed    DiagnosisPhase = "Failed"
+	DiagnosisUnknown   DiagnosisPhase = "Unknown"
+)
+
+// Outcome says in one word what came of a Diagnosis.
+//
+// +kubebuilder:validation:Enum=Healed;FaultFound;NoFault;Completed;Error
+type Outcome string
+
+// Outcomes of a Diagnosis.
+const (
+	// OutcomeHealed: a fault was found and every mount of it was repaired and verified.
+	OutcomeHealed Outcome = "Healed"
+	// OutcomeFaultFound: a fault was found and is still there.
+	OutcomeFaultFound Outcome = "FaultFound"
+	// OutcomeNoFault: every path ended with a clean negative.
+	OutcomeNoFault Outcome = "NoFault"
+	// OutcomeCompleted: a path succeeded that looks for no fault.
+	OutcomeCompleted Outcome = "Completed"
+	// OutcomeError: the Diagnosis could not do its work.
+	OutcomeError Outcome = "Error"
+)
+
+// Diagnosis runs an OperationSet on one node.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=diagnoses,singular=diagnosis,scope=Namespaced,shortName=diag,categories=kubediag
+// +kubebuilder:printcolumn:name="OperationSet",type=string,JSONPath=`.spec.operationSet`
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.spec.nodeName`
+// +kubebuilder:printcolumn:name="Pod",type=string,JSONPath=`.spec.podReference.name`
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Fault",type=string,JSONPath=`.status.faults[0].code`
+// +kubebuilder:printcolumn:name="Outcome",type=string,JSONPath=`.status.outcome`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="PodNamespace",type=string,priority=1,JSONPath=`.spec.podReference.namespace`
+// +kubebuilder:printcolumn:name="PodContainer",type=string,priority=1,JSONPath=`.spec.podReference.container`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Complete")].message`
+type Diagnosis struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec says what is diagnosed and where.
+	// +required
+	Spec DiagnosisSpec `json:"spec"`
+	// status is written by the agent of the node, and by the manager before an agent has it or when the agent is gone.
+	// +optional
+	Status DiagnosisStatus `json:"status,omitempty"`
+}
+
+// DiagnosisList is a list of Diagnoses.
+//
+// +kubebuilder:object:root=true
+type DiagnosisList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Diagnosis `json:"items"`
+}
+
+// DiagnosisSpec says what is diagnosed and where. It cannot be changed, but nodeName can be filled in once.
+//
+// +kubebuilder:validation:XValidation:rule="(has(self.nodeName) && self.nodeName != ”) || has(self.podReference)",message="nodeName or podReference must be set"
+// +kubebuilder:validation:XValidation:rule="self.operationSet == oldSelf.operationSet",message="operationSet cannot be changed"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.nodeName) || oldSelf.nodeName == ” || (has(self.nodeName) && self.nodeName == oldSelf.nodeName)",message="nodeName cannot be changed once it is set"
+// +kubebuilder:validation:XValidation:rule="has(self.podReference) == has(oldSelf.podReference) && (!has(self.podReference) || self.podReference == oldSelf.podReference)",message="podReference cannot be changed"
+// +kubebuilder:validation:XValidation:rule="has(self.parameters) == has(oldSelf.parameters) && (!has(self.parameters) || self.parameters == oldSelf.parameters)",message="parameters cannot be changed"
+type DiagnosisSpec struct {
+	// operationSet is the name of the OperationSet to run.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	OperationSet string `json:"operationSet"`
+	// nodeName is the node. Default: the node of the pod.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	NodeName string `json:"nodeName,omitempty"`
+	// podReference is the pod. Operations that look at a pod need it.
+	// +optional
+	PodReference *PodReference `json:"podReference,omitempty"`
+	// parameters are passed to every operation. They never choose what is changed.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	Parameters map[string]string `json:"parameters,omitempty"`
+	// activeDeadlineSeconds bounds the whole Diagnosis from its startTime, in seconds, 1 to 86400. Default: the agent's
+	// --diagnosis-timeout, 1800 unless set.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=86400
+	ActiveDeadlineSeconds *int32 `json:"activeDeadlineSeconds,omitempty"`
+}
+
+// PodReference names a pod and, where it matters, one of its containers.
+type PodReference struct {
+	// namespace of the pod.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+	// name of the pod.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// container of the pod. Default: all of them.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Container string `json:"container,omitempty"`
+}
+
+// DiagnosisStatus is what happened.
+type DiagnosisStatus struct {
+	// phase is where the Diagnosis stands.
+	// +optional
+	Phase DiagnosisPhase `json:"phase,omitempty"`
+	// outcome says in one word what came of it.
+	// +optional
+	Outcome Outcome `json:"outcome,omitempty"`
+	// startTime is when the Diagnosis was first handled.
+	// +optional
+	StartTime *metav1.Time `json:"startTime,omitempty"`
+	// completionTime is when it became Succeeded or Failed.
+	// +optional
+	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
+	// conditions holds Accepted and Complete.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// adjacencyListHash is that of the OperationSet with which the Diagnosis started.
+	// +optional
+	AdjacencyListHash string `json:"adjacencyListHash,omitempty"`
+	// checkpoint is the path and the node reached last.
+	// +optional
+	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
+	// succeededPath is the first path whose operations all succeeded.
+	// +optional
+	SucceededPath Path `json:"succeededPath,omitempty"`
+	// failedPaths lists the paths that were tried and failed, 100 at most. The node that failed is the last one of its
+	// path that operations lists with a phase other than Succeeded.
+	// +optional
+	// +listType=atomic
+	FailedPaths []Path `json:"failedPaths,omitempty"`
+	// operationResults holds the results of all operations that succeeded, by key. A value is 262144 bytes at most, all
+	// together are 524288 bytes at most; what is longer is kept on the node, see artifacts.
+	// +optional
+	OperationResults map[string]string `json:"operationResults,omitempty"`
+	// operations says how each operation went, in the order in which they ran.
+	// +optional
+	// +listType=atomic
+	Operations []OperationRun `json:"operations,omitempty"`
+	// faults are the findings.
+	// +optional
+	// +listType=atomic
+	Faults []Fault `json:"faults,omitempty"`
+	// artifacts are results kept whole on the node.
+	// +optional
+	// +listType=atomic
+	Artifacts []Artifact `json:"artifacts,omitempty"`
+}
+
+// Checkpoint is a place in the list of paths.
+type Checkpoint struct {
+	// pathIndex is the index of the path in the order in which paths are tried, from 0.
+	PathIndex int32 `json:"pathIndex"`
+	// nodeIndex is the index of the node in that path, from 0; node 0 of the graph is not counted.
+	NodeIndex int32 `json:"nodeIndex"`
+}
+
+// OperationPhase is how an operation went.
+//
+// +kubebuilder:validation:Enum=Running;Succeeded;NotApplicable;Failed
+type OperationPhase string
+
+// Phases of an operation. NotApplicable is a clean negative: this is not that fault.
+const (
+	OperationRunning       OperationPhase = "Running"
+	OperationSucceeded     OperationPhase = "Succeeded"
+	OperationNotApplicable OperationPhase = "NotApplicable"
+	OperationFailed        OperationPhase = "Failed"
+)
+
+// OperationRun says how one operation of a Diagnosis went.
+type OperationRun struct {
+	// id is that of the node of the graph.
+	ID int32 `json:"id"`
+	// operation is the name of the Operation.
+	Operation string `json:"operation"`
+	// phase is how it went.
+	Phase OperationPhase `json:"phase"`
+	// attempts is how often it was tried.
+	// +optional
+	Attempts int32 `json:"attempts,omitempty"`
+	// startTime is when the first attempt began.
+	// +optional
+	StartTime *metav1.MicroTime `json:"startTime,omitempty"`
+	// completionTime is when the last attempt ended.
+	// +optional
+	CompletionTime *metav1.MicroTime `json:"completionTime,omitempty"`
+	// reason is one word for the end.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// message says why, at most 4096 bytes.
+	// +optional
+	Message string `json:"message,omitempty"`
+	// actions is the plan of a recoverer, written before anything is changed, and what became of it.
+	// +optional
+	// +listType=atomic
+	Actions []Action `json:"actions,omitempty"`
+}
+
+// ActionPhase is what became of a planned action.
+//
+// +kubebuilder:validation:Enum=Planned;Done;Failed
+type ActionPhase string
+
+// Phases of an action.
+const (
+	ActionPlanned ActionPhase = "Planned"
+	ActionDone    ActionPhase = "Done"
+	ActionFailed  ActionPhase = "Failed"
+)
+
+// Action is one change of a plan.
+type Action struct {
+	// kind is what is done: Unmount, RemoveContainerRecord.
+	Kind string `json:"kind"`
+	// target is what it is done to, for people.
+	Target string `json:"target"`
+	// mount is the mount that is changed, by identity.
+	// +optional
+	Mount *Mount `json:"mount,omitempty"`
+	// fault is the code of the fault that it heals.
+	// +optional
+	Fault string `json:"fault,omitempty"`
+	// safety says why it is safe.
+	// +optional
+	Safety string `json:"safety,omitempty"`
+	// loss says what could be lost.
+	// +optional
+	Loss string `json:"loss,omitempty"`
+	// phase is what became of it.
+	Phase ActionPhase `json:"phase"`
+	// message says how it went.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// FaultState says whether a fault is still there.
+//
+// +kubebuilder:validation:Enum=Present;Healed
+type FaultState string
+
+// States of a fault.
+const (
+	FaultPresent FaultState = "Present"
+	FaultHealed  FaultState = "Healed"
+)
+
+// Fault is one finding: a fault of the catalogue, where it is, and what proves it.
+type Fault struct {
+	// code names the fault in the catalogue, such as StaleSubPath.
+	Code string `json:"code"`
+	// state says whether it is still there.
+	State FaultState `json:"state"`
+	// pod is the pod that suffers.
+	// +optional
+	Pod *FaultPod `json:"pod,omitempty"`
+	// container of that pod.
+	// +optional
+	Container string `json:"container,omitempty"`
+	// volume of that pod.
+	// +optional
+	Volume string `json:"volume,omitempty"`
+	// mount is the mount that is at fault.
+	// +optional
+	Mount *Mount `json:"mount,omitempty"`
+	// holder is who holds what should be free.
+	// +optional
+	Holder string `json:"holder,omitempty"`
+	// evidence lists the facts that prove it.
+	// +optional
+	// +listType=atomic
+	Evidence []string `json:"evidence,omitempty"`
+}
+
+// FaultPod identifies a pod for good.
+type FaultPod struct {
+	// namespace of the pod.
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	// name of the pod.
+	// +optional
+	Name string `json:"name,omitempty"`
+	// uid of the pod.
+	// +optional
+	UID types.UID `json:"uid,omitempty"`
+}
+
+// Mount identifies one mount of a node.
+type Mount struct {
+	// id is the mount's id that the kernel never uses again (Linux 6.8), or 0.
+	// +optional
+	ID uint64 `json:"id,omitempty"`
+	// mountInfoID is the id in the first column of mountinfo, which the kernel uses again.
+	// +optional
+	MountInfoID int64 `json:"mountInfoID,omitempty"`
+	// parentID is the id in the second column of mountinfo.
+	// +optional
+	ParentID int64 `json:"parentID,omitempty"`
+	// namespace is the inode number of the mount namespace, as in mnt:[4026531841].
+	// +optional
+	Namespace uint64 `json:"namespace,omitempty"`
+	// device is major:minor of the file system.
+	// +optional
+	Device string `json:"device,omitempty"`
+	// root is the path inside the file system, with the kernel's mark //deleted where it is unlinked.
+	// +optional
+	Root string `json:"root,omitempty"`
+	// point is where it is mounted, relative to the root of its mount namespace.
+	// +optional
+	Point string `json:"point,omitempty"`
+	// fsType is the type of the file system.
+	// +optional
+	FSType string `json:"fsType,omitempty"`
+}
+
+// Artifact is a result kept whole on the node.
+type Artifact struct {
+	// key is that of the result.
+	Key string `json:"key"`
+	// operation that made it.
+	Operation string `json:"operation"`
+	// path of the file on the node.
+	Path string `json:"path"`
+	// sizeBytes is the size of the file.
+	SizeBytes int64 `json:"sizeBytes"`
+	// sha256 is the digest of the file in hexadecimal.
+	SHA256 string `json:"sha256"`
+}

@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package processor
+
+import (
+	"errors"
+	"time"
+)
+
+// StalledError is a failure that trying again does not mend: a person is needed.
+type StalledError struct{ Err error }
+
+// Stalled marks an error as one that is not tried again.
+func Stalled(err error) error { return &StalledError{Err: err} }
+
+// Error is that of the cause.
+func (e *StalledError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *StalledError) Unwrap() error { return e.Err }
+
+// WaitingError is a failure that is worth another try after a while.
+type WaitingError struct {
+	Err   error
+	After time.Duration
+}
+
+// Error is that of the cause.
+func (e *WaitingError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *WaitingError) Unwrap() error { return e.Err }
+
+// IsStalled tells whether a failure is not to be tried again.
+func IsStalled(err error) bool {
+	var stalled *StalledError
+	return errors.As(err, &stalled)
+}

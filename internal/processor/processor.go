@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package processor
+
+import (
+	"context"
+	"maps"
+
+	"kubediag.org/kubediag/internal/fault"
+)
+
+// Context keys that every processor sees in Request.Data. They overrule parameters and results of the same names.
+const (
+	KeyDiagnosisUID       = "diagnosis.uid"
+	KeyDiagnosisNamespace = "diagnosis.namespace"
+	KeyDiagnosisName      = "diagnosis.name"
+	KeyPodNamespace       = "pod.namespace"
+	KeyPodName            = "pod.name"
+	KeyContainer          = "container"
+	KeyNode               = "node"
+)
+
+// Processor looks at the node and says what it sees. Run is safe to call again and from several goroutines.
+type Processor interface {
+	// Name is the last part of the path /processor/<name>, such as mountInfoCollector.
+	Name() string
+	// Run returns results, a clean negative (Result.NotApplicable) or an error. It gives up when ctx is done.
+	Run(ctx context.Context, r Request) (Result, error)
+}
+
+// Recoverer repairs. Nothing but Apply may change anything.
+type Recoverer interface {
+	Name() string
+	// Plan inspects afresh and says what would be done, or why nothing is (Plan.NotApplicable). It never believes the
+	// parameters or results in the request about what to change.
+	Plan(ctx context.Context, r Request) (Plan, error)
+	// Apply does one action of a plan and says how it went. It is called again after a crash or a failure with the same
+	// action, and must then change nothing that was not in the plan: what is already done succeeds.
+	Apply(ctx context.Context, r Request, a Action) (message string, err error)
+	// Verify proves that a plan whose actions are all applied has worked, and returns the results.
+	Verify(ctx context.Context, r Request, p Plan) (Result, error)
+}
+
+// Request is what a processor is asked.
+type Request struct {
+	Diagnosis Diagnosis
+	// Node is the name of the node that the processor runs on.
+	Node string
+	// Pod is the pod in question; its Name is empty where there is none.
+	Pod Pod
+	// Values holds the parameters of the Diagnosis overlaid by the results of earlier operations. It comes from outside
+	// and never chooses what is changed.
+	Values map[string]string
+}
+
+// Diagnosis names the Diagnosis on whose behalf a processor runs. All fields are empty for a call over HTTP.
+type Diagnosis struct {
+	UID, Namespace, Name string
+}
+
+// Pod names a pod and, where it matters, one of its containers.
+type Pod struct {
+	Namespace, Name, Container string
+}
+
+// Data is the request as KubeDiag's contract over HTTP has it: Values overlaid by the context keys that are not empty.
+func (r Request) Data() map[string]string {
+	data := maps.Clone(r.Values)
+	if data == nil {
+		data = map[string]string{}
+	}
+	for key, value := range map[string]string{
+		KeyDiagnosisUID:       r.Diagnosis.UID,
+		KeyDiagnosisNamespace: r.Diagnosis.Namespace,
+		KeyDiagnosisName:      r.Diagnosis.Name,
+		KeyPodNamespace:       r.Pod.Namespace,
+		KeyPodName:            r.Pod.Name,
+		KeyContainer:          r.Pod.Container,
+		KeyNode:               r.Node,
+	} {
+		delete(data, key)
+		if value != "" {
+			data[key] = value
+		}
+	}
+	return data
+}
+
+// Result is what a processor found out.
+type Result struct {
+	// Values are the results by key: class.domain.subject.field, dots between members, underscores between words.
+	Values map[string]string
+	// Findings are the faults that were found, or healed.
+	Findings []fault.Finding
+	// NotApplicable, where it is not empty, says why this is not the fault that the processor looks for. It is an
+	// answer, not an error: it is not tried again.
+	NotApplicable string
+}
+
+// Plan is what a recoverer would do, complete, before it does any of it. It survives a crash as JSON.
+type Plan struct {
+	Actions []Action `json:"actions"`
+	// Findings are the faults that the plan heals.
+	Findings []fault.Finding `json:"findings,omitempty"`
+	// Notes are what Verify needs to remember, by key.
+	Notes map[string]string `json:"notes,omitempty"`
+	// NotApplicable, where it is not empty, says why there is nothing to do. Actions are then empty.
+	NotApplicable string `json:"notApplicable,omitempty"`
+}
+
+// Action is one change.
+type Action struct {
+	// Kind is what is done, such as Unmount.
+	Kind string `json:"kind"`
+	// Target is what it is done to, for people.
+	Target string `json:"target"`
+	// Mount is the mount that is changed, where it is a mount. Only this very mount may be changed.
+	Mount *fault.Mount `json:"mount,omitempty"`
+	// Container is the name of the container of the pod that the action serves.
+	Container string     `json:"container,omitempty"`
+	Fault     fault.Code `json:"fault,omitempty"`
+	// Safety says why it is safe, Loss what could be lost.
+	Safety string `json:"safety,omitempty"`
+	Loss   string `json:"loss,omitempty"`
+}
