@@ -5,18 +5,14 @@ package v1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
-
-// LabelNode is set by the manager on a Diagnosis to the name of the node whose agent runs it, or, where that name is
-// no valid label value, to a digest of it (see NodeLabelValue).
-const LabelNode = "diagnosis.kubediag.org/node"
 
 // Bounds of a Diagnosis, in bytes and seconds.
 const (
-	MaxValueBytes           = 256 << 10
-	MaxResultsBytes         = 512 << 10
-	MaxActiveDeadlineSecond = 86400
+	MaxValueBytes                  = 256 << 10
+	MaxResultsBytes                = 512 << 10
+	MaxParameters                  = 64
+	MaxActiveDeadlineSeconds int32 = 86400
 )
 
 // Condition types of a Diagnosis.
@@ -44,7 +40,10 @@ const (
 	ReasonPodNotScheduled      = "PodNotScheduled"
 	ReasonPodOnOtherNode       = "PodOnOtherNode"
 	ReasonNodeNotFound         = "NodeNotFound"
-	ReasonAgentLost            = "AgentLost"
+	// ReasonAgentLost: the agent that ran the Diagnosis has stopped renewing its Lease.
+	ReasonAgentLost = "AgentLost"
+	// ReasonNoAgent: the Diagnosis waits for a node on which no agent answers.
+	ReasonNoAgent = "NoAgent"
 )
 
 // DiagnosisPhase is where a Diagnosis stands.
@@ -119,11 +118,12 @@ type DiagnosisList struct {
 
 // DiagnosisSpec says what is diagnosed and where. It cannot be changed, but nodeName can be filled in once.
 //
-// +kubebuilder:validation:XValidation:rule="(has(self.nodeName) && self.nodeName != ”) || has(self.podReference)",message="nodeName or podReference must be set"
+// +kubebuilder:validation:XValidation:rule="(has(self.nodeName) && size(self.nodeName) > 0) || has(self.podReference)",message="nodeName or podReference must be set"
 // +kubebuilder:validation:XValidation:rule="self.operationSet == oldSelf.operationSet",message="operationSet cannot be changed"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.nodeName) || oldSelf.nodeName == ” || (has(self.nodeName) && self.nodeName == oldSelf.nodeName)",message="nodeName cannot be changed once it is set"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.nodeName) || size(oldSelf.nodeName) == 0 || (has(self.nodeName) && self.nodeName == oldSelf.nodeName)",message="nodeName cannot be changed once it is set"
 // +kubebuilder:validation:XValidation:rule="has(self.podReference) == has(oldSelf.podReference) && (!has(self.podReference) || self.podReference == oldSelf.podReference)",message="podReference cannot be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.parameters) == has(oldSelf.parameters) && (!has(self.parameters) || self.parameters == oldSelf.parameters)",message="parameters cannot be changed"
+// +kubebuilder:validation:XValidation:rule="has(self.activeDeadlineSeconds) == has(oldSelf.activeDeadlineSeconds) && (!has(self.activeDeadlineSeconds) || self.activeDeadlineSeconds == oldSelf.activeDeadlineSeconds)",message="activeDeadlineSeconds cannot be changed"
 type DiagnosisSpec struct {
 	// operationSet is the name of the OperationSet to run.
 	// +required
@@ -137,7 +137,7 @@ type DiagnosisSpec struct {
 	// podReference is the pod. Operations that look at a pod need it.
 	// +optional
 	PodReference *PodReference `json:"podReference,omitempty"`
-	// parameters are passed to every operation. They never choose what is changed.
+	// parameters are passed to every operation, 64 at most. They never choose what is changed.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Parameters map[string]string `json:"parameters,omitempty"`
@@ -175,8 +175,9 @@ type DiagnosisStatus struct {
 	// outcome says in one word what came of it.
 	// +optional
 	Outcome Outcome `json:"outcome,omitempty"`
-	// startTime is when the Diagnosis was first handled.
+	// startTime is when an agent took the Diagnosis, or the manager refused it. Null is what older releases stored before that.
 	// +optional
+	// +nullable
 	StartTime *metav1.Time `json:"startTime,omitempty"`
 	// completionTime is when it became Succeeded or Failed.
 	// +optional
@@ -303,97 +304,4 @@ type Action struct {
 	// message says how it went.
 	// +optional
 	Message string `json:"message,omitempty"`
-}
-
-// FaultState says whether a fault is still there.
-//
-// +kubebuilder:validation:Enum=Present;Healed
-type FaultState string
-
-// States of a fault.
-const (
-	FaultPresent FaultState = "Present"
-	FaultHealed  FaultState = "Healed"
-)
-
-// Fault is one finding: a fault of the catalogue, where it is, and what proves it.
-type Fault struct {
-	// code names the fault in the catalogue, such as StaleSubPath.
-	Code string `json:"code"`
-	// state says whether it is still there.
-	State FaultState `json:"state"`
-	// pod is the pod that suffers.
-	// +optional
-	Pod *FaultPod `json:"pod,omitempty"`
-	// container of that pod.
-	// +optional
-	Container string `json:"container,omitempty"`
-	// volume of that pod.
-	// +optional
-	Volume string `json:"volume,omitempty"`
-	// mount is the mount that is at fault.
-	// +optional
-	Mount *Mount `json:"mount,omitempty"`
-	// holder is who holds what should be free.
-	// +optional
-	Holder string `json:"holder,omitempty"`
-	// evidence lists the facts that prove it.
-	// +optional
-	// +listType=atomic
-	Evidence []string `json:"evidence,omitempty"`
-}
-
-// FaultPod identifies a pod for good.
-type FaultPod struct {
-	// namespace of the pod.
-	// +optional
-	Namespace string `json:"namespace,omitempty"`
-	// name of the pod.
-	// +optional
-	Name string `json:"name,omitempty"`
-	// uid of the pod.
-	// +optional
-	UID types.UID `json:"uid,omitempty"`
-}
-
-// Mount identifies one mount of a node.
-type Mount struct {
-	// id is the mount's id that the kernel never uses again (Linux 6.8), or 0.
-	// +optional
-	ID uint64 `json:"id,omitempty"`
-	// mountInfoID is the id in the first column of mountinfo, which the kernel uses again.
-	// +optional
-	MountInfoID int64 `json:"mountInfoID,omitempty"`
-	// parentID is the id in the second column of mountinfo.
-	// +optional
-	ParentID int64 `json:"parentID,omitempty"`
-	// namespace is the inode number of the mount namespace, as in mnt:[4026531841].
-	// +optional
-	Namespace uint64 `json:"namespace,omitempty"`
-	// device is major:minor of the file system.
-	// +optional
-	Device string `json:"device,omitempty"`
-	// root is the path inside the file system, with the kernel's mark //deleted where it is unlinked.
-	// +optional
-	Root string `json:"root,omitempty"`
-	// point is where it is mounted, relative to the root of its mount namespace.
-	// +optional
-	Point string `json:"point,omitempty"`
-	// fsType is the type of the file system.
-	// +optional
-	FSType string `json:"fsType,omitempty"`
-}
-
-// Artifact is a result kept whole on the node.
-type Artifact struct {
-	// key is that of the result.
-	Key string `json:"key"`
-	// operation that made it.
-	Operation string `json:"operation"`
-	// path of the file on the node.
-	Path string `json:"path"`
-	// sizeBytes is the size of the file.
-	SizeBytes int64 `json:"sizeBytes"`
-	// sha256 is the digest of the file in hexadecimal.
-	SHA256 string `json:"sha256"`
 }

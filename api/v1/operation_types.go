@@ -10,13 +10,24 @@ import (
 // Bounds and defaults of an Operation. The schema of the CustomResourceDefinition repeats them as literals.
 const (
 	DefaultTimeoutSeconds int32 = 30
-	MaxTimeoutSeconds     int32 = 3600
+	MaxTimeoutSeconds     int32 = 86400
 	MaxScriptBytes              = 65536
 	BuiltInPathPrefix           = "/processor/"
 )
 
-// ConditionReady is the condition of an Operation and of an OperationSet that says whether a Diagnosis can use it.
+// ConditionReady is the condition of an Operation, an OperationSet and a Trigger that says whether it can be used.
 const ConditionReady = "Ready"
+
+// Reasons of ConditionReady. An OperationSet has ReasonOperationNotFound too.
+const (
+	ReasonReady                = "Ready"
+	ReasonInvalidSpec          = "Invalid"
+	ReasonBuiltInUnknown       = "BuiltInUnknown"
+	ReasonFunctionNotSupported = "FunctionNotSupported"
+	ReasonInvalidGraph         = "InvalidGraph"
+	ReasonOperationNotReady    = "OperationNotReady"
+	ReasonSourceNotSupported   = "SourceNotSupported"
+)
 
 // Operation is one step of a pipeline: a processor built into the agent, an HTTP server, or a script.
 //
@@ -68,7 +79,7 @@ type OperationSpec struct {
 // scheme), httpServer, or scriptRunner. Without an address, the path /processor/<name> names a processor built into
 // the agent. The form function of KubeDiag v0.3 is accepted and never ready.
 //
-// +kubebuilder:validation:XValidation:rule="[has(self.externalIP) || has(self.externalAddress) || has(self.externalPort) || has(self.path) || has(self.scheme), has(self.httpServer), has(self.scriptRunner), has(self.function)].filter(f, f).size() == 1",message="exactly one form must be set: path (with externalAddress, externalPort and scheme), httpServer, scriptRunner or function"
+// +kubebuilder:validation:XValidation:rule="[has(self.externalIP) || has(self.externalAddress) || has(self.externalPort) || has(self.path) || has(self.scheme), has(self.httpServer), has(self.scriptRunner), has(self.function)].filter(f, f).size() == 1",message="exactly one form must be set: path (with externalAddress, externalPort and scheme), httpServer, scriptRunner or function",messageExpression=`'exactly one form must be set: path (with externalAddress, externalPort and scheme), httpServer, scriptRunner or function, not [' + (has(self.externalIP) ? ' externalIP' : "") + (has(self.externalAddress) ? ' externalAddress' : "") + (has(self.externalPort) ? ' externalPort' : "") + (has(self.path) ? ' path' : "") + (has(self.scheme) ? ' scheme' : "") + (has(self.httpServer) ? ' httpServer' : "") + (has(self.scriptRunner) ? ' scriptRunner' : "") + (has(self.function) ? ' function' : "") + ' ]'`
 // +kubebuilder:validation:XValidation:rule="!(has(self.externalIP) && has(self.externalAddress))",message="externalIP and externalAddress must not both be set"
 type Processor struct {
 	// externalIP is the IP address of an HTTP processor. Unset: the processor is built into the agent.
@@ -85,7 +96,7 @@ type Processor struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	ExternalPort *int32 `json:"externalPort,omitempty"`
-	// path is the URL path. Without an address it must be /processor/<name> of a built-in processor.
+	// path is the URL path. Default: /. Without an address it must be /processor/<name> of a built-in processor.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Path *string `json:"path,omitempty"`
@@ -102,11 +113,11 @@ type Processor struct {
 	// function is accepted for objects of KubeDiag v0.3 and never ready: kubediag builds no code on nodes.
 	// +optional
 	Function *Function `json:"function,omitempty"`
-	// timeoutSeconds bounds one attempt, in seconds, 1 to 3600.
+	// timeoutSeconds bounds one attempt, in seconds, 1 to 86400.
 	// +optional
 	// +kubebuilder:default=30
 	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=3600
+	// +kubebuilder:validation:Maximum=86400
 	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
 }
 

@@ -7,11 +7,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Bounds of an OperationSet. The schema of the CustomResourceDefinition repeats them as literals.
+// Bounds of what an OperationSet lists in its status. Those of the graph are in its schema and in package graph.
 const (
-	MaxNodes       = 1000
-	MaxEdges       = 10000
 	MaxListedPaths = 100
+	MaxPathsBytes  = 256 << 10
 )
 
 // OperationSet is a directed acyclic graph of Operations.
@@ -46,8 +45,8 @@ type OperationSetList struct {
 
 // OperationSetSpec is the graph.
 type OperationSetSpec struct {
-	// adjacencyList holds 2 to 1000 nodes. Node 0 is the source and runs nothing. Where every id is left out, a node's
-	// id is its position.
+	// adjacencyList holds 2 to 1000 nodes with 10000 edges at most. Node 0 is the source and runs nothing. Where every
+	// id is left out or 0, a node's id is its position.
 	// +required
 	// +kubebuilder:validation:MinItems=2
 	// +kubebuilder:validation:MaxItems=1000
@@ -65,6 +64,8 @@ type Node struct {
 	// to lists the ids of the nodes that follow, in the order in which they are tried.
 	// +optional
 	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:items:Minimum=0
+	// +kubebuilder:validation:items:Maximum=999
 	// +listType=atomic
 	To []int32 `json:"to,omitempty"`
 	// operation is the name of the Operation that runs here. It is empty for node 0 and for no other.
@@ -97,7 +98,7 @@ type OperationSetStatus struct {
 	// pathCount is how many paths the graph has, 2147483647 where there are more.
 	// +optional
 	PathCount int32 `json:"pathCount,omitempty"`
-	// paths lists the first 100 paths in the order in which they are tried.
+	// paths lists the first paths in the order in which they are tried: 100 at most, about 262144 bytes at most.
 	// +optional
 	// +listType=atomic
 	Paths []Path `json:"paths,omitempty"`

@@ -49,7 +49,8 @@ func (c Call) Target() string {
 	return c.BuiltIn
 }
 
-// Call normalises every form of a Processor. The errors name the fields below path and the values.
+// Call normalises every form of a Processor. The errors name the fields below path and the values; where there are
+// any, only the Kind of the Call can be relied on.
 func (p *Processor) Call(path *field.Path) (Call, field.ErrorList) {
 	forms := p.forms()
 	if len(forms) != 1 {
@@ -61,9 +62,7 @@ func (p *Processor) Call(path *field.Path) (Call, field.ErrorList) {
 	if p.TimeoutSeconds != nil {
 		seconds = *p.TimeoutSeconds
 	}
-	if seconds < 1 || seconds > MaxTimeoutSeconds {
-		errs = append(errs, field.Invalid(path.Child("timeoutSeconds"), seconds, "must be between 1 and 3600"))
-	}
+	errs = append(errs, validateRange(path.Child("timeoutSeconds"), seconds, 1, MaxTimeoutSeconds)...)
 	call.Timeout = time.Duration(seconds) * time.Second
 	return call, errs
 }
@@ -103,72 +102,100 @@ func (p *Processor) callOf(form string, path *field.Path) (Call, field.ErrorList
 	case formHTTP:
 		s := p.HTTPServer
 		return endpoint{
-			address: s.Address, port: s.Port, path: s.Path, scheme: s.Scheme,
 			at: path.Child(formHTTP), addressField: "address", portField: "port",
+			address: s.Address, port: s.Port, path: s.Path, scheme: s.Scheme, validAddress: isHost,
 		}.call()
 	}
-	if p.ExternalIP != nil && p.ExternalAddress != nil {
-		return Call{}, field.ErrorList{field.Invalid(path.Child("externalAddress"), *p.ExternalAddress, "must not be set together with externalIP")}
-	}
+	return p.flat(path).call()
+}
+
+// flat is the endpoint of the flat form. Where both addresses are set, externalAddress fails as a whole.
+func (p *Processor) flat(path *field.Path) endpoint {
 	e := endpoint{
-		address: p.ExternalAddress, port: p.ExternalPort, path: p.Path, scheme: p.Scheme,
 		at: path, addressField: "externalAddress", portField: "externalPort",
+		address: p.ExternalAddress, port: p.ExternalPort, path: p.Path, scheme: p.Scheme, validAddress: isHost,
 	}
-	if p.ExternalIP != nil {
-		e.address, e.addressField = p.ExternalIP, "externalIP"
+	switch {
+	case p.ExternalIP != nil && p.ExternalAddress != nil:
+		e.validAddress = func(string) string { return "must not be set together with externalIP" }
+	case p.ExternalIP != nil:
+		e.address, e.addressField, e.validAddress = p.ExternalIP, "externalIP", isIP
 	}
-	return e.call()
+	return e
 }
 
 // endpoint is what the flat and the nested form have in common.
 type endpoint struct {
-	address, path, scheme   *string
-	port                    *int32
 	at                      *field.Path
 	addressField, portField string
+	address, path, scheme   *string
+	port                    *int32
+	validAddress            func(string) string // says what is wrong
 }
 
 func (e endpoint) call() (Call, field.ErrorList) {
 	errs := e.validate()
 	path := value(e.path, "/")
+	if !strings.HasPrefix(path, "/") {
+		path = "/" + path // as KubeDiag does
+	}
 	if e.address == nil {
-		name := strings.TrimPrefix(path, BuiltInPathPrefix)
-		if name == path || name == "" || strings.Contains(name, "/") {
-			errs = append(errs, field.Invalid(e.at.Child("path"), path, "must be /processor/<name> of a built-in processor where no "+e.addressField+" is set"))
+		name, ok := strings.CutPrefix(path, BuiltInPathPrefix)
+		if !ok || name == "" || strings.Contains(name, "/") {
+			errs = append(errs, field.Invalid(e.at.Child("path"), value(e.path, ""),
+				"must be /processor/<name> of a built-in processor where "+e.addressField+" is not set"))
 		}
 		return Call{Kind: ProcessorBuiltIn, BuiltIn: name}, errs
 	}
-	scheme := value(e.scheme, "http")
-	port := int32(80)
-	if scheme == "https" {
-		port = 443
-	}
-	if e.port != nil {
-		port = *e.port
-	}
 	u, err := url.Parse(path)
-	if err != nil || u.IsAbs() || u.Host != "" {
+	if err != nil || u.Host != "" || u.User != nil {
 		return Call{Kind: ProcessorHTTP}, append(errs, field.Invalid(e.at.Child("path"), path, "must be the path of a URL"))
 	}
-	u.Scheme, u.Host = scheme, net.JoinHostPort(*e.address, strconv.Itoa(int(port)))
+	u.Scheme = value(e.scheme, "http")
+	u.Host = net.JoinHostPort(*e.address, strconv.Itoa(int(e.portOr(u.Scheme))))
 	return Call{Kind: ProcessorHTTP, URL: u}, errs
+}
+
+func (e endpoint) portOr(scheme string) int32 {
+	switch {
+	case e.port != nil:
+		return *e.port
+	case scheme == "https":
+		return 443
+	}
+	return 80
 }
 
 func (e endpoint) validate() field.ErrorList {
 	var errs field.ErrorList
-	if e.address != nil && net.ParseIP(*e.address) == nil && len(validation.IsDNS1123Subdomain(*e.address)) > 0 {
-		errs = append(errs, field.Invalid(e.at.Child(e.addressField), *e.address, "must be an IP address or a DNS name"))
+	if e.address != nil {
+		if wrong := e.validAddress(*e.address); wrong != "" {
+			errs = append(errs, field.Invalid(e.at.Child(e.addressField), *e.address, wrong))
+		}
 	}
-	if e.port != nil && (*e.port < 1 || *e.port > 65535) {
-		errs = append(errs, field.Invalid(e.at.Child(e.portField), *e.port, "must be between 1 and 65535"))
+	if e.port != nil {
+		errs = append(errs, validateRange(e.at.Child(e.portField), *e.port, 1, 65535)...)
 	}
 	if e.scheme != nil && *e.scheme != "http" && *e.scheme != "https" {
 		errs = append(errs, field.NotSupported(e.at.Child("scheme"), *e.scheme, []string{"http", "https"}))
 	}
-	if e.path != nil && !strings.HasPrefix(*e.path, "/") {
-		errs = append(errs, field.Invalid(e.at.Child("path"), *e.path, "must begin with /"))
-	}
 	return errs
+}
+
+func isIP(address string) string {
+	if net.ParseIP(address) == nil {
+		return "must be an IP address"
+	}
+	return ""
+}
+
+// isHost accepts capitals and the underscore, as resolvers and KubeDiag do.
+func isHost(address string) string {
+	name := strings.ReplaceAll(strings.ToLower(address), "_", "-")
+	if net.ParseIP(address) == nil && len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return "must be an IP address or a DNS name"
+	}
+	return ""
 }
 
 func validateScript(s *ScriptRunner, path *field.Path) field.ErrorList {

@@ -13,6 +13,7 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=trig,categories=kubediag
 // +kubebuilder:printcolumn:name="OperationSet",type=string,JSONPath=`.spec.operationSet`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type Trigger struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -37,14 +38,14 @@ type TriggerList struct {
 
 // TriggerSpec says what is run on which signal.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.sourceTemplate.cronTemplate) || (has(self.nodeName) && self.nodeName != ”)",message="nodeName must be set with cronTemplate"
+// +kubebuilder:validation:XValidation:rule="!has(self.sourceTemplate.cronTemplate) || (has(self.nodeName) && size(self.nodeName) > 0)",message="nodeName must be set with cronTemplate"
 type TriggerSpec struct {
 	// operationSet is the name of the OperationSet to run.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	OperationSet string `json:"operationSet"`
-	// parameters are passed to every Diagnosis.
+	// parameters are passed to every Diagnosis, 64 at most.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Parameters map[string]string `json:"parameters,omitempty"`

@@ -1,0 +1,36 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+const (
+	// LabelNode is set by the manager on a Diagnosis to the name of the node whose agent runs it, in the form that
+	// NodeLabelValue gives. It makes a watch small and proves nothing: the agent compares spec.nodeName.
+	LabelNode = Group + "/node"
+	// LabelAgent is on the Lease of every agent, with the same value.
+	LabelAgent = Group + "/agent"
+	// AgentLeasePrefix begins the name of the Lease of an agent. NodeLabelValue of its node follows. The holder is the
+	// node's name.
+	AgentLeasePrefix = "kubediag-agent-"
+)
+
+// NodeLabelValue is the name of a node where a label can hold it, 63 bytes at most, and a digest of it where not.
+func NodeLabelValue(nodeName string) string {
+	if len(validation.IsValidLabelValue(nodeName)) == 0 {
+		return nodeName
+	}
+	sum := sha256.Sum256([]byte(nodeName))
+	return "sha256-" + hex.EncodeToString(sum[:20])
+}
+
+// AgentLeaseName is the name of the Lease of the agent of a node.
+func AgentLeaseName(nodeName string) string {
+	return AgentLeasePrefix + NodeLabelValue(nodeName)
+}
