@@ -1,0 +1,158 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kerneltest runs the kernel tier of this module's tests: as root, on
+// real mounts, in a mount namespace that nobody else sees, with a check that
+// nothing stays open afterwards. It is for tests alone.
+//
+// It rests on mount_namespaces(7). It does not skip: asked for without root it
+// fails, so that a green run means what it says.
+package kerneltest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+const (
+	insideEnv = "KUBEDIAG_KERNELTEST_INSIDE"
+	roleEnv   = "KUBEDIAG_KERNELTEST_ROLE"
+)
+
+// Main is for TestMain. It starts the test binary once more in a private mount
+// namespace, runs the tests there and exits with their status. A process that
+// Start made runs the role it was made for instead.
+func Main(m *testing.M, roles Roles) {
+	if name := os.Getenv(roleEnv); name != "" {
+		os.Exit(roles.play(name, os.Args[1:]))
+	}
+	if os.Getenv(insideEnv) == "" {
+		os.Exit(reexec())
+	}
+	if err := sys.SetPropagation("/", sys.Private, true); err != nil {
+		fail("make mounts private", err)
+	}
+	before := takeInventory()
+	status := m.Run()
+	if status == 0 {
+		status = before.compare()
+	}
+	os.Exit(status)
+}
+
+func fail(what string, err error) {
+	fmt.Fprintf(os.Stderr, "kernel test: %s: %v\n", what, err)
+	os.Exit(1)
+}
+
+// reexec runs this binary again in a mount namespace of its own and gives its
+// exit status. The child dies with us.
+func reexec() int {
+	if os.Geteuid() != 0 {
+		fail("start", fmt.Errorf("needs root, runs as user %d: %w", os.Geteuid(), sys.EPERM))
+	}
+	runtime.LockOSThread() // the child is told of this thread's death
+	attr := sys.PrivateMounts(sys.Clone{})
+	attr.Pdeathsig = 9
+	p, err := os.StartProcess("/proc/self/exe", os.Args, &os.ProcAttr{
+		Env:   append(os.Environ(), insideEnv+"=1"),
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
+		Sys:   attr,
+	})
+	if err != nil {
+		fail("start in private namespace", err)
+	}
+	state, err := p.Wait()
+	if err != nil {
+		fail("wait", err)
+	}
+	if !state.Exited() {
+		return 1
+	}
+	return state.ExitCode()
+}
+
+// inventory is what a process has open and running.
+type inventory struct {
+	files      map[string]string
+	goroutines int
+}
+
+// takeInventory opens first what the process opens once and keeps.
+func takeInventory() inventory {
+	if _, err := sys.Procfs(); err != nil {
+		fail("open proc", err)
+	}
+	if r, w, err := os.Pipe(); err == nil { // the runtime's poller
+		r.Close()
+		w.Close()
+	}
+	return inventory{files: openFiles(), goroutines: runtime.NumGoroutine()}
+}
+
+func openFiles() map[string]string {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		fail("list descriptors", err)
+	}
+	files := map[string]string{}
+	for _, e := range entries {
+		// The descriptor of the listing itself is gone by now.
+		if link, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil {
+			files[e.Name()] = link
+		}
+	}
+	return files
+}
+
+// compare gives 1, and says what is left, where descriptors or goroutines have
+// not gone within two seconds.
+func (before inventory) compare() int {
+	var left []string
+	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		left = before.left()
+		if len(left) == 0 {
+			return 0
+		}
+		if time.Now().After(deadline) {
+			break
+		}
+	}
+	fmt.Fprintf(os.Stderr, "kernel test: left behind:\n%s\n", strings.Join(left, "\n"))
+	return 1
+}
+
+func (before inventory) left() []string {
+	var left []string
+	for fd, link := range openFiles() {
+		if before.files[fd] == "" && !strings.HasPrefix(link, "anon_inode:[event") {
+			left = append(left, "descriptor "+fd+" of "+link)
+		}
+	}
+	if runtime.NumGoroutine() > before.goroutines {
+		stacks := make([]byte, 64<<10)
+		left = append(left, string(stacks[:runtime.Stack(stacks, true)]))
+	}
+	return left
+}
+
+// Needs skips the test where the kernel lacks the feature, naming it, and fails
+// it where that cannot be told.
+func Needs(t testing.TB, f *sys.Feature) {
+	t.Helper()
+	err := f.Probe()
+	var lacks *sys.UnsupportedError
+	if errors.As(err, &lacks) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,118 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kerneltest
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// Roles are what other processes of a test do, by name. A role calls ready when
+// it has set its scene, with what the test wants to know, and then usually
+// waits for its standard input to end, which it does when the test is over.
+type Roles map[string]func(args []string, ready func(answer string)) error
+
+// play runs a role and gives the exit status.
+func (r Roles) play(name string, args []string) int {
+	role, ok := r[name]
+	if name == fuseRole {
+		role, ok = serveFUSE, true
+	}
+	if !ok {
+		fmt.Fprintf(os.Stderr, "kernel test: unknown role %q\n", name)
+		return 1
+	}
+	ready := func(answer string) { fmt.Println("ready " + answer) }
+	if err := role(args, ready); err != nil {
+		fmt.Fprintf(os.Stderr, "kernel test: role %q: %v\n", name, err)
+		return 1
+	}
+	return 0
+}
+
+// RoleEnv is an environment in which the test binary plays a role, for roles
+// that start others themselves.
+func RoleEnv(role string) []string {
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, roleEnv+"=") })
+	return append(env, roleEnv+"="+role)
+}
+
+// WaitForEnd is how a role waits for the end of its test.
+func WaitForEnd() { io.Copy(io.Discard, os.Stdin) }
+
+// Actor is a process that plays a role. It ends with the test.
+type Actor struct {
+	PID    int
+	Answer string // what the role said when it was ready
+
+	process *os.Process
+	stdin   *os.File
+}
+
+// Start plays a role in a process with a mount namespace of its own, which
+// begins as a private copy of the test's, and waits until it is ready.
+func Start(t testing.TB, role string, args ...string) *Actor {
+	t.Helper()
+	return StartWith(t, sys.PrivateMounts(sys.Clone{}), role, args...)
+}
+
+// StartWith plays a role in a process made with attr; nil leaves it in the
+// test's mount namespace.
+func StartWith(t testing.TB, attr *sys.ProcAttr, role string, args ...string) *Actor {
+	t.Helper()
+	in, stdin := pipe(t)
+	stdout, out := pipe(t)
+	p, err := os.StartProcess("/proc/self/exe", append([]string{os.Args[0]}, args...), &os.ProcAttr{
+		Env:   RoleEnv(role),
+		Files: []*os.File{in, out, os.Stderr},
+		Sys:   attr,
+	})
+	in.Close()
+	out.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &Actor{PID: p.Pid, process: p, stdin: stdin}
+	t.Cleanup(a.End)
+	defer stdout.Close()
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	answer, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "ready ")
+	if err != nil || !ok {
+		t.Fatalf("role %q not ready: %q, %v", role, line, err)
+	}
+	a.Answer = answer
+	return a
+}
+
+// End ends the role and waits for its process.
+func (a *Actor) End() {
+	if a.stdin == nil {
+		return
+	}
+	a.stdin.Close()
+	a.stdin = nil
+	a.process.Wait()
+}
+
+// Kill ends the process at once, as a crash would.
+func (a *Actor) Kill() {
+	a.process.Kill()
+	a.End()
+}
+
+func pipe(t testing.TB) (r, w *os.File) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, w
+}

@@ -1,0 +1,125 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mount
+
+import (
+	"errors"
+
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// view is whose eyes paths are read with: those of the calling thread, or of
+// the process pid where that is not 0.
+type view struct {
+	pid int
+}
+
+// source is where knowledge about mounts comes from: the kernel's own calls, or
+// the text of mountinfo.
+type source interface {
+	// identify says which mount the open file is the root of.
+	identify(v view, fd *sys.FD, point string) (State, error)
+	// standing tells whether that mount is still in the table.
+	standing(v view, id ID) (bool, error)
+	// bare tells whether that mount is still where it was, with no mount on it
+	// or below. It leaves no trace on the mount, not even a use of it.
+	bare(v view, id ID) (bool, error)
+}
+
+// ask chooses the source for v. Which one it is may differ from call to call,
+// as only some namespaces have a number; IDs of both can be compared.
+func (v view) ask() source {
+	if forced != nil {
+		return forced
+	}
+	if sys.HasStatmount.Probe() != nil {
+		return table{}
+	}
+	if v.pid == 0 {
+		return kernel{}
+	}
+	ns, err := mountns.Of(v.pid)
+	if err != nil || ns.ID == 0 || sys.HasNamespaceID.Probe() != nil {
+		return table{}
+	}
+	return kernel{namespace: ns.ID}
+}
+
+// forced is set by tests alone, to have one source serve for all.
+var forced source
+
+// kernel asks with statmount and listmount (6.8). namespace is 0 for the
+// calling thread's.
+type kernel struct {
+	namespace uint64
+}
+
+func (k kernel) ref(unique uint64) sys.MountRef {
+	return sys.MountRef{Namespace: k.namespace, Mount: unique}
+}
+
+func (k kernel) identify(_ view, fd *sys.FD, point string) (State, error) {
+	st, err := fd.Stat(sys.StatType | sys.StatNlink | sys.StatIno | sys.StatUniqueID)
+	if err != nil {
+		return State{}, err
+	}
+	if !st.MountRoot {
+		return State{}, ErrNotMounted
+	}
+	var m sys.MountStat
+	err = m.Load(k.ref(st.MountID), sys.StatmountSuper|sys.StatmountBasic|sys.StatmountRoot|
+		sys.StatmountType|sys.StatmountSubtype|sys.StatmountSource)
+	if errors.Is(err, sys.ENOENT) {
+		return State{}, ErrNotMounted
+	}
+	if err != nil {
+		return State{}, err
+	}
+	return describe(st, &m, point), nil
+}
+
+func describe(st sys.Stat, m *sys.MountStat, point string) State {
+	s := State{
+		ID:     ID{Unique: m.ID(), Reused: m.ReusedID(), Parent: m.ReusedParent(), Root: string(m.Root()), Point: point},
+		FSType: m.FSType(), Source: string(m.Source()),
+		ReadOnly: m.ReadOnly(), Shared: m.PeerGroup(), Master: m.Master(),
+	}
+	s.Major, s.Minor = m.Device()
+	s.setFile(st)
+	return s
+}
+
+// setFile adds what the root's own inode says.
+func (s *State) setFile(st sys.Stat) {
+	_, s.Deleted = mountinfo.Deleted(s.Root)
+	s.Nlink, s.Inode, s.Dir = st.Nlink, st.Ino, st.IsDir()
+	s.Gone = st.Nlink == 0
+}
+
+func (k kernel) standing(_ view, id ID) (bool, error) {
+	var m sys.MountStat
+	err := m.Load(k.ref(id.Unique), sys.StatmountSuper)
+	if errors.Is(err, sys.ENOENT) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (k kernel) bare(_ view, id ID) (bool, error) {
+	var m sys.MountStat
+	below := 0
+	err := m.Load(k.ref(id.Unique), sys.StatmountBasic|sys.StatmountPoint)
+	if err == nil {
+		below, err = sys.Listmount(k.ref(id.Unique), 0, make([]uint64, 1))
+	}
+	if errors.Is(err, sys.ENOENT) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return below == 0 && m.ReusedParent() == id.Parent && string(m.Point()) == id.Point, nil
+}

@@ -1,0 +1,361 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package mount
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+func TestMain(m *testing.M) { kerneltest.Main(m, roles) }
+
+var roles = kerneltest.Roles{
+	// hold does nothing but have a mount namespace.
+	"hold": func(_ []string, ready func(string)) error {
+		if err := SetPropagation("/", Private, true); err != nil {
+			return err
+		}
+		ready("")
+		kerneltest.WaitForEnd()
+		return nil
+	},
+	"unmount": unmountRole,
+	"heal":    healRole,
+}
+
+// onEverySource runs a test on each source of knowledge about mounts.
+func onEverySource(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	t.Run("mountinfo", func(t *testing.T) { with(t, table{}, test) })
+	t.Run("mountinfo and fdinfo", func(t *testing.T) { with(t, table{fdinfo: true}, test) })
+	t.Run("kernel", func(t *testing.T) {
+		kerneltest.Needs(t, sys.HasStatmount)
+		with(t, nil, test)
+	})
+}
+
+func with(t *testing.T, s source, test func(t *testing.T)) {
+	forced = s
+	defer func() { forced = nil }()
+	test(t)
+}
+
+// scene is a source file bound to a target, as the kubelet binds a subPath.
+type scene struct {
+	dir, source, target string
+}
+
+func newScene(t *testing.T) scene {
+	t.Helper()
+	dir := t.TempDir()
+	must(t, Tmpfs(dir, 1<<20))
+	t.Cleanup(func() { sys.UnmountPath(dir, true) })
+	s := scene{dir: dir, source: filepath.Join(dir, "source"), target: filepath.Join(dir, "target")}
+	write(t, s.source)
+	write(t, s.target)
+	must(t, Bind(s.source, s.target))
+	return s
+}
+
+func write(t *testing.T, name string) {
+	t.Helper()
+	must(t, os.WriteFile(name, []byte(name), 0o600))
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func inspect(t *testing.T, point string) State {
+	t.Helper()
+	st, err := Inspect(point)
+	must(t, err)
+	return st
+}
+
+func mounted(t *testing.T, id ID) bool {
+	t.Helper()
+	found, err := table{}.standing(view{}, id)
+	must(t, err)
+	return found
+}
+
+func TestUnmountRemovesDeletedMount(t *testing.T) {
+	onEverySource(t, func(t *testing.T) {
+		s := newScene(t)
+		must(t, os.Remove(s.source))
+		st := inspect(t, s.target)
+		if !st.Deleted || !st.Gone || st.Root != "/source//deleted" {
+			t.Fatalf("state = %+v, want deleted and gone", st)
+		}
+		must(t, Unmount(t.Context(), st.ID, Options{}))
+		if mounted(t, st.ID) {
+			t.Error("mount still in the table")
+		}
+		if _, err := Inspect(s.target); !errors.Is(err, ErrNotMounted) {
+			t.Errorf("inspect afterwards: %v, want ErrNotMounted", err)
+		}
+		err := Unmount(t.Context(), st.ID, Options{})
+		if !errors.Is(err, ErrNotMounted) {
+			t.Errorf("second unmount: %v, want ErrNotMounted", err)
+		}
+	})
+}
+
+func TestUnmountRemovesDeletedMountInUse(t *testing.T) {
+	onEverySource(t, func(t *testing.T) {
+		s := newScene(t)
+		f, err := os.Open(s.target)
+		must(t, err)
+		defer f.Close()
+		must(t, os.Remove(s.source))
+		must(t, Unmount(t.Context(), inspect(t, s.target).ID, Options{}))
+	})
+}
+
+func TestUnmountRemovesHealthyMountOnlyWhenUnused(t *testing.T) {
+	onEverySource(t, func(t *testing.T) {
+		s := newScene(t)
+		id := inspect(t, s.target).ID
+		f, err := os.Open(s.target)
+		must(t, err)
+		if err := Unmount(t.Context(), id, Options{}); !errors.Is(err, ErrBusy) {
+			t.Errorf("unmount while open: %v, want ErrBusy", err)
+		}
+		if !mounted(t, id) {
+			t.Fatal("busy mount was removed")
+		}
+		f.Close()
+		must(t, Unmount(t.Context(), id, Options{}))
+		if mounted(t, id) {
+			t.Error("mount still in the table")
+		}
+	})
+}
+
+func TestUnmountInAnotherNamespace(t *testing.T) {
+	onEverySource(t, func(t *testing.T) {
+		s := newScene(t)
+		holder := kerneltest.Start(t, "hold")
+		must(t, os.Remove(s.source))
+		here := inspect(t, s.target)
+		st, err := InspectIn(holder.PID, s.target)
+		must(t, err)
+		if st.Same(here.ID) || !st.Deleted || !st.Gone {
+			t.Fatalf("inspected from outside: %+v, same as here: %+v", st, here)
+		}
+		if err := Unmount(t.Context(), st.ID, Options{}); !errors.Is(err, ErrChanged) {
+			t.Errorf("unmount from outside: %v, want ErrChanged", err)
+		}
+		ns, err := mountns.Of(holder.PID)
+		must(t, err)
+		must(t, ns.Do(func() error { return Unmount(t.Context(), st.ID, Options{}) }))
+		if _, err := InspectIn(holder.PID, s.target); !errors.Is(err, ErrNotMounted) {
+			t.Errorf("inspect afterwards: %v, want ErrNotMounted", err)
+		}
+		if !mounted(t, here.ID) {
+			t.Error("mount of our own namespace is gone")
+		}
+	})
+}
+
+func TestInspectInNobody(t *testing.T) {
+	if _, err := InspectIn(1<<30, "/"); !errors.Is(err, sys.ENOENT) {
+		t.Errorf("inspect through no process: %v, want ENOENT", err)
+	}
+}
+
+func TestUnmountRefusesWhatWasNotMeant(t *testing.T) {
+	onEverySource(t, func(t *testing.T) {
+		s := newScene(t)
+		below := inspect(t, s.target).ID
+		must(t, Bind(s.source, s.target))
+		above := inspect(t, s.target).ID
+		err := Unmount(t.Context(), below, Options{})
+		var changed *ChangedError
+		if !errors.Is(err, ErrChanged) || !errors.As(err, &changed) {
+			t.Fatalf("unmount of the lower one: %v, want ErrChanged", err)
+		}
+		if !changed.Found.Same(above) || !changed.Want.Same(below) {
+			t.Errorf("error names %v, %v", changed.Want, changed.Found)
+		}
+		must(t, Unmount(t.Context(), above, Options{}))
+		if !mounted(t, below) || mounted(t, above) {
+			t.Error("the wrong one was unmounted")
+		}
+	})
+}
+
+func TestUnmountAcceptsAnIDFromMountinfo(t *testing.T) {
+	onEverySource(t, func(t *testing.T) {
+		s := newScene(t)
+		must(t, os.Remove(s.source))
+		id := inspect(t, s.target).ID
+		id.Unique = 0
+		must(t, Unmount(t.Context(), id, Options{}))
+		if mounted(t, id) {
+			t.Error("mount still in the table")
+		}
+	})
+}
+
+func TestUnmountRefusesMountWithMountsOnIt(t *testing.T) {
+	onEverySource(t, func(t *testing.T) {
+		s := newSceneOf(t, "dir", true)
+		sub := filepath.Join(s.target, "sub")
+		must(t, os.Mkdir(sub, 0o700))
+		must(t, Tmpfs(sub, 1<<16))
+		id, child := inspect(t, s.target).ID, inspect(t, sub).ID
+		if err := Unmount(t.Context(), id, Options{}); !errors.Is(err, ErrBusy) {
+			t.Errorf("unmount: %v, want ErrBusy", err)
+		}
+		if !mounted(t, id) || !mounted(t, child) {
+			t.Error("something was unmounted")
+		}
+	})
+}
+
+func TestUnmountAsksTheCallerLast(t *testing.T) {
+	onEverySource(t, func(t *testing.T) {
+		for _, deleted := range []bool{true, false} {
+			s := newScene(t)
+			if deleted {
+				must(t, os.Remove(s.source))
+			}
+			id := inspect(t, s.target).ID
+			refusal := errors.New("healthy after all")
+			asked := 0
+			err := Unmount(t.Context(), id, Options{Check: func(st State) error {
+				asked++
+				if !st.Same(id) || st.Deleted != deleted {
+					t.Errorf("asked about %+v", st)
+				}
+				return refusal
+			}})
+			if !errors.Is(err, refusal) || asked != 1 || !mounted(t, id) {
+				t.Errorf("error %v, asked %d times, mounted %v", err, asked, mounted(t, id))
+			}
+			must(t, Unmount(t.Context(), id, Options{DryRun: true}))
+			if !mounted(t, id) {
+				t.Error("a dry run unmounted")
+			}
+		}
+	})
+}
+
+func TestUnmountHeedsItsContext(t *testing.T) {
+	s := newScene(t)
+	must(t, os.Remove(s.source))
+	id := inspect(t, s.target).ID
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Unmount(ctx, id, Options{}); !errors.Is(err, context.Canceled) || !mounted(t, id) {
+		t.Errorf("unmount: %v, want context.Canceled and nothing touched", err)
+	}
+}
+
+func TestUnmountRefusesTheRoot(t *testing.T) {
+	if err := Unmount(t.Context(), inspect(t, "/").ID, Options{}); !errors.Is(err, ErrBusy) {
+		t.Errorf("unmount of the root: %v, want ErrBusy", err)
+	}
+}
+
+// TestUnmountSpreadsToPeers shows what State.Shared warns of.
+func TestUnmountSpreadsToPeers(t *testing.T) {
+	s := newScene(t)
+	must(t, sys.UnmountPath(s.target, false))
+	must(t, SetPropagation(s.dir, Shared, false))
+	copied := t.TempDir()
+	must(t, Bind(s.dir, copied))
+	t.Cleanup(func() { sys.UnmountPath(copied, true) })
+	must(t, SetPropagation(copied, Slave, false))
+	must(t, Bind(s.source, s.target))
+	here, there := inspect(t, s.target), inspect(t, filepath.Join(copied, "target"))
+	if here.Shared == 0 || there.Master != here.Shared {
+		t.Errorf("peer groups %d and %d (master %d), want the second to follow the first", here.Shared, there.Shared, there.Master)
+	}
+	must(t, Unmount(t.Context(), here.ID, Options{}))
+	if mounted(t, there.ID) {
+		t.Error("copy still mounted: the unmount did not spread")
+	}
+}
+
+// TestUnmountReportsLockedMounts: a mount that came from a more privileged
+// namespace cannot be removed, and the error says so.
+func TestUnmountReportsLockedMounts(t *testing.T) {
+	s := newScene(t)
+	must(t, os.Remove(s.source))
+	a := kerneltest.StartWith(t, sys.PrivateMounts(sys.Clone{User: true}), "unmount", s.target)
+	want := (&Error{Op: "unmount", Target: s.target, Err: sys.EINVAL}).Error()
+	if a.Answer != want {
+		t.Errorf("unmount in a user namespace: %s, want %s", a.Answer, want)
+	}
+}
+
+// TestUnmountNeedsNoPrivilegeOutside runs a whole repair in a user namespace.
+func TestUnmountNeedsNoPrivilegeOutside(t *testing.T) {
+	dir := t.TempDir()
+	a := kerneltest.StartWith(t, sys.PrivateMounts(sys.Clone{User: true}), "heal", dir)
+	if a.Answer != "healed" {
+		t.Errorf("repair in a user namespace: %s", a.Answer)
+	}
+}
+
+// roleContext is for the roles.
+var roleContext = context.Background() //nolint:forbidigo // they run in processes that have no test
+
+func unmountRole(args []string, ready func(string)) error {
+	st, err := Inspect(args[0])
+	if err != nil {
+		return err
+	}
+	if err := Unmount(roleContext, st.ID, Options{}); err != nil {
+		ready(err.Error())
+		return nil
+	}
+	ready("unmounted")
+	return nil
+}
+
+func healRole(args []string, ready func(string)) error {
+	source, target := filepath.Join(args[0], "source"), filepath.Join(args[0], "target")
+	for _, step := range []func() error{
+		func() error { return Tmpfs(args[0], 1<<20) },
+		func() error { return os.WriteFile(source, nil, 0o600) },
+		func() error { return os.WriteFile(target, nil, 0o600) },
+		func() error { return Bind(source, target) },
+		func() error { return os.Remove(source) },
+		func() error {
+			ns, err := mountns.Of(os.Getpid())
+			if err != nil {
+				return err
+			}
+			return ns.Do(func() error {
+				st, err := Inspect(target)
+				if err != nil {
+					return err
+				}
+				return Unmount(roleContext, st.ID, Options{})
+			})
+		},
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	ready("healed")
+	return nil
+}

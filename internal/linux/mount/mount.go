@@ -1,0 +1,116 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mount acts on mounts through descriptors: it finds out which mount is
+// at a path, and unmounts exactly the one that was found, or nothing.
+//
+// A path is a poor name for a mount: between a look and an unmount another
+// mount may have come in its place or on top. So Inspect gives an ID that the
+// kernel never uses again where it has one (6.8), and otherwise all that can be
+// known (number, root, point, device, parent); Unmount opens the path afresh,
+// compares, acts on what it opened, and looks into the mount table afterwards.
+//
+// It decides nothing: whether a mount may go is for its callers to know. It
+// does not wait for file systems: paths are opened with O_PATH, files are read
+// from the kernel's cache, and a path that leads over a file system that may
+// hang is only followed as far as that cache goes. Unmounting the last mount of
+// a network file system may wait for it; callers do that in a process that they
+// can lose.
+//
+// All verbs work in the mount namespace of the calling thread; mountns runs
+// them in another. They rest on statmount(2), statx(2), openat2(2), umount2(2),
+// and proc_pid_mountinfo(5).
+package mount
+
+import (
+	"strconv"
+
+	"kubediag.org/kubediag/internal/linux/mountns"
+)
+
+// ID says which mount is meant.
+type ID struct {
+	// Unique is the kernel's number for it, never used again while the machine
+	// runs; 0 on kernels before 6.8.
+	Unique uint64 `json:"unique,omitempty"`
+	// Reused is its number in mountinfo, used again once the mount is gone.
+	Reused int `json:"id"`
+	// Parent is the number in mountinfo of the mount that it is mounted on.
+	Parent int `json:"parent"`
+	// Major and Minor are the file system's device.
+	Major uint32 `json:"major"`
+	Minor uint32 `json:"minor"`
+	// Root is the part of the file system that is mounted, with the kernel's
+	// mark "//deleted" where that name has been unlinked.
+	Root string `json:"root"`
+	// Point is where it is mounted.
+	Point string `json:"point"`
+}
+
+// Same tells whether both mean one mount. The unique numbers decide where both
+// have one; otherwise everything else must agree.
+func (id ID) Same(other ID) bool {
+	if id.Unique != 0 && other.Unique != 0 {
+		return id.Unique == other.Unique
+	}
+	id.Unique, other.Unique = 0, 0
+	return id == other
+}
+
+// String is the mount for people: number, root and point.
+func (id ID) String() string {
+	number := "mount " + strconv.Itoa(id.Reused)
+	if id.Unique != 0 {
+		number += " (" + strconv.FormatUint(id.Unique, 10) + ")"
+	}
+	return number + " of " + strconv.Quote(id.Root) + " at " + strconv.Quote(id.Point)
+}
+
+// State is what the kernel knows about a mount without asking its file system.
+type State struct {
+	ID
+	// FSType is the type, with the subtype where the kernel tells.
+	FSType string `json:"fsType"`
+	// Source is what the file system says it was made from; empty where the
+	// kernel does not tell (6.8 to 6.12).
+	Source string `json:"source,omitempty"`
+	// Deleted is the kernel's mark: the name of the root has been unlinked. The
+	// content may live on, see Gone.
+	Deleted bool `json:"deleted"`
+	// Gone is a link count of zero: the content has no name left anywhere.
+	Gone bool `json:"gone"`
+	// Nlink and Inode are those of the mount's root, Dir whether it is a directory.
+	Nlink uint32 `json:"nlink"`
+	Inode uint64 `json:"inode"`
+	Dir   bool   `json:"dir"`
+	// ReadOnly is the mount's own option, not that of its file system.
+	ReadOnly bool `json:"readOnly"`
+	// Shared is the peer group to which an unmount spreads, Master the one from
+	// which it arrives; 0 is none.
+	Shared int `json:"shared,omitempty"`
+	Master int `json:"master,omitempty"`
+}
+
+// Inspect says which mount is at point in the calling thread's namespace.
+// point is absolute and clean and has no symbolic link in it (ELOOP).
+// ErrNotMounted: there is a file or directory, but no mount. ENOENT: nothing.
+// ErrMayBlock: it could not be looked up without trusting another file system.
+func Inspect(point string) (State, error) { return view{}.inspect(point) }
+
+// InspectIn is Inspect through the root of process pid, from outside its
+// namespace. It needs the right to trace the process (EACCES). The mount can
+// only be unmounted from inside.
+func InspectIn(pid int, point string) (State, error) { return view{pid: pid}.inspect(point) }
+
+func (v view) inspect(point string) (State, error) {
+	fd, err := mountns.Lookup(v.pid, point)
+	if err != nil {
+		return State{}, &Error{Op: "look up", Target: point, Err: err}
+	}
+	defer fd.Close()
+	st, err := v.ask().identify(v, fd, point)
+	if err != nil {
+		return State{}, &Error{Op: "inspect", Target: point, Err: err}
+	}
+	return st, nil
+}

@@ -1,0 +1,219 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package mount
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// Each race runs this often on each source, or for this long.
+var (
+	raceRounds = flag.Int("race.rounds", 1000, "rounds of each race")
+	raceTime   = flag.Duration("race.time", 800*time.Millisecond, "time for each race")
+)
+
+// rival does something to the target while it is being unmounted, and gives the
+// healthy mounts that it leaves behind.
+type rival func(s scene) []ID
+
+// rivals are what a kubelet, a container or an attacker may do at that moment.
+var rivals = map[string]rival{
+	"unmounts": func(s scene) []ID {
+		sys.UnmountPath(s.target, true)
+		return nil
+	},
+	"replaces by a healthy mount": func(s scene) []ID {
+		sys.UnmountPath(s.target, true)
+		return bindHealthy(s)
+	},
+	"stacks a healthy mount on top": bindHealthy,
+	"stacks, unstacks and stacks again": func(s scene) []ID {
+		for range 3 {
+			// Removes only what it mounted itself, while that is on top.
+			if ids := bindHealthy(s); len(ids) == 1 {
+				unmountOwn(ids[0])
+			}
+		}
+		return bindHealthy(s)
+	},
+	"looks at it and opens it": func(s scene) []ID {
+		for range 3 {
+			if f, err := os.Open(s.target); err == nil {
+				f.Close()
+			}
+		}
+		return nil
+	},
+}
+
+// bindHealthy binds the healthy source to the target. Which mount that made is
+// found by its being the target's only one with that root.
+func bindHealthy(s scene) []ID {
+	if err := Bind(s.healthy(), s.target); err != nil {
+		return nil
+	}
+	text, err := mountns.Table(0)
+	if err != nil {
+		return nil
+	}
+	var ids []ID
+	for _, m := range text.All(s.target) {
+		if m.Root == "/healthy" {
+			ids = append(ids, idOf(m))
+		}
+	}
+	return ids
+}
+
+func unmountOwn(id ID) {
+	if fd, err := sys.Lookup(id.Point); err == nil {
+		defer fd.Close()
+		if st, err := (table{}).identify(view{}, fd, id.Point); err == nil && st.Same(id) {
+			_ = sys.OnThread(func() error { return sys.DetachMount(fd) }) // it may have gone meanwhile
+		}
+	}
+}
+
+func (s scene) healthy() string { return filepath.Join(s.dir, "healthy") }
+
+// TestUnmountRacesNobodyElsesMount lets every rival loose on mounts that are
+// marked deleted and on mounts that are not, while they are being unmounted,
+// and counts the healthy mounts that are missing afterwards.
+func TestUnmountRacesNobodyElsesMount(t *testing.T) {
+	onEverySource(t, func(t *testing.T) {
+		for name, act := range rivals {
+			t.Run("deleted mount, rival "+name, func(t *testing.T) { race(t, act, true) })
+			t.Run("other mount, rival "+name, func(t *testing.T) { race(t, act, false) })
+		}
+	})
+}
+
+func race(t *testing.T, act rival, deleted bool) {
+	s := newScene(t)
+	write(t, s.healthy())
+	must(t, sys.UnmountPath(s.target, false))
+	outcomes := map[string]int{}
+	usual := usualTime(t, s)
+	end := time.Now().Add(*raceTime)
+	for round := 0; round < *raceRounds && time.Now().Before(end); round++ {
+		write(t, s.source)
+		must(t, Bind(s.source, s.target))
+		if deleted {
+			must(t, os.Remove(s.source))
+		}
+		left, err := raceOnce(t, s, act, usual*time.Duration(round%48)/32)
+		outcomes[outcome(t, err)]++
+		for _, id := range left {
+			if !mounted(t, id) {
+				t.Fatalf("round %d: healthy %v is gone (unmount: %v)", round, id, err)
+			}
+		}
+		clear(t, s)
+	}
+	t.Log(outcomes)
+}
+
+// usualTime is how long an unmount takes that nobody disturbs.
+func usualTime(t *testing.T, s scene) time.Duration {
+	t.Helper()
+	best := time.Second
+	for range 10 {
+		write(t, s.source)
+		must(t, Bind(s.source, s.target))
+		id := inspect(t, s.target).ID
+		start := time.Now()
+		must(t, Unmount(t.Context(), id, Options{}))
+		best = min(best, time.Since(start))
+	}
+	return best
+}
+
+// raceOnce unmounts the target with the rival starting the given time later.
+func raceOnce(t *testing.T, s scene, act rival, delay time.Duration) ([]ID, error) {
+	id := inspect(t, s.target).ID
+	left := make(chan []ID)
+	started := make(chan struct{})
+	go func() {
+		close(started)
+		for start := time.Now(); time.Since(start) < delay; {
+		}
+		left <- act(s)
+	}()
+	<-started
+	err := Unmount(t.Context(), id, Options{})
+	return <-left, err
+}
+
+// outcome holds that an unmount ends in success or in one of the refusals.
+func outcome(t *testing.T, err error) string {
+	t.Helper()
+	for _, refusal := range []error{ErrNotMounted, ErrChanged, ErrBusy} {
+		if errors.Is(err, refusal) {
+			return refusal.Error()
+		}
+	}
+	must(t, err)
+	return "unmounted"
+}
+
+// clear removes everything from the target.
+func clear(t *testing.T, s scene) {
+	t.Helper()
+	for range 10 {
+		if sys.UnmountPath(s.target, true) != nil {
+			return
+		}
+	}
+	t.Fatal("target does not come clear")
+}
+
+// TestUnmountTouchesNothingThatCameBetween acts at the worst moment: after the
+// mount was opened and compared, before it is unmounted.
+func TestUnmountTouchesNothingThatCameBetween(t *testing.T) {
+	onEverySource(t, func(t *testing.T) {
+		for name, tc := range map[string]struct {
+			deleted bool
+			act     rival
+			want    error
+		}{
+			"deleted, unmounted":      {true, rivals["unmounts"], ErrNotMounted},
+			"deleted, replaced":       {true, rivals["replaces by a healthy mount"], ErrNotMounted},
+			"deleted, stacking fails": {true, rivals["stacks a healthy mount on top"], nil},
+			"other, unmounted":        {false, rivals["unmounts"], ErrNotMounted},
+			"other, replaced":         {false, rivals["replaces by a healthy mount"], ErrNotMounted},
+			"other, stacked upon":     {false, rivals["stacks a healthy mount on top"], ErrBusy},
+		} {
+			t.Run(name, func(t *testing.T) {
+				s := newScene(t)
+				write(t, s.healthy())
+				if tc.deleted {
+					must(t, os.Remove(s.source))
+				}
+				var left []ID
+				err := Unmount(t.Context(), inspect(t, s.target).ID, Options{Check: func(State) error {
+					left = tc.act(s)
+					return nil
+				}})
+				if !errors.Is(err, tc.want) {
+					t.Errorf("unmount: %v, want %v", err, tc.want)
+				}
+				for _, id := range left {
+					if !mounted(t, id) {
+						t.Errorf("healthy %v is gone", id)
+					}
+				}
+			})
+		}
+	})
+}

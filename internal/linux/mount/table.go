@@ -1,0 +1,84 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mount
+
+import (
+	"strings"
+
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// table asks the text of mountinfo, which every kernel has.
+type table struct {
+	// fdinfo has mount numbers read from fdinfo even where statx tells them.
+	fdinfo bool
+}
+
+func (t table) identify(v view, fd *sys.FD, point string) (State, error) {
+	st, err := fd.Stat(sys.StatType | sys.StatNlink | sys.StatIno | sys.StatMountID)
+	if err != nil {
+		return State{}, err
+	}
+	number := int(st.MountID)
+	if t.fdinfo || !st.Has(sys.StatMountID) {
+		if number, err = fd.FDMountID(); err != nil {
+			return State{}, err
+		}
+	}
+	// The open descriptor keeps the number from being used again.
+	mounts, err := mountns.Table(v.pid)
+	if err != nil {
+		return State{}, err
+	}
+	m, ok := mounts.ByID(number)
+	if !ok || m.Point != point {
+		return State{}, ErrNotMounted
+	}
+	s := State{
+		ID:     idOf(m),
+		FSType: m.FSType, Source: m.Source,
+		ReadOnly: readOnly(m.Options), Shared: m.Shared, Master: m.Master,
+	}
+	s.setFile(st)
+	return s, nil
+}
+
+func idOf(m mountinfo.Mount) ID {
+	return ID{Reused: m.ID, Parent: m.Parent, Major: m.Major, Minor: m.Minor, Root: m.Root, Point: m.Point}
+}
+
+func readOnly(options string) bool {
+	for option := range strings.SplitSeq(options, ",") {
+		if option == "ro" {
+			return true
+		}
+	}
+	return false
+}
+
+func (t table) standing(v view, id ID) (bool, error) {
+	// Before 5.8 a reading may miss a line while others mount and unmount, so
+	// only two readings together prove that a mount is gone.
+	for range 2 {
+		mounts, err := mountns.Table(v.pid)
+		if err != nil {
+			return false, err
+		}
+		if m, ok := mounts.ByID(id.Reused); ok && id.Same(idOf(m)) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func (t table) bare(v view, id ID) (bool, error) {
+	mounts, err := mountns.Table(v.pid)
+	if err != nil {
+		return false, err
+	}
+	m, ok := mounts.ByID(id.Reused)
+	return ok && id.Same(idOf(m)) && len(mounts.Children(m.ID)) == 0, nil
+}

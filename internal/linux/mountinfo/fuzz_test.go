@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mountinfo
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// FuzzParse holds that every way of reading a text finds the same in it, that a
+// refusal names a place in it, and that nothing panics or hangs.
+func FuzzParse(f *testing.F) {
+	for _, name := range []string{"kubelet-1.18.mountinfo", "tricky.mountinfo"} {
+		f.Add(recorded(f, name))
+		for line := range strings.Lines(recorded(f, name)) {
+			f.Add(line)
+		}
+	}
+	f.Add("1 2 0:4 / /p rw shared:5 master:6 propagate_from:7 unbindable later - t t rw")
+	f.Add("1 2 0:4 / /p rw  - t t rw\n\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		mounts, err := ParseString(text)
+		if err != nil {
+			checkSyntaxError(t, text, err)
+			return
+		}
+		checkLines(t, text, mounts)
+		checkFilters(t, text, mounts)
+		table := NewTable(mounts)
+		for _, m := range mounts {
+			table.Stack(m.Point)
+		}
+	})
+}
+
+func checkSyntaxError(t *testing.T, text string, err error) {
+	var syntax *SyntaxError
+	if !errors.As(err, &syntax) {
+		t.Fatalf("error %v, want a *SyntaxError", err)
+	}
+	lines := strings.Split(text, "\n")
+	if syntax.Line < 1 || syntax.Line > len(lines) || syntax.Field == "line" {
+		t.Fatalf("error %v names no place in %q", err, text)
+	}
+	line := lines[syntax.Line-1]
+	if syntax.Column < 1 || syntax.Column > len(line)+1 || !strings.HasPrefix(line[syntax.Column-1:], syntax.Value) {
+		t.Fatalf("error %v does not describe %q", err, line)
+	}
+}
+
+func checkLines(t *testing.T, text string, mounts []Mount) {
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	for i, m := range mounts {
+		alone, err := Line(lines[i]).Mount()
+		if diff := cmp.Diff(m, alone); err != nil || diff != "" {
+			t.Fatalf("line %d alone: %v %s", i+1, err, diff)
+		}
+	}
+}
+
+func checkFilters(t *testing.T, text string, mounts []Mount) {
+	var deleted, found []int
+	err := EachDeleted([]byte(text), func(l Line) bool {
+		m, err := l.Mount()
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, m.ID)
+		return true
+	})
+	for _, m := range mounts {
+		// The filter reads escaped text, in which a mark can only be the kernel's.
+		if m.Deleted() && !strings.Contains(text, `\`) {
+			deleted = append(deleted, m.ID)
+		}
+	}
+	if diff := cmp.Diff(deleted, found); err != nil || (diff != "" && !strings.Contains(text, `\`)) {
+		t.Fatalf("deleted: %v %s", err, diff)
+	}
+	if len(mounts) == 0 {
+		return
+	}
+	want, got := 0, 0
+	for _, m := range mounts {
+		if m.Major == mounts[0].Major && m.Minor == mounts[0].Minor {
+			want++
+		}
+	}
+	err = EachDevice([]byte(text), mounts[0].Major, mounts[0].Minor, func(Line) bool { got++; return true })
+	if err != nil || got != want {
+		t.Fatalf("device: %d, %v, want %d", got, err, want)
+	}
+}
+
+// FuzzUnescape holds that what the kernel escapes comes back as it was.
+func FuzzUnescape(f *testing.F) {
+	f.Add("/sp ace\ttab\nnl\\040#x")
+	f.Add(`\\\040`)
+	f.Fuzz(func(t *testing.T, name string) {
+		escaped := strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`, "#", `\043`).Replace(name)
+		if got := Unescape(escaped); got != name {
+			t.Fatalf("Unescape(%q) = %q, want %q", escaped, got, name)
+		}
+		if got := Unescape(name); len(got) > len(name) {
+			t.Fatalf("Unescape(%q) = %q, longer", name, got)
+		}
+	})
+}

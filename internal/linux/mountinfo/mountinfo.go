@@ -1,0 +1,120 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mountinfo reads the text of /proc/PID/mountinfo and answers
+// questions about the mounts in it. Bytes go in, values come out: it opens no
+// file, so the same code reads a recorded file, another process' table or the
+// kernel's answer of this instant.
+//
+// Two ways in. Parse and Table give whole mounts as values. Scanner, EachDeleted
+// and EachDevice allocate nothing, and the latter two look only at the columns
+// they need, for passes over every mount of a machine.
+//
+// It matches paths by component and mounts by ID, never by string prefix. It
+// does not say whether a mount is healthy: the mark "//deleted" is a candidate
+// that only the file itself can confirm.
+//
+// It rests on proc_pid_mountinfo(5), Documentation/filesystems/proc.rst 3.5,
+// and fs/proc_namespace.c and fs/d_path.c of the kernel for escapes and marks.
+//
+// When not to use it: the text is not a snapshot (the kernel lets go of its
+// lock between pages), costs about 3 microseconds a mount to produce, hides
+// what lies outside the process' root, and its mount IDs are used again.
+// Package mount identifies a mount that is to be changed.
+package mountinfo
+
+import (
+	"strings"
+)
+
+// Mount is one line. Its strings may share memory with the whole text they
+// came from; strings.Clone what is kept for long.
+type Mount struct {
+	// ID is used again once the mount is gone. Parent is the mount that this
+	// one is mounted on; the topmost mount's parent is not in the text.
+	ID, Parent int
+	// Major and Minor are the file system's device, 0:N where it has none.
+	Major, Minor uint32
+	// Root is the directory or file of the file system that is mounted,
+	// unescaped, with the kernel's mark "//deleted" where that name has been
+	// unlinked. It need not begin with a slash ("mnt:[4026531841]").
+	Root string
+	// Point is where it is mounted, relative to the process' root, unescaped.
+	Point string
+	// Options are those of this mount, as written ("rw,nosuid").
+	Options string
+	// Shared is the peer group the mount shares with, Master the one it
+	// receives from, PropagateFrom the nearest dominant one; 0 is none.
+	Shared, Master, PropagateFrom int
+	// Unbindable mounts cannot be bound elsewhere.
+	Unbindable bool
+	// FSType is the type with its subtype ("fuse.sshfs"), unescaped.
+	FSType string
+	// Source is what the file system says it was made from, unescaped; may be
+	// empty.
+	Source string
+	// SuperOptions are those of the file system, as written.
+	SuperOptions string
+}
+
+// mark is what the kernel appends to the path of an unlinked dentry. No name
+// holds a slash, so a path that ends in it cannot be a real one.
+const mark = "//deleted"
+
+// Deleted tells whether root carries the kernel's mark of an unlinked name,
+// and gives the path without it. Escaped and unescaped roots serve alike.
+func Deleted(root string) (path string, ok bool) {
+	if len(root) <= len(mark) || !strings.HasSuffix(root, mark) {
+		return root, false
+	}
+	return root[:len(root)-len(mark)], true
+}
+
+// Deleted tells whether the mount's root carries the kernel's mark. The name
+// is gone then; the file may live on under another, and for FUSE even under
+// the same. Look at the link count before calling it lost.
+func (m Mount) Deleted() bool {
+	_, ok := Deleted(m.Root)
+	return ok
+}
+
+// Unescape undoes the kernel's escapes: a backslash and exactly three octal
+// digits stand for one byte. Anything else stays as it is.
+func Unescape(s string) string {
+	first := strings.IndexByte(s, '\\')
+	if first < 0 {
+		return s
+	}
+	var b strings.Builder
+	b.Grow(len(s))
+	for i := first; ; {
+		b.WriteString(s[:i])
+		s = s[i:]
+		if c, ok := octal(s); ok {
+			b.WriteByte(c)
+			s = s[4:]
+		} else {
+			b.WriteByte('\\')
+			s = s[1:]
+		}
+		if i = strings.IndexByte(s, '\\'); i < 0 {
+			b.WriteString(s)
+			return b.String()
+		}
+	}
+}
+
+// octal reads the escape that s begins with.
+func octal(s string) (byte, bool) {
+	if len(s) < 4 || s[1] > '3' {
+		return 0, false
+	}
+	var c byte
+	for _, d := range []byte(s[1:4]) {
+		if d < '0' || d > '7' {
+			return 0, false
+		}
+		c = c<<3 | (d - '0')
+	}
+	return c, true
+}

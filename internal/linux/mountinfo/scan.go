@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mountinfo
+
+import (
+	"bytes"
+	"math"
+)
+
+// Line is one line of the text, without its end.
+type Line []byte
+
+// Mount parses the line, which may be used again afterwards. The error is a
+// *SyntaxError with Line 1.
+func (l Line) Mount() (Mount, error) {
+	var m Mount
+	if line := string(l); !m.parse(line, true) {
+		return Mount{}, explain(line, 1)
+	}
+	return m, nil
+}
+
+// EachDeleted calls fn with every line whose root carries the kernel's mark of
+// an unlinked name, until fn returns false. It reads the columns up to the root
+// and no further, and allocates nothing.
+func EachDeleted(text []byte, fn func(Line) bool) error {
+	return eachLine(text, func(line Line) (more, ok bool) {
+		root, ok := line.root()
+		if !ok || len(root) <= len(mark) || string(root[len(root)-len(mark):]) != mark {
+			return true, ok
+		}
+		return fn(line), true
+	})
+}
+
+// EachDevice calls fn with every line of a mount of that device, until fn
+// returns false. It reads the columns up to the device and no further, and
+// allocates nothing. The device of a btrfs mount is not that of its disk.
+func EachDevice(text []byte, major, minor uint32, fn func(Line) bool) error {
+	return eachLine(text, func(line Line) (more, ok bool) {
+		found, ok := line.onDevice(major, minor)
+		if !found {
+			return true, ok
+		}
+		return fn(line), true
+	})
+}
+
+// eachLine calls look with every line, until it wants no more or says that the
+// line is bad.
+func eachLine(text []byte, look func(Line) (more, ok bool)) error {
+	for number := 1; len(text) > 0; number++ {
+		line, rest := Line(text), []byte(nil)
+		if end := bytes.IndexByte(text, '\n'); end >= 0 {
+			line, rest = Line(text[:end]), text[end+1:]
+		}
+		more, ok := look(line)
+		if !ok {
+			return explain(string(line), number)
+		}
+		if !more {
+			return nil
+		}
+		text = rest
+	}
+	return nil
+}
+
+// root is the fourth column.
+func (l Line) root() ([]byte, bool) {
+	spaces := 0
+	for i, c := range l {
+		if c != ' ' {
+			continue
+		}
+		if spaces++; spaces == 3 {
+			end := bytes.IndexByte(l[i+1:], ' ')
+			return l[i+1 : max(i+1+end, i+1)], end > 0
+		}
+	}
+	return nil, false
+}
+
+// onDevice compares the third column, without reading the first two.
+func (l Line) onDevice(major, minor uint32) (found, ok bool) {
+	spaces := 0
+	for i, c := range l {
+		if c != ' ' {
+			continue
+		}
+		if spaces++; spaces == 2 {
+			a, rest, _ := digits(l[i+1:], ':')
+			b, _, ok := digits(rest, ' ')
+			return a == major && b == minor, ok
+		}
+	}
+	return false, false
+}
+
+// digits reads decimal digits, at least one, and the byte end after them.
+func digits(text []byte, end byte) (n uint32, rest []byte, ok bool) {
+	for i, c := range text {
+		if c == end && i > 0 {
+			return n, text[i+1:], true
+		}
+		if c < '0' || c > '9' || n > math.MaxInt32/10 {
+			return 0, nil, false
+		}
+		n = n*10 + uint32(c-'0')
+	}
+	return 0, nil, false
+}

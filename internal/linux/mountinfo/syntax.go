@@ -1,0 +1,100 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mountinfo
+
+import (
+	"fmt"
+	"strings"
+)
+
+// SyntaxError says which part of which line is not as the kernel writes it.
+type SyntaxError struct {
+	Line   int    // counted from 1
+	Column int    // first byte of the part, counted from 1
+	Field  string // "mount id", "device", "root", ...
+	Value  string // what stands there, at most 64 bytes of it
+}
+
+// Error names the line, the column, the field and the value.
+func (e *SyntaxError) Error() string {
+	return fmt.Sprintf("parse mountinfo line %d column %d: bad %s %q", e.Line, e.Column, e.Field, e.Value)
+}
+
+// columns are what a line consists of. Optional fields come any number of times
+// and end with a hyphen; super options are the rest of the line.
+var columns = []struct {
+	field string
+	good  func(word string) bool
+}{
+	{"mount id", isNumber},
+	{"parent id", isNumber},
+	{"device", isDevice},
+	{"root", isText},
+	{"mount point", isText},
+	{"mount options", isText},
+	{optionalField, isOptional},
+	{"file system type", isText},
+	{"source", func(string) bool { return true }},
+	{superOptions, isText},
+}
+
+const (
+	optionalField = "optional field or separator"
+	superOptions  = "super options"
+)
+
+func isText(word string) bool { return word != "" }
+
+func isNumber(word string) bool {
+	_, rest := number(word+" .", ' ')
+	return rest == "."
+}
+
+func isDevice(word string) bool {
+	_, minor := number(word, ':')
+	return isNumber(minor)
+}
+
+func isOptional(word string) bool {
+	name, value, _ := strings.Cut(word, ":")
+	switch name {
+	case "shared", "master", "propagate_from":
+		return isNumber(value)
+	}
+	return word != ""
+}
+
+// explain finds out what is wrong with a line that could not be parsed. It is
+// thorough where parsing is fast.
+func explain(line string, number int) error {
+	e := &SyntaxError{Line: number, Field: "line length"}
+	rest := line
+	if len(line) <= MaxLine {
+		rest, e.Field = firstBad(line)
+	}
+	value, _, _ := strings.Cut(rest, " ")
+	e.Column = len(line) - len(rest) + 1
+	e.Value = strings.Clone(value[:min(len(value), 64)])
+	return e
+}
+
+// firstBad is the first column that is not as it should be, with what follows.
+func firstBad(line string) (rest, field string) {
+	rest = line
+	for i := 0; i < len(columns); {
+		c := columns[i]
+		word, next, _ := strings.Cut(rest, " ")
+		if c.field == superOptions {
+			word = rest
+		}
+		if !c.good(word) {
+			return rest, c.field
+		}
+		if c.field != optionalField || word == "-" {
+			i++
+		}
+		rest = next
+	}
+	return line, "line"
+}

@@ -1,0 +1,100 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mountinfo
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func ids(mounts []Mount) []int {
+	var ids []int
+	for _, m := range mounts {
+		ids = append(ids, m.ID)
+	}
+	return ids
+}
+
+// TestTableFindsWhatTheKernelFinds asks about a table recorded from a kernel:
+// three file systems stacked at /k/stack, one of them over a mount below it,
+// and /k/h mounted over with the same names below.
+func TestTableFindsWhatTheKernelFinds(t *testing.T) {
+	t.Parallel()
+	table := recordedTable(t, "tricky.mountinfo")
+	for name, tc := range map[string]struct{ got, want []int }{
+		"stack, lowest first":            {ids(table.Stack("/k/stack")), []int{70, 71, 72}},
+		"stack of one":                   {ids(table.Stack("/k/stack/in")), []int{73}},
+		"stack leaves out what is below": {ids(table.Stack("/k/h")), []int{74, 76}},
+		"stack leaves out what is hid":   {ids(table.Stack("/k/h/in")), []int{77}},
+		"all has what is hidden":         {ids(table.All("/k/h/in")), []int{75, 77}},
+		"no mount at a directory":        {ids(table.Stack("/k/d")), nil},
+		"no mount at a prefix of a name": {ids(table.Stack("/k/stac")), nil},
+		"root":                           {ids(table.Stack("/")), []int{63}},
+		"path passes":                    {ids(table.pick(table.walk("/k/stack/in/x/y"))), []int{63, 64, 70, 71, 72, 73}},
+		"path beside a like name":        {ids(table.pick(table.walk("/k/a/x"))), []int{63, 64, 78}},
+		"path with a longer like name":   {ids(table.pick(table.walk("/k/ab"))), []int{63, 64, 79}},
+		"path to a directory":            {ids(table.pick(table.walk("/k/abc"))), []int{63, 64}},
+		"below, by component":            {ids(table.Under("/k/a")), []int{78}},
+		"below, hidden ones too":         {ids(table.Under("/k/h")), []int{74, 75, 76, 77}},
+		"below nothing":                  {ids(table.Under("/k/pods")), nil},
+		"children":                       {ids(table.Children(74)), []int{75, 76}},
+		"names with spaces and more":     {ids(table.Stack("/k/sp ace\ttab\nnl\\040#x")), []int{66}},
+		"a path that is not absolute":    {ids(table.Under("k")), nil},
+	} {
+		if diff := cmp.Diff(tc.want, tc.got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	if all := table.Under("/"); len(all) != len(table.Mounts()) {
+		t.Errorf("%d of %d mounts below the root", len(all), len(table.Mounts()))
+	}
+}
+
+func TestTableTopAndOn(t *testing.T) {
+	t.Parallel()
+	table := recordedTable(t, "tricky.mountinfo")
+	if m, ok := table.Top("/k/h/in"); !ok || m.Source != "seen" {
+		t.Errorf("top of /k/h/in: %v %v, want the one that is seen", m, ok)
+	}
+	if m, ok := table.Top("/k/h/in/x"); ok {
+		t.Errorf("top of a directory: %v, want none", m)
+	}
+	if m, ok := table.On("/k/h/in/x"); !ok || m.ID != 77 {
+		t.Errorf("mount under /k/h/in/x: %v %v, want 77", m, ok)
+	}
+	if m, ok := table.ByID(69); !ok || !m.Deleted() {
+		t.Errorf("mount 69: %+v %v, want a deleted one", m, ok)
+	}
+	if m, ok := table.ByID(1); ok {
+		t.Errorf("mount 1: %v, want none", m)
+	}
+}
+
+// TestTableWithoutARoot is what a process in a chroot may see, and what only a
+// forged text holds.
+func TestTableWithoutARoot(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"nothing":        "",
+		"no root mount":  "5 4 0:1 / /proc rw - proc proc rw\n",
+		"own parent":     "5 5 0:1 / /p rw - t t rw\n",
+		"circle":         "5 6 0:1 / / rw - t t rw\n6 5 0:1 / / rw - t t rw\n",
+		"circle on root": "1 0 0:1 / / rw - t t rw\n5 6 0:1 / / rw - t t rw\n6 5 0:1 / / rw - t t rw\n",
+	} {
+		mounts, err := ParseString(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		table := NewTable(mounts)
+		if m, ok := table.Top("/p"); ok {
+			t.Errorf("%s: found %v", name, m)
+		}
+	}
+	mounts, err := ParseString("1 1 0:1 / / rw - t t rw\n2 1 0:1 / / rw - t t rw\n1 2 0:1 / / rw - t t rw\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	NewTable(mounts).Stack("/p") // the same number twice: comes back
+}

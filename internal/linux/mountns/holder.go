@@ -1,0 +1,188 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mountns
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// Kind says in which way a mount namespace is kept alive.
+type Kind string
+
+// The kinds, in the order in which Holders looks for them.
+const (
+	Process    Kind = "process"    // a process, by its main thread, is in it
+	Thread     Kind = "thread"     // only another thread of a process is in it
+	Descriptor Kind = "descriptor" // a process has it open
+	NamedMount Kind = "mount"      // it is bound to a file, as "ip netns" does for networks
+)
+
+// Holder is what keeps a mount namespace alive.
+type Holder struct {
+	Kind Kind
+	// PID is the process; 0 for NamedMount.
+	PID int
+	// Number is the thread, or the descriptor; 0 otherwise.
+	Number int
+	// Mount is what the namespace is bound by, for NamedMount alone.
+	Mount Mount
+}
+
+// path is where the namespace can be opened, below /proc; empty for NamedMount.
+func (h Holder) path() string {
+	pid, number := strconv.Itoa(h.PID), strconv.Itoa(h.Number)
+	switch h.Kind {
+	case Process:
+		return pid + "/ns/mnt"
+	case Thread:
+		return pid + "/task/" + number + "/ns/mnt"
+	case Descriptor:
+		return pid + "/fd/" + number
+	}
+	return ""
+}
+
+// root is the link to the root of the process or thread, below /proc.
+func (h Holder) root() string { return strings.TrimSuffix(h.path(), "ns/mnt") + "root" }
+
+// Holders finds what keeps each of the namespaces alive, by inode. For each it
+// looks for processes; only where there are none, for threads; then for open
+// descriptors; and last for files that the namespace is bound to. Survey.Denied
+// counts processes that could not be asked: where it is not 0, a namespace
+// without a holder may have one. An open mountinfo, a descriptor on its way
+// through a socket, and the kernel itself keep a namespace alive, too, and
+// cannot be found.
+func (s *Scanner) Holders(namespaces []Namespace) (map[uint64][]Holder, Survey, error) {
+	found := map[uint64][]Holder{}
+	wanted := map[uint64]bool{}
+	for _, ns := range namespaces {
+		wanted[ns.Inode] = true
+	}
+	note := func(inode uint64, h Holder) {
+		if wanted[inode] {
+			found[inode] = append(found[inode], h)
+		}
+	}
+	survey := Survey{Backend: "procfs"}
+	for _, search := range []search{processes, threads, descriptors, s.namedMounts} {
+		denied, err := search(note)
+		survey.Denied = max(survey.Denied, len(denied))
+		if err != nil {
+			return nil, survey, err
+		}
+		for inode := range found {
+			delete(wanted, inode)
+		}
+		if len(wanted) == 0 {
+			break
+		}
+	}
+	return found, survey, nil
+}
+
+// search calls note with every holder of one kind, of any namespace, and gives
+// the processes that it may not ask.
+type search func(note func(inode uint64, h Holder)) (denied []int, err error)
+
+// processes finds the namespaces of all processes.
+func processes(note func(uint64, Holder)) ([]int, error) {
+	return eachProcess(func(pid int) error {
+		h := Holder{Kind: Process, PID: pid}
+		inode, err := h.namespace()
+		if err == nil {
+			note(inode, h)
+		}
+		return err
+	})
+}
+
+// threads finds the namespaces of the threads that are no processes.
+func threads(note func(uint64, Holder)) ([]int, error) {
+	return eachProcess(func(pid int) error {
+		if n, err := sys.ProcThreads(pid); err != nil || n < 2 {
+			return err
+		}
+		tids, err := sys.ProcNumbers(strconv.Itoa(pid) + "/task")
+		for _, tid := range tids {
+			h := Holder{Kind: Thread, PID: pid, Number: tid}
+			if inode, err := h.namespace(); err == nil && tid != pid {
+				note(inode, h)
+			}
+		}
+		return err
+	})
+}
+
+// descriptors finds the namespaces that processes have open.
+func descriptors(note func(uint64, Holder)) ([]int, error) {
+	return eachProcess(func(pid int) error {
+		fds, err := sys.ProcNumbers(strconv.Itoa(pid) + "/fd")
+		for _, fd := range fds {
+			h := Holder{Kind: Descriptor, PID: pid, Number: fd}
+			if inode, err := h.namespace(); err == nil {
+				note(inode, h)
+			}
+		}
+		return err
+	})
+}
+
+// namedMounts finds the namespaces that are bound to files: mounts of the one
+// file system that all namespaces lie on.
+func (s *Scanner) namedMounts(note func(uint64, Holder)) ([]int, error) {
+	major, minor, err := namespaceDevice()
+	if err != nil {
+		return nil, err
+	}
+	mounts, _, err := s.OnDevice(major, minor)
+	for _, m := range mounts {
+		if inode, ok := inodeOf(m.Root); ok {
+			note(inode, Holder{Kind: NamedMount, Mount: m})
+		}
+	}
+	return nil, err
+}
+
+// namespace reads which mount namespace the holder holds.
+func (h Holder) namespace() (inode uint64, err error) {
+	link, err := sys.ReadlinkProc(h.path())
+	if err != nil {
+		return 0, err
+	}
+	inode, ok := inodeOf(link)
+	if !ok {
+		return 0, sys.EINVAL // a descriptor of something else
+	}
+	return inode, nil
+}
+
+// inodeOf reads N out of "mnt:[N]".
+func inodeOf(link string) (uint64, bool) {
+	rest, ok := strings.CutPrefix(link, "mnt:[")
+	number, closed := strings.CutSuffix(rest, "]")
+	n, err := strconv.ParseUint(number, 10, 64)
+	return n, ok && closed && err == nil
+}
+
+// eachProcess calls fn with every process, and gives those that it may not ask.
+// A process that ends meanwhile is passed over.
+func eachProcess(fn func(pid int) error) (denied []int, err error) {
+	pids, err := sys.ProcNumbers("")
+	if err != nil {
+		return nil, err
+	}
+	for _, pid := range pids {
+		switch err := fn(pid); {
+		case errors.Is(err, sys.EACCES), errors.Is(err, sys.EPERM):
+			denied = append(denied, pid)
+		case err != nil && !gone(err):
+			return denied, err
+		}
+	}
+	return denied, nil
+}

@@ -1,0 +1,231 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mountns
+
+import (
+	"slices"
+
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// forgetAfter is after how many passes everything is read anew, should two
+// mounts ever have been taken for one (see roots).
+const forgetAfter = 64
+
+// listMax is how many mounts listmount gives at once.
+const listMax = 1_000_000
+
+// kernelScan goes through the machine by the kernel's own calls.
+type kernelScan struct {
+	spaces map[uint64]*space // by ID
+	roots  *roots
+	stat   sys.MountStat
+	ids    []uint64 // what listmount writes to
+}
+
+// space is a mount namespace and what is known of its mounts.
+type space struct {
+	ns     Namespace
+	pass   int
+	ids    []uint64 // unique IDs, ascending
+	mounts []known  // of the same length
+}
+
+// known is what does not change about a mount, or is kept up to date.
+type known struct {
+	rooted
+	device uint64
+	onDisk bool // whether device has been read
+}
+
+func newKernelScan() *kernelScan {
+	k := &kernelScan{spaces: map[uint64]*space{}}
+	k.roots = newRoots(k.readRoot)
+	return k
+}
+
+func deviceNumber(major, minor uint32) uint64 { return uint64(major)<<32 | uint64(minor) }
+
+func (k *kernelScan) readRoot(ref sys.MountRef) (uint64, []byte, error) {
+	if err := k.stat.Load(ref, sys.StatmountSuper|sys.StatmountRoot); err != nil {
+		return 0, nil, err
+	}
+	return deviceNumber(k.stat.Device()), k.stat.Root(), nil
+}
+
+// list brings the list of namespaces and of their mounts up to date.
+func (k *kernelScan) list() (Survey, error) {
+	if k.roots.begin(); k.roots.pass%forgetAfter == 0 {
+		k.spaces, k.roots.classes = map[uint64]*space{}, map[place]*class{}
+	}
+	survey := Survey{Backend: "kernel"}
+	err := walk(func(fd *sys.FD, info sys.NamespaceInfo) error {
+		s, err := k.space(fd, info)
+		if err == nil {
+			err = k.listSpace(s, int(info.Mounts))
+		}
+		if gone(err) {
+			return nil
+		}
+		if err == nil {
+			survey.Namespaces++
+			survey.Mounts += len(s.ids)
+		}
+		return err
+	})
+	for id, s := range k.spaces {
+		if s.pass != k.roots.pass {
+			delete(k.spaces, id)
+		}
+	}
+	return survey, err
+}
+
+func (k *kernelScan) space(fd *sys.FD, info sys.NamespaceInfo) (*space, error) {
+	s := k.spaces[info.ID]
+	if s == nil {
+		st, err := fd.Stat(sys.StatIno)
+		if err != nil {
+			return nil, err
+		}
+		s = &space{ns: Namespace{Inode: st.Ino, ID: info.ID}}
+		k.spaces[info.ID] = s
+	}
+	return s, nil
+}
+
+// listSpace reads which mounts a namespace has; those that it had before keep
+// what is known of them.
+func (k *kernelScan) listSpace(s *space, expected int) error {
+	k.ids = slices.Grow(k.ids[:0], expected+64)
+	for {
+		after := uint64(0)
+		if len(k.ids) > 0 {
+			after = k.ids[len(k.ids)-1]
+		}
+		k.ids = slices.Grow(k.ids, 64)
+		free := k.ids[len(k.ids):cap(k.ids)]
+		free = free[:min(len(free), listMax)]
+		n, err := sys.Listmount(sys.MountRef{Namespace: s.ns.ID, Mount: sys.RootOf}, after, free)
+		if err != nil {
+			return err
+		}
+		if k.ids = k.ids[:len(k.ids)+n]; n < len(free) {
+			break
+		}
+	}
+	s.pass = k.roots.pass
+	s.update(k.ids)
+	return nil
+}
+
+// update makes ids, which are ascending, the namespace's mounts.
+func (s *space) update(ids []uint64) {
+	if slices.Equal(s.ids, ids) {
+		return
+	}
+	mounts := make([]known, len(ids))
+	old := 0
+	for i, id := range ids {
+		for old < len(s.ids) && s.ids[old] < id {
+			old++
+		}
+		if old < len(s.ids) && s.ids[old] == id {
+			mounts[i] = s.mounts[old]
+		}
+	}
+	s.ids, s.mounts = slices.Clone(ids), mounts
+}
+
+func (k *kernelScan) namespaces() ([]Namespace, Survey, error) {
+	survey, err := k.list()
+	found := make([]Namespace, 0, len(k.spaces))
+	for _, s := range k.spaces {
+		found = append(found, s.ns)
+	}
+	return found, survey, err
+}
+
+// each calls look for every mount that is known, as long as look does not fail.
+// Mounts that are gone by now are passed over.
+func (k *kernelScan) each(look func(s *space, m *known, ref sys.MountRef) error) error {
+	for _, s := range k.spaces {
+		for i := range s.mounts {
+			err := look(s, &s.mounts[i], sys.MountRef{Namespace: s.ns.ID, Mount: s.ids[i]})
+			if err != nil && !gone(err) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (k *kernelScan) deleted() ([]Mount, Survey, error) {
+	survey, err := k.list()
+	look := func(_ *space, m *known, ref sys.MountRef) error { return k.roots.look(&m.rooted, ref) }
+	if err == nil {
+		err = k.each(look)
+	}
+	if err == nil && k.roots.confirm() {
+		err = k.each(look)
+	}
+	if err != nil {
+		return nil, survey, err
+	}
+	found, err := k.describe(func(m *known) bool { return m.deleted })
+	return found, survey, err
+}
+
+func (k *kernelScan) onDevice(major, minor uint32) ([]Mount, Survey, error) {
+	survey, err := k.list()
+	if err == nil {
+		err = k.each(func(_ *space, m *known, ref sys.MountRef) error { return k.readDevice(m, ref) })
+	}
+	if err != nil {
+		return nil, survey, err
+	}
+	device := deviceNumber(major, minor)
+	found, err := k.describe(func(m *known) bool { return m.onDisk && m.device == device })
+	return found, survey, err
+}
+
+// readDevice asks for a mount's device, once.
+func (k *kernelScan) readDevice(m *known, ref sys.MountRef) error {
+	if m.onDisk {
+		return nil
+	}
+	if err := k.stat.Load(ref, sys.StatmountSuper); err != nil {
+		return err
+	}
+	m.device, m.onDisk = deviceNumber(k.stat.Device()), true
+	return nil
+}
+
+// describe reads everything about the mounts that are wanted.
+func (k *kernelScan) describe(wanted func(*known) bool) ([]Mount, error) {
+	var found []Mount
+	err := k.each(func(s *space, m *known, ref sys.MountRef) error {
+		if !wanted(m) {
+			return nil
+		}
+		err := k.stat.Load(ref, sys.StatmountSuper|sys.StatmountBasic|sys.StatmountRoot|sys.StatmountPoint|
+			sys.StatmountType|sys.StatmountSubtype|sys.StatmountSource)
+		if err == nil {
+			found = append(found, k.mount(s))
+		}
+		return err
+	})
+	return found, err
+}
+
+// mount is what was loaded last.
+func (k *kernelScan) mount(s *space) Mount {
+	m := Mount{Unique: k.stat.ID(), Namespace: s.ns}
+	m.ID, m.Parent = k.stat.ReusedID(), k.stat.ReusedParent()
+	m.Major, m.Minor = k.stat.Device()
+	m.Root, m.Point = string(k.stat.Root()), string(k.stat.Point())
+	m.Shared, m.Master = k.stat.PeerGroup(), k.stat.Master()
+	m.FSType, m.Source = k.stat.FSType(), string(k.stat.Source())
+	return m
+}

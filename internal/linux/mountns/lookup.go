@@ -1,0 +1,103 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mountns
+
+import (
+	"errors"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// ErrMayBlock is returned for a path that leads over a file system that may not
+// answer, where the kernel's cache does not reach that far.
+var ErrMayBlock = errors.New("path may block")
+
+// Lookup opens a path with O_PATH as process pid sees it, or as the calling
+// thread does where pid is 0. The path is absolute and clean (EINVAL) and has
+// no symbolic link in it (ELOOP). It never waits for a file system that may
+// hang: the kernel's cache is asked first, and alone where the way leads over
+// one (ErrMayBlock). The mount at the path itself may be of any kind, as its
+// root is opened without asking it. For another process it needs the right to
+// trace it (EACCES). The caller closes the descriptor.
+func Lookup(pid int, name string) (*sys.FD, error) {
+	if pid == 0 {
+		return lookup(0, nil, name, name)
+	}
+	root, err := sys.OpenProcPath(strconv.Itoa(pid) + "/root")
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return lookup(pid, root, name, name)
+}
+
+// LookupIn is Lookup of the last part of a path in dir, which the other parts
+// were found to be.
+func LookupIn(pid int, dir *sys.FD, name string) (*sys.FD, error) {
+	return lookup(pid, dir, "/"+path.Base(name), name)
+}
+
+// lookup opens part, seen from root where that is not nil; whole is what both
+// are together.
+func lookup(pid int, root *sys.FD, part, whole string) (*sys.FD, error) {
+	if whole != path.Clean(whole) {
+		return nil, sys.EINVAL
+	}
+	fd, err := sys.LookupCached(root, part)
+	if err == nil || !uncached(err) {
+		return fd, err
+	}
+	if err := checkWay(pid, whole); err != nil {
+		return nil, err
+	}
+	if root == nil {
+		return sys.Lookup(part)
+	}
+	return sys.LookupIn(root, part)
+}
+
+// uncached tells whether err says nothing about the path: the cache did not
+// know, or the kernel (before 5.12) or a seccomp filter does not let us ask it.
+func uncached(err error) bool {
+	return slices.ContainsFunc([]error{sys.EAGAIN, sys.EINVAL, sys.ENOSYS, sys.EPERM}, func(target error) bool {
+		return errors.Is(err, target)
+	})
+}
+
+// checkWay refuses a path below a mount whose file system may hang. A root file
+// system of that kind is taken for granted, as this program itself runs from
+// it. What an overlay is made of cannot be seen here.
+func checkWay(pid int, name string) error {
+	text, err := Read(pid, nil)
+	if err != nil {
+		return err
+	}
+	mounts, err := mountinfo.ParseBytes(text)
+	if err != nil {
+		return err
+	}
+	for _, m := range mounts {
+		if m.Point != "/" && m.Point != name && mountinfo.Within(m.Point, name) && mayHang(m.FSType) {
+			return ErrMayBlock
+		}
+	}
+	return nil
+}
+
+// mayHang tells whether a file system of that type waits for another machine
+// or for a process.
+func mayHang(fsType string) bool {
+	base, _, _ := strings.Cut(fsType, ".")
+	switch base {
+	case "9p", "afs", "autofs", "beegfs", "ceph", "cifs", "coda", "fuse", "fuseblk", "gfs2", "gpfs",
+		"lustre", "nfs", "nfs4", "ocfs2", "orangefs", "smb3", "virtiofs":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,104 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mountns knows the mount namespaces of the machine: which one a
+// process is in, what is mounted there, and how to run a function inside.
+//
+// It keeps nothing open. An open namespace or mountinfo descriptor pins the
+// namespace, its mounts and their devices, and would cause the very fault that
+// this program looks for; so a Namespace is a plain value, opened afresh and
+// compared for every use.
+//
+// It changes nothing in any namespace. It rests on mount_namespaces(7),
+// setns(2), and ioctl_nsfs(2).
+package mountns
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// ErrChanged is returned where a process is no longer in the mount namespace
+// that a Namespace names: it moved on, or its number was given to another.
+var ErrChanged = errors.New("process is in another mount namespace")
+
+// Namespace names a mount namespace and, where one is known, a process in it.
+// It holds no descriptor and does not keep the namespace alive.
+type Namespace struct {
+	// PID is a process or thread that was in the namespace; 0 is none.
+	PID int
+	// Inode is N in "mnt:[N]". It is used again once the namespace is gone.
+	Inode uint64
+	// ID is the kernel's number for it, never used again while the machine
+	// runs; 0 on kernels before 6.12.
+	ID uint64
+
+	// Where else it was seen: link is one below /proc that leads to it, name a
+	// file that it is bound to, as process via sees it.
+	link, name string
+	via        int
+}
+
+// String is the namespace as /proc/PID/ns/mnt shows it.
+func (n Namespace) String() string { return "mnt:[" + strconv.FormatUint(n.Inode, 10) + "]" }
+
+// Same tells whether both name one namespace, as far as both know it. The
+// processes may differ.
+func (n Namespace) Same(other Namespace) bool {
+	return n.Inode == other.Inode && (n.ID == other.ID || n.ID == 0 || other.ID == 0)
+}
+
+// Of is the mount namespace of the process or thread pid. It needs the right to
+// trace that process (EACCES without); ENOENT or ESRCH when there is none.
+func Of(pid int) (Namespace, error) {
+	fd, ns, err := open(strconv.Itoa(pid) + "/ns/mnt")
+	if err != nil {
+		return Namespace{}, fmt.Errorf("read mount namespace of process %d: %w", pid, err)
+	}
+	fd.Close()
+	ns.PID = pid
+	return ns, nil
+}
+
+// Self is the mount namespace of the calling thread: inside Do, the one that
+// was entered. Its PID is 0.
+func Self() (Namespace, error) {
+	fd, ns, err := open(sys.ThreadProc("ns/mnt"))
+	if err != nil {
+		return Namespace{}, fmt.Errorf("read own mount namespace: %w", err)
+	}
+	fd.Close()
+	return ns, nil
+}
+
+// Read gives the text of /proc/PID/mountinfo, read into buf[:0], which grows as
+// needed; pid 0 is the calling thread. It needs no right to trace the process,
+// so it serves for PID 1. Mounts outside the process' root are not in it.
+func Read(pid int, buf []byte) ([]byte, error) {
+	name := sys.ThreadProc("mountinfo")
+	if pid != 0 {
+		name = strconv.Itoa(pid) + "/mountinfo"
+	}
+	text, err := sys.ReadProc(name, buf)
+	if err != nil {
+		return nil, fmt.Errorf("read mountinfo of process %d: %w", pid, err)
+	}
+	return text, nil
+}
+
+// Table is Read, parsed.
+func Table(pid int) (*mountinfo.Table, error) {
+	text, err := Read(pid, nil)
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := mountinfo.ParseBytes(text)
+	if err != nil {
+		return nil, fmt.Errorf("read mountinfo of process %d: %w", pid, err)
+	}
+	return mountinfo.NewTable(mounts), nil
+}

@@ -1,0 +1,146 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mountns
+
+import (
+	"errors"
+	"strconv"
+
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// open opens the namespace that a link below /proc leads to, and reads which it
+// is.
+func open(link string) (*sys.FD, Namespace, error) {
+	at, err := sys.OpenProcPath(link)
+	if err != nil {
+		return nil, Namespace{}, err
+	}
+	defer at.Close()
+	return reopen(at)
+}
+
+// openNamed opens the namespace that is bound to a file as process pid sees it,
+// and reads which it is.
+func openNamed(pid int, name string) (*sys.FD, Namespace, error) {
+	at, err := Lookup(pid, name)
+	if err != nil {
+		return nil, Namespace{}, err
+	}
+	defer at.Close()
+	return reopen(at)
+}
+
+// reopen opens for good what was opened with O_PATH, after making sure that it
+// is a namespace: a link or name may lead to a device or a pipe by now, and
+// opening one of those may do anything.
+func reopen(at *sys.FD) (*sys.FD, Namespace, error) {
+	if err := expectNamespace(at); err != nil {
+		return nil, Namespace{}, err
+	}
+	fd, err := at.Reopen()
+	if err != nil {
+		return nil, Namespace{}, err
+	}
+	ns, err := identify(fd)
+	if err != nil {
+		fd.Close()
+		return nil, Namespace{}, err
+	}
+	return fd, ns, nil
+}
+
+// expectNamespace fails with EINVAL for what is no namespace: those lie on one
+// file system.
+func expectNamespace(fd *sys.FD) error {
+	major, minor, err := namespaceDevice()
+	if err != nil {
+		return err
+	}
+	st, err := fd.Stat(sys.StatType)
+	if err == nil && (st.Major != major || st.Minor != minor) {
+		err = sys.EINVAL
+	}
+	return err
+}
+
+// namespaceDevice is the device of the file system that all namespaces lie on.
+func namespaceDevice() (major, minor uint32, err error) {
+	own, err := sys.OpenProcPath(sys.ThreadProc("ns/mnt"))
+	if err != nil {
+		return 0, 0, err
+	}
+	defer own.Close()
+	st, err := own.Stat(sys.StatType)
+	return st.Major, st.Minor, err
+}
+
+func identify(fd *sys.FD) (Namespace, error) {
+	st, err := fd.Stat(sys.StatIno)
+	if err != nil {
+		return Namespace{}, err
+	}
+	info, err := fd.NamespaceInfo()
+	if err != nil && !errors.Is(err, sys.ENOTTY) {
+		return Namespace{}, err
+	}
+	return Namespace{Inode: st.Ino, ID: info.ID}, nil
+}
+
+// findOpen opens the namespace wherever it may be found: at its process, where
+// it was seen open or bound, or among all namespaces of the machine.
+func (n Namespace) findOpen() (*sys.FD, error) {
+	failure := error(sys.ENOENT)
+	for _, try := range n.ways() {
+		fd, found, err := try()
+		if err == nil && n.Same(found) {
+			return fd, nil
+		}
+		fd.Close()
+		if failure = err; err == nil {
+			failure = ErrChanged
+		}
+	}
+	if fd := n.searchOpen(); fd != nil {
+		return fd, nil
+	}
+	return nil, failure
+}
+
+// ways are the places where the namespace was seen.
+func (n Namespace) ways() []func() (*sys.FD, Namespace, error) {
+	var ways []func() (*sys.FD, Namespace, error)
+	if n.PID != 0 {
+		ways = append(ways, func() (*sys.FD, Namespace, error) { return open(strconv.Itoa(n.PID) + "/ns/mnt") })
+	}
+	if n.link != "" {
+		ways = append(ways, func() (*sys.FD, Namespace, error) { return open(n.link) })
+	}
+	if n.name != "" {
+		ways = append(ways, func() (*sys.FD, Namespace, error) { return openNamed(n.via, n.name) })
+	}
+	return ways
+}
+
+// searchOpen opens the namespace with our number, wherever it is; nil where it
+// is not found.
+func (n Namespace) searchOpen() *sys.FD {
+	if n.ID == 0 || sys.HasNamespaceWalk.Probe() != nil {
+		return nil
+	}
+	var found *sys.FD
+	// The walk ends with the first error, and so at what is looked for.
+	_ = walk(func(fd *sys.FD, info sys.NamespaceInfo) error {
+		if info.ID != n.ID {
+			return nil
+		}
+		if ns, err := identify(fd); err == nil && n.Same(ns) {
+			found, _ = fd.Dup()
+		}
+		return errFound
+	})
+	return found
+}
+
+var errFound = errors.New("found")

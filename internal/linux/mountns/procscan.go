@@ -1,0 +1,238 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mountns
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// procScan goes through the machine by way of /proc: one mountinfo is read for
+// each namespace, not for each process.
+type procScan struct {
+	buf []byte
+}
+
+// reader calls back with the text of one namespace's mount table. The text is
+// valid until it returns.
+type reader func(ns Namespace, text []byte) error
+
+// spot is a namespace that was found and the way to read it.
+type spot struct {
+	ns    Namespace
+	whole bool // PID sees the namespace from its root, not from a chroot
+}
+
+// tour is one pass.
+type tour struct {
+	scan   *procScan
+	look   reader
+	spots  map[uint64]*spot // by inode
+	order  []*spot
+	missed bool         // a namespace could not be read through what was noted
+	first  map[int]bool // ID of the first mount of every table that was read
+	survey Survey
+}
+
+// visit reads the mount table of every namespace that can be found. Where the
+// process ends through which one was to be read, others are looked for.
+func (p *procScan) visit(look reader) (Survey, error) {
+	t := tour{
+		scan: p, look: look, spots: map[uint64]*spot{}, first: map[int]bool{},
+		survey: Survey{Backend: "procfs"},
+	}
+	for range 3 {
+		t.order, t.missed = nil, false
+		denied, err := t.find()
+		if err != nil {
+			return t.survey, err
+		}
+		// Reading finds namespaces that are bound to files, so the order grows.
+		for i := 0; i < len(t.order); i++ {
+			t.readSpot(t.order[i])
+		}
+		for _, pid := range denied {
+			t.readDenied(pid)
+		}
+		if t.survey.Denied = len(denied); !t.missed {
+			break
+		}
+	}
+	return t.survey, nil
+}
+
+// find notes the namespaces that have not been read yet.
+func (t *tour) find() (denied []int, err error) {
+	if denied, err = processes(t.noteTask); err != nil {
+		return nil, err
+	}
+	if _, err = threads(t.noteTask); err != nil {
+		return nil, err
+	}
+	_, err = descriptors(t.noteDescriptor)
+	return denied, err
+}
+
+// noteTask notes the namespace of a process or thread. Of several, one is
+// wanted that is in no chroot: the others see only what lies inside theirs.
+func (t *tour) noteTask(inode uint64, h Holder) {
+	s := t.spots[inode]
+	if s != nil && s.whole {
+		return
+	}
+	root, err := sys.ReadlinkProc(h.root())
+	if err != nil {
+		return
+	}
+	if s == nil {
+		s = t.note(Namespace{Inode: inode})
+	}
+	if s.whole = root == "/"; s.whole || s.ns.PID == 0 {
+		s.ns.PID = h.PID
+		if h.Kind == Thread {
+			s.ns.PID = h.Number // /proc knows threads by their own number, too
+		}
+	}
+}
+
+func (t *tour) noteDescriptor(inode uint64, h Holder) {
+	if t.spots[inode] == nil {
+		t.note(Namespace{Inode: inode, link: h.path()})
+	}
+}
+
+func (t *tour) note(ns Namespace) *spot {
+	s := &spot{ns: ns}
+	t.spots[ns.Inode] = s
+	t.order = append(t.order, s)
+	return s
+}
+
+// readSpot reads a namespace through its representative; where that is in a
+// chroot, or where there is none, from inside.
+func (t *tour) readSpot(s *spot) {
+	var (
+		text []byte
+		err  error
+	)
+	if s.whole {
+		text, err = Read(s.ns.PID, t.scan.buf)
+	} else {
+		err = s.ns.Do(func() (err error) {
+			text, err = Read(0, t.scan.buf)
+			return err
+		})
+		if err != nil && s.ns.PID != 0 && !gone(err) {
+			t.survey.Partial++ // what lies inside the chroot, at least
+			text, err = Read(s.ns.PID, t.scan.buf)
+		}
+	}
+	if ended(err) || (err == nil && len(text) == 0) {
+		delete(t.spots, s.ns.Inode)
+		t.missed = true
+		return
+	}
+	t.take(s.ns, text, err)
+}
+
+// ended tells whether a namespace could not be read because what it was to be
+// read through is no more.
+func ended(err error) bool {
+	return gone(err) || errors.Is(err, ErrChanged) || errors.Is(err, sys.EINVAL)
+}
+
+// readDenied reads the table of a process whose namespace it may not know. The
+// first mount in the table tells whether it was read already: no two
+// namespaces share a mount.
+func (t *tour) readDenied(pid int) {
+	head, err := sys.ReadProcHead(strconv.Itoa(pid)+"/mountinfo", t.scan.buf)
+	if err != nil || len(head) == 0 || t.first[firstID(head)] {
+		return // gone, or known
+	}
+	if text, err := Read(pid, t.scan.buf); !ended(err) && len(text) > 0 {
+		t.take(Namespace{PID: pid}, text, err)
+	}
+}
+
+// take hands on a table that was read, and notes what it leads to. A table that
+// cannot be read, or not understood, must not keep us from all the others.
+func (t *tour) take(ns Namespace, text []byte, err error) {
+	if err == nil {
+		t.scan.buf = text
+		t.first[firstID(text)] = true
+		t.survey.Namespaces++
+		t.survey.Mounts += bytes.Count(text, []byte{'\n'})
+		err = t.look(ns, text)
+	}
+	if err == nil && ns.PID != 0 {
+		err = t.noteNamed(ns, text)
+	}
+	if err != nil {
+		t.survey.Partial++
+	}
+}
+
+// firstID is the number that a table begins with.
+func firstID(text []byte) int {
+	word, _, _ := bytes.Cut(text, []byte{' '})
+	id, _ := strconv.Atoi(string(word))
+	return id
+}
+
+// noteNamed notes the namespaces that are bound to files in this one. Those
+// that are bound only in a namespace without a process stay hidden.
+func (t *tour) noteNamed(ns Namespace, text []byte) error {
+	major, minor, err := namespaceDevice()
+	if err != nil {
+		return err
+	}
+	return mountinfo.EachDevice(text, major, minor, func(line mountinfo.Line) bool {
+		m, err := line.Mount()
+		if inode, ok := inodeOf(m.Root); err == nil && ok && t.spots[inode] == nil {
+			t.note(Namespace{Inode: inode, via: ns.PID, name: m.Point})
+		}
+		return true
+	})
+}
+
+func (p *procScan) namespaces() ([]Namespace, Survey, error) {
+	var found []Namespace
+	survey, err := p.visit(func(ns Namespace, _ []byte) error {
+		found = append(found, ns)
+		return nil
+	})
+	return found, survey, err
+}
+
+func (p *procScan) deleted() ([]Mount, Survey, error) {
+	return p.collect(func(text []byte, fn func(mountinfo.Line) bool) error {
+		return mountinfo.EachDeleted(text, fn)
+	})
+}
+
+func (p *procScan) onDevice(major, minor uint32) ([]Mount, Survey, error) {
+	return p.collect(func(text []byte, fn func(mountinfo.Line) bool) error {
+		return mountinfo.EachDevice(text, major, minor, fn)
+	})
+}
+
+// collect gives the mounts whose lines filter finds.
+func (p *procScan) collect(filter func([]byte, func(mountinfo.Line) bool) error) ([]Mount, Survey, error) {
+	var found []Mount
+	survey, err := p.visit(func(ns Namespace, text []byte) error {
+		var bad error
+		err := filter(text, func(line mountinfo.Line) bool {
+			m, err := line.Mount()
+			bad = err
+			found = append(found, Mount{Mount: m, Namespace: ns})
+			return err == nil
+		})
+		return errors.Join(err, bad)
+	})
+	return found, survey, err
+}

@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mountns
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"sync"
+
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// Mount is a mount in some mount namespace of the machine.
+type Mount struct {
+	// Mount is as mountinfo shows it. Asked through the kernel's calls it has
+	// neither Options nor SuperOptions, nor the rarer fields of propagation,
+	// and Point is relative to the root of the namespace, not to that of one of
+	// its processes.
+	mountinfo.Mount
+	// Unique is the kernel's number that is never used again; 0 where the
+	// kernel has none or mountinfo was asked.
+	Unique uint64
+	// Namespace is where it is mounted.
+	Namespace Namespace
+}
+
+// Survey says what a pass over the machine looked at, so that finding nothing
+// can be told from not having looked.
+type Survey struct {
+	// Backend is "kernel" or "procfs".
+	Backend string
+	// Namespaces and Mounts are how many were looked at.
+	Namespaces, Mounts int
+	// Denied counts processes whose namespace may not be read. Through procfs
+	// their mounts are looked at all the same, where they show any.
+	Denied int
+	// Partial counts namespaces that could not be read, or of which only what
+	// lies inside some process' chroot was seen.
+	Partial int
+}
+
+// Scanner passes over every mount namespace of the machine, with processes and
+// without, and remembers what never changes about a mount, so that the second
+// pass is much faster than the first. It keeps nothing open between passes. It
+// may be used by several goroutines; passes follow one another.
+//
+// Two ways lead through the machine. The kernel's own calls (6.12, in the
+// initial PID namespace, with CAP_SYS_ADMIN) see everything. Without them it
+// reads /proc, which does not show what lies outside the root of every process
+// of a namespace, and which needs the right to trace processes for much of it.
+// Neither is a snapshot: what comes and goes during a pass may be missed until
+// the next.
+type Scanner struct {
+	mu   sync.Mutex
+	back backend
+}
+
+// backend is one way through the machine.
+type backend interface {
+	namespaces() ([]Namespace, Survey, error)
+	deleted() ([]Mount, Survey, error)
+	onDevice(major, minor uint32) ([]Mount, Survey, error)
+}
+
+// NewScanner remembers nothing yet, and chooses its way at the first pass.
+func NewScanner() *Scanner { return &Scanner{} }
+
+// Namespaces is every mount namespace of the machine. PID is 0 where no process
+// is known; Holders finds out.
+func (s *Scanner) Namespaces() ([]Namespace, Survey, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found, survey, err := s.choose().namespaces()
+	slices.SortFunc(found, func(a, b Namespace) int { return cmp.Compare(a.Inode, b.Inode) })
+	return found, survey, err
+}
+
+// Deleted is every mount whose root carries the kernel's mark of an unlinked
+// name, in every namespace. The mark makes it a candidate: only the link count,
+// or the path itself, tells whether the content is gone.
+func (s *Scanner) Deleted() ([]Mount, Survey, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found, survey, err := s.choose().deleted()
+	return inOrder(found), survey, err
+}
+
+// OnDevice is every mount of the file system with that device number, in every
+// namespace.
+func (s *Scanner) OnDevice(major, minor uint32) ([]Mount, Survey, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found, survey, err := s.choose().onDevice(major, minor)
+	return inOrder(found), survey, err
+}
+
+// inOrder sorts mounts by namespace, point and number.
+func inOrder(mounts []Mount) []Mount {
+	slices.SortFunc(mounts, func(a, b Mount) int {
+		return cmp.Or(cmp.Compare(a.Namespace.Inode, b.Namespace.Inode),
+			cmp.Compare(a.Point, b.Point), cmp.Compare(a.ID, b.ID))
+	})
+	return mounts
+}
+
+// choose tries out what the kernel can do and lets us do.
+func (s *Scanner) choose() backend {
+	if s.back == nil {
+		s.back = &procScan{}
+		if sys.HasNamespaceWalk.Probe() == nil && sys.HasNamespaceID.Probe() == nil {
+			s.back = newKernelScan()
+		}
+	}
+	return s.back
+}
+
+// gone tells whether err only means that what was asked about is no more.
+func gone(err error) bool {
+	return errors.Is(err, sys.ENOENT) || errors.Is(err, sys.ESRCH)
+}

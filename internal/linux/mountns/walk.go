@@ -1,0 +1,37 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mountns
+
+import (
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// walk visits every mount namespace once: from our own to the first, and from
+// our own to the last. The kernel's order is not that of creation.
+func walk(visit func(fd *sys.FD, info sys.NamespaceInfo) error) error {
+	for i, step := range []func(*sys.FD) (*sys.FD, sys.NamespaceInfo, error){(*sys.FD).PrevNamespace, (*sys.FD).NextNamespace} {
+		fd, err := sys.OpenProc(sys.ThreadProc("ns/mnt"))
+		if err != nil {
+			return err
+		}
+		info, err := fd.NamespaceInfo()
+		if i == 0 && err == nil {
+			err = visit(fd, info)
+		}
+		for err == nil {
+			var next *sys.FD
+			next, info, err = step(fd)
+			fd.Close()
+			fd = next
+			if err == nil {
+				err = visit(fd, info)
+			}
+		}
+		fd.Close()
+		if !gone(err) {
+			return err
+		}
+	}
+	return nil
+}

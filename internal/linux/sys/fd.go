@@ -1,0 +1,48 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sys
+
+import (
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// FD is an open descriptor with one owner, who closes it. It is close-on-exec.
+// An FD is not safe for use by several goroutines at once.
+type FD struct {
+	n int
+}
+
+// newFD takes ownership of a raw descriptor. It is the only way to make an FD.
+func newFD(n int) *FD { return &FD{n: n} }
+
+// Int is the descriptor's number, -1 once closed. It stays owned by the FD.
+func (f *FD) Int() int { return f.n }
+
+// String is the descriptor's number in decimal, as /proc/self/fd names it.
+func (f *FD) String() string { return strconv.Itoa(f.n) }
+
+// Close gives the descriptor back. Closing twice, or closing a nil FD, does
+// nothing: a deferred Close may follow an early one.
+func (f *FD) Close() error {
+	if f == nil || f.n < 0 {
+		return nil
+	}
+	n := f.n
+	f.n = -1
+	return unix.Close(n)
+}
+
+// Reopen opens for reading what f, opened with O_PATH, lies on.
+func (f *FD) Reopen() (*FD, error) { return OpenProc("self/fd/" + f.String()) }
+
+// Dup opens the same file description once more. The caller closes both.
+func (f *FD) Dup() (*FD, error) {
+	n, err := retry(func() (int, error) { return unix.FcntlInt(uintptr(f.n), unix.F_DUPFD_CLOEXEC, 0) })
+	if err != nil {
+		return nil, err
+	}
+	return newFD(n), nil
+}

@@ -1,0 +1,183 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sys
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Feature is something that only some kernels can do. It is looked for by
+// using it: distributions carry features back to older versions.
+type Feature struct {
+	Name   string // "statmount"
+	Kernel string // first version of the mainline kernel that has it, "6.8"
+
+	probe func() error
+
+	mu    sync.Mutex
+	known bool
+	err   error
+}
+
+// UnsupportedError says that the running kernel lacks a feature. It satisfies
+// errors.Is(err, errors.ErrUnsupported).
+type UnsupportedError struct {
+	Feature, Kernel string
+}
+
+// Error names the feature and the kernel that brought it.
+func (e *UnsupportedError) Error() string {
+	return fmt.Sprintf("%s not supported: needs kernel %s", e.Feature, e.Kernel)
+}
+
+// Unwrap is errors.ErrUnsupported.
+func (e *UnsupportedError) Unwrap() error { return errors.ErrUnsupported }
+
+// Probe answers nil where the kernel has the feature and lets this process use
+// it, an *UnsupportedError where the kernel lacks it, and the kernel's refusal
+// where it cannot be told or is not permitted. The first two answers are final
+// and kept; a refusal is asked about again.
+func (f *Feature) Probe() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.known {
+		return f.err
+	}
+	err := f.probe()
+	if errors.Is(err, errors.ErrUnsupported) {
+		err = &UnsupportedError{Feature: f.Name, Kernel: f.Kernel}
+	} else if err != nil {
+		return fmt.Errorf("probe %s: %w", f.Name, err)
+	}
+	f.known, f.err = true, err
+	return err
+}
+
+// The features that the mount layer makes use of where it finds them.
+var (
+	HasOpenat2       = &Feature{Name: "openat2", Kernel: "5.6", probe: probeOpenat2}
+	HasCachedLookup  = &Feature{Name: "openat2 RESOLVE_CACHED", Kernel: "5.12", probe: probeCachedLookup}
+	HasMountID       = &Feature{Name: "statx mount id", Kernel: "5.8", probe: probeStatx(StatMountID)}
+	HasUniqueMountID = &Feature{Name: "statx unique mount id", Kernel: "6.8", probe: probeStatx(StatUniqueID)}
+	HasStatmount     = &Feature{Name: "statmount and listmount", Kernel: "6.8", probe: probeStatmount}
+	HasNamespaceID   = &Feature{Name: "statmount in other mount namespaces", Kernel: "6.12", probe: probeNamespaceID}
+	HasNamespaceWalk = &Feature{Name: "walk over all mount namespaces", Kernel: "6.12", probe: probeNamespaceWalk}
+	HasMountTrees    = &Feature{Name: "open_tree and move_mount", Kernel: "5.2", probe: probeMountTrees}
+	HasMountSetattr  = &Feature{Name: "mount_setattr", Kernel: "5.12", probe: probeMountSetattr}
+	HasMoveBeneath   = &Feature{Name: "move_mount beneath a mount", Kernel: "6.5", probe: probeMoveBeneath}
+)
+
+// Features lists every feature that the mount layer makes use of.
+func Features() []*Feature {
+	return []*Feature{
+		HasMountTrees, HasOpenat2, HasMountID, HasCachedLookup, HasMountSetattr,
+		HasMoveBeneath, HasUniqueMountID, HasStatmount, HasNamespaceID, HasNamespaceWalk,
+	}
+}
+
+// lacking turns the error numbers that mean "never heard of it" for one call
+// into errors.ErrUnsupported and passes on every other.
+func lacking(err error, numbers ...Errno) error {
+	for _, n := range numbers {
+		if errors.Is(err, n) {
+			return errors.ErrUnsupported
+		}
+	}
+	return err
+}
+
+func probeOpenat2() error {
+	fd, err := openat2(unix.AT_FDCWD, "/", strict)
+	fd.Close()
+	return lacking(err, ENOSYS)
+}
+
+func probeCachedLookup() error {
+	fd, err := LookupCached(nil, "/")
+	fd.Close()
+	if err == EAGAIN {
+		return nil
+	}
+	return lacking(err, ENOSYS, EINVAL)
+}
+
+func probeStatx(mask uint32) func() error {
+	return func() error {
+		st, err := statx(unix.AT_FDCWD, "/", noSync, mask)
+		if err == nil && !st.Has(mask) {
+			return errors.ErrUnsupported
+		}
+		return lacking(err, ENOSYS)
+	}
+}
+
+func probeStatmount() error {
+	st, err := statx(unix.AT_FDCWD, "/", noSync, StatUniqueID)
+	if err != nil {
+		return lacking(err, ENOSYS)
+	}
+	if !st.Has(StatUniqueID) {
+		return errors.ErrUnsupported
+	}
+	var m MountStat
+	if err := m.Load(MountRef{Mount: st.MountID}, StatmountSuper); err != nil {
+		return lacking(err, ENOSYS)
+	}
+	_, err = Listmount(MountRef{Mount: RootOf}, 0, make([]uint64, 1))
+	return lacking(err, ENOSYS)
+}
+
+func probeNamespaceID() error {
+	fd, err := OpenProc(ThreadProc("ns/mnt"))
+	if err != nil {
+		return err
+	}
+	defer fd.Close()
+	info, err := fd.NamespaceInfo()
+	if err != nil {
+		return lacking(err, ENOTTY)
+	}
+	_, err = Listmount(MountRef{Namespace: info.ID, Mount: RootOf}, 0, make([]uint64, 1))
+	return lacking(err, ENOSYS, E2BIG, EINVAL)
+}
+
+func probeNamespaceWalk() error {
+	fd, err := OpenProc(ThreadProc("ns/mnt"))
+	if err != nil {
+		return err
+	}
+	defer fd.Close()
+	next, _, err := fd.NextNamespace()
+	next.Close()
+	if err == ENOENT {
+		return nil
+	}
+	return lacking(err, ENOTTY)
+}
+
+func probeMountTrees() error {
+	n, err := unix.OpenTree(unix.AT_FDCWD, "/", unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return lacking(err, ENOSYS)
+	}
+	return unix.Close(n)
+}
+
+func probeMountSetattr() error {
+	// Nothing asked for, nothing done; but a kernel without the call says so.
+	return lacking(unix.MountSetattr(unix.AT_FDCWD, "/", 0, &unix.MountAttr{}), ENOSYS)
+}
+
+func probeMoveBeneath() error {
+	// The flag is looked at before the descriptors, which are none.
+	err := unix.MoveMount(-1, "", -1, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH|moveBeneath)
+	if err == EBADF {
+		return nil
+	}
+	return lacking(err, ENOSYS, EINVAL)
+}

@@ -1,0 +1,202 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package sys_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+func TestMain(m *testing.M) {
+	kerneltest.Main(m, kerneltest.Roles{"hold": func(_ []string, ready func(string)) error {
+		ready("")
+		kerneltest.WaitForEnd()
+		return nil
+	}})
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFeaturesAreYesOrNo(t *testing.T) {
+	for _, f := range sys.Features() {
+		if err := f.Probe(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("%s: %v", f.Name, err)
+		}
+	}
+}
+
+// TestMountActsOnlyOnThreadsOfTheirOwn: elsewhere they would move the working
+// directory of the whole process.
+func TestMountActsOnlyOnThreadsOfTheirOwn(t *testing.T) {
+	fd, err := sys.Lookup(t.TempDir())
+	must(t, err)
+	defer fd.Close()
+	if err := sys.DetachMount(fd); !errors.Is(err, sys.EINVAL) {
+		t.Errorf("detach: %v, want EINVAL", err)
+	}
+	if err := sys.ExpireMount(fd, "x"); !errors.Is(err, sys.EINVAL) {
+		t.Errorf("expire: %v, want EINVAL", err)
+	}
+}
+
+func TestExpireMountFollowsNoLink(t *testing.T) {
+	dir := t.TempDir()
+	point := filepath.Join(dir, "point")
+	must(t, os.Mkdir(point, 0o700))
+	must(t, os.Symlink("point", filepath.Join(dir, "link")))
+	must(t, sys.NewMount("tmpfs", point, "tmpfs", ""))
+	defer sys.UnmountPath(point, true)
+	fd, err := sys.Lookup(dir)
+	must(t, err)
+	defer fd.Close()
+	err = sys.OnThread(func() error { return sys.ExpireMount(fd, "link") })
+	if !errors.Is(err, sys.EINVAL) {
+		t.Errorf("expire of a link: %v, want EINVAL", err)
+	}
+}
+
+// TestAttachBeneath swaps what is at a path without a moment of nothing.
+func TestAttachBeneath(t *testing.T) {
+	kerneltest.Needs(t, sys.HasMoveBeneath)
+	dir := t.TempDir()
+	must(t, sys.NewMount("tmpfs", dir, "tmpfs", ""))
+	defer sys.UnmountPath(dir, true)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	must(t, os.WriteFile(at("old"), []byte("old"), 0o600))
+	must(t, os.WriteFile(at("new"), []byte("new"), 0o600))
+	must(t, os.WriteFile(at("target"), nil, 0o600))
+	must(t, sys.BindMount(at("old"), at("target")))
+	must(t, os.Remove(at("old")))
+
+	stale, err := sys.Lookup(at("target"))
+	must(t, err)
+	defer stale.Close()
+	fresh, err := sys.Lookup(at("new"))
+	must(t, err)
+	defer fresh.Close()
+	tree, err := sys.CloneTree(fresh)
+	must(t, err)
+	defer tree.Close()
+	must(t, sys.MakeTreePrivate(tree, true))
+	if err := sys.Attach(tree, stale, false); !errors.Is(err, sys.ENOENT) {
+		t.Errorf("attach on an unlinked root: %v, want ENOENT", err)
+	}
+	must(t, sys.Attach(tree, stale, true))
+	if text, err := os.ReadFile(at("target")); err != nil || string(text) != "old" {
+		t.Errorf("before: %q, %v, want old", text, err)
+	}
+	must(t, sys.OnThread(func() error { return sys.DetachMount(stale) }))
+	if text, err := os.ReadFile(at("target")); err != nil || string(text) != "new" {
+		t.Errorf("after: %q, %v, want new", text, err)
+	}
+	if err := os.WriteFile(at("target"), nil, 0o600); !errors.Is(err, sys.EROFS) {
+		t.Errorf("write: %v, want EROFS", err)
+	}
+}
+
+// TestNamespacesOneByOne walks in both directions and meets the same ones.
+func TestNamespacesOneByOne(t *testing.T) {
+	kerneltest.Needs(t, sys.HasNamespaceWalk)
+	kerneltest.Start(t, "hold")
+	fd, err := sys.OpenProc("self/ns/mnt")
+	must(t, err)
+	forward, last := walk(t, fd, (*sys.FD).NextNamespace)
+	backward, first := walk(t, last, (*sys.FD).PrevNamespace)
+	all, last := walk(t, first, (*sys.FD).NextNamespace)
+	last.Close()
+	if len(forward) == 0 || len(backward) < 2 || len(all) < len(backward) {
+		t.Errorf("%d forward, %d back, %d forward again", len(forward), len(backward), len(all))
+	}
+	for id := range backward {
+		if !all[id] {
+			t.Errorf("namespace %d met only on the way back", id)
+		}
+	}
+}
+
+// walk goes on from fd, which it closes, and gives the last one it met.
+func walk(t *testing.T, fd *sys.FD, step func(*sys.FD) (*sys.FD, sys.NamespaceInfo, error)) (map[uint64]bool, *sys.FD) {
+	t.Helper()
+	info, err := fd.NamespaceInfo()
+	must(t, err)
+	met := map[uint64]bool{info.ID: true}
+	for {
+		next, info, err := step(fd)
+		if errors.Is(err, sys.ENOENT) {
+			return met, fd
+		}
+		must(t, err)
+		fd.Close()
+		fd, met[info.ID] = next, true
+	}
+}
+
+// TestListmountPages lists the same mounts whatever the size of a page.
+func TestListmountPages(t *testing.T) {
+	kerneltest.Needs(t, sys.HasStatmount)
+	var whole, pages []uint64
+	ids := make([]uint64, 4096)
+	n, err := sys.Listmount(sys.MountRef{Mount: sys.RootOf}, 0, ids)
+	must(t, err)
+	whole = ids[:n]
+	for page := make([]uint64, 3); ; {
+		after := uint64(0)
+		if len(pages) > 0 {
+			after = pages[len(pages)-1]
+		}
+		n, err := sys.Listmount(sys.MountRef{Mount: sys.RootOf}, after, page)
+		must(t, err)
+		if pages = append(pages, page[:n]...); n < len(page) {
+			break
+		}
+	}
+	if len(whole) == 0 || len(whole) != len(pages) {
+		t.Errorf("%d at once, %d in pages", len(whole), len(pages))
+	}
+}
+
+// TestMountStatGrows asks about a mount whose strings need more than a page.
+func TestMountStatGrows(t *testing.T) {
+	kerneltest.Needs(t, sys.HasStatmount)
+	dir := t.TempDir()
+	must(t, sys.NewMount("tmpfs", dir, "tmpfs", ""))
+	defer sys.UnmountPath(dir, true)
+	deep := dir
+	t.Chdir(dir)
+	name := longName
+	for range 19 { // 19 names of 200 bytes, close to the longest path there is
+		must(t, os.Mkdir(name, 0o700))
+		must(t, os.Chdir(name))
+		deep = filepath.Join(deep, name)
+	}
+	must(t, sys.NewMount("tmpfs", ".", "tmpfs", ""))
+	fd, err := sys.Lookup(deep)
+	must(t, err)
+	defer fd.Close()
+	st, err := fd.Stat(sys.StatUniqueID)
+	must(t, err)
+	var m sys.MountStat
+	must(t, m.Load(sys.MountRef{Mount: st.MountID}, sys.StatmountPoint|sys.StatmountRoot|sys.StatmountType))
+	if string(m.Point()) != deep || string(m.Root()) != "/" || m.FSType() != "tmpfs" {
+		t.Errorf("point of %d bytes, root %q, type %q", len(m.Point()), m.Root(), m.FSType())
+	}
+	if m.Source() != nil {
+		t.Errorf("source %q without having asked", m.Source())
+	}
+}
+
+var longName = strings.Repeat("x", 200)

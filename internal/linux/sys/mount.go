@@ -1,0 +1,61 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sys
+
+import (
+	"golang.org/x/sys/unix"
+)
+
+// Propagation says how a mount shares mounts and unmounts with its copies, see
+// mount_namespaces(7).
+type Propagation uint64
+
+// The propagation types.
+const (
+	Private    Propagation = unix.MS_PRIVATE
+	Slave      Propagation = unix.MS_SLAVE
+	Shared     Propagation = unix.MS_SHARED
+	Unbindable Propagation = unix.MS_UNBINDABLE
+)
+
+// BindMount makes source visible at target, without what is mounted below it.
+func BindMount(source, target string) error {
+	return unix.Mount(source, target, "", unix.MS_BIND, "")
+}
+
+// NewMount mounts a new file system, as mount(2) with no flags.
+func NewMount(source, target, fsType, data string) error {
+	return unix.Mount(source, target, fsType, 0, data)
+}
+
+// MoveMountTo moves the mount at source to target.
+func MoveMountTo(source, target string) error {
+	return unix.Mount(source, target, "", unix.MS_MOVE, "")
+}
+
+// SetPropagation changes how the mount at target shares with its copies;
+// recursive includes the mounts below.
+func SetPropagation(target string, p Propagation, recursive bool) error {
+	flags := uintptr(p)
+	if recursive {
+		flags |= unix.MS_REC
+	}
+	return unix.Mount("", target, "", flags, "")
+}
+
+// RemountBindReadOnly makes the mount at target, but not its file system, read-only.
+func RemountBindReadOnly(target string) error {
+	return unix.Mount("", target, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "")
+}
+
+// UnmountPath unmounts the topmost mount at target; lazy leaves it alive while
+// it is in use. For mounts that the caller made itself: it does not check what
+// it removes. It may wait for a remote file system.
+func UnmountPath(target string, lazy bool) error {
+	flags := unix.UMOUNT_NOFOLLOW
+	if lazy {
+		flags |= unix.MNT_DETACH
+	}
+	return unix.Unmount(target, flags)
+}

@@ -1,0 +1,83 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sys
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The ioctls of include/uapi/linux/nsfs.h (6.12).
+const (
+	nsMntGetInfo = 0x8010b70a
+	nsMntGetNext = 0x8010b70b
+	nsMntGetPrev = 0x8010b70c
+)
+
+// NamespaceInfo is what the kernel tells about a mount namespace.
+type NamespaceInfo struct {
+	ID     uint64 // never used again while the machine runs
+	Mounts uint32 // how many mounts it has
+}
+
+// mntNSInfo is struct mnt_ns_info.
+type mntNSInfo struct {
+	size   uint32
+	mounts uint32
+	id     uint64
+}
+
+// NamespaceInfo asks about the mount namespace behind f (6.12; ENOTTY before).
+func (f *FD) NamespaceInfo() (NamespaceInfo, error) {
+	_, info, err := f.namespaceIoctl(nsMntGetInfo)
+	return info, err
+}
+
+// NextNamespace opens the mount namespace after f in the kernel's order, which
+// is not the order of creation; ENOENT after the last. Needs CAP_SYS_ADMIN in
+// the initial user namespace and, with it, the initial PID namespace.
+func (f *FD) NextNamespace() (*FD, NamespaceInfo, error) {
+	return f.neighbour(nsMntGetNext)
+}
+
+// PrevNamespace is NextNamespace in the other direction.
+func (f *FD) PrevNamespace() (*FD, NamespaceInfo, error) {
+	return f.neighbour(nsMntGetPrev)
+}
+
+func (f *FD) neighbour(request uintptr) (*FD, NamespaceInfo, error) {
+	n, info, err := f.namespaceIoctl(request)
+	if err != nil {
+		return nil, NamespaceInfo{}, err
+	}
+	return newFD(n), info, nil
+}
+
+func (f *FD) namespaceIoctl(request uintptr) (int, NamespaceInfo, error) {
+	info := mntNSInfo{size: uint32(unsafe.Sizeof(mntNSInfo{}))}
+	n, err := retry(func() (int, error) {
+		r, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(f.n), request, uintptr(unsafe.Pointer(&info)))
+		if errno != 0 {
+			return -1, errno
+		}
+		return int(r), nil
+	})
+	return n, NamespaceInfo{ID: info.id, Mounts: info.mounts}, err
+}
+
+// EnterMountNamespace moves the calling thread into the mount namespace behind
+// f; root and working directory become that namespace's root. Only inside
+// OnThread: elsewhere the kernel refuses with EINVAL.
+func (f *FD) EnterMountNamespace() error {
+	return unix.Setns(f.n, unix.CLONE_NEWNS)
+}
+
+// UnshareMounts gives the calling thread a copy of its mount namespace. Only
+// inside OnThread.
+func UnshareMounts() error { return unix.Unshare(unix.CLONE_NEWNS) }
+
+// Chroot makes path the root of the calling thread, or of the whole process
+// outside OnThread.
+func Chroot(path string) error { return unix.Chroot(path) }

@@ -1,0 +1,212 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sys
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxProcFile bounds one file of /proc: a mountinfo of 300,000 mounts.
+const maxProcFile = 64 << 20
+
+// ErrTooLarge is returned for a file of /proc beyond 64 MiB.
+var ErrTooLarge = errors.New("file of /proc too large")
+
+var procfs struct {
+	sync.Mutex
+	fd *FD
+}
+
+// Procfs is the process' own /proc, opened once and never closed by callers.
+// A thread that has entered another mount namespace must not use the path
+// /proc: there it is what that namespace's owner made of it. mountns opens
+// this descriptor before it enters one.
+func Procfs() (*FD, error) {
+	procfs.Lock()
+	defer procfs.Unlock()
+	if procfs.fd != nil {
+		return procfs.fd, nil
+	}
+	fd, err := openat(unix.AT_FDCWD, "/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("open /proc: %w", err)
+	}
+	if err := fd.expectMagic(unix.PROC_SUPER_MAGIC); err != nil {
+		fd.Close()
+		return nil, fmt.Errorf("check /proc: %w", err)
+	}
+	procfs.fd = fd
+	return fd, nil
+}
+
+// expectMagic fails with ENODEV where f lies on another type of file system.
+// Only for local file systems: statfs waits for a remote one.
+func (f *FD) expectMagic(magic int64) error {
+	var st unix.Statfs_t
+	if err := retryErr(func() error { return unix.Fstatfs(f.n, &st) }); err != nil {
+		return err
+	}
+	if int64(st.Type) != magic {
+		return fmt.Errorf("file system type %#x: %w", st.Type, unix.ENODEV)
+	}
+	return nil
+}
+
+// OpenProc opens a file below the process' own /proc for reading ("123/ns/mnt").
+func OpenProc(name string) (*FD, error) { return openProc(name, unix.O_RDONLY) }
+
+// OpenProcPath opens a file or directory below the process' own /proc with
+// O_PATH, following its last link ("123/root" is that process' root).
+func OpenProcPath(name string) (*FD, error) { return openProc(name, unix.O_PATH) }
+
+func openProc(name string, flags int) (*FD, error) {
+	proc, err := Procfs()
+	if err != nil {
+		return nil, err
+	}
+	return openat(proc.n, name, flags|unix.O_CLOEXEC)
+}
+
+// ReadProc reads a whole file below the process' own /proc into buf[:0], which
+// grows as needed, and closes it at once: an open mountinfo pins the mount
+// namespace, and with it every device mounted there.
+func ReadProc(name string, buf []byte) ([]byte, error) {
+	fd, err := OpenProc(name)
+	if err != nil {
+		return nil, err
+	}
+	defer fd.Close()
+	return fd.ReadAll(buf)
+}
+
+// ReadProcHead reads what one read(2) gives of the beginning of a file below
+// the process' own /proc, at most a page, into buf[:0].
+func ReadProcHead(name string, buf []byte) ([]byte, error) {
+	fd, err := OpenProc(name)
+	if err != nil {
+		return nil, err
+	}
+	defer fd.Close()
+	if cap(buf) < unix.Getpagesize() {
+		buf = make([]byte, unix.Getpagesize())
+	}
+	n, err := retry(func() (int, error) { return unix.Read(fd.n, buf[:unix.Getpagesize()]) })
+	if err != nil {
+		return nil, err
+	}
+	return buf[:n], nil
+}
+
+// ReadAll reads the rest of f into buf[:0], growing it, up to 64 MiB.
+func (f *FD) ReadAll(buf []byte) ([]byte, error) {
+	buf = buf[:0]
+	for {
+		if cap(buf)-len(buf) < unix.Getpagesize() {
+			buf = append(buf, make([]byte, max(cap(buf), 2*unix.Getpagesize()))...)[:len(buf)]
+		}
+		n, err := retry(func() (int, error) { return unix.Read(f.n, buf[len(buf):cap(buf)]) })
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			return buf, nil
+		}
+		if buf = buf[:len(buf)+n]; len(buf) > maxProcFile {
+			return nil, ErrTooLarge
+		}
+	}
+}
+
+// ReadlinkProc reads a link below the process' own /proc ("123/ns/mnt" gives
+// "mnt:[4026531840]").
+func ReadlinkProc(name string) (string, error) {
+	proc, err := Procfs()
+	if err != nil {
+		return "", err
+	}
+	var buf [unix.PathMax]byte
+	n, err := retry(func() (int, error) { return unix.Readlinkat(proc.n, name, buf[:]) })
+	if err != nil {
+		return "", err
+	}
+	return string(buf[:n]), nil
+}
+
+// ProcNumbers lists the entries of a directory below the process' own /proc
+// that are numbers: processes (""), threads ("123/task"), descriptors
+// ("123/fd").
+func ProcNumbers(name string) ([]int, error) {
+	dir, err := openProc("./"+name, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	var (
+		numbers []int
+		names   []string
+		buf     [16 << 10]byte
+	)
+	for {
+		n, err := retry(func() (int, error) { return unix.ReadDirent(dir.n, buf[:]) })
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			return numbers, nil
+		}
+		_, _, names = unix.ParseDirent(buf[:n], -1, names[:0])
+		for _, name := range names {
+			if number, err := strconv.Atoi(name); err == nil {
+				numbers = append(numbers, number)
+			}
+		}
+	}
+}
+
+// ProcThreads counts the threads of a process without listing them.
+func ProcThreads(pid int) (int, error) {
+	proc, err := Procfs()
+	if err != nil {
+		return 0, err
+	}
+	st, err := proc.StatAt(strconv.Itoa(pid)+"/task", StatNlink)
+	return int(st.Nlink) - 2, err
+}
+
+// ThreadProc names a file of the calling thread below /proc ("mountinfo").
+// The caller must be locked to its thread, or be content with any of the
+// process' threads. /proc/self is no substitute: it is the main thread.
+func ThreadProc(name string) string {
+	if threadSelf() {
+		return "thread-self/" + name
+	}
+	return "self/task/" + strconv.Itoa(unix.Gettid()) + "/" + name
+}
+
+// threadSelf is whether /proc/thread-self is there (3.17).
+var threadSelf = sync.OnceValue(func() bool {
+	_, err := ReadlinkProc("thread-self")
+	return err == nil
+})
+
+// FDMountID reads the mount ID of an open file from its fdinfo (3.15), for
+// kernels whose statx does not tell.
+func (f *FD) FDMountID() (int, error) {
+	text, err := ReadProc("self/fdinfo/"+f.String(), nil)
+	if err != nil {
+		return 0, err
+	}
+	_, rest, found := bytes.Cut(text, []byte("mnt_id:"))
+	if !found {
+		return 0, fmt.Errorf("read mount id of descriptor: %w", unix.ENOSYS)
+	}
+	value, _, _ := bytes.Cut(rest, []byte("\n"))
+	return strconv.Atoi(string(bytes.TrimSpace(value)))
+}

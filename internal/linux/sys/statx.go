@@ -1,0 +1,82 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sys
+
+import (
+	"golang.org/x/sys/unix"
+)
+
+// What Stat can be asked for. A field is valid only where Stat.Mask says so.
+const (
+	StatType     = unix.STATX_TYPE
+	StatNlink    = unix.STATX_NLINK
+	StatIno      = unix.STATX_INO
+	StatMountID  = unix.STATX_MNT_ID        // 5.8; the number in mountinfo, used again after an unmount
+	StatUniqueID = unix.STATX_MNT_ID_UNIQUE // 6.8; never used again; excludes StatMountID
+)
+
+// Stat is the kernel's cached knowledge of an open file.
+type Stat struct {
+	Mask         uint32 // the fields that the kernel filled in
+	Mode         uint16 // file type bits only are asked for
+	Nlink        uint32
+	Ino          uint64
+	Major, Minor uint32 // device of the file system
+	MountID      uint64 // as StatMountID or StatUniqueID, by Mask
+	// MountRoot is whether the file is the root of a mount; RootKnown whether
+	// the kernel can tell (5.8).
+	MountRoot, RootKnown bool
+}
+
+// Has tells whether the kernel filled in all fields of mask.
+func (s Stat) Has(mask uint32) bool { return s.Mask&mask == mask }
+
+// IsDir tells whether the file is a directory.
+func (s Stat) IsDir() bool { return s.Mode&unix.S_IFMT == unix.S_IFDIR }
+
+// noSync is what keeps statx from asking a remote or user-space file system.
+const noSync = unix.AT_STATX_DONT_SYNC | unix.AT_NO_AUTOMOUNT
+
+// Stat reads what the kernel has cached about the file; it never waits.
+func (f *FD) Stat(mask uint32) (Stat, error) {
+	return statx(f.n, "", noSync|unix.AT_EMPTY_PATH, mask)
+}
+
+// StatAt is Stat of the entry called name in directory f, after whatever is
+// mounted there. It leaves no reference to that mount behind.
+func (f *FD) StatAt(name string, mask uint32) (Stat, error) {
+	return statx(f.n, name, noSync|unix.AT_SYMLINK_NOFOLLOW, mask)
+}
+
+func statx(dir int, path string, flags int, mask uint32) (Stat, error) {
+	var x unix.Statx_t
+	err := retryErr(func() error { return unix.Statx(dir, path, flags, int(mask), &x) })
+	if err == unix.ENOSYS {
+		return fstatat(dir, path, flags)
+	}
+	if err != nil {
+		return Stat{}, err
+	}
+	return Stat{
+		Mask: x.Mask, Mode: x.Mode, Nlink: x.Nlink, Ino: x.Ino,
+		Major: x.Dev_major, Minor: x.Dev_minor, MountID: x.Mnt_id,
+		MountRoot: x.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0,
+		RootKnown: x.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0,
+	}, nil
+}
+
+// fstatat stands in for statx before 4.11. There is no way to keep it from
+// asking the file system there, so callers must know that it is a local one.
+func fstatat(dir int, path string, flags int) (Stat, error) {
+	var st unix.Stat_t
+	flags &^= unix.AT_STATX_DONT_SYNC
+	if err := retryErr(func() error { return unix.Fstatat(dir, path, &st, flags) }); err != nil {
+		return Stat{}, err
+	}
+	return Stat{
+		Mask: StatType | StatNlink | StatIno, Mode: uint16(st.Mode),
+		Nlink: uint32(st.Nlink), Ino: st.Ino,
+		Major: unix.Major(uint64(st.Dev)), Minor: unix.Minor(uint64(st.Dev)),
+	}, nil
+}

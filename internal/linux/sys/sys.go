@@ -1,0 +1,73 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sys is the door to the kernel: typed system calls, descriptors with
+// an owner, threads that may leave the process' mount namespace, and probes
+// that tell what the running kernel has.
+//
+// It decides nothing. Every call returns the kernel's own error number, which
+// callers compare with errors.Is against the names below; no other package
+// imports golang.org/x/sys/unix or syscall. Nothing here blocks on a file
+// system that does not answer, except where a sentence says so: paths are
+// opened with O_PATH only and read with statx(AT_STATX_DONT_SYNC).
+//
+// It rests on the kernel's include/uapi/linux/{mount,nsfs,stat,openat2}.h and
+// on man pages statx(2), openat2(2), statmount(2), listmount(2), umount2(2),
+// setns(2), mount_namespaces(7). Linux only.
+package sys
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Errno is the kernel's error number.
+type Errno = syscall.Errno
+
+// The error numbers that callers in this module tell apart.
+const (
+	E2BIG     = unix.E2BIG
+	EACCES    = unix.EACCES
+	EAGAIN    = unix.EAGAIN
+	EBADF     = unix.EBADF
+	EBUSY     = unix.EBUSY
+	EEXIST    = unix.EEXIST
+	EINTR     = unix.EINTR
+	EINVAL    = unix.EINVAL
+	EIO       = unix.EIO
+	EISDIR    = unix.EISDIR
+	ELOOP     = unix.ELOOP
+	ENODEV    = unix.ENODEV
+	ENOENT    = unix.ENOENT
+	ENOSYS    = unix.ENOSYS
+	ENOTCONN  = unix.ENOTCONN
+	ENOTDIR   = unix.ENOTDIR
+	ENOTEMPTY = unix.ENOTEMPTY
+	ENOTTY    = unix.ENOTTY
+	ENXIO     = unix.ENXIO
+	EOVERFLOW = unix.EOVERFLOW
+	EPERM     = unix.EPERM
+	EROFS     = unix.EROFS
+	ESRCH     = unix.ESRCH
+	ESTALE    = unix.ESTALE
+	ETIMEDOUT = unix.ETIMEDOUT
+	EXDEV     = unix.EXDEV
+)
+
+// retry repeats a call that a signal interrupted. The Go runtime preempts
+// threads with signals, so EINTR says nothing about the call itself.
+func retry(call func() (int, error)) (int, error) {
+	for {
+		n, err := call()
+		if err != unix.EINTR {
+			return n, err
+		}
+	}
+}
+
+// retryErr is retry for a call that answers nothing but success.
+func retryErr(call func() error) error {
+	_, err := retry(func() (int, error) { return 0, call() })
+	return err
+}

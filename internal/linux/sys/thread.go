@@ -1,0 +1,93 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sys
+
+import (
+	"runtime"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// OnThread runs fn on an operating system thread of its own and waits for it.
+// The thread shares no working directory, root or umask with the process, may
+// therefore enter another mount namespace, and ends with fn: it is never used
+// again for anything else. Goroutines that fn starts run elsewhere; processes
+// that fn starts are born on the thread, in its namespace. A panic in fn, and
+// runtime.Goexit, pass through to the caller.
+//
+// The thread is never the process' main one. /proc/PID names the main thread,
+// so a main thread in another namespace would make the whole process look as
+// if it were there.
+func OnThread(fn func() error) error {
+	var out outcome
+	done := make(chan struct{})
+	go runLocked(fn, &out, done)
+	<-done
+	return out.pass()
+}
+
+// runLocked runs fn locked to a thread that is not the main one, and returns
+// without unlocking, which ends the thread.
+func runLocked(fn func() error, out *outcome, done chan<- struct{}) {
+	runtime.LockOSThread()
+	if unix.Gettid() == unix.Getpid() {
+		// While this goroutine keeps the main thread, another cannot get it.
+		other := make(chan struct{})
+		go runLocked(fn, out, other)
+		<-other
+		runtime.UnlockOSThread()
+		close(done)
+		return
+	}
+	// No deferred call may come after the close: the caller goes on then.
+	defer close(done)
+	defer out.catch()
+	out.err = private(fn)
+	out.returned = true
+}
+
+// private detaches the thread's file system state, and has InPrivateThread say
+// so while fn runs.
+func private(fn func() error) error {
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return err
+	}
+	tid := unix.Gettid()
+	privateThreads.Store(tid, struct{}{})
+	defer privateThreads.Delete(tid)
+	return fn()
+}
+
+var privateThreads sync.Map // thread ID -> struct{}
+
+// InPrivateThread tells whether the caller runs inside OnThread, and so may
+// change its working directory, root and mount namespace.
+func InPrivateThread() bool {
+	_, ok := privateThreads.Load(unix.Gettid())
+	return ok
+}
+
+// outcome carries the three ways in which a function ends to another goroutine.
+type outcome struct {
+	err      error
+	returned bool
+	panicked any
+}
+
+func (o *outcome) catch() {
+	if !o.returned {
+		o.panicked = recover()
+	}
+}
+
+func (o *outcome) pass() error {
+	if !o.returned {
+		if o.panicked != nil {
+			panic(o.panicked)
+		}
+		runtime.Goexit()
+	}
+	return o.err
+}

@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sys
+
+import (
+	"golang.org/x/sys/unix"
+)
+
+// DetachMount lazily unmounts the mount that f lies on, together with what is
+// mounted on and below it. Only inside OnThread. The kernel follows whatever
+// has been mounted on top of f in the meantime; only an unlinked root, where
+// nothing can be mounted, makes this exact. The mount itself stays alive while
+// anything, f included, has it open.
+//
+// The way leads through the process' own /proc, not the path /proc: in another
+// namespace that one may be forged.
+func DetachMount(f *FD) error {
+	fds, err := OpenProcPath("self/fd")
+	if err != nil {
+		return err
+	}
+	defer fds.Close()
+	return inDir(fds, func() error { return unix.Unmount(f.String(), unix.MNT_DETACH) })
+}
+
+// ExpireMount is umount2(MNT_EXPIRE) of the topmost mount at name in dir. Only
+// inside OnThread. A mount that is used, or has mounts on it, gives EBUSY. The
+// first call marks the mount and gives EAGAIN; any use of the mount, a mere
+// look at it included, takes the mark away; a call that finds the mark
+// unmounts. A link at name gives EINVAL.
+func ExpireMount(dir *FD, name string) error {
+	return inDir(dir, func() error {
+		return unix.Unmount(name, unix.MNT_EXPIRE|unix.UMOUNT_NOFOLLOW)
+	})
+}
+
+// inDir runs call with dir as the thread's working directory and goes back.
+func inDir(dir *FD, call func() error) error {
+	if !InPrivateThread() {
+		return unix.EINVAL
+	}
+	back, err := openat(unix.AT_FDCWD, ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	defer back.Close()
+	if err := unix.Fchdir(dir.n); err != nil {
+		return err
+	}
+	callErr := call()
+	if err := unix.Fchdir(back.n); callErr == nil && err != nil {
+		return err
+	}
+	return callErr
+}
