@@ -1,0 +1,172 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package graph
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// maxProblems is how many problems an error lists, maxCycle how many nodes of a cycle it names.
+const (
+	maxProblems = 10
+	maxCycle    = 20
+)
+
+// Error is one thing that is wrong with a list of nodes.
+type Error struct {
+	// Index is the position of the node in the list, -1 where the list as a whole is wrong.
+	Index int
+	// Field is id, operation, to or to[n]; empty where the node or the list as a whole is wrong.
+	Field string
+	// Value is what the field holds.
+	Value any
+	// Problem says what is wrong with it.
+	Problem string
+}
+
+// Error names the field in full, the value and the problem.
+func (e *Error) Error() string {
+	at := "adjacencyList"
+	if e.Index >= 0 {
+		at += fmt.Sprintf("[%d]", e.Index)
+	}
+	if e.Field != "" {
+		at += "." + e.Field
+	}
+	if text, ok := e.Value.(string); ok {
+		return fmt.Sprintf("%s: %q: %s", at, text, e.Problem)
+	}
+	return fmt.Sprintf("%s: %v: %s", at, e.Value, e.Problem)
+}
+
+func join(problems []*Error) error {
+	var errs []error
+	for _, p := range problems[:min(len(problems), maxProblems)] {
+		errs = append(errs, p)
+	}
+	if more := len(problems) - maxProblems; more > 0 {
+		errs = append(errs, fmt.Errorf("and %d more", more))
+	}
+	return errors.Join(errs...)
+}
+
+func (g *Graph) checkSize() []*Error {
+	nodes, edges := len(g.nodes), 0
+	for _, n := range g.nodes {
+		edges += len(n.To)
+	}
+	switch {
+	case nodes < 2:
+		return []*Error{{-1, "", nodes, "must have at least 2 nodes: node 0 runs nothing"}}
+	case nodes > MaxNodes:
+		return []*Error{{-1, "", nodes, fmt.Sprintf("must have at most %d nodes", MaxNodes)}}
+	case edges > MaxEdges:
+		return []*Error{{-1, "", edges, fmt.Sprintf("must have at most %d edges in all", MaxEdges)}}
+	}
+	return nil
+}
+
+// checkNodes checks ids and operations and fills in at.
+func (g *Graph) checkNodes() []*Error {
+	var problems []*Error
+	g.at = slices.Repeat([]int{-1}, len(g.nodes))
+	for i, n := range g.nodes {
+		switch {
+		case !g.has(n.ID):
+			problems = append(problems, &Error{i, "id", n.ID, fmt.Sprintf("must be between 0 and %d", len(g.nodes)-1)})
+			continue
+		case g.at[n.ID] >= 0:
+			problems = append(problems, &Error{i, "id", n.ID, fmt.Sprintf("is also that of adjacencyList[%d]", g.at[n.ID])})
+			continue
+		}
+		g.at[n.ID] = i
+		switch {
+		case n.ID == 0 && n.Operation != "":
+			problems = append(problems, &Error{i, "operation", n.Operation, "must be empty: node 0 runs nothing"})
+		case n.ID != 0 && n.Operation == "":
+			problems = append(problems, &Error{i, "operation", "", fmt.Sprintf("must be set: node %d is not node 0", n.ID)})
+		}
+	}
+	return problems
+}
+
+// checkEdges checks each edge by itself and fills in before.
+func (g *Graph) checkEdges() []*Error {
+	var problems []*Error
+	g.before = make([][]int, len(g.nodes))
+	for i, n := range g.nodes {
+		for j, id := range n.To {
+			problem := ""
+			switch {
+			case !g.has(id):
+				problem = "there is no node of this id"
+			case id == n.ID:
+				problem = "leads to the node itself"
+			case id == 0:
+				problem = "leads back to node 0"
+			case slices.Contains(n.To[:j], id):
+				problem = "is listed twice"
+			}
+			if problem != "" {
+				problems = append(problems, &Error{i, fmt.Sprintf("to[%d]", j), id, problem})
+				continue
+			}
+			g.before[g.at[id]] = append(g.before[g.at[id]], i)
+		}
+	}
+	return problems
+}
+
+func (g *Graph) has(id int32) bool { return id >= 0 && int(id) < len(g.nodes) }
+
+// checkReach finds the nodes that no path from node 0 leads to.
+func (g *Graph) checkReach() []*Error {
+	reached := make([]bool, len(g.nodes))
+	reached[g.source()] = true
+	for _, i := range g.walk {
+		for _, id := range g.nodes[i].To {
+			reached[g.at[id]] = reached[g.at[id]] || reached[i]
+		}
+	}
+	var problems []*Error
+	for i, n := range g.nodes {
+		if !reached[i] {
+			problems = append(problems, &Error{i, "id", n.ID, "is not reached from node 0"})
+		}
+	}
+	return problems
+}
+
+// cycle names the nodes of one cycle, given how many predecessors each node still waited for when the walk ended.
+// A node that waits has a predecessor that waits, so going backwards along these must come round.
+func (g *Graph) cycle(waiting []int) *Error {
+	var trail []int
+	i := slices.IndexFunc(waiting, func(n int) bool { return n > 0 })
+	seen := map[int]int{}
+	for {
+		if from, ok := seen[i]; ok {
+			trail = trail[from:]
+			break
+		}
+		seen[i] = len(trail)
+		trail = append(trail, i)
+		back := slices.IndexFunc(g.before[i], func(b int) bool { return waiting[b] > 0 })
+		i = g.before[i][back]
+	}
+	slices.Reverse(trail)
+	least := slices.Index(trail, slices.Min(trail))
+	trail = slices.Concat(trail[least:], trail[:least])
+	var ids []string
+	for _, i := range trail[:min(len(trail), maxCycle)] {
+		ids = append(ids, fmt.Sprint(g.nodes[i].ID))
+	}
+	if len(trail) > maxCycle {
+		ids = append(ids, "...")
+	}
+	ids = append(ids, ids[0])
+	return &Error{trail[0], "to", strings.Join(ids, " -> "), fmt.Sprintf("is a cycle of %d nodes", len(trail))}
+}

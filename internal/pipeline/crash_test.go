@@ -1,0 +1,351 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// death is what a killed process throws.
+type death struct{}
+
+// scene is a pipeline with everything in it that a crash could upset: a path that fails, a result in a file, a failed
+// attempt, two mounts to repair, one of which needs two tries.
+type scene struct {
+	node *node
+	dir  string
+	// agreed is how often BeforeRepair was asked, looks how often the flaky operation ran, applies how often an action was.
+	agreed, looks, applies int
+}
+
+func newScene(t *testing.T) *scene {
+	return &scene{node: &node{mounts: []uint64{7, 8}, effects: map[uint64]int{}}, dir: t.TempDir()}
+}
+
+// job is made anew for every life of the process.
+func (s *scene) job(t *testing.T) Job {
+	long := strings.Repeat("line of a long result\n", 12000)
+	last := &repairs{node: s.node, failApply: func(int) error {
+		if s.applies++; s.applies == 2 {
+			return errBroken
+		}
+		return nil
+	}}
+	check := &look{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
+		if r.Values["long"] != long || r.Values["short"] != "1" {
+			return processor.Result{}, processor.Stalled(errors.New("earlier results are not whole"))
+		}
+		return processor.Result{Values: map[string]string{"checked": "yes"}}, nil
+	}}
+	flaky := &look{run: func(context.Context, processor.Request) (processor.Result, error) {
+		if s.looks++; s.looks == 1 {
+			return processor.Result{}, errBroken
+		}
+		return processor.Result{Values: map[string]string{"short": "1"}}, nil
+	}}
+	j := job(t, [][]int32{{1}, {2}, {3, 4}, {5}, {5}, nil}, gives("long", long), flaky, declines("another fault"), check, last)
+	j.BeforeRepair = func(context.Context, Report) error {
+		s.agreed++
+		return nil
+	}
+	return j
+}
+
+// live runs the job in a process that dies at the n-th record, before or after it is written. A torn record is one of
+// which half was written. It tells whether the process died.
+func (s *scene) live(t *testing.T, n int, how string) (report Report, died bool) {
+	t.Helper()
+	r, err := New(s.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer func() {
+		if p := recover(); p != nil {
+			if _, ok := p.(death); !ok {
+				panic(p)
+			}
+			died = true
+			s.damage(t, how)
+		}
+	}()
+	count := 0
+	r.hook = func(before bool, _ record) {
+		if before {
+			count++
+		}
+		if count == n && before == (how != "after" && how != "power") {
+			panic(death{})
+		}
+	}
+	return mustRun(t, r, s.job(t)), false
+}
+
+// damage does to the journal what the way of dying does.
+func (s *scene) damage(t *testing.T, how string) {
+	t.Helper()
+	text := []byte(journalText(t, s.dir))
+	switch how {
+	case "torn":
+		text = append(text, `{"seq":99,"kind":"atte`...)
+	case "power":
+		text = synced(t, text)
+	}
+	if err := os.WriteFile(journalPath(s.dir), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// synced is what of a journal is on the disk for certain: all up to the last record that was announced.
+func synced(t *testing.T, text []byte) []byte {
+	t.Helper()
+	var kept, unsure []byte
+	for i, line := range bytes.SplitAfter(text, []byte("\n")) {
+		if len(line) == 0 {
+			break
+		}
+		r, err := decode(line, i+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unsure = append(unsure, line...)
+		switch r.Kind {
+		case kindPlan, kindApply, kindEnd:
+			kept, unsure = append(kept, unsure...), nil
+		}
+	}
+	return kept
+}
+
+// end compares a report with that of a run that nothing disturbed. How often and when things ran may differ.
+func sameEnd(want, got Report) string {
+	return cmp.Diff(want, got,
+		cmpopts.IgnoreFields(OperationRun{}, "Attempts", "Start", "End"),
+		// Every run has its own directory.
+		cmpopts.IgnoreFields(Artifact{}, "Path"),
+		cmp.FilterPath(func(p cmp.Path) bool { return p.String() == "Values" }, cmp.Comparer(func(a, b map[string]string) bool {
+			return cmp.Equal(firstLines(a), firstLines(b))
+		})))
+}
+
+func firstLines(values map[string]string) map[string]string {
+	first := map[string]string{}
+	for key, value := range values {
+		first[key], _, _ = strings.Cut(value, "\n[cut:")
+	}
+	return first
+}
+
+func TestKilledAtEveryRecordAndRunAgain(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"before", "torn", "after", "power"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				undisturbed := newScene(t)
+				want, _ := undisturbed.live(t, 0, how)
+				if !want.Succeeded || len(want.Operations) != 5 || undisturbed.agreed != 1 {
+					t.Fatalf("undisturbed run: %+v", want)
+				}
+				for n := 1; ; n++ {
+					s := newScene(t)
+					_, died := s.live(t, n, how)
+					if !died {
+						if n < 15 {
+							t.Errorf("only %d records", n-1)
+						}
+						return
+					}
+					got, _ := s.live(t, 0, how)
+					if diff := sameEnd(want, got); diff != "" {
+						t.Errorf("killed at record %d (-undisturbed +resumed):\n%s", n, diff)
+					}
+					if diff := cmp.Diff(map[uint64]int{7: 1, 8: 1}, s.node.effects); diff != "" {
+						t.Errorf("killed at record %d: effects (-want +got):\n%s", n, diff)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A process that is killed once in each life, one record further each time, comes to the end all the same.
+func TestKilledAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		undisturbed := newScene(t)
+		want, _ := undisturbed.live(t, 0, "")
+		s := newScene(t)
+		for life := 1; ; life++ {
+			// The third record of this life is an attempt and what follows it.
+			got, died := s.live(t, 3, "after")
+			if !died {
+				if diff := sameEnd(want, got); diff != "" {
+					t.Errorf("after %d lives (-undisturbed +resumed):\n%s", life, diff)
+				}
+				break
+			}
+			if life > 40 {
+				t.Fatal("does not come to an end")
+			}
+		}
+		if diff := cmp.Diff(map[uint64]int{7: 1, 8: 1}, s.node.effects); diff != "" {
+			t.Errorf("effects (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// An operation that takes the process with it every time is given up.
+func TestAnOperationThatKillsTheProcess(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l := gives("a", "1")
+	for life := range 20 {
+		report, died := func() (report Report, died bool) {
+			r := newRunner(t, dir)
+			r.hook = func(before bool, rec record) {
+				if !before && rec.Kind == kindAttempt {
+					panic(death{})
+				}
+			}
+			defer func() {
+				if p := recover(); p != nil {
+					died = true
+				}
+			}()
+			return mustRun(t, r, job(t, nil, l)), false
+		}()
+		if died {
+			continue
+		}
+		if life != maxInterrupted || report.Operations[0].Reason != ReasonInterrupted {
+			t.Errorf("life %d: %+v", life, report)
+		}
+		return
+	}
+	t.Error("it was tried for ever")
+}
+
+// A plan that is written down is carried on with, whatever a new one would be.
+func TestAPlanIsNeverMadeAnew(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	n := &node{mounts: []uint64{7}, effects: map[uint64]int{}}
+	rec := &repairs{node: n}
+	j := job(t, nil, rec)
+	errLater := errors.New("the status cannot be stored")
+	j.BeforeRepair = func(_ context.Context, r Report) error {
+		o := r.Operations[0]
+		if o.Outcome != Running || len(o.Actions) != 1 || o.Actions[0].Phase != Planned || o.Actions[0].Target != "/m/7" {
+			t.Errorf("what BeforeRepair sees: %+v", o)
+		}
+		return errLater
+	}
+	if _, err := newRunner(t, dir).Run(t.Context(), j); !errors.Is(err, errLater) {
+		t.Fatalf("error %v, want that of BeforeRepair", err)
+	}
+	if len(n.mounts) != 1 || rec.applies != 0 {
+		t.Fatal("something was done that BeforeRepair refused")
+	}
+	n.mounts = []uint64{7, 9}
+	j.BeforeRepair = nil
+	report := mustRun(t, newRunner(t, dir), j)
+	if !report.Succeeded || rec.plans != 1 || !cmp.Equal(n.mounts, []uint64{9}) {
+		t.Errorf("%d plans, mounts %v, report %+v", rec.plans, n.mounts, report)
+	}
+}
+
+func TestRepairEndings(t *testing.T) {
+	t.Parallel()
+	stalled := func(int) error { return processor.Stalled(errBroken) }
+	once := func(call int) error {
+		if call == 1 {
+			return errBroken
+		}
+		return nil
+	}
+	for name, test := range map[string]struct {
+		mounts                 []uint64
+		failApply, failVerify  func(int) error
+		outcome                Outcome
+		message                string
+		applies, verifications int
+		phases                 []ActionPhase
+	}{
+		"works":          {[]uint64{1, 2}, nil, nil, Succeeded, "", 2, 1, []ActionPhase{Done, Done}},
+		"nothing to do":  {nil, nil, nil, NotApplicable, "nothing is mounted", 0, 0, nil},
+		"apply fails":    {[]uint64{1, 2}, stalled, nil, Failed, `Unmount of "/m/1": broken`, 1, 0, []ActionPhase{ActionFailed, Planned}},
+		"apply retried":  {[]uint64{1, 2}, once, nil, Succeeded, "", 3, 1, []ActionPhase{Done, Done}},
+		"verify fails":   {[]uint64{1}, nil, stalled, Failed, "verifying: broken", 1, 1, []ActionPhase{Done}},
+		"verify retried": {[]uint64{1, 2}, nil, once, Succeeded, "", 2, 2, []ActionPhase{Done, Done}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := &node{mounts: test.mounts, effects: map[uint64]int{}}
+				rec := &repairs{node: n, failApply: test.failApply, failVerify: test.failVerify}
+				j := job(t, nil, rec)
+				var heard []ActionPhase
+				j.ActionEnded = func(_ Report, a ActionRun) { heard = append(heard, a.Phase) }
+				o := mustRun(t, newRunner(t, t.TempDir()), j).Operations[0]
+				if o.Outcome != test.outcome || o.Message != test.message || rec.applies != test.applies || rec.ver != test.verifications {
+					t.Errorf("%d applies, %d verifications, %+v", rec.applies, rec.ver, o)
+				}
+				var phases []ActionPhase
+				for _, a := range o.Actions {
+					phases = append(phases, a.Phase)
+				}
+				if !cmp.Equal(phases, test.phases) || len(heard) != test.applies || rec.plans != 1 {
+					t.Errorf("phases %v, heard of %v, %d plans", phases, heard, rec.plans)
+				}
+			})
+		})
+	}
+}
+
+// The time limit holds for plan, actions and verification together, and not for what BeforeRepair takes.
+func TestTimeLimitOfARepair(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		slow := func(int) error { time.Sleep(40 * time.Second); return nil }
+		n := &node{mounts: []uint64{1}, effects: map[uint64]int{}}
+		j := job(t, nil, &repairs{node: n, failApply: slow, failVerify: slow})
+		j.BeforeRepair = func(context.Context, Report) error { time.Sleep(5 * time.Minute); return nil }
+		report := mustRun(t, newRunner(t, t.TempDir()), j)
+		// The first verification has 20 s left and is left behind; it may still be at work, so there is no second one.
+		if o := report.Operations[0]; o.Reason != ReasonAbandoned || o.Actions[0].Phase != Done {
+			t.Errorf("operation %+v", o)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+	})
+}
+
+func TestPlanTooLarge(t *testing.T) {
+	t.Parallel()
+	n := &node{effects: map[uint64]int{}}
+	for i := range 20000 {
+		n.mounts = append(n.mounts, uint64(i+1))
+	}
+	report := mustRun(t, newRunner(t, t.TempDir()), job(t, nil, &repairs{node: n}))
+	o := report.Operations[0]
+	if o.Outcome != Failed || !strings.Contains(o.Message, "with 20000 actions, at most 1048576") || len(n.effects) != 0 {
+		t.Errorf("operation %s %q, %d effects", o.Outcome, o.Message, len(n.effects))
+	}
+	if len(o.Actions) != 0 {
+		t.Error(fmt.Sprint(len(o.Actions), " actions are in the report"))
+	}
+}

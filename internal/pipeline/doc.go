@@ -1,0 +1,13 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pipeline runs the operations of a graph for one Diagnosis: in order, each at most once with success, with time
+// limits, retries, bounded results and a journal from which a run that was killed goes on.
+//
+// It owns what no processor has to think of. A panic is a failure. A processor that does not return when its time is up
+// is left behind, counted, and not tried again, for it may still be at work. What a recoverer will do is in the journal,
+// on the disk, before it is done, and a plan that was written down is carried on with and never made anew.
+//
+// It knows no Kubernetes, no network and no mount: those are behind the contract of package processor. What ended is
+// remembered by node, so the work is bounded by the nodes of the graph, however many paths it has.
+package pipeline

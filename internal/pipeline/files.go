@@ -1,0 +1,183 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// Directories below the data root, and how the name of a journal ends.
+const (
+	journalDir  = "journal"
+	artifactDir = "artifacts"
+	journalEnd  = ".jsonl"
+)
+
+// files are what the package keeps on the disk. Names are relative to the data root, and no name and no symbolic link
+// leads out of it.
+type files struct {
+	root *os.Root
+	base string
+}
+
+func openFiles(dataRoot string) (*files, error) {
+	base, err := filepath.Abs(dataRoot)
+	if err != nil {
+		return nil, fmt.Errorf("opening data root: %w", err)
+	}
+	root, err := os.OpenRoot(base)
+	if err != nil {
+		return nil, fmt.Errorf("opening data root: %w", err)
+	}
+	f := &files{root: root, base: base}
+	for _, dir := range []string{journalDir, artifactDir} {
+		if err := root.MkdirAll(dir, 0o700); err != nil {
+			root.Close()
+			return nil, fmt.Errorf("making %q: %w", dir, err)
+		}
+	}
+	return f, nil
+}
+
+// storageDir checks a directory and makes it relative.
+func (f *files) storageDir(dir string) (string, error) {
+	rel := path.Clean(dir)
+	if path.IsAbs(dir) {
+		var below bool
+		if rel, below = strings.CutPrefix(rel, f.base+"/"); !below {
+			return "", fmt.Errorf("must be below %q", f.base)
+		}
+	}
+	if !filepath.IsLocal(rel) || rel == "." {
+		return "", fmt.Errorf("must be below %q", f.base)
+	}
+	switch first, _, _ := strings.Cut(rel, "/"); first {
+	case journalDir, artifactDir, "lock":
+		return "", fmt.Errorf("must not be in %q, which kubediag uses itself", path.Join(f.base, first))
+	}
+	return rel, nil
+}
+
+func journalName(uid string) string { return path.Join(journalDir, uid+journalEnd) }
+
+func (f *files) openJournal(uid string) (*os.File, error) {
+	name := journalName(uid)
+	file, err := f.root.OpenFile(name, os.O_RDWR, 0)
+	if !notExist(err) {
+		return file, err
+	}
+	file, err = f.root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.syncDir(journalDir); err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+// save writes a file as a whole: after a crash there is the new content or what was there before.
+func (f *files) save(name, content string) (Artifact, error) {
+	if err := f.write(name, content); err != nil {
+		return Artifact{}, fmt.Errorf("keeping %q: %w", name, err)
+	}
+	sum := sha256.Sum256([]byte(content))
+	return Artifact{Path: name, Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:])}, nil
+}
+
+func (f *files) write(name, content string) error {
+	if err := f.root.MkdirAll(path.Dir(name), 0o700); err != nil {
+		return err
+	}
+	part := name + ".part"
+	file, err := f.root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(file, content)
+	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
+		err = f.root.Rename(part, name)
+	}
+	if err != nil {
+		return errors.Join(err, f.root.Remove(part))
+	}
+	return f.syncDir(path.Dir(name))
+}
+
+// load reads back what save has written.
+func (f *files) load(a Artifact) (string, error) {
+	content, err := f.root.ReadFile(a.Path)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	if sum := sha256.Sum256(content); hex.EncodeToString(sum[:]) != a.SHA256 {
+		return "", fmt.Errorf("%w: %q has another digest than %q", ErrCorrupt, a.Path, a.SHA256)
+	}
+	return string(content), nil
+}
+
+func (f *files) syncDir(name string) error {
+	dir, err := f.root.Open(name)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
+
+// forget removes what belongs to UIDs that are not kept. The journal, which knows where the rest is, goes last.
+func (f *files) forget(keep func(uid string) bool) error {
+	var errs []error
+	for _, dir := range []string{journalDir, artifactDir} {
+		entries, err := fs.ReadDir(f.root.FS(), dir)
+		errs = append(errs, err)
+		for _, e := range entries {
+			if uid := strings.TrimSuffix(e.Name(), journalEnd); !keep(uid) {
+				errs = append(errs, f.remove(uid))
+			}
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("removing what is not kept: %w", err)
+	}
+	return nil
+}
+
+func (f *files) remove(uid string) error {
+	var errs []error
+	if b := readBegin(f.root, journalName(uid)); b != nil && uidPattern.MatchString(uid) {
+		for _, dir := range b.Storage {
+			errs = append(errs, f.root.RemoveAll(path.Join(dir, uid)))
+		}
+	}
+	errs = append(errs, f.root.RemoveAll(path.Join(artifactDir, uid)))
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return f.root.RemoveAll(journalName(uid))
+}
+
+// unfit is every byte that does not belong in the name of a file.
+var unfit = regexp.MustCompile(`[^a-zA-Z0-9._-]+`)
+
+// fileName makes the name of a file of a key, which can be any text. Names of different keys differ.
+func fileName(node int32, key string) string {
+	name := unfit.ReplaceAllString(key, "_")
+	if name != key || len(name) > 100 {
+		sum := sha256.Sum256([]byte(key))
+		name = name[:min(len(name), 80)] + "-" + hex.EncodeToString(sum[:6])
+	}
+	return fmt.Sprintf("%d-%s", node, name)
+}

@@ -1,0 +1,94 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"kubediag.org/kubediag/internal/processor"
+)
+
+const (
+	// grace is how long a processor may take to return after its context is done.
+	grace = time.Second
+	// maxAbandoned is how many processors that did not return this process bears. Each holds a goroutine, and maybe more.
+	maxAbandoned = 32
+)
+
+// errAbandoned says that a processor is left behind, still at work.
+var errAbandoned = errors.New("did not stop when it was told to, and was left behind")
+
+// panicError is a panic of a processor.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panicked: %v", e.value) }
+
+// timeoutError is an error after the time limit of an operation, which is the cause.
+type timeoutError struct{ cause, err error }
+
+func (e *timeoutError) Error() string { return e.cause.Error() + ": " + e.err.Error() }
+func (e *timeoutError) Unwrap() error { return e.err }
+
+// limited is the cause of a context whose time is limited by the operation. It names the limit as the user knows it.
+func limited(op Operation) error {
+	return fmt.Errorf("%w (timeoutSeconds: %g)", errTimeout, op.Timeout.Seconds())
+}
+
+// timed marks an error that comes after the time limit of the operation.
+func timed(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errTimeout) {
+		return &timeoutError{cause, err}
+	}
+	return err
+}
+
+// guard calls fn in a goroutine of its own and returns what it returns. A panic becomes an error. Where fn does not
+// return within the grace after ctx is done, it is left behind; its result is dropped when it comes.
+func guard[T any](ctx context.Context, r *Runner, fn func(context.Context) (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	var none T
+	if n := r.abandoned.Load(); n >= maxAbandoned {
+		return none, processor.Stalled(fmt.Errorf("starting processor: %d others did not stop when they were told to", n))
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		// Where fn ends the goroutine without returning, this stands.
+		a := answer{err: &panicError{value: "the goroutine was ended", stack: nil}}
+		defer func() {
+			if p := recover(); p != nil {
+				a = answer{err: &panicError{value: p, stack: debug.Stack()}}
+			}
+			answers <- a
+		}()
+		a.value, a.err = fn(ctx)
+	}()
+	select {
+	case a := <-answers:
+		return a.value, timed(ctx, a.err)
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case a := <-answers:
+		return a.value, timed(ctx, a.err)
+	case <-timer.C:
+	}
+	r.abandoned.Add(1)
+	go func() {
+		<-answers
+		r.abandoned.Add(-1)
+	}()
+	return none, timed(ctx, errAbandoned)
+}

@@ -1,0 +1,147 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"kubediag.org/kubediag/internal/graph"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// What Run returns besides errors of the disk, of BeforeRepair, and the cause for which its context was cancelled.
+var (
+	// ErrCorrupt: the journal or a result on the disk is not what was written. Nothing was run.
+	ErrCorrupt = errors.New("journal is corrupted")
+	// ErrGraphChanged: the journal is that of another graph. Nothing was run.
+	ErrGraphChanged = errors.New("graph has changed")
+	// ErrFull: the run would write more into its journal than a run may.
+	ErrFull = errors.New("journal is full")
+)
+
+// errDeadline is the cause of a context whose run is over time, errTimeout of one whose attempt is.
+var (
+	errDeadline = errors.New("deadline of the run has passed")
+	errTimeout  = errors.New("time limit of the operation has passed")
+)
+
+// Operation is what runs at a node.
+type Operation struct {
+	Name string
+	Step processor.Step
+	// Acts says that Step.Processor may change something, as an external server or a script may. That it is about to be
+	// run is then on the disk before it is.
+	Acts bool
+	// Timeout bounds one attempt.
+	Timeout time.Duration
+	// Storage is a directory below the data root, as Runner.StorageDir gives it, where results are kept whole. Empty: no.
+	Storage string
+}
+
+// Job is one run.
+type Job struct {
+	// UID names the journal: letters, digits, - and _, 128 at most.
+	UID string
+	// Request is what every operation is asked, with the parameters in Values.
+	Request processor.Request
+	Graph   *graph.Graph
+	// Operations by node id, for every node but 0.
+	Operations map[int32]Operation
+	// Deadline of the whole run.
+	Deadline time.Time
+	// BeforeRepair, where it is set, is called when a plan is in the journal and before anything of it is done. An error
+	// ends the run with nothing changed, and Run returns it; the plan is carried on with when Run is called again.
+	BeforeRepair func(ctx context.Context, r Report) error
+	// OperationEnded, where it is set, hears of every operation that ends in this process: the last of the report.
+	OperationEnded func(r Report)
+	// ActionEnded, where it is set, hears of every action that ends in this process. The last operation of the report is
+	// the one whose action it is.
+	ActionEnded func(r Report, a ActionRun)
+}
+
+// Runner runs jobs and keeps their journals and artifacts. It may be used by several goroutines at once.
+type Runner struct {
+	files     *files
+	running   sync.Map // UIDs
+	abandoned atomic.Int64
+	hook      func(before bool, r record) // tests look at every record as it is written
+}
+
+// crashHook is the hook of every Runner. Only a program that was built with the tag crash has one.
+var crashHook func(before bool, r record)
+
+// New makes a Runner whose files live below dataRoot, which must exist. The caller closes it.
+func New(dataRoot string) (*Runner, error) {
+	f, err := openFiles(dataRoot)
+	if err != nil {
+		return nil, err
+	}
+	return &Runner{files: f, hook: crashHook}, nil
+}
+
+// Close releases the directory. Runs must have ended.
+func (r *Runner) Close() error { return r.files.root.Close() }
+
+// Abandoned is how many processors are still at work although their time was up.
+func (r *Runner) Abandoned() int64 { return r.abandoned.Load() }
+
+// StorageDir checks the directory of an Operation's storage. A relative path is below the data root; an absolute one
+// must be.
+func (r *Runner) StorageDir(path string) (string, error) { return r.files.storageDir(path) }
+
+// uidPattern is what can be the name of a file and part of no other.
+var uidPattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_-]{0,127}$`)
+
+// Run runs a job to its end, going on from its journal where there is one. A nil error means that the Report is final,
+// and it is the same whenever Run is called again. When ctx is cancelled, Run stops with the cause; the journal is left
+// so that a later call goes on.
+func (r *Runner) Run(ctx context.Context, job Job) (Report, error) {
+	uid := job.UID
+	if !uidPattern.MatchString(uid) {
+		return Report{}, fmt.Errorf("opening journal: %q cannot be the name of a file", uid)
+	}
+	for _, n := range job.Graph.Nodes() {
+		if s := job.Operations[n.ID].Step; n.ID != 0 && s.Processor == nil && s.Recoverer == nil {
+			return Report{}, fmt.Errorf("running node %d: it has no step", n.ID)
+		}
+	}
+	if _, taken := r.running.LoadOrStore(uid, true); taken {
+		return Report{}, fmt.Errorf("running %q: it runs already", uid)
+	}
+	defer r.running.Delete(uid)
+	j, states, err := r.openJournal(job)
+	if err != nil {
+		return Report{}, err
+	}
+	defer j.close()
+	x := &run{Runner: r, job: job, journal: j, states: states, failed: map[int32]bool{}, ledger: newLedger()}
+	ctx, cancel := context.WithDeadlineCause(ctx, job.Deadline, errDeadline)
+	defer cancel()
+	if err := x.all(ctx); err != nil {
+		return Report{}, err
+	}
+	return x.report, nil
+}
+
+// Drop removes the journal and results of one UID, which must not run.
+func (r *Runner) Drop(uid string) error {
+	if !uidPattern.MatchString(uid) {
+		return fmt.Errorf("removing journal: %q cannot be the name of a file", uid)
+	}
+	return r.files.remove(uid)
+}
+
+// Forget removes the journals and results of all UIDs but those to keep and those that run.
+func (r *Runner) Forget(keep func(uid string) bool) error {
+	return r.files.forget(func(uid string) bool {
+		_, running := r.running.Load(uid)
+		return running || keep(uid)
+	})
+}

@@ -1,0 +1,132 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// repair makes one attempt of a recoverer: it plans, unless there is a plan already, does what of it is not done, and
+// verifies. The time limit holds for all of it together, but for what BeforeRepair takes.
+func (x *run) repair(ctx context.Context, id int32, s *state) (processor.Result, error) {
+	op, begin := x.job.Operations[id], time.Now()
+	if s.plan == nil {
+		plan, err := x.plan(ctx, op)
+		if err != nil || plan.NotApplicable != "" {
+			return processor.Result{NotApplicable: plan.NotApplicable, Findings: plan.Findings}, err
+		}
+		if err := x.decide(id, s, plan); err != nil {
+			return processor.Result{}, err
+		}
+	}
+	left := op.Timeout - time.Since(begin)
+	if err := x.agree(ctx, id, s); err != nil {
+		return processor.Result{}, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, left, limited(op))
+	defer cancel()
+	for i := range s.actions {
+		if err := x.act(ctx, id, s, i); err != nil {
+			return processor.Result{}, err
+		}
+	}
+	return x.verify(ctx, id, *s.plan)
+}
+
+func (x *run) plan(ctx context.Context, op Operation) (processor.Plan, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, op.Timeout, limited(op))
+	defer cancel()
+	r := x.request()
+	plan, err := guard(ctx, x.Runner, func(ctx context.Context) (processor.Plan, error) {
+		return op.Step.Recoverer.Plan(ctx, r)
+	})
+	if err != nil {
+		return plan, fmt.Errorf("planning: %w", err)
+	}
+	return plan, nil
+}
+
+// decide writes a plan down. From here on it is the only one.
+func (x *run) decide(id int32, s *state, plan processor.Plan) error {
+	text, err := json.Marshal(plan)
+	if err != nil {
+		return processor.Stalled(fmt.Errorf("writing plan: %w", err))
+	}
+	if len(text) > maxPlanBytes {
+		return processor.Stalled(fmt.Errorf("writing plan: %d bytes with %d actions, at most %d", len(text), len(plan.Actions), maxPlanBytes))
+	}
+	r := record{Kind: kindPlan, Node: id, Plan: &plan}
+	if err := x.announce(r); err != nil {
+		return err
+	}
+	s.apply(r)
+	return nil
+}
+
+// agree asks BeforeRepair once, where there is something left to do.
+func (x *run) agree(ctx context.Context, id int32, s *state) error {
+	pending := slices.ContainsFunc(s.actions, func(a ActionRun) bool { return a.Phase != Done })
+	if !pending || s.agreed || x.job.BeforeRepair == nil {
+		return nil
+	}
+	if err := x.job.BeforeRepair(ctx, x.soFar(id, s)); err != nil {
+		return &fatal{err}
+	}
+	s.agreed = true
+	return nil
+}
+
+// act does one action, unless it is done.
+func (x *run) act(ctx context.Context, id int32, s *state, i int) error {
+	action := s.plan.Actions[i]
+	if s.actions[i].Phase == Done {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return timed(ctx, context.Cause(ctx))
+	}
+	if err := x.announce(record{Kind: kindApply, Node: id, Action: i}); err != nil {
+		return err
+	}
+	op, request := x.job.Operations[id], x.request()
+	message, err := guard(ctx, x.Runner, func(ctx context.Context) (string, error) {
+		return op.Step.Recoverer.Apply(ctx, request, action)
+	})
+	if err != nil && stopped(ctx) != nil {
+		return err // not a failure of the action
+	}
+	r := record{Kind: kindApplied, Node: id, Action: i, Message: told(message)}
+	if err != nil {
+		err = fmt.Errorf("%s of %q: %w", action.Kind, action.Target, err)
+		r.Reason, r.Message = reasonOf(ctx, err), told(err.Error())
+	}
+	if err := x.journal.write(r); err != nil {
+		return &fatal{err}
+	}
+	s.apply(r)
+	if x.job.ActionEnded != nil {
+		x.job.ActionEnded(x.soFar(id, s), s.actions[i])
+	}
+	return err
+}
+
+func (x *run) verify(ctx context.Context, id int32, plan processor.Plan) (processor.Result, error) {
+	if err := x.journal.write(record{Kind: kindVerify, Node: id}); err != nil {
+		return processor.Result{}, &fatal{err}
+	}
+	op, r := x.job.Operations[id], x.request()
+	result, err := guard(ctx, x.Runner, func(ctx context.Context) (processor.Result, error) {
+		return op.Step.Recoverer.Verify(ctx, r, plan)
+	})
+	if err != nil {
+		return result, fmt.Errorf("verifying: %w", err)
+	}
+	return result, nil
+}

@@ -1,0 +1,96 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"time"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// Report says how a run went.
+type Report struct {
+	// Operations in the order in which they ran.
+	Operations []OperationRun
+	// Path is the path that succeeded, or the one tried last, as node ids.
+	Path []int32
+	// Reached is the index in Path of the node that ran last.
+	Reached int
+	// Succeeded tells whether every operation of Path did.
+	Succeeded bool
+	// Failed are the paths that were tried and failed, in order.
+	Failed [][]int32
+	// Values are the results, redacted and bounded to MaxResultsBytes as JSON.
+	Values map[string]string
+	// Whole are the same results as later operations see them.
+	Whole map[string]string
+	// DeadlineExceeded tells that the run ended because its time was up.
+	DeadlineExceeded bool
+}
+
+// Outcome is how an operation went.
+type Outcome string
+
+// Outcomes of an operation. NotApplicable is a clean negative.
+const (
+	Running       Outcome = "Running"
+	Succeeded     Outcome = "Succeeded"
+	NotApplicable Outcome = "NotApplicable"
+	Failed        Outcome = "Failed"
+)
+
+// Reasons why an operation failed, each one word.
+const (
+	ReasonFailed           = "Failed"
+	ReasonTimedOut         = "TimedOut"
+	ReasonAbandoned        = "Abandoned"
+	ReasonPanicked         = "Panicked"
+	ReasonStalled          = "Stalled"
+	ReasonInterrupted      = "Interrupted"
+	ReasonDeadlineExceeded = "DeadlineExceeded"
+)
+
+// OperationRun says how the operation of one node went.
+type OperationRun struct {
+	ID        int32
+	Operation string
+	Outcome   Outcome
+	// Attempts is how often it was tried, counting those that a restart cut short.
+	Attempts   int
+	Start, End time.Time
+	// Reason is one word for a failure, Message says why: redacted, MaxMessageBytes at most.
+	Reason, Message string
+	Actions         []ActionRun
+	// Findings have texts that are redacted and MaxMessageBytes long at most.
+	Findings  []fault.Finding
+	Artifacts []Artifact
+}
+
+// ActionPhase is what became of an action.
+type ActionPhase string
+
+// Phases of an action.
+const (
+	Planned      ActionPhase = "Planned"
+	Done         ActionPhase = "Done"
+	ActionFailed ActionPhase = "Failed"
+)
+
+// ActionRun is an action of a plan and what became of it.
+type ActionRun struct {
+	processor.Action
+	Phase   ActionPhase
+	Message string
+}
+
+// Artifact is a result kept whole on the node.
+type Artifact struct {
+	Key       string `json:"key"`
+	Operation string `json:"operation"`
+	// Path is absolute in a Report and relative to the data root in a journal.
+	Path   string `json:"path"`
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
+}

@@ -1,0 +1,309 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// jsonSize is how many bytes values take in a status.
+func jsonSize(t *testing.T, values map[string]string) int {
+	t.Helper()
+	text, err := json.Marshal(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(text)
+}
+
+func TestLongResultsGoToAFile(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("0123456789 <&>\"\\\t\x01\n", 10<<20/18)
+	var seen string
+	dir := t.TempDir()
+	j := job(t, nil, gives("collector.system.mountinfo", long), &look{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
+		seen = r.Values["collector.system.mountinfo"]
+		return processor.Result{}, nil
+	}})
+	report := mustRun(t, newRunner(t, dir), j)
+	if seen != long {
+		t.Error("the next operation did not see the whole value")
+	}
+	shown := report.Values["collector.system.mountinfo"]
+	if size := jsonSize(t, report.Values); size > MaxValueBytes+1000 || size < MaxValueBytes*9/10 {
+		t.Errorf("the status holds %d bytes", size)
+	}
+	a := report.Operations[0].Artifacts[0]
+	note := fmt.Sprintf("\n[cut: %d bytes in all, kept whole on node \"node-1\" in %q, SHA-256 %s]", len(long), a.Path, a.SHA256)
+	if !strings.HasSuffix(shown, note) || !strings.HasPrefix(long, strings.TrimSuffix(shown, note)) {
+		t.Errorf("excerpt ends in %q", shown[len(shown)-300:])
+	}
+	if content, err := os.ReadFile(a.Path); err != nil || string(content) != long || a.Size != int64(len(long)) {
+		t.Errorf("artifact %+v has %d bytes, error %v", a, len(content), err)
+	}
+	if want := filepath.Join(dir, "artifacts", "uid-1", "1-collector.system.mountinfo"); a.Path != want {
+		t.Errorf("path %q, want %q", a.Path, want)
+	}
+}
+
+func TestAllResultsTogetherAreBounded(t *testing.T) {
+	t.Parallel()
+	var steps []any
+	for i := range 8 {
+		steps = append(steps, gives(fmt.Sprint("key-", i), strings.Repeat("x", MaxValueBytes*3/4)))
+	}
+	many := map[string]string{}
+	for i := range maxKeys {
+		many[strings.Repeat("k", 200)+fmt.Sprint(i)] = strings.Repeat("\x01", 200)
+	}
+	steps = append(steps, &look{run: func(context.Context, processor.Request) (processor.Result, error) {
+		return processor.Result{Values: many}, nil
+	}})
+	report := mustRun(t, newRunner(t, t.TempDir()), job(t, nil, steps...))
+	if size := jsonSize(t, report.Values); size > MaxResultsBytes+6*len(report.Values)+2 {
+		t.Errorf("the status holds %d bytes", size)
+	}
+	if len(report.Whole) != 8+maxKeys || report.Whole["key-7"] != strings.Repeat("x", MaxValueBytes*3/4) {
+		t.Errorf("%d whole results", len(report.Whole))
+	}
+	if len(report.Operations[0].Artifacts) != 0 || len(report.Operations[7].Artifacts) != 1 {
+		t.Errorf("artifacts %+v", report.Operations)
+	}
+}
+
+func TestFilesTogetherAreBounded(t *testing.T) {
+	t.Parallel()
+	big := strings.Repeat("x", 24<<20)
+	report := mustRun(t, newRunner(t, t.TempDir()), job(t, nil, gives("a", big), gives("b", big), gives("c", big)))
+	o := report.Operations[2]
+	if o.Outcome != Failed || o.Message != `keeping result "c": the run would have 3 files with 75497472 bytes, at most 1000 with 67108864` {
+		t.Errorf("operation %s %q", o.Outcome, o.Message)
+	}
+	if _, ok := report.Values["c"]; ok {
+		t.Error("a part of what failed is in the results")
+	}
+}
+
+func TestTheNumberOfFilesIsBounded(t *testing.T) {
+	t.Parallel()
+	values := map[string]string{}
+	for i := range maxKeys {
+		values[fmt.Sprint("k", i)] = "\xff" // is not UTF-8, so it goes to a file
+	}
+	many := &look{run: func(context.Context, processor.Request) (processor.Result, error) {
+		return processor.Result{Values: values}, nil
+	}}
+	dir := t.TempDir()
+	report := mustRun(t, newRunner(t, dir), job(t, nil, many, many, many, many))
+	o := report.Operations[3]
+	if o.Outcome != Failed || !strings.Contains(o.Message, "1001 files") || len(tree(t, dir)) != 1+maxFiles {
+		t.Errorf("operation %s %q, %d files", o.Outcome, o.Message, len(tree(t, dir)))
+	}
+}
+
+// relevant is a processor that knows which lines matter.
+type relevant struct{ *look }
+
+func (relevant) Excerpt(r processor.Request, key, value string, limit int) string {
+	if limit > MaxValueBytes || len(value) < MaxValueBytes || r.Node != "node-1" {
+		return "excerpt was asked for with other arguments"
+	}
+	return "the line that matters in " + key
+}
+
+type careless struct{ *look }
+
+func (careless) Excerpt(processor.Request, string, string, int) string {
+	return strings.Repeat("y\xff", 1<<20)
+}
+
+type panicking struct{ *look }
+
+func (panicking) Excerpt(processor.Request, string, string, int) string { panic("no way") }
+
+func TestExcerpts(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", MaxValueBytes+1)
+	for name, test := range map[string]struct {
+		step any
+		want string
+	}{
+		"relevant":  {relevant{gives("k", long)}, "the line that matters in k\n[cut: "},
+		"careless":  {careless{gives("k", long)}, "y\uFFFDy\uFFFD"},
+		"panicking": {panicking{gives("k", long)}, "xxxx"},
+	} {
+		report := mustRun(t, newRunner(t, t.TempDir()), job(t, nil, test.step))
+		if got := report.Values["k"]; !strings.HasPrefix(got, test.want) || costOf(got) > MaxValueBytes {
+			t.Errorf("%s: %d bytes, %.80q", name, len(got), got)
+		}
+	}
+}
+
+func TestCredentialsDoNotReachTheStatus(t *testing.T) {
+	t.Parallel()
+	var seen string
+	secret := "--password=hunter2"
+	j := job(t, nil, gives("k", secret), gives("long", strings.Repeat("x", MaxValueBytes-1000)+" "+secret+strings.Repeat(" ", 1000)),
+		&look{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
+			seen = r.Values["k"]
+			return processor.Result{NotApplicable: "not with " + secret}, nil
+		}})
+	dir := t.TempDir()
+	for range 2 { // the second time from the journal
+		report := mustRun(t, newRunner(t, dir), j)
+		for key, value := range report.Values {
+			if strings.Contains(value, "hunter2") || !strings.Contains(value, "[redacted]") {
+				t.Errorf("%s holds %.100q", key, value)
+			}
+		}
+		if m := report.Operations[2].Message; m != "not with --password=[redacted]" {
+			t.Errorf("message %q", m)
+		}
+	}
+	if seen != secret {
+		t.Errorf("the next operation saw %q", seen)
+	}
+}
+
+func TestBinaryResults(t *testing.T) {
+	t.Parallel()
+	value := "a\xff\xfeb\x00"
+	dir := t.TempDir()
+	for range 2 {
+		report := mustRun(t, newRunner(t, dir), job(t, nil, gives("k", value)))
+		if report.Values["k"] != "a\uFFFDb\x00" || report.Whole["k"] != value {
+			t.Errorf("shown %q, whole %q", report.Values["k"], report.Whole["k"])
+		}
+		if content, err := os.ReadFile(report.Operations[0].Artifacts[0].Path); err != nil || string(content) != value {
+			t.Errorf("artifact %q, error %v", content, err)
+		}
+	}
+}
+
+func TestALaterResultReplacesAnEarlierOne(t *testing.T) {
+	t.Parallel()
+	big := strings.Repeat("x", MaxValueBytes-100)
+	report := mustRun(t, newRunner(t, t.TempDir()), job(t, nil, gives("k", big), gives("k", big), gives("k", big+"y"), gives("l", big)))
+	if report.Values["k"] != big+"y" || report.Values["l"] != big {
+		t.Errorf("%d and %d bytes", len(report.Values["k"]), len(report.Values["l"]))
+	}
+}
+
+func TestTamperedFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	j := job(t, nil, gives("k", strings.Repeat("x", MaxValueBytes+1)))
+	a := mustRun(t, newRunner(t, dir), j).Operations[0].Artifacts[0]
+	if err := os.WriteFile(a.Path, []byte("other"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newRunner(t, dir).Run(t.Context(), j); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), a.SHA256) {
+		t.Errorf("error %v", err)
+	}
+	if err := os.Remove(a.Path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newRunner(t, dir).Run(t.Context(), j); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestStorage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	j := job(t, nil, gives("short", "1"))
+	op := j.Operations[1]
+	op.Storage = "results/here"
+	j.Operations[1] = op
+	o := mustRun(t, newRunner(t, dir), j).Operations[0]
+	if len(o.Artifacts) != 1 || o.Artifacts[0].Path != filepath.Join(dir, "results/here/uid-1/1-short") || o.Artifacts[0].Operation != "op-1" {
+		t.Fatalf("artifacts %+v", o.Artifacts)
+	}
+	if content, err := os.ReadFile(o.Artifacts[0].Path); err != nil || string(content) != "1" {
+		t.Errorf("content %q, error %v", content, err)
+	}
+}
+
+func TestStorageDir(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r := newRunner(t, dir)
+	for path, want := range map[string]string{
+		"a": "a", "a/b/": "a/b", "./a": "a", "a/../b": "b",
+		dir + "/a": "a", dir + "/a/../b": "b", dir + "//a": "a",
+		"": "", ".": "", "/": "", "..": "", "../a": "", "a/../../b": "", dir: "", dir + "/..": "", dir + "x/a": "",
+		"/etc": "", dir + "/../etc": "", "journal": "", "journal/x": "", "artifacts": "", "lock": "", dir + "/journal/a": "",
+	} {
+		got, err := r.StorageDir(path)
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v, want %q", path, got, err, want)
+		}
+	}
+}
+
+// A symbolic link that somebody put below the data root leads nowhere outside.
+func TestStorageDoesNotEscapeByLinks(t *testing.T) {
+	t.Parallel()
+	dir, outside := t.TempDir(), t.TempDir()
+	if err := os.Symlink(outside, filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		j := job(t, nil, gives("a", "1"))
+		op := j.Operations[1]
+		op.Storage = "link/x"
+		j.Operations[1] = op
+		report := mustRun(t, newRunner(t, dir), j)
+		if report.Succeeded || !strings.Contains(report.Operations[0].Message, "escapes") {
+			t.Errorf("operation %+v", report.Operations[0])
+		}
+	})
+	if names := tree(t, outside); len(names) != 0 {
+		t.Errorf("outside: %v", names)
+	}
+}
+
+func TestFileNames(t *testing.T) {
+	t.Parallel()
+	seen := map[string]string{}
+	for _, key := range []string{
+		"collector.system.mountinfo", "a/b", "a_b", "a\x00b", "../../etc/passwd", "..", ".", strings.Repeat("k", 253), strings.Repeat("k", 252), "ключ",
+	} {
+		name := fileName(7, key)
+		if other, ok := seen[name]; ok {
+			t.Errorf("%q and %q have the name %q", key, other, name)
+		}
+		seen[name] = key
+		if strings.ContainsAny(name, "/\x00") || len(name) > 120 || !strings.HasPrefix(name, "7-") {
+			t.Errorf("key %q has the name %q", key, name)
+		}
+	}
+}
+
+func FuzzCost(f *testing.F) {
+	f.Add("a\"\\\n\x01<>&\u2028\xff\U0001F600", 7)
+	f.Fuzz(func(t *testing.T, text string, room int) {
+		text = strings.ToValidUTF8(text, "\uFFFD")
+		encoded, err := json.Marshal(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if size := len(encoded) - 2; costOf(text) < size {
+			t.Errorf("cost %d, JSON has %d: %s", costOf(text), size, encoded)
+		}
+		if h := head(text, room); costOf(h) > max(room, 0) || !strings.HasPrefix(text, h) {
+			t.Errorf("head of %d is %q", room, h)
+		}
+	})
+}

@@ -1,0 +1,189 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"time"
+
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// run is one call of Run.
+type run struct {
+	*Runner
+	job     Job
+	journal *journal
+	states  map[int32]*state
+	ledger  *ledger
+	failed  map[int32]bool
+	report  Report
+}
+
+// all tries paths until one succeeds or none is left.
+func (x *run) all(ctx context.Context) error {
+	for !x.report.Succeeded && !x.report.DeadlineExceeded {
+		next, ok := x.job.Graph.Next(func(id int32) bool { return x.failed[id] })
+		if !ok {
+			break
+		}
+		x.report.Path, x.report.Reached = next, 0
+		if err := x.path(ctx); err != nil {
+			return err
+		}
+		if !x.report.Succeeded {
+			x.report.Failed = append(x.report.Failed, next)
+		}
+	}
+	x.report.Values, x.report.Whole = x.ledger.shown, x.ledger.whole
+	if x.journal.over {
+		return nil
+	}
+	return x.journal.announce(record{Kind: kindEnd})
+}
+
+// path runs the nodes of the path that have not run, up to the first that does not succeed.
+func (x *run) path(ctx context.Context) error {
+	for i, id := range x.report.Path {
+		x.report.Reached = i
+		s := x.states[id]
+		if s == nil {
+			s = &state{}
+			x.states[id] = s
+		}
+		if s.done == nil && ctx.Err() != nil {
+			x.report.DeadlineExceeded = errors.Is(context.Cause(ctx), errDeadline)
+			return stopped(ctx)
+		}
+		if err := x.node(ctx, id, s); err != nil {
+			return err
+		}
+		if s.done.Outcome != Succeeded {
+			x.failed[id] = true
+			x.report.DeadlineExceeded = s.done.Reason == ReasonDeadlineExceeded
+			return nil
+		}
+	}
+	x.report.Succeeded = true
+	return nil
+}
+
+// stopped is the cause for which the run is to end here and go on later: none where just some time is up.
+func stopped(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, errDeadline) || errors.Is(cause, errTimeout) {
+		return nil
+	}
+	return cause
+}
+
+// node brings a node to its end, or remembers it, and adds it to the report the first time it is met.
+func (x *run) node(ctx context.Context, id int32, s *state) error {
+	if s.reported {
+		return nil
+	}
+	s.reported = true
+	if s.done != nil {
+		x.report.Operations = append(x.report.Operations, x.operationRun(id, s))
+		return x.remember(s.done.Results)
+	}
+	if err := x.operate(ctx, id, s); err != nil {
+		return err
+	}
+	if x.job.OperationEnded != nil {
+		x.job.OperationEnded(x.soFar(id, s))
+	}
+	x.report.Operations = append(x.report.Operations, x.operationRun(id, s))
+	return nil
+}
+
+// remember takes results from the journal.
+func (x *run) remember(results []stored) error {
+	for _, s := range results {
+		whole := s.Value
+		if s.InFile {
+			var err error
+			if whole, err = x.files.load(*s.File); err != nil {
+				return err
+			}
+		}
+		x.ledger.add(s, whole)
+	}
+	return nil
+}
+
+// request is what the next operation is asked.
+func (x *run) request() processor.Request {
+	r := x.job.Request
+	r.Values = maps.Clone(r.Values)
+	if r.Values == nil {
+		r.Values = map[string]string{}
+	}
+	maps.Copy(r.Values, x.ledger.whole)
+	return r
+}
+
+// operationRun tells how a node went, or is going.
+func (x *run) operationRun(id int32, s *state) OperationRun {
+	o := OperationRun{
+		ID: id, Operation: x.job.Operations[id].Name, Outcome: Running,
+		Attempts: s.attempts, Start: s.start, Actions: append([]ActionRun(nil), s.actions...),
+	}
+	if d := s.done; d != nil {
+		o.Outcome, o.End, o.Reason, o.Message, o.Findings = d.Outcome, d.Time, d.Reason, d.Message, d.Findings
+		for _, r := range d.Results {
+			if r.File != nil {
+				a := *r.File
+				a.Path = path.Join(x.files.base, a.Path)
+				o.Artifacts = append(o.Artifacts, a)
+			}
+		}
+	}
+	return o
+}
+
+// soFar is the report with the node that runs, or has just ended.
+func (x *run) soFar(id int32, s *state) Report {
+	r := x.report
+	r.Operations = append(append([]OperationRun(nil), r.Operations...), x.operationRun(id, s))
+	r.Values, r.Whole = maps.Clone(x.ledger.shown), maps.Clone(x.ledger.whole)
+	return r
+}
+
+// operate runs an operation until it ends, one way or the other.
+func (x *run) operate(ctx context.Context, id int32, s *state) error {
+	for {
+		done, err := x.try(ctx, id, s)
+		if err != nil {
+			return err
+		}
+		if done.Kind == kindDone {
+			s.done = &done
+			return x.journal.write(done)
+		}
+		s.failures++
+		if err := x.journal.write(done); err != nil {
+			return err
+		}
+		if err := sleep(ctx, done.wait); err != nil {
+			return fmt.Errorf("waiting for another attempt: %w", err)
+		}
+	}
+}
+
+// sleep waits, or returns the cause for which ctx was cancelled.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

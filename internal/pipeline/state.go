@@ -1,0 +1,97 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"fmt"
+	"time"
+
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// state is what is known about one node: from the journal, and from what has run since.
+type state struct {
+	start    time.Time
+	attempts int // begun
+	failures int // ended, to be tried again
+	plan     *processor.Plan
+	actions  []ActionRun
+	done     *record // how it ended
+	agreed   bool    // whether BeforeRepair has agreed to the plan: nothing of it is done before
+	reported bool    // whether the report of this process has it
+}
+
+// replay makes the states of records, which a correct run has written in an order that makes sense.
+func replay(job Job, records []record) (map[int32]*state, error) {
+	states := map[int32]*state{}
+	for _, r := range records[1:] {
+		if r.Kind == kindEnd && r.Seq == len(records) {
+			break
+		}
+		if _, ok := job.Operations[r.Node]; !ok {
+			return nil, fmt.Errorf("%w: record %d: there is no node %d", ErrCorrupt, r.Seq, r.Node)
+		}
+		if states[r.Node] == nil {
+			states[r.Node] = &state{}
+		}
+		if !states[r.Node].apply(r) {
+			return nil, fmt.Errorf("%w: record %d: %q is out of place", ErrCorrupt, r.Seq, r.Kind)
+		}
+	}
+	return states, nil
+}
+
+// apply takes in one record; false where it makes no sense.
+func (s *state) apply(r record) bool {
+	switch {
+	case s.done != nil, r.Kind != kindAttempt && s.attempts == 0:
+		return false
+	}
+	switch r.Kind {
+	case kindAttempt:
+		if s.attempts++; s.attempts == 1 {
+			s.start = r.Time
+		}
+	case kindPlan:
+		if s.plan != nil || r.Plan == nil {
+			return false
+		}
+		s.setPlan(*r.Plan)
+	case kindApply, kindApplied:
+		if s.plan == nil || r.Action < 0 || r.Action >= len(s.actions) {
+			return false
+		}
+		s.agreed = true
+		if r.Kind == kindApplied {
+			s.acted(r)
+		}
+	case kindVerify:
+		return s.plan != nil
+	case kindRetry:
+		s.failures++
+	case kindDone:
+		s.done = &r
+	default:
+		return false
+	}
+	return true
+}
+
+func (s *state) setPlan(p processor.Plan) {
+	s.plan = &p
+	for _, a := range p.Actions {
+		s.actions = append(s.actions, ActionRun{Action: a, Phase: Planned})
+	}
+}
+
+func (s *state) acted(r record) {
+	a := &s.actions[r.Action]
+	a.Phase, a.Message = Done, r.Message
+	if r.Reason != "" {
+		a.Phase = ActionFailed
+	}
+}
+
+// interrupted is how many attempts ended with the process.
+func (s *state) interrupted() int { return s.attempts - s.failures }

@@ -1,0 +1,116 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package redact takes obvious credentials out of text that is about to be shown to others: private keys in PEM, bearer
+// tokens, JSON web tokens, passwords in URLs, and the values of names such as password or token. It knows no format but
+// looks at the text alone, so it errs both ways: it is the last net under those who know what they are writing down,
+// and no replacement for them.
+package redact
+
+import (
+	"regexp"
+	"strings"
+)
+
+// Mark stands where a credential was.
+const Mark = "[redacted]"
+
+// rule finds credentials by a literal, so that text without any is passed over at the speed of a search.
+type rule struct {
+	// anchor is in lower case and found in any case. The pattern is matched where it begins.
+	anchor string
+	// word says that no letter or digit may come before the anchor.
+	word bool
+	// pattern has one group: what is replaced.
+	pattern *regexp.Regexp
+}
+
+// The forms in which a name is given a value. Quotes may be escaped: JSON is often found in a string of JSON.
+const (
+	inCommand = `=["'\\]*([^\s,;&"'\\]+)`         // as on command lines, in mount options and in the queries of URLs
+	inJSON    = `\\*["']\s*:\s*\\*["']([^"'\\]+)` // "name":"value"
+	inYAML    = `["']?:[ \t]+["']?([^\s,;"'\\{\[|>][^\s,;"'\\]{5,})`
+)
+
+var rules = append([]rule{
+	// The end may have been cut off.
+	{"-----begin ", false, regexp.MustCompile(`^(?is)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(.+?)(?:-----END |\z)`)},
+	{"://", false, regexp.MustCompile(`^://[^\s/:@"'\\]*:([^\s/@"'\\]+)@`)},
+	{"authorization", false, regexp.MustCompile(`^(?i)authorization["'\\]*\s*[:=]\s*["'\\]*(?:[a-z]+\s+)?([a-z0-9._~+/=-]{8,})`)},
+	{"bearer", true, regexp.MustCompile(`^(?i)bearer\s+([a-z0-9._~+/=-]{16,})`)},
+	{"eyj", true, regexp.MustCompile(`^(eyJ[a-zA-Z0-9_-]{10,}\.[a-zA-Z0-9_-]{10,}\.[a-zA-Z0-9_-]*)`)},
+}, named()...)
+
+// named makes the rules for names that end as the names of credentials do.
+func named() []rule {
+	var all []rule
+	for _, n := range []struct {
+		anchor, rest string
+		forms        []string
+	}{
+		{"passw", `(?:or)?d`, []string{inCommand, inJSON, inYAML}},
+		{"passphrase", ``, []string{inCommand, inJSON, inYAML}},
+		{"token", ``, []string{inCommand, inJSON, inYAML}},
+		{"secret", `(?:[_-]?key)?`, []string{inCommand, inJSON}},
+		{"api", `[_-]?key`, []string{inCommand, inJSON, inYAML}},
+		{"access", `[_-]?key`, []string{inCommand, inJSON}},
+		{"private", `[_-]?key`, []string{inCommand, inJSON}},
+		{"credential", `s?`, []string{inCommand, inJSON}},
+	} {
+		for _, form := range n.forms {
+			all = append(all, rule{n.anchor, false, regexp.MustCompile(`^(?i)` + n.anchor + n.rest + form)})
+		}
+	}
+	return all
+}
+
+// Text replaces every credential that it recognises by Mark. What was valid JSON stays valid JSON.
+func Text(text string) string {
+	lower := lowered(text)
+	for _, r := range rules {
+		if replaced := r.replace(text, lower); replaced != text {
+			text, lower = replaced, lowered(replaced)
+		}
+	}
+	return text
+}
+
+func (r rule) replace(text, lower string) string {
+	var out strings.Builder
+	done := 0 // how much of text is in out
+	for at := 0; ; {
+		next := strings.Index(lower[at:], r.anchor)
+		if next < 0 {
+			break
+		}
+		at += next
+		m := r.pattern.FindStringSubmatchIndex(text[at:])
+		if m == nil || r.word && at > 0 && wordByte(lower[at-1]) {
+			at += len(r.anchor)
+			continue
+		}
+		out.WriteString(text[done : at+m[2]])
+		out.WriteString(Mark)
+		done = at + m[3]
+		at = done
+	}
+	if done == 0 {
+		return text
+	}
+	return out.String() + text[done:]
+}
+
+// lowered changes ASCII alone, so that offsets stay.
+func lowered(text string) string {
+	b := []byte(text)
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			b[i] = c + 'a' - 'A'
+		}
+	}
+	return string(b)
+}
+
+func wordByte(c byte) bool {
+	return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '_'
+}

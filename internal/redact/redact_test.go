@@ -1,0 +1,87 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package redact
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestText(t *testing.T) {
+	t.Parallel()
+	key := "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\nAAAA\n-----END RSA PRIVATE KEY-----"
+	for name, test := range map[string]struct{ text, want string }{
+		"nothing":                {"17 22 0:17 / /sys rw,nosuid shared:7 - sysfs sysfs rw", ""},
+		"empty":                  {"", ""},
+		"private key":            {"a\n" + key + "\nb", "a\n-----BEGIN RSA PRIVATE KEY-----[redacted]-----END RSA PRIVATE KEY-----\nb"},
+		"two private keys":       {key + key, strings.Repeat("-----BEGIN RSA PRIVATE KEY-----[redacted]-----END RSA PRIVATE KEY-----", 2)},
+		"private key, cut":       {"-----BEGIN PRIVATE KEY-----\nMIIEow", "-----BEGIN PRIVATE KEY-----[redacted]"},
+		"certificate":            {"-----BEGIN CERTIFICATE-----\nMIID\n-----END CERTIFICATE-----", ""},
+		"bearer token":           {"Authorization: Bearer abcdefgh.ijklmnop-qrst", "Authorization: Bearer [redacted]"},
+		"bearer token in a list": {`-H "authorization: bearer 0123456789abcdef0123"`, `-H "authorization: bearer [redacted]"`},
+		"basic authentication":   {"Authorization: Basic dXNlcjpwYXNz", "Authorization: Basic [redacted]"},
+		"about bearer tokens":    {"no bearer token was sent", ""},
+		"web token":              {"jwt eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl end", "jwt [redacted] end"},
+		"password in URL":        {"mongodb://user:s3cret@host:27017/db", "mongodb://user:[redacted]@host:27017/db"},
+		"no password in URL":     {"https://host:443/path@x", ""},
+		"command line":           {"mysqld --password=s3cret --user=x", "mysqld --password=[redacted] --user=x"},
+		"mount options":          {"rw,username=u,password=p%#x,secret=AQB==,vers=3", "rw,username=u,password=[redacted],secret=[redacted],vers=3"},
+		"query":                  {"/path?token=abc&x=1", "/path?token=[redacted]&x=1"},
+		"variable":               {"export DB_PASSWORD='s3 cret'", "export DB_PASSWORD='[redacted] cret'"},
+		"JSON":                   {`{"dbPassword":"s3 cret","x":"y"}`, `{"dbPassword":"[redacted]","x":"y"}`},
+		"JSON in a string":       {`"{\"token\":\"abc\"}"`, `"{\"token\":\"[redacted]\"}"`},
+		"YAML":                   {"password: s3cret\nuser: x", "password: [redacted]\nuser: x"},
+		"names of secrets stay": {
+			`{"secretName":"nginx-tls","automountServiceAccountToken":false,"secret":{"secretName":"a-token-2fplq"},"name":"token-2fplq"}`, "",
+		},
+		"messages about secrets stay": {`MountVolume.SetUp failed for volume "x" : secret "foo" not found`, ""},
+		"paths stay":                  {"/var/lib/kubelet/pods/u/volumes/kubernetes.io~secret/token/..data/token", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			want := test.want
+			if want == "" {
+				want = test.text
+			}
+			if got := Text(test.text); got != want {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
+		})
+	}
+}
+
+func TestLargeTextIsQuick(t *testing.T) {
+	t.Parallel()
+	line := "216 22 254:1 /var/lib/kubelet/pods/29da79e5/volume-subpaths/a/b/1 /x rw,relatime shared:1 - ext4 /dev/vda1 rw\n"
+	text := strings.Repeat(line, 10<<20/len(line))
+	begin := time.Now()
+	if Text(text) != text {
+		t.Error("text without credentials was changed")
+	}
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("took %v", took)
+	}
+}
+
+func FuzzText(f *testing.F) {
+	f.Add(`{"password":"x","token":"y"}`)
+	f.Add(`-----BEGIN PRIVATE KEY-----x-----END PRIVATE KEY-----`)
+	f.Add(`https://u:p@h password=x authorization: bearer 0123456789abcdef0123`)
+	f.Fuzz(func(t *testing.T, text string) {
+		if got := Text(text); json.Valid([]byte(text)) && !json.Valid([]byte(got)) {
+			t.Errorf("JSON is broken:\n%q\n%q", text, got)
+		}
+	})
+}
+
+func BenchmarkText(b *testing.B) {
+	line := `{"name":"logrotateconf","mountPath":"/etc/logrotate.d/nginx.log","subPath":"nginx.log"},`
+	text := strings.Repeat(line, 256<<10/len(line))
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		Text(text)
+	}
+}
