@@ -1,0 +1,25 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package builtin names the processors that kubediag brings with it, and nothing more, so that those who only have to
+// know a name (the manager, when it checks an Operation) do not link the code that looks at mounts.
+package builtin
+
+import "slices"
+
+// The built-in processors. Each is the last part of the path /processor/<name>.
+const (
+	MountInfoCollector      = "mountInfoCollector"
+	PodDetailCollector      = "podDetailCollector"
+	SubpathRemountDiagnoser = "subpathRemountDiagnoser"
+	SubpathRemountRecover   = "subpathRemountRecover"
+)
+
+// names is in order.
+var names = []string{MountInfoCollector, PodDetailCollector, SubpathRemountDiagnoser, SubpathRemountRecover}
+
+// Names lists all built-in processors in order. The caller owns the slice.
+func Names() []string { return slices.Clone(names) }
+
+// Known tells whether name is that of a built-in processor.
+func Known(name string) bool { return slices.Contains(names, name) }

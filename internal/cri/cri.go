@@ -1,0 +1,166 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cri asks the container runtime of the node, over its socket, which containers of a pod it has a record of,
+// and removes the record of one that never started.
+//
+// It does not start, stop or change a container, and it keeps no connection between calls: the runtime may be
+// restarted at any time. It speaks runtime.v1, and runtime.v1alpha2 with a runtime that is too old for that; the
+// messages are the same. It rests on k8s.io/cri-api, and on the labels that the kubelet gives to every container.
+package cri
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Labels that the kubelet gives to every container.
+const (
+	labelPodUID    = "io.kubernetes.pod.uid"
+	labelContainer = "io.kubernetes.container.name"
+)
+
+// maxRecords bounds how many records of one container are asked about. A kubelet keeps one or two.
+const maxRecords = 100
+
+// ErrNotRemovable is returned for a container that is running, or has ever run: its record, and its log, are kept.
+var ErrNotRemovable = errors.New("container record is not removed")
+
+// Container is the runtime's record of one container.
+type Container struct {
+	ID     string
+	PodUID string
+	Name   string
+	Exited bool
+	// Created, Started and Finished are zero where the runtime does not know.
+	Created, Started, Finished time.Time
+	ExitCode                   int32
+	Reason                     string
+}
+
+// NeverStarted tells whether the container has ended without a process of its own ever having run. dockershim gives
+// such a container the time of its creation as that of its start.
+func (c Container) NeverStarted() bool {
+	if !c.Exited || c.ExitCode == 0 {
+		return false
+	}
+	return c.Started.IsZero() || c.Reason == "ContainerCannotRun" && c.Started.Equal(c.Created)
+}
+
+// Client asks the runtime behind a socket. It is safe for use by several goroutines.
+type Client struct {
+	// Socket says where the runtime listens. It is asked before every call, as a kubelet may restart with another.
+	Socket func(ctx context.Context) (string, error)
+}
+
+// Records lists the runtime's records of one container of a pod, the newest first. ErrUnavailable where the runtime
+// cannot be reached.
+func (c *Client) Records(ctx context.Context, podUID, container string) ([]Container, error) {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.close()
+	records, err := conn.records(ctx, podUID, container)
+	if err != nil {
+		return nil, fmt.Errorf("list records of container %q: %w", container, err)
+	}
+	return records, nil
+}
+
+// Remove removes the record with that ID, PodUID and Name, if it is one of a container that has exited and never
+// started: ErrNotRemovable otherwise. Where the pod's container has no record with that ID, nothing is done.
+func (c *Client) Remove(ctx context.Context, record Container) error {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.close()
+	if err := conn.remove(ctx, record); err != nil {
+		return fmt.Errorf("remove record %q of container %q: %w", record.ID, record.Name, err)
+	}
+	return nil
+}
+
+func (c *connection) records(ctx context.Context, podUID, container string) ([]Container, error) {
+	request := &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+		LabelSelector: map[string]string{labelPodUID: podUID, labelContainer: container},
+	}}
+	var response runtimeapi.ListContainersResponse
+	if err := c.call(ctx, "ListContainers", request, &response); err != nil {
+		return nil, err
+	}
+	var records []Container
+	for _, listed := range response.GetContainers() {
+		if len(records) == maxRecords {
+			break
+		}
+		record, err := c.status(ctx, listed.GetId())
+		if status.Code(err) == codes.NotFound {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		// A runtime that does not know the filter lists everything.
+		if record.PodUID == podUID && record.Name == container {
+			records = append(records, record)
+		}
+	}
+	slices.SortFunc(records, func(a, b Container) int {
+		return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(a.ID, b.ID))
+	})
+	return records, nil
+}
+
+func (c *connection) status(ctx context.Context, id string) (Container, error) {
+	var response runtimeapi.ContainerStatusResponse
+	if err := c.call(ctx, "ContainerStatus", &runtimeapi.ContainerStatusRequest{ContainerId: id}, &response); err != nil {
+		return Container{}, err
+	}
+	s := response.GetStatus()
+	return Container{
+		ID:       s.GetId(),
+		PodUID:   s.GetLabels()[labelPodUID],
+		Name:     s.GetLabels()[labelContainer],
+		Exited:   s.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED,
+		Created:  moment(s.GetCreatedAt()),
+		Started:  moment(s.GetStartedAt()),
+		Finished: moment(s.GetFinishedAt()),
+		ExitCode: s.GetExitCode(),
+		Reason:   s.GetReason(),
+	}, nil
+}
+
+// moment turns the runtime's nanoseconds into a time. Go's zero time, sent as nanoseconds, is far below zero.
+func moment(nanoseconds int64) time.Time {
+	if nanoseconds <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, nanoseconds)
+}
+
+func (c *connection) remove(ctx context.Context, want Container) error {
+	// Runtimes differ in how they say that a container is not there; all of them list what is.
+	records, err := c.records(ctx, want.PodUID, want.Name)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(records, func(r Container) bool { return r.ID == want.ID })
+	if i < 0 {
+		return nil
+	}
+	if !records[i].NeverStarted() {
+		return fmt.Errorf("%w: the container runs or has run", ErrNotRemovable)
+	}
+	request := &runtimeapi.RemoveContainerRequest{ContainerId: want.ID}
+	return c.call(ctx, "RemoveContainer", request, &runtimeapi.RemoveContainerResponse{})
+}

@@ -1,0 +1,53 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fault
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestCatalogueIsWhole(t *testing.T) {
+	t.Parallel()
+	entries := Catalogue()
+	if !slices.IsSortedFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Code, b.Code) }) {
+		t.Error("entries are not in the order of their codes")
+	}
+	for _, e := range entries {
+		if found, ok := Lookup(e.Code); !ok || found != e {
+			t.Errorf("lookup of %q gives %+v", e.Code, found)
+		}
+		for field, value := range map[string]string{"title": e.Title, "proof": e.Proof, "repair": e.Repair} {
+			if value == "" {
+				t.Errorf("%s has no %s", e.Code, field)
+			}
+		}
+		if e.Severity != Critical && e.Severity != Warning {
+			t.Errorf("%s has severity %q", e.Code, e.Severity)
+		}
+	}
+	if _, ok := Lookup("NoSuchFault"); ok {
+		t.Error("a code that is none was found")
+	}
+}
+
+func TestEveryFaultHasARunbook(t *testing.T) {
+	t.Parallel()
+	for _, e := range Catalogue() {
+		text, err := os.ReadFile(filepath.Join("..", "..", e.Runbook))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		for _, want := range []string{"# " + string(e.Code), "## What happened", "## How kubediag proves it", "## What kubediag does", "## What to do by hand"} {
+			if !strings.Contains(string(text), want+"\n") {
+				t.Errorf("%s has no line %q", e.Runbook, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,98 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// ErrNoRuntime is returned where no socket of a container runtime is known.
+var ErrNoRuntime = errors.New("container runtime not found")
+
+// sockets are where container runtimes listen unless they were told otherwise. Those of one distribution come first,
+// and dockershim, which the kubelet itself serves, before the containerd that Docker brings along.
+var sockets = []string{
+	"/run/k3s/containerd/containerd.sock",
+	"/run/k0s/containerd.sock",
+	"/var/snap/microk8s/common/run/containerd.sock",
+	"/var/run/dockershim.sock",
+	"/run/cri-dockerd.sock",
+	"/run/crio/crio.sock",
+	"/run/containerd/containerd.sock",
+}
+
+// RuntimeSocket is the path of the container runtime's socket as the caller can connect to it, through the root
+// directory of the kubelet's process. It is the one that the kubelet was told, else the first well-known one that is
+// there. ErrNoRuntime where there is none, as on a node without a kubelet process.
+func (n *Node) RuntimeSocket() (string, error) {
+	if n.PID == 0 {
+		return "", ErrNoRuntime
+	}
+	told, err := n.process.runtimeEndpoint()
+	if err != nil {
+		return "", err
+	}
+	if told != "" {
+		return n.process.socket(told)
+	}
+	for _, s := range sockets {
+		if found, err := n.process.socket(s); err == nil {
+			return found, nil
+		}
+	}
+	return "", fmt.Errorf("%w: none of %s is there", ErrNoRuntime, strings.Join(sockets, ", "))
+}
+
+// runtimeEndpoint is what the kubelet's arguments or its configuration file say; empty where they say nothing.
+func (p *process) runtimeEndpoint() (string, error) {
+	if endpoint := flagValue(p.args, "container-runtime-endpoint"); endpoint != "" {
+		return endpoint, nil
+	}
+	file := flagValue(p.args, "config")
+	// Of a program with a kubelet in it, --config is the configuration of that program.
+	if file == "" || !strings.HasPrefix(p.program, "kubelet") {
+		return "", nil
+	}
+	resolved, err := resolveIn(p.prefix(), file)
+	if err != nil {
+		return "", fmt.Errorf("resolve kubelet configuration %q: %w", file, err)
+	}
+	content, err := readFile(p.prefix() + resolved)
+	if err != nil {
+		return "", fmt.Errorf("read kubelet configuration %q: %w", file, err)
+	}
+	var configuration struct {
+		ContainerRuntimeEndpoint string `json:"containerRuntimeEndpoint"`
+	}
+	if err := yaml.Unmarshal([]byte(content), &configuration); err != nil {
+		return "", fmt.Errorf("parse kubelet configuration %q: %w", file, err)
+	}
+	return configuration.ContainerRuntimeEndpoint, nil
+}
+
+// socket turns an endpoint in the kubelet's eyes into a path in ours.
+func (p *process) socket(endpoint string) (string, error) {
+	name := strings.TrimPrefix(endpoint, "unix://")
+	if !strings.HasPrefix(name, "/") {
+		return "", fmt.Errorf("%w: endpoint %q is not that of a unix socket", ErrNoRuntime, endpoint)
+	}
+	resolved, err := resolveIn(p.prefix(), name)
+	if err != nil {
+		return "", fmt.Errorf("%w: resolve endpoint %q: %w", ErrNoRuntime, endpoint, err)
+	}
+	info, err := os.Lstat(p.prefix() + resolved)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrNoRuntime, err)
+	}
+	if info.Mode()&fs.ModeSocket == 0 {
+		return "", fmt.Errorf("%w: %q is not a socket", ErrNoRuntime, resolved)
+	}
+	return p.prefix() + resolved, nil
+}

@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package kubelet
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountns"
+)
+
+func TestMain(m *testing.M) { kerneltest.Main(m, kerneltest.Roles{"kubelet": playKubelet}) }
+
+// playKubelet is a process that looks like a kubelet: by its name, by its argument --root-dir, by a mount that only its
+// own mount namespace has, which holds the directory of a pod and a socket behind an absolute link.
+func playKubelet(args []string, ready func(string)) error {
+	root, pod := args[1], args[2]
+	if err := mount.SetPropagation("/", mount.Private, true); err != nil {
+		return err
+	}
+	if err := mount.Tmpfs(root, 1<<20); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(root, "disk", "pods", pod), 0o755); err != nil {
+		return err
+	}
+	if err := os.Symlink(filepath.Join(root, "disk"), filepath.Join(root, "link")); err != nil {
+		return err
+	}
+	l, err := net.Listen("unix", filepath.Join(root, "disk", "s"))
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if err := os.WriteFile("/proc/self/comm", []byte("kubelet"), 0); err != nil {
+		return err
+	}
+	ready("")
+	kerneltest.WaitForEnd()
+	return nil
+}
+
+// startKubelet starts one whose root is behind a link in its own namespace.
+func startKubelet(t *testing.T, pod string) (root string, pid int) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	a := kerneltest.Start(t, "kubelet", "--root-dir="+dir+"/link", dir, pod, "--container-runtime-endpoint=unix://"+dir+"/link/s")
+	return dir, a.PID
+}
+
+func TestFinderInRealProcesses(t *testing.T) {
+	root, pid := startKubelet(t, "pod-of-this-test")
+	startKubelet(t, "pod-of-another")
+	n, err := (&Finder{PodUID: "pod-of-this-test"}).Node(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n.PID != pid || n.Root != root+"/disk" {
+		t.Fatalf("found %v, want process %d with root %s/disk", n, pid, root)
+	}
+	if _, err := os.Lstat(n.PodDir("pod-of-this-test")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("outside the kubelet's namespace: %v, want ENOENT: the test would prove nothing", err)
+	}
+	var inside mountns.Namespace
+	err = n.Do(t.Context(), func() (err error) {
+		if inside, err = mountns.Self(); err == nil {
+			_, err = os.Lstat(n.PodDir("pod-of-this-test"))
+		}
+		return err
+	})
+	if err != nil {
+		t.Errorf("inside: %v", err)
+	}
+	if ns, err := n.Namespace(); err != nil || !ns.Same(inside) {
+		t.Errorf("namespace %v, %v, want %v", ns, err, inside)
+	}
+	table, err := n.Mounts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, ok := table.Top(root); !ok || m.FSType != "tmpfs" {
+		t.Errorf("at the root: %+v, %v, want a tmpfs", m, ok)
+	}
+	socket, err := n.RuntimeSocket()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatalf("connect through the kubelet's root directory: %v", err)
+	}
+	conn.Close()
+}
+
+func TestOwnNamespace(t *testing.T) {
+	root := t.TempDir()
+	n, err := Own(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := mountns.Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ns, err := n.Namespace(); err != nil || !ns.Same(self) {
+		t.Errorf("namespace %v, %v, want our own, %v", ns, err, self)
+	}
+	if _, err := Own(filepath.Join(root, "gone")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("root that is not there: %v, want ENOENT", err)
+	}
+}

@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kubelet knows what the kubelet's directories mean, and which kubelet of the machine is the one that runs
+// the pods in question.
+//
+// A kubelet keeps everything about its pods below its root directory, by default /var/lib/kubelet, in its own mount
+// namespace, which need not be that of process 1. So the kubelet's process is looked for, the root is read from its
+// arguments, and where there are several kubelets, the one that has the directory of our own pod is ours.
+//
+// It changes nothing. It keeps no descriptor open: a namespace is entered afresh for each use. It rests on the layout
+// in kubernetes/pkg/kubelet/kubelet_getters.go and pkg/volume/util/subpath, which has been the same since 1.10, and on
+// proc(5).
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+)
+
+// DefaultRoot is where a kubelet keeps its directories unless it was told otherwise.
+const DefaultRoot = "/var/lib/kubelet"
+
+// ErrPodNotFound is what a source of pods gives, wrapped, where there is no such pod.
+var ErrPodNotFound = errors.New("pod not found")
+
+// Pods is where pods come from: the agent's cache, or the demo's memory.
+type Pods interface {
+	// Pod gives the pod as it is known now. The caller does not change it.
+	Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error)
+}
+
+// Node is one kubelet's place on the machine. It is a plain value that pins nothing.
+type Node struct {
+	// Root is the kubelet's root directory in its mount namespace, with no symbolic link in it.
+	Root string
+	// PID is the kubelet's process. 0 means the caller's own mount namespace.
+	PID int
+
+	pods    string // Root/pods with links resolved
+	process process
+}
+
+// Own is a node without a kubelet process: root as the caller sees it, in the caller's own mount namespace.
+func Own(root string) (*Node, error) {
+	n := &Node{Root: root}
+	return n, n.settle("")
+}
+
+// settle resolves the root, and the directory of the pods in it, which some put on another disk with a link. prefix
+// leads to the root directory of the kubelet's process.
+func (n *Node) settle(prefix string) error {
+	if !path.IsAbs(n.Root) {
+		return fmt.Errorf("resolve kubelet root %q: not an absolute path", n.Root)
+	}
+	root, err := resolveIn(prefix, n.Root)
+	if err != nil {
+		return fmt.Errorf("resolve kubelet root %q: %w", n.Root, err)
+	}
+	n.Root = root
+	n.pods, err = resolveIn(prefix, root+"/pods")
+	if errors.Is(err, fs.ErrNotExist) {
+		n.pods = path.Join(root, "pods")
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("resolve pods of kubelet root %q: %w", n.Root, err)
+	}
+	return nil
+}
+
+// Namespace is the mount namespace of the kubelet now.
+func (n *Node) Namespace() (mountns.Namespace, error) {
+	if n.PID == 0 {
+		return mountns.Self()
+	}
+	return mountns.Of(n.PID)
+}
+
+// ReadMounts gives the text of the kubelet's mountinfo.
+func (n *Node) ReadMounts() ([]byte, error) { return mountns.Read(n.PID, nil) }
+
+// Mounts is the kubelet's mount table.
+func (n *Node) Mounts(ctx context.Context) (*mountinfo.Table, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return mountns.Table(n.PID)
+}
+
+// Do runs fn in the kubelet's mount namespace, see mountns.Namespace.Do. fn is not interrupted when ctx is done.
+func (n *Node) Do(ctx context.Context, fn func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ns, err := n.Namespace()
+	if err != nil {
+		return err
+	}
+	return ns.Do(fn)
+}
+
+// PodDir is the directory of a pod.
+func (n *Node) PodDir(uid string) string { return path.Join(n.pods, uid) }
+
+// String is the node for people.
+func (n *Node) String() string {
+	if n.PID == 0 {
+		return "kubelet root " + strconv.Quote(n.Root)
+	}
+	return "kubelet " + strconv.Itoa(n.PID) + " with root " + strconv.Quote(n.Root)
+}
+
+// Node is n itself, for those who otherwise look for their node.
+func (n *Node) Node(context.Context) (*Node, error) { return n, nil }

@@ -1,0 +1,204 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kubelettest plays a kubelet of before 1.19 for the kernel tier of tests: it makes the directories of a pod,
+// renews volumes and binds subPaths as that kubelet does, with real files and real mounts, and tries what a container
+// runtime would do with the binds. It is for tests alone. It starts no containers.
+//
+// It rests on kubernetes/pkg/volume/util/atomic_writer.go and subpath/subpath_linux.go.
+package kubelettest
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+//go:embed walkthrough-pod.json
+var walkthroughPod []byte
+
+// WalkthroughPod is a real pod that met kubernetes#68211, as its API server told of it.
+func WalkthroughPod(t testing.TB) *corev1.Pod {
+	t.Helper()
+	pod := &corev1.Pod{}
+	if err := json.Unmarshal(walkthroughPod, pod); err != nil {
+		t.Fatal(err)
+	}
+	return pod
+}
+
+// Pods is a source with one pod, which tests change as the API server would. The zero value has none.
+type Pods struct {
+	mu  sync.Mutex
+	pod *corev1.Pod
+}
+
+// Set replaces the pod; nil removes it.
+func (p *Pods) Set(pod *corev1.Pod) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pod = pod.DeepCopy()
+}
+
+// Pod gives the pod.
+func (p *Pods) Pod(_ context.Context, namespace, name string) (*corev1.Pod, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pod == nil || p.pod.Namespace != namespace || p.pod.Name != name {
+		return nil, fmt.Errorf("%w: %s/%s", kubelet.ErrPodNotFound, namespace, name)
+	}
+	return p.pod.DeepCopy(), nil
+}
+
+// Scene is the root directory of a kubelet on a file system of its own.
+type Scene struct {
+	Root string
+	Node *kubelet.Node
+
+	t       testing.TB
+	scratch string
+	updates int
+}
+
+// New makes a scene in the caller's mount namespace, which must be private. It goes with the test.
+func New(t testing.TB) *Scene {
+	t.Helper()
+	dir := t.TempDir()
+	// mountinfo escapes the space.
+	s := &Scene{t: t, Root: filepath.Join(dir, "kube let é"), scratch: filepath.Join(dir, "container")}
+	s.must(mount.Tmpfs(dir, 8<<20))
+	t.Cleanup(func() { _ = sys.UnmountPath(dir, true) })
+	s.must(os.MkdirAll(filepath.Join(s.Root, "pods"), 0o755))
+	s.must(os.MkdirAll(s.scratch, 0o755))
+	s.Reopen()
+	return s
+}
+
+// Reopen resolves the root anew, after a test has put links in its way.
+func (s *Scene) Reopen() {
+	s.t.Helper()
+	n, err := kubelet.Own(s.Root)
+	s.must(err)
+	s.Node = n
+}
+
+// Plugins by the kind of volume, for those whose content the kubelet keeps in the pod's directory.
+const (
+	ConfigMap   = "kubernetes.io/configmap"
+	Secret      = "kubernetes.io/secret"
+	Projected   = "kubernetes.io/projected"
+	DownwardAPI = "kubernetes.io/downward-api"
+	EmptyDir    = "kubernetes.io/empty-dir"
+)
+
+// Volume is the directory of a volume; it is made where it is not there.
+func (s *Scene) Volume(pod *corev1.Pod, plugin, name string) string {
+	s.t.Helper()
+	dir := s.Node.VolumeDir(string(pod.UID), plugin, name)
+	s.must(os.MkdirAll(dir, 0o755))
+	return dir
+}
+
+// Update writes a volume anew as the kubelet's atomic writer does: a directory with a new name, a link ..data to it that
+// is renamed into place, links to what is in it, and the old directory removed. It returns the new directory.
+func (s *Scene) Update(pod *corev1.Pod, plugin, name string, files map[string]string) string {
+	s.t.Helper()
+	dir := s.Volume(pod, plugin, name)
+	s.updates++
+	version := "..2021_06_02_06_01_21." + strconv.Itoa(s.updates)
+	s.must(os.Mkdir(filepath.Join(dir, version), 0o755))
+	for file, content := range files {
+		s.must(os.WriteFile(filepath.Join(dir, version, file), []byte(content), 0o644))
+		if err := os.Symlink(filepath.Join("..data", file), filepath.Join(dir, file)); !errors.Is(err, os.ErrExist) {
+			s.must(err)
+		}
+	}
+	data := filepath.Join(dir, "..data")
+	old, _ := os.Readlink(data) // none at first
+	s.must(os.Symlink(version, data+"_tmp"))
+	s.must(os.Rename(data+"_tmp", data))
+	if old != "" {
+		s.must(os.RemoveAll(filepath.Join(dir, old)))
+	}
+	return filepath.Join(dir, version)
+}
+
+// Point is where the subPath of a container is bound. volume is the kubelet's name of it.
+func (s *Scene) Point(pod *corev1.Pod, volume, container string, index int) string {
+	return s.Node.SubPathPoint(kubelet.SubPath{PodUID: string(pod.UID), Volume: volume, Container: container, Index: index})
+}
+
+// Bind binds source at point, as the kubelet does for the start of a container: it leaves alone what is mounted there.
+func (s *Scene) Bind(source, point string) {
+	s.t.Helper()
+	if _, err := mount.Inspect(point); err == nil {
+		return
+	}
+	s.Stack(source, point)
+}
+
+// Stack binds source at point whatever is there.
+func (s *Scene) Stack(source, point string) {
+	s.t.Helper()
+	resolved, err := filepath.EvalSymlinks(source)
+	s.must(err)
+	info, err := os.Stat(resolved)
+	s.must(err)
+	s.must(os.MkdirAll(filepath.Dir(point), 0o755))
+	if info.IsDir() {
+		s.must(os.MkdirAll(point, 0o755))
+	} else if _, err := os.Lstat(point); errors.Is(err, os.ErrNotExist) {
+		s.must(os.WriteFile(point, nil, 0o644))
+	}
+	s.must(mount.Bind(resolved, point))
+}
+
+// Start does with a bind what a container runtime does first, and gives the error that a container would not start for.
+func (s *Scene) Start(point string) error {
+	s.t.Helper()
+	target := filepath.Join(s.scratch, "target")
+	info, err := os.Lstat(point)
+	s.must(err)
+	if info.IsDir() {
+		s.must(os.MkdirAll(target, 0o755))
+	} else {
+		s.must(os.WriteFile(target, nil, 0o644))
+	}
+	defer os.Remove(target)
+	if err := mount.Bind(point, target); err != nil {
+		return err
+	}
+	return sys.UnmountPath(target, true)
+}
+
+// Mounts is every mount of the namespace by what identifies it, to compare before and after.
+func (s *Scene) Mounts() map[string]bool {
+	s.t.Helper()
+	table, err := s.Node.Mounts(s.t.Context())
+	s.must(err)
+	all := map[string]bool{}
+	for _, m := range table.Mounts() {
+		all[fmt.Sprintf("%d on %d at %q", m.ID, m.Parent, m.Point)] = true
+	}
+	return all
+}
+
+func (s *Scene) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}

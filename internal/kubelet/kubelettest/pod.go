@@ -1,0 +1,63 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelettest
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// NodeName is the node of the pods of this package.
+const NodeName = "my-node"
+
+// NewPod is a pod with a volume of each kind that the kubelet fills, named after its kind ("configmap", "secret",
+// "projected", "downward", "empty"), a claim "claim" and a hostPath "host", and the containers app and sidecar, which
+// run and mount nothing.
+func NewPod() *corev1.Pod {
+	volume := func(name string, source corev1.VolumeSource) corev1.Volume {
+		return corev1.Volume{Name: name, VolumeSource: source}
+	}
+	return &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "5f0e5d0c-3a7c-4a53-9f0e-1b2f0f6f7a10"},
+		Spec: corev1.PodSpec{
+			NodeName:      NodeName,
+			RestartPolicy: corev1.RestartPolicyAlways,
+			Containers:    []corev1.Container{{Name: "app"}, {Name: "sidecar"}},
+			Volumes: []corev1.Volume{
+				volume("configmap", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}),
+				volume("secret", corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}),
+				volume("projected", corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}),
+				volume("downward", corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{}}),
+				volume("empty", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}),
+				volume("claim", corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}),
+				volume("host", corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/nowhere"}}),
+			},
+		},
+		Status: corev1.PodStatus{
+			Phase:             corev1.PodRunning,
+			ContainerStatuses: []corev1.ContainerStatus{Running("app"), Running("sidecar")},
+		},
+	}
+}
+
+// Running is the status of a container that runs.
+func Running(name string) corev1.ContainerStatus {
+	return corev1.ContainerStatus{
+		Name: name, ContainerID: "containerd://" + name + "-1",
+		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
+	}
+}
+
+// Failing is the status of a container that the runtime could not start, with the runtime's message.
+func Failing(name, message string) corev1.ContainerStatus {
+	return corev1.ContainerStatus{
+		Name: name, ContainerID: "containerd://" + name + "-2",
+		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 40s restarting failed container"}},
+		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+			Reason: "StartError", ExitCode: 128, Message: message, StartedAt: metav1.Unix(0, 0), FinishedAt: metav1.Now(),
+			ContainerID: "containerd://" + name + "-2",
+		}},
+	}
+}

@@ -1,0 +1,168 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// maxFile bounds what is read from a process' files and a kubelet's configuration, in bytes.
+const maxFile = 1 << 20
+
+// process is a process that may be a kubelet, with the arguments that the kubelet in it has.
+type process struct {
+	pid     int
+	program string // its name, as /proc/PID/comm has it
+	args    []string
+	dir     string // /proc/PID
+	started string // when it started, in the kernel's ticks: a number that is used again has another
+}
+
+// prefix leads to the root directory of the process.
+func (p process) prefix() string { return p.dir + "/root" }
+
+// openProcess reads a process. ok is false where it is no kubelet.
+func openProcess(proc string, pid int) (p process, ok bool) {
+	p = process{pid: pid, dir: filepath.Join(proc, strconv.Itoa(pid))}
+	// The name first: it takes no lock, while the arguments of a process that hangs may not be readable.
+	if p.loadName() != nil || !mayBeKubelet(p.program) {
+		return p, false
+	}
+	return p, p.load() == nil && p.isKubelet()
+}
+
+func (p *process) loadName() error {
+	comm, err := readFile(p.dir + "/comm")
+	p.program = strings.TrimSpace(comm)
+	return err
+}
+
+// load reads the arguments and the start time.
+func (p *process) load() error {
+	cmdline, err := readFile(p.dir + "/cmdline")
+	if err != nil {
+		return err
+	}
+	p.args = strings.Split(strings.TrimSuffix(cmdline, "\x00"), "\x00")
+	p.started, err = startTime(p.dir)
+	if err != nil {
+		return err
+	}
+	if file := flagValue(p.args, "kubelet-args-file"); file != "" {
+		p.args = append(p.args, p.argsFile(file)...)
+	}
+	p.args = append(p.args, kubeletArgs(p.args)...)
+	return nil
+}
+
+// programs that have a kubelet in them.
+var programs = []string{"kubelite", "hyperkube", "k3s", "k3s-server", "k3s-agent"}
+
+func mayBeKubelet(program string) bool {
+	// A kubelet may have its version in its name.
+	return strings.HasPrefix(program, "kubelet") || slices.Contains(programs, program)
+}
+
+func (p *process) isKubelet() bool {
+	words := strings.Fields(strings.Join(p.args, " "))
+	switch p.program {
+	case "hyperkube":
+		return slices.Contains(words, "kubelet")
+	case "k3s":
+		return slices.Contains(words, "server") || slices.Contains(words, "agent")
+	}
+	return true
+}
+
+// root is the kubelet's root directory as its arguments have it.
+func (p *process) root() string {
+	if root := flagValue(p.args, "root-dir"); root != "" {
+		return root
+	}
+	return DefaultRoot
+}
+
+// flagValue is the last value of --name, in both of its forms.
+func flagValue(args []string, name string) (value string) {
+	for i, arg := range args {
+		if arg == "--"+name && i+1 < len(args) {
+			value = args[i+1]
+		}
+		if v, ok := strings.CutPrefix(arg, "--"+name+"="); ok {
+			value = v
+		}
+	}
+	return value
+}
+
+// kubeletArgs takes out what k3s hands on: --kubelet-arg=root-dir=/data means --root-dir=/data.
+func kubeletArgs(args []string) []string {
+	var found []string
+	for i, arg := range args {
+		if arg == "--kubelet-arg" && i+1 < len(args) {
+			found = append(found, "--"+args[i+1])
+		}
+		if v, ok := strings.CutPrefix(arg, "--kubelet-arg="); ok {
+			found = append(found, "--"+v)
+		}
+	}
+	return found
+}
+
+// argsFile reads the arguments that MicroK8s keeps in a file, with the variables of the process in them.
+func (p *process) argsFile(file string) []string {
+	resolved, err := resolveIn(p.prefix(), file)
+	if err != nil {
+		return nil
+	}
+	content, err := readFile(p.prefix() + resolved)
+	if err != nil {
+		return nil
+	}
+	environ, _ := readFile(p.dir + "/environ") // where it cannot be read, variables stay empty and the root is not found
+	values := map[string]string{}
+	for entry := range strings.SplitSeq(environ, "\x00") {
+		name, value, _ := strings.Cut(entry, "=")
+		values[name] = value
+	}
+	return strings.Fields(os.Expand(content, func(name string) string { return values[name] }))
+}
+
+func startTime(dir string) (string, error) {
+	stat, err := readFile(dir + "/stat")
+	if err != nil {
+		return "", err
+	}
+	started, ok := parseStartTime(stat)
+	if !ok {
+		return "", fmt.Errorf("read start time in %q: too few fields", path.Join(dir, "stat"))
+	}
+	return started, nil
+}
+
+// parseStartTime takes field 22 of /proc/PID/stat. The second field is the name, which may hold spaces and brackets.
+func parseStartTime(stat string) (string, bool) {
+	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 20 {
+		return "", false
+	}
+	return fields[19], true
+}
+
+func readFile(name string) (string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, maxFile))
+	return string(content), err
+}

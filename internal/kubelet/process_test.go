@@ -1,0 +1,65 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestStartTimeOfARealProcess(t *testing.T) {
+	t.Parallel()
+	first, err := startTime("/proc/self")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second, err := startTime("/proc/self"); err != nil || second != first || strings.Trim(first, "0123456789") != "" {
+		t.Errorf("start times %q and %q, %v, want a number that stays", first, second, err)
+	}
+	if _, err := startTime(t.TempDir()); !os.IsNotExist(err) {
+		t.Errorf("of no process: %v, want ENOENT", err)
+	}
+}
+
+func TestFlagValue(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"none":              {nil, ""},
+		"joined":            {[]string{"--root-dir=/a"}, "/a"},
+		"apart":             {[]string{"--root-dir", "/a"}, "/a"},
+		"the last one wins": {[]string{"--root-dir=/a", "--root-dir", "/b"}, "/b"},
+		"longer name":       {[]string{"--root-dir-x=/a", "--root-dir2", "/b"}, ""},
+		"without a value":   {[]string{"--root-dir"}, ""},
+		"in a value":        {[]string{"--x=--root-dir=/a"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := flagValue(c.args, "root-dir"); got != c.want {
+				t.Errorf("value %q, want %q", got, c.want)
+			}
+		})
+	}
+	got := kubeletArgs([]string{"agent", "--kubelet-arg=root-dir=/a", "--kubelet-arg", "v=2", "--kubelet-arg"})
+	if diff := cmp.Diff([]string{"--root-dir=/a", "--v=2"}, got); diff != "" {
+		t.Errorf("arguments of the kubelet (-want +got):\n%s", diff)
+	}
+}
+
+func FuzzParseStartTime(f *testing.F) {
+	f.Add("7 (a ) b) S" + strings.Repeat(" 0", 18) + " 42 0")
+	f.Add(")")
+	f.Add("")
+	f.Fuzz(func(t *testing.T, stat string) {
+		started, ok := parseStartTime(stat)
+		if ok != (started != "") || strings.ContainsAny(started, " \n") {
+			t.Errorf("%q gives %q, %v", stat, started, ok)
+		}
+	})
+}

@@ -1,0 +1,69 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"path"
+	"strconv"
+	"strings"
+)
+
+const (
+	subPathsDir = "volume-subpaths"
+	volumesDir  = "volumes"
+)
+
+// SubPath names the place where the kubelet binds one subPath, to hand it to the container runtime.
+type SubPath struct {
+	PodUID string
+	// Volume is the kubelet's name of the volume: that in the pod, but that of the PersistentVolume where the volume
+	// comes from a claim.
+	Volume    string
+	Container string
+	// Index is the position in the container's volumeMounts, from 0.
+	Index int
+}
+
+// SubPathPoint is the path of the bind. It is empty where s cannot be a path.
+func (n *Node) SubPathPoint(s SubPath) string {
+	if !component(s.PodUID) || !component(s.Volume) || !component(s.Container) || s.Index < 0 {
+		return ""
+	}
+	return path.Join(n.SubPathsDir(s.PodUID), s.Volume, s.Container, strconv.Itoa(s.Index))
+}
+
+// SubPathsDir is where the kubelet binds the subPaths of a pod.
+func (n *Node) SubPathsDir(uid string) string { return path.Join(n.PodDir(uid), subPathsDir) }
+
+// ParseSubPath is the reverse of SubPathPoint: it takes a path that lies below this kubelet's root and is built as the
+// kubelet builds it, and no other.
+func (n *Node) ParseSubPath(point string) (SubPath, bool) {
+	rest, ok := strings.CutPrefix(point, n.pods+"/")
+	names := strings.Split(rest, "/")
+	if !ok || len(names) != 5 || names[1] != subPathsDir {
+		return SubPath{}, false
+	}
+	index, err := strconv.Atoi(names[4])
+	s := SubPath{PodUID: names[0], Volume: names[2], Container: names[3], Index: index}
+	// Only one spelling of a number, and of a path, means it.
+	if err != nil || n.SubPathPoint(s) != point {
+		return SubPath{}, false
+	}
+	return s, true
+}
+
+// VolumeDir is where the kubelet keeps a volume of a pod. plugin is the name of the volume plugin, such as
+// kubernetes.io/configmap. It is empty where the names cannot be a path.
+func (n *Node) VolumeDir(uid, plugin, volume string) string {
+	escaped := strings.ReplaceAll(plugin, "/", "~")
+	if !component(uid) || !component(escaped) || !component(volume) {
+		return ""
+	}
+	return path.Join(n.PodDir(uid), volumesDir, escaped, volume)
+}
+
+// component tells whether name can be one component of a path, and no more.
+func component(name string) bool {
+	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00")
+}

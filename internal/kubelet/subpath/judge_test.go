@@ -1,0 +1,106 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package subpath
+
+import (
+	"os"
+	"testing"
+
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+)
+
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	deleted := mount.State{ID: mount.ID{Root: "/a//deleted"}, FSType: "ext4", Deleted: true}
+	gone := deleted
+	gone.Gone = true
+	linked := deleted
+	linked.Nlink = 1
+	forgotten := linked
+	forgotten.FSType = "fuse.sshfs"
+	alive := mount.State{FSType: "ext4", Nlink: 1}
+	for name, c := range map[string]struct {
+		st   mount.State
+		now  relation
+		want Verdict
+	}{
+		"deleted":                                {gone, unknown, Stale},
+		"deleted and made anew":                  {gone, another, Stale},
+		"deleted in the containers' own volume":  {gone, absent, Stale},
+		"deleted, and the key with it":           {gone, emptied, SourceGone},
+		"deleted, a link left":                   {linked, unknown, Stale},
+		"deleted, a link put back":               {linked, same, Stale},
+		"deleted, a link left, the key gone":     {linked, emptied, SourceGone},
+		"forgotten by a remote file system":      {forgotten, unknown, Unproven},
+		"gone from a remote file system":         {mount.State{FSType: "fuse.x", Deleted: true, Gone: true}, unknown, Stale},
+		"alive":                                  {alive, same, Alive},
+		"alive, nothing to compare with":         {alive, unknown, Alive},
+		"moved away and made anew":               {alive, another, Stale},
+		"moved away, nothing in its place":       {alive, absent, Alive},
+		"moved away, and the volume written new": {alive, emptied, Alive},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got, why := judge(c.st, c.now); got != c.want || why == "" {
+				t.Errorf("verdict %s (%s), want %s", got, why, c.want)
+			}
+		})
+	}
+}
+
+// table reads a recorded mountinfo.
+func table(t *testing.T, name string) *mountinfo.Table {
+	t.Helper()
+	text, err := os.ReadFile("testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mounts, err := mountinfo.ParseBytes(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mountinfo.NewTable(mounts)
+}
+
+func TestSourcePathIsOneOfTheHost(t *testing.T) {
+	t.Parallel()
+	const uid = "29da79e5-386c-4e0d-82c1-215f93ff955d"
+	for name, c := range map[string]struct {
+		file, podDir string
+		id           int
+		want         string
+	}{
+		"kubelet root on the root file system": {
+			"walkthrough.mountinfo", "/var/lib/kubelet/pods/" + uid, 216,
+			"/var/lib/kubelet/pods/" + uid + "/volumes/kubernetes.io~configmap/logrotateconf/..2021_06_02_06_01_21.244319292/nginx.log//deleted",
+		},
+		"kubelet root on a disk of its own": {
+			"disk.mountinfo", "/data/kubelet/pods/" + uid, 523,
+			"/data/kubelet/pods/" + uid + "/volumes/kubernetes.io~configmap/extra-cfg/..2021/extra.ini//deleted",
+		},
+		"tmpfs of a secret": {
+			"disk.mountinfo", "/data/kubelet/pods/" + uid, 620,
+			"/data/kubelet/pods/" + uid + "/volumes/kubernetes.io~secret/tls/..2021/tls.crt//deleted",
+		},
+		"escapes": {
+			"disk.mountinfo", "/data/kubelet/pods/" + uid, 621,
+			"/data/kubelet/pods/" + uid + "/volumes/kubernetes.io~empty-dir/e/sub dir\\\n/x//deleted",
+		},
+		"nowhere to be seen": {"disk.mountinfo", "/data/kubelet/pods/" + uid, 622, "/hidden//deleted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			mounts := table(t, c.file)
+			m, ok := mounts.ByID(c.id)
+			if !ok {
+				t.Fatalf("no mount %d", c.id)
+			}
+			st := mount.State{ID: mount.ID{Reused: m.ID, Major: m.Major, Minor: m.Minor, Root: m.Root, Point: m.Point}}
+			if got := sourcePath(mounts, c.podDir, st); got != c.want {
+				t.Errorf("source is %q, want %q", got, c.want)
+			}
+		})
+	}
+}

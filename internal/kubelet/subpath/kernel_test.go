@@ -1,0 +1,260 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package subpath
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mount"
+)
+
+func TestMain(m *testing.M) { kerneltest.Main(m, nil) }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bound is a pod of one container that has one subPath bound.
+type bound struct {
+	*kubelettest.Scene
+	pod   *corev1.Pod
+	point string
+}
+
+// bind makes a volume with one entry and binds it for container app.
+func bind(t *testing.T, plugin, volume, entry string) bound {
+	t.Helper()
+	b := bound{Scene: kubelettest.New(t), pod: kubelettest.NewPod()}
+	b.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: volume, MountPath: "/x", SubPath: entry}}
+	dir := b.Volume(b.pod, plugin, volume)
+	if plugin == kubelettest.EmptyDir {
+		must(t, os.MkdirAll(filepath.Join(dir, entry), 0o755))
+	} else {
+		b.Update(b.pod, plugin, volume, map[string]string{entry: "one"})
+	}
+	b.point = b.Point(b.pod, volume, "app", 0)
+	b.Bind(filepath.Join(dir, entry), b.point)
+	return b
+}
+
+func (b bound) inspect(t *testing.T) []Bind {
+	t.Helper()
+	r, err := Inspect(t.Context(), b.Node, b.pod, "")
+	must(t, err)
+	return r.Binds
+}
+
+func (b bound) verdict(t *testing.T) Verdict {
+	t.Helper()
+	binds := b.inspect(t)
+	if len(binds) != 1 || binds[0].State.Point != b.point {
+		t.Fatalf("binds = %+v, want one at %q", binds, b.point)
+	}
+	return binds[0].Verdict
+}
+
+func TestUpdateMakesBindStale(t *testing.T) {
+	for _, plugin := range []struct{ name, volume string }{
+		{kubelettest.ConfigMap, "configmap"}, {kubelettest.Secret, "secret"}, {kubelettest.Projected, "projected"}, {kubelettest.DownwardAPI, "downward"},
+	} {
+		t.Run(plugin.volume, func(t *testing.T) {
+			b := bind(t, plugin.name, plugin.volume, "sp ace\\and\nline")
+			if v := b.verdict(t); v != Alive {
+				t.Fatalf("before the update: %s", v)
+			}
+			must(t, b.Start(b.point))
+			b.Update(b.pod, plugin.name, plugin.volume, map[string]string{"sp ace\\and\nline": "two"})
+			if v := b.verdict(t); v != Stale {
+				t.Errorf("after the update: %s, want %s", v, Stale)
+			}
+			if err := b.Start(b.point); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("a container starts with %v, want ENOENT: the scene is not that of the fault", err)
+			}
+		})
+	}
+}
+
+func TestSecretOnItsOwnFileSystem(t *testing.T) {
+	s, pod := kubelettest.New(t), kubelettest.NewPod()
+	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "secret", MountPath: "/x", SubPath: "tls.crt"}}
+	dir := s.Volume(pod, kubelettest.Secret, "secret")
+	must(t, mount.Tmpfs(dir, 1<<20))
+	version := s.Update(pod, kubelettest.Secret, "secret", map[string]string{"tls.crt": "one"})
+	b := bound{Scene: s, pod: pod, point: s.Point(pod, "secret", "app", 0)}
+	b.Bind(filepath.Join(dir, "tls.crt"), b.point)
+	b.Update(pod, kubelettest.Secret, "secret", map[string]string{"tls.crt": "two"})
+	got := b.inspect(t)[0]
+	if got.Verdict != Stale {
+		t.Errorf("verdict %s, want %s", got.Verdict, Stale)
+	}
+	if want := "/" + filepath.Base(version) + "/tls.crt//deleted"; got.State.Root != want {
+		t.Errorf("root %q, want %q, relative to the tmpfs", got.State.Root, want)
+	}
+	if want := version + "/tls.crt//deleted"; got.Source != want {
+		t.Errorf("source %q, want %q on the host", got.Source, want)
+	}
+}
+
+func TestKeyThatIsGoneForGood(t *testing.T) {
+	b := bind(t, kubelettest.ConfigMap, "configmap", "app.ini")
+	b.Update(b.pod, kubelettest.ConfigMap, "configmap", map[string]string{"other.ini": "two"})
+	must(t, os.Remove(filepath.Join(b.Volume(b.pod, kubelettest.ConfigMap, "configmap"), "app.ini")))
+	if v := b.verdict(t); v != SourceGone {
+		t.Errorf("verdict %s, want %s", v, SourceGone)
+	}
+}
+
+func TestEmptyDir(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(t *testing.T, source string)
+		want   Verdict
+	}{
+		"removed":               {func(t *testing.T, source string) { must(t, os.Remove(source)) }, Stale},
+		"removed and made anew": {func(t *testing.T, source string) { must(t, os.Remove(source)); must(t, os.Mkdir(source, 0o755)) }, Stale},
+		"moved away":            {func(t *testing.T, source string) { must(t, os.Rename(source, source+".bak")) }, Alive},
+		"moved away and made new": {func(t *testing.T, source string) {
+			must(t, os.Rename(source, source+".bak"))
+			must(t, os.Mkdir(source, 0o755))
+		}, Stale},
+		"a link in its place": {func(t *testing.T, source string) {
+			must(t, os.Rename(source, source+".bak"))
+			must(t, os.Symlink(filepath.Base(source)+".bak", source))
+		}, Alive},
+		"a link that leads out": {func(t *testing.T, source string) {
+			must(t, os.Rename(source, source+".bak"))
+			must(t, os.Symlink("/", source))
+		}, Alive},
+		"a link that climbs out": {func(t *testing.T, source string) {
+			must(t, os.Rename(source, source+".bak"))
+			must(t, os.Symlink("../../../../..", source))
+		}, Alive},
+		"a directory called deleted": {func(t *testing.T, source string) { must(t, os.Mkdir(filepath.Join(source, "deleted"), 0o755)) }, Alive},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := bind(t, kubelettest.EmptyDir, "empty", "sub")
+			c.change(t, filepath.Join(b.Volume(b.pod, kubelettest.EmptyDir, "empty"), "sub"))
+			if v := b.verdict(t); v != c.want {
+				t.Errorf("verdict %s, want %s", v, c.want)
+			}
+		})
+	}
+}
+
+func TestLinkedElsewhere(t *testing.T) {
+	for name, again := range map[string]bool{"another link is left": false, "the name is put back": true} {
+		t.Run(name, func(t *testing.T) {
+			b := bind(t, kubelettest.EmptyDir, "empty", "sub")
+			file := filepath.Join(b.Volume(b.pod, kubelettest.EmptyDir, "empty"), "sub", "file")
+			must(t, os.WriteFile(file, nil, 0o644))
+			must(t, os.Link(file, file+"2"))
+			b.pod.Spec.Containers[0].VolumeMounts = append(b.pod.Spec.Containers[0].VolumeMounts,
+				corev1.VolumeMount{Name: "empty", MountPath: "/y", SubPath: "sub/file"})
+			point := b.Point(b.pod, "empty", "app", 1)
+			b.Bind(file, point)
+			must(t, os.Remove(file))
+			if again {
+				must(t, os.Link(file+"2", file))
+			}
+			binds := b.inspect(t)
+			if len(binds) != 2 || binds[0].Verdict != Alive || binds[1].Verdict != Stale || binds[1].State.Gone {
+				t.Errorf("binds = %+v, want the second stale, with a link left", binds)
+			}
+			if err := b.Start(point); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("a container starts with %v, want ENOENT: it is the name that counts", err)
+			}
+		})
+	}
+}
+
+func TestFileCalledDeletedIsAlive(t *testing.T) {
+	b := bind(t, kubelettest.ConfigMap, "configmap", "deleted")
+	if v := b.verdict(t); v != Alive {
+		t.Errorf("verdict %s, want %s", v, Alive)
+	}
+}
+
+func TestStackShowsWhatIsVisible(t *testing.T) {
+	b := bind(t, kubelettest.ConfigMap, "configmap", "app.ini")
+	beneath, err := mount.Inspect(b.point)
+	must(t, err)
+	second := filepath.Join(b.Root, "second")
+	must(t, os.WriteFile(second, nil, 0o644))
+	b.Stack(second, b.point)
+	must(t, os.Remove(second))
+	got := b.inspect(t)
+	if len(got) != 1 || got[0].Verdict != Stale || got[0].Beneath != 1 || got[0].State.Same(beneath.ID) {
+		t.Errorf("binds = %+v, want the upper one, stale, with one beneath", got)
+	}
+}
+
+func TestStrangersAreNotTakenForBinds(t *testing.T) {
+	b := bind(t, kubelettest.ConfigMap, "configmap", "app.ini")
+	source := filepath.Join(b.Root, "source")
+	must(t, os.WriteFile(source, nil, 0o644))
+	other := kubelettest.NewPod()
+	other.UID = "other"
+	strange := []string{b.Point(b.pod, "configmap", "app", 10), b.Point(b.pod, "configmap", "sidecar", 0), b.Point(b.pod, "secret", "app", 0)}
+	for _, point := range append(strange, b.Point(other, "configmap", "app", 0)) {
+		b.Bind(source, point)
+	}
+	must(t, os.Remove(source))
+	r, err := Inspect(t.Context(), b.Node, b.pod, "")
+	must(t, err)
+	if len(r.Stale()) != 0 || len(r.Binds) != 1 {
+		t.Errorf("binds = %+v, want the one that the pod asks for, alive", r.Binds)
+	}
+	if diff := cmp.Diff(strange, r.Strange); diff != "" {
+		t.Errorf("strangers (-want +got):\n%s", diff)
+	}
+}
+
+func TestRootBehindLinks(t *testing.T) {
+	b := bind(t, kubelettest.ConfigMap, "configmap", "app.ini")
+	b.Update(b.pod, kubelettest.ConfigMap, "configmap", map[string]string{"app.ini": "two"})
+	link := filepath.Join(filepath.Dir(b.Root), "link")
+	must(t, os.Symlink(filepath.Base(b.Root), link))
+	real := b.Root
+	b.Root = link
+	b.Reopen()
+	if b.Node.Root != real || b.verdict(t) != Stale {
+		t.Errorf("root %q, want %q and the bind stale", b.Node.Root, real)
+	}
+}
+
+func TestMissingSources(t *testing.T) {
+	s, pod := kubelettest.New(t), kubelettest.NewPod()
+	s.Volume(pod, kubelettest.ConfigMap, "configmap")
+	there := filepath.Join(s.Root, "there")
+	must(t, os.Mkdir(there, 0o755))
+	host := func(name, path string) corev1.Volume {
+		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path}}}
+	}
+	pod.Spec.Volumes = append(pod.Spec.Volumes, host("there", there+"/"), host("gone", there+"/x/"), host("behind", there+"/link/x"), host("odd", "x"))
+	must(t, os.Symlink("/nowhere", filepath.Join(there, "link")))
+	for _, v := range pod.Spec.Volumes {
+		pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: v.Name})
+	}
+	findings, err := MissingSources(t.Context(), s.Node, pod, "app")
+	must(t, err)
+	var got []string
+	for _, f := range findings {
+		got = append(got, f.Volume)
+	}
+	if diff := cmp.Diff([]string{"secret", "projected", "downward", "empty", "host", "gone"}, got); diff != "" {
+		t.Errorf("missing (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,102 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package subpath
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Outlook says what becomes of a container if nothing stands in its way.
+type Outlook string
+
+// Outlooks.
+const (
+	// Runs: the container runs, and is started again after it ends.
+	Runs Outlook = "Runs"
+	// Waits: the container does not run and will be started.
+	Waits Outlook = "Waits"
+	// Over: the container is not started again, whatever is done to its mounts.
+	Over Outlook = "Over"
+)
+
+// OutlookOf says what becomes of a container of the pod, and why.
+func OutlookOf(pod *corev1.Pod, name string) (Outlook, string) {
+	i := slices.IndexFunc(containers(pod), func(c container) bool { return c.name == name })
+	if i < 0 {
+		return Over, "the pod has no such container"
+	}
+	c := containers(pod)[i]
+	switch {
+	case pod.DeletionTimestamp != nil:
+		return Over, "the pod is being deleted"
+	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
+		return Over, fmt.Sprintf("the pod has ended (%s)", pod.Status.Phase)
+	case c.kind == ephemeral:
+		return Over, "an ephemeral container is started only once"
+	}
+	s, known := StatusOf(pod, name)
+	if !known || s.State.Running == nil && s.State.Terminated == nil {
+		return Waits, "it waits to be started"
+	}
+	if why := c.over(pod, s.State.Terminated); why != "" {
+		return Over, why
+	}
+	if s.State.Running != nil {
+		return Runs, "it runs"
+	}
+	return Waits, "it has ended and will be started again"
+}
+
+// over says why the kubelet does not start the container again once it has ended, or has ended the way it did. It is
+// empty where the kubelet does.
+func (c container) over(pod *corev1.Pod, ended *corev1.ContainerStateTerminated) string {
+	succeeded := ended != nil && ended.ExitCode == 0
+	switch {
+	case c.always:
+		return ""
+	case succeeded && (c.kind == initial || pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure):
+		return "it has succeeded"
+	case pod.Spec.RestartPolicy == corev1.RestartPolicyNever:
+		return "restartPolicy is Never"
+	}
+	return ""
+}
+
+// StatusOf is the status of the container of that name, of whatever kind.
+func StatusOf(pod *corev1.Pod, name string) (corev1.ContainerStatus, bool) {
+	for _, list := range [][]corev1.ContainerStatus{
+		pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses,
+	} {
+		for _, s := range list {
+			if s.Name == name {
+				return s, true
+			}
+		}
+	}
+	return corev1.ContainerStatus{}, false
+}
+
+// Describe tells a container's status in one line.
+func Describe(s corev1.ContainerStatus) string {
+	text := "state unknown"
+	switch {
+	case s.State.Running != nil:
+		text = "running since " + s.State.Running.StartedAt.UTC().Format("2006-01-02T15:04:05Z")
+	case s.State.Waiting != nil:
+		text = fmt.Sprintf("waiting (%s)", s.State.Waiting.Reason)
+	case s.State.Terminated != nil:
+		text = "ended: " + ended(s.State.Terminated)
+	}
+	if last := s.LastTerminationState.Terminated; last != nil {
+		text += ", before that: " + ended(last)
+	}
+	return text
+}
+
+func ended(t *corev1.ContainerStateTerminated) string {
+	return fmt.Sprintf("%s, exit code %d", t.Reason, t.ExitCode)
+}

@@ -1,0 +1,57 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package subpath
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// Load gives the pod that a request is about, as it is now. elsewhere, where it is not empty, says why there is
+// nothing of the pod to be seen on this node. A request that names no pod, or none that exists, gives an error that is
+// not worth another try.
+func Load(ctx context.Context, pods kubelet.Pods, r processor.Request) (pod *corev1.Pod, elsewhere string, err error) {
+	if r.Pod.Namespace == "" || r.Pod.Name == "" {
+		return nil, "", processor.Stalled(fmt.Errorf("read podReference: namespace is %q and name is %q, both must be set",
+			r.Pod.Namespace, r.Pod.Name))
+	}
+	pod, err = pods.Pod(ctx, r.Pod.Namespace, r.Pod.Name)
+	if errors.Is(err, kubelet.ErrPodNotFound) {
+		return nil, "", processor.Stalled(fmt.Errorf("get pod %s/%s: %w", r.Pod.Namespace, r.Pod.Name, err))
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("get pod %s/%s: %w", r.Pod.Namespace, r.Pod.Name, err)
+	}
+	if pod.UID == "" {
+		return nil, "", processor.Stalled(fmt.Errorf("get pod %s/%s: it has no UID", pod.Namespace, pod.Name))
+	}
+	named := func(c container) bool { return c.name == r.Pod.Container }
+	if r.Pod.Container != "" && !slices.ContainsFunc(containers(pod), named) {
+		return nil, "", processor.Stalled(fmt.Errorf("read podReference: pod %s/%s has no container %q", pod.Namespace, pod.Name,
+			r.Pod.Container))
+	}
+	return pod, whereElse(pod, r.Node), nil
+}
+
+func whereElse(pod *corev1.Pod, node string) string {
+	name := pod.Namespace + "/" + pod.Name
+	switch {
+	case pod.Spec.NodeName == "":
+		return fmt.Sprintf("pod %s is not bound to a node yet: it has no mounts", name)
+	case pod.Spec.NodeName != node:
+		return fmt.Sprintf("pod %s runs on node %q, and this is node %q", name, pod.Spec.NodeName, node)
+	case pod.Annotations[corev1.MirrorPodAnnotationKey] != "":
+		// The kubelet's directory for it has the UID of a file on the node. An annotation could say which, but
+		// annotations are for anybody to write.
+		return fmt.Sprintf("pod %s mirrors a static pod, whose directories have another UID: they are not looked at", name)
+	}
+	return ""
+}

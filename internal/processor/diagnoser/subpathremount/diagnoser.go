@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package subpathremount diagnoses kubernetes#68211: a container cannot start because the kubelet keeps a subPath bind
+// whose source was deleted.
+//
+// It decides from the pod's spec and status, the live mount table of the kubelet's namespace and the kernel's word on
+// each mount. Messages are hints in the evidence; parameters and results of earlier operations are not read at all. It
+// changes nothing. What is not this fault is said to be what it is, as far as it can be proven.
+package subpathremount
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/subpath"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// Keys of the results. Those that hold one of several bear that of the first stale bind, in the order of the spec.
+const (
+	KeyResult           = "diagnoser.kubernetes.subpath_remount.result"
+	KeyBugLink          = "diagnoser.kubernetes.subpath_remount.bug_link"
+	KeySourcePath       = "diagnoser.kubernetes.subpath_remount.original_source_path"
+	KeySourcePaths      = "diagnoser.kubernetes.subpath_remount.original_source_paths"
+	KeyDestinationPath  = "diagnoser.kubernetes.subpath_remount.original_destination_path"
+	KeyDestinationPaths = "diagnoser.kubernetes.subpath_remount.original_destination_paths"
+)
+
+const (
+	resultMet = "pod met a bug of subpath-remounting"
+	bugLink   = "https://github.com/kubernetes/kubernetes/issues/68211"
+)
+
+// Kubelet finds the kubelet of this node.
+type Kubelet interface {
+	Node(ctx context.Context) (*kubelet.Node, error)
+}
+
+// Diagnoser is the processor subpathRemountDiagnoser.
+type Diagnoser struct {
+	Pods    kubelet.Pods
+	Kubelet Kubelet
+}
+
+// Name is subpathRemountDiagnoser.
+func (d *Diagnoser) Name() string { return "subpathRemountDiagnoser" }
+
+// Run looks at every subPath of the pod, or of the container that the request names.
+func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
+	pod, elsewhere, err := subpath.Load(ctx, d.Pods, r)
+	if err != nil || elsewhere != "" {
+		return processor.Result{NotApplicable: elsewhere}, err
+	}
+	scope := scopeOf(pod, r.Pod.Container)
+	if len(scope.wants) == 0 {
+		return processor.Result{NotApplicable: fmt.Sprintf("%s mounts no volume with a subPath", scope)}, nil
+	}
+	n, err := d.Kubelet.Node(ctx)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	report, err := subpath.Inspect(ctx, n, pod, scope.container)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	if stale := report.Stale(); len(stale) > 0 {
+		return found(pod, report.Namespace, stale)
+	}
+	return other(ctx, n, scope, report)
+}
+
+// scope is what is looked at.
+type scope struct {
+	pod       *corev1.Pod
+	container string // empty: all of them
+	wants     []subpath.Want
+}
+
+func scopeOf(pod *corev1.Pod, container string) scope {
+	s := scope{pod: pod, container: container}
+	for _, w := range subpath.Wants(pod) {
+		if container == "" || w.Container == container {
+			s.wants = append(s.wants, w)
+		}
+	}
+	return s
+}
+
+// String is the subject of a sentence.
+func (s scope) String() string {
+	if s.container != "" {
+		return fmt.Sprintf("container %q of pod %s/%s", s.container, s.pod.Namespace, s.pod.Name)
+	}
+	return fmt.Sprintf("pod %s/%s", s.pod.Namespace, s.pod.Name)
+}
+
+// found tells the fault.
+func found(pod *corev1.Pod, namespace uint64, stale []subpath.Bind) (processor.Result, error) {
+	var sources, destinations []string
+	var findings []fault.Finding
+	for _, b := range stale {
+		sources = append(sources, b.Source)
+		destinations = append(destinations, b.State.Point)
+		findings = append(findings, b.Finding(pod, namespace))
+	}
+	values := map[string]string{
+		KeyResult:          resultMet,
+		KeyBugLink:         bugLink,
+		KeySourcePath:      sources[0],
+		KeyDestinationPath: destinations[0],
+	}
+	for key, list := range map[string][]string{KeySourcePaths: sources, KeyDestinationPaths: destinations} {
+		encoded, err := json.Marshal(list)
+		if err != nil {
+			return processor.Result{}, fmt.Errorf("encode %q: %w", key, err)
+		}
+		values[key] = string(encoded)
+	}
+	return processor.Result{Values: values, Findings: findings}, nil
+}

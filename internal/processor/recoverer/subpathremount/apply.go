@@ -1,0 +1,122 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package subpathremount
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/subpath"
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// Apply does one action of a plan. What is done already succeeds; what has changed since the plan is refused.
+func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a processor.Action) (string, error) {
+	pod, elsewhere, err := subpath.Load(ctx, h.Pods, r)
+	if err != nil {
+		return "", err
+	}
+	if elsewhere != "" {
+		return "", processor.Stalled(errors.New(elsewhere))
+	}
+	switch a.Kind {
+	case Unmount:
+		return h.unmount(ctx, pod, a)
+	case RemoveContainerRecord:
+		return h.forget(ctx, pod, a), nil
+	}
+	return "", processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
+}
+
+func (h *Recoverer) unmount(ctx context.Context, pod *corev1.Pod, a processor.Action) (message string, err error) {
+	n, err := h.Kubelet.Node(ctx)
+	if err != nil {
+		return "", err
+	}
+	if a.Mount == nil {
+		return "", processor.Stalled(errors.New("apply action: no mount is named"))
+	}
+	id, err := subpath.IDOf(*a.Mount)
+	if err != nil {
+		return "", processor.Stalled(err)
+	}
+	if _, ok := subpath.Find(n, pod, id.Point); !ok {
+		return "", processor.Stalled(fmt.Errorf("unmount %q: no subPath of pod %s/%s with UID %q belongs there", id.Point, pod.Namespace,
+			pod.Name, pod.UID))
+	}
+	err = n.Do(ctx, func() (err error) {
+		message, err = unmountHere(ctx, target{n, pod, id, a.Mount.Namespace})
+		return err
+	})
+	return message, err
+}
+
+// target is one mount that is to be unmounted.
+type target struct {
+	node      *kubelet.Node
+	pod       *corev1.Pod
+	id        mount.ID
+	namespace uint64
+}
+
+// unmountHere runs inside the kubelet's namespace.
+func unmountHere(ctx context.Context, t target) (string, error) {
+	ns, err := mountns.Self()
+	if err != nil {
+		return "", err
+	}
+	if ns.Inode != t.namespace {
+		return "", processor.Stalled(fmt.Errorf("unmount %q: planned in mount namespace mnt:[%d], but the kubelet is in %s now", t.id.Point,
+			t.namespace, ns))
+	}
+	err = mount.Unmount(ctx, t.id, mount.Options{Check: func(st mount.State) error { return subpath.Check(t.node, t.pod, st) }})
+	switch {
+	case err == nil:
+		return "unmounted", nil
+	case errors.Is(err, mount.ErrNotMounted):
+		return "was gone already", nil
+	case errors.Is(err, mount.ErrChanged):
+		return t.changed(err)
+	case errors.Is(err, subpath.ErrNotStale), errors.Is(err, sys.EINVAL):
+		return "", processor.Stalled(err)
+	}
+	return "", err
+}
+
+// changed tells a planned mount that is gone, with another in its place, from one that is covered by another.
+func (t target) changed(cause error) (string, error) {
+	table, err := mountns.Table(0)
+	if err != nil {
+		return "", err
+	}
+	var c *mount.ChangedError
+	// A number of mountinfo is used again at once, but never by two mounts at a time.
+	reused := errors.As(cause, &c) && c.Found.Reused == t.id.Reused
+	m, ok := table.ByID(t.id.Reused)
+	if ok && !reused && m.Point == t.id.Point && m.Parent == t.id.Parent {
+		return "", processor.Stalled(fmt.Errorf("nothing was touched: %w", cause))
+	}
+	return "was gone already; another mount is there now and is left alone", nil
+}
+
+// forget brings the next start forward. Where that is not possible, the kubelet's back-off is waited for; so it says
+// how it went, and never fails.
+func (h *Recoverer) forget(ctx context.Context, pod *corev1.Pod, a processor.Action) string {
+	if h.Runtime == nil {
+		return "left alone: no container runtime is known"
+	}
+	err := h.Runtime.Remove(ctx, cri.Container{ID: a.Target, PodUID: string(pod.UID), Name: a.Container})
+	if err != nil {
+		return "left alone: " + err.Error()
+	}
+	return "removed"
+}

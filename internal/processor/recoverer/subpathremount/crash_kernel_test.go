@@ -1,0 +1,125 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package subpathremount
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+var roles = kerneltest.Roles{
+	// hold does nothing but have the mount namespace that a kubelet would be in.
+	"hold": func(_ []string, ready func(string)) error {
+		if err := mount.SetPropagation("/", mount.Private, true); err != nil {
+			return err
+		}
+		ready("")
+		kerneltest.WaitForEnd()
+		return nil
+	},
+	"half": playHalf,
+}
+
+// journal is what survives of a recoverer that is killed.
+type journal struct {
+	Root    string
+	PID     int
+	Pod     *corev1.Pod
+	Request processor.Request
+	Plan    processor.Plan
+}
+
+func (j journal) healer(ctx context.Context) (*Recoverer, error) {
+	n, err := (&kubelet.Finder{PID: j.PID, Root: j.Root}).Node(ctx)
+	pods := &kubelettest.Pods{}
+	pods.Set(j.Pod)
+	return &Recoverer{Pods: pods, Kubelet: n}, err
+}
+
+// playHalf does as many actions of the plan as it is told, and then waits to be killed.
+func playHalf(args []string, ready func(string)) error {
+	text, err := os.ReadFile(args[0])
+	if err != nil {
+		return err
+	}
+	var j journal
+	if err := json.Unmarshal(text, &j); err != nil {
+		return err
+	}
+	done, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	ctx := context.Background() //nolint:forbidigo // a role is no test
+	healer, err := j.healer(ctx)
+	if err != nil {
+		return err
+	}
+	for _, a := range j.Plan.Actions[:done] {
+		if _, err := healer.Apply(ctx, j.Request, a); err != nil {
+			return err
+		}
+	}
+	ready("")
+	kerneltest.WaitForEnd()
+	return nil
+}
+
+// TestKilledHalfWayEndsTheSame kills a recoverer after each number of actions, and has another one go on.
+func TestKilledHalfWayEndsTheSame(t *testing.T) {
+	for done := range 3 {
+		t.Run(strconv.Itoa(done)+" actions done", func(t *testing.T) {
+			w := admit(t)
+			holder := kerneltest.Start(t, "hold")
+			j := journal{Root: w.Root, PID: holder.PID, Pod: w.pod, Request: w.request}
+			healer, err := j.healer(t.Context())
+			must(t, err)
+			w.renew()
+			j.Plan, err = healer.Plan(t.Context(), j.Request)
+			must(t, err)
+			text, err := json.Marshal(j)
+			must(t, err)
+			file := filepath.Join(t.TempDir(), "journal")
+			must(t, os.WriteFile(file, text, 0o600))
+			kerneltest.Start(t, "half", file, strconv.Itoa(done)).Kill()
+
+			want := []string{"was gone already", "was gone already", "unmounted", "unmounted"}[2-done : 4-done]
+			var got []string
+			for _, a := range j.Plan.Actions {
+				message, err := healer.Apply(t.Context(), j.Request, a)
+				must(t, err)
+				got = append(got, message)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("messages (-want +got):\n%s", diff)
+			}
+			result, err := healer.Verify(t.Context(), j.Request, j.Plan)
+			must(t, err)
+			if got := result.Values[KeyResult]; got != "Succeesfully umount "+w.point+" on host" {
+				t.Errorf("result %q", got)
+			}
+			for _, a := range j.Plan.Actions {
+				if _, err := mount.InspectIn(holder.PID, a.Mount.Point); !errors.Is(err, mount.ErrNotMounted) {
+					t.Errorf("at %q: %v, want ErrNotMounted", a.Mount.Point, err)
+				}
+			}
+		})
+	}
+}

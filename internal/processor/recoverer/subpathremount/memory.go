@@ -1,0 +1,72 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package subpathremount
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"kubediag.org/kubediag/internal/kubelet/subpath"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// noteKey is the one note of a plan.
+const noteKey = "memory"
+
+// memory is what Verify has to know about the time of the plan.
+type memory struct {
+	PodUID string `json:"podUID"`
+	// Waiting are the containers that did not run and are to be started.
+	Waiting []awaited `json:"waiting,omitempty"`
+	// Others are the mounts of the pod that are none of the plan's business.
+	Others []other `json:"others,omitempty"`
+}
+
+type awaited struct {
+	Container string `json:"container"`
+	// Past are the runtime's containers that the status speaks of at the time of the plan.
+	Past []string `json:"past,omitempty"`
+}
+
+type other struct {
+	ID    int    `json:"id"` // in mountinfo
+	Point string `json:"point"`
+}
+
+// others lists the pod's mounts without those that are to be unmounted.
+func others(report *subpath.Report, stale []subpath.Bind) []other {
+	var all []other
+	for _, m := range report.Mounts {
+		planned := slices.ContainsFunc(stale, func(b subpath.Bind) bool { return b.State.Reused == m.ID })
+		if !planned {
+			all = append(all, other{ID: m.ID, Point: m.Point})
+		}
+	}
+	return all
+}
+
+// stands tells whether the mount, or another at its place, is in the table. The kubelet itself renews binds of
+// subPaths when it starts a container.
+func (o other) stands(table *mountinfo.Table) bool {
+	m, ok := table.ByID(o.ID)
+	return ok && m.Point == o.Point || len(table.All(o.Point)) > 0
+}
+
+func (m memory) notes() (map[string]string, error) {
+	text, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encode notes: %w", err)
+	}
+	return map[string]string{noteKey: string(text)}, nil
+}
+
+func recall(p processor.Plan) (memory, error) {
+	var m memory
+	if err := json.Unmarshal([]byte(p.Notes[noteKey]), &m); err != nil {
+		return m, processor.Stalled(fmt.Errorf("decode notes of plan: %w", err))
+	}
+	return m, nil
+}

@@ -1,0 +1,172 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package subpathremount heals kubernetes#68211: it unmounts the stale subPath binds of a pod, so that the kubelet
+// binds afresh, and brings the next start of the containers forward that could not start.
+//
+// What is unmounted is chosen by looking: at the pod's spec, the live mount table and the kernel's word on each mount.
+// Parameters, results of earlier operations and messages choose nothing. A mount is unmounted only if it is, at that
+// moment, the very one that was planned, and still stale. It rests on umount2(2) and on the kubelet's back-off, which
+// counts from the newest exited container that the runtime has a record of.
+package subpathremount
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/subpath"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// Keys of the results.
+const (
+	// KeyResult tells of the first bind that was unmounted, KeyResults of all.
+	KeyResult  = "recover.kubernetes.subpath_remount.result"
+	KeyResults = "recover.kubernetes.subpath_remount.results"
+	// KeyRunningAfter is how many seconds after the unmount all containers that could not start were seen to have
+	// started. It is absent where there was none, or nobody waited.
+	KeyRunningAfter = "recover.kubernetes.subpath_remount.running_after_seconds"
+)
+
+// Kinds of actions.
+const (
+	Unmount               = "Unmount"
+	RemoveContainerRecord = "RemoveContainerRecord"
+)
+
+// Kubelet finds the kubelet of this node.
+type Kubelet interface {
+	Node(ctx context.Context) (*kubelet.Node, error)
+}
+
+// Runtime is the container runtime of this node.
+type Runtime interface {
+	// Records lists the records of one container of a pod, the newest first.
+	Records(ctx context.Context, podUID, container string) ([]cri.Container, error)
+	// Remove removes one of them, if that container never started.
+	Remove(ctx context.Context, record cri.Container) error
+}
+
+// Recoverer is the recoverer subpathRemountRecover.
+type Recoverer struct {
+	Pods    kubelet.Pods
+	Kubelet Kubelet
+	// Runtime is nil where there is none; no start is brought forward then.
+	Runtime Runtime
+}
+
+// Name is subpathRemountRecover.
+func (*Recoverer) Name() string { return "subpathRemountRecover" }
+
+// Plan looks afresh, and plans an unmount for each stale bind of a container that is to be started again, and then the
+// removal of the runtime's records of the ones that never started.
+func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
+	o, err := optionsOf(r.Values)
+	if err != nil {
+		return processor.Plan{}, err
+	}
+	pod, elsewhere, err := subpath.Load(ctx, h.Pods, r)
+	if err != nil || elsewhere != "" {
+		return processor.Plan{NotApplicable: elsewhere}, err
+	}
+	n, err := h.Kubelet.Node(ctx)
+	if err != nil {
+		return processor.Plan{}, err
+	}
+	report, err := subpath.Inspect(ctx, n, pod, r.Pod.Container)
+	if err != nil {
+		return processor.Plan{}, err
+	}
+	stale, reason := worthwhile(pod, report.Stale())
+	if len(stale) == 0 {
+		return processor.Plan{NotApplicable: reason}, nil
+	}
+	m := memory{PodUID: string(pod.UID), Others: others(report, stale), Waiting: waiting(pod, stale)}
+	plan := processor.Plan{}
+	for _, b := range stale {
+		plan.Actions = append(plan.Actions, unmountOf(b, report.Namespace))
+		plan.Findings = append(plan.Findings, b.Finding(pod, report.Namespace))
+	}
+	if o.bringForward {
+		plan.Actions = append(plan.Actions, h.removals(ctx, pod, m)...)
+	}
+	plan.Notes, err = m.notes()
+	return plan, err
+}
+
+// worthwhile leaves out the binds of containers that are not started again. reason says why nothing is left.
+func worthwhile(pod *corev1.Pod, stale []subpath.Bind) (left []subpath.Bind, reason string) {
+	reason = fmt.Sprintf("pod %s/%s has no stale subPath mount", pod.Namespace, pod.Name)
+	for _, b := range stale {
+		outlook, why := subpath.OutlookOf(pod, b.Container)
+		if outlook != subpath.Over {
+			left = append(left, b)
+			continue
+		}
+		reason = fmt.Sprintf("pod %s/%s has a stale subPath mount, but container %q is not started again, whatever is done to its "+
+			"mounts: %s; create the pod anew", pod.Namespace, pod.Name, b.Container, why)
+	}
+	return left, reason
+}
+
+// unmountOf is the action that heals one bind.
+func unmountOf(b subpath.Bind, namespace uint64) processor.Action {
+	mount := subpath.MountOf(b.State, namespace)
+	safety := b.Why + "; it is the bind of this subPath of this pod; the kubelet binds afresh at the next start, and containers " +
+		"that run keep the mount that they have"
+	if b.Spreads != 0 {
+		safety += fmt.Sprintf("; it lies on a shared mount (peer group %d), so copies of this bind in other mount namespaces go with it",
+			b.Spreads)
+	}
+	return processor.Action{
+		Kind: Unmount, Target: b.State.Point, Mount: &mount, Container: b.Container, Fault: fault.StaleSubPath,
+		Safety: safety, Loss: "nothing",
+	}
+}
+
+// waiting lists the containers that are to be started.
+func waiting(pod *corev1.Pod, stale []subpath.Bind) []awaited {
+	var all []awaited
+	for _, b := range stale {
+		outlook, _ := subpath.OutlookOf(pod, b.Container)
+		listed := slices.ContainsFunc(all, func(a awaited) bool { return a.Container == b.Container })
+		if outlook != subpath.Waits || listed {
+			continue
+		}
+		s, _ := subpath.StatusOf(pod, b.Container)
+		all = append(all, awaited{Container: b.Container, Past: pastOf(s)})
+	}
+	return all
+}
+
+// removals plans to forget the containers that never started, from the newest back to one that has run: the kubelet
+// counts its back-off from them. Where the runtime does not answer, the back-off is waited for.
+func (h *Recoverer) removals(ctx context.Context, pod *corev1.Pod, m memory) []processor.Action {
+	if h.Runtime == nil {
+		return nil
+	}
+	var actions []processor.Action
+	for _, w := range m.Waiting {
+		records, err := h.Runtime.Records(ctx, string(pod.UID), w.Container)
+		if err != nil {
+			return actions
+		}
+		for _, record := range records {
+			if !record.NeverStarted() {
+				break
+			}
+			actions = append(actions, processor.Action{
+				Kind: RemoveContainerRecord, Target: record.ID, Container: w.Container, Fault: fault.StaleSubPath,
+				Safety: "this container has exited and never ran; without its record the kubelet starts the next one at once",
+				Loss:   "nothing but the restart count that is shown, which is counted from the records that are left",
+			})
+		}
+	}
+	return actions
+}
