@@ -1,0 +1,22 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package samples holds the manifests of this directory, so that the demo and the tests use those that users apply.
+package samples
+
+import _ "embed"
+
+// SubPathRemount is the four Operations and the OperationSet that find and heal a stale subPath.
+//
+//go:embed subpath-remount.yaml
+var SubPathRemount string
+
+// Diagnosis is one that runs them; its node and pod are to be filled in.
+//
+//go:embed diagnosis.yaml
+var Diagnosis string
+
+// Workload is the ConfigMap and the Deployment of the walkthrough.
+//
+//go:embed workload.yaml
+var Workload string

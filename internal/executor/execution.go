@@ -1,0 +1,162 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/graph"
+	"kubediag.org/kubediag/internal/pipeline"
+)
+
+// reasonJournal ends a Diagnosis whose journal is of no use: what was done before is not known, so nothing more is.
+const reasonJournal = "JournalUnusable"
+
+// verdict is an error that ends a Diagnosis: the reason and the message of its condition.
+type verdict struct{ reason, message string }
+
+func (v *verdict) Error() string { return v.message }
+
+func end(reason, format string, args ...any) error {
+	return &verdict{reason: reason, message: fmt.Sprintf(format, args...)}
+}
+
+// execution is one call of Run. d is its own, and always what the status is to be.
+type execution struct {
+	*Executor
+	d     *v1.Diagnosis
+	graph *graph.Graph
+}
+
+func (x *execution) run(ctx context.Context) error {
+	report, err := x.steps(ctx)
+	if ctx.Err() != nil {
+		return fmt.Errorf("running Diagnosis: %w", context.Cause(ctx))
+	}
+	v := x.judge(report)
+	if err != nil && !errors.As(err, &v) {
+		return err
+	}
+	x.conclude(report, v)
+	if err := x.save(ctx); err != nil {
+		return err
+	}
+	x.Observer.Ended(x.d)
+	return nil
+}
+
+// steps does all that is to be done. A verdict is an error here.
+func (x *execution) steps(ctx context.Context) (pipeline.Report, error) {
+	g, notReady := x.set(ctx)
+	if g != nil {
+		x.d.Status.AdjacencyListHash = g.Hash()
+	}
+	if err := x.accept(ctx); err != nil {
+		return pipeline.Report{}, err
+	}
+	if notReady != nil {
+		var err error
+		if g, err = x.awaitSet(ctx, notReady); err != nil {
+			return pipeline.Report{}, err
+		}
+	}
+	job, err := x.job(ctx, g)
+	if err != nil {
+		return pipeline.Report{}, err
+	}
+	return x.pipeline(ctx, job)
+}
+
+// accept takes the Diagnosis. One that was accepted before is only written again where somebody thought its agent lost.
+func (x *execution) accept(ctx context.Context) error {
+	s := &x.d.Status
+	accepted := meta.IsStatusConditionTrue(s.Conditions, v1.ConditionAccepted)
+	if accepted && s.Phase == v1.DiagnosisRunning && s.StartTime != nil {
+		return nil
+	}
+	if now := metav1.Now(); !accepted || s.StartTime == nil {
+		s.StartTime = &now
+	}
+	s.Phase = v1.DiagnosisRunning
+	meta.RemoveStatusCondition(&s.Conditions, v1.ConditionComplete)
+	x.condition(metav1.Condition{
+		Type: v1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: v1.ReasonAccepted,
+		Message: "Diagnosis is accepted by agent on node " + x.Node,
+	})
+	if err := x.save(ctx); err != nil {
+		return err
+	}
+	if !accepted {
+		x.Observer.Accepted(x.d)
+	}
+	return nil
+}
+
+func (x *execution) condition(c metav1.Condition) {
+	c.Message, c.ObservedGeneration = clip(c.Message, maxMessage), x.d.Generation
+	meta.SetStatusCondition(&x.d.Status.Conditions, c)
+}
+
+func (x *execution) save(ctx context.Context) error {
+	fit(x.d)
+	if err := x.Store.Save(ctx, x.d.DeepCopy()); err != nil {
+		return fmt.Errorf("saving status: %w", err)
+	}
+	return nil
+}
+
+// pipeline runs the job, and tells of what it does.
+func (x *execution) pipeline(ctx context.Context, job pipeline.Job) (pipeline.Report, error) {
+	var last pipeline.Report
+	job.BeforeRepair = func(ctx context.Context, r pipeline.Report) error {
+		last = r
+		return x.beforeRepair(ctx, r)
+	}
+	job.OperationEnded = func(r pipeline.Report) {
+		x.progress(r)
+		x.Observer.OperationEnded(x.d, operationRun(r.Operations[len(r.Operations)-1]))
+	}
+	job.ActionEnded = func(r pipeline.Report, a pipeline.ActionRun) {
+		x.progress(r)
+		x.Observer.ActionEnded(x.d, r.Operations[len(r.Operations)-1].Operation, action(a))
+	}
+	report, err := x.runner.Run(ctx, job)
+	var v *verdict
+	switch {
+	case errors.As(err, &v):
+		return refused(last, v), err
+	case errors.Is(err, pipeline.ErrGraphChanged):
+		return report, x.changed()
+	case errors.Is(err, pipeline.ErrCorrupt), errors.Is(err, pipeline.ErrFull):
+		return report, end(reasonJournal, "Diagnosis cannot go on: %v", err)
+	}
+	return report, err
+}
+
+// beforeRepair stores the plan. It also has the last word: nothing is repaired for a set that is not the one that began.
+func (x *execution) beforeRepair(ctx context.Context, r pipeline.Report) error {
+	if _, err := x.set(ctx); err != nil {
+		var v *verdict
+		if errors.As(err, &v) {
+			return x.changed()
+		}
+		return err
+	}
+	x.progress(r)
+	return x.save(ctx)
+}
+
+// refused is the report of a run that ended just before a repair.
+func refused(r pipeline.Report, v *verdict) pipeline.Report {
+	o := &r.Operations[len(r.Operations)-1]
+	o.Outcome, o.Reason, o.Message, o.End = pipeline.Failed, v.reason, v.message, time.Now()
+	return r
+}

@@ -1,0 +1,132 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/pipeline"
+	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/remote"
+	"kubediag.org/kubediag/internal/processor/script"
+)
+
+var (
+	// ErrNotFound is what a Store gives, wrapped, where there is no such object.
+	ErrNotFound = errors.New("not found")
+	// ErrGone is what Store.Save gives, wrapped, where the Diagnosis no longer exists or has another UID.
+	ErrGone = errors.New("diagnosis is gone")
+	// ErrDeleted is the cause with which the context of Run is cancelled when the Diagnosis was deleted.
+	ErrDeleted = errors.New("diagnosis was deleted")
+)
+
+// Store is where definitions are read and statuses written.
+type Store interface {
+	// OperationSet and Operation give an error that wraps ErrNotFound where there is none of that name.
+	OperationSet(ctx context.Context, name string) (*v1.OperationSet, error)
+	Operation(ctx context.Context, name string) (*v1.Operation, error)
+	// Save makes the status of d durable. It does not keep d. The error wraps ErrGone where there is no Diagnosis of this
+	// name and UID.
+	Save(ctx context.Context, d *v1.Diagnosis) error
+}
+
+// Observer hears what happens, for people and metrics. It is called in order, must be quick, and does not keep d, whose
+// status says how far things are. What ended in an earlier process is not told again.
+type Observer interface {
+	// Accepted hears that a Diagnosis is taken for the first time.
+	Accepted(d *v1.Diagnosis)
+	OperationEnded(d *v1.Diagnosis, run v1.OperationRun)
+	ActionEnded(d *v1.Diagnosis, operation string, a v1.Action)
+	// Ended hears of the end, after it was saved.
+	Ended(d *v1.Diagnosis)
+}
+
+// Options are what an Executor is made of.
+type Options struct {
+	// Node is the name of the node.
+	Node string
+	// DataRoot is the directory for journals and full results. It must exist.
+	DataRoot string
+	// Registry holds the built-in processors.
+	Registry *processor.Registry
+	Store    Store
+	// Observer may be nil.
+	Observer Observer
+	// HTTP calls external processors. Nil: one that trusts the system's certificates.
+	HTTP *http.Client
+	// EnableScripts lets Operations run scripts, EnterScripts enters the mount namespace where they run. Nil: the
+	// caller's own.
+	EnableScripts bool
+	EnterScripts  script.Enter
+	// DefaultDeadline is that of a Diagnosis which names none. 0: 30 minutes.
+	DefaultDeadline time.Duration
+}
+
+// Executor runs Diagnoses. It may be used from several goroutines.
+type Executor struct {
+	Options
+	runner *pipeline.Runner
+}
+
+// New makes an Executor. The caller closes it.
+func New(o Options) (*Executor, error) {
+	if o.DefaultDeadline == 0 {
+		o.DefaultDeadline = 30 * time.Minute
+	}
+	if o.Observer == nil {
+		o.Observer = nobody{}
+	}
+	if o.HTTP == nil {
+		client, err := remote.NewClient("")
+		if err != nil {
+			return nil, err
+		}
+		o.HTTP = client
+	}
+	runner, err := pipeline.New(o.DataRoot)
+	if err != nil {
+		return nil, fmt.Errorf("open data root: %w", err)
+	}
+	return &Executor{Options: o, runner: runner}, nil
+}
+
+// Close releases the data root. Runs must have ended.
+func (e *Executor) Close() error { return e.runner.Close() }
+
+// Abandoned is how many processors are still at work although their time was up.
+func (e *Executor) Abandoned() int64 { return e.runner.Abandoned() }
+
+// Forget removes the journals and full results of all Diagnoses but those to keep and those that run.
+func (e *Executor) Forget(keep map[types.UID]bool) error {
+	return e.runner.Forget(func(uid string) bool { return keep[types.UID(uid)] })
+}
+
+// Run runs a Diagnosis to its end, or goes on with one that was begun, and returns it as it was stored last. One that
+// has ended is returned as it is. d is not changed.
+//
+// An error means that the end is not stored: the status or the journal could not be written, a definition could not be
+// read, or ctx was cancelled, whose cause it then wraps. Run can be called again and goes on from its journal, except
+// that a Diagnosis which is gone or was deleted has nothing to go on with.
+func (e *Executor) Run(ctx context.Context, d *v1.Diagnosis) (*v1.Diagnosis, error) {
+	x := &execution{Executor: e, d: d.DeepCopy()}
+	if d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed {
+		return x.d, nil
+	}
+	return x.d, x.run(ctx)
+}
+
+// nobody hears nothing.
+type nobody struct{}
+
+func (nobody) Accepted(*v1.Diagnosis)                        {}
+func (nobody) OperationEnded(*v1.Diagnosis, v1.OperationRun) {}
+func (nobody) ActionEnded(*v1.Diagnosis, string, v1.Action)  {}
+func (nobody) Ended(*v1.Diagnosis)                           {}

@@ -1,0 +1,272 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// shelf is a Store that remembers every status.
+type shelf struct {
+	mu         sync.Mutex
+	sets       map[string]*v1.OperationSet
+	operations map[string]*v1.Operation
+	saved      []v1.DiagnosisStatus
+	// fail, where it is set, may refuse the n-th save.
+	fail func(n int) error
+	n    int
+}
+
+func (s *shelf) OperationSet(_ context.Context, name string) (*v1.OperationSet, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if set := s.sets[name]; set != nil {
+		return set.DeepCopy(), nil
+	}
+	return nil, fmt.Errorf("looking for %q: %w", name, ErrNotFound)
+}
+
+func (s *shelf) Operation(_ context.Context, name string) (*v1.Operation, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if op := s.operations[name]; op != nil {
+		return op.DeepCopy(), nil
+	}
+	return nil, fmt.Errorf("looking for %q: %w", name, ErrNotFound)
+}
+
+func (s *shelf) Save(_ context.Context, d *v1.Diagnosis) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.n++
+	if s.fail != nil {
+		if err := s.fail(s.n); err != nil {
+			return err
+		}
+	}
+	s.saved = append(s.saved, *d.Status.DeepCopy())
+	return nil
+}
+
+// last is the Diagnosis as it was saved last.
+func (s *shelf) last(d *v1.Diagnosis) *v1.Diagnosis {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d = d.DeepCopy()
+	if len(s.saved) > 0 {
+		d.Status = *s.saved[len(s.saved)-1].DeepCopy()
+	}
+	return d
+}
+
+func (s *shelf) put(set *v1.OperationSet) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sets[set.Name] = set
+}
+
+// chain is an OperationSet of operations in a row, ready.
+func chain(operations ...string) *v1.OperationSet {
+	set := &v1.OperationSet{ObjectMeta: metav1.ObjectMeta{Name: "set", Generation: 3}}
+	set.Spec.AdjacencyList = []v1.Node{{}}
+	for i, name := range operations {
+		set.Spec.AdjacencyList[i].To = []int32{int32(i + 1)}
+		set.Spec.AdjacencyList = append(set.Spec.AdjacencyList, v1.Node{ID: int32(i + 1), Operation: name})
+	}
+	set.Status.Ready, set.Status.ObservedGeneration = true, 3
+	return set
+}
+
+// builtIn is an Operation in the flat form of the walkthrough.
+func builtIn(name, processor string) *v1.Operation {
+	path, scheme, timeout := "/processor/"+processor, "http", int32(60)
+	return &v1.Operation{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1.OperationSpec{Processor: v1.Processor{Path: &path, Scheme: &scheme, TimeoutSeconds: &timeout}},
+	}
+}
+
+// step is a processor made of a function.
+type step struct {
+	name string
+	run  func(ctx context.Context, r processor.Request) (processor.Result, error)
+}
+
+func (s *step) Name() string { return s.name }
+
+func (s *step) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
+	return s.run(ctx, r)
+}
+
+// waits is a step that calls fn and then goes on until its context ends.
+func waits(name string, fn func()) processor.Step {
+	return processor.Step{Processor: &step{name, func(ctx context.Context, _ processor.Request) (processor.Result, error) {
+		fn()
+		<-ctx.Done()
+		return processor.Result{}, ctx.Err()
+	}}}
+}
+
+func gives(name string, result processor.Result) processor.Step {
+	return processor.Step{Processor: &step{name, func(context.Context, processor.Request) (processor.Result, error) {
+		return result, nil
+	}}}
+}
+
+func fails(name string, err error) processor.Step {
+	return processor.Step{Processor: &step{name, func(context.Context, processor.Request) (processor.Result, error) {
+		return processor.Result{}, err
+	}}}
+}
+
+var errBroken = errors.New("broken")
+
+// stale is a finding about one mount.
+func stale(id uint64, healed bool) fault.Finding {
+	return fault.Finding{
+		Code: "StaleSubPath", Pod: fault.Pod{Namespace: "default", Name: "p", UID: "pod-uid"}, Container: "c", Volume: "v",
+		Mount: fault.Mount{ID: id, Root: "/a//deleted", Point: fmt.Sprint("/m/", id)}, Healed: healed, Evidence: []string{"nlink 0"},
+	}
+}
+
+// kernel is what outlives a process: the mounts of a node, and how often each was unmounted.
+type kernel struct {
+	mounts  []uint64
+	effects map[uint64]int
+}
+
+// unmounts is a recoverer that unmounts all mounts.
+type unmounts struct {
+	kernel *kernel
+	verify error
+}
+
+func (*unmounts) Name() string { return "unmounts" }
+
+func (u *unmounts) Plan(context.Context, processor.Request) (processor.Plan, error) {
+	var p processor.Plan
+	for _, id := range u.kernel.mounts {
+		p.Actions = append(p.Actions, processor.Action{
+			Kind: "Unmount", Target: fmt.Sprint("/m/", id), Mount: &fault.Mount{ID: id}, Fault: "StaleSubPath", Safety: "nobody reads it", Loss: "nothing",
+		})
+		p.Findings = append(p.Findings, stale(id, false))
+	}
+	if p.Actions == nil {
+		p.NotApplicable = "nothing is mounted"
+	}
+	return p, nil
+}
+
+func (u *unmounts) Apply(_ context.Context, _ processor.Request, a processor.Action) (string, error) {
+	if i := slices.Index(u.kernel.mounts, a.Mount.ID); i >= 0 {
+		u.kernel.mounts = slices.Delete(u.kernel.mounts, i, i+1)
+		u.kernel.effects[a.Mount.ID]++
+	}
+	return "unmounted", nil
+}
+
+func (u *unmounts) Verify(_ context.Context, _ processor.Request, p processor.Plan) (processor.Result, error) {
+	if u.verify != nil {
+		return processor.Result{}, u.verify
+	}
+	for i := range p.Findings {
+		p.Findings[i].Healed = true
+	}
+	return processor.Result{
+		Values:   map[string]string{"recover.kubernetes.subpath_remount.result": "Succeesfully umount /m/7 on host"},
+		Findings: p.Findings,
+	}, nil
+}
+
+// world is an executor with all that it needs.
+type world struct {
+	*shelf
+	kernel  *kernel
+	dir     string
+	steps   []processor.Step
+	options func(*Options)
+}
+
+// newWorld has the four operations of the walkthrough, with processors that are quick.
+func newWorld(t *testing.T) *world {
+	k := &kernel{mounts: []uint64{7, 8}, effects: map[uint64]int{}}
+	w := &world{
+		shelf:  &shelf{sets: map[string]*v1.OperationSet{}, operations: map[string]*v1.Operation{}},
+		kernel: k, dir: t.TempDir(),
+		steps: []processor.Step{
+			gives("podDetailCollector", processor.Result{Values: map[string]string{"collector.kubernetes.pod.detail": "{}"}}),
+			gives("mountInfoCollector", processor.Result{Values: map[string]string{"collector.system.mountinfo": "7 8"}}),
+			gives("subpathRemountDiagnoser", processor.Result{
+				Values:   map[string]string{"diagnoser.kubernetes.subpath_remount.result": "pod met a bug of subpath-remounting"},
+				Findings: []fault.Finding{stale(7, false), stale(8, false)},
+			}),
+			{Recoverer: &unmounts{kernel: k}},
+		},
+	}
+	w.put(chain("pod-detail-collector", "mount-info-collector", "subpath-remount-diagnoser", "subpath-remount-recover"))
+	for name, processor := range map[string]string{
+		"pod-detail-collector": "podDetailCollector", "mount-info-collector": "mountInfoCollector",
+		"subpath-remount-diagnoser": "subpathRemountDiagnoser", "subpath-remount-recover": "unmounts",
+	} {
+		w.operations[name] = builtIn(name, processor)
+	}
+	return w
+}
+
+// replace puts a processor in the place of the one of its name.
+func (w *world) replace(s processor.Step) {
+	i := slices.IndexFunc(w.steps, func(old processor.Step) bool { return old.Name() == s.Name() })
+	w.steps[i] = s
+}
+
+// start makes an executor, as a process that starts does.
+func (w *world) start(t *testing.T) *Executor {
+	t.Helper()
+	registry, err := processor.NewRegistry(w.steps...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Node: "my-node", DataRoot: w.dir, Registry: registry, Store: w.shelf}
+	if w.options != nil {
+		w.options(&o)
+	}
+	e, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+// run runs a Diagnosis and gives it as it was saved last.
+func (w *world) run(t *testing.T, d *v1.Diagnosis) *v1.Diagnosis {
+	t.Helper()
+	got, err := w.start(t).Run(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func diagnosis() *v1.Diagnosis {
+	return &v1.Diagnosis{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "d", UID: types.UID("29da79e5-386c-4e0d-82c1-215f93ff955d"), Generation: 1},
+		Spec: v1.DiagnosisSpec{
+			OperationSet: "set", NodeName: "my-node", PodReference: &v1.PodReference{Namespace: "default", Name: "p"},
+			Parameters: map[string]string{"param.x": "1"},
+		},
+	}
+}

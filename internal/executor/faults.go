@@ -1,0 +1,77 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package executor
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
+)
+
+// faults turns findings into faults. A later finding about the same thing takes the place of an earlier one, as when it
+// is healed; without evidence of its own it keeps that of the earlier one.
+func faults(findings []fault.Finding) []v1.Fault {
+	var all []v1.Fault
+	at := map[identity]int{}
+	for _, finding := range findings {
+		f, key := faultOf(finding), identityOf(finding)
+		i, known := at[key]
+		if !known {
+			at[key] = len(all)
+			all = append(all, f)
+			continue
+		}
+		if len(f.Evidence) == 0 {
+			f.Evidence = all[i].Evidence
+		}
+		all[i] = f
+	}
+	return all
+}
+
+// identity is what makes two findings one: the code and the mount, or where there is none, who suffers.
+type identity struct {
+	code                   fault.Code
+	mount                  fault.Mount
+	pod, container, volume string
+}
+
+func identityOf(f fault.Finding) identity {
+	switch {
+	case f.Mount.ID != 0:
+		return identity{code: f.Code, mount: fault.Mount{ID: f.Mount.ID}}
+	case f.Mount.Point != "":
+		m := f.Mount
+		m.FSType = ""
+		return identity{code: f.Code, mount: m}
+	}
+	return identity{code: f.Code, pod: f.Pod.UID, container: f.Container, volume: f.Volume}
+}
+
+func faultOf(f fault.Finding) v1.Fault {
+	out := v1.Fault{
+		Code: string(f.Code), State: v1.FaultPresent, Container: f.Container, Volume: f.Volume,
+		Mount: mountOf(f.Mount), Holder: f.Holder, Evidence: slices.Clone(f.Evidence),
+	}
+	if f.Healed {
+		out.State = v1.FaultHealed
+	}
+	if f.Pod != (fault.Pod{}) {
+		out.Pod = &v1.FaultPod{Namespace: f.Pod.Namespace, Name: f.Pod.Name, UID: types.UID(f.Pod.UID)}
+	}
+	return out
+}
+
+func mountOf(m fault.Mount) *v1.Mount {
+	if m == (fault.Mount{}) {
+		return nil
+	}
+	return &v1.Mount{
+		ID: m.ID, MountInfoID: int64(m.MountInfoID), ParentID: int64(m.ParentID), Namespace: m.Namespace,
+		Device: m.Device, Root: m.Root, Point: m.Point, FSType: m.FSType,
+	}
+}

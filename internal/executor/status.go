@@ -1,0 +1,144 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package executor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/pipeline"
+)
+
+// progress writes into the status how far a run is.
+func (x *execution) progress(r pipeline.Report) {
+	s := &x.d.Status
+	s.OperationResults = r.Values
+	s.Operations, s.Artifacts, s.FailedPaths, s.SucceededPath = nil, nil, nil, nil
+	var findings []fault.Finding
+	for _, o := range r.Operations {
+		s.Operations = append(s.Operations, operationRun(o))
+		findings = append(findings, o.Findings...)
+		for _, a := range o.Artifacts {
+			s.Artifacts = append(s.Artifacts, v1.Artifact{Key: a.Key, Operation: a.Operation, Path: a.Path, SizeBytes: a.Size, SHA256: a.SHA256})
+		}
+	}
+	s.Faults = faults(findings)
+	for _, path := range r.Failed[:min(len(r.Failed), v1.MaxListedPaths)] {
+		s.FailedPaths = append(s.FailedPaths, x.path(path))
+	}
+	if len(r.Path) > 0 {
+		s.Checkpoint = &v1.Checkpoint{PathIndex: x.graph.Rank(r.Path), NodeIndex: int32(r.Reached)}
+	}
+	if r.Succeeded {
+		s.SucceededPath = x.path(r.Path)
+	}
+}
+
+func (x *execution) path(ids []int32) v1.Path {
+	path := make(v1.Path, len(ids))
+	for i, id := range ids {
+		n := x.graph.Node(id)
+		path[i] = v1.Node{ID: n.ID, To: n.To, Operation: n.Operation}
+	}
+	return path
+}
+
+// conclude writes the end into the status. No verdict is success. Without a report, what is known from before stays.
+func (x *execution) conclude(r pipeline.Report, v *verdict) {
+	s := &x.d.Status
+	if len(r.Path) > 0 {
+		x.progress(r)
+	}
+	now := metav1.Now()
+	s.CompletionTime, s.Outcome = &now, outcome(s.Faults, v)
+	c := metav1.Condition{Type: v1.ConditionComplete, Status: metav1.ConditionTrue, Reason: v1.ReasonComplete, Message: "Diagnosis is completed"}
+	s.Phase = v1.DiagnosisSucceeded
+	if v != nil {
+		s.Phase, c.Status, c.Reason, c.Message = v1.DiagnosisFailed, metav1.ConditionFalse, v.reason, v.message
+	}
+	x.condition(c)
+}
+
+// judge says why a run did not succeed: the failures first, for they are what somebody can do something about.
+func (x *execution) judge(r pipeline.Report) *verdict {
+	if r.Succeeded {
+		return nil
+	}
+	reason := v1.ReasonNotApplicable
+	var failed, negative []string
+	for _, o := range r.Operations {
+		switch o.Outcome {
+		case pipeline.Failed:
+			reason = v1.ReasonOperationFailed
+			failed = append(failed, fmt.Sprintf("operation %s (node %d) failed after %s: %s", o.Operation, o.ID, attempts(o.Attempts), o.Message))
+		case pipeline.NotApplicable:
+			negative = append(negative, fmt.Sprintf("operation %s (node %d) is not applicable: %s", o.Operation, o.ID, o.Message))
+		}
+	}
+	texts := slices.Concat(failed, negative)
+	if r.DeadlineExceeded {
+		reason, texts = v1.ReasonDeadlineExceeded, slices.Insert(texts, 0, x.passed())
+	}
+	return &verdict{reason: reason, message: strings.Join(texts, "; ")}
+}
+
+func attempts(n int) string {
+	if n == 1 {
+		return "1 attempt"
+	}
+	return fmt.Sprintf("%d attempts", n)
+}
+
+// outcome says in one word what came of a Diagnosis that has ended.
+func outcome(all []v1.Fault, v *verdict) v1.Outcome {
+	switch {
+	case slices.ContainsFunc(all, func(f v1.Fault) bool { return f.State != v1.FaultHealed }):
+		return v1.OutcomeFaultFound
+	case len(all) > 0:
+		return v1.OutcomeHealed
+	case v == nil:
+		return v1.OutcomeCompleted
+	case v.reason == v1.ReasonNotApplicable:
+		return v1.OutcomeNoFault
+	}
+	return v1.OutcomeError
+}
+
+func operationRun(o pipeline.OperationRun) v1.OperationRun {
+	run := v1.OperationRun{
+		ID: o.ID, Operation: o.Operation, Phase: v1.OperationPhase(o.Outcome), Attempts: int32(o.Attempts),
+		StartTime: moment(o.Start), CompletionTime: moment(o.End), Reason: o.Reason, Message: o.Message,
+	}
+	if o.Outcome == pipeline.NotApplicable {
+		run.Reason = v1.ReasonNotApplicable
+	}
+	for _, a := range o.Actions {
+		run.Actions = append(run.Actions, action(a))
+	}
+	return run
+}
+
+func action(a pipeline.ActionRun) v1.Action {
+	out := v1.Action{
+		Kind: a.Kind, Target: clip(a.Target, maxMessage), Fault: string(a.Fault), Safety: clip(a.Safety, maxMessage),
+		Loss: clip(a.Loss, maxMessage), Phase: v1.ActionPhase(a.Phase), Message: a.Message,
+	}
+	if a.Mount != nil {
+		out.Mount = mountOf(*a.Mount)
+	}
+	return out
+}
+
+func moment(t time.Time) *metav1.MicroTime {
+	if t.IsZero() {
+		return nil
+	}
+	return &metav1.MicroTime{Time: t}
+}

@@ -1,0 +1,87 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/json"
+	sigsyaml "sigs.k8s.io/yaml"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+// maxManifest bounds a manifest, in bytes.
+const maxManifest = 4 << 20
+
+// Load takes in every object of a manifest of one or more YAML documents. A field that the kind does not have is an
+// error that names it. What stands before the error has been taken in.
+func (m *Memory) Load(manifest io.Reader) error {
+	documents := yaml.NewYAMLReader(bufio.NewReader(io.LimitReader(manifest, maxManifest)))
+	for i := 1; ; i++ {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil && len(bytes.TrimSpace(document)) > 0 {
+			err = m.load(document)
+		}
+		if err != nil {
+			return fmt.Errorf("read manifest, document %d: %w", i, err)
+		}
+	}
+}
+
+func (m *Memory) load(document []byte) error {
+	var head struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+	}
+	if err := sigsyaml.Unmarshal(document, &head); err != nil {
+		return err
+	}
+	if head.APIVersion != v1.GroupVersion.String() {
+		return fmt.Errorf("apiVersion: %q: must be %q", head.APIVersion, v1.GroupVersion.String())
+	}
+	var object any
+	switch head.Kind {
+	case "Operation":
+		object = &v1.Operation{}
+	case "OperationSet":
+		object = &v1.OperationSet{}
+	case "Diagnosis":
+		object = &v1.Diagnosis{}
+	default:
+		return fmt.Errorf("kind: %q: must be Operation, OperationSet or Diagnosis", head.Kind)
+	}
+	if err := decode(document, object); err != nil {
+		return fmt.Errorf("%s: %w", head.Kind, err)
+	}
+	return m.add(object)
+}
+
+// decode is as strict as an API server can be: no field that the kind does not have, and none twice. The errors name the
+// fields in full.
+func decode(document []byte, into any) error {
+	text, err := sigsyaml.YAMLToJSONStrict(document)
+	if err != nil {
+		return err
+	}
+	unknown, err := json.UnmarshalStrict(text, into)
+	return errors.Join(err, errors.Join(unknown...))
+}
+
+// YAML gives an object as kubectl get -o yaml would.
+func YAML(object any) ([]byte, error) {
+	b, err := sigsyaml.Marshal(object)
+	if err != nil {
+		return nil, fmt.Errorf("write yaml: %w", err)
+	}
+	return b, nil
+}

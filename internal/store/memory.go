@@ -1,0 +1,128 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/executor"
+	"kubediag.org/kubediag/internal/graph"
+)
+
+// Memory is a store in memory. Its zero value is empty and ready. It may be used from several goroutines.
+type Memory struct {
+	// Saved hears of every status that is stored; nil: nobody. It is called with the store unlocked.
+	Saved func(d *v1.Diagnosis)
+
+	mu         sync.Mutex
+	operations map[string]*v1.Operation
+	sets       map[string]*v1.OperationSet
+	diagnoses  map[types.NamespacedName]*v1.Diagnosis
+}
+
+var _ executor.Store = (*Memory)(nil)
+
+// Operation gives the Operation with that name, or an error that wraps executor.ErrNotFound.
+func (m *Memory) Operation(_ context.Context, name string) (*v1.Operation, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	o, ok := m.operations[name]
+	if !ok {
+		return nil, fmt.Errorf("get operation %q: %w", name, executor.ErrNotFound)
+	}
+	return o.DeepCopy(), nil
+}
+
+// OperationSet gives the OperationSet with that name, or an error that wraps executor.ErrNotFound.
+func (m *Memory) OperationSet(_ context.Context, name string) (*v1.OperationSet, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s, ok := m.sets[name]
+	if !ok {
+		return nil, fmt.Errorf("get operation set %q: %w", name, executor.ErrNotFound)
+	}
+	return s.DeepCopy(), nil
+}
+
+// Diagnosis gives a Diagnosis, or an error that wraps executor.ErrGone.
+func (m *Memory) Diagnosis(namespace, name string) (*v1.Diagnosis, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d, ok := m.diagnoses[types.NamespacedName{Namespace: namespace, Name: name}]
+	if !ok {
+		return nil, fmt.Errorf("get diagnosis %q: %w", namespace+"/"+name, executor.ErrGone)
+	}
+	return d.DeepCopy(), nil
+}
+
+// Save stores the status of a Diagnosis that the store has, or gives an error that wraps executor.ErrGone.
+func (m *Memory) Save(_ context.Context, d *v1.Diagnosis) error {
+	m.mu.Lock()
+	mine, ok := m.diagnoses[types.NamespacedName{Namespace: d.Namespace, Name: d.Name}]
+	if !ok || mine.UID != d.UID {
+		m.mu.Unlock()
+		return fmt.Errorf("save diagnosis %q: %w", d.Namespace+"/"+d.Name, executor.ErrGone)
+	}
+	mine.Status = *d.Status.DeepCopy()
+	m.mu.Unlock()
+	if m.Saved != nil {
+		m.Saved(d.DeepCopy())
+	}
+	return nil
+}
+
+// add takes in one object, which must be new.
+func (m *Memory) add(object any) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch o := object.(type) {
+	case *v1.Operation:
+		return insert(&m.operations, o.Name, o)
+	case *v1.OperationSet:
+		check(o)
+		return insert(&m.sets, o.Name, o)
+	case *v1.Diagnosis:
+		if o.Namespace == "" {
+			o.Namespace = metav1.NamespaceDefault
+		}
+		o.UID, o.CreationTimestamp = uuid.NewUUID(), metav1.Now()
+		return insert(&m.diagnoses, types.NamespacedName{Namespace: o.Namespace, Name: o.Name}, o)
+	}
+	return fmt.Errorf("take in %T: not a kind that runs without a cluster", object)
+}
+
+func insert[K comparable, V any](to *map[K]V, key K, value V) error {
+	if *to == nil {
+		*to = map[K]V{}
+	}
+	if _, ok := (*to)[key]; ok {
+		return fmt.Errorf("take in %v: there is one of this kind and name already", key)
+	}
+	(*to)[key] = value
+	return nil
+}
+
+// check does to an OperationSet what the manager does in a cluster.
+func check(s *v1.OperationSet) {
+	nodes := make([]graph.Node, len(s.Spec.AdjacencyList))
+	for i, n := range s.Spec.AdjacencyList {
+		nodes[i] = graph.Node{ID: n.ID, To: n.To, Operation: n.Operation}
+	}
+	g, err := graph.New(nodes)
+	condition := metav1.Condition{Type: v1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Valid", Message: "the graph is valid", LastTransitionTime: metav1.Now()}
+	if err != nil {
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, "Invalid", err.Error()
+	} else {
+		s.Status.PathCount, s.Status.AdjacencyListHash = g.PathCount(), g.Hash()
+	}
+	s.Status.Ready, s.Status.Conditions = err == nil, []metav1.Condition{condition}
+	s.Status.ObservedGeneration = s.Generation
+}
