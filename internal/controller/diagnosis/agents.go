@@ -1,0 +1,125 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnosis
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+// forgetAfter is how long a node is remembered that nobody asks about.
+const forgetAfter = time.Hour
+
+// Agents knows which agents are alive. It asks for a Lease only when a Diagnosis is unfinished on its node, so that its
+// work grows with the Diagnoses and not with the nodes.
+//
+// The clocks of nodes are not trusted: an agent is lost when its Lease has not changed for as long as the Lease says,
+// by the clock of this process, since this process first saw it so. A manager that has just become the leader
+// therefore gives every agent its full time.
+type Agents struct {
+	Reader client.Reader
+	Clock  clock.PassiveClock
+	// Namespace is where the Leases are.
+	Namespace string
+	// LeaseDuration is for how long a renewal counts where the Lease does not say.
+	LeaseDuration time.Duration
+	// CheckEvery is how often an unfinished Diagnosis is looked at.
+	CheckEvery time.Duration
+
+	mu   sync.Mutex
+	seen map[string]sighting
+}
+
+// sighting is what was last seen of the Lease of a node.
+type sighting struct {
+	renewed  time.Time // by the clock of the agent; zero: there is no Lease
+	duration time.Duration
+	since    time.Time // when this was first seen, by our clock
+	asked    time.Time // when the API server was last asked, by our clock
+}
+
+// Agent is what is known of the agent of a node. An agent that is neither Alive nor Lost has no Lease, but not for long.
+type Agent struct {
+	Node        string
+	Alive, Lost bool
+	// Renewed is when the agent last renewed its Lease, by its own clock. Zero: there is no Lease.
+	Renewed time.Time
+}
+
+// String says that the agent does not answer, and since when.
+func (a Agent) String() string {
+	if a.Renewed.IsZero() {
+		return fmt.Sprintf("No agent answers on node %s: it has no Lease %s", a.Node, v1.AgentLeaseName(a.Node))
+	}
+	return fmt.Sprintf("No agent answers on node %s since %s", a.Node, a.Renewed.UTC().Format(time.RFC3339))
+}
+
+// Look finds out about the agent of a node. It asks the API server at most twice per CheckEvery for one node.
+func (a *Agents) Look(ctx context.Context, node string) (Agent, error) {
+	now := a.Clock.Now()
+	s, known := a.recall(node)
+	if !known || now.Sub(s.asked) >= a.CheckEvery/2 {
+		renewed, duration, err := a.lease(ctx, node)
+		if err != nil {
+			return Agent{}, err
+		}
+		if !known || !renewed.Equal(s.renewed) {
+			s = sighting{renewed: renewed, since: now}
+		}
+		s.duration, s.asked = duration, now
+		a.remember(node, s)
+	}
+	lost := now.Sub(s.since) >= s.duration
+	return Agent{Node: node, Renewed: s.renewed, Lost: lost, Alive: !lost && !s.renewed.IsZero()}, nil
+}
+
+// lease reads when the agent of a node last renewed its Lease and for how long that counts.
+func (a *Agents) lease(ctx context.Context, node string) (time.Time, time.Duration, error) {
+	var lease coordinationv1.Lease
+	err := a.Reader.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: v1.AgentLeaseName(node)}, &lease)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return time.Time{}, 0, fmt.Errorf("reading lease of node %q: %w", node, err)
+	}
+	duration := a.LeaseDuration
+	if seconds := lease.Spec.LeaseDurationSeconds; seconds != nil && *seconds > 0 {
+		duration = time.Duration(*seconds) * time.Second
+	}
+	holder, renewed := lease.Spec.HolderIdentity, lease.Spec.RenewTime
+	if holder == nil || *holder != node || renewed == nil {
+		return time.Time{}, duration, nil
+	}
+	return renewed.Time, duration, nil
+}
+
+func (a *Agents) recall(node string) (sighting, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s, ok := a.seen[node]
+	return s, ok
+}
+
+func (a *Agents) remember(node string, s sighting) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, ok := a.seen[node]; !ok {
+		for other, old := range a.seen {
+			if s.asked.Sub(old.asked) > forgetAfter {
+				delete(a.seen, other)
+			}
+		}
+	}
+	if a.seen == nil {
+		a.seen = map[string]sighting{}
+	}
+	a.seen[node] = s
+}

@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package diagnosis binds a Diagnosis to the node whose agent is to run it, refuses those that no agent ever could run,
+// and watches over the agents: a Diagnosis whose agent is gone becomes Unknown, and Running again when it is back.
+//
+// It runs nothing, decides nothing about faults and writes no results: from the moment it is bound, a Diagnosis belongs
+// to the agent of its node. Binding is one write, a patch of the label and of spec.nodeName.
+package diagnosis
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+// workers is how many Diagnoses are looked at at once.
+const workers = 4
+
+// Delays before a Diagnosis is looked at again. What is waited for is asked for as often as it has been waited for
+// already: after one second first, then twice as late each time, at most once a minute.
+const (
+	conflictDelay = 100 * time.Millisecond
+	minWait       = time.Second
+	maxWait       = time.Minute
+)
+
+// What the manager may do for this.
+//
+// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=diagnoses,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=diagnoses/status,verbs=patch
+// +kubebuilder:rbac:groups="",resources=pods;nodes,verbs=get
+// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get,namespace=kubediag
+
+// Reconciler binds Diagnoses and watches over their agents.
+type Reconciler struct {
+	// Client reads Diagnoses from a cache and writes them.
+	Client client.Client
+	// Reader asks the API server itself for pods, nodes and Leases: no cache of them grows with the cluster.
+	Reader client.Reader
+	Events record.EventRecorder
+	Clock  clock.PassiveClock
+	// Agents knows which agents are alive.
+	Agents *Agents
+}
+
+// SetupWithManager adds the reconciler to a manager.
+func (r *Reconciler) SetupWithManager(m manager.Manager) error {
+	return builder.ControllerManagedBy(m).
+		For(&v1.Diagnosis{}, builder.WithPredicates(concernsManager())).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Complete(r)
+}
+
+// visit is one look at a Diagnosis: how it was, how it is to be, and when it is to be looked at again.
+type visit struct {
+	was, is *v1.Diagnosis
+	again   time.Duration
+	tell    []note
+	done    bool
+}
+
+// Reconcile looks at one Diagnosis. An invalid one is refused once and never looked at again.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	was := &v1.Diagnosis{}
+	if err := r.Client.Get(ctx, req.NamespacedName, was); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	v := &visit{was: was, is: was.DeepCopy()}
+	for _, step := range []func(context.Context, *visit) error{r.skip, r.validate, r.bind, r.follow} {
+		if err := step(ctx, v); err != nil {
+			return reconcile.Result{}, err
+		}
+		if v.done {
+			break
+		}
+	}
+	err := r.write(ctx, v)
+	switch {
+	case apierrors.IsConflict(err):
+		return reconcile.Result{RequeueAfter: conflictDelay}, nil
+	case err != nil:
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	r.announce(v)
+	return reconcile.Result{RequeueAfter: v.again}, nil
+}
+
+// write stores what the steps have changed: label and spec, or status. No visit changes both. The resourceVersion goes
+// along, so that nothing is written over what an agent or a person has written since.
+func (r *Reconciler) write(ctx context.Context, v *visit) error {
+	from := client.MergeFromWithOptions(v.was, client.MergeFromWithOptimisticLock{})
+	if !equality.Semantic.DeepEqual(v.was.Status, v.is.Status) {
+		return r.Client.Status().Patch(ctx, v.is, from)
+	}
+	if v.was.Labels[v1.LabelNode] != v.is.Labels[v1.LabelNode] || v.was.Spec.NodeName != v.is.Spec.NodeName {
+		return r.Client.Patch(ctx, v.is, from)
+	}
+	return nil
+}

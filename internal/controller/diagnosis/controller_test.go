@@ -1,0 +1,556 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnosis
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+var request = reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "team", Name: "d"}}
+
+// world is a reconciler with everything around it in memory.
+type world struct {
+	*Reconciler
+	clock   *testclock.FakeClock
+	writes  []string // "" for the object, "status" for its status
+	reads   []string // kinds that the API server was asked for
+	failing map[string]error
+	events  *record.FakeRecorder
+}
+
+func newWorld(t *testing.T, objects ...client.Object) *world {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := &world{
+		clock:  testclock.NewFakeClock(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)),
+		events: record.NewFakeRecorder(100), failing: map[string]error{},
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1.Diagnosis{}).
+		WithInterceptorFuncs(interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				kind := kindOf(o)
+				w.reads = append(w.reads, kind)
+				if err := w.failing[kind]; err != nil {
+					return err
+				}
+				return c.Get(ctx, key, o, opts...)
+			},
+			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+				w.writes = append(w.writes, "object")
+				if err := w.failing["object"]; err != nil {
+					return err
+				}
+				return c.Patch(ctx, o, p, opts...)
+			},
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+				w.writes = append(w.writes, sub)
+				return c.SubResource(sub).Patch(ctx, o, p, opts...)
+			},
+		}).Build()
+	w.Reconciler = &Reconciler{
+		Client: c, Reader: c, Events: w.events, Clock: w.clock,
+		Agents: &Agents{Reader: c, Clock: w.clock, Namespace: "kubediag", LeaseDuration: 40 * time.Second, CheckEvery: 10 * time.Second},
+	}
+	return w
+}
+
+func kindOf(o client.Object) string {
+	switch o.(type) {
+	case *v1.Diagnosis:
+		return "Diagnosis"
+	case *corev1.Pod:
+		return "Pod"
+	case *coordinationv1.Lease:
+		return "Lease"
+	}
+	return "Node"
+}
+
+func (w *world) visit(t *testing.T) time.Duration {
+	t.Helper()
+	result, err := w.Reconcile(t.Context(), request)
+	if err != nil {
+		t.Fatalf("reconciling: %v", err)
+	}
+	return result.RequeueAfter
+}
+
+func (w *world) diagnosis(t *testing.T) *v1.Diagnosis {
+	t.Helper()
+	var d v1.Diagnosis
+	if err := w.Client.Get(t.Context(), request.NamespacedName, &d); err != nil {
+		t.Fatal(err)
+	}
+	return &d
+}
+
+func (w *world) event(t *testing.T) string {
+	t.Helper()
+	select {
+	case e := <-w.events.Events:
+		return e
+	default:
+		return ""
+	}
+}
+
+func diagnosisOn(node string, ref *v1.PodReference) *v1.Diagnosis {
+	d := &v1.Diagnosis{}
+	d.Namespace, d.Name, d.UID = "team", "d", "uid"
+	d.Spec = v1.DiagnosisSpec{OperationSet: "set", NodeName: node, PodReference: ref}
+	return d
+}
+
+// boundTo is a Diagnosis in the given phase that the agent of the node can see.
+func boundTo(node string, phase v1.DiagnosisPhase) *v1.Diagnosis {
+	d := diagnosisOn(node, nil)
+	d.Labels = map[string]string{v1.LabelNode: node}
+	d.Status.Phase = phase
+	if phase == v1.DiagnosisRunning {
+		d.Status.Conditions = []metav1.Condition{{Type: v1.ConditionAccepted, Status: "True", Reason: v1.ReasonAccepted}}
+		d.Status.OperationResults = map[string]string{"k": "v"}
+	}
+	return d
+}
+
+func pod(node string) *corev1.Pod {
+	p := &corev1.Pod{}
+	p.Namespace, p.Name = "apps", "web-0"
+	p.Spec = corev1.PodSpec{
+		NodeName: node, Containers: []corev1.Container{{Name: "web"}}, InitContainers: []corev1.Container{{Name: "init"}},
+	}
+	return p
+}
+
+func node(name string) *corev1.Node {
+	n := &corev1.Node{}
+	n.Name = name
+	return n
+}
+
+func (w *world) lease(t *testing.T, node, holder string, renewed time.Time) {
+	t.Helper()
+	seconds, at := int32(40), metav1.NewMicroTime(renewed)
+	l := &coordinationv1.Lease{}
+	l.Namespace, l.Name = "kubediag", v1.AgentLeaseName(node)
+	l.Spec = coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &at}
+	if err := w.Client.Delete(t.Context(), l.DeepCopy()); client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+	if err := w.Client.Create(t.Context(), l); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var webPod = &v1.PodReference{Namespace: "apps", Name: "web-0", Container: "web"}
+
+func TestBind(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("n", 70)
+	for name, tc := range map[string]struct {
+		d     *v1.Diagnosis
+		want  string
+		reads string
+	}{
+		"node":                {diagnosisOn("node-1", nil), "node-1", "Diagnosis Node"},
+		"pod":                 {diagnosisOn("", webPod), "node-1", "Diagnosis Pod"},
+		"pod and node":        {diagnosisOn("node-1", webPod), "node-1", "Diagnosis Pod"},
+		"init container":      {diagnosisOn("", &v1.PodReference{Namespace: "apps", Name: "web-0", Container: "init"}), "node-1", "Diagnosis Pod"},
+		"node of a long name": {diagnosisOn(long, nil), long, "Diagnosis Node"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, tc.d, pod("node-1"), node("node-1"), node(long))
+			if again := w.visit(t); again != 10*time.Second {
+				t.Errorf("again after %s", again)
+			}
+			if got := strings.Join(w.reads, " "); got != tc.reads {
+				t.Errorf("read %s, want %s", got, tc.reads)
+			}
+			if got := strings.Join(w.writes, " "); got != "object" {
+				t.Errorf("wrote %q, want one patch of the object", got)
+			}
+			d := w.diagnosis(t)
+			if d.Spec.NodeName != tc.want || d.Labels[v1.LabelNode] != v1.NodeLabelValue(tc.want) || d.Status.Phase != "" {
+				t.Errorf("diagnosis = %+v", d)
+			}
+		})
+	}
+}
+
+func TestRefuse(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		d       *v1.Diagnosis
+		reason  string
+		message []string
+	}{
+		"neither pod nor node": {diagnosisOn("", nil), v1.ReasonInvalid, []string{"spec.nodeName"}},
+		"node is no name":      {diagnosisOn("a/b", nil), v1.ReasonInvalid, []string{"spec.nodeName", `"a/b"`}},
+		"no pod":               {diagnosisOn("", &v1.PodReference{Namespace: "apps", Name: "gone"}), v1.ReasonPodNotFound, []string{"spec.podReference", "apps/gone"}},
+		"pod elsewhere":        {diagnosisOn("node-2", webPod), v1.ReasonPodOnOtherNode, []string{"spec.nodeName", "apps/web-0", `"node-1"`, `"node-2"`}},
+		"no container":         {diagnosisOn("", &v1.PodReference{Namespace: "apps", Name: "web-0", Container: "db"}), v1.ReasonInvalid, []string{"spec.podReference.container", `"db"`}},
+		"no node":              {diagnosisOn("node-9", nil), v1.ReasonNodeNotFound, []string{"spec.nodeName", `"node-9"`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, tc.d, pod("node-1"), node("node-1"))
+			if again := w.visit(t); again != 0 {
+				t.Errorf("a refused Diagnosis is looked at again after %s", again)
+			}
+			d := w.diagnosis(t)
+			if d.Status.Phase != v1.DiagnosisFailed || d.Status.Outcome != v1.OutcomeError || d.Status.CompletionTime == nil || d.Labels[v1.LabelNode] != "" {
+				t.Errorf("diagnosis = %+v", d)
+			}
+			for _, condition := range []string{v1.ConditionAccepted, v1.ConditionComplete} {
+				c := meta.FindStatusCondition(d.Status.Conditions, condition)
+				if c == nil || c.Status != metav1.ConditionFalse || c.Reason != tc.reason {
+					t.Fatalf("condition %s = %+v", condition, c)
+				}
+				for _, part := range tc.message {
+					if !strings.Contains(c.Message, part) {
+						t.Errorf("message %q does not contain %q", c.Message, part)
+					}
+				}
+			}
+			if e := w.event(t); !strings.HasPrefix(e, "Warning "+tc.reason+" ") {
+				t.Errorf("event = %q", e)
+			}
+			w.visit(t)
+			if len(w.writes) != 1 || w.event(t) != "" {
+				t.Errorf("a refused Diagnosis is written again: %q", w.writes)
+			}
+		})
+	}
+}
+
+func TestPodNotScheduled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, diagnosisOn("", webPod), pod(""))
+	if again := w.visit(t); again != time.Second {
+		t.Errorf("first again after %s", again)
+	}
+	d := w.diagnosis(t)
+	c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionAccepted)
+	if d.Status.Phase != v1.DiagnosisPending || c.Reason != v1.ReasonPodNotScheduled || !strings.Contains(c.Message, "apps/web-0") {
+		t.Fatalf("status = %+v", d.Status)
+	}
+	for _, tc := range []struct{ pass, want time.Duration }{{time.Second, time.Second}, {time.Second, 2 * time.Second}, {20 * time.Second, 22 * time.Second}, {time.Hour, time.Minute}} {
+		w.clock.Step(tc.pass)
+		if again := w.visit(t); again != tc.want {
+			t.Errorf("again after %s, want %s", again, tc.want)
+		}
+	}
+	if len(w.writes) != 1 || w.event(t) == "" || w.event(t) != "" {
+		t.Errorf("writes %q: waiting is told once", w.writes)
+	}
+	scheduled := pod("node-1")
+	if err := w.Client.Update(t.Context(), scheduled); err != nil {
+		t.Fatal(err)
+	}
+	w.visit(t)
+	if d := w.diagnosis(t); !bound(d) || len(w.writes) != 2 {
+		t.Errorf("diagnosis = %+v, writes %q", d, w.writes)
+	}
+}
+
+func TestPodGoneWhileWaiting(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, diagnosisOn("", webPod), pod(""))
+	w.visit(t)
+	if err := w.Client.Delete(t.Context(), pod("")); err != nil {
+		t.Fatal(err)
+	}
+	w.visit(t)
+	if d := w.diagnosis(t); d.Status.Phase != v1.DiagnosisFailed {
+		t.Errorf("status = %+v", d.Status)
+	}
+}
+
+func TestNoAgent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, boundTo("node-1", ""), node("node-1"))
+	if again := w.visit(t); again != time.Second {
+		t.Errorf("again after %s", again)
+	}
+	d := w.diagnosis(t)
+	c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionAccepted)
+	if d.Status.Phase != v1.DiagnosisPending || c == nil || c.Reason != v1.ReasonNoAgent || !strings.Contains(c.Message, "node-1") {
+		t.Fatalf("status = %+v", d.Status)
+	}
+	w.clock.Step(10 * time.Second)
+	w.lease(t, "node-1", "node-1", w.clock.Now())
+	w.visit(t)
+	if d := w.diagnosis(t); meta.FindStatusCondition(d.Status.Conditions, v1.ConditionAccepted) != nil {
+		t.Errorf("the agent is there, and the status says %+v", d.Status)
+	}
+}
+
+func TestAgentOfAnotherNameDoesNotCount(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, boundTo("node-1", ""), node("node-1"))
+	w.lease(t, "node-1", "somebody", w.clock.Now())
+	w.visit(t)
+	if d := w.diagnosis(t); d.Status.Phase != v1.DiagnosisPending {
+		t.Errorf("status = %+v", d.Status)
+	}
+}
+
+func TestAgentLostAndBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, boundTo("node-1", v1.DiagnosisRunning), node("node-1"))
+	renewed := w.clock.Now().Add(-5 * time.Hour) // the clock of the node is wrong
+	w.lease(t, "node-1", "node-1", renewed)
+	for range 4 {
+		if again := w.visit(t); again != 10*time.Second {
+			t.Fatalf("again after %s", again)
+		}
+		w.clock.Step(10 * time.Second)
+	}
+	if len(w.writes) != 0 {
+		t.Fatalf("the agent had its 40 s: writes %q", w.writes)
+	}
+	w.visit(t)
+	d := w.diagnosis(t)
+	c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)
+	if d.Status.Phase != v1.DiagnosisUnknown || c == nil || c.Status != metav1.ConditionUnknown || c.Reason != v1.ReasonAgentLost {
+		t.Fatalf("status = %+v", d.Status)
+	}
+	if !strings.Contains(c.Message, "node-1") || !strings.Contains(c.Message, "2026-11-21T07:00:00Z") {
+		t.Errorf("message = %q", c.Message)
+	}
+	if !meta.IsStatusConditionTrue(d.Status.Conditions, v1.ConditionAccepted) || d.Status.OperationResults["k"] != "v" {
+		t.Errorf("what the agent wrote is gone: %+v", d.Status)
+	}
+	w.clock.Step(10 * time.Second)
+	w.visit(t)
+	if len(w.writes) != 1 {
+		t.Errorf("writes %q: the loss is told once", w.writes)
+	}
+	w.clock.Step(10 * time.Second)
+	w.lease(t, "node-1", "node-1", renewed.Add(time.Minute))
+	w.visit(t)
+	d = w.diagnosis(t)
+	if d.Status.Phase != v1.DiagnosisRunning || meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete) != nil {
+		t.Errorf("status = %+v", d.Status)
+	}
+	if first, second := w.event(t), w.event(t); !strings.Contains(first, v1.ReasonAgentLost) || !strings.Contains(second, reasonAgentBack) {
+		t.Errorf("events %q, %q", first, second)
+	}
+}
+
+// A Lease that somebody deleted comes back at the agent's next renewal; nothing is lost before that had to happen.
+func TestLeaseDeleted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, boundTo("node-1", v1.DiagnosisRunning), node("node-1"))
+	w.visit(t)
+	if len(w.writes) != 0 {
+		t.Fatalf("writes %q", w.writes)
+	}
+	w.clock.Step(40 * time.Second)
+	w.visit(t)
+	if d := w.diagnosis(t); d.Status.Phase != v1.DiagnosisUnknown {
+		t.Errorf("status = %+v", d.Status)
+	}
+}
+
+func TestNodeGone(t *testing.T) {
+	t.Parallel()
+	for name, phase := range map[string]v1.DiagnosisPhase{"pending": "", "running": v1.DiagnosisRunning, "unknown": v1.DiagnosisUnknown} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, boundTo("node-1", phase))
+			w.visit(t)
+			d := w.diagnosis(t)
+			c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)
+			if d.Status.Phase != v1.DiagnosisFailed || c.Reason != v1.ReasonNodeNotFound {
+				t.Errorf("status = %+v", d.Status)
+			}
+			if phase == v1.DiagnosisRunning && !meta.IsStatusConditionTrue(d.Status.Conditions, v1.ConditionAccepted) {
+				t.Error("it was accepted, and the status denies it")
+			}
+		})
+	}
+}
+
+func TestLeftAlone(t *testing.T) {
+	t.Parallel()
+	going := diagnosisOn("node-1", nil)
+	going.Finalizers = []string{"example.com/x"}
+	now := metav1.Now()
+	going.DeletionTimestamp = &now
+	succeeded, failed := diagnosisOn("", nil), diagnosisOn("", nil)
+	succeeded.Status.Phase, failed.Status.Phase = v1.DiagnosisSucceeded, v1.DiagnosisFailed
+	old := diagnosisOn("", webPod)
+	old.Status.Phase = v1.DiagnosisRunning // left behind by an older release
+	for name, d := range map[string]*v1.Diagnosis{"deleted": going, "succeeded": succeeded, "failed": failed, "running nowhere": old} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, d)
+			if again := w.visit(t); again != 0 || len(w.writes) != 0 || len(w.reads) != 1 {
+				t.Errorf("again after %s, reads %q, writes %q", again, w.reads, w.writes)
+			}
+		})
+	}
+}
+
+// What an agent runs gets its label back, and is not judged again: its pod may be gone by now.
+func TestLabelComesBack(t *testing.T) {
+	t.Parallel()
+	d := diagnosisOn("node-1", &v1.PodReference{Namespace: "apps", Name: "gone"})
+	d.Status.Phase = v1.DiagnosisRunning
+	w := newWorld(t, d)
+	w.visit(t)
+	if d := w.diagnosis(t); !bound(d) || d.Status.Phase != v1.DiagnosisRunning || len(w.writes) != 1 {
+		t.Errorf("diagnosis = %+v, writes %q", d, w.writes)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	resource := schema.GroupResource{Group: v1.Group, Resource: "diagnoses"}
+	other := errors.New("connection refused")
+	for name, tc := range map[string]struct {
+		d     *v1.Diagnosis
+		at    string
+		err   error
+		want  error
+		again bool
+	}{
+		"conflict":           {diagnosisOn("node-1", nil), "object", apierrors.NewConflict(resource, "d", nil), nil, true},
+		"deleted meanwhile":  {diagnosisOn("node-1", nil), "object", apierrors.NewNotFound(resource, "d"), nil, false},
+		"write fails":        {diagnosisOn("node-1", nil), "object", other, other, false},
+		"pod not legible":    {diagnosisOn("", webPod), "Pod", other, other, false},
+		"node not legible":   {diagnosisOn("node-1", nil), "Node", other, other, false},
+		"lease not legible":  {boundTo("node-1", v1.DiagnosisRunning), "Lease", other, other, false},
+		"diagnosis not here": {diagnosisOn("node-1", nil), "Diagnosis", apierrors.NewNotFound(resource, "d"), nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, tc.d, pod("node-1"), node("node-1"))
+			w.failing[tc.at] = tc.err
+			result, err := w.Reconcile(t.Context(), request)
+			if !errors.Is(err, tc.want) || (result.RequeueAfter > 0) != tc.again {
+				t.Errorf("result = %v, error = %v", result, err)
+			}
+			delete(w.failing, "Diagnosis")
+			if d := w.diagnosis(t); d.Status.Phase == v1.DiagnosisFailed || w.event(t) != "" {
+				t.Errorf("an error became a verdict: %+v", d.Status)
+			}
+		})
+	}
+}
+
+func TestConcernsManager(t *testing.T) {
+	t.Parallel()
+	edited := diagnosisOn("node-1", nil)
+	edited.Generation = 2
+	results := boundTo("node-1", v1.DiagnosisRunning)
+	results.Status.OperationResults = map[string]string{"more": "results"}
+	unlabelled := diagnosisOn("node-1", nil)
+	unlabelled.Status.Phase = v1.DiagnosisRunning
+	for name, tc := range map[string]struct {
+		was, is *v1.Diagnosis
+		want    bool
+	}{
+		"bound":         {diagnosisOn("node-1", nil), boundTo("node-1", ""), false},
+		"accepted":      {boundTo("node-1", ""), boundTo("node-1", v1.DiagnosisRunning), true},
+		"results":       {boundTo("node-1", v1.DiagnosisRunning), results, false},
+		"ended":         {boundTo("node-1", v1.DiagnosisRunning), boundTo("node-1", v1.DiagnosisSucceeded), false},
+		"edited":        {diagnosisOn("", nil), edited, true},
+		"label removed": {boundTo("node-1", v1.DiagnosisRunning), unlabelled, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := concernsManager().Update(event.UpdateEvent{ObjectOld: tc.was, ObjectNew: tc.is}); got != tc.want {
+				t.Errorf("lets through: %t, want %t", got, tc.want)
+			}
+		})
+	}
+	if concernsManager().Create(event.CreateEvent{Object: boundTo("node-1", v1.DiagnosisFailed)}) {
+		t.Error("a Diagnosis that has ended is looked at when the manager starts")
+	}
+}
+
+// Each event is counted once, when it has been written. This test is not parallel: others count too.
+func TestMetrics(t *testing.T) {
+	refused := refusals.WithLabelValues(v1.ReasonNodeNotFound)
+	bound, lost, none := testutil.ToFloat64(bindings), testutil.ToFloat64(losses), testutil.ToFloat64(refused)
+	w := newWorld(t, diagnosisOn("node-1", nil), node("node-1"))
+	w.failing["object"] = errors.New("connection refused")
+	if _, err := w.Reconcile(t.Context(), request); err == nil || testutil.ToFloat64(bindings) != bound {
+		t.Errorf("a binding that failed is counted, error %v", err)
+	}
+	delete(w.failing, "object")
+	w.visit(t)
+	if got := testutil.ToFloat64(bindings) - bound; got != 1 {
+		t.Errorf("%v bindings", got)
+	}
+	w = newWorld(t, boundTo("node-1", v1.DiagnosisRunning), node("node-1"))
+	for range 3 {
+		w.visit(t)
+		w.clock.Step(time.Minute)
+	}
+	if got := testutil.ToFloat64(losses) - lost; got != 1 {
+		t.Errorf("%v losses", got)
+	}
+	w = newWorld(t, diagnosisOn("node-9", nil))
+	w.visit(t)
+	w.visit(t)
+	if got := testutil.ToFloat64(refused) - none; got != 1 {
+		t.Errorf("%v refusals", got)
+	}
+}
+
+// The nodes that are remembered are those that somebody asks about.
+func TestAgentsForget(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, name := range []string{"a", "b", "c"} {
+		if _, err := w.Agents.Look(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.clock.Step(2 * forgetAfter)
+	if _, err := w.Agents.Look(t.Context(), "d"); err != nil || len(w.Agents.seen) != 1 {
+		t.Errorf("%d nodes are remembered, error %v", len(w.Agents.seen), err)
+	}
+	w.reads = nil
+	for range 100 {
+		if _, err := w.Agents.Look(t.Context(), "d"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(w.reads) != 0 {
+		t.Errorf("the API server was asked %d times", len(w.reads))
+	}
+}

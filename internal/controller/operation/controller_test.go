@@ -1,0 +1,139 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/yaml"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+func operationOf(t *testing.T, processor string) *v1.Operation {
+	t.Helper()
+	op := &v1.Operation{}
+	op.Name, op.Generation = "op", 3
+	if err := yaml.UnmarshalStrict([]byte(processor), &op.Spec.Processor); err != nil {
+		t.Fatalf("reading %s: %v", processor, err)
+	}
+	return op
+}
+
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		processor      string
+		kind           v1.ProcessorKind
+		target, reason string
+		message        []string
+	}{
+		"built in": {"{path: /processor/mountInfoCollector, scheme: http}", v1.ProcessorBuiltIn, "mountInfoCollector", v1.ReasonReady, nil},
+		"HTTP":     {"{httpServer: {address: a.b, port: 8443, path: /x, scheme: https}}", v1.ProcessorHTTP, "https://a.b:8443/x", v1.ReasonReady, nil},
+		"script":   {"{scriptRunner: {script: id}}", v1.ProcessorScript, "", v1.ReasonReady, nil},
+		"function": {"{function: {runtime: python3}}", v1.ProcessorFunction, "", v1.ReasonFunctionNotSupported, []string{"spec.processor.function"}},
+		"unknown": {
+			"{path: /processor/commandExecutor}", v1.ProcessorBuiltIn, "commandExecutor", v1.ReasonBuiltInUnknown,
+			[]string{"spec.processor.path", `"/processor/commandExecutor"`, "mountInfoCollector"},
+		},
+		"lower case": {"{path: /processor/subpathremountdiagnoser}", v1.ProcessorBuiltIn, "subpathremountdiagnoser", v1.ReasonBuiltInUnknown, []string{`"subpathremountdiagnoser"`}},
+		"two forms":  {"{path: /x, httpServer: {}}", "", "", v1.ReasonInvalidSpec, []string{"spec.processor", `"path,httpServer"`}},
+		"port":       {"{externalIP: 10.0.0.1, externalPort: 70000}", v1.ProcessorHTTP, "", v1.ReasonInvalidSpec, []string{"spec.processor.externalPort", "70000"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			op := operationOf(t, tc.processor)
+			judge(op)
+			s := op.Status
+			if s.Kind != tc.kind || s.Target != tc.target || s.ObservedGeneration != 3 {
+				t.Errorf("status = %+v", s)
+			}
+			ready := meta.FindStatusCondition(s.Conditions, v1.ConditionReady)
+			if ready.Reason != tc.reason || (ready.Status == "True") != (tc.reason == v1.ReasonReady) || ready.ObservedGeneration != 3 {
+				t.Errorf("condition = %+v", ready)
+			}
+			for _, part := range tc.message {
+				if !strings.Contains(ready.Message, part) {
+					t.Errorf("message %q does not contain %q", ready.Message, part)
+				}
+			}
+		})
+	}
+}
+
+// newClient is a client in memory whose status patches return err and are counted.
+func newClient(t *testing.T, err error, objects ...client.Object) (client.Client, *int) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	patches := 0
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(objects...).
+		WithInterceptorFuncs(interceptor.Funcs{
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+				patches++
+				if err != nil {
+					return err
+				}
+				return c.SubResource(sub).Patch(ctx, o, p, opts...)
+			},
+		}).Build()
+	return c, &patches
+}
+
+func TestReconcileWritesOnce(t *testing.T) {
+	t.Parallel()
+	c, patches := newClient(t, nil, operationOf(t, "{path: /processor/nonsense}"))
+	r := &Reconciler{Client: c}
+	for range 3 {
+		result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "op"}})
+		if err != nil || result.RequeueAfter != 0 {
+			t.Fatalf("an invalid Operation is tried again: %v, %v", result, err)
+		}
+	}
+	if *patches != 1 {
+		t.Errorf("%d patches, want 1", *patches)
+	}
+}
+
+func TestReconcileMeetsErrors(t *testing.T) {
+	t.Parallel()
+	resource := schema.GroupResource{Group: v1.Group, Resource: "operations"}
+	other := errors.New("connection refused")
+	for name, tc := range map[string]struct {
+		err   error
+		want  error
+		again bool
+	}{
+		"conflict": {apierrors.NewConflict(resource, "op", nil), nil, true},
+		"deleted":  {apierrors.NewNotFound(resource, "op"), nil, false},
+		"other":    {other, other, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, _ := newClient(t, tc.err, operationOf(t, "{path: /processor/mountInfoCollector}"))
+			result, err := (&Reconciler{Client: c}).Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "op"}})
+			if !errors.Is(err, tc.want) || (result.RequeueAfter > 0) != tc.again {
+				t.Errorf("result = %v, error = %v", result, err)
+			}
+		})
+	}
+	c, _ := newClient(t, nil)
+	if _, err := (&Reconciler{Client: c}).Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "gone"}}); err != nil {
+		t.Errorf("an Operation that is gone: %v", err)
+	}
+}

@@ -1,0 +1,94 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package operationset says in the status of an OperationSet whether a Diagnosis can use it: whether its list is a
+// graph, and whether every Operation in it exists and is ready. It runs nothing, and no list makes it fail, loop or
+// grow: what is wrong is told in a condition, and the set is looked at again when it or one of its Operations changes.
+package operationset
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/graph"
+)
+
+// conflictDelay lets the cache catch up with a change that was not ours.
+const conflictDelay = 200 * time.Millisecond
+
+// What the manager may do for this.
+//
+// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=operations;operationsets,verbs=get;list;watch
+// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=operationsets/status,verbs=patch
+
+// Reconciler writes the status of OperationSets.
+type Reconciler struct {
+	Client client.Client
+}
+
+// SetupWithManager adds the reconciler, and the index by which it finds the sets of an Operation, to a manager.
+func (r *Reconciler) SetupWithManager(m manager.Manager) error {
+	if err := m.GetFieldIndexer().IndexField(context.Background(), &v1.OperationSet{}, operationIndex, operationsOf); err != nil {
+		return err
+	}
+	return builder.ControllerManagedBy(m).
+		For(&v1.OperationSet{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1.Operation{}, r.setsOf(), builder.WithPredicates(readinessChanged())).
+		Complete(r)
+}
+
+// Reconcile checks one OperationSet. An invalid one is not tried again before something changes.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	var old v1.OperationSet
+	if err := r.Client.Get(ctx, req.NamespacedName, &old); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	set := old.DeepCopy()
+	if err := r.judge(ctx, set); err != nil {
+		return reconcile.Result{}, err
+	}
+	if equality.Semantic.DeepEqual(old.Status, set.Status) {
+		return reconcile.Result{}, nil
+	}
+	err := r.Client.Status().Patch(ctx, set, client.MergeFromWithOptions(&old, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: conflictDelay}, nil
+	}
+	return reconcile.Result{}, client.IgnoreNotFound(err)
+}
+
+// judge fills in the status.
+func (r *Reconciler) judge(ctx context.Context, set *v1.OperationSet) error {
+	status := v1.OperationSetStatus{ObservedGeneration: set.Generation, Conditions: set.Status.Conditions}
+	ready := metav1.Condition{
+		Type: v1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: set.Generation,
+	}
+	g, err := graph.New(nodes(set.Spec.AdjacencyList))
+	if err != nil {
+		ready.Reason, ready.Message = v1.ReasonInvalidGraph, graphMessage(err)
+	} else {
+		status.AdjacencyListHash, status.PathCount = g.Hash(), g.PathCount()
+		status.Paths = listed(g, set.Spec.AdjacencyList)
+		if ready.Reason, ready.Message, err = r.operations(ctx, set); err != nil {
+			return err
+		}
+	}
+	if ready.Reason == "" {
+		status.Ready = true
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1.ReasonReady, "OperationSet can be used"
+	}
+	meta.SetStatusCondition(&status.Conditions, ready)
+	set.Status = status
+	return nil
+}

@@ -1,0 +1,131 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package operationset
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+// operationIndex finds the OperationSets that name an Operation.
+const operationIndex = "spec.adjacencyList.operation"
+
+// maxProblems is how many Operations a condition lists, maxProblemBytes how much of the message of each.
+const (
+	maxProblems     = 10
+	maxProblemBytes = 512
+)
+
+// operations says why the Operations of a set cannot be used; the reason is empty where all of them can. What does not
+// exist is told before what is not ready.
+func (r *Reconciler) operations(ctx context.Context, set *v1.OperationSet) (reason, message string, err error) {
+	var missing, unready []string
+	seen := map[string]bool{"": true}
+	for i, n := range set.Spec.AdjacencyList {
+		if seen[n.Operation] {
+			continue
+		}
+		seen[n.Operation] = true
+		at := fmt.Sprintf("adjacencyList[%d].operation: %q: ", i, n.Operation)
+		var op v1.Operation
+		err := r.Client.Get(ctx, client.ObjectKey{Name: n.Operation}, &op)
+		switch {
+		case apierrors.IsNotFound(err):
+			missing = append(missing, at+"there is no Operation of this name")
+		case err != nil:
+			return "", "", fmt.Errorf("reading operation %q: %w", n.Operation, err)
+		default:
+			if why := unreadiness(&op); why != "" {
+				unready = append(unready, at+why)
+			}
+		}
+	}
+	switch {
+	case len(missing) > 0:
+		return v1.ReasonOperationNotFound, few(append(missing, unready...)), nil
+	case len(unready) > 0:
+		return v1.ReasonOperationNotReady, few(unready), nil
+	}
+	return "", "", nil
+}
+
+// unreadiness says why an Operation cannot be used. What was found out about an older generation does not count.
+func unreadiness(op *v1.Operation) string {
+	ready := meta.FindStatusCondition(op.Status.Conditions, v1.ConditionReady)
+	switch {
+	case ready == nil || op.Status.ObservedGeneration != op.Generation:
+		return "the Operation has not been checked yet"
+	case ready.Status != metav1.ConditionTrue:
+		return cut("the Operation is not ready: " + ready.Message)
+	}
+	return ""
+}
+
+func few(problems []string) string {
+	if more := len(problems) - maxProblems; more > 0 {
+		problems = append(problems[:maxProblems], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(problems, "; ")
+}
+
+func cut(text string) string {
+	if len(text) <= maxProblemBytes {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxProblemBytes], "") + "..."
+}
+
+// operationsOf lists the names of the Operations of a set, each once.
+func operationsOf(o client.Object) []string {
+	set, ok := o.(*v1.OperationSet)
+	if !ok {
+		return nil
+	}
+	var names []string
+	for _, n := range set.Spec.AdjacencyList {
+		if n.Operation != "" {
+			names = append(names, n.Operation)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// setsOf leads from an Operation to the sets that name it.
+func (r *Reconciler) setsOf() handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, op client.Object) []reconcile.Request {
+		var sets v1.OperationSetList
+		if err := r.Client.List(ctx, &sets, client.MatchingFields{operationIndex: op.GetName()}, client.UnsafeDisableDeepCopy); err != nil {
+			return nil // the cache is not there; it lists every set when it is
+		}
+		requests := make([]reconcile.Request, len(sets.Items))
+		for i := range sets.Items {
+			requests[i].NamespacedName = types.NamespacedName{Name: sets.Items[i].Name}
+		}
+		return requests
+	})
+}
+
+// readinessChanged lets through what may change the verdict on a set.
+func readinessChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		was, ok := e.ObjectOld.(*v1.Operation)
+		is, ok2 := e.ObjectNew.(*v1.Operation)
+		return ok && ok2 && unreadiness(was) != unreadiness(is)
+	}}
+}

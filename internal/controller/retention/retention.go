@@ -1,0 +1,104 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package retention deletes Diagnoses that ended long ago, or of which a node has too many. It never deletes one that
+// has not ended, nor anything on a node: the agents forget what belongs to a Diagnosis that no longer exists.
+package retention
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+// What the manager may do for this.
+//
+// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=diagnoses,verbs=get;list;watch;delete
+
+// Keeper deletes in passes, the first one right after this process has become the leader.
+type Keeper struct {
+	// Client reads Diagnoses from a cache and deletes them.
+	Client client.Client
+	Clock  clock.WithTicker
+	Limits Limits
+	// Every is the time between two passes.
+	Every time.Duration
+}
+
+// SetupWithManager adds the keeper to a manager.
+func (k *Keeper) SetupWithManager(m manager.Manager) error { return m.Add(k) }
+
+// NeedLeaderElection makes the leader the only one who deletes.
+func (k *Keeper) NeedLeaderElection() bool { return true }
+
+// Start makes passes until ctx is done. A pass that fails is logged and made again after the usual time.
+func (k *Keeper) Start(ctx context.Context) error {
+	log := logr.FromContextOrDiscard(ctx).WithName("retention")
+	ticker := k.Clock.NewTicker(k.Every)
+	defer ticker.Stop()
+	for {
+		if err := k.Pass(ctx); err != nil && ctx.Err() == nil {
+			failures.Inc()
+			log.Error(err, "Could not delete old Diagnoses")
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		}
+	}
+}
+
+// Pass deletes what is over the limits, MaxDeletions at most and the oldest first. It stops at the first error that
+// another Diagnosis would meet too.
+func (k *Keeper) Pass(ctx context.Context) error {
+	began := k.Clock.Now()
+	defer func() { passSeconds.Observe(k.Clock.Since(began).Seconds()) }()
+	var all v1.DiagnosisList
+	if err := k.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing diagnoses: %w", err)
+	}
+	observe(all.Items)
+	for _, c := range k.Limits.choose(began, all.Items) {
+		if err := k.delete(ctx, c.diagnosis); err != nil {
+			return err
+		}
+		deletions.WithLabelValues(c.cause).Inc()
+	}
+	return nil
+}
+
+// delete deletes d unless it has changed since it was read.
+func (k *Keeper) delete(ctx context.Context, d *v1.Diagnosis) error {
+	uid, version := d.UID, d.ResourceVersion
+	gone := &v1.Diagnosis{}
+	gone.Namespace, gone.Name = d.Namespace, d.Name
+	err := k.Client.Delete(ctx, gone, client.Preconditions{UID: &uid, ResourceVersion: &version})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("deleting diagnosis %s/%s: %w", d.Namespace, d.Name, err)
+	}
+	return nil
+}
+
+// Limits are what is kept.
+type Limits struct {
+	// TTL is how long a Diagnosis is kept after its end. 0: for ever.
+	TTL time.Duration
+	// PerNode is how many that have ended are kept of one node. 0: all.
+	PerNode int
+	// MinimumAge is how long after its end PerNode does not touch a Diagnosis.
+	MinimumAge time.Duration
+	// MaxDeletions bounds one pass.
+	MaxDeletions int
+}

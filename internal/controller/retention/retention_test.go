@@ -1,0 +1,250 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package retention
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+var limits = Limits{TTL: 240 * time.Hour, PerNode: 3, MinimumAge: 30 * time.Minute, MaxDeletions: 100}
+
+// old is a Diagnosis of a node that ended so long ago.
+func old(node, name string, age time.Duration) v1.Diagnosis {
+	d := v1.Diagnosis{}
+	d.Namespace, d.Name, d.UID = "team", name, types.UID(name)
+	d.CreationTimestamp = metav1.NewTime(now.Add(-age))
+	d.Spec.NodeName = node
+	d.Status.Phase = v1.DiagnosisSucceeded
+	end := metav1.NewTime(now.Add(-age))
+	d.Status.CompletionTime = &end
+	return d
+}
+
+func with(d v1.Diagnosis, change func(*v1.Diagnosis)) v1.Diagnosis {
+	change(&d)
+	return d
+}
+
+func ago(d time.Duration) *metav1.Time {
+	at := metav1.NewTime(now.Add(-d))
+	return &at
+}
+
+func TestChoose(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	for name, tc := range map[string]struct {
+		limits Limits
+		all    []v1.Diagnosis
+		want   []string // name and cause, in order
+	}{
+		"nothing": {limits, nil, nil},
+		"too old, oldest first": {
+			limits,
+			[]v1.Diagnosis{old("a", "11d", 11*day), old("a", "9d", 9*day), old("b", "12d", 12*day)},
+			[]string{"12d age", "11d age"},
+		},
+		"exactly as old as allowed": {limits, []v1.Diagnosis{old("a", "10d", 10*day)}, nil},
+		"too many of one node": {
+			limits,
+			[]v1.Diagnosis{old("a", "1h", time.Hour), old("a", "5h", 5*time.Hour), old("a", "3h", 3*time.Hour), old("a", "2h", 2*time.Hour), old("a", "4h", 4*time.Hour), old("b", "6h", 6*time.Hour)},
+			[]string{"5h count", "4h count"},
+		},
+		"too many, but too young": {
+			limits,
+			[]v1.Diagnosis{old("a", "1m", time.Minute), old("a", "2m", 2*time.Minute), old("a", "3m", 3*time.Minute), old("a", "30m", 30*time.Minute), old("a", "31m", 31*time.Minute)},
+			[]string{"31m count"},
+		},
+		"age counts before number": {
+			limits,
+			[]v1.Diagnosis{old("a", "11d", 11*day), old("a", "1h", time.Hour), old("a", "2h", 2*time.Hour), old("a", "3h", 3*time.Hour)},
+			[]string{"11d age"},
+		},
+		"failed ones too": {
+			limits,
+			[]v1.Diagnosis{with(old("", "f", 11*day), func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisFailed })},
+			[]string{"f age"},
+		},
+		"never what has not ended": {
+			Limits{TTL: time.Second, PerNode: 1, MaxDeletions: 100},
+			[]v1.Diagnosis{
+				with(old("a", "running", 99*day), func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisRunning }),
+				with(old("a", "unknown", 99*day), func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisUnknown }),
+				with(old("a", "pending", 99*day), func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisPending }),
+				with(old("a", "new", 99*day), func(d *v1.Diagnosis) { d.Status.Phase = "" }),
+			},
+			nil,
+		},
+		"running ones do not push others out": {
+			limits,
+			[]v1.Diagnosis{
+				old("a", "1h", time.Hour), old("a", "2h", 2*time.Hour), old("a", "3h", 3*time.Hour),
+				with(old("a", "running", time.Hour), func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisRunning }),
+			},
+			nil,
+		},
+		"no times at all: the creation counts": {
+			limits,
+			[]v1.Diagnosis{
+				with(old("a", "fresh", time.Hour), func(d *v1.Diagnosis) { d.Status.CompletionTime, d.Status.StartTime = nil, &metav1.Time{} }),
+				with(old("a", "stale", 11*day), func(d *v1.Diagnosis) { d.Status.CompletionTime = &metav1.Time{} }),
+			},
+			[]string{"stale age"},
+		},
+		"only a start": {
+			limits,
+			[]v1.Diagnosis{with(old("a", "x", time.Hour), func(d *v1.Diagnosis) { d.Status.CompletionTime, d.Status.StartTime = nil, ago(11*day) })},
+			[]string{"x age"},
+		},
+		"from the future": {limits, []v1.Diagnosis{old("a", "x", -day)}, nil},
+		"going already": {
+			limits,
+			[]v1.Diagnosis{with(old("a", "x", 11*day), func(d *v1.Diagnosis) { d.DeletionTimestamp = ago(0) })},
+			nil,
+		},
+		"no limits": {Limits{MaxDeletions: 100}, []v1.Diagnosis{old("a", "x", 9999*day), old("a", "y", day)}, nil},
+		"a pass is bounded": {
+			Limits{TTL: time.Hour, MaxDeletions: 2},
+			[]v1.Diagnosis{old("a", "2d", 2*day), old("a", "4d", 4*day), old("a", "3d", 3*day)},
+			[]string{"4d age", "3d age"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var got []string
+			for _, c := range tc.limits.choose(now, tc.all) {
+				got = append(got, c.diagnosis.Name+" "+c.cause)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("chosen (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func newKeeper(t *testing.T, funcs interceptor.Funcs, all ...v1.Diagnosis) *Keeper {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	b := fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(funcs)
+	for i := range all {
+		b = b.WithObjects(&all[i])
+	}
+	return &Keeper{Client: b.Build(), Clock: testclock.NewFakeClock(now), Limits: limits, Every: time.Minute}
+}
+
+func (k *Keeper) left(t *testing.T) int {
+	t.Helper()
+	var list v1.DiagnosisList
+	if err := k.Client.List(t.Context(), &list); err != nil {
+		t.Fatal(err)
+	}
+	return len(list.Items)
+}
+
+func TestPassMeetsErrors(t *testing.T) {
+	t.Parallel()
+	resource := schema.GroupResource{Group: v1.Group, Resource: "diagnoses"}
+	other := errors.New("connection refused")
+	for name, tc := range map[string]struct {
+		err, want error
+		calls     int
+	}{
+		"gone already":    {apierrors.NewNotFound(resource, "x"), nil, 3},
+		"changed since":   {apierrors.NewConflict(resource, "x", nil), nil, 3},
+		"server in pains": {other, other, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			calls := 0
+			k := newKeeper(t, interceptor.Funcs{
+				Delete: func(_ context.Context, _ client.WithWatch, _ client.Object, opts ...client.DeleteOption) error {
+					calls++
+					o := (&client.DeleteOptions{}).ApplyOptions(opts)
+					if o.Preconditions == nil || o.Preconditions.UID == nil || o.Preconditions.ResourceVersion == nil {
+						t.Error("what has changed since would be deleted")
+					}
+					return tc.err
+				},
+			}, old("a", "x", 999*time.Hour), old("a", "y", 999*time.Hour), old("a", "z", 999*time.Hour))
+			if err := k.Pass(t.Context()); !errors.Is(err, tc.want) || calls != tc.calls {
+				t.Errorf("error = %v after %d calls, want %v after %d", err, calls, tc.want, tc.calls)
+			}
+		})
+	}
+}
+
+// Start makes a pass at once and one at every tick, in spite of errors, until it is told to stop.
+func TestStart(t *testing.T) {
+	t.Parallel()
+	passes := make(chan int)
+	failing := errors.New("connection refused")
+	k := newKeeper(t, interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			passes <- 1
+			return failing
+		},
+	})
+	clock := testclock.NewFakeClock(now)
+	k.Clock = clock
+	before := testutil.ToFloat64(failures)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- k.Start(ctx) }()
+	<-passes
+	for range 2 {
+		for !clock.HasWaiters() {
+			time.Sleep(time.Millisecond)
+		}
+		clock.Step(time.Minute)
+		<-passes
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("start: %v", err)
+	}
+	if got := testutil.ToFloat64(failures) - before; got < 2 {
+		t.Errorf("%v failures were counted", got)
+	}
+}
+
+func TestPassDeletes(t *testing.T) {
+	t.Parallel()
+	var all []v1.Diagnosis
+	for i := range 10 {
+		all = append(all, old("a", fmt.Sprint(i), time.Hour))
+	}
+	k := newKeeper(t, interceptor.Funcs{}, all...)
+	if err := k.Pass(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := k.left(t); got != limits.PerNode {
+		t.Errorf("%d are left, want %d", got, limits.PerNode)
+	}
+	if !k.NeedLeaderElection() {
+		t.Error("everybody deletes, not only the leader")
+	}
+}

@@ -1,0 +1,38 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package manager
+
+import (
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+// cacheOptions keep what the controllers look at and nothing else.
+func cacheOptions() cache.Options {
+	return cache.Options{
+		ByObject: map[client.Object]cache.ByObject{
+			&v1.Diagnosis{}: {Transform: stripDiagnosis},
+		},
+	}
+}
+
+// stripDiagnosis keeps of a Diagnosis what binding, watching over and deleting need: its results can be half a megabyte.
+// The manager writes by patches of single fields, so what is not here is not touched.
+func stripDiagnosis(object any) (any, error) {
+	d, ok := object.(*v1.Diagnosis)
+	if !ok {
+		return object, nil // a tombstone
+	}
+	d.ManagedFields, d.Annotations = nil, nil
+	d.Status = v1.DiagnosisStatus{
+		Phase: d.Status.Phase, Outcome: d.Status.Outcome, Conditions: d.Status.Conditions,
+		StartTime: d.Status.StartTime, CompletionTime: d.Status.CompletionTime,
+	}
+	if d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed {
+		d.Spec.Parameters, d.Status.Conditions = nil, nil
+	}
+	return d, nil
+}

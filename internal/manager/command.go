@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package manager
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"kubediag.org/kubediag/internal/kube"
+)
+
+// NewCommand is the command kubediag-manager. It runs until the context that it is executed with is done.
+func NewCommand() *cobra.Command {
+	o := DefaultOptions()
+	o.Namespace = os.Getenv("POD_NAMESPACE")
+	kubeconfig := os.Getenv(clientcmd.RecommendedConfigPathEnvVar)
+	verbosity := 0
+	cmd := &cobra.Command{
+		Use:           "kubediag-manager",
+		Short:         "Binds Diagnoses to nodes, checks what they refer to, and deletes old ones",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.validate(); err != nil {
+				return err
+			}
+			logTo(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: slog.Level(-verbosity)}))
+			config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+			if err != nil {
+				return fmt.Errorf("finding the API server: %w", err)
+			}
+			return Run(cmd.Context(), config, o)
+		},
+	}
+	o.bind(cmd.Flags())
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", kubeconfig, "kubeconfig file, where the manager runs outside the cluster [$KUBECONFIG]")
+	cmd.Flags().IntVarP(&verbosity, "verbosity", "v", 0, "how much is logged, 0 to 10")
+	return cmd
+}
+
+// Run runs the manager until ctx is done or it is no longer the leader. The process must end after it returns: see
+// kube.Run for what may be left behind.
+func Run(ctx context.Context, config *rest.Config, o Options) error {
+	m, err := New(config, o)
+	if err != nil {
+		return err
+	}
+	if err := kube.Run(ctx, m); err != nil {
+		return fmt.Errorf("running manager: %w", err)
+	}
+	return nil
+}
+
+// logTo sends the log of the manager, of controller-runtime and of client-go to one place.
+func logTo(h slog.Handler) {
+	log := logr.FromSlogHandler(h)
+	ctrllog.SetLogger(log)
+	klog.SetLogger(log)
+}

@@ -1,0 +1,119 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/controller/diagnosis"
+	"kubediag.org/kubediag/internal/controller/operation"
+	"kubediag.org/kubediag/internal/controller/operationset"
+	"kubediag.org/kubediag/internal/controller/retention"
+	"kubediag.org/kubediag/internal/controller/trigger"
+	"kubediag.org/kubediag/internal/kube"
+)
+
+const (
+	// leaderElectionID is the name of the manager's Lease.
+	leaderElectionID = "kubediag-manager"
+	// requestsPerSecond and burst bound what the manager asks of the API server.
+	requestsPerSecond, burst = 200, 400
+	// maxDeletions bounds one look for Diagnoses to delete.
+	maxDeletions = 500
+	// stopTimeout is how long what is under way may take when the manager stops.
+	stopTimeout = 5 * time.Second
+)
+
+// The manager's own Lease, and the Events that leader election makes.
+//
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;create;update,namespace=kubediag
+// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
+
+// New makes the manager. It does not talk to the API server before it is started.
+func New(config *rest.Config, o Options) (manager.Manager, error) {
+	unique := true // the names are those of the kinds below; two managers in one process, as in tests, share their metrics
+	timeout := stopTimeout
+	config = rest.CopyConfig(config)
+	config.QPS, config.Burst = requestsPerSecond, burst
+	m, err := kube.New(config, manager.Options{
+		Cache:                         cacheOptions(),
+		Metrics:                       server.Options{BindAddress: o.MetricsBindAddress},
+		HealthProbeBindAddress:        o.HealthProbeBindAddress,
+		LeaderElection:                o.LeaderElection,
+		LeaderElectionID:              leaderElectionID,
+		LeaderElectionNamespace:       o.Namespace,
+		LeaderElectionReleaseOnCancel: true,
+		GracefulShutdownTimeout:       &timeout,
+		Controller:                    ctrlconfig.Controller{SkipNameValidation: &unique},
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, add := range controllers(m, o) {
+		if err := add(m); err != nil {
+			return nil, fmt.Errorf("adding controller: %w", err)
+		}
+	}
+	return m, errors.Join(addCaches(m), addChecks(m))
+}
+
+// addCaches fills the caches before this manager is the leader, so that it is soon up to date when it becomes it.
+func addCaches(m manager.Manager) error {
+	for _, kind := range []client.Object{&v1.Diagnosis{}, &v1.Operation{}, &v1.OperationSet{}, &v1.Trigger{}} {
+		if _, err := m.GetCache().GetInformer(context.Background(), kind, cache.BlockUntilSynced(false)); err != nil {
+			return fmt.Errorf("adding cache: %w", err)
+		}
+	}
+	return nil
+}
+
+// controllers are all there are.
+func controllers(m manager.Manager, o Options) []func(manager.Manager) error {
+	var real clock.RealClock
+	operations := &operation.Reconciler{Client: m.GetClient()}
+	operationSets := &operationset.Reconciler{Client: m.GetClient()}
+	triggers := &trigger.Reconciler{Client: m.GetClient()}
+	diagnoses := &diagnosis.Reconciler{
+		Client: m.GetClient(),
+		Reader: m.GetAPIReader(),
+		Events: m.GetEventRecorderFor("kubediag-manager"), //nolint:staticcheck // events.k8s.io/v1 came with 1.19
+		Clock:  real,
+		Agents: &diagnosis.Agents{
+			Reader: m.GetAPIReader(), Clock: real, Namespace: o.Namespace,
+			LeaseDuration: o.AgentLeaseDuration, CheckEvery: o.AgentCheckInterval,
+		},
+	}
+	keeper := &retention.Keeper{
+		Client: m.GetClient(), Clock: real, Every: o.RetentionInterval,
+		Limits: retention.Limits{
+			TTL: o.DiagnosisTTL, PerNode: o.DiagnosesPerNode, MinimumAge: o.DiagnosisMinimumTTL, MaxDeletions: maxDeletions,
+		},
+	}
+	return []func(manager.Manager) error{
+		operations.SetupWithManager,
+		operationSets.SetupWithManager,
+		triggers.SetupWithManager,
+		diagnoses.SetupWithManager,
+		keeper.SetupWithManager,
+	}
+}
+
+// addChecks makes the manager healthy as long as it answers and ready once its caches are filled. One that stands by
+// for the leader is ready too.
+func addChecks(m manager.Manager) error {
+	return errors.Join(m.AddHealthzCheck("ping", healthz.Ping), m.AddReadyzCheck("caches", kube.Synced(m.GetCache())))
+}

@@ -1,0 +1,127 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package manager
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+func TestOptionsValidate(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		change func(*Options)
+		want   []string // none: valid
+	}{
+		"defaults":           {func(*Options) {}, nil},
+		"everything off":     {func(o *Options) { o.MetricsBindAddress, o.HealthProbeBindAddress = "0", "0" }, nil},
+		"kept for ever":      {func(o *Options) { o.DiagnosisTTL, o.DiagnosesPerNode, o.DiagnosisMinimumTTL = 0, 0, 0 }, nil},
+		"no namespace":       {func(o *Options) { o.Namespace = "" }, []string{"--namespace", "POD_NAMESPACE"}},
+		"namespace":          {func(o *Options) { o.Namespace = "a.b" }, []string{"--namespace=a.b"}},
+		"metrics":            {func(o *Options) { o.MetricsBindAddress = "8080" }, []string{"--metrics-bind-address=8080"}},
+		"health":             {func(o *Options) { o.HealthProbeBindAddress = "" }, []string{"--health-probe-bind-address="}},
+		"port":               {func(o *Options) { o.MetricsBindAddress = ":70000" }, []string{"--metrics-bind-address=:70000"}},
+		"lease":              {func(o *Options) { o.AgentLeaseDuration = 0 }, []string{"--agent-lease-duration=0s", "at least 1s"}},
+		"check":              {func(o *Options) { o.AgentCheckInterval = time.Millisecond }, []string{"--agent-check-interval=1ms"}},
+		"negative ages":      {func(o *Options) { o.DiagnosisTTL, o.DiagnosisMinimumTTL = -1, -1 }, []string{"--diagnosis-ttl=-1ns", "--minimum-diagnosis-ttl-duration=-1ns"}},
+		"negative number":    {func(o *Options) { o.DiagnosesPerNode = -1 }, []string{"--maximum-diagnoses-per-node=-1"}},
+		"retention all time": {func(o *Options) { o.RetentionInterval = 0 }, []string{"--retention-interval=0s"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := DefaultOptions()
+			o.Namespace = "kubediag"
+			tc.change(&o)
+			err := o.validate()
+			if (err == nil) != (tc.want == nil) {
+				t.Fatalf("error = %v", err)
+			}
+			for _, part := range tc.want {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("error %q does not contain %q", err, part)
+				}
+			}
+		})
+	}
+}
+
+// The flags that KubeDiag had for the same keep their names and defaults.
+func TestFlags(t *testing.T) {
+	t.Setenv("POD_NAMESPACE", "kubediag")
+	flags := NewCommand().Flags()
+	for name, want := range map[string]string{
+		"namespace": "kubediag", "leader-elect": "true", "metrics-bind-address": ":8080", "health-probe-bind-address": ":8081",
+		"diagnosis-ttl": "240h0m0s", "minimum-diagnosis-ttl-duration": "30m0s", "maximum-diagnoses-per-node": "50",
+		"agent-lease-duration": "40s", "agent-check-interval": "10s", "retention-interval": "1m0s", "kubeconfig": flags.Lookup("kubeconfig").DefValue, "verbosity": "0",
+	} {
+		if f := flags.Lookup(name); f == nil || f.DefValue != want {
+			t.Errorf("--%s = %+v, want default %q", name, f, want)
+		}
+	}
+}
+
+func TestCommandRefuses(t *testing.T) {
+	t.Setenv("POD_NAMESPACE", "")
+	cmd := NewCommand()
+	cmd.SetArgs([]string{"--retention-interval=0"})
+	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "--namespace") || !strings.Contains(err.Error(), "--retention-interval") {
+		t.Errorf("error = %v", err)
+	}
+}
+
+// The cache holds no results: they are what makes a Diagnosis large.
+func TestStripDiagnosis(t *testing.T) {
+	t.Parallel()
+	now := metav1.Now()
+	full := func(phase v1.DiagnosisPhase) *v1.Diagnosis {
+		d := &v1.Diagnosis{}
+		d.Name, d.Labels = "d", map[string]string{v1.LabelNode: "n1"}
+		d.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: "much"}
+		d.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
+		d.Spec = v1.DiagnosisSpec{OperationSet: "s", NodeName: "n1", Parameters: map[string]string{"k": "v"}}
+		d.Status = v1.DiagnosisStatus{
+			Phase: phase, Outcome: v1.OutcomeHealed, StartTime: &now, CompletionTime: &now,
+			Conditions:       []metav1.Condition{{Type: v1.ConditionAccepted}},
+			OperationResults: map[string]string{"k": "v"}, Operations: []v1.OperationRun{{ID: 1}}, Faults: []v1.Fault{{Code: "x"}},
+			Artifacts: []v1.Artifact{{Key: "k"}}, SucceededPath: v1.Path{{ID: 1}}, FailedPaths: []v1.Path{{{ID: 1}}},
+		}
+		return d
+	}
+	want := &v1.Diagnosis{}
+	want.Name, want.Labels = "d", map[string]string{v1.LabelNode: "n1"}
+	want.Spec = v1.DiagnosisSpec{OperationSet: "s", NodeName: "n1"}
+	want.Status = v1.DiagnosisStatus{Phase: v1.DiagnosisFailed, Outcome: v1.OutcomeHealed, StartTime: &now, CompletionTime: &now}
+	got, err := stripDiagnosis(full(v1.DiagnosisFailed))
+	if diff := cmp.Diff(any(want), got); diff != "" || err != nil {
+		t.Errorf("ended (-want +got):\n%s%v", diff, err)
+	}
+	want.Spec.Parameters = map[string]string{"k": "v"}
+	want.Status.Phase, want.Status.Conditions = v1.DiagnosisRunning, []metav1.Condition{{Type: v1.ConditionAccepted}}
+	got, err = stripDiagnosis(full(v1.DiagnosisRunning))
+	if diff := cmp.Diff(any(want), got); diff != "" || err != nil {
+		t.Errorf("running (-want +got):\n%s%v", diff, err)
+	}
+	if got, err := stripDiagnosis("something else"); got != "something else" || err != nil {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+// Making a manager asks the API server for nothing, and a test may make two.
+func TestNewNeedsNoServer(t *testing.T) {
+	o := DefaultOptions()
+	o.Namespace, o.MetricsBindAddress, o.HealthProbeBindAddress = "kubediag", "0", "0"
+	for range 2 {
+		if _, err := New(&rest.Config{Host: "https://192.0.2.1"}, o); err != nil {
+			t.Fatalf("making manager: %v", err)
+		}
+	}
+}

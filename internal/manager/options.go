@@ -1,0 +1,105 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package manager
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Options are the settings of the manager. Each has a flag.
+type Options struct {
+	// Namespace is where the Leases of the manager and of the agents are.
+	Namespace string
+	// LeaderElection lets several managers stand by for each other.
+	LeaderElection bool
+	// MetricsBindAddress and HealthProbeBindAddress are TCP addresses; "0" turns them off.
+	MetricsBindAddress, HealthProbeBindAddress string
+	// AgentLeaseDuration is for how long the renewal of an agent's Lease counts where the Lease does not say.
+	AgentLeaseDuration time.Duration
+	// AgentCheckInterval is how often the agent of an unfinished Diagnosis is looked at, and how long an agent may take
+	// to accept a Diagnosis before it is looked at for the first time.
+	AgentCheckInterval time.Duration
+	// DiagnosisTTL is how long a Diagnosis is kept after its end. 0: for ever.
+	DiagnosisTTL time.Duration
+	// DiagnosesPerNode is how many Diagnoses that have ended are kept of one node. 0: all.
+	DiagnosesPerNode int
+	// DiagnosisMinimumTTL is how long after its end DiagnosesPerNode does not touch a Diagnosis.
+	DiagnosisMinimumTTL time.Duration
+	// RetentionInterval is the time between two passes over the Diagnoses.
+	RetentionInterval time.Duration
+}
+
+// DefaultOptions are the options without any flag.
+func DefaultOptions() Options {
+	return Options{
+		LeaderElection:         true,
+		MetricsBindAddress:     ":8080",
+		HealthProbeBindAddress: ":8081",
+		AgentLeaseDuration:     40 * time.Second,
+		AgentCheckInterval:     10 * time.Second,
+		DiagnosisTTL:           240 * time.Hour,
+		DiagnosesPerNode:       50,
+		DiagnosisMinimumTTL:    30 * time.Minute,
+		RetentionInterval:      time.Minute,
+	}
+}
+
+func (o *Options) bind(f *pflag.FlagSet) {
+	f.StringVar(&o.Namespace, "namespace", o.Namespace, "namespace of the Leases of manager and agents [$POD_NAMESPACE]")
+	f.BoolVar(&o.LeaderElection, "leader-elect", o.LeaderElection, "let several managers stand by for each other")
+	f.StringVar(&o.MetricsBindAddress, "metrics-bind-address", o.MetricsBindAddress, "address of the metrics, 0 for none")
+	f.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", o.HealthProbeBindAddress, "address of /healthz and /readyz, 0 for none")
+	f.DurationVar(&o.AgentLeaseDuration, "agent-lease-duration", o.AgentLeaseDuration, "how long a renewal of an agent's Lease counts where the Lease does not say")
+	f.DurationVar(&o.AgentCheckInterval, "agent-check-interval", o.AgentCheckInterval, "how often the agent of an unfinished Diagnosis is looked at")
+	f.DurationVar(&o.DiagnosisTTL, "diagnosis-ttl", o.DiagnosisTTL, "how long a Diagnosis is kept after its end, 0 for ever")
+	f.IntVar(&o.DiagnosesPerNode, "maximum-diagnoses-per-node", o.DiagnosesPerNode, "how many ended Diagnoses of one node are kept, 0 for all")
+	f.DurationVar(&o.DiagnosisMinimumTTL, "minimum-diagnosis-ttl-duration", o.DiagnosisMinimumTTL, "how long after its end a Diagnosis is kept whatever their number")
+	f.DurationVar(&o.RetentionInterval, "retention-interval", o.RetentionInterval, "time between two looks for Diagnoses to delete")
+}
+
+// validate checks the settings. Every error names the flag and the value.
+func (o *Options) validate() error {
+	var errs []error
+	if o.Namespace == "" {
+		errs = append(errs, errors.New("--namespace (or POD_NAMESPACE) must be set"))
+	} else if problems := validation.IsDNS1123Label(o.Namespace); len(problems) > 0 {
+		errs = append(errs, invalid("namespace", o.Namespace, problems[0]))
+	}
+	for flag, address := range map[string]string{
+		"metrics-bind-address": o.MetricsBindAddress, "health-probe-bind-address": o.HealthProbeBindAddress,
+	} {
+		if _, err := net.ResolveTCPAddr("tcp", address); address != "0" && (err != nil || address == "") {
+			errs = append(errs, invalid(flag, address, "must be host:port, or 0 for off"))
+		}
+	}
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+		least time.Duration
+	}{
+		{"agent-lease-duration", o.AgentLeaseDuration, time.Second},
+		{"agent-check-interval", o.AgentCheckInterval, 100 * time.Millisecond},
+		{"diagnosis-ttl", o.DiagnosisTTL, 0},
+		{"minimum-diagnosis-ttl-duration", o.DiagnosisMinimumTTL, 0},
+		{"retention-interval", o.RetentionInterval, 100 * time.Millisecond},
+	} {
+		if d.value < d.least {
+			errs = append(errs, invalid(d.flag, d.value, fmt.Sprintf("must be at least %s", d.least)))
+		}
+	}
+	if o.DiagnosesPerNode < 0 {
+		errs = append(errs, invalid("maximum-diagnoses-per-node", o.DiagnosesPerNode, "must not be negative"))
+	}
+	return errors.Join(errs...)
+}
+
+func invalid(flag string, value any, problem string) error {
+	return fmt.Errorf("--%s=%v: %s", flag, value, problem)
+}

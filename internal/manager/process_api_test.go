@@ -1,0 +1,182 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/test/apitest"
+)
+
+// Of two managers one leads, and when it is gone the other does.
+func TestTwoManagers(t *testing.T) {
+	w := newWorld(t, apitest.Start(t))
+	lease := &coordinationv1.Lease{}
+	lease.Namespace, lease.Name = w.ns, leaderElectionID
+	holder := func() string {
+		if err := w.Client.Get(t.Context(), client.ObjectKeyFromObject(lease), lease); err != nil || lease.Spec.HolderIdentity == nil {
+			return ""
+		}
+		return *lease.Spec.HolderIdentity
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	first, err := New(w.config, w.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- first.Start(ctx) }()
+	<-first.Elected()
+	leader := holder()
+	second, err := New(w.config, w.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx2, stop2 := context.WithCancel(t.Context())
+	ended2 := make(chan error, 1)
+	go func() { ended2 <- second.Start(ctx2) }()
+	if !second.GetCache().WaitForCacheSync(ctx2) {
+		t.Fatal("the second manager does not start")
+	}
+	d := w.diagnose(t, v1.DiagnosisSpec{NodeName: w.node(t)})
+	w.until(t, d, func() bool { return d.Labels[v1.LabelNode] != "" })
+	select {
+	case <-second.Elected():
+		t.Error("there are two leaders")
+	default:
+	}
+	if got := holder(); got != leader {
+		t.Errorf("holder = %q, want %q", got, leader)
+	}
+	if got := w.writes.to("/diagnoses/"); len(got) != 1 {
+		t.Errorf("two managers wrote %q", got)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("first manager: %v", err)
+	}
+	<-second.Elected()
+	d = w.diagnose(t, v1.DiagnosisSpec{NodeName: w.node(t)})
+	w.until(t, d, func() bool { return d.Labels[v1.LabelNode] != "" })
+	stop2()
+	if err := <-ended2; err != nil {
+		t.Errorf("second manager: %v", err)
+	}
+}
+
+// The manager may not do what it does not have to.
+func TestRights(t *testing.T) {
+	w := newWorld(t, apitest.Start(t))
+	limited, err := client.New(w.config, client.Options{Scheme: w.Client.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	secret, pod, node := &corev1.Secret{}, &corev1.Pod{}, &corev1.Node{}
+	secret.Namespace, secret.Name, pod.Namespace, pod.Name, node.Name = w.ns, "s", w.ns, "p", "n1"
+	diagnosis := &v1.Diagnosis{}
+	diagnosis.Namespace, diagnosis.Name = w.ns, "d"
+	diagnosis.Spec = v1.DiagnosisSpec{OperationSet: "s", NodeName: "n1"}
+	for name, err := range map[string]error{
+		"read a Secret":             limited.Get(ctx, client.ObjectKeyFromObject(secret), secret),
+		"list Secrets":              limited.List(ctx, &corev1.SecretList{}),
+		"list Pods":                 limited.List(ctx, &corev1.PodList{}),
+		"delete a Pod":              limited.Delete(ctx, pod),
+		"change a Node":             limited.Patch(ctx, node, client.RawPatch("application/merge-patch+json", []byte("{}"))),
+		"create a Diagnosis":        limited.Create(ctx, diagnosis),
+		"delete an Operation":       limited.Delete(ctx, &v1.Operation{ObjectMeta: metav1.ObjectMeta{Name: "o"}}),
+		"read a Lease of others":    limited.Get(ctx, client.ObjectKey{Namespace: "kube-system", Name: "x"}, &coordinationv1.Lease{}),
+		"delete a Lease of its own": limited.Delete(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "x"}}),
+	} {
+		if !apierrors.IsForbidden(err) {
+			t.Errorf("the manager may %s: %v", name, err)
+		}
+	}
+}
+
+// A manager that comes before the CustomResourceDefinitions is alive and not ready, gets ready when they come, and can
+// be stopped before that.
+func TestBeforeCRDs(t *testing.T) {
+	w := newWorld(t, apitest.Start(t))
+	var installed atomic.Bool
+	w.config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if strings.HasPrefix(r.URL.Path, "/apis/"+v1.Group+"/") && !installed.Load() {
+				r.URL.Path = "/apis/none/v1/none" // answered 404, as before they are there
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	health := func(path string) error {
+		_, err := get(w.options.HealthProbeBindAddress + path)
+		return err
+	}
+	for _, come := range []bool{false, true} {
+		t.Run(fmt.Sprintf("they come: %t", come), func(t *testing.T) {
+			installed.Store(false)
+			w.options.HealthProbeBindAddress, w.options.MetricsBindAddress = freeAddress(t), freeAddress(t)
+			w.run(t)
+			apitest.Eventually(t, func() error { return health("/healthz") })
+			if err := health("/readyz"); err == nil {
+				t.Error("a manager without caches is ready")
+			}
+			if !come {
+				return
+			}
+			installed.Store(true)
+			apitest.Eventually(t, func() error { return health("/readyz") })
+			d := w.diagnose(t, v1.DiagnosisSpec{NodeName: w.node(t)})
+			w.until(t, d, func() bool { return d.Labels[v1.LabelNode] != "" })
+			apitest.Eventually(t, func() error {
+				metrics, err := get(w.options.MetricsBindAddress + "/metrics")
+				for _, want := range []string{"kubediag_diagnosis_bindings_total ", `kubediag_retention_diagnoses{phase="Pending"} `} {
+					if !strings.Contains(metrics, "\n"+want) {
+						err = errors.Join(err, fmt.Errorf("no metric %q", want))
+					}
+				}
+				return err
+			})
+		})
+	}
+}
+
+func get(address string) (string, error) {
+	answer, err := http.Get("http://" + address)
+	if err != nil {
+		return "", err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return "", errors.New(answer.Status)
+	}
+	body, err := io.ReadAll(answer.Body)
+	return string(body), err
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
