@@ -1,0 +1,74 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kube"
+	"kubediag.org/kubediag/internal/kubelet"
+)
+
+// Run runs the agent until ctx is done. What runs then is left so that the next start goes on with it. The process must
+// end after it returns: see kube.Run for what may be left behind.
+func Run(ctx context.Context, config *rest.Config, o Options) error {
+	return runWith(ctx, config, o, ctrlmetrics.Registry)
+}
+
+func runWith(ctx context.Context, config *rest.Config, o Options, registry prometheus.Registerer) (err error) {
+	root, err := openDataRoot(ctx, o.DataRoot, lockPatience)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	m, err := newManager(config, o)
+	if err != nil {
+		return err
+	}
+	a := &agent{Options: o, manager: m, registry: registry}
+	a.kubelet = &kubelet.Finder{Root: o.KubeletRoot, PID: o.KubeletPID, PodUID: string(o.PodUID)}
+	defer func() { err = errors.Join(err, a.close()) }()
+	if err := a.assemble(ctx); err != nil {
+		return err
+	}
+	if err := kube.Run(ctx, m); err != nil {
+		return fmt.Errorf("running agent: %w", err)
+	}
+	return nil
+}
+
+// watch makes the cache watch what is read from it.
+func watch(ctx context.Context, m manager.Manager) error {
+	for _, kind := range []client.Object{&v1.Diagnosis{}, &v1.Operation{}, &v1.OperationSet{}, &corev1.Pod{}} {
+		if _, err := m.GetCache().GetInformer(ctx, kind); err != nil {
+			return fmt.Errorf("watching %T: %w", kind, err)
+		}
+	}
+	return nil
+}
+
+// addChecks makes the agent healthy as long as it answers, and ready once it sees its work and its kubelet.
+func addChecks(m manager.Manager, k *kubelet.Finder) error {
+	found := func(r *http.Request) error {
+		_, err := k.Node(r.Context())
+		return err
+	}
+	return errors.Join(
+		m.AddHealthzCheck("ping", healthz.Ping),
+		m.AddReadyzCheck("caches", kube.Synced(m.GetCache())),
+		m.AddReadyzCheck("kubelet", found),
+	)
+}

@@ -1,0 +1,383 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/test/apitest"
+)
+
+// TestWalkthroughOfAHealthyPod runs the samples as they stand against a pod with nothing wrong with it, by an agent that
+// has no other rights than the manifests give it.
+func TestWalkthroughOfAHealthyPod(t *testing.T) {
+	for version, start := range servers {
+		t.Run(version, func(t *testing.T) {
+			install(t)
+			env := start(t)
+			n := newNode(t, "walkthrough-"+strings.ReplaceAll(version, ".", "-"), env.Config)
+			n.start(t)
+			samples(t, env)
+			p := pod(t, env, n.name+"-pod", n.name)
+			d := n.diagnosis("walkthrough", "subpath-remount-op-set")
+			d.Spec.PodReference = &v1.PodReference{Namespace: p.Namespace, Name: p.Name}
+			env.MustCreate(t, d)
+			d = await(t, env, d, v1.DiagnosisFailed)
+
+			if d.Status.Outcome != v1.OutcomeNoFault {
+				t.Errorf("outcome %q, conditions %+v", d.Status.Outcome, d.Status.Conditions)
+			}
+			if c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionAccepted); c == nil || c.Message != "Diagnosis is accepted by agent on node "+n.name {
+				t.Errorf("accepted: %+v", c)
+			}
+			if detail := d.Status.OperationResults["collector.kubernetes.pod.detail"]; !strings.HasPrefix(detail, `{"kind":"Pod","apiVersion":"v1"`) {
+				t.Errorf("pod detail is %.100q", detail)
+			}
+			expectEvents(t, env, d.UID, []string{
+				"DiagnosisAccepted", "OperationSucceeded", "OperationSucceeded", "OperationNotApplicable", "DiagnosisFailed",
+			})
+			expectMetrics(t, n, []string{
+				`kubediag_diagnoses_running 0`,
+				`kubediag_diagnoses_total{NoFault} 1`,
+				`kubediag_operations_total{Succeeded,mountInfoCollector} 1`,
+				`kubediag_operations_total{Succeeded,podDetailCollector} 1`,
+				`kubediag_operations_total{NotApplicable,subpathRemountDiagnoser} 1`,
+				`kubediag_abandoned_goroutines 0`,
+			})
+			lease := &coordinationv1.Lease{}
+			key := client.ObjectKey{Namespace: "kubediag", Name: v1.AgentLeaseName(n.name)}
+			if err := env.Client.Get(t.Context(), key, lease); err != nil || *lease.Spec.HolderIdentity != n.name {
+				t.Errorf("lease %+v, error %v", lease.Spec, err)
+			}
+		})
+	}
+}
+
+// samples creates what config/samples has for the walkthrough.
+func samples(t *testing.T, env *apitest.Env) {
+	t.Helper()
+	manifests, err := os.ReadFile(filepath.Join(configDir, "samples", "subpath-remount.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range apitest.Objects(t, string(manifests)) {
+		env.MustCreate(t, o)
+	}
+	set := &v1.OperationSet{}
+	if err := env.Client.Get(t.Context(), client.ObjectKey{Name: "subpath-remount-op-set"}, set); err != nil {
+		t.Fatal(err)
+	}
+	set.Status = v1.OperationSetStatus{Ready: true, ObservedGeneration: set.Generation}
+	if err := env.Client.Status().Update(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// expectEvents waits for the reasons of all Events about an object, each as often as it happened.
+func expectEvents(t *testing.T, env *apitest.Env, uid types.UID, want []string) {
+	t.Helper()
+	slices.Sort(want)
+	apitest.Eventually(t, func() error {
+		var list corev1.EventList
+		if err := env.Client.List(t.Context(), &list, client.InNamespace("default")); err != nil {
+			return err
+		}
+		var got []string
+		for _, e := range list.Items {
+			if e.InvolvedObject.UID == uid {
+				got = append(got, slices.Repeat([]string{e.Reason}, int(e.Count))...)
+			}
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			return fmt.Errorf("events (-want +got):\n%s", diff)
+		}
+		return nil
+	})
+}
+
+// expectMetrics waits for lines that hold a metric's name, the values of its labels and its own.
+func expectMetrics(t *testing.T, n *node, want []string) {
+	t.Helper()
+	apitest.Eventually(t, func() error {
+		seen, err := gather(n)
+		for _, line := range want {
+			if err == nil && !seen[line] {
+				err = fmt.Errorf("no metric %q in %v", line, seen)
+			}
+		}
+		return err
+	})
+}
+
+func gather(n *node) (map[string]bool, error) {
+	families, err := n.registry.Gather()
+	seen := map[string]bool{}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			name := f.GetName()
+			var labels []string
+			for _, l := range m.Label {
+				labels = append(labels, l.GetValue())
+			}
+			if len(labels) > 0 {
+				name += "{" + strings.Join(labels, ",") + "}"
+			}
+			seen[fmt.Sprintf("%s %v", name, m.GetCounter().GetValue()+m.GetGauge().GetValue())] = true
+		}
+	}
+	return seen, err
+}
+
+func TestStoppedAgentGoesOnLater(t *testing.T) {
+	t.Parallel()
+	env := install(t)
+	n := newNode(t, "resume", env.Config)
+	first := newExternal(t, nil)
+	blocked, release := make(chan struct{}, 2), make(chan struct{})
+	second := newExternal(t, func(ctx context.Context, _ int) {
+		blocked <- struct{}{}
+		select {
+		case <-ctx.Done():
+		case <-release:
+		}
+	})
+	define(t, env, "resume", first.URL+"/first", second.URL+"/second")
+	n.start(t)
+	d := n.give(t, env, "resume", "resume")
+	<-blocked
+	n.stopAgent(t)
+	if phase := read(t, env, d).Status.Phase; phase != v1.DiagnosisRunning {
+		t.Errorf("phase %q after the agent was stopped", phase)
+	}
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Unknown"}}`))
+	if err := env.Client.Status().Patch(t.Context(), d.DeepCopy(), patch); err != nil {
+		t.Fatal(err)
+	}
+	n.start(t)
+	<-blocked
+	await(t, env, d, v1.DiagnosisRunning)
+	close(release)
+	d = await(t, env, d, v1.DiagnosisSucceeded)
+	if first.count() != 1 || second.count() != 2 {
+		t.Errorf("operations ran %d and %d times", first.count(), second.count())
+	}
+	want := map[string]string{"test.first": "1", "test.second": "2"}
+	if diff := cmp.Diff(want, d.Status.OperationResults); diff != "" {
+		t.Errorf("results (-want +got):\n%s", diff)
+	}
+	// Once more: what has ended stays as it is.
+	n.stopAgent(t)
+	n.start(t)
+	other := n.give(t, env, "resume-other", "resume")
+	await(t, env, other, v1.DiagnosisSucceeded)
+	if now := read(t, env, d); now.ResourceVersion != d.ResourceVersion {
+		t.Errorf("a Diagnosis that has ended was written again: %+v", now.Status)
+	}
+	if first.count() != 2 {
+		t.Errorf("a Diagnosis that has ended ran again: %d", first.count())
+	}
+}
+
+func TestDeletedDiagnosisStops(t *testing.T) {
+	t.Parallel()
+	env := install(t)
+	n := newNode(t, "deleted", env.Config)
+	begun, stopped := make(chan struct{}), make(chan struct{})
+	slow := newExternal(t, func(ctx context.Context, call int) {
+		if call > 1 {
+			return
+		}
+		close(begun)
+		<-ctx.Done()
+		close(stopped)
+	})
+	define(t, env, "deleted", slow.URL+"/slow")
+	n.start(t)
+	d := n.give(t, env, "deleted", "deleted")
+	<-begun
+	if err := env.Client.Delete(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	again := n.give(t, env, "deleted", "deleted")
+	select {
+	case <-stopped:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the operation of a deleted Diagnosis goes on")
+	}
+	again = await(t, env, again, v1.DiagnosisSucceeded)
+	if again.Status.OperationResults["test.slow"] != "2" || len(again.Status.Operations) != 1 {
+		t.Errorf("the new Diagnosis has %+v", again.Status)
+	}
+	if journals, _ := filepath.Glob(filepath.Join(n.options.DataRoot, "journal", string(again.UID)+"*")); len(journals) != 1 {
+		t.Errorf("journals %q", journals)
+	}
+}
+
+func TestWorkersAreBounded(t *testing.T) {
+	t.Parallel()
+	env := install(t)
+	for workers, name := range map[int]string{1: "one", 3: "three"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t, "workers-"+name, env.Config)
+			n.options.Workers = workers
+			// Everybody waits until as many are there as may be at once.
+			var together sync.WaitGroup
+			together.Add(workers)
+			arrive := make(chan struct{}, workers)
+			for range workers {
+				arrive <- struct{}{}
+			}
+			busy := newExternal(t, func(context.Context, int) {
+				select {
+				case <-arrive:
+					together.Done()
+				default:
+				}
+				together.Wait()
+			})
+			define(t, env, "workers-"+name, busy.URL+"/busy")
+			var all []*v1.Diagnosis
+			for i := range 3 * workers {
+				all = append(all, n.give(t, env, fmt.Sprintf("workers-%s-%d", name, i), "workers-"+name))
+			}
+			n.start(t)
+			for _, d := range all {
+				await(t, env, d, v1.DiagnosisSucceeded)
+			}
+			if busy.most != workers || busy.count() != 3*workers {
+				t.Errorf("%d at once, %d calls", busy.most, busy.count())
+			}
+		})
+	}
+}
+
+func TestPodMustBeHere(t *testing.T) {
+	t.Parallel()
+	env := install(t)
+	n := newNode(t, "pods", env.Config)
+	here := pod(t, env, "pod-here", n.name)
+	pod(t, env, "pod-there", "elsewhere")
+	pod(t, env, "pod-nowhere", "")
+	define(t, env, "pods", "/processor/podDetailCollector")
+	n.start(t)
+	for name, tc := range map[string]struct{ phase, reason, message string }{
+		here.Name:     {"Succeeded", v1.ReasonComplete, "Diagnosis is completed"},
+		"pod-there":   {"Failed", v1.ReasonPodOnOtherNode, `spec.podReference: Pod default/pod-there is on node "elsewhere", this is node "pods"`},
+		"pod-nowhere": {"Failed", v1.ReasonPodOnOtherNode, `spec.podReference: Pod default/pod-nowhere is on node "", this is node "pods"`},
+		"pod-never":   {"Failed", v1.ReasonPodNotFound, "spec.podReference: Pod default/pod-never does not exist"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := n.diagnosis(name, "pods")
+			d.Spec.PodReference = &v1.PodReference{Namespace: "default", Name: name}
+			env.MustCreate(t, d)
+			d = await(t, env, d, v1.DiagnosisPhase(tc.phase))
+			c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)
+			if c == nil || c.Reason != tc.reason || c.Message != tc.message {
+				t.Errorf("complete: %+v", c)
+			}
+			if d.Status.StartTime == nil || d.Status.CompletionTime == nil {
+				t.Errorf("times %v %v", d.Status.StartTime, d.Status.CompletionTime)
+			}
+		})
+	}
+}
+
+// TestForgedLabelRunsNothing has a Diagnosis for one node carry the label of another.
+func TestForgedLabelRunsNothing(t *testing.T) {
+	t.Parallel()
+	env := install(t)
+	n := newNode(t, "labels", env.Config)
+	quiet := newExternal(t, nil)
+	define(t, env, "labels", quiet.URL+"/quiet")
+	forged := n.diagnosis("labels-forged", "labels")
+	forged.Spec.NodeName = "elsewhere"
+	env.MustCreate(t, forged)
+	n.start(t)
+	await(t, env, n.give(t, env, "labels-true", "labels"), v1.DiagnosisSucceeded)
+	if phase := read(t, env, forged).Status.Phase; phase != "" || quiet.count() != 1 {
+		t.Errorf("phase %q, %d calls", phase, quiet.count())
+	}
+}
+
+func TestReadinessNamesTheMissingKubelet(t *testing.T) {
+	t.Parallel()
+	env := install(t)
+	n := newNode(t, "unready", env.Config)
+	n.options.HealthProbeBindAddress = freeAddress(t)
+	n.options.KubeletRoot = filepath.Join(n.options.KubeletRoot, "later")
+	n.start(t)
+	ask := func(path string) (int, string) {
+		resp, err := http.Get("http://" + n.options.HealthProbeBindAddress + path)
+		if err != nil {
+			return 0, err.Error()
+		}
+		defer func() { _ = resp.Body.Close() }()
+		body, _ := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(body)
+	}
+	expect := func(path string, want int) {
+		apitest.Eventually(t, func() error {
+			if code, body := ask(path); code != want {
+				return fmt.Errorf("%s: %d %s", path, code, body)
+			}
+			return nil
+		})
+	}
+	expect("/healthz", http.StatusOK)
+	expect("/readyz/caches", http.StatusOK)
+	expect("/readyz", http.StatusInternalServerError)
+	if err := os.Mkdir(n.options.KubeletRoot, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	expect("/readyz", http.StatusOK)
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+func TestSecondAgentOfADataRootGivesUp(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "twice", apitest.Start(t).Config)
+	held, err := openDataRoot(t.Context(), n.options.DataRoot, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := Run(ctx, n.config, n.options); err == nil || !strings.Contains(err.Error(), "another agent") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,180 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/tools/record"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/executor"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/processor/all"
+	"kubediag.org/kubediag/internal/processor/remote"
+	"kubediag.org/kubediag/internal/serve"
+)
+
+// callTimeout bounds a call of a built-in processor over HTTPS.
+const callTimeout = 5 * time.Minute
+
+// agent is everything that the agent is made of.
+type agent struct {
+	Options
+	manager  manager.Manager
+	registry prometheus.Registerer
+	kubelet  *kubelet.Finder
+
+	runs        *runs
+	store       *store
+	pods        *pods
+	executor    *executor.Executor
+	broadcaster record.EventBroadcaster
+}
+
+// assemble makes the parts and hands them to the manager, which starts them.
+func (a *agent) assemble(ctx context.Context) error {
+	a.runs = newRuns()
+	a.store = &store{client: a.manager.GetClient(), live: a.manager.GetAPIReader(), backoff: saving}
+	a.pods = &pods{node: a.NodeName, cache: a.manager.GetCache(), live: a.manager.GetAPIReader()}
+	observer, err := a.observer()
+	if err != nil {
+		return err
+	}
+	a.executor, err = a.newExecutor(observer)
+	if err != nil {
+		return err
+	}
+	if err := watch(ctx, a.manager); err != nil {
+		return err
+	}
+	reconciler := &reconciler{
+		node: a.NodeName, cache: a.manager.GetCache(), runs: a.runs, done: observer.Forget,
+		pipeline: &checked{pipeline: a.executor, pods: a.pods, store: a.store, observer: observer},
+	}
+	if err := reconciler.setUp(a.manager, a.Workers); err != nil {
+		return err
+	}
+	if err := a.addRunnables(reconciler); err != nil {
+		return err
+	}
+	return addChecks(a.manager, a.kubelet)
+}
+
+func (a *agent) newExecutor(o *observer) (*executor.Executor, error) {
+	registry, err := all.New(all.Deps{Pods: a.pods, Kubelet: a.kubelet})
+	if err != nil {
+		return nil, err
+	}
+	client, err := remote.NewClient(a.ProcessorCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("--processor-ca-file=%s: %w", a.ProcessorCAFile, err)
+	}
+	return executor.New(executor.Options{
+		Node:            a.NodeName,
+		DataRoot:        a.DataRoot,
+		Registry:        registry,
+		Store:           a.store,
+		Observer:        o,
+		HTTP:            client,
+		EnableScripts:   a.EnableScripts,
+		EnterScripts:    a.enterHost,
+		DefaultDeadline: a.DiagnosisTimeout,
+	})
+}
+
+// enterHost runs fn where the kubelet is, which is where scripts find the node's programs.
+func (a *agent) enterHost(fn func() error) error {
+	node, err := a.kubelet.Node(context.Background())
+	if err != nil {
+		return err
+	}
+	return node.Do(context.Background(), fn)
+}
+
+func (a *agent) observer() (*observer, error) {
+	m, err := newMetrics(a.registry, gauges{
+		running:   a.runs.count,
+		abandoned: func() int64 { return a.executor.Abandoned() },
+	})
+	if err != nil {
+		return nil, err
+	}
+	events, broadcaster, err := newRecorder(a.manager, a.NodeName)
+	if err != nil {
+		return nil, err
+	}
+	a.broadcaster = broadcaster
+	return newObserver(events, m, a.label), nil
+}
+
+// label is the name of a built-in processor, or what kind of other one an Operation names.
+func (a *agent) label(ctx context.Context, operation string) string {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	op, err := a.store.Operation(ctx, operation)
+	if err != nil {
+		return "unknown" // it was deleted meanwhile
+	}
+	call, errs := op.Spec.Call()
+	switch {
+	case len(errs) > 0:
+		return "unknown"
+	case call.Kind == v1.ProcessorBuiltIn && a.executor.Known(call.BuiltIn):
+		return call.BuiltIn
+	}
+	return string(call.Kind)
+}
+
+func (a *agent) addRunnables(r *reconciler) error {
+	runnables := []manager.Runnable{
+		manager.RunnableFunc(r.sweep),
+		&lease{
+			client: a.manager.GetClient(), namespace: a.Namespace, node: a.NodeName,
+			renewal: a.LeaseRenewal, duration: a.LeaseDuration, now: time.Now,
+		},
+	}
+	if a.ServeProcessors != "" {
+		server, err := a.server()
+		if err != nil {
+			return err
+		}
+		runnables = append(runnables, server)
+	}
+	for _, r := range runnables {
+		if err := a.manager.Add(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *agent) server() (*serve.Server, error) {
+	access, err := serve.NewAccess(a.manager.GetConfig())
+	if err != nil {
+		return nil, err
+	}
+	log := a.manager.GetLogger().WithName("serve")
+	return &serve.Server{
+		Address: a.ServeProcessors, CertFile: a.TLSCertFile, KeyFile: a.TLSKeyFile, Log: log,
+		Handler: serve.NewHandler(serve.HandlerOptions{
+			Caller: a.executor, Reviewer: access, Node: a.NodeName, Timeout: callTimeout, Workers: a.Workers, Log: log,
+		}),
+	}, nil
+}
+
+// close ends what the manager does not.
+func (a *agent) close() error {
+	if a.broadcaster != nil {
+		a.broadcaster.Shutdown()
+	}
+	if a.executor != nil {
+		return a.executor.Close()
+	}
+	return nil
+}

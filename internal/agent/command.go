@@ -1,0 +1,110 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/config"
+
+	"kubediag.org/kubediag/internal/version"
+)
+
+// envPrefix and the flag's name in capitals make the environment variable that stands in for a flag.
+const envPrefix = "KUBEDIAG_"
+
+// podEnv are the variables under which the downward API hands a pod its own names, by flag.
+var podEnv = map[string]string{
+	"node-name": "NODE_NAME",
+	"pod-uid":   "POD_UID",
+	"namespace": "POD_NAMESPACE",
+}
+
+// NewCommand is the command kubediag-agent. It runs until it is interrupted or terminated.
+func NewCommand() *cobra.Command {
+	var o Options
+	var verbosity int
+	cmd := &cobra.Command{
+		Use:           "kubediag-agent",
+		Short:         "Runs the Diagnoses of one node",
+		Version:       version.String(),
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := fromEnv(cmd.Flags(), os.LookupEnv); err != nil {
+				return err
+			}
+			if err := o.validate(); err != nil {
+				return err
+			}
+			logTo(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: slog.Level(-verbosity)}))
+			rest, err := config.GetConfig()
+			if err != nil {
+				return fmt.Errorf("finding the API server: %w", err)
+			}
+			return Run(ctrl.SetupSignalHandler(), rest, o)
+		},
+	}
+	o.bind(cmd.Flags())
+	cmd.Flags().IntVarP(&verbosity, "verbosity", "v", 0, "how much is logged, 0 to 10")
+	return cmd
+}
+
+func (o *Options) bind(f *pflag.FlagSet) {
+	f.StringVar(&o.NodeName, "node-name", "", "node that the agent runs on [$NODE_NAME]")
+	f.StringVar((*string)(&o.PodUID), "pod-uid", "", "UID of the agent's own pod [$POD_UID]")
+	f.StringVar(&o.Namespace, "namespace", "", "namespace of the agent's Lease [$POD_NAMESPACE]")
+	f.StringVar(&o.DataRoot, "data-root", "/var/lib/kubediag", "directory for journals and full results")
+	f.StringVar(&o.KubeletRoot, "kubelet-root", "", "root directory of the kubelet (default: that of the running kubelet)")
+	f.IntVar(&o.KubeletPID, "kubelet-pid", 0, "process id of the kubelet (default: the kubelet is looked for)")
+	f.BoolVar(&o.EnableScripts, "enable-scripts", false, "let Operations run scripts")
+	f.StringVar(&o.ProcessorCAFile, "processor-ca-file", "", "PEM file of authorities to trust for external processors")
+	f.StringVar(&o.ServeProcessors, "serve-processors", "", "address where built-in processors answer HTTPS (default: nowhere)")
+	f.StringVar(&o.TLSCertFile, "tls-cert-file", "", "certificate for --serve-processors (default: one is made at every start)")
+	f.StringVar(&o.TLSKeyFile, "tls-key-file", "", "key for --tls-cert-file")
+	f.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":8080", "address of the metrics, 0 for none")
+	f.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz, 0 for none")
+	f.DurationVar(&o.DiagnosisTimeout, "diagnosis-timeout", 30*time.Minute, "deadline of a Diagnosis that names none")
+	f.IntVar(&o.Workers, "workers", 4, "how many Diagnoses run at once")
+	f.DurationVar(&o.LeaseRenewal, "lease-renewal", 10*time.Second, "how often the agent's Lease is renewed")
+	f.DurationVar(&o.LeaseDuration, "lease-duration", 40*time.Second, "how long a renewal of the Lease counts")
+}
+
+// fromEnv fills in, from the environment, the flags that were not given.
+func fromEnv(f *pflag.FlagSet, lookup func(string) (string, bool)) error {
+	var failed error
+	f.VisitAll(func(flag *pflag.Flag) {
+		if flag.Changed || failed != nil {
+			return
+		}
+		for _, name := range []string{envPrefix + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_")), podEnv[flag.Name]} {
+			value, ok := lookup(name)
+			if !ok || name == "" {
+				continue
+			}
+			if err := f.Set(flag.Name, value); err != nil {
+				failed = fmt.Errorf("reading %s=%q for --%s: %w", name, value, flag.Name, err)
+			}
+			return
+		}
+	})
+	return failed
+}
+
+// logTo sends the log of the agent, of controller-runtime and of client-go to one place.
+func logTo(h slog.Handler) {
+	log := logr.FromSlogHandler(h)
+	ctrl.SetLogger(log)
+	klog.SetLogger(log)
+}

@@ -1,0 +1,68 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// Two agents meet at one data root while a DaemonSet is rolled out or a node's name was given twice. The one that comes
+// second waits this long before it gives up.
+const (
+	lockPatience = 30 * time.Second
+	lockRetry    = 500 * time.Millisecond
+)
+
+// dataRoot is the directory of journals and full results, held by this process alone.
+type dataRoot struct {
+	lock *sys.FD
+}
+
+// openDataRoot makes the directory where there is none, closes it to everybody but root, and takes its lock. The caller
+// closes it, after everything that writes there has ended.
+func openDataRoot(ctx context.Context, dir string, patience time.Duration) (*dataRoot, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("making --data-root: %w", err)
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return nil, fmt.Errorf("looking at --data-root: %w", err)
+	}
+	if !info.IsDir() {
+		return nil, invalid("data-root", dir, "must be a directory, and no symbolic link to one")
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("closing --data-root to others: %w", err)
+	}
+	return lockDataRoot(ctx, filepath.Join(dir, "lock"), patience)
+}
+
+func lockDataRoot(ctx context.Context, file string, patience time.Duration) (*dataRoot, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		lock, err := sys.LockFile(file)
+		if err == nil {
+			return &dataRoot{lock: lock}, nil
+		}
+		if !errors.Is(err, sys.EAGAIN) {
+			return nil, fmt.Errorf("locking %q: %w", file, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("locking %q: another agent uses the same --data-root: %w", file, err)
+		case <-time.After(lockRetry):
+		}
+	}
+}
+
+// Close gives the directory back.
+func (d *dataRoot) Close() error { return d.lock.Close() }

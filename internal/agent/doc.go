@@ -1,0 +1,19 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package agent is the part of kubediag that runs on every node: it takes the Diagnoses that are bound to its node from
+// the API server, has the executor run them, and tells the API server how they went.
+//
+// It watches no more than its own node's work, so no watch of it grows with the cluster. It decides nothing about faults
+// and repairs, and holds no state that a restart would lose: what is under way is in the executor's journal, what is
+// done is in the status of the Diagnosis.
+package agent
+
+// What the agent may do in the API. There is nothing about Secrets in it, and nothing that changes a Pod or a spec.
+//
+// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=diagnoses,verbs=get;list;watch
+// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=diagnoses/status,verbs=patch
+// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=operations;operationsets,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create;patch,namespace=kubediag

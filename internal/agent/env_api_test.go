@@ -1,0 +1,262 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/test/apitest"
+	"kubediag.org/kubediag/test/cluster"
+)
+
+// configDir is the folder of the manifests.
+const configDir = "../../config"
+
+// account is the name of a ServiceAccount of kubediag as the API server knows it.
+func account(name string) rest.ImpersonationConfig {
+	return rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:kubediag:" + name,
+		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:kubediag", "system:authenticated"},
+	}
+}
+
+func as(config *rest.Config, who rest.ImpersonationConfig) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Impersonate = who
+	return config
+}
+
+var installing sync.Once
+
+// install applies config/overlays/serve-processors, which is config/default and a little more, once for all tests.
+func install(t *testing.T) *apitest.Env {
+	t.Helper()
+	env := apitest.Start(t)
+	installing.Do(func() {
+		kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+		if err := clientcmd.WriteToFile(kubeconfigOf(env.Config), kubeconfig); err != nil {
+			t.Fatal(err)
+		}
+		kubectl, err := cluster.Kubectl(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), kubectl, "apply", "-k", filepath.Join(configDir, "overlays", "serve-processors"))
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("kubectl apply -k: %v\n%s", err, out)
+		}
+	})
+	return env
+}
+
+func kubeconfigOf(c *rest.Config) clientcmdapi.Config {
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: c.Host, CertificateAuthorityData: c.CAData, CertificateAuthority: c.CAFile}
+	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{
+		Token: c.BearerToken, ClientCertificateData: c.CertData, ClientKeyData: c.KeyData,
+		ClientCertificate: c.CertFile, ClientKey: c.KeyFile,
+	}
+	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	config.CurrentContext = "x"
+	return *config
+}
+
+// node is a node for one test, and the agent on it.
+type node struct {
+	name    string
+	options Options
+	config  *rest.Config
+
+	stop     context.CancelFunc
+	ended    chan error
+	registry *prometheus.Registry
+}
+
+// newNode makes a node whose agent has the rights that the manifests give it. The kubelet on it is the test.
+func newNode(t *testing.T, name string, config *rest.Config) *node {
+	t.Helper()
+	return &node{
+		name:   name,
+		config: as(config, account("kubediag-agent")),
+		options: Options{
+			NodeName: name, Namespace: "kubediag", DataRoot: t.TempDir(), KubeletRoot: t.TempDir(), KubeletPID: os.Getpid(),
+			MetricsBindAddress: "0", HealthProbeBindAddress: "0", DiagnosisTimeout: time.Minute, Workers: 4,
+			LeaseRenewal: time.Second, LeaseDuration: 4 * time.Second,
+		},
+	}
+}
+
+// start starts the agent, which is stopped when the test ends or stopAgent is called.
+func (n *node) start(t *testing.T) {
+	t.Helper()
+	if err := n.options.validate(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	n.stop, n.ended, n.registry = stop, make(chan error, 1), prometheus.NewRegistry()
+	go func() { n.ended <- runWith(ctx, n.config, n.options, n.registry) }()
+	t.Cleanup(func() { n.stopAgent(t) })
+}
+
+func (n *node) stopAgent(t *testing.T) {
+	t.Helper()
+	if n.stop == nil {
+		return
+	}
+	n.stop()
+	n.stop = nil
+	if err := <-n.ended; err != nil {
+		t.Errorf("agent: %v", err)
+	}
+}
+
+// give makes a Diagnosis and does to it what the manager does.
+func (n *node) give(t *testing.T, env *apitest.Env, name, set string) *v1.Diagnosis {
+	t.Helper()
+	d := n.diagnosis(name, set)
+	env.MustCreate(t, d)
+	return d
+}
+
+func (n *node) diagnosis(name, set string) *v1.Diagnosis {
+	return &v1.Diagnosis{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: metav1.NamespaceDefault, Name: name, Labels: map[string]string{v1.LabelNode: v1.NodeLabelValue(n.name)},
+		},
+		Spec: v1.DiagnosisSpec{OperationSet: set, NodeName: n.name},
+	}
+}
+
+// pod makes a pod that runs on a node.
+func pod(t *testing.T, env *apitest.Env, name, node string) *corev1.Pod {
+	t.Helper()
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+		Spec: corev1.PodSpec{
+			NodeName:   node,
+			Containers: []corev1.Container{{Name: "c", Image: "i"}},
+		},
+	}
+	env.MustCreate(t, p)
+	return p
+}
+
+// await waits for a phase.
+func await(t *testing.T, env *apitest.Env, d *v1.Diagnosis, phase v1.DiagnosisPhase) *v1.Diagnosis {
+	t.Helper()
+	now := &v1.Diagnosis{}
+	apitest.Eventually(t, func() error {
+		if err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(d), now); err != nil {
+			return err
+		}
+		if now.Status.Phase != phase {
+			return fmt.Errorf("phase is %q, not %q: %+v", now.Status.Phase, phase, now.Status.Conditions)
+		}
+		return nil
+	})
+	return now
+}
+
+// define makes Operations, one after the other in an OperationSet of the same name, and does to the set what the manager
+// does. A target is the path of a built-in processor or the URL of another.
+func define(t *testing.T, env *apitest.Env, name string, targets ...string) {
+	t.Helper()
+	set := &v1.OperationSet{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	set.Spec.AdjacencyList = []v1.Node{{ID: 0, To: []int32{1}}}
+	for i, target := range targets {
+		op := &v1.Operation{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", name, i+1)}, Spec: v1.OperationSpec{Processor: processorAt(t, target)}}
+		env.MustCreate(t, op)
+		n := v1.Node{ID: int32(i + 1), Operation: op.Name}
+		if i+1 < len(targets) {
+			n.To = []int32{n.ID + 1}
+		}
+		set.Spec.AdjacencyList = append(set.Spec.AdjacencyList, n)
+	}
+	env.MustCreate(t, set)
+	set.Status = v1.OperationSetStatus{Ready: true, ObservedGeneration: set.Generation}
+	if err := env.Client.Status().Update(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func processorAt(t *testing.T, target string) v1.Processor {
+	t.Helper()
+	rest, external := strings.CutPrefix(target, "http://")
+	if !external {
+		return v1.Processor{Path: &target}
+	}
+	address, path, _ := strings.Cut(rest, "/")
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	number, err := strconv.ParseInt(port, 10, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path = "/" + path
+	return v1.Processor{ExternalAddress: &host, ExternalPort: new(int32(number)), Path: &path}
+}
+
+// external is an HTTP processor that counts how often it is asked, and answers what do says.
+type external struct {
+	*httptest.Server
+	mu    sync.Mutex
+	calls int
+	now   int
+	most  int // at once
+}
+
+func newExternal(t *testing.T, do func(ctx context.Context, call int)) *external {
+	t.Helper()
+	e := &external{}
+	e.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = http.MaxBytesReader(w, r.Body, 1<<20).Read(make([]byte, 1<<20))
+		e.mu.Lock()
+		e.calls++
+		e.now++
+		e.most = max(e.most, e.now)
+		call := e.calls
+		e.mu.Unlock()
+		if do != nil {
+			do(r.Context(), call)
+		}
+		e.mu.Lock()
+		e.now--
+		e.mu.Unlock()
+		_, _ = fmt.Fprintf(w, `{"test.%s":"%d"}`, strings.Trim(r.URL.Path, "/"), call)
+	}))
+	t.Cleanup(e.Close)
+	return e
+}
+
+func (e *external) count() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.calls
+}

@@ -1,0 +1,81 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+// lease is the agent's sign of life: a Lease of its own that the manager watches. It belongs to no other object: a pod
+// that owned it would take it along when it is replaced.
+type lease struct {
+	client            client.Client
+	namespace, node   string
+	renewal, duration time.Duration
+	now               func() time.Time
+}
+
+// Start renews the Lease until ctx is done. A renewal that fails is tried again sooner.
+func (l *lease) Start(ctx context.Context) error {
+	for {
+		wait := l.renewal
+		if err := l.renew(ctx); err != nil && ctx.Err() == nil {
+			log.FromContext(ctx).Error(err, "Could not renew the Lease", "lease", v1.AgentLeaseName(l.node))
+			wait = min(wait, 2*time.Second)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+	}
+}
+
+// renew writes the Lease in one request, and makes it where there is none.
+func (l *lease) renew(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.renewal)
+	defer cancel()
+	want := l.lease()
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"labels": want.Labels},
+		"spec":     want.Spec,
+	})
+	if err != nil {
+		return fmt.Errorf("encoding Lease: %w", err)
+	}
+	err = l.client.Patch(ctx, want.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
+	if apierrors.IsNotFound(err) {
+		want.Spec.AcquireTime = want.Spec.RenewTime
+		err = l.client.Create(ctx, want)
+	}
+	return err
+}
+
+func (l *lease) lease() *coordinationv1.Lease {
+	seconds := int32(l.duration / time.Second)
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: l.namespace,
+			Name:      v1.AgentLeaseName(l.node),
+			Labels:    map[string]string{v1.LabelAgent: v1.NodeLabelValue(l.node)},
+		},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity:       &l.node,
+			LeaseDurationSeconds: &seconds,
+			RenewTime:            &metav1.MicroTime{Time: l.now()},
+		},
+	}
+}

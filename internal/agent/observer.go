@@ -1,0 +1,156 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+// Reasons of Events. On a Pod, a fault that was found has the fault's code for its reason.
+const (
+	eventAccepted      = "DiagnosisAccepted"
+	eventSucceeded     = "DiagnosisSucceeded"
+	eventFailed        = "DiagnosisFailed"
+	eventMountRepaired = "MountRepaired"
+)
+
+// maxEventBytes is what the API server takes as the message of an Event.
+const maxEventBytes = 1024
+
+// kindUnmount is the action that repairs a mount.
+const kindUnmount = "Unmount"
+
+// teller sends Events: a record.EventRecorder.
+type teller interface {
+	Event(about runtime.Object, kind, reason, message string)
+}
+
+// observer turns what the executor tells into Events and metrics.
+type observer struct {
+	events  teller
+	metrics *metrics
+	// label gives the metrics' label for an Operation by name.
+	label func(ctx context.Context, operation string) string
+
+	mu   sync.Mutex
+	told map[types.UID]int // how many faults of a Diagnosis have been told
+}
+
+func newObserver(events teller, m *metrics, label func(context.Context, string) string) *observer {
+	return &observer{events: events, metrics: m, label: label, told: map[types.UID]int{}}
+}
+
+// Accepted hears that a Diagnosis was taken for the first time.
+func (o *observer) Accepted(d *v1.Diagnosis) {
+	message := ""
+	if c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionAccepted); c != nil {
+		message = c.Message
+	}
+	o.tell(d, corev1.EventTypeNormal, eventAccepted, message)
+}
+
+// OperationEnded hears how an operation went.
+func (o *observer) OperationEnded(d *v1.Diagnosis, run v1.OperationRun) {
+	label := o.label(context.Background(), run.Operation)
+	o.metrics.operations.WithLabelValues(label, string(run.Phase)).Inc()
+	if run.StartTime != nil && run.CompletionTime != nil {
+		o.metrics.durations.WithLabelValues(label).Observe(run.CompletionTime.Sub(run.StartTime.Time).Seconds())
+	}
+	o.faults(d)
+	kind, text := corev1.EventTypeNormal, fmt.Sprintf("Operation %s has succeeded", run.Operation)
+	switch run.Phase {
+	case v1.OperationNotApplicable:
+		text = fmt.Sprintf("Operation %s does not apply: %s", run.Operation, run.Message)
+	case v1.OperationFailed:
+		kind, text = corev1.EventTypeWarning, fmt.Sprintf("Operation %s has failed: %s: %s", run.Operation, run.Reason, run.Message)
+	}
+	o.tell(d, kind, "Operation"+string(run.Phase), text)
+}
+
+// ActionEnded hears of every change that was made, or that failed.
+func (o *observer) ActionEnded(d *v1.Diagnosis, operation string, a v1.Action) {
+	o.metrics.repairs.WithLabelValues(a.Fault, a.Kind, string(a.Phase)).Inc()
+	if a.Kind != kindUnmount || a.Phase != v1.ActionDone {
+		return
+	}
+	text := fmt.Sprintf("Unmounted %s, which was broken by %s (Diagnosis %s/%s, operation %s)", a.Target, a.Fault, d.Namespace, d.Name, operation)
+	o.tell(d, corev1.EventTypeNormal, eventMountRepaired, text)
+	if pod := podOf(d); pod != nil {
+		o.tell(pod, corev1.EventTypeNormal, eventMountRepaired, text)
+	}
+}
+
+// Ended hears that a Diagnosis is over.
+func (o *observer) Ended(d *v1.Diagnosis) {
+	o.faults(d)
+	o.metrics.diagnoses.WithLabelValues(string(d.Status.Outcome)).Inc()
+	message := ""
+	if c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete); c != nil {
+		message = c.Message
+	}
+	if d.Status.Phase == v1.DiagnosisSucceeded {
+		o.tell(d, corev1.EventTypeNormal, eventSucceeded, message)
+		return
+	}
+	o.tell(d, corev1.EventTypeWarning, eventFailed, message)
+}
+
+// Forget drops what is remembered about a Diagnosis that no longer runs.
+func (o *observer) Forget(uid types.UID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.told, uid)
+}
+
+// faults tells of the faults that have been found since it was last called, on the pods that have them.
+func (o *observer) faults(d *v1.Diagnosis) {
+	o.mu.Lock()
+	from := min(o.told[d.UID], len(d.Status.Faults))
+	o.told[d.UID] = len(d.Status.Faults)
+	o.mu.Unlock()
+	for _, f := range d.Status.Faults[from:] {
+		if f.Pod == nil || f.Pod.UID == "" {
+			continue
+		}
+		text := fmt.Sprintf("Found by Diagnosis %s/%s", d.Namespace, d.Name)
+		if f.Container != "" {
+			text += fmt.Sprintf(" in container %s, volume %s", f.Container, f.Volume)
+		}
+		if len(f.Evidence) > 0 {
+			text += ": " + strings.Join(f.Evidence, "; ")
+		}
+		o.tell(reference(f.Pod), corev1.EventTypeWarning, f.Code, text)
+	}
+}
+
+// podOf is the pod whose fault a Diagnosis has found; nil where it has found none.
+func podOf(d *v1.Diagnosis) *corev1.ObjectReference {
+	for _, f := range d.Status.Faults {
+		if f.Pod != nil && f.Pod.UID != "" {
+			return reference(f.Pod)
+		}
+	}
+	return nil
+}
+
+func reference(p *v1.FaultPod) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}
+}
+
+func (o *observer) tell(about runtime.Object, kind, reason, message string) {
+	if len(message) > maxEventBytes {
+		message = strings.ToValidUTF8(message[:maxEventBytes-3], "") + "..."
+	}
+	o.events.Event(about, kind, reason, message)
+}

@@ -1,0 +1,169 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+// notes is a recorder that keeps Events as text.
+type notes struct {
+	mu   sync.Mutex
+	list []string
+}
+
+func (n *notes) Event(about runtime.Object, kind, reason, message string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	what := "Diagnosis"
+	if ref, ok := about.(*corev1.ObjectReference); ok {
+		what = fmt.Sprintf("%s %s/%s %s", ref.Kind, ref.Namespace, ref.Name, ref.UID)
+	}
+	n.list = append(n.list, fmt.Sprintf("%s %s %s: %s", what, kind, reason, message))
+}
+
+func newTestObserver(t *testing.T) (*observer, *notes, *counters) {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	m, err := newMetrics(registry, gauges{running: func() int { return 2 }, abandoned: func() int64 { return 3 }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &notes{}
+	return newObserver(n, m, func(context.Context, string) string { return "label" }), n, &counters{registry}
+}
+
+// counters read what was counted.
+type counters struct{ registry *prometheus.Registry }
+
+func (n *counters) counted(t *testing.T) map[string]float64 {
+	t.Helper()
+	families, err := n.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			name := f.GetName()
+			for _, l := range m.Label {
+				name += " " + l.GetName() + "=" + l.GetValue()
+			}
+			all[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return all
+}
+
+func staleFault(state v1.FaultState) v1.Fault {
+	return v1.Fault{
+		Code: "StaleSubPath", State: state, Container: "app", Volume: "config",
+		Pod: &v1.FaultPod{Namespace: "ns", Name: "p", UID: "u"}, Evidence: []string{"root is unlinked", "nlink is 0"},
+	}
+}
+
+func TestRepairIsTold(t *testing.T) {
+	t.Parallel()
+	o, n, counter := newTestObserver(t)
+	d := diagnosis("uid", v1.DiagnosisRunning)
+	d.Status.Conditions = []metav1.Condition{{Type: v1.ConditionAccepted, Message: "Diagnosis is accepted by agent on node n1"}}
+	o.Accepted(d)
+	begin := metav1.NewMicroTime(time.Unix(0, 0))
+	end := metav1.NewMicroTime(time.Unix(2, 0))
+	o.OperationEnded(d, v1.OperationRun{Operation: "collect", Phase: v1.OperationSucceeded, StartTime: &begin, CompletionTime: &end})
+	d.Status.Faults = []v1.Fault{staleFault(v1.FaultPresent)}
+	o.OperationEnded(d, v1.OperationRun{Operation: "diagnose", Phase: v1.OperationSucceeded})
+	o.ActionEnded(d, "recover", v1.Action{Kind: "Unmount", Target: "/point", Fault: "StaleSubPath", Phase: v1.ActionDone})
+	o.ActionEnded(d, "recover", v1.Action{Kind: "RemoveContainerRecord", Target: "c1", Fault: "StaleSubPath", Phase: v1.ActionFailed})
+	d.Status.Faults = []v1.Fault{staleFault(v1.FaultHealed)}
+	o.OperationEnded(d, v1.OperationRun{Operation: "recover", Phase: v1.OperationSucceeded})
+	d.Status.Phase, d.Status.Outcome = v1.DiagnosisSucceeded, v1.OutcomeHealed
+	d.Status.Conditions = append(d.Status.Conditions, metav1.Condition{Type: v1.ConditionComplete, Message: "Diagnosis is completed"})
+	o.Ended(d)
+
+	const repaired = "Unmounted /point, which was broken by StaleSubPath (Diagnosis ns/d, operation recover)"
+	want := []string{
+		"Diagnosis Normal DiagnosisAccepted: Diagnosis is accepted by agent on node n1",
+		"Diagnosis Normal OperationSucceeded: Operation collect has succeeded",
+		"Pod ns/p u Warning StaleSubPath: Found by Diagnosis ns/d in container app, volume config: root is unlinked; nlink is 0",
+		"Diagnosis Normal OperationSucceeded: Operation diagnose has succeeded",
+		"Diagnosis Normal MountRepaired: " + repaired,
+		"Pod ns/p u Normal MountRepaired: " + repaired,
+		"Diagnosis Normal OperationSucceeded: Operation recover has succeeded",
+		"Diagnosis Normal DiagnosisSucceeded: Diagnosis is completed",
+	}
+	if diff := cmp.Diff(want, n.list); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	counts := map[string]float64{
+		"kubediag_operations_total outcome=Succeeded processor=label":                           3,
+		"kubediag_operation_duration_seconds processor=label":                                   1,
+		"kubediag_repairs_total action=Unmount fault=StaleSubPath outcome=Done":                 1,
+		"kubediag_repairs_total action=RemoveContainerRecord fault=StaleSubPath outcome=Failed": 1,
+		"kubediag_diagnoses_total outcome=Healed":                                               1,
+		"kubediag_diagnoses_running":                                                            2,
+		"kubediag_abandoned_goroutines":                                                         3,
+	}
+	if diff := cmp.Diff(counts, counter.counted(t)); diff != "" {
+		t.Errorf("metrics (-want +got):\n%s", diff)
+	}
+}
+
+func TestFailureIsTold(t *testing.T) {
+	t.Parallel()
+	o, n, _ := newTestObserver(t)
+	d := diagnosis("uid", v1.DiagnosisRunning)
+	o.OperationEnded(d, v1.OperationRun{Operation: "look", Phase: v1.OperationNotApplicable, Message: "no stale mount"})
+	o.OperationEnded(d, v1.OperationRun{Operation: "ask", Phase: v1.OperationFailed, Reason: "TimedOut", Message: "no answer"})
+	d.Status.Phase, d.Status.Outcome = v1.DiagnosisFailed, v1.OutcomeError
+	d.Status.Conditions = []metav1.Condition{{Type: v1.ConditionComplete, Message: strings.Repeat("é", 1000)}}
+	o.Ended(d)
+	want := []string{
+		"Diagnosis Normal OperationNotApplicable: Operation look does not apply: no stale mount",
+		"Diagnosis Warning OperationFailed: Operation ask has failed: TimedOut: no answer",
+		"Diagnosis Warning DiagnosisFailed: " + strings.Repeat("é", 510) + "...",
+	}
+	if diff := cmp.Diff(want, n.list); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// TestResumedRunTellsItsFaultsAgain: what was told before a restart is not known after it, and nothing is remembered
+// about a run that is over.
+func TestResumedRunTellsItsFaultsAgain(t *testing.T) {
+	t.Parallel()
+	o, n, _ := newTestObserver(t)
+	d := diagnosis("uid", v1.DiagnosisRunning)
+	d.Status.Faults = []v1.Fault{staleFault(v1.FaultPresent), {Code: "MissingBindSource"}}
+	for range 2 {
+		o.OperationEnded(d, v1.OperationRun{Operation: "op", Phase: v1.OperationSucceeded})
+		o.OperationEnded(d, v1.OperationRun{Operation: "op", Phase: v1.OperationSucceeded})
+		o.Forget(d.UID)
+		if len(o.told) != 0 {
+			t.Errorf("remembered: %v", o.told)
+		}
+	}
+	told := 0
+	for _, line := range n.list {
+		if strings.HasPrefix(line, "Pod ") {
+			told++
+		}
+	}
+	if told != 2 {
+		t.Errorf("told %d times: %q", told, n.list)
+	}
+}

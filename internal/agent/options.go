@@ -1,0 +1,142 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Options are the settings of the agent. Each has a flag, and an environment variable of the flag's name in capitals
+// with KUBEDIAG_ before it.
+type Options struct {
+	// NodeName is the node that the agent runs on.
+	NodeName string
+	// PodUID is the UID of the agent's own pod. Empty outside a pod.
+	PodUID types.UID
+	// Namespace is where the agent's Lease lives.
+	Namespace string
+	// DataRoot is the directory for journals and full results.
+	DataRoot string
+	// KubeletRoot is the kubelet's root directory on the host. Empty: the running kubelet is asked.
+	KubeletRoot string
+	// KubeletPID is the process id of the kubelet. 0: the kubelet is looked for.
+	KubeletPID int
+	// EnableScripts lets Operations run scripts.
+	EnableScripts bool
+	// ProcessorCAFile holds certificates of authorities that external processors may present, besides the system's.
+	ProcessorCAFile string
+	// ServeProcessors is the TCP address where built-in processors answer HTTPS. Empty: they do not.
+	ServeProcessors string
+	// TLSCertFile and TLSKeyFile are for ServeProcessors. Both empty: a certificate is made at every start.
+	TLSCertFile, TLSKeyFile string
+	// MetricsBindAddress and HealthProbeBindAddress are TCP addresses; "0" turns them off.
+	MetricsBindAddress, HealthProbeBindAddress string
+	// DiagnosisTimeout bounds a Diagnosis that has no deadline of its own.
+	DiagnosisTimeout time.Duration
+	// Workers is how many Diagnoses run at once.
+	Workers int
+	// LeaseRenewal is how often the Lease is renewed, LeaseDuration for how long a renewal counts.
+	LeaseRenewal, LeaseDuration time.Duration
+}
+
+// validate checks the settings. Every error names the flag and the value.
+func (o *Options) validate() error {
+	return errors.Join(
+		o.validateNames(),
+		o.validatePaths(),
+		o.validateAddresses(),
+		o.validateNumbers(),
+	)
+}
+
+func (o *Options) validateNames() error {
+	var errs []error
+	if o.NodeName == "" {
+		errs = append(errs, errors.New("--node-name (or NODE_NAME) must be set"))
+	} else if problems := validation.IsDNS1123Subdomain(o.NodeName); len(problems) > 0 {
+		errs = append(errs, invalid("node-name", o.NodeName, problems[0]))
+	}
+	if o.Namespace == "" {
+		errs = append(errs, errors.New("--namespace (or POD_NAMESPACE) must be set"))
+	} else if problems := validation.IsDNS1123Label(o.Namespace); len(problems) > 0 {
+		errs = append(errs, invalid("namespace", o.Namespace, problems[0]))
+	}
+	return errors.Join(errs...)
+}
+
+func (o *Options) validatePaths() error {
+	var errs []error
+	for _, p := range []struct {
+		flag, value string
+		required    bool
+	}{
+		{"data-root", o.DataRoot, true},
+		{"kubelet-root", o.KubeletRoot, false},
+		{"processor-ca-file", o.ProcessorCAFile, false},
+		{"tls-cert-file", o.TLSCertFile, false},
+		{"tls-key-file", o.TLSKeyFile, false},
+	} {
+		if (p.value != "" || p.required) && (!filepath.IsAbs(p.value) || filepath.Clean(p.value) != p.value) {
+			errs = append(errs, invalid(p.flag, p.value, "must be an absolute path without . and .. in it"))
+		}
+	}
+	if (o.TLSCertFile == "") != (o.TLSKeyFile == "") {
+		errs = append(errs, fmt.Errorf("--tls-cert-file=%q and --tls-key-file=%q must be set together", o.TLSCertFile, o.TLSKeyFile))
+	}
+	if o.TLSCertFile != "" && o.ServeProcessors == "" {
+		errs = append(errs, invalid("tls-cert-file", o.TLSCertFile, "has no effect without --serve-processors"))
+	}
+	return errors.Join(errs...)
+}
+
+func (o *Options) validateAddresses() error {
+	var errs []error
+	for _, a := range []struct {
+		flag, value string
+		off         string
+	}{
+		{"metrics-bind-address", o.MetricsBindAddress, "0"},
+		{"health-probe-bind-address", o.HealthProbeBindAddress, "0"},
+		{"serve-processors", o.ServeProcessors, ""},
+	} {
+		if a.value == a.off {
+			continue
+		}
+		if _, err := net.ResolveTCPAddr("tcp", a.value); err != nil || a.value == "" {
+			errs = append(errs, invalid(a.flag, a.value, fmt.Sprintf("must be host:port, or %q for off", a.off)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (o *Options) validateNumbers() error {
+	var errs []error
+	if o.Workers < 1 || o.Workers > 64 {
+		errs = append(errs, invalid("workers", o.Workers, "must be between 1 and 64"))
+	}
+	if o.KubeletPID < 0 {
+		errs = append(errs, invalid("kubelet-pid", o.KubeletPID, "must not be negative"))
+	}
+	if o.DiagnosisTimeout < time.Second || o.DiagnosisTimeout > 24*time.Hour {
+		errs = append(errs, invalid("diagnosis-timeout", o.DiagnosisTimeout, "must be between 1s and 24h"))
+	}
+	if o.LeaseRenewal < time.Second {
+		errs = append(errs, invalid("lease-renewal", o.LeaseRenewal, "must be at least 1s"))
+	}
+	if o.LeaseDuration < 2*o.LeaseRenewal || o.LeaseDuration > time.Hour {
+		errs = append(errs, invalid("lease-duration", o.LeaseDuration, "must be at least twice --lease-renewal, and 1h at most"))
+	}
+	return errors.Join(errs...)
+}
+
+func invalid(flag string, value any, problem string) error {
+	return fmt.Errorf("--%s=%v: %s", flag, value, problem)
+}

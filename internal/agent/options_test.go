@@ -1,0 +1,150 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+)
+
+// parse reads flags and an environment the way the command does.
+func parse(t *testing.T, args []string, env map[string]string) (Options, error) {
+	t.Helper()
+	var o Options
+	f := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	o.bind(f)
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	return o, fromEnv(f, func(name string) (string, bool) {
+		value, ok := env[name]
+		return value, ok
+	})
+}
+
+func TestFlagsAndEnvironment(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		args []string
+		env  map[string]string
+		want string
+	}{
+		"nothing":                   {want: ""},
+		"the pod's own variable":    {env: map[string]string{"NODE_NAME": "pod"}, want: "pod"},
+		"the twin before the pod's": {env: map[string]string{"NODE_NAME": "pod", "KUBEDIAG_NODE_NAME": "twin"}, want: "twin"},
+		"the flag before both":      {args: []string{"--node-name=flag"}, env: map[string]string{"NODE_NAME": "pod", "KUBEDIAG_NODE_NAME": "twin"}, want: "flag"},
+		"an empty flag before both": {args: []string{"--node-name="}, env: map[string]string{"NODE_NAME": "pod"}, want: ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o, err := parse(t, tc.args, tc.env)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o.NodeName != tc.want {
+				t.Errorf("node %q, want %q", o.NodeName, tc.want)
+			}
+		})
+	}
+}
+
+func TestEveryFlagHasATwin(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{
+		"KUBEDIAG_NODE_NAME": "n1", "KUBEDIAG_POD_UID": "u", "KUBEDIAG_NAMESPACE": "ns", "KUBEDIAG_DATA_ROOT": "/d",
+		"KUBEDIAG_KUBELET_ROOT": "/k", "KUBEDIAG_KUBELET_PID": "7", "KUBEDIAG_ENABLE_SCRIPTS": "true",
+		"KUBEDIAG_PROCESSOR_CA_FILE": "/ca", "KUBEDIAG_SERVE_PROCESSORS": ":1", "KUBEDIAG_TLS_CERT_FILE": "/c",
+		"KUBEDIAG_TLS_KEY_FILE": "/y", "KUBEDIAG_METRICS_BIND_ADDRESS": ":2", "KUBEDIAG_HEALTH_PROBE_BIND_ADDRESS": ":3",
+		"KUBEDIAG_DIAGNOSIS_TIMEOUT": "1m", "KUBEDIAG_WORKERS": "9", "KUBEDIAG_LEASE_RENEWAL": "1s", "KUBEDIAG_LEASE_DURATION": "4s",
+	}
+	got, err := parse(t, nil, env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Options{
+		NodeName: "n1", PodUID: "u", Namespace: "ns", DataRoot: "/d", KubeletRoot: "/k", KubeletPID: 7, EnableScripts: true,
+		ProcessorCAFile: "/ca", ServeProcessors: ":1", TLSCertFile: "/c", TLSKeyFile: "/y", MetricsBindAddress: ":2",
+		HealthProbeBindAddress: ":3", DiagnosisTimeout: 60e9, Workers: 9, LeaseRenewal: 1e9, LeaseDuration: 4e9,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if err := got.validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEnvironmentThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	_, err := parse(t, nil, map[string]string{"KUBEDIAG_WORKERS": "many"})
+	if err == nil || !strings.Contains(err.Error(), `KUBEDIAG_WORKERS="many" for --workers`) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestWrongOptionsAreNamed(t *testing.T) {
+	t.Parallel()
+	for arg, want := range map[string]string{
+		"--node-name=":                     "--node-name (or NODE_NAME) must be set",
+		"--node-name=a/b":                  "--node-name=a/b: ",
+		"--namespace=":                     "--namespace (or POD_NAMESPACE) must be set",
+		"--namespace=a.b":                  "--namespace=a.b: ",
+		"--data-root=":                     "--data-root=: must be an absolute path",
+		"--data-root=data":                 "--data-root=data: must be an absolute path",
+		"--kubelet-root=/a/../b":           "--kubelet-root=/a/../b: must be an absolute path",
+		"--processor-ca-file=ca":           "--processor-ca-file=ca: must be an absolute path",
+		"--tls-cert-file=/c":               `--tls-cert-file="/c" and --tls-key-file="" must be set together`,
+		"--tls-key-file=/k":                `--tls-cert-file="" and --tls-key-file="/k" must be set together`,
+		"--serve-processors=nowhere":       "--serve-processors=nowhere: must be host:port",
+		"--metrics-bind-address=":          "--metrics-bind-address=: must be host:port",
+		"--metrics-bind-address=:99999":    "--metrics-bind-address=:99999: must be host:port",
+		"--health-probe-bind-address=8081": "--health-probe-bind-address=8081: must be host:port",
+		"--kubelet-pid=-1":                 "--kubelet-pid=-1: must not be negative",
+		"--workers=0":                      "--workers=0: must be between 1 and 64",
+		"--diagnosis-timeout=0s":           "--diagnosis-timeout=0s: must be between 1s and 24h",
+		"--diagnosis-timeout=25h":          "--diagnosis-timeout=25h0m0s: must be between 1s and 24h",
+		"--lease-renewal=1ms":              "--lease-renewal=1ms: must be at least 1s",
+		"--lease-duration=15s":             "--lease-duration=15s: must be at least twice --lease-renewal",
+	} {
+		t.Run(arg, func(t *testing.T) {
+			t.Parallel()
+			o, err := parse(t, []string{"--node-name=n1", "--namespace=kubediag", arg}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := o.validate(); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("error %v, want %q", err, want)
+			}
+		})
+	}
+	o, err := parse(t, []string{"--tls-cert-file=/c", "--tls-key-file=/k", "--node-name=n1", "--namespace=kubediag"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.validate(); err == nil || !strings.Contains(err.Error(), "has no effect without --serve-processors") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestDefaultsAreValid(t *testing.T) {
+	t.Parallel()
+	o, err := parse(t, nil, map[string]string{"NODE_NAME": "n1", "POD_NAMESPACE": "kubediag", "POD_UID": "u"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCommandRefusesWrongFlags(t *testing.T) {
+	cmd := NewCommand()
+	cmd.SetArgs([]string{"--node-name=n1", "--namespace=kubediag", "--workers=0"})
+	if err := cmd.Execute(); err == nil || err.Error() != "--workers=0: must be between 1 and 64" {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/executor"
+	"kubediag.org/kubediag/internal/kubelet"
+)
+
+// checked is a pipeline that takes only Diagnoses whose pod is on this node. The manager has looked at that when it
+// bound them; since then the pod may have gone, and the label by which a Diagnosis comes here may be somebody else's.
+type checked struct {
+	pipeline
+	pods     *pods
+	store    executor.Store
+	observer executor.Observer
+}
+
+// Run runs a Diagnosis, or refuses it before anything runs.
+func (c *checked) Run(ctx context.Context, d *v1.Diagnosis) (*v1.Diagnosis, error) {
+	if ref := d.Spec.PodReference; ref != nil && !meta.IsStatusConditionTrue(d.Status.Conditions, v1.ConditionAccepted) {
+		reason, message, err := c.check(ctx, ref)
+		if err != nil {
+			return d, err
+		}
+		if reason != "" {
+			return c.refuse(ctx, d.DeepCopy(), reason, message)
+		}
+	}
+	return c.pipeline.Run(ctx, d)
+}
+
+// check says why a Diagnosis cannot run here; no reason where it can.
+func (c *checked) check(ctx context.Context, ref *v1.PodReference) (reason, message string, err error) {
+	pod, err := c.pods.find(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
+	if errors.Is(err, kubelet.ErrPodNotFound) {
+		return v1.ReasonPodNotFound, fmt.Sprintf("spec.podReference: Pod %s/%s does not exist", ref.Namespace, ref.Name), nil
+	}
+	if err != nil {
+		return "", "", err
+	}
+	if pod.Spec.NodeName != c.pods.node {
+		return v1.ReasonPodOnOtherNode, fmt.Sprintf("spec.podReference: Pod %s/%s is on node %q, this is node %q",
+			ref.Namespace, ref.Name, pod.Spec.NodeName, c.pods.node), nil
+	}
+	return "", "", nil
+}
+
+func (c *checked) refuse(ctx context.Context, d *v1.Diagnosis, reason, message string) (*v1.Diagnosis, error) {
+	now := metav1.Now()
+	s := &d.Status
+	s.Phase, s.Outcome, s.CompletionTime = v1.DiagnosisFailed, v1.OutcomeError, &now
+	if s.StartTime == nil {
+		s.StartTime = &now
+	}
+	for _, kind := range []string{v1.ConditionAccepted, v1.ConditionComplete} {
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+			Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: d.Generation,
+		})
+	}
+	if err := c.store.Save(ctx, d); err != nil {
+		return d, err
+	}
+	c.observer.Ended(d)
+	return d, nil
+}

@@ -1,0 +1,142 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package agent
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+func clientset(t *testing.T, config *rest.Config) *kubernetes.Clientset {
+	t.Helper()
+	set, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// rights asks the API server for all that somebody may do to objects in a namespace, but for what everybody may.
+func rights(t *testing.T, config *rest.Config, namespace string) []string {
+	t.Helper()
+	review, err := clientset(t, config).AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(),
+		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, rule := range review.Status.ResourceRules {
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				if strings.HasPrefix(resource, "self") {
+					continue
+				}
+				for _, verb := range rule.Verbs {
+					all = append(all, verb+" "+resource+"."+group)
+				}
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// TestAgentHasTheseRightsAndNoOthers compares all of them, so that no right slips in.
+func TestAgentHasTheseRightsAndNoOthers(t *testing.T) {
+	t.Parallel()
+	config := as(install(t).Config, account("kubediag-agent"))
+	const group = "diagnosis.kubediag.org"
+	everywhere := []string{
+		"create events.", "patch events.",
+		"get pods.", "list pods.", "watch pods.",
+		"get diagnoses." + group, "list diagnoses." + group, "watch diagnoses." + group, "patch diagnoses/status." + group,
+		"get operations." + group, "list operations." + group, "watch operations." + group,
+		"get operationsets." + group, "list operationsets." + group, "watch operationsets." + group,
+		// These two come with config/overlays/serve-processors.
+		"create tokenreviews.authentication.k8s.io", "create subjectaccessreviews.authorization.k8s.io",
+	}
+	for namespace, more := range map[string][]string{
+		"default":  nil,
+		"kubediag": {"create leases.coordination.k8s.io", "patch leases.coordination.k8s.io"},
+	} {
+		want := slices.Sorted(slices.Values(append(slices.Clone(everywhere), more...)))
+		if diff := cmp.Diff(want, rights(t, config, namespace)); diff != "" {
+			t.Errorf("rights in %q (-want +got):\n%s", namespace, diff)
+		}
+	}
+}
+
+// TestNobodyReadsSecrets tries it, rather than read the rules.
+func TestNobodyReadsSecrets(t *testing.T) {
+	t.Parallel()
+	env := install(t)
+	for _, name := range []string{"kubediag-agent", "kubediag-manager"} {
+		for _, namespace := range []string{"", "kubediag", "default"} {
+			set := clientset(t, as(env.Config, account(name)))
+			if _, err := set.CoreV1().Secrets(namespace).List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+				t.Errorf("%s lists Secrets in %q: %v", name, namespace, err)
+			}
+			if _, err := set.CoreV1().Secrets("kubediag").Get(t.Context(), "s", metav1.GetOptions{}); !apierrors.IsForbidden(err) {
+				t.Errorf("%s gets a Secret in %q: %v", name, namespace, err)
+			}
+		}
+		set := clientset(t, as(env.Config, account(name)))
+		if err := set.CoreV1().Pods("default").Delete(t.Context(), "p", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
+			t.Errorf("%s deletes pods: %v", name, err)
+		}
+	}
+}
+
+// TestRolesAreNarrow holds for every role of the manifests that it names what it gives, and that who may edit a namespace
+// is not thereby allowed to run operations on nodes.
+func TestRolesAreNarrow(t *testing.T) {
+	t.Parallel()
+	roles, err := clientset(t, install(t).Config).RbacV1().ClusterRoles().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, role := range roles.Items {
+		if !strings.HasPrefix(role.Name, "kubediag-") {
+			continue
+		}
+		seen++
+		for _, rule := range role.Rules {
+			checkRule(t, role, rule)
+		}
+	}
+	if seen != 6 {
+		t.Errorf("%d ClusterRoles", seen)
+	}
+}
+
+func checkRule(t *testing.T, role rbacv1.ClusterRole, rule rbacv1.PolicyRule) {
+	t.Helper()
+	for _, list := range [][]string{rule.APIGroups, rule.Resources, rule.Verbs, rule.NonResourceURLs} {
+		if slices.Contains(list, "*") || slices.Contains(list, "secrets") {
+			t.Errorf("%s: %+v", role.Name, rule)
+		}
+	}
+	for label := range role.Labels {
+		if !strings.Contains(label, "/aggregate-to-") {
+			continue
+		}
+		for _, verb := range rule.Verbs {
+			if !slices.Contains([]string{"get", "list", "watch"}, verb) || !strings.HasSuffix(label, "-view") {
+				t.Errorf("%s gives %q by %q", role.Name, verb, label)
+			}
+		}
+	}
+}

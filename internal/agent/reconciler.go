@@ -1,0 +1,161 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/executor"
+)
+
+// pipeline is the executor.
+type pipeline interface {
+	Run(ctx context.Context, d *v1.Diagnosis) (*v1.Diagnosis, error)
+	Forget(keep map[types.UID]bool) error
+}
+
+// reconciler runs the Diagnoses of the node. Its work queue is the queue of Diagnoses: one entry for each, as many at a
+// time as there are workers, and whatever was missed or failed to be stored comes back. A run lasts as long as its call
+// of Reconcile; what happens to the Diagnosis meanwhile reaches it through runs.
+type reconciler struct {
+	node     string
+	cache    client.Reader
+	pipeline pipeline
+	runs     *runs
+	// done hears that a run is no longer under way, whatever came of it.
+	done func(types.UID)
+}
+
+// setUp registers the reconciler with the manager.
+func (r *reconciler) setUp(m manager.Manager, workers int) error {
+	c, err := controller.New("diagnosis", m, controller.Options{
+		Reconciler:              r,
+		MaxConcurrentReconciles: workers,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Minute),
+		NeedLeaderElection:      new(false),
+		SkipNameValidation:      new(true), // there is one controller, but in tests there is more than one agent
+	})
+	if err != nil {
+		return fmt.Errorf("making controller: %w", err)
+	}
+	return c.Watch(source.Kind(m.GetCache(), &v1.Diagnosis{}, r.events()))
+}
+
+// events queues what is to be run, and stops at once what no longer exists: that must not wait for a worker.
+func (r *reconciler) events() handler.TypedFuncs[*v1.Diagnosis, reconcile.Request] {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	add := func(q queue, d *v1.Diagnosis) {
+		if r.due(d) {
+			q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(d)})
+		}
+	}
+	return handler.TypedFuncs[*v1.Diagnosis, reconcile.Request]{
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*v1.Diagnosis], q queue) { add(q, e.Object) },
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*v1.Diagnosis], q queue) {
+			if e.ObjectOld.UID != e.ObjectNew.UID || e.ObjectNew.DeletionTimestamp != nil {
+				r.runs.drop(e.ObjectOld.UID, executor.ErrDeleted)
+			}
+			add(q, e.ObjectNew)
+		},
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*v1.Diagnosis], _ queue) {
+			r.runs.drop(e.Object.UID, executor.ErrDeleted)
+		},
+	}
+}
+
+// due tells whether a Diagnosis is for this agent to run. The label that the watch goes by proves nothing; the spec does.
+func (r *reconciler) due(d *v1.Diagnosis) bool {
+	over := d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed
+	return !over && d.DeletionTimestamp == nil && d.Spec.NodeName == r.node
+}
+
+// Reconcile runs a Diagnosis to its end.
+func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	d, err := r.get(ctx, req.NamespacedName)
+	if d == nil {
+		return reconcile.Result{}, err
+	}
+	runCtx, ok := r.runs.begin(ctx, d.UID)
+	if !ok {
+		return reconcile.Result{}, nil
+	}
+	over := false
+	defer func() {
+		r.done(d.UID)
+		r.runs.end(d.UID, over)
+	}()
+	// Before begin a deletion had nothing to stop; from here on it has. One in between is seen by looking again.
+	if again, err := r.get(ctx, req.NamespacedName); again == nil || again.UID != d.UID {
+		return reconcile.Result{}, err
+	}
+	_, err = r.pipeline.Run(runCtx, d)
+	over = err == nil && runCtx.Err() == nil
+	switch {
+	case errors.Is(err, executor.ErrGone), errors.Is(context.Cause(runCtx), executor.ErrDeleted):
+		log.FromContext(ctx).Info("Stopped a Diagnosis that is gone", "uid", d.UID)
+		return reconcile.Result{}, nil
+	case ctx.Err() != nil:
+		return reconcile.Result{}, nil
+	case err != nil:
+		return reconcile.Result{}, fmt.Errorf("running Diagnosis: %w", err)
+	}
+	return reconcile.Result{}, nil
+}
+
+// get reads a Diagnosis from the cache; nil where there is none to run.
+func (r *reconciler) get(ctx context.Context, key types.NamespacedName) (*v1.Diagnosis, error) {
+	d := &v1.Diagnosis{}
+	if err := r.cache.Get(ctx, key, d); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	if !r.due(d) {
+		return nil, nil
+	}
+	return d, nil
+}
+
+// sweepPeriod is how often what gone Diagnoses left on the node is removed.
+const sweepPeriod = 10 * time.Minute
+
+// sweep removes journals and full results of Diagnoses that no longer exist, now and then until ctx is done.
+func (r *reconciler) sweep(ctx context.Context) error {
+	for {
+		if err := r.forget(ctx); err != nil && ctx.Err() == nil {
+			log.FromContext(ctx).Error(err, "Could not remove what gone Diagnoses left")
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(sweepPeriod):
+		}
+	}
+}
+
+func (r *reconciler) forget(ctx context.Context) error {
+	return r.runs.while(func(keep map[types.UID]bool) error {
+		var list v1.DiagnosisList
+		if err := r.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+			return fmt.Errorf("listing Diagnoses: %w", err)
+		}
+		for _, d := range list.Items {
+			keep[d.UID] = true
+		}
+		return r.pipeline.Forget(keep)
+	})
+}

@@ -1,0 +1,329 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/executor"
+)
+
+var key = types.NamespacedName{Namespace: "ns", Name: "d"}
+
+func diagnosis(uid types.UID, phase v1.DiagnosisPhase) *v1.Diagnosis {
+	return &v1.Diagnosis{
+		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: uid},
+		Spec:       v1.DiagnosisSpec{NodeName: "n1", OperationSet: "set"},
+		Status:     v1.DiagnosisStatus{Phase: phase},
+	}
+}
+
+// shelf is a cache with at most one Diagnosis in it.
+type shelf struct {
+	mu sync.Mutex
+	d  *v1.Diagnosis
+}
+
+func (s *shelf) put(d *v1.Diagnosis) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.d = d
+}
+
+func (s *shelf) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.d == nil || client.ObjectKeyFromObject(s.d) != key {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "diagnoses"}, key.Name)
+	}
+	s.d.DeepCopyInto(into.(*v1.Diagnosis))
+	return nil
+}
+
+func (s *shelf) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.d != nil {
+		list.(*v1.DiagnosisList).Items = []v1.Diagnosis{*s.d}
+	}
+	return nil
+}
+
+// script is a pipeline that does as it is told and remembers what it was asked.
+type script struct {
+	mu     sync.Mutex
+	ran    []types.UID
+	kept   []map[types.UID]bool
+	during func(ctx context.Context) error
+}
+
+func (s *script) Run(ctx context.Context, d *v1.Diagnosis) (*v1.Diagnosis, error) {
+	s.mu.Lock()
+	s.ran = append(s.ran, d.UID)
+	s.mu.Unlock()
+	if s.during == nil {
+		return d, nil
+	}
+	return d, s.during(ctx)
+}
+
+func (s *script) Forget(keep map[types.UID]bool) error {
+	s.kept = append(s.kept, keep)
+	return nil
+}
+
+func newTestReconciler(d *v1.Diagnosis, p *script) (*reconciler, *shelf) {
+	s := &shelf{d: d}
+	return &reconciler{node: "n1", cache: s, pipeline: p, runs: newRuns(), done: func(types.UID) {}}, s
+}
+
+func TestOnlyWhatIsDueRuns(t *testing.T) {
+	t.Parallel()
+	now := metav1.Now()
+	for name, tc := range map[string]struct {
+		change func(*v1.Diagnosis)
+		want   int
+	}{
+		"new":               {func(d *v1.Diagnosis) { d.Status.Phase = "" }, 1},
+		"pending":           {func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisPending }, 1},
+		"running":           {func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisRunning }, 1},
+		"unknown":           {func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisUnknown }, 1},
+		"succeeded":         {func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisSucceeded }, 0},
+		"failed":            {func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisFailed }, 0},
+		"going away":        {func(d *v1.Diagnosis) { d.DeletionTimestamp = &now }, 0},
+		"for another node":  {func(d *v1.Diagnosis) { d.Spec.NodeName = "n2" }, 0},
+		"for no node":       {func(d *v1.Diagnosis) { d.Spec.NodeName = "" }, 0},
+		"of another's name": {func(d *v1.Diagnosis) { d.Name = "other" }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := diagnosis("u1", "")
+			tc.change(d)
+			p := &script{}
+			r, _ := newTestReconciler(d, p)
+			if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
+				t.Fatal(err)
+			}
+			if len(p.ran) != tc.want {
+				t.Errorf("ran %d times, want %d", len(p.ran), tc.want)
+			}
+		})
+	}
+}
+
+// TestStaleCacheStartsNothing has the cache show a Diagnosis as Running that has ended: what every resync and every
+// restart of a watch can do.
+func TestStaleCacheStartsNothing(t *testing.T) {
+	t.Parallel()
+	p := &script{}
+	r, cache := newTestReconciler(diagnosis("u1", v1.DiagnosisRunning), p)
+	for range 3 {
+		if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cache.put(diagnosis("u2", ""))
+	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]types.UID{"u1", "u2"}, p.ran); diff != "" {
+		t.Errorf("ran (-want +got):\n%s", diff)
+	}
+}
+
+func TestWhatCouldNotBeStoredComesBack(t *testing.T) {
+	t.Parallel()
+	fail := errors.New("storing status: etcd is full")
+	p := &script{during: func(context.Context) error { return fail }}
+	r, _ := newTestReconciler(diagnosis("u1", ""), p)
+	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); !errors.Is(err, fail) {
+		t.Errorf("error %v", err)
+	}
+	fail = nil
+	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
+		t.Errorf("error %v", err)
+	}
+	if len(p.ran) != 2 {
+		t.Errorf("ran %d times", len(p.ran))
+	}
+}
+
+func TestDeletionStopsARun(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(r *reconciler, cache *shelf){
+		"deleted": func(r *reconciler, cache *shelf) {
+			cache.put(nil)
+			r.events().DeleteFunc(t.Context(), event.TypedDeleteEvent[*v1.Diagnosis]{Object: diagnosis("u1", "")}, nil)
+		},
+		"created anew": func(r *reconciler, cache *shelf) {
+			cache.put(diagnosis("u2", ""))
+			r.events().UpdateFunc(t.Context(), event.TypedUpdateEvent[*v1.Diagnosis]{
+				ObjectOld: diagnosis("u1", ""), ObjectNew: diagnosis("u2", ""),
+			}, newQueue(t))
+		},
+		"going away": func(r *reconciler, cache *shelf) {
+			d := diagnosis("u1", "")
+			d.DeletionTimestamp = &metav1.Time{}
+			cache.put(d)
+			r.events().UpdateFunc(t.Context(), event.TypedUpdateEvent[*v1.Diagnosis]{ObjectOld: diagnosis("u1", ""), ObjectNew: d}, newQueue(t))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			begun := make(chan struct{})
+			p := &script{during: func(ctx context.Context) error {
+				close(begun)
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}}
+			r, cache := newTestReconciler(diagnosis("u1", ""), p)
+			ended := make(chan error)
+			go func() {
+				_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
+				ended <- err
+			}()
+			<-begun
+			end(r, cache)
+			if err := <-ended; err != nil {
+				t.Errorf("error %v", err)
+			}
+			if len(r.runs.running)+len(r.runs.ended) != 0 {
+				t.Errorf("remembered: %v %v", r.runs.running, r.runs.ended)
+			}
+		})
+	}
+}
+
+// TestDeletionBeforeTheStart has the Diagnosis deleted after it was read and before its run could be stopped.
+func TestDeletionBeforeTheStart(t *testing.T) {
+	t.Parallel()
+	p := &script{}
+	r, cache := newTestReconciler(diagnosis("u1", ""), p)
+	r.cache = &vanishing{shelf: cache}
+	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.ran) != 0 || r.runs.count() != 0 {
+		t.Errorf("ran %v, running %d", p.ran, r.runs.count())
+	}
+}
+
+// vanishing is a cache that loses its Diagnosis after the first look.
+type vanishing struct{ *shelf }
+
+func (v *vanishing) Get(ctx context.Context, key client.ObjectKey, into client.Object, o ...client.GetOption) error {
+	defer v.put(nil)
+	return v.shelf.Get(ctx, key, into, o...)
+}
+
+func TestStoppedAgentLeavesItsWork(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	p := &script{during: func(ctx context.Context) error {
+		stop()
+		<-ctx.Done()
+		if errors.Is(context.Cause(ctx), executor.ErrDeleted) {
+			t.Error("the run was told that its Diagnosis was deleted")
+		}
+		return ctx.Err()
+	}}
+	r, _ := newTestReconciler(diagnosis("u1", ""), p)
+	if _, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: key}); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.runs.ended) != 0 {
+		t.Error("a run that was interrupted counts as ended")
+	}
+}
+
+func TestEventsQueueWhatIsDue(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		phase v1.DiagnosisPhase
+		want  int
+	}{
+		"unfinished": {v1.DiagnosisUnknown, 1},
+		"finished":   {v1.DiagnosisSucceeded, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, _ := newTestReconciler(nil, &script{})
+			q := newQueue(t)
+			d := diagnosis("u1", tc.phase)
+			r.events().CreateFunc(t.Context(), event.TypedCreateEvent[*v1.Diagnosis]{Object: d}, q)
+			r.events().UpdateFunc(t.Context(), event.TypedUpdateEvent[*v1.Diagnosis]{ObjectOld: d, ObjectNew: d}, q)
+			if q.Len() != tc.want {
+				t.Errorf("%d queued, want %d", q.Len(), tc.want)
+			}
+		})
+	}
+}
+
+func newQueue(t *testing.T) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+	t.Helper()
+	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	t.Cleanup(q.ShutDown)
+	return q
+}
+
+func TestSweepKeepsWhatExistsAndWhatRuns(t *testing.T) {
+	t.Parallel()
+	p := &script{}
+	r, _ := newTestReconciler(diagnosis("listed", v1.DiagnosisSucceeded), p)
+	if _, ok := r.runs.begin(t.Context(), "running"); !ok {
+		t.Fatal("the first run was refused")
+	}
+	if err := r.forget(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := []map[types.UID]bool{{"listed": true, "running": true}}
+	if diff := cmp.Diff(want, p.kept); diff != "" {
+		t.Errorf("kept (-want +got):\n%s", diff)
+	}
+}
+
+func TestRunsOfOneUIDExcludeEachOther(t *testing.T) {
+	t.Parallel()
+	r := newRuns()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	begun := 0
+	for range 50 {
+		wg.Go(func() {
+			if _, ok := r.begin(t.Context(), "u"); ok {
+				mu.Lock()
+				begun++
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if begun != 1 {
+		t.Errorf("%d runs began at once", begun)
+	}
+	r.end("u", false)
+	if _, ok := r.begin(t.Context(), "u"); !ok {
+		t.Error("a run that did not end for good cannot begin again")
+	}
+	r.drop("u", fmt.Errorf("gone"))
+	r.end("u", true)
+	if len(r.ended) != 0 {
+		t.Error("a Diagnosis that is gone is remembered")
+	}
+}

@@ -1,0 +1,82 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// runs knows which Diagnoses are being run and which have been, by UID, as long as they exist. It is what keeps one from
+// running twice: the cache may show for a while a Diagnosis as Running that this process has already ended.
+type runs struct {
+	mu      sync.Mutex
+	running map[types.UID]*run
+	ended   map[types.UID]bool
+}
+
+type run struct {
+	cancel  context.CancelCauseFunc
+	dropped bool
+}
+
+func newRuns() *runs {
+	return &runs{running: map[types.UID]*run{}, ended: map[types.UID]bool{}}
+}
+
+// begin marks a Diagnosis as running. It says no where it runs already or has ended. The context is cancelled with the
+// cause that drop is given, or when its parent is.
+func (r *runs) begin(parent context.Context, uid types.UID) (context.Context, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.running[uid] != nil || r.ended[uid] {
+		return nil, false
+	}
+	ctx, cancel := context.WithCancelCause(parent)
+	r.running[uid] = &run{cancel: cancel}
+	return ctx, true
+}
+
+// end marks a Diagnosis as no longer running. Where it is over for good, it never begins again.
+func (r *runs) end(uid types.UID, over bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	it := r.running[uid]
+	it.cancel(nil)
+	delete(r.running, uid)
+	if over && !it.dropped {
+		r.ended[uid] = true
+	}
+}
+
+// drop forgets a Diagnosis that no longer exists, and stops it with the cause where it runs.
+func (r *runs) drop(uid types.UID, cause error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if it := r.running[uid]; it != nil {
+		it.dropped = true
+		it.cancel(cause)
+	}
+	delete(r.ended, uid)
+}
+
+// count is how many are running.
+func (r *runs) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.running)
+}
+
+// while calls fn with the UIDs of those that run. None begins or ends meanwhile.
+func (r *runs) while(fn func(running map[types.UID]bool) error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	running := map[types.UID]bool{}
+	for uid := range r.running {
+		running[uid] = true
+	}
+	return fn(running)
+}

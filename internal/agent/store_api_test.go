@@ -1,0 +1,288 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/executor"
+	"kubediag.org/kubediag/internal/kube"
+	"kubediag.org/kubediag/test/apitest"
+)
+
+func TestMain(m *testing.M) { apitest.Main(m) }
+
+// servers are the API servers that everything must work against.
+var servers = map[string]func(testing.TB) *apitest.Env{"1.36": apitest.Start, "1.18": apitest.StartOld}
+
+// patience is a backoff that gives up soon.
+var patience = wait.Backoff{Steps: 4, Duration: 10 * time.Millisecond, Factor: 2}
+
+func newTestStore(t *testing.T, config *rest.Config) *store {
+	t.Helper()
+	scheme, err := kube.NewScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &store{client: c, live: c, backoff: patience}
+}
+
+// create makes a Diagnosis that no agent looks at.
+func create(t *testing.T, env *apitest.Env, name string) *v1.Diagnosis {
+	t.Helper()
+	d := &v1.Diagnosis{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+		Spec:       v1.DiagnosisSpec{OperationSet: "set", NodeName: "nowhere"},
+	}
+	env.MustCreate(t, d)
+	return d
+}
+
+func read(t *testing.T, env *apitest.Env, d *v1.Diagnosis) *v1.Diagnosis {
+	t.Helper()
+	now := &v1.Diagnosis{}
+	if err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(d), now); err != nil {
+		t.Fatal(err)
+	}
+	return now
+}
+
+func TestSaveReplacesTheStatus(t *testing.T) {
+	t.Parallel()
+	for version, start := range servers {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			env := start(t)
+			d := create(t, env, "replaced")
+			s := newTestStore(t, env.Config)
+			d.Status = v1.DiagnosisStatus{
+				Phase: v1.DiagnosisRunning, Checkpoint: &v1.Checkpoint{NodeIndex: 1}, OperationResults: map[string]string{"old": "x", "both": "x"},
+			}
+			if err := s.Save(t.Context(), d); err != nil {
+				t.Fatal(err)
+			}
+			// The manager says meanwhile that the agent is gone.
+			patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Unknown"}}`))
+			if err := env.Client.Status().Patch(t.Context(), d.DeepCopy(), patch); err != nil {
+				t.Fatal(err)
+			}
+			want := v1.DiagnosisStatus{Phase: v1.DiagnosisRunning, OperationResults: map[string]string{"new": "y", "both": "y"}}
+			d.Status = want
+			if err := s.Save(t.Context(), d); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, read(t, env, d).Status); diff != "" {
+				t.Errorf("status (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestSaveNeverTouchesAnother(t *testing.T) {
+	t.Parallel()
+	for version, start := range servers {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			env := start(t)
+			s := newTestStore(t, env.Config)
+			d := create(t, env, "recreated")
+			if err := env.Client.Delete(t.Context(), d); err != nil {
+				t.Fatal(err)
+			}
+			d.Status.Phase = v1.DiagnosisSucceeded
+			if err := s.Save(t.Context(), d); !errors.Is(err, executor.ErrGone) {
+				t.Errorf("saving what is deleted: %v", err)
+			}
+			other := create(t, env, "recreated")
+			if err := s.Save(t.Context(), d); !errors.Is(err, executor.ErrGone) {
+				t.Errorf("saving what was created anew: %v", err)
+			}
+			if phase := read(t, env, other).Status.Phase; phase != "" {
+				t.Errorf("the other one has phase %q", phase)
+			}
+		})
+	}
+}
+
+func TestSaveDoesNotCallAnInvalidStatusGone(t *testing.T) {
+	t.Parallel()
+	env := apitest.Start(t)
+	d := create(t, env, "invalid")
+	d.Status.Phase = "Dancing"
+	err := newTestStore(t, env.Config).Save(t.Context(), d)
+	if err == nil || errors.Is(err, executor.ErrGone) || !strings.Contains(err.Error(), "Dancing") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// flaky lets the first n requests fail.
+type flaky struct {
+	next http.RoundTripper
+	left *atomic.Int64
+}
+
+func (f flaky) RoundTrip(r *http.Request) (*http.Response, error) {
+	if f.left.Add(-1) >= 0 {
+		return nil, errors.New("no route to host")
+	}
+	return f.next.RoundTrip(r)
+}
+
+func TestSaveTriesAgain(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		failures int64
+		stored   bool
+	}{
+		"a short outage": {3, true},
+		"a long outage":  {100, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			env := apitest.Start(t)
+			d := create(t, env, strings.ReplaceAll(name, " ", "-"))
+			var left atomic.Int64
+			left.Store(tc.failures)
+			config := rest.CopyConfig(env.Config)
+			config.Wrap(func(next http.RoundTripper) http.RoundTripper { return flaky{next, &left} })
+			d.Status.Phase = v1.DiagnosisRunning
+			err := newTestStore(t, config).Save(t.Context(), d)
+			if (err == nil) != tc.stored {
+				t.Errorf("error %v", err)
+			}
+			if stored := read(t, env, d).Status.Phase == v1.DiagnosisRunning; stored != tc.stored {
+				t.Errorf("stored: %v", stored)
+			}
+		})
+	}
+}
+
+func TestSaveStopsWithItsContext(t *testing.T) {
+	t.Parallel()
+	env := apitest.Start(t)
+	d := create(t, env, "stopped")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s := newTestStore(t, env.Config)
+	s.backoff = saving
+	begin := time.Now()
+	if err := s.Save(ctx, d); err == nil || time.Since(begin) > 5*time.Second {
+		t.Errorf("error %v after %v", err, time.Since(begin))
+	}
+}
+
+func TestDefinitionsThatTheCacheDoesNotHaveYet(t *testing.T) {
+	t.Parallel()
+	env := apitest.Start(t)
+	s := newTestStore(t, env.Config)
+	path := "/processor/mountInfoCollector"
+	op := &v1.Operation{ObjectMeta: metav1.ObjectMeta{Name: "late"}, Spec: v1.OperationSpec{Processor: v1.Processor{Path: &path}}}
+	env.MustCreate(t, op)
+	s.client = behind{s.client}
+	if got, err := s.Operation(t.Context(), "late"); err != nil || got.UID != op.UID {
+		t.Errorf("operation %v, error %v", got, err)
+	}
+	if _, err := s.Operation(t.Context(), "never"); !errors.Is(err, executor.ErrNotFound) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := s.OperationSet(t.Context(), "never"); !errors.Is(err, executor.ErrNotFound) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// behind is a client whose cache has seen nothing yet.
+type behind struct{ client.Client }
+
+func (behind) Get(ctx context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	return (&shelf{}).Get(ctx, key, into)
+}
+
+func TestLease(t *testing.T) {
+	t.Parallel()
+	env := apitest.Start(t)
+	now := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
+	long := strings.Repeat("n", 100) + ".example"
+	for name, node := range map[string]string{"a short name": "n1", "a long name": long} {
+		t.Run(name, func(t *testing.T) {
+			l := &lease{
+				client: env.Client, namespace: env.Namespace(t), node: node,
+				renewal: 10 * time.Second, duration: 40 * time.Second, now: func() time.Time { return now },
+			}
+			for range 2 { // made, then renewed
+				now = now.Add(10 * time.Second)
+				if err := l.renew(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				got := l.lease()
+				if err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(got), got); err != nil {
+					t.Fatal(err)
+				}
+				if *got.Spec.HolderIdentity != node || *got.Spec.LeaseDurationSeconds != 40 || !got.Spec.RenewTime.Equal(&metav1.MicroTime{Time: now}) {
+					t.Errorf("spec %+v", got.Spec)
+				}
+				if got.Labels[v1.LabelAgent] != v1.NodeLabelValue(node) || len(got.OwnerReferences) != 0 {
+					t.Errorf("metadata %+v", got.ObjectMeta)
+				}
+				if got.Spec.AcquireTime == nil {
+					t.Error("acquireTime is lost")
+				}
+			}
+		})
+	}
+}
+
+// TestLeaseIsRenewed has the Lease deleted meanwhile, as a person may.
+func TestLeaseIsRenewed(t *testing.T) {
+	t.Parallel()
+	env := apitest.Start(t)
+	l := &lease{
+		client: env.Client, namespace: env.Namespace(t), node: "n1", renewal: 50 * time.Millisecond, duration: time.Second, now: time.Now,
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- l.Start(ctx) }()
+	var seen time.Time
+	renewed := func() error {
+		got := l.lease()
+		if err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(got), got); err != nil {
+			return err
+		}
+		if !got.Spec.RenewTime.After(seen) {
+			return fmt.Errorf("renewed at %v, not after %v", got.Spec.RenewTime, seen)
+		}
+		seen = got.Spec.RenewTime.Time
+		return nil
+	}
+	apitest.Eventually(t, renewed)
+	apitest.Eventually(t, renewed)
+	if err := env.Client.Delete(t.Context(), l.lease()); err != nil {
+		t.Fatal(err)
+	}
+	apitest.Eventually(t, renewed)
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
