@@ -1,3 +1,5 @@
+// The server of custom resources of Kubernetes 1.18, for what an old API server makes of new definitions. reflect2 and
+// json-iterator are newer than what 1.18 asks for, because the old ones panic under a Go of today.
 module kubediag.org/kubediag/test/cluster/apiextensions-1.18
 
 go 1.26.0

@@ -1,3 +1,5 @@
+// The kubelet of Kubernetes 1.18, the last version of that branch that can be had with all its parts. vbom.ml is gone;
+// reflect2 and json-iterator are newer than what 1.18 asks for, because the old ones panic under a Go of today.
 module kubediag.org/kubediag/test/cluster/kubernetes-1.18
 
 go 1.26.0

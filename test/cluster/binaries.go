@@ -1,0 +1,169 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Versions of Kubernetes that a cluster is made of. The control plane is always the newer one.
+const (
+	Kubernetes136 = "1.36.3"
+	Kubernetes118 = "1.18.19"
+)
+
+// component is a program of Kubernetes and the folder of the module that pins everything it is built from.
+type component struct {
+	name    string
+	version string
+	module  string
+	pkg     string
+}
+
+// components lists what can be built, in the order in which it is useful to have it.
+var components = []component{
+	{"kube-apiserver", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kube-apiserver"},
+	{"kubelet", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kubelet"},
+	{"kube-controller-manager", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kube-controller-manager"},
+	{"kube-scheduler", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kube-scheduler"},
+	{"kubectl", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kubectl"},
+	{"kubelet", Kubernetes118, "kubernetes-1.18", "k8s.io/kubernetes/cmd/kubelet"},
+	{"apiextensions-apiserver", Kubernetes118, "apiextensions-1.18", "k8s.io/apiextensions-apiserver"},
+}
+
+// flags are the arguments of go build that decide what comes out of it.
+func (c component) flags() []string {
+	const stamp = "-X k8s.io/component-base/version."
+	parts := strings.SplitN(c.version, ".", 3)
+	ld := []string{
+		"-s -w", stamp + "gitVersion=v" + c.version, stamp + "gitMajor=" + parts[0], stamp + "gitMinor=" + parts[1],
+		stamp + "gitTreeState=clean",
+	}
+	if c.version == Kubernetes118 {
+		ld = append(ld, "-checklinkname=0") // its libraries reach into the runtime in ways that Go forbids since 1.23
+	}
+	return []string{"-trimpath", "-ldflags", strings.Join(ld, " ")}
+}
+
+// BuildAll builds every program that a cluster can need and that is not in the cache yet, and installs the Debian
+// packages. From nothing it takes about ten minutes on two cores; standard error says what it is at.
+func BuildAll(ctx context.Context) error {
+	if err := installPackages(ctx, append(nodePrograms, "etcd")...); err != nil {
+		return err
+	}
+	for _, c := range components {
+		if _, err := c.build(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Kubectl gives the path of kubectl 1.36, for tests that do what users do. It is built if it is not there.
+func Kubectl(ctx context.Context) (string, error) { return binary(ctx, "kubectl", Kubernetes136) }
+
+// binary gives the path of a program in the cache of this user and builds it if it is not there.
+func binary(ctx context.Context, name, version string) (string, error) {
+	i := slices.IndexFunc(components, func(c component) bool { return c.name == name && c.version == version })
+	if i < 0 {
+		return "", fmt.Errorf("find component %q: no version %q", name, version)
+	}
+	return components[i].build(ctx)
+}
+
+// build gives the path of the program, which changes with everything that goes into it. One build runs at a time on
+// a machine: whoever comes second finds it done.
+func (c component) build(ctx context.Context) (string, error) {
+	source, err := sourceDir()
+	if err != nil {
+		return "", err
+	}
+	module := filepath.Join(source, c.module)
+	key, err := c.key(module)
+	if err != nil {
+		return "", err
+	}
+	bin, err := cacheDir("bin")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(bin, c.name+"-"+c.version+"-"+key, c.name)
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	l, err := lock(ctx, filepath.Join(bin, ".lock"))
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	return path, c.compile(ctx, module, path)
+}
+
+// key names the inputs of a build: the pinned modules and the flags.
+func (c component) key(module string) (string, error) {
+	h := sha256.New()
+	for _, name := range []string{"go.mod", "go.sum"} {
+		b, err := os.ReadFile(filepath.Join(module, name))
+		if err != nil {
+			return "", fmt.Errorf("read pinned modules: %w", err)
+		}
+		h.Write(b)
+	}
+	fmt.Fprintln(h, c.flags(), c.pkg)
+	return hex.EncodeToString(h.Sum(nil))[:10], nil
+}
+
+// compile builds to a name of its own first, so that a build that is cut short leaves no half program behind.
+func (c component) compile(ctx context.Context, module, path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("make cache folder: %w", err)
+	}
+	fmt.Fprintf(os.Stderr, "building %s %s, which can take minutes\n", c.name, c.version)
+	part := path + ".part"
+	cmd := exec.CommandContext(ctx, "go", append(append([]string{"build"}, c.flags()...), "-o", part, c.pkg)...)
+	cmd.Dir = module
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false", "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s %s: %w\n%s", c.name, c.version, err, tail(out, 4096))
+	}
+	return os.Rename(part, path)
+}
+
+// sourceDir is the folder of this package's source, beside which the pinned modules are.
+var sourceDir = sync.OnceValues(func() (string, error) {
+	cmd := exec.Command("go", "list", "-f", "{{.Dir}}", "kubediag.org/kubediag/test/cluster")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("find pinned modules: %w: %s", err, stderr.String())
+	}
+	return strings.TrimSpace(string(out)), nil
+})
+
+// cacheDir makes and gives a folder in the cache of this user.
+func cacheDir(name string) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("find cache folder: %w", err)
+	}
+	dir := filepath.Join(cache, "kubediag", name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("make cache folder: %w", err)
+	}
+	return dir, nil
+}

@@ -1,0 +1,163 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// Images that every node has. A pod that uses them, or any other that a test loads, needs imagePullPolicy Never.
+const (
+	// PauseImage only sleeps; it holds the sandbox of each pod.
+	PauseImage = "kubediag.org/test/pause:1"
+	// BusyboxImage has /bin/sh and all of busybox's commands; it has no entrypoint.
+	BusyboxImage = "kubediag.org/test/busybox:1"
+)
+
+// LoadImage loads the images of a tar in docker-archive or OCI layout into the node's containerd.
+func (c *Cluster) LoadImage(ctx context.Context, tarPath string) error {
+	return c.run(ctx, "ctr", "--address="+c.RuntimeEndpoint(), "--namespace=k8s.io", "images", "import", tarPath)
+}
+
+// LoadBinaryImage loads an image, named ref, that holds nothing but the statically linked program at binaryPath, as
+// /<its name>, and the folder /tmp. Without an entrypoint the program is it.
+func (c *Cluster) LoadBinaryImage(ctx context.Context, ref, binaryPath string, entrypoint ...string) error {
+	program, err := os.ReadFile(binaryPath)
+	if err != nil {
+		return fmt.Errorf("read program: %w", err)
+	}
+	target := "/" + filepath.Base(binaryPath)
+	if len(entrypoint) == 0 {
+		entrypoint = []string{target}
+	}
+	files := []file{{"/tmp/", 0o1777, "", nil}, {target, 0o755, "", program}}
+	return c.loadFiles(ctx, files, image{ref, entrypoint})
+}
+
+// loadDefaultImages makes the default images from Debian's static busybox.
+func (c *Cluster) loadDefaultImages(ctx context.Context, busybox string) error {
+	program, err := os.ReadFile(busybox)
+	if err != nil {
+		return fmt.Errorf("read busybox: %w", err)
+	}
+	applets, err := exec.CommandContext(ctx, busybox, "--list").Output()
+	if err != nil {
+		return fmt.Errorf("list busybox commands: %w", err)
+	}
+	files := []file{
+		{"/tmp/", 0o1777, "", nil},
+		{"/bin/", 0o755, "", nil},
+		{"/etc/", 0o755, "", nil},
+		{"/etc/passwd", 0o644, "", []byte("root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n")},
+		{"/etc/group", 0o644, "", []byte("root:x:0:\nnobody:x:65534:\n")},
+		{"/bin/busybox", 0o755, "", program},
+	}
+	for _, applet := range strings.Fields(string(applets)) {
+		if applet != "busybox" {
+			files = append(files, file{path.Join("/bin", applet), 0, "busybox", nil})
+		}
+	}
+	return c.loadFiles(ctx, files, image{BusyboxImage, nil}, image{PauseImage, []string{"/bin/busybox", "sleep", "2147483647"}})
+}
+
+// image is a name for a set of files and what runs by default.
+type image struct {
+	ref        string
+	entrypoint []string
+}
+
+// file is an entry of a layer: a folder when its name ends in a slash, a link when it has a target.
+type file struct {
+	name   string
+	mode   int64
+	target string
+	data   []byte
+}
+
+// loadFiles loads images that all consist of the same files.
+func (c *Cluster) loadFiles(ctx context.Context, files []file, images ...image) error {
+	raw, err := archive(files)
+	if err != nil {
+		return err
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(raw)), nil })
+	if err != nil {
+		return fmt.Errorf("make image layer: %w", err)
+	}
+	all := map[name.Reference]v1.Image{}
+	for _, i := range images {
+		ref, err := name.NewTag(i.ref, name.StrictValidation)
+		if err != nil {
+			return fmt.Errorf("parse image name %q: %w", i.ref, err)
+		}
+		if all[ref], err = i.build(layer); err != nil {
+			return err
+		}
+	}
+	tmp := c.path("tmp", "image-"+newUser("", "").token+".tar")
+	defer os.Remove(tmp)
+	if err := tarball.MultiRefWriteToFile(tmp, all); err != nil {
+		return fmt.Errorf("write image: %w", err)
+	}
+	return c.LoadImage(ctx, tmp)
+}
+
+func (i image) build(layer v1.Layer) (v1.Image, error) {
+	img, err := mutate.AppendLayers(empty.Image, layer)
+	if err != nil {
+		return nil, fmt.Errorf("make image %q: %w", i.ref, err)
+	}
+	conf, err := img.ConfigFile()
+	if err != nil {
+		return nil, fmt.Errorf("make image %q: %w", i.ref, err)
+	}
+	conf = conf.DeepCopy()
+	conf.OS, conf.Architecture = "linux", runtime.GOARCH
+	conf.Config.Entrypoint = i.entrypoint
+	conf.Config.Env = []string{"PATH=/bin"}
+	return mutate.ConfigFile(img, conf)
+}
+
+// archive writes the files of a layer, all of them root's and of no particular time.
+func archive(files []file) ([]byte, error) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, f := range files {
+		h := &tar.Header{Name: strings.TrimPrefix(f.name, "/"), Mode: f.mode, Linkname: f.target, Size: int64(len(f.data))}
+		switch {
+		case f.target != "":
+			h.Typeflag = tar.TypeSymlink
+		case strings.HasSuffix(f.name, "/"):
+			h.Typeflag = tar.TypeDir
+		default:
+			h.Typeflag = tar.TypeReg
+		}
+		if err := w.WriteHeader(h); err != nil {
+			return nil, fmt.Errorf("write image layer: %w", err)
+		}
+		if _, err := w.Write(f.data); err != nil {
+			return nil, fmt.Errorf("write image layer: %w", err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, fmt.Errorf("write image layer: %w", err)
+	}
+	return b.Bytes(), nil
+}

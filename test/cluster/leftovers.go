@@ -1,0 +1,82 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// removeSharedFiles removes the cluster's files from folders that are shared with others and whose place cannot be
+// chosen: the shims' sockets, the results that CNI caches, and the logs of a kubelet 1.18.
+func removeSharedFiles(dir string) error {
+	var errs []error
+	addresses, _ := filepath.Glob(filepath.Join(dir, "containerd-state", "io.containerd.runtime.v2.task", "*", "*", "address"))
+	for _, path := range addresses {
+		address, _ := os.ReadFile(path)
+		if socket, ok := strings.CutPrefix(string(address), "unix:///run/containerd/s/"); ok {
+			errs = append(errs, removeFile(filepath.Join("/run/containerd/s", filepath.Base(socket))))
+		}
+	}
+	results, _ := filepath.Glob("/var/lib/cni/results/*")
+	for _, path := range results {
+		if text, _ := os.ReadFile(path); bytes.Contains(text, []byte(dir+"/")) {
+			errs = append(errs, removeFile(path))
+		}
+	}
+	return errors.Join(append(errs, removeLogs(dir))...)
+}
+
+// removeLogs removes the log folders of the pods that the kubelet's own log names, and the links into them.
+func removeLogs(dir string) error {
+	seen, _ := os.ReadFile(filepath.Join(dir, "log", "kubelet.log"))
+	ours := []string{dir}
+	var errs []error
+	pods, _ := os.ReadDir("/var/log/pods")
+	for _, pod := range pods {
+		uid := pod.Name()[strings.LastIndexByte(pod.Name(), '_')+1:]
+		if len(uid) == 36 && bytes.Contains(seen, []byte(uid)) {
+			path := filepath.Join("/var/log/pods", pod.Name())
+			ours = append(ours, path)
+			errs = append(errs, os.RemoveAll(path))
+		}
+	}
+	links, _ := filepath.Glob("/var/log/containers/*.log")
+	for _, link := range links {
+		target, _ := os.Readlink(link)
+		if slices.ContainsFunc(ours, func(d string) bool { return strings.HasPrefix(target, d+"/") }) {
+			errs = append(errs, removeFile(link))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// releaseDevicePlugins removes what a kubelet 1.36 left in the folder that it shares with every other kubelet, unless
+// another one answers there.
+func (s state) releaseDevicePlugins() error {
+	const dir = "/var/lib/kubelet/device-plugins"
+	if s.Kubelet != Kubernetes136 {
+		return nil
+	}
+	if conn, err := net.Dial("unix", dir+"/kubelet.sock"); err == nil {
+		return conn.Close()
+	}
+	err := errors.Join(removeFile(dir+"/kubelet.sock"), removeFile(dir+"/kubelet_internal_checkpoint"))
+	_, _ = os.Remove(dir), os.Remove(filepath.Dir(dir)) // they stay when something else is in them
+	return err
+}
+
+// removeFile is os.Remove for a file that may be gone.
+func removeFile(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,185 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"text/template"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// startNode starts containerd and the kubelet, and returns when pods can run.
+func (c *Cluster) startNode(ctx context.Context, bin map[string]string) error {
+	if err := c.startContainerd(ctx, bin["containerd"]); err != nil {
+		return err
+	}
+	if err := c.loadDefaultImages(ctx, bin["busybox"]); err != nil {
+		return err
+	}
+	if err := c.startKubelet(bin["kubelet"]); err != nil {
+		return err
+	}
+	if err := c.waitControlPlane(ctx); err != nil {
+		return err
+	}
+	return c.waitNode(ctx)
+}
+
+// containerdConfig keeps containerd in the cluster's folder. restrict_oom_score_adj is for machines that withhold
+// CAP_SYS_RESOURCE: containers do not start there without it.
+var containerdConfig = template.Must(template.New("containerd").Parse(`version = 2
+root = "{{.}}/containerd"
+state = "{{.}}/containerd-state"
+disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.snapshotter.v1.btrfs",
+	"io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs"]
+[grpc]
+address = "{{.}}/containerd.sock"
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = "` + PauseImage + `"
+restrict_oom_score_adj = true
+netns_mounts_under_state_dir = true
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "` + cniPlugins + `"
+conf_dir = "{{.}}/cni"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+Root = "{{.}}/runc"
+`))
+
+func (c *Cluster) startContainerd(ctx context.Context, path string) error {
+	f, err := os.Create(c.path("containerd.toml"))
+	if err != nil {
+		return fmt.Errorf("write containerd configuration: %w", err)
+	}
+	if err := errors.Join(containerdConfig.Execute(f, c.dir), f.Close(), c.writeCNI()); err != nil {
+		return fmt.Errorf("write containerd configuration: %w", err)
+	}
+	if _, err := c.spawn("containerd", path, "--config="+f.Name()); err != nil {
+		return err
+	}
+	return c.wait(ctx, "containerd", c.runtimeReady)
+}
+
+// writeCNI lets pods have addresses from the cluster's share on its bridge. The bridge has its own address already;
+// a plugin that gave it one would switch on forwarding for the whole machine.
+func (c *Cluster) writeCNI() error {
+	return errors.Join(os.Mkdir(c.path("cni"), 0o755), writeJSON(c.path("cni", "10-test.conflist"), map[string]any{
+		"cniVersion": "0.4.0",
+		"name":       filepath.Base(c.dir),
+		"plugins": []any{map[string]any{
+			"type":   "bridge",
+			"bridge": c.net.bridge(),
+			"ipam": map[string]any{
+				"type":    "host-local",
+				"dataDir": c.path("cni-ipam"),
+				"ranges":  [][]any{{map[string]any{"subnet": c.net.pods(), "gateway": c.net.node().String()}}},
+				"routes":  []any{map[string]any{"dst": "0.0.0.0/0"}},
+			},
+		}},
+	}))
+}
+
+func (c *Cluster) startKubelet(path string) error {
+	roots, err := cgroupRoots()
+	if err != nil {
+		return err
+	}
+	for _, root := range roots {
+		if err := os.MkdirAll(filepath.Join(root, filepath.Base(c.dir)), 0o755); err != nil {
+			return fmt.Errorf("make cgroup: %w", err)
+		}
+	}
+	config := c.path("kubelet.json")
+	if err := writeJSON(config, c.kubeletConfig()); err != nil {
+		return err
+	}
+	args := []string{
+		"--config=" + config, "--kubeconfig=" + c.path("kubelet.kubeconfig"), "--root-dir=" + c.o.KubeletRoot,
+		"--cert-dir=" + c.path("pki"), "--hostname-override=" + c.o.NodeName, "--node-ip=" + c.net.node().String(),
+		"--v=2",
+	}
+	if c.o.Kubelet == Kubernetes118 {
+		args = append(args, "--container-runtime=remote", "--container-runtime-endpoint=unix://"+c.RuntimeEndpoint(),
+			"--volume-plugin-dir="+c.path("volume-plugins"))
+	}
+	c.kubelet, err = c.spawn("kubelet", path, append(args, c.o.KubeletArgs...)...)
+	return err
+}
+
+// kubeletConfig is a KubeletConfiguration that keeps the kubelet on the cluster's addresses and below its cgroup, away
+// from iptables, and from evicting pods or images because the machine's disk is full.
+func (c *Cluster) kubeletConfig() map[string]any {
+	conf := map[string]any{
+		"apiVersion":                  "kubelet.config.k8s.io/v1beta1",
+		"kind":                        "KubeletConfiguration",
+		"address":                     c.net.node().String(),
+		"healthzBindAddress":          c.net.node().String(),
+		"readOnlyPort":                0,
+		"authentication":              map[string]any{"x509": map[string]any{"clientCAFile": c.path("pki", "ca.crt")}},
+		"cgroupDriver":                "cgroupfs",
+		"cgroupRoot":                  "/" + filepath.Base(c.dir),
+		"failSwapOn":                  false,
+		"oomScoreAdj":                 0,
+		"makeIPTablesUtilChains":      false,
+		"nodeStatusUpdateFrequency":   "1s", // so that a new node is Ready soon
+		"nodeStatusReportFrequency":   "5m",
+		"syncFrequency":               c.o.SyncFrequency.String(),
+		"imageGCHighThresholdPercent": 100,
+		"evictionHard": map[string]string{
+			"memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": "0%",
+		},
+	}
+	switch c.o.Kubelet {
+	case Kubernetes118:
+		conf["featureGates"] = map[string]bool{"DevicePlugins": false} // they would be in a folder shared by all kubelets
+	case Kubernetes136:
+		conf["containerRuntimeEndpoint"] = "unix://" + c.RuntimeEndpoint()
+		conf["failCgroupV1"] = false
+		conf["podLogsDir"] = c.path("pod-logs")
+		conf["volumePluginDir"] = c.path("volume-plugins")
+	}
+	return conf
+}
+
+// waitNode returns when the scheduler may place pods on the node.
+func (c *Cluster) waitNode(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(c.rest)
+	if err != nil {
+		return fmt.Errorf("make client: %w", err)
+	}
+	return c.wait(ctx, "node", func(ctx context.Context) error {
+		node, err := client.CoreV1().Nodes().Get(ctx, c.o.NodeName, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if len(node.Spec.Taints) > 0 {
+			return fmt.Errorf("node has taints: %v", node.Spec.Taints)
+		}
+		ready := func(cond corev1.NodeCondition) bool {
+			return cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue
+		}
+		if !slices.ContainsFunc(node.Status.Conditions, ready) {
+			return fmt.Errorf("node is not ready: %v", node.Status.Conditions)
+		}
+		return nil
+	})
+}
+
+func writeJSON(path string, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode %q: %w", filepath.Base(path), err)
+	}
+	return os.WriteFile(path, b, 0o600)
+}

@@ -1,0 +1,156 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/moby/sys/mountinfo"
+)
+
+// base is short because a Unix socket's path has 107 bytes at most, and fixed because Sweep must find what others left.
+const base = "/tmp"
+
+const dirPrefix = "kdcluster-"
+
+// state is what must be known to take a cluster down when whoever started it is gone.
+type state struct {
+	Name    string `json:"name,omitempty"`
+	Kubelet string `json:"kubelet,omitempty"`
+	// Root is the resolved path of a kubelet root outside the cluster's folder, and RootMounts counts the mounts that
+	// were on it before; they are the caller's.
+	Root       string `json:"root,omitempty"`
+	RootMounts int    `json:"rootMounts,omitempty"`
+}
+
+func (s state) write(dir string) error {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("encode cluster state: %w", err)
+	}
+	path := filepath.Join(dir, "state.json")
+	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
+		return fmt.Errorf("write cluster state: %w", err)
+	}
+	return os.Rename(path+".new", path) // so that nobody ever reads half of it
+}
+
+// readState gives the zero value for a cluster that ended before it wrote one: it had nothing outside its folder.
+func readState(dir string) (state, error) {
+	var s state
+	b, err := os.ReadFile(filepath.Join(dir, "state.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err != nil {
+		return s, fmt.Errorf("read cluster state: %w", err)
+	}
+	if err := json.Unmarshal(b, &s); err != nil {
+		return s, fmt.Errorf("decode cluster state: %w", err)
+	}
+	return s, nil
+}
+
+// newDir makes a cluster's folder and takes the lock in it, which says that somebody looks after it. The lock is made
+// under another name first, so that nobody ever sees it free.
+func newDir() (string, *os.File, error) {
+	dir, err := os.MkdirTemp(base, dirPrefix)
+	if err != nil {
+		return "", nil, fmt.Errorf("make cluster folder: %w", err)
+	}
+	held, err := tryLock(filepath.Join(dir, "lock.new"))
+	if err == nil {
+		err = os.Rename(held.Name(), filepath.Join(dir, "lock"))
+	}
+	if err != nil {
+		return "", nil, errors.Join(fmt.Errorf("lock cluster folder: %w", err), os.RemoveAll(dir))
+	}
+	return dir, held, nil
+}
+
+// makeKubeletRoot makes the kubelet's root, or checks the caller's, and writes down what tear-down must know of it.
+func (c *Cluster) makeKubeletRoot() error {
+	s := state{Name: c.o.Name, Kubelet: c.o.Kubelet}
+	if c.o.KubeletRoot == "" {
+		c.o.KubeletRoot = c.path("kubelet")
+		return errors.Join(s.write(c.dir), os.Mkdir(c.o.KubeletRoot, 0o755))
+	}
+	var err error
+	if s.Root, err = filepath.EvalSymlinks(c.o.KubeletRoot); err != nil {
+		return fmt.Errorf("resolve option KubeletRoot: %w", err)
+	}
+	entries, err := os.ReadDir(s.Root)
+	if err != nil {
+		return fmt.Errorf("read option KubeletRoot: %w", err)
+	}
+	for _, e := range entries {
+		if e.Name() != lostAndFound {
+			return fmt.Errorf("check option KubeletRoot: %q is not empty", c.o.KubeletRoot)
+		}
+	}
+	on, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(s.Root))
+	if err != nil {
+		return fmt.Errorf("read mount table: %w", err)
+	}
+	s.RootMounts = len(on)
+	return s.write(c.dir)
+}
+
+// lostAndFound is in a new file system from the start.
+const lostAndFound = "lost+found"
+
+// clusterDirs lists the folders of this user's clusters, dead and alive.
+func clusterDirs() ([]string, error) {
+	all, err := filepath.Glob(filepath.Join(base, dirPrefix+"*"))
+	if err != nil {
+		return nil, fmt.Errorf("list cluster folders: %w", err)
+	}
+	var dirs []string
+	for _, dir := range all {
+		st, err := os.Lstat(dir)
+		if err == nil && st.IsDir() && st.Mode().Perm() == 0o700 && ownedByUs(dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs, nil
+}
+
+// Sweep takes down what is left of clusters that nobody looks after any more, because their owner and their reaper
+// were both killed. It leaves living clusters, and other users', alone.
+func Sweep() error {
+	dirs, err := clusterDirs()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, dir := range dirs {
+		errs = append(errs, sweep(dir))
+	}
+	return errors.Join(errs...)
+}
+
+func sweep(dir string) error {
+	lockPath := filepath.Join(dir, "lock")
+	if _, err := os.Lstat(lockPath); errors.Is(err, fs.ErrNotExist) {
+		st, err := os.Lstat(dir)
+		if err != nil || time.Since(st.ModTime()) < time.Minute {
+			return nil // gone already, or just being made
+		}
+	}
+	held, err := tryLock(lockPath)
+	if errors.Is(err, errLocked) || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer held.Close()
+	return tearDown(dir)
+}

@@ -1,0 +1,234 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/moby/sys/mountinfo"
+)
+
+// tearDown removes everything of the cluster in dir: processes first, since they make the rest, and files last, only
+// when nothing is mounted among them any more, since a mount could lead to anybody's files.
+func tearDown(dir string) error {
+	s, err := readState(dir)
+	if err != nil {
+		return err
+	}
+	if err := killAll(dir); err != nil {
+		return err
+	}
+	err = errors.Join(removeBridge(dir), removeCgroups(filepath.Base(dir)), removeSharedFiles(dir), s.releaseDevicePlugins())
+	if uerr := errors.Join(unmountAll(dir, 0), s.emptyRoot()); uerr != nil {
+		return errors.Join(err, uerr)
+	}
+	return errors.Join(err, os.RemoveAll(dir))
+}
+
+// killAll kills the cluster's processes until two looks in a row find none.
+func killAll(dir string) error {
+	deadline := time.Now().Add(30 * time.Second)
+	for quiet := 0; quiet < 2; time.Sleep(20 * time.Millisecond) {
+		left, err := eachProcess(dir, (*os.Process).Kill)
+		if err != nil {
+			return err
+		}
+		quiet++
+		if len(left) > 0 {
+			quiet = 0
+		}
+		if time.Now().After(deadline) && len(left) > 0 {
+			return fmt.Errorf("kill processes %v: still running", left)
+		}
+	}
+	return nil
+}
+
+// eachProcess calls do for each living process of the cluster in dir, and gives their IDs. The process is held by a
+// descriptor from before it is looked at, so do cannot hit another one that got its ID.
+func eachProcess(dir string, do func(*os.Process) error) ([]int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	var pids []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		p, err := os.FindProcess(pid)
+		if err != nil {
+			continue
+		}
+		if belongs(pid, dir) {
+			pids = append(pids, pid)
+			if err := do(p); err != nil && !errors.Is(err, os.ErrProcessDone) {
+				return pids, fmt.Errorf("signal process %d: %w", pid, err)
+			}
+		}
+		_ = p.Release() // gives the descriptor back; there is nothing that could fail
+	}
+	return pids, nil
+}
+
+// belongs says whether a process is one of the daemons and their children, by its environment, or of the containers,
+// by its cgroup. A process that ended meanwhile, or a zombie, does not count.
+func belongs(pid int, dir string) bool {
+	proc := filepath.Join("/proc", strconv.Itoa(pid))
+	env, err := os.ReadFile(filepath.Join(proc, "environ"))
+	if err == nil && slices.Contains(strings.Split(string(env), "\x00"), owner+"="+dir) {
+		return true
+	}
+	cgroups, err := os.ReadFile(filepath.Join(proc, "cgroup"))
+	if err != nil || !bytes.Contains(append(cgroups, '/'), []byte(":/"+filepath.Base(dir)+"/")) {
+		return false
+	}
+	stat, err := os.ReadFile(filepath.Join(proc, "stat"))
+	i := bytes.LastIndexByte(stat, ')')
+	return err == nil && len(stat) > i+2 && stat[i+2] != 'Z'
+}
+
+// removeBridge removes the bridge whose alias is the cluster's folder, and the pods' ends on it.
+func removeBridge(dir string) error {
+	aliases, err := filepath.Glob("/sys/class/net/*/ifalias")
+	if err != nil {
+		return fmt.Errorf("list network devices: %w", err)
+	}
+	var errs []error
+	for _, path := range aliases {
+		alias, _ := os.ReadFile(path) // a device that is gone has no alias
+		if strings.TrimSpace(string(alias)) != dir {
+			continue
+		}
+		bridge := filepath.Dir(path)
+		ports, _ := os.ReadDir(filepath.Join(bridge, "brif"))
+		for _, port := range ports {
+			errs = append(errs, removeDevice(port.Name()))
+		}
+		errs = append(errs, removeDevice(filepath.Base(bridge)))
+	}
+	return errors.Join(errs...)
+}
+
+// removeDevice removes a network device. It may go by itself meanwhile: a pod's end does once the pod is dead.
+func removeDevice(name string) error {
+	ip, err := lookPath("ip")
+	if err != nil {
+		return err
+	}
+	out, err := exec.Command(ip, "link", "delete", "dev", name).CombinedOutput()
+	if _, serr := os.Stat("/sys/class/net/" + name); err != nil && !errors.Is(serr, fs.ErrNotExist) {
+		return fmt.Errorf("remove device %q: %w: %s", name, err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// removeCgroups removes the cgroup id and all below it from every hierarchy.
+func removeCgroups(id string) error {
+	roots, err := cgroupRoots()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, root := range roots {
+		errs = append(errs, removeCgroup(filepath.Join(root, id)))
+	}
+	return errors.Join(errs...)
+}
+
+// cgroupRoots lists where the hierarchies are mounted, of both versions.
+func cgroupRoots() ([]string, error) {
+	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
+	if err != nil {
+		return nil, fmt.Errorf("read mount table: %w", err)
+	}
+	var roots []string
+	for _, m := range mounts {
+		roots = append(roots, m.Mountpoint)
+	}
+	return roots, nil
+}
+
+// removeCgroup removes one cgroup from below. It stays busy for a moment after its last process died.
+func removeCgroup(path string) error {
+	deadline := time.Now().Add(5 * time.Second)
+	for {
+		var dirs []string
+		err := filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				dirs = append(dirs, p)
+			}
+			return err
+		})
+		for _, dir := range slices.Backward(dirs) {
+			if rerr := os.Remove(dir); rerr != nil {
+				err = rerr
+			}
+		}
+		if _, serr := os.Stat(path); errors.Is(serr, fs.ErrNotExist) {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("remove cgroup %q: %w", path, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// unmountAll unmounts everything at and below path, the last mount first, and leaves keep mounts on path itself.
+func unmountAll(path string, keep int) error {
+	for {
+		mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(path))
+		if err != nil {
+			return fmt.Errorf("read mount table: %w", err)
+		}
+		on := 0
+		for _, m := range mounts {
+			if m.Mountpoint == path {
+				on++
+			}
+		}
+		i := len(mounts) - 1
+		for ; i >= 0 && mounts[i].Mountpoint == path && on <= keep; i-- {
+		}
+		if i < 0 {
+			return nil
+		}
+		if err := unmount(mounts[i].Mountpoint); err != nil {
+			return err
+		}
+	}
+}
+
+// emptyRoot gives a kubelet root outside the cluster's folder back as it was.
+func (s state) emptyRoot() error {
+	if s.Root == "" {
+		return nil
+	}
+	if err := unmountAll(s.Root, s.RootMounts); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(s.Root)
+	if err != nil {
+		return fmt.Errorf("read kubelet root: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		if e.Name() != lostAndFound {
+			errs = append(errs, os.RemoveAll(filepath.Join(s.Root, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
