@@ -1,0 +1,161 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package apitest gives tests a real API server with kubediag's CustomResourceDefinitions in it: kube-apiserver 1.36.3,
+// or the same with the custom-resource server of 1.18.19 behind it. There are no nodes, no controllers and no kubelets;
+// a test makes the objects that these would make.
+//
+// A test binary starts its servers when the first test asks for them. Its TestMain calls Main, which stops them.
+package apitest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+// startTimeout bounds the start of a server. It is long because it may have to be built first.
+const startTimeout = 20 * time.Minute
+
+// Env is an API server with kubediag's CustomResourceDefinitions. Tests of one binary share it.
+type Env struct {
+	// Config is for a client that may do everything. Copy it before changing it.
+	Config *rest.Config
+	// Client reads and writes without a cache.
+	Client client.Client
+}
+
+// Start gives the API server 1.36.3.
+func Start(t testing.TB) *Env {
+	t.Helper()
+	env, err := current()
+	if err != nil {
+		t.Fatalf("starting API server: %v", err)
+	}
+	return env
+}
+
+// StartOld gives an API server that treats kubediag's kinds as 1.18.19 does and everything else as 1.36.3 does.
+func StartOld(t testing.TB) *Env {
+	t.Helper()
+	env, err := old()
+	if err != nil {
+		t.Fatalf("starting API server 1.18: %v", err)
+	}
+	return env
+}
+
+var (
+	current = sync.OnceValues(func() (*Env, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+		defer cancel()
+		config, err := startServer(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return newEnv(ctx, config)
+	})
+	old = sync.OnceValues(func() (*Env, error) {
+		env, err := current()
+		if err != nil {
+			return nil, err
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+		defer cancel()
+		config, err := startOldServer(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if config, err = join(env.Config, config); err != nil {
+			return nil, err
+		}
+		return newEnv(ctx, config)
+	})
+)
+
+func newEnv(ctx context.Context, config *rest.Config) (*Env, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(v1.AddToScheme(scheme), corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, err
+	}
+	env := &Env{Config: config, Client: c}
+	return env, env.installCRDs(ctx)
+}
+
+// installCRDs creates what is in config/crd and waits until it is served.
+func (e *Env) installCRDs(ctx context.Context) error {
+	root, err := moduleRoot()
+	if err != nil {
+		return err
+	}
+	files, err := filepath.Glob(filepath.Join(root, "config", "crd", v1.Group+"_*.yaml"))
+	if err != nil || len(files) == 0 {
+		return fmt.Errorf("finding CustomResourceDefinitions in %q: %w", root, errors.Join(err, os.ErrNotExist))
+	}
+	for _, file := range files {
+		if err := e.installCRD(ctx, file); err != nil {
+			return fmt.Errorf("installing %q: %w", filepath.Base(file), err)
+		}
+	}
+	return nil
+}
+
+func (e *Env) installCRD(ctx context.Context, file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	crd := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal(text, &crd.Object); err != nil {
+		return err
+	}
+	if err := e.Client.Create(ctx, crd); err != nil {
+		return err
+	}
+	return poll(ctx, func() error {
+		if err := e.Client.Get(ctx, client.ObjectKeyFromObject(crd), crd); err != nil {
+			return err
+		}
+		conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
+		for _, c := range conditions {
+			if c, ok := c.(map[string]any); ok && c["type"] == "Established" && c["status"] == "True" {
+				return nil
+			}
+		}
+		return fmt.Errorf("not established: %v", conditions)
+	})
+}
+
+// moduleRoot is the folder with go.mod, from the folder of the package whose tests run upwards.
+func moduleRoot() (string, error) {
+	dir, err := os.Getwd()
+	for err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			err = os.ErrNotExist
+		}
+		dir = filepath.Dir(dir)
+	}
+	return "", fmt.Errorf("finding root of module: %w", err)
+}

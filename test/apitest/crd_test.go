@@ -1,0 +1,275 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package apitest_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/config/samples"
+	"kubediag.org/kubediag/test/apitest"
+)
+
+func TestMain(m *testing.M) { apitest.Main(m) }
+
+// servers are the two API servers.
+func servers(t *testing.T) map[string]*apitest.Env {
+	t.Helper()
+	return map[string]*apitest.Env{"1.36": apitest.Start(t), "1.18": apitest.StartOld(t)}
+}
+
+// What was written for KubeDiag applies as it stands and keeps every field.
+func TestOriginApplies(t *testing.T) {
+	origin, err := os.ReadFile("testdata/origin.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for version, env := range servers(t) {
+		for name, manifests := range map[string]string{
+			"walkthrough": samples.SubPathRemount + "\n---\n" + samples.Diagnosis, "origin": string(origin),
+		} {
+			t.Run(version+" "+name, func(t *testing.T) {
+				for _, object := range apitest.Objects(t, manifests) {
+					want := object.DeepCopy()
+					env.MustCreate(t, object)
+					spec, _, _ := unstructured.NestedMap(want.Object, "spec")
+					if object.GetKind() == "Operation" {
+						setDefault(spec, int64(30), "processor", "timeoutSeconds")
+					}
+					if diff := cmp.Diff(spec, object.Object["spec"]); diff != "" {
+						t.Errorf("%s %s (-want +got):\n%s", object.GetKind(), object.GetName(), diff)
+					}
+					typed(t, env, object)
+				}
+			})
+		}
+	}
+}
+
+func setDefault(object map[string]any, value any, fields ...string) {
+	if _, ok, _ := unstructured.NestedFieldNoCopy(object, fields...); !ok {
+		_ = unstructured.SetNestedField(object, value, fields...)
+	}
+}
+
+// typed reads an object back through its Go type.
+func typed(t *testing.T, env *apitest.Env, object *unstructured.Unstructured) {
+	t.Helper()
+	var into client.Object = &v1.Trigger{}
+	switch object.GetKind() {
+	case "Operation":
+		into = &v1.Operation{}
+	case "OperationSet":
+		into = &v1.OperationSet{}
+	case "Diagnosis":
+		into = &v1.Diagnosis{}
+	}
+	if err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(object), into); err != nil {
+		t.Errorf("reading %s %s: %v", object.GetKind(), object.GetName(), err)
+	}
+}
+
+// refused are objects that no server accepts, and those that only one with CEL rules refuses. A 1.18 server accepts the
+// latter; the controllers refuse them there. It names the field, but no position in a list, and the bound instead of the
+// value.
+var refused = map[string]struct {
+	kind, spec string
+	want       []string
+	cel        bool
+}{
+	"two forms":         {"Operation", "{processor: {path: /processor/x, httpServer: {path: /y}}}", []string{"spec.processor", "exactly one form", "[ path httpServer ]"}, true},
+	"no form":           {"Operation", "{processor: {timeoutSeconds: 5}}", []string{"spec.processor", "exactly one form", "[ ]"}, true},
+	"two addresses":     {"Operation", "{processor: {externalIP: 10.0.0.1, externalAddress: a.b}}", []string{"spec.processor", "externalIP and externalAddress"}, true},
+	"port 0":            {"Operation", "{processor: {externalIP: 10.0.0.1, externalPort: 0}}", []string{"spec.processor.externalPort", "0"}, false},
+	"port 70000":        {"Operation", "{processor: {httpServer: {address: a.b, port: 70000}}}", []string{"spec.processor.httpServer.port", "70000"}, false},
+	"scheme ftp":        {"Operation", "{processor: {path: /processor/x, scheme: ftp}}", []string{"spec.processor.scheme", `"ftp"`}, false},
+	"timeout 0":         {"Operation", "{processor: {path: /processor/x, timeoutSeconds: 0}}", []string{"spec.processor.timeoutSeconds", "0"}, false},
+	"timeout too long":  {"Operation", "{processor: {path: /processor/x, timeoutSeconds: 86401}}", []string{"spec.processor.timeoutSeconds", "86401"}, false},
+	"empty script":      {"Operation", "{processor: {scriptRunner: {script: ''}}}", []string{"spec.processor.scriptRunner.script"}, false},
+	"no processor":      {"Operation", "{}", []string{"spec.processor"}, false},
+	"empty list":        {"OperationSet", "{adjacencyList: []}", []string{"spec.adjacencyList"}, false},
+	"negative id":       {"OperationSet", "{adjacencyList: [{id: 0, to: [1]}, {id: -1, operation: a}]}", []string{"spec.adjacencyList[1].id", "-1"}, false},
+	"negative edge":     {"OperationSet", "{adjacencyList: [{id: 0, to: [-7]}, {id: 1, operation: a}]}", []string{"spec.adjacencyList[0].to[0]", "-7"}, false},
+	"id of 1000":        {"OperationSet", "{adjacencyList: [{id: 0, to: [1]}, {id: 1000, operation: a}]}", []string{"spec.adjacencyList[1].id", "1000"}, false},
+	"10000 nodes":       {"OperationSet", "{adjacencyList: [{}" + strings.Repeat(", {}", 9999) + "]}", []string{"spec.adjacencyList", "10000"}, false},
+	"nowhere":           {"Diagnosis", "{operationSet: s}", []string{"spec", "nodeName or podReference must be set"}, true},
+	"no set":            {"Diagnosis", "{nodeName: n1}", []string{"spec.operationSet"}, false},
+	"pod without name":  {"Diagnosis", "{operationSet: s, podReference: {namespace: a}}", []string{"spec.podReference.name"}, false},
+	"deadline 0":        {"Diagnosis", "{operationSet: s, nodeName: n1, activeDeadlineSeconds: 0}", []string{"spec.activeDeadlineSeconds", "0"}, false},
+	"no source":         {"Trigger", "{operationSet: s, sourceTemplate: {}}", []string{"spec.sourceTemplate", "exactly one of"}, true},
+	"two sources":       {"Trigger", "{operationSet: s, nodeName: n1, sourceTemplate: {cronTemplate: {schedule: '@daily'}, mountFaultTemplate: {}}}", []string{"spec.sourceTemplate", "exactly one of"}, true},
+	"cron without node": {"Trigger", "{operationSet: s, sourceTemplate: {cronTemplate: {schedule: '@daily'}}}", []string{"spec", "nodeName must be set with cronTemplate"}, true},
+}
+
+func TestRefused(t *testing.T) {
+	for version, env := range servers(t) {
+		for name, tc := range refused {
+			t.Run(version+" "+name, func(t *testing.T) {
+				object := apitest.Objects(t, "{apiVersion: diagnosis.kubediag.org/v1, kind: "+tc.kind+
+					", metadata: {name: refused}, spec: "+tc.spec+"}")[0]
+				if tc.kind == "Diagnosis" {
+					object.SetNamespace("default")
+				}
+				err := env.Create(t, object)
+				if tc.cel && version == "1.18" {
+					if err != nil {
+						t.Errorf("1.18 knows no CEL rules: %v", err)
+					}
+					return
+				}
+				if !apierrors.IsInvalid(err) {
+					t.Fatalf("error = %v, want Invalid", err)
+				}
+				want := tc.want
+				if version == "1.18" {
+					want = []string{position.ReplaceAllString(want[0], "")}
+				}
+				for _, part := range want {
+					if !strings.Contains(err.Error(), part) {
+						t.Errorf("error %q does not contain %q", err, part)
+					}
+				}
+			})
+		}
+	}
+}
+
+var position = regexp.MustCompile(`\[\d+\]`)
+
+// The spec of a Diagnosis does not change once it is there, but for the node that is filled in.
+func TestDiagnosisSpecIsFixed(t *testing.T) {
+	env := apitest.Start(t)
+	deadline, longer := int32(60), int32(90)
+	for name, tc := range map[string]struct {
+		change func(*v1.DiagnosisSpec)
+		want   string
+	}{
+		"set":            {func(s *v1.DiagnosisSpec) { s.OperationSet = "other" }, "operationSet cannot be changed"},
+		"node":           {func(s *v1.DiagnosisSpec) { s.NodeName = "other" }, ""},
+		"pod":            {func(s *v1.DiagnosisSpec) { s.PodReference.Name = "other" }, "podReference cannot be changed"},
+		"container":      {func(s *v1.DiagnosisSpec) { s.PodReference.Container = "other" }, "podReference cannot be changed"},
+		"no pod":         {func(s *v1.DiagnosisSpec) { s.NodeName, s.PodReference = "n", nil }, "podReference cannot be changed"},
+		"parameter":      {func(s *v1.DiagnosisSpec) { s.Parameters["a"] = "other" }, "parameters cannot be changed"},
+		"more of them":   {func(s *v1.DiagnosisSpec) { s.Parameters["b"] = "" }, "parameters cannot be changed"},
+		"none":           {func(s *v1.DiagnosisSpec) { s.Parameters = nil }, "parameters cannot be changed"},
+		"deadline":       {func(s *v1.DiagnosisSpec) { s.ActiveDeadlineSeconds = &longer }, "activeDeadlineSeconds cannot be changed"},
+		"no deadline":    {func(s *v1.DiagnosisSpec) { s.ActiveDeadlineSeconds = nil }, "activeDeadlineSeconds cannot be changed"},
+		"nothing at all": {func(*v1.DiagnosisSpec) {}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &v1.Diagnosis{}
+			d.Namespace, d.GenerateName = "default", "fixed-"
+			d.Spec = v1.DiagnosisSpec{
+				OperationSet: "s", PodReference: &v1.PodReference{Namespace: "a", Name: "b"},
+				Parameters: map[string]string{"a": "b"}, ActiveDeadlineSeconds: &deadline,
+			}
+			env.MustCreate(t, d)
+			tc.change(&d.Spec)
+			err := env.Client.Update(t.Context(), d)
+			if tc.want == "" && err != nil || tc.want != "" && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), tc.want)) {
+				t.Errorf("error = %v, want %q", err, tc.want)
+			}
+			if name == "node" {
+				d.Spec.NodeName = "third"
+				if err := env.Client.Update(t.Context(), d); !apierrors.IsInvalid(err) {
+					t.Errorf("the node is changed after it was set: %v", err)
+				}
+			}
+		})
+	}
+}
+
+// A Diagnosis that an older release stored without a start can still be changed.
+func TestNullStartTime(t *testing.T) {
+	for version, env := range servers(t) {
+		t.Run(version, func(t *testing.T) {
+			d := &v1.Diagnosis{}
+			d.Namespace, d.GenerateName = "default", "null-"
+			d.Spec = v1.DiagnosisSpec{OperationSet: "s", NodeName: "n1"}
+			env.MustCreate(t, d)
+			null := client.RawPatch("application/json-patch+json", []byte(`[{"op": "add", "path": "/status", "value": {"phase": "Pending", "startTime": null}}]`))
+			if err := env.Client.Status().Patch(t.Context(), d, null); err != nil {
+				t.Fatalf("storing null: %v", err)
+			}
+			d.Labels = map[string]string{v1.LabelNode: "n"}
+			if err := env.Client.Update(t.Context(), d); err != nil {
+				t.Errorf("changing it: %v", err)
+			}
+		})
+	}
+}
+
+// table asks for a list as kubectl shows it.
+func table(t *testing.T, env *apitest.Env, path string) *metav1.Table {
+	t.Helper()
+	client, err := rest.HTTPClientFor(env.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, env.Config.Host+"/apis/"+v1.Group+"/v1/"+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+	answer, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	var got metav1.Table
+	if err := json.NewDecoder(answer.Body).Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	return &got
+}
+
+// The columns tell fault and outcome at a glance.
+func TestColumns(t *testing.T) {
+	for version, env := range servers(t) {
+		t.Run(version, func(t *testing.T) {
+			d := &v1.Diagnosis{}
+			d.Namespace, d.Name = env.Namespace(t), "d"
+			d.Spec = v1.DiagnosisSpec{OperationSet: "s", NodeName: "n1", PodReference: &v1.PodReference{Namespace: "a", Name: "b"}}
+			env.MustCreate(t, d)
+			before := d.DeepCopy()
+			d.Status = v1.DiagnosisStatus{
+				Phase: v1.DiagnosisSucceeded, Outcome: v1.OutcomeHealed,
+				Faults: []v1.Fault{{Code: "StaleSubPath", State: v1.FaultHealed}},
+				Conditions: []metav1.Condition{{
+					Type: v1.ConditionComplete, Status: "True", Reason: v1.ReasonComplete, Message: "Diagnosis is completed", LastTransitionTime: metav1.Now(),
+				}},
+			}
+			if err := env.Client.Status().Patch(t.Context(), d, client.MergeFrom(before)); err != nil {
+				t.Fatal(err)
+			}
+			got := table(t, env, "namespaces/"+d.Namespace+"/diagnoses")
+			cells := map[string]any{}
+			for i, column := range got.ColumnDefinitions {
+				cells[column.Name] = got.Rows[0].Cells[i]
+			}
+			delete(cells, "Age")
+			want := map[string]any{
+				"Name": "d", "OperationSet": "s", "Node": "n1", "Pod": "b", "PodNamespace": "a", "PodContainer": cells["PodContainer"],
+				"Phase": "Succeeded", "Fault": "StaleSubPath", "Outcome": "Healed", "Message": "Diagnosis is completed",
+			}
+			if diff := cmp.Diff(want, cells); diff != "" {
+				t.Errorf("columns (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package apitest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+// waitTimeout is how long Eventually waits. It is long because test machines are slow, not because anything should take
+// that long.
+const waitTimeout = 30 * time.Second
+
+// Eventually waits until check returns nil and fails the test when it does not in time.
+func Eventually(t testing.TB, check func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
+	defer cancel()
+	if err := poll(ctx, check); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// poll calls check until it returns nil, and returns its last error when ctx is done.
+func poll(ctx context.Context, check func() error) error {
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		case <-ticker.C:
+		}
+	}
+}
+
+// Namespace makes a namespace with a name of its own. It stays: nobody is there to empty it.
+func (e *Env) Namespace(t testing.TB) string {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
+	if err := e.Client.Create(context.Background(), ns); err != nil {
+		t.Fatalf("making namespace: %v", err)
+	}
+	return ns.Name
+}
+
+// Objects reads a stream of YAML documents.
+func Objects(t testing.TB, manifests string) []*unstructured.Unstructured {
+	t.Helper()
+	var objects []*unstructured.Unstructured
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(manifests)))
+	for {
+		document, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return objects
+		}
+		text, err2 := yaml.YAMLToJSON(document)
+		if err := errors.Join(err, err2); err != nil {
+			t.Fatalf("reading manifest: %v\n%s", err, document)
+		}
+		if string(text) == "null" {
+			continue // comments
+		}
+		object := &unstructured.Unstructured{}
+		if err := object.UnmarshalJSON(text); err != nil {
+			t.Fatalf("reading manifest: %v\n%s", err, document)
+		}
+		objects = append(objects, object)
+	}
+}
+
+// Create creates an object with strict validation, as kubectl does, and deletes it when the test has ended.
+func (e *Env) Create(t testing.TB, o client.Object) error {
+	t.Helper()
+	strict := client.WithFieldValidation(e.Client, metav1.FieldValidationStrict)
+	if err := strict.Create(context.Background(), o); err != nil {
+		return err
+	}
+	t.Cleanup(func() {
+		if err := e.Client.Delete(context.Background(), o); client.IgnoreNotFound(err) != nil {
+			t.Errorf("deleting %s: %v", o.GetName(), err)
+		}
+	})
+	return nil
+}
+
+// MustCreate is Create for what must succeed.
+func (e *Env) MustCreate(t testing.TB, objects ...client.Object) {
+	t.Helper()
+	for _, o := range objects {
+		if err := e.Create(t, o); err != nil {
+			t.Fatal(fmt.Errorf("creating %s %s: %w", o.GetObjectKind().GroupVersionKind().Kind, o.GetName(), err))
+		}
+	}
+}

@@ -1,0 +1,44 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package apitest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"kubediag.org/kubediag/test/cluster"
+)
+
+// running is what Main stops.
+var running *cluster.Cluster
+
+// Main runs the tests of a binary, stops the servers if any was started, and ends the process.
+func Main(m *testing.M) {
+	code := m.Run()
+	if running != nil {
+		if err := running.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "stopping API server:", err)
+			code = max(code, 1)
+		}
+	}
+	os.Exit(code)
+}
+
+func startServer(ctx context.Context) (*rest.Config, error) {
+	c, err := cluster.Start(ctx, cluster.Options{})
+	if err != nil {
+		return nil, err
+	}
+	running = c
+	return c.RESTConfig(), nil
+}
+
+func startOldServer(ctx context.Context) (*rest.Config, error) {
+	config, _, err := cluster.StartCRDServer118(ctx, running)
+	return config, err
+}

@@ -1,0 +1,270 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/test/cluster"
+)
+
+// workload is the ConfigMap and the Deployment of the walkthrough, with an image that needs no registry.
+const workload = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: nginx-logrotate, namespace: default}
+data: {nginx.log: "first content\n"}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  labels: {app: core2}
+  name: core2
+  namespace: default
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: core2}}
+  template:
+    metadata: {labels: {app: core2}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers:
+      - image: ` + busybox + `
+        imagePullPolicy: Never
+        name: debian
+        command: ["/bin/sh", "-c", "cat /etc/logrotate.d/nginx.log; exec sleep 100000"]
+        volumeMounts:
+        - mountPath: /etc/logrotate.d/nginx.log
+          name: logrotateconf
+          subPath: nginx.log
+      volumes:
+      - configMap:
+          defaultMode: 420
+          items: [{key: nginx.log, path: nginx.log}]
+          name: nginx-logrotate
+        name: logrotateconf
+`
+
+// diagnosis is that of the walkthrough, with the node and the pod filled in.
+const diagnosis = `
+apiVersion: diagnosis.kubediag.org/v1
+kind: Diagnosis
+metadata: {name: subpath-remount-diagnosis, namespace: default}
+spec:
+  operationSet: subpath-remount-op-set
+  nodeName: %s
+  podReference: {namespace: default, name: %s}
+`
+
+// samples is the file with the Operations and the OperationSet of the walkthrough.
+const samples = "../../config/samples/subpath-remount.yaml"
+
+func TestWalkthroughHealsAPod(t *testing.T) {
+	e := start(t, cluster.Options{Kubelet: cluster.Kubernetes118})
+	pod := e.deploy(t)
+	e.breakSubPath(t, pod)
+	before := e.mounts(t)
+
+	e.kubectl(t, "", "apply", "-f", samples)
+	e.kubectl(t, fmt.Sprintf(diagnosis, e.NodeName(), pod.Name), "apply", "-f", "-")
+	d := e.finished(t)
+
+	checkSeedStatus(t, d, e.NodeName())
+	if d.Status.Phase != v1.DiagnosisSucceeded || d.Status.Outcome != v1.OutcomeHealed {
+		t.Fatalf("phase %q, outcome %q", d.Status.Phase, d.Status.Outcome)
+	}
+	after := e.podOf(t.Context(), "core2")
+	if after == nil || after.UID != pod.UID || !running(after) {
+		t.Fatalf("the pod is not running again under its own UID: %+v", after)
+	}
+	// With the records of containers goes the count of restarts, after which the kubelet names the log: the log of the
+	// container that was removed may stand before it.
+	if log := e.kubectl(t, "", "logs", "-n", "default", pod.Name); !strings.HasSuffix(log, "second content\n") {
+		t.Errorf("the container sees %q, not the new content", log)
+	}
+	e.checkOtherMounts(t, before, string(pod.UID))
+	checkEvents(t, e)
+	t.Logf("kubectl get diag:\n%s", e.kubectl(t, "", "get", "diag", "-n", "default"))
+	e.logMemory(t)
+}
+
+// deploy applies the workload and waits until it runs.
+func (e *env) deploy(t *testing.T) *corev1.Pod {
+	t.Helper()
+	e.kubectl(t, workload, "apply", "-f", "-")
+	var pod *corev1.Pod
+	e.wait(t, "the pod of the walkthrough to run", func(ctx context.Context) bool {
+		pod = e.podOf(ctx, "core2")
+		return pod != nil && running(pod)
+	})
+	return pod
+}
+
+// breakSubPath updates the ConfigMap, waits until the kernel marks the bind's source deleted, removes the container
+// through the runtime and waits until its next start has failed.
+func (e *env) breakSubPath(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	e.kubectl(t, "", "patch", "configmap", "-n", "default", "nginx-logrotate", "--type=merge", "-p", `{"data":{"nginx.log":"second content\n"}}`)
+	e.wait(t, "the source of the bind to be deleted", func(context.Context) bool {
+		return slices.ContainsFunc(e.mounts(t), func(m mountinfo.Mount) bool {
+			return m.Deleted() && strings.Contains(m.Point, string(pod.UID))
+		})
+	})
+	must(t, e.RemoveContainer(t.Context(), string(pod.UID), "debian"))
+	e.wait(t, "the container's next start to fail", func(ctx context.Context) bool {
+		p := e.podOf(ctx, "core2")
+		return p != nil && !running(p) && strings.Contains(fmt.Sprint(p.Status.ContainerStatuses), "no such file or directory")
+	})
+}
+
+func running(p *corev1.Pod) bool {
+	for _, c := range p.Status.ContainerStatuses {
+		if c.State.Running == nil {
+			return false
+		}
+	}
+	return len(p.Status.ContainerStatuses) > 0
+}
+
+// finished waits for the end of the Diagnosis.
+func (e *env) finished(t *testing.T) *v1.Diagnosis {
+	t.Helper()
+	var d v1.Diagnosis
+	e.wait(t, "the Diagnosis to end", func(ctx context.Context) bool {
+		err := e.Get(ctx, client.ObjectKey{Namespace: "default", Name: "subpath-remount-diagnosis"}, &d)
+		return err == nil && (d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed)
+	})
+	return &d
+}
+
+// checkSeedStatus compares a status with the one that the walkthrough shows.
+func checkSeedStatus(t *testing.T, d *v1.Diagnosis, node string) {
+	t.Helper()
+	for kind, message := range map[string]string{
+		"Accepted": "Diagnosis is accepted by agent on node " + node,
+		"Complete": "Diagnosis is completed",
+	} {
+		c := meta.FindStatusCondition(d.Status.Conditions, kind)
+		if c == nil || c.Status != "True" || c.Message != message || c.Reason != "Diagnosis"+map[string]string{"Accepted": "Accepted", "Complete": "Complete"}[kind] {
+			t.Errorf("condition %s is %+v", kind, c)
+		}
+	}
+	if d.Status.Checkpoint == nil || *d.Status.Checkpoint != (v1.Checkpoint{PathIndex: 0, NodeIndex: 3}) {
+		t.Errorf("checkpoint is %+v", d.Status.Checkpoint)
+	}
+	var path []string
+	for _, n := range d.Status.SucceededPath {
+		path = append(path, fmt.Sprint(n.ID, " ", n.Operation, " ", n.To))
+	}
+	want := []string{
+		"1 pod-detail-collector [2]", "2 mount-info-collector [3]",
+		"3 subpath-remount-diagnoser [4]", "4 subpath-remount-recover []",
+	}
+	if !slices.Equal(path, want) {
+		t.Errorf("succeededPath is %q", path)
+	}
+	for key, pattern := range map[string]string{
+		"collector.system.mountinfo":                                     `(?m)/volume-subpaths/logrotateconf/debian/0 .*`,
+		"collector.kubernetes.pod.detail":                                `^\{"kind":"Pod","apiVersion":"v1"`,
+		"diagnoser.kubernetes.subpath_remount.bug_link":                  `^https://github\.com/kubernetes/kubernetes/issues/68211$`,
+		"diagnoser.kubernetes.subpath_remount.original_destination_path": `/pods/[^/]+/volume-subpaths/logrotateconf/debian/0$`,
+		"diagnoser.kubernetes.subpath_remount.original_source_path":      `/nginx\.log//deleted$`,
+		"diagnoser.kubernetes.subpath_remount.result":                    `^pod met a bug of subpath-remounting$`,
+		"recover.kubernetes.subpath_remount.result":                      `^Succeesfully umount .*/volume-subpaths/logrotateconf/debian/0 on host$`,
+	} {
+		if value := d.Status.OperationResults[key]; !regexp.MustCompile(pattern).MatchString(value) {
+			t.Errorf("result %s is %.300q", key, value)
+		}
+	}
+}
+
+// checkOtherMounts compares the mount table with an earlier one: only the bind of the subPath, and what the runtime mounts for the new
+// container, may have come or gone.
+func (e *env) checkOtherMounts(t *testing.T, before []mountinfo.Mount, uid string) {
+	t.Helper()
+	after := e.mounts(t)
+	own := func(m mountinfo.Mount) bool {
+		return strings.HasSuffix(m.Point, "/pods/"+uid+"/volume-subpaths/logrotateconf/debian/0") ||
+			strings.HasPrefix(m.Point, e.Dir()+"/containerd") // its folders for state and for content
+	}
+	in := func(list []mountinfo.Mount, m mountinfo.Mount) bool {
+		return slices.ContainsFunc(list, func(o mountinfo.Mount) bool { return o.ID == m.ID && o.Point == m.Point && o.Root == m.Root })
+	}
+	for _, m := range before {
+		if !own(m) && !in(after, m) {
+			t.Errorf("mount %d of %q at %q has gone", m.ID, m.Root, m.Point)
+		}
+	}
+	for _, m := range after {
+		if !own(m) && !in(before, m) {
+			t.Errorf("mount %d of %q at %q has come", m.ID, m.Root, m.Point)
+		}
+	}
+}
+
+// checkEvents looks for what a user sees on the Diagnosis and on the Pod.
+func checkEvents(t *testing.T, e *env) {
+	t.Helper()
+	e.wait(t, "Events on the Diagnosis and on the Pod", func(ctx context.Context) bool {
+		var events corev1.EventList
+		if err := e.List(ctx, &events, client.InNamespace("default")); err != nil {
+			return false
+		}
+		seen := map[string]bool{}
+		for _, ev := range events.Items {
+			seen[ev.InvolvedObject.Kind+"/"+ev.Reason] = true
+		}
+		return seen["Diagnosis/DiagnosisSucceeded"] && seen["Pod/StaleSubPath"] && seen["Pod/MountRepaired"]
+	})
+}
+
+// processOf finds the process of a pod of kubediag by its cgroup.
+func (e *env) processOf(t *testing.T, component string) int {
+	t.Helper()
+	var pods corev1.PodList
+	must(t, e.List(t.Context(), &pods, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/component": component}))
+	if len(pods.Items) != 1 {
+		t.Fatalf("there are %d pods of the %s", len(pods.Items), component)
+	}
+	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
+	must(t, err)
+	for _, file := range groups {
+		group, err := os.ReadFile(file)
+		exe, exeErr := os.Readlink(filepath.Join(filepath.Dir(file), "exe"))
+		if err == nil && exeErr == nil && strings.Contains(string(group), string(pods.Items[0].UID)) && filepath.Base(exe) == component {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			must(t, err)
+			return pid
+		}
+	}
+	t.Fatalf("the %s has no process", component)
+	return 0
+}
+
+// logMemory prints the resident memory of agent and manager.
+func (e *env) logMemory(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"agent", "manager"} {
+		pid := e.processOf(t, name)
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		must(t, err)
+		t.Logf("resident memory of the %s: %s", name, regexp.MustCompile(`VmRSS:\s+(.*)`).FindSubmatch(status)[1])
+	}
+}
