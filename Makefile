@@ -1,0 +1,117 @@
+# SPDX-FileCopyrightText: The kubediag Authors
+# SPDX-License-Identifier: Apache-2.0
+
+# Two commands are enough to know the project: make demo, make test. They install what they need, as root, on a Debian
+# machine that has Go, and need no container engine, no cluster and no registry of images.
+
+# VERSION is what the programs say of themselves and the tag of the images; config/ names the images by it.
+VERSION ?= v0.1.0
+# KUBELET is the version of the kubelet of make cluster-up: 1.18.19, which has kubernetes#68211, or 1.36.3.
+KUBELET ?= 1.18.19
+FUZZTIME ?= 3s
+
+ARCHES   := amd64 arm64
+PROGRAMS := manager agent kubediag
+# The race detector needs a C compiler; without one the unit tier runs without it.
+RACE     := $(if $(shell command -v gcc),-race)
+TAGS     := api,kernel,cluster
+
+BUILD   := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X kubediag.org/kubediag/internal/version.version=$(VERSION)'
+CLUSTER := go run ./test/cluster/cmd/cluster
+TIER    := go run ./hack/tier -fuzztime $(FUZZTIME) $(RACE)
+LINT    := go tool -modfile=tools/lint/go.mod golangci-lint
+GEN     := go tool -modfile=tools/go.mod controller-gen
+
+.DEFAULT_GOAL := help
+
+##@ See it
+
+.PHONY: demo
+demo: bin/kubediag ## Break a real mount in a namespace of its own, find out why, heal it, prove it
+	bin/kubediag demo
+
+.PHONY: cluster-up
+cluster-up: ## Start a real cluster with KUBELET=1.18.19 or 1.36.3 and print its KUBECONFIG
+	@$(CLUSTER) up --kubelet $(KUBELET)
+
+.PHONY: cluster-down
+cluster-down: ## Stop what cluster-up started
+	@$(CLUSTER) down
+
+##@ Build
+
+.PHONY: build
+build: $(PROGRAMS:%=bin/%) ## Build the static programs into bin/
+
+# Go knows best what is out of date.
+.PHONY: $(PROGRAMS:%=bin/%)
+$(PROGRAMS:%=bin/%): bin/%:
+	$(BUILD) -o $@ ./cmd/$*
+
+.PHONY: image
+image: ## Pack manager and agent as images into dist/, for amd64 and arm64
+	set -e; for arch in $(ARCHES); do for name in manager agent; do \
+	  GOARCH=$$arch $(BUILD) -o bin/linux_$$arch/$$name ./cmd/$$name; done; done
+	go run ./hack/image -version $(VERSION) -arch "$$(echo $(ARCHES) | tr ' ' ,)"
+
+.PHONY: clean
+clean: ## Remove what make has built
+	rm -rf bin dist
+
+##@ Test
+
+.PHONY: test
+test: ## Run every tier and count it: unit, fuzz, api, kernel, cluster
+	@status=0; for tier in unit fuzz; do $(TIER) $$tier || status=1; done; \
+	$(CLUSTER) build || status=1; \
+	for tier in api kernel cluster; do $(TIER) $$tier || status=1; done; exit $$status
+
+.PHONY: kubernetes
+kubernetes: ## Build and install what a cluster is made of, once; tests do it by themselves
+	@$(CLUSTER) build
+
+.PHONY: test-unit test-api test-kernel test-cluster fuzz
+test-unit: ## Run the tests that need nothing
+test-api: ## Run the tests that need an API server, and start one
+test-kernel: ## Run the tests that need root, on real mounts
+test-cluster: ## Run the tests that need a cluster, and start one
+fuzz: ## Run every fuzz test for FUZZTIME
+test-api test-cluster: kubernetes
+test-unit test-api test-kernel test-cluster fuzz:
+	@$(TIER) $(@:test-%=%)
+
+.PHONY: bench
+bench: ## Measure what has a bound, as ratios within one run
+	@go run ./hack/tier bench
+
+##@ Keep in order
+
+.PHONY: generate
+generate: ## Write deep copies, CRDs and roles from the markers in the code
+	$(GEN) object:headerFile=hack/boilerplate.go.txt paths=./api/...
+	$(GEN) crd paths=./api/... output:crd:dir=config/crd
+	$(GEN) rbac:roleName=kubediag-manager paths=./internal/manager/... paths=./internal/controller/... output:rbac:dir=config/rbac/manager
+	$(GEN) rbac:roleName=kubediag-agent paths=./internal/agent/... output:rbac:dir=config/rbac/agent
+
+.PHONY: fmt
+fmt: ## Format the code
+	gofmt -w $$(git ls-files -co --exclude-standard '*.go')
+
+.PHONY: vet
+vet: ## Run go vet on every tier
+	go vet -tags $(TAGS) ./...
+
+.PHONY: lint
+lint: ## Run golangci-lint on every tier
+	$(LINT) run --allow-parallel-runners ./...
+
+.PHONY: check
+check: generate fmt vet lint ## Do all of the above; fail where that leaves the tree dirty
+	@dirty=$$(git status --porcelain); test -z "$$dirty" || { echo "not committed:"; echo "$$dirty"; git diff; exit 1; }
+
+.PHONY: verify
+verify: check test ## Do what CI does
+
+.PHONY: help
+help: ## Print this
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -1,0 +1,230 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubediag_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"os/exec"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "kubediag.org/kubediag"
+
+// reach is a rule about what a package may reach through its imports and theirs. A name that begins with ./ is a
+// package of this module; /... at the end means the package and all below it.
+type reach struct {
+	from   string
+	never  []string // what must not be reached
+	within []string // where there are any: all of this module that may be reached
+	alone  bool     // packages that from names must not reach each other
+	why    string
+}
+
+var (
+	node       = []string{"./internal/linux/...", "./internal/kubelet/...", "./internal/cri/...", "./internal/pipeline/...", "./internal/executor/...", "./internal/agent/...", "./internal/processor/all"}
+	client     = []string{"k8s.io/client-go/...", "sigs.k8s.io/controller-runtime/..."}
+	loggers    = []string{"log", "log/slog", "github.com/go-logr/...", "k8s.io/klog/..."}
+	processors = []string{"./internal/linux/...", "./internal/kubelet/...", "./internal/cri/...", "./internal/fault", "./internal/processor"}
+)
+
+var reaches = []reach{
+	{
+		from:  "./internal/linux/...",
+		never: slices.Concat(loggers, []string{"k8s.io/...", "sigs.k8s.io/...", "github.com/prometheus/...", "os/exec", "./internal/processor/..."}),
+		why:   "the mount layer is usable alone, and in a process that has entered another namespace",
+	},
+	{
+		from: "./api/...", within: []string{"./api/..."},
+		never: slices.Concat(client, []string{"k8s.io/api/..."}),
+		why:   "whoever writes a client of the API takes apimachinery and nothing else with it",
+	},
+	{
+		from: "./internal/graph", within: []string{"./internal/graph"}, never: []string{"k8s.io/...", "sigs.k8s.io/..."},
+		why: "the manager and the agent must agree on the order of paths, and nothing else of either belongs to it",
+	},
+	{
+		from: "./internal/fault", within: []string{"./internal/fault"}, never: []string{"k8s.io/...", "sigs.k8s.io/..."},
+		why: "every side speaks of faults, also those that know no Kubernetes",
+	},
+	{
+		from: "./internal/processor/collector/...", within: append([]string{"./internal/processor/collector/..."}, processors...),
+		never: client, alone: true, why: "a processor stands alone: it is handed what it needs",
+	},
+	{
+		from: "./internal/processor/diagnoser/...", within: append([]string{"./internal/processor/diagnoser/..."}, processors...),
+		never: client, alone: true, why: "a processor stands alone: it is handed what it needs",
+	},
+	{
+		from: "./internal/processor/recoverer/...", within: append([]string{"./internal/processor/recoverer/..."}, processors...),
+		never: client, alone: true, why: "a processor stands alone: it is handed what it needs",
+	},
+	{
+		from: "./internal/pipeline/...", never: []string{"net/http", "k8s.io/...", "sigs.k8s.io/...", "./internal/linux/..."},
+		within: []string{"./internal/pipeline/...", "./internal/graph", "./internal/processor", "./internal/fault", "./internal/redact"},
+		why:    "the order of a pipeline can be tested without a node, a network or a cluster",
+	},
+	{
+		from: "./internal/executor/...", never: client,
+		why: "the same executor runs under an API server and without one",
+	},
+	{
+		from: "./internal/cli/node/...", never: client,
+		why: "the verbs of a node work while the API server is dead",
+	},
+	{
+		from: "./internal/kube", within: []string{"./internal/kube", "./api/..."},
+		why: "the manager and the agent share their way to the API server, and nothing else of either",
+	},
+	{
+		from: "./internal/controller/...", never: node, alone: true,
+		why: "the manager has no rights on a node, and one kind's reconciler can be read without the others",
+	},
+	{
+		from: "./...", never: []string{"./cmd/..."},
+		why: "a main package builds a command and holds nothing of use to others",
+	},
+}
+
+// door names the only packages that may import something themselves.
+type door struct {
+	to    []string
+	from  []string
+	tests bool // whether tests are free
+	why   string
+}
+
+var doors = []door{
+	{
+		to:   []string{"golang.org/x/sys/unix", "syscall"},
+		from: []string{"./internal/linux/sys", "./cmd/...", "./test/..."},
+		why:  "system calls are typed, and descriptors owned, in one place; only a main package names signals, and tests from outside share no code with what they test",
+	},
+	{
+		to:   []string{"os/exec"},
+		from: []string{"./internal/processor/script", "./internal/cli/node", "./hack/...", "./test/..."}, tests: true,
+		why: "nothing on a node is done by running programs: scripts are the user's, and the demo starts itself again",
+	},
+	{
+		to:   []string{"unsafe"},
+		from: []string{"./internal/linux/sys"}, tests: true,
+		why: "memory is shared with the kernel in one place",
+	},
+	{
+		to:   []string{"github.com/stretchr/testify/...", "github.com/onsi/..."},
+		from: []string{},
+		why:  "tests are written with the standard library and go-cmp",
+	},
+}
+
+func TestNobodyReachesWhatTheyMustNot(t *testing.T) {
+	t.Parallel()
+	imports := importGraph(t)
+	own := slices.Sorted(maps.Keys(imports))
+	own = slices.DeleteFunc(own, func(p string) bool { return !matches("./...", p) })
+	for _, rule := range reaches {
+		from := slices.DeleteFunc(slices.Clone(own), func(p string) bool { return !matches(rule.from, p) })
+		if len(from) == 0 {
+			t.Errorf("%s: a rule speaks of it, but there is no such package", rule.from)
+		}
+		for _, p := range from {
+			for reached, chain := range closure(imports, p) {
+				if rule.forbids(p, reached) {
+					t.Errorf("%s reaches %s: %s\n\t%s", p, reached, rule.why, chain)
+				}
+			}
+		}
+	}
+}
+
+func (r reach) forbids(from, to string) bool {
+	switch {
+	case from == to:
+		return false
+	case slices.ContainsFunc(r.never, func(p string) bool { return matches(p, to) }):
+		return true
+	case r.alone && matches(r.from, to) && !strings.HasPrefix(from, to+"/") && !strings.HasPrefix(to, from+"/"):
+		return true
+	}
+	return len(r.within) > 0 && matches("./...", to) &&
+		!slices.ContainsFunc(r.within, func(p string) bool { return matches(p, to) })
+}
+
+func TestDoorsAreUsedByTheirOwners(t *testing.T) {
+	t.Parallel()
+	for _, src := range allSources(t) {
+		for _, spec := range src.file.Imports {
+			to, _ := strconv.Unquote(spec.Path.Value)
+			for _, d := range doors {
+				if d.shut(src, to) {
+					t.Errorf("%s:%d imports %s: %s", src.name, line(spec), to, d.why)
+				}
+			}
+		}
+	}
+}
+
+func (d door) shut(src source, to string) bool {
+	pkg := path.Join(module, src.dir())
+	return slices.ContainsFunc(d.to, func(p string) bool { return matches(p, to) }) &&
+		!slices.ContainsFunc(d.from, func(p string) bool { return matches(p, pkg) }) &&
+		!(d.tests && src.test())
+}
+
+// importGraph lists what every package of this module, and every package that these need, imports.
+func importGraph(t *testing.T) map[string][]string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-deps", "-json=ImportPath,Imports", "./...")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("listing packages: %v\n%s", err, stderr.String())
+	}
+	imports := map[string][]string{}
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p struct {
+			ImportPath string
+			Imports    []string
+		}
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return imports
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		imports[p.ImportPath] = p.Imports
+	}
+}
+
+// closure gives all packages that from reaches, each with a shortest way to it.
+func closure(imports map[string][]string, from string) map[string]string {
+	ways := map[string]string{from: from}
+	for next := []string{from}; len(next) > 0; next = next[1:] {
+		for _, p := range imports[next[0]] {
+			if _, seen := ways[p]; !seen {
+				ways[p] = ways[next[0]] + " -> " + p
+				next = append(next, p)
+			}
+		}
+	}
+	return ways
+}
+
+// matches compares an import path with a name in the manner of reach.
+func matches(pattern, pkg string) bool {
+	if rest, ok := strings.CutPrefix(pattern, "./"); ok {
+		pattern = module + "/" + rest
+	}
+	if dir, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return pkg == dir || strings.HasPrefix(pkg, dir+"/")
+	}
+	return pkg == pattern
+}

@@ -1,0 +1,71 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command image packs the static binaries of the manager and the agent into container images, without a container
+// engine and without a registry: bin/linux_<arch>/<name> becomes dist/kubediag-<name>-<arch>.tar.
+//
+// An archive is an OCI image layout (image-spec v1.1) that also carries the manifest.json of docker save, so that
+// containerd, podman and every Docker can load it. The same binaries give the same bytes: all times are the epoch.
+// Nothing but the binary is in an image: no shell, no package manager, no certificates.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// images are what there is to pack.
+var images = []image{
+	{
+		name: "manager", user: "65532:65532",
+		description: "Binds each Diagnosis to its node and checks OperationSets. Needs no privilege.",
+	},
+	{
+		name: "agent", user: "0:0",
+		description: "Runs diagnoses on its node and repairs mounts. Needs to be privileged, with the PID namespace of the host.",
+	},
+}
+
+func main() {
+	var o options
+	arch := flag.String("arch", "amd64,arm64", "architectures, by comma")
+	flag.StringVar(&o.repository, "repository", "docker.io/kubediag", "what stands before the name of an image")
+	flag.StringVar(&o.version, "version", "unknown", "tag of the images")
+	flag.StringVar(&o.bin, "bin", "bin", "folder of the binaries")
+	flag.StringVar(&o.dist, "dist", "dist", "folder of the archives")
+	flag.Parse()
+	for _, i := range images {
+		for a := range strings.SplitSeq(*arch, ",") {
+			path, err := i.pack(a, o)
+			if err != nil {
+				fmt.Fprintf(os.Stderr, "image: packing %s for %s: %v\n", i.name, a, err)
+				os.Exit(1)
+			}
+			fmt.Printf("%s holds %s\n", path, i.reference(o))
+		}
+	}
+}
+
+type options struct {
+	repository, version, bin, dist string
+}
+
+// pack writes the archive of one image and gives its path.
+func (i image) pack(arch string, o options) (string, error) {
+	binary, err := os.ReadFile(filepath.Join(o.bin, "linux_"+arch, i.name))
+	if err != nil {
+		return "", err
+	}
+	img, err := i.build(binary, arch, o)
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(o.dist, 0o755); err != nil {
+		return "", err
+	}
+	path := filepath.Join(o.dist, "kubediag-"+i.name+"-"+arch+".tar")
+	return path, save(img, i.reference(o), path)
+}

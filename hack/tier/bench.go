@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+)
+
+// bench runs the benchmarks of every tier, one package at a time so that none disturbs another, and shows what they say.
+func bench(ctx context.Context) error {
+	found, err := findTests(".")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, tag := range []string{"", "kernel", "api", "cluster"} {
+		var dirs []string
+		for _, f := range found {
+			if f.bench && f.tag == tag && !slices.Contains(dirs, f.dir) {
+				dirs = append(dirs, f.dir)
+			}
+		}
+		if len(dirs) == 0 {
+			continue
+		}
+		cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-run=^$", "-bench=.", "-benchmem", "-p=1", "-timeout=30m", "-tags=" + tag}, dirs...)...)
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		if err := cmd.Run(); err != nil {
+			errs = append(errs, fmt.Errorf("running benchmarks of %v: %w", dirs, err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,165 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command tier runs the tests of one tier and closes with a line that counts them:
+//
+//	unit: 120 passed, 0 failed, 0 skipped
+//
+// Counted is every test that has no tests of its own below it, every test that fails by itself though none below it
+// does, and every package that fails outside its tests. It exits with 1 where anything failed, or where there was no
+// test to run: a tier that has lost its tests must not look green.
+//
+// A tier with a build tag runs the tests that stand in files with exactly that tag and no others, so that no test is
+// run, or counted, in two tiers. The tier fuzz runs every fuzz test for a few seconds each.
+//
+// "tier bench" is no tier: it runs the benchmarks of all of them and counts nothing.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// tier says how go test is called for the tests of one kind.
+type tier struct {
+	name string
+	tag  string // build tag of its files, empty for unit
+	args []string
+	fuzz bool
+}
+
+// tiers in the order in which a developer wants to hear of them. A tier with a tag runs one package at a time: its
+// tests share the machine's mounts and processes.
+var tiers = []tier{
+	{name: "unit", args: []string{"-timeout=5m"}},
+	{name: "fuzz", fuzz: true, args: []string{"-timeout=2m"}},
+	{name: "api", tag: "api", args: []string{"-timeout=20m"}},
+	{name: "kernel", tag: "kernel", args: []string{"-timeout=5m"}},
+	{name: "cluster", tag: "cluster", args: []string{"-timeout=30m"}},
+}
+
+func main() {
+	race := flag.Bool("race", false, "run the unit tier under the race detector, which needs a C compiler")
+	fuzzTime := flag.Duration("fuzztime", 3*time.Second, "how long each fuzz test runs")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if flag.Arg(0) == "bench" {
+		if err := bench(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, "tier:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	i := slices.IndexFunc(tiers, func(t tier) bool { return t.name == flag.Arg(0) })
+	if i < 0 || flag.NArg() != 1 {
+		fmt.Fprintln(os.Stderr, "usage: tier [-race] [-fuzztime 3s] unit|fuzz|api|kernel|cluster|bench")
+		os.Exit(2)
+	}
+	ok, err := run(ctx, os.Stdout, tiers[i], options{race: *race, fuzzTime: *fuzzTime})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "tier:", err)
+	}
+	if !ok || err != nil {
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	race     bool
+	fuzzTime time.Duration
+}
+
+// run runs the tier and prints its closing line.
+func run(ctx context.Context, out io.Writer, t tier, o options) (ok bool, err error) {
+	start := time.Now()
+	fmt.Fprintf(out, "=== %s tier\n", t.name)
+	calls, err := t.calls(o)
+	if err != nil {
+		return false, err
+	}
+	r := newReport(out)
+	for _, args := range calls {
+		if err := goTest(ctx, r, args); err != nil {
+			return false, err
+		}
+	}
+	c := r.close()
+	fmt.Fprintf(out, "=== %s tier took %s\n", t.name, time.Since(start).Round(100*time.Millisecond))
+	fmt.Fprintf(out, "%s: %d passed, %d failed, %d skipped\n", t.name, c.passed, c.failed, c.skipped)
+	return c.failed == 0 && c.passed > 0, nil
+}
+
+// calls lists the argument lists of go test that make up the tier.
+func (t tier) calls(o options) ([][]string, error) {
+	found, err := findTests(".")
+	if err != nil {
+		return nil, err
+	}
+	var calls [][]string
+	switch {
+	case t.fuzz:
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			return nil, fmt.Errorf("finding cache folder: %w", err)
+		}
+		for _, f := range found {
+			for _, name := range f.fuzz {
+				calls = append(calls, t.call(fuzzArgs(f.dir, name, cache, o.fuzzTime)...))
+			}
+		}
+	case t.tag == "":
+		args := packages(found, "")
+		if o.race && len(args) > 0 {
+			args = append([]string{"-race"}, args...)
+		}
+		calls = append(calls, t.call(args...))
+	default:
+		for _, dir := range packages(found, t.tag) {
+			calls = append(calls, t.call("-tags="+t.tag, "-run="+pattern(found, dir, t.tag), dir))
+		}
+	}
+	return calls, nil
+}
+
+func (t tier) call(args ...string) []string {
+	return slices.Concat([]string{"test", "-json", "-count=1"}, t.args, args)
+}
+
+// fuzzArgs is what go test -fuzz does, but for one thing: that has the compiler watch every package that the test needs,
+// which takes minutes, and this only those of this module. What fuzzing found worth keeping is kept from run to run.
+func fuzzArgs(dir, name, cache string, d time.Duration) []string {
+	return []string{
+		"-run=^$", "-gcflags=./...=-d=libfuzzer", dir, "-args",
+		"-test.fuzz=^" + name + "$", "-test.fuzztime=" + d.String(), "-test.parallel=2",
+		"-test.fuzzcachedir=" + filepath.Join(cache, "kubediag", "fuzz", dir, name),
+	}
+}
+
+// goTest runs go test and tells the report what it said. That go test exits with 1 is for the report to say.
+func goTest(ctx context.Context, r *report, args []string) error {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Stderr = os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 30 * time.Second
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	r.read(out)
+	if err := cmd.Wait(); err != nil && (ctx.Err() != nil || r.failed() == 0) {
+		return fmt.Errorf("running go test: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// module writes a module of test files into a folder of its own and goes there.
+func module(t *testing.T, files map[string]string) {
+	t.Helper()
+	dir := t.TempDir()
+	files["go.mod"] = "module example.org/m\n\ngo 1.26\n"
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(dir)
+}
+
+// runTier runs a tier in the current folder and gives what it printed, the closing line apart.
+func runTier(t *testing.T, tr tier) (ok bool, printed, closing string) {
+	t.Helper()
+	var out bytes.Buffer
+	ok, err := run(t.Context(), &out, tr, options{fuzzTime: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	return ok, out.String(), lines[len(lines)-1]
+}
+
+func TestFailuresAreCountedOnceAndShown(t *testing.T) {
+	module(t, map[string]string{
+		"a/a_test.go": `package a
+import "testing"
+func TestParts(t *testing.T) {
+	t.Run("good", func(t *testing.T) {})
+	t.Run("bad", func(t *testing.T) { t.Error("bad part") })
+}
+func TestItself(t *testing.T) { t.Run("good", func(t *testing.T) {}); t.Error("own fault") }
+func TestSkipped(t *testing.T) { t.Skip("kernel lacks wings") }
+func TestGood(t *testing.T) {}
+`,
+		"broken/b_test.go": "package broken\nimport \"testing\"\nvar _ = undefinedName\n\nfunc TestNever(t *testing.T) {}\n",
+		"panics/p_test.go": `package panics
+import "testing"
+func TestPanics(t *testing.T) { t.Run("below", func(t *testing.T) { panic("out of order") }) }
+`,
+		"hangs/h_test.go": `package hangs
+import "testing"
+func TestHangs(t *testing.T) { select {} }
+`,
+		"leaks/l_test.go": `package leaks
+import ("fmt"; "os"; "testing")
+func TestMain(m *testing.M) { m.Run(); fmt.Println("left behind: a file"); os.Exit(1) }
+func TestGood(t *testing.T) {}
+`,
+	})
+	ok, printed, closing := runTier(t, tier{name: "unit", args: []string{"-timeout=2s"}})
+	if ok {
+		t.Error("tier with failures is ok")
+	}
+	if want := "unit: 4 passed, 6 failed, 1 skipped"; closing != want {
+		t.Errorf("closing line %q, want %q\n%s", closing, want, printed)
+	}
+	for _, want := range []string{
+		"FAIL  example.org/m/a TestParts/bad", "bad part", "FAIL  example.org/m/a TestItself", "own fault",
+		"undefined: undefinedName", "panic: out of order", "test timed out after 2s", "left behind: a file",
+		"SKIP  example.org/m/a TestSkipped: kernel lacks wings",
+	} {
+		if strings.Count(printed, want) != 1 {
+			t.Errorf("%q is printed %d times, want once\n%s", want, strings.Count(printed, want), printed)
+		}
+	}
+}
+
+func TestTierRunsItsOwnTestsAlone(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	module(t, map[string]string{
+		"a/a_test.go":      "package a\nimport \"testing\"\nfunc TestUnit(t *testing.T) { t.Error(\"unit\") }\n",
+		"a/root_test.go":   "//go:build kernel\n\npackage a\nimport \"testing\"\nfunc TestRoot(t *testing.T) {}\n",
+		"other/go.mod":     "module example.org/other\n",
+		"other/o_test.go":  "//go:build kernel\n\npackage other\nimport \"testing\"\nfunc TestOther(t *testing.T) {}\n",
+		"b/testdata/x.go":  "package nonsense",
+		"b/b_test.go":      "package b\nimport \"testing\"\nfunc FuzzB(f *testing.F) { f.Add(\"b\"); f.Fuzz(func(t *testing.T, s string) {}) }\n",
+		"c/darwin_test.go": "//go:build darwin\n\npackage c\n",
+	})
+	if ok, printed, closing := runTier(t, tier{name: "kernel", tag: "kernel"}); !ok || closing != "kernel: 1 passed, 0 failed, 0 skipped" {
+		t.Errorf("ok %v\n%s", ok, printed)
+	}
+	if ok, printed, closing := runTier(t, tier{name: "fuzz", fuzz: true}); !ok || closing != "fuzz: 1 passed, 0 failed, 0 skipped" {
+		t.Errorf("ok %v\n%s", ok, printed)
+	}
+	if ok, printed, closing := runTier(t, tier{name: "api", tag: "api"}); ok || closing != "api: 0 passed, 0 failed, 0 skipped" {
+		t.Errorf("a tier without tests is ok: %v\n%s", ok, printed)
+	}
+}
+
+func TestReasonOfASkip(t *testing.T) {
+	t.Parallel()
+	for output, want := range map[string]string{
+		"=== RUN   TestX\n    x_test.go:12: kernel lacks statmount (6.8)\n--- SKIP: TestX (0.00s)\n": "kernel lacks statmount (6.8)",
+		"=== RUN   TestX\n--- SKIP: TestX (0.00s)\n":                                                 "",
+		"plain\n": "plain",
+	} {
+		if diff := cmp.Diff(want, reason(output)); diff != "" {
+			t.Errorf("reason of %q (-want +got):\n%s", output, diff)
+		}
+	}
+}

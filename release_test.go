@@ -1,0 +1,33 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubediag_test
+
+import (
+	"os"
+	"regexp"
+	"testing"
+)
+
+// TestManifestsNameTheImagesThatMakeMakes holds make image and kubectl apply -k together.
+func TestManifestsNameTheImagesThatMakeMakes(t *testing.T) {
+	t.Parallel()
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := os.ReadFile("config/default/kustomization.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := regexp.MustCompile(`(?m)^VERSION \?= (\S+)$`).FindSubmatch(makefile)
+	if version == nil {
+		t.Fatal("Makefile sets no VERSION")
+	}
+	for _, name := range []string{"manager", "agent"} {
+		want := regexp.MustCompile(`(?m)^- name: kubediag/` + name + `\n  newTag: ` + regexp.QuoteMeta(string(version[1])) + `$`)
+		if !want.Match(manifest) {
+			t.Errorf("config/default does not name kubediag/%s:%s", name, version[1])
+		}
+	}
+}
