@@ -10,10 +10,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -25,10 +22,8 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/builtin"
+	"kubediag.org/kubediag/internal/kube"
 )
-
-// conflictDelay lets the cache catch up with a change that was not ours.
-const conflictDelay = 200 * time.Millisecond
 
 // What the manager may do for this.
 //
@@ -55,14 +50,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	op := old.DeepCopy()
 	judge(op)
-	if equality.Semantic.DeepEqual(old.Status, op.Status) {
-		return reconcile.Result{}, nil
-	}
-	err := r.Client.Status().Patch(ctx, op, client.MergeFromWithOptions(&old, client.MergeFromWithOptimisticLock{}))
-	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: conflictDelay}, nil
-	}
-	return reconcile.Result{}, client.IgnoreNotFound(err)
+	return kube.PatchStatus(ctx, r.Client, &old, op)
 }
 
 // judge fills in the status.

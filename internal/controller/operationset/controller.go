@@ -8,10 +8,7 @@ package operationset
 
 import (
 	"context"
-	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -22,10 +19,8 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/graph"
+	"kubediag.org/kubediag/internal/kube"
 )
-
-// conflictDelay lets the cache catch up with a change that was not ours.
-const conflictDelay = 200 * time.Millisecond
 
 // What the manager may do for this.
 //
@@ -58,14 +53,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.judge(ctx, set); err != nil {
 		return reconcile.Result{}, err
 	}
-	if equality.Semantic.DeepEqual(old.Status, set.Status) {
-		return reconcile.Result{}, nil
-	}
-	err := r.Client.Status().Patch(ctx, set, client.MergeFromWithOptions(&old, client.MergeFromWithOptimisticLock{}))
-	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: conflictDelay}, nil
-	}
-	return reconcile.Result{}, client.IgnoreNotFound(err)
+	return kube.PatchStatus(ctx, r.Client, &old, set)
 }
 
 // judge fills in the status.

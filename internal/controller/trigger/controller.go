@@ -9,11 +9,8 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/robfig/cron/v3"
-	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -24,10 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kube"
 )
-
-// conflictDelay lets the cache catch up with a change that was not ours.
-const conflictDelay = 200 * time.Millisecond
 
 // What the manager may do for this.
 //
@@ -54,14 +49,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	t := old.DeepCopy()
 	judge(t)
-	if equality.Semantic.DeepEqual(old.Status, t.Status) {
-		return reconcile.Result{}, nil
-	}
-	err := r.Client.Status().Patch(ctx, t, client.MergeFromWithOptions(&old, client.MergeFromWithOptimisticLock{}))
-	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: conflictDelay}, nil
-	}
-	return reconcile.Result{}, client.IgnoreNotFound(err)
+	return kube.PatchStatus(ctx, r.Client, &old, t)
 }
 
 // judge fills in the status.
