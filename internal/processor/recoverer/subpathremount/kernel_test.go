@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -170,6 +171,37 @@ func TestHeals(t *testing.T) {
 	}
 	if again := w.plan(t); again.NotApplicable == "" || len(again.Actions) != 0 {
 		t.Errorf("a second plan = %+v, want not applicable", again)
+	}
+}
+
+// crowd mounts 20,000 more.
+func (w *ward) crowd(t *testing.T) {
+	t.Helper()
+	for i := range 20000 {
+		dir := filepath.Join(w.Root, "crowd", strconv.Itoa(i))
+		must(t, os.MkdirAll(dir, 0o755))
+		must(t, mount.Bind(dir, dir))
+	}
+}
+
+func TestHealsAmongTwentyThousandMounts(t *testing.T) {
+	w := admit(t)
+	w.crowd(t)
+	w.renew()
+	table, err := mountns.Table(0)
+	must(t, err)
+	before := len(table.Mounts())
+	if before < 20000 {
+		t.Fatalf("there are only %d mounts", before)
+	}
+	p := w.plan(t)
+	w.apply(t, p)
+	_, err = w.healer.Verify(t.Context(), w.request, p)
+	must(t, err)
+	table, err = mountns.Table(0)
+	must(t, err)
+	if after := len(table.Mounts()); after != before-2 {
+		t.Errorf("%d mounts are left of %d, two were to go", after, before)
 	}
 }
 
