@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -137,7 +138,7 @@ func (c *containerd) sandbox(uid string) (string, *runtimeapi.PodSandboxConfig) 
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: uid, Uid: uid, Namespace: "default"},
 		LogDirectory: c.dir,
-		Labels:       map[string]string{labelPodUID: uid},
+		Labels:       map[string]string{labelPodUID: uid, labelPodNamespace: "default", labelPodName: uid + "-name"},
 		Linux: &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
 			NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE},
 		}},
@@ -236,5 +237,20 @@ func TestContainerd(t *testing.T) {
 	}
 	if records, err = client.Records(t.Context(), "other", "app"); err != nil || len(records) != 1 {
 		t.Errorf("records of the other pod = %+v, %v, want the one that runs", records, err)
+	}
+	c.checkSandboxes(client, sandbox)
+}
+
+// checkSandboxes ends the sandbox of pod, while that of other runs.
+func (c *containerd) checkSandboxes(client *Client, ends string) {
+	c.t.Helper()
+	_, err := c.StopPodSandbox(c.t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: ends})
+	must(c.t, err)
+	got, err := client.Sandboxes(c.t.Context())
+	must(c.t, err)
+	slices.SortFunc(got, func(a, b Sandbox) int { return strings.Compare(a.PodUID, b.PodUID) })
+	want := []Sandbox{{"other", "default", "other-name", true}, {"pod", "default", "pod-name", false}}
+	if !slices.Equal(got, want) {
+		c.t.Errorf("sandboxes = %+v, want %+v", got, want)
 	}
 }

@@ -61,7 +61,7 @@ func (r *fakeRuntime) RemoveContainer(_ context.Context, q *runtimeapi.RemoveCon
 }
 
 // serve starts a runtime of that version and returns a client of it.
-func serve(t *testing.T, version string, r *fakeRuntime) *Client {
+func serve(t *testing.T, version string, r runtimeapi.RuntimeServiceServer) *Client {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "cri") // a socket's path must be short
 	if err != nil {

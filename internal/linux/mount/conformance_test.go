@@ -6,10 +6,13 @@
 package mount
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -18,73 +21,76 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// seen is what Inspect is to say about a mount, whichever source it asks.
+// seen is what Inspect is to say about a mount, whichever source of knowledge
+// it asks.
 type seen struct {
 	Root    string
 	Deleted bool
 	Gone    bool
+	Nlink   uint32
 	Dir     bool
+	Same    bool // the path of the bind's source leads there
+	FSType  string
 }
 
-// TestInspectConformance brings about each state that a bind mount's source can
-// be in, and looks at it through every source.
+// TestInspectConformance looks at every state that a bind mount's source can be
+// in through every source of knowledge.
 func TestInspectConformance(t *testing.T) {
-	const odd = "sp ace\ttab\nnl\\040#x"
-	for name, tc := range map[string]struct {
-		source string
-		dir    bool
-		then   func(s scene) error
-		want   seen
-	}{
-		"healthy file":           {"file", false, nothing, seen{Root: "/file"}},
-		"healthy directory":      {"dir", true, nothing, seen{Root: "/dir", Dir: true}},
-		"odd name":               {odd, false, nothing, seen{Root: "/" + odd}},
-		"odd name, unlinked":     {odd, false, removed, seen{Root: "/" + odd + "//deleted", Deleted: true, Gone: true}},
-		"name ends in (deleted)": {"x (deleted)", false, nothing, seen{Root: "/x (deleted)"}},
-		"name is deleted":        {"deleted", false, nothing, seen{Root: "/deleted"}},
-		"unlinked":               {"file", false, removed, seen{Root: "/file//deleted", Deleted: true, Gone: true}},
-		"replaced by rename":     {"file", false, replaced, seen{Root: "/file//deleted", Deleted: true, Gone: true}},
-		"directory removed":      {"dir", true, removed, seen{Root: "/dir//deleted", Deleted: true, Gone: true, Dir: true}},
-		"another hard link":      {"file", false, linkedAndRemoved, seen{Root: "/file//deleted", Deleted: true}},
-		"moved and created anew": {"file", false, movedAway, seen{Root: "/file.bak"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newSceneOf(t, tc.source, tc.dir)
-			must(t, tc.then(s))
-			onEverySource(t, func(t *testing.T) {
-				st := inspect(t, s.target)
-				got := seen{Root: st.Root, Deleted: st.Deleted, Gone: st.Gone, Dir: st.Dir}
-				if diff := cmp.Diff(tc.want, got); diff != "" {
-					t.Error(diff)
-				}
-			})
+	kerneltest.EachSource(t, func(t *testing.T, source *kerneltest.Source) {
+		source.Happen(t)
+		want := seen{
+			Root: source.Root, Deleted: source.Deleted, Gone: source.Nlink == 0, Nlink: source.Nlink,
+			Dir: source.Dir, Same: source.Same, FSType: source.FSType,
+		}
+		onEverySource(t, func(t *testing.T) {
+			st := inspect(t, source.Point)
+			got := seen{
+				Root: st.Root, Deleted: st.Deleted, Gone: st.Gone, Nlink: st.Nlink,
+				Dir: st.Dir, Same: source.Leads(st.Inode), FSType: st.FSType,
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Error(diff)
+			}
 		})
-	}
+	})
 }
 
-func nothing(scene) error { return nil }
-
-func removed(s scene) error { return os.Remove(s.source) }
-
-func replaced(s scene) error {
-	if err := os.WriteFile(s.source+".new", nil, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(s.source+".new", s.source)
+// TestInspectSaysWhen: the time of a mount whose source was unlinked is that of
+// the unlinking, however long ago that was.
+func TestInspectSaysWhen(t *testing.T) {
+	s := newScene(t)
+	bound := inspect(t, s.target).Changed
+	before := awaitFileClock(t, s.dir, bound)
+	must(t, os.Remove(s.source))
+	after := awaitFileClock(t, s.dir, time.Now())
+	onEverySource(t, func(t *testing.T) {
+		st := inspect(t, s.target)
+		if !st.Changed.After(bound) || st.Changed.Before(before) || !st.Changed.Before(after) {
+			t.Errorf("changed %v, removed between %v and %v", st.Changed, before, after)
+		}
+		text, err := json.Marshal(st)
+		if want := `"changed":"` + st.Changed.Format(time.RFC3339Nano) + `"`; err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s has no %s: %v", text, want, err)
+		}
+	})
 }
 
-func linkedAndRemoved(s scene) error {
-	if err := os.Link(s.source, s.source+".link"); err != nil {
-		return err
+// awaitFileClock waits until a file that is made gets a time after t, and gives
+// that: the clock of files may be ten milliseconds coarse.
+func awaitFileClock(t *testing.T, dir string, after time.Time) time.Time {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		name := filepath.Join(dir, "clock")
+		write(t, name)
+		info, err := os.Stat(name)
+		must(t, err)
+		must(t, os.Remove(name))
+		if info.ModTime().After(after) {
+			return info.ModTime()
+		}
 	}
-	return os.Remove(s.source)
-}
-
-func movedAway(s scene) error {
-	if err := os.Rename(s.source, s.source+".bak"); err != nil {
-		return err
-	}
-	return os.WriteFile(s.source, nil, 0o600)
+	t.Fatal("the clock of files stands still")
+	return time.Time{}
 }
 
 func newSceneOf(t *testing.T, name string, dir bool) scene {
@@ -102,42 +108,6 @@ func newSceneOf(t *testing.T, name string, dir bool) scene {
 	}
 	must(t, Bind(s.source, s.target))
 	return s
-}
-
-// TestInspectFUSEWhoseServerForgot is the false positive among the marks: the
-// path is there, the file is alive, and the kernel says deleted.
-func TestInspectFUSEWhoseServerForgot(t *testing.T) {
-	dir, target := t.TempDir(), t.TempDir()
-	kerneltest.FUSE(t, dir)
-	must(t, Bind(filepath.Join(dir, "moving"), target))
-	t.Cleanup(func() { sys.UnmountPath(target, true) })
-	_, err := os.Stat(filepath.Join(dir, "moving")) // finds another directory now
-	must(t, err)
-	onEverySource(t, func(t *testing.T) {
-		st := inspect(t, target)
-		if !st.Deleted || st.Gone || st.Root != "/moving//deleted" || st.FSType != "fuse" {
-			t.Errorf("state %+v, want deleted by the mark, but not gone", st)
-		}
-	})
-}
-
-// TestInspectRemovedCgroup is the other way round: the directory is gone, and
-// nothing says so.
-func TestInspectRemovedCgroup(t *testing.T) {
-	cgroups, target := t.TempDir(), t.TempDir()
-	must(t, sys.NewMount("none", cgroups, "cgroup2", ""))
-	t.Cleanup(func() { sys.UnmountPath(cgroups, true) })
-	group := filepath.Join(cgroups, "kubediag-test-"+filepath.Base(t.TempDir()))
-	must(t, os.Mkdir(group, 0o700))
-	must(t, Bind(group, target))
-	t.Cleanup(func() { sys.UnmountPath(target, true) })
-	must(t, os.Remove(group))
-	onEverySource(t, func(t *testing.T) {
-		st := inspect(t, target)
-		if st.Deleted || st.Gone || st.FSType != "cgroup2" {
-			t.Errorf("state %+v, want neither deleted nor gone", st)
-		}
-	})
 }
 
 // TestSourcesAgree compares everything that the sources say, not only what the

@@ -62,7 +62,7 @@ func (k kernel) ref(unique uint64) sys.MountRef {
 }
 
 func (k kernel) identify(_ view, fd *sys.FD, point string) (State, error) {
-	st, err := fd.Stat(sys.StatType | sys.StatNlink | sys.StatIno | sys.StatUniqueID)
+	st, err := fd.Stat(sys.StatType | sys.StatNlink | sys.StatIno | sys.StatChanged | sys.StatUniqueID)
 	if err != nil {
 		return State{}, err
 	}
@@ -96,6 +96,7 @@ func describe(st sys.Stat, m *sys.MountStat, point string) State {
 func (s *State) setFile(st sys.Stat) {
 	_, s.Deleted = mountinfo.Deleted(s.Root)
 	s.Nlink, s.Inode, s.Dir = st.Nlink, st.Ino, st.IsDir()
+	s.Changed = st.Changed
 	s.Gone = st.Nlink == 0
 }
 

@@ -24,6 +24,7 @@ package mount
 
 import (
 	"strconv"
+	"time"
 
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
@@ -83,6 +84,9 @@ type State struct {
 	Nlink uint32 `json:"nlink"`
 	Inode uint64 `json:"inode"`
 	Dir   bool   `json:"dir"`
+	// Changed is when the root's inode last changed (ctime, UTC): for an unlinked
+	// file, when its name went, unless somebody changed its mode or owner since.
+	Changed time.Time `json:"changed,omitzero"`
 	// ReadOnly is the mount's own option, not that of its file system.
 	ReadOnly bool `json:"readOnly"`
 	// Shared is the peer group to which an unmount spreads, Master the one from

@@ -18,7 +18,7 @@ type table struct {
 }
 
 func (t table) identify(v view, fd *sys.FD, point string) (State, error) {
-	st, err := fd.Stat(sys.StatType | sys.StatNlink | sys.StatIno | sys.StatMountID)
+	st, err := fd.Stat(sys.StatType | sys.StatNlink | sys.StatIno | sys.StatChanged | sys.StatMountID)
 	if err != nil {
 		return State{}, err
 	}

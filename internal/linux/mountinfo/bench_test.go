@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	moby "github.com/moby/sys/mountinfo"
 	"github.com/prometheus/procfs"
@@ -43,101 +45,204 @@ func nodeText() []byte {
 	return b.Bytes()
 }
 
-// BenchmarkParse turns the same text into values with this package and with
-// the three that others use. The ratio between the lines is what counts.
-func BenchmarkParse(b *testing.B) {
-	text := nodeText()
-	str := string(text)
-	lines := float64(bytes.Count(text, []byte{'\n'}))
-	file := filepath.Join(b.TempDir(), "mountinfo")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		b.Fatal(err)
-	}
-	for name, parse := range map[string]func() (int, error){
-		"kubediag": func() (int, error) { m, err := ParseString(str); return len(m), err },
-		"kubediag scanner": func() (n int, err error) {
-			s := NewScanner(str)
-			for s.Scan() {
-				n++
-			}
-			return n, s.Err()
-		},
-		"kubediag bytes": func() (int, error) { m, err := ParseBytes(text); return len(m), err },
-		"kubediag reader": func() (int, error) {
-			m, err := Parse(bytes.NewReader(text))
-			return len(m), err
-		},
-		"moby": func() (int, error) {
-			m, err := moby.GetMountsFromReader(bytes.NewReader(text), nil)
-			return len(m), err
-		},
-		"k8s.io mount-utils": func() (int, error) { m, err := mountutils.ParseMountInfo(file); return len(m), err },
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if n, err := parse(); err != nil || n != int(lines) {
-					b.Fatal(n, err)
-				}
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/lines, "ns/line")
-		})
-	}
-	b.Run("prometheus procfs", func(b *testing.B) { benchProcfs(b, text, lines) })
+// way is one way to get from the text to mounts. It gives how many it found.
+type way func() (int, error)
+
+// ways are this package's and that of each of the three that others use. Two of
+// those can only read a file: beside them stands this package reading that file.
+type ways struct {
+	ours, oursFromFile, moby, mountUtils, procfs way
 }
 
-// benchProcfs reads through a stand-in for /proc, as the library has no other way in.
-func benchProcfs(b *testing.B, text []byte, lines float64) {
+// sources is the same text as a buffer, as a file, and as process 1 of a
+// stand-in for /proc.
+type sources struct {
+	text []byte
+	file string
+	proc procfs.Proc
+}
+
+func newSources(b *testing.B) sources {
+	b.Helper()
 	root := b.TempDir()
-	if err := os.MkdirAll(filepath.Join(root, "1"), 0o700); err != nil {
+	s := sources{text: nodeText(), file: filepath.Join(root, "1", "mountinfo")}
+	if err := os.MkdirAll(filepath.Dir(s.file), 0o700); err != nil {
 		b.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(root, "1", "mountinfo"), text, 0o600); err != nil {
+	if err := os.WriteFile(s.file, s.text, 0o600); err != nil {
 		b.Fatal(err)
 	}
 	fs, err := procfs.NewFS(root)
 	if err != nil {
 		b.Fatal(err)
 	}
-	proc, err := fs.Proc(1)
-	if err != nil {
+	if s.proc, err = fs.Proc(1); err != nil {
 		b.Fatal(err)
 	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if m, err := proc.MountInfo(); err != nil || len(m) != int(lines) {
-			b.Fatal(len(m), err)
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/lines, "ns/line")
+	return s
 }
 
-// BenchmarkFilter finds the marked mounts, and those of one device, in the same
-// text. moby's filter is the only one that the others offer.
-func BenchmarkFilter(b *testing.B) {
-	text := nodeText()
-	lines := float64(bytes.Count(text, []byte{'\n'}))
-	for name, find := range map[string]func() (int, error){
-		"deleted kubediag": func() (n int, err error) {
-			err = EachDeleted(text, func(Line) bool { n++; return true })
-			return n, err
+// scan splits all of the text into values, one mount at a time.
+func (s sources) scan() ways {
+	all := func(text string) (n int, err error) {
+		scanner := NewScanner(text)
+		for scanner.Scan() {
+			n++
+		}
+		return n, scanner.Err()
+	}
+	w, text := s.parse(), string(s.text)
+	w.ours = func() (int, error) { return all(text) }
+	w.oursFromFile = func() (int, error) {
+		text, err := os.ReadFile(s.file)
+		if err != nil {
+			return 0, err
+		}
+		return all(string(text))
+	}
+	return w
+}
+
+// parse turns all of the text into a list that outlives it.
+func (s sources) parse() ways {
+	return ways{
+		ours: func() (int, error) { m, err := ParseBytes(s.text); return len(m), err },
+		oursFromFile: func() (int, error) {
+			text, err := os.ReadFile(s.file)
+			if err != nil {
+				return 0, err
+			}
+			m, err := ParseBytes(text)
+			return len(m), err
 		},
-		"deleted moby": func() (int, error) {
-			m, err := moby.GetMountsFromReader(bytes.NewReader(text), func(m *moby.Info) (skip, stop bool) {
+		moby: func() (int, error) {
+			m, err := moby.GetMountsFromReader(bytes.NewReader(s.text), nil)
+			return len(m), err
+		},
+		mountUtils: func() (int, error) { m, err := mountutils.ParseMountInfo(s.file); return len(m), err },
+		procfs:     func() (int, error) { m, err := s.proc.MountInfo(); return len(m), err },
+	}
+}
+
+// deleted finds the marked mounts. Two of the others have no filter: who uses
+// them parses everything and looks at the roots.
+func (s sources) deleted() ways {
+	find := func(text []byte) (n int, err error) {
+		err = EachDeleted(text, func(Line) bool { n++; return true })
+		return n, err
+	}
+	return ways{
+		ours: func() (int, error) { return find(s.text) },
+		oursFromFile: func() (int, error) {
+			text, err := os.ReadFile(s.file)
+			if err != nil {
+				return 0, err
+			}
+			return find(text)
+		},
+		moby: func() (int, error) {
+			m, err := moby.GetMountsFromReader(bytes.NewReader(s.text), func(m *moby.Info) (skip, stop bool) {
 				_, ok := Deleted(m.Root)
 				return !ok, false
 			})
 			return len(m), err
 		},
-		"device kubediag": func() (n int, err error) {
+		mountUtils: func() (n int, err error) {
+			mounts, err := mountutils.ParseMountInfo(s.file)
+			for _, m := range mounts {
+				if _, ok := Deleted(m.Root); ok {
+					n++
+				}
+			}
+			return n, err
+		},
+		procfs: func() (n int, err error) {
+			mounts, err := s.proc.MountInfo()
+			for _, m := range mounts {
+				if _, ok := Deleted(m.Root); ok {
+					n++
+				}
+			}
+			return n, err
+		},
+	}
+}
+
+// BenchmarkOthers reports what this package takes for the text of a node, and
+// how many times as long the others take: x-NAME. All ways are measured by turns
+// in one run, so that what else the machine does meets all of them.
+func BenchmarkOthers(b *testing.B) {
+	s := newSources(b)
+	marked, err := s.deleted().ours()
+	if err != nil || marked == 0 {
+		b.Fatal(marked, err)
+	}
+	lines := bytes.Count(s.text, []byte{'\n'})
+	b.Run("scan", func(b *testing.B) { s.scan().compare(b, lines, lines) })
+	b.Run("parse", func(b *testing.B) { s.parse().compare(b, lines, lines) })
+	b.Run("deleted", func(b *testing.B) { s.deleted().compare(b, lines, marked) })
+}
+
+// compare reports the ratios. Every way is to find want mounts among lines.
+func (w ways) compare(b *testing.B, lines, want int) {
+	all := map[string]way{
+		"kubediag": w.ours, "kubediag-from-file": w.oursFromFile,
+		"moby": w.moby, "mount-utils": w.mountUtils, "procfs": w.procfs,
+	}
+	took := map[string][]float64{}
+	for range b.N {
+		for range 25 {
+			for name, find := range all {
+				took[name] = append(took[name], average(b, find, want))
+			}
+		}
+	}
+	for name, find := range all {
+		slices.Sort(took[name])
+		b.ReportMetric(took[name][len(took[name])/2]/float64(lines), "ns/line-"+name)
+		b.ReportMetric(testing.AllocsPerRun(10, func() { _, _ = find() }), "allocs-"+name)
+	}
+	median := func(name string) float64 { return took[name][len(took[name])/2] }
+	b.ReportMetric(median("moby")/median("kubediag"), "x-moby")
+	b.ReportMetric(median("mount-utils")/median("kubediag-from-file"), "x-mount-utils")
+	b.ReportMetric(median("procfs")/median("kubediag-from-file"), "x-procfs")
+	b.ReportMetric(0, "ns/op") // says nothing here
+}
+
+// average is how many nanoseconds one of a few calls takes.
+func average(b *testing.B, find way, want int) float64 {
+	const calls = 20
+	start := time.Now()
+	for range calls {
+		if n, err := find(); err != nil || n != want {
+			b.Fatal(n, err)
+		}
+	}
+	return float64(time.Since(start).Nanoseconds()) / calls
+}
+
+// BenchmarkKubediag is every way in that this package has.
+func BenchmarkKubediag(b *testing.B) {
+	text := nodeText()
+	str := string(text)
+	lines := float64(bytes.Count(text, []byte{'\n'}))
+	for name, find := range map[string]way{
+		"parse string": func() (int, error) { m, err := ParseString(str); return len(m), err },
+		"parse reader": func() (int, error) { m, err := Parse(bytes.NewReader(text)); return len(m), err },
+		"scanner": func() (n int, err error) {
+			s := NewScanner(str)
+			for s.Scan() {
+				n++
+			}
+			return n, s.Err()
+		},
+		"device": func() (n int, err error) {
 			err = EachDevice(text, 7, 0, func(Line) bool { n++; return true })
 			return n, err
 		},
-		"device moby": func() (int, error) {
-			m, err := moby.GetMountsFromReader(bytes.NewReader(text), func(m *moby.Info) (skip, stop bool) {
-				return m.Major != 7 || m.Minor != 0, false
-			})
-			return len(m), err
+		"below": func() (n int, err error) {
+			err = EachBelow(text, "/var/lib/kubelet/pods", func(Line) bool { n++; return true })
+			return n, err
 		},
 	} {
 		b.Run(name, func(b *testing.B) {

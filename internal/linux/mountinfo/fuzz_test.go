@@ -5,6 +5,7 @@ package mountinfo
 
 import (
 	"errors"
+	"path"
 	"strings"
 	"testing"
 
@@ -93,6 +94,30 @@ func checkFilters(t *testing.T, text string, mounts []Mount) {
 	err = EachDevice([]byte(text), mounts[0].Major, mounts[0].Minor, func(Line) bool { got++; return true })
 	if err != nil || got != want {
 		t.Fatalf("device: %d, %v, want %d", got, err, want)
+	}
+	checkBelow(t, text, mounts)
+}
+
+func checkBelow(t *testing.T, text string, mounts []Mount) {
+	for _, dir := range []string{mounts[0].Point, path.Dir(mounts[0].Point), "/"} {
+		if !path.IsAbs(dir) || path.Clean(dir) != dir {
+			continue
+		}
+		var want, got []int
+		for _, m := range mounts {
+			rest, ok := strings.CutPrefix(m.Point, strings.TrimSuffix(dir, "/")+"/")
+			if ok && rest != "" {
+				want = append(want, m.ID)
+			}
+		}
+		err := EachBelow([]byte(text), dir, func(l Line) bool {
+			m, err := l.Mount()
+			got = append(got, m.ID)
+			return err == nil
+		})
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Fatalf("below %q: %v %s", dir, err, diff)
+		}
 	}
 }
 

@@ -6,8 +6,8 @@
 // file, so the same code reads a recorded file, another process' table or the
 // kernel's answer of this instant.
 //
-// Two ways in. Parse and Table give whole mounts as values. Scanner, EachDeleted
-// and EachDevice allocate nothing, and the latter two look only at the columns
+// Two ways in. Parse and Table give whole mounts as values. Scanner and the Each
+// functions allocate nothing, and the latter look only at the columns
 // they need, for passes over every mount of a machine.
 //
 // It matches paths by component and mounts by ID, never by string prefix. It
@@ -105,12 +105,13 @@ func Unescape(s string) string {
 }
 
 // octal reads the escape that s begins with.
-func octal(s string) (byte, bool) {
+func octal[T string | []byte](s T) (byte, bool) {
 	if len(s) < 4 || s[1] > '3' {
 		return 0, false
 	}
 	var c byte
-	for _, d := range []byte(s[1:4]) {
+	for i := 1; i < 4; i++ {
+		d := s[i]
 		if d < '0' || d > '7' {
 			return 0, false
 		}

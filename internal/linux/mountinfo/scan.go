@@ -26,7 +26,7 @@ func (l Line) Mount() (Mount, error) {
 // and no further, and allocates nothing.
 func EachDeleted(text []byte, fn func(Line) bool) error {
 	return eachLine(text, func(line Line) (more, ok bool) {
-		root, ok := line.root()
+		root, ok := line.column(3)
 		if !ok || len(root) <= len(mark) || string(root[len(root)-len(mark):]) != mark {
 			return true, ok
 		}
@@ -45,6 +45,48 @@ func EachDevice(text []byte, major, minor uint32, fn func(Line) bool) error {
 		}
 		return fn(line), true
 	})
+}
+
+// EachBelow calls fn with every line of a mount whose point is strictly below
+// dir, which is clean and absolute, until fn returns false. It reads the columns
+// up to the point and no further, and allocates nothing.
+func EachBelow(text []byte, dir string, fn func(Line) bool) error {
+	if dir == "/" {
+		dir = "" // so that what follows dir is always a slash and a name
+	}
+	return eachLine(text, func(line Line) (more, ok bool) {
+		point, ok := line.column(4)
+		if !ok || !below(dir, point) {
+			return true, ok
+		}
+		return fn(line), true
+	})
+}
+
+// below tells whether point, escaped, begins with dir, a slash and a name.
+func below(dir string, point []byte) bool {
+	for i := range len(dir) {
+		c, size := decode(point)
+		if size == 0 || c != dir[i] {
+			return false
+		}
+		point = point[size:]
+	}
+	c, size := decode(point)
+	return c == '/' && len(point) > size
+}
+
+// decode reads the first byte of an escaped text, and how long it is written.
+func decode(text []byte) (c byte, size int) {
+	if len(text) == 0 {
+		return 0, 0
+	}
+	if text[0] == '\\' && len(text) >= 4 {
+		if c, ok := octal(text); ok {
+			return c, 4
+		}
+	}
+	return text[0], 1
 }
 
 // eachLine calls look with every line, until it wants no more or says that the
@@ -67,14 +109,14 @@ func eachLine(text []byte, look func(Line) (more, ok bool)) error {
 	return nil
 }
 
-// root is the fourth column.
-func (l Line) root() ([]byte, bool) {
+// column is the one after n others; it is not empty.
+func (l Line) column(n int) ([]byte, bool) {
 	spaces := 0
 	for i, c := range l {
 		if c != ' ' {
 			continue
 		}
-		if spaces++; spaces == 3 {
+		if spaces++; spaces == n {
 			end := bytes.IndexByte(l[i+1:], ' ')
 			return l[i+1 : max(i+1+end, i+1)], end > 0
 		}

@@ -37,6 +37,44 @@ func TestEachDeletedAndEachDevice(t *testing.T) {
 	}
 }
 
+func TestEachBelow(t *testing.T) {
+	t.Parallel()
+	const text = `1 0 0:1 / / rw - tmpfs none rw
+2 1 0:2 / /a rw - tmpfs none rw
+3 1 0:3 / /a/b rw - tmpfs none rw
+4 3 0:4 / /a/b/c rw - tmpfs none rw
+5 1 0:5 / /a/bc rw - tmpfs none rw
+6 1 0:6 / /a\040b rw - tmpfs none rw
+7 1 0:7 / /a\040b/c\134d rw - tmpfs none rw
+8 1 0:8 / /a\040bc/d rw - tmpfs none rw
+9 1 0:9 /a/b/x /x /a/b/y - tmpfs /a/b/z rw,/a/b/z
+10 4 0:10 / /a/b/c rw - tmpfs none rw
+11 1 0:11 / /a#b/c rw - tmpfs none rw
+12 1 0:12 / /a\043b/d rw - tmpfs none rw
+`
+	for dir, want := range map[string][]int{
+		"/":       {2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12},
+		"/a":      {3, 4, 5, 10},
+		"/a/b":    {4, 10},
+		"/a/b/c":  nil,
+		"/a/":     nil,
+		"/a b":    {7},
+		`/a\040b`: nil,
+		"/a#b":    {11, 12},
+		"/none":   nil,
+	} {
+		var got []int
+		err := EachBelow([]byte(text), dir, func(l Line) bool {
+			m, err := l.Mount()
+			got = append(got, m.ID)
+			return err == nil
+		})
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("below %q: %v %s", dir, err, diff)
+		}
+	}
+}
+
 // TestFiltersLookAtTheirColumnOnly: marks and devices elsewhere do not count.
 func TestFiltersLookAtTheirColumnOnly(t *testing.T) {
 	t.Parallel()
@@ -62,13 +100,17 @@ func TestFiltersRefuseBadLines(t *testing.T) {
 		"one word":  "1\n",
 		"no device": "1 2 x:4 / /p rw - t t rw\n",
 		"no root":   "1 2 0:4  /p rw - t t rw\n",
+		"no point":  "1 2 0:4 /  rw - t t rw\n",
 	} {
 		never := func(Line) bool { t.Errorf("%s: called", name); return true }
-		if err := EachDeleted([]byte(text), never); err == nil && name != "no device" {
+		if err := EachDeleted([]byte(text), never); err == nil && name != "no device" && name != "no point" {
 			t.Errorf("%s: deleted accepts it", name)
 		}
-		if err := EachDevice([]byte(text), 0, 5, never); err == nil && name != "no root" {
+		if err := EachDevice([]byte(text), 0, 5, never); err == nil && name != "no root" && name != "no point" {
 			t.Errorf("%s: device accepts it", name)
+		}
+		if err := EachBelow([]byte(text), "/x", never); err == nil && name != "no device" && name != "no root" {
+			t.Errorf("%s: below accepts it", name)
 		}
 	}
 }
@@ -81,6 +123,7 @@ func TestScannersDoNotAllocate(t *testing.T) {
 	for name, scan := range map[string]func(){
 		"deleted": func() { _ = EachDeleted(text, count) },
 		"device":  func() { _ = EachDevice(text, 7, 0, count) },
+		"below":   func() { _ = EachBelow(text, "/var/lib/kubelet/pods", count) },
 		"scanner": func() {
 			for s := NewScanner(str); s.Scan(); {
 				n++

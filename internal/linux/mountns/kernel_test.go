@@ -100,18 +100,9 @@ var roles = kerneltest.Roles{
 		kerneltest.WaitForEnd()
 		return nil
 	},
-	// deleted makes every kind of source in a namespace of its own.
-	"deleted": func(args []string, ready func(string)) error {
-		if err := holdMounts(nil); err != nil {
-			return err
-		}
-		if err := makeSources(args[0]); err != nil {
-			return err
-		}
-		return stay(ready)
-	},
-	// container and idle are part of a load.
+	// container, beside and idle are part of a load.
 	"container": containerRole,
+	"beside":    besideRole,
 	"idle": func([]string, func(string)) error {
 		kerneltest.WaitForEnd()
 		return nil

@@ -98,26 +98,36 @@ func (k *kernelScan) space(fd *sys.FD, info sys.NamespaceInfo) (*space, error) {
 // listSpace reads which mounts a namespace has; those that it had before keep
 // what is known of them.
 func (k *kernelScan) listSpace(s *space, expected int) error {
-	k.ids = slices.Grow(k.ids[:0], expected+64)
-	for {
-		after := uint64(0)
-		if len(k.ids) > 0 {
-			after = k.ids[len(k.ids)-1]
-		}
-		k.ids = slices.Grow(k.ids, 64)
-		free := k.ids[len(k.ids):cap(k.ids)]
-		free = free[:min(len(free), listMax)]
-		n, err := sys.Listmount(sys.MountRef{Namespace: s.ns.ID, Mount: sys.RootOf}, after, free)
-		if err != nil {
-			return err
-		}
-		if k.ids = k.ids[:len(k.ids)+n]; n < len(free) {
-			break
-		}
+	ids, err := listMounts(slices.Grow(k.ids[:0], expected+64), s.ns)
+	if err != nil {
+		return err
 	}
+	k.ids = ids
 	s.pass = k.roots.pass
 	s.update(k.ids)
 	return nil
+}
+
+// listMounts reads the unique IDs of the mounts of a namespace, ascending, into
+// ids[:0], which grows as needed.
+func listMounts(ids []uint64, ns Namespace) ([]uint64, error) {
+	ids = ids[:0]
+	for {
+		after := uint64(0)
+		if len(ids) > 0 {
+			after = ids[len(ids)-1]
+		}
+		ids = slices.Grow(ids, 64)
+		free := ids[len(ids):cap(ids)]
+		free = free[:min(len(free), listMax)]
+		n, err := sys.Listmount(sys.MountRef{Namespace: ns.ID, Mount: sys.RootOf}, after, free)
+		if err != nil {
+			return nil, err
+		}
+		if ids = ids[:len(ids)+n]; n < len(free) {
+			return ids, nil
+		}
+	}
 }
 
 // update makes ids, which are ascending, the namespace's mounts.
@@ -209,23 +219,27 @@ func (k *kernelScan) describe(wanted func(*known) bool) ([]Mount, error) {
 		if !wanted(m) {
 			return nil
 		}
-		err := k.stat.Load(ref, sys.StatmountSuper|sys.StatmountBasic|sys.StatmountRoot|sys.StatmountPoint|
-			sys.StatmountType|sys.StatmountSubtype|sys.StatmountSource)
+		mount, err := loadMount(&k.stat, s.ns, ref.Mount)
 		if err == nil {
-			found = append(found, k.mount(s))
+			found = append(found, mount)
 		}
 		return err
 	})
 	return found, err
 }
 
-// mount is what was loaded last.
-func (k *kernelScan) mount(s *space) Mount {
-	m := Mount{Unique: k.stat.ID(), Namespace: s.ns}
-	m.ID, m.Parent = k.stat.ReusedID(), k.stat.ReusedParent()
-	m.Major, m.Minor = k.stat.Device()
-	m.Root, m.Point = string(k.stat.Root()), string(k.stat.Point())
-	m.Shared, m.Master = k.stat.PeerGroup(), k.stat.Master()
-	m.FSType, m.Source = k.stat.FSType(), string(k.stat.Source())
-	return m
+// loadMount reads everything about a mount. ENOENT: it is gone.
+func loadMount(stat *sys.MountStat, ns Namespace, unique uint64) (Mount, error) {
+	err := stat.Load(sys.MountRef{Namespace: ns.ID, Mount: unique}, sys.StatmountSuper|sys.StatmountBasic|
+		sys.StatmountRoot|sys.StatmountPoint|sys.StatmountType|sys.StatmountSubtype|sys.StatmountSource)
+	if err != nil {
+		return Mount{}, err
+	}
+	m := Mount{Unique: stat.ID(), Namespace: ns}
+	m.ID, m.Parent = stat.ReusedID(), stat.ReusedParent()
+	m.Major, m.Minor = stat.Device()
+	m.Root, m.Point = string(stat.Root()), string(stat.Point())
+	m.Shared, m.Master = stat.PeerGroup(), stat.Master()
+	m.FSType, m.Source = stat.FSType(), string(stat.Source())
+	return m, nil
 }

@@ -83,16 +83,17 @@ func checkWay(pid int, name string) error {
 		return err
 	}
 	for _, m := range mounts {
-		if m.Point != "/" && m.Point != name && mountinfo.Within(m.Point, name) && mayHang(m.FSType) {
+		if m.Point != "/" && m.Point != name && mountinfo.Within(m.Point, name) && MayHang(m.FSType) {
 			return ErrMayBlock
 		}
 	}
 	return nil
 }
 
-// mayHang tells whether a file system of that type waits for another machine
-// or for a process.
-func mayHang(fsType string) bool {
+// MayHang tells whether a file system of that type, as mountinfo has it, waits
+// for another machine or for a process: nothing but a lookup with O_PATH is to
+// be asked of it.
+func MayHang(fsType string) bool {
 	base, _, _ := strings.Cut(fsType, ".")
 	switch base {
 	case "9p", "afs", "autofs", "beegfs", "ceph", "cifs", "coda", "fuse", "fuseblk", "gfs2", "gpfs",

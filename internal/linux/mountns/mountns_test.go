@@ -127,8 +127,8 @@ func TestMayHang(t *testing.T) {
 		"fuse": true, "fuse.sshfs": true, "nfs4": true, "ceph": true, "9p": true,
 		"ext4": false, "tmpfs": false, "overlay": false, "fusectl": false, "nfsd": false, "": false,
 	} {
-		if got := mayHang(fsType); got != want {
-			t.Errorf("mayHang(%q) = %v, want %v", fsType, got, want)
+		if got := MayHang(fsType); got != want {
+			t.Errorf("MayHang(%q) = %v, want %v", fsType, got, want)
 		}
 	}
 }

@@ -7,7 +7,6 @@ package mountns
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -161,17 +160,38 @@ func checkDevice(t *testing.T, s *Scanner, ns Namespace, dir string) {
 	}
 }
 
-// TestScannerFindsDeletedSources puts every state of kernel.md's table into a
-// namespace of its own, and expects to find those and no others.
-func TestScannerFindsDeletedSources(t *testing.T) {
-	onEveryBackend(t, func(t *testing.T, s *Scanner) {
-		dir := t.TempDir()
-		holder := kerneltest.Start(t, "deleted", dir)
-		inode := parseInode(t, holder.Answer)
-		for _, pass := range []string{"first pass", "second pass"} {
-			if diff := cmp.Diff(deletedRoots, deletedIn(t, s, inode, dir)); diff != "" {
-				t.Errorf("%s: %s", pass, diff)
+// TestScannerConformance looks for the mark on every kind of source, in the
+// namespace where it was bound and in a copy of that: by a scanner that knew
+// the mount before anything happened, and by one that did not.
+func TestScannerConformance(t *testing.T) {
+	kerneltest.EachSource(t, func(t *testing.T, source *kerneltest.Source) {
+		self, err := Self()
+		must(t, err)
+		copied := parseInode(t, kerneltest.Start(t, "hold").Answer)
+		expect := func(t *testing.T, s *Scanner, what string, want map[string]string) {
+			t.Helper()
+			for _, inode := range []uint64{self.Inode, copied} {
+				if diff := cmp.Diff(want, deletedIn(t, s, inode, source.Point)); diff != "" {
+					t.Errorf("%s, namespace %d: %s", what, inode, diff)
+				}
 			}
+		}
+		knew := map[string]*Scanner{}
+		onEveryBackend(t, func(t *testing.T, s *Scanner) {
+			expect(t, s, "before", map[string]string{})
+			knew[t.Name()] = s
+		})
+		source.Happen(t)
+		want := map[string]string{}
+		if source.Deleted {
+			want["point"] = source.Root
+		}
+		onEveryBackend(t, func(t *testing.T, s *Scanner) {
+			expect(t, s, "first pass", want)
+			expect(t, s, "second pass", want)
+		})
+		for name, s := range knew {
+			expect(t, s, name+", known before", want)
 		}
 	})
 }
@@ -191,91 +211,7 @@ func deletedIn(t *testing.T, s *Scanner, inode uint64, dir string) map[string]st
 	return roots
 }
 
-// sources are the states of the source of a bind mount. Each is brought about
-// in a directory on a file system of its own.
-var sources = map[string]struct {
-	name string
-	dir  bool
-	then func(source string) error
-	root string // what is to be found; empty where nothing is
-}{
-	"healthy":       {name: "file", then: nothing},
-	"odd":           {name: "sp ace\ttab\nnl\\040#x", then: os.Remove, root: "/odd.d/sp ace\ttab\nnl\\040#x//deleted"},
-	"odd-alive":     {name: "sp ace\ttab\nnl\\040#x", then: nothing},
-	"parentheses":   {name: "x (deleted)", then: nothing},
-	"named-deleted": {name: "deleted", then: nothing},
-	"unlinked":      {name: "file", then: os.Remove, root: "/unlinked.d/file//deleted"},
-	"renamed-over":  {name: "file", then: renameOver, root: "/renamed-over.d/file//deleted"},
-	"recreated":     {name: "file", then: recreate, root: "/recreated.d/file//deleted"},
-	"directory":     {name: "dir", dir: true, then: os.Remove, root: "/directory.d/dir//deleted"},
-	"hard-link":     {name: "file", then: keepLink, root: "/hard-link.d/file//deleted"},
-	"moved":         {name: "file", then: moveAway},
-}
-
-var deletedRoots = func() map[string]string {
-	roots := map[string]string{}
-	for name, source := range sources {
-		if source.root != "" {
-			roots[name] = source.root
-		}
-	}
-	return roots
-}()
-
-func nothing(string) error { return nil }
-
 func touch(name string) error { return os.WriteFile(name, nil, 0o600) }
-
-func renameOver(source string) error {
-	if err := touch(source + ".new"); err != nil {
-		return err
-	}
-	return os.Rename(source+".new", source)
-}
-
-func recreate(source string) error {
-	if err := os.Remove(source); err != nil {
-		return err
-	}
-	return touch(source)
-}
-
-func keepLink(source string) error {
-	if err := os.Link(source, source+".link"); err != nil {
-		return err
-	}
-	return os.Remove(source)
-}
-
-func moveAway(source string) error {
-	if err := os.Rename(source, source+".bak"); err != nil {
-		return err
-	}
-	return touch(source)
-}
-
-// makeSources brings about all of them on a new file system at dir.
-func makeSources(dir string) error {
-	if err := sys.NewMount("sources", dir, "tmpfs", ""); err != nil {
-		return err
-	}
-	for name, s := range sources {
-		source, target := filepath.Join(dir, name+".d", s.name), filepath.Join(dir, name)
-		if err := os.Mkdir(filepath.Dir(source), 0o700); err != nil {
-			return err
-		}
-		create := touch
-		if s.dir {
-			create = func(name string) error { return os.Mkdir(name, 0o700) }
-		}
-		for _, err := range []error{create(source), create(target), sys.BindMount(source, target), s.then(source)} {
-			if err != nil {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-		}
-	}
-	return nil
-}
 
 // TestSecondPassSeesWhatChanged has a scanner that knows the machine see what
 // happens to it afterwards.
@@ -326,26 +262,20 @@ func TestSecondPassSeesWhatChanged(t *testing.T) {
 	})
 }
 
-// TestScannerAndFUSE: the mark on a directory that is alive, which is why it is
-// only a candidate.
-func TestScannerAndFUSE(t *testing.T) {
+// TestScannerDoesNotWaitForFUSE: what is mounted from a server that is gone is
+// looked at like all else.
+func TestScannerDoesNotWaitForFUSE(t *testing.T) {
 	onEveryBackend(t, func(t *testing.T, s *Scanner) {
 		dir, target := t.TempDir(), t.TempDir()
 		server := kerneltest.FUSE(t, dir)
 		must(t, sys.BindMount(filepath.Join(dir, "moving"), target))
 		t.Cleanup(func() { sys.UnmountPath(target, true) })
+		_, err := os.Stat(filepath.Join(dir, "moving"))
+		must(t, err)
+		server.Kill()
 		self, err := Self()
 		must(t, err)
-		if found := deletedIn(t, s, self.Inode, target); len(found) != 0 {
-			t.Errorf("found %v before", found)
-		}
-		_, err = os.Stat(filepath.Join(dir, "moving"))
-		must(t, err)
 		want := map[string]string{filepath.Base(target): "/moving//deleted"}
-		if diff := cmp.Diff(want, deletedIn(t, s, self.Inode, target)); diff != "" {
-			t.Error(diff)
-		}
-		server.Kill() // and nothing waits for a server that is gone
 		if diff := cmp.Diff(want, deletedIn(t, s, self.Inode, target)); diff != "" {
 			t.Error(diff)
 		}
@@ -399,24 +329,4 @@ func TestScannerWithoutRights(t *testing.T) {
 	if own != 1 || others != 1 {
 		t.Errorf("found %d times in its own namespace, %d times in others, want once each", own, others)
 	}
-}
-
-// TestScannerAndRemovedCgroup: some file systems make up their own roots, and
-// never carry the mark.
-func TestScannerAndRemovedCgroup(t *testing.T) {
-	cgroups, target := t.TempDir(), t.TempDir()
-	must(t, sys.NewMount("none", cgroups, "cgroup2", ""))
-	t.Cleanup(func() { sys.UnmountPath(cgroups, true) })
-	group := filepath.Join(cgroups, "kubediag-"+filepath.Base(filepath.Dir(target)))
-	must(t, os.Mkdir(group, 0o700))
-	must(t, sys.BindMount(group, target))
-	t.Cleanup(func() { sys.UnmountPath(target, true) })
-	must(t, os.Remove(group))
-	self, err := Self()
-	must(t, err)
-	onEveryBackend(t, func(t *testing.T, s *Scanner) {
-		if found := deletedIn(t, s, self.Inode, target); len(found) != 0 {
-			t.Errorf("found %v", found)
-		}
-	})
 }

@@ -45,6 +45,33 @@ func LookupCached(root *FD, path string) (*FD, error) {
 	return openat2(dir, path, resolve)
 }
 
+// LookupBeneath opens a path relative to dir with O_PATH (5.6, ENOSYS before).
+// Symbolic links are followed as long as they stay below dir and on its mount;
+// EXDEV: the path, or a link in it, leads out of either, or is absolute. Links
+// of /proc give ELOOP. It waits for the file system that dir lies on.
+func LookupBeneath(dir *FD, path string) (*FD, error) {
+	how := unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_MAGICLINKS,
+	}
+	var (
+		n   int
+		err = error(unix.EAGAIN)
+	)
+	// Where something is renamed while the kernel goes up a "..", it cannot tell
+	// whether it still is below dir, and says so.
+	for try := 0; err == unix.EAGAIN && try < lookupTries; try++ {
+		n, err = retry(func() (int, error) { return unix.Openat2(dir.n, path, &how) })
+	}
+	if err == unix.EPERM {
+		err = unix.ENOSYS // of seccomp filters, see lookup
+	}
+	if err != nil {
+		return nil, err
+	}
+	return newFD(n), nil
+}
+
 func lookup(dir int, path string, resolve uint64) (*FD, error) {
 	if err := checkPath(path); err != nil {
 		return nil, err

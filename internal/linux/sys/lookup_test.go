@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -68,6 +69,83 @@ func TestLookupAndWalkAgree(t *testing.T) {
 	}
 }
 
+func TestLookupBeneath(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, err := range []error{
+		os.MkdirAll(filepath.Join(dir, "in/..2021"), 0o700),
+		os.WriteFile(filepath.Join(dir, "in/..2021/key"), nil, 0o600),
+		os.Symlink("..2021", filepath.Join(dir, "in/..data")),
+		os.Symlink("..data/key", filepath.Join(dir, "in/key")),
+		os.Symlink("../in/..data", filepath.Join(dir, "in/around")),
+		os.Symlink("../../etc", filepath.Join(dir, "in/out")),
+		os.Symlink("/etc", filepath.Join(dir, "in/absolute")),
+		os.Symlink("loop", filepath.Join(dir, "in/loop")),
+		os.Symlink("none", filepath.Join(dir, "in/broken")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	top, err := Lookup(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer top.Close()
+	in, err := Lookup(filepath.Join(dir, "in"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	for path, want := range map[string]error{
+		"in":               nil,
+		"in/key":           nil, // through two links, as the kubelet lays them out
+		"in/..data/key":    nil,
+		"in/../in/key":     nil,
+		"in/around/key":    nil,
+		"in/out":           EXDEV,
+		"in/out/passwd":    EXDEV,
+		"in/absolute":      EXDEV,
+		"/in":              EXDEV,
+		"..":               EXDEV,
+		"in/loop":          ELOOP,
+		"in/broken":        ENOENT,
+		"in/none":          ENOENT,
+		"in/key/x":         ENOTDIR,
+		"":                 ENOENT,
+		"in/" + longName(): unix.ENAMETOOLONG,
+	} {
+		checkLookup(t, "LookupBeneath", path, want, func() (*FD, error) { return LookupBeneath(top, path) })
+	}
+	checkLookup(t, "LookupBeneath, link above dir", "around", EXDEV, func() (*FD, error) { return LookupBeneath(in, "around") })
+	link, err := LookupBeneath(top, "in/key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer link.Close()
+	if st, err := link.Stat(StatType); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		t.Errorf("opened %+v, %v; want the file behind the link", st, err)
+	}
+}
+
+// TestLookupBeneathStaysOnTheMount and takes no link of /proc.
+func TestLookupBeneathStaysOnTheMount(t *testing.T) {
+	t.Parallel()
+	for dir, paths := range map[string]map[string]error{
+		"/":     {"proc": EXDEV, "proc/self": EXDEV},
+		"/proc": {"self/status": nil, "self/root": ELOOP, "self/fd/0": ELOOP, "self/exe": ELOOP},
+	} {
+		at, err := Lookup(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer at.Close()
+		for path, want := range paths {
+			checkLookup(t, "LookupBeneath "+dir, path, want, func() (*FD, error) { return LookupBeneath(at, path) })
+		}
+	}
+}
+
 func longName() string { return strings.Repeat("x", 300) }
 
 func checkLookup(t *testing.T, what, path string, want error, lookup func() (*FD, error)) {
@@ -101,6 +179,63 @@ func TestStatFallsBackBefore411(t *testing.T) {
 	}
 	if got.Has(StatMountID) || got.RootKnown {
 		t.Errorf("fstatat claims to know the mount: %+v", got)
+	}
+}
+
+// TestStatChanged: the time is that of the last link that came or went.
+func TestStatChanged(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	name := filepath.Join(dir, "file")
+	if err := os.WriteFile(name, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	long := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(name, long, long); err != nil { // the time that is not asked for
+		t.Fatal(err)
+	}
+	fd, err := Lookup(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fd.Close()
+	before, err := fd.Stat(StatChanged)
+	if err != nil || !before.Has(StatChanged) || before.Changed.Location() != time.UTC {
+		t.Fatalf("%+v, %v", before, err)
+	}
+	if ago := time.Since(before.Changed); ago < -time.Second || ago > time.Minute {
+		t.Errorf("changed %v ago", ago)
+	}
+	awaitFileClock(t, dir, before.Changed)
+	if err := os.Remove(name); err != nil {
+		t.Fatal(err)
+	}
+	after, err := fd.Stat(StatChanged | StatNlink)
+	if err != nil || !after.Changed.After(before.Changed) || after.Nlink != 0 {
+		t.Errorf("%v, after %v: %v", after, before, err)
+	}
+	same, err := fstatat(fd.Int(), "", unix.AT_EMPTY_PATH)
+	if err != nil || !same.Has(StatChanged) || !same.Changed.Equal(after.Changed) {
+		t.Errorf("fstatat %v, statx %v: %v", same.Changed, after.Changed, err)
+	}
+}
+
+// awaitFileClock waits until files that are made get a later time: it may be
+// ten milliseconds coarse.
+func awaitFileClock(t *testing.T, dir string, after time.Time) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		name := filepath.Join(dir, "clock")
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(name)
+		if err != nil || info.ModTime().After(after) {
+			break
+		}
+		if err := os.Remove(name); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -4,6 +4,8 @@
 package sys
 
 import (
+	"time"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -12,6 +14,7 @@ const (
 	StatType     = unix.STATX_TYPE
 	StatNlink    = unix.STATX_NLINK
 	StatIno      = unix.STATX_INO
+	StatChanged  = unix.STATX_CTIME
 	StatMountID  = unix.STATX_MNT_ID        // 5.8; the number in mountinfo, used again after an unmount
 	StatUniqueID = unix.STATX_MNT_ID_UNIQUE // 6.8; never used again; excludes StatMountID
 )
@@ -22,8 +25,9 @@ type Stat struct {
 	Mode         uint16 // file type bits only are asked for
 	Nlink        uint32
 	Ino          uint64
-	Major, Minor uint32 // device of the file system
-	MountID      uint64 // as StatMountID or StatUniqueID, by Mask
+	Changed      time.Time // of the inode (ctime), which a name that comes or goes changes, too; UTC
+	Major, Minor uint32    // device of the file system
+	MountID      uint64    // as StatMountID or StatUniqueID, by Mask
 	// MountRoot is whether the file is the root of a mount; RootKnown whether
 	// the kernel can tell (5.8).
 	MountRoot, RootKnown bool
@@ -58,12 +62,16 @@ func statx(dir int, path string, flags int, mask uint32) (Stat, error) {
 	if err != nil {
 		return Stat{}, err
 	}
-	return Stat{
+	st := Stat{
 		Mask: x.Mask, Mode: x.Mode, Nlink: x.Nlink, Ino: x.Ino,
 		Major: x.Dev_major, Minor: x.Dev_minor, MountID: x.Mnt_id,
 		MountRoot: x.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0,
 		RootKnown: x.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0,
-	}, nil
+	}
+	if st.Has(StatChanged) {
+		st.Changed = time.Unix(x.Ctime.Sec, int64(x.Ctime.Nsec)).UTC()
+	}
+	return st, nil
 }
 
 // fstatat stands in for statx before 4.11. There is no way to keep it from
@@ -75,8 +83,9 @@ func fstatat(dir int, path string, flags int) (Stat, error) {
 		return Stat{}, err
 	}
 	return Stat{
-		Mask: StatType | StatNlink | StatIno, Mode: uint16(st.Mode),
+		Mask: StatType | StatNlink | StatIno | StatChanged, Mode: uint16(st.Mode),
 		Nlink: uint32(st.Nlink), Ino: st.Ino,
-		Major: unix.Major(uint64(st.Dev)), Minor: unix.Minor(uint64(st.Dev)),
+		Changed: time.Unix(st.Ctim.Unix()).UTC(),
+		Major:   unix.Major(uint64(st.Dev)), Minor: unix.Minor(uint64(st.Dev)),
 	}, nil
 }

@@ -40,6 +40,7 @@ const (
 	ELOOP     = unix.ELOOP
 	ENODEV    = unix.ENODEV
 	ENOENT    = unix.ENOENT
+	ENOSPC    = unix.ENOSPC
 	ENOSYS    = unix.ENOSYS
 	ENOTCONN  = unix.ENOTCONN
 	ENOTDIR   = unix.ENOTDIR

@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cri
+
+import (
+	"context"
+	"fmt"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Labels that the kubelet gives to every sandbox, besides labelPodUID.
+const (
+	labelPodNamespace = "io.kubernetes.pod.namespace"
+	labelPodName      = "io.kubernetes.pod.name"
+)
+
+// maxSandboxes bounds how many sandboxes are told of. A node has a few hundred, those that have ended included.
+const maxSandboxes = 10_000
+
+// Sandbox is the runtime's record of what the containers of a pod run in. The names are those that the kubelet gave.
+type Sandbox struct {
+	PodUID, Namespace, Name string
+	// Ready says that it runs. A pod whose sandbox was made anew has others that do not.
+	Ready bool
+}
+
+// Sandboxes lists the runtime's records of the sandboxes that a kubelet asked for, in no order, at most 10,000.
+// ErrUnavailable where the runtime cannot be reached.
+func (c *Client) Sandboxes(ctx context.Context) ([]Sandbox, error) {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.close()
+	var response runtimeapi.ListPodSandboxResponse
+	if err := conn.call(ctx, "ListPodSandbox", &runtimeapi.ListPodSandboxRequest{}, &response); err != nil {
+		return nil, fmt.Errorf("list sandboxes: %w", err)
+	}
+	var found []Sandbox
+	for _, s := range response.GetItems() {
+		labels := s.GetLabels()
+		if labels[labelPodUID] == "" {
+			continue
+		}
+		if len(found) == maxSandboxes {
+			break
+		}
+		found = append(found, Sandbox{
+			PodUID: labels[labelPodUID], Namespace: labels[labelPodNamespace], Name: labels[labelPodName],
+			Ready: s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
+		})
+	}
+	return found, nil
+}

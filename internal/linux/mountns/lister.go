@@ -1,0 +1,275 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mountns
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// ErrGone is returned where a namespace is no more, or the process through
+// which alone it can be looked at.
+var ErrGone = errors.New("mount namespace is gone")
+
+// Lister keeps the list of what is mounted below a path in one mount namespace.
+// Asked again, it costs little where nothing changed: made for one who asks
+// every second. It keeps nothing open in between. One goroutine uses it.
+//
+// With the kernel's own calls (6.12) it asks only for the numbers of the mounts,
+// and remembers about each what it was like when first seen: of Root, Parent,
+// and the peer groups only that is known. That a mount was moved, or a directory
+// on the way to it renamed, cannot be seen by its number; its point is looked at
+// again by turns, some at every call. Without those calls it reads the text of
+// mountinfo, which shows everything as it is.
+type Lister struct {
+	back  listing
+	ns    Namespace
+	below string
+	begun bool // back has given a list of below in ns
+	// only is set by tests alone, to have one way serve for all.
+	only func() listing
+}
+
+// listing is one way to keep such a list.
+type listing interface {
+	// list brings the list up to date. After an error it starts anew.
+	list(ns Namespace, below string) (mounts []Mount, changed bool, err error)
+}
+
+// NewLister knows nothing yet, and chooses its way by the namespace.
+func NewLister() *Lister { return &Lister{} }
+
+// List is every mount of ns whose Point lies below the path, which is clean and
+// absolute (EINVAL), and is not the path itself: hidden ones, too, in the order
+// in which the kernel lists them. changed is false where they are the ones of
+// the last call. The list is valid until the next call and is not to be changed.
+// Another namespace or path than last time starts anew. ErrGone: there is no
+// such namespace any more. ErrChanged: its PID is in another by now.
+func (l *Lister) List(ns Namespace, below string) (mounts []Mount, changed bool, err error) {
+	if !path.IsAbs(below) || path.Clean(below) != below {
+		return nil, false, fmt.Errorf("list mounts below %q: path not clean and absolute: %w", below, sys.EINVAL)
+	}
+	if !l.begun || !l.ns.Same(ns) || l.below != below {
+		l.back, l.begun = l.choose(ns), false
+	}
+	mounts, changed, err = l.back.list(ns, below)
+	if err != nil {
+		l.begun = false
+		return nil, false, fmt.Errorf("list mounts below %q in %s: %w", below, ns, err)
+	}
+	changed = changed || !l.begun
+	l.ns, l.below, l.begun = ns, below, true
+	return mounts, changed, nil
+}
+
+// choose tries out what the kernel can do and lets us do.
+func (l *Lister) choose(ns Namespace) listing {
+	switch {
+	case l.only != nil:
+		return l.only()
+	case ns.ID != 0 && sys.HasNamespaceID.Probe() == nil:
+		return &kernelList{}
+	}
+	return &procList{}
+}
+
+// recheck is of how many mounts the point is looked at again in one call. At 2
+// microseconds each they cost half as much as the numbers of 2,500 mounts, and
+// all of those have had their turn after 160 calls.
+const recheck = 16
+
+// kernelList asks with listmount and statmount.
+type kernelList struct {
+	stat   sys.MountStat
+	ids    []uint64 // every mount of the namespace, ascending
+	spare  []uint64 // what listmount writes to next
+	turn   int      // index of the ID that is looked at again next
+	mounts []Mount  // those below the path, ascending by Unique
+}
+
+func (k *kernelList) list(ns Namespace, below string) ([]Mount, bool, error) {
+	ids, err := listMounts(k.spare, ns)
+	if errors.Is(err, sys.ENOENT) {
+		return nil, false, fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	v := looker{kernelList: k, ns: ns, below: below}
+	if !slices.Equal(k.ids, ids) {
+		v.drop(ids)
+		v.meet(ids)
+		k.ids, k.spare = ids, k.ids
+	} else {
+		k.spare = ids
+	}
+	for range min(recheck, len(k.ids)) {
+		k.turn = (k.turn + 1) % len(k.ids)
+		v.look(k.ids[k.turn])
+	}
+	return k.mounts, v.changed, v.err
+}
+
+// looker is one call of list.
+type looker struct {
+	*kernelList
+	ns      Namespace
+	below   string
+	changed bool
+	err     error // the first that is not about a mount that went
+}
+
+// drop forgets the mounts that are not among ids.
+func (v *looker) drop(ids []uint64) {
+	before := len(v.mounts)
+	v.mounts = slices.DeleteFunc(v.mounts, func(m Mount) bool {
+		_, found := slices.BinarySearch(ids, m.Unique)
+		return !found
+	})
+	v.changed = v.changed || len(v.mounts) != before
+}
+
+// meet looks at the mounts that were not there before.
+func (v *looker) meet(ids []uint64) {
+	old := v.ids
+	for _, id := range ids {
+		for len(old) > 0 && old[0] < id {
+			old = old[1:]
+		}
+		if len(old) == 0 || old[0] != id {
+			v.look(id)
+		}
+	}
+}
+
+// look finds out where a mount is now, and has it in the list or not.
+func (v *looker) look(id uint64) {
+	at, known := slices.BinarySearchFunc(v.mounts, id, func(m Mount, id uint64) int { return cmp.Compare(m.Unique, id) })
+	err := v.stat.Load(sys.MountRef{Namespace: v.ns.ID, Mount: id}, sys.StatmountPoint)
+	if err == nil {
+		point := v.stat.Point()
+		if known && string(point) == v.mounts[at].Point {
+			return
+		}
+		if !known && !strictlyBelow(v.below, point) {
+			return
+		}
+		err = v.set(at, known, id)
+	}
+	if gone(err) {
+		err = v.remove(at, known)
+	}
+	if v.err == nil {
+		v.err = err
+	}
+}
+
+// set describes a mount anew and puts it into the list, if it still belongs there.
+func (v *looker) set(at int, known bool, id uint64) error {
+	m, err := loadMount(&v.stat, v.ns, id)
+	switch {
+	case err != nil:
+		return err
+	case !strictlyBelow(v.below, []byte(m.Point)):
+		return v.remove(at, known)
+	case known:
+		v.mounts[at] = m
+	default:
+		v.mounts = slices.Insert(v.mounts, at, m)
+	}
+	v.changed = true
+	return nil
+}
+
+func (v *looker) remove(at int, known bool) error {
+	if known {
+		v.mounts, v.changed = slices.Delete(v.mounts, at, at+1), true
+	}
+	return nil
+}
+
+// strictlyBelow tells whether path lies below dir and is not dir. Both are
+// clean and absolute.
+func strictlyBelow(dir string, path []byte) bool {
+	if dir == "/" {
+		dir = ""
+	}
+	return len(path) > len(dir)+1 && path[len(dir)] == '/' && string(path[:len(dir)]) == dir
+}
+
+// procList reads mountinfo.
+type procList struct {
+	text   []byte
+	lines  []byte // of the mounts below the path, at the last call
+	spare  []byte
+	mounts []Mount
+}
+
+func (p *procList) list(ns Namespace, below string) ([]Mount, bool, error) {
+	text, err := readIn(ns, p.text)
+	if err != nil {
+		return nil, false, err
+	}
+	p.text, p.spare = text, p.spare[:0]
+	err = mountinfo.EachBelow(text, below, func(line mountinfo.Line) bool {
+		p.spare = append(append(p.spare, line...), '\n')
+		return true
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	if bytes.Equal(p.lines, p.spare) {
+		return p.mounts, false, nil
+	}
+	found, err := mountinfo.ParseBytes(p.spare)
+	if err != nil {
+		return nil, false, err
+	}
+	p.lines, p.spare, p.mounts = p.spare, p.lines, p.mounts[:0]
+	for _, m := range found {
+		p.mounts = append(p.mounts, Mount{Mount: m, Namespace: ns})
+	}
+	return p.mounts, true, nil
+}
+
+// readIn reads the mount table of ns through its process, or from inside where
+// none is known.
+func readIn(ns Namespace, buf []byte) (text []byte, err error) {
+	if ns.PID == 0 {
+		err = ns.Do(func() (err error) {
+			text, err = Read(0, buf)
+			return err
+		})
+	} else if text, err = Read(ns.PID, buf); err == nil {
+		err = stillIn(ns)
+	}
+	switch {
+	case err == nil && len(text) == 0: // of a process that ended while it was read
+		return nil, ErrGone
+	case gone(err), errors.Is(err, sys.EINVAL):
+		return nil, fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	return text, err
+}
+
+// stillIn makes sure that it was the namespace's table which was read: its
+// process may have moved on, or its number be that of another. A process that
+// may not be asked (PID 1, at times) has to be believed.
+func stillIn(ns Namespace) error {
+	inode, err := Holder{Kind: Process, PID: ns.PID}.namespace()
+	switch {
+	case ns.Inode == 0, errors.Is(err, sys.EACCES), errors.Is(err, sys.EPERM):
+		return nil
+	case err == nil && inode != ns.Inode:
+		return ErrChanged
+	}
+	return err
+}

@@ -1,0 +1,419 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package mountns
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// onEveryLister runs a test on both ways to keep a list.
+func onEveryLister(t *testing.T, test func(t *testing.T, l *Lister)) {
+	t.Helper()
+	t.Run("procfs", func(t *testing.T) { test(t, procLister()) })
+	t.Run("kernel", func(t *testing.T) {
+		kerneltest.Needs(t, sys.HasNamespaceID)
+		ns, err := Self()
+		must(t, err)
+		l := NewLister()
+		if _, ok := l.choose(ns).(*kernelList); !ok {
+			t.Fatal("the kernel's calls were not chosen")
+		}
+		test(t, l)
+	})
+}
+
+func procLister() *Lister { return &Lister{only: func() listing { return &procList{} }} }
+
+// listed is a directory with a file system of its own, and a list of what is
+// mounted below it.
+type listed struct {
+	*Lister
+	ns  Namespace
+	dir string
+}
+
+func newListed(t *testing.T, l *Lister) listed {
+	t.Helper()
+	ns, err := Of(os.Getpid())
+	must(t, err)
+	dir := t.TempDir()
+	must(t, sys.NewMount("listed", dir, "tmpfs", ""))
+	t.Cleanup(func() { sys.UnmountPath(dir, true) })
+	return listed{Lister: l, ns: ns, dir: dir}
+}
+
+func (l listed) at(name string) string { return filepath.Join(l.dir, name) }
+
+// bind makes a source of its own visible at target, both files of the directory.
+func (l listed) bind(t *testing.T, target string) {
+	t.Helper()
+	for _, name := range []string{l.at(target), l.at(target + ".source")} {
+		must(t, os.MkdirAll(filepath.Dir(name), 0o700))
+		must(t, touch(name))
+	}
+	must(t, sys.BindMount(l.at(target+".source"), l.at(target)))
+}
+
+// expect lists, compares with what mountinfo says, and gives the roots by point.
+func (l listed) expect(t *testing.T, below string, wantChanged bool) []Mount {
+	t.Helper()
+	got, changed, err := l.List(l.ns, below)
+	must(t, err)
+	if changed != wantChanged {
+		t.Errorf("changed: %v, want %v", changed, wantChanged)
+	}
+	table, err := Table(0)
+	must(t, err)
+	var want []Mount
+	for _, m := range table.Under(below) {
+		if m.Point != below {
+			want = append(want, Mount{Mount: m, Namespace: l.ns})
+		}
+	}
+	// In its order the kernel before 6.8 differs from what it lists by number.
+	byID := cmpopts.SortSlices(func(a, b Mount) bool { return a.ID < b.ID })
+	rare := cmpopts.IgnoreFields(mountinfo.Mount{}, "Options", "SuperOptions", "PropagateFrom", "Unbindable")
+	same := cmp.Comparer(Namespace.Same)
+	if diff := cmp.Diff(want, got, byID, rare, same, cmpopts.IgnoreFields(Mount{}, "Unique"), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("below %q: %s", below, diff)
+	}
+	return got
+}
+
+var oddNames = []string{
+	"plain", "sp ace", "tab\ttab", "new\nline", `back\slash`, `back\040slash`, "#hash", "ünï-文", "\xff\xfe",
+	"x (deleted)", "deleted", `\`, "a:b,c", "-",
+}
+
+func TestListerShowsEveryName(t *testing.T) {
+	onEveryLister(t, func(t *testing.T, lister *Lister) {
+		for _, parent := range oddNames {
+			l := newListed(t, lister)
+			for _, name := range oddNames {
+				l.bind(t, filepath.Join(parent, name))
+			}
+			points := map[string]string{}
+			for _, m := range l.expect(t, l.at(parent), true) {
+				points[m.Point] = m.Root
+			}
+			for _, name := range oddNames {
+				want := "/" + filepath.Join(parent, name) + ".source"
+				if got := points[l.at(filepath.Join(parent, name))]; got != want {
+					t.Errorf("root of %q below %q is %q, want %q", name, parent, got, want)
+				}
+			}
+			l.expect(t, l.at(parent), false)
+		}
+	})
+}
+
+// TestListerMatchesByComponent: neither what only begins alike, nor the path itself.
+func TestListerMatchesByComponent(t *testing.T) {
+	onEveryLister(t, func(t *testing.T, lister *Lister) {
+		l := newListed(t, lister)
+		for _, name := range []string{"b/in", "bc/out", "b.d", "b c/out", "c"} {
+			l.bind(t, name)
+		}
+		must(t, sys.BindMount(l.at("b"), l.at("b"))) // hides b/in, which stays
+		got := l.expect(t, l.at("b"), true)
+		if len(got) != 1 || got[0].Point != l.at("b/in") {
+			t.Errorf("below b: %v", got)
+		}
+		if got := l.expect(t, l.at("none"), true); len(got) != 0 {
+			t.Errorf("below what is not there: %v", got)
+		}
+		l.expect(t, l.at("none"), false)
+		l.expect(t, l.dir, true)
+		whole := l.expect(t, "/", true)
+		if slices.ContainsFunc(whole, func(m Mount) bool { return m.Point == "/" }) {
+			t.Error("the root is below itself")
+		}
+	})
+}
+
+func TestListerFollowsWhatHappens(t *testing.T) {
+	onEveryLister(t, func(t *testing.T, lister *Lister) {
+		l := newListed(t, lister)
+		if got := l.expect(t, l.dir, true); len(got) != 0 {
+			t.Errorf("at first: %v", got)
+		}
+		for _, name := range []string{"one", "two", "three"} {
+			l.bind(t, name)
+			l.expect(t, l.dir, true)
+		}
+		must(t, sys.UnmountPath(l.at("two"), false))
+		l.expect(t, l.dir, true)
+		// One goes, one comes: as many as before, perhaps with the same number.
+		must(t, sys.UnmountPath(l.at("one"), false))
+		must(t, sys.BindMount(l.at("one.source"), l.at("one")))
+		l.expect(t, l.dir, true)
+		// What happens elsewhere is no change.
+		outside := newListed(t, lister)
+		outside.bind(t, "elsewhere")
+		l.expect(t, l.dir, false)
+		must(t, sys.UnmountPath(outside.at("elsewhere"), false))
+		l.expect(t, l.dir, false)
+	})
+}
+
+// TestListerShowsStacks: what hides and what is hidden, the topmost last.
+func TestListerShowsStacks(t *testing.T) {
+	onEveryLister(t, func(t *testing.T, lister *Lister) {
+		l := newListed(t, lister)
+		l.bind(t, "point")
+		must(t, touch(l.at("second")))
+		must(t, sys.BindMount(l.at("second"), l.at("point")))
+		got := l.expect(t, l.dir, true)
+		if len(got) != 2 || got[0].Root != "/point.source" || got[1].Root != "/second" || got[1].Parent != got[0].ID {
+			t.Errorf("stack: %v", got)
+		}
+		must(t, sys.UnmountPath(l.at("point"), false))
+		if got := l.expect(t, l.dir, true); len(got) != 1 || got[0].Root != "/point.source" {
+			t.Errorf("top unmounted: %v", got)
+		}
+	})
+}
+
+// TestListerFollowsMoves: a moved mount keeps its number, so that the kernel's
+// way needs some calls to notice; where the points are read anyway, none.
+func TestListerFollowsMoves(t *testing.T) {
+	moves := map[string]struct{ from, to string }{
+		"within": {"in/from", "in/to"},
+		"out of": {"in/from", "out"},
+		"into":   {"from", "in/to"},
+	}
+	onEveryLister(t, func(t *testing.T, lister *Lister) {
+		for name, move := range moves {
+			t.Run(name, func(t *testing.T) {
+				l := newListed(t, lister)
+				l.bind(t, "in/other")
+				l.bind(t, move.from)
+				must(t, touch(l.at(move.to)))
+				l.expect(t, l.at("in"), true)
+				must(t, sys.MoveMountTo(l.at(move.from), l.at(move.to)))
+				awaitChange(t, l, l.at("in"))
+				l.expect(t, l.at("in"), false)
+			})
+		}
+		t.Run("by renaming a directory above", func(t *testing.T) {
+			l := newListed(t, lister)
+			l.bind(t, "in/pod/mount")
+			l.expect(t, l.at("in"), true)
+			must(t, os.Rename(l.at("in/pod"), l.at("in/gone")))
+			awaitChange(t, l, l.at("in"))
+			if got := l.expect(t, l.at("in"), false); len(got) != 1 || got[0].Point != l.at("in/gone/mount") {
+				t.Errorf("renamed: %v", got)
+			}
+		})
+	})
+}
+
+// awaitChange lists until every mount of the namespace has had its turn.
+func awaitChange(t *testing.T, l listed, below string) {
+	t.Helper()
+	table, err := Table(0)
+	must(t, err)
+	for range len(table.Mounts())/recheck + 2 {
+		_, changed, err := l.List(l.ns, below)
+		must(t, err)
+		if changed {
+			return
+		}
+	}
+	t.Error("the move was not noticed")
+}
+
+// TestListerAndUnlinkedSources: an unlinked source is a change only where the root is
+// read at every call; it never is one of the mounts.
+func TestListerAndUnlinkedSources(t *testing.T) {
+	onEveryLister(t, func(t *testing.T, lister *Lister) {
+		l := newListed(t, lister)
+		l.bind(t, "point")
+		l.expect(t, l.dir, true)
+		must(t, os.Remove(l.at("point.source")))
+		got, _, err := l.List(l.ns, l.dir)
+		must(t, err)
+		if len(got) != 1 || got[0].Point != l.at("point") {
+			t.Errorf("unlinked: %v", got)
+		}
+		path, _ := mountinfo.Deleted(got[0].Root)
+		if path != "/point.source" {
+			t.Errorf("root %q", got[0].Root)
+		}
+	})
+}
+
+// TestListerAndOtherNamespaces goes from one to another and back, and outlives
+// both.
+func TestListerAndOtherNamespaces(t *testing.T) {
+	onEveryLister(t, func(t *testing.T, l *Lister) {
+		dir := t.TempDir()
+		for _, name := range []string{"first", "second"} {
+			must(t, os.Mkdir(filepath.Join(dir, name), 0o700))
+		}
+		list := func(ns Namespace, want string) {
+			t.Helper()
+			got, changed, err := l.List(ns, dir)
+			if err != nil || !changed || len(got) != 1 || got[0].Point != filepath.Join(dir, want) || !got[0].Namespace.Same(ns) {
+				t.Errorf("%v, %v, %v; want one at %q", got, changed, err, want)
+			}
+		}
+		first := kerneltest.Start(t, "hold", filepath.Join(dir, "first"))
+		second := kerneltest.Start(t, "hold", filepath.Join(dir, "second"))
+		one, err := Of(first.PID)
+		must(t, err)
+		two, err := Of(second.PID)
+		must(t, err)
+		list(one, "first")
+		list(two, "second")
+		list(one, "first")
+		first.End()
+		awaitGone(t, l, one, dir)
+		list(two, "second")
+		two.PID = 0 // a namespace without a known process
+		if two.ID != 0 {
+			list2, _, err := l.List(two, dir)
+			if err != nil || len(list2) != 1 {
+				t.Errorf("without a process: %v, %v", list2, err)
+			}
+		}
+		second.End()
+		awaitGone(t, l, two, dir)
+	})
+}
+
+// awaitGone lists until the kernel has taken the namespace apart.
+func awaitGone(t *testing.T, l *Lister, ns Namespace, dir string) {
+	t.Helper()
+	var err error
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if _, _, err = l.List(ns, dir); err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, ErrGone) {
+		t.Errorf("a namespace that is gone: %v, want ErrGone", err)
+	}
+	t.Log(err)
+}
+
+func TestListerRefuses(t *testing.T) {
+	onEveryLister(t, func(t *testing.T, l *Lister) {
+		ns, err := Of(os.Getpid())
+		must(t, err)
+		for _, below := range []string{"", "relative", "/a/", "/a/../b", "/a//b", "."} {
+			if _, _, err := l.List(ns, below); !errors.Is(err, sys.EINVAL) {
+				t.Errorf("below %q: %v, want EINVAL", below, err)
+			}
+		}
+	})
+	ns, err := Of(os.Getpid())
+	must(t, err)
+	ns.Inode++
+	if _, _, err := procLister().List(ns, "/"); !errors.Is(err, ErrChanged) {
+		t.Errorf("process in another namespace: %v, want ErrChanged", err)
+	}
+}
+
+// makeMany binds n files below a directory of its own.
+func makeMany(tb testing.TB, n int) string {
+	tb.Helper()
+	dir := tb.TempDir()
+	must(tb, sys.NewMount("many", dir, "tmpfs", ""))
+	tb.Cleanup(func() { sys.UnmountPath(dir, true) })
+	source := filepath.Join(dir, "source")
+	must(tb, touch(source))
+	for i := range n {
+		pod := filepath.Join(dir, "pods", fmt.Sprintf("29da79e5-386c-4e0d-82c1-%012x", i), "volume-subpaths/conf/app")
+		must(tb, os.MkdirAll(pod, 0o700))
+		target := filepath.Join(pod, strconv.Itoa(i%3))
+		must(tb, touch(target))
+		must(tb, sys.BindMount(source, target))
+	}
+	return filepath.Join(dir, "pods")
+}
+
+func TestListerAllocatesNothingWhereNothingChanges(t *testing.T) {
+	kerneltest.Needs(t, sys.HasNamespaceID)
+	ns, err := Self()
+	must(t, err)
+	dir, l := makeMany(t, 100), NewLister()
+	list := func() {
+		if got, _, err := l.List(ns, dir); err != nil || len(got) != 100 {
+			t.Fatal(len(got), err)
+		}
+	}
+	list()
+	if n := testing.AllocsPerRun(100, list); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// BenchmarkLister lists 2,500 mounts on both ways.
+func BenchmarkLister(b *testing.B) {
+	b.Run("procfs", func(b *testing.B) { benchLister(b, procLister) })
+	b.Run("kernel", func(b *testing.B) {
+		kerneltest.Needs(b, sys.HasNamespaceID)
+		benchLister(b, NewLister)
+	})
+}
+
+func benchLister(b *testing.B, newLister func() *Lister) {
+	const mounts = 2500
+	ns, err := Of(os.Getpid())
+	must(b, err)
+	dir, l := makeMany(b, mounts), newLister()
+	look := func(want int, wantChanged bool) {
+		got, changed, err := l.List(ns, dir)
+		if err != nil || len(got) != want || changed != wantChanged {
+			b.Fatal(len(got), changed, err)
+		}
+	}
+	b.Run("first", func(b *testing.B) {
+		for b.Loop() {
+			l = newLister()
+			look(mounts, true)
+		}
+	})
+	b.Run("unchanged", func(b *testing.B) {
+		l = newLister()
+		look(mounts, true)
+		b.ReportAllocs()
+		for b.Loop() {
+			look(mounts, false)
+		}
+	})
+	b.Run("one comes or goes", func(b *testing.B) {
+		target := filepath.Join(dir, "target")
+		must(b, touch(target))
+		l = newLister()
+		look(mounts, true)
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			if i%2 == 0 {
+				must(b, sys.BindMount(target, target))
+			} else {
+				must(b, sys.UnmountPath(target, false))
+			}
+			look(mounts+(i+1)%2, true)
+		}
+		_ = sys.UnmountPath(target, true)
+	})
+}

@@ -1,0 +1,219 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package sys_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// reports collects what a watcher reads until it is closed.
+type reports struct {
+	*sys.Watcher
+	events chan sys.Event
+}
+
+func newReports(t *testing.T) reports {
+	t.Helper()
+	w, err := sys.NewWatcher()
+	must(t, err)
+	r := reports{Watcher: w, events: make(chan sys.Event, 1000)}
+	ended := make(chan error)
+	go func() {
+		var (
+			events []sys.Event
+			err    error
+		)
+		for {
+			if events, err = w.Read(events); err != nil {
+				ended <- err
+				return
+			}
+			for _, e := range events {
+				r.events <- e
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		w.Close()
+		if err := <-ended; !errors.Is(err, os.ErrClosed) {
+			t.Errorf("read: %v, want closed", err)
+		}
+	})
+	return r
+}
+
+func (r reports) add(t *testing.T, path string, mask uint32) int {
+	t.Helper()
+	fd, err := sys.Lookup(path)
+	must(t, err)
+	defer fd.Close()
+	watch, err := r.Add(fd, mask)
+	must(t, err)
+	return watch
+}
+
+// expect waits for one event and fails where another comes.
+func (r reports) expect(t *testing.T, watch int, mask uint32) sys.Event {
+	t.Helper()
+	select {
+	case e := <-r.events:
+		if e.Watch != watch || e.Mask&mask == 0 {
+			t.Fatalf("event %+v, want %#x of %d", e, mask, watch)
+		}
+		return e
+	case <-time.After(10 * time.Second):
+		t.Fatalf("no event, want %#x of %d", mask, watch)
+	}
+	return sys.Event{}
+}
+
+// bound is a directory with two binds as the kubelet makes them: of a file and
+// of a directory.
+type bound struct {
+	file, dir           string // the sources
+	fileMount, dirMount string
+}
+
+func makeBinds(t *testing.T) bound {
+	t.Helper()
+	root := t.TempDir()
+	must(t, sys.NewMount("tmpfs", root, "tmpfs", ""))
+	t.Cleanup(func() { sys.UnmountPath(root, true) })
+	at := func(name string) string { return filepath.Join(root, name) }
+	b := bound{file: at("volume/key"), dir: at("volume/sub"), fileMount: at("0"), dirMount: at("1")}
+	for _, err := range []error{
+		os.MkdirAll(b.dir, 0o700), os.Mkdir(b.dirMount, 0o700),
+		os.WriteFile(b.file, nil, 0o600), os.WriteFile(b.fileMount, nil, 0o600),
+		sys.BindMount(b.file, b.fileMount), sys.BindMount(b.dir, b.dirMount),
+	} {
+		must(t, err)
+	}
+	return b
+}
+
+const everything = sys.WatchAttrib | sys.WatchMoveSelf | sys.WatchDeleteSelf
+
+// TestWatchTellsTheMoment watches the file that is bound, through the bind,
+// and the parent of the directory that is bound.
+func TestWatchTellsTheMoment(t *testing.T) {
+	t.Run("unlinked", func(t *testing.T) {
+		b, r := makeBinds(t), newReports(t)
+		watch := r.add(t, b.fileMount, everything)
+		must(t, os.Remove(b.file))
+		r.expect(t, watch, sys.WatchAttrib)
+	})
+	t.Run("replaced by rename", func(t *testing.T) {
+		b, r := makeBinds(t), newReports(t)
+		watch := r.add(t, b.fileMount, everything)
+		must(t, os.WriteFile(b.file+".new", nil, 0o600))
+		must(t, os.Rename(b.file+".new", b.file))
+		r.expect(t, watch, sys.WatchAttrib)
+	})
+	t.Run("renamed", func(t *testing.T) {
+		b, r := makeBinds(t), newReports(t)
+		watch := r.add(t, b.fileMount, everything)
+		must(t, os.Rename(b.file, b.file+".bak"))
+		r.expect(t, watch, sys.WatchMoveSelf)
+	})
+	t.Run("directory removed", func(t *testing.T) {
+		b, r := makeBinds(t), newReports(t)
+		r.add(t, b.dirMount, sys.WatchMoveSelf|sys.WatchDeleteSelf) // says nothing as long as it is mounted
+		parent := r.add(t, filepath.Dir(b.dir), sys.WatchDelete|sys.WatchMovedFrom)
+		must(t, os.Remove(b.dir))
+		if e := r.expect(t, parent, sys.WatchDelete); e.Name != "sub" {
+			t.Errorf("event %+v, want the name sub", e)
+		}
+	})
+	t.Run("directory renamed", func(t *testing.T) {
+		b, r := makeBinds(t), newReports(t)
+		parent := r.add(t, filepath.Dir(b.dir), sys.WatchDelete|sys.WatchMovedFrom)
+		must(t, os.Rename(b.dir, b.dir+".bak"))
+		if e := r.expect(t, parent, sys.WatchMovedFrom); e.Name != "sub" {
+			t.Errorf("event %+v, want the name sub", e)
+		}
+	})
+}
+
+// TestWatchKeepsNothingBusy unmounts what is watched without force, first the
+// binds and then the whole file system.
+func TestWatchKeepsNothingBusy(t *testing.T) {
+	b, r := makeBinds(t), newReports(t)
+	file, dir := r.add(t, b.fileMount, everything), r.add(t, b.dirMount, everything|sys.WatchDelete)
+	must(t, sys.UnmountPath(b.fileMount, false))
+	must(t, sys.UnmountPath(b.dirMount, false))
+	must(t, os.Remove(b.file)) // of which it still hears, and of its end
+	r.expect(t, file, sys.WatchAttrib)
+	r.expect(t, file, sys.WatchDeleteSelf)
+	r.expect(t, file, sys.WatchIgnored)
+	must(t, sys.UnmountPath(filepath.Dir(b.fileMount), false))
+	r.expect(t, dir, ^sys.WatchIgnored) // IN_UNMOUNT
+	r.expect(t, dir, sys.WatchIgnored)
+}
+
+// TestWatchInAnotherNamespace: what is opened there is watched, whether Add is
+// called there or here, and the namespace ends when its process does.
+func TestWatchInAnotherNamespace(t *testing.T) {
+	b, r := makeBinds(t), newReports(t)
+	other := kerneltest.Start(t, "hold")
+	must(t, sys.UnmountPath(b.fileMount, false)) // here, not there
+	ns, err := sys.OpenProc(strconv.Itoa(other.PID) + "/ns/mnt")
+	must(t, err)
+	var inside *sys.FD
+	watch := 0
+	must(t, sys.OnThread(func() (err error) {
+		if err = ns.EnterMountNamespace(); err != nil {
+			return err
+		}
+		// A forged /proc is not what Add goes through.
+		if err = sys.NewMount("forged", "/proc", "tmpfs", ""); err != nil {
+			return err
+		}
+		if inside, err = sys.Lookup(b.fileMount); err != nil {
+			return err
+		}
+		watch, err = r.Add(inside, everything)
+		return err
+	}))
+	again, err := r.Add(inside, everything)
+	must(t, err)
+	if again != watch {
+		t.Errorf("watch %d, and %d from outside", watch, again)
+	}
+	must(t, inside.Close())
+	info, err := ns.NamespaceInfo()
+	must(t, ns.Close())
+	if err == nil { // 6.12
+		if _, err := sys.Listmount(sys.MountRef{Namespace: info.ID, Mount: sys.RootOf}, 0, make([]uint64, 1)); err != nil {
+			t.Errorf("list the mounts of the namespace: %v", err)
+		}
+	}
+	other.End()
+	if err == nil {
+		awaitEnd(t, info.ID)
+	}
+	must(t, os.Remove(b.file))
+	r.expect(t, watch, sys.WatchAttrib)
+}
+
+// awaitEnd waits until the mount namespace with that number is no more.
+func awaitEnd(t *testing.T, id uint64) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		_, err := sys.Listmount(sys.MountRef{Namespace: id, Mount: sys.RootOf}, 0, make([]uint64, 1))
+		if errors.Is(err, sys.ENOENT) {
+			return
+		}
+	}
+	t.Error("the watch keeps the namespace alive")
+}
