@@ -6,7 +6,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -16,10 +15,8 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := cli.NewCommand().ExecuteContext(ctx)
+	context.AfterFunc(ctx, stop) // the second one ends us at once
+	status := cli.Run(ctx, cli.NewCommand())
 	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "kubediag:", err)
-		os.Exit(1)
-	}
+	os.Exit(status)
 }

@@ -6,7 +6,10 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -22,8 +25,35 @@ func NewCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(node.NewDemoCommand(), newVersionCommand())
+	root.AddCommand(node.NewScanCommand(), node.NewFeaturesCommand(), node.NewDemoCommand(), newVersionCommand())
 	return root
+}
+
+// Exit statuses of the command.
+const (
+	// Done: what was asked for was done; where faults were looked for, there are none.
+	Done = iota
+	// Faults: it was looked for faults, and there are.
+	Faults
+	// Failed: what was asked for could not be done. Nothing is known about faults.
+	Failed
+)
+
+// Run runs the command, writes its error if there is one, and gives the exit status.
+func Run(ctx context.Context, cmd *cobra.Command) int {
+	err := cmd.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return Done
+	case errors.Is(err, node.ErrFaults):
+		return Faults
+	}
+	lines := strings.Split(err.Error(), "\n") // several errors at once
+	for i := range lines {
+		lines[i] = node.Printable(lines[i])
+	}
+	fmt.Fprintln(cmd.ErrOrStderr(), "kubediag:", strings.Join(lines, "\n"))
+	return Failed
 }
 
 func newVersionCommand() *cobra.Command {

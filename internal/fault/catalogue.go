@@ -45,7 +45,7 @@ var catalogue = []Entry{
 		Code:     MissingBindSource,
 		Title:    "The source of a mount does not exist",
 		Severity: Critical,
-		Proof:    "a lookup of the source, in the kubelet's mount namespace and without following links, says that there is nothing",
+		Proof:    "a lookup of the source, in the kubelet's mount namespace and without leaving the volume, says that there is nothing",
 		Repair:   "none by mount: the missing file or directory has to be created, or the volume changed",
 	},
 	{

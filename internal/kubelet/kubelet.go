@@ -45,6 +45,8 @@ type Node struct {
 	Root string
 	// PID is the kubelet's process. 0 means the caller's own mount namespace.
 	PID int
+	// Program is the file of the kubelet's program as the caller can open it. Empty: that of the process.
+	Program string
 
 	pods    string // Root/pods with links resolved
 	process process
@@ -108,6 +110,9 @@ func (n *Node) Do(ctx context.Context, fn func() error) error {
 	}
 	return ns.Do(fn)
 }
+
+// PodsDir has the directories of the pods, with no symbolic link in it.
+func (n *Node) PodsDir() string { return n.pods }
 
 // PodDir is the directory of a pod.
 func (n *Node) PodDir(uid string) string { return path.Join(n.pods, uid) }

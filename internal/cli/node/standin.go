@@ -102,7 +102,10 @@ func (s *standIn) update(content string) error {
 func (s *standIn) start() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, err := mount.Inspect(s.point); errors.Is(err, mount.ErrNotMounted) {
+	if _, err := mount.Inspect(s.point); errors.Is(err, mount.ErrNotMounted) || errors.Is(err, os.ErrNotExist) {
+		if err := os.WriteFile(s.point, nil, 0o640); err != nil {
+			return err
+		}
 		source, err := filepath.EvalSymlinks(filepath.Join(s.volume(), subPath))
 		if err != nil {
 			return err

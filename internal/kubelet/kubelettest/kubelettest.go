@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -70,6 +71,7 @@ type Scene struct {
 
 	t       testing.TB
 	scratch string
+	program string
 	updates int
 }
 
@@ -92,7 +94,22 @@ func (s *Scene) Reopen() {
 	s.t.Helper()
 	n, err := kubelet.Own(s.Root)
 	s.must(err)
+	n.Program = s.program
 	s.Node = n
+}
+
+// Renews has the kubelet be one that renews binds by itself, or one that keeps them, by the texts in its program. Until
+// then that is not known. Bind does not change with it.
+func (s *Scene) Renews(renews bool) {
+	s.t.Helper()
+	text := "\x7fELF Skipping bind-mounting subpath %s: already mounted"
+	if renews {
+		// Put together here, so that a test that stands in for a kubelet does not have it in its own program.
+		text += strings.Join([]string{"error", "checking", "subpath", "mount", "info"}, " ")
+	}
+	s.program = filepath.Join(s.scratch, "kubelet")
+	s.must(os.WriteFile(s.program, []byte(text), 0o755))
+	s.Reopen()
 }
 
 // Plugins by the kind of volume, for those whose content the kubelet keeps in the pod's directory.

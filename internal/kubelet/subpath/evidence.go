@@ -66,8 +66,11 @@ func containerEvidence(pod *corev1.Pod, name string) []string {
 		return []string{fmt.Sprintf("container %q has no status yet", name)}
 	}
 	evidence := []string{fmt.Sprintf("container %q: %s", name, Describe(s))}
-	if outlook, why := OutlookOf(pod, name); outlook == Over {
+	switch outlook, why := OutlookOf(pod, name); outlook {
+	case Over:
 		evidence = append(evidence, fmt.Sprintf("container %q is not started again: %s", name, why))
+	case Rests:
+		evidence = append(evidence, fmt.Sprintf("container %q rests: %s", name, why))
 	}
 	for _, h := range Hints(s) {
 		evidence = append(evidence, h.String())

@@ -15,29 +15,42 @@ import (
 	"kubediag.org/kubediag/internal/linux/mount"
 )
 
-// Finding tells a stale bind as a fault, with what proves it. namespace is the inode number of the mount namespace.
+// Finding tells a bind as a fault, with what proves it: StaleSubPath, or MissingBindSource where the source is gone for
+// good. namespace is the inode number of the mount namespace.
 func (b Bind) Finding(pod *corev1.Pod, namespace uint64) fault.Finding {
+	return b.finding(PodOf(pod), pod, namespace)
+}
+
+// codes by verdict. What is not proven, or no fault, has none.
+var codes = map[Verdict]fault.Code{Stale: fault.StaleSubPath, SourceGone: fault.MissingBindSource}
+
+// finding is Finding of a pod whose spec may not be known: then pod is nil.
+func (b Bind) finding(of fault.Pod, pod *corev1.Pod, namespace uint64) fault.Finding {
 	f := fault.Finding{
-		Code:      fault.StaleSubPath,
-		Pod:       PodOf(pod),
-		Container: b.Container,
-		Volume:    b.Volume.Name,
-		Mount:     MountOf(b.State, namespace),
-		Evidence: []string{
-			b.Why,
-			fmt.Sprintf("container %q asks for it in volumeMounts[%d]: %s of volume %q at %q", b.Container, b.Index, b.asked(),
-				b.Volume.Name, b.Mount.MountPath),
-			fmt.Sprintf("source on the host: %s", b.Source),
-			fmt.Sprintf("device %d:%d, inode %d, link count %d", b.State.Major, b.State.Minor, b.State.Inode, b.State.Nlink),
-		},
+		Code: codes[b.Verdict], Pod: of, Container: b.Container, Volume: b.Volume.Name, Mount: MountOf(b.State, namespace),
+		Evidence: []string{b.Why},
 	}
+	add := func(format string, args ...any) { f.Evidence = append(f.Evidence, fmt.Sprintf(format, args...)) }
+	if pod != nil {
+		add("container %q asks for it in volumeMounts[%d]: %s of volume %q at %q", b.Container, b.Index, b.asked(), b.Volume.Name,
+			b.Mount.MountPath)
+	} else {
+		add("the pod's spec is not known; by its path it is for volumeMounts[%d] of container %q, from volume %q", b.Index, b.Container,
+			b.Volume.Name)
+	}
+	if b.Source != "" {
+		add("source on the host: %q", b.Source)
+	}
+	add("device %d:%d, inode %d, link count %d", b.State.Major, b.State.Minor, b.State.Inode, b.State.Nlink)
 	if b.Line != "" {
-		f.Evidence = append(f.Evidence, "mountinfo: "+b.Line)
+		add("mountinfo: %s", b.Line)
 	}
 	if b.Beneath > 0 {
-		f.Evidence = append(f.Evidence, fmt.Sprintf("mounts beneath it at the same place: %d", b.Beneath))
+		add("mounts beneath it at the same place: %d", b.Beneath)
 	}
-	f.Evidence = append(f.Evidence, containerEvidence(pod, b.Container)...)
+	if pod != nil {
+		f.Evidence = append(f.Evidence, containerEvidence(pod, b.Container)...)
+	}
 	return f
 }
 

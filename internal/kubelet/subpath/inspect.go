@@ -6,7 +6,6 @@ package subpath
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,7 +16,6 @@ import (
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
-	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // Bind is the visible mount at the place of a subPath bind.
@@ -36,7 +34,13 @@ type Bind struct {
 	Beneath int
 	// Spreads is the peer group that an unmount spreads to, 0 for none.
 	Spreads int
+	// Same tells that the subPath names, by now, the very file that is bound. A kubelet that compares the two keeps such a
+	// bind, even where the kernel refuses to bind its name any more.
+	Same bool
 }
+
+// Renewed tells whether a kubelet that renews binds will replace this one by itself, at the container's next start.
+func (b Bind) Renewed() bool { return b.Verdict == Stale && !b.Same }
 
 // Report is what was found about the subPath binds of a pod.
 type Report struct {
@@ -75,17 +79,11 @@ func inspect(n *kubelet.Node, pod *corev1.Pod, container string) (*Report, error
 	if err != nil {
 		return nil, err
 	}
-	text, err := mountns.Read(0, nil)
+	table, err := mountns.Table(0)
 	if err != nil {
 		return nil, err
 	}
-	mounts, err := mountinfo.ParseBytes(text)
-	if err != nil {
-		return nil, err
-	}
-	table := mountinfo.NewTable(mounts)
 	r := &Report{Namespace: ns.Inode, Mounts: table.Under(n.PodDir(string(pod.UID)))}
-	lines := linesByID(text)
 	for _, point := range points(table.Under(n.SubPathsDir(string(pod.UID)))) {
 		want, ok := Find(n, pod, point)
 		if !ok {
@@ -95,12 +93,12 @@ func inspect(n *kubelet.Node, pod *corev1.Pod, container string) (*Report, error
 		if container != "" && want.Container != container {
 			continue
 		}
-		b, there, err := look(n, pod, want, point, table)
+		b, there, err := Look(n, pod, point)
 		if err != nil {
 			return nil, err
 		}
 		if there {
-			b.Line = lines[b.State.Reused]
+			b.Describe(n, string(pod.UID), table)
 			r.Binds = append(r.Binds, b)
 		}
 	}
@@ -111,46 +109,26 @@ func inspect(n *kubelet.Node, pod *corev1.Pod, container string) (*Report, error
 // points lists where mounts are, each place once.
 func points(mounts []mountinfo.Mount) []string {
 	var found []string
+	seen := make(map[string]bool, len(mounts))
 	for _, m := range mounts {
-		if !slices.Contains(found, m.Point) {
+		if !seen[m.Point] {
+			seen[m.Point] = true
 			found = append(found, m.Point)
 		}
 	}
 	return found
 }
 
-// linesByID splits the text of mountinfo by mount.
-func linesByID(text []byte) map[int]string {
-	lines := map[int]string{}
-	for line := range strings.Lines(string(text)) {
-		line = strings.TrimSuffix(line, "\n")
-		if m, err := mountinfo.Line(line).Mount(); err == nil {
-			lines[m.ID] = line
-		}
+// Describe fills in what only the mount table tells: Source, Line, Spreads and Beneath.
+func (b *Bind) Describe(n *kubelet.Node, podUID string, table *mountinfo.Table) {
+	b.Beneath = max(0, len(table.All(b.State.Point))-1)
+	b.Source = sourcePath(table, n.PodDir(podUID), b.State)
+	if m, ok := table.ByID(b.State.Reused); ok {
+		b.Line = lineOf(m)
 	}
-	return lines
-}
-
-// look inspects one bind. there is false where it has gone in the meantime, or cannot be seen because something is
-// mounted above it.
-func look(n *kubelet.Node, pod *corev1.Pod, w Want, point string, table *mountinfo.Table) (b Bind, there bool, err error) {
-	st, err := mount.Inspect(point)
-	switch {
-	case errors.Is(err, mount.ErrNotMounted), errors.Is(err, sys.ENOENT):
-		return b, false, nil
-	case errors.Is(err, mount.ErrMayBlock):
-		st.Point = point
-		return Bind{Want: w, State: st, Verdict: Unproven, Why: err.Error()}, true, nil
-	case err != nil:
-		return b, false, err
-	}
-	b = Bind{Want: w, State: st, Beneath: len(table.All(point)) - 1}
-	b.Verdict, b.Why = judge(st, compare(n, pod, w, st, table))
-	b.Source = sourcePath(table, n.PodDir(string(pod.UID)), st)
-	if parent, ok := table.ByID(st.Parent); ok {
+	if parent, ok := table.ByID(b.State.Parent); ok {
 		b.Spreads = parent.Shared
 	}
-	return b, true, nil
 }
 
 func (r *Report) sort(order []Want) {
@@ -183,23 +161,3 @@ func sourcePath(table *mountinfo.Table, podDir string, st mount.State) string {
 	}
 	return cmp.Or(first, st.Root)
 }
-
-// Check is the last word before a bind is unmounted: st must still be a stale bind that the pod's spec asks for. It is
-// called inside the kubelet's namespace.
-func Check(n *kubelet.Node, pod *corev1.Pod, st mount.State) error {
-	want, ok := Find(n, pod, st.Point)
-	if !ok {
-		return fmt.Errorf("check %q: no subPath of pod %q belongs there", st.Point, pod.UID)
-	}
-	table, err := mountns.Table(0)
-	if err != nil {
-		return err
-	}
-	if verdict, why := judge(st, compare(n, pod, want, st, table)); verdict != Stale {
-		return fmt.Errorf("check %q: %w: %s", st.Point, ErrNotStale, why)
-	}
-	return nil
-}
-
-// ErrNotStale is returned for a bind that is not, or no longer, stale.
-var ErrNotStale = errors.New("bind is not stale")

@@ -38,6 +38,8 @@ func TestJudge(t *testing.T) {
 		"alive":                                  {alive, same, Alive},
 		"alive, nothing to compare with":         {alive, unknown, Alive},
 		"moved away and made anew":               {alive, another, Stale},
+		"what it names is elsewhere":             {alive, elsewhere, Unproven},
+		"deleted, and elsewhere":                 {gone, elsewhere, Stale},
 		"moved away, nothing in its place":       {alive, absent, Alive},
 		"moved away, and the volume written new": {alive, emptied, Alive},
 	} {

@@ -19,6 +19,8 @@ const (
 	Runs Outlook = "Runs"
 	// Waits: the container does not run and will be started.
 	Waits Outlook = "Waits"
+	// Rests: an init container that has succeeded. It runs again only if the pod's sandbox is made anew.
+	Rests Outlook = "Rests"
 	// Over: the container is not started again, whatever is done to its mounts.
 	Over Outlook = "Over"
 )
@@ -42,6 +44,9 @@ func OutlookOf(pod *corev1.Pod, name string) (Outlook, string) {
 	if !known || s.State.Running == nil && s.State.Terminated == nil {
 		return Waits, "it waits to be started"
 	}
+	if c.rests(pod, s.State.Terminated) {
+		return Rests, "it has succeeded, and runs again only if the pod's sandbox is made anew"
+	}
 	if why := c.over(pod, s.State.Terminated); why != "" {
 		return Over, why
 	}
@@ -49,6 +54,12 @@ func OutlookOf(pod *corev1.Pod, name string) (Outlook, string) {
 		return Runs, "it runs"
 	}
 	return Waits, "it has ended and will be started again"
+}
+
+// rests tells whether an init container is done for as long as the pod's sandbox lives. A pod that never restarts gets no
+// other sandbox.
+func (c container) rests(pod *corev1.Pod, ended *corev1.ContainerStateTerminated) bool {
+	return c.kind == initial && !c.always && ended != nil && ended.ExitCode == 0 && pod.Spec.RestartPolicy != corev1.RestartPolicyNever
 }
 
 // over says why the kubelet does not start the container again once it has ended, or has ended the way it did. It is

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -17,9 +18,9 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// MissingSources looks for the volumes of one container that are not there at all: the path of a hostPath, or the
-// directory of a volume that the kubelet makes. Only what a lookup without links, and without asking a file system
-// that may hang, proves to be missing is reported.
+// MissingSources looks for what one container mounts and is not there at all: the path of a hostPath, what a subPath in
+// it names and nothing is bound for, or the directory of a volume that the kubelet makes. Only what a lookup that does
+// not leave the volume, and does not ask a file system that may hang, proves to be missing is reported.
 func MissingSources(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, container string) ([]fault.Finding, error) {
 	var found []fault.Finding
 	err := n.Do(ctx, func() error {
@@ -38,17 +39,55 @@ func MissingSources(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, conta
 				})
 			}
 		}
+		found = append(found, missingSubPaths(n, pod, container)...)
 		return nil
 	})
 	return found, err
 }
 
-func missing(source string) bool {
+// missingSubPaths looks for the subPaths of hostPath volumes that are not there, and have not been bound.
+func missingSubPaths(n *kubelet.Node, pod *corev1.Pod, container string) (found []fault.Finding) {
+	for _, w := range Wants(pod) {
+		place := kubelet.SubPath{PodUID: string(pod.UID), Volume: w.Volume.Name, Container: w.Container, Index: w.Index}
+		if w.Container != container || w.Volume.HostPath == nil || !missing(n.SubPathPoint(place), mount.ErrNotMounted) {
+			continue
+		}
+		name := subPathOf(pod, w)
+		if name == "" || !(subject{n, pod, place, w}).missing(name) {
+			continue
+		}
+		found = append(found, fault.Finding{
+			Code: fault.MissingBindSource, Pod: PodOf(pod), Container: container, Volume: w.Volume.Name,
+			Evidence: []string{
+				fmt.Sprintf("%q in %q is to be mounted at %q: nothing is there", name, w.Volume.HostPath.Path, w.Mount.MountPath),
+				"at a start the kubelet makes an empty directory of that name, where it can",
+			},
+		})
+	}
+	return found
+}
+
+// missing tells whether the volume is there and has no such entry. Nothing but a local file system is asked.
+func (s subject) missing(name string) bool {
+	v, err := s.openVolume()
+	if err != nil {
+		return false
+	}
+	defer v.dir.Close()
+	if kind, err := typeOf(v.dir); err != nil || !local(kind) {
+		return false
+	}
+	_, err = v.stat(name)
+	return errors.Is(err, sys.ENOENT)
+}
+
+// missing tells whether nothing is at a path, or something for which or counts the same.
+func missing(source string, or ...error) bool {
 	if source == "" {
 		return false
 	}
 	_, err := mount.Inspect(path.Clean(source))
-	return errors.Is(err, sys.ENOENT)
+	return slices.ContainsFunc(append(or, sys.ENOENT), func(target error) bool { return errors.Is(err, target) })
 }
 
 // volumesOf lists the volumes that a container mounts, each once.

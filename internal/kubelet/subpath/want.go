@@ -89,6 +89,7 @@ func plugin(v corev1.Volume) string {
 type container struct {
 	name   string
 	mounts []corev1.VolumeMount
+	env    []corev1.EnvVar
 	kind   kind
 	always bool // restarted whatever the pod's policy: a sidecar
 }
@@ -105,13 +106,13 @@ func containers(pod *corev1.Pod) []container {
 	var all []container
 	for _, c := range pod.Spec.InitContainers {
 		always := c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
-		all = append(all, container{name: c.Name, mounts: c.VolumeMounts, kind: initial, always: always})
+		all = append(all, container{name: c.Name, mounts: c.VolumeMounts, env: c.Env, kind: initial, always: always})
 	}
 	for _, c := range pod.Spec.Containers {
-		all = append(all, container{name: c.Name, mounts: c.VolumeMounts})
+		all = append(all, container{name: c.Name, mounts: c.VolumeMounts, env: c.Env})
 	}
 	for _, c := range pod.Spec.EphemeralContainers {
-		all = append(all, container{name: c.Name, mounts: c.VolumeMounts, kind: ephemeral})
+		all = append(all, container{name: c.Name, mounts: c.VolumeMounts, env: c.Env, kind: ephemeral})
 	}
 	return all
 }

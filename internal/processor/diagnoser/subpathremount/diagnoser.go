@@ -35,6 +35,7 @@ const (
 const (
 	resultMet = "pod met a bug of subpath-remounting"
 	bugLink   = "https://github.com/kubernetes/kubernetes/issues/68211"
+	raceLink  = "https://github.com/kubernetes/kubernetes/issues/127602"
 )
 
 // Kubelet finds the kubelet of this node.
@@ -69,10 +70,39 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 	if err != nil {
 		return processor.Result{}, err
 	}
-	if stale := report.Stale(); len(stale) > 0 {
-		return found(pod, report.Namespace, stale)
+	c := look(n, report)
+	if len(c.stale) > 0 {
+		return found(pod, c)
 	}
-	return other(ctx, n, scope, report)
+	return other(ctx, n, scope, c)
+}
+
+// seen is what was seen of the pod, and what the kubelet does about it.
+type seen struct {
+	*subpath.Report
+	// stale are the binds that stay stale; renewed those that the kubelet replaces itself.
+	stale, renewed []subpath.Bind
+	// renews is what is known of the kubelet, in words.
+	renews string
+}
+
+func look(n *kubelet.Node, report *subpath.Report) seen {
+	c := seen{Report: report, renews: "this kubelet keeps such a bind at the container's next start (Kubernetes before 1.19)"}
+	renews, err := n.Renews()
+	switch {
+	case err != nil:
+		c.renews = err.Error()
+	case renews:
+		c.renews = "this kubelet replaces binds that are out of date, but not this one: the subPath names the very file that is bound"
+	}
+	for _, b := range report.Stale() {
+		if err == nil && renews && b.Renewed() {
+			c.renewed = append(c.renewed, b)
+		} else {
+			c.stale = append(c.stale, b)
+		}
+	}
+	return c
 }
 
 // scope is what is looked at.
@@ -101,13 +131,15 @@ func (s scope) String() string {
 }
 
 // found tells the fault.
-func found(pod *corev1.Pod, namespace uint64, stale []subpath.Bind) (processor.Result, error) {
+func found(pod *corev1.Pod, c seen) (processor.Result, error) {
 	var sources, destinations []string
 	var findings []fault.Finding
-	for _, b := range stale {
+	for _, b := range c.stale {
 		sources = append(sources, b.Source)
 		destinations = append(destinations, b.State.Point)
-		findings = append(findings, b.Finding(pod, namespace))
+		f := b.Finding(pod, c.Namespace)
+		f.Evidence = append(f.Evidence, c.renews)
+		findings = append(findings, f)
 	}
 	values := map[string]string{
 		KeyResult:          resultMet,

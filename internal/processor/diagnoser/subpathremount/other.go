@@ -18,34 +18,80 @@ import (
 )
 
 // other says why the pod does not have this fault, and which it has instead where that can be seen.
-func other(ctx context.Context, n *kubelet.Node, s scope, report *subpath.Report) (processor.Result, error) {
-	reasons := []string{fmt.Sprintf("%s has no stale subPath mount: of %d subPaths %d are bound, and of these %d have a source that is alive",
-		s, len(s.wants), len(report.Binds), count(report.Binds, subpath.Alive))}
-	var findings []fault.Finding
-	for _, b := range report.Binds {
-		if b.Verdict != subpath.Alive {
-			reasons = append(reasons, fmt.Sprintf("%q is left alone: %s", b.State.Point, b.Why))
-		}
-		if b.Verdict == subpath.SourceGone {
-			f := b.Finding(s.pod, report.Namespace)
-			f.Code = fault.MissingBindSource
-			findings = append(findings, f)
-		}
-	}
+func other(ctx context.Context, n *kubelet.Node, s scope, seen seen) (processor.Result, error) {
+	reasons, findings := binds(s, seen)
 	for _, name := range s.suffering() {
 		status, _ := subpath.StatusOf(s.pod, name)
 		reasons = append(reasons, fmt.Sprintf("container %q is %s", name, subpath.Describe(status)))
+		reasons = append(reasons, race(s.pod, name, seen)...)
 		missing, err := subpath.MissingSources(ctx, n, s.pod, name)
 		if err != nil {
 			return processor.Result{}, err
 		}
 		findings = append(findings, missing...)
-		findings = append(findings, mismatches(s.pod, name, report.Binds)...)
+		findings = append(findings, mismatches(s.pod, name, seen.Binds)...)
 	}
 	for _, f := range findings {
 		reasons = append(reasons, fmt.Sprintf("%s in container %q: %s", f.Code, f.Container, f.Evidence[0]))
 	}
 	return processor.Result{NotApplicable: strings.Join(reasons, "; "), Findings: findings}, nil
+}
+
+// binds tells of every bind that is not alive.
+func binds(s scope, seen seen) (reasons []string, findings []fault.Finding) {
+	subject := "has no stale subPath mount"
+	if len(seen.renewed) > 0 {
+		subject = "has no subPath mount that stays stale"
+	}
+	reasons = []string{fmt.Sprintf("%s %s: of %d subPaths %d are bound, and of these %d have a source that is alive", s, subject,
+		len(s.wants), len(seen.Binds), count(seen.Binds, subpath.Alive))}
+	for _, b := range seen.Binds {
+		switch b.Verdict {
+		case subpath.Alive:
+			continue
+		case subpath.Stale:
+			reasons = append(reasons, fmt.Sprintf("%q is out of date, and this kubelet replaces it itself at the container's next start: %s "+
+				"(source on the host: %q; mountinfo: %s)", b.State.Point, b.Why, b.Source, b.Line))
+			continue
+		case subpath.SourceGone:
+			findings = append(findings, b.Finding(s.pod, seen.Namespace))
+		}
+		reasons = append(reasons, fmt.Sprintf("%q is left alone: %s", b.State.Point, b.Why))
+	}
+	return reasons, findings
+}
+
+// race tells of a container that failed to start with a message that points at one of its subPaths, though none of its
+// binds is to blame now. The message proves nothing: it is told as what it is.
+func race(pod *corev1.Pod, name string, seen seen) []string {
+	for _, b := range seen.Binds {
+		if b.Container == name && b.Verdict != subpath.Alive && b.Verdict != subpath.Stale {
+			return nil
+		}
+	}
+	status, _ := subpath.StatusOf(pod, name)
+	for _, h := range subpath.Hints(status) {
+		at, ok := h.PointsAt(pod, name)
+		if !ok {
+			continue
+		}
+		text := fmt.Sprintf("the message in %s points at %s, and no bind of container %q keeps it from starting now: this is how a volume "+
+			"looks that was written anew between the kubelet's bind and the container's start (%s)", h.Where, at, name, raceLink)
+		return []string{text, after(pod, name)}
+	}
+	return nil
+}
+
+// after says what becomes of a container that lost such a race.
+func after(pod *corev1.Pod, name string) string {
+	outlook, why := subpath.OutlookOf(pod, name)
+	switch {
+	case outlook != subpath.Over:
+		return "left alone, the next start binds afresh where it has to"
+	case pod.Spec.RestartPolicy == corev1.RestartPolicyNever && pod.DeletionTimestamp == nil:
+		return "the pod will not start again and must be created anew: its restartPolicy is Never"
+	}
+	return fmt.Sprintf("container %q is not started again: %s", name, why)
 }
 
 func count(binds []subpath.Bind, v subpath.Verdict) int {

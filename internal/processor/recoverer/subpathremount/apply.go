@@ -78,7 +78,7 @@ func unmountHere(ctx context.Context, t target) (string, error) {
 		return "", processor.Stalled(fmt.Errorf("unmount %q: planned in mount namespace mnt:[%d], but the kubelet is in %s now", t.id.Point,
 			t.namespace, ns))
 	}
-	err = mount.Unmount(ctx, t.id, mount.Options{Check: func(st mount.State) error { return subpath.Check(t.node, t.pod, st) }})
+	err = subpath.Unmount(ctx, t.node, t.pod, t.id)
 	switch {
 	case err == nil:
 		return "unmounted", nil

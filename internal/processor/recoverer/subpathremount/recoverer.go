@@ -14,6 +14,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -83,7 +85,11 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 	if err != nil {
 		return processor.Plan{}, err
 	}
-	stale, reason := worthwhile(pod, report.Stale())
+	stale, renewed := lasting(n, report.Stale())
+	if len(stale) == 0 && len(renewed) > 0 {
+		return processor.Plan{NotApplicable: renewedBy(pod, renewed)}, nil
+	}
+	stale, reason := worthwhile(pod, stale)
 	if len(stale) == 0 {
 		return processor.Plan{NotApplicable: reason}, nil
 	}
@@ -98,6 +104,29 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 	}
 	plan.Notes, err = m.notes()
 	return plan, err
+}
+
+// lasting sets those binds apart that the kubelet is known to replace itself.
+func lasting(n *kubelet.Node, stale []subpath.Bind) (left, renewed []subpath.Bind) {
+	renews, err := n.Renews()
+	for _, b := range stale {
+		if err == nil && renews && b.Renewed() {
+			renewed = append(renewed, b)
+		} else {
+			left = append(left, b)
+		}
+	}
+	return left, renewed
+}
+
+// renewedBy says why nothing is done about binds that the kubelet replaces.
+func renewedBy(pod *corev1.Pod, renewed []subpath.Bind) string {
+	var points []string
+	for _, b := range renewed {
+		points = append(points, strconv.Quote(b.State.Point))
+	}
+	return fmt.Sprintf("pod %s/%s has subPath mounts that are out of date at %s, and this kubelet replaces them itself at the container's "+
+		"next start", pod.Namespace, pod.Name, strings.Join(points, ", "))
 }
 
 // worthwhile leaves out the binds of containers that are not started again. reason says why nothing is left.
@@ -119,7 +148,7 @@ func worthwhile(pod *corev1.Pod, stale []subpath.Bind) (left []subpath.Bind, rea
 func unmountOf(b subpath.Bind, namespace uint64) processor.Action {
 	mount := subpath.MountOf(b.State, namespace)
 	safety := b.Why + "; it is the bind of this subPath of this pod; the kubelet binds afresh at the next start, and containers " +
-		"that run keep the mount that they have"
+		"that run keep the mount that they have; the empty placeholder below it is removed, so that none is started with that"
 	if b.Spreads != 0 {
 		safety += fmt.Sprintf("; it lies on a shared mount (peer group %d), so copies of this bind in other mount namespaces go with it",
 			b.Spreads)

@@ -1,0 +1,87 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"kubediag.org/kubediag/internal/cli/node"
+)
+
+// run gives the exit status and what was written.
+func run(t *testing.T, stdin string, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd := NewCommand()
+	cmd.SetArgs(args)
+	cmd.SetIn(strings.NewReader(stdin))
+	cmd.SetOut(&out)
+	cmd.SetErr(&errs)
+	status = Run(t.Context(), cmd)
+	return status, out.String(), errs.String()
+}
+
+func TestWhatCannotBeDoneIsSaidAndHasAStatusOfItsOwn(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		args  []string
+		stdin string
+		want  string
+	}{
+		"unknown verb":            {args: []string{"scna"}, want: `unknown command "scna"`},
+		"unknown flag":            {args: []string{"scan", "--fast"}, want: "--fast"},
+		"argument":                {args: []string{"scan", "web"}, want: `"web"`},
+		"format":                  {args: []string{"scan", "-o", "xml"}, want: `must be "text" or "json"`},
+		"format of features":      {args: []string{"features", "-o", "xml"}, want: `must be "text" or "json"`},
+		"pid is no number":        {args: []string{"scan", "--kubelet-pid", "x"}, want: "--kubelet-pid"},
+		"pid is negative":         {args: []string{"scan", "--kubelet-pid", "-1"}, want: "--kubelet-pid=-1: must not be negative"},
+		"pid is nobody's":         {args: []string{"scan", "--kubelet-pid", "2147483647"}, want: "2147483647 (--kubelet-pid)"},
+		"root is relative":        {args: []string{"scan", "--kubelet-root", "kubelet"}, want: `--kubelet-root="kubelet": must be an absolute path`},
+		"root is not there":       {args: []string{"scan", "--kubelet-root", dir + "/gone"}, want: "no such file or directory"},
+		"root is no directory":    {args: []string{"scan", "--kubelet-root", file}, want: "not a directory"},
+		"root is not a kubelet's": {args: []string{"scan", "--kubelet-root", dir}, want: "/pods: no such file or directory"},
+		"pods are not there":      {args: []string{"scan", "--pods", dir + "/gone"}, want: "(--pods): open"},
+		"pods are a directory":    {args: []string{"scan", "--pods", dir}, want: "is a directory"},
+		"pods are none":           {args: []string{"scan", "--pods", file}, want: "it is empty"},
+		"pods are something else": {args: []string{"scan", "--pods", "-"}, stdin: "kind: \"\\e[31m\"\napiVersion: v1", want: `kind: "\x1b[31m": must be`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			status, stdout, stderr := run(t, c.stdin, c.args...)
+			if status != Failed || stdout != "" {
+				t.Errorf("status %d, output %q, want status %d and none", status, stdout, Failed)
+			}
+			if !strings.HasPrefix(stderr, "kubediag: ") || !strings.Contains(stderr, c.want) {
+				t.Errorf("error %q, want one that speaks of %q", stderr, c.want)
+			}
+		})
+	}
+}
+
+func TestStatuses(t *testing.T) {
+	t.Parallel()
+	for _, verb := range []string{"version", "features", "help"} {
+		if status, stdout, stderr := run(t, "", verb); status != Done || stdout == "" || stderr != "" {
+			t.Errorf("%s: status %d, output %q, error %q", verb, status, stdout, stderr)
+		}
+	}
+	var errs bytes.Buffer
+	cmd := &cobra.Command{SilenceErrors: true, SilenceUsage: true, RunE: func(*cobra.Command, []string) error { return node.ErrFaults }}
+	cmd.SetArgs(nil)
+	cmd.SetErr(&errs)
+	if status := Run(t.Context(), cmd); status != Faults || errs.Len() > 0 {
+		t.Errorf("with faults: status %d, error %q, want %d and none", status, &errs, Faults)
+	}
+}

@@ -1,0 +1,130 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// NewFeaturesCommand makes the verb features.
+func NewFeaturesCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "features",
+		Short: "Tell what this kernel can do, and which ways kubediag takes because of it",
+		Long: "features tries out everything that kubediag makes use of where a kernel has it: it goes by what works, not by\n" +
+			"version. \"no\" comes with the first mainline kernel that has it. \"failed\" means that it cannot be told, mostly for\n" +
+			"want of a privilege. It changes nothing and ends with status 0 whatever the answers are.",
+		Args: cobra.NoArgs,
+	}
+	out := addFormat(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		r := probe(sys.Features())
+		if *out == jsonFormat {
+			return writeJSON(cmd.OutOrStdout(), r)
+		}
+		return r.text(cmd.OutOrStdout())
+	}
+	return cmd
+}
+
+// featureReport is what the verb features tells.
+type featureReport struct {
+	SchemaVersion int       `json:"schemaVersion"`
+	Features      []answer  `json:"features"`
+	Backends      []backend `json:"backends"`
+}
+
+// answer is what a probe says.
+type answer struct {
+	Name string `json:"name"`
+	// Answer is "yes", "no" or "failed".
+	Answer string `json:"answer"`
+	// MinimumKernel is the first mainline version that has it.
+	MinimumKernel string `json:"minimumKernel"`
+	// Error is why the answer is "failed".
+	Error string `json:"error,omitempty"`
+}
+
+// backend is the way that is taken for one purpose.
+type backend struct {
+	Purpose string `json:"purpose"`
+	Backend string `json:"backend"`
+	Means   string `json:"means"`
+}
+
+func probe(features []*sys.Feature) featureReport {
+	r := featureReport{SchemaVersion: schemaVersion, Backends: backends(func(f *sys.Feature) bool { return f.Probe() == nil })}
+	for _, f := range features {
+		r.Features = append(r.Features, ask(f))
+	}
+	return r
+}
+
+func ask(f *sys.Feature) answer {
+	a := answer{Name: f.Name, MinimumKernel: f.Kernel}
+	switch err := f.Probe(); {
+	case err == nil:
+		a.Answer = "yes"
+	case errors.Is(err, errors.ErrUnsupported):
+		a.Answer = "no"
+	default:
+		a.Answer, a.Error = "failed", err.Error()
+	}
+	return a
+}
+
+// backends says what packages mountns and mount choose where a feature is there, or not.
+func backends(has func(*sys.Feature) bool) []backend {
+	choose := func(purpose string, there bool, yes, no backend) backend {
+		if there {
+			no = yes
+		}
+		no.Purpose = purpose
+		return no
+	}
+	return []backend{
+		choose("mount namespaces", has(sys.HasNamespaceWalk) && has(sys.HasNamespaceID),
+			backend{Backend: "kernel", Means: "all of them are walked over, also those without a process"},
+			backend{Backend: "procfs", Means: "those of processes, threads, descriptors and named files; mounts are read from /proc/PID/mountinfo"}),
+		choose("mount identity", has(sys.HasStatmount),
+			backend{Backend: "kernel", Means: "by an id that is never used again"},
+			backend{Backend: "mountinfo", Means: "by number, parent, root, point and device together"}),
+		choose("unmount", has(sys.HasStatmount),
+			backend{Backend: "kernel", Means: "through a descriptor of the mount; its id is compared before and after"},
+			backend{Backend: "mountinfo", Means: "through a descriptor of the mount; the mount table is compared before and after"}),
+		choose("live swap", has(sys.HasMountTrees) && has(sys.HasMoveBeneath),
+			backend{Backend: "kernel", Means: "a mount can be replaced under a running container"},
+			backend{Backend: "none", Means: "a mount cannot be replaced under a running container: it is restarted"}),
+	}
+}
+
+func (r featureReport) text(w io.Writer) error {
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "FEATURE\tHERE\tSINCE KERNEL")
+	for _, a := range r.Features {
+		fmt.Fprintf(t, "%s\t%s\t%s\n", a.Name, a.Answer, a.MinimumKernel)
+	}
+	_ = t.Flush() // into memory
+	for _, a := range r.Features {
+		if a.Error != "" {
+			fmt.Fprintf(&b, "%s: %s\n", a.Name, Printable(a.Error))
+		}
+	}
+	fmt.Fprintln(&b)
+	fmt.Fprintln(t, "FOR\tBACK END\tWHICH MEANS")
+	for _, e := range r.Backends {
+		fmt.Fprintf(t, "%s\t%s\t%s\n", e.Purpose, e.Backend, e.Means)
+	}
+	_ = t.Flush() // into memory
+	return write(w, b.String())
+}

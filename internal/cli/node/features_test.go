@@ -1,0 +1,106 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+func TestBackendsFollowFromFeatures(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		lacks []*sys.Feature
+		want  map[string]string
+	}{
+		"all there": {nil, map[string]string{
+			"mount namespaces": "kernel", "mount identity": "kernel", "unmount": "kernel", "live swap": "kernel",
+		}},
+		"nothing there": {sys.Features(), map[string]string{
+			"mount namespaces": "procfs", "mount identity": "mountinfo", "unmount": "mountinfo", "live swap": "none",
+		}},
+		"no walk, as without CAP_SYS_ADMIN": {[]*sys.Feature{sys.HasNamespaceWalk}, map[string]string{
+			"mount namespaces": "procfs", "mount identity": "kernel", "unmount": "kernel", "live swap": "kernel",
+		}},
+		"6.8": {[]*sys.Feature{sys.HasNamespaceID, sys.HasNamespaceWalk}, map[string]string{
+			"mount namespaces": "procfs", "mount identity": "kernel", "unmount": "kernel", "live swap": "kernel",
+		}},
+		"6.1": {[]*sys.Feature{sys.HasNamespaceID, sys.HasNamespaceWalk, sys.HasStatmount, sys.HasUniqueMountID, sys.HasMoveBeneath}, map[string]string{
+			"mount namespaces": "procfs", "mount identity": "mountinfo", "unmount": "mountinfo", "live swap": "none",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := map[string]string{}
+			for _, b := range backends(func(f *sys.Feature) bool { return !slices.Contains(c.lacks, f) }) {
+				got[b.Purpose] = b.Backend
+				if b.Means == "" {
+					t.Errorf("%s is not explained", b.Purpose)
+				}
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("back ends (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestFeaturesOfThisKernel(t *testing.T) {
+	t.Parallel()
+	out := runVerb(t, NewFeaturesCommand(), "-o", "json")
+	var r featureReport
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.SchemaVersion != 1 || len(r.Features) != len(sys.Features()) || len(r.Backends) != 4 {
+		t.Fatalf("report %+v", r)
+	}
+	for i, f := range sys.Features() {
+		want := "yes"
+		if err := f.Probe(); errors.Is(err, errors.ErrUnsupported) {
+			want = "no"
+		} else if err != nil {
+			want = "failed"
+		}
+		a := r.Features[i]
+		if a.Name != f.Name || a.MinimumKernel != f.Kernel || a.Answer != want || (a.Error != "") != (want == "failed") {
+			t.Errorf("answer %+v, want %q for %s", a, want, f.Name)
+		}
+	}
+}
+
+func TestFeaturesAsText(t *testing.T) {
+	t.Parallel()
+	r := featureReport{
+		Features: []answer{{Name: "openat2", Answer: "yes", MinimumKernel: "5.6"}, {Name: "statmount", Answer: "no", MinimumKernel: "7.0"},
+			{Name: "walk", Answer: "failed", MinimumKernel: "6.12", Error: "probe walk: not\x1bpermitted"}},
+		Backends: []backend{{"unmount", "kernel", "by id"}},
+	}
+	var b strings.Builder
+	if err := r.text(&b); err != nil {
+		t.Fatal(err)
+	}
+	want := `FEATURE    HERE    SINCE KERNEL
+openat2    yes     5.6
+statmount  no      7.0
+walk       failed  6.12
+walk: probe walk: not\x1bpermitted
+
+FOR      BACK END  WHICH MEANS
+unmount  kernel    by id
+`
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Errorf("text (-want +got):\n%s", diff)
+	}
+	if err := r.text(brokenPipe{}); !errors.Is(err, errBroken) {
+		t.Errorf("error %v, want that of the pipe", err)
+	}
+}

@@ -1,0 +1,106 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+)
+
+// nameTimeout bounds how long one source of names is waited for: names are a convenience.
+const nameTimeout = 2 * time.Second
+
+// Where the names of pods come from.
+const (
+	namesFromPods    = "pods"
+	namesFromRuntime = "runtime"
+	namesFromLogs    = "logs"
+)
+
+type podNames = map[string]kubelet.PodName
+
+// nameSource is something that can tell the names of pods by UID.
+type nameSource struct {
+	name string
+	ask  func(ctx context.Context) (podNames, error)
+}
+
+// name puts the names of pods into faults that have a UID alone. Names are for people and choose nothing. No source is
+// asked that is not needed, and none that fails is fatal.
+func (s *scan) name(ctx context.Context, faults []fault.Finding) {
+	s.looked.NamesFrom = []string{}
+	if slices.ContainsFunc(faults, named) {
+		s.looked.NamesFrom = append(s.looked.NamesFrom, namesFromPods)
+	}
+	for _, source := range []nameSource{{namesFromRuntime, s.askRuntime}, {namesFromLogs, s.askLogs}} {
+		if !slices.ContainsFunc(faults, func(f fault.Finding) bool { return !named(f) }) {
+			return
+		}
+		names, err := source.within(ctx, nameTimeout)
+		switch {
+		case errors.Is(err, kubelet.ErrNoRuntime) && s.node.PID == 0: // nobody to ask
+		case err != nil:
+			s.looked.NameErrors = append(s.looked.NameErrors, fmt.Sprintf("%s: %v", source.name, err))
+		case fill(faults, names):
+			s.looked.NamesFrom = append(s.looked.NamesFrom, source.name)
+		}
+	}
+}
+
+func named(f fault.Finding) bool { return f.Pod.Name != "" }
+
+// fill tells whether names had any that was missing.
+func fill(faults []fault.Finding, names podNames) (filled bool) {
+	for i := range faults {
+		pod := &faults[i].Pod
+		if name, ok := names[pod.UID]; ok && pod.Name == "" && name.Name != "" {
+			pod.Namespace, pod.Name = name.Namespace, name.Name
+			filled = true
+		}
+	}
+	return filled
+}
+
+// within gives up on a source that does not answer.
+func (n nameSource) within(ctx context.Context, limit time.Duration) (podNames, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	type result struct {
+		names podNames
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		names, err := n.ask(ctx)
+		done <- result{names, err}
+	}()
+	select {
+	case r := <-done:
+		return r.names, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (s *scan) askRuntime(ctx context.Context) (podNames, error) {
+	runtime := cri.Client{Socket: func(context.Context) (string, error) { return s.node.RuntimeSocket() }}
+	sandboxes, err := runtime.Sandboxes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := podNames{}
+	for _, sandbox := range sandboxes {
+		names[sandbox.PodUID] = kubelet.PodName{Namespace: sandbox.Namespace, Name: sandbox.Name}
+	}
+	return names, nil
+}
+
+func (s *scan) askLogs(context.Context) (podNames, error) { return s.node.PodNames() }

@@ -1,0 +1,104 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+)
+
+// schemaVersion is in all JSON that the verbs write. It changes when a field changes its meaning or goes; new fields
+// may come without.
+const schemaVersion = 1
+
+// format is how a verb writes: for people or for programs.
+type format string
+
+const (
+	textFormat format = "text"
+	jsonFormat format = "json"
+)
+
+// addFormat gives the verb its flag -o.
+func addFormat(cmd *cobra.Command) *format {
+	f := textFormat
+	cmd.Flags().VarP(&f, "output", "o", "how to write: text or json")
+	return &f
+}
+
+// String is the format's name.
+func (f *format) String() string { return string(*f) }
+
+// Type is what the flag's help calls the value.
+func (f *format) Type() string { return "format" }
+
+// Set takes the value of the flag.
+func (f *format) Set(value string) error {
+	switch format(value) {
+	case textFormat, jsonFormat:
+		*f = format(value)
+		return nil
+	}
+	return fmt.Errorf("must be %q or %q", textFormat, jsonFormat)
+}
+
+// writeJSON writes v with no character that a terminal would act on.
+func writeJSON(w io.Writer, v any) error {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("write json: %w", err)
+	}
+	return write(w, escapeJSON(b.String()))
+}
+
+func write(w io.Writer, text string) error {
+	if _, err := io.WriteString(w, text); err != nil {
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
+}
+
+// escapeJSON escapes what encoding/json leaves as it is: it takes care of the first 32 characters alone.
+func escapeJSON(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case unicode.IsPrint(r), r == '\n':
+			b.WriteRune(r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
+// Printable gives s as one line in which a terminal finds nothing to act on: what cannot be printed is escaped as Go
+// does it. File names, and what a runtime says, may hold anything.
+func Printable(s string) string {
+	var b strings.Builder
+	for len(s) > 0 {
+		r, size := utf8.DecodeRuneInString(s)
+		if part := s[:size]; unicode.IsPrint(r) && (r != utf8.RuneError || size > 1) {
+			b.WriteString(part)
+		} else {
+			b.WriteString(strings.Trim(strconv.Quote(part), `"`))
+		}
+		s = s[size:]
+	}
+	return b.String()
+}

@@ -1,0 +1,150 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	stdjson "encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/json"
+	sigsyaml "sigs.k8s.io/yaml"
+)
+
+// maxPodFile bounds a file of pods, in bytes: a cluster of 5,000 pods gives half of it.
+const maxPodFile = 64 << 20
+
+// podFile is what was read from a file of pods, by UID. nil where there was no file.
+type podFile map[string]*corev1.Pod
+
+// readPods reads the file, or stdin where it is "-". Reading may wait for another program: it ends with ctx.
+func readPods(ctx context.Context, file string, stdin io.Reader) (podFile, error) {
+	type result struct {
+		pods podFile
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		pods, err := openPods(file, stdin)
+		done <- result{pods, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, fmt.Errorf("read pods from %q (--pods): %w", file, context.Cause(ctx))
+	case r := <-done:
+		if r.err != nil {
+			return nil, fmt.Errorf("read pods from %q (--pods): %w", file, r.err)
+		}
+		return r.pods, nil
+	}
+}
+
+func openPods(file string, stdin io.Reader) (podFile, error) {
+	if file == "-" {
+		return parsePods(stdin)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return parsePods(f)
+}
+
+// parsePods takes JSON, or YAML of one or more documents.
+func parsePods(r io.Reader) (podFile, error) {
+	content, err := io.ReadAll(io.LimitReader(r, maxPodFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(content) > maxPodFile {
+		return nil, fmt.Errorf("it is larger than %d MiB", maxPodFile>>20)
+	}
+	if len(bytes.TrimSpace(content)) == 0 {
+		return nil, errors.New("it is empty")
+	}
+	pods := podFile{}
+	if bytes.HasPrefix(bytes.TrimSpace(content), []byte("{")) {
+		return pods, pods.add(content)
+	}
+	documents := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(content)))
+	for i := 1; ; i++ {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			return pods, nil
+		}
+		if err == nil && len(bytes.TrimSpace(document)) > 0 {
+			document, err = sigsyaml.YAMLToJSON(document)
+			if err == nil {
+				err = pods.add(document)
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("document %d: %w", i, err)
+		}
+	}
+}
+
+// add takes in a document of JSON: a pod, or a list of pods, whose items need no kind where the list has it.
+func (p podFile) add(document []byte) error {
+	var list struct {
+		APIVersion string               `json:"apiVersion"`
+		Kind       string               `json:"kind"`
+		Items      []stdjson.RawMessage `json:"items"`
+	}
+	if err := json.UnmarshalCaseSensitivePreserveInts(document, &list); err != nil {
+		return err
+	}
+	if list.APIVersion != "v1" {
+		return fmt.Errorf("apiVersion: %q: must be \"v1\"", list.APIVersion)
+	}
+	switch list.Kind {
+	case "Pod":
+		return p.addPod(document, "")
+	case "PodList":
+		list.Kind = "Pod"
+	case "List":
+		list.Kind = ""
+	default:
+		return fmt.Errorf("kind: %q: must be Pod, PodList or List", list.Kind)
+	}
+	for i, item := range list.Items {
+		if err := p.addPod(item, list.Kind); err != nil {
+			return fmt.Errorf("items[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// addPod takes in one pod. kind is the kind of an object that does not say its own. What two pods say of one UID is
+// believed of neither.
+func (p podFile) addPod(document []byte, kind string) error {
+	pod := &corev1.Pod{}
+	pod.Kind = kind
+	if err := json.UnmarshalCaseSensitivePreserveInts(document, pod); err != nil {
+		return err
+	}
+	if pod.Kind != "Pod" {
+		return fmt.Errorf("kind: %q: must be Pod", pod.Kind)
+	}
+	uid := string(pod.UID)
+	if uid == "" {
+		return fmt.Errorf("pod %q has no metadata.uid: it does not come from an API server", pod.Namespace+"/"+pod.Name)
+	}
+	if _, twice := p[uid]; twice {
+		pod = nil
+	}
+	p[uid] = pod
+	return nil
+}
+
+// pod gives the pod with that UID, nil where it is not known.
+func (p podFile) pod(uid string) *corev1.Pod { return p[uid] }

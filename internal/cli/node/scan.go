@@ -1,0 +1,141 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+)
+
+// ErrFaults is how a verb ends that has looked and found faults. What they are has been written by then.
+var ErrFaults = errors.New("faults found")
+
+// NewScanCommand makes the verb scan.
+func NewScanCommand() *cobra.Command {
+	var o scanOptions
+	cmd := &cobra.Command{
+		Use:   "scan",
+		Short: "Find every broken mount of this node's pods",
+		Long: "scan looks at the mounts of all pods of this node for the faults that kubediag knows. It asks the kubelet's\n" +
+			"directories and the kernel, needs no API server, and changes nothing.\n\n" +
+			"It looks in the mount namespace of the kubelet, which takes root. Where no kubelet runs, or it may not be looked\n" +
+			"into, --kubelet-root has it look at that directory in the mount namespace of the shell.\n\n" +
+			"Exit status: 0 no faults, 1 faults found, 2 could not look.",
+		Example: "  kubediag scan\n" +
+			"  kubectl get pods -A -o json | kubediag scan --pods - -o json",
+		Args: cobra.NoArgs,
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.root, "kubelet-root", "", "root directory of the kubelet (default: that of the running kubelet)")
+	f.IntVar(&o.pid, "kubelet-pid", 0, "process id of the kubelet (default: the kubelet is looked for)")
+	f.StringVar(&o.pods, "pods", "", "file of pods in JSON or YAML (\"-\": standard input), for what only their specs tell:\n"+
+		"sources that were moved away, and names")
+	out := addFormat(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		r, err := o.scan(cmd.Context(), cmd.InOrStdin())
+		if err != nil {
+			return fmt.Errorf("scan: %w", err)
+		}
+		return r.write(cmd.OutOrStdout(), *out)
+	}
+	return cmd
+}
+
+// scanOptions are the flags of scan.
+type scanOptions struct {
+	root, pods string
+	pid        int
+}
+
+func (o scanOptions) validate() error {
+	if o.root != "" && !filepath.IsAbs(o.root) {
+		return fmt.Errorf("--kubelet-root=%q: must be an absolute path", o.root)
+	}
+	if o.pid < 0 {
+		return fmt.Errorf("--kubelet-pid=%d: must not be negative", o.pid)
+	}
+	return nil
+}
+
+// scan looks at the node. An error means that it could not, and nothing is said about faults then.
+func (o scanOptions) scan(ctx context.Context, stdin io.Reader) (*scanReport, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	s := &scan{}
+	if o.pods != "" {
+		var err error
+		if s.specs, err = readPods(ctx, o.pods, stdin); err != nil {
+			return nil, err
+		}
+	}
+	start := time.Now()
+	finder := kubelet.Finder{Root: o.root, PID: o.pid}
+	var err error
+	if s.node, err = finder.NodeOrOwn(ctx); err != nil {
+		return nil, err
+	}
+	faults, err := s.run(ctx, kinds)
+	if err != nil {
+		return nil, err
+	}
+	s.name(ctx, faults)
+	s.looked.Milliseconds = float64(time.Since(start).Microseconds()) / 1000
+	return newReport(faults, s.looked), nil
+}
+
+// kind looks for faults of one kind, and writes down in s.looked what it has looked at.
+type kind func(ctx context.Context, s *scan) ([]fault.Finding, error)
+
+// kinds are all that is looked for.
+var kinds = []kind{staleSubPaths}
+
+// scan is one pass over a node.
+type scan struct {
+	node   *kubelet.Node
+	specs  podFile
+	looked looked
+}
+
+func (s *scan) run(ctx context.Context, kinds []kind) ([]fault.Finding, error) {
+	s.looked.KubeletRoot, s.looked.KubeletPID = s.node.Root, s.node.PID
+	if err := s.node.Do(ctx, s.countPods); err != nil {
+		return nil, err
+	}
+	var all []fault.Finding
+	for _, look := range kinds {
+		found, err := look(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+// countPods runs inside the kubelet's namespace. A root without a directory of pods is not that of a kubelet: a clean
+// result from there would be a lie.
+func (s *scan) countPods() error {
+	entries, err := os.ReadDir(s.node.PodsDir())
+	if err != nil {
+		return fmt.Errorf("list pods of kubelet root %q: %w", s.node.Root, err)
+	}
+	s.looked.PodSpecs.Given = s.specs != nil
+	for _, e := range entries {
+		if s.specs.pod(e.Name()) != nil {
+			s.looked.PodSpecs.Pods++
+		}
+	}
+	return nil
+}

@@ -1,0 +1,310 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package node
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+func TestMain(m *testing.M) { kerneltest.Main(m, kerneltest.Roles{"kubelet": playKubelet}) }
+
+// playKubelet is a process with the name of a kubelet, in a mount namespace that is a copy of the test's.
+func playKubelet(_ []string, ready func(string)) error {
+	if err := os.WriteFile("/proc/self/comm", []byte("kubelet"), 0); err != nil {
+		return err
+	}
+	ready("")
+	kerneltest.WaitForEnd()
+	return nil
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stage makes pods that have one ConfigMap each, bound by as many subPaths as said.
+func stage(t testing.TB, pods, binds int) (*kubelettest.Scene, []*corev1.Pod) {
+	t.Helper()
+	s := kubelettest.New(t)
+	var all []*corev1.Pod
+	for i := range pods {
+		pod := kubelettest.NewPod()
+		pod.UID, pod.Name = types.UID(fmt.Sprintf("00000000-0000-0000-0000-%012d", i)), fmt.Sprintf("web-%d", i)
+		s.Update(pod, kubelettest.ConfigMap, "configmap", map[string]string{"app.ini": "one"})
+		for index := range binds {
+			pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts,
+				corev1.VolumeMount{Name: "configmap", MountPath: fmt.Sprintf("/x/%d", index), SubPath: "app.ini"})
+			s.Stack(filepath.Join(s.Volume(pod, kubelettest.ConfigMap, "configmap"), "app.ini"), s.Point(pod, "configmap", "app", index))
+		}
+		all = append(all, pod)
+	}
+	return s, all
+}
+
+func update(s *kubelettest.Scene, pod *corev1.Pod) {
+	s.Update(pod, kubelettest.ConfigMap, "configmap", map[string]string{"app.ini": "two"})
+}
+
+// scanJSON runs the verb.
+func scanJSON(t *testing.T, stdin []byte, args ...string) (scanReport, error) {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := NewScanCommand()
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetArgs(append([]string{"-o", "json"}, args...))
+	cmd.SetIn(bytes.NewReader(stdin))
+	cmd.SetOut(&out)
+	err := cmd.ExecuteContext(t.Context())
+	var r scanReport
+	if out.Len() > 0 {
+		must(t, json.Unmarshal(out.Bytes(), &r))
+	}
+	return r, err
+}
+
+func list(t *testing.T, pods ...*corev1.Pod) []byte {
+	t.Helper()
+	l := corev1.PodList{}
+	l.APIVersion, l.Kind = "v1", "PodList"
+	for _, pod := range pods {
+		l.Items = append(l.Items, *pod)
+	}
+	text, err := json.Marshal(l)
+	must(t, err)
+	return text
+}
+
+func TestScanOfAHealthyNode(t *testing.T) {
+	s, _ := stage(t, 3, 2)
+	before := s.Mounts()
+	r, err := scanJSON(t, nil, "--kubelet-root", s.Root)
+	must(t, err)
+	self, err := mountns.Self()
+	must(t, err)
+	if r.Looked.Mounts < 6 || r.Looked.Milliseconds <= 0 {
+		t.Errorf("looked %+v, want the mounts counted and the time taken", r.Looked)
+	}
+	r.Looked.Mounts, r.Looked.Milliseconds = 0, 0
+	want := scanReport{SchemaVersion: 1, Faults: []scanFault{}, Looked: looked{
+		KubeletRoot: s.Root, MountNamespace: self.Inode, Pods: 3, Binds: 6, KubeletRenews: "unknown",
+		Unproven: []unproven{}, NamesFrom: []string{},
+	}}
+	if diff := cmp.Diff(want, r); diff != "" {
+		t.Errorf("report (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(before, s.Mounts()); diff != "" {
+		t.Errorf("the scan changed mounts:\n%s", diff)
+	}
+}
+
+func TestScanFindsWhatIsStale(t *testing.T) {
+	s, pods := stage(t, 3, 2)
+	update(s, pods[1])
+	before := s.Mounts()
+	state, err := mount.Inspect(s.Point(pods[1], "configmap", "app", 0))
+	must(t, err)
+	r, err := scanJSON(t, nil, "--kubelet-root", s.Root)
+	if !errors.Is(err, ErrFaults) || len(r.Faults) != 2 {
+		t.Fatalf("ends with %v and %+v, want two faults", err, r)
+	}
+	f := r.Faults[0]
+	if len(f.Evidence) < 3 || !strings.Contains(strings.Join(f.Evidence, "\n"), "//deleted") {
+		t.Errorf("evidence %q", f.Evidence)
+	}
+	f.Evidence = nil
+	want := scanFault{
+		Code: fault.StaleSubPath, Pod: scanPod{UID: string(pods[1].UID)}, Container: "app", Volume: "configmap",
+		Mount: scanMount{
+			ID: state.Unique, MountInfoID: state.Reused, Point: state.Point, Root: state.Root,
+			Device: fmt.Sprintf("%d:%d", state.Major, state.Minor), FSType: "tmpfs",
+		},
+	}
+	if diff := cmp.Diff(want, f); diff != "" {
+		t.Errorf("fault (-want +got):\n%s", diff)
+	}
+	if !strings.HasSuffix(r.Faults[1].Mount.Point, "/app/1") || r.Looked.Binds != 6 || r.Looked.Pods != 3 {
+		t.Errorf("report %+v", r)
+	}
+	if diff := cmp.Diff(before, s.Mounts()); diff != "" {
+		t.Errorf("the scan changed mounts:\n%s", diff)
+	}
+}
+
+func TestScanKnowsMoreFromPods(t *testing.T) {
+	s, pods := stage(t, 2, 1)
+	update(s, pods[0])
+	// The second one's source is moved away and made anew: nothing but the spec tells.
+	data := filepath.Join(s.Volume(pods[1], kubelettest.ConfigMap, "configmap"), "..data", "app.ini")
+	must(t, os.Rename(data, data+".bak"))
+	must(t, os.WriteFile(data, nil, 0o600))
+	without, err := scanJSON(t, nil, "--kubelet-root", s.Root)
+	if !errors.Is(err, ErrFaults) || len(without.Faults) != 1 || without.Looked.PodSpecs.Given {
+		t.Errorf("without pods: %v, %+v, want one fault", err, without)
+	}
+	elsewhere := kubelettest.NewPod()
+	r, err := scanJSON(t, list(t, append(pods, elsewhere)...), "--kubelet-root", s.Root, "--pods", "-")
+	if !errors.Is(err, ErrFaults) || len(r.Faults) != 2 {
+		t.Fatalf("with pods: %v, %+v, want two faults", err, r)
+	}
+	if want := (podSpecs{Given: true, Pods: 2}); r.Looked.PodSpecs != want || !slices.Equal(r.Looked.NamesFrom, []string{namesFromPods}) {
+		t.Errorf("looked %+v, want %+v", r.Looked, want)
+	}
+	for i, f := range r.Faults {
+		if want := (scanPod{string(pods[i].UID), "default", pods[i].Name}); f.Pod != want || f.Code != fault.StaleSubPath {
+			t.Errorf("fault %+v, want one of %+v", f, want)
+		}
+	}
+}
+
+func TestScanNamesPodsByTheirLogs(t *testing.T) {
+	s, pods := stage(t, 2, 1)
+	update(s, pods[0])
+	must(t, mount.Tmpfs("/var/log", 1<<20))
+	t.Cleanup(func() { _ = sys.UnmountPath("/var/log", true) })
+	must(t, os.MkdirAll(filepath.Join("/var/log/pods", "kube-system_etcd_"+string(pods[0].UID)), 0o755))
+	r, err := scanJSON(t, nil, "--kubelet-root", s.Root)
+	if !errors.Is(err, ErrFaults) || len(r.Faults) != 1 {
+		t.Fatalf("%v, %+v, want one fault", err, r)
+	}
+	if want := (scanPod{string(pods[0].UID), "kube-system", "etcd"}); r.Faults[0].Pod != want {
+		t.Errorf("pod %+v, want %+v", r.Faults[0].Pod, want)
+	}
+	if !slices.Equal(r.Looked.NamesFrom, []string{namesFromLogs}) || len(r.Looked.NameErrors) > 0 {
+		t.Errorf("names from %q, errors %q", r.Looked.NamesFrom, r.Looked.NameErrors)
+	}
+}
+
+// TestScanAndTheKubeletsVersion has the program of a kubelet say whether it renews binds.
+func TestScanAndTheKubeletsVersion(t *testing.T) {
+	const old, renewing = "Skipping bind-mounting subpath", "Skipping bind-mounting subpath; error checking subpath mount info"
+	for name, c := range map[string]struct {
+		program         string
+		faults, renewed int
+		renews          any
+	}{
+		"before 1.19":    {old, 1, 0, false},
+		"since 1.19":     {renewing, 0, 1, true},
+		"something else": {"no kubelet", 1, 0, "unknown"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scene, pods := stage(t, 1, 1)
+			update(scene, pods[0])
+			s := &scan{node: scene.Node}
+			s.node.Program = filepath.Join(t.TempDir(), "kubelet")
+			must(t, os.WriteFile(s.node.Program, []byte(c.program), 0o600))
+			faults, err := s.run(t.Context(), kinds)
+			must(t, err)
+			if len(faults) != c.faults || s.looked.RenewedByKubelet != c.renewed || s.looked.KubeletRenews != c.renews {
+				t.Errorf("%d faults, looked %+v, want %+v", len(faults), s.looked, c)
+			}
+		})
+	}
+}
+
+func TestScanInTheKubeletsNamespace(t *testing.T) {
+	s, pods := stage(t, 1, 1)
+	update(s, pods[0])
+	actor := kerneltest.Start(t, "kubelet", "--root-dir="+s.Root, "--container-runtime-endpoint=unix:///nowhere/s")
+	// What we unmount here, the copy still has.
+	must(t, sys.UnmountPath(s.Point(pods[0], "configmap", "app", 0), true))
+	ns, err := mountns.Of(actor.PID)
+	must(t, err)
+	r, err := scanJSON(t, nil, "--kubelet-pid", fmt.Sprint(actor.PID))
+	if err != nil && !errors.Is(err, ErrFaults) {
+		t.Fatal(err)
+	}
+	if r.Looked.KubeletPID != actor.PID || r.Looked.MountNamespace != ns.Inode || r.Looked.KubeletRoot != s.Root {
+		t.Errorf("looked at %+v, want process %d, namespace %d", r.Looked, actor.PID, ns.Inode)
+	}
+	if r.Looked.Binds != 1 || len(r.Faults)+r.Looked.RenewedByKubelet != 1 {
+		t.Errorf("report %+v, want the bind of the copy", r)
+	}
+	own, err := scanJSON(t, nil, "--kubelet-pid", fmt.Sprint(actor.PID), "--kubelet-root", filepath.Dir(s.Root))
+	if err == nil || len(own.Faults) > 0 {
+		t.Errorf("a root without pods: %v, %+v", err, own)
+	}
+}
+
+func TestBuiltProgramScans(t *testing.T) {
+	program := build(t)
+	s, pods := stage(t, 2, 2)
+	scan := func(args ...string) (status int, stdout, stderr string) {
+		var out, errs bytes.Buffer
+		cmd := exec.Command(program, append([]string{"scan", "--kubelet-root", s.Root}, args...)...)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(list(t, pods...)), &out, &errs
+		var exit *exec.ExitError
+		if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+	}
+	if status, out, errs := scan(); status != 0 || !strings.HasPrefix(out, "No faults found. Looked at 2 pods, 4 subPath binds") || errs != "" {
+		t.Errorf("healthy: status %d, %q, %q", status, out, errs)
+	}
+	update(s, pods[1])
+	status, out, errs := scan("--pods", "-")
+	if status != 1 || strings.Count(out, "\nStaleSubPath (critical): ") != 1 || errs != "" {
+		t.Errorf("stale: status %d, %q, %q", status, out, errs)
+	}
+	for _, part := range []string{
+		"pod        default/web-1, uid " + string(pods[1].UID) + "\n", "container  app\n", "volume     configmap\n",
+		"mount      " + s.Point(pods[1], "configmap", "app", 0) + "\n", "repair     unmount that one mount", "docs/runbook/StaleSubPath.md",
+		"2 faults found. Looked at 2 pods", "Specs were given of 2 of the pods",
+	} {
+		if !strings.Contains(out, part) {
+			t.Errorf("%q is not in\n%s", part, out)
+		}
+	}
+	if status, out, errs := scan("--pods", "/dev/null"); status != 2 || out != "" || errs != "kubediag: scan: read pods from \"/dev/null\" (--pods): it is empty\n" {
+		t.Errorf("bad file: status %d, %q, %q", status, out, errs)
+	}
+}
+
+// BenchmarkScan is a node of 250 pods with 6 binds each and nothing wrong. x-table is how many times longer the scan takes
+// than reading the mount table once.
+func BenchmarkScan(b *testing.B) {
+	s, _ := stage(b, 250, 6)
+	var reading, scanning time.Duration
+	for b.Loop() {
+		start := time.Now()
+		_, err := mountns.Table(0)
+		must(b, err)
+		reading += time.Since(start)
+		start = time.Now()
+		r, err := scanOptions{root: s.Root}.scan(b.Context(), nil)
+		must(b, err)
+		scanning += time.Since(start)
+		if len(r.Faults) > 0 || r.Looked.Binds != 1500 {
+			b.Fatalf("report %+v", r)
+		}
+	}
+	b.ReportMetric(float64(scanning.Microseconds())/1000/float64(b.N), "ms-scan")
+	b.ReportMetric(float64(scanning)/float64(reading), "x-table")
+}

@@ -1,0 +1,69 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+)
+
+// podLogs is where kubelets since 1.14 keep a directory for the logs of each pod.
+const podLogs = "/var/log/pods"
+
+// maxPodLogs bounds how many directories of logs are read.
+const maxPodLogs = 65536
+
+// PodName is what people call a pod.
+type PodName struct {
+	Namespace, Name string
+}
+
+// PodNames reads the names of pods, by UID, from the directories of their logs, through the root directory of the
+// kubelet's process. It needs no API server and no container runtime. Pods of which the kubelet has no logs are not in
+// it. Whoever may write to that directory chooses what is in it: the names are for people, and choose nothing.
+func (n *Node) PodNames() (map[string]PodName, error) {
+	prefix := ""
+	if n.PID != 0 {
+		prefix = n.process.prefix()
+	}
+	return podNames(prefix)
+}
+
+func podNames(prefix string) (map[string]PodName, error) {
+	dir, err := resolveIn(prefix, podLogs)
+	if err != nil {
+		return nil, fmt.Errorf("resolve log directory %q: %w", podLogs, err)
+	}
+	f, err := os.Open(prefix + dir)
+	if err != nil {
+		return nil, fmt.Errorf("open log directory: %w", err)
+	}
+	defer f.Close()
+	entries, err := f.Readdirnames(maxPodLogs)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("list log directory: %w", err)
+	}
+	slices.Sort(entries)
+	names := map[string]PodName{}
+	for _, entry := range entries {
+		uid, name, ok := parsePodLogs(entry)
+		if _, twice := names[uid]; ok && !twice {
+			names[uid] = name
+		}
+	}
+	return names, nil
+}
+
+// parsePodLogs takes NAMESPACE_NAME_UID apart. None of the three can hold the character between them.
+func parsePodLogs(entry string) (uid string, name PodName, ok bool) {
+	parts := strings.Split(entry, "_")
+	if len(parts) != 3 || slices.Contains(parts, "") {
+		return "", PodName{}, false
+	}
+	return parts[2], PodName{parts[0], parts[1]}, true
+}

@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestPodNamesFromLogDirectories(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	// Behind an absolute link, which is one of the process' root directory and not of ours.
+	m.run(7, "kubelet", []string{"kubelet"}, DefaultRoot, "/var/log", "/disk/default_web-0_"+uid,
+		"/disk/kube-system_etcd-a.b_0123456789abcdef0123456789abcdef", "/disk/"+uid, "/disk/a_b", "/disk/a_b_c_d", "/disk/_b_c",
+		"/disk/second_name_"+uid)
+	m.link(7, "root/var/log/pods", "/disk")
+	n, err := (&Finder{Proc: m.proc}).Node(t.Context())
+	m.must(err)
+	got, err := n.PodNames()
+	m.must(err)
+	want := map[string]PodName{
+		uid:                                {"default", "web-0"},
+		"0123456789abcdef0123456789abcdef": {"kube-system", "etcd-a.b"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("names (-want +got):\n%s", diff)
+	}
+	m.must(os.Remove(m.path(7, "root/var/log/pods")))
+	if _, err := n.PodNames(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no such directory: %v, want ENOENT", err)
+	}
+	m.must(os.WriteFile(m.path(7, "root/var/log/pods"), nil, 0o600))
+	if _, err := n.PodNames(); err == nil {
+		t.Error("a file was read as a directory")
+	}
+}
+
+func TestPodNamesOfAnEmptyDirectory(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, podLogs), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := podNames(root); err != nil || len(names) != 0 {
+		t.Errorf("names %v, %v, want none", names, err)
+	}
+}
+
+func FuzzParsePodLogs(f *testing.F) {
+	f.Add("default_web-0_" + uid)
+	f.Add("a__b")
+	f.Add("___")
+	f.Fuzz(func(t *testing.T, entry string) {
+		uid, name, ok := parsePodLogs(entry)
+		if again := strings.Join([]string{name.Namespace, name.Name, uid}, "_"); ok && again != entry {
+			t.Errorf("%q was parsed to %q", entry, again)
+		}
+	})
+}

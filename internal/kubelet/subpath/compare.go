@@ -1,0 +1,99 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package subpath
+
+import (
+	"errors"
+	"fmt"
+
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// comparison is how a bind compares with what its subPath names now, and what was seen of it.
+type comparison struct {
+	relation relation
+	told     string
+}
+
+// compare looks at what the subPath names now. Nothing but local file systems is asked. Whatever cannot be looked at,
+// or is not there for certain, is unknown.
+func (s subject) compare(st mount.State) comparison {
+	if !local(st.FSType) {
+		return comparison{}
+	}
+	bound, ok := boundFile(st)
+	if !ok {
+		return comparison{}
+	}
+	v, err := s.openVolume()
+	if err != nil {
+		return comparison{}
+	}
+	defer v.dir.Close()
+	name := s.name(v, st)
+	if name == "" || !v.local(bound, st) {
+		return comparison{}
+	}
+	now, err := v.stat(name)
+	switch {
+	case errors.Is(err, sys.ENOSYS):
+		return s.settle(v.compareOld(name, st))
+	case errors.Is(err, sys.ENOENT), errors.Is(err, sys.ENOTDIR):
+		return v.absence(name)
+	case err != nil:
+		return comparison{}
+	}
+	return s.settle(v.relate(bound, now, name))
+}
+
+// settle leaves out what only a pod's spec can tell where that is not known.
+func (s subject) settle(c comparison) comparison {
+	if s.pod == nil && (c.relation == another || c.relation == elsewhere) {
+		return comparison{}
+	}
+	return c
+}
+
+// boundFile is the file that is the root of the mount st. ok is false where that is no longer the one at its point.
+func boundFile(st mount.State) (sys.Stat, bool) {
+	fd, err := mountns.Lookup(0, st.Point)
+	if err != nil {
+		return sys.Stat{}, false
+	}
+	defer fd.Close()
+	bound, err := fd.Stat(sys.StatIno | sys.StatUniqueID)
+	if err != nil {
+		return sys.Stat{}, false
+	}
+	if st.Unique != 0 && bound.Has(sys.StatUniqueID) {
+		return bound, bound.MountID == st.Unique
+	}
+	again, err := mount.Inspect(st.Point)
+	return bound, err == nil && again.Same(st.ID)
+}
+
+// relate compares two files.
+func (v volume) relate(bound, now sys.Stat, name string) comparison {
+	oneDevice := bound.Major == now.Major && bound.Minor == now.Minor
+	switch {
+	case oneDevice && bound.Ino == now.Ino:
+		return comparison{relation: same}
+	case !oneDevice && !v.at.MountRoot:
+		return comparison{elsewhere, fmt.Sprintf("%q in %q is on device %d:%d, and nothing is mounted there", name, v.path, now.Major,
+			now.Minor)}
+	}
+	return comparison{another, fmt.Sprintf("inode %d of device %d:%d is bound, and %q in %q is inode %d of device %d:%d", bound.Ino,
+		bound.Major, bound.Minor, name, v.path, now.Ino, now.Major, now.Minor)}
+}
+
+// absence tells a volume that was written anew without the entry from one that is not written by the kubelet or a
+// driver, but by the containers: there it is for them to say what exists.
+func (v volume) absence(name string) comparison {
+	if !v.writtenAnew() {
+		return comparison{relation: absent}
+	}
+	return comparison{emptied, fmt.Sprintf("%q has no %q", v.path, name)}
+}

@@ -1,0 +1,384 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package subpath
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// form is a kind of volume whose content is not the kubelet's.
+type form struct {
+	volume string // in the pod
+	name   string // the kubelet's, which is in the path of the bind
+	// make gives the directory of the volume, and sets in the pod what is to be set.
+	make func(t *testing.T, s *kubelettest.Scene, pod *corev1.Pod) string
+}
+
+// hostPath has the pod's volume "host" come from path.
+func hostPath(pod *corev1.Pod, path string) {
+	for i := range pod.Spec.Volumes {
+		if pod.Spec.Volumes[i].HostPath != nil {
+			pod.Spec.Volumes[i].HostPath.Path = path
+		}
+	}
+}
+
+func mkdir(t *testing.T, elements ...string) string {
+	t.Helper()
+	dir := filepath.Join(elements...)
+	must(t, os.MkdirAll(dir, 0o755))
+	return dir
+}
+
+// forms are made in all ways in which a volume comes to a node.
+var forms = map[string]form{
+	"emptyDir": {"empty", "empty", func(_ *testing.T, s *kubelettest.Scene, pod *corev1.Pod) string {
+		return s.Volume(pod, kubelettest.EmptyDir, "empty")
+	}},
+	"emptyDir in memory": {"empty", "empty", func(t *testing.T, s *kubelettest.Scene, pod *corev1.Pod) string {
+		dir := s.Volume(pod, kubelettest.EmptyDir, "empty")
+		must(t, mount.Tmpfs(dir, 1<<20))
+		return dir
+	}},
+	"hostPath": {"host", "host", func(t *testing.T, s *kubelettest.Scene, pod *corev1.Pod) string {
+		dir := mkdir(t, s.Root, "..", "host dir")
+		hostPath(pod, dir+"/")
+		return dir
+	}},
+	"hostPath behind links": {"host", "host", func(t *testing.T, s *kubelettest.Scene, pod *corev1.Pod) string {
+		dir := mkdir(t, s.Root, "..", "disk", "data")
+		top := filepath.Join(s.Root, "..", "var")
+		must(t, os.Symlink("disk/../disk", top))
+		must(t, os.Symlink(top+"/data", filepath.Join(s.Root, "..", "app")))
+		hostPath(pod, filepath.Join(s.Root, "..", "app"))
+		return dir
+	}},
+	"hostPath on a mount": {"host", "host", func(t *testing.T, s *kubelettest.Scene, pod *corev1.Pod) string {
+		dir := mkdir(t, s.Root, "..", "disk", "data")
+		must(t, mount.Tmpfs(dir, 1<<20))
+		hostPath(pod, dir)
+		return dir
+	}},
+	"local PersistentVolume": {"claim", "local-pv-1", func(t *testing.T, s *kubelettest.Scene, pod *corev1.Pod) string {
+		dir := s.Volume(pod, "kubernetes.io/local-volume", "local-pv-1")
+		must(t, mount.Bind(mkdir(t, s.Root, "..", "disk"), dir))
+		return dir
+	}},
+	"CSI PersistentVolume": {"claim", "pvc-0b1c", func(t *testing.T, s *kubelettest.Scene, pod *corev1.Pod) string {
+		dir := mkdir(t, s.Volume(pod, "kubernetes.io/csi", "pvc-0b1c"), "mount")
+		must(t, mount.Tmpfs(dir, 1<<20))
+		return dir
+	}},
+	"in-tree PersistentVolume": {"claim", "pv-ebs", func(_ *testing.T, s *kubelettest.Scene, pod *corev1.Pod) string {
+		s.Volume(pod, "kubernetes.io/csi", "another")
+		return s.Volume(pod, "kubernetes.io/aws-ebs", "pv-ebs")
+	}},
+	"FlexVolume": {"flex", "flex", func(_ *testing.T, s *kubelettest.Scene, pod *corev1.Pod) string {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "flex", VolumeSource: corev1.VolumeSource{FlexVolume: &corev1.FlexVolumeSource{}}})
+		return s.Volume(pod, "example.com/disk", "flex")
+	}},
+}
+
+// change is what is done to a source.
+type change struct {
+	do   func(t *testing.T, source string)
+	want Verdict
+	// starts tells whether the kernel lets a container have the bind.
+	starts bool
+}
+
+var changes = map[string]change{
+	"nothing":  {func(*testing.T, string) {}, Alive, true},
+	"removed":  {func(t *testing.T, source string) { must(t, os.Remove(source)) }, Stale, false},
+	"replaced": {func(t *testing.T, source string) { must(t, replace(source)) }, Stale, false},
+	"moved":    {func(t *testing.T, source string) { must(t, os.Rename(source, source+".bak")) }, Alive, true},
+	"moved and made anew": {func(t *testing.T, source string) {
+		must(t, os.Rename(source, source+".bak"))
+		must(t, os.WriteFile(source, nil, 0o644))
+	}, Stale, true},
+	"moved, and a link to it": {func(t *testing.T, source string) {
+		must(t, os.Rename(source, source+".bak"))
+		must(t, os.Symlink(filepath.Base(source)+".bak", source))
+	}, Alive, true},
+	"unlinked, another link left": {func(t *testing.T, source string) {
+		must(t, os.Link(source, source+".bak"))
+		must(t, os.Remove(source))
+	}, Stale, false},
+	"unlinked and linked again": {func(t *testing.T, source string) {
+		must(t, os.Link(source, source+".bak"))
+		must(t, os.Remove(source))
+		must(t, os.Link(source+".bak", source))
+	}, Stale, false},
+	"written to": {func(t *testing.T, source string) { must(t, os.WriteFile(source, []byte("two"), 0o644)) }, Alive, true},
+}
+
+// replace writes a file anew as editors do.
+func replace(source string) error {
+	return errors.Join(os.WriteFile(source+".new", []byte("two"), 0o644), os.Rename(source+".new", source))
+}
+
+// put makes a file below dir.
+func put(t *testing.T, dir, name string) string {
+	t.Helper()
+	source := filepath.Join(dir, name)
+	mkdir(t, filepath.Dir(source))
+	must(t, os.WriteFile(source, []byte("one"), 0o644))
+	return source
+}
+
+// subPath has a container mount a subPath of the form, and binds it.
+func (f form) subPath(t *testing.T, s *kubelettest.Scene, pod *corev1.Pod, m corev1.VolumeMount) bound {
+	t.Helper()
+	m.Name, m.MountPath = f.volume, "/x"
+	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{m}
+	return bound{Scene: s, pod: pod, point: s.Point(pod, f.name, "app", 0)}
+}
+
+// onOldKernel plays a kernel without openat2 as well.
+func onOldKernel(t *testing.T, test func(t *testing.T)) {
+	t.Run("openat2", test)
+	t.Run("before openat2", func(t *testing.T) {
+		beneath = func(*sys.FD, string) (*sys.FD, error) { return nil, sys.ENOSYS }
+		defer func() { beneath = sys.LookupBeneath }()
+		test(t)
+	})
+}
+
+func TestEveryKindOfVolume(t *testing.T) {
+	onOldKernel(t, func(t *testing.T) {
+		for kind, f := range forms {
+			for what, c := range changes {
+				t.Run(kind+"/"+what, func(t *testing.T) {
+					s, pod := kubelettest.New(t), kubelettest.NewPod()
+					source := put(t, f.make(t, s, pod), "a b\\c\nd/é")
+					b := f.subPath(t, s, pod, corev1.VolumeMount{SubPath: "a b\\c\nd/é"})
+					b.Bind(source, b.point)
+					c.do(t, source)
+					if v := b.verdict(t); v != c.want {
+						t.Errorf("verdict %s, want %s: %s", v, c.want, b.inspect(t)[0].Why)
+					}
+					if err := b.Start(b.point); (err == nil) != c.starts {
+						t.Errorf("a container starts with %v: the scene is not what it should be", err)
+					}
+				})
+			}
+		}
+	})
+}
+
+func TestSubPathExpr(t *testing.T) {
+	for name, c := range map[string]struct {
+		expr string
+		env  []corev1.EnvVar
+		dir  string
+		want Verdict
+	}{
+		"name":       {"logs/$(POD)", []corev1.EnvVar{{Name: "POD", ValueFrom: fieldRef("metadata.name")}}, "logs/web", Stale},
+		"nested":     {"$(B)", []corev1.EnvVar{{Name: "A", ValueFrom: fieldRef("spec.nodeName")}, {Name: "B", Value: "x$$y/$(A)"}}, "x$y/my-node", Stale},
+		"label":      {"$(L)", []corev1.EnvVar{{Name: "L", ValueFrom: fieldRef("metadata.labels['app']")}}, "shop", Stale},
+		"not known":  {"$(S)", []corev1.EnvVar{{Name: "S", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{}}}}, "secret", Alive},
+		"service":    {"$(KUBERNETES_SERVICE_HOST)", nil, "10.0.0.1", Alive},
+		"no such":    {"$(POD)", nil, "$(POD)", Alive},
+		"no pattern": {"plain", nil, "plain", Stale},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, pod, f := kubelettest.New(t), knownPod(), forms["emptyDir"]
+			pod.Spec.Containers[0].Env = c.env
+			source := put(t, f.make(t, s, pod), c.dir)
+			b := f.subPath(t, s, pod, corev1.VolumeMount{SubPathExpr: c.expr})
+			b.Bind(source, b.point)
+			if v := b.verdict(t); v != Alive {
+				t.Fatalf("at first: %s", v)
+			}
+			changes["moved and made anew"].do(t, source)
+			if v := b.verdict(t); v != c.want {
+				t.Errorf("moved and made anew: %s, want %s", v, c.want)
+			}
+			must(t, os.Remove(source+".bak"))
+			if v := b.verdict(t); v != Stale {
+				t.Errorf("removed: %s, want %s", v, Stale)
+			}
+		})
+	}
+}
+
+// TestLinksInVolume has the way to the source lead over links.
+func TestLinksInVolume(t *testing.T) {
+	for name, c := range map[string]struct {
+		link string // to "releases/1", in the volume; VOLUME is the volume's directory
+		now  string // where it leads afterwards
+		want Verdict
+	}{
+		"relative":                     {"releases/1", "releases/2", Stale},
+		"relative, the same":           {"releases/1", "./releases/../releases/1", Alive},
+		"absolute":                     {"VOLUME/releases/1", "VOLUME/releases/2", Stale},
+		"absolute, the same":           {"VOLUME/releases/1", "releases/1", Alive},
+		"absolute over an absolute":    {"VOLUME/abs/1", "VOLUME/abs/2", Stale},
+		"relative over an absolute":    {"abs/1", "abs/2", Stale},
+		"leads out":                    {"releases/1", "/", Alive},
+		"leads to a twin outside":      {"releases/1", "VOLUME/../twin", Alive},
+		"climbs to a twin outside":     {"releases/1", "../twin", Alive},
+		"names a twin outside":         {"releases/1", "TWIN", Alive},
+		"leads nowhere":                {"releases/1", "releases/3", Alive},
+		"leads to itself":              {"releases/1", "current", Alive},
+		"absolute, leads to itself":    {"releases/1", "VOLUME/current", Alive},
+		"leads over another mount":     {"releases/1", "other", Alive},
+		"absolute, over another mount": {"releases/1", "VOLUME/other", Alive},
+		"over /proc":                   {"releases/1", "/proc/self/cwd", Alive},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, pod, f := kubelettest.New(t), kubelettest.NewPod(), forms["hostPath"]
+			dir := f.make(t, s, pod)
+			twin := mkdir(t, dir, "..", "twin")
+			put(t, twin, "conf/key")
+			link := func(target string) {
+				target = strings.NewReplacer("VOLUME", dir, "TWIN", twin).Replace(target)
+				must(t, os.Symlink(target, filepath.Join(dir, "current.new")))
+				must(t, os.Rename(filepath.Join(dir, "current.new"), filepath.Join(dir, "current")))
+			}
+			source := put(t, dir, "releases/1/conf/key")
+			put(t, dir, "releases/2/conf/key")
+			must(t, os.Symlink(dir+"/releases", filepath.Join(dir, "abs")))
+			must(t, mount.Tmpfs(mkdir(t, dir, "other"), 1<<20))
+			put(t, dir, "other/conf/key")
+			link(c.link)
+			b := f.subPath(t, s, pod, corev1.VolumeMount{SubPath: "current/conf/key"})
+			b.Bind(source, b.point)
+			if got := b.inspect(t)[0]; got.Verdict != Alive || !got.Same {
+				t.Fatalf("at first: %s, same: %v, want that the link is followed", got.Verdict, got.Same)
+			}
+			link(c.now)
+			if v := b.verdict(t); v != c.want {
+				t.Errorf("verdict %s, want %s", v, c.want)
+			}
+		})
+	}
+}
+
+// TestVolumeThatIsNotMounted has the directory of a volume show what lies beneath it.
+func TestVolumeThatIsNotMounted(t *testing.T) {
+	s, pod, f := kubelettest.New(t), kubelettest.NewPod(), forms["CSI PersistentVolume"]
+	beneath := mkdir(t, s.Volume(pod, "kubernetes.io/csi", f.name), "mount")
+	put(t, beneath, "sub")
+	source := put(t, f.make(t, s, pod), "sub")
+	b := f.subPath(t, s, pod, corev1.VolumeMount{SubPath: "sub"})
+	b.Bind(source, b.point)
+	must(t, sys.UnmountPath(beneath, true))
+	if v := b.verdict(t); v != Unproven {
+		t.Errorf("not mounted: %s, want %s", v, Unproven)
+	}
+	must(t, mount.Tmpfs(beneath, 1<<20))
+	put(t, beneath, "sub")
+	if v := b.verdict(t); v != Stale {
+		t.Errorf("another file system is mounted: %s, want %s", v, Stale)
+	}
+}
+
+// TestOtherFileSystems has the volume on a file system that is not known to number its files for good.
+func TestOtherFileSystems(t *testing.T) {
+	for what, want := range map[string]Verdict{
+		"nothing": Alive, "removed": Stale, "replaced": Stale, "moved and made anew": Alive, "unlinked, another link left": Unproven,
+	} {
+		t.Run(what, func(t *testing.T) {
+			s, pod, f := kubelettest.New(t), kubelettest.NewPod(), forms["hostPath"]
+			dir := f.make(t, s, pod)
+			must(t, sys.NewMount("ramfs", dir, "ramfs", ""))
+			t.Cleanup(func() { _ = sys.UnmountPath(dir, true) })
+			source := put(t, dir, "sub")
+			b := f.subPath(t, s, pod, corev1.VolumeMount{SubPath: "sub"})
+			b.Bind(source, b.point)
+			changes[what].do(t, source)
+			if v := b.verdict(t); v != want {
+				t.Errorf("verdict %s, want %s", v, want)
+			}
+		})
+	}
+}
+
+// TestTwoPluginsWithOneName leaves open which of them the bind is from.
+func TestTwoPluginsWithOneName(t *testing.T) {
+	s, pod, f := kubelettest.New(t), kubelettest.NewPod(), forms["in-tree PersistentVolume"]
+	source := put(t, f.make(t, s, pod), "sub")
+	put(t, mkdir(t, s.Volume(pod, "kubernetes.io/csi", f.name), "mount"), "sub")
+	b := f.subPath(t, s, pod, corev1.VolumeMount{SubPath: "sub"})
+	b.Bind(source, b.point)
+	changes["moved and made anew"].do(t, source)
+	if v := b.verdict(t); v != Alive {
+		t.Errorf("verdict %s, want %s", v, Alive)
+	}
+}
+
+// TestLookReadsNoTable counts the bytes that are read at a look: a mount table costs 3 microseconds a line.
+func TestLookReadsNoTable(t *testing.T) {
+	b := bind(t, kubelettest.ConfigMap, "configmap", "app.ini")
+	for name, pod := range map[string]*corev1.Pod{"with the pod": b.pod, "without": nil} {
+		for _, state := range []string{"alive", "stale"} {
+			look := func() {
+				if _, there, err := Look(b.Node, pod, b.point); err != nil || !there {
+					t.Fatalf("there: %v, %v", there, err)
+				}
+			}
+			look() // fills the kernel's cache of names
+			before := bytesRead(t)
+			look()
+			if read := bytesRead(t) - before; read > 512 {
+				t.Errorf("%s, %s: %d bytes were read", name, state, read)
+			}
+			b.Update(b.pod, kubelettest.ConfigMap, "configmap", map[string]string{"app.ini": "two"})
+		}
+	}
+}
+
+// bytesRead is what the process has read, but for what this very call reads.
+func bytesRead(t *testing.T) int {
+	t.Helper()
+	text, err := sys.ReadProc("self/io", nil)
+	must(t, err)
+	_, rest, _ := strings.Cut(string(text), "rchar: ")
+	n, err := strconv.Atoi(strings.Fields(rest)[0])
+	must(t, err)
+	return n
+}
+
+func BenchmarkLook(b *testing.B) {
+	s, pod := kubelettest.New(b), kubelettest.NewPod()
+	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "configmap", MountPath: "/x", SubPath: "key"}}
+	version := s.Update(pod, kubelettest.ConfigMap, "configmap", map[string]string{"key": "one"})
+	point := s.Point(pod, "configmap", "app", 0)
+	s.Bind(filepath.Join(version, "key"), point)
+	for b.Loop() {
+		if _, _, err := Look(s.Node, pod, point); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func TestTypeOfAgreesWithTheTable(t *testing.T) {
+	table, err := mountns.Table(0)
+	must(t, err)
+	for _, dir := range []string{"/", "/proc", t.TempDir()} {
+		fd, err := mountns.Lookup(0, dir)
+		must(t, err)
+		got, err := typeOf(fd)
+		fd.Close()
+		on, _ := table.On(dir)
+		if err != nil || got != on.FSType {
+			t.Errorf("%q is on %q, %v, want %q", dir, got, err, on.FSType)
+		}
+	}
+}

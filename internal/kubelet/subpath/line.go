@@ -1,0 +1,36 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package subpath
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+)
+
+// What the kernel escapes in paths, and in the names of types and sources.
+var (
+	escapePath = strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`)
+	escapeName = strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`, "#", `\043`)
+)
+
+// lineOf writes a mount as the kernel writes it in mountinfo.
+func lineOf(m mountinfo.Mount) string {
+	optional := ""
+	for _, o := range []struct {
+		name  string
+		group int
+	}{{"shared", m.Shared}, {"master", m.Master}, {"propagate_from", m.PropagateFrom}} {
+		if o.group != 0 {
+			optional += " " + o.name + ":" + strconv.Itoa(o.group)
+		}
+	}
+	if m.Unbindable {
+		optional += " unbindable"
+	}
+	return fmt.Sprintf("%d %d %d:%d %s %s %s%s - %s %s %s", m.ID, m.Parent, m.Major, m.Minor, escapePath.Replace(m.Root),
+		escapePath.Replace(m.Point), m.Options, optional, escapeName.Replace(m.FSType), escapeName.Replace(m.Source), m.SuperOptions)
+}

@@ -1,0 +1,50 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package subpath
+
+import (
+	"path"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// Parent opens, with O_PATH, the directory that has what the subPath bound at point names now, and says under which
+// name: a directory that is removed says nothing itself, its parent does. It is called inside the kubelet's namespace,
+// needs openat2, and asks local file systems only. The caller closes the directory. An error says that it is not known.
+func Parent(n *kubelet.Node, pod *corev1.Pod, point string) (dir *sys.FD, name string, err error) {
+	s, ok := wanted(n, pod, point)
+	if !ok {
+		return nil, "", errNoVolume
+	}
+	st, err := mount.Inspect(point)
+	if err != nil {
+		return nil, "", err
+	}
+	v, err := s.openVolume()
+	if err != nil {
+		return nil, "", err
+	}
+	defer v.dir.Close()
+	if kind, err := typeOf(v.dir); err != nil || !local(kind) {
+		return nil, "", errNoVolume
+	}
+	return v.parent(s.name(v, st))
+}
+
+// parent opens the directory that has the entry name, after all links.
+func (v volume) parent(name string) (*sys.FD, string, error) {
+	resolved, err := v.resolve(name)
+	if err != nil {
+		return nil, "", err
+	}
+	if resolved = path.Clean(resolved); resolved == "." {
+		return nil, "", errNoVolume // not known, or the volume itself is bound
+	}
+	dir, err := beneath(v.dir, path.Dir(resolved))
+	return dir, path.Base(resolved), err
+}

@@ -1,0 +1,125 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package subpath
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+)
+
+// Survey is what was found on a node.
+type Survey struct {
+	// Namespace is the inode number of the mount namespace that was looked at.
+	Namespace uint64
+	// Pods counts the directories of pods, Mounts the lines of the kubelet's mount table, Binds the subPath binds that
+	// were looked at.
+	Pods, Mounts, Binds int
+	// Found are the binds that are not alive, in the order of the mount table.
+	Found []Found
+	// Renews tells whether the kubelet replaces such binds itself, RenewsKnown whether that is known.
+	Renews, RenewsKnown bool
+}
+
+// Found is a bind that is not alive.
+type Found struct {
+	SubPath kubelet.SubPath
+	// Pod is nil where it is not known.
+	Pod *corev1.Pod
+	Bind
+}
+
+// Sweep looks at every subPath bind of every pod directory of the node. podOf gives a pod by its UID, nil where it is
+// not known; podOf itself may be nil. A mount that the spec of a known pod does not ask for is passed over.
+func Sweep(ctx context.Context, n *kubelet.Node, podOf func(uid string) *corev1.Pod) (*Survey, error) {
+	s := &Survey{}
+	err := n.Do(ctx, func() error { return s.sweep(ctx, n, podOf) })
+	if err != nil {
+		return nil, fmt.Errorf("sweep subPath binds of %s: %w", n, err)
+	}
+	renews, err := n.Renews()
+	s.Renews, s.RenewsKnown = renews, err == nil
+	return s, nil
+}
+
+// sweep runs inside the namespace.
+func (s *Survey) sweep(ctx context.Context, n *kubelet.Node, podOf func(uid string) *corev1.Pod) error {
+	ns, err := mountns.Self()
+	if err != nil {
+		return err
+	}
+	table, err := mountns.Table(0)
+	if err != nil {
+		return err
+	}
+	s.Namespace, s.Mounts = ns.Inode, len(table.Mounts())
+	if s.Pods, err = countDirs(n.PodsDir()); err != nil {
+		return err
+	}
+	for _, point := range points(table.Under(n.PodsDir())) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		s.look(n, podOf, point, table)
+	}
+	return nil
+}
+
+// look adds one bind. One that cannot be looked at is not proven to be anything, and the others are looked at.
+func (s *Survey) look(n *kubelet.Node, podOf func(uid string) *corev1.Pod, point string, table *mountinfo.Table) {
+	place, ok := n.ParseSubPath(point)
+	if !ok {
+		return
+	}
+	var pod *corev1.Pod
+	if podOf != nil {
+		pod = podOf(place.PodUID)
+	}
+	b, there, err := Look(n, pod, point)
+	if err != nil {
+		b, there = Bind{State: mount.State{ID: mount.ID{Point: point}}, Verdict: Unproven, Why: err.Error()}, true
+	}
+	if !there {
+		return
+	}
+	s.Binds++
+	if b.Verdict != Alive {
+		b.Describe(n, place.PodUID, table)
+		s.Found = append(s.Found, Found{place, pod, b})
+	}
+}
+
+// countDirs counts the directories in dir; none where dir is not there.
+func countDirs(dir string) (int, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return 0, fmt.Errorf("list pod directories: %w", err)
+	}
+	count := 0
+	for _, e := range entries {
+		if e.IsDir() {
+			count++
+		}
+	}
+	return count, nil
+}
+
+// Fault tells what was found as a fault: StaleSubPath or MissingBindSource. Where nothing is proven it has no code.
+// namespace is the inode number of the mount namespace.
+func (f Found) Fault(namespace uint64) fault.Finding {
+	pod := fault.Pod{UID: f.SubPath.PodUID}
+	if f.Pod != nil {
+		pod = PodOf(f.Pod)
+	}
+	return f.Bind.finding(pod, f.Pod, namespace)
+}

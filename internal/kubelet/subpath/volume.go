@@ -1,0 +1,182 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package subpath
+
+import (
+	"errors"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// volume is the directory of a volume, opened. Whoever opened it closes it.
+type volume struct {
+	dir *sys.FD
+	// path leads to it and has no link in it; asked is how the pod's spec names it, empty where it does not.
+	path, asked string
+	// plugin is the directory of the volume's plugin in that of the pod, such as kubernetes.io~csi. Empty for a hostPath.
+	plugin string
+	// at is its state. It may be the root of a mount.
+	at sys.Stat
+}
+
+var errNoVolume = errors.New("directory of volume not known")
+
+// csi is the directory of all volumes of CSI drivers, which have one more directory in between.
+const csi = "kubernetes.io~csi"
+
+// atomic are the plugins that write with the kubelet's atomic writer.
+var atomic = []string{"kubernetes.io~configmap", "kubernetes.io~secret", "kubernetes.io~projected", "kubernetes.io~downward-api"}
+
+// openVolume opens the directory that the subPath is in: as the pod's spec or, where that does not tell, as the
+// kubelet's directories have it.
+func (s subject) openVolume() (v volume, err error) {
+	switch {
+	case s.want.Volume.HostPath != nil:
+		v.asked = s.want.Volume.HostPath.Path
+		v.dir, v.path, err = lookupLinked(v.asked)
+	case plugin(s.want.Volume) != "":
+		v.plugin = strings.ReplaceAll(plugin(s.want.Volume), "/", "~")
+		v.path = s.node.VolumeDir(s.place.PodUID, v.plugin, s.want.Volume.Name)
+		v.dir, err = mountns.Lookup(0, v.path)
+	default:
+		v, err = s.searchVolume()
+	}
+	if err != nil {
+		return volume{}, err
+	}
+	v.at, err = v.dir.Stat(sys.StatType)
+	if err == nil && !v.at.IsDir() {
+		err = sys.ENOTDIR
+	}
+	if err != nil {
+		v.dir.Close()
+		return volume{}, err
+	}
+	return v, nil
+}
+
+// searchVolume finds the one plugin that has a volume of the name that the kubelet bound it under. A PersistentVolume
+// of type hostPath has no such directory.
+func (s subject) searchVolume() (volume, error) {
+	volumes := path.Dir(path.Dir(s.node.VolumeDir(s.place.PodUID, "any", s.place.Volume)))
+	plugins, err := listLocal(volumes)
+	if err != nil {
+		return volume{}, err
+	}
+	var found []volume
+	for _, plugin := range plugins {
+		v := volume{plugin: plugin, path: path.Join(volumes, plugin, s.place.Volume)}
+		if plugin == csi {
+			v.path += "/mount"
+		}
+		if v.dir, err = mountns.Lookup(0, v.path); err == nil {
+			found = append(found, v)
+		}
+	}
+	if len(found) == 1 {
+		return found[0], nil
+	}
+	for _, v := range found {
+		v.dir.Close()
+	}
+	return volume{}, errNoVolume
+}
+
+// listLocal lists a directory of a file system that does not hang.
+func listLocal(dir string) ([]string, error) {
+	fd, err := mountns.Lookup(0, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer fd.Close()
+	if kind, err := typeOf(fd); err != nil || mountns.MayHang(kind) {
+		return nil, errNoVolume
+	}
+	entries, err := os.ReadDir(dir)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, err
+}
+
+// local tells whether the volume lies on a local file system: that of the bind st, whose root is bound, or another.
+func (v volume) local(bound sys.Stat, st mount.State) bool {
+	if v.at.Major == bound.Major && v.at.Minor == bound.Minor {
+		return local(st.FSType)
+	}
+	kind, err := typeOf(v.dir)
+	return err == nil && local(kind)
+}
+
+// typeOf is the type of the file system that an open file is on.
+func typeOf(fd *sys.FD) (string, error) {
+	st, err := fd.Stat(sys.StatUniqueID)
+	if err != nil {
+		return "", err
+	}
+	var m sys.MountStat
+	if st.Has(sys.StatUniqueID) && sys.HasStatmount.Probe() == nil {
+		err := m.Load(sys.MountRef{Mount: st.MountID}, sys.StatmountType|sys.StatmountSubtype)
+		return m.FSType(), err
+	}
+	number, err := fd.FDMountID()
+	if err != nil {
+		return "", err
+	}
+	table, err := mountns.Table(0)
+	if err != nil {
+		return "", err
+	}
+	on, ok := table.ByID(number)
+	if !ok {
+		return "", errNoVolume
+	}
+	return on.FSType, nil
+}
+
+// writtenAnew tells whether the volume is one that the kubelet's atomic writer, or that of a CSI driver, has written.
+func (v volume) writtenAnew() bool {
+	if v.plugin != csi && !slices.Contains(atomic, v.plugin) {
+		return false
+	}
+	data, err := mountns.Lookup(0, v.path+"/..data")
+	data.Close()
+	return errors.Is(err, sys.ELOOP)
+}
+
+// written is the name in a volume of what is bound: in a volume of the kubelet's atomic writer, what follows the
+// directory of a version. Empty for all others, and where st is not from this volume.
+func (v volume) written(uid string, st mount.State) string {
+	if !slices.Contains(atomic, v.plugin) {
+		return ""
+	}
+	root, _ := mountinfo.Deleted(st.Root)
+	rest, onDisk := cutLast(root, "/"+path.Join(uid, "volumes", v.plugin, path.Base(v.path))+"/")
+	if !onDisk {
+		// The volume has a file system of its own.
+		rest = strings.TrimPrefix(root, "/")
+	}
+	version, name, _ := strings.Cut(rest, "/")
+	if !strings.HasPrefix(version, "..") || version == ".." {
+		return ""
+	}
+	return name
+}
+
+// cutLast gives what follows the last sep in s.
+func cutLast(s, sep string) (after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return "", false
+	}
+	return s[i+len(sep):], true
+}
