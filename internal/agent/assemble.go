@@ -17,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/processor/all"
 	"kubediag.org/kubediag/internal/processor/remote"
+	"kubediag.org/kubediag/internal/sentinel"
 	"kubediag.org/kubediag/internal/serve"
 )
 
@@ -60,7 +61,11 @@ func (a *agent) assemble(ctx context.Context) error {
 	if err := reconciler.setUp(a.manager, a.Workers); err != nil {
 		return err
 	}
-	if err := a.addRunnables(reconciler); err != nil {
+	guard, err := a.newSentinel(ctx, observer)
+	if err != nil {
+		return err
+	}
+	if err := a.addRunnables(reconciler, guard); err != nil {
 		return err
 	}
 	return addChecks(a.manager, a.kubelet)
@@ -131,9 +136,10 @@ func (a *agent) label(ctx context.Context, operation string) string {
 	return string(call.Kind)
 }
 
-func (a *agent) addRunnables(r *reconciler) error {
+func (a *agent) addRunnables(r *reconciler, guard *sentinel.Sentinel) error {
 	runnables := []manager.Runnable{
 		manager.RunnableFunc(r.sweep),
+		manager.RunnableFunc(guard.Run),
 		&lease{
 			client: a.manager.GetClient(), namespace: a.Namespace, node: a.NodeName,
 			renewal: a.LeaseRenewal, duration: a.LeaseDuration, now: time.Now,

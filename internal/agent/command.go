@@ -17,6 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
+	"kubediag.org/kubediag/internal/sentinel"
 	"kubediag.org/kubediag/internal/version"
 )
 
@@ -68,6 +69,8 @@ func (o *Options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.DataRoot, "data-root", "/var/lib/kubediag", "directory for journals and full results")
 	f.StringVar(&o.KubeletRoot, "kubelet-root", "", "root directory of the kubelet (default: that of the running kubelet)")
 	f.IntVar(&o.KubeletPID, "kubelet-pid", 0, "process id of the kubelet (default: the kubelet is looked for)")
+	o.SentinelMode = sentinel.Observe
+	f.Var(&o.SentinelMode, "sentinel-mode", "what is done about faults as they arise: Off, Observe (tell of them) or Automatic (heal them)")
 	f.BoolVar(&o.EnableScripts, "enable-scripts", false, "let Operations run scripts")
 	f.StringVar(&o.ProcessorCAFile, "processor-ca-file", "", "PEM file of authorities to trust for external processors")
 	f.StringVar(&o.ServeProcessors, "serve-processors", "", "address where built-in processors answer HTTPS (default: nowhere)")

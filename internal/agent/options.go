@@ -12,6 +12,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"kubediag.org/kubediag/internal/sentinel"
 )
 
 // Options are the settings of the agent. Each has a flag, and an environment variable of the flag's name in capitals
@@ -29,6 +31,8 @@ type Options struct {
 	KubeletRoot string
 	// KubeletPID is the process id of the kubelet. 0: the kubelet is looked for.
 	KubeletPID int
+	// SentinelMode is what is done about faults that nobody has asked about.
+	SentinelMode sentinel.Mode
 	// EnableScripts lets Operations run scripts.
 	EnableScripts bool
 	// ProcessorCAFile holds certificates of authorities that external processors may present, besides the system's.

@@ -4,11 +4,14 @@
 package agent
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
+
+	"kubediag.org/kubediag/internal/sentinel"
 )
 
 // parse reads flags and an environment the way the command does.
@@ -60,6 +63,7 @@ func TestEveryFlagHasATwin(t *testing.T) {
 		"KUBEDIAG_PROCESSOR_CA_FILE": "/ca", "KUBEDIAG_SERVE_PROCESSORS": ":1", "KUBEDIAG_TLS_CERT_FILE": "/c",
 		"KUBEDIAG_TLS_KEY_FILE": "/y", "KUBEDIAG_METRICS_BIND_ADDRESS": ":2", "KUBEDIAG_HEALTH_PROBE_BIND_ADDRESS": ":3",
 		"KUBEDIAG_DIAGNOSIS_TIMEOUT": "1m", "KUBEDIAG_WORKERS": "9", "KUBEDIAG_LEASE_RENEWAL": "1s", "KUBEDIAG_LEASE_DURATION": "4s",
+		"KUBEDIAG_SENTINEL_MODE": "Automatic",
 	}
 	got, err := parse(t, nil, env)
 	if err != nil {
@@ -69,6 +73,7 @@ func TestEveryFlagHasATwin(t *testing.T) {
 		NodeName: "n1", PodUID: "u", Namespace: "ns", DataRoot: "/d", KubeletRoot: "/k", KubeletPID: 7, EnableScripts: true,
 		ProcessorCAFile: "/ca", ServeProcessors: ":1", TLSCertFile: "/c", TLSKeyFile: "/y", MetricsBindAddress: ":2",
 		HealthProbeBindAddress: ":3", DiagnosisTimeout: 60e9, Workers: 9, LeaseRenewal: 1e9, LeaseDuration: 4e9,
+		SentinelMode: sentinel.Automatic,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -83,6 +88,24 @@ func TestEnvironmentThatCannotBeRead(t *testing.T) {
 	_, err := parse(t, nil, map[string]string{"KUBEDIAG_WORKERS": "many"})
 	if err == nil || !strings.Contains(err.Error(), `KUBEDIAG_WORKERS="many" for --workers`) {
 		t.Errorf("error %v", err)
+	}
+}
+
+func TestSentinelModes(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]sentinel.Mode{
+		"": sentinel.Observe, "--sentinel-mode=Off": sentinel.Off, "--sentinel-mode=Observe": sentinel.Observe,
+		"--sentinel-mode=Automatic": sentinel.Automatic,
+	} {
+		if o, err := parse(t, strings.Fields(args), nil); err != nil || o.SentinelMode != want {
+			t.Errorf("%q: mode %q, error %v, want %q", args, o.SentinelMode, err, want)
+		}
+	}
+	for _, value := range []string{"", "on", "off", "Approve"} {
+		_, err := parse(t, []string{"--sentinel-mode=" + value}, nil)
+		if err == nil || !strings.Contains(err.Error(), "--sentinel-mode") || !strings.Contains(err.Error(), strconv.Quote(value)) {
+			t.Errorf("%q: error %v, want one that names flag and value", value, err)
+		}
 	}
 }
 

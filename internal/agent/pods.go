@@ -6,10 +6,13 @@ package agent
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kubediag.org/kubediag/internal/kubelet"
@@ -48,4 +51,50 @@ func (p *pods) find(ctx context.Context, key types.NamespacedName) (*corev1.Pod,
 	}
 	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
 	return pod, nil
+}
+
+// podIndex has the pods of the node by UID.
+type podIndex struct {
+	mu    sync.RWMutex
+	byUID map[types.UID]*corev1.Pod
+}
+
+// newPodIndex follows the pods that the cache has.
+func newPodIndex(ctx context.Context, c cache.Cache) (*podIndex, error) {
+	informer, err := c.GetInformer(ctx, &corev1.Pod{})
+	if err != nil {
+		return nil, fmt.Errorf("watching pods: %w", err)
+	}
+	p := &podIndex{byUID: map[types.UID]*corev1.Pod{}}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { p.set(nil, obj) },
+		UpdateFunc: p.set,
+		DeleteFunc: func(obj any) { p.set(obj, nil) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watching pods: %w", err)
+	}
+	return p, nil
+}
+
+// set replaces one pod by another. Between two looks at the API server a pod may have been replaced by its namesake.
+func (p *podIndex) set(before, now any) {
+	if tombstone, ok := before.(toolscache.DeletedFinalStateUnknown); ok {
+		before = tombstone.Obj
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if pod, ok := before.(*corev1.Pod); ok {
+		delete(p.byUID, pod.UID)
+	}
+	if pod, ok := now.(*corev1.Pod); ok {
+		p.byUID[pod.UID] = pod
+	}
+}
+
+// PodByUID gives the pod that the cache has; the caller does not change it.
+func (p *podIndex) PodByUID(uid string) *corev1.Pod {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.byUID[types.UID(uid)]
 }

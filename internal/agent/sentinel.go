@@ -1,0 +1,129 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/sentinel"
+)
+
+// Outcomes of the sentinel's repairs in metrics are those of actions.
+const (
+	outcomeDone   = string(v1.ActionDone)
+	outcomeFailed = string(v1.ActionFailed)
+)
+
+// newSentinel makes the part that watches the node whether there is a Diagnosis or not.
+func (a *agent) newSentinel(ctx context.Context, o *observer) (*sentinel.Sentinel, error) {
+	index, err := newPodIndex(ctx, a.manager.GetCache())
+	if err != nil {
+		return nil, err
+	}
+	s := &sentinel.Sentinel{Mode: a.SentinelMode, Kubelet: a.kubelet, Pods: index}
+	l := &lookout{mode: a.SentinelMode, observer: o, log: a.manager.GetLogger().WithName("sentinel")}
+	s.Observer = l
+	return s, l.register(a.registry, s.Sight)
+}
+
+// lookout turns what the sentinel sees into Events on pods, metrics and lines of the log.
+type lookout struct {
+	*observer
+	mode  sentinel.Mode
+	log   logr.Logger
+	delay *prometheus.HistogramVec
+}
+
+// Found hears of a fault.
+func (l *lookout) Found(f fault.Finding, after time.Duration) {
+	if after > 0 {
+		l.delay.WithLabelValues(string(f.Code)).Observe(after.Seconds())
+	}
+	l.log.Info("Found a fault", fieldsOf(f)...)
+	if l.mode != sentinel.Automatic || f.Code != fault.StaleSubPath {
+		l.about(f, corev1.EventTypeWarning, string(f.Code), fmt.Sprintf("Container %s, volume %s, bind %s: %s", f.Container, f.Volume,
+			f.Mount.Point, strings.Join(f.Evidence, "; ")))
+	}
+}
+
+// Repaired hears how a repair went.
+func (l *lookout) Repaired(f fault.Finding, err error) {
+	if err != nil {
+		l.metrics.repairs.WithLabelValues(string(f.Code), kindUnmount, outcomeFailed).Inc()
+		l.log.Error(err, "Could not repair a fault", fieldsOf(f)...)
+		l.about(f, corev1.EventTypeWarning, string(f.Code), fmt.Sprintf("Container %s, volume %s, bind %s could not be repaired: %v",
+			f.Container, f.Volume, f.Mount.Point, err))
+		return
+	}
+	l.metrics.repairs.WithLabelValues(string(f.Code), kindUnmount, outcomeDone).Inc()
+	l.log.Info("Repaired a fault", fieldsOf(f)...)
+	l.about(f, corev1.EventTypeNormal, eventMountRepaired, fmt.Sprintf("Unmounted %s, which was broken by %s (container %s, volume %s): %s",
+		f.Mount.Point, f.Code, f.Container, f.Volume, strings.Join(f.Evidence, "; ")))
+}
+
+// Trouble hears what the sentinel cannot do.
+func (l *lookout) Trouble(err error) { l.log.Error(err, "The sentinel does not see everything") }
+
+func (l *lookout) about(f fault.Finding, kind, reason, message string) {
+	l.tell(reference(&v1.FaultPod{Namespace: f.Pod.Namespace, Name: f.Pod.Name, UID: types.UID(f.Pod.UID)}), kind, reason, message)
+}
+
+func fieldsOf(f fault.Finding) []any {
+	return []any{
+		"fault", f.Code, "namespace", f.Pod.Namespace, "pod", f.Pod.Name, "uid", f.Pod.UID, "container", f.Container, "volume", f.Volume,
+		"mount", f.Mount, "evidence", f.Evidence,
+	}
+}
+
+// register registers the metrics of what the sentinel sees.
+func (l *lookout) register(registry prometheus.Registerer, sight func() sentinel.Sight) error {
+	l.delay = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "kubediag_fault_detection_seconds",
+		Help:    "Time from the cause of a fault, where the kernel tells it, until the sentinel saw the fault.",
+		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .5, 1, 5, 60, 3600},
+	}, []string{"code"})
+	all := []prometheus.Collector{l.delay}
+	for _, code := range []fault.Code{fault.StaleSubPath, fault.MissingBindSource} {
+		all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name:        "kubediag_faults",
+			Help:        "Faults that the sentinel sees on the node now, by code.",
+			ConstLabels: prometheus.Labels{"code": string(code)},
+		}, func() float64 { return float64(sight().Present[code]) }))
+	}
+	for name, g := range map[string]struct {
+		help string
+		read func(sentinel.Sight) int
+	}{
+		"kubediag_sentinel_watching": {"1 while the sentinel sees the kubelet's mounts, 0 otherwise.", func(s sentinel.Sight) int {
+			if s.Watching {
+				return 1
+			}
+			return 0
+		}},
+		"kubediag_sentinel_binds": {"Binds of subPaths that the sentinel keeps an eye on.", func(s sentinel.Sight) int { return s.Binds }},
+		"kubediag_sentinel_unwatched_binds": {
+			"Binds of subPaths whose sources the kernel does not tell about, so that they are looked at every second instead.",
+			func(s sentinel.Sight) int { return s.Unwatched },
+		},
+	} {
+		all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: g.help},
+			func() float64 { return float64(g.read(sight())) }))
+	}
+	for _, c := range all {
+		if err := registry.Register(c); err != nil {
+			return fmt.Errorf("registering metrics: %w", err)
+		}
+	}
+	return nil
+}

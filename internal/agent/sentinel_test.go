@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/sentinel"
+)
+
+func TestWhatTheSentinelTells(t *testing.T) {
+	t.Parallel()
+	finding := fault.Finding{
+		Code: fault.StaleSubPath, Pod: fault.Pod{Namespace: "ns", Name: "p", UID: "u"}, Container: "app", Volume: "config",
+		Mount: fault.Mount{Point: "/point"}, Evidence: []string{"root is unlinked", "nlink is 0"},
+	}
+	missing := finding
+	missing.Code = fault.MissingBindSource
+	for name, c := range map[string]struct {
+		mode   sentinel.Mode
+		do     func(*lookout)
+		events []string
+		counts map[string]float64
+	}{
+		"observed": {
+			mode:   sentinel.Observe,
+			do:     func(l *lookout) { l.Found(finding, time.Millisecond) },
+			events: []string{"Pod ns/p u Warning StaleSubPath: Container app, volume config, bind /point: root is unlinked; nlink is 0"},
+			counts: map[string]float64{"kubediag_fault_detection_seconds code=StaleSubPath": 1},
+		},
+		"healed": {
+			mode: sentinel.Automatic,
+			do: func(l *lookout) {
+				l.Found(finding, 0)
+				l.Repaired(finding, nil)
+			},
+			events: []string{"Pod ns/p u Normal MountRepaired: Unmounted /point, which was broken by StaleSubPath (container app, " +
+				"volume config): root is unlinked; nlink is 0"},
+			counts: map[string]float64{"kubediag_repairs_total action=Unmount fault=StaleSubPath outcome=Done": 1},
+		},
+		"not healed": {
+			mode: sentinel.Automatic,
+			do: func(l *lookout) {
+				l.Found(finding, 0)
+				l.Repaired(finding, errors.New("mount is busy"))
+			},
+			events: []string{"Pod ns/p u Warning StaleSubPath: Container app, volume config, bind /point could not be repaired: mount is busy"},
+			counts: map[string]float64{"kubediag_repairs_total action=Unmount fault=StaleSubPath outcome=Failed": 1},
+		},
+		"nothing that a repair could do": {
+			mode:   sentinel.Automatic,
+			do:     func(l *lookout) { l.Found(missing, 0) },
+			events: []string{"Pod ns/p u Warning MissingBindSource: Container app, volume config, bind /point: root is unlinked; nlink is 0"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o, n, counter := newTestObserver(t)
+			l := &lookout{observer: o, mode: c.mode, log: logr.Discard()}
+			sight := sentinel.Sight{Watching: true, Binds: 7, Unwatched: 2, Present: map[fault.Code]int{fault.StaleSubPath: 3}}
+			if err := l.register(counter.registry, func() sentinel.Sight { return sight }); err != nil {
+				t.Fatal(err)
+			}
+			c.do(l)
+			if diff := cmp.Diff(c.events, n.list); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+			want := map[string]float64{
+				"kubediag_diagnoses_running": 2, "kubediag_abandoned_goroutines": 3, "kubediag_sentinel_watching": 1,
+				"kubediag_sentinel_binds": 7, "kubediag_sentinel_unwatched_binds": 2, "kubediag_faults code=StaleSubPath": 3,
+				"kubediag_faults code=MissingBindSource": 0,
+			}
+			for name, count := range c.counts {
+				want[name] = count
+			}
+			if diff := cmp.Diff(want, counter.counted(t)); diff != "" {
+				t.Errorf("metrics (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPodIndexFollowsTheCache(t *testing.T) {
+	t.Parallel()
+	pod := func(uid types.UID, version string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: uid, ResourceVersion: version}}
+	}
+	p := &podIndex{byUID: map[types.UID]*corev1.Pod{}}
+	p.set(nil, pod("a", "1"))
+	p.set(pod("a", "1"), pod("a", "2"))
+	if got := p.PodByUID("a"); got == nil || got.ResourceVersion != "2" {
+		t.Errorf("got %+v, want version 2", got)
+	}
+	p.set(pod("a", "2"), pod("b", "3")) // replaced by its namesake
+	if p.PodByUID("a") != nil || p.PodByUID("b") == nil {
+		t.Errorf("got %v", p.byUID)
+	}
+	p.set(toolscache.DeletedFinalStateUnknown{Obj: pod("b", "3")}, nil)
+	if len(p.byUID) != 0 {
+		t.Errorf("left: %v", p.byUID)
+	}
+}

@@ -1,0 +1,203 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sentinel keeps watch over the subPath binds of a node: it tells of a bind that has become stale
+// (kubernetes#68211) within milliseconds, while the container that has it still runs, and in mode Automatic unmounts it
+// at once, so that the next start of the container finds the content of then.
+//
+// What a bind is, whether it is stale, and whether it may go is decided where a Diagnosis decides it, in package
+// subpath: by the pod's UID and spec, the mount table and the kernel. The sentinel only knows when to look: at every
+// bind once, again when inotify tells that its source has changed, and at all of them every few minutes, should
+// anything have been missed. A watch pins neither the mount nor its namespace. A kubelet that mends its binds by itself
+// (1.19 and later) is left alone.
+//
+// It keeps nothing on disk: after a restart it looks at everything again. It rests on inotify(7), and on the kernel
+// marking every bind of a file whose last name goes (IN_ATTRIB).
+package sentinel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mount"
+)
+
+// Mode is what the sentinel does about the faults that it finds.
+type Mode string
+
+// Modes.
+const (
+	// Off: nothing is watched.
+	Off Mode = "Off"
+	// Observe: faults are told of.
+	Observe Mode = "Observe"
+	// Automatic: faults are told of, and healed where that is safe.
+	Automatic Mode = "Automatic"
+)
+
+// Set takes the mode from a flag.
+func (m *Mode) Set(s string) error {
+	switch Mode(s) {
+	case Off, Observe, Automatic:
+		*m = Mode(s)
+		return nil
+	}
+	return fmt.Errorf("mode %q must be %s, %s or %s", s, Off, Observe, Automatic)
+}
+
+// String is the mode.
+func (m *Mode) String() string { return string(*m) }
+
+// Type is how the help of a flag calls the value.
+func (*Mode) Type() string { return "mode" }
+
+// Kubelet finds the kubelet of this node.
+type Kubelet interface {
+	Node(ctx context.Context) (*kubelet.Node, error)
+}
+
+// Pods are the pods of this node.
+type Pods interface {
+	// PodByUID gives the pod as it is known now, nil where none is. The caller does not change it.
+	PodByUID(uid string) *corev1.Pod
+}
+
+// Observer hears what the sentinel sees and does. Its methods are called one at a time and return soon.
+type Observer interface {
+	// Found tells of a fault once, when it is first seen. after is for how long it had been there, 0 where the kernel
+	// does not tell.
+	Found(f fault.Finding, after time.Duration)
+	// Repaired tells how the repair of a fault went that Found has told of.
+	Repaired(f fault.Finding, err error)
+	// Trouble tells what keeps the sentinel from seeing everything at once. It goes on by itself.
+	Trouble(err error)
+}
+
+// Intervals, and their bounds.
+const (
+	// pace is how often the list of binds is brought up to date, unless that takes too long: no more than one part in
+	// thrift of the time is spent on it.
+	pace   = 250 * time.Millisecond
+	thrift = 1000
+	// beat is how often binds are looked at that no event tells about.
+	beat = time.Second
+	// thorough is how often everything is looked at, whatever has been told.
+	thorough = 5 * time.Minute
+	// retry is how long it is waited after something that concerns the whole node has failed.
+	retry = 5 * time.Second
+)
+
+// Sentinel watches one node. Its fields are set before Run.
+type Sentinel struct {
+	Mode     Mode
+	Kubelet  Kubelet
+	Pods     Pods
+	Observer Observer
+
+	// told are the mounts of the faults that have been told of, by point: a kubelet that is restarted is no news.
+	told map[string]mount.ID
+
+	mu    sync.Mutex
+	sight Sight
+}
+
+// Sight is what the sentinel sees now.
+type Sight struct {
+	// Watching is false while it cannot see: there is no kubelet, say.
+	Watching bool
+	// Present counts the faults by code.
+	Present map[fault.Code]int
+	// Binds are the subPath binds of the node, Unwatched those that no watch tells of: they are looked at every second
+	// instead.
+	Binds, Unwatched int
+}
+
+// Sight is what is seen now.
+func (s *Sentinel) Sight() Sight {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.sight
+	now.Present = maps.Clone(now.Present)
+	return now
+}
+
+func (s *Sentinel) see(now Sight) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sight = now
+}
+
+// Run watches until ctx is done. It ends with nil: what fails is told, and tried again.
+func (s *Sentinel) Run(ctx context.Context) error {
+	if s.Mode != Observe && s.Mode != Automatic {
+		return nil
+	}
+	s.told = map[string]mount.ID{}
+	for ctx.Err() == nil {
+		err := s.watch(ctx)
+		s.see(Sight{})
+		if errors.Is(err, errReplaced) {
+			continue
+		}
+		if err != nil && ctx.Err() == nil {
+			s.Observer.Trouble(err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(retry):
+		}
+	}
+	return nil
+}
+
+// errReplaced ends the watch over a kubelet that is another process by now.
+var errReplaced = errors.New("kubelet was replaced")
+
+// watch keeps watch for as long as the kubelet is the one that it is now.
+func (s *Sentinel) watch(ctx context.Context) error {
+	node, err := s.Kubelet.Node(ctx)
+	if err != nil {
+		return err
+	}
+	if renews, err := node.Renews(); err == nil && renews {
+		return s.idle(ctx, node)
+	}
+	v, err := newVigil(s, node)
+	if err != nil {
+		return err
+	}
+	defer v.alarm.close()
+	return v.keep(ctx)
+}
+
+// idle waits for another kubelet.
+func (s *Sentinel) idle(ctx context.Context, node *kubelet.Node) error {
+	s.see(Sight{Watching: true})
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(retry):
+		}
+		if err := s.same(ctx, node); err != nil {
+			return err
+		}
+	}
+}
+
+// same makes sure that the kubelet is still that one.
+func (s *Sentinel) same(ctx context.Context, node *kubelet.Node) error {
+	now, err := s.Kubelet.Node(ctx)
+	if err == nil && now != node {
+		return errReplaced
+	}
+	return err
+}
