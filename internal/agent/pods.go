@@ -37,6 +37,15 @@ func (p *pods) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, er
 	return pod, nil
 }
 
+// FreshPod is Pod as the API server has it now.
+func (p *pods) FreshPod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	pod := &corev1.Pod{}
+	if err := p.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, pod); err != nil {
+		return nil, fmt.Errorf("reading pod %s/%s: %w", namespace, name, err)
+	}
+	return pod, nil
+}
+
 func (p *pods) find(ctx context.Context, key types.NamespacedName) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	err := p.cache.Get(ctx, key, pod)

@@ -39,6 +39,12 @@ type Pods interface {
 	Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error)
 }
 
+// FreshPods is a source of pods that remembers them, and can be asked to look again.
+type FreshPods interface {
+	// FreshPod is Pod past what is remembered.
+	FreshPod(ctx context.Context, namespace, name string) (*corev1.Pod, error)
+}
+
 // Node is one kubelet's place on the machine. It is a plain value that pins nothing.
 type Node struct {
 	// Root is the kubelet's root directory in its mount namespace, with no symbolic link in it.

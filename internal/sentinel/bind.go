@@ -148,7 +148,7 @@ func (v *vigil) look(ctx context.Context, b *bind) (*news, error) {
 	if !v.suffers(b) {
 		return nil, nil
 	}
-	if v.heals(b, n.seen) {
+	if v.heals(b, n.seen) && v.allows(b, n.seen) {
 		n.repaired, n.err = true, subpath.Unmount(ctx, v.node, pod, found.State.ID)
 		b.settle(n)
 	}
@@ -157,17 +157,38 @@ func (v *vigil) look(ctx context.Context, b *bind) (*news, error) {
 
 // suffers tells whether a container will fail for a bind, as far as is known: one that is not started again will not.
 func (v *vigil) suffers(b *bind) bool {
+	if b.code == "" {
+		return false
+	}
 	pod := v.Pods.PodByUID(b.sub.PodUID)
-	if b.code == "" || pod == nil {
+	if pod == nil {
 		return false
 	}
 	outlook, _ := subpath.OutlookOf(pod, b.sub.Container)
 	return outlook != subpath.Over
 }
 
-// heals tells whether a bind is to be unmounted now.
+// heals tells whether a bind is to be unmounted now. Where nothing can take its place, a container that is just being
+// started would get the empty file or directory below it: then a moment is waited for at which none is.
 func (v *vigil) heals(b *bind, now time.Time) bool {
-	return v.Mode == Automatic && b.found.Verdict == subpath.Stale && !now.Before(b.retry)
+	if v.Mode != Automatic || b.found.Verdict != subpath.Stale || now.Before(b.retry) {
+		return false
+	}
+	return b.found.Fresh || subpath.Settled(v.Pods.PodByUID(b.sub.PodUID), b.sub.Container)
+}
+
+// allows tells whether the place may be repaired once more now.
+func (v *vigil) allows(b *bind, now time.Time) bool {
+	a := v.allowances[b.point]
+	if a == nil {
+		a = &allowance{}
+		v.allowances[b.point] = a
+	}
+	if a.take(now) {
+		return true
+	}
+	b.retry = now.Add(beat)
+	return false
 }
 
 // settle notes how a repair went. A mount that has gone or changed in the meantime is somebody else's repair.

@@ -104,6 +104,8 @@ type Sentinel struct {
 
 	// told are the mounts of the faults that have been told of, by point: a kubelet that is restarted is no news.
 	told map[string]mount.ID
+	// allowances bound the repairs of each place, by point.
+	allowances map[string]*allowance
 
 	mu    sync.Mutex
 	sight Sight
@@ -140,7 +142,7 @@ func (s *Sentinel) Run(ctx context.Context) error {
 	if s.Mode != Observe && s.Mode != Automatic {
 		return nil
 	}
-	s.told = map[string]mount.ID{}
+	s.told, s.allowances = map[string]mount.ID{}, map[string]*allowance{}
 	for ctx.Err() == nil {
 		err := s.watch(ctx)
 		s.see(Sight{})

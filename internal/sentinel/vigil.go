@@ -5,6 +5,7 @@ package sentinel
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -114,6 +115,7 @@ func (v *vigil) tick(ctx context.Context) error {
 		for _, b := range v.binds {
 			v.mark(b)
 		}
+		maps.DeleteFunc(v.allowances, func(point string, _ *allowance) bool { return v.binds[point] == nil })
 	}
 	if !now.Before(v.next) {
 		changed, err := v.list()

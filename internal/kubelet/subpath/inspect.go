@@ -37,6 +37,8 @@ type Bind struct {
 	// Same tells that the subPath names, by now, the very file that is bound. A kubelet that compares the two keeps such a
 	// bind, even where the kernel refuses to bind its name any more.
 	Same bool
+	// Fresh tells that the subPath names another file or directory by now, which can be bound in its place.
+	Fresh bool
 }
 
 // Renewed tells whether a kubelet that renews binds will replace this one by itself, at the container's next start.

@@ -7,13 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
-	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -67,7 +65,7 @@ func wanted(n *kubelet.Node, pod *corev1.Pod, point string) (subject, bool) {
 // bind decides about the mount st that is at the place.
 func (s subject) bind(st mount.State) Bind {
 	now := s.compare(st)
-	b := Bind{Want: s.want, State: st, Same: now.relation == same}
+	b := Bind{Want: s.want, State: st, Same: now.relation == same, Fresh: now.relation == another}
 	b.Verdict, b.Why = judge(st, now.relation)
 	if now.told != "" && b.Verdict != Alive {
 		b.Why += ": " + now.told
@@ -89,40 +87,63 @@ func Check(n *kubelet.Node, pod *corev1.Pod, st mount.State) error {
 }
 
 // Unmount removes exactly the mount that id means, if it is a stale bind that the pod's spec asks for at that moment, and
-// then the empty file or directory that the kubelet had made for it to be mounted on. A kubelet that is just starting the
-// container may have found the bind in place and handed its path on: the container runtime is to find nothing there,
-// and fail as it would have with the stale bind, rather than start the container with an empty file. What other mount
-// namespaces have mounted at that place, which is copies of the bind, goes with it. Unmount is called inside the
-// kubelet's namespace. Its errors are ErrNotStale and those of package mount.
+// binds what the subPath names now in its place, where something is there: a kubelet that is just starting the container
+// may have found the bind and handed its path on, and is not to have the container started with the empty file or
+// directory below. A kubelet keeps what it finds bound. Where nothing is there, the kubelet binds at the next start.
+// Unmount is called inside the kubelet's namespace. Its errors are ErrNotStale and those of package mount.
 func Unmount(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, id mount.ID) error {
-	dir, err := mountns.Lookup(0, path.Dir(id.Point))
-	if errors.Is(err, sys.ENOENT) {
-		err = mount.ErrNotMounted
-	}
-	if err != nil {
-		return fmt.Errorf("look up directory of %q: %w", id.Point, err)
-	}
-	defer dir.Close()
-	err = mount.Unmount(ctx, id, mount.Options{Check: func(st mount.State) error { return Check(n, pod, st) }})
-	if errors.Is(err, ErrNotStale) && !stands(id) {
+	var st mount.State
+	err := mount.Unmount(ctx, id, mount.Options{
+		Check: func(now mount.State) error {
+			st = now
+			return Check(n, pod, now)
+		},
+		Source: func() *sys.FD { return fresh(n, pod, st) },
+	})
+	if errors.Is(err, ErrNotStale) && empty(id.Point) {
 		err = fmt.Errorf("unmount %q: %w", id.Point, mount.ErrNotMounted) // it went while it was looked at
 	}
-	if err != nil {
-		return err
-	}
-	// Whatever is in the way is not ours to remove: another mount, above all.
-	_ = sys.RemoveEmpty(dir, path.Base(id.Point))
-	return nil
+	return err
 }
 
-// stands tells whether the mount that id means is still at its point, as far as can be seen.
-func stands(id mount.ID) bool {
-	st, err := mount.Inspect(id.Point)
-	switch {
-	case errors.Is(err, mount.ErrNotMounted), errors.Is(err, sys.ENOENT):
-		return false
-	case err != nil:
-		return true
+// fresh opens what is to be bound in the place of the stale bind st; nil where there is nothing, or nothing of its kind.
+func fresh(n *kubelet.Node, pod *corev1.Pod, st mount.State) *sys.FD {
+	s, ok := wanted(n, pod, st.Point)
+	if !ok {
+		return nil
 	}
-	return st.Same(id)
+	v, err := s.openVolume()
+	if err != nil {
+		return nil
+	}
+	defer v.dir.Close()
+	name := s.name(v, st)
+	if name == "" {
+		return nil
+	}
+	fd, err := v.lookup(name)
+	if errors.Is(err, sys.ENOSYS) {
+		fd, err = v.lookupOld(name)
+	}
+	if err != nil {
+		return nil
+	}
+	now, err := fd.Stat(sys.StatType)
+	if err != nil || !replaces(now, st) {
+		fd.Close()
+		return nil
+	}
+	return fd
+}
+
+// replaces tells whether a file can be bound in the place of another: it lies on the same file system, which answers,
+// and is a file or directory as that was.
+func replaces(now sys.Stat, st mount.State) bool {
+	return local(st.FSType) && now.Major == st.Major && now.Minor == st.Minor && now.IsDir() == st.Dir && (now.IsDir() || now.IsRegular())
+}
+
+// empty tells whether nothing is mounted at point.
+func empty(point string) bool {
+	_, err := mount.Inspect(point)
+	return errors.Is(err, mount.ErrNotMounted) || errors.Is(err, sys.ENOENT)
 }

@@ -8,10 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strconv"
 
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // compareOld is for kernels without openat2 (before 5.6): nothing keeps a lookup on one mount there, so the table has to
@@ -50,6 +52,29 @@ func (v volume) compareOld(name string, st mount.State) comparison {
 		return comparison{relation: same}
 	}
 	return comparison{relation: another}
+}
+
+// lookupOld is lookup for such kernels. It opens files and directories alone, which a container may replace by something
+// that waits, so without waiting.
+func (v volume) lookupOld(name string) (*sys.FD, error) {
+	table, err := mountns.Table(0)
+	if err != nil {
+		return nil, err
+	}
+	if !localTree(table, v.path) {
+		return nil, mountns.ErrMayBlock
+	}
+	root, err := os.OpenRoot(v.path)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	f, err := root.OpenFile(name, os.O_RDONLY|sys.OpenNonblock, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return sys.OpenProcPath(sys.ThreadProc("fd/" + strconv.Itoa(int(f.Fd()))))
 }
 
 // localTree tells whether dir, and all that is mounted below it, lies on local file systems.

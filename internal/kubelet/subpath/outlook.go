@@ -25,6 +25,17 @@ const (
 	Over Outlook = "Over"
 )
 
+// Settled tells whether the kubelet is not just starting the container, as far as the pod's status says: it runs, has
+// ended, or waits for its back-off.
+func Settled(pod *corev1.Pod, name string) bool {
+	if pod == nil {
+		return false
+	}
+	s, known := StatusOf(pod, name)
+	waiting := s.State.Waiting
+	return known && (s.State.Running != nil || s.State.Terminated != nil || waiting != nil && waiting.Reason == "CrashLoopBackOff")
+}
+
 // OutlookOf says what becomes of a container of the pod, and why.
 func OutlookOf(pod *corev1.Pod, name string) (Outlook, string) {
 	i := slices.IndexFunc(containers(pod), func(c container) bool { return c.name == name })

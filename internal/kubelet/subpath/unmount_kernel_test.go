@@ -19,45 +19,51 @@ import (
 // TestUnmountLeavesNoPlaceholder plays a kubelet that has found the stale bind in place and is just having the container
 // started: with the bind gone, the runtime is not to start it with the empty file or directory below.
 func TestUnmountLeavesNoPlaceholder(t *testing.T) {
-	for _, c := range []struct{ plugin, volume string }{
-		{kubelettest.ConfigMap, "configmap"}, {kubelettest.EmptyDir, "empty"},
-	} {
-		t.Run(c.volume, func(t *testing.T) {
-			b := stale(t, c.plugin, c.volume)
-			must(t, Unmount(t.Context(), b.Node, b.pod, b.inspect(t)[0].State.ID))
-			if _, err := os.Lstat(b.point); !errors.Is(err, os.ErrNotExist) {
-				t.Fatalf("at the point: %v, want nothing", err)
-			}
-			if err := mount.Bind(b.point, b.Root); !errors.Is(err, sys.ENOENT) {
-				t.Errorf("the runtime's bind: %v, want ENOENT", err)
-			}
-			// The kubelet's next start makes it anew.
-			b.Bind(filepath.Join(b.Volume(b.pod, c.plugin, c.volume), "entry"), b.point)
-			must(t, b.Start(b.point))
-		})
-	}
-}
-
-// TestUnmountRemovesNothingElse has something else below the bind.
-func TestUnmountRemovesNothingElse(t *testing.T) {
-	t.Run("a file with content", func(t *testing.T) {
-		b := stale(t, kubelettest.ConfigMap, "configmap")
-		id := b.inspect(t)[0].State.ID
-		must(t, sys.UnmountPath(b.point, false))
-		must(t, os.WriteFile(b.point, []byte("mine"), 0o644))
-		lost := filepath.Join(b.Root, "lost")
-		must(t, os.WriteFile(lost, nil, 0o644))
-		b.Stack(lost, b.point)
-		must(t, os.Remove(lost))
-		if err := Unmount(t.Context(), b.Node, b.pod, id); !errors.Is(err, mount.ErrChanged) {
-			t.Fatalf("error %v, want ErrChanged: it is another mount", err)
-		}
-		must(t, Unmount(t.Context(), b.Node, b.pod, b.inspect(t)[0].State.ID))
-		if text, err := os.ReadFile(b.point); err != nil || string(text) != "mine" {
-			t.Errorf("below: %q, %v", text, err)
+	onOldKernel(t, func(t *testing.T) {
+		for _, c := range []struct{ plugin, volume string }{
+			{kubelettest.ConfigMap, "configmap"}, {kubelettest.EmptyDir, "empty"},
+		} {
+			t.Run(c.volume, func(t *testing.T) {
+				b := stale(t, c.plugin, c.volume)
+				must(t, Unmount(t.Context(), b.Node, b.pod, b.inspect(t)[0].State.ID))
+				source, err := os.Stat(filepath.Join(b.Volume(b.pod, c.plugin, c.volume), "entry"))
+				must(t, err)
+				if now, err := os.Stat(b.point); err != nil || !os.SameFile(now, source) {
+					t.Fatalf("at the point: %v, %v, want what the subPath names", now, err)
+				}
+				must(t, b.Start(b.point))
+				if binds := b.inspect(t); len(binds) != 1 || binds[0].Verdict != Alive || binds[0].Beneath != 0 {
+					t.Errorf("binds = %+v, want one that is alive, with nothing beneath", binds)
+				}
+			})
 		}
 	})
-	t.Run("a healthy mount", func(t *testing.T) {
+}
+
+// TestUnmountPutsNothingElse has what the subPath names be nothing that can take the place of the bind.
+func TestUnmountPutsNothingElse(t *testing.T) {
+	lost := func(t *testing.T) bound {
+		b := bind(t, kubelettest.EmptyDir, "empty", "entry")
+		must(t, os.Remove(filepath.Join(b.Volume(b.pod, kubelettest.EmptyDir, "empty"), "entry")))
+		return b
+	}
+	for name, put := range map[string]func(t *testing.T, entry string){
+		"nothing": func(*testing.T, string) {},
+		"a file":  func(t *testing.T, entry string) { must(t, os.WriteFile(entry, nil, 0o644)) },
+		"a link out of the volume": func(t *testing.T, entry string) {
+			must(t, os.Symlink("/etc", entry))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := lost(t)
+			put(t, filepath.Join(b.Volume(b.pod, kubelettest.EmptyDir, "empty"), "entry"))
+			must(t, Unmount(t.Context(), b.Node, b.pod, b.inspect(t)[0].State.ID))
+			if st, err := mount.Inspect(b.point); !errors.Is(err, mount.ErrNotMounted) {
+				t.Errorf("at the point: %+v, %v, want ErrNotMounted", st, err)
+			}
+		})
+	}
+	t.Run("a healthy mount beneath", func(t *testing.T) {
 		b := bind(t, kubelettest.ConfigMap, "configmap", "entry")
 		lower, err := mount.Inspect(b.point)
 		must(t, err)
@@ -70,6 +76,23 @@ func TestUnmountRemovesNothingElse(t *testing.T) {
 			t.Errorf("at the point: %+v, %v, want the mount that was below", st, err)
 		}
 	})
+}
+
+// TestUnmountOnSharedMount has the kubelet's root on a shared mount, as systemd makes it.
+func TestUnmountOnSharedMount(t *testing.T) {
+	b := bind(t, kubelettest.ConfigMap, "configmap", "entry")
+	must(t, sys.UnmountPath(b.point, false))
+	must(t, mount.SetPropagation(filepath.Dir(b.Root), mount.Shared, false))
+	b.Bind(filepath.Join(b.Volume(b.pod, kubelettest.ConfigMap, "configmap"), "entry"), b.point)
+	b.Update(b.pod, kubelettest.ConfigMap, "configmap", map[string]string{"entry": "two"})
+	before := b.inspect(t)[0]
+	if before.State.Shared == 0 || before.Spreads != before.State.Shared {
+		t.Fatalf("peer groups %d and %d, want one for both", before.State.Shared, before.Spreads)
+	}
+	must(t, Unmount(t.Context(), b.Node, b.pod, before.State.ID))
+	if binds := b.inspect(t); len(binds) != 1 || binds[0].Verdict != Alive || binds[0].Beneath != 0 {
+		t.Errorf("binds = %+v, want one that is alive, with nothing beneath", binds)
+	}
 }
 
 // stale is a bind that has become stale.

@@ -27,6 +27,8 @@ type source interface {
 	// bare tells whether that mount is still where it was, with no mount on it
 	// or below. It leaves no trace on the mount, not even a use of it.
 	bare(v view, id ID) (bool, error)
+	// stacked tells whether that mount hides another one at the same place.
+	stacked(v view, id ID) (bool, error)
 }
 
 // ask chooses the source for v. Which one it is may differ from call to call,
@@ -123,4 +125,16 @@ func (k kernel) bare(_ view, id ID) (bool, error) {
 		return false, err
 	}
 	return below == 0 && m.ReusedParent() == id.Parent && string(m.Point()) == id.Point, nil
+}
+
+func (k kernel) stacked(_ view, id ID) (bool, error) {
+	var m sys.MountStat
+	if err := m.Load(k.ref(id.Unique), sys.StatmountBasic); err != nil {
+		return false, err
+	}
+	err := m.Load(k.ref(m.Parent()), sys.StatmountPoint)
+	if errors.Is(err, sys.ENOENT) {
+		return false, nil // the parent is not in this namespace: it is what the root is mounted on
+	}
+	return err == nil && string(m.Point()) == id.Point, err
 }

@@ -82,3 +82,12 @@ func (t table) bare(v view, id ID) (bool, error) {
 	m, ok := mounts.ByID(id.Reused)
 	return ok && id.Same(idOf(m)) && len(mounts.Children(m.ID)) == 0, nil
 }
+
+func (t table) stacked(v view, id ID) (bool, error) {
+	mounts, err := mountns.Table(v.pid)
+	if err != nil {
+		return false, err
+	}
+	m, ok := mounts.ByID(id.Parent)
+	return ok && m.Point == id.Point, nil
+}

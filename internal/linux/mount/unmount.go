@@ -18,6 +18,13 @@ type Options struct {
 	// be the one meant, right before the act. It may be called several times.
 	// Its error is handed on and nothing is touched.
 	Check func(State) error
+	// Source gives what is to be at the point instead, opened in the namespace;
+	// nil for nothing. It is asked after Check, and again where what it gave has
+	// been unlinked meanwhile; Unmount closes it. It is put beneath a deleted
+	// mount before that goes (6.5), so that there is no moment without, and else
+	// bound right afterwards. Where that cannot be, or another mount shows
+	// then, nothing is.
+	Source func() *sys.FD
 	// DryRun does everything but the one call that unmounts.
 	DryRun bool
 }
@@ -116,7 +123,9 @@ func (u *unmounting) examine(fd *sys.FD) (State, error) {
 	if !st.Same(u.id) {
 		return State{}, u.fail("compare", &ChangedError{Want: u.id, Found: st.ID})
 	}
-	u.id.Unique = st.Unique // an ID read from mountinfo does not have it
+	// An ID read from mountinfo has no Unique, and what was put beneath in an
+	// attempt that was cut short is what the mount is on now.
+	u.id.Unique, u.id.Parent = st.Unique, st.Parent
 	if u.options.Check == nil {
 		return st, nil
 	}
@@ -136,10 +145,96 @@ func (u *unmounting) detach(fd *sys.FD) error {
 	if !bare {
 		return u.explain(ErrBusy)
 	}
+	stacked, err := u.ask.stacked(u.from, u.id)
+	if err != nil {
+		return u.explain(err) // it went just now
+	}
+	covered := stacked || u.putBeneath(fd)
 	if err := sys.DetachMount(fd); err != nil {
 		return u.explain(err)
 	}
+	if !covered {
+		u.putInPlace()
+	}
 	return nil
+}
+
+// sourceTries bounds how often a source is asked for that keeps being replaced.
+const sourceTries = 3
+
+// putBeneath has the source show as soon as the mount whose root fd is goes. That gives the mount another parent, so it
+// is not done where it could not be told from others any more (before 6.8).
+func (u *unmounting) putBeneath(fd *sys.FD) (done bool) {
+	return u.id.Unique != 0 && u.withSource(func(source *sys.FD) error {
+		tree, err := sys.CloneTree(source)
+		if err != nil {
+			return err
+		}
+		defer tree.Close()
+		return sys.Attach(tree, fd, true)
+	})
+}
+
+// putInPlace binds the source where the mount was, unless somebody else has
+// mounted something there already.
+func (u *unmounting) putInPlace() {
+	_ = u.withSource(func(source *sys.FD) error {
+		at, err := mountns.LookupIn(u.from.pid, u.dir, u.id.Point)
+		if err != nil {
+			return err
+		}
+		defer at.Close()
+		if _, err := u.ask.identify(u.from, at, u.id.Point); !errors.Is(err, ErrNotMounted) {
+			return ErrChanged
+		}
+		tree, err := sys.CloneTree(source)
+		if errors.Is(err, sys.ENOSYS) {
+			return sys.BindFD(source, at)
+		}
+		if err != nil {
+			return err
+		}
+		defer tree.Close()
+		if err := sys.Attach(tree, at, false); err != nil {
+			return err
+		}
+		return u.takeBack(tree)
+	})
+}
+
+// takeBack removes what was just put in place, where it lies on a mount that
+// somebody else was faster to make.
+func (u *unmounting) takeBack(tree *sys.FD) error {
+	st, err := u.ask.identify(u.from, tree, u.id.Point)
+	if err != nil {
+		return err
+	}
+	covers, err := u.ask.stacked(u.from, st.ID)
+	if err != nil || !covers {
+		return err
+	}
+	tree.Close()
+	own := unmounting{id: st.ID, from: u.from}
+	return errors.Join(ErrChanged, own.run())
+}
+
+// withSource tells whether put worked with the source.
+func (u *unmounting) withSource(put func(source *sys.FD) error) bool {
+	for range sourceTries {
+		if u.options.Source == nil {
+			return false
+		}
+		source := u.options.Source()
+		if source == nil {
+			return false
+		}
+		err := put(source)
+		source.Close()
+		if !errors.Is(err, sys.ENOENT) {
+			return err == nil
+		}
+	}
+	return false
 }
 
 // expireTries bounds how often a mount that others keep looking at is marked.
@@ -165,6 +260,9 @@ func (u *unmounting) expire() error {
 		}
 		if errors.Is(err, sys.EBUSY) {
 			err = ErrBusy
+		}
+		if err == nil {
+			u.putInPlace()
 		}
 		if !errors.Is(err, sys.EAGAIN) {
 			return u.explain(err)

@@ -24,6 +24,19 @@ func BindMount(source, target string) error {
 	return unix.Mount(source, target, "", unix.MS_BIND, "")
 }
 
+// BindFD makes what source has open visible at what target has open, or at what
+// is mounted there on top by now. Only inside OnThread, and both must have been
+// opened in the thread's namespace. It works on every kernel: the way leads
+// through the process' own /proc.
+func BindFD(source, target *FD) error {
+	fds, err := OpenProcPath("self/fd")
+	if err != nil {
+		return err
+	}
+	defer fds.Close()
+	return inDir(fds, func() error { return unix.Mount(source.String(), target.String(), "", unix.MS_BIND, "") })
+}
+
 // NewMount mounts a new file system, as mount(2) with no flags.
 func NewMount(source, target, fsType, data string) error {
 	return unix.Mount(source, target, fsType, 0, data)

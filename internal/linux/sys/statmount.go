@@ -97,6 +97,9 @@ func (m *MountStat) Device() (major, minor uint32) { return m.u32(16), m.u32(20)
 // ID is the mount's unique ID.
 func (m *MountStat) ID() uint64 { return m.u64(40) }
 
+// Parent is the unique ID of the mount that it is mounted on.
+func (m *MountStat) Parent() uint64 { return m.u64(48) }
+
 // ReusedID is the mount ID that mountinfo shows.
 func (m *MountStat) ReusedID() int { return int(m.u32(56)) }
 

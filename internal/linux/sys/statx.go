@@ -27,7 +27,9 @@ type Stat struct {
 	Ino          uint64
 	Changed      time.Time // of the inode (ctime), which a name that comes or goes changes, too; UTC
 	Major, Minor uint32    // device of the file system
-	MountID      uint64    // as StatMountID or StatUniqueID, by Mask
+	// RdevMajor and RdevMinor are the device that a device node stands for.
+	RdevMajor, RdevMinor uint32
+	MountID              uint64 // as StatMountID or StatUniqueID, by Mask
 	// MountRoot is whether the file is the root of a mount; RootKnown whether
 	// the kernel can tell (5.8).
 	MountRoot, RootKnown bool
@@ -38,6 +40,12 @@ func (s Stat) Has(mask uint32) bool { return s.Mask&mask == mask }
 
 // IsDir tells whether the file is a directory.
 func (s Stat) IsDir() bool { return s.Mode&unix.S_IFMT == unix.S_IFDIR }
+
+// IsRegular tells whether the file is a regular one.
+func (s Stat) IsRegular() bool { return s.Mode&unix.S_IFMT == unix.S_IFREG }
+
+// IsBlockDevice tells whether the file is the node of a block device.
+func (s Stat) IsBlockDevice() bool { return s.Mode&unix.S_IFMT == unix.S_IFBLK }
 
 // noSync is what keeps statx from asking a remote or user-space file system.
 const noSync = unix.AT_STATX_DONT_SYNC | unix.AT_NO_AUTOMOUNT
@@ -65,6 +73,7 @@ func statx(dir int, path string, flags int, mask uint32) (Stat, error) {
 	st := Stat{
 		Mask: x.Mask, Mode: x.Mode, Nlink: x.Nlink, Ino: x.Ino,
 		Major: x.Dev_major, Minor: x.Dev_minor, MountID: x.Mnt_id,
+		RdevMajor: x.Rdev_major, RdevMinor: x.Rdev_minor,
 		MountRoot: x.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0,
 		RootKnown: x.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0,
 	}
@@ -87,5 +96,6 @@ func fstatat(dir int, path string, flags int) (Stat, error) {
 		Nlink: uint32(st.Nlink), Ino: st.Ino,
 		Changed: time.Unix(st.Ctim.Unix()).UTC(),
 		Major:   unix.Major(uint64(st.Dev)), Minor: unix.Minor(uint64(st.Dev)),
+		RdevMajor: unix.Major(uint64(st.Rdev)), RdevMinor: unix.Minor(uint64(st.Rdev)),
 	}, nil
 }

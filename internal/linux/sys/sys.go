@@ -42,6 +42,7 @@ const (
 	ENOENT    = unix.ENOENT
 	ENOSPC    = unix.ENOSPC
 	ENOSYS    = unix.ENOSYS
+	ENOTBLK   = unix.ENOTBLK
 	ENOTCONN  = unix.ENOTCONN
 	ENOTDIR   = unix.ENOTDIR
 	ENOTEMPTY = unix.ENOTEMPTY

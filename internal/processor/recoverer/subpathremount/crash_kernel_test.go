@@ -8,7 +8,6 @@ package subpathremount
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -88,39 +87,84 @@ func TestKilledHalfWayEndsTheSame(t *testing.T) {
 	for done := range 3 {
 		t.Run(strconv.Itoa(done)+" actions done", func(t *testing.T) {
 			w := admit(t)
-			holder := kerneltest.Start(t, "hold")
-			j := journal{Root: w.Root, PID: holder.PID, Pod: w.pod, Request: w.request}
-			healer, err := j.healer(t.Context())
-			must(t, err)
-			w.renew()
-			j.Plan, err = healer.Plan(t.Context(), j.Request)
-			must(t, err)
+			j, healer := w.journal(t)
+			before := tableOf(t, j.PID)
 			text, err := json.Marshal(j)
 			must(t, err)
 			file := filepath.Join(t.TempDir(), "journal")
 			must(t, os.WriteFile(file, text, 0o600))
 			kerneltest.Start(t, "half", file, strconv.Itoa(done)).Kill()
-
-			want := []string{"was gone already", "was gone already", "unmounted", "unmounted"}[2-done : 4-done]
-			var got []string
-			for _, a := range j.Plan.Actions {
-				message, err := healer.Apply(t.Context(), j.Request, a)
-				must(t, err)
-				got = append(got, message)
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("messages (-want +got):\n%s", diff)
-			}
-			result, err := healer.Verify(t.Context(), j.Request, j.Plan)
-			must(t, err)
-			if got := result.Values[KeyResult]; got != "Succeesfully umount "+w.point+" on host" {
-				t.Errorf("result %q", got)
-			}
-			for _, a := range j.Plan.Actions {
-				if _, err := mount.InspectIn(holder.PID, a.Mount.Point); !errors.Is(err, sys.ENOENT) {
-					t.Errorf("at %q: %v, want nothing, not even the placeholder", a.Mount.Point, err)
-				}
-			}
+			const another = "was gone already; another mount is there now and is left alone"
+			j.goOn(t, healer, []string{another, another, "unmounted", "unmounted"}[2-done:4-done]...)
+			holds(t, j.PID, before, w.repairs(j.Plan, "configmap")...)
 		})
+	}
+}
+
+// TestKilledInTheActEndsTheSame kills a recoverer that has put the new bind beneath the stale one, and has another one
+// go on.
+func TestKilledInTheActEndsTheSame(t *testing.T) {
+	kerneltest.Needs(t, sys.HasMoveBeneath)
+	kerneltest.Needs(t, sys.HasStatmount) // else the stale mount, which is on another one now, passes for another
+	w := admit(t)
+	j, healer := w.journal(t)
+	before := tableOf(t, j.PID)
+	n, err := healer.Kubelet.Node(t.Context())
+	must(t, err)
+	source, err := filepath.EvalSymlinks(filepath.Join(w.Volume(w.pod, kubelettest.ConfigMap, "configmap"), "key"))
+	must(t, err)
+	must(t, n.Do(t.Context(), func() error { return putBeneath(source, w.point) }))
+	j.goOn(t, healer, "unmounted", "unmounted")
+	holds(t, j.PID, before, w.repairs(j.Plan, "configmap")...)
+}
+
+// putBeneath is the first half of an unmount.
+func putBeneath(source, point string) error {
+	from, err := sys.Lookup(source)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	at, err := sys.Lookup(point)
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	tree, err := sys.CloneTree(from)
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
+	return sys.Attach(tree, at, true)
+}
+
+// journal is of a plan for stale binds in the namespace of another process.
+func (w *ward) journal(t *testing.T) (journal, *Recoverer) {
+	t.Helper()
+	j := journal{Root: w.Root, PID: kerneltest.Start(t, "hold").PID, Pod: w.pod, Request: w.request}
+	healer, err := j.healer(t.Context())
+	must(t, err)
+	w.renew()
+	j.Plan, err = healer.Plan(t.Context(), j.Request)
+	must(t, err)
+	return j, healer
+}
+
+// goOn applies the whole plan, and verifies it.
+func (j journal) goOn(t *testing.T, healer *Recoverer, want ...string) {
+	t.Helper()
+	var got []string
+	for _, a := range j.Plan.Actions {
+		message, err := healer.Apply(t.Context(), j.Request, a)
+		must(t, err)
+		got = append(got, message)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("messages (-want +got):\n%s", diff)
+	}
+	result, err := healer.Verify(t.Context(), j.Request, j.Plan)
+	must(t, err)
+	if got, want := result.Values[KeyResult], "Succeesfully umount "+j.Plan.Actions[0].Target+" on host"; got != want {
+		t.Errorf("result %q, want %q", got, want)
 	}
 }

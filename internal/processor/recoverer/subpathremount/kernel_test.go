@@ -8,15 +8,12 @@ package subpathremount
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -30,7 +27,6 @@ import (
 	"kubediag.org/kubediag/internal/kubelet/subpath"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
-	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/processor"
@@ -48,34 +44,6 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// strip is undone by nobody: the namespace goes with the tests.
-var strip sync.Once
-
-// stripNamespace unmounts what does not belong to the tests from their own mount namespace. The kernel takes a mount
-// away in every namespace when somebody removes the directory that it is on, so copies of mounts that others make at
-// the same time would come and go.
-func stripNamespace() {
-	self, err := mountns.Self()
-	if err != nil {
-		panic(err)
-	}
-	parent, err := mountns.Of(os.Getppid())
-	if err != nil || self.Same(parent) {
-		panic(fmt.Sprintf("not in a mount namespace of our own: %v, %v, %v", self, parent, err))
-	}
-	table, err := mountns.Table(0)
-	if err != nil {
-		panic(err)
-	}
-	for _, m := range slices.Backward(table.Mounts()) {
-		keep := slices.ContainsFunc([]string{"/proc", "/sys", "/dev"}, func(dir string) bool { return mountinfo.Within(dir, m.Point) })
-		if keep || m.Shared != 0 || mountinfo.Within(m.Point, os.TempDir()) {
-			continue
-		}
-		_ = sys.UnmountPath(m.Point, true) // what it is on may have gone with it
-	}
-}
-
 // ward is a pod with a bind that may be stale, and all that a recoverer needs.
 type ward struct {
 	*kubelettest.Scene
@@ -90,7 +58,6 @@ type ward struct {
 // admit makes one with containers app and sidecar that have one subPath of the ConfigMap each, both bound.
 func admit(t *testing.T) *ward {
 	t.Helper()
-	strip.Do(stripNamespace)
 	w := &ward{Scene: kubelettest.New(t), pod: kubelettest.NewPod(), pods: &kubelettest.Pods{}, runtime: &fakeRuntime{}}
 	version := w.Update(w.pod, kubelettest.ConfigMap, "configmap", map[string]string{"key": "one"})
 	for i, c := range []string{"app", "sidecar"} {
@@ -170,15 +137,13 @@ func (r *fakeRuntime) Remove(_ context.Context, c cri.Container) error {
 func TestHeals(t *testing.T) {
 	w := admit(t)
 	w.renew()
-	before := w.Mounts()
+	before := tableOf(t, 0)
 	p := w.plan(t)
 	sidecar := w.Point(w.pod, "configmap", "sidecar", 0)
 	if diff := cmp.Diff([]string{"Unmount " + w.point, "Unmount " + sidecar}, targets(p)); diff != "" {
 		t.Fatalf("plan (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(before, w.Mounts()); diff != "" {
-		t.Errorf("planning changed mounts:\n%s", diff)
-	}
+	holds(t, 0, before)
 	a := p.Actions[0]
 	if a.Mount == nil || a.Mount.Point != w.point || !strings.HasSuffix(a.Mount.Root, "/key//deleted") || a.Loss != "nothing" || !strings.Contains(a.Safety, "link count is 0") {
 		t.Errorf("action = %+v", a)
@@ -198,16 +163,10 @@ func TestHeals(t *testing.T) {
 	if len(result.Findings) != 2 || !result.Findings[0].Healed || !result.Findings[1].Healed {
 		t.Errorf("findings = %+v, want both healed", result.Findings)
 	}
-	after := w.Mounts()
-	if lost := len(before) - len(after); lost != 2 {
-		t.Errorf("%d mounts are gone, want 2", lost)
-	}
-	for m := range after {
-		if !before[m] {
-			t.Errorf("%s is new", m)
-		}
-	}
+	holds(t, 0, before, w.repairs(p, "configmap")...)
+	healed := tableOf(t, 0)
 	w.rebind()
+	holds(t, 0, healed) // the kubelet keeps what it finds
 	must(t, w.Start(w.point))
 	if content, err := os.ReadFile(w.point); err != nil || string(content) != "two" {
 		t.Errorf("after the next start: %q, %v, want the new content", content, err)
@@ -231,21 +190,15 @@ func TestHealsAmongTwentyThousandMounts(t *testing.T) {
 	w := admit(t)
 	w.crowd(t)
 	w.renew()
-	table, err := mountns.Table(0)
-	must(t, err)
-	before := len(table.Mounts())
-	if before < 20000 {
-		t.Fatalf("there are only %d mounts", before)
+	before := tableOf(t, 0)
+	if len(before) < 20000 {
+		t.Fatalf("there are only %d mounts", len(before))
 	}
 	p := w.plan(t)
 	w.apply(t, p)
-	_, err = w.healer.Verify(t.Context(), w.request, p)
+	_, err := w.healer.Verify(t.Context(), w.request, p)
 	must(t, err)
-	table, err = mountns.Table(0)
-	must(t, err)
-	if after := len(table.Mounts()); after != before-2 {
-		t.Errorf("%d mounts are left of %d, two were to go", after, before)
-	}
+	holds(t, 0, before, w.repairs(p, "configmap")...)
 }
 
 func TestHealsOneContainerWhenAsked(t *testing.T) {
@@ -261,10 +214,8 @@ func TestStackedMountIsTakenFromTheTop(t *testing.T) {
 	w := admit(t)
 	beneath, err := mount.Inspect(w.point)
 	must(t, err)
-	upper := filepath.Join(w.Root, "upper")
-	must(t, os.WriteFile(upper, nil, 0o644))
-	w.Stack(upper, w.point)
-	must(t, os.Remove(upper))
+	before := tableOf(t, 0)
+	w.putStale(t, w.point)
 	p := w.plan(t)
 	w.apply(t, p)
 	_, err = w.healer.Verify(t.Context(), w.request, p)
@@ -272,6 +223,7 @@ func TestStackedMountIsTakenFromTheTop(t *testing.T) {
 	if left, err := mount.Inspect(w.point); err != nil || !left.Same(beneath.ID) {
 		t.Errorf("left at the point: %+v, %v, want the healthy mount beneath", left, err)
 	}
+	holds(t, 0, before) // it is not covered by another
 }
 
 func TestHealsInTheKubeletsNamespace(t *testing.T) {
@@ -281,7 +233,7 @@ func TestHealsInTheKubeletsNamespace(t *testing.T) {
 	must(t, err)
 	w.healer.Kubelet = n
 	w.renew()
-	before := w.Mounts()
+	outside, before := tableOf(t, 0), tableOf(t, holder.PID)
 	p := w.plan(t)
 	inside, err := mount.InspectIn(holder.PID, w.point)
 	must(t, err)
@@ -295,28 +247,15 @@ func TestHealsInTheKubeletsNamespace(t *testing.T) {
 	w.apply(t, p)
 	_, err = w.healer.Verify(t.Context(), w.request, p)
 	must(t, err)
-	if _, err := mount.InspectIn(holder.PID, w.point); !errors.Is(err, mount.ErrNotMounted) && !errors.Is(err, sys.ENOENT) {
-		t.Errorf("in the kubelet's namespace: %v, want ErrNotMounted or ENOENT", err)
-	}
-	for m := range w.Mounts() {
-		delete(before, m)
-	}
-	// Copies of what was stale may go with it.
-	maps.DeleteFunc(before, func(m string, _ bool) bool {
-		return slices.ContainsFunc(p.Actions, func(a processor.Action) bool { return strings.HasSuffix(m, fmt.Sprintf(" at %q", a.Target)) })
-	})
-	if len(before) > 0 {
-		t.Errorf("mounts of another namespace are gone: %v", before)
-	}
+	holds(t, holder.PID, before, w.repairs(p, "configmap")...)
+	holds(t, 0, outside)
 	t.Run("another namespace than planned", func(t *testing.T) {
 		w.healer.Kubelet = w.Node
-		before := w.Mounts()
+		before := tableOf(t, 0)
 		if _, err := w.healer.Apply(t.Context(), w.request, p.Actions[0]); !processor.IsStalled(err) || !strings.Contains(err.Error(), "mount namespace") {
 			t.Errorf("error %v, want a stalled one about the namespace", err)
 		}
-		if diff := cmp.Diff(before, w.Mounts()); diff != "" {
-			t.Errorf("mounts changed:\n%s", diff)
-		}
+		holds(t, 0, before)
 	})
 }
 
@@ -378,11 +317,9 @@ func TestRefusesWhatHasChanged(t *testing.T) {
 			w.renew()
 			p := w.plan(t)
 			c.change(t, w)
-			before := w.Mounts()
+			before := tableOf(t, 0)
 			message, err := w.healer.Apply(t.Context(), w.request, p.Actions[0])
-			if diff := cmp.Diff(before, w.Mounts()); diff != "" {
-				t.Errorf("mounts changed:\n%s", diff)
-			}
+			holds(t, 0, before)
 			if c.err == "" && (err != nil || message != c.message) {
 				t.Errorf("message %q, error %v, want %q", message, err, c.message)
 			}
@@ -410,7 +347,7 @@ func TestRefusesForgedActions(t *testing.T) {
 	must(t, err)
 	good, err := json.Marshal(planOf(healthy))
 	must(t, err)
-	before := w.Mounts()
+	before := tableOf(t, 0)
 	for name, change := range map[string]func(*processor.Action){
 		"a healthy bind":             func(*processor.Action) {},
 		"a healthy bind called gone": func(a *processor.Action) { a.Mount.Root += "//deleted" },
@@ -432,9 +369,7 @@ func TestRefusesForgedActions(t *testing.T) {
 			if message, err := w.healer.Apply(t.Context(), w.request, a); !processor.IsStalled(err) {
 				t.Errorf("message %q, error %v, want a stalled error", message, err)
 			}
-			if diff := cmp.Diff(before, w.Mounts()); diff != "" {
-				t.Errorf("mounts changed:\n%s", diff)
-			}
+			holds(t, 0, before)
 		})
 	}
 }
@@ -489,16 +424,14 @@ func TestInitContainerThatHasSucceeded(t *testing.T) {
 	w.pod.Status.InitContainerStatuses = []corev1.ContainerStatus{done}
 	w.set(kubelettest.Running("sidecar"))
 	w.renew()
-	p := w.plan(t)
+	before, p := tableOf(t, 0), w.plan(t)
 	w.apply(t, p)
 	result, err := w.healer.Verify(t.Context(), w.request, p)
 	must(t, err)
 	if took, waited := result.Values[KeyRunningAfter]; waited {
 		t.Errorf("waited for %s s, want not to wait", took)
 	}
-	if _, err := mount.Inspect(w.point); !errors.Is(err, sys.ENOENT) {
-		t.Errorf("at the point: %v, want nothing", err)
-	}
+	holds(t, 0, before, w.repairs(p, "configmap")...)
 }
 
 // planOf is the action that a plan would have for a mount, were it stale.

@@ -147,8 +147,8 @@ func worthwhile(pod *corev1.Pod, stale []subpath.Bind) (left []subpath.Bind, rea
 // unmountOf is the action that heals one bind.
 func unmountOf(b subpath.Bind, namespace uint64) processor.Action {
 	mount := subpath.MountOf(b.State, namespace)
-	safety := b.Why + "; it is the bind of this subPath of this pod; the kubelet binds afresh at the next start, and containers " +
-		"that run keep the mount that they have; the empty placeholder below it is removed, so that none is started with that"
+	safety := b.Why + "; it is the bind of this subPath of this pod; what the subPath names now is bound in its place, where it is there, " +
+		"and else the kubelet binds afresh at the next start; containers that run keep the mount that they have"
 	if b.Spreads != 0 {
 		safety += fmt.Sprintf("; it lies on a shared mount (peer group %d), so copies of this bind in other mount namespaces go with it",
 			b.Spreads)

@@ -161,6 +161,9 @@ func (h *Recoverer) await(ctx context.Context, r processor.Request, m memory, li
 		}
 		missing := m.notStarted(pod)
 		if len(missing) == 0 {
+			missing = h.doubts(ctx, pod, m)
+		}
+		if len(missing) == 0 {
 			return time.Since(begin), nil
 		}
 		select {
@@ -172,6 +175,22 @@ func (h *Recoverer) await(ctx context.Context, r processor.Request, m memory, li
 		case <-tick.C:
 		}
 	}
+}
+
+// doubts looks at the pod again where it may only be remembered that its containers run.
+func (h *Recoverer) doubts(ctx context.Context, pod *corev1.Pod, m memory) []string {
+	source, ok := h.Pods.(kubelet.FreshPods)
+	if !ok {
+		return nil
+	}
+	now, err := source.FreshPod(ctx, pod.Namespace, pod.Name)
+	switch {
+	case err != nil:
+		return []string{fmt.Sprintf("it could not be seen whether they run: %v", err)}
+	case now.UID != pod.UID:
+		return []string{fmt.Sprintf("the pod was replaced: it has UID %q now", now.UID)}
+	}
+	return m.notStarted(now)
 }
 
 // notStarted describes the containers that have not been started since the plan was made.

@@ -1,0 +1,158 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sys
+
+import (
+	"bytes"
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// StatPath is what the kernel has cached about the file at path. A link at its
+// end is not followed. Looking the path up may wait for the file systems that
+// it leads over.
+func StatPath(path string, mask uint32) (Stat, error) {
+	return statx(unix.AT_FDCWD, path, noSync|unix.AT_SYMLINK_NOFOLLOW, mask)
+}
+
+// OpenExclusive opens the block device whose node is at path for reading, and
+// claims it: EBUSY where it, a partition of it, or the disk that it is a
+// partition of is claimed already, by a mounted file system, swap, or another
+// driver. An open without O_EXCL claims nothing and is not noticed. While the
+// descriptor is open, nobody else can mount the device. ENOTBLK: not a block
+// device. A link at the end of path gives ELOOP.
+func OpenExclusive(path string) (*FD, error) { return openNodeAt(unix.AT_FDCWD, path, true) }
+
+// OpenShared is OpenExclusive without the claim: it succeeds on a busy device.
+func OpenShared(path string) (*FD, error) { return openNodeAt(unix.AT_FDCWD, path, false) }
+
+// OpenBlock opens the block device of that number for reading, and claims it
+// as OpenExclusive does where exclusive is set. It needs no node below /dev,
+// which in a container shows what the devices were when the container began:
+// it makes one on a file system that has no path (5.2, ENOSYS before). EPERM:
+// this process may not make nodes. ENXIO or ENODEV: there is no such device.
+func OpenBlock(major, minor uint32, exclusive bool) (*FD, error) {
+	dir, err := detachedTmpfs()
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	dev := int(unix.Mkdev(major, minor))
+	err = retryErr(func() error { return unix.Mknodat(dir.n, "device", unix.S_IFBLK|0o400, dev) })
+	if err != nil {
+		return nil, err
+	}
+	return openNodeAt(dir.n, "device", exclusive)
+}
+
+// detachedTmpfs is the root of an empty file system that is mounted nowhere. It
+// goes with the last descriptor.
+func detachedTmpfs() (*FD, error) {
+	n, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	fs := newFD(n)
+	defer fs.Close()
+	if err := unix.FsconfigCreate(fs.n); err != nil {
+		return nil, err
+	}
+	if n, err = unix.Fsmount(fs.n, unix.FSMOUNT_CLOEXEC, 0); err != nil {
+		return nil, err
+	}
+	return newFD(n), nil
+}
+
+// openNodeAt opens the block device whose node is at path. It looks at the node
+// first, which runs no driver, and does not wait for a medium.
+func openNodeAt(dir int, path string, exclusive bool) (*FD, error) {
+	node, err := openat(dir, path, pathFlags)
+	if err != nil {
+		return nil, err
+	}
+	defer node.Close()
+	st, err := node.Stat(StatType)
+	if err != nil {
+		return nil, err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		return nil, unix.ELOOP
+	}
+	if !st.IsBlockDevice() {
+		return nil, unix.ENOTBLK
+	}
+	flags := unix.O_RDONLY | unix.O_NONBLOCK
+	if exclusive {
+		flags |= unix.O_EXCL
+	}
+	return openProc("self/fd/"+node.String(), flags)
+}
+
+// Loop is what a loop device is bound to.
+type Loop struct {
+	Major, Minor uint32 // of the file system that the backing file lies on
+	Ino          uint64 // of the backing file
+	// RdevMajor and RdevMinor are the device itself where a block device is
+	// what backs it.
+	RdevMajor, RdevMinor uint32
+	Offset, Limit        uint64 // bytes of the backing file; Limit 0 is to its end
+	// Autoclear is whether the device is released when it is closed last.
+	Autoclear bool
+	File      string // the name given when it was bound, cut at 63 bytes: not to be trusted
+}
+
+// LoopStatus tells what a loop device is bound to; ENXIO where it is free. It
+// asks the file system of the backing file and waits for it.
+func (f *FD) LoopStatus() (Loop, error) {
+	info, err := f.loopInfo()
+	if err != nil {
+		return Loop{}, err
+	}
+	name, _, _ := bytes.Cut(info.File_name[:], []byte{0})
+	return Loop{
+		Major: unix.Major(info.Device), Minor: unix.Minor(info.Device), Ino: info.Inode,
+		RdevMajor: unix.Major(info.Rdevice), RdevMinor: unix.Minor(info.Rdevice),
+		Offset: info.Offset, Limit: info.Sizelimit,
+		Autoclear: info.Flags&unix.LO_FLAGS_AUTOCLEAR != 0, File: string(name),
+	}, nil
+}
+
+func (f *FD) loopInfo() (*unix.LoopInfo64, error) {
+	var info *unix.LoopInfo64
+	err := retryErr(func() (err error) {
+		info, err = unix.IoctlLoopGetStatus64(f.n)
+		return err
+	})
+	return info, err
+}
+
+// LoopClear releases the file that backs a loop device. Where nobody else has
+// the device open, that happens at the latest as f is closed. Else the kernel
+// would only mark the device to be released by whoever closes it last, and say
+// nothing; LoopClear takes that mark off again and gives EBUSY. ENXIO: the
+// device is free already.
+func (f *FD) LoopClear() error {
+	before, err := f.loopInfo()
+	if err != nil {
+		return err
+	}
+	if err := retryErr(func() error { return unix.IoctlSetInt(f.n, unix.LOOP_CLR_FD, 0) }); err != nil {
+		return err
+	}
+	// As long as f is open no close is the last one, so that the mark does
+	// nothing yet.
+	after, err := f.loopInfo()
+	if errors.Is(err, unix.ENXIO) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	after.Flags = before.Flags
+	if err := retryErr(func() error { return unix.IoctlLoopSetStatus64(f.n, after) }); err != nil {
+		return err
+	}
+	return unix.EBUSY
+}

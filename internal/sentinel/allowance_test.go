@@ -1,0 +1,32 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sentinel
+
+import (
+	"testing"
+	"time"
+)
+
+func TestAllowance(t *testing.T) {
+	t.Parallel()
+	var a allowance
+	now := time.Unix(0, 0).Add(time.Hour)
+	count := func() (n int) {
+		for n < 1000 && a.take(now) {
+			n++
+		}
+		return n
+	}
+	for _, step := range []struct {
+		later time.Duration
+		want  int
+	}{
+		{0, allowed}, {0, 0}, {regained - 1, 0}, {1, 1}, {3*regained + regained/2, 3}, {regained / 2, 1}, {24 * time.Hour, allowed},
+	} {
+		now = now.Add(step.later)
+		if got := count(); got != step.want {
+			t.Errorf("after another %s: %d, want %d", step.later, got, step.want)
+		}
+	}
+}
