@@ -7,6 +7,8 @@ import "slices"
 
 // The faults of the catalogue.
 const (
+	// HeldDevice: a block device cannot be detached because something that the host does not show has it still.
+	HeldDevice Code = "HeldDevice"
 	// StaleSubPath: the source of a subPath bind was deleted or replaced, and the kubelet keeps the old bind.
 	StaleSubPath Code = "StaleSubPath"
 	// MissingBindSource: what is to be mounted into a container is not there at all.
@@ -41,6 +43,14 @@ type Entry struct {
 
 // catalogue is in the order of the codes.
 var catalogue = []Entry{
+	{
+		Code:     HeldDevice,
+		Title:    "A device cannot be detached because something that the host does not show holds it",
+		Severity: Critical,
+		Proof: "the kernel refuses to open the device exclusively, its file system is not mounted in the kubelet's mount namespace, and " +
+			"a mount of that very superblock is seen in another one",
+		Repair: "unmount it in that mount namespace, every copy, without ending a process; then detach the device by its own means",
+	},
 	{
 		Code:     MissingBindSource,
 		Title:    "The source of a mount does not exist",

@@ -16,15 +16,25 @@ const maxSuspectText = 64 << 10
 // reason not to look.
 //
 // It goes by structure, not by one wording: a text that speaks of mounting, by the words at its end for the cause, and
-// by whether the cause is about a kubelet's volume-subpaths directory. Every runtime quotes differently, some quote
-// quotes of quotes; so quotes, backslashes and capitals are taken out first.
+// by whether the cause is about a kubelet's volume-subpaths directory; or one that speaks of giving a device up, and of
+// what is busy. Every runtime quotes differently, some quote quotes of quotes; so quotes, backslashes and capitals are
+// taken out first. Byte arrays are not read: package kubelog turns them into text.
 func Suspect(text string) []Code {
 	plain := simplify(text)
-	if !speaksOfMounts(plain) {
-		return nil
-	}
-	subPath := strings.Contains(plain, "subpath")
 	var codes []Code
+	if speaksOfHeldDevice(plain) {
+		codes = append(codes, HeldDevice)
+	}
+	if speaksOfMounts(plain) {
+		codes = append(codes, bindFaults(plain)...)
+	}
+	slices.Sort(codes)
+	return codes
+}
+
+// bindFaults reads a text that speaks of mounting for why a bind could not be made.
+func bindFaults(plain string) (codes []Code) {
+	subPath := strings.Contains(plain, "subpath")
 	switch {
 	case containsAny(plain, "not a directory", "is a directory", "onto a file", "onto a directory"):
 		codes = append(codes, SourceTypeMismatch)
@@ -37,7 +47,6 @@ func Suspect(text string) []Code {
 	case strings.Contains(plain, missing):
 		codes = append(codes, MissingBindSource, StaleSubPath)
 	}
-	slices.Sort(codes)
 	return codes
 }
 

@@ -187,29 +187,49 @@ func (k *kernelScan) deleted() ([]Mount, Survey, error) {
 	return found, survey, err
 }
 
-func (k *kernelScan) onDevice(major, minor uint32) ([]Mount, Survey, error) {
-	survey, err := k.list()
-	if err == nil {
-		err = k.each(func(_ *space, m *known, ref sys.MountRef) error { return k.readDevice(m, ref) })
-	}
+func (k *kernelScan) onDevices(wanted func(major, minor uint32) bool) ([]Mount, Survey, error) {
+	survey, err := k.readDevices()
 	if err != nil {
 		return nil, survey, err
 	}
-	device := deviceNumber(major, minor)
-	found, err := k.describe(func(m *known) bool { return m.onDisk && m.device == device })
+	found, err := k.describe(func(m *known) bool {
+		return m.onDisk && wanted(uint32(m.device>>32), uint32(m.device))
+	})
 	return found, survey, err
 }
 
-// readDevice asks for a mount's device, once.
-func (k *kernelScan) readDevice(m *known, ref sys.MountRef) error {
-	if m.onDisk {
-		return nil
+func (k *kernelScan) fileSystems() ([]FileSystem, Survey, error) {
+	survey, err := k.readDevices()
+	if err != nil {
+		return nil, survey, err
 	}
-	if err := k.stat.Load(ref, sys.StatmountSuper); err != nil {
+	at := map[uint64]int{} // device -> index in found
+	var found []FileSystem
+	err = k.each(func(s *space, m *known, ref sys.MountRef) error {
+		i, known := at[m.device]
+		switch {
+		case !m.onDisk:
+			return nil
+		case known:
+			found[i].seenIn(s.ns)
+			return nil
+		}
+		mount, err := loadMount(&k.stat, s.ns, ref.Mount)
+		if err == nil {
+			at[m.device] = len(found)
+			found = append(found, FileSystem{Mount: mount, Namespaces: []Namespace{s.ns}})
+		}
 		return err
+	})
+	return found, survey, err
+}
+
+// seenIn notes that the file system is mounted in ns. Namespaces come one after
+// the other.
+func (f *FileSystem) seenIn(ns Namespace) {
+	if last := f.Namespaces[len(f.Namespaces)-1]; last != ns {
+		f.Namespaces = append(f.Namespaces, ns)
 	}
-	m.device, m.onDisk = deviceNumber(k.stat.Device()), true
-	return nil
 }
 
 // describe reads everything about the mounts that are wanted.

@@ -210,23 +210,10 @@ func (p *procScan) namespaces() ([]Namespace, Survey, error) {
 }
 
 func (p *procScan) deleted() ([]Mount, Survey, error) {
-	return p.collect(func(text []byte, fn func(mountinfo.Line) bool) error {
-		return mountinfo.EachDeleted(text, fn)
-	})
-}
-
-func (p *procScan) onDevice(major, minor uint32) ([]Mount, Survey, error) {
-	return p.collect(func(text []byte, fn func(mountinfo.Line) bool) error {
-		return mountinfo.EachDevice(text, major, minor, fn)
-	})
-}
-
-// collect gives the mounts whose lines filter finds.
-func (p *procScan) collect(filter func([]byte, func(mountinfo.Line) bool) error) ([]Mount, Survey, error) {
 	var found []Mount
 	survey, err := p.visit(func(ns Namespace, text []byte) error {
 		var bad error
-		err := filter(text, func(line mountinfo.Line) bool {
+		err := mountinfo.EachDeleted(text, func(line mountinfo.Line) bool {
 			m, err := line.Mount()
 			bad = err
 			found = append(found, Mount{Mount: m, Namespace: ns})
@@ -235,4 +222,42 @@ func (p *procScan) collect(filter func([]byte, func(mountinfo.Line) bool) error)
 		return errors.Join(err, bad)
 	})
 	return found, survey, err
+}
+
+func (p *procScan) onDevices(wanted func(major, minor uint32) bool) ([]Mount, Survey, error) {
+	var found []Mount
+	survey, err := p.visit(func(ns Namespace, text []byte) error {
+		return eachMount(text, func(m mountinfo.Mount) {
+			if wanted(m.Major, m.Minor) {
+				found = append(found, Mount{Mount: m, Namespace: ns})
+			}
+		})
+	})
+	return found, survey, err
+}
+
+func (p *procScan) fileSystems() ([]FileSystem, Survey, error) {
+	at := map[uint64]int{} // device -> index in found
+	var found []FileSystem
+	survey, err := p.visit(func(ns Namespace, text []byte) error {
+		return eachMount(text, func(m mountinfo.Mount) {
+			device := deviceNumber(m.Major, m.Minor)
+			if i, known := at[device]; known {
+				found[i].seenIn(ns)
+				return
+			}
+			at[device] = len(found)
+			found = append(found, FileSystem{Mount: Mount{Mount: m, Namespace: ns}, Namespaces: []Namespace{ns}})
+		})
+	})
+	return found, survey, err
+}
+
+// eachMount parses a whole table.
+func eachMount(text []byte, fn func(mountinfo.Mount)) error {
+	mounts, err := mountinfo.ParseBytes(text)
+	for _, m := range mounts {
+		fn(m)
+	}
+	return err
 }

@@ -158,6 +158,45 @@ func checkDevice(t *testing.T, s *Scanner, ns Namespace, dir string) {
 	if len(found) != 1 || found[0].Point != dir || found[0].Source != "held" || found[0].FSType != "tmpfs" || !found[0].Namespace.Same(ns) {
 		t.Errorf("on the device: %+v, want %s in %v", found, dir, ns)
 	}
+	all, _, err := s.FileSystems()
+	must(t, err)
+	i := slices.IndexFunc(all, func(fs FileSystem) bool { return fs.Major == major && fs.Minor == minor })
+	if i < 0 || all[i].Point != dir || len(all[i].Namespaces) != 1 || !all[i].Namespaces[0].Same(ns) {
+		t.Errorf("%s in %v is not among %d file systems as it should", dir, ns, len(all))
+	}
+}
+
+// TestFileSystemsInSeveralNamespaces has each file system once, with every
+// namespace that it is mounted in.
+func TestFileSystemsInSeveralNamespaces(t *testing.T) {
+	onEveryBackend(t, func(t *testing.T, s *Scanner) {
+		dir := t.TempDir()
+		must(t, sys.NewMount("shared", dir, "tmpfs", ""))
+		t.Cleanup(func() { sys.UnmountPath(dir, true) })
+		self, err := Self()
+		must(t, err)
+		want := map[uint64]bool{self.Inode: true}
+		for range 2 {
+			want[parseInode(t, kerneltest.Start(t, "hold").Answer)] = true
+		}
+		for range 2 { // cold and warm
+			all, _, err := s.FileSystems()
+			must(t, err)
+			found := map[uint64]bool{}
+			devices := map[uint64]int{}
+			for _, fs := range all {
+				devices[deviceNumber(fs.Major, fs.Minor)]++
+				for _, ns := range fs.Namespaces {
+					if fs.Point == dir {
+						found[ns.Inode] = true
+					}
+				}
+			}
+			if diff := cmp.Diff(want, found); diff != "" || len(devices) != len(all) {
+				t.Errorf("%d devices of %d: %s", len(devices), len(all), diff)
+			}
+		}
+	})
 }
 
 // TestScannerConformance looks for the mark on every kind of source, in the

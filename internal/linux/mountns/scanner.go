@@ -62,7 +62,8 @@ type Scanner struct {
 type backend interface {
 	namespaces() ([]Namespace, Survey, error)
 	deleted() ([]Mount, Survey, error)
-	onDevice(major, minor uint32) ([]Mount, Survey, error)
+	onDevices(wanted func(major, minor uint32) bool) ([]Mount, Survey, error)
+	fileSystems() ([]FileSystem, Survey, error)
 }
 
 // NewScanner remembers nothing yet, and chooses its way at the first pass.
@@ -91,10 +92,36 @@ func (s *Scanner) Deleted() ([]Mount, Survey, error) {
 // OnDevice is every mount of the file system with that device number, in every
 // namespace.
 func (s *Scanner) OnDevice(major, minor uint32) ([]Mount, Survey, error) {
+	return s.OnDevices(func(a, b uint32) bool { return a == major && b == minor })
+}
+
+// OnDevices is every mount, in every namespace, of the file systems whose
+// device numbers are wanted.
+func (s *Scanner) OnDevices(wanted func(major, minor uint32) bool) ([]Mount, Survey, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	found, survey, err := s.choose().onDevice(major, minor)
+	found, survey, err := s.choose().onDevices(wanted)
 	return inOrder(found), survey, err
+}
+
+// FileSystem is a file system that is mounted somewhere on the machine.
+type FileSystem struct {
+	// Mount is one of its mounts.
+	Mount
+	// Namespaces is where it is mounted, each once.
+	Namespaces []Namespace
+}
+
+// FileSystems is every file system that is mounted in any namespace, in the
+// order of their device numbers.
+func (s *Scanner) FileSystems() ([]FileSystem, Survey, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found, survey, err := s.choose().fileSystems()
+	slices.SortFunc(found, func(a, b FileSystem) int {
+		return cmp.Or(cmp.Compare(a.Major, b.Major), cmp.Compare(a.Minor, b.Minor))
+	})
+	return found, survey, err
 }
 
 // inOrder sorts mounts by namespace, point and number.

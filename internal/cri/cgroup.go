@@ -1,0 +1,69 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cri
+
+import (
+	"slices"
+	"strings"
+)
+
+// idLength is how many hexadecimal digits the IDs of containers and sandboxes have.
+const idLength = 64
+
+// ContainerID gives the ID of the container, or of the pod's sandbox, that a process runs in, from the text of
+// /proc/PID/cgroup. Where containers run in containers it is that of the innermost, so that inside of a node that is a
+// container itself, as kind has them, it is known to the node's runtime.
+//
+// A process may give its own cgroups any name. Where the ID decides something, use Client.Owner.
+func ContainerID(cgroup string) (id string, ok bool) {
+	ids := ContainerIDs(cgroup)
+	if len(ids) == 0 {
+		return "", false
+	}
+	return ids[len(ids)-1], true
+}
+
+// ContainerIDs gives the IDs of all containers that the process runs in, the outermost first. It knows the names that
+// docker, containerd and CRI-O choose, under both cgroup drivers, and goes by the first hierarchy that has any.
+func ContainerIDs(cgroup string) []string {
+	for line := range strings.Lines(cgroup) {
+		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(fields) < 3 {
+			continue
+		}
+		if ids := idsOf(strings.TrimSuffix(fields[2], " (deleted)")); len(ids) > 0 {
+			return ids
+		}
+	}
+	return nil
+}
+
+func idsOf(path string) []string {
+	var ids []string
+	for name := range strings.SplitSeq(path, "/") {
+		if id, ok := idOf(name); ok && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// idOf reads the name of one cgroup. cgroupfs: ID, or crio-ID. systemd: docker-ID.scope, cri-containerd-ID.scope,
+// crio-ID.scope. A containerd that was not told of systemd takes the name that is meant for it: SLICE:cri-containerd:ID.
+// What watches over a container from outside, as crio-conmon-ID.scope does, is not in it.
+func idOf(name string) (id string, ok bool) {
+	name = strings.TrimSuffix(name, ".scope")
+	if len(name) < idLength {
+		return "", false
+	}
+	prefix, id := name[:len(name)-idLength], name[len(name)-idLength:]
+	if strings.Trim(id, "0123456789abcdef") != "" {
+		return "", false
+	}
+	switch {
+	case prefix == "", prefix == "docker-", prefix == "cri-containerd-", prefix == "crio-", strings.HasSuffix(prefix, ":cri-containerd:"):
+		return id, true
+	}
+	return "", false
+}

@@ -1,0 +1,177 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// ErrNotFound is returned for an ID that the runtime has no container and no sandbox of.
+var ErrNotFound = errors.New("container not found")
+
+// Propagation is how mounts pass between the node and a container, in the words of the Pod's spec.
+type Propagation string
+
+// Propagations.
+const (
+	// PropagationNone: what the host mounts or unmounts after the container's start does not reach it.
+	PropagationNone Propagation = "None"
+	// PropagationHostToContainer: what the host mounts or unmounts reaches the container.
+	PropagationHostToContainer Propagation = "HostToContainer"
+	// PropagationBidirectional: the reverse as well.
+	PropagationBidirectional Propagation = "Bidirectional"
+)
+
+// propagations by how the runtime says it; unknown ones are empty.
+var propagations = map[runtimeapi.MountPropagation]Propagation{
+	runtimeapi.MountPropagation_PROPAGATION_PRIVATE:           PropagationNone,
+	runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER: PropagationHostToContainer,
+	runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL:     PropagationBidirectional,
+}
+
+// Mount is something that a container gets from the node: a volume, or a file of the kubelet's such as /etc/hosts.
+type Mount struct {
+	// HostPath is empty for what comes out of an image.
+	HostPath string
+	// ContainerPath is as it was asked for: symbolic links of the image are not followed in it.
+	ContainerPath string
+	ReadOnly      bool
+	// Propagation is None as well where a runtime, such as that of docker, does not tell.
+	Propagation Propagation
+}
+
+// Owner is the container that a process belongs to, and its pod.
+type Owner struct {
+	ContainerID string
+	// Container is the name in the pod's spec; empty for the pod's sandbox.
+	Container string
+	// The pod's, as the kubelet labels it. All empty where no kubelet asked for the container.
+	PodUID, PodNamespace, PodName string
+	// Image is what the container was made from, as the runtime calls it; empty for a sandbox.
+	Image string
+	// Created is zero where the runtime does not know.
+	Created time.Time
+	Mounts  []Mount
+}
+
+// Container tells what the runtime knows of the container, or of the pod's sandbox, with that whole ID. ErrNotFound
+// where it has neither, ErrUnavailable where it cannot be reached.
+func (c *Client) Container(ctx context.Context, id string) (Owner, error) {
+	if id == "" { // which runtimes take for any
+		return Owner{}, fmt.Errorf("%w: the ID is empty", ErrNotFound)
+	}
+	return c.owner(ctx, []string{id})
+}
+
+// Owner tells which container a process belongs to, from the text of its /proc/PID/cgroup: the outermost that the
+// runtime knows. Whoever may make cgroups can name one inside of its own like another container, but none around it.
+// ErrNotFound where the runtime knows none, or the process is in no container; ErrUnavailable where it cannot be reached.
+func (c *Client) Owner(ctx context.Context, cgroup string) (Owner, error) {
+	ids := ContainerIDs(cgroup)
+	if len(ids) == 0 {
+		return Owner{}, fmt.Errorf("%w: the process is in none", ErrNotFound)
+	}
+	return c.owner(ctx, ids)
+}
+
+// owner tries the ids in order.
+func (c *Client) owner(ctx context.Context, ids []string) (Owner, error) {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return Owner{}, err
+	}
+	defer conn.close()
+	for _, id := range ids {
+		for _, ask := range []func(context.Context, string) (Owner, error){conn.container, conn.sandbox} {
+			owner, err := ask(ctx, id)
+			if err == nil {
+				return owner, nil
+			}
+			if !errors.Is(err, ErrNotFound) {
+				return Owner{}, fmt.Errorf("ask for container %q: %w", id, err)
+			}
+		}
+	}
+	return Owner{}, fmt.Errorf("%w: the runtime does not know %q", ErrNotFound, ids)
+}
+
+// container first looks whether the runtime lists it: runtimes differ in how they say that it is not there.
+func (c *connection) container(ctx context.Context, id string) (Owner, error) {
+	list := &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{Id: id}}
+	var listed runtimeapi.ListContainersResponse
+	if err := c.call(ctx, "ListContainers", list, &listed); err != nil {
+		return Owner{}, err
+	}
+	// Parts of IDs are taken for IDs by some, and others do not know the filter.
+	if !slices.ContainsFunc(listed.GetContainers(), func(l *runtimeapi.Container) bool { return l.GetId() == id }) {
+		return Owner{}, ErrNotFound
+	}
+	var response runtimeapi.ContainerStatusResponse
+	err := c.call(ctx, "ContainerStatus", &runtimeapi.ContainerStatusRequest{ContainerId: id}, &response)
+	if status.Code(err) == codes.NotFound {
+		return Owner{}, ErrNotFound // since then
+	}
+	if err != nil {
+		return Owner{}, err
+	}
+	s := response.GetStatus()
+	owner := labelled(id, s.GetLabels())
+	owner.Image, owner.Created = s.GetImage().GetImage(), moment(s.GetCreatedAt())
+	for _, m := range s.GetMounts() {
+		owner.Mounts = append(owner.Mounts, Mount{m.GetHostPath(), m.GetContainerPath(), m.GetReadonly(), propagations[m.GetPropagation()]})
+	}
+	return owner, nil
+}
+
+func (c *connection) sandbox(ctx context.Context, id string) (Owner, error) {
+	list := &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{Id: id}}
+	var listed runtimeapi.ListPodSandboxResponse
+	if err := c.call(ctx, "ListPodSandbox", list, &listed); err != nil {
+		return Owner{}, err
+	}
+	for _, s := range listed.GetItems() {
+		if s.GetId() == id {
+			owner := labelled(id, s.GetLabels())
+			owner.Created = moment(s.GetCreatedAt())
+			return owner, nil
+		}
+	}
+	return Owner{}, ErrNotFound
+}
+
+func labelled(id string, labels map[string]string) Owner {
+	return Owner{
+		ContainerID: id, Container: labels[labelContainer],
+		PodUID: labels[labelPodUID], PodNamespace: labels[labelPodNamespace], PodName: labels[labelPodName],
+	}
+}
+
+// Carrier says which of the container's mounts has carried in what is mounted at point, a path as the container sees
+// it: the one with the longest ContainerPath that contains point. Where two are the same, the later one lies on top.
+// ok is false where none contains it, also because the image has a symbolic link there.
+func (o Owner) Carrier(point string) (mount Mount, ok bool) {
+	longest := -1
+	for _, m := range o.Mounts {
+		at := path.Clean("/" + m.ContainerPath)
+		if contains(at, path.Clean("/"+point)) && len(at) >= longest {
+			mount, ok, longest = m, true, len(at)
+		}
+	}
+	return mount, ok
+}
+
+// contains compares whole components.
+func contains(dir, point string) bool {
+	return dir == "/" || point == dir || strings.HasPrefix(point, dir+"/")
+}

@@ -1,0 +1,121 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelog
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"kubediag.org/kubediag/internal/fault"
+)
+
+const (
+	// maxText bounds how much of a text is looked at, in bytes.
+	maxText = 1 << 20
+	// maxFound bounds how many names of one kind are kept.
+	maxFound = 100
+)
+
+// Found is what a text speaks of: each name once, in the order of the text, at most 100 of a kind. None of it is known to
+// exist.
+type Found struct {
+	// Devices are paths below /dev.
+	Devices []string `json:"devices,omitempty"`
+	// PersistentVolumes are names that only a PersistentVolume can have, or has as a rule.
+	PersistentVolumes []string `json:"persistentVolumes,omitempty"`
+	// Volumes are the kubelet's unique names, such as kubernetes.io/rbd/pool:image.
+	Volumes []string `json:"volumes,omitempty"`
+	PodUIDs []string `json:"podUIDs,omitempty"`
+	// Paths are absolute paths that are not below /dev. A path with a space in it is cut there.
+	Paths []string `json:"paths,omitempty"`
+	// Codes are the faults that the text may speak of, in order.
+	Codes []fault.Code `json:"codes,omitempty"`
+}
+
+// Mentions finds names in a text, which need not be decoded. It looks at the first mebibyte, and for faults at what
+// fault.Suspect looks at.
+func Mentions(text string) Found {
+	text = Decode(text[:min(len(text), maxText)])
+	f := Found{Codes: fault.Suspect(text)}
+	for _, p := range paths(text) {
+		if strings.HasPrefix(p, "/dev/") && p != "/dev/" {
+			keep(&f.Devices, p)
+		} else {
+			keep(&f.Paths, p)
+		}
+	}
+	for _, m := range mapped.FindAllStringSubmatch(text, -1) {
+		keep(&f.Devices, "/dev/mapper/"+m[1])
+	}
+	collect(&f.PersistentVolumes, text, persistentVolumes)
+	collect(&f.Volumes, text, []*regexp.Regexp{uniqueName})
+	for _, m := range podUID.FindAllStringSubmatch(text, -1) {
+		keep(&f.PodUIDs, strings.ReplaceAll(m[1], "_", "-")) // as it is in the names of systemd's slices
+	}
+	return f
+}
+
+// What ends a word, inside of a set of characters of a regular expression.
+const ends = `\s"'` + "`" + `,;()\[\]{}<>|…`
+
+const uuid = `[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}`
+
+var (
+	// mapped is how libdevmapper and the kernel speak of a device: by its name alone.
+	mapped = regexp.MustCompile(`(?:remove ioctl on|unable to remove open device) ([^` + ends + `/]+)`)
+	// uniqueName begins where a word does, and so is no part of a path. {volumeName:...} is how the kubelet prints it, too.
+	uniqueName = regexp.MustCompile(`(?:^|[` + ends + `]|volumeName:)(kubernetes\.io/[a-z0-9-]+/[^` + ends + `]+)`)
+	// podUID is that of the API server, or the hash that a kubelet gives to a pod from a file. In {... podName:...} the
+	// kubelet prints the UID.
+	podUID = regexp.MustCompile(`(?:/pods/|/pod|-pod|podName:|[pP]od "{0,2}|[pP]od-?U[iI][dD]["':= ]{1,4}|\bUID["':= ]{1,4})` +
+		`(` + uuid + `|[0-9a-f]{32})\b`)
+	// persistentVolumes: a name as provisioners make it, not as a part of an image's name; what is attached, or mounted
+	// for the whole node; a place that only PersistentVolumes have.
+	persistentVolumes = []*regexp.Regexp{
+		regexp.MustCompile(`(?:^|[^\w.-])(pvc-` + uuid + `)\b`),
+		regexp.MustCompile(`(?:UnmountDevice|MountDevice|UnmapDevice|AttachVolume\.Attach|DetachVolume\.Detach)[a-z ]* for volume ` +
+			`"([^` + ends + `]+)"`),
+		regexp.MustCompile(`/kubernetes\.io/(?:csi/pv|local-volume/mounts)/([^` + ends + `/:]+)`),
+		regexp.MustCompile(`/kubernetes\.io~(?:csi|local-volume)/([^` + ends + `/:]+)`),
+	}
+)
+
+// pathBreaks ends one path and begins another within a word.
+var pathBreaks = strings.NewReplacer(":/", "\n/", "=", "\n")
+
+// paths lists the absolute paths: SOURCE:/TARGET is two, a URL is none.
+func paths(text string) []string {
+	var found []string
+	for word := range strings.FieldsFuncSeq(text, endsWord) {
+		if !strings.Contains(word, "/") || strings.Contains(word, "://") {
+			continue
+		}
+		for part := range strings.SplitSeq(pathBreaks.Replace(word), "\n") {
+			part = strings.TrimSuffix(strings.TrimRight(part, ":."), "//deleted")
+			if strings.HasPrefix(part, "/") && len(part) > 1 {
+				found = append(found, part)
+			}
+		}
+	}
+	return found
+}
+
+// endsWord is ends for a single character.
+func endsWord(r rune) bool { return strings.ContainsRune(" \t\n\v\f\r\"'`,;()[]{}<>|…", r) }
+
+// collect keeps what the groups of the patterns match.
+func collect(into *[]string, text string, patterns []*regexp.Regexp) {
+	for _, p := range patterns {
+		for _, m := range p.FindAllStringSubmatch(text, -1) {
+			keep(into, strings.TrimRight(m[1], ":."))
+		}
+	}
+}
+
+func keep(into *[]string, name string) {
+	if len(*into) < maxFound && name != "" && !slices.Contains(*into, name) {
+		*into = append(*into, name)
+	}
+}

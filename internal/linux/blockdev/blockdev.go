@@ -1,0 +1,122 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package blockdev knows the block devices of the machine as the kernel tells
+// of them: what lives on one, which parts of the kernel use it, whether it is
+// busy, and how each is detached by its own means.
+//
+// It knows nothing of mounts and processes. It never forces a device: what is
+// busy stays as it is. It believes the kernel's numbers, never the name of a
+// node or a text that somebody else may have written. Nothing in it but Detach,
+// which has a context, waits longer than a few seconds for a device that does
+// not answer.
+//
+// It rests on the kernel's Documentation/ABI (sysfs-block, sysfs-bus-rbd,
+// sysfs-block-zram, sysfs-fs-ext4, procfs-diskstats), open(2) for O_EXCL on
+// block devices, loop(4), proc_swaps(5).
+package blockdev
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+var (
+	// ErrNotFound: there is no such device, or no longer.
+	ErrNotFound = errors.New("no such block device")
+	// ErrNotBlock: what the path leads to is no block device.
+	ErrNotBlock = errors.New("not a block device")
+	// ErrBusy: the device is in use; nothing has been changed.
+	ErrBusy = errors.New("device is busy")
+	// ErrNoMeans: devices of this kind are detached by their own driver only.
+	ErrNoMeans = errors.New("no means to detach such a device")
+	// ErrNotAttached: the device is there but has nothing behind it, as after
+	// Detach.
+	ErrNotAttached = errors.New("device has nothing attached")
+	// ErrChanged: the device has become another one since it was resolved.
+	ErrChanged = errors.New("device has been replaced")
+	// ErrStillAttached: the kernel reported success, yet the device is there.
+	ErrStillAttached = errors.New("still attached after detaching")
+	// ErrNoAnswer: the device, or the file system that leads to it, did not
+	// answer in time.
+	ErrNoAnswer = errors.New("no answer in time")
+	// ErrNotCounted: the kernel does not count what is read and written.
+	ErrNotCounted = errors.New("reads and writes are not counted")
+)
+
+// Number is the kernel's number of a block device, or of a file system.
+type Number struct{ Major, Minor uint32 }
+
+// The kernel's bounds: a number has 12 and 20 bits.
+const (
+	maxMajor = 1<<12 - 1
+	maxMinor = 1<<20 - 1
+)
+
+// String is the number as sysfs and mountinfo show it, "7:1".
+func (n Number) String() string {
+	return strconv.FormatUint(uint64(n.Major), 10) + ":" + strconv.FormatUint(uint64(n.Minor), 10)
+}
+
+// ParseNumber reads "major:minor", both decimal, at most 4095 and 1048575.
+func ParseNumber(text string) (Number, error) {
+	major, minor, ok := strings.Cut(text, ":")
+	if !ok || !digits(major) || !digits(minor) {
+		return Number{}, fmt.Errorf("parse device number %q: want major:minor", text)
+	}
+	a, err := strconv.ParseUint(major, 10, 32)
+	if err != nil || a > maxMajor {
+		return Number{}, fmt.Errorf("parse device number %q: major above %d", text, maxMajor)
+	}
+	b, err := strconv.ParseUint(minor, 10, 32)
+	if err != nil || b > maxMinor {
+		return Number{}, fmt.Errorf("parse device number %q: minor above %d", text, maxMinor)
+	}
+	return Number{Major: uint32(a), Minor: uint32(b)}, nil
+}
+
+// digits tells whether text is a decimal number without a sign.
+func digits(text string) bool {
+	return text != "" && strings.Trim(text, "0123456789") == ""
+}
+
+// Kind is what drives a block device, as far as it matters for detaching it. A
+// partition is of its disk's kind.
+type Kind string
+
+// The kinds.
+const (
+	Loop  Kind = "loop"  // a file as a device; LOOP_CLR_FD
+	Zram  Kind = "zram"  // compressed memory; reset
+	KRBD  Kind = "krbd"  // an image of Ceph's, mapped by the kernel; /sys/bus/rbd
+	DM    Kind = "dm"    // device mapper: LVM, LUKS, multipath
+	MD    Kind = "md"    // software RAID
+	Other Kind = "other" // anything else: disks, NVMe, NBD, ...
+)
+
+// Device is a block device as it was when it was looked at. It is a plain value
+// and keeps nothing open.
+type Device struct {
+	Number
+	Name   string // the kernel's, "rbd3"; "cciss!c0d0" has its node at /dev/cciss/c0d0
+	Kind   Kind
+	Parent string // name of the disk that it is a partition of; empty for a disk
+	// Sequence is the kernel's number for what is behind the disk now, never
+	// used again while the machine runs; 0 on kernels before 5.15.
+	Sequence uint64
+}
+
+// Node is the path of the device's node, "/dev/rbd3". It need not be there.
+func (d Device) Node() string { return "/dev/" + strings.ReplaceAll(d.Name, "!", "/") }
+
+// Sys is where the kernel's files are looked for.
+type Sys struct {
+	// Root is the directory that sys, proc and dev are looked for in; "" is
+	// "/". Devices themselves are opened by their number, whatever Root is.
+	Root string
+	// Write writes text to a file of sysfs in one call; nil is the real thing.
+	// Tests put a driver in its place that this machine does not have.
+	Write func(path, text string) error
+}

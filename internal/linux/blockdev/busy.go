@@ -1,0 +1,190 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package blockdev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// Busy tells whether the kernel lets nobody else have the device: something on
+// it, on a partition of it, or on the disk that it is a partition of, is
+// mounted, swapped to, or used by another driver. It asks by claiming the
+// device for a moment (O_EXCL), in which nobody else can. A process that has
+// the device's node open does not count, though loop, zram and krbd count it
+// when they are detached. Where this process may not open the device, what
+// FileSystems and Users find makes it busy; that they find nothing does not make
+// it free, and EPERM or EACCES comes back.
+func (s Sys) Busy(d Device) (bool, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	defer cancel()
+	busy, err := within(ctx, d.key(), func() (bool, error) { return s.busy(d) })
+	if forbidden(err) && s.used(d) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("claim device %q: %w", d.Name, err)
+	}
+	return busy, nil
+}
+
+// busy claims the device once, and again only where nothing is known that would
+// explain the refusal.
+func (s Sys) busy(d Device) (bool, error) {
+	fd, err := s.open(d, true)
+	fd.Close()
+	if errors.Is(err, sys.EBUSY) {
+		if s.used(d) {
+			return true, nil
+		}
+		err = s.free(d)
+	}
+	if errors.Is(err, ErrBusy) {
+		return true, nil
+	}
+	return false, err
+}
+
+func forbidden(err error) bool { return errors.Is(err, sys.EPERM) || errors.Is(err, sys.EACCES) }
+
+// used tells whether sysfs and proc know of anything that keeps it busy.
+func (s Sys) used(d Device) bool {
+	found, _ := s.FileSystems(d)
+	users, _ := s.Users(d)
+	return len(found) > 0 || slices.ContainsFunc(users, func(u User) bool { return u.Kind != SwapFile })
+}
+
+// key is the device's among all that may be asked at the same time.
+func (d Device) key() string { return "device " + d.Number.String() }
+
+// Another process may be asking the same at this moment, and be taken for a
+// holder: so what is busy is tried again, for longer where a refusal is the end.
+const (
+	claimTries  = 3
+	claimPause  = 2 * time.Millisecond
+	detachTries = 10
+	detachPause = 10 * time.Millisecond
+)
+
+// insist repeats ask while the kernel says that the device is busy.
+func insist(tries int, pause time.Duration, ask func() error) error {
+	for {
+		err := ask()
+		if tries--; tries <= 0 || !errors.Is(err, sys.EBUSY) {
+			return err
+		}
+		time.Sleep(pause)
+	}
+}
+
+// claim opens the device so that nobody else can have it. ErrBusy: somebody has.
+func (s Sys) claim(d Device) (*sys.FD, error) {
+	var fd *sys.FD
+	err := insist(claimTries, claimPause, func() (err error) {
+		fd, err = s.open(d, true)
+		return err
+	})
+	if errors.Is(err, sys.EBUSY) {
+		err = fmt.Errorf("%w: claimed by a file system, swap or driver: %w", ErrBusy, err)
+	}
+	return fd, err
+}
+
+// open opens the device by its number, or by its node where this process may
+// not do that.
+func (s Sys) open(d Device, exclusive bool) (*sys.FD, error) {
+	fd, err := sys.OpenBlock(d.Major, d.Minor, exclusive)
+	if errors.Is(err, sys.ENOSYS) || forbidden(err) {
+		fd, err = s.openNode(d, exclusive)
+	}
+	if err != nil {
+		return nil, gone(err)
+	}
+	return fd, nil
+}
+
+// openNode opens the device by its node, and checks that it is that device's.
+func (s Sys) openNode(d Device, exclusive bool) (*sys.FD, error) {
+	open := sys.OpenShared
+	if exclusive {
+		open = sys.OpenExclusive
+	}
+	fd, err := open(s.at(d.Node()))
+	if err != nil {
+		return nil, err
+	}
+	st, err := fd.Stat(sys.StatType)
+	if err == nil && (Number{st.RdevMajor, st.RdevMinor}) != d.Number {
+		err = fmt.Errorf("node %q stands for another device: %w", d.Node(), ErrNotFound)
+	}
+	if err != nil {
+		fd.Close()
+		return nil, err
+	}
+	return fd, nil
+}
+
+// Activity is what the kernel has counted on a device since it is there. Two
+// samples that are equal with none in flight say that it was idle between them.
+type Activity struct {
+	Reads, Writes, Discards, Flushes uint64 // requests completed
+	InFlight                         uint64 // requests under way
+}
+
+// Stat reads the device's counters. ErrNotCounted: somebody has switched the
+// counting off, so that equal samples would say nothing.
+func (s Sys) Stat(d Device) (Activity, error) {
+	a, err := s.stat(d)
+	if err != nil {
+		return Activity{}, fmt.Errorf("read counters of device %q: %w", d.Name, err)
+	}
+	return a, nil
+}
+
+func (s Sys) stat(d Device) (Activity, error) {
+	disk := d.Name
+	if d.Parent != "" {
+		disk = d.Parent
+	}
+	text, err := s.read(d.Name, "stat")
+	if err != nil {
+		return Activity{}, gone(err)
+	}
+	if s.number(disk, "queue/iostats") != 1 {
+		return Activity{}, ErrNotCounted
+	}
+	a, err := parseStat(text)
+	if err != nil {
+		return Activity{}, fmt.Errorf("parse %q: %w", text, err)
+	}
+	return a, nil
+}
+
+// parseStat reads 11 numbers, 15 since 4.18 (discards), or 17 since 5.5
+// (flushes).
+func parseStat(text string) (Activity, error) {
+	fields := strings.Fields(text)
+	if len(fields) < 11 {
+		return Activity{}, fmt.Errorf("%d numbers, want 11 at least", len(fields))
+	}
+	var a Activity
+	for i, to := range map[int]*uint64{0: &a.Reads, 4: &a.Writes, 8: &a.InFlight, 11: &a.Discards, 15: &a.Flushes} {
+		if i >= len(fields) {
+			continue
+		}
+		n, err := strconv.ParseUint(fields[i], 10, 64)
+		if err != nil {
+			return Activity{}, err
+		}
+		*to = n
+	}
+	return a, nil
+}

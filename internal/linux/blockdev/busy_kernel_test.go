@@ -1,0 +1,267 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package blockdev
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+func TestResolveByEveryName(t *testing.T) {
+	d := loop(t, image(t, 1))
+	dir := t.TempDir()
+	link, chain, own := filepath.Join(dir, "link"), filepath.Join(dir, "chain"), filepath.Join(dir, "own")
+	must(t, os.Symlink(d.Node(), link))
+	must(t, os.Symlink("./../"+filepath.Base(dir)+"/link", chain))
+	run(t, "mknod", own, "b", "7", strings.TrimPrefix(d.Number.String(), "7:"))
+	for _, spec := range []string{d.Name, d.Node(), d.Number.String(), link, chain, own, "/dev//./" + d.Name} {
+		if got, err := (Sys{}).Resolve(spec); err != nil || got != d {
+			t.Errorf("resolve %q: %+v, %v, want %+v", spec, got, err, d)
+		}
+	}
+	run(t, "mknod", filepath.Join(dir, "nothing"), "b", "4000", "1000000")
+	for spec, want := range map[string]error{
+		"4000:1000000": ErrNotFound, filepath.Join(dir, "nothing"): ErrNotFound,
+		"/dev/null": ErrNotBlock, dir: ErrNotBlock, filepath.Join(dir, "none"): ErrNotFound,
+	} {
+		if _, err := (Sys{}).Resolve(spec); !errors.Is(err, want) {
+			t.Errorf("resolve %q: %v, want %v", spec, err, want)
+		}
+	}
+	if all, err := (Sys{}).All(); err != nil || !slices.Contains(all, d) {
+		t.Errorf("all devices: %+v, %v, want %+v among them", all, err, d)
+	}
+}
+
+// TestResolveWhereNothingAnswers: whoever names a path may name a hung one.
+func TestResolveWhereNothingAnswers(t *testing.T) {
+	dir := t.TempDir()
+	kerneltest.FUSE(t, dir)
+	start := time.Now()
+	_, err := (Sys{}).Resolve(filepath.Join(dir, "hang"))
+	if took := time.Since(start); !errors.Is(err, ErrNoAnswer) || took > 2*answerTime {
+		t.Errorf("%v after %v, want no answer", err, took)
+	}
+}
+
+func TestBusyWithAFileSystem(t *testing.T) {
+	d := formatted(t)
+	wantBusy(t, Sys{}, d, false)
+	point := mountAt(t, "ext4", d.Node())
+	holder := kerneltest.Start(t, "hold")
+	must(t, sys.UnmountPath(point, false))
+	wantBusy(t, Sys{}, d, true)
+	want := []FileSystem{{Type: "ext4", Number: d.Number, Evidence: "/sys/fs/ext4/" + d.Name}}
+	found, err := Sys{}.FileSystems(d)
+	if diff := cmp.Diff(want, found); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	holder.End()
+	eventually(t, "superblock gone", func() bool {
+		found, err := Sys{}.FileSystems(d)
+		return err == nil && len(found) == 0
+	})
+	wantBusy(t, Sys{}, d, false)
+}
+
+// TestBusyIsNotItself: many who ask at once do not take each other for holders.
+func TestBusyIsNotItself(t *testing.T) {
+	d := loop(t, image(t, 1))
+	wrong := make(chan bool)
+	for range 8 {
+		go func() {
+			var w bool
+			for range 50 {
+				busy, err := Sys{}.Busy(d)
+				w = w || busy || err != nil
+			}
+			wrong <- w
+		}()
+	}
+	for range 8 {
+		if <-wrong {
+			t.Error("a free device is busy")
+		}
+	}
+}
+
+// TestBusyByNode is what is left where no node can be made.
+func TestBusyByNode(t *testing.T) {
+	d := formatted(t)
+	fd, err := Sys{}.openNode(d, true)
+	must(t, err)
+	if fd2, err := (Sys{}).openNode(d, true); !errors.Is(err, sys.EBUSY) {
+		fd2.Close()
+		t.Errorf("claimed twice: %v", err)
+	}
+	fd.Close()
+	forged := d
+	forged.Minor++
+	if fd, err := (Sys{}).openNode(forged, false); !errors.Is(err, ErrNotFound) {
+		fd.Close()
+		t.Errorf("node of another device: %v", err)
+	}
+}
+
+// partitioned is a loop device with one partition, and that partition.
+func partitioned(t *testing.T) (disk, partition Device) {
+	t.Helper()
+	disk = loop(t, image(t, 32), "--partscan")
+	run(t, "addpart", disk.Node(), "1", "2048", "32768") // sectors; a kernel need not know tables of partitions
+	partition = find(t, Sys{}, disk.Name+"p1")
+	run(t, "mke2fs", "-q", "-t", "ext4", partition.Node())
+	return disk, partition
+}
+
+func TestBusyDiskAndPartition(t *testing.T) {
+	disk, partition := partitioned(t)
+	if partition.Parent != disk.Name || partition.Kind != Loop || partition.Sequence != disk.Sequence {
+		t.Errorf("partition %+v of %+v", partition, disk)
+	}
+	wantDetach(t, Sys{}, partition, ErrNoMeans)
+	point := mountAt(t, "ext4", partition.Node())
+	want := []FileSystem{{Type: "ext4", Number: partition.Number, Evidence: "/sys/fs/ext4/" + partition.Name}}
+	for _, d := range []Device{disk, partition} {
+		wantBusy(t, Sys{}, d, true)
+		found, err := Sys{}.FileSystems(d)
+		if diff := cmp.Diff(want, found); err != nil || diff != "" {
+			t.Errorf("%s: %v\n%s", d.Name, err, diff)
+		}
+	}
+	wantDetach(t, Sys{}, disk, ErrBusy)
+	wantBound(t, disk, false)
+	must(t, sys.UnmountPath(point, false))
+	wantBusy(t, Sys{}, disk, false)
+
+	claim, err := sys.OpenExclusive(disk.Node())
+	must(t, err)
+	wantBusy(t, Sys{}, partition, true)
+	claim.Close()
+	wantBusy(t, Sys{}, partition, false)
+	detach(t, Sys{}, disk)
+	wantBusyError(t, partition, ErrNotFound)
+}
+
+func wantBusyError(t *testing.T, d Device, want error) {
+	t.Helper()
+	if _, err := (Sys{}).Busy(d); !errors.Is(err, want) {
+		t.Errorf("busy of %s: %v, want %v", d.Name, err, want)
+	}
+}
+
+func TestBusyWithAnExternalJournal(t *testing.T) {
+	journal, data := loop(t, image(t, 16)), loop(t, image(t, 32))
+	run(t, "mke2fs", "-q", "-O", "journal_dev", "-b", "4096", journal.Node())
+	run(t, "mke2fs", "-q", "-t", "ext4", "-b", "4096", "-J", "device="+journal.Node(), data.Node())
+	if found, err := (Sys{}).FileSystems(journal); err != nil || found != nil {
+		t.Errorf("before it is used: %+v, %v", found, err)
+	}
+	mountAt(t, "ext4", data.Node())
+	wantBusy(t, Sys{}, journal, true)
+	want := []FileSystem{{
+		Type: "ext4", Number: data.Number, Journal: true, Evidence: "/sys/fs/ext4/" + data.Name + "/journal_task",
+	}}
+	found, err := Sys{}.FileSystems(journal)
+	if diff := cmp.Diff(want, found); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	wantDetach(t, Sys{}, journal, ErrBusy)
+	wantBound(t, journal, false)
+}
+
+// swapOn makes a swap area of a device or file and uses it until the test ends.
+func swapOn(t *testing.T, path string) {
+	t.Helper()
+	run(t, "mkswap", path)
+	run(t, "swapon", path)
+	t.Cleanup(func() { run(t, "swapoff", path) })
+}
+
+func TestBusyWithSwap(t *testing.T) {
+	d := loop(t, image(t, 16))
+	swapOn(t, d.Node())
+	wantBusy(t, Sys{}, d, true)
+	want := []User{{Kind: Swap, Device: d, Path: d.Node(), Evidence: "/proc/swaps"}}
+	users, err := Sys{}.Users(d)
+	if diff := cmp.Diff(want, users); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	wantDetach(t, Sys{}, d, ErrBusy)
+	wantBound(t, d, false)
+}
+
+func TestBusyWithASwapFile(t *testing.T) {
+	d := formatted(t)
+	file := filepath.Join(mountAt(t, "ext4", d.Node()), "a swap file")
+	must(t, os.WriteFile(file, make([]byte, 4<<20), 0o600))
+	swapOn(t, file)
+	want := []User{{Kind: SwapFile, Device: d, Path: file, Evidence: "/proc/swaps"}}
+	users, err := Sys{}.Users(d)
+	if diff := cmp.Diff(want, users); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+}
+
+func TestBusyWithABtrfsOfTwoDevices(t *testing.T) {
+	if _, err := exec.LookPath("/usr/sbin/mkfs.btrfs"); err != nil {
+		run(t, "apt-get", "install", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=60", "btrfs-progs")
+	}
+	a, b := loop(t, image(t, 128)), loop(t, image(t, 128))
+	run(t, "mkfs.btrfs", "-q", a.Node(), b.Node())
+	run(t, "btrfs", "device", "scan", a.Node(), b.Node())
+	t.Cleanup(func() { run(t, "btrfs", "device", "scan", "--forget", a.Node()) })
+	point := mountAt(t, "btrfs", a.Node())
+	members := []string{a.Name, b.Name}
+	slices.Sort(members)
+	for _, d := range []Device{a, b} {
+		wantBusy(t, Sys{}, d, true)
+		found, err := Sys{}.FileSystems(d)
+		if err != nil || len(found) != 1 || found[0].Type != "btrfs" || !cmp.Equal(found[0].Members, members) {
+			t.Errorf("%s: %+v, %v, want a btrfs of %q", d.Name, found, err, members)
+		}
+		wantDetach(t, Sys{}, d, ErrBusy)
+	}
+	must(t, sys.UnmountPath(point, false))
+	wantBusy(t, Sys{}, b, false)
+}
+
+func TestStatCounts(t *testing.T) {
+	d := loop(t, image(t, 4))
+	before, err := Sys{}.Stat(d)
+	must(t, err)
+	wantBusy(t, Sys{}, d, false)
+	if again, err := (Sys{}).Stat(d); err != nil || again != before {
+		t.Errorf("the truth test itself counts: %+v, then %+v, %v", before, again, err)
+	}
+	run(t, "dd", "if="+d.Node(), "of=/dev/null", "iflag=direct", "bs=4096", "count=3")
+	after, err := Sys{}.Stat(d)
+	if err != nil || after.Reads-before.Reads != 3 || after.Writes != before.Writes {
+		t.Errorf("%+v, then %+v, %v, want 3 reads more", before, after, err)
+	}
+}
+
+func TestDetachNothing(t *testing.T) {
+	d := Device{Number: Number{4000, 1000000}, Name: "rbd4000", Kind: KRBD}
+	wantDetach(t, Sys{}, d, ErrNotFound)
+	wantBusyError(t, d, ErrNotFound)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := (Sys{}).Detach(ctx, d); !errors.Is(err, context.Canceled) {
+		t.Errorf("detach after the end: %v", err)
+	}
+}

@@ -1,0 +1,176 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package blockdev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// Detach takes away what is behind a device, by its own means, never by force,
+// and verifies that it is gone: it unmaps a krbd device, unbinds a loop device,
+// and resets a zram device, which loses what is in its memory. It refuses
+// partitions and every other kind (ErrNoMeans), a device in use, if only by a
+// process that has its node open (ErrBusy), and one that is no longer the one
+// that was resolved (ErrChanged). ErrNotAttached and ErrNotFound: it is gone
+// already. It waits for the kernel as long as ctx allows; ErrNoAnswer says that
+// the kernel may still do it later.
+func (s Sys) Detach(ctx context.Context, d Device) error {
+	detach := map[Kind]func(context.Context, Device) error{
+		KRBD: s.detachKRBD, Loop: s.detachLoop, Zram: s.detachZram,
+	}[d.Kind]
+	if err := s.detachBy(ctx, d, detach); err != nil {
+		return fmt.Errorf("detach %q: %w", d.Name, err)
+	}
+	return nil
+}
+
+func (s Sys) detachBy(ctx context.Context, d Device, detach func(context.Context, Device) error) error {
+	if d.Parent != "" {
+		return fmt.Errorf("%w: partition of %q", ErrNoMeans, d.Parent)
+	}
+	if detach == nil {
+		return fmt.Errorf("%w: kind %q", ErrNoMeans, d.Kind)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	_, err := within(ctx, d.key(), func() (struct{}, error) { return struct{}{}, detach(ctx, d) })
+	return err
+}
+
+// unchanged fails where the device is no longer the one that was resolved.
+func (s Sys) unchanged(d Device) error {
+	now, err := s.device(d.Name)
+	if err == nil && now != d {
+		err = ErrChanged
+	}
+	return err
+}
+
+// free claims the device and lets it go again: krbd and zram refuse to detach
+// what anybody has open.
+func (s Sys) free(d Device) error {
+	fd, err := s.claim(d)
+	fd.Close()
+	return err
+}
+
+// order writes to a driver's file.
+func (s Sys) order(path, text string) error {
+	err := insist(detachTries, detachPause, func() error { return s.write(path, text) })
+	switch {
+	case errors.Is(err, sys.EBUSY):
+		return openElsewhere(err)
+	case err != nil:
+		return gone(err)
+	}
+	return nil
+}
+
+func openElsewhere(err error) error {
+	return fmt.Errorf("%w: somebody has it open: %w", ErrBusy, err)
+}
+
+// verifyTime is how long a device may take to go after the kernel said that it
+// does.
+const verifyTime = 2 * time.Second
+
+// verify waits until the device has gone.
+func verify(ctx context.Context, goneNow func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, verifyTime)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !goneNow() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ErrStillAttached
+		}
+	}
+	return nil
+}
+
+// detachLoop claims the device until it is done, so that nobody gets it between
+// the test and the act.
+func (s Sys) detachLoop(ctx context.Context, d Device) error {
+	fd, err := s.claim(d)
+	if err != nil {
+		return err
+	}
+	defer fd.Close()
+	if !s.has(d.Name, "loop/backing_file") {
+		return ErrNotAttached
+	}
+	if err := s.unchanged(d); err != nil {
+		return err
+	}
+	err = insist(detachTries, detachPause, fd.LoopClear)
+	switch {
+	case errors.Is(err, sys.ENXIO):
+		return ErrNotAttached
+	case errors.Is(err, sys.EBUSY):
+		return openElsewhere(err)
+	case err != nil:
+		return err
+	}
+	fd.Close()
+	return verify(ctx, func() bool { return !s.has(d.Name, "loop/backing_file") || s.replaced(d) })
+}
+
+// replaced tells whether something else is behind the device by now.
+func (s Sys) replaced(d Device) bool {
+	now := s.number(d.Name, "diskseq")
+	return d.Sequence != 0 && now != 0 && now != d.Sequence
+}
+
+func (s Sys) detachZram(ctx context.Context, d Device) error {
+	empty := func() bool {
+		state, err := s.read(d.Name, "initstate")
+		return errors.Is(gone(err), ErrNotFound) || state == "0"
+	}
+	if err := s.unchanged(d); err != nil {
+		return err
+	}
+	if empty() {
+		return ErrNotAttached
+	}
+	if err := s.free(d); err != nil {
+		return err
+	}
+	if err := s.order(s.attr(d.Name, "reset"), "1"); err != nil {
+		return err
+	}
+	return verify(ctx, empty)
+}
+
+// detachKRBD asks for the device by the number that krbd knows it by. Where
+// krbd has a file for devices of one major, it refuses the other.
+func (s Sys) detachKRBD(ctx context.Context, d Device) error {
+	if err := s.unchanged(d); err != nil {
+		return err
+	}
+	id := s.imageID(d.Name, d.Number.String())
+	if id == "" {
+		return ErrNotFound
+	}
+	if err := s.free(d); err != nil {
+		return err
+	}
+	remove := s.at("sys/bus/rbd/remove_single_major")
+	if !exists(remove) {
+		remove = s.at("sys/bus/rbd/remove")
+	}
+	if err := s.order(remove, id); err != nil {
+		return err
+	}
+	return verify(ctx, func() bool {
+		return s.imageID(d.Name, d.Number.String()) == "" || s.replaced(d)
+	})
+}

@@ -1,0 +1,161 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package blockdev
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+func TestMain(m *testing.M) {
+	kerneltest.Main(m, kerneltest.Roles{
+		// hold keeps the mounts that its namespace began with.
+		"hold": func(_ []string, ready func(string)) error {
+			ready("")
+			kerneltest.WaitForEnd()
+			return nil
+		},
+		// open keeps a device open.
+		"open": func(args []string, ready func(string)) error {
+			fd, err := sys.OpenShared(args[0])
+			if err != nil {
+				return err
+			}
+			defer fd.Close()
+			ready("")
+			kerneltest.WaitForEnd()
+			return nil
+		},
+	})
+}
+
+// run runs a program of the system and gives its output.
+func run(t testing.TB, program string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(program, args...)
+	cmd.Env = append(os.Environ(), "PATH=/usr/sbin:/usr/bin:/sbin:/bin")
+	if cmd.Err != nil {
+		cmd.Path, cmd.Err = filepath.Join("/usr/sbin", program), nil
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %q: %v\n%s", program, args, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// image makes a file of that many MiB, of holes.
+func image(t testing.TB, mib int64) string {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "image"))
+	must(t, err)
+	defer f.Close()
+	must(t, f.Truncate(mib<<20))
+	return f.Name()
+}
+
+// loop binds a file to a free loop device until the test ends.
+func loop(t testing.TB, file string, options ...string) Device {
+	t.Helper()
+	node := run(t, "losetup", append(options, "--find", "--show", file)...)
+	t.Cleanup(func() {
+		d := find(t, Sys{}, node)
+		// The number may be somebody else's device by now.
+		if b, err := (Sys{}).Backing(d); err == nil && b.File == file {
+			run(t, "losetup", "--detach", node)
+		}
+	})
+	return find(t, Sys{}, node)
+}
+
+// mountAt mounts a device until the test ends.
+func mountAt(t testing.TB, fsType, node string) string {
+	t.Helper()
+	point := t.TempDir()
+	must(t, sys.NewMount(node, point, fsType, ""))
+	t.Cleanup(func() { sys.UnmountPath(point, true) })
+	return point
+}
+
+// formatted is a loop device with an ext4 on it.
+func formatted(t testing.TB) Device {
+	t.Helper()
+	d := loop(t, image(t, 16))
+	run(t, "mke2fs", "-q", "-t", "ext4", d.Node())
+	return d
+}
+
+// zram is a new zram device with an ext4 on it until the test ends.
+func zram(t testing.TB) Device {
+	t.Helper()
+	id, err := readText("/sys/class/zram-control/hot_add")
+	if errors.Is(err, os.ErrNotExist) {
+		t.Skip("kernel lacks zram")
+	}
+	must(t, err)
+	d := find(t, Sys{}, "zram"+id)
+	t.Cleanup(func() {
+		// Who has it open lets it go as the processes of the test end.
+		eventually(t, "remove "+d.Name, func() bool {
+			return (Sys{}).write("/sys/class/zram-control/hot_remove", id) == nil
+		})
+	})
+	must(t, Sys{}.write(Sys{}.attr(d.Name, "disksize"), "16M"))
+	run(t, "mke2fs", "-q", "-t", "ext4", d.Node())
+	return find(t, Sys{}, d.Name)
+}
+
+// eventually waits until a condition holds.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+func wantBusy(t testing.TB, s Sys, d Device, want bool) {
+	t.Helper()
+	if busy, err := s.Busy(d); err != nil || busy != want {
+		t.Errorf("busy: %v, %v, want %v", busy, err, want)
+	}
+}
+
+func wantDetach(t testing.TB, s Sys, d Device, want error) {
+	t.Helper()
+	if err := s.Detach(t.Context(), d); !errors.Is(err, want) {
+		t.Errorf("detach: %v, want %v", err, want)
+	}
+}
+
+// detach detaches what nobody holds, but others of the machine may look at.
+func detach(t testing.TB, s Sys, d Device) {
+	t.Helper()
+	var err error
+	eventually(t, "detach "+d.Name, func() bool {
+		err = s.Detach(t.Context(), d)
+		return !errors.Is(err, ErrBusy)
+	})
+	must(t, err)
+}
+
+// wantBound is what a refusal must leave: the device as it was, and not marked
+// to be released later.
+func wantBound(t testing.TB, d Device, autoclear bool) {
+	t.Helper()
+	if b, err := (Sys{}).Backing(d); err != nil || b.Autoclear != autoclear {
+		t.Errorf("behind the device: %+v, %v, want autoclear %v", b, err, autoclear)
+	}
+}

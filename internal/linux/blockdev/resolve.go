@@ -1,0 +1,223 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package blockdev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// Resolve finds the device that spec names: the absolute path of its node, with
+// symbolic links followed, the kernel's name for it ("rbd3", "sda1"), or
+// "major:minor". A path that leads to anything but a block device gives
+// ErrNotBlock, whatever is not there ErrNotFound, a path that does not answer
+// within a few seconds ErrNoAnswer.
+func (s Sys) Resolve(spec string) (Device, error) {
+	d, err := s.resolve(spec)
+	if err != nil {
+		return Device{}, fmt.Errorf("resolve device %q: %w", spec, err)
+	}
+	return d, nil
+}
+
+func (s Sys) resolve(spec string) (Device, error) {
+	switch {
+	case spec == "":
+		return Device{}, errors.New("no path, name or number given")
+	case strings.ContainsRune(spec, 0):
+		return Device{}, errors.New("has a zero byte")
+	case strings.HasPrefix(spec, "/"):
+		return s.byPath(spec)
+	case strings.Contains(spec, ":"):
+		n, err := ParseNumber(spec)
+		if err != nil {
+			return Device{}, err
+		}
+		return s.byNumber(n)
+	case strings.Contains(spec, "/"):
+		return Device{}, errors.New("neither an absolute path nor a name: has a slash")
+	case spec == "." || spec == "..":
+		return Device{}, ErrNotFound
+	}
+	return s.device(spec)
+}
+
+// All lists every block device, partitions included, in the order of their
+// names. A device that goes meanwhile is left out.
+func (s Sys) All() ([]Device, error) {
+	entries, err := os.ReadDir(s.at("sys/class/block"))
+	if err != nil {
+		return nil, fmt.Errorf("list block devices: %w", err)
+	}
+	var devices []Device
+	for _, e := range entries {
+		d, err := s.device(e.Name())
+		if errors.Is(err, ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list block devices: %w", err)
+		}
+		devices = append(devices, d)
+	}
+	return devices, nil
+}
+
+// byPath finds the device whose node path leads to.
+func (s Sys) byPath(name string) (Device, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	defer cancel()
+	st, err := within(ctx, "path "+name, func() (sys.Stat, error) {
+		real, err := s.follow(name)
+		if err != nil {
+			return sys.Stat{}, err
+		}
+		return sys.StatPath(s.at(real), sys.StatType)
+	})
+	if errors.Is(err, sys.ENOENT) || errors.Is(err, sys.ENOTDIR) {
+		return Device{}, fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	if err != nil {
+		return Device{}, err
+	}
+	if !st.IsBlockDevice() {
+		return Device{}, ErrNotBlock
+	}
+	return s.byNumber(Number{st.RdevMajor, st.RdevMinor})
+}
+
+// maxLinks is how many symbolic links a path may lead over, as in the kernel.
+const maxLinks = 40
+
+// follow gives name without symbolic links, those that are absolute meant from
+// the root. Links of /proc are no paths; no device is there.
+func (s Sys) follow(name string) (string, error) {
+	var (
+		at    string
+		links int
+		rest  = strings.Split(name, "/")
+	)
+	for len(rest) > 0 {
+		part := rest[0]
+		rest = rest[1:]
+		if part == "" || part == "." {
+			continue
+		}
+		next := path.Join("/", at, part)
+		if strings.HasPrefix(next, "/proc/") {
+			return "", fmt.Errorf("%w: leads through /proc", ErrNotBlock)
+		}
+		target, err := os.Readlink(s.at(next))
+		if errors.Is(err, sys.EINVAL) {
+			at = next
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		if links++; links > maxLinks {
+			return "", sys.ELOOP
+		}
+		if path.IsAbs(target) {
+			at = ""
+		}
+		rest = append(strings.Split(target, "/"), rest...)
+	}
+	return path.Join("/", at), nil
+}
+
+func (s Sys) byNumber(n Number) (Device, error) {
+	link, err := os.Readlink(s.at("sys/dev/block/" + n.String()))
+	if err != nil {
+		return Device{}, fmt.Errorf("device %v: %w", n, gone(err))
+	}
+	d, err := s.device(path.Base(link))
+	if err == nil && d.Number != n {
+		err = fmt.Errorf("device %v: %w", n, ErrNotFound)
+	}
+	return d, err
+}
+
+// device reads what sysfs knows of the device of that name, which has no slash.
+func (s Sys) device(name string) (Device, error) {
+	text, err := s.read(name, "dev")
+	if err != nil {
+		return Device{}, fmt.Errorf("device %q: %w", name, gone(err))
+	}
+	n, err := ParseNumber(text)
+	if err != nil {
+		return Device{}, fmt.Errorf("device %q: %w", name, err)
+	}
+	d, disk := Device{Number: n, Name: name}, name
+	if s.has(name, "partition") {
+		link, err := os.Readlink(s.attr(name, ""))
+		if err != nil {
+			return Device{}, fmt.Errorf("device %q: %w", name, gone(err))
+		}
+		disk = path.Base(path.Dir(link))
+		d.Parent = disk
+	}
+	d.Kind = s.kind(disk)
+	d.Sequence = s.number(disk, "diskseq")
+	return d, nil
+}
+
+// kind tells what drives a disk.
+func (s Sys) kind(disk string) Kind {
+	number, _ := s.read(disk, "dev")
+	switch {
+	case s.imageID(disk, number) != "":
+		return KRBD
+	case numbered(disk, "loop") && strings.HasPrefix(number, "7:"):
+		return Loop
+	case numbered(disk, "zram") && s.has(disk, "initstate"):
+		return Zram
+	case s.has(disk, "dm"):
+		return DM
+	case s.has(disk, "md"):
+		return MD
+	}
+	return Other
+}
+
+// numbered tells whether name is prefix and a number.
+func numbered(name, prefix string) bool {
+	number, ok := strings.CutPrefix(name, prefix)
+	return ok && digits(number)
+}
+
+// imageID is the number by which krbd knows the disk of that name and device
+// number; empty where it does not.
+func (s Sys) imageID(disk, number string) string {
+	if !numbered(disk, "rbd") {
+		return ""
+	}
+	id := strings.TrimPrefix(disk, "rbd")
+	major, minor, _ := strings.Cut(number, ":")
+	if text, err := readText(s.image(id) + "/major"); err != nil || text != major {
+		return ""
+	}
+	// Before 3.14 there is no such file, and each device has a major of its own.
+	text, err := readText(s.image(id) + "/minor")
+	if err == nil && text != minor || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	return id
+}
+
+// gone is ErrNotFound where sysfs has no such file, or its device went while it
+// was read.
+func gone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, sys.ENODEV) || errors.Is(err, sys.ENXIO) {
+		return ErrNotFound
+	}
+	return err
+}

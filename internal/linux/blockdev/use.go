@@ -1,0 +1,245 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package blockdev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// FileSystem is a live superblock, which keeps a device busy.
+type FileSystem struct {
+	// Type is the driver: "ext4" serves ext2 and ext3, too.
+	Type string
+	// Number is the device that mounts of it show in mountinfo and statmount;
+	// the zero Number for btrfs, whose mounts show one that no file of sysfs
+	// tells, and where it is not known whose journal the device is.
+	Number Number
+	// Members are the names of all devices of a btrfs; its mounts name the node
+	// of one of them as their source.
+	Members []string
+	// Journal is whether the device is not the file system's own but carries
+	// its external journal.
+	Journal  bool
+	Evidence string // the file that tells, "/sys/fs/ext4/rbd3"
+}
+
+// FileSystems lists the live superblocks on the device, on its partitions, and
+// on the disk that it is a partition of: any of them makes it busy.
+func (s Sys) FileSystems(d Device) ([]FileSystem, error) {
+	found, err := s.fileSystems(d)
+	if err != nil {
+		return nil, fmt.Errorf("list file systems on %q: %w", d.Name, err)
+	}
+	return found, nil
+}
+
+func (s Sys) fileSystems(d Device) ([]FileSystem, error) {
+	devices, err := s.family(d)
+	if err != nil {
+		return nil, err
+	}
+	var found []FileSystem
+	for _, look := range []func(Device) ([]FileSystem, error){s.own, s.btrfs, s.journals} {
+		for _, device := range devices {
+			some, err := look(device)
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, some...)
+		}
+	}
+	return found, nil
+}
+
+// named are the drivers that have a directory for each superblock, called as
+// its device. Some of the others in /sys/fs let users make directories.
+var named = []string{"ext4", "xfs", "f2fs", "erofs", "nilfs2"}
+
+// own lists the superblocks that have the device's number.
+func (s Sys) own(d Device) ([]FileSystem, error) {
+	var found []FileSystem
+	for _, driver := range named {
+		dir := filepath.Join("/sys/fs", driver, d.Name)
+		if exists(s.at(dir)) {
+			found = append(found, FileSystem{Type: driver, Number: d.Number, Evidence: dir})
+		}
+	}
+	return found, nil
+}
+
+// btrfs lists the file systems of several devices that the device belongs to.
+func (s Sys) btrfs(d Device) ([]FileSystem, error) {
+	ids, err := list(s.at("sys/fs/btrfs"))
+	if err != nil {
+		return nil, err
+	}
+	var found []FileSystem
+	for _, id := range ids {
+		dir := path.Join("/sys/fs/btrfs", id, "devices")
+		members, err := list(s.at(dir))
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(members, d.Name) {
+			found = append(found, FileSystem{Type: "btrfs", Members: members, Evidence: path.Join(dir, d.Name)})
+		}
+	}
+	return found, nil
+}
+
+// journals lists the file systems whose external journal is on the device. The
+// journal of a file system that has it inside is called "rbd3-8".
+func (s Sys) journals(d Device) ([]FileSystem, error) {
+	evidence := "/proc/fs/jbd2/" + d.Name
+	if !exists(s.at(evidence)) {
+		return nil, nil
+	}
+	owners, err := list(s.at("sys/fs/ext4"))
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range owners {
+		task := path.Join("/sys/fs/ext4", name, "journal_task")
+		if owner, err := s.device(name); err == nil && s.keeps(task, d) {
+			return []FileSystem{{Type: "ext4", Number: owner.Number, Journal: true, Evidence: task}}, nil
+		}
+	}
+	return []FileSystem{{Type: "ext4", Journal: true, Evidence: evidence}}, nil
+}
+
+// keeps tells whether the thread that a file names writes a journal on d.
+func (s Sys) keeps(task string, d Device) bool {
+	// The number is 0 where the kernel's threads are out of our sight.
+	pid, err := readText(s.at(task))
+	if err != nil || !digits(pid) {
+		return false
+	}
+	command, err := readText(s.at("proc/" + pid + "/comm"))
+	return err == nil && command == "jbd2/"+d.Name
+}
+
+// UserKind is a way in which the kernel itself uses a block device.
+type UserKind string
+
+// The ways.
+const (
+	Swap     UserKind = "swap"     // swap space on the device
+	SwapFile UserKind = "swapfile" // a swap file on a file system that is on the device
+	Stacked  UserKind = "stacked"  // another block device made of it: dm, md, bcache
+)
+
+// User is a part of the kernel that uses a block device.
+type User struct {
+	Kind     UserKind
+	Device   Device // the one above, for Stacked; the one used, else
+	Path     string // of the swap space, as /proc/swaps has it
+	Evidence string // the file that tells
+}
+
+// Users lists which parts of the kernel use the device, its partitions, or the
+// disk that it is a partition of. File systems and loop devices are not among
+// them, see FileSystems and Backing.
+func (s Sys) Users(d Device) ([]User, error) {
+	devices, err := s.family(d)
+	if err != nil {
+		return nil, fmt.Errorf("list users of %q: %w", d.Name, err)
+	}
+	swaps, err := readText(s.at("proc/swaps"))
+	// A kernel without swap has no such file.
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list users of %q: %w", d.Name, err)
+	}
+	var users []User
+	for _, a := range parseSwaps(swaps) {
+		if on, ok := s.swapOn(a, devices); ok {
+			kind := Swap
+			if a.file {
+				kind = SwapFile
+			}
+			users = append(users, User{Kind: kind, Device: on, Path: a.path, Evidence: "/proc/swaps"})
+		}
+	}
+	for _, device := range devices {
+		users = append(users, s.stacked(device)...)
+	}
+	return users, nil
+}
+
+// stacked lists the devices that are made of d.
+func (s Sys) stacked(d Device) []User {
+	// Without the directory d has gone, and nothing is made of it.
+	above, _ := os.ReadDir(s.attr(d.Name, "holders"))
+	var users []User
+	for _, e := range above {
+		device, err := s.device(e.Name())
+		if err != nil {
+			continue
+		}
+		evidence := path.Join("/sys/class/block", d.Name, "holders", e.Name())
+		users = append(users, User{Kind: Stacked, Device: device, Evidence: evidence})
+	}
+	return users
+}
+
+// Backing is what a loop device is bound to.
+type Backing struct {
+	File   string // path as the kernel knows it now; may be out of reach, end in " (deleted)"
+	Number Number // file system that the file lies on
+	Ino    uint64
+	// Device is the number of the block device that is in the file's place;
+	// zero for an ordinary file.
+	Device Number
+	// Autoclear is whether the kernel releases the loop device by itself as
+	// soon as nobody uses it any more.
+	Autoclear bool
+}
+
+// Backing tells what a loop device is bound to. ErrNotAttached: nothing.
+// ErrNoAnswer: the file system of the file hangs; File is filled in even then.
+func (s Sys) Backing(d Device) (Backing, error) {
+	b, err := s.backing(d)
+	if err != nil {
+		return b, fmt.Errorf("read what is behind %q: %w", d.Name, err)
+	}
+	return b, nil
+}
+
+func (s Sys) backing(d Device) (Backing, error) {
+	if d.Kind != Loop || d.Parent != "" {
+		return Backing{}, errors.New("not a loop device")
+	}
+	file, err := s.read(d.Name, "loop/backing_file")
+	if errors.Is(gone(err), ErrNotFound) {
+		return Backing{}, ErrNotAttached
+	}
+	if err != nil {
+		return Backing{}, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	defer cancel()
+	loop, err := within(ctx, "status of "+d.key(), func() (sys.Loop, error) {
+		fd, err := s.open(d, false)
+		if err != nil {
+			return sys.Loop{}, err
+		}
+		defer fd.Close()
+		return fd.LoopStatus()
+	})
+	if errors.Is(err, sys.ENXIO) {
+		return Backing{}, ErrNotAttached
+	}
+	return Backing{
+		File: file, Number: Number{loop.Major, loop.Minor}, Ino: loop.Ino,
+		Device: Number{loop.RdevMajor, loop.RdevMinor}, Autoclear: loop.Autoclear,
+	}, err
+}
