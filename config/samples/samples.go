@@ -11,6 +11,16 @@ import _ "embed"
 //go:embed subpath-remount.yaml
 var SubPathRemount string
 
+// HeldDevice is the four Operations and the OperationSet that find and release held devices.
+//
+//go:embed held-device.yaml
+var HeldDevice string
+
+// IdleDevice is the Operation and the OperationSet that unmap idle krbd devices.
+//
+//go:embed idle-device.yaml
+var IdleDevice string
+
 // Diagnosis is one that runs them; its node and pod are to be filled in.
 //
 //go:embed diagnosis.yaml

@@ -9,14 +9,22 @@ import "slices"
 
 // The built-in processors. Each is the last part of the path /processor/<name>.
 const (
+	BlockDeviceCollector    = "blockDeviceCollector"
+	HeldDeviceDiagnoser     = "heldDeviceDiagnoser"
+	HeldDeviceRecover       = "heldDeviceRecover"
+	IdleDeviceRecover       = "idleDeviceRecover"
 	MountInfoCollector      = "mountInfoCollector"
+	MountNamespaceCollector = "mountNamespaceCollector"
 	PodDetailCollector      = "podDetailCollector"
 	SubpathRemountDiagnoser = "subpathRemountDiagnoser"
 	SubpathRemountRecover   = "subpathRemountRecover"
 )
 
 // names is in order.
-var names = []string{MountInfoCollector, PodDetailCollector, SubpathRemountDiagnoser, SubpathRemountRecover}
+var names = []string{
+	BlockDeviceCollector, HeldDeviceDiagnoser, HeldDeviceRecover, IdleDeviceRecover, MountInfoCollector, MountNamespaceCollector,
+	PodDetailCollector, SubpathRemountDiagnoser, SubpathRemountRecover,
+}
 
 // Names lists all built-in processors in order. The caller owns the slice.
 func Names() []string { return slices.Clone(names) }

@@ -5,6 +5,7 @@ package cli
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,9 +33,11 @@ func TestWhatCannotBeDoneIsSaidAndHasAStatusOfItsOwn(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
+	loop := filepath.Join(dir, "loop")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink(loop, loop)); err != nil {
 		t.Fatal(err)
 	}
+	holders := func(args ...string) []string { return append([]string{"holders", "--kubelet-root", dir}, args...) }
 	for name, c := range map[string]struct {
 		args  []string
 		stdin string
@@ -56,6 +59,18 @@ func TestWhatCannotBeDoneIsSaidAndHasAStatusOfItsOwn(t *testing.T) {
 		"pods are a directory":    {args: []string{"scan", "--pods", dir}, want: "is a directory"},
 		"pods are none":           {args: []string{"scan", "--pods", file}, want: "it is empty"},
 		"pods are something else": {args: []string{"scan", "--pods", "-"}, stdin: "kind: \"\\e[31m\"\napiVersion: v1", want: `kind: "\x1b[31m": must be`},
+		"two devices":             {args: holders("sda", "sdb"), want: "accepts at most 1 arg"},
+		"format of holders":       {args: holders("-o", "yaml"), want: `must be "text" or "json"`},
+		"root of holders":         {args: []string{"holders", "--kubelet-root", "kubelet"}, want: "must be an absolute path"},
+		"device is not there":     {args: holders("/dev/nosuch"), want: `nosuch": no such block device`},
+		"device has no name":      {args: holders(""), want: "no path, name or number given"},
+		"number is nobody's":      {args: holders("4095:1048575"), want: "no such block device"},
+		"number is none":          {args: holders("7:x"), want: `"7:x": want major:minor`},
+		"number is too large":     {args: holders("7:1048576"), want: "minor above 1048575"},
+		"device is a loop":        {args: holders(loop), want: "too many levels of symbolic links"},
+		"device is in memory":     {args: holders("/proc"), want: "on no block device"},
+		"device is a terminal":    {args: holders("/dev/null"), want: "on no block device"},
+		"path is relative":        {args: holders("./x"), want: "has a slash"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

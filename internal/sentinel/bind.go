@@ -102,11 +102,13 @@ func (v *vigil) examine(ctx context.Context, batch []*bind) error {
 // tell says what is seen now, and tells the news: of a fault once, and of every repair. That can wait until all that is
 // to be done has been, as it takes reading the mount table.
 func (v *vigil) tell(ctx context.Context) error {
-	v.report()
+	if v.stirred {
+		v.report()
+	}
 	if len(v.news) == 0 {
 		return nil
 	}
-	table, err := v.node.Mounts(ctx)
+	table, err := v.recentTable(ctx)
 	if err != nil {
 		return err
 	}
@@ -124,6 +126,18 @@ func (v *vigil) tell(ctx context.Context) error {
 	}
 	v.news = v.news[:0]
 	return nil
+}
+
+// recentTable is the mount table, for words alone: reading it takes longer than everything else, so it may be a beat old.
+func (v *vigil) recentTable(ctx context.Context) (*mountinfo.Table, error) {
+	if v.table != nil && time.Since(v.read) < beat {
+		return v.table, nil
+	}
+	table, err := v.node.Mounts(ctx)
+	if err == nil {
+		v.table, v.read = table, time.Now()
+	}
+	return table, err
 }
 
 // look looks at one bind, and heals it. It runs inside the namespace. Only what is to be told is returned.
@@ -151,6 +165,9 @@ func (v *vigil) look(ctx context.Context, b *bind) (*news, error) {
 	if v.heals(b, n.seen) && v.allows(b, n.seen) {
 		n.repaired, n.err = true, subpath.Unmount(ctx, v.node, pod, found.State.ID)
 		b.settle(n)
+		if n.err == nil && found.Fresh {
+			v.listen(b, pod) // what is there now may go as well before it is on the list
+		}
 	}
 	return n, nil
 }

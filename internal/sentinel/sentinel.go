@@ -83,12 +83,10 @@ type Observer interface {
 
 // Intervals, and their bounds.
 const (
-	// pace is how often the list of binds is brought up to date, unless that takes too long: no more than one part in
-	// thrift of the time is spent on it.
-	pace   = 250 * time.Millisecond
+	// beat is how often the list of binds is brought up to date, unless that takes too long: no more than one part in
+	// thrift of the time is spent on it. It is also how often binds are looked at that no event tells about.
+	beat   = time.Second
 	thrift = 1000
-	// beat is how often binds are looked at that no event tells about.
-	beat = time.Second
 	// thorough is how often everything is looked at, whatever has been told.
 	thorough = 5 * time.Minute
 	// retry is how long it is waited after something that concerns the whole node has failed.

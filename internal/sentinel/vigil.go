@@ -12,6 +12,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/subpath"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
@@ -42,11 +43,15 @@ type vigil struct {
 	due   []*bind          // to be looked at, in the order in which that was found out
 	news  []news           // to be told
 	space uint64           // the kubelet's mount namespace, by inode
-	// next is when the list of binds is brought up to date, asked when those are marked that no event tells about, full
-	// when everything is looked at.
-	next, asked, full time.Time
+	// next is when the list of binds is brought up to date, full when everything is looked at.
+	next, full time.Time
 	// cost is what it takes to find that nothing has come or gone.
 	cost time.Duration
+	// stirred is set where what is seen may have changed since it was said last.
+	stirred bool
+	// table is the mount table as it was at the time read.
+	table *mountinfo.Table
+	read  time.Time
 	// short is set once watches have run out, so that it is told of once.
 	short bool
 }
@@ -61,7 +66,7 @@ func newVigil(s *Sentinel, node *kubelet.Node) (*vigil, error) {
 
 // keep keeps watch until ctx is done or something fails that concerns the whole node.
 func (v *vigil) keep(ctx context.Context) error {
-	tick := time.NewTicker(pace)
+	tick := time.NewTicker(beat)
 	defer tick.Stop()
 	if err := v.tick(ctx); err != nil {
 		return err
@@ -126,12 +131,10 @@ func (v *vigil) tick(ctx context.Context) error {
 		if took := time.Since(now); !changed && (v.cost == 0 || took < v.cost) {
 			v.cost = took
 		}
-		v.next = now.Add(max(pace/2, thrift*v.cost))
+		v.next = now.Add(max(beat/2, thrift*v.cost))
 	}
-	if !now.Before(v.asked) {
-		v.asked = now.Add(beat)
-		v.poll(now)
-	}
+	v.poll(now)
+	v.stirred = true // pods change what is a fault
 	return nil
 }
 
@@ -148,7 +151,7 @@ func (v *vigil) poll(now time.Time) {
 			if v.Pods.PodByUID(b.sub.PodUID) != nil { // it is known by now
 				v.mark(b)
 			}
-		case b.code != "" && v.suffers(b) && (!v.knows(b) || v.heals(b, now)):
+		case b.code != "" && v.suffers(b) && (!v.knows(b) || v.Mode == Automatic && !now.Before(b.retry)):
 			v.mark(b)
 		case (!b.watched || b.found.Verdict == subpath.SourceGone) && polled < maxPolled: // a map has no order: all get their turn
 			polled++
@@ -244,6 +247,7 @@ func (v *vigil) work(ctx context.Context) error {
 		if err := v.examine(ctx, batch); err != nil {
 			return err
 		}
+		v.stirred = true
 	}
 	v.due = nil
 	return nil
@@ -261,4 +265,5 @@ func (v *vigil) report() {
 		}
 	}
 	v.see(now)
+	v.stirred = false
 }

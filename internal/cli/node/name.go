@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 )
@@ -44,7 +43,7 @@ func (s *scan) name(ctx context.Context, faults []fault.Finding) {
 		if !slices.ContainsFunc(faults, func(f fault.Finding) bool { return !named(f) }) {
 			return
 		}
-		names, err := source.within(ctx, nameTimeout)
+		names, err := within(ctx, nameTimeout, source.ask)
 		switch {
 		case errors.Is(err, kubelet.ErrNoRuntime) && s.node.PID == 0: // nobody to ask
 		case err != nil:
@@ -55,7 +54,8 @@ func (s *scan) name(ctx context.Context, faults []fault.Finding) {
 	}
 }
 
-func named(f fault.Finding) bool { return f.Pod.Name != "" }
+// named tells whether the pod's name is known, or there is no pod.
+func named(f fault.Finding) bool { return f.Pod.Name != "" || f.Pod.UID == "" }
 
 // fill tells whether names had any that was missing.
 func fill(faults []fault.Finding, names podNames) (filled bool) {
@@ -69,30 +69,29 @@ func fill(faults []fault.Finding, names podNames) (filled bool) {
 	return filled
 }
 
-// within gives up on a source that does not answer.
-func (n nameSource) within(ctx context.Context, limit time.Duration) (podNames, error) {
+// within gives up on whoever does not answer in time.
+func within[T any](ctx context.Context, limit time.Duration, ask func(ctx context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	type result struct {
-		names podNames
+		value T
 		err   error
 	}
 	done := make(chan result, 1)
 	go func() {
-		names, err := n.ask(ctx)
-		done <- result{names, err}
+		value, err := ask(ctx)
+		done <- result{value, err}
 	}()
 	select {
 	case r := <-done:
-		return r.names, r.err
+		return r.value, r.err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return *new(T), context.Cause(ctx)
 	}
 }
 
 func (s *scan) askRuntime(ctx context.Context) (podNames, error) {
-	runtime := cri.Client{Socket: func(context.Context) (string, error) { return s.node.RuntimeSocket() }}
-	sandboxes, err := runtime.Sandboxes(ctx)
+	sandboxes, err := s.runtime.Sandboxes(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -42,11 +42,11 @@ func TestSourceOfNamesThatHangs(t *testing.T) {
 	released := make(chan struct{})
 	defer close(released)
 	deaf := nameSource{"deaf", func(context.Context) (podNames, error) { <-released; return nil, nil }}
-	if _, err := deaf.within(t.Context(), 10*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := within(t.Context(), 10*time.Millisecond, deaf.ask); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v, want the deadline", err)
 	}
 	quick := nameSource{"quick", func(context.Context) (podNames, error) { return podNames{"a": {}}, kubelet.ErrNoRuntime }}
-	if names, err := quick.within(t.Context(), time.Minute); len(names) != 1 || !errors.Is(err, kubelet.ErrNoRuntime) {
+	if names, err := within(t.Context(), time.Minute, quick.ask); len(names) != 1 || !errors.Is(err, kubelet.ErrNoRuntime) {
 		t.Errorf("names %v, error %v, want those of the source", names, err)
 	}
 }

@@ -28,7 +28,9 @@ type scanFault struct {
 	Container string     `json:"container"`
 	Volume    string     `json:"volume"`
 	Mount     scanMount  `json:"mount"`
-	Evidence  []string   `json:"evidence"`
+	// Holder is who holds a device.
+	Holder   string   `json:"holder,omitempty"`
+	Evidence []string `json:"evidence"`
 }
 
 type scanPod struct {
@@ -38,6 +40,8 @@ type scanPod struct {
 }
 
 type scanMount struct {
+	// Namespace is an inode number, for mounts that are in another namespace than was looked at.
+	Namespace uint64 `json:"namespace,omitempty"`
 	// ID is never used again by the kernel; it is left out where the kernel has none (before 6.8).
 	ID uint64 `json:"id,omitempty"`
 	// MountInfoID is column 1 of mountinfo. The kernel gives the number to another mount later.
@@ -59,6 +63,8 @@ type looked struct {
 	Pods   int `json:"pods"`
 	Mounts int `json:"mounts"`
 	Binds  int `json:"binds"`
+	// DevicesElsewhere are the block devices that are mounted in other mount namespaces alone.
+	DevicesElsewhere int `json:"devicesElsewhere"`
 	// KubeletRenews tells whether this kubelet replaces stale binds by itself: true, false or "unknown".
 	KubeletRenews any `json:"kubeletRenews"`
 	// RenewedByKubelet counts stale binds that are no faults for that reason.
@@ -88,10 +94,15 @@ type podSpecs struct {
 func newReport(findings []fault.Finding, l looked) *scanReport {
 	r := &scanReport{SchemaVersion: schemaVersion, Faults: []scanFault{}, Looked: l}
 	for _, f := range findings {
+		elsewhere := f.Mount.Namespace
+		if elsewhere == l.MountNamespace {
+			elsewhere = 0
+		}
 		r.Faults = append(r.Faults, scanFault{
 			Code: f.Code, Pod: scanPod{f.Pod.UID, f.Pod.Namespace, f.Pod.Name}, Container: f.Container, Volume: f.Volume,
+			Holder: f.Holder,
 			Mount: scanMount{
-				ID: f.Mount.ID, MountInfoID: f.Mount.MountInfoID, Point: f.Mount.Point, Root: f.Mount.Root,
+				Namespace: elsewhere, ID: f.Mount.ID, MountInfoID: f.Mount.MountInfoID, Point: f.Mount.Point, Root: f.Mount.Root,
 				Device: f.Mount.Device, FSType: f.Mount.FSType,
 			},
 			Evidence: append([]string{}, f.Evidence...),
@@ -126,7 +137,7 @@ func (r *scanReport) text() string {
 	for _, u := range r.Looked.Unproven {
 		fmt.Fprintf(&b, "Not judged: %s: %s\n", Printable(u.Point), Printable(u.Why))
 	}
-	if slices.ContainsFunc(r.Faults, func(f scanFault) bool { return f.Pod.Name == "" }) {
+	if slices.ContainsFunc(r.Faults, func(f scanFault) bool { return f.Pod.Name == "" && f.Pod.UID != "" }) {
 		for _, e := range r.Looked.NameErrors {
 			fmt.Fprintf(&b, "Names of pods are missing: %s\n", Printable(e))
 		}
@@ -143,7 +154,8 @@ func (f scanFault) text(b *strings.Builder) {
 	}
 	fmt.Fprintf(b, "%s (%s): %s\n", f.Code, entry.Severity, entry.Title)
 	for _, line := range [][2]string{
-		{"pod", f.Pod.String()}, {"container", f.Container}, {"volume", f.Volume}, {"mount", f.Mount.Point},
+		{"pod", f.Pod.String()}, {"container", f.Container}, {"volume", f.Volume}, {"device", f.device()}, {"mount", f.Mount.Point},
+		{"holder", f.Holder},
 		{"why", why}, {"repair", entry.Repair}, {"runbook", entry.Runbook},
 	} {
 		if line[1] != "" {
@@ -153,8 +165,19 @@ func (f scanFault) text(b *strings.Builder) {
 	b.WriteByte('\n')
 }
 
+// device is what is held, where that is the fault.
+func (f scanFault) device() string {
+	if f.Code != fault.HeldDevice {
+		return ""
+	}
+	return f.Mount.Device
+}
+
 // String is the pod for people.
 func (p scanPod) String() string {
+	if p == (scanPod{}) {
+		return "" // a holder need not be in a pod
+	}
 	if p.Name == "" {
 		return "uid " + p.UID + " (its name is not known)"
 	}
@@ -181,7 +204,8 @@ func (r *scanReport) summary() string {
 	if l.RenewedByKubelet > 0 {
 		sentences = append(sentences, count(l.RenewedByKubelet, "stale bind")+" left out, which this kubelet renews by itself")
 	}
-	if l.KubeletRenews == renewsUnknown && len(r.Faults) > 0 {
+	stale := func(f scanFault) bool { return f.Code == fault.StaleSubPath }
+	if l.KubeletRenews == renewsUnknown && slices.ContainsFunc(r.Faults, stale) {
 		sentences = append(sentences, "It is not known whether this kubelet renews stale binds by itself, as kubelets from 1.19 do")
 	}
 	specs := "Without pod specs (--pods) a source that was moved away is not seen, and one that is gone for good looks replaced"

@@ -49,6 +49,14 @@ var reports = map[string]*scanReport{
 			Code: fault.MissingBindSource, Pod: fault.Pod{UID: "no \x1b[2J name"},
 			Mount: fault.Mount{MountInfoID: 217, Device: "0:40", Root: "/x\n", Point: "/k/\xff", FSType: "tmpfs"},
 		},
+		{
+			Code: fault.HeldDevice, Volume: "pvc-1", Holder: "process 77 (chronyd)",
+			Mount: fault.Mount{
+				ID: 4294968000, MountInfoID: 218, ParentID: 30, Namespace: 4026532300, Device: "252:48", FSType: "ext4",
+				Root: "/", Point: "/var/lib/kubelet/plugins/kubernetes.io/rbd/mounts/pvc-1",
+			},
+			Evidence: []string{"the kernel refuses to open device /dev/rbd3 (252:48) exclusively: it is busy"},
+		},
 	}, looked{
 		KubeletRoot: "/k \x1b", MountNamespace: 4026531841, Pods: 1, Mounts: 40, Binds: 2, KubeletRenews: renewsUnknown,
 		Unproven:  []unproven{{"/k/pods/u/volume-subpaths/v/c/0", "the file system says \x1b"}},

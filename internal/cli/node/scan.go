@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,10 +35,8 @@ func NewScanCommand() *cobra.Command {
 			"  kubectl get pods -A -o json | kubediag scan --pods - -o json",
 		Args: cobra.NoArgs,
 	}
-	f := cmd.Flags()
-	f.StringVar(&o.root, "kubelet-root", "", "root directory of the kubelet (default: that of the running kubelet)")
-	f.IntVar(&o.pid, "kubelet-pid", 0, "process id of the kubelet (default: the kubelet is looked for)")
-	f.StringVar(&o.pods, "pods", "", "file of pods in JSON or YAML (\"-\": standard input), for what only their specs tell:\n"+
+	o.addFlags(cmd.Flags())
+	cmd.Flags().StringVar(&o.pods, "pods", "", "file of pods in JSON or YAML (\"-\": standard input), for what only their specs tell:\n"+
 		"sources that were moved away, and names")
 	out := addFormat(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -54,18 +51,8 @@ func NewScanCommand() *cobra.Command {
 
 // scanOptions are the flags of scan.
 type scanOptions struct {
-	root, pods string
-	pid        int
-}
-
-func (o scanOptions) validate() error {
-	if o.root != "" && !filepath.IsAbs(o.root) {
-		return fmt.Errorf("--kubelet-root=%q: must be an absolute path", o.root)
-	}
-	if o.pid < 0 {
-		return fmt.Errorf("--kubelet-pid=%d: must not be negative", o.pid)
-	}
-	return nil
+	nodeOptions
+	pods string
 }
 
 // scan looks at the node. An error means that it could not, and nothing is said about faults then.
@@ -81,9 +68,8 @@ func (o scanOptions) scan(ctx context.Context, stdin io.Reader) (*scanReport, er
 		}
 	}
 	start := time.Now()
-	finder := kubelet.Finder{Root: o.root, PID: o.pid}
 	var err error
-	if s.node, err = finder.NodeOrOwn(ctx); err != nil {
+	if s.node, err = o.node(ctx); err != nil {
 		return nil, err
 	}
 	faults, err := s.run(ctx, kinds)
@@ -99,16 +85,18 @@ func (o scanOptions) scan(ctx context.Context, stdin io.Reader) (*scanReport, er
 type kind func(ctx context.Context, s *scan) ([]fault.Finding, error)
 
 // kinds are all that is looked for.
-var kinds = []kind{staleSubPaths}
+var kinds = []kind{staleSubPaths, heldDevices}
 
 // scan is one pass over a node.
 type scan struct {
-	node   *kubelet.Node
-	specs  podFile
-	looked looked
+	node    *kubelet.Node
+	runtime *boundedRuntime
+	specs   podFile
+	looked  looked
 }
 
 func (s *scan) run(ctx context.Context, kinds []kind) ([]fault.Finding, error) {
+	s.runtime = newBoundedRuntime(s.node)
 	s.looked.KubeletRoot, s.looked.KubeletPID = s.node.Root, s.node.PID
 	if err := s.node.Do(ctx, s.countPods); err != nil {
 		return nil, err

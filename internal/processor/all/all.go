@@ -10,10 +10,18 @@ import (
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/device"
+	"kubediag.org/kubediag/internal/linux/holder"
+	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/collector/blockdevice"
 	"kubediag.org/kubediag/internal/processor/collector/mountinfo"
+	"kubediag.org/kubediag/internal/processor/collector/mountnamespace"
 	"kubediag.org/kubediag/internal/processor/collector/poddetail"
+	"kubediag.org/kubediag/internal/processor/diagnoser/helddevice"
 	diagnose "kubediag.org/kubediag/internal/processor/diagnoser/subpathremount"
+	release "kubediag.org/kubediag/internal/processor/recoverer/helddevice"
+	"kubediag.org/kubediag/internal/processor/recoverer/idledevice"
 	remount "kubediag.org/kubediag/internal/processor/recoverer/subpathremount"
 )
 
@@ -28,16 +36,31 @@ type Deps struct {
 	Kubelet Kubelet
 	// Runtime is the container runtime. Nil: the one that the kubelet uses.
 	Runtime remount.Runtime
+	// Owners tells whose processes are whose. Nil: the container runtime that the kubelet uses.
+	Owners device.Runtime
 }
 
 // New makes the registry of all built-in processors.
 func New(d Deps) (*processor.Registry, error) {
+	runtime := &cri.Client{Socket: d.socket}
 	if d.Runtime == nil {
-		d.Runtime = &cri.Client{Socket: d.socket}
+		d.Runtime = runtime
+	}
+	if d.Owners == nil {
+		d.Owners = runtime
+	}
+	scanner := mountns.NewScanner() // what it remembers serves all
+	inspector := &device.Inspector{
+		Kubelet: d.Kubelet, Finder: &holder.Finder{Scanner: scanner}, Runtime: d.Owners, Pods: d.Pods,
 	}
 	return processor.NewRegistry(
 		processor.Step{Processor: &poddetail.Collector{Pods: d.Pods}},
 		processor.Step{Processor: &mountinfo.Collector{Kubelet: d.Kubelet}},
+		processor.Step{Processor: &mountnamespace.Collector{Scanner: scanner}},
+		processor.Step{Processor: &blockdevice.Collector{Kubelet: d.Kubelet, Scanner: scanner}},
+		processor.Step{Processor: &helddevice.Diagnoser{Inspector: inspector}},
+		processor.Step{Recoverer: &release.Recoverer{Inspector: inspector}},
+		processor.Step{Recoverer: &idledevice.Recoverer{Inspector: inspector}},
 		processor.Step{Processor: &diagnose.Diagnoser{Pods: d.Pods, Kubelet: d.Kubelet}},
 		processor.Step{Recoverer: &remount.Recoverer{Pods: d.Pods, Kubelet: d.Kubelet, Runtime: d.Runtime}},
 	)

@@ -1,0 +1,203 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"kubediag.org/kubediag/internal/kubelog"
+)
+
+// maxLine bounds how much of a line is held at once, in bytes. A longer one is decoded in pieces.
+const maxLine = 1 << 20
+
+// continued begins each further line of what was one line of the log, so that none can pass for another entry.
+const continued = "\n    "
+
+// NewDecodeCommand makes the verb decode.
+func NewDecodeCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "decode",
+		Short: "Make log lines readable: byte arrays such as [114 98 100], and quotes of quotes",
+		Long: "decode copies lines from standard input to standard output. Decimal byte arrays, as kubelets print what a\n" +
+			"command has said, become text, and so do escaped quotes and line breaks. What came out of one line and takes\n" +
+			"several is indented. With -o json every line becomes one object: its text, and which devices, volumes, pods,\n" +
+			"paths and faults it mentions.\n\n" +
+			"What is no valid array stays as it is, and what a terminal would act on is escaped. A line of more than 1 MiB is\n" +
+			"decoded in pieces of that size: what lies across the end of a piece stays as it is, and in JSON all pieces but\n" +
+			"the last have \"cut\": true.",
+		Example: "  journalctl -u kubelet | kubediag decode\n" +
+			"  journalctl -u kubelet -f | kubediag decode -o json",
+		Args: cobra.NoArgs,
+	}
+	out := addFormat(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		d := decoding{in: bufio.NewReaderSize(cmd.InOrStdin(), maxLine), out: bufio.NewWriter(cmd.OutOrStdout()), render: decodedText}
+		if *out == jsonFormat {
+			d.render = decodedJSON
+		}
+		if err := d.run(cmd.Context()); err != nil {
+			return fmt.Errorf("decode: %w", err)
+		}
+		return nil
+	}
+	return cmd
+}
+
+// decoding copies a log line by line.
+type decoding struct {
+	in     *bufio.Reader
+	out    *bufio.Writer
+	render func(logLine) (string, error)
+	held   []byte // the beginning of a character at the end of the last piece
+}
+
+// logLine is a line, or a piece of one that is too long.
+type logLine struct {
+	text string // valid UTF-8, without the line's end
+	cut  bool   // the line goes on
+}
+
+// run ends with ctx: whoever writes the log may never do.
+func (d *decoding) run(ctx context.Context) error {
+	done := make(chan error, 1)
+	go func() { done <- d.copy() }()
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("read standard input: %w", context.Cause(ctx))
+	case err := <-done:
+		return err
+	}
+}
+
+func (d *decoding) copy() error {
+	for {
+		line, err := d.next()
+		if errors.Is(err, io.EOF) {
+			return d.flush()
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("read standard input: %w", err), d.flush())
+		}
+		rendered, err := d.render(line)
+		if err != nil {
+			return err
+		}
+		if _, err := d.out.WriteString(rendered); err != nil {
+			return fmt.Errorf("write output: %w", err)
+		}
+		if d.ready() {
+			continue
+		}
+		if err := d.flush(); err != nil {
+			return err
+		}
+	}
+}
+
+// ready tells whether the next line can be had without waiting.
+func (d *decoding) ready() bool {
+	waiting, _ := d.in.Peek(d.in.Buffered())
+	return bytes.IndexByte(waiting, '\n') >= 0
+}
+
+func (d *decoding) flush() error {
+	if err := d.out.Flush(); err != nil {
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
+}
+
+// next gives a line however it ends, and an error, io.EOF too, when there is nothing before it.
+func (d *decoding) next() (logLine, error) {
+	part, err := d.in.ReadSlice('\n')
+	content := append(d.held, part...)
+	d.held = nil
+	switch {
+	case errors.Is(err, bufio.ErrBufferFull):
+		whole := len(content) - unfinished(content)
+		d.held = bytes.Clone(content[whole:])
+		return logLine{visible(content[:whole]), true}, nil
+	case err != nil && len(content) == 0:
+		return logLine{}, err
+	}
+	content = bytes.TrimSuffix(bytes.TrimSuffix(content, []byte("\n")), []byte("\r"))
+	return logLine{text: visible(content)}, nil
+}
+
+// unfinished tells how many bytes at the end of b are the beginning of a character.
+func unfinished(b []byte) int {
+	for n := 1; n < utf8.UTFMax && n <= len(b); n++ {
+		if tail := b[len(b)-n:]; utf8.RuneStart(tail[0]) {
+			if utf8.FullRune(tail) {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
+}
+
+// visible writes bytes that are no text as \xff, so that they survive in JSON.
+func visible(b []byte) string {
+	if utf8.Valid(b) {
+		return string(b)
+	}
+	var s strings.Builder
+	for len(b) > 0 {
+		r, size := utf8.DecodeRune(b)
+		if r == utf8.RuneError && size == 1 {
+			fmt.Fprintf(&s, `\x%02x`, b[0])
+		} else {
+			s.Write(b[:size])
+		}
+		b = b[size:]
+	}
+	return s.String()
+}
+
+// decodedText leaves tabs as they are, which do a terminal no harm.
+func decodedText(line logLine) (string, error) {
+	lines := strings.Split(kubelog.Decode(line.text), "\n")
+	for i := range lines {
+		parts := strings.Split(strings.TrimSuffix(lines[i], "\r"), "\t")
+		for j := range parts {
+			parts[j] = Printable(parts[j])
+		}
+		lines[i] = strings.Join(parts, "\t")
+	}
+	text := strings.Join(lines, continued)
+	if !line.cut {
+		text += "\n"
+	}
+	return text, nil
+}
+
+// decodedLine is one line in JSON.
+type decodedLine struct {
+	Text     string        `json:"text"`
+	Mentions kubelog.Found `json:"mentions"`
+	// Cut says that the next object goes on with the same line.
+	Cut bool `json:"cut,omitempty"`
+}
+
+func decodedJSON(line logLine) (string, error) {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(decodedLine{kubelog.Decode(line.text), kubelog.Mentions(line.text), line.cut}); err != nil {
+		return "", fmt.Errorf("write json: %w", err)
+	}
+	return escapeJSON(b.String()), nil
+}

@@ -1,0 +1,203 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"unicode"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelog"
+)
+
+// decode runs the verb.
+func decode(t testing.TB, in io.Reader, args ...string) string {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := NewDecodeCommand()
+	cmd.SetArgs(args)
+	cmd.SetIn(in)
+	cmd.SetOut(&out)
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// bytesOf writes text as fmt prints its bytes.
+func bytesOf(text string) string { return fmt.Sprintf("%d", []byte(text)) }
+
+func TestDecodeText(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ in, want string }{
+		"nothing":                   {"", ""},
+		"empty lines":               {"\n\n", "\n\n"},
+		"no line break at the end":  {"a\nb", "a\nb\n"},
+		"lines of Windows":          {"a\r\nb\r\n", "a\nb\n"},
+		"array":                     {"output: " + bytesOf("unmap failed") + "\n", "output: unmap failed\n"},
+		"what takes several lines":  {"output: " + bytesOf("one\ntwo\r\nthree") + "\n", "output: one\n    two\n    three\n"},
+		"quotes of quotes":          {`caused \"a \\\"b\\\"\"` + "\n", `caused "a "b""` + "\n"},
+		"colours in an array":       {bytesOf("\x1b[31mred\x1b[0m") + "\n", `\x1b[31mred\x1b[0m` + "\n"},
+		"colours in the line":       {"\x1b]0;title\x07\n", `\x1b]0;title\a` + "\n"},
+		"control of eight bits":     {"a\u009b31m\n", `a\u009b31m` + "\n"},
+		"tab":                       {"a\tb\n", "a\tb\n"},
+		"carriage return in a line": {"a\rb\n", `a\rb` + "\n"},
+		"no UTF-8":                  {"a\xff\xe2\x82\n", `a\xff\xe2\x82` + "\n"},
+		"300":                       {"[114 300 100]\n", "[114 300 100]\n"},
+		"cut":                       {"rbd output: [114 98 1\n", "rbd output: [114 98 1\n"},
+		"nul":                       {"a\x00b\n", `a\x00b` + "\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if diff := cmp.Diff(c.want, decode(t, strings.NewReader(c.in))); diff != "" {
+				t.Errorf("written (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// objects reads what was written as JSON, an object a line.
+func objects(t testing.TB, written string) []decodedLine {
+	t.Helper()
+	var found []decodedLine
+	for line := range strings.Lines(written) {
+		var o decodedLine
+		if err := json.Unmarshal([]byte(line), &o); err != nil {
+			t.Fatalf("%v: %q", err, line)
+		}
+		found = append(found, o)
+	}
+	return found
+}
+
+func TestDecodeJSON(t *testing.T) {
+	t.Parallel()
+	in := `rbd: failed to unmap device /dev/rbd3, error exit status 16, rbd output: ` + bytesOf("rbd: \x1b[1munmap failed: (16)\n") + "\n\xff"
+	want := []decodedLine{
+		{
+			Text:     "rbd: failed to unmap device /dev/rbd3, error exit status 16, rbd output: rbd: \x1b[1munmap failed: (16)\n",
+			Mentions: kubelog.Found{Devices: []string{"/dev/rbd3"}, Codes: []fault.Code{fault.HeldDevice}},
+		},
+		{Text: `\xff`},
+	}
+	written := decode(t, strings.NewReader(in), "-o", "json")
+	if diff := cmp.Diff(want, objects(t, written)); diff != "" {
+		t.Errorf("written (-want +got):\n%s", diff)
+	}
+	if strings.ContainsFunc(written, func(r rune) bool { return !unicode.IsPrint(r) && r != '\n' }) {
+		t.Errorf("a terminal finds something to act on in %q", written)
+	}
+	if !strings.HasSuffix(written, `{"text":"\\xff","mentions":{}}`+"\n") {
+		t.Errorf("last line of %q", written)
+	}
+}
+
+func TestDecodeLosesNothingOfLongLines(t *testing.T) {
+	t.Parallel()
+	// Characters of three bytes do not end where a piece does.
+	for name, unit := range map[string]string{"ascii": "x", "three bytes": "字", "four bytes": "😀"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			long := strings.Repeat(unit, 3*maxLine/len(unit)+1)
+			got := decode(t, strings.NewReader("before\n"+long+"\nafter\n"))
+			if want := "before\n" + long + "\nafter\n"; got != want {
+				t.Errorf("%d bytes are written, want the %d that were read", len(got), len(want))
+			}
+			var text strings.Builder
+			all := objects(t, decode(t, strings.NewReader(long+"\nafter"), "-o", "json"))
+			for i, o := range all {
+				if o.Cut != (i < len(all)-2) {
+					t.Errorf("piece %d of %d: cut is %v", i, len(all), o.Cut)
+				}
+				text.WriteString(o.Text)
+			}
+			if text.String() != long+"after" || len(all) != 5 {
+				t.Errorf("%d bytes in %d pieces, want %d in 5", text.Len(), len(all), len(long)+5)
+			}
+		})
+	}
+}
+
+func TestDecodeWritesWhenALineIsThere(t *testing.T) {
+	t.Parallel()
+	in, feed := io.Pipe()
+	read, out := io.Pipe()
+	cmd := NewDecodeCommand()
+	cmd.SetArgs(nil)
+	cmd.SetIn(in)
+	cmd.SetOut(out)
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.ExecuteContext(t.Context()) }()
+	for _, c := range []struct{ written, want string }{{"one\n", "one\n"}, {"two\nthr", "two\n"}, {"ee\nfour\n", "three\nfour\n"}} {
+		if _, err := io.WriteString(feed, c.written); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, len(c.want))
+		if _, err := io.ReadFull(read, got); err != nil || string(got) != c.want {
+			t.Fatalf("%q, %v, want %q before the next line is there", got, err, c.want)
+		}
+	}
+	feed.Close()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDecodeThatCannot(t *testing.T) {
+	t.Parallel()
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	silent, writer := io.Pipe()
+	t.Cleanup(func() { writer.Close() })
+	for name, c := range map[string]struct {
+		ctx  context.Context
+		in   io.Reader
+		out  io.Writer
+		want error
+	}{
+		"input breaks":    {t.Context(), io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(errBroken)), io.Discard, errBroken},
+		"output breaks":   {t.Context(), strings.NewReader("a\n"), brokenPipe{}, errBroken},
+		"nobody writes":   {canceled, silent, io.Discard, context.Canceled},
+		"a lot of output": {t.Context(), strings.NewReader(strings.Repeat("a\n", maxLine)), brokenPipe{}, errBroken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cmd := NewDecodeCommand()
+			cmd.SilenceErrors, cmd.SilenceUsage = true, true
+			cmd.SetArgs(nil)
+			cmd.SetIn(c.in)
+			cmd.SetOut(c.out)
+			if err := cmd.ExecuteContext(c.ctx); !errors.Is(err, c.want) {
+				t.Errorf("error %v, want %v", err, c.want)
+			}
+		})
+	}
+}
+
+func FuzzDecodeCommand(f *testing.F) {
+	f.Add([]byte("a\r\n[114 98 100]\\\\n\xff\x1b"))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		written := decode(t, bytes.NewReader(in))
+		if strings.ContainsFunc(written, func(r rune) bool { return !unicode.IsPrint(r) && r != '\n' && r != '\t' }) {
+			t.Errorf("a terminal finds something to act on in %q", written)
+		}
+		lines := bytes.Count(in, []byte("\n"))
+		if len(in) > 0 && in[len(in)-1] != '\n' {
+			lines++
+		}
+		if got := objects(t, decode(t, bytes.NewReader(in), "-o", "json")); len(got) != lines {
+			t.Errorf("%d objects for %d lines", len(got), lines)
+		}
+	})
+}

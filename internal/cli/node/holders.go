@@ -1,0 +1,225 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/device"
+	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/holder"
+	"kubediag.org/kubediag/internal/linux/mountns"
+)
+
+// NewHoldersCommand makes the verb holders.
+func NewHoldersCommand() *cobra.Command {
+	var o nodeOptions
+	cmd := &cobra.Command{
+		Use:   "holders [DEVICE]",
+		Short: "Tell who holds a block device that cannot be detached, and why",
+		Long: "holders looks for whatever keeps a block device busy: its mounts in every mount namespace of the node, with and\n" +
+			"without processes, and open files, detached mounts, overlays, loop devices, swap and devices made of it. It names\n" +
+			"the processes, their containers and pods, the volume mount that has carried a mount into a container, and the\n" +
+			"change that prevents it. It needs no API server, and changes nothing.\n\n" +
+			"DEVICE is the path of its node, the kernel's name for it, its number as major:minor, or the path of anything on a\n" +
+			"file system that is mounted. Without it, it is every device that is mounted somewhere but no longer where the\n" +
+			"kubelet runs.\n\n" +
+			"Exit status: 0 nobody holds it, or it is in use as it should be; 1 it is held; 2 could not look.",
+		Example: "  kubediag holders /dev/rbd3\n" +
+			"  kubediag holders 252:48 -o json\n" +
+			"  kubediag holders",
+		Args: cobra.MaximumNArgs(1),
+	}
+	o.addFlags(cmd.Flags())
+	out := addFormat(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		r, err := o.holders(cmd.Context(), args)
+		if err == nil {
+			err = r.write(cmd.OutOrStdout(), *out)
+		}
+		if err != nil && !errors.Is(err, ErrFaults) {
+			return fmt.Errorf("holders: %w", err)
+		}
+		return err
+	}
+	return cmd
+}
+
+// holders looks for who holds the device that args name, or every device that was left behind.
+func (o nodeOptions) holders(ctx context.Context, args []string) (writable, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	n, err := o.nodeOrDefault(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l := newHolderLook(n)
+	if len(args) == 0 {
+		return l.left(ctx, start)
+	}
+	at, err := l.find(ctx, args[0])
+	if err != nil {
+		return nil, err
+	}
+	return l.one(ctx, at, start)
+}
+
+// nodeOrDefault is the node of the kubelet. Devices can be looked into on machines that have no kubelet, too: then it is
+// the caller's own mount namespace, and the place where a kubelet would be.
+func (o nodeOptions) nodeOrDefault(ctx context.Context) (*kubelet.Node, error) {
+	if o.root != "" || o.pid != 0 {
+		return o.node(ctx)
+	}
+	n, err := o.node(ctx)
+	if !errors.Is(err, kubelet.ErrNotFound) {
+		return n, err
+	}
+	o.root = kubelet.DefaultRoot
+	switch own, ownErr := o.node(ctx); {
+	case ownErr == nil && own.PID == 0:
+		return own, nil
+	case errors.Is(ownErr, fs.ErrNotExist):
+		return &kubelet.Node{Root: o.root}, nil
+	}
+	return nil, err
+}
+
+// holderLook is one look at the holders of devices.
+type holderLook struct {
+	node      *kubelet.Node
+	scanner   *mountns.Scanner
+	runtime   *boundedRuntime
+	inspector *device.Inspector
+}
+
+func newHolderLook(n *kubelet.Node) *holderLook {
+	l := &holderLook{node: n, scanner: mountns.NewScanner(), runtime: newBoundedRuntime(n)}
+	l.inspector = newInspector(n, l.scanner, l.runtime)
+	return l
+}
+
+// newInspector asks the runtime of the kubelet; where no kubelet is known, nobody tells of containers.
+func newInspector(n *kubelet.Node, scanner *mountns.Scanner, runtime *boundedRuntime) *device.Inspector {
+	i := &device.Inspector{Kubelet: n, Finder: &holder.Finder{Scanner: scanner}}
+	if n.PID != 0 {
+		i.Runtime = runtime
+	}
+	return i
+}
+
+// one looks at one device.
+func (l *holderLook) one(ctx context.Context, at place, start time.Time) (*holdersReport, error) {
+	c, err := l.inspector.Inspect(ctx, at.device)
+	if err != nil {
+		return nil, err
+	}
+	d, err := l.use(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	d.Device.MountPoint = at.point
+	r := &holdersReport{SchemaVersion: schemaVersion, deviceUse: d}
+	r.Looked.lookedFrom, err = l.from(start)
+	return r, err
+}
+
+// left looks at every device that the host has done with and somebody keeps.
+func (l *holderLook) left(ctx context.Context, start time.Time) (*leftReport, error) {
+	cases, err := l.inspector.Left(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &leftReport{SchemaVersion: schemaVersion, Devices: []deviceUse{}}
+	for _, c := range cases {
+		d, err := l.use(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		if d.held() && !c.Copied() { // as the diagnoser has it: nobody has asked for this device
+			d.Device.State, d.Device.InUseBy = stateInUse, []string{"none of its mounts is a copy of one of the kubelet's"}
+		}
+		r.Devices = append(r.Devices, d)
+	}
+	_, survey, err := l.scanner.FileSystems() // the same once more, out of what was remembered
+	if err != nil {
+		return nil, err
+	}
+	r.Looked.lookedThrough = newLookedThrough(survey)
+	r.Looked.lookedFrom, err = l.from(start)
+	return r, err
+}
+
+// use is what is told about a case.
+func (l *holderLook) use(ctx context.Context, c *device.Case) (deviceUse, error) {
+	why, err := l.inUse(ctx, c, maxStack)
+	if err != nil {
+		return deviceUse{}, err
+	}
+	return newDeviceUse(c, why)
+}
+
+// maxStack is how many devices are followed that are made of one another.
+const maxStack = 8
+
+// inUse says why a device is in use as it should be. One that is mounted nowhere by itself may be so as swap space, or by
+// way of a device that is made of it.
+func (l *holderLook) inUse(ctx context.Context, c *device.Case, depth int) ([]string, error) {
+	why := c.LiveUse
+	if len(why) > 0 || c.IsHeld() || depth == 0 {
+		return why, nil
+	}
+	for _, h := range c.Held {
+		switch h.Kind {
+		case holder.Swap:
+			why = append(why, "the kernel swaps to "+h.Path)
+		case holder.StackedDevice:
+			through, err := l.inUseThrough(ctx, h.Path, depth-1)
+			if err != nil {
+				return nil, err
+			}
+			why = append(why, through...)
+		}
+	}
+	return why, nil
+}
+
+// inUseThrough is inUse for the device with that node. It may have gone.
+func (l *holderLook) inUseThrough(ctx context.Context, node string, depth int) (why []string, err error) {
+	d, err := l.inspector.Finder.Sys.Resolve(strings.ReplaceAll(strings.TrimPrefix(node, "/dev/"), "/", "!"))
+	if err == nil {
+		var c *device.Case
+		if c, err = l.inspector.Inspect(ctx, d); err == nil {
+			why, err = l.inUse(ctx, c, depth)
+		}
+	}
+	if errors.Is(err, blockdev.ErrNotFound) || errors.Is(err, blockdev.ErrChanged) {
+		return nil, nil
+	}
+	for i := range why {
+		why[i] = fmt.Sprintf("device %s is made of it: %s", node, why[i])
+	}
+	return why, err
+}
+
+// from says where it was looked from, and for how long.
+func (l *holderLook) from(start time.Time) (lookedFrom, error) {
+	ns, err := l.node.Namespace()
+	if err != nil {
+		return lookedFrom{}, err
+	}
+	return lookedFrom{
+		KubeletRoot: l.node.Root, KubeletPID: l.node.PID, MountNamespace: ns.Inode,
+		NameErrors: l.runtime.errors(), Milliseconds: float64(time.Since(start).Microseconds()) / 1000,
+	}, nil
+}

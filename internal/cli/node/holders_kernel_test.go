@@ -1,0 +1,334 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package node
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// playCopy is a process in a mount namespace that is a copy of the test's, as a container with a hostPath of / has it.
+// With an argument it has a file there open, and its mount lazily unmounted.
+func playCopy(args []string, ready func(string)) error {
+	if err := os.WriteFile("/proc/self/comm", []byte("exporter\x1b[2J"), 0); err != nil {
+		return err
+	}
+	if len(args) > 0 {
+		f, err := os.Open(filepath.Join(args[0], "lost+found"))
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := sys.UnmountPath(args[0], true); err != nil {
+			return err
+		}
+	}
+	ready("")
+	kerneltest.WaitForEnd()
+	return nil
+}
+
+// pv is a loop device with an ext4 that a kubelet has mounted for a volume.
+type pv struct {
+	scene *kubelettest.Scene
+	blockdev.Device
+	point string
+}
+
+func tool(t testing.TB, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %q: %v\n%s", name, args, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// newLoop binds an empty file to a loop device until the test ends. Whoever holds it must have ended by then.
+func newLoop(t testing.TB) blockdev.Device {
+	t.Helper()
+	image := filepath.Join(t.TempDir(), "image")
+	must(t, os.WriteFile(image, nil, 0o600))
+	must(t, os.Truncate(image, 32<<20))
+	node := tool(t, "losetup", "--find", "--show", "--partscan", image)
+	t.Cleanup(func() { tool(t, "losetup", "--detach", node) })
+	d, err := blockdev.Sys{}.Resolve(node)
+	must(t, err)
+	return d
+}
+
+func newPV(t testing.TB) pv {
+	t.Helper()
+	p := pv{scene: kubelettest.New(t), Device: newLoop(t)}
+	tool(t, "mkfs.ext4", "-q", p.Node())
+	p.point = filepath.Join(p.scene.Root, "plugins/kubernetes.io/local-volume/mounts/pv-1")
+	must(t, os.MkdirAll(p.point, 0o755))
+	must(t, sys.NewMount(p.Node(), p.point, "ext4", ""))
+	t.Cleanup(func() { _ = sys.UnmountPath(p.point, true) })
+	return p
+}
+
+// holders runs the verb, and gives its report in JSON.
+func (p pv) holders(t *testing.T, args ...string) (holdersReport, error) {
+	t.Helper()
+	var r holdersReport
+	err := p.run(t, &r, args...)
+	return r, err
+}
+
+// left runs the verb without a device, and gives what it says about this one.
+func (p pv) left(t *testing.T) (deviceUse, bool) {
+	t.Helper()
+	var r leftReport
+	if err := p.run(t, &r); err != nil && !errors.Is(err, ErrFaults) {
+		t.Fatal(err)
+	}
+	if r.Looked.Mounts == 0 || r.Looked.Namespaces == 0 || r.Looked.KubeletRoot != p.scene.Root {
+		t.Errorf("looked at %+v", r.Looked)
+	}
+	i := slices.IndexFunc(r.Devices, func(u deviceUse) bool { return u.Device.Name == p.Name })
+	if i < 0 {
+		return deviceUse{}, false
+	}
+	return r.Devices[i], true
+}
+
+func (p pv) run(t *testing.T, into any, args ...string) error {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := NewHoldersCommand()
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetArgs(append([]string{"-o", "json", "--kubelet-root", p.scene.Root}, args...))
+	cmd.SetOut(&out)
+	err := cmd.ExecuteContext(t.Context())
+	if out.Len() > 0 {
+		must(t, json.Unmarshal(out.Bytes(), into))
+	}
+	return err
+}
+
+// wait has the kernel let go of what a process held that has ended.
+func (p pv) wait(t *testing.T, busy bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		is, err := blockdev.Sys{}.Busy(p.Device)
+		must(t, err)
+		if is == busy {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s busy: %t, want %t", p.Name, is, busy)
+		}
+	}
+}
+
+func TestHoldersOfAVolumeThatIsInUse(t *testing.T) {
+	p := newPV(t)
+	kerneltest.Start(t, "copy")
+	link := filepath.Join(t.TempDir(), "link")
+	must(t, os.Symlink(p.point, link))
+	for spec, point := range map[string]string{
+		p.Node(): "", p.Name: "", p.Number.String(): "", p.point: p.point, p.point + "/lost+found": p.point, link: p.point,
+	} {
+		r, err := p.holders(t, spec)
+		must(t, err)
+		if r.Device.State != stateInUse || !r.Busy || len(r.Device.InUseBy) == 0 || r.Device.Removable || r.Device.MountPoint != point {
+			t.Errorf("%s: %+v, want it in use", spec, r.Device)
+		}
+		if len(r.Holders) != 2 || r.Device.Name != p.Name || r.Device.Number != p.Number.String() {
+			t.Errorf("%s: %+v with %d holders, want both mounts", spec, r.Device, len(r.Holders))
+		}
+	}
+	if u, there := p.left(t); there {
+		t.Errorf("left behind: %+v", u)
+	}
+}
+
+func TestHoldersOfACopy(t *testing.T) {
+	p := newPV(t)
+	copied := kerneltest.Start(t, "copy")
+	must(t, sys.UnmountPath(p.point, false))
+	ns, err := mountns.Of(copied.PID)
+	must(t, err)
+	r, err := p.holders(t, p.Node())
+	if !errors.Is(err, ErrFaults) || len(r.Holders) != 1 {
+		t.Fatalf("ends with %v, %+v, want one holder", err, r)
+	}
+	h := r.Holders[0]
+	want := useHolder{
+		Kind: "mount", MountNamespace: ns.Inode, PIDs: []int{copied.PID}, Command: "exporter\x1b[2J", MountPoint: p.point,
+		Mount: h.Mount, KeptBy: fmt.Sprintf("process %d", copied.PID), HostPath: p.point, Volume: "pv-1", Removable: true, Why: h.Why,
+	}
+	if diff := cmp.Diff(want, h, cmp.AllowUnexported(useHolder{})); diff != "" {
+		t.Errorf("holder (-want +got):\n%s", diff)
+	}
+	if m := h.Mount; m == nil || m.Device != p.Number.String() || m.FSType != "ext4" || m.Root != "/" || m.MountInfoID == 0 {
+		t.Errorf("mount %+v", m)
+	}
+	if r.Device.State != stateHeld || !r.Busy || !r.Device.Removable || len(r.Hidden) > 0 || r.Looked.Mounts == 0 {
+		t.Errorf("report %+v", r)
+	}
+	u, there := p.left(t)
+	if diff := cmp.Diff(r.Holders, u.Holders, cmp.AllowUnexported(useHolder{})); !there || diff != "" {
+		t.Errorf("with no device named %t (-named +left):\n%s", there, diff)
+	}
+	scanned, err := scanJSON(t, nil, "--kubelet-root", p.scene.Root)
+	if !errors.Is(err, ErrFaults) || len(scanned.Faults) != 1 {
+		t.Fatalf("scan ends with %v, %+v, want one fault", err, scanned)
+	}
+	f := scanned.Faults[0]
+	if f.Code != fault.HeldDevice || f.Mount.Device != p.Number.String() || f.Mount.Namespace != ns.Inode || f.Volume != "pv-1" ||
+		!strings.Contains(f.Holder, fmt.Sprint(copied.PID)) || scanned.Looked.DevicesElsewhere < 1 {
+		t.Errorf("fault %+v, looked %+v", f, scanned.Looked)
+	}
+	copied.End()
+	p.wait(t, false)
+	if r, err := p.holders(t, p.Node()); err != nil || r.Device.State != stateFree || r.Busy || len(r.Holders) > 0 {
+		t.Errorf("after its end: %v, %+v, want it free", err, r)
+	}
+	if scanned, err := scanJSON(t, nil, "--kubelet-root", p.scene.Root); err != nil {
+		t.Errorf("after its end the scan finds %v, %+v", err, scanned.Faults)
+	}
+}
+
+func TestHoldersOfWhatIsMountedNowhere(t *testing.T) {
+	p := newPV(t)
+	keeper := kerneltest.Start(t, "copy", p.point)
+	must(t, sys.UnmountPath(p.point, false))
+	r, err := p.holders(t, p.Node())
+	if !errors.Is(err, ErrFaults) || len(r.Holders) != 1 {
+		t.Fatalf("ends with %v, %+v, want one holder", err, r)
+	}
+	h := r.Holders[0]
+	if h.Kind != "open file" || !slices.Equal(h.PIDs, []int{keeper.PID}) || h.Path == "" || h.MountPoint != "" || h.Removable || r.Device.Removable {
+		t.Errorf("holder %+v", h)
+	}
+	if !r.Looked.Processes || r.Looked.Tasks == 0 {
+		t.Errorf("looked at %+v, want the processes counted", r.Looked)
+	}
+	if _, there := p.left(t); there {
+		t.Error("what is mounted nowhere is among the devices that are mounted elsewhere")
+	}
+}
+
+// TestHoldersOfAPartition has a mount that no kubelet has made.
+func TestHoldersOfAPartition(t *testing.T) {
+	p := newPV(t)
+	disk := newLoop(t)
+	tool(t, "addpart", disk.Node(), "1", "2048", "32768") // sectors
+	part := disk.Name + "p1"
+	if r, err := p.holders(t, part); err != nil || r.Device.State != stateFree || r.Device.Parent != disk.Name {
+		t.Errorf("free partition: %v, %+v", err, r.Device)
+	}
+	tool(t, "mkfs.ext4", "-q", "/dev/"+part)
+	point := t.TempDir()
+	must(t, sys.NewMount("/dev/"+part, point, "ext4", ""))
+	copied := kerneltest.Start(t, "copy")
+	for _, spec := range []string{part, disk.Name} {
+		if r, err := p.holders(t, spec); err != nil || r.Device.State != stateInUse {
+			t.Errorf("%s in use: %v, %+v", spec, err, r.Device)
+		}
+	}
+	must(t, sys.UnmountPath(point, false))
+	for _, spec := range []string{part, disk.Name} {
+		if r, err := p.holders(t, spec); !errors.Is(err, ErrFaults) || len(r.Holders) != 1 || r.Holders[0].HostPath != "" || r.Device.Removable {
+			t.Errorf("%s held: %v, %+v", spec, err, r)
+		}
+	}
+	other := p
+	other.Name = part
+	if u, there := other.left(t); !there || u.Device.State != stateInUse || u.Device.Removable {
+		t.Errorf("with no device named: %t, %+v", there, u.Device)
+	}
+	if scanned, err := scanJSON(t, nil, "--kubelet-root", p.scene.Root); err != nil {
+		t.Errorf("what was never the kubelet's is a fault: %v, %+v", err, scanned.Faults)
+	}
+	copied.End()
+}
+
+func TestHoldersOfSwap(t *testing.T) {
+	p := newPV(t)
+	swap := newLoop(t)
+	tool(t, "mkswap", swap.Node())
+	tool(t, "swapon", swap.Node())
+	t.Cleanup(func() { tool(t, "swapoff", swap.Node()) })
+	r, err := p.holders(t, swap.Name)
+	must(t, err)
+	if r.Device.State != stateInUse || !r.Busy || len(r.Holders) != 1 || r.Holders[0].Kind != "swap" {
+		t.Errorf("report %+v, want it in use", r)
+	}
+}
+
+func TestBuiltProgramTellsHolders(t *testing.T) {
+	program := build(t)
+	p := newPV(t)
+	run := func(args ...string) (status int, stdout, stderr string) {
+		var out, errs bytes.Buffer
+		cmd := exec.Command(program, append([]string{"holders", "--kubelet-root", p.scene.Root}, args...)...)
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		start := time.Now()
+		var exit *exec.ExitError
+		if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("%q took %v", args, took)
+		}
+		return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+	}
+	if status, out, errs := run(p.Node()); status != 0 || !strings.HasPrefix(out, p.Node()+" ("+p.Number.String()+", loop, ext4) is in use") || errs != "" {
+		t.Errorf("in use: status %d, %q, %q", status, out, errs)
+	}
+	copied := kerneltest.Start(t, "copy")
+	must(t, sys.UnmountPath(p.point, false))
+	status, out, errs := run(p.Node())
+	if status != 1 || errs != "" {
+		t.Errorf("held: status %d, %q", status, errs)
+	}
+	for _, part := range []string{
+		"is held. It can be released", "  mount " + p.point + "\n", fmt.Sprintf("process    %d (exporter\\x1b[2J)\n", copied.PID), "on host    " + p.point + "\n",
+	} {
+		if !strings.Contains(out, part) {
+			t.Errorf("%q is not in\n%s", part, out)
+		}
+	}
+	if status, out, _ := run(); status != 1 || !strings.Contains(out, p.Node()+" (") {
+		t.Errorf("no device named: status %d, %s", status, out)
+	}
+	copied.End()
+	p.wait(t, false)
+	if status, out, errs := run(p.Number.String()); status != 0 || !strings.Contains(out, "is free: nobody holds it") || errs != "" {
+		t.Errorf("free: status %d, %q, %q", status, out, errs)
+	}
+	loop := filepath.Join(t.TempDir(), "loop")
+	must(t, os.Symlink(loop, loop))
+	for spec, want := range map[string]string{
+		"/dev/nosuch": "no such block device", "nosuch": "no such block device", "4095:1048575": "no such block device", "7:x": "want major:minor",
+		loop: "too many levels of symbolic links", p.scene.Root: "is on no block device", "/dev/null": "is on no block device", "a/b": "has a slash", "": "no path, name or number",
+	} {
+		if status, out, errs := run(spec); status != 2 || out != "" || !strings.HasPrefix(errs, "kubediag: holders: ") || !strings.Contains(errs, want) {
+			t.Errorf("%q: status %d, %q, %q, want %q", spec, status, out, errs, want)
+		}
+	}
+}

@@ -1,0 +1,219 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet/device"
+	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/holder"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+)
+
+const globalMount = "/var/lib/kubelet/plugins/kubernetes.io/rbd/mounts/pvc-1"
+
+var (
+	rbd3     = blockdev.Device{Number: blockdev.Number{Major: 252, Minor: 48}, Name: "rbd3", Kind: blockdev.KRBD, Sequence: 7}
+	ext4     = []blockdev.FileSystem{{Type: "ext4", Number: rbd3.Number, Evidence: "/sys/fs/ext4/rbd3"}}
+	survey   = mountns.Survey{Backend: "kernel", Namespaces: 40, Mounts: 2500}
+	everyone = holder.Looked{Mounts: survey, Processes: true, Tasks: 300, Links: 9000, Denied: 1, Stuck: 2, Overlays: 80, Unplaced: 1, Loops: 3}
+	from     = lookedFrom{KubeletRoot: "/var/lib/kubelet", KubeletPID: 1234, MountNamespace: 4026531841, Milliseconds: 12.345}
+)
+
+// exporter is a container that has a copy of the mount of a volume.
+func exporter() device.Held {
+	patch := "spec:\n  template:\n    spec:\n      containers:\n      - name: exporter\n        volumeMounts:\n" +
+		"        - mountPath: /host\n          mountPropagation: HostToContainer\n          name: root\n"
+	return device.Held{
+		Holder: holder.Holder{
+			Kind: holder.Mount, Path: "/host" + globalMount, PIDs: []int{21839, 21840},
+			Mount: mountns.Mount{
+				Mount:  mountinfo.Mount{ID: 2892, Parent: 2729, Major: 252, Minor: 48, Root: "/", Point: "/host" + globalMount, FSType: "ext4"},
+				Unique: 4294968000, Namespace: mountns.Namespace{PID: 21839, Inode: 4026532300},
+			},
+			Keepers: []mountns.Holder{{Kind: mountns.Process, PID: 21839}, {Kind: mountns.Process, PID: 21840}},
+		},
+		Command: "node_exporter", Container: "exporter", Workload: "DaemonSet node-exporter", VolumeMount: "root",
+		Owner:    &cri.Owner{ContainerID: strings.Repeat("4f", 32), Container: "exporter", Image: "registry.example/exporter:1"},
+		Pod:      fault.Pod{Namespace: "monitoring", Name: "node-exporter-x", UID: "29da79e5-386c-4e0d-82c1-215f93ff955d"},
+		Carrier:  &cri.Mount{HostPath: "/", ContainerPath: "/host", ReadOnly: true},
+		HostPath: globalMount, Volume: "pvc-1", Since: time.Date(2026, 3, 1, 10, 0, 0, 0, time.FixedZone("", 3600)), Patch: patch,
+		Removable: true, Why: "it is a copy of what the kubelet had mounted",
+	}
+}
+
+// shredder is a process that calls itself and its file what terminals act on.
+func shredder() device.Held {
+	return device.Held{
+		Holder: holder.Holder{
+			Kind: holder.OpenFile, Path: "/\x1b[2J\xff (deleted)", PIDs: []int{3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14},
+			Detail: "its mount is in no namespace: lazily unmounted",
+		},
+		Command: "rm\u202e", Why: "it is no mount",
+	}
+}
+
+func use(t *testing.T, c *device.Case) deviceUse {
+	t.Helper()
+	c.Report.Holders = nil
+	for _, h := range c.Held {
+		c.Report.Holders = append(c.Report.Holders, h.Holder)
+	}
+	u, err := newDeviceUse(c, c.LiveUse)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// holdersReports are reports whose text and JSON are in testdata.
+func holdersReports(t *testing.T) map[string]writable {
+	t.Helper()
+	report := func(r holder.Report) *holder.Report {
+		r.Device = rbd3
+		return &r
+	}
+	held := use(t, &device.Case{
+		Report: report(holder.Report{Busy: true, FileSystems: ext4, Looked: holder.Looked{Mounts: survey}}),
+		Held:   []device.Held{exporter()}, Removable: true, Why: "it is held by 1 mounts",
+	})
+	stuck := use(t, &device.Case{
+		Report: report(holder.Report{Busy: true, FileSystems: ext4, Looked: everyone}),
+		Held:   []device.Held{exporter(), shredder()}, Why: "open file holds it as well, which is no mount",
+	})
+	hidden := use(t, &device.Case{Report: report(holder.Report{
+		Busy: true, FileSystems: ext4, Looked: everyone, Hidden: []string{"a descriptor on its way through a unix socket", "an \x1b overlay"},
+	})})
+	host := exporter()
+	host.Removable, host.Patch, host.Why = false, "", "it is the kubelet's own mount"
+	inUse := use(t, &device.Case{
+		Report: report(holder.Report{Busy: true, FileSystems: ext4, Looked: holder.Looked{Mounts: survey}}),
+		Host:   true, Held: []device.Held{host, exporter()}, LiveUse: []string{"a file system on it is mounted in the kubelet's own mount namespace"},
+	})
+	inUse.Device.MountPoint = globalMount
+	free := use(t, &device.Case{Report: report(holder.Report{Looked: everyone}), Why: "no mount holds it"})
+	named := func(u deviceUse, from lookedFrom) *holdersReport {
+		u.Looked.lookedFrom = from
+		return &holdersReport{schemaVersion, u}
+	}
+	left := func(all ...deviceUse) *leftReport {
+		return &leftReport{schemaVersion, append([]deviceUse{}, all...), lookedAt{lookedThrough: newLookedThrough(survey), lookedFrom: from}}
+	}
+	dumb := lookedFrom{KubeletRoot: "/k", KubeletPID: 1, MountNamespace: 2, NameErrors: []string{"runtime: \x1b"}, Milliseconds: 1}
+	return map[string]writable{
+		"held": named(held, from), "stuck": named(stuck, dumb), "hidden": named(hidden, from), "inuse": named(inUse, from),
+		"free": named(free, lookedFrom{KubeletRoot: "/var/lib/kubelet", MountNamespace: 4026531841}),
+		"left": left(held, inUse), "none": left(),
+	}
+}
+
+func TestHoldersReports(t *testing.T) {
+	t.Parallel()
+	reports := holdersReports(t)
+	for _, name := range slices.Sorted(maps.Keys(reports)) {
+		for _, f := range []format{textFormat, jsonFormat} {
+			t.Run(name+"."+string(f), func(t *testing.T) {
+				t.Parallel()
+				file := "testdata/holders-" + name + "." + string(f)
+				var status error
+				if !slices.Contains([]string{"free", "inuse", "none"}, name) {
+					status = ErrFaults
+				}
+				var b bytes.Buffer
+				if err := reports[name].write(&b, f); !errors.Is(err, status) {
+					t.Errorf("ends with %v, want %v", err, status)
+				}
+				want, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(string(want), b.String()); diff != "" {
+					t.Errorf("written (-want +got):\n%s", diff)
+				}
+				if err := reports[name].write(brokenPipe{}, f); !errors.Is(err, errBroken) || errors.Is(err, ErrFaults) {
+					t.Errorf("into a broken pipe it ends with %v", err)
+				}
+			})
+		}
+	}
+}
+
+// TestHoldersKeys has the keys that programs rely on, and no others beside them.
+func TestHoldersKeys(t *testing.T) {
+	t.Parallel()
+	keys := func(r any) []string {
+		var b strings.Builder
+		if err := writeJSON(&b, r); err != nil {
+			t.Fatal(err)
+		}
+		var object map[string]json.RawMessage
+		if err := json.Unmarshal([]byte(b.String()), &object); err != nil {
+			t.Fatal(err)
+		}
+		for _, list := range []string{"holders", "hidden", "devices"} {
+			if string(object[list]) == "null" {
+				t.Errorf("%s is null", list)
+			}
+		}
+		return slices.Sorted(maps.Keys(object))
+	}
+	reports := holdersReports(t)
+	for _, name := range []string{"held", "hidden", "free"} {
+		if diff := cmp.Diff([]string{"busy", "device", "hidden", "holders", "looked", "schemaVersion"}, keys(reports[name])); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	if diff := cmp.Diff([]string{"devices", "looked", "schemaVersion"}, keys(reports["none"])); diff != "" {
+		t.Errorf("no device named (-want +got):\n%s", diff)
+	}
+	got := keys(newUseHolder(device.Held{Holder: holder.Holder{Kind: holder.RawOpen}}))
+	for _, key := range []string{"kind", "mountNamespace", "pids", "mountPoint", "pod", "container"} {
+		if !slices.Contains(got, key) {
+			t.Errorf("a holder has no %s where there is nothing to say", key)
+		}
+	}
+}
+
+func TestADeviceThatCannotBeTestedIsNotCalledFree(t *testing.T) {
+	t.Parallel()
+	denied := errors.New("denied")
+	c := &device.Case{Report: &holder.Report{Device: rbd3, Untested: denied}}
+	if _, err := newDeviceUse(c, nil); !errors.Is(err, denied) {
+		t.Errorf("error %v, want that of the kernel", err)
+	}
+	c.Report.Holders, c.Held = []holder.Holder{exporter().Holder}, []device.Held{exporter()}
+	if u, err := newDeviceUse(c, nil); err != nil || u.Device.State != stateHeld || u.Device.Untested == "" {
+		t.Errorf("with a mount: %+v, %v, want it held and untested", u.Device, err)
+	}
+}
+
+func TestManyHoldersAreCountedForPeople(t *testing.T) {
+	t.Parallel()
+	u := deviceUse{Device: useDevice{State: stateHeld}}
+	for range maxHolders + 2 {
+		u.Holders = append(u.Holders, newUseHolder(exporter()))
+	}
+	var b strings.Builder
+	u.text(&b)
+	if n := strings.Count(b.String(), "\n  mount /host"); n != maxHolders || !strings.Contains(b.String(), "and 2 holders more") {
+		t.Errorf("%d holders told:\n%s", n, &b)
+	}
+	if n := strings.Count(b.String(), "mountPropagation: HostToContainer"); n != 1 {
+		t.Errorf("the change is told %d times", n)
+	}
+}

@@ -1,0 +1,192 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/kubelet/device"
+	"kubediag.org/kubediag/internal/linux/mountns"
+)
+
+// holdersReport is what holders tells of a device that was named, as it is in JSON.
+type holdersReport struct {
+	SchemaVersion int `json:"schemaVersion"`
+	deviceUse
+}
+
+// leftReport is what holders tells where no device was named. Each has an object of its own.
+type leftReport struct {
+	SchemaVersion int `json:"schemaVersion"`
+	// Devices is never null.
+	Devices []deviceUse `json:"devices"`
+	Looked  lookedAt    `json:"looked"`
+}
+
+// deviceUse is a device and who uses it.
+type deviceUse struct {
+	Device useDevice `json:"device"`
+	// Busy is what the kernel says.
+	Busy bool `json:"busy"`
+	// Holders and Hidden are never null.
+	Holders []useHolder `json:"holders"`
+	// Hidden is what may hold the device unseen, where what was found does not explain that it is busy.
+	Hidden []string `json:"hidden"`
+	Looked lookedAt `json:"looked"`
+}
+
+// The states of a device.
+const (
+	stateFree  = "free"  // nobody uses it
+	stateInUse = "inUse" // as it should be
+	stateHeld  = "held"
+)
+
+// useDevice is the device.
+type useDevice struct {
+	Name   string `json:"name"`
+	Number string `json:"number"`
+	Kind   string `json:"kind"`
+	// Node need not be there.
+	Node string `json:"node"`
+	// Parent is the disk that it is a partition of.
+	Parent string `json:"parent,omitempty"`
+	// MountPoint is where the file system is mounted that a path lies on, where one was given.
+	MountPoint  string    `json:"mountPoint,omitempty"`
+	FileSystems []superFS `json:"fileSystems,omitempty"`
+	State       string    `json:"state"`
+	// InUseBy is why it is in use as it should be.
+	InUseBy []string `json:"inUseBy,omitempty"`
+	// Removable is whether kubediag may release it, and Why why not.
+	Removable bool   `json:"removable"`
+	Why       string `json:"why,omitempty"`
+	// Untested is why the kernel could not be asked whether it is busy.
+	Untested string `json:"untested,omitempty"`
+}
+
+// superFS is a file system that is alive on the device.
+type superFS struct {
+	Type     string `json:"type"`
+	Evidence string `json:"evidence"`
+}
+
+// useHolder is one thing that uses a device.
+type useHolder struct {
+	Kind string `json:"kind"`
+	// MountNamespace is an inode number; 0 where the holder is no mount.
+	MountNamespace uint64 `json:"mountNamespace"`
+	// PIDs is never null. Command is what the first of them calls itself.
+	PIDs       []int   `json:"pids"`
+	Command    string  `json:"command,omitempty"`
+	MountPoint string  `json:"mountPoint"`
+	Pod        scanPod `json:"pod"`
+	Container  string  `json:"container"`
+
+	ContainerID string `json:"containerID,omitempty"`
+	Image       string `json:"image,omitempty"`
+	// Workload is what made the pod.
+	Workload string `json:"workload,omitempty"`
+	// Since is when the container was made.
+	Since *time.Time `json:"since,omitempty"`
+	// Mount is there for mounts only, Path for all others: a file, or a node.
+	Mount *scanMount `json:"mount,omitempty"`
+	Path  string     `json:"path,omitempty"`
+	// KeptBy is what keeps the mount namespace alive, inhabited whether that is nothing but processes in it.
+	KeptBy    string `json:"keptBy,omitempty"`
+	inhabited bool
+	// HostPath is the same directory on the host, Volume the volume that was mounted there, and VolumeMount what has carried
+	// the mount into the container.
+	HostPath    string       `json:"hostPath,omitempty"`
+	Volume      string       `json:"volume,omitempty"`
+	VolumeMount *volumeMount `json:"volumeMount,omitempty"`
+	// Patch is a strategic merge patch, in YAML, that keeps it from happening again.
+	Patch  string `json:"patch,omitempty"`
+	Detail string `json:"detail,omitempty"`
+	// Inferred is whether this was concluded from what is no longer there.
+	Inferred bool `json:"inferred,omitempty"`
+	// Removable is whether kubediag may unmount it, and Why why, or why not.
+	Removable bool   `json:"removable"`
+	Why       string `json:"why,omitempty"`
+}
+
+// volumeMount is one of a container. Its name is empty where the pod's spec is not known.
+type volumeMount struct {
+	Name             string `json:"name,omitempty"`
+	HostPath         string `json:"hostPath"`
+	MountPath        string `json:"mountPath"`
+	ReadOnly         bool   `json:"readOnly"`
+	MountPropagation string `json:"mountPropagation"`
+}
+
+// newDeviceUse takes over what was found; inUse is why the device is in use as it should be. It is an error where the kernel could not be asked and nothing was found:
+// that says nothing.
+func newDeviceUse(c *device.Case, inUse []string) (deviceUse, error) {
+	u := deviceUse{Busy: c.Busy, Holders: []useHolder{}, Hidden: append([]string{}, c.Hidden...), Looked: lookedAt{
+		lookedThrough: newLookedThrough(c.Looked.Mounts), lookedInto: newLookedInto(c.Looked),
+	}}
+	d := c.Device
+	u.Device = useDevice{
+		Name: d.Name, Number: d.Number.String(), Kind: string(d.Kind), Node: d.Node(), Parent: d.Parent,
+		State: state(c, inUse), InUseBy: inUse, Removable: c.Removable, Why: c.Why,
+	}
+	for _, fs := range c.FileSystems {
+		u.Device.FileSystems = append(u.Device.FileSystems, superFS{fs.Type, fs.Evidence})
+	}
+	if c.Untested != nil {
+		u.Device.Untested = c.Untested.Error()
+		if !c.Busy && len(c.Holders) == 0 {
+			return deviceUse{}, fmt.Errorf("ask the kernel whether %q is busy: %w", d.Name, c.Untested)
+		}
+	}
+	for _, h := range c.Held {
+		u.Holders = append(u.Holders, newUseHolder(h))
+	}
+	return u, nil
+}
+
+// state says how things are with a device.
+func state(c *device.Case, inUse []string) string {
+	switch {
+	case len(inUse) > 0:
+		return stateInUse
+	case c.Busy || len(c.Holders) > 0:
+		return stateHeld
+	}
+	return stateFree
+}
+
+func newUseHolder(h device.Held) useHolder {
+	u := useHolder{
+		Kind: string(h.Kind), MountNamespace: h.Mount.Namespace.Inode, PIDs: append([]int{}, h.PIDs...), Command: h.Command,
+		Pod: scanPod{h.Pod.UID, h.Pod.Namespace, h.Pod.Name}, Container: h.Container, Workload: h.Workload,
+		Path: h.Path, HostPath: h.HostPath, Volume: h.Volume, Patch: h.Patch,
+		Detail: h.Detail, Inferred: h.Inferred, Removable: h.Removable, Why: h.Why,
+	}
+	if m := h.Mount; m.Point != "" {
+		u.MountPoint, u.Path = m.Point, ""
+		u.KeptBy = device.KeptBy(h.Keepers)
+		outside := func(k mountns.Holder) bool { return k.Kind != mountns.Process }
+		u.inhabited = len(h.Keepers) > 0 && !slices.ContainsFunc(h.Keepers, outside)
+		u.Mount = &scanMount{
+			ID: m.Unique, MountInfoID: m.ID, Point: m.Point, Root: m.Root,
+			Device: fmt.Sprintf("%d:%d", m.Major, m.Minor), FSType: m.FSType,
+		}
+	}
+	if !h.Since.IsZero() {
+		since := h.Since.UTC()
+		u.Since = &since
+	}
+	if h.Owner != nil {
+		u.ContainerID, u.Image = h.Owner.ContainerID, h.Owner.Image
+	}
+	if c := h.Carrier; c != nil {
+		propagation := cmp.Or(c.Propagation, cri.PropagationNone)
+		u.VolumeMount = &volumeMount{h.VolumeMount, c.HostPath, c.ContainerPath, c.ReadOnly, string(propagation)}
+	}
+	return u
+}

@@ -1,0 +1,258 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// writable is what a verb has to say.
+type writable interface {
+	// write ends with ErrFaults where there are faults and they could be written.
+	write(w io.Writer, f format) error
+}
+
+func (r *holdersReport) write(w io.Writer, f format) error {
+	return writeUses(w, f, r, []deviceUse{r.deviceUse}, r.text)
+}
+
+func (r *leftReport) write(w io.Writer, f format) error { return writeUses(w, f, r, r.Devices, r.text) }
+
+func writeUses(w io.Writer, f format, all any, uses []deviceUse, text func() string) error {
+	put := func() error { return write(w, text()) }
+	if f == jsonFormat {
+		put = func() error { return writeJSON(w, all) }
+	}
+	if err := put(); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(uses, deviceUse.held) {
+		return ErrFaults
+	}
+	return nil
+}
+
+func (u deviceUse) held() bool { return u.Device.State == stateHeld }
+
+// text is the device, a block for each holder, and a line about what was looked at.
+func (r *holdersReport) text() string {
+	var b strings.Builder
+	r.deviceUse.text(&b)
+	if r.held() {
+		b.WriteByte('\n')
+	}
+	nameErrors(&b, r.Looked.NameErrors)
+	b.WriteString(r.Looked.text())
+	return b.String()
+}
+
+// text is that of each device.
+func (r *leftReport) text() string {
+	var b strings.Builder
+	held := 0
+	for _, u := range r.Devices {
+		u.text(&b)
+		b.WriteByte('\n')
+		if u.held() {
+			held++
+		}
+	}
+	nameErrors(&b, r.Looked.NameErrors)
+	if len(r.Devices) == 0 {
+		b.WriteString("Every device that is mounted anywhere is mounted where the kubelet runs. ")
+	} else {
+		fmt.Fprintf(&b, "%s mounted elsewhere alone, %d held. ", count(len(r.Devices), "device"), held)
+	}
+	b.WriteString(r.Looked.text())
+	return b.String()
+}
+
+func nameErrors(b *strings.Builder, errs []string) {
+	for _, e := range errs {
+		fmt.Fprintf(b, "Names of containers and pods may be missing: %s\n", Printable(e))
+	}
+}
+
+func (u deviceUse) text(b *strings.Builder) {
+	d := u.Device
+	fmt.Fprintf(b, "%s %s\n", d.title(), u.verdict())
+	if d.MountPoint != "" {
+		row(b, 2, "mounted", d.MountPoint)
+	}
+	if d.Untested != "" {
+		row(b, 2, "untested", "the kernel could not be asked whether it is busy: "+d.Untested)
+	}
+	switch d.State {
+	case stateInUse:
+		u.usesText(b)
+	case stateHeld:
+		u.holdersText(b)
+	}
+	for i, h := range u.Hidden {
+		if i == 0 {
+			b.WriteString("\n  What was found does not explain that it is busy. Any of these may hold it unseen:\n")
+		}
+		fmt.Fprintf(b, "    - %s\n", Printable(h))
+	}
+}
+
+// title is the device in one word and what it is.
+func (d useDevice) title() string {
+	what := []string{d.Number, d.Kind}
+	if d.Parent != "" {
+		what = append(what, "partition of "+d.Parent)
+	}
+	for _, fs := range d.FileSystems {
+		what = append(what, fs.Type)
+	}
+	return Printable(fmt.Sprintf("%s (%s)", d.Node, strings.Join(slices.Compact(what), ", ")))
+}
+
+func (u deviceUse) verdict() string {
+	switch {
+	case u.Device.State == stateFree:
+		return "is free: nobody holds it."
+	case u.Device.State == stateInUse:
+		return "is in use, and not held."
+	case len(u.Holders) == 0:
+		return "is held, and what holds it cannot be seen."
+	case u.Device.Removable:
+		return "is held. It can be released by unmounting what is named here."
+	}
+	return "is held."
+}
+
+// usesText says why a device is in use as it should be. Who uses it would be a long list, of no use to people.
+func (u deviceUse) usesText(b *strings.Builder) {
+	for _, why := range u.Device.InUseBy {
+		row(b, 2, "because", why)
+	}
+	namespaces := map[uint64]bool{}
+	mounts := 0
+	for _, h := range u.Holders {
+		if h.Mount != nil {
+			mounts++
+			namespaces[h.MountNamespace] = true
+		}
+	}
+	row(b, 2, "used by", fmt.Sprintf("%s in %s, %d others; -o json lists all",
+		count(mounts, "mount"), count(len(namespaces), "mount namespace"), len(u.Holders)-mounts))
+}
+
+// maxHolders is how many holders of a device are told to people.
+const maxHolders = 50
+
+func (u deviceUse) holdersText(b *strings.Builder) {
+	if !u.Device.Removable && u.Device.Why != "" && len(u.Holders) > 0 {
+		row(b, 2, "stays", u.Device.Why)
+	}
+	for _, h := range u.Holders[:min(len(u.Holders), maxHolders)] {
+		b.WriteByte('\n')
+		h.text(b)
+	}
+	if more := len(u.Holders) - maxHolders; more > 0 {
+		fmt.Fprintf(b, "\n  and %s more, which -o json lists\n", count(more, "holder"))
+	}
+	u.patches(b)
+}
+
+func (h useHolder) text(b *strings.Builder) {
+	where := h.Path
+	if h.Mount != nil {
+		where = h.MountPoint
+	}
+	fmt.Fprintf(b, "  %s %s\n", h.Kind, Printable(where))
+	container := h.Container
+	if h.Since != nil {
+		container += ", made " + h.Since.UTC().Format(time.RFC3339)
+	}
+	if h.ContainerID == "" {
+		container = ""
+	}
+	pod := ""
+	if h.Pod != (scanPod{}) {
+		pod = h.Pod.String()
+	}
+	if h.Workload != "" {
+		pod += ", of " + h.Workload
+	}
+	for _, line := range [][2]string{
+		{"namespace", h.namespace()}, {"process", h.processes()}, {"pod", pod}, {"container", container}, {"image", h.Image},
+		{"carried in", h.VolumeMount.String()}, {"on host", h.HostPath}, {"detail", h.Detail}, {"why", h.Why},
+	} {
+		row(b, 4, line[0], line[1])
+	}
+}
+
+// namespace says where a mount is, and what keeps that namespace alive besides processes.
+func (h useHolder) namespace() string {
+	switch {
+	case h.Mount == nil:
+		return ""
+	case h.inhabited:
+		return strconv.FormatUint(h.MountNamespace, 10)
+	}
+	return fmt.Sprintf("%d, kept by %s", h.MountNamespace, h.KeptBy)
+}
+
+// maxPIDs is how many processes of a holder are told to people.
+const maxPIDs = 10
+
+func (h useHolder) processes() string {
+	var pids []string
+	for _, pid := range h.PIDs[:min(len(h.PIDs), maxPIDs)] {
+		pids = append(pids, strconv.Itoa(pid))
+	}
+	text := strings.Join(pids, ", ")
+	if more := len(h.PIDs) - maxPIDs; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	if h.Command != "" {
+		text += " (" + h.Command + ")"
+	}
+	return text
+}
+
+// String is the volume mount for people. m may be nil.
+func (m *volumeMount) String() string {
+	if m == nil {
+		return ""
+	}
+	name := ""
+	if m.Name != "" {
+		name = "volumeMount " + strconv.Quote(m.Name) + ", "
+	}
+	return fmt.Sprintf("%shostPath %q at %q, mountPropagation %s", name, m.HostPath, m.MountPath, m.MountPropagation)
+}
+
+// patches tells each change once that keeps it from happening again.
+func (u deviceUse) patches(b *strings.Builder) {
+	var told []string
+	for _, h := range u.Holders {
+		if h.Patch == "" || slices.Contains(told, h.Patch) {
+			continue
+		}
+		told = append(told, h.Patch)
+		whose := h.Workload
+		if whose == "" {
+			whose = "what made pod " + h.Pod.String()
+		}
+		fmt.Fprintf(b, "\n  So that it does not come back, patch %s:\n\n", Printable(whose))
+		for line := range strings.Lines(h.Patch) {
+			fmt.Fprintf(b, "    %s\n", Printable(strings.TrimSuffix(line, "\n")))
+		}
+	}
+}
+
+// row writes a line of a block, unless it says nothing.
+func row(b *strings.Builder, indent int, name, value string) {
+	if value != "" {
+		fmt.Fprintf(b, "%*s%-10s %s\n", indent, "", name, Printable(value))
+	}
+}

@@ -1,0 +1,99 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/device"
+)
+
+// boundedRuntime is the container runtime for a verb that cannot wait for it: it is asked for nameTimeout in all, and then
+// no more. What it has said is remembered.
+type boundedRuntime struct {
+	runtime device.Runtime
+
+	mu        sync.Mutex
+	until     time.Time
+	owners    map[string]ownerAnswer
+	sandboxes []cri.Sandbox
+	listed    bool
+	failed    error // the latest that it has not answered
+}
+
+type ownerAnswer struct {
+	owner cri.Owner
+	err   error
+}
+
+func newBoundedRuntime(n *kubelet.Node) *boundedRuntime {
+	client := &cri.Client{Socket: func(context.Context) (string, error) { return n.RuntimeSocket() }}
+	return &boundedRuntime{runtime: client, owners: map[string]ownerAnswer{}}
+}
+
+// Owner is that of cri.Client. What is in no container is not asked about.
+func (r *boundedRuntime) Owner(ctx context.Context, cgroup string) (cri.Owner, error) {
+	ids := cri.ContainerIDs(cgroup)
+	if len(ids) == 0 {
+		return cri.Owner{}, fmt.Errorf("%w: the process is in none", cri.ErrNotFound)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := strings.Join(ids, " ")
+	if a, ok := r.owners[key]; ok {
+		return a.owner, a.err
+	}
+	owner, err := bounded(ctx, r, func(ctx context.Context) (cri.Owner, error) { return r.runtime.Owner(ctx, cgroup) })
+	if err == nil || errors.Is(err, cri.ErrNotFound) {
+		r.owners[key] = ownerAnswer{owner, err}
+	}
+	return owner, err
+}
+
+// Sandboxes is that of cri.Client.
+func (r *boundedRuntime) Sandboxes(ctx context.Context) ([]cri.Sandbox, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.listed {
+		return r.sandboxes, nil
+	}
+	all, err := bounded(ctx, r, r.runtime.Sandboxes)
+	if err == nil {
+		r.sandboxes, r.listed = all, true
+	}
+	return all, err
+}
+
+// bounded asks within what is left of the time.
+func bounded[T any](ctx context.Context, r *boundedRuntime, ask func(context.Context) (T, error)) (T, error) {
+	if r.until.IsZero() {
+		r.until = time.Now().Add(nameTimeout)
+	}
+	if !time.Now().Before(r.until) {
+		return *new(T), cmp.Or(r.failed, context.DeadlineExceeded)
+	}
+	value, err := within(ctx, time.Until(r.until), ask)
+	if err != nil && !errors.Is(err, cri.ErrNotFound) {
+		r.failed = err
+	}
+	return value, err
+}
+
+// errors are why names may be missing.
+func (r *boundedRuntime) errors() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failed == nil {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s: %v", namesFromRuntime, r.failed)}
+}

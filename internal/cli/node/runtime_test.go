@@ -1,0 +1,110 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"kubediag.org/kubediag/internal/cri"
+)
+
+// slowRuntime answers after a while and counts how often it was asked.
+type slowRuntime struct {
+	takes time.Duration
+	err   error
+	asked int
+}
+
+func (f *slowRuntime) wait(ctx context.Context) error {
+	f.asked++
+	select {
+	case <-time.After(f.takes):
+		return f.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (f *slowRuntime) Owner(ctx context.Context, _ string) (cri.Owner, error) {
+	return cri.Owner{Container: "app"}, f.wait(ctx)
+}
+
+func (f *slowRuntime) Sandboxes(ctx context.Context) ([]cri.Sandbox, error) {
+	return []cri.Sandbox{{Name: "web"}}, f.wait(ctx)
+}
+
+func cgroupOf(digit string) string { return "0::/kubepods/pod1/" + strings.Repeat(digit, 64) + "\n" }
+
+func TestRuntimeIsAskedOnceForEach(t *testing.T) {
+	t.Parallel()
+	for _, answer := range []error{nil, cri.ErrNotFound} {
+		fake := &slowRuntime{err: answer}
+		r := &boundedRuntime{runtime: fake, owners: map[string]ownerAnswer{}}
+		for range 3 {
+			for _, digit := range []string{"a", "b"} {
+				if owner, err := r.Owner(t.Context(), cgroupOf(digit)); owner.Container != "app" || !errors.Is(err, answer) {
+					t.Errorf("owner %+v, error %v", owner, err)
+				}
+			}
+			if _, err := r.Owner(t.Context(), "0::/system.slice/sshd.service\n"); !errors.Is(err, cri.ErrNotFound) {
+				t.Errorf("a process in no container: %v", err)
+			}
+		}
+		if fake.asked != 2 || len(r.errors()) > 0 {
+			t.Errorf("asked %d times, errors %q", fake.asked, r.errors())
+		}
+		if answer != nil {
+			continue
+		}
+		for range 3 {
+			if all, err := r.Sandboxes(t.Context()); err != nil || len(all) != 1 {
+				t.Errorf("sandboxes %v, %v", all, err)
+			}
+		}
+		if fake.asked != 3 {
+			t.Errorf("asked %d times, want once for the sandboxes", fake.asked)
+		}
+	}
+}
+
+func TestRuntimeThatFailsIsSaidToHave(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	fake := &slowRuntime{err: broken}
+	r := &boundedRuntime{runtime: fake, owners: map[string]ownerAnswer{}}
+	_, err := r.Owner(t.Context(), cgroupOf("a"))
+	if errs := r.errors(); !errors.Is(err, broken) || len(errs) != 1 || errs[0] != "runtime: broken" {
+		t.Errorf("error %v, errors %q", err, errs)
+	}
+	fake.err = nil // it may know of one thing and not of another
+	if all, err := r.Sandboxes(t.Context()); err != nil || len(all) != 1 {
+		t.Errorf("sandboxes %v, %v", all, err)
+	}
+}
+
+func TestRuntimeIsWaitedForInAll(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fake := &slowRuntime{takes: nameTimeout * 2 / 3}
+		r := &boundedRuntime{runtime: fake, owners: map[string]ownerAnswer{}}
+		start := time.Now()
+		if _, err := r.Owner(t.Context(), cgroupOf("a")); err != nil {
+			t.Errorf("first: %v", err)
+		}
+		for _, digit := range []string{"b", "c"} {
+			if _, err := r.Owner(t.Context(), cgroupOf(digit)); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: error %v, want the deadline", digit, err)
+			}
+		}
+		if took := time.Since(start); took != nameTimeout || fake.asked != 2 {
+			t.Errorf("asked %d times in %v, want %v in all", fake.asked, took, nameTimeout)
+		}
+		synctest.Wait()
+	})
+}

@@ -1,0 +1,86 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+import (
+	"context"
+
+	"kubediag.org/kubediag/internal/linux/mountns"
+)
+
+// Neighbours are the mounts of one namespace that are none of a plan's business, and who is in it, so that it can be
+// seen afterwards that all is as it was.
+type Neighbours struct {
+	Namespace uint64 `json:"namespace"`        // inode
+	ID        uint64 `json:"id,omitempty"`     // the kernel's number, never used again; 0 before 6.12
+	PIDs      []int  `json:"pids,omitempty"`   // in it, 16 at most
+	Mounts    []int  `json:"mounts,omitempty"` // by their numbers in mountinfo
+}
+
+// Around lists the neighbours of what holds the devices: mounts that only those in the namespace can take away. Mounts
+// in the kubelet's directories of volumes come and go with pods, and those that follow another namespace with that.
+func (i *Inspector) Around(ctx context.Context, copies []Held) ([]Neighbours, error) {
+	l, err := i.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []Neighbours
+	seen := map[uint64]bool{}
+	for _, h := range copies {
+		ns := h.Mount.Namespace
+		if seen[ns.Inode] {
+			continue
+		}
+		seen[ns.Inode] = true
+		table, err := l.inside(ns)
+		if err != nil {
+			return nil, err
+		}
+		v, pids := view{l.node, l.table, table}, residents(h.Holder)
+		n := Neighbours{Namespace: ns.Inode, ID: ns.ID, PIDs: pids[:min(len(pids), maxAsked)]}
+		for _, m := range table.Mounts() {
+			parent, ok := table.ByID(m.Parent)
+			if m.Master == 0 && m.Shared == 0 && (!ok || parent.Master == 0 && parent.Shared == 0 && v.volumePath(m, parent) == "") {
+				n.Mounts = append(n.Mounts, m.ID)
+			}
+		}
+		all = append(all, n)
+	}
+	return all, nil
+}
+
+// Look finds the neighbours again: which of the mounts have gone, and whether one of the processes is still there. gone
+// is whether the namespace itself is no more.
+func (n Neighbours) Look(scanner *mountns.Scanner) (missing []int, alive, gone bool, err error) {
+	if scanner == nil {
+		scanner = mountns.NewScanner()
+	}
+	spaces, _, err := scanner.Namespaces()
+	if err != nil {
+		return nil, false, false, err
+	}
+	for _, pid := range n.PIDs {
+		if ns, err := mountns.Of(pid); err == nil && ns.Same(mountns.Namespace{Inode: n.Namespace, ID: n.ID}) {
+			alive = true
+		}
+	}
+	for _, ns := range spaces {
+		if !ns.Same(mountns.Namespace{Inode: n.Namespace, ID: n.ID}) {
+			continue
+		}
+		err := ns.Do(func() error {
+			table, err := mountns.Table(0)
+			for _, id := range n.Mounts {
+				if err == nil {
+					if _, ok := table.ByID(id); !ok {
+						missing = append(missing, id)
+					}
+				}
+			}
+			return err
+		})
+		return missing, alive, false, err
+	}
+	return nil, alive, true, nil
+}

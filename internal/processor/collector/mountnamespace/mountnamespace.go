@@ -1,0 +1,117 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mountnamespace collects the mount namespaces of the node: how many mounts each has, and what keeps it alive,
+// also where no process is in it. It judges nothing and changes nothing. It rests on package mountns.
+package mountnamespace
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// Keys of the results.
+const (
+	// KeyList holds every namespace, as JSON.
+	KeyList = "collector.system.mount_namespace.list"
+	// KeySurvey says what was looked at, in one line.
+	KeySurvey = "collector.system.mount_namespace.survey"
+)
+
+// maxNamed bounds how many keepers of one namespace are named.
+const maxNamed = 16
+
+// Collector is the processor mountNamespaceCollector.
+type Collector struct {
+	// Scanner is nil for a new one each time.
+	Scanner *mountns.Scanner
+}
+
+// Name is mountNamespaceCollector.
+func (*Collector) Name() string { return "mountNamespaceCollector" }
+
+// Namespace is one namespace as it is shown.
+type Namespace struct {
+	Namespace uint64 `json:"namespace"`    // N in mnt:[N]
+	ID        uint64 `json:"id,omitempty"` // never used again; 0 before Linux 6.12
+	Mounts    int    `json:"mounts"`
+	// Processes are how many are in it, PIDs the first 16 of them.
+	Processes int   `json:"processes"`
+	PIDs      []int `json:"pids,omitempty"`
+	// Keepers are what else keeps it alive, where no process does.
+	Keepers []Keeper `json:"keepers,omitempty"`
+}
+
+// Keeper is a thread, a descriptor, or a file that a namespace is bound to.
+type Keeper struct {
+	Kind   mountns.Kind `json:"kind"`
+	PID    int          `json:"pid,omitempty"`
+	Number int          `json:"number,omitempty"` // of the thread or descriptor
+	Point  string       `json:"point,omitempty"`
+	In     uint64       `json:"in,omitempty"` // the namespace that Point is in
+}
+
+// Run lists them by number.
+func (c *Collector) Run(ctx context.Context, _ processor.Request) (processor.Result, error) {
+	scanner := c.Scanner
+	if scanner == nil {
+		scanner = mountns.NewScanner()
+	}
+	spaces, _, err := scanner.Namespaces()
+	if err != nil {
+		return processor.Result{}, fmt.Errorf("list mount namespaces: %w", err)
+	}
+	counts, survey, err := count(scanner)
+	if err != nil {
+		return processor.Result{}, fmt.Errorf("count mounts: %w", err)
+	}
+	if err := ctx.Err(); err != nil {
+		return processor.Result{}, err
+	}
+	keepers, asked, err := scanner.Holders(spaces)
+	if err != nil {
+		return processor.Result{}, fmt.Errorf("find what keeps mount namespaces alive: %w", err)
+	}
+	list := make([]Namespace, 0, len(spaces))
+	for _, ns := range spaces {
+		list = append(list, describe(ns, counts[ns.Inode], keepers[ns.Inode]))
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyList, err)
+	}
+	said := fmt.Sprintf("%d mounts in %d mount namespaces (%s); %d processes may not be looked into, %d namespaces were read only in part",
+		survey.Mounts, survey.Namespaces, survey.Backend, max(survey.Denied, asked.Denied), survey.Partial)
+	return processor.Result{Values: map[string]string{KeyList: string(text), KeySurvey: said}}, nil
+}
+
+// count counts the mounts of each namespace.
+func count(scanner *mountns.Scanner) (map[uint64]int, mountns.Survey, error) {
+	all, survey, err := scanner.OnDevices(func(uint32, uint32) bool { return true })
+	counts := map[uint64]int{}
+	for _, m := range all {
+		counts[m.Namespace.Inode]++
+	}
+	return counts, survey, err
+}
+
+func describe(ns mountns.Namespace, mounts int, keepers []mountns.Holder) Namespace {
+	n := Namespace{Namespace: ns.Inode, ID: ns.ID, Mounts: mounts}
+	for _, k := range keepers {
+		switch {
+		case k.Kind == mountns.Process:
+			n.Processes++
+			n.PIDs = append(n.PIDs, k.PID)
+		case len(n.Keepers) < maxNamed:
+			n.Keepers = append(n.Keepers, Keeper{Kind: k.Kind, PID: k.PID, Number: k.Number, Point: k.Mount.Point, In: k.Mount.Namespace.Inode})
+		}
+	}
+	slices.Sort(n.PIDs)
+	n.PIDs = n.PIDs[:min(len(n.PIDs), maxNamed)]
+	return n
+}

@@ -1,0 +1,82 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package helddevice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"kubediag.org/kubediag/internal/kubelet/device"
+	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// Apply does one action of a plan. What is done already succeeds; what has changed since the plan is refused.
+func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a processor.Action) (string, error) {
+	switch a.Kind {
+	case Unmount:
+		return h.unmount(ctx, a)
+	case Detach:
+		return h.detach(ctx, r, a)
+	}
+	return "", processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
+}
+
+func (h *Recoverer) unmount(ctx context.Context, a processor.Action) (string, error) {
+	if a.Mount == nil {
+		return "", processor.Stalled(errors.New("apply action: no mount is named"))
+	}
+	err := h.Inspector.Unmount(ctx, *a.Mount)
+	switch {
+	case err == nil:
+		return "unmounted", nil
+	case errors.Is(err, mount.ErrNotMounted), errors.Is(err, mountns.ErrGone):
+		return "was gone already", nil
+	case errors.Is(err, mount.ErrBusy):
+		return "", processor.Stalled(fmt.Errorf("%w: %s", err, h.users(ctx, a.Mount.Device)))
+	case errors.Is(err, device.ErrStays), errors.Is(err, device.ErrNoTarget), errors.Is(err, mount.ErrChanged), errors.Is(err, sys.EINVAL):
+		return "", processor.Stalled(fmt.Errorf("nothing was touched: %w", err))
+	}
+	return "", err
+}
+
+// users says who uses a device, as far as that can be found out.
+func (h *Recoverer) users(ctx context.Context, number string) string {
+	d, err := h.Inspector.Finder.Sys.Resolve(number)
+	if err != nil {
+		return "who uses it is not known: " + err.Error()
+	}
+	c, err := h.Inspector.InspectThoroughly(ctx, d)
+	if err != nil {
+		return "who uses it is not known: " + err.Error()
+	}
+	return c.Describe()
+}
+
+func (h *Recoverer) detach(ctx context.Context, r processor.Request, a processor.Action) (string, error) {
+	o, err := h.options(ctx, r.Values)
+	if err != nil {
+		return "", err
+	}
+	allowed := func(d blockdev.Device) error {
+		if o.detaches(h.Inspector, d) == "" {
+			return fmt.Errorf("%w: device %s is left to its driver", device.ErrStays, d.Node())
+		}
+		return nil
+	}
+	gone, err := h.Inspector.Detach(ctx, a.Target, allowed)
+	switch {
+	case gone:
+		return "was gone already", nil
+	case err == nil:
+		return "detached", nil
+	case errors.Is(err, device.ErrStays), errors.Is(err, device.ErrNoTarget), errors.Is(err, blockdev.ErrNoMeans), errors.Is(err, blockdev.ErrBusy):
+		return "", processor.Stalled(err)
+	}
+	return "", err
+}

@@ -1,0 +1,80 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package helddevice
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"strings"
+
+	"kubediag.org/kubediag/internal/kubelet/device"
+	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// ParamDetach is "auto" (default: what the kubelet's volumes have mapped, which is krbd, and loop devices over a file in
+// the kubelet's directories), "true" (whatever has means for it, which for zram loses what is in it), or "false". Only a
+// device that is released here is ever detached.
+const ParamDetach = "param.recover.system.held_device.detach"
+
+type options struct {
+	detach string
+	root   string // the kubelet's
+}
+
+// options reads the parameters.
+func (h *Recoverer) options(ctx context.Context, values map[string]string) (options, error) {
+	o, err := optionsOf(values)
+	if err != nil {
+		return o, err
+	}
+	n, err := h.Inspector.Kubelet.Node(ctx)
+	if err != nil {
+		return o, err
+	}
+	o.root = n.Root
+	return o, nil
+}
+
+func optionsOf(values map[string]string) (options, error) {
+	o := options{detach: values[ParamDetach]}
+	switch o.detach {
+	case "":
+		o.detach = "auto"
+	case "auto", "true", "false":
+	default:
+		return o, processor.Stalled(fmt.Errorf("read parameter %s: value %q must be auto, true or false", ParamDetach, o.detach))
+	}
+	return o, nil
+}
+
+// detaches says why a device is detached once it is free; empty: it is not.
+func (o options) detaches(i *device.Inspector, d blockdev.Device) string {
+	means := d.Kind == blockdev.KRBD || d.Kind == blockdev.Loop || d.Kind == blockdev.Zram
+	switch {
+	case o.detach == "false", !means, d.Parent != "":
+		return ""
+	case d.Kind == blockdev.KRBD:
+		return "the kubelet's volume was all that it was mapped for, and nothing mounts it any more"
+	case o.detach == "true":
+		return "the parameter " + ParamDetach + " asks for it"
+	case d.Kind == blockdev.Loop && o.inKubelet(i, d):
+		return "the file behind it is the kubelet's"
+	}
+	return ""
+}
+
+// inKubelet tells whether the file behind a loop device lies in the kubelet's directories.
+func (o options) inKubelet(i *device.Inspector, d blockdev.Device) bool {
+	b, err := i.Finder.Sys.Backing(d)
+	return err == nil && path.IsAbs(b.File) && strings.HasPrefix(b.File, o.root+"/")
+}
+
+func (o options) loss(d blockdev.Device) string {
+	if d.Kind == blockdev.Zram {
+		return "what is stored in the device's memory"
+	}
+	return "nothing: what is stored is behind the device, and is not touched"
+}
