@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,11 +17,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/test/apitest"
 	"kubediag.org/kubediag/test/stage"
 )
 
-func TestMain(m *testing.M) { apitest.Main(m) }
+func TestMain(m *testing.M) { stage.Main(m) }
 
 // BenchmarkWalkthrough measures the four operations of the walkthrough, a real unmount included, from the creation of
 // the Diagnosis to Succeeded, against three bare patches of the status of the same object.
@@ -79,9 +77,4 @@ func patch(b *testing.B, s *stage.Stage, d *v1.Diagnosis) time.Duration {
 		}
 	}
 	return time.Since(begin)
-}
-
-func median(all []time.Duration) time.Duration {
-	slices.Sort(all)
-	return all[len(all)/2]
 }

@@ -2,26 +2,33 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package stage sets up kubediag for tests with real parts but no kubelet: an API server, the manager and the agent as
-// processes of their own, and a kubelet root with one pod in it, whose container runs as far as anybody can tell. Tests
-// break the pod's subPath with real mounts. It needs root, and is torn down with the test.
+// processes of their own, and a kubelet root with one pod in it, and more if asked for, whose containers run as far as
+// anybody can tell. Tests break the pods' subPaths with real mounts. The test's process stands in for the kubelet: it
+// must not have package kubelet in it, which holds a text by which one knows a kubelet that mends its binds by itself.
+// It needs root, and is torn down with the test.
 package stage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/yaml"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -30,6 +37,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/test/apitest"
 )
+
+func init() { log.SetLogger(logr.Discard()) } // clients have nothing to say that a test does not
 
 // Node is the name of the one node.
 const Node = "stage-node"
@@ -51,7 +60,7 @@ func New(t testing.TB) *Stage {
 	c, err := client.NewWithWatch(env.Config, client.Options{Scheme: env.Client.Scheme()})
 	must(t, err)
 	s := &Stage{WithWatch: c, root: t.TempDir(), data: t.TempDir(), programs: map[string]string{}}
-	must(t, mount.Tmpfs(s.root, 16<<20))
+	must(t, mount.Tmpfs(s.root, 64<<20))
 	t.Cleanup(func() { _ = exec.Command("umount", "-R", "-l", s.root).Run() })
 	must(t, mount.SetPropagation(s.root, mount.Private, true))
 	s.kubeconfig = writeKubeconfig(t, env.Config)
@@ -61,10 +70,22 @@ func New(t testing.TB) *Stage {
 			object = &v1.OperationSet{}
 		}
 		must(t, yaml.Unmarshal([]byte(document), object))
-		must(t, s.Create(t.Context(), object))
+		must(t, client.IgnoreAlreadyExists(s.Create(t.Context(), object)))
 	}
+	t.Cleanup(func() { s.clear(t) })
 	s.makePod(t)
 	return s
+}
+
+// clear leaves the API server as the next stage needs it.
+func (s *Stage) clear(t testing.TB) {
+	ctx := context.Background() // that of the test is done
+	if err := errors.Join(
+		s.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace("default"), client.GracePeriodSeconds(0)),
+		s.DeleteAllOf(ctx, &v1.Diagnosis{}, client.InNamespace("default")),
+	); err != nil {
+		t.Error(err)
+	}
 }
 
 // Build builds a program of cmd with build tags.
@@ -83,28 +104,49 @@ func (s *Stage) Build(t testing.TB, name, tags string) {
 // it is ended with End, or else to the end of the test.
 func (s *Stage) Launch(t testing.TB, name string, wrap ...string) *exec.Cmd {
 	t.Helper()
-	args := append(wrap, s.programs[name], "--namespace=default", "--metrics-bind-address=0", "--health-probe-bind-address=0")
+	return s.launch(t, name, wrap, nil)
+}
+
+// launch starts a program with flags besides those that every test needs, of which the last word counts.
+func (s *Stage) launch(t testing.TB, name string, wrap, flags []string) *exec.Cmd {
+	t.Helper()
+	args := slices.Concat(wrap, []string{s.programs[name], "--namespace=default", "--metrics-bind-address=0", "--health-probe-bind-address=0"})
 	switch name {
 	case "manager":
 		args = append(args, "--leader-elect=false")
 	case "agent":
 		args = append(args, "--node-name="+Node, "--data-root="+s.data, "--kubelet-root="+s.root, fmt.Sprint("--kubelet-pid=", os.Getpid()))
 	}
+	args = append(args, flags...)
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.kubeconfig)
 	cmd.SysProcAttr = sys.OwnProcessGroup()
-	log, err := os.CreateTemp(t.TempDir(), name)
+	cmd.SysProcAttr.Pdeathsig = 9
+	output, err := os.CreateTemp(t.TempDir(), name)
 	must(t, err)
-	cmd.Stdout, cmd.Stderr = log, log
-	must(t, cmd.Start())
+	cmd.Stdout, cmd.Stderr = output, output
+	must(t, start(t.Context(), cmd))
 	t.Cleanup(func() {
 		End(cmd)
-		log.Close()
-		if text, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
+		output.Close()
+		if text, err := os.ReadFile(output.Name()); err == nil && t.Failed() {
 			t.Logf("%s\n%s", name, text[max(0, len(text)-8000):])
 		}
 	})
 	return cmd
+}
+
+// start starts a program that dies with this one, and so with the thread that started it: that one stays until ctx is
+// done.
+func start(ctx context.Context, cmd *exec.Cmd) error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		started <- cmd.Start()
+		<-ctx.Done()
+	}()
+	return <-started
 }
 
 // End kills a program and waits until it is gone, with what it started.
@@ -116,8 +158,7 @@ func End(cmd *exec.Cmd) {
 }
 
 func (s *Stage) makePod(t testing.TB) {
-	ctx := t.Context()
-	must(t, s.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: Node}}))
+	must(t, client.IgnoreAlreadyExists(s.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: Node}})))
 	s.Pod = &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "core2"},
 		Spec: corev1.PodSpec{
@@ -131,13 +172,22 @@ func (s *Stage) makePod(t testing.TB) {
 			}}}},
 		},
 	}
-	must(t, s.Create(ctx, s.Pod))
+	s.play(t, s.Pod)
+}
+
+// play creates a pod, and says that its containers run.
+func (s *Stage) play(t testing.TB, pod *corev1.Pod) {
+	t.Helper()
+	must(t, s.Create(t.Context(), pod))
 	running := true
-	s.Pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
-		Name: "debian", Ready: true, Started: &running, Image: "debian:12",
-		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
-	}}}
-	must(t, s.Status().Update(ctx, s.Pod))
+	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning}
+	for _, c := range pod.Spec.Containers {
+		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{
+			Name: c.Name, Ready: true, Started: &running, Image: c.Image,
+			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
+		})
+	}
+	must(t, s.Status().Update(t.Context(), pod))
 }
 
 // Point is where the kubelet binds the pod's subPath.

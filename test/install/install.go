@@ -1,0 +1,194 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package install starts a real cluster with one node for a test and installs kubediag on it the way the README says,
+// with images of the programs as they are in the tree. It needs root; everything goes away with the test.
+package install
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/test/cluster"
+)
+
+const (
+	// Namespace is where config/default installs.
+	Namespace = "kubediag"
+	// Busybox is an image that the node has.
+	Busybox = "kubediag.org/test/busybox:1"
+
+	version  = "v0.1.0" // of the images in config/default
+	dataRoot = "/var/lib/kubediag"
+)
+
+func init() { log.SetLogger(logr.Discard()) } // clients have nothing to say that a test does not
+
+// Env is a cluster with one node and kubediag installed on it.
+type Env struct {
+	*cluster.Cluster
+	client.Client
+
+	dir     string // for the programs and their images
+	root    string // of the module
+	kubectl string
+}
+
+// Start starts a cluster and installs kubediag with the manifests that users apply.
+func Start(t testing.TB, o cluster.Options) *Env {
+	t.Helper()
+	keepDataRoot(t)
+	c, err := cluster.Start(t.Context(), o)
+	must(t, err)
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	e := &Env{Cluster: c, dir: t.TempDir()}
+	scheme := kruntime.NewScheme()
+	must(t, clientgoscheme.AddToScheme(scheme))
+	must(t, v1.AddToScheme(scheme))
+	e.Client, err = client.New(c.RESTConfig(), client.Options{Scheme: scheme})
+	must(t, err)
+	e.kubectl, err = cluster.Kubectl(t.Context())
+	must(t, err)
+	e.root = filepath.Dir(strings.TrimSpace(run(t, exec.CommandContext(t.Context(), "go", "env", "GOMOD"))))
+	t.Cleanup(func() {
+		if t.Failed() {
+			e.report(t)
+		}
+	})
+	e.install(t)
+	return e
+}
+
+// keepDataRoot takes away the agent's directory, which is one of this machine, once the cluster is gone, unless it was
+// there before.
+func keepDataRoot(t testing.TB) {
+	t.Helper()
+	if _, err := os.Lstat(dataRoot); err == nil {
+		return // somebody else's
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dataRoot); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// install packs both programs into the images that users get, loads them, and applies config/default, which names them.
+func (e *Env) install(t testing.TB) {
+	t.Helper()
+	for _, name := range []string{"manager", "agent"} {
+		build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w",
+			"-o", filepath.Join(e.dir, "linux_"+runtime.GOARCH, name), "kubediag.org/kubediag/cmd/"+name)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		run(t, build)
+	}
+	run(t, exec.CommandContext(t.Context(), "go", "run", "kubediag.org/kubediag/hack/image", "-version", version,
+		"-arch", runtime.GOARCH, "-bin", e.dir, "-dist", e.dir))
+	for _, name := range []string{"manager", "agent"} {
+		must(t, e.LoadImage(t.Context(), filepath.Join(e.dir, "kubediag-"+name+"-"+runtime.GOARCH+".tar")))
+	}
+	e.Kubectl(t, "", "apply", "-k", filepath.Join(e.root, "config/default"))
+	e.Wait(t, "the manager to be available", func(ctx context.Context) bool {
+		var d appsv1.Deployment
+		err := e.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: "kubediag-manager"}, &d)
+		return err == nil && d.Status.AvailableReplicas > 0
+	})
+	e.Wait(t, "the agent to be ready", func(ctx context.Context) bool {
+		var d appsv1.DaemonSet
+		err := e.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: "kubediag-agent"}, &d)
+		return err == nil && d.Status.NumberReady > 0
+	})
+}
+
+// SetSentinel gives the agent another mode of the sentinel, and waits until it runs with that.
+func (e *Env) SetSentinel(t testing.TB, mode string) {
+	t.Helper()
+	e.Kubectl(t, "", "set", "env", "-n", Namespace, "ds/kubediag-agent", "KUBEDIAG_SENTINEL_MODE="+mode)
+	e.Kubectl(t, "", "rollout", "status", "-n", Namespace, "ds/kubediag-agent", "--timeout=2m")
+}
+
+// Kubectl runs the command that users run, with input on its standard input, and gives its output.
+func (e *Env) Kubectl(t testing.TB, input string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), e.kubectl, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+e.Kubeconfig())
+	cmd.Stdin = bytes.NewBufferString(input)
+	return run(t, cmd)
+}
+
+// Wait polls until done says so, three minutes at most.
+func (e *Env) Wait(t testing.TB, what string, done func(context.Context) bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for !done(ctx) {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("waited too long for %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// report prints what a person would look at first.
+func (e *Env) report(t testing.TB) {
+	t.Helper()
+	for _, args := range [][]string{
+		{"get", "pods,diag,opset,op", "-A", "-o", "wide"},
+		{"get", "diag", "-A", "-o", "yaml"},
+		{"get", "events", "-A"},
+		{"logs", "-n", Namespace, "ds/kubediag-agent", "--tail=100"},
+		{"logs", "-n", Namespace, "deploy/kubediag-manager", "--tail=50"},
+	} {
+		cmd := exec.Command(e.kubectl, args...)
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+e.Kubeconfig())
+		out, _ := cmd.CombinedOutput()
+		t.Logf("kubectl %v\n%s", args, tail(string(out), 20000))
+	}
+	t.Logf("kubelet\n%s", tail(e.Logs("kubelet"), 4000))
+}
+
+func tail(s string, n int) string {
+	if len(s) > n {
+		return "…" + s[len(s)-n:]
+	}
+	return s
+}
+
+// run runs a command to its end and gives what it says.
+func run(t testing.TB, cmd *exec.Cmd) string {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
+	}
+	return string(out)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

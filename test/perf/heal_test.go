@@ -1,0 +1,260 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package perf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/config/samples"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/test/cluster"
+	"kubediag.org/kubediag/test/install"
+)
+
+const (
+	pairs    = 3 // of pods for each back-off: one is healed, one replaced
+	healTime = 10 * time.Minute
+)
+
+// backOffs are those that the kubelet is in when something is done about it. It doubles them from 10 s.
+var backOffs = []time.Duration{10 * time.Second, 40 * time.Second, 160 * time.Second}
+
+// BenchmarkHealing measures, on a real cluster with a kubelet that has kubernetes#68211, how long it takes until a
+// container runs again that fails to start for a stale subPath, by the back-off that it has reached: from the creation of
+// a Diagnosis, and for an equal pod, from its deletion until the container of the pod that replaces it runs.
+func BenchmarkHealing(b *testing.B) {
+	w := &ward{Env: install.Start(b, cluster.Options{Kubelet: cluster.Kubernetes118})}
+	w.SetSentinel(b, "Off")
+	w.Kubectl(b, samples.SubPathRemount, "apply", "-f", "-")
+	healed, replaced := map[time.Duration][]time.Duration{}, map[time.Duration][]time.Duration{}
+	for b.Loop() {
+		w.admit(b)
+		w.breakAll(b)
+		w.treat(b)
+		for _, p := range w.patients {
+			w.discharge(b, p)
+			if p.heals {
+				healed[p.backOff] = append(healed[p.backOff], p.took)
+			} else {
+				replaced[p.backOff] = append(replaced[p.backOff], p.took)
+			}
+		}
+	}
+	for _, d := range backOffs {
+		heal, replace := median(healed[d]), median(replaced[d])
+		b.ReportMetric(heal.Seconds(), fmt.Sprintf("s-healed-of-%v", d))
+		b.ReportMetric(replace.Seconds(), fmt.Sprintf("s-replaced-of-%v", d))
+		b.ReportMetric(float64(replace)/float64(heal), fmt.Sprintf("ratio-of-%v", d))
+	}
+}
+
+// patient is a Deployment of one pod with a subPath of a ConfigMap.
+type patient struct {
+	name    string
+	backOff time.Duration
+	heals   bool // by a Diagnosis; the others are deleted
+
+	uid   string // of the pod
+	begun time.Time
+	took  time.Duration
+}
+
+// ward is a cluster with patients.
+type ward struct {
+	*install.Env
+	rounds   int
+	patients []*patient
+}
+
+const patientManifest = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: %[1]s, namespace: default}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: %[1]s}}
+  template:
+    metadata: {labels: {app: %[1]s}}
+    spec:
+      containers:
+      - name: app
+        image: ` + install.Busybox + `
+        imagePullPolicy: Never
+        command: ["/bin/sh", "-c", "exec sleep 100000"]
+        volumeMounts: [{name: conf, mountPath: /etc/app.conf, subPath: app.conf}]
+      volumes: [{name: conf, configMap: {name: conf}}]
+---
+`
+
+const confManifest = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: conf, namespace: default}
+data: {app.conf: "%d\n"}
+---
+`
+
+// admit makes the patients and waits until all of them run.
+func (w *ward) admit(b *testing.B) {
+	b.Helper()
+	w.rounds++
+	w.patients = nil
+	manifest := fmt.Sprintf(confManifest, 2*w.rounds)
+	for _, d := range backOffs {
+		for i := range 2 * pairs {
+			p := &patient{name: fmt.Sprintf("round-%d-%v-%d", w.rounds, d, i), backOff: d, heals: i%2 == 0}
+			w.patients = append(w.patients, p)
+			manifest += fmt.Sprintf(patientManifest, p.name)
+		}
+	}
+	w.Kubectl(b, manifest, "apply", "-f", "-")
+	w.Wait(b, "all pods to run", func(ctx context.Context) bool {
+		pods := w.pods(ctx, b)
+		for _, p := range w.patients {
+			if len(pods[p.name]) != 1 || !runs(pods[p.name][0]) {
+				return false
+			}
+			p.uid = string(pods[p.name][0].UID)
+		}
+		return true
+	})
+}
+
+// breakAll updates the ConfigMap, waits until every bind has lost its source, and ends all containers. The record of each
+// goes with it, so that the kubelet tries to start it at once, and begins with its back-off.
+func (w *ward) breakAll(b *testing.B) {
+	b.Helper()
+	w.Kubectl(b, fmt.Sprintf(confManifest, 2*w.rounds+1), "apply", "-f", "-")
+	w.Wait(b, "every bind to lose its source", func(context.Context) bool {
+		table, err := mountns.Table(w.KubeletPID())
+		must(b, err)
+		for _, p := range w.patients {
+			if !slices.ContainsFunc(table.Mounts(), func(m mountinfo.Mount) bool { return m.Deleted() && strings.Contains(m.Point, p.uid) }) {
+				return false
+			}
+		}
+		return true
+	})
+	errs := make([]error, len(w.patients))
+	var all sync.WaitGroup
+	for i, p := range w.patients {
+		all.Go(func() { errs[i] = w.RemoveContainers(b.Context(), p.uid) })
+	}
+	all.Wait()
+	must(b, errors.Join(errs...))
+}
+
+// treat does something about each patient when it has reached its back-off, and waits until all run again.
+func (w *ward) treat(b *testing.B) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), healTime)
+	defer cancel()
+	left := slices.Clone(w.patients)
+	for tick := time.NewTicker(100 * time.Millisecond); len(left) > 0; <-tick.C {
+		pods := w.pods(ctx, b)
+		left = slices.DeleteFunc(left, func(p *patient) bool { return w.visit(ctx, b, p, pods[p.name]) })
+	}
+}
+
+// visit does what is due for a patient, whose pods these are, and tells whether it is well.
+func (w *ward) visit(ctx context.Context, b *testing.B, p *patient, pods []corev1.Pod) (well bool) {
+	b.Helper()
+	for _, pod := range pods {
+		same, waits := string(pod.UID) == p.uid, backOffOf(pod)
+		switch {
+		case !same && (p.heals || p.begun.IsZero()):
+			b.Fatalf("pod %s was not to be replaced", p.name)
+		case p.begun.IsZero() && waits > p.backOff:
+			b.Fatalf("pod %s was not seen in its back-off of %v, but in one of %v", p.name, p.backOff, waits)
+		case p.begun.IsZero() && waits == p.backOff:
+			p.begun = time.Now()
+			must(b, w.act(ctx, p, &pod))
+		case !p.begun.IsZero() && same == p.heals && runs(pod):
+			p.took = time.Since(p.begun)
+			return true
+		}
+	}
+	return false
+}
+
+func (w *ward) act(ctx context.Context, p *patient, pod *corev1.Pod) error {
+	if !p.heals {
+		return w.Delete(ctx, pod)
+	}
+	return w.Create(ctx, &v1.Diagnosis{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: p.name},
+		Spec: v1.DiagnosisSpec{
+			OperationSet: "subpath-remount-op-set", NodeName: w.NodeName(),
+			PodReference: &v1.PodReference{Namespace: pod.Namespace, Name: pod.Name},
+		},
+	})
+}
+
+// discharge makes sure that a healed pod is the one that it was, that its Diagnosis says healed, and that a pod that was
+// deleted is gone.
+func (w *ward) discharge(b *testing.B, p *patient) {
+	b.Helper()
+	if p.heals {
+		var d v1.Diagnosis
+		w.Wait(b, "the Diagnosis to end", func(ctx context.Context) bool {
+			must(b, w.Get(ctx, client.ObjectKey{Namespace: "default", Name: p.name}, &d))
+			return d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed
+		})
+		if d.Status.Outcome != v1.OutcomeHealed {
+			b.Fatalf("the Diagnosis of %s ended with %+v", p.name, d.Status)
+		}
+	}
+	pods := w.pods(b.Context(), b)[p.name]
+	if len(pods) != 1 || (string(pods[0].UID) == p.uid) != p.heals || pods[0].DeletionTimestamp != nil {
+		b.Fatalf("%s, which was %q, has the pods %+v", p.name, p.uid, pods)
+	}
+	b.Logf("%s: %.1f s", p.name, p.took.Seconds())
+	w.Kubectl(b, "", "delete", "deployment", "-n", "default", p.name)
+}
+
+// pods lists the pods of the patients by name of the patient.
+func (w *ward) pods(ctx context.Context, b *testing.B) map[string][]corev1.Pod {
+	b.Helper()
+	var list corev1.PodList
+	must(b, w.List(ctx, &list, client.InNamespace("default")))
+	found := map[string][]corev1.Pod{}
+	for _, pod := range list.Items {
+		found[pod.Labels["app"]] = append(found[pod.Labels["app"]], pod)
+	}
+	return found
+}
+
+func runs(pod corev1.Pod) bool {
+	s := pod.Status.ContainerStatuses
+	return pod.DeletionTimestamp == nil && len(s) == 1 && s[0].State.Running != nil
+}
+
+var backOffText = regexp.MustCompile(`^back-off (\S+) restarting failed container`)
+
+// backOffOf is the back-off that a pod's container is in, as the kubelet says.
+func backOffOf(pod corev1.Pod) time.Duration {
+	if s := pod.Status.ContainerStatuses; len(s) == 1 && s[0].State.Waiting != nil {
+		if text := backOffText.FindStringSubmatch(s[0].State.Waiting.Message); text != nil {
+			d, _ := time.ParseDuration(text[1])
+			return d
+		}
+	}
+	return 0
+}

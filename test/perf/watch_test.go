@@ -1,0 +1,88 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package perf
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// watch waits for unmounts in this process' own mount namespace. The kernel wakes those who poll mountinfo when a mount
+// comes or goes, so that nothing is asked in vain. That is some 50 µs before umount2 returns, and at times before the
+// unmount can be seen: from the first change on, it is looked every 100 µs. It is no os.File, as the runtime's poller
+// would take the changes for itself.
+type watch int
+
+const glance = 100 * time.Microsecond
+
+func newWatch(b *testing.B) watch {
+	b.Helper()
+	fd, err := unix.Open("/proc/self/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	must(b, err)
+	return watch(fd)
+}
+
+func (w watch) close() { _ = unix.Close(int(w)) }
+
+// drain forgets the changes until now.
+func (w watch) drain() error {
+	_, err := w.changed(0)
+	return err
+}
+
+// changed waits for a change since it was asked last.
+func (w watch) changed(patience time.Duration) (bool, error) {
+	for {
+		timeout := unix.NsecToTimespec(patience.Nanoseconds())
+		n, err := unix.Ppoll([]unix.PollFd{{Fd: int32(w), Events: unix.POLLPRI}}, &timeout, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return n > 0, err
+		}
+	}
+}
+
+// unmounted waits until there is a stale bind at none of the points any more, ten seconds at most.
+func (w watch) unmounted(points []string) error {
+	const patience = 10 * time.Second
+	deadline, next := time.Now().Add(patience), patience
+	for _, point := range points {
+		for {
+			still, err := stale(point)
+			if err == nil && !still {
+				break
+			}
+			if err != nil {
+				return err
+			}
+			if time.Now().After(deadline) {
+				return fmt.Errorf("wait for unmount of %q: still mounted after %v", point, patience)
+			}
+			changed, err := w.changed(next)
+			if err != nil {
+				return fmt.Errorf("poll mountinfo: %w", err)
+			}
+			if changed {
+				next = glance
+			}
+		}
+	}
+	return nil
+}
+
+// stale tells whether what is mounted at point is a file that has no name any more. Where it was unmounted, there may be
+// another mount by then, or what it was mounted on, or nothing. It is one system call, so that it disturbs no one.
+func stale(point string) (bool, error) {
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, point, unix.AT_SYMLINK_NOFOLLOW|unix.AT_STATX_DONT_SYNC, unix.STATX_NLINK, &st)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 && st.Nlink == 0, err
+}
