@@ -24,7 +24,7 @@ func lines(t testing.TB) []string {
 }
 
 // bytesOf writes text as fmt prints its bytes.
-func bytesOf(text string) string { return fmt.Sprint([]byte(text)) }
+func bytesOf(text string) string { return fmt.Sprintf("%v", []byte(text)) }
 
 // quote puts text in quotes of quotes.
 func quote(text string, times int) string {

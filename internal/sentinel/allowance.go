@@ -8,8 +8,8 @@ import "time"
 // A source that is replaced all the time has its bind replaced in step at first, and then no more often than the
 // allowance grows.
 const (
-	allowed  = 10
-	regained = 10 * time.Second
+	allowed  = 30
+	regained = time.Second
 )
 
 // allowance is how many more repairs of one place may follow one another.

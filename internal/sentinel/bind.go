@@ -44,6 +44,12 @@ type bind struct {
 	delay  time.Duration
 }
 
+// uncertain tells whether something may become of the bind that no event tells about: nothing watches its source, or what
+// the subPath names may be made anew.
+func (b *bind) uncertain() bool {
+	return !b.watched || b.found.Lost || b.found.Verdict == subpath.SourceGone
+}
+
 // shape tells whether other mounts are at a place than were: it is of the newest there, and of how many there are.
 type shape struct {
 	unique uint64

@@ -11,7 +11,6 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/kubelet/subpath"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -153,7 +152,7 @@ func (v *vigil) poll(now time.Time) {
 			}
 		case b.code != "" && v.suffers(b) && (!v.knows(b) || v.Mode == Automatic && !now.Before(b.retry)):
 			v.mark(b)
-		case (!b.watched || b.found.Verdict == subpath.SourceGone) && polled < maxPolled: // a map has no order: all get their turn
+		case b.uncertain() && polled < maxPolled: // a map has no order: all get their turn
 			polled++
 			v.mark(b)
 		}

@@ -59,7 +59,7 @@ func (c component) flags() []string {
 // BuildAll builds every program that a cluster can need and that is not in the cache yet, and installs the Debian
 // packages. From nothing it takes about ten minutes on two cores; standard error says what it is at.
 func BuildAll(ctx context.Context) error {
-	if err := installPackages(ctx, append(nodePrograms, "etcd")...); err != nil {
+	if err := installPackages(ctx, slices.Concat(nodePrograms, diskPrograms, []string{"etcd", exporter})...); err != nil {
 		return err
 	}
 	for _, c := range components {

@@ -45,6 +45,9 @@ type Options struct {
 	// KubeletRoot is the kubelet's root folder: an absolute path, perhaps through a symbolic link, to a folder that the
 	// caller made. Stop empties it and leaves it. Default: below the cluster's folder.
 	KubeletRoot string
+	// KubeletDisk makes the kubelet's root a symbolic link to a disk of its own: a new ext4 file system of 1 GiB on a loop
+	// device, below the cluster's folder. It excludes KubeletRoot and needs a kubelet.
+	KubeletDisk bool
 	// SyncFrequency is how often the kubelet looks at a running pod's volumes. Default 5 s.
 	SyncFrequency time.Duration
 	// NodeName is the name of the node. Default "node-1".
@@ -110,6 +113,9 @@ func (o *Options) complete() error {
 	if o.KubeletRoot != "" && !filepath.IsAbs(o.KubeletRoot) {
 		return fmt.Errorf("check option KubeletRoot: %q is not absolute", o.KubeletRoot)
 	}
+	if o.KubeletDisk && (o.KubeletRoot != "" || o.Kubelet == "") {
+		return fmt.Errorf("check option KubeletDisk: not with kubelet %q and root %q", o.Kubelet, o.KubeletRoot)
+	}
 	if o.Kubelet != "" && os.Geteuid() != 0 {
 		return fmt.Errorf("check option Kubelet: %q needs root", o.Kubelet)
 	}
@@ -143,6 +149,9 @@ func (o Options) programs(ctx context.Context) (map[string]string, error) {
 	if o.Kubelet != "" {
 		need = append(need, nodePrograms...)
 		built["kubelet"] = o.Kubelet
+	}
+	if o.KubeletDisk {
+		need = append(need, diskPrograms...)
 	}
 	if err := installPackages(ctx, need...); err != nil {
 		return nil, err
@@ -190,7 +199,7 @@ func newCluster(o Options) (*Cluster, error) {
 
 func (c *Cluster) start(ctx context.Context, bin map[string]string) error {
 	if c.o.Kubelet != "" {
-		if err := c.claimNetwork(ctx); err != nil {
+		if err := errors.Join(c.mountDisk(ctx), c.claimNetwork(ctx)); err != nil {
 			return err
 		}
 	}

@@ -60,6 +60,10 @@ func (tr trace) find(t *testing.T) map[string][]string {
 	}
 	add("process", tr.processes()...)
 	add("mount", grep("/proc/self/mountinfo", tr.dir)...)
+	loops, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, path := range loops {
+		add("loop device", grep(path, tr.dir)...)
+	}
 	for _, name := range tr.devices {
 		if _, err := net.InterfaceByName(name); err == nil {
 			add("device", name)

@@ -23,6 +23,10 @@ func (n network) service() net.IP  { return net.IPv4(198, 19, n.n, 1) }
 func (n network) pods() string     { return fmt.Sprintf("198.18.%d.0/24", n.n) }
 func (n network) services() string { return fmt.Sprintf("198.19.%d.0/24", n.n) }
 
+// hardware is the address of the bridge. A bridge that is given none takes the lowest of its ports' and changes it as
+// pods come and go; the other pods then lose the API server until they ask for the node's address again.
+func (n network) hardware() string { return fmt.Sprintf("02:4b:44:00:00:%02x", n.n) }
+
 // claimNetwork makes the bridge. Its name is the claim to the addresses: only one of two clusters can make it. Its
 // alias says whose it is.
 func (c *Cluster) claimNetwork(ctx context.Context) error {
@@ -33,7 +37,7 @@ func (c *Cluster) claimNetwork(ctx context.Context) error {
 			err = fmt.Errorf("claim bridge %q: %w", c.net.bridge(), os.ErrExist)
 			continue
 		}
-		if err = c.run(ctx, "ip", "link", "add", "name", c.net.bridge(), "type", "bridge"); err == nil {
+		if err = c.run(ctx, "ip", "link", "add", "name", c.net.bridge(), "address", c.net.hardware(), "type", "bridge"); err == nil {
 			break
 		}
 	}

@@ -27,13 +27,14 @@ import (
 )
 
 // TestSideBySide runs both kubelets at once, each with pods that work, and shows that the end of one does not touch
-// the other and that nothing of either is left. The newer one has its root behind a link, on a file system of its own.
+// the other and that nothing of either is left. Each has its root behind a link, on a file system of its own: the older
+// one's is the cluster's, the newer one's the caller's.
 func TestSideBySide(t *testing.T) {
 	root, link := ownFileSystem(t)
 	program := buildWhoami(t)
 	var nodes [2]*node
 	var wg sync.WaitGroup
-	for i, o := range []Options{{Kubelet: Kubernetes118}, {Kubelet: Kubernetes136, KubeletRoot: link}} {
+	for i, o := range []Options{{Kubelet: Kubernetes118, KubeletDisk: true}, {Kubelet: Kubernetes136, KubeletRoot: link}} {
 		wg.Go(func() { nodes[i] = startWorkingNode(t, o, program) })
 	}
 	wg.Wait()
@@ -56,6 +57,38 @@ func TestSideBySide(t *testing.T) {
 	if entries, err := os.ReadDir(root); err != nil || len(entries) > 0 {
 		t.Errorf("caller's kubelet root holds %v, %v; want nothing", entries, err)
 	}
+}
+
+// TestSweepTakesTheDisks shows that disks go away even where owner and reaper were killed.
+func TestSweepTakesTheDisks(t *testing.T) {
+	o := Options{Kubelet: Kubernetes118, KubeletDisk: true}
+	if err := o.complete(); err != nil {
+		t.Fatal(err)
+	}
+	c, err := newCluster(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mounted := c.mountDisk(t.Context())
+	device, image, added := c.AddDisk(t.Context(), 1<<20)
+	tr := trace{dir: c.Dir()}
+	found := tr.find(t)
+	if err := c.reaper.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Stop(); err == nil {
+		t.Error("a reaper that was killed reports success")
+	}
+	if mounted != nil || added != nil || len(found["mount"]) != 1 || len(found["loop device"]) != 2 {
+		t.Errorf("mounted: %v, added: %v, on the machine is %v", mounted, added, found)
+	}
+	if got := loopsOver(image); len(got) != 1 || filepath.Join("/dev", got[0]) != device {
+		t.Errorf("over %q is %q, not %q", image, got, device)
+	}
+	if err := Sweep(); err != nil {
+		t.Error(err)
+	}
+	tr.waitNothingLeft(t)
 }
 
 // TestStartFails shows that a cluster whose kubelet does not start says why and goes away.
@@ -211,7 +244,7 @@ func (n *node) stop(t *testing.T) {
 	tr := traceOf(t, n.c, string(n.pod(t, "sleeper").UID), string(n.pod(t, "whoami").UID))
 	kinds := []string{"process", "mount", "device", "socket", "cgroup", "log link", "CNI result", "folder"}
 	if n.c.o.Kubelet == Kubernetes118 {
-		kinds = append(kinds, "log")
+		kinds = append(kinds, "log", "loop device")
 	}
 	found := tr.find(t)
 	for _, kind := range kinds {

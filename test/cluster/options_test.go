@@ -25,6 +25,7 @@ func TestOptionsRefused(t *testing.T) {
 	for name, o := range map[string]Options{
 		"Kubelet":     {Kubelet: "1.2.3"},
 		"KubeletRoot": {KubeletRoot: "var/lib/kubelet"},
+		"KubeletDisk": {KubeletDisk: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -29,10 +29,17 @@ var packages = map[string]string{
 	cniPlugins + "/bridge": "containernetworking-plugins",
 	"busybox":              "busybox-static",
 	"ip":                   "iproute2",
+	"mkfs.ext4":            "e2fsprogs",
+	"mount":                "mount",
+	"losetup":              "mount",
+	exporter:               "prometheus-node-exporter",
 }
 
 // nodePrograms are what a node needs; a control plane needs etcd only.
 var nodePrograms = []string{"containerd", "ctr", "runc", cniPlugins + "/bridge", "busybox", "ip"}
+
+// diskPrograms are what a disk of the kubelet's own needs, and other disks.
+var diskPrograms = []string{"mkfs.ext4", "mount", "losetup"}
 
 // installPackages installs the Debian packages of the programs that are missing, and lets none of them start a
 // daemon: a cluster runs its own. It needs root only when something is missing.

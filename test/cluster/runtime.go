@@ -4,8 +4,12 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -33,29 +37,56 @@ func (c *Cluster) runtimeReady(ctx context.Context) error {
 // RemoveContainer does what "docker rm -f" did: it kills and removes the newest container of that name in the pod,
 // behind the kubelet's back.
 func (c *Cluster) RemoveContainer(ctx context.Context, podUID, container string) error {
-	labels := map[string]string{"io.kubernetes.pod.uid": podUID, "io.kubernetes.container.name": container}
 	return c.withRuntime(func(client criv1.RuntimeServiceClient) error {
-		list, err := client.ListContainers(ctx, &criv1.ListContainersRequest{
-			Filter: &criv1.ContainerFilter{LabelSelector: labels},
-		})
+		list, err := containers(ctx, client, map[string]string{labelPodUID: podUID, labelContainer: container})
 		if err != nil {
-			return fmt.Errorf("list containers: %w", err)
+			return err
 		}
-		var newest *criv1.Container
-		for _, found := range list.Containers {
-			if newest == nil || found.CreatedAt > newest.CreatedAt {
-				newest = found
-			}
-		}
-		if newest == nil {
+		if len(list) == 0 {
 			return fmt.Errorf("find container %q of pod %q: not there", container, podUID)
 		}
-		if _, err := client.StopContainer(ctx, &criv1.StopContainerRequest{ContainerId: newest.Id}); err != nil {
-			return fmt.Errorf("stop container %q: %w", newest.Id, err)
-		}
-		if _, err := client.RemoveContainer(ctx, &criv1.RemoveContainerRequest{ContainerId: newest.Id}); err != nil {
-			return fmt.Errorf("remove container %q: %w", newest.Id, err)
-		}
-		return nil
+		return remove(ctx, client, slices.MaxFunc(list, func(a, b *criv1.Container) int { return cmp.Compare(a.CreatedAt, b.CreatedAt) }))
 	})
+}
+
+// RemoveContainers kills all containers of the pod at once and removes every record of them, behind the kubelet's back.
+// The kubelet counts its back-off from such records, so it starts all of them anew without any.
+func (c *Cluster) RemoveContainers(ctx context.Context, podUID string) error {
+	return c.withRuntime(func(client criv1.RuntimeServiceClient) error {
+		list, err := containers(ctx, client, map[string]string{labelPodUID: podUID})
+		if err != nil {
+			return err
+		}
+		errs := make([]error, len(list))
+		var wg sync.WaitGroup
+		for i, found := range list {
+			wg.Go(func() { errs[i] = remove(ctx, client, found) })
+		}
+		wg.Wait()
+		return errors.Join(errs...)
+	})
+}
+
+// Labels that the kubelet gives to every container.
+const (
+	labelPodUID    = "io.kubernetes.pod.uid"
+	labelContainer = "io.kubernetes.container.name"
+)
+
+func containers(ctx context.Context, client criv1.RuntimeServiceClient, labels map[string]string) ([]*criv1.Container, error) {
+	list, err := client.ListContainers(ctx, &criv1.ListContainersRequest{Filter: &criv1.ContainerFilter{LabelSelector: labels}})
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	return list.Containers, nil
+}
+
+func remove(ctx context.Context, client criv1.RuntimeServiceClient, found *criv1.Container) error {
+	if _, err := client.StopContainer(ctx, &criv1.StopContainerRequest{ContainerId: found.Id}); err != nil {
+		return fmt.Errorf("stop container %q: %w", found.Id, err)
+	}
+	if _, err := client.RemoveContainer(ctx, &criv1.RemoveContainerRequest{ContainerId: found.Id}); err != nil {
+		return fmt.Errorf("remove container %q: %w", found.Id, err)
+	}
+	return nil
 }

@@ -4,6 +4,7 @@
 package cluster
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -80,6 +81,9 @@ func (c *Cluster) makeKubeletRoot() error {
 	s := state{Name: c.o.Name, Kubelet: c.o.Kubelet}
 	if c.o.KubeletRoot == "" {
 		c.o.KubeletRoot = c.path("kubelet")
+		if c.o.KubeletDisk {
+			return errors.Join(s.write(c.dir), os.Mkdir(c.path("disk"), 0o755), os.Symlink("disk", c.o.KubeletRoot))
+		}
 		return errors.Join(s.write(c.dir), os.Mkdir(c.o.KubeletRoot, 0o755))
 	}
 	var err error
@@ -101,6 +105,22 @@ func (c *Cluster) makeKubeletRoot() error {
 	}
 	s.RootMounts = len(on)
 	return s.write(c.dir)
+}
+
+// mountDisk mounts the disk of option KubeletDisk where the kubelet's root leads. The loop device goes when the mount
+// does, so the tear-down need not know of either.
+func (c *Cluster) mountDisk(ctx context.Context) error {
+	if !c.o.KubeletDisk {
+		return nil
+	}
+	image := c.path("disk.ext4")
+	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 1<<30)); err != nil {
+		return fmt.Errorf("make disk: %w", err)
+	}
+	if err := c.run(ctx, "mkfs.ext4", "-q", image); err != nil {
+		return err
+	}
+	return c.run(ctx, "mount", "-o", "loop", image, c.path("disk"))
 }
 
 // lostAndFound is in a new file system from the start.

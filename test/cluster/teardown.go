@@ -33,7 +33,7 @@ func tearDown(dir string) error {
 	if uerr := errors.Join(unmountAll(dir, 0), s.emptyRoot()); uerr != nil {
 		return errors.Join(err, uerr)
 	}
-	return errors.Join(err, os.RemoveAll(dir))
+	return errors.Join(err, removeLoops(dir), os.RemoveAll(dir))
 }
 
 // killAll kills the cluster's processes until two looks in a row find none.

@@ -15,12 +15,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
@@ -34,6 +36,8 @@ const (
 	dataRoot  = "/var/lib/kubediag"
 	busybox   = "kubediag.org/test/busybox:1"
 )
+
+func init() { log.SetLogger(logr.Discard()) } // clients have nothing to say that a test does not
 
 // env is a cluster with one node and kubediag installed on it.
 type env struct {
@@ -93,12 +97,8 @@ func keepDataRoot(t *testing.T) {
 // install packs both programs into the images that users get, loads them, and applies config/default, which names them.
 func (e *env) install(t *testing.T) {
 	t.Helper()
-	for _, name := range []string{"manager", "agent"} {
-		build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w",
-			"-o", filepath.Join(e.bin, "linux_"+runtime.GOARCH, name), "kubediag.org/kubediag/cmd/"+name)
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		run(t, build)
-	}
+	e.build(t, "manager")
+	e.build(t, "agent")
 	run(t, exec.CommandContext(t.Context(), "go", "run", "kubediag.org/kubediag/hack/image", "-version", version,
 		"-arch", runtime.GOARCH, "-bin", e.bin, "-dist", e.bin))
 	for _, name := range []string{"manager", "agent"} {
@@ -115,6 +115,17 @@ func (e *env) install(t *testing.T) {
 		err := e.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "kubediag-agent"}, &d)
 		return err == nil && d.Status.NumberReady > 0
 	})
+}
+
+// build builds a program of cmd and gives its path.
+func (e *env) build(t *testing.T, name string) string {
+	t.Helper()
+	path := filepath.Join(e.bin, "linux_"+runtime.GOARCH, name)
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w",
+		"-o", path, "kubediag.org/kubediag/cmd/"+name)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	run(t, build)
+	return path
 }
 
 // kubectl runs the command that users run, with input on its standard input.

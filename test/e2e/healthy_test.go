@@ -6,10 +6,12 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
@@ -18,10 +20,15 @@ import (
 	"kubediag.org/kubediag/test/cluster"
 )
 
-// TestHealthyPodIsLeftAlone runs the walkthrough against a pod that has nothing wrong with it, on a kubelet without
-// the bug.
-func TestHealthyPodIsLeftAlone(t *testing.T) {
-	e := start(t, cluster.Options{Kubelet: cluster.Kubernetes136})
+// TestKubeletWithoutTheBug has nothing to heal: the kubelet itself renews the binds of subPaths.
+func TestKubeletWithoutTheBug(t *testing.T) {
+	e := start(t, cluster.Options{Kubelet: cluster.Kubernetes136, SyncFrequency: time.Second})
+	t.Run("a healthy pod is left alone", e.healthyPodIsLeftAlone)
+	t.Run("the sentinel leaves the binds to the kubelet", e.bindsAreLeftToTheKubelet)
+}
+
+// healthyPodIsLeftAlone runs the walkthrough against a pod that has nothing wrong with it.
+func (e *env) healthyPodIsLeftAlone(t *testing.T) {
 	pod := e.deploy(t)
 	before := e.mounts(t)
 
@@ -51,4 +58,34 @@ func TestHealthyPodIsLeftAlone(t *testing.T) {
 		t.Errorf("the pod was touched: %+v", now)
 	}
 	t.Logf("why not: %s", last.Message)
+}
+
+// bindsAreLeftToTheKubelet updates everything under a sentinel that may heal.
+func (e *env) bindsAreLeftToTheKubelet(t *testing.T) {
+	e.setSentinel(t, "Automatic")
+	s := e.deploySubPaths(t)
+	s.wait(t, "the sentinel to watch", func(context.Context) bool { return s.metric(t, "kubediag_sentinel_watching") == 1 })
+	before := s.binds(t)
+	s.update(t)
+	s.wait(t, "the source of every bind to be deleted", func(context.Context) bool { return s.allStale(t) })
+	report, status := s.scan(t)
+	if status != 0 || report.Looked.RenewedByKubelet != len(kinds) {
+		t.Errorf("scan ends with status %d: %+v", status, report)
+	}
+	for name, b := range before {
+		if m := s.binds(t)[name]; m.ID != b.ID || m.Point != b.Point {
+			t.Errorf("mount %d at %q is mount %d at %q now", b.ID, b.Point, m.ID, m.Point)
+		}
+	}
+	s.restart(t)
+	for _, event := range s.events(t) {
+		if event.Source.Component == "kubediag-agent" {
+			t.Errorf("the agent says %s: %s", event.Reason, event.Message)
+		}
+	}
+	for _, name := range []string{"kubediag_faults", "kubediag_repairs_total"} {
+		if n := s.metric(t, name); n != 0 {
+			t.Errorf("%s is %v", name, n)
+		}
+	}
 }

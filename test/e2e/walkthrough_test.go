@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -80,7 +81,9 @@ func TestWalkthroughHealsAPod(t *testing.T) {
 	e := start(t, cluster.Options{Kubelet: cluster.Kubernetes118})
 	pod := e.deploy(t)
 	e.breakSubPath(t, pod)
-	before := e.mounts(t)
+	dir := filepath.Join(e.KubeletRoot(), "pods", string(pod.UID))
+	point := filepath.Join(dir, "volume-subpaths/logrotateconf/debian/0")
+	before, stale := e.mounts(t), e.mountedAt(t, point)
 
 	e.kubectl(t, "", "apply", "-f", samples)
 	e.kubectl(t, fmt.Sprintf(diagnosis, e.NodeName(), pod.Name), "apply", "-f", "-")
@@ -99,7 +102,8 @@ func TestWalkthroughHealsAPod(t *testing.T) {
 	if log := e.kubectl(t, "", "logs", "-n", "default", pod.Name); !strings.HasSuffix(log, "second content\n") {
 		t.Errorf("the container sees %q, not the new content", log)
 	}
-	e.checkOtherMounts(t, before, string(pod.UID))
+	e.checkOtherMounts(t, before, func(p string) bool { return p == point })
+	e.checkRenewed(t, stale, filepath.Join(dir, "volumes/kubernetes.io~configmap/logrotateconf/nginx.log"))
 	checkEvents(t, e)
 	t.Logf("kubectl get diag:\n%s", e.kubectl(t, "", "get", "diag", "-n", "default"))
 	e.logMemory(t)
@@ -121,7 +125,8 @@ func (e *env) deploy(t *testing.T) *corev1.Pod {
 // through the runtime and waits until its next start has failed.
 func (e *env) breakSubPath(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
-	e.kubectl(t, "", "patch", "configmap", "-n", "default", "nginx-logrotate", "--type=merge", "-p", `{"data":{"nginx.log":"second content\n"}}`)
+	e.kubectl(t, "", "patch", "configmap", "-n", "default", "nginx-logrotate", "--type=merge",
+		"-p", `{"data":{"nginx.log":"second content\n"}}`)
 	e.wait(t, "the source of the bind to be deleted", func(context.Context) bool {
 		return slices.ContainsFunc(e.mounts(t), func(m mountinfo.Mount) bool {
 			return m.Deleted() && strings.Contains(m.Point, string(pod.UID))
@@ -162,7 +167,7 @@ func checkSeedStatus(t *testing.T, d *v1.Diagnosis, node string) {
 		"Complete": "Diagnosis is completed",
 	} {
 		c := meta.FindStatusCondition(d.Status.Conditions, kind)
-		if c == nil || c.Status != "True" || c.Message != message || c.Reason != "Diagnosis"+map[string]string{"Accepted": "Accepted", "Complete": "Complete"}[kind] {
+		if c == nil || c.Status != "True" || c.Message != message || c.Reason != "Diagnosis"+kind {
 			t.Errorf("condition %s is %+v", kind, c)
 		}
 	}
@@ -195,14 +200,13 @@ func checkSeedStatus(t *testing.T, d *v1.Diagnosis, node string) {
 	}
 }
 
-// checkOtherMounts compares the mount table with an earlier one: only the bind of the subPath, and what the runtime mounts for the new
-// container, may have come or gone.
-func (e *env) checkOtherMounts(t *testing.T, before []mountinfo.Mount, uid string) {
+// checkOtherMounts compares the mount table with an earlier one: only the binds of subPaths that are touched, and what the runtime mounts
+// for new containers, may have come or gone.
+func (e *env) checkOtherMounts(t *testing.T, before []mountinfo.Mount, touched func(point string) bool) {
 	t.Helper()
 	after := e.mounts(t)
 	own := func(m mountinfo.Mount) bool {
-		return strings.HasSuffix(m.Point, "/pods/"+uid+"/volume-subpaths/logrotateconf/debian/0") ||
-			strings.HasPrefix(m.Point, e.Dir()+"/containerd") // its folders for state and for content
+		return touched(m.Point) || strings.HasPrefix(m.Point, e.Dir()+"/containerd") // its folders for state and for content
 	}
 	in := func(list []mountinfo.Mount, m mountinfo.Mount) bool {
 		return slices.ContainsFunc(list, func(o mountinfo.Mount) bool { return o.ID == m.ID && o.Point == m.Point && o.Root == m.Root })
@@ -216,6 +220,44 @@ func (e *env) checkOtherMounts(t *testing.T, before []mountinfo.Mount, uid strin
 		if !own(m) && !in(before, m) {
 			t.Errorf("mount %d of %q at %q has come", m.ID, m.Root, m.Point)
 		}
+	}
+}
+
+// place is a mount point and the mount that is seen there, by the id that the kernel uses once.
+type place struct {
+	point string
+	id    uint64
+}
+
+// mountedAt gives what is mounted at a point, the resolved path of one.
+func (e *env) mountedAt(t *testing.T, point string) place {
+	t.Helper()
+	var st unix.Statx_t
+	must(t, unix.Statx(unix.AT_FDCWD, point, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_MNT_ID_UNIQUE, &st))
+	if st.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0 || st.Mask&unix.STATX_MNT_ID_UNIQUE == 0 {
+		t.Fatalf("nothing is mounted at %q, or this kernel does not number mounts: %+v", point, st)
+	}
+	return place{point, st.Mnt_id}
+}
+
+// checkRenewed looks at the place of what was a stale bind: one mount is there, which is another, and the file that it
+// is of is the one that has the name source now.
+func (e *env) checkRenewed(t *testing.T, stale place, source string) {
+	t.Helper()
+	at := slices.DeleteFunc(e.mounts(t), func(m mountinfo.Mount) bool { return m.Point != stale.point })
+	if len(at) != 1 || at[0].Deleted() {
+		t.Errorf("mounted at %q is %+v", stale.point, at)
+		return
+	}
+	if e.mountedAt(t, stale.point).id == stale.id {
+		t.Errorf("the stale mount at %q is still there", stale.point)
+	}
+	have, err := os.Stat(stale.point)
+	must(t, err)
+	want, err := os.Stat(source)
+	must(t, err)
+	if !os.SameFile(have, want) {
+		t.Errorf("what is mounted at %q is not %q", stale.point, source)
 	}
 }
 
@@ -243,18 +285,24 @@ func (e *env) processOf(t *testing.T, component string) int {
 	if len(pods.Items) != 1 {
 		t.Fatalf("there are %d pods of the %s", len(pods.Items), component)
 	}
+	return processIn(t, string(pods.Items[0].UID), component)
+}
+
+// processIn finds the process of a pod that runs a program, by its cgroup.
+func processIn(t *testing.T, podUID, program string) int {
+	t.Helper()
 	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
 	must(t, err)
 	for _, file := range groups {
 		group, err := os.ReadFile(file)
 		exe, exeErr := os.Readlink(filepath.Join(filepath.Dir(file), "exe"))
-		if err == nil && exeErr == nil && strings.Contains(string(group), string(pods.Items[0].UID)) && filepath.Base(exe) == component {
+		if err == nil && exeErr == nil && strings.Contains(string(group), podUID) && filepath.Base(exe) == program {
 			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 			must(t, err)
 			return pid
 		}
 	}
-	t.Fatalf("the %s has no process", component)
+	t.Fatalf("pod %s has no process of %s", podUID, program)
 	return 0
 }
 

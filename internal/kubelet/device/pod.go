@@ -101,8 +101,19 @@ func (l *look) advise(ctx context.Context, h *Held) {
 		h.VolumeMount, kind = volumeMount(pod, h.Container, h.Carrier.ContainerPath)
 	}
 	if h.Carrier.Propagation == cri.PropagationNone && h.Container != "" {
-		h.Patch = patch(*h, kind)
+		h.Patch = l.caveat(h.Carrier.HostPath) + patch(*h, kind)
 	}
+}
+
+// caveat says, as a comment of YAML, what has to be done on the node before a container can follow its mounts: where
+// the directory lies on a mount that is private, the container runtime refuses to start one that asks to.
+func (l *look) caveat(hostPath string) string {
+	m, ok := l.table.On(path.Clean(hostPath))
+	if !ok || m.Shared != 0 || m.Master != 0 {
+		return ""
+	}
+	return fmt.Sprintf("# The mount at %q is private on this node: make it shared first (mount --make-rshared), or name the kubelet's root\n"+
+		"# directory as hostPath, which is shared; else the container does not start.\n", m.Point)
 }
 
 // volumeMount finds the volume that a container mounts at a path, and in which list of the spec the container is.

@@ -39,6 +39,8 @@ type Bind struct {
 	Same bool
 	// Fresh tells that the subPath names another file or directory by now, which can be bound in its place.
 	Fresh bool
+	// Lost tells that the subPath names nothing by now.
+	Lost bool
 }
 
 // Renewed tells whether a kubelet that renews binds will replace this one by itself, at the container's next start.

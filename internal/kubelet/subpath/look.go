@@ -65,7 +65,7 @@ func wanted(n *kubelet.Node, pod *corev1.Pod, point string) (subject, bool) {
 // bind decides about the mount st that is at the place.
 func (s subject) bind(st mount.State) Bind {
 	now := s.compare(st)
-	b := Bind{Want: s.want, State: st, Same: now.relation == same, Fresh: now.relation == another}
+	b := Bind{Want: s.want, State: st, Same: now.relation == same, Fresh: now.relation == another, Lost: now.relation == absent}
 	b.Verdict, b.Why = judge(st, now.relation)
 	if now.told != "" && b.Verdict != Alive {
 		b.Why += ": " + now.told

@@ -231,7 +231,7 @@ func swapped(t *testing.T, d disk) []brief {
 	must(t, err)
 	_, err = output("swapon", d.dev)
 	must(t, err)
-	t.Cleanup(func() { exec.Command("swapoff", d.dev).Run() })
+	t.Cleanup(func() { _ = exec.Command("swapoff", d.dev).Run() })
 	return []brief{{Kind: Swap, Path: d.dev}}
 }
 
@@ -329,7 +329,7 @@ func findRole(args []string, ready func(string)) error {
 	if err != nil {
 		return err
 	}
-	r, err := (&Finder{Thorough: true}).Find(context.Background(), d)
+	r, err := (&Finder{Thorough: true}).Find(context.Background(), d) //nolint:forbidigo // a role is no test
 	if err != nil {
 		return err
 	}

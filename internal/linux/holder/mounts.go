@@ -32,7 +32,7 @@ func pass(scanner *mountns.Scanner, searches []*search) error {
 	}
 	keepers := map[uint64][]mountns.Holder{}
 	if len(namespaces) > 0 {
-		asked := mountns.Survey{}
+		var asked mountns.Survey
 		if keepers, asked, err = scanner.Holders(namespaces); err != nil {
 			return err
 		}

@@ -25,9 +25,9 @@ func TestMain(m *testing.M) { kerneltest.Main(m, roles) }
 // roles hold a device, the first argument, each in its way. The second is a
 // directory to mount it on. The answer is the process that holds it.
 var roles = kerneltest.Roles{
-	"mounted":    inOwn(func(dev, dir string) error { return nil }),
-	"covered":    inOwn(func(dev, dir string) error { return sys.NewMount("cover", dir, "tmpfs", "") }),
-	"chrooted":   inOwn(func(dev, dir string) error { return sys.Chroot("/usr") }),
+	"mounted":    inOwn(func(_, _ string) error { return nil }),
+	"covered":    inOwn(func(_, dir string) error { return sys.NewMount("cover", dir, "tmpfs", "") }),
+	"chrooted":   inOwn(func(_, _ string) error { return sys.Chroot("/usr") }),
 	"pivoted":    inOwn(pivot),
 	"moved":      inOwn(moveOverRoot),
 	"threaded":   inThread(nil),
@@ -100,7 +100,7 @@ func inOwn(then func(dev, dir string) error) role {
 
 // pivot makes another file system the root, as runtimes do, with the device
 // mounted at /data.
-func pivot(dev, dir string) error {
+func pivot(_, dir string) error {
 	root, err := os.MkdirTemp("/tmp", "root")
 	if err != nil {
 		return err

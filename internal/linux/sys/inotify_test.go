@@ -303,7 +303,11 @@ func TestWatcherWaitsInThePoller(t *testing.T) {
 		t.Errorf("%d threads, %d before: %v", after, before, err)
 	}
 	for _, w := range watchers {
-		w.Close()
-		<-ended
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-ended; !errors.Is(err, os.ErrClosed) {
+			t.Errorf("read ended with %v, want that it is closed", err)
+		}
 	}
 }

@@ -51,7 +51,7 @@ func TestStaleWhereverTheFailureIsReported(t *testing.T) {
 		"CRI-O": {func(m string) *corev1.ContainerStatus {
 			return &corev1.ContainerStatus{Name: "app", State: waiting("CreateContainerError", "container create failed: "+m)}
 		}, "state.waiting"},
-		"configuration": {func(m string) *corev1.ContainerStatus {
+		"configuration": {func(string) *corev1.ContainerStatus {
 			return &corev1.ContainerStatus{Name: "app", State: waiting("CreateContainerConfigError", `failed to prepare subPath for volumeMount "configmap" of container "app"`)}
 		}, "state.waiting"},
 		"just ended": {func(m string) *corev1.ContainerStatus {

@@ -1,0 +1,356 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/test/cluster"
+)
+
+// withTheBug is a node whose kubelet writes each of its Events to its log: it sends only the first 25 about a pod.
+var withTheBug = cluster.Options{Kubelet: cluster.Kubernetes118, SyncFrequency: time.Second, KubeletArgs: []string{"--v=3"}}
+
+// TestSentinel goes through the modes of the sentinel on one node with the bug: what it reports, what comes of it
+// without the sentinel, and that with it no container ever fails to start.
+func TestSentinel(t *testing.T) {
+	e := start(t, withTheBug)
+	bystander := e.deploy(t)
+	s := e.deploySubPaths(t)
+	stage := func(name string, do func(*testing.T)) {
+		began := time.Now()
+		if !t.Run(name, do) {
+			t.FailNow()
+		}
+		t.Logf("%s: %.1f s", name, time.Since(began).Seconds())
+	}
+	stage("Observe", s.observed)
+	stage("Off", s.broken)
+	stage("Automatic", func(t *testing.T) {
+		s.healed(t)
+		s.neverFails(t, 10)
+	})
+	after := e.podOf(t.Context(), "core2")
+	if after == nil || after.Status.ContainerStatuses[0].ContainerID != bystander.Status.ContainerStatuses[0].ContainerID {
+		t.Errorf("the pod beside it was touched: %+v", after)
+	}
+	e.logMemory(t)
+}
+
+// TestSentinelWhereTheKubeletHasADiskOfItsOwn has the kubelet's root on another file system, and reached by a link.
+func TestSentinelWhereTheKubeletHasADiskOfItsOwn(t *testing.T) {
+	o := withTheBug
+	o.KubeletDisk, o.SyncFrequency = true, time.Minute
+	e := start(t, o)
+	e.setSentinel(t, "Automatic")
+	s := e.deploySubPaths(t)
+	if m := s.binds(t)["config"]; !strings.HasPrefix(m.Root, "/pods/") || strings.HasPrefix(m.Point, e.KubeletRoot()+"/") {
+		t.Fatalf("the bind of the ConfigMap is of %q, at %q", m.Root, m.Point)
+	}
+	s.neverEmpty(t, 10)
+	s.neverFails(t, 3)
+}
+
+// observed updates everything and expects nothing but reports.
+func (s *subPaths) observed(t *testing.T) {
+	before := s.binds(t)
+	s.update(t)
+	s.wait(t, "every bind to be stale", func(context.Context) bool { return s.allStale(t) })
+	s.wait(t, "an Event for every stale bind", func(context.Context) bool { return len(s.told(t, "StaleSubPath")) == len(kinds) })
+	s.wait(t, "the metrics to count them", func(context.Context) bool {
+		return s.metric(t, `kubediag_faults{code="StaleSubPath"}`) == float64(len(kinds))
+	})
+	for name, m := range s.binds(t) {
+		if b := before[name]; m.ID != b.ID || m.Point != b.Point {
+			t.Errorf("mount %d at %q is mount %d at %q now", b.ID, b.Point, m.ID, m.Point)
+		}
+	}
+	if n := s.metric(t, "kubediag_repairs_total"); n != 0 {
+		t.Errorf("%v repairs were tried", n)
+	}
+	s.checkStillRuns(t)
+	report, status := s.scan(t)
+	for _, k := range kinds {
+		if !slices.ContainsFunc(report.Faults, func(f scanFault) bool {
+			return f.Code == "StaleSubPath" && f.Pod.Namespace == "default" && f.Pod.Name == "subpaths" && f.Container == k.name &&
+				f.Volume == k.name && strings.HasSuffix(f.Mount.Point, s.point(k))
+		}) {
+			t.Errorf("scan does not name container %s", k.name)
+		}
+	}
+	if status != 1 || len(report.Faults) != len(kinds) {
+		t.Errorf("scan ends with status %d: %+v", status, report)
+	}
+}
+
+// broken restarts the containers with stale binds and nobody to unmount them: it shows that the fault is real.
+func (s *subPaths) broken(t *testing.T) {
+	s.setSentinel(t, "Off")
+	if !s.allStale(t) {
+		t.Fatalf("not every bind is stale: %+v", s.binds(t))
+	}
+	s.kill(t)
+	for _, k := range kinds {
+		s.wait(t, "the start of container "+k.name+" to fail", func(ctx context.Context) bool {
+			must(t, s.Get(ctx, client.ObjectKeyFromObject(s.pod), s.pod))
+			return slices.ContainsFunc(failedStarts(s.pod), func(text string) bool {
+				return strings.HasPrefix(text, "container "+k.name+" ended: StartError") && strings.Contains(text, s.point(k)) &&
+					strings.Contains(text, "no such file or directory")
+			})
+		})
+	}
+	if !s.allStale(t) {
+		t.Errorf("not every bind is stale any more: %+v", s.binds(t))
+	}
+	if n := s.logged(t, "Failed"); n < len(kinds) {
+		t.Errorf("the kubelet has logged %d Events of failed starts", n)
+	}
+}
+
+// healed starts the sentinel where binds are stale already.
+func (s *subPaths) healed(t *testing.T) {
+	stale := s.places(t)
+	s.setSentinel(t, "Automatic")
+	s.wait(t, "the stale binds to be replaced", func(context.Context) bool {
+		return !slices.ContainsFunc(slices.Collect(maps.Values(s.binds(t))), func(m mountinfo.Mount) bool { return m.Deleted() })
+	})
+	s.wait(t, "an Event for every repair", func(context.Context) bool { return len(s.told(t, "MountRepaired")) == len(kinds) })
+	s.checkAllRenewed(t, stale)
+	s.restart(t)
+	if report, status := s.scan(t); status != 0 || len(report.Faults) != 0 || report.Looked.Binds < len(kinds) {
+		t.Errorf("scan ends with status %d: %+v", status, report)
+	}
+}
+
+// neverFails updates everything and restarts every container, many times. A volume that is made of several objects may be
+// written more than once for one update.
+func (s *subPaths) neverFails(t *testing.T, times int) {
+	t.Helper()
+	mounts, places, before, delay := s.mounts(t), s.places(t), s.count(t), s.metric(t, "kubediag_fault_detection_seconds_sum")
+	end := s.witness(t)
+	for range times {
+		began := time.Now()
+		s.update(t)
+		updated := time.Now()
+		s.restart(t)
+		t.Logf("revision %s: in the volumes after %.1f s, all containers run again %.1f s later", s.text(), updated.Sub(began).Seconds(),
+			time.Since(updated).Seconds())
+	}
+	for _, failure := range end() {
+		t.Error(failure)
+	}
+	n := times * len(kinds)
+	got := s.count(t).since(before)
+	healed := max(float64(n), got.repairs)
+	want := counts{started: n, starts: n, unmounted: healed, repairs: healed, told: healed, soon: healed}
+	for deadline := time.Now().Add(5 * time.Second); got != want && time.Now().Before(deadline); got = s.count(t).since(before) {
+		time.Sleep(100 * time.Millisecond) // the kubelet writes its log a moment later
+	}
+	if got != want {
+		t.Errorf("counted %+v, want %+v", got, want)
+	}
+	if left := s.metric(t, `kubediag_faults{code="StaleSubPath"}`); left != 0 {
+		t.Errorf("%v faults are left", left)
+	}
+	s.checkOtherMounts(t, mounts, func(point string) bool { return strings.Contains(point, "/pods/"+s.uid()+"/volume-subpaths/") })
+	s.checkAllRenewed(t, places)
+	delay = s.metric(t, "kubediag_fault_detection_seconds_sum") - delay
+	t.Logf("from the end of a source until that was seen: %.1f ms on average", 1000*delay/float64(n))
+}
+
+// neverEmpty has the kubelet start containers and update volumes at the same time. The kubelet itself may fail to bind a
+// source that is being replaced; but no container may start with the empty file that is below the bind, and the next
+// start comes through.
+func (s *subPaths) neverEmpty(t *testing.T, times int) {
+	t.Helper()
+	failures := s.logged(t, "Failed")
+	await := func(what string, found func(newest cri.Container) bool, meanwhile func()) {
+		for _, k := range kinds {
+			s.wait(t, "container "+k.name+" "+what, func(ctx context.Context) bool {
+				meanwhile()
+				records, err := s.runtime.Records(ctx, s.uid(), k.name)
+				must(t, err)
+				return len(records) > 0 && found(records[0])
+			})
+		}
+	}
+	for range times {
+		s.updateObjects(t) // the kubelet sees to that when it looks at the pod next, which is
+		s.kill(t)          // when it finds the containers gone
+		await("to be started", func(r cri.Container) bool { return r.Exited || !r.Started.IsZero() }, s.nudger(t))
+	}
+	await("to run by itself", func(r cri.Container) bool { return !r.Exited && !r.Started.IsZero() }, func() {})
+	for _, k := range kinds {
+		lines := s.printed(t, k)
+		if len(lines) == 0 || k.name != "empty" && slices.Contains(lines, "seen") {
+			t.Errorf("containers %s have printed %q", k.name, lines)
+		}
+	}
+	t.Logf("%d of %d starts failed that were to race with an update", s.logged(t, "Failed")-failures, times*len(kinds))
+	s.kill(t) // so that no failed start is on record
+	s.awaitStart(t)
+}
+
+// counts are of things that happen over and over.
+type counts struct {
+	started            int     // containers that run or ran, by the runtime
+	starts, failures   int     // of containers, by the kubelet's Events
+	unmounted, repairs float64 // binds, and what the sentinel has tried in all
+	told, soon         float64 // faults whose cause has a time, and those that were seen within a second
+}
+
+func (s *subPaths) count(t *testing.T) counts {
+	t.Helper()
+	return counts{
+		started: len(s.started), starts: s.logged(t, "Started"), failures: s.logged(t, "Failed"),
+		unmounted: s.metric(t, `kubediag_repairs_total{action="Unmount",fault="StaleSubPath",outcome="Done"}`),
+		repairs:   s.metric(t, "kubediag_repairs_total"),
+		told:      s.metric(t, `kubediag_fault_detection_seconds_count{code="StaleSubPath"}`),
+		soon:      s.metric(t, `kubediag_fault_detection_seconds_bucket{code="StaleSubPath",le="1"}`),
+	}
+}
+
+func (c counts) since(b counts) counts {
+	return counts{
+		c.started - b.started, c.starts - b.starts, c.failures - b.failures, c.unmounted - b.unmounted, c.repairs - b.repairs,
+		c.told - b.told, c.soon - b.soon,
+	}
+}
+
+// checkStillRuns fails where a container is not the one that was started last.
+func (s *subPaths) checkStillRuns(t *testing.T) {
+	t.Helper()
+	for _, k := range kinds {
+		records, err := s.runtime.Records(t.Context(), s.uid(), k.name)
+		must(t, err)
+		if len(records) != 1 || !s.started[records[0].ID] || records[0].Exited {
+			t.Errorf("container %s was touched: %+v", k.name, records)
+		}
+	}
+}
+
+// told lists the kinds of volumes whose bind an Event on the pod tells of, by container, volume and mount point.
+func (s *subPaths) told(t *testing.T, reason string) []string {
+	t.Helper()
+	var names []string
+	for _, e := range s.events(t) {
+		for _, k := range kinds {
+			if e.Reason == reason && strings.Contains(e.Message, s.point(k)) && strings.Contains(e.Message, "ontainer "+k.name+", volume "+k.name) &&
+				!slices.Contains(names, k.name) {
+				names = append(names, k.name)
+			}
+		}
+	}
+	return names
+}
+
+// logged counts the Events on the pod that the kubelet has written to its log, by the beginning of their reason.
+func (s *subPaths) logged(t *testing.T, reason string) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.Dir(), "log/kubelet.log"))
+	must(t, err)
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, "Event(v1.ObjectReference{") && strings.Contains(line, `UID:"`+s.uid()+`"`) &&
+			strings.Contains(line, " reason: '"+reason) {
+			n++
+		}
+	}
+	return n
+}
+
+// events lists the Events on the pod.
+func (s *subPaths) events(t *testing.T) []corev1.Event {
+	t.Helper()
+	var list corev1.EventList
+	must(t, s.List(t.Context(), &list, client.InNamespace("default")))
+	return slices.DeleteFunc(list.Items, func(e corev1.Event) bool { return e.InvolvedObject.UID != s.pod.UID })
+}
+
+// scanReport is what the tests read of what kubediag scan writes.
+type scanReport struct {
+	Faults []scanFault
+	Looked struct{ Binds, RenewedByKubelet int }
+}
+
+type scanFault struct {
+	Code, Container, Volume string
+	Pod                     struct{ Namespace, Name string }
+	Mount                   struct{ Point string }
+}
+
+// scan runs kubediag scan on the node and gives its report and exit status.
+func (e *env) scan(t *testing.T) (report scanReport, status int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), e.build(t, "kubediag"), "scan", "-o", "json")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, _ := cmd.Output() // what the exit status says is for the caller
+	if err := json.Unmarshal(out, &report); err != nil {
+		t.Fatalf("%v: %v, %s, standard error %q", cmd.Args, err, cmd.ProcessState, stderr.String())
+	}
+	return report, cmd.ProcessState.ExitCode()
+}
+
+// setSentinel gives the agent another mode and waits until it runs with that.
+func (e *env) setSentinel(t *testing.T, mode string) {
+	t.Helper()
+	e.kubectl(t, "", "set", "env", "-n", namespace, "ds/kubediag-agent", "KUBEDIAG_SENTINEL_MODE="+mode)
+	e.kubectl(t, "", "rollout", "status", "-n", namespace, "ds/kubediag-agent", "--timeout=2m")
+}
+
+// metric reads the agent's metrics and adds up those whose name, with labels, begins with name.
+func (e *env) metric(t *testing.T, name string) float64 {
+	t.Helper()
+	var pods corev1.PodList
+	must(t, e.List(t.Context(), &pods, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/component": "agent"}))
+	if len(pods.Items) != 1 {
+		t.Fatalf("there are %d agents", len(pods.Items))
+	}
+	text := fetch(t, "http://"+pods.Items[0].Status.PodIP+":8080/metrics")
+	sum := 0.0
+	for _, found := range regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(name)+`\S* (\S+)$`).FindAllStringSubmatch(text, -1) {
+		n, err := strconv.ParseFloat(found[1], 64)
+		must(t, err)
+		sum += n
+	}
+	return sum
+}
+
+// fetch gets a page from a pod, past any proxy.
+func fetch(t *testing.T, url string) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	must(t, err)
+	response, err := new(http.Transport).RoundTrip(request)
+	must(t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	must(t, err)
+	if response.StatusCode != http.StatusOK {
+		t.Fatalf("%s says %s", url, response.Status)
+	}
+	return string(text)
+}
