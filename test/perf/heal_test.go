@@ -181,9 +181,7 @@ func (w *ward) visit(ctx context.Context, b *testing.B, p *patient, pods []corev
 		switch {
 		case !same && (p.heals || p.begun.IsZero()):
 			b.Fatalf("pod %s was not to be replaced", p.name)
-		case p.begun.IsZero() && waits > p.backOff:
-			b.Fatalf("pod %s was not seen in its back-off of %v, but in one of %v", p.name, p.backOff, waits)
-		case p.begun.IsZero() && waits == p.backOff:
+		case p.begun.IsZero() && waits >= p.backOff: // the kubelet does not tell of every one
 			p.begun = time.Now()
 			must(b, w.act(ctx, p, &pod))
 		case !p.begun.IsZero() && same == p.heals && runs(pod):
