@@ -45,8 +45,16 @@ func (v view) judge(m mountinfo.Mount) verdict {
 		d.why = fmt.Sprintf("it lies on a shared mount (peer group %d): to unmount it would spread to other mount namespaces", parent.Shared)
 	case v.covered(m):
 		d.why = "another file system is mounted on it"
+	case v.hidden(m):
+		d.why = "another mount hides it: no path leads to it until that goes"
 	}
 	return d
+}
+
+// hidden tells whether the way to m ends on a mount of another file system.
+func (v view) hidden(m mountinfo.Mount) bool {
+	top, ok := v.inside.On(m.Point)
+	return !ok || top.Major != m.Major || top.Minor != m.Minor
 }
 
 // hostMounts tells whether the host has the file system of m mounted.
