@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,11 +19,11 @@ import (
 type slowRuntime struct {
 	takes time.Duration
 	err   error
-	asked int
+	asked atomic.Int32
 }
 
 func (f *slowRuntime) wait(ctx context.Context) error {
-	f.asked++
+	f.asked.Add(1)
 	select {
 	case <-time.After(f.takes):
 		return f.err
@@ -56,8 +57,8 @@ func TestRuntimeIsAskedOnceForEach(t *testing.T) {
 				t.Errorf("a process in no container: %v", err)
 			}
 		}
-		if fake.asked != 2 || len(r.errors()) > 0 {
-			t.Errorf("asked %d times, errors %q", fake.asked, r.errors())
+		if fake.asked.Load() != 2 || len(r.errors()) > 0 {
+			t.Errorf("asked %d times, errors %q", fake.asked.Load(), r.errors())
 		}
 		if answer != nil {
 			continue
@@ -67,8 +68,8 @@ func TestRuntimeIsAskedOnceForEach(t *testing.T) {
 				t.Errorf("sandboxes %v, %v", all, err)
 			}
 		}
-		if fake.asked != 3 {
-			t.Errorf("asked %d times, want once for the sandboxes", fake.asked)
+		if fake.asked.Load() != 3 {
+			t.Errorf("asked %d times, want once for the sandboxes", fake.asked.Load())
 		}
 	}
 }
@@ -102,8 +103,8 @@ func TestRuntimeIsWaitedForInAll(t *testing.T) {
 				t.Errorf("%s: error %v, want the deadline", digit, err)
 			}
 		}
-		if took := time.Since(start); took != nameTimeout || fake.asked != 2 {
-			t.Errorf("asked %d times in %v, want %v in all", fake.asked, took, nameTimeout)
+		if took := time.Since(start); took != nameTimeout || fake.asked.Load() != 2 {
+			t.Errorf("asked %d times in %v, want %v in all", fake.asked.Load(), took, nameTimeout)
 		}
 		synctest.Wait()
 	})
