@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/test/cluster"
+	"kubediag.org/kubediag/test/install"
 )
 
 // diskManifest is a volume of the kind local, made of a block device and nothing else, and the claim to it: the kubelet
@@ -58,7 +59,7 @@ spec:
   terminationGracePeriodSeconds: 1
   containers:
   - name: writer
-    image: ` + busybox + `
+    image: ` + install.Busybox + `
     imagePullPolicy: Never
     command: ["/bin/sh", "-c", "touch /data/names; cat /data/names; echo %[1]s >> /data/names; sync; exec sleep 1000000"]
     volumeMounts: [{name: data, mountPath: /data}]
@@ -123,7 +124,7 @@ func (h *heldDisk) add(t *testing.T) {
 	var st unix.Stat_t
 	must(t, unix.Stat(h.device, &st))
 	h.number = fmt.Sprintf("%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev))
-	h.kubectl(t, fmt.Sprintf(diskManifest, h.device, h.NodeName()), "apply", "-f", "-")
+	h.Kubectl(t, fmt.Sprintf(diskManifest, h.device, h.NodeName()), "apply", "-f", "-")
 }
 
 // startWriter has a pod use the disk, in which it is to find what others wrote before.
@@ -135,9 +136,9 @@ func (h *heldDisk) startWriter(t *testing.T, name, before string) {
 	t.Helper()
 	must(t, os.MkdirAll(h.mountPoint(), 0o750))
 	must(t, os.WriteFile(filepath.Join(h.mountPoint(), "below"), nil, 0o600))
-	h.kubectl(t, fmt.Sprintf(writerManifest, name), "apply", "-f", "-")
+	h.Kubectl(t, fmt.Sprintf(writerManifest, name), "apply", "-f", "-")
 	pod := h.awaitPod(t, name)
-	if log := h.kubectl(t, "", "logs", "-n", "default", name); log != before {
+	if log := h.Kubectl(t, "", "logs", "-n", "default", name); log != before {
 		t.Errorf("%s has found %q in the volume, not %q", name, log, before)
 	}
 	want := []string{h.mountPoint(), filepath.Join(h.KubeletRoot(), "pods", string(pod.UID), "volumes/kubernetes.io~local-volume/disk")}
@@ -149,8 +150,8 @@ func (h *heldDisk) startWriter(t *testing.T, name, before string) {
 // deleteWriter deletes a pod and waits until the kubelet has unmounted the disk.
 func (h *heldDisk) deleteWriter(t *testing.T, name string) {
 	t.Helper()
-	h.kubectl(t, "", "delete", "pod", "-n", "default", name)
-	h.wait(t, "the kubelet to unmount the disk", func(context.Context) bool {
+	h.Kubectl(t, "", "delete", "pod", "-n", "default", name)
+	h.Wait(t, "the kubelet to unmount the disk", func(context.Context) bool {
 		return len(pointsOf(tableOf(t, h.KubeletPID()), h.number)) == 0
 	})
 }
@@ -159,7 +160,7 @@ func (h *heldDisk) deleteWriter(t *testing.T, name string) {
 func (h *heldDisk) releaseMountPoint(t *testing.T) {
 	t.Helper()
 	must(t, os.Remove(filepath.Join(h.mountPoint(), "below")))
-	h.wait(t, "the kubelet to remove its mount point", func(context.Context) bool {
+	h.Wait(t, "the kubelet to remove its mount point", func(context.Context) bool {
 		_, err := os.Lstat(h.mountPoint())
 		return os.IsNotExist(err)
 	})
@@ -168,7 +169,7 @@ func (h *heldDisk) releaseMountPoint(t *testing.T) {
 // startExporter starts one that looks at the directory root of the node, while the disk is mounted.
 func (h *heldDisk) startExporter(t *testing.T, name, root string) *exporter {
 	t.Helper()
-	h.kubectl(t, fmt.Sprintf(exporterManifest, name, root), "apply", "-f", "-")
+	h.Kubectl(t, fmt.Sprintf(exporterManifest, name, root), "apply", "-f", "-")
 	return h.awaitExporter(t, name, root)
 }
 
@@ -192,7 +193,7 @@ func (x *exporter) sees(dir string) string {
 // awaitPod waits until the pod with the label app=name runs.
 func (h *heldDisk) awaitPod(t *testing.T, name string) (pod *corev1.Pod) {
 	t.Helper()
-	h.wait(t, "pod "+name+" to run", func(ctx context.Context) bool {
+	h.Wait(t, "pod "+name+" to run", func(ctx context.Context) bool {
 		pod = h.podOf(ctx, name)
 		return pod != nil && running(pod)
 	})

@@ -32,8 +32,8 @@ func (e *env) healthyPodIsLeftAlone(t *testing.T) {
 	pod := e.deploy(t)
 	before := e.mounts(t)
 
-	e.kubectl(t, "", "apply", "-f", samples)
-	e.kubectl(t, fmt.Sprintf(diagnosis, e.NodeName(), pod.Name), "apply", "-f", "-")
+	e.Kubectl(t, "", "apply", "-f", samples)
+	e.Kubectl(t, fmt.Sprintf(diagnosis, e.NodeName(), pod.Name), "apply", "-f", "-")
 	d := e.finished(t)
 
 	if d.Status.Phase != v1.DiagnosisFailed || d.Status.Outcome != v1.OutcomeNoFault {
@@ -62,12 +62,12 @@ func (e *env) healthyPodIsLeftAlone(t *testing.T) {
 
 // bindsAreLeftToTheKubelet updates everything under a sentinel that may heal.
 func (e *env) bindsAreLeftToTheKubelet(t *testing.T) {
-	e.setSentinel(t, "Automatic")
+	e.SetSentinel(t, "Automatic")
 	s := e.deploySubPaths(t)
-	s.wait(t, "the sentinel to watch", func(context.Context) bool { return s.metric(t, "kubediag_sentinel_watching") == 1 })
+	s.Wait(t, "the sentinel to watch", func(context.Context) bool { return s.metric(t, "kubediag_sentinel_watching") == 1 })
 	before := s.binds(t)
 	s.update(t)
-	s.wait(t, "the source of every bind to be deleted", func(context.Context) bool { return s.allStale(t) })
+	s.Wait(t, "the source of every bind to be deleted", func(context.Context) bool { return s.allStale(t) })
 	report, status := s.scan(t)
 	if status != 0 || report.Looked.RenewedByKubelet != len(kinds) {
 		t.Errorf("scan ends with status %d: %+v", status, report)

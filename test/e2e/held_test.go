@@ -35,7 +35,7 @@ func TestHeldDevice(t *testing.T) {
 		t.Run("kubelet "+version, func(t *testing.T) {
 			h := &heldDisk{env: start(t, cluster.Options{Kubelet: version})}
 			must(t, h.LoadExporter(t.Context()))
-			h.kubectl(t, "", "apply", "-f", heldSamples)
+			h.Kubectl(t, "", "apply", "-f", heldSamples)
 			h.add(t)
 			h.foundByDevice(t)
 			h.foundByMessage(t)
@@ -88,7 +88,9 @@ func (h *heldDisk) foundByMessage(t *testing.T) {
 	if over := h.loopFile(t); over != "" {
 		t.Errorf("the loop device is over %q still", over)
 	}
-	run(t, exec.CommandContext(t.Context(), "losetup", h.device, h.image))
+	if out, err := exec.CommandContext(t.Context(), "losetup", h.device, h.image).CombinedOutput(); err != nil {
+		t.Fatalf("losetup %s %s: %v\n%s", h.device, h.image, err, out)
+	}
 	h.releaseMountPoint(t)
 	h.startWriter(t, "writer-3", "writer-1\nwriter-2\n")
 	h.deleteWriter(t, "writer-3")
@@ -99,8 +101,8 @@ func (h *heldDisk) foundByMessage(t *testing.T) {
 // and / need not be.
 func (h *heldDisk) heldNoMore(t *testing.T) {
 	h.startWriter(t, "writer-4", "writer-1\nwriter-2\nwriter-3\n")
-	h.kubectl(t, "", "patch", "-n", "default", "daemonset/exporter-2", "--patch", h.patch)
-	h.kubectl(t, "", "rollout", "status", "-n", "default", "daemonset/exporter-2", "--timeout=2m")
+	h.Kubectl(t, "", "patch", "-n", "default", "daemonset/exporter-2", "--patch", h.patch)
+	h.Kubectl(t, "", "rollout", "status", "-n", "default", "daemonset/exporter-2", "--timeout=2m")
 	x := h.awaitExporter(t, "exporter-2", h.KubeletRoot())
 	h.deleteWriter(t, "writer-4")
 	if got := h.copies(t, x); len(got) != 0 || h.busy(t) {
@@ -125,7 +127,7 @@ func (h *heldDisk) diagnose(t *testing.T, name string, parameters map[string]str
 		Spec:       v1.DiagnosisSpec{OperationSet: "held-device-op-set", NodeName: h.NodeName(), Parameters: parameters},
 	}
 	must(t, h.Create(t.Context(), d))
-	h.wait(t, "Diagnosis "+name+" to end", func(ctx context.Context) bool {
+	h.Wait(t, "Diagnosis "+name+" to end", func(ctx context.Context) bool {
 		err := h.Get(ctx, client.ObjectKeyFromObject(d), d)
 		return err == nil && (d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed)
 	})
@@ -306,9 +308,9 @@ type heldBy struct {
 func (h *heldDisk) holders(t *testing.T) (report holdersReport, status int) {
 	t.Helper()
 	if h.program == "" {
-		h.program = h.build(t, "kubediag")
+		h.program = h.Build(t, "kubediag")
 	}
-	h.wait(t, "kubediag holders to know all names", func(ctx context.Context) bool {
+	h.Wait(t, "kubediag holders to know all names", func(ctx context.Context) bool {
 		cmd := exec.CommandContext(ctx, h.program, "holders", h.device, "-o", "json")
 		out, err := cmd.Output()
 		if cmd.ProcessState == nil {

@@ -28,6 +28,7 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/test/cluster"
+	"kubediag.org/kubediag/test/install"
 )
 
 // withTheBug is a node whose kubelet writes each of its Events to its log: it sends only the first 25 about a pod.
@@ -64,7 +65,7 @@ func TestSentinelWhereTheKubeletHasADiskOfItsOwn(t *testing.T) {
 	o := withTheBug
 	o.KubeletDisk, o.SyncFrequency = true, time.Minute
 	e := start(t, o)
-	e.setSentinel(t, "Automatic")
+	e.SetSentinel(t, "Automatic")
 	s := e.deploySubPaths(t)
 	if m := s.binds(t)["config"]; !strings.HasPrefix(m.Root, "/pods/") || strings.HasPrefix(m.Point, e.KubeletRoot()+"/") {
 		t.Fatalf("the bind of the ConfigMap is of %q, at %q", m.Root, m.Point)
@@ -77,9 +78,9 @@ func TestSentinelWhereTheKubeletHasADiskOfItsOwn(t *testing.T) {
 func (s *subPaths) observed(t *testing.T) {
 	before := s.binds(t)
 	s.update(t)
-	s.wait(t, "every bind to be stale", func(context.Context) bool { return s.allStale(t) })
-	s.wait(t, "an Event for every stale bind", func(context.Context) bool { return len(s.told(t, "StaleSubPath")) == len(kinds) })
-	s.wait(t, "the metrics to count them", func(context.Context) bool {
+	s.Wait(t, "every bind to be stale", func(context.Context) bool { return s.allStale(t) })
+	s.Wait(t, "an Event for every stale bind", func(context.Context) bool { return len(s.told(t, "StaleSubPath")) == len(kinds) })
+	s.Wait(t, "the metrics to count them", func(context.Context) bool {
 		return s.metric(t, `kubediag_faults{code="StaleSubPath"}`) == float64(len(kinds))
 	})
 	for name, m := range s.binds(t) {
@@ -107,13 +108,13 @@ func (s *subPaths) observed(t *testing.T) {
 
 // broken restarts the containers with stale binds and nobody to unmount them: it shows that the fault is real.
 func (s *subPaths) broken(t *testing.T) {
-	s.setSentinel(t, "Off")
+	s.SetSentinel(t, "Off")
 	if !s.allStale(t) {
 		t.Fatalf("not every bind is stale: %+v", s.binds(t))
 	}
 	s.kill(t)
 	for _, k := range kinds {
-		s.wait(t, "the start of container "+k.name+" to fail", func(ctx context.Context) bool {
+		s.Wait(t, "the start of container "+k.name+" to fail", func(ctx context.Context) bool {
 			must(t, s.Get(ctx, client.ObjectKeyFromObject(s.pod), s.pod))
 			return slices.ContainsFunc(failedStarts(s.pod), func(text string) bool {
 				return strings.HasPrefix(text, "container "+k.name+" ended: StartError") && strings.Contains(text, s.point(k)) &&
@@ -132,11 +133,11 @@ func (s *subPaths) broken(t *testing.T) {
 // healed starts the sentinel where binds are stale already.
 func (s *subPaths) healed(t *testing.T) {
 	stale := s.places(t)
-	s.setSentinel(t, "Automatic")
-	s.wait(t, "the stale binds to be replaced", func(context.Context) bool {
+	s.SetSentinel(t, "Automatic")
+	s.Wait(t, "the stale binds to be replaced", func(context.Context) bool {
 		return !slices.ContainsFunc(slices.Collect(maps.Values(s.binds(t))), func(m mountinfo.Mount) bool { return m.Deleted() })
 	})
-	s.wait(t, "an Event for every repair", func(context.Context) bool { return len(s.told(t, "MountRepaired")) == len(kinds) })
+	s.Wait(t, "an Event for every repair", func(context.Context) bool { return len(s.told(t, "MountRepaired")) == len(kinds) })
 	s.checkAllRenewed(t, stale)
 	s.restart(t)
 	if report, status := s.scan(t); status != 0 || len(report.Faults) != 0 || report.Looked.Binds < len(kinds) {
@@ -188,7 +189,7 @@ func (s *subPaths) neverEmpty(t *testing.T, times int) {
 	failures := s.logged(t, "Failed")
 	await := func(what string, found func(newest cri.Container) bool, meanwhile func()) {
 		for _, k := range kinds {
-			s.wait(t, "container "+k.name+" "+what, func(ctx context.Context) bool {
+			s.Wait(t, "container "+k.name+" "+what, func(ctx context.Context) bool {
 				meanwhile()
 				records, err := s.runtime.Records(ctx, s.uid(), k.name)
 				must(t, err)
@@ -304,7 +305,7 @@ type scanFault struct {
 // scan runs kubediag scan on the node and gives its report and exit status.
 func (e *env) scan(t *testing.T) (report scanReport, status int) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), e.build(t, "kubediag"), "scan", "-o", "json")
+	cmd := exec.CommandContext(t.Context(), e.Build(t, "kubediag"), "scan", "-o", "json")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, _ := cmd.Output() // what the exit status says is for the caller
@@ -314,18 +315,11 @@ func (e *env) scan(t *testing.T) (report scanReport, status int) {
 	return report, cmd.ProcessState.ExitCode()
 }
 
-// setSentinel gives the agent another mode and waits until it runs with that.
-func (e *env) setSentinel(t *testing.T, mode string) {
-	t.Helper()
-	e.kubectl(t, "", "set", "env", "-n", namespace, "ds/kubediag-agent", "KUBEDIAG_SENTINEL_MODE="+mode)
-	e.kubectl(t, "", "rollout", "status", "-n", namespace, "ds/kubediag-agent", "--timeout=2m")
-}
-
 // metric reads the agent's metrics and adds up those whose name, with labels, begins with name.
 func (e *env) metric(t *testing.T, name string) float64 {
 	t.Helper()
 	var pods corev1.PodList
-	must(t, e.List(t.Context(), &pods, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/component": "agent"}))
+	must(t, e.List(t.Context(), &pods, client.InNamespace(install.Namespace), client.MatchingLabels{"app.kubernetes.io/component": "agent"}))
 	if len(pods.Items) != 1 {
 		t.Fatalf("there are %d agents", len(pods.Items))
 	}

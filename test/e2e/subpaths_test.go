@@ -25,6 +25,7 @@ import (
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/test/install"
 )
 
 // subPaths is a pod with a container for each kind of volume, and no more in it than a subPath of that volume. All
@@ -85,7 +86,7 @@ const look = `echo seen $(find /seen -type f | while read f; do cat "$f"; echo; 
 func (k kind) container() corev1.Container {
 	k.mount.Name, k.mount.MountPath = k.name, "/seen"
 	return corev1.Container{
-		Name: k.name, Image: busybox, ImagePullPolicy: corev1.PullNever, Command: []string{"/bin/sh", "-c", look},
+		Name: k.name, Image: install.Busybox, ImagePullPolicy: corev1.PullNever, Command: []string{"/bin/sh", "-c", look},
 		Env: []corev1.EnvVar{{Name: "NAME", Value: "value"}}, VolumeMounts: []corev1.VolumeMount{k.mount},
 	}
 }
@@ -133,7 +134,7 @@ func (s *subPaths) update(t *testing.T) {
 	must(t, os.Rename(filepath.Join(s.dir, "new"), filepath.Join(s.dir, "value")))
 	s.patch(t, &corev1.Pod{}, fmt.Sprintf(`{"metadata":{"labels":{"revision":%q}}}`, s.text()))
 	nudge := s.nudger(t)
-	s.wait(t, "the volumes to have revision "+s.text(), func(context.Context) bool {
+	s.Wait(t, "the volumes to have revision "+s.text(), func(context.Context) bool {
 		nudge()
 		return !slices.ContainsFunc(kinds, func(k kind) bool { return !s.upToDate(k) })
 	})
@@ -177,7 +178,7 @@ func (s *subPaths) volume(k kind) string {
 func (s *subPaths) kill(t *testing.T) {
 	t.Helper()
 	var err error
-	s.wait(t, "the containers to be removed", func(ctx context.Context) bool {
+	s.Wait(t, "the containers to be removed", func(ctx context.Context) bool {
 		if err != nil && !strings.Contains(err.Error(), "is in starting state") {
 			t.Fatal(err)
 		}
@@ -202,7 +203,7 @@ func (s *subPaths) awaitStart(t *testing.T) {
 	t.Helper()
 	nudge := s.nudger(t)
 	for _, k := range kinds {
-		s.wait(t, "container "+k.name+" to run", func(ctx context.Context) bool {
+		s.Wait(t, "container "+k.name+" to run", func(ctx context.Context) bool {
 			nudge()
 			records, err := s.runtime.Records(ctx, s.uid(), k.name)
 			must(t, err)
@@ -218,7 +219,7 @@ func (s *subPaths) awaitStart(t *testing.T) {
 			return true
 		})
 	}
-	s.wait(t, "the status to say that the pod runs", func(ctx context.Context) bool {
+	s.Wait(t, "the status to say that the pod runs", func(ctx context.Context) bool {
 		must(t, s.Get(ctx, client.ObjectKeyFromObject(s.pod), s.pod))
 		return running(s.pod) && !slices.ContainsFunc(s.pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
 			_, id, _ := strings.Cut(c.ContainerID, "://")
@@ -362,7 +363,7 @@ func (s *subPaths) witness(t *testing.T) (end func() []string) {
 	}()
 	return func() []string {
 		last := s.nudge(t)
-		s.wait(t, "the watch to have seen everything", func(context.Context) bool {
+		s.Wait(t, "the watch to have seen everything", func(context.Context) bool {
 			mu.Lock()
 			defer mu.Unlock()
 			return mark == last

@@ -24,6 +24,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/test/cluster"
+	"kubediag.org/kubediag/test/install"
 )
 
 // workload is the ConfigMap and the Deployment of the walkthrough, with an image that needs no registry.
@@ -47,7 +48,7 @@ spec:
     spec:
       terminationGracePeriodSeconds: 1
       containers:
-      - image: ` + busybox + `
+      - image: ` + install.Busybox + `
         imagePullPolicy: Never
         name: debian
         command: ["/bin/sh", "-c", "cat /etc/logrotate.d/nginx.log; exec sleep 100000"]
@@ -85,8 +86,8 @@ func TestWalkthroughHealsAPod(t *testing.T) {
 	point := filepath.Join(dir, "volume-subpaths/logrotateconf/debian/0")
 	before, stale := e.mounts(t), e.mountedAt(t, point)
 
-	e.kubectl(t, "", "apply", "-f", samples)
-	e.kubectl(t, fmt.Sprintf(diagnosis, e.NodeName(), pod.Name), "apply", "-f", "-")
+	e.Kubectl(t, "", "apply", "-f", samples)
+	e.Kubectl(t, fmt.Sprintf(diagnosis, e.NodeName(), pod.Name), "apply", "-f", "-")
 	d := e.finished(t)
 
 	checkSeedStatus(t, d, e.NodeName())
@@ -99,22 +100,22 @@ func TestWalkthroughHealsAPod(t *testing.T) {
 	}
 	// With the records of containers goes the count of restarts, after which the kubelet names the log: the log of the
 	// container that was removed may stand before it.
-	if log := e.kubectl(t, "", "logs", "-n", "default", pod.Name); !strings.HasSuffix(log, "second content\n") {
+	if log := e.Kubectl(t, "", "logs", "-n", "default", pod.Name); !strings.HasSuffix(log, "second content\n") {
 		t.Errorf("the container sees %q, not the new content", log)
 	}
 	e.checkOtherMounts(t, before, func(p string) bool { return p == point })
 	e.checkRenewed(t, stale, filepath.Join(dir, "volumes/kubernetes.io~configmap/logrotateconf/nginx.log"))
 	checkEvents(t, e)
-	t.Logf("kubectl get diag:\n%s", e.kubectl(t, "", "get", "diag", "-n", "default"))
+	t.Logf("kubectl get diag:\n%s", e.Kubectl(t, "", "get", "diag", "-n", "default"))
 	e.logMemory(t)
 }
 
 // deploy applies the workload and waits until it runs.
 func (e *env) deploy(t *testing.T) *corev1.Pod {
 	t.Helper()
-	e.kubectl(t, workload, "apply", "-f", "-")
+	e.Kubectl(t, workload, "apply", "-f", "-")
 	var pod *corev1.Pod
-	e.wait(t, "the pod of the walkthrough to run", func(ctx context.Context) bool {
+	e.Wait(t, "the pod of the walkthrough to run", func(ctx context.Context) bool {
 		pod = e.podOf(ctx, "core2")
 		return pod != nil && running(pod)
 	})
@@ -125,15 +126,15 @@ func (e *env) deploy(t *testing.T) *corev1.Pod {
 // through the runtime and waits until its next start has failed.
 func (e *env) breakSubPath(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
-	e.kubectl(t, "", "patch", "configmap", "-n", "default", "nginx-logrotate", "--type=merge",
+	e.Kubectl(t, "", "patch", "configmap", "-n", "default", "nginx-logrotate", "--type=merge",
 		"-p", `{"data":{"nginx.log":"second content\n"}}`)
-	e.wait(t, "the source of the bind to be deleted", func(context.Context) bool {
+	e.Wait(t, "the source of the bind to be deleted", func(context.Context) bool {
 		return slices.ContainsFunc(e.mounts(t), func(m mountinfo.Mount) bool {
 			return m.Deleted() && strings.Contains(m.Point, string(pod.UID))
 		})
 	})
 	must(t, e.RemoveContainer(t.Context(), string(pod.UID), "debian"))
-	e.wait(t, "the container's next start to fail", func(ctx context.Context) bool {
+	e.Wait(t, "the container's next start to fail", func(ctx context.Context) bool {
 		p := e.podOf(ctx, "core2")
 		return p != nil && !running(p) && strings.Contains(fmt.Sprint(p.Status.ContainerStatuses), "no such file or directory")
 	})
@@ -152,7 +153,7 @@ func running(p *corev1.Pod) bool {
 func (e *env) finished(t *testing.T) *v1.Diagnosis {
 	t.Helper()
 	var d v1.Diagnosis
-	e.wait(t, "the Diagnosis to end", func(ctx context.Context) bool {
+	e.Wait(t, "the Diagnosis to end", func(ctx context.Context) bool {
 		err := e.Get(ctx, client.ObjectKey{Namespace: "default", Name: "subpath-remount-diagnosis"}, &d)
 		return err == nil && (d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed)
 	})
@@ -264,7 +265,7 @@ func (e *env) checkRenewed(t *testing.T, stale place, source string) {
 // checkEvents looks for what a user sees on the Diagnosis and on the Pod.
 func checkEvents(t *testing.T, e *env) {
 	t.Helper()
-	e.wait(t, "Events on the Diagnosis and on the Pod", func(ctx context.Context) bool {
+	e.Wait(t, "Events on the Diagnosis and on the Pod", func(ctx context.Context) bool {
 		var events corev1.EventList
 		if err := e.List(ctx, &events, client.InNamespace("default")); err != nil {
 			return false
@@ -281,7 +282,7 @@ func checkEvents(t *testing.T, e *env) {
 func (e *env) processOf(t *testing.T, component string) int {
 	t.Helper()
 	var pods corev1.PodList
-	must(t, e.List(t.Context(), &pods, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/component": component}))
+	must(t, e.List(t.Context(), &pods, client.InNamespace(install.Namespace), client.MatchingLabels{"app.kubernetes.io/component": component}))
 	if len(pods.Items) != 1 {
 		t.Fatalf("there are %d pods of the %s", len(pods.Items), component)
 	}

@@ -95,12 +95,8 @@ func keepDataRoot(t testing.TB) {
 // install packs both programs into the images that users get, loads them, and applies config/default, which names them.
 func (e *Env) install(t testing.TB) {
 	t.Helper()
-	for _, name := range []string{"manager", "agent"} {
-		build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w",
-			"-o", filepath.Join(e.dir, "linux_"+runtime.GOARCH, name), "kubediag.org/kubediag/cmd/"+name)
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		run(t, build)
-	}
+	e.Build(t, "manager")
+	e.Build(t, "agent")
 	run(t, exec.CommandContext(t.Context(), "go", "run", "kubediag.org/kubediag/hack/image", "-version", version,
 		"-arch", runtime.GOARCH, "-bin", e.dir, "-dist", e.dir))
 	for _, name := range []string{"manager", "agent"} {
@@ -117,6 +113,17 @@ func (e *Env) install(t testing.TB) {
 		err := e.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: "kubediag-agent"}, &d)
 		return err == nil && d.Status.NumberReady > 0
 	})
+}
+
+// Build builds a program of cmd and gives its path.
+func (e *Env) Build(t testing.TB, name string) string {
+	t.Helper()
+	path := filepath.Join(e.dir, "linux_"+runtime.GOARCH, name)
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w",
+		"-o", path, "kubediag.org/kubediag/cmd/"+name)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	run(t, build)
+	return path
 }
 
 // SetSentinel gives the agent another mode of the sentinel, and waits until it runs with that.

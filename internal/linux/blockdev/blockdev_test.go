@@ -147,7 +147,7 @@ func TestResolveBadInput(t *testing.T) {
 		"/dev/up":          ErrNotBlock,
 		"/":                ErrNotBlock,
 		"/dev/..":          ErrNotBlock,
-		"/proc/1/root/dev": ErrNotBlock,
+		"/proc/1/cwd/dev":  ErrNotBlock,
 		"/dev/proc":        ErrNotBlock,
 		"/dev/a":           sys.ELOOP,
 

@@ -69,7 +69,7 @@ func TestDetachLoopKeepsTheMarkOfOthers(t *testing.T) {
 func TestDetachLoopThatIsAnother(t *testing.T) {
 	d := loop(t, image(t, 1))
 	if d.Sequence == 0 {
-		t.Skip("kernel lacks numbers of what is behind a disk")
+		t.Skip("kernel lacks diskseq of block devices (5.15)")
 	}
 	before := d
 	before.Sequence--

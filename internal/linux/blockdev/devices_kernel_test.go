@@ -101,7 +101,7 @@ func zram(t testing.TB) Device {
 	t.Helper()
 	id, err := readText("/sys/class/zram-control/hot_add")
 	if errors.Is(err, os.ErrNotExist) {
-		t.Skip("kernel lacks zram")
+		t.Skip("kernel lacks CONFIG_ZRAM")
 	}
 	must(t, err)
 	d := find(t, Sys{}, "zram"+id)

@@ -22,7 +22,7 @@ func TestLookupAndWalkAgree(t *testing.T) {
 		os.MkdirAll(filepath.Join(dir, "a/b"), 0o700),
 		os.WriteFile(filepath.Join(dir, "a/file"), nil, 0o600),
 		os.Symlink("b", filepath.Join(dir, "a/link")),
-		os.Symlink("/", filepath.Join(dir, "a/root")),
+		os.Symlink("/", filepath.Join(dir, "a/top")),
 		os.Symlink("none", filepath.Join(dir, "a/broken")),
 	} {
 		if err != nil {
@@ -43,7 +43,7 @@ func TestLookupAndWalkAgree(t *testing.T) {
 		"/a/./b":         nil,
 		"/a/link":        ELOOP,
 		"/a/link/x":      ELOOP,
-		"/a/root/tmp":    ELOOP,
+		"/a/top/tmp":     ELOOP,
 		"/a/broken":      ELOOP,
 		"/a/none":        ENOENT,
 		"/a/none/x":      ENOENT,
