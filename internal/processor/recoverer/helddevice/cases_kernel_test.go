@@ -6,11 +6,9 @@
 package helddevice
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,9 +23,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/test/holding"
 )
-
-type role = func(args []string, ready func(string)) error
 
 // caseRoles begin with a copy of the kubelet's mounts, whose points are the arguments, and keep the device by them. The
 // answer is the process that does.
@@ -37,41 +34,23 @@ var caseRoles = kerneltest.Roles{
 	"keep below a cover": changed(coverAbove),
 	"keep chrooted":      changed(func([]string) error { return sys.Chroot("/usr") }),
 	"keep moved":         changed(moveOverRoot),
-	"keep in a thread":   inThread(nil),
-	"keep a table":       inThread(func() (*os.File, error) { return os.Open("/proc/thread-self/mountinfo") }),
+	"keep in a thread":   holding.InThread(private, nil),
+	"keep a table":       holding.InThread(private, func() (*os.File, error) { return os.Open("/proc/thread-self/mountinfo") }),
 
-	"leave a file":      leaving(openFile),
-	"leave a directory": leaving(func(dir string) (kept, error) { return kept{}, os.Chdir(dir) }),
-	"leave a mapping":   leaving(runLibrary),
-	"leave a tree":      leaving(cloneTree),
-	"leave an overlay":  leaving(overlayOn),
-	"leave a loop":      leaving(loopOn),
-	"leave a message":   leaving(sendFile),
+	"leave a file":      leaving(holding.OpenFile),
+	"leave a directory": leaving(func(dir string) (holding.Kept, error) { return holding.Kept{}, os.Chdir(dir) }),
+	"leave a mapping":   leaving(holding.RunLibrary),
+	"leave a tree":      leaving(holding.CloneTree),
+	"leave an overlay":  leaving(holding.OverlayOn),
+	"leave a loop":      leaving(holding.LoopOn),
+	"leave a message":   leaving(holding.SendFile),
 	"open the device":   openDevice,
 }
 
 func init() { maps.Copy(devicetest.Roles, caseRoles) } // TestMain hands these to the processes of the package
 
-// kept is what a role keeps until its end; pid is who does, if that is not the role's own process.
-type kept struct {
-	pid int
-	end func() error
-}
-
-func (k kept) stay(ready func(string)) error {
-	if k.pid == 0 {
-		k.pid = os.Getpid()
-	}
-	ready(strconv.Itoa(k.pid))
-	kerneltest.WaitForEnd()
-	if k.end == nil {
-		return nil
-	}
-	return k.end()
-}
-
 // changed keeps the mounts as they are, and does something else.
-func changed(do func(points []string) error) role {
+func changed(do func(points []string) error) holding.Role {
 	return func(args []string, ready func(string)) error {
 		if err := sys.SetPropagation("/", sys.Private, true); err != nil {
 			return err
@@ -79,7 +58,7 @@ func changed(do func(points []string) error) role {
 		if err := do(args); err != nil {
 			return err
 		}
-		return kept{}.stay(ready)
+		return holding.Kept{}.Stay(ready)
 	}
 }
 
@@ -111,35 +90,11 @@ func moveOverRoot(points []string) error {
 	return nil
 }
 
-// inThread has a thread alone have the copy. It stays, or ends when it has opened what keeps its namespace.
-func inThread(open func() (*os.File, error)) role {
-	return func(_ []string, ready func(string)) error {
-		var file *os.File
-		var self string
-		err := sys.OnThread(func() (err error) {
-			if err := sys.UnshareMounts(); err != nil {
-				return err
-			}
-			if err := sys.SetPropagation("/", sys.Private, true); err != nil || open == nil {
-				return errors.Join(err, kept{}.stay(ready))
-			}
-			if self, err = os.Readlink("/proc/thread-self"); err == nil {
-				file, err = open()
-			}
-			return err
-		})
-		if err != nil || open == nil {
-			return err
-		}
-		for err == nil { // until the thread has ended
-			_, err = os.Stat(filepath.Join("/proc", self))
-		}
-		return kept{end: file.Close}.stay(ready)
-	}
-}
+// private keeps the copy to itself.
+func private([]string) error { return sys.SetPropagation("/", sys.Private, true) }
 
 // leaving uses the file system and gives up its mounts.
-func leaving(use func(dir string) (kept, error)) role {
+func leaving(use func(dir string) (holding.Kept, error)) holding.Role {
 	return func(args []string, ready func(string)) error {
 		if err := sys.SetPropagation("/", sys.Private, true); err != nil {
 			return err
@@ -153,119 +108,20 @@ func leaving(use func(dir string) (kept, error)) role {
 				return err
 			}
 		}
-		return k.stay(ready)
+		return k.Stay(ready)
 	}
-}
-
-func openFile(dir string) (kept, error) {
-	f, err := os.Create(filepath.Join(dir, "file"))
-	return kept{end: f.Close}, err
-}
-
-// runLibrary runs a program with a library that lies on the device.
-func runLibrary(dir string) (kept, error) {
-	source, err := filepath.Glob("/lib/*/libm.so.6")
-	if err != nil || len(source) == 0 {
-		return kept{}, fmt.Errorf("no library to load: %w", err)
-	}
-	content, err := os.ReadFile(source[0])
-	if err != nil {
-		return kept{}, err
-	}
-	links, err := os.MkdirTemp("", "links")
-	if err != nil {
-		return kept{}, err
-	}
-	defer os.RemoveAll(links)
-	// The loader takes a space for the end of the name.
-	library, link := filepath.Join(dir, "library"), filepath.Join(links, "library")
-	if err := errors.Join(os.WriteFile(library, content, 0o700), os.Symlink(library, link)); err != nil {
-		return kept{}, err
-	}
-	cmd := exec.Command("/bin/sleep", "1000")
-	cmd.Env = append(os.Environ(), "LD_PRELOAD="+link)
-	if err := cmd.Start(); err != nil {
-		return kept{}, err
-	}
-	k := kept{pid: cmd.Process.Pid, end: func() error {
-		err := cmd.Process.Kill()
-		_ = cmd.Wait() // it was killed
-		return err
-	}}
-	for {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", k.pid))
-		if err != nil || bytes.Contains(text, []byte("/library\n")) && bytes.Contains(text, []byte("libc.so")) {
-			return k, err
-		}
-	}
-}
-
-func cloneTree(dir string) (kept, error) {
-	fd, err := sys.Lookup(dir)
-	if err != nil {
-		return kept{}, err
-	}
-	defer fd.Close()
-	tree, err := sys.CloneTree(fd)
-	return kept{end: tree.Close}, err
-}
-
-// overlayOn mounts an overlay beside the device, with layers that are on it.
-func overlayOn(dir string) (kept, error) {
-	merged := filepath.Join(filepath.Dir(dir), "merged")
-	for _, name := range []string{"lower", "upper", "work", "../merged"} {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
-			return kept{}, err
-		}
-	}
-	return kept{}, sys.NewMount("overlay", merged, "overlay", fmt.Sprintf("lowerdir=%[1]s/lower,upperdir=%[1]s/upper,workdir=%[1]s/work", dir))
-}
-
-// loopOn makes a file on the device a device.
-func loopOn(dir string) (kept, error) {
-	image := filepath.Join(dir, "image")
-	if err := os.WriteFile(image, make([]byte, 64<<10), 0o600); err != nil {
-		return kept{}, err
-	}
-	out, err := exec.Command("losetup", "--find", "--show", image).Output()
-	return kept{end: func() error {
-		return exec.Command("losetup", "--detach", strings.TrimSpace(string(out))).Run()
-	}}, err
-}
-
-// sendFile has a descriptor wait in a socket.
-func sendFile(dir string) (kept, error) {
-	address := &net.UnixAddr{Name: fmt.Sprintf("@kubediag-test-%d", os.Getpid()), Net: "unix"}
-	receiver, err := net.ListenUnix("unix", address)
-	if err != nil {
-		return kept{}, err
-	}
-	sender, err := net.DialUnix("unix", nil, address)
-	if err != nil {
-		return kept{}, err
-	}
-	defer sender.Close()
-	file, err := os.Create(filepath.Join(dir, "file"))
-	if err != nil {
-		return kept{}, err
-	}
-	defer file.Close()
-	rights := make([]byte, 24) // struct cmsghdr of SOL_SOCKET, SCM_RIGHTS and one descriptor
-	rights[0], rights[8], rights[12], rights[16] = 20, 1, 1, byte(file.Fd())
-	_, _, err = sender.WriteMsgUnix([]byte("x"), rights, nil)
-	return kept{end: receiver.Close}, err
 }
 
 // openDevice has the device itself open, which is the third argument.
 func openDevice(args []string, ready func(string)) error {
-	return leaving(func(string) (kept, error) {
+	return leaving(func(string) (holding.Kept, error) {
 		f, err := os.Open(args[2])
-		return kept{end: f.Close}, err
+		return holding.Kept{End: f.Close}, err
 	})(args, ready)
 }
 
-// holding is a way to hold a device that the kubelet no longer mounts.
-type holding struct {
+// situation is a way to hold a device that the kubelet no longer mounts.
+type situation struct {
 	hold func(t *testing.T, w *ward) (pid int) // 0: nobody
 	// refused is in what the plan says where it has no action. stalled is in the error of its first action, or of the
 	// proof afterwards, where the plan cannot tell that the kernel will not do it. Both empty: it is released.
@@ -331,7 +187,7 @@ func swapped(t *testing.T, w *ward) int {
 	return 0
 }
 
-var holdings = map[string]holding{
+var holdings = map[string]situation{
 	"own namespace":                   {hold: by("keep")},
 	"after pivot_root":                {hold: inContainer},
 	"namespace of one thread":         {hold: with(nil, "keep in a thread")},
@@ -391,7 +247,7 @@ func TestEveryHolding(t *testing.T) {
 }
 
 // heal plans, and does what is planned.
-func (c holding) heal(t *testing.T, w *ward) {
+func (c situation) heal(t *testing.T, w *ward) {
 	t.Helper()
 	p := w.plan(t)
 	if c.refused != "" {
