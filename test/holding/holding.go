@@ -173,7 +173,7 @@ func SendFile(dir string) (Kept, error) {
 	if err != nil {
 		return Kept{}, err
 	}
-	defer sender.Close()
+	defer func() { _ = sender.Close() }()
 	file, err := os.Create(filepath.Join(dir, "file"))
 	if err != nil {
 		return Kept{}, err
