@@ -157,7 +157,7 @@ func (p *play) Ended(*v1.Diagnosis) {}
 // prove looks at the container, which has started again.
 func (p *play) prove() error {
 	content := p.node.contentLine()
-	p.say("5. The container runs again, with no mount in its way.")
+	p.say("5. The container runs again, with no stale mount in its way.")
 	p.say("   the container reads:  %s\n", content)
 	if content != newContent {
 		return fmt.Errorf("the container reads %q, not the new content", content)
