@@ -113,7 +113,9 @@ func (s *fuseServer) answer() error {
 	case fuseLookup:
 		name, _, _ := bytes.Cut(buf[binary.Size(in):n], []byte{0})
 		return s.lookup(in, string(name))
-	case fuseOpendir, fuseReaddir, fuseReleasedir:
+	case fuseOpendir:
+		return s.reply(in, 0, [2]uint64{})
+	case fuseReaddir, fuseReleasedir:
 		return s.reply(in, 0)
 	}
 	return s.reply(in, fuseNoSys)

@@ -13,11 +13,12 @@ import (
 
 // The ways in which a verb can find that it must not, or need not, act. They
 // come inside an *Error. In all of them nothing has been touched, but for
-// ErrStillMounted.
+// the last three.
 var (
 	// ErrNotMounted: nothing is mounted at the point; it is gone already.
 	ErrNotMounted = errors.New("not mounted")
-	// ErrChanged: another mount is at the point now, see ChangedError.
+	// ErrChanged: another mount is at the point now, see ChangedError. Where Replace
+	// says so when it verifies, the mount is gone, and another lies on the tree.
 	ErrChanged = errors.New("another mount is there now")
 	// ErrBusy: a mount that is not marked deleted is in use, or any mount has
 	// others mounted on it.
@@ -28,6 +29,12 @@ var (
 	// ErrStillMounted: the kernel reported success, yet the mount is still in
 	// the table.
 	ErrStillMounted = errors.New("still mounted after unmount")
+	// ErrOtherUnmounted: somebody mounted something on a mount that is in use at
+	// the very moment at which it was to be removed, and that went in its place.
+	// The mount meant is still there, with what was to replace it beneath.
+	ErrOtherUnmounted = errors.New("still mounted, and another mount made at that moment was unmounted in its place")
+	// ErrNotReplaced: the mount is gone, and what was to be there is not.
+	ErrNotReplaced = errors.New("unmounted without a replacement")
 )
 
 // Error says what was being done to what when it failed.

@@ -27,8 +27,9 @@ type source interface {
 	// bare tells whether that mount is still where it was, with no mount on it
 	// or below. It leaves no trace on the mount, not even a use of it.
 	bare(v view, id ID) (bool, error)
-	// stacked tells whether that mount hides another one at the same place.
-	stacked(v view, id ID) (bool, error)
+	// beneath says which mount that one hides at the same place: its ID and what
+	// it allows. ErrNotMounted: none.
+	beneath(v view, id ID) (State, error)
 }
 
 // ask chooses the source for v. Which one it is may differ from call to call,
@@ -87,7 +88,7 @@ func describe(st sys.Stat, m *sys.MountStat, point string) State {
 	s := State{
 		ID:     ID{Unique: m.ID(), Reused: m.ReusedID(), Parent: m.ReusedParent(), Root: string(m.Root()), Point: point},
 		FSType: m.FSType(), Source: string(m.Source()),
-		ReadOnly: m.ReadOnly(), Shared: m.PeerGroup(), Master: m.Master(),
+		ReadOnly: m.ReadOnly(), Attr: m.Attr(), Shared: m.PeerGroup(), Master: m.Master(),
 	}
 	s.Major, s.Minor = m.Device()
 	s.setFile(st)
@@ -102,7 +103,10 @@ func (s *State) setFile(st sys.Stat) {
 	s.Gone = st.Nlink == 0
 }
 
-func (k kernel) standing(_ view, id ID) (bool, error) {
+func (k kernel) standing(v view, id ID) (bool, error) {
+	if id.Unique == 0 {
+		return table{}.standing(v, id)
+	}
 	var m sys.MountStat
 	err := m.Load(k.ref(id.Unique), sys.StatmountSuper)
 	if errors.Is(err, sys.ENOENT) {
@@ -127,14 +131,18 @@ func (k kernel) bare(_ view, id ID) (bool, error) {
 	return below == 0 && m.ReusedParent() == id.Parent && string(m.Point()) == id.Point, nil
 }
 
-func (k kernel) stacked(_ view, id ID) (bool, error) {
+func (k kernel) beneath(_ view, id ID) (State, error) {
 	var m sys.MountStat
 	if err := m.Load(k.ref(id.Unique), sys.StatmountBasic); err != nil {
-		return false, err
+		return State{}, err
 	}
-	err := m.Load(k.ref(m.Parent()), sys.StatmountPoint)
-	if errors.Is(err, sys.ENOENT) {
-		return false, nil // the parent is not in this namespace: it is what the root is mounted on
+	err := m.Load(k.ref(m.Parent()), sys.StatmountSuper|sys.StatmountBasic|sys.StatmountRoot|sys.StatmountPoint)
+	// A parent that is not in this namespace is what its root is mounted on.
+	if errors.Is(err, sys.ENOENT) || err == nil && string(m.Point()) != id.Point {
+		return State{}, ErrNotMounted
 	}
-	return err == nil && string(m.Point()) == id.Point, err
+	if err != nil {
+		return State{}, err
+	}
+	return describe(sys.Stat{}, &m, id.Point), nil
 }

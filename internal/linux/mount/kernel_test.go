@@ -29,8 +29,35 @@ var roles = kerneltest.Roles{
 		kerneltest.WaitForEnd()
 		return nil
 	},
+	// follow has one that shares with that of the test.
+	"follow": func(_ []string, ready func(string)) error {
+		ready("")
+		kerneltest.WaitForEnd()
+		return nil
+	},
+	// slave has one that follows that of the test.
+	"slave": func(_ []string, ready func(string)) error {
+		if err := SetPropagation("/", Slave, true); err != nil {
+			return err
+		}
+		ready("")
+		kerneltest.WaitForEnd()
+		return nil
+	},
+	// work works in a directory.
+	"work": func(args []string, ready func(string)) error {
+		if err := os.Chdir(args[0]); err != nil {
+			return err
+		}
+		ready("")
+		kerneltest.WaitForEnd()
+		return nil
+	},
 	"unmount": unmountRole,
 	"heal":    healRole,
+	"replace": replaceRole,
+	"read":    readRole,
+	"pod":     podRole,
 }
 
 // onEverySource runs a test on each source of knowledge about mounts.
@@ -72,21 +99,21 @@ func write(t *testing.T, name string) {
 	must(t, os.WriteFile(name, []byte(name), 0o600))
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-func inspect(t *testing.T, point string) State {
+func inspect(t testing.TB, point string) State {
 	t.Helper()
 	st, err := Inspect(point)
 	must(t, err)
 	return st
 }
 
-func mounted(t *testing.T, id ID) bool {
+func mounted(t testing.TB, id ID) bool {
 	t.Helper()
 	found, err := table{}.standing(view{}, id)
 	must(t, err)

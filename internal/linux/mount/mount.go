@@ -9,6 +9,7 @@
 // kernel never uses again where it has one (6.8), and otherwise all that can be
 // known (number, root, point, device, parent); Unmount opens the path afresh,
 // compares, acts on what it opened, and looks into the mount table afterwards.
+// Replace does the same, and nobody who looks sees the place without a mount.
 //
 // It decides nothing: whether a mount may go is for its callers to know. It
 // does not wait for file systems: paths are opened with O_PATH, files are read
@@ -27,6 +28,7 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // ID says which mount is meant.
@@ -89,6 +91,8 @@ type State struct {
 	Changed time.Time `json:"changed,omitzero"`
 	// ReadOnly is the mount's own option, not that of its file system.
 	ReadOnly bool `json:"readOnly"`
+	// Attr is all that the mount allows.
+	Attr sys.MountAttr `json:"-"`
 	// Shared is the peer group to which an unmount spreads, Master the one from
 	// which it arrives; 0 is none.
 	Shared int `json:"shared,omitempty"`

@@ -112,7 +112,9 @@ func race(t *testing.T, act rival, deleted bool) {
 		if deleted {
 			must(t, os.Remove(s.source))
 		}
-		left, err := raceOnce(t, s, act, usual*time.Duration(round%48)/32)
+		id := inspect(t, s.target).ID
+		left, err := raceOnce(func() error { return Unmount(t.Context(), id, Options{}) },
+			func() []ID { return act(s) }, usual*time.Duration(round%48)/32)
 		outcomes[outcome(t, err)]++
 		for _, id := range left {
 			if !mounted(t, id) {
@@ -139,19 +141,18 @@ func usualTime(t *testing.T, s scene) time.Duration {
 	return best
 }
 
-// raceOnce unmounts the target with the rival starting the given time later.
-func raceOnce(t *testing.T, s scene, act rival, delay time.Duration) ([]ID, error) {
-	id := inspect(t, s.target).ID
+// raceOnce does what is given, with the rival starting the given time later.
+func raceOnce(do func() error, act func() []ID, delay time.Duration) ([]ID, error) {
 	left := make(chan []ID)
 	started := make(chan struct{})
 	go func() {
 		close(started)
 		for start := time.Now(); time.Since(start) < delay; {
 		}
-		left <- act(s)
+		left <- act()
 	}()
 	<-started
-	err := Unmount(t.Context(), id, Options{})
+	err := do()
 	return <-left, err
 }
 

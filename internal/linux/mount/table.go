@@ -4,8 +4,6 @@
 package mount
 
 import (
-	"strings"
-
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -40,23 +38,15 @@ func (t table) identify(v view, fd *sys.FD, point string) (State, error) {
 	s := State{
 		ID:     idOf(m),
 		FSType: m.FSType, Source: m.Source,
-		ReadOnly: readOnly(m.Options), Shared: m.Shared, Master: m.Master,
+		Attr: sys.ParseMountAttr(m.Options), Shared: m.Shared, Master: m.Master,
 	}
+	s.ReadOnly = s.Attr.Has(sys.AttrReadOnly)
 	s.setFile(st)
 	return s, nil
 }
 
 func idOf(m mountinfo.Mount) ID {
 	return ID{Reused: m.ID, Parent: m.Parent, Major: m.Major, Minor: m.Minor, Root: m.Root, Point: m.Point}
-}
-
-func readOnly(options string) bool {
-	for option := range strings.SplitSeq(options, ",") {
-		if option == "ro" {
-			return true
-		}
-	}
-	return false
 }
 
 func (t table) standing(v view, id ID) (bool, error) {
@@ -83,11 +73,14 @@ func (t table) bare(v view, id ID) (bool, error) {
 	return ok && id.Same(idOf(m)) && len(mounts.Children(m.ID)) == 0, nil
 }
 
-func (t table) stacked(v view, id ID) (bool, error) {
+func (t table) beneath(v view, id ID) (State, error) {
 	mounts, err := mountns.Table(v.pid)
 	if err != nil {
-		return false, err
+		return State{}, err
 	}
 	m, ok := mounts.ByID(id.Parent)
-	return ok && m.Point == id.Point, nil
+	if !ok || m.Point != id.Point {
+		return State{}, ErrNotMounted
+	}
+	return State{ID: idOf(m), Attr: sys.ParseMountAttr(m.Options)}, nil
 }

@@ -4,6 +4,7 @@
 package sys
 
 import (
+	"errors"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -77,6 +78,65 @@ func (f *FD) EnterMountNamespace() error {
 // UnshareMounts gives the calling thread a copy of its mount namespace. Only
 // inside OnThread.
 func UnshareMounts() error { return unix.Unshare(unix.CLONE_NEWNS) }
+
+// InMountsCopy runs fn with the calling thread in a copy of its mount namespace,
+// and takes it back. Only inside OnThread. The copy holds everything that is
+// mounted in the original until then. Mounts that share do so with their copies.
+func InMountsCopy(fn func() error) error {
+	if !InPrivateThread() {
+		return unix.EINVAL
+	}
+	back, err := openWhereabouts()
+	if err != nil {
+		return err
+	}
+	defer back.close()
+	if err := UnshareMounts(); err != nil {
+		return err
+	}
+	err = fn()
+	return errors.Join(err, back.enter())
+}
+
+// whereabouts is where a thread was.
+type whereabouts struct {
+	mounts, root, dir *FD
+}
+
+func openWhereabouts() (whereabouts, error) {
+	var (
+		w    whereabouts
+		errs [3]error
+	)
+	w.mounts, errs[0] = OpenProc(ThreadProc("ns/mnt"))
+	w.root, errs[1] = openat(unix.AT_FDCWD, "/", pathFlags|unix.O_DIRECTORY)
+	w.dir, errs[2] = openat(unix.AT_FDCWD, ".", pathFlags|unix.O_DIRECTORY)
+	if err := errors.Join(errs[:]...); err != nil {
+		w.close()
+		return whereabouts{}, err
+	}
+	return w, nil
+}
+
+// enter brings the calling thread there.
+func (w whereabouts) enter() error {
+	if err := w.mounts.EnterMountNamespace(); err != nil {
+		return err
+	}
+	if err := unix.Fchdir(w.root.n); err != nil {
+		return err
+	}
+	if err := unix.Chroot("."); err != nil {
+		return err
+	}
+	return unix.Fchdir(w.dir.n)
+}
+
+func (w whereabouts) close() {
+	w.mounts.Close()
+	w.root.Close()
+	w.dir.Close()
+}
 
 // Chroot makes path the root of the calling thread, or of the whole process
 // outside OnThread.

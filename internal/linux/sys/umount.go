@@ -16,12 +16,23 @@ import (
 // The way leads through the process' own /proc, not the path /proc: in another
 // namespace that one may be forged.
 func DetachMount(f *FD) error {
+	return DetachMountIf(f, func() error { return nil })
+}
+
+// DetachMountIf is DetachMount where check gives no error, which is asked as
+// late as can be. Its error is handed on.
+func DetachMountIf(f *FD, check func() error) error {
 	fds, err := OpenProcPath("self/fd")
 	if err != nil {
 		return err
 	}
 	defer fds.Close()
-	return inDir(fds, func() error { return unix.Unmount(f.String(), unix.MNT_DETACH) })
+	return inDir(fds, func() error {
+		if err := check(); err != nil {
+			return err
+		}
+		return unix.Unmount(f.String(), unix.MNT_DETACH)
+	})
 }
 
 // ExpireMount is umount2(MNT_EXPIRE) of the topmost mount at name in dir. Only

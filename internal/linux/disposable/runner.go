@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package disposable
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Runner has jobs done and bounds how many processes that makes. Its zero value
+// serves. It may be used by several goroutines.
+type Runner struct {
+	// MaxLingering is how many processes there may be at once, those that were
+	// given up and do not end among them; 0 is DefaultMaxLingering.
+	MaxLingering int
+
+	mu sync.Mutex
+	// children are all that have not ended, and whether nobody waits for them
+	// any more.
+	children map[*child]bool
+}
+
+// LostError says that a process was given up. It has been sent SIGKILL and may
+// be there all the same, for as long as a file system keeps it.
+type LostError struct {
+	Job string
+	PID int
+	// Gone is closed when the process has ended and its number may be another's.
+	Gone <-chan struct{}
+	// Err is why it was given up: ErrDeadline, the error of the context or of
+	// Options.Each, or what the process said or did that it should not.
+	Err error
+}
+
+// Error is the job and the reason.
+func (e *LostError) Error() string { return fmt.Sprintf("run job %q: %v", e.Job, e.Err) }
+
+// Unwrap is the reason.
+func (e *LostError) Unwrap() error { return e.Err }
+
+// Run starts a process, has it do the job, and hands on what it emits. It
+// returns when the job is done, or at the deadline, or when ctx ends; then the
+// process is killed, and the error is a *LostError. What was emitted until then
+// has been handed on. ErrTooMany: nothing was started. Any other error that is
+// no *LostError is the job's own, or says why no process could be started.
+func (r *Runner) Run(ctx context.Context, o Options) error {
+	if o.Deadline <= 0 {
+		return fmt.Errorf("run job %q: deadline %v is not more than 0", o.Job, o.Deadline)
+	}
+	input, err := json.Marshal(o.Input)
+	if err == nil && len(input) > maxInput {
+		err = fmt.Errorf("input has %d bytes, more than %d", len(input), maxInput)
+	}
+	if err != nil {
+		return fmt.Errorf("run job %q: %w", o.Job, err)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, o.Deadline, ErrDeadline)
+	defer cancel()
+	c, err := r.start(o.Job)
+	if err != nil {
+		return fmt.Errorf("run job %q: %w", o.Job, err)
+	}
+	defer r.leave(c)
+	stop := context.AfterFunc(ctx, c.giveUp)
+	defer stop()
+	return c.finish(ctx, c.converse(input, o.Each))
+}
+
+// Lingering is how many processes have been given up and have not ended yet.
+func (r *Runner) Lingering() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, left := range r.children {
+		if left {
+			n++
+		}
+	}
+	return n
+}
+
+// admit makes room for a process.
+func (r *Runner) admit(c *child) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.children) >= cmp.Or(r.MaxLingering, DefaultMaxLingering) {
+		return ErrTooMany
+	}
+	if r.children == nil {
+		r.children = map[*child]bool{}
+	}
+	r.children[c] = false
+	return nil
+}
+
+// leave notes that nobody waits for the process any more.
+func (r *Runner) leave(c *child) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, there := r.children[c]; there {
+		r.children[c] = true
+	}
+}
+
+// forget notes that the process has ended.
+func (r *Runner) forget(c *child) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.children, c)
+}
+
+// A process that has said all it had to say ends within a millisecond. Nobody
+// waits longer than this for one that does not, nor for the last words of one
+// that was killed.
+const (
+	endGrace  = 100 * time.Millisecond
+	lastWords = 10 * time.Millisecond
+)

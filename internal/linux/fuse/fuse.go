@@ -1,0 +1,117 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fuse tells what the kernel knows about FUSE connections, without
+// asking the processes that serve them: whether one is dead, how many requests
+// wait for an answer, and which processes serve it. It can abort one.
+//
+// Nothing here waits for a server. It decides nothing: that a connection is to
+// be aborted is for its callers to know. It rests on the control file system
+// (the kernel's Documentation/filesystems/fuse.rst, "Control filesystem"), which
+// need not be mounted for it, and on proc_pid_fdinfo(5).
+package fuse
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// ErrNoConnection: there is no FUSE connection of that number, or not any more.
+var ErrNoConnection = errors.New("no such FUSE connection")
+
+// Connection is what the kernel tells about one.
+type Connection struct {
+	// Dead: the server is gone or the connection was aborted. It is a hint: the
+	// kernel has no word for it, but sets max_background to its greatest value
+	// then, and so could root. A stat that gives ENOTCONN confirms it, and does
+	// not wait in that case.
+	Dead bool
+	// Waiting is how many requests have been made and not been answered. More
+	// than none at one moment says little; that they stay, much.
+	Waiting int
+}
+
+// Control is the control file system of FUSE. Its methods may be called by
+// several goroutines at once.
+type Control struct {
+	root *sys.FD
+}
+
+// mounted is where distributions mount the control file system.
+const mounted = "/sys/fs/fuse/connections"
+
+// Open opens the control file system, on a mount of its own that is attached
+// nowhere (5.2), or else where the machine has it mounted. The error satisfies
+// errors.Is(err, errors.ErrUnsupported) where there is neither. The caller
+// closes it.
+func Open() (*Control, error) {
+	root, err := sys.MountDetached("fusectl")
+	if err != nil {
+		var elsewhere error
+		if root, elsewhere = sys.OpenFUSEControl(mounted); elsewhere != nil {
+			return nil, fmt.Errorf("open FUSE control file system: %w (%w, %w)", errors.ErrUnsupported, err, elsewhere)
+		}
+	}
+	return &Control{root: root}, nil
+}
+
+// Close gives the control file system back.
+func (c *Control) Close() error { return c.root.Close() }
+
+// Connection tells about the connection of the mounts whose device is 0:minor.
+// ErrNoConnection where there is none.
+func (c *Control) Connection(minor uint32) (Connection, error) {
+	limit, err := c.read(minor, "max_background")
+	if err != nil {
+		return Connection{}, err
+	}
+	waiting, err := c.read(minor, "waiting")
+	if err != nil {
+		return Connection{}, err
+	}
+	return Connection{Dead: limit == math.MaxUint32, Waiting: int(waiting)}, nil
+}
+
+// read reads a number. The kernel empties the files of a connection that goes.
+func (c *Control) read(minor uint32, name string) (uint64, error) {
+	var buf [32]byte
+	text, err := sys.ReadBelow(c.root, file(minor, name), buf[:])
+	if err != nil {
+		return 0, failed("read", minor, err)
+	}
+	if text = bytes.TrimSpace(text); len(text) == 0 {
+		return 0, failed("read", minor, ErrNoConnection)
+	}
+	n, err := strconv.ParseUint(string(text), 10, 32)
+	if err != nil {
+		return 0, failed("read", minor, err)
+	}
+	return n, nil
+}
+
+// Abort ends the connection of the mounts whose device is 0:minor: everything
+// that waits for it fails, data that the server has not stored is lost, and the
+// mounts answer ENOTCONN from then on. It does not wait for the server.
+// ErrNoConnection where there is none.
+func (c *Control) Abort(minor uint32) error {
+	if err := sys.WriteBelow(c.root, file(minor, "abort"), "1"); err != nil {
+		return failed("abort", minor, err)
+	}
+	return nil
+}
+
+func file(minor uint32, name string) string {
+	return strconv.FormatUint(uint64(minor), 10) + "/" + name
+}
+
+func failed(op string, minor uint32, err error) error {
+	if errors.Is(err, sys.ENOENT) {
+		err = ErrNoConnection
+	}
+	return fmt.Errorf("%s FUSE connection %d: %w", op, minor, err)
+}

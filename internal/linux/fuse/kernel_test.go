@@ -1,0 +1,231 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package fuse
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+func TestMain(m *testing.M) { kerneltest.Main(m, nil) }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mount is a file system that a process of the test serves.
+type mount struct {
+	dir    string
+	minor  uint32
+	server *kerneltest.Actor
+}
+
+func newMount(t testing.TB) mount {
+	t.Helper()
+	dir := t.TempDir()
+	server := kerneltest.FUSE(t, dir)
+	fd, err := sys.Lookup(dir)
+	must(t, err)
+	defer fd.Close()
+	st, err := fd.Stat(sys.StatType)
+	must(t, err)
+	return mount{dir: dir, minor: st.Minor, server: server}
+}
+
+func open(t testing.TB) *Control {
+	t.Helper()
+	c, err := Open()
+	must(t, err)
+	t.Cleanup(func() { must(t, c.Close()) })
+	return c
+}
+
+// await waits until the connection is what is wanted.
+func (m mount) await(t *testing.T, c *Control, what string, ok func(Connection) bool) {
+	t.Helper()
+	var got Connection
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		var err error
+		if got, err = c.Connection(m.minor); err != nil {
+			t.Fatal(err)
+		}
+		if ok(got) {
+			return
+		}
+	}
+	t.Errorf("connection %+v, want one that is %s", got, what)
+}
+
+func isDead(c Connection) bool  { return c.Dead }
+func isQuiet(c Connection) bool { return !c.Dead && c.Waiting == 0 }
+func waits(c Connection) bool   { return !c.Dead && c.Waiting > 0 }
+
+// ask has a process' worth of waiting done by a goroutine: it asks the file
+// system for something and gives the error.
+func (m mount) ask(name string) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := os.Lstat(filepath.Join(m.dir, name))
+		done <- err
+	}()
+	return done
+}
+
+func TestConnectionTellsLifeFromDeath(t *testing.T) {
+	c := open(t)
+	m := newMount(t)
+	m.await(t, c, "alive and quiet", isQuiet)
+	m.server.Kill()
+	m.await(t, c, "dead", isDead)
+	if _, err := os.Stat(m.dir); !errors.Is(err, sys.ENOTCONN) {
+		t.Errorf("stat: %v, want ENOTCONN", err)
+	}
+	must(t, sys.UnmountPath(m.dir, false))
+	if _, err := c.Connection(m.minor); !errors.Is(err, ErrNoConnection) {
+		t.Errorf("connection of nothing: %v, want ErrNoConnection", err)
+	}
+	if err := c.Abort(m.minor); !errors.Is(err, ErrNoConnection) {
+		t.Errorf("abort of nothing: %v, want ErrNoConnection", err)
+	}
+}
+
+// TestOpenMountsNothing: the control file system is in no mount table.
+func TestOpenMountsNothing(t *testing.T) {
+	before, err := os.ReadFile("/proc/self/mountinfo")
+	must(t, err)
+	open(t)
+	after, err := os.ReadFile("/proc/self/mountinfo")
+	must(t, err)
+	if string(before) != string(after) {
+		t.Errorf("mount table was %s\nis %s", before, after)
+	}
+}
+
+// TestStoppedServer: requests wait, and the server is found and is stopped.
+func TestStoppedServer(t *testing.T) {
+	c := open(t)
+	m := newMount(t)
+	m.signal(t, "STOP")
+	t.Cleanup(func() { m.signal(t, "CONT") })
+	done := m.ask("dir")
+	m.await(t, c, "waited for", waits)
+	for deadline := time.Now().Add(5 * time.Second); m.serverState(t) != 'T'; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("state %q, want T", m.serverState(t))
+		}
+	}
+	m.signal(t, "CONT")
+	if err := <-done; err != nil {
+		t.Errorf("asked of a server that goes on: %v", err)
+	}
+	m.await(t, c, "quiet again", isQuiet)
+}
+
+func (m mount) signal(t *testing.T, name string) {
+	t.Helper()
+	must(t, exec.Command("sh", "-c", fmt.Sprintf("kill -%s %d", name, m.server.PID)).Run())
+}
+
+// serverState finds the one server of the connection.
+func (m mount) serverState(t *testing.T) byte {
+	t.Helper()
+	servers, known, err := Servers(t.Context())
+	must(t, err)
+	if !known {
+		t.Skip("kernel lacks fuse_connection in fdinfo, 6.16 has it")
+	}
+	found := servers[m.minor]
+	at := slices.IndexFunc(found, func(s Server) bool { return s.PID == m.server.PID })
+	if at < 0 || len(found) != 1 || found[at].Command == "" {
+		t.Fatalf("servers of connection %d: %+v, want process %d", m.minor, found, m.server.PID)
+	}
+	return found[at].State
+}
+
+func TestServersFindsNoneOfTheDead(t *testing.T) {
+	alive, dead := newMount(t), newMount(t)
+	dead.server.Kill()
+	if state := alive.serverState(t); state != 'S' && state != 'R' {
+		t.Errorf("state %q, want S", state)
+	}
+	servers, _, err := Servers(t.Context())
+	must(t, err)
+	if found := servers[dead.minor]; found != nil {
+		t.Errorf("servers of a dead connection: %+v", found)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := Servers(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("servers: %v, want context.Canceled", err)
+	}
+}
+
+// TestAbort: what hangs fails, and the mount is dead, with its server alive.
+func TestAbort(t *testing.T) {
+	c := open(t)
+	m, other := newMount(t), newMount(t)
+	done := m.ask("hang")
+	m.await(t, c, "waited for", waits)
+	must(t, c.Abort(m.minor))
+	if err := <-done; err == nil {
+		t.Error("what hung has succeeded")
+	}
+	m.await(t, c, "dead", isDead)
+	if _, err := os.Stat(m.dir); !errors.Is(err, sys.ENOTCONN) {
+		t.Errorf("stat: %v, want ENOTCONN", err)
+	}
+	other.await(t, c, "alive and quiet", isQuiet)
+	must(t, c.Abort(m.minor)) // it is dead already
+}
+
+// TestOpenElsewhere opens it where it is mounted, and refuses another one.
+func TestOpenElsewhere(t *testing.T) {
+	m := newMount(t)
+	dir := t.TempDir()
+	must(t, sys.NewMount("none", dir, "fusectl", ""))
+	t.Cleanup(func() { sys.UnmountPath(dir, true) })
+	root, err := sys.OpenFUSEControl(dir)
+	must(t, err)
+	c := &Control{root: root}
+	t.Cleanup(func() { c.Close() })
+	m.await(t, c, "alive and quiet", isQuiet)
+	if fd, err := sys.OpenFUSEControl(t.TempDir()); !errors.Is(err, sys.ENODEV) {
+		fd.Close()
+		t.Errorf("open of another file system: %v, want ENODEV", err)
+	}
+}
+
+func BenchmarkConnection(b *testing.B) {
+	c := open(b)
+	m := newMount(b)
+	for b.Loop() {
+		if _, err := c.Connection(m.minor); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkServers(b *testing.B) {
+	newMount(b)
+	for b.Loop() {
+		if _, _, err := Servers(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,128 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mount
+
+import (
+	"errors"
+	"path"
+
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// reopen opens the point, compares what is there with what is meant, and asks
+// the caller's check. The caller closes the descriptor.
+func (u *unmounting) reopen() (*sys.FD, State, error) {
+	if u.id.Point == "/" {
+		return nil, State{}, u.fail("look up", ErrBusy)
+	}
+	fd, err := mountns.LookupIn(u.from.pid, u.dir, u.id.Point)
+	if errors.Is(err, sys.ENOENT) {
+		err = ErrNotMounted
+	}
+	if err != nil {
+		return nil, State{}, u.fail("look up", err)
+	}
+	st, err := u.examine(fd)
+	if err != nil {
+		fd.Close()
+		return nil, State{}, err
+	}
+	return fd, st, nil
+}
+
+func (u *unmounting) examine(fd *sys.FD) (State, error) {
+	st, err := u.ask.identify(u.from, fd, u.id.Point)
+	if err != nil {
+		return State{}, u.fail("inspect", err)
+	}
+	if !st.Same(u.id) {
+		return State{}, u.fail("compare", &ChangedError{Want: u.id, Found: st.ID})
+	}
+	// An ID read from mountinfo has no Unique, and what was put beneath, now or
+	// in an attempt that was cut short, is what the mount is on now.
+	u.id.Unique, u.id.Parent = st.Unique, st.Parent
+	if u.check == nil {
+		return st, nil
+	}
+	if err := u.check(st); err != nil {
+		return State{}, u.fail("check", err)
+	}
+	return st, nil
+}
+
+// expectBare gives ErrBusy where there are mounts on that mount or below it, or
+// it is not where it was.
+func (u *unmounting) expectBare() error {
+	bare, err := u.ask.bare(u.from, u.id)
+	if err != nil {
+		return u.fail("inspect", err)
+	}
+	if !bare {
+		return u.explain(ErrBusy)
+	}
+	return nil
+}
+
+// expireTries bounds how often a mount that others keep looking at is marked.
+const expireTries = 16
+
+// expire removes a mount that nothing uses. Marking tells which mount the
+// kernel will remove: had another been on top at that moment, it would now show
+// as mounted on ours, or ours would be gone. Looking at the mount itself would
+// take the mark away, so only the table is asked in between.
+func (u *unmounting) expire() error {
+	name := path.Base(u.id.Point)
+	for range expireTries {
+		err := sys.ExpireMount(u.dir, name)
+		if errors.Is(err, sys.EAGAIN) {
+			if err := u.expectBare(); err != nil {
+				return err
+			}
+			err = sys.ExpireMount(u.dir, name)
+		}
+		if errors.Is(err, sys.EBUSY) {
+			err = ErrBusy
+		}
+		if !errors.Is(err, sys.EAGAIN) {
+			return u.explain(err)
+		}
+		fd, _, err := u.reopen()
+		if err != nil {
+			return err
+		}
+		fd.Close()
+	}
+	return u.fail("unmount", ErrBusy)
+}
+
+// explain turns a refusal into what the table says about it: a mount that is
+// gone was unmounted by somebody else, and one that is covered has changed.
+func (u *unmounting) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	standing, tableErr := u.ask.standing(u.from, u.id)
+	if tableErr == nil && !standing {
+		err = ErrNotMounted
+	}
+	return u.fail("unmount", err)
+}
+
+// verify makes sure that the mount has left the table, and gives otherwise where
+// it has not.
+func (u *unmounting) verify(otherwise error) error {
+	standing, err := u.ask.standing(u.from, u.id)
+	if err != nil {
+		return u.fail("verify", err)
+	}
+	if standing {
+		return u.fail("verify", otherwise)
+	}
+	return nil
+}
+
+func (u *unmounting) fail(op string, err error) error {
+	return &Error{Op: op, Target: u.id.Point, Err: err}
+}

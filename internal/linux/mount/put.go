@@ -1,0 +1,125 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mount
+
+import (
+	"errors"
+
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// errNothing: there is nothing to put in place.
+var errNothing = errors.New("nothing to put in place")
+
+// errNoUnique: what a mount is mounted on must not change where that is needed
+// to tell it from others.
+var errNoUnique = &sys.UnsupportedError{Feature: "telling a mount from others after putting one beneath it", Kernel: "6.8"}
+
+// attacher mounts what is to be at the point on what at lies on, or beneath the
+// mount whose root at is. The caller closes the tree that it gives, which is nil
+// where the kernel knows no trees.
+type attacher func(at *sys.FD, beneath bool) (tree *sys.FD, err error)
+
+// sourceTries bounds how often a source is asked for that keeps being replaced.
+const sourceTries = 3
+
+// attachSource attaches a copy of what Source gives.
+func (o Options) attachSource(at *sys.FD, beneath bool) (tree *sys.FD, err error) {
+	for range sourceTries {
+		source := o.Source()
+		if source == nil {
+			return nil, errNothing
+		}
+		tree, err = attachCopy(source, at, beneath)
+		source.Close()
+		if !errors.Is(err, sys.ENOENT) {
+			return tree, err
+		}
+	}
+	return nil, err
+}
+
+func attachCopy(source, at *sys.FD, beneath bool) (*sys.FD, error) {
+	tree, err := sys.CloneTree(source)
+	if errors.Is(err, sys.ENOSYS) && !beneath {
+		return nil, sys.BindFD(source, at)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := sys.Attach(tree, at, beneath); err != nil {
+		tree.Close()
+		return nil, err
+	}
+	return tree, nil
+}
+
+// putBeneath has what is to be there show as soon as the mount whose root fd is goes. That gives the mount another
+// parent, so it is not done where it could not be told from others any more (before 6.8).
+func (u *unmounting) putBeneath(fd *sys.FD) error {
+	if u.attach == nil {
+		return errNothing
+	}
+	if u.id.Unique == 0 {
+		return errNoUnique
+	}
+	tree, err := u.attach(fd, true)
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
+	u.put, err = u.ask.identify(u.from, tree, u.id.Point)
+	return err
+}
+
+// putInPlace mounts what is to be there where the mount was, unless somebody
+// else has mounted something there already.
+func (u *unmounting) putInPlace() error {
+	if u.attach == nil {
+		return errNothing
+	}
+	at, err := mountns.LookupIn(u.from.pid, u.dir, u.id.Point)
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	if _, err := u.ask.identify(u.from, at, u.id.Point); !errors.Is(err, ErrNotMounted) {
+		return ErrChanged
+	}
+	tree, err := u.attach(at, false)
+	if err != nil || tree == nil {
+		return err
+	}
+	defer tree.Close()
+	if u.put, err = u.ask.identify(u.from, tree, u.id.Point); err != nil {
+		return err
+	}
+	if _, err := u.ask.beneath(u.from, u.put.ID); !errors.Is(err, ErrNotMounted) {
+		// Somebody else was faster, and it lies on a mount of theirs.
+		tree.Close()
+		return errors.Join(ErrChanged, u.takeBack())
+	}
+	return nil
+}
+
+// takeBack removes what was put in place, where nobody uses it yet.
+func (u *unmounting) takeBack() error {
+	own := unmounting{id: u.put.ID, from: u.from}
+	return own.run(own.unmount)
+}
+
+// thin takes back what was put in place where it lies on a mount that shows and
+// allows the same: an attempt that was cut short has left that behind.
+func (u *unmounting) thin() {
+	below, err := u.ask.beneath(u.from, u.put.ID)
+	if err == nil && below.Attr == u.put.Attr && sameContent(below.ID, u.put.ID) {
+		_ = u.takeBack() // it stays where it is used already
+	}
+}
+
+// sameContent tells whether both mounts show the same part of one file system.
+func sameContent(a, b ID) bool {
+	return a.Root == b.Root && a.Major == b.Major && a.Minor == b.Minor
+}

@@ -1,0 +1,214 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mount
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// ReplaceOptions say what Replace puts in place, and how it goes about it.
+type ReplaceOptions struct {
+	// Tree is what is to be there instead: a copy of one mount, attached nowhere
+	// (sys.CloneTree). Once Replace has attached it, it is closed; the caller
+	// closes it in any case.
+	Tree *sys.FD
+	// Check is asked as in Options, and again right before the mount is removed.
+	// Where it refuses only then, the tree stays beneath the mount, where it does
+	// not show; the next Replace takes it away.
+	Check func(State) error
+	// DryRun does everything but the calls that change something.
+	DryRun bool
+}
+
+// Replace puts a tree where the mount is that id means, in the calling thread's
+// namespace, and removes that mount: there is no moment in which nothing is
+// mounted there. The tree gets the limits that the mount had (read-only, no
+// devices, ...) besides its own, and shares with nobody but whom its new parent
+// makes it share with. Both spread to the peers of the parent: see
+// State.Shared.
+//
+// The tree is put beneath the mount (6.5; before 6.8 the mount could not be told
+// from others then, so 6.8 is needed). The mount is then removed as Unmount
+// does it, and where others use it, lazily: they keep what they have open, and
+// who looks anew finds the tree. From 6.12 that is exact, too: what somebody else
+// mounts on it at that moment stays, on the tree. Before, and in namespaces of
+// other users, what somebody mounts on it within the microseconds after the last
+// look goes in its place (ErrOtherUnmounted) or with it.
+//
+// Where the tree cannot be put beneath, a mount that nobody uses is removed and
+// the tree put in place right afterwards, and one that is in use is left alone:
+// ErrBusy, and why it could not be. Nothing is touched where other mounts lie on
+// the mount (ErrBusy), where the kernel has locked it in place (EINVAL), where
+// the tree's own root has been unlinked (ENOENT), where owners of files are mapped
+// (errors.ErrUnsupported).
+//
+// It succeeds where id is gone and what the tree shows is at the point already.
+func Replace(ctx context.Context, id ID, o ReplaceOptions) error {
+	r := replacing{unmounting: unmounting{id: id, check: o.Check, dryRun: o.DryRun}, tree: o.Tree}
+	r.attach = r.attachTree
+	return r.start(ctx, r.replace)
+}
+
+// replacing is one Replace under way.
+type replacing struct {
+	unmounting
+	tree *sys.FD
+	root sys.Stat // of the tree
+}
+
+// attachTree is the attacher.
+func (r *replacing) attachTree(at *sys.FD, beneath bool) (*sys.FD, error) {
+	if err := sys.Attach(r.tree, at, beneath); err != nil {
+		return nil, err
+	}
+	return r.tree.Dup()
+}
+
+func (r *replacing) replace() error {
+	if err := r.inspectTree(); err != nil {
+		return r.fail("inspect the tree for", err)
+	}
+	err := r.swap()
+	if (errors.Is(err, ErrNotMounted) || errors.Is(err, ErrChanged)) && r.verify(ErrStillMounted) == nil && r.shows() {
+		return nil
+	}
+	return err
+}
+
+// inspectTree makes sure that the tree is none that is mounted somewhere here:
+// attaching it would take it away from there.
+func (r *replacing) inspectTree() (err error) {
+	if r.tree == nil {
+		return sys.EBADF
+	}
+	if r.root, err = r.tree.Stat(sys.StatType | sys.StatIno); err != nil {
+		return err
+	}
+	if _, err := r.ask.identify(r.from, r.tree, r.id.Point); !errors.Is(err, ErrNotMounted) {
+		return fmt.Errorf("tree is mounted already: %w", sys.EINVAL)
+	}
+	return nil
+}
+
+func (r *replacing) swap() error {
+	fd, st, err := r.reopen()
+	if err != nil {
+		return err
+	}
+	defer fd.Close()
+	if st.Attr.Has(sys.AttrIDMap) {
+		return r.fail("replace", fmt.Errorf("owners of files are mapped: %w", errors.ErrUnsupported))
+	}
+	if st.Dir != r.root.IsDir() {
+		return r.fail("replace", fmt.Errorf("one is a directory, the other is none: %w", sys.ENOTDIR))
+	}
+	if err := r.expectBare(); err != nil || r.dryRun {
+		return err
+	}
+	if err := sys.LimitTree(r.tree, st.Attr); err != nil {
+		return r.fail("set attributes of the tree for", err)
+	}
+	err = r.putBeneath(fd)
+	if errors.Is(err, sys.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+		fd.Close()
+		return r.replaceUnused(err)
+	}
+	if err != nil {
+		return r.explain(err)
+	}
+	if st.Deleted {
+		err = r.detachExactly(fd)
+	} else {
+		fd.Close()
+		err = r.removeCovered()
+	}
+	if err != nil {
+		return err
+	}
+	r.tree.Close()
+	r.thin()
+	return r.expectShown()
+}
+
+// replaceUnused removes the mount where nobody uses it, and then puts the tree
+// in place, which cause has kept from being put beneath.
+func (r *replacing) replaceUnused(cause error) error {
+	err := r.expire()
+	switch {
+	case errors.Is(err, sys.EINVAL):
+		return r.fail("replace", fmt.Errorf("locked in place by the kernel: %w", sys.EINVAL))
+	case errors.Is(err, ErrBusy) && errors.Is(cause, errors.ErrUnsupported):
+		return r.fail("replace", fmt.Errorf("%w: %w", ErrBusy, cause))
+	case errors.Is(err, ErrBusy):
+		return r.fail("replace", fmt.Errorf("%w, and its propagation lets nothing be put beneath it", ErrBusy))
+	case err != nil:
+		return err
+	}
+	if err := r.putInPlace(); err != nil {
+		return r.fail("put in place", fmt.Errorf("%w: %w", ErrNotReplaced, err))
+	}
+	return r.verify(ErrStillMounted)
+}
+
+// detachExactly removes a mount whose root is unlinked, which nothing can be
+// mounted on.
+func (r *replacing) detachExactly(fd *sys.FD) error {
+	if err := sys.DetachMount(fd); err != nil {
+		return r.explain(err)
+	}
+	return r.verify(ErrStillMounted)
+}
+
+// removeCovered removes the mount, beneath which the tree is by now: exactly,
+// where nobody uses it.
+func (r *replacing) removeCovered() error {
+	fd, _, err := r.reopen() // tells what it is on now
+	if err != nil {
+		return err
+	}
+	fd.Close()
+	err = r.expire()
+	if err == nil {
+		return r.verify(ErrStillMounted)
+	}
+	if !errors.Is(err, ErrBusy) {
+		return err
+	}
+	if fd, _, err = r.reopen(); err != nil {
+		return err
+	}
+	fd.Close()
+	err = r.detachAside()
+	if !errors.Is(err, errNoAside) {
+		return err
+	}
+	return r.detachTop()
+}
+
+// expectShown makes sure that the tree shows at the point.
+func (r *replacing) expectShown() error {
+	if !r.shows() {
+		return r.fail("verify", ErrChanged)
+	}
+	return nil
+}
+
+// shows tells whether what is at the point is what the tree shows.
+func (r *replacing) shows() bool {
+	fd, err := mountns.LookupIn(r.from.pid, r.dir, r.id.Point)
+	if err != nil {
+		return false
+	}
+	defer fd.Close()
+	if _, err := r.ask.identify(r.from, fd, r.id.Point); err != nil {
+		return false
+	}
+	st, err := fd.Stat(sys.StatIno)
+	return err == nil && st.Ino == r.root.Ino && st.Major == r.root.Major && st.Minor == r.root.Minor
+}

@@ -1,0 +1,248 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package mount
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// reads is what a reader in a loop has met.
+type reads struct {
+	Failed int // the dead file system
+	Fresh  int
+	Empty  int // nothing was mounted
+	Worse  int // none of these
+	Late   int // of those that failed: after the first fresh one
+}
+
+// reader reads a file in a loop on a goroutine of its own.
+type reader struct {
+	stop chan struct{}
+	done chan reads
+	now  atomic.Int64 // reads so far
+}
+
+func readInLoop(name string) *reader {
+	r := &reader{stop: make(chan struct{}), done: make(chan reads)}
+	go func() {
+		var got reads
+		for {
+			select {
+			case <-r.stop:
+				r.done <- got
+				return
+			default:
+			}
+			got.add(os.ReadFile(name))
+			r.now.Add(1)
+		}
+	}()
+	return r
+}
+
+func (got *reads) add(text []byte, err error) {
+	switch {
+	case err == nil && string(text) == "fresh":
+		got.Fresh++
+	case errors.Is(err, os.ErrNotExist):
+		got.Empty++
+	case errors.Is(err, sys.ENOTCONN):
+		got.Failed++
+		if got.Fresh > 0 {
+			got.Late++
+		}
+	default:
+		got.Worse++
+	}
+}
+
+// await waits for a number of reads more.
+func (r *reader) await(n int64) {
+	for end := r.now.Load() + n; r.now.Load() < end; {
+		time.Sleep(10 * time.Microsecond)
+	}
+}
+
+func (r *reader) end() reads {
+	close(r.stop)
+	return <-r.done
+}
+
+func inspectIn(t testing.TB, pid int, point string) State {
+	t.Helper()
+	st, err := InspectIn(pid, point)
+	must(t, err)
+	return st
+}
+
+// deadFUSE is a file system whose server was killed.
+func deadFUSE(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	kerneltest.FUSE(t, dir).Kill()
+	if _, err := os.Stat(dir); !errors.Is(err, sys.ENOTCONN) {
+		t.Fatalf("server killed: %v, want ENOTCONN", err)
+	}
+	return dir
+}
+
+// TestReplaceDeadFUSEUnderReader: who reads in a loop meets the dead file system
+// and then the fresh one, and nothing else, in another namespace too.
+func TestReplaceDeadFUSEUnderReader(t *testing.T) {
+	onlyKernel(t)
+	f := newFresh(t)
+	for name, inUse := range map[string]bool{"idle but for the reader": false, "in use": true} {
+		t.Run(name, func(t *testing.T) {
+			point := t.TempDir()
+			must(t, Bind(deadFUSE(t), point))
+			t.Cleanup(func() { sys.UnmountPath(point, true) })
+			holder := kerneltest.Start(t, "hold")
+			ns, err := mountns.Of(holder.PID)
+			must(t, err)
+			root := fmt.Sprintf("/proc/%d/root", holder.PID)
+			if inUse {
+				fd, err := mountns.Lookup(holder.PID, point)
+				must(t, err)
+				defer fd.Close()
+			}
+			id := inspectIn(t, holder.PID, point).ID
+			r := readInLoop(filepath.Join(root+point, "name"))
+			r.await(20)
+			tree := clone(t, f.dir)
+			err = ns.Do(func() error { return Replace(t.Context(), id, ReplaceOptions{Tree: tree}) })
+			r.await(20)
+			got := r.end()
+			must(t, err)
+			if got.Empty+got.Worse+got.Late != 0 || got.Failed == 0 || got.Fresh == 0 {
+				t.Errorf("reads: %+v", got)
+			}
+			if now := inspectIn(t, holder.PID, point); now.FSType != "tmpfs" {
+				t.Errorf("there is %+v", now)
+			}
+		})
+	}
+}
+
+// TestReplaceRacesReader swaps again and again under a reader in a loop.
+func TestReplaceRacesReader(t *testing.T) {
+	onlyKernel(t)
+	s := newSwap(t)
+	var sum reads
+	rounds := 0
+	for end := time.Now().Add(*raceTime); rounds < *raceRounds && time.Now().Before(end); rounds++ {
+		got := s.once(t, rounds%2 == 0)
+		sum.Failed, sum.Fresh = sum.Failed+got.Failed, sum.Fresh+got.Fresh
+		sum.Empty, sum.Worse = sum.Empty+got.Empty, sum.Worse+got.Worse+got.Late
+	}
+	t.Logf("%d rounds, reads %+v", rounds, sum)
+	if sum.Empty+sum.Worse != 0 {
+		t.Errorf("%d empty reads, %d that went wrong", sum.Empty, sum.Worse)
+	}
+}
+
+// swap is a point at which a dead file system is replaced again and again.
+type swap struct {
+	dead, point string
+	fresh       fresh
+}
+
+func newSwap(t testing.TB) swap {
+	t.Helper()
+	return swap{dead: deadFUSE(t), point: t.TempDir(), fresh: newFresh(t)}
+}
+
+// once mounts the dead file system, replaces it under a reader, and unmounts
+// what is there then.
+func (s swap) once(t *testing.T, inUse bool) reads {
+	must(t, Bind(s.dead, s.point))
+	defer sys.UnmountPath(s.point, true)
+	if inUse {
+		held := use(t, s.point)
+		defer held.Close()
+	}
+	id := inspect(t, s.point).ID
+	tree := clone(t, s.fresh.dir)
+	r := readInLoop(filepath.Join(s.point, "name"))
+	r.await(2)
+	err := Replace(t.Context(), id, ReplaceOptions{Tree: tree})
+	r.await(2)
+	got := r.end()
+	must(t, err)
+	return got
+}
+
+// readRole reads a file in a loop until the test ends it, and writes what it has
+// met to another.
+func readRole(args []string, ready func(string)) error {
+	r := readInLoop(args[0])
+	r.await(1)
+	ready("")
+	kerneltest.WaitForEnd()
+	text, err := json.Marshal(r.end())
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(args[1], text, 0o600)
+}
+
+// BenchmarkReplace tells how long a swap takes while another process reads at the
+// point in a loop, and what that meets.
+func BenchmarkReplace(b *testing.B) {
+	onlyKernel(b)
+	for name, inUse := range map[string]bool{"idle but for the reader": false, "in use": true} {
+		b.Run(name, func(b *testing.B) {
+			s := newSwap(b)
+			base := newFresh(b) // shows between two rounds
+			must(b, Bind(base.dir, s.point))
+			result := filepath.Join(b.TempDir(), "reads")
+			reader := kerneltest.StartWith(b, nil, "read", filepath.Join(s.point, "name"), result)
+			var took []time.Duration
+			for range b.N {
+				took = append(took, s.onTop(b, inUse))
+				must(b, sys.UnmountPath(s.point, true))
+			}
+			slices.Sort(took)
+			reader.End()
+			for sys.UnmountPath(s.point, true) == nil {
+			}
+			var got reads
+			text, err := os.ReadFile(result)
+			must(b, err)
+			must(b, json.Unmarshal(text, &got))
+			b.ReportMetric(float64(took[len(took)/2].Nanoseconds()), "ns/op") // the median
+			b.ReportMetric(float64(took[len(took)*9/10].Nanoseconds()), "p90-ns/op")
+			b.ReportMetric(float64(got.Failed)/float64(b.N), "failed-reads/op")
+			b.ReportMetric(float64(got.Empty+got.Worse), "empty-reads")
+			b.ReportMetric(float64(got.Fresh), "fresh-reads")
+		})
+	}
+}
+
+// onTop mounts the dead file system on what is there, and replaces it.
+func (s swap) onTop(b *testing.B, inUse bool) time.Duration {
+	must(b, Bind(s.dead, s.point))
+	if inUse {
+		held := use(b, s.point)
+		defer held.Close()
+	}
+	id := inspect(b, s.point).ID
+	tree := clone(b, s.fresh.dir)
+	start := time.Now()
+	must(b, Replace(b.Context(), id, ReplaceOptions{Tree: tree}))
+	return time.Since(start)
+}

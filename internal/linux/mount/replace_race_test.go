@@ -1,0 +1,283 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package mount
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// victim is a mount that is replaced while others act on it.
+type victim struct {
+	deleted, inUse bool
+}
+
+var victims = map[string]victim{
+	"deleted":        {true, false},
+	"deleted in use": {true, true},
+	"idle":           {false, false},
+	"in use":         {false, true},
+}
+
+// tally is what became of a race.
+type tally struct {
+	outcomes map[string]int
+	rounds   int
+	lost     int // healthy mounts of the rival that are missing
+	unsaid   int // of these, those that no error spoke of
+}
+
+// TestReplaceRacesNobodyElsesMount lets every rival loose on mounts that are
+// being replaced, and counts the rival's mounts that are missing afterwards:
+// none, but for a mount in use, where an error must say so.
+func TestReplaceRacesNobodyElsesMount(t *testing.T) {
+	onlyKernel(t)
+	for name, v := range victims {
+		for rivalName, act := range rivals {
+			t.Run(name+", rival "+rivalName, func(t *testing.T) {
+				got := raceReplace(t, v, act)
+				t.Logf("%d rounds, %d mounts lost, %v", got.rounds, got.lost, got.outcomes)
+				if got.unsaid != 0 || got.lost != 0 && (v.deleted || !v.inUse) {
+					t.Errorf("%d mounts lost, %d without a word", got.lost, got.unsaid)
+				}
+			})
+		}
+	}
+}
+
+func raceReplace(t *testing.T, v victim, act rival) tally {
+	f := newFresh(t)
+	s := newScene(t)
+	write(t, s.healthy())
+	must(t, sys.UnmountPath(s.target, false))
+	got := tally{outcomes: map[string]int{}}
+	usual := 300 * time.Microsecond
+	end := time.Now().Add(*raceTime / 2)
+	for ; got.rounds < *raceRounds && time.Now().Before(end); got.rounds++ {
+		must(t, os.WriteFile(s.source, nil, 0o600))
+		must(t, Bind(s.source, s.target))
+		held := use(t, s.target)
+		if !v.inUse {
+			held.Close()
+		}
+		if v.deleted {
+			must(t, os.Remove(s.source))
+		}
+		id := inspect(t, s.target).ID
+		tree := clone(t, f.file)
+		start := time.Now()
+		left, err := raceOnce(func() error {
+			err := Replace(t.Context(), id, ReplaceOptions{Tree: tree})
+			usual = (15*usual + time.Since(start)) / 16
+			return err
+		}, func() []ID { return act(s) }, usual*time.Duration(got.rounds%48)/32)
+		held.Close()
+		got.count(t, left, err)
+		clear(t, s)
+	}
+	return got
+}
+
+// count adds a round. A mount of the rival's may be on another by now.
+func (got *tally) count(t *testing.T, left []ID, err error) {
+	what := "another went"
+	if !errors.Is(err, ErrOtherUnmounted) {
+		what = outcome(t, err)
+	}
+	got.outcomes[what]++
+	for _, id := range left {
+		if !numbered(t, id) {
+			got.lost++
+			if !errors.Is(err, ErrOtherUnmounted) {
+				got.unsaid++
+			}
+		}
+	}
+}
+
+// numbered tells whether a mount is there, on whatever other mount.
+func numbered(t *testing.T, id ID) bool {
+	t.Helper()
+	mounts, err := mountns.Table(0)
+	must(t, err)
+	m, ok := mounts.ByID(id.Reused)
+	return ok && m.Root == id.Root && m.Point == id.Point
+}
+
+// TestReplaceTouchesNothingThatCameBetween acts at the worst moments: between
+// any look at the mount and what follows.
+func TestReplaceTouchesNothingThatCameBetween(t *testing.T) {
+	onlyKernel(t)
+	for name, v := range victims {
+		for rivalName, act := range rivals {
+			t.Run(name+", "+rivalName, func(t *testing.T) {
+				for asked := 1; asked <= 4; asked++ {
+					replaceBetween(t, v, act, asked)
+				}
+			})
+		}
+	}
+}
+
+func replaceBetween(t *testing.T, v victim, act rival, moment int) {
+	f := newFresh(t)
+	s := newScene(t)
+	write(t, s.healthy())
+	if v.inUse {
+		use(t, s.target)
+	}
+	if v.deleted {
+		must(t, os.Remove(s.source))
+	}
+	var left []ID
+	asked := 0
+	err := Replace(t.Context(), inspect(t, s.target).ID, ReplaceOptions{Tree: clone(t, f.file), Check: func(State) error {
+		if asked++; asked == moment {
+			left = act(s)
+		}
+		return nil
+	}})
+	if err != nil {
+		outcome(t, err)
+	}
+	for _, id := range left {
+		if !numbered(t, id) {
+			t.Errorf("moment %d: healthy %v is gone (%v)", moment, id, err)
+		}
+	}
+	if err == nil && len(left) == 0 && !shows(t, s.target, f.file) {
+		t.Errorf("moment %d: the tree is not there", moment)
+	}
+}
+
+// meddler is a source that has something happen after it has said that the
+// mount is bare for the nth time.
+type meddler struct {
+	kernel
+	bares, moment int
+	act           func()
+}
+
+func (m *meddler) bare(v view, id ID) (bool, error) {
+	ok, err := m.kernel.bare(v, id)
+	if m.bares++; m.bares == m.moment {
+		m.act()
+	}
+	return ok, err
+}
+
+// TestReplaceOfTopSaysWhatWent: without a way from aside, what comes between the
+// last look and the act goes in place of the mount, and the error says so.
+func TestReplaceOfTopSaysWhatWent(t *testing.T) {
+	onlyKernel(t)
+	f := newFresh(t)
+	s := newScene(t)
+	write(t, s.healthy())
+	use(t, s.target)
+	id := inspect(t, s.target).ID
+	var left []ID
+	m := &meddler{moment: 2, act: func() { left = bindHealthy(s) }}
+	with(t, m, func(t *testing.T) {
+		err := Replace(t.Context(), id, ReplaceOptions{Tree: clone(t, f.file)})
+		if !errors.Is(err, ErrOtherUnmounted) || len(left) != 1 || numbered(t, left[0]) {
+			t.Errorf("replace: %v, left %v, of %d looks", err, left, m.bares)
+		}
+	})
+	if !inspect(t, s.target).Same(id) {
+		t.Error("the mount is not there any more")
+	}
+	must(t, Replace(t.Context(), id, ReplaceOptions{Tree: clone(t, f.file)}))
+	if layers(t, s.target) != 1 || !shows(t, s.target, f.file) {
+		t.Errorf("%d layers afterwards", layers(t, s.target))
+	}
+}
+
+// TestAsideTakesOnlyWhatIsMeant acts when nothing is looked at any more: in the
+// copy of the namespace, right before the copy of the mount is unmounted.
+func TestAsideTakesOnlyWhatIsMeant(t *testing.T) {
+	onlyKernel(t)
+	kerneltest.Needs(t, sys.HasNamespaceID)
+	for _, sharing := range []Propagation{Private, Shared} {
+		for name, tc := range map[string]struct {
+			act  rival
+			goes bool // the mount does
+			err  error
+		}{
+			"nothing happens":       {func(scene) []ID { return nil }, true, nil},
+			"stacked upon":          {rivals["stacks a healthy mount on top"], true, nil},
+			"replaced":              {rivals["replaces by a healthy mount"], true, sys.EINVAL},
+			"unmounted":             {rivals["unmounts"], true, sys.EINVAL},
+			"stacked upon below it": {bindBelow, false, nil},
+		} {
+			t.Run(name, func(t *testing.T) { aside(t, sharing, tc.act, tc.goes, tc.err) })
+		}
+	}
+}
+
+func aside(t *testing.T, sharing Propagation, act rival, goes bool, want error) {
+	f := newFresh(t)
+	s := newSceneOf(t, "stale", true)
+	must(t, os.Mkdir(filepath.Join(s.source, "sub"), 0o700))
+	must(t, os.Mkdir(s.healthy(), 0o700))
+	must(t, sys.UnmountPath(s.target, false))
+	must(t, SetPropagation(s.dir, sharing, false))
+	must(t, Bind(s.source, s.target))
+	held := use(t, s.target)
+	tree := clone(t, f.dir)
+	must(t, sys.SetMountPropagation(tree, Private))
+	must(t, sys.Attach(tree, held, true))
+	must(t, sys.SetMountPropagation(tree, Shared))
+	id := inspect(t, s.target).ID
+	var left []ID
+	err := sys.OnThread(func() error {
+		return sys.InMountsCopy(func() error {
+			copied, err := sys.Lookup(s.target)
+			if err != nil {
+				return err
+			}
+			defer copied.Close()
+			if err := sys.SetMountPropagation(copied, Private); err != nil {
+				return err
+			}
+			elsewhere(func() { left = act(s) })
+			return sys.DetachMount(copied)
+		})
+	})
+	if !errors.Is(err, want) {
+		t.Errorf("%v, want %v", err, want)
+	}
+	if numbered(t, id) == goes {
+		t.Errorf("the mount is there: %v", !goes)
+	}
+	for _, id := range left {
+		if !numbered(t, id) {
+			t.Errorf("healthy %v is gone", id)
+		}
+	}
+	clear(t, s)
+}
+
+// elsewhere runs act on another thread, in the namespace of the test.
+func elsewhere(act func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		act()
+	}()
+	<-done
+}
+
+func bindBelow(s scene) []ID {
+	s.target = filepath.Join(s.target, "sub")
+	return bindHealthy(s)
+}

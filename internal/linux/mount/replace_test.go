@@ -1,0 +1,317 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package mount
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// fresh is a file system with a file and a directory that replace others.
+type fresh struct {
+	root, file, dir string
+}
+
+func newFresh(t testing.TB) fresh {
+	t.Helper()
+	root := t.TempDir()
+	must(t, Tmpfs(root, 1<<20))
+	t.Cleanup(func() { sys.UnmountPath(root, true) })
+	f := fresh{root: root, file: filepath.Join(root, "file"), dir: filepath.Join(root, "dir")}
+	must(t, os.Mkdir(f.dir, 0o700))
+	for _, name := range []string{f.file, filepath.Join(f.dir, "name")} {
+		must(t, os.WriteFile(name, []byte("fresh"), 0o600))
+	}
+	return f
+}
+
+// like is what replaces a directory or a file.
+func (f fresh) like(dir bool) string {
+	if dir {
+		return f.dir
+	}
+	return f.file
+}
+
+func clone(t testing.TB, path string) *sys.FD {
+	t.Helper()
+	fd, err := sys.Lookup(path)
+	must(t, err)
+	defer fd.Close()
+	tree, err := sys.CloneTree(fd)
+	must(t, err)
+	t.Cleanup(func() { tree.Close() })
+	return tree
+}
+
+// shows tells whether both paths lead to one file, without asking a server.
+func shows(t testing.TB, point, path string) bool {
+	t.Helper()
+	inode := func(path string) sys.Stat {
+		fd, err := sys.Lookup(path)
+		must(t, err)
+		defer fd.Close()
+		st, err := fd.Stat(sys.StatIno)
+		must(t, err)
+		return st
+	}
+	a, b := inode(point), inode(path)
+	return a.Ino == b.Ino && a.Major == b.Major && a.Minor == b.Minor
+}
+
+// layers counts the mounts at a point.
+func layers(t testing.TB, point string) int {
+	t.Helper()
+	mounts, err := mountns.Table(0)
+	must(t, err)
+	return len(mounts.All(point))
+}
+
+func use(t testing.TB, path string) *sys.FD {
+	t.Helper()
+	fd, err := sys.Lookup(path)
+	must(t, err)
+	t.Cleanup(func() { fd.Close() })
+	return fd
+}
+
+// onlyKernel is for what needs mounts to have unique numbers.
+func onlyKernel(t testing.TB) {
+	t.Helper()
+	kerneltest.Needs(t, sys.HasStatmount)
+	kerneltest.Needs(t, sys.HasMoveBeneath)
+}
+
+// TestReplaceConformance replaces mounts in every state that a bind mount's
+// source can be in, idle and in use, through every source of knowledge. Where
+// mounts have no unique numbers, one that is in use is left alone.
+func TestReplaceConformance(t *testing.T) {
+	kerneltest.Needs(t, sys.HasMountSetattr)
+	f := newFresh(t)
+	for _, inUse := range []bool{false, true} {
+		for name, knowledge := range map[string]source{"mountinfo": table{}, "fdinfo": table{fdinfo: true}, "kernel": nil} {
+			t.Run(fmt.Sprintf("%s, in use %v", name, inUse), func(t *testing.T) {
+				if knowledge == nil {
+					onlyKernel(t)
+				}
+				kerneltest.EachSource(t, func(t *testing.T, s *kerneltest.Source) {
+					s.Happen(t)
+					with(t, knowledge, func(t *testing.T) {
+						replaceSource(t, s, f.like(s.Dir), inUse, inUse && knowledge != nil)
+					})
+				})
+			})
+		}
+	}
+}
+
+func replaceSource(t *testing.T, s *kerneltest.Source, path string, inUse, refuse bool) {
+	if inUse {
+		use(t, s.Point)
+	}
+	id := inspect(t, s.Point).ID
+	err := Replace(t.Context(), id, ReplaceOptions{Tree: clone(t, path)})
+	if refuse {
+		if !errors.Is(err, ErrBusy) || !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("replace: %v, want busy and not supported", err)
+		}
+		if !mounted(t, id) || layers(t, s.Point) != 1 {
+			t.Error("something was changed")
+		}
+		return
+	}
+	must(t, err)
+	if mounted(t, id) || layers(t, s.Point) != 1 || !shows(t, s.Point, path) {
+		t.Errorf("old one mounted %v, layers %d, fresh %v", mounted(t, id), layers(t, s.Point), shows(t, s.Point, path))
+	}
+	must(t, Replace(t.Context(), id, ReplaceOptions{Tree: clone(t, path)}))
+	if layers(t, s.Point) != 1 {
+		t.Errorf("%d layers after the second call, want 1", layers(t, s.Point))
+	}
+	must(t, sys.UnmountPath(s.Point, true)) // for the next source of knowledge
+}
+
+// TestReplaceKeepsLimits: what the mount did not allow, the tree does not either,
+// and the other way round.
+func TestReplaceKeepsLimits(t *testing.T) {
+	onlyKernel(t)
+	f := newFresh(t)
+	for name, tc := range map[string]struct {
+		old, tree, want sys.MountAttr
+	}{
+		"none":        {0, 0, 0},
+		"read-only":   {sys.AttrReadOnly, 0, sys.AttrReadOnly},
+		"all of them": {sys.AttrReadOnly | sys.AttrNoSUID | sys.AttrNoDev | sys.AttrNoExec | sys.AttrNoSymfollow, 0, sys.AttrReadOnly | sys.AttrNoSUID | sys.AttrNoDev | sys.AttrNoExec | sys.AttrNoSymfollow},
+		"its own":     {sys.AttrNoSUID, sys.AttrReadOnly, sys.AttrNoSUID | sys.AttrReadOnly},
+		"noatime":     {sys.AttrNoATime, sys.AttrNoDirATime, sys.AttrNoATime},
+		"strictatime": {sys.AttrStrictATime | sys.AttrNoDirATime, sys.AttrNoATime, sys.AttrStrictATime | sys.AttrNoDirATime},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			must(t, sys.UnmountPath(s.target, false))
+			limited, tree := clone(t, s.source), clone(t, f.file)
+			must(t, sys.LimitTree(limited, tc.old))
+			must(t, sys.LimitTree(tree, tc.tree))
+			target := use(t, s.target)
+			must(t, sys.Attach(limited, target, false))
+			st := inspect(t, s.target)
+			if st.Attr != tc.old {
+				t.Fatalf("attributes %#x, want %#x", st.Attr, tc.old)
+			}
+			must(t, Replace(t.Context(), st.ID, ReplaceOptions{Tree: tree}))
+			onEverySource(t, func(t *testing.T) {
+				if got := inspect(t, s.target); got.Attr != tc.want || got.Shared != 0 || got.Master != 0 {
+					t.Errorf("attributes %#x, shared %d %d, want %#x and private", got.Attr, got.Shared, got.Master, tc.want)
+				}
+			})
+		})
+	}
+}
+
+// TestReplaceUnderUsers: who has files open in the mount, or works in it, keeps
+// them, and everybody else finds the tree.
+func TestReplaceUnderUsers(t *testing.T) {
+	onlyKernel(t)
+	f := newFresh(t)
+	s := newSceneOf(t, "dir", true)
+	old := filepath.Join(s.target, "old")
+	file, err := os.Create(old)
+	must(t, err)
+	defer file.Close()
+	worker := kerneltest.StartWith(t, nil, "work", s.target)
+	id := inspect(t, s.target).ID
+	must(t, Replace(t.Context(), id, ReplaceOptions{Tree: clone(t, f.dir)}))
+	_, err = file.WriteString("more")
+	must(t, err)
+	if text, err := os.ReadFile(filepath.Join(s.source, "old")); err != nil || string(text) != "more" {
+		t.Errorf("written to the open file: %q, %v", text, err)
+	}
+	if text, err := os.ReadFile(filepath.Join(s.target, "name")); err != nil || string(text) != "fresh" {
+		t.Errorf("read at the point: %q, %v", text, err)
+	}
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d/cwd/old", worker.PID)); err != nil {
+		t.Errorf("working directory: %v", err)
+	}
+	if mounted(t, id) || layers(t, s.target) != 1 {
+		t.Errorf("mounted %v, %d layers", mounted(t, id), layers(t, s.target))
+	}
+}
+
+// TestReplaceDirectoryMadeAnew: the mount shows a directory whose name was taken
+// by another. It is alive, and carries no mark where it was moved away.
+func TestReplaceDirectoryMadeAnew(t *testing.T) {
+	onlyKernel(t)
+	for name, away := range map[string]func(string) error{
+		"moved away": func(path string) error { return os.Rename(path, path+".old") },
+		"removed":    os.Remove,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSceneOf(t, "dir", true)
+			use(t, s.target)
+			must(t, away(s.source))
+			must(t, os.Mkdir(s.source, 0o700))
+			id := inspect(t, s.target).ID
+			must(t, Replace(t.Context(), id, ReplaceOptions{Tree: clone(t, s.source)}))
+			if !shows(t, s.target, s.source) || layers(t, s.target) != 1 {
+				t.Errorf("fresh %v, %d layers", shows(t, s.target, s.source), layers(t, s.target))
+			}
+		})
+	}
+}
+
+// TestReplaceInAnotherNamespace clones here and replaces there.
+func TestReplaceInAnotherNamespace(t *testing.T) {
+	onlyKernel(t)
+	f := newFresh(t)
+	s := newScene(t)
+	use(t, s.target)
+	holder := kerneltest.Start(t, "hold")
+	ns, err := mountns.Of(holder.PID)
+	must(t, err)
+	here := inspect(t, s.target)
+	there, err := InspectIn(holder.PID, s.target)
+	must(t, err)
+	tree := clone(t, f.file)
+	must(t, ns.Do(func() error { return Replace(t.Context(), there.ID, ReplaceOptions{Tree: tree}) }))
+	now, err := InspectIn(holder.PID, s.target)
+	must(t, err)
+	if now.Same(there.ID) || now.Root != "/file" || now.Shared != 0 || now.Master != 0 {
+		t.Errorf("there is %+v, want the fresh file, private", now)
+	}
+	if !mounted(t, here.ID) || shows(t, s.target, f.file) {
+		t.Error("our own namespace has changed")
+	}
+}
+
+func TestReplaceAsksTheCallerLast(t *testing.T) {
+	onlyKernel(t)
+	f := newFresh(t)
+	s := newScene(t)
+	held := use(t, s.target)
+	id := inspect(t, s.target).ID
+	refusal := errors.New("healthy after all")
+	refuse := func(st State) error {
+		if !st.Same(id) {
+			t.Errorf("asked about %+v", st)
+		}
+		return refusal
+	}
+	for name, o := range map[string]ReplaceOptions{"refused": {Check: refuse}, "dry run": {DryRun: true}, "both": {Check: refuse, DryRun: true}} {
+		o.Tree = clone(t, f.file)
+		if err := Replace(t.Context(), id, o); !errors.Is(err, refusal) && o.Check != nil || o.Check == nil && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if !mounted(t, id) || layers(t, s.target) != 1 {
+			t.Errorf("%s: something was changed", name)
+		}
+	}
+	// Refused later: nothing is removed.
+	for asked := 2; asked <= 3; asked++ {
+		n := 0
+		err := Replace(t.Context(), id, ReplaceOptions{Tree: clone(t, f.file), Check: func(State) error {
+			if n++; n == asked {
+				return refusal
+			}
+			return nil
+		}})
+		if !errors.Is(err, refusal) || !inspect(t, s.target).Same(id) {
+			t.Errorf("refused when asked for the %d. time: %v, there is %v now", asked, err, inspect(t, s.target))
+		}
+	}
+	held.Close()
+}
+
+// TestReplaceEndsTheSame: an attempt that was cut short leaves what it has put
+// beneath; the next one takes that away.
+func TestReplaceEndsTheSame(t *testing.T) {
+	onlyKernel(t)
+	f := newFresh(t)
+	for name, deleted := range map[string]bool{"deleted": true, "in use": false} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			if deleted {
+				must(t, os.Remove(s.source))
+			}
+			held := use(t, s.target)
+			st := inspect(t, s.target)
+			tree := clone(t, f.file)
+			must(t, sys.LimitTree(tree, st.Attr))
+			must(t, sys.Attach(tree, held, true))
+			tree.Close()
+			must(t, Replace(t.Context(), st.ID, ReplaceOptions{Tree: clone(t, f.file)}))
+			if layers(t, s.target) != 1 || !shows(t, s.target, f.file) {
+				t.Errorf("%d layers, fresh %v", layers(t, s.target), shows(t, s.target, f.file))
+			}
+		})
+	}
+}

@@ -1,0 +1,211 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package probe
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// asker asks about one target, in the process that can be lost.
+type asker struct {
+	*question
+	*worker
+	turn   *turn
+	answer Answer
+}
+
+const theRoot = "the mount's root"
+
+// run finds the answer. The error is errStranded, or one that the answer tells.
+func (a *asker) run() error {
+	began := time.Now()
+	a.turn.ask("lookup of the mount")
+	fd, err := a.open()
+	if err != nil {
+		a.turn.end()
+		a.answer.State, a.answer.Errno = unfound(err), errno(err)
+		a.note(say("lookup of the mount", err))
+		return err
+	}
+	defer fd.Close()
+	at, there := fd, a.ask(fd, theRoot) || len(a.Below) == 0
+	if len(a.Below) > 0 {
+		at, there = a.below(fd)
+		defer at.Close()
+	}
+	a.turn.end()
+	a.answer.Took = time.Since(began)
+	if a.Bind && there {
+		return a.bind(at)
+	}
+	return nil
+}
+
+// open opens the mount's root, after making sure that it is the one meant.
+func (a *asker) open() (fd *sys.FD, err error) {
+	err = a.inside(func() (err error) {
+		fd, err = mountns.Lookup(0, string(a.Point))
+		return err
+	})
+	if err == nil {
+		err = a.meant(fd)
+	}
+	if err != nil {
+		fd.Close()
+		return nil, err
+	}
+	return fd, nil
+}
+
+// meant makes sure that fd lies on the mount that was found. Where the kernel
+// does not tell (before 5.8), whoever wanted to know finds out afterwards.
+func (a *asker) meant(fd *sys.FD) error {
+	mask, want := uint32(sys.StatUniqueID), a.Unique
+	if a.Unique == 0 {
+		mask, want = sys.StatMountID, uint64(a.Reused)
+	}
+	st, err := fd.Stat(mask)
+	switch {
+	case err != nil:
+		return err
+	case st.Has(mask) && st.MountID != want:
+		return mount.ErrChanged
+	case st.RootKnown && !st.MountRoot:
+		return mount.ErrNotMounted
+	}
+	return nil
+}
+
+// ask asks fd, which has a name for people, and tells whether it is there.
+func (a *asker) ask(fd *sys.FD, what string) (there bool) {
+	asked := "stat of " + what
+	a.turn.ask(asked)
+	st, err := fd.StatNow(sys.StatType | sys.StatNlink | sys.StatIno)
+	absent := errors.Is(err, sys.ENOENT)
+	if err != nil {
+		a.refused(asked, err)
+	} else {
+		a.answer.State = Alive
+		a.answer.Stat = Stat{Major: st.Major, Minor: st.Minor, Inode: st.Ino, Nlink: st.Nlink, Dir: st.IsDir(), Fresh: true}
+	}
+	if err != nil && !absent {
+		return true
+	}
+	if !absent && !a.fileSystem(fd, "statfs of "+what) {
+		return true
+	}
+	return a.entries(fd, what, absent) || !absent
+}
+
+// fileSystem asks about the file system as a whole.
+func (a *asker) fileSystem(fd *sys.FD, asked string) (ok bool) {
+	a.turn.ask(asked)
+	readOnly, err := fd.FileSystemReadOnly()
+	a.answer.ReadOnly = readOnly
+	return err == nil || a.harmless(asked, err)
+}
+
+// entries opens a directory, and reads some of its entries where that leaves no
+// trace, or where only this tells what stat means by saying that it is not
+// there: that the client has been thrown out. decided is whether it failed.
+func (a *asker) entries(fd *sys.FD, what string, absent bool) (decided bool) {
+	if st, err := fd.Stat(sys.StatType); err != nil || !st.IsDir() {
+		return false
+	}
+	asked := "opening of " + what
+	a.turn.ask(asked)
+	dir, err := fd.OpenEntries()
+	if err == nil {
+		defer dir.Close()
+		if absent || a.Local {
+			asked = "entries of " + what
+			a.turn.ask(asked)
+			err = dir.ReadSomeEntries()
+		}
+	}
+	return err != nil && !a.harmless(asked, err)
+}
+
+// harmless tells whether an error after an answer to stat takes nothing away
+// from it: a directory that was deleted has no entries any more, and a server
+// may let others than us read it, or may not know the question. Otherwise the
+// error decides.
+func (a *asker) harmless(asked string, err error) bool {
+	if isAny(err, sys.ENOENT, sys.ENOSYS) || stateOf(err) == Denied {
+		a.note(say(asked, err))
+		return true
+	}
+	a.refused(asked, err)
+	return false
+}
+
+// refused notes the error that decides.
+func (a *asker) refused(asked string, err error) {
+	a.answer.State, a.answer.Errno = stateOf(err), errno(err)
+	a.note(say(asked, err))
+}
+
+// below looks up the path beneath fd, where that answered, and asks what is
+// there.
+func (a *asker) below(fd *sys.FD) (at *sys.FD, there bool) {
+	if a.answer.State != Alive {
+		return nil, false
+	}
+	what := fmt.Sprintf("%q beneath it", a.Below)
+	asked := "lookup of " + what
+	a.answer.Stat = Stat{}
+	a.turn.ask(asked)
+	at, err := sys.LookupBeneath(fd, string(a.Below))
+	if err == nil {
+		return at, a.ask(at, what)
+	}
+	a.refused(asked, err)
+	switch {
+	case errors.Is(err, sys.ENOSYS):
+		a.answer.State = Unasked
+	case errors.Is(err, sys.EXDEV):
+		a.note("it leads out of the mount")
+		a.answer.State = Missing
+	case isAny(err, sys.ENOTDIR, sys.ELOOP, sys.EINVAL, sys.ENAMETOOLONG):
+		a.answer.State = Missing
+	}
+	return nil, false
+}
+
+// bind tries out whether what fd lies on can be bound elsewhere. No file system
+// is asked for that.
+func (a *asker) bind(fd *sys.FD) error {
+	if a.noScratch != nil {
+		a.note(say("a place for a trial bind", a.noScratch))
+		return nil
+	}
+	dir := a.Dir
+	if len(a.Below) > 0 {
+		dir = a.answer.Stat.Dir
+	}
+	var tree *sys.FD
+	err := a.inside(func() (err error) { tree, err = sys.CloneTree(fd); return err })
+	if err == nil {
+		defer tree.Close()
+		err = a.scratch.TryAttach(tree, dir)
+	}
+	switch {
+	case err == nil:
+		a.answer.Bindable = Yes
+	case errors.Is(err, sys.ENOENT):
+		a.answer.Bindable = No
+		a.note(say("a trial bind was refused", err))
+	default:
+		a.note(say("no trial bind could be made", err))
+	}
+	return err
+}
+
+func (a *asker) note(sentence string) { a.answer.Evidence = append(a.answer.Evidence, sentence) }

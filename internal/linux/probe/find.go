@@ -1,0 +1,242 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package probe
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"kubediag.org/kubediag/internal/linux/fuse"
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+)
+
+// found is a target's mount, as the kernel knows it without asking its file
+// system.
+type found struct {
+	namespace mountns.Namespace // the zero value is this process' own
+	state     mount.State
+}
+
+// find finds the mounts of all targets.
+func (s *pass) find() {
+	s.placeAll()
+	s.inspectAll(func(i int, st mount.State, err error) {
+		a, want := &s.answers[i], s.targets[i].ID
+		if err == nil && want != (mount.ID{}) && !same(want, st.ID) {
+			err = &mount.ChangedError{Want: want, Found: st.ID}
+		}
+		if err != nil {
+			a.Errno = errno(err)
+			s.conclude(i, unfound(err), 0, err.Error())
+			return
+		}
+		s.found[i].state = st
+		s.describe(i, st)
+		a.Stat = Stat{Major: st.Major, Minor: st.Minor, Inode: st.Inode, Nlink: st.Nlink, Dir: st.Dir}
+		if s.targets[i].Below != "" {
+			a.Stat = Stat{}
+		}
+	})
+}
+
+func (s *pass) describe(i int, st mount.State) {
+	a := &s.answers[i]
+	a.ID, a.FSType, a.Deleted, a.ReadOnly = st.ID, st.FSType, st.Deleted, a.ReadOnly || st.ReadOnly
+}
+
+// findAgain makes sure that it was the mount that was meant which answered, or
+// did not, and adds what the kernel knows of it by now.
+func (s *pass) findAgain() {
+	s.inspectAll(func(i int, st mount.State, err error) {
+		if s.answers[i].ID == (mount.ID{}) {
+			return // never was there
+		}
+		if err == nil && !same(s.found[i].state.ID, st.ID) {
+			err = &mount.ChangedError{Want: s.found[i].state.ID, Found: st.ID}
+		}
+		if err != nil && unfound(err) != Vanished {
+			// It was the one that was meant when it was opened.
+			s.answers[i].Evidence = append(s.answers[i].Evidence, "after asking: "+err.Error())
+			return
+		}
+		if err != nil {
+			s.answers[i] = Answer{Target: i, State: Vanished, Errno: errno(err), Evidence: []string{"after asking: " + err.Error()}}
+			return
+		}
+		s.describe(i, st)
+		if st.Deleted {
+			s.answers[i].Evidence = append(s.answers[i].Evidence, "the kernel's mark: deleted")
+		}
+		if a := s.answers[i]; a.Stat.Fresh && a.Stat.Nlink == 0 {
+			s.answers[i].Evidence = append(a.Evidence, "its link count is 0")
+		}
+	})
+}
+
+// same tells whether both are one mount, of which the kernel may have said
+// meanwhile that its root is unlinked.
+func same(a, b mount.ID) bool {
+	a.Root, _ = mountinfo.Deleted(a.Root)
+	b.Root, _ = mountinfo.Deleted(b.Root)
+	return a.Same(b)
+}
+
+// placeAll finds out which targets are in this process' own namespace, and
+// where the others' can be entered.
+func (s *pass) placeAll() {
+	own, err := mountns.Self()
+	var homeless []mountns.Namespace
+	for i, t := range s.targets {
+		if t.Namespace == (mountns.Namespace{}) || err == nil && t.Namespace.Same(own) {
+			continue
+		}
+		s.found[i].namespace = t.Namespace
+		if t.Namespace.PID == 0 {
+			homeless = append(homeless, t.Namespace)
+		}
+	}
+	if len(homeless) == 0 {
+		return
+	}
+	holders, _, _ := mountns.NewScanner().Holders(homeless) // else they are looked for one by one
+	for i := range s.found {
+		ns := &s.found[i].namespace
+		if held := holders[ns.Inode]; ns.PID == 0 && len(held) > 0 && held[0].Kind == mountns.Process {
+			ns.PID = held[0].PID
+		}
+	}
+}
+
+// inspectAll looks at the mounts of all targets, one namespace after another.
+func (s *pass) inspectAll(then func(i int, st mount.State, err error)) {
+	spaces := map[mountns.Namespace][]int{}
+	for i, f := range s.found {
+		spaces[f.namespace] = append(spaces[f.namespace], i)
+	}
+	for ns, targets := range spaces {
+		look := func() error {
+			for _, i := range targets {
+				st, err := mount.Inspect(s.targets[i].Point)
+				if givenUp(err) {
+					err = cmp.Or(isAnother(s.targets[i]), err)
+				}
+				then(i, st, err)
+			}
+			return nil
+		}
+		if ns == (mountns.Namespace{}) {
+			_ = look() // never fails
+			continue
+		}
+		if err := ns.Do(look); err != nil {
+			for _, i := range targets {
+				then(i, mount.State{}, err)
+			}
+		}
+	}
+}
+
+// isAnother gives an error where the mount on top is not the one that is meant,
+// also where the kernel tells nothing about its root.
+func isAnother(t Target) error {
+	if t.ID == (mount.ID{}) {
+		return nil
+	}
+	fd, err := mountns.Lookup(0, t.Point)
+	if err != nil {
+		return err
+	}
+	defer fd.Close()
+	if number, err := fd.FDMountID(); err != nil || number == t.ID.Reused {
+		return err
+	}
+	return mount.ErrChanged
+}
+
+// group puts the questions that can be asked together by file system.
+func (s *pass) group() {
+	groups := map[uint64]*group{}
+	for i, f := range s.found {
+		if !s.asked(i) {
+			continue
+		}
+		device := uint64(f.state.Major)<<32 | uint64(f.state.Minor)
+		g := groups[device]
+		if g == nil {
+			g = s.newGroup(device, f.state)
+			groups[device] = g
+			s.groups = append(s.groups, g)
+		}
+		t := s.targets[i]
+		q := question{
+			Target: i, Own: f.namespace == (mountns.Namespace{}), Namespace: f.namespace,
+			Dir: f.state.Dir, Local: !mountns.MayHang(f.state.FSType), Below: []byte(t.Below), Bind: t.Bind,
+		}
+		q.means(f.state.ID)
+		g.questions = append(g.questions, q)
+	}
+	s.groups = slices.DeleteFunc(s.groups, s.keepsAnother)
+	s.order()
+}
+
+// newGroup is a group without questions yet. It is suspect where requests wait
+// for the server, or where it did not answer in the last pass; one whose server
+// is gone answers at once.
+func (s *pass) newGroup(device uint64, st mount.State) *group {
+	c := s.connection(st)
+	return &group{device: device, suspect: !c.Dead && (c.Waiting > 0 || s.slow[device])}
+}
+
+// order has those that are not likely to answer asked first, as they have to be
+// waited for longest, but not so many of them that few threads are left for the
+// others; the rest of them come last.
+func (s *pass) order() {
+	suspects := 0
+	for _, g := range s.groups {
+		if !g.suspect {
+			continue
+		}
+		if suspects++; suspects <= maxWaiting/2 {
+			g.rank = -1
+		} else {
+			g.rank = 1
+		}
+	}
+	slices.SortStableFunc(s.groups, func(a, b *group) int { return cmp.Compare(a.rank, b.rank) })
+}
+
+// connection is what the kernel knows of a file system's server, where that is
+// one of FUSE; the zero value where nothing is known.
+func (s *pass) connection(st mount.State) fuse.Connection {
+	base, _, _ := strings.Cut(st.FSType, ".")
+	if s.control == nil || st.Major != 0 || base != "fuse" && base != "virtiofs" {
+		return fuse.Connection{}
+	}
+	c, _ := s.control.Connection(st.Minor) // without it there are fewer hints
+	return c
+}
+
+// requests is how many requests to a target's server wait for an answer; 0 also
+// where that is not known.
+func (s *pass) requests(target int) int { return s.connection(s.found[target].state).Waiting }
+
+// keepsAnother tells whether a thread of an earlier pass still waits for the
+// group's file system, and has that be the answer.
+func (s *pass) keepsAnother(g *group) bool {
+	w, is := s.waiting[g.device]
+	if is && !w.there() {
+		delete(s.waiting, g.device)
+		is = false
+	}
+	if !is {
+		return false
+	}
+	for _, q := range g.questions {
+		s.conclude(q.Target, Hung, 0, append([]string{w.String()}, queue(s.requests(q.Target))...)...)
+	}
+	return true
+}

@@ -1,0 +1,204 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package probe_test
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"kubediag.org/kubediag/internal/linux/disposable"
+	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// load is mounts that answer and mounts that do not.
+type load struct {
+	fine           *served // 250 connections
+	stopped, stuck *served // the server is stopped; it has taken the request up
+	healthy        []string
+	hung           []string
+}
+
+const (
+	connections = 250
+	binds       = 3 // of each, so that 1,000 mounts are healthy
+)
+
+// newLoad mounts 1,000 that answer, and so many of either kind that do not.
+func newLoad(t testing.TB, stopped, stuck int) *load {
+	t.Helper()
+	l := &load{
+		fine:    mountFUSE(t, make([]string, connections)...),
+		stopped: mountFUSE(t, make([]string, stopped)...),
+		stuck:   mountFUSE(t, slices.Repeat([]string{"hang"}, stuck)...),
+	}
+	l.healthy = slices.Clone(l.fine.dirs)
+	for _, dir := range l.fine.dirs {
+		for range binds {
+			point := t.TempDir()
+			must(t, sys.BindMount(filepath.Join(dir, "dir"), point))
+			t.Cleanup(func() { sys.UnmountPath(point, true) })
+			l.healthy = append(l.healthy, point)
+		}
+	}
+	l.stopped.signal("STOP")
+	l.hung = slices.Concat(l.stopped.dirs, l.stuck.dirs)
+	return l
+}
+
+// points is all of them, the hung ones among the others.
+func (l *load) points() []string {
+	points := slices.Clone(l.healthy)
+	for i, dir := range l.hung {
+		points = slices.Insert(points, i*20, dir)
+	}
+	return points
+}
+
+// release has everything end that waits.
+func (l *load) release(t testing.TB) {
+	t.Helper()
+	l.stopped.signal("CONT")
+	for i := range l.stuck.dirs {
+		l.stuck.abort(t, i)
+	}
+}
+
+func (l *load) check(t testing.TB, points []string, answers []probe.Answer) {
+	t.Helper()
+	for i, a := range answers {
+		want, bindable := probe.Alive, probe.Yes
+		if slices.Contains(l.hung, points[i]) {
+			want, bindable = probe.Hung, probe.Unknown
+		}
+		if a.Target != i || a.State != want || a.Bindable != bindable {
+			t.Errorf("answer %+v, want %v", a, want)
+		}
+	}
+}
+
+// TestManyMounts asks 1,000 mounts that answer and 50 that do not.
+func TestManyMounts(t *testing.T) {
+	l := newLoad(t, 25, 25)
+	points := l.points()
+	before := table(t, points[0])
+	const deadline = 2 * time.Second
+	r := &disposable.Runner{}
+	p := &probe.Prober{Deadline: deadline, Runner: r}
+	for pass, most := range []time.Duration{deadline + 500*time.Millisecond, deadline + 500*time.Millisecond} {
+		stop := peak(t)
+		began := time.Now()
+		answers := ask(t, p, points...)
+		took := time.Since(began)
+		threads, children := stop()
+		t.Logf("pass %d took %v, at most %d threads in %d processes", pass, took, threads, children)
+		l.check(t, points, answers)
+		if took > most {
+			t.Errorf("pass %d took %v", pass, took)
+		}
+		if threads == 0 || threads > 16+128+40 || children > pass+1 {
+			t.Errorf("%d threads, %d processes", threads, children)
+		}
+	}
+	for i := range l.stuck.dirs {
+		if n := l.stuck.waiting(t, i); n != 1 {
+			t.Errorf("%d requests wait", n)
+		}
+	}
+	if table(t, points[0]) != before {
+		t.Error("the mount table is not as before")
+	}
+	l.release(t)
+	noneLeft(t, r)
+	if left := probers(t); len(left) > 0 {
+		t.Errorf("processes %v are left", left)
+	}
+	if got := ask(t, p, l.stopped.dirs[0], l.stuck.dirs[0]); got[0].State != probe.Alive || got[1].State != probe.Disconnected {
+		t.Errorf("states %v", states(got))
+	}
+}
+
+// TestMoreHangThanThreads asks more mounts that do not answer than there may be
+// threads for, and one that does.
+func TestMoreHangThanThreads(t *testing.T) {
+	stopped := mountFUSE(t, make([]string, 160)...)
+	fine := mountFUSE(t, "")
+	stopped.signal("STOP")
+	r := &disposable.Runner{}
+	p := &probe.Prober{Deadline: 2 * time.Second, Runner: r}
+	points := append(slices.Clone(stopped.dirs), fine.dirs[0])
+	count := func(state probe.State) (n int) {
+		for _, a := range ask(t, p, points...) {
+			if a.State == state {
+				n++
+			}
+		}
+		return n
+	}
+	if n := count(probe.Unasked); n != 160+1-16-128 {
+		t.Errorf("%d are unasked", n)
+	}
+	// What has not been asked comes first next time.
+	if n := count(probe.Alive); n != 1 {
+		t.Errorf("%d are alive", n)
+	}
+	stopped.signal("CONT")
+	noneLeft(t, r)
+}
+
+// loops are what people do, over the mounts in standard input.
+var loops = map[string]string{
+	"loop":  `while read -r m; do timeout %v stat "$m" >/dev/null 2>&1 </dev/null; done; true`,
+	"xargs": `xargs -P 16 -I M timeout %v stat M >/dev/null 2>&1; true`,
+}
+
+// BenchmarkPass compares a pass over 1,000 healthy and 50 hung mounts with a
+// loop that runs stat under timeout for each, one after another and 16 at once,
+// in the same run on the same mounts. All give a mount the same time to answer.
+// The servers are stopped and have not taken the requests up: else timeout could
+// not kill what asks, would wait for it, and the loops would never end.
+func BenchmarkPass(b *testing.B) {
+	const deadline = 2 * time.Second
+	l := newLoad(b, 50, 0)
+	p := &probe.Prober{Deadline: deadline}
+	points := l.points()
+	timed := func(act func()) time.Duration {
+		began := time.Now()
+		act()
+		return time.Since(began)
+	}
+	for range b.N {
+		var answers []probe.Answer
+		took := timed(func() { answers = ask(b, p, points...) })
+		l.check(b, points, answers)
+		b.ReportMetric(took.Seconds(), "s-pass")
+		for name, script := range loops {
+			other := timed(func() { shell(b, fmt.Sprintf(script, deadline.Seconds()), points) })
+			b.ReportMetric(other.Seconds(), "s-"+name)
+			b.ReportMetric(other.Seconds()/took.Seconds(), "x-"+name)
+		}
+		// How long the healthy ones take by themselves.
+		took = timed(func() { ask(b, p, l.healthy...) })
+		b.ReportMetric(took.Seconds()*1000, "ms-healthy-pass")
+		other := timed(func() { shell(b, fmt.Sprintf(loops["xargs"], deadline.Seconds()), l.healthy) })
+		b.ReportMetric(other.Seconds()/took.Seconds(), "x-healthy-xargs")
+	}
+	l.release(b)
+}
+
+func shell(b *testing.B, script string, points []string) {
+	b.Helper()
+	cmd := exec.Command("sh", "-c", script)
+	cmd.Stdin = strings.NewReader(strings.Join(points, "\n") + "\n")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		b.Fatalf("%v: %s", err, out)
+	}
+}

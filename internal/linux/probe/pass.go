@@ -1,0 +1,199 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package probe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"kubediag.org/kubediag/internal/linux/disposable"
+	"kubediag.org/kubediag/internal/linux/fuse"
+)
+
+// pass is one call of Ask.
+type pass struct {
+	*Prober
+	targets []Target
+	answers []Answer // those with a state are final
+	began   time.Time
+	ended   time.Time // when there were no more answers
+	control *fuse.Control
+	found   []found
+	groups  []*group
+	late    map[int]late // by target
+	lost    *disposable.LostError
+}
+
+// group is the targets on one file system.
+type group struct {
+	device    uint64
+	suspect   bool // it is not likely to answer
+	rank      int  // lower ones are asked first
+	questions []question
+}
+
+// late is a question that has not been answered for a while.
+type late struct {
+	overdue
+	since    time.Time
+	requests int // that wait for the server; 0 also where that is not known
+}
+
+func (p *Prober) newPass(targets []Target) *pass {
+	s := &pass{
+		Prober: p, targets: targets, answers: make([]Answer, len(targets)), began: time.Now(),
+		found: make([]found, len(targets)), late: map[int]late{},
+	}
+	for i := range s.answers {
+		s.answers[i].Target = i
+	}
+	s.control, _ = fuse.Open() // without it there are fewer hints
+	return s
+}
+
+func (s *pass) close() {
+	if s.control != nil {
+		_ = s.control.Close() // nothing was written
+	}
+}
+
+// askAll has the process ask what can be asked.
+func (s *pass) askAll(ctx context.Context) error {
+	s.group()
+	var r request
+	for _, g := range s.groups {
+		r.Groups = append(r.Groups, g.questions)
+		r.Bind = r.Bind || slices.ContainsFunc(g.questions, func(q question) bool { return q.Bind })
+	}
+	left := s.deadline() - time.Since(s.began)
+	if len(r.Groups) == 0 || left <= 0 {
+		s.ended = time.Now()
+		return nil
+	}
+	err := s.runner().Run(ctx, disposable.Options{Job: Job.Name, Input: r, Deadline: left, Each: s.hear})
+	s.ended = time.Now()
+	s.lost, _ = errors.AsType[*disposable.LostError](err)
+	switch {
+	case errors.Is(err, disposable.ErrDeadline):
+		return nil
+	case errors.Is(err, disposable.ErrTooMany):
+		s.unasked("as many processes of earlier passes wait as there may be")
+		return nil
+	}
+	return err
+}
+
+// hear takes in what the process says.
+func (s *pass) hear(text json.RawMessage) error {
+	var r reply
+	if err := json.Unmarshal(text, &r); err != nil {
+		return fmt.Errorf("read answer: %w", err)
+	}
+	switch {
+	case r.Answer != nil && s.asked(r.Answer.Target):
+		s.answer(*r.Answer)
+	case r.Overdue != nil && s.asked(r.Overdue.Target):
+		i := r.Overdue.Target
+		l, again := s.late[i]
+		if !again {
+			l.since = time.Now().Add(-patience)
+		}
+		l.overdue, l.requests = *r.Overdue, s.requests(i)
+		s.late[i] = l
+	}
+	return nil
+}
+
+// asked tells whether there is such a target and no answer yet.
+func (s *pass) asked(target int) bool {
+	return target >= 0 && target < len(s.answers) && s.answers[target].State == ""
+}
+
+// answer adds what the process has found out to what is known already.
+func (s *pass) answer(from Answer) {
+	to := &s.answers[from.Target]
+	to.State, to.Errno, to.Bindable, to.Took = from.State, from.Errno, from.Bindable, from.Took
+	to.ReadOnly = to.ReadOnly || from.ReadOnly
+	if from.Stat.Fresh || s.targets[from.Target].Below != "" {
+		to.Stat = from.Stat
+	}
+	to.Evidence = append(to.Evidence, from.Evidence...)
+	delete(s.late, from.Target)
+}
+
+// settle finds a state for what was not answered.
+func (s *pass) settle() {
+	clear(s.slow)
+	for _, g := range s.groups {
+		s.settleGroup(g)
+	}
+	s.unasked(fmt.Sprintf("there was no time or no thread left within %v", s.deadline()))
+}
+
+// settleGroup tells whether the file system hangs: it was waited for for at
+// least half the time. Who waits for it is remembered.
+func (s *pass) settleGroup(g *group) {
+	var at = -1
+	for _, q := range g.questions {
+		if _, is := s.late[q.Target]; is && s.asked(q.Target) {
+			at = q.Target
+		}
+	}
+	if at < 0 {
+		return
+	}
+	l := s.late[at]
+	s.slow[g.device] = true
+	if s.lost != nil {
+		s.waiting[g.device] = waiter{pid: s.lost.PID, thread: l.Thread, gone: s.lost.Gone, since: l.since, question: l.Question}
+	}
+	waited := s.ended.Sub(l.since)
+	if waited < s.deadline()/2 {
+		s.conclude(at, Unasked, waited, append(s.silence(l, waited), "that is too short to tell")...)
+		return
+	}
+	s.conclude(at, Hung, waited, s.silence(l, waited)...)
+	for _, q := range g.questions {
+		if s.asked(q.Target) {
+			s.conclude(q.Target, Hung, waited, "not asked: the same file system does not answer at "+strconv.Quote(s.targets[at].Point))
+		}
+	}
+}
+
+// silence is the evidence of no answer.
+func (s *pass) silence(l late, waited time.Duration) []string {
+	said := fmt.Sprintf("%s: no answer within %v", l.Question, waited.Round(time.Millisecond))
+	return append([]string{said}, queue(l.requests)...)
+}
+
+// queue says how many requests wait for a server, where any are known.
+func queue(requests int) []string {
+	switch requests {
+	case 0:
+		return nil
+	case 1:
+		return []string{"1 request waits unanswered"}
+	}
+	return []string{fmt.Sprintf("%d requests wait unanswered", requests)}
+}
+
+// unasked is the state of all that is not known by now.
+func (s *pass) unasked(why string) {
+	for i := range s.answers {
+		if s.asked(i) {
+			s.conclude(i, Unasked, 0, "not asked: "+why)
+		}
+	}
+}
+
+func (s *pass) conclude(target int, state State, took time.Duration, evidence ...string) {
+	a := &s.answers[target]
+	a.State, a.Took = state, took
+	a.Evidence = append(a.Evidence, evidence...)
+}

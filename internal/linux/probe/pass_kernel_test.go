@@ -1,0 +1,330 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package probe_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"kubediag.org/kubediag/internal/linux/disposable"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// ask asks about mounts in the test's own namespace.
+func ask(t testing.TB, p *probe.Prober, points ...string) []probe.Answer {
+	t.Helper()
+	var targets []probe.Target
+	for _, point := range points {
+		targets = append(targets, probe.Target{Point: point, Bind: true})
+	}
+	answers, err := p.Ask(t.Context(), targets)
+	must(t, err)
+	return answers
+}
+
+// states is the state of each answer.
+func states(answers []probe.Answer) []probe.State {
+	var all []probe.State
+	for _, a := range answers {
+		all = append(all, a.State)
+	}
+	return all
+}
+
+// TestNoOtherIsSent asks again where a thread of the last pass can neither end
+// nor be ended.
+func TestNoOtherIsSent(t *testing.T) {
+	t.Parallel()
+	stuck, stopped, fine := mountFUSE(t, "hang"), mountFUSE(t, ""), mountFUSE(t, "")
+	stopped.signal("STOP")
+	points := []string{stuck.dirs[0], stopped.dirs[0], fine.dirs[0]}
+	r := &disposable.Runner{}
+	p := &probe.Prober{Deadline: 500 * time.Millisecond, Runner: r}
+	if got := states(ask(t, p, points...)); !slices.Equal(got, []probe.State{probe.Hung, probe.Hung, probe.Alive}) {
+		t.Fatalf("states %v", got)
+	}
+	until(t, "only the request that was taken up waits", func() bool {
+		return stuck.waiting(t, 0) == 1 && stopped.waiting(t, 0) == 0 && r.Lingering() == 1
+	})
+	stopped.signal("CONT")
+	began := time.Now()
+	answers := ask(t, p, points...)
+	if got := states(answers); !slices.Equal(got, []probe.State{probe.Hung, probe.Alive, probe.Alive}) {
+		t.Errorf("states %v: one that goes on is to be asked, though the process is there yet that waited for it", got)
+	}
+	if took := time.Since(began); took > 400*time.Millisecond {
+		t.Errorf("took %v: nobody needs to wait for what is known", took)
+	}
+	if !says(answers[0], "still waits, and no other one is sent") || stuck.waiting(t, 0) != 1 {
+		t.Errorf("evidence %q, %d requests wait", answers[0].Evidence, stuck.waiting(t, 0))
+	}
+	// What the process had open of the other file systems is not kept with it.
+	until(t, "the mount that goes on can be unmounted", func() bool { return sys.UnmountPath(points[1], false) == nil })
+	if r.Lingering() != 1 {
+		t.Errorf("%d processes linger: the test shows nothing", r.Lingering())
+	}
+	stuck.abort(t, 0)
+	noneLeft(t, r)
+	if got := states(ask(t, p, points[0])); got[0] != probe.Disconnected {
+		t.Errorf("state %v", got[0])
+	}
+}
+
+// TestTooManyProcesses asks where no process can be had.
+func TestTooManyProcesses(t *testing.T) {
+	t.Parallel()
+	stuck, fine := mountFUSE(t, "hang"), mountFUSE(t, "")
+	r := &disposable.Runner{MaxLingering: 1}
+	p := &probe.Prober{Deadline: 200 * time.Millisecond, Runner: r}
+	ask(t, p, stuck.dirs[0])
+	answers := ask(t, p, fine.dirs[0])
+	if answers[0].State != probe.Unasked || !says(answers[0], "as many processes") {
+		t.Errorf("answer %+v", answers[0])
+	}
+	stuck.abort(t, 0)
+	noneLeft(t, r)
+}
+
+// TestOneQuestionForEachConnection asks about many mounts of a file system that
+// does not answer.
+func TestOneQuestionForEachConnection(t *testing.T) {
+	t.Parallel()
+	s := mountFUSE(t, "hang")
+	points := []string{s.dirs[0]}
+	for range 20 {
+		point := t.TempDir()
+		must(t, sys.BindMount(filepath.Join(s.dirs[0], "dir"), point))
+		t.Cleanup(func() { sys.UnmountPath(point, true) })
+		points = append(points, point)
+	}
+	r := &disposable.Runner{}
+	answers := ask(t, &probe.Prober{Deadline: 300 * time.Millisecond, Runner: r}, points...)
+	for i, a := range answers {
+		if a.State != probe.Hung || i > 0 && !says(a, "not asked: the same file system does not answer at") {
+			t.Errorf("answer %+v", a)
+		}
+	}
+	if n := s.waiting(t, 0); n != 1 {
+		t.Errorf("%d requests wait", n)
+	}
+	s.abort(t, 0)
+	noneLeft(t, r)
+}
+
+// TestSlowIsNotHung asks a file system that answers, but not everything in time.
+func TestSlowIsNotHung(t *testing.T) {
+	t.Parallel()
+	s := mountFUSE(t, "late 400ms")
+	points := []string{s.dirs[0]}
+	for range 3 {
+		point := t.TempDir()
+		must(t, sys.BindMount(filepath.Join(s.dirs[0], "dir"), point))
+		t.Cleanup(func() { sys.UnmountPath(point, true) })
+		points = append(points, point)
+	}
+	got := states(ask(t, &probe.Prober{Deadline: time.Second}, points...))
+	if got[0] != probe.Alive || slices.Contains(got, probe.Hung) || got[3] != probe.Unasked {
+		t.Errorf("states %v", got)
+	}
+}
+
+// TestMountChangesMeanwhile takes the mount away, or puts another there, while
+// its file system is being asked.
+func TestMountChangesMeanwhile(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(dir string) error{
+		"unmounted": func(dir string) error { return sys.UnmountPath(dir, true) },
+		"covered":   func(dir string) error { return sys.NewMount("none", dir, "tmpfs", "") },
+		"replaced": func(dir string) error {
+			return errors.Join(sys.UnmountPath(dir, true), sys.NewMount("none", dir, "tmpfs", ""))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := mountFUSE(t, "late 300ms")
+			t.Cleanup(func() { sys.UnmountPath(s.dirs[0], true) })
+			changed := make(chan error, 1)
+			go func() {
+				for s.waiting(t, 0) == 0 {
+					time.Sleep(time.Millisecond)
+				}
+				changed <- change(s.dirs[0])
+			}()
+			answers := ask(t, &probe.Prober{Deadline: 5 * time.Second}, s.dirs[0])
+			must(t, <-changed)
+			if a := answers[0]; a.State != probe.Vanished || a.ID != (mount.ID{}) || a.Stat != (probe.Stat{}) || a.Bindable != probe.Unknown {
+				t.Errorf("answer %+v", a)
+			}
+		})
+	}
+}
+
+// TestNoSuchMount asks about what is not there.
+func TestNoSuchMount(t *testing.T) {
+	t.Parallel()
+	s := mountFUSE(t, "")
+	st, err := mount.Inspect(s.dirs[0])
+	must(t, err)
+	another := st.ID
+	another.Unique++
+	gone := kerneltest.Start(t, "space", t.TempDir())
+	ns, err := mountns.Of(gone.PID)
+	must(t, err)
+	gone.End()
+	for name, test := range map[string]struct {
+		target probe.Target
+		state  probe.State
+		says   string
+	}{
+		"no mount":       {probe.Target{Point: t.TempDir()}, probe.Vanished, "not mounted"},
+		"nothing":        {probe.Target{Point: s.dirs[0] + "-not"}, probe.Vanished, "no such file or directory"},
+		"other mount":    {probe.Target{Point: s.dirs[0], ID: another}, probe.Vanished, "another mount is there now"},
+		"this mount":     {probe.Target{Point: s.dirs[0], ID: st.ID}, probe.Alive, ""},
+		"below the FUSE": {probe.Target{Point: filepath.Join(s.dirs[0], "dir")}, probe.Unasked, "path may block"},
+		"gone namespace": {probe.Target{Namespace: ns, Point: "/"}, probe.Vanished, "enter mount namespace"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answers, err := (&probe.Prober{}).Ask(t.Context(), []probe.Target{test.target})
+			must(t, err)
+			if a := answers[0]; a.State != test.state || test.says != "" && !says(a, test.says) {
+				t.Errorf("answer %+v", a)
+			}
+		})
+	}
+}
+
+func TestBadTargets(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{"", "etc", "/etc/", "/etc/../etc"} {
+		_, err := (&probe.Prober{}).Ask(t.Context(), []probe.Target{{Point: "/"}, {Point: point}})
+		if !errors.Is(err, sys.EINVAL) || !strings.Contains(err.Error(), fmt.Sprintf("target 1: point %q", point)) {
+			t.Errorf("point %q: %v", point, err)
+		}
+	}
+	answers, err := (&probe.Prober{}).Ask(t.Context(), nil)
+	if len(answers) != 0 || err != nil {
+		t.Errorf("no targets: %v, %v", answers, err)
+	}
+}
+
+func TestCallerGivesUp(t *testing.T) {
+	t.Parallel()
+	s := mountFUSE(t, "hang")
+	r := &disposable.Runner{}
+	p := &probe.Prober{Deadline: time.Minute, Runner: r}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		for s.waiting(t, 0) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
+	answers, err := p.Ask(ctx, []probe.Target{{Point: s.dirs[0]}})
+	if !errors.Is(err, context.Canceled) || answers[0].State != probe.Unasked {
+		t.Errorf("%v, %+v", err, answers)
+	}
+	s.abort(t, 0)
+	noneLeft(t, r)
+}
+
+// TestOtherNamespaces asks about mounts in another namespace, one of which does
+// not answer, and then has that namespace end.
+func TestOtherNamespaces(t *testing.T) {
+	t.Parallel()
+	s := mountFUSE(t, "hang", "")
+	point := t.TempDir()
+	other := kerneltest.Start(t, "space", point)
+	ns, err := mountns.Of(other.PID)
+	must(t, err)
+	nameless := ns
+	nameless.PID = 0
+	var targets []probe.Target
+	for _, space := range []mountns.Namespace{ns, nameless} {
+		for _, at := range []string{point, s.dirs[1], s.dirs[0]} {
+			targets = append(targets, probe.Target{Namespace: space, Point: at, Bind: true})
+		}
+	}
+	r := &disposable.Runner{}
+	answers, err := (&probe.Prober{Deadline: 500 * time.Millisecond, Runner: r}).Ask(t.Context(), targets)
+	must(t, err)
+	want := []probe.State{probe.Alive, probe.Alive, probe.Hung, probe.Alive, probe.Alive, probe.Hung}
+	if got := states(answers); !slices.Equal(got, want) {
+		t.Errorf("states %v", got)
+	}
+	if a := answers[0]; a.FSType != "tmpfs" || a.Bindable != probe.Yes {
+		t.Errorf("answer %+v", a)
+	}
+	if r.Lingering() != 1 {
+		t.Fatalf("%d processes linger: the test shows nothing", r.Lingering())
+	}
+	other.End()
+	until(t, "the namespace is gone", func() bool {
+		all, _, err := mountns.NewScanner().Namespaces()
+		must(t, err)
+		return !slices.ContainsFunc(all, ns.Same)
+	})
+	s.abort(t, 0)
+	noneLeft(t, r)
+}
+
+// peak is the greatest number of threads that a child of this process has, and
+// of children, until stop is called.
+func peak(t testing.TB) (stop func() (threads, children int)) {
+	t.Helper()
+	var most, many atomic.Int64
+	ended := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for tick := time.NewTicker(10 * time.Millisecond); ; {
+			children := int64(0)
+			for _, pid := range probers(t) {
+				children++
+				if n, err := sys.ProcThreads(pid); err == nil {
+					most.Store(max(most.Load(), int64(n)))
+				}
+			}
+			many.Store(max(many.Load(), children))
+			select {
+			case <-ended:
+				tick.Stop()
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	return func() (int, int) {
+		close(ended)
+		<-done
+		return int(most.Load()), int(many.Load())
+	}
+}
+
+// probers is the processes of jobs that this process has started. Of one that
+// cannot end, the name is gone already.
+func probers(t testing.TB) []int {
+	t.Helper()
+	pids, err := sys.ProcNumbers("")
+	must(t, err)
+	return slices.DeleteFunc(pids, func(pid int) bool {
+		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		return len(line) > 0 && !strings.HasPrefix(string(line), "kubediag-job") || !strings.Contains(string(status), "\nPPid:\t"+strconv.Itoa(os.Getpid())+"\n")
+	})
+}

@@ -1,0 +1,125 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package probe asks mounts whether they are alive, and never hangs itself.
+//
+// What the kernel tells without the file system is asked first, by the caller's
+// process: the mount table, the cached inode, the state of a FUSE connection.
+// The file systems themselves are asked by one process for the whole pass that
+// can be lost (package disposable), with a bounded number of threads.
+//
+// Asking changes nothing: nothing is looked up below a mount, unless Below says
+// so, and then only if the mount itself answered; a look at another mount of
+// the same file system can make the kernel forget directories that mounts are
+// made of, so that only what was asked for is looked at. Which mount is asked is
+// made sure of before and after.
+//
+// It decides nothing about what is to be done. It rests on statx(2), statfs(2),
+// getdents(2), open_tree(2), move_mount(2), and on the kernel's documentation of
+// FUSE. No NFS client was at hand to test with: for NFS it relies on what
+// statx(2) says of AT_STATX_DONT_SYNC and AT_STATX_FORCE_SYNC.
+package probe
+
+import (
+	"time"
+
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// DefaultDeadline is how long a pass takes at most where nothing else is said.
+const DefaultDeadline = 2 * time.Second
+
+// Target is a mount that is to be asked.
+type Target struct {
+	// Namespace is where it is mounted; the zero value is this process' own.
+	Namespace mountns.Namespace
+	// Point is where, absolute and clean, without symbolic links.
+	Point string
+	// ID is the mount that is meant; the zero value is whichever is on top.
+	ID mount.ID
+	// Below is a path beneath the mount's root, relative to it, that is asked
+	// instead once the root has answered; "" is the root itself. It cannot leave
+	// the mount, neither by ".." nor by a symbolic link.
+	Below string
+	// Bind has it tried out whether what is asked can be bound elsewhere.
+	Bind bool
+}
+
+// State is what became of the question.
+type State string
+
+// The states.
+const (
+	// Alive: the file system answered every question.
+	Alive State = "Alive"
+	// Disconnected: the server of the file system is gone, or has thrown the
+	// client out (ENOTCONN, ECONNABORTED, ESHUTDOWN).
+	Disconnected State = "Disconnected"
+	// Hung: there was no answer by the deadline, and at least half the time was
+	// left for it when the question was asked.
+	Hung State = "Hung"
+	// Stale: the server does not know the directory any more (ESTALE).
+	Stale State = "Stale"
+	// Denied: this process may not ask (EACCES, EPERM). The owner of a FUSE
+	// mount may, where nobody else can.
+	Denied State = "Denied"
+	// Broken: any other error, see Answer.Errno.
+	Broken State = "Broken"
+	// Missing: Below is not there, or leads out of the mount (EXDEV). Without
+	// Below: the file system says that the mount's own root is no more (ENOENT).
+	Missing State = "Missing"
+	// Vanished: there is no such mount any more, or another one in its place.
+	Vanished State = "Vanished"
+	// Unasked: there was no time or no thread left to ask, or no way to do it.
+	Unasked State = "Unasked"
+)
+
+// Verdict is an answer that may not be known.
+type Verdict string
+
+// The verdicts.
+const (
+	Unknown Verdict = ""
+	Yes     Verdict = "yes"
+	No      Verdict = "no"
+)
+
+// Stat is what is known of the file or directory that was asked.
+type Stat struct {
+	Major, Minor uint32 // device
+	Inode        uint64
+	Nlink        uint32
+	Dir          bool
+	// Fresh is whether the file system itself said so just now. Otherwise it is
+	// what the kernel remembers of the mount's root.
+	Fresh bool
+}
+
+// Answer is what was found out about a target.
+type Answer struct {
+	// Target is its index.
+	Target int
+	State  State
+	// Errno is the error that decided; 0 where there was none.
+	Errno sys.Errno
+	// ID is the mount that was asked; the zero value where none was found.
+	ID mount.ID
+	// Stat is the zero value where nothing is known.
+	Stat Stat
+	// Bindable is whether it can be bound elsewhere: Unknown unless Target.Bind
+	// is set and it was tried. No means that a container that wants it cannot
+	// start.
+	Bindable Verdict
+	// Deleted is the kernel's mark: the name of the mount's root is unlinked.
+	Deleted bool
+	// FSType is the type, with the subtype where the kernel tells.
+	FSType string
+	// ReadOnly is the mount's option, or the file system's where it answered.
+	ReadOnly bool
+	// Took is how long the file system took to answer, or was waited for.
+	Took time.Duration
+	// Evidence is what was asked and what the kernel answered, a sentence each.
+	Evidence []string
+}

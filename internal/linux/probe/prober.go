@@ -1,0 +1,77 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package probe
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path"
+	"sync"
+	"time"
+
+	"kubediag.org/kubediag/internal/linux/disposable"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// Prober asks mounts. Its zero value serves. It may be used by several
+// goroutines; passes follow one another. It remembers which file systems keep
+// a thread of an earlier pass, and does not ask those again as long as they do:
+// one Prober is to serve a whole program, so that there is at most one thread
+// waiting for each.
+type Prober struct {
+	// Deadline is how long a pass takes at most, with a few milliseconds for
+	// each 1,000 targets on top; 0 is DefaultDeadline.
+	Deadline time.Duration
+	// Runner bounds the processes that ask; nil is one of the Prober's own.
+	Runner *disposable.Runner
+
+	init sync.Once
+	turn chan struct{} // holds one value while a pass is on
+	own  disposable.Runner
+
+	// Of one pass at a time:
+
+	// waiting is which thread waits for which file system since an earlier pass.
+	waiting map[uint64]waiter
+	// slow is which file systems did not answer in the last pass.
+	slow map[uint64]bool
+}
+
+// Ask asks every target and gives their answers in the same order. It takes as
+// long as the slowest answer does, and the deadline at most. It is not to be
+// called inside mountns.Namespace.Do.
+//
+// Where no process could be had, or it was lost before the deadline, what was
+// not asked is Unasked, and the error says why; the answers are valid all the
+// same, as they are when ctx ends. A target whose Point is not absolute and
+// clean makes an error without answers.
+func (p *Prober) Ask(ctx context.Context, targets []Target) ([]Answer, error) {
+	for i, t := range targets {
+		if !path.IsAbs(t.Point) || path.Clean(t.Point) != t.Point {
+			return nil, fmt.Errorf("probe target %d: point %q is not absolute and clean: %w", i, t.Point, sys.EINVAL)
+		}
+	}
+	p.init.Do(func() {
+		p.turn = make(chan struct{}, 1)
+		p.waiting, p.slow = map[uint64]waiter{}, map[uint64]bool{}
+	})
+	select {
+	case p.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for another pass: %w", context.Cause(ctx))
+	}
+	defer func() { <-p.turn }()
+	s := p.newPass(targets)
+	defer s.close()
+	s.find()
+	err := s.askAll(ctx)
+	s.settle()
+	s.findAgain()
+	return s.answers, err
+}
+
+func (p *Prober) runner() *disposable.Runner { return cmp.Or(p.Runner, &p.own) }
+
+func (p *Prober) deadline() time.Duration { return cmp.Or(p.Deadline, DefaultDeadline) }

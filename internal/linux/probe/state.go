@@ -1,0 +1,59 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package probe
+
+import (
+	"errors"
+	"slices"
+
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// stateOf is what an error says of the file system that answered with it.
+func stateOf(err error) State {
+	switch {
+	case isAny(err, sys.ENOTCONN, sys.ECONNABORTED, sys.ESHUTDOWN):
+		return Disconnected
+	case errors.Is(err, sys.ESTALE):
+		return Stale
+	case isAny(err, sys.EACCES, sys.EPERM):
+		return Denied
+	case errors.Is(err, sys.ENOENT):
+		return Missing
+	}
+	return Broken
+}
+
+// unfound is what an error of looking for the mount means.
+func unfound(err error) State {
+	switch {
+	case isAny(err, mount.ErrNotMounted, mount.ErrChanged, mountns.ErrChanged, mountns.ErrGone, sys.ENOENT, sys.ENOTDIR, sys.ESRCH):
+		return Vanished
+	case givenUp(err):
+		return stateOf(err)
+	}
+	return Unasked
+}
+
+// givenUp tells whether the kernel does not even tell what it remembers of a
+// mount's root, as it has found out that the file system's answers about it are
+// nonsense, or that its server does not know it any more.
+func givenUp(err error) bool {
+	return isAny(err, sys.EIO, sys.ESTALE, sys.ENOTCONN, sys.ECONNABORTED, sys.ESHUTDOWN)
+}
+
+// errno is the kernel's number in err; 0 where there is none.
+func errno(err error) sys.Errno {
+	number, _ := errors.AsType[sys.Errno](err)
+	return number
+}
+
+// say is a sentence of evidence: what was asked, and what the kernel answered.
+func say(asked string, err error) string { return asked + ": " + err.Error() }
+
+func isAny(err error, targets ...error) bool {
+	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
+}

@@ -1,0 +1,238 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package probe_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// one asks about one target and shows what was said.
+func one(t *testing.T, p *probe.Prober, target probe.Target) probe.Answer {
+	t.Helper()
+	before := table(t, target.Point)
+	answers, err := p.Ask(t.Context(), []probe.Target{target})
+	must(t, err)
+	if len(answers) != 1 {
+		t.Fatalf("%d answers", len(answers))
+	}
+	if after := table(t, target.Point); before != after {
+		t.Errorf("the table was\n%sand is\n%s", before, after)
+	}
+	t.Logf("%+v", answers[0])
+	return answers[0]
+}
+
+// says tells whether a sentence of evidence contains the text.
+func says(a probe.Answer, text string) bool {
+	return slices.ContainsFunc(a.Evidence, func(s string) bool { return strings.Contains(s, text) })
+}
+
+// TestStates asks every kind of server that answers in the end, and every kind
+// that does not.
+func TestStates(t *testing.T) {
+	t.Parallel()
+	for manners, want := range map[string]struct {
+		state probe.State
+		errno sys.Errno
+		says  string
+	}{
+		"":           {state: probe.Alive},
+		"errno 116":  {probe.Stale, sys.ESTALE, "stat of the mount's root: stale"},
+		"errno 13":   {probe.Denied, sys.EACCES, "stat of the mount's root: permission denied"},
+		"errno 5":    {probe.Broken, sys.EIO, "stat of the mount's root: input/output error"},
+		"errno 112":  {probe.Broken, 112, "stat of the mount's root: host is down"},
+		"errno 107":  {probe.Disconnected, sys.ENOTCONN, "stat of the mount's root: transport endpoint is not connected"},
+		"errno 2":    {probe.Missing, sys.ENOENT, "stat of the mount's root: no such file or directory"},
+		"wrong":      {probe.Broken, sys.EIO, "stat of the mount's root: input/output error"},
+		"evicted":    {probe.Disconnected, sys.ESHUTDOWN, "of the mount's root: cannot send after transport endpoint shutdown"},
+		"late 300ms": {state: probe.Alive},
+		"late 5s":    {state: probe.Hung, says: "stat of the mount's root: no answer within"},
+		"hang":       {state: probe.Hung, says: "1 request waits unanswered"},
+	} {
+		t.Run(manners, func(t *testing.T) {
+			t.Parallel()
+			s := mountFUSE(t, manners)
+			p := &probe.Prober{Deadline: time.Second}
+			began := time.Now()
+			a := one(t, p, probe.Target{Point: s.dirs[0], Bind: true})
+			if took := time.Since(began); took > 1500*time.Millisecond {
+				t.Errorf("took %v", took)
+			}
+			if a.State != want.state || a.Errno != want.errno || want.says != "" && !says(a, want.says) {
+				t.Errorf("want %+v", want)
+			}
+			bindable := probe.Yes
+			if want.state == probe.Hung {
+				bindable = probe.Unknown
+			}
+			if a.Bindable != bindable || a.FSType != "fuse.kubediag" || a.Deleted || a.ID.Point != s.dirs[0] {
+				t.Errorf("bindable %q, type %q, deleted %v, %v", a.Bindable, a.FSType, a.Deleted, a.ID)
+			}
+			if manners == "wrong" { // the kernel wants to know nothing of it any more
+				if again := one(t, p, probe.Target{Point: s.dirs[0], ID: a.ID}); again.State != probe.Broken || again.Errno != sys.EIO {
+					t.Errorf("want the same again")
+				}
+				other := a.ID
+				other.Reused++
+				if again := one(t, p, probe.Target{Point: s.dirs[0], ID: other}); again.State != probe.Vanished {
+					t.Errorf("want it to be another")
+				}
+			}
+			if fresh := a.Stat.Fresh; fresh != (a.State == probe.Alive) || !a.Stat.Dir || a.Stat.Inode != 1 {
+				t.Errorf("stat %+v", a.Stat)
+			}
+		})
+	}
+}
+
+// TestLostServers asks mounts whose server was killed, stopped or cut off.
+func TestLostServers(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		happen func(s *served)
+		state  probe.State
+		errno  sys.Errno
+	}{
+		"killed":  {func(s *served) { s.Kill() }, probe.Disconnected, sys.ENOTCONN},
+		"aborted": {func(s *served) { s.abort(t, 0) }, probe.Disconnected, sys.ENOTCONN},
+		"stopped": {func(s *served) { s.signal("STOP") }, probe.Hung, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := mountFUSE(t, "")
+			point := bind(t, filepath.Join(s.dirs[0], "dir"))
+			test.happen(s)
+			a := one(t, &probe.Prober{Deadline: 500 * time.Millisecond}, probe.Target{Point: point, Bind: true})
+			if a.State != test.state || a.Errno != test.errno {
+				t.Errorf("want %v, %v", test.state, test.errno)
+			}
+			// What the kernel remembers of the directory is known all the same.
+			if a.Stat.Inode != 2 || a.Stat.Fresh {
+				t.Errorf("stat %+v", a.Stat)
+			}
+		})
+	}
+}
+
+// TestDeletedAndMoved asks mounts that are alive and cannot be bound any more.
+func TestDeletedAndMoved(t *testing.T) {
+	t.Parallel()
+	t.Run("every source", func(t *testing.T) {
+		kerneltest.EachSource(t, func(t *testing.T, s *kerneltest.Source) {
+			if s.FSType == "fuse" {
+				return // its server lets no directory be opened
+			}
+			s.Happen(t)
+			a := one(t, &probe.Prober{}, probe.Target{Point: s.Point, Bind: true})
+			want := probe.Yes
+			if s.Deleted {
+				want = probe.No
+			}
+			if a.State != probe.Alive || a.Deleted != s.Deleted || a.Stat.Nlink != s.Nlink || a.Stat.Dir != s.Dir {
+				t.Errorf("want deleted %v, link count %d, directory %v", s.Deleted, s.Nlink, s.Dir)
+			}
+			if a.Bindable != want && s.FSType != "cgroup2" {
+				t.Errorf("bindable %q, want %q", a.Bindable, want)
+			}
+			refused := says(a, "a trial bind was refused: no such file or directory")
+			if s.Deleted != says(a, "the kernel's mark: deleted") || refused != (a.Bindable == probe.No) {
+				t.Errorf("evidence %q", a.Evidence)
+			}
+		})
+	})
+	t.Run("parent is another directory by now", func(t *testing.T) {
+		dir := mountFUSE(t, "moving").dirs[0]
+		point := bind(t, filepath.Join(dir, "dir", "sub"))
+		_, err := os.Stat(filepath.Join(dir, "dir"))
+		must(t, err)
+		a := one(t, &probe.Prober{}, probe.Target{Point: point, Bind: true})
+		if a.State != probe.Alive || a.Deleted || a.Bindable != probe.No {
+			t.Errorf("want alive, without the mark, and not to be bound")
+		}
+	})
+}
+
+// TestAskingForgetsNothing asks a file system whose directories have become
+// others, one of which is mounted elsewhere. A look at what is in it would have
+// the kernel forget that directory, and mark the mount.
+func TestAskingForgetsNothing(t *testing.T) {
+	t.Parallel()
+	s := mountFUSE(t, "moving")
+	point := bind(t, filepath.Join(s.dirs[0], "dir"))
+	p := &probe.Prober{}
+	if a := one(t, p, probe.Target{Point: s.dirs[0], Bind: true}); a.State != probe.Alive {
+		t.Errorf("it is not alive")
+	}
+	if a := one(t, p, probe.Target{Point: point, Bind: true}); a.State != probe.Alive || a.Deleted || a.Bindable != probe.Yes {
+		t.Errorf("the mount was changed by asking")
+	}
+	_, err := os.ReadDir(s.dirs[0])
+	must(t, err)
+	if a := one(t, p, probe.Target{Point: point, Bind: true}); !a.Deleted || a.Bindable != probe.No {
+		t.Errorf("the test shows nothing: a look at the directory changes nothing either")
+	}
+}
+
+// TestBelow asks for paths beneath a mount, some of which lead out of it.
+func TestBelow(t *testing.T) {
+	t.Parallel()
+	s := mountFUSE(t, "")
+	must(t, sys.NewMount("none", filepath.Join(s.dirs[0], "dir"), "tmpfs", ""))
+	t.Cleanup(func() { sys.UnmountPath(filepath.Join(s.dirs[0], "dir"), true) })
+	other := mountFUSE(t, "").dirs[0]
+	for below, want := range map[string]struct {
+		point string
+		state probe.State
+		errno sys.Errno
+		inode uint64
+	}{
+		"file":          {s.dirs[0], probe.Alive, 0, nodeFile},
+		"./file":        {s.dirs[0], probe.Alive, 0, nodeFile},
+		"dir":           {s.dirs[0], probe.Missing, sys.EXDEV, 0},
+		"out":           {s.dirs[0], probe.Missing, sys.EXDEV, 0},
+		"up":            {s.dirs[0], probe.Missing, sys.EXDEV, 0},
+		"..":            {s.dirs[0], probe.Missing, sys.EXDEV, 0},
+		"dir/../..":     {other, probe.Missing, sys.EXDEV, 0},
+		"/etc":          {s.dirs[0], probe.Missing, sys.EXDEV, 0},
+		"nothing":       {s.dirs[0], probe.Missing, sys.ENOENT, 0},
+		"file/below":    {s.dirs[0], probe.Missing, sys.ENOTDIR, 0},
+		"inside":        {other, probe.Alive, 0, nodeDir},
+		"a\x00b":        {s.dirs[0], probe.Missing, sys.EINVAL, 0},
+		"\xff not text": {s.dirs[0], probe.Missing, sys.ENOENT, 0},
+	} {
+		t.Run(fmt.Sprintf("%q", below), func(t *testing.T) {
+			a := one(t, &probe.Prober{}, probe.Target{Point: want.point, Below: below, Bind: true})
+			if a.State != want.state || a.Errno != want.errno || a.Stat.Inode != want.inode {
+				t.Errorf("want %+v", want)
+			}
+			if bindable := a.Bindable == probe.Yes; bindable != (want.state == probe.Alive) {
+				t.Errorf("bindable %q", a.Bindable)
+			}
+		})
+	}
+}
+
+// TestNothingIsLookedUpBelowTheDead asks for a path beneath a dead mount.
+func TestNothingIsLookedUpBelowTheDead(t *testing.T) {
+	t.Parallel()
+	s := mountFUSE(t, "")
+	_ = bind(t, filepath.Join(s.dirs[0], "dir"))
+	s.Kill()
+	a := one(t, &probe.Prober{}, probe.Target{Point: s.dirs[0], Below: "dir", Bind: true})
+	if a.State != probe.Disconnected || a.Bindable != probe.Unknown || says(a, "lookup") || a.Stat != (probe.Stat{}) {
+		t.Errorf("want disconnected, and nothing about what is beneath")
+	}
+}

@@ -1,0 +1,50 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package probe
+
+import (
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountns"
+)
+
+// What the two processes send each other. Paths are bytes of any kind, which a
+// string of JSON cannot hold.
+
+// request is what the process that asks is handed. The questions of one group
+// are about one file system, and are asked one after another.
+type request struct {
+	Groups [][]question
+	Bind   bool // there is a question with Bind
+}
+
+// question is a target whose mount has been found.
+type question struct {
+	Target    int
+	Own       bool // the mount is in the process' own namespace
+	Namespace mountns.Namespace
+	Point     []byte
+	Unique    uint64 // number of the mount, see mount.ID
+	Reused    int
+	Dir       bool // the mount's root is a directory
+	Local     bool // the file system is the kernel's own, see mountns.MayHang
+	Below     []byte
+	Bind      bool
+}
+
+// reply is one thing that it says, of two kinds.
+type reply struct {
+	Overdue *overdue `json:",omitempty"`
+	Answer  *Answer  `json:",omitempty"`
+}
+
+// overdue says that there has been no answer for a while.
+type overdue struct {
+	Target   int
+	Question string
+	Thread   int // that waits
+}
+
+func (q *question) means(id mount.ID) {
+	q.Point, q.Unique, q.Reused = []byte(id.Point), id.Unique, id.Reused
+}

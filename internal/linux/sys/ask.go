@@ -1,0 +1,102 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sys
+
+import (
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// The error numbers that a file system answers with when it has lost its
+// server, besides ENOTCONN and ESTALE, or when a name is no good.
+const (
+	ECONNABORTED = unix.ECONNABORTED
+	ESHUTDOWN    = unix.ESHUTDOWN
+	ENAMETOOLONG = unix.ENAMETOOLONG
+)
+
+// What follows waits for the file system, for ever if need be, and where that
+// has taken the request and never answers it, the thread cannot even be killed:
+// only for processes that can be lost.
+
+// StatNow has the file system itself say what it knows about the file.
+func (f *FD) StatNow(mask uint32) (Stat, error) {
+	st, err := statx(f.n, "", unix.AT_STATX_FORCE_SYNC|unix.AT_NO_AUTOMOUNT|unix.AT_EMPTY_PATH, mask)
+	if err == unix.EINVAL { // before 4.11, where stat asks by itself
+		return fstatat(f.n, "", unix.AT_NO_AUTOMOUNT|unix.AT_EMPTY_PATH)
+	}
+	return st, err
+}
+
+// FileSystemReadOnly has the file system say how it is (statfs), and tells
+// whether it, or the mount, is read-only.
+func (f *FD) FileSystemReadOnly() (bool, error) {
+	var st unix.Statfs_t
+	err := retryErr(func() error { return unix.Fstatfs(f.n, &st) })
+	return st.Flags&unix.ST_RDONLY != 0, err
+}
+
+// OpenEntries opens the directory that f, opened with O_PATH, lies on, so that
+// its entries can be read. Reading them will not change when it was last read.
+// The caller closes it.
+func (f *FD) OpenEntries() (*FD, error) {
+	flags := unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NONBLOCK
+	// Not by /proc/self: the calling thread may have descriptors of its own.
+	name := ThreadProc("fd/" + f.String())
+	dir, err := openProc(name, flags|unix.O_NOATIME)
+	if err == unix.EPERM { // somebody else's, and no capability for it
+		dir, err = openProc(name, flags)
+	}
+	return dir, err
+}
+
+// ReadSomeEntries reads what entries of the directory, opened by OpenEntries,
+// come at once, 4 KiB at most. On a remote or user-space file system this makes
+// the kernel look at what the entries are now, and forget those that have
+// become others; what is mounted from them has an unlinked root then.
+func (f *FD) ReadSomeEntries() error {
+	var buf [4 << 10]byte
+	_, err := retry(func() (int, error) { return unix.ReadDirent(f.n, buf[:]) })
+	return err
+}
+
+// OnOwnFiles is OnThread with a table of descriptors of the thread's own: what
+// fn opens goes with the thread, even where the thread can be ended and the
+// rest of the process cannot. It begins as a copy of the process' table.
+// Nothing that the runtime's poller waits for may be opened in it. What has
+// been opened by another thread since is not there.
+func OnOwnFiles(fn func() error) error {
+	if err := openBase(); err != nil {
+		return err
+	}
+	return OnThread(func() error {
+		if err := unix.Unshare(unix.CLONE_FILES); err != nil {
+			return err
+		}
+		return fn()
+	})
+}
+
+// openBase opens what the process keeps: /proc and the runtime's poller, which
+// every thread, and so every table, has to have.
+var openBase = sync.OnceValue(func() error {
+	if _, err := Procfs(); err != nil {
+		return err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	r.Close()
+	return w.Close()
+})
+
+// ThreadID is the number of the calling thread. The caller must be locked to it.
+func ThreadID() int { return unix.Gettid() }
+
+// DiesWithParent is for os.ProcAttr.Sys: the child gets SIGKILL when the thread
+// that started it ends, or the whole process.
+func DiesWithParent() *ProcAttr { return &ProcAttr{Pdeathsig: unix.SIGKILL} }

@@ -1,0 +1,91 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sys
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestOwnFilesAreNoOthers checks that what is open on the thread is not open in
+// the process, and the other way about for what was opened since.
+func TestOwnFilesAreNoOthers(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	err := OnOwnFiles(func() error {
+		fd, err := Lookup(dir)
+		if err != nil {
+			return err
+		}
+		defer fd.Close()
+		own, err := ReadlinkProc(ThreadProc("fd/" + fd.String()))
+		if err != nil || own != dir {
+			t.Errorf("on the thread it is %q, %v", own, err)
+		}
+		if process, _ := ReadlinkProc("self/fd/" + fd.String()); process == dir {
+			t.Error("the process has it open")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAskingALocalDirectory(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for range 500 {
+		f, err := os.CreateTemp(dir, "a-name-that-takes-some-space-*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+	}
+	fd, err := Lookup(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fd.Close()
+	st, err := fd.StatNow(StatType | StatNlink | StatIno)
+	if err != nil || !st.IsDir() || st.Nlink == 0 || st.Ino == 0 {
+		t.Errorf("stat %+v, %v", st, err)
+	}
+	if readOnly, err := fd.FileSystemReadOnly(); readOnly || err != nil {
+		t.Errorf("read-only %v, %v", readOnly, err)
+	}
+	before, err := os.Stat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := fd.OpenEntries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer entries.Close()
+	if err := entries.ReadSomeEntries(); err != nil {
+		t.Error(err)
+	}
+	if after, err := os.Stat(dir); err != nil || !after.ModTime().Equal(before.ModTime()) {
+		t.Errorf("changed: %v", err)
+	}
+	file, err := Lookup(filepath.Join(dir, first(t, dir)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if _, err := file.OpenEntries(); err != ENOTDIR {
+		t.Errorf("entries of a file: %v", err)
+	}
+}
+
+func first(t *testing.T, dir string) string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) == 0 {
+		t.Fatal(err)
+	}
+	return entries[0].Name()
+}

@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sys
+
+import (
+	"golang.org/x/sys/unix"
+)
+
+// MountDetached makes a mount of a file system that needs neither a source nor
+// options, attached nowhere (5.2, ENOSYS before), and gives its root. It is in no
+// mount namespace and goes with the descriptor. ENODEV: the kernel does not know
+// the type.
+func MountDetached(fsType string) (*FD, error) {
+	n, err := unix.Fsopen(fsType, unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	context := newFD(n)
+	defer context.Close()
+	if err := unix.FsconfigCreate(context.n); err != nil {
+		return nil, err
+	}
+	attr := unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
+	if n, err = unix.Fsmount(context.n, unix.FSMOUNT_CLOEXEC, attr); err != nil {
+		return nil, err
+	}
+	return newFD(n), nil
+}
+
+// fuseControlMagic is FUSE_CTL_SUPER_MAGIC; x/sys does not name it.
+const fuseControlMagic = 0x65735543
+
+// OpenFUSEControl opens the control file system of FUSE with O_PATH where it is
+// mounted at path. ENODEV: another one is there.
+func OpenFUSEControl(path string) (*FD, error) {
+	fd, err := Lookup(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := fd.expectMagic(fuseControlMagic); err != nil {
+		fd.Close()
+		return nil, err
+	}
+	return fd, nil
+}
+
+// ReadBelow reads what one read(2) gives of a file below dir, at most len(buf)
+// bytes, and gives that part of buf. No link is followed. Only for file systems
+// of the kernel's own: it waits for others.
+func ReadBelow(dir *FD, name string, buf []byte) ([]byte, error) {
+	var n int
+	err := below(dir, name, unix.O_RDONLY, func(f *FD) (err error) {
+		n, err = retry(func() (int, error) { return unix.Read(f.n, buf) })
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return buf[:n], nil
+}
+
+// WriteBelow writes text in one write(2) to a file that there is below dir. No
+// link is followed.
+func WriteBelow(dir *FD, name, text string) error {
+	return below(dir, name, unix.O_WRONLY, func(f *FD) error {
+		_, err := retry(func() (int, error) { return unix.Write(f.n, []byte(text)) })
+		return err
+	})
+}
+
+func below(dir *FD, name string, flags int, act func(*FD) error) error {
+	f, err := openat(dir.n, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return act(f)
+}

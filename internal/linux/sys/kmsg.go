@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sys
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// KernelLog is what the kernel has said and still remembers, from the oldest
+// record on (3.5). It never waits for more to be said.
+type KernelLog struct{ fd *FD }
+
+// kmsgDevice is the number of /dev/kmsg, which is a device of memory.
+var kmsgDevice = unix.Mkdev(1, 11)
+
+// OpenKernelLog opens /dev/kmsg, as the caller's mount namespace has it, and
+// makes sure that it is what it is called. ENOENT: a container was not given
+// it. EPERM: it takes CAP_SYSLOG. The caller closes it.
+func OpenKernelLog() (*KernelLog, error) {
+	fd, err := openat(unix.AT_FDCWD, "/dev/kmsg", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW|unix.O_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("open /dev/kmsg: %w", err)
+	}
+	var st unix.Stat_t
+	err = retryErr(func() error { return unix.Fstat(fd.n, &st) })
+	if err == nil && (st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != kmsgDevice) {
+		err = unix.ENODEV
+	}
+	if err != nil {
+		fd.Close()
+		return nil, fmt.Errorf("check /dev/kmsg: %w", err)
+	}
+	return &KernelLog{fd}, nil
+}
+
+// Read gives the next record in buf, cut to its length. io.EOF: no more has
+// been said yet. Records that were overwritten before they could be read are
+// passed over. EINVAL: buf is too small, and the record is lost; 8 KiB are
+// enough for any.
+func (l *KernelLog) Read(buf []byte) (int, error) {
+	for {
+		n, err := retry(func() (int, error) { return unix.Read(l.fd.n, buf) })
+		switch {
+		case err == unix.EPIPE: // overwritten; the next read gives the oldest there is
+			continue
+		case err == unix.EAGAIN, err == nil && n == 0:
+			return 0, io.EOF
+		}
+		return max(n, 0), err
+	}
+}
+
+// Close gives the descriptor back.
+func (l *KernelLog) Close() error { return l.fd.Close() }
+
+// Uptime is the time since the start of the machine by the clock that the
+// kernel's log goes by, as nearly as there is one: it stands still while the
+// machine is suspended.
+func Uptime() (time.Duration, error) {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return 0, err
+	}
+	return time.Duration(ts.Nano()), nil
+}

@@ -1,0 +1,33 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sys
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// ListenerOf gives the process that listens on a stream socket of a file
+// system, which the caller has opened with O_PATH, in the caller's process
+// namespace; 0 where it is in none that can be seen. It connects and says
+// nothing, which is all that the other end notices. It does not wait: EAGAIN
+// where the other end accepts nobody. ECONNREFUSED: nobody listens, or it is no
+// socket. It must not be called in a thread of another mount namespace.
+func ListenerOf(socket *FD) (pid int, err error) {
+	n, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return 0, fmt.Errorf("make socket: %w", err)
+	}
+	defer newFD(n).Close()
+	to := &unix.SockaddrUnix{Name: "/proc/self/fd/" + socket.String()}
+	if err := retryErr(func() error { return unix.Connect(n, to) }); err != nil {
+		return 0, fmt.Errorf("connect: %w", err)
+	}
+	peer, err := unix.GetsockoptUcred(n, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return 0, fmt.Errorf("ask who listens: %w", err)
+	}
+	return int(peer.Pid), nil
+}

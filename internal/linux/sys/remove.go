@@ -1,0 +1,161 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sys
+
+import (
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// OpenEntry opens the entry called name of the directory dir with O_PATH. It
+// leaves neither the directory nor its mount: EXDEV where something is mounted
+// on the entry, which is not asked; ELOOP where it is a symbolic link, which is
+// not followed (openat2(2), 5.6; before, the same is found out step by step).
+// The caller closes it.
+func OpenEntry(dir *FD, name string) (*FD, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	how := unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: strict | unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV,
+	}
+	n, err := retry(func() (int, error) { return unix.Openat2(dir.n, name, &how) })
+	if err == unix.ENOSYS || err == unix.EPERM { // of seccomp filters, see lookup
+		return openEntry(dir, name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return newFD(n), nil
+}
+
+// openEntry is OpenEntry without openat2.
+func openEntry(dir *FD, name string) (*FD, error) {
+	fd, err := openat(dir.n, name, pathFlags)
+	if err != nil {
+		return nil, err
+	}
+	if err := fd.isEntryOf(dir); err != nil {
+		fd.Close()
+		return nil, err
+	}
+	return fd, nil
+}
+
+func (f *FD) isEntryOf(dir *FD) error {
+	above, err := dir.FDMountID()
+	if err != nil {
+		return err
+	}
+	own, err := f.FDMountID()
+	if err != nil {
+		return err
+	}
+	if own != above {
+		return unix.EXDEV
+	}
+	st, err := f.Stat(StatType)
+	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		err = unix.ELOOP
+	}
+	return err
+}
+
+// ListDir gives the names in the directory dir, which may have been opened with
+// O_PATH, in no order, without "." and "..". It stops soon after most names,
+// and then more is true. It reads the directory, and waits for its file system.
+func ListDir(dir *FD, most int) (names []string, more bool, err error) {
+	fd, err := openat(dir.n, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC)
+	if err != nil {
+		return nil, false, err
+	}
+	defer fd.Close()
+	var buf [16 << 10]byte
+	for len(names) <= most {
+		n, err := retry(func() (int, error) { return unix.ReadDirent(fd.n, buf[:]) })
+		if err != nil || n == 0 {
+			return names, false, err
+		}
+		_, _, names = unix.ParseDirent(buf[:n], -1, names)
+	}
+	return names, true, nil
+}
+
+// ReadHead gives the first bytes, at most most, of the regular file that f,
+// opened with O_PATH, lies on. It waits for its file system. EINVAL: it is
+// something else, which opening might do anything to.
+func ReadHead(f *FD, most int) ([]byte, error) {
+	st, err := f.Stat(StatType)
+	if err != nil {
+		return nil, err
+	}
+	if !st.IsRegular() {
+		return nil, unix.EINVAL
+	}
+	fd, err := f.Reopen()
+	if err != nil {
+		return nil, err
+	}
+	defer fd.Close()
+	buf := make([]byte, most)
+	read := 0
+	for read < most {
+		n, err := retry(func() (int, error) { return unix.Read(fd.n, buf[read:]) })
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			break
+		}
+		read += n
+	}
+	return buf[:read], nil
+}
+
+// Made is when the file was made (statx(2), STATX_BTIME), in UTC; zero where
+// the kernel or the file system does not know. With the inode's number, which
+// may be used again, it tells a file from one that has taken its place.
+func (f *FD) Made() (time.Time, error) {
+	var x unix.Statx_t
+	err := retryErr(func() error { return unix.Statx(f.n, "", noSync|unix.AT_EMPTY_PATH, unix.STATX_BTIME, &x) })
+	if err == unix.ENOSYS || err == nil && x.Mask&unix.STATX_BTIME == 0 {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	return time.Unix(x.Btime.Sec, int64(x.Btime.Nsec)).UTC(), nil
+}
+
+// RemoveDirAt removes the empty directory called name from dir: unlinkat(2)
+// with AT_REMOVEDIR, which never removes anything that has something in it
+// (ENOTEMPTY), or that is no directory (ENOTDIR: a symbolic link is none).
+//
+// EBUSY: something is mounted on it in the caller's mount namespace. What is
+// mounted on it in others the kernel detaches there (fs/namei.c, vfs_rmdir;
+// 3.18): who does not want that has to look before.
+func RemoveDirAt(dir *FD, name string) error { return unlink(dir, name, unix.AT_REMOVEDIR) }
+
+// RemoveFileAt removes the name of what is no directory (EISDIR) from dir:
+// unlinkat(2). A symbolic link itself is removed, not what it leads to. Of
+// mounts on it the same holds as for RemoveDirAt.
+func RemoveFileAt(dir *FD, name string) error { return unlink(dir, name, 0) }
+
+func unlink(dir *FD, name string, flags int) error {
+	if err := checkName(name); err != nil {
+		return err
+	}
+	return retryErr(func() error { return unix.Unlinkat(dir.n, name, flags) })
+}
+
+// checkName refuses what is not one component of a path.
+func checkName(name string) error {
+	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
+		return unix.EINVAL
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sys
+
+import (
+	"golang.org/x/sys/unix"
+)
+
+// HasDetachedTarget is whether a tree can be attached where nothing is mounted
+// anywhere.
+var HasDetachedTarget = &Feature{Name: "move_mount onto a detached mount", Kernel: "6.15", probe: probeDetachedTarget}
+
+func probeDetachedTarget() error {
+	tree, err := detachedTmpfs()
+	if err != nil {
+		return lacking(err, ENOSYS)
+	}
+	defer tree.Close()
+	return lacking(attachDetached(tree, true), EINVAL)
+}
+
+// Scratch is where TryAttach attaches trees.
+type Scratch struct {
+	space *FD // a mount namespace with nothing but an empty tmpfs; nil is not needed
+}
+
+// NewScratch makes a place for TryAttach: none at all where the kernel can
+// attach to what is mounted nowhere (6.15), else a mount namespace that holds
+// nothing but an empty tmpfs. Such a one begins as a copy of the caller's, for
+// as long as it takes to unmount everything in it: some milliseconds for
+// thousands of mounts. The caller closes it.
+func NewScratch() (*Scratch, error) {
+	if HasDetachedTarget.Probe() == nil {
+		return &Scratch{}, nil
+	}
+	return newScratchSpace()
+}
+
+// Close gives the place back.
+func (s *Scratch) Close() error { return s.space.Close() }
+
+// TryAttach attaches a tree that CloneTree made, whose root is a directory or
+// not, where nobody sees it, and takes it away again. ENOENT: the tree's root,
+// or a directory on the way to it, has been unlinked, or is not to be found
+// any more; no container could have it mounted either. It asks no file system.
+// Only inside OnThread, which it leaves in the process' own namespace.
+func (s *Scratch) TryAttach(tree *FD, dir bool) error {
+	if s.space == nil {
+		return attachDetached(tree, dir)
+	}
+	home, err := OpenProc("self/ns/mnt") // that of the main thread, which never leaves
+	if err != nil {
+		return err
+	}
+	defer home.Close()
+	if err := s.space.EnterMountNamespace(); err != nil {
+		return err
+	}
+	err = attachInCopy(tree, dir)
+	if back := home.EnterMountNamespace(); err == nil {
+		err = back
+	}
+	return err
+}
+
+// attachInCopy attaches the tree in a copy of the thread's namespace, which
+// goes with everything in it when the thread leaves.
+func attachInCopy(tree *FD, dir bool) error {
+	if err := UnshareMounts(); err != nil {
+		return err
+	}
+	at, err := openat(unix.AT_FDCWD, "/"+scratchName(dir), pathFlags)
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	return Attach(tree, at, false)
+}
+
+func attachDetached(tree *FD, dir bool) error {
+	root, err := scratchTmpfs()
+	if err != nil {
+		return err
+	}
+	defer root.Close() // everything on it goes with it
+	at, err := openat(root.n, scratchName(dir), pathFlags)
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	return Attach(tree, at, false)
+}
+
+func scratchName(dir bool) string {
+	if dir {
+		return "dir"
+	}
+	return "file"
+}
+
+// scratchTmpfs is a new file system, mounted nowhere, with a directory and a
+// file that something can be attached to.
+func scratchTmpfs() (*FD, error) {
+	root, err := detachedTmpfs()
+	if err != nil {
+		return nil, err
+	}
+	if err = unix.Mkdirat(root.n, scratchName(true), 0o700); err == nil {
+		err = unix.Mknodat(root.n, scratchName(false), unix.S_IFREG|0o600, 0)
+	}
+	if err != nil {
+		root.Close()
+		return nil, err
+	}
+	return root, nil
+}
+
+func newScratchSpace() (*Scratch, error) {
+	s := &Scratch{}
+	err := OnThread(func() error {
+		if err := UnshareMounts(); err != nil {
+			return err
+		}
+		// Or else unmounting here would unmount elsewhere.
+		if err := SetPropagation("/", Private, true); err != nil {
+			return err
+		}
+		if err := replaceRoot(); err != nil {
+			return err
+		}
+		var err error
+		s.space, err = OpenProc(ThreadProc("ns/mnt"))
+		return err
+	})
+	return s, err
+}
+
+// replaceRoot has the thread's namespace hold nothing but a new tmpfs.
+func replaceRoot() error {
+	root, err := scratchTmpfs()
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	at, err := openat(unix.AT_FDCWD, "/", pathFlags)
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	if err := Attach(root, at, false); err != nil {
+		return err
+	}
+	if err := unix.Fchdir(root.n); err != nil {
+		return err
+	}
+	// The old root comes to lie on the new one, and "." is what lies on top.
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return err
+	}
+	return unix.Unmount(".", unix.MNT_DETACH)
+}
