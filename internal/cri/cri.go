@@ -76,6 +76,20 @@ func (c *Client) Records(ctx context.Context, podUID, container string) ([]Conta
 	return records, nil
 }
 
+// PodRecords is Records of all containers of a pod.
+func (c *Client) PodRecords(ctx context.Context, podUID string) ([]Container, error) {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.close()
+	records, err := conn.list(ctx, map[string]string{labelPodUID: podUID}, func(r Container) bool { return r.PodUID == podUID })
+	if err != nil {
+		return nil, fmt.Errorf("list records of pod %q: %w", podUID, err)
+	}
+	return records, nil
+}
+
 // Remove removes the record with that ID, PodUID and Name, if it is one of a container that has exited and never
 // started: ErrNotRemovable otherwise. Where the pod's container has no record with that ID, nothing is done.
 func (c *Client) Remove(ctx context.Context, record Container) error {
@@ -91,9 +105,14 @@ func (c *Client) Remove(ctx context.Context, record Container) error {
 }
 
 func (c *connection) records(ctx context.Context, podUID, container string) ([]Container, error) {
-	request := &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
-		LabelSelector: map[string]string{labelPodUID: podUID, labelContainer: container},
-	}}
+	labels := map[string]string{labelPodUID: podUID, labelContainer: container}
+	// A runtime that does not know the filter lists everything.
+	return c.list(ctx, labels, func(r Container) bool { return r.PodUID == podUID && r.Name == container })
+}
+
+// list gives the records with these labels that are wanted, the newest first.
+func (c *connection) list(ctx context.Context, labels map[string]string, wanted func(Container) bool) ([]Container, error) {
+	request := &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: labels}}
 	var response runtimeapi.ListContainersResponse
 	if err := c.call(ctx, "ListContainers", request, &response); err != nil {
 		return nil, err
@@ -110,8 +129,7 @@ func (c *connection) records(ctx context.Context, podUID, container string) ([]C
 		if err != nil {
 			return nil, err
 		}
-		// A runtime that does not know the filter lists everything.
-		if record.PodUID == podUID && record.Name == container {
+		if wanted(record) {
 			records = append(records, record)
 		}
 	}

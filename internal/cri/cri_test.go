@@ -123,6 +123,27 @@ func TestRecords(t *testing.T) {
 	}
 }
 
+func TestPodRecords(t *testing.T) {
+	t.Parallel()
+	c := serve(t, "v1", &fakeRuntime{records: []*runtimeapi.ContainerStatus{
+		record("old", 10, nil),
+		record("sidecar", 30, func(s *runtimeapi.ContainerStatus) { s.Labels[labelContainer] = "sidecar" }),
+		record("other pod", 40, func(s *runtimeapi.ContainerStatus) { s.Labels[labelPodUID] = "pod2" }),
+		record("new", 20, nil),
+	}})
+	got, err := c.PodRecords(t.Context(), "pod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, r := range got {
+		ids = append(ids, r.Name+" "+r.ID)
+	}
+	if diff := cmp.Diff([]string{"sidecar sidecar", "app new", "app old"}, ids); diff != "" {
+		t.Errorf("records (-want +got):\n%s", diff)
+	}
+}
+
 func TestRemoveOnlyWhatNeverStarted(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

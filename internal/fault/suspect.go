@@ -16,8 +16,8 @@ const maxSuspectText = 64 << 10
 // reason not to look.
 //
 // It goes by structure, not by one wording: a text that speaks of mounting, by the words at its end for the cause, and
-// by whether the cause is about a kubelet's volume-subpaths directory; or one that speaks of giving a device up, and of
-// what is busy. Every runtime quotes differently, some quote quotes of quotes; so quotes, backslashes and capitals are
+// by whether the cause is about a kubelet's volume-subpaths directory, or one of its volumes; one that speaks of giving a
+// device up, and of what is busy; or one that says of a path that its connection, or the server's handle, is gone. Every runtime quotes differently, some quote quotes of quotes; so quotes, backslashes and capitals are
 // taken out first. Byte arrays are not read: package kubelog turns them into text.
 func Suspect(text string) []Code {
 	plain := simplify(text)
@@ -25,11 +25,12 @@ func Suspect(text string) []Code {
 	if speaksOfHeldDevice(plain) {
 		codes = append(codes, HeldDevice)
 	}
+	codes = append(codes, brokenVolumes(plain)...)
 	if speaksOfMounts(plain) {
 		codes = append(codes, bindFaults(plain)...)
 	}
 	slices.Sort(codes)
-	return codes
+	return slices.Compact(codes)
 }
 
 // bindFaults reads a text that speaks of mounting for why a bind could not be made.
@@ -40,10 +41,14 @@ func bindFaults(plain string) (codes []Code) {
 		codes = append(codes, SourceTypeMismatch)
 	case subPath && strings.Contains(plain, "//deleted "), strings.Contains(plain, "prepare subpath"):
 		codes = append(codes, StaleSubPath)
-	case lookupFailed(plain):
+	case ofVolume(plain) && strings.Contains(plain, "//deleted "):
+		codes = append(codes, DeletedVolumeSource)
+	case lookupFailed(plain), missingDevice(plain):
 		codes = append(codes, MissingBindSource)
 	case strings.Contains(plain, missing) && subPath:
 		codes = append(codes, StaleSubPath)
+	case strings.Contains(plain, missing) && ofVolume(plain):
+		codes = append(codes, MissingBindSource, DeletedVolumeSource)
 	case strings.Contains(plain, missing):
 		codes = append(codes, MissingBindSource, StaleSubPath)
 	}
