@@ -1,0 +1,185 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package orphan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// Apply removes what a step names, after it has found out afresh that all of the pod's plan still holds. gone: it is
+// gone already. ErrStays: it is not, or no longer, what may be removed, and nothing was touched.
+func (i *Inspector) Apply(ctx context.Context, s Step) (gone bool, err error) {
+	l, rel, err := i.aim(ctx, s)
+	if err != nil {
+		return false, err
+	}
+	there, err := l.there(ctx, rel)
+	if err != nil || !there {
+		return err == nil, err
+	}
+	entry, err := l.confirm(ctx, s)
+	if err != nil {
+		return false, err
+	}
+	err = l.inPods(ctx, func(pods *sys.FD) error { return entry.remove(pods, l.uid) })
+	switch {
+	case errors.Is(err, sys.ENOENT):
+		return true, nil
+	case errors.Is(err, sys.ENOTEMPTY), errors.Is(err, sys.EEXIST), errors.Is(err, sys.EBUSY), errors.Is(err, sys.ENOTDIR),
+		errors.Is(err, sys.EISDIR), errors.Is(err, sys.EXDEV), errors.Is(err, sys.ELOOP):
+		err = fmt.Errorf("%w: %w", ErrStays, err)
+	}
+	if err != nil {
+		return false, fmt.Errorf("remove %q: %w", s.Target, err)
+	}
+	return false, nil
+}
+
+// aim reads which pod and which path in its directory a step is about.
+func (i *Inspector) aim(ctx context.Context, s Step) (l *look, rel string, err error) {
+	n, err := i.Kubelet.Node(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	name, err := targeted(s.Target)
+	if err != nil {
+		return nil, "", err
+	}
+	below, ok := strings.CutPrefix(name, n.PodsDir()+"/")
+	if !ok {
+		return nil, "", fmt.Errorf("read target %q: %w: it is not below %q", s.Target, ErrStays, n.PodsDir())
+	}
+	uid, rel, _ := strings.Cut(below, "/")
+	if rel == "" {
+		rel = "."
+	}
+	return &look{Inspector: i, node: n, uid: uid, acting: true}, rel, nil
+}
+
+// confirm looks at the pod afresh, and gives the entry that the step is about.
+func (l *look) confirm(ctx context.Context, s Step) (Entry, error) {
+	survey, err := l.survey(ctx)
+	if err != nil {
+		return Entry{}, err
+	}
+	if len(survey.Pods) == 0 {
+		return Entry{}, fmt.Errorf("%w: %q: the API server or the container runtime knows the pod", ErrStays, s.Target)
+	}
+	p := survey.Pods[0]
+	if !slices.ContainsFunc(p.Steps, func(now Step) bool { return now.Kind == s.Kind && now.Target == s.Target }) {
+		why := slices.Concat(p.Unproven, p.Refusals)
+		if len(why) == 0 {
+			why = []string{"it is another than it was, or no such thing is removed"}
+		}
+		return Entry{}, fmt.Errorf("%w: %q: %s", ErrStays, s.Target, strings.Join(why, "; "))
+	}
+	at := slices.IndexFunc(p.all, func(e Entry) bool { return e.target(p.Path) == s.Target })
+	return p.all[at], nil
+}
+
+// there tells whether the path of a pod's directory is there.
+func (l *look) there(ctx context.Context, rel string) (there bool, err error) {
+	err = l.inPods(ctx, func(pods *sys.FD) error {
+		dir, name, err := parent(pods, l.uid, rel)
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
+		_, err = dir.StatAt(name, sys.StatType)
+		return err
+	})
+	if errors.Is(err, sys.ENOENT) {
+		return false, nil
+	}
+	// What is in the way is there.
+	if errors.Is(err, sys.EXDEV) || errors.Is(err, sys.ELOOP) || errors.Is(err, sys.ENOTDIR) {
+		return true, nil
+	}
+	return err == nil, err
+}
+
+// parent opens the directory that has an entry of a pod's directory in it, step by step, and gives the entry's name.
+func parent(pods *sys.FD, uid, rel string) (dir *sys.FD, name string, err error) {
+	if dir, err = pods.Dup(); err != nil || rel == "." {
+		return dir, uid, err
+	}
+	parts := append([]string{uid}, strings.Split(rel, "/")...)
+	for _, part := range parts[:len(parts)-1] {
+		next, err := sys.OpenEntry(dir, part)
+		dir.Close()
+		if err != nil {
+			return nil, "", err
+		}
+		dir = next
+	}
+	return dir, parts[len(parts)-1], nil
+}
+
+// remove removes the entry if it still is the one that was looked at.
+func (e Entry) remove(pods *sys.FD, uid string) error {
+	dir, name, err := parent(pods, uid, e.Path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	fd, err := sys.OpenEntry(dir, name)
+	if err != nil {
+		return err
+	}
+	defer fd.Close()
+	st, err := fd.Stat(sys.StatType | sys.StatIno | sys.StatChanged)
+	if err != nil {
+		return err
+	}
+	if st.Ino != e.inode || !st.Changed.Equal(e.changed) {
+		return fmt.Errorf("%w: it has changed", ErrStays)
+	}
+	if e.Kind == Directory {
+		return sys.RemoveDirAt(dir, name)
+	}
+	return sys.RemoveFileAt(dir, name)
+}
+
+// There tells whether what a step names is there, or anything else at its path.
+func (i *Inspector) There(ctx context.Context, s Step) (bool, error) {
+	l, rel, err := i.aim(ctx, s)
+	if err != nil {
+		return false, err
+	}
+	return l.there(ctx, rel)
+}
+
+// PodOf is the UID of the pod that a step is about.
+func (i *Inspector) PodOf(ctx context.Context, s Step) (string, error) {
+	l, _, err := i.aim(ctx, s)
+	if err != nil {
+		return "", err
+	}
+	return l.uid, nil
+}
+
+// Left lists the volumes and subPaths that are left in the directory of a pod, whoever it belongs to, and tells whether
+// the directory itself is still there.
+func (i *Inspector) Left(ctx context.Context, uid string) (left []string, there bool, err error) {
+	n, err := i.Kubelet.Node(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	l, p := &look{Inspector: i, node: n, uid: uid}, &Pod{UID: uid, Path: n.PodDir(uid)}
+	if err := l.inPods(ctx, func(pods *sys.FD) error { return l.fill(p, pods) }); err != nil {
+		return nil, false, err
+	}
+	for _, e := range p.all {
+		if removed(e.Path) {
+			left = append(left, e.Path)
+		}
+	}
+	return left, len(p.all) > 0, nil
+}

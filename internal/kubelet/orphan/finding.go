@@ -1,0 +1,100 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package orphan
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"kubediag.org/kubediag/internal/fault"
+)
+
+// maxNamed bounds how many things of one kind a sentence names.
+const maxNamed = 10
+
+// Findings are the directories that are proven to be orphaned, one fault each.
+func (s *Survey) Findings() []fault.Finding {
+	var all []fault.Finding
+	for _, p := range s.Pods {
+		if p.Orphaned {
+			all = append(all, p.Finding())
+		}
+	}
+	return all
+}
+
+// Finding tells the directory as a fault.
+func (p *Pod) Finding() fault.Finding {
+	f := fault.Finding{
+		Code: fault.OrphanedPodVolumes,
+		Pod:  fault.Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID},
+		Evidence: []string{
+			fmt.Sprintf("the kubelet has the directory %q, and neither the API server nor the container runtime knows a pod of that UID", p.Path),
+			"nothing in it has changed since " + p.Changed.Format(time.RFC3339),
+			p.contents(),
+		},
+	}
+	if len(p.Volumes) == 1 {
+		_, f.Volume, _ = strings.Cut(p.Volumes[0], "/")
+	}
+	for _, why := range p.Refusals {
+		f.Evidence = append(f.Evidence, "nothing of it is removed: "+why)
+	}
+	return f
+}
+
+// contents says what is left of volumes.
+func (p *Pod) contents() string {
+	var parts []string
+	if len(p.Volumes) > 0 {
+		text := "volumes are left: " + strings.Join(p.Volumes[:min(len(p.Volumes), maxNamed)], ", ")
+		if more := len(p.Volumes) - maxNamed; more > 0 {
+			text += fmt.Sprintf(" and %d more", more)
+		}
+		parts = append(parts, text)
+	}
+	if p.SubPaths {
+		parts = append(parts, "the directory of its subPaths is left")
+	}
+	if len(parts) == 0 {
+		return "no volume is left in it, and the kubelet has not removed it all the same"
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Nothing says why there is nothing to remove, or nothing wrong: of the pod with the UID only, or of all where that is
+// empty.
+func (s *Survey) Nothing(only string) string {
+	var said []string
+	for _, p := range s.Pods {
+		if only != "" && p.UID != only || len(p.Steps) > 0 {
+			continue
+		}
+		said = append(said, p.Stays())
+	}
+	if len(said) == 0 {
+		if only != "" {
+			return fmt.Sprintf("there is no directory of a pod with UID %q that belongs to no pod", only)
+		}
+		text := fmt.Sprintf("none of the %d directories of pods belongs to no pod", s.Directories)
+		if len(s.Unasked) > 0 {
+			text += ", as far as that is known: " + strings.Join(s.Unasked, "; ")
+		}
+		return text
+	}
+	text := strings.Join(said[:min(len(said), maxNamed)], ". ")
+	if more := len(said) - maxNamed; more > 0 {
+		text += fmt.Sprintf(". And %d more", more)
+	}
+	return text
+}
+
+// Stays says why nothing of the directory is removed.
+func (p *Pod) Stays() string {
+	if !p.Orphaned {
+		return fmt.Sprintf("whether the directory of the pod with UID %q is orphaned is not proven: %s", p.UID, strings.Join(p.Unproven, "; "))
+	}
+	return fmt.Sprintf("the orphaned directory of the pod with UID %q is left alone: %s", p.UID, strings.Join(p.Refusals, "; "))
+}

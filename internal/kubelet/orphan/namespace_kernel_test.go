@@ -1,0 +1,72 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package orphan_test
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/orphan"
+	"kubediag.org/kubediag/internal/kubelet/orphan/orphantest"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+)
+
+// TestKubeletInItsOwnNamespace: the paths are those that the kubelet sees, and here there is nothing.
+func TestKubeletInItsOwnNamespace(t *testing.T) {
+	s := orphantest.New(t)
+	root := t.TempDir()
+	process := kerneltest.Start(t, "kubelet", root)
+	s.Inspector.Kubelet = &kubelet.Finder{PID: process.PID, Root: root}
+	p := only(t, s)
+	if len(p.Steps) != 3 {
+		t.Fatalf("pod = %+v, want three steps", p)
+	}
+	for _, step := range p.Steps {
+		if gone, err := s.Inspector.Apply(t.Context(), step); gone || err != nil {
+			t.Errorf("apply %s: gone %v, %v", step.Target, gone, err)
+		}
+	}
+	left, there, err := s.Inspector.Left(t.Context(), gone)
+	if len(left) > 0 || !there || err != nil {
+		t.Errorf("left %q, there %v, %v", left, there, err)
+	}
+	if names, err := os.ReadDir(root); err != nil || len(names) > 0 {
+		t.Errorf("here: %v, %v, want an empty directory", names, err)
+	}
+}
+
+// TestNoPodYet: a kubelet that has had no pod has no directory of them.
+func TestNoPodYet(t *testing.T) {
+	s := orphantest.New(t)
+	s.Must(os.RemoveAll(s.Node.PodsDir()))
+	if found := survey(t, s); found.Directories != 0 || len(found.Pods) != 0 || found.Looked != nil {
+		t.Errorf("survey = %+v", found)
+	}
+}
+
+// TestAgeCountsFromWhatWasMade: what was removed a moment ago makes nothing young again, and what has come since does.
+func TestAgeCountsFromWhatWasMade(t *testing.T) {
+	s := orphantest.New(t)
+	s.Leave(gone)
+	made := time.Now()
+	s.Inspector.MinimumAge, s.Inspector.Now = 500*time.Millisecond, time.Now
+	for time.Since(made) < 2*s.Inspector.MinimumAge {
+		time.Sleep(10 * time.Millisecond)
+	}
+	steps := only(t, s).Steps
+	for _, step := range steps[:4] {
+		if _, err := s.Inspector.Apply(t.Context(), step); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Inspector.MinimumAge = time.Hour
+	if _, err := s.Inspector.Apply(t.Context(), steps[4]); !errors.Is(err, orphan.ErrStays) {
+		t.Errorf("apply: %v, want ErrStays: all of it is younger than an hour", err)
+	}
+}

@@ -1,0 +1,193 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package orphan finds the directories of pods that are gone, proves that nothing of them is in use, and removes what is
+// empty in them, leaf first, so that the kubelet can remove the rest.
+//
+// A directory is orphaned only where everybody who may know of its pod was asked and does not: the API server, past every
+// cache, and the container runtime. A kubelet makes the directory before anything else of a pod, so one in which
+// something has changed lately is none. Who could not be asked proves nothing, and is named.
+//
+// It removes empty directories and, by their names and only as the kubelet makes them, the records of CSI volumes and the
+// empty files that subPaths are bound on. Anything else may be data: it is reported, and then nothing of that pod is
+// removed, because a kubelet that finds no volume left removes all the rest by itself, with its content. Nothing is
+// removed of which anything is mounted in any mount namespace: rmdir(2) detaches what others have mounted on a directory.
+//
+// It rests on kubernetes/pkg/kubelet/kubelet_volumes.go and pkg/volume/csi of 1.18 and 1.36, unlinkat(2), openat2(2) and
+// mount_namespaces(7).
+package orphan
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mountns"
+)
+
+// DefaultMinimumAge is for how long nothing must have changed in the directory of a pod before it can be orphaned.
+const DefaultMinimumAge = 10 * time.Minute
+
+// ErrStays is returned for what is not removed, with the reason.
+var ErrStays = errors.New("it stays")
+
+// Kubelet finds the kubelet of this node.
+type Kubelet interface {
+	Node(ctx context.Context) (*kubelet.Node, error)
+}
+
+// Pods knows the pods of this node.
+type Pods interface {
+	// PodsNow lists every pod that is bound to this node, mirror pods and those that are being deleted included, as the API
+	// server has them now: a cache that has not heard of a pod yet, or of nothing for an hour, would have its directory
+	// be removed. UID and Annotations are needed, names are for people.
+	PodsNow(ctx context.Context) ([]metav1.ObjectMeta, error)
+}
+
+// Runtime is the container runtime of this node: a cri.Client.
+type Runtime interface {
+	// Sandboxes lists the sandboxes of the pods, also those that have ended.
+	Sandboxes(ctx context.Context) ([]cri.Sandbox, error)
+	// PodRecords lists the containers of a pod, also those that have ended.
+	PodRecords(ctx context.Context, podUID string) ([]cri.Container, error)
+}
+
+// Inspector looks for orphaned directories of pods. Its fields are set before its first use; then it may be used by
+// several goroutines.
+type Inspector struct {
+	Kubelet Kubelet
+	// Scanner is nil for a new one each time.
+	Scanner *mountns.Scanner
+	// Pods and Runtime are nil where there is no such source. Then nothing is proven.
+	Pods    Pods
+	Runtime Runtime
+	// MinimumAge is for how long nothing must have changed. 0: DefaultMinimumAge.
+	MinimumAge time.Duration
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+}
+
+// Survey is what was found on a node.
+type Survey struct {
+	// KubeletRoot is the kubelet's root directory, in its mount namespace.
+	KubeletRoot string `json:"kubeletRoot"`
+	// Directories is how many directories of pods there are, of all pods.
+	Directories int `json:"directories"`
+	// Pods are the directories that belong to no pod that any source knows, ordered by UID.
+	Pods []*Pod `json:"pods"`
+	// Unasked says which sources could not be asked, and why. Then no directory is proven to be orphaned.
+	Unasked []string `json:"unasked,omitempty"`
+	// Looked says where it was looked for mounts; nil where no directory had to be looked at.
+	Looked *Looked `json:"looked,omitempty"`
+}
+
+// Looked is how the mounts of the node were looked at.
+type Looked struct {
+	Backend    string `json:"backend"` // "kernel" or "procfs"
+	Namespaces int    `json:"namespaces"`
+	Mounts     int    `json:"mounts"`
+	Denied     int    `json:"denied,omitempty"`
+	Partial    int    `json:"partial,omitempty"`
+}
+
+// Pod is the directory of a pod that no source knows.
+type Pod struct {
+	UID string `json:"uid"`
+	// Path is the directory, in the kubelet's mount namespace.
+	Path string `json:"path"`
+	// Namespace and Name are what the directories of the kubelet's logs say. They are for people.
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+	// Changed is when a name in the directory, or below, last came or went.
+	Changed time.Time `json:"changed,omitzero"`
+	// Orphaned is whether it is proven to belong to no pod; Unproven says why not.
+	Orphaned bool     `json:"orphaned"`
+	Unproven []string `json:"unproven,omitempty"`
+	// Volumes are the directories of volumes that are left, "plugin/name" as they are called there.
+	Volumes []string `json:"volumes,omitempty"`
+	// SubPaths is whether the directory of the subPaths is left.
+	SubPaths bool `json:"subPaths,omitempty"`
+	// Entries are what lies in it, each directory after what is in it; at most 256 are told of, and More says how many
+	// there are besides.
+	Entries []Entry `json:"entries,omitempty"`
+	More    int     `json:"more,omitempty"`
+	// Mounts are what is mounted of it, at most 32.
+	Mounts []Mounted `json:"mounts,omitempty"`
+	// Refusals say why nothing of it is removed, at most 32.
+	Refusals []string `json:"refusals,omitempty"`
+	// Steps remove what has to go before the kubelet removes the rest. There are none where anything speaks against it.
+	Steps []Step `json:"steps,omitempty"`
+
+	all   []Entry
+	files bool // whether the kubelet's own files are in it
+}
+
+// Kind is what an entry of a pod's directory is.
+type Kind string
+
+// Kinds of entries.
+const (
+	Directory   Kind = "directory"
+	Record      Kind = "record"      // the kubelet's notes on a CSI volume: vol_data.json
+	SubPath     Kind = "subPath"     // the empty file that a subPath was bound on
+	KubeletFile Kind = "kubeletFile" // etc-hosts and the like, which the kubelet removes with the directory
+	MountPoint  Kind = "mount"       // something is mounted on it
+	Other       Kind = "other"       // what may be data
+)
+
+// Entry is one entry of a pod's directory.
+type Entry struct {
+	// Path is relative to the pod's directory; "." is that itself.
+	Path string `json:"path"`
+	Kind Kind   `json:"kind"`
+	// Why says what it is, where that is not plain.
+	Why string `json:"why,omitempty"`
+
+	inode         uint64
+	made, changed time.Time
+	record        *record
+}
+
+// Mounted is a mount that shows the directory to be in use.
+type Mounted struct {
+	// Namespace is the inode number of the mount namespace; 0 where that could not be told.
+	Namespace uint64 `json:"namespace"`
+	Point     string `json:"point"`
+	Root      string `json:"root"`
+	FSType    string `json:"fsType,omitempty"`
+	// Why says what it has to do with the directory.
+	Why string `json:"why"`
+}
+
+// Kinds of steps.
+const (
+	RemoveDirectory = "RemoveDirectory"
+	RemoveFile      = "RemoveFile"
+)
+
+// Step is one removal. Kind and Target alone say what is removed, and only as long as the look of that moment comes to
+// the same step; the rest is for people.
+type Step struct {
+	Kind   string `json:"kind"`
+	Target string `json:"target"`
+	Safety string `json:"safety"`
+	Loss   string `json:"loss"`
+}
+
+func (i *Inspector) now() time.Time {
+	if i.Now != nil {
+		return i.Now()
+	}
+	return time.Now()
+}
+
+func (i *Inspector) minimumAge() time.Duration {
+	if i.MinimumAge > 0 {
+		return i.MinimumAge
+	}
+	return DefaultMinimumAge
+}

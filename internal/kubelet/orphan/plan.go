@@ -1,0 +1,90 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package orphan
+
+import (
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// plan says what is removed of a pod's directory, and in which order, or why nothing is. Where volumes or subPaths are
+// left it is these; then a kubelet removes the rest. A directory in which none is left, and which stays all the same, is
+// removed itself, as long as nothing but directories is in it.
+func (l *look) plan(p *Pod, looked *Looked) {
+	rest := len(p.Volumes) == 0 && !p.SubPaths
+	for _, e := range p.all {
+		switch e.Kind {
+		case MountPoint, Other:
+			p.refuse(fmt.Sprintf("%q stays: %s", e.Path, e.Why))
+		case Record:
+			if at := l.staged(e.record, p.UID); at != "" {
+				p.refuse(fmt.Sprintf("%q stays: the volume is staged at %q, and no other pod has it mounted: the kubelet may not have "+
+					"finished with it, and needs the record for that", e.Path, at))
+			}
+		case KubeletFile:
+			if rest {
+				p.refuse(fmt.Sprintf("no volume is left in it, and the kubelet's own file %q is for the kubelet to remove", e.Path))
+			}
+		}
+	}
+	if !p.Orphaned || len(p.Refusals) > 0 {
+		return
+	}
+	proof := fmt.Sprintf("neither the API server nor the container runtime knows a pod of that UID, and none of %d mounts in %d mount "+
+		"namespaces lies in its directory or shows it", looked.Mounts, looked.Namespaces)
+	for _, e := range p.all {
+		if rest || removed(e.Path) {
+			p.Steps = append(p.Steps, e.step(p, proof))
+		}
+	}
+}
+
+// removed tells what has to go for the kubelet to remove the rest: the directories of volumes, and that of the subPaths.
+func removed(rel string) bool {
+	parts := strings.Split(rel, "/")
+	return parts[0] == volumesDir && len(parts) > 2 || parts[0] == subPathsDir
+}
+
+func (e Entry) step(p *Pod, proof string) Step {
+	s := Step{Kind: RemoveFile, Target: e.target(p.Path)}
+	switch e.Kind {
+	case Record:
+		s.Safety = proof + "; it is the kubelet's record of this volume, and nothing is mounted on its directory"
+		s.Loss = fmt.Sprintf("nothing: it says that this was volume handle %q of driver %q", e.record.handle, e.record.driver)
+	case SubPath:
+		s.Safety, s.Loss = proof+"; it is the file that the kubelet had bound a subPath on", "nothing: the file is empty"
+	default:
+		s.Kind = RemoveDirectory
+		s.Safety, s.Loss = proof+"; the kernel removes no directory that has something in it", "nothing: the directory is empty"
+	}
+	return s
+}
+
+// target names an entry so that one which has taken its place since is not taken for it.
+func (e Entry) target(dir string) string {
+	made := int64(0)
+	if !e.made.IsZero() {
+		made = e.made.UnixNano()
+	}
+	return fmt.Sprintf("%s (inode %d, made %d)", path.Join(dir, e.Path), e.inode, made)
+}
+
+// targeted is the reverse of target: the path.
+func targeted(text string) (name string, err error) {
+	at := strings.LastIndex(text, " (inode ")
+	if at < 0 {
+		return "", fmt.Errorf("read target %q: %w: it names no inode", text, ErrStays)
+	}
+	name = text[:at]
+	inner, closed := strings.CutSuffix(text[at+len(" (inode "):], ")")
+	inode, made, ok := strings.Cut(inner, ", made ")
+	_, err = strconv.ParseUint(inode, 10, 64)
+	_, madeErr := strconv.ParseInt(made, 10, 64)
+	if !closed || !ok || err != nil || madeErr != nil || !path.IsAbs(name) || path.Clean(name) != name {
+		return "", fmt.Errorf("read target %q: %w: it is not written as a plan writes it", text, ErrStays)
+	}
+	return name, nil
+}

@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package orphan
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+)
+
+const (
+	csiPlugin  = "kubernetes.io~csi"
+	recordName = "vol_data.json"
+	// maxRecord bounds a record in bytes. The kubelet's have some hundred.
+	maxRecord = 16 << 10
+)
+
+// record is what the kubelet has noted of a CSI volume.
+type record struct {
+	driver, handle, name string // name is that of the PersistentVolume, or of the volume in the pod
+}
+
+// parseRecord reads a record of the volume whose directory is called dir: one JSON object of strings with what every
+// kubelet writes, for this volume and no other.
+func parseRecord(text []byte, dir string) (*record, error) {
+	if len(text) == 0 {
+		return nil, errors.New("it is empty")
+	}
+	if len(text) > maxRecord {
+		return nil, fmt.Errorf("it has more than %d bytes", maxRecord)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	var fields map[string]string
+	if err := decoder.Decode(&fields); err != nil {
+		return nil, fmt.Errorf("it cannot be parsed: %w", err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something follows its object")
+	}
+	r := &record{driver: fields["driverName"], handle: fields["volumeHandle"], name: fields["specVolID"]}
+	switch {
+	case r.driver == "", r.handle == "":
+		return nil, errors.New("it names no driver or no volume handle")
+	case r.name == "", r.dir() != dir:
+		return nil, fmt.Errorf("it is that of volume %q", r.name)
+	}
+	return r, nil
+}
+
+// dir is what the kubelet calls the directory of the volume.
+func (r *record) dir() string { return strings.ReplaceAll(r.name, "/", "~") }
+
+// staged says where the driver has the volume mounted for all pods; empty: nowhere. Where other pods have the volume
+// that is as it should be, and empty as well. The kubelet's ways to name that directory are those of before and since 1.24.
+func (l *look) staged(r *record, uid string) string {
+	for _, m := range l.table.Mounts() {
+		below, ok := strings.CutPrefix(m.Point, l.node.PodsDir()+"/")
+		of, rest, _ := strings.Cut(below, "/")
+		if ok && of != uid && rest == path.Join(volumesDir, csiPlugin, r.dir(), "mount") {
+			return ""
+		}
+	}
+	hash := sha256.Sum256([]byte(r.handle))
+	csi := path.Join(l.node.Root, "plugins/kubernetes.io/csi")
+	for _, dir := range []string{path.Join("pv", r.name), path.Join(r.driver, hex.EncodeToString(hash[:]))} {
+		point := path.Join(csi, dir, "globalmount")
+		if len(l.table.All(point)) > 0 {
+			return point
+		}
+	}
+	return ""
+}

@@ -1,0 +1,246 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package orphan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"time"
+
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// Bounds of what is told of one pod, and of how many pods have a directory on a node.
+const (
+	maxTold        = 32
+	maxEntriesTold = 256
+	maxPods        = 100_000
+)
+
+// look is one look at the node.
+type look struct {
+	*Inspector
+	node  *kubelet.Node
+	host  mountns.Namespace
+	table *mountinfo.Table // of the kubelet's namespace
+	base  ground           // what the directory of the pods is
+	uid   string           // of the one pod that is looked at; empty: all are
+	// acting is whether something may have been removed already: then what counts is when things were made.
+	acting bool
+}
+
+// ground is a directory of a file system.
+type ground struct {
+	major, minor uint32
+	root         string
+}
+
+// Survey looks at the directories of all pods of the node. It changes nothing.
+func (i *Inspector) Survey(ctx context.Context) (*Survey, error) {
+	n, err := i.Kubelet.Node(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s, err := (&look{Inspector: i, node: n}).survey(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("survey pod directories of %s: %w", n, err)
+	}
+	return s, nil
+}
+
+// survey lists the directories before it asks whose they are, so that a pod that comes meanwhile is not taken for gone,
+// and looks into them last.
+func (l *look) survey(ctx context.Context) (*Survey, error) {
+	s := &Survey{KubeletRoot: l.node.Root, Pods: []*Pod{}}
+	var uids []string
+	err := l.inPods(ctx, func(pods *sys.FD) (err error) {
+		uids, err = l.directories(pods)
+		return err
+	})
+	if errors.Is(err, sys.ENOENT) { // a kubelet that has had no pod yet
+		return s, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.Directories = len(uids)
+	from := l.ask(ctx)
+	s.Unasked = from.unasked
+	uids = slices.DeleteFunc(uids, func(uid string) bool { return from.knows(uid) != "" })
+	if len(uids) == 0 {
+		return s, ctx.Err()
+	}
+	contained := l.contained(ctx, uids, from)
+	found, survey, err := l.mounted(uids)
+	if err != nil {
+		return nil, fmt.Errorf("look for mounts: %w", err)
+	}
+	s.Looked = &Looked{survey.Backend, survey.Namespaces, survey.Mounts, survey.Denied, survey.Partial}
+	err = l.inPods(ctx, func(pods *sys.FD) error {
+		for _, uid := range uids {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			p := &Pod{UID: uid, Path: l.node.PodDir(uid), Unproven: slices.Clone(from.unasked)}
+			if why := contained[uid]; why != "" {
+				p.Unproven = append(p.Unproven, why)
+			}
+			if err := l.fill(p, pods); err != nil {
+				return fmt.Errorf("look into %q: %w", p.Path, err)
+			}
+			l.judge(p, s.Looked, found[uid])
+			s.Pods = append(s.Pods, p)
+		}
+		return nil
+	})
+	s.Pods = slices.DeleteFunc(s.Pods, func(p *Pod) bool { return len(p.all) == 0 }) // gone meanwhile
+	l.callByName(s.Pods)
+	return s, err
+}
+
+// inPods runs fn in the kubelet's mount namespace with the directory of the pods, once it is known what that is.
+func (l *look) inPods(ctx context.Context, fn func(pods *sys.FD) error) error {
+	return l.node.Do(ctx, func() error {
+		var err error
+		if l.host, err = mountns.Self(); err != nil {
+			return err
+		}
+		if l.table, err = mountns.Table(0); err != nil {
+			return err
+		}
+		pods, err := mountns.Lookup(0, l.node.PodsDir())
+		if err != nil {
+			return fmt.Errorf("open %q: %w", l.node.PodsDir(), err)
+		}
+		defer pods.Close()
+		if l.base, err = l.groundOf(pods); err != nil {
+			return err
+		}
+		return fn(pods)
+	})
+}
+
+// groundOf tells on which directory of which file system the directory of the pods lies, by the mount table: what files
+// say of their device does not hold for all file systems.
+func (l *look) groundOf(pods *sys.FD) (ground, error) {
+	m, ok := l.table.On(l.node.PodsDir())
+	id, err := mountID(pods)
+	switch {
+	case err != nil:
+		return ground{}, err
+	case !ok, m.ID != id, m.Deleted():
+		return ground{}, fmt.Errorf("find the mount that %q lies on: the mount table does not show it", l.node.PodsDir())
+	}
+	return ground{m.Major, m.Minor, within(m.Point, m.Root, l.node.PodsDir())}, nil
+}
+
+// within is what a path is in the file system of a mount that it lies below.
+func within(point, root, name string) string {
+	if point == "/" {
+		return path.Join(root, name)
+	}
+	return path.Join(root, name[len(point):])
+}
+
+func mountID(fd *sys.FD) (int, error) {
+	st, err := fd.Stat(sys.StatMountID)
+	if err == nil && st.Has(sys.StatMountID) {
+		return int(st.MountID), nil
+	}
+	return fd.FDMountID()
+}
+
+// directories lists the pods that have one.
+func (l *look) directories(pods *sys.FD) ([]string, error) {
+	names, more, err := sys.ListDir(pods, maxPods)
+	if more {
+		err = fmt.Errorf("more than %d entries", maxPods)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list %q: %w", l.node.PodsDir(), err)
+	}
+	names = slices.DeleteFunc(names, func(name string) bool {
+		st, err := pods.StatAt(name, sys.StatType)
+		return err == nil && !st.IsDir() || l.uid != "" && name != l.uid
+	})
+	slices.Sort(names)
+	return names, nil
+}
+
+// judge says whether a directory belongs to no pod, and what may be removed of it.
+func (l *look) judge(p *Pod, looked *Looked, mounts []Mounted) {
+	if !serverUID.MatchString(p.UID) {
+		p.Unproven = append(p.Unproven, "its name is not a UID that an API server gives: it may be that of a static pod")
+	}
+	if young := l.young(p); young != "" {
+		p.Unproven = append(p.Unproven, young)
+	}
+	p.Orphaned = len(p.Unproven) == 0
+	p.Mounts = mounts[:min(len(mounts), maxTold)]
+	if len(mounts) > 0 {
+		p.refuse(fmt.Sprintf("%d mounts show it to be in use, the first at %q: %s", len(mounts), mounts[0].Point, mounts[0].Why))
+	}
+	if looked.Partial > 0 {
+		p.refuse(fmt.Sprintf("%d mount namespaces could not be read, and may have something of it mounted", looked.Partial))
+	}
+	l.plan(p, looked)
+	p.Entries = p.all[:min(len(p.all), maxEntriesTold)]
+	p.More = len(p.all) - len(p.Entries)
+}
+
+func (p *Pod) refuse(why string) {
+	switch {
+	case len(p.Refusals) < maxTold-1:
+		p.Refusals = append(p.Refusals, why)
+	case len(p.Refusals) == maxTold-1:
+		p.Refusals = append(p.Refusals, "and more")
+	}
+}
+
+// young says why the directory may be that of a pod that is about to begin; empty: it is not. Once something of it has
+// been removed, that is the last change, and what was made counts instead, as far as that is known.
+func (l *look) young(p *Pod) string {
+	for _, e := range p.all {
+		if e.changed.After(p.Changed) {
+			p.Changed = e.changed
+		}
+	}
+	last := p.Changed
+	if l.acting {
+		last = time.Time{}
+		for _, e := range p.all {
+			if e.made.After(last) {
+				last = e.made
+			}
+		}
+	}
+	switch age := l.now().Sub(last); {
+	case age < 0:
+		return "something in it was changed at a time that is yet to come: " + last.Format(time.RFC3339)
+	case age < l.minimumAge():
+		return fmt.Sprintf("something in it has changed %d seconds ago, and a kubelet makes the directory before anything else of a pod: "+
+			"%d have to pass", int(age.Seconds()), int(l.minimumAge().Seconds()))
+	}
+	return ""
+}
+
+// callByName tells what people called the pods, as far as that is known.
+func (l *look) callByName(pods []*Pod) {
+	if len(pods) == 0 {
+		return
+	}
+	names, err := l.node.PodNames()
+	if err != nil {
+		return
+	}
+	for _, p := range pods {
+		p.Namespace, p.Name = names[p.UID].Namespace, names[p.UID].Name
+	}
+}

@@ -1,0 +1,74 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package restart
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"kubediag.org/kubediag/internal/processor"
+)
+
+const (
+	// DefaultWait is for how long containers are waited for where nothing else is said.
+	DefaultWait    = 45 * time.Second
+	maxWaitSeconds = 3600
+	// Reserve is left of the operation's time to say how it went.
+	Reserve = 2 * time.Second
+)
+
+// Keys are the names of the parameters of one processor.
+type Keys struct {
+	// BringForward is that of one which is "true" (default) or "false".
+	BringForward string
+	// WaitSeconds is that of one which says for how many seconds, 0 to 3600, the containers are waited for.
+	WaitSeconds string
+}
+
+// Options are what the parameters say.
+type Options struct {
+	BringForward bool
+	Wait         time.Duration
+}
+
+// Options reads the parameters. A value that is none gives an error that is not worth another try.
+func (k Keys) Options(values map[string]string) (Options, error) {
+	forward, err := Bool(values, k.BringForward, true)
+	if err != nil {
+		return Options{}, err
+	}
+	o := Options{BringForward: forward, Wait: DefaultWait}
+	if v := values[k.WaitSeconds]; v != "" {
+		seconds, err := strconv.ParseUint(v, 10, 16)
+		if err != nil || seconds > maxWaitSeconds {
+			return o, processor.Stalled(fmt.Errorf("read parameter %s: value %q must be a number from 0 to %d", k.WaitSeconds, v,
+				maxWaitSeconds))
+		}
+		o.Wait = time.Duration(seconds) * time.Second
+	}
+	return o, nil
+}
+
+// Bool reads one parameter that is "true" or "false".
+func Bool(values map[string]string, key string, otherwise bool) (bool, error) {
+	switch v := values[key]; v {
+	case "":
+		return otherwise, nil
+	case "true", "false":
+		return v == "true", nil
+	default:
+		return false, processor.Stalled(fmt.Errorf("read parameter %s: value %q must be true or false", key, v))
+	}
+}
+
+// Within shortens the wait to what the operation has time for.
+func (o Options) Within(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return o.Wait
+	}
+	return max(0, min(o.Wait, time.Until(deadline)-Reserve))
+}

@@ -1,0 +1,217 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package restart sees to it that containers which could not start do so after their mounts were repaired: it plans to
+// have the runtime forget those that never started, and waits until the pod's status says that they run.
+//
+// It removes nothing but the record of a container that exited and never ran, and starts none itself. It rests on the
+// kubelet's back-off, which counts from the newest exited container that the runtime has a record of.
+package restart
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/subpath"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// RemoveRecord is the kind of the actions that bring a start forward.
+const RemoveRecord = "RemoveContainerRecord"
+
+// pollInterval is how often the pod is looked at while it is waited for.
+const pollInterval = time.Second
+
+// Runtime is the container runtime of this node.
+type Runtime interface {
+	// Records lists the records of one container of a pod, the newest first.
+	Records(ctx context.Context, podUID, container string) ([]cri.Container, error)
+	// Remove removes one of them, if that container never started.
+	Remove(ctx context.Context, record cri.Container) error
+}
+
+// Waiting are the containers of a pod that did not run when a plan was made, and are to be started.
+type Waiting struct {
+	PodUID     string    `json:"podUID"`
+	Containers []Awaited `json:"waiting,omitempty"`
+}
+
+// Awaited is one of them.
+type Awaited struct {
+	Container string `json:"container"`
+	// Past are the runtime's containers that the status spoke of then.
+	Past []string `json:"past,omitempty"`
+}
+
+// WaitingOf finds those among the named containers of the pod, each once.
+func WaitingOf(pod *corev1.Pod, names []string) Waiting {
+	w := Waiting{PodUID: string(pod.UID)}
+	for _, name := range names {
+		outlook, _ := subpath.OutlookOf(pod, name)
+		listed := slices.ContainsFunc(w.Containers, func(a Awaited) bool { return a.Container == name })
+		if outlook != subpath.Waits || listed {
+			continue
+		}
+		s, _ := subpath.StatusOf(pod, name)
+		w.Containers = append(w.Containers, Awaited{Container: name, Past: pastOf(s)})
+	}
+	return w
+}
+
+// Starter knows the pod and its records. Its methods may be called by several goroutines.
+type Starter struct {
+	Pods kubelet.Pods
+	// Runtime is nil where there is none; then no start is brought forward.
+	Runtime Runtime
+}
+
+// Removals plans to forget the containers that never started, from the newest back to one that has run: the kubelet
+// counts its back-off from them. Where the runtime does not answer, the back-off is waited for.
+func (s Starter) Removals(ctx context.Context, w Waiting, code fault.Code) []processor.Action {
+	if s.Runtime == nil {
+		return nil
+	}
+	var actions []processor.Action
+	for _, c := range w.Containers {
+		records, err := s.Runtime.Records(ctx, w.PodUID, c.Container)
+		if err != nil {
+			return actions
+		}
+		for _, record := range records {
+			if !record.NeverStarted() {
+				break
+			}
+			actions = append(actions, processor.Action{
+				Kind: RemoveRecord, Target: record.ID, Container: c.Container, Fault: code,
+				Safety: "this container has exited and never ran; without its record the kubelet starts the next one at once",
+				Loss:   "nothing but the restart count that is shown, which is counted from the records that are left",
+			})
+		}
+	}
+	return actions
+}
+
+// Forget applies such an action. Where that is not possible, the kubelet's back-off is waited for; so it says how it
+// went, and never fails.
+func (s Starter) Forget(ctx context.Context, pod *corev1.Pod, a processor.Action) string {
+	if s.Runtime == nil {
+		return "left alone: no container runtime is known"
+	}
+	err := s.Runtime.Remove(ctx, cri.Container{ID: a.Target, PodUID: string(pod.UID), Name: a.Container})
+	if err != nil {
+		return "left alone: " + err.Error()
+	}
+	return "removed"
+}
+
+// Pod gives the pod, if it is still the one with that UID, and on this node. It is not worth another try if it is not.
+func (s Starter) Pod(ctx context.Context, r processor.Request, uid string) (*corev1.Pod, error) {
+	pod, elsewhere, err := subpath.Load(ctx, s.Pods, r)
+	switch {
+	case err != nil:
+		return nil, err
+	case elsewhere != "":
+		return nil, processor.Stalled(errors.New(elsewhere))
+	case string(pod.UID) != uid:
+		return nil, processor.Stalled(fmt.Errorf("get pod %s/%s: it was replaced: UID %q was planned for, %q is there now", pod.Namespace,
+			pod.Name, uid, pod.UID))
+	}
+	return pod, nil
+}
+
+// Await waits until every container has started, and says how long that took.
+func (s Starter) Await(ctx context.Context, r processor.Request, w Waiting, limit time.Duration) (time.Duration, error) {
+	begin := time.Now()
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	over := time.NewTimer(limit)
+	defer over.Stop()
+	for {
+		pod, err := s.Pod(ctx, r, w.PodUID)
+		if err != nil {
+			return 0, err
+		}
+		missing := w.notStarted(pod)
+		if len(missing) == 0 {
+			missing = s.doubts(ctx, pod, w)
+		}
+		if len(missing) == 0 {
+			return time.Since(begin), nil
+		}
+		select {
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		case <-over.C:
+			return 0, processor.Stalled(fmt.Errorf("wait for pod %s/%s: its mounts are repaired, but after %.0f s %s", pod.Namespace,
+				pod.Name, limit.Seconds(), strings.Join(missing, ", ")))
+		case <-tick.C:
+		}
+	}
+}
+
+// doubts looks at the pod again where it may only be remembered that its containers run.
+func (s Starter) doubts(ctx context.Context, pod *corev1.Pod, w Waiting) []string {
+	source, ok := s.Pods.(kubelet.FreshPods)
+	if !ok {
+		return nil
+	}
+	now, err := source.FreshPod(ctx, pod.Namespace, pod.Name)
+	switch {
+	case err != nil:
+		return []string{fmt.Sprintf("it could not be seen whether they run: %v", err)}
+	case now.UID != pod.UID:
+		return []string{fmt.Sprintf("the pod was replaced: it has UID %q now", now.UID)}
+	}
+	return w.notStarted(now)
+}
+
+// notStarted describes the containers that have not been started since the plan was made.
+func (w Waiting) notStarted(pod *corev1.Pod) []string {
+	var missing []string
+	for _, c := range w.Containers {
+		s, _ := subpath.StatusOf(pod, c.Container)
+		if started(s, c.Past) {
+			continue
+		}
+		text := fmt.Sprintf("container %q is still not running: %s", c.Container, subpath.Describe(s))
+		if outlook, why := subpath.OutlookOf(pod, c.Container); outlook == subpath.Over {
+			text += ", and it is not started again: " + why
+		}
+		missing = append(missing, text)
+	}
+	return missing
+}
+
+// started tells whether a container runs, or has run and ended since the plan was made.
+func started(s corev1.ContainerStatus, past []string) bool {
+	if s.State.Running != nil {
+		return true
+	}
+	return slices.ContainsFunc(terminations(s), func(t *corev1.ContainerStateTerminated) bool {
+		neverRan := t.StartedAt.Unix() <= 0 || t.Reason == "StartError" || t.Reason == "ContainerCannotRun"
+		return !neverRan && !slices.Contains(past, t.ContainerID)
+	})
+}
+
+// pastOf lists the runtime's containers that a status speaks of.
+func pastOf(s corev1.ContainerStatus) []string {
+	past := []string{s.ContainerID}
+	for _, t := range terminations(s) {
+		past = append(past, t.ContainerID)
+	}
+	return past
+}
+
+func terminations(s corev1.ContainerStatus) []*corev1.ContainerStateTerminated {
+	all := []*corev1.ContainerStateTerminated{s.State.Terminated, s.LastTerminationState.Terminated}
+	return slices.DeleteFunc(all, func(t *corev1.ContainerStateTerminated) bool { return t == nil })
+}

@@ -1,0 +1,163 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package restart
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	keys := Keys{BringForward: "param.a.bring_forward", WaitSeconds: "param.a.wait_seconds"}
+	for name, c := range map[string]struct {
+		values map[string]string
+		want   Options
+		err    []string
+	}{
+		"none":          {nil, Options{true, 45 * time.Second}, nil},
+		"set":           {map[string]string{keys.BringForward: "false", keys.WaitSeconds: "7"}, Options{false, 7 * time.Second}, nil},
+		"no wait":       {map[string]string{keys.BringForward: "true", keys.WaitSeconds: "0"}, Options{true, 0}, nil},
+		"not a boolean": {map[string]string{keys.BringForward: "no"}, Options{}, []string{keys.BringForward, `"no"`}},
+		"not a number":  {map[string]string{keys.WaitSeconds: "1m"}, Options{}, []string{keys.WaitSeconds, `"1m"`}},
+		"negative":      {map[string]string{keys.WaitSeconds: "-1"}, Options{}, []string{keys.WaitSeconds, `"-1"`}},
+		"too long":      {map[string]string{keys.WaitSeconds: "3601"}, Options{}, []string{keys.WaitSeconds, `"3601"`, "3600"}},
+		"far too long":  {map[string]string{keys.WaitSeconds: "99999999999999999999"}, Options{}, []string{keys.WaitSeconds}},
+		"another's":     {map[string]string{"param.b.bring_forward": "false"}, Options{true, 45 * time.Second}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := keys.Options(c.values)
+			if len(c.err) == 0 && (err != nil || got != c.want) {
+				t.Errorf("options %+v, %v, want %+v", got, err, c.want)
+			}
+			for _, part := range c.err {
+				if err == nil || !strings.Contains(err.Error(), part) || !processor.IsStalled(err) {
+					t.Errorf("error %v, want a stalled one with %q", err, part)
+				}
+			}
+		})
+	}
+}
+
+func TestWaitFitsIntoTheOperation(t *testing.T) {
+	t.Parallel()
+	o := Options{Wait: 45 * time.Second}
+	if got := o.Within(t.Context()); got != o.Wait {
+		t.Errorf("without a deadline: %v, want %v", got, o.Wait)
+	}
+	for left, want := range map[time.Duration]time.Duration{time.Minute: 45 * time.Second, 10 * time.Second: 8 * time.Second, time.Second: 0} {
+		ctx, cancel := context.WithTimeout(t.Context(), left)
+		defer cancel()
+		if got := o.Within(ctx); got > want || got < want-time.Second {
+			t.Errorf("with %v left: %v, want %v", left, got, want)
+		}
+	}
+}
+
+func TestStarted(t *testing.T) {
+	t.Parallel()
+	ran := func(id, reason string, started int64) *corev1.ContainerStateTerminated {
+		return &corev1.ContainerStateTerminated{ContainerID: id, Reason: reason, StartedAt: metav1.Unix(started, 0)}
+	}
+	for name, c := range map[string]struct {
+		state, last corev1.ContainerState
+		want        bool
+	}{
+		"runs":                            {corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, corev1.ContainerState{}, true},
+		"waits":                           {corev1.ContainerState{}, corev1.ContainerState{}, false},
+		"ran before the plan":             {corev1.ContainerState{}, corev1.ContainerState{Terminated: ran("old", "Completed", 100)}, false},
+		"has run and ended":               {corev1.ContainerState{Terminated: ran("new", "Completed", 100)}, corev1.ContainerState{}, true},
+		"has run, ended, and waits again": {corev1.ContainerState{}, corev1.ContainerState{Terminated: ran("new", "Error", 100)}, true},
+		"failed to start again":           {corev1.ContainerState{Terminated: ran("new", "StartError", 0)}, corev1.ContainerState{}, false},
+		"failed to start under Docker":    {corev1.ContainerState{Terminated: ran("new", "ContainerCannotRun", 100)}, corev1.ContainerState{}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := corev1.ContainerStatus{State: c.state, LastTerminationState: c.last}
+			if got := started(s, []string{"old"}); got != c.want {
+				t.Errorf("started = %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// records is a runtime with records of one container.
+type records map[string][]cri.Container
+
+func (r records) Records(_ context.Context, _, container string) ([]cri.Container, error) {
+	return r[container], nil
+}
+
+func (records) Remove(context.Context, cri.Container) error { return cri.ErrNotRemovable }
+
+// TestOnlyWhatWaitsIsBroughtForward: containers that run are not waited for, and records back to one that has run go.
+func TestOnlyWhatWaitsIsBroughtForward(t *testing.T) {
+	t.Parallel()
+	pod := kubelettest.NewPod()
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{
+		kubelettest.Failing("app", "no such file or directory"), kubelettest.Running("sidecar"),
+	}
+	w := WaitingOf(pod, []string{"app", "sidecar", "app", "unknown"})
+	if len(w.Containers) != 1 || w.Containers[0].Container != "app" || w.PodUID != string(pod.UID) {
+		t.Fatalf("waiting %+v, want app alone", w)
+	}
+	never := func(id string) cri.Container { return cri.Container{ID: id, Exited: true, ExitCode: 128} }
+	s := Starter{Runtime: records{
+		"app":     {never("3"), never("2"), {ID: "1", Exited: true, ExitCode: 1, Started: time.Unix(100, 0)}, never("0")},
+		"sidecar": {never("4")},
+	}}
+	var got []string
+	for _, a := range s.Removals(t.Context(), w, fault.StaleSubPath) {
+		got = append(got, a.Kind+" "+a.Container+" "+a.Target+" "+string(a.Fault))
+	}
+	want := []string{"RemoveContainerRecord app 3 StaleSubPath", "RemoveContainerRecord app 2 StaleSubPath"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("removals (-want +got):\n%s", diff)
+	}
+	if text := s.Forget(t.Context(), pod, processor.Action{Target: "1", Container: "app"}); !strings.HasPrefix(text, "left alone: ") {
+		t.Errorf("a record that stays: %q", text)
+	}
+	if text := (Starter{}).Forget(t.Context(), pod, processor.Action{}); !strings.HasPrefix(text, "left alone: ") {
+		t.Errorf("no runtime: %q", text)
+	}
+	if actions := (Starter{}).Removals(t.Context(), w, fault.StaleSubPath); actions != nil {
+		t.Errorf("no runtime: %+v", actions)
+	}
+}
+
+// TestAwaitKnowsThePod: a namesake of the pod is not waited for, and one that never starts fails with the reason.
+func TestAwaitKnowsThePod(t *testing.T) {
+	t.Parallel()
+	pod, pods := kubelettest.NewPod(), &kubelettest.Pods{}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{kubelettest.Failing("app", "x")}
+	pods.Set(pod)
+	s, w := Starter{Pods: pods}, WaitingOf(pod, []string{"app"})
+	r := processor.Request{Node: kubelettest.NodeName, Pod: processor.Pod{Namespace: pod.Namespace, Name: pod.Name}}
+	if _, err := s.Await(t.Context(), r, w, 0); !processor.IsStalled(err) || !strings.Contains(err.Error(), `container "app" is still not running`) {
+		t.Errorf("a container that waits: %v", err)
+	}
+	other := w
+	other.PodUID = "another"
+	if _, err := s.Await(t.Context(), r, other, time.Hour); !processor.IsStalled(err) || !strings.Contains(err.Error(), "it was replaced") {
+		t.Errorf("another pod: %v", err)
+	}
+	pod = pod.DeepCopy()
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{kubelettest.Running("app")}
+	pods.Set(pod)
+	if _, err := s.Await(t.Context(), r, w, time.Hour); err != nil {
+		t.Errorf("a container that runs: %v", err)
+	}
+}

@@ -1,0 +1,122 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// CSI is the plugin of the volumes that CSI drivers mount.
+const CSI = "kubernetes.io/csi"
+
+// Volume names the place where the kubelet keeps a volume of a pod.
+type Volume struct {
+	PodUID string
+	// Plugin is the name of the volume plugin, such as kubernetes.io/csi.
+	Plugin string
+	// Name is the kubelet's name of the volume: that in the pod, but that of the PersistentVolume where the volume comes
+	// from a claim.
+	Name string
+}
+
+// VolumePoint is where such a volume is mounted, if it is a mount: its directory, and for a CSI volume one in it. It is
+// empty where the names cannot be a path.
+func (n *Node) VolumePoint(v Volume) string {
+	dir := n.VolumeDir(v.PodUID, v.Plugin, v.Name)
+	if dir != "" && v.Plugin == CSI {
+		return path.Join(dir, "mount")
+	}
+	return dir
+}
+
+// ParseVolume is the reverse of VolumePoint: it takes a path that lies below this kubelet's root and is built as the
+// kubelet builds it, and no other.
+func (n *Node) ParseVolume(point string) (Volume, bool) {
+	rest, ok := strings.CutPrefix(point, n.pods+"/")
+	names := strings.Split(rest, "/")
+	if !ok || len(names) < 4 || names[1] != volumesDir {
+		return Volume{}, false
+	}
+	v := Volume{PodUID: names[0], Plugin: strings.ReplaceAll(names[2], "~", "/"), Name: names[3]}
+	return v, n.VolumePoint(v) == point
+}
+
+// VolumeRecord is the file in which the kubelet writes down what it knows about a CSI volume that is mounted at point,
+// which is that of a pod's volume or a staging path.
+func VolumeRecord(point string) string { return path.Join(path.Dir(point), "vol_data.json") }
+
+// StagingPoints lists where the kubelet may have a CSI driver mount a volume for the whole node: by the volume's handle,
+// and by the PersistentVolume's name, as kubelets before 1.24 do. Names that cannot be a path give none.
+func (n *Node) StagingPoints(driver, handle, persistentVolume string) []string {
+	plugin := path.Join(n.Root, "plugins", CSI)
+	var points []string
+	if component(driver) && handle != "" {
+		sum := sha256.Sum256([]byte(handle))
+		points = append(points, path.Join(plugin, driver, hex.EncodeToString(sum[:]), "globalmount"))
+	}
+	if component(persistentVolume) {
+		points = append(points, path.Join(plugin, "pv", persistentVolume, "globalmount"))
+	}
+	return points
+}
+
+// PluginsDir has the directories of the volume plugins, staging paths among them.
+func (n *Node) PluginsDir() string { return path.Join(n.Root, "plugins") }
+
+// maxPods bounds how many directories of pods are listed.
+const maxPods = 65536
+
+// PodUIDs lists the pods that the kubelet keeps a directory of, in no order.
+func (n *Node) PodUIDs(ctx context.Context) ([]string, error) {
+	var uids []string
+	err := n.Do(ctx, func() error {
+		dir, err := os.Open(n.pods)
+		if errors.Is(err, sys.ENOENT) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
+		uids, err = dir.Readdirnames(maxPods)
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list pods of %s: %w", n, err)
+	}
+	return uids, nil
+}
+
+// OwnPath gives a path below a pod's directory as this kubelet's root has it. The kubelet tells the container runtime
+// paths with the links that are in its own arguments. Other paths are given as they are. No link is followed but those
+// that lead to the directory of the pods.
+func (n *Node) OwnPath(told, podUID string) string {
+	told = path.Clean(told)
+	pods, rest, ok := strings.Cut(told, "/pods/"+podUID+"/")
+	if !ok || !component(podUID) || pods+"/pods" == n.pods {
+		return told
+	}
+	prefix := ""
+	if n.PID != 0 {
+		prefix = n.process.prefix()
+	}
+	resolved, err := resolveIn(prefix, pods+"/pods")
+	if err != nil || resolved != n.pods {
+		return told
+	}
+	return path.Join(n.PodDir(podUID), rest)
+}

@@ -1,0 +1,143 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/fuse"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/probe"
+)
+
+// ErrRefused is returned for a step that is not, or no longer, one that may be done, with the reason.
+var ErrRefused = errors.New("mount is left alone")
+
+// ErrHung is returned where the source or the mount did not answer while it was worked on.
+var ErrHung = errors.New("file system did not answer")
+
+// Apply does one step, after finding out afresh that it may be done, and says how it went. What is done already
+// succeeds. ErrRefused: it may not be done, and nothing was touched. ErrHung: it is not known whether it was done, and to
+// try again is safe.
+func (i *Inspector) Apply(ctx context.Context, s Step) (string, error) {
+	if s.PodUID == "" || s.Target.Point == "" || s.Kind != Replace && s.Kind != Abort {
+		return "", fmt.Errorf("apply step: %w: kind %q, pod %q, mount at %q", ErrRefused, s.Kind, s.PodUID, s.Target.Point)
+	}
+	l, err := i.inspect(ctx, Selection{PodUID: s.PodUID})
+	if err != nil {
+		return "", fmt.Errorf("inspect volumes: %w", err)
+	}
+	for _, v := range l.survey.Volumes {
+		for _, c := range v.choices(PlanOptions{Abort: s.Kind == Abort}) {
+			if c.step.Kind != s.Kind || !sameMount(c.step.Target, s.Target) {
+				continue
+			}
+			if c.whyNot != "" {
+				return "", fmt.Errorf("%w: %s", ErrRefused, c.whyNot)
+			}
+			return c.do(ctx, i)
+		}
+	}
+	if s.Kind == Abort {
+		return l.aborted(s.Target)
+	}
+	done, how := l.done(s.Target)
+	if done {
+		return "was replaced already: " + how, nil
+	}
+	return "", fmt.Errorf("%w: %s", ErrRefused, how)
+}
+
+// aborted tells of a mount that no longer hangs.
+func (l *look) aborted(want fault.Mount) (string, error) {
+	for _, v := range l.survey.Volumes {
+		if sameMount(writtenDown(v.Mount), want) && v.Answer.State == probe.Disconnected {
+			return "was aborted already", nil
+		}
+	}
+	return "", fmt.Errorf("%w: the mount at %q is not one that hangs", ErrRefused, want.Point)
+}
+
+// done tells whether what belongs at the place of a mount is there.
+func (l *look) done(want fault.Mount) (ok bool, how string) {
+	for _, v := range l.survey.Volumes {
+		if v.Point != want.Point || want.Namespace != l.host.Inode || v.Mount.ID == 0 {
+			continue
+		}
+		if v.Code == "" && v.Answer.State == probe.Alive && v.Answer.Bindable == probe.Yes && !sameMount(writtenDown(v.Mount), want) {
+			return true, fmt.Sprintf("at %q is what answers, can be bound, and is what belongs there (inode %d of device %s)", v.Point,
+				v.Answer.Stat.Inode, deviceOf(v.Mount.Mount))
+		}
+		return false, fmt.Sprintf("the mount at %q: %s %s", v.Point, v.Code, v.Answer.State)
+	}
+	for _, c := range l.found {
+		if c.Point != want.Point || c.Namespace.Inode != want.Namespace {
+			continue
+		}
+		if ok, how = c.done(want); ok {
+			return ok, how
+		}
+	}
+	if how != "" {
+		return false, how
+	}
+	return l.elsewhere(want)
+}
+
+// done is for a copy.
+func (c *Copy) done(want fault.Mount) (ok bool, how string) {
+	a := c.Answer
+	isSource := c.Source != nil && a.State == probe.Alive && a.Stat.Inode == c.Source.Inode &&
+		(device{a.Stat.Major, a.Stat.Minor}).String() == c.Source.Device
+	if c.Code == "" && isSource && a.Bindable == probe.Yes && !sameMount(writtenDown(c.Mount), want) {
+		return true, fmt.Sprintf("at %q in mount namespace %s is what belongs there (inode %d of device %s)", c.Point, c.Namespace, a.Stat.Inode,
+			c.Source.Device)
+	}
+	return false, fmt.Sprintf("the mount at %q in mount namespace %s: %s %s; %s", c.Point, c.Namespace, c.Code, a.State, c.Why)
+}
+
+// elsewhere tells of a mount whose place was not found: the namespace may have gone with its container.
+func (l *look) elsewhere(want fault.Mount) (ok bool, how string) {
+	if l.Scanner == nil || want.Namespace == l.host.Inode {
+		return false, fmt.Sprintf("there is no such mount at %q any more, and nothing in its place that is known", want.Point)
+	}
+	spaces, _, err := l.Scanner.Namespaces()
+	if err != nil {
+		return false, err.Error()
+	}
+	for _, ns := range spaces {
+		if ns.Inode == want.Namespace {
+			return false, fmt.Sprintf("there is no such mount at %q in mount namespace %s any more", want.Point, ns)
+		}
+	}
+	return true, fmt.Sprintf("mount namespace mnt:[%d] has gone, and the mount with it", want.Namespace)
+}
+
+// abort ends the connection of a FUSE mount, which was seen to hang just now.
+func (i *Inspector) abort(_ context.Context, m mountns.Mount) (string, error) {
+	control, err := fuse.Open()
+	if err != nil {
+		return "", err
+	}
+	defer control.Close()
+	if err := control.Abort(m.Minor); err != nil && !errors.Is(err, fuse.ErrNoConnection) {
+		return "", err
+	}
+	return fmt.Sprintf("aborted FUSE connection %d", m.Minor), nil
+}
+
+// sameMount tells whether both mean one mount of one namespace. The numbers that the kernel never uses again decide
+// where both have one; otherwise everything else must agree.
+func sameMount(a, b fault.Mount) bool {
+	if a.Namespace != b.Namespace {
+		return false
+	}
+	if a.ID != 0 && b.ID != 0 {
+		return a.ID == b.ID
+	}
+	return a.MountInfoID == b.MountInfoID && a.ParentID == b.ParentID && a.Device == b.Device && a.Root == b.Root && a.Point == b.Point
+}

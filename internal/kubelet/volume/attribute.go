@@ -1,0 +1,210 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"fmt"
+	"path"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/subpath"
+	"kubediag.org/kubediag/internal/linux/mountns"
+)
+
+// attribute finds the volume that a mount of another namespace is a copy of, and whether it may be replaced. It is called
+// inside the kubelet's namespace.
+func (l *look) attribute(m mountns.Mount, wanted map[device][]*Volume) {
+	s := l.spaces[m.Namespace.Inode]
+	m.Namespace = s.ns
+	c := &Copy{Mount: m, PIDs: s.pids, Why: s.why}
+	if s.owner != nil {
+		c.Pod = fault.Pod{Namespace: s.owner.PodNamespace, Name: s.owner.PodName, UID: s.owner.PodUID}
+		c.Container, c.ContainerID = s.owner.Container, s.owner.ContainerID
+		l.match(c, s)
+	}
+	for _, v := range wanted[deviceOf(m.Mount)] {
+		if c.volume != nil {
+			break
+		}
+		if sub, ok := v.holds(m.Mount); ok {
+			c.volume, c.SubPath = v, sub
+		}
+	}
+	if c.volume == nil { // of nobody that was asked for
+		if l.selection == (Selection{}) {
+			l.strangers.add(m.Unique)
+		}
+		return
+	}
+	if c.Replaceable {
+		c.Replaceable, c.Why = l.fits(c, s)
+	}
+	c.volume.Copies = append(c.volume.Copies, c)
+}
+
+// match finds the volume of the container's own pod that the runtime's record of the mount names.
+func (l *look) match(c *Copy, s *space) {
+	whose := fmt.Sprintf("container %q of pod %s/%s", c.Container, c.Pod.Namespace, c.Pod.Name)
+	c.Why = whose + " has it, and not as a volume of its own"
+	told, ok := l.recordOf(c, s)
+	if !ok || l.selection.PodUID != "" && l.selection.PodUID != c.Pod.UID {
+		return
+	}
+	volumes := l.volumesAt(told.HostPath, s.owner)
+	if len(volumes) != 1 {
+		if len(volumes) > 1 {
+			c.Why = fmt.Sprintf("%s has it from %q, which may be one of several volumes of that name", whose, told.HostPath)
+		}
+		return
+	}
+	v := volumes[0]
+	sub, ok := v.holds(c.Mount.Mount)
+	if v.Mount.ID != 0 && !ok {
+		c.Why = fmt.Sprintf("%s is to have %q there, and what is mounted is no directory of that volume", whose, told.HostPath)
+		return
+	}
+	c.volume, c.SubPath, c.told, c.Path, c.HostPath = v, sub, &told, told.ContainerPath, told.HostPath
+	c.Replaceable = true
+}
+
+// recordOf is the runtime's record of what is mounted at the point. A path with a symbolic link of the image in it is
+// another in the record: then there must be one record alone of the volume, and nothing mounted where it says.
+func (l *look) recordOf(c *Copy, s *space) (cri.Mount, bool) {
+	var found []cri.Mount
+	for _, m := range s.owner.Mounts {
+		if path.Clean("/"+m.ContainerPath) == c.Point {
+			found = append(found, m) // where two are the same, the later one lies on top
+		}
+	}
+	if len(found) > 0 {
+		return found[len(found)-1], true
+	}
+	table := l.tableOf(s)
+	if table == nil {
+		return cri.Mount{}, false
+	}
+	for _, m := range s.owner.Mounts {
+		_, there := table.Top(path.Clean("/" + m.ContainerPath))
+		if volumes := l.volumesAt(m.HostPath, s.owner); !there && len(volumes) == 1 {
+			if _, ok := volumes[0].holds(c.Mount.Mount); ok {
+				found = append(found, m)
+			}
+		}
+	}
+	if len(found) != 1 {
+		return cri.Mount{}, false
+	}
+	return found[0], true
+}
+
+// volumesAt lists the volumes of the container's pod that a path of the host can mean.
+func (l *look) volumesAt(told string, owner *cri.Owner) []*Volume {
+	name := l.node.OwnPath(told, owner.PodUID)
+	place, whole := l.node.ParseVolume(name)
+	sub, part := l.node.ParseSubPath(name)
+	var found []*Volume
+	for _, v := range l.survey.Volumes {
+		switch {
+		case v.Pod.UID != owner.PodUID:
+		case whole && v.Plugin == place.Plugin && v.Name == place.Name,
+			part && v.Name == sub.Volume && sub.Container == owner.Container,
+			v.Plugin == HostPathPlugin && v.Point == path.Clean(told):
+			found = append(found, v)
+		}
+	}
+	if len(found) == 0 && whole && place.PodUID == owner.PodUID && l.selection.has(place.PodUID, place.Name) {
+		found = append(found, l.unmounted(place))
+	}
+	return found
+}
+
+// unmounted adds a volume that a container has, and at whose place nothing is mounted any more.
+func (l *look) unmounted(place kubelet.Volume) *Volume {
+	v := l.newVolume(place)
+	l.complete(v)
+	v.WhyNot = fmt.Sprintf("nothing is mounted at %q", v.Point)
+	if m, ok := l.at[v.Point]; ok {
+		v.WhyNot = fmt.Sprintf("what is mounted at %q is of type %q, which is another volume", v.Point, m.FSType)
+	}
+	return v
+}
+
+// fits tells whether the copy in a container is what its pod's spec asks for, and can be got at.
+func (l *look) fits(c *Copy, s *space) (bool, string) {
+	v := c.volume
+	table := l.tableOf(s)
+	if table == nil {
+		return false, "its mount table cannot be read"
+	}
+	top, ok := table.Top(c.Point)
+	switch {
+	case !ok || top.ID != c.ID:
+		return false, "it is not what its processes see there: another mount hides it"
+	case len(table.Children(c.ID)) > 0:
+		return false, "other mounts lie on it"
+	}
+	sub, part := l.node.ParseSubPath(l.node.OwnPath(c.HostPath, c.Pod.UID))
+	switch {
+	case part != (c.SubPath != ""):
+		return false, fmt.Sprintf("the runtime made it from %q, and it is of directory %q of the volume", c.HostPath, c.SubPath)
+	case v.pod == nil && part:
+		return false, "the pod's spec is not known, so neither is which directory of the volume belongs there"
+	case v.pod == nil:
+	case part:
+		want, ok := subpath.Find(l.node, v.pod, l.node.SubPathPoint(sub))
+		if !ok || !at(want.Mount, c.Path) || path.Clean(want.Mount.SubPath) != c.SubPath {
+			return false, fmt.Sprintf("the pod's spec does not ask for directory %q of the volume at %q", c.SubPath, c.Path)
+		}
+	case !mounts(v, c):
+		return false, fmt.Sprintf("the pod's spec does not ask for this volume at %q in container %q", c.Path, c.Container)
+	}
+	return true, fmt.Sprintf("the container runtime has mounted it into container %q of pod %s/%s from %q", c.Container, c.Pod.Namespace,
+		c.Pod.Name, c.HostPath)
+}
+
+func at(m corev1.VolumeMount, name string) bool {
+	return path.Clean("/"+m.MountPath) == path.Clean("/"+name)
+}
+
+// mounts tells whether the spec has the container mount the volume, and not a directory of it, at the path of the copy.
+func mounts(v *Volume, c *Copy) bool {
+	for _, m := range volumeMounts(v.pod, c.Container) {
+		if !at(m, c.Path) || m.SubPath != "" || m.SubPathExpr != "" {
+			continue
+		}
+		for _, spec := range v.pod.Spec.Volumes {
+			if spec.Name == m.Name && v.mayBe(spec) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// mayBe tells whether the volume can be that of the spec. The kubelet calls one that comes from a claim by another name.
+func (v *Volume) mayBe(spec corev1.Volume) bool {
+	own := spec.ConfigMap != nil || spec.Secret != nil || spec.EmptyDir != nil || spec.HostPath != nil || spec.Projected != nil ||
+		spec.DownwardAPI != nil || spec.CSI != nil
+	return spec.Name == v.Name || !own
+}
+
+func volumeMounts(pod *corev1.Pod, container string) []corev1.VolumeMount {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for _, c := range list {
+			if c.Name == container {
+				return c.VolumeMounts
+			}
+		}
+	}
+	for _, c := range pod.Spec.EphemeralContainers {
+		if c.Name == container {
+			return c.VolumeMounts
+		}
+	}
+	return nil
+}

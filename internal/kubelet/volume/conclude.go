@@ -1,0 +1,160 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/fuse"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// conclude orders what was found, and adds what people want to know besides: who shares the fault, and what has become
+// of the daemon.
+func (l *look) conclude(ctx context.Context) error {
+	users := l.users()
+	servers, known, err := l.servers(ctx)
+	if err != nil {
+		return err
+	}
+	over := map[uint32][]string{} // by connection: what is hidden
+	for _, v := range l.survey.Volumes {
+		slices.SortFunc(v.Copies, func(a, b *Copy) int {
+			return cmp.Or(rank(a)-rank(b), cmp.Compare(a.Pod.UID, b.Pod.UID), cmp.Compare(a.Container, b.Container),
+				cmp.Compare(a.Namespace.Inode, b.Namespace.Inode), cmp.Compare(a.Point, b.Point), cmp.Compare(a.ID, b.ID))
+		})
+		if v.Code == "" {
+			continue
+		}
+		if !v.origin.split { // the node's own disk is everybody's
+			v.share(users[deviceOf(v.Mount.Mount)])
+		}
+		if v.Mount.Major == 0 && strings.HasPrefix(v.Mount.FSType, "fuse") {
+			v.Fate = append(v.Fate, fateOf(servers[v.Mount.Minor], v.Mount.Minor, known)...)
+		}
+		if v.Staging != nil && v.Staging.Mount.Major == 0 && v.Staging.Mount.Minor != v.Mount.Minor {
+			minor := v.Staging.Mount.Minor
+			if _, known := over[minor]; !known {
+				over[minor] = hidden(servers[minor])
+			}
+			v.Fate = append(v.Fate, over[minor]...)
+		}
+	}
+	return ctx.Err()
+}
+
+// maxShares bounds how many pods are listed for each volume.
+const maxShares = 100
+
+// share notes the other pods of a file system.
+func (v *Volume) share(users []fault.Pod) {
+	for _, pod := range users {
+		if pod.UID == v.Pod.UID {
+			continue
+		}
+		if v.Sharing++; len(v.Shares) < maxShares {
+			v.Shares = append(v.Shares, pod)
+		}
+	}
+}
+
+// rank puts what the kubelet has bound before what containers have, and that before the rest.
+func rank(c *Copy) int {
+	switch {
+	case c.onHost:
+		return 0
+	case c.Replaceable:
+		return 1
+	}
+	return 2
+}
+
+// users lists the pods that have a mount of each broken file system, each once.
+func (l *look) users() map[device][]fault.Pod {
+	users := map[device][]fault.Pod{}
+	for _, v := range l.survey.Volumes {
+		if v.Code != "" && v.Mount.ID != 0 {
+			users[deviceOf(v.Mount.Mount)] = nil
+		}
+	}
+	for point, m := range l.at {
+		place, ok := l.node.ParseVolume(point)
+		_, broken := users[deviceOf(m)]
+		if !ok || !broken {
+			continue
+		}
+		name := l.names[place.PodUID]
+		pod := fault.Pod{Namespace: name.Namespace, Name: name.Name, UID: place.PodUID}
+		if l.Pods != nil {
+			if known := l.Pods.PodByUID(place.PodUID); known != nil {
+				pod.Namespace, pod.Name = known.Namespace, known.Name
+			}
+		}
+		if !slices.Contains(users[deviceOf(m)], pod) {
+			users[deviceOf(m)] = append(users[deviceOf(m)], pod)
+		}
+	}
+	for _, pods := range users {
+		slices.SortFunc(pods, func(a, b fault.Pod) int { return cmp.Compare(a.UID, b.UID) })
+	}
+	return users
+}
+
+// servers finds the processes that serve FUSE connections, where one is broken.
+func (l *look) servers(ctx context.Context) (map[uint32][]fuse.Server, bool, error) {
+	for _, v := range l.survey.Volumes {
+		if v.Code != "" && v.Mount.Major == 0 {
+			return fuse.Servers(ctx)
+		}
+	}
+	return nil, false, nil
+}
+
+// fateOf says what is known of who serves a connection.
+func fateOf(servers []fuse.Server, minor uint32, known bool) []string {
+	if len(servers) == 0 && known {
+		return []string{fmt.Sprintf("no process serves FUSE connection %d any more: its daemon has ended", minor)}
+	}
+	var all []string
+	for _, s := range servers {
+		text := fmt.Sprintf("FUSE connection %d is served by process %d (%s)", minor, s.PID, s.Command)
+		switch s.State {
+		case 'T', 't':
+			text += ", which is stopped"
+		case 'D':
+			text += ", which itself waits and cannot be interrupted"
+		case 'Z':
+			text += ", which has ended and was not waited for"
+		}
+		all = append(all, text)
+	}
+	return append(all, hidden(servers)...)
+}
+
+// hidden says where a daemon was told to mount over a directory that has something in it: that hides what containers
+// have written there while the volume was not mounted. A command line is text of its process, and decides nothing.
+func hidden(servers []fuse.Server) []string {
+	var all []string
+	for _, s := range servers {
+		text, err := sys.ReadProc(strconv.Itoa(s.PID)+"/cmdline", nil)
+		if s.State == 'D' || err != nil {
+			continue
+		}
+		for arg := range bytes.SplitSeq(text, []byte{0}) {
+			if slices.Contains(strings.FieldsFunc(string(arg), func(r rune) bool { return r == ',' || r == '=' }), "nonempty") {
+				all = append(all, fmt.Sprintf("process %d (%s) serves the staging path with the option \"nonempty\": it mounts over what is in the "+
+					"directory already, and so hides that data was written to the node's own disk", s.PID, s.Command))
+				break
+			}
+		}
+	}
+	return all
+}

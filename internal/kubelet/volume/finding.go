@@ -1,0 +1,121 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"kubediag.org/kubediag/internal/fault"
+)
+
+// Findings tells the volume as faults: one for the mount, and one for each broken copy. None where it is healthy.
+func (v *Volume) Findings() []fault.Finding {
+	var all []fault.Finding
+	if v.Code != "" {
+		all = append(all, fault.Finding{
+			Code: v.Code, Pod: v.Pod, Volume: v.Name, Mount: writtenDown(v.Mount), Holder: v.driver(),
+			Evidence: slices.Concat(v.Evidence, v.seen(), v.Answer.Evidence, v.around()),
+		})
+	}
+	for _, c := range v.Copies {
+		all = append(all, c.finding())
+	}
+	return all
+}
+
+// driver names who has mounted the volume.
+func (v *Volume) driver() string {
+	if v.Record == nil {
+		return ""
+	}
+	return fmt.Sprintf("CSI driver %q", v.Record.Driver)
+}
+
+// maxBeneath bounds how many hidden mounts are told.
+const maxBeneath = 8
+
+// seen is what the mount table and the kubelet's records say.
+func (v *Volume) seen() []string {
+	all := []string{fmt.Sprintf("mountinfo: device %s, root %q, type %q from %q, at %q", deviceOf(v.Mount.Mount), v.Mount.Root, v.Mount.FSType,
+		v.Mount.Source, v.Mount.Point)}
+	for _, m := range v.Beneath[:min(len(v.Beneath), maxBeneath)] {
+		all = append(all, fmt.Sprintf("beneath it at the same place: device %s, root %q, type %q", deviceOf(m), m.Root, m.FSType))
+	}
+	if v.Record != nil {
+		all = append(all, "the kubelet's record names "+v.Record.String())
+	} else if v.WhyNoRecord != "" {
+		all = append(all, "no record: "+v.WhyNoRecord)
+	}
+	if s := v.Staging; s != nil {
+		text := fmt.Sprintf("staged at %q: device %s, root %q, %s", s.Point, deviceOf(s.Mount.Mount), s.Mount.Root, s.Answer.State)
+		if deviceOf(s.Mount.Mount) != deviceOf(v.Mount.Mount) {
+			text += "; that is another file system than the pod has"
+		}
+		all = append(all, text)
+	}
+	if now, was := v.origin.answer.Stat, v.Answer.Stat; v.Source != nil && now.Inode != 0 && was.Inode != 0 && now.Inode != was.Inode {
+		all = append(all, fmt.Sprintf("the directory of the mount had inode %d, and the one that belongs there has inode %d", was.Inode,
+			now.Inode))
+	}
+	return all
+}
+
+// maxNamed bounds how many pods are named in a sentence.
+const maxNamed = 10
+
+// around is who else is concerned, and what can be done.
+func (v *Volume) around() []string {
+	var all []string
+	if len(v.Split) > 0 {
+		all = append(all, fmt.Sprintf("written to the node's own disk, at %q in its file system: %q", v.origin.hidden, v.Split))
+	}
+	if len(v.Shares) > 0 {
+		var names []string
+		for _, pod := range v.Shares[:min(len(v.Shares), maxNamed)] {
+			names = append(names, podName(pod))
+		}
+		all = append(all, fmt.Sprintf("%d other pods of this node have a mount of the same file system, among them %s", v.Sharing,
+			strings.Join(names, ", ")))
+	}
+	all = append(all, v.Fate...)
+	if v.Source != nil {
+		return append(all, fmt.Sprintf("%q can take its place: %s", v.Source.Path, v.Source.Why))
+	}
+	return append(all, "nothing can take its place: "+v.WhyNot)
+}
+
+func podName(pod fault.Pod) string {
+	if pod.Name == "" {
+		return pod.UID
+	}
+	return pod.Namespace + "/" + pod.Name
+}
+
+// finding tells a copy.
+func (c *Copy) finding() fault.Finding {
+	where := "the kubelet's subPath bind"
+	if !c.onHost {
+		where = "mount namespace " + c.Namespace.String()
+	}
+	f := fault.Finding{
+		Code: c.Code, Pod: c.Pod, Container: c.Container, Volume: c.volume.Name, Mount: writtenDown(c.Mount), Holder: c.volume.driver(),
+		Evidence: []string{
+			fmt.Sprintf("a copy of volume %q of pod %s, in %s: device %s, root %q, at %q", c.volume.Name, podName(c.volume.Pod), where,
+				deviceOf(c.Mount.Mount), c.Root, c.Point),
+		},
+	}
+	if d, _ := judgeRoot(c.Answer, c.volume.countsLinks()); d.code != "" {
+		f.Evidence = append(f.Evidence, d.why)
+	} else if d := c.compare(); d.code != "" {
+		f.Evidence = append(f.Evidence, d.why)
+	}
+	if c.Replaceable {
+		f.Evidence = append(f.Evidence, "it is known what belongs there: "+c.Why)
+	} else {
+		f.Evidence = append(f.Evidence, "it is left alone: "+c.Why)
+	}
+	return f
+}

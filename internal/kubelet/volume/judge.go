@@ -1,0 +1,149 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/probe"
+)
+
+// verdict is what an answer says about a mount: the fault, if it is one, and why.
+type verdict struct {
+	code fault.Code
+	why  string
+}
+
+// judgeRoot says what the answer of a mount's root means by itself. ok is false where it says nothing. counts is whether
+// the file system is known to count links.
+func judgeRoot(a probe.Answer, counts bool) (d verdict, ok bool) {
+	switch a.State {
+	case probe.Disconnected:
+		return verdict{fault.DisconnectedFUSE, "the mount answers that its connection is gone: " + cause(a)}, true
+	case probe.Hung:
+		return verdict{fault.HungMount, fmt.Sprintf("the mount has not answered for %s", a.Took.Round(time.Millisecond))}, true
+	case probe.Stale:
+		return verdict{fault.StaleFileHandle, "the server does not know the directory of the mount any more: " + cause(a)}, true
+	case probe.Missing:
+		return verdict{fault.DeletedVolumeSource, "the file system says that the root of the mount is no more: " + cause(a)}, true
+	case probe.Alive:
+		return judgeAlive(a, counts), true
+	}
+	return verdict{}, false
+}
+
+// cause is the error of an answer in words.
+func cause(a probe.Answer) string {
+	if a.Errno == 0 {
+		return string(a.State)
+	}
+	return a.Errno.Error()
+}
+
+// judgeAlive says whether what answers can be given to a container, and has a name still.
+func judgeAlive(a probe.Answer, counts bool) verdict {
+	switch {
+	case a.Bindable == probe.No && a.Deleted:
+		return verdict{fault.DeletedVolumeSource, "the mount answers, but its directory has lost its name, and the kernel refuses to bind it: " +
+			"no container can be started with it"}
+	case a.Bindable == probe.No:
+		return verdict{fault.DeletedVolumeSource, "the mount answers, but the kernel refuses to bind it, as it does where a directory above " +
+			"has lost its name: no container can be started with it"}
+	case a.Deleted && a.Bindable != probe.Yes:
+		return verdict{fault.DeletedVolumeSource, "the mount answers, but its directory has lost its name: no container can be started with it"}
+	case a.Stat.Fresh && a.Stat.Nlink == 0 && (counts || a.Deleted):
+		return verdict{fault.DeletedVolumeSource, "the mount answers, but its directory was deleted: its link count is 0"}
+	}
+	return verdict{}
+}
+
+// judge decides about every volume.
+func (l *look) judge(ctx context.Context) error {
+	for _, v := range l.survey.Volumes {
+		d, ok := l.verdictOf(v)
+		if !ok {
+			if v.Mount.ID != 0 && v.Answer.State != probe.Vanished {
+				l.incomplete("volume %q of pod %q at %q could not be judged: %s (%s)", v.Name, v.Pod.UID, v.Point, v.Answer.State, cause(v.Answer))
+			}
+			if v.WhyNot == "" {
+				v.WhyNot = fmt.Sprintf("the mount at %q could not be judged: %s", v.Point, v.Answer.State)
+			}
+			v.unjudged = true
+			continue
+		}
+		v.Code = d.code
+		if d.code != "" {
+			v.Evidence = append(v.Evidence, d.why)
+		}
+	}
+	return ctx.Err()
+}
+
+// verdictOf decides about one volume, in this order: does it answer at all; can a container be started with it; is it
+// what the driver has staged.
+func (l *look) verdictOf(v *Volume) (verdict, bool) {
+	if v.Mount.ID == 0 {
+		return verdict{}, false
+	}
+	d, ok := judgeRoot(v.Answer, v.countsLinks())
+	if !ok {
+		return d, ok
+	}
+	if v.Plugin == HostPathPlugin {
+		if d.code == "" && v.below() != "" {
+			return v.judgeHostPath(), true
+		}
+		return d, true
+	}
+	if d.code == "" || d.code == fault.DeletedVolumeSource {
+		if more := v.compare(); more.code != "" {
+			more.why = joined(d.why, more.why)
+			return more, true
+		}
+	}
+	return d, true
+}
+
+func joined(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "; " + b
+}
+
+// countsLinks tells whether a link count of 0 means something. Some FUSE servers never fill it in; one that counts says
+// so at the root of what is staged. The root of a file system cannot be deleted.
+func (v *Volume) countsLinks() bool {
+	return v.Staging != nil && v.Staging.Answer.State == probe.Alive && v.Staging.Answer.Stat.Fresh && v.Staging.Answer.Stat.Nlink > 0 &&
+		(v.origin.split || v.origin.below != "" && deviceOf(v.Staging.Mount.Mount) == deviceOf(v.Mount.Mount))
+}
+
+// compare says whether a volume that answers is what the driver has staged.
+func (v *Volume) compare() verdict {
+	switch {
+	case v.origin.split:
+		return verdict{fault.DeletedVolumeSource, fmt.Sprintf("data is being split: the pod has directory %q of the node's own disk (%s, device "+
+			"%s), which the volume mounted at %q covers; what the pod writes does not get into the volume, and what is in the volume is not "+
+			"seen by the pod", rootOf(v.Mount.Mount), v.Mount.FSType, deviceOf(v.Mount.Mount), v.Staging.Point)}
+	case !v.origin.known || deviceOf(v.Staging.Mount.Mount) != deviceOf(v.Mount.Mount):
+		return verdict{}
+	case v.origin.answer.State == probe.Missing:
+		return verdict{fault.DeletedVolumeSource, fmt.Sprintf("the volume that is staged at %q has no directory %q any more: it was deleted or "+
+			"renamed", v.Staging.Point, v.origin.below)}
+	case v.replaced():
+		return verdict{fault.DeletedVolumeSource, fmt.Sprintf("the volume that is staged at %q has another directory %q now (inode %d) than the "+
+			"one that is mounted (inode %d)", v.Staging.Point, v.origin.below, v.origin.answer.Stat.Inode, v.Answer.Stat.Inode)}
+	}
+	return verdict{}
+}
+
+// replaced tells whether the directory's name means another directory of the same file system by now.
+func (v *Volume) replaced() bool {
+	now, own := v.origin.answer, v.Answer
+	return now.State == probe.Alive && own.State == probe.Alive && now.Stat.Fresh && own.Stat.Fresh &&
+		now.Stat.Major == own.Stat.Major && now.Stat.Minor == own.Stat.Minor && now.Stat.Inode != own.Stat.Inode
+}

@@ -1,0 +1,172 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package volume_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/volume"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// add has another volume of another pod in place: directory below of what is mounted at base, staged and bound.
+func (s *scene) add(uid, name, base, below string) (g, p string) {
+	s.t.Helper()
+	g = s.Node.StagingPoints(driver, "handle of "+name, name)[0]
+	p = s.Node.VolumePoint(kubelet.Volume{PodUID: uid, Plugin: kubelet.CSI, Name: name})
+	for _, dir := range []string{g, p} {
+		s.must(os.MkdirAll(dir, 0o755))
+		s.record(dir, volume.Record{Driver: driver, Handle: "handle of " + name, PersistentVolume: name})
+		s.t.Cleanup(func() { _ = sys.UnmountPath(dir, true) })
+	}
+	s.must(sys.BindMount(filepath.Join(base, below), g))
+	s.must(sys.BindMount(g, p))
+	return g, p
+}
+
+// TestManyDead has a thousand volumes die at once.
+func TestManyDead(t *testing.T) {
+	const many = 1000
+	s := bareScene(t, "vol")
+	s.must(os.RemoveAll(filepath.Dir(s.p)))
+	base := t.TempDir()
+	t.Cleanup(func() { _ = sys.UnmountPath(base, true) })
+	names := []string{base, "old"}
+	for n := range many {
+		names = append(names, "vol/"+strconv.Itoa(n))
+	}
+	server := kerneltest.StartWith(t, nil, "serve", names...)
+	staged := map[string]string{}
+	for n := range many {
+		name := strconv.Itoa(n)
+		g, _ := s.add("pod-"+name, "pvc-"+name, base, "vol/"+name)
+		staged[g] = name
+	}
+	began := time.Now()
+	survey, err := s.i.Inspect(t.Context(), volume.Selection{})
+	s.must(err)
+	t.Logf("%d healthy volumes: %s, asked %d", len(survey.Volumes), time.Since(began), survey.Looked.Asked)
+	if len(survey.Volumes) != many || len(survey.Broken()) > 0 {
+		t.Fatalf("%d volumes, %d broken; %q", len(survey.Volumes), len(survey.Broken()), survey.Looked.Incomplete)
+	}
+	server.Kill()
+	s.must(sys.UnmountPath(base, true))
+	names[1] = "new"
+	kerneltest.StartWith(t, nil, "serve", names...)
+	for g, name := range staged {
+		s.must(sys.UnmountPath(g, true))
+		s.must(sys.BindMount(filepath.Join(base, "vol", name), g))
+	}
+	began = time.Now()
+	survey, err = s.i.Inspect(t.Context(), volume.Selection{})
+	s.must(err)
+	took := time.Since(began)
+	t.Logf("%d dead volumes: %s, asked %d", len(survey.Broken()), took, survey.Looked.Asked)
+	if len(survey.Broken()) != many || took > 5*time.Second {
+		t.Errorf("%d of %d are broken, after %s; %q", len(survey.Broken()), many, took, survey.Looked.Incomplete)
+	}
+	for _, v := range survey.Broken() {
+		if v.Code != fault.DisconnectedFUSE || v.Source == nil || v.Sharing != many-1 || len(v.Shares) != 100 {
+			t.Fatalf("%s: %s, source %+v (%s), %d shares", v.Name, v.Code, v.Source, v.WhyNot, v.Sharing)
+		}
+	}
+}
+
+// TestSameDirectoryOfTwoVolumes has two volumes whose directories have one name, on two file systems, and a container
+// with both.
+func TestSameDirectoryOfTwoVolumes(t *testing.T) {
+	s := newScene(t, "vol1")
+	base := t.TempDir()
+	t.Cleanup(func() { _ = sys.UnmountPath(base, true) })
+	other := kerneltest.StartWith(t, nil, "serve", base, "other", "vol1")
+	_, p := s.add(string(s.pod.UID), "pvc-2", base, "vol1")
+	s.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/one"}, {Name: "claim", MountPath: "/two"}}
+	s.runtime.of = &cri.Owner{Container: "app", PodUID: string(s.pod.UID), Mounts: []cri.Mount{
+		{HostPath: s.p, ContainerPath: "/one"}, {HostPath: p, ContainerPath: "/two"},
+	}}
+	c := s.contain(s.p, "/one", p, "/two")
+	s.server.Kill()
+	other.Kill()
+	s.remount("new")
+	if plan := s.heal(); len(plan.Steps) != 2 || len(plan.Refusals) > 0 {
+		t.Errorf("plan = %+v, want the host's mount and one in the container", plan)
+	}
+	if one, two := read(c.PID, "one/data"), read(c.PID, "two/data"); one != "new" || !strings.Contains(two, "not connected") {
+		t.Errorf("the container reads %q and %q, want the other volume untouched", one, two)
+	}
+}
+
+// TestHungNeighbour has one volume hang while another is healed.
+func TestHungNeighbour(t *testing.T) {
+	s := newScene(t, deepDir)
+	base := t.TempDir()
+	t.Cleanup(func() { _ = sys.UnmountPath(base, true) })
+	other := kerneltest.StartWith(t, nil, "serve", base, "other", "vol2")
+	t.Cleanup(other.Kill)
+	s.add("another-pod", "pvc-2", base, "vol2")
+	c := s.start()
+	signal(t, other.PID, "STOP")
+	s.server.Kill()
+	s.remount("new,nonempty")
+	began := time.Now()
+	survey, err := s.i.Inspect(t.Context(), volume.Selection{})
+	s.must(err)
+	got := map[string]fault.Code{}
+	for _, v := range survey.Broken() {
+		got[v.Name] = v.Code
+	}
+	if fmt.Sprint(got) != "map[pvc-1:DisconnectedFUSE pvc-2:HungMount]" || time.Since(began) > 10*time.Second {
+		t.Errorf("broken: %v, after %s; %q", got, time.Since(began), survey.Looked.Incomplete)
+	}
+	fate := strings.Join(survey.Broken()[0].Fate, "\n")
+	if survey.Broken()[0].Name != pvName || !strings.Contains(fate, `option "nonempty"`) || !strings.Contains(fate, "its daemon has ended") {
+		t.Errorf("fate of %s: %q", survey.Broken()[0].Name, fate)
+	}
+	s.heal()
+	if read := read(c.PID, "data/data"); read != "new,nonempty" {
+		t.Errorf("the container reads %q", read)
+	}
+}
+
+// TestLinkInTheVolume has the directory of a subPath be replaced by a link to another volume's directory.
+func TestLinkInTheVolume(t *testing.T) {
+	s := newScene(t, deepDir)
+	c := s.start()
+	s.server.Kill()
+	s.remount("new")
+	s.elsewhere("mv", "csi.vol1.sub", "old")
+	s.elsewhere("link", "csi.vol1.sub")
+	plan, err := s.i.Plan(t.Context(), s.inspect(), volume.PlanOptions{})
+	s.must(err)
+	before, inside, tried := s.Mounts(), mountsOf(t, c.PID), 0
+	for _, step := range plan.Steps {
+		if !strings.HasSuffix(step.Target.Root, "/sub") {
+			continue
+		}
+		tried++
+		if how, err := s.i.Apply(t.Context(), step); !errors.Is(err, volume.ErrRefused) {
+			t.Errorf("apply to %q: %q, %v, want that what the link leads to is not taken", step.Target.Point, how, err)
+		}
+	}
+	same(t, before, s.Mounts())
+	same(t, inside, mountsOf(t, c.PID))
+	if sub := read(c.PID, "sub/data"); tried != 2 || !strings.Contains(sub, "not connected") {
+		t.Errorf("%d tried, the container reads %q", tried, sub)
+	}
+}

@@ -1,0 +1,181 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"kubediag.org/kubediag/internal/fault"
+)
+
+// Kinds of steps.
+const (
+	// Replace puts the source in the place of a mount.
+	Replace = "Replace"
+	// Abort ends the connection of a FUSE file system that hangs. Every mount of it is dead afterwards.
+	Abort = "Abort"
+)
+
+// Nothing is the Loss of a step by which nothing can be lost.
+const Nothing = "nothing"
+
+// Step is one change. Kind, Target and PodUID alone say what is changed; the rest is for people, and is found out
+// afresh.
+type Step struct {
+	Kind   string      `json:"kind"`
+	Target fault.Mount `json:"target"`
+	PodUID string      `json:"podUID"`
+	Volume string      `json:"volume,omitempty"`
+	// Container is the name of the container whose mount it is; empty for one of the kubelet's.
+	Container string     `json:"container,omitempty"`
+	Code      fault.Code `json:"code,omitempty"`
+	Source    *Source    `json:"source,omitempty"`
+	Safety    string     `json:"safety"`
+	// Loss begins with Nothing where nothing can be lost.
+	Loss string `json:"loss"`
+}
+
+// Plan is what would be done about a volume, in this order, and what would not be, with the reasons.
+type Plan struct {
+	Steps    []Step   `json:"steps,omitempty"`
+	Refusals []string `json:"refusals,omitempty"`
+}
+
+// PlanOptions say what may be planned.
+type PlanOptions struct {
+	// Abort allows to abort a connection that hangs.
+	Abort bool
+}
+
+// Plan says what would be done about a volume that Inspect has just found. It changes nothing and asks nothing.
+func (i *Inspector) Plan(ctx context.Context, v *Volume, o PlanOptions) (Plan, error) {
+	var plan Plan
+	for _, c := range v.choices(o) {
+		if c.whyNot != "" {
+			plan.Refusals = append(plan.Refusals, c.whyNot)
+		} else {
+			plan.Steps = append(plan.Steps, c.step)
+		}
+	}
+	return plan, ctx.Err()
+}
+
+// choice is a step, or why it is not taken.
+type choice struct {
+	step   Step
+	whyNot string
+	do     func(ctx context.Context, i *Inspector) (string, error)
+}
+
+// choices goes through everything that is broken: the volume's own mount, the kubelet's binds, the containers' copies.
+func (v *Volume) choices(o PlanOptions) []choice {
+	var all []choice
+	if v.Code == fault.HungMount && o.Abort {
+		all = append(all, v.abort())
+	}
+	if v.Code != "" {
+		all = append(all, v.replace(o))
+	}
+	for _, c := range v.Copies {
+		all = append(all, c.replace(o))
+	}
+	return all
+}
+
+// replace is about the volume's own mount.
+func (v *Volume) replace(o PlanOptions) choice {
+	c := choice{step: Step{
+		Kind: Replace, Target: writtenDown(v.Mount), PodUID: v.Pod.UID, Volume: v.Name, Code: v.Code, Source: v.Source,
+		Safety: v.safety(), Loss: loss(v.Code),
+	}}
+	what := fmt.Sprintf("the mount of volume %q at %q stays: ", v.Name, v.Point)
+	switch {
+	case v.Plugin == HostPathPlugin:
+		c.whyNot = fmt.Sprintf("the mount at %q stays: it is not the kubelet's, but what the pod's hostPath %q lies on", v.Mount.Point, v.Point)
+	case v.Code == fault.HungMount && !o.Abort:
+		c.whyNot = what + "it does not answer, and may yet; to abort its connection has to be asked for, as what has not been stored is lost then"
+	case v.Source == nil:
+		c.whyNot = what + v.WhyNot
+	case len(v.Split) > 0:
+		c.whyNot = what + v.keepSplit()
+	case v.nested > 0:
+		c.whyNot = what + "other mounts lie on it"
+	case v.Answer.Stat.Inode != 0 && !v.Source.dir:
+		c.whyNot = what + fmt.Sprintf("%q is no directory", v.Source.Path)
+	}
+	c.do = func(ctx context.Context, i *Inspector) (string, error) { return i.swap(ctx, v.Mount, v.Source) }
+	return c
+}
+
+// keepSplit says how what was written to the node's own disk gets into the volume.
+func (v *Volume) keepSplit() string {
+	return fmt.Sprintf("the pod has written to the node's own disk (%s), which the volume would hide. Stop what writes there, copy it "+
+		"while it can be reached, as with \"cp -a %s/. %s/\", empty the directory, and try again. On the disk it lies at %q below the "+
+		"mount that covers it", strings.Join(v.Split, ", "), v.Point, v.Source.Path, v.origin.hidden)
+}
+
+// safety says why the volume's mount can be replaced.
+func (v *Volume) safety() string {
+	if v.Source == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s; %q takes its place: %s; it is put beneath the mount before that goes, so that nobody finds an empty directory",
+		strings.Join(v.Evidence, "; "), v.Source.Path, v.Source.Why)
+}
+
+// loss says what is lost when a mount with that fault goes.
+func loss(code fault.Code) string {
+	switch code {
+	case fault.DisconnectedFUSE, fault.HungMount:
+		return Nothing + ": what was not stored was lost when the daemon went; files that are open there fail as they do now"
+	case fault.StaleFileHandle:
+		return Nothing + ": files that are open there fail as they do now"
+	}
+	return Nothing + ": no file is removed; what has files open there keeps them, and who looks anew finds the volume"
+}
+
+// replace is about a copy.
+func (c *Copy) replace(o PlanOptions) choice {
+	v := c.volume
+	choice := choice{step: Step{
+		Kind: Replace, Target: writtenDown(c.Mount), PodUID: v.Pod.UID, Volume: v.Name, Container: c.Container, Code: c.Code, Source: c.Source,
+		Loss: loss(c.Code),
+	}}
+	what := fmt.Sprintf("the copy of volume %q at %q in mount namespace %s stays: ", v.Name, c.Point, c.Namespace)
+	switch {
+	case c.Code == fault.HungMount && !o.Abort:
+		choice.whyNot = what + "it does not answer, and may yet"
+	case !c.Replaceable:
+		choice.whyNot = what + c.Why
+	case c.Source == nil:
+		choice.whyNot = what + v.WhyNot
+	case len(v.Split) > 0:
+		choice.whyNot = what + v.keepSplit()
+	default:
+		choice.step.Safety = fmt.Sprintf("%s; %q takes its place: %s; it is put beneath the mount before that goes, so that nobody finds an "+
+			"empty directory", c.Why, c.Source.Path, c.Source.Why)
+	}
+	choice.do = func(ctx context.Context, i *Inspector) (string, error) { return i.swap(ctx, c.Mount, c.Source) }
+	return choice
+}
+
+// abort is about the connection of a volume that hangs.
+func (v *Volume) abort() choice {
+	c := choice{step: Step{
+		Kind: Abort, Target: writtenDown(v.Mount), PodUID: v.Pod.UID, Volume: v.Name, Code: v.Code,
+		Safety: fmt.Sprintf("%s; the connection is that of device %s alone; whatever waits for it fails, and every mount of it is "+
+			"dead afterwards",
+			strings.Join(v.Evidence, "; "), deviceOf(v.Mount.Mount)),
+		Loss: fmt.Sprintf("data in flight: what processes have written there and the daemon has not stored is lost, for this pod and "+
+			"the %d others that share the file system", v.Sharing),
+	}}
+	if v.Mount.Major != 0 || !strings.HasPrefix(v.Mount.FSType, "fuse") {
+		c.whyNot = fmt.Sprintf("the mount of volume %q at %q is of type %q: only FUSE has a connection that can be aborted", v.Name, v.Point,
+			v.Mount.FSType)
+	}
+	c.do = func(ctx context.Context, i *Inspector) (string, error) { return i.abort(ctx, v.Mount) }
+	return c
+}

@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestParseRecord(t *testing.T) {
+	t.Parallel()
+	want := Record{Driver: "cephfs.csi.ceph.com", Handle: "0001-x", PersistentVolume: "pvc-1", Node: "n", Lifecycle: "Persistent"}
+	for name, c := range map[string]struct {
+		text string
+		err  string // a part of it; empty: the record above
+	}{
+		"of a pod": {text: `{"attachmentID":"csi-1","driverName":"cephfs.csi.ceph.com","nodeName":"n","specVolID":"pvc-1",` +
+			`"volumeHandle":"0001-x","volumeLifecycleMode":"Persistent"}`},
+		"unknown keys, newline": {text: `{"seLinuxMountContext":"","driverName":"cephfs.csi.ceph.com","nodeName":"n","specVolID":"pvc-1",` +
+			`"volumeHandle":"0001-x","volumeLifecycleMode":"Persistent"}` + "\n"},
+		"empty":           {text: "", err: "no object"},
+		"a list":          {text: "[]", err: "no object"},
+		"null":            {text: "null", err: "no object"},
+		"no handle":       {text: `{"driverName":"d"}`, err: `volumeHandle is ""`},
+		"no driver":       {text: `{"volumeHandle":"h"}`, err: `driverName is ""`},
+		"handle twice":    {text: `{"driverName":"d","volumeHandle":"h","volumeHandle":"g"}`, err: `"volumeHandle" twice`},
+		"escaped twice":   {text: `{"driverName":"d","volumeHandle":"h","volumeHand\u006ce":"g"}`, err: "twice"},
+		"number":          {text: `{"driverName":"d","volumeHandle":1}`, err: "no string"},
+		"object":          {text: `{"driverName":"d","volumeHandle":{"a":"b"}}`, err: "no string"},
+		"cut short":       {text: `{"driverName":"d","volumeHandle":"h"`, err: "record cannot be used"},
+		"more behind":     {text: `{"driverName":"d","volumeHandle":"h"}{}`, err: "follows"},
+		"zero byte":       {text: `{"driverName":"d","volumeHandle":"h\u0000"}`, err: "no text"},
+		"half a rune":     {text: "{\"driverName\":\"d\",\"volumeHandle\":\"h\xff\"}", err: "no text"},
+		"other capitals":  {text: `{"DriverName":"d","VolumeHandle":"h"}`, err: "both must be set"},
+		"a long value":    {text: `{"driverName":"d","volumeHandle":"` + strings.Repeat("h", maxValue+1) + `"}`, err: "longer"},
+		"too long":        {text: `{"driverName":"d","volumeHandle":"h"` + strings.Repeat(" ", maxRecord) + `}`, err: "bytes"},
+		"deep":            {text: strings.Repeat(`{"a":`, 10000), err: "no string"},
+		"comma at end":    {text: `{"driverName":"d","volumeHandle":"h",}`, err: "record cannot be used"},
+		"not even JSON":   {text: `driverName=d`, err: "no object"},
+		"byte order mark": {text: "\ufeff{}", err: "no object"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := ParseRecord([]byte(c.text))
+			switch {
+			case c.err == "" && (err != nil || got != want):
+				t.Errorf("%+v, %v, want %+v", got, err, want)
+			case c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)):
+				t.Errorf("error %v, want one with %q", err, c.err)
+			}
+		})
+	}
+}
+
+// FuzzParseRecord makes sure that what is taken is what any reader of JSON would take, and names something.
+func FuzzParseRecord(f *testing.F) {
+	f.Add([]byte(`{"driverName":"d","volumeHandle":"h","specVolID":"pvc-1"}`))
+	f.Add([]byte(`{"driverName":"d","volumeHandle":"h","volumeHandle":"g"}`))
+	f.Add([]byte(`{"driverName":"d\u0041","volumeHandle":"\ud83d\ude00"}`))
+	f.Add([]byte("{\"driverName\":\"d\",\"volumeHandle\":\"h\xff\"}"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r, err := ParseRecord(text)
+		if err != nil {
+			if r != (Record{}) {
+				t.Errorf("%+v beside error %v", r, err)
+			}
+			return
+		}
+		var plain map[string]string
+		if err := json.Unmarshal(text, &plain); err != nil {
+			t.Fatalf("taken, though it is none: %v", err)
+		}
+		if r.Driver == "" || r.Handle == "" || plain["driverName"] != r.Driver || plain["volumeHandle"] != r.Handle || len(text) > maxRecord {
+			t.Errorf("%+v of %q", r, text)
+		}
+	})
+}

@@ -1,0 +1,344 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package volume_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/volume"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+const mountedIn = "something is mounted in the volume"
+
+// TestRefusals has each of the conditions be false, and makes sure that nothing is touched. steps is how much may be done
+// all the same.
+func TestRefusals(t *testing.T) {
+	other := volume.Record{Driver: driver, Handle: "handle-2", PersistentVolume: "pvc-2"}
+	for name, c := range map[string]struct {
+		set   func(s *scene)
+		why   string
+		steps int
+	}{
+		"nothing is mounted afresh": {func(s *scene) { s.must(sys.UnmountPath(s.g, true)) }, "has nothing mounted for the whole node", 0},
+		"the staging path is dead, too": {func(s *scene) {
+			s.remount("new")
+			s.server.Kill()
+		}, "is not alive either", 0},
+		"the staging path is of another volume": {func(s *scene) {
+			s.remount("new")
+			s.record(s.g, other)
+		}, `is of volume handle "handle-2"`, 0},
+		"the pod's record is of another volume": {func(s *scene) {
+			s.remount("new")
+			s.record(s.p, other)
+		}, "has nothing mounted for the whole node", 0},
+		"another driver's volume of that handle": {func(s *scene) {
+			s.remount("new")
+			s.record(s.g, volume.Record{Driver: "other.example.com", Handle: handle})
+		}, `of driver "other.example.com"`, 0},
+		"no record at the staging path": {func(s *scene) {
+			s.remount("new")
+			s.must(os.Remove(kubelet.VolumeRecord(s.g)))
+		}, "cannot be told", 0},
+		"no record of the pod's": {func(s *scene) {
+			s.remount("new")
+			s.must(os.Remove(kubelet.VolumeRecord(s.p)))
+		}, "which volume it is cannot be told", 0},
+		"a record that is a link": {func(s *scene) {
+			s.remount("new")
+			s.must(os.Rename(kubelet.VolumeRecord(s.p), s.p+"-moved"))
+			s.must(os.Symlink(s.p+"-moved", kubelet.VolumeRecord(s.p)))
+		}, "no file of the kubelet's", 0},
+		"two staging paths disagree": {func(s *scene) {
+			s.remount("new")
+			second := s.Node.StagingPoints(driver, handle, pvName)[1]
+			s.must(os.MkdirAll(second, 0o755))
+			s.record(second, volume.Record{Driver: driver, Handle: handle})
+			s.must(sys.BindMount(filepath.Join(s.g, "other"), second))
+			s.t.Cleanup(func() { _ = sys.UnmountPath(second, true) })
+		}, "different directories are mounted there", 0},
+		"the directory is gone": {func(s *scene) {
+			s.remount("new")
+			s.elsewhere("mv", "csi.vol1", "old")
+		}, "does not have that directory", 0},
+		"another file system is staged": {func(s *scene) {
+			s.must(sys.UnmountPath(s.g, true))
+			s.must(sys.NewMount("mem", s.g, "tmpfs", ""))
+		}, "cannot be told that they are the same volume", 0},
+		mountedIn: {func(s *scene) {
+			s.must(sys.NewMount("x", filepath.Join(s.p, "sub"), "tmpfs", ""))
+			s.t.Cleanup(func() { _ = sys.UnmountPath(filepath.Join(s.p, "sub"), true) })
+		}, "other mounts lie on it", 3},
+		"the spec has the volume elsewhere": {func(s *scene) {
+			s.remount("new")
+			s.pod.Spec.Containers[0].VolumeMounts[0].MountPath = "/other"
+		}, `does not ask for this volume at "/data"`, 3},
+		"the spec has another subPath": {func(s *scene) {
+			s.remount("new")
+			s.pod.Spec.Containers[0].VolumeMounts[1].SubPath = "sub2"
+		}, `asks for subPath "sub2"`, 2},
+		"the spec is not known": {func(s *scene) {
+			s.remount("new")
+			s.i.Pods = nil
+		}, "spec is not known", 2},
+		"the subPath is gone": {func(s *scene) {
+			s.remount("new")
+			s.elsewhere("mv", "csi.vol1.sub", "old")
+		}, "does not have that directory", 2},
+		"no runtime": {func(s *scene) {
+			s.remount("new")
+			s.i.Runtime = nil
+		}, "no container runtime tells", 2},
+		"not in a container": {func(s *scene) {
+			s.remount("new")
+			s.runtime.of = nil
+		}, "in no container that the runtime knows", 2},
+		"a container of another pod": {func(s *scene) {
+			s.remount("new")
+			s.runtime.of.PodUID = "another"
+		}, "not as a volume of its own", 2},
+		"not mounted by the runtime": {func(s *scene) {
+			s.remount("new")
+			s.runtime.of.Mounts = []cri.Mount{{HostPath: "/", ContainerPath: "/host"}}
+		}, "not as a volume of its own", 2},
+		"from elsewhere": {func(s *scene) {
+			s.remount("new")
+			s.runtime.of.Mounts[0].HostPath = filepath.Dir(s.p)
+		}, "not as a volume of its own", 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, deepDir)
+			container := s.start()
+			if name == mountedIn { // nothing can be mounted in what is dead
+				c.set(s)
+				s.server.Kill()
+				s.remount("new")
+			} else {
+				s.server.Kill()
+				c.set(s)
+			}
+			s.refused(container, c.why, c.steps)
+		})
+	}
+}
+
+// refused makes sure that a plan says why, that looking and refused steps change nothing, and how many steps are left.
+func (s *scene) refused(c *kerneltest.Actor, why string, steps int) {
+	s.t.Helper()
+	before, inside := s.Mounts(), mountsOf(s.t, c.PID)
+	v := s.inspect()
+	plan, err := s.i.Plan(s.t.Context(), v, volume.PlanOptions{})
+	s.must(err)
+	if v.Code != fault.DisconnectedFUSE || len(plan.Steps) != steps || !strings.Contains(strings.Join(plan.Refusals, "\n"), why) {
+		s.t.Errorf("%s, %d steps %+v, refusals %q; want %d, and %q", v.Code, len(plan.Steps), plan.Steps, plan.Refusals, steps, why)
+	}
+	tried := 0
+	for _, f := range v.Findings() {
+		step := volume.Step{Kind: volume.Replace, Target: f.Mount, PodUID: string(s.pod.UID)}
+		if planned(plan, step) {
+			continue
+		}
+		tried++
+		if how, err := s.i.Apply(s.t.Context(), step); !errors.Is(err, volume.ErrRefused) {
+			s.t.Errorf("apply to %q: %q, %v, want that it is refused", f.Mount.Point, how, err)
+		}
+	}
+	if tried == 0 {
+		s.t.Error("nothing was refused")
+	}
+	same(s.t, before, s.Mounts())
+	same(s.t, inside, mountsOf(s.t, c.PID))
+}
+
+func planned(plan volume.Plan, step volume.Step) bool {
+	for _, s := range plan.Steps {
+		if s.Target == step.Target {
+			return true
+		}
+	}
+	return false
+}
+
+// TestForgedSteps has steps name mounts that are nobody's fault.
+func TestForgedSteps(t *testing.T) {
+	s := newScene(t, deepDir)
+	c := s.start()
+	s.server.Kill()
+	s.remount("new")
+	before, inside := s.Mounts(), mountsOf(t, c.PID)
+	real, err := s.i.Plan(t.Context(), s.inspect(), volume.PlanOptions{})
+	s.must(err)
+	for name, change := range map[string]func(*volume.Step){
+		"no pod":            func(s *volume.Step) { s.PodUID = "" },
+		"another pod":       func(s *volume.Step) { s.PodUID = "another" },
+		"the staging path":  func(step *volume.Step) { step.Target.ID, step.Target.Point = 0, s.g },
+		"another number":    func(s *volume.Step) { s.Target.ID++; s.Target.MountInfoID = 0 },
+		"another namespace": func(s *volume.Step) { s.Target.Namespace = 1 << 31 },
+		"another kind":      func(s *volume.Step) { s.Kind = "Unmount" },
+		"abort what answers": func(s *volume.Step) {
+			s.Kind = volume.Abort
+			s.Target.ID, s.Target.MountInfoID = 0, 0
+		},
+	} {
+		step := real.Steps[0]
+		change(&step)
+		how, err := s.i.Apply(t.Context(), step)
+		if !errors.Is(err, volume.ErrRefused) && !(name == "another namespace" && strings.Contains(how, "has gone")) {
+			t.Errorf("%s: %q, %v, want that it is refused", name, how, err)
+		}
+	}
+	same(t, before, s.Mounts())
+	same(t, inside, mountsOf(t, c.PID))
+}
+
+// TestSourceOfAStepIsNotBelieved has a step name another source than the one that belongs there.
+func TestSourceOfAStepIsNotBelieved(t *testing.T) {
+	s := newScene(t, deepDir)
+	c := s.start()
+	s.server.Kill()
+	s.remount("new")
+	plan, err := s.i.Plan(t.Context(), s.inspect(), volume.PlanOptions{})
+	s.must(err)
+	for _, step := range plan.Steps {
+		step.Source = &volume.Source{Path: "/etc", Below: "other", Inode: 1}
+		_, err := s.i.Apply(t.Context(), step)
+		s.must(err)
+	}
+	if got := read(c.PID, "data/data"); got != "new" {
+		t.Errorf("the container reads %q", got)
+	}
+}
+
+// TestCrash ends a repair after each of its steps, and has another begin.
+func TestCrash(t *testing.T) {
+	for done := range 5 {
+		s := newScene(t, deepDir)
+		c := s.start()
+		s.server.Kill()
+		s.remount("new")
+		first, err := s.i.Plan(t.Context(), s.inspect(), volume.PlanOptions{})
+		s.must(err)
+		if len(first.Steps) != 4 {
+			t.Fatalf("plan = %+v", first)
+		}
+		for _, step := range first.Steps[:done] {
+			_, err := s.i.Apply(t.Context(), step)
+			s.must(err)
+		}
+		s.i.Scanner = mountns.NewScanner() // whoever comes next remembers nothing
+		second, err := s.i.Plan(t.Context(), s.inspect(), volume.PlanOptions{})
+		s.must(err)
+		if len(second.Steps) != 4-done || len(second.Refusals) > 0 {
+			t.Errorf("after %d steps: %+v", done, second)
+		}
+		for _, step := range first.Steps { // the old plan, as it was written down
+			_, err := s.i.Apply(t.Context(), step)
+			s.must(err)
+		}
+		proof, err := s.i.Verify(t.Context(), first.Steps)
+		s.must(err)
+		if !proof.Healed || read(c.PID, "data/data") != "new" || read(c.PID, "sub/data") != "new" {
+			t.Errorf("after %d steps: %+v, the container reads %q and %q", done, proof, read(c.PID, "data/data"), read(c.PID, "sub/data"))
+		}
+	}
+}
+
+// TestDriverMendsItself has the driver mount the volume anew at the pod's place: what the container has is left.
+func TestDriverMendsItself(t *testing.T) {
+	for name, unmount := range map[string]bool{"in place": true, "on top": false} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, deepDir)
+			c := s.start()
+			s.server.Kill()
+			s.remount("new")
+			if unmount {
+				s.must(sys.UnmountPath(s.p, true))
+			}
+			s.must(sys.BindMount(filepath.Join(s.g, deepDir), s.p))
+			v := s.inspect()
+			if v.Code != "" || len(v.Copies) != 3 || len(v.Beneath) != map[bool]int{true: 0, false: 1}[unmount] {
+				t.Fatalf("%s, copies %+v, beneath %+v", v.Code, v.Copies, v.Beneath)
+			}
+			if plan := s.heal(); len(plan.Steps) != 3 || read(c.PID, "data/data") != "new" || read(c.PID, "sub/data") != "new" {
+				t.Errorf("plan = %+v, the container reads %q", plan, read(c.PID, "data/data"))
+			}
+		})
+	}
+}
+
+// TestCopiesOfOthers has a driver's own namespace keep what it saw: it is told of, and left alone.
+func TestCopiesOfOthers(t *testing.T) {
+	s := newScene(t, deepDir)
+	d := kerneltest.Start(t, "daemon")
+	s.server.Kill()
+	s.remount("new")
+	before := mountsOf(t, d.PID)
+	v := s.inspect()
+	if len(v.Copies) != 1 || v.Copies[0].Replaceable || v.Copies[0].PIDs[0] != d.PID || v.Copies[0].Point != s.p {
+		t.Fatalf("copies = %+v", v.Copies)
+	}
+	plan, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
+	s.must(err)
+	if len(plan.Steps) != 1 || len(plan.Refusals) != 1 {
+		t.Errorf("plan = %+v", plan)
+	}
+	_, err = s.i.Apply(t.Context(), plan.Steps[0])
+	s.must(err)
+	same(t, before, mountsOf(t, d.PID))
+}
+
+// TestHostPath has a container mount a directory of a FUSE file system of the host.
+func TestHostPath(t *testing.T) {
+	s := bareScene(t, "vol1")
+	s.serve("old")
+	name := filepath.Join(s.g, "vol1")
+	s.pod.Spec.Volumes = []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: name}}}}
+	s.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "host", MountPath: "/data"}}
+	s.runtime.of = &cri.Owner{Container: "app", PodUID: string(s.pod.UID), Mounts: []cri.Mount{{HostPath: name, ContainerPath: "/data"}}}
+	c := s.contain(name, "/data")
+	look := func() *volume.Volume {
+		survey, err := s.i.Inspect(t.Context(), volume.Selection{PodUID: string(s.pod.UID)})
+		s.must(err)
+		if len(survey.Volumes) != 1 || survey.Volumes[0].Plugin != volume.HostPathPlugin {
+			t.Fatalf("volumes = %+v", survey.Volumes)
+		}
+		return survey.Volumes[0]
+	}
+	if v := look(); v.Broken() {
+		t.Errorf("%+v, want a healthy one", v)
+	}
+	s.server.Kill()
+	v := look()
+	plan, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
+	s.must(err)
+	if v.Code != fault.DisconnectedFUSE || len(v.Copies) != 1 || len(plan.Steps) > 0 || len(plan.Refusals) != 2 {
+		t.Errorf("%s, copies %+v, plan %+v", v.Code, v.Copies, plan)
+	}
+	s.remount("new")
+	v = look()
+	plan, err = s.i.Plan(t.Context(), v, volume.PlanOptions{})
+	s.must(err)
+	if v.Code != "" || len(plan.Steps) != 1 {
+		t.Fatalf("%s, plan = %+v", v.Code, plan)
+	}
+	_, err = s.i.Apply(t.Context(), plan.Steps[0])
+	s.must(err)
+	if got := read(c.PID, "data/data"); got != "new" {
+		t.Errorf("the container reads %q", got)
+	}
+}

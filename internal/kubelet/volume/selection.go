@@ -1,0 +1,44 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// ParamVolume is the parameter that narrows a look to the volume of this name: the kubelet's, which is that of the
+// PersistentVolume where the volume comes from a claim. It never widens what may be changed.
+const ParamVolume = "param.diagnoser.kubernetes.volume_health.volume"
+
+// Mounters lists the containers of its pod that mount the volume, by the pod's spec. A spec does not name the
+// PersistentVolume that a claim is bound to: a volume of a claim may be any claim's.
+func (v *Volume) Mounters(pod *corev1.Pod) []string {
+	named := slices.ContainsFunc(pod.Spec.Volumes, func(s corev1.Volume) bool { return s.Name == v.Name && !fromClaim(s) })
+	var may []string // names of the spec
+	for _, s := range pod.Spec.Volumes {
+		if named && s.Name == v.Name || !named && v.Plugin != HostPathPlugin && fromClaim(s) {
+			may = append(may, s.Name)
+		}
+	}
+	var names []string
+	add := func(name string, mounts []corev1.VolumeMount) {
+		if slices.ContainsFunc(mounts, func(m corev1.VolumeMount) bool { return slices.Contains(may, m.Name) }) {
+			names = append(names, name)
+		}
+	}
+	for _, c := range pod.Spec.InitContainers {
+		add(c.Name, c.VolumeMounts)
+	}
+	for _, c := range pod.Spec.Containers {
+		add(c.Name, c.VolumeMounts)
+	}
+	for _, c := range pod.Spec.EphemeralContainers {
+		add(c.Name, c.VolumeMounts)
+	}
+	return names
+}
+
+func fromClaim(s corev1.Volume) bool { return s.PersistentVolumeClaim != nil || s.Ephemeral != nil }

@@ -1,0 +1,182 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"kubediag.org/kubediag/internal/kubelet/subpath"
+	"kubediag.org/kubediag/internal/linux/disposable"
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// Job is what Apply has run in a process that can be lost. Main programs, and tests, hand it to disposable.Main.
+var Job = disposable.Job{Name: "volume-swap", Run: runSwap}
+
+// swapDeadline is how long the file system of the source may take to find a directory, and that of the mount to let go.
+const swapDeadline = 5 * time.Second
+
+// swap is one replacement, as the process that does it is told of it.
+type swap struct {
+	// Home is the kubelet's mount namespace, and Away that of the mount.
+	Home, Away mountns.Namespace
+	// From is the mount that the source is in, and Below the way from its root.
+	From  mount.ID
+	Below string
+	// Major, Minor and Inode are what the source has answered with.
+	Major, Minor uint32
+	Inode        uint64
+	// Target is the mount that is replaced.
+	Target mount.ID
+}
+
+// result is how it went.
+type result struct {
+	Done    bool
+	Refused string // why not; nothing was touched then
+}
+
+// swap puts the source in the place of a mount.
+func (i *Inspector) swap(ctx context.Context, m mountns.Mount, s *Source) (string, error) {
+	n, err := i.Kubelet.Node(ctx)
+	if err != nil {
+		return "", err
+	}
+	home, err := n.Namespace()
+	if err != nil {
+		return "", err
+	}
+	from, err := subpath.IDOf(s.Mount)
+	if err != nil {
+		return "", err
+	}
+	order := swap{Home: home, Away: m.Namespace, From: from, Below: s.Below, Inode: s.Inode, Target: idOf(m)}
+	if _, err := fmt.Sscanf(s.Device, "%d:%d", &order.Major, &order.Minor); err != nil {
+		return "", fmt.Errorf("read device %q of source: %w", s.Device, err)
+	}
+	if home.Inode != s.Mount.Namespace {
+		return "", fmt.Errorf("%w: the kubelet is in another mount namespace by now", ErrRefused)
+	}
+	return i.run(ctx, order, s.Path)
+}
+
+func (i *Inspector) run(ctx context.Context, order swap, name string) (string, error) {
+	var r result
+	each := func(text json.RawMessage) error { return json.Unmarshal(text, &r) }
+	err := cmp.Or(i.Runner, &disposable.Runner{}).Run(ctx, disposable.Options{
+		Job: Job.Name, Input: order, Deadline: swapDeadline, Each: each,
+	})
+	switch {
+	case errors.Is(err, disposable.ErrDeadline):
+		return "", fmt.Errorf("put %q in the place of the mount at %q: %w within %s", name, order.Target.Point, ErrHung, swapDeadline)
+	case err != nil:
+		return "", fmt.Errorf("put %q in the place of the mount at %q: %w", name, order.Target.Point, err)
+	case r.Refused != "":
+		return "", fmt.Errorf("%w: %s", ErrRefused, r.Refused)
+	case !r.Done:
+		return "", fmt.Errorf("put %q in the place of the mount at %q: the process that was to do it has not said how it went", name,
+			order.Target.Point)
+	}
+	return fmt.Sprintf("put %q in its place", name), nil
+}
+
+// runSwap is the job. Its process is in the namespace of whoever started it.
+func runSwap(ctx context.Context, in []byte, emit func(v any) error) error {
+	var s swap
+	if err := json.Unmarshal(in, &s); err != nil {
+		return fmt.Errorf("read order: %w", err)
+	}
+	tree, err := s.clone()
+	if err != nil {
+		return emit(result{Refused: err.Error()})
+	}
+	defer tree.Close()
+	err = s.Away.Do(func() error { return mount.Replace(ctx, s.Target, mount.ReplaceOptions{Tree: tree}) })
+	if refused(err) {
+		return emit(result{Refused: err.Error()})
+	}
+	if err != nil {
+		return err
+	}
+	return emit(result{Done: true})
+}
+
+// refused tells whether an error of Replace says that nothing was touched, and that trying again will not help.
+func refused(err error) bool {
+	final := []error{
+		mount.ErrChanged, mount.ErrBusy, mount.ErrNotMounted, sys.EINVAL, sys.ENOENT, sys.ENOTDIR, errors.ErrUnsupported,
+	}
+	return slices.ContainsFunc(final, func(target error) bool { return errors.Is(err, target) })
+}
+
+// clone makes the copy of the source that is to be put in place, after making sure that it is what was found. No link is
+// followed on the way, and no other mount entered.
+func (s swap) clone() (tree *sys.FD, err error) {
+	err = s.Home.Do(func() error {
+		at, err := s.open()
+		if err != nil {
+			return err
+		}
+		defer at.Close()
+		st, err := at.Stat(sys.StatIno | sys.StatType)
+		if err != nil {
+			return fmt.Errorf("inspect source: %w", err)
+		}
+		if st.Major != s.Major || st.Minor != s.Minor || st.Ino != s.Inode {
+			return fmt.Errorf("inspect source: it is inode %d of device %d:%d by now, and was inode %d of device %d:%d", st.Ino, st.Major,
+				st.Minor, s.Inode, s.Major, s.Minor)
+		}
+		tree, err = sys.CloneTree(at)
+		if err != nil {
+			return fmt.Errorf("copy source: %w", err)
+		}
+		return nil
+	})
+	return tree, err
+}
+
+// open opens the source.
+func (s swap) open() (*sys.FD, error) {
+	found, err := mount.Inspect(s.From.Point)
+	if err != nil {
+		return nil, fmt.Errorf("inspect mount of source: %w", err)
+	}
+	if !found.Same(s.From) {
+		return nil, fmt.Errorf("inspect mount of source: %w", &mount.ChangedError{Want: s.From, Found: found.ID})
+	}
+	root, err := mountns.Lookup(0, s.From.Point)
+	if err != nil || s.Below == "" {
+		return root, err
+	}
+	defer root.Close()
+	at, err := sys.LookupIn(root, "/"+s.Below)
+	if err != nil {
+		return nil, fmt.Errorf("look up %q in %q: %w", s.Below, s.From.Point, err)
+	}
+	above, errAbove := mountOn(root)
+	own, errOwn := mountOn(at)
+	if err := errors.Join(errAbove, errOwn); err != nil || above != own {
+		at.Close()
+		return nil, errors.Join(fmt.Errorf("look up %q in %q: another mount lies on the way", s.Below, s.From.Point), err)
+	}
+	return at, nil
+}
+
+// mountOn is the number of the mount that an open file lies on.
+func mountOn(fd *sys.FD) (uint64, error) {
+	st, err := fd.Stat(sys.StatUniqueID)
+	if err == nil && st.Has(sys.StatUniqueID) {
+		return st.MountID, nil
+	}
+	number, err := fd.FDMountID()
+	return uint64(number), err
+}

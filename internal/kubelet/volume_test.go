@@ -1,0 +1,114 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParseVolume(t *testing.T) {
+	t.Parallel()
+	n := &Node{Root: "/k", pods: "/disk/pods"}
+	for point, want := range map[string]Volume{
+		"/disk/pods/u/volumes/kubernetes.io~csi/pvc-1/mount":     {"u", "kubernetes.io/csi", "pvc-1"},
+		"/disk/pods/u/volumes/kubernetes.io~nfs/data":            {"u", "kubernetes.io/nfs", "data"},
+		"/disk/pods/u/volumes/kubernetes.io~csi/mount/mount":     {"u", "kubernetes.io/csi", "mount"},
+		"/disk/pods/u/volumes/example.com~flex/v":                {"u", "example.com/flex", "v"},
+		"/disk/pods/u/volumes/kubernetes.io~csi/pvc-1":           {},
+		"/disk/pods/u/volumes/kubernetes.io~csi/pvc-1/mount/x":   {},
+		"/disk/pods/u/volumes/kubernetes.io~csi/pvc-1/other":     {},
+		"/disk/pods/u/volumes/kubernetes.io~nfs/data/deeper":     {},
+		"/disk/pods/u/volumes/kubernetes.io~csi/../pvc-1/mount":  {},
+		"/disk/pods/../volumes/kubernetes.io~csi/pvc-1/mount":    {},
+		"/disk/pods/u/volumes//pvc-1":                            {},
+		"/disk/pods/u/volume-subpaths/kubernetes.io~nfs/data":    {},
+		"/disk/podsx/u/volumes/kubernetes.io~nfs/data":           {},
+		"/k/pods/u/volumes/kubernetes.io~nfs/data":               {},
+		"/disk/pods/u/volumes/kubernetes.io~csi/pvc-1/mount\x00": {},
+	} {
+		got, ok := n.ParseVolume(point)
+		if ok != (want != Volume{}) || ok && got != want {
+			t.Errorf("%q: %+v, %v, want %+v", point, got, ok, want)
+		}
+		if ok && n.VolumePoint(got) != point {
+			t.Errorf("%q is built as %q", point, n.VolumePoint(got))
+		}
+	}
+}
+
+func TestStagingPoints(t *testing.T) {
+	t.Parallel()
+	n := &Node{Root: "/k", pods: "/k/pods"}
+	got := n.StagingPoints("cephfs.csi.ceph.com", "handle/1", "pvc-1")
+	want := []string{
+		"/k/plugins/kubernetes.io/csi/cephfs.csi.ceph.com/e89bd7420806771448e70fba2f442081e5f8a4511425816c2bdccf257c981577/globalmount",
+		"/k/plugins/kubernetes.io/csi/pv/pvc-1/globalmount",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, odd := range [][3]string{{"..", "h", "/"}, {"a/b", "h", ".."}, {"", "", ""}, {"d", "", ""}} {
+		if got := n.StagingPoints(odd[0], odd[1], odd[2]); len(got) != 0 {
+			t.Errorf("%q: %q, want none", odd, got)
+		}
+	}
+	if got := VolumeRecord(want[1]); got != "/k/plugins/kubernetes.io/csi/pv/pvc-1/vol_data.json" {
+		t.Errorf("record at %q", got)
+	}
+}
+
+func TestPodUIDs(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	n, err := Own(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := n.PodUIDs(t.Context()); err != nil || len(got) != 0 {
+		t.Errorf("%q, %v, want none where there is no directory yet", got, err)
+	}
+	for _, uid := range []string{"b", "a"} {
+		if err := os.MkdirAll(n.PodDir(uid), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := n.PodUIDs(t.Context())
+	if slices.Sort(got); err != nil || !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestOwnPath(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"disk/pods", "other/pods"} {
+		if err := os.MkdirAll(dir+"/"+name, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("disk", dir+"/kubelet"); err != nil {
+		t.Fatal(err)
+	}
+	n, err := Own(dir + "/kubelet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := dir + "/disk/pods/u/volumes/p/v"
+	for told, want := range map[string]string{
+		dir + "/kubelet/pods/u/volumes/p/v":  own,
+		dir + "/disk/pods/u/volumes/p/v":     own,
+		dir + "/kubelet/pods/u/volumes/p/v/": own,
+		dir + "/kubelet/pods/x/volumes/p/v":  dir + "/kubelet/pods/x/volumes/p/v",
+		dir + "/other/pods/u/volumes/p/v":    dir + "/other/pods/u/volumes/p/v",
+		dir + "/absent/pods/u/volumes/p/v":   dir + "/absent/pods/u/volumes/p/v",
+	} {
+		if got := n.OwnPath(told, "u"); got != want {
+			t.Errorf("%q: %q, want %q", told, got, want)
+		}
+	}
+}
