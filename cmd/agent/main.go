@@ -9,9 +9,13 @@ import (
 	"os"
 
 	"kubediag.org/kubediag/internal/agent"
+	"kubediag.org/kubediag/internal/kubelet/volume"
+	"kubediag.org/kubediag/internal/linux/disposable"
+	"kubediag.org/kubediag/internal/linux/probe"
 )
 
 func main() {
+	disposable.Main(probe.Job, volume.Job)
 	if err := agent.NewCommand().Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "kubediag-agent:", err)
 		os.Exit(1)

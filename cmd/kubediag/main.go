@@ -11,9 +11,13 @@ import (
 	"syscall"
 
 	"kubediag.org/kubediag/internal/cli"
+	"kubediag.org/kubediag/internal/kubelet/volume"
+	"kubediag.org/kubediag/internal/linux/disposable"
+	"kubediag.org/kubediag/internal/linux/probe"
 )
 
 func main() {
+	disposable.Main(probe.Job, volume.Job)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // the second one ends us at once
 	status := cli.Run(ctx, cli.NewCommand())

@@ -21,7 +21,22 @@ var HeldDevice string
 //go:embed idle-device.yaml
 var IdleDevice string
 
-// Diagnosis is one that runs them; its node and pod are to be filled in.
+// VolumeHealth is the four Operations and the OperationSet that find and mend volumes that have died, or evict their pod.
+//
+//go:embed volume-health.yaml
+var VolumeHealth string
+
+// PodEvict is the Operation and the OperationSet that evict a pod whose volumes cannot be mended.
+//
+//go:embed pod-evict.yaml
+var PodEvict string
+
+// OrphanedPod is the two Operations and the OperationSet that find and clear the directories of pods that are gone.
+//
+//go:embed orphaned-pod.yaml
+var OrphanedPod string
+
+// Diagnosis is one that runs the first of them; its node and pod are to be filled in.
 //
 //go:embed diagnosis.yaml
 var Diagnosis string
@@ -30,3 +45,8 @@ var Diagnosis string
 //
 //go:embed workload.yaml
 var Workload string
+
+// OperationSets are all samples of Operations with an OperationSet. An Operation of one name is the same in all of them.
+func OperationSets() []string {
+	return []string{SubPathRemount, HeldDevice, IdleDevice, VolumeHealth, PodEvict, OrphanedPod}
+}

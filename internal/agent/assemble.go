@@ -5,6 +5,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,6 +16,9 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/orphan"
+	"kubediag.org/kubediag/internal/kubelet/volume"
+	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/processor/all"
 	"kubediag.org/kubediag/internal/processor/remote"
 	"kubediag.org/kubediag/internal/sentinel"
@@ -34,6 +38,10 @@ type agent struct {
 	runs        *runs
 	store       *store
 	pods        *pods
+	index       *podIndex
+	volumes     *volume.Inspector
+	orphans     *orphan.Inspector
+	connections *fuse.Control // nil where the kernel tells nothing
 	executor    *executor.Executor
 	broadcaster record.EventBroadcaster
 }
@@ -45,6 +53,9 @@ func (a *agent) assemble(ctx context.Context) error {
 	a.pods = &pods{node: a.NodeName, cache: a.manager.GetCache(), live: a.manager.GetAPIReader()}
 	observer, err := a.observer()
 	if err != nil {
+		return err
+	}
+	if err := a.newVolumes(ctx); err != nil {
 		return err
 	}
 	a.executor, err = a.newExecutor(observer)
@@ -61,7 +72,7 @@ func (a *agent) assemble(ctx context.Context) error {
 	if err := reconciler.setUp(a.manager, a.Workers); err != nil {
 		return err
 	}
-	guard, err := a.newSentinel(ctx, observer)
+	guard, err := a.newSentinel(observer)
 	if err != nil {
 		return err
 	}
@@ -72,7 +83,11 @@ func (a *agent) assemble(ctx context.Context) error {
 }
 
 func (a *agent) newExecutor(o *observer) (*executor.Executor, error) {
-	registry, err := all.New(all.Deps{Pods: a.pods, Kubelet: a.kubelet})
+	evictor, err := a.newEvictor(a.manager.GetConfig())
+	if err != nil {
+		return nil, err
+	}
+	registry, err := all.New(all.Deps{Pods: a.pods, Kubelet: a.kubelet, Volumes: a.volumes, Orphans: a.orphans, Evictor: evictor})
 	if err != nil {
 		return nil, err
 	}
@@ -179,8 +194,12 @@ func (a *agent) close() error {
 	if a.broadcaster != nil {
 		a.broadcaster.Shutdown()
 	}
+	var err error
 	if a.executor != nil {
-		return a.executor.Close()
+		err = a.executor.Close()
 	}
-	return nil
+	if a.connections != nil {
+		err = errors.Join(err, a.connections.Close())
+	}
+	return err
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kubelet/volume"
 )
 
 // Reasons of Events. On a Pod, a fault that was found has the fault's code for its reason.
@@ -28,8 +29,11 @@ const (
 // maxEventBytes is what the API server takes as the message of an Event.
 const maxEventBytes = 1024
 
-// kindUnmount is the action that repairs a mount.
+// kindUnmount is the action that removes a broken mount.
 const kindUnmount = "Unmount"
+
+// repairs are the actions that repair a mount, and what is told of them.
+var repairs = map[string]string{kindUnmount: "Unmounted", volume.Replace: "Put the volume in the place of"}
 
 // teller sends Events: a record.EventRecorder.
 type teller interface {
@@ -81,10 +85,12 @@ func (o *observer) OperationEnded(d *v1.Diagnosis, run v1.OperationRun) {
 // ActionEnded hears of every change that was made, or that failed.
 func (o *observer) ActionEnded(d *v1.Diagnosis, operation string, a v1.Action) {
 	o.metrics.repairs.WithLabelValues(a.Fault, a.Kind, string(a.Phase)).Inc()
-	if a.Kind != kindUnmount || a.Phase != v1.ActionDone {
+	done, ok := repairs[a.Kind]
+	if !ok || a.Phase != v1.ActionDone {
 		return
 	}
-	text := fmt.Sprintf("Unmounted %s, which was broken by %s (Diagnosis %s/%s, operation %s)", a.Target, a.Fault, d.Namespace, d.Name, operation)
+	text := fmt.Sprintf("%s %s, which was broken by %s (Diagnosis %s/%s, operation %s)", done, a.Target, a.Fault, d.Namespace, d.Name,
+		operation)
 	o.tell(d, corev1.EventTypeNormal, eventMountRepaired, text)
 	if pod := podOf(d); pod != nil {
 		o.tell(pod, corev1.EventTypeNormal, eventMountRepaired, text)

@@ -89,6 +89,8 @@ func TestRepairIsTold(t *testing.T) {
 	o.OperationEnded(d, v1.OperationRun{Operation: "diagnose", Phase: v1.OperationSucceeded})
 	o.ActionEnded(d, "recover", v1.Action{Kind: "Unmount", Target: "/point", Fault: "StaleSubPath", Phase: v1.ActionDone})
 	o.ActionEnded(d, "recover", v1.Action{Kind: "RemoveContainerRecord", Target: "c1", Fault: "StaleSubPath", Phase: v1.ActionFailed})
+	o.ActionEnded(d, "rebind", v1.Action{Kind: "Replace", Target: "/volume", Fault: "DisconnectedFUSE", Phase: v1.ActionDone})
+	o.ActionEnded(d, "rebind", v1.Action{Kind: "Abort", Target: "/volume", Fault: "HungMount", Phase: v1.ActionDone})
 	d.Status.Faults = []v1.Fault{staleFault(v1.FaultHealed)}
 	o.OperationEnded(d, v1.OperationRun{Operation: "recover", Phase: v1.OperationSucceeded})
 	d.Status.Phase, d.Status.Outcome = v1.DiagnosisSucceeded, v1.OutcomeHealed
@@ -96,6 +98,7 @@ func TestRepairIsTold(t *testing.T) {
 	o.Ended(d)
 
 	const repaired = "Unmounted /point, which was broken by StaleSubPath (Diagnosis ns/d, operation recover)"
+	const replaced = "Put the volume in the place of /volume, which was broken by DisconnectedFUSE (Diagnosis ns/d, operation rebind)"
 	want := []string{
 		"Diagnosis Normal DiagnosisAccepted: Diagnosis is accepted by agent on node n1",
 		"Diagnosis Normal OperationSucceeded: Operation collect has succeeded",
@@ -103,6 +106,8 @@ func TestRepairIsTold(t *testing.T) {
 		"Diagnosis Normal OperationSucceeded: Operation diagnose has succeeded",
 		"Diagnosis Normal MountRepaired: " + repaired,
 		"Pod ns/p u Normal MountRepaired: " + repaired,
+		"Diagnosis Normal MountRepaired: " + replaced,
+		"Pod ns/p u Normal MountRepaired: " + replaced,
 		"Diagnosis Normal OperationSucceeded: Operation recover has succeeded",
 		"Diagnosis Normal DiagnosisSucceeded: Diagnosis is completed",
 	}
@@ -114,6 +119,8 @@ func TestRepairIsTold(t *testing.T) {
 		"kubediag_operation_duration_seconds processor=label":                                   1,
 		"kubediag_repairs_total action=Unmount fault=StaleSubPath outcome=Done":                 1,
 		"kubediag_repairs_total action=RemoveContainerRecord fault=StaleSubPath outcome=Failed": 1,
+		"kubediag_repairs_total action=Replace fault=DisconnectedFUSE outcome=Done":             1,
+		"kubediag_repairs_total action=Abort fault=HungMount outcome=Done":                      1,
 		"kubediag_diagnoses_total outcome=Healed":                                               1,
 		"kubediag_diagnoses_running":                                                            2,
 		"kubediag_abandoned_goroutines":                                                         3,

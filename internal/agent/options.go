@@ -35,6 +35,8 @@ type Options struct {
 	SentinelMode sentinel.Mode
 	// EnableScripts lets Operations run scripts.
 	EnableScripts bool
+	// AllowEviction lets podEvictRecover evict pods, which also takes the right to.
+	AllowEviction bool
 	// ProcessorCAFile holds certificates of authorities that external processors may present, besides the system's.
 	ProcessorCAFile string
 	// ServeProcessors is the TCP address where built-in processors answer HTTPS. Empty: they do not.

@@ -4,7 +4,6 @@
 package agent
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -16,6 +15,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
@@ -25,13 +25,18 @@ const (
 	outcomeFailed = string(v1.ActionFailed)
 )
 
+// watched are the faults that the sentinel knows.
+var watched = []fault.Code{
+	fault.DeletedVolumeSource, fault.DisconnectedFUSE, fault.HungMount, fault.MissingBindSource, fault.OrphanedPodVolumes,
+	fault.SourceTypeMismatch, fault.StaleFileHandle, fault.StaleSubPath,
+}
+
 // newSentinel makes the part that watches the node whether there is a Diagnosis or not.
-func (a *agent) newSentinel(ctx context.Context, o *observer) (*sentinel.Sentinel, error) {
-	index, err := newPodIndex(ctx, a.manager.GetCache())
-	if err != nil {
-		return nil, err
+func (a *agent) newSentinel(o *observer) (*sentinel.Sentinel, error) {
+	s := &sentinel.Sentinel{Mode: a.SentinelMode, Kubelet: a.kubelet, Pods: a.index, Volumes: a.volumes, Orphans: a.orphans}
+	if a.connections != nil {
+		s.Connections = a.connections
 	}
-	s := &sentinel.Sentinel{Mode: a.SentinelMode, Kubelet: a.kubelet, Pods: index}
 	l := &lookout{mode: a.SentinelMode, observer: o, log: a.manager.GetLogger().WithName("sentinel")}
 	s.Observer = l
 	return s, l.register(a.registry, s.Sight)
@@ -52,30 +57,49 @@ func (l *lookout) Found(f fault.Finding, after time.Duration) {
 	}
 	l.log.Info("Found a fault", fieldsOf(f)...)
 	if l.mode != sentinel.Automatic || f.Code != fault.StaleSubPath {
-		l.about(f, corev1.EventTypeWarning, string(f.Code), fmt.Sprintf("Container %s, volume %s, bind %s: %s", f.Container, f.Volume,
-			f.Mount.Point, strings.Join(f.Evidence, "; ")))
+		l.about(f, corev1.EventTypeWarning, string(f.Code), place(f)+": "+strings.Join(f.Evidence, "; "))
 	}
 }
 
 // Repaired hears how a repair went.
 func (l *lookout) Repaired(f fault.Finding, err error) {
+	kind, done := kindUnmount, "Unmounted"
+	if f.Code != fault.StaleSubPath {
+		kind, done = volume.Replace, "Put the volume in the place of"
+	}
 	if err != nil {
-		l.metrics.repairs.WithLabelValues(string(f.Code), kindUnmount, outcomeFailed).Inc()
+		l.metrics.repairs.WithLabelValues(string(f.Code), kind, outcomeFailed).Inc()
 		l.log.Error(err, "Could not repair a fault", fieldsOf(f)...)
-		l.about(f, corev1.EventTypeWarning, string(f.Code), fmt.Sprintf("Container %s, volume %s, bind %s could not be repaired: %v",
-			f.Container, f.Volume, f.Mount.Point, err))
+		l.about(f, corev1.EventTypeWarning, string(f.Code), fmt.Sprintf("%s could not be repaired: %v", place(f), err))
 		return
 	}
-	l.metrics.repairs.WithLabelValues(string(f.Code), kindUnmount, outcomeDone).Inc()
+	l.metrics.repairs.WithLabelValues(string(f.Code), kind, outcomeDone).Inc()
 	l.log.Info("Repaired a fault", fieldsOf(f)...)
-	l.about(f, corev1.EventTypeNormal, eventMountRepaired, fmt.Sprintf("Unmounted %s, which was broken by %s (container %s, volume %s): %s",
-		f.Mount.Point, f.Code, f.Container, f.Volume, strings.Join(f.Evidence, "; ")))
+	l.about(f, corev1.EventTypeNormal, eventMountRepaired, fmt.Sprintf("%s %s, which was broken by %s (%s): %s",
+		done, f.Mount.Point, f.Code, whose(f), strings.Join(f.Evidence, "; ")))
+}
+
+// whose says which container and volume a fault is about. A volume's own mount serves all containers.
+func whose(f fault.Finding) string {
+	if f.Container == "" {
+		return "volume " + f.Volume
+	}
+	return fmt.Sprintf("container %s, volume %s", f.Container, f.Volume)
+}
+
+func place(f fault.Finding) string {
+	s := whose(f) + ", mount " + f.Mount.Point
+	return strings.ToUpper(s[:1]) + s[1:]
 }
 
 // Trouble hears what the sentinel cannot do.
 func (l *lookout) Trouble(err error) { l.log.Error(err, "The sentinel does not see everything") }
 
+// about tells of a fault on its pod. A pod that is gone has nobody who would look at it.
 func (l *lookout) about(f fault.Finding, kind, reason, message string) {
+	if f.Code == fault.OrphanedPodVolumes {
+		return
+	}
 	l.tell(reference(&v1.FaultPod{Namespace: f.Pod.Namespace, Name: f.Pod.Name, UID: types.UID(f.Pod.UID)}), kind, reason, message)
 }
 
@@ -94,7 +118,7 @@ func (l *lookout) register(registry prometheus.Registerer, sight func() sentinel
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .5, 1, 5, 60, 3600},
 	}, []string{"code"})
 	all := []prometheus.Collector{l.delay}
-	for _, code := range []fault.Code{fault.StaleSubPath, fault.MissingBindSource} {
+	for _, code := range watched {
 		all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "kubediag_faults",
 			Help:        "Faults that the sentinel sees on the node now, by code.",
@@ -116,6 +140,7 @@ func (l *lookout) register(registry prometheus.Registerer, sight func() sentinel
 			"Binds of subPaths whose sources the kernel does not tell about, so that they are looked at every second instead.",
 			func(s sentinel.Sight) int { return s.Unwatched },
 		},
+		"kubediag_sentinel_connections": {"FUSE connections of the node's volumes.", func(s sentinel.Sight) int { return s.Connections }},
 	} {
 		all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: g.help},
 			func() float64 { return float64(g.read(sight())) }))

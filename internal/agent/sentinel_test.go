@@ -25,6 +25,9 @@ func TestWhatTheSentinelTells(t *testing.T) {
 		Code: fault.StaleSubPath, Pod: fault.Pod{Namespace: "ns", Name: "p", UID: "u"}, Container: "app", Volume: "config",
 		Mount: fault.Mount{Point: "/point"}, Evidence: []string{"root is unlinked", "nlink is 0"},
 	}
+	dead := fault.Finding{
+		Code: fault.DisconnectedFUSE, Pod: finding.Pod, Volume: "data", Mount: fault.Mount{Point: "/volume"}, Evidence: []string{"it is gone"},
+	}
 	missing := finding
 	missing.Code = fault.MissingBindSource
 	for name, c := range map[string]struct {
@@ -36,7 +39,7 @@ func TestWhatTheSentinelTells(t *testing.T) {
 		"observed": {
 			mode:   sentinel.Observe,
 			do:     func(l *lookout) { l.Found(finding, time.Millisecond) },
-			events: []string{"Pod ns/p u Warning StaleSubPath: Container app, volume config, bind /point: root is unlinked; nlink is 0"},
+			events: []string{"Pod ns/p u Warning StaleSubPath: Container app, volume config, mount /point: root is unlinked; nlink is 0"},
 			counts: map[string]float64{"kubediag_fault_detection_seconds code=StaleSubPath": 1},
 		},
 		"healed": {
@@ -55,20 +58,33 @@ func TestWhatTheSentinelTells(t *testing.T) {
 				l.Found(finding, 0)
 				l.Repaired(finding, errors.New("mount is busy"))
 			},
-			events: []string{"Pod ns/p u Warning StaleSubPath: Container app, volume config, bind /point could not be repaired: mount is busy"},
+			events: []string{"Pod ns/p u Warning StaleSubPath: Container app, volume config, mount /point could not be repaired: mount is busy"},
 			counts: map[string]float64{"kubediag_repairs_total action=Unmount fault=StaleSubPath outcome=Failed": 1},
+		},
+		"a volume, told and healed": {
+			mode: sentinel.Automatic,
+			do: func(l *lookout) {
+				l.Found(dead, 0)
+				l.Repaired(dead, nil)
+			},
+			events: []string{
+				"Pod ns/p u Warning DisconnectedFUSE: Volume data, mount /volume: it is gone",
+				"Pod ns/p u Normal MountRepaired: Put the volume in the place of /volume, which was broken by DisconnectedFUSE (volume data): " +
+					"it is gone",
+			},
+			counts: map[string]float64{"kubediag_repairs_total action=Replace fault=DisconnectedFUSE outcome=Done": 1},
 		},
 		"nothing that a repair could do": {
 			mode:   sentinel.Automatic,
 			do:     func(l *lookout) { l.Found(missing, 0) },
-			events: []string{"Pod ns/p u Warning MissingBindSource: Container app, volume config, bind /point: root is unlinked; nlink is 0"},
+			events: []string{"Pod ns/p u Warning MissingBindSource: Container app, volume config, mount /point: root is unlinked; nlink is 0"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o, n, counter := newTestObserver(t)
 			l := &lookout{observer: o, mode: c.mode, log: logr.Discard()}
-			sight := sentinel.Sight{Watching: true, Binds: 7, Unwatched: 2, Present: map[fault.Code]int{fault.StaleSubPath: 3}}
+			sight := sentinel.Sight{Watching: true, Binds: 7, Unwatched: 2, Connections: 4, Present: map[fault.Code]int{fault.StaleSubPath: 3, fault.HungMount: 2}}
 			if err := l.register(counter.registry, func() sentinel.Sight { return sight }); err != nil {
 				t.Fatal(err)
 			}
@@ -78,8 +94,11 @@ func TestWhatTheSentinelTells(t *testing.T) {
 			}
 			want := map[string]float64{
 				"kubediag_diagnoses_running": 2, "kubediag_abandoned_goroutines": 3, "kubediag_sentinel_watching": 1,
-				"kubediag_sentinel_binds": 7, "kubediag_sentinel_unwatched_binds": 2, "kubediag_faults code=StaleSubPath": 3,
-				"kubediag_faults code=MissingBindSource": 0,
+				"kubediag_sentinel_binds": 7, "kubediag_sentinel_unwatched_binds": 2,
+				"kubediag_sentinel_connections": 4,
+			}
+			for _, code := range watched {
+				want["kubediag_faults code="+string(code)] = float64(sight.Present[code])
 			}
 			for name, count := range c.counts {
 				want[name] = count

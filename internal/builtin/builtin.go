@@ -15,15 +15,22 @@ const (
 	IdleDeviceRecover       = "idleDeviceRecover"
 	MountInfoCollector      = "mountInfoCollector"
 	MountNamespaceCollector = "mountNamespaceCollector"
+	OrphanedPodCollector    = "orphanedPodCollector"
+	OrphanedPodRecover      = "orphanedPodRecover"
 	PodDetailCollector      = "podDetailCollector"
+	PodEvictRecover         = "podEvictRecover"
 	SubpathRemountDiagnoser = "subpathRemountDiagnoser"
 	SubpathRemountRecover   = "subpathRemountRecover"
+	VolumeHealthCollector   = "volumeHealthCollector"
+	VolumeHealthDiagnoser   = "volumeHealthDiagnoser"
+	VolumeRebindRecover     = "volumeRebindRecover"
 )
 
 // names is in order.
 var names = []string{
 	BlockDeviceCollector, HeldDeviceDiagnoser, HeldDeviceRecover, IdleDeviceRecover, MountInfoCollector, MountNamespaceCollector,
-	PodDetailCollector, SubpathRemountDiagnoser, SubpathRemountRecover,
+	OrphanedPodCollector, OrphanedPodRecover, PodDetailCollector, PodEvictRecover, SubpathRemountDiagnoser, SubpathRemountRecover,
+	VolumeHealthCollector, VolumeHealthDiagnoser, VolumeRebindRecover,
 }
 
 // Names lists all built-in processors in order. The caller owns the slice.

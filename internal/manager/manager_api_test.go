@@ -51,6 +51,29 @@ func TestWalkthrough(t *testing.T) {
 	})
 }
 
+// Every sample applies as it is, and is ready.
+func TestSamplesAreReady(t *testing.T) {
+	onServers(t, func(t *testing.T, w *world) {
+		w.run(t)
+		made := map[string]bool{}
+		for _, sample := range samples.OperationSets() {
+			for _, o := range apitest.Objects(t, sample) {
+				name := o.GetKind() + " " + o.GetName()
+				if made[name] {
+					continue // of another sample, too
+				}
+				made[name] = true
+				w.MustCreate(t, o)
+				if o.GetKind() == "OperationSet" {
+					set := &v1.OperationSet{}
+					set.Name = o.GetName()
+					w.until(t, set, func() bool { return set.Status.Ready })
+				}
+			}
+		}
+	})
+}
+
 // Names are as long, and have as many dots, as the API server allows.
 func TestLongNames(t *testing.T) {
 	onServers(t, func(t *testing.T, w *world) {

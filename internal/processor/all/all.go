@@ -11,18 +11,30 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/device"
+	"kubediag.org/kubediag/internal/kubelet/fate"
+	"kubediag.org/kubediag/internal/kubelet/orphan"
+	"kubediag.org/kubediag/internal/kubelet/restart"
+	"kubediag.org/kubediag/internal/kubelet/volume"
+	"kubediag.org/kubediag/internal/linux/disposable"
 	"kubediag.org/kubediag/internal/linux/holder"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/collector/blockdevice"
 	"kubediag.org/kubediag/internal/processor/collector/mountinfo"
 	"kubediag.org/kubediag/internal/processor/collector/mountnamespace"
+	listorphans "kubediag.org/kubediag/internal/processor/collector/orphanedpod"
 	"kubediag.org/kubediag/internal/processor/collector/poddetail"
+	listvolumes "kubediag.org/kubediag/internal/processor/collector/volumehealth"
 	"kubediag.org/kubediag/internal/processor/diagnoser/helddevice"
 	diagnose "kubediag.org/kubediag/internal/processor/diagnoser/subpathremount"
+	"kubediag.org/kubediag/internal/processor/diagnoser/volumehealth"
 	release "kubediag.org/kubediag/internal/processor/recoverer/helddevice"
 	"kubediag.org/kubediag/internal/processor/recoverer/idledevice"
+	"kubediag.org/kubediag/internal/processor/recoverer/orphanedpod"
+	"kubediag.org/kubediag/internal/processor/recoverer/podevict"
 	remount "kubediag.org/kubediag/internal/processor/recoverer/subpathremount"
+	"kubediag.org/kubediag/internal/processor/recoverer/volumerebind"
 )
 
 // Kubelet finds the kubelet of this node: a kubelet.Finder, or a kubelet.Node where it is known.
@@ -34,10 +46,17 @@ type Kubelet interface {
 type Deps struct {
 	Pods    kubelet.Pods
 	Kubelet Kubelet
+	// Orphans looks for the directories of pods that are gone. Nil: one of its own, which cannot ask the API server and
+	// therefore proves none.
+	Orphans *orphan.Inspector
 	// Runtime is the container runtime. Nil: the one that the kubelet uses.
-	Runtime remount.Runtime
+	Runtime restart.Runtime
 	// Owners tells whose processes are whose. Nil: the container runtime that the kubelet uses.
 	Owners device.Runtime
+	// Volumes judges volumes. Nil: one of its own, which does not know pods by their UIDs.
+	Volumes *volume.Inspector
+	// Evictor evicts pods. Nil: no pod is evicted.
+	Evictor podevict.Evictor
 }
 
 // New makes the registry of all built-in processors.
@@ -50,9 +69,19 @@ func New(d Deps) (*processor.Registry, error) {
 		d.Owners = runtime
 	}
 	scanner := mountns.NewScanner() // what it remembers serves all
+	if d.Volumes == nil {
+		runner := &disposable.Runner{}
+		d.Volumes = &volume.Inspector{
+			Kubelet: d.Kubelet, Scanner: scanner, Prober: &probe.Prober{Runner: runner}, Runtime: d.Owners, Runner: runner,
+		}
+	}
 	inspector := &device.Inspector{
 		Kubelet: d.Kubelet, Finder: &holder.Finder{Scanner: scanner}, Runtime: d.Owners, Pods: d.Pods,
 	}
+	if d.Orphans == nil {
+		d.Orphans = &orphan.Inspector{Kubelet: d.Kubelet, Scanner: scanner, Runtime: runtime}
+	}
+	judge := &volumerebind.Judge{Inspector: d.Volumes}
 	return processor.NewRegistry(
 		processor.Step{Processor: &poddetail.Collector{Pods: d.Pods}},
 		processor.Step{Processor: &mountinfo.Collector{Kubelet: d.Kubelet}},
@@ -63,6 +92,14 @@ func New(d Deps) (*processor.Registry, error) {
 		processor.Step{Recoverer: &idledevice.Recoverer{Inspector: inspector}},
 		processor.Step{Processor: &diagnose.Diagnoser{Pods: d.Pods, Kubelet: d.Kubelet}},
 		processor.Step{Recoverer: &remount.Recoverer{Pods: d.Pods, Kubelet: d.Kubelet, Runtime: d.Runtime}},
+		processor.Step{Processor: &listvolumes.Collector{Pods: d.Pods, Inspector: d.Volumes}},
+		processor.Step{Processor: &volumehealth.Diagnoser{
+			Pods: d.Pods, Inspector: d.Volumes, Teller: &fate.Teller{Kubelet: d.Kubelet, Runtime: runtime},
+		}},
+		processor.Step{Recoverer: &volumerebind.Recoverer{Pods: d.Pods, Inspector: d.Volumes, Runtime: d.Runtime}},
+		processor.Step{Recoverer: &podevict.Recoverer{Pods: d.Pods, Kubelet: d.Kubelet, Judge: judge, Evictor: d.Evictor}},
+		processor.Step{Processor: &listorphans.Collector{Inspector: d.Orphans}},
+		processor.Step{Recoverer: &orphanedpod.Recoverer{Inspector: d.Orphans}},
 	)
 }
 

@@ -16,6 +16,7 @@ import (
 	"kubediag.org/kubediag/config/samples"
 	"kubediag.org/kubediag/internal/builtin"
 	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/graph"
 	"kubediag.org/kubediag/internal/kubelet"
 )
 
@@ -44,36 +45,77 @@ func TestRuntimeIsThatOfTheKubelet(t *testing.T) {
 }
 
 // TestSamplesRunEveryProcessor: each built-in one is in a sample, under a path that means it, and each OperationSet names
-// Operations of its sample.
+// Operations of its sample, in a graph that has paths. An Operation of one name is the same everywhere.
 func TestSamplesRunEveryProcessor(t *testing.T) {
 	t.Parallel()
-	var run []string
-	for _, sample := range []string{samples.SubPathRemount, samples.HeldDevice, samples.IdleDevice} {
+	run, known := []string{}, map[string]v1.OperationSpec{}
+	for _, sample := range samples.OperationSets() {
 		operations := map[string]bool{"": true} // of node 0
 		for _, text := range strings.Split(sample, "\n---\n") {
 			var o v1.Operation
-			if err := yaml.Unmarshal([]byte(text), &o); err == nil && o.Kind == "Operation" {
+			if err := yaml.UnmarshalStrict([]byte(text), &o); err == nil && o.Kind == "Operation" {
 				call, errs := o.Spec.Call()
-				if len(errs) > 0 {
+				if len(errs) > 0 || strings.Contains(o.Name, ".") {
 					t.Errorf("%s: %v", o.Name, errs)
 				}
-				operations[o.Name] = true
+				if other, ok := known[o.Name]; ok && !cmp.Equal(other, o.Spec) {
+					t.Errorf("%s: there are two:\n%s", o.Name, cmp.Diff(other, o.Spec))
+				}
+				known[o.Name], operations[o.Name] = o.Spec, true
 				run = append(run, call.BuiltIn)
 				continue
 			}
 			var set v1.OperationSet
-			if err := yaml.UnmarshalStrict([]byte(text), &set); err != nil {
-				t.Fatal(err)
+			if err := yaml.UnmarshalStrict([]byte(text), &set); err != nil || set.Kind != "OperationSet" || strings.Contains(set.Name, ".") {
+				t.Fatalf("%s %q: %v", set.Kind, set.Name, err)
 			}
 			for _, n := range set.Spec.AdjacencyList {
 				if !operations[n.Operation] {
 					t.Errorf("%s: there is no Operation %q", set.Name, n.Operation)
 				}
 			}
+			if paths := pathsOf(t, set); len(paths) == 0 {
+				t.Errorf("%s: it has no path", set.Name)
+			}
 		}
 	}
 	slices.Sort(run)
-	if diff := cmp.Diff(builtin.Names(), run); diff != "" {
+	if diff := cmp.Diff(builtin.Names(), slices.Compact(run)); diff != "" {
 		t.Errorf("built-in processors, and those of the samples (-builtin +samples):\n%s", diff)
+	}
+}
+
+// pathsOf are the names of the Operations on each path, in the order in which they are tried.
+func pathsOf(t *testing.T, set v1.OperationSet) (all []string) {
+	t.Helper()
+	var nodes []graph.Node
+	for _, n := range set.Spec.AdjacencyList {
+		nodes = append(nodes, graph.Node{ID: n.ID, To: n.To, Operation: n.Operation})
+	}
+	g, err := graph.New(nodes)
+	if err != nil {
+		t.Fatalf("%s: %v", set.Name, err)
+	}
+	for _, path := range g.Paths(10) {
+		var names []string
+		for _, id := range path {
+			names = append(names, g.Node(id).Operation)
+		}
+		all = append(all, strings.Join(names, " "))
+	}
+	return all
+}
+
+// TestEvictionComesLast: what can be mended in place is.
+func TestEvictionComesLast(t *testing.T) {
+	t.Parallel()
+	documents := strings.Split(samples.VolumeHealth, "\n---\n")
+	var set v1.OperationSet
+	if err := yaml.UnmarshalStrict([]byte(documents[len(documents)-1]), &set); err != nil {
+		t.Fatal(err)
+	}
+	const begin = "volume-health-collector volume-health-diagnoser "
+	if diff := cmp.Diff([]string{begin + "volume-rebind-recover", begin + "pod-evict-recover"}, pathsOf(t, set)); diff != "" {
+		t.Errorf("paths (-want +got):\n%s", diff)
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/subpath"
 	"kubediag.org/kubediag/internal/linux/mount"
@@ -32,7 +31,7 @@ func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a processor.
 	case Unmount:
 		return h.unmount(ctx, pod, a)
 	case RemoveContainerRecord:
-		return h.forget(ctx, pod, a), nil
+		return h.starter().Forget(ctx, pod, a), nil
 	}
 	return "", processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
 }
@@ -106,17 +105,4 @@ func (t target) changed(cause error) (string, error) {
 		return "", processor.Stalled(fmt.Errorf("nothing was touched: %w", cause))
 	}
 	return "was gone already; another mount is there now and is left alone", nil
-}
-
-// forget brings the next start forward. Where that is not possible, the kubelet's back-off is waited for; so it says
-// how it went, and never fails.
-func (h *Recoverer) forget(ctx context.Context, pod *corev1.Pod, a processor.Action) string {
-	if h.Runtime == nil {
-		return "left alone: no container runtime is known"
-	}
-	err := h.Runtime.Remove(ctx, cri.Container{ID: a.Target, PodUID: string(pod.UID), Name: a.Container})
-	if err != nil {
-		return "left alone: " + err.Error()
-	}
-	return "removed"
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"kubediag.org/kubediag/internal/kubelet/restart"
 	"kubediag.org/kubediag/internal/kubelet/subpath"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/processor"
@@ -18,17 +19,9 @@ const noteKey = "memory"
 
 // memory is what Verify has to know about the time of the plan.
 type memory struct {
-	PodUID string `json:"podUID"`
-	// Waiting are the containers that did not run and are to be started.
-	Waiting []awaited `json:"waiting,omitempty"`
+	restart.Waiting
 	// Others are the mounts of the pod that are none of the plan's business.
 	Others []other `json:"others,omitempty"`
-}
-
-type awaited struct {
-	Container string `json:"container"`
-	// Past are the runtime's containers that the status speaks of at the time of the plan.
-	Past []string `json:"past,omitempty"`
 }
 
 type other struct {

@@ -13,15 +13,14 @@ package subpathremount
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/restart"
 	"kubediag.org/kubediag/internal/kubelet/subpath"
 	"kubediag.org/kubediag/internal/processor"
 )
@@ -39,7 +38,7 @@ const (
 // Kinds of actions.
 const (
 	Unmount               = "Unmount"
-	RemoveContainerRecord = "RemoveContainerRecord"
+	RemoveContainerRecord = restart.RemoveRecord
 )
 
 // Kubelet finds the kubelet of this node.
@@ -47,29 +46,25 @@ type Kubelet interface {
 	Node(ctx context.Context) (*kubelet.Node, error)
 }
 
-// Runtime is the container runtime of this node.
-type Runtime interface {
-	// Records lists the records of one container of a pod, the newest first.
-	Records(ctx context.Context, podUID, container string) ([]cri.Container, error)
-	// Remove removes one of them, if that container never started.
-	Remove(ctx context.Context, record cri.Container) error
-}
-
 // Recoverer is the recoverer subpathRemountRecover.
 type Recoverer struct {
 	Pods    kubelet.Pods
 	Kubelet Kubelet
 	// Runtime is nil where there is none; no start is brought forward then.
-	Runtime Runtime
+	Runtime restart.Runtime
 }
 
 // Name is subpathRemountRecover.
 func (*Recoverer) Name() string { return "subpathRemountRecover" }
 
+func (h *Recoverer) starter() restart.Starter {
+	return restart.Starter{Pods: h.Pods, Runtime: h.Runtime}
+}
+
 // Plan looks afresh, and plans an unmount for each stale bind of a container that is to be started again, and then the
 // removal of the runtime's records of the ones that never started.
 func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
-	o, err := optionsOf(r.Values)
+	o, err := parameters.Options(r.Values)
 	if err != nil {
 		return processor.Plan{}, err
 	}
@@ -93,14 +88,15 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 	if len(stale) == 0 {
 		return processor.Plan{NotApplicable: reason}, nil
 	}
-	m := memory{PodUID: string(pod.UID), Others: others(report, stale), Waiting: waiting(pod, stale)}
-	plan := processor.Plan{}
+	plan, containers := processor.Plan{}, []string(nil)
 	for _, b := range stale {
+		containers = append(containers, b.Container)
 		plan.Actions = append(plan.Actions, unmountOf(b, report.Namespace))
 		plan.Findings = append(plan.Findings, b.Finding(pod, report.Namespace))
 	}
-	if o.bringForward {
-		plan.Actions = append(plan.Actions, h.removals(ctx, pod, m)...)
+	m := memory{Waiting: restart.WaitingOf(pod, containers), Others: others(report, stale)}
+	if o.BringForward {
+		plan.Actions = append(plan.Actions, h.starter().Removals(ctx, m.Waiting, fault.StaleSubPath)...)
 	}
 	plan.Notes, err = m.notes()
 	return plan, err
@@ -157,45 +153,4 @@ func unmountOf(b subpath.Bind, namespace uint64) processor.Action {
 		Kind: Unmount, Target: b.State.Point, Mount: &mount, Container: b.Container, Fault: fault.StaleSubPath,
 		Safety: safety, Loss: "nothing",
 	}
-}
-
-// waiting lists the containers that are to be started.
-func waiting(pod *corev1.Pod, stale []subpath.Bind) []awaited {
-	var all []awaited
-	for _, b := range stale {
-		outlook, _ := subpath.OutlookOf(pod, b.Container)
-		listed := slices.ContainsFunc(all, func(a awaited) bool { return a.Container == b.Container })
-		if outlook != subpath.Waits || listed {
-			continue
-		}
-		s, _ := subpath.StatusOf(pod, b.Container)
-		all = append(all, awaited{Container: b.Container, Past: pastOf(s)})
-	}
-	return all
-}
-
-// removals plans to forget the containers that never started, from the newest back to one that has run: the kubelet
-// counts its back-off from them. Where the runtime does not answer, the back-off is waited for.
-func (h *Recoverer) removals(ctx context.Context, pod *corev1.Pod, m memory) []processor.Action {
-	if h.Runtime == nil {
-		return nil
-	}
-	var actions []processor.Action
-	for _, w := range m.Waiting {
-		records, err := h.Runtime.Records(ctx, string(pod.UID), w.Container)
-		if err != nil {
-			return actions
-		}
-		for _, record := range records {
-			if !record.NeverStarted() {
-				break
-			}
-			actions = append(actions, processor.Action{
-				Kind: RemoveContainerRecord, Target: record.ID, Container: w.Container, Fault: fault.StaleSubPath,
-				Safety: "this container has exited and never ran; without its record the kubelet starts the next one at once",
-				Loss:   "nothing but the restart count that is shown, which is counted from the records that are left",
-			})
-		}
-	}
-	return actions
 }

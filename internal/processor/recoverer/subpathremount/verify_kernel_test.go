@@ -18,6 +18,7 @@ import (
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/kubelet/restart"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/processor"
 )
@@ -166,7 +167,7 @@ func TestWaitEndsWithTheOperation(t *testing.T) {
 	w.fail()
 	p := w.plan(t)
 	w.apply(t, p)
-	ctx, cancel := context.WithTimeout(t.Context(), reserve+500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), restart.Reserve+500*time.Millisecond)
 	defer cancel()
 	_, err := w.healer.Verify(ctx, w.request, p)
 	if !processor.IsStalled(err) || ctx.Err() != nil {

@@ -1,0 +1,131 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	policyv1 "k8s.io/api/policy/v1"
+	policyv1beta1 "k8s.io/api/policy/v1beta1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"kubediag.org/kubediag/internal/processor/recoverer/podevict"
+)
+
+// evictTimeout bounds one call to the API server.
+const evictTimeout = 30 * time.Second
+
+// errNoEviction is returned by API servers that evict no pods.
+var errNoEviction = errors.New("the API server has no pods/eviction")
+
+// evictor evicts pods through the Eviction API, in the version that the API server has: policy/v1 from 1.22 on, before
+// that policy/v1beta1.
+type evictor struct {
+	set kubernetes.Interface
+}
+
+// newEvictor is nil where evicting pods is not allowed, for which podEvictRecover has words.
+func (o *Options) newEvictor(config *rest.Config) (podevict.Evictor, error) {
+	if !o.AllowEviction {
+		return nil, nil
+	}
+	config = rest.CopyConfig(config)
+	config.Timeout = evictTimeout
+	set, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making client for evictions: %w", err)
+	}
+	return &evictor{set}, nil
+}
+
+// Evict asks once: a budget that forbids it is for the pipeline to wait for.
+func (e *evictor) Evict(ctx context.Context, namespace, name, uid string) error {
+	version, err := e.version(ctx)
+	if err != nil {
+		return err
+	}
+	eviction, err := newEviction(version, namespace, name, uid)
+	if err != nil {
+		return err
+	}
+	err = e.set.CoreV1().RESTClient().Post().Namespace(namespace).Resource("pods").Name(name).SubResource("eviction").
+		Body(eviction).MaxRetries(0).Do(ctx).Error()
+	if apierrors.IsConflict(err) {
+		return e.conflict(ctx, namespace, name, uid, err)
+	}
+	return evictionError(err)
+}
+
+// version is that of the group policy which the API server takes evictions in. It may be updated while the agent runs.
+func (e *evictor) version(ctx context.Context) (string, error) {
+	list := &metav1.APIResourceList{}
+	if err := e.set.CoreV1().RESTClient().Get().AbsPath("/api/v1").Do(ctx).Into(list); err != nil {
+		return "", fmt.Errorf("asking for the version of evictions: %w", err)
+	}
+	for _, r := range list.APIResources {
+		if r.Name == "pods/eviction" && r.Group == policyv1.GroupName {
+			return r.Version, nil
+		}
+	}
+	return "", errNoEviction
+}
+
+func newEviction(version, namespace, name, uid string) (runtime.Object, error) {
+	meta := metav1.ObjectMeta{Namespace: namespace, Name: name}
+	options := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(types.UID(uid))}}
+	switch version {
+	case "v1":
+		return &policyv1.Eviction{ObjectMeta: meta, DeleteOptions: options}, nil
+	case "v1beta1":
+		return &policyv1beta1.Eviction{ObjectMeta: meta, DeleteOptions: options}, nil
+	}
+	return nil, fmt.Errorf("%w in a version that is known: it has %q", errNoEviction, version)
+}
+
+// conflict tells whether another pod has the name. Otherwise the pod was changed meanwhile, and it is tried again.
+func (e *evictor) conflict(ctx context.Context, namespace, name, uid string, conflict error) error {
+	pod, err := e.set.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err), err == nil && string(pod.UID) != uid:
+		return fmt.Errorf("%w: %w", podevict.ErrGone, conflict)
+	case err != nil:
+		return errors.Join(conflict, err)
+	}
+	return conflict
+}
+
+// evictionError turns what the API server says into what podEvictRecover knows.
+func evictionError(err error) error {
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("%w: %w", podevict.ErrGone, err)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%w: %w", podevict.ErrForbidden, err)
+	case apierrors.IsTooManyRequests(err):
+		seconds, _ := apierrors.SuggestsClientDelay(err)
+		return &podevict.BlockedError{Reason: blockedBy(err), After: time.Duration(seconds) * time.Second}
+	}
+	return err
+}
+
+// blockedBy is the API server's message with its causes, which name the PodDisruptionBudget.
+func blockedBy(err error) string {
+	reasons := []string{err.Error()}
+	var status apierrors.APIStatus
+	if errors.As(err, &status) && status.Status().Details != nil {
+		for _, cause := range status.Status().Details.Causes {
+			reasons = append(reasons, cause.Message)
+		}
+	}
+	return strings.Join(reasons, " ")
+}

@@ -1,0 +1,236 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/recoverer/podevict"
+	"kubediag.org/kubediag/test/apitest"
+	"kubediag.org/kubediag/test/cluster"
+)
+
+// deadVolumes is a judge to whom every pod has a volume that cannot be mended.
+type deadVolumes struct{}
+
+func (deadVolumes) Unmendable(_ context.Context, uid string) ([]fault.Finding, []string, error) {
+	return []fault.Finding{{Code: fault.DisconnectedFUSE, Pod: fault.Pod{UID: uid}, Volume: "data"}}, []string{"its daemon is gone"}, nil
+}
+
+// TestEvictionNeedsItsOverlay holds that the default roles do not allow it.
+func TestEvictionNeedsItsOverlay(t *testing.T) {
+	t.Parallel()
+	env := install(t)
+	p := pod(t, env, "evict-forbidden", "evict-n0")
+	e := newTestEvictor(t, as(env.Config, account("kubediag-agent")))
+	if err := e.Evict(t.Context(), p.Namespace, p.Name, string(p.UID)); !errors.Is(err, podevict.ErrForbidden) {
+		t.Errorf("error %v, want ErrForbidden", err)
+	}
+}
+
+func newTestEvictor(t *testing.T, config *rest.Config) podevict.Evictor {
+	t.Helper()
+	o := Options{AllowEviction: true}
+	e, err := o.newEvictor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// TestOverlayAllowsEviction looks at what kubectl makes of it: the flag, and one right.
+func TestOverlayAllowsEviction(t *testing.T) {
+	t.Parallel()
+	kubectl, err := cluster.Kubectl(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), kubectl, "kustomize", filepath.Join(configDir, "overlays", "eviction")).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"name: KUBEDIAG_ALLOW_EVICTION\n          value: \"true\"", "name: NODE_NAME", "- pods/eviction\n  verbs:\n  - create\n"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("there is no %q in the overlay", want)
+		}
+	}
+	base, err := exec.CommandContext(t.Context(), kubectl, "kustomize", filepath.Join(configDir, "default")).Output()
+	if err != nil || strings.Contains(string(base), "eviction") || strings.Contains(string(base), "EVICTION") {
+		t.Errorf("the default speaks of evictions: %v", err)
+	}
+}
+
+// evictingAgent is a user with the rights of an agent and those that the overlay adds. The agent's own account, whose
+// rights another test counts, is left as it is.
+func evictingAgent(t *testing.T, set *kubernetes.Clientset) rest.ImpersonationConfig {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(configDir, "overlays", "eviction", "evictor.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text2, _ := strings.Cut(string(text), "apiVersion")
+	manifest, _, _ := strings.Cut("apiVersion"+text2, "\n---\n")
+	var role rbacv1.ClusterRole
+	if err := yaml.UnmarshalStrict([]byte(manifest), &role); err != nil {
+		t.Fatal(err)
+	}
+	role.ObjectMeta = metav1.ObjectMeta{Name: "test-evictor"}
+	if _, err := set.RbacV1().ClusterRoles().Create(t.Context(), &role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{role.Name, "kubediag-agent"} {
+		_, err := set.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "test-evictor-" + name},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "test-evictor"}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return rest.ImpersonationConfig{UserName: "test-evictor", Groups: []string{"system:authenticated"}}
+}
+
+// readyPod makes a pod of a ReplicaSet that counts for a PodDisruptionBudget.
+func readyPod(t *testing.T, env *apitest.Env) *corev1.Pod {
+	t.Helper()
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: metav1.NamespaceDefault, Name: "evict-web", Labels: map[string]string{"app": "evict-web"},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "u", Controller: new(true)}},
+		},
+		Spec: corev1.PodSpec{NodeName: "evict-n1", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}
+	env.MustCreate(t, p)
+	p.Status = corev1.PodStatus{
+		Phase:      corev1.PodRunning,
+		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+	}
+	if err := env.Client.Status().Update(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// budget allows so many pods to go. The test does what the disruption controller would.
+func budget(t *testing.T, set *kubernetes.Clientset, allowed int32) {
+	t.Helper()
+	budgets := set.PolicyV1().PodDisruptionBudgets(metav1.NamespaceDefault)
+	b, err := budgets.Get(t.Context(), "evict-web-pdb", metav1.GetOptions{})
+	if err != nil {
+		b, err = budgets.Create(t.Context(), &policyv1.PodDisruptionBudget{
+			ObjectMeta: metav1.ObjectMeta{Name: "evict-web-pdb"},
+			Spec: policyv1.PodDisruptionBudgetSpec{
+				MaxUnavailable: new(intstr.FromInt32(0)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "evict-web"}},
+			},
+		}, metav1.CreateOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Status = policyv1.PodDisruptionBudgetStatus{
+		ObservedGeneration: b.Generation, DisruptionsAllowed: allowed, CurrentHealthy: 1, DesiredHealthy: 1 - allowed, ExpectedPods: 1,
+	}
+	if _, err := budgets.UpdateStatus(t.Context(), b, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestEvictionWaitsForItsBudget goes from a budget of zero to one that lets the pod go.
+func TestEvictionWaitsForItsBudget(t *testing.T) {
+	t.Parallel()
+	env := install(t)
+	set := clientset(t, env.Config)
+	p := readyPod(t, env)
+	budget(t, set, 0)
+	evictor := newTestEvictor(t, as(env.Config, evictingAgent(t, set)))
+	node, err := kubelet.Own(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &podevict.Recoverer{
+		Pods: &pods{node: p.Spec.NodeName, cache: env.Client, live: env.Client}, Kubelet: node, Judge: deadVolumes{}, Evictor: evictor,
+	}
+	r := processor.Request{
+		Node: p.Spec.NodeName, Pod: processor.Pod{Namespace: p.Namespace, Name: p.Name}, Values: map[string]string{podevict.ParamWaitSeconds: "1"},
+	}
+	plan, err := h.Plan(t.Context(), r)
+	if err != nil || len(plan.Actions) != 1 {
+		t.Fatalf("plan %+v, %v", plan, err)
+	}
+	_, err = h.Apply(t.Context(), r, plan.Actions[0])
+	var waiting *processor.WaitingError
+	if !errors.As(err, &waiting) || !strings.Contains(err.Error(), "evict-web-pdb") {
+		t.Fatalf("with a budget of zero: %v, want to wait for evict-web-pdb", err)
+	}
+	if _, err := h.Verify(t.Context(), r, plan); !processor.IsStalled(err) {
+		t.Errorf("verify what was not done: %v", err)
+	}
+	if err := evictor.Evict(t.Context(), p.Namespace, p.Name, "00000000-0000-0000-0000-000000000000"); err == nil || stays(t, set, p) != nil {
+		t.Errorf("with another UID: %v, %v", err, stays(t, set, p))
+	}
+
+	budget(t, set, 1)
+	if err := evictor.Evict(t.Context(), p.Namespace, p.Name, "00000000-0000-0000-0000-000000000000"); !errors.Is(err, podevict.ErrGone) {
+		t.Errorf("with another UID: %v, want ErrGone", err)
+	}
+	if err := stays(t, set, p); err != nil {
+		t.Fatal(err)
+	}
+	budget(t, set, 1) // the API server has counted what it then refused
+	for _, want := range []string{"evicted", "was being deleted already"} {
+		if said, err := h.Apply(t.Context(), r, plan.Actions[0]); err != nil || said != want {
+			t.Fatalf("%q, %v, want %q", said, err, want)
+		}
+	}
+	leaves(t, set, h, r, plan)
+}
+
+// stays fails where a pod is not there any more, or on its way.
+func stays(t *testing.T, set *kubernetes.Clientset, p *corev1.Pod) error {
+	t.Helper()
+	now, err := set.CoreV1().Pods(p.Namespace).Get(t.Context(), p.Name, metav1.GetOptions{})
+	if err == nil && (now.UID != p.UID || now.DeletionTimestamp != nil) {
+		err = errors.New("it was evicted")
+	}
+	return err
+}
+
+// leaves verifies a pod on its way, and one that the kubelet, which is the test, has let go.
+func leaves(t *testing.T, set *kubernetes.Clientset, h *podevict.Recoverer, r processor.Request, plan processor.Plan) {
+	t.Helper()
+	for _, want := range []struct {
+		text   string
+		healed bool
+	}{{"is being deleted: its containers have", false}, {"was evicted, and is gone", true}} {
+		result, err := h.Verify(t.Context(), r, plan)
+		if err != nil || !strings.Contains(result.Values[podevict.KeyResult], want.text) || result.Findings[0].Healed != want.healed {
+			t.Fatalf("%+v, %v, want %q", result, err, want.text)
+		}
+		err = set.CoreV1().Pods(r.Pod.Namespace).Delete(t.Context(), r.Pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+		if err != nil && !want.healed {
+			t.Fatal(err)
+		}
+	}
+}

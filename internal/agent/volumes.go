@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/kubelet/orphan"
+	"kubediag.org/kubediag/internal/kubelet/volume"
+	"kubediag.org/kubediag/internal/linux/disposable"
+	"kubediag.org/kubediag/internal/linux/fuse"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/probe"
+)
+
+// newVolumes makes the judges of volumes and of directories of pods. There is one of each, for the sentinel and all processors: it remembers which file
+// systems hang, and bounds the processes that wait for them.
+func (a *agent) newVolumes(ctx context.Context) (err error) {
+	if a.index, err = newPodIndex(ctx, a.manager.GetCache()); err != nil {
+		return err
+	}
+	runner, scanner, runtime := &disposable.Runner{}, mountns.NewScanner(), &cri.Client{Socket: a.runtimeSocket}
+	a.volumes = &volume.Inspector{
+		Kubelet: a.kubelet, Scanner: scanner, Prober: &probe.Prober{Runner: runner}, Pods: a.index, Runner: runner, Runtime: runtime,
+	}
+	a.orphans = &orphan.Inspector{Kubelet: a.kubelet, Scanner: scanner, Pods: a.pods, Runtime: runtime}
+	if a.connections, err = fuse.Open(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		a.manager.GetLogger().Error(err, "The kernel does not tell about FUSE connections: dead ones are found by asking")
+	}
+	return nil
+}
+
+// runtimeSocket is where the runtime of our kubelet listens now.
+func (a *agent) runtimeSocket(ctx context.Context) (string, error) {
+	node, err := a.kubelet.Node(ctx)
+	if err != nil {
+		return "", err
+	}
+	return node.RuntimeSocket()
+}
+
+// PodsNow lists the pods of this node as the API server has them now.
+func (p *pods) PodsNow(ctx context.Context) ([]metav1.ObjectMeta, error) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
+	if err := p.live.List(ctx, list, client.MatchingFields{"spec.nodeName": p.node}); err != nil {
+		return nil, fmt.Errorf("listing pods of node %q: %w", p.node, err)
+	}
+	all := make([]metav1.ObjectMeta, len(list.Items))
+	for i, item := range list.Items {
+		all[i] = item.ObjectMeta
+	}
+	return all, nil
+}

@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package agent
+
+import (
+	"context"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kubediag.org/kubediag/internal/kubelet/orphan"
+)
+
+var _ orphan.Pods = (*pods)(nil)
+
+// TestPodsNow: a list of the pods of this node and of no other, with what tells a static pod's mirror, and an error where
+// there is no list, so that nobody takes every pod for gone.
+func TestPodsNow(t *testing.T) {
+	t.Parallel()
+	for version, start := range servers {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			env := start(t)
+			config := env.Config
+			if version == "1.36" {
+				config = as(install(t).Config, account("kubediag-agent")) // what it may is enough
+			}
+			live, err := client.New(config, client.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := map[string]string{}
+			for name, node := range map[string]string{"now-here-1": "now-here", "now-here-2": "now-here", "now-there": "now-there"} {
+				p := &corev1.Pod{
+					ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name, Annotations: map[string]string{"a": name}},
+					Spec: corev1.PodSpec{
+						NodeName: node, Containers: []corev1.Container{{Name: "app", Image: "image"}}, TerminationGracePeriodSeconds: new(int64),
+					},
+				}
+				env.MustCreate(t, p)
+				if node == "now-here" {
+					want[string(p.UID)] = name
+				}
+			}
+			got, err := (&pods{node: "now-here", live: live}).PodsNow(t.Context())
+			if err != nil || len(got) != len(want) {
+				t.Fatalf("%d pods, %v, want %d", len(got), err, len(want))
+			}
+			for _, p := range got {
+				if want[string(p.UID)] != p.Name || p.Annotations["a"] != p.Name || p.Namespace != metav1.NamespaceDefault {
+					t.Errorf("%+v", p)
+				}
+			}
+			stopped, stop := context.WithCancel(t.Context())
+			stop()
+			if got, err := (&pods{node: "now-here", live: live}).PodsNow(stopped); err == nil || len(got) > 0 {
+				t.Errorf("no list: %+v, %v", got, err)
+			}
+		})
+	}
+}

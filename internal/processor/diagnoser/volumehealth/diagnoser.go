@@ -1,0 +1,258 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package volumehealth diagnoses volumes that have died under their pods: whose daemon is gone, that are bound to a
+// directory which was deleted or is not the volume's, that do not answer, or whose server does not know them any more.
+//
+// It decides from the kubelet's directories and records and the kernel's word on each mount. Parameters narrow what is
+// looked at, and prove nothing; results of earlier operations are not read. It changes nothing, and asks no file system
+// but through the prober, which never hangs. For each volume it says what belongs in its place, or why that cannot be
+// told, who else has the same dead file system, and what has become of its daemon.
+package volumehealth
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/fate"
+	"kubediag.org/kubediag/internal/kubelet/subpath"
+	"kubediag.org/kubediag/internal/kubelet/volume"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// Keys of the results. Those that hold one of several hold the first.
+const (
+	KeyResult  = "diagnoser.kubernetes.volume_health.result"
+	KeyResults = "diagnoser.kubernetes.volume_health.results"
+	KeyCode    = "diagnoser.kubernetes.volume_health.code"
+	KeyCodes   = "diagnoser.kubernetes.volume_health.codes"
+	// KeyList holds all that was found out about every broken volume, as JSON.
+	KeyList = "diagnoser.kubernetes.volume_health.list"
+	// KeyShares are the other pods that have one of the dead file systems, as JSON. It is absent where there are none.
+	KeyShares = "diagnoser.kubernetes.volume_health.shares"
+)
+
+// Inspector looks at volumes: a *volume.Inspector.
+type Inspector interface {
+	Inspect(ctx context.Context, s volume.Selection) (*volume.Survey, error)
+}
+
+// Teller tells what has become of the daemon of a volume: a *fate.Teller.
+type Teller interface {
+	Tell(ctx context.Context, q fate.Question) fate.Fate
+}
+
+// Diagnoser is the processor volumeHealthDiagnoser.
+type Diagnoser struct {
+	Pods      kubelet.Pods
+	Inspector Inspector
+	// Teller is nil where nobody knows about daemons.
+	Teller Teller
+}
+
+// Name is volumeHealthDiagnoser.
+func (*Diagnoser) Name() string { return "volumeHealthDiagnoser" }
+
+// Run looks at the volumes of the request's pod, at those that its container mounts where it names one, or at all of
+// the node where it names no pod.
+func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
+	s := scope{container: r.Pod.Container, Selection: volume.Selection{Volume: r.Values[volume.ParamVolume]}}
+	if r.Pod != (processor.Pod{}) {
+		pod, elsewhere, err := subpath.Load(ctx, d.Pods, r)
+		if err != nil || elsewhere != "" {
+			return processor.Result{NotApplicable: elsewhere}, err
+		}
+		s.pod, s.PodUID = pod, string(pod.UID)
+	}
+	survey, err := d.Inspector.Inspect(ctx, s.Selection)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	all := slices.DeleteFunc(slices.Clone(survey.Volumes), func(v *volume.Volume) bool { return !s.has(v) })
+	broken := slices.DeleteFunc(slices.Clone(all), func(v *volume.Volume) bool { return !v.Broken() })
+	if len(broken) == 0 {
+		return processor.Result{NotApplicable: s.nothing(all, survey)}, nil
+	}
+	return d.found(ctx, broken, survey)
+}
+
+// scope is what is looked at.
+type scope struct {
+	volume.Selection
+	pod       *corev1.Pod // nil: the node
+	container string      // empty: all of the pod
+}
+
+// has tells whether a volume is in it.
+func (s scope) has(v *volume.Volume) bool {
+	return s.pod == nil || v.Pod.UID == s.PodUID && (s.container == "" || slices.Contains(v.Mounters(s.pod), s.container))
+}
+
+// String is the subject of a sentence.
+func (s scope) String() string {
+	switch {
+	case s.pod == nil:
+		return "this node"
+	case s.container != "":
+		return fmt.Sprintf("container %q of pod %s/%s", s.container, s.pod.Namespace, s.pod.Name)
+	}
+	return fmt.Sprintf("pod %s/%s", s.pod.Namespace, s.pod.Name)
+}
+
+// Bounds of what is told.
+const (
+	maxSaid     = 10  // volumes, in a reason
+	maxVolumes  = 500 // in the results
+	maxCopies   = 64  // of one volume
+	maxEvidence = 32  // sentences about one volume
+	maxShares   = 200
+)
+
+// nothing says why this is not the fault.
+func (s scope) nothing(all []*volume.Volume, survey *volume.Survey) string {
+	var text string
+	switch {
+	case len(all) == 0 && s.Volume != "":
+		text = fmt.Sprintf("%s has no volume %q that is mounted and lies on a file system that can die; a volume that comes from a claim is "+
+			"known by the name of its PersistentVolume", s, s.Volume)
+	case len(all) == 0:
+		text = fmt.Sprintf("%s has no volume mounted that lies on a file system that can die", s)
+	default:
+		var said []string
+		for _, v := range all[:min(len(all), maxSaid)] {
+			said = append(said, fmt.Sprintf("volume %q at %q: %s", v.Name, v.Point, state(v)))
+		}
+		if more := len(all) - maxSaid; more > 0 {
+			said = append(said, fmt.Sprintf("and %d more", more))
+		}
+		text = fmt.Sprintf("no volume of %s is broken: %s", s, strings.Join(said, "; "))
+	}
+	if left := survey.Looked.Incomplete; len(left) > 0 {
+		text += "; not looked at: " + strings.Join(left[:min(len(left), maxSaid)], "; ")
+	}
+	return text
+}
+
+// state is what a volume that has no fault answered. One that could not be asked is not called healthy.
+func state(v *volume.Volume) string {
+	text := string(v.Answer.State)
+	if v.Answer.Errno != 0 {
+		text += fmt.Sprintf(" (%v)", v.Answer.Errno)
+	}
+	if text == "" {
+		return "was not asked"
+	}
+	return text
+}
+
+// found tells the faults.
+func (d *Diagnoser) found(ctx context.Context, broken []*volume.Volume, survey *volume.Survey) (processor.Result, error) {
+	var (
+		results, codes []string
+		documents      []Document
+		findings       []fault.Finding
+		shares         []fault.Pod
+	)
+	fates := d.fates(ctx, broken)
+	for i, v := range broken {
+		findings = append(findings, withFate(v.Findings(), fates[i])...)
+		for _, pod := range v.Shares {
+			if !slices.Contains(shares, pod) && len(shares) < maxShares {
+				shares = append(shares, pod)
+			}
+		}
+		if i < maxVolumes {
+			documents = append(documents, documentOf(v, slices.Concat(v.Fate, fates[i])))
+			results, codes = append(results, sentence(v)), append(codes, string(codeOf(v)))
+		}
+	}
+	if more := len(broken) - maxVolumes; more > 0 {
+		results = append(results, fmt.Sprintf("%d more volumes of %d are broken", more, len(survey.Volumes)))
+	}
+	values := map[string]string{KeyResult: results[0], KeyCode: codes[0]}
+	lists := map[string]any{KeyResults: results, KeyCodes: codes, KeyList: documents}
+	if len(shares) > 0 {
+		lists[KeyShares] = shares
+	}
+	for key, list := range lists {
+		text, err := json.Marshal(list)
+		if err != nil {
+			return processor.Result{}, fmt.Errorf("encode %q: %w", key, err)
+		}
+		values[key] = string(text)
+	}
+	return processor.Result{Values: values, Findings: findings}, nil
+}
+
+// fates asks for each driver once what has become of its daemon. A volume on a directory of its own that was deleted, or
+// that hangs, has a daemon that lives.
+func (d *Diagnoser) fates(ctx context.Context, broken []*volume.Volume) [][]string {
+	told, fates := map[string][]string{}, make([][]string, len(broken))
+	for i, v := range broken {
+		if d.Teller == nil || v.Record == nil || codeOf(v) != fault.DisconnectedFUSE {
+			continue
+		}
+		driver := v.Record.Driver
+		if _, ok := told[driver]; !ok {
+			told[driver] = d.Teller.Tell(ctx, fate.Question{Driver: driver}).Sentences
+		}
+		fates[i] = told[driver]
+	}
+	return fates
+}
+
+// withFate adds what has become of the daemon to the evidence of the first finding.
+func withFate(findings []fault.Finding, fate []string) []fault.Finding {
+	if len(findings) > 0 {
+		f := &findings[0]
+		f.Evidence = append(slices.Clone(f.Evidence), fate...)
+		f.Evidence = f.Evidence[:min(len(f.Evidence), maxEvidence)]
+	}
+	return findings
+}
+
+// codeOf is the fault of a volume, or of its first copy that has one.
+func codeOf(v *volume.Volume) fault.Code {
+	if v.Code == "" && len(v.Copies) > 0 {
+		return v.Copies[0].Code
+	}
+	return v.Code
+}
+
+// sentence tells a volume for people.
+func sentence(v *volume.Volume) string {
+	text := fmt.Sprintf("volume %q of %s at %q: %s", v.Name, podName(v.Pod), v.Point, codeOf(v))
+	if v.Code == "" {
+		text += " in copies of it, though the volume itself is healthy"
+	}
+	if entry, ok := fault.Lookup(codeOf(v)); ok {
+		text += fmt.Sprintf(" (%s)", entry.Title)
+	}
+	if n := len(v.Copies); n > 0 {
+		text += fmt.Sprintf("; broken mounts of it at other places: %d", n)
+	}
+	switch {
+	case v.Source != nil:
+		text += fmt.Sprintf("; %q belongs in its place: %s", v.Source.Path, v.Source.Why)
+	case v.WhyNot != "":
+		text += "; there is nothing that could take its place: " + v.WhyNot
+	}
+	if v.Sharing > 0 {
+		text += fmt.Sprintf("; %d other pods of this node have the same file system", v.Sharing)
+	}
+	return text
+}
+
+func podName(p fault.Pod) string {
+	if p.Name == "" {
+		return fmt.Sprintf("the pod with UID %q", p.UID)
+	}
+	return fmt.Sprintf("pod %s/%s", p.Namespace, p.Name)
+}

@@ -1,0 +1,75 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package volumehealth
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet/volume/volumetest"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+func TestMain(m *testing.M) { volumetest.Main(m) }
+
+// TestTellsStatesApart on a real volume, of the pod and of the whole node, without changing a mount by looking.
+func TestTellsStatesApart(t *testing.T) {
+	for name, c := range map[string]struct {
+		happen func(s *volumetest.Scene)
+		code   fault.Code // empty: healthy
+		want   string
+		source bool
+		shares bool
+	}{
+		"healthy":            {happen: func(*volumetest.Scene) {}, want: `volume "pvc-1"`},
+		"the daemon died":    {happen: func(s *volumetest.Scene) { s.Kill() }, code: fault.DisconnectedFUSE, want: "nothing that could take its place"},
+		"and came back":      {happen: func(s *volumetest.Scene) { s.Kill(); s.Remount("new") }, code: fault.DisconnectedFUSE, want: "belongs in its place", source: true},
+		"it is stopped":      {happen: func(s *volumetest.Scene) { s.Stop() }, code: fault.HungMount, want: "HungMount"},
+		"another pod, too":   {happen: func(s *volumetest.Scene) { s.Share(); s.Kill() }, code: fault.DisconnectedFUSE, want: "1 other pods", shares: true},
+		"healthy and shared": {happen: func(s *volumetest.Scene) { s.Share() }, want: `volume "pvc-1"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := volumetest.New(t)
+			app := s.Start()
+			c.happen(s)
+			before, inside := s.Mounts(), s.MountsOf(app)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			d := &Diagnoser{Pods: s.Pods, Inspector: s.Inspector}
+			for _, r := range []processor.Request{s.Request(), {Node: s.Request().Node}} {
+				result, err := d.Run(ctx, r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if text := result.Values[KeyResult] + result.NotApplicable; !strings.Contains(text, c.want) || (result.NotApplicable == "") != (c.code != "") {
+					t.Errorf("%q, want %q", text, c.want)
+				}
+				if c.code == "" {
+					continue
+				}
+				list := documents(t, result)
+				if result.Values[KeyCode] != string(c.code) || list[0].Code != c.code || (list[0].Source != nil) != c.source {
+					t.Errorf("code %q, list %+v", result.Values[KeyCode], list)
+				}
+				// The container's copy is told, too, as what it is.
+				if len(list[0].Copies) != 1 || list[0].Copies[0].Container != "app" || len(result.Findings) < 2 {
+					t.Errorf("copies %+v, findings %+v", list[0].Copies, result.Findings)
+				}
+				if shares := strings.Contains(result.Values[KeyShares], volumetest.OtherUID); shares != c.shares {
+					t.Errorf("shares %q", result.Values[KeyShares])
+				}
+			}
+			if diff := cmp.Diff(before, s.Mounts()); diff != "" || !cmp.Equal(inside, s.MountsOf(app)) {
+				t.Errorf("looking has changed mounts (-before +after):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,196 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package orphanedpod removes what keeps the kubelet from removing the directories of pods that are gone: the empty
+// directories of their volumes and subPaths, leaf first, and the kubelet's own records of them.
+//
+// What is removed is chosen by looking, see package orphan: parameters narrow that, and nothing from outside adds to it.
+// Each removal is of one name, and is preceded by the whole proof. Nothing is ever removed recursively. It rests on
+// unlinkat(2).
+package orphanedpod
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet/orphan"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// Keys of the results.
+const (
+	// KeyResult tells of the first pod whose volumes were removed, KeyResults of all.
+	KeyResult  = "recover.kubernetes.orphaned_pods.result"
+	KeyResults = "recover.kubernetes.orphaned_pods.results"
+	// KeyRefused says why others were left alone.
+	KeyRefused = "recover.kubernetes.orphaned_pods.refused"
+)
+
+// Recoverer is the recoverer orphanedPodRecover.
+type Recoverer struct {
+	Inspector *orphan.Inspector
+}
+
+// Name is orphanedPodRecover.
+func (*Recoverer) Name() string { return "orphanedPodRecover" }
+
+// Plan looks afresh, and plans every removal by name, pod after pod, up to the limit.
+func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
+	o, err := optionsOf(r.Values)
+	if err != nil {
+		return processor.Plan{}, err
+	}
+	s, err := h.Inspector.Survey(ctx)
+	if err != nil {
+		return processor.Plan{}, err
+	}
+	plan := processor.Plan{}
+	var stay []string
+	for _, p := range s.Pods {
+		switch {
+		case o.uid != "" && p.UID != o.uid:
+		case len(p.Steps) == 0:
+			stay = append(stay, p.Stays())
+		case o.limit > 0:
+			o.limit--
+			plan.Findings = append(plan.Findings, p.Finding())
+			plan.Actions = append(plan.Actions, actions(p)...)
+		default:
+			stay = append(stay, fmt.Sprintf("the orphaned directory of the pod with UID %q is left for another run", p.UID))
+		}
+	}
+	if len(plan.Actions) == 0 {
+		return processor.Plan{NotApplicable: s.Nothing(o.uid)}, nil
+	}
+	plan.Notes, err = notes(stay)
+	return plan, err
+}
+
+func actions(p *orphan.Pod) []processor.Action {
+	var all []processor.Action
+	for _, s := range p.Steps {
+		all = append(all, processor.Action{Kind: s.Kind, Target: s.Target, Fault: fault.OrphanedPodVolumes, Safety: s.Safety, Loss: s.Loss})
+	}
+	return all
+}
+
+// maxSaid bounds of how many pods it is remembered why they stay.
+const maxSaid = 10
+
+func notes(stay []string) (map[string]string, error) {
+	if len(stay) == 0 {
+		return nil, nil
+	}
+	if more := len(stay) - maxSaid; more > 0 {
+		stay = append(stay[:maxSaid], fmt.Sprintf("and %d more", more))
+	}
+	text, err := json.Marshal(stay)
+	if err != nil {
+		return nil, fmt.Errorf("encode %q: %w", KeyRefused, err)
+	}
+	return map[string]string{KeyRefused: string(text)}, nil
+}
+
+// Apply removes one name, if all of the plan for its pod holds still.
+func (h *Recoverer) Apply(ctx context.Context, _ processor.Request, a processor.Action) (string, error) {
+	if a.Kind != orphan.RemoveDirectory && a.Kind != orphan.RemoveFile {
+		return "", processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
+	}
+	gone, err := h.Inspector.Apply(ctx, orphan.Step{Kind: a.Kind, Target: a.Target})
+	switch {
+	case gone:
+		return "was gone already", nil
+	case errors.Is(err, orphan.ErrStays):
+		return "", processor.Stalled(err)
+	case err != nil:
+		return "", err
+	}
+	return "removed", nil
+}
+
+// tally is what a plan does to one pod.
+type tally struct {
+	uid                string
+	directories, files int
+}
+
+// Verify proves that everything of the plan is gone, and that its pods have no volumes left.
+func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, p processor.Plan) (processor.Result, error) {
+	pods, err := h.tallies(ctx, p)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	var results []string
+	for _, t := range pods {
+		left, there, err := h.Inspector.Left(ctx, t.uid)
+		if err != nil {
+			return processor.Result{}, err
+		}
+		if len(left) > 0 {
+			err = fmt.Errorf("verify directory of pod %q: it has %d entries of volumes again, or still, the first %q", t.uid, len(left), left[0])
+			return processor.Result{}, processor.Stalled(err)
+		}
+		results = append(results, t.say(there))
+	}
+	if len(results) == 0 {
+		return processor.Result{}, processor.Stalled(errors.New("read plan: it removes nothing"))
+	}
+	all, err := json.Marshal(results)
+	if err != nil {
+		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyResults, err)
+	}
+	values := map[string]string{KeyResult: results[0], KeyResults: string(all)}
+	if refused := p.Notes[KeyRefused]; refused != "" {
+		values[KeyRefused] = refused
+	}
+	return processor.Result{Values: values}, nil
+}
+
+// tallies counts what a plan removes, by pod, and makes sure that each of it is gone.
+func (h *Recoverer) tallies(ctx context.Context, p processor.Plan) ([]*tally, error) {
+	var pods []*tally
+	for _, a := range p.Actions {
+		s := orphan.Step{Kind: a.Kind, Target: a.Target}
+		there, err := h.Inspector.There(ctx, s)
+		if err == nil && there {
+			err = processor.Stalled(fmt.Errorf("verify removal of %s: it is still there", a.Target))
+		}
+		if errors.Is(err, orphan.ErrStays) {
+			err = processor.Stalled(err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		uid, err := h.Inspector.PodOf(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		if len(pods) == 0 || pods[len(pods)-1].uid != uid {
+			pods = append(pods, &tally{uid: uid})
+		}
+		t := pods[len(pods)-1]
+		if a.Kind == orphan.RemoveFile {
+			t.files++
+		} else {
+			t.directories++
+		}
+	}
+	return pods, nil
+}
+
+func (t *tally) say(there bool) string {
+	var did strings.Builder
+	fmt.Fprintf(&did, "removed %d empty directories", t.directories)
+	if t.files > 0 {
+		fmt.Fprintf(&did, " and %d files of the kubelet", t.files)
+	}
+	fmt.Fprintf(&did, " of the pod with UID %q, which is gone", t.uid)
+	if there {
+		did.WriteString("; the kubelet removes the rest of its directory")
+	}
+	return did.String()
+}

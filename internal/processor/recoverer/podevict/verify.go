@@ -1,0 +1,87 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package podevict
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// pollInterval is how often the pod is looked at while it is waited for.
+const pollInterval = time.Second
+
+// Verify proves that the pod is gone, or on its way. While it is on its way its faults are not called healed.
+func (h *Recoverer) Verify(ctx context.Context, r processor.Request, p processor.Plan) (processor.Result, error) {
+	o, err := optionsOf(r.Values)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	uid := p.Notes[uidNote]
+	if uid == "" {
+		return processor.Result{}, processor.Stalled(errors.New("read notes of plan: no pod is noted"))
+	}
+	left, err := h.await(ctx, r, uid, o.within(ctx))
+	if err != nil {
+		return processor.Result{}, err
+	}
+	name := target{r.Pod.Namespace, r.Pod.Name, uid}.String()
+	if left != nil {
+		text := fmt.Sprintf("%s was evicted, and is being deleted: %s", name, h.holdUp(ctx, left, time.Now()))
+		return processor.Result{Values: map[string]string{KeyResult: text}, Findings: p.Findings}, nil
+	}
+	healed := make([]fault.Finding, len(p.Findings))
+	for i, f := range p.Findings {
+		f.Healed = true
+		healed[i] = f
+	}
+	return processor.Result{Values: map[string]string{KeyResult: name + " was evicted, and is gone"}, Findings: healed}, nil
+}
+
+// await waits until the pod has gone, and gives it where it is only on its way.
+func (h *Recoverer) await(ctx context.Context, r processor.Request, uid string, limit time.Duration) (*corev1.Pod, error) {
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	over := time.NewTimer(limit)
+	defer over.Stop()
+	for {
+		pod, err := h.Pods.Pod(ctx, r.Pod.Namespace, r.Pod.Name)
+		switch {
+		case errors.Is(err, kubelet.ErrPodNotFound), err == nil && string(pod.UID) != uid:
+			return nil, nil
+		case err != nil:
+			return nil, fmt.Errorf("get pod %s/%s: %w", r.Pod.Namespace, r.Pod.Name, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-over.C:
+			if pod.DeletionTimestamp == nil {
+				return nil, processor.Stalled(fmt.Errorf("verify eviction of pod %s/%s: after %.0f s it is neither gone nor being deleted",
+					pod.Namespace, pod.Name, limit.Seconds()))
+			}
+			return pod, nil
+		case <-tick.C:
+		}
+	}
+}
+
+// holdUp says what a pod is waited for that is being deleted. The deletion timestamp is when its grace period ends.
+func (h *Recoverer) holdUp(ctx context.Context, pod *corev1.Pod, now time.Time) string {
+	if left := pod.DeletionTimestamp.Sub(now).Round(time.Second); left > 0 {
+		return fmt.Sprintf("its containers have %s left to end by themselves", left)
+	}
+	findings, _, err := h.Judge.Unmendable(ctx, string(pod.UID))
+	if err != nil || len(findings) == 0 {
+		return "its grace period is over, and it is still there; " + blocked
+	}
+	return fmt.Sprintf("its grace period is over, and it stays on this node while it has %s: %s", describe(findings), blocked)
+}

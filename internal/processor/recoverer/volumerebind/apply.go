@@ -1,0 +1,65 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volumerebind
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/kubelet/restart"
+	"kubediag.org/kubediag/internal/kubelet/subpath"
+	"kubediag.org/kubediag/internal/kubelet/volume"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// Apply does one action of a plan. What is done already succeeds; what has changed since the plan is refused.
+func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a processor.Action) (string, error) {
+	o, err := optionsOf(r.Values)
+	if err != nil {
+		return "", err
+	}
+	pod, elsewhere, err := subpath.Load(ctx, h.Pods, r)
+	if err != nil {
+		return "", err
+	}
+	if elsewhere == "" && a.Kind != restart.RemoveRecord {
+		elsewhere = going(pod)
+	}
+	if elsewhere != "" {
+		return "", processor.Stalled(errors.New(elsewhere))
+	}
+	switch a.Kind {
+	case restart.RemoveRecord:
+		return h.starter().Forget(ctx, pod, a), nil
+	case volume.Abort:
+		if !o.abort {
+			return "", processor.Stalled(fmt.Errorf("abort connection of %q: parameter %s does not ask for it", a.Target, ParamAbort))
+		}
+		return h.apply(ctx, pod, a)
+	case volume.Replace:
+		return h.apply(ctx, pod, a)
+	}
+	return "", processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
+}
+
+// apply has a step done whose target must be, now, a broken mount of a volume of the pod as it is now.
+func (h *Recoverer) apply(ctx context.Context, pod *corev1.Pod, a processor.Action) (string, error) {
+	if a.Mount == nil {
+		return "", processor.Stalled(errors.New("apply action: no mount is named"))
+	}
+	message, err := h.Inspector.Apply(ctx, stepOf(a, string(pod.UID)))
+	if errors.Is(err, volume.ErrRefused) {
+		err = processor.Stalled(fmt.Errorf("nothing was touched: %w", err))
+	}
+	return message, err
+}
+
+func stepOf(a processor.Action, podUID string) volume.Step {
+	return volume.Step{
+		Kind: a.Kind, Target: *a.Mount, PodUID: podUID, Container: a.Container, Code: a.Fault, Safety: a.Safety, Loss: a.Loss,
+	}
+}

@@ -1,0 +1,32 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volumerebind
+
+import "kubediag.org/kubediag/internal/kubelet/restart"
+
+// Parameters. They choose how, never what.
+const (
+	// ParamAbort is "true" or "false" (default): whether the connection of a volume that hangs may be aborted, by which
+	// what was written there and not stored is lost for every pod that has the file system.
+	ParamAbort = "param.recover.kubernetes.volume_rebind.abort"
+	// ParamBringForward is "true" (default) or "false".
+	ParamBringForward = "param.recover.kubernetes.volume_rebind.bring_forward"
+	// ParamWaitSeconds is for how many seconds, 0 to 3600, the containers are waited for. Default: 45, and never longer
+	// than the operation has time.
+	ParamWaitSeconds = "param.recover.kubernetes.volume_rebind.wait_seconds"
+)
+
+type options struct {
+	restart.Options
+	abort bool
+}
+
+func optionsOf(values map[string]string) (options, error) {
+	abort, err := restart.Bool(values, ParamAbort, false)
+	if err != nil {
+		return options{}, err
+	}
+	o, err := restart.Keys{BringForward: ParamBringForward, WaitSeconds: ParamWaitSeconds}.Options(values)
+	return options{Options: o, abort: abort}, err
+}

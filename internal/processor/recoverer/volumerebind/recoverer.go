@@ -1,0 +1,250 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package volumerebind mends the volumes of a pod that have died: it puts the directory that belongs there in the place
+// of every mount of it, on the host first and then in the running containers, without a restart and without a moment in
+// which nothing is there.
+//
+// What is replaced, and by what, is chosen by looking: the judge of package volume finds what is broken, and takes the
+// source from the kubelet's own records. Parameters narrow that, or permit to abort a connection that hangs; nothing
+// from outside adds to it or names a target. Only volumes of the Diagnosis' own pod are changed, and each mount only if
+// it is, at that moment, the very one that was planned, and still broken.
+package volumerebind
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/restart"
+	"kubediag.org/kubediag/internal/kubelet/subpath"
+	"kubediag.org/kubediag/internal/kubelet/volume"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// Keys of the results.
+const (
+	// KeyResult tells of the first mount that was replaced, KeyResults of all.
+	KeyResult  = "recover.kubernetes.volume_rebind.result"
+	KeyResults = "recover.kubernetes.volume_rebind.results"
+	// KeyRefusals says what is still broken and was left alone, and why, as JSON. It is absent where nothing was.
+	KeyRefusals = "recover.kubernetes.volume_rebind.refusals"
+	// KeyShares are the other pods of the node that have one of the dead file systems, as JSON: nothing of theirs was
+	// changed. It is absent where there are none.
+	KeyShares = "recover.kubernetes.volume_rebind.shares"
+	// KeyRunningAfter is how many seconds after the repair all containers that could not start were seen to have started.
+	// It is absent where there was none, or nobody waited.
+	KeyRunningAfter = "recover.kubernetes.volume_rebind.running_after_seconds"
+)
+
+// Inspector judges volumes and changes their mounts: a *volume.Inspector.
+type Inspector interface {
+	Inspect(ctx context.Context, s volume.Selection) (*volume.Survey, error)
+	Plan(ctx context.Context, v *volume.Volume, o volume.PlanOptions) (volume.Plan, error)
+	Apply(ctx context.Context, s volume.Step) (string, error)
+	Verify(ctx context.Context, steps []volume.Step) (volume.Proof, error)
+}
+
+// Recoverer is the recoverer volumeRebindRecover.
+type Recoverer struct {
+	Pods      kubelet.Pods
+	Inspector Inspector
+	// Runtime is nil where there is none; no start is brought forward then.
+	Runtime restart.Runtime
+}
+
+// Name is volumeRebindRecover.
+func (*Recoverer) Name() string { return "volumeRebindRecover" }
+
+func (h *Recoverer) starter() restart.Starter {
+	return restart.Starter{Pods: h.Pods, Runtime: h.Runtime}
+}
+
+// Bounds of a plan.
+const (
+	maxSteps    = 32
+	maxFindings = 64
+	maxEvidence = 8 // sentences of one finding
+	maxShares   = 200
+)
+
+// Plan looks afresh, and plans what package volume would do about every broken volume of the pod, and then the removal of
+// the runtime's records of containers that never started.
+func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
+	o, err := optionsOf(r.Values)
+	if err != nil {
+		return processor.Plan{}, err
+	}
+	pod, elsewhere, err := subpath.Load(ctx, h.Pods, r)
+	if err == nil && elsewhere == "" {
+		elsewhere = going(pod)
+	}
+	if err != nil || elsewhere != "" {
+		return processor.Plan{NotApplicable: elsewhere}, err
+	}
+	survey, err := h.Inspector.Inspect(ctx, volume.Selection{PodUID: string(pod.UID), Volume: r.Values[volume.ParamVolume]})
+	if err != nil {
+		return processor.Plan{}, err
+	}
+	d := draft{pod: pod, container: r.Pod.Container}
+	for _, v := range d.broken(survey) {
+		plan, err := h.Inspector.Plan(ctx, v, volume.PlanOptions{Abort: o.abort})
+		if err != nil {
+			return processor.Plan{}, err
+		}
+		d.add(v, plan)
+	}
+	if len(d.steps) == 0 {
+		return processor.Plan{NotApplicable: d.nothing(survey), Findings: d.left}, nil
+	}
+	return h.plan(ctx, &d, o)
+}
+
+// going says why nothing is done about a pod that does not run on: the kubelet unmounts its volumes, and only gets in the
+// way of one who replaces them.
+func going(pod *corev1.Pod) string {
+	name := pod.Namespace + "/" + pod.Name
+	switch {
+	case pod.DeletionTimestamp != nil:
+		return fmt.Sprintf("pod %s is being deleted: its volumes are unmounted, not mended", name)
+	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
+		return fmt.Sprintf("pod %s has ended (%s): its volumes are unmounted, not mended", name, pod.Status.Phase)
+	}
+	return ""
+}
+
+// draft is a plan that grows by one volume after another.
+type draft struct {
+	pod       *corev1.Pod
+	container string // empty: all
+	steps     []volume.Step
+	refusals  []string
+	// healed are the findings that the steps mend, left all others.
+	healed, left []fault.Finding
+	shares       []fault.Pod
+	mounters     []string // containers that mount what is replaced
+}
+
+// broken lists the broken volumes that the request is about.
+func (d *draft) broken(s *volume.Survey) []*volume.Volume {
+	return slices.DeleteFunc(s.Broken(), func(v *volume.Volume) bool {
+		return v.Pod.UID != string(d.pod.UID) || d.container != "" && !slices.Contains(v.Mounters(d.pod), d.container)
+	})
+}
+
+// add takes up what would be done about one volume.
+func (d *draft) add(v *volume.Volume, p volume.Plan) {
+	var replaced []fault.Mount
+	for _, s := range p.Steps {
+		switch {
+		case s.PodUID != string(d.pod.UID):
+			d.refuse("the mount at %q is not one of this pod's, but of the pod with UID %q", s.Target.Point, s.PodUID)
+		case d.container != "" && s.Container != "" && s.Container != d.container:
+			d.refuse("the mount at %q is that of container %q, and container %q was asked for", s.Target.Point, s.Container, d.container)
+		case len(d.steps) == maxSteps:
+			d.refuse("the mount at %q is left for another run: no more than %d are replaced at once", s.Target.Point, maxSteps)
+		default:
+			d.steps = append(d.steps, s)
+			if s.Kind == volume.Replace {
+				replaced = append(replaced, s.Target)
+			}
+		}
+	}
+	d.refusals = append(d.refusals, p.Refusals...)
+	for _, f := range v.Findings() {
+		f.Evidence = f.Evidence[:min(len(f.Evidence), maxEvidence)]
+		if slices.Contains(replaced, f.Mount) {
+			d.healed = append(d.healed, f)
+		} else if len(d.left) < maxFindings {
+			d.left = append(d.left, f)
+		}
+	}
+	if len(replaced) > 0 {
+		d.mounters = append(d.mounters, v.Mounters(d.pod)...)
+	}
+	for _, pod := range v.Shares {
+		if !slices.Contains(d.shares, pod) && len(d.shares) < maxShares {
+			d.shares = append(d.shares, pod)
+		}
+	}
+}
+
+func (d *draft) refuse(format string, args ...any) {
+	d.refusals = append(d.refusals, fmt.Sprintf(format, args...))
+}
+
+// nothing says why nothing is done.
+func (d *draft) nothing(s *volume.Survey) string {
+	name := d.pod.Namespace + "/" + d.pod.Name
+	if len(d.refusals) > 0 {
+		return fmt.Sprintf("no volume of pod %s is mended: %s", name, said(d.refusals))
+	}
+	if len(d.left) > 0 {
+		return fmt.Sprintf("no volume of pod %s is mended: nothing is known that could be done", name)
+	}
+	text := fmt.Sprintf("pod %s has no broken volume: %d volumes on file systems that can die were looked at", name, len(s.Volumes))
+	if len(s.Looked.Incomplete) > 0 {
+		text += "; not looked at: " + said(s.Looked.Incomplete)
+	}
+	return text
+}
+
+// said bounds how many sentences a reason has.
+func said(all []string) string {
+	const most = 10
+	text := strings.Join(all[:min(len(all), most)], "; ")
+	if more := len(all) - most; more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return text
+}
+
+// plan writes the draft down.
+func (h *Recoverer) plan(ctx context.Context, d *draft, o options) (processor.Plan, error) {
+	plan := processor.Plan{Findings: d.healed}
+	for _, s := range d.steps {
+		plan.Actions = append(plan.Actions, actionOf(s))
+	}
+	m := memory{Waiting: d.waiting(), Refusals: d.refusals, Left: d.left, Shares: d.shares}
+	if o.BringForward {
+		plan.Actions = append(plan.Actions, h.starter().Removals(ctx, m.Waiting, d.steps[0].Code)...)
+	}
+	var err error
+	plan.Notes, err = m.notes()
+	return plan, err
+}
+
+func actionOf(s volume.Step) processor.Action {
+	target := s.Target
+	return processor.Action{
+		Kind: s.Kind, Target: target.Point, Mount: &target, Container: s.Container, Fault: s.Code, Safety: s.Safety, Loss: s.Loss,
+	}
+}
+
+// waiting are the containers that could not start for want of what is replaced. Where an init container is one of them,
+// the others cannot start before it; and while another one runs, they have their time.
+func (d *draft) waiting() restart.Waiting {
+	names := d.mounters
+	if d.container != "" {
+		names = []string{d.container}
+	}
+	w := restart.WaitingOf(d.pod, names)
+	initial := func(a restart.Awaited) bool {
+		return slices.ContainsFunc(d.pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == a.Container })
+	}
+	if slices.ContainsFunc(w.Containers, initial) {
+		w.Containers = slices.DeleteFunc(w.Containers, func(a restart.Awaited) bool { return !initial(a) })
+		return w
+	}
+	busy := slices.ContainsFunc(d.pod.Status.InitContainerStatuses, func(s corev1.ContainerStatus) bool { return s.State.Running != nil })
+	w.Containers = slices.DeleteFunc(w.Containers, func(a restart.Awaited) bool {
+		s, _ := subpath.StatusOf(d.pod, a.Container)
+		return busy && s.State.Waiting != nil && s.State.Waiting.Reason == "PodInitializing"
+	})
+	return w
+}

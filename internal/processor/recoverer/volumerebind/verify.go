@@ -1,0 +1,149 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volumerebind
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet/restart"
+	"kubediag.org/kubediag/internal/kubelet/volume"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// noteKey is the one note of a plan.
+const noteKey = "memory"
+
+// memory is what Verify has to know about the time of the plan.
+type memory struct {
+	restart.Waiting
+	// Refusals say what was left alone, and Left are the faults that stay with it.
+	Refusals []string        `json:"refusals,omitempty"`
+	Left     []fault.Finding `json:"left,omitempty"`
+	Shares   []fault.Pod     `json:"shares,omitempty"`
+}
+
+func (m memory) notes() (map[string]string, error) {
+	text, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encode notes: %w", err)
+	}
+	return map[string]string{noteKey: string(text)}, nil
+}
+
+func recall(p processor.Plan) (memory, error) {
+	var m memory
+	err := json.Unmarshal([]byte(p.Notes[noteKey]), &m)
+	if err == nil && m.PodUID == "" {
+		err = errors.New("no pod is noted")
+	}
+	if err != nil {
+		return m, processor.Stalled(fmt.Errorf("decode notes of plan: %w", err))
+	}
+	return m, nil
+}
+
+// Verify proves that what was replaced is gone and that what is there now is the volume, and waits until the containers
+// that could not start have.
+func (h *Recoverer) Verify(ctx context.Context, r processor.Request, p processor.Plan) (processor.Result, error) {
+	o, err := optionsOf(r.Values)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	m, err := recall(p)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	if _, err := h.starter().Pod(ctx, r, m.PodUID); err != nil {
+		return processor.Result{}, err
+	}
+	results, err := h.prove(ctx, p, m)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	values, err := m.values(results)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	if len(m.Containers) > 0 && o.Wait > 0 {
+		took, err := h.starter().Await(ctx, r, m.Waiting, o.Within(ctx))
+		if err != nil {
+			return processor.Result{}, err
+		}
+		values[KeyRunningAfter] = fmt.Sprintf("%.1f", took.Seconds())
+	}
+	var findings []fault.Finding
+	for _, f := range p.Findings {
+		f.Healed = true
+		findings = append(findings, f)
+	}
+	return processor.Result{Values: values, Findings: append(findings, m.Left...)}, nil
+}
+
+// prove looks at the places of the plan, and tells in a sentence each what was done and is there now.
+func (h *Recoverer) prove(ctx context.Context, p processor.Plan, m memory) ([]string, error) {
+	var results []string
+	var steps []volume.Step
+	for _, a := range p.Actions {
+		switch {
+		case a.Mount == nil:
+		case a.Kind == volume.Abort:
+			results = append(results, fmt.Sprintf("aborted the connection of %q, which did not answer: every mount of it is dead now, until its "+
+				"driver mounts the volume again", a.Target))
+		case a.Kind == volume.Replace:
+			steps = append(steps, stepOf(a, m.PodUID))
+		}
+	}
+	if len(steps) == 0 && len(results) == 0 {
+		return nil, processor.Stalled(errors.New("read plan: it replaces nothing"))
+	}
+	if len(steps) == 0 {
+		return results, nil
+	}
+	proof, err := h.Inspector.Verify(ctx, steps)
+	if err != nil {
+		return nil, err
+	}
+	if !proof.Healed {
+		return nil, processor.Stalled(fmt.Errorf("verify volumes of the pod: not all of it is mended: %s", said(proof.Left)))
+	}
+	for i, s := range steps {
+		text := fmt.Sprintf("replaced the mount at %q", s.Target.Point)
+		if s.Container != "" {
+			text += fmt.Sprintf(" of container %q", s.Container)
+		}
+		text += fmt.Sprintf(", which was broken by %s", s.Code)
+		if i < len(proof.Evidence) {
+			text += ": " + proof.Evidence[i]
+		}
+		results = append(results, text)
+	}
+	return results, nil
+}
+
+// values are the results by key.
+func (m memory) values(results []string) (map[string]string, error) {
+	values := map[string]string{KeyResult: results[0]}
+	if len(m.Refusals) > 0 {
+		values[KeyResult] += "; left alone: " + said(m.Refusals)
+	}
+	lists := map[string]any{KeyResults: results}
+	if len(m.Refusals) > 0 {
+		lists[KeyRefusals] = m.Refusals
+	}
+	if len(m.Shares) > 0 {
+		lists[KeyShares] = m.Shares
+	}
+	for key, list := range lists {
+		text, err := json.Marshal(list)
+		if err != nil {
+			return nil, fmt.Errorf("encode %q: %w", key, err)
+		}
+		values[key] = string(text)
+	}
+	return values, nil
+}
