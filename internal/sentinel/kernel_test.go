@@ -25,12 +25,13 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/kubelet/volume/volumetest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-func TestMain(m *testing.M) { kerneltest.Main(m, roles) }
+func TestMain(m *testing.M) { volumetest.Main(m, roles) }
 
 var roles = kerneltest.Roles{
 	// hold does nothing but be in a mount namespace of its own.

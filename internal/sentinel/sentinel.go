@@ -1,9 +1,12 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sentinel keeps watch over the subPath binds of a node: it tells of a bind that has become stale
-// (kubernetes#68211) within milliseconds, while the container that has it still runs, and in mode Automatic unmounts it
-// at once, so that the next start of the container finds the content of then.
+// Package sentinel keeps watch over a node: it keeps the list of present faults true, tells of each, and in mode
+// Automatic heals what can be healed without losing anything.
+//
+// It watches the subPath binds: a bind that has become stale (kubernetes#68211) is told of within milliseconds, while the
+// container that has it still runs, and in mode Automatic unmounted at once, so that the next start of the container
+// finds the content of then. And it watches the volumes that can die under their pods: see patrol.
 //
 // What a bind is, whether it is stale, and whether it may go is decided where a Diagnosis decides it, in package
 // subpath: by the pod's UID and spec, the mount table and the kernel. The sentinel only knows when to look: at every
@@ -81,6 +84,31 @@ type Observer interface {
 	Trouble(err error)
 }
 
+// turns hands on what two watches tell, one call at a time.
+type turns struct {
+	mu       sync.Mutex
+	observer Observer
+}
+
+// Found is that of Observer, in turn; so are the others.
+func (t *turns) Found(f fault.Finding, after time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.observer.Found(f, after)
+}
+
+func (t *turns) Repaired(f fault.Finding, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.observer.Repaired(f, err)
+}
+
+func (t *turns) Trouble(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.observer.Trouble(err)
+}
+
 // Intervals, and their bounds.
 const (
 	// beat is how often the list of binds is brought up to date, unless that takes too long: no more than one part in
@@ -99,6 +127,12 @@ type Sentinel struct {
 	Kubelet  Kubelet
 	Pods     Pods
 	Observer Observer
+	// Volumes is nil where volumes are not to be watched. Connections is nil where the kernel tells nothing about them:
+	// then a dead one is noticed at the next round.
+	Volumes     Volumes
+	Connections Connections
+	// Orphans is nil where the directories of pods that are gone are not to be counted.
+	Orphans Orphans
 
 	// told are the mounts of the faults that have been told of, by point: a kubelet that is restarted is no news.
 	told map[string]mount.ID
@@ -106,18 +140,23 @@ type Sentinel struct {
 	allowances map[string]*allowance
 
 	mu    sync.Mutex
-	sight Sight
+	sight Sight // of binds
+	far   Sight // of volumes
+	// orphans is how many directories of pods that are gone there were last.
+	orphans int
 }
 
 // Sight is what the sentinel sees now.
 type Sight struct {
-	// Watching is false while it cannot see: there is no kubelet, say.
+	// Watching is false while it cannot see something: there is no kubelet, say.
 	Watching bool
 	// Present counts the faults by code.
 	Present map[fault.Code]int
 	// Binds are the subPath binds of the node, Unwatched those that no watch tells of: they are looked at every second
 	// instead.
 	Binds, Unwatched int
+	// Connections are the FUSE connections of the node's volumes.
+	Connections int
 }
 
 // Sight is what is seen now.
@@ -125,8 +164,26 @@ func (s *Sentinel) Sight() Sight {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.sight
-	now.Present = maps.Clone(now.Present)
+	now.Present = map[fault.Code]int{}
+	maps.Copy(now.Present, s.sight.Present)
+	if s.orphans > 0 {
+		now.Present[fault.OrphanedPodVolumes] = s.orphans
+	}
+	if s.Volumes == nil {
+		return now
+	}
+	now.Watching = now.Watching && s.far.Watching
+	now.Connections = s.far.Connections
+	for code, n := range s.far.Present {
+		now.Present[code] += n
+	}
 	return now
+}
+
+func (s *Sentinel) seeVolumes(now Sight) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.far = now
 }
 
 func (s *Sentinel) see(now Sight) {
@@ -141,6 +198,21 @@ func (s *Sentinel) Run(ctx context.Context) error {
 		return nil
 	}
 	s.told, s.allowances = map[string]mount.ID{}, map[string]*allowance{}
+	s.Observer = &turns{observer: s.Observer}
+	var others sync.WaitGroup
+	if s.Volumes != nil {
+		others.Go(func() { newPatrol(s).keep(ctx) })
+	}
+	if s.Orphans != nil {
+		others.Go(func() { s.count(ctx) })
+	}
+	s.keep(ctx)
+	others.Wait()
+	return nil
+}
+
+// keep watches the binds until ctx is done.
+func (s *Sentinel) keep(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := s.watch(ctx)
 		s.see(Sight{})
@@ -155,7 +227,6 @@ func (s *Sentinel) Run(ctx context.Context) error {
 		case <-time.After(retry):
 		}
 	}
-	return nil
 }
 
 // errReplaced ends the watch over a kubelet that is another process by now.

@@ -1,0 +1,327 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sentinel
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet/volume"
+	"kubediag.org/kubediag/internal/linux/fuse"
+	"kubediag.org/kubediag/internal/linux/mountns"
+)
+
+// Volumes judges the volumes of the node, and mends them: a *volume.Inspector.
+type Volumes interface {
+	Inspect(ctx context.Context, s volume.Selection) (*volume.Survey, error)
+	Plan(ctx context.Context, v *volume.Volume, o volume.PlanOptions) (volume.Plan, error)
+	Apply(ctx context.Context, s volume.Step) (string, error)
+}
+
+// Connections tells what the kernel knows about FUSE connections, without asking their servers: a *fuse.Control.
+type Connections interface {
+	Connection(minor uint32) (fuse.Connection, error)
+}
+
+// Intervals of the patrol, and their bounds.
+const (
+	// round is how often all volumes are asked whether they answer, whatever is known of them, and how often for each of them
+	// where there are many.
+	round, roundOfOne = 30 * time.Second, 200 * time.Millisecond
+	// restOfOne is how long there is between two looks at least, for each volume that is looked at: to ask one takes about a
+	// twentieth of that. How long a look takes says nothing: it may have waited.
+	restOfOne = 20 * time.Millisecond
+	// relapse is how soon all is looked at again while there are faults, and twice as long after each time that nothing has
+	// changed: no event tells that a container has ended that had a dead mount.
+	relapse = 2 * time.Second
+	// maxFelt is how many connections are felt in one beat: the others have their turn in the next.
+	maxFelt = 256
+	// patient is for how many turns requests may wait at a connection before its mounts are asked.
+	patient = 3
+	// repeats is how often everything is looked at again at once because something was repaired.
+	repeats = 3
+)
+
+// patrol is the watch over the volumes of one node that can die under their pods. Whether one has is found out where a
+// Diagnosis finds it out. The patrol only knows when to look: when mounts of file systems that may hang come or go, when
+// the kernel says that a FUSE connection is dead or that requests wait at it, and every round. One goroutine has it.
+type patrol struct {
+	*Sentinel
+	lister *mountns.Lister
+	seed   maphash.Seed
+	shape  uint64 // of the mounts that may hang
+
+	pulses map[uint32]*pulse // by connection
+	order  []uint32
+	turn   int // whose it is in order
+
+	next  time.Time // no look before
+	whole time.Time // when all is looked at, whatever is known
+	again time.Duration
+	due   bool
+
+	present map[spot]fault.Finding
+	retries map[spot]*setback
+	// trouble is what could not be seen the last time, so that it is told of once.
+	trouble string
+}
+
+// pulse is what the kernel said last about a connection.
+type pulse struct {
+	dead bool
+	// waits counts the turns for which requests have been waiting.
+	waits int
+}
+
+// spot is a broken mount at its place.
+type spot struct {
+	namespace, id uint64
+	number        int
+	point         string
+	code          fault.Code
+}
+
+func spotOf(m *fault.Mount, code fault.Code) spot {
+	return spot{namespace: m.Namespace, id: m.ID, number: m.MountInfoID, point: m.Point, code: code}
+}
+
+// setback is how often a repair has failed, and bounds how often one is made.
+type setback struct {
+	allowance
+	delay time.Duration
+	until time.Time
+}
+
+func newPatrol(s *Sentinel) *patrol {
+	return &patrol{
+		Sentinel: s, lister: mountns.NewLister(), seed: maphash.MakeSeed(),
+		pulses: map[uint32]*pulse{}, present: map[spot]fault.Finding{}, retries: map[spot]*setback{},
+	}
+}
+
+// keep goes on until ctx is done.
+func (p *patrol) keep(ctx context.Context) {
+	tick := time.NewTicker(beat)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		p.admit(ctx, p.tick(ctx))
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
+// admit tells what cannot be seen, once for as long as it stays the same.
+func (p *patrol) admit(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != p.trouble {
+		p.Observer.Trouble(err)
+	}
+	p.trouble = text
+	p.see(err == nil)
+}
+
+// tick does what is to be done in one beat.
+func (p *patrol) tick(ctx context.Context) error {
+	node, err := p.Kubelet.Node(ctx)
+	if err != nil {
+		return err
+	}
+	ns, err := node.Namespace()
+	if err != nil {
+		return err
+	}
+	mounts, changed, err := p.lister.List(ns, node.Root)
+	if err != nil {
+		return err
+	}
+	if changed {
+		p.note(mounts)
+	}
+	p.feel()
+	now := time.Now()
+	if now.Before(p.next) || !p.due && now.Before(p.whole) {
+		return nil
+	}
+	return p.look(ctx)
+}
+
+// note takes in which mounts there are that may hang.
+func (p *patrol) note(mounts []mountns.Mount) {
+	var h maphash.Hash
+	h.SetSeed(p.seed)
+	seen := map[uint32]*pulse{}
+	for i := range mounts {
+		m := &mounts[i]
+		if !mountns.MayHang(m.FSType) {
+			continue
+		}
+		maphash.WriteComparable(&h, [2]uint64{m.Unique, uint64(m.ID)})
+		_, _ = h.WriteString(m.Point)
+		if strings.HasPrefix(m.FSType, "fuse") && m.Major == 0 {
+			seen[m.Minor] = p.pulses[m.Minor]
+		}
+	}
+	for minor, known := range seen {
+		if known == nil {
+			seen[minor] = &pulse{}
+		}
+	}
+	p.pulses, p.order = seen, slices.Sorted(maps.Keys(seen))
+	if shape := h.Sum64(); shape != p.shape {
+		p.shape, p.due = shape, true
+	}
+}
+
+// feel asks the kernel about connections, in turn.
+func (p *patrol) feel() {
+	if p.Connections == nil {
+		return
+	}
+	for range min(maxFelt, len(p.order)) {
+		p.turn = (p.turn + 1) % len(p.order)
+		minor := p.order[p.turn]
+		c, err := p.Connections.Connection(minor)
+		if err == nil && p.pulses[minor].beats(c) {
+			p.due = true
+		}
+	}
+}
+
+// beats takes in what the kernel says, and tells whether the connection is to be looked at for it.
+func (u *pulse) beats(c fuse.Connection) (look bool) {
+	look = c.Dead != u.dead
+	u.dead = c.Dead
+	if c.Waiting == 0 || c.Dead {
+		look = look || u.waits >= patient
+		u.waits = 0
+		return look
+	}
+	u.waits++
+	return look || u.waits == patient
+}
+
+// look asks all volumes, tells what is new, and mends what may be mended.
+func (p *patrol) look(ctx context.Context) error {
+	for range repeats {
+		p.due = false
+		survey, err := p.Volumes.Inspect(ctx, volume.Selection{})
+		now, asked := time.Now(), 0
+		if err == nil {
+			asked = survey.Looked.Asked
+		}
+		p.next = now.Add(max(beat/2, time.Duration(asked)*restOfOne))
+		p.whole = now.Add(max(round, time.Duration(asked)*roundOfOne))
+		if err != nil {
+			return err
+		}
+		broken := survey.Broken()
+		if p.again *= 2; p.compare(broken) {
+			p.again = relapse
+		}
+		if len(p.present) > 0 && now.Add(p.again).Before(p.whole) {
+			p.whole = now.Add(p.again)
+		}
+		if p.Mode != Automatic || !p.mend(ctx, broken) {
+			break
+		}
+	}
+	return nil
+}
+
+// compare keeps the list of faults, tells of those that were not on it, and whether it is another now. What nobody knows
+// the pod of is not on it.
+func (p *patrol) compare(broken []*volume.Volume) (changed bool) {
+	now := map[spot]fault.Finding{}
+	for _, v := range broken {
+		for _, f := range v.Findings() {
+			s := spotOf(&f.Mount, f.Code)
+			if p.Pods.PodByUID(f.Pod.UID) == nil {
+				continue
+			}
+			now[s] = f
+			if _, known := p.present[s]; !known {
+				changed = true
+				p.Observer.Found(f, 0)
+			}
+		}
+	}
+	changed = changed || len(now) != len(p.present)
+	p.present = now
+	maps.DeleteFunc(p.retries, func(s spot, b *setback) bool {
+		_, there := now[s]
+		return !there && time.Now().After(b.until)
+	})
+	return changed
+}
+
+// mend repairs what can be repaired without losing anything, and tells whether anything was.
+func (p *patrol) mend(ctx context.Context, broken []*volume.Volume) (repaired bool) {
+	for _, v := range broken {
+		if p.Pods.PodByUID(v.Pod.UID) == nil {
+			continue
+		}
+		plan, err := p.Volumes.Plan(ctx, v, volume.PlanOptions{})
+		if err != nil {
+			p.Observer.Trouble(err)
+			continue
+		}
+		for i := range plan.Steps {
+			if p.step(ctx, &plan.Steps[i]) {
+				repaired = true
+			}
+		}
+	}
+	return repaired
+}
+
+func (p *patrol) step(ctx context.Context, s *volume.Step) (repaired bool) {
+	at := spotOf(&s.Target, s.Code)
+	f, known := p.present[at]
+	if !known || s.Kind != volume.Replace || !strings.HasPrefix(s.Loss, volume.Nothing) || ctx.Err() != nil {
+		return false
+	}
+	b := p.retries[at]
+	if b == nil {
+		b = &setback{}
+		p.retries[at] = b
+	}
+	now := time.Now()
+	if now.Before(b.until) || !b.take(now) {
+		p.due = true
+		return false
+	}
+	_, err := p.Volumes.Apply(ctx, *s)
+	if err != nil {
+		b.delay = min(max(firstDelay, 2*b.delay), lastDelay)
+		b.until = time.Now().Add(b.delay)
+		p.due = true
+	}
+	if !errors.Is(err, volume.ErrRefused) { // somebody else was faster, or it is not what it was
+		p.Observer.Repaired(f, err)
+	}
+	return err == nil
+}
+
+// see says what is seen now.
+func (p *patrol) see(watching bool) {
+	now := Sight{Watching: watching, Connections: len(p.order), Present: map[fault.Code]int{}}
+	for s := range p.present {
+		now.Present[s.code]++
+	}
+	p.Sentinel.seeVolumes(now)
+}
