@@ -25,8 +25,8 @@ func NewCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(node.NewScanCommand(), node.NewHoldersCommand(), node.NewFeaturesCommand(), node.NewDecodeCommand(), node.NewDemoCommand(),
-		newVersionCommand())
+	root.AddCommand(node.NewScanCommand(), node.NewProbeCommand(), node.NewHoldersCommand(), node.NewFeaturesCommand(),
+		node.NewDecodeCommand(), node.NewDemoCommand(), newVersionCommand())
 	return root
 }
 

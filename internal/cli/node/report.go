@@ -65,6 +65,9 @@ type looked struct {
 	Binds  int `json:"binds"`
 	// DevicesElsewhere are the block devices that are mounted in other mount namespaces alone.
 	DevicesElsewhere int `json:"devicesElsewhere"`
+	// Volumes are those that can die under their pods, and were asked. VolumesIncomplete is what could not be.
+	Volumes           int      `json:"volumes"`
+	VolumesIncomplete []string `json:"volumesIncomplete,omitempty"`
 	// KubeletRenews tells whether this kubelet replaces stale binds by itself: true, false or "unknown".
 	KubeletRenews any `json:"kubeletRenews"`
 	// RenewedByKubelet counts stale binds that are no faults for that reason.
@@ -142,6 +145,9 @@ func (r *scanReport) text() string {
 			fmt.Fprintf(&b, "Names of pods are missing: %s\n", Printable(e))
 		}
 	}
+	for _, text := range r.Looked.VolumesIncomplete {
+		fmt.Fprintf(&b, "Not judged: %s\n", Printable(text))
+	}
 	b.WriteString(r.summary())
 	return b.String()
 }
@@ -195,8 +201,8 @@ func (r *scanReport) summary() string {
 	if l.KubeletPID == 0 {
 		where = "no kubelet process"
 	}
-	sentences := []string{found, fmt.Sprintf("Looked at %s, %s and %s in %.1f ms: %s, root %s, mount namespace %d",
-		count(l.Pods, "pod"), count(l.Binds, "subPath bind"), count(l.Mounts, "mount"), l.Milliseconds,
+	sentences := []string{found, fmt.Sprintf("Looked at %s, %s, %s and %s in %.1f ms: %s, root %s, mount namespace %d",
+		count(l.Pods, "pod"), count(l.Binds, "subPath bind"), count(l.Volumes, "volume"), count(l.Mounts, "mount"), l.Milliseconds,
 		where, Printable(strconv.Quote(l.KubeletRoot)), l.MountNamespace)}
 	if n := len(l.Unproven); n > 0 {
 		sentences = append(sentences, count(n, "place")+" could not be judged")

@@ -59,6 +59,7 @@ var reports = map[string]*scanReport{
 		},
 	}, looked{
 		KubeletRoot: "/k \x1b", MountNamespace: 4026531841, Pods: 1, Mounts: 40, Binds: 2, KubeletRenews: renewsUnknown,
+		Volumes: 3, VolumesIncomplete: []string{"volume \"v\": denied\x1b"},
 		Unproven:  []unproven{{"/k/pods/u/volume-subpaths/v/c/0", "the file system says \x1b"}},
 		NamesFrom: []string{namesFromLogs}, NameErrors: []string{"runtime: deadline\u202e exceeded"}, Milliseconds: 0.5,
 	}),

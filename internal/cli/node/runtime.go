@@ -15,12 +15,16 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/device"
+	"kubediag.org/kubediag/internal/kubelet/orphan"
 )
 
 // boundedRuntime is the container runtime for a verb that cannot wait for it: it is asked for nameTimeout in all, and then
 // no more. What it has said is remembered.
 type boundedRuntime struct {
-	runtime device.Runtime
+	runtime interface {
+		device.Runtime
+		orphan.Runtime
+	}
 
 	mu        sync.Mutex
 	until     time.Time
@@ -71,6 +75,13 @@ func (r *boundedRuntime) Sandboxes(ctx context.Context) ([]cri.Sandbox, error) {
 		r.sandboxes, r.listed = all, true
 	}
 	return all, err
+}
+
+// PodRecords is that of cri.Client.
+func (r *boundedRuntime) PodRecords(ctx context.Context, podUID string) ([]cri.Container, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return bounded(ctx, r, func(ctx context.Context) ([]cri.Container, error) { return r.runtime.PodRecords(ctx, podUID) })
 }
 
 // bounded asks within what is left of the time.

@@ -40,6 +40,10 @@ func (f *slowRuntime) Sandboxes(ctx context.Context) ([]cri.Sandbox, error) {
 	return []cri.Sandbox{{Name: "web"}}, f.wait(ctx)
 }
 
+func (f *slowRuntime) PodRecords(ctx context.Context, uid string) ([]cri.Container, error) {
+	return []cri.Container{{PodUID: uid}}, f.wait(ctx)
+}
+
 func cgroupOf(digit string) string { return "0::/kubepods/pod1/" + strings.Repeat(digit, 64) + "\n" }
 
 func TestRuntimeIsAskedOnceForEach(t *testing.T) {

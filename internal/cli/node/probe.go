@@ -1,0 +1,201 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet/volume"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	asking "kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// Bounds of probe's --timeout.
+const (
+	minProbe = 100 * time.Millisecond
+	maxProbe = 5 * time.Minute
+)
+
+// NewProbeCommand makes the verb probe.
+func NewProbeCommand() *cobra.Command {
+	var o probeOptions
+	cmd := &cobra.Command{
+		Use:   "probe PATH",
+		Short: "Ask whether a path's file system is alive, without hanging",
+		Long: "probe asks the file system at PATH whether it answers, and whether a container could be started with it. It does\n" +
+			"not hang where the file system does: that is asked by another process, which is given up after --timeout. It\n" +
+			"changes nothing, and looks at nothing but PATH: what lies on a dead file system stays as it is.\n\n" +
+			"It looks in the mount namespace of the shell, which takes root. PATH need not be a mount point; then the mount\n" +
+			"that it lies on is asked first, and PATH after that.\n\n" +
+			"Exit status: 0 alive, 1 a fault, 2 could not look.",
+		Example: "  kubediag probe /var/lib/kubelet/pods/UID/volumes/kubernetes.io~csi/NAME/mount\n" +
+			"  kubediag probe --timeout 10s -o json /mnt/shared",
+		Args: cobra.ExactArgs(1),
+	}
+	cmd.Flags().DurationVar(&o.timeout, "timeout", asking.DefaultDeadline, "how long the file system may take to answer")
+	out := addFormat(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		r, err := o.probe(cmd.Context(), args[0])
+		if err != nil {
+			return fmt.Errorf("probe %q: %w", args[0], err)
+		}
+		put := func() error { return write(cmd.OutOrStdout(), r.text()) }
+		if *out == jsonFormat {
+			put = func() error { return writeJSON(cmd.OutOrStdout(), r) }
+		}
+		if err := put(); err != nil {
+			return err
+		}
+		if r.Code != "" {
+			return ErrFaults
+		}
+		return nil
+	}
+	return cmd
+}
+
+// probeOptions are the flags of probe.
+type probeOptions struct {
+	timeout time.Duration
+}
+
+// probeReport is what probe tells, as it is in JSON.
+type probeReport struct {
+	SchemaVersion int    `json:"schemaVersion"`
+	Path          string `json:"path"`
+	// Code is empty where the path is healthy.
+	Code fault.Code `json:"code"`
+	// Evidence is never null.
+	Evidence     []string  `json:"evidence"`
+	Mount        scanMount `json:"mount"`
+	Milliseconds float64   `json:"milliseconds"`
+}
+
+// probe asks. An error means that nothing can be said.
+func (o probeOptions) probe(ctx context.Context, name string) (*probeReport, error) {
+	if o.timeout < minProbe || o.timeout > maxProbe {
+		return nil, fmt.Errorf("--timeout=%s: must be between %s and %s", o.timeout, minProbe, maxProbe)
+	}
+	if name == "" {
+		return nil, errors.New("path is empty")
+	}
+	name, err := filepath.Abs(name)
+	if err != nil {
+		return nil, err
+	}
+	table, err := mountns.Table(0)
+	if err != nil {
+		return nil, err
+	}
+	name, err = followed(table, name)
+	if err != nil {
+		return nil, err
+	}
+	m, ok := table.On(name)
+	if !ok {
+		return nil, errors.New("no mount of this mount namespace has it")
+	}
+	below := strings.Trim(strings.TrimPrefix(name, m.Point), "/")
+	start := time.Now()
+	prober := asking.Prober{Deadline: o.timeout}
+	answers, err := prober.Ask(ctx, []asking.Target{{Point: m.Point, Below: below, Bind: true}})
+	if err != nil {
+		return nil, err
+	}
+	took := time.Since(start)
+	code, why, ok := volume.Judge(answers[0])
+	if !ok || below != "" && answers[0].State == asking.Missing {
+		return nil, unanswered(answers[0])
+	}
+	r := &probeReport{
+		SchemaVersion: schemaVersion, Path: name, Code: code, Evidence: append([]string{}, answers[0].Evidence...),
+		Mount: scanMount{
+			ID: answers[0].ID.Unique, MountInfoID: m.ID, Point: m.Point, Root: m.Root, Device: fmt.Sprintf("%d:%d", m.Major, m.Minor),
+			FSType: m.FSType,
+		},
+		Milliseconds: float64(took.Microseconds()) / 1000,
+	}
+	if why != "" {
+		r.Evidence = append([]string{why}, r.Evidence...)
+	}
+	return r, nil
+}
+
+// maxLinks is how many symbolic links the kernel follows in one path.
+const maxLinks = 40
+
+// followed is the path with its symbolic links followed, as far as they lie on file systems that cannot hang: beyond that,
+// what is asked is never asked by this process.
+func followed(table *mountinfo.Table, name string) (string, error) {
+	done, rest := "/", strings.TrimPrefix(name, "/")
+	for links := 0; rest != ""; {
+		step, after, _ := strings.Cut(rest, "/")
+		next := filepath.Join(done, step)
+		if m, ok := table.On(next); !ok || mountns.MayHang(m.FSType) {
+			return filepath.Join(next, after), nil
+		}
+		target, err := os.Readlink(next)
+		switch {
+		case errors.Is(err, sys.EINVAL): // no link
+			done, rest = next, after
+		case err != nil:
+			return "", err
+		case links == maxLinks:
+			return "", sys.ELOOP
+		default:
+			links++
+			if !filepath.IsAbs(target) {
+				target = filepath.Join(done, target)
+			}
+			done, rest = "/", strings.TrimPrefix(filepath.Join(target, after), "/")
+		}
+	}
+	return done, nil
+}
+
+// unanswered says why nothing is known.
+func unanswered(a asking.Answer) error {
+	text := strings.Join(a.Evidence, "; ")
+	if text == "" {
+		text = strings.ToLower(string(a.State))
+	}
+	if a.Errno == 0 || strings.Contains(text, a.Errno.Error()) {
+		return errors.New(text)
+	}
+	return fmt.Errorf("%s: %w", text, a.Errno)
+}
+
+// text is for people.
+func (r *probeReport) text() string {
+	var b strings.Builder
+	if entry, ok := fault.Lookup(r.Code); ok {
+		fmt.Fprintf(&b, "%s (%s): %s\n", r.Code, entry.Severity, entry.Title)
+	} else {
+		b.WriteString("Alive\n")
+	}
+	fmt.Fprintf(&b, "  %-10s %s\n", "path", Printable(r.Path))
+	fmt.Fprintf(&b, "  %-10s %s\n", "mount", Printable(fmt.Sprintf("%s, %s, device %s, root %s", r.Mount.Point, r.Mount.FSType, r.Mount.Device,
+		r.Mount.Root)))
+	label := "why"
+	for _, e := range r.Evidence {
+		fmt.Fprintf(&b, "  %-10s %s\n", label, Printable(e))
+		label = ""
+	}
+	if entry, ok := fault.Lookup(r.Code); ok {
+		fmt.Fprintf(&b, "  %-10s %s\n  %-10s %s\n", "repair", Printable(entry.Repair), "runbook", entry.Runbook)
+	}
+	fmt.Fprintf(&b, "Answered in %.1f ms.\n", r.Milliseconds)
+	return b.String()
+}

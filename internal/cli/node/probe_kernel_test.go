@@ -1,0 +1,134 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package node
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// runProbe runs the verb as a shell does.
+func runProbe(t testing.TB, args ...string) (out string, err error) {
+	t.Helper()
+	var b bytes.Buffer
+	cmd := NewProbeCommand()
+	cmd.SetArgs(args)
+	cmd.SetOut(&b)
+	cmd.SetErr(&b)
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	err = cmd.ExecuteContext(t.Context())
+	return b.String(), err
+}
+
+// probed is the verb's answer as a program reads it.
+func probed(t testing.TB, name string) probeReport {
+	t.Helper()
+	out, err := runProbe(t, "-o", "json", name)
+	var r probeReport
+	if jsonErr := json.Unmarshal([]byte(out), &r); jsonErr != nil {
+		t.Fatalf("%v: %v\n%s", err, jsonErr, out)
+	}
+	if (r.Code != "") != errors.Is(err, ErrFaults) || r.Code == "" && err != nil {
+		t.Errorf("code %q and error %v", r.Code, err)
+	}
+	if r.SchemaVersion != 1 || r.Path != name || r.Evidence == nil {
+		t.Errorf("report: %+v", r)
+	}
+	return r
+}
+
+func TestProbeTellsTheStatesApart(t *testing.T) {
+	dir := t.TempDir()
+	served := filepath.Join(dir, "served")
+	must(t, os.Mkdir(served, 0o700))
+	server := kerneltest.FUSE(t, served)
+	if r := probed(t, served); r.Code != "" || r.Mount.Point != served || !strings.HasPrefix(r.Mount.FSType, "fuse") {
+		t.Errorf("alive: %+v", r)
+	}
+	if r := probed(t, served+"/dir"); r.Code != "" || r.Mount.Point != served {
+		t.Errorf("a directory of it: %+v", r)
+	}
+
+	source, bound := filepath.Join(dir, "source"), filepath.Join(dir, "bound")
+	must(t, os.Mkdir(source, 0o700))
+	must(t, os.Mkdir(bound, 0o700))
+	must(t, mount.Bind(source, bound))
+	t.Cleanup(func() { sys.UnmountPath(bound, true) })
+	if r := probed(t, bound); r.Code != "" {
+		t.Errorf("a bind: %+v", r)
+	}
+	must(t, os.Remove(source))
+	if r := probed(t, bound); r.Code != fault.DeletedVolumeSource || len(r.Evidence) == 0 {
+		t.Errorf("a bind of what was removed: %+v", r)
+	}
+
+	link := filepath.Join(dir, "link")
+	must(t, os.Symlink("served/dir", link))
+	if out, err := runProbe(t, link); err != nil || !strings.Contains(out, "mount      "+served+",") {
+		t.Errorf("a symbolic link into it: %v\n%s", err, out)
+	}
+
+	server.Kill()
+	if r := probed(t, served); r.Code != fault.DisconnectedFUSE || len(r.Evidence) == 0 {
+		t.Errorf("its server was killed: %+v", r)
+	}
+	if r := probed(t, served+"/dir"); r.Code != fault.DisconnectedFUSE {
+		t.Errorf("a directory of it: %+v", r)
+	}
+	text, err := runProbe(t, served)
+	if !errors.Is(err, ErrFaults) || !strings.HasPrefix(text, "DisconnectedFUSE (critical)") || !strings.Contains(text, "\n  repair") {
+		t.Errorf("%v:\n%s", err, text)
+	}
+}
+
+func TestProbeDoesNotHang(t *testing.T) {
+	served := filepath.Join(t.TempDir(), "served")
+	must(t, os.Mkdir(served, 0o700))
+	kerneltest.FUSE(t, served)
+	start := time.Now()
+	out, err := runProbe(t, "--timeout", "300ms", "-o", "json", served+"/hang")
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	var r probeReport
+	if jsonErr := json.Unmarshal([]byte(out), &r); jsonErr != nil || r.Code != fault.HungMount || !errors.Is(err, ErrFaults) {
+		t.Errorf("%v, %v:\n%s", err, jsonErr, out)
+	}
+}
+
+func TestProbeSaysWhenItCouldNotLook(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.Mkdir(filepath.Join(dir, "real"), 0o700))
+	must(t, os.Symlink("loop", filepath.Join(dir, "loop")))
+	for name, c := range map[string]struct {
+		args []string
+		says string
+	}{
+		"nothing there":    {[]string{filepath.Join(dir, "none")}, "no such file or directory"},
+		"empty":            {[]string{""}, "path is empty"},
+		"no path":          {nil, "accepts 1 arg"},
+		"loop of links":    {[]string{filepath.Join(dir, "loop")}, "too many levels of symbolic links"},
+		"timeout too low":  {[]string{"--timeout", "1ms", dir}, `--timeout=1ms: must be between 100ms and 5m0s`},
+		"timeout too high": {[]string{"--timeout", "1h", dir}, `--timeout=1h0m0s: must be between 100ms and 5m0s`},
+		"format":           {[]string{"-o", "yaml", dir}, `must be "text" or "json"`},
+	} {
+		out, err := runProbe(t, c.args...)
+		if err == nil || errors.Is(err, ErrFaults) || !strings.Contains(err.Error(), c.says) || out != "" {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+	}
+}
