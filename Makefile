@@ -14,7 +14,7 @@ ARCHES   := amd64 arm64
 PROGRAMS := manager agent kubediag
 # The race detector needs a C compiler; without one the unit tier runs without it.
 RACE     := $(if $(shell command -v gcc),-race)
-TAGS     := api,kernel,cluster
+TAGS     := api,kernel,ceph,cluster
 
 BUILD   := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X kubediag.org/kubediag/internal/version.version=$(VERSION)'
 CLUSTER := go run ./test/cluster/cmd/cluster
@@ -61,23 +61,24 @@ clean: ## Remove what make has built
 ##@ Test
 
 .PHONY: test
-test: ## Run every tier and count it: unit, fuzz, api, kernel, cluster
+test: ## Run every tier and count it: unit, fuzz, api, kernel, ceph, cluster
 	@status=0; for tier in unit fuzz; do $(TIER) $$tier || status=1; done; \
 	$(CLUSTER) build || status=1; \
-	for tier in api kernel cluster; do $(TIER) $$tier || status=1; done; exit $$status
+	for tier in api kernel ceph cluster; do $(TIER) $$tier || status=1; done; exit $$status
 
 .PHONY: kubernetes
 kubernetes: ## Build and install what a cluster is made of, once; tests do it by themselves
 	@$(CLUSTER) build
 
-.PHONY: test-unit test-api test-kernel test-cluster fuzz
+.PHONY: test-unit test-api test-kernel test-ceph test-cluster fuzz
 test-unit: ## Run the tests that need nothing
 test-api: ## Run the tests that need an API server, and start one
 test-kernel: ## Run the tests that need root, on real mounts
+test-ceph: ## Run the tests that need a Ceph file system, and start one
 test-cluster: ## Run the tests that need a cluster, and start one
 fuzz: ## Run every fuzz test for FUZZTIME
 test-api test-cluster: kubernetes
-test-unit test-api test-kernel test-cluster fuzz:
+test-unit test-api test-kernel test-ceph test-cluster fuzz:
 	@$(TIER) $(@:test-%=%)
 
 .PHONY: bench

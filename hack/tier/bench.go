@@ -19,7 +19,7 @@ func bench(ctx context.Context) error {
 		return err
 	}
 	var errs []error
-	for _, tag := range []string{"", "kernel", "api", "cluster"} {
+	for _, tag := range []string{"", "kernel", "api", "ceph", "cluster"} {
 		var dirs []string
 		for _, f := range found {
 			if f.bench && f.tag == tag && !slices.Contains(dirs, f.dir) {

@@ -43,6 +43,7 @@ var tiers = []tier{
 	{name: "fuzz", fuzz: true, args: []string{"-timeout=2m"}},
 	{name: "api", tag: "api", args: []string{"-timeout=20m"}},
 	{name: "kernel", tag: "kernel", args: []string{"-timeout=5m"}},
+	{name: "ceph", tag: "ceph", args: []string{"-timeout=15m"}},
 	{name: "cluster", tag: "cluster", args: []string{"-timeout=30m"}},
 }
 
@@ -61,7 +62,7 @@ func main() {
 	}
 	i := slices.IndexFunc(tiers, func(t tier) bool { return t.name == flag.Arg(0) })
 	if i < 0 || flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: tier [-race] [-fuzztime 3s] unit|fuzz|api|kernel|cluster|bench")
+		fmt.Fprintln(os.Stderr, "usage: tier [-race] [-fuzztime 3s] unit|fuzz|api|kernel|ceph|cluster|bench")
 		os.Exit(2)
 	}
 	ok, err := run(ctx, os.Stdout, tiers[i], options{race: *race, fuzzTime: *fuzzTime})

@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"kubediag.org/kubediag/test/lock"
 )
 
 // Versions of Kubernetes that a cluster is made of. The control plane is always the newer one.
@@ -102,7 +104,7 @@ func (c component) build(ctx context.Context) (string, error) {
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
-	l, err := lock(ctx, filepath.Join(bin, ".lock"))
+	l, err := lock.Take(ctx, filepath.Join(bin, ".lock"))
 	if err != nil {
 		return "", err
 	}

@@ -19,6 +19,7 @@ import (
 	"strings"
 	"syscall"
 
+	"kubediag.org/kubediag/test/ceph"
 	"kubediag.org/kubediag/test/cluster"
 )
 
@@ -70,7 +71,7 @@ func run(ctx context.Context, args []string) error {
 	case args[0] == "build":
 		return cluster.BuildAll(ctx)
 	case args[0] == "sweep":
-		return cluster.Sweep()
+		return errors.Join(cluster.Sweep(), ceph.Sweep())
 	}
 	flags.Usage()
 	return flag.ErrHelp
