@@ -98,6 +98,19 @@ func (w *walker) entry(dir *sys.FD, name, rel string, depth int) error {
 
 func (w *walker) add(e Entry) { w.pod.all = append(w.pod.all, e) }
 
+// list gives the names in a directory in order, or says why not.
+func list(fd *sys.FD, limit int) (names []string, why string) {
+	names, more, err := sys.ListDir(fd, limit)
+	switch {
+	case err != nil:
+		return nil, "it cannot be listed: " + err.Error()
+	case more:
+		return nil, fmt.Sprintf("it was not looked into: it has more than %d entries", limit)
+	}
+	slices.Sort(names)
+	return names, ""
+}
+
 // children adds what is in a directory.
 func (w *walker) children(fd *sys.FD, of *Entry, depth int) error {
 	free := maxEntries - len(w.pod.all)
@@ -105,16 +118,10 @@ func (w *walker) children(fd *sys.FD, of *Entry, depth int) error {
 		of.Kind, of.Why = Other, fmt.Sprintf("it was not looked into: at most %d entries of a pod are, and %d levels", maxEntries, maxDepth)
 		return nil
 	}
-	names, more, err := sys.ListDir(fd, free)
-	if err != nil {
-		of.Kind, of.Why = Other, "it cannot be listed: "+err.Error()
-		return nil
+	names, why := list(fd, free)
+	if why != "" {
+		of.Kind, of.Why = Other, why
 	}
-	if more {
-		of.Kind, of.Why = Other, fmt.Sprintf("it was not looked into: it has more than %d entries", free)
-		return nil
-	}
-	slices.Sort(names)
 	for _, name := range names {
 		if err := w.entry(fd, name, path.Join(of.Path, name), depth+1); err != nil {
 			return err

@@ -123,8 +123,11 @@ func (i *Inspector) abort(_ context.Context, m mountns.Mount) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer control.Close()
-	if err := control.Abort(m.Minor); err != nil && !errors.Is(err, fuse.ErrNoConnection) {
+	err = control.Abort(m.Minor)
+	if errors.Is(err, fuse.ErrNoConnection) {
+		err = nil
+	}
+	if err := errors.Join(err, control.Close()); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("aborted FUSE connection %d", m.Minor), nil

@@ -84,7 +84,9 @@ func (d *dir) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.
 	}
 	var attr fuse.AttrOut
 	if get, ok := child.Operations().(fs.NodeGetattrer); ok {
-		get.Getattr(ctx, nil, &attr)
+		if errno := get.Getattr(ctx, nil, &attr); errno != 0 {
+			return nil, errno
+		}
 	}
 	out.Attr = attr.Attr
 	return child, 0
@@ -98,7 +100,7 @@ func (d *dir) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) sys
 	return 0
 }
 
-func (d *dir) Mkdir(ctx context.Context, name string, _ uint32, _ *fuse.EntryOut) (*fs.Inode, sys.Errno) {
+func (d *dir) Mkdir(ctx context.Context, _ string, _ uint32, _ *fuse.EntryOut) (*fs.Inode, sys.Errno) {
 	return d.NewPersistentInode(ctx, &dir{}, fs.StableAttr{Mode: fuse.S_IFDIR}), 0
 }
 
