@@ -41,6 +41,10 @@ func (l *look) attribute(m mountns.Mount, wanted map[device][]*Volume) {
 		}
 		return
 	}
+	if c.Pod.UID != "" && c.Pod.UID != c.volume.Pod.UID {
+		c.volume.Foreign++ // no business of this pod: another one that was not asked for, or the driver
+		return
+	}
 	if c.Replaceable {
 		c.Replaceable, c.Why = l.fits(c, s)
 	}

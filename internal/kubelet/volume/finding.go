@@ -17,7 +17,7 @@ func (v *Volume) Findings() []fault.Finding {
 	if v.Code != "" {
 		all = append(all, fault.Finding{
 			Code: v.Code, Pod: v.Pod, Volume: v.Name, Mount: writtenDown(v.Mount), Holder: v.driver(),
-			Evidence: slices.Concat(v.Evidence, v.seen(), v.Answer.Evidence, v.around()),
+			Evidence: slices.Concat(v.Evidence, v.around(), v.Answer.Evidence, v.seen()),
 		})
 	}
 	for _, c := range v.Copies {
@@ -56,7 +56,9 @@ func (v *Volume) seen() []string {
 		}
 		all = append(all, text)
 	}
-	if now, was := v.origin.answer.Stat, v.Answer.Stat; v.Source != nil && now.Inode != 0 && was.Inode != 0 && now.Inode != was.Inode {
+	now, was := v.origin.answer.Stat, v.Answer.Stat
+	told := v.Source == nil || v.origin.split || v.replaced()
+	if !told && now.Inode != 0 && was.Inode != 0 && now.Inode != was.Inode {
 		all = append(all, fmt.Sprintf("the directory of the mount had inode %d, and the one that belongs there has inode %d", was.Inode,
 			now.Inode))
 	}
@@ -66,25 +68,29 @@ func (v *Volume) seen() []string {
 // maxNamed bounds how many pods are named in a sentence.
 const maxNamed = 10
 
-// around is who else is concerned, and what can be done.
+// around is what has become of the daemon, what can be done, and who else is concerned.
 func (v *Volume) around() []string {
-	var all []string
+	all := slices.Clone(v.Fate)
+	if v.Source != nil {
+		all = append(all, fmt.Sprintf("%q can take its place: %s", v.Source.Path, v.Source.Why))
+	} else if v.WhyNot != "" {
+		all = append(all, "nothing can take its place: "+v.WhyNot)
+	}
 	if len(v.Split) > 0 {
 		all = append(all, fmt.Sprintf("written to the node's own disk, at %q in its file system: %q", v.origin.hidden, v.Split))
+	}
+	if v.Foreign > 0 {
+		all = append(all, fmt.Sprintf("copies of it in containers of other pods, such as the driver's, which are left alone: %d", v.Foreign))
 	}
 	if len(v.Shares) > 0 {
 		var names []string
 		for _, pod := range v.Shares[:min(len(v.Shares), maxNamed)] {
 			names = append(names, podName(pod))
 		}
-		all = append(all, fmt.Sprintf("%d other pods of this node have a mount of the same file system, among them %s", v.Sharing,
+		all = append(all, fmt.Sprintf("other pods of this node that have a mount of the same file system: %d (%s)", v.Sharing,
 			strings.Join(names, ", ")))
 	}
-	all = append(all, v.Fate...)
-	if v.Source != nil {
-		return append(all, fmt.Sprintf("%q can take its place: %s", v.Source.Path, v.Source.Why))
-	}
-	return append(all, "nothing can take its place: "+v.WhyNot)
+	return all
 }
 
 func podName(pod fault.Pod) string {
@@ -102,16 +108,14 @@ func (c *Copy) finding() fault.Finding {
 	}
 	f := fault.Finding{
 		Code: c.Code, Pod: c.Pod, Container: c.Container, Volume: c.volume.Name, Mount: writtenDown(c.Mount), Holder: c.volume.driver(),
-		Evidence: []string{
-			fmt.Sprintf("a copy of volume %q of pod %s, in %s: device %s, root %q, at %q", c.volume.Name, podName(c.volume.Pod), where,
-				deviceOf(c.Mount.Mount), c.Root, c.Point),
-		},
 	}
 	if d, _ := judgeRoot(c.Answer, c.volume.countsLinks()); d.code != "" {
 		f.Evidence = append(f.Evidence, d.why)
 	} else if d := c.compare(); d.code != "" {
 		f.Evidence = append(f.Evidence, d.why)
 	}
+	f.Evidence = append(f.Evidence, fmt.Sprintf("it is a copy of volume %q of pod %s, in %s: device %s, root %q, at %q", c.volume.Name,
+		podName(c.volume.Pod), where, deviceOf(c.Mount.Mount), c.Root, c.Point))
 	if c.Replaceable {
 		f.Evidence = append(f.Evidence, "it is known what belongs there: "+c.Why)
 	} else {

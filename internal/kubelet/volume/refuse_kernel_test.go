@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/cri"
@@ -75,7 +76,7 @@ func TestRefusals(t *testing.T) {
 		"the directory is gone": {func(s *scene) {
 			s.remount("new")
 			s.elsewhere("mv", "csi.vol1", "old")
-		}, "does not have that directory", 0},
+		}, "there is no \"", 0},
 		"another file system is staged": {func(s *scene) {
 			s.must(sys.UnmountPath(s.g, true))
 			s.must(sys.NewMount("mem", s.g, "tmpfs", ""))
@@ -99,7 +100,7 @@ func TestRefusals(t *testing.T) {
 		"the subPath is gone": {func(s *scene) {
 			s.remount("new")
 			s.elsewhere("mv", "csi.vol1.sub", "old")
-		}, "does not have that directory", 2},
+		}, "there is no \"", 2},
 		"no runtime": {func(s *scene) {
 			s.remount("new")
 			s.i.Runtime = nil
@@ -108,10 +109,6 @@ func TestRefusals(t *testing.T) {
 			s.remount("new")
 			s.runtime.of = nil
 		}, "in no container that the runtime knows", 2},
-		"a container of another pod": {func(s *scene) {
-			s.remount("new")
-			s.runtime.of.PodUID = "another"
-		}, "not as a volume of its own", 2},
 		"not mounted by the runtime": {func(s *scene) {
 			s.remount("new")
 			s.runtime.of.Mounts = []cri.Mount{{HostPath: "/", ContainerPath: "/host"}}
@@ -134,6 +131,35 @@ func TestRefusals(t *testing.T) {
 			}
 			s.refused(container, c.why, c.steps)
 		})
+	}
+}
+
+// TestAContainerOfAnotherPod: that of the driver, mostly, to which the kubelet's root directory is mounted. What it has is
+// no fault of the pod, keeps nothing of it from being mended, and stays as it is.
+func TestAContainerOfAnotherPod(t *testing.T) {
+	s := newScene(t, deepDir)
+	container := s.start()
+	s.server.Kill()
+	s.remount("new")
+	s.runtime.of.PodUID = "another"
+	inside := mountsOf(t, container.PID)
+	v := s.inspect()
+	plan, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
+	s.must(err)
+	if len(plan.Steps) != 2 || len(plan.Refusals) > 0 || v.Foreign == 0 {
+		t.Errorf("%d foreign copies, steps %+v, refusals %q", v.Foreign, plan.Steps, plan.Refusals)
+	}
+	for _, f := range v.Findings() {
+		if f.Pod.UID != v.Pod.UID {
+			t.Errorf("found in pod %q: %+v", f.Pod.UID, f)
+		}
+	}
+	for _, step := range plan.Steps {
+		_, err := s.i.Apply(t.Context(), step)
+		s.must(err)
+	}
+	if diff := cmp.Diff(inside, mountsOf(t, container.PID)); diff != "" {
+		t.Errorf("mounts of the other pod's container (-before +after):\n%s", diff)
 	}
 }
 

@@ -146,6 +146,8 @@ type Volume struct {
 	// Copies are the broken mounts of the same directory, or of one in it: the kubelet's subPath binds, then those in
 	// containers, then all others.
 	Copies []*Copy
+	// Foreign is how many copies there are in containers of other pods, that of the driver among them: they are theirs.
+	Foreign int
 	// Shares are the other pods that have a mount of the same broken file system, at most maxShares of them, and Sharing is
 	// how many there are.
 	Shares  []fault.Pod

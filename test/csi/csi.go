@@ -1,0 +1,197 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package csi gives the node of a test's cluster volumes of a FUSE file system, by way of a CSI driver that works as
+// real ones do, and lets tests kill what such volumes live on: the daemon of one, or the driver's container with the
+// daemons of all. The driver mounts a volume once for the node, at the kubelet's staging path, and binds a directory of
+// it for each pod. It has no controller, and volumes are made by hand.
+package csi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kubediag.org/kubediag/test/csi/staged"
+	"kubediag.org/kubediag/test/install"
+)
+
+const (
+	// Name is the name of the driver.
+	Name = "fuse.csi.kubediag.org"
+
+	namespace = "csi-driver"
+	container = "driver"
+	image     = "kubediag.org/test/csi-driver:1"
+)
+
+// manifest is what a driver is installed with. Besides the node's root directory, for its programs, it has the kubelet's
+// at its own path, so that what the driver mounts there reaches the node, and what the node mounts there the driver.
+const manifest = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: ` + namespace + `}
+---
+apiVersion: storage.k8s.io/v1
+kind: CSIDriver
+metadata: {name: ` + Name + `}
+spec: {attachRequired: false, podInfoOnMount: false}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: csi-driver, namespace: ` + namespace + `}
+spec:
+  selector: {matchLabels: {app: csi-driver}}
+  template:
+    metadata: {labels: {app: csi-driver}}
+    spec:
+      hostNetwork: true
+      hostPID: true
+      automountServiceAccountToken: false
+      terminationGracePeriodSeconds: 1
+      containers:
+      - name: ` + container + `
+        image: ` + image + `
+        imagePullPolicy: Never
+        args: %[2]s
+        securityContext: {privileged: true}
+        volumeMounts:
+        - {name: host, mountPath: /host}
+        - {name: kubelet, mountPath: %[1]s, mountPropagation: Bidirectional}
+      volumes:
+      - name: host
+        hostPath: {path: /}
+      - name: kubelet
+        hostPath: {path: %[1]s, type: Directory}
+`
+
+// Driver is the driver on the node.
+type Driver struct {
+	env *install.Env
+	dir string // of the driver's own, on the node
+}
+
+// Install installs the driver and waits until the kubelet knows it. Its volumes are what the daemon mounts: a program of
+// the node with its arguments, of which "{}" stands for the mount point, that stays in the foreground.
+func Install(t testing.TB, e *install.Env, daemon ...string) *Driver {
+	t.Helper()
+	must(t, e.LoadBinaryImage(t.Context(), image, build(t)))
+	root, err := filepath.EvalSymlinks(e.KubeletRoot())
+	must(t, err)
+	args, err := json.Marshal(append([]string{
+		"-host=/host", "-name=" + Name, "-node=" + e.NodeName(), "-root=" + root, "--",
+	}, daemon...))
+	must(t, err)
+	d := &Driver{env: e, dir: staged.Dir(e.KubeletRoot(), Name)}
+	t.Cleanup(func() {
+		if t.Failed() {
+			text, err := os.ReadFile(filepath.Join(d.dir, staged.Log))
+			t.Logf("CSI driver: %v\n%s", err, text)
+		}
+	})
+	e.Kubectl(t, fmt.Sprintf(manifest, root, args), "apply", "-f", "-")
+	d.await(t, 0)
+	return d
+}
+
+// build builds the driver and gives its path.
+func build(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "driver")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path,
+		"kubediag.org/kubediag/test/csi/driver")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", build.Args, err, out)
+	}
+	return path
+}
+
+// await waits until the kubelet has registered a driver that is not the process of that ID.
+func (d *Driver) await(t testing.TB, not int) {
+	t.Helper()
+	d.env.Wait(t, "the CSI driver to be registered", func(context.Context) bool {
+		pid := d.pid(t)
+		return pid != 0 && pid != not
+	})
+}
+
+// pid is the process ID of the driver that was registered last, or 0.
+func (d *Driver) pid(t testing.TB) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(d.dir, staged.Registered))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0
+	}
+	must(t, err)
+	pid, err := strconv.Atoi(string(text))
+	must(t, err)
+	return pid
+}
+
+// Restart kills the driver's container, and with it the daemons of all volumes, and waits for the next one to be
+// registered. That mounts every volume anew at its staging path.
+func (d *Driver) Restart(t testing.TB) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(d.dir, staged.Leave)); !errors.Is(err, fs.ErrNotExist) {
+		must(t, err)
+	}
+	d.restart(t)
+}
+
+// RestartAndLeave does the same with a driver that cares only for volumes that are staged from now on: the others' mounts
+// stay as they are, dead.
+func (d *Driver) RestartAndLeave(t testing.TB) {
+	t.Helper()
+	must(t, os.WriteFile(filepath.Join(d.dir, staged.Leave), nil, 0o600))
+	d.restart(t)
+}
+
+func (d *Driver) restart(t testing.TB) {
+	t.Helper()
+	var pods corev1.PodList
+	must(t, d.env.List(t.Context(), &pods, client.InNamespace(namespace)))
+	if len(pods.Items) != 1 {
+		t.Fatalf("there are %d pods of the CSI driver", len(pods.Items))
+	}
+	before := d.pid(t)
+	must(t, d.env.RemoveContainer(t.Context(), string(pods.Items[0].UID), container))
+	d.await(t, before)
+}
+
+// Staged tells of a volume that is staged: its staging path, and the process ID of its daemon.
+func (d *Driver) Staged(t testing.TB, volume string) staged.Volume {
+	t.Helper()
+	v, err := staged.Load(d.dir, handle(volume))
+	must(t, err)
+	return v
+}
+
+// KillDaemon kills the daemon of a volume and waits until it is gone. The driver does nothing about that.
+func (d *Driver) KillDaemon(t testing.TB, volume string) {
+	t.Helper()
+	daemon, err := os.FindProcess(d.Staged(t, volume).PID)
+	must(t, err)
+	must(t, daemon.Kill())
+	d.env.Wait(t, "the daemon to end", func(context.Context) bool {
+		return errors.Is(daemon.Signal(unix.Signal(0)), os.ErrProcessDone)
+	})
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
