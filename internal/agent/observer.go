@@ -24,6 +24,7 @@ const (
 	eventSucceeded     = "DiagnosisSucceeded"
 	eventFailed        = "DiagnosisFailed"
 	eventMountRepaired = "MountRepaired"
+	eventActionFailed  = "ActionFailed"
 )
 
 // maxEventBytes is what the API server takes as the message of an Event.
@@ -82,9 +83,13 @@ func (o *observer) OperationEnded(d *v1.Diagnosis, run v1.OperationRun) {
 	o.tell(d, kind, "Operation"+string(run.Phase), text)
 }
 
-// ActionEnded hears of every change that was made, or that failed.
+// ActionEnded hears of every change that was made, or that failed. One that failed may be tried again much later, and the
+// status is not written before.
 func (o *observer) ActionEnded(d *v1.Diagnosis, operation string, a v1.Action) {
 	o.metrics.repairs.WithLabelValues(a.Fault, a.Kind, string(a.Phase)).Inc()
+	if a.Phase == v1.ActionFailed {
+		o.tell(d, corev1.EventTypeWarning, eventActionFailed, fmt.Sprintf("Operation %s: %s", operation, a.Message))
+	}
 	done, ok := repairs[a.Kind]
 	if !ok || a.Phase != v1.ActionDone {
 		return

@@ -88,7 +88,8 @@ func TestRepairIsTold(t *testing.T) {
 	d.Status.Faults = []v1.Fault{staleFault(v1.FaultPresent)}
 	o.OperationEnded(d, v1.OperationRun{Operation: "diagnose", Phase: v1.OperationSucceeded})
 	o.ActionEnded(d, "recover", v1.Action{Kind: "Unmount", Target: "/point", Fault: "StaleSubPath", Phase: v1.ActionDone})
-	o.ActionEnded(d, "recover", v1.Action{Kind: "RemoveContainerRecord", Target: "c1", Fault: "StaleSubPath", Phase: v1.ActionFailed})
+	o.ActionEnded(d, "recover", v1.Action{Kind: "RemoveContainerRecord", Target: "c1", Fault: "StaleSubPath", Phase: v1.ActionFailed,
+		Message: "remove record: no runtime"})
 	o.ActionEnded(d, "rebind", v1.Action{Kind: "Replace", Target: "/volume", Fault: "DisconnectedFUSE", Phase: v1.ActionDone})
 	o.ActionEnded(d, "rebind", v1.Action{Kind: "Abort", Target: "/volume", Fault: "HungMount", Phase: v1.ActionDone})
 	d.Status.Faults = []v1.Fault{staleFault(v1.FaultHealed)}
@@ -106,6 +107,7 @@ func TestRepairIsTold(t *testing.T) {
 		"Diagnosis Normal OperationSucceeded: Operation diagnose has succeeded",
 		"Diagnosis Normal MountRepaired: " + repaired,
 		"Pod ns/p u Normal MountRepaired: " + repaired,
+		"Diagnosis Warning ActionFailed: Operation recover: remove record: no runtime",
 		"Diagnosis Normal MountRepaired: " + replaced,
 		"Pod ns/p u Normal MountRepaired: " + replaced,
 		"Diagnosis Normal OperationSucceeded: Operation recover has succeeded",

@@ -27,9 +27,10 @@ func (a *agent) newVolumes(ctx context.Context) (err error) {
 	if a.index, err = newPodIndex(ctx, a.manager.GetCache()); err != nil {
 		return err
 	}
-	runner, scanner, runtime := &disposable.Runner{}, mountns.NewScanner(), &cri.Client{Socket: a.runtimeSocket}
+	scanner, runtime := mountns.NewScanner(), &cri.Client{Socket: a.runtimeSocket}
 	a.volumes = &volume.Inspector{
-		Kubelet: a.kubelet, Scanner: scanner, Prober: &probe.Prober{Runner: runner}, Pods: a.index, Runner: runner, Runtime: runtime,
+		Kubelet: a.kubelet, Scanner: scanner, Prober: &probe.Prober{}, Pods: a.index, Runtime: runtime,
+		Runner: &disposable.Runner{}, // not the prober's: what hangs when it is asked must not keep others from being mended
 	}
 	a.orphans = &orphan.Inspector{Kubelet: a.kubelet, Scanner: scanner, Pods: a.pods, Runtime: runtime}
 	if a.connections, err = fuse.Open(); err != nil && !errors.Is(err, errors.ErrUnsupported) {

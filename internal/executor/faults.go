@@ -13,7 +13,7 @@ import (
 )
 
 // faults turns findings into faults. A later finding about the same thing takes the place of an earlier one, as when it
-// is healed; without evidence of its own it keeps that of the earlier one.
+// is healed. Evidence that only the earlier one has stays, after its own: whoever mends a fault does not ask for its cause.
 func faults(findings []fault.Finding) []v1.Fault {
 	var all []v1.Fault
 	at := map[identity]int{}
@@ -25,8 +25,10 @@ func faults(findings []fault.Finding) []v1.Fault {
 			all = append(all, f)
 			continue
 		}
-		if len(f.Evidence) == 0 {
-			f.Evidence = all[i].Evidence
+		for _, text := range all[i].Evidence {
+			if !slices.Contains(f.Evidence, text) {
+				f.Evidence = append(f.Evidence, text)
+			}
 		}
 		all[i] = f
 	}

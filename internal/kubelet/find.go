@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,6 +29,7 @@ type Finder struct {
 
 	mu    sync.Mutex
 	found *Node
+	stuck stuck
 }
 
 // ErrNotFound is returned where no kubelet, or more than one, could be ours.
@@ -57,7 +59,11 @@ func (f *Finder) find(ctx context.Context) (*Node, error) {
 	}
 	var candidates []candidate
 	for _, p := range processes {
-		candidates = append(candidates, f.consider(p))
+		c, ok := patiently(&f.stuck, p, func() candidate { return f.consider(p) })
+		if !ok {
+			c = candidate{node: &Node{Root: p.root(), PID: p.pid}, why: "has a root directory that does not answer"}
+		}
+		candidates = append(candidates, c)
 	}
 	ours := slices.DeleteFunc(slices.Clone(candidates), func(c candidate) bool { return !c.ours })
 	ours = slices.CompactFunc(ours, candidate.samePlace)
@@ -93,12 +99,31 @@ func (f *Finder) processes(ctx context.Context) ([]process, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if p, ok := openProcess(proc, pid); ok {
+		if p, ok := f.open(proc, pid); ok {
 			found = append(found, p)
 		}
 	}
 	slices.SortFunc(found, func(a, b process) int { return a.pid - b.pid })
 	return found, nil
+}
+
+// open reads a process. ok is false where it is no kubelet, or keeps us waiting.
+func (f *Finder) open(proc string, pid int) (process, bool) {
+	p := process{pid: pid, dir: filepath.Join(proc, strconv.Itoa(pid))}
+	// The name first: it takes no lock, while the arguments of a process that hangs may not be readable.
+	if p.loadName() != nil || !mayBeKubelet(p.program) {
+		return p, false
+	}
+	loaded, ok := patiently(&f.stuck, p, func() *process {
+		if p := p; p.load() == nil && p.isKubelet() {
+			return &p
+		}
+		return nil
+	})
+	if !ok || loaded == nil {
+		return p, false
+	}
+	return *loaded, true
 }
 
 // candidate is a kubelet and whether it can be ours.

@@ -7,17 +7,32 @@ package kubelet
 
 import (
 	"errors"
+	"maps"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
-func TestMain(m *testing.M) { kerneltest.Main(m, kerneltest.Roles{"kubelet": playKubelet}) }
+func TestMain(m *testing.M) {
+	kerneltest.Main(m, kerneltest.Roles{"kubelet": playKubelet, "named": playName})
+}
+
+// playName is a process that has the name of a kubelet, and arguments.
+func playName(_ []string, ready func(string)) error {
+	if err := os.WriteFile("/proc/self/comm", []byte("kubelet"), 0); err != nil {
+		return err
+	}
+	ready("")
+	kerneltest.WaitForEnd()
+	return nil
+}
 
 // playKubelet is a process that looks like a kubelet: by its name, by its argument --root-dir, by a mount that only its
 // own mount namespace has, which holds the directory of a pod and a socket behind an absolute link.
@@ -119,5 +134,41 @@ func TestOwnNamespace(t *testing.T) {
 	}
 	if _, err := Own(filepath.Join(root, "gone")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("root that is not there: %v, want ENOENT", err)
+	}
+}
+
+// TestWhoeverCallsItselfAKubelet: a process whose arguments lead to a pipe, and one whose root directory lies on a file
+// system that does not answer, keep nobody from finding the kubelet.
+func TestWhoeverCallsItselfAKubelet(t *testing.T) {
+	const pod = "5f0e5d0c-3a7c-4a53-9f0e-1b2f0f6f7a10"
+	dir := t.TempDir()
+	pipe, served := filepath.Join(dir, "pipe"), filepath.Join(dir, "served")
+	if out, err := exec.Command("mkfifo", pipe).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := os.Mkdir(served, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	kerneltest.FUSE(t, served)
+	kerneltest.Start(t, "named", "--kubelet-args-file="+pipe)
+	kerneltest.Start(t, "named", "--root-dir="+served+"/hang/kubelet")
+	root, pid := startKubelet(t, pod)
+	f := Finder{PodUID: pod}
+	start := time.Now()
+	n, err := f.Node(t.Context())
+	if err != nil || n.PID != pid || n.Root != filepath.Join(root, "disk") {
+		t.Fatalf("found %+v, %v; want process %d", n, err, pid)
+	}
+	if took := time.Since(start); took > 5*patience {
+		t.Errorf("it took %s", took)
+	}
+	again := Finder{PodUID: "6f0e5d0c-3a7c-4a53-9f0e-1b2f0f6f7a11", stuck: stuck{by: maps.Clone(f.stuck.by)}}
+	start = time.Now()
+	_, err = again.Node(t.Context())
+	if !errors.Is(err, ErrNotFound) {
+		t.Errorf("error %v, want ErrNotFound", err)
+	}
+	if took := time.Since(start); took > patience {
+		t.Errorf("who keeps us waiting still was waited for again: %s", took)
 	}
 }

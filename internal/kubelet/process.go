@@ -4,14 +4,15 @@
 package kubelet
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
+
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // maxFile bounds what is read from a process' files and a kubelet's configuration, in bytes.
@@ -28,16 +29,6 @@ type process struct {
 
 // prefix leads to the root directory of the process.
 func (p process) prefix() string { return p.dir + "/root" }
-
-// openProcess reads a process. ok is false where it is no kubelet.
-func openProcess(proc string, pid int) (p process, ok bool) {
-	p = process{pid: pid, dir: filepath.Join(proc, strconv.Itoa(pid))}
-	// The name first: it takes no lock, while the arguments of a process that hangs may not be readable.
-	if p.loadName() != nil || !mayBeKubelet(p.program) {
-		return p, false
-	}
-	return p, p.load() == nil && p.isKubelet()
-}
 
 func (p *process) loadName() error {
 	comm, err := readFile(p.dir + "/comm")
@@ -158,11 +149,15 @@ func parseStartTime(stat string) (string, bool) {
 }
 
 func readFile(name string) (string, error) {
-	f, err := os.Open(name)
+	f, err := os.OpenFile(name, os.O_RDONLY|sys.OpenNonblock, 0)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
+	// A pipe would have us wait for whoever writes to it, and a device do whatever it does.
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return "", errors.Join(fmt.Errorf("read %q: %w", name, sys.EINVAL), err)
+	}
 	content, err := io.ReadAll(io.LimitReader(f, maxFile))
 	return string(content), err
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/linux/fuse"
@@ -34,10 +36,11 @@ type Connections interface {
 const (
 	// round is how often all volumes are asked whether they answer, whatever is known of them, and how often for each of them
 	// where there are many.
-	round, roundOfOne = 30 * time.Second, 200 * time.Millisecond
-	// restOfOne is how long there is between two looks at least, for each volume that is looked at: to ask one takes about a
-	// twentieth of that. How long a look takes says nothing: it may have waited.
-	restOfOne = 20 * time.Millisecond
+	round, roundOfOne = 30 * time.Second, 300 * time.Millisecond
+	// restOfOne is how long there is between two looks on the average at least, for each volume that is looked at: to ask one
+	// takes about a twentieth of that. How long a look takes says nothing: it may have waited. Some looks may follow one another
+	// before that, by half a beat: whoever dies second, or comes back, is not to wait for what has been seen before.
+	restOfOne, inARow = 10 * time.Millisecond, 6
 	// relapse is how soon all is looked at again while there are faults, and twice as long after each time that nothing has
 	// changed: no event tells that a container has ended that had a dead mount.
 	relapse = 2 * time.Second
@@ -47,6 +50,9 @@ const (
 	patient = 3
 	// repeats is how often everything is looked at again at once because something was repaired.
 	repeats = 3
+	// portion is how long repairs may follow one another before the connections are felt again: where a driver's daemon has
+	// taken a thousand volumes with it, their repairs take minutes.
+	portion = beat
 )
 
 // patrol is the watch over the volumes of one node that can die under their pods. Whether one has is found out where a
@@ -63,12 +69,14 @@ type patrol struct {
 	turn   int // whose it is in order
 
 	next  time.Time // no look before
+	rests time.Time // when all rests are over that the looks until now have earned
 	whole time.Time // when all is looked at, whatever is known
 	again time.Duration
 	due   bool
 
 	present map[spot]fault.Finding
-	retries map[spot]*setback
+	todo    []volume.Step // what is left to do of what was planned when all was looked at
+	retries map[site]*setback
 	// trouble is what could not be seen the last time, so that it is told of once.
 	trouble string
 }
@@ -92,17 +100,23 @@ func spotOf(m *fault.Mount, code fault.Code) spot {
 	return spot{namespace: m.Namespace, id: m.ID, number: m.MountInfoID, point: m.Point, code: code}
 }
 
+// site is a place that is repaired, whichever mount is there: with a driver that comes and goes it is another every time.
+type site struct {
+	namespace uint64
+	point     string
+}
+
 // setback is how often a repair has failed, and bounds how often one is made.
 type setback struct {
 	allowance
-	delay time.Duration
-	until time.Time
+	delay       time.Duration
+	until, used time.Time
 }
 
 func newPatrol(s *Sentinel) *patrol {
 	return &patrol{
 		Sentinel: s, lister: mountns.NewLister(), seed: maphash.MakeSeed(),
-		pulses: map[uint32]*pulse{}, present: map[spot]fault.Finding{}, retries: map[spot]*setback{},
+		pulses: map[uint32]*pulse{}, present: map[spot]fault.Finding{}, retries: map[site]*setback{},
 	}
 }
 
@@ -154,10 +168,13 @@ func (p *patrol) tick(ctx context.Context) error {
 	}
 	p.feel()
 	now := time.Now()
-	if now.Before(p.next) || !p.due && now.Before(p.whole) {
-		return nil
+	if due := p.due || !now.Before(p.whole); due && !now.Before(p.next) {
+		return p.look(ctx)
 	}
-	return p.look(ctx)
+	if p.mend(ctx) && len(p.todo) == 0 {
+		return p.look(ctx)
+	}
+	return nil
 }
 
 // note takes in which mounts there are that may hang.
@@ -215,16 +232,16 @@ func (u *pulse) beats(c fuse.Connection) (look bool) {
 	return look || u.waits == patient
 }
 
-// look asks all volumes, tells what is new, and mends what may be mended.
+// look asks all volumes, tells what is new, and begins to mend what may be mended.
 func (p *patrol) look(ctx context.Context) error {
 	for range repeats {
-		p.due = false
+		p.due, p.todo = false, nil
 		survey, err := p.Volumes.Inspect(ctx, volume.Selection{})
 		now, asked := time.Now(), 0
 		if err == nil {
 			asked = survey.Looked.Asked
 		}
-		p.next = now.Add(max(beat/2, time.Duration(asked)*restOfOne))
+		p.rest(now, time.Duration(asked)*restOfOne)
 		p.whole = now.Add(max(round, time.Duration(asked)*roundOfOne))
 		if err != nil {
 			return err
@@ -236,24 +253,40 @@ func (p *patrol) look(ctx context.Context) error {
 		if len(p.present) > 0 && now.Add(p.again).Before(p.whole) {
 			p.whole = now.Add(p.again)
 		}
-		if p.Mode != Automatic || !p.mend(ctx, broken) {
+		if p.Mode == Automatic {
+			p.plan(ctx, broken)
+		}
+		if !p.mend(ctx) || len(p.todo) > 0 {
 			break
 		}
 	}
 	return nil
 }
 
+// rest says when there may be the next look, after one that has earned so much rest: at once, or nearly, as long as not too
+// many have followed one another.
+func (p *patrol) rest(now time.Time, earned time.Duration) {
+	if p.rests.Before(now) {
+		p.rests = now
+	}
+	p.rests = p.rests.Add(earned)
+	p.next = now.Add(beat / 2)
+	if owed := p.rests.Add(-inARow * earned); owed.After(p.next) {
+		p.next = owed
+	}
+}
+
 // compare keeps the list of faults, tells of those that were not on it, and whether it is another now. What nobody knows
 // the pod of is not on it.
 func (p *patrol) compare(broken []*volume.Volume) (changed bool) {
-	now := map[spot]fault.Finding{}
+	now, places := map[spot]fault.Finding{}, map[site]bool{}
 	for _, v := range broken {
 		for _, f := range v.Findings() {
 			s := spotOf(&f.Mount, f.Code)
 			if p.Pods.PodByUID(f.Pod.UID) == nil {
 				continue
 			}
-			now[s] = f
+			now[s], places[site{s.namespace, s.point}] = f, true
 			if _, known := p.present[s]; !known {
 				changed = true
 				p.Observer.Found(f, 0)
@@ -262,17 +295,16 @@ func (p *patrol) compare(broken []*volume.Volume) (changed bool) {
 	}
 	changed = changed || len(now) != len(p.present)
 	p.present = now
-	maps.DeleteFunc(p.retries, func(s spot, b *setback) bool {
-		_, there := now[s]
-		return !there && time.Now().After(b.until)
+	maps.DeleteFunc(p.retries, func(s site, b *setback) bool {
+		return !places[s] && time.Now().After(b.until) && time.Since(b.used) > allowed*regained
 	})
 	return changed
 }
 
-// mend repairs what can be repaired without losing anything, and tells whether anything was.
-func (p *patrol) mend(ctx context.Context, broken []*volume.Volume) (repaired bool) {
+// plan notes what can be repaired without losing anything. The volumes of a pod that ends are the kubelet's to unmount.
+func (p *patrol) plan(ctx context.Context, broken []*volume.Volume) {
 	for _, v := range broken {
-		if p.Pods.PodByUID(v.Pod.UID) == nil {
+		if pod := p.Pods.PodByUID(v.Pod.UID); pod == nil || ends(pod) {
 			continue
 		}
 		plan, err := p.Volumes.Plan(ctx, v, volume.PlanOptions{})
@@ -280,21 +312,37 @@ func (p *patrol) mend(ctx context.Context, broken []*volume.Volume) (repaired bo
 			p.Observer.Trouble(err)
 			continue
 		}
-		for i := range plan.Steps {
-			if p.step(ctx, &plan.Steps[i]) {
-				repaired = true
-			}
+		p.todo = append(p.todo, plan.Steps...)
+	}
+}
+
+func ends(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// mend goes on with what was planned, for a while, and tells whether anything was repaired. A repair that fails ends the
+// plan: where one file system does not answer, the next repairs would fail, or wait, as this one did, so that all is
+// looked at first.
+func (p *patrol) mend(ctx context.Context) (repaired bool) {
+	for began := time.Now(); len(p.todo) > 0 && ctx.Err() == nil && time.Since(began) < portion; {
+		s := p.todo[0]
+		p.todo = p.todo[1:]
+		done, err := p.step(ctx, &s)
+		repaired = repaired || done
+		if err != nil {
+			p.todo = nil
 		}
 	}
 	return repaired
 }
 
-func (p *patrol) step(ctx context.Context, s *volume.Step) (repaired bool) {
-	at := spotOf(&s.Target, s.Code)
-	f, known := p.present[at]
-	if !known || s.Kind != volume.Replace || !strings.HasPrefix(s.Loss, volume.Nothing) || ctx.Err() != nil {
-		return false
+// step does one repair, if it may be done now. The error is that of a repair that was tried and has failed.
+func (p *patrol) step(ctx context.Context, s *volume.Step) (repaired bool, err error) {
+	f, known := p.present[spotOf(&s.Target, s.Code)]
+	if !known || s.Kind != volume.Replace || !strings.HasPrefix(s.Loss, volume.Nothing) {
+		return false, nil
 	}
+	at := site{s.Target.Namespace, s.Target.Point}
 	b := p.retries[at]
 	if b == nil {
 		b = &setback{}
@@ -303,18 +351,25 @@ func (p *patrol) step(ctx context.Context, s *volume.Step) (repaired bool) {
 	now := time.Now()
 	if now.Before(b.until) || !b.take(now) {
 		p.due = true
-		return false
+		return false, nil
 	}
-	_, err := p.Volumes.Apply(ctx, *s)
-	if err != nil {
-		b.delay = min(max(firstDelay, 2*b.delay), lastDelay)
-		b.until = time.Now().Add(b.delay)
-		p.due = true
-	}
-	if !errors.Is(err, volume.ErrRefused) { // somebody else was faster, or it is not what it was
+	b.used = now
+	_, err = p.Volumes.Apply(ctx, *s)
+	refused := errors.Is(err, volume.ErrRefused) // somebody else was faster, or it is not what it was
+	if !refused {
 		p.Observer.Repaired(f, err)
 	}
-	return err == nil
+	if err == nil {
+		b.delay = 0
+		return true, nil
+	}
+	b.delay = min(max(firstDelay, 2*b.delay), lastDelay)
+	b.until = time.Now().Add(b.delay)
+	p.due = true
+	if refused {
+		err = nil
+	}
+	return false, err
 }
 
 // see says what is seen now.

@@ -17,10 +17,10 @@ import (
 	"time"
 )
 
-// Agent is an agent whose metrics can be read.
+// Agent is an agent whose metrics and health can be read.
 type Agent struct {
 	*exec.Cmd
-	metrics string // URL
+	metrics, health string // URLs
 }
 
 // apart has a program run where the agent runs in a cluster: in a mount namespace of its own, in which the kubelet's
@@ -31,22 +31,48 @@ const apart = `umount -l "$0" && exec "$@"`
 // own, as in a pod, and with metrics on a loopback address.
 func (s *Stage) LaunchAgent(t testing.TB, mode string) *Agent {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	address := free.Addr().String()
-	must(t, free.Close())
-	return &Agent{metrics: "http://" + address + "/metrics", Cmd: s.launch(t, "agent",
+	metrics, health := freeAddress(t), freeAddress(t)
+	return &Agent{metrics: "http://" + metrics + "/metrics", health: "http://" + health + "/healthz", Cmd: s.launch(t, "agent",
 		[]string{"unshare", "--mount", "--propagation=private", "/bin/sh", "-c", apart, s.root},
-		[]string{"--sentinel-mode=" + mode, "--metrics-bind-address=" + address},
+		[]string{"--sentinel-mode=" + mode, "--metrics-bind-address=" + metrics, "--health-probe-bind-address=" + health},
 	)}
 }
 
-// Await polls the metrics, by name with labels, until they are as they should be, a minute at most.
+// freeAddress is a loopback address that nobody listens on.
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer free.Close()
+	return free.Addr().String()
+}
+
+// Health asks the agent for its health, as the kubelet does, and gives an error where it does not say soon that it is
+// well.
+func (a *Agent) Health() error {
+	response, err := (&http.Client{Timeout: time.Second}).Get(a.health)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s says %s", a.health, response.Status)
+	}
+	return nil
+}
+
+// Await polls the metrics, by name with labels, every 50 ms until they are as they should be, a minute at most.
 func (a *Agent) Await(t testing.TB, what string, done func(metrics map[string]float64) bool) {
+	t.Helper()
+	a.AwaitClosely(t, 50*time.Millisecond, what, done)
+}
+
+// AwaitClosely is Await with another pause between two looks.
+func (a *Agent) AwaitClosely(t testing.TB, pause time.Duration, what string, done func(metrics map[string]float64) bool) {
 	t.Helper()
 	var seen map[string]float64
 	var err error
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(pause) {
 		if seen, err = a.read(); err == nil && done(seen) {
 			return
 		}

@@ -51,6 +51,7 @@ type Stage struct {
 
 	root, data, kubeconfig string
 	programs               map[string]string
+	runtime                *playedRuntime // nil until a pod needs one
 }
 
 // New sets the stage: everything but the programs.
@@ -64,7 +65,16 @@ func New(t testing.TB) *Stage {
 	t.Cleanup(func() { _ = exec.Command("umount", "-R", "-l", s.root).Run() })
 	must(t, mount.SetPropagation(s.root, mount.Private, true))
 	s.kubeconfig = writeKubeconfig(t, env.Config)
-	for _, document := range strings.Split(samples.SubPathRemount, "---") {
+	s.Apply(t, samples.SubPathRemount)
+	t.Cleanup(func() { s.clear(t) })
+	s.makePod(t)
+	return s
+}
+
+// Apply creates Operations and OperationSets of a manifest, where they are not there yet.
+func (s *Stage) Apply(t testing.TB, manifest string) {
+	t.Helper()
+	for _, document := range strings.Split(manifest, "---") {
 		var object client.Object = &v1.Operation{}
 		if strings.Contains(document, "kind: OperationSet") {
 			object = &v1.OperationSet{}
@@ -72,9 +82,6 @@ func New(t testing.TB) *Stage {
 		must(t, yaml.Unmarshal([]byte(document), object))
 		must(t, client.IgnoreAlreadyExists(s.Create(t.Context(), object)))
 	}
-	t.Cleanup(func() { s.clear(t) })
-	s.makePod(t)
-	return s
 }
 
 // clear leaves the API server as the next stage needs it.
@@ -241,19 +248,25 @@ func (s *Stage) Diagnosis(name string) *v1.Diagnosis {
 	}
 }
 
-// Run creates a Diagnosis, calls begun, and waits until it has ended, a minute at most.
+// Run calls begun, creates a Diagnosis of the pod, and waits until it has ended, a minute at most.
 func (s *Stage) Run(t testing.TB, name string, begun func()) *v1.Diagnosis {
+	t.Helper()
+	return s.RunThat(t, s.Diagnosis(name), begun)
+}
+
+// RunThat is Run with a Diagnosis that is not yet created.
+func (s *Stage) RunThat(t testing.TB, d *v1.Diagnosis, begun func()) *v1.Diagnosis {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var list v1.DiagnosisList
 	must(t, s.List(ctx, &list, client.InNamespace("default"), client.Limit(1)))
-	watch, err := s.Watch(ctx, &v1.DiagnosisList{}, client.InNamespace("default"), client.MatchingFields{"metadata.name": name},
+	watch, err := s.Watch(ctx, &v1.DiagnosisList{}, client.InNamespace("default"), client.MatchingFields{"metadata.name": d.Name},
 		&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion}})
 	must(t, err)
 	defer watch.Stop()
 	begun()
-	must(t, s.Create(ctx, s.Diagnosis(name)))
+	must(t, s.Create(ctx, d))
 	for event := range watch.ResultChan() {
 		seen, ok := event.Object.(*v1.Diagnosis)
 		if !ok {
@@ -263,7 +276,7 @@ func (s *Stage) Run(t testing.TB, name string, begun func()) *v1.Diagnosis {
 			return seen
 		}
 	}
-	t.Fatalf("Diagnosis %s did not end", name)
+	t.Fatalf("Diagnosis %s did not end", d.Name)
 	return nil
 }
 

@@ -189,6 +189,9 @@ func (r *probeReport) text() string {
 	fmt.Fprintf(&b, "  %-10s %s\n", "mount", Printable(fmt.Sprintf("%s, %s, device %s, root %s", r.Mount.Point, r.Mount.FSType, r.Mount.Device,
 		r.Mount.Root)))
 	label := "why"
+	if r.Code == "" {
+		label = "note"
+	}
 	for _, e := range r.Evidence {
 		fmt.Fprintf(&b, "  %-10s %s\n", label, Printable(e))
 		label = ""
@@ -196,6 +199,6 @@ func (r *probeReport) text() string {
 	if entry, ok := fault.Lookup(r.Code); ok {
 		fmt.Fprintf(&b, "  %-10s %s\n  %-10s %s\n", "repair", Printable(entry.Repair), "runbook", entry.Runbook)
 	}
-	fmt.Fprintf(&b, "Answered in %.1f ms.\n", r.Milliseconds)
+	fmt.Fprintf(&b, "Took %.1f ms.\n", r.Milliseconds)
 	return b.String()
 }

@@ -154,16 +154,17 @@ func (r *scanReport) text() string {
 
 func (f scanFault) text(b *strings.Builder) {
 	entry, _ := fault.Lookup(f.Code)
-	why := ""
-	if len(f.Evidence) > 0 {
-		why = f.Evidence[0]
-	}
 	fmt.Fprintf(b, "%s (%s): %s\n", f.Code, entry.Severity, entry.Title)
-	for _, line := range [][2]string{
+	lines := [][2]string{
 		{"pod", f.Pod.String()}, {"container", f.Container}, {"volume", f.Volume}, {"device", f.device()}, {"mount", f.Mount.Point},
 		{"holder", f.Holder},
-		{"why", why}, {"repair", entry.Repair}, {"runbook", entry.Runbook},
-	} {
+	}
+	label := "why"
+	for _, e := range f.Evidence {
+		lines = append(lines, [2]string{label, e})
+		label = ""
+	}
+	for _, line := range append(lines, [2]string{"repair", entry.Repair}, [2]string{"runbook", entry.Runbook}) {
 		if line[1] != "" {
 			fmt.Fprintf(b, "  %-10s %s\n", line[0], Printable(line[1]))
 		}

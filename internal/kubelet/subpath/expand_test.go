@@ -91,7 +91,7 @@ func TestSubPathOfFields(t *testing.T) {
 		if want != "" {
 			want = "d/" + want
 		}
-		if got := subPathOf(pod, w); got != want {
+		if got := NameOf(pod, w); got != want {
 			t.Errorf("%s gives %q, want %q", path, got, want)
 		}
 	}
@@ -134,7 +134,7 @@ func TestSubPathOfVariables(t *testing.T) {
 			pod := knownPod()
 			pod.Spec.Containers[0].Env = c.env
 			w := Want{Container: "app", Mount: corev1.VolumeMount{SubPathExpr: c.expr}}
-			if got := subPathOf(pod, w); got != c.want {
+			if got := NameOf(pod, w); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})

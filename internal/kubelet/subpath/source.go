@@ -52,7 +52,7 @@ func missingSubPaths(n *kubelet.Node, pod *corev1.Pod, container string) (found 
 		if w.Container != container || w.Volume.HostPath == nil || !missing(n.SubPathPoint(place), mount.ErrNotMounted) {
 			continue
 		}
-		name := subPathOf(pod, w)
+		name := NameOf(pod, w)
 		if name == "" || !(subject{n, pod, place, w}).missing(name) {
 			continue
 		}

@@ -10,8 +10,10 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/fuse"
+	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // ErrRefused is returned for a step that is not, or no longer, one that may be done, with the reason.
@@ -91,9 +93,7 @@ func (l *look) done(want fault.Mount) (ok bool, how string) {
 // done is for a copy.
 func (c *Copy) done(want fault.Mount) (ok bool, how string) {
 	a := c.Answer
-	isSource := c.Source != nil && a.State == probe.Alive && a.Stat.Inode == c.Source.Inode &&
-		(device{a.Stat.Major, a.Stat.Minor}).String() == c.Source.Device
-	if c.Code == "" && isSource && a.Bindable == probe.Yes && !sameMount(writtenDown(c.Mount), want) {
+	if c.Code == "" && c.Source.is(a) && a.Bindable == probe.Yes && !sameMount(writtenDown(c.Mount), want) {
 		return true, fmt.Sprintf("at %q in mount namespace %s is what belongs there (inode %d of device %s)", c.Point, c.Namespace, a.Stat.Inode,
 			c.Source.Device)
 	}
@@ -117,13 +117,21 @@ func (l *look) elsewhere(want fault.Mount) (ok bool, how string) {
 	return true, fmt.Sprintf("mount namespace mnt:[%d] has gone, and the mount with it", want.Namespace)
 }
 
-// abort ends the connection of a FUSE mount, which was seen to hang just now.
+// abort ends the connection of a FUSE mount, which was seen to hang just now. It has the mount's root open meanwhile: a
+// driver that mounts anew is given the same number for its connection as soon as the old file system has gone.
 func (i *Inspector) abort(_ context.Context, m mountns.Mount) (string, error) {
 	control, err := fuse.Open()
 	if err != nil {
 		return "", err
 	}
-	err = control.Abort(m.Minor)
+	err = m.Namespace.Do(func() error {
+		root, err := open(m)
+		if err != nil {
+			return err
+		}
+		defer root.Close()
+		return control.Abort(m.Minor)
+	})
 	if errors.Is(err, fuse.ErrNoConnection) {
 		err = nil
 	}
@@ -131,6 +139,24 @@ func (i *Inspector) abort(_ context.Context, m mountns.Mount) (string, error) {
 		return "", err
 	}
 	return fmt.Sprintf("aborted FUSE connection %d", m.Minor), nil
+}
+
+// open opens the root of a mount of the calling thread's namespace, if it is still there and shows. The caller closes it.
+func open(m mountns.Mount) (*sys.FD, error) {
+	root, err := mountns.Lookup(0, m.Point)
+	if err != nil {
+		return nil, fmt.Errorf("open mount at %q: %w", m.Point, err)
+	}
+	found, err := mount.Inspect(m.Point)
+	number, errNumber := mountOn(root) // which no other mount is given while it is open
+	if err = errors.Join(err, errNumber); err == nil && (!found.Same(idOf(m)) || number != found.Unique && number != uint64(found.Reused)) {
+		err = fmt.Errorf("%w: another mount is at %q by now", ErrRefused, m.Point)
+	}
+	if err != nil {
+		root.Close()
+		return nil, err
+	}
+	return root, nil
 }
 
 // sameMount tells whether both mean one mount of one namespace. The numbers that the kernel never uses again decide

@@ -6,6 +6,7 @@ package volume
 import (
 	"fmt"
 	"path"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -14,6 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/subpath"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // attribute finds the volume that a mount of another namespace is a copy of, and whether it may be replaced. It is called
@@ -36,13 +38,13 @@ func (l *look) attribute(m mountns.Mount, wanted map[device][]*Volume) {
 		}
 	}
 	if c.volume == nil { // of nobody that was asked for
-		if l.selection == (Selection{}) {
+		if l.selection == (Selection{}) && !s.silent {
 			l.strangers.add(m.Unique)
 		}
 		return
 	}
-	if c.Pod.UID != "" && c.Pod.UID != c.volume.Pod.UID {
-		c.volume.Foreign++ // no business of this pod: another one that was not asked for, or the driver
+	if c.Pod.UID != "" && c.Pod.UID != c.volume.Pod.UID || s.owner == nil && s.why == inNoContainer {
+		c.volume.Foreign++ // no business of this pod: another one that was not asked for, the driver, or a service of the node
 		return
 	}
 	if c.Replaceable {
@@ -151,6 +153,10 @@ func (l *look) fits(c *Copy, s *space) (bool, string) {
 		return false, "it is not what its processes see there: another mount hides it"
 	case len(table.Children(c.ID)) > 0:
 		return false, "other mounts lie on it"
+	case v.Mount.ID != 0 && deviceOf(top) != deviceOf(v.Mount.Mount) && deviceOf(top) != v.origin.disk &&
+		(top.FSType != v.Mount.FSType || top.Source != v.Mount.Source):
+		return false, fmt.Sprintf("it is of type %q from %q, and the volume of type %q from %q: it is not known ever to have been that volume",
+			top.FSType, top.Source, v.Mount.FSType, v.Mount.Source)
 	}
 	sub, part := l.node.ParseSubPath(l.node.OwnPath(c.HostPath, c.Pod.UID))
 	switch {
@@ -161,14 +167,28 @@ func (l *look) fits(c *Copy, s *space) (bool, string) {
 	case v.pod == nil:
 	case part:
 		want, ok := subpath.Find(l.node, v.pod, l.node.SubPathPoint(sub))
-		if !ok || !at(want.Mount, c.Path) || path.Clean(want.Mount.SubPath) != c.SubPath {
+		if !ok || !at(want.Mount, c.Path) {
 			return false, fmt.Sprintf("the pod's spec does not ask for directory %q of the volume at %q", c.SubPath, c.Path)
+		}
+		if whyNot := c.name(want); whyNot != "" {
+			return false, whyNot
 		}
 	case !mounts(v, c):
 		return false, fmt.Sprintf("the pod's spec does not ask for this volume at %q in container %q", c.Path, c.Container)
 	}
 	return true, fmt.Sprintf("the container runtime has mounted it into container %q of pod %s/%s from %q", c.Container, c.Pod.Namespace,
 		c.Pod.Name, c.HostPath)
+}
+
+// readOnly tells whether the pod was given the volume there, or at all, to read alone. The mount that is there need not be
+// the one that the runtime has made: who may mount in a container, or in a namespace made in it, has made it as he likes.
+func (c *Copy) readOnly() bool {
+	if c.told != nil && c.told.ReadOnly || sys.ParseMountAttr(c.volume.Mount.Options).Has(sys.AttrReadOnly) {
+		return true
+	}
+	return !c.onHost && c.volume.pod != nil && slices.ContainsFunc(volumeMounts(c.volume.pod, c.Container), func(m corev1.VolumeMount) bool {
+		return m.ReadOnly && at(m, c.Path)
+	})
 }
 
 func at(m corev1.VolumeMount, name string) bool {

@@ -14,6 +14,7 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/fuse"
+	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -40,7 +41,7 @@ func (l *look) conclude(ctx context.Context) error {
 		if v.Mount.Major == 0 && strings.HasPrefix(v.Mount.FSType, "fuse") {
 			v.Fate = append(v.Fate, fateOf(servers[v.Mount.Minor], v.Mount.Minor, known)...)
 		}
-		if v.Staging != nil && v.Staging.Mount.Major == 0 && v.Staging.Mount.Minor != v.Mount.Minor {
+		if v.Staging != nil && v.Staging.Mount.Major == 0 && v.Staging.Mount.Minor != v.Mount.Minor && v.Staging.Answer.State == probe.Alive {
 			minor := v.Staging.Mount.Minor
 			if _, known := over[minor]; !known {
 				over[minor] = hidden(servers[minor])
@@ -108,10 +109,10 @@ func (l *look) users() map[device][]fault.Pod {
 	return users
 }
 
-// servers finds the processes that serve FUSE connections, where one is broken.
+// servers finds the processes that serve FUSE connections, where a volume that has one is broken.
 func (l *look) servers(ctx context.Context) (map[uint32][]fuse.Server, bool, error) {
 	for _, v := range l.survey.Volumes {
-		if v.Code != "" && v.Mount.Major == 0 {
+		if v.Code != "" && (v.Mount.Major == 0 || v.Staging != nil && v.Staging.Mount.Major == 0) {
 			return fuse.Servers(ctx)
 		}
 	}
@@ -136,7 +137,7 @@ func fateOf(servers []fuse.Server, minor uint32, known bool) []string {
 		}
 		all = append(all, text)
 	}
-	return append(all, hidden(servers)...)
+	return all
 }
 
 // hidden says where a daemon was told to mount over a directory that has something in it: that hides what containers
@@ -144,8 +145,11 @@ func fateOf(servers []fuse.Server, minor uint32, known bool) []string {
 func hidden(servers []fuse.Server) []string {
 	var all []string
 	for _, s := range servers {
+		if s.State == 'D' { // its memory may be locked
+			continue
+		}
 		text, err := sys.ReadProc(strconv.Itoa(s.PID)+"/cmdline", nil)
-		if s.State == 'D' || err != nil {
+		if err != nil {
 			continue
 		}
 		for arg := range bytes.SplitSeq(text, []byte{0}) {

@@ -4,6 +4,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path"
@@ -80,15 +81,32 @@ func (l *look) bindFits(c *Copy) (bool, string) {
 	switch {
 	case !ok:
 		return false, "the pod's spec asks for no subPath there"
-	case want.Mount.SubPath == "":
-		return false, fmt.Sprintf("the pod's spec names the subPath by the expression %q, which is not worked out here", want.Mount.SubPathExpr)
-	case path.Clean(want.Mount.SubPath) != c.SubPath:
-		return false, fmt.Sprintf("the mount is of directory %q of the volume, and the pod's spec asks for subPath %q", c.SubPath,
-			want.Mount.SubPath)
 	case len(l.table.Children(c.ID)) > 0:
 		return false, "another mount lies on it"
 	}
-	return true, fmt.Sprintf("it is the kubelet's bind of subPath %q, which container %q asks for", c.SubPath, c.Container)
+	if whyNot := c.name(want); whyNot != "" {
+		return false, whyNot
+	}
+	return true, fmt.Sprintf("it is the kubelet's bind of subPath %q, which container %q asks for", cmp.Or(c.named, c.SubPath), c.Container)
+}
+
+// name takes down what the pod's spec calls the directory of a copy.
+func (c *Copy) name(want subpath.Want) (whyNot string) {
+	name := subpath.NameOf(c.volume.pod, want)
+	if name == "" {
+		return fmt.Sprintf("the pod's spec asks for subPath %q, and which directory that is cannot be told from the pod alone",
+			cmp.Or(want.Mount.SubPath, want.Mount.SubPathExpr))
+	}
+	if name = path.Clean(name); name != c.SubPath {
+		c.named = name
+	}
+	return ""
+}
+
+// leads tells whether the subPath that the pod's spec asks for leads to what is put in the copy's place. That itself is
+// looked up without following links, so that no link leads out of the volume.
+func (c *Copy) leads(named *probe.Answer) bool {
+	return c.named == "" || c.volume.Source == nil || named != nil && c.Source.is(*named)
 }
 
 // askCopies asks every copy whose state does not follow from that of its volume, and every source of one in a
@@ -106,14 +124,16 @@ func (l *look) askCopies(ctx context.Context) error {
 					c.Answer, c.Mount.Unique = a, max(c.Mount.Unique, a.ID.Unique)
 				}})
 			}
-			if v.Source == nil || c.SubPath == "" || asked[v.Point+"\x00"+c.SubPath] != nil {
-				continue
+			for _, sub := range []string{c.SubPath, c.named} {
+				if v.Source == nil || sub == "" || asked[v.Point+"\x00"+sub] != nil {
+					continue
+				}
+				answer := &probe.Answer{}
+				asked[v.Point+"\x00"+sub] = answer
+				from := l.own(mountOf(v.Source.Mount))
+				from.Unique = v.Source.Mount.ID
+				questions = append(questions, question{about(from, path.Join(v.Source.Below, sub), true), func(a probe.Answer) { *answer = a }})
 			}
-			answer := &probe.Answer{}
-			asked[v.Point+"\x00"+c.SubPath] = answer
-			from := l.own(mountOf(v.Source.Mount))
-			from.Unique = v.Source.Mount.ID
-			questions = append(questions, question{about(from, path.Join(v.Source.Below, c.SubPath), true), func(a probe.Answer) { *answer = a }})
 		}
 	}
 	if err := l.ask(ctx, questions); err != nil {
@@ -121,8 +141,13 @@ func (l *look) askCopies(ctx context.Context) error {
 	}
 	for _, v := range l.survey.Volumes {
 		for _, c := range v.Copies {
-			l.settle(c, asked[v.Point+"\x00"+c.SubPath])
+			l.settle(c, asked[v.Point+"\x00"+c.SubPath], asked[v.Point+"\x00"+c.named])
 		}
+	}
+	if err := l.askCopiesTwice(ctx); err != nil {
+		return err
+	}
+	for _, v := range l.survey.Volumes {
 		l.found = append(l.found, v.Copies...)
 		v.Copies = slices.DeleteFunc(v.Copies, func(c *Copy) bool { return c.Code == "" })
 	}
@@ -137,16 +162,21 @@ func mountOf(m fault.Mount) mountinfo.Mount {
 	}
 }
 
-// settle decides about a copy, and says what belongs in its place. sub is what the source of its subPath answered.
-func (l *look) settle(c *Copy, sub *probe.Answer) {
+// settle decides about a copy, and says what belongs in its place. sub is what the source of its subPath answered, and
+// named what the subPath of the pod's spec leads to.
+func (l *look) settle(c *Copy, sub, named *probe.Answer) {
 	v := c.volume
 	l.findCopySource(c, sub)
+	if c.Replaceable && !c.leads(named) {
+		c.Replaceable, c.Why = false, fmt.Sprintf("the mount is of directory %q of the volume, and the pod's spec asks for subPath %q, which "+
+			"does not lead there within the volume", c.SubPath, c.named)
+	}
 	d, ok := judgeRoot(c.Answer, v.countsLinks())
 	if ok && d.code == "" {
 		d = c.compare()
 	}
 	if !ok && c.Answer.State != probe.Vanished {
-		l.incomplete("the mount at %q in mount namespace %s could not be judged: %s (%s)", c.Point, c.Namespace, c.Answer.State, cause(c.Answer))
+		l.incomplete("the mount at %q in mount namespace %s could not be judged: %s", c.Point, c.Namespace, told(c.Answer))
 	}
 	if c.Code = d.code; c.Why == "" {
 		c.Why = d.why
@@ -162,12 +192,18 @@ func (c *Copy) compare() verdict {
 	if v.origin.hidden != "" && deviceOf(c.Mount.Mount) == v.origin.disk {
 		return verdict{fault.DeletedVolumeSource, "data is being split: it is a directory of the node's own disk, which the volume covers"}
 	}
-	own := c.Answer.Stat
-	if c.Source != nil && own.Fresh && c.Source.Device == (device{own.Major, own.Minor}).String() && c.Source.Inode != own.Inode {
+	if own := c.Answer.Stat; c.replaced() {
 		return verdict{fault.DeletedVolumeSource, fmt.Sprintf("%q is another directory now (inode %d) than the one that is mounted (inode %d)",
 			c.Source.Path, c.Source.Inode, own.Inode)}
 	}
 	return verdict{}
+}
+
+// replaced tells whether the directory's name means another directory of the same file system by now.
+func (c *Copy) replaced() bool {
+	own := c.Answer.Stat
+	return !c.volume.unsteady && c.Source != nil && own.Fresh && c.Source.Device == (device{own.Major, own.Minor}).String() &&
+		c.Source.Inode != own.Inode
 }
 
 // findCopySource takes the volume's source, or what is in it.

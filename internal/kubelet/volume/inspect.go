@@ -33,10 +33,10 @@ type look struct {
 	onHost    map[device]bool             // the file systems that are seen in the kubelet's namespace
 	staged    map[string]*probe.Answer    // by staging path
 	spaces    map[uint64]*space           // other mount namespaces, by inode
+	silent    int                         // how often the runtime has not answered
 	found     []*Copy                     // in other mount namespaces, healthy ones included
 	inside    map[uint64]*mountinfo.Table // by inode of the namespace
 	survey    *Survey
-	buf       []byte
 }
 
 // device is the number of a file system's device.
@@ -62,7 +62,7 @@ func (i *Inspector) inspect(ctx context.Context, s Selection) (*look, error) {
 		return nil, err
 	}
 	steps := []func(context.Context) error{
-		l.findVolumes, l.findHostPaths, l.askVolumes, l.askSources, l.judge, l.askBinds, l.findSources, l.findBinds, l.findCopies,
+		l.findVolumes, l.findHostPaths, l.askVolumes, l.askSources, l.askTwice, l.judge, l.askBinds, l.findSources, l.findBinds, l.findCopies,
 		l.askCopies, l.conclude,
 	}
 	for _, step := range steps {
@@ -93,7 +93,7 @@ func (i *Inspector) begin(ctx context.Context, s Selection) (*look, error) {
 	l := &look{
 		Inspector: i, selection: s, node: n, host: host, table: table, at: map[string]mountinfo.Mount{}, onHost: map[device]bool{},
 		staged: map[string]*probe.Answer{}, spaces: map[uint64]*space{}, inside: map[uint64]*mountinfo.Table{host.Inode: table},
-		survey: &Survey{Namespace: host.Inode}, buf: make([]byte, maxRecord+1),
+		survey: &Survey{Namespace: host.Inode},
 	}
 	l.survey.Looked.Mounts = len(table.Mounts())
 	l.names, _ = n.PodNames() // for people alone
@@ -193,7 +193,7 @@ func (l *look) complete(v *Volume) {
 		v.WhyNot = "a volume of plugin " + v.Plugin + " is mounted for the pod alone, so there is nothing that could take its place"
 		return
 	}
-	record, err := readRecord(v.Point, l.buf)
+	record, err := l.readRecord(v.Point)
 	if err != nil {
 		v.WhyNoRecord = err.Error()
 		v.WhyNot = "which volume it is cannot be told: " + err.Error()
@@ -227,7 +227,7 @@ func (l *look) findStaging(v *Volume) {
 		if !ok {
 			continue
 		}
-		record, err := readRecord(point, l.buf)
+		record, err := l.readRecord(point)
 		switch {
 		case err != nil:
 			v.WhyNot = fmt.Sprintf("which volume is mounted at staging path %q cannot be told: %v", point, err)

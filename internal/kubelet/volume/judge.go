@@ -10,6 +10,7 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // verdict is what an answer says about a mount: the fault, if it is one, and why.
@@ -23,11 +24,18 @@ type verdict struct {
 func judgeRoot(a probe.Answer, counts bool) (d verdict, ok bool) {
 	switch a.State {
 	case probe.Disconnected:
-		return verdict{fault.DisconnectedFUSE, "the mount answers that its connection is gone: " + cause(a)}, true
+		if a.Errno == sys.ESHUTDOWN {
+			return verdict{fault.DisconnectedFUSE, "the daemon of the file system answers that its session with the server was ended: " +
+				cause(a)}, true
+		}
+		return verdict{fault.DisconnectedFUSE, "the connection to the daemon of the file system is gone: " + cause(a)}, true
 	case probe.Hung:
-		return verdict{fault.HungMount, fmt.Sprintf("the mount has not answered for %s", a.Took.Round(time.Millisecond))}, true
+		if a.Took == 0 {
+			return verdict{fault.HungMount, "the file system does not answer: who has asked it before still waits"}, true
+		}
+		return verdict{fault.HungMount, fmt.Sprintf("the file system has not answered for %s", a.Took.Round(100*time.Millisecond))}, true
 	case probe.Stale:
-		return verdict{fault.StaleFileHandle, "the server does not know the directory of the mount any more: " + cause(a)}, true
+		return verdict{fault.StaleFileHandle, "the server of the file system does not know the directory any more: " + cause(a)}, true
 	case probe.Missing:
 		return verdict{fault.DeletedVolumeSource, "the file system says that the root of the mount is no more: " + cause(a)}, true
 	case probe.Alive:
@@ -44,19 +52,28 @@ func cause(a probe.Answer) string {
 	return a.Errno.Error()
 }
 
+// told is the state of an answer, and its error.
+func told(a probe.Answer) string {
+	if a.Errno == 0 {
+		return string(a.State)
+	}
+	return fmt.Sprintf("%s: %v", a.State, a.Errno)
+}
+
 // judgeAlive says whether what answers can be given to a container, and has a name still.
 func judgeAlive(a probe.Answer, counts bool) verdict {
 	switch {
 	case a.Bindable == probe.No && a.Deleted:
-		return verdict{fault.DeletedVolumeSource, "the mount answers, but its directory has lost its name, and the kernel refuses to bind it: " +
-			"no container can be started with it"}
+		return verdict{fault.DeletedVolumeSource, "the directory has lost its name (it was deleted, renamed or replaced): it answers, but the " +
+			"kernel refuses to bind it, so that no container can start with it"}
 	case a.Bindable == probe.No:
-		return verdict{fault.DeletedVolumeSource, "the mount answers, but the kernel refuses to bind it, as it does where a directory above " +
-			"has lost its name: no container can be started with it"}
+		return verdict{fault.DeletedVolumeSource, "the kernel refuses to bind the directory, as it does where a directory above has lost " +
+			"its name (was deleted, renamed or replaced): it answers, but no container can start with it"}
 	case a.Deleted && a.Bindable != probe.Yes:
-		return verdict{fault.DeletedVolumeSource, "the mount answers, but its directory has lost its name: no container can be started with it"}
+		return verdict{fault.DeletedVolumeSource, "the directory has lost its name (it was deleted, renamed or replaced): it answers, but no " +
+			"container can start with it"}
 	case a.Stat.Fresh && a.Stat.Nlink == 0 && (counts || a.Deleted):
-		return verdict{fault.DeletedVolumeSource, "the mount answers, but its directory was deleted: its link count is 0"}
+		return verdict{fault.DeletedVolumeSource, "the directory was deleted: it answers, but its link count is 0"}
 	}
 	return verdict{}
 }
@@ -67,7 +84,7 @@ func (l *look) judge(ctx context.Context) error {
 		d, ok := l.verdictOf(v)
 		if !ok {
 			if v.Mount.ID != 0 && v.Answer.State != probe.Vanished {
-				l.incomplete("volume %q of pod %q at %q could not be judged: %s (%s)", v.Name, v.Pod.UID, v.Point, v.Answer.State, cause(v.Answer))
+				l.incomplete("volume %q of pod %q at %q could not be judged: %s", v.Name, v.Pod.UID, v.Point, told(v.Answer))
 			}
 			if v.WhyNot == "" {
 				v.WhyNot = fmt.Sprintf("the mount at %q could not be judged: %s", v.Point, v.Answer.State)
@@ -78,6 +95,9 @@ func (l *look) judge(ctx context.Context) error {
 		v.Code = d.code
 		if d.code != "" {
 			v.Evidence = append(v.Evidence, d.why)
+		}
+		if root, _ := judgeRoot(v.Answer, v.countsLinks()); root.code != "" && root.why != d.why {
+			v.Evidence = append(v.Evidence, root.why)
 		}
 	}
 	return ctx.Err()
@@ -101,18 +121,10 @@ func (l *look) verdictOf(v *Volume) (verdict, bool) {
 	}
 	if d.code == "" || d.code == fault.DeletedVolumeSource {
 		if more := v.compare(); more.code != "" {
-			more.why = joined(d.why, more.why)
 			return more, true
 		}
 	}
 	return d, true
-}
-
-func joined(a, b string) string {
-	if a == "" || b == "" {
-		return a + b
-	}
-	return a + "; " + b
 }
 
 // countsLinks tells whether a link count of 0 means something. Some FUSE servers never fill it in; one that counts says
@@ -126,17 +138,16 @@ func (v *Volume) countsLinks() bool {
 func (v *Volume) compare() verdict {
 	switch {
 	case v.origin.split:
-		return verdict{fault.DeletedVolumeSource, fmt.Sprintf("data is being split: the pod has directory %q of the node's own disk (%s, device "+
-			"%s), which the volume mounted at %q covers; what the pod writes does not get into the volume, and what is in the volume is not "+
-			"seen by the pod", rootOf(v.Mount.Mount), v.Mount.FSType, deviceOf(v.Mount.Mount), v.Staging.Point)}
+		return verdict{fault.DeletedVolumeSource, fmt.Sprintf("data is being split: the pod has a directory of the node's own disk (%s, device "+
+			"%s) that the volume is mounted over; what the pod writes does not get into the volume", v.Mount.FSType, deviceOf(v.Mount.Mount))}
 	case !v.origin.known || deviceOf(v.Staging.Mount.Mount) != deviceOf(v.Mount.Mount):
 		return verdict{}
 	case v.origin.answer.State == probe.Missing:
-		return verdict{fault.DeletedVolumeSource, fmt.Sprintf("the volume that is staged at %q has no directory %q any more: it was deleted or "+
-			"renamed", v.Staging.Point, v.origin.below)}
+		return verdict{fault.DeletedVolumeSource, fmt.Sprintf("the volume has no directory %q any more: it was deleted or renamed",
+			v.origin.below)}
 	case v.replaced():
-		return verdict{fault.DeletedVolumeSource, fmt.Sprintf("the volume that is staged at %q has another directory %q now (inode %d) than the "+
-			"one that is mounted (inode %d)", v.Staging.Point, v.origin.below, v.origin.answer.Stat.Inode, v.Answer.Stat.Inode)}
+		return verdict{fault.DeletedVolumeSource, fmt.Sprintf("the directory %q of the volume was replaced: it is inode %d by now, and the pod "+
+			"has inode %d", v.origin.below, v.origin.answer.Stat.Inode, v.Answer.Stat.Inode)}
 	}
 	return verdict{}
 }
@@ -144,6 +155,6 @@ func (v *Volume) compare() verdict {
 // replaced tells whether the directory's name means another directory of the same file system by now.
 func (v *Volume) replaced() bool {
 	now, own := v.origin.answer, v.Answer
-	return now.State == probe.Alive && own.State == probe.Alive && now.Stat.Fresh && own.Stat.Fresh &&
+	return !v.unsteady && now.State == probe.Alive && own.State == probe.Alive && now.Stat.Fresh && own.Stat.Fresh &&
 		now.Stat.Major == own.Stat.Major && now.Stat.Minor == own.Stat.Minor && now.Stat.Inode != own.Stat.Inode
 }

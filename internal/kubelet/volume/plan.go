@@ -106,7 +106,7 @@ func (v *Volume) replace(o PlanOptions) choice {
 	case v.Answer.Stat.Inode != 0 && !v.Source.dir:
 		c.whyNot = what + fmt.Sprintf("%q is no directory", v.Source.Path)
 	}
-	c.do = func(ctx context.Context, i *Inspector) (string, error) { return i.swap(ctx, v.Mount, v.Source) }
+	c.do = func(ctx context.Context, i *Inspector) (string, error) { return i.swap(ctx, v.Mount, v.Source, false) }
 	return c
 }
 
@@ -158,7 +158,9 @@ func (c *Copy) replace(o PlanOptions) choice {
 		choice.step.Safety = fmt.Sprintf("%s; %q takes its place: %s; it is put beneath the mount before that goes, so that nobody finds an "+
 			"empty directory", c.Why, c.Source.Path, c.Source.Why)
 	}
-	choice.do = func(ctx context.Context, i *Inspector) (string, error) { return i.swap(ctx, c.Mount, c.Source) }
+	choice.do = func(ctx context.Context, i *Inspector) (string, error) {
+		return i.swap(ctx, c.Mount, c.Source, c.readOnly())
+	}
 	return choice
 }
 
@@ -172,7 +174,11 @@ func (v *Volume) abort() choice {
 		Loss: fmt.Sprintf("data in flight: what processes have written there and the daemon has not stored is lost, for this pod and "+
 			"the %d others that share the file system", v.Sharing),
 	}}
-	if v.Mount.Major != 0 || !strings.HasPrefix(v.Mount.FSType, "fuse") {
+	switch {
+	case v.Plugin == HostPathPlugin:
+		c.whyNot = fmt.Sprintf("the connection of the mount at %q stays: it is not the kubelet's, but what the pod's hostPath %q lies on",
+			v.Mount.Point, v.Point)
+	case v.Mount.Major != 0 || !strings.HasPrefix(v.Mount.FSType, "fuse"):
 		c.whyNot = fmt.Sprintf("the mount of volume %q at %q is of type %q: only FUSE has a connection that can be aborted", v.Name, v.Point,
 			v.Mount.FSType)
 	}

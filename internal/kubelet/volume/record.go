@@ -92,27 +92,19 @@ func take(values map[string]string, name, value json.Token) error {
 	return nil
 }
 
+// usualRecord is how much of a record is read at first, in bytes.
+const usualRecord = 2 << 10
+
 // readRecord reads the record of what is mounted at point. It is called inside the kubelet's namespace, and does not ask
-// a file system that may hang. buf has room for more than a record may have.
-func readRecord(point string, buf []byte) (*Record, error) {
+// a file system that may hang.
+func (l *look) readRecord(point string) (*Record, error) {
 	name := kubelet.VolumeRecord(point)
 	dir, err := mountns.Lookup(0, path.Dir(name))
 	if err != nil {
 		return nil, fmt.Errorf("open record %q: %w", name, err)
 	}
 	defer dir.Close()
-	// The root of a mount may be of any file system, and is not to be asked for what is in it.
-	st, err := dir.Stat(sys.StatType)
-	if err == nil && !st.MountRoot {
-		st, err = dir.StatAt(path.Base(name), sys.StatType)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("open record %q: %w", name, err)
-	}
-	if !st.IsRegular() || st.MountRoot { // a pipe or a device would have to be waited for
-		return nil, fmt.Errorf("open record %q: %w: it is no file of the kubelet's", name, errRecord)
-	}
-	text, err := sys.ReadBelow(dir, path.Base(name), buf)
+	text, err := l.readFile(dir, path.Base(name))
 	if err != nil {
 		return nil, fmt.Errorf("read record %q: %w", name, err)
 	}
@@ -121,6 +113,56 @@ func readRecord(point string, buf []byte) (*Record, error) {
 		return nil, fmt.Errorf("read record %q: %w", name, err)
 	}
 	return &r, nil
+}
+
+// readFile reads the regular file of that name that lies in dir. The root of a mount may be of any file system, and is not
+// to be asked for what is in it. What was opened is what is read: a pipe or a device would have to be waited for.
+func (l *look) readFile(dir *sys.FD, name string) ([]byte, error) {
+	if err := l.local(dir); err != nil {
+		return nil, err
+	}
+	foreign := fmt.Errorf("%w: it is no file of the kubelet's", errRecord)
+	file, err := sys.OpenEntry(dir, name)
+	switch {
+	case errors.Is(err, sys.ELOOP), errors.Is(err, sys.EXDEV):
+		return nil, foreign
+	case err != nil:
+		return nil, err
+	}
+	defer file.Close()
+	if st, err := file.Stat(sys.StatType); err != nil {
+		return nil, err
+	} else if !st.IsRegular() {
+		return nil, foreign
+	}
+	text, err := sys.ReadHead(file, usualRecord)
+	if len(text) == usualRecord {
+		text, err = sys.ReadHead(file, maxRecord+1)
+	}
+	return text, err
+}
+
+// local makes sure that a directory is not the root of a mount, and lies on a file system that does not hang: the kernel
+// may know the way to it and nothing of what is in it.
+func (l *look) local(dir *sys.FD) error {
+	st, err := dir.Stat(sys.StatType | sys.StatMountID)
+	if err != nil {
+		return err
+	}
+	number := int(st.MountID)
+	if !st.Has(sys.StatMountID) {
+		if number, err = dir.FDMountID(); err != nil {
+			return err
+		}
+	}
+	m, ok := l.table.ByID(number)
+	switch {
+	case !ok:
+		return fmt.Errorf("%w: its directory was mounted just now", errRecord)
+	case st.MountRoot, m.Point != "/" && mountns.MayHang(m.FSType):
+		return fmt.Errorf("%w: its directory is on a file system of type %q, mounted at %q, which may not answer", errRecord, m.FSType, m.Point)
+	}
+	return nil
 }
 
 // same tells whether both records name one volume of one driver.

@@ -105,10 +105,6 @@ func TestRefusals(t *testing.T) {
 			s.remount("new")
 			s.i.Runtime = nil
 		}, "no container runtime tells", 2},
-		"not in a container": {func(s *scene) {
-			s.remount("new")
-			s.runtime.of = nil
-		}, "in no container that the runtime knows", 2},
 		"not mounted by the runtime": {func(s *scene) {
 			s.remount("new")
 			s.runtime.of.Mounts = []cri.Mount{{HostPath: "/", ContainerPath: "/host"}}
@@ -134,32 +130,40 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestAContainerOfAnotherPod: that of the driver, mostly, to which the kubelet's root directory is mounted. What it has is
-// no fault of the pod, keeps nothing of it from being mended, and stays as it is.
-func TestAContainerOfAnotherPod(t *testing.T) {
-	s := newScene(t, deepDir)
-	container := s.start()
-	s.server.Kill()
-	s.remount("new")
-	s.runtime.of.PodUID = "another"
-	inside := mountsOf(t, container.PID)
-	v := s.inspect()
-	plan, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
-	s.must(err)
-	if len(plan.Steps) != 2 || len(plan.Refusals) > 0 || v.Foreign == 0 {
-		t.Errorf("%d foreign copies, steps %+v, refusals %q", v.Foreign, plan.Steps, plan.Refusals)
-	}
-	for _, f := range v.Findings() {
-		if f.Pod.UID != v.Pod.UID {
-			t.Errorf("found in pod %q: %+v", f.Pod.UID, f)
-		}
-	}
-	for _, step := range plan.Steps {
-		_, err := s.i.Apply(t.Context(), step)
-		s.must(err)
-	}
-	if diff := cmp.Diff(inside, mountsOf(t, container.PID)); diff != "" {
-		t.Errorf("mounts of the other pod's container (-before +after):\n%s", diff)
+// TestCopiesOfOthers: in a container of another pod, that of the driver mostly, to which the kubelet's root directory is
+// mounted, and in services of the node that have a mount namespace of their own. What they have is no fault of the pod,
+// keeps nothing of it from being mended, and stays as it is.
+func TestCopiesOfOthers(t *testing.T) {
+	for name, set := range map[string]func(*scene){
+		"another pod":  func(s *scene) { s.runtime.of.PodUID = "another" },
+		"no container": func(s *scene) { s.runtime.of = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, deepDir)
+			other := s.start()
+			s.server.Kill()
+			s.remount("new")
+			set(s)
+			inside := mountsOf(t, other.PID)
+			v := s.inspect()
+			plan, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
+			s.must(err)
+			if len(plan.Steps) != 2 || len(plan.Refusals) > 0 || v.Foreign == 0 {
+				t.Errorf("%d foreign copies, steps %+v, refusals %q", v.Foreign, plan.Steps, plan.Refusals)
+			}
+			for _, f := range v.Findings() {
+				if f.Pod.UID != v.Pod.UID {
+					t.Errorf("found in pod %q: %+v", f.Pod.UID, f)
+				}
+			}
+			for _, step := range plan.Steps {
+				_, err := s.i.Apply(t.Context(), step)
+				s.must(err)
+			}
+			if diff := cmp.Diff(inside, mountsOf(t, other.PID)); diff != "" {
+				t.Errorf("mounts of the other (-before +after):\n%s", diff)
+			}
+		})
 	}
 }
 
@@ -307,20 +311,20 @@ func TestDriverMendsItself(t *testing.T) {
 	}
 }
 
-// TestCopiesOfOthers has a driver's own namespace keep what it saw: it is told of, and left alone.
-func TestCopiesOfOthers(t *testing.T) {
+// TestServiceOfTheNode has a process with a mount namespace of its own keep what it saw: it is counted, and left alone.
+func TestServiceOfTheNode(t *testing.T) {
 	s := newScene(t, deepDir)
 	d := kerneltest.Start(t, "daemon")
 	s.server.Kill()
 	s.remount("new")
 	before := mountsOf(t, d.PID)
 	v := s.inspect()
-	if len(v.Copies) != 1 || v.Copies[0].Replaceable || v.Copies[0].PIDs[0] != d.PID || v.Copies[0].Point != s.p {
-		t.Fatalf("copies = %+v", v.Copies)
+	if len(v.Copies) != 0 || v.Foreign != 1 || len(v.Findings()) != 1 {
+		t.Fatalf("copies = %+v, %d foreign, findings %+v", v.Copies, v.Foreign, v.Findings())
 	}
 	plan, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
 	s.must(err)
-	if len(plan.Steps) != 1 || len(plan.Refusals) != 1 {
+	if len(plan.Steps) != 1 || len(plan.Refusals) != 0 {
 		t.Errorf("plan = %+v", plan)
 	}
 	_, err = s.i.Apply(t.Context(), plan.Steps[0])

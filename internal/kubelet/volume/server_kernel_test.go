@@ -117,7 +117,8 @@ func (d *dir) Rmdir(_ context.Context, name string) sys.Errno {
 	return 0
 }
 
-// command does mv:FROM:TO, make:NAME:CONTENT, link:NAME (to ../../other), or rm:NAME. A path has dots for slashes.
+// command does mv:FROM:TO, make:NAME:CONTENT, link:NAME (to ../../other), link:NAME:TO, or rm:NAME. A path has dots for
+// slashes.
 func (d *dir) command(ctx context.Context, args []string) {
 	path := func(i int) string { return strings.ReplaceAll(args[i], ".", "/") }
 	switch args[0] {
@@ -129,7 +130,11 @@ func (d *dir) command(ctx context.Context, args []string) {
 		d.make(ctx, path(1), args[2])
 	case "link":
 		to, name := d.parent(path(1))
-		link := &fs.MemSymlink{Data: []byte("../../other")}
+		target := "../../other"
+		if len(args) > 2 {
+			target = path(2)
+		}
+		link := &fs.MemSymlink{Data: []byte(target)}
 		to.AddChild(name, to.NewPersistentInode(ctx, link, fs.StableAttr{Mode: fuse.S_IFLNK}), true)
 	case "rm":
 		from, name := d.parent(path(1))

@@ -5,16 +5,14 @@ package volume
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // findSources says what belongs in the place of every volume.
@@ -70,8 +68,7 @@ func (l *look) unfit(v *Volume) string {
 	g := v.Staging
 	switch {
 	case g.Answer.State != probe.Alive:
-		return fmt.Sprintf("the staging path %q is not alive either (%s: %s): its driver has not mounted the volume afresh", g.Point,
-			g.Answer.State, cause(g.Answer))
+		return fmt.Sprintf("the staging path %q is not alive either (%s): its driver has not mounted the volume afresh", g.Point, told(g.Answer))
 	case !v.origin.known:
 		return v.WhyNot
 	case v.origin.split:
@@ -96,9 +93,9 @@ func (o offer) source() (s *Source, whyNot string) {
 	name := path.Join(o.mount.Point, o.below)
 	switch a := o.answer; {
 	case a.State == probe.Missing:
-		return nil, fmt.Sprintf("there is no %q: the volume that is mounted at %q does not have that directory", name, o.mount.Point)
+		return nil, fmt.Sprintf("there is no %q", name)
 	case a.State != probe.Alive:
-		return nil, fmt.Sprintf("%q does not answer as it should (%s: %s)", name, a.State, cause(a))
+		return nil, fmt.Sprintf("%q does not answer as it should (%s)", name, told(a))
 	case a.Bindable != probe.Yes:
 		return nil, fmt.Sprintf("%q cannot be bound, or it is not known whether it can", name)
 	case !a.Stat.Fresh:
@@ -112,25 +109,28 @@ func (o offer) source() (s *Source, whyNot string) {
 	}, ""
 }
 
+// is tells whether an answer is that of the source.
+func (s *Source) is(a probe.Answer) bool {
+	return s != nil && a.State == probe.Alive && a.Stat.Inode == s.Inode && (device{a.Stat.Major, a.Stat.Minor}).String() == s.Device
+}
+
 // maxSplit bounds how many names are read of what was written to the node's own disk.
 const maxSplit = 16
 
 // readSplit lists what has been written to the node's own disk instead of to the volume. That is a local directory, and
-// the one way to it that is left is the pod's mount.
+// the one way to it that is left is the pod's mount; any other mount that is there by now may not answer.
 func (l *look) readSplit(ctx context.Context, v *Volume) {
 	if mountns.MayHang(v.Mount.FSType) || v.Answer.Stat.Nlink == 0 {
 		return
 	}
 	err := l.node.Do(ctx, func() error {
-		dir, err := os.Open(v.Point)
+		dir, err := open(v.Mount)
 		if err != nil {
 			return err
 		}
 		defer dir.Close()
-		v.Split, err = dir.Readdirnames(maxSplit)
-		if errors.Is(err, io.EOF) {
-			err = nil
-		}
+		names, _, err := sys.ListDir(dir, maxSplit)
+		v.Split = names[:min(len(names), maxSplit)]
 		return err
 	})
 	if err != nil {

@@ -25,10 +25,24 @@ type space struct {
 	pids  []int
 	owner *cri.Owner
 	why   string // the owner is not known
+	// silent is whether the runtime has not said whether the owner is a container of its own.
+	silent bool
 }
 
-// maxAsked bounds of how many processes of a namespace the container is asked for.
-const maxAsked = 16
+// Why the owner of a namespace is not known.
+const (
+	nobody        = "no process is in that mount namespace"
+	inNoContainer = "the process in that mount namespace is in no container that the runtime knows"
+)
+
+const (
+	// maxRead bounds how many processes of a namespace are looked at, and maxAsked for how many different cgroups of theirs
+	// the runtime is asked.
+	maxRead, maxAsked = 64, 16
+	// ownerDeadline is how long the runtime may take for one answer, and maxSilent how often it may give none before it is
+	// asked no more in one look: what has volumes hang may have the runtime hang, too.
+	ownerDeadline, maxSilent = 2 * time.Second, 3
+)
 
 // findCopies looks in all other mount namespaces for mounts of the file systems of broken volumes, and for those of a
 // kind that may hang which the kubelet's namespace has not, or no longer.
@@ -48,6 +62,7 @@ func (l *look) findCopies(ctx context.Context) error {
 	}
 	var candidates []mountns.Mount
 	l.strangers.forget()
+	l.owners.forget()
 	for _, m := range mounts {
 		if !m.Namespace.Same(l.host) && l.mayBeCopy(m, wanted) && (l.selection.PodUID != "" || !l.strangers.has(m.Unique)) {
 			candidates = append(candidates, m)
@@ -97,6 +112,45 @@ func (s *strangers) forget() {
 	maps.DeleteFunc(s.until, func(_ uint64, until time.Time) bool { return time.Now().After(until) })
 }
 
+// owners are containers by the text of their cgroup, which has the ID of the container, and that is never another's. What
+// the runtime says of one stays the same for as long as it is there. Each repair looks at all containers of the node that
+// have a file system which may hang: where a thousand are made, a runtime would be asked a million times.
+type owners struct {
+	mu    sync.Mutex
+	known map[string]ownerThen
+}
+
+type ownerThen struct {
+	owner cri.Owner
+	until time.Time
+}
+
+// ownerFor is for how long the runtime is not asked again.
+const ownerFor = time.Minute
+
+func (o *owners) get(cgroup string) (cri.Owner, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	then, ok := o.known[cgroup]
+	return then.owner, ok && time.Now().Before(then.until)
+}
+
+func (o *owners) add(cgroup string, owner cri.Owner) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.known == nil {
+		o.known = map[string]ownerThen{}
+	}
+	o.known[cgroup] = ownerThen{owner, time.Now().Add(ownerFor)}
+}
+
+// forget forgets those whose time is over.
+func (o *owners) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	maps.DeleteFunc(o.known, func(_ string, then ownerThen) bool { return time.Now().After(then.until) })
+}
+
 // wantedDevices lists the file systems whose mounts are looked for, and the volumes for which. Where one pod is looked
 // at, its healthy volumes are among them, as a container may have the directory that was there before.
 func (l *look) wantedDevices() map[device][]*Volume {
@@ -141,7 +195,7 @@ func (l *look) enter(ctx context.Context, mounts []mountns.Mount) error {
 	var namespaces []mountns.Namespace
 	for _, m := range mounts {
 		if l.spaces[m.Namespace.Inode] == nil {
-			l.spaces[m.Namespace.Inode] = &space{ns: m.Namespace}
+			l.spaces[m.Namespace.Inode] = &space{ns: m.Namespace, silent: true}
 			namespaces = append(namespaces, m.Namespace)
 		}
 	}
@@ -166,42 +220,66 @@ func (l *look) enter(ctx context.Context, mounts []mountns.Mount) error {
 }
 
 // identify finds the container that the processes of a namespace are in. Those that have gone elsewhere by now say
-// nothing.
+// nothing. Where they are in several, some have entered the namespace of another, and whose it is cannot be told.
 func (l *look) identify(ctx context.Context, s *space) error {
-	s.why = "no process is in that mount namespace"
-	for _, pid := range s.pids[:min(len(s.pids), maxAsked)] {
+	s.why = nobody
+	asked := map[string]bool{}
+	for _, pid := range s.pids[:min(len(s.pids), maxRead)] {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		cgroup, err := sys.ReadProc(strconv.Itoa(pid)+"/cgroup", nil)
 		ns, gone := mountns.Of(pid)
-		if err != nil || gone != nil || !ns.Same(s.ns) {
+		if err != nil || gone != nil || !ns.Same(s.ns) || asked[string(cgroup)] || len(asked) == maxAsked {
 			continue
 		}
-		s.ns = ns
-		owner, why := l.owner(ctx, string(cgroup))
-		if owner != nil {
-			s.owner, s.why = owner, ""
+		asked[string(cgroup)] = true
+		owner, why := l.owner(ctx, s, string(cgroup))
+		switch {
+		case owner == nil && s.owner == nil:
+			if s.ns = ns; s.why == nobody || s.why == inNoContainer {
+				s.why = why
+			}
+		case owner == nil:
+		case s.owner == nil:
+			s.ns, s.owner, s.why = ns, owner, ""
+		case s.owner.ContainerID != owner.ContainerID:
+			s.why = fmt.Sprintf("processes of containers %q of pod %q and %q of pod %q are in that mount namespace, so whose it is cannot be told",
+				s.owner.Container, s.owner.PodUID, owner.Container, owner.PodUID)
+			s.owner = nil
 			return nil
 		}
-		s.why = why
 	}
 	return nil
 }
 
 // owner asks the runtime.
-func (l *look) owner(ctx context.Context, cgroup string) (owner *cri.Owner, why string) {
-	if l.Runtime == nil {
+func (l *look) owner(ctx context.Context, s *space, cgroup string) (owner *cri.Owner, why string) {
+	const unknown = "whose process is in that mount namespace cannot be told: "
+	switch {
+	case l.Runtime == nil:
 		return nil, "no container runtime tells whose process is in that mount namespace"
+	case l.silent == maxSilent:
+		return nil, unknown + "the container runtime does not answer"
 	}
-	found, err := l.Runtime.Owner(ctx, cgroup)
+	if known, ok := l.owners.get(cgroup); ok {
+		s.silent = false
+		return &known, ""
+	}
+	asking, cancel := context.WithTimeout(ctx, ownerDeadline)
+	defer cancel()
+	found, err := l.Runtime.Owner(asking, cgroup)
 	switch {
 	case err == nil:
+		s.silent = false
+		l.owners.add(cgroup, found)
 		return &found, ""
 	case errors.Is(err, cri.ErrNotFound):
-		return nil, "the process in that mount namespace is in no container that the runtime knows"
+		s.silent = false
+		return nil, inNoContainer
 	}
-	return nil, fmt.Sprintf("whose process is in that mount namespace cannot be told: %v", err)
+	l.silent++
+	return nil, unknown + err.Error()
 }
 
 // tableOf is the mount table of a namespace as the first of its processes sees it; nil where that cannot be read.

@@ -53,17 +53,17 @@ func TestStates(t *testing.T) {
 		"Z: the daemon is killed": {deepDir, func(s *scene) {
 			s.server.Kill()
 			s.remount("new")
-		}, fault.DisconnectedFUSE, "connection is gone", 3},
+		}, fault.DisconnectedFUSE, "file system is gone", 3},
 		"Y: and looked up through the dead mount": {"vol1", func(s *scene) {
 			s.server.Kill()
 			_, _ = os.Lstat(filepath.Join(s.g, "vol1"))
 			s.remount("new")
-		}, fault.DisconnectedFUSE, "connection is gone", 3},
+		}, fault.DisconnectedFUSE, "file system is gone", 3},
 		"Y2: and its parent": {deepDir, func(s *scene) {
 			s.server.Kill()
 			_, _ = os.Lstat(filepath.Join(s.g, "csi"))
 			s.remount("new")
-		}, fault.DisconnectedFUSE, "connection is gone", 3},
+		}, fault.DisconnectedFUSE, "file system is gone", 3},
 		"X: renamed and made anew": {deepDir, func(s *scene) {
 			s.elsewhere("mv", "csi.vol1", "old")
 			s.elsewhere("make", "csi.vol1.sub", "new")
@@ -74,7 +74,7 @@ func TestStates(t *testing.T) {
 			s.elsewhere("mv", "csi.vol1", "old")
 			s.elsewhere("make", "csi.vol1.sub", "new")
 			s.elsewhere("make", "csi.vol1", "new")
-		}, fault.DeletedVolumeSource, "has another directory", 3},
+		}, fault.DeletedVolumeSource, "was replaced", 3},
 		"X2: deleted and made anew": {deepDir, func(s *scene) {
 			s.elsewhere("rm", "csi.vol1")
 			s.elsewhere("make", "csi.vol1.sub", "new")
@@ -194,7 +194,7 @@ func TestSplitAndRemoved(t *testing.T) {
 	s.must(os.Remove(under))
 	s.serve("new")
 	v := s.inspect()
-	why := v.Evidence[0]
+	why := strings.Join(v.Evidence, "\n")
 	if v.Code != fault.DeletedVolumeSource || !strings.Contains(why, "lost its name") || !strings.Contains(why, "data is being split") {
 		t.Fatalf("%s, %q", v.Code, v.Evidence)
 	}

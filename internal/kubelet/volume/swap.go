@@ -37,6 +37,8 @@ type swap struct {
 	Inode        uint64
 	// Target is the mount that is replaced.
 	Target mount.ID
+	// ReadOnly has what takes its place be read-only even where it was not.
+	ReadOnly bool
 }
 
 // result is how it went.
@@ -46,7 +48,7 @@ type result struct {
 }
 
 // swap puts the source in the place of a mount.
-func (i *Inspector) swap(ctx context.Context, m mountns.Mount, s *Source) (string, error) {
+func (i *Inspector) swap(ctx context.Context, m mountns.Mount, s *Source, readOnly bool) (string, error) {
 	n, err := i.Kubelet.Node(ctx)
 	if err != nil {
 		return "", err
@@ -59,7 +61,7 @@ func (i *Inspector) swap(ctx context.Context, m mountns.Mount, s *Source) (strin
 	if err != nil {
 		return "", err
 	}
-	order := swap{Home: home, Away: m.Namespace, From: from, Below: s.Below, Inode: s.Inode, Target: idOf(m)}
+	order := swap{Home: home, Away: m.Namespace, From: from, Below: s.Below, Inode: s.Inode, Target: idOf(m), ReadOnly: readOnly}
 	if _, err := fmt.Sscanf(s.Device, "%d:%d", &order.Major, &order.Minor); err != nil {
 		return "", fmt.Errorf("read device %q of source: %w", s.Device, err)
 	}
@@ -100,7 +102,10 @@ func runSwap(ctx context.Context, in []byte, emit func(v any) error) error {
 		return emit(result{Refused: err.Error()})
 	}
 	defer tree.Close()
-	err = s.Away.Do(func() error { return mount.Replace(ctx, s.Target, mount.ReplaceOptions{Tree: tree}) })
+	err = s.Away.Do(func() error {
+		pin(s.Target.Point)
+		return mount.Replace(ctx, s.Target, mount.ReplaceOptions{Tree: tree})
+	})
 	if refused(err) {
 		return emit(result{Refused: err.Error()})
 	}
@@ -110,8 +115,26 @@ func runSwap(ctx context.Context, in []byte, emit func(v any) error) error {
 	return emit(result{Done: true})
 }
 
+// pin has a copy of the mount at point, attached nowhere, until this process ends. The last mount of a file system takes
+// that with it, which may have to be waited for: not while the place is without a mount, as it is for a moment where the
+// kernel lets nothing be put beneath. What cannot be copied is replaced as it is.
+func pin(point string) {
+	fd, err := mountns.Lookup(0, point)
+	if err != nil {
+		return // which Replace tells
+	}
+	defer fd.Close()
+	if tree, err := sys.CloneTree(fd); err == nil {
+		_ = sys.MakeTreePrivate(tree, false) // before 5.12 there is no way
+	}
+}
+
 // refused tells whether an error of Replace says that nothing was touched, and that trying again will not help.
 func refused(err error) bool {
+	e, ok := errors.AsType[*mount.Error](err)
+	if ok && e.Op == "verify" || errors.Is(err, mount.ErrNotReplaced) || errors.Is(err, mount.ErrOtherUnmounted) {
+		return false
+	}
 	final := []error{
 		mount.ErrChanged, mount.ErrBusy, mount.ErrNotMounted, sys.EINVAL, sys.ENOENT, sys.ENOTDIR, errors.ErrUnsupported,
 	}
@@ -135,8 +158,11 @@ func (s swap) clone() (tree *sys.FD, err error) {
 			return fmt.Errorf("inspect source: it is inode %d of device %d:%d by now, and was inode %d of device %d:%d", st.Ino, st.Major,
 				st.Minor, s.Inode, s.Major, s.Minor)
 		}
-		tree, err = sys.CloneTree(at)
+		if tree, err = sys.CloneTree(at); err == nil && s.ReadOnly {
+			err = sys.MakeTreePrivate(tree, true)
+		}
 		if err != nil {
+			tree.Close()
 			return fmt.Errorf("copy source: %w", err)
 		}
 		return nil

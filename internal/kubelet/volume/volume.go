@@ -67,6 +67,7 @@ type Inspector struct {
 	Runner *disposable.Runner
 
 	strangers strangers
+	owners    owners
 }
 
 // Selection narrows a look. The zero value is every volume of the node.
@@ -146,7 +147,8 @@ type Volume struct {
 	// Copies are the broken mounts of the same directory, or of one in it: the kubelet's subPath binds, then those in
 	// containers, then all others.
 	Copies []*Copy
-	// Foreign is how many copies there are in containers of other pods, that of the driver among them: they are theirs.
+	// Foreign is how many copies there are in containers of other pods, that of the driver among them, and in mount
+	// namespaces whose processes are in no container, as services of the node have them: they are theirs.
 	Foreign int
 	// Shares are the other pods that have a mount of the same broken file system, at most maxShares of them, and Sharing is
 	// how many there are.
@@ -163,6 +165,8 @@ type Volume struct {
 	nested int // mounts that lie on its mount
 	// unjudged is whether nothing can be said about its mount.
 	unjudged bool
+	// unsteady is whether its server gives a directory another inode number every time.
+	unsteady bool
 }
 
 // Broken tells whether the volume has a fault, or a copy of it has one.
@@ -221,4 +225,6 @@ type Copy struct {
 	onHost bool
 	volume *Volume
 	told   *cri.Mount // the runtime's record of it
+	// named is the subPath of the pod's spec where that is not SubPath: then it must lead there by a symbolic link.
+	named string
 }

@@ -70,9 +70,8 @@ func New(d Deps) (*processor.Registry, error) {
 	}
 	scanner := mountns.NewScanner() // what it remembers serves all
 	if d.Volumes == nil {
-		runner := &disposable.Runner{}
 		d.Volumes = &volume.Inspector{
-			Kubelet: d.Kubelet, Scanner: scanner, Prober: &probe.Prober{Runner: runner}, Runtime: d.Owners, Runner: runner,
+			Kubelet: d.Kubelet, Scanner: scanner, Prober: &probe.Prober{}, Runtime: d.Owners, Runner: &disposable.Runner{},
 		}
 	}
 	inspector := &device.Inspector{

@@ -26,6 +26,8 @@ type State struct {
 	Bindable, Deleted bool
 	// Staged is whether what is at Staging answers.
 	Staged bool
+	// Mute is whether the mount by itself looks healthy: only what is at Staging tells.
+	Mute bool
 	// Build brings about the state at a place that is new.
 	Build func(t testing.TB, p *Place)
 	// Below is the volume's folder below Staging.
@@ -57,12 +59,12 @@ func All() []State {
 		{Name: "Y2", Code: dead, Life: Dead, Build: killedAndParentLookedUp, Below: two},
 		{Name: "X", Code: gone, Deleted: true, Staged: true, Build: replaced, Below: two},
 		{Name: "X2", Code: gone, Deleted: true, Staged: true, Build: removedElsewhere, Below: two},
-		{Name: "X2e", Code: gone, Bindable: true, Staged: true, Build: removedEmpty, Below: two},
+		{Name: "X2e", Code: gone, Bindable: true, Staged: true, Mute: true, Build: removedEmpty, Below: two},
 		{Name: "X3", Code: gone, Deleted: true, Staged: true, Build: removedHere, Below: two},
 		{Name: "W", Code: gone, Staged: true, Build: parentRenamed, Below: two},
 		{Name: "E", Code: dead, Life: Dead, Bindable: true, Build: evicted, Below: one},
 		{Name: "H", Code: hung, Life: Hung, Build: frozen, Below: one},
-		{Name: "V", Code: gone, Bindable: true, Staged: true, Build: boundUnmounted, Below: one},
+		{Name: "V", Code: gone, Bindable: true, Staged: true, Mute: true, Build: boundUnmounted, Below: one},
 		{Name: "V2", Code: gone, Deleted: true, Build: boundUnmountedAndRemoved, Below: one},
 	}
 }

@@ -6,14 +6,15 @@ package podevict
 import (
 	"context"
 	"errors"
-	"io"
 	"io/fs"
-	"os"
 	"path"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // loss says what goes with a pod.
@@ -68,7 +69,7 @@ func (h *Recoverer) local(ctx context.Context, pod *corev1.Pod) []string {
 }
 
 // plugins lists the volumes that the kubelet has for a pod by plugin; nil where it has none. Volumes themselves are not
-// looked at.
+// looked at, nor anything that is mounted on the way, which may not answer.
 func (h *Recoverer) plugins(ctx context.Context, pod *corev1.Pod) (map[string][]string, error) {
 	n, err := h.Kubelet.Node(ctx)
 	if err != nil {
@@ -76,14 +77,18 @@ func (h *Recoverer) plugins(ctx context.Context, pod *corev1.Pod) (map[string][]
 	}
 	var found map[string][]string
 	err = n.Do(ctx, func() error {
-		dir := path.Join(n.PodDir(string(pod.UID)), "volumes")
-		plugins, err := names(dir)
+		dir, err := mountns.Lookup(0, path.Join(n.PodDir(string(pod.UID)), "volumes"))
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
+		plugins, _, err := sys.ListDir(dir, maxNames)
 		if err != nil {
 			return err
 		}
 		found = map[string][]string{}
 		for _, plugin := range plugins {
-			if found[plugin], err = names(path.Join(dir, plugin)); err != nil {
+			if found[plugin], err = names(dir, plugin); err != nil {
 				return err
 			}
 		}
@@ -98,16 +103,18 @@ func (h *Recoverer) plugins(ctx context.Context, pod *corev1.Pod) (map[string][]
 // maxNames bounds how much of a directory is read.
 const maxNames = 1000
 
-// names reads the names in a directory, and asks for nothing about them.
-func names(dir string) ([]string, error) {
-	f, err := os.Open(dir)
+// names reads the names in a directory of dir, and asks for nothing about them. Anything else has none: to open a pipe
+// would be to wait for whoever writes to it.
+func names(dir *sys.FD, name string) ([]string, error) {
+	fd, err := sys.OpenEntry(dir, name)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	found, err := f.Readdirnames(maxNames)
-	if errors.Is(err, io.EOF) {
-		return nil, nil
+	defer fd.Close()
+	st, err := fd.Stat(sys.StatType)
+	if err != nil || !st.IsDir() {
+		return nil, err
 	}
+	found, _, err := sys.ListDir(fd, maxNames)
 	return found, err
 }

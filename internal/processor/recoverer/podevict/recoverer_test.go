@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -423,4 +424,32 @@ func FuzzTarget(f *testing.F) {
 			t.Errorf("%q is %+v", text, got)
 		}
 	})
+}
+
+// TestPipesAmongTheVolumes: a container that has the kubelet's directories can make anything there.
+func TestPipesAmongTheVolumes(t *testing.T) {
+	s := broken(t, func(*corev1.Pod) {})
+	dir := filepath.Join(s.root, "pods", uid, "volumes")
+	if err := os.MkdirAll(filepath.Join(dir, localPlugin, "disk"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("mkfifo", filepath.Join(dir, "a-pipe")).CombinedOutput(); err != nil {
+		t.Fatalf("mkfifo: %v: %s", err, out)
+	}
+	done := make(chan processor.Plan, 1)
+	go func() {
+		plan, err := s.recoverer().Plan(t.Context(), request)
+		if err != nil {
+			t.Error(err)
+		}
+		done <- plan
+	}()
+	select {
+	case plan := <-done:
+		if len(plan.Actions) != 1 || !strings.Contains(plan.Actions[0].Safety, "local volumes (disk)") {
+			t.Errorf("plan = %+v", plan)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits for whoever writes to a pipe")
+	}
 }

@@ -1,0 +1,150 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package volume
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mountAt is the mount at a point, as a look would have it.
+func mountAt(t *testing.T, point string) mountns.Mount {
+	t.Helper()
+	table, err := mountns.Table(0)
+	must(t, err)
+	m, ok := table.Top(point)
+	if !ok {
+		t.Fatalf("nothing is mounted at %q", point)
+	}
+	ns, err := mountns.Self()
+	must(t, err)
+	return mountns.Mount{Mount: m, Namespace: ns}
+}
+
+// TestAbortOfWhatHasGone: the driver has mounted anew since the connection was seen to hang, and the kernel has given the
+// new connection the number of the old.
+func TestAbortOfWhatHasGone(t *testing.T) {
+	dir := t.TempDir()
+	old := kerneltest.FUSE(t, dir)
+	was := mountAt(t, dir)
+	old.Kill()
+	must(t, sys.UnmountPath(dir, true))
+	kerneltest.FUSE(t, dir)
+	now := mountAt(t, dir)
+	if now.Minor != was.Minor {
+		t.Logf("the new connection has number %d, and the old one had %d", now.Minor, was.Minor)
+		was.Minor = now.Minor
+	}
+	for name, m := range map[string]mountns.Mount{
+		"another number": {Mount: was.Mount, Namespace: was.Namespace, Unique: 1},
+		"another root": func() mountns.Mount {
+			m := was
+			m.Root = "/elsewhere"
+			return m
+		}(),
+	} {
+		if how, err := (&Inspector{}).abort(t.Context(), m); !errors.Is(err, ErrRefused) {
+			t.Errorf("%s: %q, %v, want that it is refused", name, how, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "dir")); err != nil {
+		t.Fatalf("the new file system: %v", err)
+	}
+	if _, err := (&Inspector{}).abort(t.Context(), now); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, sys.ENOTCONN) {
+		t.Errorf("after the abort: %v, want ENOTCONN", err)
+	}
+}
+
+// TestOpenOfWhatIsCovered: the driver has mounted over a directory of the disk that was to be listed.
+func TestOpenOfWhatIsCovered(t *testing.T) {
+	dir := t.TempDir()
+	must(t, sys.NewMount("disk", dir, "tmpfs", ""))
+	t.Cleanup(func() { _ = sys.UnmountPath(dir, true) })
+	disk := mountAt(t, dir)
+	fd, err := open(disk)
+	must(t, err)
+	fd.Close()
+	kerneltest.FUSE(t, dir)
+	if fd, err := open(disk); !errors.Is(err, ErrRefused) {
+		fd.Close()
+		t.Errorf("opened what is covered: %v", err)
+	}
+}
+
+// byGroup is a runtime that knows containers by parts of cgroups.
+type byGroup map[string]cri.Owner
+
+func (b byGroup) Owner(_ context.Context, cgroup string) (cri.Owner, error) {
+	for part, owner := range b {
+		if part != "" && strings.Contains(cgroup, part) {
+			return owner, nil
+		}
+	}
+	return b[""], nil
+}
+
+// TestAProcessOfAnotherContainer has a process of one container enter the mount namespace of another, as debuggers do:
+// which of them the namespace is must not be guessed.
+func TestAProcessOfAnotherContainer(t *testing.T) {
+	groups := t.TempDir()
+	must(t, sys.NewMount("none", groups, "cgroup2", ""))
+	t.Cleanup(func() { _ = sys.UnmountPath(groups, true) })
+	name := "kubediag-guest-" + strconv.Itoa(os.Getpid())
+	group := filepath.Join(groups, name)
+	must(t, os.Mkdir(group, 0o755))
+	guest := exec.Command("sleep", "1000")
+	must(t, guest.Start())
+	t.Cleanup(func() {
+		_ = guest.Process.Kill()
+		_ = guest.Wait()
+		must(t, os.Remove(group))
+	})
+	must(t, os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(guest.Process.Pid)), 0o644))
+	ns, err := mountns.Of(os.Getpid())
+	must(t, err)
+	host, visitor := cri.Owner{ContainerID: "h", Container: "host"}, cri.Owner{ContainerID: "v", Container: "visitor"}
+	for _, c := range []struct {
+		pids []int
+		of   byGroup
+		want string
+	}{
+		{[]int{guest.Process.Pid, os.Getpid()}, byGroup{name: visitor, "": host}, ""},
+		{[]int{os.Getpid(), guest.Process.Pid}, byGroup{name: visitor, "": host}, ""},
+		{[]int{os.Getpid(), guest.Process.Pid}, byGroup{name: host, "": host}, "host"},
+		{[]int{os.Getpid()}, byGroup{name: visitor, "": host}, "host"},
+	} {
+		l := &look{Inspector: &Inspector{Runtime: c.of}}
+		s := &space{ns: ns, pids: c.pids}
+		must(t, l.identify(t.Context(), s))
+		if c.want == "" && (s.owner != nil || !strings.Contains(s.why, "processes of containers")) {
+			t.Errorf("%v: %+v, %q, want that it cannot be told", c.pids, s.owner, s.why)
+		}
+		if c.want != "" && (s.owner == nil || s.owner.Container != c.want) {
+			t.Errorf("%v: %+v, %q, want %q", c.pids, s.owner, s.why, c.want)
+		}
+	}
+}

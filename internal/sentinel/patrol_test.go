@@ -1,0 +1,161 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sentinel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet/volume"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+)
+
+// wreck is a node whose volumes are all dead, and whose repairs go as mend says.
+type wreck struct {
+	Observer
+	volumes []*volume.Volume
+	mend    func(s volume.Step) error
+	applied map[string]int // by point
+	pod     corev1.Pod
+}
+
+func newWreck(many int) *wreck {
+	w := &wreck{applied: map[string]int{}}
+	for i := range many {
+		v := &volume.Volume{Pod: fault.Pod{UID: "uid"}, Name: fmt.Sprint("v", i), Code: fault.DisconnectedFUSE}
+		v.Mount = mountns.Mount{Unique: uint64(i + 1), Mount: mountinfo.Mount{ID: i + 1, Point: fmt.Sprint("/", i)}}
+		w.volumes = append(w.volumes, v)
+	}
+	return w
+}
+
+func (w *wreck) Inspect(context.Context, volume.Selection) (*volume.Survey, error) {
+	return &volume.Survey{Volumes: w.volumes}, nil
+}
+
+func (w *wreck) Plan(_ context.Context, v *volume.Volume, _ volume.PlanOptions) (volume.Plan, error) {
+	step := volume.Step{Kind: volume.Replace, Target: v.Findings()[0].Mount, PodUID: v.Pod.UID, Code: v.Code, Loss: volume.Nothing}
+	return volume.Plan{Steps: []volume.Step{step}}, nil
+}
+
+func (w *wreck) Apply(_ context.Context, s volume.Step) (string, error) {
+	w.applied[s.Target.Point]++
+	return "", w.mend(s)
+}
+
+func (w *wreck) total() (n int) {
+	for _, times := range w.applied {
+		n += times
+	}
+	return n
+}
+
+func (w *wreck) PodByUID(string) *corev1.Pod        { return &w.pod }
+func (w *wreck) Found(fault.Finding, time.Duration) {}
+func (w *wreck) Repaired(fault.Finding, error)      {}
+func (w *wreck) Trouble(error)                      {}
+func (w *wreck) patrol() *patrol {
+	return newPatrol(&Sentinel{Mode: Automatic, Pods: w, Observer: w, Volumes: w})
+}
+func (w *wreck) gone(s volume.Step, from []*volume.Volume) {
+	for i, v := range from {
+		if v.Mount.Point == s.Target.Point {
+			v.Code = ""
+			w.volumes = append(from[:i:i], from[i+1:]...)
+			return
+		}
+	}
+}
+
+// TestAMassOfRepairsIsDoneInPortions: while a thousand volumes are mended the patrol goes on feeling connections, and each
+// is mended once.
+func TestAMassOfRepairsIsDoneInPortions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many, each = 1000, 60 * time.Millisecond
+		w := newWreck(many)
+		w.mend = func(s volume.Step) error {
+			time.Sleep(each)
+			w.gone(s, w.volumes)
+			return nil
+		}
+		p := w.patrol()
+		began := time.Now()
+		if err := p.look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		longest := time.Since(began)
+		for len(p.todo) > 0 {
+			began = time.Now()
+			p.mend(t.Context())
+			longest = max(longest, time.Since(began))
+		}
+		if longest > portion+each || w.total() != many || len(w.applied) != many {
+			t.Errorf("%d repairs of %d places, up to %s without a look at connections", w.total(), len(w.applied), longest)
+		}
+	})
+}
+
+// TestARepairThatFailsEndsThePlan: where the driver's daemon hangs again, each repair would wait for it.
+func TestARepairThatFailsEndsThePlan(t *testing.T) {
+	w := newWreck(100)
+	w.mend = func(volume.Step) error { return volume.ErrHung }
+	p := w.patrol()
+	for range 3 {
+		if err := p.look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if w.total() != 3 || !p.due {
+		t.Errorf("%d repairs were tried in 3 looks; due: %v", w.total(), p.due)
+	}
+	w.mend = func(volume.Step) error { return fmt.Errorf("%w: another is there", volume.ErrRefused) }
+	if err := p.look(t.Context()); err != nil || w.total() != 100 {
+		t.Errorf("%d repairs, %v, want that one which is refused holds up no other", w.total(), err)
+	}
+}
+
+// TestADriverThatComesAndGoes has every mount that is put in place be dead at the next look.
+func TestADriverThatComesAndGoes(t *testing.T) {
+	w := newWreck(1)
+	w.mend = func(volume.Step) error {
+		w.volumes[0].Mount.Unique++
+		return nil
+	}
+	p, began := w.patrol(), time.Now()
+	for range 100 {
+		if err := p.look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if most := allowed + 1 + int(time.Since(began)/regained); w.total() > most {
+		t.Errorf("one place was repaired %d times within %s, want %d at most", w.total(), time.Since(began), most)
+	}
+	if len(p.retries) != 1 {
+		t.Errorf("%d setbacks are remembered of one place", len(p.retries))
+	}
+}
+
+func TestThePodsThatEndAreTheKubelets(t *testing.T) {
+	for name, pod := range map[string]corev1.Pod{
+		"deleted":   {ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}}},
+		"failed":    {Status: corev1.PodStatus{Phase: corev1.PodFailed}},
+		"succeeded": {Status: corev1.PodStatus{Phase: corev1.PodSucceeded}},
+	} {
+		w := newWreck(1)
+		w.pod, w.mend = pod, func(volume.Step) error { return errors.New("it ends") }
+		p := w.patrol()
+		if err := p.look(t.Context()); err != nil || w.total() > 0 || len(p.present) != 1 {
+			t.Errorf("%s: %d repairs, %v, %d faults", name, w.total(), err, len(p.present))
+		}
+	}
+}

@@ -1,0 +1,72 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build ceph
+
+package states_test
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet/volume"
+	"kubediag.org/kubediag/test/ceph/states"
+)
+
+// named is the state of that name.
+func named(t *testing.T, name string) states.State {
+	t.Helper()
+	i := slices.IndexFunc(states.All(), func(s states.State) bool { return s.Name == name })
+	if i < 0 {
+		t.Fatalf("there is no state %q", name)
+	}
+	return states.All()[i]
+}
+
+// TestAbort ends the connection of a ceph-fuse that hangs, which has to be asked for: the volume is as if the daemon had
+// died then, and is mended once the driver has come.
+func TestAbort(t *testing.T) {
+	hung, dead := named(t, "H"), named(t, "Z")
+	s := newScene(t, hung)
+	hung.Build(t, s.place)
+	if plan := s.refuse(hung); !strings.Contains(plan.Refusals[0], "has to be asked for") {
+		t.Errorf("refusals %q", plan.Refusals)
+	}
+	before := s.place.Line(t)
+	plan, err := s.judge.Plan(t.Context(), s.inspect(), volume.PlanOptions{Abort: true})
+	if err != nil || len(plan.Steps) != 1 || len(plan.Refusals) != 2 {
+		t.Fatalf("plan %+v, %v, want one step, and that neither the volume nor the container has anything to take its place", plan, err)
+	}
+	step := plan.Steps[0]
+	if step.Kind != volume.Abort || step.Code != fault.HungMount || !strings.HasPrefix(step.Loss, "data in flight: ") {
+		t.Errorf("step %+v", step)
+	}
+	for _, want := range []string{"aborted FUSE connection", "was aborted already"} {
+		if how, err := s.judge.Apply(t.Context(), step); err != nil || !strings.Contains(how, want) {
+			t.Fatalf("apply: %q, %v, want %q", how, err, want)
+		}
+	}
+	if proof, err := s.judge.Verify(t.Context(), plan.Steps); err != nil || !proof.Healed {
+		t.Errorf("proof %+v, %v", proof, err)
+	}
+	if _, err := os.Stat(s.place.Target); !errors.Is(err, unix.ENOTCONN) {
+		t.Errorf("the mount answers %v, want ENOTCONN", err)
+	}
+	v := s.inspect()
+	if diff := cmp.Diff(wanted(dead), verdict{v.Answer.State, v.Answer.Bindable, v.Answer.Deleted}); diff != "" || v.Code != dead.Code {
+		t.Errorf("%s, answer (-want +got):\n%s", v.Code, diff)
+	}
+	if after := s.place.Line(t); after != before {
+		t.Errorf("the mount's line has changed from %q to %q", before, after)
+	}
+	s.container.await(t, "that its volume is dead", func(seen string) bool { return strings.Contains(seen, "not connected") })
+	s.place.Restage(t)
+	s.heal(fault.DisconnectedFUSE)
+}

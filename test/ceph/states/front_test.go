@@ -1,0 +1,176 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build ceph
+
+package states_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/test/ceph/states"
+)
+
+// margin is what the program may take besides waiting for a file system.
+const margin = 2 * time.Second
+
+// program is the kubediag that people run.
+type program string
+
+func build(t *testing.T) program {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "kubediag")
+	if out, err := exec.Command("go", "build", "-o", name, "kubediag.org/kubediag/cmd/kubediag").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return program(name)
+}
+
+// ran is how the program has ended.
+type ran struct {
+	status      int
+	out, errors string
+	took        time.Duration
+}
+
+func (p program) run(t *testing.T, args ...string) ran {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), string(p), args...)
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	start := time.Now()
+	var exit *exec.ExitError
+	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return ran{cmd.ProcessState.ExitCode(), out.String(), errs.String(), time.Since(start)}
+}
+
+// json runs a verb that is to say nothing but JSON.
+func (p program) json(t *testing.T, into any, args ...string) ran {
+	t.Helper()
+	r := p.run(t, append(args, "-o", "json")...)
+	if err := json.Unmarshal([]byte(r.out), into); err != nil || r.errors != "" {
+		t.Fatalf("%q: status %d, %v, %q, %q", args, r.status, err, r.out, r.errors)
+	}
+	return r
+}
+
+// status is that of a verb that has found a fault, or none.
+func status(code fault.Code) int {
+	if code == "" {
+		return 0
+	}
+	return 1
+}
+
+// TestProgramNamesEveryState runs the program as people do on a node where a volume is in each state: twice, as what it
+// says must not depend on that it has looked.
+func TestProgramNamesEveryState(t *testing.T) {
+	p := build(t)
+	each(t, func(t *testing.T, s states.State, place *states.Place) {
+		for range 2 {
+			before := place.Line(t)
+			p.probes(t, s, place)
+			if after := place.Line(t); after != before {
+				t.Errorf("probe has changed %q to %q", before, after)
+			}
+			p.scans(t, s, place)
+			// Where the staging path answers it is looked into: the kernel may learn by it that the folder is gone.
+			if after := place.Line(t); after != before && (!s.Staged || strings.Replace(after, "//deleted", "", 1) != before) {
+				t.Errorf("scan has changed %q to %q", before, after)
+			}
+		}
+		p.speaks(t, s, place)
+	})
+}
+
+// probes has the verb probe say what the mount by itself tells.
+func (p program) probes(t *testing.T, s states.State, place *states.Place) {
+	t.Helper()
+	want := s.Code
+	if s.Mute && !place.Marked(t) {
+		want = ""
+	}
+	const patience = 700 * time.Millisecond
+	var told struct {
+		SchemaVersion int
+		Path          string
+		Code          fault.Code
+		Evidence      []string
+	}
+	r := p.json(t, &told, "probe", "--timeout", patience.String(), place.Target)
+	if told.Code != want || r.status != status(want) || told.Path != place.Target || told.SchemaVersion != 1 {
+		t.Errorf("probe: status %d, %+v, want %q", r.status, told, want)
+	}
+	if len(told.Evidence) == 0 && want != "" {
+		t.Errorf("probe: %s without evidence", told.Code)
+	}
+	if r.took > patience+margin {
+		t.Errorf("probe took %s", r.took)
+	}
+}
+
+// scans has the verb scan find the volume's fault, and no other.
+func (p program) scans(t *testing.T, s states.State, place *states.Place) {
+	t.Helper()
+	type found struct {
+		Code     fault.Code
+		Pod      struct{ UID string }
+		Volume   string
+		Mount    struct{ Point string }
+		Evidence []string
+	}
+	var told struct {
+		Faults []found
+		Looked struct {
+			Pods, Volumes     int
+			VolumesIncomplete []string
+		}
+	}
+	r := p.json(t, &told, "scan", "--kubelet-root", place.Root)
+	if r.status != status(s.Code) || len(told.Faults) != r.status || told.Looked.Pods != 1 || told.Looked.Volumes != 1 ||
+		len(told.Looked.VolumesIncomplete) > 0 {
+		t.Errorf("scan: status %d, %+v, want %q", r.status, told, s.Code)
+	}
+	for _, f := range told.Faults {
+		if f.Code != s.Code || f.Pod.UID != podUID || f.Volume != states.PersistentVolume || f.Mount.Point != place.Target ||
+			len(f.Evidence) < 3 {
+			t.Errorf("scan: %+v, want %q", f, s.Code)
+		}
+	}
+	if r.took > probe.DefaultDeadline+margin {
+		t.Errorf("scan took %s", r.took)
+	}
+}
+
+// speaks has the verbs say the same to people, the cause first.
+func (p program) speaks(t *testing.T, s states.State, place *states.Place) {
+	t.Helper()
+	for _, args := range [][]string{
+		{"probe", "--timeout", "700ms", place.Target}, {"scan", "--kubelet-root", place.Root},
+	} {
+		r := p.run(t, args...)
+		t.Logf("%s\n%s", args[0], r.out)
+		code, well := s.Code, map[string]string{"probe": "Alive\n", "scan": "No faults found. "}[args[0]]
+		if args[0] == "probe" && s.Mute && !place.Marked(t) {
+			code = ""
+		}
+		said := strings.HasPrefix(r.out, well)
+		if code != "" {
+			said = strings.HasPrefix(r.out, string(code)+" (critical): ") && strings.Count(r.out, "\n  why ") == 1
+		}
+		if !said || r.status != status(code) || r.errors != "" {
+			t.Errorf("%s: status %d, %q", args[0], r.status, r.errors)
+		}
+	}
+}
