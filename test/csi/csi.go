@@ -150,24 +150,40 @@ func (d *Driver) Restart(t testing.TB) {
 	d.restart(t)
 }
 
-// RestartAndLeave does the same with a driver that cares only for volumes that are staged from now on: the others' mounts
-// stay as they are, dead.
+// RestartAndLeave does the same with a driver that mounts a volume anew only for a pod that is new: what is mounted stays
+// as it is, dead.
 func (d *Driver) RestartAndLeave(t testing.TB) {
 	t.Helper()
 	must(t, os.WriteFile(filepath.Join(d.dir, staged.Leave), nil, 0o600))
 	d.restart(t)
 }
 
+// CrashAndLeave does what RestartAndLeave does, but the runtime keeps its record of the container, which a signal ended.
+// The kubelet starts the next one at once the first time only.
+func (d *Driver) CrashAndLeave(t testing.TB) {
+	t.Helper()
+	must(t, os.WriteFile(filepath.Join(d.dir, staged.Leave), nil, 0o600))
+	before := d.pid(t)
+	must(t, unix.Kill(before, unix.SIGKILL))
+	d.await(t, before)
+}
+
 func (d *Driver) restart(t testing.TB) {
+	t.Helper()
+	before := d.pid(t)
+	must(t, d.env.RemoveContainer(t.Context(), string(d.Pod(t).UID), container))
+	d.await(t, before)
+}
+
+// Pod is the driver's, on the node.
+func (d *Driver) Pod(t testing.TB) *corev1.Pod {
 	t.Helper()
 	var pods corev1.PodList
 	must(t, d.env.List(t.Context(), &pods, client.InNamespace(namespace)))
 	if len(pods.Items) != 1 {
 		t.Fatalf("there are %d pods of the CSI driver", len(pods.Items))
 	}
-	before := d.pid(t)
-	must(t, d.env.RemoveContainer(t.Context(), string(pods.Items[0].UID), container))
-	d.await(t, before)
+	return &pods.Items[0]
 }
 
 // Staged tells of a volume that is staged: its staging path, and the process ID of its daemon.
@@ -181,12 +197,9 @@ func (d *Driver) Staged(t testing.TB, volume string) staged.Volume {
 // KillDaemon kills the daemon of a volume and waits until it is gone. The driver does nothing about that.
 func (d *Driver) KillDaemon(t testing.TB, volume string) {
 	t.Helper()
-	daemon, err := os.FindProcess(d.Staged(t, volume).PID)
-	must(t, err)
-	must(t, daemon.Kill())
-	d.env.Wait(t, "the daemon to end", func(context.Context) bool {
-		return errors.Is(daemon.Signal(unix.Signal(0)), os.ErrProcessDone)
-	})
+	pid := d.Staged(t, volume).PID
+	must(t, unix.Kill(pid, unix.SIGKILL))
+	d.env.Wait(t, "the daemon to end", func(context.Context) bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) })
 }
 
 func must(t testing.TB, err error) {

@@ -17,30 +17,43 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/test/ceph"
 	"kubediag.org/kubediag/test/cluster"
 	"kubediag.org/kubediag/test/csi"
 )
 
-// TestDeadVolume kills what a volume of a CephFS lives on: its ceph-fuse, and then the container of the CSI driver whose
-// child the next one is. Then kubediag heals the pods, in their running containers too.
+// TestDeadVolume takes away what volumes of a CephFS live on: the ceph-fuse of one, and the container of the CSI driver
+// whose children they are; or stops a ceph-fuse. kubediag tells of it, mends the pods in their running containers, and
+// evicts the one that cannot be mended.
 func TestDeadVolume(t *testing.T) {
 	for _, version := range []string{cluster.Kubernetes118, cluster.Kubernetes136} {
 		t.Run("kubelet "+version, func(t *testing.T) {
 			v := startVolume(t, version)
-			v.checkPlaces(t, version)
-			v.killDaemon(t)
-			v.restartDriver(t)
-			v.heal(t)
-			v.replacePods(t)
+			stage := func(name string, do func(*testing.T)) {
+				began := time.Now()
+				if !t.Run(name, do) {
+					t.FailNow()
+				}
+				t.Logf("%s: %.1f s", name, time.Since(began).Seconds())
+			}
+			stage("places", func(t *testing.T) { v.checkPlaces(t, version) })
+			stage("daemon killed", v.killDaemon)
+			stage("driver killed", v.killDriver)
+			stage("driver back", v.restartDriver)
+			stage("healed by Diagnoses", v.heal)
+			stage("daemon stopped", func(t *testing.T) { v.stopDaemon(t, version) })
+			stage("evicted", v.evict)
+			stage("healed by the sentinel", v.healAlone)
+			stage("pods replaced", v.replacePods)
 		})
 	}
 }
@@ -48,11 +61,17 @@ func TestDeadVolume(t *testing.T) {
 const (
 	volumeName   = "shared"
 	volumeDir    = "csi/volumes/shared" // in the file system
+	otherName    = "other"
+	otherDir     = "csi/volumes/other"
 	notConnected = "cat: can't open '/data/file': Transport endpoint is not connected"
 )
 
 // readers are two pods that read from the volume.
-var readers = csi.Readers{Name: "readers", Volume: volumeName, Pods: 2, File: "file", SubPath: "sub"}
+var readers = readersOf("readers", volumeName, 2)
+
+func readersOf(name, volume string, pods int) csi.Readers {
+	return csi.Readers{Name: name, Volume: volume, Pods: pods, File: "file", SubPath: "sub"}
+}
 
 // cephVolume is a volume of a CephFS, and two pods that read from it.
 type cephVolume struct {
@@ -61,6 +80,8 @@ type cephVolume struct {
 	driver *csi.Driver
 	pods   []corev1.Pod
 	number string // of its file system when they had started, major:minor
+	killed int    // the process ID of the daemon that the kernel has killed
+	others []corev1.Pod
 }
 
 // startVolume starts a Ceph, a cluster with a CSI driver for that, and two pods with a volume.
@@ -69,37 +90,56 @@ func startVolume(t *testing.T, version string) *cephVolume {
 	files, err := ceph.Start(t.Context())
 	must(t, err)
 	t.Cleanup(func() { must(t, files.Stop()) }) // once the cluster is gone
-	fillVolume(t, files)
+	fillVolumes(t, files)
 	v := &cephVolume{env: start(t, cluster.Options{Kubelet: version}), files: files}
 	v.driver = csi.Install(t, v.Env, "ceph-fuse", "-f", "--conf="+files.Conf(), "--name=client.admin", "--pid-file=", "{}",
 		"-o", "fsname=ceph-fuse")
 	v.driver.AddVolume(t, volumeName, volumeDir)
+	v.driver.AddVolume(t, otherName, otherDir)
+	v.startService(t)
 	v.pods = v.driver.Start(t, readers)
 	v.checkReaders(t, "whole", "part")
 	v.number = deviceOf(t, v.staging(t))
 	return v
 }
 
-// fillVolume writes two files.
-func fillVolume(t *testing.T, files *ceph.Cluster) {
+// startService starts a process of the node that has a mount namespace of its own, as systemd starts many services: what is
+// mounted and unmounted on the node from now on is so there, too.
+func (v *cephVolume) startService(t *testing.T) {
+	t.Helper()
+	cmd := exec.Command("unshare", "--mount", "--propagation=slave", "sleep", "infinity")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	must(t, cmd.Start())
+	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
+}
+
+// fillVolumes writes two files to each volume.
+func fillVolumes(t *testing.T, files *ceph.Cluster) {
 	t.Helper()
 	all := t.TempDir()
 	c, err := files.Mount(t.Context(), all, ceph.MountOptions{})
 	must(t, err)
-	dir := filepath.Join(all, volumeDir)
-	err = errors.Join(
-		os.MkdirAll(filepath.Join(dir, "sub"), 0o755),
-		os.WriteFile(filepath.Join(dir, "file"), []byte("whole\n"), 0o600),
-		os.WriteFile(filepath.Join(dir, "sub/file"), []byte("part\n"), 0o600))
+	for _, volume := range []string{volumeDir, otherDir} {
+		dir := filepath.Join(all, volume)
+		err = errors.Join(err,
+			os.MkdirAll(filepath.Join(dir, "sub"), 0o755),
+			os.WriteFile(filepath.Join(dir, "file"), []byte("whole\n"), 0o600),
+			os.WriteFile(filepath.Join(dir, "sub/file"), []byte("part\n"), 0o600))
+	}
 	must(t, errors.Join(err, c.Close(t.Context())))
 }
 
 // checkReaders waits until the containers of all pods say this.
 func (v *cephVolume) checkReaders(t *testing.T, whole, part string) {
 	t.Helper()
-	for i := range v.pods {
-		v.driver.Await(t, &v.pods[i], csi.Whole, whole)
-		v.driver.Await(t, &v.pods[i], csi.Part, part)
+	v.checkSaid(t, v.pods, whole, part)
+}
+
+func (v *cephVolume) checkSaid(t *testing.T, pods []corev1.Pod, whole, part string) {
+	t.Helper()
+	for i := range pods {
+		v.driver.Await(t, &pods[i], csi.Whole, whole)
+		v.driver.Await(t, &pods[i], csi.Part, part)
 	}
 }
 
@@ -162,11 +202,15 @@ func (v *cephVolume) checkRecord(t *testing.T, point string, want map[string]str
 	}
 }
 
-// killDaemon kills the ceph-fuse. Every container loses the volume, nobody does anything about it, and containers of
-// these pods cannot be started anew.
+// killDaemon has the kernel kill the ceph-fuse. Every container loses the volume, kubediag tells of that, nobody else does
+// anything about it, and containers of these pods cannot be started anew.
 func (v *cephVolume) killDaemon(t *testing.T) {
 	before := v.copies(t)
-	v.driver.KillDaemon(t, volumeName)
+	v.killed = v.driver.Staged(t, volumeName).PID
+	v.driver.ExhaustDaemon(t, volumeName)
+	ended := time.Now()
+	v.forget(t, v.killed)
+	v.checkTold(t, ended)
 	v.checkReaders(t, notConnected, notConnected)
 	if diff := cmp.Diff(before, v.copies(t)); diff != "" {
 		t.Errorf("mounts of the file system (-before +after):\n%s", diff)
@@ -175,17 +219,11 @@ func (v *cephVolume) killDaemon(t *testing.T) {
 	v.checkNoNewContainers(t, &v.pods[0])
 }
 
-// restartDriver kills the container of the driver. The first that comes after it leaves the mount for the node as it is,
-// the second mounts the volume anew there, the third has to do it again, because the daemon of the second went with it.
-// What the pods have stays dead.
+// restartDriver has a driver come that mounts the volume anew for the node. What the pods have stays dead.
 func (v *cephVolume) restartDriver(t *testing.T) {
-	v.driver.RestartAndLeave(t)
-	v.checkDead(t, v.staging(t))
-	for range 2 {
-		daemon := v.driver.Staged(t, volumeName).PID
-		v.driver.Restart(t)
-		v.checkStaged(t, daemon)
-	}
+	daemon := v.driver.Staged(t, volumeName).PID
+	v.driver.Restart(t)
+	v.checkStaged(t, daemon)
 	for i := range v.pods {
 		v.checkDead(t, v.mounted(&v.pods[i]))
 		v.checkDead(t, v.subPath(&v.pods[i]))
@@ -196,13 +234,16 @@ func (v *cephVolume) restartDriver(t *testing.T) {
 			t.Errorf("container %s, which has run all the time, says %q", container, said)
 		}
 	}
-	v.checkNoNewContainers(t, &v.pods[0])
+	var first corev1.Pod
+	must(t, v.Get(t.Context(), client.ObjectKeyFromObject(&v.pods[0]), &first))
+	if running(&first) {
+		t.Errorf("pod %s runs again", first.Name)
+	}
 }
 
 // checkStaged shows that the volume is mounted for the node, by another file system and daemon than before.
 func (v *cephVolume) checkStaged(t *testing.T, before int) {
 	t.Helper()
-	v.evict(t, before)
 	if pid := v.driver.Staged(t, volumeName).PID; pid == before {
 		t.Errorf("the daemon is %d still", pid)
 	}
@@ -215,81 +256,6 @@ func (v *cephVolume) checkStaged(t *testing.T, before int) {
 	}
 	if got := deviceOf(t, v.staging(t)); got == v.number {
 		t.Errorf("the volume for the node is of the same file system, %s", got)
-	}
-}
-
-// healVolume asks for a pod's volumes.
-const healVolume = `
-apiVersion: diagnosis.kubediag.org/v1
-kind: Diagnosis
-metadata: {name: %[1]s, namespace: default}
-spec:
-  operationSet: volume-health-op-set
-  nodeName: %[2]s
-  podReference: {namespace: default, name: %[1]s}
-`
-
-// heal has kubediag put the volume that is mounted for the node in the place of the dead one, for both pods: one has
-// containers that cannot be started, the other has containers that run, and go on running.
-func (v *cephVolume) heal(t *testing.T) {
-	v.checkScan(t, 1)
-	v.Kubectl(t, "", "apply", "-f", "../../config/samples/volume-health.yaml")
-	for i := range v.pods {
-		p := &v.pods[i]
-		v.Kubectl(t, fmt.Sprintf(healVolume, p.Name, v.NodeName()), "apply", "-f", "-")
-		d := &v1.Diagnosis{}
-		v.Wait(t, "Diagnosis "+p.Name+" to end", func(ctx context.Context) bool {
-			err := v.Get(ctx, client.ObjectKeyFromObject(p), d)
-			return err == nil && (d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed)
-		})
-		if code := d.Status.OperationResults["diagnoser.kubernetes.volume_health.code"]; d.Status.Phase != v1.DiagnosisSucceeded ||
-			code != "DisconnectedFUSE" {
-			t.Errorf("phase %q, code %q", d.Status.Phase, code)
-		}
-		t.Logf("outcome %s: %s", d.Status.Outcome, d.Status.OperationResults["recover.kubernetes.volume_rebind.results"])
-		for _, point := range []string{v.mounted(p), v.subPath(p)} {
-			if got, want := deviceOf(t, point), deviceOf(t, v.staging(t)); got != want {
-				t.Errorf("at %q is file system %s, not %s", point, got, want)
-			}
-		}
-	}
-	v.checkReaders(t, "whole", "part")
-	if left := v.copies(t); len(left) > 0 {
-		t.Errorf("still there: %+v", left)
-	}
-	var now corev1.Pod
-	must(t, v.Get(t.Context(), client.ObjectKeyFromObject(&v.pods[1]), &now))
-	for i, s := range now.Status.ContainerStatuses {
-		if before := v.pods[1].Status.ContainerStatuses[i]; s.ContainerID != before.ContainerID || s.RestartCount != before.RestartCount {
-			t.Errorf("container %s was started anew", s.Name)
-		}
-	}
-	v.checkScan(t, 0)
-}
-
-// checkScan runs kubediag scan on the node. It ends with status 1 where it finds that the volume of both pods is dead.
-func (v *cephVolume) checkScan(t *testing.T, want int) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), v.Build(t, "kubediag"), "scan")
-	out, err := cmd.CombinedOutput()
-	if cmd.ProcessState == nil {
-		t.Fatal(err)
-	}
-	for i := range v.pods {
-		found := strings.Contains(string(out), v.mounted(&v.pods[i]))
-		if got := cmd.ProcessState.ExitCode(); got != want || found != (want == 1) || found && !strings.Contains(string(out), "DisconnectedFUSE") {
-			t.Errorf("kubediag scan ends with status %d, not %d:\n%s", got, want, out)
-		}
-	}
-}
-
-// evict has Ceph forget a daemon that was killed: until then the next one waits for what that had been given, a minute.
-func (v *cephVolume) evict(t *testing.T, pid int) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "ceph", "--conf="+v.files.Conf(), "tell", "mds.a", "session", "evict",
-		fmt.Sprintf("client_metadata.pid=%d", pid))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
 	}
 }
 

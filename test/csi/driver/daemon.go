@@ -50,7 +50,7 @@ func (d *driver) stage(handle, path string) error {
 	if err != nil {
 		return err
 	}
-	return staged.Volume{Handle: handle, Path: path, PID: pid}.Save(d.dir)
+	return staged.Volume{Handle: handle, Path: path, PID: pid, Mounted: time.Now()}.Save(d.dir)
 }
 
 // start starts a daemon and returns when it has mounted its file system. Nothing is asked of that.

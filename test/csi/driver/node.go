@@ -83,12 +83,18 @@ func (d *driver) NodeUnstageVolume(_ context.Context, r *csi.NodeUnstageVolumeRe
 	return &csi.NodeUnstageVolumeResponse{}, told("unstage", r, err)
 }
 
-// NodePublishVolume binds the directory of the volume that its attribute "directory" names, which must be there.
+// NodePublishVolume binds the directory of the volume that its attribute "directory" names, which must be there. A volume
+// that is dead is mounted anew first, as the driver for CephFS does it: a kubelet asks for that only where no other pod on
+// the node has the volume.
 func (d *driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	source := filepath.Join(r.GetStagingTargetPath(), r.GetVolumeContext()["directory"])
-	return &csi.NodePublishVolumeResponse{}, told("publish", r, publish(source, r.GetTargetPath(), r.GetReadonly()))
+	err := d.stage(r.GetVolumeId(), r.GetStagingTargetPath())
+	if err == nil {
+		source := filepath.Join(r.GetStagingTargetPath(), r.GetVolumeContext()["directory"])
+		err = publish(source, r.GetTargetPath(), r.GetReadonly())
+	}
+	return &csi.NodePublishVolumeResponse{}, told("publish", r, err)
 }
 
 // NodeUnpublishVolume takes the bind away again.

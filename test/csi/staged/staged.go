@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 )
 
 // Files in the driver's directory.
@@ -32,6 +33,8 @@ type Volume struct {
 	Path string `json:"path"`
 	// PID is the ID of the daemon's process on the node.
 	PID int `json:"pid"`
+	// Mounted is when that had mounted it.
+	Mounted time.Time `json:"mounted"`
 }
 
 // Dir is the directory of the driver called name below the kubelet's root directory.
