@@ -9,8 +9,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -137,7 +139,7 @@ func (p program) scans(t *testing.T, s states.State, place *states.Place) {
 			VolumesIncomplete []string
 		}
 	}
-	r := p.json(t, &told, "scan", "--kubelet-root", place.Root)
+	r := p.json(t, &told, scan(place)...)
 	if r.status != status(s.Code) || len(told.Faults) != r.status || told.Looked.Pods != 1 || told.Looked.Volumes != 1 ||
 		len(told.Looked.VolumesIncomplete) > 0 {
 		t.Errorf("scan: status %d, %+v, want %q", r.status, told, s.Code)
@@ -153,11 +155,16 @@ func (p program) scans(t *testing.T, s states.State, place *states.Place) {
 	}
 }
 
+// scan is the verb with what says where to look: where this test is, and not where a kubelet of the machine is.
+func scan(place *states.Place) []string {
+	return []string{"scan", "--kubelet-root", place.Root, "--kubelet-pid", strconv.Itoa(os.Getpid())}
+}
+
 // speaks has the verbs say the same to people, the cause first.
 func (p program) speaks(t *testing.T, s states.State, place *states.Place) {
 	t.Helper()
 	for _, args := range [][]string{
-		{"probe", "--timeout", "700ms", place.Target}, {"scan", "--kubelet-root", place.Root},
+		{"probe", "--timeout", "700ms", place.Target}, scan(place),
 	} {
 		r := p.run(t, args...)
 		t.Logf("%s\n%s", args[0], r.out)
