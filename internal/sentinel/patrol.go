@@ -247,7 +247,7 @@ func (p *patrol) look(ctx context.Context) error {
 			return err
 		}
 		broken := survey.Broken()
-		if p.again *= 2; p.compare(broken) {
+		if p.again = min(2*p.again, time.Hour); p.compare(broken) {
 			p.again = relapse
 		}
 		if len(p.present) > 0 && now.Add(p.again).Before(p.whole) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -158,4 +159,23 @@ func TestThePodsThatEndAreTheKubelets(t *testing.T) {
 			t.Errorf("%s: %d repairs, %v, %d faults", name, w.total(), err, len(p.present))
 		}
 	}
+}
+
+// TestAFaultThatStaysIsLookedAtLessAndLess: soon at first, and never more often again, however long nothing changes.
+func TestAFaultThatStaysIsLookedAtLessAndLess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newWreck(1).patrol()
+		p.Mode = Observe
+		var waits []time.Duration
+		for range 200 {
+			if err := p.look(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			waits = append(waits, time.Until(p.whole))
+			time.Sleep(waits[len(waits)-1])
+		}
+		if waits[0] != relapse || !slices.IsSorted(waits) || waits[len(waits)-1] != round {
+			t.Errorf("waits: %v", waits)
+		}
+	})
 }
