@@ -5,8 +5,6 @@ package orphan
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -58,7 +56,7 @@ func parseRecord(text []byte, dir string) (*record, error) {
 func (r *record) dir() string { return strings.ReplaceAll(r.name, "/", "~") }
 
 // staged says where the driver has the volume mounted for all pods; empty: nowhere. Where other pods have the volume
-// that is as it should be, and empty as well. The kubelet's ways to name that directory are those of before and since 1.24.
+// that is as it should be, and empty as well.
 func (l *look) staged(r *record, uid string) string {
 	for _, m := range l.table.Mounts() {
 		below, ok := strings.CutPrefix(m.Point, l.node.PodsDir()+"/")
@@ -67,10 +65,7 @@ func (l *look) staged(r *record, uid string) string {
 			return ""
 		}
 	}
-	hash := sha256.Sum256([]byte(r.handle))
-	csi := path.Join(l.node.Root, "plugins/kubernetes.io/csi")
-	for _, dir := range []string{path.Join("pv", r.name), path.Join(r.driver, hex.EncodeToString(hash[:]))} {
-		point := path.Join(csi, dir, "globalmount")
+	for _, point := range l.node.StagingPoints(r.driver, r.handle, r.name) {
 		if len(l.table.All(point)) > 0 {
 			return point
 		}

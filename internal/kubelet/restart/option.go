@@ -36,9 +36,12 @@ type Options struct {
 
 // Options reads the parameters. A value that is none gives an error that is not worth another try.
 func (k Keys) Options(values map[string]string) (Options, error) {
-	forward, err := Bool(values, k.BringForward, true)
-	if err != nil {
-		return Options{}, err
+	forward := true
+	if k.BringForward != "" { // a processor need not have it
+		var err error
+		if forward, err = Bool(values, k.BringForward, true); err != nil {
+			return Options{}, err
+		}
 	}
 	o := Options{BringForward: forward, Wait: DefaultWait}
 	if v := values[k.WaitSeconds]; v != "" {

@@ -33,20 +33,22 @@ func (n Namespace) Do(fn func() error) error {
 		return fn()
 	}
 	return sys.OnThread(func() error {
-		leave, err := n.enter()
+		leave, err := n.Enter()
 		if err != nil {
 			return fmt.Errorf("enter mount namespace %s of process %d: %w", n, n.PID, err)
 		}
-		defer leave()
+		defer func() { _ = leave() }() // else the thread leaves when it ends
 		return fn()
 	})
 }
 
-// enter moves the calling thread into the namespace, after making sure that it
-// is the one meant. Its descriptor is closed before anything runs inside. leave
-// takes the thread back: it ends only some time after the call, and would keep
-// the namespace alive until then.
-func (n Namespace) enter() (leave func(), err error) {
+// Enter is for those who have a thread already, from sys.OnThread or
+// sys.OnOwnFiles; all others call Do, whose errors it has. It moves the calling
+// thread into the namespace, after making sure that it is the one meant. Its
+// descriptor is closed before anything runs inside. leave takes the thread
+// back, and is to be called once: a thread ends only some time after its
+// function, and would keep the namespace alive until then.
+func (n Namespace) Enter() (leave func() error, err error) {
 	home, err := sys.OpenProc(sys.ThreadProc("ns/mnt"))
 	if err != nil {
 		return nil, err
@@ -60,8 +62,8 @@ func (n Namespace) enter() (leave func(), err error) {
 		home.Close()
 		return nil, err
 	}
-	return func() {
-		_ = home.EnterMountNamespace() // else the thread leaves when it ends
-		home.Close()
+	return func() error {
+		defer home.Close()
+		return home.EnterMountNamespace()
 	}, nil
 }

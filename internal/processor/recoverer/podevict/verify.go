@@ -29,7 +29,7 @@ func (h *Recoverer) Verify(ctx context.Context, r processor.Request, p processor
 	if uid == "" {
 		return processor.Result{}, processor.Stalled(errors.New("read notes of plan: no pod is noted"))
 	}
-	left, err := h.await(ctx, r, uid, o.within(ctx))
+	left, err := h.await(ctx, r, uid, o.Within(ctx))
 	if err != nil {
 		return processor.Result{}, err
 	}
