@@ -151,7 +151,7 @@ func followed(table *mountinfo.Table, name string) (string, error) {
 		case errors.Is(err, sys.EINVAL): // no link
 			done, rest = next, after
 		case err != nil:
-			return "", err
+			return "", fmt.Errorf("look up %q: %w", next, errors.Unwrap(err))
 		case links == maxLinks:
 			return "", sys.ELOOP
 		default:
