@@ -87,7 +87,9 @@ func (a *agent) newExecutor(o *observer) (*executor.Executor, error) {
 	if err != nil {
 		return nil, err
 	}
-	registry, err := all.New(all.Deps{Pods: a.pods, Kubelet: a.kubelet, Volumes: a.volumes, Orphans: a.orphans, Evictor: evictor})
+	registry, err := all.New(all.Deps{
+		Pods: a.pods, Kubelet: a.kubelet, Volumes: a.volumes, Orphans: a.orphans, Evictor: evictor, Waker: a.newWaker(),
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -74,6 +74,8 @@ func (o *Options) bind(f *pflag.FlagSet) {
 	f.BoolVar(&o.EnableScripts, "enable-scripts", false, "let Operations run scripts")
 	f.BoolVar(&o.AllowEviction, "allow-eviction", false, "let podEvictRecover evict pods whose volumes cannot be mended")
 	f.StringVar(&o.ProcessorCAFile, "processor-ca-file", "", "PEM file of authorities to trust for external processors")
+	f.BoolVar(&o.AllowPodAnnotation, "allow-pod-annotation", false,
+		"let recoverers annotate a pod for a moment, so that the kubelet looks at it at once")
 	f.StringVar(&o.ServeProcessors, "serve-processors", "", "address where built-in processors answer HTTPS (default: nowhere)")
 	f.StringVar(&o.TLSCertFile, "tls-cert-file", "", "certificate for --serve-processors (default: one is made at every start)")
 	f.StringVar(&o.TLSKeyFile, "tls-key-file", "", "key for --tls-cert-file")

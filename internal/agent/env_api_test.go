@@ -56,22 +56,29 @@ var installing sync.Once
 func install(t *testing.T) *apitest.Env {
 	t.Helper()
 	env := apitest.Start(t)
-	installing.Do(func() {
-		kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-		if err := clientcmd.WriteToFile(kubeconfigOf(env.Config), kubeconfig); err != nil {
-			t.Fatal(err)
-		}
-		kubectl, err := cluster.Kubectl(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.CommandContext(t.Context(), kubectl, "apply", "-k", filepath.Join(configDir, "overlays", "serve-processors"))
-		cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("kubectl apply -k: %v\n%s", err, out)
-		}
-	})
+	installing.Do(func() { kubectl(t, env, "", "apply", "-k", filepath.Join(configDir, "overlays", "serve-processors")) })
 	return env
+}
+
+// kubectl runs the command that users run, with input on its standard input, and gives its output.
+func kubectl(t *testing.T, env *apitest.Env, input string, args ...string) string {
+	t.Helper()
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(kubeconfigOf(env.Config), kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	program, err := cluster.Kubectl(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	cmd.Stdin = strings.NewReader(input)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("kubectl %q: %v\n%s", args, err, out)
+	}
+	return string(out)
 }
 
 func kubeconfigOf(c *rest.Config) clientcmdapi.Config {

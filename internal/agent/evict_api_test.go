@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -28,7 +27,6 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/recoverer/podevict"
 	"kubediag.org/kubediag/test/apitest"
-	"kubediag.org/kubediag/test/cluster"
 )
 
 // deadVolumes is a judge to whom every pod has a volume that cannot be mended.
@@ -62,22 +60,16 @@ func newTestEvictor(t *testing.T, config *rest.Config) podevict.Evictor {
 // TestOverlayAllowsEviction looks at what kubectl makes of it: the flag, and one right.
 func TestOverlayAllowsEviction(t *testing.T) {
 	t.Parallel()
-	kubectl, err := cluster.Kubectl(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.CommandContext(t.Context(), kubectl, "kustomize", filepath.Join(configDir, "overlays", "eviction")).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	env := install(t)
+	out := kubectl(t, env, "", "kustomize", filepath.Join(configDir, "overlays", "eviction"))
 	for _, want := range []string{"name: KUBEDIAG_ALLOW_EVICTION\n          value: \"true\"", "name: NODE_NAME", "- pods/eviction\n  verbs:\n  - create\n"} {
-		if !strings.Contains(string(out), want) {
+		if !strings.Contains(out, want) {
 			t.Errorf("there is no %q in the overlay", want)
 		}
 	}
-	base, err := exec.CommandContext(t.Context(), kubectl, "kustomize", filepath.Join(configDir, "default")).Output()
-	if err != nil || strings.Contains(string(base), "eviction") || strings.Contains(string(base), "EVICTION") {
-		t.Errorf("the default speaks of evictions: %v", err)
+	base := kubectl(t, env, "", "kustomize", filepath.Join(configDir, "default"))
+	if strings.Contains(base, "eviction") || strings.Contains(base, "EVICTION") {
+		t.Error("the default speaks of evictions")
 	}
 }
 

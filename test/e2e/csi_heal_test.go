@@ -342,7 +342,7 @@ func (v *cephVolume) healOther(t *testing.T) {
 // healSubPath goes through the walkthrough.
 func (v *cephVolume) healSubPath(t *testing.T) {
 	pod := v.podOf(t.Context(), "core2")
-	v.breakSubPath(t, pod)
+	v.breakSubPath(t, pod, "second content")
 	v.Kubectl(t, "", "apply", "-f", samples)
 	v.Kubectl(t, fmt.Sprintf(diagnosis, v.NodeName(), pod.Name), "apply", "-f", "-")
 	if d := v.finished(t); d.Status.Phase != v1.DiagnosisSucceeded || d.Status.Outcome != v1.OutcomeHealed {

@@ -8,6 +8,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -81,7 +82,7 @@ const samples = "../../config/samples/subpath-remount.yaml"
 func TestWalkthroughHealsAPod(t *testing.T) {
 	e := start(t, cluster.Options{Kubelet: cluster.Kubernetes118})
 	pod := e.deploy(t)
-	e.breakSubPath(t, pod)
+	e.breakSubPath(t, pod, "second content")
 	dir := filepath.Join(e.KubeletRoot(), "pods", string(pod.UID))
 	point := filepath.Join(dir, "volume-subpaths/logrotateconf/debian/0")
 	before, stale := e.mounts(t), e.mountedAt(t, point)
@@ -108,6 +109,31 @@ func TestWalkthroughHealsAPod(t *testing.T) {
 	checkEvents(t, e)
 	t.Logf("kubectl get diag:\n%s", e.Kubectl(t, "", "get", "diag", "-n", "default"))
 	e.logMemory(t)
+	t.Run("the kubelet is woken", func(t *testing.T) { e.kubeletIsWoken(t, after) })
+}
+
+// kubeletIsWoken breaks and heals the pod again, now by an agent that may annotate pods. Nothing is left of that.
+func (e *env) kubeletIsWoken(t *testing.T, pod *corev1.Pod) {
+	e.Kubectl(t, "", "apply", "-k", "../../config/overlays/prompt-start")
+	e.Kubectl(t, "", "rollout", "status", "-n", install.Namespace, "ds/kubediag-agent", "--timeout=2m")
+	e.breakSubPath(t, pod, "third content")
+	e.Kubectl(t, "", "delete", "diag", "-n", "default", "subpath-remount-diagnosis")
+	e.Kubectl(t, fmt.Sprintf(diagnosis, e.NodeName(), pod.Name), "apply", "-f", "-")
+	d := e.finished(t)
+	if d.Status.Phase != v1.DiagnosisSucceeded || d.Status.Outcome != v1.OutcomeHealed {
+		t.Fatalf("phase %q, outcome %q", d.Status.Phase, d.Status.Outcome)
+	}
+	actions := d.Status.Operations[len(d.Status.Operations)-1].Actions
+	if last := actions[len(actions)-1]; last.Kind != "WakeKubelet" || last.Phase != v1.ActionDone || last.Message != "woken" {
+		t.Errorf("the last action is %+v", last)
+	}
+	after := e.podOf(t.Context(), "core2")
+	if after == nil || after.UID != pod.UID || !running(after) || !maps.Equal(after.Annotations, pod.Annotations) {
+		t.Errorf("the pod is not what it was: %+v", after)
+	}
+	started, err := e.Started(t.Context(), string(pod.UID), "debian")
+	must(t, err)
+	t.Logf("the container was started %.2f s after the Diagnosis", started.Sub(d.CreationTimestamp.Time).Seconds())
 }
 
 // deploy applies the workload and waits until it runs.
@@ -124,10 +150,10 @@ func (e *env) deploy(t *testing.T) *corev1.Pod {
 
 // breakSubPath updates the ConfigMap, waits until the kernel marks the bind's source deleted, removes the container
 // through the runtime and waits until its next start has failed.
-func (e *env) breakSubPath(t *testing.T, pod *corev1.Pod) {
+func (e *env) breakSubPath(t *testing.T, pod *corev1.Pod, content string) {
 	t.Helper()
 	e.Kubectl(t, "", "patch", "configmap", "-n", "default", "nginx-logrotate", "--type=merge",
-		"-p", `{"data":{"nginx.log":"second content\n"}}`)
+		"-p", fmt.Sprintf(`{"data":{"nginx.log":"%s\n"}}`, content))
 	e.Wait(t, "the source of the bind to be deleted", func(context.Context) bool {
 		return slices.ContainsFunc(e.mounts(t), func(m mountinfo.Mount) bool {
 			return m.Deleted() && strings.Contains(m.Point, string(pod.UID))

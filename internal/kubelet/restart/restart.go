@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package restart sees to it that containers which could not start do so after their mounts were repaired: it plans to
-// have the runtime forget those that never started, and waits until the pod's status says that they run.
+// have the runtime forget those that never started and, where that is allowed, to wake the kubelet, and waits until the
+// pod's status says that they run.
 //
 // It removes nothing but the record of a container that exited and never ran, and starts none itself. It rests on the
 // kubelet's back-off, which counts from the newest exited container that the runtime has a record of.
@@ -70,13 +71,32 @@ func WaitingOf(pod *corev1.Pod, names []string) Waiting {
 // Starter knows the pod and its records. Its methods may be called by several goroutines.
 type Starter struct {
 	Pods kubelet.Pods
-	// Runtime is nil where there is none; then no start is brought forward.
+	// Runtime is nil where there is none; then no record is removed.
 	Runtime Runtime
+	// Waker is nil where the kubelet may not be woken.
+	Waker Waker
 }
 
-// Removals plans to forget the containers that never started, from the newest back to one that has run: the kubelet
+// Actions plans to bring the starts of the containers that wait forward.
+func (s Starter) Actions(ctx context.Context, pod *corev1.Pod, w Waiting, code fault.Code) []processor.Action {
+	return append(s.removals(ctx, w, code), s.wakings(pod, w, code)...)
+}
+
+// Apply does one of those actions. Where that is not possible, the kubelet's back-off is waited for; so it says how it
+// went, and never fails. ok is false where the action is none of those.
+func (s Starter) Apply(ctx context.Context, pod *corev1.Pod, a processor.Action) (message string, ok bool) {
+	switch a.Kind {
+	case RemoveRecord:
+		return s.forget(ctx, pod, a), true
+	case WakeKubelet:
+		return s.wake(ctx, pod), true
+	}
+	return "", false
+}
+
+// removals plans to forget the containers that never started, from the newest back to one that has run: the kubelet
 // counts its back-off from them. Where the runtime does not answer, the back-off is waited for.
-func (s Starter) Removals(ctx context.Context, w Waiting, code fault.Code) []processor.Action {
+func (s Starter) removals(ctx context.Context, w Waiting, code fault.Code) []processor.Action {
 	if s.Runtime == nil {
 		return nil
 	}
@@ -100,9 +120,8 @@ func (s Starter) Removals(ctx context.Context, w Waiting, code fault.Code) []pro
 	return actions
 }
 
-// Forget applies such an action. Where that is not possible, the kubelet's back-off is waited for; so it says how it
-// went, and never fails.
-func (s Starter) Forget(ctx context.Context, pod *corev1.Pod, a processor.Action) string {
+// forget removes such a record.
+func (s Starter) forget(ctx context.Context, pod *corev1.Pod, a processor.Action) string {
 	if s.Runtime == nil {
 		return "left alone: no container runtime is known"
 	}

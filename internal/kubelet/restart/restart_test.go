@@ -120,20 +120,21 @@ func TestOnlyWhatWaitsIsBroughtForward(t *testing.T) {
 		"sidecar": {never("4")},
 	}}
 	var got []string
-	for _, a := range s.Removals(t.Context(), w, fault.StaleSubPath) {
+	for _, a := range s.Actions(t.Context(), pod, w, fault.StaleSubPath) {
 		got = append(got, a.Kind+" "+a.Container+" "+a.Target+" "+string(a.Fault))
 	}
 	want := []string{"RemoveContainerRecord app 3 StaleSubPath", "RemoveContainerRecord app 2 StaleSubPath"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("removals (-want +got):\n%s", diff)
 	}
-	if text := s.Forget(t.Context(), pod, processor.Action{Target: "1", Container: "app"}); !strings.HasPrefix(text, "left alone: ") {
+	removal := processor.Action{Kind: RemoveRecord, Target: "1", Container: "app"}
+	if text, ok := s.Apply(t.Context(), pod, removal); !ok || !strings.HasPrefix(text, "left alone: ") {
 		t.Errorf("a record that stays: %q", text)
 	}
-	if text := (Starter{}).Forget(t.Context(), pod, processor.Action{}); !strings.HasPrefix(text, "left alone: ") {
+	if text, ok := (Starter{}).Apply(t.Context(), pod, removal); !ok || !strings.HasPrefix(text, "left alone: ") {
 		t.Errorf("no runtime: %q", text)
 	}
-	if actions := (Starter{}).Removals(t.Context(), w, fault.StaleSubPath); actions != nil {
+	if actions := (Starter{}).Actions(t.Context(), pod, w, fault.StaleSubPath); actions != nil {
 		t.Errorf("no runtime: %+v", actions)
 	}
 }

@@ -27,11 +27,11 @@ func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a processor.
 	if elsewhere != "" {
 		return "", processor.Stalled(errors.New(elsewhere))
 	}
-	switch a.Kind {
-	case Unmount:
+	if a.Kind == Unmount {
 		return h.unmount(ctx, pod, a)
-	case RemoveContainerRecord:
-		return h.starter().Forget(ctx, pod, a), nil
+	}
+	if message, ok := h.starter().Apply(ctx, pod, a); ok {
+		return message, nil
 	}
 	return "", processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
 }

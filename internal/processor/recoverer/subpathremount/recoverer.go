@@ -52,17 +52,19 @@ type Recoverer struct {
 	Kubelet Kubelet
 	// Runtime is nil where there is none; no start is brought forward then.
 	Runtime restart.Runtime
+	// Waker is nil where the kubelet may not be woken.
+	Waker restart.Waker
 }
 
 // Name is subpathRemountRecover.
 func (*Recoverer) Name() string { return "subpathRemountRecover" }
 
 func (h *Recoverer) starter() restart.Starter {
-	return restart.Starter{Pods: h.Pods, Runtime: h.Runtime}
+	return restart.Starter{Pods: h.Pods, Runtime: h.Runtime, Waker: h.Waker}
 }
 
 // Plan looks afresh, and plans an unmount for each stale bind of a container that is to be started again, and then the
-// removal of the runtime's records of the ones that never started.
+// removal of the runtime's records of the ones that never started, and to wake the kubelet where it may.
 func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
 	o, err := parameters.Options(r.Values)
 	if err != nil {
@@ -96,7 +98,7 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 	}
 	m := memory{Waiting: restart.WaitingOf(pod, containers), Others: others(report, stale)}
 	if o.BringForward {
-		plan.Actions = append(plan.Actions, h.starter().Removals(ctx, m.Waiting, fault.StaleSubPath)...)
+		plan.Actions = append(plan.Actions, h.starter().Actions(ctx, pod, m.Waiting, fault.StaleSubPath)...)
 	}
 	plan.Notes, err = m.notes()
 	return plan, err

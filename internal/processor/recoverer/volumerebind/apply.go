@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"kubediag.org/kubediag/internal/kubelet/restart"
 	"kubediag.org/kubediag/internal/kubelet/subpath"
 	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/processor"
@@ -26,15 +25,16 @@ func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a processor.
 	if err != nil {
 		return "", err
 	}
-	if elsewhere == "" && a.Kind != restart.RemoveRecord {
+	if elsewhere == "" {
+		if message, ok := h.starter().Apply(ctx, pod, a); ok {
+			return message, nil
+		}
 		elsewhere = going(pod)
 	}
 	if elsewhere != "" {
 		return "", processor.Stalled(errors.New(elsewhere))
 	}
 	switch a.Kind {
-	case restart.RemoveRecord:
-		return h.starter().Forget(ctx, pod, a), nil
 	case volume.Abort:
 		if !o.abort {
 			return "", processor.Stalled(fmt.Errorf("abort connection of %q: parameter %s does not ask for it", a.Target, ParamAbort))

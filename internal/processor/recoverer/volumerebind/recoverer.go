@@ -56,13 +56,15 @@ type Recoverer struct {
 	Inspector Inspector
 	// Runtime is nil where there is none; no start is brought forward then.
 	Runtime restart.Runtime
+	// Waker is nil where the kubelet may not be woken.
+	Waker restart.Waker
 }
 
 // Name is volumeRebindRecover.
 func (*Recoverer) Name() string { return "volumeRebindRecover" }
 
 func (h *Recoverer) starter() restart.Starter {
-	return restart.Starter{Pods: h.Pods, Runtime: h.Runtime}
+	return restart.Starter{Pods: h.Pods, Runtime: h.Runtime, Waker: h.Waker}
 }
 
 // Bounds of a plan.
@@ -212,7 +214,7 @@ func (h *Recoverer) plan(ctx context.Context, d *draft, o options) (processor.Pl
 	}
 	m := memory{Waiting: d.waiting(), Refusals: d.refusals, Left: d.left, Shares: d.shares}
 	if o.BringForward {
-		plan.Actions = append(plan.Actions, h.starter().Removals(ctx, m.Waiting, d.steps[0].Code)...)
+		plan.Actions = append(plan.Actions, h.starter().Actions(ctx, d.pod, m.Waiting, d.steps[0].Code)...)
 	}
 	var err error
 	plan.Notes, err = m.notes()

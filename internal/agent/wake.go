@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kubediag.org/kubediag/internal/kubelet/restart"
+)
+
+const (
+	// wakeAnnotation is on a pod only while its kubelet is woken.
+	wakeAnnotation = "diagnosis.kubediag.org/woken-at"
+	wakeTimeout    = 10 * time.Second
+)
+
+// waker wakes the kubelet by changing the annotations of a pod. Kubelets of all versions sync a pod whose metadata has
+// changed at once, but with what they remember of its containers, which they look at once a second: after the first change
+// the one whose container has just failed still is in its back-off. Before the sync for a second change they wait until they
+// have looked anew since the first: managePodLoop of kubernetes/pkg/kubelet/pod_workers.go, and GetNewerThan of the cache.
+//
+// The annotations are changed by way of pods/status, which keeps the spec and the owners of a pod as they are, whatever is
+// sent: podStatusStrategy of kubernetes/pkg/registry/core/pod. The right to that cannot be used to run another image.
+type waker struct {
+	client client.Client
+}
+
+// newWaker is nil where pods must not be annotated.
+func (a *agent) newWaker() restart.Waker {
+	if !a.AllowPodAnnotation {
+		return nil
+	}
+	return &waker{a.manager.GetClient()}
+}
+
+// Wake sets the annotation and takes it away again. The API server refuses where the name is another pod's by now.
+func (w *waker) Wake(ctx context.Context, namespace, name, uid string) error {
+	ctx, cancel := context.WithTimeout(ctx, wakeTimeout)
+	defer cancel()
+	for _, value := range []any{time.Now().UTC().Format(time.RFC3339Nano), nil} {
+		patch, err := json.Marshal(map[string]any{
+			"metadata": map[string]any{"uid": uid, "annotations": map[string]any{wakeAnnotation: value}},
+		})
+		if err != nil {
+			return fmt.Errorf("encoding annotation: %w", err)
+		}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+		if err := w.client.Status().Patch(ctx, pod, client.RawPatch(types.MergePatchType, patch)); err != nil {
+			return fmt.Errorf("annotating pod %s/%s: %w", namespace, name, err)
+		}
+	}
+	return nil
+}
