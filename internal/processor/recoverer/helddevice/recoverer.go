@@ -84,7 +84,7 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 	if m.Others, err = h.Inspector.Around(ctx, copies); err != nil {
 		return processor.Plan{}, err
 	}
-	plan.Notes, err = m.notes()
+	err = plan.Remember(m)
 	return plan, err
 }
 

@@ -17,9 +17,6 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// noteKey is the one note of a plan.
-const noteKey = "memory"
-
 // memory is what Verify has to know about the time of the plan.
 type memory struct {
 	Devices []released          `json:"devices"`
@@ -49,24 +46,13 @@ func remember(c *device.Case, detach bool) released {
 	return d
 }
 
-func (m memory) notes() (map[string]string, error) {
-	text, err := json.Marshal(m)
-	if err != nil {
-		return nil, fmt.Errorf("encode notes: %w", err)
-	}
-	return map[string]string{noteKey: string(text)}, nil
-}
-
 func recall(p processor.Plan) (memory, error) {
 	var m memory
-	err := json.Unmarshal([]byte(p.Notes[noteKey]), &m)
+	err := p.Recall(&m)
 	if err == nil && len(m.Devices) == 0 {
-		err = errors.New("no device is noted")
+		err = processor.Stalled(errors.New("decode notes of plan: no device is noted"))
 	}
-	if err != nil {
-		return m, processor.Stalled(fmt.Errorf("decode notes of plan: %w", err))
-	}
-	return m, nil
+	return m, err
 }
 
 // Verify proves that every copy is gone, the device free or gone, and the rest of the holder's mounts as it was.

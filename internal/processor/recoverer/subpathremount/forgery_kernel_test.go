@@ -183,7 +183,7 @@ var keys = []string{
 	"diagnoser.kubernetes.subpath_remount.original_source_path", "diagnoser.kubernetes.subpath_remount.original_source_paths",
 	"diagnoser.kubernetes.subpath_remount.original_destination_path", "diagnoser.kubernetes.subpath_remount.original_destination_paths",
 	KeyResult, KeyResults, KeyRunningAfter,
-	"param.recover.kubernetes.subpath_remount.target", "param.recover.kubernetes.subpath_remount.mount_point", "target", "mount", noteKey,
+	"param.recover.kubernetes.subpath_remount.target", "param.recover.kubernetes.subpath_remount.mount_point", "target", "mount", processor.MemoryNote,
 	"collector.system.mountinfo", "collector.kubernetes.pod.detail", "node.mountinfo", "kubelet.root",
 	processor.KeyPodNamespace, processor.KeyPodName, processor.KeyContainer, processor.KeyNode, processor.KeyDiagnosisUID, "pod.uid",
 }

@@ -4,8 +4,6 @@
 package subpathremount
 
 import (
-	"encoding/json"
-	"fmt"
 	"slices"
 
 	"kubediag.org/kubediag/internal/kubelet/restart"
@@ -13,9 +11,6 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/processor"
 )
-
-// noteKey is the one note of a plan.
-const noteKey = "memory"
 
 // memory is what Verify has to know about the time of the plan.
 type memory struct {
@@ -48,18 +43,8 @@ func (o other) stands(table *mountinfo.Table) bool {
 	return ok && m.Point == o.Point || len(table.All(o.Point)) > 0
 }
 
-func (m memory) notes() (map[string]string, error) {
-	text, err := json.Marshal(m)
-	if err != nil {
-		return nil, fmt.Errorf("encode notes: %w", err)
-	}
-	return map[string]string{noteKey: string(text)}, nil
-}
-
 func recall(p processor.Plan) (memory, error) {
 	var m memory
-	if err := json.Unmarshal([]byte(p.Notes[noteKey]), &m); err != nil {
-		return m, processor.Stalled(fmt.Errorf("decode notes of plan: %w", err))
-	}
-	return m, nil
+	err := p.Recall(&m)
+	return m, err
 }

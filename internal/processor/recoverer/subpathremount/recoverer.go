@@ -100,7 +100,7 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 	if o.BringForward {
 		plan.Actions = append(plan.Actions, h.starter().Actions(ctx, pod, m.Waiting, fault.StaleSubPath)...)
 	}
-	plan.Notes, err = m.notes()
+	err = plan.Remember(m)
 	return plan, err
 }
 

@@ -216,8 +216,7 @@ func (h *Recoverer) plan(ctx context.Context, d *draft, o options) (processor.Pl
 	if o.BringForward {
 		plan.Actions = append(plan.Actions, h.starter().Actions(ctx, d.pod, m.Waiting, d.steps[0].Code)...)
 	}
-	var err error
-	plan.Notes, err = m.notes()
+	err := plan.Remember(m)
 	return plan, err
 }
 

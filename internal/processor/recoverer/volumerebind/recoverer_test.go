@@ -281,7 +281,7 @@ func TestBadInput(t *testing.T) {
 	good := w.plan(t)
 	for name, change := range map[string]func(p *processor.Plan){
 		"notes":      func(p *processor.Plan) { p.Notes = nil },
-		"no pod":     func(p *processor.Plan) { p.Notes = map[string]string{noteKey: "{}"} },
+		"no pod":     func(p *processor.Plan) { p.Notes = map[string]string{processor.MemoryNote: "{}"} },
 		"no actions": func(p *processor.Plan) { p.Actions = nil },
 	} {
 		p := stored(t, good)

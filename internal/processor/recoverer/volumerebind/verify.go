@@ -15,9 +15,6 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// noteKey is the one note of a plan.
-const noteKey = "memory"
-
 // memory is what Verify has to know about the time of the plan.
 type memory struct {
 	restart.Waiting
@@ -27,24 +24,13 @@ type memory struct {
 	Shares   []fault.Pod     `json:"shares,omitempty"`
 }
 
-func (m memory) notes() (map[string]string, error) {
-	text, err := json.Marshal(m)
-	if err != nil {
-		return nil, fmt.Errorf("encode notes: %w", err)
-	}
-	return map[string]string{noteKey: string(text)}, nil
-}
-
 func recall(p processor.Plan) (memory, error) {
 	var m memory
-	err := json.Unmarshal([]byte(p.Notes[noteKey]), &m)
+	err := p.Recall(&m)
 	if err == nil && m.PodUID == "" {
-		err = errors.New("no pod is noted")
+		err = processor.Stalled(errors.New("decode notes of plan: no pod is noted"))
 	}
-	if err != nil {
-		return m, processor.Stalled(fmt.Errorf("decode notes of plan: %w", err))
-	}
-	return m, nil
+	return m, err
 }
 
 // Verify proves that what was replaced is gone and that what is there now is the volume, and waits until the containers

@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package processor
+
+import (
+	"encoding/json"
+	"testing"
+)
+
+// TestPlanRemembers over a crash, after which the plan is read from the journal.
+func TestPlanRemembers(t *testing.T) {
+	t.Parallel()
+	type memory struct{ Device, UID string }
+	want := memory{"rbd0", "b3d6"}
+	var p, later Plan
+	if err := p.Remember(want); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &later); err != nil {
+		t.Fatal(err)
+	}
+	var got memory
+	if err := later.Recall(&got); err != nil || got != want {
+		t.Errorf("recalled %+v, %v, want %+v", got, err, want)
+	}
+	for name, notes := range map[string]map[string]string{"none": nil, "not JSON": {MemoryNote: "x"}, "another's": {MemoryNote: `{"Device":1}`}} {
+		if err := (&Plan{Notes: notes}).Recall(&got); !IsStalled(err) {
+			t.Errorf("%s: %v, want an error that is not worth another try", name, err)
+		}
+	}
+	if err := p.Remember(func() {}); err == nil {
+		t.Error("what cannot be written down is remembered")
+	}
+}
