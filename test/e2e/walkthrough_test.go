@@ -112,8 +112,10 @@ func TestWalkthroughHealsAPod(t *testing.T) {
 	t.Run("the kubelet is woken", func(t *testing.T) { e.kubeletIsWoken(t, after) })
 }
 
-// kubeletIsWoken breaks and heals the pod again, now by an agent that may annotate pods. Nothing is left of that.
+// kubeletIsWoken breaks and heals the pod again, now by an agent that may annotate pods, and do nothing else to them. Nothing
+// is left of that.
 func (e *env) kubeletIsWoken(t *testing.T, pod *corev1.Pod) {
+	e.Kubectl(t, "", "apply", "-f", "../../config/overlays/prompt-start/policy.yaml")
 	e.Kubectl(t, "", "apply", "-k", "../../config/overlays/prompt-start")
 	e.Kubectl(t, "", "rollout", "status", "-n", install.Namespace, "ds/kubediag-agent", "--timeout=2m")
 	e.breakSubPath(t, pod, "third content")
