@@ -87,9 +87,13 @@ func (a *agent) newExecutor(o *observer) (*executor.Executor, error) {
 	if err != nil {
 		return nil, err
 	}
-	registry, err := all.New(all.Deps{
+	deps := all.Deps{
 		Pods: a.pods, Kubelet: a.kubelet, Volumes: a.volumes, Orphans: a.orphans, Evictor: evictor, Waker: a.newWaker(),
-	})
+	}
+	if a.connections != nil {
+		deps.Connections = a.connections
+	}
+	registry, err := all.New(deps)
 	if err != nil {
 		return nil, err
 	}

@@ -50,7 +50,8 @@ type Teller struct {
 type Question struct {
 	// Driver is the CSI driver's name.
 	Driver string
-	// Mounted is when the volume was mounted; what ended before cannot have been its daemon. Zero: not known.
+	// Mounted is when the file system of the volume was mounted, by the kernel's word; what ended before cannot have been
+	// its daemon. Zero: not known.
 	Mounted time.Time
 	// Seen is when the fault was first seen; what ended later was not its cause. Zero: now.
 	Seen time.Time
@@ -86,23 +87,42 @@ type Fate struct {
 	Sentences []string
 }
 
-// skew is how far the clocks of the kernel's log, of the runtime and of ours may be apart.
-const skew = 10 * time.Second
+// skew is how far the clocks of the kernel's log, of the runtime and of ours may be apart. The runtime reads the clock
+// that mounts have their time of, and not before a container has ended: rounding is what is allowed for. A driver that is
+// started anew mounts within seconds of its container's end.
+const (
+	skew     = 10 * time.Second
+	rounding = time.Second
+)
 
-// within tells whether something that happened at a time may be the cause.
-func (q Question) within(at time.Time) bool {
-	if at.IsZero() || !q.Mounted.IsZero() && at.Before(q.Mounted.Add(-skew)) {
+// within tells whether something that happened at a time, told as much as early before it, may be the cause.
+func (q Question) within(at time.Time, early time.Duration) bool {
+	if at.IsZero() || !q.Mounted.IsZero() && at.Before(q.Mounted.Add(-early)) {
 		return false
 	}
 	return !at.After(q.Seen.Add(skew))
 }
 
 // Tell says what is known. It gives no error: what could not be looked at is said in a sentence.
-func (t *Teller) Tell(ctx context.Context, q Question) Fate {
-	if q.Seen.IsZero() {
-		q.Seen = time.Now()
+func (t *Teller) Tell(ctx context.Context, q Question) Fate { return t.TellAll(ctx, []Question{q})[0] }
+
+// TellAll is Tell for several volumes, in their order. What they have in common is read, and asked, once.
+func (t *Teller) TellAll(ctx context.Context, questions []Question) []Fate {
+	fates, r, now := make([]Fate, len(questions)), newReading(t), time.Now()
+	for i, q := range questions {
+		if q.Seen.IsZero() {
+			q.Seen = now
+		}
+		fates[i] = r.tell(ctx, q)
 	}
-	l := &look{Teller: t, question: q, fate: Fate{Cause: Unknown}}
+	return fates
+}
+
+func (r *reading) tell(ctx context.Context, q Question) Fate {
+	l := &look{reading: r, question: q, fate: Fate{Cause: Unknown}}
+	if !q.Mounted.IsZero() {
+		l.say("the dead file system was mounted at %s", moment(q.Mounted))
+	}
 	l.readKills(ctx)
 	l.findPod(ctx)
 	if l.fate.Pod.UID != "" {
@@ -115,7 +135,7 @@ func (t *Teller) Tell(ctx context.Context, q Question) Fate {
 
 // look is one look.
 type look struct {
-	*Teller
+	*reading
 	question Question
 	fate     Fate
 	serving  string // the ID of the container that serves the driver now
@@ -125,16 +145,12 @@ type look struct {
 
 // readKills takes those that may be the cause.
 func (l *look) readKills(ctx context.Context) {
-	read := l.Kills
-	if read == nil {
-		read = kmsg.Kills
-	}
-	kills, err := read(ctx)
+	kills, err := l.readLog(ctx)
 	if err != nil {
 		l.say("whether the kernel has killed it for want of memory is not known: %v", err)
 	}
 	for _, k := range kills {
-		if l.question.within(k.Time) {
+		if l.question.within(k.Time, skew) {
 			l.kills = append(l.kills, k)
 		}
 	}
@@ -142,7 +158,7 @@ func (l *look) readKills(ctx context.Context) {
 
 // readRecords takes the records of the driver's pod.
 func (l *look) readRecords(ctx context.Context) {
-	records, err := l.Runtime.PodRecords(ctx, l.fate.Pod.UID)
+	records, err := l.recordsOf(ctx, l.fate.Pod.UID)
 	if err != nil {
 		l.say("what became of the driver's containers is not known: %v", err)
 	}

@@ -132,6 +132,7 @@ func TestTell(t *testing.T) {
 		"container ended": {
 			records: []cri.Container{now(), before()}, want: ContainerEnded,
 			says: []string{
+				"the dead file system was mounted at 2026-01-02T03:00:00Z",
 				`driver "cephfs.csi.test" is served by container "plugin" of pod kube-system/csi-x`,
 				`0a1b2c3d0a1b, ended at 2026-01-02T03:48:00Z, 12m0s before the fault was first seen, with exit code 137 (Error)`,
 				`f9e8d7c6f9e8 has run in its place since 2026-01-02T03:50:00Z`,
@@ -168,9 +169,28 @@ func TestTell(t *testing.T) {
 			},
 			want: Unknown, says: []string{"has run since 2026-01-02T02:59:00Z: the daemon ended by itself, was killed, or ran elsewhere; why is not known"},
 		},
+		"ended right before it was mounted": {
+			records: []cri.Container{
+				with(now(), func(c *cri.Container) { c.Started = mounted.Add(-3 * time.Second) }),
+				with(before(), func(c *cri.Container) { c.Finished = mounted.Add(-5 * time.Second) }),
+			},
+			want: Unknown, says: []string{"has run since 2026-01-02T02:59:57Z"}, never: "ended at",
+		},
+		"ended before it was mounted and since": {
+			records: []cri.Container{
+				now(),
+				before(),
+				with(before(), func(c *cri.Container) { c.ID, c.Finished, c.ExitCode = idB, mounted.Add(-2*time.Minute), 1 }),
+			},
+			want: ContainerEnded, says: []string{"ended at 2026-01-02T03:48:00Z"}, never: "exit code 1 ",
+		},
 		"mounted, nobody knows when": {
 			question: Question{Driver: driver, Seen: seen}, records: []cri.Container{now(), before()}, want: ContainerEnded,
-			says: []string{"when the volume was mounted is not known"},
+			says: []string{"when the volume was mounted is not known"}, never: "was mounted at",
+		},
+		"killed, and nobody knows when it was mounted": {
+			question: Question{Driver: driver, Seen: seen}, records: []cri.Container{steady()}, kills: []kmsg.Kill{kill(slice, at)},
+			want: OOMKilled, says: []string{"when the volume was mounted is not known"},
 		},
 		"another container of the pod": {
 			records: []cri.Container{
@@ -240,6 +260,58 @@ func TestFateIsWhole(t *testing.T) {
 	want := Fate{Cause: OOMKilled, Pod: pod, Container: "plugin", Before: &records[1], After: &records[0], Kill: &k}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("fate (-want +got):\n%s", diff)
+	}
+}
+
+// counting counts what is asked of a runtime.
+type counting struct {
+	Runtime
+	owners, records int
+}
+
+func (c *counting) Owner(ctx context.Context, cgroup string) (cri.Owner, error) {
+	c.owners++
+	return c.Runtime.Owner(ctx, cgroup)
+}
+
+func (c *counting) PodRecords(ctx context.Context, uid string) ([]cri.Container, error) {
+	c.records++
+	return c.Runtime.PodRecords(ctx, uid)
+}
+
+// TestTellAll: volumes of one driver that were mounted at different times have different fates, and everything is read once.
+func TestTellAll(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		err  error
+		want []Cause
+		asks int
+	}{
+		"told":       {nil, []Cause{ContainerEnded, Unknown, ContainerEnded, Unknown}, 1},
+		"not to say": {errors.New("it is broken"), []Cause{Unknown, Unknown, Unknown, Unknown}, 0},
+	} {
+		n, dir := node(t, true)
+		r := &counting{Runtime: &runtime{dir: dir, err: c.err, records: []cri.Container{now(), before()}}}
+		read := 0
+		teller := &Teller{Kubelet: n, Runtime: r, Kills: func(context.Context) ([]kmsg.Kill, error) {
+			read++
+			return nil, c.err
+		}}
+		var got []Cause
+		for _, f := range teller.TellAll(t.Context(), []Question{
+			{Driver: driver, Mounted: mounted, Seen: seen},
+			{Driver: driver, Mounted: seen.Add(-time.Minute), Seen: seen},
+			{Driver: driver, Mounted: mounted},
+			{Driver: "other", Mounted: mounted},
+		}) {
+			got = append(got, f.Cause)
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s: causes (-want +got):\n%s", name, diff)
+		}
+		if read != 1 || r.owners != 1 || r.records != c.asks {
+			t.Errorf("%s: the log was read %d times, owners asked for %d times, records %d times", name, read, r.owners, r.records)
+		}
 	}
 }
 

@@ -58,7 +58,7 @@ func (l *look) findKill() {
 func (l *look) findEnded() {
 	last := func(wanted func(cri.Container) bool) (found *cri.Container) {
 		for i, r := range l.records {
-			if r.Exited && wanted(r) && l.question.within(r.Finished) && (found == nil || r.Finished.After(found.Finished)) {
+			if r.Exited && wanted(r) && l.question.within(r.Finished, rounding) && (found == nil || r.Finished.After(found.Finished)) {
 				found = &l.records[i]
 			}
 		}
@@ -87,7 +87,7 @@ func (l *look) findEnded() {
 // startedSince tells whether the driver's container is younger than the mount.
 func (l *look) startedSince() bool {
 	a := l.fate.After
-	if a == nil || l.question.Mounted.IsZero() || !a.Started.After(l.question.Mounted.Add(skew)) || !l.question.within(a.Started) {
+	if a == nil || l.question.Mounted.IsZero() || !a.Started.After(l.question.Mounted.Add(skew)) || !l.question.within(a.Started, skew) {
 		return false
 	}
 	l.say("its container %q, %s, was started at %s, after the volume was mounted; the runtime has no record of the one before it: "+
@@ -99,7 +99,7 @@ func (l *look) startedSince() bool {
 func (l *look) conclude() {
 	f := &l.fate
 	switch {
-	case f.Cause != Unknown && f.Kill == nil && f.Before != nil && l.question.Mounted.IsZero():
+	case f.Cause != Unknown && l.question.Mounted.IsZero():
 		l.say("when the volume was mounted is not known, so its daemon may have been gone for another reason")
 	case f.Cause != Unknown:
 	case f.After != nil:

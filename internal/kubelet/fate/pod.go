@@ -25,7 +25,7 @@ func (l *look) findPod(ctx context.Context) {
 		l.say("who serves driver %q is not known: %v", l.question.Driver, err)
 		return
 	}
-	owner, err := l.listening(ctx, dir)
+	owner, err := l.listener(ctx, dir)
 	if err == nil {
 		l.serving = owner.ContainerID
 		l.take(owner)
@@ -62,8 +62,8 @@ func (l *look) pluginDir(ctx context.Context) (string, error) {
 }
 
 // listening gives the container whose process listens on the driver's socket.
-func (l *look) listening(ctx context.Context, dir string) (cri.Owner, error) {
-	n, err := l.Kubelet.Node(ctx)
+func (r *reading) listening(ctx context.Context, dir string) (cri.Owner, error) {
+	n, err := r.Kubelet.Node(ctx)
 	if err != nil {
 		return cri.Owner{}, err
 	}
@@ -85,7 +85,7 @@ func (l *look) listening(ctx context.Context, dir string) (cri.Owner, error) {
 	if err != nil {
 		return cri.Owner{}, fmt.Errorf("read control group of process %d, which listens on %q: %w", pid, socket, err)
 	}
-	owner, err := l.Runtime.Owner(ctx, string(cgroup))
+	owner, err := r.owner(ctx, string(cgroup))
 	if err == nil && owner.PodUID == "" {
 		err = errors.New("its container is in no pod")
 	}
@@ -98,7 +98,7 @@ func (l *look) listening(ctx context.Context, dir string) (cri.Owner, error) {
 // killed tells whether a process that was killed was in a container that has the driver's directory: its own, or one of
 // the same pod that announces it to the kubelet.
 func (l *look) killed(ctx context.Context, dir string, k kmsg.Kill) (cri.Owner, bool) {
-	owner, err := l.Runtime.Owner(ctx, "0::"+k.Cgroup+"\n")
+	owner, err := l.owner(ctx, "0::"+k.Cgroup+"\n")
 	if err != nil || owner.PodUID == "" {
 		return owner, false
 	}

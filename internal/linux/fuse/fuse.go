@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"time"
 
 	"kubediag.org/kubediag/internal/linux/sys"
 )
@@ -40,6 +41,8 @@ type Connection struct {
 // several goroutines at once.
 type Control struct {
 	root *sys.FD
+	// made is a time at which the control file system had been made already.
+	made time.Time
 }
 
 // mounted is where distributions mount the control file system.
@@ -57,7 +60,26 @@ func Open() (*Control, error) {
 			return nil, fmt.Errorf("open FUSE control file system: %w (%w, %w)", errors.ErrUnsupported, err, elsewhere)
 		}
 	}
-	return &Control{root: root}, nil
+	return control(root)
+}
+
+// control takes ownership of root. There is one control file system for the
+// whole machine, and it may be far older than this. Both times of its root are
+// when it was made, until the directory is listed or a connection goes (seen on
+// 6.18). So the earlier one is the better, and the first look is the best.
+func control(root *sys.FD) (*Control, error) {
+	st, err := root.Stat(sys.StatAccessed | sys.StatChanged)
+	if err != nil {
+		return nil, fmt.Errorf("read times of FUSE control file system: %w", errors.Join(err, root.Close()))
+	}
+	c := &Control{root: root, made: time.Now()}
+	if st.Has(sys.StatChanged) && st.Changed.Before(c.made) {
+		c.made = st.Changed
+	}
+	if st.Has(sys.StatAccessed) && st.Accessed.Before(c.made) {
+		c.made = st.Accessed
+	}
+	return c, nil
 }
 
 // Close gives the control file system back.
@@ -75,6 +97,27 @@ func (c *Control) Connection(minor uint32) (Connection, error) {
 		return Connection{}, err
 	}
 	return Connection{Dead: limit == math.MaxUint32, Waiting: int(waiting)}, nil
+}
+
+// slack is how long after the control file system was made it may have taken in
+// the connections that there were before: as long as that may be interrupted,
+// and a tick of the clock, which is 10 ms at most.
+const slack = time.Second
+
+// Since tells since when the connection of the mounts whose device is 0:minor is
+// there; they were mounted at that time. Neither the death of the server nor an
+// abort changes it. known is false where the connection may be older than the
+// control file system, which holds for those that were there before Open if
+// nothing else had it open or mounted. ErrNoConnection where there is none.
+func (c *Control) Since(minor uint32) (at time.Time, known bool, err error) {
+	st, err := c.root.StatAt(strconv.FormatUint(uint64(minor), 10), sys.StatChanged)
+	if err != nil {
+		return time.Time{}, false, failed("read time of", minor, err)
+	}
+	if !st.Has(sys.StatChanged) || !st.Changed.After(c.made.Add(slack)) {
+		return time.Time{}, false, nil
+	}
+	return st.Changed, true, nil
 }
 
 // read reads a number. The kernel empties the files of a connection that goes.

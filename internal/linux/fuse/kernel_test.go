@@ -202,12 +202,97 @@ func TestOpenElsewhere(t *testing.T) {
 	t.Cleanup(func() { sys.UnmountPath(dir, true) })
 	root, err := sys.OpenFUSEControl(dir)
 	must(t, err)
-	c := &Control{root: root}
+	c, err := control(root)
+	must(t, err)
 	t.Cleanup(func() { c.Close() })
 	m.await(t, c, "alive and quiet", isQuiet)
 	if fd, err := sys.OpenFUSEControl(t.TempDir()); !errors.Is(err, sys.ENODEV) {
 		fd.Close()
 		t.Errorf("open of another file system: %v, want ENODEV", err)
+	}
+}
+
+// pastSlack waits until what is mounted is known to be younger than the control file system.
+func (c *Control) pastSlack() {
+	for time.Since(c.made) <= slack+20*time.Millisecond { // a tick of the clock, and one to be sure
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// since asks for a connection that is there.
+func (m mount) since(t *testing.T, c *Control) (time.Time, bool) {
+	t.Helper()
+	at, known, err := c.Since(m.minor)
+	must(t, err)
+	if known == at.IsZero() || known && at.Location() != time.UTC {
+		t.Errorf("since %v, known %v", at, known)
+	}
+	return at, known
+}
+
+// TestSince: a connection's age is known, whatever becomes of its server and of other connections.
+func TestSince(t *testing.T) {
+	c := open(t)
+	c.pastSlack()
+	before := time.Now()
+	m, other := newMount(t), newMount(t)
+	after := time.Now()
+	same := func(what string) {
+		t.Helper()
+		at, known := m.since(t, c)
+		if !known || at.Before(before.Add(-time.Second)) || at.After(after.Add(time.Second)) {
+			t.Errorf("%s: since %v, known %v; it was mounted from %v to %v", what, at, known, before, after)
+		}
+	}
+	same("alive")
+	m.await(t, c, "alive and quiet", isQuiet)
+	same("read")
+	m.server.Kill()
+	m.await(t, c, "dead", isDead)
+	same("dead")
+	must(t, c.Abort(m.minor))
+	same("aborted")
+	must(t, sys.UnmountPath(other.dir, true))
+	if at, known, err := c.Since(other.minor); !errors.Is(err, ErrNoConnection) || known || !at.IsZero() {
+		t.Errorf("since when nothing is there: %v, %v, %v, want ErrNoConnection", at, known, err)
+	}
+	newMount(t)
+	same("another came and went")
+}
+
+// TestSinceOfTheOlder: of a connection that was there before, a time that is told is right. Whether there is one depends
+// on who else has the control file system open on this machine.
+func TestSinceOfTheOlder(t *testing.T) {
+	before := time.Now()
+	m := newMount(t)
+	after := time.Now()
+	c := open(t)
+	if c.made.After(time.Now()) {
+		t.Errorf("the control file system was made at %v, and it is %v", c.made, time.Now())
+	}
+	at, known := m.since(t, c)
+	if known && (at.Before(before.Add(-time.Second)) || at.After(after.Add(time.Second))) {
+		t.Errorf("since %v; it was mounted from %v to %v", at, before, after)
+	}
+	t.Logf("known: %v", known)
+	// As if the control file system had been made after it, and the connection been taken in late.
+	st, err := c.root.StatAt(fmt.Sprint(m.minor), sys.StatChanged)
+	must(t, err)
+	for _, late := range []time.Duration{0, slack / 2, slack} {
+		c.made = st.Changed.Add(-late)
+		if at, known := m.since(t, c); known {
+			t.Errorf("since %v in a file system made at %v", at, c.made)
+		}
+	}
+}
+
+func BenchmarkSince(b *testing.B) {
+	c := open(b)
+	m := newMount(b)
+	for b.Loop() {
+		if _, _, err := c.Since(m.minor); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 

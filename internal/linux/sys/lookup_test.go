@@ -182,7 +182,7 @@ func TestStatFallsBackBefore411(t *testing.T) {
 	}
 }
 
-// TestStatChanged: the time is that of the last link that came or went.
+// TestStatChanged: the time is that of the last link that came or went, not that of the last access.
 func TestStatChanged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -202,6 +202,14 @@ func TestStatChanged(t *testing.T) {
 	before, err := fd.Stat(StatChanged)
 	if err != nil || !before.Has(StatChanged) || before.Changed.Location() != time.UTC {
 		t.Fatalf("%+v, %v", before, err)
+	}
+	for what, stat := range map[string]func() (Stat, error){
+		"statx":   func() (Stat, error) { return fd.Stat(StatAccessed) },
+		"fstatat": func() (Stat, error) { return fstatat(fd.Int(), "", unix.AT_EMPTY_PATH) },
+	} {
+		if st, err := stat(); err != nil || !st.Has(StatAccessed) || !st.Accessed.Equal(long) || st.Accessed.Location() != time.UTC {
+			t.Errorf("%s: accessed %v, want %v: %v", what, st.Accessed, long, err)
+		}
 	}
 	if ago := time.Since(before.Changed); ago < -time.Second || ago > time.Minute {
 		t.Errorf("changed %v ago", ago)

@@ -14,6 +14,7 @@ const (
 	StatType     = unix.STATX_TYPE
 	StatNlink    = unix.STATX_NLINK
 	StatIno      = unix.STATX_INO
+	StatAccessed = unix.STATX_ATIME
 	StatChanged  = unix.STATX_CTIME
 	StatMountID  = unix.STATX_MNT_ID        // 5.8; the number in mountinfo, used again after an unmount
 	StatUniqueID = unix.STATX_MNT_ID_UNIQUE // 6.8; never used again; excludes StatMountID
@@ -25,6 +26,7 @@ type Stat struct {
 	Mode         uint16 // file type bits only are asked for
 	Nlink        uint32
 	Ino          uint64
+	Accessed     time.Time // of the file's content (atime), as far as the mount notes it; UTC
 	Changed      time.Time // of the inode (ctime), which a name that comes or goes changes, too; UTC
 	Major, Minor uint32    // device of the file system
 	// RdevMajor and RdevMinor are the device that a device node stands for.
@@ -77,6 +79,9 @@ func statx(dir int, path string, flags int, mask uint32) (Stat, error) {
 		MountRoot: x.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0,
 		RootKnown: x.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0,
 	}
+	if st.Has(StatAccessed) {
+		st.Accessed = time.Unix(x.Atime.Sec, int64(x.Atime.Nsec)).UTC()
+	}
 	if st.Has(StatChanged) {
 		st.Changed = time.Unix(x.Ctime.Sec, int64(x.Ctime.Nsec)).UTC()
 	}
@@ -92,10 +97,10 @@ func fstatat(dir int, path string, flags int) (Stat, error) {
 		return Stat{}, err
 	}
 	return Stat{
-		Mask: StatType | StatNlink | StatIno | StatChanged, Mode: uint16(st.Mode),
+		Mask: StatType | StatNlink | StatIno | StatAccessed | StatChanged, Mode: uint16(st.Mode),
 		Nlink: uint32(st.Nlink), Ino: st.Ino,
-		Changed: time.Unix(st.Ctim.Unix()).UTC(),
-		Major:   unix.Major(uint64(st.Dev)), Minor: unix.Minor(uint64(st.Dev)),
+		Accessed: time.Unix(st.Atim.Unix()).UTC(), Changed: time.Unix(st.Ctim.Unix()).UTC(),
+		Major: unix.Major(uint64(st.Dev)), Minor: unix.Minor(uint64(st.Dev)),
 		RdevMajor: unix.Major(uint64(st.Rdev)), RdevMinor: unix.Minor(uint64(st.Rdev)),
 	}, nil
 }

@@ -59,6 +59,8 @@ type Deps struct {
 	Evictor podevict.Evictor
 	// Waker has the kubelet look at a pod at once. Nil: it does so when its time has come.
 	Waker restart.Waker
+	// Connections tells since when FUSE connections are there. Nil: it is not known.
+	Connections volumehealth.Connections
 }
 
 // New makes the registry of all built-in processors.
@@ -95,7 +97,7 @@ func New(d Deps) (*processor.Registry, error) {
 		processor.Step{Recoverer: &remount.Recoverer{Pods: d.Pods, Kubelet: d.Kubelet, Runtime: d.Runtime, Waker: d.Waker}},
 		processor.Step{Processor: &listvolumes.Collector{Pods: d.Pods, Inspector: d.Volumes}},
 		processor.Step{Processor: &volumehealth.Diagnoser{
-			Pods: d.Pods, Inspector: d.Volumes, Teller: &fate.Teller{Kubelet: d.Kubelet, Runtime: runtime},
+			Pods: d.Pods, Inspector: d.Volumes, Teller: &fate.Teller{Kubelet: d.Kubelet, Runtime: runtime}, Connections: d.Connections,
 		}},
 		processor.Step{Recoverer: &volumerebind.Recoverer{Pods: d.Pods, Inspector: d.Volumes, Runtime: d.Runtime, Waker: d.Waker}},
 		processor.Step{Recoverer: &podevict.Recoverer{Pods: d.Pods, Kubelet: d.Kubelet, Judge: judge, Evictor: d.Evictor}},

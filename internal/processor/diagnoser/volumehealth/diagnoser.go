@@ -14,8 +14,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -44,9 +46,16 @@ type Inspector interface {
 	Inspect(ctx context.Context, s volume.Selection) (*volume.Survey, error)
 }
 
-// Teller tells what has become of the daemon of a volume: a *fate.Teller.
+// Teller tells what has become of the daemons of volumes: a *fate.Teller.
 type Teller interface {
-	Tell(ctx context.Context, q fate.Question) fate.Fate
+	// TellAll gives one fate for each question, in their order.
+	TellAll(ctx context.Context, questions []fate.Question) []fate.Fate
+}
+
+// Connections tells since when FUSE connections are there: a *fuse.Control.
+type Connections interface {
+	// Since asks for the connection of the mounts whose device is 0:minor; known is whether that can be told.
+	Since(minor uint32) (at time.Time, known bool, err error)
 }
 
 // Diagnoser is the processor volumeHealthDiagnoser.
@@ -55,6 +64,8 @@ type Diagnoser struct {
 	Inspector Inspector
 	// Teller is nil where nobody knows about daemons.
 	Teller Teller
+	// Connections is nil where the kernel tells nothing: then a daemon may be said to have ended that was not the volume's.
+	Connections Connections
 }
 
 // Name is volumeHealthDiagnoser.
@@ -191,21 +202,44 @@ func (d *Diagnoser) found(ctx context.Context, broken []*volume.Volume, survey *
 	return processor.Result{Values: values, Findings: findings}, nil
 }
 
-// fates asks for each driver once what has become of its daemon. A volume on a directory of its own that was deleted, or
-// that hangs, has a daemon that lives.
+// fates asks what has become of the daemons. A volume on a directory of its own that was deleted, or that hangs, has a
+// daemon that lives.
 func (d *Diagnoser) fates(ctx context.Context, broken []*volume.Volume) [][]string {
-	told, fates := map[string][]string{}, make([][]string, len(broken))
+	fates := make([][]string, len(broken))
+	if d.Teller == nil {
+		return fates
+	}
+	asking := map[fate.Question][]int{} // one answer serves all volumes of a connection
 	for i, v := range broken {
-		if d.Teller == nil || v.Record == nil || codeOf(v) != fault.DisconnectedFUSE {
-			continue
+		if v.Record != nil && codeOf(v) == fault.DisconnectedFUSE {
+			q := fate.Question{Driver: v.Record.Driver, Mounted: d.mounted(v)}
+			asking[q] = append(asking[q], i)
 		}
-		driver := v.Record.Driver
-		if _, ok := told[driver]; !ok {
-			told[driver] = d.Teller.Tell(ctx, fate.Question{Driver: driver}).Sentences
+	}
+	questions := slices.Collect(maps.Keys(asking))
+	for n, told := range d.Teller.TellAll(ctx, questions) {
+		for _, i := range asking[questions[n]] {
+			fates[i] = told.Sentences
 		}
-		fates[i] = told[driver]
 	}
 	return fates
+}
+
+// mounted is when the file system of the broken mount was mounted, which the driver may have replaced at the staging path
+// since. Zero: not known.
+func (d *Diagnoser) mounted(v *volume.Volume) time.Time {
+	m := v.Mount
+	if v.Code == "" {
+		m = v.Copies[0].Mount
+	}
+	if d.Connections == nil || m.Major != 0 {
+		return time.Time{}
+	}
+	at, known, err := d.Connections.Since(m.Minor)
+	if err != nil || !known {
+		return time.Time{}
+	}
+	return at
 }
 
 // withFate adds what has become of the daemon to the evidence of the first finding.

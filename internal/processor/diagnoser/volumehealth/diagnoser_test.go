@@ -42,9 +42,13 @@ func (s *seen) Inspect(_ context.Context, selection volume.Selection) (*volume.S
 // daemons counts how often each driver was asked about.
 type daemons map[string]int
 
-func (d daemons) Tell(_ context.Context, q fate.Question) fate.Fate {
-	d[q.Driver]++
-	return fate.Fate{Cause: fate.OOMKilled, Sentences: []string{"the kernel killed the daemon of " + q.Driver}}
+func (d daemons) TellAll(_ context.Context, questions []fate.Question) []fate.Fate {
+	var fates []fate.Fate
+	for _, q := range questions {
+		d[q.Driver]++
+		fates = append(fates, fate.Fate{Cause: fate.OOMKilled, Sentences: []string{"the kernel killed the daemon of " + q.Driver}})
+	}
+	return fates
 }
 
 func healthy(pod *corev1.Pod, name string) *volume.Volume {

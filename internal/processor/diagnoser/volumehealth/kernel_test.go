@@ -14,11 +14,53 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet/fate"
 	"kubediag.org/kubediag/internal/kubelet/volume/volumetest"
+	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/processor"
 )
 
 func TestMain(m *testing.M) { volumetest.Main(m) }
+
+// asked keeps the questions about daemons.
+type asked []fate.Question
+
+func (a *asked) TellAll(_ context.Context, questions []fate.Question) []fate.Fate {
+	*a = append(*a, questions...)
+	return make([]fate.Fate, len(questions))
+}
+
+// TestAsksWithTheTimeOfTheDeadMount, not with that of what the driver has staged since.
+func TestAsksWithTheTimeOfTheDeadMount(t *testing.T) {
+	opened := time.Now()
+	connections, err := fuse.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { connections.Close() })
+	for time.Since(opened) < 1500*time.Millisecond { // what is mounted at once may be older as far as can be told
+		time.Sleep(10 * time.Millisecond)
+	}
+	from := time.Now()
+	s := volumetest.New(t)
+	to := time.Now()
+	for time.Since(to) < 500*time.Millisecond { // the two mounts have to be told apart
+		time.Sleep(10 * time.Millisecond)
+	}
+	s.Kill()
+	s.Remount("new")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var a asked
+	d := &Diagnoser{Pods: s.Pods, Inspector: s.Inspector, Teller: &a, Connections: connections}
+	if _, err := d.Run(ctx, s.Request()); err != nil {
+		t.Fatal(err)
+	}
+	const tick = 20 * time.Millisecond
+	if len(a) != 1 || a[0].Driver != volumetest.Driver || a[0].Mounted.Before(from.Add(-tick)) || a[0].Mounted.After(to.Add(tick)) {
+		t.Errorf("asked %+v, want the driver %q and a time from %v to %v", a, volumetest.Driver, from, to)
+	}
+}
 
 // TestTellsStatesApart on a real volume, of the pod and of the whole node, without changing a mount by looking.
 func TestTellsStatesApart(t *testing.T) {
