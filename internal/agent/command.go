@@ -17,6 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
+	"kubediag.org/kubediag/internal/kubelet/orphan"
 	"kubediag.org/kubediag/internal/sentinel"
 	"kubediag.org/kubediag/internal/version"
 )
@@ -73,14 +74,16 @@ func (o *Options) bind(f *pflag.FlagSet) {
 	f.Var(&o.SentinelMode, "sentinel-mode", "what is done about faults as they arise: Off, Observe (tell of them) or Automatic (heal them)")
 	f.BoolVar(&o.EnableScripts, "enable-scripts", false, "let Operations run scripts")
 	f.BoolVar(&o.AllowEviction, "allow-eviction", false, "let podEvictRecover evict pods whose volumes cannot be mended")
-	f.StringVar(&o.ProcessorCAFile, "processor-ca-file", "", "PEM file of authorities to trust for external processors")
 	f.BoolVar(&o.AllowPodAnnotation, "allow-pod-annotation", false,
 		"let recoverers annotate a pod for a moment, so that the kubelet looks at it at once")
+	f.StringVar(&o.ProcessorCAFile, "processor-ca-file", "", "PEM file of authorities to trust for external processors")
 	f.StringVar(&o.ServeProcessors, "serve-processors", "", "address where built-in processors answer HTTPS (default: nowhere)")
 	f.StringVar(&o.TLSCertFile, "tls-cert-file", "", "certificate for --serve-processors (default: one is made at every start)")
 	f.StringVar(&o.TLSKeyFile, "tls-key-file", "", "key for --tls-cert-file")
 	f.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":8080", "address of the metrics, 0 for none")
 	f.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz, 0 for none")
+	f.DurationVar(&o.OrphanMinimumAge, "orphan-minimum-age", orphan.DefaultMinimumAge,
+		"for how long nothing must have changed in a pod's directory before the pod can be gone, 1m to 720h")
 	f.DurationVar(&o.DiagnosisTimeout, "diagnosis-timeout", 30*time.Minute, "deadline of a Diagnosis that names none")
 	f.IntVar(&o.Workers, "workers", 4, "how many Diagnoses run at once")
 	f.DurationVar(&o.LeaseRenewal, "lease-renewal", 10*time.Second, "how often the agent's Lease is renewed")

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"kubediag.org/kubediag/internal/kubelet/orphan"
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
@@ -37,9 +38,9 @@ type Options struct {
 	EnableScripts bool
 	// AllowEviction lets podEvictRecover evict pods, which also takes the right to.
 	AllowEviction bool
-	// ProcessorCAFile holds certificates of authorities that external processors may present, besides the system's.
 	// AllowPodAnnotation lets recoverers wake the kubelet by an annotation on the pod, which also takes the right to.
 	AllowPodAnnotation bool
+	// ProcessorCAFile holds certificates of authorities that external processors may present, besides the system's.
 	ProcessorCAFile string
 	// ServeProcessors is the TCP address where built-in processors answer HTTPS. Empty: they do not.
 	ServeProcessors string
@@ -47,6 +48,8 @@ type Options struct {
 	TLSCertFile, TLSKeyFile string
 	// MetricsBindAddress and HealthProbeBindAddress are TCP addresses; "0" turns them off.
 	MetricsBindAddress, HealthProbeBindAddress string
+	// OrphanMinimumAge is for how long nothing must have changed in the directory of a pod that is taken for gone.
+	OrphanMinimumAge time.Duration
 	// DiagnosisTimeout bounds a Diagnosis that has no deadline of its own.
 	DiagnosisTimeout time.Duration
 	// Workers is how many Diagnoses run at once.
@@ -135,6 +138,9 @@ func (o *Options) validateNumbers() error {
 	}
 	if o.DiagnosisTimeout < time.Second || o.DiagnosisTimeout > 24*time.Hour {
 		errs = append(errs, invalid("diagnosis-timeout", o.DiagnosisTimeout, "must be between 1s and 24h"))
+	}
+	if err := orphan.CheckMinimumAge(o.OrphanMinimumAge); err != nil {
+		errs = append(errs, invalid("orphan-minimum-age", o.OrphanMinimumAge, err.Error()))
 	}
 	if o.LeaseRenewal < time.Second {
 		errs = append(errs, invalid("lease-renewal", o.LeaseRenewal, "must be at least 1s"))

@@ -32,7 +32,7 @@ func (a *agent) newVolumes(ctx context.Context) (err error) {
 		Kubelet: a.kubelet, Scanner: scanner, Prober: &probe.Prober{}, Pods: a.index, Runtime: runtime,
 		Runner: &disposable.Runner{}, // not the prober's: what hangs when it is asked must not keep others from being mended
 	}
-	a.orphans = &orphan.Inspector{Kubelet: a.kubelet, Scanner: scanner, Pods: a.pods, Runtime: runtime}
+	a.orphans = &orphan.Inspector{Kubelet: a.kubelet, Scanner: scanner, Pods: a.pods, Runtime: runtime, MinimumAge: a.OrphanMinimumAge}
 	if a.connections, err = fuse.Open(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		a.manager.GetLogger().Error(err, "The kernel does not tell about FUSE connections: dead ones are found by asking")
 	}

@@ -5,49 +5,59 @@ package sentinel
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
-	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/orphan"
 )
 
 // Orphans looks for the directories of pods that are gone: an *orphan.Inspector.
 type Orphans interface {
 	Survey(ctx context.Context) (*orphan.Survey, error)
+	// Gone tells which of these pods have no directory.
+	Gone(ctx context.Context, uids []string) (map[string]bool, error)
 }
 
-// Nothing hurts sooner because of a directory that is left behind, and to prove that it is takes the API server.
+// Nothing hurts sooner because of a directory that is left behind, and to prove that it is takes the API server. To see that
+// one is no longer there takes a look at the disk.
 const (
-	orphansFirst = time.Minute
+	orphansFirst = 30 * time.Second
 	orphansEvery = 10 * time.Minute
+	orphansGone  = time.Minute
 )
 
 // count keeps count of the directories of pods that are gone, and tells of each once.
 func (s *Sentinel) count(ctx context.Context) {
-	told := map[string]bool{}
-	for wait := orphansFirst; ; wait = orphansEvery {
+	told := map[string]bool{} // the pods that are counted
+	next := time.Now().Add(orphansFirst)
+	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(wait):
+		case <-time.After(min(time.Until(next), orphansGone)):
 		}
-		survey, err := s.Orphans.Survey(ctx)
-		if err != nil {
-			if ctx.Err() == nil {
-				s.Observer.Trouble(err)
-			}
-			continue
+		look := s.forget
+		if !time.Now().Before(next) {
+			next, look = time.Now().Add(orphansEvery), s.seek
 		}
-		s.seeOrphans(survey.Findings(), told)
+		if err := look(ctx, told); err != nil && ctx.Err() == nil {
+			s.Observer.Trouble(err)
+		}
+		s.mu.Lock()
+		s.orphans = len(told)
+		s.mu.Unlock()
 	}
 }
 
-func (s *Sentinel) seeOrphans(found []fault.Finding, told map[string]bool) {
-	s.mu.Lock()
-	s.orphans = len(found)
-	s.mu.Unlock()
+// seek looks for all of them.
+func (s *Sentinel) seek(ctx context.Context, told map[string]bool) error {
+	survey, err := s.Orphans.Survey(ctx)
+	if err != nil {
+		return err
+	}
 	now := map[string]bool{}
-	for _, f := range found {
+	for _, f := range survey.Findings() {
 		now[f.Pod.UID] = true
 		if !told[f.Pod.UID] {
 			told[f.Pod.UID] = true
@@ -59,4 +69,20 @@ func (s *Sentinel) seeOrphans(found []fault.Finding, told map[string]bool) {
 			delete(told, uid)
 		}
 	}
+	return nil
+}
+
+// forget forgets those that have been removed since.
+func (s *Sentinel) forget(ctx context.Context, told map[string]bool) error {
+	if len(told) == 0 {
+		return nil
+	}
+	gone, err := s.Orphans.Gone(ctx, slices.Collect(maps.Keys(told)))
+	if err != nil {
+		return err
+	}
+	for uid := range gone {
+		delete(told, uid)
+	}
+	return nil
 }

@@ -67,7 +67,8 @@ type Cluster struct {
 	admin   user
 	ca      *authority
 	rest    *rest.Config
-	kubelet *process
+	kubelet *process // nil without a node, and while it is stopped
+	stopped *process // the kubelet that was stopped, until it is started again
 	daemons daemons
 	reaper  *reaper
 	stop    func() error
@@ -239,7 +240,7 @@ func (c *Cluster) KubeletRoot() string { return c.o.KubeletRoot }
 // RuntimeEndpoint is the path of containerd's socket.
 func (c *Cluster) RuntimeEndpoint() string { return c.path("containerd.sock") }
 
-// KubeletPID is the process ID of the kubelet, or 0 without a node.
+// KubeletPID is the process ID of the kubelet, or 0 without a node and while it is stopped.
 func (c *Cluster) KubeletPID() int {
 	if c.kubelet == nil {
 		return 0

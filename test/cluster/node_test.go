@@ -49,6 +49,7 @@ func TestSideBySide(t *testing.T) {
 	before := current.pod(t, "sleeper").Status.ContainerStatuses[0]
 	current.removeContainer(t, "sleeper")
 	current.waitAnother(t, "sleeper", before.ContainerID)
+	current.restartKubelet(t, "sleeper")
 	current.stop(t)
 	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(root))
 	if err != nil || len(mounts) != 1 {
@@ -224,6 +225,33 @@ func (n *node) removeContainer(t *testing.T, name string) {
 	if err := n.c.RemoveContainer(t.Context(), string(n.pod(t, name).UID), "main"); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// restartKubelet shows that a pod's container outlives its kubelet, and that nothing of the pod is left in the runtime, and
+// nobody starts it, once it was removed there, until the kubelet is back.
+func (n *node) restartKubelet(t *testing.T, name string) {
+	t.Helper()
+	ctx, pid, p := t.Context(), n.c.KubeletPID(), n.pod(t, name)
+	if err := n.c.StopKubelet(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(pid, 0); !errors.Is(err, unix.ESRCH) || n.c.KubeletPID() != 0 {
+		t.Errorf("the kubelet that was stopped: %v, and its ID is %d", err, n.c.KubeletPID())
+	}
+	started, err := n.c.Started(ctx, string(p.UID), "main")
+	if err != nil || started.IsZero() {
+		t.Errorf("the container was started at %s, %v", started, err)
+	}
+	if err := n.c.RemovePod(ctx, string(p.UID)); err != nil {
+		t.Fatal(err)
+	}
+	if started, err = n.c.Started(ctx, string(p.UID), "main"); err != nil || !started.IsZero() {
+		t.Errorf("the container that was removed was started at %s, %v", started, err)
+	}
+	if err := n.c.StartKubelet(ctx); err != nil {
+		t.Fatal(err)
+	}
+	n.waitAnother(t, name, p.Status.ContainerStatuses[0].ContainerID)
 }
 
 // waitAnother returns when the pod's container runs and is not the one named.

@@ -67,6 +67,28 @@ func (c *Cluster) RemoveContainers(ctx context.Context, podUID string) error {
 	})
 }
 
+// RemovePod takes everything of the pod out of the container runtime, as a reboot of the node does, behind the kubelet's
+// back: its containers, which are killed, and its sandboxes.
+func (c *Cluster) RemovePod(ctx context.Context, podUID string) error {
+	return c.withRuntime(func(client criv1.RuntimeServiceClient) error {
+		list, err := client.ListPodSandbox(ctx, &criv1.ListPodSandboxRequest{
+			Filter: &criv1.PodSandboxFilter{LabelSelector: map[string]string{labelPodUID: podUID}},
+		})
+		if err != nil {
+			return fmt.Errorf("list sandboxes: %w", err)
+		}
+		for _, found := range list.Items {
+			if _, err := client.StopPodSandbox(ctx, &criv1.StopPodSandboxRequest{PodSandboxId: found.Id}); err != nil {
+				return fmt.Errorf("stop sandbox %q: %w", found.Id, err)
+			}
+			if _, err := client.RemovePodSandbox(ctx, &criv1.RemovePodSandboxRequest{PodSandboxId: found.Id}); err != nil {
+				return fmt.Errorf("remove sandbox %q: %w", found.Id, err)
+			}
+		}
+		return nil
+	})
+}
+
 // Labels that the kubelet gives to every container.
 const (
 	labelPodUID    = "io.kubernetes.pod.uid"

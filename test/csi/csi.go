@@ -175,6 +175,20 @@ func (d *Driver) restart(t testing.TB) {
 	d.await(t, before)
 }
 
+// Hide keeps the driver from a kubelet that starts, as if the driver started later than that. show ends it, and waits until
+// the driver is registered.
+func (d *Driver) Hide(t testing.TB) (show func()) {
+	t.Helper()
+	socket := filepath.Join(d.env.KubeletRoot(), "plugins_registry", Name+"-reg.sock")
+	hidden := filepath.Join(d.dir, "hidden.sock")
+	must(t, errors.Join(os.Rename(socket, hidden), os.Remove(filepath.Join(d.dir, staged.Registered))))
+	return func() {
+		t.Helper()
+		must(t, os.Rename(hidden, socket))
+		d.await(t, 0)
+	}
+}
+
 // Pod is the driver's, on the node.
 func (d *Driver) Pod(t testing.TB) *corev1.Pod {
 	t.Helper()

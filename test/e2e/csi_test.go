@@ -38,6 +38,7 @@ func TestDeadVolume(t *testing.T) {
 	for _, version := range []string{cluster.Kubernetes118, cluster.Kubernetes136} {
 		t.Run("kubelet "+version, func(t *testing.T) {
 			v := startVolume(t, version)
+			o := &orphans{cephVolume: v, version: version}
 			stage := func(name string, do func(*testing.T)) {
 				began := time.Now()
 				if !t.Run(name, do) {
@@ -46,6 +47,7 @@ func TestDeadVolume(t *testing.T) {
 				t.Logf("%s: %.1f s", name, time.Since(began).Seconds())
 			}
 			stage("places", func(t *testing.T) { v.checkPlaces(t, version) })
+			stage("pods stranded", o.strand)
 			stage("daemon killed", v.killDaemon)
 			stage("driver killed", v.killDriver)
 			stage("driver back", v.restartDriver)
@@ -54,6 +56,8 @@ func TestDeadVolume(t *testing.T) {
 			stage("evicted", v.evict)
 			stage("healed by the sentinel", v.healAlone)
 			stage("pods replaced", v.replacePods)
+			stage("orphans found", o.find)
+			stage("orphans removed", o.heal)
 		})
 	}
 }
@@ -82,6 +86,8 @@ type cephVolume struct {
 	number string // of its file system when they had started, major:minor
 	killed int    // the process ID of the daemon that the kernel has killed
 	others []corev1.Pod
+
+	service int // the process ID of a service of the node
 }
 
 // startVolume starts a Ceph, a cluster with a CSI driver for that, and two pods with a volume.
@@ -91,7 +97,7 @@ func startVolume(t *testing.T, version string) *cephVolume {
 	must(t, err)
 	t.Cleanup(func() { must(t, files.Stop()) }) // once the cluster is gone
 	fillVolumes(t, files)
-	v := &cephVolume{env: start(t, cluster.Options{Kubelet: version}), files: files}
+	v := &cephVolume{env: start(t, cluster.Options{Kubelet: version, KubeletArgs: []string{"--vmodule=kubelet_volumes=5"}}), files: files}
 	v.driver = csi.Install(t, v.Env, "ceph-fuse", "-f", "--conf="+files.Conf(), "--name=client.admin", "--pid-file=", "{}",
 		"-o", "fsname=ceph-fuse")
 	v.driver.AddVolume(t, volumeName, volumeDir)
@@ -111,6 +117,7 @@ func (v *cephVolume) startService(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	must(t, cmd.Start())
 	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
+	v.service = cmd.Process.Pid
 }
 
 // fillVolumes writes two files to each volume.

@@ -298,14 +298,15 @@ type scanReport struct {
 
 type scanFault struct {
 	Code, Container, Volume string
-	Pod                     struct{ Namespace, Name string }
+	Pod                     struct{ UID, Namespace, Name string }
 	Mount                   struct{ Point string }
+	Evidence                []string
 }
 
 // scan runs kubediag scan on the node and gives its report and exit status.
-func (e *env) scan(t *testing.T) (report scanReport, status int) {
+func (e *env) scan(t *testing.T, args ...string) (report scanReport, status int) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), e.Build(t, "kubediag"), "scan", "-o", "json")
+	cmd := exec.CommandContext(t.Context(), e.Build(t, "kubediag"), append([]string{"scan", "-o", "json"}, args...)...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, _ := cmd.Output() // what the exit status says is for the caller

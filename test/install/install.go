@@ -25,6 +25,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/test/cluster"
+	"kubediag.org/kubediag/test/lock"
 )
 
 const (
@@ -52,6 +53,7 @@ type Env struct {
 // Start starts a cluster and installs kubediag with the manifests that users apply.
 func Start(t testing.TB, o cluster.Options) *Env {
 	t.Helper()
+	takeTurn(t)
 	keepDataRoot(t)
 	c, err := cluster.Start(t.Context(), o)
 	must(t, err)
@@ -76,6 +78,14 @@ func Start(t testing.TB, o cluster.Options) *Env {
 	})
 	e.install(t)
 	return e
+}
+
+// takeTurn waits until no other test has kubediag installed: agents lock their directory, which is one of this machine.
+func takeTurn(t testing.TB) {
+	t.Helper()
+	turn, err := lock.Take(t.Context(), filepath.Join(os.TempDir(), "kubediag-install.lock"))
+	must(t, err)
+	t.Cleanup(func() { must(t, turn.Close()) })
 }
 
 // keepDataRoot takes away the agent's directory, which is one of this machine, once the cluster is gone, unless it was
@@ -126,10 +136,12 @@ func (e *Env) Build(t testing.TB, name string) string {
 	return path
 }
 
-// SetSentinel gives the agent another mode of the sentinel, and waits until it runs with that.
-func (e *Env) SetSentinel(t testing.TB, mode string) {
+// SetSentinel gives the agent another mode of the sentinel, and waits until it runs with that. More settings are those of
+// environment variables, "NAME=value".
+func (e *Env) SetSentinel(t testing.TB, mode string, more ...string) {
 	t.Helper()
-	e.Kubectl(t, "", "set", "env", "-n", Namespace, "ds/kubediag-agent", "KUBEDIAG_SENTINEL_MODE="+mode)
+	args := []string{"set", "env", "-n", Namespace, "ds/kubediag-agent", "KUBEDIAG_SENTINEL_MODE=" + mode}
+	e.Kubectl(t, "", append(args, more...)...)
 	e.Kubectl(t, "", "rollout", "status", "-n", Namespace, "ds/kubediag-agent", "--timeout=2m")
 }
 

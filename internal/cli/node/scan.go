@@ -15,6 +15,7 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/orphan"
 )
 
 // ErrFaults is how a verb ends that has looked and found faults. What they are has been written by then.
@@ -38,6 +39,8 @@ func NewScanCommand() *cobra.Command {
 	o.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&o.pods, "pods", "", "file of pods in JSON or YAML (\"-\": standard input), for what only their specs tell:\n"+
 		"sources that were moved away, and names")
+	cmd.Flags().DurationVar(&o.orphanAge, "orphan-minimum-age", orphan.DefaultMinimumAge,
+		"for how long nothing must have changed in a pod's directory before the\npod can be gone, 1m to 720h")
 	out := addFormat(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		r, err := o.scan(cmd.Context(), cmd.InOrStdin())
@@ -52,7 +55,18 @@ func NewScanCommand() *cobra.Command {
 // scanOptions are the flags of scan.
 type scanOptions struct {
 	nodeOptions
-	pods string
+	pods      string
+	orphanAge time.Duration
+}
+
+func (o scanOptions) validate() error {
+	if err := o.nodeOptions.validate(); err != nil {
+		return err
+	}
+	if err := orphan.CheckMinimumAge(o.orphanAge); err != nil {
+		return fmt.Errorf("--orphan-minimum-age=%s: %w", o.orphanAge, err)
+	}
+	return nil
 }
 
 // scan looks at the node. An error means that it could not, and nothing is said about faults then.
@@ -60,7 +74,7 @@ func (o scanOptions) scan(ctx context.Context, stdin io.Reader) (*scanReport, er
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	s := &scan{}
+	s := &scan{orphanAge: o.orphanAge}
 	if o.pods != "" {
 		var err error
 		if s.specs, err = readPods(ctx, o.pods, stdin); err != nil {
@@ -89,10 +103,11 @@ var kinds = []kind{staleSubPaths, heldDevices, brokenVolumes, orphanedPods}
 
 // scan is one pass over a node.
 type scan struct {
-	node    *kubelet.Node
-	runtime *boundedRuntime
-	specs   podFile
-	looked  looked
+	node      *kubelet.Node
+	runtime   *boundedRuntime
+	specs     podFile
+	orphanAge time.Duration
+	looked    looked
 }
 
 func (s *scan) run(ctx context.Context, kinds []kind) ([]fault.Finding, error) {

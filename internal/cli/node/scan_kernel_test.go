@@ -304,7 +304,7 @@ func BenchmarkScan(b *testing.B) {
 		must(b, err)
 		reading += time.Since(start)
 		start = time.Now()
-		r, err := scanOptions{nodeOptions: nodeOptions{root: s.Root}}.scan(b.Context(), nil)
+		r, err := scanOptions{nodeOptions: nodeOptions{root: s.Root}, orphanAge: time.Hour}.scan(b.Context(), nil)
 		must(b, err)
 		scanning += time.Since(start)
 		if len(r.Faults) > 0 || r.Looked.Binds != 1500 {

@@ -52,7 +52,7 @@ func brokenVolumes(ctx context.Context, s *scan) ([]fault.Finding, error) {
 // orphanedPods looks for directories of pods that are gone. Without the specs of all pods nothing is proven; what speaks
 // for it otherwise is told all the same.
 func orphanedPods(ctx context.Context, s *scan) ([]fault.Finding, error) {
-	i := &orphan.Inspector{Kubelet: s.node, Runtime: s.runtime}
+	i := &orphan.Inspector{Kubelet: s.node, Runtime: s.runtime, MinimumAge: s.orphanAge}
 	if s.specs != nil {
 		i.Pods = s.specs
 	}

@@ -165,6 +165,24 @@ func (i *Inspector) PodOf(ctx context.Context, s Step) (string, error) {
 	return l.uid, nil
 }
 
+// Gone tells which of these pods have no directory.
+func (i *Inspector) Gone(ctx context.Context, uids []string) (map[string]bool, error) {
+	n, err := i.Kubelet.Node(ctx)
+	if err != nil {
+		return nil, err
+	}
+	gone := map[string]bool{}
+	err = (&look{Inspector: i, node: n}).inPods(ctx, func(pods *sys.FD) error {
+		for _, uid := range uids {
+			if _, err := pods.StatAt(uid, sys.StatType); errors.Is(err, sys.ENOENT) {
+				gone[uid] = true
+			}
+		}
+		return nil
+	})
+	return gone, err
+}
+
 // Left lists the volumes and subPaths that are left in the directory of a pod, whoever it belongs to, and tells whether
 // the directory itself is still there.
 func (i *Inspector) Left(ctx context.Context, uid string) (left []string, there bool, err error) {

@@ -177,7 +177,7 @@ func (e *Entry) recordOf(fd *sys.FD, st sys.Stat, volume string) {
 		return
 	}
 	text, err := sys.ReadHead(fd, maxRecord+1)
-	if err == nil {
+	if err == nil && len(text) > 0 {
 		e.record, err = parseRecord(text, volume)
 	}
 	if err != nil {

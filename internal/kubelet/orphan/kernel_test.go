@@ -103,6 +103,10 @@ func TestRemovesWhatIsLeft(t *testing.T) {
 	if len(left) > 0 || !there || err != nil {
 		t.Errorf("left %q, there %v, %v", left, there, err)
 	}
+	absent, err := s.Inspector.Gone(t.Context(), []string{gone, orphantest.Other})
+	if diff := cmp.Diff(map[string]bool{orphantest.Other: true}, absent); diff != "" || err != nil {
+		t.Errorf("gone: %v, (-want +got):\n%s", err, diff)
+	}
 	for _, step := range p.Steps {
 		if gone, err := s.Inspector.Apply(t.Context(), step); !gone || err != nil {
 			t.Errorf("once more, %s: gone %v, %v, want that it is gone", step.Target, gone, err)
@@ -134,6 +138,27 @@ func TestDirectoryThatStays(t *testing.T) {
 	s.File(gone, "etc-hosts", "x")
 	if p := only(t, s); !p.Orphaned || len(p.Steps) > 0 || !strings.Contains(strings.Join(p.Refusals, " "), "etc-hosts") {
 		t.Errorf("with a file of the kubelet: %+v, want that it is the kubelet's to remove", p)
+	}
+}
+
+// TestEmptyRecord: that is what a node has of one that was not written out when it was reset. No kubelet can do anything
+// with it, also where the volume is staged.
+func TestEmptyRecord(t *testing.T) {
+	s := orphantest.New(t)
+	s.Leave(gone)
+	hazards["staged still"].set(t, s)
+	s.File(gone, volume+"/vol_data.json", "")
+	p := only(t, s)
+	if diff := cmp.Diff(wholePlan, planned(p)); diff != "" {
+		t.Fatalf("refusals %q, plan (-want +got):\n%s", p.Refusals, diff)
+	}
+	for _, step := range p.Steps {
+		if gone, err := s.Inspector.Apply(t.Context(), step); gone || err != nil {
+			t.Fatalf("apply %s: gone %v, %v", step.Target, gone, err)
+		}
+	}
+	if diff := cmp.Diff(orphantest.Remaining(), s.Tree(gone)); diff != "" {
+		t.Errorf("what remains (-want +got):\n%s", diff)
 	}
 }
 
@@ -191,7 +216,13 @@ var hazards = map[string]struct {
 	"record with another name": {func(_ *testing.T, s *orphantest.Scene) {
 		s.Must(os.Link(s.Path(gone, volume+"/vol_data.json"), filepath.Join(s.Root, "link")))
 	}, "2 names"},
-	"empty record": {func(_ *testing.T, s *orphantest.Scene) { s.File(gone, volume+"/vol_data.json", "") }, "it is empty"},
+	"record cut off": {func(_ *testing.T, s *orphantest.Scene) {
+		s.File(gone, volume+"/vol_data.json", orphantest.VolumeRecord[:40])
+	}, "cannot be parsed"},
+	"empty record with another name": {func(_ *testing.T, s *orphantest.Scene) {
+		s.File(gone, volume+"/vol_data.json", "")
+		s.Must(os.Link(s.Path(gone, volume+"/vol_data.json"), filepath.Join(s.Root, "link")))
+	}, "2 names"},
 	"record elsewhere": {func(_ *testing.T, s *orphantest.Scene) {
 		s.File(gone, "volumes/kubernetes.io~nfs/x/vol_data.json", orphantest.VolumeRecord)
 	}, "may have data"},

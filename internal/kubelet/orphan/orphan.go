@@ -20,6 +20,7 @@ package orphan
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,8 +30,21 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
-// DefaultMinimumAge is for how long nothing must have changed in the directory of a pod before it can be orphaned.
-const DefaultMinimumAge = 10 * time.Minute
+// Bounds of for how long nothing must have changed in the directory of a pod before it can be orphaned. A kubelet that
+// has made the directory may wait for a while before it makes the sandbox.
+const (
+	DefaultMinimumAge  = 10 * time.Minute
+	ShortestMinimumAge = time.Minute
+	LongestMinimumAge  = 720 * time.Hour
+)
+
+// CheckMinimumAge says what is wrong with a minimum age that somebody has set.
+func CheckMinimumAge(age time.Duration) error {
+	if age < ShortestMinimumAge || age > LongestMinimumAge {
+		return fmt.Errorf("must be between %.0fm and %.0fh", ShortestMinimumAge.Minutes(), LongestMinimumAge.Hours())
+	}
+	return nil
+}
 
 // ErrStays is returned for what is not removed, with the reason.
 var ErrStays = errors.New("it stays")
@@ -149,7 +163,7 @@ type Entry struct {
 
 	inode         uint64
 	made, changed time.Time
-	record        *record
+	record        *record // nil for one that is empty: the kubelet does not wait until it is written out
 }
 
 // Mounted is a mount that shows the directory to be in use.

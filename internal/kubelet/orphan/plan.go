@@ -20,6 +20,9 @@ func (l *look) plan(p *Pod, looked *Looked) {
 		case MountPoint, Other:
 			p.refuse(fmt.Sprintf("%q stays: %s", e.Path, e.Why))
 		case Record:
+			if e.record == nil {
+				continue // no kubelet can finish with a volume by that
+			}
 			if at := l.staged(e.record, p.UID); at != "" {
 				p.refuse(fmt.Sprintf("%q stays: the volume is staged at %q, and no other pod has it mounted: the kubelet may not have "+
 					"finished with it, and needs the record for that", e.Path, at))
@@ -50,11 +53,14 @@ func removed(rel string) bool {
 
 func (e Entry) step(p *Pod, proof string) Step {
 	s := Step{Kind: RemoveFile, Target: e.target(p.Path)}
-	switch e.Kind {
-	case Record:
+	switch {
+	case e.Kind == Record && e.record == nil:
+		s.Safety = proof + "; it is where the kubelet has its record of this volume, and nothing is mounted on its directory"
+		s.Loss = "nothing: the file is empty"
+	case e.Kind == Record:
 		s.Safety = proof + "; it is the kubelet's record of this volume, and nothing is mounted on its directory"
 		s.Loss = fmt.Sprintf("nothing: it says that this was volume handle %q of driver %q", e.record.handle, e.record.driver)
-	case SubPath:
+	case e.Kind == SubPath:
 		s.Safety, s.Loss = proof+"; it is the file that the kubelet had bound a subPath on", "nothing: the file is empty"
 	default:
 		s.Kind = RemoveDirectory

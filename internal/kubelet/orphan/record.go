@@ -28,9 +28,6 @@ type record struct {
 // parseRecord reads a record of the volume whose directory is called dir: one JSON object of strings with what every
 // kubelet writes, for this volume and no other.
 func parseRecord(text []byte, dir string) (*record, error) {
-	if len(text) == 0 {
-		return nil, errors.New("it is empty")
-	}
 	if len(text) > maxRecord {
 		return nil, fmt.Errorf("it has more than %d bytes", maxRecord)
 	}

@@ -20,7 +20,7 @@ func TestParseRecord(t *testing.T) {
 		"of 1.18":           {good + "\n", "pvc-1", ""},
 		"of a later one":    {strings.TrimSuffix(good, "}") + `,"seLinuxMountContext":""}`, "pvc-1", ""},
 		"name with a slash": {strings.ReplaceAll(good, "pvc-1", "a/b"), "a~b", ""},
-		"empty":             {"", "pvc-1", "empty"},
+		"empty":             {"", "pvc-1", "cannot be parsed"},
 		"only spaces":       {"  \n", "pvc-1", "cannot be parsed"},
 		"null":              {"null", "pvc-1", "no driver"},
 		"another volume":    {good, "pvc-2", `volume "pvc-1"`},

@@ -185,7 +185,9 @@ func (l *look) judge(p *Pod, looked *Looked, mounts []Mounted) {
 	p.Orphaned = len(p.Unproven) == 0
 	p.Mounts = mounts[:min(len(mounts), maxTold)]
 	if len(mounts) > 0 {
-		p.refuse(fmt.Sprintf("%d mounts show it to be in use, the first at %q: %s", len(mounts), mounts[0].Point, mounts[0].Why))
+		m := mounts[0]
+		p.refuse(fmt.Sprintf("mounts that show it to be in use: %d, the first at %q in mount namespace %d, %s", len(mounts), m.Point,
+			m.Namespace, m.Why))
 	}
 	if looked.Partial > 0 {
 		p.refuse(fmt.Sprintf("%d mount namespaces could not be read, and may have something of it mounted", looked.Partial))

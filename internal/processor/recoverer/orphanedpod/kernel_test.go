@@ -6,9 +6,12 @@
 package orphanedpod
 
 import (
+	"context"
+	"errors"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -23,7 +26,9 @@ const gone, other = orphantest.Gone, orphantest.Other
 
 func TestMain(m *testing.M) { kerneltest.Main(m, orphantest.Roles) }
 
-func healer(s *orphantest.Scene) *Recoverer { return &Recoverer{Inspector: s.Inspector} }
+func healer(s *orphantest.Scene) *Recoverer {
+	return &Recoverer{Inspector: s.Inspector, Patience: time.Millisecond} // there is no kubelet
+}
 
 func plan(t *testing.T, s *orphantest.Scene, values map[string]string) processor.Plan {
 	t.Helper()
@@ -68,9 +73,12 @@ func TestHeals(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `removed 6 empty directories and 2 files of the kubelet of the pod with UID "` + gone +
-		`", which is gone; the kubelet removes the rest of its directory`
+		`", which is gone; the kubelet, which removes the rest of its directory, has not done so in 0 seconds`
 	if diff := cmp.Diff(want, result.Values[KeyResult]); diff != "" {
 		t.Errorf("result (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(p.Findings, result.Findings); diff != "" {
+		t.Errorf("findings, of which none is healed (-want +got):\n%s", diff)
 	}
 	if refused := result.Values[KeyRefused]; !strings.Contains(refused, other) || !strings.Contains(refused, "may have data") {
 		t.Errorf("refused: %s", refused)
@@ -80,6 +88,37 @@ func TestHeals(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, s.Tree(other)); diff != "" {
 		t.Errorf("of the other (-want +got):\n%s", diff)
+	}
+}
+
+// TestWaitsForTheKubelet: it is healed when the kubelet has removed the rest.
+func TestWaitsForTheKubelet(t *testing.T) {
+	s := orphantest.New(t)
+	s.Leave(gone)
+	s.Leave(other)
+	h := &Recoverer{Inspector: s.Inspector, Patience: time.Minute}
+	p := plan(t, s, nil)
+	apply(t, s, p.Actions)
+	s.Must(os.RemoveAll(s.Node.PodDir(other)))
+	kubelet := time.AfterFunc(2*pollInterval, func() { _ = os.RemoveAll(s.Node.PodDir(gone)) })
+	defer kubelet.Stop()
+	result, err := h.Verify(t.Context(), processor.Request{}, p)
+	if err != nil || len(result.Findings) != 2 || !result.Findings[0].Healed || !result.Findings[1].Healed || p.Findings[0].Healed {
+		t.Errorf("findings %+v, %v, want both healed", result.Findings, err)
+	}
+	if text := result.Values[KeyResults]; strings.Count(text, "nothing is left of its directory") != 2 {
+		t.Errorf("results: %s", text)
+	}
+	s.Dir(other, "containers")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*pollInterval)
+	defer cancel()
+	if _, err := h.Verify(ctx, processor.Request{}, p); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("when time runs out: %v", err)
+	}
+	h.Patience = pollInterval
+	result, err = h.Verify(t.Context(), processor.Request{}, p)
+	if err != nil || !result.Findings[0].Healed || result.Findings[1].Healed {
+		t.Errorf("findings %+v, %v, want the first healed", result.Findings, err)
 	}
 }
 

@@ -10,11 +10,14 @@
 package orphanedpod
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/orphan"
@@ -33,7 +36,15 @@ const (
 // Recoverer is the recoverer orphanedPodRecover.
 type Recoverer struct {
 	Inspector *orphan.Inspector
+	// Patience is for how long the kubelet is waited for, which removes the rest. 0: 10 seconds.
+	Patience time.Duration
 }
+
+// A kubelet looks for such directories every two seconds.
+const (
+	defaultPatience = 10 * time.Second
+	pollInterval    = 250 * time.Millisecond
+)
 
 // Name is orphanedPodRecover.
 func (*Recoverer) Name() string { return "orphanedPodRecover" }
@@ -118,15 +129,18 @@ type tally struct {
 	directories, files int
 }
 
-// Verify proves that everything of the plan is gone, and that its pods have no volumes left.
+// Verify proves that everything of the plan is gone, and that its pods have no volumes left. A pod is healed when the kubelet
+// has removed its directory.
 func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, p processor.Plan) (processor.Result, error) {
 	pods, err := h.tallies(ctx, p)
 	if err != nil {
 		return processor.Result{}, err
 	}
-	var results []string
+	if len(pods) == 0 {
+		return processor.Result{}, processor.Stalled(errors.New("read plan: it removes nothing"))
+	}
 	for _, t := range pods {
-		left, there, err := h.Inspector.Left(ctx, t.uid)
+		left, _, err := h.Inspector.Left(ctx, t.uid)
 		if err != nil {
 			return processor.Result{}, err
 		}
@@ -134,10 +148,14 @@ func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, p processor
 			err = fmt.Errorf("verify directory of pod %q: it has %d entries of volumes again, or still, the first %q", t.uid, len(left), left[0])
 			return processor.Result{}, processor.Stalled(err)
 		}
-		results = append(results, t.say(there))
 	}
-	if len(results) == 0 {
-		return processor.Result{}, processor.Stalled(errors.New("read plan: it removes nothing"))
+	gone, err := h.awaitGone(ctx, pods)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	var results []string
+	for _, t := range pods {
+		results = append(results, t.say(gone[t.uid], h.patience()))
 	}
 	all, err := json.Marshal(results)
 	if err != nil {
@@ -147,7 +165,41 @@ func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, p processor
 	if refused := p.Notes[KeyRefused]; refused != "" {
 		values[KeyRefused] = refused
 	}
-	return processor.Result{Values: values}, nil
+	return processor.Result{Values: values, Findings: healed(p.Findings, gone)}, nil
+}
+
+func (h *Recoverer) patience() time.Duration { return cmp.Or(h.Patience, defaultPatience) }
+
+// awaitGone waits until the kubelet has removed the directories of the pods, and tells which are gone by then.
+func (h *Recoverer) awaitGone(ctx context.Context, pods []*tally) (map[string]bool, error) {
+	var uids []string
+	for _, t := range pods {
+		uids = append(uids, t.uid)
+	}
+	tick, over := time.NewTicker(pollInterval), time.NewTimer(h.patience())
+	defer tick.Stop()
+	defer over.Stop()
+	for {
+		gone, err := h.Inspector.Gone(ctx, uids)
+		if err != nil || len(gone) == len(uids) {
+			return gone, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-over.C:
+			return gone, nil
+		case <-tick.C:
+		}
+	}
+}
+
+func healed(findings []fault.Finding, gone map[string]bool) []fault.Finding {
+	all := slices.Clone(findings)
+	for i := range all {
+		all[i].Healed = gone[all[i].Pod.UID]
+	}
+	return all
 }
 
 // tallies counts what a plan removes, by pod, and makes sure that each of it is gone.
@@ -182,15 +234,17 @@ func (h *Recoverer) tallies(ctx context.Context, p processor.Plan) ([]*tally, er
 	return pods, nil
 }
 
-func (t *tally) say(there bool) string {
+func (t *tally) say(gone bool, waited time.Duration) string {
 	var did strings.Builder
 	fmt.Fprintf(&did, "removed %d empty directories", t.directories)
 	if t.files > 0 {
 		fmt.Fprintf(&did, " and %d files of the kubelet", t.files)
 	}
 	fmt.Fprintf(&did, " of the pod with UID %q, which is gone", t.uid)
-	if there {
-		did.WriteString("; the kubelet removes the rest of its directory")
+	if gone {
+		did.WriteString("; nothing is left of its directory")
+	} else {
+		fmt.Fprintf(&did, "; the kubelet, which removes the rest of its directory, has not done so in %.0f seconds", waited.Seconds())
 	}
 	return did.String()
 }

@@ -1,0 +1,26 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestScanNamesWrongFlags(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"--orphan-minimum-age=59s":                   "scan: --orphan-minimum-age=59s: must be between 1m and 720h",
+		"--orphan-minimum-age=721h":                  "scan: --orphan-minimum-age=721h0m0s: must be between 1m and 720h",
+		"--orphan-minimum-age=1m --kubelet-root=a":   `scan: --kubelet-root="a": must be an absolute path`,
+		"--orphan-minimum-age=720h --kubelet-pid=-1": "scan: --kubelet-pid=-1: must not be negative",
+	} {
+		cmd := NewScanCommand()
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetArgs(strings.Fields(args))
+		if err := cmd.ExecuteContext(t.Context()); err == nil || err.Error() != want {
+			t.Errorf("%s: error %v, want %q", args, err, want)
+		}
+	}
+}

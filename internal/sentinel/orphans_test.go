@@ -1,0 +1,99 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sentinel
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet/orphan"
+)
+
+// attic has directories of pods that are gone, and hears what is told of them.
+type attic struct {
+	Observer
+	mu             sync.Mutex
+	uids           []string
+	broken         error
+	surveys, looks int
+	told           []string
+	trouble        int
+}
+
+func (a *attic) Survey(context.Context) (*orphan.Survey, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.surveys++
+	s := &orphan.Survey{}
+	for _, uid := range a.uids {
+		s.Pods = append(s.Pods, &orphan.Pod{UID: uid, Orphaned: true})
+	}
+	return s, a.broken
+}
+
+func (a *attic) Gone(_ context.Context, uids []string) (map[string]bool, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.looks++
+	gone := map[string]bool{}
+	for _, uid := range uids {
+		if !slices.Contains(a.uids, uid) {
+			gone[uid] = true
+		}
+	}
+	return gone, a.broken
+}
+
+func (a *attic) Found(f fault.Finding, _ time.Duration) { a.told = append(a.told, f.Pod.UID) }
+
+func (a *attic) Trouble(error) { a.trouble++ }
+
+// TestCountsOrphans: what comes is counted within ten minutes, what goes is no longer counted within one.
+func TestCountsOrphans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &attic{uids: []string{"a", "b"}}
+		s := &Sentinel{Observer: a, Orphans: a}
+		go s.count(t.Context())
+		for _, step := range []struct {
+			what           string
+			uids           []string
+			broken         error
+			after          time.Duration
+			want           int
+			surveys, looks int // so far
+		}{
+			{"at first", []string{"a", "b"}, nil, 29 * time.Second, 0, 0, 0},
+			{"two were there", []string{"a", "b"}, nil, 2 * time.Second, 2, 1, 0},
+			{"one has gone, another has come", []string{"b", "c"}, nil, time.Minute, 1, 1, 1},
+			{"nobody can be asked", nil, errors.New("no route"), 9 * time.Minute, 1, 2, 9},
+			{"again they are there", []string{"b", "c"}, nil, 9 * time.Minute, 1, 2, 18},
+			{"they are looked for", []string{"b", "c"}, nil, time.Minute, 2, 3, 18},
+			{"all have gone", nil, nil, time.Minute, 0, 3, 19},
+			{"and stay away", nil, nil, 9 * time.Minute, 0, 4, 19},
+		} {
+			a.mu.Lock()
+			a.uids, a.broken = step.uids, step.broken
+			a.mu.Unlock()
+			time.Sleep(step.after)
+			synctest.Wait()
+			a.mu.Lock()
+			if got := s.Sight().Present[fault.OrphanedPodVolumes]; got != step.want || a.surveys != step.surveys || a.looks != step.looks {
+				t.Errorf("%s: %d, after %d surveys and %d looks; want %d, %d and %d", step.what, got, a.surveys, a.looks, step.want,
+					step.surveys, step.looks)
+			}
+			a.mu.Unlock()
+		}
+		if diff := cmp.Diff([]string{"a", "b", "c"}, a.told); diff != "" || a.trouble == 0 {
+			t.Errorf("trouble %d times, told (-want +got):\n%s", a.trouble, diff)
+		}
+	})
+}

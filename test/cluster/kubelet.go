@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+
+	"golang.org/x/sys/unix"
+)
+
+// StopKubelet does what "systemctl stop kubelet" does: containers go on running, and the node stays Ready for 40 seconds.
+// StartKubelet has to follow before anything else is asked of the node.
+func (c *Cluster) StopKubelet(ctx context.Context) error {
+	p := c.kubelet
+	if p == nil {
+		return errors.New("stop kubelet: none runs")
+	}
+	if err := p.cmd.Process.Signal(unix.SIGTERM); err != nil {
+		return fmt.Errorf("stop kubelet: %w", err)
+	}
+	c.kubelet, c.stopped = nil, p
+	var err error
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		err = fmt.Errorf("stop kubelet: %w", ctx.Err())
+	}
+	c.end(p)
+	return err
+}
+
+// StartKubelet starts the kubelet that StopKubelet has stopped, with the same arguments, and returns when it is well. It
+// goes on with the same log.
+func (c *Cluster) StartKubelet(ctx context.Context) error {
+	if c.stopped == nil {
+		return errors.New("start kubelet: it was not stopped")
+	}
+	var err error
+	if c.kubelet, err = c.spawn("kubelet", c.stopped.cmd.Path, c.stopped.cmd.Args[1:]...); err != nil {
+		return err
+	}
+	c.stopped = nil
+	return c.wait(ctx, "kubelet", c.kubeletHealthy)
+}
+
+// kubeletHealthy asks the kubelet where its port for that is by default.
+func (c *Cluster) kubeletHealthy(ctx context.Context) error {
+	url := "http://" + net.JoinHostPort(c.net.node().String(), "10248") + "/healthz"
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := new(http.Transport).RoundTrip(request) // past any proxy
+	if err != nil {
+		return err
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("ask for health: %s", response.Status)
+	}
+	return nil
+}
