@@ -5,6 +5,7 @@ package restart
 
 import (
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -19,13 +20,14 @@ const WakeKubelet = "WakeKubelet"
 // Waker has the kubelet look at a pod at once.
 type Waker interface {
 	// Wake returns when the kubelet will look at the pod with that UID, and know of every record that the runtime had
-	// removed before the call. Nothing of the pod is other than it was.
+	// removed before the call. It changes an annotation of the pod on the way, and nothing of the pod for good.
 	Wake(ctx context.Context, namespace, name, uid string) error
 }
 
-// wakings plans to wake the kubelet where containers wait and that is allowed.
+// wakings plans to wake the kubelet where containers wait and that is allowed. A volume that has all annotations of the pod
+// would be written anew for it, and the binds of its subPaths be stale.
 func (s Starter) wakings(pod *corev1.Pod, w Waiting, code fault.Code) []processor.Action {
-	if s.Waker == nil || len(w.Containers) == 0 {
+	if s.Waker == nil || len(w.Containers) == 0 || showsAnnotations(pod) {
 		return nil
 	}
 	return []processor.Action{{
@@ -33,6 +35,27 @@ func (s Starter) wakings(pod *corev1.Pod, w Waiting, code fault.Code) []processo
 		Safety: "an annotation is set on the pod and taken away again; the kubelet looks at a pod whose metadata has changed",
 		Loss:   "nothing",
 	}}
+}
+
+// showsAnnotations tells whether a volume of the pod has all of its annotations.
+func showsAnnotations(pod *corev1.Pod) bool {
+	var files []corev1.DownwardAPIVolumeFile
+	for _, v := range pod.Spec.Volumes {
+		if v.DownwardAPI != nil {
+			files = append(files, v.DownwardAPI.Items...)
+		}
+		if v.Projected == nil {
+			continue
+		}
+		for _, source := range v.Projected.Sources {
+			if source.DownwardAPI != nil {
+				files = append(files, source.DownwardAPI.Items...)
+			}
+		}
+	}
+	return slices.ContainsFunc(files, func(f corev1.DownwardAPIVolumeFile) bool {
+		return f.FieldRef != nil && f.FieldRef.FieldPath == "metadata.annotations"
+	})
 }
 
 // wake applies such an action. Where that is not possible, the kubelet is waited for.

@@ -75,3 +75,30 @@ func TestFailureToWakeIsNoFailure(t *testing.T) {
 		t.Errorf("where it is not allowed: %+v", actions)
 	}
 }
+
+// TestVolumesAreNotWritten: a volume with the pod's annotations would be written anew, and what is bound of it be stale.
+func TestVolumesAreNotWritten(t *testing.T) {
+	t.Parallel()
+	files := func(path string) []corev1.DownwardAPIVolumeFile {
+		return []corev1.DownwardAPIVolumeFile{
+			{Path: "cpu", ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.cpu"}},
+			{Path: "file", FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}},
+		}
+	}
+	for path, want := range map[string]int{"metadata.annotations": 0, "metadata.labels": 1, "metadata.annotations['a']": 1} {
+		for name, source := range map[string]corev1.VolumeSource{
+			"downwardAPI": {DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: files(path)}},
+			"projected": {Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+				{ConfigMap: &corev1.ConfigMapProjection{}}, {DownwardAPI: &corev1.DownwardAPIProjection{Items: files(path)}},
+			}}},
+		} {
+			pod := kubelettest.NewPod()
+			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "info", VolumeSource: source})
+			pod.Status.ContainerStatuses = []corev1.ContainerStatus{kubelettest.Failing("app", "x")}
+			s := Starter{Waker: &waker{}}
+			if actions := s.Actions(t.Context(), pod, WaitingOf(pod, []string{"app"}), fault.StaleSubPath); len(actions) != want {
+				t.Errorf("%s of %s: actions %+v, want %d", name, path, actions, want)
+			}
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -206,13 +207,20 @@ func (s *served) signal(name string) {
 	_ = exec.Command("kill", "-"+name, strconv.Itoa(s.PID)).Run()
 }
 
-// abort ends a connection; what waits for it ends.
+// abort ends a connection; what waits for it ends. Where a test has unmounted it, its number may be another test's by now.
 func (s *served) abort(t testing.TB, i int) {
 	t.Helper()
+	text, err := os.ReadFile("/proc/thread-self/mountinfo")
+	must(t, err)
+	number := fmt.Sprintf(" 0:%d ", s.minors[i])
+	own := func(line string) bool { return strings.Contains(line, number) && strings.Contains(line, s.dirs[i]+" ") }
+	if !slices.ContainsFunc(strings.Split(string(text), "\n"), own) {
+		return
+	}
 	c, err := fuse.Open()
 	must(t, err)
 	defer c.Close()
-	_ = c.Abort(s.minors[i]) // it may be gone
+	_ = c.Abort(s.minors[i]) // it may be gone by now
 }
 
 // waiting is how many requests to a file system wait.
