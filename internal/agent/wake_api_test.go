@@ -6,6 +6,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -44,7 +45,7 @@ func TestWakingChangesThePodTwice(t *testing.T) {
 	t.Parallel()
 	env := install(t)
 	set := clientset(t, env.Config)
-	w := newTestWaker(t, as(env.Config, annotator(t, set)))
+	w := newTestWaker(t, as(env.Config, annotator(t, set, "test-annotator")))
 	for name, annotations := range map[string]map[string]string{"wake-bare": nil, "wake-annotated": {"a": "b"}} {
 		p := pod(t, env, name, "wake-n0")
 		p.Annotations = annotations
@@ -132,8 +133,8 @@ func TestWakingNeedsItsOverlay(t *testing.T) {
 	}
 }
 
-// annotator is the account of an agent on node wake-n0 with the rights that the overlay adds, and no others.
-func annotator(t *testing.T, set *kubernetes.Clientset) rest.ImpersonationConfig {
+// annotator is somebody with the rights that the overlay adds, and no others.
+func annotator(t *testing.T, set *kubernetes.Clientset, name string) rest.ImpersonationConfig {
 	t.Helper()
 	text, err := os.ReadFile(promptStart + "annotator.yaml")
 	if err != nil {
@@ -144,7 +145,7 @@ func annotator(t *testing.T, set *kubernetes.Clientset) rest.ImpersonationConfig
 	if err := yaml.UnmarshalStrict([]byte(manifest), &role); err != nil {
 		t.Fatal(err)
 	}
-	role.ObjectMeta = metav1.ObjectMeta{Name: "test-annotator"}
+	role.ObjectMeta = metav1.ObjectMeta{Name: name}
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
@@ -154,56 +155,116 @@ func annotator(t *testing.T, set *kubernetes.Clientset) rest.ImpersonationConfig
 	if err == nil {
 		_, err = set.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{})
 	}
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	if err != nil {
 		t.Fatal(err)
 	}
 	return rest.ImpersonationConfig{UserName: role.Name, Groups: []string{"system:authenticated"}}
 }
 
-// TestPolicyAllowsOneAnnotation gives an agent the right to patch all pods, and has the policy take back all but what
-// waking takes.
+// stopped is a client whose caller is stopped once it has made a change.
+type stopped struct {
+	client.Client
+	stop func()
+}
+
+func (s stopped) Status() client.SubResourceWriter { return stoppedStatus{s.Client.Status(), s.stop} }
+
+type stoppedStatus struct {
+	client.SubResourceWriter
+	stop func()
+}
+
+func (s stoppedStatus) Patch(ctx context.Context, o client.Object, p client.Patch, options ...client.SubResourcePatchOption) error {
+	defer s.stop()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return s.SubResourceWriter.Patch(ctx, o, p, options...)
+}
+
+// TestStoppedWhileWaking: an agent that is stopped takes its annotation away before it goes.
+func TestStoppedWhileWaking(t *testing.T) {
+	t.Parallel()
+	env := install(t)
+	set := clientset(t, env.Config)
+	p := pod(t, env, "wake-stopped", "wake-n0")
+	ctx, stop := context.WithCancel(t.Context())
+	w := newTestWaker(t, env.Config)
+	w.client = stopped{w.client, stop}
+	if err := w.Wake(ctx, p.Namespace, p.Name, string(p.UID)); err != nil || ctx.Err() == nil {
+		t.Errorf("%v, and %v", err, ctx.Err())
+	}
+	now, err := set.CoreV1().Pods(p.Namespace).Get(t.Context(), p.Name, metav1.GetOptions{})
+	if err != nil || len(now.Annotations) != 0 || now.ResourceVersion == p.ResourceVersion {
+		t.Errorf("annotations %v, %v", now.Annotations, err)
+	}
+}
+
+// TestPolicyAllowsOneAnnotation gives an agent the right to patch the status of all pods, and has the policy take back all but
+// what waking takes.
 func TestPolicyAllowsOneAnnotation(t *testing.T) {
 	t.Parallel()
 	env := install(t)
 	set := clientset(t, env.Config)
-	who := annotator(t, set)
+	nowhere := annotator(t, set, "test-restricted")
+	who := nowhere
 	who.Extra = map[string][]string{"authentication.kubernetes.io/node-name": {"wake-n1"}}
 	applyPolicy(t, env, who.UserName)
-	w := newTestWaker(t, as(env.Config, who))
-	own, other := pod(t, env, "wake-own", "wake-n1"), pod(t, env, "wake-other", "wake-n2")
-	patch := func(p *corev1.Pod, patch string) error {
-		_, err := clientset(t, as(env.Config, who)).CoreV1().Pods(p.Namespace).
-			Patch(t.Context(), p.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+	own, other := annotated(t, env, "wake-own", "wake-n1"), annotated(t, env, "wake-other", "wake-n2")
+	patch := func(patch string) error {
+		_, err := clientset(t, as(env.Config, who)).CoreV1().Pods(own.Namespace).
+			Patch(t.Context(), own.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 		return err
 	}
 	apitest.Eventually(t, func() error { // the policy is in force
-		if err := patch(own, fmt.Sprintf(`{"metadata":{"labels":{"at":"%d"}}}`, time.Now().UnixNano())); err == nil {
+		if err := patch(fmt.Sprintf(`{"metadata":{"labels":{"at":"%d"}}}`, time.Now().UnixNano())); err == nil {
 			return errors.New("labels can be changed")
 		}
 		return nil
 	})
 	for text, part := range map[string]string{
-		`{"status":{"phase":"Failed"}}`:          "the status",
-		`{"metadata":{"labels":{"app":"x"}}}`:    "the labels",
-		`{"metadata":{"finalizers":["a.b/c"]}}`:  "the finalizers",
-		`{"metadata":{"annotations":{"a":"b"}}}`: "this annotation",
+		`{"status":{"phase":"Failed"}}`:                                                              "the status",
+		`{"metadata":{"labels":{"app":"x"}}}`:                                                        "the labels",
+		`{"metadata":{"finalizers":["a.b/c"]}}`:                                                      "the finalizers",
+		`{"metadata":{"generateName":"x"}}`:                                                          "the generateName",
+		`{"metadata":{"annotations":{"new":"x"}}}`:                                                   "this annotation",
+		`{"metadata":{"annotations":{"there":"x"}}}`:                                                 "this annotation",
+		`{"metadata":{"annotations":{"there":null}}}`:                                                "this annotation",
+		fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, wakeAnnotation, strings.Repeat("x", 41)): "longer than a time",
 	} {
-		if err := patch(own, text); err == nil || !strings.Contains(err.Error(), part) {
+		if err := patch(text); err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("%s: %v, want %q", text, err, part)
 		}
 	}
-	if err := patch(own, `{"spec":{"containers":[{"name":"c","image":"evil"}]}}`); err == nil {
+	if err := patch(`{"spec":{"containers":[{"name":"c","image":"evil"}]}}`); err == nil {
 		now, err := set.CoreV1().Pods(own.Namespace).Get(t.Context(), own.Name, metav1.GetOptions{})
 		if err != nil || now.Spec.Containers[0].Image != own.Spec.Containers[0].Image {
 			t.Errorf("the image of the pod was changed: %+v, %v", now.Spec, err)
 		}
 	}
-	if err := w.Wake(t.Context(), other.Namespace, other.Name, string(other.UID)); err == nil || !strings.Contains(err.Error(), "another node") {
-		t.Errorf("a pod of another node: %v", err)
+	for name, c := range map[string]struct {
+		who rest.ImpersonationConfig
+		pod *corev1.Pod
+	}{"a pod of another node": {who, other}, "by nobody knows which node's": {nowhere, own}} {
+		err := newTestWaker(t, as(env.Config, c.who)).Wake(t.Context(), c.pod.Namespace, c.pod.Name, string(c.pod.UID))
+		if err == nil || !strings.Contains(err.Error(), "another node") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
-	if err := w.Wake(t.Context(), own.Namespace, own.Name, string(own.UID)); err != nil {
+	if err := newTestWaker(t, as(env.Config, who)).Wake(t.Context(), own.Namespace, own.Name, string(own.UID)); err != nil {
 		t.Errorf("what it is for: %v", err)
 	}
+}
+
+// annotated is a pod with an annotation of its owner's.
+func annotated(t *testing.T, env *apitest.Env, name, node string) *corev1.Pod {
+	t.Helper()
+	p := pod(t, env, name, node)
+	p.Annotations = map[string]string{"there": "before"}
+	if err := env.Client.Update(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 // applyPolicy applies the policy as it stands, but for whom.

@@ -4,6 +4,7 @@
 package restart
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -26,6 +27,8 @@ type Keys struct {
 	BringForward string
 	// WaitSeconds is that of one which says for how many seconds, 0 to 3600, the containers are waited for.
 	WaitSeconds string
+	// Wait is for how long they are waited for where that says nothing. 0: DefaultWait.
+	Wait time.Duration
 }
 
 // Options are what the parameters say.
@@ -43,7 +46,7 @@ func (k Keys) Options(values map[string]string) (Options, error) {
 			return Options{}, err
 		}
 	}
-	o := Options{BringForward: forward, Wait: DefaultWait}
+	o := Options{BringForward: forward, Wait: cmp.Or(k.Wait, DefaultWait)}
 	if v := values[k.WaitSeconds]; v != "" {
 		seconds, err := strconv.ParseUint(v, 10, 16)
 		if err != nil || seconds > maxWaitSeconds {

@@ -14,12 +14,13 @@ import (
 )
 
 // WakeKubelet is the kind of the action that has the kubelet look at the pod at once. After a start that failed it does so
-// by itself 10 to 15 s later, whether or not what it failed for is still there.
+// by itself 10 to 15 s later (1.18.19), or at the end of the back-off and after 90 s at the latest (1.36.3), whether or not
+// what it failed for is still there.
 const WakeKubelet = "WakeKubelet"
 
 // Waker has the kubelet look at a pod at once.
 type Waker interface {
-	// Wake returns when the kubelet will look at the pod with that UID, and know of every record that the runtime had
+	// Wake has the kubelet look at the pod with that UID, and, as a rule, know of every record that the runtime had
 	// removed before the call. It changes an annotation of the pod on the way, and nothing of the pod for good.
 	Wake(ctx context.Context, namespace, name, uid string) error
 }

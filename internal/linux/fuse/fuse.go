@@ -106,7 +106,8 @@ const slack = time.Second
 
 // Since tells since when the connection of the mounts whose device is 0:minor is
 // there; they were mounted at that time. Neither the death of the server nor an
-// abort changes it. known is false where the connection may be older than the
+// abort changes it; but whoever mounted it can move it, by a chmod of its
+// directory in the control file system. known is false where the connection may be older than the
 // control file system, which holds for those that were there before Open if
 // nothing else had it open or mounted. ErrNoConnection where there is none.
 func (c *Control) Since(minor uint32) (at time.Time, known bool, err error) {

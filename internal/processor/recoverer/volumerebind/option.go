@@ -3,7 +3,11 @@
 
 package volumerebind
 
-import "kubediag.org/kubediag/internal/kubelet/restart"
+import (
+	"time"
+
+	"kubediag.org/kubediag/internal/kubelet/restart"
+)
 
 // Parameters. They choose how, never what.
 const (
@@ -12,7 +16,7 @@ const (
 	ParamAbort = "param.recover.kubernetes.volume_rebind.abort"
 	// ParamBringForward is "true" (default) or "false".
 	ParamBringForward = "param.recover.kubernetes.volume_rebind.bring_forward"
-	// ParamWaitSeconds is for how many seconds, 0 to 3600, the containers are waited for. Default: 45, and never longer
+	// ParamWaitSeconds is for how many seconds, 0 to 3600, the containers are waited for. Default: 120, and never longer
 	// than the operation has time.
 	ParamWaitSeconds = "param.recover.kubernetes.volume_rebind.wait_seconds"
 )
@@ -22,11 +26,15 @@ type options struct {
 	abort bool
 }
 
+// defaultWait is longer than it takes a kubelet of 1.36.3 to look at a pod again, which is 90 s at most where its
+// syncFrequency is a minute, and to start a container.
+const defaultWait = 2 * time.Minute
+
 func optionsOf(values map[string]string) (options, error) {
 	abort, err := restart.Bool(values, ParamAbort, false)
 	if err != nil {
 		return options{}, err
 	}
-	o, err := restart.Keys{BringForward: ParamBringForward, WaitSeconds: ParamWaitSeconds}.Options(values)
+	o, err := restart.Keys{BringForward: ParamBringForward, WaitSeconds: ParamWaitSeconds, Wait: defaultWait}.Options(values)
 	return options{Options: o, abort: abort}, err
 }
