@@ -83,7 +83,7 @@ func (o *Options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":8080", "address of the metrics, 0 for none")
 	f.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz, 0 for none")
 	f.DurationVar(&o.OrphanMinimumAge, "orphan-minimum-age", orphan.DefaultMinimumAge,
-		"for how long nothing must have changed in a pod's directory before the pod can be gone, 1m to 720h")
+		"for how long nothing must have changed in a pod's directory before the pod can be gone, 5m to 720h")
 	f.DurationVar(&o.DiagnosisTimeout, "diagnosis-timeout", 30*time.Minute, "deadline of a Diagnosis that names none")
 	f.IntVar(&o.Workers, "workers", 4, "how many Diagnoses run at once")
 	f.DurationVar(&o.LeaseRenewal, "lease-renewal", 10*time.Second, "how often the agent's Lease is renewed")

@@ -112,7 +112,7 @@ func newNode(t *testing.T, name string, config *rest.Config) *node {
 		config: as(config, account("kubediag-agent")),
 		options: Options{
 			NodeName: name, Namespace: "kubediag", DataRoot: t.TempDir(), KubeletRoot: t.TempDir(), KubeletPID: os.Getpid(),
-			MetricsBindAddress: "0", HealthProbeBindAddress: "0", DiagnosisTimeout: time.Minute, Workers: 4, OrphanMinimumAge: time.Minute,
+			MetricsBindAddress: "0", HealthProbeBindAddress: "0", DiagnosisTimeout: time.Minute, Workers: 4, OrphanMinimumAge: 10 * time.Minute,
 			LeaseRenewal: time.Second, LeaseDuration: 4 * time.Second,
 		},
 	}

@@ -63,7 +63,8 @@ func TestEveryFlagHasATwin(t *testing.T) {
 		"KUBEDIAG_PROCESSOR_CA_FILE": "/ca", "KUBEDIAG_SERVE_PROCESSORS": ":1", "KUBEDIAG_TLS_CERT_FILE": "/c",
 		"KUBEDIAG_TLS_KEY_FILE": "/y", "KUBEDIAG_METRICS_BIND_ADDRESS": ":2", "KUBEDIAG_HEALTH_PROBE_BIND_ADDRESS": ":3",
 		"KUBEDIAG_DIAGNOSIS_TIMEOUT": "1m", "KUBEDIAG_WORKERS": "9", "KUBEDIAG_LEASE_RENEWAL": "1s", "KUBEDIAG_LEASE_DURATION": "4s",
-		"KUBEDIAG_SENTINEL_MODE": "Automatic", "KUBEDIAG_ORPHAN_MINIMUM_AGE": "1m",
+		"KUBEDIAG_SENTINEL_MODE": "Automatic", "KUBEDIAG_ORPHAN_MINIMUM_AGE": "6m",
+		"KUBEDIAG_ALLOW_EVICTION": "true", "KUBEDIAG_ALLOW_POD_ANNOTATION": "true",
 	}
 	got, err := parse(t, nil, env)
 	if err != nil {
@@ -73,7 +74,7 @@ func TestEveryFlagHasATwin(t *testing.T) {
 		NodeName: "n1", PodUID: "u", Namespace: "ns", DataRoot: "/d", KubeletRoot: "/k", KubeletPID: 7, EnableScripts: true,
 		ProcessorCAFile: "/ca", ServeProcessors: ":1", TLSCertFile: "/c", TLSKeyFile: "/y", MetricsBindAddress: ":2",
 		HealthProbeBindAddress: ":3", DiagnosisTimeout: 60e9, Workers: 9, LeaseRenewal: 1e9, LeaseDuration: 4e9,
-		SentinelMode: sentinel.Automatic, OrphanMinimumAge: 60e9,
+		SentinelMode: sentinel.Automatic, OrphanMinimumAge: 360e9, AllowEviction: true, AllowPodAnnotation: true,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -130,9 +131,9 @@ func TestWrongOptionsAreNamed(t *testing.T) {
 		"--workers=0":                      "--workers=0: must be between 1 and 64",
 		"--diagnosis-timeout=0s":           "--diagnosis-timeout=0s: must be between 1s and 24h",
 		"--diagnosis-timeout=25h":          "--diagnosis-timeout=25h0m0s: must be between 1s and 24h",
-		"--orphan-minimum-age=0s":          "--orphan-minimum-age=0s: must be between 1m and 720h",
-		"--orphan-minimum-age=59s":         "--orphan-minimum-age=59s: must be between 1m and 720h",
-		"--orphan-minimum-age=721h":        "--orphan-minimum-age=721h0m0s: must be between 1m and 720h",
+		"--orphan-minimum-age=0s":          "--orphan-minimum-age=0s: must be between 5m and 720h",
+		"--orphan-minimum-age=4m59s":       "--orphan-minimum-age=4m59s: must be between 5m and 720h",
+		"--orphan-minimum-age=721h":        "--orphan-minimum-age=721h0m0s: must be between 5m and 720h",
 		"--lease-renewal=1ms":              "--lease-renewal=1ms: must be at least 1s",
 		"--lease-duration=15s":             "--lease-duration=15s: must be at least twice --lease-renewal",
 	} {

@@ -20,6 +20,7 @@ import (
 	"io/fs"
 	"path"
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -53,6 +54,8 @@ type Node struct {
 	PID int
 	// Program is the file of the kubelet's program as the caller can open it. Empty: that of the process.
 	Program string
+	// Since is when the kubelet has started. Zero: when its process has.
+	Since time.Time
 
 	pods    string // Root/pods with links resolved
 	process process

@@ -84,9 +84,9 @@ func TestRenewsIsReadOncePerProcess(t *testing.T) {
 	if _, err := find().Renews(); err == nil || errors.Is(err, ErrRenewsUnknown) {
 		t.Errorf("without a program: %v, want that it cannot be read", err)
 	}
-	m.link(7, "exe", program(t, string(everyText)))
+	m.link(7, "exe", program(t, string(kubeletTexts[everyText])))
 	expect("an old kubelet", false)
-	m.link(7, "exe", program(t, string(everyText)+string(renewsText)))
+	m.link(7, "exe", program(t, string(kubeletTexts[everyText])+string(kubeletTexts[renewsText])))
 	expect("the same process", false)
 	m.start(7, 200)
 	expect("another process", true)

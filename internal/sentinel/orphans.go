@@ -5,8 +5,10 @@ package sentinel
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"kubediag.org/kubediag/internal/kubelet/orphan"
@@ -50,9 +52,12 @@ func (s *Sentinel) count(ctx context.Context) {
 	}
 }
 
-// seek looks for all of them.
+// seek looks for all of them. Where somebody could not be asked, those that are counted stay so.
 func (s *Sentinel) seek(ctx context.Context, told map[string]bool) error {
 	survey, err := s.Orphans.Survey(ctx)
+	if err == nil && len(survey.Unasked) > 0 { // then nothing is proven of those that are counted, and nothing disproven
+		err = fmt.Errorf("look for directories of pods that are gone: %s", strings.Join(survey.Unasked, "; "))
+	}
 	if err != nil {
 		return err
 	}

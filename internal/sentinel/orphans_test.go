@@ -24,6 +24,7 @@ type attic struct {
 	mu             sync.Mutex
 	uids           []string
 	broken         error
+	unasked        []string
 	surveys, looks int
 	told           []string
 	trouble        int
@@ -33,9 +34,9 @@ func (a *attic) Survey(context.Context) (*orphan.Survey, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.surveys++
-	s := &orphan.Survey{}
+	s := &orphan.Survey{Unasked: a.unasked}
 	for _, uid := range a.uids {
-		s.Pods = append(s.Pods, &orphan.Pod{UID: uid, Orphaned: true})
+		s.Pods = append(s.Pods, &orphan.Pod{UID: uid, Orphaned: len(a.unasked) == 0, Unproven: a.unasked})
 	}
 	return s, a.broken
 }
@@ -67,21 +68,23 @@ func TestCountsOrphans(t *testing.T) {
 			what           string
 			uids           []string
 			broken         error
+			unasked        []string
 			after          time.Duration
 			want           int
 			surveys, looks int // so far
 		}{
-			{"at first", []string{"a", "b"}, nil, 29 * time.Second, 0, 0, 0},
-			{"two were there", []string{"a", "b"}, nil, 2 * time.Second, 2, 1, 0},
-			{"one has gone, another has come", []string{"b", "c"}, nil, time.Minute, 1, 1, 1},
-			{"nobody can be asked", nil, errors.New("no route"), 9 * time.Minute, 1, 2, 9},
-			{"again they are there", []string{"b", "c"}, nil, 9 * time.Minute, 1, 2, 18},
-			{"they are looked for", []string{"b", "c"}, nil, time.Minute, 2, 3, 18},
-			{"all have gone", nil, nil, time.Minute, 0, 3, 19},
-			{"and stay away", nil, nil, 9 * time.Minute, 0, 4, 19},
+			{"at first", []string{"a", "b"}, nil, nil, 29 * time.Second, 0, 0, 0},
+			{"two were there", []string{"a", "b"}, nil, nil, 2 * time.Second, 2, 1, 0},
+			{"one has gone, another has come", []string{"b", "c"}, nil, nil, time.Minute, 1, 1, 1},
+			{"nobody can be asked", nil, errors.New("no route"), nil, 9 * time.Minute, 1, 2, 9},
+			{"again they are there", []string{"b", "c"}, nil, nil, 9 * time.Minute, 1, 2, 18},
+			{"they are looked for", []string{"b", "c"}, nil, nil, time.Minute, 2, 3, 18},
+			{"the API server cannot be asked", []string{"b", "c"}, nil, []string{"no route"}, 10 * time.Minute, 2, 4, 27},
+			{"all have gone", nil, nil, nil, time.Minute, 0, 4, 28},
+			{"and stay away", nil, nil, nil, 9 * time.Minute, 0, 5, 28},
 		} {
 			a.mu.Lock()
-			a.uids, a.broken = step.uids, step.broken
+			a.uids, a.broken, a.unasked = step.uids, step.broken, step.unasked
 			a.mu.Unlock()
 			time.Sleep(step.after)
 			synctest.Wait()
@@ -92,7 +95,7 @@ func TestCountsOrphans(t *testing.T) {
 			}
 			a.mu.Unlock()
 		}
-		if diff := cmp.Diff([]string{"a", "b", "c"}, a.told); diff != "" || a.trouble == 0 {
+		if diff := cmp.Diff([]string{"a", "b", "c"}, a.told); diff != "" || a.trouble != 10 {
 			t.Errorf("trouble %d times, told (-want +got):\n%s", a.trouble, diff)
 		}
 	})

@@ -97,7 +97,8 @@ func startVolume(t *testing.T, version string) *cephVolume {
 	must(t, err)
 	t.Cleanup(func() { must(t, files.Stop()) }) // once the cluster is gone
 	fillVolumes(t, files)
-	v := &cephVolume{env: start(t, cluster.Options{Kubelet: version, KubeletArgs: []string{"--vmodule=kubelet_volumes=5"}}), files: files}
+	o := cluster.Options{Kubelet: version, KubeletArgs: []string{"--vmodule=kubelet_volumes=5"}}
+	v := &cephVolume{env: start(t, o, youngOrphans), files: files}
 	v.driver = csi.Install(t, v.Env, "ceph-fuse", "-f", "--conf="+files.Conf(), "--name=client.admin", "--pid-file=", "{}",
 		"-o", "fsname=ceph-fuse")
 	v.driver.AddVolume(t, volumeName, volumeDir)

@@ -26,9 +26,9 @@ type env struct {
 }
 
 // start brings up a cluster and installs kubediag with the manifests that users apply.
-func start(t *testing.T, o cluster.Options) *env {
+func start(t *testing.T, o cluster.Options, tags ...string) *env {
 	t.Helper()
-	e := &env{Env: install.Start(t, o)}
+	e := &env{Env: install.Start(t, o, tags...)}
 	var err error
 	e.set, err = kubernetes.NewForConfig(e.RESTConfig())
 	must(t, err)

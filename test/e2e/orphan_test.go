@@ -30,11 +30,16 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/test/cluster"
+	"kubediag.org/kubediag/test/csi"
 )
 
 const (
 	orphanCode = "OrphanedPodVolumes"
-	orphanAge  = "1m" // the shortest that kubediag takes
+	orphanAge  = "1m"
+
+	// youngOrphans is the build tag with which kubediag takes a minimum age of less than the five minutes that those of a
+	// release take at least. That number is all that it changes.
+	youngOrphans = "youngorphans"
 
 	// orphanedPod is the file with the Operations and the OperationSet that find and remove them.
 	orphanedPod = "../../config/samples/orphaned-pod.yaml"
@@ -99,8 +104,29 @@ func (o *orphans) strand(t *testing.T) {
 	show, began := o.driver.Hide(t), o.logged(t)
 	must(t, o.StartKubelet(t.Context()))
 	o.awaitLog(t, began, o.uid(kept), "not found in the list of registered CSI drivers")
+	if o.version != cluster.Kubernetes118 {
+		o.checkWaits(t)
+	}
 	show()
 	o.checkLeft(t, began)
+}
+
+// checkWaits shows that nothing is removed of a pod whose volume the kubelet waits for the driver to finish with.
+func (o *orphans) checkWaits(t *testing.T) {
+	t.Helper()
+	began := time.Now()
+	var evidence []string
+	o.Wait(t, "the pod that the kubelet waits for to be older than a second", func(context.Context) bool {
+		report, _ := o.scan(t, "--pods", o.podsFile(t), "--orphan-minimum-age", "1s")
+		at := slices.IndexFunc(report.Faults, func(f scanFault) bool { return f.Code == orphanCode && f.Pod.UID == o.uid(kept) })
+		if at >= 0 {
+			evidence = report.Faults[at].Evidence
+		}
+		return at >= 0
+	})
+	checkContains(t, strings.Join(evidence, "\n"), "nothing of it is removed", "may be waiting for driver "+strconv.Quote(csi.Name),
+		"bring the driver back")
+	t.Logf("kubediag scan says so after %.1f s", time.Since(began).Seconds())
 }
 
 // checkLeft shows which of them the kubelet cannot clear away. The older one tries a volume once, and before it knows the

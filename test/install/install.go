@@ -48,10 +48,12 @@ type Env struct {
 	dir     string // for the programs and their images
 	root    string // of the module
 	kubectl string
+	tags    string // of the programs
 }
 
-// Start starts a cluster and installs kubediag with the manifests that users apply.
-func Start(t testing.TB, o cluster.Options) *Env {
+// Start starts a cluster and installs kubediag with the manifests that users apply. Its programs are built as those of a
+// release, but for the build tags.
+func Start(t testing.TB, o cluster.Options, tags ...string) *Env {
 	t.Helper()
 	takeTurn(t)
 	keepDataRoot(t)
@@ -62,7 +64,7 @@ func Start(t testing.TB, o cluster.Options) *Env {
 			t.Error(err)
 		}
 	})
-	e := &Env{Cluster: c, dir: t.TempDir()}
+	e := &Env{Cluster: c, dir: t.TempDir(), tags: strings.Join(append(tags, "grpcnotrace"), ",")}
 	scheme := kruntime.NewScheme()
 	must(t, clientgoscheme.AddToScheme(scheme))
 	must(t, v1.AddToScheme(scheme))
@@ -129,7 +131,7 @@ func (e *Env) install(t testing.TB) {
 func (e *Env) Build(t testing.TB, name string) string {
 	t.Helper()
 	path := filepath.Join(e.dir, "linux_"+runtime.GOARCH, name)
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w",
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags="+e.tags, "-ldflags=-s -w",
 		"-o", path, "kubediag.org/kubediag/cmd/"+name)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	run(t, build)

@@ -40,7 +40,7 @@ func NewScanCommand() *cobra.Command {
 	cmd.Flags().StringVar(&o.pods, "pods", "", "file of pods in JSON or YAML (\"-\": standard input), for what only their specs tell:\n"+
 		"sources that were moved away, and names")
 	cmd.Flags().DurationVar(&o.orphanAge, "orphan-minimum-age", orphan.DefaultMinimumAge,
-		"for how long nothing must have changed in a pod's directory before the\npod can be gone, 1m to 720h")
+		"for how long nothing must have changed in a pod's directory before the\npod can be gone, 5m to 720h")
 	out := addFormat(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		r, err := o.scan(cmd.Context(), cmd.InOrStdin())

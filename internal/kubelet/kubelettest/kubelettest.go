@@ -20,6 +20,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -72,6 +73,7 @@ type Scene struct {
 	t       testing.TB
 	scratch string
 	program string
+	since   time.Time
 	updates int
 }
 
@@ -94,7 +96,7 @@ func (s *Scene) Reopen() {
 	s.t.Helper()
 	n, err := kubelet.Own(s.Root)
 	s.must(err)
-	n.Program = s.program
+	n.Program, n.Since = s.program, s.since
 	s.Node = n
 }
 
@@ -107,6 +109,24 @@ func (s *Scene) Renews(renews bool) {
 		// Put together here, so that a test that stands in for a kubelet does not have it in its own program.
 		text += strings.Join([]string{"error", "checking", "subpath", "mount", "info"}, " ")
 	}
+	s.be(text)
+}
+
+// TriesOnce has the kubelet, which has started at that time, be one that tries once to finish with volumes that it finds, or
+// one that goes on, by the texts in its program. Until then that is not known.
+func (s *Scene) TriesOnce(once bool, since time.Time) {
+	s.t.Helper()
+	text := "\x7fELF " + strings.Join([]string{"volume:", "%q", "is", "not", "mounted"}, " ")
+	if !once {
+		text += strings.Join([]string{"Volume", "is", "marked", "as", "uncertain", "and", "added", "into", "the", "actual", "state"}, " ")
+	}
+	s.since = since
+	s.be(text)
+}
+
+// be has the kubelet have that program.
+func (s *Scene) be(text string) {
+	s.t.Helper()
 	s.program = filepath.Join(s.scratch, "kubelet")
 	s.must(os.WriteFile(s.program, []byte(text), 0o755))
 	s.Reopen()

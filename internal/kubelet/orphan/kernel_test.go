@@ -142,11 +142,11 @@ func TestDirectoryThatStays(t *testing.T) {
 }
 
 // TestEmptyRecord: that is what a node has of one that was not written out when it was reset. No kubelet can do anything
-// with it, also where the volume is staged.
+// with it, of whatever kind it is.
 func TestEmptyRecord(t *testing.T) {
 	s := orphantest.New(t)
 	s.Leave(gone)
-	hazards["staged still"].set(t, s)
+	s.Kind(false, time.Now())
 	s.File(gone, volume+"/vol_data.json", "")
 	p := only(t, s)
 	if diff := cmp.Diff(wholePlan, planned(p)); diff != "" {
@@ -229,11 +229,27 @@ var hazards = map[string]struct {
 	"subPath with content": {func(_ *testing.T, s *orphantest.Scene) {
 		s.File(gone, "volume-subpaths/config/app/0", "x")
 	}, "something in it"},
-	"staged still": {func(t *testing.T, s *orphantest.Scene) {
-		dir := filepath.Join(s.Root, "plugins/kubernetes.io/csi/pv", orphantest.Volume, "globalmount")
-		s.Must(os.MkdirAll(dir, 0o755))
-		mountOn(t, dir)
-	}, "may not have finished"},
+	"staged still": {staged, "may not have finished"},
+	"staged still, and an empty record": {func(t *testing.T, s *orphantest.Scene) {
+		staged(t, s)
+		s.File(gone, volume+"/vol_data.json", "")
+	}, "for a person to unmount first"},
+	"a kubelet that goes on": {func(_ *testing.T, s *orphantest.Scene) {
+		s.Kind(false, time.Now().Add(time.Hour))
+	}, `may be waiting for driver "fuse.csi.example.com"`},
+	"a kubelet that has mounted the volume": {func(_ *testing.T, s *orphantest.Scene) {
+		s.Kind(true, time.Now().Add(-time.Hour))
+	}, "restart the kubelet"},
+	"a kubelet of no known kind": {func(_ *testing.T, s *orphantest.Scene) {
+		s.Node.Program, s.Node.Since = "", time.Time{}
+	}, "not known whether this kubelet tries only once"},
+}
+
+// staged has the volume be staged where kubelets before 1.24 have that.
+func staged(t *testing.T, s *orphantest.Scene) {
+	dir := filepath.Join(s.Root, "plugins/kubernetes.io/csi/pv", orphantest.Volume, "globalmount")
+	s.Must(os.MkdirAll(dir, 0o755))
+	mountOn(t, dir)
 }
 
 func mountOn(t *testing.T, dir string) {
@@ -434,7 +450,7 @@ func TestTellsEverything(t *testing.T) {
 func TestSharedVolume(t *testing.T) {
 	s := orphantest.New(t)
 	s.Leave(gone)
-	hazards["staged still"].set(t, s)
+	staged(t, s)
 	mountOn(t, s.Path(orphantest.Live, volume+"/mount"))
 	if p := only(t, s); len(p.Steps) != len(wholePlan) {
 		t.Errorf("refusals %q, want none", p.Refusals)

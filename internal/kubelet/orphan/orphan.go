@@ -9,9 +9,10 @@
 // something has changed lately is none. Who could not be asked proves nothing, and is named.
 //
 // It removes empty directories and, by their names and only as the kubelet makes them, the records of CSI volumes and the
-// empty files that subPaths are bound on. Anything else may be data: it is reported, and then nothing of that pod is
-// removed, because a kubelet that finds no volume left removes all the rest by itself, with its content. Nothing is
-// removed of which anything is mounted in any mount namespace: rmdir(2) detaches what others have mounted on a directory.
+// empty files that subPaths are bound on. By a record that can be read a kubelet finishes with the volume once the driver
+// is there: it is removed only where the kubelet is known to try no more. Anything else may be data: it is reported, and then
+// nothing of that pod is removed, because a kubelet that finds no volume left removes all the rest by itself, with its
+// content. Nothing is removed of which anything is mounted in any mount namespace: rmdir(2) detaches what others have mounted on a directory.
 //
 // It rests on kubernetes/pkg/kubelet/kubelet_volumes.go and pkg/volume/csi of 1.18 and 1.36, unlinkat(2), openat2(2) and
 // mount_namespaces(7).
@@ -30,12 +31,13 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
-// Bounds of for how long nothing must have changed in the directory of a pod before it can be orphaned. A kubelet that
-// has made the directory may wait for a while before it makes the sandbox.
+// Bounds of for how long nothing must have changed in the directory of a pod before it can be orphaned: those that people
+// may set are from ShortestMinimumAge. A kubelet that has made the directory may wait for a while before it makes the
+// sandbox; and one at work is silent for up to two minutes for a driver's answer, and then for two more before it tries
+// again.
 const (
-	DefaultMinimumAge  = 10 * time.Minute
-	ShortestMinimumAge = time.Minute
-	LongestMinimumAge  = 720 * time.Hour
+	DefaultMinimumAge = 10 * time.Minute
+	LongestMinimumAge = 720 * time.Hour
 )
 
 // CheckMinimumAge says what is wrong with a minimum age that somebody has set.

@@ -20,12 +20,8 @@ func (l *look) plan(p *Pod, looked *Looked) {
 		case MountPoint, Other:
 			p.refuse(fmt.Sprintf("%q stays: %s", e.Path, e.Why))
 		case Record:
-			if e.record == nil {
-				continue // no kubelet can finish with a volume by that
-			}
-			if at := l.staged(e.record, p.UID); at != "" {
-				p.refuse(fmt.Sprintf("%q stays: the volume is staged at %q, and no other pod has it mounted: the kubelet may not have "+
-					"finished with it, and needs the record for that", e.Path, at))
+			if why := l.needed(e, p.UID); why != "" {
+				p.refuse(fmt.Sprintf("%q stays: %s", e.Path, why))
 			}
 		case KubeletFile:
 			if rest {

@@ -52,6 +52,26 @@ func parseRecord(text []byte, dir string) (*record, error) {
 // dir is what the kubelet calls the directory of the volume.
 func (r *record) dir() string { return strings.ReplaceAll(r.name, "/", "~") }
 
+// needed says what speaks against removing a record; empty: nothing.
+//
+// No kubelet can finish with a volume by an empty one. But where the volume is staged all the same, its directory is the last
+// sign that somebody has to unstage it, and after a reset of the machine nothing is staged.
+func (l *look) needed(e Entry, uid string) string {
+	if e.record == nil {
+		name := path.Base(path.Dir(e.Path))
+		if at := l.staged(&record{name: name}, uid); at != "" {
+			return fmt.Sprintf("the volume is staged at %q, and no other pod has it mounted: no kubelet can finish with it by an empty "+
+				"record, so that is for a person to unmount first", at)
+		}
+		return ""
+	}
+	if at := l.staged(e.record, uid); at != "" {
+		return fmt.Sprintf("the volume is staged at %q, and no other pod has it mounted: the kubelet may not have finished with it, "+
+			"and needs the record for that", at)
+	}
+	return l.attempts.waiting(e)
+}
+
 // staged says where the driver has the volume mounted for all pods; empty: nowhere. Where other pods have the volume
 // that is as it should be, and empty as well.
 func (l *look) staged(r *record, uid string) string {

@@ -32,6 +32,7 @@ type look struct {
 	table *mountinfo.Table // of the kubelet's namespace
 	base  ground           // what the directory of the pods is
 	uid   string           // of the one pod that is looked at; empty: all are
+	attempts
 	// acting is whether something may have been removed already: then what counts is when things were made.
 	acting bool
 }
@@ -82,6 +83,7 @@ func (l *look) survey(ctx context.Context) (*Survey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look for mounts: %w", err)
 	}
+	l.attempts = attemptsOf(l.node)
 	s.Looked = &Looked{survey.Backend, survey.Namespaces, survey.Mounts, survey.Denied, survey.Partial}
 	err = l.inPods(ctx, func(pods *sys.FD) error {
 		for _, uid := range uids {

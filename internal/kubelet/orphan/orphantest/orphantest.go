@@ -71,7 +71,8 @@ func (r *Runtime) PodRecords(_ context.Context, uid string) ([]cri.Container, er
 // Sandboxes gives those that were set.
 func (r *Runtime) Sandboxes(context.Context) ([]cri.Sandbox, error) { return r.All, r.Broken }
 
-// Scene is a kubelet's root with a pod that lives; an hour later.
+// Scene is the root of a kubelet that tries once to finish with what it finds, and was started half an hour later; with a pod
+// that lives; an hour later.
 type Scene struct {
 	*kubelettest.Scene
 	Server    *Server
@@ -85,6 +86,7 @@ type Scene struct {
 func New(t *testing.T) *Scene {
 	t.Helper()
 	s := &Scene{Scene: kubelettest.New(t), Server: &Server{}, Runtime: &Runtime{}, t: t}
+	s.Kind(true, time.Now().Add(30*time.Minute))
 	s.Server.Knows(Live)
 	s.Runtime.All = []cri.Sandbox{{PodUID: Live, Ready: true}}
 	s.Inspector = &orphan.Inspector{
@@ -93,6 +95,16 @@ func New(t *testing.T) *Scene {
 	}
 	s.Dir(Live, "volumes/kubernetes.io~csi/"+Volume+"/mount")
 	return s
+}
+
+// Kind has the kubelet be one that tries once to finish with what it finds, or one that goes on, and that was started at that
+// time.
+func (s *Scene) Kind(once bool, since time.Time) {
+	s.t.Helper()
+	s.TriesOnce(once, since)
+	if s.Inspector != nil {
+		s.Inspector.Kubelet = s.Node
+	}
 }
 
 // Leave has a pod leave behind what a node has after a reset: a CSI volume with its record, an empty emptyDir, a subPath,

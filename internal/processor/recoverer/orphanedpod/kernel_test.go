@@ -18,6 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/orphan"
 	"kubediag.org/kubediag/internal/kubelet/orphan/orphantest"
+	"kubediag.org/kubediag/internal/kubelet/restart"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/processor"
 )
@@ -110,16 +111,32 @@ func TestWaitsForTheKubelet(t *testing.T) {
 		t.Errorf("results: %s", text)
 	}
 	s.Dir(other, "containers")
-	ctx, cancel := context.WithTimeout(t.Context(), 2*pollInterval)
-	defer cancel()
-	if _, err := h.Verify(ctx, processor.Request{}, p); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("when time runs out: %v", err)
+	firstHealed := func(what string, ctx context.Context) {
+		t.Helper()
+		result, err := h.Verify(ctx, processor.Request{}, p)
+		if err != nil || !result.Findings[0].Healed || result.Findings[1].Healed {
+			t.Errorf("%s: findings %+v, %v, want the first healed", what, result.Findings, err)
+		}
+		if text := result.Values[KeyResults]; !strings.Contains(text, "has not done so in 0 seconds") {
+			t.Errorf("%s: results: %s", what, text)
+		}
+	}
+	for _, left := range []time.Duration{restart.Reserve + pollInterval, restart.Reserve / 2} {
+		ctx, cancel := context.WithTimeout(t.Context(), left)
+		firstHealed("an operation that has little time", ctx)
+		if err := ctx.Err(); err != nil {
+			t.Errorf("the time of the operation is over: %v", err)
+		}
+		cancel()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	stop := time.AfterFunc(pollInterval, cancel)
+	defer stop.Stop()
+	if _, err := h.Verify(ctx, processor.Request{}, p); !errors.Is(err, context.Canceled) {
+		t.Errorf("when the agent ends: %v", err)
 	}
 	h.Patience = pollInterval
-	result, err = h.Verify(t.Context(), processor.Request{}, p)
-	if err != nil || !result.Findings[0].Healed || result.Findings[1].Healed {
-		t.Errorf("findings %+v, %v, want the first healed", result.Findings, err)
-	}
+	firstHealed("a short patience", t.Context())
 }
 
 // TestKilledHalfWay kills after each action, and has a new agent begin with the first again.

@@ -21,6 +21,7 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/orphan"
+	"kubediag.org/kubediag/internal/kubelet/restart"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -36,7 +37,8 @@ const (
 // Recoverer is the recoverer orphanedPodRecover.
 type Recoverer struct {
 	Inspector *orphan.Inspector
-	// Patience is for how long the kubelet is waited for, which removes the rest. 0: 10 seconds.
+	// Patience is for how long the kubelet is waited for, which removes the rest, as far as the operation has time for that.
+	// 0: 10 seconds.
 	Patience time.Duration
 }
 
@@ -149,13 +151,14 @@ func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, p processor
 			return processor.Result{}, processor.Stalled(err)
 		}
 	}
-	gone, err := h.awaitGone(ctx, pods)
+	patience := restart.Options{Wait: cmp.Or(h.Patience, defaultPatience)}.Within(ctx)
+	gone, err := h.awaitGone(ctx, pods, patience)
 	if err != nil {
 		return processor.Result{}, err
 	}
 	var results []string
 	for _, t := range pods {
-		results = append(results, t.say(gone[t.uid], h.patience()))
+		results = append(results, t.say(gone[t.uid], patience))
 	}
 	all, err := json.Marshal(results)
 	if err != nil {
@@ -168,15 +171,13 @@ func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, p processor
 	return processor.Result{Values: values, Findings: healed(p.Findings, gone)}, nil
 }
 
-func (h *Recoverer) patience() time.Duration { return cmp.Or(h.Patience, defaultPatience) }
-
 // awaitGone waits until the kubelet has removed the directories of the pods, and tells which are gone by then.
-func (h *Recoverer) awaitGone(ctx context.Context, pods []*tally) (map[string]bool, error) {
+func (h *Recoverer) awaitGone(ctx context.Context, pods []*tally, patience time.Duration) (map[string]bool, error) {
 	var uids []string
 	for _, t := range pods {
 		uids = append(uids, t.uid)
 	}
-	tick, over := time.NewTicker(pollInterval), time.NewTimer(h.patience())
+	tick, over := time.NewTicker(pollInterval), time.NewTimer(patience)
 	defer tick.Stop()
 	defer over.Stop()
 	for {

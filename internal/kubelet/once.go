@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ErrOnceUnknown is returned where it cannot be seen what a kubelet does, at its start, with volumes of pods that are gone.
+var ErrOnceUnknown = errors.New("not known whether this kubelet tries only once")
+
+// TriesOnce tells whether this kubelet, when it starts, tries only once to finish with a volume that it finds in the
+// directory of a pod that is gone, and that is not mounted: 1.18 does, and knows nothing of the volume from then on. 1.36
+// takes it up again, and goes on trying until its driver answers; a program that can do either counts as such. With a volume
+// that it has itself mounted each goes on trying. It is read from the kubelet's own program, as Renews does it.
+// ErrOnceUnknown where there is no kubelet process, or its program has none of the texts that tell.
+func (n *Node) TriesOnce() (bool, error) {
+	has, err := n.texts()
+	switch {
+	case err != nil:
+		return false, err
+	case has[goesOnText]:
+		return false, nil
+	case has[onceText]:
+		return true, nil
+	}
+	return false, n.unknown(ErrOnceUnknown)
+}
+
+// ticks is how many of the units in which the kernel tells when a process has started are a second.
+const ticks = 100
+
+// Started is when the kubelet's process has started, by the clock as it is set now.
+func (n *Node) Started() (time.Time, error) {
+	if !n.Since.IsZero() {
+		return n.Since, nil
+	}
+	if n.PID == 0 {
+		return time.Time{}, errors.New("read start of kubelet: there is no kubelet process")
+	}
+	content, err := readFile(path.Join(path.Dir(n.process.dir), "uptime"))
+	if err != nil {
+		return time.Time{}, err
+	}
+	now := time.Now()
+	first, _, _ := strings.Cut(content, " ")
+	up, err := strconv.ParseFloat(first, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read for how long the machine is up: %w", err)
+	}
+	at, err := strconv.ParseInt(n.process.started, 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read start of kubelet: %w", err)
+	}
+	return now.Add(time.Duration(at)*time.Second/ticks - time.Duration(up*float64(time.Second))), nil
+}
