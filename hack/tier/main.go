@@ -87,9 +87,12 @@ func run(ctx context.Context, out io.Writer, t tier, o options) (ok bool, err er
 	if err != nil {
 		return false, err
 	}
-	r := newReport(out)
+	r, test := newReport(out), goTest
+	if t.fuzz {
+		test = goFuzz
+	}
 	for _, args := range calls {
-		if err := goTest(ctx, r, args); err != nil {
+		if err := test(ctx, r, args); err != nil {
 			return false, err
 		}
 	}

@@ -61,6 +61,15 @@ func newReport(out io.Writer) *report {
 
 func (r *report) failed() int { return r.counts.failed }
 
+// add takes over what another report has counted, and what it has said.
+func (r *report) add(other *report, said []byte) {
+	_, _ = r.out.Write(said)
+	r.counts.passed += other.counts.passed
+	r.counts.failed += other.counts.failed
+	r.counts.skipped += other.counts.skipped
+	r.skips = append(r.skips, other.skips...)
+}
+
 // read takes in all that one go test says. A line that is no event comes from a tool that go test ran.
 func (r *report) read(in io.Reader) {
 	lines := bufio.NewReader(in)

@@ -122,3 +122,21 @@ func TestReasonOfASkip(t *testing.T) {
 		}
 	}
 }
+
+// TestFuzzTimeIsNoFailure: only where nothing else is said.
+func TestFuzzTimeIsNoFailure(t *testing.T) {
+	t.Parallel()
+	const progress = "FAIL  m/p FuzzX 3.4s\n      fuzz: elapsed: 0s, gathering baseline coverage: 0/80 completed\n" +
+		"      fuzz: elapsed: 3s, execs: 60762 (20251/sec), new interesting: 5 (total: 85)\n"
+	for said, want := range map[string]bool{
+		progress + "          context deadline exceeded\n": true,
+		progress: false,
+		"":       false,
+		progress + "          --- FAIL: FuzzX (0.00s)\n              x_test.go:1: context deadline exceeded\n":       false,
+		progress + "          context deadline exceeded\n          Failing input written to testdata/fuzz/FuzzX/1\n": false,
+	} {
+		if got := ranOut(said); got != want {
+			t.Errorf("%v, want %v of\n%s", got, want, said)
+		}
+	}
+}
