@@ -287,10 +287,24 @@ func (l *look) tableOf(s *space) *mountinfo.Table {
 	if t, known := l.inside[s.ns.Inode]; known {
 		return t
 	}
-	var t *mountinfo.Table
-	if s.ns.PID != 0 {
-		t, _ = mountns.Table(s.ns.PID) // it has ended
-	}
+	t := s.table()
 	l.inside[s.ns.Inode] = t
 	return t
+}
+
+// table reads it by any process of the namespace: what a container runs may end at any moment.
+func (s *space) table() *mountinfo.Table {
+	for _, pid := range append([]int{s.ns.PID}, s.pids...) {
+		if pid == 0 {
+			continue
+		}
+		t, err := mountns.Table(pid)
+		if err != nil {
+			continue
+		}
+		if ns, err := mountns.Of(pid); err == nil && ns.Inode == s.ns.Inode { // its number was not given again
+			return t
+		}
+	}
+	return nil
 }
