@@ -52,7 +52,10 @@ func (w *waker) Wake(ctx context.Context, namespace, name, uid string) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid)}}
 	err := w.annotate(ctx, pod, time.Now().UTC().Format(time.RFC3339Nano))
 	var refused apierrors.APIStatus
-	if errors.As(err, &refused) {
+	switch {
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%w: the right to patch pods/status is missing, which config/overlays/prompt-start gives", err)
+	case errors.As(err, &refused):
 		return err
 	}
 	always := context.WithoutCancel(ctx)

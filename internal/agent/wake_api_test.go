@@ -120,8 +120,8 @@ func TestWakingNeedsItsOverlay(t *testing.T) {
 	env := install(t)
 	p := pod(t, env, "wake-forbidden", "wake-n0")
 	w := newTestWaker(t, as(env.Config, account("kubediag-agent")))
-	if err := w.Wake(t.Context(), p.Namespace, p.Name, string(p.UID)); !apierrors.IsForbidden(err) {
-		t.Errorf("by the default roles: %v, want forbidden", err)
+	if err := w.Wake(t.Context(), p.Namespace, p.Name, string(p.UID)); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "config/overlays/prompt-start") {
+		t.Errorf("by the default roles: %v, want forbidden, and what allows it", err)
 	}
 	out := kubectl(t, env, "", "kustomize", promptStart)
 	for _, want := range []string{

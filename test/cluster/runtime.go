@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -38,15 +39,35 @@ func (c *Cluster) runtimeReady(ctx context.Context) error {
 // behind the kubelet's back.
 func (c *Cluster) RemoveContainer(ctx context.Context, podUID, container string) error {
 	return c.withRuntime(func(client criv1.RuntimeServiceClient) error {
-		list, err := containers(ctx, client, map[string]string{labelPodUID: podUID, labelContainer: container})
+		found, err := newest(ctx, client, podUID, container)
 		if err != nil {
 			return err
 		}
-		if len(list) == 0 {
+		if found == nil {
 			return fmt.Errorf("find container %q of pod %q: not there", container, podUID)
 		}
-		return remove(ctx, client, slices.MaxFunc(list, func(a, b *criv1.Container) int { return cmp.Compare(a.CreatedAt, b.CreatedAt) }))
+		return remove(ctx, client, found)
 	})
+}
+
+// Started says when the newest container of that name in the pod was started, as the container runtime knows: the kubelet
+// tells of it up to a second later. The time is zero where it was not started.
+func (c *Cluster) Started(ctx context.Context, podUID, container string) (at time.Time, err error) {
+	err = c.withRuntime(func(client criv1.RuntimeServiceClient) error {
+		found, err := newest(ctx, client, podUID, container)
+		if err != nil || found == nil {
+			return err
+		}
+		status, err := client.ContainerStatus(ctx, &criv1.ContainerStatusRequest{ContainerId: found.Id})
+		if err != nil {
+			return fmt.Errorf("ask for container %q: %w", found.Id, err)
+		}
+		if n := status.Status.StartedAt; n > 0 {
+			at = time.Unix(0, n)
+		}
+		return nil
+	})
+	return at, err
 }
 
 // RemoveContainers kills all containers of the pod at once and removes every record of them, behind the kubelet's back.
@@ -94,6 +115,15 @@ const (
 	labelPodUID    = "io.kubernetes.pod.uid"
 	labelContainer = "io.kubernetes.container.name"
 )
+
+// newest is the newest container of that name in the pod; nil where there is none.
+func newest(ctx context.Context, client criv1.RuntimeServiceClient, podUID, container string) (*criv1.Container, error) {
+	list, err := containers(ctx, client, map[string]string{labelPodUID: podUID, labelContainer: container})
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	return slices.MaxFunc(list, func(a, b *criv1.Container) int { return cmp.Compare(a.CreatedAt, b.CreatedAt) }), nil
+}
 
 func containers(ctx context.Context, client criv1.RuntimeServiceClient, labels map[string]string) ([]*criv1.Container, error) {
 	list, err := client.ListContainers(ctx, &criv1.ListContainersRequest{Filter: &criv1.ContainerFilter{LabelSelector: labels}})

@@ -45,22 +45,14 @@ spec:
 // diagnose runs a Diagnosis of a pod to its end.
 func (v *cephVolume) diagnose(t *testing.T, name string, p *corev1.Pod) *v1.Diagnosis {
 	t.Helper()
-	return v.diagnosed(t, name, p, func(d *v1.Diagnosis) bool {
-		return d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed
-	})
+	return v.diagnosed(t, name, p, install.Ended)
 }
 
 // diagnosed makes a Diagnosis of a pod and gives it as it is when it is as wanted.
 func (v *cephVolume) diagnosed(t *testing.T, name string, p *corev1.Pod, wanted func(*v1.Diagnosis) bool) *v1.Diagnosis {
 	t.Helper()
-	began := time.Now()
 	v.Kubectl(t, fmt.Sprintf(healVolume, name, v.NodeName(), p.Name), "apply", "-f", "-")
-	d := &v1.Diagnosis{}
-	v.Wait(t, "Diagnosis "+name, func(ctx context.Context) bool {
-		return v.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, d) == nil && wanted(d)
-	})
-	t.Logf("Diagnosis %s after %.1f s: phase %q, outcome %q", name, time.Since(began).Seconds(), d.Status.Phase, d.Status.Outcome)
-	return d
+	return v.AwaitDiagnosis(t, name, wanted)
 }
 
 // messages are what the runs of an operation say.

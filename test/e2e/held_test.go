@@ -19,11 +19,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/test/cluster"
+	"kubediag.org/kubediag/test/install"
 )
 
 // heldSamples is the file with the Operations and the OperationSet for devices that are held.
@@ -127,11 +127,7 @@ func (h *heldDisk) diagnose(t *testing.T, name string, parameters map[string]str
 		Spec:       v1.DiagnosisSpec{OperationSet: "held-device-op-set", NodeName: h.NodeName(), Parameters: parameters},
 	}
 	must(t, h.Create(t.Context(), d))
-	h.Wait(t, "Diagnosis "+name+" to end", func(ctx context.Context) bool {
-		err := h.Get(ctx, client.ObjectKeyFromObject(d), d)
-		return err == nil && (d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed)
-	})
-	return d
+	return h.AwaitDiagnosis(t, name, install.Ended)
 }
 
 // checkHeld shows that nothing but the exporter's copy of the mount for the node holds the disk, and that kubediag

@@ -31,6 +31,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/test/cluster"
 	"kubediag.org/kubediag/test/csi"
+	"kubediag.org/kubediag/test/install"
 )
 
 const (
@@ -316,15 +317,9 @@ func (o *orphans) awaitCounted(t *testing.T) {
 // diagnose runs a Diagnosis that removes what is left of so many pods at most.
 func (o *orphans) diagnose(t *testing.T, name, limit string) *v1.Diagnosis {
 	t.Helper()
-	began := time.Now()
 	o.Kubectl(t, fmt.Sprintf(healOrphans, name, o.NodeName(), limit), "apply", "-f", "-")
-	d := &v1.Diagnosis{}
-	o.Wait(t, "Diagnosis "+name, func(ctx context.Context) bool {
-		return o.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, d) == nil &&
-			(d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed)
-	})
-	t.Logf("Diagnosis %s after %.1f s: phase %q, outcome %q, results %q", name, time.Since(began).Seconds(), d.Status.Phase,
-		d.Status.Outcome, d.Status.OperationResults["recover.kubernetes.orphaned_pods.results"])
+	d := o.AwaitDiagnosis(t, name, install.Ended)
+	t.Logf("results %q", d.Status.OperationResults["recover.kubernetes.orphaned_pods.results"])
 	return d
 }
 

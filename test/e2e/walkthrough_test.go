@@ -201,12 +201,7 @@ func running(p *corev1.Pod) bool {
 // finished waits for the end of the Diagnosis.
 func (e *env) finished(t *testing.T) *v1.Diagnosis {
 	t.Helper()
-	var d v1.Diagnosis
-	e.Wait(t, "the Diagnosis to end", func(ctx context.Context) bool {
-		err := e.Get(ctx, client.ObjectKey{Namespace: "default", Name: "subpath-remount-diagnosis"}, &d)
-		return err == nil && (d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed)
-	})
-	return &d
+	return e.AwaitDiagnosis(t, "subpath-remount-diagnosis", install.Ended)
 }
 
 // checkSeedStatus compares a status with the one that the walkthrough shows.

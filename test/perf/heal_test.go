@@ -255,11 +255,7 @@ func (w *ward) act(ctx context.Context, p *patient, pod *corev1.Pod) error {
 func (w *ward) discharge(b *testing.B, p *patient) {
 	b.Helper()
 	if p.treatment == heals {
-		var d v1.Diagnosis
-		w.Wait(b, "the Diagnosis to end", func(ctx context.Context) bool {
-			must(b, w.Get(ctx, client.ObjectKey{Namespace: "default", Name: p.name}, &d))
-			return d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed
-		})
+		d := w.AwaitDiagnosis(b, p.name, install.Ended)
 		if d.Status.Outcome != v1.OutcomeHealed {
 			b.Fatalf("the Diagnosis of %s ended with %+v", p.name, d.Status)
 		}

@@ -68,11 +68,7 @@ func (l *look) inside(ns mountns.Namespace) (*mountinfo.Table, error) {
 	if t := l.tables[ns.Inode]; t != nil {
 		return t, nil
 	}
-	var t *mountinfo.Table
-	err := ns.Do(func() (err error) {
-		t, err = mountns.Table(0)
-		return err
-	})
+	t, err := ns.Table()
 	if err != nil {
 		return nil, err
 	}

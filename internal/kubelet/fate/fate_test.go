@@ -7,9 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +16,7 @@ import (
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/kmsg"
 )
 
@@ -61,34 +59,6 @@ func (r *runtime) PodRecords(_ context.Context, uid string) ([]cri.Container, er
 		return nil, fmt.Errorf("asked for pod %q", uid)
 	}
 	return r.records, r.err
-}
-
-// node is a kubelet's root with the directory of a driver, on whose socket the test listens if it is to.
-func node(t *testing.T, listens bool) (*kubelet.Node, string) {
-	t.Helper()
-	root, err := os.MkdirTemp("", "fate") // a socket's path must be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(root) })
-	n, err := kubelet.Own(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := filepath.Join(n.Root, "plugins", driver)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("unix", dir+"/csi.sock")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	t.Cleanup(func() { l.Close() })
-	if !listens {
-		l.Close()
-	}
-	return n, dir
 }
 
 // now runs, before ended 12 minutes before the fault was seen.
@@ -221,7 +191,7 @@ func TestTell(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n, dir := node(t, !c.deaf)
+			n, dir := kubelettest.Driver(t, driver, !c.deaf)
 			if c.question == (Question{}) {
 				c.question = Question{Driver: driver, Mounted: mounted, Seen: seen}
 			}
@@ -248,7 +218,7 @@ func TestTell(t *testing.T) {
 
 func TestFateIsWhole(t *testing.T) {
 	t.Parallel()
-	n, dir := node(t, true)
+	n, dir := kubelettest.Driver(t, driver, true)
 	records := []cri.Container{now(), before()}
 	k := kill("/kubepods/pod"+pod.UID+"/"+idA, seen)
 	teller := &Teller{
@@ -290,7 +260,7 @@ func TestTellAll(t *testing.T) {
 		"told":       {nil, []Cause{ContainerEnded, Unknown, ContainerEnded, Unknown}, 1},
 		"not to say": {errors.New("it is broken"), []Cause{Unknown, Unknown, Unknown, Unknown}, 0},
 	} {
-		n, dir := node(t, true)
+		n, dir := kubelettest.Driver(t, driver, true)
 		r := &counting{Runtime: &runtime{dir: dir, err: c.err, records: []cri.Container{now(), before()}}}
 		read := 0
 		teller := &Teller{Kubelet: n, Runtime: r, Kills: func(context.Context) ([]kmsg.Kill, error) {
@@ -317,7 +287,7 @@ func TestTellAll(t *testing.T) {
 
 func TestWhatCannotBeLookedAtIsSaid(t *testing.T) {
 	t.Parallel()
-	n, _ := node(t, true)
+	n, _ := kubelettest.Driver(t, driver, true)
 	broken := errors.New("it is broken")
 	for name, c := range map[string]struct {
 		runtime Runtime

@@ -183,21 +183,20 @@ func (i *Inspector) Gone(ctx context.Context, uids []string) (map[string]bool, e
 	return gone, err
 }
 
-// Left lists the volumes and subPaths that are left in the directory of a pod, whoever it belongs to, and tells whether
-// the directory itself is still there.
-func (i *Inspector) Left(ctx context.Context, uid string) (left []string, there bool, err error) {
+// Left lists the volumes and subPaths that are left in the directory of a pod, whoever it belongs to.
+func (i *Inspector) Left(ctx context.Context, uid string) (left []string, err error) {
 	n, err := i.Kubelet.Node(ctx)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	l, p := &look{Inspector: i, node: n, uid: uid}, &Pod{UID: uid, Path: n.PodDir(uid)}
 	if err := l.inPods(ctx, func(pods *sys.FD) error { return l.fill(p, pods) }); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	for _, e := range p.all {
 		if removed(e.Path) {
 			left = append(left, e.Path)
 		}
 	}
-	return left, len(p.all) > 0, nil
+	return left, nil
 }

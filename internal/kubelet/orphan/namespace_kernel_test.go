@@ -40,9 +40,11 @@ func TestKubeletInItsOwnNamespace(t *testing.T) {
 			t.Errorf("apply %s: gone %v, %v", step.Target, gone, err)
 		}
 	}
-	left, there, err := s.Inspector.Left(t.Context(), gone)
-	if len(left) > 0 || !there || err != nil {
-		t.Errorf("left %q, there %v, %v", left, there, err)
+	if left, err := s.Inspector.Left(t.Context(), gone); len(left) > 0 || err != nil {
+		t.Errorf("left %q, %v", left, err)
+	}
+	if absent, err := s.Inspector.Gone(t.Context(), []string{gone}); absent[gone] || err != nil {
+		t.Errorf("gone: %v, %v, want that its directory is there", absent, err)
 	}
 	if names, err := os.ReadDir(root); err != nil || len(names) > 0 {
 		t.Errorf("here: %v, %v, want an empty directory", names, err)

@@ -65,7 +65,7 @@ func (s Starter) wake(ctx context.Context, pod *corev1.Pod) string {
 		return "left alone: it is not allowed"
 	}
 	if err := s.Waker.Wake(ctx, pod.Namespace, pod.Name, string(pod.UID)); err != nil {
-		return "left to wake by itself: " + err.Error()
+		return "not woken, it looks at the pod when its time has come: " + err.Error()
 	}
 	return "woken"
 }

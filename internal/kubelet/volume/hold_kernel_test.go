@@ -148,3 +148,44 @@ func TestAProcessOfAnotherContainer(t *testing.T) {
 		}
 	}
 }
+
+// TestTableOfAContainerWhoseProcessHasEnded: it is read by way of another one, and never that of another namespace.
+func TestTableOfAContainerWhoseProcessHasEnded(t *testing.T) {
+	point := t.TempDir()
+	elsewhere := exec.Command("unshare", "--mount", "--propagation=private", "sh", "-c",
+		"mount -t tmpfs none '"+point+"' && echo ready && exec sleep 1000")
+	out, err := elsewhere.StdoutPipe()
+	must(t, err)
+	must(t, elsewhere.Start())
+	t.Cleanup(func() {
+		_ = elsewhere.Process.Kill()
+		_ = elsewhere.Wait()
+	})
+	_, err = out.Read(make([]byte, 1)) // it has mounted
+	must(t, err)
+	ended := exec.Command("true")
+	must(t, ended.Run())
+	ns, err := mountns.Of(elsewhere.Process.Pid)
+	must(t, err)
+	ns.PID = ended.Process.Pid
+	ns.ID = 0 // so that a kernel cannot find it by that
+	for _, c := range []struct {
+		pids []int
+		want bool
+	}{
+		{[]int{ended.Process.Pid, os.Getpid(), elsewhere.Process.Pid}, true},
+		{[]int{os.Getpid()}, false},
+		{nil, false},
+	} {
+		table := (&space{ns: ns, pids: c.pids}).table()
+		if (table != nil) != c.want {
+			t.Errorf("by %d: %v, want a table: %v", c.pids, table, c.want)
+		}
+		if table == nil {
+			continue
+		}
+		if m, ok := table.Top(point); !ok || m.FSType != "tmpfs" {
+			t.Errorf("by %d: %+v at %q", c.pids, m, point)
+		}
+	}
+}

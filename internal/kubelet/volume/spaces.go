@@ -292,17 +292,15 @@ func (l *look) tableOf(s *space) *mountinfo.Table {
 	return t
 }
 
-// table reads it by any process of the namespace: what a container runs may end at any moment.
+// table reads it by way of any process of the namespace: what a container runs may end at any moment.
 func (s *space) table() *mountinfo.Table {
-	for _, pid := range append([]int{s.ns.PID}, s.pids...) {
+	for _, pid := range append([]int{s.ns.PID}, s.pids[:min(len(s.pids), maxRead)]...) {
 		if pid == 0 {
 			continue
 		}
-		t, err := mountns.Table(pid)
-		if err != nil {
-			continue
-		}
-		if ns, err := mountns.Of(pid); err == nil && ns.Inode == s.ns.Inode { // its number was not given again
+		ns := s.ns
+		ns.PID = pid
+		if t, err := ns.Table(); err == nil {
 			return t
 		}
 	}

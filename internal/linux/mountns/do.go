@@ -6,6 +6,7 @@ package mountns
 import (
 	"fmt"
 
+	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -40,6 +41,16 @@ func (n Namespace) Do(fn func() error) error {
 		defer func() { _ = leave() }() // else the thread leaves when it ends
 		return fn()
 	})
+}
+
+// Table is the mount table of the namespace, as it is seen from its root. Its
+// errors are those of Do and of the function Table.
+func (n Namespace) Table() (t *mountinfo.Table, err error) {
+	err = n.Do(func() (err error) {
+		t, err = Table(0)
+		return err
+	})
+	return t, err
 }
 
 // Enter is for those who have a thread already, from sys.OnThread or

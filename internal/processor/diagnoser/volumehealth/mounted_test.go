@@ -6,16 +6,12 @@ package volumehealth
 import (
 	"context"
 	"errors"
-	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/fate"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/kubelet/volume"
@@ -50,30 +46,6 @@ func (r driverRuntime) PodRecords(context.Context, string) ([]cri.Container, err
 	}, nil
 }
 
-// plugin is the kubelet of a driver on whose socket the test listens.
-func plugin(t *testing.T, driver string) *kubelet.Node {
-	t.Helper()
-	root, err := os.MkdirTemp("", "health") // a socket's path must be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(root) })
-	n, err := kubelet.Own(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := filepath.Join(n.Root, "plugins", driver)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("unix", dir+"/csi.sock")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	return n
-}
-
 // TestNamesNoCauseBeforeTheMount: two volumes of one driver were mounted at different times, and its container ended, or
 // the kernel killed a process of it, in between.
 func TestNamesNoCauseBeforeTheMount(t *testing.T) {
@@ -106,11 +78,12 @@ func TestNamesNoCauseBeforeTheMount(t *testing.T) {
 			pods.Set(pod)
 			v := broken(pod, "a", fault.DisconnectedFUSE)
 			c.change(v)
+			node, _ := kubelettest.Driver(t, v.Record.Driver, true)
 			other := broken(pod, "b", fault.DisconnectedFUSE) // the same driver's, mounted before
 			d := &Diagnoser{
 				Pods: pods, Inspector: &seen{survey: volume.Survey{Volumes: []*volume.Volume{v, other}}}, Connections: c.connections,
 				Teller: &fate.Teller{
-					Kubelet: plugin(t, v.Record.Driver), Runtime: driverRuntime{event},
+					Kubelet: node, Runtime: driverRuntime{event},
 					Kills: func(context.Context) ([]kmsg.Kill, error) {
 						return []kmsg.Kill{{Time: event, PID: 4711, Name: "fuse", Cgroup: "/kubepods/pod" + podUID + "/now"}}, nil
 					},

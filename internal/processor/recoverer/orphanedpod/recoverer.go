@@ -142,7 +142,7 @@ func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, p processor
 		return processor.Result{}, processor.Stalled(errors.New("read plan: it removes nothing"))
 	}
 	for _, t := range pods {
-		left, _, err := h.Inspector.Left(ctx, t.uid)
+		left, err := h.Inspector.Left(ctx, t.uid)
 		if err != nil {
 			return processor.Result{}, err
 		}
