@@ -21,6 +21,9 @@ const (
 	ConditionAccepted = "Accepted"
 	// ConditionComplete is true when a path succeeded and false when the Diagnosis ended any other way.
 	ConditionComplete = "Complete"
+	// ConditionKubeletWoken is there while an agent has the manager wake the kubelet for the pod that it has repaired: unknown
+	// from the agent, true or false from the manager.
+	ConditionKubeletWoken = "KubeletWoken"
 )
 
 // Condition reasons of a Diagnosis.
@@ -44,6 +47,10 @@ const (
 	ReasonAgentLost = "AgentLost"
 	// ReasonNoAgent: the Diagnosis waits for a node on which no agent answers.
 	ReasonNoAgent = "NoAgent"
+	// ReasonWakeRequested, ReasonWoken and ReasonNotWoken are those of KubeletWoken.
+	ReasonWakeRequested = "WakeRequested"
+	ReasonWoken         = "Woken"
+	ReasonNotWoken      = "NotWoken"
 )
 
 // DiagnosisPhase is where a Diagnosis stands.
@@ -182,7 +189,7 @@ type DiagnosisStatus struct {
 	// completionTime is when it became Succeeded or Failed.
 	// +optional
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
-	// conditions holds Accepted and Complete.
+	// conditions holds Accepted, Complete and, while a repair asks for it, KubeletWoken.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

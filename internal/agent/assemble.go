@@ -88,7 +88,8 @@ func (a *agent) newExecutor(o *observer) (*executor.Executor, error) {
 		return nil, err
 	}
 	deps := all.Deps{
-		Pods: a.pods, Kubelet: a.kubelet, Volumes: a.volumes, Orphans: a.orphans, Evictor: evictor, Waker: a.newWaker(),
+		Pods: a.pods, Kubelet: a.kubelet, Volumes: a.volumes, Orphans: a.orphans, Evictor: evictor,
+		Waker: &waker{client: a.manager.GetClient(), live: a.manager.GetAPIReader(), backoff: answering},
 	}
 	if a.connections != nil {
 		deps.Connections = a.connections

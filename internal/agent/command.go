@@ -74,8 +74,6 @@ func (o *Options) bind(f *pflag.FlagSet) {
 	f.Var(&o.SentinelMode, "sentinel-mode", "what is done about faults as they arise: Off, Observe (tell of them) or Automatic (heal them)")
 	f.BoolVar(&o.EnableScripts, "enable-scripts", false, "let Operations run scripts")
 	f.BoolVar(&o.AllowEviction, "allow-eviction", false, "let podEvictRecover evict pods whose volumes cannot be mended")
-	f.BoolVar(&o.AllowPodAnnotation, "allow-pod-annotation", false,
-		"let recoverers annotate a pod for a moment, so that the kubelet looks at it at once")
 	f.StringVar(&o.ProcessorCAFile, "processor-ca-file", "", "PEM file of authorities to trust for external processors")
 	f.StringVar(&o.ServeProcessors, "serve-processors", "", "address where built-in processors answer HTTPS (default: nowhere)")
 	f.StringVar(&o.TLSCertFile, "tls-cert-file", "", "certificate for --serve-processors (default: one is made at every start)")

@@ -38,8 +38,6 @@ type Options struct {
 	EnableScripts bool
 	// AllowEviction lets podEvictRecover evict pods, which also takes the right to.
 	AllowEviction bool
-	// AllowPodAnnotation lets recoverers wake the kubelet by an annotation on the pod, which also takes the right to.
-	AllowPodAnnotation bool
 	// ProcessorCAFile holds certificates of authorities that external processors may present, besides the system's.
 	ProcessorCAFile string
 	// ServeProcessors is the TCP address where built-in processors answer HTTPS. Empty: they do not.

@@ -74,7 +74,7 @@ func TestEveryFlagHasATwin(t *testing.T) {
 		NodeName: "n1", PodUID: "u", Namespace: "ns", DataRoot: "/d", KubeletRoot: "/k", KubeletPID: 7, EnableScripts: true,
 		ProcessorCAFile: "/ca", ServeProcessors: ":1", TLSCertFile: "/c", TLSKeyFile: "/y", MetricsBindAddress: ":2",
 		HealthProbeBindAddress: ":3", DiagnosisTimeout: 60e9, Workers: 9, LeaseRenewal: 1e9, LeaseDuration: 4e9,
-		SentinelMode: sentinel.Automatic, OrphanMinimumAge: 360e9, AllowEviction: true, AllowPodAnnotation: true,
+		SentinelMode: sentinel.Automatic, OrphanMinimumAge: 360e9, AllowEviction: true,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

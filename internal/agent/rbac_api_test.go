@@ -78,6 +78,30 @@ func TestAgentHasTheseRightsAndNoOthers(t *testing.T) {
 	}
 }
 
+// TestManagerHasTheseRightsAndNoOthers does the same for the manager.
+func TestManagerHasTheseRightsAndNoOthers(t *testing.T) {
+	t.Parallel()
+	config := as(install(t).Config, account("kubediag-manager"))
+	const group = "diagnosis.kubediag.org"
+	everywhere := []string{
+		"create events.", "patch events.", "get nodes.", "get pods.", "patch pods/status.",
+		"get diagnoses." + group, "list diagnoses." + group, "watch diagnoses." + group, "patch diagnoses." + group, "delete diagnoses." + group,
+		"patch diagnoses/status." + group,
+	}
+	for _, kind := range []string{"operations", "operationsets", "triggers"} {
+		everywhere = append(everywhere, "get "+kind+"."+group, "list "+kind+"."+group, "watch "+kind+"."+group, "patch "+kind+"/status."+group)
+	}
+	for namespace, more := range map[string][]string{
+		"default":  nil,
+		"kubediag": {"create leases.coordination.k8s.io", "get leases.coordination.k8s.io", "update leases.coordination.k8s.io"},
+	} {
+		want := slices.Sorted(slices.Values(append(slices.Clone(everywhere), more...)))
+		if diff := cmp.Diff(want, rights(t, config, namespace)); diff != "" {
+			t.Errorf("rights in %q (-want +got):\n%s", namespace, diff)
+		}
+	}
+}
+
 // TestNobodyReadsSecrets tries it, rather than read the rules.
 func TestNobodyReadsSecrets(t *testing.T) {
 	t.Parallel()
@@ -117,7 +141,7 @@ func TestRolesAreNarrow(t *testing.T) {
 			checkRule(t, role, rule)
 		}
 	}
-	if seen != 6 {
+	if seen != 7 {
 		t.Errorf("%d ClusterRoles", seen)
 	}
 }

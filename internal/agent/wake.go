@@ -5,79 +5,101 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"kubediag.org/kubediag/internal/kubelet/restart"
+	v1 "kubediag.org/kubediag/api/v1"
 )
 
-const (
-	// wakeAnnotation is on a pod only while its kubelet is woken.
-	wakeAnnotation = "diagnosis.kubediag.org/woken-at"
-	wakeTimeout    = 5 * time.Second // for one change of it
-)
+// answering is how often the manager's answer is looked for: twelve times in 3.4 s.
+var answering = wait.Backoff{Steps: 12, Duration: 20 * time.Millisecond, Factor: 1.5}
 
-// waker wakes the kubelet by changing the annotations of a pod. Kubelets of all versions sync a pod whose metadata has
-// changed at once, but with what they remember of its containers, which they look at once a second: after the first change
-// the one whose container has just failed still is in its back-off. Before the sync for a second change they wait until they
-// have looked anew since the first: managePodLoop of kubernetes/pkg/kubelet/pod_workers.go of 1.18, podWorkerLoop of 1.36,
-// and GetNewerThan of the cache. One of 1.36 that is so busy that it hears of both changes before it begins with the
-// first makes one sync of them, and then the pod waits for its back-off.
-//
-// The annotations are changed by way of pods/status, which keeps the spec and the owners of a pod as they are, whatever is
-// sent: podStatusStrategy of kubernetes/pkg/registry/core/pod. The right to that cannot be used to run another image.
+// waker has the manager wake the kubelet, for the agent may not change a pod: it asks by a condition of the Diagnosis that is
+// run, and the manager answers in that. The next status that the agent stores is without it.
 type waker struct {
-	client client.Client
+	client  client.Client
+	live    client.Reader
+	backoff wait.Backoff // of the looks for an answer
 }
 
-// newWaker is nil where pods must not be annotated.
-func (a *agent) newWaker() restart.Waker {
-	if !a.AllowPodAnnotation {
-		return nil
-	}
-	return &waker{a.manager.GetClient()}
+// runningKey is the key of the Diagnosis that is run, in the context of its run.
+type runningKey struct{}
+
+// running is a context of the run of d, by which a waker knows whose pod it may ask for.
+func running(ctx context.Context, d *v1.Diagnosis) context.Context {
+	return context.WithValue(ctx, runningKey{}, d)
 }
 
-// Wake sets the annotation and takes it away again, also where ctx ends in between. The API server refuses where the name is
-// another pod's by now.
-func (w *waker) Wake(ctx context.Context, namespace, name, uid string) error {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid)}}
-	err := w.annotate(ctx, pod, time.Now().UTC().Format(time.RFC3339Nano))
-	var refused apierrors.APIStatus
-	switch {
-	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w: the right to patch pods/status is missing, which config/overlays/prompt-start gives", err)
-	case errors.As(err, &refused):
-		return err
+// Wake asks for the pod of the Diagnosis that is run, and for no other.
+func (w *waker) Wake(ctx context.Context, namespace, name string) error {
+	d, ok := ctx.Value(runningKey{}).(*v1.Diagnosis)
+	if !ok {
+		return errors.New("no Diagnosis asks for it")
 	}
-	always := context.WithoutCancel(ctx)
-	gone := w.annotate(always, pod, nil)
-	if gone != nil {
-		gone = w.annotate(always, pod, nil)
+	if ref := d.Spec.PodReference; ref == nil || ref.Namespace != namespace || ref.Name != name {
+		return fmt.Errorf("the Diagnosis %s/%s is not about pod %s/%s", d.Namespace, d.Name, namespace, name)
 	}
-	return errors.Join(err, gone)
+	if err := w.ask(ctx, d); err != nil {
+		return fmt.Errorf("asking the manager: %w", err)
+	}
+	return w.answer(ctx, d)
 }
 
-// annotate sets the annotation of the pod with this name and UID, or takes it away where the value is nil.
-func (w *waker) annotate(ctx context.Context, pod *corev1.Pod, value any) error {
-	ctx, cancel := context.WithTimeout(ctx, wakeTimeout)
-	defer cancel()
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": pod.UID, "annotations": map[string]any{wakeAnnotation: value}},
+// ask sets the condition, and nothing else of the status as it is stored.
+func (w *waker) ask(ctx context.Context, d *v1.Diagnosis) error {
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		now, err := w.get(ctx, d)
+		if err != nil {
+			return err
+		}
+		from := client.MergeFromWithOptions(now.DeepCopy(), client.MergeFromWithOptimisticLock{})
+		meta.SetStatusCondition(&now.Status.Conditions, metav1.Condition{
+			Type: v1.ConditionKubeletWoken, Status: metav1.ConditionUnknown, Reason: v1.ReasonWakeRequested,
+			Message: "The kubelet is to look at the Pod at once", ObservedGeneration: now.Generation,
+		})
+		return w.client.Status().Patch(ctx, now, from, fieldOwner)
 	})
-	if err != nil {
-		return fmt.Errorf("encoding annotation: %w", err)
-	}
-	if err := w.client.Status().Patch(ctx, pod.DeepCopy(), client.RawPatch(types.MergePatchType, patch)); err != nil {
-		return fmt.Errorf("annotating pod %s/%s with %s: %w", pod.Namespace, pod.Name, wakeAnnotation, err)
+}
+
+// answer waits for what the manager says.
+func (w *waker) answer(ctx context.Context, d *v1.Diagnosis) error {
+	var condition *metav1.Condition
+	err := wait.ExponentialBackoffWithContext(ctx, w.backoff, func(ctx context.Context) (bool, error) {
+		now, err := w.get(ctx, d)
+		if err != nil {
+			return false, err
+		}
+		condition = meta.FindStatusCondition(now.Status.Conditions, v1.ConditionKubeletWoken)
+		return condition == nil || condition.Status != metav1.ConditionUnknown, nil
+	})
+	switch {
+	case wait.Interrupted(err) && ctx.Err() == nil:
+		return errors.New("the manager does not answer")
+	case err != nil:
+		return fmt.Errorf("waiting for the manager: %w", err)
+	case condition == nil:
+		return errors.New("the manager was not heard: somebody has removed what it was asked by")
+	case condition.Status == metav1.ConditionFalse:
+		return errors.New(condition.Message)
 	}
 	return nil
+}
+
+// get reads the Diagnosis as it is stored, if it is this one.
+func (w *waker) get(ctx context.Context, d *v1.Diagnosis) (*v1.Diagnosis, error) {
+	now := &v1.Diagnosis{}
+	if err := w.live.Get(ctx, client.ObjectKeyFromObject(d), now); err != nil {
+		return nil, err
+	}
+	if now.UID != d.UID {
+		return nil, fmt.Errorf("the Diagnosis %s/%s is another by now", d.Namespace, d.Name)
+	}
+	return now, nil
 }

@@ -7,27 +7,40 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 )
 
-// Limited is a configuration for somebody who may do what config/rbac/<part>/role.yaml says and nothing else, with the
-// Roles in the given namespace instead of the one that is written there.
+// Limited is a configuration for somebody who may do what the roles in config/rbac/<part> say and nothing else, with the
+// Roles in the given namespace instead of the one that is written there. A ClusterRole has the namespace as the end of its
+// name.
 func (e *Env) Limited(t testing.TB, part, namespace string) *rest.Config {
 	t.Helper()
 	root, err := moduleRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(root, "config", "rbac", part, "role.yaml"))
+	files, err := filepath.Glob(filepath.Join(root, "config", "rbac", part, "*.yaml"))
 	if err != nil {
-		t.Fatalf("reading roles: %v", err)
+		t.Fatal(err)
+	}
+	var objects []*unstructured.Unstructured
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatalf("reading roles: %v", err)
+		}
+		objects = append(objects, Objects(t, string(text))...)
 	}
 	user := part + "-" + namespace
-	for _, role := range Objects(t, string(text)) {
-		role.SetName(user)
+	for _, role := range objects {
+		if !strings.HasSuffix(role.GetKind(), "Role") {
+			continue
+		}
+		role.SetName(role.GetName() + "-" + namespace)
 		if role.GetKind() == "Role" {
 			role.SetNamespace(namespace)
 		}

@@ -173,7 +173,6 @@ func shortID(p *corev1.Pod) string {
 // containers that cannot be started, for which the kubelet is woken, the other has containers that run, and go on running.
 func (v *cephVolume) heal(t *testing.T) {
 	v.checkScan(t, 1)
-	v.allowWaking(t)
 	for i := range v.pods {
 		p := &v.pods[i]
 		d := v.diagnose(t, p.Name, p)

@@ -96,8 +96,11 @@ func TestWalkthroughHealsAPod(t *testing.T) {
 		t.Fatalf("phase %q, outcome %q", d.Status.Phase, d.Status.Outcome)
 	}
 	after := e.podOf(t.Context(), "core2")
-	if after == nil || after.UID != pod.UID || !running(after) {
-		t.Fatalf("the pod is not running again under its own UID: %+v", after)
+	if after == nil || after.UID != pod.UID || !running(after) || !maps.Equal(after.Annotations, pod.Annotations) {
+		t.Fatalf("the pod is not running again as it was, under its own UID: %+v", after)
+	}
+	if !wokenBy(t, d) || meta.FindStatusCondition(d.Status.Conditions, v1.ConditionKubeletWoken) != nil {
+		t.Errorf("the kubelet was not woken, or it is still asked for: %+v", d.Status)
 	}
 	// With the records of containers goes the count of restarts, after which the kubelet names the log: the log of the
 	// container that was removed may stand before it.
@@ -109,22 +112,18 @@ func TestWalkthroughHealsAPod(t *testing.T) {
 	checkEvents(t, e)
 	t.Logf("kubectl get diag:\n%s", e.Kubectl(t, "", "get", "diag", "-n", "default"))
 	e.logMemory(t)
-	t.Run("the kubelet is woken", func(t *testing.T) { e.kubeletIsWoken(t, after) })
+	t.Run("the manager may do no more than wake", func(t *testing.T) { e.wakesUnderPolicy(t, after) })
+	t.Run("the manager may not wake", func(t *testing.T) { e.healsWithoutWaking(t, after) })
 }
 
-// kubeletIsWoken breaks and heals the pod again, now by an agent that may annotate pods, and do nothing else to them. Nothing
-// is left of that.
-func (e *env) kubeletIsWoken(t *testing.T, pod *corev1.Pod) {
-	e.allowWaking(t)
-	e.breakSubPath(t, pod, "third content")
+// healsAgain breaks and heals the pod once more. Nothing is left of what the manager does to it on the way.
+func (e *env) healsAgain(t *testing.T, pod *corev1.Pod, content string) *v1.Diagnosis {
+	e.breakSubPath(t, pod, content)
 	e.Kubectl(t, "", "delete", "diag", "-n", "default", "subpath-remount-diagnosis")
 	e.Kubectl(t, fmt.Sprintf(diagnosis, e.NodeName(), pod.Name), "apply", "-f", "-")
 	d := e.finished(t)
 	if d.Status.Phase != v1.DiagnosisSucceeded || d.Status.Outcome != v1.OutcomeHealed {
 		t.Fatalf("phase %q, outcome %q", d.Status.Phase, d.Status.Outcome)
-	}
-	if !wokenBy(t, d) {
-		t.Errorf("the kubelet was not woken: %+v", d.Status.Operations)
 	}
 	after := e.podOf(t.Context(), "core2")
 	if after == nil || after.UID != pod.UID || !running(after) || !maps.Equal(after.Annotations, pod.Annotations) {
@@ -133,14 +132,31 @@ func (e *env) kubeletIsWoken(t *testing.T, pod *corev1.Pod) {
 	started, err := e.Started(t.Context(), string(pod.UID), "debian")
 	must(t, err)
 	t.Logf("the container was started %.2f s after the Diagnosis", started.Sub(d.CreationTimestamp.Time).Seconds())
+	return d
 }
 
-// allowWaking lets the agent annotate pods, and do nothing else to them.
-func (e *env) allowWaking(t *testing.T) {
-	t.Helper()
-	e.Kubectl(t, "", "apply", "-f", "../../config/overlays/prompt-start/policy.yaml")
-	e.Kubectl(t, "", "apply", "-k", "../../config/overlays/prompt-start")
-	e.Kubectl(t, "", "rollout", "status", "-n", install.Namespace, "ds/kubediag-agent", "--timeout=2m")
+// wakesUnderPolicy: the manager may annotate pods, and do nothing else to them.
+func (e *env) wakesUnderPolicy(t *testing.T, pod *corev1.Pod) {
+	e.Kubectl(t, "", "apply", "-f", "../../config/policy/pod-annotation.yaml")
+	if d := e.healsAgain(t, pod, "third content"); !wokenBy(t, d) {
+		t.Errorf("the kubelet was not woken: %+v", d.Status.Operations)
+	}
+}
+
+// healsWithoutWaking: where the manager may not annotate pods, the kubelet is waited for.
+func (e *env) healsWithoutWaking(t *testing.T, pod *corev1.Pod) {
+	e.Kubectl(t, "", "delete", "clusterrolebinding", "kubediag-manager-annotator")
+	message := ""
+	for _, o := range e.healsAgain(t, pod, "fourth content").Status.Operations {
+		for _, a := range o.Actions {
+			if a.Kind == "WakeKubelet" {
+				message = a.Message
+			}
+		}
+	}
+	if !strings.Contains(message, "config/rbac/manager/annotator.yaml") {
+		t.Errorf("of the right that is missing it is said: %q", message)
+	}
 }
 
 // wokenBy tells whether a Diagnosis has woken the kubelet. Where it tried, it must have.

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package restart sees to it that containers which could not start do so after their mounts were repaired: it plans to
-// have the runtime forget those that never started and, where that is allowed, to wake the kubelet, and waits until the
+// have the runtime forget those that never started and, where somebody can, to wake the kubelet, and waits until the
 // pod's status says that they run.
 //
 // It removes nothing but the record of a container that exited and never ran, and starts none itself. It rests on the
@@ -73,7 +73,7 @@ type Starter struct {
 	Pods kubelet.Pods
 	// Runtime is nil where there is none; then no record is removed.
 	Runtime Runtime
-	// Waker is nil where the kubelet may not be woken.
+	// Waker is nil where there is nobody to wake the kubelet.
 	Waker Waker
 }
 

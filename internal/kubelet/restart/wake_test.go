@@ -23,8 +23,8 @@ type waker struct {
 	woken []string
 }
 
-func (w *waker) Wake(_ context.Context, namespace, name, uid string) error {
-	w.woken = append(w.woken, namespace+"/"+name+" "+uid)
+func (w *waker) Wake(_ context.Context, namespace, name string) error {
+	w.woken = append(w.woken, namespace+"/"+name)
 	return w.err
 }
 
@@ -46,7 +46,7 @@ func TestKubeletIsWokenLast(t *testing.T) {
 	if want := []string{RemoveRecord + " StaleSubPath", WakeKubelet + " StaleSubPath"}; !slices.Equal(kinds, want) {
 		t.Errorf("actions %q, want %q", kinds, want)
 	}
-	if want := []string{pod.Namespace + "/" + pod.Name + " " + string(pod.UID)}; !slices.Equal(w.woken, want) {
+	if want := []string{pod.Namespace + "/" + pod.Name}; !slices.Equal(w.woken, want) {
 		t.Errorf("woken %q, want %q", w.woken, want)
 	}
 	if actions := s.Actions(t.Context(), pod, WaitingOf(pod, []string{"sidecar"}), fault.StaleSubPath); len(actions) != 0 {
@@ -54,51 +54,24 @@ func TestKubeletIsWokenLast(t *testing.T) {
 	}
 }
 
-// TestFailureToWakeIsNoFailure: the kubelet is waited for instead, as where it may not be woken.
+// TestFailureToWakeIsNoFailure: the kubelet is waited for instead, as where nobody is there to wake it.
 func TestFailureToWakeIsNoFailure(t *testing.T) {
 	t.Parallel()
 	pod := kubelettest.NewPod()
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{kubelettest.Failing("app", "x")}
-	s := Starter{Waker: &waker{err: errors.New("pods is forbidden")}}
+	s := Starter{Waker: &waker{err: errors.New("the manager does not answer")}}
 	actions := s.Actions(t.Context(), pod, WaitingOf(pod, []string{"app"}), fault.StaleSubPath)
 	if len(actions) != 1 || actions[0].Kind != WakeKubelet {
 		t.Fatalf("without a runtime: %+v, want to wake the kubelet", actions)
 	}
-	if message, ok := s.Apply(t.Context(), pod, actions[0]); !ok || !strings.Contains(message, "pods is forbidden") {
+	if message, ok := s.Apply(t.Context(), pod, actions[0]); !ok || !strings.Contains(message, "the manager does not answer") {
 		t.Errorf("%q, %v, want why it was not woken", message, ok)
 	}
 	if message, ok := (Starter{}).Apply(t.Context(), pod, actions[0]); !ok || !strings.HasPrefix(message, "left alone") {
-		t.Errorf("where it is not allowed any more: %q, %v", message, ok)
+		t.Errorf("where nobody can any more: %q, %v", message, ok)
 	}
 	s = Starter{Runtime: records{"app": []cri.Container{{ID: "1", Exited: true, ExitCode: 128}}}}
 	if actions := s.Actions(t.Context(), pod, WaitingOf(pod, []string{"app"}), fault.StaleSubPath); len(actions) != 1 || actions[0].Kind != RemoveRecord {
-		t.Errorf("where it is not allowed: %+v", actions)
-	}
-}
-
-// TestVolumesAreNotWritten: a volume with the pod's annotations would be written anew, and what is bound of it be stale.
-func TestVolumesAreNotWritten(t *testing.T) {
-	t.Parallel()
-	files := func(path string) []corev1.DownwardAPIVolumeFile {
-		return []corev1.DownwardAPIVolumeFile{
-			{Path: "cpu", ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.cpu"}},
-			{Path: "file", FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}},
-		}
-	}
-	for path, want := range map[string]int{"metadata.annotations": 0, "metadata.labels": 1, "metadata.annotations['a']": 1} {
-		for name, source := range map[string]corev1.VolumeSource{
-			"downwardAPI": {DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: files(path)}},
-			"projected": {Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
-				{ConfigMap: &corev1.ConfigMapProjection{}}, {DownwardAPI: &corev1.DownwardAPIProjection{Items: files(path)}},
-			}}},
-		} {
-			pod := kubelettest.NewPod()
-			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "info", VolumeSource: source})
-			pod.Status.ContainerStatuses = []corev1.ContainerStatus{kubelettest.Failing("app", "x")}
-			s := Starter{Waker: &waker{}}
-			if actions := s.Actions(t.Context(), pod, WaitingOf(pod, []string{"app"}), fault.StaleSubPath); len(actions) != want {
-				t.Errorf("%s of %s: actions %+v, want %d", name, path, actions, want)
-			}
-		}
+		t.Errorf("where nobody can: %+v", actions)
 	}
 }

@@ -56,7 +56,7 @@ type Recoverer struct {
 	Inspector Inspector
 	// Runtime is nil where there is none; no start is brought forward then.
 	Runtime restart.Runtime
-	// Waker is nil where the kubelet may not be woken.
+	// Waker is nil where there is nobody to wake the kubelet.
 	Waker restart.Waker
 }
 
