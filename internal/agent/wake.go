@@ -21,6 +21,9 @@ import (
 // answering is how often the manager's answer is looked for: twelve times in 3.4 s.
 var answering = wait.Backoff{Steps: 12, Duration: 20 * time.Millisecond, Factor: 1.5}
 
+// wakeTimeout bounds all of it, where the API server hangs.
+const wakeTimeout = 5 * time.Second
+
 // waker has the manager wake the kubelet, for the agent may not change a pod: it asks by a condition of the Diagnosis that is
 // run, and the manager answers in that. The next status that the agent stores is without it.
 type waker struct {
@@ -37,8 +40,16 @@ func running(ctx context.Context, d *v1.Diagnosis) context.Context {
 	return context.WithValue(ctx, runningKey{}, d)
 }
 
+// Wakes tells whether there is a Diagnosis that can ask: there is none where a processor is called from outside.
+func (w *waker) Wakes(ctx context.Context) bool {
+	_, ok := ctx.Value(runningKey{}).(*v1.Diagnosis)
+	return ok
+}
+
 // Wake asks for the pod of the Diagnosis that is run, and for no other.
 func (w *waker) Wake(ctx context.Context, namespace, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, wakeTimeout)
+	defer cancel()
 	d, ok := ctx.Value(runningKey{}).(*v1.Diagnosis)
 	if !ok {
 		return errors.New("no Diagnosis asks for it")
@@ -52,42 +63,43 @@ func (w *waker) Wake(ctx context.Context, namespace, name string) error {
 	return w.answer(ctx, d)
 }
 
-// ask sets the condition, and nothing else of the status as it is stored.
+// ask sets the condition, and nothing else of the status as it is stored. No two requests have the same text.
 func (w *waker) ask(ctx context.Context, d *v1.Diagnosis) error {
+	request := metav1.Condition{
+		Type: v1.ConditionKubeletWoken, Status: metav1.ConditionUnknown, Reason: v1.ReasonWakeRequested, ObservedGeneration: d.Generation,
+		Message: "Since " + time.Now().UTC().Format(time.RFC3339Nano) + " the kubelet is to look at the Pod at once",
+	}
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		now, err := w.get(ctx, d)
 		if err != nil {
 			return err
 		}
 		from := client.MergeFromWithOptions(now.DeepCopy(), client.MergeFromWithOptimisticLock{})
-		meta.SetStatusCondition(&now.Status.Conditions, metav1.Condition{
-			Type: v1.ConditionKubeletWoken, Status: metav1.ConditionUnknown, Reason: v1.ReasonWakeRequested,
-			Message: "The kubelet is to look at the Pod at once", ObservedGeneration: now.Generation,
-		})
+		meta.SetStatusCondition(&now.Status.Conditions, request)
 		return w.client.Status().Patch(ctx, now, from, fieldOwner)
 	})
 }
 
-// answer waits for what the manager says.
+// answer waits for what the manager says. A look that fails is one without an answer.
 func (w *waker) answer(ctx context.Context, d *v1.Diagnosis) error {
-	var condition *metav1.Condition
+	var answer *metav1.Condition
+	last := errors.New("the manager does not answer")
 	err := wait.ExponentialBackoffWithContext(ctx, w.backoff, func(ctx context.Context) (bool, error) {
 		now, err := w.get(ctx, d)
 		if err != nil {
-			return false, err
+			last = fmt.Errorf("looking for the manager's answer: %w", err)
+			return false, nil
 		}
-		condition = meta.FindStatusCondition(now.Status.Conditions, v1.ConditionKubeletWoken)
-		return condition == nil || condition.Status != metav1.ConditionUnknown, nil
+		answer = meta.FindStatusCondition(now.Status.Conditions, v1.ConditionKubeletWoken)
+		return answer == nil || answer.Status != metav1.ConditionUnknown, nil
 	})
 	switch {
-	case wait.Interrupted(err) && ctx.Err() == nil:
-		return errors.New("the manager does not answer")
 	case err != nil:
-		return fmt.Errorf("waiting for the manager: %w", err)
-	case condition == nil:
+		return last
+	case answer == nil:
 		return errors.New("the manager was not heard: somebody has removed what it was asked by")
-	case condition.Status == metav1.ConditionFalse:
-		return errors.New(condition.Message)
+	case answer.Status == metav1.ConditionFalse:
+		return errors.New(answer.Message)
 	}
 	return nil
 }

@@ -53,45 +53,46 @@ func repairing(t *testing.T, env *apitest.Env, name string) *v1.Diagnosis {
 	return d
 }
 
-// says answers the next request of a Diagnosis as a manager would, with that status, or removes it.
-func says(t *testing.T, env *apitest.Env, d *v1.Diagnosis, status metav1.ConditionStatus) (asked <-chan *v1.Diagnosis) {
+// says answers the next request of a Diagnosis as a manager would, with that status, or removes it. It gives the Diagnosis as it
+// was then; nil, where there was no request.
+func says(t *testing.T, env *apitest.Env, d *v1.Diagnosis, status metav1.ConditionStatus) <-chan *v1.Diagnosis {
 	t.Helper()
-	done := make(chan *v1.Diagnosis, 1)
+	asked := make(chan *v1.Diagnosis, 1)
 	go func() {
-		defer close(done)
-		apitest.Eventually(t, func() error {
+		defer close(asked)
+		err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
 			now := &v1.Diagnosis{}
-			if err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(d), now); err != nil {
-				return err
+			if err := env.Client.Get(ctx, client.ObjectKeyFromObject(d), now); err != nil {
+				return false, err
 			}
 			if !meta.IsStatusConditionPresentAndEqual(now.Status.Conditions, v1.ConditionKubeletWoken, metav1.ConditionUnknown) {
-				return context.DeadlineExceeded
+				return false, nil
 			}
-			seen, conditions := now.DeepCopy(), &now.Status.Conditions
-			if status == "" {
-				meta.RemoveStatusCondition(conditions, v1.ConditionKubeletWoken)
-			} else {
+			request, conditions := now.DeepCopy(), &now.Status.Conditions
+			meta.RemoveStatusCondition(conditions, v1.ConditionKubeletWoken)
+			if status != "" {
 				meta.SetStatusCondition(conditions, metav1.Condition{
 					Type: v1.ConditionKubeletWoken, Status: status, Reason: "Test", Message: "that is the answer",
 				})
 			}
-			if err := env.Client.Status().Update(t.Context(), now); err != nil {
-				return err
-			}
-			done <- seen
-			return nil
+			asked <- request
+			return true, env.Client.Status().Update(ctx, now)
 		})
+		if err != nil {
+			t.Error(err)
+		}
 	}()
-	return done
+	return asked
 }
 
-// TestManagerIsAskedToWake: with the rights of an agent, as often as there is something to ask for. Nothing else of the
-// status is touched.
+// TestManagerIsAskedToWake: with the rights of an agent, as often as there is something to ask for, each time in other words.
+// Nothing else of the status is touched.
 func TestManagerIsAskedToWake(t *testing.T) {
 	t.Parallel()
 	env := install(t)
 	w := newTestWaker(t, env, 60000)
 	d := repairing(t, env, "wake-asked")
+	texts := map[string]bool{}
 	for _, c := range []struct {
 		status metav1.ConditionStatus
 		want   string
@@ -106,9 +107,17 @@ func TestManagerIsAskedToWake(t *testing.T) {
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q answered: %v, want %q", c.status, err, c.want)
 		}
-		if s := (<-asked).Status; len(s.Conditions) != 2 || s.Conditions[0].Type != v1.ConditionAccepted || s.OperationResults["a"] != "b" {
+		request := <-asked
+		if request == nil {
+			t.Fatal("nobody was asked")
+		}
+		if s := request.Status; len(s.Conditions) != 2 || s.Conditions[0].Type != v1.ConditionAccepted || s.OperationResults["a"] != "b" {
 			t.Errorf("the request: %+v", s)
 		}
+		texts[meta.FindStatusCondition(request.Status.Conditions, v1.ConditionKubeletWoken).Message] = true
+	}
+	if len(texts) != 4 {
+		t.Errorf("four requests have the texts %v", texts)
 	}
 }
 
@@ -136,6 +145,9 @@ func TestOnlyTheDiagnosisAsks(t *testing.T) {
 	d := repairing(t, env, "wake-other")
 	replaced, bare, gone := d.DeepCopy(), d.DeepCopy(), d.DeepCopy()
 	replaced.UID, bare.Spec.PodReference, gone.Name = "other", nil, "wake-gone"
+	if !w.Wakes(running(t.Context(), d)) || w.Wakes(t.Context()) {
+		t.Error("a run can ask, and nobody else")
+	}
 	for name, c := range map[string]struct {
 		ctx       context.Context
 		pod, want string

@@ -154,7 +154,8 @@ func TestLife(t *testing.T) {
 func lead(t *testing.T, dir string, edge int) (killed bool) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestLife$")
-	cmd.Env = append(os.Environ(), lifeDir+"="+dir, lifeEdge+"="+strconv.Itoa(edge))
+	// One that is killed leaves its temporary directory: in ours, that goes with it.
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir, lifeDir+"="+dir, lifeEdge+"="+strconv.Itoa(edge))
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() == -1 {

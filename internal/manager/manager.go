@@ -24,6 +24,7 @@ import (
 	"kubediag.org/kubediag/internal/controller/operationset"
 	"kubediag.org/kubediag/internal/controller/retention"
 	"kubediag.org/kubediag/internal/controller/trigger"
+	"kubediag.org/kubediag/internal/controller/waking"
 	"kubediag.org/kubediag/internal/kube"
 )
 
@@ -109,6 +110,7 @@ func controllers(m manager.Manager, o Options) []func(manager.Manager) error {
 		triggers.SetupWithManager,
 		diagnoses.SetupWithManager,
 		keeper.SetupWithManager,
+		waking.New(m.GetClient(), m.GetAPIReader(), real).SetupWithManager,
 	}
 }
 

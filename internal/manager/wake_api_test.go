@@ -63,7 +63,7 @@ func (w *world) request(t *testing.T, d *v1.Diagnosis) {
 		before := d.DeepCopy()
 		meta.SetStatusCondition(&d.Status.Conditions, metav1.Condition{
 			Type: v1.ConditionKubeletWoken, Status: metav1.ConditionUnknown, Reason: v1.ReasonWakeRequested,
-			Message: "The kubelet is to look at the Pod at once",
+			Message: time.Now().Format(time.RFC3339Nano),
 		})
 		return w.Client.Status().Patch(t.Context(), d, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	})
@@ -226,6 +226,7 @@ func TestPolicyAllowsOneAnnotation(t *testing.T) {
 		`{"status":{"podIP":"10.0.0.1"}}`:                                                     "change the status",
 		`{"metadata":{"labels":{"app":"x"}}}`:                                                 "change the labels",
 		`{"metadata":{"finalizers":["a.b/c"]}}`:                                               "change the finalizers",
+		`{"metadata":{"generateName":"x"}}`:                                                   "change the generateName",
 		`{"metadata":{"annotations":{"new":"x"}}}`:                                            "this annotation",
 		`{"metadata":{"annotations":{"there":"x"}}}`:                                          "this annotation",
 		`{"metadata":{"annotations":{"there":null}}}`:                                         "this annotation",

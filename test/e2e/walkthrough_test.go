@@ -20,6 +20,10 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -138,6 +142,15 @@ func (e *env) healsAgain(t *testing.T, pod *corev1.Pod, content string) *v1.Diag
 // wakesUnderPolicy: the manager may annotate pods, and do nothing else to them.
 func (e *env) wakesUnderPolicy(t *testing.T, pod *corev1.Pod) {
 	e.Kubectl(t, "", "apply", "-f", "../../config/policy/pod-annotation.yaml")
+	config := rest.CopyConfig(e.RESTConfig())
+	config.Impersonate.UserName = "system:serviceaccount:" + install.Namespace + ":kubediag-manager"
+	manager, err := kubernetes.NewForConfig(config)
+	must(t, err)
+	e.Wait(t, "the policy to be in force", func(ctx context.Context) bool {
+		_, err := manager.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType,
+			[]byte(`{"metadata":{"labels":{"tampered":"with"}}}`), metav1.PatchOptions{}, "status")
+		return err != nil && strings.Contains(err.Error(), "may not change the labels")
+	})
 	if d := e.healsAgain(t, pod, "third content"); !wokenBy(t, d) {
 		t.Errorf("the kubelet was not woken: %+v", d.Status.Operations)
 	}

@@ -45,10 +45,10 @@ type Env struct {
 	*cluster.Cluster
 	client.Client
 
-	dir     string // for the programs and their images
-	root    string // of the module
-	kubectl string
-	tags    string // of the programs
+	programs string // the directory of the programs
+	root     string // of the module
+	kubectl  string
+	tags     string // of the programs
 }
 
 // Start starts a cluster and installs kubediag with the manifests that users apply. Its programs are built as those of a
@@ -64,7 +64,10 @@ func Start(t testing.TB, o cluster.Options, tags ...string) *Env {
 			t.Error(err)
 		}
 	})
-	e := &Env{Cluster: c, dir: t.TempDir(), tags: strings.Join(append(tags, "grpcnotrace"), ",")}
+	cache, err := os.UserCacheDir()
+	must(t, err)
+	e := &Env{Cluster: c, tags: strings.Join(append(tags, "grpcnotrace"), ",")}
+	e.programs = filepath.Join(cache, "kubediag", "programs", e.tags)
 	scheme := kruntime.NewScheme()
 	must(t, clientgoscheme.AddToScheme(scheme))
 	must(t, v1.AddToScheme(scheme))
@@ -109,10 +112,11 @@ func (e *Env) install(t testing.TB) {
 	t.Helper()
 	e.Build(t, "manager")
 	e.Build(t, "agent")
+	dist := t.TempDir()
 	run(t, exec.CommandContext(t.Context(), "go", "run", "kubediag.org/kubediag/hack/image", "-version", version,
-		"-arch", runtime.GOARCH, "-bin", e.dir, "-dist", e.dir))
+		"-arch", runtime.GOARCH, "-bin", e.programs, "-dist", dist))
 	for _, name := range []string{"manager", "agent"} {
-		must(t, e.LoadImage(t.Context(), filepath.Join(e.dir, "kubediag-"+name+"-"+runtime.GOARCH+".tar")))
+		must(t, e.LoadImage(t.Context(), filepath.Join(dist, "kubediag-"+name+"-"+runtime.GOARCH+".tar")))
 	}
 	e.Kubectl(t, "", "apply", "-k", filepath.Join(e.root, "config/default"))
 	e.Wait(t, "the manager to be available", func(ctx context.Context) bool {
@@ -127,10 +131,11 @@ func (e *Env) install(t testing.TB) {
 	})
 }
 
-// Build builds a program of cmd and gives its path.
+// Build builds a program of cmd and gives its path, which is the same for all tests that take turns: go build does not
+// link a program again that is up to date.
 func (e *Env) Build(t testing.TB, name string) string {
 	t.Helper()
-	path := filepath.Join(e.dir, "linux_"+runtime.GOARCH, name)
+	path := filepath.Join(e.programs, "linux_"+runtime.GOARCH, name)
 	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags="+e.tags, "-ldflags=-s -w",
 		"-o", path, "kubediag.org/kubediag/cmd/"+name)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")

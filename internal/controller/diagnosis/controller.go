@@ -5,8 +5,7 @@
 // and watches over the agents: a Diagnosis whose agent is gone becomes Unknown, and Running again when it is back.
 //
 // It runs nothing, decides nothing about faults and writes no results: from the moment it is bound, a Diagnosis belongs
-// to the agent of its node. Binding is one write, a patch of the label and of spec.nodeName. One thing it does on behalf of
-// an agent, which may change no pod: it wakes the kubelet of the Diagnosis' own pod, where that was repaired.
+// to the agent of its node. Binding is one write, a patch of the label and of spec.nodeName.
 package diagnosis
 
 import (
@@ -80,7 +79,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	v := &visit{was: was, is: was.DeepCopy()}
-	for _, step := range []func(context.Context, *visit) error{r.skip, r.validate, r.bind, r.wake, r.follow} {
+	for _, step := range []func(context.Context, *visit) error{r.skip, r.validate, r.bind, r.follow} {
 		if err := step(ctx, v); err != nil {
 			return reconcile.Result{}, err
 		}

@@ -487,8 +487,6 @@ func TestConcernsManager(t *testing.T) {
 		"results":       {boundTo("node-1", v1.DiagnosisRunning), results, false},
 		"ended":         {boundTo("node-1", v1.DiagnosisRunning), boundTo("node-1", v1.DiagnosisSucceeded), false},
 		"edited":        {diagnosisOn("", nil), edited, true},
-		"to wake":       {boundTo("node-1", v1.DiagnosisRunning), asking(boundTo("node-1", v1.DiagnosisRunning)), true},
-		"still to wake": {asking(boundTo("node-1", v1.DiagnosisRunning)), asking(boundTo("node-1", v1.DiagnosisRunning)), false},
 		"label removed": {boundTo("node-1", v1.DiagnosisRunning), unlabelled, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -32,7 +32,7 @@ func (r *Reconciler) announce(v *visit) {
 	}
 }
 
-// concernsManager lets through what may need the manager: a new Diagnosis, another phase, a changed spec or label, a kubelet to wake. What
+// concernsManager lets through what may need the manager: a new Diagnosis, another phase, a changed spec or label. What
 // an agent writes while it works is its own affair, and so is a Diagnosis that has just become bound: it is looked at
 // again when its agent has had the time to take it.
 func concernsManager() predicate.Predicate {
@@ -46,9 +46,6 @@ func concernsManager() predicate.Predicate {
 			is, ok2 := e.ObjectNew.(*v1.Diagnosis)
 			if !ok || !ok2 || ended(is) || (!bound(was) && bound(is)) {
 				return false
-			}
-			if wakeRequested(is) && !wakeRequested(was) {
-				return true
 			}
 			return was.Status.Phase != is.Status.Phase || was.Generation != is.Generation || bound(was) != bound(is)
 		},

@@ -79,7 +79,7 @@ type Starter struct {
 
 // Actions plans to bring the starts of the containers that wait forward.
 func (s Starter) Actions(ctx context.Context, pod *corev1.Pod, w Waiting, code fault.Code) []processor.Action {
-	return append(s.removals(ctx, w, code), s.wakings(pod, w, code)...)
+	return append(s.removals(ctx, w, code), s.wakings(ctx, pod, w, code)...)
 }
 
 // Apply does one of those actions. Where that is not possible, the kubelet's back-off is waited for; so it says how it

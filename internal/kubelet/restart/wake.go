@@ -19,15 +19,17 @@ const WakeKubelet = "WakeKubelet"
 
 // Waker has the kubelet look at a pod at once.
 type Waker interface {
+	// Wakes tells whether Wake can do anything in this run.
+	Wakes(ctx context.Context) bool
 	// Wake has the kubelet look at the pod, and, as a rule, know of every record that the runtime had removed before the
 	// call. It changes an annotation of the pod on the way, and nothing of the pod for good; where even that would harm the
 	// pod, or nobody is there to do it, it is an error.
 	Wake(ctx context.Context, namespace, name string) error
 }
 
-// wakings plans to wake the kubelet where containers wait.
-func (s Starter) wakings(pod *corev1.Pod, w Waiting, code fault.Code) []processor.Action {
-	if s.Waker == nil || len(w.Containers) == 0 {
+// wakings plans to wake the kubelet where containers wait and there is somebody to do it.
+func (s Starter) wakings(ctx context.Context, pod *corev1.Pod, w Waiting, code fault.Code) []processor.Action {
+	if s.Waker == nil || len(w.Containers) == 0 || !s.Waker.Wakes(ctx) {
 		return nil
 	}
 	return []processor.Action{{
@@ -43,7 +45,7 @@ func (s Starter) wake(ctx context.Context, pod *corev1.Pod) string {
 		return "left alone: there is nobody to do it"
 	}
 	if err := s.Waker.Wake(ctx, pod.Namespace, pod.Name); err != nil {
-		return "not woken, it looks at the pod when its time has come: " + err.Error()
+		return "perhaps not woken, and then it looks at the pod when its time has come: " + err.Error()
 	}
 	return "woken"
 }

@@ -21,7 +21,10 @@ import (
 type waker struct {
 	err   error
 	woken []string
+	none  bool // nobody can be woken
 }
+
+func (w *waker) Wakes(context.Context) bool { return !w.none }
 
 func (w *waker) Wake(_ context.Context, namespace, name string) error {
 	w.woken = append(w.woken, namespace+"/"+name)
@@ -49,6 +52,11 @@ func TestKubeletIsWokenLast(t *testing.T) {
 	if want := []string{pod.Namespace + "/" + pod.Name}; !slices.Equal(w.woken, want) {
 		t.Errorf("woken %q, want %q", w.woken, want)
 	}
+	w.none = true
+	if actions := s.Actions(t.Context(), pod, WaitingOf(pod, []string{"app"}), fault.StaleSubPath); len(actions) != 1 {
+		t.Errorf("where nobody can be woken: %+v", actions)
+	}
+	w.none = false
 	if actions := s.Actions(t.Context(), pod, WaitingOf(pod, []string{"sidecar"}), fault.StaleSubPath); len(actions) != 0 {
 		t.Errorf("for a container that runs: %+v", actions)
 	}

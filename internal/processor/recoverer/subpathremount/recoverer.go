@@ -64,7 +64,7 @@ func (h *Recoverer) starter() restart.Starter {
 }
 
 // Plan looks afresh, and plans an unmount for each stale bind of a container that is to be started again, and then the
-// removal of the runtime's records of the ones that never started, and to wake the kubelet where it may.
+// removal of the runtime's records of the ones that never started, and to wake the kubelet where that is possible.
 func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
 	o, err := parameters.Options(r.Values)
 	if err != nil {

@@ -1,0 +1,120 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package waking has kubelets look at pods that were repaired, when an agent asks for it by the condition KubeletWoken of the
+// Diagnosis that it runs. An agent cannot do that itself: it would take the right to change the status of all pods, which
+// nobody who takes over a node should find there.
+//
+// It changes one annotation, of the pod that the Diagnosis is about and only if that is on the Diagnosis' node, takes it away
+// again and answers in the condition. It trusts nothing else that the agent says.
+package waking
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+const (
+	// workers is how many kubelets are woken at once.
+	workers = 4
+	// perSecond and burst bound how many are woken on all nodes together: whoever asks for more gets less, and the API server
+	// at most four requests for each.
+	perSecond, burst = 20, 50
+	// conflictDelay is the time until the next try where somebody else has changed the Diagnosis.
+	conflictDelay = 100 * time.Millisecond
+)
+
+// What the manager may do for this. The right to annotate a pod is a role of its own: config/rbac/manager/annotator.yaml.
+//
+// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=diagnoses,verbs=get;list;watch
+// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=diagnoses/status,verbs=patch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get
+
+// Reconciler answers the requests of agents.
+type Reconciler struct {
+	client  client.Client
+	reader  client.Reader
+	clock   clock.PassiveClock
+	limiter flowcontrol.RateLimiter
+}
+
+// New makes a Reconciler. The client reads Diagnoses from a cache and writes; the reader asks the API server itself for pods.
+func New(c client.Client, reader client.Reader, now clock.PassiveClock) *Reconciler {
+	return &Reconciler{client: c, reader: reader, clock: now, limiter: flowcontrol.NewTokenBucketRateLimiter(perSecond, burst)}
+}
+
+// SetupWithManager adds the reconciler to a manager.
+func (r *Reconciler) SetupWithManager(m manager.Manager) error {
+	return builder.ControllerManagedBy(m).
+		Named("waking").
+		For(&v1.Diagnosis{}, builder.WithPredicates(requests())).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Complete(r)
+}
+
+// Reconcile answers one request. It is asked once: the agent does not wait for long, and the kubelet looks at the pod anyway
+// when its time has come.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	d := &v1.Diagnosis{}
+	if err := r.client.Get(ctx, req.NamespacedName, d); err != nil || request(d) == "" {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	answer := metav1.Condition{
+		Type: v1.ConditionKubeletWoken, Status: metav1.ConditionTrue, Reason: v1.ReasonWoken, ObservedGeneration: d.Generation,
+		Message: "The kubelet was made to look at the Pod",
+	}
+	if err := r.wake(ctx, d); err != nil {
+		answer.Status, answer.Reason, answer.Message = metav1.ConditionFalse, v1.ReasonNotWoken, err.Error()
+	}
+	// The resourceVersion goes along: what is answered is this request and no later one.
+	from := client.MergeFromWithOptions(d.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	meta.SetStatusCondition(&d.Status.Conditions, answer)
+	err := r.client.Status().Patch(ctx, d, from)
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: conflictDelay}, nil
+	}
+	return reconcile.Result{}, client.IgnoreNotFound(err)
+}
+
+// requests lets through what is a request and was none, or another one.
+func requests() predicate.Predicate {
+	of := func(o client.Object) string {
+		if d, ok := o.(*v1.Diagnosis); ok {
+			return request(d)
+		}
+		return ""
+	}
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return of(e.Object) != "" },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			is := of(e.ObjectNew)
+			return is != "" && is != of(e.ObjectOld)
+		},
+		DeleteFunc: func(event.DeleteEvent) bool { return false },
+	}
+}
+
+// request is what the agent that runs a Diagnosis asks for; each time it is another text. None: it does not ask.
+func request(d *v1.Diagnosis) string {
+	runs := d.Status.Phase == v1.DiagnosisRunning || d.Status.Phase == v1.DiagnosisUnknown
+	c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionKubeletWoken)
+	if !runs || d.DeletionTimestamp != nil || c == nil || c.Status != metav1.ConditionUnknown {
+		return ""
+	}
+	return c.Reason + ": " + c.Message
+}
