@@ -146,9 +146,11 @@ func (e *env) wakesUnderPolicy(t *testing.T, pod *corev1.Pod) {
 	config.Impersonate.UserName = "system:serviceaccount:" + install.Namespace + ":kubediag-manager"
 	manager, err := kubernetes.NewForConfig(config)
 	must(t, err)
+	times := 0
 	e.Wait(t, "the policy to be in force", func(ctx context.Context) bool {
-		_, err := manager.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType,
-			[]byte(`{"metadata":{"labels":{"tampered":"with"}}}`), metav1.PatchOptions{}, "status")
+		times++ // it is asked about a change only
+		patch := fmt.Sprintf(`{"metadata":{"labels":{"tampered":"with-%d"}}}`, times)
+		_, err := manager.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 		return err != nil && strings.Contains(err.Error(), "may not change the labels")
 	})
 	if d := e.healsAgain(t, pod, "third content"); !wokenBy(t, d) {
