@@ -18,11 +18,10 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/linux/mount"
-	"kubediag.org/kubediag/test/apitest"
 	"kubediag.org/kubediag/test/stage"
 )
 
-func TestMain(m *testing.M) { apitest.Main(m) }
+func TestMain(m *testing.M) { stage.Main(m) }
 
 // maxBoundaries is more than a walkthrough has.
 const maxBoundaries = 100
