@@ -6,6 +6,7 @@
 package agent
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -98,6 +99,18 @@ func TestManagerHasTheseRightsAndNoOthers(t *testing.T) {
 		want := slices.Sorted(slices.Values(append(slices.Clone(everywhere), more...)))
 		if diff := cmp.Diff(want, rights(t, config, namespace)); diff != "" {
 			t.Errorf("rights in %q (-want +got):\n%s", namespace, diff)
+		}
+	}
+}
+
+// TestWakingCanBeLeftOut, and with it the one right that touches pods.
+func TestWakingCanBeLeftOut(t *testing.T) {
+	t.Parallel()
+	env := install(t)
+	for dir, want := range map[string]int{"default": 1, "overlays/no-waking": 0} {
+		out := kubectl(t, env, "", "kustomize", filepath.Join(configDir, dir))
+		if got := strings.Count(out, "pods/status"); got != want || strings.Contains(out, "annotator") != (want == 1) {
+			t.Errorf("config/%s names pods/status %d times, want %d", dir, got, want)
 		}
 	}
 }

@@ -83,13 +83,15 @@ func (w *waker) ask(ctx context.Context, d *v1.Diagnosis) error {
 // answer waits for what the manager says. A look that fails is one without an answer.
 func (w *waker) answer(ctx context.Context, d *v1.Diagnosis) error {
 	var answer *metav1.Condition
-	last := errors.New("the manager does not answer")
+	silent := errors.New("the manager does not answer")
+	last := silent
 	err := wait.ExponentialBackoffWithContext(ctx, w.backoff, func(ctx context.Context) (bool, error) {
 		now, err := w.get(ctx, d)
 		if err != nil {
 			last = fmt.Errorf("looking for the manager's answer: %w", err)
 			return false, nil
 		}
+		last = silent
 		answer = meta.FindStatusCondition(now.Status.Conditions, v1.ConditionKubeletWoken)
 		return answer == nil || answer.Status != metav1.ConditionUnknown, nil
 	})

@@ -55,6 +55,9 @@ func (c Container) NeverStarted() bool {
 	return c.Started.IsZero() || c.Reason == "ContainerCannotRun" && c.Started.Equal(c.Created)
 }
 
+// Starting tells whether the container was made and has neither started nor failed to yet.
+func (c Container) Starting() bool { return !c.Exited && c.Started.IsZero() }
+
 // Client asks the runtime behind a socket. It is safe for use by several goroutines.
 type Client struct {
 	// Socket says where the runtime listens. It is asked before every call, as a kubelet may restart with another.

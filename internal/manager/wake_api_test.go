@@ -167,6 +167,48 @@ func TestWakingTakesARole(t *testing.T) {
 	})
 }
 
+// TestNamesakeIsNotWoken: a pod that takes the name of the one that was looked at is left alone.
+func TestNamesakeIsNotWoken(t *testing.T) {
+	onServers(t, func(t *testing.T, w *world) {
+		namesake := &corev1.Pod{}
+		w.config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(r *http.Request) (*http.Response, error) {
+				if r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/pods/") && namesake.UID == "" {
+					w.replace(t, namesake)
+				}
+				return next.RoundTrip(r)
+			})
+		})
+		w.run(t)
+		d, p := w.repaired(t)
+		p.DeepCopyInto(namesake)
+		namesake.ObjectMeta = metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}
+		w.request(t, d)
+		if c := w.answered(t, d); c.Reason != v1.ReasonNotWoken {
+			t.Errorf("answer %+v", c)
+		}
+		if namesake.UID == "" || namesake.UID == p.UID {
+			t.Fatalf("the pod was not replaced: UID %q, was %q", namesake.UID, p.UID)
+		}
+		w.unchanged(t, namesake)
+	})
+}
+
+// replace deletes the pod with the name of p and makes p.
+func (w *world) replace(t *testing.T, p *corev1.Pod) {
+	pods := clientset(t, w.Config).CoreV1().Pods(p.Namespace)
+	err := pods.Delete(t.Context(), p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+	if err == nil {
+		var made *corev1.Pod
+		if made, err = pods.Create(t.Context(), p, metav1.CreateOptions{}); err == nil {
+			made.DeepCopyInto(p)
+		}
+	}
+	if err != nil {
+		t.Errorf("replacing pod: %v", err)
+	}
+}
+
 func (w *world) unchanged(t *testing.T, p *corev1.Pod) {
 	t.Helper()
 	now := &corev1.Pod{}

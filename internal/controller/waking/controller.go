@@ -11,12 +11,14 @@ package waking
 
 import (
 	"context"
-	"time"
+	"fmt"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,11 +34,11 @@ import (
 const (
 	// workers is how many kubelets are woken at once.
 	workers = 4
-	// perSecond and burst bound how many are woken on all nodes together: whoever asks for more gets less, and the API server
-	// at most four requests for each.
-	perSecond, burst = 20, 50
-	// conflictDelay is the time until the next try where somebody else has changed the Diagnosis.
-	conflictDelay = 100 * time.Millisecond
+	// burst and perSecond bound how many are woken on all nodes together: so many at once, and then so many a second. Whoever
+	// asks for more is refused, and whoever asks for very many has others refused.
+	burst, perSecond = 50, 20
+	// maxMessage bounds what is stored of an error, in bytes.
+	maxMessage = 1024
 )
 
 // What the manager may do for this. The right to annotate a pod is a role of its own: config/rbac/manager/annotator.yaml.
@@ -53,7 +55,7 @@ type Reconciler struct {
 	limiter flowcontrol.RateLimiter
 }
 
-// New makes a Reconciler. The client reads Diagnoses from a cache and writes; the reader asks the API server itself for pods.
+// New makes a Reconciler. The client writes; the reader asks the API server itself, so that nothing is answered twice.
 func New(c client.Client, reader client.Reader, now clock.PassiveClock) *Reconciler {
 	return &Reconciler{client: c, reader: reader, clock: now, limiter: flowcontrol.NewTokenBucketRateLimiter(perSecond, burst)}
 }
@@ -67,11 +69,11 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 		Complete(r)
 }
 
-// Reconcile answers one request. It is asked once: the agent does not wait for long, and the kubelet looks at the pod anyway
-// when its time has come.
+// Reconcile serves a request once, whatever comes of it: the agent does not wait for long, and the kubelet looks at the pod
+// anyway when its time has come.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	d := &v1.Diagnosis{}
-	if err := r.client.Get(ctx, req.NamespacedName, d); err != nil || request(d) == "" {
+	if err := r.reader.Get(ctx, req.NamespacedName, d); err != nil || request(d) == "" {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	answer := metav1.Condition{
@@ -79,16 +81,34 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		Message: "The kubelet was made to look at the Pod",
 	}
 	if err := r.wake(ctx, d); err != nil {
-		answer.Status, answer.Reason, answer.Message = metav1.ConditionFalse, v1.ReasonNotWoken, err.Error()
+		message := err.Error()
+		answer.Status, answer.Reason, answer.Message = metav1.ConditionFalse, v1.ReasonNotWoken, strings.ToValidUTF8(message[:min(len(message), maxMessage)], "")
 	}
-	// The resourceVersion goes along: what is answered is this request and no later one.
-	from := client.MergeFromWithOptions(d.DeepCopy(), client.MergeFromWithOptimisticLock{})
-	meta.SetStatusCondition(&d.Status.Conditions, answer)
-	err := r.client.Status().Patch(ctx, d, from)
-	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: conflictDelay}, nil
+	if err := r.answer(ctx, d, answer); err != nil {
+		return reconcile.Result{}, reconcile.TerminalError(fmt.Errorf("answering request to wake: %w", err))
 	}
-	return reconcile.Result{}, client.IgnoreNotFound(err)
+	return reconcile.Result{}, nil
+}
+
+// answer stores the answer to the request of d, unless the agent has withdrawn it, or asks for another by now.
+func (r *Reconciler) answer(ctx context.Context, d *v1.Diagnosis, answer metav1.Condition) error {
+	asked := request(d)
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		if request(d) != asked {
+			return nil
+		}
+		from := client.MergeFromWithOptions(d.DeepCopy(), client.MergeFromWithOptimisticLock{})
+		meta.SetStatusCondition(&d.Status.Conditions, answer)
+		err := r.client.Status().Patch(ctx, d, from)
+		if apierrors.IsConflict(err) {
+			now := &v1.Diagnosis{}
+			if gone := r.reader.Get(ctx, client.ObjectKeyFromObject(d), now); gone != nil {
+				return client.IgnoreNotFound(gone)
+			}
+			d = now
+		}
+		return client.IgnoreNotFound(err)
+	})
 }
 
 // requests lets through what is a request and was none, or another one.

@@ -17,8 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	v1 "kubediag.org/kubediag/api/v1"
 )
@@ -26,14 +26,14 @@ import (
 const (
 	// annotation is on a pod only while its kubelet is woken. Its value is the time.
 	annotation = "diagnosis.kubediag.org/woken-at"
-	// patience is for how long a request is worth its while: until the annotation is set. The agent waits a little longer.
-	patience = 3 * time.Second
-	// removal is how long it may take, and be tried, to take the annotation away again.
-	removal = 4 * time.Second
+	// setting bounds what it takes until the annotation is set. An agent waits for 3.4 s.
+	setting = 3 * time.Second
+	// removing is for how long it is tried to take the annotation away again.
+	removing = 4 * time.Second
 )
 
-// retries of that.
-var retries = wait.Backoff{Steps: 6, Duration: 50 * time.Millisecond, Factor: 2.5}
+// removals are the tries.
+var removals = wait.Backoff{Steps: 6, Duration: 50 * time.Millisecond, Factor: 2.5}
 
 // wake changes the annotations of the pod twice. Kubelets of all versions sync a pod whose metadata has changed at once, but
 // with what they remember of its containers, which they look at once a second: after the first change the one whose
@@ -42,14 +42,14 @@ var retries = wait.Backoff{Steps: 6, Duration: 50 * time.Millisecond, Factor: 2.
 // GetNewerThan of the cache. One of 1.36 that is so busy that it hears of both changes before it begins with the first
 // makes one sync of them, and then the pod waits for its back-off.
 func (r *Reconciler) wake(ctx context.Context, d *v1.Diagnosis) error {
-	soon, cancel := context.WithTimeout(ctx, patience)
+	soon, cancel := context.WithTimeout(ctx, setting)
 	defer cancel()
-	if err := r.limiter.Wait(soon); err != nil {
-		return fmt.Errorf("more than %d kubelets a second are to be woken: %w", perSecond, err)
-	}
 	pod, err := r.pod(soon, d)
 	if err != nil {
 		return err
+	}
+	if !r.limiter.TryAccept() {
+		return fmt.Errorf("more than %d kubelets a second are to be woken", perSecond)
 	}
 	err = r.annotate(soon, pod, r.clock.Now().UTC().Format(time.RFC3339Nano))
 	if apierrors.IsForbidden(err) {
@@ -58,15 +58,24 @@ func (r *Reconciler) wake(ctx context.Context, d *v1.Diagnosis) error {
 	if refused(err) {
 		return err
 	}
-	return errors.Join(err, r.clear(ctx, pod)) // nobody knows whether a request that got lost was carried out
+	return errors.Join(err, r.restore(ctx, pod)) // nobody knows whether a request that got lost was carried out
 }
 
-// clear takes the annotation away, also where ctx has ended meanwhile.
-func (r *Reconciler) clear(ctx context.Context, pod *corev1.Pod) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removal)
+// restore takes the annotation away, also where ctx has ended meanwhile.
+func (r *Reconciler) restore(ctx context.Context, pod *corev1.Pod) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removing)
 	defer cancel()
-	again := func(err error) bool { return !refused(err) && ctx.Err() == nil }
-	return retry.OnError(retries, again, func() error { return r.annotate(ctx, pod, nil) })
+	var last error
+	err := wait.ExponentialBackoffWithContext(ctx, removals, func(ctx context.Context) (bool, error) {
+		last = r.annotate(ctx, pod, nil)
+		gone := apierrors.IsNotFound(last) || apierrors.IsInvalid(last) // or the name is another pod's
+		return last == nil || gone, nil
+	})
+	if err != nil {
+		log.FromContext(ctx).Error(last, "Could not take the annotation from a pod", "pod", client.ObjectKeyFromObject(pod), "annotation", annotation)
+		return fmt.Errorf("the annotation may still be there: %w", last)
+	}
+	return last
 }
 
 // refused tells whether an API server has looked at a request and not carried it out.

@@ -32,9 +32,11 @@ import (
 var now = time.Date(2026, 11, 22, 12, 0, 0, 5000, time.UTC)
 
 const (
-	set   = `{"metadata":{"annotations":{"diagnosis.kubediag.org/woken-at":"2026-11-22T12:00:00.000005Z"},"uid":"pod-uid"}}`
-	clear = `{"metadata":{"annotations":{"diagnosis.kubediag.org/woken-at":null},"uid":"pod-uid"}}`
+	setIt  = `{"metadata":{"annotations":{"diagnosis.kubediag.org/woken-at":"2026-11-22T12:00:00.000005Z"},"uid":"pod-uid"}}`
+	takeIt = `{"metadata":{"annotations":{"diagnosis.kubediag.org/woken-at":null},"uid":"pod-uid"}}`
 )
+
+var key = types.NamespacedName{Namespace: "team", Name: "d"}
 
 // world is a reconciler whose API server gives errors on demand. What a real one does with the patches is shown in package
 // manager.
@@ -43,6 +45,8 @@ type world struct {
 	patches []string // of the pod
 	errs    []error  // of those, one after the other
 	reading error
+	// meanwhile happens to the Diagnosis with the first patch.
+	meanwhile func(*v1.Diagnosis)
 }
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
@@ -62,13 +66,32 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 			},
 			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 				if _, ok := o.(*corev1.Pod); ok {
-					return w.patch(o, p)
+					return errors.Join(w.disturb(ctx, c), w.patch(o, p))
 				}
 				return c.SubResource(sub).Patch(ctx, o, p, opts...)
 			},
 		}).Build()
 	w.Reconciler = New(c, c, testclock.NewFakePassiveClock(now))
 	return w
+}
+
+// disturb changes the Diagnosis once.
+func (w *world) disturb(ctx context.Context, c client.Client) error {
+	change := w.meanwhile
+	if w.meanwhile = nil; change == nil {
+		return nil
+	}
+	d := &v1.Diagnosis{}
+	if err := c.Get(ctx, key, d); err != nil {
+		return err
+	}
+	change(d)
+	status := d.Status
+	if err := c.Update(ctx, d); err != nil {
+		return err
+	}
+	d.Status = status
+	return c.Status().Update(ctx, d)
 }
 
 func (w *world) patch(o client.Object, p client.Patch) error {
@@ -103,7 +126,6 @@ func pod(node string) *corev1.Pod {
 // answer reconciles and gives the condition of then.
 func (w *world) answer(t *testing.T) metav1.Condition {
 	t.Helper()
-	key := types.NamespacedName{Namespace: "team", Name: "d"}
 	if _, err := w.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
 		t.Fatal(err)
 	}
@@ -164,14 +186,14 @@ func TestAnnotationGoes(t *testing.T) {
 		patches []string
 		want    string // none: woken
 	}{
-		"all is well":             {nil, []string{set, clear}, ""},
-		"forbidden":               {[]error{forbidden}, []string{set}, "config/rbac/manager/annotator.yaml"},
-		"another pod by now":      {[]error{apierrors.NewInvalid(schema.GroupKind{}, "web-0", nil)}, []string{set}, "invalid"},
-		"the first is lost":       {[]error{lost}, []string{set, clear}, "connection reset"},
-		"the first is broken":     {[]error{broken}, []string{set, clear}, "leader changed"},
-		"the first is put off":    {[]error{busy}, []string{set, clear}, "busy"},
-		"the second is lost":      {[]error{nil, lost, broken, busy}, []string{set, clear, clear, clear, clear}, ""},
-		"the pod is gone by then": {[]error{nil, gone}, []string{set, clear}, "not found"},
+		"all is well":             {nil, []string{setIt, takeIt}, ""},
+		"forbidden":               {[]error{forbidden}, []string{setIt}, "config/rbac/manager/annotator.yaml"},
+		"another pod by now":      {[]error{apierrors.NewInvalid(schema.GroupKind{}, "web-0", nil)}, []string{setIt}, "invalid"},
+		"the first is lost":       {[]error{lost}, []string{setIt, takeIt}, "connection reset"},
+		"the first is broken":     {[]error{broken}, []string{setIt, takeIt}, "leader changed"},
+		"the first is put off":    {[]error{busy}, []string{setIt, takeIt}, "busy"},
+		"the second is lost":      {[]error{nil, lost, broken, busy}, []string{setIt, takeIt, takeIt, takeIt, takeIt}, ""},
+		"the pod is gone by then": {[]error{nil, gone}, []string{setIt, takeIt}, "not found"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -188,7 +210,49 @@ func TestAnnotationGoes(t *testing.T) {
 	}
 }
 
-// TestBounded: who asks for all kubelets at once gets as many as are good for the API server.
+// TestAnnotationMayStay: it is not tried for ever to take it away, and whoever asked hears of it.
+func TestAnnotationMayStay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, asking(), pod("node-1"))
+	w.errs = []error{nil}
+	for range 20 {
+		w.errs = append(w.errs, errors.New("connection refused"))
+	}
+	got := w.answer(t)
+	if got.Status != metav1.ConditionFalse || got.Message != "the annotation may still be there: annotating pod apps/web-0 with "+
+		annotation+": connection refused" || len(w.patches) != 1+removals.Steps {
+		t.Errorf("condition = %+v after %d patches", got, len(w.patches))
+	}
+}
+
+// TestRequestIsServedOnce, whatever happens to the Diagnosis meanwhile. What the agent does not ask any more, or asks anew,
+// is not answered by what was done before.
+func TestRequestIsServedOnce(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		meanwhile func(*v1.Diagnosis)
+		want      string // reason of the condition
+	}{
+		"labelled":   {func(d *v1.Diagnosis) { d.Labels = map[string]string{"a": "b"} }, v1.ReasonWoken},
+		"lost":       {func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisUnknown }, v1.ReasonWoken},
+		"asks again": {func(d *v1.Diagnosis) { d.Status.Conditions[1].Message = "since later" }, v1.ReasonWakeRequested},
+		"ended":      {func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisFailed }, v1.ReasonWakeRequested},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, asking(), pod("node-1"))
+			w.meanwhile = c.meanwhile
+			if got := w.answer(t); got.Reason != c.want {
+				t.Errorf("condition = %+v, want %s", got, c.want)
+			}
+			if !slices.Equal(w.patches, []string{setIt, takeIt}) {
+				t.Errorf("patches %q", w.patches)
+			}
+		})
+	}
+}
+
+// TestBounded: who asks for all kubelets at once gets as many as are good for the API server, and hears so at once.
 func TestBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, asking(), pod("node-1"))
@@ -197,10 +261,8 @@ func TestBounded(t *testing.T) {
 			t.Fatal("the burst is shorter than it is said to be")
 		}
 	}
-	ctx, stop := context.WithTimeout(t.Context(), time.Millisecond)
-	defer stop()
-	if err := w.wake(ctx, asking()); err == nil || !strings.Contains(err.Error(), "more than 20 kubelets a second") || len(w.patches) != 0 {
-		t.Errorf("%v, patches %q", err, w.patches)
+	if got := w.answer(t); got.Status != metav1.ConditionFalse || !strings.Contains(got.Message, "more than 20 kubelets a second") || len(w.patches) != 0 {
+		t.Errorf("condition = %+v, patches %q", got, w.patches)
 	}
 }
 
@@ -230,10 +292,11 @@ func TestOnlyRequestsAreHeard(t *testing.T) {
 		if got := requests().Update(event.UpdateEvent{ObjectOld: c.was, ObjectNew: c.is}); got != c.want {
 			t.Errorf("%s: heard %v, want %v", name, got, c.want)
 		}
-		if got, want := requests().Create(event.CreateEvent{Object: c.is}), request(c.is) != ""; got != want {
-			t.Errorf("%s when the manager starts: heard %v, want %v", name, got, want)
+		starts := c.want || name == "the same"
+		if got := requests().Create(event.CreateEvent{Object: c.is}); got != starts {
+			t.Errorf("%s when the manager starts: heard %v, want %v", name, got, starts)
 		}
-		if request(c.is) != "" {
+		if starts {
 			continue
 		}
 		w := newWorld(t, c.is, pod("node-1"))

@@ -29,8 +29,12 @@ import (
 // RemoveRecord is the kind of the actions that bring a start forward.
 const RemoveRecord = "RemoveContainerRecord"
 
-// pollInterval is how often the pod is looked at while it is waited for.
-const pollInterval = time.Second
+const (
+	// pollInterval is how often the pod is looked at while it is waited for.
+	pollInterval = time.Second
+	// startInterval is how often a start that is under way is looked at, and startLimit for how long.
+	startInterval, startLimit = 20 * time.Millisecond, 5 * time.Second
+)
 
 // Runtime is the container runtime of this node.
 type Runtime interface {
@@ -95,7 +99,8 @@ func (s Starter) Apply(ctx context.Context, pod *corev1.Pod, a processor.Action)
 }
 
 // removals plans to forget the containers that never started, from the newest back to one that has run: the kubelet
-// counts its back-off from them. Where the runtime does not answer, the back-off is waited for.
+// counts its back-off from them. One that is being started may fail yet. Where the runtime does not answer, the back-off is
+// waited for.
 func (s Starter) removals(ctx context.Context, w Waiting, code fault.Code) []processor.Action {
 	if s.Runtime == nil {
 		return nil
@@ -107,7 +112,7 @@ func (s Starter) removals(ctx context.Context, w Waiting, code fault.Code) []pro
 			return actions
 		}
 		for _, record := range records {
-			if !record.NeverStarted() {
+			if !record.NeverStarted() && !record.Starting() {
 				break
 			}
 			actions = append(actions, processor.Action{
@@ -120,16 +125,49 @@ func (s Starter) removals(ctx context.Context, w Waiting, code fault.Code) []pro
 	return actions
 }
 
-// forget removes such a record.
+// forget removes such a record, and those of starts that have failed since the plan was made: one that was under way when the
+// mounts were repaired may still have met them as they were.
 func (s Starter) forget(ctx context.Context, pod *corev1.Pod, a processor.Action) string {
 	if s.Runtime == nil {
 		return "left alone: no container runtime is known"
 	}
-	err := s.Runtime.Remove(ctx, cri.Container{ID: a.Target, PodUID: string(pod.UID), Name: a.Container})
+	record := cri.Container{ID: a.Target, PodUID: string(pod.UID), Name: a.Container}
+	later, err := s.later(ctx, record)
 	if err != nil {
 		return "left alone: " + err.Error()
 	}
-	return "removed"
+	message := "removed"
+	for _, r := range slices.Concat(later, []cri.Container{record}) {
+		if err := s.Runtime.Remove(ctx, r); err != nil {
+			return "left alone: " + err.Error()
+		}
+		if r.ID != record.ID {
+			message += ", and " + r.ID + " of a start that has failed since"
+		}
+	}
+	return message
+}
+
+// later gives the records of starts that have failed after that of which this is the record, once none is under way.
+func (s Starter) later(ctx context.Context, record cri.Container) ([]cri.Container, error) {
+	for limit := time.Now().Add(startLimit); ; {
+		records, err := s.Runtime.Records(ctx, record.PodUID, record.Name)
+		if err != nil {
+			return nil, err
+		}
+		if len(records) == 0 || !records[0].Starting() || time.Now().After(limit) {
+			known := slices.IndexFunc(records, func(r cri.Container) bool { return r.ID == record.ID || !r.NeverStarted() })
+			if known < 0 {
+				known = len(records) // the runtime keeps the newest only
+			}
+			return records[:known], nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(startInterval):
+		}
+	}
 }
 
 // Pod gives the pod, if it is still the one with that UID, and on this node. It is not worth another try if it is not.

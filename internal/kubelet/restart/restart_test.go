@@ -162,3 +162,69 @@ func TestAwaitKnowsThePod(t *testing.T) {
 		t.Errorf("a container that runs: %v", err)
 	}
 }
+
+// changing is a runtime whose records of a container are others each time they are asked for, the last ones for ever.
+type changing struct {
+	looks   [][]cri.Container
+	removed []string
+}
+
+func (c *changing) Records(context.Context, string, string) ([]cri.Container, error) {
+	now := c.looks[0]
+	if len(c.looks) > 1 {
+		c.looks = c.looks[1:]
+	}
+	return now, nil
+}
+
+func (c *changing) Remove(_ context.Context, r cri.Container) error {
+	c.removed = append(c.removed, r.ID)
+	return nil
+}
+
+// TestStartUnderWayMayFail: what the kubelet began before the mounts were repaired may fail after the plan was made, and the
+// kubelet counts its back-off from that.
+func TestStartUnderWayMayFail(t *testing.T) {
+	t.Parallel()
+	pod := kubelettest.NewPod()
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{kubelettest.Failing("app", "x")}
+	failed := func(id string) cri.Container { return cri.Container{ID: id, Exited: true, ExitCode: 128} }
+	starting, ran := cri.Container{ID: "new"}, cri.Container{ID: "ran", Exited: true, Started: time.Unix(100, 0)}
+	running := cri.Container{ID: "new", Started: time.Unix(200, 0)}
+	type looks = [][]cri.Container
+	for name, c := range map[string]struct {
+		looks   looks // the first is that of the plan
+		planned []string
+		removed []string
+	}{
+		"it has failed":      {looks{{failed("old"), ran}, {failed("new"), failed("old"), ran}}, []string{"old"}, []string{"new", "old"}},
+		"twice":              {looks{{failed("old")}, {failed("2"), failed("1"), failed("old")}}, []string{"old"}, []string{"2", "1", "old"}},
+		"it fails":           {looks{{failed("old")}, {starting, failed("old")}, {failed("new"), failed("old")}}, []string{"old"}, []string{"new", "old"}},
+		"it succeeds":        {looks{{failed("old")}, {starting, failed("old")}, {running, failed("old")}}, []string{"old"}, []string{"old"}},
+		"it is all there is": {looks{{failed("old")}, {failed("new")}}, []string{"old"}, []string{"new", "old"}},
+		"the old one went":   {looks{{failed("old")}, {failed("new"), ran}}, []string{"old"}, []string{"new", "old"}},
+		"it was seen":        {looks{{starting, ran}, {starting, ran}, {failed("new"), ran}}, []string{"new"}, []string{"new"}},
+		"nothing is left":    {looks{{failed("old")}, {}}, []string{"old"}, []string{"old"}},
+		"none is under way":  {looks{{failed("2"), failed("1"), ran}}, []string{"2", "1"}, []string{"2", "2", "1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			runtime := &changing{looks: c.looks}
+			s := Starter{Runtime: runtime}
+			var planned []string
+			actions := s.Actions(t.Context(), pod, WaitingOf(pod, []string{"app"}), fault.StaleSubPath)
+			for _, a := range actions {
+				planned = append(planned, a.Target)
+				if message, ok := s.Apply(t.Context(), pod, a); !ok || !strings.HasPrefix(message, "removed") {
+					t.Errorf("%+v: %q, %v", a, message, ok)
+				}
+			}
+			if diff := cmp.Diff(c.planned, planned); diff != "" {
+				t.Errorf("planned (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(c.removed, runtime.removed); diff != "" {
+				t.Errorf("removed (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -131,6 +131,9 @@ func (r *fakeRuntime) Records(_ context.Context, podUID, container string) ([]cr
 
 func (r *fakeRuntime) Remove(_ context.Context, c cri.Container) error {
 	r.removed = append(r.removed, c.Name+" "+c.ID)
+	if r.err == nil {
+		r.records = slices.DeleteFunc(r.records, func(had cri.Container) bool { return had.ID == c.ID })
+	}
 	return r.err
 }
 
