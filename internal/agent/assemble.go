@@ -25,8 +25,11 @@ import (
 	"kubediag.org/kubediag/internal/serve"
 )
 
-// callTimeout bounds a call of a built-in processor over HTTPS.
-const callTimeout = 5 * time.Minute
+const (
+	// callTimeout bounds a call of a built-in processor over HTTPS, and maxCalls how many run at once.
+	callTimeout = 5 * time.Minute
+	maxCalls    = 4
+)
 
 // agent is everything that the agent is made of.
 type agent struct {
@@ -191,7 +194,7 @@ func (a *agent) server() (*serve.Server, error) {
 	return &serve.Server{
 		Address: a.ServeProcessors, CertFile: a.TLSCertFile, KeyFile: a.TLSKeyFile, Log: log,
 		Handler: serve.NewHandler(serve.HandlerOptions{
-			Caller: a.executor, Reviewer: access, Node: a.NodeName, Timeout: callTimeout, Workers: a.Workers, Log: log,
+			Caller: a.executor, Reviewer: access, Node: a.NodeName, Timeout: callTimeout, Workers: maxCalls, Log: log,
 		}),
 	}, nil
 }

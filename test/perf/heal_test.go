@@ -250,8 +250,8 @@ func (w *ward) act(ctx context.Context, p *patient, pod *corev1.Pod) error {
 	})
 }
 
-// discharge makes sure that a healed pod is the one that it was, that its Diagnosis says healed, and that a pod that was
-// deleted is gone.
+// discharge makes sure that a healed pod is the one that it was, that its Diagnosis says healed, and waits until a pod that
+// was deleted is gone.
 func (w *ward) discharge(b *testing.B, p *patient) {
 	b.Helper()
 	if p.treatment == heals {
@@ -262,8 +262,12 @@ func (w *ward) discharge(b *testing.B, p *patient) {
 		last := d.Status.Operations[len(d.Status.Operations)-1]
 		b.Logf("%s: it was begun to heal it after %.2f s", p.name, last.StartTime.Sub(p.begun).Seconds())
 	}
-	pods := w.pods(b.Context(), b)[p.name]
-	if len(pods) != 1 || (string(pods[0].UID) == p.uid) != (p.treatment == heals) || pods[0].DeletionTimestamp != nil {
+	var pods []corev1.Pod
+	w.Wait(b, "one pod to be left", func(ctx context.Context) bool { // the next may run before the deleted one is gone
+		pods = w.pods(ctx, b)[p.name]
+		return len(pods) == 1
+	})
+	if (string(pods[0].UID) == p.uid) != (p.treatment == heals) || pods[0].DeletionTimestamp != nil {
 		b.Fatalf("%s, which was %q, has the pods %+v", p.name, p.uid, pods)
 	}
 	b.Logf("%s: %.2f s, reported after %.2f s", p.name, p.took.Seconds(), p.told.Seconds())

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	settling = 15 * time.Second // after the start, in which caches fill and garbage is collected
+	settling = 45 * time.Second // after the start: caches fill, garbage is collected, and what is looked at every ten minutes is for the first time
 	idle     = time.Minute
 )
 
