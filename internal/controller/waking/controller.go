@@ -52,12 +52,13 @@ type Reconciler struct {
 	client  client.Client
 	reader  client.Reader
 	clock   clock.PassiveClock
-	limiter flowcontrol.RateLimiter
+	limiter flowcontrol.PassiveRateLimiter
 }
 
 // New makes a Reconciler. The client writes; the reader asks the API server itself, so that nothing is answered twice.
 func New(c client.Client, reader client.Reader, now clock.PassiveClock) *Reconciler {
-	return &Reconciler{client: c, reader: reader, clock: now, limiter: flowcontrol.NewTokenBucketRateLimiter(perSecond, burst)}
+	limiter := flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(perSecond, burst, now)
+	return &Reconciler{client: c, reader: reader, clock: now, limiter: limiter}
 }
 
 // SetupWithManager adds the reconciler to a manager.
