@@ -153,7 +153,7 @@ func budget(t *testing.T, set *kubernetes.Clientset, allowed int32) {
 func TestEvictionWaitsForItsBudget(t *testing.T) {
 	t.Parallel()
 	env := install(t)
-	set := clientset(t, env.Config)
+	set := apitest.Clientset(t, env.Config)
 	p := readyPod(t, env)
 	budget(t, set, 0)
 	evictor := newTestEvictor(t, as(env.Config, evictingAgent(t, set)))

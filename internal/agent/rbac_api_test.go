@@ -16,23 +16,15 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-)
 
-func clientset(t *testing.T, config *rest.Config) *kubernetes.Clientset {
-	t.Helper()
-	set, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set
-}
+	"kubediag.org/kubediag/test/apitest"
+)
 
 // rights asks the API server for all that somebody may do to objects in a namespace, but for what everybody may.
 func rights(t *testing.T, config *rest.Config, namespace string) []string {
 	t.Helper()
-	review, err := clientset(t, config).AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(),
+	review, err := apitest.Clientset(t, config).AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(),
 		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +113,7 @@ func TestNobodyReadsSecrets(t *testing.T) {
 	env := install(t)
 	for _, name := range []string{"kubediag-agent", "kubediag-manager"} {
 		for _, namespace := range []string{"", "kubediag", "default"} {
-			set := clientset(t, as(env.Config, account(name)))
+			set := apitest.Clientset(t, as(env.Config, account(name)))
 			if _, err := set.CoreV1().Secrets(namespace).List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 				t.Errorf("%s lists Secrets in %q: %v", name, namespace, err)
 			}
@@ -129,7 +121,7 @@ func TestNobodyReadsSecrets(t *testing.T) {
 				t.Errorf("%s gets a Secret in %q: %v", name, namespace, err)
 			}
 		}
-		set := clientset(t, as(env.Config, account(name)))
+		set := apitest.Clientset(t, as(env.Config, account(name)))
 		if err := set.CoreV1().Pods("default").Delete(t.Context(), "p", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
 			t.Errorf("%s deletes pods: %v", name, err)
 		}
@@ -140,7 +132,7 @@ func TestNobodyReadsSecrets(t *testing.T) {
 // is not thereby allowed to run operations on nodes.
 func TestRolesAreNarrow(t *testing.T) {
 	t.Parallel()
-	roles, err := clientset(t, install(t).Config).RbacV1().ClusterRoles().List(t.Context(), metav1.ListOptions{})
+	roles, err := apitest.Clientset(t, install(t).Config).RbacV1().ClusterRoles().List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ func permit(t *testing.T, set *kubernetes.Clientset, name, namespace string) {
 func TestProcessorsOverHTTPS(t *testing.T) {
 	t.Parallel()
 	env := install(t)
-	set := clientset(t, env.Config)
+	set := apitest.Clientset(t, env.Config)
 	n := newNode(t, "serving", env.Config)
 	n.options.ServeProcessors = freeAddress(t)
 	pod(t, env, "served", n.name)

@@ -40,18 +40,21 @@ func running(ctx context.Context, d *v1.Diagnosis) context.Context {
 	return context.WithValue(ctx, runningKey{}, d)
 }
 
-// Wakes tells whether there is a Diagnosis that can ask: there is none where a processor is called from outside.
-func (w *waker) Wakes(ctx context.Context) bool {
-	_, ok := ctx.Value(runningKey{}).(*v1.Diagnosis)
-	return ok
+// runningIn is the Diagnosis that is run; nil where a processor is called from outside.
+func runningIn(ctx context.Context) *v1.Diagnosis {
+	d, _ := ctx.Value(runningKey{}).(*v1.Diagnosis)
+	return d
 }
+
+// Wakes tells whether there is a Diagnosis that can ask.
+func (w *waker) Wakes(ctx context.Context) bool { return runningIn(ctx) != nil }
 
 // Wake asks for the pod of the Diagnosis that is run, and for no other.
 func (w *waker) Wake(ctx context.Context, namespace, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, wakeTimeout)
 	defer cancel()
-	d, ok := ctx.Value(runningKey{}).(*v1.Diagnosis)
-	if !ok {
+	d := runningIn(ctx)
+	if d == nil {
 		return errors.New("no Diagnosis asks for it")
 	}
 	if ref := d.Spec.PodReference; ref == nil || ref.Namespace != namespace || ref.Name != name {

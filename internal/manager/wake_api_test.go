@@ -20,8 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -86,7 +84,7 @@ func TestWakingChangesThePodTwice(t *testing.T) {
 	onServers(t, func(t *testing.T, w *world) {
 		w.run(t)
 		d, p := w.repaired(t)
-		seen, err := clientset(t, w.Config).CoreV1().Pods(p.Namespace).Watch(t.Context(), metav1.ListOptions{
+		seen, err := apitest.Clientset(t, w.Config).CoreV1().Pods(p.Namespace).Watch(t.Context(), metav1.ListOptions{
 			FieldSelector: "metadata.name=" + p.Name, ResourceVersion: p.ResourceVersion,
 		})
 		if err != nil {
@@ -133,24 +131,15 @@ func next(t *testing.T, changes apiwatch.Interface) *corev1.Pod {
 	return nil
 }
 
-func clientset(t *testing.T, config *rest.Config) *kubernetes.Clientset {
-	t.Helper()
-	set, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set
-}
-
 // TestWakingTakesARole that can be left out. The manager says so, and goes on.
 func TestWakingTakesARole(t *testing.T) {
 	onServers(t, func(t *testing.T, w *world) {
-		bindings := clientset(t, w.Config).RbacV1().ClusterRoleBindings()
+		bindings := apitest.Clientset(t, w.Config).RbacV1().ClusterRoleBindings()
 		if err := bindings.Delete(t.Context(), annotators+w.ns, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		apitest.Eventually(t, func() error { // the API server's own view of its roles lags behind
-			_, err := clientset(t, w.config).CoreV1().Pods(w.ns).Patch(t.Context(), "none", types.MergePatchType, []byte("{}"), metav1.PatchOptions{}, "status")
+			_, err := apitest.Clientset(t, w.config).CoreV1().Pods(w.ns).Patch(t.Context(), "none", types.MergePatchType, []byte("{}"), metav1.PatchOptions{}, "status")
 			if err == nil || !strings.Contains(err.Error(), "forbidden") {
 				return fmt.Errorf("still allowed: %w", err)
 			}
@@ -196,7 +185,7 @@ func TestNamesakeIsNotWoken(t *testing.T) {
 
 // replace deletes the pod with the name of p and makes p.
 func (w *world) replace(t *testing.T, p *corev1.Pod) {
-	pods := clientset(t, w.Config).CoreV1().Pods(p.Namespace)
+	pods := apitest.Clientset(t, w.Config).CoreV1().Pods(p.Namespace)
 	err := pods.Delete(t.Context(), p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 	if err == nil {
 		var made *corev1.Pod
@@ -254,7 +243,7 @@ func TestPolicyAllowsOneAnnotation(t *testing.T) {
 	w.run(t)
 	d, p := w.repaired(t)
 	patch := func(patch string) error {
-		_, err := clientset(t, w.config).CoreV1().Pods(p.Namespace).
+		_, err := apitest.Clientset(t, w.config).CoreV1().Pods(p.Namespace).
 			Patch(t.Context(), p.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 		return err
 	}

@@ -136,16 +136,17 @@ func (s Starter) forget(ctx context.Context, pod *corev1.Pod, a processor.Action
 	if err != nil {
 		return "left alone: " + err.Error()
 	}
-	message := "removed"
-	for _, r := range slices.Concat(later, []cri.Container{record}) {
+	removed := ""
+	for _, r := range later {
 		if err := s.Runtime.Remove(ctx, r); err != nil {
-			return "left alone: " + err.Error()
+			return "left alone: " + err.Error() + removed
 		}
-		if r.ID != record.ID {
-			message += ", and " + r.ID + " of a start that has failed since"
-		}
+		removed += "; removed is " + r.ID + " of a start that has failed since"
 	}
-	return message
+	if err := s.Runtime.Remove(ctx, record); err != nil {
+		return "left alone: " + err.Error() + removed
+	}
+	return "removed" + removed
 }
 
 // later gives the records of starts that have failed after that of which this is the record, once none is under way.

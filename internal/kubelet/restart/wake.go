@@ -45,7 +45,7 @@ func (s Starter) wake(ctx context.Context, pod *corev1.Pod) string {
 		return "left alone: there is nobody to do it"
 	}
 	if err := s.Waker.Wake(ctx, pod.Namespace, pod.Name); err != nil {
-		return "perhaps not woken, and then it looks at the pod when its time has come: " + err.Error()
+		return "the kubelet may look at the pod only when its time has come: " + err.Error()
 	}
 	return "woken"
 }
