@@ -128,11 +128,11 @@ func (p *process) argsFile(file string) []string {
 }
 
 func startTime(dir string) (string, error) {
-	stat, err := readFile(dir + "/stat")
+	stat, err := sys.ReadPathHead(dir+"/stat", nil)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("read %q: %w", path.Join(dir, "stat"), err)
 	}
-	started, ok := parseStartTime(stat)
+	started, ok := parseStartTime(string(stat))
 	if !ok {
 		return "", fmt.Errorf("read start time in %q: too few fields", path.Join(dir, "stat"))
 	}

@@ -4,6 +4,7 @@
 package kubelet
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -20,7 +21,7 @@ func TestStartTimeOfARealProcess(t *testing.T) {
 	if second, err := startTime("/proc/self"); err != nil || second != first || strings.Trim(first, "0123456789") != "" {
 		t.Errorf("start times %q and %q, %v, want a number that stays", first, second, err)
 	}
-	if _, err := startTime(t.TempDir()); !os.IsNotExist(err) {
+	if _, err := startTime(t.TempDir()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("of no process: %v, want ENOENT", err)
 	}
 }

@@ -50,6 +50,9 @@ func (b *bind) uncertain() bool {
 	return !b.watched || b.found.Lost || b.found.Verdict == subpath.SourceGone
 }
 
+// calm tells whether nothing is to be done about the bind, nor said of it, before an event tells of it.
+func (b *bind) calm() bool { return b.looked && b.code == "" && !b.uncertain() }
+
 // shape tells whether other mounts are at a place than were: it is of the newest there, and of how many there are.
 type shape struct {
 	unique uint64

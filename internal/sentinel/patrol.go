@@ -15,8 +15,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/linux/fuse"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
@@ -35,8 +37,9 @@ type Connections interface {
 // Intervals of the patrol, and their bounds.
 const (
 	// round is how often all volumes are asked whether they answer, whatever is known of them, and how often for each of them
-	// where there are many.
-	round, roundOfOne = 30 * time.Second, 300 * time.Millisecond
+	// where there are many. bare is how often it is looked for volumes where there were none: that one comes is seen by its
+	// mount, but for a hostPath on what the node has mounted for itself.
+	round, roundOfOne, bare = 30 * time.Second, 300 * time.Millisecond, thorough
 	// restOfOne is how long there is between two looks on the average at least, for each volume that is looked at: to ask one
 	// takes about a twentieth of that. How long a look takes says nothing: it may have waited. Some looks may follow one another
 	// before that, by half a beat: whoever dies second, or comes back, is not to wait for what has been seen before.
@@ -56,13 +59,14 @@ const (
 )
 
 // patrol is the watch over the volumes of one node that can die under their pods. Whether one has is found out where a
-// Diagnosis finds it out. The patrol only knows when to look: when mounts of file systems that may hang come or go, when
-// the kernel says that a FUSE connection is dead or that requests wait at it, and every round. One goroutine has it.
+// Diagnosis finds it out. The patrol only knows when to look: when mounts of CSI volumes or of file systems that may hang
+// come or go, when the kernel says that a FUSE connection is dead or that requests wait at it, and every round. One
+// goroutine has it.
 type patrol struct {
 	*Sentinel
-	lister *mountns.Lister
+	mounts *mounts
 	seed   maphash.Seed
-	shape  uint64 // of the mounts that may hang
+	shape  uint64 // of the mounts that may hang, and of those of CSI volumes
 
 	pulses map[uint32]*pulse // by connection
 	order  []uint32
@@ -115,7 +119,7 @@ type setback struct {
 
 func newPatrol(s *Sentinel) *patrol {
 	return &patrol{
-		Sentinel: s, lister: mountns.NewLister(), seed: maphash.MakeSeed(),
+		Sentinel: s, mounts: newMounts(), seed: maphash.MakeSeed(),
 		pulses: map[uint32]*pulse{}, present: map[spot]fault.Finding{}, retries: map[site]*setback{},
 	}
 }
@@ -124,6 +128,7 @@ func newPatrol(s *Sentinel) *patrol {
 func (p *patrol) keep(ctx context.Context) {
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
+	defer p.mounts.close()
 	for ctx.Err() == nil {
 		p.admit(ctx, p.tick(ctx))
 		select {
@@ -155,11 +160,11 @@ func (p *patrol) tick(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ns, err := node.Namespace()
-	if err != nil {
-		return err
+	below := node.Root
+	if !mountinfo.Within(below, node.PodsDir()) { // a link leads out of it
+		below = "/"
 	}
-	mounts, changed, err := p.lister.List(ns, node.Root)
+	mounts, changed, err := p.mounts.list(node, below)
 	if err != nil {
 		return err
 	}
@@ -177,14 +182,17 @@ func (p *patrol) tick(ctx context.Context) error {
 	return nil
 }
 
-// note takes in which mounts there are that may hang.
+// onCSI is in the path of every CSI volume.
+var onCSI = "/" + strings.ReplaceAll(kubelet.CSI, "/", "~") + "/"
+
+// note takes in which mounts there are that may hang, or can be found to be another volume's.
 func (p *patrol) note(mounts []mountns.Mount) {
 	var h maphash.Hash
 	h.SetSeed(p.seed)
 	seen := map[uint32]*pulse{}
 	for i := range mounts {
 		m := &mounts[i]
-		if !mountns.MayHang(m.FSType) {
+		if !mountns.MayHang(m.FSType) && !strings.Contains(m.Point, onCSI) {
 			continue
 		}
 		maphash.WriteComparable(&h, [2]uint64{m.Unique, uint64(m.ID)})
@@ -245,6 +253,9 @@ func (p *patrol) look(ctx context.Context) error {
 		p.whole = now.Add(max(round, time.Duration(asked)*roundOfOne))
 		if err != nil {
 			return err
+		}
+		if len(survey.Volumes) == 0 {
+			p.whole = now.Add(bare)
 		}
 		broken := survey.Broken()
 		if p.again = min(2*p.again, time.Hour); p.compare(broken) {

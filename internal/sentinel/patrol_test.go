@@ -179,3 +179,46 @@ func TestAFaultThatStaysIsLookedAtLessAndLess(t *testing.T) {
 		}
 	})
 }
+
+// TestANodeWithoutVolumesIsLookedAtRarely, and one with a volume that is well as often as that may die.
+func TestANodeWithoutVolumesIsLookedAtRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWreck(1)
+		w.volumes[0].Code = ""
+		p := w.patrol()
+		for _, want := range []time.Duration{round, bare} {
+			if err := p.look(t.Context()); err != nil || time.Until(p.whole) != want {
+				t.Errorf("%d volumes: the next look in %s, %v, want %s", len(w.volumes), time.Until(p.whole), err, want)
+			}
+			w.volumes = nil
+		}
+	})
+}
+
+// TestWhichMountsSetOffALook: those that can die, and those of CSI volumes whatever they are; not those of a pod that starts.
+func TestWhichMountsSetOffALook(t *testing.T) {
+	mount := func(id uint64, fsType, point string) mountns.Mount {
+		return mountns.Mount{Unique: id, Mount: mountinfo.Mount{ID: int(id), FSType: fsType, Point: point}}
+	}
+	secret := mount(1, "tmpfs", "/var/lib/kubelet/pods/uid/volumes/kubernetes.io~secret/token")
+	local := mount(2, "ext4", "/var/lib/kubelet/pods/uid/volumes/kubernetes.io~csi/data/mount")
+	remote := mount(3, "fuse.ceph-fuse", "/var/lib/kubelet/pods/uid/volumes/example.com~flex/share")
+	p := newWreck(0).patrol()
+	for i, step := range []struct {
+		mounts []mountns.Mount
+		want   bool
+	}{
+		{nil, true}, // the first time
+		{[]mountns.Mount{secret}, false},
+		{[]mountns.Mount{secret, local}, true},
+		{[]mountns.Mount{local}, false},
+		{[]mountns.Mount{local, remote}, true},
+		{[]mountns.Mount{secret, local, remote}, false},
+		{[]mountns.Mount{secret, remote}, true},
+	} {
+		p.due = false
+		if p.note(step.mounts); p.due != step.want {
+			t.Errorf("step %d, %v: %v, want %v", i, step.mounts, p.due, step.want)
+		}
+	}
+}

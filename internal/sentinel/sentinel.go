@@ -111,10 +111,9 @@ func (t *turns) Trouble(err error) {
 
 // Intervals, and their bounds.
 const (
-	// beat is how often the list of binds is brought up to date, unless that takes too long: no more than one part in
-	// thrift of the time is spent on it. It is also how often binds are looked at that no event tells about.
-	beat   = time.Second
-	thrift = 1000
+	// beat is how often the lists of mounts are brought up to date, unless that takes too long: see thrift. It is also how
+	// often binds are looked at that no event tells about.
+	beat = time.Second
 	// thorough is how often everything is looked at, whatever has been told.
 	thorough = 5 * time.Minute
 	// retry is how long it is waited after something that concerns the whole node has failed.
@@ -245,7 +244,7 @@ func (s *Sentinel) watch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer v.alarm.close()
+	defer v.close()
 	return v.keep(ctx)
 }
 

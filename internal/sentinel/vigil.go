@@ -12,7 +12,6 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
-	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -35,17 +34,17 @@ const (
 type vigil struct {
 	*Sentinel
 	node   *kubelet.Node
-	lister *mountns.Lister
+	mounts *mounts
 	alarm  *alarm
 
 	binds map[string]*bind // by point
-	due   []*bind          // to be looked at, in the order in which that was found out
-	news  []news           // to be told
-	space uint64           // the kubelet's mount namespace, by inode
-	// next is when the list of binds is brought up to date, full when everything is looked at.
-	next, full time.Time
-	// cost is what it takes to find that nothing has come or gone.
-	cost time.Duration
+	// restless are those that something may become of without an event, and others that were marked since the last beat.
+	restless map[*bind]bool
+	due      []*bind // to be looked at, in the order in which that was found out
+	news     []news  // to be told
+	space    uint64  // the kubelet's mount namespace, by inode
+	// full is when everything is looked at.
+	full time.Time
 	// stirred is set where what is seen may have changed since it was said last.
 	stirred bool
 	// table is the mount table as it was at the time read.
@@ -60,7 +59,12 @@ func newVigil(s *Sentinel, node *kubelet.Node) (*vigil, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &vigil{Sentinel: s, node: node, alarm: a, binds: map[string]*bind{}}, nil
+	return &vigil{Sentinel: s, node: node, mounts: newMounts(), alarm: a, binds: map[string]*bind{}, restless: map[*bind]bool{}}, nil
+}
+
+func (v *vigil) close() {
+	v.alarm.close()
+	v.mounts.close()
 }
 
 // keep keeps watch until ctx is done or something fails that concerns the whole node.
@@ -114,23 +118,15 @@ func (v *vigil) tick(ctx context.Context) error {
 	}
 	now := time.Now()
 	if now.After(v.full) {
-		v.full, v.next = now.Add(thorough), now
-		v.lister, v.cost = mountns.NewLister(), 0
+		v.full = now.Add(thorough)
+		v.mounts.anew()
 		for _, b := range v.binds {
 			v.mark(b)
 		}
 		maps.DeleteFunc(v.allowances, func(point string, _ *allowance) bool { return v.binds[point] == nil })
 	}
-	if !now.Before(v.next) {
-		changed, err := v.list()
-		if err != nil {
-			return err
-		}
-		// What is new costs once; that others were given the processor meanwhile does not count.
-		if took := time.Since(now); !changed && (v.cost == 0 || took < v.cost) {
-			v.cost = took
-		}
-		v.next = now.Add(max(beat/2, thrift*v.cost))
+	if err := v.list(); err != nil {
+		return err
 	}
 	v.poll(now)
 	v.stirred = true // pods change what is a fault
@@ -140,7 +136,11 @@ func (v *vigil) tick(ctx context.Context) error {
 // poll marks the binds that have to be asked about.
 func (v *vigil) poll(now time.Time) {
 	polled := 0
-	for _, b := range v.binds {
+	for b := range v.restless {
+		if !b.due && b.calls == 0 && b.calm() {
+			delete(v.restless, b)
+			continue
+		}
 		missed := b.calls > maxCalls
 		b.calls = 0
 		switch {
@@ -160,14 +160,10 @@ func (v *vigil) poll(now time.Time) {
 }
 
 // list finds the binds that have come and gone.
-func (v *vigil) list() (changed bool, err error) {
-	ns, err := v.node.Namespace()
-	if err != nil {
-		return false, err
-	}
-	mounts, changed, err := v.lister.List(ns, v.node.PodsDir())
+func (v *vigil) list() error {
+	mounts, changed, err := v.mounts.list(v.node, v.node.PodsDir())
 	if err != nil || !changed {
-		return false, err
+		return err
 	}
 	shapes := map[string]shape{}
 	for i := range mounts {
@@ -197,20 +193,21 @@ func (v *vigil) list() (changed bool, err error) {
 		b.shape = s
 		v.mark(b)
 	}
-	return true, nil
+	return nil
 }
 
 func (v *vigil) forget(point string) {
 	if b := v.binds[point]; b != nil {
 		v.alarm.drop(b)
 		delete(v.binds, point)
+		delete(v.restless, b)
 		delete(v.told, point)
 	}
 }
 
 func (v *vigil) mark(b *bind) {
 	if !b.due {
-		b.due = true
+		b.due, v.restless[b] = true, true
 		v.due = append(v.due, b)
 	}
 }
@@ -255,7 +252,7 @@ func (v *vigil) work(ctx context.Context) error {
 // report says what is seen now.
 func (v *vigil) report() {
 	now := Sight{Watching: true, Binds: len(v.binds), Present: map[fault.Code]int{}}
-	for _, b := range v.binds {
+	for b := range v.restless { // of all others nothing is to be said
 		if v.suffers(b) {
 			now.Present[b.code]++
 		}

@@ -23,14 +23,14 @@ import (
 // BenchmarkIdleVolumes measures what an agent in mode Automatic costs while nothing happens on a node of 250 pods, by the
 // number of FUSE connections that they have: the time of processors, as part of one processor, of the agent and of the
 // processes that it starts; memory; what one look at all volumes takes, which it has every 30 seconds or, where they are
-// many, more rarely; and how many processes it had at once for that, and threads in them.
+// many or none, more rarely; and how many processes it had at once for that, and threads in them.
 func BenchmarkIdleVolumes(b *testing.B) {
 	for _, connections := range []int{0, 100, 1000} {
 		b.Run(fmt.Sprint("connections=", connections), func(b *testing.B) {
 			s := stage.New(b)
 			s.Build(b, "agent", "")
 			shares := s.AddShares(b, stage.Shares{Name: "idle", Volumes: connections, Pods: nodePods, Servers: 10})
-			agent := s.LaunchAgent(b, "Automatic")
+			agent := s.LaunchAgentBeside(b, "Automatic")
 			agent.Await(b, "the sentinel to see the connections", func(m map[string]float64) bool {
 				return m["kubediag_sentinel_watching"] == 1 && m["kubediag_sentinel_connections"] == float64(connections)
 			})

@@ -31,9 +31,20 @@ const apart = `umount -l "$0" && exec "$@"`
 // own, as in a pod, and with metrics on a loopback address.
 func (s *Stage) LaunchAgent(t testing.TB, mode string) *Agent {
 	t.Helper()
+	return s.launchAgent(t, mode, "unshare", "--mount", "--propagation=private", "/bin/sh", "-c", apart, s.root)
+}
+
+// LaunchAgentBeside is LaunchAgent in the kubelet's mount namespace. As that is not the one of process 1 here, it is only so
+// that the kernel can be asked whether anything was mounted, as on a node.
+func (s *Stage) LaunchAgentBeside(t testing.TB, mode string) *Agent {
+	t.Helper()
+	return s.launchAgent(t, mode)
+}
+
+func (s *Stage) launchAgent(t testing.TB, mode string, through ...string) *Agent {
+	t.Helper()
 	metrics, health := freeAddress(t), freeAddress(t)
-	return &Agent{metrics: "http://" + metrics + "/metrics", health: "http://" + health + "/healthz", Cmd: s.launch(t, "agent",
-		[]string{"unshare", "--mount", "--propagation=private", "/bin/sh", "-c", apart, s.root},
+	return &Agent{metrics: "http://" + metrics + "/metrics", health: "http://" + health + "/healthz", Cmd: s.launch(t, "agent", through,
 		[]string{"--sentinel-mode=" + mode, "--metrics-bind-address=" + metrics, "--health-probe-bind-address=" + health},
 	)}
 }

@@ -100,6 +100,8 @@ var roles = kerneltest.Roles{
 		kerneltest.WaitForEnd()
 		return nil
 	},
+	"one":      oneRole,
+	"follower": followerRole,
 	// container, beside and idle are part of a load.
 	"container": containerRole,
 	"beside":    besideRole,

@@ -21,31 +21,48 @@ var ErrGone = errors.New("mount namespace is gone")
 
 // Lister keeps the list of what is mounted below a path in one mount namespace.
 // Asked again, it costs little where nothing changed: made for one who asks
-// every second. It keeps nothing open in between. One goroutine uses it.
+// every second. One goroutine uses it, and closes it.
+//
+// Of the namespace of PID 1, or of this process, it keeps a mountinfo open, by
+// which the kernel tells that nothing was mounted, unmounted or moved: then
+// there is next to nothing to do. Of any other it keeps nothing open, as that
+// would keep the namespace alive.
 //
 // With the kernel's own calls (6.12) it asks only for the numbers of the mounts,
 // and remembers about each what it was like when first seen: of Root, Parent,
 // and the peer groups only that is known. That a mount was moved, or a directory
 // on the way to it renamed, cannot be seen by its number; its point is looked at
 // again by turns, some at every call. Without those calls it reads the text of
-// mountinfo, which shows everything as it is.
+// mountinfo, which shows everything as it is; where the kernel tells of nothing,
+// at one call of many.
 type Lister struct {
-	back  listing
-	ns    Namespace
-	below string
-	begun bool // back has given a list of below in ns
-	// only is set by tests alone, to have one way serve for all.
-	only func() listing
+	back    listing
+	ns      Namespace
+	below   string
+	begun   bool // back has given a list of below in ns
+	changes changes
+	// only is set by tests alone, to have one way serve for all, and blind so
+	// that the kernel is not asked whether anything has happened.
+	only  func() listing
+	blind bool
 }
 
 // listing is one way to keep such a list.
 type listing interface {
-	// list brings the list up to date. After an error it starts anew.
-	list(ns Namespace, below string) (mounts []Mount, changed bool, err error)
+	// list brings the list up to date. quiet says that nothing was mounted,
+	// unmounted or moved since the last call. After an error it starts anew.
+	list(ns Namespace, below string, quiet bool) (mounts []Mount, changed bool, err error)
 }
 
-// NewLister knows nothing yet, and chooses its way by the namespace.
+// NewLister knows nothing yet, and chooses its way by the namespace. The caller
+// closes it.
 func NewLister() *Lister { return &Lister{} }
+
+// Close gives back what is held open. Used again, the Lister starts anew.
+func (l *Lister) Close() {
+	l.changes.close()
+	l.begun = false
+}
 
 // List is every mount of ns whose Point lies below the path, which is clean and
 // absolute (EINVAL), and is not the path itself: hidden ones, too, in the order
@@ -60,7 +77,7 @@ func (l *Lister) List(ns Namespace, below string) (mounts []Mount, changed bool,
 	if !l.begun || !l.ns.Same(ns) || l.below != below {
 		l.back, l.begun = l.choose(ns), false
 	}
-	mounts, changed, err = l.back.list(ns, below)
+	mounts, changed, err = l.back.list(ns, below, l.quiet(ns) && l.begun)
 	if err != nil {
 		l.begun = false
 		return nil, false, fmt.Errorf("list mounts below %q in %s: %w", below, ns, err)
@@ -68,6 +85,12 @@ func (l *Lister) List(ns Namespace, below string) (mounts []Mount, changed bool,
 	changed = changed || !l.begun
 	l.ns, l.below, l.begun = ns, below, true
 	return mounts, changed, nil
+}
+
+// quiet tells whether the kernel says that nothing has happened in ns since the
+// last call.
+func (l *Lister) quiet(ns Namespace) bool {
+	return !l.blind && !l.changes.since(ns)
 }
 
 // choose tries out what the kernel can do and lets us do.
@@ -81,10 +104,16 @@ func (l *Lister) choose(ns Namespace) listing {
 	return &procList{}
 }
 
-// recheck is of how many mounts the point is looked at again in one call. At 2
+// reread is how many calls of a quiet procList are answered by what was read
+// before.
+const reread = 120
+
+// recheck is of how many mounts the point is looked at again in one call: at 2
 // microseconds each they cost half as much as the numbers of 2,500 mounts, and
-// all of those have had their turn after 160 calls.
-const recheck = 16
+// all of those have had their turn after 160 calls. recheckQuiet is that of a
+// quiet call when all have had it since the last that was not: only a directory
+// can have been renamed.
+const recheck, recheckQuiet = 16, 4
 
 // kernelList asks with listmount and statmount.
 type kernelList struct {
@@ -92,26 +121,33 @@ type kernelList struct {
 	ids    []uint64 // every mount of the namespace, ascending
 	spare  []uint64 // what listmount writes to next
 	turn   int      // index of the ID that is looked at again next
+	moved  int      // how many are to be looked at again, as one may have moved
 	mounts []Mount  // those below the path, ascending by Unique
 }
 
-func (k *kernelList) list(ns Namespace, below string) ([]Mount, bool, error) {
-	ids, err := listMounts(k.spare, ns)
-	if errors.Is(err, sys.ENOENT) {
-		return nil, false, fmt.Errorf("%w: %w", ErrGone, err)
-	}
-	if err != nil {
-		return nil, false, err
-	}
+func (k *kernelList) list(ns Namespace, below string, quiet bool) ([]Mount, bool, error) {
 	v := looker{kernelList: k, ns: ns, below: below}
-	if !slices.Equal(k.ids, ids) {
-		v.drop(ids)
-		v.meet(ids)
-		k.ids, k.spare = ids, k.ids
-	} else {
+	if !quiet {
+		ids, err := listMounts(k.spare, ns)
+		if errors.Is(err, sys.ENOENT) {
+			return nil, false, fmt.Errorf("%w: %w", ErrGone, err)
+		}
+		if err != nil {
+			return nil, false, err
+		}
 		k.spare = ids
+		if !slices.Equal(k.ids, ids) {
+			v.drop(ids)
+			v.meet(ids)
+			k.ids, k.spare = ids, k.ids
+		}
+		k.moved = len(k.ids)
 	}
-	for range min(recheck, len(k.ids)) {
+	again := recheckQuiet
+	if k.moved > 0 {
+		again, k.moved = recheck, k.moved-recheck
+	}
+	for range min(again, len(k.ids)) {
 		k.turn = (k.turn + 1) % len(k.ids)
 		v.look(k.ids[k.turn])
 	}
@@ -211,9 +247,15 @@ type procList struct {
 	lines  []byte // of the mounts below the path, at the last call
 	spare  []byte
 	mounts []Mount
+	quiet  int // how many calls were answered without reading
 }
 
-func (p *procList) list(ns Namespace, below string) ([]Mount, bool, error) {
+func (p *procList) list(ns Namespace, below string, quiet bool) ([]Mount, bool, error) {
+	if quiet && p.quiet < reread {
+		p.quiet++
+		return p.mounts, false, nil
+	}
+	p.quiet = 0
 	text, err := readIn(ns, p.text)
 	if err != nil {
 		return nil, false, err

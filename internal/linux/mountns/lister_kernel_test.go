@@ -23,20 +23,28 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// onEveryLister runs a test on both ways to keep a list.
+// onEveryLister runs a test on both ways to keep a list, with and without the
+// kernel's word that nothing has happened.
 func onEveryLister(t *testing.T, test func(t *testing.T, l *Lister)) {
 	t.Helper()
-	t.Run("procfs", func(t *testing.T) { test(t, procLister()) })
-	t.Run("kernel", func(t *testing.T) {
-		kerneltest.Needs(t, sys.HasNamespaceID)
-		ns, err := Self()
-		must(t, err)
-		l := NewLister()
-		if _, ok := l.choose(ns).(*kernelList); !ok {
-			t.Fatal("the kernel's calls were not chosen")
+	for name, blind := range map[string]bool{"": false, ", blind": true} {
+		run := func(t *testing.T, l *Lister) {
+			t.Cleanup(l.Close)
+			l.blind = blind
+			test(t, l)
 		}
-		test(t, l)
-	})
+		t.Run("procfs"+name, func(t *testing.T) { run(t, procLister()) })
+		t.Run("kernel"+name, func(t *testing.T) {
+			kerneltest.Needs(t, sys.HasNamespaceID)
+			ns, err := Self()
+			must(t, err)
+			l := NewLister()
+			if _, ok := l.choose(ns).(*kernelList); !ok {
+				t.Fatal("the kernel's calls were not chosen")
+			}
+			run(t, l)
+		})
+	}
 }
 
 func procLister() *Lister { return &Lister{only: func() listing { return &procList{} }} }
@@ -192,7 +200,7 @@ func TestListerShowsStacks(t *testing.T) {
 }
 
 // TestListerFollowsMoves: a moved mount keeps its number, so that the kernel's
-// way needs some calls to notice; where the points are read anyway, none.
+// way needs some calls to notice; where the points are read at every call, none.
 func TestListerFollowsMoves(t *testing.T) {
 	moves := map[string]struct{ from, to string }{
 		"within": {"in/from", "in/to"},
@@ -208,7 +216,7 @@ func TestListerFollowsMoves(t *testing.T) {
 				must(t, touch(l.at(move.to)))
 				l.expect(t, l.at("in"), true)
 				must(t, sys.MoveMountTo(l.at(move.from), l.at(move.to)))
-				awaitChange(t, l, l.at("in"))
+				awaitChange(t, l, l.at("in"), recheck, 1)
 				l.expect(t, l.at("in"), false)
 			})
 		}
@@ -217,7 +225,7 @@ func TestListerFollowsMoves(t *testing.T) {
 			l.bind(t, "in/pod/mount")
 			l.expect(t, l.at("in"), true)
 			must(t, os.Rename(l.at("in/pod"), l.at("in/gone")))
-			awaitChange(t, l, l.at("in"))
+			awaitChange(t, l, l.at("in"), recheckQuiet, reread+1)
 			if got := l.expect(t, l.at("in"), false); len(got) != 1 || got[0].Point != l.at("in/gone/mount") {
 				t.Errorf("renamed: %v", got)
 			}
@@ -225,19 +233,24 @@ func TestListerFollowsMoves(t *testing.T) {
 	})
 }
 
-// awaitChange lists until every mount of the namespace has had its turn.
-func awaitChange(t *testing.T, l listed, below string) {
+// awaitChange lists until the change is seen: with the kernel's calls until every
+// mount of the namespace has had its turn, so many at each call, and without them
+// so many times.
+func awaitChange(t *testing.T, l listed, below string, each, times int) {
 	t.Helper()
-	table, err := Table(0)
-	must(t, err)
-	for range len(table.Mounts())/recheck + 2 {
+	if _, ok := l.back.(*kernelList); ok {
+		table, err := Table(0)
+		must(t, err)
+		times = len(table.Mounts())/each + 2
+	}
+	for range times {
 		_, changed, err := l.List(l.ns, below)
 		must(t, err)
 		if changed {
 			return
 		}
 	}
-	t.Error("the move was not noticed")
+	t.Errorf("the move was not noticed in %d lists", times)
 }
 
 // TestListerAndUnlinkedSources: an unlinked source is a change only where the root is
@@ -354,24 +367,41 @@ func TestListerAllocatesNothingWhereNothingChanges(t *testing.T) {
 	kerneltest.Needs(t, sys.HasNamespaceID)
 	ns, err := Self()
 	must(t, err)
+	ns.PID = os.Getpid()
 	dir, l := makeMany(t, 100), NewLister()
+	defer l.Close()
 	list := func() {
 		if got, _, err := l.List(ns, dir); err != nil || len(got) != 100 {
 			t.Fatal(len(got), err)
 		}
 	}
-	list()
-	if n := testing.AllocsPerRun(100, list); n != 0 {
-		t.Errorf("%v allocations", n)
+	for _, l.blind = range []bool{true, false} {
+		list()
+		if n := testing.AllocsPerRun(100, list); n != 0 {
+			t.Errorf("blind: %v: %v allocations", l.blind, n)
+		}
 	}
 }
 
-// BenchmarkLister lists 2,500 mounts on both ways.
+// BenchmarkLister lists 2,500 mounts on both ways, with and without the kernel's
+// word that nothing has happened.
 func BenchmarkLister(b *testing.B) {
+	blind := func(newLister func() *Lister) func() *Lister {
+		return func() *Lister {
+			l := newLister()
+			l.blind = true
+			return l
+		}
+	}
 	b.Run("procfs", func(b *testing.B) { benchLister(b, procLister) })
+	b.Run("procfs, blind", func(b *testing.B) { benchLister(b, blind(procLister)) })
 	b.Run("kernel", func(b *testing.B) {
 		kerneltest.Needs(b, sys.HasNamespaceID)
 		benchLister(b, NewLister)
+	})
+	b.Run("kernel, blind", func(b *testing.B) {
+		kerneltest.Needs(b, sys.HasNamespaceID)
+		benchLister(b, blind(NewLister))
 	})
 }
 
@@ -380,6 +410,7 @@ func benchLister(b *testing.B, newLister func() *Lister) {
 	ns, err := Of(os.Getpid())
 	must(b, err)
 	dir, l := makeMany(b, mounts), newLister()
+	b.Cleanup(func() { l.Close() })
 	look := func(want int, wantChanged bool) {
 		got, changed, err := l.List(ns, dir)
 		if err != nil || len(got) != want || changed != wantChanged {
@@ -388,11 +419,13 @@ func benchLister(b *testing.B, newLister func() *Lister) {
 	}
 	b.Run("first", func(b *testing.B) {
 		for b.Loop() {
+			l.Close()
 			l = newLister()
 			look(mounts, true)
 		}
 	})
 	b.Run("unchanged", func(b *testing.B) {
+		l.Close()
 		l = newLister()
 		look(mounts, true)
 		b.ReportAllocs()
@@ -403,6 +436,7 @@ func benchLister(b *testing.B, newLister func() *Lister) {
 	b.Run("one comes or goes", func(b *testing.B) {
 		target := filepath.Join(dir, "target")
 		must(b, touch(target))
+		l.Close()
 		l = newLister()
 		look(mounts, true)
 		b.ReportAllocs()

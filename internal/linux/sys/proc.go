@@ -93,11 +93,26 @@ func ReadProcHead(name string, buf []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer fd.Close()
+	return fd.readHead(buf)
+}
+
+// ReadPathHead is ReadProcHead for a file anywhere. It does not wait for one that
+// is a pipe (EAGAIN).
+func ReadPathHead(path string, buf []byte) ([]byte, error) {
+	fd, err := openat(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	return fd.readHead(buf)
+}
+
+// readHead also closes f.
+func (f *FD) readHead(buf []byte) ([]byte, error) {
+	defer f.Close()
 	if cap(buf) < unix.Getpagesize() {
 		buf = make([]byte, unix.Getpagesize())
 	}
-	n, err := retry(func() (int, error) { return unix.Read(fd.n, buf[:unix.Getpagesize()]) })
+	n, err := retry(func() (int, error) { return unix.Read(f.n, buf[:unix.Getpagesize()]) })
 	if err != nil {
 		return nil, err
 	}
@@ -122,6 +137,15 @@ func (f *FD) ReadAll(buf []byte) ([]byte, error) {
 			return nil, ErrTooLarge
 		}
 	}
+}
+
+// Urgent tells whether something is to be told of f that is out of the ordinary
+// (POLLPRI), without waiting: of an open mountinfo, that the mounts of its
+// namespace are others than when it was opened or asked last (2.6.30).
+func (f *FD) Urgent() (bool, error) {
+	fds := []unix.PollFd{{Fd: int32(f.n), Events: unix.POLLPRI}}
+	_, err := retry(func() (int, error) { return unix.Poll(fds, 0) })
+	return fds[0].Revents != 0, err // also what nobody asks for: an error, or a descriptor that is none
 }
 
 // ReadlinkProc reads a link below the process' own /proc ("123/ns/mnt" gives

@@ -20,18 +20,23 @@ type Clone struct {
 	// User gives the child a user namespace in which the caller's user is
 	// root, so that it needs no privilege outside.
 	User bool
+	// Processes gives it a PID namespace, whose process 1 it is. /proc shows
+	// that once the child has mounted it anew.
+	Processes bool
 }
 
 // PrivateMounts is for exec.Cmd.SysProcAttr: the child starts in a copy of the
-// caller's mount namespace. With User
-// false the copy still shares with the original, as the kernel copies it; the
-// child calls SetPropagation("/", Private, true) before it mounts anything.
+// caller's mount namespace. With User false the copy still shares with the
+// original, as the kernel copies it; the child calls SetPropagation("/", Private, true) before it mounts anything.
 func PrivateMounts(o Clone) *ProcAttr {
 	attr := &ProcAttr{Cloneflags: unix.CLONE_NEWNS}
 	if o.User {
 		attr.Cloneflags |= unix.CLONE_NEWUSER
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+	}
+	if o.Processes {
+		attr.Cloneflags |= unix.CLONE_NEWPID
 	}
 	return attr
 }

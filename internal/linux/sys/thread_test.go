@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -40,6 +41,24 @@ func TestOnThreadRunsOnAThreadOfItsOwn(t *testing.T) {
 	}
 	if InPrivateThread() {
 		t.Error("said to be private outside")
+	}
+}
+
+// TestThreadTimeIsThatOfWork: not that of waiting, nor that of another thread.
+func TestThreadTimeIsThatOfWork(t *testing.T) {
+	t.Parallel()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	begun, before := time.Now(), ThreadTime()
+	var worked time.Duration
+	_ = OnThread(func() error {
+		for start := ThreadTime(); worked < 20*time.Millisecond; worked = ThreadTime() - start {
+		}
+		return nil
+	})
+	waited := ThreadTime() - before
+	if elapsed := time.Since(begun); worked > elapsed || waited >= worked {
+		t.Errorf("within %v one thread worked for %v, and one that waited for %v", elapsed, worked, waited)
 	}
 }
 

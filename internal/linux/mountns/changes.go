@@ -1,0 +1,87 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mountns
+
+import (
+	"errors"
+	"os"
+	"strconv"
+
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// changes tells whether anything was mounted, unmounted or moved in a mount
+// namespace since it was asked last, without a look at its mounts: a mountinfo
+// that is held open can be polled for that, see proc_pid_mountinfo(5). Its zero
+// value holds nothing open.
+//
+// A mountinfo that is open keeps its namespace alive, and the root directory of
+// its process. So it is held open of one namespace that lives on anyway: that of
+// PID 1, or our own.
+type changes struct {
+	ns    Namespace // that was asked for last
+	table *sys.FD   // nil where it cannot be polled
+}
+
+// since is false where the kernel says that nothing has happened in ns since the
+// last call, which was for ns as well.
+func (c *changes) since(ns Namespace) bool {
+	if c.ns.Inode == 0 || !c.ns.Same(ns) {
+		c.close()
+		c.ns = ns
+		if c.open() != nil {
+			c.close() // another time
+		}
+		return true
+	}
+	if c.table == nil {
+		return true
+	}
+	urgent, err := c.table.Urgent()
+	return urgent || err != nil
+}
+
+// open opens the mountinfo of a process that is in the namespace and may be asked
+// where it is; none may be.
+func (c *changes) open() error {
+	for _, pid := range []int{1, os.Getpid()} {
+		fd, err := openTable(pid, c.ns)
+		if fd != nil || err != nil {
+			c.table = fd
+			return err
+		}
+	}
+	return nil
+}
+
+// openTable opens the mountinfo of a process if that is in ns; nil where it is
+// not, or may not be asked.
+func openTable(pid int, ns Namespace) (*sys.FD, error) {
+	if in, err := isIn(pid, ns); !in {
+		return nil, err
+	}
+	fd, err := sys.OpenProc(strconv.Itoa(pid) + "/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	in, err := isIn(pid, ns) // still
+	if !in {
+		fd.Close()
+		return nil, err
+	}
+	return fd, nil
+}
+
+func isIn(pid int, ns Namespace) (bool, error) {
+	now, err := Of(pid)
+	if errors.Is(err, sys.EACCES) || errors.Is(err, sys.EPERM) {
+		return false, nil
+	}
+	return err == nil && ns.Same(now), err
+}
+
+func (c *changes) close() {
+	c.table.Close()
+	*c = changes{}
+}

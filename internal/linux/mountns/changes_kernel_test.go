@@ -1,0 +1,185 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package mountns
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// elsewhere does something in a copy of the mount namespace, which shares with
+// the original what is shared there.
+func elsewhere(fn func() error) error {
+	return sys.OnThread(func() error { return sys.InMountsCopy(fn) })
+}
+
+// TestTheKernelTellsOfEveryChange: whatever the list must follow raises the
+// event, also where another namespace is the cause; and what happens only in
+// another one does not.
+func TestTheKernelTellsOfEveryChange(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for _, name := range []string{"target", "moved", "shared", "removed", "source"} {
+		must(t, os.Mkdir(at(name), 0o700))
+	}
+	must(t, sys.NewMount("changes", at("shared"), "tmpfs", ""))
+	t.Cleanup(func() { sys.UnmountPath(at("shared"), true) })
+	must(t, sys.SetPropagation(at("shared"), sys.Shared, false))
+	must(t, os.Mkdir(at("shared/below"), 0o700))
+
+	own, err := Of(os.Getpid())
+	must(t, err)
+	var c changes
+	defer c.close()
+	if !c.since(own) || c.table == nil || c.since(own) {
+		t.Fatal("the first call tells of nothing, there is no table, or the second tells of something")
+	}
+	for _, step := range []struct {
+		name string
+		want bool
+		do   func() error
+	}{
+		{"nothing", false, func() error { return nil }},
+		{"mount", true, func() error { return sys.NewMount("changes", at("target"), "tmpfs", "") }},
+		{"bind", true, func() error { return sys.BindMount(at("source"), at("removed")) }},
+		{"move", true, func() error { return sys.MoveMountTo(at("target"), at("moved")) }},
+		{"unmount", true, func() error { return sys.UnmountPath(at("moved"), false) }},
+		{"mount elsewhere", false, func() error {
+			return elsewhere(func() error { return sys.NewMount("changes", at("target"), "tmpfs", "") })
+		}},
+		{"mount that comes from elsewhere", true, func() error {
+			return elsewhere(func() error { return sys.NewMount("changes", at("shared/below"), "tmpfs", "") })
+		}},
+		{"unmount that comes from elsewhere", true, func() error {
+			return elsewhere(func() error { return sys.UnmountPath(at("shared/below"), false) })
+		}},
+		{"mount point removed elsewhere", true, func() error {
+			return elsewhere(func() error {
+				if err := sys.UnmountPath(at("removed"), true); err != nil {
+					return err
+				}
+				return os.Remove(at("removed"))
+			})
+		}},
+		{"file made and removed", false, func() error { return os.Remove(at("source")) }},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatalf("%s: %v", step.name, err)
+		}
+		if got := c.since(own); got != step.want {
+			t.Errorf("%s: %v, want %v", step.name, got, step.want)
+		}
+		if c.since(own) {
+			t.Errorf("%s: told of twice", step.name)
+		}
+	}
+}
+
+// TestNoOtherNamespaceIsKeptAlive: of one that is not ours or PID 1's nothing is
+// held open, and what was is given back for it.
+func TestNoOtherNamespaceIsKeptAlive(t *testing.T) {
+	var c changes
+	defer c.close()
+	own, err := Of(os.Getpid())
+	must(t, err)
+	other, err := Of(kerneltest.Start(t, "hold").PID)
+	must(t, err)
+	for _, step := range []struct {
+		ns   Namespace
+		held bool
+	}{{own, true}, {other, false}, {own, true}} {
+		first := c.since(step.ns)
+		if held := c.table != nil; held != step.held || !first || c.since(step.ns) == held {
+			t.Errorf("%v: held %v, want %v", step.ns, held, step.held)
+		}
+	}
+}
+
+// TestTheKernelTellsByProcessOne has somebody in another mount namespace follow
+// that of process 1, as an agent in a pod does.
+func TestTheKernelTellsByProcessOne(t *testing.T) {
+	attr := sys.PrivateMounts(sys.Clone{Processes: true})
+	const want = "true true false true false"
+	if got := kerneltest.StartWith(t, attr, "one", t.TempDir()).Answer; got != want {
+		t.Errorf("process 1 is elsewhere, told at first, and again, at a mount, and again: %s, want %s", got, want)
+	}
+}
+
+// oneRole is process 1 of a PID namespace, and hands on what a process of its in
+// another mount namespace finds.
+func oneRole(args []string, ready func(string)) error {
+	if err := errors.Join(sys.SetPropagation("/", sys.Private, true), sys.NewMount("proc", "/proc", "proc", "")); err != nil {
+		return err
+	}
+	follower := exec.Command("/proc/self/exe", args...)
+	follower.Env, follower.SysProcAttr, follower.Stderr = kerneltest.RoleEnv("follower"), sys.PrivateMounts(sys.Clone{}), os.Stderr
+	out, err := follower.Output()
+	answer, _ := strings.CutPrefix(strings.TrimSpace(string(out)), "ready ")
+	ready(answer)
+	return err
+}
+
+// followerRole follows process 1 while it mounts something there.
+func followerRole(args []string, ready func(string)) error {
+	one, err := Of(1)
+	if err != nil {
+		return err
+	}
+	own, err := Self()
+	if err != nil {
+		return err
+	}
+	var c changes
+	defer c.close()
+	said := []any{!own.Same(one), c.since(one), c.since(one)}
+	if err := one.Do(func() error { return holdMounts(args) }); err != nil {
+		return err
+	}
+	said = append(said, c.since(one), c.since(one))
+	ready(fmt.Sprint(said...))
+	return nil
+}
+
+// TestAQuietListerReadsLittle: nothing of the table while the kernel tells of
+// nothing, and at a mount all of it.
+func TestAQuietListerReadsLittle(t *testing.T) {
+	back := &countedList{}
+	l := newListed(t, &Lister{only: func() listing { return back }})
+	defer l.Close()
+	for range 10 {
+		_, _, err := l.List(l.ns, l.dir)
+		must(t, err)
+	}
+	l.bind(t, "one")
+	_, _, err := l.List(l.ns, l.dir)
+	must(t, err)
+	// Another path is another list.
+	_, _, err = l.List(l.ns, l.at("one"))
+	must(t, err)
+	if back.loud != 3 || back.quiet != 9 {
+		t.Errorf("%d lists in full and %d quiet ones, want 3 and 9", back.loud, back.quiet)
+	}
+}
+
+// countedList counts how it is asked.
+type countedList struct{ loud, quiet int }
+
+func (c *countedList) list(_ Namespace, _ string, quiet bool) ([]Mount, bool, error) {
+	if quiet {
+		c.quiet++
+	} else {
+		c.loud++
+	}
+	return nil, false, nil
+}

@@ -1,0 +1,47 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sentinel
+
+import (
+	"testing"
+	"time"
+)
+
+// TestListsAreMadeThriftily: cheap ones every beat; dear ones a few times in a row, and then no more often than is paid for.
+func TestListsAreMadeThriftily(t *testing.T) {
+	for spent, want := range map[time.Duration]struct {
+		first time.Duration // until the fourth list
+		most  int           // within an hour
+	}{
+		100 * time.Microsecond: {3 * beat, 3600},
+		9 * time.Millisecond:   {4 * beat, int((time.Hour+average)/(9*time.Second)) + 1},
+		time.Second:            {4 * average, int((time.Hour+average)/average) + 1},
+	} {
+		began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		var lists []time.Duration
+		m := newMounts()
+		for now := began; now.Sub(began) < time.Hour; now = now.Add(beat) {
+			if !now.Before(m.next) {
+				lists = append(lists, now.Sub(began))
+				m.rest(now, thrift*spent)
+			}
+		}
+		if len(lists) > want.most || len(lists) < want.most*9/10 || lists[3] > want.first {
+			t.Errorf("%v: %d lists in an hour, want %d at most; the first at %v", spent, len(lists), want.most, lists[:4])
+		}
+	}
+}
+
+// TestNoDebtKeepsAListAway: whoever has everything be looked at anew, over and over, cannot have nothing be listed later.
+func TestNoDebtKeepsAListAway(t *testing.T) {
+	now, m := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), newMounts()
+	for range 1000 {
+		m.anew()
+		m.rest(now, time.Minute)
+		now = now.Add(beat)
+	}
+	if wait := m.next.Sub(now); wait > average {
+		t.Errorf("no list for %v, want %v at most", wait, average)
+	}
+}

@@ -1,0 +1,80 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sentinel
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/subpath"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// TestABeatGoesToWhatIsRestless: a bind that is well and watched is visited at no beat until an event tells of it; one that
+// has a fault, is not watched or was not looked at yet is visited at each, and counted.
+func TestABeatGoesToWhatIsRestless(t *testing.T) {
+	pods := newWreck(0)
+	pods.pod.Spec = corev1.PodSpec{RestartPolicy: corev1.RestartPolicyAlways, Containers: []corev1.Container{{Name: "app"}}}
+	v := &vigil{
+		Sentinel: &Sentinel{Pods: pods}, binds: map[string]*bind{}, restless: map[*bind]bool{},
+		alarm: &alarm{calls: map[int][]call{}},
+	}
+	for i, b := range []bind{
+		{looked: true, watched: true},
+		{looked: true, watched: true, code: fault.StaleSubPath},
+		{looked: true},
+		{looked: true, watched: true, found: subpath.Bind{Lost: true}},
+		{watched: true},
+	} {
+		b.point, b.sub = fmt.Sprint("/", i), kubelet.SubPath{PodUID: "uid", Container: "app"}
+		v.binds[b.point] = &b
+		v.alarm.calls[i] = []call{{bind: &b}}
+		v.mark(&b)
+	}
+	beat := func() (due string) {
+		v.due = nil
+		for _, b := range v.binds {
+			b.due = false
+		}
+		v.poll(time.Now())
+		for _, point := range slices.Sorted(maps.Keys(v.binds)) {
+			if v.binds[point].due {
+				due += point
+			}
+		}
+		return due
+	}
+	const always = "/1/2/3/4"
+	for range 3 {
+		if got := beat(); got != always || len(v.restless) != 4 {
+			t.Errorf("due at a beat: %s, restless: %d; want %s", got, len(v.restless), always)
+		}
+	}
+	v.report()
+	if got := v.Sight(); got.Binds != 5 || got.Unwatched != 1 || got.Present[fault.StaleSubPath] != 1 {
+		t.Errorf("seen: %+v", got)
+	}
+	for range maxCalls + 1 {
+		if err := v.hear([]sys.Event{{Watch: 0}}, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := beat(); got != "/0"+always {
+		t.Errorf("due at the beat after too many events: %s, want all", got)
+	}
+	if got := beat(); got != always {
+		t.Errorf("due at the beat after that: %s, want %s", got, always)
+	}
+	v.forget("/2")
+	if got := beat(); got != "/1/3/4" {
+		t.Errorf("due with one forgotten: %s", got)
+	}
+}
