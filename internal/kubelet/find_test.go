@@ -93,6 +93,15 @@ func TestFinderTellsKubeletsApart(t *testing.T) {
 			setup: func(m machine) { m.run(7, "kubelet", []string{"/usr/bin/kubelet"}, DefaultRoot) },
 			pid:   7, root: DefaultRoot,
 		},
+		"others are called alike": {
+			setup: func(m machine) {
+				for i, name := range []string{"kubelet-csr-app", "kubelet.test", "kubelet_exporte", "kubelets", "kubelet-"} { // 15 characters
+					m.run(10+i, name, []string{name}, DefaultRoot)
+				}
+				m.run(7, "kubelet-v1.36.3", []string{"/opt/kubelet-v1.36.3"}, DefaultRoot)
+			},
+			pid: 7, root: DefaultRoot,
+		},
 		"root from its arguments": {
 			setup: func(m machine) {
 				m.run(7, "kubelet-1.18.19", []string{"kubelet", "--root-dir", "/a", "--root-dir=/data/kubelet"}, "/data/kubelet")

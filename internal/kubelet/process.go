@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -57,9 +58,12 @@ func (p *process) load() error {
 // programs that have a kubelet in them.
 var programs = []string{"kubelite", "hyperkube", "k3s", "k3s-server", "k3s-agent"}
 
+// kubeletName is how a kubelet is called: its version may be in its name. What else begins so is another program, such as
+// kubelet-csr-approver.
+var kubeletName = regexp.MustCompile(`^kubelet([-_.]?v?[0-9].*)?$`)
+
 func mayBeKubelet(program string) bool {
-	// A kubelet may have its version in its name.
-	return strings.HasPrefix(program, "kubelet") || slices.Contains(programs, program)
+	return kubeletName.MatchString(program) || slices.Contains(programs, program)
 }
 
 func (p *process) isKubelet() bool {
