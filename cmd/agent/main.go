@@ -1,6 +1,11 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
+// The runtime would look every second whether its limit of processors has changed: a good part of what an agent takes
+// while nothing happens. It keeps the one that it starts with.
+//
+//go:debug updatemaxprocs=0
+
 // Command agent is kubediag's DaemonSet: it runs the Diagnoses of its node.
 package main
 

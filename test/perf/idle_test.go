@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// settling is how long it is waited after the start, when everything is looked at for the first time. Volumes are looked
-	// for again after two minutes: within the minute that is measured.
-	settling = 75 * time.Second
+	// settling is how long it is waited after the start, when everything is looked at for the first time. What is done every
+	// five or ten minutes is in the figure only where -benchtime has it go on for that long.
+	settling = 45 * time.Second
 	idle     = time.Minute
 )
 

@@ -113,7 +113,7 @@ const reread = 120
 // all of those have had their turn after 160 calls. recheckQuiet is that of a
 // quiet call when all have had it since the last that was not: only a directory
 // can have been renamed.
-const recheck, recheckQuiet = 16, 4
+const recheck, recheckQuiet = 16, 2
 
 // kernelList asks with listmount and statmount.
 type kernelList struct {
