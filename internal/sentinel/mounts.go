@@ -21,9 +21,8 @@ const (
 
 // mounts keeps the list of what is mounted below a directory of the kubelet's. One goroutine has it, and closes it.
 type mounts struct {
+	pace
 	lister *mountns.Lister
-	next   time.Time // not before
-	rests  time.Time // when all rests are over that were earned
 }
 
 func newMounts() *mounts { return &mounts{lister: mountns.NewLister()} }
@@ -45,17 +44,7 @@ func (m *mounts) list(node *kubelet.Node, below string) (found []mountns.Mount, 
 
 // rest says when the next list may be made.
 func (m *mounts) rest(now time.Time, earned time.Duration) {
-	most := now.Add(2 * average)
-	if m.rests.Before(now) {
-		m.rests = now
-	}
-	if m.rests = m.rests.Add(earned); m.rests.After(most) {
-		m.rests = most
-	}
-	m.next = now.Add(beat / 2)
-	if owed := m.rests.Add(-average); owed.After(m.next) {
-		m.next = owed
-	}
+	m.after(now, min(earned, 2*average-max(0, m.rests.Sub(now))), average)
 }
 
 // anew forgets what is known, and may be asked at once.

@@ -72,8 +72,7 @@ type patrol struct {
 	order  []uint32
 	turn   int // whose it is in order
 
-	next  time.Time // no look before
-	rests time.Time // when all rests are over that the looks until now have earned
+	pace            // of looks
 	whole time.Time // when all is looked at, whatever is known
 	again time.Duration
 	due   bool
@@ -249,7 +248,8 @@ func (p *patrol) look(ctx context.Context) error {
 		if err == nil {
 			asked = survey.Looked.Asked
 		}
-		p.rest(now, time.Duration(asked)*restOfOne)
+		earned := time.Duration(asked) * restOfOne
+		p.after(now, earned, inARow*earned) // so that some may follow one another
 		p.whole = now.Add(max(round, time.Duration(asked)*roundOfOne))
 		if err != nil {
 			return err
@@ -272,19 +272,6 @@ func (p *patrol) look(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// rest says when there may be the next look, after one that has earned so much rest: at once, or nearly, as long as not too
-// many have followed one another.
-func (p *patrol) rest(now time.Time, earned time.Duration) {
-	if p.rests.Before(now) {
-		p.rests = now
-	}
-	p.rests = p.rests.Add(earned)
-	p.next = now.Add(beat / 2)
-	if owed := p.rests.Add(-inARow * earned); owed.After(p.next) {
-		p.next = owed
-	}
 }
 
 // compare keeps the list of faults, tells of those that were not on it, and whether it is another now. What nobody knows

@@ -27,7 +27,8 @@ type Clone struct {
 
 // PrivateMounts is for exec.Cmd.SysProcAttr: the child starts in a copy of the
 // caller's mount namespace. With User false the copy still shares with the
-// original, as the kernel copies it; the child calls SetPropagation("/", Private, true) before it mounts anything.
+// original, as the kernel copies it; the child calls
+// SetPropagation("/", Private, true) before it mounts anything.
 func PrivateMounts(o Clone) *ProcAttr {
 	attr := &ProcAttr{Cloneflags: unix.CLONE_NEWNS}
 	if o.User {
