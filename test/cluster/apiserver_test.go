@@ -8,6 +8,7 @@ package cluster
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -153,14 +155,11 @@ func TestSweep(t *testing.T) {
 	t.Parallel()
 	living := startAPI(t)
 	owner, tr := startOwner(t)
-	reaper := tr.reaper(t)
-	if err := reaper.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	tr.killReaper(t)
 	if err := owner.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = owner.Wait() // it was killed; its lock is gone once it is
+	_ = owner.Wait() // it was killed; the lock, which it had with the reaper, is free now
 	if err := Sweep(); err != nil {
 		t.Fatal(err)
 	}
@@ -204,8 +203,8 @@ func startOwner(t *testing.T) (*exec.Cmd, trace) {
 	return cmd, trace{dir: strings.TrimSpace(dir)}
 }
 
-// reaper finds the process that looks after the cluster.
-func (tr trace) reaper(t *testing.T) *os.Process {
+// killReaper kills the process that looks after the cluster, and returns when it has ended: until then it has the lock.
+func (tr trace) killReaper(t *testing.T) {
 	t.Helper()
 	for _, proc := range tr.processes() {
 		if len(grep(proc+"/environ", reaperOf+"="+tr.dir)) == 0 {
@@ -215,12 +214,23 @@ func (tr trace) reaper(t *testing.T) *os.Process {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := os.FindProcess(pid)
+		fd, err := unix.PidfdOpen(pid, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return p
+		defer unix.Close(fd)
+		if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+		ended := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(ended, 10_000)
+		for errors.Is(err, unix.EINTR) {
+			n, err = unix.Poll(ended, 10_000)
+		}
+		if n != 1 {
+			t.Fatalf("the reaper that was killed has not ended in 10 s: %v", err)
+		}
+		return
 	}
 	t.Fatalf("no reaper of %q", tr.dir)
-	return nil
 }
