@@ -171,7 +171,7 @@ func (d *Driver) CrashAndLeave(t testing.TB) {
 func (d *Driver) restart(t testing.TB) {
 	t.Helper()
 	before := d.pid(t)
-	must(t, d.env.RemoveContainer(t.Context(), string(d.Pod(t).UID), container))
+	must(t, d.env.RemoveContainers(t.Context(), string(d.Pod(t).UID)))
 	d.await(t, before)
 }
 

@@ -93,12 +93,13 @@ type cephVolume struct {
 // startVolume starts a Ceph, a cluster with a CSI driver for that, and two pods with a volume.
 func startVolume(t *testing.T, version string) *cephVolume {
 	t.Helper()
-	files, err := ceph.Start(t.Context())
-	must(t, err)
-	t.Cleanup(func() { must(t, files.Stop()) }) // once the cluster is gone
-	fillVolumes(t, files)
+	v := &cephVolume{}
+	started := v.startCeph(t)
 	o := cluster.Options{Kubelet: version, KubeletArgs: []string{"--vmodule=kubelet_volumes=5"}}
-	v := &cephVolume{env: start(t, o, youngOrphans), files: files}
+	v.env = start(t, o, youngOrphans)
+	must(t, started())
+	files := v.files
+	fillVolumes(t, files)
 	v.driver = csi.Install(t, v.Env, "ceph-fuse", "-f", "--conf="+files.Conf(), "--name=client.admin", "--pid-file=", "{}",
 		"-o", "fsname=ceph-fuse")
 	v.driver.AddVolume(t, volumeName, volumeDir)
@@ -108,6 +109,26 @@ func startVolume(t *testing.T, version string) *cephVolume {
 	v.checkReaders(t, "whole", "part")
 	v.number = deviceOf(t, v.staging(t))
 	return v
+}
+
+// startCeph starts a Ceph while the caller goes on. The function that it gives waits for that.
+func (v *cephVolume) startCeph(t *testing.T) (wait func() error) {
+	t.Helper()
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		v.files, err = ceph.Start(t.Context())
+	}()
+	t.Cleanup(func() { // once the cluster is gone
+		if <-done; v.files != nil {
+			must(t, v.files.Stop())
+		}
+	})
+	return func() error {
+		<-done
+		return err
+	}
 }
 
 // startService starts a process of the node that has a mount namespace of its own, as systemd starts many services: what is
@@ -270,9 +291,7 @@ func (v *cephVolume) checkStaged(t *testing.T, before int) {
 // replacePods deletes the pods: the next ones get what is mounted for the node, and nothing is left of these.
 func (v *cephVolume) replacePods(t *testing.T) {
 	old := v.pods
-	for _, p := range old {
-		v.Kubectl(t, "", "delete", "pod", "-n", p.Namespace, p.Name)
-	}
+	v.DeletePods(t, "default", old[0].Name, old[1].Name)
 	v.pods = v.driver.Start(t, readers)
 	v.checkReaders(t, "whole", "part")
 	for _, p := range old {
@@ -311,6 +330,7 @@ func (v *cephVolume) checkNoNewContainers(t *testing.T, p *corev1.Pod) {
 	})
 	var before string // every one that is not started has a name of its own
 	for range 2 {
+		must(t, v.Nudge(t.Context(), p.DeepCopy()))
 		v.awaitFailure(t, p, csi.Whole, func(w *corev1.ContainerStateWaiting) bool {
 			if w.Reason != "CreateContainerError" || w.Message == before ||
 				!strings.HasSuffix(w.Message, "stat "+v.mounted(p)+": transport endpoint is not connected") {

@@ -150,7 +150,7 @@ func (h *heldDisk) startWriter(t *testing.T, name, before string) {
 // deleteWriter deletes a pod and waits until the kubelet has unmounted the disk.
 func (h *heldDisk) deleteWriter(t *testing.T, name string) {
 	t.Helper()
-	h.Kubectl(t, "", "delete", "pod", "-n", "default", name)
+	h.DeletePods(t, "default", name)
 	h.Wait(t, "the kubelet to unmount the disk", func(context.Context) bool {
 		return len(pointsOf(tableOf(t, h.KubeletPID()), h.number)) == 0
 	})

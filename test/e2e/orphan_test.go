@@ -36,7 +36,7 @@ import (
 
 const (
 	orphanCode = "OrphanedPodVolumes"
-	orphanAge  = "1m"
+	orphanAge  = "30s"
 
 	// youngOrphans is the build tag with which kubediag takes a minimum age of less than the five minutes that those of a
 	// release take at least. That number is all that it changes.
@@ -227,7 +227,7 @@ func (o *orphans) awaitGone(t *testing.T, uid string) {
 	})
 }
 
-// find has the sentinel and the verb of the node find them, a minute and more after they came to be.
+// find has the sentinel and the verb of the node find them.
 func (o *orphans) find(t *testing.T) {
 	o.awaitCounted(t)
 	o.checkScanned(t, o.left)

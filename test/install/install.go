@@ -8,17 +8,23 @@ package install
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -48,7 +54,8 @@ type Env struct {
 	programs string // the directory of the programs
 	root     string // of the module
 	kubectl  string
-	tags     string // of the programs
+	tags     string    // of the programs
+	hastened time.Time // when the kubelet was made to look at pods last
 }
 
 // Start starts a cluster and installs kubediag with the manifests that users apply. Its programs are built as those of a
@@ -57,6 +64,11 @@ func Start(t testing.TB, o cluster.Options, tags ...string) *Env {
 	t.Helper()
 	takeTurn(t)
 	keepDataRoot(t)
+	cache, err := os.UserCacheDir()
+	must(t, err)
+	e := &Env{tags: strings.Join(append(tags, "grpcnotrace"), ",")}
+	e.programs = filepath.Join(cache, "kubediag", "programs", e.tags)
+	packed := e.pack(t)
 	c, err := cluster.Start(t.Context(), o)
 	must(t, err)
 	t.Cleanup(func() {
@@ -64,10 +76,7 @@ func Start(t testing.TB, o cluster.Options, tags ...string) *Env {
 			t.Error(err)
 		}
 	})
-	cache, err := os.UserCacheDir()
-	must(t, err)
-	e := &Env{Cluster: c, tags: strings.Join(append(tags, "grpcnotrace"), ",")}
-	e.programs = filepath.Join(cache, "kubediag", "programs", e.tags)
+	e.Cluster = c
 	scheme := kruntime.NewScheme()
 	must(t, clientgoscheme.AddToScheme(scheme))
 	must(t, v1.AddToScheme(scheme))
@@ -81,6 +90,7 @@ func Start(t testing.TB, o cluster.Options, tags ...string) *Env {
 			e.report(t)
 		}
 	})
+	must(t, packed())
 	e.install(t)
 	return e
 }
@@ -107,40 +117,62 @@ func keepDataRoot(t testing.TB) {
 	})
 }
 
-// install packs both programs into the images that users get, loads them, and applies config/default, which names them.
+// packed has the build tags whose programs this process has packed. Tests take turns.
+var packed = map[string]bool{}
+
+// pack builds both programs and packs them into the images that users get, once for the tests of a process, while the caller
+// goes on. The function that it gives waits for the end of that.
+func (e *Env) pack(t testing.TB) (wait func() error) {
+	t.Helper()
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if packed[e.tags] {
+			return
+		}
+		err = errors.Join(e.build(t.Context(), "manager"), e.build(t.Context(), "agent"))
+		if err == nil {
+			err = command(exec.CommandContext(t.Context(), "go", "run", "kubediag.org/kubediag/hack/image", "-version", version,
+				"-arch", runtime.GOARCH, "-bin", e.programs, "-dist", e.programs))
+		}
+		packed[e.tags] = err == nil
+	}()
+	t.Cleanup(func() { <-done })
+	return func() error {
+		<-done
+		return err
+	}
+}
+
+// install loads both images and applies config/default, which names them.
 func (e *Env) install(t testing.TB) {
 	t.Helper()
-	e.Build(t, "manager")
-	e.Build(t, "agent")
-	dist := t.TempDir()
-	run(t, exec.CommandContext(t.Context(), "go", "run", "kubediag.org/kubediag/hack/image", "-version", version,
-		"-arch", runtime.GOARCH, "-bin", e.programs, "-dist", dist))
 	for _, name := range []string{"manager", "agent"} {
-		must(t, e.LoadImage(t.Context(), filepath.Join(dist, "kubediag-"+name+"-"+runtime.GOARCH+".tar")))
+		must(t, e.LoadImage(t.Context(), filepath.Join(e.programs, "kubediag-"+name+"-"+runtime.GOARCH+".tar")))
 	}
 	e.Kubectl(t, "", "apply", "-k", filepath.Join(e.root, "config/default"))
-	e.Wait(t, "the manager to be available", func(ctx context.Context) bool {
-		var d appsv1.Deployment
-		err := e.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: "kubediag-manager"}, &d)
-		return err == nil && d.Status.AvailableReplicas > 0
-	})
-	e.Wait(t, "the agent to be ready", func(ctx context.Context) bool {
-		var d appsv1.DaemonSet
-		err := e.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: "kubediag-agent"}, &d)
-		return err == nil && d.Status.NumberReady > 0
-	})
+	e.awaitReady(t, "manager")
+	e.awaitReady(t, "agent")
 }
 
 // Build builds a program of cmd and gives its path, which is the same for all tests that take turns: go build does not
 // link a program again that is up to date.
 func (e *Env) Build(t testing.TB, name string) string {
 	t.Helper()
-	path := filepath.Join(e.programs, "linux_"+runtime.GOARCH, name)
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags="+e.tags, "-ldflags=-s -w",
-		"-o", path, "kubediag.org/kubediag/cmd/"+name)
+	must(t, e.build(t.Context(), name))
+	return e.program(name)
+}
+
+func (e *Env) program(name string) string {
+	return filepath.Join(e.programs, "linux_"+runtime.GOARCH, name)
+}
+
+func (e *Env) build(ctx context.Context, name string) error {
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags="+e.tags, "-ldflags=-s -w",
+		"-o", e.program(name), "kubediag.org/kubediag/cmd/"+name)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	run(t, build)
-	return path
+	return command(build)
 }
 
 // SetSentinel gives the agent another mode of the sentinel, and waits until it runs with that. More settings are those of
@@ -149,7 +181,72 @@ func (e *Env) SetSentinel(t testing.TB, mode string, more ...string) {
 	t.Helper()
 	args := []string{"set", "env", "-n", Namespace, "ds/kubediag-agent", "KUBEDIAG_SENTINEL_MODE=" + mode}
 	e.Kubectl(t, "", append(args, more...)...)
-	e.Kubectl(t, "", "rollout", "status", "-n", Namespace, "ds/kubediag-agent", "--timeout=2m")
+	e.Wait(t, "the agent to be replaced", func(ctx context.Context) bool {
+		e.hasten(ctx, Namespace)
+		var d appsv1.DaemonSet
+		err := e.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: "kubediag-agent"}, &d)
+		return err == nil && d.Status.ObservedGeneration == d.Generation && d.Status.UpdatedNumberScheduled == d.Status.DesiredNumberScheduled
+	})
+	e.awaitReady(t, "agent")
+}
+
+// awaitReady waits until the one pod of a component says that it is ready. The kubelet asks it every five seconds only.
+func (e *Env) awaitReady(t testing.TB, component string) {
+	t.Helper()
+	e.Wait(t, "the "+component+" to be ready", func(ctx context.Context) bool {
+		var pods corev1.PodList
+		err := e.List(ctx, &pods, client.InNamespace(Namespace), client.MatchingLabels{"app.kubernetes.io/component": component})
+		if err != nil || len(pods.Items) != 1 || pods.Items[0].DeletionTimestamp != nil || pods.Items[0].Status.PodIP == "" {
+			return false
+		}
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+pods.Items[0].Status.PodIP+":8081/readyz", nil)
+		must(t, err)
+		response, err := new(http.Transport).RoundTrip(request) // past any proxy
+		if err != nil {
+			return false
+		}
+		response.Body.Close()
+		return response.StatusCode == http.StatusOK
+	})
+}
+
+// DeletePods deletes pods and waits until the API server has none of them.
+func (e *Env) DeletePods(t testing.TB, namespace string, names ...string) {
+	t.Helper()
+	e.Kubectl(t, "", append([]string{"delete", "pod", "--wait=false", "-n", namespace}, names...)...)
+	e.Wait(t, fmt.Sprintf("pods %q to go", names), func(ctx context.Context) bool {
+		e.hasten(ctx, namespace)
+		var pods corev1.PodList
+		return e.List(ctx, &pods, client.InNamespace(namespace)) == nil && !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool {
+			return slices.Contains(names, p.Name)
+		})
+	})
+}
+
+// hasten has the kubelet look at the pods that are being deleted, as it does when a pod changes: one of 1.18 says up to ten
+// seconds late that nothing is left of them. That is done twice a second at most, as that kubelet may send five requests.
+func (e *Env) hasten(ctx context.Context, namespace string) {
+	if time.Since(e.hastened) < 500*time.Millisecond {
+		return
+	}
+	e.hastened = time.Now()
+	var pods corev1.PodList
+	if err := e.List(ctx, &pods, client.InNamespace(namespace)); err != nil {
+		return
+	}
+	for i := range pods.Items {
+		if pods.Items[i].DeletionTimestamp != nil {
+			_ = e.Nudge(ctx, &pods.Items[i]) // it may be gone
+		}
+	}
+}
+
+// Nudge has the kubelet look at a pod now, as it does whenever the pod changes.
+func (e *Env) Nudge(ctx context.Context, p *corev1.Pod) error {
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{"test.kubediag.org/nudge":%q}}}`, time.Now())
+	return e.Patch(ctx, p, client.RawPatch(types.MergePatchType, []byte(patch)))
 }
 
 // Kubectl runs the command that users run, with input on its standard input, and gives its output.
@@ -210,6 +307,14 @@ func run(t testing.TB, cmd *exec.Cmd) string {
 		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
 	}
 	return string(out)
+}
+
+// command runs a command to its end.
+func command(cmd *exec.Cmd) error {
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%v: %w\n%s", cmd.Args, err, out)
+	}
+	return nil
 }
 
 func must(t testing.TB, err error) {
