@@ -138,9 +138,9 @@ func (h *heldDisk) startWriter(t *testing.T, name, before string) {
 	must(t, os.WriteFile(filepath.Join(h.mountPoint(), "below"), nil, 0o600))
 	h.Kubectl(t, fmt.Sprintf(writerManifest, name), "apply", "-f", "-")
 	pod := h.awaitPod(t, name)
-	if log := h.Kubectl(t, "", "logs", "-n", "default", name); log != before {
-		t.Errorf("%s has found %q in the volume, not %q", name, log, before)
-	}
+	h.Wait(t, fmt.Sprintf("%s to say that it has found %q in the volume", name, before), func(context.Context) bool {
+		return h.Kubectl(t, "", "logs", "-n", "default", name) == before
+	})
 	want := []string{h.mountPoint(), filepath.Join(h.KubeletRoot(), "pods", string(pod.UID), "volumes/kubernetes.io~local-volume/disk")}
 	if got := pointsOf(tableOf(t, h.KubeletPID()), h.number); !slices.Equal(got, want) {
 		t.Fatalf("the kubelet has the disk mounted at %q, not %q", got, want)
