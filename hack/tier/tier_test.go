@@ -61,7 +61,8 @@ import "testing"
 func TestPanics(t *testing.T) { t.Run("below", func(t *testing.T) { panic("out of order") }) }
 `,
 		"hangs/h_test.go": `package hangs
-import "testing"
+import ("flag"; "testing")
+func TestMain(m *testing.M) { flag.Parse(); flag.Set("test.timeout", "2s"); m.Run() } // no other package is held to that
 func TestHangs(t *testing.T) { select {} }
 `,
 		"leaks/l_test.go": `package leaks
@@ -70,7 +71,7 @@ func TestMain(m *testing.M) { m.Run(); fmt.Println("left behind: a file"); os.Ex
 func TestGood(t *testing.T) {}
 `,
 	})
-	ok, printed, closing := runTier(t, tier{name: "unit", args: []string{"-timeout=2s"}})
+	ok, printed, closing := runTier(t, tier{name: "unit"})
 	if ok {
 		t.Error("tier with failures is ok")
 	}

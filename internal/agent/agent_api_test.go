@@ -66,11 +66,14 @@ func TestWalkthroughOfAHealthyPod(t *testing.T) {
 				`kubediag_operations_total{NotApplicable,subpathRemountDiagnoser} 1`,
 				`kubediag_abandoned_goroutines 0`,
 			})
-			lease := &coordinationv1.Lease{}
-			key := client.ObjectKey{Namespace: "kubediag", Name: v1.AgentLeaseName(n.name)}
-			if err := env.Client.Get(t.Context(), key, lease); err != nil || *lease.Spec.HolderIdentity != n.name {
-				t.Errorf("lease %+v, error %v", lease.Spec, err)
-			}
+			apitest.Eventually(t, func() error { // nothing waits for the Lease
+				lease := &coordinationv1.Lease{}
+				err := env.Client.Get(t.Context(), client.ObjectKey{Namespace: "kubediag", Name: v1.AgentLeaseName(n.name)}, lease)
+				if holder := lease.Spec.HolderIdentity; err == nil && (holder == nil || *holder != n.name) {
+					err = fmt.Errorf("lease %+v", lease.Spec)
+				}
+				return err
+			})
 		})
 	}
 }

@@ -8,11 +8,13 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -104,6 +106,22 @@ func evictingAgent(t *testing.T, set *kubernetes.Clientset) rest.ImpersonationCo
 	return rest.ImpersonationConfig{UserName: "test-evictor", Groups: []string{"system:authenticated"}}
 }
 
+// awaitRight waits until the API server knows of a right to pods, or to a part of them, that somebody was just given.
+func awaitRight(t *testing.T, config *rest.Config, verb, part string) {
+	t.Helper()
+	reviews := apitest.Clientset(t, config).AuthorizationV1().SelfSubjectAccessReviews()
+	asked := authorizationv1.ResourceAttributes{Namespace: metav1.NamespaceDefault, Verb: verb, Resource: "pods", Subresource: part}
+	apitest.Eventually(t, func() error {
+		review, err := reviews.Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &asked},
+		}, metav1.CreateOptions{})
+		if err == nil && !review.Status.Allowed {
+			err = fmt.Errorf("%s may not %s pods/%s", config.Impersonate.UserName, verb, part)
+		}
+		return err
+	})
+}
+
 // readyPod makes a pod of a ReplicaSet that counts for a PodDisruptionBudget.
 func readyPod(t *testing.T, env *apitest.Env) *corev1.Pod {
 	t.Helper()
@@ -156,7 +174,10 @@ func TestEvictionWaitsForItsBudget(t *testing.T) {
 	set := apitest.Clientset(t, env.Config)
 	p := readyPod(t, env)
 	budget(t, set, 0)
-	evictor := newTestEvictor(t, as(env.Config, evictingAgent(t, set)))
+	config := as(env.Config, evictingAgent(t, set))
+	awaitRight(t, config, "create", "eviction")
+	awaitRight(t, config, "get", "")
+	evictor := newTestEvictor(t, config)
 	node, err := kubelet.Own(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

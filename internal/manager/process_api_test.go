@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -24,11 +25,13 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/test/apitest"
+	"kubediag.org/kubediag/test/freeport"
 )
 
 // Of two managers one leads, and when it is gone the other does.
 func TestTwoManagers(t *testing.T) {
 	w := newWorld(t, apitest.Start(t))
+	w.options.AgentCheckInterval = time.Minute // nobody plays the agent here
 	lease := &coordinationv1.Lease{}
 	lease.Namespace, lease.Name = w.ns, leaderElectionID
 	holder := func() string {
@@ -132,7 +135,11 @@ func TestBeforeCRDs(t *testing.T) {
 	for _, come := range []bool{false, true} {
 		t.Run(fmt.Sprintf("they come: %t", come), func(t *testing.T) {
 			installed.Store(false)
-			w.options.HealthProbeBindAddress, w.options.MetricsBindAddress = freeAddress(t), freeAddress(t)
+			free, err := freeport.Find(net.IPv4(127, 0, 0, 1), 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.options.HealthProbeBindAddress, w.options.MetricsBindAddress = free[0].String(), free[1].String()
 			w.run(t)
 			apitest.Eventually(t, func() error { return health("/healthz") })
 			if err := health("/readyz"); err == nil {
@@ -169,14 +176,4 @@ func get(address string) (string, error) {
 	}
 	body, err := io.ReadAll(answer.Body)
 	return string(body), err
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }

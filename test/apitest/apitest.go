@@ -131,17 +131,15 @@ func (e *Env) installCRD(ctx context.Context, file string) error {
 	if err := e.Client.Create(ctx, crd); err != nil {
 		return err
 	}
+	kind, _, err := unstructured.NestedString(crd.Object, "spec", "names", "kind")
+	if err != nil {
+		return err
+	}
+	// What serves the kind, and the list of kinds, can be behind the CustomResourceDefinition that says it is established.
 	return poll(ctx, func() error {
-		if err := e.Client.Get(ctx, client.ObjectKeyFromObject(crd), crd); err != nil {
-			return err
-		}
-		conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
-		for _, c := range conditions {
-			if c, ok := c.(map[string]any); ok && c["type"] == "Established" && c["status"] == "True" {
-				return nil
-			}
-		}
-		return fmt.Errorf("not established: %v", conditions)
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(v1.GroupVersion.WithKind(kind + "List"))
+		return e.Client.List(ctx, list)
 	})
 }
 

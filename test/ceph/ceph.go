@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/test/debian"
+	"kubediag.org/kubediag/test/freeport"
 )
 
 // programs are what a cluster and its clients are made of.
@@ -56,7 +57,7 @@ func Start(ctx context.Context) (*Cluster, error) {
 func (c *Cluster) Stop() error {
 	var errs []error
 	for _, p := range c.daemons {
-		if !p.kill() {
+		if !p.kill(maxEnd) {
 			errs = append(errs, fmt.Errorf("kill %s: it lives on", p.cmd.Path))
 		}
 	}
@@ -115,11 +116,11 @@ func (c *Cluster) configure(ctx context.Context) error {
 		}
 	}
 	fsid := uuid()
-	ports, err := freePorts(ctx, 2)
+	free, err := freeport.Find(net.IPv4(127, 0, 0, 1), 2)
 	if err != nil {
 		return err
 	}
-	monitor := fmt.Sprintf("[v2:127.0.0.1:%d,v1:127.0.0.1:%d]", ports[0], ports[1])
+	monitor := fmt.Sprintf("[v2:%s,v1:%s]", free[0], free[1])
 	text := strings.NewReplacer("%FSID", fsid, "%MON", monitor, "%DIR", c.dir).Replace(configuration)
 	if err := os.WriteFile(c.Conf(), []byte(text), 0o600); err != nil {
 		return fmt.Errorf("write ceph.conf: %w", err)
@@ -198,20 +199,6 @@ func (c *Cluster) wait(ctx context.Context, what string, ready func() error) err
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-}
-
-// freePorts gives TCP ports of the loopback address that nobody listens on at this moment.
-func freePorts(ctx context.Context, n int) ([]int, error) {
-	var ports []int
-	for range n {
-		l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("find free port: %w", err)
-		}
-		defer l.Close() // only when all are found, so that no two are the same
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
 }
 
 func uuid() string {

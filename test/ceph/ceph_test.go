@@ -56,10 +56,11 @@ func mustMount(t *testing.T, target string, o MountOptions) *Client {
 func TestRestartedClientDoesNotWaitForTheDeadOne(t *testing.T) {
 	target, bound := t.TempDir(), t.TempDir()
 	m := mustMount(t, target, MountOptions{Options: []string{"nonempty"}})
-	if err := os.MkdirAll(target+"/restart/a", 0o755); err != nil {
+	dir, err := os.MkdirTemp(target, "restart-")
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mount(target+"/restart/a", bound, "", unix.MS_BIND, ""); err != nil {
+	if err := unix.Mount(dir, bound, "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = unix.Unmount(bound, unix.MNT_DETACH) }()
@@ -73,7 +74,7 @@ func TestRestartedClientDoesNotWaitForTheDeadOne(t *testing.T) {
 	if err := m.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(target+"/restart/a/b", 0o755); err != nil {
+	if err := os.Mkdir(filepath.Join(dir, "b"), 0o755); err != nil {
 		t.Error(err)
 	}
 	if took := time.Since(start); took > 20*time.Second {
@@ -125,9 +126,7 @@ func TestClusterEndsWithItsOwner(t *testing.T) {
 	})
 	owner := kerneltest.StartWith(t, nil, "owner", target)
 	dir := owner.Answer
-	if n := len(processesOf(t, dir)); n != 4 {
-		t.Errorf("%d processes, want a monitor, an OSD, an MDS and a client", n)
-	}
+	awaitProcesses(t, dir, 4) // a monitor, an OSD, an MDS and a client, which runs mount(8) now and then
 	if err := Sweep(); err != nil {
 		t.Fatal(err)
 	}
@@ -138,11 +137,7 @@ func TestClusterEndsWithItsOwner(t *testing.T) {
 	if err := Sweep(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); len(processesOf(t, dir)) > 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("processes %v live on", processesOf(t, dir))
-		}
-	}
+	awaitProcesses(t, dir, 0)
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("folder of a dead cluster is left: %v", err)
 	}
@@ -181,6 +176,20 @@ func TestStartThatFailsLeavesNothing(t *testing.T) {
 // all tells whether all of the files lie in one of the folders.
 func all(files, in []string) bool {
 	return !slices.ContainsFunc(files, func(name string) bool { return !slices.Contains(in, filepath.Dir(name)) })
+}
+
+// awaitProcesses waits until a cluster has so many processes.
+func awaitProcesses(t *testing.T, dir string, want int) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		found := processesOf(t, dir)
+		if len(found) == want {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("processes %v of the cluster live, want %d", found, want)
+		}
+	}
 }
 
 // processesOf lists the living processes of a cluster by their environment.

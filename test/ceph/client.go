@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -171,19 +172,19 @@ func (m *Client) await(state byte) error {
 // any signal, for an answer from its dead parent; as long as it does, the mount is not dead but hangs. So the connection
 // is aborted then.
 func (m *Client) Kill() error {
-	if m.kill() {
+	if m.kill(promptly) {
 		return nil
 	}
 	if err := m.abort(); err != nil {
 		return err
 	}
-	if !m.kill() {
+	if !m.kill(maxEnd) {
 		return fmt.Errorf("kill ceph-fuse %d: what it started lives on", m.PID())
 	}
 	return nil
 }
 
-// abort has the kernel end the connection.
+// abort has the kernel end the connection, where it is still there.
 func (m *Client) abort() error {
 	control, err := os.MkdirTemp(m.cluster.dir, "fusectl-")
 	if err != nil {
@@ -194,7 +195,11 @@ func (m *Client) abort() error {
 		return fmt.Errorf("mount fusectl: %w", err)
 	}
 	defer func() { _ = unix.Unmount(control, unix.MNT_DETACH) }()
-	return os.WriteFile(filepath.Join(control, strconv.Itoa(m.connection), "abort"), []byte("1"), 0)
+	err = os.WriteFile(filepath.Join(control, strconv.Itoa(m.connection), "abort"), []byte("1"), 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // Serves tells whether the client answers, as far as nothing was done to it here.

@@ -68,13 +68,15 @@ func Sweep() error {
 
 func sweep(dir string) error {
 	path := filepath.Join(dir, "lock")
+	take := lock.TryExisting // a lock that is made anew would be in the way of whoever removes the folder just now
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		st, err := os.Lstat(dir)
 		if err != nil || time.Since(st.ModTime()) < time.Minute {
 			return nil // gone already, or just being made
 		}
+		take = lock.Try // its owner was killed before it made one
 	}
-	held, err := lock.Try(path)
+	held, err := take(path)
 	if errors.Is(err, lock.ErrHeld) || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -82,32 +84,52 @@ func sweep(dir string) error {
 		return err
 	}
 	defer held.Close()
-	if err := killAll(dir); err != nil {
-		return err
-	}
-	return remove(dir)
+	return errors.Join(killAll(dir), remove(dir)) // who cannot be killed is to be told of once, not by every start from now on
 }
 
-// killAll kills the processes that have the cluster's environment. Each is held by a descriptor from before it is looked
-// at, so that no other is hit that got its ID.
+// killAll kills the cluster's processes until two looks in a row find none: those that were killed may write for a moment
+// yet, into folders that are to be removed.
 func killAll(dir string) error {
-	environments, err := filepath.Glob("/proc/[0-9]*/environ")
-	if err != nil {
-		return fmt.Errorf("list processes: %w", err)
+	deadline := time.Now().Add(maxEnd)
+	for quiet := 0; quiet < 2; time.Sleep(20 * time.Millisecond) {
+		left, err := killEach(dir)
+		if err != nil {
+			return err
+		}
+		quiet++
+		if len(left) > 0 {
+			quiet = 0
+		}
+		if time.Now().After(deadline) && len(left) > 0 {
+			return fmt.Errorf("kill processes %v: still running", left)
+		}
 	}
+	return nil
+}
+
+// killEach kills the processes that have the cluster's environment, and gives their IDs. Each is held by a descriptor from
+// before it is looked at, so that no other is hit that got its ID. All threads are looked at, since the first of them can
+// be gone while another still waits for a disk.
+func killEach(dir string) ([]int, error) {
+	environments, err := filepath.Glob("/proc/[0-9]*/task/[0-9]*/environ")
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	var pids []int
 	for _, path := range environments {
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		pid, _ := strconv.Atoi(strings.Split(path, "/")[2])
 		p, err := os.FindProcess(pid)
 		if err != nil {
 			continue
 		}
 		text, _ := os.ReadFile(path) // it may have ended
 		if slices.Contains(strings.Split(string(text), "\x00"), confEnv+filepath.Join(dir, conf)) {
+			pids = append(pids, pid)
 			_ = p.Kill()
 		}
 		_ = p.Release() // gives the descriptor back; there is nothing that could fail
 	}
-	return nil
+	return slices.Compact(pids), nil
 }
 
 // remove removes a cluster's folder, once nothing is mounted below it, since a mount could lead to anybody's files.

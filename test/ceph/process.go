@@ -71,15 +71,21 @@ func (c *Cluster) daemon(program string, args ...string) error {
 	return err
 }
 
+// How long those that a killed process has started may take to go: promptly, before more is done about it, and at most.
+const (
+	promptly = 200 * time.Millisecond
+	maxEnd   = 20 * time.Second
+)
+
 // kill ends the process and those that it has started at once, and returns when they have let go of everything. It may
-// be gone already. False: one of them does not go.
-func (p *process) kill() bool {
+// be gone already. False: one of them has not gone within the limit.
+func (p *process) kill(limit time.Duration) bool {
 	pid := p.cmd.Process.Pid
 	if !p.ended() {
 		_ = syscall.Kill(-pid, syscall.SIGKILL) // it leads a group of its own
 	}
 	<-p.done
-	for deadline := time.Now().Add(200 * time.Millisecond); hasGroup(pid); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(limit); hasGroup(pid); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			return false
 		}

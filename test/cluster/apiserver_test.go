@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -166,6 +167,29 @@ func TestSweep(t *testing.T) {
 	tr.waitNothingLeft(t)
 	if _, err := kubernetes.NewForConfigOrDie(living.RESTConfig()).ServerVersion(); err != nil {
 		t.Errorf("living cluster after Sweep: %v", err)
+	}
+}
+
+// TestSweepOfWhatHasNoLock holds that a folder without a lock is removed if it is old, and otherwise left as it is: it is
+// just being made, or another is removing it.
+func TestSweepOfWhatHasNoLock(t *testing.T) {
+	t.Parallel()
+	for name, age := range map[string]time.Duration{"old": 2 * time.Minute, "new": 0} {
+		dir, err := os.MkdirTemp(t.TempDir(), dirPrefix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		made := time.Now().Add(-age)
+		if err := os.Chtimes(dir, made, made); err != nil {
+			t.Fatal(err)
+		}
+		if err := sweep(dir); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		files, err := os.ReadDir(dir)
+		if gone := errors.Is(err, fs.ErrNotExist); gone != (name == "old") || len(files) > 0 {
+			t.Errorf("%s: %v, has %v", name, err, files)
+		}
 	}
 }
 

@@ -63,6 +63,8 @@ type Cluster struct {
 	local   net.IP // where etcd and the controllers listen: a loopback address of this cluster alone
 	api     net.TCPAddr
 	etcd    string // URL
+	peer    string // URL at which etcd would speak to others of its kind
+	ports   struct{ manager, scheduler int }
 	net     network
 	admin   user
 	ca      *authority

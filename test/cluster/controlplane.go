@@ -16,11 +16,13 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"kubediag.org/kubediag/test/freeport"
 )
 
 // startControlPlane starts etcd and the API server, and returns when the API server is ready.
 func (c *Cluster) startControlPlane(ctx context.Context, bin map[string]string) error {
-	if err := c.chooseAddress(); err != nil {
+	if err := c.chooseAddresses(); err != nil {
 		return err
 	}
 	if err := c.writeIdentities(); err != nil {
@@ -35,15 +37,19 @@ func (c *Cluster) startControlPlane(ctx context.Context, bin map[string]string) 
 	return c.waitReady(ctx, c.rest)
 }
 
-// chooseAddress decides where the API server listens: at the Service's own address where there is a node.
-func (c *Cluster) chooseAddress() error {
+// chooseAddresses decides where the control plane listens: the API server at the Service's own address where there is a
+// node, everything else at the cluster's loopback address.
+func (c *Cluster) chooseAddresses() error {
+	free, err := freeport.Find(c.local, 5)
+	if err != nil {
+		return err
+	}
+	c.api, c.etcd, c.peer = *free[0], "http://"+free[1].String(), "http://"+free[2].String()
+	c.ports.manager, c.ports.scheduler = free[3].Port, free[4].Port
 	if c.o.Kubelet != "" {
 		c.api = net.TCPAddr{IP: c.net.service(), Port: 443}
-		return nil
 	}
-	port, err := freePort(c.local)
-	c.api = net.TCPAddr{IP: c.local, Port: port}
-	return err
+	return nil
 }
 
 // writeIdentities writes certificates, tokens, and a kubeconfig for each user.
@@ -109,20 +115,10 @@ func (c *Cluster) writeKubeconfig(path string, u user) error {
 
 // startEtcd starts etcd without TLS: it listens on this machine only.
 func (c *Cluster) startEtcd(path string) error {
-	client, err := freePort(c.local)
-	if err != nil {
-		return err
-	}
-	peer, err := freePort(c.local)
-	if err != nil {
-		return err
-	}
-	c.etcd = fmt.Sprintf("http://%s:%d", c.local, client)
-	peers := fmt.Sprintf("http://%s:%d", c.local, peer)
-	_, err = c.spawn("etcd", path,
-		"--name=test", "--data-dir="+c.path("etcd"), "--initial-cluster=test="+peers,
+	_, err := c.spawn("etcd", path,
+		"--name=test", "--data-dir="+c.path("etcd"), "--initial-cluster=test="+c.peer,
 		"--listen-client-urls="+c.etcd, "--advertise-client-urls="+c.etcd,
-		"--listen-peer-urls="+peers, "--initial-advertise-peer-urls="+peers)
+		"--listen-peer-urls="+c.peer, "--initial-advertise-peer-urls="+c.peer)
 	return err
 }
 
@@ -165,28 +161,20 @@ func (c *Cluster) waitReady(ctx context.Context, config *rest.Config) error {
 }
 
 func (c *Cluster) startControllers(bin map[string]string) error {
-	managerPort, err := freePort(c.local)
-	if err != nil {
-		return err
-	}
 	conf := c.path("controllers.kubeconfig")
-	_, err = c.spawn("kube-controller-manager", bin["kube-controller-manager"],
+	_, err := c.spawn("kube-controller-manager", bin["kube-controller-manager"],
 		"--kubeconfig="+conf, "--authentication-kubeconfig="+conf, "--authorization-kubeconfig="+conf,
-		"--bind-address="+c.local.String(), fmt.Sprintf("--secure-port=%d", managerPort), "--leader-elect=false",
+		"--bind-address="+c.local.String(), fmt.Sprintf("--secure-port=%d", c.ports.manager), "--leader-elect=false",
 		"--use-service-account-credentials=true", "--root-ca-file="+c.path("pki", "ca.crt"),
 		"--service-account-private-key-file="+c.path("pki", "serviceaccount.key"),
 		"--flex-volume-plugin-dir="+c.path("volume-plugins"))
 	if err != nil {
 		return err
 	}
-	schedulerPort, err := freePort(c.local)
-	if err != nil {
-		return err
-	}
 	conf = c.path("scheduler.kubeconfig")
 	_, err = c.spawn("kube-scheduler", bin["kube-scheduler"],
 		"--kubeconfig="+conf, "--authentication-kubeconfig="+conf, "--authorization-kubeconfig="+conf,
-		"--bind-address="+c.local.String(), fmt.Sprintf("--secure-port=%d", schedulerPort), "--leader-elect=false")
+		"--bind-address="+c.local.String(), fmt.Sprintf("--secure-port=%d", c.ports.scheduler), "--leader-elect=false")
 	return err
 }
 

@@ -6,9 +6,10 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"net"
 
 	"k8s.io/client-go/rest"
+
+	"kubediag.org/kubediag/test/freeport"
 )
 
 // StartCRDServer118 starts the server of custom resources of Kubernetes 1.18, which is as much of an API server of
@@ -21,20 +22,20 @@ func StartCRDServer118(ctx context.Context, c *Cluster) (config *rest.Config, st
 	if err != nil {
 		return nil, nil, err
 	}
-	port, err := freePort(c.local)
+	free, err := freeport.Find(c.local, 1)
 	if err != nil {
 		return nil, nil, err
 	}
 	if err := c.ca.serving("crdserver", c.local); err != nil {
 		return nil, nil, err
 	}
-	p, err := c.spawn("apiextensions-apiserver", path, c.crdServerArgs(port)...)
+	p, err := c.spawn("apiextensions-apiserver", path, c.crdServerArgs(free[0].Port)...)
 	if err != nil {
 		return nil, nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	config = c.clientConfig(net.TCPAddr{IP: c.local, Port: port})
+	config = c.clientConfig(*free[0])
 	if err := c.waitReady(ctx, config); err != nil {
 		c.end(p)
 		return nil, nil, fmt.Errorf("%w\n%s", err, c.Logs(p.name))

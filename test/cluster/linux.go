@@ -9,14 +9,7 @@ import (
 	"os/exec"
 
 	"golang.org/x/sys/unix"
-
-	"kubediag.org/kubediag/test/lock"
 )
-
-// errLocked is returned by tryLock when somebody else holds the lock.
-var errLocked = lock.ErrHeld
-
-func tryLock(path string) (*os.File, error) { return lock.Try(path) }
 
 // detach keeps a terminal's signals from the command: who started a cluster ends it, in order.
 func detach(cmd *exec.Cmd) {

@@ -57,12 +57,3 @@ func randomLoopback() net.IP {
 	r := rand.Uint32()
 	return net.IPv4(127, byte(1+r%254), byte(r>>8), byte(1+(r>>16)%254))
 }
-
-// freePort gives a port of ip on which nobody listens now.
-func freePort(ip net.IP) (int, error) {
-	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: ip})
-	if err != nil {
-		return 0, fmt.Errorf("find free port: %w", err)
-	}
-	return l.Addr().(*net.TCPAddr).Port, l.Close()
-}

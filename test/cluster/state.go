@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/moby/sys/mountinfo"
+
+	"kubediag.org/kubediag/test/lock"
 )
 
 // base is short because a Unix socket's path has 107 bytes at most, and fixed because Sweep must find what others left.
@@ -66,7 +68,7 @@ func newDir() (string, *os.File, error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("make cluster folder: %w", err)
 	}
-	held, err := tryLock(filepath.Join(dir, "lock.new"))
+	held, err := lock.Try(filepath.Join(dir, "lock.new"))
 	if err == nil {
 		err = os.Rename(held.Name(), filepath.Join(dir, "lock"))
 	}
@@ -158,14 +160,16 @@ func Sweep() error {
 
 func sweep(dir string) error {
 	lockPath := filepath.Join(dir, "lock")
+	take := lock.TryExisting // a lock that is made anew would be in the way of whoever removes the folder just now
 	if _, err := os.Lstat(lockPath); errors.Is(err, fs.ErrNotExist) {
 		st, err := os.Lstat(dir)
 		if err != nil || time.Since(st.ModTime()) < time.Minute {
 			return nil // gone already, or just being made
 		}
+		take = lock.Try // its owner was killed before it made one
 	}
-	held, err := tryLock(lockPath)
-	if errors.Is(err, errLocked) || errors.Is(err, fs.ErrNotExist) {
+	held, err := take(lockPath)
+	if errors.Is(err, lock.ErrHeld) || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {

@@ -6,6 +6,7 @@
 package perf
 
 import (
+	"context"
 	"os/exec"
 	"slices"
 	"testing"
@@ -71,30 +72,36 @@ func TestHungVolumesHoldNobodyElseUp(t *testing.T) {
 	t.Logf("the Diagnosis took %v", took)
 }
 
-// stayHealthy asks the agent for its health again and again until it is asked for the first error.
-func stayHealthy(t *testing.T, a *stage.Agent) (first func() error) {
-	stop, result := make(chan struct{}), make(chan error, 1)
-	t.Cleanup(func() { close(stop) })
+// maxFailures is how many failures in a row have the kubelet start a container anew, see failureThreshold of a probe.
+const maxFailures = 3
+
+// stayHealthy asks the agent for its health again and again. The end of that is an error where the kubelet would have
+// started the agent anew, and otherwise waits for one more answer that it is well.
+func stayHealthy(t *testing.T, a *stage.Agent) (end func() error) {
+	ctx, stop := context.WithCancel(t.Context())
+	result := make(chan error, 1)
 	go func() {
-		for tick := time.NewTicker(100 * time.Millisecond); ; {
-			if err := a.Health(); err != nil {
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for failures := 0; ; {
+			asked := ctx.Err()
+			err := a.Health()
+			failures++
+			if err == nil {
+				failures = 0
+			}
+			if failures == maxFailures || failures == 0 && asked != nil {
 				result <- err
 				return
 			}
 			select {
-			case <-stop:
-				tick.Stop()
-				return
+			case <-ctx.Done():
 			case <-tick.C:
 			}
 		}
 	}()
 	return func() error {
-		select {
-		case err := <-result:
-			return err
-		default:
-			return nil
-		}
+		stop()
+		return <-result
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"kubediag.org/kubediag/test/freeport"
 )
 
 // Agent is an agent whose metrics and health can be read.
@@ -43,23 +45,16 @@ func (s *Stage) LaunchAgentBeside(t testing.TB, mode string) *Agent {
 
 func (s *Stage) launchAgent(t testing.TB, mode string, through ...string) *Agent {
 	t.Helper()
-	metrics, health := freeAddress(t), freeAddress(t)
+	free, err := freeport.Find(net.IPv4(127, 0, 0, 1), 2)
+	must(t, err)
+	metrics, health := free[0].String(), free[1].String()
 	return &Agent{metrics: "http://" + metrics + "/metrics", health: "http://" + health + "/healthz", Cmd: s.launch(t, "agent", through,
 		[]string{"--sentinel-mode=" + mode, "--metrics-bind-address=" + metrics, "--health-probe-bind-address=" + health},
 	)}
 }
 
-// freeAddress is a loopback address that nobody listens on.
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer free.Close()
-	return free.Addr().String()
-}
-
-// Health asks the agent for its health, as the kubelet does, and gives an error where it does not say soon that it is
-// well.
+// Health asks the agent for its health, as the kubelet does, and gives an error where it does not say within a second that
+// it is well. The kubelet does not mind until the third in a row: on a busy machine any answer can be late.
 func (a *Agent) Health() error {
 	response, err := (&http.Client{Timeout: time.Second}).Get(a.health)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -49,7 +48,7 @@ func newScene(t *testing.T, s states.State) *scene {
 	}
 	runner := &disposable.Runner{}
 	sc.judge = &volume.Inspector{
-		Kubelet: node, Scanner: mountns.NewScanner(), Prober: &probe.Prober{Deadline: time.Second, Runner: runner}, Runtime: sc, Pods: sc,
+		Kubelet: node, Scanner: mountns.NewScanner(), Prober: &probe.Prober{Deadline: patience(s), Runner: runner}, Runtime: sc, Pods: sc,
 		Runner: runner,
 	}
 	sc.place.Bound = func() { sc.container = runLooking(t, sc.place.Target) }

@@ -199,9 +199,9 @@ func mount(t testing.TB, c *ceph.Cluster, target string, o ceph.MountOptions) *c
 // closeClient loses what the client has not yet written, which takes a tenth of the time of waiting for it.
 func closeClient(t testing.TB, m *ceph.Client) {
 	t.Helper()
+	must(t, m.Kill())
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience) // that of the test has ended
 	defer cancel()
-	must(t, m.Kill())
 	must(t, m.Close(ctx))
 }
 

@@ -7,7 +7,6 @@ package states_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -38,8 +37,9 @@ func wanted(s states.State) verdict {
 }
 
 func TestProbeTellsEachStateAndChangesNone(t *testing.T) {
-	p := &probe.Prober{Deadline: time.Second}
+	p := &probe.Prober{}
 	each(t, func(t *testing.T, s states.State, place *states.Place) {
+		p.Deadline = patience(s)
 		before := place.Line(t)
 		for range 2 {
 			answers, err := p.Ask(t.Context(), []probe.Target{{Point: place.Target, Bind: true}})
