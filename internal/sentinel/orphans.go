@@ -27,23 +27,30 @@ const (
 	orphansFirst = 30 * time.Second
 	orphansEvery = 10 * time.Minute
 	orphansGone  = time.Minute
+	// orphansAgain is how soon it is looked for them again where somebody could not be asked, and twice as long after each
+	// further time, up to orphansEvery.
+	orphansAgain = time.Minute
 )
 
 // count keeps count of the directories of pods that are gone, and tells of each once.
 func (s *Sentinel) count(ctx context.Context) {
 	told := map[string]bool{} // the pods that are counted
-	next := time.Now().Add(orphansFirst)
+	next, again := time.Now().Add(orphansFirst), orphansAgain
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(min(time.Until(next), orphansGone)):
 		}
-		look := s.forget
-		if !time.Now().Before(next) {
-			next, look = time.Now().Add(orphansEvery), s.seek
+		var err error
+		if began := time.Now(); began.Before(next) {
+			err = s.forget(ctx, told)
+		} else if err = s.seek(ctx, told); err == nil {
+			next, again = began.Add(orphansEvery), orphansAgain
+		} else {
+			next, again = time.Now().Add(again), min(2*again, orphansEvery)
 		}
-		if err := look(ctx, told); err != nil && ctx.Err() == nil {
+		if err != nil && ctx.Err() == nil {
 			s.Observer.Trouble(err)
 		}
 		s.mu.Lock()

@@ -58,7 +58,8 @@ func (a *attic) Found(f fault.Finding, _ time.Duration) { a.told = append(a.told
 
 func (a *attic) Trouble(error) { a.trouble++ }
 
-// TestCountsOrphans: what comes is counted within ten minutes, what goes is no longer counted within one.
+// TestCountsOrphans: what comes is counted within ten minutes, what goes is no longer counted within one. Where somebody
+// cannot be asked all are looked for again soon, and less and less often as long as that stays so.
 func TestCountsOrphans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &attic{uids: []string{"a", "b"}}
@@ -77,11 +78,14 @@ func TestCountsOrphans(t *testing.T) {
 			{"two were there", []string{"a", "b"}, nil, nil, 2 * time.Second, 2, 1, 0},
 			{"one has gone, another has come", []string{"b", "c"}, nil, nil, time.Minute, 1, 1, 1},
 			{"nobody can be asked", nil, errors.New("no route"), nil, 9 * time.Minute, 1, 2, 9},
-			{"again they are there", []string{"b", "c"}, nil, nil, 9 * time.Minute, 1, 2, 18},
-			{"they are looked for", []string{"b", "c"}, nil, nil, time.Minute, 2, 3, 18},
-			{"the API server cannot be asked", []string{"b", "c"}, nil, []string{"no route"}, 10 * time.Minute, 2, 4, 27},
-			{"all have gone", nil, nil, nil, time.Minute, 0, 4, 28},
-			{"and stay away", nil, nil, nil, 9 * time.Minute, 0, 5, 28},
+			{"they are looked for again", []string{"b", "c"}, nil, nil, time.Minute, 2, 3, 9},
+			{"the API server cannot be asked", []string{"b", "c"}, nil, []string{"no route"}, 10 * time.Minute, 2, 4, 18},
+			{"for a quarter of an hour", []string{"b", "c"}, nil, []string{"no route"}, 15 * time.Minute, 2, 8, 29},
+			{"and longer", []string{"b", "c"}, nil, []string{"no route"}, 20 * time.Minute, 2, 10, 47},
+			{"all have gone", nil, nil, nil, time.Minute, 0, 10, 48},
+			{"and stay away", nil, nil, nil, 9 * time.Minute, 0, 11, 48},
+			{"once more nobody can be asked", nil, errors.New("no route"), nil, 10 * time.Minute, 0, 12, 48},
+			{"and soon one is there", []string{"d"}, nil, nil, time.Minute, 1, 13, 48},
 		} {
 			a.mu.Lock()
 			a.uids, a.broken, a.unasked = step.uids, step.broken, step.unasked
@@ -95,7 +99,7 @@ func TestCountsOrphans(t *testing.T) {
 			}
 			a.mu.Unlock()
 		}
-		if diff := cmp.Diff([]string{"a", "b", "c"}, a.told); diff != "" || a.trouble != 10 {
+		if diff := cmp.Diff([]string{"a", "b", "c", "d"}, a.told); diff != "" || a.trouble != 17 {
 			t.Errorf("trouble %d times, told (-want +got):\n%s", a.trouble, diff)
 		}
 	})
