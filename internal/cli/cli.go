@@ -18,14 +18,17 @@ import (
 )
 
 // NewCommand makes the kubediag command.
-func NewCommand() *cobra.Command {
+func NewCommand() *cobra.Command { return newCommand("") }
+
+// newCommand makes one whose verbs look for kubelets in the process file system at proc; empty: /proc.
+func newCommand(proc string) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "kubediag",
 		Short:         "Find out why a pod cannot start, run or go away because of a mount, and heal it",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(node.NewScanCommand(), node.NewProbeCommand(), node.NewHoldersCommand(), node.NewFeaturesCommand(),
+	root.AddCommand(node.NewScanCommand(proc), node.NewProbeCommand(), node.NewHoldersCommand(proc), node.NewFeaturesCommand(),
 		node.NewDecodeCommand(), node.NewDemoCommand(), newVersionCommand())
 	return root
 }

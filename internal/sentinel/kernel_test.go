@@ -53,7 +53,7 @@ func must(t testing.TB, err error) {
 }
 
 // patience is how long anything is waited for.
-const patience = 10 * time.Second
+const patience = 30 * time.Second
 
 // place is a node with one pod, whose container app has the item key of a ConfigMap, and a sentinel that watches it.
 type place struct {

@@ -108,21 +108,23 @@ func TestAMassOfRepairsIsDoneInPortions(t *testing.T) {
 
 // TestARepairThatFailsEndsThePlan: where the driver's daemon hangs again, each repair would wait for it.
 func TestARepairThatFailsEndsThePlan(t *testing.T) {
-	w := newWreck(100)
-	w.mend = func(volume.Step) error { return volume.ErrHung }
-	p := w.patrol()
-	for range 3 {
-		if err := p.look(t.Context()); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWreck(100)
+		w.mend = func(volume.Step) error { return volume.ErrHung }
+		p := w.patrol()
+		for range 3 {
+			if err := p.look(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	if w.total() != 3 || !p.due {
-		t.Errorf("%d repairs were tried in 3 looks; due: %v", w.total(), p.due)
-	}
-	w.mend = func(volume.Step) error { return fmt.Errorf("%w: another is there", volume.ErrRefused) }
-	if err := p.look(t.Context()); err != nil || w.total() != 100 {
-		t.Errorf("%d repairs, %v, want that one which is refused holds up no other", w.total(), err)
-	}
+		if w.total() != 3 || !p.due {
+			t.Errorf("%d repairs were tried in 3 looks; due: %v", w.total(), p.due)
+		}
+		w.mend = func(volume.Step) error { return fmt.Errorf("%w: another is there", volume.ErrRefused) }
+		if err := p.look(t.Context()); err != nil || w.total() != 100 {
+			t.Errorf("%d repairs, %v, want that one which is refused holds up no other", w.total(), err)
+		}
+	})
 }
 
 // TestADriverThatComesAndGoes has every mount that is put in place be dead at the next look.

@@ -20,9 +20,9 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
-// NewHoldersCommand makes the verb holders.
-func NewHoldersCommand() *cobra.Command {
-	var o nodeOptions
+// NewHoldersCommand makes the verb holders. It looks for kubelets in the process file system at proc; empty: /proc.
+func NewHoldersCommand(proc string) *cobra.Command {
+	o := nodeOptions{proc: proc}
 	cmd := &cobra.Command{
 		Use:   "holders [DEVICE]",
 		Short: "Tell who holds a block device that cannot be detached, and why",

@@ -117,7 +117,7 @@ func (p pv) left(t *testing.T) (deviceUse, bool) {
 func (p pv) run(t *testing.T, into any, args ...string) error {
 	t.Helper()
 	var out bytes.Buffer
-	cmd := NewHoldersCommand()
+	cmd := NewHoldersCommand("")
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetArgs(append([]string{"-o", "json", "--kubelet-root", p.scene.Root}, args...))
 	cmd.SetOut(&out)
@@ -292,7 +292,7 @@ func TestBuiltProgramTellsHolders(t *testing.T) {
 		if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
 			t.Fatal(err)
 		}
-		if took := time.Since(start); took > 5*time.Second {
+		if took := time.Since(start); took > 30*time.Second {
 			t.Errorf("%q took %v", args, took)
 		}
 		return cmd.ProcessState.ExitCode(), out.String(), errs.String()

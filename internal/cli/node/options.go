@@ -17,6 +17,7 @@ import (
 type nodeOptions struct {
 	root string
 	pid  int
+	proc string // no flag: where the process file system is; empty: /proc
 }
 
 func (o *nodeOptions) addFlags(f *pflag.FlagSet) {
@@ -36,6 +37,6 @@ func (o nodeOptions) validate() error {
 
 // node is the kubelet's, or the caller's own where no kubelet has the root directory.
 func (o nodeOptions) node(ctx context.Context) (*kubelet.Node, error) {
-	finder := kubelet.Finder{Root: o.root, PID: o.pid}
+	finder := kubelet.Finder{Root: o.root, PID: o.pid, Proc: o.proc}
 	return finder.NodeOrOwn(ctx)
 }

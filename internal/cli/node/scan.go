@@ -21,9 +21,9 @@ import (
 // ErrFaults is how a verb ends that has looked and found faults. What they are has been written by then.
 var ErrFaults = errors.New("faults found")
 
-// NewScanCommand makes the verb scan.
-func NewScanCommand() *cobra.Command {
-	var o scanOptions
+// NewScanCommand makes the verb scan. It looks for kubelets in the process file system at proc; empty: /proc.
+func NewScanCommand(proc string) *cobra.Command {
+	o := scanOptions{nodeOptions: nodeOptions{proc: proc}}
 	cmd := &cobra.Command{
 		Use:   "scan",
 		Short: "Find every broken mount of this node's pods",

@@ -82,7 +82,7 @@ func update(s *kubelettest.Scene, pod *corev1.Pod) {
 func scanJSON(t *testing.T, stdin []byte, args ...string) (scanReport, error) {
 	t.Helper()
 	var out bytes.Buffer
-	cmd := NewScanCommand()
+	cmd := NewScanCommand("")
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetArgs(append([]string{"-o", "json"}, args...))
 	cmd.SetIn(bytes.NewReader(stdin))

@@ -16,7 +16,7 @@ func TestScanNamesWrongFlags(t *testing.T) {
 		"--orphan-minimum-age=5m --kubelet-root=a":   `scan: --kubelet-root="a": must be an absolute path`,
 		"--orphan-minimum-age=720h --kubelet-pid=-1": "scan: --kubelet-pid=-1: must not be negative",
 	} {
-		cmd := NewScanCommand()
+		cmd := NewScanCommand("")
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		cmd.SetArgs(strings.Fields(args))
 		if err := cmd.ExecuteContext(t.Context()); err == nil || err.Error() != want {

@@ -54,7 +54,7 @@ func TestResolveWhereNothingAnswers(t *testing.T) {
 	kerneltest.FUSE(t, dir)
 	start := time.Now()
 	_, err := (Sys{}).Resolve(filepath.Join(dir, "hang"))
-	if took := time.Since(start); !errors.Is(err, ErrNoAnswer) || took > 2*answerTime {
+	if took := time.Since(start); !errors.Is(err, ErrNoAnswer) || took > 30*time.Second {
 		t.Errorf("%v after %v, want no answer", err, took)
 	}
 }

@@ -176,7 +176,7 @@ func TestEndsThatAreNotGood(t *testing.T) {
 		"panic":           {says: "panic: lost"},
 		"panic elsewhere": {lost: true, says: "panic: lost elsewhere"},
 		"talk":            {lost: true, says: `"hello"`},
-		"leave":           {lost: true, says: "exit status 3"},
+		"leave":           {lost: true, says: "process ended before the job was done"},
 		"too long":        {says: "more than 1 MiB"},
 		"unknown":         {says: `find job "unknown"`},
 		"look":            {each: func(json.RawMessage) error { return stop }, is: stop, lost: true, says: "enough"},
@@ -204,6 +204,24 @@ func TestEndsThatAreNotGood(t *testing.T) {
 	}
 }
 
+// TestStatusIsTold has processes end by themselves. Where one takes too long to
+// end it is not waited for, and nothing is known of its status.
+func TestStatusIsTold(t *testing.T) {
+	t.Parallel()
+	var r disposable.Runner
+	for deadline := time.Now().Add(enough); ; {
+		err := r.Run(t.Context(), disposable.Options{Job: "leave", Deadline: enough})
+		if err != nil && strings.HasSuffix(err.Error(), "process ended before the job was done: exit status 3") {
+			break
+		}
+		if err == nil || time.Now().After(deadline) {
+			t.Fatalf("error %v, want one with the status", err)
+		}
+		noneLeft(t, &r)
+	}
+	noneLeft(t, &r)
+}
+
 func TestBadOptions(t *testing.T) {
 	t.Parallel()
 	var r disposable.Runner
@@ -228,11 +246,12 @@ func TestDeadlineKeepsAnswers(t *testing.T) {
 		pid  int
 		lost *disposable.LostError
 	)
+	const deadline = 5 * time.Second // which is time enough to answer in
 	began := time.Now()
-	err := r.Run(t.Context(), disposable.Options{Job: "hang", Deadline: time.Second, Each: func(text json.RawMessage) error {
+	err := r.Run(t.Context(), disposable.Options{Job: "hang", Deadline: deadline, Each: func(text json.RawMessage) error {
 		return json.Unmarshal(text, &pid)
 	}})
-	if took := time.Since(began); took < time.Second || took > 2*time.Second {
+	if took := time.Since(began); took < deadline || took > enough {
 		t.Errorf("took %v", took)
 	}
 	if !errors.As(err, &lost) || pid == 0 || lost.PID != pid {

@@ -175,24 +175,11 @@ var situations = map[string]situation{
 	"in the test's own and others": {build: inTwo},
 }
 
-// boundNamespace binds a namespace to a file. The kernel allows that only where
-// its number is above that of ours; numbers are handed out by processor, so the
-// next one may do where this one does not.
+// boundNamespace binds a namespace to a file.
 func boundNamespace(t *testing.T, d disk) []brief {
 	file := filepath.Join(filepath.Dir(d.dir), "namespace")
 	must(t, touch(file))
-	for try := 0; ; try++ {
-		a := kerneltest.Start(t, "mounted", d.dev, d.dir)
-		err := sys.BindMount("/proc/"+a.Answer+"/ns/mnt", file)
-		a.End()
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, sys.EINVAL) || try == 50 {
-			t.Fatal(err)
-		}
-	}
-	t.Cleanup(func() { sys.UnmountPath(file, true) })
+	kerneltest.BindNamespace(t, file, func() *kerneltest.Actor { return kerneltest.Start(t, "mounted", d.dev, d.dir) })
 	return []brief{{Kind: Mount, Path: d.dir, Keepers: []mountns.Kind{mountns.NamedMount}}}
 }
 

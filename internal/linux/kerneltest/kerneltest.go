@@ -133,11 +133,11 @@ func openFiles() map[string]string {
 	return files
 }
 
-// compare gives 1, and says what is left, where descriptors or goroutines have
-// not gone within two seconds.
+// compare gives 1, and says what is left, where descriptors or goroutines do not
+// go: half a minute is enough for those that are about to.
 func (before inventory) compare() int {
 	var left []string
-	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		left = before.left()
 		if len(left) == 0 {
 			return 0

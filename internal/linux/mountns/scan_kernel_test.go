@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -51,25 +50,13 @@ var refuges = map[string]refuge{
 	"file that it is bound to": {kind: NamedMount, hide: bindsIt},
 }
 
-// bindsIt binds a namespace to a file and has its process end. The kernel lets
-// a namespace be bound only in one with a smaller number, and numbers do not
-// grow with time: some need another try.
+// bindsIt binds a namespace to a file and has its process end.
 func bindsIt(t *testing.T, dir string) uint64 {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "ns")
 	must(t, touch(file))
-	var err error
-	for range 50 {
-		holder := kerneltest.Start(t, "hold", dir)
-		err = sys.BindMount("/proc/"+strconv.Itoa(holder.PID)+"/ns/mnt", file)
-		holder.End()
-		if err == nil {
-			t.Cleanup(func() { sys.UnmountPath(file, true) })
-			return parseInode(t, holder.Answer)
-		}
-	}
-	t.Fatal(err)
-	return 0
+	holder := kerneltest.BindNamespace(t, file, func() *kerneltest.Actor { return kerneltest.Start(t, "hold", dir) })
+	return parseInode(t, holder.Answer)
 }
 
 // holdsIt has a process play a role, which answers with the inode.

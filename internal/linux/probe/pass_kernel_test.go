@@ -6,6 +6,7 @@
 package probe_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -47,6 +48,11 @@ func states(answers []probe.Answer) []probe.State {
 	return all
 }
 
+// deadline is that of a pass in which something does not answer: half of it is
+// time enough for a process to start and to ask, also where others keep all
+// processors busy.
+const deadline = 4 * time.Second
+
 // TestNoOtherIsSent asks again where a thread of the last pass can neither end
 // nor be ended.
 func TestNoOtherIsSent(t *testing.T) {
@@ -55,12 +61,12 @@ func TestNoOtherIsSent(t *testing.T) {
 	stopped.signal("STOP")
 	points := []string{stuck.dirs[0], stopped.dirs[0], fine.dirs[0]}
 	r := &disposable.Runner{}
-	p := &probe.Prober{Deadline: 500 * time.Millisecond, Runner: r}
+	p := &probe.Prober{Deadline: deadline, Runner: r}
 	if got := states(ask(t, p, points...)); !slices.Equal(got, []probe.State{probe.Hung, probe.Hung, probe.Alive}) {
 		t.Fatalf("states %v", got)
 	}
 	until(t, "only the request that was taken up waits", func() bool {
-		return stuck.waiting(t, 0) == 1 && stopped.waiting(t, 0) == 0 && r.Lingering() == 1
+		return stuck.waiting(t, 0) == 1 && stopped.waiting(t, 0) == 0 && r.Lingering() == 1 && threadsLeft(p.Lost()) == "D"
 	})
 	stopped.signal("CONT")
 	began := time.Now()
@@ -68,7 +74,7 @@ func TestNoOtherIsSent(t *testing.T) {
 	if got := states(answers); !slices.Equal(got, []probe.State{probe.Hung, probe.Alive, probe.Alive}) {
 		t.Errorf("states %v: one that goes on is to be asked, though the process is there yet that waited for it", got)
 	}
-	if took := time.Since(began); took > 400*time.Millisecond {
+	if took := time.Since(began); took > deadline/2 {
 		t.Errorf("took %v: nobody needs to wait for what is known", took)
 	}
 	if !says(answers[0], "still waits, and no other one is sent") || stuck.waiting(t, 0) != 1 {
@@ -91,8 +97,10 @@ func TestTooManyProcesses(t *testing.T) {
 	t.Parallel()
 	stuck, fine := mountFUSE(t, "hang"), mountFUSE(t, "")
 	r := &disposable.Runner{MaxLingering: 1}
-	p := &probe.Prober{Deadline: 200 * time.Millisecond, Runner: r}
-	ask(t, p, stuck.dirs[0])
+	p := &probe.Prober{Deadline: deadline, Runner: r}
+	if got := ask(t, p, stuck.dirs[0]); got[0].State != probe.Hung || r.Lingering() != 1 {
+		t.Fatalf("answer %+v, %d processes linger: the test shows nothing", got[0], r.Lingering())
+	}
 	answers := ask(t, p, fine.dirs[0])
 	if answers[0].State != probe.Unasked || !says(answers[0], "as many processes") {
 		t.Errorf("answer %+v", answers[0])
@@ -114,7 +122,7 @@ func TestOneQuestionForEachConnection(t *testing.T) {
 		points = append(points, point)
 	}
 	r := &disposable.Runner{}
-	answers := ask(t, &probe.Prober{Deadline: 300 * time.Millisecond, Runner: r}, points...)
+	answers := ask(t, &probe.Prober{Deadline: deadline, Runner: r}, points...)
 	for i, a := range answers {
 		if a.State != probe.Hung || i > 0 && !says(a, "not asked: the same file system does not answer at") {
 			t.Errorf("answer %+v", a)
@@ -127,10 +135,11 @@ func TestOneQuestionForEachConnection(t *testing.T) {
 	noneLeft(t, r)
 }
 
-// TestSlowIsNotHung asks a file system that answers, but not everything in time.
+// TestSlowIsNotHung asks a file system that answers, but not everything in time:
+// once it has answered, less than half the deadline is left.
 func TestSlowIsNotHung(t *testing.T) {
 	t.Parallel()
-	s := mountFUSE(t, "late 400ms")
+	s := mountFUSE(t, fmt.Sprint("late ", deadline*11/20))
 	points := []string{s.dirs[0]}
 	for range 3 {
 		point := t.TempDir()
@@ -138,7 +147,7 @@ func TestSlowIsNotHung(t *testing.T) {
 		t.Cleanup(func() { sys.UnmountPath(point, true) })
 		points = append(points, point)
 	}
-	got := states(ask(t, &probe.Prober{Deadline: time.Second}, points...))
+	got := states(ask(t, &probe.Prober{Deadline: deadline}, points...))
 	if got[0] != probe.Alive || slices.Contains(got, probe.Hung) || got[3] != probe.Unasked {
 		t.Errorf("states %v", got)
 	}
@@ -157,16 +166,16 @@ func TestMountChangesMeanwhile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := mountFUSE(t, "late 300ms")
+			answer := filepath.Join(t.TempDir(), "answer")
+			s := mountFUSE(t, "when "+answer)
 			t.Cleanup(func() { sys.UnmountPath(s.dirs[0], true) })
-			changed := make(chan error, 1)
-			go func() {
-				for s.waiting(t, 0) == 0 {
-					time.Sleep(time.Millisecond)
-				}
-				changed <- change(s.dirs[0])
-			}()
-			answers := ask(t, &probe.Prober{Deadline: 5 * time.Second}, s.dirs[0])
+			ctx, asked := context.WithCancel(t.Context())
+			defer asked()
+			changed := s.whenAsked(ctx, func() error {
+				return errors.Join(change(s.dirs[0]), os.WriteFile(answer, nil, 0o600))
+			})
+			answers := ask(t, &probe.Prober{Deadline: 30 * time.Second}, s.dirs[0])
+			asked()
 			must(t, <-changed)
 			if a := answers[0]; a.State != probe.Vanished || a.ID != (mount.ID{}) || a.Stat != (probe.Stat{}) || a.Bindable != probe.Unknown {
 				t.Errorf("answer %+v", a)
@@ -229,13 +238,10 @@ func TestCallerGivesUp(t *testing.T) {
 	r := &disposable.Runner{}
 	p := &probe.Prober{Deadline: time.Minute, Runner: r}
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		for s.waiting(t, 0) == 0 {
-			time.Sleep(time.Millisecond)
-		}
-		cancel()
-	}()
+	gaveUp := s.whenAsked(ctx, func() error { cancel(); return nil })
 	answers, err := p.Ask(ctx, []probe.Target{{Point: s.dirs[0]}})
+	cancel()
+	must(t, <-gaveUp)
 	if !errors.Is(err, context.Canceled) || answers[0].State != probe.Unasked {
 		t.Errorf("%v, %+v", err, answers)
 	}
@@ -261,7 +267,7 @@ func TestOtherNamespaces(t *testing.T) {
 		}
 	}
 	r := &disposable.Runner{}
-	answers, err := (&probe.Prober{Deadline: 500 * time.Millisecond, Runner: r}).Ask(t.Context(), targets)
+	answers, err := (&probe.Prober{Deadline: deadline, Runner: r}).Ask(t.Context(), targets)
 	must(t, err)
 	want := []probe.State{probe.Alive, probe.Alive, probe.Hung, probe.Alive, probe.Alive, probe.Hung}
 	if got := states(answers); !slices.Equal(got, want) {
@@ -327,4 +333,21 @@ func probers(t testing.TB) []int {
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		return len(line) > 0 && !strings.HasPrefix(string(line), "kubediag-job") || !strings.Contains(string(status), "\nPPid:\t"+strconv.Itoa(os.Getpid())+"\n")
 	})
+}
+
+// threadsLeft is the states of the threads of processes that were killed, but
+// for those that have ended.
+func threadsLeft(pids []int) (states string) {
+	for _, pid := range pids {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)) // the pattern is a good one
+		for _, thread := range threads {
+			text, _ := os.ReadFile(thread) // it may be gone by now
+			// After the name in parentheses, which may contain anything.
+			_, state, _ := strings.Cut(string(text[bytes.LastIndexByte(text, ')')+1:]), " ")
+			if state != "" && state[0] != 'Z' && state[0] != 'X' {
+				states += state[:1]
+			}
+		}
+	}
+	return states
 }

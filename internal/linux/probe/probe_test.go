@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -164,4 +166,14 @@ func TestGoneProcessWaitsNoMore(t *testing.T) {
 	if (waiter{pid: 1 << 30, thread: 1, gone: make(chan struct{})}).there() {
 		t.Error("a thread that is not there waits")
 	}
+}
+
+// Lost is the processes that have threads of an earlier pass which did not
+// answer, for tests that wait until nothing about those changes any more.
+func (p *Prober) Lost() []int {
+	pids := map[int]bool{}
+	for _, w := range p.waiting {
+		pids[w.pid] = true
+	}
+	return slices.Sorted(maps.Keys(pids))
 }

@@ -6,6 +6,7 @@
 package probe_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -50,9 +51,10 @@ func serve(args []string, ready func(string)) error {
 }
 
 // tree is a file system with a few names, and manners: "hang" never answers a
-// getattr, "late DURATION" answers one late, "errno N" with an error, "wrong"
-// says that its directories are files, "evicted" is as a client of Ceph that
-// was thrown out, "moving" finds another directory at every look.
+// getattr, "late DURATION" answers one late, "when FILE" once there is such a
+// file, "errno N" with an error, "wrong" says that its directories are files,
+// "evicted" is as a client of Ceph that was thrown out, "moving" finds another
+// directory at every look.
 type tree struct {
 	gofuse.RawFileSystem
 	manners, argument string
@@ -112,6 +114,10 @@ func (f *tree) GetAttr(_ <-chan struct{}, in *gofuse.GetAttrIn, out *gofuse.Attr
 	case "late":
 		late, _ := time.ParseDuration(f.argument)
 		<-time.After(late)
+	case "when":
+		for _, err := os.Stat(f.argument); err != nil; _, err = os.Stat(f.argument) {
+			time.Sleep(time.Millisecond)
+		}
 	case "errno":
 		n, _ := strconv.Atoi(f.argument)
 		return gofuse.Status(n)
@@ -226,12 +232,38 @@ func (s *served) abort(t testing.TB, i int) {
 // waiting is how many requests to a file system wait.
 func (s *served) waiting(t testing.TB, i int) int {
 	t.Helper()
-	c, err := fuse.Open()
+	n, err := s.requests(i)
 	must(t, err)
+	return n
+}
+
+func (s *served) requests(i int) (waiting int, err error) {
+	c, err := fuse.Open()
+	if err != nil {
+		return 0, err
+	}
 	defer c.Close()
 	connection, err := c.Connection(s.minors[i])
-	must(t, err)
-	return connection.Waiting
+	return connection.Waiting, err
+}
+
+// whenAsked acts beside the test as soon as a request to the first file system
+// waits, and tells how that went; an error too where ctx ends before.
+func (s *served) whenAsked(ctx context.Context, act func() error) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
+			if n, err := s.requests(0); err != nil {
+				done <- err
+				return
+			} else if n > 0 {
+				done <- act()
+				return
+			}
+		}
+		done <- fmt.Errorf("nothing was asked: %w", ctx.Err())
+	}()
+	return done
 }
 
 // bind makes source visible at a new place.
@@ -278,7 +310,7 @@ func noneLeft(t testing.TB, r *disposable.Runner) {
 // until waits until something is so.
 func until(t testing.TB, what string, so func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !so(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); !so(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not so: %s", what)
 		}

@@ -151,23 +151,12 @@ func inContainer(_ *testing.T, w *ward) int {
 
 func orphaned(_ *testing.T, w *ward) int { return w.Orphan().PID }
 
-// bound has a namespace be bound to a file. The kernel allows that only where its number is above that of ours; numbers
-// are handed out by processor, so the next one may do where this one does not.
+// bound has a namespace be bound to a file.
 func bound(t *testing.T, w *ward) int {
 	file := filepath.Join(t.TempDir(), "namespace")
 	must(t, os.WriteFile(file, nil, 0o600))
-	for try := 0; ; try++ {
-		a := w.Daemon()
-		err := sys.BindMount(fmt.Sprintf("/proc/%d/ns/mnt", a.PID), file)
-		a.End()
-		if err == nil {
-			t.Cleanup(func() { _ = sys.UnmountPath(file, true) })
-			return 0
-		}
-		if !errors.Is(err, sys.EINVAL) || try == 50 {
-			t.Fatal(err)
-		}
-	}
+	kerneltest.BindNamespace(t, file, w.Daemon)
+	return 0
 }
 
 // swapped has the kernel swap to the device, once nothing mounts it.
