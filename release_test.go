@@ -25,9 +25,9 @@ func TestManifestsNameTheImagesThatMakeMakes(t *testing.T) {
 		t.Fatal("Makefile sets no VERSION")
 	}
 	for _, name := range []string{"manager", "agent"} {
-		want := regexp.MustCompile(`(?m)^- name: kubediag/` + name + `\n  newTag: ` + regexp.QuoteMeta(string(version[1])) + `$`)
+		want := regexp.MustCompile(`(?m)^- name: docker\.io/kubediag/` + name + `\n  newTag: ` + regexp.QuoteMeta(string(version[1])) + `$`)
 		if !want.Match(manifest) {
-			t.Errorf("config/default does not name kubediag/%s:%s", name, version[1])
+			t.Errorf("config/default does not name docker.io/kubediag/%s:%s", name, version[1])
 		}
 	}
 }
