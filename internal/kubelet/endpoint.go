@@ -60,11 +60,7 @@ func (p *process) runtimeEndpoint() (string, error) {
 	if file == "" || !strings.HasPrefix(p.program, "kubelet") {
 		return "", nil
 	}
-	resolved, err := resolveIn(p.prefix(), file)
-	if err != nil {
-		return "", fmt.Errorf("resolve kubelet configuration %q: %w", file, err)
-	}
-	content, err := readFile(p.prefix() + resolved)
+	content, err := p.readIn(file)
 	if err != nil {
 		return "", fmt.Errorf("read kubelet configuration %q: %w", file, err)
 	}

@@ -4,6 +4,7 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // Finder finds the kubelet that is ours. Its fields are set before its first use. The zero value serves where one
@@ -22,8 +25,11 @@ type Finder struct {
 	Root string
 	// PID is the kubelet's process. 0: it is looked for.
 	PID int
-	// PodUID is the UID of the pod that we run in. Only the kubelet that has its directory is ours. Empty: unknown.
+	// PodUID is the UID of the pod that we run in. Only the kubelet that has its directory, with Hosts in it, is ours. Empty:
+	// unknown.
 	PodUID string
+	// Hosts is what the kubelet has bound into the container that we run in. Empty: /etc/hosts.
+	Hosts string
 	// Proc is where the process file system is. Empty: /proc.
 	Proc string
 
@@ -35,15 +41,14 @@ type Finder struct {
 // ErrNotFound is returned where no kubelet, or more than one, could be ours.
 var ErrNotFound = errors.New("kubelet not found")
 
-// Node is our kubelet. What was found is kept as long as that process lives.
+// Node is our kubelet. What was found is kept as long as that process lives, with its program and its mount namespace.
 func (f *Finder) Node(ctx context.Context) (*Node, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.found != nil {
-		if started, err := startTime(f.found.process.dir); err == nil && started == f.found.process.started {
-			return f.found, nil
-		}
+	if f.found != nil && f.found.process.lives() {
+		return f.found, nil
 	}
+	f.found = nil
 	found, err := f.find(ctx)
 	if err != nil {
 		return nil, err
@@ -53,6 +58,20 @@ func (f *Finder) Node(ctx context.Context) (*Node, error) {
 }
 
 func (f *Finder) find(ctx context.Context) (*Node, error) {
+	candidates, err := f.candidates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ours := slices.DeleteFunc(slices.Clone(candidates), func(c candidate) bool { return !c.ours })
+	ours = slices.CompactFunc(ours, candidate.samePlace)
+	if len(ours) == 1 {
+		return ours[0].node, nil
+	}
+	return nil, f.explain(candidates, len(ours))
+}
+
+// candidates considers each process that may be our kubelet.
+func (f *Finder) candidates(ctx context.Context) ([]candidate, error) {
 	processes, err := f.processes(ctx)
 	if err != nil {
 		return nil, err
@@ -65,12 +84,7 @@ func (f *Finder) find(ctx context.Context) (*Node, error) {
 		}
 		candidates = append(candidates, c)
 	}
-	ours := slices.DeleteFunc(slices.Clone(candidates), func(c candidate) bool { return !c.ours })
-	ours = slices.CompactFunc(ours, candidate.samePlace)
-	if len(ours) == 1 {
-		return ours[0].node, nil
-	}
-	return nil, f.explain(candidates, len(ours))
+	return candidates, nil
 }
 
 // processes lists the kubelets of the machine, or the one that was named, by process number.
@@ -81,8 +95,12 @@ func (f *Finder) processes(ctx context.Context) ([]process, error) {
 	}
 	if f.PID != 0 {
 		p := process{pid: f.PID, dir: proc + "/" + strconv.Itoa(f.PID)}
-		if err := errors.Join(p.loadName(), p.load()); err != nil {
-			return nil, fmt.Errorf("read kubelet process %d (--kubelet-pid): %w", f.PID, err)
+		err := p.identify()
+		if err == nil {
+			err = p.load()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read kubelet process (--kubelet-pid=%d): %w", f.PID, err)
 		}
 		return []process{p}, nil
 	}
@@ -110,8 +128,8 @@ func (f *Finder) processes(ctx context.Context) ([]process, error) {
 // open reads a process. ok is false where it is no kubelet, or keeps us waiting.
 func (f *Finder) open(proc string, pid int) (process, bool) {
 	p := process{pid: pid, dir: filepath.Join(proc, strconv.Itoa(pid))}
-	// The name first: it takes no lock, while the arguments of a process that hangs may not be readable.
-	if p.loadName() != nil || !mayBeKubelet(p.program) {
+	// The name first: the arguments of a process that hangs may not be readable.
+	if p.loadName() != nil || !mayBeKubelet(p.program) || p.identify() != nil {
 		return p, false
 	}
 	loaded, ok := patiently(&f.stuck, p, func() *process {
@@ -128,14 +146,13 @@ func (f *Finder) open(proc string, pid int) (process, bool) {
 
 // candidate is a kubelet and whether it can be ours.
 type candidate struct {
-	node      *Node
-	namespace string
-	ours      bool
-	why       string // not, or where it is not known
+	node *Node
+	ours bool
+	why  string // not, or where it is not known
 }
 
 func (a candidate) samePlace(b candidate) bool {
-	return a.namespace != "" && a.namespace == b.namespace && a.node.Root == b.node.Root
+	return a.node.process.mounts != "" && a.node.process.mounts == b.node.process.mounts && a.node.Root == b.node.Root
 }
 
 // consider looks at one kubelet through its own root directory.
@@ -144,7 +161,6 @@ func (f *Finder) consider(p process) candidate {
 	if f.Root != "" {
 		c.node.Root = f.Root
 	}
-	c.namespace, _ = os.Readlink(p.dir + "/ns/mnt") // empty: nothing is the same place
 	if chroot, err := os.Readlink(p.prefix()); err == nil && chroot != "/" {
 		c.why = fmt.Sprintf("runs in a changed root directory %q", chroot)
 		return c
@@ -153,16 +169,35 @@ func (f *Finder) consider(p process) candidate {
 		c.why = err.Error()
 		return c
 	}
-	if f.PodUID == "" {
-		c.ours = true
-		return c
+	if f.PodUID != "" {
+		c.why = f.stranger(c.node)
 	}
-	if _, err := os.Lstat(p.prefix() + c.node.PodDir(f.PodUID)); err != nil {
-		c.why = "has no directory of our pod"
-		return c
-	}
-	c.ours = true
+	c.ours = c.why == ""
 	return c
+}
+
+// stranger says why a kubelet is not the one that runs our pod; empty: it is. Anybody can make a directory of the pod in
+// a container. But the one file etc-hosts in there the kubelet has bound into our container, too.
+func (f *Finder) stranger(n *Node) string {
+	const file = "etc-hosts"
+	found, err := sys.OpenIn(n.process.prefix(), n.PodDir(f.PodUID)+"/"+file)
+	if err != nil {
+		return fmt.Sprintf("has no %s of our pod: %v", file, err)
+	}
+	defer found.Close()
+	theirs, err := found.Stat(sys.StatIno)
+	if err != nil {
+		return fmt.Sprintf("does not tell which %s of our pod it has: %v", file, err)
+	}
+	hosts := cmp.Or(f.Hosts, "/etc/hosts")
+	own, err := sys.StatPath(hosts, sys.StatIno)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("cannot be told from another: look at our own %q: %v", hosts, err)
+	case own.Ino != theirs.Ino || own.Major != theirs.Major || own.Minor != theirs.Minor:
+		return fmt.Sprintf("has not bound its %s of our pod at our %q", file, hosts)
+	}
+	return ""
 }
 
 // explain says what was found instead of one kubelet.
@@ -175,12 +210,19 @@ func (f *Finder) explain(candidates []candidate, ours int) error {
 		}
 		seen = append(seen, s)
 	}
-	const advice = "set --kubelet-root or --kubelet-pid"
+	all, advice := strings.Join(seen, ", "), "set --kubelet-root or --kubelet-pid"
+	if f.Root != "" {
+		advice = fmt.Sprintf("--kubelet-root=%q alone does not tell: set --kubelet-pid", f.Root)
+	}
 	switch {
+	case f.PID != 0:
+		return fmt.Errorf("%w: --kubelet-pid=%d is no kubelet that can be used: %s", ErrNotFound, f.PID, all)
 	case len(seen) == 0:
 		return fmt.Errorf("%w: no process is a kubelet: %s", ErrNotFound, advice)
-	case ours == 0:
-		return fmt.Errorf("%w: pod %q belongs to none of these: %s: %s", ErrNotFound, f.PodUID, strings.Join(seen, ", "), advice)
+	case ours > 0:
+		return fmt.Errorf("%w: it may be any of these: %s: %s", ErrNotFound, all, advice)
+	case f.PodUID == "":
+		return fmt.Errorf("%w: none of these can be used: %s: %s", ErrNotFound, all, advice)
 	}
-	return fmt.Errorf("%w: it may be any of these: %s: %s", ErrNotFound, strings.Join(seen, ", "), advice)
+	return fmt.Errorf("%w: pod %q belongs to none of these: %s: %s", ErrNotFound, f.PodUID, all, advice)
 }

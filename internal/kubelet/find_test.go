@@ -72,6 +72,18 @@ func (m machine) socket(pid int, name string) {
 	m.t.Cleanup(func() { l.Close() })
 }
 
+// bind has the hosts file of our container be that of the pod whose directory dir is in the root directory of the process.
+func (m machine) bind(pid int, dir string) {
+	m.t.Helper()
+	m.must(os.MkdirAll(m.path(pid, "root"+dir), 0o755))
+	if err := os.WriteFile(m.hosts(), nil, 0o644); err != nil {
+		m.t.Fatal(err)
+	}
+	m.must(os.Link(m.hosts(), m.path(pid, "root"+dir+"/etc-hosts")))
+}
+
+func (m machine) hosts() string { return filepath.Join(m.proc, "hosts") }
+
 func (m machine) must(err error) {
 	m.t.Helper()
 	if err != nil {
@@ -112,7 +124,8 @@ func TestFinderTellsKubeletsApart(t *testing.T) {
 			by: func(f *Finder) { f.PodUID = "our-pod" },
 			setup: func(m machine) {
 				m.run(7, "kubelet", []string{"kubelet"}, DefaultRoot+"/pods/other")
-				m.run(8, "kubelet", []string{"kubelet", "--root-dir=/k"}, "/k"+ours)
+				m.run(8, "kubelet", []string{"kubelet", "--root-dir=/k"})
+				m.bind(8, "/k"+ours)
 				m.run(9, "kubelet", []string{"kubelet"}, DefaultRoot)
 			},
 			pid: 8, root: "/k",
@@ -144,7 +157,7 @@ func TestFinderTellsKubeletsApart(t *testing.T) {
 		"none of them has our pod": {
 			by:    func(f *Finder) { f.PodUID = "our-pod" },
 			setup: func(m machine) { m.run(7, "kubelet", []string{"kubelet"}, DefaultRoot) },
-			errs:  []string{"process 7", "no directory of our pod", `"our-pod"`, "--kubelet-root"},
+			errs:  []string{"process 7", "no etc-hosts of our pod", `"our-pod"`, "--kubelet-root"},
 		},
 		"none at all": {
 			setup: func(m machine) {
@@ -170,7 +183,8 @@ func TestFinderTellsKubeletsApart(t *testing.T) {
 		"behind links, as the process sees them": {
 			by: func(f *Finder) { f.PodUID = "our-pod" },
 			setup: func(m machine) {
-				m.run(7, "kubelet", []string{"kubelet"}, "/disk/k", "/pods-disk/our-pod", "/var/lib")
+				m.run(7, "kubelet", []string{"kubelet"}, "/disk/k", "/var/lib")
+				m.bind(7, "/pods-disk/our-pod")
 				m.link(7, "root"+DefaultRoot, "../../disk/k")
 				m.link(7, "root/disk/k/pods", "/pods-disk")
 			},
@@ -213,7 +227,7 @@ func TestFinderTellsKubeletsApart(t *testing.T) {
 			t.Parallel()
 			m := newMachine(t)
 			c.setup(m)
-			f := &Finder{Proc: m.proc}
+			f := &Finder{Proc: m.proc, Hosts: m.hosts()}
 			if c.by != nil {
 				c.by(f)
 			}

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +50,9 @@ func playKubelet(args []string, ready func(string)) error {
 	if err := os.MkdirAll(filepath.Join(root, "disk", "pods", pod), 0o755); err != nil {
 		return err
 	}
+	if err := os.WriteFile(filepath.Join(root, "disk", "pods", pod, "etc-hosts"), nil, 0o644); err != nil {
+		return err
+	}
 	if err := os.Symlink(filepath.Join(root, "disk"), filepath.Join(root, "link")); err != nil {
 		return err
 	}
@@ -77,10 +81,15 @@ func startKubelet(t *testing.T, pod string) (root string, pid int) {
 	return dir, a.PID
 }
 
+// hostsOf is what a kubelet binds into the containers of a pod.
+func hostsOf(root string, pid int, pod string) string {
+	return filepath.Join("/proc", strconv.Itoa(pid), "root", root, "disk", "pods", pod, "etc-hosts")
+}
+
 func TestFinderInRealProcesses(t *testing.T) {
 	root, pid := startKubelet(t, "pod-of-this-test")
 	startKubelet(t, "pod-of-another")
-	n, err := (&Finder{PodUID: "pod-of-this-test"}).Node(t.Context())
+	n, err := (&Finder{PodUID: "pod-of-this-test", Hosts: hostsOf(root, pid, "pod-of-this-test")}).Node(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +164,7 @@ func TestWhoeverCallsItselfAKubelet(t *testing.T) {
 	kerneltest.Start(t, "named", "--kubelet-args-file="+pipe)
 	kerneltest.Start(t, "named", "--root-dir="+served+"/hang/kubelet")
 	root, pid := startKubelet(t, pod)
-	f := Finder{PodUID: pod}
+	f := Finder{PodUID: pod, Hosts: hostsOf(root, pid, pod)}
 	start := time.Now()
 	n, err := f.Node(t.Context())
 	if err != nil || n.PID != pid || n.Root != filepath.Join(root, "disk") {

@@ -6,7 +6,8 @@
 //
 // A kubelet keeps everything about its pods below its root directory, by default /var/lib/kubelet, in its own mount
 // namespace, which need not be that of process 1. So the kubelet's process is looked for, the root is read from its
-// arguments, and where there are several kubelets, the one that has the directory of our own pod is ours.
+// arguments, and where we run in a pod, the one that has the directory of that pod is ours, and has bound the file
+// etc-hosts in it into our container: any process may be called as a kubelet is, and make such a directory.
 //
 // It changes nothing. It keeps no descriptor open: a namespace is entered afresh for each use. It rests on the layout
 // in kubernetes/pkg/kubelet/kubelet_getters.go and pkg/volume/util/subpath, which has been the same since 1.10, and on

@@ -17,16 +17,16 @@ func (f *Finder) NodeOrOwn(ctx context.Context) (*Node, error) {
 	if f.Root == "" || f.PID != 0 {
 		return f.Node(ctx)
 	}
-	processes, err := f.processes(ctx)
+	candidates, err := f.candidates(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if slices.ContainsFunc(processes, func(p process) bool { return f.consider(p).ours }) {
+	if slices.ContainsFunc(candidates, func(c candidate) bool { return c.ours }) {
 		return f.Node(ctx)
 	}
 	n, err := Own(f.Root)
 	if err != nil {
-		return nil, fmt.Errorf("%w, and in our own mount namespace: %w", ErrNotFound, err)
+		return nil, fmt.Errorf("%w: --kubelet-root=%q is that of no kubelet, and in our own mount namespace: %w", ErrNotFound, f.Root, err)
 	}
 	return n, nil
 }

@@ -4,7 +4,6 @@
 package kubelet
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -26,6 +25,7 @@ type process struct {
 	args    []string
 	dir     string // /proc/PID
 	started string // when it started, in the kernel's ticks: a number that is used again has another
+	mounts  string // its mount namespace, as /proc/PID/ns/mnt has it; empty where that may not be read
 }
 
 // prefix leads to the root directory of the process.
@@ -37,17 +37,31 @@ func (p *process) loadName() error {
 	return err
 }
 
-// load reads the arguments and the start time.
+// identify reads what tells the process from another, and takes no lock of it. A process that runs another program by now
+// is another.
+func (p *process) identify() error {
+	err := p.loadName()
+	if err != nil {
+		return err
+	}
+	p.mounts, _ = os.Readlink(p.dir + "/ns/mnt") // empty: nothing is the same place
+	p.started, err = startTime(p.dir)
+	return err
+}
+
+// lives tells whether the process that was identified is there, and runs what it ran, where it did.
+func (p *process) lives() bool {
+	now := process{dir: p.dir}
+	return now.identify() == nil && now.started == p.started && now.program == p.program && now.mounts == p.mounts
+}
+
+// load reads the arguments.
 func (p *process) load() error {
 	cmdline, err := readFile(p.dir + "/cmdline")
 	if err != nil {
 		return err
 	}
 	p.args = strings.Split(strings.TrimSuffix(cmdline, "\x00"), "\x00")
-	p.started, err = startTime(p.dir)
-	if err != nil {
-		return err
-	}
 	if file := flagValue(p.args, "kubelet-args-file"); file != "" {
 		p.args = append(p.args, p.argsFile(file)...)
 	}
@@ -114,11 +128,7 @@ func kubeletArgs(args []string) []string {
 
 // argsFile reads the arguments that MicroK8s keeps in a file, with the variables of the process in them.
 func (p *process) argsFile(file string) []string {
-	resolved, err := resolveIn(p.prefix(), file)
-	if err != nil {
-		return nil
-	}
-	content, err := readFile(p.prefix() + resolved)
+	content, err := p.readIn(file)
 	if err != nil {
 		return nil
 	}
@@ -136,32 +146,42 @@ func startTime(dir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read %q: %w", path.Join(dir, "stat"), err)
 	}
-	started, ok := parseStartTime(string(stat))
+	started, ok := sys.StartTime(stat)
 	if !ok {
 		return "", fmt.Errorf("read start time in %q: too few fields", path.Join(dir, "stat"))
 	}
 	return started, nil
 }
 
-// parseStartTime takes field 22 of /proc/PID/stat. The second field is the name, which may hold spaces and brackets.
-func parseStartTime(stat string) (string, bool) {
-	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	if len(fields) < 20 {
-		return "", false
-	}
-	return fields[19], true
-}
-
+// readFile reads a file of the process file system.
 func readFile(name string) (string, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|sys.OpenNonblock, 0)
+	f, err := os.Open(name)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
-	// A pipe would have us wait for whoever writes to it, and a device do whatever it does.
-	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
-		return "", errors.Join(fmt.Errorf("read %q: %w", name, sys.EINVAL), err)
-	}
 	content, err := io.ReadAll(io.LimitReader(f, maxFile))
 	return string(content), err
+}
+
+// readIn reads a file as the process sees it. Any process can call itself a kubelet and name any file, so nothing is
+// opened but what holds data: a pipe would have us wait, and a device do whatever it does when it is opened.
+func (p *process) readIn(name string) (string, error) {
+	f, err := sys.OpenIn(p.prefix(), name)
+	if err != nil {
+		return "", &os.PathError{Op: "open", Path: p.prefix() + name, Err: err}
+	}
+	defer f.Close()
+	function, err := f.IsFunction()
+	if err == nil && function {
+		err = sys.EINVAL
+	}
+	var content []byte
+	if err == nil {
+		content, err = sys.ReadHead(f, maxFile)
+	}
+	if err != nil {
+		return "", fmt.Errorf("read %q: %w", p.prefix()+name, err)
+	}
+	return string(content), nil
 }

@@ -52,15 +52,3 @@ func TestFlagValue(t *testing.T) {
 		t.Errorf("arguments of the kubelet (-want +got):\n%s", diff)
 	}
 }
-
-func FuzzParseStartTime(f *testing.F) {
-	f.Add("7 (a ) b) S" + strings.Repeat(" 0", 18) + " 42 0")
-	f.Add(")")
-	f.Add("")
-	f.Fuzz(func(t *testing.T, stat string) {
-		started, ok := parseStartTime(stat)
-		if ok != (started != "") || strings.ContainsAny(started, " \n") {
-			t.Errorf("%q gives %q, %v", stat, started, ok)
-		}
-	})
-}

@@ -21,34 +21,55 @@ func Vanished(err error) bool {
 	return errors.Is(err, blockdev.ErrNotFound) || errors.Is(err, blockdev.ErrChanged)
 }
 
-// Target names a device in a plan so that one which has taken its place since is not taken for it.
-func Target(d blockdev.Device) string { return fmt.Sprintf("%s (diskseq %d)", d.Node(), d.Sequence) }
-
-// targeted is the reverse: the kernel's name and the number of what is behind it.
-func targeted(text string) (name string, sequence uint64, err error) {
-	node, rest, ok := strings.Cut(text, " (diskseq ")
-	number, closed := strings.CutSuffix(rest, ")")
-	sequence, err = strconv.ParseUint(number, 10, 64)
-	name = strings.ReplaceAll(strings.TrimPrefix(node, "/dev/"), "/", "!")
-	if !ok || !closed || err != nil || name == "" || Target(blockdev.Device{Name: name, Sequence: sequence}) != text {
-		return "", 0, fmt.Errorf("read target %q: %w", text, ErrNoTarget)
+// Target names a device in a plan so that one which has taken its place since is not taken for it: by the number that the
+// kernel gives to what is behind it, or, where it gives none, by what krbd has mapped or which file a loop device is over.
+func Target(d blockdev.Device) string {
+	if d.Sequence == 0 && d.Image != "" {
+		return fmt.Sprintf("%s (image %s)", d.Node(), d.Image)
 	}
-	return name, sequence, nil
+	return fmt.Sprintf("%s (diskseq %d)", d.Node(), d.Sequence)
+}
+
+// targeted is the reverse: the kernel's name, and the number or the image of what is behind it.
+func targeted(text string) (d blockdev.Device, err error) {
+	node, rest, ok := strings.Cut(text, " (")
+	kind, value, _ := strings.Cut(strings.TrimSuffix(rest, ")"), " ")
+	d.Name = strings.ReplaceAll(strings.TrimPrefix(node, "/dev/"), "/", "!")
+	switch kind {
+	case "image":
+		d.Image = value
+	default:
+		d.Sequence, err = strconv.ParseUint(value, 10, 64)
+	}
+	if !ok || err != nil || d.Name == "" || strings.ContainsAny(d.Image, " ()") || Target(d) != text {
+		return blockdev.Device{}, fmt.Errorf("read target %q: %w", text, ErrNoTarget)
+	}
+	return d, nil
+}
+
+// stillIs tells whether d is the device that was written down as want, as far as that can be told.
+func stillIs(d, want blockdev.Device) bool {
+	return !want.Known() || d.Sequence == want.Sequence && d.Image == want.Image
 }
 
 // Detach detaches the device that Target wrote down, by its own means, if nothing at all holds it. gone: it had gone
-// already. ErrStays: it is held. blockdev.ErrBusy: somebody has just opened it.
+// already. ErrStays: it is held, or may be another by now without anybody being able to tell. blockdev.ErrBusy: somebody has
+// just opened it.
 func (i *Inspector) Detach(ctx context.Context, target string, allowed func(blockdev.Device) error) (gone bool, err error) {
-	name, sequence, err := targeted(target)
+	want, err := targeted(target)
 	if err != nil {
 		return false, err
 	}
-	d, err := i.Finder.Sys.Resolve(name)
-	if errors.Is(err, blockdev.ErrNotFound) || err == nil && d.Sequence != sequence {
+	d, err := i.Finder.Sys.Resolve(want.Name)
+	if errors.Is(err, blockdev.ErrNotFound) || err == nil && !stillIs(d, want) {
 		return true, nil
 	}
 	if err != nil {
 		return false, err
+	}
+	if !want.Known() {
+		return false, fmt.Errorf("%w: %s may be another device by now: this kernel does not number what is behind a device, nor is it "+
+			"known otherwise", ErrStays, target)
 	}
 	if err := allowed(d); err != nil {
 		return false, err
@@ -92,13 +113,13 @@ func (i *Inspector) NodeUsed(ctx context.Context, d blockdev.Device) (string, er
 
 // There tells whether the device that Target wrote down is still there.
 func (i *Inspector) There(target string) (bool, error) {
-	name, sequence, err := targeted(target)
+	want, err := targeted(target)
 	if err != nil {
 		return false, err
 	}
-	d, err := i.Finder.Sys.Resolve(name)
+	d, err := i.Finder.Sys.Resolve(want.Name)
 	if Vanished(err) {
 		return false, nil
 	}
-	return err == nil && d.Sequence == sequence, err
+	return err == nil && stillIs(d, want), err
 }

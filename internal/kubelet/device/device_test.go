@@ -87,18 +87,29 @@ func TestJudge(t *testing.T) {
 
 func TestTargets(t *testing.T) {
 	t.Parallel()
-	for _, d := range []blockdev.Device{{Name: "rbd3", Sequence: 41}, {Name: "cciss!c0d0"}, {Name: "loop0", Sequence: 1 << 63}} {
-		name, sequence, err := targeted(Target(d))
-		if err != nil || name != d.Name || sequence != d.Sequence {
-			t.Errorf("%q: %q %d, %v, want %+v", Target(d), name, sequence, err, d)
+	for _, d := range []blockdev.Device{{Name: "rbd3", Sequence: 41}, {Name: "cciss!c0d0"}, {Name: "loop0", Sequence: 1 << 63}, {Name: "rbd3", Image: "0123456789abcdef"}} {
+		if got, err := targeted(Target(d)); err != nil || got != d {
+			t.Errorf("%q: %+v, %v, want %+v", Target(d), got, err, d)
 		}
 	}
 	for _, text := range []string{
 		"", "rbd3", "/dev/rbd3", "/dev/rbd3 (diskseq )", "/dev/rbd3 (diskseq -1)", "/dev/rbd3 (diskseq 1) ", "rbd3 (diskseq 1)",
 		"/dev/rbd3 (diskseq 01)", "/dev/ (diskseq 1)", "/dev/rbd3 (diskseq 1) (diskseq 1)", "/dev/rbd3 (diskseq 18446744073709551616)",
+		"/dev/rbd3 (image )", "/dev/rbd3 (image a) (image a)", "/dev/rbd3 (image a b)", "/dev/rbd3 (image 0) ", "/dev/rbd3 (image", "/dev/ (image a)",
 	} {
-		if _, _, err := targeted(text); !errors.Is(err, ErrNoTarget) {
+		if _, err := targeted(text); !errors.Is(err, ErrNoTarget) {
 			t.Errorf("%q: %v, want ErrNoTarget", text, err)
+		}
+	}
+}
+
+// TestNobodyInTheNamespace: that no process is in one is no evidence where some could not be asked.
+func TestNobodyInTheNamespace(t *testing.T) {
+	t.Parallel()
+	for denied, want := range map[int]string{0: "", 2: "2 could not be asked"} {
+		how, why, live := (&look{denied: denied}).cameIn(view{}, &Held{}, verdict{}, mountinfo.Mount{}, nil)
+		if (how == "") != (want != "") || !strings.Contains(why, want) || (why == "") != (want == "") || live != "" {
+			t.Errorf("%d denied: how %q, why %q, live %q", denied, how, why, live)
 		}
 	}
 }

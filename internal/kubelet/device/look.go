@@ -29,6 +29,7 @@ type look struct {
 	tables map[uint64]*mountinfo.Table
 	people map[int]person
 	pods   map[string]string // UID -> why it is alive; empty: it is not
+	denied int               // in the report that is judged, see denied
 }
 
 func (i *Inspector) look(ctx context.Context) (*look, error) {
@@ -74,6 +75,18 @@ func (l *look) inside(ns mountns.Namespace) (*mountinfo.Table, error) {
 	}
 	l.tables[ns.Inode] = t
 	return t, nil
+}
+
+// denied is how many processes could not be asked which namespace they are in. Process 1 does not count: it stays in the one
+// that the machine began with, where others are.
+func denied(survey mountns.Survey) int {
+	if survey.Denied == 0 {
+		return 0
+	}
+	if _, err := mountns.Of(1); errors.Is(err, sys.EACCES) || errors.Is(err, sys.EPERM) {
+		return survey.Denied - 1
+	}
+	return survey.Denied
 }
 
 // maxAsked bounds of how many processes of a namespace the container is asked for.

@@ -106,7 +106,14 @@ type Device struct {
 	// Sequence is the kernel's number for what is behind the disk now, never
 	// used again while the machine runs; 0 on kernels before 5.15.
 	Sequence uint64
+	// Image stands for Sequence where that is 0 and krbd tells which image is
+	// behind the disk, and by which mapping, or the loop driver which file; else
+	// empty.
+	Image string
 }
+
+// Known tells whether the device can be told from one that has taken its place.
+func (d Device) Known() bool { return d.Sequence != 0 || d.Image != "" }
 
 // Node is the path of the device's node, "/dev/rbd3". It need not be there.
 func (d Device) Node() string { return "/dev/" + strings.ReplaceAll(d.Name, "!", "/") }

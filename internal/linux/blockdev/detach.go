@@ -126,8 +126,8 @@ func (s Sys) detachLoop(ctx context.Context, d Device) error {
 
 // replaced tells whether something else is behind the device by now.
 func (s Sys) replaced(d Device) bool {
-	now := s.number(d.Name, "diskseq")
-	return d.Sequence != 0 && now != 0 && now != d.Sequence
+	now, err := s.device(d.Name)
+	return err == nil && d.Known() && now.Known() && (now.Sequence != d.Sequence || now.Image != d.Image)
 }
 
 func (s Sys) detachZram(ctx context.Context, d Device) error {

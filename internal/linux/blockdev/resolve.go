@@ -5,6 +5,8 @@ package blockdev
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -75,13 +77,14 @@ func (s Sys) All() ([]Device, error) {
 func (s Sys) byPath(name string) (Device, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
 	defer cancel()
-	st, err := within(ctx, "path "+name, func() (sys.Stat, error) {
+	look := func() (sys.Stat, error) {
 		real, err := s.follow(name)
 		if err != nil {
 			return sys.Stat{}, err
 		}
 		return sys.StatPath(s.at(real), sys.StatType)
-	})
+	}
+	st, err := within(ctx, "path "+name, func() (sys.Stat, error) { return along(look) })
 	if errors.Is(err, sys.ENOENT) || errors.Is(err, sys.ENOTDIR) {
 		return Device{}, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
@@ -167,6 +170,9 @@ func (s Sys) device(name string) (Device, error) {
 	}
 	d.Kind = s.kind(disk)
 	d.Sequence = s.number(disk, "diskseq")
+	if d.Sequence == 0 {
+		d.Image = s.imageOf(d.Kind, disk)
+	}
 	return d, nil
 }
 
@@ -211,6 +217,37 @@ func (s Sys) imageID(disk, number string) string {
 		return ""
 	}
 	return id
+}
+
+// imageOf tells what is behind a disk from what may be there next, in 16 digits
+// that say nothing else: what krbd was told to map may have secrets in it. Each
+// mapping of krbd has a directory of its own besides. Empty where it is not known.
+func (s Sys) imageOf(kind Kind, disk string) string {
+	var dir string
+	var names []string
+	switch kind {
+	case KRBD:
+		dir = s.image(strings.TrimPrefix(disk, "rbd"))
+		names = []string{"pool_id", "image_id", "name", "current_snap", "client_id", "config_info"}
+	case Loop:
+		dir = s.attr(disk, "loop")
+		names = []string{"backing_file", "offset", "sizelimit"}
+	default:
+		return ""
+	}
+	sum, known := sha256.New(), false
+	for _, name := range names {
+		text, _ := readText(dir + "/" + name) // what this kernel does not have is always empty
+		known = known || text != ""
+		fmt.Fprintf(sum, "%q\n", text)
+	}
+	if !known {
+		return ""
+	}
+	if st, err := sys.StatPath(dir+"/.", sys.StatIno); err == nil {
+		fmt.Fprintln(sum, st.Ino)
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
 // gone is ErrNotFound where sysfs has no such file, or its device went while it

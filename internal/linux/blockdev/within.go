@@ -56,6 +56,22 @@ func within[T any](ctx context.Context, key string, ask func() (T, error)) (T, e
 	}
 }
 
+// paths has a place for each path that is being asked for. Anybody may name paths
+// that do not answer, and each leaves a thread behind; devices are only so many.
+var paths = make(chan struct{}, 32)
+
+// along is for a way to a device, whatever its key: beyond the places there are
+// it gives ErrNoAnswer at once.
+func along[T any](ask func() (T, error)) (T, error) {
+	select {
+	case paths <- struct{}{}:
+		defer func() { <-paths }()
+		return ask()
+	default:
+		return *new(T), fmt.Errorf("%w: nor do %d other paths", ErrNoAnswer, cap(paths))
+	}
+}
+
 func noAnswer(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", ErrNoAnswer, context.Cause(ctx))
 }

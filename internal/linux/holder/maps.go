@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"sync"
 	"time"
 
 	"kubediag.org/kubediag/internal/linux/blockdev"
@@ -18,13 +19,55 @@ import (
 // answer, has whoever reads its map wait, too.
 const (
 	mapLimit = 500 * time.Millisecond
-	maxStuck = 4 // maps that nobody waits for any longer
+	maxStuck = 4  // maps that one search gives up on; then it reads no others
+	maxLeft  = 64 // threads that are left waiting for a map by all searches together
 )
+
+// left are the processes for whose map a thread of ours waits, whoever has left
+// it behind.
+var left = struct {
+	sync.Mutex
+	of map[reading]bool
+}{of: map[reading]bool{}}
+
+// reading is a process whose map is read. A number that is used again has
+// another start.
+type reading struct {
+	pid     int
+	started string
+}
+
+// stuckOn tells whether nobody is to read the map of a process: a thread waits
+// for it already, or too many do for others.
+func stuckOn(pid int) bool {
+	left.Lock()
+	defer left.Unlock()
+	if len(left.of) >= maxLeft {
+		return true
+	}
+	for r := range left.of {
+		if r.pid == pid && r.started == started(pid) {
+			return true
+		}
+	}
+	return false
+}
+
+// started is when a process has; empty where that cannot be read.
+func started(pid int) string {
+	text, err := sys.ReadProcHead(strconv.Itoa(pid)+"/stat", nil)
+	if err != nil {
+		return ""
+	}
+	at, _ := sys.StartTime(text)
+	return at
+}
 
 // mapReader reads the memory maps of processes, one after the other.
 type mapReader struct {
 	buf   []byte
 	stuck int
+	file  func(name string, buf []byte) ([]byte, error) // nil: sys.ReadProc
 }
 
 // mapText is a map that was read.
@@ -36,16 +79,24 @@ type mapText struct {
 // read gives the map of a process. ETIMEDOUT: it did not answer, or too many
 // others have not. What waits then ends when that process goes on or ends.
 func (r *mapReader) read(ctx context.Context, pid int) ([]byte, error) {
-	if r.stuck >= maxStuck {
+	if r.stuck >= maxStuck || stuckOn(pid) {
 		return nil, sys.ETIMEDOUT
 	}
-	done := make(chan mapText, 1)
+	file := r.file
+	if file == nil {
+		file = sys.ReadProc
+	}
+	this, done := reading{pid: pid}, make(chan mapText, 1)
 	go func(buf []byte) {
-		text, err := sys.ReadProc(strconv.Itoa(pid)+"/maps", buf)
+		text, err := file(strconv.Itoa(pid)+"/maps", buf)
+		left.Lock()
+		defer left.Unlock()
 		done <- mapText{text, err}
+		delete(left.of, this)
 	}(r.buf)
 	limit := time.NewTimer(mapLimit)
 	defer limit.Stop()
+	var err error
 	select {
 	case m := <-done:
 		if m.err == nil {
@@ -54,12 +105,19 @@ func (r *mapReader) read(ctx context.Context, pid int) ([]byte, error) {
 		return m.text, m.err
 	case <-limit.C:
 		r.stuck++
-		r.buf = nil
-		return nil, sys.ETIMEDOUT
+		err = sys.ETIMEDOUT
 	case <-ctx.Done():
-		r.buf = nil
-		return nil, ctx.Err()
+		err = ctx.Err()
 	}
+	r.buf = nil
+	at := started(pid)
+	left.Lock()
+	defer left.Unlock()
+	if len(done) == 0 {
+		this.started = at
+		left.of[this] = true
+	}
+	return nil, err
 }
 
 // mappings looks for files on the device in the memory of a process. Its

@@ -90,7 +90,7 @@ func TestManyMounts(t *testing.T) {
 	l := newLoad(t, 25, 25)
 	points := l.points()
 	before := table(t, points[0])
-	const deadline = 10 * time.Second // half of it is for all of them to be asked in
+	const deadline = 6 * time.Second // half of it is for all of them to be asked in
 	r := &disposable.Runner{}
 	p := &probe.Prober{Deadline: deadline, Runner: r}
 	for pass := range 2 {
@@ -134,7 +134,7 @@ func TestMoreHangThanThreads(t *testing.T) {
 	fine := mountFUSE(t, "")
 	stopped.signal("STOP")
 	r := &disposable.Runner{}
-	p := &probe.Prober{Deadline: 10 * time.Second, Runner: r}
+	p := &probe.Prober{Deadline: 6 * time.Second, Runner: r}
 	points := append(slices.Clone(stopped.dirs), fine.dirs[0])
 	const threads = 16 + 128
 	var without, waited int

@@ -106,6 +106,9 @@ func (s *pass) hear(text json.RawMessage) error {
 		}
 		l.overdue, l.requests = *r.Overdue, s.requests(i)
 		s.late[i] = l
+		if s.Overdue != nil {
+			s.Overdue()
+		}
 	}
 	return nil
 }

@@ -1,0 +1,176 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// TestReadInOpensNothingButFiles: to open a socket gives ENXIO, so that EINVAL says that it was not opened.
+func TestReadInOpensNothingButFiles(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.run(7, "kubelet", nil, "/dir")
+	m.socket(7, "/s")
+	m.write(7, "root/f", "text")
+	m.must(os.WriteFile(filepath.Join(m.proc, "outside"), []byte("secret"), 0o600))
+	m.link(7, "root/out", filepath.Join(m.proc, "outside"))
+	m.link(7, "root/climb", "../../outside")
+	m.link(7, "root/to-s", "/s")
+	for name, want := range map[string]error{
+		"/f": nil, "/dir": sys.EINVAL, "/s": sys.EINVAL, "/to-s": sys.EINVAL, "/out": sys.ENOENT, "/climb": sys.ENOENT, "/gone": sys.ENOENT,
+	} {
+		text, err := (&process{dir: m.path(7, "")}).readIn(name)
+		if !errors.Is(err, want) || (text == "text") != (want == nil) || err != nil && !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %q, %v, want %v", name, text, err, want)
+		}
+	}
+}
+
+// TestReadInCallsNoFunction: a file of /proc is regular, and may be one that waits, or gives what it has only once.
+func TestReadInCallsNoFunction(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.must(os.MkdirAll(m.path(7, ""), 0o755))
+	m.link(7, "root", "/")
+	if text, err := (&process{dir: m.path(7, "")}).readIn("/proc/version"); !errors.Is(err, sys.EINVAL) {
+		t.Errorf("%q, %v, want EINVAL", text, err)
+	}
+}
+
+// TestFinderTakesNoStranger: a process in a container that is called as a kubelet is, and has made the directory of our pod.
+func TestFinderTakesNoStranger(t *testing.T) {
+	t.Parallel()
+	const dir = DefaultRoot + "/pods/our-pod"
+	for name, fake := range map[string]func(m machine){
+		"a file of its own":  func(m machine) { m.write(6, "root"+dir+"/etc-hosts", "") },
+		"no file":            func(machine) {},
+		"a link to our file": func(m machine) { m.link(6, "root"+dir+"/etc-hosts", m.hosts()) },
+		"a link upwards":     func(m machine) { m.link(6, "root"+dir+"/etc-hosts", strings.Repeat("../", 9)+m.hosts()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t)
+			m.run(7, "kubelet", []string{"kubelet"})
+			m.bind(7, dir)
+			m.run(6, "kubelet", []string{"kubelet"}, dir)
+			fake(m)
+			f := &Finder{Proc: m.proc, PodUID: "our-pod", Hosts: m.hosts()}
+			if n, err := f.Node(t.Context()); err != nil || n.PID != 7 {
+				t.Errorf("found %v, %v, want process 7", n, err)
+			}
+			m.must(os.RemoveAll(m.path(7, "")))
+			if n, err := f.Node(t.Context()); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "etc-hosts") {
+				t.Errorf("without the kubelet: %v, %v, want ErrNotFound", n, err)
+			}
+		})
+	}
+	m := newMachine(t)
+	m.run(7, "kubelet", []string{"kubelet"})
+	m.bind(7, dir)
+	n, err := (&Finder{Proc: m.proc, PodUID: "our-pod", Hosts: "/gone/hosts"}).Node(t.Context())
+	if !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), `"/gone/hosts"`) {
+		t.Errorf("without a file of our own: %v, %v, want ErrNotFound", n, err)
+	}
+}
+
+func TestFinderForgetsWhatBecameAnother(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(m machine){
+		"program":         func(m machine) { m.write(7, "comm", "sh\n") },
+		"mount namespace": func(m machine) { m.link(7, "ns/mnt", "mnt:[1]") },
+		"start":           func(m machine) { m.start(7, 101) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t)
+			m.run(7, "kubelet", []string{"kubelet"}, DefaultRoot, "/new")
+			f := &Finder{Proc: m.proc}
+			_, err := f.Node(t.Context())
+			m.must(err)
+			m.write(7, "cmdline", "kubelet\x00--root-dir=/new\x00")
+			if n, err := f.Node(t.Context()); err != nil || n.Root != DefaultRoot {
+				t.Errorf("unchanged: %v, %v, want what was found first", n, err)
+			}
+			change(m)
+			if n, err := f.Node(t.Context()); err == nil && n.Root != "/new" {
+				t.Errorf("%v is kept", n)
+			}
+		})
+	}
+}
+
+// TestStuckLeavesPlacesForOthers: whoever fills containers with such processes keeps no kubelet of the host from being asked.
+func TestStuckLeavesPlacesForOthers(t *testing.T) {
+	t.Parallel()
+	var s stuck
+	entered := 0
+	for i := range 200 {
+		place := string(rune('a' + i/10))
+		if key := string(rune('A' + i)); s.enter(key, place, "host") {
+			entered++
+			if s.enter(key, place, "host") {
+				t.Errorf("process %d is asked twice", i)
+			}
+		}
+		if want := min((i/10)*maxStuckIn+min(i%10+1, maxStuckIn), maxStuck); entered != want {
+			t.Fatalf("after %d processes, 10 in each place, %d wait, want %d", i+1, entered, want)
+		}
+	}
+	for range maxStuckIn {
+		if !s.enter(strings.Repeat("x", len(s.by)), "host", "host") {
+			t.Error("a process of the host is not asked")
+		}
+	}
+	if s.enter("y", "host", "host") || len(s.by) != maxStuck+maxStuckIn {
+		t.Errorf("%d wait, want %d at most", len(s.by), maxStuck+maxStuckIn)
+	}
+	s.leave("A")
+	if !s.enter("A", "a", "host") {
+		t.Error("no place after one has answered")
+	}
+}
+
+func TestErrorsNameTheFlag(t *testing.T) {
+	t.Parallel()
+	two := func(m machine) {
+		m.run(7, "kubelet", []string{"kubelet"}, "/k")
+		m.run(8, "kubelet", []string{"kubelet"}, "/k")
+	}
+	for name, c := range map[string]struct {
+		root        string
+		pid         int
+		setup       func(m machine)
+		has, hasNot string
+	}{
+		"several have the root": {
+			root: "/k", setup: two, has: `--kubelet-root="/k" alone does not tell: set --kubelet-pid`, hasNot: "set --kubelet-root",
+		},
+		"not that process": {
+			pid: 9, setup: func(m machine) { m.run(9, "init", []string{"init"}) }, has: "--kubelet-pid=9 is no kubelet", hasNot: `pod ""`,
+		},
+		"no such process": {pid: 99999999, has: "--kubelet-pid=99999999", hasNot: "\n"},
+		"no such root":    {root: "/gone", has: `--kubelet-root="/gone" is that of no kubelet`, hasNot: "\n"},
+		"unusable": {setup: func(m machine) { m.run(7, "kubelet", []string{"kubelet"}) }, has: "none of these can be used: process 7",
+			hasNot: `pod ""`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t)
+			if c.setup != nil {
+				c.setup(m)
+			}
+			_, err := (&Finder{Proc: m.proc, Root: c.root, PID: c.pid}).NodeOrOwn(t.Context())
+			if err == nil || !strings.Contains(err.Error(), c.has) || strings.Contains(err.Error(), c.hasNot) {
+				t.Errorf("error %v, want %q in it and not %q", err, c.has, c.hasNot)
+			}
+		})
+	}
+}

@@ -1,0 +1,97 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package blockdev
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"testing/synctest"
+)
+
+// mapped is a node of a kernel that does not number what is behind a device, on which krbd has mapped an image.
+func mapped(t *testing.T) (Sys, func(name, text string)) {
+	t.Helper()
+	s := recorded(t, "node.tree")
+	must(t, os.Remove(s.attr("rbd3", "diskseq")))
+	tell := func(name, text string) { must(t, os.WriteFile(s.image("3")+"/"+name, []byte(text+"\n"), 0o600)) }
+	for name, text := range map[string]string{
+		"pool_id": "2", "image_id": "10a3b4c5", "name": "csi-vol-1", "current_snap": "-", "client_id": "client4711",
+		"config_info": "10.0.0.1 name=x,secret=S csi 1 -",
+	} {
+		tell(name, text)
+	}
+	return s, tell
+}
+
+func TestImageStandsForTheNumber(t *testing.T) {
+	t.Parallel()
+	s, tell := mapped(t)
+	first := find(t, s, "rbd3")
+	if again := find(t, s, "rbd3"); again != first || !first.Known() || first.Sequence != 0 || len(first.Image) != 16 {
+		t.Errorf("%+v and %+v, want one image", first, again)
+	}
+	if part := find(t, s, "rbd3p1"); part.Image != first.Image {
+		t.Errorf("partition %+v, want the image of its disk, %q", part, first.Image)
+	}
+	seen := map[string]string{first.Image: "at first"}
+	for _, name := range []string{"pool_id", "image_id", "name", "current_snap", "client_id", "config_info"} {
+		tell(name, "another")
+		d := find(t, s, "rbd3")
+		if of := seen[d.Image]; of != "" {
+			t.Errorf("another %s: the same image as with %s", name, of)
+		}
+		seen[d.Image] = name
+	}
+	before := find(t, s, "rbd3")
+	must(t, os.Rename(s.image("3"), s.at("old")))
+	must(t, os.CopyFS(s.image("3"), os.DirFS(s.at("old"))))
+	if again := find(t, s, "rbd3"); again.Image == before.Image || !again.Known() {
+		t.Errorf("%+v, want another mapping than %+v of the same image", again, before)
+	}
+	if err := s.unchanged(before); !errors.Is(err, ErrChanged) || !s.replaced(before) {
+		t.Errorf("error %v, replaced %v, want that it is another", err, s.replaced(before))
+	}
+}
+
+func TestImageNotKnown(t *testing.T) {
+	t.Parallel()
+	s := recorded(t, "node.tree")
+	numbered := find(t, s, "rbd3")
+	must(t, os.Remove(s.attr("rbd3", "diskseq")))
+	bare, disk := find(t, s, "rbd3"), find(t, s, "dm-0")
+	if !numbered.Known() || numbered.Image != "" || bare.Known() || disk.Known() || s.replaced(bare) {
+		t.Errorf("%+v, %+v, %+v; want only the first known, by its number", numbered, bare, disk)
+	}
+}
+
+// TestPathsThatDoNotAnswerAreBounded: however many are named, so many threads wait.
+func TestPathsThatDoNotAnswerAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		defer func(before chan struct{}) { paths = before }(paths)
+		paths = make(chan struct{}, 3)
+		answers, ended := make(chan struct{}), make(chan error, 5)
+		for range 5 {
+			go func() {
+				_, err := along(func() (int, error) { <-answers; return 0, nil })
+				ended <- err
+			}()
+		}
+		synctest.Wait()
+		for range 2 {
+			if err := <-ended; !errors.Is(err, ErrNoAnswer) {
+				t.Errorf("%v, want no answer", err)
+			}
+		}
+		close(answers)
+		for range 3 {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+		if n, err := along(func() (int, error) { return 7, nil }); n != 7 || err != nil {
+			t.Errorf("%d, %v after all have answered", n, err)
+		}
+	})
+}
