@@ -5,6 +5,7 @@ package subpath
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,31 +16,55 @@ import (
 // maxHint bounds how much of a message is quoted, in bytes.
 const maxHint = 512
 
-// Hint is a message about a container that points at faults. The container itself may have written it.
+// Hint is a message about a container that points at faults. The kubelet or the runtime wrote it, but it quotes names that
+// the pod's author chose.
 type Hint struct {
 	// Where is the part of the status that has it.
 	Where, Text string
 	Codes       []fault.Code
 }
 
-// Hints reads the messages in a container's status.
+// Hints reads the messages in a container's status that say why it was not started. What a container has written itself,
+// to its termination log or its output, is in the status of one that ran, and is not heeded.
 func Hints(s corev1.ContainerStatus) []Hint {
 	var found []Hint
-	add := func(where, text string) {
-		if codes := fault.Suspect(text); len(codes) > 0 {
-			found = append(found, Hint{where, text, codes})
+	for _, r := range refusals(s) {
+		if codes := fault.Suspect(r.text); len(codes) > 0 {
+			found = append(found, Hint{r.where, r.text, codes})
 		}
 	}
-	if s.State.Waiting != nil {
-		add("state.waiting", s.State.Waiting.Message)
+	return found
+}
+
+// refusal is why a container was not started, and which part of its status says so.
+type refusal struct{ where, text string }
+
+var (
+	// refusing are the reasons to wait that the kubelet gives where it, or the runtime, could not start the container.
+	// Those of hooks and of images are not among them: their messages quote what a container or a registry says.
+	refusing = []string{"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+	// unstarted are the reasons of runtimes for the end of a container that never ran: of containerd, and of Docker. That
+	// no start is known does not prove it: after a restart, containerd does not know that of some that have run.
+	unstarted = []string{"StartError", "ContainerCannotRun"}
+)
+
+// refusals lists why the last try to start a container failed. None where it runs, or has run since.
+func refusals(s corev1.ContainerStatus) (found []refusal) {
+	if w := s.State.Waiting; w != nil && slices.Contains(refusing, w.Reason) {
+		found = append(found, refusal{"state.waiting", w.Message})
 	}
-	if s.State.Terminated != nil {
-		add("state.terminated", s.State.Terminated.Message)
+	now, last := s.State.Terminated, s.LastTerminationState.Terminated
+	if neverRan(now) {
+		found = append(found, refusal{"state.terminated", now.Message})
 	}
-	if s.LastTerminationState.Terminated != nil {
-		add("lastState.terminated", s.LastTerminationState.Terminated.Message)
+	if neverRan(last) && s.State.Running == nil && (now == nil || neverRan(now)) {
+		found = append(found, refusal{"lastState.terminated", last.Message})
 	}
 	return found
+}
+
+func neverRan(t *corev1.ContainerStateTerminated) bool {
+	return t != nil && slices.Contains(unstarted, t.Reason)
 }
 
 // String says plainly that it proves nothing.

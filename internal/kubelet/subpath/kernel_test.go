@@ -234,27 +234,3 @@ func TestRootBehindLinks(t *testing.T) {
 		t.Errorf("root %q, want %q and the bind stale", b.Node.Root, real)
 	}
 }
-
-func TestMissingSources(t *testing.T) {
-	s, pod := kubelettest.New(t), kubelettest.NewPod()
-	s.Volume(pod, kubelettest.ConfigMap, "configmap")
-	there := filepath.Join(s.Root, "there")
-	must(t, os.Mkdir(there, 0o755))
-	host := func(name, path string) corev1.Volume {
-		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path}}}
-	}
-	pod.Spec.Volumes = append(pod.Spec.Volumes, host("there", there+"/"), host("gone", there+"/x/"), host("behind", there+"/link/x"), host("odd", "x"))
-	must(t, os.Symlink("/nowhere", filepath.Join(there, "link")))
-	for _, v := range pod.Spec.Volumes {
-		pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: v.Name})
-	}
-	findings, err := MissingSources(t.Context(), s.Node, pod, "app")
-	must(t, err)
-	var got []string
-	for _, f := range findings {
-		got = append(got, f.Volume)
-	}
-	if diff := cmp.Diff([]string{"secret", "projected", "downward", "empty", "host", "gone"}, got); diff != "" {
-		t.Errorf("missing (-want +got):\n%s", diff)
-	}
-}

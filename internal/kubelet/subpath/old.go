@@ -7,8 +7,9 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path"
 	"slices"
-	"strconv"
+	"strings"
 
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
@@ -54,8 +55,8 @@ func (v volume) compareOld(name string, st mount.State) comparison {
 	return comparison{relation: another}
 }
 
-// lookupOld is lookup for such kernels. It opens files and directories alone, which a container may replace by something
-// that waits, so without waiting.
+// lookupOld is lookup for such kernels, one entry after another. Nothing is opened but with O_PATH: a container may put a
+// device there, and to open some, as a watchdog, does something.
 func (v volume) lookupOld(name string) (*sys.FD, error) {
 	table, err := mountns.Table(0)
 	if err != nil {
@@ -64,17 +65,43 @@ func (v volume) lookupOld(name string) (*sys.FD, error) {
 	if !localTree(table, v.path) {
 		return nil, mountns.ErrMayBlock
 	}
-	root, err := os.OpenRoot(v.path)
-	if err != nil {
-		return nil, err
+	done, rest := "/", name // done is below v.dir and has no link in it
+	for range maxSteps {
+		if rest == "" {
+			return sys.LookupIn(v.dir, done)
+		}
+		if done, rest, err = v.stepOld(done, rest); err != nil {
+			return nil, err
+		}
 	}
-	defer root.Close()
-	f, err := root.OpenFile(name, os.O_RDONLY|sys.OpenNonblock, 0)
-	if err != nil {
-		return nil, err
+	return nil, sys.ELOOP
+}
+
+// stepOld goes from done into the first entry of rest, or to where that leads if it is a link. EXDEV: out of the volume.
+func (v volume) stepOld(done, rest string) (string, string, error) {
+	step, rest, _ := strings.Cut(rest, "/")
+	switch {
+	case step == ".." && done == "/":
+		return "", "", sys.EXDEV
+	case step == "" || step == "." || step == "..":
+		return path.Join(done, step), rest, nil
 	}
-	defer f.Close()
-	return sys.OpenProcPath(sys.ThreadProc("fd/" + strconv.Itoa(int(f.Fd()))))
+	at, err := sys.LookupIn(v.dir, done)
+	if err != nil {
+		return "", "", err
+	}
+	defer at.Close()
+	target, err := linkAt(at, step)
+	if errors.Is(err, sys.EINVAL) { // no link
+		return path.Join(done, step), rest, nil
+	}
+	if err == nil {
+		target, err = v.within(target)
+	}
+	if strings.HasPrefix(target, "/") {
+		done = "/"
+	}
+	return done, target + "/" + rest, err
 }
 
 // localTree tells whether dir, and all that is mounted below it, lies on local file systems.

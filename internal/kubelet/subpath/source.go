@@ -20,16 +20,19 @@ import (
 
 // MissingSources looks for what one container mounts and is not there at all: the path of a hostPath, what a subPath in
 // it names and nothing is bound for, or the directory of a volume that the kubelet makes. Only what a lookup that does
-// not leave the volume, and does not ask a file system that may hang, proves to be missing is reported.
+// not leave the volume, and does not ask a file system that may hang, proves to be missing is reported, and what is made
+// at a start only once it should have been: a container that waits for its image has no fault yet.
 func MissingSources(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, container string) ([]fault.Finding, error) {
 	var found []fault.Finding
+	status, _ := StatusOf(pod, container)
+	refused := len(refusals(status)) > 0
 	err := n.Do(ctx, func() error {
 		for _, v := range volumesOf(pod, container) {
 			source := ""
 			switch {
-			case v.HostPath != nil:
+			case v.HostPath != nil && (refused || !Made(v.HostPath)):
 				source = v.HostPath.Path
-			case plugin(v) != "":
+			case plugin(v) != "" && volumesAreUp(status):
 				source = n.VolumeDir(string(pod.UID), plugin(v), v.Name)
 			}
 			if missing(source) {
@@ -39,10 +42,25 @@ func MissingSources(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, conta
 				})
 			}
 		}
-		found = append(found, missingSubPaths(n, pod, container)...)
+		if refused { // the kubelet makes them at a start
+			found = append(found, missingSubPaths(n, pod, container)...)
+		}
 		return nil
 	})
 	return found, err
+}
+
+// Made tells whether the path of a hostPath volume is made where it is not there.
+func Made(h *corev1.HostPathVolumeSource) bool {
+	return h == nil || h.Type == nil ||
+		slices.Contains([]corev1.HostPathType{corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate, corev1.HostPathFileOrCreate}, *h.Type)
+}
+
+// volumesAreUp tells whether the kubelet has got beyond the pod's volumes, which it sets up before it pulls an image.
+func volumesAreUp(s corev1.ContainerStatus) bool {
+	w := s.State.Waiting
+	return s.State.Running != nil || s.State.Terminated != nil ||
+		w != nil && !slices.Contains([]string{"", "ContainerCreating", "PodInitializing"}, w.Reason)
 }
 
 // missingSubPaths looks for the subPaths of hostPath volumes that are not there, and have not been bound.

@@ -117,28 +117,34 @@ func (l *look) elsewhere(want fault.Mount) (ok bool, how string) {
 	return true, fmt.Sprintf("mount namespace mnt:[%d] has gone, and the mount with it", want.Namespace)
 }
 
-// abort ends the connection of a FUSE mount, which was seen to hang just now. It has the mount's root open meanwhile: a
-// driver that mounts anew is given the same number for its connection as soon as the old file system has gone.
-func (i *Inspector) abort(_ context.Context, m mountns.Mount) (string, error) {
+// abort ends the connection of a FUSE mount, which was seen to hang just now, once it has been silent for long enough.
+func (i *Inspector) abort(ctx context.Context, m mountns.Mount) (string, error) {
 	control, err := fuse.Open()
 	if err != nil {
 		return "", err
 	}
-	err = m.Namespace.Do(func() error {
+	defer func() { _ = control.Close() }() // nothing is kept in it
+	how, err := i.whenSilent(ctx, control, m, func(check func() error) error { return cut(control, m, check) })
+	if errors.Is(err, fuse.ErrNoConnection) {
+		return fmt.Sprintf("was aborted already, or its daemon has ended: FUSE connection %d is dead", m.Minor), nil
+	}
+	return how, err
+}
+
+// cut ends the connection of a mount, if check says nothing against it. It has the mount's root open meanwhile: a driver
+// that mounts anew is given the same number for its connection as soon as the old file system has gone.
+func cut(control *fuse.Control, m mountns.Mount, check func() error) error {
+	return m.Namespace.Do(func() error {
 		root, err := open(m)
 		if err != nil {
 			return err
 		}
 		defer root.Close()
+		if err := check(); err != nil {
+			return err
+		}
 		return control.Abort(m.Minor)
 	})
-	if errors.Is(err, fuse.ErrNoConnection) {
-		err = nil
-	}
-	if err := errors.Join(err, control.Close()); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("aborted FUSE connection %d", m.Minor), nil
 }
 
 // open opens the root of a mount of the calling thread's namespace, if it is still there and shows. The caller closes it.

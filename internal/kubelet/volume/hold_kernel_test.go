@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -45,7 +46,10 @@ func mountAt(t *testing.T, point string) mountns.Mount {
 // TestAbortOfWhatHasGone: the driver has mounted anew since the connection was seen to hang, and the kernel has given the
 // new connection the number of the old.
 func TestAbortOfWhatHasGone(t *testing.T) {
-	dir := t.TempDir()
+	dir, agrees := t.TempDir(), func() error { return nil }
+	control, err := fuse.Open()
+	must(t, err)
+	defer control.Close()
 	old := kerneltest.FUSE(t, dir)
 	was := mountAt(t, dir)
 	old.Kill()
@@ -64,16 +68,20 @@ func TestAbortOfWhatHasGone(t *testing.T) {
 			return m
 		}(),
 	} {
-		if how, err := (&Inspector{}).abort(t.Context(), m); !errors.Is(err, ErrRefused) {
-			t.Errorf("%s: %q, %v, want that it is refused", name, how, err)
+		if err := cut(control, m, agrees); !errors.Is(err, ErrRefused) {
+			t.Errorf("%s: %v, want that it is refused", name, err)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, "dir")); err != nil {
 		t.Fatalf("the new file system: %v", err)
 	}
-	if _, err := (&Inspector{}).abort(t.Context(), now); err != nil {
-		t.Error(err)
+	if err := cut(control, now, func() error { return ErrRefused }); !errors.Is(err, ErrRefused) {
+		t.Errorf("what is said against it is not heeded: %v", err)
 	}
+	if _, err := os.Stat(filepath.Join(dir, "dir")); err != nil {
+		t.Fatalf("the new file system: %v", err)
+	}
+	must(t, cut(control, now, agrees))
 	if _, err := os.Stat(dir); !errors.Is(err, sys.ENOTCONN) {
 		t.Errorf("after the abort: %v, want ENOTCONN", err)
 	}

@@ -7,12 +7,12 @@ import (
 	"context"
 	"fmt"
 	"path"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/subpath"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 )
@@ -61,9 +61,6 @@ func (l *look) newHostPath(pod *corev1.Pod, spec corev1.Volume) *Volume {
 	return v
 }
 
-// made are the types of hostPaths that are made where they are not there.
-var made = []corev1.HostPathType{corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate, corev1.HostPathFileOrCreate}
-
 // judgeHostPath decides about a hostPath whose mount answers, by what is at the path itself.
 func (v *Volume) judgeHostPath() verdict {
 	a, want := v.origin.answer, corev1.HostPathUnset
@@ -71,7 +68,7 @@ func (v *Volume) judgeHostPath() verdict {
 		want = *v.spec.HostPath.Type
 	}
 	switch {
-	case a.State == probe.Missing && slices.Contains(made, want):
+	case a.State == probe.Missing && subpath.Made(v.spec.HostPath):
 		return verdict{} // whoever starts the container makes it
 	case a.State == probe.Missing:
 		return verdict{fault.MissingBindSource, fmt.Sprintf("there is no %q on the file system that is mounted at %q, and the pod's spec "+

@@ -168,9 +168,9 @@ func (c *Copy) replace(o PlanOptions) choice {
 func (v *Volume) abort() choice {
 	c := choice{step: Step{
 		Kind: Abort, Target: writtenDown(v.Mount), PodUID: v.Pod.UID, Volume: v.Name, Code: v.Code,
-		Safety: fmt.Sprintf("%s; the connection is that of device %s alone; whatever waits for it fails, and every mount of it is "+
-			"dead afterwards",
-			strings.Join(v.Evidence, "; "), deviceOf(v.Mount.Mount)),
+		Safety: fmt.Sprintf("%s; the connection is that of device %s alone; it is only aborted after it has answered nothing for another "+
+			"%s; whatever waits for it fails then, and every mount of it is dead afterwards",
+			strings.Join(v.Evidence, "; "), deviceOf(v.Mount.Mount), DefaultSilence),
 		Loss: fmt.Sprintf("data in flight: what processes have written there and the daemon has not stored is lost, for this pod and "+
 			"the %d others that share the file system", v.Sharing),
 	}}

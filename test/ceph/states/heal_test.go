@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -49,7 +50,7 @@ func newScene(t *testing.T, s states.State) *scene {
 	runner := &disposable.Runner{}
 	sc.judge = &volume.Inspector{
 		Kubelet: node, Scanner: mountns.NewScanner(), Prober: &probe.Prober{Deadline: patience(s), Runner: runner}, Runtime: sc, Pods: sc,
-		Runner: runner,
+		Runner: runner, Silence: 3 * time.Second,
 	}
 	sc.place.Bound = func() { sc.container = runLooking(t, sc.place.Target) }
 	return sc

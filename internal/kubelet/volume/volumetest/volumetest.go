@@ -89,7 +89,7 @@ func New(t *testing.T) *Scene {
 	runner := &disposable.Runner{}
 	s.Inspector = &volume.Inspector{
 		Kubelet: s.Node, Scanner: mountns.NewScanner(), Prober: &probe.Prober{Deadline: time.Second, Runner: runner}, Runtime: s, Pods: s,
-		Runner: runner,
+		Runner: runner, Silence: 300 * time.Millisecond,
 	}
 	return s
 }

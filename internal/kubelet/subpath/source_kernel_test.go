@@ -1,0 +1,153 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package subpath
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// ofHost is a volume of that type; empty: none is given.
+func ofHost(name, path string, kind corev1.HostPathType) corev1.Volume {
+	source := &corev1.HostPathVolumeSource{Path: path, Type: &kind}
+	if kind == "" {
+		source.Type = nil
+	}
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{HostPath: source}}
+}
+
+// TestMissingSources has a container, in each state, mount what is there and what is not.
+func TestMissingSources(t *testing.T) {
+	s, pod := kubelettest.New(t), kubelettest.NewPod()
+	s.Volume(pod, kubelettest.ConfigMap, "configmap")
+	there := filepath.Join(s.Root, "there")
+	must(t, os.Mkdir(there, 0o755))
+	must(t, os.Symlink("/nowhere", filepath.Join(there, "link")))
+	pod.Spec.Volumes = append(pod.Spec.Volumes, ofHost("there", there+"/", ""), ofHost("gone", there+"/x/", ""),
+		ofHost("behind", there+"/link/x", ""), ofHost("odd", "x", ""), ofHost("made", there+"/x", corev1.HostPathDirectoryOrCreate),
+		ofHost("wanted", there+"/x", corev1.HostPathDirectory), ofHost("socket", there+"/x", corev1.HostPathSocket))
+	for _, v := range pod.Spec.Volumes {
+		pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: v.Name})
+	}
+	sub := corev1.VolumeMount{Name: "there", MountPath: "/sub", SubPath: "none"}
+	pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, sub)
+	unmade, kept := []string{"wanted", "socket"}, []string{"secret", "projected", "downward", "empty"}
+	late := append(append([]string{}, kept...), unmade...)
+	all := append(append([]string{}, kept...), "host", "gone", "made", "wanted", "socket", "there")
+	backOff, ran := state(true, "CrashLoopBackOff", "", 0), state(false, "Error", "", 100)
+	for name, c := range map[string]struct {
+		status *corev1.ContainerStatus
+		want   []string
+	}{
+		"no status":           {nil, unmade},
+		"no state":            {&corev1.ContainerStatus{}, unmade},
+		"being made":          {&corev1.ContainerStatus{State: state(true, "ContainerCreating", "", 0)}, unmade},
+		"before init":         {&corev1.ContainerStatus{State: state(true, "PodInitializing", "", 0)}, unmade},
+		"waits for its image": {&corev1.ContainerStatus{State: state(true, "ImagePullBackOff", "", 0)}, late},
+		"has failed":          {&corev1.ContainerStatus{State: backOff, LastTerminationState: ran}, late},
+		"not configured":      {&corev1.ContainerStatus{State: state(true, "CreateContainerConfigError", "", 0)}, all},
+		"not made":            {&corev1.ContainerStatus{State: state(true, "CreateContainerError", "", 0)}, all},
+		"not started":         {&corev1.ContainerStatus{State: backOff, LastTerminationState: state(false, "StartError", "", 0)}, all},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod.Status.ContainerStatuses = nil
+			if c.status != nil {
+				c.status.Name = "app"
+				pod.Status.ContainerStatuses = []corev1.ContainerStatus{*c.status}
+			}
+			findings, err := MissingSources(t.Context(), s.Node, pod, "app")
+			must(t, err)
+			var got []string
+			for _, f := range findings {
+				got = append(got, f.Volume)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("missing (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// opens is the event of an inode that was opened, but not with O_PATH (inotify(7), IN_OPEN).
+const opens = 0x20
+
+// TestNothingIsOpenedBeforeOpenat2 has a container put a pipe where its subPath was: to open a device there could reset
+// the node.
+func TestNothingIsOpenedBeforeOpenat2(t *testing.T) {
+	onOldKernel(t, func(t *testing.T) {
+		b := bind(t, kubelettest.EmptyDir, "empty", "entry")
+		dir := b.Volume(b.pod, kubelettest.EmptyDir, "empty")
+		must(t, os.Remove(filepath.Join(dir, "entry")))
+		must(t, exec.Command("mkfifo", filepath.Join(dir, "entry")).Run())
+		marker := filepath.Join(dir, "marker")
+		must(t, os.WriteFile(marker, nil, 0o600))
+		w, err := sys.NewWatcher()
+		must(t, err)
+		defer w.Close()
+		fd, err := sys.Lookup(dir)
+		must(t, err)
+		defer fd.Close()
+		_, err = w.Add(fd, opens)
+		must(t, err)
+		must(t, Unmount(t.Context(), b.Node, b.pod, b.inspect(t)[0].State.ID))
+		_, err = os.ReadFile(marker)
+		must(t, err)
+		for seen := false; !seen; {
+			events, err := w.Read(nil)
+			must(t, err)
+			for _, e := range events {
+				seen = seen || e.Name == "marker"
+				if e.Name == "entry" {
+					t.Errorf("it was opened: %+v", e)
+				}
+			}
+		}
+	})
+}
+
+// TestLinksBeforeOpenat2: they are followed as on other kernels, and never out of the volume.
+func TestLinksBeforeOpenat2(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(dir, "a/b"), 0o755))
+	must(t, os.WriteFile(filepath.Join(dir, "a/b/file"), nil, 0o600))
+	for name, target := range map[string]string{
+		"one": "a/b/file", "two": "one", "a/up": "../a/b/file", "a/far": "b/../../one", "absolute": dir + "/a/b/file", "out": "/etc/hosts",
+		"a/climbs": "../../x", "loop": "loop", "way": "a/b",
+	} {
+		must(t, os.Symlink(target, filepath.Join(dir, name)))
+	}
+	file, err := os.Stat(filepath.Join(dir, "a/b/file"))
+	must(t, err)
+	fd, err := sys.Lookup(dir)
+	must(t, err)
+	defer fd.Close()
+	v := volume{dir: fd, path: dir}
+	for name, want := range map[string]bool{
+		"a/b/file": true, "./a//b/file": true, "one": true, "two": true, "a/up": true, "a/far": true, "absolute": true, "way/file": true,
+		"way/../up": true, "out": false, "a/climbs": false, "loop": false, "none": false, "one/x": false, "../x": false,
+	} {
+		found, err := v.lookupOld(name)
+		if (err == nil) != want {
+			t.Errorf("%s: %v, want it found: %v", name, err, want)
+		}
+		if err != nil {
+			continue
+		}
+		at, err := os.Stat("/proc/self/fd/" + found.String())
+		if must(t, err); !os.SameFile(at, file) {
+			t.Errorf("%s is another file", name)
+		}
+		found.Close()
+	}
+}

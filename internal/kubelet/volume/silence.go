@@ -1,0 +1,166 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"kubediag.org/kubediag/internal/linux/fuse"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/probe"
+)
+
+// DefaultSilence is for how long a connection must have been silent before it is aborted where nothing else is said. A
+// storage client is silent for a while when a server of its fails over, and loses nothing: Ceph takes 20 s by default to
+// see that one is gone (osd_heartbeat_grace).
+const DefaultSilence = 30 * time.Second
+
+const (
+	// samples is how often the requests that wait are counted in that time.
+	samples = 30
+	// lead is how much longer than the silence a question is left unanswered: it must still wait when the connection is
+	// aborted, and has to be asked first.
+	lead = 5 * time.Second
+)
+
+// vigil is what is seen of a connection while it is waited for.
+type vigil struct {
+	wanted  time.Duration
+	waiting func() (int, error) // how many requests wait for an answer
+	began   time.Time
+	overdue chan struct{} // a question waits, and what was asked before it has been answered
+	result  chan probe.Answer
+	// Of the question that waits; since is zero where none was seen to:
+	asked              bool
+	since              time.Time
+	first, most, looks int
+}
+
+// whenSilent has somebody ask the mount and wait for as long as the connection must have been silent, and calls act if it
+// was; act calls what it is given directly before it acts. An error says that the connection is none to abort.
+func (i *Inspector) whenSilent(ctx context.Context, control *fuse.Control, m mountns.Mount,
+	act func(check func() error) error) (string, error) {
+	s := &vigil{
+		wanted: cmp.Or(i.Silence, DefaultSilence), began: time.Now(), overdue: make(chan struct{}, 1), result: make(chan probe.Answer, 1),
+		waiting: func() (int, error) {
+			c, err := control.Connection(m.Minor)
+			if c.Dead {
+				err = fuse.ErrNoConnection
+			}
+			return c.Waiting, err
+		},
+	}
+	if end, ok := ctx.Deadline(); ok && time.Until(end) < s.wanted {
+		return "", fmt.Errorf("%w: a connection must be silent for %s before it is aborted, and only %s are left for that", ErrRefused,
+			s.wanted, time.Until(end).Round(100*time.Millisecond))
+	}
+	asking, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.result <- i.askAlone(asking, m, s)
+	}()
+	defer func() {
+		stop()
+		<-ended
+	}()
+	if how, err := s.wait(ctx); err != nil || how != "" {
+		return how, err
+	}
+	if err := act(s.check); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("aborted FUSE connection %d: %s", m.Minor, s), nil
+}
+
+// askAlone asks the root of the mount once, and waits longer than the connection must have been silent.
+func (i *Inspector) askAlone(ctx context.Context, m mountns.Mount, s *vigil) probe.Answer {
+	prober := &probe.Prober{Deadline: s.wanted + lead, Runner: &i.askers, Overdue: func() {
+		select {
+		case s.overdue <- struct{}{}:
+		default: // one that nobody has seen yet tells as much
+		}
+	}}
+	answers, err := prober.Ask(ctx, []probe.Target{about(m, "", false)})
+	if len(answers) != 1 {
+		return probe.Answer{State: probe.Unasked, Evidence: []string{fmt.Sprint(err)}}
+	}
+	return answers[0]
+}
+
+// wait returns once the connection has been silent for long enough. how is set where it is dead by now.
+func (s *vigil) wait(ctx context.Context) (how string, err error) {
+	tick := time.NewTicker(max(s.wanted/samples, time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return "", fmt.Errorf("wait whether the connection stays silent for %s: %w", s.wanted, context.Cause(ctx))
+		case a := <-s.result:
+			return s.answered(a)
+		case <-s.overdue:
+			s.asked, s.since, s.looks = true, time.Time{}, 0
+			err = s.look()
+		case <-tick.C:
+			err = s.look()
+		}
+		if err != nil || s.looks > 0 && time.Since(s.since) >= s.wanted {
+			return "", err
+		}
+	}
+}
+
+// answered is for a question that waits no more.
+func (s *vigil) answered(a probe.Answer) (how string, err error) {
+	switch {
+	case a.State == probe.Disconnected:
+		return "was aborted already, or its daemon has ended: " + cause(a), nil
+	case a.State == probe.Hung && !s.since.IsZero():
+		return "", s.again(s.since, "to ask another question")
+	case a.State == probe.Hung || a.State == probe.Unasked:
+		return "", fmt.Errorf("%w: whether the connection is silent could not be found out: %q", ErrRefused, a.Evidence)
+	}
+	return "", s.again(time.Now(), told(a))
+}
+
+// look counts the requests that wait, once a question does. They do not become fewer while nothing is answered.
+func (s *vigil) look() error {
+	n, err := s.waiting()
+	switch {
+	case err != nil:
+		return err
+	case !s.asked || s.looks == 0 && n == 0: // what waits has not got to the connection yet
+		return nil
+	case s.looks == 0:
+		s.since, s.first, s.most = time.Now(), n, n
+	case n < s.first:
+		return s.again(time.Now(), fmt.Sprintf("%d requests waited, and %d do now", s.first, n))
+	}
+	s.most = max(s.most, n)
+	s.looks++
+	return nil
+}
+
+// check is the last look.
+func (s *vigil) check() error {
+	if err := s.look(); err != nil {
+		return err
+	}
+	if len(s.result)+len(s.overdue) > 0 {
+		return s.again(time.Now(), "at the last moment")
+	}
+	return nil
+}
+
+func (s *vigil) again(at time.Time, how string) error {
+	return fmt.Errorf("%w: the connection answered again after %s: %s", ErrRefused, at.Sub(s.began).Round(100*time.Millisecond), how)
+}
+
+func (s *vigil) String() string {
+	return fmt.Sprintf("one question was not answered for %s, and each of the %d times that they were counted, %d to %d requests waited",
+		time.Since(s.since).Round(100*time.Millisecond), s.looks, s.first, s.most)
+}

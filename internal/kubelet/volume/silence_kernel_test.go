@@ -1,0 +1,151 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package volume
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"kubediag.org/kubediag/internal/linux/fuse"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mountns"
+)
+
+// stalled is a FUSE file system whose server is stopped, and a watch on it.
+type stalled struct {
+	dir     string
+	mount   mountns.Mount
+	server  *kerneltest.Actor
+	control *fuse.Control
+}
+
+func stall(t *testing.T) *stalled {
+	t.Helper()
+	s := &stalled{dir: t.TempDir()}
+	s.server = kerneltest.FUSE(t, s.dir)
+	s.mount = mountAt(t, s.dir)
+	t.Cleanup(s.server.Kill) // SIGKILL ends one that is stopped, too
+	var err error
+	s.control, err = fuse.Open()
+	must(t, err)
+	t.Cleanup(func() { must(t, s.control.Close()) })
+	s.signal(t, "STOP")
+	return s
+}
+
+func (s *stalled) signal(t *testing.T, name string) {
+	t.Helper()
+	must(t, exec.Command("kill", "-"+name, strconv.Itoa(s.server.PID)).Run())
+}
+
+// waits returns once a request waits.
+func (s *stalled) waits(t *testing.T) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		c, err := s.control.Connection(s.mount.Minor)
+		must(t, err)
+		if c.Waiting > 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("nobody asks")
+		}
+	}
+}
+
+type outcome struct {
+	how string
+	err error
+}
+
+// abort begins to abort.
+func (s *stalled) abort(ctx context.Context, silence time.Duration) <-chan outcome {
+	out := make(chan outcome, 1)
+	go func() {
+		how, err := (&Inspector{Silence: silence}).abort(ctx, s.mount)
+		out <- outcome{how, err}
+	}()
+	return out
+}
+
+// alive lets the server go on, which must still be connected.
+func (s *stalled) alive(t *testing.T) {
+	t.Helper()
+	s.signal(t, "CONT")
+	if _, err := os.Stat(filepath.Join(s.dir, "dir")); err != nil {
+		t.Errorf("the file system: %v, want that it goes on", err)
+	}
+}
+
+// TestAServerThatGoesOn: it was only slow, and nothing of it is lost.
+func TestAServerThatGoesOn(t *testing.T) {
+	s := stall(t)
+	out := s.abort(t.Context(), time.Hour)
+	s.waits(t)
+	s.alive(t)
+	if o := <-out; !errors.Is(o.err, ErrRefused) || !strings.Contains(o.err.Error(), "answered again after ") {
+		t.Errorf("%q, %v, want that it is refused", o.how, o.err)
+	}
+	s.alive(t)
+}
+
+// TestAServerThatStaysSilent is aborted, and not before its time.
+func TestAServerThatStaysSilent(t *testing.T) {
+	const silence = 300 * time.Millisecond
+	s, began := stall(t), time.Now()
+	o := <-s.abort(t.Context(), silence)
+	if o.err != nil || !strings.Contains(o.how, "one question was not answered for ") || !strings.Contains(o.how, " requests waited") {
+		t.Fatalf("%q, %v", o.how, o.err)
+	}
+	if took := time.Since(began); took < silence {
+		t.Errorf("aborted after %s", took)
+	}
+	if c, err := s.control.Connection(s.mount.Minor); err == nil && !c.Dead {
+		t.Errorf("connection: %+v, want it dead", c)
+	}
+}
+
+// TestAnAbortThatIsCalledOff leaves the connection as it is.
+func TestAnAbortThatIsCalledOff(t *testing.T) {
+	s := stall(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	out := s.abort(ctx, time.Hour)
+	s.waits(t)
+	cancel()
+	if o := <-out; !errors.Is(o.err, context.Canceled) {
+		t.Errorf("%q, %v, want that it is called off", o.how, o.err)
+	}
+	s.alive(t)
+}
+
+// TestAnAbortThatThereIsNoTimeFor is refused at once.
+func TestAnAbortThatThereIsNoTimeFor(t *testing.T) {
+	s := stall(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
+	defer cancel()
+	if o := <-s.abort(ctx, time.Hour); !errors.Is(o.err, ErrRefused) || !strings.Contains(o.err.Error(), "must be silent for 1h0m0s") {
+		t.Errorf("%q, %v, want that it is refused", o.how, o.err)
+	}
+	s.alive(t)
+}
+
+// TestAServerThatEnds while it is waited for.
+func TestAServerThatEnds(t *testing.T) {
+	s := stall(t)
+	out := s.abort(t.Context(), time.Hour)
+	s.waits(t)
+	s.server.Kill()
+	if o := <-out; o.err != nil || !strings.Contains(o.how, "aborted already") {
+		t.Errorf("%q, %v, want that there is nothing to do", o.how, o.err)
+	}
+}

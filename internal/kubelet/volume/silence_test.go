@@ -1,0 +1,100 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"kubediag.org/kubediag/internal/linux/probe"
+)
+
+// TestRequestsThatWait has them counted again and again.
+func TestRequestsThatWait(t *testing.T) {
+	t.Parallel()
+	lost := errors.New("lost")
+	for name, c := range map[string]struct {
+		counts []int
+		err    error // of a count after those
+		want   error
+		says   string
+	}{
+		"the same":            {[]int{3, 3, 3}, nil, nil, "each of the 3 times that they were counted, 3 to 3 requests"},
+		"more and more":       {[]int{1, 5, 1, 9}, nil, nil, "1 to 9 requests"},
+		"none at first":       {[]int{0, 0, 2, 2}, nil, nil, "each of the 2 times that they were counted, 2 to 2 requests"},
+		"one was answered":    {[]int{3, 4, 2}, nil, ErrRefused, "answered again after 12s: 3 requests waited, and 2 do now"},
+		"all were answered":   {[]int{1, 0}, nil, ErrRefused, "1 requests waited, and 0 do now"},
+		"they cannot be read": {[]int{1}, lost, lost, "lost"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			counts := c.counts
+			s := &vigil{asked: true, began: time.Now().Add(-12 * time.Second), waiting: func() (int, error) {
+				if len(counts) == 0 {
+					return 0, c.err
+				}
+				n := counts[0]
+				counts = counts[1:]
+				return n, nil
+			}}
+			var err error
+			for range len(c.counts) {
+				if err = s.look(); err != nil {
+					break
+				}
+			}
+			if err == nil && c.err != nil {
+				err = s.look()
+			}
+			said := s.String()
+			if err != nil {
+				said = err.Error()
+			}
+			if !errors.Is(err, c.want) || !strings.Contains(said, c.says) {
+				t.Errorf("%v, %q, want %v and %q", err, said, c.want, c.says)
+			}
+		})
+	}
+}
+
+// TestLastLook: what is heard while the mount is opened is heeded.
+func TestLastLook(t *testing.T) {
+	t.Parallel()
+	for name, heard := range map[string]func(s *vigil){
+		"nothing":          func(*vigil) {},
+		"an answer":        func(s *vigil) { s.result <- probe.Answer{State: probe.Alive} },
+		"another question": func(s *vigil) { s.overdue <- struct{}{} },
+		"fewer wait":       func(s *vigil) { s.first = 2 },
+	} {
+		s := &vigil{asked: true, since: time.Now(), first: 1, most: 1, looks: 1, overdue: make(chan struct{}, 1),
+			result: make(chan probe.Answer, 1), waiting: func() (int, error) { return 1, nil }}
+		heard(s)
+		if err := s.check(); errors.Is(err, ErrRefused) != (name != "nothing") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestAnswersWhileItIsWaited: only a connection that is dead anyway is not refused.
+func TestAnswersWhileItIsWaited(t *testing.T) {
+	t.Parallel()
+	for state, says := range map[probe.State]string{
+		probe.Alive: "answered again", probe.Stale: "answered again",
+		probe.Hung: "could not be found out", probe.Unasked: "could not be found out",
+	} {
+		s := &vigil{began: time.Now()}
+		if how, err := s.answered(probe.Answer{State: state}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %q, %v, want %q", state, how, err, says)
+		}
+	}
+	s := &vigil{began: time.Now().Add(-7 * time.Second), since: time.Now()}
+	if _, err := s.answered(probe.Answer{State: probe.Hung}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "after 7s") {
+		t.Errorf("another question waits since a while: %v", err)
+	}
+	if how, err := s.answered(probe.Answer{State: probe.Disconnected}); err != nil || !strings.Contains(how, "aborted already") {
+		t.Errorf("dead: %q, %v", how, err)
+	}
+}
