@@ -79,7 +79,7 @@ func TestOverlayAllowsEviction(t *testing.T) {
 // rights another test counts, is left as it is.
 func evictingAgent(t *testing.T, set *kubernetes.Clientset) rest.ImpersonationConfig {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(configDir, "overlays", "eviction", "evictor.yaml"))
+	text, err := os.ReadFile(filepath.Join(configDir, "components", "eviction", "evictor.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/kubelet/volume"
 )
 
@@ -83,10 +84,15 @@ func (o *observer) OperationEnded(d *v1.Diagnosis, run v1.OperationRun) {
 	o.tell(d, kind, "Operation"+string(run.Phase), text)
 }
 
-// ActionEnded hears of every change that was made, or that failed. One that failed may be tried again much later, and the
-// status is not written before.
-func (o *observer) ActionEnded(d *v1.Diagnosis, operation string, a v1.Action) {
-	o.metrics.repairs.WithLabelValues(a.Fault, a.Kind, string(a.Phase)).Inc()
+// ActionEnded hears of every action that was done, or that failed. One that failed may be tried again much later, and the
+// status is not written before. One that found nothing left to do is no repair, and one that has to wait has not failed to be.
+func (o *observer) ActionEnded(d *v1.Diagnosis, operation string, a executor.ActionEnd) {
+	if a.Already {
+		return
+	}
+	if !a.Waiting {
+		o.metrics.repairs.WithLabelValues(a.Fault, a.Kind, string(a.Phase)).Inc()
+	}
 	if a.Phase == v1.ActionFailed {
 		o.tell(d, corev1.EventTypeWarning, eventActionFailed, fmt.Sprintf("Operation %s: %s", operation, a.Message))
 	}

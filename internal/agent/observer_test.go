@@ -6,6 +6,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/executor"
 )
 
 // notes is a recorder that keeps Events as text.
@@ -50,7 +52,17 @@ func newTestObserver(t *testing.T) (*observer, *notes, *counters) {
 // counters read what was counted.
 type counters struct{ registry *prometheus.Registry }
 
+// counted is all but the repairs that there were none of.
 func (n *counters) counted(t *testing.T) map[string]float64 {
+	t.Helper()
+	all := n.all(t)
+	maps.DeleteFunc(all, func(name string, count float64) bool {
+		return count == 0 && strings.HasPrefix(name, "kubediag_repairs_total ")
+	})
+	return all
+}
+
+func (n *counters) all(t *testing.T) map[string]float64 {
 	t.Helper()
 	families, err := n.registry.Gather()
 	if err != nil {
@@ -79,6 +91,7 @@ func staleFault(state v1.FaultState) v1.Fault {
 func TestRepairIsTold(t *testing.T) {
 	t.Parallel()
 	o, n, counter := newTestObserver(t)
+	atFirst := len(counter.all(t))
 	d := diagnosis("uid", v1.DiagnosisRunning)
 	d.Status.Conditions = []metav1.Condition{{Type: v1.ConditionAccepted, Message: "Diagnosis is accepted by agent on node n1"}}
 	o.Accepted(d)
@@ -87,11 +100,15 @@ func TestRepairIsTold(t *testing.T) {
 	o.OperationEnded(d, v1.OperationRun{Operation: "collect", Phase: v1.OperationSucceeded, StartTime: &begin, CompletionTime: &end})
 	d.Status.Faults = []v1.Fault{staleFault(v1.FaultPresent)}
 	o.OperationEnded(d, v1.OperationRun{Operation: "diagnose", Phase: v1.OperationSucceeded})
-	o.ActionEnded(d, "recover", v1.Action{Kind: "Unmount", Target: "/point", Fault: "StaleSubPath", Phase: v1.ActionDone})
-	o.ActionEnded(d, "recover", v1.Action{Kind: "RemoveContainerRecord", Target: "c1", Fault: "StaleSubPath", Phase: v1.ActionFailed,
-		Message: "remove record: no runtime"})
-	o.ActionEnded(d, "rebind", v1.Action{Kind: "Replace", Target: "/volume", Fault: "DisconnectedFUSE", Phase: v1.ActionDone})
-	o.ActionEnded(d, "rebind", v1.Action{Kind: "Abort", Target: "/volume", Fault: "HungMount", Phase: v1.ActionDone})
+	o.ActionEnded(d, "evict", executor.ActionEnd{Waiting: true, Action: v1.Action{Kind: "Evict", Target: "ns/p", Fault: "DisconnectedFUSE",
+		Phase: v1.ActionFailed, Message: "evict: the budget does not allow it"}})
+	o.ActionEnded(d, "recover", executor.ActionEnd{Action: v1.Action{Kind: "Unmount", Target: "/point", Fault: "StaleSubPath", Phase: v1.ActionDone}})
+	o.ActionEnded(d, "recover", executor.ActionEnd{Action: v1.Action{Kind: "RemoveContainerRecord", Target: "c1", Fault: "StaleSubPath",
+		Phase: v1.ActionFailed, Message: "remove record: no runtime"}})
+	o.ActionEnded(d, "rebind", executor.ActionEnd{Action: v1.Action{Kind: "Replace", Target: "/volume", Fault: "DisconnectedFUSE", Phase: v1.ActionDone}})
+	o.ActionEnded(d, "rebind", executor.ActionEnd{Action: v1.Action{Kind: "Abort", Target: "/volume", Fault: "HungMount", Phase: v1.ActionDone}})
+	o.ActionEnded(d, "rebind", executor.ActionEnd{Already: true, Action: v1.Action{Kind: "Replace", Target: "/other",
+		Fault: "DisconnectedFUSE", Phase: v1.ActionDone, Message: "was replaced already: mount namespace mnt:[7] has gone, and the mount with it"}})
 	d.Status.Faults = []v1.Fault{staleFault(v1.FaultHealed)}
 	o.OperationEnded(d, v1.OperationRun{Operation: "recover", Phase: v1.OperationSucceeded})
 	d.Status.Phase, d.Status.Outcome = v1.DiagnosisSucceeded, v1.OutcomeHealed
@@ -105,6 +122,7 @@ func TestRepairIsTold(t *testing.T) {
 		"Diagnosis Normal OperationSucceeded: Operation collect has succeeded",
 		"Pod ns/p u Warning StaleSubPath: Found by Diagnosis ns/d in container app, volume config: root is unlinked; nlink is 0",
 		"Diagnosis Normal OperationSucceeded: Operation diagnose has succeeded",
+		"Diagnosis Warning ActionFailed: Operation evict: evict: the budget does not allow it",
 		"Diagnosis Normal MountRepaired: " + repaired,
 		"Pod ns/p u Normal MountRepaired: " + repaired,
 		"Diagnosis Warning ActionFailed: Operation recover: remove record: no runtime",
@@ -129,6 +147,9 @@ func TestRepairIsTold(t *testing.T) {
 	}
 	if diff := cmp.Diff(counts, counter.counted(t)); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)
+	}
+	if more := len(counter.all(t)) - atFirst; more != 3 { // of operations and Diagnoses
+		t.Errorf("%d metrics were not there before they were counted, want 3: %v", more, counter.all(t))
 	}
 }
 

@@ -45,9 +45,18 @@ type Observer interface {
 	// Accepted hears that a Diagnosis is taken for the first time.
 	Accepted(d *v1.Diagnosis)
 	OperationEnded(d *v1.Diagnosis, run v1.OperationRun)
-	ActionEnded(d *v1.Diagnosis, operation string, a v1.Action)
+	ActionEnded(d *v1.Diagnosis, operation string, a ActionEnd)
 	// Ended hears of the end, after it was saved.
 	Ended(d *v1.Diagnosis)
+}
+
+// ActionEnd is an action that was done or that failed.
+type ActionEnd struct {
+	v1.Action
+	// Already: it is Done, and nothing was left to do.
+	Already bool
+	// Waiting: it has Failed only because it may not be done yet.
+	Waiting bool
 }
 
 // Options are what an Executor is made of.
@@ -130,5 +139,5 @@ type nobody struct{}
 
 func (nobody) Accepted(*v1.Diagnosis)                        {}
 func (nobody) OperationEnded(*v1.Diagnosis, v1.OperationRun) {}
-func (nobody) ActionEnded(*v1.Diagnosis, string, v1.Action)  {}
+func (nobody) ActionEnded(*v1.Diagnosis, string, ActionEnd)  {}
 func (nobody) Ended(*v1.Diagnosis)                           {}

@@ -432,7 +432,7 @@ func (l *listener) Accepted(*v1.Diagnosis) { l.heard = append(l.heard, "accepted
 func (l *listener) OperationEnded(d *v1.Diagnosis, run v1.OperationRun) {
 	l.heard = append(l.heard, fmt.Sprintf("%s %s, %d faults", run.Operation, run.Phase, len(d.Status.Faults)))
 }
-func (l *listener) ActionEnded(d *v1.Diagnosis, operation string, a v1.Action) {
+func (l *listener) ActionEnded(d *v1.Diagnosis, operation string, a ActionEnd) {
 	l.heard = append(l.heard, fmt.Sprintf("%s of %s: %s, %d faults", a.Kind, operation, a.Phase, len(d.Status.Faults)))
 }
 func (l *listener) Ended(d *v1.Diagnosis) { l.heard = append(l.heard, string(d.Status.Phase)) }

@@ -71,6 +71,11 @@ func (x *run) try(ctx context.Context, id int32, s *state) (record, error) {
 // attempt runs the step once, within its time limit.
 func (x *run) attempt(ctx context.Context, id int32, s *state) (processor.Result, error) {
 	op := x.job.Operations[id]
+	if s.plan == nil { // a repair that was decided on is carried on with
+		if err := op.Step.CheckParameters(x.job.Request.Values); err != nil {
+			return processor.Result{}, err
+		}
+	}
 	if op.Step.Recoverer != nil {
 		return x.repair(ctx, id, s)
 	}

@@ -8,6 +8,10 @@
 // is left behind, counted, and not tried again, for it may still be at work. What a recoverer will do is in the journal,
 // on the disk, before it is done, and a plan that was written down is carried on with and never made anew.
 //
+// A result is passed on to the operations that follow, and rules none of them: parameters and context keys stay what the
+// job says, whatever an operation answers, and a parameter that its operation does not know is refused before anything is
+// done.
+//
 // It knows no Kubernetes, no network and no mount: those are behind the contract of package processor. What ended is
 // remembered by node, so the work is bounded by the nodes of the graph, however many paths it has.
 package pipeline

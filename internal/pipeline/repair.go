@@ -6,6 +6,7 @@ package pipeline
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -37,7 +38,7 @@ func (x *run) repair(ctx context.Context, id int32, s *state) (processor.Result,
 			return processor.Result{}, err
 		}
 	}
-	return x.verify(ctx, id, *s.plan)
+	return x.verify(ctx, id, s.applied())
 }
 
 func (x *run) plan(ctx context.Context, op Operation) (processor.Plan, error) {
@@ -92,9 +93,11 @@ func (x *run) act(ctx context.Context, id int32, s *state, i int) error {
 	if ctx.Err() != nil {
 		return timed(ctx, context.Cause(ctx))
 	}
-	if err := x.announce(record{Kind: kindApply, Node: id, Action: i}); err != nil {
+	begin := record{Kind: kindApply, Node: id, Action: i}
+	if err := x.announce(begin); err != nil {
 		return err
 	}
+	s.apply(begin)
 	op, request := x.job.Operations[id], x.request()
 	message, err := guard(ctx, x.Runner, func(ctx context.Context) (string, error) {
 		return op.Step.Recoverer.Apply(ctx, request, action)
@@ -106,6 +109,9 @@ func (x *run) act(ctx context.Context, id int32, s *state, i int) error {
 	if err != nil {
 		err = fmt.Errorf("%s of %q: %w", action.Kind, action.Target, err)
 		r.Reason, r.Message = reasonOf(ctx, err), told(err.Error())
+		if waiting := (*processor.WaitingError)(nil); errors.As(err, &waiting) {
+			r.Reason = reasonWaiting
+		}
 	}
 	if err := x.journal.write(r); err != nil {
 		return &fatal{err}

@@ -52,6 +52,9 @@ const (
 	ReasonDeadlineExceeded = "DeadlineExceeded"
 )
 
+// reasonWaiting is that of an action, in the journal only, which could not be done yet: it has changed nothing.
+const reasonWaiting = "Waiting"
+
 // OperationRun says how the operation of one node went.
 type OperationRun struct {
 	ID        int32
@@ -78,11 +81,13 @@ const (
 	ActionFailed ActionPhase = "Failed"
 )
 
-// ActionRun is an action of a plan and what became of it.
+// ActionRun is an action of a plan and what became of it. One that is Done was no deed of this run where its Already is
+// not empty. One that is Failed has only to wait, and has changed nothing, where it is Waiting.
 type ActionRun struct {
 	processor.Action
 	Phase   ActionPhase
 	Message string
+	Waiting bool
 }
 
 // Artifact is a result kept whole on the node.

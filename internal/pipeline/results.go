@@ -93,7 +93,11 @@ func (l *ledger) add(s stored, whole string) {
 
 // keep takes in the results of an operation, all or none: it writes the files, and returns what the journal is to hold.
 func (x *run) keep(ctx context.Context, id int32, values map[string]string) ([]stored, error) {
-	if err := checkValues(values); err != nil {
+	values, err := own(x.request().Data(), values)
+	if err == nil {
+		err = checkValues(values)
+	}
+	if err != nil {
 		return nil, processor.Stalled(err)
 	}
 	l := x.ledger.clone()
@@ -108,6 +112,23 @@ func (x *run) keep(ctx context.Context, id int32, values map[string]string) ([]s
 	}
 	x.ledger = l
 	return all, nil
+}
+
+// own leaves out what an operation has only handed back, as a server does that answers with all it was sent. Parameters
+// and context keys are what later operations obey, and whoever answers does not set them: one that is not what was sent is
+// refused. Other keys are anybody's, and the latest result of a name stands.
+func own(sent, values map[string]string) (map[string]string, error) {
+	results := map[string]string{}
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		switch {
+		case !processor.Reserved(key):
+			results[key] = values[key]
+		case values[key] != sent[key]:
+			return nil, fmt.Errorf("keeping results: %q is a parameter or a context key, which no result sets: the operation was sent %q and "+
+				"answered %q", clip(key, maxKeyBytes), clip(sent[key], maxKeyBytes), clip(values[key], maxKeyBytes))
+		}
+	}
+	return results, nil
 }
 
 func checkValues(values map[string]string) error {

@@ -21,15 +21,15 @@ import (
 func TestResultsArePassedOn(t *testing.T) {
 	t.Parallel()
 	var seen map[string]string
-	j := job(t, nil, gives("a", "1"), gives("param.x", "2"), &look{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
+	j := job(t, nil, gives("a", "1"), gives("b", "2"), &look{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
 		seen = r.Values
 		return processor.Result{Values: map[string]string{"c": "3"}}, nil
 	}})
 	report := mustRun(t, newRunner(t, t.TempDir()), j)
-	if diff := cmp.Diff(map[string]string{"param.x": "2", "a": "1"}, seen); diff != "" {
+	if diff := cmp.Diff(map[string]string{"param.x": "1", "a": "1", "b": "2"}, seen); diff != "" {
 		t.Errorf("what the last operation saw (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(map[string]string{"a": "1", "param.x": "2", "c": "3"}, report.Values); diff != "" {
+	if diff := cmp.Diff(map[string]string{"a": "1", "b": "2", "c": "3"}, report.Values); diff != "" {
 		t.Errorf("results (-want +got):\n%s", diff)
 	}
 	if !report.Succeeded || report.Reached != 2 || !cmp.Equal(report.Path, []int32{1, 2, 3}) || report.Failed != nil {

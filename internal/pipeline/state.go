@@ -5,6 +5,7 @@ package pipeline
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"kubediag.org/kubediag/internal/processor"
@@ -17,6 +18,7 @@ type state struct {
 	failures int // ended, to be tried again
 	plan     *processor.Plan
 	actions  []ActionRun
+	tries    []int   // by action: how often it was begun, but for those tries that surely did nothing
 	done     *record // how it ended
 	agreed   bool    // whether BeforeRepair has agreed to the plan: nothing of it is done before
 	reported bool    // whether the report of this process has it
@@ -65,6 +67,8 @@ func (s *state) apply(r record) bool {
 		s.agreed = true
 		if r.Kind == kindApplied {
 			s.acted(r)
+		} else {
+			s.tries[r.Action]++
 		}
 	case kindVerify:
 		return s.plan != nil
@@ -83,13 +87,30 @@ func (s *state) setPlan(p processor.Plan) {
 	for _, a := range p.Actions {
 		s.actions = append(s.actions, ActionRun{Action: a, Phase: Planned})
 	}
+	s.tries = make([]int, len(p.Actions))
+}
+
+// applied is the plan with what Verify is to know about its actions.
+func (s *state) applied() processor.Plan {
+	p := *s.plan
+	p.Actions = nil
+	for _, a := range s.actions {
+		p.Actions = append(p.Actions, a.Action)
+	}
+	return p
 }
 
 func (s *state) acted(r record) {
 	a := &s.actions[r.Action]
-	a.Phase, a.Message = Done, r.Message
-	if r.Reason != "" {
+	a.Phase, a.Message, a.Waiting = Done, r.Message, r.Reason == reasonWaiting
+	switch {
+	case r.Reason != "":
 		a.Phase = ActionFailed
+		if a.Waiting {
+			s.tries[r.Action]--
+		}
+	case s.tries[r.Action] == 1 && strings.HasPrefix(r.Message, processor.AlreadyPrefix):
+		a.Already = r.Message
 	}
 }
 

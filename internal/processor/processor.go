@@ -6,11 +6,16 @@ package processor
 import (
 	"context"
 	"maps"
+	"strings"
 
 	"kubediag.org/kubediag/internal/fault"
 )
 
-// Context keys that every processor sees in Request.Data. They overrule parameters and results of the same names.
+// ParamPrefix begins the keys of parameters. Whoever asks for the run sets them, and nobody else.
+const ParamPrefix = "param."
+
+// Context keys that every processor sees in Request.Data. They overrule parameters of the same names, and no result has
+// such a name.
 const (
 	KeyDiagnosisUID       = "diagnosis.uid"
 	KeyDiagnosisNamespace = "diagnosis.namespace"
@@ -36,9 +41,11 @@ type Recoverer interface {
 	// parameters or results in the request about what to change.
 	Plan(ctx context.Context, r Request) (Plan, error)
 	// Apply does one action of a plan and says how it went. It is called again after a crash or a failure with the same
-	// action, and must then change nothing that was not in the plan: what is already done succeeds.
+	// action, and must then change nothing that was not in the plan: what is already done succeeds. A message that begins
+	// with AlreadyPrefix says that this call has changed nothing, as in "was gone already".
 	Apply(ctx context.Context, r Request, a Action) (message string, err error)
-	// Verify proves that a plan whose actions are all applied has worked, and returns the results.
+	// Verify proves that a plan whose actions are all applied has worked, and returns the results. It claims no deed where
+	// Action.Already is set.
 	Verify(ctx context.Context, r Request, p Plan) (Result, error)
 }
 
@@ -49,8 +56,8 @@ type Request struct {
 	Node string
 	// Pod is the pod in question; its Name is empty where there is none.
 	Pod Pod
-	// Values holds the parameters of the Diagnosis overlaid by the results of earlier operations. It comes from outside
-	// and never chooses what is changed.
+	// Values holds the parameters of the Diagnosis overlaid by the results of earlier operations, none of which has a key
+	// that is Reserved. It comes from outside and never chooses what is changed.
 	Values map[string]string
 }
 
@@ -70,7 +77,18 @@ func (r Request) Data() map[string]string {
 	if data == nil {
 		data = map[string]string{}
 	}
-	for key, value := range map[string]string{
+	for key, value := range r.context() {
+		delete(data, key)
+		if value != "" {
+			data[key] = value
+		}
+	}
+	return data
+}
+
+// context are the values of all context keys.
+func (r Request) context() map[string]string {
+	return map[string]string{
 		KeyDiagnosisUID:       r.Diagnosis.UID,
 		KeyDiagnosisNamespace: r.Diagnosis.Namespace,
 		KeyDiagnosisName:      r.Diagnosis.Name,
@@ -78,13 +96,13 @@ func (r Request) Data() map[string]string {
 		KeyPodName:            r.Pod.Name,
 		KeyContainer:          r.Pod.Container,
 		KeyNode:               r.Node,
-	} {
-		delete(data, key)
-		if value != "" {
-			data[key] = value
-		}
 	}
-	return data
+}
+
+// Reserved tells whether a key is a parameter's or a context key, which no result may set.
+func Reserved(key string) bool {
+	_, ok := Request{}.context()[key]
+	return ok || strings.HasPrefix(key, ParamPrefix)
 }
 
 // Result is what a processor found out.
@@ -123,4 +141,11 @@ type Action struct {
 	// Safety says why it is safe, Loss what could be lost.
 	Safety string `json:"safety,omitempty"`
 	Loss   string `json:"loss,omitempty"`
+	// Already, where it is not empty, is what Apply said when it found nothing to do: what the action was for had come
+	// about without it. It is empty before the action is applied, where a call has changed something, and where one that was
+	// cut short or failed may have.
+	Already string `json:"-"`
 }
+
+// AlreadyPrefix begins what Apply says where it has changed nothing.
+const AlreadyPrefix = "was "

@@ -147,7 +147,7 @@ func (p *play) OperationEnded(_ *v1.Diagnosis, run v1.OperationRun) {
 }
 
 // ActionEnded prints what became of one action of a plan.
-func (p *play) ActionEnded(_ *v1.Diagnosis, _ string, a v1.Action) {
+func (p *play) ActionEnded(_ *v1.Diagnosis, _ string, a executor.ActionEnd) {
 	p.say("   %-7s %s %s %s", strings.ToLower(string(a.Phase)), a.Kind, p.short(a.Target), p.short(a.Message))
 }
 

@@ -18,6 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/graph"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/processor"
 )
 
 func TestEveryNameHasItsProcessor(t *testing.T) {
@@ -28,6 +29,61 @@ func TestEveryNameHasItsProcessor(t *testing.T) {
 	}
 	if diff := cmp.Diff(builtin.Names(), r.Names()); diff != "" {
 		t.Errorf("names of package builtin, and names of the registry (-builtin +registry):\n%s", diff)
+	}
+}
+
+// parameters of the built-in processors; the others take none.
+var parameters = map[string][]string{
+	builtin.HeldDeviceDiagnoser: {
+		"param.diagnoser.system.held_device.device", "param.diagnoser.system.held_device.message",
+		"param.diagnoser.system.held_device.persistent_volume",
+	},
+	builtin.HeldDeviceRecover: {
+		"param.diagnoser.system.held_device.device", "param.diagnoser.system.held_device.message",
+		"param.diagnoser.system.held_device.persistent_volume", "param.recover.system.held_device.detach",
+	},
+	builtin.IdleDeviceRecover:  {"param.recover.system.idle_device.limit", "param.recover.system.idle_device.minimum_idle_seconds"},
+	builtin.OrphanedPodRecover: {"param.recover.kubernetes.orphaned_pods.limit", "param.recover.kubernetes.orphaned_pods.uid"},
+	builtin.PodEvictRecover:    {"param.recover.kubernetes.pod_evict.daemon_set", "param.recover.kubernetes.pod_evict.wait_seconds"},
+	builtin.SubpathRemountRecover: {
+		"param.recover.kubernetes.subpath_remount.bring_forward", "param.recover.kubernetes.subpath_remount.wait_seconds",
+	},
+	builtin.VolumeHealthCollector: {"param.diagnoser.kubernetes.volume_health.volume"},
+	builtin.VolumeHealthDiagnoser: {"param.diagnoser.kubernetes.volume_health.volume"},
+	builtin.VolumeRebindRecover: {
+		"param.diagnoser.kubernetes.volume_health.volume", "param.recover.kubernetes.volume_rebind.abort",
+		"param.recover.kubernetes.volume_rebind.bring_forward", "param.recover.kubernetes.volume_rebind.wait_seconds",
+	},
+}
+
+// TestParametersWithATypingError are refused by those whose they would be, and are none of the others' business.
+func TestParametersWithATypingError(t *testing.T) {
+	t.Parallel()
+	r, err := New(Deps{Kubelet: &kubelet.Finder{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	prefix := func(key string) string { return key[:strings.LastIndex(key, ".")+1] }
+	for _, name := range r.Names() {
+		step, _ := r.Lookup(name)
+		for _, others := range parameters {
+			for _, key := range others {
+				own := slices.Contains(parameters[name], key)
+				related := slices.ContainsFunc(parameters[name], func(k string) bool { return prefix(k) == prefix(key) })
+				if err := step.CheckParameters(map[string]string{key: "x"}); (err == nil) != (own || !related) {
+					t.Errorf("%s, %s: %v", name, key, err)
+				}
+				err := step.CheckParameters(map[string]string{key: "x", key + "s": "typo"})
+				if processor.IsStalled(err) != related || err != nil && !related {
+					t.Errorf("%s, %ss: %v, want it refused: %v", name, key, err, related)
+				}
+				for _, part := range append([]string{key + "s", `"typo"`, name}, parameters[name]...) {
+					if related && (err == nil || !strings.Contains(err.Error(), part)) {
+						t.Errorf("%s, %ss: %v does not name %s", name, key, err, part)
+					}
+				}
+			}
+		}
 	}
 }
 

@@ -6,7 +6,8 @@
 //
 // The answer decides: 200 with such an object succeeds; 404, 409 and 422 say that this is not the fault the processor
 // looks for; everything else fails. Nothing about a server is trusted: certificates are verified, no proxy is used
-// whatever the environment says, redirects are not followed, and time and size of everything are bounded.
+// whatever the environment says, redirects are not followed, and time and size of everything are bounded. A server may
+// answer with all that it was sent; the pipeline refuses an answer that sets a parameter or a context key to anything else.
 package remote
 
 import (

@@ -49,6 +49,11 @@ type Collector struct {
 // Name is volumeHealthCollector.
 func (*Collector) Name() string { return "volumeHealthCollector" }
 
+// Parameters are those that it reads.
+func (*Collector) Parameters() []string {
+	return []string{volume.ParamVolume}
+}
+
 // Volume is one volume as it is shown.
 type Volume struct {
 	Pod    fault.Pod `json:"pod"`

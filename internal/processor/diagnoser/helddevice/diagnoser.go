@@ -42,6 +42,11 @@ type Diagnoser struct {
 // Name is heldDeviceDiagnoser.
 func (*Diagnoser) Name() string { return "heldDeviceDiagnoser" }
 
+// Parameters are those that it reads.
+func (*Diagnoser) Parameters() []string {
+	return []string{device.ParamDevice, device.ParamPersistentVolume, device.ParamMessage}
+}
+
 // Run looks at the devices that the parameters name, or at all that are left behind.
 func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
 	s := device.SelectionOf(r.Values)

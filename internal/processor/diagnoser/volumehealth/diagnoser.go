@@ -71,6 +71,11 @@ type Diagnoser struct {
 // Name is volumeHealthDiagnoser.
 func (*Diagnoser) Name() string { return "volumeHealthDiagnoser" }
 
+// Parameters are those that it reads.
+func (*Diagnoser) Parameters() []string {
+	return []string{volume.ParamVolume}
+}
+
 // Run looks at the volumes of the request's pod, at those that its container mounts where it names one, or at all of
 // the node where it names no pod.
 func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Result, error) {

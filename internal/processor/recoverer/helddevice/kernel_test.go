@@ -135,8 +135,12 @@ func TestReleases(t *testing.T) {
 	if diff := cmp.Diff([]string{"was gone already", "was gone already"}, w.apply(t, p)); diff != "" {
 		t.Errorf("messages of a second time (-want +got):\n%s", diff)
 	}
-	_, err = w.healer.Verify(t.Context(), w.request, p)
+	p.Actions[1].Already = "was gone already"
+	result, err = w.healer.Verify(t.Context(), w.request, p)
 	must(t, err)
+	if text := result.Values[KeyResult]; !strings.Contains(text, "unmounted 1 copies of its mounts, and found 1 gone already,") {
+		t.Errorf("result %q claims what others did", text)
+	}
 }
 
 func TestReleasesWithNothingNamed(t *testing.T) {

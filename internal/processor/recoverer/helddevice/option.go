@@ -54,7 +54,7 @@ func optionsOf(values map[string]string) (options, error) {
 func (o options) detaches(i *device.Inspector, d blockdev.Device) string {
 	means := d.Kind == blockdev.KRBD || d.Kind == blockdev.Loop || d.Kind == blockdev.Zram
 	switch {
-	case o.detach == "false", !means, d.Parent != "":
+	case o.detach == "false", !means, d.Parent != "", !d.Known():
 		return ""
 	case d.Kind == blockdev.KRBD:
 		return "the kubelet's volume was all that it was mapped for, and nothing mounts it any more"

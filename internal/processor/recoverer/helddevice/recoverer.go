@@ -42,6 +42,11 @@ type Recoverer struct {
 // Name is heldDeviceRecover.
 func (*Recoverer) Name() string { return "heldDeviceRecover" }
 
+// Parameters are those that it reads.
+func (*Recoverer) Parameters() []string {
+	return []string{device.ParamDevice, device.ParamPersistentVolume, device.ParamMessage, ParamDetach}
+}
+
 // maxDevices bounds how many devices one plan releases: each is looked at closely, and that takes time.
 const maxDevices = 16
 

@@ -29,6 +29,7 @@ type memory struct {
 type released struct {
 	Name     string `json:"name"` // the kernel's
 	Sequence uint64 `json:"sequence,omitempty"`
+	Image    string `json:"image,omitempty"`
 	Node     string `json:"node"`
 	Detach   bool   `json:"detach,omitempty"`
 	// Mounts are the copies.
@@ -38,7 +39,7 @@ type released struct {
 }
 
 func remember(c *device.Case, detach bool) released {
-	d := released{Name: c.Device.Name, Sequence: c.Device.Sequence, Node: c.Device.Node(), Detach: detach}
+	d := released{Name: c.Device.Name, Sequence: c.Device.Sequence, Image: c.Device.Image, Node: c.Device.Node(), Detach: detach}
 	for _, h := range c.Copies() {
 		d.Mounts = append(d.Mounts, h.At)
 		d.Holders = append(d.Holders, h.Holds())
@@ -71,8 +72,8 @@ func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, p processor
 		if err != nil {
 			return processor.Result{}, err
 		}
-		results = append(results, fmt.Sprintf("released device %s: unmounted %d copies of its mounts that were held by %s; it is %s; %s",
-			d.Node, len(d.Mounts), strings.Join(slices.Compact(slices.Clone(d.Holders)), ", "), state, lives))
+		results = append(results, fmt.Sprintf("released device %s: %s that were held by %s; it is %s; %s",
+			d.Node, d.deeds(p), strings.Join(slices.Compact(slices.Clone(d.Holders)), ", "), state, lives))
 	}
 	if m.More {
 		results = append(results, fmt.Sprintf("no more than %d devices are released at once: run it again for the others", maxDevices))
@@ -81,18 +82,29 @@ func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, p processor
 	if err != nil {
 		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyResults, err)
 	}
-	healed := make([]fault.Finding, len(p.Findings))
-	for i, f := range p.Findings {
-		f.Healed = true
-		healed[i] = f
+	values := map[string]string{KeyResult: results[0], KeyResults: string(all)}
+	return processor.Result{Values: values, Findings: processor.Healed(p.Findings, nil)}, nil
+}
+
+// deeds says how many copies were unmounted, and how many had gone by themselves.
+func (d released) deeds(p processor.Plan) string {
+	already := 0
+	for _, a := range p.Actions {
+		if a.Already != "" && a.Mount != nil && slices.Contains(d.Mounts, *a.Mount) {
+			already++
+		}
 	}
-	return processor.Result{Values: map[string]string{KeyResult: results[0], KeyResults: string(all)}, Findings: healed}, nil
+	text := fmt.Sprintf("unmounted %d copies of its mounts", len(d.Mounts)-already)
+	if already > 0 {
+		text += fmt.Sprintf(", and found %d gone already,", already)
+	}
+	return text
 }
 
 // verify says in which state a device is that has been released.
 func (h *Recoverer) verify(ctx context.Context, d released) (state string, err error) {
 	now, err := h.Inspector.Finder.Sys.Resolve(d.Name)
-	if device.Vanished(err) || err == nil && now.Sequence != d.Sequence {
+	if device.Vanished(err) || err == nil && (now.Sequence != d.Sequence || now.Image != d.Image) {
 		return "detached", nil
 	}
 	if err != nil {

@@ -95,6 +95,11 @@ func TestUnmapsWhatIsIdle(t *testing.T) {
 	if err != nil || result.Values[KeyResult] != "unmapped idle device /dev/rbd0 (diskseq 5)" {
 		t.Errorf("results %v, %v", result.Values, err)
 	}
+	p.Actions[0].Already = "was gone already"
+	result, err = w.healer.Verify(t.Context(), w.request, p)
+	if err != nil || result.Values[KeyResult] != "did not unmap idle device /dev/rbd0 (diskseq 5): it was gone already" {
+		t.Errorf("results of what others did %v, %v", result.Values, err)
+	}
 	if diff := cmp.Diff([]string{"0"}, w.Unmapped); diff != "" {
 		t.Errorf("unmapped (-want +got):\n%s", diff)
 	}

@@ -55,6 +55,11 @@ type sample struct {
 // Name is idleDeviceRecover.
 func (*Recoverer) Name() string { return "idleDeviceRecover" }
 
+// Parameters are those that it reads.
+func (*Recoverer) Parameters() []string {
+	return []string{ParamMinimumIdleSeconds, ParamLimit}
+}
+
 // Plan looks at every krbd device, and plans to unmap those that have been idle for longest, up to the limit.
 func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
 	o, err := optionsOf(r.Values)
@@ -133,6 +138,9 @@ func (h *Recoverer) held(ctx context.Context, d blockdev.Device) (string, error)
 
 // idle says for how long the counters of a device have been the same.
 func (h *Recoverer) idle(d blockdev.Device) (lasted time.Duration, why string, err error) {
+	if !d.Known() {
+		return 0, "it cannot be told from another image that may have taken its place", nil
+	}
 	now, err := h.Inspector.Finder.Sys.Stat(d)
 	if errors.Is(err, blockdev.ErrNotCounted) {
 		return 0, "whether it is idle cannot be told: " + err.Error(), nil
@@ -237,6 +245,10 @@ func (h *Recoverer) Verify(_ context.Context, _ processor.Request, p processor.P
 		}
 		if err != nil {
 			return processor.Result{}, processor.Stalled(err)
+		}
+		if a.Already != "" {
+			results = append(results, fmt.Sprintf("did not unmap idle device %s: it %s", a.Target, a.Already))
+			continue
 		}
 		results = append(results, "unmapped idle device "+a.Target)
 	}

@@ -8,6 +8,7 @@ package orphanedpod
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -161,8 +162,16 @@ func TestKilledHalfWay(t *testing.T) {
 	s.Must(os.RemoveAll(s.Node.PodDir(gone)))
 	apply(t, s, p.Actions)
 	result, err := healer(s).Verify(t.Context(), processor.Request{}, p)
-	if err != nil || strings.Contains(result.Values[KeyResult], "the rest") {
+	if err != nil || strings.Contains(result.Values[KeyResult], "the rest") || strings.Contains(result.Values[KeyResult], "already") {
 		t.Errorf("result %q, %v", result.Values[KeyResult], err)
+	}
+	for i := range p.Actions {
+		p.Actions[i].Already = "was gone already"
+	}
+	result, err = healer(s).Verify(t.Context(), processor.Request{}, p)
+	want := fmt.Sprintf("removed 0 empty directories, and found %d gone already, of the pod", len(p.Actions))
+	if err != nil || !strings.HasPrefix(result.Values[KeyResult], want) {
+		t.Errorf("result of what others did %q, %v, want %q", result.Values[KeyResult], err, want)
 	}
 }
 

@@ -5,8 +5,8 @@
 // directories of their volumes and subPaths, leaf first, and the kubelet's own records of them.
 //
 // What is removed is chosen by looking, see package orphan: parameters narrow that, and nothing from outside adds to it.
-// Each removal is of one name, and is preceded by the whole proof. Nothing is ever removed recursively. It rests on
-// unlinkat(2).
+// Each removal is of one name, and is preceded by the whole proof, of which only that the API server does not have the pod
+// may have been heard before. Nothing is ever removed recursively. It rests on unlinkat(2).
 package orphanedpod
 
 import (
@@ -50,6 +50,11 @@ const (
 
 // Name is orphanedPodRecover.
 func (*Recoverer) Name() string { return "orphanedPodRecover" }
+
+// Parameters are those that it reads.
+func (*Recoverer) Parameters() []string {
+	return []string{ParamUID, ParamLimit}
+}
 
 // Plan looks afresh, and plans every removal by name, pod after pod, up to the limit.
 func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
@@ -129,6 +134,7 @@ func (h *Recoverer) Apply(ctx context.Context, _ processor.Request, a processor.
 type tally struct {
 	uid                string
 	directories, files int
+	already            int // of both, that had gone by themselves
 }
 
 // Verify proves that everything of the plan is gone, and that its pods have no volumes left. A pod is healed when the kubelet
@@ -226,9 +232,12 @@ func (h *Recoverer) tallies(ctx context.Context, p processor.Plan) ([]*tally, er
 			pods = append(pods, &tally{uid: uid})
 		}
 		t := pods[len(pods)-1]
-		if a.Kind == orphan.RemoveFile {
+		switch {
+		case a.Already != "":
+			t.already++
+		case a.Kind == orphan.RemoveFile:
 			t.files++
-		} else {
+		default:
 			t.directories++
 		}
 	}
@@ -240,6 +249,9 @@ func (t *tally) say(gone bool, waited time.Duration) string {
 	fmt.Fprintf(&did, "removed %d empty directories", t.directories)
 	if t.files > 0 {
 		fmt.Fprintf(&did, " and %d files of the kubelet", t.files)
+	}
+	if t.already > 0 {
+		fmt.Fprintf(&did, ", and found %d gone already,", t.already)
 	}
 	fmt.Fprintf(&did, " of the pod with UID %q, which is gone", t.uid)
 	if gone {

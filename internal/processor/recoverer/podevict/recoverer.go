@@ -81,6 +81,11 @@ type Recoverer struct {
 // Name is podEvictRecover.
 func (*Recoverer) Name() string { return "podEvictRecover" }
 
+// Parameters are those that it reads.
+func (*Recoverer) Parameters() []string {
+	return []string{ParamDaemonSet, ParamWaitSeconds}
+}
+
 // uidNote is the one note of a plan.
 const uidNote = "podUID"
 

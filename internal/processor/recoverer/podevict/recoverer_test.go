@@ -362,13 +362,23 @@ func TestVerify(t *testing.T) {
 	t.Parallel()
 	ends := func(after time.Duration) *metav1.Time { return &metav1.Time{Time: time.Now().Add(after)} }
 	for name, c := range map[string]struct {
-		scene  func(*scene)
-		want   string
-		healed bool
-		stalls bool
+		scene   func(*scene)
+		already string
+		want    string
+		healed  bool
+		stalls  bool
 	}{
-		"gone":      {scene: func(s *scene) { s.pod = nil }, want: "is gone", healed: true},
-		"made anew": {scene: func(s *scene) { s.pod.UID = "other" }, want: "is gone", healed: true},
+		"gone":      {scene: func(s *scene) { s.pod = nil }, want: ") was evicted, and is gone", healed: true},
+		"made anew": {scene: func(s *scene) { s.pod.UID = "other" }, want: ") was evicted, and is gone", healed: true},
+		"deleted by others": {
+			scene: func(s *scene) { s.pod = nil }, already: "was gone already",
+			want: ") was not evicted: it was gone already, and is gone", healed: true,
+		},
+		"being deleted by others": {
+			scene:   func(s *scene) { s.pod.DeletionTimestamp = ends(105 * time.Second) },
+			already: "was being deleted already",
+			want:    ") was not evicted: it was being deleted already, and is being deleted: its containers",
+		},
 		"goes while it is waited for": {
 			scene: func(s *scene) {
 				s.pod.DeletionTimestamp = ends(time.Minute)
@@ -395,7 +405,8 @@ func TestVerify(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := broken(t, nil)
-				plan := processor.Plan{Findings: s.findings, Notes: map[string]string{uidNote: uid}}
+				plan := processor.Plan{Actions: []processor.Action{action()}, Findings: s.findings, Notes: map[string]string{uidNote: uid}}
+				plan.Actions[0].Already = c.already
 				c.scene(s)
 				got, err := s.recoverer().Verify(t.Context(), request, plan)
 				if processor.IsStalled(err) != c.stalls || err != nil && !c.stalls {

@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/processor"
 )
@@ -33,17 +32,17 @@ func (h *Recoverer) Verify(ctx context.Context, r processor.Request, p processor
 	if err != nil {
 		return processor.Result{}, err
 	}
-	name := target{r.Pod.Namespace, r.Pod.Name, uid}.String()
+	did := target{r.Pod.Namespace, r.Pod.Name, uid}.String() + " was evicted"
+	for _, a := range p.Actions {
+		if a.Already != "" {
+			did = fmt.Sprintf("%s was not evicted: it %s", a.Target, a.Already)
+		}
+	}
 	if left != nil {
-		text := fmt.Sprintf("%s was evicted, and is being deleted: %s", name, h.holdUp(ctx, left, time.Now()))
+		text := fmt.Sprintf("%s, and is being deleted: %s", did, h.holdUp(ctx, left, time.Now()))
 		return processor.Result{Values: map[string]string{KeyResult: text}, Findings: p.Findings}, nil
 	}
-	healed := make([]fault.Finding, len(p.Findings))
-	for i, f := range p.Findings {
-		f.Healed = true
-		healed[i] = f
-	}
-	return processor.Result{Values: map[string]string{KeyResult: name + " was evicted, and is gone"}, Findings: healed}, nil
+	return processor.Result{Values: map[string]string{KeyResult: did + ", and is gone"}, Findings: processor.Healed(p.Findings, nil)}, nil
 }
 
 // await waits until the pod has gone, and gives it where it is only on its way.

@@ -59,6 +59,11 @@ type Recoverer struct {
 // Name is subpathRemountRecover.
 func (*Recoverer) Name() string { return "subpathRemountRecover" }
 
+// Parameters are those that it reads.
+func (*Recoverer) Parameters() []string {
+	return []string{ParamBringForward, ParamWaitSeconds}
+}
+
 func (h *Recoverer) starter() restart.Starter {
 	return restart.Starter{Pods: h.Pods, Runtime: h.Runtime, Waker: h.Waker}
 }

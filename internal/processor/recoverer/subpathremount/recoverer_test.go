@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/processor"
@@ -59,5 +61,23 @@ func TestBadRequests(t *testing.T) {
 	}
 	if _, err := h.Apply(t.Context(), good, processor.Action{Kind: Unmount}); !errors.Is(err, kubelet.ErrNotFound) {
 		t.Errorf("unmount without a kubelet: %v, want ErrNotFound", err)
+	}
+}
+
+// TestClaimsNoDeedOfOthers: only what was really unmounted is said to have been.
+func TestClaimsNoDeedOfOthers(t *testing.T) {
+	t.Parallel()
+	const another = "was gone already; another mount is there now and is left alone"
+	p := processor.Plan{Actions: []processor.Action{
+		{Kind: Unmount, Target: "/p/0", Already: another}, {Kind: Unmount, Target: "/p/1"},
+		{Kind: RemoveContainerRecord, Target: "c1", Already: "was gone already"},
+	}}
+	got, err := results(p)
+	want := map[string]string{
+		KeyResult:  "did not umount /p/0 on host: it " + another,
+		KeyResults: `["did not umount /p/0 on host: it ` + another + `","Succeesfully umount /p/1 on host"]`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("results (-want +got), %v:\n%s", err, diff)
 	}
 }

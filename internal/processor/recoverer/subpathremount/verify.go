@@ -8,18 +8,20 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/restart"
 	"kubediag.org/kubediag/internal/kubelet/subpath"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/processor"
 )
 
 // Verify proves that the planned mounts are gone and no other mount of the pod is, and waits until the containers that
-// could not start have.
+// could not start have. The faults of containers that are not waited for are not called healed.
 func (h *Recoverer) Verify(ctx context.Context, r processor.Request, p processor.Plan) (processor.Result, error) {
 	o, err := parameters.Options(r.Values)
 	if err != nil {
@@ -47,14 +49,24 @@ func (h *Recoverer) Verify(ctx context.Context, r processor.Request, p processor
 	if err != nil {
 		return processor.Result{}, err
 	}
-	if len(m.Containers) > 0 && o.Wait > 0 {
+	var open func(fault.Finding) bool
+	switch {
+	case len(m.Containers) == 0:
+	case o.Wait == 0:
+		open = m.suffers
+	default:
 		took, err := h.starter().Await(ctx, r, m.Waiting, o.Within(ctx))
 		if err != nil {
 			return processor.Result{}, err
 		}
 		values[KeyRunningAfter] = fmt.Sprintf("%.1f", took.Seconds())
 	}
-	return processor.Result{Values: values, Findings: healed(p.Findings)}, nil
+	return processor.Result{Values: values, Findings: processor.Healed(p.Findings, open)}, nil
+}
+
+// suffers tells whether the finding is of a container that did not run when the plan was made, and is to be started.
+func (m memory) suffers(f fault.Finding) bool {
+	return slices.ContainsFunc(m.Containers, func(a restart.Awaited) bool { return a.Container == f.Container })
 }
 
 // verifyMounts makes sure that the planned mounts are gone, and that no other stale one has come to light in their
@@ -103,7 +115,11 @@ func (m memory) verifyOthers(ctx context.Context, n *kubelet.Node, pod *corev1.P
 func results(p processor.Plan) (map[string]string, error) {
 	var sentences []string
 	for _, a := range p.Actions {
-		if a.Kind == Unmount {
+		switch {
+		case a.Kind != Unmount:
+		case a.Already != "":
+			sentences = append(sentences, fmt.Sprintf("did not umount %s on host: it %s", a.Target, a.Already))
+		default:
 			sentences = append(sentences, fmt.Sprintf("Succeesfully umount %s on host", a.Target))
 		}
 	}
@@ -115,13 +131,4 @@ func results(p processor.Plan) (map[string]string, error) {
 		return nil, fmt.Errorf("encode %q: %w", KeyResults, err)
 	}
 	return map[string]string{KeyResult: sentences[0], KeyResults: string(all)}, nil
-}
-
-func healed(findings []fault.Finding) []fault.Finding {
-	var all []fault.Finding
-	for _, f := range findings {
-		f.Healed = true
-		all = append(all, f)
-	}
-	return all
 }

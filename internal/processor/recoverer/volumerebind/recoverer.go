@@ -63,6 +63,11 @@ type Recoverer struct {
 // Name is volumeRebindRecover.
 func (*Recoverer) Name() string { return "volumeRebindRecover" }
 
+// Parameters are those that it reads.
+func (*Recoverer) Parameters() []string {
+	return []string{volume.ParamVolume, ParamAbort, ParamBringForward, ParamWaitSeconds}
+}
+
 func (h *Recoverer) starter() restart.Starter {
 	return restart.Starter{Pods: h.Pods, Runtime: h.Runtime, Waker: h.Waker}
 }

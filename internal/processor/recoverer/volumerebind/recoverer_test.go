@@ -356,10 +356,16 @@ func TestBringsTheStartForward(t *testing.T) {
 	if _, err := w.healer.Verify(t.Context(), w.request, p); !processor.IsStalled(err) || !strings.Contains(err.Error(), `container "app" is still not running`) {
 		t.Errorf("a container that stays: %v", err)
 	}
-	w.pods.Set(w.pod)
+	w.request.Values = map[string]string{ParamWaitSeconds: "0"}
 	result, err := w.healer.Verify(t.Context(), w.request, p)
-	if err != nil || result.Values[KeyRunningAfter] == "" {
-		t.Errorf("a container that runs: %+v, %v", result.Values, err)
+	if err != nil || result.Findings[0].Healed || !slices.Contains(result.Findings[0].Evidence, processor.NotAwaited) {
+		t.Errorf("a container that is not waited for: %+v, %v", result, err)
+	}
+	w.request.Values = nil
+	w.pods.Set(w.pod)
+	result, err = w.healer.Verify(t.Context(), w.request, p)
+	if err != nil || result.Values[KeyRunningAfter] == "" || !result.Findings[0].Healed {
+		t.Errorf("a container that runs: %+v, %v", result, err)
 	}
 	w.request.Values = map[string]string{ParamBringForward: "false"}
 	w.pods.Set(failing)

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/restart"
@@ -34,7 +35,7 @@ func recall(p processor.Plan) (memory, error) {
 }
 
 // Verify proves that what was replaced is gone and that what is there now is the volume, and waits until the containers
-// that could not start have.
+// that could not start have. The faults of containers that are not waited for are not called healed.
 func (h *Recoverer) Verify(ctx context.Context, r processor.Request, p processor.Plan) (processor.Result, error) {
 	o, err := optionsOf(r.Values)
 	if err != nil {
@@ -55,33 +56,42 @@ func (h *Recoverer) Verify(ctx context.Context, r processor.Request, p processor
 	if err != nil {
 		return processor.Result{}, err
 	}
-	if len(m.Containers) > 0 && o.Wait > 0 {
+	var open func(fault.Finding) bool
+	switch {
+	case len(m.Containers) == 0:
+	case o.Wait == 0:
+		open = m.suffers
+	default:
 		took, err := h.starter().Await(ctx, r, m.Waiting, o.Within(ctx))
 		if err != nil {
 			return processor.Result{}, err
 		}
 		values[KeyRunningAfter] = fmt.Sprintf("%.1f", took.Seconds())
 	}
-	var findings []fault.Finding
-	for _, f := range p.Findings {
-		f.Healed = true
-		findings = append(findings, f)
-	}
-	return processor.Result{Values: values, Findings: append(findings, m.Left...)}, nil
+	return processor.Result{Values: values, Findings: append(processor.Healed(p.Findings, open), m.Left...)}, nil
+}
+
+// suffers tells whether a container that did not run when the plan was made, and is to be started, may want the mount of the
+// finding: that on the host is any container's.
+func (m memory) suffers(f fault.Finding) bool {
+	return f.Container == "" || slices.ContainsFunc(m.Containers, func(a restart.Awaited) bool { return a.Container == f.Container })
 }
 
 // prove looks at the places of the plan, and tells in a sentence each what was done and is there now.
 func (h *Recoverer) prove(ctx context.Context, p processor.Plan, m memory) ([]string, error) {
 	var results []string
 	var steps []volume.Step
+	var did []string // about each
 	for _, a := range p.Actions {
 		switch {
 		case a.Mount == nil:
+		case a.Kind == volume.Abort && a.Already != "":
+			results = append(results, fmt.Sprintf("did not abort the connection of %q: it %s", a.Target, a.Already))
 		case a.Kind == volume.Abort:
 			results = append(results, fmt.Sprintf("aborted the connection of %q, which did not answer: every mount of it is dead now, until its "+
 				"driver mounts the volume again", a.Target))
 		case a.Kind == volume.Replace:
-			steps = append(steps, stepOf(a, m.PodUID))
+			steps, did = append(steps, stepOf(a, m.PodUID)), append(did, deed(a))
 		}
 	}
 	if len(steps) == 0 && len(results) == 0 {
@@ -97,18 +107,24 @@ func (h *Recoverer) prove(ctx context.Context, p processor.Plan, m memory) ([]st
 	if !proof.Healed {
 		return nil, processor.Stalled(fmt.Errorf("verify volumes of the pod: not all of it is mended: %s", said(proof.Left)))
 	}
-	for i, s := range steps {
-		text := fmt.Sprintf("replaced the mount at %q", s.Target.Point)
-		if s.Container != "" {
-			text += fmt.Sprintf(" of container %q", s.Container)
-		}
-		text += fmt.Sprintf(", which was broken by %s", s.Code)
+	for i := range did {
 		if i < len(proof.Evidence) {
-			text += ": " + proof.Evidence[i]
+			did[i] += ": " + proof.Evidence[i]
 		}
-		results = append(results, text)
 	}
-	return results, nil
+	return append(results, did...), nil
+}
+
+// deed says what an action has replaced, if it has.
+func deed(a processor.Action) string {
+	text := fmt.Sprintf("replaced the mount at %q", a.Mount.Point)
+	if a.Already != "" {
+		text = fmt.Sprintf("found nothing left to replace of the mount at %q", a.Mount.Point)
+	}
+	if a.Container != "" {
+		text += fmt.Sprintf(" of container %q", a.Container)
+	}
+	return text + fmt.Sprintf(", which was broken by %s", a.Fault)
 }
 
 // values are the results by key.

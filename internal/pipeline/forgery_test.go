@@ -1,0 +1,106 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// Whoever answers does not set what later operations obey.
+func TestNoResultIsAParameter(t *testing.T) {
+	t.Parallel()
+	for _, forged := range [][2]string{
+		{"param.x", "2"}, {"param.x", ""}, {"param.y", "true"}, {"param.recover.system.held_device.detach", "true"},
+		{processor.ParamPrefix, "x"}, {processor.KeyNode, "node-2"}, {processor.KeyPodName, "other"}, {processor.KeyPodNamespace, "kube-system"},
+		{processor.KeyContainer, "other"}, {processor.KeyDiagnosisUID, "other"}, {processor.KeyDiagnosisName, "other"},
+		{processor.KeyDiagnosisNamespace, "other"},
+	} {
+		after := gives("b", "2")
+		answer := &look{run: func(context.Context, processor.Request) (processor.Result, error) {
+			return processor.Result{Values: map[string]string{"a": "1", forged[0]: forged[1]}}, nil
+		}}
+		report := mustRun(t, newRunner(t, t.TempDir()), job(t, nil, answer, after))
+		o := report.Operations[0]
+		if o.Outcome != Failed || o.Reason != ReasonStalled || !strings.Contains(o.Message, `"`+forged[0]+`"`) ||
+			!strings.Contains(o.Message, `"`+forged[1]+`"`) || answer.calls != 1 {
+			t.Errorf("%q: operation %+v, %d calls", forged, o, answer.calls)
+		}
+		if after.calls != 0 || len(report.Whole) != 0 {
+			t.Errorf("%q: %d later calls, results %q", forged, after.calls, report.Whole)
+		}
+	}
+}
+
+// A server that answers with all that it was sent has said nothing but what is its own.
+func TestEchoes(t *testing.T) {
+	t.Parallel()
+	echo := &look{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
+		values := r.Data()
+		maps.Copy(values, map[string]string{"a": "changed", "b": "2", processor.KeyContainer: r.Pod.Container})
+		return processor.Result{Values: values}, nil
+	}}
+	var seen map[string]string
+	last := &look{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
+		seen = r.Values
+		return processor.Result{}, nil
+	}}
+	dir := t.TempDir()
+	j := job(t, nil, gives("a", "1"), echo, last)
+	j.Request.Values = map[string]string{"param.x": "1", "mine": "kept", processor.KeyPodName: "forged"}
+	j.Request.Pod.Container = ""
+	report := mustRun(t, newRunner(t, dir), j)
+	want := map[string]string{"a": "changed", "b": "2", "mine": "kept"}
+	if diff := cmp.Diff(want, report.Whole); diff != "" || !report.Succeeded {
+		t.Errorf("results (-want +got):\n%s", diff)
+	}
+	want["param.x"], want[processor.KeyPodName] = "1", "forged" // Data overrules it
+	if diff := cmp.Diff(want, seen); diff != "" {
+		t.Errorf("what the last operation saw (-want +got):\n%s", diff)
+	}
+	if diff := sameEnd(report, mustRun(t, newRunner(t, dir), j)); diff != "" {
+		t.Errorf("from the journal (-first +second):\n%s", diff)
+	}
+}
+
+// knows is a processor that reads one parameter, careful a recoverer that does.
+type (
+	knows   struct{ *look }
+	careful struct{ *repairs }
+)
+
+func (knows) Parameters() []string   { return []string{"param.a.b.only"} }
+func (careful) Parameters() []string { return []string{"param.a.b.only"} }
+
+// With a typing error in what narrows a repair, nothing is done at all.
+func TestUnknownParametersAreRefused(t *testing.T) {
+	t.Parallel()
+	for key, refused := range map[string]bool{
+		"param.a.b.only": false, "param.a.c.onyl": false, "param.a.bc": false, "param.a.b": false, "a.b.onyl": false,
+		"param.a.b.onyl": true, "param.a.b.only.": true, "param.a.b.": true, "param.a.b.Only": true,
+	} {
+		l, r := gives("a", "1"), &repairs{node: &node{mounts: []uint64{7}, effects: map[uint64]int{}}}
+		for name, step := range map[string]any{"processor": knows{l}, "recoverer": careful{r}} {
+			j := job(t, nil, step)
+			j.Request.Values = map[string]string{key: "v"}
+			o := mustRun(t, newRunner(t, t.TempDir()), j).Operations[0]
+			if (o.Outcome == Failed) != refused {
+				t.Errorf("%s, %s: %s %q", name, key, o.Outcome, o.Message)
+			}
+			want := `read parameter ` + key + `: value "v"`
+			if refused && (o.Reason != ReasonStalled || !strings.HasPrefix(o.Message, want) || !strings.HasSuffix(o.Message, "param.a.b.only")) {
+				t.Errorf("%s, %s: %s %q", name, key, o.Reason, o.Message)
+			}
+		}
+		if refused && l.calls+r.plans+r.applies > 0 {
+			t.Errorf("%s: %d calls, %d plans, %d actions", key, l.calls, r.plans, r.applies)
+		}
+	}
+}
