@@ -7,9 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kubediag.org/kubediag/internal/cri"
@@ -32,7 +35,9 @@ func (a *agent) newVolumes(ctx context.Context) (err error) {
 		Kubelet: a.kubelet, Scanner: scanner, Prober: &probe.Prober{}, Pods: a.index, Runtime: runtime,
 		Runner: &disposable.Runner{}, // not the prober's: what hangs when it is asked must not keep others from being mended
 	}
-	a.orphans = &orphan.Inspector{Kubelet: a.kubelet, Scanner: scanner, Pods: a.pods, Runtime: runtime, MinimumAge: a.OrphanMinimumAge}
+	a.orphans = &orphan.Inspector{
+		Kubelet: a.kubelet, Scanner: scanner, Pods: a.pods, Runtime: runtime, Cache: a.index, MinimumAge: a.OrphanMinimumAge,
+	}
 	if a.connections, err = fuse.Open(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		a.manager.GetLogger().Error(err, "The kernel does not tell about FUSE connections: dead ones are found by asking")
 	}
@@ -48,16 +53,51 @@ func (a *agent) runtimeSocket(ctx context.Context) (string, error) {
 	return node.RuntimeSocket()
 }
 
+// Knows tells whether the cache has a pod of this UID, or a mirror pod that stands for it.
+func (p *podIndex) Knows(uid string) bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if p.byUID[types.UID(uid)] != nil {
+		return true
+	}
+	for _, pod := range p.byUID {
+		if slices.Contains(orphan.UIDs(&pod.ObjectMeta), uid) {
+			return true
+		}
+	}
+	return false
+}
+
+// podsPage is how many pods the API server is asked for at once. Without a bound, one before 1.31 takes all pods of the cluster
+// into its memory to find those of one node.
+const podsPage = 500
+
 // PodsNow lists the pods of this node as the API server has them now.
 func (p *pods) PodsNow(ctx context.Context) ([]metav1.ObjectMeta, error) {
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
-	if err := p.live.List(ctx, list, client.MatchingFields{"spec.nodeName": p.node}); err != nil {
+	all, err := p.listNow(ctx, podsPage)
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) { // between two pages: what the first was of is no longer kept
+		all, err = p.listNow(ctx, podsPage)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("listing pods of node %q: %w", p.node, err)
 	}
-	all := make([]metav1.ObjectMeta, len(list.Items))
-	for i, item := range list.Items {
-		all[i] = item.ObjectMeta
-	}
 	return all, nil
+}
+
+// listNow lists them page by page, all as they were at the first.
+func (p *pods) listNow(ctx context.Context, page int64) (all []metav1.ObjectMeta, err error) {
+	for next := ""; ; {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
+		err := p.live.List(ctx, list, client.MatchingFields{"spec.nodeName": p.node}, client.Limit(page), client.Continue(next))
+		if err != nil {
+			return nil, err
+		}
+		for _, item := range list.Items {
+			all = append(all, item.ObjectMeta)
+		}
+		if next = list.Continue; next == "" {
+			return all, nil
+		}
+	}
 }

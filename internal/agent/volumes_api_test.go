@@ -7,6 +7,7 @@ package agent
 
 import (
 	"context"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -57,6 +58,10 @@ func TestPodsNow(t *testing.T) {
 				if want[string(p.UID)] != p.Name || p.Annotations["a"] != p.Name || p.Namespace != metav1.NamespaceDefault {
 					t.Errorf("%+v", p)
 				}
+			}
+			// Page by page they are the same, and there are several pages.
+			if paged, err := (&pods{node: here, live: live}).listNow(t.Context(), 1); err != nil || !reflect.DeepEqual(paged, got) {
+				t.Errorf("page by page: %+v, %v, want %+v", paged, err, got)
 			}
 			stopped, stop := context.WithCancel(t.Context())
 			stop()

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -28,9 +29,12 @@ const (
 	orphansEvery = 10 * time.Minute
 	orphansGone  = time.Minute
 	// orphansAgain is how soon it is looked for them again where somebody could not be asked, and twice as long after each
-	// further time, up to orphansEvery.
+	// further time, up to orphansEvery. Both are the longest: see spread.
 	orphansAgain = time.Minute
 )
+
+// spread gives up to a fifth less time: all agents of a cluster may have begun at once, and are not to go on so.
+func spread(d time.Duration) time.Duration { return d - rand.N(d/5) }
 
 // count keeps count of the directories of pods that are gone, and tells of each once.
 func (s *Sentinel) count(ctx context.Context) {
@@ -46,9 +50,9 @@ func (s *Sentinel) count(ctx context.Context) {
 		if began := time.Now(); began.Before(next) {
 			err = s.forget(ctx, told)
 		} else if err = s.seek(ctx, told); err == nil {
-			next, again = began.Add(orphansEvery), orphansAgain
+			next, again = began.Add(spread(orphansEvery)), orphansAgain
 		} else {
-			next, again = time.Now().Add(again), min(2*again, orphansEvery)
+			next, again = time.Now().Add(spread(again)), min(2*again, orphansEvery)
 		}
 		if err != nil && ctx.Err() == nil {
 			s.Observer.Trouble(err)

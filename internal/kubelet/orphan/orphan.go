@@ -6,7 +6,8 @@
 //
 // A directory is orphaned only where everybody who may know of its pod was asked and does not: the API server, past every
 // cache, and the container runtime. A kubelet makes the directory before anything else of a pod, so one in which
-// something has changed lately is none. Who could not be asked proves nothing, and is named.
+// something has changed lately is none. Who could not be asked proves nothing, and is named. The API server is asked once
+// for a pod: see absent.
 //
 // It removes empty directories and, by their names and only as the kubelet makes them, the records of CSI volumes and the
 // empty files that subPaths are bound on. By a record that can be read a kubelet finishes with the volume once the driver
@@ -64,6 +65,13 @@ type Pods interface {
 	PodsNow(ctx context.Context) ([]metav1.ObjectMeta, error)
 }
 
+// Cache knows pods of this node without asking anybody. A pod that it knows is not gone; one that it does not know may be
+// there all the same.
+type Cache interface {
+	// Knows tells whether a pod has the UID, or is a mirror pod that stands for it: see UIDs.
+	Knows(uid string) bool
+}
+
 // Runtime is the container runtime of this node: a cri.Client.
 type Runtime interface {
 	// Sandboxes lists the sandboxes of the pods, also those that have ended.
@@ -81,10 +89,14 @@ type Inspector struct {
 	// Pods and Runtime are nil where there is no such source. Then nothing is proven.
 	Pods    Pods
 	Runtime Runtime
+	// Cache spares Pods questions. Nil: it is asked at each look.
+	Cache Cache
 	// MinimumAge is for how long nothing must have changed. 0: DefaultMinimumAge.
 	MinimumAge time.Duration
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
+
+	absent absent
 }
 
 // Survey is what was found on a node.
@@ -93,7 +105,7 @@ type Survey struct {
 	KubeletRoot string `json:"kubeletRoot"`
 	// Directories is how many directories of pods there are, of all pods.
 	Directories int `json:"directories"`
-	// Pods are the directories that belong to no pod that any source knows, ordered by UID.
+	// Pods are the directories that belong to no pod that any source knows which was asked, ordered by UID.
 	Pods []*Pod `json:"pods"`
 	// Unasked says which sources could not be asked, and why. Then no directory is proven to be orphaned.
 	Unasked []string `json:"unasked,omitempty"`
@@ -110,7 +122,7 @@ type Looked struct {
 	Partial    int    `json:"partial,omitempty"`
 }
 
-// Pod is the directory of a pod that no source knows.
+// Pod is the directory of a pod that no source knows which was asked.
 type Pod struct {
 	UID string `json:"uid"`
 	// Path is the directory, in the kubelet's mount namespace.

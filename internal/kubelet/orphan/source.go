@@ -7,9 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // hashAnnotation has the UID by which the kubelet knows a static pod, as the annotation of a mirror pod has.
@@ -23,24 +27,71 @@ var serverUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`
 
 // sources is what those know who may know of a pod.
 type sources struct {
-	server, runtime map[string]bool // UIDs; nil where it could not be asked
+	server, runtime map[string]bool // UIDs; nil where it was not asked, or could not be
 	unasked         []string
 }
 
-// ask asks both.
-func (i *Inspector) ask(ctx context.Context) sources {
+// ask asks both. To ask the API server costs it a look at all pods of the cluster: so that is done only where it decides
+// about one of the open pods, and the runtime neither knows all of these nor is silent.
+func (i *Inspector) ask(ctx context.Context, open []string) sources {
 	var s sources
-	var err error
-	if s.server, err = i.askServer(ctx); err != nil {
-		s.unasked = append(s.unasked, "the API server could not be asked: "+err.Error())
+	var silent error
+	s.runtime, silent = i.askRuntime(ctx)
+	open = slices.DeleteFunc(slices.Clone(open), func(uid string) bool { return s.runtime[uid] })
+	if i.Cache == nil || len(open) > 0 && silent == nil {
+		var err error
+		if s.server, err = i.askServer(ctx); err != nil {
+			s.unasked = append(s.unasked, "the API server could not be asked: "+err.Error())
+		}
+		s.runtime, silent = i.askRuntime(ctx) // again: what has been deleted since may have a sandbox by now
 	}
-	if s.runtime, err = i.askRuntime(ctx); err != nil {
-		s.unasked = append(s.unasked, "the container runtime could not be asked: "+err.Error())
+	if silent != nil {
+		s.unasked = append(s.unasked, "the container runtime could not be asked: "+silent.Error())
 	}
-	if len(s.unasked) == 0 && !s.agree() {
+	if len(s.unasked) == 0 && !i.agree(s) {
 		s.unasked = append(s.unasked, "the API server and the container runtime know no pod in common, so they may speak of different nodes")
 	}
+	if s.server != nil && len(s.unasked) == 0 {
+		i.absent.learn(open, s.server)
+	}
 	return s
+}
+
+// absent are the UIDs that have a directory on this node, and that the API server was asked for and did not have.
+//
+// They need not be asked for again. A pod is bound to a node before the kubelet there makes its directory, and for good; so
+// one that has a directory and is not among the node's pods is deleted, and a UID is given once. It could come back only by
+// a backup of the API server's data, or with a static pod for which somebody chose the UID: such a one the cache, the
+// runtime and the mounts still tell of, and they are asked each time.
+type absent struct {
+	mu   sync.Mutex
+	uids map[string]bool
+}
+
+// learn takes what the API server has said when it was asked for these.
+func (a *absent) learn(uids []string, server map[string]bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.uids == nil {
+		a.uids = map[string]bool{}
+	}
+	for _, uid := range uids {
+		a.uids[uid] = true
+	}
+	maps.DeleteFunc(a.uids, func(uid string, _ bool) bool { return server[uid] })
+}
+
+func (a *absent) has(uid string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.uids[uid]
+}
+
+// keep forgets all but these, which are in order.
+func (a *absent) keep(uids []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.uids, func(uid string, _ bool) bool { _, found := slices.BinarySearch(uids, uid); return !found })
 }
 
 func (i *Inspector) askServer(ctx context.Context) (map[string]bool, error) {
@@ -53,13 +104,21 @@ func (i *Inspector) askServer(ctx context.Context) (map[string]bool, error) {
 	}
 	known := map[string]bool{}
 	for _, pod := range pods {
-		for _, uid := range []string{string(pod.UID), pod.Annotations[corev1.MirrorPodAnnotationKey], pod.Annotations[hashAnnotation]} {
+		for _, uid := range UIDs(&pod) {
 			known[uid] = true
 		}
 	}
 	delete(known, "")
 	return known, nil
 }
+
+// UIDs are those that a pod of the API server has or, as a mirror pod, stands for; some may be empty.
+func UIDs(pod *metav1.ObjectMeta) []string {
+	return []string{string(pod.UID), pod.Annotations[corev1.MirrorPodAnnotationKey], pod.Annotations[hashAnnotation]}
+}
+
+// cached tells whether the cache knows the pod.
+func (i *Inspector) cached(uid string) bool { return i.Cache != nil && uid != "" && i.Cache.Knows(uid) }
 
 func (i *Inspector) askRuntime(ctx context.Context) (map[string]bool, error) {
 	if i.Runtime == nil {
@@ -98,10 +157,11 @@ func (i *Inspector) contained(ctx context.Context, uids []string, from sources) 
 	return why
 }
 
-// agree tells whether the two speak of one node. That of the wrong node would know none of the pods of ours.
-func (s sources) agree() bool {
-	for uid := range s.server {
-		if s.runtime[uid] {
+// agree tells whether the two speak of one node. That of the wrong node would know none of the pods of ours. Where the API
+// server was not asked, what the cache has of it counts.
+func (i *Inspector) agree(s sources) bool {
+	for uid := range s.runtime {
+		if s.server[uid] || s.server == nil && i.cached(uid) {
 			return true
 		}
 	}

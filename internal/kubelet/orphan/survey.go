@@ -31,6 +31,7 @@ type look struct {
 	host  mountns.Namespace
 	table *mountinfo.Table // of the kubelet's namespace
 	base  ground           // what the directory of the pods is
+	from  sources          // whose pods there are
 	uid   string           // of the one pod that is looked at; empty: all are
 	attempts
 	// acting is whether something may have been removed already: then what counts is when things were made.
@@ -60,9 +61,17 @@ func (i *Inspector) Survey(ctx context.Context) (*Survey, error) {
 // and looks into them last.
 func (l *look) survey(ctx context.Context) (*Survey, error) {
 	s := &Survey{KubeletRoot: l.node.Root, Pods: []*Pod{}}
-	var uids []string
+	var uids, open []string
 	err := l.inPods(ctx, func(pods *sys.FD) (err error) {
-		uids, err = l.directories(pods)
+		if uids, err = l.directories(pods); err != nil {
+			return err
+		}
+		s.Directories = len(uids)
+		uids = slices.DeleteFunc(uids, l.cached)
+		if l.uid == "" {
+			l.absent.keep(uids)
+		}
+		open, err = l.open(ctx, uids, pods)
 		return err
 	})
 	if errors.Is(err, sys.ENOENT) { // a kubelet that has had no pod yet
@@ -71,17 +80,48 @@ func (l *look) survey(ctx context.Context) (*Survey, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.Directories = len(uids)
-	from := l.ask(ctx)
-	s.Unasked = from.unasked
-	uids = slices.DeleteFunc(uids, func(uid string) bool { return from.knows(uid) != "" })
 	if len(uids) == 0 {
 		return s, ctx.Err()
 	}
-	contained := l.contained(ctx, uids, from)
+	l.from = l.ask(ctx, open)
+	s.Unasked = l.from.unasked
+	uids = slices.DeleteFunc(uids, func(uid string) bool { return l.from.knows(uid) != "" })
+	if len(uids) == 0 {
+		return s, ctx.Err()
+	}
+	return s, l.lookInto(ctx, uids, s)
+}
+
+// open are those of the pods that only the API server can say of that they are gone: nothing else speaks against it yet,
+// and it has not said so. Without a cache all are.
+func (l *look) open(ctx context.Context, uids []string, pods *sys.FD) (open []string, err error) {
+	if l.Cache == nil {
+		return uids, nil
+	}
+	for _, uid := range uids {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if !serverUID.MatchString(uid) || l.absent.has(uid) {
+			continue
+		}
+		p := &Pod{UID: uid, Path: l.node.PodDir(uid)}
+		if err := l.fill(p, pods); err != nil {
+			return nil, fmt.Errorf("look into %q: %w", p.Path, err)
+		}
+		if l.young(p) == "" {
+			open = append(open, uid)
+		}
+	}
+	return open, nil
+}
+
+// lookInto adds the directories of these pods, and what is to be said of them.
+func (l *look) lookInto(ctx context.Context, uids []string, s *Survey) error {
+	contained := l.contained(ctx, uids, l.from)
 	found, survey, err := l.mounted(uids)
 	if err != nil {
-		return nil, fmt.Errorf("look for mounts: %w", err)
+		return fmt.Errorf("look for mounts: %w", err)
 	}
 	l.attempts = attemptsOf(l.node)
 	s.Looked = &Looked{survey.Backend, survey.Namespaces, survey.Mounts, survey.Denied, survey.Partial}
@@ -90,7 +130,7 @@ func (l *look) survey(ctx context.Context) (*Survey, error) {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			p := &Pod{UID: uid, Path: l.node.PodDir(uid), Unproven: slices.Clone(from.unasked)}
+			p := &Pod{UID: uid, Path: l.node.PodDir(uid), Unproven: slices.Clone(l.from.unasked)}
 			if why := contained[uid]; why != "" {
 				p.Unproven = append(p.Unproven, why)
 			}
@@ -104,7 +144,7 @@ func (l *look) survey(ctx context.Context) (*Survey, error) {
 	})
 	s.Pods = slices.DeleteFunc(s.Pods, func(p *Pod) bool { return len(p.all) == 0 }) // gone meanwhile
 	l.callByName(s.Pods)
-	return s, err
+	return err
 }
 
 // inPods runs fn in the kubelet's mount namespace with the directory of the pods, once it is known what that is.
@@ -183,6 +223,9 @@ func (l *look) judge(p *Pod, looked *Looked, mounts []Mounted) {
 	}
 	if young := l.young(p); young != "" {
 		p.Unproven = append(p.Unproven, young)
+	}
+	if len(p.Unproven) == 0 && l.from.server == nil && !l.absent.has(p.UID) {
+		p.Unproven = append(p.Unproven, "the API server was not asked for it, as it was too young until now")
 	}
 	p.Orphaned = len(p.Unproven) == 0
 	p.Mounts = mounts[:min(len(mounts), maxTold)]

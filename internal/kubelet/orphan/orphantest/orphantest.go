@@ -44,15 +44,25 @@ const (
 type Server struct {
 	Pods   []metav1.ObjectMeta
 	Broken error
+	Asked  int // how often
 }
 
 // PodsNow gives the pods that were set.
-func (s *Server) PodsNow(context.Context) ([]metav1.ObjectMeta, error) { return s.Pods, s.Broken }
+func (s *Server) PodsNow(context.Context) ([]metav1.ObjectMeta, error) {
+	s.Asked++
+	return s.Pods, s.Broken
+}
 
 // Knows adds a pod.
 func (s *Server) Knows(uid string) {
 	s.Pods = append(s.Pods, metav1.ObjectMeta{UID: types.UID(uid), Namespace: "default", Name: "web"})
 }
+
+// Cache plays a cache of the API server, by UIDs.
+type Cache map[string]bool
+
+// Knows tells whether the UID was set.
+func (c Cache) Knows(uid string) bool { return c[uid] }
 
 // Runtime plays the container runtime.
 type Runtime struct {

@@ -1,0 +1,100 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kubediag.org/kubediag/internal/kubelet/orphan"
+)
+
+var _ orphan.Cache = (*podIndex)(nil)
+
+// pages is an API server that gives one pod a page, and answers as it was told first.
+type pages struct {
+	client.Reader
+	answers []error
+	asked   []string // from where on
+	bad     bool     // whether it was ever asked for more than is needed
+}
+
+func (p *pages) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
+	o := (&client.ListOptions{}).ApplyOptions(options)
+	p.asked = append(p.asked, o.Continue)
+	into, metadata := list.(*metav1.PartialObjectMetadataList)
+	if !metadata || o.Limit != podsPage || o.FieldSelector.String() != "spec.nodeName=here" {
+		p.bad = true
+	}
+	if len(p.answers) >= len(p.asked) && p.answers[len(p.asked)-1] != nil {
+		return p.answers[len(p.asked)-1]
+	}
+	next := map[string]string{"": "second", "second": "third", "third": ""}
+	into.Items = []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Name: "at " + o.Continue}}}
+	into.Continue = next[o.Continue]
+	return nil
+}
+
+// TestPodsPageByPage: what the first page was of may be forgotten before the last is asked for. Then it is begun anew, and
+// nothing of the first time is kept; but not for ever.
+func TestPodsPageByPage(t *testing.T) {
+	t.Parallel()
+	expired, gone := apierrors.NewResourceExpired("too old"), &apierrors.StatusError{
+		ErrStatus: metav1.Status{Reason: metav1.StatusReasonGone, Code: http.StatusGone, Message: "too old"},
+	}
+	for name, c := range map[string]struct {
+		answers []error
+		asked   []string
+		why     string // empty: all three are listed
+	}{
+		"three pages":   {nil, []string{"", "second", "third"}, ""},
+		"expired":       {[]error{nil, expired}, []string{"", "second", "", "second", "third"}, ""},
+		"gone":          {[]error{nil, nil, gone}, []string{"", "second", "third", "", "second", "third"}, ""},
+		"expired twice": {[]error{nil, expired, nil, expired}, []string{"", "second", "", "second"}, `of node "here": too old`},
+		"no answer":     {[]error{nil, errors.New("no route")}, []string{"", "second"}, "no route"},
+	} {
+		server := &pages{answers: c.answers}
+		got, err := (&pods{node: "here", live: server}).PodsNow(t.Context())
+		if diff := cmp.Diff(c.asked, server.asked); diff != "" || server.bad {
+			t.Errorf("%s: asked for too much: %v, from (-want +got):\n%s", name, server.bad, diff)
+		}
+		if c.why != "" {
+			if err == nil || !strings.Contains(err.Error(), c.why) || got != nil {
+				t.Errorf("%s: %+v, %v, want %q", name, got, err, c.why)
+			}
+			continue
+		}
+		if err != nil || len(got) != 3 || got[0].Name != "at " || got[1].Name != "at second" || got[2].Name != "at third" {
+			t.Errorf("%s: %+v, %v, want one pod of each page", name, got, err)
+		}
+	}
+}
+
+// TestKnowsPods: a mirror pod stands for the static pod whose UID its annotations have.
+func TestKnowsPods(t *testing.T) {
+	t.Parallel()
+	index := &podIndex{byUID: map[types.UID]*corev1.Pod{}}
+	index.set(nil, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "a"}})
+	mirror := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "b", Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "c"}}}
+	index.set(nil, mirror)
+	for uid, want := range map[string]bool{"a": true, "b": true, "c": true, "d": false} {
+		if got := index.Knows(uid); got != want {
+			t.Errorf("%q is known: %v, want %v", uid, got, want)
+		}
+	}
+	index.set(mirror, nil)
+	if index.Knows("c") {
+		t.Error("a static pod is known whose mirror is gone")
+	}
+}
