@@ -4,8 +4,11 @@
 package agent
 
 import (
+	"maps"
 	"os"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -15,26 +18,36 @@ import (
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
-func TestAlertsAreOnMetricsThatThereAre(t *testing.T) {
-	t.Parallel()
+// rule is an alert.
+type rule struct{ Alert, Expr string }
+
+func rulesOf(t *testing.T) (all []rule) {
+	t.Helper()
 	text, err := os.ReadFile("../../config/alerts/kubediag.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var rules struct {
 		Groups []struct {
-			Rules []struct{ Alert, Expr string }
+			Rules []rule
 		}
 	}
 	if err := yaml.Unmarshal(text, &rules); err != nil {
 		t.Fatal(err)
 	}
+	for _, g := range rules.Groups {
+		all = append(all, g.Rules...)
+	}
+	return all
+}
+
+func TestAlertsAreOnMetricsThatThereAre(t *testing.T) {
+	t.Parallel()
 	o, _, counter := newTestObserver(t)
 	l := &lookout{observer: o, mode: sentinel.Observe, log: logr.Discard()}
 	if err := l.register(counter.registry, func() sentinel.Sight { return sentinel.Sight{} }); err != nil {
 		t.Fatal(err)
 	}
-	l.metrics.repairs.WithLabelValues("a", "b", outcomeFailed)
 	families, err := counter.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -44,21 +57,66 @@ func TestAlertsAreOnMetricsThatThereAre(t *testing.T) {
 		known[f.GetName()] = true
 	}
 	count := 0
-	for _, g := range rules.Groups {
-		for _, r := range g.Rules {
-			for _, name := range regexp.MustCompile(`kubediag_[a-z_]+`).FindAllString(r.Expr, -1) {
-				if count++; !known[name] {
-					t.Errorf("alert %s is on %s, which the agent does not have", r.Alert, name)
-				}
+	for _, r := range rulesOf(t) {
+		for _, name := range regexp.MustCompile(`kubediag_[a-z_]+`).FindAllString(r.Expr, -1) {
+			if count++; !known[name] {
+				t.Errorf("alert %s is on %s, which the agent does not have", r.Alert, name)
 			}
-			for _, code := range regexp.MustCompile(`[A-Z][A-Za-z]{6,}`).FindAllString(r.Expr, -1) {
-				if _, ok := fault.Lookup(fault.Code(code)); !ok {
-					t.Errorf("alert %s speaks of %s, which is no fault", r.Alert, code)
-				}
+		}
+		for _, code := range regexp.MustCompile(`[A-Z][A-Za-z]{6,}`).FindAllString(r.Expr, -1) {
+			if _, ok := fault.Lookup(fault.Code(code)); !ok {
+				t.Errorf("alert %s speaks of %s, which is no fault", r.Alert, code)
 			}
 		}
 	}
 	if count < 4 {
 		t.Errorf("%d names of metrics in the rules", count)
+	}
+}
+
+// TestTheFirstIncreaseRaisesTheAlert: what an alert wants to see increase begins with 0, for every fault there is. Nothing is
+// counted here before, so whatever would make a count only when it is needed is missing.
+func TestTheFirstIncreaseRaisesTheAlert(t *testing.T) {
+	t.Parallel()
+	_, _, counter := newTestObserver(t)
+	atFirst, increases := counter.all(t), 0
+	for _, r := range rulesOf(t) {
+		for _, match := range regexp.MustCompile(`increase\((kubediag_[a-z_]+)\{(\w+)="(\w+)"\}`).FindAllStringSubmatch(r.Expr, -1) {
+			increases++
+			for _, entry := range fault.Catalogue() {
+				there := func(name string) bool {
+					words := strings.Fields(name)
+					return words[0] == match[1] && slices.Contains(words, match[2]+"="+match[3]) && slices.Contains(words, "fault="+string(entry.Code))
+				}
+				if !slices.ContainsFunc(slices.Collect(maps.Keys(atFirst)), there) {
+					t.Errorf("alert %s does not see the first increase of %s for %s", r.Alert, match[1], entry.Code)
+				}
+			}
+		}
+	}
+	if increases == 0 {
+		t.Error("no alert is on an increase")
+	}
+	for name, count := range atFirst {
+		if strings.HasPrefix(name, "kubediag_repairs_total ") && count != 0 {
+			t.Errorf("%s is %v at the start", name, count)
+		}
+	}
+}
+
+// TestNoAlertWhereNothingIsToBeWatched: a sentinel that is off tells nothing, neither that it does not see nor that all is well.
+func TestNoAlertWhereNothingIsToBeWatched(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []sentinel.Mode{sentinel.Off, sentinel.Observe, sentinel.Automatic} {
+		o, _, counter := newTestObserver(t)
+		l := &lookout{observer: o, mode: mode, log: logr.Discard()}
+		if err := l.register(counter.registry, func() sentinel.Sight { return sentinel.Sight{} }); err != nil {
+			t.Fatal(err)
+		}
+		_, watching := counter.all(t)["kubediag_sentinel_watching"]
+		_, faults := counter.all(t)["kubediag_faults code="+string(fault.HungMount)]
+		if want := mode != sentinel.Off; watching != want || faults != want {
+			t.Errorf("%s: there is a count of faults: %v, and whether it watches: %v, want %v", mode, faults, watching, want)
+		}
 	}
 }

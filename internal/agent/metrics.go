@@ -7,6 +7,13 @@ import (
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet/orphan"
+	"kubediag.org/kubediag/internal/kubelet/restart"
+	"kubediag.org/kubediag/internal/kubelet/volume"
+	"kubediag.org/kubediag/internal/processor/recoverer/helddevice"
+	"kubediag.org/kubediag/internal/processor/recoverer/podevict"
 )
 
 // metrics are what the agent counts. Labels hold names of built-in processors, kinds, faults of the catalogue and
@@ -22,6 +29,21 @@ type metrics struct {
 type gauges struct {
 	running   func() int
 	abandoned func() int64
+}
+
+// actions are those that there are for each fault; a device that is idle is none. Their counts are there from the start: an
+// alert on an increase does not see the first of a count that begins with it.
+var actions = map[fault.Code][]string{
+	"":                        {helddevice.Detach},
+	fault.DeletedVolumeSource: {volume.Replace, restart.RemoveRecord, restart.WakeKubelet, podevict.Evict},
+	fault.DisconnectedFUSE:    {volume.Replace, restart.RemoveRecord, restart.WakeKubelet, podevict.Evict},
+	fault.HeldDevice:          {kindUnmount, helddevice.Detach},
+	fault.HungMount:           {volume.Abort, volume.Replace, restart.RemoveRecord, restart.WakeKubelet, podevict.Evict},
+	fault.MissingBindSource:   {podevict.Evict},
+	fault.OrphanedPodVolumes:  {orphan.RemoveDirectory, orphan.RemoveFile},
+	fault.SourceTypeMismatch:  {podevict.Evict},
+	fault.StaleFileHandle:     {volume.Replace, restart.RemoveRecord, restart.WakeKubelet, podevict.Evict},
+	fault.StaleSubPath:        {kindUnmount, restart.RemoveRecord, restart.WakeKubelet},
 }
 
 // newMetrics registers the metrics.
@@ -44,6 +66,12 @@ func newMetrics(registry prometheus.Registerer, g gauges) (*metrics, error) {
 			Name: "kubediag_diagnoses_total",
 			Help: "Diagnoses that ended, by outcome.",
 		}, []string{"outcome"}),
+	}
+	for code, kinds := range actions {
+		for _, kind := range kinds {
+			m.repairs.WithLabelValues(string(code), kind, outcomeDone)
+			m.repairs.WithLabelValues(string(code), kind, outcomeFailed)
+		}
 	}
 	for _, c := range []prometheus.Collector{
 		m.operations, m.durations, m.repairs, m.diagnoses,

@@ -110,8 +110,12 @@ func fieldsOf(f fault.Finding) []any {
 	}
 }
 
-// register registers the metrics of what the sentinel sees.
+// register registers the metrics of what the sentinel sees. Where it is off there are none: 0 would say that it does not see
+// what it should, and that there is no fault.
 func (l *lookout) register(registry prometheus.Registerer, sight func() sentinel.Sight) error {
+	if l.mode == sentinel.Off {
+		return nil
+	}
 	l.delay = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "kubediag_fault_detection_seconds",
 		Help:    "Time from the cause of a fault, where the kernel tells it, until the sentinel saw the fault.",

@@ -84,7 +84,9 @@ func TestWhatTheSentinelTells(t *testing.T) {
 			t.Parallel()
 			o, n, counter := newTestObserver(t)
 			l := &lookout{observer: o, mode: c.mode, log: logr.Discard()}
-			sight := sentinel.Sight{Watching: true, Binds: 7, Unwatched: 2, Connections: 4, Present: map[fault.Code]int{fault.StaleSubPath: 3, fault.HungMount: 2}}
+			sight := sentinel.Sight{
+				Watching: true, Binds: 7, Unwatched: 2, Connections: 4, Present: map[fault.Code]int{fault.StaleSubPath: 3, fault.HungMount: 2},
+			}
 			if err := l.register(counter.registry, func() sentinel.Sight { return sight }); err != nil {
 				t.Fatal(err)
 			}
@@ -107,6 +109,24 @@ func TestWhatTheSentinelTells(t *testing.T) {
 				t.Errorf("metrics (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestEveryRepairOfTheSentinelIsCountedFromZero: of the faults that it repairs, none begins with its first failure.
+func TestEveryRepairOfTheSentinelIsCountedFromZero(t *testing.T) {
+	t.Parallel()
+	o, _, counter := newTestObserver(t)
+	l := &lookout{observer: o, mode: sentinel.Automatic, log: logr.Discard()}
+	atFirst := len(counter.all(t))
+	repaired := []fault.Code{
+		fault.DeletedVolumeSource, fault.DisconnectedFUSE, fault.HungMount, fault.StaleFileHandle, fault.StaleSubPath,
+	}
+	for _, code := range repaired {
+		l.Repaired(fault.Finding{Code: code}, errors.New("it is busy"))
+		l.Repaired(fault.Finding{Code: code}, nil)
+	}
+	if all := counter.all(t); len(all) != atFirst || len(counter.counted(t)) != 2*len(repaired)+2 { // and two gauges
+		t.Errorf("there were %d metrics at the start, and now there are %v", atFirst, all)
 	}
 }
 

@@ -4,6 +4,7 @@
 package sentinel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"hash/maphash"
@@ -20,6 +21,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/processor"
 )
 
 // Volumes judges the volumes of the node, and mends them: a *volume.Inspector.
@@ -80,6 +82,8 @@ type patrol struct {
 	present map[spot]fault.Finding
 	todo    []volume.Step // what is left to do of what was planned when all was looked at
 	retries map[site]*setback
+	// blind says why no volume could be asked the last time.
+	blind error
 	// trouble is what could not be seen the last time, so that it is told of once.
 	trouble string
 }
@@ -129,7 +133,8 @@ func (p *patrol) keep(ctx context.Context) {
 	defer tick.Stop()
 	defer p.mounts.close()
 	for ctx.Err() == nil {
-		p.admit(ctx, p.tick(ctx))
+		err := p.tick(ctx)
+		p.admit(ctx, cmp.Or(err, p.blind))
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
@@ -242,6 +247,7 @@ func (u *pulse) beats(c fuse.Connection) (look bool) {
 // look asks all volumes, tells what is new, and begins to mend what may be mended.
 func (p *patrol) look(ctx context.Context) error {
 	for range repeats {
+		p.moves()
 		p.due, p.todo = false, nil
 		survey, err := p.Volumes.Inspect(ctx, volume.Selection{})
 		now, asked := time.Now(), 0
@@ -257,46 +263,21 @@ func (p *patrol) look(ctx context.Context) error {
 		if len(survey.Volumes) == 0 {
 			p.whole = now.Add(bare)
 		}
-		broken := survey.Broken()
-		if p.again = min(2*p.again, time.Hour); p.compare(broken) {
+		p.blind = blind(survey.Volumes)
+		if p.again = min(2*p.again, time.Hour); p.compare(survey.Volumes) {
 			p.again = relapse
 		}
 		if len(p.present) > 0 && now.Add(p.again).Before(p.whole) {
 			p.whole = now.Add(p.again)
 		}
 		if p.Mode == Automatic {
-			p.plan(ctx, broken)
+			p.plan(ctx, survey.Broken())
 		}
 		if !p.mend(ctx) || len(p.todo) > 0 {
 			break
 		}
 	}
 	return nil
-}
-
-// compare keeps the list of faults, tells of those that were not on it, and whether it is another now. What nobody knows
-// the pod of is not on it.
-func (p *patrol) compare(broken []*volume.Volume) (changed bool) {
-	now, places := map[spot]fault.Finding{}, map[site]bool{}
-	for _, v := range broken {
-		for _, f := range v.Findings() {
-			s := spotOf(&f.Mount, f.Code)
-			if p.Pods.PodByUID(f.Pod.UID) == nil {
-				continue
-			}
-			now[s], places[site{s.namespace, s.point}] = f, true
-			if _, known := p.present[s]; !known {
-				changed = true
-				p.Observer.Found(f, 0)
-			}
-		}
-	}
-	changed = changed || len(now) != len(p.present)
-	p.present = now
-	maps.DeleteFunc(p.retries, func(s site, b *setback) bool {
-		return !places[s] && time.Now().After(b.until) && time.Since(b.used) > allowed*regained
-	})
-	return changed
 }
 
 // plan notes what can be repaired without losing anything. The volumes of a pod that ends are the kubelet's to unmount.
@@ -323,6 +304,7 @@ func ends(pod *corev1.Pod) bool {
 // looked at first.
 func (p *patrol) mend(ctx context.Context) (repaired bool) {
 	for began := time.Now(); len(p.todo) > 0 && ctx.Err() == nil && time.Since(began) < portion; {
+		p.moves()
 		s := p.todo[0]
 		p.todo = p.todo[1:]
 		done, err := p.step(ctx, &s)
@@ -352,9 +334,9 @@ func (p *patrol) step(ctx context.Context, s *volume.Step) (repaired bool, err e
 		return false, nil
 	}
 	b.used = now
-	_, err = p.Volumes.Apply(ctx, *s)
+	how, err := p.Volumes.Apply(ctx, *s)
 	refused := errors.Is(err, volume.ErrRefused) // somebody else was faster, or it is not what it was
-	if !refused {
+	if !refused && !strings.HasPrefix(how, processor.AlreadyPrefix) {
 		p.Observer.Repaired(f, err)
 	}
 	if err == nil {

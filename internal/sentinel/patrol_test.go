@@ -27,7 +27,11 @@ type wreck struct {
 	volumes []*volume.Volume
 	mend    func(s volume.Step) error
 	applied map[string]int // by point
+	says    string         // Apply
 	pod     corev1.Pod
+
+	found, repaired int // that was told
+	trouble         []string
 }
 
 func newWreck(many int) *wreck {
@@ -51,7 +55,7 @@ func (w *wreck) Plan(_ context.Context, v *volume.Volume, _ volume.PlanOptions) 
 
 func (w *wreck) Apply(_ context.Context, s volume.Step) (string, error) {
 	w.applied[s.Target.Point]++
-	return "", w.mend(s)
+	return w.says, w.mend(s)
 }
 
 func (w *wreck) total() (n int) {
@@ -62,9 +66,9 @@ func (w *wreck) total() (n int) {
 }
 
 func (w *wreck) PodByUID(string) *corev1.Pod        { return &w.pod }
-func (w *wreck) Found(fault.Finding, time.Duration) {}
-func (w *wreck) Repaired(fault.Finding, error)      {}
-func (w *wreck) Trouble(error)                      {}
+func (w *wreck) Found(fault.Finding, time.Duration) { w.found++ }
+func (w *wreck) Repaired(fault.Finding, error)      { w.repaired++ }
+func (w *wreck) Trouble(err error)                  { w.trouble = append(w.trouble, err.Error()) }
 func (w *wreck) patrol() *patrol {
 	return newPatrol(&Sentinel{Mode: Automatic, Pods: w, Observer: w, Volumes: w})
 }
@@ -125,6 +129,22 @@ func TestARepairThatFailsEndsThePlan(t *testing.T) {
 			t.Errorf("%d repairs, %v, want that one which is refused holds up no other", w.total(), err)
 		}
 	})
+}
+
+// TestARepairOfSomebodyElseIsNotTold: nothing was left to do, and what was done is looked at.
+func TestARepairOfSomebodyElseIsNotTold(t *testing.T) {
+	w := newWreck(2)
+	w.mend = func(s volume.Step) error {
+		if w.says = "put it in its place"; s.Target.Point == "/0" {
+			w.says = "was replaced already: it answers"
+		}
+		w.gone(s, w.volumes)
+		return nil
+	}
+	p := w.patrol()
+	if err := p.look(t.Context()); err != nil || w.total() != 2 || w.repaired != 1 || len(p.present) != 0 {
+		t.Errorf("%d of %d repairs were told, %v, %d faults are left, want 1 of 2 and none", w.repaired, w.total(), err, len(p.present))
+	}
 }
 
 // TestADriverThatComesAndGoes has every mount that is put in place be dead at the next look.

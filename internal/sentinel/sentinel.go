@@ -22,7 +22,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
@@ -145,52 +144,6 @@ type Sentinel struct {
 	orphans int
 }
 
-// Sight is what the sentinel sees now.
-type Sight struct {
-	// Watching is false while it cannot see something: there is no kubelet, say.
-	Watching bool
-	// Present counts the faults by code.
-	Present map[fault.Code]int
-	// Binds are the subPath binds of the node, Unwatched those that no watch tells of: they are looked at every second
-	// instead.
-	Binds, Unwatched int
-	// Connections are the FUSE connections of the node's volumes.
-	Connections int
-}
-
-// Sight is what is seen now.
-func (s *Sentinel) Sight() Sight {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.sight
-	now.Present = map[fault.Code]int{}
-	maps.Copy(now.Present, s.sight.Present)
-	if s.orphans > 0 {
-		now.Present[fault.OrphanedPodVolumes] = s.orphans
-	}
-	if s.Volumes == nil {
-		return now
-	}
-	now.Watching = now.Watching && s.far.Watching
-	now.Connections = s.far.Connections
-	for code, n := range s.far.Present {
-		now.Present[code] += n
-	}
-	return now
-}
-
-func (s *Sentinel) seeVolumes(now Sight) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.far = now
-}
-
-func (s *Sentinel) see(now Sight) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sight = now
-}
-
 // Run watches until ctx is done. It ends with nil: what fails is told, and tried again.
 func (s *Sentinel) Run(ctx context.Context) error {
 	if s.Mode != Observe && s.Mode != Automatic {
@@ -198,8 +151,11 @@ func (s *Sentinel) Run(ctx context.Context) error {
 	}
 	s.told, s.allowances = map[string]mount.ID{}, map[string]*allowance{}
 	s.Observer = &turns{observer: s.Observer}
+	s.see(Sight{})
 	var others sync.WaitGroup
+	others.Go(func() { s.attend(ctx) })
 	if s.Volumes != nil {
+		s.seeVolumes(Sight{})
 		others.Go(func() { newPatrol(s).keep(ctx) })
 	}
 	if s.Orphans != nil {
@@ -250,8 +206,8 @@ func (s *Sentinel) watch(ctx context.Context) error {
 
 // idle waits for another kubelet.
 func (s *Sentinel) idle(ctx context.Context, node *kubelet.Node) error {
-	s.see(Sight{Watching: true})
 	for {
+		s.see(Sight{Watching: true})
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

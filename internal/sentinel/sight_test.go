@@ -1,0 +1,110 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sentinel
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/volume"
+)
+
+// TestAWatchThatHangsDoesNotWatch: what was seen last is told as that, by whoever does not hang.
+func TestAWatchThatHangsDoesNotWatch(t *testing.T) {
+	for watch, c := range map[string]struct{ moves, hangs func(s *Sentinel) }{
+		"binds": {
+			func(s *Sentinel) { s.seeVolumes(Sight{Watching: true}) },
+			func(s *Sentinel) { s.see(Sight{Watching: true, Present: map[fault.Code]int{fault.StaleSubPath: 1}}) },
+		},
+		"volumes": {
+			func(s *Sentinel) { s.see(Sight{Watching: true}) },
+			func(s *Sentinel) {
+				s.seeVolumes(Sight{Watching: true, Present: map[fault.Code]int{fault.StaleSubPath: 1}})
+			},
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWreck(0)
+			s := &Sentinel{Mode: Observe, Volumes: w, Observer: w}
+			go s.attend(t.Context())
+			since := time.Now()
+			c.hangs(s)
+			for _, watching := range []bool{true, false} {
+				for time.Since(since) < silence || !watching && time.Since(since) < 2*silence {
+					c.moves(s)
+					time.Sleep(beat)
+				}
+				if now := s.Sight(); now.Watching != watching || now.Present[fault.StaleSubPath] != 1 {
+					t.Errorf("%s hang for %s: %+v", watch, time.Since(since), now)
+				}
+			}
+			why := s.Sight().Stuck
+			if !strings.Contains(why, "over "+watch) || !strings.Contains(why, since.UTC().Format(time.RFC3339)) {
+				t.Errorf("%s hang since %s: %q", watch, since, why)
+			}
+			if len(w.trouble) != 1 || w.trouble[0] != why {
+				t.Errorf("%s hang, and it was told: %q", watch, w.trouble)
+			}
+			if c.hangs(s); !s.Sight().Watching {
+				t.Errorf("%s go on: %+v", watch, s.Sight())
+			}
+		})
+	}
+}
+
+// sameKubelet is found at once, always.
+type sameKubelet struct{ node kubelet.Node }
+
+func (k *sameKubelet) Node(context.Context) (*kubelet.Node, error) { return &k.node, nil }
+
+// slow takes its time to look at volumes.
+type slow struct {
+	*wreck
+	long func()
+}
+
+func (s *slow) Inspect(ctx context.Context, of volume.Selection) (*volume.Survey, error) {
+	s.long()
+	return s.wreck.Inspect(ctx, of)
+}
+
+// TestWhatTakesLongIsNotStuck: neither the watch over a kubelet that mends its binds by itself, nor looks and repairs that
+// follow one another.
+func TestWhatTakesLongIsNotStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &sameKubelet{}
+		s := &Sentinel{Kubelet: k}
+		ctx, stop := context.WithCancel(t.Context())
+		go func() { _ = s.idle(ctx, &k.node) }()
+		time.Sleep(10 * silence)
+		if now := s.Sight(); !now.Watching {
+			t.Errorf("a kubelet that mends its binds: %+v", now)
+		}
+		stop()
+
+		w := newWreck(1)
+		p, times := w.patrol(), 0
+		long := func() {
+			time.Sleep(silence - beat)
+			if times++; p.Sight().Stuck != "" {
+				t.Errorf("at the end of look or repair %d: %s", times, p.Sight().Stuck)
+			}
+		}
+		p.Volumes = &slow{w, long}
+		w.mend = func(volume.Step) error {
+			long()
+			w.volumes[0].Mount.Unique++ // and that is dead, too
+			return nil
+		}
+		p.see(true)
+		if err := p.look(t.Context()); err != nil || times != 2*repeats {
+			t.Errorf("%d looks and repairs, %v, want %d", times, err, 2*repeats)
+		}
+	})
+}
