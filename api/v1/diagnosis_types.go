@@ -290,7 +290,10 @@ const (
 
 // Action is one change of a plan.
 type Action struct {
-	// kind is what is done: Unmount, RemoveContainerRecord.
+	// kind is what is done: Unmount (take a mount away), Replace (put a volume's source in the place of a mount), Abort (end
+	// the connection of a FUSE file system), Detach (detach a device), Evict (evict the pod), RemoveDirectory and RemoveFile
+	// (of a pod that is gone), RemoveContainerRecord (the runtime's record of a container), WakeKubelet (have the kubelet
+	// look at the pod at once).
 	Kind string `json:"kind"`
 	// target is what it is done to, for people.
 	Target string `json:"target"`

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -17,13 +16,11 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
+	"kubediag.org/kubediag/internal/flags"
 	"kubediag.org/kubediag/internal/kubelet/orphan"
 	"kubediag.org/kubediag/internal/sentinel"
 	"kubediag.org/kubediag/internal/version"
 )
-
-// envPrefix and the flag's name in capitals make the environment variable that stands in for a flag.
-const envPrefix = "KUBEDIAG_"
 
 // podEnv are the variables under which the downward API hands a pod its own names, by flag.
 var podEnv = map[string]string{
@@ -35,22 +32,24 @@ var podEnv = map[string]string{
 // NewCommand is the command kubediag-agent. It runs until it is interrupted or terminated.
 func NewCommand() *cobra.Command {
 	var o Options
-	var verbosity int
+	var verbosity flags.Verbosity
 	cmd := &cobra.Command{
 		Use:           "kubediag-agent",
 		Short:         "Runs the Diagnoses of one node",
+		Long:          "Runs the Diagnoses of one node.\n\n" + flags.EnvRule,
 		Version:       version.String(),
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := fromEnv(cmd.Flags(), os.LookupEnv); err != nil {
+			env, err := flags.FromEnv(cmd.Flags(), podEnv, os.LookupEnv)
+			if err != nil {
 				return err
 			}
-			if err := o.validate(); err != nil {
+			if err := env.Explain(o.validate()); err != nil {
 				return err
 			}
-			logTo(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: slog.Level(-verbosity)}))
+			logTo(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: verbosity.Level()}))
 			rest, err := config.GetConfig()
 			if err != nil {
 				return fmt.Errorf("finding the API server: %w", err)
@@ -59,7 +58,7 @@ func NewCommand() *cobra.Command {
 		},
 	}
 	o.bind(cmd.Flags())
-	cmd.Flags().IntVarP(&verbosity, "verbosity", "v", 0, "how much is logged, 0 to 10")
+	verbosity.Bind(cmd.Flags())
 	return cmd
 }
 
@@ -87,27 +86,6 @@ func (o *Options) bind(f *pflag.FlagSet) {
 	f.IntVar(&o.Workers, "workers", 16, "how many Diagnoses run at once")
 	f.DurationVar(&o.LeaseRenewal, "lease-renewal", 10*time.Second, "how often the agent's Lease is renewed")
 	f.DurationVar(&o.LeaseDuration, "lease-duration", 40*time.Second, "how long a renewal of the Lease counts")
-}
-
-// fromEnv fills in, from the environment, the flags that were not given.
-func fromEnv(f *pflag.FlagSet, lookup func(string) (string, bool)) error {
-	var failed error
-	f.VisitAll(func(flag *pflag.Flag) {
-		if flag.Changed || failed != nil {
-			return
-		}
-		for _, name := range []string{envPrefix + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_")), podEnv[flag.Name]} {
-			value, ok := lookup(name)
-			if !ok || name == "" {
-				continue
-			}
-			if err := f.Set(flag.Name, value); err != nil {
-				failed = fmt.Errorf("reading %s=%q for --%s: %w", name, value, flag.Name, err)
-			}
-			return
-		}
-	})
-	return failed
 }
 
 // logTo sends the log of the agent, of controller-runtime and of client-go to one place.

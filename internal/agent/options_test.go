@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 
+	"kubediag.org/kubediag/internal/flags"
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
@@ -23,10 +24,11 @@ func parse(t *testing.T, args []string, env map[string]string) (Options, error) 
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
-	return o, fromEnv(f, func(name string) (string, bool) {
+	_, err := flags.FromEnv(f, podEnv, func(name string) (string, bool) {
 		value, ok := env[name]
 		return value, ok
 	})
+	return o, err
 }
 
 func TestFlagsAndEnvironment(t *testing.T) {

@@ -16,26 +16,36 @@ import (
 	"k8s.io/klog/v2"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"kubediag.org/kubediag/internal/flags"
 	"kubediag.org/kubediag/internal/kube"
+	"kubediag.org/kubediag/internal/version"
 )
+
+// otherEnv are variables that have other names than their flags: that of the downward API, and kubectl's.
+var otherEnv = map[string]string{"namespace": "POD_NAMESPACE", "kubeconfig": clientcmd.RecommendedConfigPathEnvVar}
 
 // NewCommand is the command kubediag-manager. It runs until the context that it is executed with is done.
 func NewCommand() *cobra.Command {
 	o := DefaultOptions()
-	o.Namespace = os.Getenv("POD_NAMESPACE")
-	kubeconfig := os.Getenv(clientcmd.RecommendedConfigPathEnvVar)
-	verbosity := 0
+	var kubeconfig string
+	var verbosity flags.Verbosity
 	cmd := &cobra.Command{
 		Use:           "kubediag-manager",
 		Short:         "Binds Diagnoses to nodes, checks what they refer to, and deletes old ones",
+		Long:          "Binds Diagnoses to nodes, checks what they refer to, and deletes old ones.\n\n" + flags.EnvRule,
+		Version:       version.String(),
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.validate(); err != nil {
+			env, err := flags.FromEnv(cmd.Flags(), otherEnv, os.LookupEnv)
+			if err != nil {
 				return err
 			}
-			logTo(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: slog.Level(-verbosity)}))
+			if err := env.Explain(o.validate()); err != nil {
+				return err
+			}
+			logTo(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: verbosity.Level()}))
 			config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 			if err != nil {
 				return fmt.Errorf("finding the API server: %w", err)
@@ -44,8 +54,8 @@ func NewCommand() *cobra.Command {
 		},
 	}
 	o.bind(cmd.Flags())
-	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", kubeconfig, "kubeconfig file, where the manager runs outside the cluster [$KUBECONFIG]")
-	cmd.Flags().IntVarP(&verbosity, "verbosity", "v", 0, "how much is logged, 0 to 10")
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file, where the manager runs outside the cluster [$KUBECONFIG]")
+	verbosity.Bind(cmd.Flags())
 	return cmd
 }
 

@@ -20,6 +20,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/controller/diagnosis"
+	"kubediag.org/kubediag/internal/controller/lease"
 	"kubediag.org/kubediag/internal/controller/operation"
 	"kubediag.org/kubediag/internal/controller/operationset"
 	"kubediag.org/kubediag/internal/controller/retention"
@@ -104,12 +105,14 @@ func controllers(m manager.Manager, o Options) []func(manager.Manager) error {
 			TTL: o.DiagnosisTTL, PerNode: o.DiagnosesPerNode, MinimumAge: o.DiagnosisMinimumTTL, MaxDeletions: maxDeletions,
 		},
 	}
+	leases := &lease.Sweeper{Client: m.GetClient(), Reader: m.GetAPIReader(), Clock: real, Namespace: o.Namespace}
 	return []func(manager.Manager) error{
 		operations.SetupWithManager,
 		operationSets.SetupWithManager,
 		triggers.SetupWithManager,
 		diagnoses.SetupWithManager,
 		keeper.SetupWithManager,
+		leases.SetupWithManager,
 		waking.New(m.GetClient(), m.GetAPIReader(), real).SetupWithManager,
 	}
 }

@@ -12,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -299,5 +301,37 @@ func TestRetention(t *testing.T) {
 			}
 			return nil
 		})
+	})
+}
+
+// The Lease of an agent goes when its node is gone for good, and no other does: the one that goes is the last in order.
+func TestLeasesOfNodesThatAreGone(t *testing.T) {
+	onServers(t, func(t *testing.T, w *world) {
+		there := w.node(t)
+		lease := func(node string, ago time.Duration, label bool) *coordinationv1.Lease {
+			l := &coordinationv1.Lease{}
+			l.Namespace, l.Name = w.ns, v1.AgentLeaseName(node)
+			if label {
+				l.Labels = map[string]string{v1.LabelAgent: v1.NodeLabelValue(node)}
+			}
+			renewed := metav1.NewMicroTime(time.Now().Add(-ago))
+			l.Spec = coordinationv1.LeaseSpec{HolderIdentity: &node, RenewTime: &renewed}
+			w.MustCreate(t, l)
+			return l
+		}
+		stay := []*coordinationv1.Lease{lease(there, 2*time.Hour, true), lease("gone-1", time.Minute, true), lease("gone-2", 2*time.Hour, false)}
+		gone := lease("zz-gone", 2*time.Hour, true)
+		w.run(t)
+		apitest.Eventually(t, func() error {
+			if err := w.Client.Get(t.Context(), client.ObjectKeyFromObject(gone), gone); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("lease %s is still there: %w", gone.Name, err)
+			}
+			return nil
+		})
+		for _, l := range stay {
+			if err := w.Client.Get(t.Context(), client.ObjectKeyFromObject(l), l); err != nil {
+				t.Errorf("lease %s: %v", l.Name, err)
+			}
+		}
 	})
 }

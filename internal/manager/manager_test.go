@@ -4,6 +4,8 @@
 package manager
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -56,12 +58,12 @@ func TestOptionsValidate(t *testing.T) {
 
 // The flags that KubeDiag had for the same keep their names and defaults.
 func TestFlags(t *testing.T) {
-	t.Setenv("POD_NAMESPACE", "kubediag")
+	t.Parallel()
 	flags := NewCommand().Flags()
 	for name, want := range map[string]string{
-		"namespace": "kubediag", "leader-elect": "true", "metrics-bind-address": ":8080", "health-probe-bind-address": ":8081",
+		"namespace": "", "leader-elect": "true", "metrics-bind-address": ":8080", "health-probe-bind-address": ":8081",
 		"diagnosis-ttl": "240h0m0s", "minimum-diagnosis-ttl-duration": "30m0s", "maximum-diagnoses-per-node": "50",
-		"agent-lease-duration": "40s", "agent-check-interval": "10s", "retention-interval": "1m0s", "kubeconfig": flags.Lookup("kubeconfig").DefValue, "verbosity": "0",
+		"agent-lease-duration": "40s", "agent-check-interval": "10s", "retention-interval": "1m0s", "kubeconfig": "", "verbosity": "0",
 	} {
 		if f := flags.Lookup(name); f == nil || f.DefValue != want {
 			t.Errorf("--%s = %+v, want default %q", name, f, want)
@@ -75,6 +77,42 @@ func TestCommandRefuses(t *testing.T) {
 	cmd.SetArgs([]string{"--retention-interval=0"})
 	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "--namespace") || !strings.Contains(err.Error(), "--retention-interval") {
 		t.Errorf("error = %v", err)
+	}
+}
+
+// What the environment says is refused as a flag would be, with the name of the variable.
+func TestCommandReadsTheEnvironment(t *testing.T) {
+	t.Setenv("POD_NAMESPACE", "kubediag")
+	for name, tc := range map[string]struct{ variable, value string }{
+		"a value that is not valid":      {"KUBEDIAG_DIAGNOSIS_TTL", "-1h"},
+		"a value that cannot be read":    {"KUBEDIAG_MAXIMUM_DIAGNOSES_PER_NODE", "many"},
+		"more than can be logged":        {"KUBEDIAG_VERBOSITY", "11"},
+		"the pod's variable is read too": {"POD_NAMESPACE", "a.b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(tc.variable, tc.value)
+			cmd := NewCommand()
+			cmd.SetArgs([]string{})
+			ended, stop := context.WithCancel(t.Context())
+			stop() // should it run after all
+			want := fmt.Sprintf("%s=%q", tc.variable, tc.value)
+			if err := cmd.ExecuteContext(ended); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("error = %v, want %s in it", err, want)
+			}
+		})
+	}
+}
+
+func TestHelpAndVersion(t *testing.T) {
+	t.Parallel()
+	for arg, want := range map[string]string{"--version": "unversioned", "--help": "KUBEDIAG_<FLAG>"} {
+		cmd := NewCommand()
+		var out strings.Builder
+		cmd.SetOut(&out)
+		cmd.SetArgs([]string{arg})
+		if err := cmd.ExecuteContext(t.Context()); err != nil || !strings.Contains(out.String(), want) {
+			t.Errorf("%s: %q, %v, want %q in it", arg, out.String(), err, want)
+		}
 	}
 }
 

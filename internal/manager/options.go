@@ -13,7 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Options are the settings of the manager. Each has a flag.
+// Options are the settings of the manager. Each has a flag, and an environment variable of the flag's name in capitals
+// with KUBEDIAG_ before it.
 type Options struct {
 	// Namespace is where the Leases of the manager and of the agents are.
 	Namespace string

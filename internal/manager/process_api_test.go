@@ -99,15 +99,17 @@ func TestRights(t *testing.T) {
 	diagnosis.Namespace, diagnosis.Name = w.ns, "d"
 	diagnosis.Spec = v1.DiagnosisSpec{OperationSet: "s", NodeName: "n1"}
 	for name, err := range map[string]error{
-		"read a Secret":             limited.Get(ctx, client.ObjectKeyFromObject(secret), secret),
-		"list Secrets":              limited.List(ctx, &corev1.SecretList{}),
-		"list Pods":                 limited.List(ctx, &corev1.PodList{}),
-		"delete a Pod":              limited.Delete(ctx, pod),
-		"change a Node":             limited.Patch(ctx, node, client.RawPatch("application/merge-patch+json", []byte("{}"))),
-		"create a Diagnosis":        limited.Create(ctx, diagnosis),
-		"delete an Operation":       limited.Delete(ctx, &v1.Operation{ObjectMeta: metav1.ObjectMeta{Name: "o"}}),
-		"read a Lease of others":    limited.Get(ctx, client.ObjectKey{Namespace: "kube-system", Name: "x"}, &coordinationv1.Lease{}),
-		"delete a Lease of its own": limited.Delete(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "x"}}),
+		"read a Secret":            limited.Get(ctx, client.ObjectKeyFromObject(secret), secret),
+		"list Secrets":             limited.List(ctx, &corev1.SecretList{}),
+		"list Pods":                limited.List(ctx, &corev1.PodList{}),
+		"delete a Pod":             limited.Delete(ctx, pod),
+		"change a Node":            limited.Patch(ctx, node, client.RawPatch("application/merge-patch+json", []byte("{}"))),
+		"create a Diagnosis":       limited.Create(ctx, diagnosis),
+		"delete an Operation":      limited.Delete(ctx, &v1.Operation{ObjectMeta: metav1.ObjectMeta{Name: "o"}}),
+		"read a Lease of others":   limited.Get(ctx, client.ObjectKey{Namespace: "kube-system", Name: "x"}, &coordinationv1.Lease{}),
+		"delete a Lease of others": limited.Delete(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-node-lease", Name: "x"}}),
+		"list Leases of others":    limited.List(ctx, &coordinationv1.LeaseList{}),
+		"list Nodes":               limited.List(ctx, &corev1.NodeList{}),
 	} {
 		if !apierrors.IsForbidden(err) {
 			t.Errorf("the manager may %s: %v", name, err)

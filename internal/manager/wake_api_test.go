@@ -239,7 +239,7 @@ func TestStoppedWhileWaking(t *testing.T) {
 // the status of pods it takes back all but what waking takes.
 func TestPolicyAllowsOneAnnotation(t *testing.T) {
 	w := newWorld(t, apitest.Start(t))
-	w.applyPolicy(t)
+	w.applyPolicy(t, "pod-annotation.yaml")
 	w.run(t)
 	d, p := w.repaired(t)
 	patch := func(patch string) error {
@@ -284,15 +284,16 @@ func TestPolicyAllowsOneAnnotation(t *testing.T) {
 	}
 }
 
-func (w *world) applyPolicy(t *testing.T) {
+// applyPolicy applies a file of config/policy with the name that the manager has here.
+func (w *world) applyPolicy(t *testing.T, file string) {
 	t.Helper()
-	text, err := os.ReadFile("../../config/policy/pod-annotation.yaml")
+	text, err := os.ReadFile("../../config/policy/" + file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const manager = "'system:serviceaccount:kubediag:kubediag-manager'"
 	if strings.Count(string(text), manager) != 1 {
-		t.Fatalf("the policy does not name %s once", manager)
+		t.Fatalf("%s does not name %s once", file, manager)
 	}
 	objects := apitest.Objects(t, strings.Replace(string(text), manager, "'"+w.config.Impersonate.UserName+"'", 1))
 	for _, o := range objects {

@@ -92,8 +92,8 @@ var refused = map[string]struct {
 	want       []string
 	cel        bool
 }{
-	"two forms":         {"Operation", "{processor: {path: /processor/x, httpServer: {path: /y}}}", []string{"spec.processor", "exactly one form", "[ path httpServer ]"}, true},
-	"no form":           {"Operation", "{processor: {timeoutSeconds: 5}}", []string{"spec.processor", "exactly one form", "[ ]"}, true},
+	"two forms":         {"Operation", "{processor: {path: /processor/x, httpServer: {path: /y}}}", []string{"spec.processor", "exactly one form", "leave out the fields of the others"}, true},
+	"no form":           {"Operation", "{processor: {timeoutSeconds: 5}}", []string{"spec.processor", "exactly one form"}, true},
 	"two addresses":     {"Operation", "{processor: {externalIP: 10.0.0.1, externalAddress: a.b}}", []string{"spec.processor", "externalIP and externalAddress"}, true},
 	"port 0":            {"Operation", "{processor: {externalIP: 10.0.0.1, externalPort: 0}}", []string{"spec.processor.externalPort", "0"}, false},
 	"port 70000":        {"Operation", "{processor: {httpServer: {address: a.b, port: 70000}}}", []string{"spec.processor.httpServer.port", "70000"}, false},

@@ -1,0 +1,120 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lease deletes the Leases of agents whose nodes are gone for good. Nobody else does: a Lease of an agent has no
+// owner, and a cluster that grows and shrinks would keep one for every node that it ever had.
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+const (
+	// every is the time between two passes. No cache of Leases is kept for it, and those of live agents cost nothing more.
+	every = 10 * time.Minute
+	// keep is for how long a Lease must not have been renewed. A node that is gone for a while, as for a reboot on some clouds,
+	// finds its Lease there; one that comes back later makes a new one.
+	keep = time.Hour
+)
+
+// What the manager may do for this.
+//
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=list;delete,namespace=kubediag
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get
+
+// Sweeper deletes in passes, the first one right after this process has become the leader.
+type Sweeper struct {
+	Client client.Client
+	// Reader asks the API server itself.
+	Reader client.Reader
+	Clock  clock.WithTicker
+	// Namespace is where the Leases are.
+	Namespace string
+}
+
+// SetupWithManager adds the sweeper to a manager.
+func (s *Sweeper) SetupWithManager(m manager.Manager) error { return m.Add(s) }
+
+// NeedLeaderElection makes the leader the only one who deletes.
+func (s *Sweeper) NeedLeaderElection() bool { return true }
+
+// Start makes passes until ctx is done. A pass that fails is logged and made again after the usual time.
+func (s *Sweeper) Start(ctx context.Context) error {
+	log := logr.FromContextOrDiscard(ctx).WithName("lease")
+	ticker := s.Clock.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		if err := s.Pass(logr.NewContext(ctx, log)); err != nil && ctx.Err() == nil {
+			log.Error(err, "Could not delete the Leases of all agents whose nodes are gone")
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		}
+	}
+}
+
+// Pass deletes the Leases of agents that were not renewed for an hour and whose nodes do not exist.
+func (s *Sweeper) Pass(ctx context.Context) error {
+	var all coordinationv1.LeaseList
+	if err := s.Reader.List(ctx, &all, client.InNamespace(s.Namespace), client.HasLabels{v1.LabelAgent}); err != nil {
+		return fmt.Errorf("listing leases in namespace %q: %w", s.Namespace, err)
+	}
+	var errs []error
+	for i := range all.Items {
+		if l := &all.Items[i]; s.Clock.Since(renewed(l)) > keep {
+			errs = append(errs, s.sweep(ctx, l))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// renewed is when an agent last renewed its Lease, by its own clock. That clock may be wrong: it is the node that decides.
+func renewed(l *coordinationv1.Lease) time.Time {
+	if l.Spec.RenewTime == nil {
+		return l.CreationTimestamp.Time
+	}
+	return l.Spec.RenewTime.Time
+}
+
+// sweep deletes a Lease, unless it is not that of an agent by all its names, its node exists, or it has changed since it was
+// read.
+func (s *Sweeper) sweep(ctx context.Context, l *coordinationv1.Lease) error {
+	holder := l.Spec.HolderIdentity
+	if holder == nil || *holder == "" || l.Name != v1.AgentLeaseName(*holder) || l.Labels[v1.LabelAgent] != v1.NodeLabelValue(*holder) {
+		return nil
+	}
+	node := &metav1.PartialObjectMetadata{} // the metadata only: a Node is large
+	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
+	switch err := s.Reader.Get(ctx, client.ObjectKey{Name: *holder}, node); {
+	case err == nil:
+		return nil
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("reading node %q: %w", *holder, err)
+	}
+	err := s.Client.Delete(ctx, l, client.Preconditions{UID: &l.UID, ResourceVersion: &l.ResourceVersion})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("deleting lease %s/%s: %w", l.Namespace, l.Name, err)
+	}
+	log := logr.FromContextOrDiscard(ctx)
+	log.Info("Deleted the Lease of an agent whose node is gone", "lease", l.Name, "node", *holder, "renewed", renewed(l))
+	return nil
+}

@@ -1,0 +1,179 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lease
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kube"
+)
+
+var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// of is the Lease of the agent of a node, renewed so long ago.
+func of(node string, ago time.Duration, change ...func(*coordinationv1.Lease)) *coordinationv1.Lease {
+	l := &coordinationv1.Lease{}
+	l.Namespace, l.Name = "kubediag", v1.AgentLeaseName(node)
+	l.Labels = map[string]string{v1.LabelAgent: v1.NodeLabelValue(node)}
+	l.CreationTimestamp = metav1.NewTime(now.Add(-ago))
+	l.Spec.HolderIdentity, l.Spec.RenewTime = &node, &metav1.MicroTime{Time: now.Add(-ago)}
+	for _, c := range change {
+		c(l)
+	}
+	return l
+}
+
+func newSweeper(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) *Sweeper {
+	t.Helper()
+	scheme, err := kube.NewScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(funcs).WithObjects(objects...).Build()
+	return &Sweeper{Client: c, Reader: c, Clock: testclock.NewFakeClock(now), Namespace: "kubediag"}
+}
+
+func (s *Sweeper) left(t *testing.T) []string {
+	t.Helper()
+	var list coordinationv1.LeaseList
+	if err := s.Client.List(t.Context(), &list); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, l := range list.Items {
+		names = append(names, l.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func TestPass(t *testing.T) {
+	t.Parallel()
+	there := &corev1.Node{}
+	there.Name = "there"
+	const old = 2 * time.Hour
+	for name, tc := range map[string]struct {
+		lease *coordinationv1.Lease
+		goes  bool
+	}{
+		"gone for long":         {of("gone", old), true},
+		"gone for an hour":      {of("gone", time.Hour), false},
+		"silent":                {of("there", old), false},
+		"never renewed":         {of("gone", old, func(l *coordinationv1.Lease) { l.Spec.RenewTime = nil }), true},
+		"made just now":         {of("gone", 0, func(l *coordinationv1.Lease) { l.Spec.RenewTime = nil }), false},
+		"no agent's":            {of("gone", old, func(l *coordinationv1.Lease) { l.Labels = nil }), false},
+		"another node's label":  {of("gone", old, func(l *coordinationv1.Lease) { l.Labels[v1.LabelAgent] = "other" }), false},
+		"another name":          {of("gone", old, func(l *coordinationv1.Lease) { l.Name = "kubediag-manager" }), false},
+		"held by nobody":        {of("gone", old, func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = nil }), false},
+		"of another namespace":  {of("gone", old, func(l *coordinationv1.Lease) { l.Namespace = "kube-node-lease" }), false},
+		"a name that is hashed": {of("a-node-whose-name-is-longer-than-what-a-label-can-hold-of-it.example.org", old), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSweeper(t, interceptor.Funcs{}, there, tc.lease)
+			if err := s.Pass(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if left := s.left(t); (len(left) == 0) != tc.goes {
+				t.Errorf("left: %q, want it gone: %v", left, tc.goes)
+			}
+		})
+	}
+}
+
+// An error about one Lease does not keep the others; one that says that somebody was faster is none.
+func TestPassMeetsErrors(t *testing.T) {
+	t.Parallel()
+	resource := schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
+	other := errors.New("connection refused")
+	for name, tc := range map[string]struct{ err, want error }{
+		"gone already":    {apierrors.NewNotFound(resource, "x"), nil},
+		"renewed since":   {apierrors.NewConflict(resource, "x", nil), nil},
+		"server in pains": {other, other},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSweeper(t, interceptor.Funcs{
+				Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+					p := (&client.DeleteOptions{}).ApplyOptions(opts).Preconditions
+					if p == nil || p.UID == nil || p.ResourceVersion == nil {
+						t.Error("what has changed since would be deleted")
+					}
+					if o.GetName() == v1.AgentLeaseName("a") {
+						return tc.err
+					}
+					return c.Delete(ctx, o, opts...)
+				},
+			}, of("a", 2*time.Hour), of("b", 2*time.Hour))
+			if err := s.Pass(t.Context()); !errors.Is(err, tc.want) {
+				t.Errorf("error = %v, want %v", err, tc.want)
+			}
+			if diff := cmp.Diff([]string{v1.AgentLeaseName("a")}, s.left(t)); diff != "" {
+				t.Errorf("left (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A node that cannot be asked about is not gone.
+func TestNodeThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	other := errors.New("connection refused")
+	s := newSweeper(t, interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return other
+		},
+	}, of("gone", 2*time.Hour))
+	if err := s.Pass(t.Context()); !errors.Is(err, other) {
+		t.Errorf("error = %v", err)
+	}
+	if left := s.left(t); len(left) != 1 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// Start makes a pass at once and one at every tick, in spite of errors, until it is told to stop.
+func TestStart(t *testing.T) {
+	t.Parallel()
+	passes := make(chan bool)
+	s := newSweeper(t, interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			passes <- true
+			return errors.New("connection refused")
+		},
+	})
+	clock := testclock.NewFakeClock(now)
+	s.Clock = clock
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- s.Start(ctx) }()
+	<-passes // its ticker is there by now
+	for range 2 {
+		clock.Step(every)
+		<-passes
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("start: %v", err)
+	}
+	if !s.NeedLeaderElection() {
+		t.Error("everybody deletes, not only the leader")
+	}
+}

@@ -1,0 +1,84 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package flags is what the manager and the agent share of their command lines: an environment variable stands in for
+// every flag, and --verbosity has bounds.
+package flags
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// EnvRule is for the help of a command whose flags FromEnv fills in.
+const EnvRule = "A flag that is not given is read from the environment variable KUBEDIAG_<FLAG>, in capitals and with _ for -."
+
+// Env are the variables that flags were read from, as NAME="value", by flag.
+type Env map[string]string
+
+// FromEnv fills in the flags that were not given: from KUBEDIAG_<FLAG>, or else from the variable that others names.
+func FromEnv(f *pflag.FlagSet, others map[string]string, lookup func(string) (string, bool)) (Env, error) {
+	env := Env{}
+	var errs []error
+	f.VisitAll(func(flag *pflag.Flag) {
+		if flag.Changed || flag.Name == "help" || flag.Name == "version" {
+			return
+		}
+		for _, name := range []string{"KUBEDIAG_" + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_")), others[flag.Name]} {
+			value, ok := lookup(name)
+			if !ok || name == "" {
+				continue
+			}
+			env[flag.Name] = fmt.Sprintf("%s=%q", name, value)
+			if err := f.Set(flag.Name, value); err != nil {
+				errs = append(errs, fmt.Errorf("reading %s for --%s: %w", env[flag.Name], flag.Name, err))
+			}
+			return
+		}
+	})
+	return env, errors.Join(errs...)
+}
+
+// Explain adds to an error the variables of the flags that it names as --<flag>=.
+func (e Env) Explain(err error) error {
+	for _, flag := range slices.Sorted(maps.Keys(e)) {
+		if err != nil && strings.Contains(err.Error(), "--"+flag+"=") {
+			err = fmt.Errorf("%w (read from %s)", err, e[flag])
+		}
+	}
+	return err
+}
+
+// Verbosity is how much is logged, 0 to 10.
+type Verbosity int
+
+// Bind adds the flag.
+func (v *Verbosity) Bind(f *pflag.FlagSet) {
+	f.VarP(v, "verbosity", "v", "how much is logged, 0 to 10")
+}
+
+// Set is for pflag.
+func (v *Verbosity) Set(text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > 10 {
+		return errors.New("must be a number from 0 to 10")
+	}
+	*v = Verbosity(n)
+	return nil
+}
+
+// String is for pflag.
+func (v *Verbosity) String() string { return strconv.Itoa(int(*v)) }
+
+// Type is for pflag.
+func (*Verbosity) Type() string { return "int" }
+
+// Level is for log/slog: logr's V(n) arrives there as level -n.
+func (v *Verbosity) Level() slog.Level { return slog.Level(-*v) }
