@@ -27,6 +27,7 @@ func newCommand(proc string) *cobra.Command {
 		Short:         "Find out why a pod cannot start, run or go away because of a mount, and heal it",
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Version:       version.String(),
 	}
 	root.AddCommand(node.NewScanCommand(proc), node.NewProbeCommand(), node.NewHoldersCommand(proc), node.NewFeaturesCommand(),
 		node.NewDecodeCommand(), node.NewDemoCommand(), newVersionCommand())
@@ -39,12 +40,13 @@ const (
 	Done = iota
 	// Faults: it was looked for faults, and there are.
 	Faults
-	// Failed: what was asked for could not be done. Nothing is known about faults.
+	// Failed: what was asked for could not be done, or not wholly. There may be faults or not.
 	Failed
 )
 
 // Run runs the command, writes its error if there is one, and gives the exit status.
 func Run(ctx context.Context, cmd *cobra.Command) int {
+	refuseUnknown(cmd)
 	err := cmd.ExecuteContext(ctx)
 	switch {
 	case err == nil:
@@ -52,12 +54,33 @@ func Run(ctx context.Context, cmd *cobra.Command) int {
 	case errors.Is(err, node.ErrFaults):
 		return Faults
 	}
-	lines := strings.Split(err.Error(), "\n") // several errors at once
-	for i := range lines {
-		lines[i] = node.Printable(lines[i])
+	lines := strings.Split(strings.TrimRight(err.Error(), "\n"), "\n") // several errors at once
+	for i, line := range lines {
+		text := strings.TrimLeft(line, "\t") // cobra indents what it suggests
+		lines[i] = strings.Repeat("  ", len(line)-len(text)) + node.Printable(text)
 	}
 	fmt.Fprintln(cmd.ErrOrStderr(), "kubediag:", strings.Join(lines, "\n"))
 	return Failed
+}
+
+// refuseUnknown has the commands help and completion, which cobra makes, refuse what they do not know: they would print their help
+// and end well. Cobra makes them late, and completion for the output that there is by then.
+func refuseUnknown(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "help":
+			cmd.Args = func(cmd *cobra.Command, args []string) error {
+				if _, _, err := cmd.Root().Find(args); err != nil {
+					return fmt.Errorf("help: %w", err)
+				}
+				return nil
+			}
+		case "completion":
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() } // what only has commands checks no arguments
+		}
+	}
 }
 
 func newVersionCommand() *cobra.Command {

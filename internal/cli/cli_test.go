@@ -43,15 +43,20 @@ func TestWhatCannotBeDoneIsSaidAndHasAStatusOfItsOwn(t *testing.T) {
 		stdin string
 		want  string
 	}{
-		"unknown verb":            {args: []string{"scna"}, want: `unknown command "scna"`},
+		"unknown verb":            {args: []string{"scna"}, want: "unknown command \"scna\" for \"kubediag\"\n\nDid you mean this?\n  scan\n"},
+		"help on what is nothing": {args: []string{"help", "nope"}, want: `help: unknown command "nope"`},
+		"shell that is none":      {args: []string{"completion", "nope"}, want: `unknown command "nope"`},
+		"probe of nothing":        {args: []string{"probe"}, want: "probe: PATH is missing, see kubediag probe --help"},
+		"probe of two":            {args: []string{"probe", "a", "b"}, want: `probe: one PATH at a time, not 2: ["a" "b"]`},
 		"unknown flag":            {args: []string{"scan", "--fast"}, want: "--fast"},
 		"argument":                {args: []string{"scan", "web"}, want: `"web"`},
 		"format":                  {args: []string{"scan", "-o", "xml"}, want: `must be "text" or "json"`},
 		"format of features":      {args: []string{"features", "-o", "xml"}, want: `must be "text" or "json"`},
 		"pid is no number":        {args: []string{"scan", "--kubelet-pid", "x"}, want: "--kubelet-pid"},
 		"pid is negative":         {args: []string{"scan", "--kubelet-pid", "-1"}, want: "--kubelet-pid=-1: must not be negative"},
-		"pid is nobody's":         {args: []string{"scan", "--kubelet-pid", "2147483647"}, want: "2147483647 (--kubelet-pid)"},
+		"pid is nobody's":         {args: []string{"scan", "--kubelet-pid", "2147483647"}, want: "--kubelet-pid=2147483647"},
 		"root is relative":        {args: []string{"scan", "--kubelet-root", "kubelet"}, want: `--kubelet-root="kubelet": must be an absolute path`},
+		"root is not clean":       {args: []string{"scan", "--kubelet-root", "/x/../y"}, want: `--kubelet-root="/x/../y": must be an absolute path without . and ..`},
 		"root is not there":       {args: []string{"scan", "--kubelet-root", dir + "/gone"}, want: "no such file or directory"},
 		"root is no directory":    {args: []string{"scan", "--kubelet-root", file}, want: "not a directory"},
 		"root is not a kubelet's": {args: []string{"scan", "--kubelet-root", dir}, want: "/pods: no such file or directory"},
@@ -59,7 +64,7 @@ func TestWhatCannotBeDoneIsSaidAndHasAStatusOfItsOwn(t *testing.T) {
 		"pods are a directory":    {args: []string{"scan", "--pods", dir}, want: "is a directory"},
 		"pods are none":           {args: []string{"scan", "--pods", file}, want: "it is empty"},
 		"pods are something else": {args: []string{"scan", "--pods", "-"}, stdin: "kind: \"\\e[31m\"\napiVersion: v1", want: `kind: "\x1b[31m": must be`},
-		"two devices":             {args: holders("sda", "sdb"), want: "accepts at most 1 arg"},
+		"two devices":             {args: holders("sda", "sdb"), want: `holders: one DEVICE at a time, not 2: ["sda" "sdb"]`},
 		"format of holders":       {args: holders("-o", "yaml"), want: `must be "text" or "json"`},
 		"root of holders":         {args: []string{"holders", "--kubelet-root", "kubelet"}, want: "must be an absolute path"},
 		"device is not there":     {args: holders("/dev/nosuch"), want: `nosuch": no such block device`},
@@ -87,8 +92,8 @@ func TestWhatCannotBeDoneIsSaidAndHasAStatusOfItsOwn(t *testing.T) {
 
 func TestStatuses(t *testing.T) {
 	t.Parallel()
-	for _, verb := range []string{"version", "features", "help"} {
-		if status, stdout, stderr := run(t, "", verb); status != Done || stdout == "" || stderr != "" {
+	for _, verb := range []string{"version", "--version", "features", "help", "help probe", "completion", "completion bash"} {
+		if status, stdout, stderr := run(t, "", strings.Fields(verb)...); status != Done || stdout == "" || stderr != "" {
 			t.Errorf("%s: status %d, output %q, error %q", verb, status, stdout, stderr)
 		}
 	}

@@ -124,7 +124,8 @@ var catalogue = []Entry{
 		Severity: Critical,
 		Proof: "at the place where the kubelet binds this subPath of this pod, a mount whose root the kernel has marked deleted and " +
 			"which has no link left, or which is not what the subPath names now",
-		Repair: "unmount that one mount; the kubelet binds afresh at the container's next start, which is brought forward",
+		Repair: "unmount that one mount and bind what the subPath names now in its place, where there is such a thing; the container's next " +
+			"start is brought forward",
 	},
 }
 

@@ -19,6 +19,7 @@ func heldDevices(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	}
 	var faults []fault.Finding
 	for _, c := range left {
+		s.looked.pass(c.Looked.Mounts.Denied, c.Looked.Mounts.Partial)
 		if c.IsHeld() && c.Copied() {
 			faults = append(faults, c.Findings()...)
 		}

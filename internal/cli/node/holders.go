@@ -33,11 +33,11 @@ func NewHoldersCommand(proc string) *cobra.Command {
 			"DEVICE is the path of its node, the kernel's name for it, its number as major:minor, or the path of anything on a\n" +
 			"file system that is mounted. Without it, it is every device that is mounted somewhere but no longer where the\n" +
 			"kubelet runs.\n\n" +
-			"Exit status: 0 nobody holds it, or it is in use as it should be; 1 it is held; 2 could not look.",
+			"Exit status: 0 nobody holds it, or it is in use as it should be; 1 it is held; 2 could not look, or not everywhere.",
 		Example: "  kubediag holders /dev/rbd3\n" +
 			"  kubediag holders 252:48 -o json\n" +
 			"  kubediag holders",
-		Args: cobra.MaximumNArgs(1),
+		Args: takes("DEVICE", 0),
 	}
 	o.addFlags(cmd.Flags())
 	out := addFormat(cmd)
@@ -156,6 +156,7 @@ func (l *holderLook) left(ctx context.Context, start time.Time) (*leftReport, er
 		return nil, err
 	}
 	r.Looked.lookedThrough = newLookedThrough(survey)
+	r.Looked.Denied = refused(r.Looked.Denied)
 	r.Looked.lookedFrom, err = l.from(start)
 	return r, err
 }
@@ -166,7 +167,9 @@ func (l *holderLook) use(ctx context.Context, c *device.Case) (deviceUse, error)
 	if err != nil {
 		return deviceUse{}, err
 	}
-	return newDeviceUse(c, why)
+	u, err := newDeviceUse(c, why)
+	u.Looked.Denied = refused(max(u.Looked.Denied, u.Looked.Locked))
+	return u, err
 }
 
 // maxStack is how many devices are followed that are made of one another.

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -114,11 +115,13 @@ func holdersReports(t *testing.T) map[string]writable {
 	left := func(all ...deviceUse) *leftReport {
 		return &leftReport{schemaVersion, append([]deviceUse{}, all...), lookedAt{lookedThrough: newLookedThrough(survey), lookedFrom: from}}
 	}
+	blind := left()
+	blind.Looked.Denied, blind.Looked.Partial = 77, 2
 	dumb := lookedFrom{KubeletRoot: "/k", KubeletPID: 1, MountNamespace: 2, NameErrors: []string{"runtime: \x1b"}, Milliseconds: 1}
 	return map[string]writable{
 		"held": named(held, from), "stuck": named(stuck, dumb), "hidden": named(hidden, from), "inuse": named(inUse, from),
 		"free": named(free, lookedFrom{KubeletRoot: "/var/lib/kubelet", MountNamespace: 4026531841}),
-		"left": left(held, inUse), "none": left(),
+		"left": left(held, inUse), "none": left(), "unseen": blind,
 	}
 }
 
@@ -131,8 +134,11 @@ func TestHoldersReports(t *testing.T) {
 				t.Parallel()
 				file := "testdata/holders-" + name + "." + string(f)
 				var status error
-				if !slices.Contains([]string{"free", "inuse", "none"}, name) {
+				switch name {
+				case "left", "held", "stuck", "hidden":
 					status = ErrFaults
+				case "unseen":
+					status = errUnseen
 				}
 				var b bytes.Buffer
 				if err := reports[name].write(&b, f); !errors.Is(err, status) {
@@ -149,6 +155,18 @@ func TestHoldersReports(t *testing.T) {
 					t.Errorf("into a broken pipe it ends with %v", err)
 				}
 			})
+		}
+	}
+}
+
+// TestOnlyWhatIsFreeMayBeHeldUnseen has processes that may not be looked into: what is held, or in use, is so all the same.
+func TestOnlyWhatIsFreeMayBeHeldUnseen(t *testing.T) {
+	t.Parallel()
+	for state, want := range map[string]error{stateFree: errUnseen, stateInUse: nil, stateHeld: ErrFaults} {
+		r := &holdersReport{schemaVersion, deviceUse{Device: useDevice{State: state}}}
+		r.Looked.Denied = 1
+		if err := r.write(io.Discard, textFormat); !errors.Is(err, want) {
+			t.Errorf("%s: ends with %v, want %v", state, err, want)
 		}
 	}
 }

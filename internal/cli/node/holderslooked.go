@@ -83,21 +83,22 @@ func (l lookedAt) text() string {
 	if gaps := l.gaps(); len(gaps) > 0 {
 		text += " Not looked at: " + strings.Join(gaps, ", ") + "."
 	}
+	if l.unseen() {
+		text += " What they hold was not seen: " + asRoot + "."
+	}
 	return text + "\n"
 }
 
+// unseen tells whether something may hold a device and was not looked at.
+func (l lookedAt) unseen() bool { return l.Denied > 0 || l.Partial > 0 }
+
 // gaps says what could not be looked at.
-func (l lookedAt) gaps() (gaps []string) {
-	if denied := max(l.Denied, l.Locked); denied > 0 {
-		gaps = append(gaps, processes(denied)+" that may not be looked into")
-	}
+func (l lookedAt) gaps() []string {
+	list := gaps(max(l.Denied, l.Locked), l.Partial)
 	if l.Stuck > 0 {
-		gaps = append(gaps, "the memory of "+processes(l.Stuck)+" that did not answer")
+		list = append(list, "the memory of "+processes(l.Stuck)+" that did not answer")
 	}
-	if l.Partial > 0 {
-		gaps = append(gaps, "parts of "+count(l.Partial, "mount namespace"))
-	}
-	return gaps
+	return list
 }
 
 func processes(n int) string {

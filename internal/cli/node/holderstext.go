@@ -14,26 +14,39 @@ import (
 
 // writable is what a verb has to say.
 type writable interface {
-	// write ends with ErrFaults where there are faults and they could be written.
+	// write ends with ErrFaults where there are faults, and with errUnseen where there are none but may be, if it could write.
 	write(w io.Writer, f format) error
 }
 
 func (r *holdersReport) write(w io.Writer, f format) error {
-	return writeUses(w, f, r, []deviceUse{r.deviceUse}, r.text)
-}
-
-func (r *leftReport) write(w io.Writer, f format) error { return writeUses(w, f, r, r.Devices, r.text) }
-
-func writeUses(w io.Writer, f format, all any, uses []deviceUse, text func() string) error {
-	put := func() error { return write(w, text()) }
-	if f == jsonFormat {
-		put = func() error { return writeJSON(w, all) }
-	}
-	if err := put(); err != nil {
+	unseen := r.Device.State == stateFree && r.Looked.unseen() // what is in use as it should be is not held, whoever else has it
+	if err := writeAs(w, f, r, r.text); err != nil {
 		return err
 	}
+	return verdict([]deviceUse{r.deviceUse}, unseen)
+}
+
+func (r *leftReport) write(w io.Writer, f format) error {
+	if err := writeAs(w, f, r, r.text); err != nil {
+		return err
+	}
+	return verdict(r.Devices, r.Looked.unseen())
+}
+
+func writeAs(w io.Writer, f format, all any, text func() string) error {
+	if f == jsonFormat {
+		return writeJSON(w, all)
+	}
+	return write(w, text())
+}
+
+// verdict is what a verb ends with that has looked at these.
+func verdict(uses []deviceUse, unseen bool) error {
 	if slices.ContainsFunc(uses, deviceUse.held) {
 		return ErrFaults
+	}
+	if unseen {
+		return errUnseen
 	}
 	return nil
 }
@@ -64,9 +77,12 @@ func (r *leftReport) text() string {
 		}
 	}
 	nameErrors(&b, r.Looked.NameErrors)
-	if len(r.Devices) == 0 {
+	switch {
+	case len(r.Devices) == 0 && r.Looked.unseen():
+		b.WriteString("No device was seen that is mounted somewhere, but not where the kubelet runs. ")
+	case len(r.Devices) == 0:
 		b.WriteString("Every device that is mounted anywhere is mounted where the kubelet runs. ")
-	} else {
+	default:
 		fmt.Fprintf(&b, "%s mounted elsewhere alone, %d held. ", count(len(r.Devices), "device"), held)
 	}
 	b.WriteString(r.Looked.text())

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"kubediag.org/kubediag/internal/kubelet"
@@ -25,9 +26,22 @@ func (o *nodeOptions) addFlags(f *pflag.FlagSet) {
 	f.IntVar(&o.pid, "kubelet-pid", 0, "process id of the kubelet (default: the kubelet is looked for)")
 }
 
+// takes has a verb take one argument, which its help calls name, or none where that is enough.
+func takes(name string, least int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least:
+			return fmt.Errorf("%s: %s is missing, see %s --help", cmd.Name(), name, cmd.CommandPath())
+		case len(args) > 1:
+			return fmt.Errorf("%s: one %s at a time, not %d: %q", cmd.Name(), name, len(args), args)
+		}
+		return nil
+	}
+}
+
 func (o nodeOptions) validate() error {
-	if o.root != "" && !filepath.IsAbs(o.root) {
-		return fmt.Errorf("--kubelet-root=%q: must be an absolute path", o.root)
+	if o.root != "" && (!filepath.IsAbs(o.root) || filepath.Clean(o.root) != o.root) { // as the agent has it
+		return fmt.Errorf("--kubelet-root=%q: must be an absolute path without . and .. in it, or a slash at its end", o.root)
 	}
 	if o.pid < 0 {
 		return fmt.Errorf("--kubelet-pid=%d: must not be negative", o.pid)

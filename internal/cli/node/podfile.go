@@ -95,6 +95,9 @@ func parsePods(r io.Reader) (podFile, error) {
 
 // add takes in a document of JSON: a pod, or a list of pods, whose items need no kind where the list has it.
 func (p podFile) add(document []byte) error {
+	if document = bytes.TrimSpace(document); !bytes.HasPrefix(document, []byte("{")) {
+		return fmt.Errorf("it begins with %.20q: must be a Pod, PodList or List, as \"kubectl get pods -A -o json\" prints it", document)
+	}
 	var list struct {
 		APIVersion string               `json:"apiVersion"`
 		Kind       string               `json:"kind"`

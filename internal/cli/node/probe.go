@@ -39,12 +39,13 @@ func NewProbeCommand() *cobra.Command {
 			"changes nothing, and looks at nothing but PATH: what lies on a dead file system stays as it is.\n\n" +
 			"It looks in the mount namespace of the shell, which takes root. PATH need not be a mount point; then the mount\n" +
 			"that it lies on is asked first, and PATH after that.\n\n" +
-			"Exit status: 0 alive, 1 a fault, 2 could not look.",
+			"Exit status: 0 alive, 1 a fault, 2 could not look, or not try to bind it.",
 		Example: "  kubediag probe /var/lib/kubelet/pods/UID/volumes/kubernetes.io~csi/NAME/mount\n" +
 			"  kubediag probe --timeout 10s -o json /mnt/shared",
-		Args: cobra.ExactArgs(1),
+		Args: takes("PATH", 1),
 	}
-	cmd.Flags().DurationVar(&o.timeout, "timeout", asking.DefaultDeadline, "how long the file system may take to answer")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", asking.DefaultDeadline,
+		fmt.Sprintf("how long the file system may take to answer, %dms to %.0fm", minProbe.Milliseconds(), maxProbe.Minutes()))
 	out := addFormat(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		r, err := o.probe(cmd.Context(), args[0])
@@ -60,6 +61,10 @@ func NewProbeCommand() *cobra.Command {
 		}
 		if r.Code != "" {
 			return ErrFaults
+		}
+		if r.untried {
+			return fmt.Errorf("probe %q: it answers, but could not be bound in a trial, so that it may be a %s: %s", args[0],
+				fault.DeletedVolumeSource, asRoot)
 		}
 		return nil
 	}
@@ -81,6 +86,8 @@ type probeReport struct {
 	Evidence     []string  `json:"evidence"`
 	Mount        scanMount `json:"mount"`
 	Milliseconds float64   `json:"milliseconds"`
+
+	untried bool // it is alive, and whether it can be bound is not known
 }
 
 // probe asks. An error means that nothing can be said.
@@ -126,6 +133,7 @@ func (o probeOptions) probe(ctx context.Context, name string) (*probeReport, err
 			FSType: m.FSType,
 		},
 		Milliseconds: float64(took.Microseconds()) / 1000,
+		untried:      code == "" && bindUntried(answers[0]),
 	}
 	if why != "" {
 		r.Evidence = append([]string{why}, r.Evidence...)
@@ -182,6 +190,8 @@ func (r *probeReport) text() string {
 	var b strings.Builder
 	if entry, ok := fault.Lookup(r.Code); ok {
 		fmt.Fprintf(&b, "%s (%s): %s\n", r.Code, entry.Severity, entry.Title)
+	} else if r.untried {
+		b.WriteString("Alive, but whether a container could be started with it is not known\n")
 	} else {
 		b.WriteString("Alive\n")
 	}
@@ -197,7 +207,9 @@ func (r *probeReport) text() string {
 		label = ""
 	}
 	if entry, ok := fault.Lookup(r.Code); ok {
-		fmt.Fprintf(&b, "  %-10s %s\n  %-10s %s\n", "repair", Printable(entry.Repair), "runbook", entry.Runbook)
+		for _, line := range remedies(entry) {
+			fmt.Fprintf(&b, "  %-10s %s\n", line[0], Printable(line[1]))
+		}
 	}
 	fmt.Fprintf(&b, "Took %.1f ms.\n", r.Milliseconds)
 	return b.String()

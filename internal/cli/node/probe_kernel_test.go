@@ -121,7 +121,7 @@ func TestProbeSaysWhenItCouldNotLook(t *testing.T) {
 	}{
 		"nothing there":    {[]string{filepath.Join(dir, "none")}, "no such file or directory"},
 		"empty":            {[]string{""}, "path is empty"},
-		"no path":          {nil, "accepts 1 arg"},
+		"no path":          {nil, "PATH is missing"},
 		"loop of links":    {[]string{filepath.Join(dir, "loop")}, "too many levels of symbolic links"},
 		"timeout too low":  {[]string{"--timeout", "1ms", dir}, `--timeout=1ms: must be between 100ms and 5m0s`},
 		"timeout too high": {[]string{"--timeout", "1h", dir}, `--timeout=1h0m0s: must be between 100ms and 5m0s`},

@@ -59,6 +59,9 @@ type looked struct {
 	KubeletPID int `json:"kubeletPID"`
 	// MountNamespace is an inode number.
 	MountNamespace uint64 `json:"mountNamespace"`
+	// Denied counts processes that may not be looked into, Partial mount namespaces that were seen in part.
+	Denied  int `json:"denied"`
+	Partial int `json:"partial"`
 	// Pods are the pods that have a directory, Mounts the lines of the mount table, Binds the subPath binds.
 	Pods   int `json:"pods"`
 	Mounts int `json:"mounts"`
@@ -80,6 +83,11 @@ type looked struct {
 	// NameErrors is why a source of names could not be asked.
 	NameErrors   []string `json:"nameErrors,omitempty"`
 	Milliseconds float64  `json:"milliseconds"`
+}
+
+// pass takes in what one of several passes over the mount namespaces was refused.
+func (l *looked) pass(denied, partial int) {
+	l.Denied, l.Partial = max(l.Denied, denied), max(l.Partial, partial)
 }
 
 // unproven is a place that could not be judged.
@@ -116,7 +124,7 @@ func newReport(findings []fault.Finding, l looked) *scanReport {
 	return r
 }
 
-// write ends with ErrFaults where there are faults and they could be written.
+// write ends with ErrFaults where there are faults, and with errUnseen where there are none but may be, if it could write.
 func (r *scanReport) write(w io.Writer, f format) error {
 	put := func() error { return write(w, r.text()) }
 	if f == jsonFormat {
@@ -128,8 +136,13 @@ func (r *scanReport) write(w io.Writer, f format) error {
 	if len(r.Faults) > 0 {
 		return ErrFaults
 	}
+	if len(r.gaps()) > 0 {
+		return errUnseen
+	}
 	return nil
 }
+
+func (r *scanReport) gaps() []string { return gaps(r.Looked.Denied, r.Looked.Partial) }
 
 // text is a block for each fault and one line about what was looked at.
 func (r *scanReport) text() string {
@@ -148,6 +161,9 @@ func (r *scanReport) text() string {
 	for _, text := range r.Looked.VolumesIncomplete {
 		fmt.Fprintf(&b, "Not judged: %s\n", Printable(text))
 	}
+	if gaps := r.gaps(); len(gaps) > 0 {
+		fmt.Fprintf(&b, "Not looked at: %s, where mounts may be that were not seen: %s\n", strings.Join(gaps, ", "), asRoot)
+	}
 	b.WriteString(r.summary())
 	return b.String()
 }
@@ -164,12 +180,17 @@ func (f scanFault) text(b *strings.Builder) {
 		lines = append(lines, [2]string{label, e})
 		label = ""
 	}
-	for _, line := range append(lines, [2]string{"repair", entry.Repair}, [2]string{"runbook", entry.Runbook}) {
+	for _, line := range append(lines, remedies(entry)...) {
 		if line[1] != "" {
 			fmt.Fprintf(b, "  %-10s %s\n", line[0], Printable(line[1]))
 		}
 	}
 	b.WriteByte('\n')
+}
+
+// remedies are what to do about a fault, as lines of text. The runbook is on no node.
+func remedies(entry fault.Entry) [][2]string {
+	return [][2]string{{"repair", entry.Repair}, {"runbook", entry.Runbook + " in the project's documentation"}}
 }
 
 // device is what is held, where that is the fault.
@@ -197,6 +218,9 @@ func (r *scanReport) summary() string {
 	found := count(len(r.Faults), "fault") + " found"
 	if len(r.Faults) == 0 {
 		found = "No faults found"
+	}
+	if len(r.gaps()) > 0 {
+		found += " in what could be looked at"
 	}
 	where := fmt.Sprintf("kubelet %d", l.KubeletPID)
 	if l.KubeletPID == 0 {

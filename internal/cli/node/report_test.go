@@ -58,10 +58,13 @@ var reports = map[string]*scanReport{
 			Evidence: []string{"the kernel refuses to open device /dev/rbd3 (252:48) exclusively: it is busy"},
 		},
 	}, looked{
-		KubeletRoot: "/k \x1b", MountNamespace: 4026531841, Pods: 1, Mounts: 40, Binds: 2, KubeletRenews: renewsUnknown,
+		KubeletRoot: "/k \x1b", MountNamespace: 4026531841, Denied: 1, Pods: 1, Mounts: 40, Binds: 2, KubeletRenews: renewsUnknown,
 		Volumes: 3, VolumesIncomplete: []string{"volume \"v\": denied\x1b"},
 		Unproven:  []unproven{{"/k/pods/u/volume-subpaths/v/c/0", "the file system says \x1b"}},
 		NamesFrom: []string{namesFromLogs}, NameErrors: []string{"runtime: deadline\u202e exceeded"}, Milliseconds: 0.5,
+	}),
+	"unseen": newReport(nil, looked{
+		KubeletRoot: "/var/lib/kubelet", MountNamespace: 1, Denied: 77, Partial: 2, Pods: 3, Mounts: 40, Binds: 9, KubeletRenews: true,
 	}),
 	"renewed": newReport(nil, looked{
 		KubeletRoot: "/var/lib/kubelet", KubeletPID: 1, MountNamespace: 1, Pods: 3, Mounts: 40, Binds: 9, KubeletRenews: true, RenewedByKubelet: 1,
@@ -80,8 +83,11 @@ func TestReports(t *testing.T) {
 				}
 				var b bytes.Buffer
 				var status error
-				if len(r.Faults) > 0 {
+				switch {
+				case len(r.Faults) > 0:
 					status = ErrFaults
+				case name == "unseen":
+					status = errUnseen
 				}
 				if err := r.write(&b, f); !errors.Is(err, status) {
 					t.Errorf("ends with %v, want %v", err, status)

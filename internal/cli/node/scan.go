@@ -31,7 +31,7 @@ func NewScanCommand(proc string) *cobra.Command {
 			"directories and the kernel, needs no API server, and changes nothing.\n\n" +
 			"It looks in the mount namespace of the kubelet, which takes root. Where no kubelet runs, or it may not be looked\n" +
 			"into, --kubelet-root has it look at that directory in the mount namespace of the shell.\n\n" +
-			"Exit status: 0 no faults, 1 faults found, 2 could not look.",
+			"Exit status: 0 no faults, 1 faults found, 2 could not look, or not everywhere.",
 		Example: "  kubediag scan\n" +
 			"  kubectl get pods -A -o json | kubediag scan --pods - -o json",
 		Args: cobra.NoArgs,
@@ -47,7 +47,10 @@ func NewScanCommand(proc string) *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("scan: %w", err)
 		}
-		return r.write(cmd.OutOrStdout(), *out)
+		if err = r.write(cmd.OutOrStdout(), *out); err != nil && !errors.Is(err, ErrFaults) {
+			return fmt.Errorf("scan: %w", err)
+		}
+		return err
 	}
 	return cmd
 }
@@ -124,6 +127,7 @@ func (s *scan) run(ctx context.Context, kinds []kind) ([]fault.Finding, error) {
 		}
 		all = append(all, found...)
 	}
+	s.looked.Denied = refused(s.looked.Denied)
 	return all, nil
 }
 

@@ -42,6 +42,9 @@ func brokenVolumes(ctx context.Context, s *scan) ([]fault.Finding, error) {
 		return nil, err
 	}
 	s.looked.Volumes, s.looked.VolumesIncomplete = len(survey.Volumes), survey.Looked.Incomplete
+	if passed := survey.Looked.Spaces; passed != nil {
+		s.looked.pass(passed.Denied, passed.Partial)
+	}
 	var faults []fault.Finding
 	for _, v := range survey.Broken() {
 		faults = append(faults, v.Findings()...)
@@ -50,7 +53,7 @@ func brokenVolumes(ctx context.Context, s *scan) ([]fault.Finding, error) {
 }
 
 // orphanedPods looks for directories of pods that are gone. Without the specs of all pods nothing is proven; what speaks
-// for it otherwise is told all the same.
+// for it otherwise is told all the same, where only sources are missing or one thing else.
 func orphanedPods(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	i := &orphan.Inspector{Kubelet: s.node, Runtime: s.runtime, MinimumAge: s.orphanAge}
 	if s.specs != nil {
@@ -60,8 +63,11 @@ func orphanedPods(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	if err != nil {
 		return nil, err
 	}
+	if passed := survey.Looked; passed != nil {
+		s.looked.pass(passed.Denied, passed.Partial)
+	}
 	for _, p := range survey.Pods {
-		if len(p.Unproven) == 1 && (len(p.Volumes) > 0 || p.SubPaths) {
+		if len(p.Unproven) <= max(1, len(survey.Unasked)) && (len(p.Volumes) > 0 || p.SubPaths) {
 			s.looked.Unproven = append(s.looked.Unproven, unproven{
 				Point: p.Path, Why: "it has volumes and may belong to no pod: " + strings.Join(p.Unproven, "; "),
 			})
