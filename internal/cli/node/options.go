@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -39,9 +40,12 @@ func takes(name string, least int) cobra.PositionalArgs {
 	}
 }
 
-func (o nodeOptions) validate() error {
+func (o *nodeOptions) validate() error {
+	if len(o.root) > 1 {
+		o.root = strings.TrimSuffix(o.root, "/") // with which a shell completes it
+	}
 	if o.root != "" && (!filepath.IsAbs(o.root) || filepath.Clean(o.root) != o.root) { // as the agent has it
-		return fmt.Errorf("--kubelet-root=%q: must be an absolute path without . and .. in it, or a slash at its end", o.root)
+		return fmt.Errorf("--kubelet-root=%q: must be an absolute path without . and .. in it", o.root)
 	}
 	if o.pid < 0 {
 		return fmt.Errorf("--kubelet-pid=%d: must not be negative", o.pid)

@@ -13,7 +13,7 @@ func TestScanNamesWrongFlags(t *testing.T) {
 	for args, want := range map[string]string{
 		"--orphan-minimum-age=4m59s":                 "scan: --orphan-minimum-age=4m59s: must be between 5m and 720h",
 		"--orphan-minimum-age=721h":                  "scan: --orphan-minimum-age=721h0m0s: must be between 5m and 720h",
-		"--orphan-minimum-age=5m --kubelet-root=a":   `scan: --kubelet-root="a": must be an absolute path without . and .. in it, or a slash at its end`,
+		"--orphan-minimum-age=5m --kubelet-root=a":   `scan: --kubelet-root="a": must be an absolute path without . and .. in it`,
 		"--orphan-minimum-age=720h --kubelet-pid=-1": "scan: --kubelet-pid=-1: must not be negative",
 	} {
 		cmd := NewScanCommand("")
