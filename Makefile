@@ -16,7 +16,10 @@ PROGRAMS := manager agent kubediag
 RACE     := $(if $(shell command -v gcc),-race)
 TAGS     := api,kernel,ceph,cluster
 
-BUILD   := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X kubediag.org/kubediag/internal/version.version=$(VERSION)'
+# What is compiled does not hold where it lies, so that another checkout need not compile it again.
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
+
+BUILD   := CGO_ENABLED=0 go build -ldflags '-s -w -X kubediag.org/kubediag/internal/version.version=$(VERSION)'
 CLUSTER := go run ./test/cluster/cmd/cluster
 TIER    := go run ./hack/tier -fuzztime $(FUZZTIME) $(RACE)
 LINT    := go tool -modfile=tools/lint/go.mod golangci-lint
