@@ -17,6 +17,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
+	"kubediag.org/kubediag/test/ending"
 	"kubediag.org/kubediag/test/lock"
 )
 
@@ -87,24 +88,9 @@ func sweep(dir string) error {
 	return errors.Join(killAll(dir), remove(dir)) // who cannot be killed is to be told of once, not by every start from now on
 }
 
-// killAll kills the cluster's processes until two looks in a row find none: those that were killed may write for a moment
-// yet, into folders that are to be removed.
+// killAll kills the cluster's processes.
 func killAll(dir string) error {
-	deadline := time.Now().Add(maxEnd)
-	for quiet := 0; quiet < 2; time.Sleep(20 * time.Millisecond) {
-		left, err := killEach(dir)
-		if err != nil {
-			return err
-		}
-		quiet++
-		if len(left) > 0 {
-			quiet = 0
-		}
-		if time.Now().After(deadline) && len(left) > 0 {
-			return fmt.Errorf("kill processes %v: still running", left)
-		}
-	}
-	return nil
+	return ending.All(maxEnd, func() ([]int, error) { return killEach(dir) })
 }
 
 // killEach kills the processes that have the cluster's environment, and gives their IDs. Each is held by a descriptor from

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/moby/sys/mountinfo"
+
+	"kubediag.org/kubediag/test/ending"
 )
 
 // tearDown removes everything of the cluster in dir: processes first, since they make the rest, and files last, only
@@ -36,23 +38,9 @@ func tearDown(dir string) error {
 	return errors.Join(err, removeLoops(dir), os.RemoveAll(dir))
 }
 
-// killAll kills the cluster's processes until two looks in a row find none.
+// killAll kills the cluster's processes.
 func killAll(dir string) error {
-	deadline := time.Now().Add(30 * time.Second)
-	for quiet := 0; quiet < 2; time.Sleep(20 * time.Millisecond) {
-		left, err := eachProcess(dir, (*os.Process).Kill)
-		if err != nil {
-			return err
-		}
-		quiet++
-		if len(left) > 0 {
-			quiet = 0
-		}
-		if time.Now().After(deadline) && len(left) > 0 {
-			return fmt.Errorf("kill processes %v: still running", left)
-		}
-	}
-	return nil
+	return ending.All(30*time.Second, func() ([]int, error) { return eachProcess(dir, (*os.Process).Kill) })
 }
 
 // eachProcess calls do for each living process of the cluster in dir, and gives their IDs. The process is held by a

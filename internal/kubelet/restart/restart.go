@@ -186,6 +186,29 @@ func (s Starter) Pod(ctx context.Context, r processor.Request, uid string) (*cor
 	return pod, nil
 }
 
+// Conclude gives the findings of a plan that is proven as healed, once the containers have started; running is for how many
+// seconds they were waited for, empty where none was. Where the options say to wait for none, the findings stay open that are
+// of a container which is to be started.
+func (s Starter) Conclude(ctx context.Context, r processor.Request, w Waiting, o Options, findings []fault.Finding) (
+	healed []fault.Finding, running string, err error) {
+	switch {
+	case len(w.Containers) == 0:
+		return processor.Healed(findings, nil), "", nil
+	case o.Wait == 0:
+		return processor.Healed(findings, w.Suffers), "", nil
+	}
+	took, err := s.Await(ctx, r, w, o.Within(ctx))
+	if err != nil {
+		return nil, "", err
+	}
+	return processor.Healed(findings, nil), fmt.Sprintf("%.1f", took.Seconds()), nil
+}
+
+// Suffers tells whether one of the containers may want the mount of a finding: one on the host is any container's.
+func (w Waiting) Suffers(f fault.Finding) bool {
+	return f.Container == "" || slices.ContainsFunc(w.Containers, func(a Awaited) bool { return a.Container == f.Container })
+}
+
 // Await waits until every container has started, and says how long that took.
 func (s Starter) Await(ctx context.Context, r processor.Request, w Waiting, limit time.Duration) (time.Duration, error) {
 	begin := time.Now()

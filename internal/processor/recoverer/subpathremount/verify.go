@@ -8,13 +8,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/kubelet/restart"
 	"kubediag.org/kubediag/internal/kubelet/subpath"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/processor"
@@ -49,24 +46,14 @@ func (h *Recoverer) Verify(ctx context.Context, r processor.Request, p processor
 	if err != nil {
 		return processor.Result{}, err
 	}
-	var open func(fault.Finding) bool
-	switch {
-	case len(m.Containers) == 0:
-	case o.Wait == 0:
-		open = m.suffers
-	default:
-		took, err := h.starter().Await(ctx, r, m.Waiting, o.Within(ctx))
-		if err != nil {
-			return processor.Result{}, err
-		}
-		values[KeyRunningAfter] = fmt.Sprintf("%.1f", took.Seconds())
+	healed, running, err := h.starter().Conclude(ctx, r, m.Waiting, o, p.Findings)
+	if err != nil {
+		return processor.Result{}, err
 	}
-	return processor.Result{Values: values, Findings: processor.Healed(p.Findings, open)}, nil
-}
-
-// suffers tells whether the finding is of a container that did not run when the plan was made, and is to be started.
-func (m memory) suffers(f fault.Finding) bool {
-	return slices.ContainsFunc(m.Containers, func(a restart.Awaited) bool { return a.Container == f.Container })
+	if running != "" {
+		values[KeyRunningAfter] = running
+	}
+	return processor.Result{Values: values, Findings: healed}, nil
 }
 
 // verifyMounts makes sure that the planned mounts are gone, and that no other stale one has come to light in their

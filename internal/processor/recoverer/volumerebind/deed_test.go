@@ -51,7 +51,7 @@ func TestSuffers(t *testing.T) {
 	t.Parallel()
 	m := memory{Waiting: restart.Waiting{Containers: []restart.Awaited{{Container: "app"}}}}
 	for container, want := range map[string]bool{"": true, "app": true, "sidecar": false} {
-		if got := m.suffers(fault.Finding{Container: container}); got != want {
+		if got := m.Suffers(fault.Finding{Container: container}); got != want {
 			t.Errorf("container %q: %v, want %v", container, got, want)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/restart"
@@ -56,25 +55,14 @@ func (h *Recoverer) Verify(ctx context.Context, r processor.Request, p processor
 	if err != nil {
 		return processor.Result{}, err
 	}
-	var open func(fault.Finding) bool
-	switch {
-	case len(m.Containers) == 0:
-	case o.Wait == 0:
-		open = m.suffers
-	default:
-		took, err := h.starter().Await(ctx, r, m.Waiting, o.Within(ctx))
-		if err != nil {
-			return processor.Result{}, err
-		}
-		values[KeyRunningAfter] = fmt.Sprintf("%.1f", took.Seconds())
+	healed, running, err := h.starter().Conclude(ctx, r, m.Waiting, o.Options, p.Findings)
+	if err != nil {
+		return processor.Result{}, err
 	}
-	return processor.Result{Values: values, Findings: append(processor.Healed(p.Findings, open), m.Left...)}, nil
-}
-
-// suffers tells whether a container that did not run when the plan was made, and is to be started, may want the mount of the
-// finding: that on the host is any container's.
-func (m memory) suffers(f fault.Finding) bool {
-	return f.Container == "" || slices.ContainsFunc(m.Containers, func(a restart.Awaited) bool { return a.Container == f.Container })
+	if running != "" {
+		values[KeyRunningAfter] = running
+	}
+	return processor.Result{Values: values, Findings: append(healed, m.Left...)}, nil
 }
 
 // prove looks at the places of the plan, and tells in a sentence each what was done and is there now.
