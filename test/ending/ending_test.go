@@ -1,0 +1,46 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ending_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"kubediag.org/kubediag/test/ending"
+)
+
+func TestAll(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("no /proc")
+	for name, c := range map[string]struct {
+		found [][]int // by call; the last one for good
+		err   error
+		calls int // 0: until the limit
+		why   string
+	}{
+		"none":            {found: [][]int{nil}, calls: 2},
+		"one that starts": {found: [][]int{{1}, nil, {2}, nil}, calls: 5},
+		"one that stays":  {found: [][]int{{7}}, why: "[7]: still running"},
+		"cannot look":     {found: [][]int{nil}, err: broken, calls: 1, why: "no /proc"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began, calls := time.Now(), 0
+				err := ending.All(time.Second, func() ([]int, error) {
+					calls++
+					return c.found[min(calls, len(c.found))-1], c.err
+				})
+				if (err == nil) != (c.why == "") || err != nil && !strings.Contains(err.Error(), c.why) {
+					t.Errorf("error %v, want %q", err, c.why)
+				}
+				if c.calls != 0 && calls != c.calls || c.calls == 0 && time.Since(began) < time.Second {
+					t.Errorf("%d calls in %v, want %d", calls, time.Since(began), c.calls)
+				}
+			})
+		})
+	}
+}
