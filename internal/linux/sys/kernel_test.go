@@ -18,12 +18,26 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	kerneltest.Main(m, kerneltest.Roles{"hold": func(_ []string, ready func(string)) error {
-		ready("")
-		kerneltest.WaitForEnd()
-		return nil
-	}})
+	kerneltest.Main(m, kerneltest.Roles{
+		"hold": func(_ []string, ready func(string)) error {
+			ready("")
+			kerneltest.WaitForEnd()
+			return nil
+		},
+		"scratch": func(_ []string, ready func(string)) error {
+			s, err := sys.NewScratchSpace()
+			if err != nil {
+				return err
+			}
+			ready("")
+			return s.Close()
+		},
+	})
 }
+
+// TestScratchSpaceFirst: a process that probes paths makes the namespace before
+// it has opened anything, /proc included.
+func TestScratchSpaceFirst(t *testing.T) { kerneltest.StartWith(t, nil, "scratch") }
 
 func must(t *testing.T, err error) {
 	t.Helper()

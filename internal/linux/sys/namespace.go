@@ -70,14 +70,24 @@ func (f *FD) namespaceIoctl(request uintptr) (int, NamespaceInfo, error) {
 
 // EnterMountNamespace moves the calling thread into the mount namespace behind
 // f; root and working directory become that namespace's root. Only inside
-// OnThread: elsewhere the kernel refuses with EINVAL.
+// OnThread: elsewhere the kernel refuses with EINVAL. It opens Procfs first:
+// the new namespace may have no /proc, or a forged one.
 func (f *FD) EnterMountNamespace() error {
+	if _, err := Procfs(); err != nil {
+		return err
+	}
 	return unix.Setns(f.n, unix.CLONE_NEWNS)
 }
 
 // UnshareMounts gives the calling thread a copy of its mount namespace. Only
-// inside OnThread.
-func UnshareMounts() error { return unix.Unshare(unix.CLONE_NEWNS) }
+// inside OnThread. It opens Procfs first: what is opened in the copy may be
+// unmounted there.
+func UnshareMounts() error {
+	if _, err := Procfs(); err != nil {
+		return err
+	}
+	return unix.Unshare(unix.CLONE_NEWNS)
+}
 
 // InMountsCopy runs fn with the calling thread in a copy of its mount namespace,
 // and takes it back. Only inside OnThread. The copy holds everything that is

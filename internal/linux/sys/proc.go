@@ -26,8 +26,8 @@ var procfs struct {
 
 // Procfs is the process' own /proc, opened once and never closed by callers.
 // A thread that has entered another mount namespace must not use the path
-// /proc: there it is what that namespace's owner made of it. mountns opens
-// this descriptor before it enters one.
+// /proc: there it is what that namespace's owner made of it. EnterMountNamespace
+// and UnshareMounts open this descriptor before they leave.
 func Procfs() (*FD, error) {
 	procfs.Lock()
 	defer procfs.Unlock()

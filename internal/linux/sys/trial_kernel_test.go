@@ -12,6 +12,9 @@ import (
 	"testing"
 )
 
+// NewScratchSpace is for the roles.
+var NewScratchSpace = newScratchSpace
+
 // scratches is both kinds of place to try in, whichever this kernel needs.
 func scratches(t *testing.T) map[string]*Scratch {
 	t.Helper()
