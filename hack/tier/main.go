@@ -25,7 +25,10 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
+
+	"kubediag.org/kubediag/test/vm"
 )
 
 // tier says how go test is called for the tests of one kind.
@@ -45,11 +48,14 @@ var tiers = []tier{
 	{name: "kernel", tag: "kernel", args: []string{"-timeout=5m"}},
 	{name: "ceph", tag: "ceph", args: []string{"-timeout=15m"}},
 	{name: "cluster", tag: "cluster", args: []string{"-timeout=30m"}},
+	{name: "kernels", tag: "kernel"},
 }
 
 func main() {
 	race := flag.Bool("race", false, "run the unit tier under the race detector, which needs a C compiler")
 	fuzzTime := flag.Duration("fuzztime", 3*time.Second, "how long each fuzz test runs")
+	versions := flag.String("kernels", strings.Join(vm.Kernels, ","), "on which kernels the tier kernels runs")
+	only := flag.String("run", "", "which tests the tier kernels runs, as go test -run has it; empty: all")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -61,11 +67,13 @@ func main() {
 		return
 	}
 	i := slices.IndexFunc(tiers, func(t tier) bool { return t.name == flag.Arg(0) })
-	if i < 0 || flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: tier [-race] [-fuzztime 3s] unit|fuzz|api|kernel|ceph|cluster|bench")
+	if i < 0 || flag.NArg() != 1 && tiers[i].name != "kernels" {
+		fmt.Fprintln(os.Stderr, "usage: tier [-race] [-fuzztime 3s] unit|fuzz|api|kernel|ceph|cluster|bench\n"+
+			"       tier [-kernels 5.10,6.1] [-run PATTERN] kernels [PACKAGE...]")
 		os.Exit(2)
 	}
-	ok, err := run(ctx, os.Stdout, tiers[i], options{race: *race, fuzzTime: *fuzzTime})
+	o := options{race: *race, fuzzTime: *fuzzTime, kernels: strings.Split(*versions, ","), only: *only, dirs: flag.Args()[1:]}
+	ok, err := run(ctx, os.Stdout, tiers[i], o)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "tier:", err)
 	}
@@ -77,12 +85,18 @@ func main() {
 type options struct {
 	race     bool
 	fuzzTime time.Duration
+	kernels  []string // of the tier kernels
+	only     string   // of the tier kernels: pattern of its tests; empty: all
+	dirs     []string // of the tier kernels: packages, where ./a/... stands for all below; none: all
 }
 
 // run runs the tier and prints its closing line.
 func run(ctx context.Context, out io.Writer, t tier, o options) (ok bool, err error) {
 	start := time.Now()
 	fmt.Fprintf(out, "=== %s tier\n", t.name)
+	if t.name == "kernels" {
+		return runKernels(ctx, out, t, o)
+	}
 	calls, err := t.calls(o)
 	if err != nil {
 		return false, err

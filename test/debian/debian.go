@@ -42,6 +42,9 @@ var packages = map[string]string{
 	"ceph-osd":                          "ceph-osd",
 	"ceph-mds":                          "ceph-mds",
 	"ceph-fuse":                         "ceph-fuse",
+	"qemu-system-x86_64":                "qemu-system-x86",
+	"depmod":                            "kmod",
+	"xz":                                "xz-utils",
 }
 
 // Install installs the packages of the programs that are missing. It needs root only when something is missing. A

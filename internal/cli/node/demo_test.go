@@ -16,16 +16,13 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/test/program"
 )
 
 // build makes the program that users start.
 func build(t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "kubediag")
-	if out, err := exec.Command("go", "build", "-o", path, "kubediag.org/kubediag/cmd/kubediag").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return path
+	return program.Build(t, "cmd/kubediag")
 }
 
 // left is what a demo could leave behind in the directory for temporary files: mounts and files of the names it uses.

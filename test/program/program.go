@@ -1,0 +1,29 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package program gives tests the programs of this module. It is for tests alone.
+package program
+
+import (
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"testing"
+)
+
+// Env names the folder of programs that were built before, on a machine that cannot build them.
+const Env = "KUBEDIAG_PROGRAMS"
+
+// Build builds a program of this module, such as cmd/kubediag, and gives its path.
+func Build(t testing.TB, name string) string {
+	t.Helper()
+	if dir := os.Getenv(Env); dir != "" {
+		return filepath.Join(dir, path.Base(name))
+	}
+	to := filepath.Join(t.TempDir(), path.Base(name))
+	if out, err := exec.Command("go", "build", "-o", to, "kubediag.org/kubediag/"+name).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return to
+}
