@@ -37,7 +37,7 @@ func (u *unmounting) examine(fd *sys.FD) (State, error) {
 	if err != nil {
 		return State{}, u.fail("inspect", err)
 	}
-	if !st.Same(u.id) {
+	if !st.Same(u.id) && !u.raised(st) {
 		return State{}, u.fail("compare", &ChangedError{Want: u.id, Found: st.ID})
 	}
 	// An ID read from mountinfo has no Unique, and what was put beneath, now or
@@ -50,6 +50,19 @@ func (u *unmounting) examine(fd *sys.FD) (State, error) {
 		return State{}, u.fail("check", err)
 	}
 	return st, nil
+}
+
+// raised reports whether st is the mount that is meant, with a tree put beneath it
+// by an attempt that was cut short: everything agrees but the parent, and what
+// it lies on now lies where it did.
+func (u *unmounting) raised(st State) bool {
+	was := st.ID
+	was.Parent = u.id.Parent
+	if !was.Same(u.id) {
+		return false
+	}
+	below, err := u.ask.beneath(u.from, st.ID)
+	return err == nil && below.Parent == u.id.Parent
 }
 
 // expectBare gives ErrBusy where there are mounts on that mount or below it, or

@@ -21,6 +21,9 @@ var errNoAside = errors.New("no way from aside")
 // parent, is made to share, the namespace is copied, and the copy of the mount
 // is unmounted there, where nobody else comes.
 func (r *replacing) detachAside() error {
+	if r.spreads() {
+		return errNoAside // the tree is elsewhere, and what it has spread to is not to be opened
+	}
 	home, err := mountns.Self()
 	if err != nil || home.ID == 0 || r.ask != (kernel{}) {
 		return errNoAside

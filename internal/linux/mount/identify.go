@@ -27,8 +27,9 @@ type source interface {
 	// bare tells whether that mount is still where it was, with no mount on it
 	// or below. It leaves no trace on the mount, not even a use of it.
 	bare(v view, id ID) (bool, error)
-	// beneath says which mount that one hides at the same place: its ID and what
-	// it allows. ErrNotMounted: none.
+	// beneath says which mount that one lies on at the same place: its ID, what it
+	// allows, how it shares. That one may have another parent than id says.
+	// ErrNotMounted: none.
 	beneath(v view, id ID) (State, error)
 }
 

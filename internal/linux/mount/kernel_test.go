@@ -58,6 +58,7 @@ var roles = kerneltest.Roles{
 	"replace": replaceRole,
 	"read":    readRole,
 	"pod":     podRole,
+	"die":     dieRole,
 }
 
 // onEverySource runs a test on each source of knowledge about mounts.
@@ -72,8 +73,9 @@ func onEverySource(t *testing.T, test func(t *testing.T)) {
 }
 
 func with(t *testing.T, s source, test func(t *testing.T)) {
+	was := forced
 	forced = s
-	defer func() { forced = nil }()
+	defer func() { forced = was }()
 	test(t)
 }
 

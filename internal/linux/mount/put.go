@@ -13,10 +13,6 @@ import (
 // errNothing: there is nothing to put in place.
 var errNothing = errors.New("nothing to put in place")
 
-// errNoUnique: what a mount is mounted on must not change where that is needed
-// to tell it from others.
-var errNoUnique = &sys.UnsupportedError{Feature: "telling a mount from others after putting one beneath it", Kernel: "6.8"}
-
 // attacher mounts what is to be at the point on what at lies on, or beneath the
 // mount whose root at is. The caller closes the tree that it gives, which is nil
 // where the kernel knows no trees.
@@ -25,14 +21,14 @@ type attacher func(at *sys.FD, beneath bool) (tree *sys.FD, err error)
 // sourceTries bounds how often a source is asked for that keeps being replaced.
 const sourceTries = 3
 
-// attachSource attaches a copy of what Source gives.
-func (o Options) attachSource(at *sys.FD, beneath bool) (tree *sys.FD, err error) {
+// attachSource attaches a copy of what source gives.
+func (u *unmounting) attachSource(at *sys.FD, beneath bool) (tree *sys.FD, err error) {
 	for range sourceTries {
-		source := o.Source()
+		source := u.source()
 		if source == nil {
 			return nil, errNothing
 		}
-		tree, err = attachCopy(source, at, beneath)
+		tree, err = u.attachCopy(source, at, beneath)
 		source.Close()
 		if !errors.Is(err, sys.ENOENT) {
 			return tree, err
@@ -41,7 +37,7 @@ func (o Options) attachSource(at *sys.FD, beneath bool) (tree *sys.FD, err error
 	return nil, err
 }
 
-func attachCopy(source, at *sys.FD, beneath bool) (*sys.FD, error) {
+func (u *unmounting) attachCopy(source, at *sys.FD, beneath bool) (*sys.FD, error) {
 	tree, err := sys.CloneTree(source)
 	if errors.Is(err, sys.ENOSYS) && !beneath {
 		return nil, sys.BindFD(source, at)
@@ -49,28 +45,35 @@ func attachCopy(source, at *sys.FD, beneath bool) (*sys.FD, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := sys.Attach(tree, at, beneath); err != nil {
+	if err := u.place(tree, at, beneath); err != nil {
 		tree.Close()
 		return nil, err
 	}
 	return tree, nil
 }
 
+// place attaches a tree on what at lies on, or beneath the mount whose root at is.
+func (u *unmounting) place(tree, at *sys.FD, beneath bool) error {
+	if beneath && u.spreads() {
+		return u.spread(tree)
+	}
+	return sys.Attach(tree, at, beneath)
+}
+
 // putBeneath has what is to be there show as soon as the mount whose root fd is goes. That gives the mount another
-// parent, so it is not done where it could not be told from others any more (before 6.8).
+// parent. Its number stays its own as long as fd is open, and so it is found again where it has no other.
 func (u *unmounting) putBeneath(fd *sys.FD) error {
 	if u.attach == nil {
 		return errNothing
-	}
-	if u.id.Unique == 0 {
-		return errNoUnique
 	}
 	tree, err := u.attach(fd, true)
 	if err != nil {
 		return err
 	}
 	defer tree.Close()
-	u.put, err = u.ask.identify(u.from, tree, u.id.Point)
+	if u.put, err = u.ask.beneath(u.from, u.id); err == nil {
+		u.id.Parent = u.put.Reused
+	}
 	return err
 }
 

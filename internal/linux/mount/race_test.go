@@ -20,6 +20,7 @@ import (
 // Each race runs this often on each source, or for this long.
 var (
 	raceRounds = flag.Int("race.rounds", 1000, "rounds of each race")
+	readsEach  = flag.Int64("reads.each", 100, "reads before and after each replacement under readers")
 	raceTime   = flag.Duration("race.time", 800*time.Millisecond, "time for each race")
 )
 

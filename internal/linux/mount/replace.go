@@ -33,9 +33,8 @@ type ReplaceOptions struct {
 // makes it share with. Both spread to the peers of the parent: see
 // State.Shared.
 //
-// The tree is put beneath the mount (6.5; before 6.8 the mount could not be told
-// from others then, so 6.8 is needed). The mount is then removed as Unmount
-// does it, and where others use it, lazily: they keep what they have open, and
+// The tree is put beneath the mount, with the call for it (6.5) or by propagation.
+// The mount is then removed as Unmount does it, and where others use it, lazily: they keep what they have open, and
 // who looks anew finds the tree. From 6.12 that is exact, too: what somebody else
 // mounts on it at that moment stays, on the tree. Before, and in namespaces of
 // other users, what somebody mounts on it within the microseconds after the last
@@ -64,7 +63,7 @@ type replacing struct {
 
 // attachTree is the attacher.
 func (r *replacing) attachTree(at *sys.FD, beneath bool) (*sys.FD, error) {
-	if err := sys.Attach(r.tree, at, beneath); err != nil {
+	if err := r.place(r.tree, at, beneath); err != nil {
 		return nil, err
 	}
 	return r.tree.Dup()
@@ -111,10 +110,16 @@ func (r *replacing) swap() error {
 	if err := r.expectBare(); err != nil || r.dryRun {
 		return err
 	}
-	if err := sys.LimitTree(r.tree, st.Attr); err != nil {
+	if err := LimitTree(r.tree, st.Attr); err != nil {
 		return r.fail("set attributes of the tree for", err)
 	}
-	err = r.putBeneath(fd)
+	there, err := r.takeUp()
+	if err == nil && !there {
+		err = r.putBeneath(fd)
+	}
+	if errors.Is(err, errStacked) {
+		return r.fail("replace", fmt.Errorf("%w: %w", ErrBusy, err))
+	}
 	if errors.Is(err, sys.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
 		fd.Close()
 		return r.replaceUnused(err)

@@ -23,7 +23,7 @@ import (
 
 // reads is what a reader in a loop has met.
 type reads struct {
-	Failed int // the dead file system
+	Failed int // the dead file system, or the old content
 	Fresh  int
 	Empty  int // nothing was mounted
 	Worse  int // none of these
@@ -38,6 +38,11 @@ type reader struct {
 }
 
 func readInLoop(name string) *reader {
+	return readInLoopFor(name, func(_ []byte, err error) bool { return errors.Is(err, sys.ENOTCONN) })
+}
+
+// readInLoopFor is told by was what is read before the replacement.
+func readInLoopFor(name string, was func(text []byte, err error) bool) *reader {
 	r := &reader{stop: make(chan struct{}), done: make(chan reads)}
 	go func() {
 		var got reads
@@ -48,24 +53,25 @@ func readInLoop(name string) *reader {
 				return
 			default:
 			}
-			got.add(os.ReadFile(name))
+			text, err := os.ReadFile(name)
+			got.add(text, err, was(text, err))
 			r.now.Add(1)
 		}
 	}()
 	return r
 }
 
-func (got *reads) add(text []byte, err error) {
+func (got *reads) add(text []byte, err error, was bool) {
 	switch {
 	case err == nil && string(text) == "fresh":
 		got.Fresh++
-	case errors.Is(err, os.ErrNotExist):
-		got.Empty++
-	case errors.Is(err, sys.ENOTCONN):
+	case was:
 		got.Failed++
 		if got.Fresh > 0 {
 			got.Late++
 		}
+	case errors.Is(err, os.ErrNotExist) || string(text) == "empty":
+		got.Empty++
 	default:
 		got.Worse++
 	}
@@ -103,8 +109,9 @@ func deadFUSE(t testing.TB) string {
 
 // TestReplaceDeadFUSEUnderReader: who reads in a loop meets the dead file system
 // and then the fresh one, and nothing else, in another namespace too.
-func TestReplaceDeadFUSEUnderReader(t *testing.T) {
-	onlyKernel(t)
+func TestReplaceDeadFUSEUnderReader(t *testing.T) { eachWay(t, replaceDeadFUSEUnderReader) }
+
+func replaceDeadFUSEUnderReader(t *testing.T) {
 	f := newFresh(t)
 	for name, inUse := range map[string]bool{"idle but for the reader": false, "in use": true} {
 		t.Run(name, func(t *testing.T) {
@@ -139,8 +146,9 @@ func TestReplaceDeadFUSEUnderReader(t *testing.T) {
 }
 
 // TestReplaceRacesReader swaps again and again under a reader in a loop.
-func TestReplaceRacesReader(t *testing.T) {
-	onlyKernel(t)
+func TestReplaceRacesReader(t *testing.T) { eachWay(t, replaceRacesReader) }
+
+func replaceRacesReader(t *testing.T) {
 	s := newSwap(t)
 	var sum reads
 	rounds := 0

@@ -40,8 +40,9 @@ type tally struct {
 // TestReplaceRacesNobodyElsesMount lets every rival loose on mounts that are
 // being replaced, and counts the rival's mounts that are missing afterwards:
 // none, but for a mount in use, where an error must say so.
-func TestReplaceRacesNobodyElsesMount(t *testing.T) {
-	onlyKernel(t)
+func TestReplaceRacesNobodyElsesMount(t *testing.T) { eachWay(t, replaceRacesNobodyElsesMount) }
+
+func replaceRacesNobodyElsesMount(t *testing.T) {
 	for name, v := range victims {
 		for rivalName, act := range rivals {
 			t.Run(name+", rival "+rivalName, func(t *testing.T) {
@@ -117,7 +118,10 @@ func numbered(t *testing.T, id ID) bool {
 // TestReplaceTouchesNothingThatCameBetween acts at the worst moments: between
 // any look at the mount and what follows.
 func TestReplaceTouchesNothingThatCameBetween(t *testing.T) {
-	onlyKernel(t)
+	eachWay(t, replaceTouchesNothingThatCameBetween)
+}
+
+func replaceTouchesNothingThatCameBetween(t *testing.T) {
 	for name, v := range victims {
 		for rivalName, act := range rivals {
 			t.Run(name+", "+rivalName, func(t *testing.T) {

@@ -19,8 +19,9 @@ import (
 )
 
 // TestReplaceRefuses holds that nothing changes in each of these cases.
-func TestReplaceRefuses(t *testing.T) {
-	onlyKernel(t)
+func TestReplaceRefuses(t *testing.T) { eachWay(t, replaceRefuses) }
+
+func replaceRefuses(t *testing.T) {
 	f := newFresh(t)
 	for name, tc := range map[string]struct {
 		arrange func(t *testing.T, s scene) *sys.FD
@@ -97,8 +98,9 @@ func TestReplaceWhatIsGone(t *testing.T) {
 
 // TestReplaceReportsLockedMounts: a mount that came from a more privileged
 // namespace stays, and the error says why.
-func TestReplaceReportsLockedMounts(t *testing.T) {
-	onlyKernel(t)
+func TestReplaceReportsLockedMounts(t *testing.T) { eachWay(t, replaceReportsLockedMounts) }
+
+func replaceReportsLockedMounts(t *testing.T) {
 	for _, deleted := range []bool{false, true} {
 		s := newScene(t)
 		if deleted {
@@ -113,8 +115,9 @@ func TestReplaceReportsLockedMounts(t *testing.T) {
 
 // TestReplaceWithPropagation replaces below parents that share, here and in
 // namespaces that follow.
-func TestReplaceWithPropagation(t *testing.T) {
-	onlyKernel(t)
+func TestReplaceWithPropagation(t *testing.T) { eachWay(t, replaceWithPropagation) }
+
+func replaceWithPropagation(t *testing.T) {
 	for name, tc := range map[string]struct {
 		parent Propagation
 		role   string // of the namespace that was copied from ours
@@ -171,8 +174,9 @@ func replaceShared(t *testing.T, parent Propagation, role string, spread bool, u
 
 // TestReplaceWhereNothingGoesBeneath: the parent would spread what is put
 // beneath onto the mount itself.
-func TestReplaceWhereNothingGoesBeneath(t *testing.T) {
-	onlyKernel(t)
+func TestReplaceWhereNothingGoesBeneath(t *testing.T) { eachWay(t, replaceWhereNothingGoesBeneath) }
+
+func replaceWhereNothingGoesBeneath(t *testing.T) {
 	f := newFresh(t)
 	for _, inUse := range []bool{false, true} {
 		s := newSceneOf(t, "self", true)
@@ -199,8 +203,9 @@ func TestReplaceWhereNothingGoesBeneath(t *testing.T) {
 
 // TestReplaceInNamespaceOfOtherUsers: a pod may have users of its own. A copy of
 // its namespace would only follow it.
-func TestReplaceInNamespaceOfOtherUsers(t *testing.T) {
-	onlyKernel(t)
+func TestReplaceInNamespaceOfOtherUsers(t *testing.T) { eachWay(t, replaceInNamespaceOfOtherUsers) }
+
+func replaceInNamespaceOfOtherUsers(t *testing.T) {
 	f := newFresh(t)
 	for _, inUse := range []bool{false, true} {
 		dir := t.TempDir()

@@ -35,11 +35,7 @@ func (t table) identify(v view, fd *sys.FD, point string) (State, error) {
 	if !ok || m.Point != point {
 		return State{}, ErrNotMounted
 	}
-	s := State{
-		ID:     idOf(m),
-		FSType: m.FSType, Source: m.Source,
-		Attr: sys.ParseMountAttr(m.Options), Shared: m.Shared, Master: m.Master,
-	}
+	s := stateOf(m)
 	s.ReadOnly = s.Attr.Has(sys.AttrReadOnly)
 	s.setFile(st)
 	return s, nil
@@ -78,9 +74,23 @@ func (t table) beneath(v view, id ID) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	m, ok := mounts.ByID(id.Parent)
+	upper, ok := mounts.ByID(id.Reused)
+	id.Parent = upper.Parent
+	if !ok || !id.Same(idOf(upper)) {
+		return State{}, ErrNotMounted
+	}
+	m, ok := mounts.ByID(upper.Parent)
 	if !ok || m.Point != id.Point {
 		return State{}, ErrNotMounted
 	}
-	return State{ID: idOf(m), Attr: sys.ParseMountAttr(m.Options)}, nil
+	return stateOf(m), nil
+}
+
+// stateOf is what a line of mountinfo says.
+func stateOf(m mountinfo.Mount) State {
+	return State{
+		ID:     idOf(m),
+		FSType: m.FSType, Source: m.Source,
+		Attr: sys.ParseMountAttr(m.Options), Shared: m.Shared, Master: m.Master,
+	}
 }

@@ -21,7 +21,7 @@ type Options struct {
 	// Source gives what is to be at the point instead, opened in the namespace;
 	// nil for nothing. It is asked after Check, and again where what it gave has
 	// been unlinked meanwhile; Unmount closes it. It is put beneath a deleted
-	// mount before that goes (6.5), so that there is no moment without, and else
+	// mount before that goes, so that there is no moment without, and else
 	// bound right afterwards. Where that cannot be, or another mount shows
 	// then, nothing is.
 	Source func() *sys.FD
@@ -45,9 +45,9 @@ type Options struct {
 // the kernel has locked the mount in place, as it does for mounts that came
 // from a more privileged namespace. ctx is looked at before anything is done.
 func Unmount(ctx context.Context, id ID, o Options) error {
-	u := unmounting{id: id, check: o.Check, dryRun: o.DryRun}
+	u := unmounting{id: id, check: o.Check, dryRun: o.DryRun, source: o.Source}
 	if o.Source != nil {
-		u.attach = o.attachSource
+		u.attach = u.attachSource
 	}
 	return u.start(ctx, u.unmount)
 }
@@ -57,6 +57,7 @@ type unmounting struct {
 	id     ID
 	check  func(State) error
 	attach attacher // of what is to be there instead; nil for nothing
+	source func() *sys.FD
 	dryRun bool
 	from   view
 	dir    *sys.FD // the directory that holds the point

@@ -1,0 +1,194 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mount
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// spreads reports whether trees are put beneath mounts by propagation here, as the
+// kernel has no call for it (before 6.5).
+func (u *unmounting) spreads() bool { return onlySpread || sys.HasMoveBeneath.Probe() != nil }
+
+// onlySpread is set by tests alone, to have a newer kernel do as older ones.
+var onlySpread bool
+
+// between is called between any two steps of spread. Tests set it.
+var between = func(step string) {}
+
+// spread puts a tree beneath the mount at the point by propagation. A mount that
+// spreads to a place where another mount lies comes to lie beneath that (4.11).
+// So the tree is attached to a copy of the directory that holds the point, from
+// which it spreads to the original. The copy is in a namespace that only this
+// thread is in.
+//
+// A parent that does not share is made a slave of the copy for that time. When the
+// copy goes, be it because this process was killed, the kernel makes the parent
+// and the tree what they were: private, or the slave of whom the parent was one.
+// Only a process that is killed between two calls in lead leaves a parent that
+// shares with nobody.
+func (u *unmounting) spread(tree *sys.FD) error {
+	p, err := u.parent()
+	if err != nil {
+		return err
+	}
+	defer p.root.Close()
+	if errors.Is(sys.ExpireMount(u.dir, path.Base(u.id.Point)), sys.EINVAL) {
+		return fmt.Errorf("locked in place by the kernel: %w", sys.EINVAL)
+	}
+	leader, err := p.lead(u.dir)
+	if err != nil {
+		return err
+	}
+	defer leader.Close()
+	between("led")
+	if err := sys.InMountsCopy(func() error { return u.attachTo(leader, tree) }); err != nil {
+		return err
+	}
+	between("spread")
+	return p.restore()
+}
+
+// errStacked: what lies beneath the mount at the same place cannot be opened, and so
+// nothing can be put between the two by propagation.
+var errStacked = fmt.Errorf("another mount lies beneath it at the same place: %w", errors.ErrUnsupported)
+
+// parent is the mount that another one is mounted on.
+type parent struct {
+	mountinfo.Mount
+	root *sys.FD
+}
+
+// parent opens the root of the mount that holds the point.
+func (u *unmounting) parent() (parent, error) {
+	mounts, err := mountns.Table(0)
+	if err != nil {
+		return parent{}, err
+	}
+	own, ok := mounts.ByID(u.id.Reused)
+	m, okParent := mounts.ByID(own.Parent)
+	switch {
+	case !ok || !okParent:
+		return parent{}, ErrNotMounted
+	case m.Point == own.Point:
+		return parent{}, errStacked
+	case m.Unbindable:
+		return parent{}, fmt.Errorf("the mount at %q is unbindable: %w", m.Point, errors.ErrUnsupported)
+	case m.Shared != 0 && (own.Shared != 0 || own.Master != 0) && spreadsOnto(m, own):
+		return parent{}, fmt.Errorf("what is mounted there spreads onto the mount itself: %w", sys.EINVAL)
+	}
+	p := parent{Mount: m}
+	if p.root, err = mountns.Lookup(0, m.Point); err != nil {
+		return parent{}, err
+	}
+	if err = errors.Join(lieson(p.root, m.ID), lieson(u.dir, m.ID)); err != nil {
+		p.root.Close()
+		return parent{}, err
+	}
+	return p, nil
+}
+
+// lieson makes sure which mount an open file lies on.
+func lieson(fd *sys.FD, number int) error {
+	found, err := fd.FDMountID()
+	if err == nil && found != number {
+		err = fmt.Errorf("the mount that holds it is covered: %w", errors.ErrUnsupported)
+	}
+	return err
+}
+
+// spreadsOnto reports whether a mount shows the directory that it is mounted on.
+func spreadsOnto(parent, m mountinfo.Mount) bool {
+	below := strings.TrimPrefix(m.Point, strings.TrimSuffix(parent.Point, "/"))
+	root, _ := mountinfo.Deleted(m.Root)
+	return m.Major == parent.Major && m.Minor == parent.Minor && path.Join(parent.Root, below) == root
+}
+
+// lead gives a copy of a directory of the mount, attached nowhere, whose mounts
+// spread to the mount. The caller closes it.
+func (p parent) lead(dir *sys.FD) (*sys.FD, error) {
+	if p.Shared != 0 {
+		return sys.CloneTree(dir)
+	}
+	if err := sys.SetMountPropagation(p.root, Shared); err != nil {
+		return nil, err
+	}
+	between("shared")
+	leader, err := sys.CloneTree(dir)
+	between("cloned")
+	// The kernel takes the copy as its master.
+	return leader, errors.Join(err, sys.SetMountPropagation(p.root, Slave))
+}
+
+// attachTo attaches the tree at the point in the leader, in a copy of the thread's
+// namespace.
+func (u *unmounting) attachTo(leader, tree *sys.FD) error {
+	if err := sys.SetPropagation("/", Private, false); err != nil {
+		return err
+	}
+	root, err := sys.Lookup("/")
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := sys.Attach(leader, root, false); err != nil {
+		return err
+	}
+	between("copied")
+	at, err := mountns.LookupIn(0, leader, u.id.Point)
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	if err := sys.Attach(tree, at, false); err != nil {
+		return err
+	}
+	between("attached")
+	// Nothing leads any more, even if somebody keeps this namespace.
+	return errors.Join(sys.SetMountPropagation(tree, Private), sys.SetMountPropagation(leader, Private))
+}
+
+// restore makes sure that the mount shares as it did. Somebody may have copied the
+// namespace while it led, and the kernel may have taken that copy as its master.
+func (p parent) restore() error {
+	mounts, err := mountns.Table(0)
+	if err != nil {
+		return err
+	}
+	now, ok := mounts.ByID(p.ID)
+	if !ok || now.Shared == p.Shared && now.Master == p.Master || p.Shared != 0 || p.Master != 0 {
+		return nil
+	}
+	return sys.SetMountPropagation(p.root, Private)
+}
+
+// takeUp finds what an attempt that was cut short has put beneath the mount by
+// propagation: it shows what the tree does.
+func (r *replacing) takeUp() (ok bool, err error) {
+	if !r.spreads() {
+		return false, nil
+	}
+	below, err := r.ask.beneath(r.from, r.id)
+	if errors.Is(err, ErrNotMounted) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	err = whileAttached(r.tree, func(tree State) error {
+		ok = tree.Attr == below.Attr && sameContent(tree.ID, below.ID)
+		return nil
+	})
+	if ok {
+		r.put, r.id.Parent = below, below.Reused
+	}
+	return ok, err
+}

@@ -1,0 +1,92 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sys
+
+import (
+	"golang.org/x/sys/unix"
+)
+
+// WhileAttached runs fn with a tree that CloneTree made attached in a copy of the
+// thread's mount namespace, which nobody else sees. Some calls refuse a tree that is
+// attached nowhere. Afterwards tree is a copy of what it was at the end of fn,
+// attached nowhere again. Only inside OnThread (5.2).
+func WhileAttached(tree *FD, fn func() error) error {
+	st, err := tree.Stat(StatType)
+	if err != nil {
+		return err
+	}
+	return InMountsCopy(func() error {
+		if err := attachToScratch(tree, st.IsDir()); err != nil {
+			return err
+		}
+		if err := fn(); err != nil {
+			return err
+		}
+		again, err := CloneTree(tree)
+		if err != nil {
+			return err
+		}
+		tree.n, again.n = again.n, tree.n
+		return again.Close()
+	})
+}
+
+// attachToScratch attaches a tree to an empty tmpfs on the root of the thread's
+// namespace, which is a copy.
+func attachToScratch(tree *FD, dir bool) error {
+	if err := SetPropagation("/", Private, false); err != nil {
+		return err
+	}
+	top, err := openat(unix.AT_FDCWD, "/", pathFlags)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	scratch, err := scratchTmpfs()
+	if err != nil {
+		return err
+	}
+	defer scratch.Close()
+	if err := Attach(scratch, top, false); err != nil {
+		return err
+	}
+	at, err := openat(scratch.n, scratchName(dir), pathFlags)
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	return Attach(tree, at, false)
+}
+
+// remountFlags are the attributes of a mount as mount(2) knows them.
+var remountFlags = map[MountAttr]uintptr{
+	AttrReadOnly: unix.MS_RDONLY, AttrNoSUID: unix.MS_NOSUID, AttrNoDev: unix.MS_NODEV, AttrNoExec: unix.MS_NOEXEC,
+	AttrNoATime: unix.MS_NOATIME, AttrStrictATime: unix.MS_STRICTATIME, AttrNoDirATime: unix.MS_NODIRATIME,
+	AttrNoSymfollow: unix.MS_NOSYMFOLLOW,
+}
+
+// SetMountAttr has an attached mount, whose root f is, allow what attr says, on
+// every kernel. Only inside OnThread.
+func SetMountAttr(f *FD, attr MountAttr) error {
+	var flags uintptr
+	if attr&(AttrNoATime|AttrStrictATime) == 0 {
+		flags = unix.MS_RELATIME
+	}
+	for a, flag := range remountFlags {
+		if attr.Has(a) {
+			flags |= flag
+		}
+	}
+	return mountFD(f, flags|unix.MS_REMOUNT|unix.MS_BIND)
+}
+
+// mountFD is mount(2) with flags that change the mount whose root f is.
+func mountFD(f *FD, flags uintptr) error {
+	fds, err := OpenProcPath("self/fd")
+	if err != nil {
+		return err
+	}
+	defer fds.Close()
+	return inDir(fds, func() error { return unix.Mount("", f.String(), "", flags, "") })
+}
