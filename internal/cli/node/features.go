@@ -102,8 +102,10 @@ func backends(has func(*sys.Feature) bool) []backend {
 			backend{Backend: "kernel", Means: "through a descriptor of the mount; its id is compared before and after"},
 			backend{Backend: "mountinfo", Means: "through a descriptor of the mount; the mount table is compared before and after"}),
 		choose("live swap", has(sys.HasMountTrees) && has(sys.HasMoveBeneath),
-			backend{Backend: "kernel", Means: "a mount can be replaced under a running container"},
-			backend{Backend: "none", Means: "a mount cannot be replaced under a running container: it is restarted"}),
+			backend{Backend: "kernel", Means: "a mount can be replaced under a running container, by one call"},
+			choose("", has(sys.HasMountTrees),
+				backend{Backend: "propagation", Means: "a mount can be replaced under a running container: the new one spreads to it from a copy of its parent"},
+				backend{Backend: "none", Means: "a mount cannot be replaced under a running container: it is restarted"})),
 	}
 }
 

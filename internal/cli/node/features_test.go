@@ -34,7 +34,7 @@ func TestBackendsFollowFromFeatures(t *testing.T) {
 			"mount namespaces": "procfs", "mount identity": "kernel", "unmount": "kernel", "live swap": "kernel",
 		}},
 		"6.1": {[]*sys.Feature{sys.HasNamespaceID, sys.HasNamespaceWalk, sys.HasStatmount, sys.HasUniqueMountID, sys.HasMoveBeneath}, map[string]string{
-			"mount namespaces": "procfs", "mount identity": "mountinfo", "unmount": "mountinfo", "live swap": "none",
+			"mount namespaces": "procfs", "mount identity": "mountinfo", "unmount": "mountinfo", "live swap": "propagation",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -35,7 +35,7 @@ func (i *Inspector) Apply(ctx context.Context, s Step) (string, error) {
 	}
 	for _, v := range l.survey.Volumes {
 		for _, c := range v.choices(PlanOptions{Abort: s.Kind == Abort}) {
-			if c.step.Kind != s.Kind || !sameMount(c.step.Target, s.Target) {
+			if c.step.Kind != s.Kind || !sameMount(c.step.Target, s.Target) && !raised(c.mount, s.Target) {
 				continue
 			}
 			if c.whyNot != "" {
@@ -163,6 +163,22 @@ func open(m mountns.Mount) (*sys.FD, error) {
 		return nil, err
 	}
 	return root, nil
+}
+
+// raised reports whether m is a mount that was written down before a repair that was cut short put another beneath it.
+// Only its parent differs then, and that lies where the mount did.
+func raised(m mountns.Mount, want fault.Mount) bool {
+	found := writtenDown(m)
+	found.ParentID = want.ParentID
+	if want.ID != 0 || !sameMount(found, want) {
+		return false
+	}
+	table, err := m.Namespace.Table()
+	if err != nil {
+		return false
+	}
+	below, ok := table.ByID(m.Parent)
+	return ok && below.Point == m.Point && below.Parent == want.ParentID
 }
 
 // sameMount tells whether both mean one mount of one namespace. The numbers that the kernel never uses again decide

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
 // Kinds of steps.
@@ -66,6 +67,7 @@ func (i *Inspector) Plan(ctx context.Context, v *Volume, o PlanOptions) (Plan, e
 // choice is a step, or why it is not taken.
 type choice struct {
 	step   Step
+	mount  mountns.Mount
 	whyNot string
 	do     func(ctx context.Context, i *Inspector) (string, error)
 }
@@ -87,7 +89,7 @@ func (v *Volume) choices(o PlanOptions) []choice {
 
 // replace is about the volume's own mount.
 func (v *Volume) replace(o PlanOptions) choice {
-	c := choice{step: Step{
+	c := choice{mount: v.Mount, step: Step{
 		Kind: Replace, Target: writtenDown(v.Mount), PodUID: v.Pod.UID, Volume: v.Name, Code: v.Code, Source: v.Source,
 		Safety: v.safety(), Loss: loss(v.Code),
 	}}
@@ -140,7 +142,7 @@ func loss(code fault.Code) string {
 // replace is about a copy.
 func (c *Copy) replace(o PlanOptions) choice {
 	v := c.volume
-	choice := choice{step: Step{
+	choice := choice{mount: c.Mount, step: Step{
 		Kind: Replace, Target: writtenDown(c.Mount), PodUID: v.Pod.UID, Volume: v.Name, Container: c.Container, Code: c.Code, Source: c.Source,
 		Loss: loss(c.Code),
 	}}
@@ -166,7 +168,7 @@ func (c *Copy) replace(o PlanOptions) choice {
 
 // abort is about the connection of a volume that hangs.
 func (v *Volume) abort() choice {
-	c := choice{step: Step{
+	c := choice{mount: v.Mount, step: Step{
 		Kind: Abort, Target: writtenDown(v.Mount), PodUID: v.Pod.UID, Volume: v.Name, Code: v.Code,
 		Safety: fmt.Sprintf("%s; the connection is that of device %s alone; it is only aborted after it has answered nothing for another "+
 			"%s; whatever waits for it fails then, and every mount of it is dead afterwards",

@@ -104,7 +104,11 @@ func runSwap(ctx context.Context, in []byte, emit func(v any) error) error {
 	defer tree.Close()
 	err = s.Away.Do(func() error {
 		pin(s.Target.Point)
-		return mount.Replace(ctx, s.Target, mount.ReplaceOptions{Tree: tree})
+		var limits sys.MountAttr
+		if s.ReadOnly {
+			limits = sys.AttrReadOnly
+		}
+		return mount.Replace(ctx, s.Target, mount.ReplaceOptions{Tree: tree, Limits: limits})
 	})
 	if refused(err) {
 		return emit(result{Refused: err.Error()})
@@ -158,11 +162,7 @@ func (s swap) clone() (tree *sys.FD, err error) {
 			return fmt.Errorf("inspect source: it is inode %d of device %d:%d by now, and was inode %d of device %d:%d", st.Ino, st.Major,
 				st.Minor, s.Inode, s.Major, s.Minor)
 		}
-		if tree, err = sys.CloneTree(at); err == nil && s.ReadOnly {
-			err = sys.MakeTreePrivate(tree, true)
-		}
-		if err != nil {
-			tree.Close()
+		if tree, err = sys.CloneTree(at); err != nil {
 			return fmt.Errorf("copy source: %w", err)
 		}
 		return nil

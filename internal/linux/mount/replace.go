@@ -22,6 +22,8 @@ type ReplaceOptions struct {
 	// Where it refuses only then, the tree stays beneath the mount, where it does
 	// not show; the next Replace takes it away.
 	Check func(State) error
+	// Limits are what the tree is not to allow, on top of the mount's own limits.
+	Limits sys.MountAttr
 	// DryRun does everything but the calls that change something.
 	DryRun bool
 }
@@ -49,7 +51,7 @@ type ReplaceOptions struct {
 //
 // It succeeds where id is gone and what the tree shows is at the point already.
 func Replace(ctx context.Context, id ID, o ReplaceOptions) error {
-	r := replacing{unmounting: unmounting{id: id, check: o.Check, dryRun: o.DryRun}, tree: o.Tree}
+	r := replacing{unmounting: unmounting{id: id, check: o.Check, dryRun: o.DryRun}, tree: o.Tree, limits: o.Limits}
 	r.attach = r.attachTree
 	return r.start(ctx, r.replace)
 }
@@ -57,8 +59,9 @@ func Replace(ctx context.Context, id ID, o ReplaceOptions) error {
 // replacing is one Replace under way.
 type replacing struct {
 	unmounting
-	tree *sys.FD
-	root sys.Stat // of the tree
+	tree   *sys.FD
+	limits sys.MountAttr
+	root   sys.Stat // of the tree
 }
 
 // attachTree is the attacher.
@@ -89,8 +92,17 @@ func (r *replacing) inspectTree() (err error) {
 	if r.root, err = r.tree.Stat(sys.StatType | sys.StatIno); err != nil {
 		return err
 	}
-	if _, err := r.ask.identify(r.from, r.tree, r.id.Point); !errors.Is(err, ErrNotMounted) {
-		return fmt.Errorf("tree is mounted already: %w", sys.EINVAL)
+	// Its number is no other mount's as long as it is open.
+	number, err := r.tree.FDMountID()
+	if err != nil {
+		return err
+	}
+	mounts, err := mountns.Table(0)
+	if err != nil {
+		return err
+	}
+	if m, ok := mounts.ByID(number); ok {
+		return fmt.Errorf("tree is mounted already, at %q: %w", m.Point, sys.EINVAL)
 	}
 	return nil
 }
@@ -110,7 +122,7 @@ func (r *replacing) swap() error {
 	if err := r.expectBare(); err != nil || r.dryRun {
 		return err
 	}
-	if err := LimitTree(r.tree, st.Attr); err != nil {
+	if err := LimitTree(r.tree, st.Attr|r.limits); err != nil {
 		return r.fail("set attributes of the tree for", err)
 	}
 	there, err := r.takeUp()
