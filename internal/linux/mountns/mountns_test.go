@@ -86,10 +86,12 @@ func TestDoRefusesWhatChanged(t *testing.T) {
 	if err := other.Do(never); !errors.Is(err, ErrChanged) {
 		t.Errorf("another inode: %v, want ErrChanged", err)
 	}
-	other = self
-	other.ID++
-	if err := other.Do(never); !errors.Is(err, ErrChanged) {
-		t.Errorf("another number: %v, want ErrChanged", err)
+	if self.ID != 0 { // the kernel numbers namespaces (6.12)
+		other = self
+		other.ID++
+		if err := other.Do(never); !errors.Is(err, ErrChanged) {
+			t.Errorf("another number: %v, want ErrChanged", err)
+		}
 	}
 	other.PID = 1 << 30
 	if err := other.Do(never); !errors.Is(err, sys.ENOENT) {

@@ -93,7 +93,10 @@ func identify(fd *sys.FD) (Namespace, error) {
 		return Namespace{}, err
 	}
 	info, err := fd.NamespaceInfo()
-	if err != nil && !errors.Is(err, sys.ENOTTY) {
+	if errors.Is(err, sys.ENOTTY) { // before 6.12, whatever kind of namespace it is
+		err = fd.ExpectMountNamespace()
+	}
+	if err != nil {
 		return Namespace{}, err
 	}
 	return Namespace{Inode: st.Ino, ID: info.ID}, nil

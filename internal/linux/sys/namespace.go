@@ -10,8 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The ioctls of include/uapi/linux/nsfs.h (6.12).
+// The ioctls of include/uapi/linux/nsfs.h: the type (4.11), and those of mount
+// namespaces (6.12).
 const (
+	nsGetType    = 0xb703
 	nsMntGetInfo = 0x8010b70a
 	nsMntGetNext = 0x8010b70b
 	nsMntGetPrev = 0x8010b70c
@@ -28,6 +30,20 @@ type mntNSInfo struct {
 	size   uint32
 	mounts uint32
 	id     uint64
+}
+
+// ExpectMountNamespace fails with EINVAL where f is a namespace of another kind
+// than those of mounts. A kernel before 4.11 does not tell, and setns(2) alone
+// refuses there.
+func (f *FD) ExpectMountNamespace() error {
+	kind, err := retry(func() (int, error) { return unix.IoctlRetInt(f.n, nsGetType) })
+	switch {
+	case err == unix.ENOTTY:
+		return nil
+	case err == nil && kind != unix.CLONE_NEWNS:
+		return unix.EINVAL
+	}
+	return err
 }
 
 // NamespaceInfo asks about the mount namespace behind f (6.12; ENOTTY before).
