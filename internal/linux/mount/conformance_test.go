@@ -163,6 +163,47 @@ func TestInspectRefuses(t *testing.T) {
 	})
 }
 
+// TestInspectAllSaysWhatInspectSays, of more points than it opens at once.
+func TestInspectAllSaysWhatInspectSays(t *testing.T) {
+	s := newScene(t)
+	other := filepath.Join(s.dir, "other")
+	write(t, other)
+	must(t, Bind(s.source, other))
+	must(t, os.Remove(s.source))
+	points := []string{s.target, s.dir, filepath.Join(s.dir, "none"), "relative", s.target + "/x", other}
+	for range openAtOnce {
+		points = append(points, s.target)
+	}
+	points = append(points, other, filepath.Join(s.dir, "none"))
+	type answer struct {
+		State State
+		Error string
+	}
+	text := func(err error) string {
+		if err == nil {
+			return ""
+		}
+		return err.Error()
+	}
+	onEverySource(t, func(t *testing.T) {
+		var got, want []answer
+		InspectAll(points, func(i int, st State, err error) {
+			if i != len(got) {
+				t.Fatalf("answer %d came as number %d", i, len(got))
+			}
+			got = append(got, answer{st, text(err)})
+			st, err = Inspect(points[i])
+			want = append(want, answer{st, text(err)})
+		})
+		if len(got) != len(points) {
+			t.Errorf("%d answers to %d points", len(got), len(points))
+		}
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(State{})); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
 // TestInspectDoesNotWaitForAnyone: neither for a mount whose server is gone nor
 // for one that never answers, nor below it.
 func TestInspectDoesNotWaitForAnyone(t *testing.T) {

@@ -16,6 +16,16 @@ type table struct {
 }
 
 func (t table) identify(v view, fd *sys.FD, point string) (State, error) {
+	// The open descriptor keeps the number from being used again.
+	mounts, err := mountns.Table(v.pid)
+	if err != nil {
+		return State{}, err
+	}
+	return t.identifyIn(mounts, fd, point)
+}
+
+// identifyIn is identify in a table that was read since fd was opened.
+func (t table) identifyIn(mounts *mountinfo.Table, fd *sys.FD, point string) (State, error) {
 	st, err := fd.Stat(sys.StatType | sys.StatNlink | sys.StatIno | sys.StatChanged | sys.StatMountID)
 	if err != nil {
 		return State{}, err
@@ -25,11 +35,6 @@ func (t table) identify(v view, fd *sys.FD, point string) (State, error) {
 		if number, err = fd.FDMountID(); err != nil {
 			return State{}, err
 		}
-	}
-	// The open descriptor keeps the number from being used again.
-	mounts, err := mountns.Table(v.pid)
-	if err != nil {
-		return State{}, err
 	}
 	m, ok := mounts.ByID(number)
 	if !ok || m.Point != point {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -27,25 +28,37 @@ var ErrMayBlock = errors.New("path may block")
 // trace it (EACCES). The caller closes the descriptor.
 func Lookup(pid int, name string) (*sys.FD, error) {
 	if pid == 0 {
-		return lookup(0, nil, name, name)
+		return lookup(nil, name, name, readWay(0))
 	}
 	root, err := sys.OpenProcPath(strconv.Itoa(pid) + "/root")
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	return lookup(pid, root, name, name)
+	return lookup(root, name, name, readWay(pid))
 }
 
 // LookupIn is Lookup of the last part of a path in dir, which the other parts
 // were found to be.
 func LookupIn(pid int, dir *sys.FD, name string) (*sys.FD, error) {
-	return lookup(pid, dir, "/"+path.Base(name), name)
+	return lookup(dir, "/"+path.Base(name), name, readWay(pid))
 }
 
+// Batch is many calls of Lookup in a row, by the calling thread in the namespace
+// that it is in. They read the mount table once, where it is needed.
+type Batch struct {
+	table func() ([]mountinfo.Mount, error)
+}
+
+// NewBatch has read nothing yet.
+func NewBatch() *Batch { return &Batch{table: sync.OnceValues(readWay(0))} }
+
+// Lookup is the function Lookup with pid 0.
+func (b *Batch) Lookup(name string) (*sys.FD, error) { return lookup(nil, name, name, b.table) }
+
 // lookup opens part, seen from root where that is not nil; whole is what both
-// are together.
-func lookup(pid int, root *sys.FD, part, whole string) (*sys.FD, error) {
+// are together. table gives what is mounted on the way.
+func lookup(root *sys.FD, part, whole string, table func() ([]mountinfo.Mount, error)) (*sys.FD, error) {
 	if whole != path.Clean(whole) {
 		return nil, sys.EINVAL
 	}
@@ -53,7 +66,11 @@ func lookup(pid int, root *sys.FD, part, whole string) (*sys.FD, error) {
 	if err == nil || !uncached(err) {
 		return fd, err
 	}
-	if err := checkWay(pid, whole); err != nil {
+	mounts, err := table()
+	if err != nil {
+		return nil, err
+	}
+	if err := checkWay(mounts, whole); err != nil {
 		return nil, err
 	}
 	if root == nil {
@@ -73,21 +90,24 @@ func uncached(err error) bool {
 // checkWay refuses a path below a mount whose file system may hang. A root file
 // system of that kind is taken for granted, as this program itself runs from
 // it. What an overlay is made of cannot be seen here.
-func checkWay(pid int, name string) error {
-	text, err := Read(pid, nil)
-	if err != nil {
-		return err
-	}
-	mounts, err := mountinfo.ParseBytes(text)
-	if err != nil {
-		return err
-	}
+func checkWay(mounts []mountinfo.Mount, name string) error {
 	for _, m := range mounts {
 		if m.Point != "/" && m.Point != name && mountinfo.Within(m.Point, name) && MayHang(m.FSType) {
 			return ErrMayBlock
 		}
 	}
 	return nil
+}
+
+// readWay reads the mount table for checkWay, as process pid sees it.
+func readWay(pid int) func() ([]mountinfo.Mount, error) {
+	return func() ([]mountinfo.Mount, error) {
+		text, err := Read(pid, nil)
+		if err != nil {
+			return nil, err
+		}
+		return mountinfo.ParseBytes(text)
+	}
 }
 
 // MayHang tells whether a file system of that type, as mountinfo has it, waits

@@ -50,8 +50,14 @@ func (a *asker) run() error {
 
 // open opens the mount's root, after making sure that it is the one meant.
 func (a *asker) open() (fd *sys.FD, err error) {
+	look := func(point string) (*sys.FD, error) { return mountns.Lookup(0, point) }
+	if errors.Is(sys.HasCachedLookup.Probe(), errors.ErrUnsupported) {
+		// It would read the mount table for every question. The one who started
+		// this process has just done that.
+		look = sys.Lookup
+	}
 	err = a.inside(func() (err error) {
-		fd, err = mountns.Lookup(0, string(a.Point))
+		fd, err = look(string(a.Point))
 		return err
 	})
 	if err == nil {

@@ -118,14 +118,18 @@ func (s *pass) inspectAll(then func(i int, st mount.State, err error)) {
 		spaces[f.namespace] = append(spaces[f.namespace], i)
 	}
 	for ns, targets := range spaces {
+		points := make([]string, len(targets))
+		for n, i := range targets {
+			points[n] = s.targets[i].Point
+		}
 		look := func() error {
-			for _, i := range targets {
-				st, err := mount.Inspect(s.targets[i].Point)
+			mount.InspectAll(points, func(n int, st mount.State, err error) {
+				i := targets[n]
 				if givenUp(err) {
 					err = cmp.Or(isAnother(s.targets[i]), err)
 				}
 				then(i, st, err)
-			}
+			})
 			return nil
 		}
 		if ns == (mountns.Namespace{}) {
