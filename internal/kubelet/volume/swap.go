@@ -111,7 +111,7 @@ func runSwap(ctx context.Context, in []byte, emit func(v any) error) error {
 		return mount.Replace(ctx, s.Target, mount.ReplaceOptions{Tree: tree, Limits: limits})
 	})
 	if refused(err) {
-		return emit(result{Refused: err.Error()})
+		return emit(result{Refused: err.Error() + s.remedy(err)})
 	}
 	if err != nil {
 		return err
@@ -119,9 +119,17 @@ func runSwap(ctx context.Context, in []byte, emit func(v any) error) error {
 	return emit(result{Done: true})
 }
 
+// remedy says what helps where the kernel lets a mount of a container not be replaced while that runs.
+func (s swap) remedy(err error) string {
+	if s.Away.Same(s.Home) || !errors.Is(err, mount.ErrBusy) && !errors.Is(err, sys.EINVAL) {
+		return ""
+	}
+	return "; the container gets the volume when it is restarted"
+}
+
 // pin has a copy of the mount at point, attached nowhere, until this process ends. The last mount of a file system takes
-// that with it, which may have to be waited for: not while the place is without a mount, as it is for a moment where the
-// kernel lets nothing be put beneath. What cannot be copied is replaced as it is.
+// that with it, which may have to be waited for: not while the place is without a mount, as it is for a moment where
+// nothing can be put beneath. What cannot be copied is replaced as it is.
 func pin(point string) {
 	fd, err := mountns.Lookup(0, point)
 	if err != nil {

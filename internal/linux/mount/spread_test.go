@@ -286,3 +286,55 @@ func TestSpreadRefuses(t *testing.T) {
 		})
 	}
 }
+
+// TestSpreadWhileCopied has somebody copy the namespace between any two steps, and the parent's master have something
+// mounted. The parent shares afterwards as it did, and has got what its master has.
+func TestSpreadWhileCopied(t *testing.T) {
+	for _, step := range []string{"shared", "cloned", "led", "copied", "attached", "spread"} {
+		for name, sharing := range sharings {
+			t.Run(step+" "+name, func(t *testing.T) {
+				if sharing == Shared && (step == "shared" || step == "cloned") {
+					return // it is not made to share, as it does
+				}
+				dir, master := parentOf(t, "tmpfs", sharing)
+				point := filepath.Join(dir, "in/file")
+				bindAndRemove(t, filepath.Join(t.TempDir(), "key"), point)
+				t.Cleanup(func() { sys.UnmountPath(point, true) })
+				spreadWhile(t, dir, point, step, func() {
+					kerneltest.Start(t, "follow")
+					if sharing != Private {
+						must(t, Tmpfs(filepath.Join(master, "in/dir"), 1<<16))
+					}
+				})
+				if sharing != Private && layers(t, filepath.Join(dir, "in/dir")) != 1 {
+					t.Error("what the parent's master has got did not arrive")
+				}
+				sys.UnmountPath(filepath.Join(master, "in/dir"), true)
+			})
+		}
+	}
+}
+
+// spreadWhile replaces the mount at point, and has something happen in the test's namespace at a step.
+func spreadWhile(t *testing.T, dir, point, step string, act func()) {
+	t.Helper()
+	happened := false
+	onlySpread, between = true, func(now string) {
+		if now == step {
+			elsewhere(act)
+			happened = true
+		}
+	}
+	defer func() { onlySpread, between = false, func(string) {} }()
+	before, fresh := lineAt(t, dir), newFresh(t).file
+	must(t, Replace(t.Context(), inspect(t, point).ID, ReplaceOptions{Tree: clone(t, fresh)}))
+	if !happened || layers(t, point) != 1 || !shows(t, point, fresh) {
+		t.Errorf("something happened %v, %d layers, fresh %v", happened, layers(t, point), shows(t, point, fresh))
+	}
+	now := lineAt(t, dir)
+	// A copy made between the two calls of lead is the parent's master from then on, and has the one that it had.
+	inherits := before.Master != 0 && now.Master != 0 && (step == "shared" || step == "cloned")
+	if now.Shared != before.Shared || now.Master != before.Master && !inherits {
+		t.Errorf("the parent is %+v, and was %+v", now, before)
+	}
+}
