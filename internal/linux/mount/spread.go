@@ -89,15 +89,15 @@ func (u *unmounting) parent() (parent, error) {
 	if p.root, err = mountns.Lookup(0, m.Point); err != nil {
 		return parent{}, err
 	}
-	if err = errors.Join(lieson(p.root, m.ID), lieson(u.dir, m.ID)); err != nil {
+	if err = errors.Join(liesOn(p.root, m.ID), liesOn(u.dir, m.ID)); err != nil {
 		p.root.Close()
 		return parent{}, err
 	}
 	return p, nil
 }
 
-// lieson makes sure which mount an open file lies on.
-func lieson(fd *sys.FD, number int) error {
+// liesOn makes sure which mount an open file lies on.
+func liesOn(fd *sys.FD, number int) error {
 	found, err := fd.FDMountID()
 	if err == nil && found != number {
 		err = fmt.Errorf("the mount that holds it is covered: %w", errors.ErrUnsupported)
