@@ -14,7 +14,7 @@ ARCHES   := amd64 arm64
 PROGRAMS := manager agent kubediag
 # The race detector needs a C compiler; without one the unit tier runs without it.
 RACE     := $(if $(shell command -v gcc),-race)
-TAGS     := api,kernel,ceph,cluster
+TAGS     := api,kernel,ceph,cluster,vm
 
 # What is compiled does not hold where it lies, so that another checkout need not compile it again.
 export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
@@ -64,12 +64,15 @@ clean: ## Remove what make has built
 ##@ Test
 
 # Tiers that wait more than they work are run side by side, where neither sees what the other does to the machine: the
-# cluster tier beside those that need nothing, the kernel tier beside those with an API server and with a Ceph.
+# cluster tier beside those that need nothing, the kernel tier beside those with an API server and with a Ceph. Virtual
+# machines are beside the cluster tier, and give way to it. Of the kernels, test runs the oldest and one in the middle, and
+# of the packages those that differ by kernel; test-kernels runs all.
 .PHONY: test
-test: ## Run every tier and count it: cluster, unit, fuzz, kernel, api, ceph
+test: ## Run every tier and count it: cluster, unit, fuzz, kernels, kernel, api, ceph
 	@status=0; mkdir -p bin; $(CLUSTER) build || status=1; \
 	$(TIER) cluster >bin/cluster.log 2>&1 & beside=$$!; \
-	for tier in unit fuzz; do $(TIER) $$tier || status=1; done; wait $$beside || status=1; cat bin/cluster.log; \
+	for tier in unit fuzz; do $(TIER) $$tier || status=1; done; nice $(TIER) -kernels 5.10,6.1 -brief kernels || status=1; \
+	wait $$beside || status=1; cat bin/cluster.log; \
 	$(TIER) kernel >bin/kernel.log 2>&1 & beside=$$!; \
 	for tier in api ceph; do $(TIER) $$tier || status=1; done; wait $$beside || status=1; cat bin/kernel.log; \
 	exit $$status
@@ -78,15 +81,16 @@ test: ## Run every tier and count it: cluster, unit, fuzz, kernel, api, ceph
 kubernetes: ## Build and install what a cluster is made of, once; tests do it by themselves
 	@$(CLUSTER) build
 
-.PHONY: test-unit test-api test-kernel test-ceph test-cluster fuzz
+.PHONY: test-unit test-api test-kernel test-kernels test-ceph test-cluster fuzz
 test-unit: ## Run the tests that need nothing
 test-api: ## Run the tests that need an API server, and start one
 test-kernel: ## Run the tests that need root, on real mounts
+test-kernels: ## Run the kernel tier, and what only a virtual machine can show, on Linux 5.10, 6.1, 6.12 and this machine's
 test-ceph: ## Run the tests that need a Ceph file system, and start one
 test-cluster: ## Run the tests that need a cluster, and start one
 fuzz: ## Run every fuzz test for FUZZTIME
 test-api test-cluster: kubernetes
-test-unit test-api test-kernel test-ceph test-cluster fuzz:
+test-unit test-api test-kernel test-kernels test-ceph test-cluster fuzz:
 	@$(TIER) $(@:test-%=%)
 
 .PHONY: bench
@@ -101,6 +105,10 @@ generate: ## Write deep copies, CRDs and roles from the markers in the code
 	$(GEN) crd paths=./api/... output:crd:dir=config/crd
 	$(GEN) rbac:roleName=kubediag-manager paths=./internal/manager/... paths=./internal/controller/... output:rbac:dir=config/rbac/manager
 	$(GEN) rbac:roleName=kubediag-agent paths=./internal/agent/... output:rbac:dir=config/rbac/agent
+
+.PHONY: support
+support: ## Run every kernel and write what works on which into docs/support.md
+	@$(TIER) -write kernels
 
 .PHONY: fmt
 fmt: ## Format the code

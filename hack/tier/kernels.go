@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -23,7 +24,15 @@ const kernelLimit = 8 * time.Minute
 // sideBySide is how many virtual machines run at once.
 const sideBySide = 2
 
-// runKernels runs the kernel tier on every kernel and closes with a line for each.
+// column is one kernel of the matrix.
+type column struct {
+	kernel string // as it was asked for
+	name   string // its first two numbers
+	report *report
+	err    error
+}
+
+// runKernels runs the kernel tier on every kernel, closes with a line for each, and compares what it saw with the page.
 func runKernels(ctx context.Context, out io.Writer, t tier, o options) (ok bool, err error) {
 	found, err := findTests(".")
 	if err != nil {
@@ -35,7 +44,7 @@ func runKernels(ctx context.Context, out io.Writer, t tier, o options) (ok bool,
 		if o.only != "" {
 			s.Pattern = o.only
 		}
-		if chosen(o.dirs, dir) {
+		if chosen(o.dirs, dir) && (!o.brief || shows(s.Dir)) {
 			suites = append(suites, s)
 		}
 	}
@@ -43,29 +52,96 @@ func runKernels(ctx context.Context, out io.Writer, t tier, o options) (ok bool,
 	if err != nil {
 		return false, err
 	}
+	defer built.Close()
 	printer := &sync.Mutex{}
-	reports, errs := make([]*report, len(o.kernels)), make([]error, len(o.kernels))
+	columns := make([]*column, len(o.kernels))
 	var all sync.WaitGroup
 	turns := make(chan struct{}, sideBySide)
 	for i, version := range o.kernels {
+		c := &column{kernel: version, name: version, report: newReport(&eventWriter{printer: printer, out: out})}
+		columns[i] = c
 		all.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
-			reports[i] = newReport(&eventWriter{printer: printer, out: out})
-			errs[i] = onKernel(ctx, reports[i], built, version, suites)
+			c.err = c.run(ctx, t, built, suites)
 		})
 	}
 	all.Wait()
-	ok = true
-	for i, version := range o.kernels {
-		c := reports[i].close()
-		if errs[i] != nil {
-			fmt.Fprintf(out, "FAIL  kernel %s: %v\n", version, errs[i])
+	if own := scenes(found, o); len(own) > 0 {
+		c := &column{name: "scenes", report: newReport(out)}
+		columns = append(columns, c)
+		for _, args := range own {
+			c.err = errors.Join(c.err, goTest(ctx, c.report, t.call(args...)))
 		}
-		fmt.Fprintf(out, "kernel %s: %d passed, %d failed, %d skipped\n", version, c.passed, c.failed, c.skipped)
-		ok = ok && c.failed == 0 && c.passed > 0 && errs[i] == nil
+	}
+	ok = true
+	for _, c := range columns {
+		n := c.report.close()
+		if c.err != nil {
+			fmt.Fprintf(out, "FAIL  %s: %v\n", c.title(), c.err)
+		}
+		ok = ok && n.failed == 0 && n.passed > 0 && c.err == nil
+	}
+	if ok && o.only == "" && len(o.dirs) == 0 {
+		if err := support(out, columns, o.write); err != nil {
+			return false, err
+		}
+	}
+	for _, c := range columns {
+		n := c.report.counts
+		fmt.Fprintf(out, "%s: %d passed, %d failed, %d skipped\n", c.title(), n.passed, n.failed, n.skipped)
 	}
 	return ok, nil
+}
+
+// title is how the closing line names the column.
+func (c *column) title() string {
+	if c.kernel == "" {
+		return c.name
+	}
+	return "kernel " + c.name
+}
+
+// sceneTag is the build tag of tests that start virtual machines by themselves, for what only one can show.
+const sceneTag = "vm"
+
+// scenes lists the arguments of go test for them. A brief run leaves them out.
+func scenes(found []testFile, o options) (calls [][]string) {
+	for _, dir := range packages(found, sceneTag) {
+		run := pattern(found, dir, sceneTag)
+		if o.only != "" {
+			run = o.only
+		}
+		if !o.brief && chosen(o.dirs, dir) {
+			calls = append(calls, []string{"-timeout=20m", "-tags=" + sceneTag, "-run=" + run, dir})
+		}
+	}
+	return calls
+}
+
+// support prints the table of what the kernels can do, and compares it with the page, or writes that.
+func support(out io.Writer, columns []*column, write bool) error {
+	seen := map[string]map[string]outcome{}
+	var names []string
+	for _, c := range columns {
+		if c.kernel != "" {
+			names = append(names, c.name)
+			seen[c.name] = c.report.ended
+		}
+	}
+	cells, err := matrixOf(names, seen)
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(out, supportTable(names, cells))
+	if write {
+		return writeSupport(names, cells)
+	}
+	page, err := os.ReadFile(supportPage)
+	if err != nil {
+		return err
+	}
+	return checkSupport(page, names, cells)
 }
 
 // chosen says whether a package is among those that were asked for.
@@ -79,17 +155,36 @@ func chosen(wanted []string, dir string) bool {
 	return len(wanted) == 0
 }
 
-// onKernel runs the suites on one kernel and tells the report.
-func onKernel(ctx context.Context, r *report, built *matrix.Build, version string, suites []matrix.Suite) error {
+// run runs the suites on one kernel and tells the report.
+func (c *column) run(ctx context.Context, t tier, built *matrix.Build, suites []matrix.Suite) error {
+	if c.kernel == own {
+		return c.runOwn(ctx, t, suites)
+	}
 	events, in := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		err := built.Run(ctx, version, suites, kernelLimit, in)
+		err := built.Run(ctx, c.kernel, suites, kernelLimit, in)
 		in.Close()
 		ended <- err
 	}()
-	r.read(events)
+	c.report.read(events)
 	return errors.Join(<-ended, context.Cause(ctx))
+}
+
+// runOwn runs the suites on the machine itself, as the kernel tier does.
+func (c *column) runOwn(ctx context.Context, t tier, suites []matrix.Suite) error {
+	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return err
+	}
+	numbers := strings.SplitN(string(release), ".", 3)
+	c.name = strings.Join(numbers[:min(2, len(numbers))], ".")
+	for _, s := range suites {
+		if err := goTest(ctx, c.report, t.call("-timeout=5m", "-tags="+t.tag, "-run="+s.Pattern, "./"+s.Dir)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // eventWriter keeps lines whole where several reports print at once.

@@ -54,7 +54,9 @@ var tiers = []tier{
 func main() {
 	race := flag.Bool("race", false, "run the unit tier under the race detector, which needs a C compiler")
 	fuzzTime := flag.Duration("fuzztime", 3*time.Second, "how long each fuzz test runs")
-	versions := flag.String("kernels", strings.Join(vm.Kernels, ","), "on which kernels the tier kernels runs")
+	versions := flag.String("kernels", strings.Join(append(vm.Kernels, own), ","), "on which kernels the tier kernels runs; own: this machine's")
+	write := flag.Bool("write", false, "have the tier kernels write "+supportPage+" instead of comparing it with what it saw")
+	brief := flag.Bool("brief", false, "have the tier kernels run only packages that the table of "+supportPage+" rests on, and no scenes")
 	only := flag.String("run", "", "which tests the tier kernels runs, as go test -run has it; empty: all")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -72,7 +74,7 @@ func main() {
 			"       tier [-kernels 5.10,6.1] [-run PATTERN] kernels [PACKAGE...]")
 		os.Exit(2)
 	}
-	o := options{race: *race, fuzzTime: *fuzzTime, kernels: strings.Split(*versions, ","), only: *only, dirs: flag.Args()[1:]}
+	o := options{race: *race, fuzzTime: *fuzzTime, kernels: strings.Split(*versions, ","), only: *only, write: *write, brief: *brief, dirs: flag.Args()[1:]}
 	ok, err := run(ctx, os.Stdout, tiers[i], o)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "tier:", err)
@@ -87,6 +89,8 @@ type options struct {
 	fuzzTime time.Duration
 	kernels  []string // of the tier kernels
 	only     string   // of the tier kernels: pattern of its tests; empty: all
+	write    bool     // whether the tier kernels writes the page
+	brief    bool     // whether the tier kernels runs only what the page rests on
 	dirs     []string // of the tier kernels: packages, where ./a/... stands for all below; none: all
 }
 
@@ -95,7 +99,9 @@ func run(ctx context.Context, out io.Writer, t tier, o options) (ok bool, err er
 	start := time.Now()
 	fmt.Fprintf(out, "=== %s tier\n", t.name)
 	if t.name == "kernels" {
-		return runKernels(ctx, out, t, o)
+		ok, err := runKernels(ctx, out, t, o)
+		fmt.Fprintf(out, "=== %s tier took %s\n", t.name, time.Since(start).Round(100*time.Millisecond))
+		return ok, err
 	}
 	calls, err := t.calls(o)
 	if err != nil {

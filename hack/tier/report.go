@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
 // event is a line of go test -json, as test2json and go build -json document it.
@@ -24,6 +26,7 @@ type event struct {
 	Elapsed     float64 // seconds
 	Output      string
 	FailedBuild string
+	Key, Value  string // of an attribute
 }
 
 // maxOutput bounds what is kept of one test's output, in bytes. Of more, the end is kept.
@@ -43,6 +46,7 @@ type report struct {
 	builds  map[string]*strings.Builder
 	counts  counts
 	skips   []string
+	ended   map[string]outcome // of tests with none below them, by "PACKAGE TEST", the package below internal/
 }
 
 type key struct{ pkg, name string }
@@ -53,10 +57,11 @@ type test struct {
 	children    int
 	failedBelow bool
 	started     bool
+	lacks       string // what it says that the kernel lacks
 }
 
 func newReport(out io.Writer) *report {
-	return &report{out: out, running: map[key]*test{}, builds: map[string]*strings.Builder{}}
+	return &report{out: out, running: map[key]*test{}, builds: map[string]*strings.Builder{}, ended: map[string]outcome{}}
 }
 
 func (r *report) failed() int { return r.counts.failed }
@@ -100,6 +105,10 @@ func (r *report) take(e event) {
 		r.builds[e.ImportPath].WriteString(e.Output)
 	case "output":
 		r.at(k).write(e.Output)
+	case "attr":
+		if e.Key == kerneltest.Lacks {
+			r.at(k).lacks = e.Value
+		}
 	case "run":
 		r.at(k).started = true
 		r.at(parent(k)).children++
@@ -134,6 +143,9 @@ func (t *test) write(s string) {
 func (r *report) end(k key, e event) {
 	t := r.at(k)
 	delete(r.running, k)
+	if k.name != "" && (t.children == 0 || e.Action == "fail") {
+		r.note(k, t, e.Action)
+	}
 	switch {
 	case e.Action == "fail":
 		r.fail(k, t, e)
@@ -150,6 +162,16 @@ func (r *report) end(k key, e event) {
 	if took := time.Duration(e.Elapsed * float64(time.Second)); took >= slow && k.name != "" && parent(k).name == "" {
 		fmt.Fprintf(r.out, "%-5s %s %s %.1fs\n", e.Action, k.pkg, k.name, e.Elapsed)
 	}
+}
+
+// note keeps how a test ended.
+func (r *report) note(k key, t *test, action string) {
+	_, dir, _ := strings.Cut(k.pkg, "internal/")
+	o := outcome{action: action, lacks: t.lacks}
+	if action == "skip" && o.lacks == "" {
+		o.lacks = reason(t.output.String())
+	}
+	r.ended[dir+" "+k.name] = o
 }
 
 // fail counts and prints a test that failed by itself. Of one that failed only because of a test below it, it prints
@@ -194,6 +216,7 @@ func (r *report) abandonPackage(pkg string, p *test) {
 			continue
 		}
 		r.counts.failed++
+		r.note(k, t, "fail")
 		fmt.Fprintf(r.out, "FAIL  %s %s (did not end)\n%s", k.pkg, k.name, indent(t.output.String()))
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"kubediag.org/kubediag/internal/flags"
 	"kubediag.org/kubediag/internal/kubelet/orphan"
+	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/sentinel"
 	"kubediag.org/kubediag/internal/version"
 )
@@ -50,6 +51,9 @@ func NewCommand() *cobra.Command {
 				return err
 			}
 			logTo(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: verbosity.Level()}))
+			if release := sys.Release(); sys.TooOld(release) {
+				slog.Warn("Kernel is older than any that kubediag is tested on", "release", release, "oldest", sys.OldestKernel)
+			}
 			rest, err := config.GetConfig()
 			if err != nil {
 				return fmt.Errorf("finding the API server: %w", err)

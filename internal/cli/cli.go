@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kubediag.org/kubediag/internal/cli/node"
+	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/version"
 )
 
@@ -28,10 +29,24 @@ func newCommand(proc string) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       version.String(),
+		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
+			if line := kernelWarning(sys.Release()); line != "" {
+				fmt.Fprintln(cmd.ErrOrStderr(), "kubediag:", line)
+			}
+		},
 	}
 	root.AddCommand(node.NewScanCommand(proc), node.NewProbeCommand(), node.NewHoldersCommand(proc), node.NewFeaturesCommand(),
 		node.NewDecodeCommand(), node.NewDemoCommand(), newVersionCommand())
 	return root
+}
+
+// kernelWarning is what is said on a kernel that is older than any that is tested; empty on all others.
+func kernelWarning(release string) string {
+	if !sys.TooOld(release) {
+		return ""
+	}
+	return fmt.Sprintf("Linux %s is older than %s, the oldest that kubediag is tested on; kubediag features shows what works here",
+		node.Printable(release), sys.OldestKernel)
 }
 
 // Exit statuses of the command.

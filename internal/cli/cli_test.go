@@ -105,3 +105,14 @@ func TestStatuses(t *testing.T) {
 		t.Errorf("with faults: status %d, error %q, want %d and none", status, &errs, Faults)
 	}
 }
+
+func TestOldKernelIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	want := "Linux 4.19.0-26-amd64 is older than 5.10, the oldest that kubediag is tested on; kubediag features shows what works here"
+	if got := kernelWarning("4.19.0-26-amd64"); got != want {
+		t.Errorf("warning %q, want %q", got, want)
+	}
+	if got := kernelWarning("5.10.0-46-cloud-amd64"); got != "" {
+		t.Errorf("warning %q of the oldest kernel that is tested", got)
+	}
+}

@@ -38,9 +38,12 @@ func NewFeaturesCommand() *cobra.Command {
 
 // featureReport is what the verb features tells.
 type featureReport struct {
-	SchemaVersion int       `json:"schemaVersion"`
-	Features      []answer  `json:"features"`
-	Backends      []backend `json:"backends"`
+	SchemaVersion int `json:"schemaVersion"`
+	// Kernel is the release of the running kernel, OldestKernel the oldest version that is tested.
+	Kernel       string    `json:"kernel"`
+	OldestKernel string    `json:"oldestKernel"`
+	Features     []answer  `json:"features"`
+	Backends     []backend `json:"backends"`
 }
 
 // answer is what a probe says.
@@ -62,7 +65,8 @@ type backend struct {
 }
 
 func probe(features []*sys.Feature) featureReport {
-	r := featureReport{SchemaVersion: schemaVersion, Backends: backends(func(f *sys.Feature) bool { return f.Probe() == nil })}
+	r := featureReport{SchemaVersion: schemaVersion, Kernel: sys.Release(), OldestKernel: sys.OldestKernel}
+	r.Backends = backends(func(f *sys.Feature) bool { return f.Probe() == nil })
 	for _, f := range features {
 		r.Features = append(r.Features, ask(f))
 	}
@@ -111,6 +115,7 @@ func backends(has func(*sys.Feature) bool) []backend {
 
 func (r featureReport) text(w io.Writer) error {
 	var b strings.Builder
+	fmt.Fprintf(&b, "Linux %s; kubediag is tested on %s and later\n\n", Printable(r.Kernel), r.OldestKernel)
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "FEATURE\tHERE\tSINCE KERNEL")
 	for _, a := range r.Features {

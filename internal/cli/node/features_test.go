@@ -60,7 +60,7 @@ func TestFeaturesOfThisKernel(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatal(err)
 	}
-	if r.SchemaVersion != 1 || len(r.Features) != len(sys.Features()) || len(r.Backends) != 4 {
+	if r.SchemaVersion != 1 || r.Kernel != sys.Release() || r.OldestKernel != sys.OldestKernel || len(r.Features) != len(sys.Features()) || len(r.Backends) != 4 {
 		t.Fatalf("report %+v", r)
 	}
 	for i, f := range sys.Features() {
@@ -80,6 +80,7 @@ func TestFeaturesOfThisKernel(t *testing.T) {
 func TestFeaturesAsText(t *testing.T) {
 	t.Parallel()
 	r := featureReport{
+		Kernel: "6.1.0", OldestKernel: "5.10",
 		Features: []answer{{Name: "openat2", Answer: "yes", MinimumKernel: "5.6"}, {Name: "statmount", Answer: "no", MinimumKernel: "7.0"},
 			{Name: "walk", Answer: "failed", MinimumKernel: "6.12", Error: "probe walk: not\x1bpermitted"}},
 		Backends: []backend{{"unmount", "kernel", "by id"}},
@@ -88,7 +89,9 @@ func TestFeaturesAsText(t *testing.T) {
 	if err := r.text(&b); err != nil {
 		t.Fatal(err)
 	}
-	want := `FEATURE    HERE    SINCE KERNEL
+	want := `Linux 6.1.0; kubediag is tested on 5.10 and later
+
+FEATURE    HERE    SINCE KERNEL
 openat2    yes     5.6
 statmount  no      7.0
 walk       failed  6.12

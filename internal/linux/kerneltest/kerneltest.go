@@ -164,6 +164,10 @@ func (before inventory) left() []string {
 	return left
 }
 
+// Lacks is the attribute of a test that was skipped, whose value names what the
+// kernel lacks.
+const Lacks = "lacks"
+
 // Needs skips the test where the kernel lacks the feature, naming it, and fails
 // it where that cannot be told.
 func Needs(t testing.TB, f *sys.Feature) {
@@ -171,6 +175,7 @@ func Needs(t testing.TB, f *sys.Feature) {
 	err := f.Probe()
 	var lacks *sys.UnsupportedError
 	if errors.As(err, &lacks) {
+		t.Attr(Lacks, fmt.Sprintf("%s (Linux %s)", lacks.Feature, lacks.Kernel))
 		t.Skip(err)
 	}
 	if err != nil {

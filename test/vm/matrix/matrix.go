@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"kubediag.org/kubediag/test/lock"
 	"kubediag.org/kubediag/test/program"
 	"kubediag.org/kubediag/test/vm"
 )
@@ -27,7 +28,13 @@ type Suite struct {
 }
 
 // Build is the tests of a module, compiled.
-type Build struct{ dir string }
+type Build struct {
+	dir  string
+	turn *os.File
+}
+
+// Close lets others use the folder.
+func (b *Build) Close() error { return b.turn.Close() }
 
 // packages are what the tests need of Debian beside the basic ones.
 var packages = []string{"btrfs-progs", "lsof", "psmisc", "strace", "xfsprogs"}
@@ -39,9 +46,21 @@ var modules = []string{"overlay", "zram", "xfs", "squashfs", "btrfs"}
 var programs = []string{"cmd/kubediag"}
 
 // Compile compiles the tests of the packages, and the programs that they run, into dir, where it finds what it did before. The
-// current folder is the root of the module.
-func Compile(ctx context.Context, dir, tag string, suites []Suite) (*Build, error) {
-	b := &Build{dir}
+// current folder is the root of the module. Nobody else uses dir until the build is closed.
+func Compile(ctx context.Context, dir, tag string, suites []Suite) (_ *Build, err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	turn, err := lock.Take(ctx, filepath.Join(dir, ".lock"))
+	if err != nil {
+		return nil, err
+	}
+	b := &Build{dir, turn}
+	defer func() {
+		if err != nil {
+			turn.Close()
+		}
+	}()
 	for _, s := range suites {
 		if err := goRun(ctx, "test", "-c", "-trimpath", "-ldflags=-s -w", "-tags="+tag, "-o", b.test(s), "./"+s.Dir); err != nil {
 			return nil, fmt.Errorf("compile tests of %s: %w", s.Dir, err)
@@ -96,9 +115,11 @@ func (b *Build) Run(ctx context.Context, kernel string, suites []Suite, limit ti
 				return fmt.Errorf("run tests on kernel %s: the machine was lost %d times", kernel, boots)
 			}
 			var err error
+			begin := time.Now()
 			if m, err = b.start(ctx, kernel, suites); err != nil {
 				return err
 			}
+			fmt.Fprintf(out, "kernel %s: %s is up after %s\n", kernel, m.Release(), time.Since(begin).Round(100*time.Millisecond))
 		}
 		lost, err := run(ctx, m, kernel, s, limit, out)
 		if err != nil {

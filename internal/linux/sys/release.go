@@ -1,0 +1,36 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sys
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// OldestKernel is the oldest mainline version on which the module is tested.
+const OldestKernel = "5.10"
+
+// Release is that of the running kernel, as uname -r prints it; empty when the
+// kernel does not say.
+func Release() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+// TooOld reports whether a release is older than OldestKernel. One that does not
+// begin with two numbers is not.
+func TooOld(release string) bool {
+	major, minor, ok := version(release)
+	oldMajor, oldMinor, _ := version(OldestKernel)
+	return ok && (major < oldMajor || major == oldMajor && minor < oldMinor)
+}
+
+func version(release string) (major, minor int, ok bool) {
+	n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor)
+	return major, minor, n == 2
+}
