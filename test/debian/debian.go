@@ -6,6 +6,7 @@
 package debian
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"kubediag.org/kubediag/test/lock"
 )
@@ -45,6 +47,7 @@ var packages = map[string]string{
 	"qemu-system-x86_64":                "qemu-system-x86",
 	"depmod":                            "kmod",
 	"xz":                                "xz-utils",
+	"mkfs.btrfs":                        "btrfs-progs",
 }
 
 // Install installs the packages of the programs that are missing. It needs root only when something is missing. A
@@ -126,14 +129,41 @@ func forbidDaemons() (restore func(), err error) {
 	return func() { os.Remove(policy) }, err
 }
 
-// said bounds what is told of a run that failed, in bytes.
-const said = 4096
+const (
+	// said bounds what is told of a run that failed, in bytes.
+	said = 4096
+	// patience is how long another program may have what is locked, and retry how often that is looked at.
+	patience = 10 * time.Minute
+	retry    = time.Second
+)
 
+// apt runs apt-get, and again for as long as another program has one of its locks. The option DPkg::Lock::Timeout does not
+// do: it is not for the lists and the archives, and apt before 1.9.11 does not know it.
 func apt(ctx context.Context, args ...string) error {
-	cmd := exec.CommandContext(ctx, "apt-get", args...)
-	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("run apt-get %s: %w\n%s", args[0], err, out[max(0, len(out)-said):])
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		cmd := exec.CommandContext(ctx, "apt-get", args...)
+		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+		out, err := cmd.CombinedOutput()
+		if err == nil {
+			return nil
+		}
+		err = fmt.Errorf("run apt-get %s: %w\n%s", args[0], err, out[max(0, len(out)-said):])
+		if !lockedOut(out) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		case <-time.After(retry):
+		}
 	}
-	return nil
+}
+
+// lockedOut reports whether apt-get has failed for a lock: then it names the file, in every language.
+func lockedOut(out []byte) bool {
+	return slices.ContainsFunc([]string{"/lists/lock", "/archives/lock", "/dpkg/lock"}, func(file string) bool {
+		return bytes.Contains(out, []byte(file))
+	})
 }

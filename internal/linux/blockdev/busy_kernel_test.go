@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,6 +19,7 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/test/debian"
 )
 
 func TestResolveByEveryName(t *testing.T) {
@@ -218,9 +218,7 @@ func TestBusyWithASwapFile(t *testing.T) {
 }
 
 func TestBusyWithABtrfsOfTwoDevices(t *testing.T) {
-	if _, err := exec.LookPath("/usr/sbin/mkfs.btrfs"); err != nil {
-		run(t, "apt-get", "install", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=60", "btrfs-progs")
-	}
+	must(t, debian.Install(t.Context(), "mkfs.btrfs"))
 	a, b := loop(t, image(t, 128)), loop(t, image(t, 128))
 	run(t, "mkfs.btrfs", "-q", a.Node(), b.Node())
 	run(t, "btrfs", "device", "scan", a.Node(), b.Node())
