@@ -280,24 +280,25 @@ func checkSeedStatus(t *testing.T, d *v1.Diagnosis, node string) {
 	}
 }
 
-// checkOtherMounts compares the mount table with an earlier one: only the binds of subPaths that are touched, and what the runtime mounts
-// for new containers, may have come or gone.
+// checkOtherMounts compares the mounts in the cluster's directory with what they were: only the binds of subPaths that are
+// touched, and what the runtime mounts for new containers, may have come or gone. Others mount elsewhere as they please.
 func (e *env) checkOtherMounts(t *testing.T, before []mountinfo.Mount, touched func(point string) bool) {
 	t.Helper()
 	after := e.mounts(t)
-	own := func(m mountinfo.Mount) bool {
-		return touched(m.Point) || strings.HasPrefix(m.Point, e.Dir()+"/containerd") // its folders for state and for content
+	compared := func(m mountinfo.Mount) bool {
+		return mountinfo.Within(e.Dir(), m.Point) && !touched(m.Point) &&
+			!strings.HasPrefix(m.Point, e.Dir()+"/containerd") // its folders for state and for content
 	}
 	in := func(list []mountinfo.Mount, m mountinfo.Mount) bool {
 		return slices.ContainsFunc(list, func(o mountinfo.Mount) bool { return o.ID == m.ID && o.Point == m.Point && o.Root == m.Root })
 	}
 	for _, m := range before {
-		if !own(m) && !in(after, m) {
+		if compared(m) && !in(after, m) {
 			t.Errorf("mount %d of %q at %q has gone", m.ID, m.Root, m.Point)
 		}
 	}
 	for _, m := range after {
-		if !own(m) && !in(before, m) {
+		if compared(m) && !in(before, m) {
 			t.Errorf("mount %d of %q at %q has come", m.ID, m.Root, m.Point)
 		}
 	}
