@@ -181,12 +181,13 @@ func (r *recorder) failed(_ *soakPod, record cri.Container) {
 type cause string
 
 const (
-	byKubelet cause = "by-kubelet" // the kubelet itself found what it was to bind removed, and asked no runtime
-	inWindow  cause = "in-window"  // the runtime was at work while the bind was stale
+	byTable   cause = "by-mount-table" // the kubelet gave up reading a mount table that changed four times, and asked no runtime
+	byRemoval cause = "by-removal"     // the kubelet itself found what it was to bind removed, and asked no runtime
+	inWindow  cause = "in-window"      // the runtime was at work while the bind was stale
 	other     cause = "other"
 )
 
-var causes = []cause{byKubelet, inWindow, other}
+var causes = []cause{byTable, byRemoval, inWindow, other}
 
 // explain says why a start failed, from the times of the updates of its volume.
 func (r *recorder) explain(f failure, volume string) (cause, string) {
@@ -212,8 +213,10 @@ func (r *recorder) explain(f failure, volume string) (cause, string) {
 	}
 	why := fmt.Sprintf("failed at %s, the runtime made it at %s; %s", f.at.Format("15:04:05.000000"), record.Created.Format("15:04:05.000000"), last)
 	switch {
-	case !strings.Contains(f.message, "OCI runtime") && strings.Contains(f.message, "subPath"):
-		return byKubelet, why
+	case strings.Contains(f.message, "consistent content of /proc/mounts"):
+		return byTable, why
+	case strings.Contains(f.message, "failed to prepare subPath") && strings.Contains(f.message, "no such file or directory"):
+		return byRemoval, why
 	case made && strings.Contains(f.message, "no such file or directory") && record.Created.Before(last.replaced):
 		return inWindow, why
 	}
@@ -256,21 +259,29 @@ type failure struct {
 
 var failedEvent = regexp.MustCompile(`^[IEW](\d{4} \d\d:\d\d:\d\d\.\d+) .*Name:"(soak-\d+)".*FieldPath:"spec\.containers\{(\w+)\}".*reason: 'Failed\w*' (.*)`)
 
+var failedSubPath = regexp.MustCompile(`failed to prepare subPath for volumeMount "\w+" of container "(\w+)": (.*)`)
+
 func (l kubeletLog) length(b *testing.B) int {
 	st, err := os.Stat(l.file)
 	must(b, err)
 	return int(st.Size())
 }
 
-// failures lists those that were written from a position on.
+// failures lists those that were written from a position on. The Event says that a subPath could not be prepared, and the
+// error right before it why.
 func (l kubeletLog) failures(b *testing.B, from int) (found []failure) {
 	text, err := os.ReadFile(l.file)
 	must(b, err)
+	why := map[string]string{} // by name of the container
 	for line := range strings.Lines(string(text[from:])) {
+		if m := failedSubPath.FindStringSubmatch(line); m != nil {
+			why[m[1]] = m[2]
+		}
 		if m := failedEvent.FindStringSubmatch(line); m != nil {
 			at, err := time.ParseInLocation("20060102 15:04:05.000000", fmt.Sprint(time.Now().Year())+m[1], time.Local)
 			must(b, err)
-			found = append(found, failure{at, m[2], m[3], m[4]})
+			found = append(found, failure{at, m[2], m[3], m[4] + ": " + why[m[3]]})
+			delete(why, m[3])
 		}
 	}
 	return found
