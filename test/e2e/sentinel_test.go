@@ -149,7 +149,7 @@ func (s *subPaths) healed(t *testing.T) {
 // written more than once for one update.
 func (s *subPaths) neverFails(t *testing.T, times int) {
 	t.Helper()
-	mounts, places, before, soon := s.mounts(t), s.places(t), s.count(t), s.metric(t, soonMetric)
+	mounts, places, before, soon, unread := s.mounts(t), s.places(t), s.count(t), s.metric(t, soonMetric), s.unread(t)
 	delay := s.metric(t, "kubediag_fault_detection_seconds_sum")
 	end := s.witness(t)
 	for range times {
@@ -172,6 +172,9 @@ func (s *subPaths) neverFails(t *testing.T, times int) {
 	}
 	if got != want {
 		t.Errorf("counted %+v, want %+v", got, want)
+	}
+	if n := s.unread(t) - unread; n > 0 {
+		t.Logf("the kubelet has put off %d starts, as others mounted while it read the mount table", n)
 	}
 	if soon = s.metric(t, soonMetric) - soon; soon < healed/2 {
 		t.Errorf("%v of %v faults were seen within a second", soon, healed)
@@ -224,7 +227,7 @@ const soonMetric = `kubediag_fault_detection_seconds_bucket{code="StaleSubPath",
 // counts are of things that happen over and over.
 type counts struct {
 	started            int     // containers that run or ran, by the runtime
-	starts, failures   int     // of containers, by the kubelet's Events
+	starts, failures   int     // of containers, by the kubelet's Events, but for those that it has put off itself
 	unmounted, repairs float64 // binds, and what the sentinel has tried in all
 	told               float64 // faults whose cause has a time
 }
@@ -232,7 +235,7 @@ type counts struct {
 func (s *subPaths) count(t *testing.T) counts {
 	t.Helper()
 	return counts{
-		started: len(s.started), starts: s.logged(t, "Started"), failures: s.logged(t, "Failed"),
+		started: len(s.started), starts: s.logged(t, "Started"), failures: s.logged(t, "Failed") - s.unread(t),
 		unmounted: s.metric(t, `kubediag_repairs_total{action="Unmount",fault="StaleSubPath",outcome="Done"}`),
 		repairs:   s.metric(t, "kubediag_repairs_total"),
 		told:      s.metric(t, `kubediag_fault_detection_seconds_count{code="StaleSubPath"}`),
@@ -273,19 +276,39 @@ func (s *subPaths) told(t *testing.T, reason string) []string {
 	return names
 }
 
-// logged counts the Events on the pod that the kubelet has written to its log, by the beginning of their reason.
+// logged counts the Events on the pod that the kubelet has written to its log, by their reason.
 func (s *subPaths) logged(t *testing.T, reason string) int {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(s.Dir(), "log/kubelet.log"))
-	must(t, err)
 	n := 0
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(s.kubeletLog(t)) {
 		if strings.Contains(line, "Event(v1.ObjectReference{") && strings.Contains(line, `UID:"`+s.uid()+`"`) &&
-			strings.Contains(line, " reason: '"+reason) {
+			strings.Contains(line, " reason: '"+reason+"'") {
 			n++
 		}
 	}
 	return n
+}
+
+// unread counts the starts that the kubelet has put off for it could not read its mount table: it wants to read it twice in a
+// row with the same content, and gives up after four reads between which others have mounted or unmounted. It has asked no
+// runtime by then, and tries again when it looks at the pod next.
+func (s *subPaths) unread(t *testing.T) int {
+	t.Helper()
+	n := 0
+	for line := range strings.Lines(s.kubeletLog(t)) {
+		if strings.Contains(line, "failed to prepare subPath") && strings.Contains(line, "/pods/"+s.uid()+"/") &&
+			strings.Contains(line, "could not get consistent content of /proc/mounts") {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *subPaths) kubeletLog(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.Dir(), "log/kubelet.log"))
+	must(t, err)
+	return string(text)
 }
 
 // events lists the Events on the pod.
