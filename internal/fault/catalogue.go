@@ -107,8 +107,9 @@ var catalogue = []Entry{
 		Code:     SourceTypeMismatch,
 		Title:    "A file is mounted onto a directory, or a directory onto a file",
 		Severity: Critical,
-		Proof:    "the runtime reports the mismatch and the source is seen to be there, alive, and of one of the two types",
-		Repair:   "none by mount: subPath or mountPath has to be changed in the pod's template",
+		Proof: "the runtime reports the mismatch and the source is seen to be there, alive, and of one of the two types; or a hostPath " +
+			"is seen to be of another type than the pod's spec demands",
+		Repair: "none by mount: subPath, mountPath or the type of the hostPath has to be changed in the pod's template",
 	},
 	{
 		Code:     StaleFileHandle,

@@ -102,7 +102,7 @@ func (o scanOptions) scan(ctx context.Context, stdin io.Reader) (*scanReport, er
 type kind func(ctx context.Context, s *scan) ([]fault.Finding, error)
 
 // kinds are all that is looked for.
-var kinds = []kind{staleSubPaths, heldDevices, brokenVolumes, orphanedPods}
+var kinds = []kind{staleSubPaths, badSources, heldDevices, brokenVolumes, orphanedPods}
 
 // scan is one pass over a node.
 type scan struct {

@@ -36,6 +36,26 @@ func Settled(pod *corev1.Pod, name string) bool {
 	return known && (s.State.Running != nil || s.State.Terminated != nil || waiting != nil && waiting.Reason == "CrashLoopBackOff")
 }
 
+// Ended reports whether the pod is over, by its phase: no container of it is started again, and the kubelet takes its
+// volumes away.
+func Ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// Unstarted lists the containers of a pod that neither run nor have succeeded, in the order of its spec. only narrows it
+// to one container; empty means all of them.
+func Unstarted(pod *corev1.Pod, only string) []string {
+	var names []string
+	for _, c := range containers(pod) {
+		s, _ := StatusOf(pod, c.name)
+		ended := s.State.Terminated
+		if s.State.Running == nil && (ended == nil || ended.ExitCode != 0) && (only == "" || only == c.name) {
+			names = append(names, c.name)
+		}
+	}
+	return names
+}
+
 // OutlookOf says what becomes of a container of the pod, and why.
 func OutlookOf(pod *corev1.Pod, name string) (Outlook, string) {
 	i := slices.IndexFunc(containers(pod), func(c container) bool { return c.name == name })
@@ -46,7 +66,7 @@ func OutlookOf(pod *corev1.Pod, name string) (Outlook, string) {
 	switch {
 	case pod.DeletionTimestamp != nil:
 		return Over, "the pod is being deleted"
-	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
+	case Ended(pod):
 		return Over, fmt.Sprintf("the pod has ended (%s)", pod.Status.Phase)
 	case c.kind == ephemeral:
 		return Over, "an ephemeral container is started only once"

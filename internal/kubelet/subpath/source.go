@@ -18,45 +18,55 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// MissingSources looks for what one container mounts and is not there at all: the path of a hostPath, what a subPath in
-// it names and nothing is bound for, or the directory of a volume that the kubelet makes. Only what a lookup that does
-// not leave the volume, and does not ask a file system that may hang, proves to be missing is reported, and what is made
-// at a start only once it should have been: a container that waits for its image has no fault yet.
-func MissingSources(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, container string) ([]fault.Finding, error) {
+// BadSources looks for what the containers of a pod that are not started mount and cannot get: the path of a hostPath, what
+// a subPath in it names and nothing is bound for, or the directory of a volume that the kubelet makes. container narrows
+// it to one container; empty means all of them. Only what a lookup proves is reported: one that does not leave the
+// volume, and does not ask a file system that may hang. What is made at a start counts only once it should have been: a
+// container that waits for its image has no fault yet. A pod that is over, or goes, has none.
+func BadSources(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, container string) ([]fault.Finding, error) {
+	names := Unstarted(pod, container)
+	if len(names) == 0 || Ended(pod) || pod.DeletionTimestamp != nil {
+		return nil, nil
+	}
 	var found []fault.Finding
-	status, _ := StatusOf(pod, container)
-	refused := len(refusals(status)) > 0
 	err := n.Do(ctx, func() error {
-		for _, v := range volumesOf(pod, container) {
-			source := ""
-			switch {
-			case v.HostPath != nil && (refused || !Made(v.HostPath)):
-				source = v.HostPath.Path
-			case plugin(v) != "" && volumesAreUp(status):
-				source = n.VolumeDir(string(pod.UID), plugin(v), v.Name)
-			}
-			if missing(source) {
-				found = append(found, fault.Finding{
-					Code: fault.MissingBindSource, Pod: PodOf(pod), Container: container, Volume: v.Name,
-					Evidence: []string{fmt.Sprintf("volume %q is to come from %q: nothing is there", v.Name, source)},
-				})
-			}
+		for _, name := range names {
+			found = append(found, badSources(n, pod, name)...)
 		}
-		if refused { // the kubelet makes them at a start
-			found = append(found, missingSubPaths(n, pod, container)...)
-		}
-		return nil
+		return ctx.Err()
 	})
 	return found, err
 }
 
-// Made tells whether the path of a hostPath volume is made where it is not there.
-func Made(h *corev1.HostPathVolumeSource) bool {
-	return h == nil || h.Type == nil ||
-		slices.Contains([]corev1.HostPathType{corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate, corev1.HostPathFileOrCreate}, *h.Type)
+// badSources is BadSources of one container, inside the namespace.
+func badSources(n *kubelet.Node, pod *corev1.Pod, container string) (found []fault.Finding) {
+	status, _ := StatusOf(pod, container)
+	for _, v := range volumesOf(pod, container) {
+		f := fault.Finding{Pod: PodOf(pod), Container: container, Volume: v.Name}
+		switch {
+		case v.HostPath != nil:
+			at, err := statHostPath(v.HostPath.Path)
+			f.Code, f.Evidence = judgeHostPath(v, startOf(pod, container, v), at, err)
+		case plugin(v) != "" && volumesAreUp(status):
+			if source := n.VolumeDir(string(pod.UID), plugin(v), v.Name); missing(source) {
+				f.Code, f.Evidence = fault.MissingBindSource, []string{nothingThere(v.Name, source)}
+			}
+		}
+		if f.Code != "" {
+			found = append(found, f)
+		}
+	}
+	if len(refusals(status)) > 0 { // the kubelet makes them at a start
+		found = append(found, missingSubPaths(n, pod, container)...)
+	}
+	return found
 }
 
-// volumesAreUp tells whether the kubelet has got beyond the pod's volumes, which it sets up before it pulls an image.
+func nothingThere(volume, source string) string {
+	return fmt.Sprintf("volume %q is to come from %q: nothing is there", volume, source)
+}
+
+// volumesAreUp reports whether the kubelet has got beyond the pod's volumes, which it sets up before it pulls an image.
 func volumesAreUp(s corev1.ContainerStatus) bool {
 	w := s.State.Waiting
 	return s.State.Running != nil || s.State.Terminated != nil ||

@@ -6,6 +6,7 @@
 package subpath
 
 import (
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
@@ -27,53 +29,92 @@ func ofHost(name, path string, kind corev1.HostPathType) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{HostPath: source}}
 }
 
-// TestMissingSources has a container, in each state, mount what is there and what is not.
-func TestMissingSources(t *testing.T) {
-	s, pod := kubelettest.New(t), kubelettest.NewPod()
+// manySources has a pod whose container mounts what is there and what is not, and the directory of the hostPaths.
+func manySources(t *testing.T) (s *kubelettest.Scene, pod *corev1.Pod, there string) {
+	t.Helper()
+	s, pod = kubelettest.New(t), kubelettest.NewPod()
 	s.Volume(pod, kubelettest.ConfigMap, "configmap")
-	there := filepath.Join(s.Root, "there")
+	there = filepath.Join(s.Root, "there")
 	must(t, os.Mkdir(there, 0o755))
 	must(t, os.Symlink("/nowhere", filepath.Join(there, "link")))
+	must(t, os.Symlink(there, filepath.Join(s.Root, "way")))
+	must(t, os.WriteFile(filepath.Join(there, "file"), nil, 0o600))
+	l, err := net.Listen("unix", filepath.Join(there, "listens"))
+	must(t, err)
+	t.Cleanup(func() { l.Close() })
 	pod.Spec.Volumes = append(pod.Spec.Volumes, ofHost("there", there+"/", ""), ofHost("gone", there+"/x/", ""),
-		ofHost("behind", there+"/link/x", ""), ofHost("odd", "x", ""), ofHost("made", there+"/x", corev1.HostPathDirectoryOrCreate),
-		ofHost("wanted", there+"/x", corev1.HostPathDirectory), ofHost("socket", there+"/x", corev1.HostPathSocket))
+		ofHost("behind", there+"/link/x", corev1.HostPathFile), ofHost("odd", "x", corev1.HostPathFile),
+		ofHost("made", there+"/x", corev1.HostPathDirectoryOrCreate), ofHost("below", there+"/x/y", ""),
+		ofHost("wanted", there+"/x", corev1.HostPathDirectory), ofHost("socket", there+"/x", corev1.HostPathSocket),
+		ofHost("listens", s.Root+"/way/listens", corev1.HostPathSocket), ofHost("null", "/dev/null", corev1.HostPathCharDev),
+		ofHost("blocked", there+"/file/x", corev1.HostPathDirectoryOrCreate), ofHost("far", there+"/a/b", corev1.HostPathFileOrCreate),
+		ofHost("file", there+"/file", corev1.HostPathFile), ofHost("other", s.Root+"/way/file", corev1.HostPathDirectoryOrCreate))
 	for _, v := range pod.Spec.Volumes {
 		pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: v.Name})
 	}
-	sub := corev1.VolumeMount{Name: "there", MountPath: "/sub", SubPath: "none"}
-	pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, sub)
-	unmade, kept := []string{"wanted", "socket"}, []string{"secret", "projected", "downward", "empty"}
-	late := append(append([]string{}, kept...), unmade...)
-	all := append(append([]string{}, kept...), "host", "gone", "made", "wanted", "socket", "there")
+	for _, name := range []string{"there", "below"} {
+		sub := corev1.VolumeMount{Name: name, MountPath: "/sub", SubPath: "none"}
+		pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, sub)
+	}
+	return s, pod, there
+}
+
+// TestBadSources has that container be in each state.
+func TestBadSources(t *testing.T) {
+	s, pod, there := manySources(t)
+	early := []string{"behind", "wanted", "socket", "blocked", "far", "other"}
+	kept := []string{"secret", "projected", "downward", "empty"}
+	late := append(append([]string{}, kept...), "behind", "wanted", "socket", "blocked", "other")
+	refused := append(append([]string{}, kept...), "behind", "below", "wanted", "socket", "blocked", "other", "there")
+	named := append(append([]string{}, kept...), "gone", "behind", "made", "below", "wanted", "socket", "blocked", "other", "there")
 	backOff, ran := state(true, "CrashLoopBackOff", "", 0), state(false, "Error", "", 100)
 	for name, c := range map[string]struct {
 		status *corev1.ContainerStatus
 		want   []string
 	}{
-		"no status":           {nil, unmade},
-		"no state":            {&corev1.ContainerStatus{}, unmade},
-		"being made":          {&corev1.ContainerStatus{State: state(true, "ContainerCreating", "", 0)}, unmade},
-		"before init":         {&corev1.ContainerStatus{State: state(true, "PodInitializing", "", 0)}, unmade},
+		"no status":           {nil, early},
+		"no state":            {&corev1.ContainerStatus{}, early},
+		"being made":          {&corev1.ContainerStatus{State: state(true, "ContainerCreating", "", 0)}, early},
+		"before init":         {&corev1.ContainerStatus{State: state(true, "PodInitializing", "", 0)}, early},
 		"waits for its image": {&corev1.ContainerStatus{State: state(true, "ImagePullBackOff", "", 0)}, late},
 		"has failed":          {&corev1.ContainerStatus{State: backOff, LastTerminationState: ran}, late},
-		"not configured":      {&corev1.ContainerStatus{State: state(true, "CreateContainerConfigError", "", 0)}, all},
-		"not made":            {&corev1.ContainerStatus{State: state(true, "CreateContainerError", "", 0)}, all},
-		"not started":         {&corev1.ContainerStatus{State: backOff, LastTerminationState: state(false, "StartError", "", 0)}, all},
+		"runs":                {&corev1.ContainerStatus{State: kubelettest.Running("app").State}, nil},
+		"has succeeded":       {&corev1.ContainerStatus{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}, nil},
+		"not configured":      {&corev1.ContainerStatus{State: state(true, "CreateContainerConfigError", "", 0)}, refused},
+		"not made":            {&corev1.ContainerStatus{State: state(true, "CreateContainerError", "", 0)}, refused},
+		"not started":         {&corev1.ContainerStatus{State: backOff, LastTerminationState: state(false, "StartError", "", 0)}, refused},
+		"not made, by name": {&corev1.ContainerStatus{State: state(true, "CreateContainerError",
+			`failed to mkdir "`+there+`/x": read-only file system`, 0)}, named},
 	} {
 		t.Run(name, func(t *testing.T) {
+			pod := pod.DeepCopy()
 			pod.Status.ContainerStatuses = nil
 			if c.status != nil {
 				c.status.Name = "app"
 				pod.Status.ContainerStatuses = []corev1.ContainerStatus{*c.status}
 			}
-			findings, err := MissingSources(t.Context(), s.Node, pod, "app")
-			must(t, err)
-			var got []string
-			for _, f := range findings {
-				got = append(got, f.Volume)
+			bad := func() (got []string) {
+				findings, err := BadSources(t.Context(), s.Node, pod, "app")
+				must(t, err)
+				for _, f := range findings {
+					if want := map[bool]fault.Code{true: fault.SourceTypeMismatch, false: fault.MissingBindSource}[f.Volume == "other"]; f.Code != want {
+						t.Errorf("%s: %s, want %s", f.Volume, f.Code, want)
+					}
+					got = append(got, f.Volume)
+				}
+				return got
 			}
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Errorf("missing (-want +got):\n%s", diff)
+			if diff := cmp.Diff(c.want, bad()); diff != "" {
+				t.Errorf("bad (-want +got):\n%s", diff)
+			}
+			for _, phase := range []corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed} {
+				if pod.Status.Phase = phase; len(bad()) != 0 {
+					t.Errorf("%s: bad %q, want nothing", phase, bad())
+				}
+			}
+			pod.Status.Phase, pod.DeletionTimestamp = corev1.PodRunning, pod.CreationTimestamp.DeepCopy()
+			if len(bad()) != 0 {
+				t.Errorf("being deleted: bad %q, want nothing", bad())
 			}
 		})
 	}

@@ -25,7 +25,8 @@ type Survey struct {
 	// Pods counts the directories of pods, Mounts the lines of the kubelet's mount table, Binds the subPath binds that
 	// were looked at.
 	Pods, Mounts, Binds int
-	// Found are the binds that are not alive, in the order of the mount table.
+	// Found are the binds that are not alive, in the order of the mount table. Those of a pod that is over are none: no
+	// container of it is started again.
 	Found []Found
 	// Renews tells whether the kubelet replaces such binds itself, RenewsKnown whether that is known.
 	Renews, RenewsKnown bool
@@ -93,7 +94,7 @@ func (s *Survey) look(n *kubelet.Node, podOf func(uid string) *corev1.Pod, point
 		return
 	}
 	s.Binds++
-	if b.Verdict != Alive {
+	if b.Verdict != Alive && (pod == nil || !Ended(pod)) {
 		b.Describe(n, place.PodUID, table)
 		s.Found = append(s.Found, Found{place, pod, b})
 	}

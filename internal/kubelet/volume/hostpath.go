@@ -32,7 +32,7 @@ func (l *look) findHostPaths(ctx context.Context) error {
 	}
 	for _, uid := range uids {
 		pod := l.Pods.PodByUID(uid)
-		if pod == nil {
+		if pod == nil || subpath.Ended(pod) { // nothing mounts it any more
 			continue
 		}
 		for _, spec := range pod.Spec.Volumes {

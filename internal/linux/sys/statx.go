@@ -49,6 +49,12 @@ func (s Stat) IsRegular() bool { return s.Mode&unix.S_IFMT == unix.S_IFREG }
 // IsBlockDevice tells whether the file is the node of a block device.
 func (s Stat) IsBlockDevice() bool { return s.Mode&unix.S_IFMT == unix.S_IFBLK }
 
+// IsCharDevice tells whether the file is the node of a character device.
+func (s Stat) IsCharDevice() bool { return s.Mode&unix.S_IFMT == unix.S_IFCHR }
+
+// IsSocket tells whether the file is a socket.
+func (s Stat) IsSocket() bool { return s.Mode&unix.S_IFMT == unix.S_IFSOCK }
+
 // noSync is what keeps statx from asking a remote or user-space file system.
 const noSync = unix.AT_STATX_DONT_SYNC | unix.AT_NO_AUTOMOUNT
 

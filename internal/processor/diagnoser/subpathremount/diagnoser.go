@@ -52,15 +52,19 @@ type Diagnoser struct {
 // Name is subpathRemountDiagnoser.
 func (d *Diagnoser) Name() string { return "subpathRemountDiagnoser" }
 
-// Run looks at every subPath of the pod, or of the container that the request names.
+// Run looks at every subPath of the pod, or of the container that the request names, and where none is stale at what its
+// containers mount that are not started.
 func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
 	pod, elsewhere, err := subpath.Load(ctx, d.Pods, r)
 	if err != nil || elsewhere != "" {
 		return processor.Result{NotApplicable: elsewhere}, err
 	}
 	scope := scopeOf(pod, r.Pod.Container)
-	if len(scope.wants) == 0 {
-		return processor.Result{NotApplicable: fmt.Sprintf("%s mounts no volume with a subPath", scope)}, nil
+	switch {
+	case subpath.Ended(pod):
+		return ended(scope), nil
+	case len(scope.wants) == 0 && len(subpath.Unstarted(pod, scope.container)) == 0:
+		return processor.Result{NotApplicable: scope.noSubPath()}, nil
 	}
 	n, err := d.Kubelet.Node(ctx)
 	if err != nil {
@@ -129,6 +133,8 @@ func (s scope) String() string {
 	}
 	return fmt.Sprintf("pod %s/%s", s.pod.Namespace, s.pod.Name)
 }
+
+func (s scope) noSubPath() string { return fmt.Sprintf("%s mounts no volume with a subPath", s) }
 
 // found tells the fault.
 func found(pod *corev1.Pod, c seen) (processor.Result, error) {

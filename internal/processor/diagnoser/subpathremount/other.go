@@ -19,22 +19,45 @@ import (
 
 // other says why the pod does not have this fault, and which it has instead where that can be seen.
 func other(ctx context.Context, n *kubelet.Node, s scope, seen seen) (processor.Result, error) {
-	reasons, findings := binds(s, seen)
-	for _, name := range s.suffering() {
-		status, _ := subpath.StatusOf(s.pod, name)
-		reasons = append(reasons, fmt.Sprintf("container %q is %s", name, subpath.Describe(status)))
+	reasons, findings := []string{s.noSubPath()}, []fault.Finding(nil)
+	if len(s.wants) > 0 {
+		reasons, findings = binds(s, seen)
+	}
+	bad, err := subpath.BadSources(ctx, n, s.pod, s.container)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	findings = append(findings, bad...)
+	for _, name := range subpath.Unstarted(s.pod, s.container) {
+		reasons = append(reasons, describe(s.pod, name))
 		reasons = append(reasons, race(s.pod, name, seen)...)
-		missing, err := subpath.MissingSources(ctx, n, s.pod, name)
-		if err != nil {
-			return processor.Result{}, err
+		if s.pod.DeletionTimestamp == nil {
+			findings = append(findings, mismatches(s.pod, name, seen.Binds)...)
 		}
-		findings = append(findings, missing...)
-		findings = append(findings, mismatches(s.pod, name, seen.Binds)...)
 	}
 	for _, f := range findings {
 		reasons = append(reasons, fmt.Sprintf("%s in container %q: %s", f.Code, f.Container, f.Evidence[0]))
 	}
 	return processor.Result{NotApplicable: strings.Join(reasons, "; "), Findings: findings}, nil
+}
+
+// ended says why a pod that is over has no fault.
+func ended(s scope) processor.Result {
+	reasons := []string{fmt.Sprintf("%s has no fault: the pod has ended (%s), so no container of it is started again, and the kubelet takes "+
+		"its volumes away", s, s.pod.Status.Phase)}
+	for _, name := range subpath.Unstarted(s.pod, s.container) {
+		reasons = append(reasons, describe(s.pod, name))
+		reasons = append(reasons, race(s.pod, name, seen{Report: &subpath.Report{}})...)
+	}
+	return processor.Result{NotApplicable: strings.Join(reasons, "; ")}
+}
+
+func describe(pod *corev1.Pod, name string) string {
+	status, known := subpath.StatusOf(pod, name)
+	if !known {
+		return fmt.Sprintf("container %q has no status yet", name)
+	}
+	return fmt.Sprintf("container %q is %s", name, subpath.Describe(status))
 }
 
 // binds tells of every bind that is not alive.
@@ -96,22 +119,6 @@ func after(pod *corev1.Pod, name string) string {
 
 func count(binds []subpath.Bind, v subpath.Verdict) int {
 	return len(slices.DeleteFunc(slices.Clone(binds), func(b subpath.Bind) bool { return b.Verdict != v }))
-}
-
-// suffering lists the containers that do not run but should, in the order of the statuses.
-func (s scope) suffering() []string {
-	var names []string
-	for _, list := range [][]corev1.ContainerStatus{
-		s.pod.Status.InitContainerStatuses, s.pod.Status.ContainerStatuses, s.pod.Status.EphemeralContainerStatuses,
-	} {
-		for _, c := range list {
-			ended := c.State.Terminated
-			if c.State.Running == nil && (ended == nil || ended.ExitCode != 0) && (s.container == "" || s.container == c.Name) {
-				names = append(names, c.Name)
-			}
-		}
-	}
-	return names
 }
 
 // mismatches tells of a file that is mounted onto a directory, or the reverse: the runtime says so, and the source is
