@@ -10,6 +10,8 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"kubediag.org/kubediag/internal/kube"
 )
 
 // eventBurst is how many Events about one object are sent without delay. The client's own 25 would swallow the last word
@@ -22,7 +24,12 @@ func newRecorder(m manager.Manager, node string) (record.EventRecorder, record.E
 	if err != nil {
 		return nil, nil, fmt.Errorf("making client for Events: %w", err)
 	}
-	broadcaster := record.NewBroadcasterWithCorrelatorOptions(record.CorrelatorOptions{BurstSize: eventBurst})
+	broadcaster := record.NewBroadcasterWithCorrelatorOptions(record.CorrelatorOptions{BurstSize: eventBurst, MessageFunc: combined})
 	broadcaster.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: client.Events("")})
 	return broadcaster.NewRecorder(m.GetScheme(), corev1.EventSource{Component: "kubediag-agent", Host: node}), broadcaster, nil
+}
+
+// combined is the message of many Events that differ in nothing but their messages.
+func combined(e *corev1.Event) string {
+	return kube.EventMessage("(combined from similar Events) "+e.Message, "")
 }

@@ -6,6 +6,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -16,6 +17,8 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/executor"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kube"
 	"kubediag.org/kubediag/internal/kubelet/volume"
 )
 
@@ -28,14 +31,11 @@ const (
 	eventActionFailed  = "ActionFailed"
 )
 
-// maxEventBytes is what the API server takes as the message of an Event.
-const maxEventBytes = 1024
-
 // kindUnmount is the action that removes a broken mount.
 const kindUnmount = "Unmount"
 
 // repairs are the actions that repair a mount, and what is told of them.
-var repairs = map[string]string{kindUnmount: "Unmounted", volume.Replace: "Put the volume in the place of"}
+var repairs = map[string]string{kindUnmount: "unmounted", volume.Replace: "put the volume in the place of the mount at"}
 
 // teller sends Events: a record.EventRecorder.
 type teller interface {
@@ -100,11 +100,10 @@ func (o *observer) ActionEnded(d *v1.Diagnosis, operation string, a executor.Act
 	if !ok || a.Phase != v1.ActionDone {
 		return
 	}
-	text := fmt.Sprintf("%s %s, which was broken by %s (Diagnosis %s/%s, operation %s)", done, a.Target, a.Fault, d.Namespace, d.Name,
-		operation)
+	text := fmt.Sprintf("Repaired %s: %s %s", a.Fault, done, a.Target)
 	o.tell(d, corev1.EventTypeNormal, eventMountRepaired, text)
 	if pod := podOf(d); pod != nil {
-		o.tell(pod, corev1.EventTypeNormal, eventMountRepaired, text)
+		o.events.Event(pod, corev1.EventTypeNormal, eventMountRepaired, kube.EventAdvice(text, kube.DiagnosisCommand(d)))
 	}
 }
 
@@ -140,15 +139,31 @@ func (o *observer) faults(d *v1.Diagnosis) {
 		if f.Pod == nil || f.Pod.UID == "" {
 			continue
 		}
-		text := fmt.Sprintf("Found by Diagnosis %s/%s", d.Namespace, d.Name)
-		if f.Container != "" {
-			text += fmt.Sprintf(" in container %s, volume %s", f.Container, f.Volume)
-		}
-		if len(f.Evidence) > 0 {
-			text += ": " + strings.Join(f.Evidence, "; ")
-		}
-		o.tell(reference(f.Pod), corev1.EventTypeWarning, f.Code, text)
+		text := describe(fault.Code(f.Code), f.Container, f.Volume, f.Evidence)
+		o.events.Event(reference(f.Pod), corev1.EventTypeWarning, f.Code, kube.EventAdvice(text, kube.DiagnosisCommand(d)))
 	}
+}
+
+// describe says what is wrong, with what, and why.
+func describe(code fault.Code, container, volume string, evidence []string) string {
+	text := string(code)
+	if entry, ok := fault.Lookup(code); ok {
+		text = entry.Title
+	}
+	return strings.Join(slices.DeleteFunc([]string{text, whose(container, volume), strings.Join(evidence, "; ")},
+		func(part string) bool { return part == "" }), ": ")
+}
+
+// whose says which container and volume a fault is about. A volume's own mount serves all containers.
+func whose(container, volume string) string {
+	var parts []string
+	if container != "" {
+		parts = append(parts, "container "+container)
+	}
+	if volume != "" {
+		parts = append(parts, "volume "+volume)
+	}
+	return strings.Join(parts, ", ")
 }
 
 // podOf is the pod whose fault a Diagnosis has found; nil where it has found none.
@@ -165,9 +180,7 @@ func reference(p *v1.FaultPod) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 }
 
-func (o *observer) tell(about runtime.Object, kind, reason, message string) {
-	if len(message) > maxEventBytes {
-		message = strings.ToValidUTF8(message[:maxEventBytes-3], "") + "..."
-	}
-	o.events.Event(about, kind, reason, message)
+// tell sends an Event about a Diagnosis.
+func (o *observer) tell(d *v1.Diagnosis, kind, reason, message string) {
+	o.events.Event(d, kind, reason, kube.EventMessage(message, kube.DiagnosisCommand(d)))
 }

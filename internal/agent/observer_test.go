@@ -115,19 +115,21 @@ func TestRepairIsTold(t *testing.T) {
 	d.Status.Conditions = append(d.Status.Conditions, metav1.Condition{Type: v1.ConditionComplete, Message: "Diagnosis is completed"})
 	o.Ended(d)
 
-	const repaired = "Unmounted /point, which was broken by StaleSubPath (Diagnosis ns/d, operation recover)"
-	const replaced = "Put the volume in the place of /volume, which was broken by DisconnectedFUSE (Diagnosis ns/d, operation rebind)"
+	const see = ". See: kubectl get diag -n ns d -o yaml"
+	const repaired = "Repaired StaleSubPath: unmounted /point"
+	const replaced = "Repaired DisconnectedFUSE: put the volume in the place of the mount at /volume"
 	want := []string{
 		"Diagnosis Normal DiagnosisAccepted: Diagnosis is accepted by agent on node n1",
 		"Diagnosis Normal OperationSucceeded: Operation collect has succeeded",
-		"Pod ns/p u Warning StaleSubPath: Found by Diagnosis ns/d in container app, volume config: root is unlinked; nlink is 0",
+		"Pod ns/p u Warning StaleSubPath: A subPath is still bound to a file that was deleted or replaced: container app, volume config: " +
+			"root is unlinked; nlink is 0" + see,
 		"Diagnosis Normal OperationSucceeded: Operation diagnose has succeeded",
 		"Diagnosis Warning ActionFailed: Operation evict: evict: the budget does not allow it",
 		"Diagnosis Normal MountRepaired: " + repaired,
-		"Pod ns/p u Normal MountRepaired: " + repaired,
+		"Pod ns/p u Normal MountRepaired: " + repaired + see,
 		"Diagnosis Warning ActionFailed: Operation recover: remove record: no runtime",
 		"Diagnosis Normal MountRepaired: " + replaced,
-		"Pod ns/p u Normal MountRepaired: " + replaced,
+		"Pod ns/p u Normal MountRepaired: " + replaced + see,
 		"Diagnosis Normal OperationSucceeded: Operation recover has succeeded",
 		"Diagnosis Normal DiagnosisSucceeded: Diagnosis is completed",
 	}
@@ -160,12 +162,12 @@ func TestFailureIsTold(t *testing.T) {
 	o.OperationEnded(d, v1.OperationRun{Operation: "look", Phase: v1.OperationNotApplicable, Message: "no stale mount"})
 	o.OperationEnded(d, v1.OperationRun{Operation: "ask", Phase: v1.OperationFailed, Reason: "TimedOut", Message: "no answer"})
 	d.Status.Phase, d.Status.Outcome = v1.DiagnosisFailed, v1.OutcomeError
-	d.Status.Conditions = []metav1.Condition{{Type: v1.ConditionComplete, Message: strings.Repeat("é", 1000)}}
+	d.Status.Conditions = []metav1.Condition{{Type: v1.ConditionComplete, Message: strings.Repeat("é ", 1000)}}
 	o.Ended(d)
 	want := []string{
 		"Diagnosis Normal OperationNotApplicable: Operation look does not apply: no stale mount",
 		"Diagnosis Warning OperationFailed: Operation ask has failed: TimedOut: no answer",
-		"Diagnosis Warning DiagnosisFailed: " + strings.Repeat("é", 510) + "...",
+		"Diagnosis Warning DiagnosisFailed: " + strings.TrimSpace(strings.Repeat("é ", 81)) + "… See: kubectl get diag -n ns d -o yaml",
 	}
 	if diff := cmp.Diff(want, n.list); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)

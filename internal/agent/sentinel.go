@@ -5,7 +5,7 @@ package agent
 
 import (
 	"fmt"
-	"strings"
+	"os"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -15,6 +15,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kube"
 	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/sentinel"
 )
@@ -37,7 +38,7 @@ func (a *agent) newSentinel(o *observer) (*sentinel.Sentinel, error) {
 	if a.connections != nil {
 		s.Connections = a.connections
 	}
-	l := &lookout{mode: a.SentinelMode, observer: o, log: a.manager.GetLogger().WithName("sentinel")}
+	l := &lookout{mode: a.SentinelMode, observer: o, log: a.manager.GetLogger().WithName("sentinel"), logs: a.logsCommand()}
 	s.Observer = l
 	return s, l.register(a.registry, s.Sight)
 }
@@ -48,6 +49,17 @@ type lookout struct {
 	mode  sentinel.Mode
 	log   logr.Logger
 	delay *prometheus.HistogramVec
+	// logs is the command that shows the log; empty where that is not known.
+	logs string
+}
+
+// logsCommand is the command that shows the agent's log, where it runs in a pod: whose name its host has.
+func (a *agent) logsCommand() string {
+	host, err := os.Hostname()
+	if a.PodUID == "" || err != nil {
+		return ""
+	}
+	return fmt.Sprintf("kubectl logs -n %s %s", a.Namespace, host)
 }
 
 // Found hears of a fault.
@@ -57,39 +69,26 @@ func (l *lookout) Found(f fault.Finding, after time.Duration) {
 	}
 	l.log.Info("Found a fault", fieldsOf(f)...)
 	if l.mode != sentinel.Automatic || f.Code != fault.StaleSubPath {
-		l.about(f, corev1.EventTypeWarning, string(f.Code), place(f)+": "+strings.Join(f.Evidence, "; "))
+		l.about(f, corev1.EventTypeWarning, string(f.Code), describe(f.Code, f.Container, f.Volume, f.Evidence))
 	}
 }
 
 // Repaired hears how a repair went.
 func (l *lookout) Repaired(f fault.Finding, err error) {
-	kind, done := kindUnmount, "Unmounted"
+	kind := kindUnmount
 	if f.Code != fault.StaleSubPath {
-		kind, done = volume.Replace, "Put the volume in the place of"
+		kind = volume.Replace
 	}
 	if err != nil {
 		l.metrics.repairs.WithLabelValues(string(f.Code), kind, outcomeFailed).Inc()
 		l.log.Error(err, "Could not repair a fault", fieldsOf(f)...)
-		l.about(f, corev1.EventTypeWarning, string(f.Code), fmt.Sprintf("%s could not be repaired: %v", place(f), err))
+		l.about(f, corev1.EventTypeWarning, string(f.Code), fmt.Sprintf("Could not repair %s in %s: %v", f.Code, whose(f.Container, f.Volume), err))
 		return
 	}
 	l.metrics.repairs.WithLabelValues(string(f.Code), kind, outcomeDone).Inc()
 	l.log.Info("Repaired a fault", fieldsOf(f)...)
-	l.about(f, corev1.EventTypeNormal, eventMountRepaired, fmt.Sprintf("%s %s, which was broken by %s (%s): %s",
-		done, f.Mount.Point, f.Code, whose(f), strings.Join(f.Evidence, "; ")))
-}
-
-// whose says which container and volume a fault is about. A volume's own mount serves all containers.
-func whose(f fault.Finding) string {
-	if f.Container == "" {
-		return "volume " + f.Volume
-	}
-	return fmt.Sprintf("container %s, volume %s", f.Container, f.Volume)
-}
-
-func place(f fault.Finding) string {
-	s := whose(f) + ", mount " + f.Mount.Point
-	return strings.ToUpper(s[:1]) + s[1:]
+	l.about(f, corev1.EventTypeNormal, eventMountRepaired, fmt.Sprintf("Repaired %s in %s: %s %s", f.Code, whose(f.Container, f.Volume),
+		repairs[kind], f.Mount.Point))
 }
 
 // Trouble hears what the sentinel cannot do.
@@ -100,7 +99,12 @@ func (l *lookout) about(f fault.Finding, kind, reason, message string) {
 	if f.Code == fault.OrphanedPodVolumes {
 		return
 	}
-	l.tell(reference(&v1.FaultPod{Namespace: f.Pod.Namespace, Name: f.Pod.Name, UID: types.UID(f.Pod.UID)}), kind, reason, message)
+	pod := reference(&v1.FaultPod{Namespace: f.Pod.Namespace, Name: f.Pod.Name, UID: types.UID(f.Pod.UID)})
+	if kind == corev1.EventTypeNormal {
+		l.events.Event(pod, kind, reason, kube.EventMessage(message, l.logs))
+		return
+	}
+	l.events.Event(pod, kind, reason, kube.EventAdvice(message, l.logs))
 }
 
 func fieldsOf(f fault.Finding) []any {

@@ -39,7 +39,8 @@ func TestWhatTheSentinelTells(t *testing.T) {
 		"observed": {
 			mode:   sentinel.Observe,
 			do:     func(l *lookout) { l.Found(finding, time.Millisecond) },
-			events: []string{"Pod ns/p u Warning StaleSubPath: Container app, volume config, mount /point: root is unlinked; nlink is 0"},
+			events: []string{"Pod ns/p u Warning StaleSubPath: A subPath is still bound to a file that was deleted or replaced: container app, " +
+				"volume config: root is unlinked; nlink is 0. See: kubectl logs -n kubediag kubediag-agent-x"},
 			counts: map[string]float64{"kubediag_fault_detection_seconds code=StaleSubPath": 1},
 		},
 		"healed": {
@@ -48,8 +49,7 @@ func TestWhatTheSentinelTells(t *testing.T) {
 				l.Found(finding, 0)
 				l.Repaired(finding, nil)
 			},
-			events: []string{"Pod ns/p u Normal MountRepaired: Unmounted /point, which was broken by StaleSubPath (container app, " +
-				"volume config): root is unlinked; nlink is 0"},
+			events: []string{"Pod ns/p u Normal MountRepaired: Repaired StaleSubPath in container app, volume config: unmounted /point"},
 			counts: map[string]float64{"kubediag_repairs_total action=Unmount fault=StaleSubPath outcome=Done": 1},
 		},
 		"not healed": {
@@ -58,7 +58,8 @@ func TestWhatTheSentinelTells(t *testing.T) {
 				l.Found(finding, 0)
 				l.Repaired(finding, errors.New("mount is busy"))
 			},
-			events: []string{"Pod ns/p u Warning StaleSubPath: Container app, volume config, mount /point could not be repaired: mount is busy"},
+			events: []string{"Pod ns/p u Warning StaleSubPath: Could not repair StaleSubPath in container app, volume config: " +
+				"mount is busy. See: kubectl logs -n kubediag kubediag-agent-x"},
 			counts: map[string]float64{"kubediag_repairs_total action=Unmount fault=StaleSubPath outcome=Failed": 1},
 		},
 		"a volume, told and healed": {
@@ -68,22 +69,23 @@ func TestWhatTheSentinelTells(t *testing.T) {
 				l.Repaired(dead, nil)
 			},
 			events: []string{
-				"Pod ns/p u Warning DisconnectedFUSE: Volume data, mount /volume: it is gone",
-				"Pod ns/p u Normal MountRepaired: Put the volume in the place of /volume, which was broken by DisconnectedFUSE (volume data): " +
-					"it is gone",
+				"Pod ns/p u Warning DisconnectedFUSE: The daemon of a volume is gone, or its session was ended by the server: volume data: " +
+					"it is gone. See: kubectl logs -n kubediag kubediag-agent-x",
+				"Pod ns/p u Normal MountRepaired: Repaired DisconnectedFUSE in volume data: put the volume in the place of the mount at /volume",
 			},
 			counts: map[string]float64{"kubediag_repairs_total action=Replace fault=DisconnectedFUSE outcome=Done": 1},
 		},
 		"nothing that a repair could do": {
 			mode:   sentinel.Automatic,
 			do:     func(l *lookout) { l.Found(missing, 0) },
-			events: []string{"Pod ns/p u Warning MissingBindSource: Container app, volume config, mount /point: root is unlinked; nlink is 0"},
+			events: []string{"Pod ns/p u Warning MissingBindSource: The source of a mount does not exist: container app, volume config: " +
+				"root is unlinked; nlink is 0. See: kubectl logs -n kubediag kubediag-agent-x"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o, n, counter := newTestObserver(t)
-			l := &lookout{observer: o, mode: c.mode, log: logr.Discard()}
+			l := &lookout{observer: o, mode: c.mode, log: logr.Discard(), logs: "kubectl logs -n kubediag kubediag-agent-x"}
 			sight := sentinel.Sight{
 				Watching: true, Binds: 7, Unwatched: 2, Connections: 4, Present: map[fault.Code]int{fault.StaleSubPath: 3, fault.HungMount: 2},
 			}

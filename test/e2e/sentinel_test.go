@@ -261,13 +261,13 @@ func (s *subPaths) checkStillRuns(t *testing.T) {
 	}
 }
 
-// told lists the kinds of volumes whose bind an Event on the pod tells of, by container, volume and mount point.
+// told lists the kinds of volumes whose bind an Event on the pod tells of, by container and volume.
 func (s *subPaths) told(t *testing.T, reason string) []string {
 	t.Helper()
 	var names []string
 	for _, e := range s.events(t) {
 		for _, k := range kinds {
-			if e.Reason == reason && strings.Contains(e.Message, s.point(k)) && strings.Contains(e.Message, "ontainer "+k.name+", volume "+k.name) &&
+			if e.Reason == reason && strings.Contains(e.Message, "container "+k.name+", volume "+k.name) &&
 				!slices.Contains(names, k.name) {
 				names = append(names, k.name)
 			}
