@@ -128,7 +128,7 @@ func (a *agent) enterHost(fn func() error) error {
 }
 
 func (a *agent) observer() (*observer, error) {
-	m, err := newMetrics(a.registry, gauges{
+	m, err := newMetrics(a.registry, a.NodeName, gauges{
 		running:   a.runs.count,
 		abandoned: func() int64 { return a.executor.Abandoned() },
 	})

@@ -46,8 +46,8 @@ var actions = map[fault.Code][]string{
 	fault.StaleSubPath:        {kindUnmount, restart.RemoveRecord, restart.WakeKubelet},
 }
 
-// newMetrics registers the metrics.
-func newMetrics(registry prometheus.Registerer, g gauges) (*metrics, error) {
+// newMetrics registers the metrics of the agent of a node.
+func newMetrics(registry prometheus.Registerer, node string, g gauges) (*metrics, error) {
 	m := &metrics{
 		operations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubediag_operations_total",
@@ -75,6 +75,11 @@ func newMetrics(registry prometheus.Registerer, g gauges) (*metrics, error) {
 	}
 	for _, c := range []prometheus.Collector{
 		m.operations, m.durations, m.repairs, m.diagnoses,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name:        "kubediag_agent_info",
+			Help:        "1. Its label says which node the agent is on, for joins.",
+			ConstLabels: prometheus.Labels{"node": node},
+		}, func() float64 { return 1 }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubediag_diagnoses_running",
 			Help: "Diagnoses that are running.",

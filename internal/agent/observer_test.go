@@ -41,7 +41,7 @@ func (n *notes) Event(about runtime.Object, kind, reason, message string) {
 func newTestObserver(t *testing.T) (*observer, *notes, *counters) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	m, err := newMetrics(registry, gauges{running: func() int { return 2 }, abandoned: func() int64 { return 3 }})
+	m, err := newMetrics(registry, "n1", gauges{running: func() int { return 2 }, abandoned: func() int64 { return 3 }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,6 +144,7 @@ func TestRepairIsTold(t *testing.T) {
 		"kubediag_repairs_total action=Replace fault=DisconnectedFUSE outcome=Done":             1,
 		"kubediag_repairs_total action=Abort fault=HungMount outcome=Done":                      1,
 		"kubediag_diagnoses_total outcome=Healed":                                               1,
+		"kubediag_agent_info node=n1":                                                           1,
 		"kubediag_diagnoses_running":                                                            2,
 		"kubediag_abandoned_goroutines":                                                         3,
 	}

@@ -37,8 +37,8 @@ func TestWhatTheSentinelTells(t *testing.T) {
 		counts map[string]float64
 	}{
 		"observed": {
-			mode:   sentinel.Observe,
-			do:     func(l *lookout) { l.Found(finding, time.Millisecond) },
+			mode: sentinel.Observe,
+			do:   func(l *lookout) { l.Found(finding, time.Millisecond) },
 			events: []string{"Pod ns/p u Warning StaleSubPath: A subPath is still bound to a file that was deleted or replaced: container app, " +
 				"volume config: root is unlinked; nlink is 0. See: kubectl logs -n kubediag kubediag-agent-x"},
 			counts: map[string]float64{"kubediag_fault_detection_seconds code=StaleSubPath": 1},
@@ -76,8 +76,8 @@ func TestWhatTheSentinelTells(t *testing.T) {
 			counts: map[string]float64{"kubediag_repairs_total action=Replace fault=DisconnectedFUSE outcome=Done": 1},
 		},
 		"nothing that a repair could do": {
-			mode:   sentinel.Automatic,
-			do:     func(l *lookout) { l.Found(missing, 0) },
+			mode: sentinel.Automatic,
+			do:   func(l *lookout) { l.Found(missing, 0) },
 			events: []string{"Pod ns/p u Warning MissingBindSource: The source of a mount does not exist: container app, volume config: " +
 				"root is unlinked; nlink is 0. See: kubectl logs -n kubediag kubediag-agent-x"},
 		},
@@ -97,7 +97,7 @@ func TestWhatTheSentinelTells(t *testing.T) {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
 			want := map[string]float64{
-				"kubediag_diagnoses_running": 2, "kubediag_abandoned_goroutines": 3, "kubediag_sentinel_watching": 1,
+				"kubediag_agent_info node=n1": 1, "kubediag_diagnoses_running": 2, "kubediag_abandoned_goroutines": 3, "kubediag_sentinel_watching": 1,
 				"kubediag_sentinel_binds": 7, "kubediag_sentinel_unwatched_binds": 2,
 				"kubediag_sentinel_connections": 4,
 			}
@@ -127,7 +127,7 @@ func TestEveryRepairOfTheSentinelIsCountedFromZero(t *testing.T) {
 		l.Repaired(fault.Finding{Code: code}, errors.New("it is busy"))
 		l.Repaired(fault.Finding{Code: code}, nil)
 	}
-	if all := counter.all(t); len(all) != atFirst || len(counter.counted(t)) != 2*len(repaired)+2 { // and two gauges
+	if all := counter.all(t); len(all) != atFirst || len(counter.counted(t)) != 2*len(repaired)+3 { // and three gauges
 		t.Errorf("there were %d metrics at the start, and now there are %v", atFirst, all)
 	}
 }

@@ -1,0 +1,147 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"text/template"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/sentinel"
+)
+
+// severities are what pods suffer from each fault that is counted.
+var severities = map[fault.Code]string{
+	fault.DeletedVolumeSource: "critical", fault.DisconnectedFUSE: "critical", fault.HungMount: "critical", fault.StaleFileHandle: "critical",
+	fault.MissingBindSource: "warning", fault.SourceTypeMismatch: "warning", fault.StaleSubPath: "warning", fault.OrphanedPodVolumes: "info",
+}
+
+// samples gathers what an agent has, as Prometheus has it after a scrape: by name, with the labels of the target, and without
+// those that are empty.
+func samples(t *testing.T) map[string][]map[string]string {
+	t.Helper()
+	o, _, counter := newTestObserver(t)
+	l := &lookout{observer: o, mode: sentinel.Observe, log: logr.Discard()}
+	if err := l.register(counter.registry, func() sentinel.Sight { return sentinel.Sight{} }); err != nil {
+		t.Fatal(err)
+	}
+	families, err := counter.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][]map[string]string{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			labels := map[string]string{"job": "kubediag", "instance": "10.0.0.7:8080"}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			maps.DeleteFunc(labels, func(_, value string) bool { return value == "" })
+			all[f.GetName()] = append(all[f.GetName()], labels)
+		}
+	}
+	return all
+}
+
+// form is what an expression of ours looks like: a selector, perhaps with a sum around it, joined with the node's name.
+var form = regexp.MustCompile(`^(?:sum by \(([a-z, ]+)\) \()?(?:increase\()?(kubediag_[a-z_]+)(?:\{([^}]*)\})?(?:\[15m\]\))?\)? ` +
+	`\* on \(job, instance\) group_left \(node\) kubediag_agent_info (?:>|==) \d+$`)
+
+// results are the labels that an expression gives for these samples.
+func results(t *testing.T, expr string, all map[string][]map[string]string) (found []map[string]string) {
+	t.Helper()
+	parts := form.FindStringSubmatch(expr)
+	if parts == nil {
+		t.Fatalf("the test does not understand %q", expr)
+	}
+	for _, labels := range all[parts[2]] {
+		if !selected(labels, parts[3]) {
+			continue
+		}
+		kept := maps.Clone(labels)
+		if parts[1] != "" {
+			maps.DeleteFunc(kept, func(name, _ string) bool { return !slices.Contains(strings.Split(parts[1], ", "), name) })
+		}
+		for _, info := range all["kubediag_agent_info"] {
+			if info["job"] == kept["job"] && info["instance"] == kept["instance"] && info["node"] != "" {
+				kept["node"] = info["node"]
+				found = append(found, kept)
+			}
+		}
+	}
+	return found
+}
+
+func selected(labels map[string]string, selector string) bool {
+	for _, m := range regexp.MustCompile(`(\w+)(=~|!=|=)"([^"]*)"`).FindAllStringSubmatch(selector, -1) {
+		is := labels[m[1]] == m[3]
+		if m[2] == "=~" {
+			is = regexp.MustCompile("^(?:" + m[3] + ")$").MatchString(labels[m[1]])
+		}
+		if is == (m[2] == "!=") {
+			return false
+		}
+	}
+	return true
+}
+
+// render fills an annotation in as Prometheus does, but that a label which is not there is an error.
+func render(t *testing.T, text string, labels map[string]string, value float64) string {
+	t.Helper()
+	parsed, err := template.New("").Option("missingkey=error").Parse("{{$labels := .Labels}}{{$value := .Value}}" + text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := parsed.Execute(&out, map[string]any{"Labels": labels, "Value": value}); err != nil {
+		t.Errorf("%q of %v: %v", text, labels, err)
+	}
+	return out.String()
+}
+
+// TestTextsOfAlerts has every alert fire for every sample that an agent can have.
+func TestTextsOfAlerts(t *testing.T) {
+	t.Parallel()
+	all, got := samples(t), map[fault.Code]string{}
+	for _, r := range rulesOf(t) {
+		found := results(t, r.Expr, all)
+		if len(found) == 0 {
+			t.Errorf("%s is on nothing that an agent has", r.Alert)
+		}
+		for _, labels := range found {
+			one, many := render(t, r.Annotations["summary"], labels, 1), render(t, r.Annotations["summary"], labels, 12)
+			if !strings.HasPrefix(one, "Node n1") || strings.Contains(one, "10.0.0.7") || strings.Contains(one, "1 mounts") ||
+				strings.Contains(many, "12 mount ") || strings.HasSuffix(strings.TrimSpace(one), "repair") {
+				t.Errorf("%s: %q, %q", r.Alert, one, many)
+			}
+			if text := render(t, r.Annotations["description"], labels, 1); text == "" {
+				t.Errorf("%s does not say what to do", r.Alert)
+			}
+			if code := fault.Code(labels["code"]); code != "" {
+				if before, twice := got[code]; twice {
+					t.Errorf("%s is both %s and %s", code, before, r.Labels["severity"])
+				}
+				got[code] = r.Labels["severity"]
+			}
+		}
+	}
+	if diff := cmp.Diff(severities, got); diff != "" {
+		t.Errorf("severities (-want +got):\n%s", diff)
+	}
+	const want = "Node n1 has 1 mount with the fault HungMount"
+	for _, r := range rulesOf(t) {
+		for _, labels := range results(t, r.Expr, all) {
+			if text := render(t, r.Annotations["summary"], labels, 1); labels["code"] == "HungMount" && text != want {
+				t.Errorf("%q, want %q", text, want)
+			}
+		}
+	}
+}
