@@ -33,9 +33,10 @@ type Finder struct {
 	// Proc is where the process file system is. Empty: /proc.
 	Proc string
 
-	mu    sync.Mutex
-	found *Node
-	stuck stuck
+	mu     sync.Mutex
+	found  *Node
+	stuck  stuck
+	silent []string // processes of the last search that did not answer, in words
 }
 
 // ErrNotFound is returned where no kubelet, or more than one, could be ours.
@@ -80,7 +81,8 @@ func (f *Finder) candidates(ctx context.Context) ([]candidate, error) {
 	for _, p := range processes {
 		c, ok := patiently(&f.stuck, p, func() candidate { return f.consider(p) })
 		if !ok {
-			c = candidate{node: &Node{Root: p.root(), PID: p.pid}, why: "has a root directory that does not answer"}
+			c = candidate{node: &Node{Root: p.root(), PID: p.pid, process: p}, why: "has a root directory that does not answer"}
+			f.silent = append(f.silent, fmt.Sprintf("the root directory of process %d (%s)", p.pid, p.program))
 		}
 		candidates = append(candidates, c)
 	}
@@ -89,8 +91,12 @@ func (f *Finder) candidates(ctx context.Context) ([]candidate, error) {
 
 // processes lists the kubelets of the machine, or the one that was named, by process number.
 func (f *Finder) processes(ctx context.Context) ([]process, error) {
+	f.silent = nil
 	proc := f.Proc
 	if proc == "" {
+		if _, err := sys.Procfs(); err != nil {
+			return nil, fmt.Errorf("list processes: %w", err)
+		}
 		proc = "/proc"
 	}
 	if f.PID != 0 {
@@ -138,6 +144,9 @@ func (f *Finder) open(proc string, pid int) (process, bool) {
 		}
 		return nil
 	})
+	if !ok {
+		f.silent = append(f.silent, fmt.Sprintf("the arguments of process %d (%s)", pid, p.program))
+	}
 	if !ok || loaded == nil {
 		return p, false
 	}
@@ -149,6 +158,8 @@ type candidate struct {
 	node *Node
 	ours bool
 	why  string // not, or where it is not known
+	// serves is whether the root that is looked for is the one that its arguments name.
+	serves bool
 }
 
 func (a candidate) samePlace(b candidate) bool {
@@ -169,6 +180,8 @@ func (f *Finder) consider(p process) candidate {
 		c.why = err.Error()
 		return c
 	}
+	own, err := resolveIn(p.prefix(), p.root())
+	c.serves = err == nil && own == c.node.Root
 	if f.PodUID != "" {
 		c.why = f.stranger(c.node)
 	}
@@ -214,15 +227,35 @@ func (f *Finder) explain(candidates []candidate, ours int) error {
 	if f.Root != "" {
 		advice = fmt.Sprintf("--kubelet-root=%q alone does not tell: set --kubelet-pid", f.Root)
 	}
+	if f.Proc == "" && !sys.SeesEverything() {
+		advice = "run it as root in the host's PID namespace, or " + advice
+	}
 	switch {
 	case f.PID != 0:
 		return fmt.Errorf("%w: --kubelet-pid=%d is no kubelet that can be used: %s", ErrNotFound, f.PID, all)
 	case len(seen) == 0:
-		return fmt.Errorf("%w: no process is a kubelet: %s", ErrNotFound, advice)
+		return fmt.Errorf("%w: %s: %s", ErrNotFound, f.none(), advice)
 	case ours > 0:
 		return fmt.Errorf("%w: it may be any of these: %s: %s", ErrNotFound, all, advice)
 	case f.PodUID == "":
 		return fmt.Errorf("%w: none of these can be used: %s: %s", ErrNotFound, all, advice)
 	}
 	return fmt.Errorf("%w: pod %q belongs to none of these: %s: %s", ErrNotFound, f.PodUID, all, advice)
+}
+
+// none says that no kubelet was seen, among which processes.
+func (f *Finder) none() string {
+	text := "no process is a kubelet"
+	if f.Proc == "" {
+		switch sight, err := sys.ProcSight(); {
+		case err != nil || sight == sys.SeesOwn:
+			text = "no process that /proc shows is a kubelet, and it does not show the processes of others"
+		case sight == sys.SeesNamespace:
+			text = "no process that /proc shows is a kubelet, and it shows none outside of this PID namespace"
+		}
+	}
+	if len(f.silent) > 0 {
+		text += fmt.Sprintf("; for %s was waited in vain (%s each)", strings.Join(f.silent, ", "), Patience)
+	}
+	return text
 }

@@ -9,24 +9,46 @@ import (
 	"slices"
 )
 
+// Choice is a node for a shell, and what else was seen on the way to it.
+type Choice struct {
+	*Node
+	// Passed are the kubelets that run, and do not serve the root that was asked for, in words.
+	Passed []string
+	// Silent are the processes that may be kubelets, and have kept us waiting, in words.
+	Silent []string
+}
+
 // NodeOrOwn is Node for a shell, in which a kubelet may not run any more, or may not be looked into: where f.Root is
-// set, f.PID is not, and no kubelet is seen to have that directory, it is the directory that the caller sees, in the
-// caller's own mount namespace. Where several kubelets have it, which may each mean another place by it, the error is
-// that of Node.
-func (f *Finder) NodeOrOwn(ctx context.Context) (*Node, error) {
+// set, f.PID is not, and no kubelet is seen that serves that directory, it is the directory that the caller sees, in the
+// caller's own mount namespace. A kubelet serves the root that its arguments name. That another has a directory of that
+// name, too, says nothing: neither is its namespace the one that is meant, nor are its habits those of whoever filled
+// it. Where several kubelets serve it, which may each mean another place by it, the error is that of Node.
+func (f *Finder) NodeOrOwn(ctx context.Context) (Choice, error) {
 	if f.Root == "" || f.PID != 0 {
-		return f.Node(ctx)
+		n, err := f.Node(ctx)
+		return Choice{Node: n, Silent: f.silent}, err
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	candidates, err := f.candidates(ctx)
 	if err != nil {
-		return nil, err
+		return Choice{}, err
 	}
-	if slices.ContainsFunc(candidates, func(c candidate) bool { return c.ours }) {
-		return f.Node(ctx)
+	choice := Choice{Silent: f.silent}
+	serving := slices.DeleteFunc(slices.Clone(candidates), func(c candidate) bool { return !c.ours || !c.serves })
+	switch serving = slices.CompactFunc(serving, candidate.samePlace); {
+	case len(serving) > 1:
+		return choice, f.explain(serving, len(serving))
+	case len(serving) == 1:
+		choice.Node = serving[0].node
+		return choice, nil
 	}
-	n, err := Own(f.Root)
-	if err != nil {
-		return nil, fmt.Errorf("%w: --kubelet-root=%q is that of no kubelet, and in our own mount namespace: %w", ErrNotFound, f.Root, err)
+	for _, c := range candidates {
+		choice.Passed = append(choice.Passed, fmt.Sprintf("process %d with root %q", c.node.PID, c.node.process.root()))
 	}
-	return n, nil
+	if choice.Node, err = Own(f.Root); err != nil {
+		return choice, fmt.Errorf("%w: --kubelet-root=%q is that of no kubelet that was seen, and in our own mount namespace: %w",
+			ErrNotFound, f.Root, err)
+	}
+	return choice, nil
 }

@@ -6,6 +6,7 @@ package kubelet
 import (
 	"errors"
 	"io/fs"
+	"os"
 	"testing"
 )
 
@@ -13,21 +14,33 @@ func TestNodeOrOwn(t *testing.T) {
 	t.Parallel()
 	here := t.TempDir()
 	for name, c := range map[string]struct {
-		root  string
-		named int // --kubelet-pid
-		setup func(m machine)
-		pid   int
-		err   error
+		root   string
+		named  int // --kubelet-pid
+		setup  func(m machine)
+		pid    int
+		passed int
+		err    error
 	}{
-		"no kubelet":            {root: here},
-		"no kubelet, no root":   {err: ErrNotFound},
-		"no kubelet, no place":  {root: here + "/gone", err: fs.ErrNotExist},
-		"a kubelet elsewhere":   {root: here, setup: func(m machine) { m.run(7, "kubelet", []string{"kubelet"}, DefaultRoot) }},
-		"a kubelet has it":      {root: here, setup: func(m machine) { m.run(7, "kubelet", []string{"kubelet"}, here) }, pid: 7},
+		"no kubelet":           {root: here},
+		"no kubelet, no root":  {err: ErrNotFound},
+		"no kubelet, no place": {root: here + "/gone", err: fs.ErrNotExist},
+		"a kubelet elsewhere":  {root: here, setup: func(m machine) { m.run(7, "kubelet", []string{"kubelet"}, DefaultRoot) }, passed: 1},
+		"a kubelet serves it":  {root: here, setup: func(m machine) { m.run(7, "kubelet", []string{"kubelet", "--root-dir=" + here}, here) }, pid: 7},
+		"by way of a link": {root: here, setup: func(m machine) {
+			m.run(7, "kubelet", []string{"kubelet", "--root-dir=/link"}, here)
+			m.must(os.Symlink(here, m.path(7, "root/link")))
+		}, pid: 7},
+		"a kubelet has it and serves another": {root: here, setup: func(m machine) {
+			m.run(7, "kubelet", []string{"kubelet"}, here, DefaultRoot)
+		}, passed: 1},
+		"one of two serves it": {root: here, setup: func(m machine) {
+			m.run(7, "kubelet", []string{"kubelet"}, here, DefaultRoot)
+			m.run(8, "kubelet", []string{"kubelet", "--root-dir", here}, here)
+		}, pid: 8},
 		"the named one has not": {root: here, named: 7, setup: func(m machine) { m.run(7, "kubelet", []string{"kubelet"}) }, err: ErrNotFound},
-		"two have it": {root: here, setup: func(m machine) {
-			m.run(7, "kubelet", []string{"kubelet"}, here)
-			m.run(8, "kubelet", []string{"kubelet"}, here)
+		"two serve it": {root: here, setup: func(m machine) {
+			m.run(7, "kubelet", []string{"kubelet", "--root-dir=" + here}, here)
+			m.run(8, "kubelet", []string{"kubelet", "--root-dir=" + here}, here)
 		}, err: ErrNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -41,8 +54,8 @@ func TestNodeOrOwn(t *testing.T) {
 			if !errors.Is(err, c.err) {
 				t.Fatalf("error %v, want %v", err, c.err)
 			}
-			if err == nil && (n.PID != c.pid || n.Root != here) {
-				t.Errorf("node %v, want process %d, root %q", n, c.pid, here)
+			if err == nil && (n.PID != c.pid || n.Root != here || len(n.Passed) != c.passed) {
+				t.Errorf("node %v, passed %q, want process %d, root %q, %d passed", n.Node, n.Passed, c.pid, here, c.passed)
 			}
 		})
 	}

@@ -12,8 +12,8 @@ import (
 
 // Any process can call itself a kubelet, and name files and directories that do not answer.
 const (
-	// patience is how long one process is waited for.
-	patience = 2 * time.Second
+	// Patience is how long one process is waited for.
+	Patience = 2 * time.Second
 	// maxStuckIn is for how many processes of one mount namespace a thread is left waiting at most, and maxStuck for how many
 	// of all but that of process 1: whoever makes containers full of such processes keeps nobody from looking at a kubelet of
 	// the host.
@@ -69,7 +69,7 @@ func patiently[T any](s *stuck, p process, look func() T) (value T, ok bool) {
 		s.leave(key) // before whoever waits comes again
 		done <- value
 	}()
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(Patience)
 	defer timer.Stop()
 	select {
 	case value = <-done:

@@ -141,8 +141,8 @@ func TestStuckLeavesPlacesForOthers(t *testing.T) {
 func TestErrorsNameTheFlag(t *testing.T) {
 	t.Parallel()
 	two := func(m machine) {
-		m.run(7, "kubelet", []string{"kubelet"}, "/k")
-		m.run(8, "kubelet", []string{"kubelet"}, "/k")
+		m.run(7, "kubelet", []string{"kubelet", "--root-dir=/k"}, "/k")
+		m.run(8, "kubelet", []string{"kubelet", "--root-dir=/k"}, "/k")
 	}
 	for name, c := range map[string]struct {
 		root        string

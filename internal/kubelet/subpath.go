@@ -53,6 +53,18 @@ func (n *Node) ParseSubPath(point string) (SubPath, bool) {
 	return s, true
 }
 
+// NodeOfSubPath is the node, in the caller's own mount namespace, whose directory of pods has point as the place of a subPath
+// bind, by how the path is built. ok is false where it is built otherwise.
+func NodeOfSubPath(point string) (n *Node, ok bool) {
+	pods := point
+	for range 5 { // UID/volume-subpaths/VOLUME/CONTAINER/INDEX
+		pods = path.Dir(pods)
+	}
+	n = &Node{Root: path.Dir(pods), pods: pods}
+	_, ok = n.ParseSubPath(point)
+	return n, ok
+}
+
 // VolumeDir is where the kubelet keeps a volume of a pod. plugin is the name of the volume plugin, such as
 // kubernetes.io/configmap. It is empty where the names cannot be a path.
 func (n *Node) VolumeDir(uid, plugin, volume string) string {

@@ -47,7 +47,7 @@ func NewDecodeCommand() *cobra.Command {
 		if *out == jsonFormat {
 			d.render = decodedJSON
 		}
-		if err := d.run(cmd.Context()); err != nil {
+		if err := interrupted(cmd.Context(), d.run(cmd.Context())); err != nil {
 			return fmt.Errorf("decode: %w", err)
 		}
 		return nil

@@ -24,9 +24,6 @@ const insideVariable = "KUBEDIAG_DEMO_INSIDE"
 var errNoNamespace = errors.New("a mount namespace of its own is not allowed here: run it as root with CAP_SYS_ADMIN, " +
 	"or where users may make user namespaces (sysctls user.max_user_namespaces and kernel.unprivileged_userns_clone)")
 
-// errInterrupted stands for how the child was ended, which says nothing to the user.
-var errInterrupted = errors.New("demo: interrupted")
-
 // NewDemoCommand makes the verb demo.
 func NewDemoCommand() *cobra.Command {
 	return &cobra.Command{
@@ -61,7 +58,7 @@ func demoOutside(ctx context.Context, stdout, stderr io.Writer) error {
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
-			return errInterrupted
+			return fmt.Errorf("demo: %w", interrupted(ctx, err))
 		case errors.As(err, &exit):
 			return fmt.Errorf("demo: %w", err)
 		}

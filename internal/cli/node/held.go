@@ -5,8 +5,12 @@ package node
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet/device"
+	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
@@ -20,10 +24,22 @@ func heldDevices(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	var faults []fault.Finding
 	for _, c := range left {
 		s.looked.pass(c.Looked.Mounts.Denied, c.Looked.Mounts.Partial)
+		s.looked.Notes = append(s.looked.Notes, waits(c)...)
 		if c.IsHeld() && c.Copied() {
 			faults = append(faults, c.Findings()...)
 		}
 	}
 	s.looked.DevicesElsewhere = len(left)
 	return faults, nil
+}
+
+// waits say for what was waited in vain that could have told more of a device.
+func waits(c *device.Case) (list []string) {
+	if errors.Is(c.Untested, blockdev.ErrNoAnswer) {
+		list = append(list, fmt.Sprintf("waited in vain for device %s to say whether it is busy: %v", c.Device.Node(), c.Untested))
+	}
+	if n := c.Looked.Stuck; n > 0 {
+		list = append(list, fmt.Sprintf("waited in vain for the memory of %s, which may hold device %s", processes(n), c.Device.Node()))
+	}
+	return list
 }

@@ -45,6 +45,8 @@ func NewHoldersCommand(proc string) *cobra.Command {
 		r, err := o.holders(cmd.Context(), args)
 		if err == nil {
 			err = r.write(cmd.OutOrStdout(), *out)
+		} else {
+			err = interrupted(cmd.Context(), err)
 		}
 		if err != nil && !errors.Is(err, ErrFaults) {
 			return fmt.Errorf("holders: %w", err)
@@ -60,11 +62,12 @@ func (o nodeOptions) holders(ctx context.Context, args []string) (writable, erro
 		return nil, err
 	}
 	start := time.Now()
-	n, err := o.nodeOrDefault(ctx)
+	choice, err := o.nodeOrDefault(ctx)
 	if err != nil {
 		return nil, err
 	}
-	l := newHolderLook(n)
+	l := newHolderLook(choice.Node)
+	l.notes = notes(o.root, choice)
 	if len(args) == 0 {
 		return l.left(ctx, start)
 	}
@@ -77,7 +80,7 @@ func (o nodeOptions) holders(ctx context.Context, args []string) (writable, erro
 
 // nodeOrDefault is the node of the kubelet. Devices can be looked into on machines that have no kubelet, too: then it is
 // the caller's own mount namespace, and the place where a kubelet would be.
-func (o nodeOptions) nodeOrDefault(ctx context.Context) (*kubelet.Node, error) {
+func (o nodeOptions) nodeOrDefault(ctx context.Context) (kubelet.Choice, error) {
 	if o.root != "" || o.pid != 0 {
 		return o.node(ctx)
 	}
@@ -90,9 +93,9 @@ func (o nodeOptions) nodeOrDefault(ctx context.Context) (*kubelet.Node, error) {
 	case ownErr == nil && own.PID == 0:
 		return own, nil
 	case errors.Is(ownErr, fs.ErrNotExist):
-		return &kubelet.Node{Root: o.root}, nil
+		return kubelet.Choice{Node: &kubelet.Node{Root: o.root}}, nil
 	}
-	return nil, err
+	return kubelet.Choice{}, err
 }
 
 // holderLook is one look at the holders of devices.
@@ -101,6 +104,7 @@ type holderLook struct {
 	scanner   *mountns.Scanner
 	runtime   *boundedRuntime
 	inspector *device.Inspector
+	notes     []string
 }
 
 func newHolderLook(n *kubelet.Node) *holderLook {
@@ -130,7 +134,8 @@ func (l *holderLook) one(ctx context.Context, at place, start time.Time) (*holde
 	}
 	d.Device.MountPoint = at.point
 	r := &holdersReport{SchemaVersion: schemaVersion, deviceUse: d}
-	r.Looked.lookedFrom, err = l.from(start)
+	r.Looked.lookedFrom, err = l.from(start, r.Looked)
+	r.partial = r.Looked.unseen()
 	return r, err
 }
 
@@ -146,9 +151,6 @@ func (l *holderLook) left(ctx context.Context, start time.Time) (*leftReport, er
 		if err != nil {
 			return nil, err
 		}
-		if d.held() && !c.Copied() { // as the diagnoser has it: nobody has asked for this device
-			d.Device.State, d.Device.InUseBy = stateInUse, []string{"none of its mounts is a copy of one of the kubelet's"}
-		}
 		r.Devices = append(r.Devices, d)
 	}
 	_, survey, err := l.scanner.FileSystems() // the same once more, out of what was remembered
@@ -157,9 +159,16 @@ func (l *holderLook) left(ctx context.Context, start time.Time) (*leftReport, er
 	}
 	r.Looked.lookedThrough = newLookedThrough(survey)
 	r.Looked.Denied = refused(r.Looked.Denied)
-	r.Looked.lookedFrom, err = l.from(start)
+	r.Looked.lookedFrom, err = l.from(start, r.Looked)
+	for i := range r.Devices {
+		r.Devices[i].partial = r.Looked.unseen()
+	}
 	return r, err
 }
+
+// neverKubelets is why a device is in use that somebody has mounted by himself: as the diagnoser has it, that is his own
+// business.
+const neverKubelets = "none of its mounts is a copy of one of the kubelet's"
 
 // use is what is told about a case.
 func (l *holderLook) use(ctx context.Context, c *device.Case) (deviceUse, error) {
@@ -167,7 +176,13 @@ func (l *holderLook) use(ctx context.Context, c *device.Case) (deviceUse, error)
 	if err != nil {
 		return deviceUse{}, err
 	}
+	foreign := len(why) == 0 && c.IsHeld() && !c.Copied()
+	if foreign {
+		why = []string{neverKubelets}
+	}
+	l.notes = append(l.notes, waits(c)...)
 	u, err := newDeviceUse(c, why)
+	u.foreign = foreign
 	u.Looked.Denied = refused(max(u.Looked.Denied, u.Looked.Locked))
 	return u, err
 }
@@ -215,8 +230,8 @@ func (l *holderLook) inUseThrough(ctx context.Context, node string, depth int) (
 	return why, err
 }
 
-// from says where it was looked from, and for how long.
-func (l *holderLook) from(start time.Time) (lookedFrom, error) {
+// from says where it was looked from, what was not looked at, and how long it took.
+func (l *holderLook) from(start time.Time, looked lookedAt) (lookedFrom, error) {
 	ns, err := l.node.Namespace()
 	if err != nil {
 		return lookedFrom{}, err
@@ -224,5 +239,6 @@ func (l *holderLook) from(start time.Time) (lookedFrom, error) {
 	return lookedFrom{
 		KubeletRoot: l.node.Root, KubeletPID: l.node.PID, MountNamespace: ns.Inode,
 		NameErrors: l.runtime.errors(), Milliseconds: float64(time.Since(start).Microseconds()) / 1000,
+		NotLookedAt: append(sightGaps(looked.Denied, looked.Partial), l.runtime.gaps()...), Notes: l.notes, blind: shortSighted(),
 	}, nil
 }

@@ -117,7 +117,11 @@ func holdersReports(t *testing.T) map[string]writable {
 	}
 	blind := left()
 	blind.Looked.Denied, blind.Looked.Partial = 77, 2
-	dumb := lookedFrom{KubeletRoot: "/k", KubeletPID: 1, MountNamespace: 2, NameErrors: []string{"runtime: \x1b"}, Milliseconds: 1}
+	blind.Looked.NotLookedAt = []gap{{"77 processes, and what only they have mounted", "user 65534 may not look into them", asRoot}}
+	dumb := lookedFrom{
+		KubeletRoot: "/k", KubeletPID: 1, MountNamespace: 2, NameErrors: []string{"runtime: \x1b"}, Milliseconds: 1,
+		NotLookedAt: []gap{{"what the container runtime knows", "it did not answer\x1b", ""}}, Notes: []string{"waited\x1b"},
+	}
 	return map[string]writable{
 		"held": named(held, from), "stuck": named(stuck, dumb), "hidden": named(hidden, from), "inuse": named(inUse, from),
 		"free": named(free, lookedFrom{KubeletRoot: "/var/lib/kubelet", MountNamespace: 4026531841}),
@@ -164,7 +168,7 @@ func TestOnlyWhatIsFreeMayBeHeldUnseen(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[string]error{stateFree: errUnseen, stateInUse: nil, stateHeld: ErrFaults} {
 		r := &holdersReport{schemaVersion, deviceUse{Device: useDevice{State: state}}}
-		r.Looked.Denied = 1
+		r.Looked.NotLookedAt = []gap{{"1 process", "it refuses", ""}}
 		if err := r.write(io.Discard, textFormat); !errors.Is(err, want) {
 			t.Errorf("%s: ends with %v, want %v", state, err, want)
 		}

@@ -38,6 +38,9 @@ type deviceUse struct {
 	// Hidden is what may hold the device unseen, where what was found does not explain that it is busy.
 	Hidden []string `json:"hidden"`
 	Looked lookedAt `json:"looked"`
+	// foreign is whether it is in use by mounts that never were the kubelet's, partial whether there may be holders that were
+	// not seen.
+	foreign, partial bool
 }
 
 // The states of a device.

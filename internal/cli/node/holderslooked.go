@@ -30,6 +30,12 @@ type lookedFrom struct {
 	// NameErrors is why the container runtime could not be asked.
 	NameErrors   []string `json:"nameErrors,omitempty"`
 	Milliseconds float64  `json:"milliseconds,omitempty"`
+	// NotLookedAt is what was not looked at and may hold a device.
+	NotLookedAt []gap `json:"notLookedAt,omitempty"`
+	// Notes say what the result rests on, and for what was waited.
+	Notes []string `json:"notes,omitempty"`
+	// blind is whether the caller lacks what it takes to see what others do.
+	blind bool
 }
 
 // lookedThrough is the pass over all mount namespaces.
@@ -80,21 +86,20 @@ func (l lookedAt) text() string {
 		parts = append(parts, fmt.Sprintf("what %d %s have open", i.Tasks, tasks), count(i.Overlays, "overlay"), count(i.Loops, "loop device"))
 	}
 	text := fmt.Sprintf("Looked at %s %s.", strings.Join(parts, ", "), l.lookedFrom.text())
-	if gaps := l.gaps(); len(gaps) > 0 {
-		text += " Not looked at: " + strings.Join(gaps, ", ") + "."
-	}
-	if l.unseen() {
-		text += " What they hold was not seen: " + asRoot + "."
+	if left := l.left(); len(left) > 0 {
+		text += " Not looked at: " + strings.Join(left, ", ") + "."
 	}
 	return text + "\n"
 }
 
 // unseen tells whether something may hold a device and was not looked at.
-func (l lookedAt) unseen() bool { return l.Denied > 0 || l.Partial > 0 }
+func (l lookedAt) unseen() bool { return len(l.NotLookedAt) > 0 }
 
-// gaps says what could not be looked at.
-func (l lookedAt) gaps() []string {
-	list := gaps(max(l.Denied, l.Locked), l.Partial)
+// left is what could not be looked into by the way.
+func (l lookedAt) left() (list []string) {
+	if l.Locked > 0 && !l.unseen() {
+		list = append(list, processes(l.Locked)+" that may not be looked into")
+	}
 	if l.Stuck > 0 {
 		list = append(list, "the memory of "+processes(l.Stuck)+" that did not answer")
 	}
@@ -112,7 +117,7 @@ func processes(n int) string {
 func (l lookedFrom) text() string {
 	where := fmt.Sprintf("kubelet %d", l.KubeletPID)
 	if l.KubeletPID == 0 {
-		where = "no kubelet process"
+		where = "no kubelet process was made use of"
 	}
 	return fmt.Sprintf("in %.1f ms: %s, root %s, mount namespace %d",
 		l.Milliseconds, where, Printable(strconv.Quote(l.KubeletRoot)), l.MountNamespace)

@@ -19,18 +19,20 @@ type writable interface {
 }
 
 func (r *holdersReport) write(w io.Writer, f format) error {
-	unseen := r.Device.State == stateFree && r.Looked.unseen() // what is in use as it should be is not held, whoever else has it
 	if err := writeAs(w, f, r, r.text); err != nil {
 		return err
 	}
-	return verdict([]deviceUse{r.deviceUse}, unseen)
+	if r.Device.State == stateInUse && !r.foreign {
+		return nil // what is in use as it should be is not held, whoever else has it
+	}
+	return verdict([]deviceUse{r.deviceUse}, r.Looked.lookedFrom)
 }
 
 func (r *leftReport) write(w io.Writer, f format) error {
 	if err := writeAs(w, f, r, r.text); err != nil {
 		return err
 	}
-	return verdict(r.Devices, r.Looked.unseen())
+	return verdict(r.Devices, r.Looked.lookedFrom)
 }
 
 func writeAs(w io.Writer, f format, all any, text func() string) error {
@@ -40,15 +42,13 @@ func writeAs(w io.Writer, f format, all any, text func() string) error {
 	return write(w, text())
 }
 
-// verdict is what a verb ends with that has looked at these.
-func verdict(uses []deviceUse, unseen bool) error {
-	if slices.ContainsFunc(uses, deviceUse.held) {
+// verdict is what a verb ends with that has looked at these. Who does not see what others do cannot tell what is held from
+// what is in use.
+func verdict(uses []deviceUse, from lookedFrom) error {
+	if slices.ContainsFunc(uses, deviceUse.held) && !from.blind {
 		return ErrFaults
 	}
-	if unseen {
-		return errUnseen
-	}
-	return nil
+	return unseen(from.NotLookedAt)
 }
 
 func (u deviceUse) held() bool { return u.Device.State == stateHeld }
@@ -57,11 +57,15 @@ func (u deviceUse) held() bool { return u.Device.State == stateHeld }
 func (r *holdersReport) text() string {
 	var b strings.Builder
 	r.deviceUse.text(&b)
-	if r.held() {
+	if r.foreign {
+		r.holdersText(&b) // whoever names a device wants to know
+	}
+	if r.held() || r.foreign {
 		b.WriteByte('\n')
 	}
-	nameErrors(&b, r.Looked.NameErrors)
+	r.Looked.lookedFrom.gapText(&b)
 	b.WriteString(r.Looked.text())
+	noteLines(&b, r.Looked.Notes)
 	return b.String()
 }
 
@@ -76,7 +80,7 @@ func (r *leftReport) text() string {
 			held++
 		}
 	}
-	nameErrors(&b, r.Looked.NameErrors)
+	r.Looked.lookedFrom.gapText(&b)
 	switch {
 	case len(r.Devices) == 0 && r.Looked.unseen():
 		b.WriteString("No device was seen that is mounted somewhere, but not where the kubelet runs. ")
@@ -86,13 +90,16 @@ func (r *leftReport) text() string {
 		fmt.Fprintf(&b, "%s mounted elsewhere alone, %d held. ", count(len(r.Devices), "device"), held)
 	}
 	b.WriteString(r.Looked.text())
+	noteLines(&b, r.Looked.Notes)
 	return b.String()
 }
 
-func nameErrors(b *strings.Builder, errs []string) {
-	for _, e := range errs {
+// gapText is what was not looked at, and what is to be known of the rest.
+func (l lookedFrom) gapText(b *strings.Builder) {
+	for _, e := range l.NameErrors {
 		fmt.Fprintf(b, "Names of containers and pods may be missing: %s\n", Printable(e))
 	}
+	gapLines(b, l.NotLookedAt)
 }
 
 func (u deviceUse) text(b *strings.Builder) {
@@ -132,12 +139,16 @@ func (d useDevice) title() string {
 
 func (u deviceUse) verdict() string {
 	switch {
+	case u.Device.State == stateFree && u.partial:
+		return "is free as far as was seen."
 	case u.Device.State == stateFree:
 		return "is free: nobody holds it."
 	case u.Device.State == stateInUse:
 		return "is in use, and not held."
 	case len(u.Holders) == 0:
 		return "is held, and what holds it cannot be seen."
+	case u.Device.Removable && u.partial:
+		return "is held. What is named here can be unmounted, and others that were not seen may hold it as well."
 	case u.Device.Removable:
 		return "is held. It can be released by unmounting what is named here."
 	}

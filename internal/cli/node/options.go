@@ -23,7 +23,7 @@ type nodeOptions struct {
 }
 
 func (o *nodeOptions) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.root, "kubelet-root", "", "root directory of the kubelet (default: that of the running kubelet)")
+	f.StringVar(&o.root, "kubelet-root", "", "root directory of the kubelet (default: that of the running kubelet); where no kubelet that runs\nserves it, it is looked at in the mount namespace of this shell")
 	f.IntVar(&o.pid, "kubelet-pid", 0, "process id of the kubelet (default: the kubelet is looked for)")
 }
 
@@ -53,8 +53,21 @@ func (o *nodeOptions) validate() error {
 	return nil
 }
 
-// node is the kubelet's, or the caller's own where no kubelet has the root directory.
-func (o nodeOptions) node(ctx context.Context) (*kubelet.Node, error) {
+// node is the kubelet's, or the caller's own where no kubelet serves the root directory.
+func (o nodeOptions) node(ctx context.Context) (kubelet.Choice, error) {
 	finder := kubelet.Finder{Root: o.root, PID: o.pid, Proc: o.proc}
 	return finder.NodeOrOwn(ctx)
+}
+
+// notes say what is to be known of the choice: what it rests on, and for what was waited.
+func notes(root string, c kubelet.Choice) (list []string) {
+	for _, what := range c.Silent {
+		list = append(list, fmt.Sprintf("waited %s for %s, in vain", kubelet.Patience, what))
+	}
+	if c.Node == nil || c.PID != 0 || len(c.Passed) == 0 {
+		return list
+	}
+	return append(list, fmt.Sprintf("no kubelet that serves %q was seen: it was looked at in the mount namespace of this shell, and nothing "+
+		"is assumed of what its kubelet does by itself; seen were %s: if one of them serves it, name it by --kubelet-pid", root,
+		strings.Join(c.Passed, ", ")))
 }

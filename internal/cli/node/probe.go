@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/subpath"
 	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -50,7 +52,7 @@ func NewProbeCommand() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		r, err := o.probe(cmd.Context(), args[0])
 		if err != nil {
-			return fmt.Errorf("probe %q: %w", args[0], err)
+			return fmt.Errorf("probe %q: %w", args[0], remedied(interrupted(cmd.Context(), err)))
 		}
 		put := func() error { return write(cmd.OutOrStdout(), r.text()) }
 		if *out == jsonFormat {
@@ -64,7 +66,7 @@ func NewProbeCommand() *cobra.Command {
 		}
 		if r.untried {
 			return fmt.Errorf("probe %q: it answers, but could not be bound in a trial, so that it may be a %s: %s", args[0],
-				fault.DeletedVolumeSource, asRoot)
+				r.suspected, asRoot)
 		}
 		return nil
 	}
@@ -87,7 +89,8 @@ type probeReport struct {
 	Mount        scanMount `json:"mount"`
 	Milliseconds float64   `json:"milliseconds"`
 
-	untried bool // it is alive, and whether it can be bound is not known
+	untried   bool       // it is alive, and whether it can be bound is not known
+	suspected fault.Code // what it would be that it cannot
 }
 
 // probe asks. An error means that nothing can be said.
@@ -133,12 +136,43 @@ func (o probeOptions) probe(ctx context.Context, name string) (*probeReport, err
 			FSType: m.FSType,
 		},
 		Milliseconds: float64(took.Microseconds()) / 1000,
-		untried:      code == "" && bindUntried(answers[0]),
+		untried:      code == "" && bindUntried(answers[0]), suspected: fault.DeletedVolumeSource,
 	}
+	if below == "" {
+		r.Code, why, r.suspected = asSubPath(m.Point, code, why)
+	}
+	r.untried = r.untried && r.Code == ""
 	if why != "" {
 		r.Evidence = append([]string{why}, r.Evidence...)
 	}
 	return r, nil
+}
+
+// asSubPath is what a fault of the mount at point is called where that is the place of a subPath bind, whose source is a file
+// or directory in a volume, and not a volume: as scan has it. suspected is how it would be called that it cannot be bound.
+func asSubPath(point string, code fault.Code, why string) (fault.Code, string, fault.Code) {
+	n, ok := kubelet.NodeOfSubPath(point)
+	if !ok || code != "" && code != fault.DeletedVolumeSource {
+		return code, why, fault.DeletedVolumeSource
+	}
+	b, there, err := subpath.Look(n, nil, point)
+	switch {
+	case err == nil && there && b.Verdict == subpath.Stale:
+		return fault.StaleSubPath, b.Why, fault.StaleSubPath
+	case err == nil && there && b.Verdict == subpath.SourceGone:
+		return fault.MissingBindSource, b.Why, fault.StaleSubPath
+	case code != "":
+		return fault.StaleSubPath, why, fault.StaleSubPath
+	}
+	return "", why, fault.StaleSubPath
+}
+
+// remedied adds what to do to an error for want of a privilege.
+func remedied(err error) error {
+	if denied(err) && !sys.LooksAnywhere() {
+		return fmt.Errorf("%w: %s", err, asRoot)
+	}
+	return err
 }
 
 // maxLinks is how many symbolic links the kernel follows in one path.

@@ -76,6 +76,22 @@ func TestProbeTellsTheStatesApart(t *testing.T) {
 		t.Errorf("a bind of what was removed: %+v", r)
 	}
 
+	place := filepath.Join(dir, "pods", "5f0e5d0c-3a7c-4a53-9f0e-1b2f0f6f7a10", "volume-subpaths", "config", "app", "0")
+	file := filepath.Join(dir, "app.ini")
+	must(t, os.MkdirAll(filepath.Dir(place), 0o700))
+	must(t, errors.Join(os.WriteFile(place, nil, 0o600), os.WriteFile(file, nil, 0o600), mount.Bind(file, place)))
+	t.Cleanup(func() { sys.UnmountPath(place, true) })
+	if r := probed(t, place); r.Code != "" {
+		t.Errorf("a subPath: %+v", r)
+	}
+	must(t, os.Remove(file))
+	if r := probed(t, place); r.Code != fault.StaleSubPath || len(r.Evidence) == 0 || strings.Contains(r.Evidence[0], "directory") {
+		t.Errorf("a subPath of a file that was removed: %+v", r)
+	}
+	if text, err := runProbe(t, place); !errors.Is(err, ErrFaults) || !strings.Contains(text, "repair     unmount that one mount and bind what the subPath names") {
+		t.Errorf("a stale subPath: %v\n%s", err, text)
+	}
+
 	link := filepath.Join(dir, "link")
 	must(t, os.Symlink("served/dir", link))
 	if out, err := runProbe(t, link); err != nil || !strings.Contains(out, "mount      "+served+",") {

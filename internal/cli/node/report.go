@@ -19,6 +19,8 @@ type scanReport struct {
 	// Faults is never null.
 	Faults []scanFault `json:"faults"`
 	Looked looked      `json:"looked"`
+
+	blind bool // the caller lacks what it takes to see what others do
 }
 
 // scanFault is one fault. Pod names and namespaces are empty where they are not known.
@@ -62,6 +64,12 @@ type looked struct {
 	// Denied counts processes that may not be looked into, Partial mount namespaces that were seen in part.
 	Denied  int `json:"denied"`
 	Partial int `json:"partial"`
+	// NotLookedAt is what was not looked at and may hide a fault.
+	NotLookedAt []gap `json:"notLookedAt,omitempty"`
+	// Interrupted is whether the scan was ended before it was through.
+	Interrupted bool `json:"interrupted,omitempty"`
+	// Notes say what the result rests on, and for what was waited.
+	Notes []string `json:"notes,omitempty"`
 	// Pods are the pods that have a directory, Mounts the lines of the mount table, Binds the subPath binds.
 	Pods   int `json:"pods"`
 	Mounts int `json:"mounts"`
@@ -124,7 +132,8 @@ func newReport(findings []fault.Finding, l looked) *scanReport {
 	return r
 }
 
-// write ends with ErrFaults where there are faults, and with errUnseen where there are none but may be, if it could write.
+// write ends with errUnseen where not all was looked at, and there are no faults, or there is no telling which there are;
+// else with ErrFaults where there are faults; if it could write.
 func (r *scanReport) write(w io.Writer, f format) error {
 	put := func() error { return write(w, r.text()) }
 	if f == jsonFormat {
@@ -133,16 +142,11 @@ func (r *scanReport) write(w io.Writer, f format) error {
 	if err := put(); err != nil {
 		return err
 	}
-	if len(r.Faults) > 0 {
+	if len(r.Faults) > 0 && !r.blind && !r.Looked.Interrupted {
 		return ErrFaults
 	}
-	if len(r.gaps()) > 0 {
-		return errUnseen
-	}
-	return nil
+	return unseen(r.Looked.NotLookedAt)
 }
-
-func (r *scanReport) gaps() []string { return gaps(r.Looked.Denied, r.Looked.Partial) }
 
 // text is a block for each fault and one line about what was looked at.
 func (r *scanReport) text() string {
@@ -161,10 +165,9 @@ func (r *scanReport) text() string {
 	for _, text := range r.Looked.VolumesIncomplete {
 		fmt.Fprintf(&b, "Not judged: %s\n", Printable(text))
 	}
-	if gaps := r.gaps(); len(gaps) > 0 {
-		fmt.Fprintf(&b, "Not looked at: %s, where mounts may be that were not seen: %s\n", strings.Join(gaps, ", "), asRoot)
-	}
+	gapLines(&b, r.Looked.NotLookedAt)
 	b.WriteString(r.summary())
+	noteLines(&b, r.Looked.Notes)
 	return b.String()
 }
 
@@ -219,12 +222,12 @@ func (r *scanReport) summary() string {
 	if len(r.Faults) == 0 {
 		found = "No faults found"
 	}
-	if len(r.gaps()) > 0 {
-		found += " in what could be looked at"
+	if len(l.NotLookedAt) > 0 {
+		found += " in what was looked at"
 	}
 	where := fmt.Sprintf("kubelet %d", l.KubeletPID)
 	if l.KubeletPID == 0 {
-		where = "no kubelet process"
+		where = "no kubelet process was made use of"
 	}
 	sentences := []string{found, fmt.Sprintf("Looked at %s, %s, %s and %s in %.1f ms: %s, root %s, mount namespace %d",
 		count(l.Pods, "pod"), count(l.Binds, "subPath bind"), count(l.Volumes, "volume"), count(l.Mounts, "mount"), l.Milliseconds,

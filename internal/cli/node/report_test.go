@@ -58,12 +58,15 @@ var reports = map[string]*scanReport{
 			Evidence: []string{"the kernel refuses to open device /dev/rbd3 (252:48) exclusively: it is busy"},
 		},
 	}, looked{
-		KubeletRoot: "/k \x1b", MountNamespace: 4026531841, Denied: 1, Pods: 1, Mounts: 40, Binds: 2, KubeletRenews: renewsUnknown,
+		KubeletRoot: "/k \x1b", MountNamespace: 4026531841, Denied: 1, Pods: 1,
+		NotLookedAt: []gap{{"1 process", "it refuses\x1b", "ask"}}, Notes: []string{"no kubelet that serves \x1b was seen"}, Mounts: 40, Binds: 2, KubeletRenews: renewsUnknown,
 		Volumes: 3, VolumesIncomplete: []string{"volume \"v\": denied\x1b"},
 		Unproven:  []unproven{{"/k/pods/u/volume-subpaths/v/c/0", "the file system says \x1b"}},
 		NamesFrom: []string{namesFromLogs}, NameErrors: []string{"runtime: deadline\u202e exceeded"}, Milliseconds: 0.5,
 	}),
 	"unseen": newReport(nil, looked{
+		NotLookedAt: []gap{{"77 processes, and what only they have mounted", "user 65534 may not look into them", asRoot},
+			{"what the container runtime knows", "it did not answer for 2.0 s", ""}},
 		KubeletRoot: "/var/lib/kubelet", MountNamespace: 1, Denied: 77, Partial: 2, Pods: 3, Mounts: 40, Binds: 9, KubeletRenews: true,
 	}),
 	"renewed": newReport(nil, looked{

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"kubediag.org/kubediag/internal/cri"
@@ -31,7 +32,11 @@ type boundedRuntime struct {
 	owners    map[string]ownerAnswer
 	sandboxes []cri.Sandbox
 	listed    bool
-	failed    error // the latest that it has not answered
+	failed    error         // the latest that it has not answered
+	silent    time.Duration // how long was waited for it in vain
+	expected  bool          // there is a kubelet, so there is to be a runtime
+
+	socket atomic.Value // a string: where it listens, as the kubelet sees it; none where it is not known
 }
 
 type ownerAnswer struct {
@@ -40,8 +45,16 @@ type ownerAnswer struct {
 }
 
 func newBoundedRuntime(n *kubelet.Node) *boundedRuntime {
-	client := &cri.Client{Socket: func(context.Context) (string, error) { return n.RuntimeSocket() }}
-	return &boundedRuntime{runtime: client, owners: map[string]ownerAnswer{}}
+	r := &boundedRuntime{owners: map[string]ownerAnswer{}, expected: n.PID != 0}
+	r.runtime = &cri.Client{Socket: func(context.Context) (string, error) {
+		socket, err := n.RuntimeSocket()
+		if err == nil {
+			_, within, _ := strings.Cut(socket, "/root/") // of its process, below /proc
+			r.socket.Store("/" + within)
+		}
+		return socket, err
+	}}
+	return r
 }
 
 // Owner is that of cri.Client. What is in no container is not asked about.
@@ -92,9 +105,15 @@ func bounded[T any](ctx context.Context, r *boundedRuntime, ask func(context.Con
 	if !time.Now().Before(r.until) {
 		return *new(T), cmp.Or(r.failed, context.DeadlineExceeded)
 	}
+	began := time.Now()
 	value, err := within(ctx, time.Until(r.until), ask)
-	if err != nil && !errors.Is(err, cri.ErrNotFound) {
+	switch {
+	case ctx.Err() != nil: // nobody waits any more
+	case err != nil && !errors.Is(err, cri.ErrNotFound):
 		r.failed = err
+		if !time.Now().Before(r.until) {
+			r.silent += time.Since(began)
+		}
 	}
 	return value, err
 }
@@ -107,4 +126,22 @@ func (r *boundedRuntime) errors() []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("%s: %v", namesFromRuntime, r.failed)}
+}
+
+// gaps are what is not known because the runtime was asked and has not answered. Without a kubelet there need not be one.
+func (r *boundedRuntime) gaps() []gap {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failed == nil || !r.expected {
+		return nil
+	}
+	g := gap{What: "what the container runtime knows of containers and pods", Why: r.failed.Error()}
+	if r.silent > 0 {
+		g.Why = fmt.Sprintf("it did not answer for %.1f s", r.silent.Seconds())
+	}
+	if socket, ok := r.socket.Load().(string); ok {
+		g.What = fmt.Sprintf("what the container runtime at unix://%s knows of containers and pods", socket)
+		g.Do = "see why with crictl --runtime-endpoint unix://" + socket + " info"
+	}
+	return []gap{g}
 }

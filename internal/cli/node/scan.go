@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,6 +33,7 @@ func NewScanCommand(proc string) *cobra.Command {
 			"directories and the kernel, needs no API server, and changes nothing.\n\n" +
 			"It looks in the mount namespace of the kubelet, which takes root. Where no kubelet runs, or it may not be looked\n" +
 			"into, --kubelet-root has it look at that directory in the mount namespace of the shell.\n\n" +
+			"Interrupted (Ctrl-C), it prints what it has found so far.\n\n" +
 			"Exit status: 0 no faults, 1 faults found, 2 could not look, or not everywhere.",
 		Example: "  kubediag scan\n" +
 			"  kubectl get pods -A -o json | kubediag scan --pods - -o json",
@@ -85,24 +88,36 @@ func (o scanOptions) scan(ctx context.Context, stdin io.Reader) (*scanReport, er
 		}
 	}
 	start := time.Now()
-	var err error
-	if s.node, err = o.node(ctx); err != nil {
+	choice, err := o.node(ctx)
+	if err != nil {
 		return nil, err
 	}
+	s.node, s.looked.Notes = choice.Node, notes(o.root, choice)
 	faults, err := s.run(ctx, kinds)
 	if err != nil {
 		return nil, err
 	}
-	s.name(ctx, faults)
+	if !s.looked.Interrupted {
+		s.name(ctx, faults)
+	}
+	s.conclude()
 	s.looked.Milliseconds = float64(time.Since(start).Microseconds()) / 1000
-	return newReport(faults, s.looked), nil
+	r := newReport(faults, s.looked)
+	r.blind = shortSighted()
+	return r, nil
 }
 
 // kind looks for faults of one kind, and writes down in s.looked what it has looked at.
-type kind func(ctx context.Context, s *scan) ([]fault.Finding, error)
+type kind struct {
+	// what it looks for, as people say it.
+	what string
+	find func(ctx context.Context, s *scan) ([]fault.Finding, error)
+}
 
 // kinds are all that is looked for.
-var kinds = []kind{staleSubPaths, badSources, heldDevices, brokenVolumes, orphanedPods}
+var kinds = []kind{
+	{"subPath binds", staleSubPaths}, {"sources of hostPath volumes", badSources}, {"devices", heldDevices}, {"volumes", brokenVolumes}, {"directories of pods that are gone", orphanedPods},
+}
 
 // scan is one pass over a node.
 type scan struct {
@@ -113,22 +128,74 @@ type scan struct {
 	looked    looked
 }
 
+// run looks for one kind after the other. Where ctx ends, what was found by then counts, and the rest was not looked for.
 func (s *scan) run(ctx context.Context, kinds []kind) ([]fault.Finding, error) {
 	s.runtime = newBoundedRuntime(s.node)
-	s.looked.KubeletRoot, s.looked.KubeletPID = s.node.Root, s.node.PID
-	if err := s.node.Do(ctx, s.countPods); err != nil {
+	s.looked.KubeletRoot, s.looked.KubeletPID, s.looked.KubeletRenews = s.node.Root, s.node.PID, renewsUnknown
+	ns, err := s.node.Namespace()
+	if err != nil {
+		return nil, err
+	}
+	s.looked.MountNamespace = ns.Inode
+	_, err = s.step(ctx, func(ctx context.Context, s *scan) ([]fault.Finding, error) { return nil, s.node.Do(ctx, s.countPods) })
+	if err != nil && ctx.Err() == nil {
 		return nil, err
 	}
 	var all []fault.Finding
-	for _, look := range kinds {
-		found, err := look(ctx, s)
-		if err != nil {
+	for i, kind := range kinds {
+		found, err := s.step(ctx, kind.find)
+		switch {
+		case err == nil:
+			all = append(all, found...)
+		case ctx.Err() != nil:
+			s.interrupt(kinds[i:])
+			return all, nil
+		default:
 			return nil, err
 		}
-		all = append(all, found...)
 	}
-	s.looked.Denied = refused(s.looked.Denied)
 	return all, nil
+}
+
+// step does one step on a copy of s, which counts once it is done: where ctx ends first, nobody waits for it.
+func (s *scan) step(ctx context.Context, find func(context.Context, *scan) ([]fault.Finding, error)) ([]fault.Finding, error) {
+	type result struct {
+		faults []fault.Finding
+		err    error
+	}
+	own, done := *s, make(chan result, 1)
+	own.looked.Unproven, own.looked.NotLookedAt = slices.Clip(own.looked.Unproven), slices.Clip(own.looked.NotLookedAt)
+	go func() {
+		faults, err := find(ctx, &own)
+		done <- result{faults, err}
+	}()
+	select {
+	case r := <-done:
+		if r.err == nil {
+			s.looked = own.looked
+		}
+		return r.faults, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// interrupt notes what was not looked for.
+func (s *scan) interrupt(left []kind) {
+	s.looked.Interrupted = true
+	var what []string
+	for _, kind := range left {
+		what = append(what, kind.what)
+	}
+	s.looked.NotLookedAt = append(s.looked.NotLookedAt, gap{strings.Join(what, ", "), "the scan was interrupted", "run it again"})
+}
+
+// conclude adds what else was not looked at.
+func (s *scan) conclude() {
+	l := &s.looked
+	l.Denied = refused(l.Denied)
+	l.NotLookedAt = append(l.NotLookedAt, sightGaps(l.Denied, l.Partial)...)
+	l.NotLookedAt = append(l.NotLookedAt, s.runtime.gaps()...)
 }
 
 // countPods runs inside the kubelet's namespace. A root without a directory of pods is not that of a kubelet: a clean
@@ -136,7 +203,7 @@ func (s *scan) run(ctx context.Context, kinds []kind) ([]fault.Finding, error) {
 func (s *scan) countPods() error {
 	entries, err := os.ReadDir(s.node.PodsDir())
 	if err != nil {
-		return fmt.Errorf("list pods of kubelet root %q: %w", s.node.Root, err)
+		return fmt.Errorf("list pods of kubelet root %q in the mount namespace of %s: %w", s.node.Root, whose(s.node.PID), err)
 	}
 	s.looked.PodSpecs.Given = s.specs != nil
 	for _, e := range entries {
@@ -145,4 +212,12 @@ func (s *scan) countPods() error {
 		}
 	}
 	return nil
+}
+
+// whose is the mount namespace that is looked at, as people say it.
+func whose(kubelet int) string {
+	if kubelet == 0 {
+		return "this shell"
+	}
+	return fmt.Sprintf("kubelet %d", kubelet)
 }

@@ -182,7 +182,7 @@ func (i *Inspector) Resolve(ctx context.Context, spec string) (blockdev.Device, 
 // judge completes a report.
 func (l *look) judge(ctx context.Context, report *holder.Report) (*Case, error) {
 	c := &Case{Report: report}
-	l.denied = denied(report.Looked.Mounts)
+	l.unseen = unseen(report.Looked.Mounts)
 	for _, h := range report.Holders {
 		held, live, err := l.held(ctx, h)
 		if err != nil {

@@ -106,10 +106,10 @@ func TestTargets(t *testing.T) {
 // TestNobodyInTheNamespace: that no process is in one is no evidence where some could not be asked.
 func TestNobodyInTheNamespace(t *testing.T) {
 	t.Parallel()
-	for denied, want := range map[int]string{0: "", 2: "2 could not be asked"} {
-		how, why, live := (&look{denied: denied}).cameIn(view{}, &Held{}, verdict{}, mountinfo.Mount{}, nil)
+	for denied, want := range map[string]string{"": "", "2 could not be asked for theirs": "2 could not be asked"} {
+		how, why, live := (&look{unseen: denied}).cameIn(view{}, &Held{}, verdict{}, mountinfo.Mount{}, nil)
 		if (how == "") != (want != "") || !strings.Contains(why, want) || (why == "") != (want == "") || live != "" {
-			t.Errorf("%d denied: how %q, why %q, live %q", denied, how, why, live)
+			t.Errorf("%q: how %q, why %q, live %q", denied, how, why, live)
 		}
 	}
 }

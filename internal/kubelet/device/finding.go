@@ -12,6 +12,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/holder"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // Findings tells the case as faults, one for each mount that holds the device, with what proves it.
@@ -123,10 +124,14 @@ func KeptBy(keepers []mountns.Holder) string {
 	if more := len(keepers) - maxKeepers; more > 0 {
 		parts = append(parts, fmt.Sprintf("%d more", more))
 	}
-	if len(parts) == 0 {
-		return "something that was not found: an open mount table, or a descriptor in a socket"
+	if len(parts) > 0 {
+		return strings.Join(parts, ", ")
 	}
-	return strings.Join(parts, ", ")
+	if !sys.SeesEverything() {
+		return "something that was not found: a process that may not be looked into or does not show here, an open mount table, or a " +
+			"descriptor in a socket"
+	}
+	return "something that was not found: an open mount table, or a descriptor in a socket"
 }
 
 // Describe says in words what the device is, where it is not held: free, in use as it should be, or held by something

@@ -197,8 +197,8 @@ func (l *look) cameIn(v view, h *Held, d verdict, m mountinfo.Mount, unknown err
 		return "", unknown.Error(), ""
 	case h.Owner != nil:
 		return l.carried(v, h, m)
-	case len(residents(h.Holder)) == 0 && l.denied > 0:
-		return "", fmt.Sprintf("no process was found in that namespace, and %d could not be asked for theirs", l.denied), ""
+	case len(residents(h.Holder)) == 0 && l.unseen != "":
+		return "", "no process was found in that namespace, and " + l.unseen, ""
 	case len(residents(h.Holder)) == 0:
 		return "no process is in that namespace", "", ""
 	case m.Point != d.hostPath:

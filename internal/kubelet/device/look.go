@@ -29,7 +29,7 @@ type look struct {
 	tables map[uint64]*mountinfo.Table
 	people map[int]person
 	pods   map[string]string // UID -> why it is alive; empty: it is not
-	denied int               // in the report that is judged, see denied
+	unseen string            // in the report that is judged, see unseen
 }
 
 func (i *Inspector) look(ctx context.Context) (*look, error) {
@@ -77,16 +77,23 @@ func (l *look) inside(ns mountns.Namespace) (*mountinfo.Table, error) {
 	return t, nil
 }
 
-// denied is how many processes could not be asked which namespace they are in. Process 1 does not count: it stays in the one
-// that the machine began with, where others are.
-func denied(survey mountns.Survey) int {
-	if survey.Denied == 0 {
-		return 0
+// unseen says why there may be processes in a namespace in which none was found; empty: there are none. Process 1 does not
+// count: it stays in the one that the machine began with, where others are.
+func unseen(survey mountns.Survey) string {
+	switch sight, err := sys.ProcSight(); {
+	case err != nil || sight == sys.SeesOwn:
+		return "/proc does not show the processes of others"
+	case sight == sys.SeesNamespace:
+		return "/proc shows no process outside of this PID namespace"
 	}
-	if _, err := mountns.Of(1); errors.Is(err, sys.EACCES) || errors.Is(err, sys.EPERM) {
-		return survey.Denied - 1
+	denied := survey.Denied
+	if _, err := mountns.Of(1); denied > 0 && (errors.Is(err, sys.EACCES) || errors.Is(err, sys.EPERM)) {
+		denied--
 	}
-	return survey.Denied
+	if denied == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d could not be asked for theirs", denied)
 }
 
 // maxAsked bounds of how many processes of a namespace the container is asked for.

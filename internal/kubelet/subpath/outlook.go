@@ -126,6 +126,8 @@ func StatusOf(pod *corev1.Pod, name string) (corev1.ContainerStatus, bool) {
 func Describe(s corev1.ContainerStatus) string {
 	text := "state unknown"
 	switch {
+	case s.State.Running != nil && s.State.Running.StartedAt.IsZero():
+		text = "running" // not every source of pods says since when
 	case s.State.Running != nil:
 		text = "running since " + s.State.Running.StartedAt.UTC().Format("2006-01-02T15:04:05Z")
 	case s.State.Waiting != nil:

@@ -21,7 +21,7 @@ import (
 // attribute finds the volume that a mount of another namespace is a copy of, and whether it may be replaced. It is called
 // inside the kubelet's namespace.
 func (l *look) attribute(m mountns.Mount, wanted map[device][]*Volume) {
-	s := l.spaces[m.Namespace.Inode]
+	s := l.spaces[placeOf(m.Namespace)]
 	m.Namespace = s.ns
 	c := &Copy{Mount: m, PIDs: s.pids, Why: s.why}
 	if s.owner != nil {
@@ -45,6 +45,11 @@ func (l *look) attribute(m mountns.Mount, wanted map[device][]*Volume) {
 	}
 	if c.Pod.UID != "" && c.Pod.UID != c.volume.Pod.UID || s.owner == nil && s.why == inNoContainer {
 		c.volume.Foreign++ // no business of this pod: another one that was not asked for, the driver, or a service of the node
+		return
+	}
+	if s.unseen { // as root it may turn out to be foreign
+		l.incomplete("a mount of volume %q of pod %q at %q in mount namespace %s could not be judged: %s", c.volume.Name, c.volume.Pod.UID,
+			c.Point, c.Namespace, s.why)
 		return
 	}
 	if c.Replaceable {

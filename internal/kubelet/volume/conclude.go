@@ -22,7 +22,7 @@ import (
 // of the daemon.
 func (l *look) conclude(ctx context.Context) error {
 	users := l.users()
-	servers, known, err := l.servers(ctx)
+	servers, unseen, err := l.servers(ctx)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (l *look) conclude(ctx context.Context) error {
 			v.share(users[deviceOf(v.Mount.Mount)])
 		}
 		if v.Mount.Major == 0 && strings.HasPrefix(v.Mount.FSType, "fuse") {
-			v.Fate = append(v.Fate, fateOf(servers[v.Mount.Minor], v.Mount.Minor, known)...)
+			v.Fate = append(v.Fate, fateOf(servers[v.Mount.Minor], v.Mount.Minor, unseen)...)
 		}
 		if v.Staging != nil && v.Staging.Mount.Major == 0 && v.Staging.Mount.Minor != v.Mount.Minor && v.Staging.Answer.State == probe.Alive {
 			minor := v.Staging.Mount.Minor
@@ -109,20 +109,25 @@ func (l *look) users() map[device][]fault.Pod {
 	return users
 }
 
-// servers finds the processes that serve FUSE connections, where a volume that has one is broken.
-func (l *look) servers(ctx context.Context) (map[uint32][]fuse.Server, bool, error) {
+// servers finds the processes that serve FUSE connections, where a volume that has one is broken. unseen says why there may
+// be others.
+func (l *look) servers(ctx context.Context) (servers map[uint32][]fuse.Server, unseen string, err error) {
 	for _, v := range l.survey.Volumes {
 		if v.Code != "" && (v.Mount.Major == 0 || v.Staging != nil && v.Staging.Mount.Major == 0) {
 			return fuse.Servers(ctx)
 		}
 	}
-	return nil, false, nil
+	return nil, "", nil
 }
 
-// fateOf says what is known of who serves a connection.
-func fateOf(servers []fuse.Server, minor uint32, known bool) []string {
-	if len(servers) == 0 && known {
+// fateOf says what is known of who serves a connection. That its daemon has ended is said only where no process could be
+// missed.
+func fateOf(servers []fuse.Server, minor uint32, unseen string) []string {
+	switch {
+	case len(servers) == 0 && unseen == "":
 		return []string{fmt.Sprintf("no process serves FUSE connection %d any more: its daemon has ended", minor)}
+	case len(servers) == 0:
+		return []string{fmt.Sprintf("it is not known which process serves FUSE connection %d, or whether one does: %s", minor, unseen)}
 	}
 	var all []string
 	for _, s := range servers {

@@ -90,14 +90,14 @@ func (s *silence) Owner(ctx context.Context, _ string) (cri.Owner, error) {
 func TestARuntimeThatHangs(t *testing.T) {
 	t.Parallel()
 	r := &silence{}
-	l := &look{Inspector: &Inspector{Runtime: r}, spaces: map[uint64]*space{}}
+	l := &look{Inspector: &Inspector{Runtime: r}, spaces: map[place]*space{}}
 	began := time.Now()
 	for inode := range uint64(100) {
 		s := &space{silent: true}
 		if owner, why := l.owner(t.Context(), s, "0::/c"); owner != nil || !strings.Contains(why, "cannot be told") || !s.silent {
 			t.Fatalf("%+v, %q", owner, why)
 		}
-		l.spaces[inode] = s
+		l.spaces[place{inode: inode}] = s
 		l.attribute(mountns.Mount{Unique: inode + 1, Namespace: mountns.Namespace{Inode: inode}}, nil)
 		if l.strangers.has(inode + 1) {
 			t.Fatal("a mount of nobody knows whom is taken for a stranger")
@@ -106,7 +106,7 @@ func TestARuntimeThatHangs(t *testing.T) {
 	if took := time.Since(began); r.asked != maxSilent || took > ownerDeadline+2*time.Second {
 		t.Errorf("asked %d times, for %s", r.asked, took)
 	}
-	l.spaces[0].silent = false
+	l.spaces[place{}].silent = false
 	l.attribute(mountns.Mount{Unique: 1, Namespace: mountns.Namespace{Inode: 0}}, nil)
 	if !l.strangers.has(1) {
 		t.Error("a mount of nobody is no stranger")

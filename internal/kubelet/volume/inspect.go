@@ -27,15 +27,16 @@ type look struct {
 	selection Selection
 	node      *kubelet.Node
 	host      mountns.Namespace
-	table     *mountinfo.Table            // of the kubelet's namespace
-	at        map[string]mountinfo.Mount  // by point: the visible mounts below the directories of pods and plugins
-	names     map[string]kubelet.PodName  // by UID, for people
-	onHost    map[device]bool             // the file systems that are seen in the kubelet's namespace
-	staged    map[string]*probe.Answer    // by staging path
-	spaces    map[uint64]*space           // other mount namespaces, by inode
-	silent    int                         // how often the runtime has not answered
-	found     []*Copy                     // in other mount namespaces, healthy ones included
-	inside    map[uint64]*mountinfo.Table // by inode of the namespace
+	table     *mountinfo.Table           // of the kubelet's namespace
+	at        map[string]mountinfo.Mount // by point: the visible mounts below the directories of pods and plugins
+	names     map[string]kubelet.PodName // by UID, for people
+	onHost    map[device]bool            // the file systems that are seen in the kubelet's namespace
+	staged    map[string]*probe.Answer   // by staging path
+	spaces    map[place]*space           // other mount namespaces
+	blind     bool                       // processes may be in them that were not seen
+	silent    int                        // how often the runtime has not answered
+	found     []*Copy                    // in other mount namespaces, healthy ones included
+	inside    map[place]*mountinfo.Table
 	survey    *Survey
 }
 
@@ -92,7 +93,7 @@ func (i *Inspector) begin(ctx context.Context, s Selection) (*look, error) {
 	}
 	l := &look{
 		Inspector: i, selection: s, node: n, host: host, table: table, at: map[string]mountinfo.Mount{}, onHost: map[device]bool{},
-		staged: map[string]*probe.Answer{}, spaces: map[uint64]*space{}, inside: map[uint64]*mountinfo.Table{host.Inode: table},
+		staged: map[string]*probe.Answer{}, spaces: map[place]*space{}, inside: map[place]*mountinfo.Table{placeOf(host): table},
 		survey: &Survey{Namespace: host.Inode},
 	}
 	l.survey.Looked.Mounts = len(table.Mounts())

@@ -52,28 +52,42 @@ func cause(a probe.Answer) string {
 	return a.Errno.Error()
 }
 
-// told is the state of an answer, and its error.
+// told is the state of an answer in words, and its error.
 func told(a probe.Answer) string {
-	if a.Errno == 0 {
-		return string(a.State)
+	text, known := inWords[a.State]
+	if !known {
+		text = string(a.State)
 	}
-	return fmt.Sprintf("%s: %v", a.State, a.Errno)
+	if a.Errno == 0 {
+		return text
+	}
+	return fmt.Sprintf("%s: %v", text, a.Errno)
+}
+
+// inWords are states that say nothing about faults, as people say them.
+var inWords = map[probe.State]string{
+	probe.Denied: "it may not be asked", probe.Unasked: "it could not be asked", probe.Broken: "it answers with an error",
+	probe.Vanished: "it has gone meanwhile",
 }
 
 // judgeAlive says whether what answers can be given to a container, and has a name still.
 func judgeAlive(a probe.Answer, counts bool) verdict {
+	what := "directory"
+	if a.Stat.Fresh && !a.Stat.Dir {
+		what = "file"
+	}
 	switch {
 	case a.Bindable == probe.No && a.Deleted:
-		return verdict{fault.DeletedVolumeSource, "the directory has lost its name (it was deleted, renamed or replaced): it answers, but the " +
+		return verdict{fault.DeletedVolumeSource, "the " + what + " has lost its name (it was deleted, renamed or replaced): it answers, but the " +
 			"kernel refuses to bind it, so that no container can start with it"}
 	case a.Bindable == probe.No:
-		return verdict{fault.DeletedVolumeSource, "the kernel refuses to bind the directory, as it does where a directory above has lost " +
+		return verdict{fault.DeletedVolumeSource, "the kernel refuses to bind the " + what + ", as it does where a directory above has lost " +
 			"its name (was deleted, renamed or replaced): it answers, but no container can start with it"}
 	case a.Deleted && a.Bindable != probe.Yes:
-		return verdict{fault.DeletedVolumeSource, "the directory has lost its name (it was deleted, renamed or replaced): it answers, but no " +
+		return verdict{fault.DeletedVolumeSource, "the " + what + " has lost its name (it was deleted, renamed or replaced): it answers, but no " +
 			"container can start with it"}
 	case a.Stat.Fresh && a.Stat.Nlink == 0 && (counts || a.Deleted):
-		return verdict{fault.DeletedVolumeSource, "the directory was deleted: it answers, but its link count is 0"}
+		return verdict{fault.DeletedVolumeSource, "the " + what + " was deleted: it answers, but its link count is 0"}
 	}
 	return verdict{}
 }
@@ -87,7 +101,7 @@ func (l *look) judge(ctx context.Context) error {
 				l.incomplete("volume %q of pod %q at %q could not be judged: %s", v.Name, v.Pod.UID, v.Point, told(v.Answer))
 			}
 			if v.WhyNot == "" {
-				v.WhyNot = fmt.Sprintf("the mount at %q could not be judged: %s", v.Point, v.Answer.State)
+				v.WhyNot = fmt.Sprintf("the mount at %q could not be judged: %s", v.Point, told(v.Answer))
 			}
 			v.unjudged = true
 			continue

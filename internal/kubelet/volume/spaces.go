@@ -25,6 +25,8 @@ type space struct {
 	pids  []int
 	owner *cri.Owner
 	why   string // the owner is not known
+	// unseen is whether that is so because its processes may not be looked into.
+	unseen bool
 	// silent is whether the runtime has not said whether the owner is a container of its own.
 	silent bool
 }
@@ -32,6 +34,7 @@ type space struct {
 // Why the owner of a namespace is not known.
 const (
 	nobody        = "no process is in that mount namespace"
+	nobodySeen    = "no process was seen in that mount namespace, and not all processes may be looked into"
 	inNoContainer = "the process in that mount namespace is in no container that the runtime knows"
 )
 
@@ -190,24 +193,39 @@ func (l *look) mayBeCopy(m mountns.Mount, wanted map[device][]*Volume) bool {
 	return false
 }
 
+// place is a mount namespace: its number, or a process in it where the number may not be read.
+type place struct {
+	inode uint64
+	pid   int
+}
+
+func placeOf(ns mountns.Namespace) place {
+	if ns.Inode != 0 {
+		return place{inode: ns.Inode}
+	}
+	return place{pid: ns.PID}
+}
+
 // enter finds out who is in the namespaces of the mounts.
 func (l *look) enter(ctx context.Context, mounts []mountns.Mount) error {
 	var namespaces []mountns.Namespace
 	for _, m := range mounts {
-		if l.spaces[m.Namespace.Inode] == nil {
-			l.spaces[m.Namespace.Inode] = &space{ns: m.Namespace, silent: true}
+		if l.spaces[placeOf(m.Namespace)] == nil {
+			l.spaces[placeOf(m.Namespace)] = &space{ns: m.Namespace, silent: true}
 			namespaces = append(namespaces, m.Namespace)
 		}
 	}
 	if len(namespaces) == 0 {
 		return nil
 	}
-	holders, _, err := l.Scanner.Holders(namespaces)
+	holders, survey, err := l.Scanner.Holders(namespaces)
 	if err != nil {
 		return err
 	}
-	for inode, s := range l.spaces {
-		for _, h := range holders[inode] {
+	sight, err := sys.ProcSight()
+	l.blind = err != nil || sight != sys.SeesAll || survey.Denied > 0 && !sys.LooksAnywhere()
+	for at, s := range l.spaces {
+		for _, h := range holders[at.inode] {
 			if h.Kind == mountns.Process || h.Kind == mountns.Thread {
 				s.pids = append(s.pids, h.PID)
 			}
@@ -222,7 +240,13 @@ func (l *look) enter(ctx context.Context, mounts []mountns.Mount) error {
 // identify finds the container that the processes of a namespace are in. Those that have gone elsewhere by now say
 // nothing. Where they are in several, some have entered the namespace of another, and whose it is cannot be told.
 func (l *look) identify(ctx context.Context, s *space) error {
-	s.why = nobody
+	switch s.why = nobody; {
+	case s.ns.Inode == 0:
+		s.why, s.unseen = fmt.Sprintf("process %d is in that mount namespace, and may not be looked into", s.ns.PID), true
+		return nil
+	case l.blind:
+		s.why, s.unseen = nobodySeen, true
+	}
 	asked := map[string]bool{}
 	for _, pid := range s.pids[:min(len(s.pids), maxRead)] {
 		if err := ctx.Err(); err != nil {
@@ -235,9 +259,10 @@ func (l *look) identify(ctx context.Context, s *space) error {
 		}
 		asked[string(cgroup)] = true
 		owner, why := l.owner(ctx, s, string(cgroup))
+		s.unseen = false
 		switch {
 		case owner == nil && s.owner == nil:
-			if s.ns = ns; s.why == nobody || s.why == inNoContainer {
+			if s.ns = ns; s.why == nobody || s.why == nobodySeen || s.why == inNoContainer {
 				s.why = why
 			}
 		case owner == nil:
@@ -284,11 +309,11 @@ func (l *look) owner(ctx context.Context, s *space, cgroup string) (owner *cri.O
 
 // tableOf is the mount table of a namespace as the first of its processes sees it; nil where that cannot be read.
 func (l *look) tableOf(s *space) *mountinfo.Table {
-	if t, known := l.inside[s.ns.Inode]; known {
+	if t, known := l.inside[placeOf(s.ns)]; known {
 		return t
 	}
 	t := s.table()
-	l.inside[s.ns.Inode] = t
+	l.inside[placeOf(s.ns)] = t
 	return t
 }
 

@@ -24,23 +24,27 @@ type Server struct {
 }
 
 // Servers finds the processes that serve FUSE connections, by the number of the
-// connection, which is the minor number of the device of its mounts. known is
-// whether the kernel tells (6.16) wherever it was asked; where it is not, a
-// connection without a server here may have one. So may one whose server this
-// process has no right to look into, or that has renamed its /dev/fuse.
-func Servers(ctx context.Context) (servers map[uint32][]Server, known bool, err error) {
+// connection, which is the minor number of the device of its mounts. unseen says
+// why a connection without a server here may have one all the same: the kernel
+// does not tell (before 6.16), or a process does not show, or may not be looked
+// into. Where it is empty, only a server that has renamed its /dev/fuse is missed.
+func Servers(ctx context.Context) (servers map[uint32][]Server, unseen string, err error) {
+	sight, err := sys.ProcSight()
+	if err != nil {
+		return nil, "", err
+	}
 	pids, err := sys.ProcNumbers("")
 	if err != nil {
-		return nil, false, err
+		return nil, "", err
 	}
 	s := search{servers: map[uint32][]Server{}}
 	for _, pid := range pids {
 		if err := ctx.Err(); err != nil {
-			return nil, false, err
+			return nil, "", err
 		}
 		s.process(pid)
 	}
-	return s.servers, s.told || !s.silent, nil
+	return s.servers, s.unseen(sight), nil
 }
 
 type search struct {
@@ -49,13 +53,49 @@ type search struct {
 	// told and silent: some open /dev/fuse told its connection, some did not. One
 	// that nothing has been mounted with has none to tell.
 	told, silent bool
+	// refused counts the processes that may not be looked into.
+	refused int
 }
 
-// process looks at what a process has open. One that ends meanwhile, or that
-// may not be looked into, serves nothing as far as this can tell.
+// unseen says why there may be servers that were not found.
+func (s *search) unseen(sight sys.Sight) string {
+	switch {
+	case sight == sys.SeesNamespace:
+		return "/proc shows no process outside of this PID namespace"
+	case sight == sys.SeesOwn:
+		return "/proc does not show the processes of others"
+	case s.refused == 1:
+		return "1 process may not be looked into"
+	case s.refused > 1:
+		return strconv.Itoa(s.refused) + " processes may not be looked into"
+	case s.silent && !s.told:
+		return "the kernel does not tell, which takes Linux 6.16"
+	}
+	return ""
+}
+
+// opened lists what a process has open. For one that has just ended the kernel
+// may answer that it is not permitted, so one that refuses is asked again.
+func opened(dir string) (fds []int, err error) {
+	for range 2 {
+		if fds, err = sys.ProcNumbers(dir + "/fd"); !denied(err) {
+			break
+		}
+	}
+	return fds, err
+}
+
+func denied(err error) bool { return errors.Is(err, sys.EACCES) || errors.Is(err, sys.EPERM) }
+
+// process looks at what a process has open. One that ends meanwhile serves
+// nothing. Process 1 serves nothing either: some sandboxes keep it even from a
+// caller who has every privilege.
 func (s *search) process(pid int) {
 	dir := strconv.Itoa(pid)
-	fds, err := sys.ProcNumbers(dir + "/fd")
+	fds, err := opened(dir)
+	if denied(err) && (pid != 1 || !sys.LooksAnywhere()) {
+		s.refused++
+	}
 	if err != nil {
 		return
 	}

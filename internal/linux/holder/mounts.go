@@ -9,6 +9,7 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // pass goes over the mounts of the machine once for all the searches, and finds
@@ -120,6 +121,9 @@ func keptMount(m mountns.Mount, keepers []mountns.Holder) Holder {
 	h.PIDs = slices.Compact(h.PIDs)
 	if len(keepers) == 0 {
 		h.Detail = "what keeps its namespace alive was not found: an open mount table, or a descriptor in a socket"
+		if !sys.SeesEverything() {
+			h.Detail += ", or a process that may not be looked into or does not show here"
+		}
 	}
 	return h
 }

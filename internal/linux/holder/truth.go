@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // test asks the kernel for the device. That it does not answer must not keep us
@@ -60,7 +61,13 @@ func (s *search) hidden() []string {
 		list = append(list, fmt.Sprintf("a mount in one of %d mount namespaces that could be read only in part", l.Mounts.Partial))
 	}
 	if l.Mounts.Backend != "kernel" {
-		list = append(list, "a mount outside the root of every process of its namespace, or a process outside of this PID namespace")
+		list = append(list, "a mount outside the root of every process of its namespace")
+	}
+	switch sight, err := sys.ProcSight(); {
+	case err != nil || sight == sys.SeesOwn:
+		list = append(list, "a process of others, which /proc does not show")
+	case sight == sys.SeesNamespace:
+		list = append(list, "a process outside of this PID namespace, which /proc does not show")
 	}
 	if len(s.btrfs) > 0 {
 		list = append(list, "an open file or a loop device on a btrfs that is mounted nowhere: its files do not show the device")

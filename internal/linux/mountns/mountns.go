@@ -44,8 +44,14 @@ type Namespace struct {
 	via        int
 }
 
-// String is the namespace as /proc/PID/ns/mnt shows it.
-func (n Namespace) String() string { return "mnt:[" + strconv.FormatUint(n.Inode, 10) + "]" }
+// String is the namespace as /proc/PID/ns/mnt shows it, or whose it is where that
+// may not be read.
+func (n Namespace) String() string {
+	if n.Inode == 0 && n.PID != 0 {
+		return "of process " + strconv.Itoa(n.PID)
+	}
+	return "mnt:[" + strconv.FormatUint(n.Inode, 10) + "]"
+}
 
 // Same tells whether both name one namespace, as far as both know it. The
 // processes may differ.

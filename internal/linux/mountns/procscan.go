@@ -35,7 +35,8 @@ type tour struct {
 	spots  map[uint64]*spot // by inode
 	order  []*spot
 	missed bool         // a namespace could not be read through what was noted
-	first  map[int]bool // ID of the first mount of every table that was read
+	denied []int        // processes whose namespace may not be known
+	known  map[int]bool // IDs of the mounts of every table that was read, where there are such processes
 	survey Survey
 }
 
@@ -43,23 +44,22 @@ type tour struct {
 // process ends through which one was to be read, others are looked for.
 func (p *procScan) visit(look reader) (Survey, error) {
 	t := tour{
-		scan: p, look: look, spots: map[uint64]*spot{}, first: map[int]bool{},
+		scan: p, look: look, spots: map[uint64]*spot{}, known: map[int]bool{},
 		survey: Survey{Backend: "procfs"},
 	}
 	for range 3 {
 		t.order, t.missed = nil, false
-		denied, err := t.find()
-		if err != nil {
+		if err := t.find(); err != nil {
 			return t.survey, err
 		}
 		// Reading finds namespaces that are bound to files, so the order grows.
 		for i := 0; i < len(t.order); i++ {
 			t.readSpot(t.order[i])
 		}
-		for _, pid := range denied {
+		for _, pid := range t.denied {
 			t.readDenied(pid)
 		}
-		if t.survey.Denied = len(denied); !t.missed {
+		if t.survey.Denied = len(t.denied); !t.missed {
 			break
 		}
 	}
@@ -67,15 +67,15 @@ func (p *procScan) visit(look reader) (Survey, error) {
 }
 
 // find notes the namespaces that have not been read yet.
-func (t *tour) find() (denied []int, err error) {
-	if denied, err = processes(t.noteTask); err != nil {
-		return nil, err
+func (t *tour) find() (err error) {
+	if t.denied, err = processes(t.noteTask); err != nil {
+		return err
 	}
 	if _, err = threads(t.noteTask); err != nil {
-		return nil, err
+		return err
 	}
 	_, err = descriptors(t.noteDescriptor)
-	return denied, err
+	return err
 }
 
 // noteTask notes the namespace of a process or thread. Of several, one is
@@ -146,17 +146,30 @@ func ended(err error) bool {
 	return gone(err) || errors.Is(err, ErrChanged) || errors.Is(err, sys.EINVAL)
 }
 
-// readDenied reads the table of a process whose namespace it may not know. The
-// first mount in the table tells whether it was read already: no two
-// namespaces share a mount.
+// readDenied reads the table of a process whose namespace it may not know. Any
+// mount in the table tells whether the namespace was read already: no two share
+// one. The process may be in another root directory than the one that was read
+// through, so that the two tables begin with different mounts.
 func (t *tour) readDenied(pid int) {
 	head, err := sys.ReadProcHead(strconv.Itoa(pid)+"/mountinfo", t.scan.buf)
-	if err != nil || len(head) == 0 || t.first[firstID(head)] {
+	if err != nil || len(head) == 0 || t.knows(head) {
 		return // gone, or known
 	}
-	if text, err := Read(pid, t.scan.buf); !ended(err) && len(text) > 0 {
+	text, err := Read(pid, t.scan.buf)
+	if !ended(err) && len(text) > 0 && !t.knows(text) {
 		t.take(Namespace{PID: pid}, text, err)
 	}
+}
+
+// knows tells whether a mount of the table, of which the end may be missing, is
+// in one that was read.
+func (t *tour) knows(text []byte) bool {
+	for line := range bytes.Lines(text[:bytes.LastIndexByte(text, '\n')+1]) {
+		if t.known[firstID(line)] {
+			return true
+		}
+	}
+	return false
 }
 
 // take hands on a table that was read, and notes what it leads to. A table that
@@ -164,7 +177,11 @@ func (t *tour) readDenied(pid int) {
 func (t *tour) take(ns Namespace, text []byte, err error) {
 	if err == nil {
 		t.scan.buf = text
-		t.first[firstID(text)] = true
+		if len(t.denied) > 0 {
+			for line := range bytes.Lines(text) {
+				t.known[firstID(line)] = true
+			}
+		}
 		t.survey.Namespaces++
 		t.survey.Mounts += bytes.Count(text, []byte{'\n'})
 		err = t.look(ns, text)
@@ -177,7 +194,7 @@ func (t *tour) take(ns Namespace, text []byte, err error) {
 	}
 }
 
-// firstID is the number that a table begins with.
+// firstID is the number that a line begins with.
 func firstID(text []byte) int {
 	word, _, _ := bytes.Cut(text, []byte{' '})
 	id, _ := strconv.Atoi(string(word))

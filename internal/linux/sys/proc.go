@@ -16,6 +16,9 @@ import (
 // maxProcFile bounds one file of /proc: a mountinfo of 300,000 mounts.
 const maxProcFile = 64 << 20
 
+// ErrNoProcfs is returned where /proc is not there, or is something else.
+var ErrNoProcfs = errors.New("no process file system is mounted at /proc")
+
 // ErrTooLarge is returned for a file of /proc beyond 64 MiB.
 var ErrTooLarge = errors.New("file of /proc too large")
 
@@ -36,11 +39,11 @@ func Procfs() (*FD, error) {
 	}
 	fd, err := openat(unix.AT_FDCWD, "/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("open /proc: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrNoProcfs, err)
 	}
 	if err := fd.expectMagic(unix.PROC_SUPER_MAGIC); err != nil {
 		fd.Close()
-		return nil, fmt.Errorf("check /proc: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrNoProcfs, err)
 	}
 	procfs.fd = fd
 	return fd, nil

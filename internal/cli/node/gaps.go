@@ -1,0 +1,104 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// asRoot is what to do where it could not be looked everywhere.
+const asRoot = "run it as root in the host's PID namespace (in a pod: hostPID: true)"
+
+// gap is something that was not looked at, and may hide a fault.
+type gap struct {
+	// What was not looked at, Why not, and Do is what to do about that; empty where nothing can be done.
+	What string `json:"what"`
+	Why  string `json:"why"`
+	Do   string `json:"do,omitempty"`
+}
+
+// String is the gap for people.
+func (g gap) String() string {
+	text := g.What + ": " + g.Why
+	if g.Do != "" {
+		text += ": " + g.Do
+	}
+	return text
+}
+
+// gapLines are lines of a report.
+func gapLines(b *strings.Builder, gaps []gap) {
+	for _, g := range gaps {
+		fmt.Fprintf(b, "Not looked at: %s.\n", Printable(g.String()))
+	}
+}
+
+// noteLines are the last lines of a report.
+func noteLines(b *strings.Builder, notes []string) {
+	for _, note := range notes {
+		fmt.Fprintf(b, "Note: %s.\n", Printable(note))
+	}
+}
+
+// errUnseen is how a verb ends that could not look at everything. What it has seen, and what not, has been written by then.
+var errUnseen = errors.New("not everything was looked at, so there may be faults that were not seen")
+
+// unseen is errUnseen with what to do; nil where there are no gaps.
+func unseen(gaps []gap) error {
+	if len(gaps) == 0 {
+		return nil
+	}
+	for _, g := range gaps {
+		if g.Do != "" {
+			return fmt.Errorf("%w: %s", errUnseen, g.Do)
+		}
+	}
+	return fmt.Errorf("%w: %s", errUnseen, gaps[0])
+}
+
+// shortSighted tells whether this process lacks what it takes to see what others do. Then nothing that was not found is
+// known not to be there, and what was found may be only part of the truth.
+func shortSighted() bool { return !sys.SeesEverything() }
+
+// sightGaps are what could not be looked at of other processes: denied is how many refuse to be looked into, partial how
+// many mount namespaces were seen in part.
+func sightGaps(denied, partial int) (gaps []gap) {
+	switch sight, err := sys.ProcSight(); {
+	case err != nil:
+		gaps = append(gaps, gap{"other processes, and what they have mounted", err.Error(), asRoot})
+	case sight == sys.SeesNamespace:
+		gaps = append(gaps, gap{"processes outside of this PID namespace, and what they have mounted", "/proc does not show them", asRoot})
+	case sight == sys.SeesOwn:
+		gaps = append(gaps, gap{"the processes of others, and what they have mounted", "/proc does not show them (hidepid)", asRoot})
+	}
+	if denied > 0 || len(gaps) == 0 && !sys.LooksAnywhere() {
+		what := "other processes, and what they have mounted"
+		if denied > 0 {
+			what = processes(denied) + ", and what only they have mounted"
+		}
+		gaps = append(gaps, gap{what, whyDenied(), asRoot})
+	}
+	if partial > 0 {
+		gaps = append(gaps, gap{"parts of " + count(partial, "mount namespace"), "they could not be read", asRoot})
+	}
+	return gaps
+}
+
+// whyDenied says why processes may not be looked into.
+func whyDenied() string {
+	switch uid := os.Geteuid(); {
+	case sys.LooksAnywhere():
+		return "the system keeps them even from root"
+	case uid != 0:
+		return fmt.Sprintf("user %d may not look into them", uid)
+	case !sys.InFirstUserNamespace():
+		return "root of a user namespace may not look into them"
+	}
+	return "it takes CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_SYS_CHROOT and CAP_DAC_READ_SEARCH to look into them"
+}

@@ -1,0 +1,108 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sys
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Sight is which processes of the machine /proc shows to this process.
+type Sight int
+
+const (
+	// SeesAll is a /proc that shows all of them.
+	SeesAll Sight = iota
+	// SeesNamespace is a /proc that shows a PID namespace which is not the
+	// machine's first: no process outside of it shows.
+	SeesNamespace
+	// SeesOwn is a /proc that hides the processes of others (hidepid).
+	SeesOwn
+)
+
+// ProcSight finds out which processes the process' own /proc shows. The second
+// process of the machine makes the kernel's threads and is one itself, in no
+// namespace but the first. Who lists processes, and does not see all, must not
+// conclude that one is not there.
+func ProcSight() (Sight, error) {
+	text, err := ReadProcHead("2/stat", nil)
+	switch {
+	case errors.Is(err, EACCES), errors.Is(err, EPERM):
+		return SeesOwn, nil
+	case errors.Is(err, ENOENT), errors.Is(err, ESRCH):
+		return sightOfFirst()
+	case err != nil:
+		return SeesOwn, fmt.Errorf("find out which processes /proc shows: %w", err)
+	case kernelThread(text):
+		return SeesAll, nil
+	}
+	return SeesNamespace, nil
+}
+
+// sightOfFirst tells a namespace with no second process from one that is
+// hidden: each has a first.
+func sightOfFirst() (Sight, error) {
+	proc, err := Procfs()
+	if err != nil {
+		return SeesOwn, err
+	}
+	if _, err := proc.StatAt("1", StatType); err != nil {
+		return SeesOwn, nil
+	}
+	return SeesNamespace, nil
+}
+
+// kernelThread tells by the text of /proc/PID/stat whether a process is a thread
+// of the kernel: by its flags, field 9. Its name anybody can choose.
+func kernelThread(stat []byte) bool {
+	const flag = 0x00200000 // PF_KTHREAD
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 7 {
+		return false
+	}
+	flags, err := strconv.ParseUint(string(fields[6]), 10, 64)
+	return err == nil && flags&flag != 0
+}
+
+// firstUserNamespace is the inode number that the kernel gives to the machine's
+// first user namespace.
+const firstUserNamespace = 0xEFFFFFFD
+
+// LooksAnywhere tells whether this process has what it takes to look into every
+// process and mount namespace of the machine: CAP_SYS_PTRACE, to trace,
+// CAP_SYS_ADMIN, to enter, CAP_SYS_CHROOT, as entering takes it, and
+// CAP_DAC_READ_SEARCH or CAP_DAC_OVERRIDE, to read, in the first user namespace.
+func LooksAnywhere() bool {
+	var own [2]unix.CapUserData
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	if err := unix.Capget(&header, &own[0]); err != nil {
+		return false
+	}
+	has := func(c uint) bool { return own[c/32].Effective&(1<<(c%32)) != 0 }
+	for _, c := range []uint{unix.CAP_SYS_PTRACE, unix.CAP_SYS_ADMIN, unix.CAP_SYS_CHROOT} {
+		if !has(c) {
+			return false
+		}
+	}
+	return (has(unix.CAP_DAC_READ_SEARCH) || has(unix.CAP_DAC_OVERRIDE)) && InFirstUserNamespace()
+}
+
+// InFirstUserNamespace tells whether this process is in the user namespace that
+// the machine began with, as far as /proc tells: root of another is root of
+// nothing outside.
+func InFirstUserNamespace() bool {
+	link, err := ReadlinkProc("self/ns/user")
+	return err != nil || link == fmt.Sprintf("user:[%d]", firstUserNamespace) // without /proc nothing is concluded from it
+}
+
+// SeesEverything tells whether this process sees every process of the machine
+// and may look into it: only then has what is not found no process.
+func SeesEverything() bool {
+	sight, err := ProcSight()
+	return err == nil && sight == SeesAll && LooksAnywhere()
+}
