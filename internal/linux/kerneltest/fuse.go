@@ -69,7 +69,7 @@ func serveFUSE(args []string, ready func(string)) error {
 	// A second File on the descriptor, which Fd has made blocking: the runtime
 	// takes a device that serves no mount yet for one that cannot be polled.
 	blocking := os.NewFile(dev.Fd(), "fuse")
-	data := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", dev.Fd())
+	data := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", dev.Fd())
 	if err := sys.NewMount("kerneltest", args[0], "fuse", data); err != nil {
 		return err
 	}
