@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,16 +26,22 @@ import (
 // programs are what a cluster and its clients are made of.
 var programs = []string{"ceph", "ceph-mon", "ceph-osd", "ceph-mds", "ceph-fuse"}
 
-// Cluster is a running Ceph cluster with one file system.
+// Cluster is a running Ceph cluster with one file system, or with one pool for images of block devices.
 type Cluster struct {
-	dir     string
-	lock    *os.File // held by the owner as long as it lives
-	daemons []*process
+	dir      string
+	lock     *os.File // held by the owner as long as it lives
+	daemons  []*process
+	monitors []netip.AddrPort // where the monitor listens, for both versions of the protocol
 }
 
 // Start starts a cluster, installs what it needs for that, and waits until its file system can be mounted: some eight
 // seconds. What is left of clusters whose owner was killed is removed first. The caller must Stop it.
 func Start(ctx context.Context) (*Cluster, error) {
+	return start(ctx, programs, (*Cluster).startMDS)
+}
+
+// start starts a cluster of which last serves what it is for.
+func start(ctx context.Context, programs []string, last func(*Cluster, context.Context) error) (*Cluster, error) {
 	if err := debian.Install(ctx, programs...); err != nil {
 		return nil, err
 	}
@@ -45,8 +52,8 @@ func Start(ctx context.Context) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, step := range []func(context.Context) error{c.configure, c.startMonitor, c.startOSD, c.startMDS} {
-		if err := step(ctx); err != nil {
+	for _, step := range []func(*Cluster, context.Context) error{(*Cluster).configure, (*Cluster).startMonitor, (*Cluster).startOSD, last} {
+		if err := step(c, ctx); err != nil {
 			return nil, errors.Join(fmt.Errorf("start ceph: %w", err), c.Stop())
 		}
 	}
@@ -119,6 +126,9 @@ func (c *Cluster) configure(ctx context.Context) error {
 	free, err := freeport.Find(net.IPv4(127, 0, 0, 1), 2)
 	if err != nil {
 		return err
+	}
+	for _, a := range free {
+		c.monitors = append(c.monitors, a.AddrPort())
 	}
 	monitor := fmt.Sprintf("[v2:%s,v1:%s]", free[0], free[1])
 	text := strings.NewReplacer("%FSID", fsid, "%MON", monitor, "%DIR", c.dir).Replace(configuration)

@@ -131,17 +131,26 @@ func (p *process) failure() error {
 
 // run runs a program to its end.
 func (c *Cluster) run(ctx context.Context, program string, args ...string) error {
+	_, err := c.output(ctx, program, args...)
+	return err
+}
+
+// output runs a program to its end and gives what it wrote to its standard output.
+func (c *Cluster) output(ctx context.Context, program string, args ...string) ([]byte, error) {
 	path, err := debian.LookPath(program)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = c.environment()
-	if out, err := cmd.CombinedOutput(); err != nil {
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
-		return fmt.Errorf("run %s %q: %w: %s", program, args, err, bytes.TrimSpace(out))
+		return nil, fmt.Errorf("run %s %q: %w: %s", program, args, err, bytes.TrimSpace(append(out, said.Bytes()...)))
 	}
-	return nil
+	return out, nil
 }

@@ -40,6 +40,7 @@ var packages = map[string]string{
 	"losetup":                           "mount",
 	"/usr/bin/prometheus-node-exporter": "prometheus-node-exporter",
 	"ceph":                              "ceph-common",
+	"rbd":                               "ceph-common",
 	"ceph-mon":                          "ceph-mon",
 	"ceph-osd":                          "ceph-osd",
 	"ceph-mds":                          "ceph-mds",
