@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command diagnose runs an OperationSet of the samples in a virtual machine that has no API server: with the store in memory,
+// and with the executor, the journal and the processors of the agent. It is for tests alone.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	sigsyaml "sigs.k8s.io/yaml"
+
+	corev1 "k8s.io/api/core/v1"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/config/samples"
+	"kubediag.org/kubediag/internal/executor"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/processor/all"
+	"kubediag.org/kubediag/internal/store"
+)
+
+func main() {
+	var r run
+	flag.StringVar(&r.data, "data", "/var/lib/kubediag", "directory for journals and full results; it is made")
+	flag.StringVar(&r.kubeletRoot, "kubelet-root", "/var/lib/kubelet", "directory that the kubelet would have")
+	flag.DurationVar(&r.until, "until", 0, "run a Diagnosis every second, for so long at most, until one heals something")
+	flag.Parse()
+	if flag.NArg() == 0 {
+		fmt.Fprintln(os.Stderr, "diagnose: usage: diagnose [flags] OPERATIONSET [PARAMETER=VALUE]...")
+		os.Exit(2)
+	}
+	if err := r.diagnose(context.Background(), flag.Arg(0), flag.Args()[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "diagnose:", err)
+		os.Exit(1)
+	}
+}
+
+// run is what the flags say.
+type run struct {
+	data, kubeletRoot string
+	until             time.Duration
+}
+
+// diagnose runs a Diagnosis, or one after the other, with what processors remember, and writes the status of the last as JSON.
+func (r run) diagnose(ctx context.Context, set string, parameters []string) error {
+	var objects store.Memory
+	if err := objects.Load(strings.NewReader(strings.Join(samples.OperationSets()[1:3], "\n---\n"))); err != nil {
+		return err
+	}
+	e, err := r.newExecutor(&objects)
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	values := map[string]string{}
+	for _, p := range parameters {
+		key, value, ok := strings.Cut(p, "=")
+		if !ok {
+			return fmt.Errorf("read parameter %q: want PARAMETER=VALUE", p)
+		}
+		values[key] = value
+	}
+	for start, n := time.Now(), 1; ; n++ {
+		d, err := runOne(ctx, e, &objects, fmt.Sprintf("run-%d", n), v1.DiagnosisSpec{OperationSet: set, NodeName: nodeName, Parameters: values})
+		if err != nil {
+			return err
+		}
+		if d.Status.Outcome == v1.OutcomeHealed || time.Since(start) > r.until {
+			return json.NewEncoder(os.Stdout).Encode(d.Status)
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+const nodeName = "vm"
+
+func (r run) newExecutor(objects executor.Store) (*executor.Executor, error) {
+	if err := os.MkdirAll(r.data, 0o700); err != nil {
+		return nil, err
+	}
+	node, err := kubelet.Own(r.kubeletRoot)
+	if err != nil {
+		return nil, err
+	}
+	registry, err := all.New(all.Deps{Pods: noPods{}, Kubelet: node})
+	if err != nil {
+		return nil, err
+	}
+	return executor.New(executor.Options{Node: nodeName, DataRoot: r.data, Registry: registry, Store: objects})
+}
+
+func runOne(ctx context.Context, e *executor.Executor, objects *store.Memory, name string, spec v1.DiagnosisSpec) (*v1.Diagnosis, error) {
+	manifest, err := sigsyaml.Marshal(&v1.Diagnosis{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "Diagnosis"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}, Spec: spec,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := objects.Load(strings.NewReader(string(manifest))); err != nil {
+		return nil, err
+	}
+	d, err := objects.Diagnosis(metav1.NamespaceDefault, name)
+	if err != nil {
+		return nil, err
+	}
+	return e.Run(ctx, d)
+}
+
+// noPods is a node whose pods are not known.
+type noPods struct{}
+
+func (noPods) Pod(_ context.Context, namespace, name string) (*corev1.Pod, error) {
+	return nil, fmt.Errorf("get pod %q: %w", namespace+"/"+name, executor.ErrNotFound)
+}
