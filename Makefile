@@ -107,8 +107,8 @@ generate: ## Write deep copies, CRDs and roles from the markers in the code
 	$(GEN) rbac:roleName=kubediag-agent paths=./internal/agent/... output:rbac:dir=config/rbac/agent
 
 .PHONY: support
-support: ## Run every kernel and write what works on which into docs/support.md
-	@$(TIER) -write kernels
+support: ## Write into docs/support.md what works on which kernel, by the tests that show it
+	@$(TIER) -table -write kernels
 
 .PHONY: fmt
 fmt: ## Format the code

@@ -41,10 +41,13 @@ func runKernels(ctx context.Context, out io.Writer, t tier, o options) (ok bool,
 	var suites []matrix.Suite
 	for _, dir := range packages(found, t.tag) {
 		s := matrix.Suite{Dir: strings.TrimPrefix(dir, "./"), Pattern: pattern(found, dir, t.tag)}
+		shown := shows(s.Dir)
 		if o.only != "" {
 			s.Pattern = o.only
+		} else if o.table {
+			s.Pattern = "^(" + strings.Join(shown, "|") + ")$"
 		}
-		if chosen(o.dirs, dir) && (!o.brief || shows(s.Dir)) {
+		if chosen(o.dirs, dir) && (!o.brief && !o.table || len(shown) > 0) {
 			suites = append(suites, s)
 		}
 	}
@@ -105,14 +108,14 @@ func (c *column) title() string {
 // sceneTag is the build tag of tests that start virtual machines by themselves, for what only one can show.
 const sceneTag = "vm"
 
-// scenes lists the arguments of go test for them. A brief run leaves them out.
+// scenes lists the arguments of go test for them. A run that is brief, or for the table, leaves them out.
 func scenes(found []testFile, o options) (calls [][]string) {
 	for _, dir := range packages(found, sceneTag) {
 		run := pattern(found, dir, sceneTag)
 		if o.only != "" {
 			run = o.only
 		}
-		if !o.brief && chosen(o.dirs, dir) {
+		if !o.brief && !o.table && chosen(o.dirs, dir) {
 			calls = append(calls, []string{"-timeout=20m", "-tags=" + sceneTag, "-run=" + run, dir})
 		}
 	}
@@ -124,7 +127,7 @@ func support(out io.Writer, columns []*column, write bool) error {
 	seen := map[string]map[string]outcome{}
 	var names []string
 	for _, c := range columns {
-		if c.kernel != "" {
+		if c.kernel != "" && seen[c.name] == nil { // the machine's own may be one of the others
 			names = append(names, c.name)
 			seen[c.name] = c.report.ended
 		}

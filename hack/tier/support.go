@@ -48,11 +48,16 @@ var capabilities = []capability{
 	{"do nothing while no mount changes", []string{"linux/mountns TestListerAllocatesNothingWhereNothingChanges"}},
 }
 
-// shows reports whether a row of the table rests on tests of the package in the folder.
-func shows(dir string) bool {
-	return slices.ContainsFunc(capabilities, func(c capability) bool {
-		return slices.ContainsFunc(c.tests, func(t string) bool { return strings.HasPrefix(t, strings.TrimPrefix(dir, "internal/")+" ") })
-	})
+// shows lists the tests of the package in the folder that rows of the table rest on.
+func shows(dir string) (tests []string) {
+	for _, c := range capabilities {
+		for _, t := range c.tests {
+			if name, ok := strings.CutPrefix(t, strings.TrimPrefix(dir, "internal/")+" "); ok && !slices.Contains(tests, name) {
+				tests = append(tests, name)
+			}
+		}
+	}
+	return tests
 }
 
 // outcome is how a test ended that has none below it.

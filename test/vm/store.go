@@ -169,12 +169,18 @@ var basic = []string{
 	"kmod", "libc-bin", "mount", "procps", "sed", "tar", "util-linux", "usr-is-merged",
 }
 
+// skeleton are the folders of a root file system that no package brings.
+var skeleton = []string{
+	"usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "usr/lib/modules", "dev", "proc", "sys", "run", "tmp", "root", "home", "mnt", "opt", "srv",
+	"var/tmp", "vm",
+}
+
 // root gives the image of a root file system with the packages.
 func (s store) root(ctx context.Context, packages []string) (string, error) {
 	all := slices.Concat(basic, packages)
 	slices.Sort(all)
 	all = slices.Compact(all)
-	key := sha256.Sum256([]byte(strings.Join(all, " ")))
+	key := sha256.Sum256([]byte(strings.Join(slices.Concat(all, skeleton), " ")))
 	dir, err := s.keep(ctx, "root-"+hex.EncodeToString(key[:6]), func(ctx context.Context, a archive, dir string) error {
 		return makeRoot(ctx, a, all, dir)
 	})
@@ -188,7 +194,7 @@ func makeRoot(ctx context.Context, a archive, packages []string, dir string) err
 		return err
 	}
 	tree := filepath.Join(dir, "tree")
-	for _, sub := range []string{"usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "dev", "proc", "sys", "run", "tmp", "root", "vm", "usr/lib/modules"} {
+	for _, sub := range skeleton {
 		if err := os.MkdirAll(filepath.Join(tree, sub), 0o755); err != nil {
 			return err
 		}

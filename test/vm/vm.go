@@ -40,7 +40,7 @@ type Options struct {
 	Disks    []string          // raw images; as /dev/vdd and so on, in their order; they outlive the machine
 	Memory   int               // MiB; 0: 4096
 	Init     []string          // process 1 of the guest, such as systemd, and its arguments; none: one that waits for orphans
-	Limit    time.Duration     // for the boot; 0: two minutes
+	Limit    time.Duration     // for the boot; 0: five minutes
 	QEMU     string            // the program; empty: Debian's
 }
 
@@ -50,7 +50,7 @@ func Start(ctx context.Context, o Options) (_ *Machine, err error) {
 		o.Memory = 4096
 	}
 	if o.Limit == 0 {
-		o.Limit = 2 * time.Minute
+		o.Limit = 5 * time.Minute
 	}
 	if o.QEMU == "" {
 		o.QEMU = "qemu-system-x86_64"
