@@ -38,19 +38,7 @@ func runKernels(ctx context.Context, out io.Writer, t tier, o options) (ok bool,
 	if err != nil {
 		return false, err
 	}
-	var suites []matrix.Suite
-	for _, dir := range packages(found, t.tag) {
-		s := matrix.Suite{Dir: strings.TrimPrefix(dir, "./"), Pattern: pattern(found, dir, t.tag)}
-		shown := shows(s.Dir)
-		if o.only != "" {
-			s.Pattern = o.only
-		} else if o.table {
-			s.Pattern = "^(" + strings.Join(shown, "|") + ")$"
-		}
-		if chosen(o.dirs, dir) && (!o.brief && !o.table || len(shown) > 0) {
-			suites = append(suites, s)
-		}
-	}
+	suites := suitesOf(found, t.tag, o)
 	built, err := matrix.Compile(ctx, filepath.Join("bin", "kernels"), t.tag, suites)
 	if err != nil {
 		return false, err
@@ -95,6 +83,23 @@ func runKernels(ctx context.Context, out io.Writer, t tier, o options) (ok bool,
 		fmt.Fprintf(out, "%s: %d passed, %d failed, %d skipped\n", c.title(), n.passed, n.failed, n.skipped)
 	}
 	return ok, nil
+}
+
+// suitesOf lists the packages of the tier that were asked for, each with its tests.
+func suitesOf(found []testFile, tag string, o options) (suites []matrix.Suite) {
+	for _, dir := range packages(found, tag) {
+		s := matrix.Suite{Dir: strings.TrimPrefix(dir, "./"), Pattern: pattern(found, dir, tag)}
+		shown := shows(s.Dir)
+		if o.only != "" {
+			s.Pattern = o.only
+		} else if o.table {
+			s.Pattern = "^(" + strings.Join(shown, "|") + ")$"
+		}
+		if chosen(o.dirs, dir) && (!o.brief && !o.table || len(shown) > 0) {
+			suites = append(suites, s)
+		}
+	}
+	return suites
 }
 
 // title is how the closing line names the column.
