@@ -53,6 +53,8 @@ type answer struct {
 	Answer string `json:"answer"`
 	// MinimumKernel is the first mainline version that has it.
 	MinimumKernel string `json:"minimumKernel"`
+	// Without is what kubediag does where it is missing.
+	Without string `json:"without"`
 	// Error is why the answer is "failed".
 	Error string `json:"error,omitempty"`
 }
@@ -74,7 +76,7 @@ func probe(features []*sys.Feature) featureReport {
 }
 
 func ask(f *sys.Feature) answer {
-	a := answer{Name: f.Name, MinimumKernel: f.Kernel}
+	a := answer{Name: f.Name, MinimumKernel: f.Kernel, Without: f.Without}
 	switch err := f.Probe(); {
 	case err == nil:
 		a.Answer = "yes"
@@ -123,6 +125,9 @@ func (r featureReport) text(w io.Writer) error {
 	}
 	_ = t.Flush() // into memory
 	for _, a := range r.Features {
+		if a.Answer == "no" {
+			fmt.Fprintf(&b, "without %s: %s\n", a.Name, a.Without)
+		}
 		if a.Error != "" {
 			fmt.Fprintf(&b, "%s: %s\n", a.Name, Printable(a.Error))
 		}

@@ -71,7 +71,7 @@ func TestFeaturesOfThisKernel(t *testing.T) {
 			want = "failed"
 		}
 		a := r.Features[i]
-		if a.Name != f.Name || a.MinimumKernel != f.Kernel || a.Answer != want || (a.Error != "") != (want == "failed") {
+		if a.Name != f.Name || a.MinimumKernel != f.Kernel || a.Answer != want || a.Without != f.Without || a.Without == "" || (a.Error != "") != (want == "failed") {
 			t.Errorf("answer %+v, want %q for %s", a, want, f.Name)
 		}
 	}
@@ -81,7 +81,7 @@ func TestFeaturesAsText(t *testing.T) {
 	t.Parallel()
 	r := featureReport{
 		Kernel: "6.1.0", OldestKernel: "5.10",
-		Features: []answer{{Name: "openat2", Answer: "yes", MinimumKernel: "5.6"}, {Name: "statmount", Answer: "no", MinimumKernel: "7.0"},
+		Features: []answer{{Name: "openat2", Answer: "yes", MinimumKernel: "5.6"}, {Name: "statmount", Answer: "no", MinimumKernel: "7.0", Without: "text is read"},
 			{Name: "walk", Answer: "failed", MinimumKernel: "6.12", Error: "probe walk: not\x1bpermitted"}},
 		Backends: []backend{{"unmount", "kernel", "by id"}},
 	}
@@ -95,6 +95,7 @@ FEATURE    HERE    SINCE KERNEL
 openat2    yes     5.6
 statmount  no      7.0
 walk       failed  6.12
+without statmount: text is read
 walk: probe walk: not\x1bpermitted
 
 FOR      BACK END  WHICH MEANS

@@ -16,6 +16,8 @@ import (
 type Feature struct {
 	Name   string // "statmount"
 	Kernel string // first version of the mainline kernel that has it, "6.8"
+	// Without is what this program does where the feature is missing, for people.
+	Without string
 
 	probe func() error
 
@@ -60,23 +62,66 @@ func (f *Feature) Probe() error {
 
 // The features that the mount layer makes use of where it finds them.
 var (
-	HasOpenat2       = &Feature{Name: "openat2", Kernel: "5.6", probe: probeOpenat2}
-	HasCachedLookup  = &Feature{Name: "openat2 RESOLVE_CACHED", Kernel: "5.12", probe: probeCachedLookup}
-	HasMountID       = &Feature{Name: "statx mount id", Kernel: "5.8", probe: probeStatx(StatMountID)}
-	HasUniqueMountID = &Feature{Name: "statx unique mount id", Kernel: "6.8", probe: probeStatx(StatUniqueID)}
-	HasStatmount     = &Feature{Name: "statmount and listmount", Kernel: "6.8", probe: probeStatmount}
-	HasNamespaceID   = &Feature{Name: "statmount in other mount namespaces", Kernel: "6.12", probe: probeNamespaceID}
-	HasNamespaceWalk = &Feature{Name: "walk over all mount namespaces", Kernel: "6.12", probe: probeNamespaceWalk}
-	HasMountTrees    = &Feature{Name: "open_tree and move_mount", Kernel: "5.2", probe: probeMountTrees}
-	HasMountSetattr  = &Feature{Name: "mount_setattr", Kernel: "5.12", probe: probeMountSetattr}
-	HasMoveBeneath   = &Feature{Name: "move_mount beneath a mount", Kernel: "6.5", probe: probeMoveBeneath}
+	HasMountTrees = &Feature{
+		Name: "open_tree and move_mount", Kernel: "5.2", probe: probeMountTrees,
+		Without: "volumes are not replaced under running containers, and no bind is tried out",
+	}
+	HasOpenat2 = &Feature{
+		Name: "openat2", Kernel: "5.6", probe: probeOpenat2,
+		Without: "paths are looked up step by step",
+	}
+	HasMountID = &Feature{
+		Name: "statx mount id", Kernel: "5.8", probe: probeStatx(StatMountID),
+		Without: "the number of a mount is read from /proc/self/fdinfo",
+	}
+	HasCachedLookup = &Feature{
+		Name: "openat2 RESOLVE_CACHED", Kernel: "5.12", probe: probeCachedLookup,
+		Without: "the mount table is read first, and a path over a file system that may hang is not looked up",
+	}
+	HasMountSetattr = &Feature{
+		Name: "mount_setattr", Kernel: "5.12", probe: probeMountSetattr,
+		Without: "what a mount allows is set while it is attached in a mount namespace that nobody else sees",
+	}
+	HasDiskSequence = &Feature{
+		Name: "number of a disk that is never used again", Kernel: "5.15", probe: probeDiskSequence,
+		Without: "a disk is known by its RBD image or its loop file; others are not detached",
+	}
+	HasMoveBeneath = &Feature{
+		Name: "move_mount beneath a mount", Kernel: "6.5", probe: probeMoveBeneath,
+		Without: "the new mount spreads to its place from a copy of the directory above",
+	}
+	HasUniqueMountID = &Feature{
+		Name: "statx unique mount id", Kernel: "6.8", probe: probeStatx(StatUniqueID),
+		Without: "a mount is known by number, parent, device, root and point together",
+	}
+	HasStatmount = &Feature{
+		Name: "statmount and listmount", Kernel: "6.8", probe: probeStatmount,
+		Without: "mounts are read from /proc/PID/mountinfo",
+	}
+	HasNamespaceID = &Feature{
+		Name: "statmount in other mount namespaces", Kernel: "6.12", probe: probeNamespaceID,
+		Without: "mounts of other namespaces are read from /proc/PID/mountinfo",
+	}
+	HasNamespaceWalk = &Feature{
+		Name: "walk over all mount namespaces", Kernel: "6.12", probe: probeNamespaceWalk,
+		Without: "namespaces are found by processes, threads, descriptors and named files; what only a socket keeps is not found",
+	}
+	HasStatmountSource = &Feature{
+		Name: "statmount source and subtype", Kernel: "6.13", probe: probeStatmountSource,
+		Without: "mounts of other namespaces are shown without their source and without the subtype of their file system",
+	}
+	HasFUSEServer = &Feature{
+		Name: "connection of an open /dev/fuse", Kernel: "6.16", probe: probeFUSEServer,
+		Without: "the daemon of a FUSE volume is not named",
+	}
 )
 
-// Features lists every feature that the mount layer makes use of.
+// Features lists every feature that kubediag makes use of, by age.
 func Features() []*Feature {
 	return []*Feature{
-		HasMountTrees, HasOpenat2, HasMountID, HasCachedLookup, HasMountSetattr,
+		HasMountTrees, HasOpenat2, HasMountID, HasCachedLookup, HasMountSetattr, HasDiskSequence,
 		HasMoveBeneath, HasUniqueMountID, HasStatmount, HasNamespaceID, HasNamespaceWalk,
+		HasStatmountSource, HasDetachedTarget, HasFUSEServer,
 	}
 }
 
@@ -129,6 +174,27 @@ func probeStatmount() error {
 		return lacking(err, ENOSYS)
 	}
 	_, err = Listmount(MountRef{Mount: RootOf}, 0, make([]uint64, 1))
+	return lacking(err, ENOSYS)
+}
+
+// probeStatmountSource asks for the source of /proc, which always has one.
+func probeStatmountSource() error {
+	proc, err := Procfs()
+	if err != nil {
+		return err
+	}
+	st, err := proc.Stat(StatUniqueID)
+	if err != nil {
+		return err
+	}
+	if !st.Has(StatUniqueID) {
+		return errors.ErrUnsupported
+	}
+	var m MountStat
+	err = m.Load(MountRef{Mount: st.MountID}, StatmountSource)
+	if err == nil && !m.Has(StatmountSource) {
+		err = errors.ErrUnsupported
+	}
 	return lacking(err, ENOSYS)
 }
 

@@ -9,7 +9,10 @@ import (
 
 // HasDetachedTarget is whether a tree can be attached where nothing is mounted
 // anywhere.
-var HasDetachedTarget = &Feature{Name: "move_mount onto a detached mount", Kernel: "6.15", probe: probeDetachedTarget}
+var HasDetachedTarget = &Feature{
+	Name: "move_mount onto a detached mount", Kernel: "6.15", probe: probeDetachedTarget,
+	Without: "a bind is tried out in a copy of the mount namespace that is emptied first",
+}
 
 func probeDetachedTarget() error {
 	tree, err := detachedTmpfs()

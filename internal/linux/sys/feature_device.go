@@ -1,0 +1,78 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sys
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+const blockDevices = "/sys/block"
+
+// probeDiskSequence looks at a disk, of which there has to be one.
+func probeDiskSequence() error {
+	disks, err := os.ReadDir(blockDevices)
+	if err != nil {
+		return err
+	}
+	if len(disks) == 0 {
+		return fmt.Errorf("%s is empty: %w", blockDevices, ENODEV)
+	}
+	for _, disk := range disks {
+		_, err := os.Lstat(blockDevices + "/" + disk.Name() + "/diskseq")
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, ENOENT) {
+			return err
+		}
+	}
+	return errors.ErrUnsupported
+}
+
+// probeFUSEServer makes a file system of FUSE that is mounted nowhere and goes at
+// once, and reads what the kernel says of the descriptor that serves it.
+func probeFUSEServer() error {
+	n, err := retry(func() (int, error) { return unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0) })
+	if err != nil {
+		return err
+	}
+	device := newFD(n)
+	defer device.Close()
+	root, err := serveFUSE(device)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	text, err := ReadProc("self/fdinfo/"+device.String(), nil)
+	if err == nil && !bytes.Contains(text, []byte("fuse_connection:")) {
+		err = errors.ErrUnsupported
+	}
+	return err
+}
+
+func serveFUSE(device *FD) (*FD, error) {
+	n, err := unix.Fsopen("fuse", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	context := newFD(n)
+	defer context.Close()
+	for _, option := range [][2]string{{"fd", device.String()}, {"rootmode", "40000"}, {"user_id", "0"}, {"group_id", "0"}} {
+		if err := unix.FsconfigSetString(context.n, option[0], option[1]); err != nil {
+			return nil, err
+		}
+	}
+	if err := unix.FsconfigCreate(context.n); err != nil {
+		return nil, err
+	}
+	if n, err = unix.Fsmount(context.n, unix.FSMOUNT_CLOEXEC, 0); err != nil {
+		return nil, err
+	}
+	return newFD(n), nil
+}
