@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -325,6 +326,8 @@ func TestTwoPluginsWithOneName(t *testing.T) {
 
 // TestLookReadsNoTable counts the bytes that are read at a look: a mount table costs 3 microseconds a line.
 func TestLookReadsNoTable(t *testing.T) {
+	kerneltest.Needs(t, sys.HasStatmount)
+	kerneltest.Needs(t, sys.HasCachedLookup)
 	b := bind(t, kubelettest.ConfigMap, "configmap", "app.ini")
 	for name, pod := range map[string]*corev1.Pod{"with the pod": b.pod, "without": nil} {
 		for _, state := range []string{"alive", "stale"} {

@@ -401,7 +401,11 @@ func TestManyMounts(t *testing.T) {
 	must(t, err)
 	ids := map[uint64]bool{}
 	for _, h := range r.Holders {
-		ids[h.Mount.Unique] = true
+		id := h.Mount.Unique
+		if id == 0 {
+			id = uint64(h.Mount.ID) // before 6.8; while all are there, each has another
+		}
+		ids[id] = true
 		if h.Kind != Mount || !slices.Equal(h.PIDs, []int{pid}) || h.Mount.Namespace.PID != pid {
 			t.Fatalf("%+v", h)
 		}

@@ -65,6 +65,9 @@ func TestForgedActions(t *testing.T) {
 	w.Kill()
 	w.Remount("new")
 	p := w.plan(t)
+	if len(p.Actions) < 2 {
+		t.Fatalf("plan %+v, want actions on the host and in the container", p)
+	}
 	good := p.Actions[0]
 	table, err := mountns.Table(0)
 	if err != nil {
@@ -91,12 +94,12 @@ func TestForgedActions(t *testing.T) {
 		"another pod's volume":    mounted(other),
 		"the staging path":        mounted(w.Staging),
 		"the root":                mounted("/"),
-		"another number":          edit(func(m *fault.Mount) { m.ID++ }),
+		"another number":          edit(func(m *fault.Mount) { m.ID, m.MountInfoID = another(m.ID), m.MountInfoID+1_000_000 }),
 		"another namespace":       edit(func(m *fault.Mount) { m.Namespace = p.Actions[1].Mount.Namespace }),
 		"nothing":                 {},
 		"a point alone":           {Point: w.Point, Namespace: good.Mount.Namespace},
 		"out of the volume":       edit(func(m *fault.Mount) { m.ID, m.Point = 0, m.Point+"/../../.." }),
-		"the container's as ours": edit(func(m *fault.Mount) { m.ID, m.Namespace = p.Actions[1].Mount.ID, good.Mount.Namespace }),
+		"the container's as ours": inOurs(*p.Actions[1].Mount, good.Mount.Namespace),
 	} {
 		for _, kind := range []string{volume.Replace, volume.Abort} {
 			w.request.Values = map[string]string{ParamAbort: "true"}
@@ -112,6 +115,14 @@ func TestForgedActions(t *testing.T) {
 	if !strings.Contains(w.ReadHost(other), "not connected") {
 		t.Errorf("the other pod's volume: %s", w.ReadHost(other))
 	}
+}
+
+// another is another id; 0, where the kernel has none, stays.
+func another(id uint64) uint64 { return id + min(id, 1) }
+
+func inOurs(m fault.Mount, namespace uint64) fault.Mount {
+	m.Namespace = namespace
+	return m
 }
 
 // TestAnotherPodOfTheName has none of the volumes of the one before it.
