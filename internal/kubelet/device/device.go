@@ -218,6 +218,8 @@ func (c *Case) conclude() (removable bool, why string) {
 		switch {
 		case h.Kind == holder.Mount && !h.Removable:
 			return false, fmt.Sprintf("the mount at %q in mount namespace %s stays: %s", h.Path, h.Mount.Namespace, h.Why)
+		case h.Kind == holder.StackedDevice:
+			return false, fmt.Sprintf("device %s is made of it, and has to go first", h.Path)
 		case h.Kind != holder.Mount && h.Kind != holder.RawOpen:
 			return false, fmt.Sprintf("%s holds it as well, which is no mount: what becomes of that is for a person to say", h.Name())
 		}

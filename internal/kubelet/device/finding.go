@@ -143,6 +143,8 @@ func (c *Case) Describe() string {
 		return name + " is in use as it should be: " + strings.Join(c.LiveUse, "; ")
 	case c.IsHeld():
 		return name + " is held by " + c.names() + "; " + c.Why
+	case len(c.Held) > 0 && !slices.ContainsFunc(c.Held, func(h Held) bool { return h.Kind != holder.StackedDevice }):
+		return fmt.Sprintf("%s is mounted nowhere, and in use by what is made of it: %s; looked at: %s", name, c.names(), c.Looked)
 	case len(c.Held) > 0:
 		return fmt.Sprintf("%s is held by %s, and mounted nowhere; looked at: %s", name, c.names(), c.Looked)
 	case len(c.Hidden) > 0:

@@ -122,6 +122,9 @@ func (l *look) held(ctx context.Context, h holder.Holder) (held Held, live strin
 	}
 	if h.Kind != holder.Mount {
 		held.Why = "it is no mount"
+		if h.Kind == holder.StackedDevice {
+			held.Why = "it is made of this device, and has to go first: kubediag holders " + h.Path + " says who holds it"
+		}
 		return held, "", nil
 	}
 	held.At = writtenDown(h.Mount)

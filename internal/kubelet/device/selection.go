@@ -29,7 +29,7 @@ const (
 // ErrParameter is returned for a parameter that says nothing that could be looked for.
 var ErrParameter = errors.New("parameter cannot be used")
 
-// maxMentioned bounds how many devices of a message are looked at that are not left behind.
+// maxMentioned bounds how many devices are looked at that are named and not left behind.
 const maxMentioned = 8
 
 // Selection is what the parameters narrow a look to. The zero value is every device that is left behind.
@@ -65,16 +65,37 @@ func (i *Inspector) Choose(ctx context.Context, s Selection) (*Choice, error) {
 		return nil, err
 	}
 	for _, one := range left {
-		if !slices.ContainsFunc(fits, func(fit filter) bool { return !fit.matches(one) }) {
-			c.Left = append(c.Left, one)
+		if slices.ContainsFunc(fits, func(fit filter) bool { return !fit.matches(one) }) {
+			continue
 		}
+		if one, err = i.asNamed(ctx, one, fits); err != nil {
+			return nil, err
+		}
+		c.Left = append(c.Left, one)
 	}
 	return c, i.explain(ctx, fits, c)
 }
 
+// asNamed is the case of the device that a parameter names, where that is another of the same btrfs.
+func (i *Inspector) asNamed(ctx context.Context, c *Case, fits []filter) (*Case, error) {
+	for _, fit := range fits {
+		for _, d := range fit.devices {
+			if c.Device.Number == d.Number || !c.member(d) {
+				continue
+			}
+			named, err := i.Inspect(ctx, d)
+			if Vanished(err) {
+				return c, nil
+			}
+			return named, err
+		}
+	}
+	return c, nil
+}
+
 // filter is one parameter's say.
 type filter struct {
-	devices []blockdev.Device
+	devices []blockdev.Device // those that are named, and those that are made of them
 	matches func(*Case) bool
 	nothing string // where no case matches
 }
@@ -125,7 +146,28 @@ func (i *Inspector) byDevice(ctx context.Context, spec string, c *Choice) (filte
 	case err != nil:
 		return filter{}, fmt.Errorf("read %s: %w: %q: %w", ParamDevice, ErrParameter, spec, err)
 	}
-	return filter{devices: []blockdev.Device{d}, matches: func(c *Case) bool { return c.has(d) }}, nil
+	devices, err := i.withStacked(d)
+	return filter{devices: devices, matches: func(c *Case) bool { return slices.ContainsFunc(devices, c.has) }}, err
+}
+
+// maxStacked bounds how many devices are followed that are made of others.
+const maxStacked = 1024
+
+// withStacked adds to devices those that are made of them, such as a dm-crypt on an image of Ceph's: what holds these holds the
+// device below. A device that goes meanwhile is left out.
+func (i *Inspector) withStacked(devices ...blockdev.Device) ([]blockdev.Device, error) {
+	for n := 0; n < len(devices) && len(devices) < maxStacked; n++ {
+		users, err := i.Finder.Sys.Users(devices[n])
+		if err != nil && !Vanished(err) {
+			return nil, err
+		}
+		for _, u := range users {
+			if u.Kind == blockdev.Stacked && !slices.Contains(devices, u.Device) {
+				devices = append(devices, u.Device)
+			}
+		}
+	}
+	return devices, nil
 }
 
 // has tells whether the case is about a device, its disk, one of its partitions, or a member of its file system.
@@ -134,12 +176,12 @@ func (c *Case) has(d blockdev.Device) bool {
 	if own.Number == d.Number || own.Parent != "" && own.Parent == d.Name || d.Parent != "" && d.Parent == own.Name {
 		return true
 	}
-	for _, fs := range c.FileSystems {
-		if slices.Contains(fs.Members, d.Name) {
-			return true
-		}
-	}
-	return false
+	return c.member(d)
+}
+
+// member tells whether the file system of the case is a btrfs that the device belongs to.
+func (c *Case) member(d blockdev.Device) bool {
+	return slices.ContainsFunc(c.FileSystems, func(fs blockdev.FileSystem) bool { return slices.Contains(fs.Members, d.Name) })
 }
 
 // byMessage matches what the message speaks of: one of its devices, volumes, pods or paths.
@@ -153,6 +195,10 @@ func (i *Inspector) byMessage(ctx context.Context, text string) (filter, error) 
 		if d, err := i.Resolve(ctx, spec); err == nil { // else it is no device of this node
 			devices = append(devices, d)
 		}
+	}
+	devices, err := i.withStacked(devices...)
+	if err != nil {
+		return filter{}, err
 	}
 	matches := func(c *Case) bool {
 		if slices.ContainsFunc(devices, c.has) {
@@ -181,7 +227,7 @@ func (i *Inspector) explain(ctx context.Context, fits []filter, c *Choice) error
 		return nil
 	}
 	for _, fit := range fits {
-		for _, d := range fit.devices {
+		for _, d := range fit.devices[:min(len(fit.devices), maxMentioned)] {
 			one, err := i.InspectThoroughly(ctx, d)
 			switch {
 			case errors.Is(err, blockdev.ErrNotFound), errors.Is(err, blockdev.ErrChanged):

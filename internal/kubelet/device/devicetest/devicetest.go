@@ -43,6 +43,7 @@ type Scene struct {
 	Device        blockdev.Device
 	Global, Mount string
 	Image         string // the file behind it
+	FSType        string
 	Runtime       *Runtime
 	Pods          *kubelettest.Pods // has the exporter's pod
 	Inspector     *device.Inspector
@@ -80,12 +81,21 @@ func New(t *testing.T, image string) *Scene {
 	if image != "" {
 		s.Image = filepath.Join(s.Root, image)
 	}
-	s.must(os.WriteFile(s.Image, nil, 0o600))
-	s.must(os.Truncate(s.Image, 4<<20))
-	dev := run(t, "losetup", "--find", "--show", s.Image)
-	t.Cleanup(func() { release(t, dev, s.Image) })
-	s.prepare(dev)
+	dev := loop(t, s.Image, 4)
+	run(t, "mkfs.ext4", "-q", dev)
+	s.prepare(dev, "ext4")
 	return s
+}
+
+// loop makes a file of so many megabytes and a loop device over it, which goes with the test.
+func loop(t *testing.T, image string, megabytes int64) (node string) {
+	t.Helper()
+	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, megabytes<<20)); err != nil {
+		t.Fatal(err)
+	}
+	node = run(t, "losetup", "--find", "--show", image)
+	t.Cleanup(func() { release(t, node, image) })
+	return node
 }
 
 // NewZram is New with a zram device, which the kernel refuses to reset while it is mounted anywhere.
@@ -109,7 +119,8 @@ func NewZram(t *testing.T) *Scene {
 		t.Errorf("remove %s: %v", name, err)
 	})
 	s.must(os.WriteFile("/sys/block/"+name+"/disksize", []byte("16M"), 0))
-	s.prepare("/dev/" + name)
+	run(t, "mkfs.ext4", "-q", "/dev/"+name)
+	s.prepare("/dev/"+name, "ext4")
 	return s
 }
 
@@ -123,14 +134,14 @@ func begin(t *testing.T) *Scene {
 	return s
 }
 
-// prepare has the kubelet format and mount a device.
-func (s *Scene) prepare(dev string) {
+// prepare has the kubelet mount a device.
+func (s *Scene) prepare(dev, fsType string) {
 	s.t.Helper()
-	run(s.t, "mkfs.ext4", "-q", dev)
+	s.FSType = fsType
 	var err error
 	s.Device, err = blockdev.Sys{}.Resolve(dev)
 	s.must(err)
-	s.Global = filepath.Join(s.Root, "plugins/kubernetes.io/csi/pv", Volume, "globalmount")
+	s.Global = s.globalMount(Volume)
 	s.Mount = filepath.Join(s.Node.PodDir(PodUID), "volumes/kubernetes.io~csi", Volume, "mount")
 	for _, dir := range []string{s.Global, s.Mount} {
 		s.must(os.MkdirAll(dir, 0o755))
@@ -142,7 +153,7 @@ func (s *Scene) prepare(dev string) {
 // MountOnHost has the kubelet mount the device.
 func (s *Scene) MountOnHost() {
 	s.t.Helper()
-	s.must(sys.NewMount(s.Device.Node(), s.Global, "ext4", ""))
+	s.must(sys.NewMount(s.Device.Node(), s.Global, s.FSType, ""))
 	s.must(sys.BindMount(s.Global, s.Mount))
 }
 
@@ -291,8 +302,12 @@ func start(file string, args []string) (string, error) {
 		return "", err
 	}
 	defer r.Close()
-	p, err := os.StartProcess(file, append([]string{file}, args...), &os.ProcAttr{Files: []*os.File{nil, w, w}})
-	w.Close()
+	null, err := os.Open(os.DevNull) // some programs cannot do with a device as their descriptor 0
+	if err != nil {
+		return "", errors.Join(err, w.Close())
+	}
+	p, err := os.StartProcess(file, append([]string{file}, args...), &os.ProcAttr{Files: []*os.File{null, w, w}})
+	err = errors.Join(err, null.Close(), w.Close())
 	if err != nil {
 		return "", err
 	}
