@@ -259,7 +259,7 @@ func (s *scenery) verbs() []verb {
 		{[]string{"version"}, "", 0, 0, 0},
 		{[]string{"help"}, "", 0, 0, 0},
 		{[]string{"completion"}, "", 0, 0, 0},
-		{[]string{"scan"}, "", 0, 2, 2},
+		{[]string{"scan"}, "", -1, 2, 2},
 	}
 }
 

@@ -6,10 +6,214 @@
 package main
 
 import (
+	"fmt"
+	"regexp"
+	"strings"
 	"testing"
 )
 
+// never is what no sentence has in it: inventions, names of states, times that nobody knows, wrong plurals.
+var never = []string{
+	"mnt:[0]", "0001-01-01", "Unasked", ": Denied", "1 processes ", "1 mounts ", "namespace  0,", "No faults found.",
+	"of process 0", "<nil>", "%!",
+}
+
+// sentence is a line that the program may print, and when it is true. said is what the groups of the pattern match.
+type sentence struct {
+	pattern *regexp.Regexp
+	holds   func(s *scenery, c caller, said []string) bool
+}
+
+func line(pattern string, holds func(s *scenery, c caller, said []string) bool) sentence {
+	return sentence{regexp.MustCompile("^(?:" + pattern + `)\.?$`), holds}
+}
+
+func always(*scenery, caller, []string) bool { return true }
+
+func whoSeesAll(_ *scenery, c caller, _ []string) bool { return c.everything() }
+
+func whoDoesNot(_ *scenery, c caller, _ []string) bool { return !c.everything() && c.proc != "none" }
+
+func withoutProc(_ *scenery, c caller, _ []string) bool { return c.proc == "none" }
+
+// rights says whether it is true why processes are not seen.
+func rights(_ *scenery, c caller, said []string) bool {
+	switch why := said[1]; {
+	case strings.HasPrefix(why, "processes outside of this PID namespace"), strings.HasPrefix(why, "/proc shows no process outside"),
+		strings.HasPrefix(why, "no process that /proc shows is a kubelet"):
+		return !c.all && c.proc != "none"
+	case strings.Contains(why, "user 65534"):
+		return c.uid == 65534
+	case strings.Contains(why, "root of a user namespace"):
+		return c.userns
+	case strings.HasSuffix(why, "may not be looked into"):
+		return !c.sees && c.proc != "none"
+	}
+	return false
+}
+
+const remedy = `run it as root in the host's PID namespace(?: \(in a pod: hostPID: true\))?`
+
+// sentences are all that scan, probe, holders and features may print. Root is written ROOT.
+var sentences = []sentence{
+	// Who serves a FUSE connection.
+	line(`(?:  why  )? *no process serves FUSE connection (\d+) any more: its daemon has ended`, func(s *scenery, c caller, said []string) bool {
+		return c.everything() && said[1] == s.dead.minor
+	}),
+	line(` *FUSE connection (\d+) is served by process (\d+) \([^)]*\), which is stopped`, func(s *scenery, c caller, said []string) bool {
+		return c.everything() && said[1] == s.stopped.minor && said[2] == fmt.Sprint(s.stopped.PID)
+	}),
+	line(` *it is not known which process serves FUSE connection \d+, or whether one does: (.*)`, rights),
+	// The faults, and what proves them.
+	line(`(StaleSubPath|DisconnectedFUSE|HungMount|HeldDevice) \(critical\): .*`, func(_ *scenery, c caller, said []string) bool {
+		return said[1] != "HeldDevice" || c.everything()
+	}),
+	line(`  volume     (\S+)`, func(_ *scenery, c caller, said []string) bool {
+		return said[1] != "live" && (said[1] != "pv-1" || c.everything())
+	}),
+	line(`  pod        uid 5f0e5d0c-\S+ \(its name is not known\)`, always),
+	line(`  container  app`, always),
+	line(`  device     7:\d+`, whoSeesAll),
+	line(`  mount      ROOT/\S+(?:/mount|/0|/pv-1)(?:, (?:tmpfs|fuse), device \d+:\d+, root .*)?`, always),
+	line(`  holder     process (\d+) \(.*\)`, func(s *scenery, c caller, said []string) bool {
+		return c.everything() && said[1] == fmt.Sprint(s.holder.PID)
+	}),
+	line(`  why        the root of the mount is deleted: its link count is 0`, always),
+	line(` *the pod's spec is not known; by its path it is for volumeMounts\[0\] of container "app", from volume "configmap"`, always),
+	line(` *source on the host: "ROOT/.*//deleted"`, always),
+	line(` *device \d+:\d+, inode \d+, link count 0`, always),
+	line(` *mountinfo: .*`, always),
+	line(`  why        the connection to the daemon of the file system is gone: transport endpoint is not connected`, always),
+	line(`  why        the file system has not answered for \d+(\.\d)?s`, always),
+	line(` *stat of the mount's root: transport endpoint is not connected`, always),
+	line(` *stat of the mount's root: no answer within [\d.]+s`, always),
+	line(` *\d+ requests? waits? unanswered`, always),
+	line(` *nothing can take its place: which volume it is cannot be told: read record "ROOT/.*vol_data.json": no such file or directory`, always),
+	line(` *no record: read record "ROOT/.*vol_data.json": no such file or directory`, always),
+	line(` *copies of it in containers of other pods, such as the driver's, and in services of the node, which are left alone: 1`, whoSeesAll),
+	line(` *a trial bind was refused: no such file or directory`, func(_ *scenery, c caller, _ []string) bool { return c.sees }),
+	line(` *a place for a trial bind: .*operation not permitted`, func(_ *scenery, c caller, _ []string) bool { return !c.sees }),
+	line(` *no trial bind could be made: .*`, func(_ *scenery, c caller, _ []string) bool { return !c.sees }),
+	line(` *(?:the kernel's mark: deleted|its link count is 0)`, always),
+	line(`  (?:note)? *statfs of the mount's root: function not implemented`, always),
+	line(`  (?:repair|runbook)  .*`, always),
+	line(`  path       ROOT/.*`, always),
+	line(`Alive`, func(_ *scenery, c caller, _ []string) bool { return c.sees }),
+	line(`Alive, but whether a container could be started with it is not known`, func(_ *scenery, c caller, _ []string) bool { return !c.sees }),
+	line(`Took [\d.]+ ms`, always),
+	// A machine that is busy.
+	line(`kubediag: probe "ROOT/.*/stopped/mount": .*that is too short to tell`, always),
+	line(`Not judged: volume "stopped" of pod "\S+" at "ROOT/.*" could not be judged: it could not be asked.*`, always),
+	// The device.
+	line(`  why        the kernel refuses to open device /dev/loop\d+ \(7:\d+\) exclusively: it is busy`, whoSeesAll),
+	line(` *a file system of type ext4 is alive on it: /sys/fs/ext4/loop\d+`, always),
+	line(` *looked at: \d+ mounts in \d+ mount namespaces \((?:kernel|procfs)\)(?:, \d+ process(?:es)? may not be looked into)?`, whoSeesAll),
+	line(` *mount \d+ of "/" at "ROOT/.*/pv-1" in mount namespace mnt:\[\d+\]`, whoSeesAll),
+	line(` *kept alive by process (\d+)`, func(s *scenery, _ caller, said []string) bool { return said[1] == fmt.Sprint(s.holder.PID) }),
+	line(` *the same directory on the host: "ROOT/.*/pv-1", volume "pv-1"`, whoSeesAll),
+	line(` *(?:it can be unmounted there: |why  *)it is a copy of what the kubelet had mounted at "ROOT/.*/pv-1", and the kubelet's namespace has that file system mounted no more; that namespace began as a private copy of the host's; no unmount spreads from there`, whoSeesAll),
+	line(`/dev/loop\d+ \(7:\d+, loop, ext4\) is held. It can be released by unmounting what is named here`, whoSeesAll),
+	line(`/dev/loop\d+ \(7:\d+, loop, ext4\) is held, and what holds it cannot be seen`, whoDoesNot),
+	line(`/dev/loop\d+ \(7:\d+, loop, ext4\) is mounted in a mount namespace that may not be looked into: it is not known whether it is held or in use as it should be`, whoDoesNot),
+	line(`  stays      the mount at "ROOT/.*" in mount namespace of process (\d+) stays: its mount table cannot be read: enter mount namespace of process \d+: (?:permission denied|operation not permitted)`, whoDoesNot),
+	line(`    why        its mount table cannot be read: enter mount namespace of process \d+: (?:permission denied|operation not permitted)`, whoDoesNot),
+	line(`  mount ROOT/.*/pv-1`, always),
+	line(`    namespace  \d+`, whoSeesAll),
+	line(`    namespace  its number may not be read`, whoDoesNot),
+	line(`    process    (\d+) \(.*\)`, func(s *scenery, _ caller, said []string) bool { return said[1] == fmt.Sprint(s.holder.PID) }),
+	line(`    on host    ROOT/.*/pv-1`, whoSeesAll),
+	line(`    detail     what keeps its namespace alive was not found: .*, or a process that may not be looked into or does not show here`, whoDoesNot),
+	line(`  What was found does not explain that it is busy. Any of these may hold it unseen:`, whoDoesNot),
+	line(`    - a process outside of this PID namespace, which /proc does not show`, func(_ *scenery, c caller, _ []string) bool { return !c.all }),
+	line(`    - (?:a descriptor on its way|a file or a mount that the kernel|an overlay made of|a mount outside the root|one of \d+ process).*`, whoDoesNot),
+	line(`(\d+) devices? mounted elsewhere alone, (\d+) held. Looked at .*`, func(_ *scenery, c caller, said []string) bool {
+		return c.proc != "none" && (said[2] != "0") == c.everything()
+	}),
+	line(`No device was seen that is mounted somewhere, but not where the kubelet runs. Looked at .*`, whoDoesNot),
+	line(`Looked at \d+ mounts? in \d+ mount namespaces? .*`, always),
+	// What was not looked at.
+	line(`Not looked at: (\d+ process(?:es)?, and what only they have mounted: .*): `+remedy, rights),
+	line(`Not looked at: (processes outside of this PID namespace, and what they have mounted: /proc does not show them): `+remedy, rights),
+	line(`Not judged: a mount of volume "(?:dead|stopped)" of pod "\S+" at "ROOT/.*" in mount namespace of process (\d+) could not be judged: process \d+ is in that mount namespace, and may not be looked into`,
+		func(_ *scenery, c caller, _ []string) bool { return !c.sees && c.proc != "none" }),
+	line(`Not judged: a mount of volume "(?:dead|stopped)" .* could not be judged: no process was seen in that mount namespace, and not all processes may be looked into`, whoDoesNot),
+	line(`(\d+) faults found( in what was looked at)?\. Looked at 1 pod, 1 subPath bind, 3 volumes and \d+ mounts in [\d.]+ ms: no kubelet process was made use of, root "ROOT", mount namespace \d+\. .*`,
+		func(_ *scenery, c caller, said []string) bool {
+			return (said[1] <= "3" || c.everything()) && (said[2] == "") == c.everything()
+		}),
+	line(`Note: no kubelet that serves "ROOT" was seen: .*`, func(_ *scenery, c caller, _ []string) bool { return c.all }),
+	line(`kubediag: (?:scan|holders): not everything was looked at, so there may be faults that were not seen: `+remedy, whoDoesNot),
+	line(`kubediag: probe "ROOT/.*/live/mount": it answers, but could not be bound in a trial, so that it may be a DeletedVolumeSource: `+remedy,
+		func(_ *scenery, c caller, _ []string) bool { return !c.sees }),
+	line(`kubediag: (?:scan|holders|probe|demo).*no process file system is mounted at /proc.*`, withoutProc),
+	// The features.
+	line(`FEATURE .*|.* (?:yes|no)  +\d+\.\d+|FOR .*|mount (?:namespaces|identity) .*|unmount .*`, always),
+	line(`.* failed  +\d+\.\d+`, func(_ *scenery, c caller, _ []string) bool { return !c.everything() || c.name != "root" }),
+	line(`[a-z_ ]+: .*(?:operation not permitted|permission denied)`, func(_ *scenery, c caller, _ []string) bool { return c.name != "root" }),
+	line(`[a-z_ ]+: .*no process file system is mounted at /proc.*`, withoutProc),
+	line(`live swap  +(kernel|none|unknown)  +.*`, func(_ *scenery, c caller, said []string) bool {
+		return said[1] != "none" || c.sees
+	}),
+}
+
+// ends tells with which status a verb is to end for a caller; -1: that depends on the machine.
+func (v verb) ends(c caller) int {
+	switch sees := c.everything(); {
+	case c.proc == "none":
+		return v.blind
+	case sees, v.args[0] == "probe" && c.sees:
+		return v.full
+	}
+	return v.part
+}
+
+// check takes apart what the program has printed.
 func (s *scenery) check(t *testing.T, c caller, v verb, r *result) {
 	t.Helper()
-	t.Logf("%s: %q: %s", c.name, v.args, r)
+	if want := v.ends(c); want >= 0 && r.status != want && !strings.Contains(r.errors, "too short to tell") {
+		t.Errorf("%q: status %d, want %d\n%s", v.args, r.status, want, r)
+	}
+	for _, text := range never {
+		if strings.Contains(r.out+r.errors, text) {
+			t.Errorf("%q: %q is said\n%s", v.args, text, r)
+		}
+	}
+	switch v.args[0] {
+	case "decode":
+		if r.out != "hi\n" || r.errors != "" {
+			t.Errorf("decode: %s", r)
+		}
+		return
+	case "version", "help", "completion", "demo": // they say nothing of the node
+		if r.errors == "" {
+			return
+		}
+		r.out = ""
+	}
+	if len(v.args) == 1 && v.args[0] == "scan" { // the machine may have kubelets of others
+		if c.everything() {
+			return
+		}
+		r.out = ""
+		if !strings.HasPrefix(r.errors, "kubediag: scan: ") || c.proc != "none" && !strings.Contains(r.errors, "run it as root in the host's PID namespace") {
+			t.Errorf("scan: %s", r)
+		}
+		return
+	}
+	for _, said := range linesOf(strings.ReplaceAll(r.out+r.errors, s.Root, "ROOT")) {
+		s.judge(t, c, v, said)
+	}
+}
+
+func (s *scenery) judge(t *testing.T, c caller, v verb, said string) {
+	t.Helper()
+	for _, one := range sentences {
+		if groups := one.pattern.FindStringSubmatch(said); groups != nil {
+			if !one.holds(s, c, groups) {
+				t.Errorf("%s: %s: it is not true that %q", c.name, v.args[0], said)
+			}
+			return
+		}
+	}
+	t.Errorf("%s: %s: nobody has checked whether it is true that %q", c.name, v.args[0], said)
 }

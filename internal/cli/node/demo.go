@@ -45,6 +45,9 @@ func NewDemoCommand() *cobra.Command {
 // demoOutside runs the demo as a child in namespaces of its own. Everything that the child mounts and writes goes with
 // its mount namespace, however it ends.
 func demoOutside(ctx context.Context, stdout, stderr io.Writer) error {
+	if _, err := sys.Procfs(); err != nil {
+		return fmt.Errorf("demo: start itself in a namespace of its own: %w: %s", err, mountProc)
+	}
 	var err error
 	for _, clone := range []sys.Clone{{User: false}, {User: true}} {
 		child := exec.CommandContext(ctx, "/proc/self/exe", "demo")

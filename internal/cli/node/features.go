@@ -68,7 +68,7 @@ type backend struct {
 
 func probe(features []*sys.Feature) featureReport {
 	r := featureReport{SchemaVersion: schemaVersion, Kernel: sys.Release(), OldestKernel: sys.OldestKernel}
-	r.Backends = backends(func(f *sys.Feature) bool { return f.Probe() == nil })
+	r.Backends = backends((*sys.Feature).Probe)
 	for _, f := range features {
 		r.Features = append(r.Features, ask(f))
 	}
@@ -83,35 +83,51 @@ func ask(f *sys.Feature) answer {
 	case errors.Is(err, errors.ErrUnsupported):
 		a.Answer = "no"
 	default:
-		a.Answer, a.Error = "failed", err.Error()
+		a.Answer, a.Error = "failed", strings.TrimPrefix(err.Error(), "probe "+f.Name+": ")
 	}
 	return a
 }
 
-// backends says what packages mountns and mount choose where a feature is there, or not.
-func backends(has func(*sys.Feature) bool) []backend {
-	choose := func(purpose string, there bool, yes, no backend) backend {
-		if there {
-			no = yes
+// backends says what packages mountns and mount choose where a feature is there, or not. Where that cannot be told, the way
+// of this caller is the one without it, and that of another may be the other.
+func backends(probe func(*sys.Feature) error) []backend {
+	choose := func(purpose string, yes, no backend, needs ...*sys.Feature) backend {
+		refused := false
+		for _, f := range needs {
+			switch err := probe(f); {
+			case errors.Is(err, errors.ErrUnsupported):
+				no.Purpose = purpose
+				return no
+			case err != nil:
+				refused = true
+			}
 		}
-		no.Purpose = purpose
-		return no
+		if refused {
+			return backend{purpose, "unknown", "it could not be tried out: " + asRoot}
+		}
+		yes.Purpose = purpose
+		return yes
 	}
 	return []backend{
-		choose("mount namespaces", has(sys.HasNamespaceWalk) && has(sys.HasNamespaceID),
+		choose("mount namespaces",
 			backend{Backend: "kernel", Means: "all of them are walked over, also those without a process"},
-			backend{Backend: "procfs", Means: "those of processes, threads, descriptors and named files; mounts are read from /proc/PID/mountinfo"}),
-		choose("mount identity", has(sys.HasStatmount),
+			backend{Backend: "procfs", Means: "those of processes, threads, descriptors and named files; mounts are read from /proc/PID/mountinfo"},
+			sys.HasNamespaceWalk, sys.HasNamespaceID),
+		choose("mount identity",
 			backend{Backend: "kernel", Means: "by an id that is never used again"},
-			backend{Backend: "mountinfo", Means: "by number, parent, root, point and device together"}),
-		choose("unmount", has(sys.HasStatmount),
+			backend{Backend: "mountinfo", Means: "by number, parent, root, point and device together"},
+			sys.HasStatmount),
+		choose("unmount",
 			backend{Backend: "kernel", Means: "through a descriptor of the mount; its id is compared before and after"},
-			backend{Backend: "mountinfo", Means: "through a descriptor of the mount; the mount table is compared before and after"}),
-		choose("live swap", has(sys.HasMountTrees) && has(sys.HasMoveBeneath),
+			backend{Backend: "mountinfo", Means: "through a descriptor of the mount; the mount table is compared before and after"},
+			sys.HasStatmount),
+		choose("live swap",
 			backend{Backend: "kernel", Means: "a mount can be replaced under a running container, by one call"},
-			choose("", has(sys.HasMountTrees),
+			choose("",
 				backend{Backend: "propagation", Means: "a mount can be replaced under a running container: the new one spreads to it from a copy of its parent"},
-				backend{Backend: "none", Means: "a mount cannot be replaced under a running container: it is restarted"})),
+				backend{Backend: "none", Means: "a mount cannot be replaced under a running container: it is restarted"},
+				sys.HasMountTrees),
+			sys.HasMountTrees, sys.HasMoveBeneath),
 	}
 }
 

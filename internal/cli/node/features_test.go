@@ -18,29 +18,41 @@ import (
 func TestBackendsFollowFromFeatures(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		lacks []*sys.Feature
-		want  map[string]string
+		lacks   []*sys.Feature
+		want    map[string]string
+		refuses []*sys.Feature
 	}{
+		"by nobody": {nil, map[string]string{
+			"mount namespaces": "unknown", "mount identity": "kernel", "unmount": "kernel", "live swap": "unknown",
+		}, []*sys.Feature{sys.HasNamespaceWalk, sys.HasMoveBeneath}},
 		"all there": {nil, map[string]string{
 			"mount namespaces": "kernel", "mount identity": "kernel", "unmount": "kernel", "live swap": "kernel",
-		}},
+		}, nil},
 		"nothing there": {sys.Features(), map[string]string{
 			"mount namespaces": "procfs", "mount identity": "mountinfo", "unmount": "mountinfo", "live swap": "none",
-		}},
+		}, nil},
 		"no walk, as without CAP_SYS_ADMIN": {[]*sys.Feature{sys.HasNamespaceWalk}, map[string]string{
 			"mount namespaces": "procfs", "mount identity": "kernel", "unmount": "kernel", "live swap": "kernel",
-		}},
+		}, nil},
 		"6.8": {[]*sys.Feature{sys.HasNamespaceID, sys.HasNamespaceWalk}, map[string]string{
 			"mount namespaces": "procfs", "mount identity": "kernel", "unmount": "kernel", "live swap": "kernel",
-		}},
+		}, nil},
 		"6.1": {[]*sys.Feature{sys.HasNamespaceID, sys.HasNamespaceWalk, sys.HasStatmount, sys.HasUniqueMountID, sys.HasMoveBeneath}, map[string]string{
 			"mount namespaces": "procfs", "mount identity": "mountinfo", "unmount": "mountinfo", "live swap": "propagation",
-		}},
+		}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := map[string]string{}
-			for _, b := range backends(func(f *sys.Feature) bool { return !slices.Contains(c.lacks, f) }) {
+			for _, b := range backends(func(f *sys.Feature) error {
+				switch {
+				case slices.Contains(c.lacks, f):
+					return errors.ErrUnsupported
+				case slices.Contains(c.refuses, f):
+					return sys.EPERM
+				}
+				return nil
+			}) {
 				got[b.Purpose] = b.Backend
 				if b.Means == "" {
 					t.Errorf("%s is not explained", b.Purpose)

@@ -15,6 +15,9 @@ import (
 // asRoot is what to do where it could not be looked everywhere.
 const asRoot = "run it as root in the host's PID namespace (in a pod: hostPID: true)"
 
+// mountProc is what to do where there is no process file system.
+const mountProc = "mount it: mount -t proc proc /proc"
+
 // gap is something that was not looked at, and may hide a fault.
 type gap struct {
 	// What was not looked at, Why not, and Do is what to do about that; empty where nothing can be done.

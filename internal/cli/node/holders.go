@@ -176,13 +176,15 @@ func (l *holderLook) use(ctx context.Context, c *device.Case) (deviceUse, error)
 	if err != nil {
 		return deviceUse{}, err
 	}
-	foreign := len(why) == 0 && c.IsHeld() && !c.Copied()
+	foreign := len(why) == 0 && c.IsHeld() && !c.Copied() && !c.Unread()
 	if foreign {
 		why = []string{neverKubelets}
 	}
 	l.notes = append(l.notes, waits(c)...)
 	u, err := newDeviceUse(c, why)
-	u.foreign = foreign
+	if u.foreign = foreign; len(why) == 0 && c.IsHeld() && !c.Copied() && c.Unread() {
+		u.Device.State = stateUnknown
+	}
 	u.Looked.Denied = refused(max(u.Looked.Denied, u.Looked.Locked))
 	return u, err
 }

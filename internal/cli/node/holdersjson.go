@@ -48,6 +48,8 @@ const (
 	stateFree  = "free"  // nobody uses it
 	stateInUse = "inUse" // as it should be
 	stateHeld  = "held"
+	// stateUnknown: it is mounted where the caller may not look, and may be held or in use.
+	stateUnknown = "unknown"
 )
 
 // useDevice is the device.

@@ -60,7 +60,7 @@ func (r *holdersReport) text() string {
 	if r.foreign {
 		r.holdersText(&b) // whoever names a device wants to know
 	}
-	if r.held() || r.foreign {
+	if r.held() || r.foreign || r.Device.State == stateUnknown {
 		b.WriteByte('\n')
 	}
 	r.Looked.lookedFrom.gapText(&b)
@@ -114,7 +114,7 @@ func (u deviceUse) text(b *strings.Builder) {
 	switch d.State {
 	case stateInUse:
 		u.usesText(b)
-	case stateHeld:
+	case stateHeld, stateUnknown:
 		u.holdersText(b)
 	}
 	for i, h := range u.Hidden {
@@ -143,6 +143,8 @@ func (u deviceUse) verdict() string {
 		return "is free as far as was seen."
 	case u.Device.State == stateFree:
 		return "is free: nobody holds it."
+	case u.Device.State == stateUnknown:
+		return "is mounted in a mount namespace that may not be looked into: it is not known whether it is held or in use as it should be."
 	case u.Device.State == stateInUse:
 		return "is in use, and not held."
 	case len(u.Holders) == 0:
@@ -222,6 +224,8 @@ func (h useHolder) namespace() string {
 	switch {
 	case h.Mount == nil:
 		return ""
+	case h.MountNamespace == 0:
+		return "its number may not be read"
 	case h.inhabited:
 		return strconv.FormatUint(h.MountNamespace, 10)
 	}

@@ -98,6 +98,8 @@ type Held struct {
 	// Removable is whether the mount is a copy that may go, and Why why, or why not.
 	Removable bool
 	Why       string
+	// Unread is whether its mount table could not be read: then it is not known whether it is a copy.
+	Unread bool
 
 	order int // in the table of its namespace
 }
@@ -238,6 +240,11 @@ func (c *Case) IsHeld() bool {
 // Copied tells whether one of the mounts is a copy of one of the kubelet's.
 func (c *Case) Copied() bool {
 	return slices.ContainsFunc(c.Held, func(h Held) bool { return h.HostPath != "" })
+}
+
+// Unread tells whether it is not known of one of the mounts whether it is a copy of one of the kubelet's.
+func (c *Case) Unread() bool {
+	return slices.ContainsFunc(c.Held, func(h Held) bool { return h.Unread })
 }
 
 // Copies are the mounts that may go, the newest first, which is a safe order: a mount is newer than what it lies on.

@@ -157,7 +157,7 @@ func (v view) carrierPaths(c cri.Mount) []string {
 func (l *look) examine(ctx context.Context, h *Held, unknown error) (live string) {
 	table, err := l.inside(h.Mount.Namespace)
 	if err != nil {
-		h.Why = "its mount table cannot be read: " + err.Error()
+		h.Why, h.Unread = "its mount table cannot be read: "+err.Error(), true
 		return ""
 	}
 	m, ok := table.ByID(h.Mount.ID)

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 
@@ -53,10 +52,14 @@ func (i *Inspector) look(ctx context.Context) (*look, error) {
 
 // hostTable is the kubelet's mount table, whatever namespace the calling thread is in.
 func hostTable(n *kubelet.Node) (*mountinfo.Table, error) {
-	if n.PID == 0 {
-		return mountns.Table(os.Getpid())
+	if n.PID != 0 {
+		return mountns.Table(n.PID)
 	}
-	return mountns.Table(n.PID)
+	own, err := sys.OwnPID()
+	if err != nil {
+		return nil, err
+	}
+	return mountns.Table(own)
 }
 
 // onHost tells whether a holder is a mount of the kubelet's own namespace.

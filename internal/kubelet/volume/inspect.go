@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // look is one look at the node: what is found out once and asked of often.
@@ -85,7 +85,9 @@ func (i *Inspector) begin(ctx context.Context, s Selection) (*look, error) {
 		return nil, err
 	}
 	if n.PID == 0 {
-		host.PID = os.Getpid() // so that a process of ours finds it, too
+		if host.PID, err = sys.OwnPID(); err != nil { // so that a process of ours finds it, too
+			return nil, err
+		}
 	}
 	table, err := mountns.Table(host.PID)
 	if err != nil {

@@ -124,10 +124,17 @@ func (l Looked) String() string {
 			fmt.Sprintf("%d loop devices", l.Loops), fmt.Sprintf("%d overlays", l.Overlays))
 	}
 	if n := max(l.Denied, l.Mounts.Denied); n > 0 {
-		parts = append(parts, fmt.Sprintf("%d processes may not be looked into", n))
+		parts = append(parts, plural(n)+" may not be looked into")
 	}
 	if l.Stuck > 0 {
-		parts = append(parts, fmt.Sprintf("%d processes did not answer", l.Stuck))
+		parts = append(parts, plural(l.Stuck)+" did not answer")
 	}
 	return strings.Join(parts, ", ")
+}
+
+func plural(processes int) string {
+	if processes == 1 {
+		return "1 process"
+	}
+	return fmt.Sprintf("%d processes", processes)
 }

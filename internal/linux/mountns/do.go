@@ -36,6 +36,9 @@ func (n Namespace) Do(fn func() error) error {
 	return sys.OnThread(func() error {
 		leave, err := n.Enter()
 		if err != nil {
+			if n.Inode == 0 || n.PID == 0 {
+				return fmt.Errorf("enter mount namespace %s: %w", n, err)
+			}
 			return fmt.Errorf("enter mount namespace %s of process %d: %w", n, n.PID, err)
 		}
 		defer func() { _ = leave() }() // else the thread leaves when it ends

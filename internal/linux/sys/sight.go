@@ -57,6 +57,16 @@ func sightOfFirst() (Sight, error) {
 	return SeesNamespace, nil
 }
 
+// OwnPID is this process' number in its /proc: another than its own where /proc
+// is that of a PID namespace above, as in a container that was given the host's.
+func OwnPID() (int, error) {
+	link, err := ReadlinkProc("self")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(link)
+}
+
 // kernelThread tells by the text of /proc/PID/stat whether a process is a thread
 // of the kernel: by its flags, field 9. Its name anybody can choose.
 func kernelThread(stat []byte) bool {
