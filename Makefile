@@ -102,7 +102,7 @@ bench: ## Measure what has a bound, as ratios within one run
 .PHONY: generate
 generate: ## Write deep copies, CRDs and roles from the markers in the code
 	$(GEN) object:headerFile=hack/boilerplate.go.txt paths=./api/...
-	$(GEN) crd paths=./api/... output:crd:dir=config/crd
+	$(GEN) crd:deprecatedV1beta1CompatibilityPreserveUnknownFields=false paths=./api/... output:crd:dir=config/crd
 	$(GEN) rbac:roleName=kubediag-manager paths=./internal/manager/... paths=./internal/controller/... output:rbac:dir=config/rbac/manager
 	$(GEN) rbac:roleName=kubediag-agent paths=./internal/agent/... output:rbac:dir=config/rbac/agent
 
