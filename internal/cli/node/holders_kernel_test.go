@@ -26,6 +26,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/test/loopback"
 )
 
 // playCopy is a process in a mount namespace that is a copy of the test's, as a container with a hostPath of / has it.
@@ -71,8 +72,8 @@ func newLoop(t testing.TB) blockdev.Device {
 	image := filepath.Join(t.TempDir(), "image")
 	must(t, os.WriteFile(image, nil, 0o600))
 	must(t, os.Truncate(image, 32<<20))
-	node := tool(t, "losetup", "--find", "--show", "--partscan", image)
-	t.Cleanup(func() { tool(t, "losetup", "--detach", node) })
+	node := loopback.Attach(t, image, "--partscan")
+	t.Cleanup(func() { loopback.Detach(t, node, image) })
 	d, err := blockdev.Sys{}.Resolve(node)
 	must(t, err)
 	return d

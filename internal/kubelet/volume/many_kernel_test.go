@@ -22,6 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -44,6 +45,7 @@ func (s *scene) add(uid, name, base, below string) (g, p string) {
 func TestManyDead(t *testing.T) {
 	const many = 1000
 	s := bareScene(t, "vol")
+	s.i.Prober.(*probe.Prober).Deadline = 20 * time.Second // others want the processors, too
 	s.must(os.RemoveAll(filepath.Dir(s.p)))
 	base := t.TempDir()
 	t.Cleanup(func() { _ = sys.UnmountPath(base, true) })

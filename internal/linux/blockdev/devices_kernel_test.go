@@ -16,6 +16,7 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/test/loopback"
 )
 
 func TestMain(m *testing.M) {
@@ -68,14 +69,8 @@ func image(t testing.TB, mib int64) string {
 // loop binds a file to a free loop device until the test ends.
 func loop(t testing.TB, file string, options ...string) Device {
 	t.Helper()
-	node := run(t, "losetup", append(options, "--find", "--show", file)...)
-	t.Cleanup(func() {
-		d := find(t, Sys{}, node)
-		// The number may be somebody else's device by now.
-		if b, err := (Sys{}).Backing(d); err == nil && b.File == file {
-			run(t, "losetup", "--detach", node)
-		}
-	})
+	node := loopback.Attach(t, file, options...)
+	t.Cleanup(func() { loopback.Detach(t, node, file) })
 	return find(t, Sys{}, node)
 }
 

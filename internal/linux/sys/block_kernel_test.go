@@ -8,12 +8,12 @@ package sys_test
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/test/loopback"
 )
 
 // loopDevice binds a file of 1 MiB to a free loop device until the test ends.
@@ -21,15 +21,8 @@ func loopDevice(t *testing.T) (node, file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "image")
 	must(t, os.WriteFile(file, make([]byte, 1<<20), 0o600))
-	out, err := exec.Command("/usr/sbin/losetup", "--find", "--show", file).Output()
-	must(t, err)
-	node = strings.TrimSpace(string(out))
-	t.Cleanup(func() {
-		// The number may be somebody else's device by now.
-		if loopFile(node) == file {
-			must(t, exec.Command("/usr/sbin/losetup", "--detach", node).Run())
-		}
-	})
+	node = loopback.Attach(t, file)
+	t.Cleanup(func() { loopback.Detach(t, node, file) })
 	return node, file
 }
 
