@@ -216,12 +216,12 @@ func (s *soak) race(b *testing.B, p *soakPod) {
 	apart := rand.N(2*raceSpread) - raceSpread
 	if apart < 0 {
 		s.update(b, p)
-		time.Sleep(-apart)
+		<-time.After(-apart)
 		s.kill(b, p)
 		return
 	}
 	s.kill(b, p)
-	time.Sleep(apart)
+	<-time.After(apart)
 	s.update(b, p)
 }
 
