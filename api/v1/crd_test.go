@@ -51,6 +51,9 @@ func TestCRDsHaveNoFieldNewerThan123(t *testing.T) {
 			}
 			spec := crd["spec"].(map[string]any)
 			known(t, "spec", spec, specFields)
+			if keeps, said := spec["preserveUnknownFields"].(bool); keeps || !said {
+				t.Error("spec.preserveUnknownFields is not false: KubeDiag's definition has it true, and says so until it is taken back")
+			}
 			for _, version := range spec["versions"].([]any) {
 				v := version.(map[string]any)
 				known(t, "spec.versions", v, versionFields)

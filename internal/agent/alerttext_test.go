@@ -24,9 +24,9 @@ var severities = map[fault.Code]string{
 	fault.MissingBindSource: "warning", fault.SourceTypeMismatch: "warning", fault.StaleSubPath: "warning", fault.OrphanedPodVolumes: "info",
 }
 
-// samples gathers what an agent has, as Prometheus has it after a scrape: by name, with the labels of the target, and without
+// scraped gathers what an agent has, as Prometheus has it after a scrape: by name, with the labels of the target, and without
 // those that are empty.
-func samples(t *testing.T) map[string][]map[string]string {
+func scraped(t *testing.T) map[string][]map[string]string {
 	t.Helper()
 	o, _, counter := newTestObserver(t)
 	l := &lookout{observer: o, mode: sentinel.Observe, log: logr.Discard()}
@@ -110,7 +110,7 @@ func render(t *testing.T, text string, labels map[string]string, value float64) 
 // TestTextsOfAlerts has every alert fire for every sample that an agent can have.
 func TestTextsOfAlerts(t *testing.T) {
 	t.Parallel()
-	all, got := samples(t), map[fault.Code]string{}
+	all, got := scraped(t), map[fault.Code]string{}
 	for _, r := range rulesOf(t) {
 		found := results(t, r.Expr, all)
 		if len(found) == 0 {
