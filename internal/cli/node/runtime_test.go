@@ -97,7 +97,8 @@ func TestRuntimeIsWaitedForInAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		fake := &slowRuntime{takes: nameTimeout * 2 / 3}
-		r := &boundedRuntime{runtime: fake, owners: map[string]ownerAnswer{}}
+		r := &boundedRuntime{runtime: fake, owners: map[string]ownerAnswer{}, expected: true}
+		r.socket.Store("/run/runtime.sock")
 		start := time.Now()
 		if _, err := r.Owner(t.Context(), cgroupOf("a")); err != nil {
 			t.Errorf("first: %v", err)
@@ -109,6 +110,13 @@ func TestRuntimeIsWaitedForInAll(t *testing.T) {
 		}
 		if took := time.Since(start); took != nameTimeout || fake.asked.Load() != 2 {
 			t.Errorf("asked %d times in %v, want %v in all", fake.asked.Load(), took, nameTimeout)
+		}
+		gaps := r.gaps()
+		if len(gaps) != 1 || !strings.Contains(gaps[0].What, "unix:///run/runtime.sock") || gaps[0].Why != "it did not answer for 0.7 s" {
+			t.Errorf("not looked at: %q, want the runtime, its socket and the wait", gaps)
+		}
+		if r.expected = false; len(r.gaps()) > 0 {
+			t.Errorf("not looked at where no runtime is expected: %q", r.gaps())
 		}
 		synctest.Wait()
 	})

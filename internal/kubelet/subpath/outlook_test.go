@@ -77,3 +77,16 @@ func asEphemeral(pod *corev1.Pod) {
 	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "app"}}}
 	pod.Status.EphemeralContainerStatuses, pod.Status.ContainerStatuses = pod.Status.ContainerStatuses, nil
 }
+
+// TestARunningContainerWithoutATime has a pod of a source that does not say since when.
+func TestARunningContainerWithoutATime(t *testing.T) {
+	t.Parallel()
+	status := kubelettest.Running("app")
+	if text := Describe(status); !strings.HasPrefix(text, "running since 2") {
+		t.Errorf("%q, want the time", text)
+	}
+	status.State.Running = &corev1.ContainerStateRunning{}
+	if text := Describe(status); text != "running" {
+		t.Errorf("%q, want no time", text)
+	}
+}
