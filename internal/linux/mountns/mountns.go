@@ -92,7 +92,7 @@ func Read(pid int, buf []byte) ([]byte, error) {
 	}
 	text, err := sys.ReadProc(name, buf)
 	if err != nil {
-		return nil, fmt.Errorf("read mountinfo of process %d: %w", pid, err)
+		return nil, fmt.Errorf("read mountinfo of %s: %w", whose(pid), err)
 	}
 	return text, nil
 }
@@ -105,7 +105,15 @@ func Table(pid int) (*mountinfo.Table, error) {
 	}
 	mounts, err := mountinfo.ParseBytes(text)
 	if err != nil {
-		return nil, fmt.Errorf("read mountinfo of process %d: %w", pid, err)
+		return nil, fmt.Errorf("read mountinfo of %s: %w", whose(pid), err)
 	}
 	return mountinfo.NewTable(mounts), nil
+}
+
+// whose is a process in words; 0 is this one.
+func whose(pid int) string {
+	if pid == 0 {
+		return "this process"
+	}
+	return "process " + strconv.Itoa(pid)
 }
