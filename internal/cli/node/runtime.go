@@ -49,7 +49,7 @@ func newBoundedRuntime(n *kubelet.Node) *boundedRuntime {
 	r.runtime = &cri.Client{Socket: func(context.Context) (string, error) {
 		socket, err := n.RuntimeSocket()
 		if err == nil {
-			_, within, _ := strings.Cut(socket, "/root/") // of its process, below /proc
+			_, within, _ := strings.Cut(socket, "root/") // /proc/PID/root, which is where its path begins
 			r.socket.Store("/" + within)
 		}
 		return socket, err
