@@ -225,7 +225,15 @@ func (s *scenery) loop(t *testing.T) {
 	t.Helper()
 	image := filepath.Join(t.TempDir(), "image")
 	must(t, errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 16<<20)))
-	s.device = tool(t, "losetup", "--find", "--show", image)
+	for range 10 { // another program may take the device that was found free
+		if out, err := exec.Command("losetup", "--find", "--show", image).Output(); err == nil {
+			s.device = strings.TrimSpace(string(out))
+			break
+		}
+	}
+	if s.device == "" {
+		t.Fatal("no loop device was to be had in ten tries")
+	}
 	t.Cleanup(func() { tool(t, "losetup", "--detach", s.device) })
 	tool(t, "mkfs.ext4", "-q", s.device)
 	s.copied = filepath.Join(s.Root, "plugins/kubernetes.io/local-volume/mounts/pv-1")
