@@ -31,7 +31,7 @@ func main() {
 	var r run
 	flag.StringVar(&r.data, "data", "/var/lib/kubediag", "directory for journals and full results; it is made")
 	flag.StringVar(&r.kubeletRoot, "kubelet-root", "/var/lib/kubelet", "directory that the kubelet would have")
-	flag.DurationVar(&r.until, "until", 0, "run a Diagnosis every second, for so long at most, until one heals something")
+	flag.DurationVar(&r.until, "until", 0, "run a Diagnosis every second, for so long at most, until one succeeds")
 	flag.Parse()
 	if flag.NArg() == 0 {
 		fmt.Fprintln(os.Stderr, "diagnose: usage: diagnose [flags] OPERATIONSET [PARAMETER=VALUE]...")
@@ -73,7 +73,7 @@ func (r run) diagnose(ctx context.Context, set string, parameters []string) erro
 		if err != nil {
 			return err
 		}
-		if d.Status.Outcome == v1.OutcomeHealed || time.Since(start) > r.until {
+		if d.Status.Phase == v1.DiagnosisSucceeded || time.Since(start) > r.until {
 			return json.NewEncoder(os.Stdout).Encode(d.Status)
 		}
 		time.Sleep(time.Second)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -100,5 +101,6 @@ func needs(t *testing.T, file, name, option string) {
 			return
 		}
 	}
+	t.Attr(kerneltest.Lacks, option)
 	t.Skip("kernel lacks " + option)
 }
