@@ -20,7 +20,10 @@ import (
 // many others as names are given, which the kubelet has mounted for the volumes of these names.
 func NewMapped(t *testing.T, others ...string) (s *Scene, below blockdev.Device, above []blockdev.Device) {
 	t.Helper()
-	needs(t, "/proc/misc", "device-mapper", "CONFIG_BLK_DEV_DM")
+	if !lists(t, "/proc/misc", "device-mapper") {
+		t.Attr(kerneltest.Lacks, "CONFIG_BLK_DEV_DM")
+		t.Skip("kernel lacks CONFIG_BLK_DEV_DM")
+	}
 	const sectors = 16384 // 8 MiB
 	s = begin(t)
 	s.Image = filepath.Join(t.TempDir(), "image")
@@ -76,7 +79,10 @@ func mapped(t *testing.T, name, table string) blockdev.Device {
 // NewBtrfs is New with a btrfs of two loop devices. The scene's device is the one that mounts name.
 func NewBtrfs(t *testing.T) (s *Scene, other blockdev.Device) {
 	t.Helper()
-	needs(t, "/proc/filesystems", "btrfs", "CONFIG_BTRFS_FS")
+	if !lists(t, "/proc/filesystems", "btrfs") {
+		t.Attr(kerneltest.Lacks, "CONFIG_BTRFS_FS")
+		t.Skip("kernel lacks CONFIG_BTRFS_FS")
+	}
 	s = begin(t)
 	s.Image = filepath.Join(t.TempDir(), "image")
 	first, second := loop(t, s.Image, 128), loop(t, s.Image+"2", 128)
@@ -89,8 +95,8 @@ func NewBtrfs(t *testing.T) (s *Scene, other blockdev.Device) {
 	return s, other
 }
 
-// needs skips the test on a kernel whose file does not name the feature.
-func needs(t *testing.T, file, name, option string) {
+// lists reports whether a line of the file ends with the name.
+func lists(t *testing.T, file, name string) bool {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -98,9 +104,8 @@ func needs(t *testing.T, file, name, option string) {
 	}
 	for line := range strings.Lines(string(text)) {
 		if f := strings.Fields(line); len(f) > 0 && f[len(f)-1] == name {
-			return
+			return true
 		}
 	}
-	t.Attr(kerneltest.Lacks, option)
-	t.Skip("kernel lacks " + option)
+	return false
 }
