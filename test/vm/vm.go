@@ -171,12 +171,16 @@ func writeInitramfs(path, guest string, k kernel, boot wire.Boot) error {
 // portFD is the descriptor in qemu of the socket to the guest.
 const portFD = 3
 
+// cmdline of the kernel. On a machine that is busy, the kernel's check of its timer sees too few ticks, and goes on looking for a
+// better one for ever.
+const cmdline = "console=ttyS0 panic=-1 quiet mitigations=off no_timer_check"
+
 // arguments are those of qemu. The disks that many machines share stay as they are.
 func (o Options) arguments(k kernel, root, dir string) []string {
 	args := []string{
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2",
 		"-m", fmt.Sprint(o.Memory), "-serial", "stdio", "-kernel", k.image(), "-initrd", filepath.Join(dir, "initramfs"),
-		"-append", "console=ttyS0 panic=-1 quiet mitigations=off no_timer_check", // a busy machine fails the check
+		"-append", cmdline,
 		"-device", "virtio-rng-pci", "-device", "virtio-serial-pci",
 		"-chardev", fmt.Sprintf("socket,id=port,fd=%d", portFD), "-device", "virtserialport,chardev=port,name=" + wire.Port,
 	}
