@@ -277,6 +277,10 @@ func TestEverySituation(t *testing.T) {
 			want := s.build(t, d)
 			for range 2 { // cold and warm, and nobody the worse for it
 				r, err := finder.Find(t.Context(), d.Device)
+				for deadline := time.Now().Add(30 * time.Second); err == nil && errors.Is(r.Untested, context.DeadlineExceeded) &&
+					time.Now().Before(deadline); { // others want the processors, too
+					r, err = finder.Find(t.Context(), d.Device)
+				}
 				must(t, err)
 				check(t, r, s, want)
 			}
