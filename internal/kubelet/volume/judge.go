@@ -35,6 +35,9 @@ func judgeRoot(a probe.Answer, counts bool) (d verdict, ok bool) {
 		}
 		return verdict{fault.HungMount, fmt.Sprintf("the file system has not answered for %s", a.Took.Round(100*time.Millisecond))}, true
 	case probe.Stale:
+		if a.Errno == sys.EACCES {
+			return verdict{fault.StaleFileHandle, "the server of the file system lets this node at the directory no more: " + cause(a)}, true
+		}
 		return verdict{fault.StaleFileHandle, "the server of the file system does not know the directory any more: " + cause(a)}, true
 	case probe.Missing:
 		return verdict{fault.DeletedVolumeSource, "the file system says that the root of the mount is no more: " + cause(a)}, true

@@ -43,6 +43,16 @@ func (s *pass) find() {
 	})
 }
 
+// givenUpSince notes what the kernel found out about a mount's root while that was asked. A client of NFS is told that a
+// directory has no links any more first, and that the server does not know it with the next call.
+func (s *pass) givenUpSince(i int, err error) {
+	a := &s.answers[i]
+	a.Evidence = append(a.Evidence, "after asking: "+err.Error())
+	if a.State == Alive && givenUp(err) {
+		a.State, a.Errno = stateOf(err), errno(err)
+	}
+}
+
 func (s *pass) describe(i int, st mount.State) {
 	a := &s.answers[i]
 	a.ID, a.FSType, a.Deleted, a.ReadOnly = st.ID, st.FSType, st.Deleted, a.ReadOnly || st.ReadOnly
@@ -60,7 +70,7 @@ func (s *pass) findAgain() {
 		}
 		if err != nil && unfound(err) != Vanished {
 			// It was the one that was meant when it was opened.
-			s.answers[i].Evidence = append(s.answers[i].Evidence, "after asking: "+err.Error())
+			s.givenUpSince(i, err)
 			return
 		}
 		if err != nil {
@@ -68,6 +78,7 @@ func (s *pass) findAgain() {
 			return
 		}
 		s.describe(i, st)
+		s.refine(i)
 		if st.Deleted {
 			s.answers[i].Evidence = append(s.answers[i].Evidence, "the kernel's mark: deleted")
 		}

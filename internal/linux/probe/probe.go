@@ -16,8 +16,7 @@
 //
 // It decides nothing about what is to be done. It rests on statx(2), statfs(2),
 // getdents(2), open_tree(2), move_mount(2), and on the kernel's documentation of
-// FUSE. No NFS client was at hand to test with: for NFS it relies on what
-// statx(2) says of AT_STATX_DONT_SYNC and AT_STATX_FORCE_SYNC.
+// FUSE.
 package probe
 
 import (
@@ -58,9 +57,11 @@ const (
 	// client out (ENOTCONN, ECONNABORTED, ESHUTDOWN).
 	Disconnected State = "Disconnected"
 	// Hung: there was no answer by the deadline, and at least half the time was
-	// left for it when the question was asked.
+	// left for it when the question was asked. Or an NFS client has waited, and
+	// given up.
 	Hung State = "Hung"
-	// Stale: the server does not know the directory any more (ESTALE).
+	// Stale: the server does not know the directory any more (ESTALE), or, of
+	// NFS, refuses this node (EACCES).
 	Stale State = "Stale"
 	// Denied: this process may not ask (EACCES, EPERM). The owner of a FUSE
 	// mount may, where nobody else can.
