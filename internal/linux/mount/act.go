@@ -37,19 +37,25 @@ func (u *unmounting) examine(fd *sys.FD) (State, error) {
 	if err != nil {
 		return State{}, u.fail("inspect", err)
 	}
+	return st, u.compare(st)
+}
+
+// compare makes sure that what was found is the mount that is meant, and asks the
+// caller's check.
+func (u *unmounting) compare(st State) error {
 	if !st.Same(u.id) && !u.raised(st) {
-		return State{}, u.fail("compare", &ChangedError{Want: u.id, Found: st.ID})
+		return u.fail("compare", &ChangedError{Want: u.id, Found: st.ID})
 	}
 	// An ID read from mountinfo has no Unique, and what was put beneath, now or
 	// in an attempt that was cut short, is what the mount is on now.
 	u.id.Unique, u.id.Parent = st.Unique, st.Parent
 	if u.check == nil {
-		return st, nil
+		return nil
 	}
 	if err := u.check(st); err != nil {
-		return State{}, u.fail("check", err)
+		return u.fail("check", err)
 	}
-	return st, nil
+	return nil
 }
 
 // raised reports whether st is the mount that is meant, with a tree put beneath it

@@ -49,6 +49,9 @@ type ReplaceOptions struct {
 // the tree's own root has been unlinked (ENOENT), where owners of files are mapped
 // (errors.ErrUnsupported).
 //
+// A mount whose root the kernel opens no more, as the server has disowned it
+// (ESTALE, of NFS), is replaced by propagation or not at all.
+//
 // It succeeds where id is gone and what the tree shows is at the point already.
 func Replace(ctx context.Context, id ID, o ReplaceOptions) error {
 	r := replacing{unmounting: unmounting{id: id, check: o.Check, dryRun: o.DryRun}, tree: o.Tree, limits: o.Limits}
@@ -109,6 +112,9 @@ func (r *replacing) inspectTree() (err error) {
 
 func (r *replacing) swap() error {
 	fd, st, err := r.reopen()
+	if errors.Is(err, sys.ESTALE) {
+		st, err = r.seal()
+	}
 	if err != nil {
 		return err
 	}
@@ -116,7 +122,7 @@ func (r *replacing) swap() error {
 	if st.Attr.Has(sys.AttrIDMap) {
 		return r.fail("replace", fmt.Errorf("owners of files are mapped: %w", errors.ErrUnsupported))
 	}
-	if st.Dir != r.root.IsDir() {
+	if !r.sealed && st.Dir != r.root.IsDir() {
 		return r.fail("replace", fmt.Errorf("one is a directory, the other is none: %w", sys.ENOTDIR))
 	}
 	if err := r.expectBare(); err != nil || r.dryRun {
@@ -129,7 +135,7 @@ func (r *replacing) swap() error {
 	if err == nil && !there {
 		err = r.putBeneath(fd)
 	}
-	if errors.Is(err, errStacked) {
+	if errors.Is(err, errStacked) || err != nil && r.sealed {
 		return r.fail("replace", fmt.Errorf("%w: %w", ErrBusy, err))
 	}
 	if errors.Is(err, sys.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
@@ -139,9 +145,12 @@ func (r *replacing) swap() error {
 	if err != nil {
 		return r.explain(err)
 	}
-	if st.Deleted {
+	switch {
+	case r.sealed:
+		err = r.detachSealed()
+	case st.Deleted:
 		err = r.detachExactly(fd)
-	} else {
+	default:
 		fd.Close()
 		err = r.removeCovered()
 	}

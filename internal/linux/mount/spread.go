@@ -15,8 +15,10 @@ import (
 )
 
 // spreads reports whether trees are put beneath mounts by propagation here, as the
-// kernel has no call for it (before 6.5).
-func (u *unmounting) spreads() bool { return onlySpread || sys.HasMoveBeneath.Probe() != nil }
+// kernel has no call for it (before 6.5), or none that does without opening the mount.
+func (u *unmounting) spreads() bool {
+	return onlySpread || u.sealed || sys.HasMoveBeneath.Probe() != nil
+}
 
 // onlySpread is set by tests alone, to have a newer kernel do as older ones.
 var onlySpread bool

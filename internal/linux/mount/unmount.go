@@ -59,6 +59,7 @@ type unmounting struct {
 	attach attacher // of what is to be there instead; nil for nothing
 	source func() *sys.FD
 	dryRun bool
+	sealed bool // see replacing.seal
 	from   view
 	dir    *sys.FD // the directory that holds the point
 	ask    source

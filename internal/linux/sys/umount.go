@@ -46,6 +46,15 @@ func ExpireMount(dir *FD, name string) error {
 	})
 }
 
+// DetachNamed is umount2(MNT_DETACH) of the topmost mount at name in dir. Only
+// inside OnThread. It needs no look at the root of the mount, which may give
+// ESTALE. A link at name gives EINVAL.
+func DetachNamed(dir *FD, name string) error {
+	return inDir(dir, func() error {
+		return unix.Unmount(name, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	})
+}
+
 // inDir runs call with dir as the thread's working directory and goes back.
 func inDir(dir *FD, call func() error) error {
 	if !InPrivateThread() {

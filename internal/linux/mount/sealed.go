@@ -1,0 +1,43 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mount
+
+import (
+	"path"
+
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// seal is reopen for a mount whose root cannot be opened: its server has disowned
+// it, and every lookup that ends there gives ESTALE. The mount table says which
+// one is on top. Nobody can mount anything on it either, so that it stays on top.
+// Whether its root is a directory is for the kernel to say, when the tree is
+// attached where the mount is: nothing is removed before.
+func (r *replacing) seal() (State, error) {
+	mounts, err := mountns.Table(r.from.pid)
+	if err != nil {
+		return State{}, r.fail("inspect", err)
+	}
+	m, ok := mounts.Top(r.id.Point)
+	if !ok {
+		return State{}, r.fail("inspect", ErrNotMounted)
+	}
+	// The table knows no unique numbers.
+	r.sealed, r.ask, r.id.Unique = true, table{}, 0
+	st := stateOf(m)
+	return st, r.compare(st)
+}
+
+// detachSealed removes a mount that cannot be opened, beneath which the tree is
+// by now, whether it is in use or not.
+func (r *replacing) detachSealed() error {
+	if err := r.expectBare(); err != nil {
+		return err
+	}
+	if err := sys.DetachNamed(r.dir, path.Base(r.id.Point)); err != nil {
+		return r.explain(err)
+	}
+	return r.verify(ErrStillMounted)
+}
