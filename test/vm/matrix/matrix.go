@@ -37,10 +37,12 @@ type Build struct {
 func (b *Build) Close() error { return b.turn.Close() }
 
 // packages are what the tests need of Debian beside the basic ones.
-var packages = []string{"btrfs-progs", "dmsetup", "lsof", "psmisc", "strace", "xfsprogs"}
+var packages = []string{
+	"btrfs-progs", "crun", "dmsetup", "lsof", "nfs-common", "nfs-kernel-server", "psmisc", "rpcbind", "strace", "xfsprogs",
+}
 
 // modules are what the kernel loads by itself on a machine with udev, or on a node.
-var modules = []string{"overlay", "zram", "xfs", "squashfs", "btrfs", "dm_mod"}
+var modules = []string{"overlay", "zram", "xfs", "squashfs", "btrfs", "dm_mod", "nfs", "nfsv3", "nfsv4", "nfsd"}
 
 // programs are those of the module that tests run, and cannot build in the guest.
 var programs = []string{"cmd/kubediag"}
