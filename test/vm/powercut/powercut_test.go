@@ -1,0 +1,174 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build vm
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/test/vm"
+)
+
+// node is a machine whose power is cut again and again.
+type node struct {
+	*vm.Machine
+	t             *testing.T
+	program, disk string
+}
+
+func newNode(t *testing.T) *node {
+	t.Helper()
+	dir := t.TempDir()
+	n := &node{t: t, program: filepath.Join(dir, "powercut"), disk: filepath.Join(dir, "disk")}
+	build := exec.Command("go", "build", "-trimpath", "-tags=crash", "-o", n.program, "kubediag.org/kubediag/test/vm/powercut")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	n.must(errors.Join(os.WriteFile(n.disk, nil, 0o600), os.Truncate(n.disk, 128<<20)))
+	if out, err := exec.Command("mkfs.ext4", "-q", n.disk).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return n
+}
+
+// boot starts the machine with its disk, of which nothing but what is synced outlives a power cut.
+func (n *node) boot() {
+	n.t.Helper()
+	begin := time.Now()
+	m, err := vm.Start(n.t.Context(), vm.Options{Kernel: "6.1", Disks: []string{n.disk}, Files: map[string]string{"/powercut": n.program}, Memory: 1024, Limit: 10 * time.Minute})
+	n.must(err)
+	n.t.Cleanup(func() { _ = m.Close() })
+	n.Machine = m
+	_, err = m.Run(n.t.Context(), "sh", "-c", "mkdir -p /mnt && mount -o commit=3000 /dev/vdd /mnt")
+	n.must(err)
+	n.t.Logf("booted in %s", time.Since(begin).Round(time.Second))
+}
+
+// play has the program do what a verb says, and kill itself at a boundary of its journal. killed is whether it came that far.
+func (n *node) play(verb, dir string, boundary int) (told Told, killed bool) {
+	n.t.Helper()
+	out, err := n.Run(n.t.Context(), "env", fmt.Sprint("KUBEDIAG_CRASH_AT=", boundary), "/powercut", verb, filepath.Join("/mnt", dir))
+	var exit *vm.ExitError
+	if boundary > 0 && errors.As(err, &exit) && exit.Status == -1 {
+		return told, true
+	}
+	if err != nil {
+		n.t.Fatalf("%s %s: %v", verb, dir, err)
+	}
+	n.must(json.Unmarshal([]byte(out), &told))
+	return told, false
+}
+
+// end goes on after the boot, and checks what comes of it. Where rebound is set, the kubelet has bound the subPath afresh before.
+func (n *node) end(dir string, rebound bool) v1.DiagnosisStatus {
+	n.t.Helper()
+	verb := "resume"
+	if rebound {
+		verb = "rebind"
+	}
+	told, _ := n.play(verb, dir, 0)
+	// What the boot has taken away need not be healed: either that was under way, or there is nothing to do.
+	if (told.Status.Phase == v1.DiagnosisSucceeded) != (told.Status.Outcome == v1.OutcomeHealed) || rank[told.Status.Outcome] == 0 {
+		n.t.Errorf("%s: the Diagnosis ended with %+v", dir, told.Status)
+	}
+	if told.Before != told.After || rebound != (told.After != "") || rebound && told.Names == 0 {
+		n.t.Errorf("%s: the mount at the place was %q and is %q, with %d names; want it untouched", dir, told.Before, told.After, told.Names)
+	}
+	again, _ := n.play("resume", dir, 0)
+	if again.Status.Phase != told.Status.Phase || again.Status.Outcome != told.Status.Outcome {
+		n.t.Errorf("%s: run again, it ended with %+v, and before with %+v", dir, again.Status, told.Status)
+	}
+	return told.Status
+}
+
+func (n *node) must(err error) {
+	n.t.Helper()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// rank is in the order in which a repair gets to know: that there is no fault any more, that there was one, and that it was
+// about to be healed, or was.
+var rank = map[v1.Outcome]int{v1.OutcomeNoFault: 1, v1.OutcomeFaultFound: 2, v1.OutcomeHealed: 3}
+
+// maxBoundaries is more than the repair has.
+const maxBoundaries = 60
+
+// TestPowerCutAtEveryRecord cuts the power when as many repairs have got as far as the moment before, and the one after, each of
+// their records. The boot has taken the mounts away, and the kubelet has bound every second subPath afresh.
+func TestPowerCutAtEveryRecord(t *testing.T) {
+	n := newNode(t)
+	n.boot()
+	last := 1
+	for ; ; last++ {
+		if told, killed := n.play("break", fmt.Sprint(last), last); !killed {
+			if told.Status.Outcome != v1.OutcomeHealed || told.After != "" || told.Before == "" {
+				t.Fatalf("undisturbed, it ended with %+v", told)
+			}
+			break
+		}
+		if last == maxBoundaries {
+			t.Fatalf("there are more than %d boundaries", maxBoundaries)
+		}
+	}
+	if last < 12 {
+		t.Errorf("only %d boundaries were found", last-1)
+	}
+	n.Kill()
+	n.boot()
+	outcomes, before := map[v1.Outcome]int{}, v1.OutcomeNoFault
+	for i := 1; i < last; i++ {
+		now := n.end(fmt.Sprint(i), i%2 == 0).Outcome
+		if rank[now] < rank[before] {
+			t.Errorf("cut at boundary %d it ended with %s, and one boundary before with %s", i, now, before)
+		}
+		outcomes[now]++
+		before = now
+	}
+	if len(outcomes) != len(rank) {
+		t.Errorf("outcomes %v, want each of %v", outcomes, rank)
+	}
+	t.Logf("power was cut at %d boundaries: %v", last-1, outcomes)
+}
+
+// cuts is how often the power is cut at any instant.
+const cuts = 3
+
+// TestPowerCutAtAnyInstant cuts the power somewhere within the time that the repair takes.
+func TestPowerCutAtAnyInstant(t *testing.T) {
+	n := newNode(t)
+	n.boot()
+	begin := time.Now()
+	n.play("break", "whole", 0)
+	takes := time.Since(begin)
+	for i := range cuts {
+		dir := fmt.Sprint("any-", i)
+		after := rand.N(takes)
+		time.AfterFunc(after, n.Kill)
+		_, err := n.Run(context.WithoutCancel(t.Context()), "/powercut", "break", filepath.Join("/mnt", dir))
+		if err != nil && !errors.Is(err, vm.ErrGone) {
+			t.Fatal(err)
+		}
+		n.Kill()
+		n.boot()
+		if _, err := n.Run(t.Context(), "test", "-f", filepath.Join("/mnt", dir, "diagnosis.json")); err != nil {
+			t.Logf("after %s the Diagnosis had not begun", after)
+			continue
+		}
+		t.Logf("after %s: %s", after, n.end(dir, i%2 == 0).Outcome)
+	}
+}
