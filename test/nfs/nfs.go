@@ -36,18 +36,18 @@ func Start(t testing.TB) *Server {
 	t.Helper()
 	for _, program := range []string{"rpc.nfsd", "rpc.mountd", "rpcbind", "exportfs", "mount.nfs"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("no NFS server to be had: program %s is not here", program)
+			t.Skip("the kernel lacks an NFS server that a test may start: its programs are not here")
 		}
 	}
 	_ = exec.Command("modprobe", "-a", "nfs", "nfsv3", "nfsv4", "nfsd").Run() // it may be part of the kernel
 	known, err := os.ReadFile("/proc/filesystems")
 	if err != nil || !bytes.Contains(known, []byte("\tnfsd\n")) {
-		t.Skip("this kernel has no NFS server (CONFIG_NFSD)")
+		t.Skip("the kernel lacks an NFS server (CONFIG_NFSD)")
 	}
 	s := &Server{Dir: t.TempDir(), t: t}
 	s.prepare()
 	if threads, err := os.ReadFile(filepath.Join(control, "threads")); err != nil || strings.TrimSpace(string(threads)) != "0" {
-		t.Skipf("this machine runs an NFS server already: %s threads, %v", threads, err)
+		t.Skip("the kernel lacks an NFS server that a test may start: it runs one already")
 	}
 	// Who knows a directory for 90 seconds more would have every test wait for that long.
 	for _, name := range []string{"nfsv4leasetime", "nfsv4gracetime"} {

@@ -33,13 +33,13 @@ type bundle struct {
 // newBundle makes what crun is given. It needs control groups of version 2 alone, as crun refuses both versions at once.
 func newBundle(t *testing.T, point string) *bundle {
 	t.Helper()
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
+		t.Skip("the kernel lacks control groups of version 2 alone: crun refuses to have both versions")
+	}
 	for _, program := range []string{"crun", "busybox"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("program %s is not here", program)
+			t.Skip("the kernel lacks a container runtime to try it with: crun or busybox is not here")
 		}
-	}
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
-		t.Skip("this machine has control groups of version 1, which crun refuses to mix with version 2 (unified cgroup hierarchy)")
 	}
 	b := &bundle{t: t, dir: t.TempDir(), name: fmt.Sprintf("kubediag-test-%d", os.Getpid())}
 	bin := filepath.Join(b.dir, "rootfs", "bin")

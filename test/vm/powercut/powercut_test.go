@@ -48,7 +48,9 @@ func newNode(t *testing.T) *node {
 func (n *node) boot() {
 	n.t.Helper()
 	begin := time.Now()
-	m, err := vm.Start(n.t.Context(), vm.Options{Kernel: "6.1", Disks: []string{n.disk}, Files: map[string]string{"/powercut": n.program}, Memory: 1024, Limit: 10 * time.Minute})
+	m, err := vm.Start(n.t.Context(), vm.Options{
+		Kernel: "6.1", Disks: []string{n.disk}, Files: map[string]string{"/powercut": n.program}, Memory: 1024, Limit: 10 * time.Minute,
+	})
 	n.must(err)
 	n.t.Cleanup(func() { _ = m.Close() })
 	n.Machine = m
