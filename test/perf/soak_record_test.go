@@ -171,7 +171,7 @@ func (r *recorder) updatesOf(p *soakPod) (n int) {
 }
 
 // failed notes the runtime's record of a container that could not be started.
-func (r *recorder) failed(_ *soakPod, record cri.Container) {
+func (r *recorder) failed(record cri.Container) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.failing[record.ID] = record

@@ -258,7 +258,7 @@ func (s *soak) awaitStart(b *testing.B, p *soakPod) {
 		run := map[string]bool{}
 		for _, r := range records {
 			if r.NeverStarted() {
-				s.recorder.failed(p, r)
+				s.recorder.failed(r)
 				if err := s.runtime.Remove(ctx, r); err != nil && !errors.Is(err, cri.ErrNotRemovable) {
 					b.Error(err)
 				}
