@@ -126,7 +126,7 @@ func TestStrings(t *testing.T) {
 	const (
 		report = "rbd3 busy, mount: 2, open file: 1"
 		looked = "7 mounts in 2 mount namespaces (kernel), 9 descriptors and directories of 3 processes, and their memory maps, " +
-			"0 loop devices, 0 overlays, 1 processes did not answer"
+			"0 loop devices, 0 overlays, 1 process did not answer"
 	)
 	if diff := cmp.Diff([]string{report, looked}, []string{r.String(), r.Looked.String()}); diff != "" {
 		t.Error(diff)
