@@ -27,7 +27,16 @@ func TestOwnFilesAreNoOthers(t *testing.T) {
 		if process, _ := ReadlinkProc("self/fd/" + fd.String()); process == dir {
 			t.Error("the process has it open")
 		}
-		return nil
+		again, err := fd.Reopen()
+		if err != nil {
+			return err
+		}
+		defer again.Close()
+		if link, err := ReadlinkProc(ThreadProc("fd/" + again.String())); err != nil || link != dir {
+			t.Errorf("opened again it is %q, %v", link, err)
+		}
+		_, err = fd.FDMountID()
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)

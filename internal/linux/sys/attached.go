@@ -83,7 +83,7 @@ func SetMountAttr(f *FD, attr MountAttr) error {
 
 // mountFD is mount(2) with flags that change the mount whose root f is.
 func mountFD(f *FD, flags uintptr) error {
-	fds, err := OpenProcPath("self/fd")
+	fds, err := OpenProcPath(ThreadProc("fd"))
 	if err != nil {
 		return err
 	}

@@ -87,7 +87,7 @@ func openNodeAt(dir int, path string, exclusive bool) (*FD, error) {
 	if exclusive {
 		flags |= unix.O_EXCL
 	}
-	return openProc("self/fd/"+node.String(), flags)
+	return openProc(ThreadProc("fd/"+node.String()), flags)
 }
 
 // Loop is what a loop device is bound to.

@@ -35,8 +35,9 @@ func (f *FD) Close() error {
 	return unix.Close(n)
 }
 
-// Reopen opens for reading what f, opened with O_PATH, lies on.
-func (f *FD) Reopen() (*FD, error) { return OpenProc("self/fd/" + f.String()) }
+// Reopen opens for reading what f, opened with O_PATH, lies on. It goes by the
+// calling thread's own files, which inside OnOwnFiles are not the process'.
+func (f *FD) Reopen() (*FD, error) { return OpenProc(ThreadProc("fd/" + f.String())) }
 
 // Dup opens the same file description once more. The caller closes both.
 func (f *FD) Dup() (*FD, error) {

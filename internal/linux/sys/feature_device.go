@@ -49,7 +49,7 @@ func probeFUSEServer() error {
 		return err
 	}
 	defer root.Close()
-	text, err := ReadProc("self/fdinfo/"+device.String(), nil)
+	text, err := ReadProc(ThreadProc("fdinfo/"+device.String()), nil)
 	if err == nil && !bytes.Contains(text, []byte("fuse_connection:")) {
 		err = errors.ErrUnsupported
 	}

@@ -65,7 +65,7 @@ func NewWatcher() (*Watcher, error) {
 // user has fs.inotify.max_user_watches. EACCES: the inode may not be read.
 // os.ErrClosed after Close.
 func (w *Watcher) Add(fd *FD, mask uint32) (watch int, err error) {
-	link := "self/fd/" + fd.String()
+	link := ThreadProc("fd/" + fd.String())
 	err = w.control(func(instance int) error {
 		add := func(path string) func() error {
 			return func() (err error) {

@@ -29,7 +29,7 @@ func BindMount(source, target string) error {
 // opened in the thread's namespace. It works on every kernel: the way leads
 // through the process' own /proc.
 func BindFD(source, target *FD) error {
-	fds, err := OpenProcPath("self/fd")
+	fds, err := OpenProcPath(ThreadProc("fd"))
 	if err != nil {
 		return err
 	}

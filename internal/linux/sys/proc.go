@@ -237,7 +237,7 @@ var threadSelf = sync.OnceValue(func() bool {
 // FDMountID reads the mount ID of an open file from its fdinfo (3.15), for
 // kernels whose statx does not tell.
 func (f *FD) FDMountID() (int, error) {
-	text, err := ReadProc("self/fdinfo/"+f.String(), nil)
+	text, err := ReadProc(ThreadProc("fdinfo/"+f.String()), nil)
 	if err != nil {
 		return 0, err
 	}

@@ -22,7 +22,7 @@ func DetachMount(f *FD) error {
 // DetachMountIf is DetachMount where check gives no error, which is asked as
 // late as can be. Its error is handed on.
 func DetachMountIf(f *FD, check func() error) error {
-	fds, err := OpenProcPath("self/fd")
+	fds, err := OpenProcPath(ThreadProc("fd"))
 	if err != nil {
 		return err
 	}
