@@ -163,7 +163,8 @@ func (f *FD) Urgent() (bool, error) {
 }
 
 // ReadlinkProc reads a link below the process' own /proc ("123/ns/mnt" gives
-// "mnt:[4026531840]").
+// "mnt:[4026531840]"). EACCES without the right to trace the process; there,
+// Linux 5.10 gives an empty link of a namespace and no error.
 func ReadlinkProc(name string) (string, error) {
 	proc, err := Procfs()
 	if err != nil {
@@ -171,6 +172,9 @@ func ReadlinkProc(name string) (string, error) {
 	}
 	var buf [unix.PathMax]byte
 	n, err := retry(func() (int, error) { return unix.Readlinkat(proc.n, name, buf[:]) })
+	if err == nil && n == 0 {
+		err = EACCES
+	}
 	if err != nil {
 		return "", err
 	}
