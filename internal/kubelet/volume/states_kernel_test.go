@@ -210,8 +210,12 @@ func TestHung(t *testing.T) {
 	s.stop()
 	before, inside := s.Mounts(), mountsOf(t, c.PID)
 	v := s.inspect()
-	if v.Code != fault.HungMount || v.Source != nil || !strings.Contains(strings.Join(v.Fate, "\n"), "stopped") {
-		t.Fatalf("%s, source %+v, fate %q", v.Code, v.Source, v.Fate)
+	why := "stopped"
+	if sys.HasFUSEServer.Probe() != nil {
+		why = "it is not known which process serves"
+	}
+	if v.Code != fault.HungMount || v.Source != nil || !strings.Contains(strings.Join(v.Fate, "\n"), why) {
+		t.Fatalf("%s, source %+v, fate %q, want %q", v.Code, v.Source, v.Fate, why)
 	}
 	plan, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
 	s.must(err)

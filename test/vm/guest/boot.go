@@ -125,10 +125,12 @@ func enterRoot() error {
 			return fmt.Errorf("move %q: %w", m.point, err)
 		}
 	}
-	for _, point := range []string{"/sysroot/run", "/sysroot/tmp"} {
-		if err := unix.Mount("tmpfs", point, "tmpfs", 0, "mode=1777"); err != nil {
-			return fmt.Errorf("mount tmpfs: %w", err)
-		}
+	if err := unix.Mount("tmpfs", "/sysroot/run", "tmpfs", 0, "mode=0755"); err != nil {
+		return fmt.Errorf("mount tmpfs: %w", err)
+	}
+	// Tests make their files there: on the root file system, as a node's kubelet has them.
+	if err := os.Chmod("/sysroot/tmp", 0o777|os.ModeSticky); err != nil {
+		return err
 	}
 	if err := copyFile("/sysroot"+self, "/init"); err != nil {
 		return err
