@@ -108,7 +108,9 @@ func (v *Volume) replace(o PlanOptions) choice {
 	case v.Answer.Stat.Inode != 0 && !v.Source.dir:
 		c.whyNot = what + fmt.Sprintf("%q is no directory", v.Source.Path)
 	}
-	c.do = func(ctx context.Context, i *Inspector) (string, error) { return i.swap(ctx, v.Mount, v.Source, false) }
+	c.do = func(ctx context.Context, i *Inspector) (string, error) {
+		return i.swap(ctx, v.Mount, v.Answer, v.Source, false)
+	}
 	return c
 }
 
@@ -161,7 +163,7 @@ func (c *Copy) replace(o PlanOptions) choice {
 			"empty directory", c.Why, c.Source.Path, c.Source.Why)
 	}
 	choice.do = func(ctx context.Context, i *Inspector) (string, error) {
-		return i.swap(ctx, c.Mount, c.Source, c.readOnly())
+		return i.swap(ctx, c.Mount, c.Answer, c.Source, c.readOnly())
 	}
 	return choice
 }

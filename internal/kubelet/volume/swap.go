@@ -16,6 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/disposable"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -37,6 +38,8 @@ type swap struct {
 	Inode        uint64
 	// Target is the mount that is replaced.
 	Target mount.ID
+	// Answered is whether its file system answered when it was judged: then the fault is what it has.
+	Answered bool
 	// ReadOnly has what takes its place be read-only even where it was not.
 	ReadOnly bool
 }
@@ -47,8 +50,8 @@ type result struct {
 	Refused string // why not; nothing was touched then
 }
 
-// swap puts the source in the place of a mount.
-func (i *Inspector) swap(ctx context.Context, m mountns.Mount, s *Source, readOnly bool) (string, error) {
+// swap puts the source in the place of a mount that was judged by an answer.
+func (i *Inspector) swap(ctx context.Context, m mountns.Mount, a probe.Answer, s *Source, readOnly bool) (string, error) {
 	n, err := i.Kubelet.Node(ctx)
 	if err != nil {
 		return "", err
@@ -61,7 +64,10 @@ func (i *Inspector) swap(ctx context.Context, m mountns.Mount, s *Source, readOn
 	if err != nil {
 		return "", err
 	}
-	order := swap{Home: home, Away: m.Namespace, From: from, Below: s.Below, Inode: s.Inode, Target: idOf(m), ReadOnly: readOnly}
+	order := swap{
+		Home: home, Away: m.Namespace, From: from, Below: s.Below, Inode: s.Inode, Target: idOf(m), Answered: a.State == probe.Alive,
+		ReadOnly: readOnly,
+	}
 	if _, err := fmt.Sscanf(s.Device, "%d:%d", &order.Major, &order.Minor); err != nil {
 		return "", fmt.Errorf("read device %q of source: %w", s.Device, err)
 	}
@@ -108,7 +114,7 @@ func runSwap(ctx context.Context, in []byte, emit func(v any) error) error {
 		if s.ReadOnly {
 			limits = sys.AttrReadOnly
 		}
-		return mount.Replace(ctx, s.Target, mount.ReplaceOptions{Tree: tree, Limits: limits})
+		return mount.Replace(ctx, s.Target, mount.ReplaceOptions{Tree: tree, Check: s.check, Limits: limits})
 	})
 	if refused(err) {
 		return emit(result{Refused: err.Error() + s.remedy(err)})
@@ -129,7 +135,8 @@ func (s swap) remedy(err error) string {
 
 // pin has a copy of the mount at point, attached nowhere, until this process ends. The last mount of a file system takes
 // that with it, which may have to be waited for: not while the place is without a mount, as it is for a moment where
-// nothing can be put beneath. What cannot be copied is replaced as it is.
+// nothing can be put beneath. As long as the file system is there, no new one is given its device number, by which a mount
+// of another FUSE connection differs from this one at every later look. What cannot be copied is replaced as it is.
 func pin(point string) {
 	fd, err := mountns.Lookup(0, point)
 	if err != nil {
@@ -148,7 +155,7 @@ func refused(err error) bool {
 		return false
 	}
 	final := []error{
-		mount.ErrChanged, mount.ErrBusy, mount.ErrNotMounted, sys.EINVAL, sys.ENOENT, sys.ENOTDIR, errors.ErrUnsupported,
+		errHealthy, mount.ErrChanged, mount.ErrBusy, mount.ErrNotMounted, sys.EINVAL, sys.ENOENT, sys.ENOTDIR, errors.ErrUnsupported,
 	}
 	return slices.ContainsFunc(final, func(target error) bool { return errors.Is(err, target) })
 }

@@ -31,8 +31,12 @@ func (r *replacing) seal() (State, error) {
 }
 
 // detachSealed removes a mount that cannot be opened, beneath which the tree is
-// by now, whether it is in use or not.
+// by now, whether it is in use or not. Nothing holds its number: who has mounted
+// there again since may have been given the same.
 func (r *replacing) detachSealed() error {
+	if _, err := r.seal(); err != nil {
+		return err
+	}
 	if err := r.expectBare(); err != nil {
 		return err
 	}

@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"errors"
+	"fmt"
+
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// errHealthy: the mount that was to be replaced has nothing wrong with it.
+var errHealthy = errors.New("the mount is healthy by now")
+
+// check refuses a mount that is healthy. A driver may have mounted the volume again since the mount was judged. Before 6.8,
+// and where the server has disowned the root, the kernel may have given the new mount every number of the old one.
+// mount.Replace holds the mount that st describes open meanwhile, if it can be opened, so that its number stays its own.
+func (s swap) check(st mount.State) error {
+	root, err := mountns.Lookup(0, st.Point)
+	if errors.Is(err, sys.ESTALE) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	number, err := mountOn(root)
+	switch {
+	case err != nil:
+		return err
+	case number != st.Unique && number != uint64(st.Reused):
+		return fmt.Errorf("%w while it was looked at", mount.ErrChanged)
+	case s.Answered:
+		return s.checkContent(st, root)
+	}
+	// A dead FUSE connection refuses at once, and does so for good.
+	if probe.AskRoot(root).State == probe.Alive {
+		return fmt.Errorf("%w: it answers", errHealthy)
+	}
+	return nil
+}
+
+// checkContent is for a mount that was judged by what it has, which no file system is asked about. Its number is enough
+// where the kernel never uses it again, and so is the kernel's mark, which is part of its ID. Otherwise a mount of the
+// source itself may be a new one.
+func (s swap) checkContent(st mount.State, root *sys.FD) error {
+	if s.Target.Unique != 0 || st.Deleted {
+		return nil
+	}
+	has, err := root.Stat(sys.StatIno)
+	if err != nil {
+		return err
+	}
+	if has.Major == s.Major && has.Minor == s.Minor && has.Ino == s.Inode {
+		return fmt.Errorf("%w: it has what belongs there, inode %d of device %d:%d", errHealthy, has.Ino, has.Major, has.Minor)
+	}
+	return nil
+}

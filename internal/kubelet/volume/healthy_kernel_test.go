@@ -1,0 +1,108 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package volume
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// orderOf has directory below of the mount at from take the place of the mount at point, as a kernel before 6.8 has it.
+func orderOf(t *testing.T, from, below, point string) swap {
+	t.Helper()
+	source, err := mount.Inspect(from)
+	must(t, err)
+	target, err := mount.Inspect(point)
+	must(t, err)
+	target.Unique = 0
+	fd, err := sys.Lookup(filepath.Join(from, below))
+	must(t, err)
+	defer fd.Close()
+	st, err := fd.Stat(sys.StatIno)
+	must(t, err)
+	ns, err := mountns.Self()
+	must(t, err)
+	return swap{
+		Home: ns, Away: ns, From: source.ID, Below: below, Major: st.Major, Minor: st.Minor, Inode: st.Ino, Target: target.ID,
+	}
+}
+
+// stays has an order refused, and makes sure that nothing is touched.
+func (s swap) stays(t *testing.T) {
+	t.Helper()
+	before, err := mountns.Table(0)
+	must(t, err)
+	if how, err := (&Inspector{}).run(t.Context(), s, "the source"); !errors.Is(err, ErrRefused) {
+		t.Errorf("a healthy mount: %q, %v, want that it is refused", how, err)
+	}
+	after, err := mountns.Table(0)
+	must(t, err)
+	now, ok := after.Top(s.Target.Point)
+	if !ok || now.ID != s.Target.Reused || now.Minor != s.Target.Minor || len(after.Mounts()) != len(before.Mounts()) {
+		t.Errorf("at %q is %+v, and of %d mounts %d are left, want what was there", s.Target.Point, now, len(before.Mounts()), len(after.Mounts()))
+	}
+}
+
+// goes has an order carried out, and makes sure that the source is there.
+func (s swap) goes(t *testing.T) {
+	t.Helper()
+	if how, err := (&Inspector{}).run(t.Context(), s, "the source"); err != nil {
+		t.Errorf("a mount that is broken: %q, %v", how, err)
+	}
+	fd, err := sys.Lookup(s.Target.Point)
+	must(t, err)
+	defer fd.Close()
+	if st, err := fd.Stat(sys.StatIno); err != nil || st.Ino != s.Inode || st.Minor != s.Minor {
+		t.Errorf("inode %d of device %d:%d is at %q, %v, want the source", st.Ino, st.Major, st.Minor, s.Target.Point, err)
+	}
+	_ = sys.UnmountPath(s.Target.Point, true)
+}
+
+// TestReplaceOfWhatHasGone: the driver has unmounted the dead mount since it was judged, and has mounted again. The kernel
+// has given the new mount the numbers of the old.
+func TestReplaceOfWhatHasGone(t *testing.T) {
+	from, point := t.TempDir(), t.TempDir()
+	kerneltest.FUSE(t, from)
+	old := kerneltest.FUSE(t, point)
+	was := orderOf(t, from, "dir", point)
+	old.Kill()
+	must(t, sys.UnmountPath(point, true))
+	driver := kerneltest.FUSE(t, point)
+	order := orderOf(t, from, "dir", point)
+	if order != was {
+		t.Logf("the new mount is %+v, and the old one was %+v", order.Target, was.Target)
+	}
+	order.stays(t)
+	if _, err := os.Stat(filepath.Join(point, "dir")); err != nil {
+		t.Errorf("the new file system: %v", err)
+	}
+	driver.Kill()
+	order.goes(t)
+}
+
+// TestReplaceOfWhatHasTheSource: a directory was replaced, and the driver has bound the new one since that was judged.
+func TestReplaceOfWhatHasTheSource(t *testing.T) {
+	from, point := t.TempDir(), t.TempDir()
+	must(t, sys.NewMount("volumes", from, "tmpfs", ""))
+	t.Cleanup(func() { _ = sys.UnmountPath(from, true) })
+	for _, name := range []string{"vol", "old"} {
+		must(t, os.Mkdir(filepath.Join(from, name), 0o755))
+	}
+	for name, do := range map[string]func(swap, *testing.T){"vol": swap.stays, "old": swap.goes} {
+		must(t, sys.BindMount(filepath.Join(from, name), point))
+		order := orderOf(t, from, "vol", point)
+		order.Answered = true
+		do(order, t)
+		_ = sys.UnmountPath(point, true)
+	}
+}

@@ -1,0 +1,19 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package probe
+
+import "kubediag.org/kubediag/internal/linux/sys"
+
+// AskRoot asks the root of a mount that the caller has open, with the questions
+// of a pass. It waits as long as the file system does: only a process that can
+// be lost may call it. The answer has no ID.
+func AskRoot(root *sys.FD) Answer {
+	w := &worker{pool: newPool(), emit: func(any) error { return nil }}
+	w.pool.take()
+	defer w.pool.give()
+	a := asker{question: &question{}, worker: w, turn: &turn{pool: w.pool, emit: w.emit, thread: sys.ThreadID()}}
+	a.ask(root, theRoot)
+	a.turn.end()
+	return a.answer
+}
