@@ -80,10 +80,22 @@ type Scene struct {
 // New makes a scene in the caller's mount namespace, which must be private. It goes with the test.
 func New(t testing.TB) *Scene {
 	t.Helper()
+	return newScene(t, func(dir string) error { return mount.Tmpfs(dir, 8<<20) })
+}
+
+// NewOnDisk is New on the file system of temporary files. A tmpfs does not tell on every kernel when a file was made.
+func NewOnDisk(t testing.TB) *Scene {
+	t.Helper()
+	return newScene(t, func(dir string) error { return sys.BindMount(dir, dir) })
+}
+
+// newScene has the root on what is mounted on a directory.
+func newScene(t testing.TB, mounted func(dir string) error) *Scene {
+	t.Helper()
 	dir := t.TempDir()
 	// mountinfo escapes the space.
 	s := &Scene{t: t, Root: filepath.Join(dir, "kube let é"), scratch: filepath.Join(dir, "container")}
-	s.must(mount.Tmpfs(dir, 8<<20))
+	s.must(mounted(dir))
 	t.Cleanup(func() { _ = sys.UnmountPath(dir, true) })
 	s.must(os.MkdirAll(filepath.Join(s.Root, "pods"), 0o755))
 	s.must(os.MkdirAll(s.scratch, 0o755))

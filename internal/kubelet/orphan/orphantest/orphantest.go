@@ -95,7 +95,7 @@ type Scene struct {
 // New makes a scene that goes with the test.
 func New(t *testing.T) *Scene {
 	t.Helper()
-	s := &Scene{Scene: kubelettest.New(t), Server: &Server{}, Runtime: &Runtime{}, t: t}
+	s := &Scene{Scene: kubelettest.NewOnDisk(t), Server: &Server{}, Runtime: &Runtime{}, t: t}
 	s.Kind(true, time.Now().Add(30*time.Minute))
 	s.Server.Knows(Live)
 	s.Runtime.All = []cri.Sandbox{{PodUID: Live, Ready: true}}
