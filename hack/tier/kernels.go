@@ -95,7 +95,7 @@ func suitesOf(found []testFile, tag string, o options) (suites []matrix.Suite) {
 		} else if o.table {
 			s.Pattern = "^(" + strings.Join(shown, "|") + ")$"
 		}
-		if chosen(o.dirs, dir) && (!o.brief && !o.table || len(shown) > 0) {
+		if chosen(o.dirs, dir) && (!o.table || len(shown) > 0) {
 			suites = append(suites, s)
 		}
 	}
@@ -113,14 +113,14 @@ func (c *column) title() string {
 // sceneTag is the build tag of tests that start virtual machines by themselves, for what only one can show.
 const sceneTag = "vm"
 
-// scenes lists the arguments of go test for them. A run that is brief, or for the table, leaves them out.
+// scenes lists the arguments of go test for them. A run for the table leaves them out.
 func scenes(found []testFile, o options) (calls [][]string) {
 	for _, dir := range packages(found, sceneTag) {
 		run := pattern(found, dir, sceneTag)
 		if o.only != "" {
 			run = o.only
 		}
-		if !o.brief && !o.table && chosen(o.dirs, dir) {
+		if !o.table && chosen(o.dirs, dir) {
 			calls = append(calls, []string{"-timeout=20m", "-tags=" + sceneTag, "-run=" + run, dir})
 		}
 	}

@@ -56,7 +56,6 @@ func main() {
 	fuzzTime := flag.Duration("fuzztime", 3*time.Second, "how long each fuzz test runs")
 	versions := flag.String("kernels", strings.Join(append(vm.Kernels, own), ","), "on which kernels the tier kernels runs; own: this machine's")
 	write := flag.Bool("write", false, "have the tier kernels write "+supportPage+" instead of comparing it with what it saw")
-	brief := flag.Bool("brief", false, "have the tier kernels run only packages that the table of "+supportPage+" rests on, and no scenes")
 	table := flag.Bool("table", false, "have the tier kernels run only the tests that the table rests on")
 	only := flag.String("run", "", "which tests the tier kernels runs, as go test -run has it; empty: all")
 	flag.Parse()
@@ -75,7 +74,7 @@ func main() {
 			"       tier [-kernels 5.10,6.1] [-run PATTERN] kernels [PACKAGE...]")
 		os.Exit(2)
 	}
-	o := options{race: *race, fuzzTime: *fuzzTime, kernels: strings.Split(*versions, ","), only: *only, write: *write, brief: *brief, table: *table, dirs: flag.Args()[1:]}
+	o := options{race: *race, fuzzTime: *fuzzTime, kernels: strings.Split(*versions, ","), only: *only, write: *write, table: *table, dirs: flag.Args()[1:]}
 	ok, err := run(ctx, os.Stdout, tiers[i], o)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "tier:", err)
@@ -91,7 +90,6 @@ type options struct {
 	kernels  []string // of the tier kernels
 	only     string   // of the tier kernels: pattern of its tests; empty: all
 	write    bool     // whether the tier kernels writes the page
-	brief    bool     // whether the tier kernels runs only what the page rests on
 	table    bool     // whether it runs only the tests that the table rests on
 	dirs     []string // of the tier kernels: packages, where ./a/... stands for all below; none: all
 }
