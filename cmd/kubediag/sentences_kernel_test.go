@@ -131,6 +131,9 @@ var sentences = []sentence{
 	}),
 	line(`No device was seen that is mounted somewhere, but not where the kubelet runs. Looked at .*`, whoDoesNot),
 	line(`Looked at \d+ mounts? in \d+ mount namespaces? .*`, always),
+	// Containers that others run on the machine have copies of what the scenery mounts.
+	line(` +it is a copy of volume "(?:dead|stopped)" of pod \S+, in mount namespace mnt:\[\d+\]: device 0:\d+, root "/", at "ROOT/.*"`, always),
+	line(` +it is left alone: whose process is in that mount namespace cannot be told: the container runtime does not answer`, always),
 	// What was not looked at.
 	line(`Not looked at: (\d+ process(?:es)?, and what only they have mounted: .*): `+remedy, rights),
 	line(`Not looked at: (processes outside of this PID namespace, and what they have mounted: /proc does not show them): `+remedy, rights),
@@ -147,11 +150,12 @@ var sentences = []sentence{
 		func(_ *scenery, c caller, _ []string) bool { return !c.sees }),
 	line(`kubediag: (?:scan|holders|probe|demo).*no process file system is mounted at /proc.*`, withoutProc),
 	// The features.
+	line(`Linux \S+; kubediag is tested on 5\.10 and later`, always),
 	line(`FEATURE .*|.* (?:yes|no)  +\d+\.\d+|FOR .*|mount (?:namespaces|identity) .*|unmount .*`, always),
 	line(`.* failed  +\d+\.\d+`, func(_ *scenery, c caller, _ []string) bool { return !c.everything() || c.name != "root" }),
-	line(`[a-z_ ]+: .*(?:operation not permitted|permission denied)`, func(_ *scenery, c caller, _ []string) bool { return c.name != "root" }),
-	line(`[a-z_ ]+: .*no process file system is mounted at /proc.*`, withoutProc),
-	line(`live swap  +(kernel|none|unknown)  +.*`, func(_ *scenery, c caller, said []string) bool {
+	line(`[a-zA-Z_/ ]+: .*(?:operation not permitted|permission denied)`, func(_ *scenery, c caller, _ []string) bool { return c.name != "root" }),
+	line(`[a-zA-Z_/ ]+: .*no process file system is mounted at /proc.*`, withoutProc),
+	line(`live swap  +(kernel|propagation|none|unknown)  +.*`, func(_ *scenery, c caller, said []string) bool {
 		return said[1] != "none" || c.sees
 	}),
 }

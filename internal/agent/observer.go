@@ -94,7 +94,9 @@ func (o *observer) ActionEnded(d *v1.Diagnosis, operation string, a executor.Act
 		o.metrics.repairs.WithLabelValues(a.Fault, a.Kind, string(a.Phase)).Inc()
 	}
 	if a.Phase == v1.ActionFailed {
-		o.tell(d, corev1.EventTypeWarning, eventActionFailed, fmt.Sprintf("Operation %s: %s", operation, a.Message))
+		// The target comes last: a message is short, and what is wrong matters most.
+		why := strings.TrimPrefix(a.Message, fmt.Sprintf("%s of %q: ", a.Kind, a.Target))
+		o.tell(d, corev1.EventTypeWarning, eventActionFailed, fmt.Sprintf("%s failed: %s (%s, operation %s)", a.Kind, why, a.Target, operation))
 	}
 	done, ok := repairs[a.Kind]
 	if !ok || a.Phase != v1.ActionDone {

@@ -101,7 +101,7 @@ func TestRepairIsTold(t *testing.T) {
 	d.Status.Faults = []v1.Fault{staleFault(v1.FaultPresent)}
 	o.OperationEnded(d, v1.OperationRun{Operation: "diagnose", Phase: v1.OperationSucceeded})
 	o.ActionEnded(d, "evict", executor.ActionEnd{Waiting: true, Action: v1.Action{Kind: "Evict", Target: "ns/p", Fault: "DisconnectedFUSE",
-		Phase: v1.ActionFailed, Message: "evict: the budget does not allow it"}})
+		Phase: v1.ActionFailed, Message: `Evict of "ns/p": the budget does not allow it`}})
 	o.ActionEnded(d, "recover", executor.ActionEnd{Action: v1.Action{Kind: "Unmount", Target: "/point", Fault: "StaleSubPath", Phase: v1.ActionDone}})
 	o.ActionEnded(d, "recover", executor.ActionEnd{Action: v1.Action{Kind: "RemoveContainerRecord", Target: "c1", Fault: "StaleSubPath",
 		Phase: v1.ActionFailed, Message: "remove record: no runtime"}})
@@ -124,10 +124,10 @@ func TestRepairIsTold(t *testing.T) {
 		"Pod ns/p u Warning StaleSubPath: A subPath is still bound to a file that was deleted or replaced: container app, volume config: " +
 			"root is unlinked; nlink is 0" + see,
 		"Diagnosis Normal OperationSucceeded: Operation diagnose has succeeded",
-		"Diagnosis Warning ActionFailed: Operation evict: evict: the budget does not allow it",
+		"Diagnosis Warning ActionFailed: Evict failed: the budget does not allow it (ns/p, operation evict)",
 		"Diagnosis Normal MountRepaired: " + repaired,
 		"Pod ns/p u Normal MountRepaired: " + repaired + see,
-		"Diagnosis Warning ActionFailed: Operation recover: remove record: no runtime",
+		"Diagnosis Warning ActionFailed: RemoveContainerRecord failed: remove record: no runtime (c1, operation recover)",
 		"Diagnosis Normal MountRepaired: " + replaced,
 		"Pod ns/p u Normal MountRepaired: " + replaced + see,
 		"Diagnosis Normal OperationSucceeded: Operation recover has succeeded",

@@ -411,7 +411,7 @@ func (v *cephVolume) checkBudgetHolds(t *testing.T) {
 		must(t, v.List(t.Context(), &list, client.InNamespace("default")))
 		return d.Status.Phase == v1.DiagnosisRunning && slices.ContainsFunc(list.Items, func(e corev1.Event) bool {
 			return e.InvolvedObject.UID == d.UID && e.Type == corev1.EventTypeWarning && e.Reason == "ActionFailed" &&
-				strings.Contains(e.Message, "disruption budget keep-readers needs 2 healthy pods")
+				strings.Contains(e.Message, "Cannot evict pod as it would violate")
 		})
 	})
 	var now corev1.Pod
