@@ -117,7 +117,7 @@ func TestInitContainers(t *testing.T) {
 	}{
 		"has succeeded":     {nil, succeeded, `container "init" rests: it has succeeded, and runs again only if the pod's sandbox is made anew`},
 		"waits":             {nil, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}, "waiting (CrashLoopBackOff)"},
-		"stays, and runs":   {&always, corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, "running since"},
+		"stays, and runs":   {&always, corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, ": running"},
 		"stays, and waits":  {&always, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}, "waiting (PodInitializing)"},
 		"stays, has failed": {&always, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 1}}, "exit code 1"},
 	} {
