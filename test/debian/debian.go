@@ -34,6 +34,7 @@ var packages = map[string]string{
 	"runc":                              "runc",
 	CNIPlugins + "/bridge":              "containernetworking-plugins",
 	"busybox":                           "busybox-static",
+	"crun":                              "crun",
 	"ip":                                "iproute2",
 	"mkfs.ext4":                         "e2fsprogs",
 	"mount":                             "mount",

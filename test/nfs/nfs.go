@@ -34,20 +34,20 @@ const deadline = time.Minute
 // Start starts the server. It ends with the test, with all that Mount has mounted.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	for _, program := range []string{"rpc.nfsd", "rpc.mountd", "rpcbind", "exportfs", "mount.nfs"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skip("the kernel lacks an NFS server that a test may start: its programs are not here")
-		}
-	}
 	_ = exec.Command("modprobe", "-a", "nfs", "nfsv3", "nfsv4", "nfsd").Run() // it may be part of the kernel
 	known, err := os.ReadFile("/proc/filesystems")
 	if err != nil || !bytes.Contains(known, []byte("\tnfsd\n")) {
 		t.Skip("the kernel lacks an NFS server (CONFIG_NFSD)")
 	}
+	for _, program := range []string{"rpc.nfsd", "rpc.mountd", "rpcbind", "exportfs", "mount.nfs"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Fatalf("start NFS server: %v (packages nfs-kernel-server and rpcbind)", err)
+		}
+	}
 	s := &Server{Dir: t.TempDir(), t: t}
 	s.prepare()
 	if threads, err := os.ReadFile(filepath.Join(control, "threads")); err != nil || strings.TrimSpace(string(threads)) != "0" {
-		t.Skip("the kernel lacks an NFS server that a test may start: it runs one already")
+		t.Fatal("start NFS server: the kernel runs one already, which is not this test's")
 	}
 	// Who knows a directory for 90 seconds more would have every test wait for that long.
 	for _, name := range []string{"nfsv4leasetime", "nfsv4gracetime"} {

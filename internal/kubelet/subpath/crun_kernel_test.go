@@ -22,6 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/test/debian"
 )
 
 // bundle is a container of crun that has a file bound at /etc/x.
@@ -36,11 +37,7 @@ func newBundle(t *testing.T, point string) *bundle {
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
 		t.Skip("the kernel lacks control groups of version 2 alone: crun refuses to have both versions")
 	}
-	for _, program := range []string{"crun", "busybox"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skip("the kernel lacks a container runtime to try it with: crun or busybox is not here")
-		}
-	}
+	must(t, debian.Install(t.Context(), "crun", "busybox"))
 	b := &bundle{t: t, dir: t.TempDir(), name: fmt.Sprintf("kubediag-test-%d", os.Getpid())}
 	bin := filepath.Join(b.dir, "rootfs", "bin")
 	for _, dir := range []string{bin, "proc", "dev", "etc"} {
