@@ -137,7 +137,7 @@ func TestHungNeighbour(t *testing.T) {
 	for _, v := range survey.Broken() {
 		got[v.Name] = v.Code
 	}
-	if fmt.Sprint(got) != "map[pvc-1:DisconnectedFUSE pvc-2:HungMount]" || time.Since(began) > 10*time.Second {
+	if fmt.Sprint(got) != "map[pvc-1:DisconnectedFUSE pvc-2:HungMount]" || time.Since(began) > 10*patient {
 		t.Errorf("broken: %v, after %s; %q", got, time.Since(began), survey.Looked.Incomplete)
 	}
 	fate := strings.Join(survey.Broken()[0].Fate, "\n")

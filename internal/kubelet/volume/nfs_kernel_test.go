@@ -15,19 +15,17 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/volume"
-	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/test/nfs"
 )
 
 // patient is the deadline of a prober on a machine that may be emulated.
-const patient = 6 * time.Second
+const patient = 3 * time.Second
 
 // nfsScene is a pod's volume that the kernel's NFS client has from a real server.
 func nfsScene(t *testing.T, server *nfs.Server, version string, staged bool) *scene {
 	t.Helper()
 	s := bareScene(t, ".")
-	s.i.Prober = &probe.Prober{Deadline: patient, Runner: s.i.Runner}
 	server.Replace("pv", "old")
 	s.must(os.Mkdir(server.Dir+"/pv/sub", 0o755))
 	s.must(os.WriteFile(server.Dir+"/pv/sub/data", []byte("old"), 0o644))
