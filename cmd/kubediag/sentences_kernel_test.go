@@ -6,10 +6,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // never is what no sentence has in it: inventions, names of states, times that nobody knows, wrong plurals.
@@ -49,7 +54,23 @@ func rights(_ *scenery, c caller, said []string) bool {
 	case strings.HasSuffix(why, "may not be looked into"):
 		return !c.sees && c.proc != "none"
 	}
-	return false
+	since, ok := strings.CutPrefix(said[1], "the kernel does not tell, which takes Linux ")
+	return ok && before(since)
+}
+
+// before says whether the running kernel is older than a version.
+func before(kernel string) bool {
+	var major, minor, thenMajor, thenMinor int
+	_, own := fmt.Sscanf(sys.Release(), "%d.%d", &major, &minor)
+	_, then := fmt.Sscanf(kernel, "%d.%d", &thenMajor, &thenMinor)
+	return own == nil && then == nil && (major < thenMajor || major == thenMajor && minor < thenMinor)
+}
+
+// lacks says whether the kernel is too old for a feature that is said to be missing.
+func lacks(_ *scenery, _ caller, said []string) bool {
+	return slices.ContainsFunc(sys.Features(), func(f *sys.Feature) bool {
+		return f.Name == said[1] && f.Without == said[2] && before(f.Kernel)
+	})
 }
 
 const remedy = `run it as root in the host's PID namespace(?: \(in a pod: hostPID: true\))?`
@@ -134,6 +155,10 @@ var sentences = []sentence{
 	// Containers that others run on the machine have copies of what the scenery mounts.
 	line(` +it is a copy of volume "(?:dead|stopped)" of pod \S+, in mount namespace mnt:\[\d+\]: device 0:\d+, root "/", at "ROOT/.*"`, always),
 	line(` +it is left alone: whose process is in that mount namespace cannot be told: the container runtime does not answer`, always),
+	line(`Names of pods are missing: logs: resolve log directory "(/var/log/pods)": .*: no such file or directory`, func(_ *scenery, _ caller, said []string) bool {
+		_, err := os.Stat(said[1])
+		return errors.Is(err, os.ErrNotExist)
+	}),
 	// What was not looked at.
 	line(`Not looked at: (\d+ process(?:es)?, and what only they have mounted: .*): `+remedy, rights),
 	line(`Not looked at: (processes outside of this PID namespace, and what they have mounted: /proc does not show them): `+remedy, rights),
@@ -151,6 +176,7 @@ var sentences = []sentence{
 	line(`kubediag: (?:scan|holders|probe|demo).*no process file system is mounted at /proc.*`, withoutProc),
 	// The features.
 	line(`Linux \S+; kubediag is tested on 5\.10 and later`, always),
+	line(`without ([^:]+): (.*[^.])`, lacks),
 	line(`FEATURE .*|.* (?:yes|no)  +\d+\.\d+|FOR .*|mount (?:namespaces|identity) .*|unmount .*`, always),
 	line(`.* failed  +\d+\.\d+`, func(_ *scenery, c caller, _ []string) bool { return !c.everything() || c.name != "root" }),
 	line(`[a-zA-Z_/ ]+: .*(?:operation not permitted|permission denied)`, func(_ *scenery, c caller, _ []string) bool { return c.name != "root" }),

@@ -19,7 +19,13 @@ func open(link string) (*sys.FD, Namespace, error) {
 		return nil, Namespace{}, err
 	}
 	defer at.Close()
-	return reopen(at)
+	fd, ns, err := reopen(at)
+	if errors.Is(err, sys.EINVAL) { // Linux 5.10 follows a link that may not be read to the folder it lies in
+		if _, denied := sys.ReadlinkProc(link); denied != nil {
+			err = denied
+		}
+	}
+	return fd, ns, err
 }
 
 // openNamed opens the namespace that is bound to a file as process pid sees it,
