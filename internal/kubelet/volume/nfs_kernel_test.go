@@ -15,12 +15,13 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/volume"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/test/nfs"
 )
 
 // patient is the deadline of a prober on a machine that may be emulated.
-const patient = 3 * time.Second
+var patient = kerneltest.Patience(time.Second)
 
 // nfsScene is a pod's volume that the kernel's NFS client has from a real server.
 func nfsScene(t *testing.T, server *nfs.Server, version string, staged bool) *scene {

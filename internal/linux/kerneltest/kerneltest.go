@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -167,6 +168,18 @@ func (before inventory) left() []string {
 // Lacks is the attribute of a test that was skipped, whose value names what the
 // kernel lacks.
 const Lacks = "lacks"
+
+// PatienceEnv names the variable by which an emulated machine says how many times as much time tests are to give.
+const PatienceEnv = "KUBEDIAG_TEST_PATIENCE"
+
+// Patience is for how long a test waits for an answer that is to come: d, or as much more as an emulated machine needs.
+func Patience(d time.Duration) time.Duration {
+	times, err := strconv.Atoi(os.Getenv(PatienceEnv))
+	if err != nil || times < 1 {
+		return d
+	}
+	return d * time.Duration(times)
+}
 
 // Needs skips the test where the kernel lacks the feature, naming it, and fails
 // it where that cannot be told.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/linux/disposable"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
@@ -90,7 +91,7 @@ func TestManyMounts(t *testing.T) {
 	l := newLoad(t, 25, 25)
 	points := l.points()
 	before := table(t, points[0])
-	const deadline = 6 * time.Second // half of it is for all of them to be asked in
+	deadline := kerneltest.Patience(6 * time.Second) // half of it is for all of them to be asked in
 	r := &disposable.Runner{}
 	p := &probe.Prober{Deadline: deadline, Runner: r}
 	for pass := range 2 {
@@ -134,7 +135,7 @@ func TestMoreHangThanThreads(t *testing.T) {
 	fine := mountFUSE(t, "")
 	stopped.signal("STOP")
 	r := &disposable.Runner{}
-	p := &probe.Prober{Deadline: 6 * time.Second, Runner: r}
+	p := &probe.Prober{Deadline: kerneltest.Patience(6 * time.Second), Runner: r}
 	points := append(slices.Clone(stopped.dirs), fine.dirs[0])
 	const threads = 16 + 128
 	var without, waited int

@@ -145,7 +145,7 @@ func TestDeletedAndMoved(t *testing.T) {
 				return // its server lets no directory be opened
 			}
 			s.Happen(t)
-			a := one(t, &probe.Prober{}, probe.Target{Point: s.Point, Bind: true})
+			a := one(t, patient(), probe.Target{Point: s.Point, Bind: true})
 			want := probe.Yes
 			if s.Deleted {
 				want = probe.No
@@ -167,7 +167,7 @@ func TestDeletedAndMoved(t *testing.T) {
 		point := bind(t, filepath.Join(dir, "dir", "sub"))
 		_, err := os.Stat(filepath.Join(dir, "dir"))
 		must(t, err)
-		a := one(t, &probe.Prober{}, probe.Target{Point: point, Bind: true})
+		a := one(t, patient(), probe.Target{Point: point, Bind: true})
 		if a.State != probe.Alive || a.Deleted || a.Bindable != probe.No {
 			t.Errorf("want alive, without the mark, and not to be bound")
 		}
@@ -181,7 +181,7 @@ func TestAskingForgetsNothing(t *testing.T) {
 	t.Parallel()
 	s := mountFUSE(t, "moving")
 	point := bind(t, filepath.Join(s.dirs[0], "dir"))
-	p := &probe.Prober{}
+	p := patient()
 	if a := one(t, p, probe.Target{Point: s.dirs[0], Bind: true}); a.State != probe.Alive {
 		t.Errorf("it is not alive")
 	}
@@ -223,7 +223,7 @@ func TestBelow(t *testing.T) {
 		"\xff not text": {s.dirs[0], probe.Missing, sys.ENOENT, 0},
 	} {
 		t.Run(fmt.Sprintf("%q", below), func(t *testing.T) {
-			a := one(t, &probe.Prober{}, probe.Target{Point: want.point, Below: below, Bind: true})
+			a := one(t, patient(), probe.Target{Point: want.point, Below: below, Bind: true})
 			if a.State != want.state || a.Errno != want.errno || a.Stat.Inode != want.inode {
 				t.Errorf("want %+v", want)
 			}
@@ -240,7 +240,7 @@ func TestNothingIsLookedUpBelowTheDead(t *testing.T) {
 	s := mountFUSE(t, "")
 	_ = bind(t, filepath.Join(s.dirs[0], "dir"))
 	s.Kill()
-	a := one(t, &probe.Prober{}, probe.Target{Point: s.dirs[0], Below: "dir", Bind: true})
+	a := one(t, patient(), probe.Target{Point: s.dirs[0], Below: "dir", Bind: true})
 	if a.State != probe.Disconnected || a.Bindable != probe.Unknown || says(a, "lookup") || a.Stat != (probe.Stat{}) {
 		t.Errorf("want disconnected, and nothing about what is beneath")
 	}

@@ -16,10 +16,14 @@ import (
 	"strings"
 	"time"
 
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/test/lock"
 	"kubediag.org/kubediag/test/program"
 	"kubediag.org/kubediag/test/vm"
 )
+
+// patience is how many times as long an emulated machine may take for what others do in seconds.
+const patience = "5"
 
 // Suite is the tests of one package.
 type Suite struct {
@@ -159,7 +163,7 @@ func run(ctx context.Context, m *vm.Machine, kernel string, s Suite, limit time.
 			"/tests/" + filepath.Base((&Build{}).test(s)), "-test.v=test2json", "-test.run=" + s.Pattern, "-test.paniconexit0",
 			"-test.timeout=" + limit.String(),
 		},
-		Dir: "/src/" + s.Dir, Env: []string{program.Env + "=/programs"}, Out: in,
+		Dir: "/src/" + s.Dir, Env: []string{program.Env + "=/programs", kerneltest.PatienceEnv + "=" + patience}, Out: in,
 		Limit: limit + 20*time.Second, // the program of the tests ends itself before
 	})
 	if ran != nil {

@@ -88,7 +88,7 @@ func New(t *testing.T) *Scene {
 	s.must(sys.BindMount(filepath.Join(s.Staging, s.Dir), s.Point))
 	runner := &disposable.Runner{}
 	s.Inspector = &volume.Inspector{
-		Kubelet: s.Node, Scanner: mountns.NewScanner(), Prober: &probe.Prober{Deadline: time.Second, Runner: runner}, Runtime: s, Pods: s,
+		Kubelet: s.Node, Scanner: mountns.NewScanner(), Prober: &probe.Prober{Deadline: kerneltest.Patience(time.Second), Runner: runner}, Runtime: s, Pods: s,
 		Runner: runner, Silence: 300 * time.Millisecond,
 	}
 	return s
