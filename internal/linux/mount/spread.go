@@ -35,8 +35,8 @@ var between = func(step string) {}
 // A parent that does not share is made a slave of the copy for that time. When the
 // copy goes, be it because this process was killed, the kernel makes the parent
 // and the tree what they were: private, or the slave of whom the parent was one.
-// Only a process that is killed between two calls in lead leaves a parent that
-// shares with nobody.
+// Only a process that is killed between the first and the last call in lead leaves
+// a parent that shares with nobody.
 func (u *unmounting) spread(tree *sys.FD) error {
 	p, err := u.parent()
 	if err != nil {
@@ -46,13 +46,7 @@ func (u *unmounting) spread(tree *sys.FD) error {
 	if errors.Is(sys.ExpireMount(u.dir, path.Base(u.id.Point)), sys.EINVAL) {
 		return fmt.Errorf("locked in place by the kernel: %w", sys.EINVAL)
 	}
-	leader, err := p.lead(u.dir)
-	if err != nil {
-		return err
-	}
-	defer leader.Close()
-	between("led")
-	if err := sys.InMountsCopy(func() error { return u.attachTo(leader, tree) }); err != nil {
+	if err := sys.BesideMountsCopy(func(home func(func() error) error) error { return u.attachBy(p, tree, home) }); err != nil {
 		return err
 	}
 	between("spread")
@@ -114,37 +108,18 @@ func spreadsOnto(parent, m mountinfo.Mount) bool {
 	return m.Major == parent.Major && m.Minor == parent.Minor && path.Join(parent.Root, below) == root
 }
 
-// lead gives a copy of a directory of the mount, attached nowhere, whose mounts
-// spread to the mount. The caller closes it.
-func (p parent) lead(dir *sys.FD) (*sys.FD, error) {
-	if p.Shared != 0 {
-		return sys.CloneTree(dir)
-	}
-	if err := sys.SetMountPropagation(p.root, Shared); err != nil {
-		return nil, err
-	}
-	between("shared")
-	leader, err := sys.CloneTree(dir)
-	between("cloned")
-	// The kernel takes the copy as its master.
-	return leader, errors.Join(err, sys.SetMountPropagation(p.root, Slave))
-}
-
-// attachTo attaches the tree at the point in the leader, in a copy of the thread's
-// namespace.
-func (u *unmounting) attachTo(leader, tree *sys.FD) error {
+// attachBy attaches the tree at the point in the leader: a copy of the directory
+// that holds the point, whose mounts spread to the parent. The thread is in a copy
+// of its namespace; home takes it back for a moment.
+func (u *unmounting) attachBy(p parent, tree *sys.FD, home func(func() error) error) error {
 	if err := sys.SetPropagation("/", Private, false); err != nil {
 		return err
 	}
-	root, err := sys.Lookup("/")
+	leader, err := u.lead(p, home)
 	if err != nil {
 		return err
 	}
-	defer root.Close()
-	if err := sys.Attach(leader, root, false); err != nil {
-		return err
-	}
-	between("copied")
+	defer leader.Close()
 	at, err := mountns.LookupIn(0, leader, u.id.Point)
 	if err != nil {
 		return err
@@ -156,6 +131,49 @@ func (u *unmounting) attachTo(leader, tree *sys.FD) error {
 	between("attached")
 	// Nothing leads any more, even if somebody keeps this namespace.
 	return errors.Join(sys.SetMountPropagation(tree, Private), sys.SetMountPropagation(leader, Private))
+}
+
+// lead gives the leader, attached at the root of the copied namespace. The caller
+// closes it. A parent that does not share becomes its slave only then: before 6.15
+// nothing spreads by way of a mount that is attached nowhere, and what the parent's
+// own master has mounted meanwhile would not arrive.
+func (u *unmounting) lead(p parent, home func(func() error) error) (leader *sys.FD, err error) {
+	err = home(func() error {
+		if p.Shared == 0 {
+			if err := sys.SetMountPropagation(p.root, Shared); err != nil {
+				return err
+			}
+			between("shared")
+		}
+		var err error
+		leader, err = sys.CloneTree(u.dir)
+		return err
+	})
+	if err == nil {
+		between("cloned")
+		err = attachAtRoot(leader)
+	}
+	if err == nil {
+		between("copied")
+	}
+	if p.Shared == 0 { // the kernel takes the leader as its master; where there is none, the one that it had
+		err = errors.Join(err, home(func() error { return sys.SetMountPropagation(p.root, Slave) }))
+	}
+	if err != nil {
+		leader.Close()
+		return nil, err
+	}
+	between("led")
+	return leader, nil
+}
+
+func attachAtRoot(tree *sys.FD) error {
+	root, err := sys.Lookup("/")
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return sys.Attach(tree, root, false)
 }
 
 // restore makes sure that the mount shares as it did. Somebody may have copied the

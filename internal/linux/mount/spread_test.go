@@ -170,9 +170,9 @@ func watchFor(name string, old error) *reader {
 
 // TestSpreadKilled kills a process that replaces a mount between any two steps, and has another go on: it ends the same.
 func TestSpreadKilled(t *testing.T) {
-	for _, step := range []string{"shared", "cloned", "led", "copied", "attached", "spread"} {
+	for _, step := range []string{"shared", "cloned", "copied", "led", "attached", "spread"} {
 		for name, sharing := range sharings {
-			if sharing == Shared && (step == "shared" || step == "cloned") {
+			if sharing == Shared && step == "shared" {
 				continue // it is not made to share, as it does
 			}
 			for kind, b := range broken {
@@ -201,8 +201,8 @@ func killAndGoOn(t *testing.T, dir, point, fresh, step string, sharing Propagati
 		t.Fatalf("process that was to be killed when it had %s: %v", step, state)
 	}
 	now := waitForSharing(t, dir, before)
-	// Between the two calls nobody but the process itself knows that it has made the parent share.
-	left := step == "shared" || step == "cloned"
+	// Between these calls nobody but the process itself knows that it has made the parent share.
+	left := sharing != Shared && (step == "shared" || step == "cloned" || step == "copied")
 	if now.Master != before.Master || (now.Shared != before.Shared) != left {
 		t.Errorf("the parent is %+v, and was %+v", now, before)
 	}
@@ -290,10 +290,10 @@ func TestSpreadRefuses(t *testing.T) {
 // TestSpreadWhileCopied has somebody copy the namespace between any two steps, and the parent's master have something
 // mounted. The parent shares afterwards as it did, and has got what its master has.
 func TestSpreadWhileCopied(t *testing.T) {
-	for _, step := range []string{"shared", "cloned", "led", "copied", "attached", "spread"} {
+	for _, step := range []string{"shared", "cloned", "copied", "led", "attached", "spread"} {
 		for name, sharing := range sharings {
 			t.Run(step+" "+name, func(t *testing.T) {
-				if sharing == Shared && (step == "shared" || step == "cloned") {
+				if sharing == Shared && step == "shared" {
 					return // it is not made to share, as it does
 				}
 				dir, master := parentOf(t, "tmpfs", sharing)
@@ -332,8 +332,8 @@ func spreadWhile(t *testing.T, dir, point, step string, act func()) {
 		t.Errorf("something happened %v, %d layers, fresh %v", happened, layers(t, point), shows(t, point, fresh))
 	}
 	now := lineAt(t, dir)
-	// A copy made between the two calls of lead is the parent's master from then on, and has the one that it had.
-	inherits := before.Master != 0 && now.Master != 0 && (step == "shared" || step == "cloned")
+	// A copy made while the parent shares is the parent's master from then on, and has the one that it had.
+	inherits := before.Master != 0 && now.Master != 0 && (step == "shared" || step == "cloned" || step == "copied")
 	if now.Shared != before.Shared || now.Master != before.Master && !inherits {
 		t.Errorf("the parent is %+v, and was %+v", now, before)
 	}

@@ -109,19 +109,35 @@ func UnshareMounts() error {
 // and takes it back. Only inside OnThread. The copy holds everything that is
 // mounted in the original until then. Mounts that share do so with their copies.
 func InMountsCopy(fn func() error) error {
+	return BesideMountsCopy(func(func(func() error) error) error { return fn() })
+}
+
+// BesideMountsCopy is InMountsCopy for a function that has some things done in
+// the original: home runs them there, and takes the thread to the copy again.
+func BesideMountsCopy(fn func(home func(func() error) error) error) error {
 	if !InPrivateThread() {
 		return unix.EINVAL
 	}
-	back, err := openWhereabouts()
+	original, err := openWhereabouts()
 	if err != nil {
 		return err
 	}
-	defer back.close()
+	defer original.close()
 	if err := UnshareMounts(); err != nil {
 		return err
 	}
-	err = fn()
-	return errors.Join(err, back.enter())
+	err = fn(func(act func() error) error {
+		copied, err := openWhereabouts()
+		if err != nil {
+			return err
+		}
+		defer copied.close()
+		if err := original.enter(); err != nil {
+			return err
+		}
+		return errors.Join(act(), copied.enter())
+	})
+	return errors.Join(err, original.enter())
 }
 
 // whereabouts is where a thread was.
