@@ -75,6 +75,9 @@ func BuildAll(ctx context.Context) error {
 // Kubectl gives the path of kubectl 1.36, for tests that do what users do. It is built if it is not there.
 func Kubectl(ctx context.Context) (string, error) { return binary(ctx, "kubectl", Kubernetes136) }
 
+// Kubelet gives the path of the kubelet 1.36, for a node that is no Cluster's. It is built if it is not there.
+func Kubelet(ctx context.Context) (string, error) { return binary(ctx, "kubelet", Kubernetes136) }
+
 // binary gives the path of a program in the cache of this user and builds it if it is not there.
 func binary(ctx context.Context, name, version string) (string, error) {
 	i := slices.IndexFunc(components, func(c component) bool { return c.name == name && c.version == version })

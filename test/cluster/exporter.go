@@ -38,7 +38,9 @@ func (c *Cluster) LoadExporter(ctx context.Context) error {
 		}
 		files = append(files, file{path, 0o755, "", data})
 	}
-	return c.loadFiles(ctx, files, image{ExporterImage, []string{exporter}})
+	return c.load(ctx, func(tarPath string) error {
+		return saveImages(tarPath, files, image{ExporterImage, []string{exporter}})
+	})
 }
 
 // libraries gives the dynamic linker of a program and the libraries that it loads, by the linker's own word. There are

@@ -48,11 +48,27 @@ func (c *Cluster) LoadBinaryImage(ctx context.Context, ref, binaryPath string, e
 		entrypoint = []string{target}
 	}
 	files := []file{{"/tmp/", 0o1777, "", nil}, {target, 0o755, "", program}}
-	return c.loadFiles(ctx, files, image{ref, entrypoint})
+	return c.load(ctx, func(tarPath string) error { return saveImages(tarPath, files, image{ref, entrypoint}) })
 }
 
-// loadDefaultImages makes the default images from Debian's static busybox.
+// SaveDefaultImages writes the images that every node has into a docker-archive, for a node that is no Cluster's.
+func SaveDefaultImages(ctx context.Context, tarPath string) error {
+	if err := installPackages(ctx, "busybox"); err != nil {
+		return err
+	}
+	busybox, err := lookPath("busybox")
+	if err != nil {
+		return err
+	}
+	return saveDefaultImages(ctx, busybox, tarPath)
+}
+
 func (c *Cluster) loadDefaultImages(ctx context.Context, busybox string) error {
+	return c.load(ctx, func(tarPath string) error { return saveDefaultImages(ctx, busybox, tarPath) })
+}
+
+// saveDefaultImages makes the default images from Debian's static busybox.
+func saveDefaultImages(ctx context.Context, busybox, tarPath string) error {
 	program, err := os.ReadFile(busybox)
 	if err != nil {
 		return fmt.Errorf("read busybox: %w", err)
@@ -74,7 +90,7 @@ func (c *Cluster) loadDefaultImages(ctx context.Context, busybox string) error {
 			files = append(files, file{path.Join("/bin", applet), 0, "busybox", nil})
 		}
 	}
-	return c.loadFiles(ctx, files, image{BusyboxImage, nil}, image{PauseImage, []string{"/bin/busybox", "sleep", "2147483647"}})
+	return saveImages(tarPath, files, image{BusyboxImage, nil}, image{PauseImage, []string{"/bin/busybox", "sleep", "2147483647"}})
 }
 
 // image is a name for a set of files and what runs by default.
@@ -91,8 +107,18 @@ type file struct {
 	data   []byte
 }
 
-// loadFiles loads images that all consist of the same files.
-func (c *Cluster) loadFiles(ctx context.Context, files []file, images ...image) error {
+// load loads the images that save writes into a file.
+func (c *Cluster) load(ctx context.Context, save func(tarPath string) error) error {
+	tmp := c.path("tmp", "image-"+newUser("", "").token+".tar")
+	defer os.Remove(tmp)
+	if err := save(tmp); err != nil {
+		return err
+	}
+	return c.LoadImage(ctx, tmp)
+}
+
+// saveImages writes images that all consist of the same files.
+func saveImages(tarPath string, files []file, images ...image) error {
 	raw, err := archive(files)
 	if err != nil {
 		return err
@@ -111,12 +137,10 @@ func (c *Cluster) loadFiles(ctx context.Context, files []file, images ...image) 
 			return err
 		}
 	}
-	tmp := c.path("tmp", "image-"+newUser("", "").token+".tar")
-	defer os.Remove(tmp)
-	if err := tarball.MultiRefWriteToFile(tmp, all); err != nil {
+	if err := tarball.MultiRefWriteToFile(tarPath, all); err != nil {
 		return fmt.Errorf("write image: %w", err)
 	}
-	return c.LoadImage(ctx, tmp)
+	return nil
 }
 
 func (i image) build(layer v1.Layer) (v1.Image, error) {
