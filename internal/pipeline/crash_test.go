@@ -98,10 +98,17 @@ func (s *scene) live(t *testing.T, n int, how string) (report Report, died bool)
 // damage does to the journal what the way of dying does.
 func (s *scene) damage(t *testing.T, how string) {
 	t.Helper()
+	if _, err := os.Stat(journalPath(s.dir)); err != nil {
+		// Killed before the first record: at most a part of it is there, under another name.
+		if err := os.WriteFile(journalPath(s.dir)+partEnd, []byte(`01234567 {"seq":1,"kind":"beg`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
 	text := []byte(journalText(t, s.dir))
 	switch how {
 	case "torn":
-		text = append(text, `{"seq":99,"kind":"atte`...)
+		text = append(text, `01234567 {"seq":99,"kind":"atte`...)
 	case "power":
 		text = synced(t, text)
 	}
@@ -124,7 +131,7 @@ func synced(t *testing.T, text []byte) []byte {
 		}
 		unsure = append(unsure, line...)
 		switch r.Kind {
-		case kindPlan, kindApply, kindEnd:
+		case kindBegin, kindPlan, kindApply, kindEnd:
 			kept, unsure = append(kept, unsure...), nil
 		}
 	}

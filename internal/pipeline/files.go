@@ -17,11 +17,12 @@ import (
 	"strings"
 )
 
-// Directories below the data root, and how the name of a journal ends.
+// Directories below the data root, and how the names of a journal and of a file that is not whole yet end.
 const (
 	journalDir  = "journal"
 	artifactDir = "artifacts"
 	journalEnd  = ".jsonl"
+	partEnd     = ".part"
 )
 
 // files are what the package keeps on the disk. Names are relative to the data root, and no name and no symbolic link
@@ -71,21 +72,17 @@ func (f *files) storageDir(dir string) (string, error) {
 
 func journalName(uid string) string { return path.Join(journalDir, uid+journalEnd) }
 
-func (f *files) openJournal(uid string) (*os.File, error) {
+// openJournal opens a journal. One that is not there is made, with the first record that begin hands to create in it.
+func (f *files) openJournal(uid string, begin func(create func(line []byte) error) error) (*os.File, error) {
 	name := journalName(uid)
 	file, err := f.root.OpenFile(name, os.O_RDWR, 0)
 	if !notExist(err) {
 		return file, err
 	}
-	file, err = f.root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
+	if err := begin(func(line []byte) error { return f.write(name, string(line)) }); err != nil {
 		return nil, err
 	}
-	if err := f.syncDir(journalDir); err != nil {
-		file.Close()
-		return nil, err
-	}
-	return file, nil
+	return f.root.OpenFile(name, os.O_RDWR, 0)
 }
 
 // save writes a file as a whole: after a crash there is the new content or what was there before.
@@ -101,7 +98,7 @@ func (f *files) write(name, content string) error {
 	if err := f.root.MkdirAll(path.Dir(name), 0o700); err != nil {
 		return err
 	}
-	part := name + ".part"
+	part := name + partEnd
 	file, err := f.root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -144,7 +141,7 @@ func (f *files) forget(keep func(uid string) bool) error {
 		entries, err := fs.ReadDir(f.root.FS(), dir)
 		errs = append(errs, err)
 		for _, e := range entries {
-			if uid := strings.TrimSuffix(e.Name(), journalEnd); !keep(uid) {
+			if uid := strings.TrimSuffix(strings.TrimSuffix(e.Name(), partEnd), journalEnd); !keep(uid) {
 				errs = append(errs, f.remove(uid))
 			}
 		}
@@ -166,7 +163,7 @@ func (f *files) remove(uid string) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return f.root.RemoveAll(journalName(uid))
+	return errors.Join(f.root.RemoveAll(journalName(uid)+partEnd), f.root.RemoveAll(journalName(uid)))
 }
 
 // unfit is every byte that does not belong in the name of a file.

@@ -5,7 +5,6 @@ package pipeline
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,16 +13,14 @@ import (
 	"os"
 	"slices"
 	"time"
-
-	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/processor"
 )
 
-// A journal is a file of JSON lines to which records are only ever added. Those that announce something that may change
-// the world are on the disk before it is done; those about what only looks get there with the next of these. A last line
-// that is not whole was never announced, and is taken away; any other damage is an error.
+// A journal is a file of records, one a line, to which records are only ever added. Each has a checksum. Those that
+// announce something that may change the world are on the disk before it is done; those about what only looks get there
+// with the next of these. The file appears with its first record in it. A last line that is not whole was never
+// announced, and is cut off; all other damage is an error.
 const (
-	journalVersion  = 1
+	journalVersion  = 2
 	maxJournalBytes = 32 << 20
 	maxRecordBytes  = 4 << 20
 	maxPlanBytes    = 1 << 20
@@ -31,52 +28,8 @@ const (
 	maxFindingsBytes = 1 << 20
 )
 
-// kind of a record.
-type kind string
-
-const (
-	kindBegin   kind = "begin"
-	kindAttempt kind = "attempt" // is about to be made
-	kindPlan    kind = "plan"    // is about to be carried out
-	kindApply   kind = "apply"   // an action is about to be done
-	kindApplied kind = "applied" // how it went
-	kindVerify  kind = "verify"
-	kindRetry   kind = "retry" // an attempt failed, and there will be another
-	kindDone    kind = "done"  // an operation has ended
-	kindEnd     kind = "end"
-)
-
-// record is one line.
-type record struct {
-	Seq  int       `json:"seq"`
-	Kind kind      `json:"kind"`
-	Time time.Time `json:"time"`
-
-	Begin  *begin          `json:"begin,omitempty"`
-	Node   int32           `json:"node,omitempty"`
-	Plan   *processor.Plan `json:"plan,omitempty"`
-	Action int             `json:"action,omitempty"`
-
-	// Of an attempt, an action or an operation that failed, or of one that is not applicable.
-	Reason  string `json:"reason,omitempty"`
-	Message string `json:"message,omitempty"`
-	Stack   string `json:"stack,omitempty"`
-
-	Outcome  Outcome         `json:"outcome,omitempty"`
-	Results  []stored        `json:"results,omitempty"`
-	Findings []fault.Finding `json:"findings,omitempty"`
-
-	wait time.Duration // before the attempt that a retry speaks of
-}
-
-// begin is what the first record says about the run.
-type begin struct {
-	Version int    `json:"version"`
-	UID     string `json:"uid"`
-	Graph   string `json:"graph"`
-	// Storage lists directories, relative to the data root, that hold results of this run in one named after it.
-	Storage []string `json:"storage,omitempty"`
-}
+// errEarlier is about version 1, whose records have no checksum. Nobody could say which of them are right.
+var errEarlier = errors.New("an earlier release wrote it, without checksums: apply a new Diagnosis")
 
 type journal struct {
 	file *os.File
@@ -88,13 +41,16 @@ type journal struct {
 
 // openJournal opens or creates the journal of a job and reads what is in it.
 func (r *Runner) openJournal(job Job) (*journal, map[int32]*state, error) {
-	uid := job.UID
-	file, err := r.files.openJournal(uid)
+	j := &journal{hook: r.hook}
+	want := &begin{Version: journalVersion, UID: job.UID, Graph: job.Graph.Hash(), Storage: storageOf(job)}
+	file, err := r.files.openJournal(job.UID, func(create func(line []byte) error) error {
+		return j.add(record{Kind: kindBegin, Begin: want}, create)
+	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening journal: %w", err)
 	}
-	j := &journal{file: file, hook: r.hook}
-	states, err := j.resume(job)
+	j.file = file
+	states, err := j.resume(job, want)
 	if err != nil {
 		j.close()
 		return nil, nil, err
@@ -104,14 +60,10 @@ func (r *Runner) openJournal(job Job) (*journal, map[int32]*state, error) {
 
 func (j *journal) close() { j.file.Close() }
 
-func (j *journal) resume(job Job) (map[int32]*state, error) {
+func (j *journal) resume(job Job, want *begin) (map[int32]*state, error) {
 	records, err := j.read()
 	if err != nil {
 		return nil, err
-	}
-	want := &begin{Version: journalVersion, UID: job.UID, Graph: job.Graph.Hash(), Storage: storageOf(job)}
-	if len(records) == 0 {
-		return map[int32]*state{}, j.write(record{Kind: kindBegin, Begin: want})
 	}
 	switch got := records[0].Begin; {
 	case got == nil || got.Version != want.Version || got.UID != want.UID:
@@ -134,66 +86,67 @@ func storageOf(job Job) []string {
 	return slices.Compact(dirs)
 }
 
-// read gives all whole records and cuts off a last one that is not whole.
+// read returns all records, at least one, and cuts off a torn last line.
 func (j *journal) read() ([]record, error) {
+	if info, err := j.file.Stat(); err != nil {
+		return nil, fmt.Errorf("reading journal: %w", err)
+	} else if info.Size() > maxJournalBytes {
+		return nil, fmt.Errorf("%w: %q has %d bytes, and no journal has more than %d", ErrCorrupt, j.file.Name(), info.Size(), maxJournalBytes)
+	}
 	var records []record
-	lines := bufio.NewReaderSize(io.LimitReader(j.file, maxJournalBytes+1), 64<<10)
+	j.size = 0
+	lines := bufio.NewReaderSize(io.LimitReader(j.file, maxJournalBytes), 64<<10)
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, fmt.Errorf("reading journal: %w", err)
 		}
-		if errors.Is(err, io.EOF) {
+		if err != nil && torn(line) && len(records) > 0 {
 			break
 		}
-		r, err := decode(line, len(records)+1)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %q, line %d: %w", ErrCorrupt, j.file.Name(), len(records)+1, err)
+		r, bad := decode(line, len(records)+1)
+		if err != nil && bad == nil {
+			bad = errors.New("no newline follows the record")
+		}
+		if bad != nil {
+			return nil, fmt.Errorf("%w: %q, line %d: %w", ErrCorrupt, j.file.Name(), len(records)+1, bad)
 		}
 		records = append(records, r)
 		j.size += int64(len(line))
 	}
 	j.seq = len(records)
-	if err := j.file.Truncate(j.size); err != nil {
-		return nil, fmt.Errorf("cutting journal: %w", err)
-	}
-	_, err := j.file.Seek(j.size, io.SeekStart)
-	return records, err
-}
-
-func decode(line []byte, seq int) (record, error) {
-	var r record
-	d := json.NewDecoder(bytes.NewReader(line))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&r); err != nil {
-		return r, fmt.Errorf("decoding record: %w", err)
-	}
-	if r.Seq != seq {
-		return r, fmt.Errorf("record has number %d, not %d", r.Seq, seq)
-	}
-	return r, nil
+	return records, j.cut()
 }
 
 // write adds a record. It is on the disk no later than the next one that is announced.
 func (j *journal) write(r record) error {
+	return j.add(r, func(line []byte) error {
+		if _, err := j.file.Write(line); err != nil {
+			// Half a line must not stand before the next one.
+			return errors.Join(fmt.Errorf("writing journal: %w", err), j.cut())
+		}
+		return nil
+	})
+}
+
+// add makes the line of a record and has it written.
+func (j *journal) add(r record, write func(line []byte) error) error {
 	r.Seq = j.seq + 1
 	if r.Time.IsZero() {
 		r.Time = now()
 	}
-	line, err := json.Marshal(r)
+	line, err := encode(r)
 	if err != nil {
-		return fmt.Errorf("encoding record: %w", err)
+		return err
 	}
-	line = append(line, '\n')
 	if len(line) > maxRecordBytes || j.size+int64(len(line)) > maxJournalBytes {
-		return fmt.Errorf("%w: %q has %d bytes, a record %d", ErrFull, j.file.Name(), j.size, len(line))
+		return fmt.Errorf("%w: it has %d bytes, and a record of %d is to be added", ErrFull, j.size, len(line))
 	}
 	if j.hook != nil {
 		j.hook(true, r)
 	}
-	if _, err := j.file.Write(line); err != nil {
-		// Half a line must not stand before the next one.
-		return errors.Join(fmt.Errorf("writing journal: %w", err), j.cut())
+	if err := write(line); err != nil {
+		return err
 	}
 	j.seq, j.size = r.Seq, j.size+int64(len(line))
 	if j.hook != nil {
@@ -221,7 +174,7 @@ func (j *journal) announce(r record) error {
 	return nil
 }
 
-// readBegin reads the first record of a journal; nil where there is none to be read.
+// readBegin reads the first record of a journal of any version; nil where there is none to be read.
 func readBegin(root *os.Root, name string) *begin {
 	file, err := root.Open(name)
 	if err != nil {
@@ -233,6 +186,9 @@ func readBegin(root *os.Root, name string) *begin {
 		return nil
 	}
 	r, err := decode(line, 1)
+	if errors.Is(err, errEarlier) {
+		err = json.Unmarshal(line, &r)
+	}
 	if err != nil {
 		return nil
 	}
@@ -242,5 +198,5 @@ func readBegin(root *os.Root, name string) *begin {
 // now is the time as it comes back from a journal.
 func now() time.Time { return time.Now().UTC().Round(0) }
 
-// notExist tells whether the error is that there is no such file.
+// notExist reports whether the error is that there is no such file.
 func notExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }

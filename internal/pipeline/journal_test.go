@@ -6,6 +6,7 @@ package pipeline
 import (
 	"bytes"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -49,47 +50,44 @@ func TestJournalIsForNobodyElse(t *testing.T) {
 
 func TestDamagedJournals(t *testing.T) {
 	t.Parallel()
+	forged := func(old, changed string) func(string) string {
+		return func(text string) string { return sealed(strings.Replace(text, old, changed, 1)) }
+	}
 	for name, test := range map[string]struct {
 		damage func(text string) string
 		want   error
 		text   string
 	}{
-		"empty":          {func(string) string { return "" }, nil, ""},
-		"torn beginning": {func(text string) string { return text[:20] }, nil, ""},
-		"torn end":       {func(text string) string { return text + `{"seq":9,"ki` }, nil, ""},
+		"empty":           {func(string) string { return "" }, ErrCorrupt, "line 1"},
+		"torn beginning":  {func(text string) string { return text[:20] }, ErrCorrupt, "line 1"},
+		"no newline":      {func(text string) string { return strings.TrimSuffix(lines(text, 0), "\n") }, ErrCorrupt, "no newline"},
+		"zeros":           {func(string) string { return strings.Repeat("\x00", 4096) }, ErrCorrupt, "line 1"},
+		"one long line":   {func(string) string { return strings.Repeat("x", maxJournalBytes) }, ErrCorrupt, "line 1"},
+		"more than a run": {func(text string) string { return text + strings.Repeat("x", maxJournalBytes) }, ErrCorrupt, "no journal has more"},
+		"torn end":        {func(text string) string { return text + `01234567 {"seq":9,"ki` }, nil, ""},
 		"zeros at the end": {
 			func(text string) string { return text + strings.Repeat("\x00", 512) }, nil, "",
 		},
-		"broken line in between": {
-			func(text string) string { return strings.Replace(text, `"kind":"attempt"`, `"kind":"att\n`, 1) }, ErrCorrupt, "line 2",
+		"zeros in the last line": {
+			func(text string) string { return strings.TrimSuffix(text, "\n") + "\x00" }, nil, "",
 		},
-		"line missing": {
-			func(text string) string { return lines(text, 0, 2) }, ErrCorrupt, "record has number 3, not 2",
+		"newline lost at the end": {
+			func(text string) string { return strings.TrimSuffix(text, "\n") + "\x0b" }, ErrCorrupt, "line 4",
 		},
-		"unknown kind": {
-			func(text string) string { return strings.Replace(text, `"kind":"done"`, `"kind":"none"`, 1) }, ErrCorrupt, `"none" is out of place`,
+		"another digit": {
+			func(text string) string { return strings.Replace(text, `"node":1`, `"node":3`, 1) }, ErrCorrupt, "checksum",
 		},
-		"unknown field": {
-			func(text string) string { return strings.Replace(text, `"node":1`, `"nodes":1`, 1) }, ErrCorrupt, "nodes",
-		},
-		"unknown node": {
-			func(text string) string { return strings.Replace(text, `"node":1`, `"node":99`, 1) }, ErrCorrupt, "there is no node 99",
-		},
-		"ended before it began": {
-			func(text string) string { return strings.Replace(text, `"kind":"attempt"`, `"kind":"done"`, 1) }, ErrCorrupt, "out of place",
-		},
-		"other UID": {
-			func(text string) string { return strings.Replace(text, `"uid":"uid-1"`, `"uid":"uid-2"`, 1) }, ErrCorrupt, `"uid-1"`,
-		},
-		"other version": {
-			func(text string) string { return strings.Replace(text, `"version":1`, `"version":2`, 1) }, ErrCorrupt, "version 1",
-		},
-		"no beginning": {
-			func(text string) string { return strings.Replace(text, `"kind":"begin"`, `"kind":"end"`, 1) }, nil, "",
-		},
-		"other graph": {
-			func(text string) string { return strings.Replace(text, `"graph":"`, `"graph":"0`, 1) }, ErrGraphChanged, "graph has changed",
-		},
+		"broken line in between": {forged(`"kind":"attempt"`, `"kind":"att`), ErrCorrupt, "line 2"},
+		"line missing":           {func(text string) string { return lines(text, 0, 2) }, ErrCorrupt, "record has number 3, not 2"},
+		"unknown kind":           {forged(`"kind":"done"`, `"kind":"none"`), ErrCorrupt, `"none" is out of place`},
+		"unknown field":          {forged(`"node":1`, `"nodes":1`), ErrCorrupt, "nodes"},
+		"unknown node":           {forged(`"node":1`, `"node":99`), ErrCorrupt, "there is no node 99"},
+		"ended before it began":  {forged(`"kind":"attempt"`, `"kind":"done"`), ErrCorrupt, "out of place"},
+		"other UID":              {forged(`"uid":"uid-1"`, `"uid":"uid-2"`), ErrCorrupt, `"uid-1"`},
+		"other version":          {forged(`"version":2`, `"version":3`), ErrCorrupt, "version 2"},
+		"of an earlier release":  {func(text string) string { return strings.Replace(unsealed(text), `"version":2`, `"version":1`, 1) }, ErrCorrupt, "earlier release"},
+		"no beginning":           {forged(`"kind":"begin"`, `"kind":"end"`), nil, ""},
+		"other graph":            {forged(`"graph":"`, `"graph":"0`), ErrGraphChanged, "graph has changed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -112,6 +110,54 @@ func TestDamagedJournals(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Every bit of a journal counts: none can be another one and go unnoticed.
+func TestEveryFlippedBitIsNoticed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	mustRun(t, newRunner(t, dir), job(t, nil, gives("a", "1"), &repairs{node: &node{mounts: []uint64{7}, effects: map[uint64]int{}}}))
+	text := []byte(journalText(t, dir))
+	file, err := os.OpenFile(journalPath(dir), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for i := range text {
+		for bit := range 8 {
+			text[i] ^= 1 << bit
+			_, err := file.WriteAt(text[i:i+1], int64(i))
+			_, err2 := file.Seek(0, io.SeekStart)
+			records, err3 := (&journal{file: file}).read()
+			if text[i] ^= 1 << bit; err != nil || err2 != nil || !errors.Is(err3, ErrCorrupt) {
+				t.Fatalf("bit %d of byte %d, %q: %d records, errors %v, %v, %v", bit, i, text[max(0, i-20):min(len(text), i+20)], len(records), err, err2, err3)
+			}
+		}
+		if _, err := file.WriteAt(text[i:i+1], int64(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(text) < 1000 {
+		t.Errorf("the journal has no more than %d bytes", len(text))
+	}
+}
+
+// sealed gives each line the checksum of what it holds now, as nobody does who does not mean to.
+func sealed(text string) string {
+	var out strings.Builder
+	for line := range strings.Lines(unsealed(text)) {
+		line = strings.TrimSuffix(line, "\n")
+		out.WriteString(checksum([]byte(line)) + line + "\n")
+	}
+	return out.String()
+}
+
+func unsealed(text string) string {
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		out.WriteString(line[checksumBytes:])
+	}
+	return out.String()
 }
 
 func lines(text string, which ...int) string {
@@ -222,17 +268,25 @@ func tree(t *testing.T, dir string) []string {
 
 // FuzzJournal: whatever a file holds, opening it gives states, or an error of a known kind.
 func FuzzJournal(f *testing.F) {
-	f.Add([]byte(`{"seq":1,"kind":"begin","time":"2026-11-21T00:00:00Z","begin":{"version":1,"uid":"uid-1","graph":"G"}}` + "\n" +
-		`{"seq":2,"kind":"attempt","time":"2026-11-21T00:00:00Z","node":1}` + "\n" +
-		`{"seq":3,"kind":"plan","time":"2026-11-21T00:00:00Z","node":1,"plan":{"actions":[{"kind":"Unmount","target":"x"}]}}` + "\n" +
-		`{"seq":4,"kind":"applied","time":"2026-11-21T00:00:00Z","node":1,"action":0}` + "\n"))
-	f.Add([]byte(`{"seq":1}` + "\n"))
-	f.Add([]byte("\n\n"))
-	f.Fuzz(func(t *testing.T, text []byte) {
+	f.Add([]byte(`{"seq":1,"kind":"begin","time":"2026-11-21T00:00:00Z","begin":{"version":2,"uid":"uid-1","graph":"G"}}`+"\n"+
+		`{"seq":2,"kind":"attempt","time":"2026-11-21T00:00:00Z","node":1}`+"\n"+
+		`{"seq":3,"kind":"plan","time":"2026-11-21T00:00:00Z","node":1,"plan":{"actions":[{"kind":"Unmount","target":"x"}]}}`+"\n"+
+		`{"seq":4,"kind":"applied","time":"2026-11-21T00:00:00Z","node":1,"action":0}`+"\n"), true)
+	f.Add([]byte(`{"seq":1}`+"\n"), false)
+	f.Add([]byte("\n\n"), true)
+	f.Fuzz(func(t *testing.T, text []byte, right bool) {
 		dir := t.TempDir()
 		r := newRunner(t, dir)
 		j := job(t, nil, gives("a", "1"))
 		text = bytes.ReplaceAll(text, []byte(`"graph":"G"`), []byte(`"graph":"`+j.Graph.Hash()+`"`))
+		if right {
+			var lines []byte
+			for line := range bytes.Lines(text) {
+				line = bytes.TrimSuffix(line, []byte("\n"))
+				lines = append(append(append(lines, checksum(line)...), line...), '\n')
+			}
+			text = lines
+		}
 		if err := os.WriteFile(journalPath(dir), text, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,111 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"time"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// kind of a record.
+type kind string
+
+const (
+	kindBegin   kind = "begin"
+	kindAttempt kind = "attempt" // is about to be made
+	kindPlan    kind = "plan"    // is about to be carried out
+	kindApply   kind = "apply"   // an action is about to be done
+	kindApplied kind = "applied" // how it went
+	kindVerify  kind = "verify"
+	kindRetry   kind = "retry" // an attempt failed, and there will be another
+	kindDone    kind = "done"  // an operation has ended
+	kindEnd     kind = "end"
+)
+
+// record is one line.
+type record struct {
+	Seq  int       `json:"seq"`
+	Kind kind      `json:"kind"`
+	Time time.Time `json:"time"`
+
+	Begin  *begin          `json:"begin,omitempty"`
+	Node   int32           `json:"node,omitempty"`
+	Plan   *processor.Plan `json:"plan,omitempty"`
+	Action int             `json:"action,omitempty"`
+
+	// Of an attempt, an action or an operation that failed, or of one that is not applicable.
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	Stack   string `json:"stack,omitempty"`
+
+	Outcome  Outcome         `json:"outcome,omitempty"`
+	Results  []stored        `json:"results,omitempty"`
+	Findings []fault.Finding `json:"findings,omitempty"`
+
+	wait time.Duration // before the attempt that a retry speaks of
+}
+
+// begin is what the first record says about the run.
+type begin struct {
+	Version int    `json:"version"`
+	UID     string `json:"uid"`
+	Graph   string `json:"graph"`
+	// Storage lists directories, relative to the data root, that hold results of this run in one named after it.
+	Storage []string `json:"storage,omitempty"`
+}
+
+// A line is the CRC32C of the JSON as eight hexadecimal digits, a space, the JSON, and a newline.
+const checksumBytes = 9
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func checksum(text []byte) string { return fmt.Sprintf("%08x ", crc32.Checksum(text, castagnoli)) }
+
+// encode makes the line of a record.
+func encode(r record) ([]byte, error) {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encoding record: %w", err)
+	}
+	return append([]byte(checksum(text)), append(text, '\n')...), nil
+}
+
+// decode reads a line, with its newline or without.
+func decode(line []byte, seq int) (record, error) {
+	line = bytes.TrimSuffix(line, []byte("\n"))
+	if seq == 1 && bytes.HasPrefix(line, []byte(`{"seq":1,`)) {
+		return record{}, errEarlier
+	}
+	if !whole(line) {
+		return record{}, fmt.Errorf("record does not have its checksum")
+	}
+	var r record
+	d := json.NewDecoder(bytes.NewReader(line[checksumBytes:]))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&r); err != nil {
+		return r, fmt.Errorf("decoding record: %w", err)
+	}
+	if r.Seq != seq {
+		return r, fmt.Errorf("record has number %d, not %d", r.Seq, seq)
+	}
+	return r, nil
+}
+
+// whole reports whether a line, without its newline, is as it was written.
+func whole(line []byte) bool {
+	return len(line) > checksumBytes && string(line[:checksumBytes]) == checksum(line[checksumBytes:])
+}
+
+// torn reports whether a crash may have left these bytes at the end of a journal. A whole record with another byte in the
+// place of its newline was on the disk, so no crash did that. A NUL there is a byte that never reached the disk.
+func torn(tail []byte) bool {
+	last := len(tail) - 1
+	return last < 0 || tail[last] == 0 || !whole(tail[:last])
+}
