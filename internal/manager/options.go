@@ -29,7 +29,7 @@ type Options struct {
 	AgentCheckInterval time.Duration
 	// DiagnosisTTL is how long a Diagnosis is kept after its end. 0: for ever.
 	DiagnosisTTL time.Duration
-	// DiagnosesPerNode is how many Diagnoses that have ended are kept of one node. 0: all.
+	// DiagnosesPerNode is how many Diagnoses that have ended are kept of one namespace on one node. 0: all.
 	DiagnosesPerNode int
 	// DiagnosisMinimumTTL is how long after its end DiagnosesPerNode does not touch a Diagnosis.
 	DiagnosisMinimumTTL time.Duration
@@ -60,7 +60,7 @@ func (o *Options) bind(f *pflag.FlagSet) {
 	f.DurationVar(&o.AgentLeaseDuration, "agent-lease-duration", o.AgentLeaseDuration, "how long a renewal of an agent's Lease counts where the Lease does not say")
 	f.DurationVar(&o.AgentCheckInterval, "agent-check-interval", o.AgentCheckInterval, "how often the agent of an unfinished Diagnosis is looked at")
 	f.DurationVar(&o.DiagnosisTTL, "diagnosis-ttl", o.DiagnosisTTL, "how long a Diagnosis is kept after its end, 0 for ever")
-	f.IntVar(&o.DiagnosesPerNode, "maximum-diagnoses-per-node", o.DiagnosesPerNode, "how many ended Diagnoses of one node are kept, 0 for all")
+	f.IntVar(&o.DiagnosesPerNode, "maximum-diagnoses-per-node", o.DiagnosesPerNode, "how many ended Diagnoses of one namespace on one node are kept, 0 for all")
 	f.DurationVar(&o.DiagnosisMinimumTTL, "minimum-diagnosis-ttl-duration", o.DiagnosisMinimumTTL, "how long after its end a Diagnosis is kept whatever their number")
 	f.DurationVar(&o.RetentionInterval, "retention-interval", o.RetentionInterval, "time between two looks for Diagnoses to delete")
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	v1 "kubediag.org/kubediag/api/v1"
 )
 
@@ -34,24 +36,36 @@ func (l Limits) choose(now time.Time, all []v1.Diagnosis) []choice {
 	slices.SortFunc(ended, func(a, b *v1.Diagnosis) int {
 		return cmp.Or(endOf(a).Compare(endOf(b)), cmp.Compare(a.UID, b.UID))
 	})
-	left := map[string]int{}
+	left := map[group]int{}
 	for _, d := range ended {
-		left[d.Spec.NodeName]++
+		left[groupOf(d)]++
 	}
 	var chosen []choice
 	for _, d := range ended {
 		if len(chosen) == l.MaxDeletions {
 			break
 		}
-		if cause := l.cause(now.Sub(endOf(d)), left[d.Spec.NodeName]); cause != "" {
+		g := groupOf(d)
+		if cause := l.cause(now.Sub(endOf(d)), left[g]); cause != "" {
 			chosen = append(chosen, choice{d, cause})
-			left[d.Spec.NodeName]--
+			left[g]--
 		}
 	}
 	return chosen
 }
 
-// cause says why a Diagnosis goes that ended so long ago, when that many are left of its node; empty: it stays.
+// group is what a limit on the number counts together. The node is empty where no agent took the Diagnosis: its creator
+// chose that name, and nobody has confirmed it. So one namespace never pushes out the records of another.
+type group struct{ namespace, node string }
+
+func groupOf(d *v1.Diagnosis) group {
+	if !meta.IsStatusConditionTrue(d.Status.Conditions, v1.ConditionAccepted) {
+		return group{namespace: d.Namespace}
+	}
+	return group{d.Namespace, d.Spec.NodeName}
+}
+
+// cause says why a Diagnosis goes that ended so long ago, when that many are left of its group; empty: it stays.
 func (l Limits) cause(age time.Duration, left int) string {
 	switch {
 	case l.TTL > 0 && age > l.TTL:

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package retention deletes Diagnoses that ended long ago, or of which a node has too many. It never deletes one that
+// Package retention deletes Diagnoses that ended long ago, or of which a namespace has too many on a node. It never deletes one that
 // has not ended, nor anything on a node: the agents forget what belongs to a Diagnosis that no longer exists.
 package retention
 
@@ -95,7 +95,7 @@ func (k *Keeper) delete(ctx context.Context, d *v1.Diagnosis) error {
 type Limits struct {
 	// TTL is how long a Diagnosis is kept after its end. 0: for ever.
 	TTL time.Duration
-	// PerNode is how many that have ended are kept of one node. 0: all.
+	// PerNode is how many that have ended are kept of one namespace on one node. 0: all.
 	PerNode int
 	// MinimumAge is how long after its end PerNode does not touch a Diagnosis.
 	MinimumAge time.Duration

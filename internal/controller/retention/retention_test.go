@@ -38,6 +38,7 @@ func old(node, name string, age time.Duration) v1.Diagnosis {
 	d.Status.Phase = v1.DiagnosisSucceeded
 	end := metav1.NewTime(now.Add(-age))
 	d.Status.CompletionTime = &end
+	d.Status.Conditions = []metav1.Condition{{Type: v1.ConditionAccepted, Status: metav1.ConditionTrue}}
 	return d
 }
 
@@ -140,6 +141,51 @@ func TestChoose(t *testing.T) {
 				t.Errorf("chosen (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A tenant who names the node of others, in Diagnoses that are refused or that run, pushes out no record but his own.
+func TestRecordsOfOthersStay(t *testing.T) {
+	t.Parallel()
+	for name, accepted := range map[string]metav1.ConditionStatus{
+		"refused": metav1.ConditionFalse, "never looked at": metav1.ConditionUnknown, "taken": metav1.ConditionTrue,
+	} {
+		var all []v1.Diagnosis
+		for i := range 3 {
+			all = append(all, with(old("a", fmt.Sprint("sre", i), 9*time.Hour), func(d *v1.Diagnosis) { d.Namespace = "sre" }))
+		}
+		for i := range 60 {
+			all = append(all, with(old("a", fmt.Sprint("tenant", i), time.Hour), func(d *v1.Diagnosis) {
+				d.Namespace = "tenant"
+				d.Status.Conditions[0].Status = accepted
+			}))
+		}
+		deleted := map[string]int{}
+		for _, c := range limits.choose(now, all) {
+			deleted[c.diagnosis.Namespace]++
+		}
+		if diff := cmp.Diff(map[string]int{"tenant": 57}, deleted); diff != "" {
+			t.Errorf("%s: deleted by namespace (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// Refused Diagnoses count against their namespace alone, whatever nodes they name and how many.
+func TestRefusedOnesCountTogether(t *testing.T) {
+	t.Parallel()
+	all := []v1.Diagnosis{old("node1", "mine", 9*time.Hour)}
+	for i := range 10 {
+		all = append(all, with(old(fmt.Sprint("node", i), fmt.Sprint("refused", i), time.Duration(i+1)*time.Hour), func(d *v1.Diagnosis) {
+			d.Status.Conditions = nil
+		}))
+	}
+	var got []string
+	for _, c := range limits.choose(now, all) {
+		got = append(got, c.diagnosis.Name)
+	}
+	want := []string{"refused9", "refused8", "refused7", "refused6", "refused5", "refused4", "refused3"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("deleted (-want +got):\n%s", diff)
 	}
 }
 
