@@ -69,7 +69,7 @@ var reaches = []reach{
 	},
 	{
 		from: "./internal/pipeline/...", never: []string{"net/http", "k8s.io/...", "sigs.k8s.io/...", "./internal/linux/..."},
-		within: []string{"./internal/pipeline/...", "./internal/graph", "./internal/processor", "./internal/fault", "./internal/redact"},
+		within: []string{"./internal/pipeline/...", "./internal/graph", "./internal/processor", "./internal/fault", "./internal/printable", "./internal/redact"},
 		why:    "the order of a pipeline can be tested without a node, a network or a cluster",
 	},
 	{
@@ -81,7 +81,7 @@ var reaches = []reach{
 		why: "the verbs of a node work while the API server is dead",
 	},
 	{
-		from: "./internal/kube", within: []string{"./internal/kube", "./api/..."},
+		from: "./internal/kube", within: []string{"./internal/kube", "./internal/printable", "./api/..."},
 		why: "the manager and the agent share their way to the API server, and nothing else of either",
 	},
 	{

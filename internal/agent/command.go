@@ -19,6 +19,7 @@ import (
 	"kubediag.org/kubediag/internal/flags"
 	"kubediag.org/kubediag/internal/kubelet/orphan"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/sentinel"
 	"kubediag.org/kubediag/internal/version"
 )
@@ -50,7 +51,7 @@ func NewCommand() *cobra.Command {
 			if err := env.Explain(o.validate()); err != nil {
 				return err
 			}
-			logTo(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: verbosity.Level()}))
+			logTo(slog.NewJSONHandler(printable.Writer(os.Stderr), &slog.HandlerOptions{Level: verbosity.Level()}))
 			if release := sys.Release(); sys.TooOld(release) {
 				slog.Warn("Kernel is older than any that kubediag is tested on", "release", release, "oldest", sys.OldestKernel)
 			}

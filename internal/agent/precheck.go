@@ -15,6 +15,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/printable"
 )
 
 // checked is a pipeline that takes only Diagnoses whose pod is on this node. The manager has looked at that when it
@@ -68,6 +69,7 @@ func (c *checked) refuse(ctx context.Context, d *v1.Diagnosis, reason, message s
 			Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: d.Generation,
 		})
 	}
+	printable.Fields(s)
 	if err := c.store.Save(ctx, d); err != nil {
 		return d, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"kubediag.org/kubediag/internal/cli/node"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/version"
 )
 
@@ -46,7 +47,7 @@ func kernelWarning(release string) string {
 		return ""
 	}
 	return fmt.Sprintf("Linux %s is older than %s, the oldest that kubediag is tested on; kubediag features shows what works here",
-		node.Printable(release), sys.OldestKernel)
+		printable.Quoted(release), sys.OldestKernel)
 }
 
 // Exit statuses of the command.
@@ -72,7 +73,7 @@ func Run(ctx context.Context, cmd *cobra.Command) int {
 	lines := strings.Split(strings.TrimRight(err.Error(), "\n"), "\n") // several errors at once
 	for i, line := range lines {
 		text := strings.TrimLeft(line, "\t") // cobra indents what it suggests
-		lines[i] = strings.Repeat("  ", len(line)-len(text)) + node.Printable(text)
+		lines[i] = strings.Repeat("  ", len(line)-len(text)) + printable.Quoted(text)
 	}
 	fmt.Fprintln(cmd.ErrOrStderr(), "kubediag:", strings.Join(lines, "\n"))
 	return Failed

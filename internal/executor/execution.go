@@ -15,6 +15,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/graph"
 	"kubediag.org/kubediag/internal/pipeline"
+	"kubediag.org/kubediag/internal/printable"
 )
 
 // reasonJournal ends a Diagnosis whose journal is of no use: what was done before is not known, so nothing more is.
@@ -106,6 +107,7 @@ func (x *execution) condition(c metav1.Condition) {
 }
 
 func (x *execution) save(ctx context.Context) error {
+	printable.Fields(&x.d.Status)
 	fit(x.d)
 	if err := x.Store.Save(ctx, x.d.DeepCopy()); err != nil {
 		return fmt.Errorf("saving status: %w", err)

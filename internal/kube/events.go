@@ -6,10 +6,10 @@ package kube
 import (
 	"fmt"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/printable"
 )
 
 const (
@@ -22,7 +22,7 @@ const (
 // EventMessage makes a text the message of an Event: one printable line of at most MaxEventCharacters. A text that does not
 // fit is cut after a word, and rest, a command that shows all of it, follows.
 func EventMessage(text, rest string) string {
-	line := oneLine(text)
+	line := printable.Line(text)
 	if utf8.RuneCountInString(line) <= MaxEventCharacters {
 		return line
 	}
@@ -30,7 +30,7 @@ func EventMessage(text, rest string) string {
 }
 
 // EventAdvice is EventMessage that ends with the command in any case.
-func EventAdvice(text, next string) string { return withNext(oneLine(text), next) }
+func EventAdvice(text, next string) string { return withNext(printable.Line(text), next) }
 
 // DiagnosisCommand is the command that shows all of a Diagnosis; of its namespace where the name is too long for a message.
 func DiagnosisCommand(d *v1.Diagnosis) string {
@@ -43,7 +43,7 @@ func DiagnosisCommand(d *v1.Diagnosis) string {
 
 func withNext(line, next string) string {
 	line, cut := strings.TrimRight(line, ". "), "…"
-	if next = oneLine(next); next == "" || utf8.RuneCountInString(next) > maxNextCharacters {
+	if next = printable.Line(next); next == "" || utf8.RuneCountInString(next) > maxNextCharacters {
 		next = ""
 	} else {
 		next, cut = ". See: "+next, cut+" See: "+next
@@ -66,15 +66,4 @@ func shorten(line string, most int) string {
 		}
 	}
 	return string(runes[:most])
-}
-
-// oneLine gives a text as one line, with a space for all that cannot be printed.
-func oneLine(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) || r == utf8.RuneError {
-			return ' '
-		}
-		return r
-	}, text)
-	return strings.Join(strings.Fields(text), " ")
 }

@@ -18,6 +18,7 @@ import (
 
 	"kubediag.org/kubediag/internal/flags"
 	"kubediag.org/kubediag/internal/kube"
+	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/version"
 )
 
@@ -45,7 +46,7 @@ func NewCommand() *cobra.Command {
 			if err := env.Explain(o.validate()); err != nil {
 				return err
 			}
-			logTo(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: verbosity.Level()}))
+			logTo(slog.NewJSONHandler(printable.Writer(os.Stderr), &slog.HandlerOptions{Level: verbosity.Level()}))
 			config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 			if err != nil {
 				return fmt.Errorf("finding the API server: %w", err)

@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/redact"
 )
@@ -136,8 +137,8 @@ func checkValues(values map[string]string) error {
 		return fmt.Errorf("keeping results: %d keys, at most %d", len(values), maxKeys)
 	}
 	for key := range values {
-		if key == "" || len(key) > maxKeyBytes || !utf8.ValidString(key) {
-			return fmt.Errorf("keeping results: key %q must be UTF-8 of 1 to %d bytes", clip(key, maxKeyBytes), maxKeyBytes)
+		if key == "" || len(key) > maxKeyBytes || printable.Quoted(key) != key {
+			return fmt.Errorf("keeping results: key %q must be printable, of 1 to %d bytes", clip(key, maxKeyBytes), maxKeyBytes)
 		}
 	}
 	return nil
@@ -146,7 +147,7 @@ func checkValues(values map[string]string) error {
 // store decides what becomes of one value.
 func (x *run) store(ctx context.Context, l *ledger, id int32, s stored) (stored, error) {
 	value := s.Value
-	text := strings.ToValidUTF8(redact.Text(value), "\uFFFD")
+	text := printable.Text(redact.Text(value))
 	fits := costOf(text) <= l.room(s.Key)
 	s.InFile = !fits || !utf8.ValidString(value) || costOf(value) > MaxValueBytes
 	if s.InFile || x.job.Operations[id].Storage != "" {
@@ -208,7 +209,7 @@ func (x *run) excerpt(ctx context.Context, id int32, s stored, of excerptOf) str
 			return e.Excerpt(r, s.Key, of.text, room), nil
 		})
 		if err == nil {
-			text = strings.ToValidUTF8(chosen, "\uFFFD")
+			text = printable.Text(chosen)
 		}
 	}
 	return head(text, room) + note
@@ -265,5 +266,5 @@ func clip(text string, n int) string {
 	return strings.ToValidUTF8(text[:n-3], "") + "..."
 }
 
-// told is a message for people: redacted and bounded.
-func told(text string) string { return clip(redact.Text(text), MaxMessageBytes) }
+// told is a message for people: redacted, printable and bounded.
+func told(text string) string { return clip(printable.Text(redact.Text(text)), MaxMessageBytes) }

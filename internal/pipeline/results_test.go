@@ -14,6 +14,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -46,7 +47,7 @@ func TestLongResultsGoToAFile(t *testing.T) {
 	}
 	a := report.Operations[0].Artifacts[0]
 	note := fmt.Sprintf("\n[cut: %d bytes in all, kept whole on node \"node-1\" in %q, SHA-256 %s]", len(long), a.Path, a.SHA256)
-	if !strings.HasSuffix(shown, note) || !strings.HasPrefix(long, strings.TrimSuffix(shown, note)) {
+	if !strings.HasSuffix(shown, note) || !strings.HasPrefix(printable.Text(long), strings.TrimSuffix(shown, note)) {
 		t.Errorf("excerpt ends in %q", shown[len(shown)-300:])
 	}
 	if content, err := os.ReadFile(a.Path); err != nil || string(content) != long || a.Size != int64(len(long)) {
@@ -182,7 +183,7 @@ func TestBinaryResults(t *testing.T) {
 	dir := t.TempDir()
 	for range 2 {
 		report := mustRun(t, newRunner(t, dir), job(t, nil, gives("k", value)))
-		if report.Values["k"] != "a\uFFFDb\x00" || report.Whole["k"] != value {
+		if report.Values["k"] != "a\uFFFD\uFFFDb\\u0000" || report.Whole["k"] != value {
 			t.Errorf("shown %q, whole %q", report.Values["k"], report.Whole["k"])
 		}
 		if content, err := os.ReadFile(report.Operations[0].Artifacts[0].Path); err != nil || string(content) != value {

@@ -153,7 +153,7 @@ func TestBadProcessors(t *testing.T) {
 		}, ReasonStalled, "keeping results: 257 keys, at most 256", 1, 0},
 		"empty key": {func(context.Context, processor.Request) (processor.Result, error) {
 			return processor.Result{Values: map[string]string{"": "x"}}, nil
-		}, ReasonStalled, `keeping results: key "" must be UTF-8 of 1 to 253 bytes`, 1, 0},
+		}, ReasonStalled, `keeping results: key "" must be printable, of 1 to 253 bytes`, 1, 0},
 		"secret in an error": {func(context.Context, processor.Request) (processor.Result, error) {
 			return processor.Result{}, processor.Stalled(errors.New("login failed: password=hunter2"))
 		}, ReasonStalled, "login failed: password=[redacted]", 1, 0},

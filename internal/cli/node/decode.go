@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kubediag.org/kubediag/internal/kubelog"
+	"kubediag.org/kubediag/internal/printable"
 )
 
 // maxLine bounds how much of a line is held at once, in bytes. A longer one is decoded in pieces.
@@ -173,7 +174,7 @@ func decodedText(line logLine) (string, error) {
 	for i := range lines {
 		parts := strings.Split(strings.TrimSuffix(lines[i], "\r"), "\t")
 		for j := range parts {
-			parts[j] = Printable(parts[j])
+			parts[j] = printable.Quoted(parts[j])
 		}
 		lines[i] = strings.Join(parts, "\t")
 	}
@@ -199,5 +200,5 @@ func decodedJSON(line logLine) (string, error) {
 	if err := enc.Encode(decodedLine{kubelog.Decode(line.text), kubelog.Mentions(line.text), line.cut}); err != nil {
 		return "", fmt.Errorf("write json: %w", err)
 	}
-	return escapeJSON(b.String()), nil
+	return printable.Text(b.String()), nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/printable"
 )
 
 // NewFeaturesCommand makes the verb features.
@@ -133,7 +134,7 @@ func backends(probe func(*sys.Feature) error) []backend {
 
 func (r featureReport) text(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Linux %s; kubediag is tested on %s and later\n\n", Printable(r.Kernel), r.OldestKernel)
+	fmt.Fprintf(&b, "Linux %s; kubediag is tested on %s and later\n\n", printable.Quoted(r.Kernel), r.OldestKernel)
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "FEATURE\tHERE\tSINCE KERNEL")
 	for _, a := range r.Features {
@@ -145,7 +146,7 @@ func (r featureReport) text(w io.Writer) error {
 			fmt.Fprintf(&b, "without %s: %s\n", a.Name, a.Without)
 		}
 		if a.Error != "" {
-			fmt.Fprintf(&b, "%s: %s\n", a.Name, Printable(a.Error))
+			fmt.Fprintf(&b, "%s: %s\n", a.Name, printable.Quoted(a.Error))
 		}
 	}
 	fmt.Fprintln(&b)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/printable"
 )
 
 // asRoot is what to do where it could not be looked everywhere.
@@ -38,14 +39,14 @@ func (g gap) String() string {
 // gapLines are lines of a report.
 func gapLines(b *strings.Builder, gaps []gap) {
 	for _, g := range gaps {
-		fmt.Fprintf(b, "Not looked at: %s.\n", Printable(g.String()))
+		fmt.Fprintf(b, "Not looked at: %s.\n", printable.Quoted(g.String()))
 	}
 }
 
 // noteLines are the last lines of a report.
 func noteLines(b *strings.Builder, notes []string) {
 	for _, note := range notes {
-		fmt.Fprintf(b, "Note: %s.\n", Printable(note))
+		fmt.Fprintf(b, "Note: %s.\n", printable.Quoted(note))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/holder"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/printable"
 )
 
 // lookedAt is what holders has looked at. Where no device was named, the whole says where it looked from and what it
@@ -120,5 +121,5 @@ func (l lookedFrom) text() string {
 		where = "no kubelet process was made use of"
 	}
 	return fmt.Sprintf("in %.1f ms: %s, root %s, mount namespace %d",
-		l.Milliseconds, where, Printable(strconv.Quote(l.KubeletRoot)), l.MountNamespace)
+		l.Milliseconds, where, printable.Quoted(strconv.Quote(l.KubeletRoot)), l.MountNamespace)
 }

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"kubediag.org/kubediag/internal/printable"
 )
 
 // writable is what a verb has to say.
@@ -97,7 +99,7 @@ func (r *leftReport) text() string {
 // gapText is what was not looked at, and what is to be known of the rest.
 func (l lookedFrom) gapText(b *strings.Builder) {
 	for _, e := range l.NameErrors {
-		fmt.Fprintf(b, "Names of containers and pods may be missing: %s\n", Printable(e))
+		fmt.Fprintf(b, "Names of containers and pods may be missing: %s\n", printable.Quoted(e))
 	}
 	gapLines(b, l.NotLookedAt)
 }
@@ -121,7 +123,7 @@ func (u deviceUse) text(b *strings.Builder) {
 		if i == 0 {
 			b.WriteString("\n  What was found does not explain that it is busy. Any of these may hold it unseen:\n")
 		}
-		fmt.Fprintf(b, "    - %s\n", Printable(h))
+		fmt.Fprintf(b, "    - %s\n", printable.Quoted(h))
 	}
 }
 
@@ -134,7 +136,7 @@ func (d useDevice) title() string {
 	for _, fs := range d.FileSystems {
 		what = append(what, fs.Type)
 	}
-	return Printable(fmt.Sprintf("%s (%s)", d.Node, strings.Join(slices.Compact(what), ", ")))
+	return printable.Quoted(fmt.Sprintf("%s (%s)", d.Node, strings.Join(slices.Compact(what), ", ")))
 }
 
 func (u deviceUse) verdict() string {
@@ -196,7 +198,7 @@ func (h useHolder) text(b *strings.Builder) {
 	if h.Mount != nil {
 		where = h.MountPoint
 	}
-	fmt.Fprintf(b, "  %s %s\n", h.Kind, Printable(where))
+	fmt.Fprintf(b, "  %s %s\n", h.Kind, printable.Quoted(where))
 	container := h.Container
 	if h.Since != nil {
 		container += ", made " + h.Since.UTC().Format(time.RFC3339)
@@ -274,9 +276,9 @@ func (u deviceUse) patches(b *strings.Builder) {
 		if whose == "" {
 			whose = "what made pod " + h.Pod.String()
 		}
-		fmt.Fprintf(b, "\n  So that it does not come back, patch %s:\n\n", Printable(whose))
+		fmt.Fprintf(b, "\n  So that it does not come back, patch %s:\n\n", printable.Quoted(whose))
 		for line := range strings.Lines(h.Patch) {
-			fmt.Fprintf(b, "    %s\n", Printable(strings.TrimSuffix(line, "\n")))
+			fmt.Fprintf(b, "    %s\n", printable.Quoted(strings.TrimSuffix(line, "\n")))
 		}
 	}
 }
@@ -284,6 +286,6 @@ func (u deviceUse) patches(b *strings.Builder) {
 // row writes a line of a block, unless it says nothing.
 func row(b *strings.Builder, indent int, name, value string) {
 	if value != "" {
-		fmt.Fprintf(b, "%*s%-10s %s\n", indent, "", name, Printable(value))
+		fmt.Fprintf(b, "%*s%-10s %s\n", indent, "", name, printable.Quoted(value))
 	}
 }

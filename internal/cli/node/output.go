@@ -7,13 +7,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf16"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+
+	"kubediag.org/kubediag/internal/printable"
 )
 
 // schemaVersion is in all JSON that the verbs write. It changes when a field changes its meaning or goes; new fields
@@ -60,7 +58,8 @@ func writeJSON(w io.Writer, v any) error {
 	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("write json: %w", err)
 	}
-	return write(w, escapeJSON(b.String()))
+	// The encoder escapes the first 32 characters alone.
+	return write(w, printable.Text(b.String()))
 }
 
 func write(w io.Writer, text string) error {
@@ -68,37 +67,4 @@ func write(w io.Writer, text string) error {
 		return fmt.Errorf("write output: %w", err)
 	}
 	return nil
-}
-
-// escapeJSON escapes what encoding/json leaves as it is: it takes care of the first 32 characters alone.
-func escapeJSON(s string) string {
-	var b strings.Builder
-	for _, r := range s {
-		switch {
-		case unicode.IsPrint(r), r == '\n':
-			b.WriteRune(r)
-		case r > 0xffff:
-			high, low := utf16.EncodeRune(r)
-			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		}
-	}
-	return b.String()
-}
-
-// Printable gives s as one line in which a terminal finds nothing to act on: what cannot be printed is escaped as Go
-// does it. File names, and what a runtime says, may hold anything.
-func Printable(s string) string {
-	var b strings.Builder
-	for len(s) > 0 {
-		r, size := utf8.DecodeRuneInString(s)
-		if part := s[:size]; unicode.IsPrint(r) && (r != utf8.RuneError || size > 1) {
-			b.WriteString(part)
-		} else {
-			b.WriteString(strings.Trim(strconv.Quote(part), `"`))
-		}
-		s = s[size:]
-	}
-	return b.String()
 }

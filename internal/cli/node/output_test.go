@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -20,34 +19,6 @@ type brokenPipe struct{}
 var errBroken = errors.New("broken pipe")
 
 func (brokenPipe) Write([]byte) (int, error) { return 0, errBroken }
-
-func TestPrintable(t *testing.T) {
-	t.Parallel()
-	for s, want := range map[string]string{
-		"":                           "",
-		"plain, é 字 \"x\" a\\b":      "plain, é 字 \"x\" a\\b",
-		"\x1b[31mred\x07":            `\x1b[31mred\a`,
-		"two\nlines\r\t":             `two\nlines\r\t`,
-		"\u009b31m":                  `\u009b31m`,
-		"right\u202eleft":            `right\u202eleft`,
-		"no text \xff\xfe, \xe2\x82": `no text \xff\xfe, \xe2\x82`,
-		"mark \uFFFD":                "mark \uFFFD",
-	} {
-		if got := Printable(s); got != want {
-			t.Errorf("%q is printed as %s, want %s", s, got, want)
-		}
-	}
-}
-
-func FuzzPrintable(f *testing.F) {
-	f.Add("a\x1b[31m\xff\u202e")
-	f.Fuzz(func(t *testing.T, s string) {
-		got := Printable(s)
-		if !utf8.ValidString(got) || strings.ContainsFunc(got, func(r rune) bool { return !unicode.IsPrint(r) }) {
-			t.Errorf("%q is printed as %q", s, got)
-		}
-	})
-}
 
 func TestJSONHasNothingForTerminals(t *testing.T) {
 	t.Parallel()

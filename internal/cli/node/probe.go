@@ -22,6 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	asking "kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/printable"
 )
 
 // Bounds of probe's --timeout.
@@ -229,20 +230,20 @@ func (r *probeReport) text() string {
 	} else {
 		b.WriteString("Alive\n")
 	}
-	fmt.Fprintf(&b, "  %-10s %s\n", "path", Printable(r.Path))
-	fmt.Fprintf(&b, "  %-10s %s\n", "mount", Printable(fmt.Sprintf("%s, %s, device %s, root %s", r.Mount.Point, r.Mount.FSType, r.Mount.Device,
+	fmt.Fprintf(&b, "  %-10s %s\n", "path", printable.Quoted(r.Path))
+	fmt.Fprintf(&b, "  %-10s %s\n", "mount", printable.Quoted(fmt.Sprintf("%s, %s, device %s, root %s", r.Mount.Point, r.Mount.FSType, r.Mount.Device,
 		r.Mount.Root)))
 	label := "why"
 	if r.Code == "" {
 		label = "note"
 	}
 	for _, e := range r.Evidence {
-		fmt.Fprintf(&b, "  %-10s %s\n", label, Printable(e))
+		fmt.Fprintf(&b, "  %-10s %s\n", label, printable.Quoted(e))
 		label = ""
 	}
 	if entry, ok := fault.Lookup(r.Code); ok {
 		for _, line := range remedies(entry) {
-			fmt.Fprintf(&b, "  %-10s %s\n", line[0], Printable(line[1]))
+			fmt.Fprintf(&b, "  %-10s %s\n", line[0], printable.Quoted(line[1]))
 		}
 	}
 	fmt.Fprintf(&b, "Took %.1f ms.\n", r.Milliseconds)

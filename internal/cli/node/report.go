@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/printable"
 )
 
 // scanReport is what scan tells, as it is in JSON.
@@ -155,15 +156,15 @@ func (r *scanReport) text() string {
 		f.text(&b)
 	}
 	for _, u := range r.Looked.Unproven {
-		fmt.Fprintf(&b, "Not judged: %s: %s\n", Printable(u.Point), Printable(u.Why))
+		fmt.Fprintf(&b, "Not judged: %s: %s\n", printable.Quoted(u.Point), printable.Quoted(u.Why))
 	}
 	if slices.ContainsFunc(r.Faults, func(f scanFault) bool { return f.Pod.Name == "" && f.Pod.UID != "" }) {
 		for _, e := range r.Looked.NameErrors {
-			fmt.Fprintf(&b, "Names of pods are missing: %s\n", Printable(e))
+			fmt.Fprintf(&b, "Names of pods are missing: %s\n", printable.Quoted(e))
 		}
 	}
 	for _, text := range r.Looked.VolumesIncomplete {
-		fmt.Fprintf(&b, "Not judged: %s\n", Printable(text))
+		fmt.Fprintf(&b, "Not judged: %s\n", printable.Quoted(text))
 	}
 	gapLines(&b, r.Looked.NotLookedAt)
 	b.WriteString(r.summary())
@@ -185,7 +186,7 @@ func (f scanFault) text(b *strings.Builder) {
 	}
 	for _, line := range append(lines, remedies(entry)...) {
 		if line[1] != "" {
-			fmt.Fprintf(b, "  %-10s %s\n", line[0], Printable(line[1]))
+			fmt.Fprintf(b, "  %-10s %s\n", line[0], printable.Quoted(line[1]))
 		}
 	}
 	b.WriteByte('\n')
@@ -231,7 +232,7 @@ func (r *scanReport) summary() string {
 	}
 	sentences := []string{found, fmt.Sprintf("Looked at %s, %s, %s and %s in %.1f ms: %s, root %s, mount namespace %d",
 		count(l.Pods, "pod"), count(l.Binds, "subPath bind"), count(l.Volumes, "volume"), count(l.Mounts, "mount"), l.Milliseconds,
-		where, Printable(strconv.Quote(l.KubeletRoot)), l.MountNamespace)}
+		where, printable.Quoted(strconv.Quote(l.KubeletRoot)), l.MountNamespace)}
 	if n := len(l.Unproven); n > 0 {
 		sentences = append(sentences, count(n, "place")+" could not be judged")
 	}

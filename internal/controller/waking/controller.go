@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/printable"
 )
 
 const (
@@ -82,7 +83,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		Message: "The kubelet was made to look at the Pod",
 	}
 	if err := r.wake(ctx, d); err != nil {
-		message := err.Error()
+		message := printable.Text(err.Error())
 		answer.Status, answer.Reason, answer.Message = metav1.ConditionFalse, v1.ReasonNotWoken, strings.ToValidUTF8(message[:min(len(message), maxMessage)], "")
 	}
 	if err := r.answer(ctx, d, answer); err != nil {

@@ -1,0 +1,61 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package executor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"unicode"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// evil is a name that a pod may have given to a directory: a subPath may be called so.
+const evil = "x\x1b]0;pwned\x07\x1b[2J\u202e\u009b31m\x7f\r\xff"
+
+// hostile is a recoverer all of whose texts come from an attacker.
+type hostile struct{ *unmounts }
+
+func (h hostile) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
+	p, err := h.unmounts.Plan(ctx, r)
+	for i := range p.Actions {
+		a := &p.Actions[i]
+		a.Target, a.Safety, a.Loss, a.Mount.Root, a.Mount.Point = evil, evil, evil, evil, evil
+	}
+	return p, err
+}
+
+func (h hostile) Apply(ctx context.Context, r processor.Request, a processor.Action) (string, error) {
+	_, err := h.unmounts.Apply(ctx, r, a)
+	return evil, err
+}
+
+// Nothing that a pod can choose reaches a status in a form that a terminal would act on.
+func TestTheStatusIsPrintable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := stale(7, false)
+	f.Mount.Root, f.Mount.Point, f.Mount.FSType, f.Holder, f.Container, f.Volume, f.Evidence = evil, evil, evil, evil, evil, evil, []string{"mountinfo: " + evil}
+	w.replace(gives("mountInfoCollector", processor.Result{Values: map[string]string{"collector.system.mountinfo": evil}, Findings: []fault.Finding{f}}))
+	w.replace(processor.Step{Recoverer: hostile{&unmounts{kernel: w.kernel, verify: processor.Stalled(errors.New(evil))}}})
+	d := w.run(t, diagnosis())
+	if len(d.Status.Faults) < 2 || len(d.Status.Operations) != 4 || len(d.Status.Operations[3].Actions) != 2 {
+		t.Fatalf("status: %+v", d.Status)
+	}
+	for i, saved := range w.saved {
+		text, err := json.Marshal(saved)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// JSON escapes what is below a space: see all as a client does that has decoded it.
+		if s := string(text); strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) ||
+			strings.Contains(strings.ReplaceAll(s, `\\u`, ""), `\u00`) || strings.Contains(s, `\r`) {
+			t.Errorf("status %d: %s", i, s)
+		}
+	}
+}
