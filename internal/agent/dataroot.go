@@ -15,7 +15,7 @@ import (
 )
 
 // Two agents meet at one data root while a DaemonSet is rolled out or a node's name was given twice. The one that comes
-// second waits this long before it gives up.
+// second waits this long before it gives up. One that was killed and cannot end does not count (sys.LockFile).
 const (
 	lockPatience = 30 * time.Second
 	lockRetry    = 500 * time.Millisecond

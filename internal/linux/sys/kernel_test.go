@@ -19,6 +19,7 @@ import (
 
 func TestMain(m *testing.M) {
 	kerneltest.Main(m, kerneltest.Roles{
+		"lock and hang": lockAndHang,
 		"hold": func(_ []string, ready func(string)) error {
 			ready("")
 			kerneltest.WaitForEnd()

@@ -4,15 +4,44 @@
 package sys
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
 	"golang.org/x/sys/unix"
 )
 
-// LockFile opens the file at path, makes it with mode 0600 where there is none,
-// and takes its exclusive lock (flock). The lock lasts until the FD is closed
-// or the process ends. EAGAIN: another process has it. The file itself is left
-// behind for good: removing it would let two processes lock two files of one
-// name.
+// LockFile opens the file at path, makes it with mode 0600 if there is none, and
+// takes its exclusive lock (flock). The lock lasts until the FD is closed or the
+// process ends. EAGAIN: another process has it.
+//
+// A killed process keeps its files open for as long as one of its threads waits in
+// the kernel for a file system. So the file names its owner, and the lock of an
+// owner that was killed does not count: a new file takes the place of the one that
+// is still locked. No thread of a killed process runs the program again.
+//
+// The file is never removed without a successor: two processes would lock two
+// files of one name. A second file, path with ".gate" added, is locked meanwhile.
 func LockFile(path string) (*FD, error) {
+	gate, err := lockAt(path + ".gate")
+	if err != nil {
+		return nil, err
+	}
+	defer gate.Close()
+	fd, err := lockAt(path)
+	if err == unix.EAGAIN && ownerKilled(path) {
+		return replaceLocked(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return owned(fd)
+}
+
+// lockAt opens a file and takes its lock.
+func lockAt(path string) (*FD, error) {
 	n, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, err
@@ -23,4 +52,76 @@ func LockFile(path string) (*FD, error) {
 		return nil, err
 	}
 	return fd, nil
+}
+
+// replaceLocked puts a file that is ours in the place of one that is locked.
+func replaceLocked(path string) (*FD, error) {
+	next := path + ".next"
+	if err := unix.Unlink(next); err != nil && err != unix.ENOENT { // of an attempt that was cut short
+		return nil, err
+	}
+	fd, err := lockAt(next)
+	if err == nil {
+		fd, err = owned(fd)
+	}
+	if err == nil {
+		err = unix.Rename(next, path)
+	}
+	if err != nil {
+		_ = fd.Close()
+		return nil, err
+	}
+	return fd, nil
+}
+
+// owned writes into a locked file who has it: the number of this process and when
+// that has started. It closes the file if that fails.
+func owned(fd *FD) (*FD, error) {
+	pid, err := OwnPID()
+	var started string
+	if err == nil {
+		started, _, err = processStart(pid)
+	}
+	if err == nil {
+		err = unix.Ftruncate(fd.Int(), 0)
+	}
+	if err == nil {
+		_, err = unix.Pwrite(fd.Int(), fmt.Appendf(nil, "%d %s\n", pid, started), 0)
+	}
+	if err != nil {
+		_ = fd.Close()
+		return nil, fmt.Errorf("write owner of lock: %w", err)
+	}
+	return fd, nil
+}
+
+// ownerKilled reports whether the process that has written itself into the file has
+// been killed and cannot end: its main thread is a zombie, or has SIGKILL pending.
+// A number that leads to no process may be of another PID namespace.
+func ownerKilled(path string) bool {
+	text, err := ReadPathHead(path, nil)
+	number, started, ok := strings.Cut(string(bytes.TrimSpace(text)), " ")
+	pid, errNumber := strconv.Atoi(number)
+	if errors.Join(err, errNumber) != nil || !ok {
+		return false
+	}
+	now, killed, err := processStart(pid)
+	return err == nil && now == started && killed
+}
+
+// processStart reads when a process has started, and whether it has been killed:
+// state and pending signals of its main thread are fields 3 and 31 of its stat.
+func processStart(pid int) (started string, killed bool, err error) {
+	stat, err := ReadProcHead(strconv.Itoa(pid)+"/stat", nil)
+	if err != nil {
+		return "", false, err
+	}
+	started, ok := StartTime(stat)
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if !ok || len(fields) < 29 {
+		return "", false, fmt.Errorf("read start of process %d: too few fields", pid)
+	}
+	pending, err := strconv.ParseUint(string(fields[28]), 10, 64)
+	state := string(fields[0])
+	return started, state == "Z" || state == "X" || pending&(1<<(unix.SIGKILL-1)) != 0, err
 }
