@@ -106,3 +106,11 @@ func whyDenied() string {
 	}
 	return "it takes CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_SYS_CHROOT and CAP_DAC_READ_SEARCH to look into them"
 }
+
+// skippedGaps are what passes over the mount namespaces skipped.
+func skippedGaps(skipped []string) (gaps []gap) {
+	for _, what := range skipped {
+		gaps = append(gaps, gap{What: what, Why: "somebody has made more of them than are looked at"})
+	}
+	return gaps
+}

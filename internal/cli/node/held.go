@@ -23,7 +23,7 @@ func heldDevices(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	}
 	var faults []fault.Finding
 	for _, c := range left {
-		s.looked.pass(c.Looked.Mounts.Denied, c.Looked.Mounts.Partial)
+		s.looked.pass(c.Looked.Mounts.Denied, c.Looked.Mounts.Partial, c.Looked.Mounts.Skipped)
 		s.looked.Notes = append(s.looked.Notes, waits(c)...)
 		if c.IsHeld() && c.Copied() {
 			faults = append(faults, c.Findings()...)

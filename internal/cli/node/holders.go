@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -241,6 +242,7 @@ func (l *holderLook) from(start time.Time, looked lookedAt) (lookedFrom, error) 
 	return lookedFrom{
 		KubeletRoot: l.node.Root, KubeletPID: l.node.PID, MountNamespace: ns.Inode,
 		NameErrors: l.runtime.errors(), Milliseconds: float64(time.Since(start).Microseconds()) / 1000,
-		NotLookedAt: append(sightGaps(looked.Denied, looked.Partial), l.runtime.gaps()...), Notes: l.notes, blind: shortSighted(),
+		NotLookedAt: slices.Concat(sightGaps(looked.Denied, looked.Partial), skippedGaps(looked.skipped), l.runtime.gaps()), Notes: l.notes,
+		blind: shortSighted(),
 	}, nil
 }

@@ -48,10 +48,12 @@ type lookedThrough struct {
 	// Denied counts processes whose mount namespace may not be read, Partial namespaces that were seen in part.
 	Denied  int `json:"denied"`
 	Partial int `json:"partial"`
+	// skipped is what was not looked at because a bound was met.
+	skipped []string
 }
 
 func newLookedThrough(s mountns.Survey) lookedThrough {
-	return lookedThrough{s.Backend, s.Namespaces, s.Mounts, s.Denied, s.Partial}
+	return lookedThrough{s.Backend, s.Namespaces, s.Mounts, s.Denied, s.Partial, s.Skipped}
 }
 
 // lookedInto is what else was looked at: nothing where the mounts explain everything, and then Processes is false.

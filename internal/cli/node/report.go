@@ -94,9 +94,14 @@ type looked struct {
 	Milliseconds float64  `json:"milliseconds"`
 }
 
-// pass takes in what one of several passes over the mount namespaces was refused.
-func (l *looked) pass(denied, partial int) {
+// pass takes in what one of several passes over the mount namespaces was refused, and what it skipped.
+func (l *looked) pass(denied, partial int, skipped []string) {
 	l.Denied, l.Partial = max(l.Denied, denied), max(l.Partial, partial)
+	for _, g := range skippedGaps(skipped) {
+		if !slices.Contains(l.NotLookedAt, g) {
+			l.NotLookedAt = append(l.NotLookedAt, g)
+		}
+	}
 }
 
 // unproven is a place that could not be judged.

@@ -43,7 +43,7 @@ func brokenVolumes(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	}
 	s.looked.Volumes, s.looked.VolumesIncomplete = len(survey.Volumes), survey.Looked.Incomplete
 	if passed := survey.Looked.Spaces; passed != nil {
-		s.looked.pass(passed.Denied, passed.Partial)
+		s.looked.pass(passed.Denied, passed.Partial, passed.Skipped)
 	}
 	var faults []fault.Finding
 	for _, v := range survey.Broken() {
@@ -64,7 +64,7 @@ func orphanedPods(ctx context.Context, s *scan) ([]fault.Finding, error) {
 		return nil, err
 	}
 	if passed := survey.Looked; passed != nil {
-		s.looked.pass(passed.Denied, passed.Partial)
+		s.looked.pass(passed.Denied, passed.Partial, passed.Skipped)
 	}
 	for _, p := range survey.Pods {
 		if len(p.Unproven) <= max(1, len(survey.Unasked)) && (len(p.Volumes) > 0 || p.SubPaths) {

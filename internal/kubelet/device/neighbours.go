@@ -56,7 +56,7 @@ func (n Neighbours) Look(scanner *mountns.Scanner) (missing []int, alive, gone b
 	if scanner == nil {
 		scanner = mountns.NewScanner()
 	}
-	spaces, _, err := scanner.Namespaces()
+	spaces, survey, err := scanner.Namespaces()
 	if err != nil {
 		return nil, false, false, err
 	}
@@ -82,5 +82,5 @@ func (n Neighbours) Look(scanner *mountns.Scanner) (missing []int, alive, gone b
 		})
 		return missing, alive, false, err
 	}
-	return nil, alive, true, nil
+	return nil, alive, true, survey.Whole()
 }

@@ -100,16 +100,14 @@ func (i *Inspector) stands(want fault.Mount) (bool, error) {
 	if scanner == nil {
 		scanner = mountns.NewScanner()
 	}
-	found, _, err := scanner.OnDevice(id.Major, id.Minor)
-	if err != nil {
-		return false, err
+	there := false
+	survey, err := scanner.Each(func(b *mountns.Brief) bool { return b.Major == id.Major && b.Minor == id.Minor }, func(m *mountns.Mount) {
+		there = there || SameMount(writtenDown(*m), want)
+	})
+	if err == nil && !there {
+		err = survey.Whole()
 	}
-	for _, m := range found {
-		if SameMount(writtenDown(m), want) {
-			return true, nil
-		}
-	}
-	return false, nil
+	return there, err
 }
 
 // SameMount tells whether both mean one mount of one namespace. The numbers that the kernel never uses again decide

@@ -120,6 +120,8 @@ type Looked struct {
 	Mounts     int    `json:"mounts"`
 	Denied     int    `json:"denied,omitempty"`
 	Partial    int    `json:"partial,omitempty"`
+	// Skipped is what was not looked at because a bound was met.
+	Skipped []string `json:"skipped,omitempty"`
 }
 
 // Pod is the directory of a pod that no source knows which was asked.

@@ -124,7 +124,7 @@ func (l *look) lookInto(ctx context.Context, uids []string, s *Survey) error {
 		return fmt.Errorf("look for mounts: %w", err)
 	}
 	l.attempts = attemptsOf(l.node)
-	s.Looked = &Looked{survey.Backend, survey.Namespaces, survey.Mounts, survey.Denied, survey.Partial}
+	s.Looked = &Looked{survey.Backend, survey.Namespaces, survey.Mounts, survey.Denied, survey.Partial, survey.Skipped}
 	err = l.inPods(ctx, func(pods *sys.FD) error {
 		for _, uid := range uids {
 			if err := ctx.Err(); err != nil {
@@ -137,7 +137,7 @@ func (l *look) lookInto(ctx context.Context, uids []string, s *Survey) error {
 			if err := l.fill(p, pods); err != nil {
 				return fmt.Errorf("look into %q: %w", p.Path, err)
 			}
-			l.judge(p, s.Looked, found[uid])
+			l.judge(p, s.Looked, *found[uid])
 			s.Pods = append(s.Pods, p)
 		}
 		return nil
@@ -217,7 +217,7 @@ func (l *look) directories(pods *sys.FD) ([]string, error) {
 }
 
 // judge says whether a directory belongs to no pod, and what may be removed of it.
-func (l *look) judge(p *Pod, looked *Looked, mounts []Mounted) {
+func (l *look) judge(p *Pod, looked *Looked, mounts use) {
 	if !serverUID.MatchString(p.UID) {
 		p.Unproven = append(p.Unproven, "its name is not a UID that an API server gives: it may be that of a static pod")
 	}
@@ -228,14 +228,17 @@ func (l *look) judge(p *Pod, looked *Looked, mounts []Mounted) {
 		p.Unproven = append(p.Unproven, "the API server was not asked for it, as it was too young until now")
 	}
 	p.Orphaned = len(p.Unproven) == 0
-	p.Mounts = mounts[:min(len(mounts), maxTold)]
-	if len(mounts) > 0 {
-		m := mounts[0]
-		p.refuse(fmt.Sprintf("mounts that show it to be in use: %d, the first at %q in mount namespace %d, %s", len(mounts), m.Point,
+	p.Mounts = mounts.first
+	if mounts.all > 0 {
+		m := mounts.first[0]
+		p.refuse(fmt.Sprintf("mounts that show it to be in use: %d, the first at %q in mount namespace %d, %s", mounts.all, m.Point,
 			m.Namespace, m.Why))
 	}
 	if looked.Partial > 0 {
 		p.refuse(fmt.Sprintf("%d mount namespaces could not be read, and may have something of it mounted", looked.Partial))
+	}
+	for _, what := range looked.Skipped {
+		p.refuse("something of it may be mounted where it was not looked: " + what)
 	}
 	l.plan(p, looked)
 	p.Entries = p.all[:min(len(p.all), maxEntriesTold)]

@@ -105,7 +105,7 @@ func (l *look) elsewhere(want fault.Mount) (ok bool, how string) {
 	if l.Scanner == nil || want.Namespace == l.host.Inode {
 		return false, fmt.Sprintf("there is no such mount at %q any more, and nothing in its place that is known", want.Point)
 	}
-	spaces, _, err := l.Scanner.Namespaces()
+	spaces, survey, err := l.Scanner.Namespaces()
 	if err != nil {
 		return false, err.Error()
 	}
@@ -113,6 +113,9 @@ func (l *look) elsewhere(want fault.Mount) (ok bool, how string) {
 		if ns.Inode == want.Namespace {
 			return false, fmt.Sprintf("there is no such mount at %q in mount namespace %s any more", want.Point, ns)
 		}
+	}
+	if err := survey.Whole(); err != nil {
+		return false, fmt.Sprintf("mount namespace mnt:[%d] was not found: %v", want.Namespace, err)
 	}
 	return true, fmt.Sprintf("mount namespace mnt:[%d] has gone, and the mount with it", want.Namespace)
 }

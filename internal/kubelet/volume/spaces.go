@@ -55,22 +55,22 @@ func (l *look) findCopies(ctx context.Context) error {
 		return nil
 	}
 	wanted := l.wantedDevices()
-	mounts, survey, err := l.Scanner.OnDevices(func(major, minor uint32) bool {
-		d := device{major, minor}
-		return wanted[d] != nil || major == 0 && (l.selection.PodUID != "" || !l.onHost[d])
+	l.strangers.forget()
+	l.owners.forget()
+	candidates, survey, err := l.Scanner.Matching(func(b *mountns.Brief) bool {
+		d := device{b.Major, b.Minor}
+		return !b.Namespace.Same(l.host) && (wanted[d] != nil || b.Major == 0 && b.MayHang && (l.selection.PodUID != "" || !l.onHost[d]))
 	})
 	l.survey.Looked.Spaces = &survey
+	for _, what := range survey.Skipped {
+		l.incomplete("not looked at: %s", what)
+	}
 	if err != nil {
 		return err
 	}
-	var candidates []mountns.Mount
-	l.strangers.forget()
-	l.owners.forget()
-	for _, m := range mounts {
-		if !m.Namespace.Same(l.host) && l.mayBeCopy(m, wanted) && (l.selection.PodUID != "" || !l.strangers.has(m.Unique)) {
-			candidates = append(candidates, m)
-		}
-	}
+	candidates = slices.DeleteFunc(candidates, func(m mountns.Mount) bool {
+		return !l.mayBeCopy(m, wanted) || l.selection.PodUID == "" && l.strangers.has(m.Unique)
+	})
 	if err := l.enter(ctx, candidates); err != nil {
 		return err
 	}
@@ -89,6 +89,10 @@ type strangers struct {
 	until map[uint64]time.Time
 }
 
+// maxRemembered bounds what is remembered of mounts, and of containers, that others make: beyond that they are asked for
+// again at each look.
+const maxRemembered = 16_384
+
 // strangeFor is for how long such a mount is passed over.
 const strangeFor = 10 * time.Minute
 
@@ -105,7 +109,9 @@ func (s *strangers) add(unique uint64) {
 	if s.until == nil {
 		s.until = map[uint64]time.Time{}
 	}
-	s.until[unique] = time.Now().Add(strangeFor)
+	if len(s.until) < maxRemembered {
+		s.until[unique] = time.Now().Add(strangeFor)
+	}
 }
 
 // forget forgets those whose time is over.
@@ -144,7 +150,9 @@ func (o *owners) add(cgroup string, owner cri.Owner) {
 	if o.known == nil {
 		o.known = map[string]ownerThen{}
 	}
-	o.known[cgroup] = ownerThen{owner, time.Now().Add(ownerFor)}
+	if len(o.known) < maxRemembered {
+		o.known[cgroup] = ownerThen{owner, time.Now().Add(ownerFor)}
+	}
 }
 
 // forget forgets those whose time is over.
@@ -313,6 +321,7 @@ func (l *look) tableOf(s *space) *mountinfo.Table {
 		return t
 	}
 	t := s.table()
+	clear(l.inside) // copies come namespace by namespace, and a table may be large
 	l.inside[placeOf(s.ns)] = t
 	return t
 }

@@ -60,6 +60,9 @@ func (s *search) hidden() []string {
 	if l.Mounts.Partial > 0 {
 		list = append(list, fmt.Sprintf("a mount in one of %d mount namespaces that could be read only in part", l.Mounts.Partial))
 	}
+	for _, what := range l.Mounts.Skipped {
+		list = append(list, "what was not looked at: "+what)
+	}
 	if l.Mounts.Backend != "kernel" {
 		list = append(list, "a mount outside the root of every process of its namespace")
 	}

@@ -21,6 +21,28 @@ func (l Line) Mount() (Mount, error) {
 	return m, nil
 }
 
+// Numbers are those of the mount, of its parent, and of its device. ok is false for
+// a line that does not begin so. It allocates nothing.
+func (l Line) Numbers() (id, parent int, major, minor uint32, ok bool) {
+	a, rest, ok := digits(l, ' ')
+	b, rest, also := digits(rest, ' ')
+	major, rest, whole := digits(rest, ':')
+	minor, _, last := digits(rest, ' ')
+	return int(a), int(b), major, minor, ok && also && whole && last
+}
+
+// FSType is the type of the file system, escaped. It allocates nothing.
+func (l Line) FSType() ([]byte, bool) {
+	_, rest, found := bytes.Cut(l, []byte(" - ")) // no text before it has a blank
+	name, _, more := bytes.Cut(rest, []byte(" "))
+	return name, found && more && len(name) > 0
+}
+
+// EachLine calls fn with every line, until fn returns false.
+func EachLine(text []byte, fn func(Line) bool) error {
+	return eachLine(text, func(line Line) (more, ok bool) { return fn(line), true })
+}
+
 // EachDeleted calls fn with every line whose root carries the kernel's mark of
 // an unlinked name, until fn returns false. It reads the columns up to the root
 // and no further, and allocates nothing.

@@ -11,16 +11,16 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// A mount's device takes the kernel a microsecond to tell. Where there are many
-// to ask for, several threads do it.
+// A mount's file system takes the kernel a microsecond to tell. Where there are
+// many to ask for, several threads do it.
 const (
 	mountsPerReader = 4096
 	maxReaders      = 4
 )
 
-// readDevices brings the list up to date, and asks for the device of every
+// readSupers brings the list up to date, and asks for the file system of every
 // mount that is new.
-func (k *kernelScan) readDevices() (Survey, error) {
+func (k *kernelScan) readSupers() (Survey, error) {
 	survey, err := k.list()
 	if err != nil {
 		return survey, err
@@ -29,7 +29,7 @@ func (k *kernelScan) readDevices() (Survey, error) {
 		todo  []*space
 		count int
 	)
-	for _, s := range k.spaces {
+	for _, s := range k.order {
 		if n := s.unread(); n > 0 {
 			todo = append(todo, s)
 			count += n
@@ -42,7 +42,7 @@ func (k *kernelScan) readDevices() (Survey, error) {
 		done.Go(func() {
 			var stat sys.MountStat
 			for at := i; at < len(todo) && errs[i] == nil; at += readers {
-				errs[i] = todo[at].readDevices(&stat)
+				errs[i] = todo[at].readSupers(&stat, &k.kinds)
 			}
 		})
 	}
@@ -50,33 +50,65 @@ func (k *kernelScan) readDevices() (Survey, error) {
 	return survey, errors.Join(errs...)
 }
 
-// unread counts the mounts whose device has not been asked for.
+// unread counts the mounts whose file system has not been asked for.
 func (s *space) unread() int {
 	n := 0
-	for i := range s.mounts {
-		if !s.mounts[i].onDisk {
+	for _, super := range s.supers {
+		if super&superRead == 0 {
 			n++
 		}
 	}
 	return n
 }
 
-// readDevices asks for the device of every mount once. Mounts that are gone by
+// readSupers asks for the file system of every mount once. Mounts that are gone by
 // now are passed over.
-func (s *space) readDevices(stat *sys.MountStat) error {
-	for i := range s.mounts {
-		m := &s.mounts[i]
-		if m.onDisk {
+func (s *space) readSupers(stat *sys.MountStat, kinds *kinds) error {
+	for i := range s.supers {
+		if s.supers[i]&superRead != 0 {
 			continue
 		}
-		err := stat.Load(sys.MountRef{Namespace: s.ns.ID, Mount: s.ids[i]}, sys.StatmountSuper)
-		if gone(err) {
-			continue
+		ref := sys.MountRef{Namespace: s.ns.ID, Mount: s.ids[i]}
+		err := stat.Load(ref, sys.StatmountSuper)
+		if err == nil {
+			major, minor := stat.Device()
+			var mayHang bool
+			if mayHang, err = kinds.mayHang(stat, ref); err == nil {
+				s.supers[i] = newSuper(major, minor, mayHang)
+			}
 		}
-		if err != nil {
+		if err != nil && !gone(err) {
 			return err
 		}
-		m.device, m.onDisk = deviceNumber(stat.Device()), true
 	}
 	return nil
+}
+
+// kinds are the magic numbers of file systems that were met, and whether those may
+// hang. A number comes with the rest at no price; the name of the type takes
+// another call, which is made once for each number.
+type kinds struct {
+	mu    sync.Mutex
+	known map[uint64]bool
+}
+
+// mayHang tells whether the file system of the mount that stat has read may hang.
+func (k *kinds) mayHang(stat *sys.MountStat, ref sys.MountRef) (bool, error) {
+	magic := stat.Magic()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if hangs, known := k.known[magic]; known {
+		return hangs, nil
+	}
+	if err := stat.Load(ref, sys.StatmountType); err != nil {
+		return false, err
+	}
+	hangs := MayHang(stat.FSType())
+	if k.known == nil {
+		k.known = map[uint64]bool{}
+	}
+	if magic != 0 { // which is no type's own
+		k.known[magic] = hangs
+	}
+	return hangs, nil
 }

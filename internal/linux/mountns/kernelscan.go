@@ -4,6 +4,7 @@
 package mountns
 
 import (
+	"cmp"
 	"slices"
 
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -19,9 +20,12 @@ const listMax = 1_000_000
 // kernelScan goes through the machine by the kernel's own calls.
 type kernelScan struct {
 	spaces map[uint64]*space // by ID
+	order  []*space          // those of this pass, the ones with few mounts first
 	roots  *roots
 	stat   sys.MountStat
 	ids    []uint64 // what listmount writes to
+	kinds  kinds
+	limits limits
 }
 
 // space is a mount namespace and what is known of its mounts.
@@ -29,18 +33,35 @@ type space struct {
 	ns     Namespace
 	pass   int
 	ids    []uint64 // unique IDs, ascending
-	mounts []known  // of the same length
+	supers []super  // of the same length
+	rooted []rooted // of the same length; nil until somebody looks for deleted ones
 }
 
-// known is what does not change about a mount, or is kept up to date.
-type known struct {
-	rooted
-	device uint64
-	onDisk bool // whether device has been read
+// super is the file system of a mount, which does not change: the major number of
+// its device, of at most 12 bits, the minor number, and two bits of our own. It is
+// small, as anybody may make millions of mounts.
+type super uint64
+
+const (
+	superRead super = 1 << 63 // the others are valid
+	superHang super = 1 << 62 // it may hang, see MayHang
+)
+
+func newSuper(major, minor uint32, mayHang bool) super {
+	s := superRead | super(deviceNumber(major, minor))
+	if mayHang {
+		s |= superHang
+	}
+	return s
+}
+
+func (s super) device() (major, minor uint32) {
+	s &^= superRead | superHang
+	return uint32(s >> 32), uint32(s)
 }
 
 func newKernelScan() *kernelScan {
-	k := &kernelScan{spaces: map[uint64]*space{}}
+	k := &kernelScan{spaces: map[uint64]*space{}, limits: standard}
 	k.roots = newRoots(k.readRoot)
 	return k
 }
@@ -54,32 +75,72 @@ func (k *kernelScan) readRoot(ref sys.MountRef) (uint64, []byte, error) {
 	return deviceNumber(k.stat.Device()), k.stat.Root(), nil
 }
 
-// list brings the list of namespaces and of their mounts up to date.
+// list brings the list of namespaces and of their mounts up to date. It begins with
+// the namespaces that have few mounts: whoever makes many is the one who is passed
+// over when the bound is met.
 func (k *kernelScan) list() (Survey, error) {
 	if k.roots.begin(); k.roots.pass%forgetAfter == 0 {
 		k.spaces, k.roots.classes = map[uint64]*space{}, map[place]*class{}
 	}
 	survey := Survey{Backend: "kernel"}
-	err := walk(func(fd *sys.FD, info sys.NamespaceInfo) error {
-		s, err := k.space(fd, info)
-		if err == nil {
-			err = k.listSpace(s, int(info.Mounts))
+	found, err := k.walk(&survey)
+	if err != nil {
+		return survey, err
+	}
+	left, unlisted := k.limits.mounts, 0
+	k.order = k.order[:0]
+	for _, f := range found {
+		if f.mounts > left {
+			unlisted++
+			continue
 		}
-		if gone(err) {
-			return nil
+		if err = k.listSpace(f.space, f.mounts); gone(err) {
+			continue
 		}
-		if err == nil {
-			survey.Namespaces++
-			survey.Mounts += len(s.ids)
+		if err != nil {
+			return survey, err
 		}
-		return err
-	})
+		k.order = append(k.order, f.space)
+		left -= len(f.ids)
+		survey.Namespaces++
+		survey.Mounts += len(f.ids)
+	}
 	for id, s := range k.spaces {
 		if s.pass != k.roots.pass {
 			delete(k.spaces, id)
 		}
 	}
-	return survey, err
+	if unlisted > 0 {
+		survey.skip("the mounts of %d mount namespaces with the most: at most %d mounts are looked at", unlisted, k.limits.mounts)
+	}
+	return survey, nil
+}
+
+// counted is a namespace and how many mounts the kernel says that it has.
+type counted struct {
+	*space
+	mounts int
+}
+
+// walk lists the namespaces, those with few mounts first.
+func (k *kernelScan) walk(survey *Survey) (found []counted, err error) {
+	more := false
+	err = walk(func(fd *sys.FD, info sys.NamespaceInfo) error {
+		if more = len(found) >= k.limits.namespaces; more {
+			return errFound
+		}
+		s, err := k.space(fd, info)
+		if err == nil {
+			found = append(found, counted{s, int(info.Mounts)})
+		}
+		return err
+	})
+	if more {
+		survey.skip("mount namespaces beyond the first %d", k.limits.namespaces)
+		err = nil
+	}
+	slices.SortStableFunc(found, func(a, b counted) int { return cmp.Compare(a.mounts, b.mounts) })
+	return found, err
 }
 
 func (k *kernelScan) space(fd *sys.FD, info sys.NamespaceInfo) (*space, error) {
@@ -135,34 +196,45 @@ func (s *space) update(ids []uint64) {
 	if slices.Equal(s.ids, ids) {
 		return
 	}
-	mounts := make([]known, len(ids))
+	supers := make([]super, len(ids))
+	var known []rooted
+	if s.rooted != nil {
+		known = make([]rooted, len(ids))
+	}
 	old := 0
 	for i, id := range ids {
 		for old < len(s.ids) && s.ids[old] < id {
 			old++
 		}
-		if old < len(s.ids) && s.ids[old] == id {
-			mounts[i] = s.mounts[old]
+		if old == len(s.ids) || s.ids[old] != id {
+			continue
+		}
+		supers[i] = s.supers[old]
+		if known != nil {
+			known[i] = s.rooted[old]
 		}
 	}
-	s.ids, s.mounts = slices.Clone(ids), mounts
+	s.ids, s.supers, s.rooted = slices.Clone(ids), supers, known
 }
 
 func (k *kernelScan) namespaces() ([]Namespace, Survey, error) {
-	survey, err := k.list()
-	found := make([]Namespace, 0, len(k.spaces))
-	for _, s := range k.spaces {
-		found = append(found, s.ns)
+	survey := Survey{Backend: "kernel"}
+	all, err := k.walk(&survey)
+	found := make([]Namespace, len(all))
+	for i, c := range all {
+		found[i] = c.ns
+		survey.Mounts += c.mounts
 	}
+	survey.Namespaces = len(found)
 	return found, survey, err
 }
 
 // each calls look for every mount that is known, as long as look does not fail.
 // Mounts that are gone by now are passed over.
-func (k *kernelScan) each(look func(s *space, m *known, ref sys.MountRef) error) error {
-	for _, s := range k.spaces {
-		for i := range s.mounts {
-			err := look(s, &s.mounts[i], sys.MountRef{Namespace: s.ns.ID, Mount: s.ids[i]})
+func (k *kernelScan) each(look func(s *space, i int, ref sys.MountRef) error) error {
+	for _, s := range k.order {
+		for i := range s.ids {
+			err := look(s, i, sys.MountRef{Namespace: s.ns.ID, Mount: s.ids[i]})
 			if err != nil && !gone(err) {
 				return err
 			}
@@ -173,7 +245,12 @@ func (k *kernelScan) each(look func(s *space, m *known, ref sys.MountRef) error)
 
 func (k *kernelScan) deleted() ([]Mount, Survey, error) {
 	survey, err := k.list()
-	look := func(_ *space, m *known, ref sys.MountRef) error { return k.roots.look(&m.rooted, ref) }
+	look := func(s *space, i int, ref sys.MountRef) error {
+		if s.rooted == nil {
+			s.rooted = make([]rooted, len(s.ids))
+		}
+		return k.roots.look(&s.rooted[i], ref)
+	}
 	if err == nil {
 		err = k.each(look)
 	}
@@ -183,60 +260,9 @@ func (k *kernelScan) deleted() ([]Mount, Survey, error) {
 	if err != nil {
 		return nil, survey, err
 	}
-	found, err := k.describe(func(m *known) bool { return m.deleted })
-	return found, survey, err
-}
-
-func (k *kernelScan) onDevices(wanted func(major, minor uint32) bool) ([]Mount, Survey, error) {
-	survey, err := k.readDevices()
-	if err != nil {
-		return nil, survey, err
-	}
-	found, err := k.describe(func(m *known) bool {
-		return m.onDisk && wanted(uint32(m.device>>32), uint32(m.device))
-	})
-	return found, survey, err
-}
-
-func (k *kernelScan) fileSystems() ([]FileSystem, Survey, error) {
-	survey, err := k.readDevices()
-	if err != nil {
-		return nil, survey, err
-	}
-	at := map[uint64]int{} // device -> index in found
-	var found []FileSystem
-	err = k.each(func(s *space, m *known, ref sys.MountRef) error {
-		i, known := at[m.device]
-		switch {
-		case !m.onDisk:
-			return nil
-		case known:
-			found[i].seenIn(s.ns)
-			return nil
-		}
-		mount, err := loadMount(&k.stat, s.ns, ref.Mount)
-		if err == nil {
-			at[m.device] = len(found)
-			found = append(found, FileSystem{Mount: mount, Namespaces: []Namespace{s.ns}})
-		}
-		return err
-	})
-	return found, survey, err
-}
-
-// seenIn notes that the file system is mounted in ns. Namespaces come one after
-// the other.
-func (f *FileSystem) seenIn(ns Namespace) {
-	if last := f.Namespaces[len(f.Namespaces)-1]; last != ns {
-		f.Namespaces = append(f.Namespaces, ns)
-	}
-}
-
-// describe reads everything about the mounts that are wanted.
-func (k *kernelScan) describe(wanted func(*known) bool) ([]Mount, error) {
 	var found []Mount
-	err := k.each(func(s *space, m *known, ref sys.MountRef) error {
-		if !wanted(m) {
+	err = k.each(func(s *space, i int, ref sys.MountRef) error {
+		if s.rooted == nil || !s.rooted[i].deleted {
 			return nil
 		}
 		mount, err := loadMount(&k.stat, s.ns, ref.Mount)
@@ -245,7 +271,36 @@ func (k *kernelScan) describe(wanted func(*known) bool) ([]Mount, error) {
 		}
 		return err
 	})
-	return found, err
+	return found, survey, err
+}
+
+func (k *kernelScan) scan(wanted func(*Brief) bool, found func(*Mount)) (Survey, error) {
+	survey, err := k.readSupers()
+	if err != nil {
+		return survey, err
+	}
+	var at sys.MountRef
+	b := Brief{numbers: func() (id, parent int) {
+		if k.stat.Load(at, sys.StatmountBasic) != nil {
+			return 0, 0
+		}
+		return k.stat.ReusedID(), k.stat.ReusedParent()
+	}}
+	err = k.each(func(s *space, i int, ref sys.MountRef) error {
+		if s.supers[i]&superRead == 0 {
+			return nil
+		}
+		at, b.Namespace, b.MayHang = ref, s.ns, s.supers[i]&superHang != 0
+		if b.Major, b.Minor = s.supers[i].device(); !wanted(&b) {
+			return nil
+		}
+		mount, err := loadMount(&k.stat, s.ns, ref.Mount)
+		if err == nil {
+			found(&mount)
+		}
+		return err
+	})
+	return survey, err
 }
 
 // loadMount reads everything about a mount. ENOENT: it is gone.

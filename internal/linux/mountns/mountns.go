@@ -86,15 +86,19 @@ func Self() (Namespace, error) {
 // needed; pid 0 is the calling thread. It needs no right to trace the process,
 // so it serves for PID 1. Mounts outside the process' root are not in it.
 func Read(pid int, buf []byte) ([]byte, error) {
-	name := sys.ThreadProc("mountinfo")
-	if pid != 0 {
-		name = strconv.Itoa(pid) + "/mountinfo"
-	}
-	text, err := sys.ReadProc(name, buf)
+	text, err := sys.ReadProc(tableOf(pid), buf)
 	if err != nil {
 		return nil, fmt.Errorf("read mountinfo of %s: %w", whose(pid), err)
 	}
 	return text, nil
+}
+
+// tableOf is the mount table of a process below /proc; 0 is the calling thread.
+func tableOf(pid int) string {
+	if pid == 0 {
+		return sys.ThreadProc("mountinfo")
+	}
+	return strconv.Itoa(pid) + "/mountinfo"
 }
 
 // Table is Read, parsed.

@@ -15,11 +15,14 @@ import (
 // procScan goes through the machine by way of /proc: one mountinfo is read for
 // each namespace, not for each process.
 type procScan struct {
-	buf []byte
+	buf    []byte
+	limits limits
 }
 
-// reader calls back with the text of one namespace's mount table. The text is
-// valid until it returns.
+func newProcScan() *procScan { return &procScan{limits: standard} }
+
+// reader calls back with lines of one namespace's mount table: with all of them, or
+// again and again where the table is long. The text is valid until it returns.
 type reader func(ns Namespace, text []byte) error
 
 // spot is a namespace that was found and the way to read it.
@@ -28,33 +31,50 @@ type spot struct {
 	whole bool // PID sees the namespace from its root, not from a chroot
 }
 
+// maxKnown bounds tour.known. A table too many is read twice.
+const maxKnown = 1 << 17
+
 // tour is one pass.
 type tour struct {
 	scan   *procScan
 	look   reader
 	spots  map[uint64]*spot // by inode
 	order  []*spot
+	long   []*spot      // those whose tables are long
+	left   int          // how many bytes may still be read
 	missed bool         // a namespace could not be read through what was noted
 	denied []int        // processes whose namespace may not be known
 	known  map[int]bool // IDs of the mounts of every table that was read, where there are such processes
 	survey Survey
+	// What was not looked at: namespaces beyond the most that are noted, and tables
+	// that were not read, or not to their end.
+	unnoted, unread, cut int
 }
 
 // visit reads the mount table of every namespace that can be found. Where the
 // process ends through which one was to be read, others are looked for.
 func (p *procScan) visit(look reader) (Survey, error) {
+	if p.buf == nil {
+		p.buf = make([]byte, p.limits.head)
+	}
 	t := tour{
-		scan: p, look: look, spots: map[uint64]*spot{}, known: map[int]bool{},
+		scan: p, look: look, spots: map[uint64]*spot{}, known: map[int]bool{}, left: p.limits.tables,
 		survey: Survey{Backend: "procfs"},
 	}
 	for range 3 {
-		t.order, t.missed = nil, false
+		t.order, t.long, t.missed = nil, nil, false
 		if err := t.find(); err != nil {
 			return t.survey, err
 		}
-		// Reading finds namespaces that are bound to files, so the order grows.
-		for i := 0; i < len(t.order); i++ {
-			t.readSpot(t.order[i])
+		// Reading finds namespaces that are bound to files, so both lists grow.
+		for short, long := 0, 0; short < len(t.order) || long < len(t.long); {
+			if short < len(t.order) {
+				t.readSpot(t.order[short])
+				short++
+				continue
+			}
+			t.readLong(t.long[long])
+			long++
 		}
 		for _, pid := range t.denied {
 			t.readDenied(pid)
@@ -63,7 +83,23 @@ func (p *procScan) visit(look reader) (Survey, error) {
 			break
 		}
 	}
+	t.report()
 	return t.survey, nil
+}
+
+// report says what was not looked at.
+func (t *tour) report() {
+	l := t.scan.limits
+	if t.unnoted > 0 {
+		t.survey.skip("mount namespaces beyond the first %d", l.namespaces)
+	}
+	if t.cut > 0 {
+		t.survey.skip("the end of the mount tables of %d mount namespaces: at most %d MiB of one are read, and %d MiB of all", t.cut,
+			l.table>>20, l.tables>>20)
+	}
+	if t.unread > 0 {
+		t.survey.skip("the mount tables of %d mount namespaces: at most %d MiB of all are read", t.unread, l.tables>>20)
+	}
 }
 
 // find notes the namespaces that have not been read yet.
@@ -108,36 +144,114 @@ func (t *tour) noteDescriptor(inode uint64, h Holder) {
 
 func (t *tour) note(ns Namespace) *spot {
 	s := &spot{ns: ns}
+	if len(t.spots) >= t.scan.limits.namespaces {
+		t.unnoted++
+		return s
+	}
 	t.spots[ns.Inode] = s
 	t.order = append(t.order, s)
 	return s
 }
 
-// readSpot reads a namespace through its representative; where that is in a
-// chroot, or where there is none, from inside.
-func (t *tour) readSpot(s *spot) {
-	var (
-		text []byte
-		err  error
-	)
+// open opens the table of a namespace for read, through its representative; where
+// that is in a chroot, or where there is none, from inside.
+func (t *tour) open(s *spot, read func(*sys.FD) error) error {
 	if s.whole {
-		text, err = Read(s.ns.PID, t.scan.buf)
-	} else {
-		err = s.ns.Do(func() (err error) {
-			text, err = Read(0, t.scan.buf)
-			return err
-		})
-		if err != nil && s.ns.PID != 0 && !gone(err) {
-			t.survey.Partial++ // what lies inside the chroot, at least
-			text, err = Read(s.ns.PID, t.scan.buf)
-		}
+		return withTable(s.ns.PID, read)
 	}
-	if ended(err) || (err == nil && len(text) == 0) {
-		delete(t.spots, s.ns.Inode)
-		t.missed = true
+	began := false
+	err := s.ns.Do(func() error {
+		return withTable(0, func(f *sys.FD) error {
+			began = true
+			return read(f)
+		})
+	})
+	if err != nil && s.ns.PID != 0 && !began && !gone(err) {
+		t.survey.Partial++ // what lies inside the chroot, at least
+		err = withTable(s.ns.PID, read)
+	}
+	return err
+}
+
+func withTable(pid int, read func(*sys.FD) error) error {
+	f, err := sys.OpenProc(tableOf(pid))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return read(f)
+}
+
+// head reads the beginning of a table.
+func (t *tour) head(s *spot) (text []byte, whole bool, err error) {
+	err = t.open(s, func(f *sys.FD) error {
+		n, err := f.Read(t.scan.buf)
+		text = t.scan.buf[:n]
+		return err
+	})
+	t.left -= len(text)
+	return text, len(text) < len(t.scan.buf), err
+}
+
+// readSpot reads the table of a namespace, or finds that it is long.
+func (t *tour) readSpot(s *spot) {
+	if t.left <= 0 {
+		t.unread++
 		return
 	}
-	t.take(s.ns, text, err)
+	text, whole, err := t.head(s)
+	switch {
+	case ended(err) || (err == nil && len(text) == 0):
+		delete(t.spots, s.ns.Inode)
+		t.missed = true
+	case err == nil && !whole:
+		t.long = append(t.long, s)
+	default:
+		t.take(s.ns, text, err)
+	}
+}
+
+// readLong reads a long table piece by piece.
+func (t *tour) readLong(s *spot) {
+	if t.left <= 0 {
+		t.unread++
+		return
+	}
+	first, left := true, min(t.scan.limits.table, t.left)
+	t.left -= left
+	err := t.open(s, func(f *sys.FD) error {
+		for kept := 0; ; first = false {
+			n, err := f.Read(t.scan.buf[kept:])
+			text := t.scan.buf[:kept+n]
+			end := bytes.LastIndexByte(text, '\n') + 1
+			if err != nil || end == 0 {
+				return err // of a line of such a length there is none
+			}
+			if first {
+				t.survey.Namespaces++
+			}
+			if err := t.lines(s.ns, text[:end]); err != nil {
+				return err
+			}
+			last := kept+n < len(t.scan.buf)
+			if kept = copy(t.scan.buf, text[end:]); last {
+				return nil
+			}
+			if left -= n; left <= 0 {
+				t.cut++
+				return nil
+			}
+		}
+	})
+	switch {
+	case err == nil:
+		t.left += max(left, 0)
+	case first && ended(err):
+		delete(t.spots, s.ns.Inode)
+		t.missed = true
+	default:
+		t.survey.Partial++
+	}
 }
 
 // ended tells whether a namespace could not be read because what it was to be
@@ -151,13 +265,17 @@ func ended(err error) bool {
 // one. The process may be in another root directory than the one that was read
 // through, so that the two tables begin with different mounts.
 func (t *tour) readDenied(pid int) {
-	head, err := sys.ReadProcHead(strconv.Itoa(pid)+"/mountinfo", t.scan.buf)
-	if err != nil || len(head) == 0 || t.knows(head) {
+	head, err := sys.ReadProcHead(tableOf(pid), t.scan.buf)
+	if err != nil || len(head) == 0 || t.knows(head) || t.left <= 0 {
 		return // gone, or known
 	}
-	text, err := Read(pid, t.scan.buf)
-	if !ended(err) && len(text) > 0 && !t.knows(text) {
-		t.take(Namespace{PID: pid}, text, err)
+	s := &spot{ns: Namespace{PID: pid}, whole: true}
+	switch text, whole, err := t.head(s); {
+	case ended(err) || len(text) == 0 || t.knows(text):
+	case err == nil && !whole:
+		t.readLong(s)
+	default:
+		t.take(s.ns, text, err)
 	}
 }
 
@@ -172,26 +290,31 @@ func (t *tour) knows(text []byte) bool {
 	return false
 }
 
-// take hands on a table that was read, and notes what it leads to. A table that
-// cannot be read, or not understood, must not keep us from all the others.
+// take hands on a table that was read. One that cannot be read, or not understood,
+// must not keep us from all the others.
 func (t *tour) take(ns Namespace, text []byte, err error) {
 	if err == nil {
-		t.scan.buf = text
-		if len(t.denied) > 0 {
-			for line := range bytes.Lines(text) {
-				t.known[firstID(line)] = true
-			}
-		}
 		t.survey.Namespaces++
-		t.survey.Mounts += bytes.Count(text, []byte{'\n'})
-		err = t.look(ns, text)
-	}
-	if err == nil && ns.PID != 0 {
-		err = t.noteNamed(ns, text)
+		err = t.lines(ns, text)
 	}
 	if err != nil {
 		t.survey.Partial++
 	}
+}
+
+// lines hands on lines of a table, and notes what they lead to.
+func (t *tour) lines(ns Namespace, text []byte) error {
+	if len(t.denied) > 0 && len(t.known) < maxKnown {
+		for line := range bytes.Lines(text) {
+			t.known[firstID(line)] = true
+		}
+	}
+	t.survey.Mounts += bytes.Count(text, []byte{'\n'})
+	err := t.look(ns, text)
+	if err == nil && ns.PID != 0 {
+		err = t.noteNamed(ns, text)
+	}
+	return err
 }
 
 // firstID is the number that a line begins with.
@@ -220,7 +343,9 @@ func (t *tour) noteNamed(ns Namespace, text []byte) error {
 func (p *procScan) namespaces() ([]Namespace, Survey, error) {
 	var found []Namespace
 	survey, err := p.visit(func(ns Namespace, _ []byte) error {
-		found = append(found, ns)
+		if last := len(found) - 1; last < 0 || found[last] != ns { // of a long table there is more
+			found = append(found, ns)
+		}
 		return nil
 	})
 	return found, survey, err
@@ -241,40 +366,44 @@ func (p *procScan) deleted() ([]Mount, Survey, error) {
 	return found, survey, err
 }
 
-func (p *procScan) onDevices(wanted func(major, minor uint32) bool) ([]Mount, Survey, error) {
-	var found []Mount
-	survey, err := p.visit(func(ns Namespace, text []byte) error {
-		return eachMount(text, func(m mountinfo.Mount) {
-			if wanted(m.Major, m.Minor) {
-				found = append(found, Mount{Mount: m, Namespace: ns})
+func (p *procScan) scan(wanted func(*Brief) bool, found func(*Mount)) (Survey, error) {
+	var line mountinfo.Line
+	b := Brief{numbers: func() (id, parent int) {
+		id, parent, _, _, _ = line.Numbers()
+		return id, parent
+	}}
+	kinds := map[string]bool{} // by the kernel's name of the type
+	return p.visit(func(ns Namespace, text []byte) error {
+		b.Namespace = ns
+		var bad error
+		err := mountinfo.EachLine(text, func(l mountinfo.Line) bool {
+			_, _, major, minor, ok := l.Numbers()
+			kind, typed := l.FSType()
+			if !ok || !typed {
+				_, bad = l.Mount()
+				return bad == nil
 			}
+			line, b.Major, b.Minor, b.MayHang = l, major, minor, mayHang(kinds, kind)
+			if !wanted(&b) {
+				return true
+			}
+			var m mountinfo.Mount
+			if m, bad = l.Mount(); bad == nil {
+				found(&Mount{Mount: m, Namespace: ns})
+			}
+			return bad == nil
 		})
+		return errors.Join(err, bad)
 	})
-	return found, survey, err
 }
 
-func (p *procScan) fileSystems() ([]FileSystem, Survey, error) {
-	at := map[uint64]int{} // device -> index in found
-	var found []FileSystem
-	survey, err := p.visit(func(ns Namespace, text []byte) error {
-		return eachMount(text, func(m mountinfo.Mount) {
-			device := deviceNumber(m.Major, m.Minor)
-			if i, known := at[device]; known {
-				found[i].seenIn(ns)
-				return
-			}
-			at[device] = len(found)
-			found = append(found, FileSystem{Mount: Mount{Mount: m, Namespace: ns}, Namespaces: []Namespace{ns}})
-		})
-	})
-	return found, survey, err
-}
-
-// eachMount parses a whole table.
-func eachMount(text []byte, fn func(mountinfo.Mount)) error {
-	mounts, err := mountinfo.ParseBytes(text)
-	for _, m := range mounts {
-		fn(m)
+// mayHang is MayHang of the type, without its subtype, which is anybody's choice.
+func mayHang(kinds map[string]bool, kind []byte) bool {
+	name, _, _ := bytes.Cut(kind, []byte{'.'})
+	hangs, known := kinds[string(name)]
+	if !known {
+		hangs = MayHang(string(name))
+		kinds[string(name)] = hangs
 	}
-	return err
+	return hangs
 }

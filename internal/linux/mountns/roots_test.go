@@ -4,7 +4,6 @@
 package mountns
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -200,29 +199,22 @@ func TestSpaceUpdateKeepsWhatIsKnown(t *testing.T) {
 	var s space
 	s.update([]uint64{2, 4, 6, 8})
 	for i, id := range s.ids {
-		s.mounts[i].device = id * 100
+		s.supers[i] = newSuper(0, uint32(id*100), id == 8)
 	}
 	s.update([]uint64{1, 4, 5, 8, 9})
-	if got, want := fmt.Sprint(devices(s)), fmt.Sprint([]uint64{0, 400, 0, 800, 0}); got != want {
-		t.Errorf("devices %s, want %s", got, want)
+	want := []super{0, superRead | 400, 0, superRead | superHang | 800, 0}
+	if diff := cmp.Diff(want, s.supers); diff != "" {
+		t.Error(diff)
 	}
-	before := &s.mounts[0]
+	before := &s.supers[0]
 	s.update([]uint64{1, 4, 5, 8, 9})
-	if before != &s.mounts[0] {
+	if before != &s.supers[0] {
 		t.Error("copied though nothing changed")
 	}
 	s.update(nil)
-	if len(s.ids) != 0 || len(s.mounts) != 0 {
-		t.Errorf("%d mounts left", len(s.mounts))
+	if len(s.ids) != 0 || len(s.supers) != 0 {
+		t.Errorf("%d mounts left", len(s.supers))
 	}
-}
-
-func devices(s space) []uint64 {
-	var devices []uint64
-	for _, m := range s.mounts {
-		devices = append(devices, m.device)
-	}
-	return devices
 }
 
 func TestInodeOf(t *testing.T) {

@@ -6,7 +6,9 @@ package mountns
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"kubediag.org/kubediag/internal/linux/mountinfo"
@@ -40,6 +42,22 @@ type Survey struct {
 	// Partial counts namespaces that could not be read, or of which only what
 	// lies inside some process' chroot was seen.
 	Partial int
+	// Skipped says, in phrases, what was not looked at because a bound was met.
+	Skipped []string
+}
+
+// Whole is an error where something was skipped: then what was not found may be
+// there all the same.
+func (s *Survey) Whole() error {
+	if len(s.Skipped) == 0 {
+		return nil
+	}
+	return fmt.Errorf("not everything was looked at: %s", strings.Join(s.Skipped, "; "))
+}
+
+// skip notes something that was not looked at.
+func (s *Survey) skip(format string, args ...any) {
+	s.Skipped = append(s.Skipped, fmt.Sprintf(format, args...))
 }
 
 // Scanner passes over every mount namespace of the machine, with processes and
@@ -52,7 +70,8 @@ type Survey struct {
 // reads /proc, which does not show what lies outside the root of every process
 // of a namespace, and which needs the right to trace processes for much of it.
 // Neither is a snapshot: what comes and goes during a pass may be missed until
-// the next.
+// the next. Anybody may make mounts, so all that a pass reads or remembers is
+// bounded: see limits.
 type Scanner struct {
 	mu   sync.Mutex
 	back backend
@@ -62,8 +81,7 @@ type Scanner struct {
 type backend interface {
 	namespaces() ([]Namespace, Survey, error)
 	deleted() ([]Mount, Survey, error)
-	onDevices(wanted func(major, minor uint32) bool) ([]Mount, Survey, error)
-	fileSystems() ([]FileSystem, Survey, error)
+	scan(wanted func(*Brief) bool, found func(*Mount)) (Survey, error)
 }
 
 // NewScanner remembers nothing yet, and chooses its way at the first pass.
@@ -96,12 +114,51 @@ func (s *Scanner) OnDevice(major, minor uint32) ([]Mount, Survey, error) {
 }
 
 // OnDevices is every mount, in every namespace, of the file systems whose
-// device numbers are wanted.
+// device numbers are wanted, within the bounds of Matching.
 func (s *Scanner) OnDevices(wanted func(major, minor uint32) bool) ([]Mount, Survey, error) {
+	return s.Matching(func(b *Brief) bool { return wanted(b.Major, b.Minor) })
+}
+
+// Brief is what is known of a mount before any of its texts is read. It is valid
+// for one call.
+type Brief struct {
+	Namespace    Namespace
+	Major, Minor uint32
+	// MayHang is MayHang of the file system's type.
+	MayHang bool
+
+	numbers func() (id, parent int)
+}
+
+// Parent is the number of the mount that it is mounted on, as mountinfo shows it.
+func (b *Brief) Parent() int {
+	_, parent := b.numbers()
+	return parent
+}
+
+// Matching is every mount, in every namespace, that is wanted. How much room they
+// take is bounded, for each namespace and in all: Survey.Skipped says how many
+// mounts were left out.
+func (s *Scanner) Matching(wanted func(*Brief) bool) ([]Mount, Survey, error) {
+	var found []Mount
+	room := newRoom()
+	survey, err := s.Each(func(b *Brief) bool {
+		return wanted(b) && room.any(b.Namespace)
+	}, func(m *Mount) {
+		if room.take(m.Namespace, m.size()) {
+			found = append(found, *m)
+		}
+	})
+	room.report(&survey)
+	return inOrder(found), survey, err
+}
+
+// Each calls found with every mount, in every namespace, that is wanted. The mount
+// is not kept, so that there may be any number.
+func (s *Scanner) Each(wanted func(*Brief) bool, found func(*Mount)) (Survey, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	found, survey, err := s.choose().onDevices(wanted)
-	return inOrder(found), survey, err
+	return s.choose().scan(wanted, found)
 }
 
 // FileSystem is a file system that is mounted somewhere on the machine.
@@ -115,9 +172,22 @@ type FileSystem struct {
 // FileSystems is every file system that is mounted in any namespace, in the
 // order of their device numbers.
 func (s *Scanner) FileSystems() ([]FileSystem, Survey, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	found, survey, err := s.choose().fileSystems()
+	at := map[uint64]int{} // device -> index in found
+	var found []FileSystem
+	room := newRoom()
+	survey, err := s.Each(func(b *Brief) bool {
+		i, known := at[deviceNumber(b.Major, b.Minor)]
+		if known && found[i].Namespaces[len(found[i].Namespaces)-1] != b.Namespace && room.take(b.Namespace, namespaceSize) {
+			found[i].Namespaces = append(found[i].Namespaces, b.Namespace) // one comes after the other
+		}
+		return !known && room.any(b.Namespace)
+	}, func(m *Mount) {
+		if room.take(m.Namespace, m.size()+namespaceSize) {
+			at[deviceNumber(m.Major, m.Minor)] = len(found)
+			found = append(found, FileSystem{Mount: *m, Namespaces: []Namespace{m.Namespace}})
+		}
+	})
+	room.report(&survey)
 	slices.SortFunc(found, func(a, b FileSystem) int {
 		return cmp.Or(cmp.Compare(a.Major, b.Major), cmp.Compare(a.Minor, b.Minor))
 	})
@@ -136,7 +206,7 @@ func inOrder(mounts []Mount) []Mount {
 // choose tries out what the kernel can do and lets us do.
 func (s *Scanner) choose() backend {
 	if s.back == nil {
-		s.back = &procScan{}
+		s.back = newProcScan()
 		if sys.HasNamespaceWalk.Probe() == nil && sys.HasNamespaceID.Probe() == nil {
 			s.back = newKernelScan()
 		}

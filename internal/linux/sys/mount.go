@@ -24,6 +24,11 @@ func BindMount(source, target string) error {
 	return unix.Mount(source, target, "", unix.MS_BIND, "")
 }
 
+// BindTree makes source visible at target, with all that is mounted below it.
+func BindTree(source, target string) error {
+	return unix.Mount(source, target, "", unix.MS_BIND|unix.MS_REC, "")
+}
+
 // BindFD makes what source has open visible at what target has open, or at what
 // is mounted there on top by now. Only inside OnThread, and both must have been
 // opened in the thread's namespace. It works on every kernel: the way leads

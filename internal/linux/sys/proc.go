@@ -153,6 +153,18 @@ func (f *FD) ReadAll(buf []byte) ([]byte, error) {
 	}
 }
 
+// Read fills buf from f, until it is full or f has ended (0 for what ends there).
+func (f *FD) Read(buf []byte) (n int, err error) {
+	for n < len(buf) {
+		got, err := retry(func() (int, error) { return unix.Read(f.n, buf[n:]) })
+		if err != nil || got == 0 {
+			return n, err
+		}
+		n += got
+	}
+	return n, nil
+}
+
 // Urgent tells whether something is to be told of f that is out of the ordinary
 // (POLLPRI), without waiting: of an open mountinfo, that the mounts of its
 // namespace are others than when it was opened or asked last (2.6.30).

@@ -14,7 +14,7 @@ import (
 // What Statmount can be asked for. Strings cost about a microsecond more than
 // the rest, Root and Point two or three: ask for them only where needed.
 const (
-	StatmountSuper   = 0x1   // Device
+	StatmountSuper   = 0x1   // Device, Magic
 	StatmountBasic   = 0x2   // ID, the re-used IDs, ReadOnly, peer groups
 	StatmountRoot    = 0x8   // Root
 	StatmountPoint   = 0x10  // Point
@@ -93,6 +93,9 @@ func (m *MountStat) Has(mask uint64) bool { return m.u64(8)&mask == mask }
 
 // Device is the number of the file system's device.
 func (m *MountStat) Device() (major, minor uint32) { return m.u32(16), m.u32(20) }
+
+// Magic is the number of the file system's type, as statfs(2) gives it.
+func (m *MountStat) Magic() uint64 { return m.u64(24) }
 
 // ID is the mount's unique ID.
 func (m *MountStat) ID() uint64 { return m.u64(40) }

@@ -87,16 +87,19 @@ func (c *Collector) Run(ctx context.Context, _ processor.Request) (processor.Res
 	}
 	said := fmt.Sprintf("%d mounts in %d mount namespaces (%s); %d processes may not be looked into, %d namespaces were read only in part",
 		survey.Mounts, survey.Namespaces, survey.Backend, max(survey.Denied, asked.Denied), survey.Partial)
+	if err := survey.Whole(); err != nil {
+		said += "; " + err.Error()
+	}
 	return processor.Result{Values: map[string]string{KeyList: string(text), KeySurvey: said}}, nil
 }
 
 // count counts the mounts of each namespace.
 func count(scanner *mountns.Scanner) (map[uint64]int, mountns.Survey, error) {
-	all, survey, err := scanner.OnDevices(func(uint32, uint32) bool { return true })
 	counts := map[uint64]int{}
-	for _, m := range all {
-		counts[m.Namespace.Inode]++
-	}
+	survey, err := scanner.Each(func(b *mountns.Brief) bool {
+		counts[b.Namespace.Inode]++
+		return false
+	}, nil)
 	return counts, survey, err
 }
 
