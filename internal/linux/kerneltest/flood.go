@@ -4,6 +4,7 @@
 package kerneltest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,8 +21,8 @@ const (
 )
 
 // Flood makes mounts in a mount namespace of its own, at paths of some 3,000 bytes,
-// and copies of that namespace. Every other mount is of the file system at dir. It
-// gives how many mounts there are in each. They go with the test.
+// and copies of that namespace. Every other mount is of the file system at dir, where
+// there is one. It gives how many mounts there are in each. They go with the test.
 func Flood(t testing.TB, dir string, mounts, namespaces int) int {
 	t.Helper()
 	a := Start(t, floodRole, dir, t.TempDir(), strconv.Itoa(mounts), strconv.Itoa(namespaces-1))
@@ -67,13 +68,13 @@ func floodBelow(base, dir string, wanted int) (made int, err error) {
 		if err := sys.NewMount("tree", tree, "tmpfs", ""); err != nil {
 			return made, err
 		}
-		if err := os.Mkdir(filepath.Join(tree, "bound"), 0o755); err != nil {
-			return made, err
+		size := 1
+		if bound := filepath.Join(tree, "bound"); dir != "" {
+			size = 2
+			if err := errors.Join(os.Mkdir(bound, 0o755), sys.BindMount(dir, bound)); err != nil {
+				return made, err
+			}
 		}
-		if err := sys.BindMount(dir, filepath.Join(tree, "bound")); err != nil {
-			return made, err
-		}
-		size := 2
 		for i := 0; made+2*size <= wanted; i++ {
 			at := filepath.Join(tree, fmt.Sprintf("%02d", i))
 			if err := os.Mkdir(at, 0o755); err != nil {

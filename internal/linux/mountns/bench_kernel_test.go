@@ -65,7 +65,7 @@ func BenchmarkDeleted(b *testing.B) {
 					"cold": func() error { _, _, err := NewScanner().Deleted(); return err },
 					"warm": func() error { _, _, err := warm.Deleted(); return err },
 					"procfs": func() error {
-						_, _, err := (&Scanner{back: newProcScan()}).Deleted()
+						_, _, err := (&Scanner{back: newProcScan(standard), limits: standard}).Deleted()
 						return err
 					},
 				})

@@ -6,6 +6,7 @@
 package mountns
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -14,9 +15,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// floodSize is how many mounts a flood has in one namespace: nearly as many as a
-// kernel lets anybody have there. Where the machine is emulated, and the namespaces
-// are found by way of /proc, it is a tenth.
+// floodSize is nearly as many mounts as a kernel lets anybody have in a namespace,
+// and a tenth of that on a kernel that the tests run emulated.
 func floodSize() int {
 	if sys.HasNamespaceWalk.Probe() != nil {
 		return 9_500
@@ -24,73 +24,127 @@ func floodSize() int {
 	return 95_000
 }
 
-// TestFlood has somebody make mounts beyond measure, half of them of a file system
-// that may hang, in one namespace and in twenty: another's mount of such a file
-// system is found all the same, and what was left out is said.
+// backends are the ways through the machine that the kernel has.
+func backends(l limits) map[string]*Scanner {
+	all := map[string]*Scanner{"procfs": {back: newProcScan(l), limits: l}}
+	if sys.HasNamespaceWalk.Probe() == nil && sys.HasNamespaceID.Probe() == nil {
+		all["kernel"] = &Scanner{limits: l}
+	}
+	return all
+}
+
+// flooded is a mount that somebody has in a namespace, while others have many.
+type flooded struct {
+	inode uint64
+	point string
+}
+
+// look looks for mounts that may hang, twice, as the second pass remembers, and says
+// what the last was like.
+func (f flooded) look(t testing.TB, s *Scanner) (survey Survey) {
+	t.Helper()
+	for range 2 {
+		var (
+			found []Mount
+			err   error
+		)
+		began := time.Now()
+		most := kerneltest.Within(t, func() {
+			found, survey, err = s.Matching(func(b *Brief) bool { return b.MayHang })
+		})
+		must(t, err)
+		t.Logf("%d of %d mounts in %d namespaces, %v, %d MiB: %q", len(found), survey.Mounts, survey.Namespaces, time.Since(began), most>>20,
+			survey.Skipped)
+		seen := false
+		for _, m := range found {
+			seen = seen || m.Namespace.Inode == f.inode && m.Point == f.point && m.FSType == "fuse"
+		}
+		if !seen {
+			t.Errorf("the mount at %q of namespace %d was not found", f.point, f.inode)
+		}
+	}
+	return survey
+}
+
+// newFlooded has somebody have a mount.
+func newFlooded(t testing.TB) flooded {
+	t.Helper()
+	point := t.TempDir()
+	kerneltest.FUSE(t, point)
+	inode, ok := inodeOf(kerneltest.Start(t, "hold").Answer)
+	if !ok {
+		t.Fatal("the namespace was not told")
+	}
+	return flooded{inode, point}
+}
+
+// TestFlood has somebody make mounts beyond measure at long paths: another's mount is
+// found all the same, with less memory than the agent has.
 func TestFlood(t *testing.T) {
-	dir, victim := t.TempDir(), t.TempDir()
-	kerneltest.FUSE(t, dir)
-	kerneltest.FUSE(t, victim)
-	inode := parseInode(t, kerneltest.Start(t, "hold").Answer) // has both, too
-	for name, namespaces := range map[string]int{"one namespace": 1, "twenty namespaces": 20} {
+	f := newFlooded(t)
+	t.Logf("%d mounts", kerneltest.Flood(t, "", floodSize(), 1))
+	for name, s := range backends(standard) {
 		t.Run(name, func(t *testing.T) {
-			began := time.Now()
-			made := kerneltest.Flood(t, dir, floodSize(), namespaces)
-			t.Logf("%d mounts in each, after %v", made, time.Since(began))
-			onEveryBackend(t, func(t *testing.T, s *Scanner) {
-				for range 2 { // the second pass remembers
-					began := time.Now()
-					var (
-						found  []Mount
-						survey Survey
-						err    error
-					)
-					most := kerneltest.Within(t, func() {
-						found, survey, err = s.Matching(func(b *Brief) bool { return b.MayHang })
-					})
-					must(t, err)
-					t.Logf("%d of %d mounts in %d namespaces, %v, %d MiB: %q", len(found), survey.Mounts, survey.Namespaces,
-						time.Since(began), most>>20, survey.Skipped)
-					seen := false
-					for _, m := range found {
-						seen = seen || m.Namespace.Inode == inode && m.Point == victim && m.FSType == "fuse"
-					}
-					if !seen {
-						t.Error("the mount of somebody else was not found")
-					}
-					if survey.Namespaces < namespaces || !strings.Contains(strings.Join(survey.Skipped, ";"), "more of the kind") {
-						t.Errorf("survey %+v, want that it says what was left out", survey)
-					}
-				}
-			})
+			switch survey := f.look(t, s); {
+			case survey.Backend == "kernel" && survey.Mounts < floodSize():
+				t.Errorf("survey %+v, want all mounts", survey)
+			case survey.Backend == "procfs" && survey.Whole() == nil:
+				t.Errorf("survey %+v, want that it says what was left out", survey)
+			}
 		})
 	}
 }
 
-// TestFloodBeyondTheBounds passes over the mounts, or the text, that are too many,
-// and over the namespace that has the most.
+// TestFloodBeyondTheBounds meets each bound of a pass. The flood is so small that
+// passes of others do not meet theirs.
 func TestFloodBeyondTheBounds(t *testing.T) {
-	dir, victim := t.TempDir(), t.TempDir()
+	f, dir := newFlooded(t), t.TempDir()
 	kerneltest.FUSE(t, dir)
-	must(t, sys.NewMount("victim", victim, "tmpfs", ""))
-	t.Cleanup(func() { sys.UnmountPath(victim, true) })
-	inode := parseInode(t, kerneltest.Start(t, "hold").Answer)
-	kerneltest.Flood(t, dir, 4_000, 1)
-	onEveryBackend(t, func(t *testing.T, s *Scanner) {
-		_, whole, err := s.Matching(func(*Brief) bool { return false })
+	kerneltest.Flood(t, dir, 500, 2)
+	less := standard
+	less.roomOfOne, less.roomOfAll = 256<<10, 300<<10
+	for name, s := range backends(less) {
+		t.Run("room of "+name, func(t *testing.T) {
+			if survey := f.look(t, s); !strings.Contains(fmt.Sprint(survey.Skipped), "than there is room for (256 KiB each, 300 KiB in all)") {
+				t.Errorf("skipped %q", survey.Skipped)
+			}
+		})
+	}
+	less = standard
+	less.head, less.table, less.tables = 128<<10, 512<<10, 768<<10
+	s := backends(less)["procfs"]
+	if survey := f.look(t, s); !strings.Contains(fmt.Sprint(survey.Skipped), "the end of the mount tables of ") {
+		t.Errorf("skipped %q", survey.Skipped)
+	}
+	s = backends(standard)["kernel"]
+	if s == nil {
+		return
+	}
+	for range 10 { // others may have mounts that come and go
+		whole, err := s.Each(func(*Brief) bool { return false }, nil)
 		must(t, err)
-		switch back := s.choose().(type) {
-		case *kernelScan:
-			back.limits.mounts = whole.Mounts - 2_000
-		case *procScan:
-			back.limits.tables = 10 << 20 // others have less, and the flood more
-			back.limits.table = 1 << 20
+		s.choose().(*kernelScan).limits.mounts = whole.Mounts - 700
+		if survey := f.look(t, s); strings.Contains(fmt.Sprint(survey.Skipped), "mount namespaces with the most: at most ") {
+			return
 		}
-		seen := false
-		survey, err := s.Each(func(b *Brief) bool { return b.Namespace.Inode == inode }, func(m *Mount) { seen = seen || m.Point == victim })
-		must(t, err)
-		if !seen || survey.Whole() == nil || survey.Mounts >= whole.Mounts {
-			t.Errorf("seen: %v; of %d mounts, looked at %d: %v", seen, whole.Mounts, survey.Mounts, survey.Whole())
-		}
-	})
+		s.choose().(*kernelScan).limits.mounts = standard.mounts
+	}
+	t.Error("no namespace was passed over, in which more mounts are than are looked at")
+}
+
+// BenchmarkFlood is TestFlood in twenty namespaces, with half of the mounts of a kind
+// that is looked for. Other looks at the machine say what they skip meanwhile.
+func BenchmarkFlood(b *testing.B) {
+	f, dir := newFlooded(b), b.TempDir()
+	kerneltest.FUSE(b, dir)
+	kerneltest.Flood(b, dir, floodSize(), 20)
+	for name, s := range backends(standard) {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if survey := f.look(b, s); survey.Whole() == nil {
+					b.Errorf("survey %+v, want that it says what was left out", survey)
+				}
+			}
+		})
+	}
 }

@@ -60,8 +60,8 @@ func (s super) device() (major, minor uint32) {
 	return uint32(s >> 32), uint32(s)
 }
 
-func newKernelScan() *kernelScan {
-	k := &kernelScan{spaces: map[uint64]*space{}, limits: standard}
+func newKernelScan(l limits) *kernelScan {
+	k := &kernelScan{spaces: map[uint64]*space{}, limits: l}
 	k.roots = newRoots(k.readRoot)
 	return k
 }

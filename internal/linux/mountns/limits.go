@@ -11,21 +11,21 @@ import "unsafe"
 type limits struct {
 	// namespaces and mounts are how many are listed, at 16 bytes a mount.
 	namespaces, mounts int
-	// head is how much of a mount table is read at once. A table that is longer
-	// has to wait until all others have been read, and of it no more than table
-	// bytes are read, nor more than tables bytes of all.
-	head, table, tables int
+	// head is how much of a mount table is read at once, and heads how much of all. A
+	// table that is longer has to wait until all others have been read; of it no more
+	// than table bytes are read, and tables bytes of all of that length.
+	head, heads, table, tables int
+	// room is what the mounts that are described may take, in bytes: those of one
+	// namespace, which is some 4,000 where paths are of ordinary length, and all.
+	roomOfOne, roomOfAll int
 }
 
 // standard is for a program that may take 256 MiB.
-var standard = limits{namespaces: 65_536, mounts: 2_500_000, head: 1 << 20, table: 32 << 20, tables: 512 << 20}
-
-// The room for the mounts that are described, in bytes: for those of one namespace,
-// which is some 4,000 where paths are of ordinary length, and for all.
-const (
-	roomOfNamespace = 2 << 20
-	roomOfAll       = 32 << 20
-)
+var standard = limits{
+	namespaces: 65_536, mounts: 1_000_000,
+	head: 1 << 20, heads: 512 << 20, table: 16 << 20, tables: 64 << 20,
+	roomOfOne: 2 << 20, roomOfAll: 32 << 20,
+}
 
 // What a Mount and a Namespace take without their texts.
 const (
@@ -39,13 +39,14 @@ func (m *Mount) size() int {
 
 // room is what is left for mounts that are described.
 type room struct {
+	limits
 	all  int
 	of   map[Namespace]int // what is taken
 	over map[Namespace]int // how many had no room
 }
 
-func newRoom() *room {
-	return &room{all: roomOfAll, of: map[Namespace]int{}, over: map[Namespace]int{}}
+func newRoom(l limits) *room {
+	return &room{limits: l, all: l.roomOfAll, of: map[Namespace]int{}, over: map[Namespace]int{}}
 }
 
 // any tells whether there may be room for one more of that namespace, and counts it
@@ -54,7 +55,7 @@ func (r *room) any(ns Namespace) bool { return r.take(ns, 0) }
 
 // take takes room, and counts what there is none for.
 func (r *room) take(ns Namespace, size int) bool {
-	if size+r.of[ns] > roomOfNamespace || size > r.all || r.over[ns] > 0 {
+	if size+r.of[ns] > r.roomOfOne || size > r.all || r.over[ns] > 0 {
 		r.over[ns]++
 		return false
 	}
@@ -72,7 +73,7 @@ func (r *room) report(s *Survey) {
 		mounts += n
 	}
 	if mounts > 0 {
-		s.skip("%d mounts in %d mount namespaces that have more of the kind that is looked for than there is room for (%d MiB each, %d MiB in all)",
-			mounts, len(r.over), roomOfNamespace>>20, roomOfAll>>20)
+		s.skip("%d mounts in %d mount namespaces that have more of the kind that is looked for than there is room for (%d KiB each, %d KiB in all)",
+			mounts, len(r.over), r.roomOfOne>>10, r.roomOfAll>>10)
 	}
 }

@@ -19,7 +19,7 @@ type procScan struct {
 	limits limits
 }
 
-func newProcScan() *procScan { return &procScan{limits: standard} }
+func newProcScan(l limits) *procScan { return &procScan{limits: l} }
 
 // reader calls back with lines of one namespace's mount table: with all of them, or
 // again and again where the table is long. The text is valid until it returns.
@@ -41,7 +41,8 @@ type tour struct {
 	spots  map[uint64]*spot // by inode
 	order  []*spot
 	long   []*spot      // those whose tables are long
-	left   int          // how many bytes may still be read
+	left   int          // how many bytes of beginnings may still be read
+	rest   int          // and of long tables
 	missed bool         // a namespace could not be read through what was noted
 	denied []int        // processes whose namespace may not be known
 	known  map[int]bool // IDs of the mounts of every table that was read, where there are such processes
@@ -58,7 +59,7 @@ func (p *procScan) visit(look reader) (Survey, error) {
 		p.buf = make([]byte, p.limits.head)
 	}
 	t := tour{
-		scan: p, look: look, spots: map[uint64]*spot{}, known: map[int]bool{}, left: p.limits.tables,
+		scan: p, look: look, spots: map[uint64]*spot{}, known: map[int]bool{}, left: p.limits.heads, rest: p.limits.tables,
 		survey: Survey{Backend: "procfs"},
 	}
 	for range 3 {
@@ -98,7 +99,8 @@ func (t *tour) report() {
 			l.table>>20, l.tables>>20)
 	}
 	if t.unread > 0 {
-		t.survey.skip("the mount tables of %d mount namespaces: at most %d MiB of all are read", t.unread, l.tables>>20)
+		t.survey.skip("the mount tables of %d mount namespaces: at most %d MiB of all are read, and %d MiB of those that are long", t.unread,
+			l.heads>>20, l.tables>>20)
 	}
 }
 
@@ -213,12 +215,12 @@ func (t *tour) readSpot(s *spot) {
 
 // readLong reads a long table piece by piece.
 func (t *tour) readLong(s *spot) {
-	if t.left <= 0 {
+	if t.rest <= 0 {
 		t.unread++
 		return
 	}
-	first, left := true, min(t.scan.limits.table, t.left)
-	t.left -= left
+	first, left := true, min(t.scan.limits.table, t.rest)
+	t.rest -= left
 	err := t.open(s, func(f *sys.FD) error {
 		for kept := 0; ; first = false {
 			n, err := f.Read(t.scan.buf[kept:])
@@ -245,7 +247,7 @@ func (t *tour) readLong(s *spot) {
 	})
 	switch {
 	case err == nil:
-		t.left += max(left, 0)
+		t.rest += max(left, 0)
 	case first && ended(err):
 		delete(t.spots, s.ns.Inode)
 		t.missed = true

@@ -24,7 +24,7 @@ import (
 // onEveryBackend runs a test on both ways through the machine.
 func onEveryBackend(t *testing.T, test func(t *testing.T, s *Scanner)) {
 	t.Helper()
-	t.Run("procfs", func(t *testing.T) { test(t, &Scanner{back: newProcScan()}) })
+	t.Run("procfs", func(t *testing.T) { test(t, &Scanner{back: newProcScan(standard), limits: standard}) })
 	t.Run("kernel", func(t *testing.T) {
 		kerneltest.Needs(t, sys.HasNamespaceWalk)
 		kerneltest.Needs(t, sys.HasNamespaceID)

@@ -73,8 +73,9 @@ func (s *Survey) skip(format string, args ...any) {
 // the next. Anybody may make mounts, so all that a pass reads or remembers is
 // bounded: see limits.
 type Scanner struct {
-	mu   sync.Mutex
-	back backend
+	mu     sync.Mutex
+	back   backend
+	limits limits
 }
 
 // backend is one way through the machine.
@@ -85,7 +86,7 @@ type backend interface {
 }
 
 // NewScanner remembers nothing yet, and chooses its way at the first pass.
-func NewScanner() *Scanner { return &Scanner{} }
+func NewScanner() *Scanner { return &Scanner{limits: standard} }
 
 // Namespaces is every mount namespace of the machine. PID is 0 where no process
 // is known; Holders finds out.
@@ -141,7 +142,7 @@ func (b *Brief) Parent() int {
 // mounts were left out.
 func (s *Scanner) Matching(wanted func(*Brief) bool) ([]Mount, Survey, error) {
 	var found []Mount
-	room := newRoom()
+	room := newRoom(s.limits)
 	survey, err := s.Each(func(b *Brief) bool {
 		return wanted(b) && room.any(b.Namespace)
 	}, func(m *Mount) {
@@ -174,7 +175,7 @@ type FileSystem struct {
 func (s *Scanner) FileSystems() ([]FileSystem, Survey, error) {
 	at := map[uint64]int{} // device -> index in found
 	var found []FileSystem
-	room := newRoom()
+	room := newRoom(s.limits)
 	survey, err := s.Each(func(b *Brief) bool {
 		i, known := at[deviceNumber(b.Major, b.Minor)]
 		if known && found[i].Namespaces[len(found[i].Namespaces)-1] != b.Namespace && room.take(b.Namespace, namespaceSize) {
@@ -206,9 +207,9 @@ func inOrder(mounts []Mount) []Mount {
 // choose tries out what the kernel can do and lets us do.
 func (s *Scanner) choose() backend {
 	if s.back == nil {
-		s.back = newProcScan()
+		s.back = newProcScan(s.limits)
 		if sys.HasNamespaceWalk.Probe() == nil && sys.HasNamespaceID.Probe() == nil {
-			s.back = newKernelScan()
+			s.back = newKernelScan(s.limits)
 		}
 	}
 	return s.back
