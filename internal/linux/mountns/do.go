@@ -20,7 +20,8 @@ import (
 // path /proc is the namespace's there, and may be forged: packages mountns and
 // mount go through the process' own.
 //
-// ErrChanged: PID is in another namespace by now. ENOENT or ESRCH: PID is gone,
+// ErrChanged: PID is in another namespace by now, or its owner is not the one
+// that UserNamespace says. ENOENT or ESRCH: PID is gone,
 // and the namespace is not found elsewhere.
 // EPERM: entering needs CAP_SYS_ADMIN in the namespace's user namespace, and
 // CAP_SYS_CHROOT and CAP_SYS_ADMIN in the caller's. In all three fn has not
@@ -70,7 +71,9 @@ func (n Namespace) Enter() (leave func() error, err error) {
 	fd, err := n.findOpen()
 	if err == nil {
 		defer fd.Close()
-		err = fd.EnterMountNamespace()
+		if err = n.expectOwner(fd); err == nil {
+			err = fd.EnterMountNamespace()
+		}
 	}
 	if err != nil {
 		home.Close()

@@ -37,6 +37,10 @@ type Namespace struct {
 	// ID is the kernel's number for it, never used again while the machine
 	// runs; 0 on kernels before 6.12.
 	ID uint64
+	// UserNamespace is the inode number of the user namespace that owns it, and
+	// whose root may change what is mounted in it; 0 where that was not asked
+	// (Owned). Where it was, the namespace is entered only if that owns it still.
+	UserNamespace uint64
 
 	// Where else it was seen: link is one below /proc that leads to it, name a
 	// file that it is bound to, as process via sees it.

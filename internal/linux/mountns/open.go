@@ -5,6 +5,7 @@ package mountns
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"sync/atomic"
 
@@ -106,6 +107,33 @@ func identify(fd *sys.FD) (Namespace, error) {
 		return Namespace{}, err
 	}
 	return Namespace{Inode: st.Ino, ID: info.ID}, nil
+}
+
+// Owned is the namespace with the user namespace that owns it. Its errors are
+// those of Do, and EPERM where the owner is neither our own nor below that.
+func (n Namespace) Owned() (Namespace, error) {
+	fd, err := n.findOpen()
+	if err == nil {
+		defer fd.Close()
+		n.UserNamespace, err = fd.OwnerUserNamespace()
+	}
+	if err != nil {
+		return n, fmt.Errorf("read owner of mount namespace %s: %w", n, err)
+	}
+	return n, nil
+}
+
+// expectOwner makes sure that the namespace behind fd has the owner that ours has,
+// where that is known: numbers of namespaces are used again.
+func (n Namespace) expectOwner(fd *sys.FD) error {
+	if n.UserNamespace == 0 {
+		return nil
+	}
+	owner, err := fd.OwnerUserNamespace()
+	if err == nil && owner != n.UserNamespace {
+		err = fmt.Errorf("user namespace %d owns it, and not %d: %w", owner, n.UserNamespace, ErrChanged)
+	}
+	return err
 }
 
 // findOpen opens the namespace wherever it may be found: at its process, where

@@ -10,9 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The ioctls of include/uapi/linux/nsfs.h: the type (4.11), and those of mount
-// namespaces (6.12).
+// The ioctls of include/uapi/linux/nsfs.h: the owner (4.9), the type (4.11), and
+// those of mount namespaces (6.12).
 const (
+	nsGetUserNS  = 0xb701
 	nsGetType    = 0xb703
 	nsMntGetInfo = 0x8010b70a
 	nsMntGetNext = 0x8010b70b
@@ -44,6 +45,19 @@ func (f *FD) ExpectMountNamespace() error {
 		return unix.EINVAL
 	}
 	return err
+}
+
+// OwnerUserNamespace gives the inode number of the user namespace that owns the
+// namespace behind f. EPERM: it is neither the caller's nor below that.
+func (f *FD) OwnerUserNamespace() (uint64, error) {
+	n, err := retry(func() (int, error) { return unix.IoctlRetInt(f.n, nsGetUserNS) })
+	if err != nil {
+		return 0, err
+	}
+	owner := newFD(n)
+	defer owner.Close()
+	st, err := owner.Stat(StatIno)
+	return st.Ino, err
 }
 
 // NamespaceInfo asks about the mount namespace behind f (6.12; ENOTTY before).
