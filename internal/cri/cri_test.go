@@ -24,7 +24,8 @@ import (
 // fakeRuntime is there to give the answers that a real runtime cannot be made to give.
 type fakeRuntime struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
-	statusErr error // what ContainerStatus answers with
+	statusErr error             // what ContainerStatus answers with
+	info      map[string]string // what it tells at length
 
 	mu      sync.Mutex
 	records []*runtimeapi.ContainerStatus
@@ -49,7 +50,11 @@ func (r *fakeRuntime) ContainerStatus(_ context.Context, q *runtimeapi.Container
 	if r.statusErr != nil {
 		return nil, r.statusErr
 	}
-	return &runtimeapi.ContainerStatusResponse{Status: r.records[i]}, nil
+	response := &runtimeapi.ContainerStatusResponse{Status: r.records[i]}
+	if q.Verbose {
+		response.Info = r.info
+	}
+	return response, nil
 }
 
 func (r *fakeRuntime) RemoveContainer(_ context.Context, q *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {

@@ -62,7 +62,9 @@ type Owner struct {
 	Image string
 	// Created is zero where the runtime does not know.
 	Created time.Time
-	Mounts  []Mount
+	// PID is the container's first process, in the PID namespace of the runtime; 0 where the runtime does not say.
+	PID    int
+	Mounts []Mount
 }
 
 // Container tells what the runtime knows of the container, or of the pod's sandbox, with that whole ID. ErrNotFound
@@ -118,7 +120,7 @@ func (c *connection) container(ctx context.Context, id string) (Owner, error) {
 		return Owner{}, ErrNotFound
 	}
 	var response runtimeapi.ContainerStatusResponse
-	err := c.call(ctx, "ContainerStatus", &runtimeapi.ContainerStatusRequest{ContainerId: id}, &response)
+	err := c.call(ctx, "ContainerStatus", &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true}, &response)
 	if status.Code(err) == codes.NotFound {
 		return Owner{}, ErrNotFound // since then
 	}
@@ -127,7 +129,7 @@ func (c *connection) container(ctx context.Context, id string) (Owner, error) {
 	}
 	s := response.GetStatus()
 	owner := labelled(id, s.GetLabels())
-	owner.Image, owner.Created = s.GetImage().GetImage(), moment(s.GetCreatedAt())
+	owner.Image, owner.Created, owner.PID = s.GetImage().GetImage(), moment(s.GetCreatedAt()), firstProcess(response.GetInfo())
 	for _, m := range s.GetMounts() {
 		owner.Mounts = append(owner.Mounts, Mount{m.GetHostPath(), m.GetContainerPath(), m.GetReadonly(), propagations[m.GetPropagation()]})
 	}

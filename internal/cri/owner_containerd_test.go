@@ -54,7 +54,7 @@ func TestOwnerOfAProcess(t *testing.T) {
 		must(t, err)
 		want := Owner{
 			ContainerID: id, Container: name, PodUID: "exporter", PodNamespace: "default", PodName: "exporter-name",
-			Image: got.Image, Created: got.Created, Mounts: got.Mounts,
+			Image: got.Image, Created: got.Created, PID: got.PID, Mounts: got.Mounts,
 		}
 		if diff := cmp.Diff(want, got); diff != "" || got.Created.IsZero() {
 			t.Errorf("created %v, owner (-want +got):\n%s", got.Created, diff)
@@ -64,6 +64,9 @@ func TestOwnerOfAProcess(t *testing.T) {
 	must(t, err)
 	if owner.Image != testImage {
 		t.Errorf("image %q, want %q", owner.Image, testImage)
+	}
+	if _, known := owner.first(); !known {
+		t.Errorf("first process %d is none of the container", owner.PID)
 	}
 	for point, want := range map[string]Mount{
 		"/host/pods":   {c.dir, "/host", true, PropagationNone},

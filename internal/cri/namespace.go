@@ -1,0 +1,73 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cri
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+var (
+	// ErrWorkload is returned for a mount namespace that a process of a workload has made for itself.
+	ErrWorkload = errors.New("a workload has made that mount namespace for itself")
+	// ErrUserNamespace is returned for that of a container that was started in a user namespace of its own.
+	ErrUserNamespace = errors.New("the container runs in a user namespace of its own, which could clear the flags of what is mounted now; " +
+		"it gets the volume when it is restarted")
+)
+
+// Claim makes sure that a mount namespace is one in which mounts may be changed: that of the container's first process,
+// as the runtime names it, and in any case one that the same user namespace owns as home, which is that of the
+// kubelet's mount namespace. Whoever is root of another user namespace could clear the flags of what is attached there,
+// and could have forged what is mounted there. owner is the container of a process in the namespace, nil where it is in
+// none. The namespace that is given is entered only as long as all of that is so.
+func Claim(home, ns mountns.Namespace, owner *Owner) (mountns.Namespace, error) {
+	ns, err := ns.Owned()
+	if err != nil {
+		return ns, err
+	}
+	first, known := owner.first()
+	native := ns.UserNamespace == home.UserNamespace
+	switch {
+	case known && !first.Same(ns):
+		return ns, fmt.Errorf("%w: the container's first process, %d, is in %s", ErrWorkload, owner.PID, first)
+	case known && !native:
+		return ns, ErrUserNamespace
+	case !native:
+		return ns, fmt.Errorf("%w: user namespace %d owns it, and %d the kubelet's", ErrWorkload, ns.UserNamespace, home.UserNamespace)
+	case known:
+		ns.PID = owner.PID
+	}
+	return ns, nil
+}
+
+// first is the mount namespace of the container's first process, where the runtime names that, and its number means a
+// process of the container here: the runtime may be in another PID namespace.
+func (o *Owner) first() (ns mountns.Namespace, known bool) {
+	if o == nil || o.PID <= 0 {
+		return ns, false
+	}
+	cgroup, err := sys.ReadProc(strconv.Itoa(o.PID)+"/cgroup", nil)
+	if err != nil || !slices.Contains(ContainerIDs(string(cgroup)), o.ContainerID) {
+		return ns, false
+	}
+	ns, err = mountns.Of(o.PID)
+	return ns, err == nil
+}
+
+// firstProcess reads the number of the first process out of what a runtime tells at length; 0 where it is not in there.
+func firstProcess(info map[string]string) int {
+	var at struct {
+		PID int `json:"pid"`
+	}
+	if json.Unmarshal([]byte(info["info"]), &at) != nil {
+		return 0
+	}
+	return at.PID
+}
