@@ -111,7 +111,7 @@ var sentences = []sentence{
 	line(` *\d+ requests? waits? unanswered`, always),
 	line(` *nothing can take its place: which volume it is cannot be told: read record "ROOT/.*vol_data.json": no such file or directory`, always),
 	line(` *no record: read record "ROOT/.*vol_data.json": no such file or directory`, always),
-	line(` *copies of it in containers of other pods, such as the driver's, and in services of the node, which are left alone: \d+`, whoSeesAll),
+	line(` *copies of it in containers of other pods, such as the driver's, in services of the node, and in mount namespaces that workloads have made for themselves, which are left alone: \d+`, whoSeesAll),
 	line(` *a trial bind was refused: no such file or directory`, func(_ *scenery, c caller, _ []string) bool { return c.sees }),
 	line(` *a place for a trial bind: .*operation not permitted`, func(_ *scenery, c caller, _ []string) bool { return !c.sees }),
 	line(` *no trial bind could be made: .*`, func(_ *scenery, c caller, _ []string) bool { return !c.sees }),

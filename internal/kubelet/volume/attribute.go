@@ -24,7 +24,7 @@ func (l *look) attribute(m mountns.Mount, wanted map[device][]*Volume) {
 	s := l.spaces[placeOf(m.Namespace)]
 	m.Namespace = s.ns
 	c := &Copy{Mount: m, PIDs: s.pids, Why: s.why}
-	if s.owner != nil {
+	if s.owner != nil && !s.foreign {
 		c.Pod = fault.Pod{Namespace: s.owner.PodNamespace, Name: s.owner.PodName, UID: s.owner.PodUID}
 		c.Container, c.ContainerID = s.owner.Container, s.owner.ContainerID
 		l.match(c, s)
@@ -43,8 +43,10 @@ func (l *look) attribute(m mountns.Mount, wanted map[device][]*Volume) {
 		}
 		return
 	}
-	if c.Pod.UID != "" && c.Pod.UID != c.volume.Pod.UID || s.owner == nil && s.why == inNoContainer {
-		c.volume.Foreign++ // no business of this pod: another one that was not asked for, the driver, or a service of the node
+	if s.foreign || c.Pod.UID != "" && c.Pod.UID != c.volume.Pod.UID || s.owner == nil && s.why == inNoContainer {
+		// No business of this pod: another one that was not asked for, the driver, a service of the node, or what a workload
+		// has mounted for itself.
+		c.volume.Foreign++
 		return
 	}
 	if s.unseen { // as root it may turn out to be foreign
@@ -54,6 +56,9 @@ func (l *look) attribute(m mountns.Mount, wanted map[device][]*Volume) {
 	}
 	if c.Replaceable {
 		c.Replaceable, c.Why = l.fits(c, s)
+	}
+	if c.Replaceable && s.refusal != "" {
+		c.Replaceable, c.Why = false, s.refusal
 	}
 	c.volume.Copies = append(c.volume.Copies, c)
 }

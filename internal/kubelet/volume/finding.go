@@ -80,8 +80,8 @@ func (v *Volume) around() []string {
 		all = append(all, fmt.Sprintf("written to the node's own disk, at %q in its file system: %q", v.origin.hidden, v.Split))
 	}
 	if v.Foreign > 0 {
-		all = append(all, fmt.Sprintf("copies of it in containers of other pods, such as the driver's, and in services of the node, which are "+
-			"left alone: %d", v.Foreign))
+		all = append(all, fmt.Sprintf("copies of it in containers of other pods, such as the driver's, in services of the node, and in mount "+
+			"namespaces that workloads have made for themselves, which are left alone: %d", v.Foreign))
 	}
 	if len(v.Shares) > 0 {
 		var names []string

@@ -30,7 +30,9 @@ func orderOf(t *testing.T, from, below, point string) swap {
 	defer fd.Close()
 	st, err := fd.Stat(sys.StatIno)
 	must(t, err)
-	ns, err := mountns.Self()
+	ns, err := mountns.Of(os.Getpid())
+	must(t, err)
+	ns, err = ns.Owned()
 	must(t, err)
 	return swap{
 		Home: ns, Away: ns, From: source.ID, Below: below, Major: st.Major, Minor: st.Minor, Inode: st.Ino, Target: target.ID,

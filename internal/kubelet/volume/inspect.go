@@ -89,6 +89,9 @@ func (i *Inspector) begin(ctx context.Context, s Selection) (*look, error) {
 			return nil, err
 		}
 	}
+	if host, err = host.Owned(); err != nil {
+		return nil, err
+	}
 	table, err := mountns.Table(host.PID)
 	if err != nil {
 		return nil, err

@@ -25,6 +25,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/kubelet/volume"
+	"kubediag.org/kubediag/internal/kubelet/volume/volumetest"
 	"kubediag.org/kubediag/internal/linux/disposable"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -34,7 +35,7 @@ import (
 
 func TestMain(m *testing.M) {
 	disposable.Main(probe.Job, volume.Job)
-	kerneltest.Main(m, kerneltest.Roles{"serve": serve, "container": container, "daemon": daemon})
+	kerneltest.Main(m, kerneltest.Roles{"serve": serve, "container": container, "daemon": daemon, "workload": volumetest.Attack})
 }
 
 const (
@@ -171,10 +172,16 @@ var containers atomic.Int32
 // contain starts the process of the container that the runtime knows, with pairs of paths mounted in it.
 func (s *scene) contain(pairs ...string) *kerneltest.Actor {
 	s.t.Helper()
+	return kerneltest.Start(s.t, "container", append([]string{s.t.TempDir(), s.group()}, pairs...)...)
+}
+
+// group makes the control group of the container that the runtime knows.
+func (s *scene) group() string {
+	s.t.Helper()
 	groups := s.t.TempDir()
 	s.must(sys.NewMount("none", groups, "cgroup2", ""))
 	s.t.Cleanup(func() { _ = sys.UnmountPath(groups, true) })
-	s.runtime.group = fmt.Sprintf("kubediag-volume-test-%d-%d", os.Getpid(), containers.Add(1))
+	s.runtime.group = fmt.Sprintf("%032x%032x", os.Getpid(), containers.Add(1)) // as the ID of a container
 	group := filepath.Join(groups, s.runtime.group)
 	s.must(os.Mkdir(group, 0o755))
 	s.t.Cleanup(func() {
@@ -186,7 +193,7 @@ func (s *scene) contain(pairs ...string) *kerneltest.Actor {
 			}
 		}
 	})
-	return kerneltest.Start(s.t, "container", append([]string{s.t.TempDir(), group}, pairs...)...)
+	return group
 }
 
 // container is a role: a process in control group args[1] with a root directory of its own, in which the pairs of paths

@@ -6,6 +6,7 @@
 package volume_test
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 
+	"kubediag.org/kubediag/internal/kubelet/volume/volumetest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
@@ -26,9 +28,11 @@ import (
 func serve(args []string, ready func(string)) error {
 	root := &dir{}
 	zero := time.Duration(0)
+	forged := os.Getenv(volumetest.NameEnv)
 	_, err := fs.Mount(args[0], root, &fs.Options{
 		EntryTimeout: &zero, AttrTimeout: &zero, NegativeTimeout: &zero,
-		MountOptions: fuse.MountOptions{DirectMountStrict: true, AllowOther: true, FsName: "mem", Name: "memory" + strconv.Itoa(os.Getppid())},
+		MountOptions: fuse.MountOptions{DirectMountStrict: true, AllowOther: forged == "", FsName: "mem",
+			Name: cmp.Or(forged, nameOf(os.Getppid()))},
 		OnAdd: func(ctx context.Context) {
 			for _, name := range args[2:] {
 				root.make(ctx, name, args[1])
@@ -42,6 +46,9 @@ func serve(args []string, ready func(string)) error {
 	kerneltest.WaitForEnd()
 	return nil // the kernel aborts what still waits
 }
+
+// nameOf is what the file system is called that a test process has had served.
+func nameOf(pid int) string { return "memory" + strconv.Itoa(pid) }
 
 // dir is a directory of the file system.
 type dir struct {

@@ -28,7 +28,8 @@ const swapDeadline = 5 * time.Second
 
 // swap is one replacement, as the process that does it is told of it.
 type swap struct {
-	// Home is the kubelet's mount namespace, and Away that of the mount.
+	// Home is the kubelet's mount namespace, and Away that of the mount, with the user namespace that owns it: the process
+	// enters no other.
 	Home, Away mountns.Namespace
 	// From is the mount that the source is in, and Below the way from its root.
 	From  mount.ID
@@ -102,6 +103,9 @@ func runSwap(ctx context.Context, in []byte, emit func(v any) error) error {
 	var s swap
 	if err := json.Unmarshal(in, &s); err != nil {
 		return fmt.Errorf("read order: %w", err)
+	}
+	if s.Away.UserNamespace == 0 {
+		return emit(result{Refused: "which user namespace owns the mount namespace is not known"})
 	}
 	tree, err := s.clone()
 	if err != nil {

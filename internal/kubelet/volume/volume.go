@@ -150,8 +150,9 @@ type Volume struct {
 	// Copies are the broken mounts of the same directory, or of one in it: the kubelet's subPath binds, then those in
 	// containers, then all others.
 	Copies []*Copy
-	// Foreign is how many copies there are in containers of other pods, that of the driver among them, and in mount
-	// namespaces whose processes are in no container, as services of the node have them: they are theirs.
+	// Foreign is how many copies there are in containers of other pods, that of the driver among them, in mount namespaces
+	// whose processes are in no container, as services of the node have them, and in those that a workload has made for
+	// itself: they are theirs.
 	Foreign int
 	// Shares are the other pods that have a mount of the same broken file system, at most maxShares of them, and Sharing is
 	// how many there are.

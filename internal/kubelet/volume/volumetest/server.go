@@ -4,7 +4,9 @@
 package volumetest
 
 import (
+	"cmp"
 	"context"
+	"os"
 	"strings"
 	"time"
 
@@ -17,10 +19,10 @@ import (
 // serve is a role: the daemon of a file system that is kept in memory, at args[0], with a file "data" that says args[2] in
 // directory args[1]. The kernel is told to remember nothing.
 func serve(args []string, ready func(string)) error {
-	root, zero := &fs.Inode{}, time.Duration(0)
+	root, zero, forged := &fs.Inode{}, time.Duration(0), os.Getenv(NameEnv)
 	_, err := fs.Mount(args[0], root, &fs.Options{
 		EntryTimeout: &zero, AttrTimeout: &zero, NegativeTimeout: &zero,
-		MountOptions: fuse.MountOptions{DirectMountStrict: true, AllowOther: true, FsName: "mem", Name: "memory"},
+		MountOptions: fuse.MountOptions{DirectMountStrict: true, AllowOther: forged == "", FsName: "mem", Name: cmp.Or(forged, Name)},
 		OnAdd: func(ctx context.Context) {
 			at := root
 			for name := range strings.SplitSeq(args[1], "/") {

@@ -40,6 +40,7 @@ const (
 	Driver = "memory.csi.example.com"
 	Handle = "handle-1"
 	Volume = "pvc-1"
+	Name   = "memory" // the type of the file system, after "fuse."
 	// OtherUID is the pod of Share.
 	OtherUID = "7b6b3f0a-52f5-4d3b-9d0f-0a4b7f5b1c22"
 )
@@ -47,7 +48,7 @@ const (
 // Main is for TestMain. roles are those that the tests have besides.
 func Main(m *testing.M, roles ...kerneltest.Roles) {
 	disposable.Main(probe.Job, volume.Job)
-	all := kerneltest.Roles{"serve": serve, "container": container}
+	all := kerneltest.Roles{"serve": serve, "container": container, "workload": Attack}
 	for _, r := range roles {
 		maps.Copy(all, r)
 	}
@@ -162,11 +163,16 @@ func (s *Scene) serve(content string) {
 // Start starts a container of the pod that has the volume at /data.
 func (s *Scene) Start() *kerneltest.Actor {
 	s.t.Helper()
+	s.Own("/data")
+	return kerneltest.Start(s.t, "container", s.t.TempDir(), s.Point, "/data")
+}
+
+// Own has the runtime say that every process is of the pod's container, which has the volume at a path.
+func (s *Scene) Own(at string) {
 	s.owner = &cri.Owner{
 		ContainerID: "c1", Container: "app", PodUID: string(s.Pod.UID), PodNamespace: s.Pod.Namespace, PodName: s.Pod.Name,
-		Mounts: []cri.Mount{{HostPath: s.Point, ContainerPath: "/data"}},
+		Mounts: []cri.Mount{{HostPath: s.Point, ContainerPath: at}},
 	}
-	return kerneltest.Start(s.t, "container", s.t.TempDir(), s.Point, "/data")
 }
 
 // Read is what the container reads of the volume, or the error.
