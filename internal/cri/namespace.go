@@ -18,8 +18,8 @@ var (
 	// ErrWorkload is returned for a mount namespace that a process of a workload has made for itself.
 	ErrWorkload = errors.New("a workload has made that mount namespace for itself")
 	// ErrUserNamespace is returned for that of a container that was started in a user namespace of its own.
-	ErrUserNamespace = errors.New("the container runs in a user namespace of its own, which could clear the flags of what is mounted now; " +
-		"it gets the volume when it is restarted")
+	ErrUserNamespace = errors.New("the container runs in a user namespace of its own, whose root could clear the flags of what is mounted " +
+		"now: restart the container")
 )
 
 // Claim makes sure that a mount namespace is one in which mounts may be changed: that of the container's first process,

@@ -177,7 +177,7 @@ func TestTheFirstProcess(t *testing.T) {
 	}{
 		"named":                         {named: true, steps: 2, foreign: 1},
 		"not named":                     {steps: 3},
-		"named, in a user namespace":    {own: true, named: true, steps: 1, foreign: 1, refusal: "when it is restarted"},
+		"named, in a user namespace":    {own: true, named: true, steps: 1, foreign: 1, refusal: "restart the container"},
 		"not named, and user namespace": {own: true, steps: 2, foreign: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
