@@ -171,6 +171,7 @@ func (l *look) examine(ctx context.Context, h *Held, unknown error) (live string
 	d := v.judge(m)
 	h.HostPath, h.Volume = d.hostPath, volumeOf(d.hostPath)
 	how, why, live := l.cameIn(v, h, d, m, unknown)
+	ns, foreign := cri.Claim(l.host, h.Mount.Namespace, h.Owner)
 	if live == "" && d.hostPath != "" {
 		live = l.livePod(ctx, v, d.hostPath)
 	}
@@ -181,8 +182,10 @@ func (l *look) examine(ctx context.Context, h *Held, unknown error) (live string
 		h.Why = d.why
 	case why != "":
 		h.Why = why
+	case foreign != nil:
+		h.Why = foreign.Error()
 	default:
-		h.Removable = true
+		h.Removable, h.Mount.Namespace = true, ns
 		h.Why = fmt.Sprintf("it is a copy of what the kubelet had mounted at %q, and the kubelet's namespace has that file system mounted no "+
 			"more; %s; no unmount spreads from there", d.hostPath, how)
 	}

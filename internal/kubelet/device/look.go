@@ -40,6 +40,14 @@ func (i *Inspector) look(ctx context.Context) (*look, error) {
 	if err != nil {
 		return nil, err
 	}
+	if n.PID == 0 {
+		if host.PID, err = sys.OwnPID(); err != nil { // so that it is found for its owner
+			return nil, err
+		}
+	}
+	if host, err = host.Owned(); err != nil {
+		return nil, err
+	}
 	table, err := hostTable(n)
 	if err != nil {
 		return nil, err
