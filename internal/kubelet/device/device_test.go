@@ -214,7 +214,7 @@ func TestKeptBy(t *testing.T) {
 		"process 10, 2 more":                     many,
 		"descriptor 9 of process 5":              {{Kind: mountns.Descriptor, PID: 5, Number: 9}},
 		"thread 6 of process 5":                  {{Kind: mountns.Thread, PID: 5, Number: 6}},
-		`the file "/run/ns" that it is bound to`: {{Kind: mountns.NamedMount, Mount: mountns.Mount{Mount: mountinfo.Mount{Point: "/run/ns"}}}},
+		`the file "/run/ns" that it is bound to`: {{Kind: mountns.NamedMount, Mount: &mountns.Mount{Mount: mountinfo.Mount{Point: "/run/ns"}}}},
 	} {
 		if got := KeptBy(keepers); !strings.Contains(got, want) {
 			t.Errorf("%q does not say %q", got, want)

@@ -142,6 +142,9 @@ func fateOf(servers []fuse.Server, minor uint32, unseen string) []string {
 		}
 		all = append(all, text)
 	}
+	if len(servers) == fuse.MaxServers {
+		all = append(all, fmt.Sprintf("more than these %d processes may serve it", len(servers)))
+	}
 	return all
 }
 

@@ -234,6 +234,9 @@ func (l *look) enter(ctx context.Context, mounts []mountns.Mount) error {
 	if err != nil {
 		return err
 	}
+	for _, what := range survey.Skipped {
+		l.incomplete("not looked at: %s", what)
+	}
 	sight, err := sys.ProcSight()
 	l.blind = err != nil || sight != sys.SeesAll || survey.Denied > 0 && !sys.LooksAnywhere()
 	for at, s := range l.spaces {

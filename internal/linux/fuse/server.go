@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -27,7 +28,8 @@ type Server struct {
 // connection, which is the minor number of the device of its mounts. unseen says
 // why a connection without a server here may have one all the same: the kernel
 // does not tell (before 6.16), or a process does not show, or may not be looked
-// into. Where it is empty, only a server that has renamed its /dev/fuse is missed.
+// into, or has very many descriptors. Where it is empty, only a server that has renamed its /dev/fuse is missed. Of one
+// connection MaxServers are told of.
 func Servers(ctx context.Context) (servers map[uint32][]Server, unseen string, err error) {
 	sight, err := sys.ProcSight()
 	if err != nil {
@@ -47,14 +49,18 @@ func Servers(ctx context.Context) (servers map[uint32][]Server, unseen string, e
 	return s.servers, s.unseen(sight), nil
 }
 
+// MaxServers bounds how many processes are told of that serve one connection: each
+// may have any number of children.
+const MaxServers = 16
+
 type search struct {
 	servers map[uint32][]Server
 	buf     []byte
 	// told and silent: some open /dev/fuse told its connection, some did not. One
 	// that nothing has been mounted with has none to tell.
 	told, silent bool
-	// refused counts the processes that may not be looked into.
-	refused int
+	// refused counts the processes that may not be looked into, many those of whose descriptors only the first were looked at.
+	refused, many int
 }
 
 // unseen says why there may be servers that were not found.
@@ -68,6 +74,8 @@ func (s *search) unseen(sight sys.Sight) string {
 		return "1 process may not be looked into"
 	case s.refused > 1:
 		return strconv.Itoa(s.refused) + " processes may not be looked into"
+	case s.many > 0:
+		return fmt.Sprintf("of %d processes only the first %d descriptors were looked at", s.many, sys.MaxDescriptors)
 	case s.silent && !s.told:
 		return "the kernel does not tell, which takes Linux 6.16"
 	}
@@ -76,13 +84,13 @@ func (s *search) unseen(sight sys.Sight) string {
 
 // opened lists what a process has open. For one that has just ended the kernel
 // may answer that it is not permitted, so one that refuses is asked again.
-func opened(dir string) (fds []int, err error) {
+func opened(dir string) (fds []int, more bool, err error) {
 	for range 2 {
-		if fds, err = sys.ProcNumbers(dir + "/fd"); !denied(err) {
+		if fds, more, err = sys.ProcDescriptors(dir); !denied(err) {
 			break
 		}
 	}
-	return fds, err
+	return fds, more, err
 }
 
 func denied(err error) bool { return errors.Is(err, sys.EACCES) || errors.Is(err, sys.EPERM) }
@@ -92,7 +100,10 @@ func denied(err error) bool { return errors.Is(err, sys.EACCES) || errors.Is(err
 // caller who has every privilege.
 func (s *search) process(pid int) {
 	dir := strconv.Itoa(pid)
-	fds, err := opened(dir)
+	fds, more, err := opened(dir)
+	if more {
+		s.many++
+	}
 	if denied(err) && (pid != 1 || !sys.LooksAnywhere()) {
 		s.refused++
 	}
@@ -112,7 +123,7 @@ func (s *search) process(pid int) {
 		}
 		connection, ok := parseFdinfo(s.buf)
 		s.told, s.silent = s.told || ok, s.silent || !ok
-		if ok && !found[connection] {
+		if ok && !found[connection] && len(s.servers[connection]) < MaxServers {
 			found[connection] = true
 			s.add(connection, pid)
 		}

@@ -21,6 +21,7 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // Kind says in which way something holds a device.
@@ -105,6 +106,8 @@ type Looked struct {
 	// Denied counts processes that may not, or could not, be looked into, and
 	// Stuck those whose memory map could not be read in time.
 	Denied, Stuck int
+	// Unread counts processes and threads of whose descriptors only the first sys.MaxDescriptors were looked at.
+	Unread int
 	// Unnamed counts what was found beyond the most that is named.
 	Unnamed int
 	// Overlays and Loops are how many of either were looked at, and Unplaced the
@@ -125,6 +128,9 @@ func (l Looked) String() string {
 	}
 	if n := max(l.Denied, l.Mounts.Denied); n > 0 {
 		parts = append(parts, plural(n)+" may not be looked into")
+	}
+	if l.Unread > 0 {
+		parts = append(parts, fmt.Sprintf("of %s only the first %d descriptors", plural(l.Unread), sys.MaxDescriptors))
 	}
 	if l.Stuck > 0 {
 		parts = append(parts, plural(l.Stuck)+" did not answer")

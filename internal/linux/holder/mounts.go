@@ -38,6 +38,7 @@ func pass(scanner *mountns.Scanner, searches []*search) error {
 			return err
 		}
 		survey.Denied = max(survey.Denied, asked.Denied)
+		survey.Skipped = append(survey.Skipped, asked.Skipped...)
 	}
 	for _, s := range searches {
 		s.report.Looked.Mounts = survey

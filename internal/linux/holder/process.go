@@ -127,7 +127,10 @@ func (s *search) lookInto(t task) (program string, err error) {
 			program = name
 		}
 	}
-	fds, err := sys.ProcNumbers(t.dir + "/fd")
+	fds, more, err := sys.ProcDescriptors(t.dir)
+	if more {
+		s.report.Looked.Unread++
+	}
 	for _, fd := range fds {
 		if _, err := s.link(t, "fd/"+strconv.Itoa(fd), OpenFile); err != nil && !gone(err) {
 			return "", err

@@ -29,8 +29,24 @@ type Holder struct {
 	PID int
 	// Number is the thread, or the descriptor; 0 otherwise.
 	Number int
-	// Mount is what the namespace is bound by, for NamedMount alone.
-	Mount Mount
+	// Mount is what the namespace is bound by, for NamedMount alone; nil otherwise.
+	Mount *Mount
+}
+
+// MaxTasks bounds how many processes or threads of one namespace are told of, and
+// maxOthers how many other holders. Anybody can have half a million descriptors of
+// one, in each of his processes.
+const (
+	MaxTasks  = 64
+	maxOthers = 16
+)
+
+// most is how many of that kind are told of.
+func (k Kind) most() int {
+	if k == Process || k == Thread {
+		return MaxTasks
+	}
+	return maxOthers
 }
 
 // path is where the namespace can be opened, below /proc; empty for NamedMount.
@@ -50,13 +66,14 @@ func (h Holder) path() string {
 // root is the link to the root of the process or thread, below /proc.
 func (h Holder) root() string { return strings.TrimSuffix(h.path(), "ns/mnt") + "root" }
 
-// Holders finds what keeps each of the namespaces alive, by inode. For each it
-// looks for processes; only where there are none, for threads; then for open
+// Holders finds what keeps each of the namespaces alive, by inode: the first
+// MaxTasks processes or threads of each, or 16 others, and one of each process. For
+// each it looks for processes; only where there are none, for threads; then for open
 // descriptors; and last for files that the namespace is bound to. Survey.Denied
-// counts processes that could not be asked: where it is not 0, a namespace
-// without a holder may have one. An open mountinfo, a descriptor on its way
-// through a socket, and the kernel itself keep a namespace alive, too, and
-// cannot be found.
+// counts processes that could not be asked: where it is not 0, a namespace without
+// a holder may have one, as it may where Survey.Skipped speaks of descriptors. An
+// open mountinfo, a descriptor on its way through a socket, and the kernel itself
+// keep a namespace alive, too, and cannot be found.
 func (s *Scanner) Holders(namespaces []Namespace) (map[uint64][]Holder, Survey, error) {
 	found := map[uint64][]Holder{}
 	wanted := map[uint64]bool{}
@@ -64,14 +81,17 @@ func (s *Scanner) Holders(namespaces []Namespace) (map[uint64][]Holder, Survey, 
 		wanted[ns.Inode] = true
 	}
 	note := func(inode uint64, h Holder) {
-		if wanted[inode] {
-			found[inode] = append(found[inode], h)
+		of := found[inode]
+		if !wanted[inode] || len(of) == h.Kind.most() || len(of) > 0 && h.PID != 0 && of[len(of)-1].PID == h.PID {
+			return
 		}
+		found[inode] = append(of, h)
 	}
 	survey := Survey{Backend: "procfs"}
 	for _, search := range []search{processes, threads, descriptors, s.namedMounts} {
-		denied, err := search(note)
-		survey.Denied = max(survey.Denied, len(denied))
+		u, err := search(note)
+		survey.Denied = max(survey.Denied, len(u.denied))
+		u.report(&survey)
 		if err != nil {
 			return nil, survey, err
 		}
@@ -85,13 +105,25 @@ func (s *Scanner) Holders(namespaces []Namespace) (map[uint64][]Holder, Survey, 
 	return found, survey, nil
 }
 
-// search calls note with every holder of one kind, of any namespace, and gives
-// the processes that it may not ask.
-type search func(note func(inode uint64, h Holder)) (denied []int, err error)
+// search calls note with every holder of one kind, of any namespace.
+type search func(note func(inode uint64, h Holder)) (unasked, error)
+
+// unasked is what a search did not look at: the processes that it may not ask, and
+// how many have more descriptors than are looked at.
+type unasked struct {
+	denied []int
+	many   int
+}
+
+func (u unasked) report(s *Survey) {
+	if u.many > 0 {
+		s.skip("descriptors of %d processes that have more than %d open", u.many, sys.MaxDescriptors)
+	}
+}
 
 // processes finds the namespaces of all processes.
-func processes(note func(uint64, Holder)) ([]int, error) {
-	return eachProcess(func(pid int) error {
+func processes(note func(uint64, Holder)) (unasked, error) {
+	return eachProcess(func(pid int, _ *unasked) error {
 		h := Holder{Kind: Process, PID: pid}
 		inode, err := h.namespace()
 		if err == nil {
@@ -102,8 +134,8 @@ func processes(note func(uint64, Holder)) ([]int, error) {
 }
 
 // threads finds the namespaces of the threads that are no processes.
-func threads(note func(uint64, Holder)) ([]int, error) {
-	return eachProcess(func(pid int) error {
+func threads(note func(uint64, Holder)) (unasked, error) {
+	return eachProcess(func(pid int, _ *unasked) error {
 		if n, err := sys.ProcThreads(pid); err != nil || n < 2 {
 			return err
 		}
@@ -119,9 +151,12 @@ func threads(note func(uint64, Holder)) ([]int, error) {
 }
 
 // descriptors finds the namespaces that processes have open.
-func descriptors(note func(uint64, Holder)) ([]int, error) {
-	return eachProcess(func(pid int) error {
-		fds, err := sys.ProcNumbers(strconv.Itoa(pid) + "/fd")
+func descriptors(note func(uint64, Holder)) (unasked, error) {
+	return eachProcess(func(pid int, u *unasked) error {
+		fds, more, err := sys.ProcDescriptors(strconv.Itoa(pid))
+		if more {
+			u.many++
+		}
 		for _, fd := range fds {
 			h := Holder{Kind: Descriptor, PID: pid, Number: fd}
 			if inode, err := h.namespace(); err == nil {
@@ -134,18 +169,17 @@ func descriptors(note func(uint64, Holder)) ([]int, error) {
 
 // namedMounts finds the namespaces that are bound to files: mounts of the one
 // file system that all namespaces lie on.
-func (s *Scanner) namedMounts(note func(uint64, Holder)) ([]int, error) {
+func (s *Scanner) namedMounts(note func(uint64, Holder)) (unasked, error) {
 	major, minor, err := namespaceDevice()
 	if err != nil {
-		return nil, err
+		return unasked{}, err
 	}
-	mounts, _, err := s.OnDevice(major, minor)
-	for _, m := range mounts {
+	_, err = s.Each(func(b *Brief) bool { return b.Major == major && b.Minor == minor }, func(m *Mount) {
 		if inode, ok := inodeOf(m.Root); ok {
 			note(inode, Holder{Kind: NamedMount, Mount: m})
 		}
-	}
-	return nil, err
+	})
+	return unasked{}, err
 }
 
 // namespace reads which mount namespace the holder holds.
@@ -171,18 +205,18 @@ func inodeOf(link string) (uint64, bool) {
 
 // eachProcess calls fn with every process, and gives those that it may not ask.
 // A process that ends meanwhile is passed over.
-func eachProcess(fn func(pid int) error) (denied []int, err error) {
+func eachProcess(fn func(pid int, u *unasked) error) (u unasked, err error) {
 	pids, err := sys.ProcNumbers("")
 	if err != nil {
-		return nil, err
+		return u, err
 	}
 	for _, pid := range pids {
-		switch err := fn(pid); {
+		switch err := fn(pid, &u); {
 		case errors.Is(err, sys.EACCES), errors.Is(err, sys.EPERM):
-			denied = append(denied, pid)
+			u.denied = append(u.denied, pid)
 		case err != nil && !gone(err):
-			return denied, err
+			return u, err
 		}
 	}
-	return denied, nil
+	return u, nil
 }

@@ -100,8 +100,10 @@ var roles = kerneltest.Roles{
 		kerneltest.WaitForEnd()
 		return nil
 	},
-	"one":      oneRole,
-	"follower": followerRole,
+	"descriptors": descriptorsRole,
+	"crowd":       crowdRole,
+	"one":         oneRole,
+	"follower":    followerRole,
 	// container, beside and idle are part of a load.
 	"container": containerRole,
 	"beside":    besideRole,

@@ -50,6 +50,7 @@ type tour struct {
 	// What was not looked at: namespaces beyond the most that are noted, and tables
 	// that were not read, or not to their end.
 	unnoted, unread, cut int
+	many                 int // as in unasked
 }
 
 // visit reads the mount table of every namespace that can be found. Where the
@@ -91,6 +92,7 @@ func (p *procScan) visit(look reader) (Survey, error) {
 // report says what was not looked at.
 func (t *tour) report() {
 	l := t.scan.limits
+	unasked{many: t.many}.report(&t.survey)
 	if t.unnoted > 0 {
 		t.survey.skip("mount namespaces beyond the first %d", l.namespaces)
 	}
@@ -105,14 +107,16 @@ func (t *tour) report() {
 }
 
 // find notes the namespaces that have not been read yet.
-func (t *tour) find() (err error) {
-	if t.denied, err = processes(t.noteTask); err != nil {
+func (t *tour) find() error {
+	u, err := processes(t.noteTask)
+	if t.denied = u.denied; err != nil {
 		return err
 	}
 	if _, err = threads(t.noteTask); err != nil {
 		return err
 	}
-	_, err = descriptors(t.noteDescriptor)
+	u, err = descriptors(t.noteDescriptor)
+	t.many = u.many
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"sync"
 
@@ -193,33 +194,52 @@ func ReadlinkProc(name string) (string, error) {
 	return string(buf[:n]), nil
 }
 
+// MaxDescriptors is how many descriptors of one process are looked at. A process may
+// have a million, and share them with others, at 8 bytes each.
+const MaxDescriptors = 4096
+
+// ProcDescriptors lists the descriptors of a process or thread, by its directory
+// below the process' own /proc: the first MaxDescriptors, and whether there are more.
+func ProcDescriptors(dir string) (fds []int, more bool, err error) {
+	return procNumbers(dir+"/fd", MaxDescriptors)
+}
+
 // ProcNumbers lists the entries of a directory below the process' own /proc
-// that are numbers: processes (""), threads ("123/task"), descriptors
-// ("123/fd").
+// that are numbers: processes (""), threads ("123/task"). The kernel bounds how
+// many there are of either.
 func ProcNumbers(name string) ([]int, error) {
+	numbers, _, err := procNumbers(name, math.MaxInt)
+	return numbers, err
+}
+
+func procNumbers(name string, limit int) (numbers []int, more bool, err error) {
 	dir, err := openProc("./"+name, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer dir.Close()
 	var (
-		numbers []int
-		names   []string
-		buf     [16 << 10]byte
+		names []string
+		buf   [16 << 10]byte
 	)
 	for {
 		n, err := retry(func() (int, error) { return unix.ReadDirent(dir.n, buf[:]) })
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if n == 0 {
-			return numbers, nil
+			return numbers, false, nil
 		}
 		_, _, names = unix.ParseDirent(buf[:n], -1, names[:0])
 		for _, name := range names {
-			if number, err := strconv.Atoi(name); err == nil {
-				numbers = append(numbers, number)
+			number, err := strconv.Atoi(name)
+			if err != nil {
+				continue
 			}
+			if len(numbers) == limit {
+				return numbers, true, nil
+			}
+			numbers = append(numbers, number)
 		}
 	}
 }

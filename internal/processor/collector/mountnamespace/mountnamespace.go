@@ -40,7 +40,7 @@ type Namespace struct {
 	Namespace uint64 `json:"namespace"`    // N in mnt:[N]
 	ID        uint64 `json:"id,omitempty"` // never used again; 0 before Linux 6.12
 	Mounts    int    `json:"mounts"`
-	// Processes are how many are in it, PIDs the first 16 of them.
+	// Processes are how many are in it, counted up to mountns.MaxTasks, PIDs the first 16 of them.
 	Processes int   `json:"processes"`
 	PIDs      []int `json:"pids,omitempty"`
 	// Keepers are what else keeps it alive, where no process does.
@@ -110,8 +110,10 @@ func describe(ns mountns.Namespace, mounts int, keepers []mountns.Holder) Namesp
 		case k.Kind == mountns.Process:
 			n.Processes++
 			n.PIDs = append(n.PIDs, k.PID)
-		case len(n.Keepers) < maxNamed:
-			n.Keepers = append(n.Keepers, Keeper{Kind: k.Kind, PID: k.PID, Number: k.Number, Point: k.Mount.Point, In: k.Mount.Namespace.Inode})
+		case k.Mount != nil:
+			n.Keepers = append(n.Keepers, Keeper{Kind: k.Kind, Point: k.Mount.Point, In: k.Mount.Namespace.Inode})
+		default:
+			n.Keepers = append(n.Keepers, Keeper{Kind: k.Kind, PID: k.PID, Number: k.Number})
 		}
 	}
 	slices.Sort(n.PIDs)
