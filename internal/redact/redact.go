@@ -38,8 +38,21 @@ var rules = append([]rule{
 	{"://", false, regexp.MustCompile(`^://[^\s/:@"'\\]*:([^\s/@"'\\]+)@`)},
 	{"authorization", false, regexp.MustCompile(`^(?i)authorization["'\\]*\s*[:=]\s*["'\\]*(?:[a-z]+\s+)?([a-z0-9._~+/=-]{8,})`)},
 	{"bearer", true, regexp.MustCompile(`^(?i)bearer\s+([a-z0-9._~+/=-]{16,})`)},
-	{"eyj", true, regexp.MustCompile(`^(eyJ[a-zA-Z0-9_-]{10,}\.[a-zA-Z0-9_-]{10,}\.[a-zA-Z0-9_-]*)`)},
-}, named()...)
+	{"basic", true, regexp.MustCompile(`^(?i)basic\s+([a-z0-9+/]{12,}={0,2})(?:[\s"'\\,]|$)`)},
+	{"eyj", true, regexp.MustCompile(`^(eyJ[a-zA-Z0-9_-]{8,}\.[a-zA-Z0-9_-]{8,}\.[a-zA-Z0-9_-]*)`)},
+	{"--pass", false, regexp.MustCompile(`^(?i)--pass(?:w(?:or)?d|phrase)?\s+([^\s"'\\-][^\s"'\\]*)`)},
+	{"-u ", false, regexp.MustCompile(`^-u\s+[^\s:"'\\]+:([^\s"'\\]+)`)},
+}, append(prefixed(), named()...)...)
+
+// prefixed makes the rules for tokens that are known by how they begin.
+func prefixed() []rule {
+	// The keys of AWS have capitals and digits alone.
+	all := []rule{{"akia", true, regexp.MustCompile(`^(AKIA[0-9A-Z]{16})`)}, {"asia", true, regexp.MustCompile(`^(ASIA[0-9A-Z]{16})`)}}
+	for _, prefix := range []string{"ghp_", "gho_", "ghs_", "ghu_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "xoxa-", "sk_live_", "rk_live_"} {
+		all = append(all, rule{prefix, true, regexp.MustCompile(`^(` + prefix + `[a-zA-Z0-9_-]{16,})`)})
+	}
+	return all
+}
 
 // named makes the rules for names that end as the names of credentials do.
 func named() []rule {
@@ -50,8 +63,12 @@ func named() []rule {
 	}{
 		{"passw", `(?:or)?d`, []string{inCommand, inJSON, inYAML}},
 		{"passphrase", ``, []string{inCommand, inJSON, inYAML}},
-		{"token", ``, []string{inCommand, inJSON, inYAML}},
-		{"secret", `(?:[_-]?key)?`, []string{inCommand, inJSON}},
+		{"pass", ``, []string{inCommand, inJSON}},
+		{"token", `(?:[_-]?value)?`, []string{inCommand, inJSON, inYAML}},
+		{"secret", `(?:[_-]?key)?(?:[_-]base)?`, []string{inCommand, inJSON}},
+		{"_key", ``, []string{inCommand, inJSON}},
+		{"_pat", ``, []string{inCommand, inJSON}},
+		{"community", ``, []string{inCommand, inJSON}},
 		{"api", `[_-]?key`, []string{inCommand, inJSON, inYAML}},
 		{"access", `[_-]?key`, []string{inCommand, inJSON}},
 		{"private", `[_-]?key`, []string{inCommand, inJSON}},

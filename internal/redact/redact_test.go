@@ -16,6 +16,13 @@ func TestText(t *testing.T) {
 	for name, test := range map[string]struct{ text, want string }{
 		"nothing":                {"17 22 0:17 / /sys rw,nosuid shared:7 - sysfs sysfs rw", ""},
 		"empty":                  {"", ""},
+		"short names":            {"DB_PASS=a PGPASS=b STRIPE_KEY=c X_PAT=d SNMP_COMMUNITY=e", "DB_PASS=[redacted] PGPASS=[redacted] STRIPE_KEY=[redacted] X_PAT=[redacted] SNMP_COMMUNITY=[redacted]"},
+		"longer names":           {"SECRET_KEY_BASE=a TOKEN_VALUE=b", "SECRET_KEY_BASE=[redacted] TOKEN_VALUE=[redacted]"},
+		"short name in JSON":     {`{"pass":"x"}`, `{"pass":"[redacted]"}`},
+		"in a query":             {"jdbc:x?user=a&pass=b&c=d", "jdbc:x?user=a&pass=[redacted]&c=d"},
+		"flag apart":             {"curl --pass x -u root:y", "curl --pass [redacted] -u root:[redacted]"},
+		"known beginnings":       {"ghp_0123456789abcdef0123 AKIAIOSFODNN7EXAMPLE glpat-0123456789abcdef", "[redacted] [redacted] [redacted]"},
+		"words":                  {"bypass: no key=3 monkey compass the akia", ""},
 		"private key":            {"a\n" + key + "\nb", "a\n-----BEGIN RSA PRIVATE KEY-----[redacted]-----END RSA PRIVATE KEY-----\nb"},
 		"two private keys":       {key + key, strings.Repeat("-----BEGIN RSA PRIVATE KEY-----[redacted]-----END RSA PRIVATE KEY-----", 2)},
 		"private key, cut":       {"-----BEGIN PRIVATE KEY-----\nMIIEow", "-----BEGIN PRIVATE KEY-----[redacted]"},

@@ -5,34 +5,36 @@ package poddetail
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/redact"
 )
 
-// redacted stands where a credential was.
-const redacted = "[redacted]"
+// shownAnnotations are the domains whose annotations are copied with their values. Those of others may hold anything.
+var shownAnnotations = []string{"kubernetes.io", "k8s.io", "prometheus.io", "kubediag.org"}
 
-// sensitive finds a name, such as that of a variable or a flag, whose value is a credential by the look of it. A name
-// that goes on after that names something about the credential, such as the file that it is in.
-var sensitive = regexp.MustCompile(`(?i)(password|passwd|passphrase|[-_.]pwd|secret|token|credentials?|api[-_.]?key|` +
-	`(access|private|secret|encryption|signing|account)[-_.]?key|auth|authorization|dsn|connection[-_.]?string|cookie)([-_.]?[0-9]+)?$`)
+// sensitive finds the name of an option of a driver whose value is a credential by the look of it. A name that goes on after
+// that names something about the credential, such as the file that it is in.
+var sensitive = regexp.MustCompile(`(?i)(pass|password|passwd|passphrase|[-_.]pwd|secret|token|credentials?|api[-_.]?key|[-_.]key|[-_.]pat|` +
+	`auth|authorization|dsn|connection[-_.]?string|cookie)([-_.]?[0-9]+)?$`)
 
-// Values that are credentials whatever their name.
-var (
-	inURL      = regexp.MustCompile(`(://[^\s/:@]*:)[^\s/@]+@`)
-	privateKey = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY-----|$)`)
-	webToken   = regexp.MustCompile(`\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*`)
-	bearer     = regexp.MustCompile(`(?i)\b((?:bearer|basic)\s+)[\w.~+/=-]{8,}`)
-	assigned   = regexp.MustCompile(`(?i)([\w.-]*?(?:password|passwd|passphrase|secret|token|api[-_]?key|access[-_]?key|private[-_]?key)["']?(?:=|:\s?)["']?)([^\s"',;&$]+)`)
-)
-
-// clean takes out of a pod what nobody needs and what looks like a credential.
+// clean takes out of a pod what nobody needs and what may be a credential. No value of an environment variable, of an
+// argument or of a header is copied: names, references and how many there are say enough about a mount.
 func clean(pod *corev1.Pod) {
 	pod.ManagedFields = nil
 	delete(pod.Annotations, corev1.LastAppliedConfigAnnotation)
 	for name, v := range pod.Annotations {
-		pod.Annotations[name] = value(name, v)
+		if domain, _, _ := strings.Cut(name, "/"); slices.ContainsFunc(shownAnnotations, func(shown string) bool {
+			return domain == shown || strings.HasSuffix(domain, "."+shown)
+		}) {
+			pod.Annotations[name] = option(name, v)
+		} else {
+			hide(&v)
+			pod.Annotations[name] = v
+		}
 	}
 	for i := range pod.Spec.InitContainers {
 		cleanContainer((*corev1.EphemeralContainerCommon)(&pod.Spec.InitContainers[i]))
@@ -54,18 +56,31 @@ func clean(pod *corev1.Pod) {
 			cleanState(&list[i].LastTerminationState)
 		}
 	}
-	pod.Status.Message = text(pod.Status.Message)
+	pod.Status.Message = redact.Text(pod.Status.Message)
 	for i := range pod.Status.Conditions {
-		pod.Status.Conditions[i].Message = text(pod.Status.Conditions[i].Message)
+		pod.Status.Conditions[i].Message = redact.Text(pod.Status.Conditions[i].Message)
+	}
+}
+
+// hide puts a mark in the place of a value, so that it shows that there is one.
+func hide(value *string) {
+	if *value != "" {
+		*value = redact.Mark
+	}
+}
+
+func hideAll(values []string) {
+	for i := range values {
+		hide(&values[i])
 	}
 }
 
 func cleanContainer(c *corev1.EphemeralContainerCommon) {
 	for i := range c.Env {
-		c.Env[i].Value = value(c.Env[i].Name, c.Env[i].Value)
+		hide(&c.Env[i].Value)
 	}
-	arguments(c.Command)
-	arguments(c.Args)
+	hideAll(c.Command)
+	hideAll(c.Args)
 	for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
 		if p != nil {
 			cleanHandler(p.Exec, p.HTTPGet)
@@ -83,18 +98,21 @@ func cleanContainer(c *corev1.EphemeralContainerCommon) {
 
 func cleanHandler(exec *corev1.ExecAction, get *corev1.HTTPGetAction) {
 	if exec != nil {
-		arguments(exec.Command)
+		hideAll(exec.Command)
 	}
 	if get == nil {
 		return
 	}
-	get.Path = text(get.Path)
+	if path, query, found := strings.Cut(get.Path, "?"); found {
+		hide(&query)
+		get.Path = path + "?" + query
+	}
 	for i := range get.HTTPHeaders {
-		get.HTTPHeaders[i].Value = value(get.HTTPHeaders[i].Name, get.HTTPHeaders[i].Value)
+		hide(&get.HTTPHeaders[i].Value)
 	}
 }
 
-// cleanVolume looks at the options that a pod hands to drivers.
+// cleanVolume looks at the options that a pod hands to drivers, which take credentials by reference.
 func cleanVolume(v *corev1.Volume) {
 	options := map[string]string{}
 	switch {
@@ -103,54 +121,27 @@ func cleanVolume(v *corev1.Volume) {
 	case v.FlexVolume != nil:
 		options = v.FlexVolume.Options
 	}
-	for name, option := range options {
-		options[name] = value(name, option)
+	for name, value := range options {
+		options[name] = option(name, value)
 	}
 }
 
 func cleanState(s *corev1.ContainerState) {
 	if s.Waiting != nil {
-		s.Waiting.Message = text(s.Waiting.Message)
+		s.Waiting.Message = redact.Text(s.Waiting.Message)
 	}
 	if s.Terminated != nil {
-		s.Terminated.Message = text(s.Terminated.Message)
+		s.Terminated.Message = redact.Text(s.Terminated.Message)
 	}
 }
 
-// arguments looks at a command line: --password=x, and --password x.
-func arguments(args []string) {
-	for i, arg := range args {
-		name, v, assigned := strings.Cut(arg, "=")
-		switch {
-		case strings.HasPrefix(name, "-") && assigned:
-			args[i] = name + "=" + value(name, v)
-		case i > 0 && isFlag(args[i-1]) && !strings.HasPrefix(arg, "-"):
-			args[i] = value(args[i-1], arg)
-		default:
-			args[i] = text(arg)
-		}
-	}
-}
-
-func isFlag(arg string) bool { return strings.HasPrefix(arg, "-") && !strings.ContainsAny(arg, "= \n") }
-
-// value is what may be shown of the value of a name. A reference to a variable is no secret, and neither is yes or no.
-func value(name, v string) string {
-	switch v {
-	case "", "true", "false", "yes", "no", "none":
+// option returns as much of the value of a name as may be shown. Yes or no is no secret.
+func option(name, v string) string {
+	switch {
+	case slices.Contains([]string{"", "true", "false", "yes", "no", "none"}, v):
 		return v
+	case sensitive.MatchString(name):
+		return redact.Mark
 	}
-	if !sensitive.MatchString(name) || strings.HasPrefix(v, "$(") && strings.HasSuffix(v, ")") {
-		return text(v)
-	}
-	return redacted
-}
-
-// text is what may be shown of a text without a name.
-func text(s string) string {
-	s = privateKey.ReplaceAllString(s, redacted)
-	s = webToken.ReplaceAllString(s, redacted)
-	s = bearer.ReplaceAllString(s, "${1}"+redacted)
-	s = inURL.ReplaceAllString(s, "${1}"+redacted+"@")
-	return assigned.ReplaceAllString(s, "${1}"+redacted)
+	return redact.Text(v)
 }
