@@ -35,8 +35,18 @@ type Finder struct {
 
 	mu     sync.Mutex
 	found  *Node
+	search *search // the last one, or that under way
 	stuck  stuck
-	silent []string // processes of the last search that did not answer, in words
+}
+
+// search is one look at the processes of the machine, which all who want to know wait for.
+type search struct {
+	done       chan struct{}
+	node       *Node
+	err        error
+	candidates []candidate
+	silent     []string // processes that did not answer, in words
+	passed     []string // processes that cannot be the kubelet of the host, in words
 }
 
 // ErrNotFound is returned where no kubelet, or more than one, could be ours.
@@ -44,54 +54,97 @@ var ErrNotFound = errors.New("kubelet not found")
 
 // Node is our kubelet. What was found is kept as long as that process lives, with its program and its mount namespace.
 func (f *Finder) Node(ctx context.Context) (*Node, error) {
+	s, err := f.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.node, s.err
+}
+
+// current is the search whose result holds still, or a new one. Nothing is locked while that is waited for.
+func (f *Finder) current(ctx context.Context) (*search, error) {
+	for {
+		f.mu.Lock()
+		s := f.search
+		if s != nil && f.found != nil && f.found.process.lives() {
+			f.mu.Unlock()
+			return s, nil
+		}
+		waits := s != nil && !s.ended()
+		if !waits {
+			s = &search{done: make(chan struct{})}
+			f.search, f.found = s, nil
+		}
+		f.mu.Unlock()
+		if !waits {
+			f.find(ctx, s)
+			return s, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-s.done:
+		}
+		if !errors.Is(s.err, context.Canceled) && !errors.Is(s.err, context.DeadlineExceeded) { // of whoever began it
+			return s, nil
+		}
+	}
+}
+
+func (s *search) ended() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (f *Finder) find(ctx context.Context, s *search) {
+	defer close(s.done)
+	if s.err = f.look(ctx, s); s.err != nil {
+		return
+	}
+	ours := slices.DeleteFunc(slices.Clone(s.candidates), func(c candidate) bool { return !c.ours })
+	if ours = f.choose(ours); len(ours) != 1 {
+		s.err = f.explain(s, s.candidates, len(ours))
+		return
+	}
+	s.node = ours[0].node
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.found != nil && f.found.process.lives() {
-		return f.found, nil
-	}
-	f.found = nil
-	found, err := f.find(ctx)
-	if err != nil {
-		return nil, err
-	}
-	f.found = found
-	return found, nil
+	f.found = s.node
 }
 
-func (f *Finder) find(ctx context.Context) (*Node, error) {
-	candidates, err := f.candidates(ctx)
-	if err != nil {
-		return nil, err
+// choose leaves one of those that mean the same place, and of several those in the mount namespace of process 1.
+func (f *Finder) choose(all []candidate) []candidate {
+	all = slices.CompactFunc(all, candidate.samePlace)
+	host, err := os.Readlink(cmp.Or(f.Proc, "/proc") + "/1/ns/mnt")
+	if of := func(c candidate) bool { return c.node.process.mounts == host }; err == nil && slices.ContainsFunc(all, of) {
+		all = slices.DeleteFunc(all, func(c candidate) bool { return !of(c) })
 	}
-	ours := slices.DeleteFunc(slices.Clone(candidates), func(c candidate) bool { return !c.ours })
-	ours = slices.CompactFunc(ours, candidate.samePlace)
-	if len(ours) == 1 {
-		return ours[0].node, nil
-	}
-	return nil, f.explain(candidates, len(ours))
+	return all
 }
 
-// candidates considers each process that may be our kubelet.
-func (f *Finder) candidates(ctx context.Context) ([]candidate, error) {
-	processes, err := f.processes(ctx)
+// look considers each process that may be our kubelet.
+func (f *Finder) look(ctx context.Context, s *search) error {
+	processes, err := f.processes(ctx, s)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var candidates []candidate
-	for _, p := range processes {
-		c, ok := patiently(&f.stuck, p, func() candidate { return f.consider(p) })
-		if !ok {
-			c = candidate{node: &Node{Root: p.root(), PID: p.pid, process: p}, why: "has a root directory that does not answer"}
-			f.silent = append(f.silent, fmt.Sprintf("the root directory of process %d (%s)", p.pid, p.program))
-		}
-		candidates = append(candidates, c)
+	found, silent, err := askEach(ctx, &f.stuck, processes, f.consider)
+	if err != nil {
+		return err
 	}
-	return candidates, nil
+	for _, p := range silent {
+		s.silent = append(s.silent, fmt.Sprintf("process %d (%s)", p.pid, p.program))
+	}
+	s.candidates = slices.DeleteFunc(found, func(c candidate) bool { return c.node == nil })
+	return nil
 }
 
-// processes lists the kubelets of the machine, or the one that was named, by process number.
-func (f *Finder) processes(ctx context.Context) ([]process, error) {
-	f.silent = nil
+// processes lists those of the machine that have a kubelet's name, or the one that was named, by process number.
+func (f *Finder) processes(ctx context.Context, s *search) ([]process, error) {
 	proc := f.Proc
 	if proc == "" {
 		if _, err := sys.Procfs(); err != nil {
@@ -101,11 +154,7 @@ func (f *Finder) processes(ctx context.Context) ([]process, error) {
 	}
 	if f.PID != 0 {
 		p := process{pid: f.PID, dir: proc + "/" + strconv.Itoa(f.PID)}
-		err := p.identify()
-		if err == nil {
-			err = p.load()
-		}
-		if err != nil {
+		if err := p.identify(); err != nil {
 			return nil, fmt.Errorf("read kubelet process (--kubelet-pid=%d): %w", f.PID, err)
 		}
 		return []process{p}, nil
@@ -123,34 +172,19 @@ func (f *Finder) processes(ctx context.Context) ([]process, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if p, ok := f.open(proc, pid); ok {
-			found = append(found, p)
+		p := process{pid: pid, dir: filepath.Join(proc, strconv.Itoa(pid))}
+		// The name first: the arguments of a process that hangs may not be readable.
+		if p.loadName() != nil || !mayBeKubelet(p.program) || p.identify() != nil {
+			continue
 		}
+		if why := p.alien(proc + "/self"); why != "" {
+			s.passed = append(s.passed, fmt.Sprintf("process %d (%s), which %s", pid, p.program, why))
+			continue
+		}
+		found = append(found, p)
 	}
 	slices.SortFunc(found, func(a, b process) int { return a.pid - b.pid })
 	return found, nil
-}
-
-// open reads a process. ok is false where it is no kubelet, or keeps us waiting.
-func (f *Finder) open(proc string, pid int) (process, bool) {
-	p := process{pid: pid, dir: filepath.Join(proc, strconv.Itoa(pid))}
-	// The name first: the arguments of a process that hangs may not be readable.
-	if p.loadName() != nil || !mayBeKubelet(p.program) || p.identify() != nil {
-		return p, false
-	}
-	loaded, ok := patiently(&f.stuck, p, func() *process {
-		if p := p; p.load() == nil && p.isKubelet() {
-			return &p
-		}
-		return nil
-	})
-	if !ok {
-		f.silent = append(f.silent, fmt.Sprintf("the arguments of process %d (%s)", pid, p.program))
-	}
-	if !ok || loaded == nil {
-		return p, false
-	}
-	return *loaded, true
 }
 
 // candidate is a kubelet and whether it can be ours.
@@ -166,8 +200,13 @@ func (a candidate) samePlace(b candidate) bool {
 	return a.node.process.mounts != "" && a.node.process.mounts == b.node.process.mounts && a.node.Root == b.node.Root
 }
 
-// consider looks at one kubelet through its own root directory.
+// consider looks at one kubelet through its own root directory. The zero value: it is none.
 func (f *Finder) consider(p process) candidate {
+	if err := p.load(); f.PID == 0 && (err != nil || !p.isKubelet()) {
+		return candidate{}
+	} else if err != nil {
+		return candidate{node: &Node{Root: DefaultRoot, PID: p.pid, process: p}, why: err.Error()}
+	}
 	c := candidate{node: &Node{Root: p.root(), PID: p.pid, process: p}}
 	if f.Root != "" {
 		c.node.Root = f.Root
@@ -214,14 +253,17 @@ func (f *Finder) stranger(n *Node) string {
 }
 
 // explain says what was found instead of one kubelet.
-func (f *Finder) explain(candidates []candidate, ours int) error {
+func (f *Finder) explain(s *search, candidates []candidate, ours int) error {
 	var seen []string
 	for _, c := range candidates {
-		s := fmt.Sprintf("process %d (root %q)", c.node.PID, c.node.Root)
+		text := fmt.Sprintf("process %d (root %q)", c.node.PID, c.node.Root)
 		if c.why != "" {
-			s += " " + c.why
+			text += " " + c.why
 		}
-		seen = append(seen, s)
+		seen = append(seen, text)
+	}
+	if len(seen) > 0 && len(s.silent) > 0 {
+		seen = append(seen, strings.Join(s.silent, ", ")+fmt.Sprintf(", which did not answer within %s", Patience))
 	}
 	all, advice := strings.Join(seen, ", "), "set --kubelet-root or --kubelet-pid"
 	if f.Root != "" {
@@ -234,7 +276,7 @@ func (f *Finder) explain(candidates []candidate, ours int) error {
 	case f.PID != 0:
 		return fmt.Errorf("%w: --kubelet-pid=%d is no kubelet that can be used: %s", ErrNotFound, f.PID, all)
 	case len(seen) == 0:
-		return fmt.Errorf("%w: %s: %s", ErrNotFound, f.none(), advice)
+		return fmt.Errorf("%w: %s: %s", ErrNotFound, f.none(s), advice)
 	case ours > 0:
 		return fmt.Errorf("%w: it may be any of these: %s: %s", ErrNotFound, all, advice)
 	case f.PodUID == "":
@@ -243,8 +285,11 @@ func (f *Finder) explain(candidates []candidate, ours int) error {
 	return fmt.Errorf("%w: pod %q belongs to none of these: %s: %s", ErrNotFound, f.PodUID, all, advice)
 }
 
+// maxPassed bounds how many processes are named that cannot be the kubelet.
+const maxPassed = 4
+
 // none says that no kubelet was seen, among which processes.
-func (f *Finder) none() string {
+func (f *Finder) none(s *search) string {
 	text := "no process is a kubelet"
 	if f.Proc == "" {
 		switch sight, err := sys.ProcSight(); {
@@ -254,8 +299,11 @@ func (f *Finder) none() string {
 			text = "no process that /proc shows is a kubelet, and it shows none outside of this PID namespace"
 		}
 	}
-	if len(f.silent) > 0 {
-		text += fmt.Sprintf("; for %s was waited in vain (%s each)", strings.Join(f.silent, ", "), Patience)
+	if len(s.silent) > 0 {
+		text += fmt.Sprintf("; for %s was waited in vain (%s)", strings.Join(s.silent, ", "), Patience)
+	}
+	if len(s.passed) > 0 {
+		text += "; passed over: " + strings.Join(s.passed[:min(len(s.passed), maxPassed)], ", ")
 	}
 	return text
 }

@@ -25,27 +25,29 @@ type Choice struct {
 // it. Where several kubelets serve it, which may each mean another place by it, the error is that of Node.
 func (f *Finder) NodeOrOwn(ctx context.Context) (Choice, error) {
 	if f.Root == "" || f.PID != 0 {
-		n, err := f.Node(ctx)
-		return Choice{Node: n, Silent: f.silent}, err
+		s, err := f.current(ctx)
+		if err != nil {
+			return Choice{}, err
+		}
+		return Choice{Node: s.node, Silent: s.silent}, s.err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	candidates, err := f.candidates(ctx)
-	if err != nil {
+	var s search
+	if err := f.look(ctx, &s); err != nil {
 		return Choice{}, err
 	}
-	choice := Choice{Silent: f.silent}
-	serving := slices.DeleteFunc(slices.Clone(candidates), func(c candidate) bool { return !c.ours || !c.serves })
-	switch serving = slices.CompactFunc(serving, candidate.samePlace); {
+	choice := Choice{Silent: s.silent}
+	serving := slices.DeleteFunc(slices.Clone(s.candidates), func(c candidate) bool { return !c.ours || !c.serves })
+	switch serving = f.choose(serving); {
 	case len(serving) > 1:
-		return choice, f.explain(serving, len(serving))
+		return choice, f.explain(&s, serving, len(serving))
 	case len(serving) == 1:
 		choice.Node = serving[0].node
 		return choice, nil
 	}
-	for _, c := range candidates {
+	for _, c := range s.candidates {
 		choice.Passed = append(choice.Passed, fmt.Sprintf("process %d with root %q", c.node.PID, c.node.process.root()))
 	}
+	var err error
 	if choice.Node, err = Own(f.Root); err != nil {
 		return choice, fmt.Errorf("%w: --kubelet-root=%q is that of no kubelet that was seen, and in our own mount namespace: %w",
 			ErrNotFound, f.Root, err)

@@ -4,6 +4,8 @@
 package kubelet
 
 import (
+	"cmp"
+	"context"
 	"os"
 	"path"
 	"sync"
@@ -12,7 +14,7 @@ import (
 
 // Any process can call itself a kubelet, and name files and directories that do not answer.
 const (
-	// Patience is how long one process is waited for.
+	// Patience is how long is waited for all processes of one search.
 	Patience = 2 * time.Second
 	// maxStuckIn is for how many processes of one mount namespace a thread is left waiting at most, and maxStuck for how many
 	// of all but that of process 1: whoever makes containers full of such processes keeps nobody from looking at a kubelet of
@@ -56,25 +58,54 @@ func (s *stuck) leave(key string) {
 	delete(s.by, key)
 }
 
-// patiently looks at a process, and gives up on one that keeps us waiting. What look does then comes to nothing.
-func patiently[T any](s *stuck, p process, look func() T) (value T, ok bool) {
+// askEach looks at processes, and gives up on those that keep us waiting. What look does then comes to nothing. Those of
+// one mount namespace come one after the other, and namespaces side by side: whoever waits holds up none but his own. All
+// together have the time of Patience.
+func askEach[T any](ctx context.Context, s *stuck, processes []process, look func(process) T) (values []T, silent []process, err error) {
+	limit, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	spaces := map[string][]int{} // by mount namespace: which processes
+	for i, p := range processes {
+		key := cmp.Or(p.mounts, p.dir)
+		spaces[key] = append(spaces[key], i)
+	}
+	answers := make([]*T, len(processes))
+	var all sync.WaitGroup
+	for _, members := range spaces {
+		all.Go(func() {
+			for _, i := range members {
+				answers[i] = patiently(limit, s, processes[i], look)
+			}
+		})
+	}
+	all.Wait()
+	for i, answer := range answers {
+		if answer == nil {
+			silent = append(silent, processes[i])
+		} else {
+			values = append(values, *answer)
+		}
+	}
+	return values, silent, ctx.Err()
+}
+
+// patiently looks at one process as long as there is time; nil: there was not enough.
+func patiently[T any](limit context.Context, s *stuck, p process, look func(process) T) *T {
 	key := p.dir + " " + p.started
 	host, _ := os.Readlink(path.Join(path.Dir(p.dir), "1/ns/mnt")) // may not be read: then nobody is of the host
-	if !s.enter(key, p.mounts, host) {
-		return value, false
+	if limit.Err() != nil || !s.enter(key, p.mounts, host) {
+		return nil
 	}
 	done := make(chan T, 1)
 	go func() {
-		value := look()
+		value := look(p)
 		s.leave(key) // before whoever waits comes again
 		done <- value
 	}()
-	timer := time.NewTimer(Patience)
-	defer timer.Stop()
 	select {
-	case value = <-done:
-		return value, true
-	case <-timer.C:
-		return value, false
+	case value := <-done:
+		return &value
+	case <-limit.Done():
+		return nil
 	}
 }

@@ -55,6 +55,51 @@ func (p *process) lives() bool {
 	return now.identify() == nil && now.started == p.started && now.program == p.program && now.mounts == p.mounts
 }
 
+// podGroup is what the control group of a pod is called, by its UID. That of a static pod has no dashes.
+var podGroup = regexp.MustCompile(`(^|-)pod[0-9a-f]{8}([-_]?[0-9a-f]{4}){3}[-_]?[0-9a-f]{12}(\.slice)?$`)
+
+// alien says why the process cannot be the kubelet of our host, whatever its name; empty: it may be. self is our own
+// directory below /proc. Neither the owner of a process' user namespace nor its control group is for a workload to choose.
+// A whole node may run in a pod, and we in that.
+func (p *process) alien(self string) string {
+	own, errOwn := os.Readlink(self + "/ns/user")
+	theirs, err := os.Readlink(p.dir + "/ns/user")
+	if errOwn == nil && err == nil && own != theirs { // else we may not look into it
+		return "is in another user namespace"
+	}
+	group, _ := readFile(p.dir + "/cgroup") // empty: it has ended
+	around, _ := readFile(self + "/cgroup")
+	if inPod(group, around) {
+		return "runs in a pod"
+	}
+	return ""
+}
+
+// inPod reports whether a process is in the control group of a pod that is not around us as well. Both texts are those of
+// /proc/PID/cgroup.
+func inPod(group, own string) bool {
+	around := map[string][]string{} // by hierarchy
+	for line := range strings.Lines(own) {
+		if f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3); len(f) == 3 {
+			around[f[1]] = strings.Split(f[2], "/")
+		}
+	}
+	for line := range strings.Lines(group) {
+		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(f) != 3 {
+			continue
+		}
+		names, ours := strings.Split(f[2], "/"), around[f[1]]
+		for len(names) > 0 && len(ours) > 0 && names[0] == ours[0] {
+			names, ours = names[1:], ours[1:]
+		}
+		if slices.ContainsFunc(names, podGroup.MatchString) {
+			return true
+		}
+	}
+	return false
+}
+
 // load reads the arguments.
 func (p *process) load() error {
 	cmdline, err := readFile(p.dir + "/cmdline")

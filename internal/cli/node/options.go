@@ -62,7 +62,7 @@ func (o nodeOptions) node(ctx context.Context) (kubelet.Choice, error) {
 // notes say what is to be known of the choice: what it rests on, and for what was waited.
 func notes(root string, c kubelet.Choice) (list []string) {
 	for _, what := range c.Silent {
-		list = append(list, fmt.Sprintf("waited %s for %s, in vain", kubelet.Patience, what))
+		list = append(list, fmt.Sprintf("waited up to %s for %s, in vain", kubelet.Patience, what))
 	}
 	if c.Node == nil || c.PID != 0 || len(c.Passed) == 0 {
 		return list
