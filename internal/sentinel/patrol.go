@@ -28,7 +28,7 @@ import (
 type Volumes interface {
 	Inspect(ctx context.Context, s volume.Selection) (*volume.Survey, error)
 	Plan(ctx context.Context, v *volume.Volume, o volume.PlanOptions) (volume.Plan, error)
-	Apply(ctx context.Context, s volume.Step) (string, error)
+	ApplyAll(ctx context.Context, steps []volume.Step, each func(i int, how string, err error) (goOn bool))
 }
 
 // Connections tells what the kernel knows about FUSE connections, without asking their servers: a *fuse.Control.
@@ -80,7 +80,7 @@ type patrol struct {
 	due   bool
 
 	present map[spot]fault.Finding
-	todo    []volume.Step // what is left to do of what was planned when all was looked at
+	todo    repairQueue // what is left to do of what was planned when all was looked at
 	retries map[site]*setback
 	// blind says why no volume could be asked the last time.
 	blind error
@@ -180,7 +180,7 @@ func (p *patrol) tick(ctx context.Context) error {
 	if due := p.due || !now.Before(p.whole); due && !now.Before(p.next) {
 		return p.look(ctx)
 	}
-	if p.mend(ctx) && len(p.todo) == 0 {
+	if p.mend(ctx) && p.todo.empty() {
 		return p.look(ctx)
 	}
 	return nil
@@ -248,7 +248,8 @@ func (u *pulse) beats(c fuse.Connection) (look bool) {
 func (p *patrol) look(ctx context.Context) error {
 	for range repeats {
 		p.moves()
-		p.due, p.todo = false, nil
+		p.due = false
+		p.todo.plan(nil)
 		survey, err := p.Volumes.Inspect(ctx, volume.Selection{})
 		now, asked := time.Now(), 0
 		if err == nil {
@@ -273,7 +274,7 @@ func (p *patrol) look(ctx context.Context) error {
 		if p.Mode == Automatic {
 			p.plan(ctx, survey.Broken())
 		}
-		if !p.mend(ctx) || len(p.todo) > 0 {
+		if !p.mend(ctx) || !p.todo.empty() {
 			break
 		}
 	}
@@ -282,6 +283,7 @@ func (p *patrol) look(ctx context.Context) error {
 
 // plan notes what can be repaired without losing anything. The volumes of a pod that ends are the kubelet's to unmount.
 func (p *patrol) plan(ctx context.Context, broken []*volume.Volume) {
+	var steps []volume.Step
 	for _, v := range broken {
 		if pod := p.Pods.PodByUID(v.Pod.UID); pod == nil || ends(pod) {
 			continue
@@ -291,36 +293,51 @@ func (p *patrol) plan(ctx context.Context, broken []*volume.Volume) {
 			p.Observer.Trouble(err)
 			continue
 		}
-		p.todo = append(p.todo, plan.Steps...)
+		steps = append(steps, plan.Steps...)
 	}
+	p.todo.plan(steps)
 }
 
 func ends(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// mend goes on with what was planned, for a while, and tells whether anything was repaired. A repair that fails ends the
-// plan: where one file system does not answer, the next repairs would fail, or wait, as this one did, so that all is
-// looked at first.
+// mend goes on with what was planned, for a while, and reports whether anything was repaired. A repair that fails ends the
+// plan of its pod: where one file system does not answer, the next repairs would fail, or wait, as this one did, so that
+// all is looked at first.
 func (p *patrol) mend(ctx context.Context) (repaired bool) {
-	for began := time.Now(); len(p.todo) > 0 && ctx.Err() == nil && time.Since(began) < portion; {
-		p.moves()
-		s := p.todo[0]
-		p.todo = p.todo[1:]
-		done, err := p.step(ctx, &s)
-		repaired = repaired || done
-		if err != nil {
-			p.todo = nil
+	for began := time.Now(); !p.todo.empty() && ctx.Err() == nil && time.Since(began) < portion; {
+		batch, untried := p.todo.next(), 0
+		var due []volume.Step
+		for _, s := range batch {
+			if p.allowed(&s) {
+				due = append(due, s)
+			}
 		}
+		if untried = len(due); untried == 0 {
+			continue
+		}
+		p.moves()
+		p.Volumes.ApplyAll(ctx, due, func(i int, how string, err error) bool {
+			p.moves()
+			untried--
+			done, err := p.settle(&due[i], how, err)
+			repaired = repaired || done
+			if err != nil {
+				p.todo.fail()
+				untried = 0
+			}
+			return err == nil && ctx.Err() == nil && time.Since(began) < portion
+		})
+		p.todo.back(due[len(due)-untried:])
 	}
 	return repaired
 }
 
-// step does one repair, if it may be done now. The error is that of a repair that was tried and has failed.
-func (p *patrol) step(ctx context.Context, s *volume.Step) (repaired bool, err error) {
-	f, known := p.present[spotOf(&s.Target, s.Code)]
-	if !known || s.Kind != volume.Replace || !strings.HasPrefix(s.Loss, volume.Nothing) {
-		return false, nil
+// allowed reports whether a repair may be tried now, and counts that it is.
+func (p *patrol) allowed(s *volume.Step) bool {
+	if _, known := p.present[spotOf(&s.Target, s.Code)]; !known || s.Kind != volume.Replace || !strings.HasPrefix(s.Loss, volume.Nothing) {
+		return false
 	}
 	at := site{s.Target.Namespace, s.Target.Point}
 	b := p.retries[at]
@@ -331,14 +348,19 @@ func (p *patrol) step(ctx context.Context, s *volume.Step) (repaired bool, err e
 	now := time.Now()
 	if now.Before(b.until) || !b.take(now) {
 		p.due = true
-		return false, nil
+		return false
 	}
 	b.used = now
-	how, err := p.Volumes.Apply(ctx, *s)
+	return true
+}
+
+// settle notes how a repair went. The error is that of one that was tried and has failed.
+func (p *patrol) settle(s *volume.Step, how string, err error) (repaired bool, failed error) {
 	refused := errors.Is(err, volume.ErrRefused) // somebody else was faster, or it is not what it was
 	if !refused && !strings.HasPrefix(how, processor.AlreadyPrefix) {
-		p.Observer.Repaired(f, err)
+		p.Observer.Repaired(p.present[spotOf(&s.Target, s.Code)], err)
 	}
+	b := p.retries[site{s.Target.Namespace, s.Target.Point}]
 	if err == nil {
 		b.delay = 0
 		return true, nil

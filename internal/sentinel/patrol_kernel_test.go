@@ -140,9 +140,13 @@ type faultyVolumes struct {
 	applied chan time.Time
 }
 
-func (f *faultyVolumes) Apply(context.Context, volume.Step) (string, error) {
-	f.applied <- time.Now()
-	return "", errors.New("no luck")
+func (f *faultyVolumes) ApplyAll(_ context.Context, steps []volume.Step, each func(int, string, error) bool) {
+	for i := range steps {
+		f.applied <- time.Now()
+		if !each(i, "", errors.New("no luck")) {
+			return
+		}
+	}
 }
 
 func TestARepairThatFailsIsTriedLessAndLessOften(t *testing.T) {

@@ -27,7 +27,7 @@ type wreck struct {
 	volumes []*volume.Volume
 	mend    func(s volume.Step) error
 	applied map[string]int // by point
-	says    string         // Apply
+	says    string         // ApplyAll
 	pod     corev1.Pod
 
 	found, repaired int // that was told
@@ -53,9 +53,13 @@ func (w *wreck) Plan(_ context.Context, v *volume.Volume, _ volume.PlanOptions) 
 	return volume.Plan{Steps: []volume.Step{step}}, nil
 }
 
-func (w *wreck) Apply(_ context.Context, s volume.Step) (string, error) {
-	w.applied[s.Target.Point]++
-	return w.says, w.mend(s)
+func (w *wreck) ApplyAll(_ context.Context, steps []volume.Step, each func(int, string, error) bool) {
+	for i, s := range steps {
+		w.applied[s.Target.Point]++
+		if err := w.mend(s); !each(i, w.says, err) {
+			return
+		}
+	}
 }
 
 func (w *wreck) total() (n int) {
@@ -99,7 +103,7 @@ func TestAMassOfRepairsIsDoneInPortions(t *testing.T) {
 			t.Fatal(err)
 		}
 		longest := time.Since(began)
-		for len(p.todo) > 0 {
+		for !p.todo.empty() {
 			began = time.Now()
 			p.mend(t.Context())
 			longest = max(longest, time.Since(began))

@@ -25,14 +25,42 @@ var ErrHung = errors.New("file system did not answer")
 // Apply does one step, after finding out afresh that it may be done, and says how it went. What is done already
 // succeeds. ErrRefused: it may not be done, and nothing was touched. ErrHung: it is not known whether it was done, and to
 // try again is safe.
-func (i *Inspector) Apply(ctx context.Context, s Step) (string, error) {
-	if s.PodUID == "" || s.Target.Point == "" || s.Kind != Replace && s.Kind != Abort {
-		return "", fmt.Errorf("apply step: %w: kind %q, pod %q, mount at %q", ErrRefused, s.Kind, s.PodUID, s.Target.Point)
+func (i *Inspector) Apply(ctx context.Context, s Step) (how string, err error) {
+	i.ApplyAll(ctx, []Step{s}, func(_ int, h string, e error) bool {
+		how, err = h, e
+		return false
+	})
+	return how, err
+}
+
+// ApplyAll does steps of one pod in turn, as Apply does, after one look at that pod. It calls each with the number of the
+// step and how it went, and ends when that returns false. What a step changes is judged again by the step itself.
+func (i *Inspector) ApplyAll(ctx context.Context, steps []Step, each func(i int, how string, err error) (goOn bool)) {
+	var l *look
+	for n, s := range steps {
+		var how string
+		var err error
+		switch {
+		case s.PodUID == "" || s.Target.Point == "" || s.Kind != Replace && s.Kind != Abort || s.PodUID != steps[0].PodUID:
+			err = fmt.Errorf("apply step: %w: kind %q, pod %q, mount at %q", ErrRefused, s.Kind, s.PodUID, s.Target.Point)
+		default:
+			if l == nil {
+				l, err = i.inspect(ctx, Selection{PodUID: s.PodUID})
+			}
+			if err != nil {
+				err = fmt.Errorf("inspect volumes: %w", err)
+			} else {
+				how, err = l.apply(ctx, i, s)
+			}
+		}
+		if !each(n, how, err) {
+			return
+		}
 	}
-	l, err := i.inspect(ctx, Selection{PodUID: s.PodUID})
-	if err != nil {
-		return "", fmt.Errorf("inspect volumes: %w", err)
-	}
+}
+
+// apply does a step that this look says may be done.
+func (l *look) apply(ctx context.Context, i *Inspector, s Step) (string, error) {
 	for _, v := range l.survey.Volumes {
 		for _, c := range v.choices(PlanOptions{Abort: s.Kind == Abort}) {
 			if c.step.Kind != s.Kind || !sameMount(c.step.Target, s.Target) && !raised(c.mount, s.Target) {

@@ -1,0 +1,99 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sentinel
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"kubediag.org/kubediag/internal/kubelet/volume"
+)
+
+// A pod makes a new broken mount for each that is repaired, a thousand at any time, and is first in every order. The other
+// pod's single volume is repaired within a second of work all the same, also where repairs of the first pod fail.
+func TestOnePodHoldsUpNoOther(t *testing.T) {
+	for name, fails := range map[string]bool{"repairs succeed": false, "repairs fail": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const many, each = 1000, 60 * time.Millisecond
+				w := newWreck(many + 1)
+				last := w.volumes[many]
+				for _, v := range w.volumes {
+					v.Pod.UID = "a"
+				}
+				last.Pod.UID = "b"
+				next := many + 1
+				var order []string
+				w.mend = func(s volume.Step) error {
+					time.Sleep(each)
+					order = append(order, s.PodUID)
+					if s.PodUID == "a" && fails {
+						return volume.ErrHung
+					}
+					w.gone(s, w.volumes)
+					if s.PodUID == "a" {
+						v := *newWreck(1).volumes[0]
+						v.Pod.UID, v.Mount.Unique, v.Mount.ID, v.Mount.Point = "a", uint64(next+1), next+1, fmt.Sprint("/", next)
+						next++
+						w.volumes = append(w.volumes, &v)
+					}
+					return nil
+				}
+				p := w.patrol()
+				p.todo.last = "b" // it is the first pod's turn
+				for began := time.Now(); time.Since(began) < 20*time.Second; {
+					if err := p.look(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if w.applied[last.Mount.Point] != 1 {
+					t.Fatalf("the other pod's volume was repaired %d times beside %d repairs", w.applied[last.Mount.Point], len(order))
+				}
+				for i, uid := range order {
+					if uid == "b" && i > maxRepairs || i > maxRepairs && uid != "a" {
+						t.Errorf("the other pod's volume had its turn after %d repairs", i)
+					}
+				}
+				if order[0] != "a" || len(order) < 10 {
+					t.Errorf("%d repairs, the first of pod %q", len(order), order[0])
+				}
+			})
+		})
+	}
+}
+
+func TestRepairQueue(t *testing.T) {
+	t.Parallel()
+	step := func(pod string, n int) volume.Step { return volume.Step{PodUID: pod, Volume: fmt.Sprint(n)} }
+	var steps []volume.Step
+	for i := range 40 {
+		steps = append(steps, step("b", i))
+	}
+	steps = append(steps, step("a", 0), step("c", 0))
+	var tr repairQueue
+	tr.plan(steps)
+	got := ""
+	for round := 0; !tr.empty(); round++ {
+		batch := tr.next()
+		got += fmt.Sprintf("%s%d ", batch[0].PodUID, len(batch))
+		if round == 1 {
+			tr.back(batch[10:]) // no time was left for these
+		}
+		if round == 3 {
+			tr.plan(steps[:40]) // all was looked at: the turn goes on
+		}
+	}
+	if want := "a1 b16 c1 b16 b16 b16 b8 "; got != want {
+		t.Errorf("batches %s, want %s", got, want)
+	}
+	tr.plan(steps)
+	tr.last = "a"
+	tr.next()
+	tr.fail()
+	if next := tr.next(); next[0].PodUID != "c" || len(tr.steps) != 1 {
+		t.Errorf("after a failure of b, %q has its turn, and %d pods wait", next[0].PodUID, len(tr.steps))
+	}
+}
