@@ -25,8 +25,32 @@ var errNoAnswers = errors.New("the prober has answered something else")
 // maxPasses bounds how often is asked again what there was no time for.
 const maxPasses = 4
 
-// ask asks all of it at once, and again what was not asked, as long as that gets on.
+// maxRequest bounds the paths in one request, in bytes. The prober's process has to read it as a whole, and anybody may
+// have mounts at long paths: those of one pod must not make it too long for all.
+const maxRequest = 2 << 20
+
+// ask asks all of it, at once where it is not more than one request.
 func (l *look) ask(ctx context.Context, questions []question) error {
+	for len(questions) > 0 {
+		n, size := 0, 0
+		for n < len(questions) && (n == 0 || size+questions[n].size() <= maxRequest) {
+			size += questions[n].size()
+			n++
+		}
+		if err := l.askRequest(ctx, questions[:n]); err != nil {
+			return err
+		}
+		questions = questions[n:]
+	}
+	return nil
+}
+
+func (q question) size() int {
+	return len(q.target.Point) + len(q.target.ID.Root) + len(q.target.Below)
+}
+
+// askRequest asks all of it at once, and again what was not asked, as long as that gets on.
+func (l *look) askRequest(ctx context.Context, questions []question) error {
 	for pass := range maxPasses {
 		left, err := l.askOnce(ctx, questions)
 		if err != nil {

@@ -54,6 +54,9 @@ func (l *look) attribute(m mountns.Mount, wanted map[device][]*Volume) {
 			c.Point, c.Namespace, s.why)
 		return
 	}
+	if !l.room(c) {
+		return
+	}
 	if c.Replaceable {
 		c.Replaceable, c.Why = l.fits(c, s)
 	}
@@ -61,6 +64,25 @@ func (l *look) attribute(m mountns.Mount, wanted map[device][]*Volume) {
 		c.Replaceable, c.Why = false, s.refusal
 	}
 	c.volume.Copies = append(c.volume.Copies, c)
+}
+
+// maxCopies bounds how many copies of one container are judged, or of one mount namespace whose container is not known.
+const maxCopies = 64
+
+// room tells whether there is room for one more copy, and says once where there is none.
+func (l *look) room(c *Copy) bool {
+	whose := fmt.Sprintf("mount namespace %s", c.Namespace)
+	if c.ContainerID != "" {
+		whose = fmt.Sprintf("container %q of pod %s/%s", c.Container, c.Pod.Namespace, c.Pod.Name)
+	}
+	if l.copies == nil {
+		l.copies = map[string]int{}
+	}
+	n := l.copies[whose+c.ContainerID]
+	if l.copies[whose+c.ContainerID]++; n == maxCopies {
+		l.incomplete("%s has more than %d mounts of volumes that are looked at: the others were not judged", whose, maxCopies)
+	}
+	return n < maxCopies
 }
 
 // match finds the volume of the container's own pod that the runtime's record of the mount names.

@@ -35,6 +35,7 @@ type look struct {
 	spaces    map[place]*space           // other mount namespaces
 	blind     bool                       // processes may be in them that were not seen
 	silent    int                        // how often the runtime has not answered
+	copies    map[string]int             // how many there are in each container
 	found     []*Copy                    // in other mount namespaces, healthy ones included
 	inside    map[place]*mountinfo.Table
 	survey    *Survey

@@ -329,6 +329,9 @@ func (l *look) tableOf(s *space) *mountinfo.Table {
 		return t
 	}
 	t := s.table()
+	if t == nil {
+		l.incomplete("the mount table of mount namespace %s cannot be read, or is too long", s.ns)
+	}
 	clear(l.inside) // copies come namespace by namespace, and a table may be large
 	l.inside[placeOf(s.ns)] = t
 	return t

@@ -22,15 +22,10 @@ const (
 
 // Flood makes mounts in a mount namespace of its own, at paths of some 3,000 bytes,
 // and copies of that namespace. Every other mount is of the file system at dir, where
-// there is one. It gives how many mounts there are in each. They go with the test.
-func Flood(t testing.TB, dir string, mounts, namespaces int) int {
+// there is one. They go with the test.
+func Flood(t testing.TB, dir string, mounts, namespaces int) *Actor {
 	t.Helper()
-	a := Start(t, floodRole, dir, t.TempDir(), strconv.Itoa(mounts), strconv.Itoa(namespaces-1))
-	made, err := strconv.Atoi(a.Answer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return made
+	return Start(t, floodRole, dir, t.TempDir(), strconv.Itoa(mounts), strconv.Itoa(namespaces-1))
 }
 
 // flood plays the role.

@@ -47,11 +47,21 @@ func (n Namespace) Do(fn func() error) error {
 	})
 }
 
+// maxTable bounds the text of Namespace.Table: some 30,000 mounts at paths of
+// ordinary length.
+const maxTable = 8 << 20
+
 // Table is the mount table of the namespace, as it is seen from its root. Its
-// errors are those of Do and of the function Table.
+// errors are those of Do and of the function Table; one of more than 8 MiB, which
+// anybody can make, is sys.ErrTooLarge.
 func (n Namespace) Table() (t *mountinfo.Table, err error) {
-	err = n.Do(func() (err error) {
-		t, err = Table(0)
+	err = n.Do(func() error {
+		text, err := sys.ReadProcUpTo(tableOf(0), nil, maxTable)
+		if err != nil {
+			return fmt.Errorf("read mountinfo of mount namespace %s: %w", n, err)
+		}
+		mounts, err := mountinfo.ParseBytes(text)
+		t = mountinfo.NewTable(mounts)
 		return err
 	})
 	return t, err

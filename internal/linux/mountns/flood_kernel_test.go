@@ -82,7 +82,7 @@ func newFlooded(t testing.TB) flooded {
 // found all the same, with less memory than the agent has.
 func TestFlood(t *testing.T) {
 	f := newFlooded(t)
-	t.Logf("%d mounts", kerneltest.Flood(t, "", floodSize(), 1))
+	t.Logf("%s mounts", kerneltest.Flood(t, "", floodSize(), 1).Answer)
 	for name, s := range backends(standard) {
 		t.Run(name, func(t *testing.T) {
 			switch survey := f.look(t, s); {

@@ -16,7 +16,7 @@ type limits struct {
 	// than table bytes are read, and tables bytes of all of that length.
 	head, heads, table, tables int
 	// room is what the mounts that are described may take, in bytes: those of one
-	// namespace, which is some 4,000 where paths are of ordinary length, and all.
+	// namespace, which is some 8,000 where paths are of ordinary length, and all.
 	roomOfOne, roomOfAll int
 }
 
@@ -24,7 +24,7 @@ type limits struct {
 var standard = limits{
 	namespaces: 65_536, mounts: 1_000_000,
 	head: 1 << 20, heads: 512 << 20, table: 16 << 20, tables: 64 << 20,
-	roomOfOne: 2 << 20, roomOfAll: 32 << 20,
+	roomOfOne: 4 << 20, roomOfAll: 32 << 20,
 }
 
 // What a Mount and a Namespace take without their texts.

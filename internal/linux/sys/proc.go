@@ -20,7 +20,7 @@ const maxProcFile = 64 << 20
 // ErrNoProcfs is returned where /proc is not there, or is something else.
 var ErrNoProcfs = errors.New("no process file system is mounted at /proc")
 
-// ErrTooLarge is returned for a file of /proc beyond 64 MiB.
+// ErrTooLarge is returned for a file of /proc beyond 64 MiB, or what else it may have.
 var ErrTooLarge = errors.New("file of /proc too large")
 
 var procfs struct {
@@ -82,12 +82,17 @@ func openProc(name string, flags int) (*FD, error) {
 // grows as needed, and closes it at once: an open mountinfo pins the mount
 // namespace, and with it every device mounted there.
 func ReadProc(name string, buf []byte) ([]byte, error) {
+	return ReadProcUpTo(name, buf, maxProcFile)
+}
+
+// ReadProcUpTo is ReadProc of a file that is ErrTooLarge beyond so many bytes.
+func ReadProcUpTo(name string, buf []byte, most int) ([]byte, error) {
 	fd, err := OpenProc(name)
 	if err != nil {
 		return nil, err
 	}
 	defer fd.Close()
-	return fd.ReadAll(buf)
+	return fd.readAll(buf, most)
 }
 
 // ReadProcHead reads what one read(2) gives of the beginning of a file below
@@ -135,7 +140,9 @@ func StartTime(stat []byte) (string, bool) {
 }
 
 // ReadAll reads the rest of f into buf[:0], growing it, up to 64 MiB.
-func (f *FD) ReadAll(buf []byte) ([]byte, error) {
+func (f *FD) ReadAll(buf []byte) ([]byte, error) { return f.readAll(buf, maxProcFile) }
+
+func (f *FD) readAll(buf []byte, most int) ([]byte, error) {
 	buf = buf[:0]
 	for {
 		if cap(buf)-len(buf) < unix.Getpagesize() {
@@ -148,7 +155,7 @@ func (f *FD) ReadAll(buf []byte) ([]byte, error) {
 		if n == 0 {
 			return buf, nil
 		}
-		if buf = buf[:len(buf)+n]; len(buf) > maxProcFile {
+		if buf = buf[:len(buf)+n]; len(buf) > most {
 			return nil, ErrTooLarge
 		}
 	}
