@@ -55,6 +55,7 @@ func NewCommand() *cobra.Command {
 			if release := sys.Release(); sys.TooOld(release) {
 				slog.Warn("Kernel is older than any that kubediag is tested on", "release", release, "oldest", sys.OldestKernel)
 			}
+			limitMemory()
 			rest, err := config.GetConfig()
 			if err != nil {
 				return fmt.Errorf("finding the API server: %w", err)

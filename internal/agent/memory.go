@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// limitMemory has the collector keep the program below nine tenths of the memory that its container may have: the kernel
+// would end it at the limit. A limit that somebody has set by GOMEMLIMIT stays.
+func limitMemory() {
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return
+	}
+	groups, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return // without a limit nothing is wrong
+	}
+	if limit, ok := memoryLimit("/sys/fs/cgroup", groups); ok {
+		debug.SetMemoryLimit(limit / 10 * 9)
+	}
+}
+
+// memoryLimit is the least limit of the control groups that are listed, as /proc/self/cgroup has them, and of those above
+// them, as far as they can be seen: a container may see its own as the uppermost, whatever it is called.
+func memoryLimit(root string, groups []byte) (limit int64, ok bool) {
+	limit = math.MaxInt64
+	for line := range bytes.Lines(groups) {
+		fields := strings.SplitN(strings.TrimSpace(string(line)), ":", 3)
+		if len(fields) != 3 {
+			continue
+		}
+		dir, file := root, "memory.max" // version 2
+		if fields[1] != "" {
+			dir, file = filepath.Join(root, "memory"), "memory.limit_in_bytes"
+			if !slices.Contains(strings.Split(fields[1], ","), "memory") {
+				continue
+			}
+		}
+		for group := path.Clean("/" + fields[2]); ; group = path.Dir(group) {
+			if n, err := readNumber(filepath.Join(dir, group, file)); err == nil && n > 0 {
+				limit = min(limit, n)
+			}
+			if group == "/" {
+				break
+			}
+		}
+	}
+	return limit, limit < 1<<60 // version 1 has a number for no limit
+}
+
+func readNumber(name string) (int64, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+}
