@@ -96,6 +96,17 @@ func about(m mountns.Mount, below string, bind bool) probe.Target {
 	return probe.Target{Namespace: m.Namespace, Point: m.Point, ID: idOf(m), Below: below, Bind: bind}
 }
 
+// of has the owner be held to account where there is no answer.
+func of(owner string, t probe.Target) probe.Target {
+	t.Owner = owner
+	return t
+}
+
+// owner is the pod in whose hands the copy is. All mounts of processes that are in no container count together.
+func (c *Copy) owner() string {
+	return cmp.Or(c.Pod.UID, "no pod that is known")
+}
+
 // askVolumes asks every volume's own mount, and every staging path once, for its root alone.
 func (l *look) askVolumes(ctx context.Context) error {
 	var questions []question
@@ -104,13 +115,13 @@ func (l *look) askVolumes(ctx context.Context) error {
 			continue
 		}
 		bind := v.Plugin != HostPathPlugin || v.Point == v.Mount.Point
-		questions = append(questions, question{about(v.Mount, "", bind), func(a probe.Answer) {
+		questions = append(questions, question{of(v.Pod.UID, about(v.Mount, "", bind)), func(a probe.Answer) {
 			v.Answer, v.Mount.Unique = a, a.ID.Unique
 		}})
 		if v.Staging != nil && l.staged[v.Staging.Point] == nil {
 			answer := &probe.Answer{}
 			l.staged[v.Staging.Point] = answer
-			questions = append(questions, question{about(v.Staging.Mount, "", false), func(a probe.Answer) { *answer = a }})
+			questions = append(questions, question{of(v.Pod.UID, about(v.Staging.Mount, "", false)), func(a probe.Answer) { *answer = a }})
 		}
 	}
 	if err := l.ask(ctx, questions); err != nil {
@@ -133,7 +144,7 @@ func (l *look) askSources(ctx context.Context) error {
 		switch {
 		case v.Plugin == HostPathPlugin:
 			if v.Answer.State == probe.Alive && v.below() != "" {
-				questions = append(questions, question{about(v.Mount, v.below(), true), func(a probe.Answer) { v.origin.answer = a }})
+				questions = append(questions, question{of(v.Pod.UID, about(v.Mount, v.below(), true)), func(a probe.Answer) { v.origin.answer = a }})
 			}
 		case v.Staging != nil && v.Staging.Answer.State == probe.Alive:
 			l.place(v)
@@ -155,7 +166,7 @@ func (l *look) askSources(ctx context.Context) error {
 
 // aboutOrigin asks for the directory that belongs at the volume's place.
 func (v *Volume) aboutOrigin(bind bool) question {
-	return question{about(v.Staging.Mount, v.origin.below, bind), func(a probe.Answer) { v.origin.answer = a }}
+	return question{of(v.Pod.UID, about(v.Staging.Mount, v.origin.below, bind)), func(a probe.Answer) { v.origin.answer = a }}
 }
 
 // askBinds has a trial bind made of the directories that turned out to be needed.

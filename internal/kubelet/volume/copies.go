@@ -120,7 +120,7 @@ func (l *look) askCopies(ctx context.Context) error {
 				c.Answer = v.Answer // the whole file system is dead
 				c.Answer.ID = idOf(c.Mount)
 			} else {
-				questions = append(questions, question{about(c.Mount, "", true), func(a probe.Answer) {
+				questions = append(questions, question{of(c.owner(), about(c.Mount, "", true)), func(a probe.Answer) {
 					c.Answer, c.Mount.Unique = a, max(c.Mount.Unique, a.ID.Unique)
 				}})
 			}
@@ -132,7 +132,7 @@ func (l *look) askCopies(ctx context.Context) error {
 				asked[v.Point+"\x00"+sub] = answer
 				from := l.own(mountOf(v.Source.Mount))
 				from.Unique = v.Source.Mount.ID
-				questions = append(questions, question{about(from, path.Join(v.Source.Below, sub), true), func(a probe.Answer) { *answer = a }})
+				questions = append(questions, question{of(v.Pod.UID, about(from, path.Join(v.Source.Below, sub), true)), func(a probe.Answer) { *answer = a }})
 			}
 		}
 	}

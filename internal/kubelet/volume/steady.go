@@ -17,8 +17,8 @@ func (l *look) askTwice(ctx context.Context) error {
 	for _, v := range l.survey.Volumes {
 		if v.Plugin != HostPathPlugin && v.origin.known && deviceOf(v.Staging.Mount.Mount) == deviceOf(v.Mount.Mount) && v.replaced() {
 			questions = append(questions,
-				question{about(v.Mount, "", false), v.expect(v.Answer)},
-				question{about(v.Staging.Mount, v.origin.below, false), v.expect(v.origin.answer)})
+				question{of(v.Pod.UID, about(v.Mount, "", false)), v.expect(v.Answer)},
+				question{of(v.Pod.UID, about(v.Staging.Mount, v.origin.below, false)), v.expect(v.origin.answer)})
 		}
 	}
 	return l.ask(ctx, questions)
@@ -30,7 +30,7 @@ func (l *look) askCopiesTwice(ctx context.Context) error {
 	for _, v := range l.survey.Volumes {
 		for _, c := range v.Copies {
 			if c.Code == fault.DeletedVolumeSource && c.replaced() {
-				questions = append(questions, question{about(c.Mount, "", false), v.expect(c.Answer)})
+				questions = append(questions, question{of(c.owner(), about(c.Mount, "", false)), v.expect(c.Answer)})
 			}
 		}
 	}

@@ -43,6 +43,8 @@ type swap struct {
 	Answered bool
 	// ReadOnly has what takes its place be read-only even where it was not.
 	ReadOnly bool
+	// Owner is the pod that is held to account where the process cannot end.
+	Owner string
 }
 
 // result is how it went.
@@ -51,8 +53,8 @@ type result struct {
 	Refused string // why not; nothing was touched then
 }
 
-// swap puts the source in the place of a mount that was judged by an answer.
-func (i *Inspector) swap(ctx context.Context, m mountns.Mount, a probe.Answer, s *Source, readOnly bool) (string, error) {
+// swap puts the source in the place of a mount that was judged by an answer. The process that does it counts as owner's.
+func (i *Inspector) swap(ctx context.Context, owner string, m mountns.Mount, a probe.Answer, s *Source, readOnly bool) (string, error) {
 	n, err := i.Kubelet.Node(ctx)
 	if err != nil {
 		return "", err
@@ -67,7 +69,7 @@ func (i *Inspector) swap(ctx context.Context, m mountns.Mount, a probe.Answer, s
 	}
 	order := swap{
 		Home: home, Away: m.Namespace, From: from, Below: s.Below, Inode: s.Inode, Target: idOf(m), Answered: a.State == probe.Alive,
-		ReadOnly: readOnly,
+		ReadOnly: readOnly, Owner: owner,
 	}
 	if _, err := fmt.Sscanf(s.Device, "%d:%d", &order.Major, &order.Minor); err != nil {
 		return "", fmt.Errorf("read device %q of source: %w", s.Device, err)
@@ -82,7 +84,8 @@ func (i *Inspector) run(ctx context.Context, order swap, name string) (string, e
 	var r result
 	each := func(text json.RawMessage) error { return json.Unmarshal(text, &r) }
 	err := cmp.Or(i.Runner, &disposable.Runner{}).Run(ctx, disposable.Options{
-		Job: Job.Name, Input: order, Deadline: swapDeadline, Each: each,
+		Job: Job.Name, Input: order, Deadline: swapDeadline, Each: each, Owner: order.Owner,
+		Waits: []string{device{order.Major, order.Minor}.String(), device{order.Target.Major, order.Target.Minor}.String()},
 	})
 	switch {
 	case errors.Is(err, disposable.ErrDeadline):

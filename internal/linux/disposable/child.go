@@ -19,6 +19,8 @@ import (
 // child is a process that does a job.
 type child struct {
 	job     string
+	owner   string
+	waits   []string
 	process *os.Process
 	in, out *os.File // our ends of its pipes
 	gone    chan struct{}
@@ -26,8 +28,8 @@ type child struct {
 }
 
 // start starts a process. Somebody waits for its end from then on.
-func (r *Runner) start(job string) (*child, error) {
-	c := &child{job: job, gone: make(chan struct{})}
+func (r *Runner) start(o Options) (*child, error) {
+	c := &child{job: o.Job, owner: o.Owner, waits: o.Waits, gone: make(chan struct{})}
 	if err := r.admit(c); err != nil {
 		return nil, err
 	}
@@ -144,7 +146,18 @@ func (c *child) finish(ctx context.Context, err error) error {
 	case errors.Is(err, errNoEnd) && c.wait(ctx):
 		err = fmt.Errorf("%w: %v", err, c.state)
 	}
+	time.AfterFunc(endGrace, c.releaseMemory)
 	return &LostError{Job: c.job, PID: c.process.Pid, Gone: c.gone, Err: err}
+}
+
+// releaseMemory takes from a process that cannot end what it will not use again. The
+// kernel refuses it for one that was not killed.
+func (c *child) releaseMemory() {
+	select {
+	case <-c.gone:
+	default:
+		_ = sys.ReleaseMemory(c.process.Pid) // else it keeps its memory
+	}
 }
 
 // wait waits for the end of the process, but not for long.

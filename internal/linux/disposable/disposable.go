@@ -10,7 +10,8 @@
 // there finds out that it is to do a job. It begins with nothing of its parent's
 // but a pipe for its input and one for its answers, dies with its parent, and
 // is killed at the deadline. Nobody waits for it then: what does not go is
-// counted, and there is a bound to it.
+// counted, its memory is taken from it where the kernel can do that (5.15), and
+// there is a bound to it, in all and for each owner.
 //
 // It starts no other programs and knows nothing about the work. It rests on
 // pipe(7), and on PR_SET_PDEATHSIG of prctl(2).
@@ -20,6 +21,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -30,11 +32,22 @@ var (
 	// ErrTooMany: as many processes as there may be are there already. The job
 	// was not begun.
 	ErrTooMany = errors.New("too many processes do not end")
+	// ErrWaiting: a process that was given up still waits for one of Options.Waits.
+	// The job was not begun. It is an ErrTooMany.
+	ErrWaiting = fmt.Errorf("%w: one still waits for the same", ErrTooMany)
 )
 
 // DefaultMaxLingering is how many processes a Runner has at once where nothing
 // else is said.
-const DefaultMaxLingering = 16
+const DefaultMaxLingering = 512
+
+// fewLingering is the same on kernels that leave a process which cannot end its
+// memory (before 5.15).
+const fewLingering = 64
+
+// shares is which part of the room that is left the processes of one owner may
+// have, and one process in any case.
+const shares = 8
 
 // Job is work that a process of its own can do.
 type Job struct {
@@ -59,4 +72,10 @@ type Options struct {
 	// Each is called with everything that the job emits, in that order, one
 	// after another and before Run returns. Its error ends the job.
 	Each func(json.RawMessage) error
+	// Owner is who is held to account for what the job waits for, such as a pod: the
+	// processes of one take no room from those of others. Empty: nobody.
+	Owner string
+	// Waits names what the job may wait for, such as a file system. While a process
+	// that was given up is there, no other is started that has one of its names.
+	Waits []string
 }

@@ -8,15 +8,19 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
+
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // Runner has jobs done and bounds how many processes that makes. Its zero value
 // serves. It may be used by several goroutines.
 type Runner struct {
 	// MaxLingering is how many processes there may be at once, those that were
-	// given up and do not end among them; 0 is DefaultMaxLingering.
+	// given up and do not end among them; 0 is DefaultMaxLingering, or 64 on kernels
+	// that leave such a process its memory. One more there may be for each owner.
 	MaxLingering int
 
 	mu sync.Mutex
@@ -61,7 +65,7 @@ func (r *Runner) Run(ctx context.Context, o Options) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, o.Deadline, ErrDeadline)
 	defer cancel()
-	c, err := r.start(o.Job)
+	c, err := r.start(o)
 	if err != nil {
 		return fmt.Errorf("run job %q: %w", o.Job, err)
 	}
@@ -88,7 +92,18 @@ func (r *Runner) Lingering() int {
 func (r *Runner) admit(c *child) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.children) >= cmp.Or(r.MaxLingering, DefaultMaxLingering) {
+	of := 0
+	for other, left := range r.children {
+		if left && slices.ContainsFunc(c.waits, func(what string) bool { return slices.Contains(other.waits, what) }) {
+			return ErrWaiting
+		}
+		if other.owner == c.owner {
+			of++
+		}
+	}
+	room := cmp.Or(r.MaxLingering, r.defaultMax()) - len(r.children)
+	switch {
+	case c.owner == "" && room <= 0, c.owner != "" && of >= max(1, room/shares):
 		return ErrTooMany
 	}
 	if r.children == nil {
@@ -96,6 +111,14 @@ func (r *Runner) admit(c *child) error {
 	}
 	r.children[c] = false
 	return nil
+}
+
+// defaultMax is less where a process that cannot end keeps its memory.
+func (r *Runner) defaultMax() int {
+	if sys.HasMemoryRelease.Probe() != nil {
+		return fewLingering
+	}
+	return DefaultMaxLingering
 }
 
 // leave notes that nobody waits for the process any more.

@@ -168,45 +168,43 @@ func TestInspectRefuses(t *testing.T) {
 	})
 }
 
-// TestInspectAllSaysWhatInspectSays, of more points than it opens at once.
-func TestInspectAllSaysWhatInspectSays(t *testing.T) {
+// TestLocateAllSaysWhatInspectSays: but for the inode of the root.
+func TestLocateAllSaysWhatInspectSays(t *testing.T) {
 	s := newScene(t)
 	other := filepath.Join(s.dir, "other")
 	write(t, other)
-	must(t, Bind(s.source, other))
+	must(t, Bind(other, other))
 	must(t, os.Remove(s.source))
-	points := []string{s.target, s.dir, filepath.Join(s.dir, "none"), "relative", s.target + "/x", other}
-	for range openAtOnce {
-		points = append(points, s.target)
-	}
-	points = append(points, other, filepath.Join(s.dir, "none"))
-	type answer struct {
-		State State
-		Error string
-	}
-	text := func(err error) string {
-		if err == nil {
-			return ""
-		}
-		return err.Error()
-	}
-	onEverySource(t, func(t *testing.T) {
-		var got, want []answer
-		InspectAll(points, func(i int, st State, err error) {
-			if i != len(got) {
-				t.Fatalf("answer %d came as number %d", i, len(got))
-			}
-			got = append(got, answer{st, text(err)})
-			st, err = Inspect(points[i])
-			want = append(want, answer{st, text(err)})
+	known := inspect(t, s.target)
+	numbered, wrong := known.ID, known.ID
+	numbered.Unique = 0
+	wrong.Unique, wrong.Reused = 0, 1<<30
+	hidden := inspect(t, other)
+	must(t, Bind(other, other))
+	for name, test := range map[string]struct {
+		want ID
+		is   State
+		err  error
+	}{
+		"known":             {known.ID, known, nil},
+		"by mountinfo":      {numbered, known, nil},
+		"by point":          {ID{Point: s.target}, known, nil},
+		"number of another": {wrong, known, nil},
+		"hidden":            {hidden.ID, hidden, nil},
+		"visible":           {ID{Point: other}, inspect(t, other), nil},
+		"not mounted":       {ID{Point: t.TempDir()}, State{}, ErrNotMounted},
+		"nothing":           {ID{Point: filepath.Join(s.dir, "none")}, State{}, ErrNotMounted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			LocateAll([]ID{{Point: "/"}, test.want}, func(i int, st State, err error) {
+				want := test.is
+				want.Nlink, want.Inode, want.Dir, want.Gone, want.Changed = 0, 0, false, false, time.Time{}
+				if i == 1 && (!errors.Is(err, test.err) || !cmp.Equal(want, st, cmp.AllowUnexported(State{}))) {
+					t.Errorf("%v: %s", err, cmp.Diff(want, st, cmp.AllowUnexported(State{})))
+				}
+			})
 		})
-		if len(got) != len(points) {
-			t.Errorf("%d answers to %d points", len(got), len(points))
-		}
-		if diff := cmp.Diff(want, got, cmp.AllowUnexported(State{})); diff != "" {
-			t.Error(diff)
-		}
-	})
+	}
 }
 
 // TestInspectDoesNotWaitForAnyone: neither for a mount whose server is gone nor

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -20,7 +19,8 @@ import (
 var ErrMayBlock = errors.New("path may block")
 
 // Lookup opens a path with O_PATH as process pid sees it, or as the calling
-// thread does where pid is 0. The path is absolute and clean (EINVAL) and has
+// thread does where pid is 0, in a namespace of this program or of the kubelet; in
+// all others only LookupForeign is to be used. The path is absolute and clean (EINVAL) and has
 // no symbolic link in it (ELOOP). It never waits for a file system that may
 // hang: the kernel's cache is asked first, and alone where the way leads over
 // one (ErrMayBlock). The mount at the path itself may be of any kind, as its
@@ -28,37 +28,51 @@ var ErrMayBlock = errors.New("path may block")
 // trace it (EACCES). The caller closes the descriptor.
 func Lookup(pid int, name string) (*sys.FD, error) {
 	if pid == 0 {
-		return lookup(nil, name, name, readWay(0))
+		return lookup(nil, name, name, way{table: readWay(0)})
 	}
 	root, err := sys.OpenProcPath(strconv.Itoa(pid) + "/root")
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	return lookup(root, name, name, readWay(pid))
+	return lookup(root, name, name, way{table: readWay(pid)})
+}
+
+// LookupForeign is Lookup by the calling thread in a namespace that others have
+// made, whose root may be of any file system. An overlay may lie on one that hangs,
+// and nothing shows that: only a process that can be lost may call it.
+func LookupForeign(name string) (*sys.FD, error) {
+	return lookup(nil, name, name, way{table: readWay(0), foreign: true})
+}
+
+// lookupCached opens a path as process pid sees it, in a namespace that others have
+// made, and never waits: it asks the kernel's cache alone. Kernels without that
+// (before 5.12) look up what leads over their own file systems.
+func lookupCached(pid int, name string) (*sys.FD, error) {
+	root, err := sys.OpenProcPath(strconv.Itoa(pid) + "/root")
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	if sys.HasCachedLookup.Probe() != nil {
+		return lookup(root, name, name, way{table: readWay(pid), foreign: true, overlays: true})
+	}
+	fd, err := sys.LookupCached(root, name)
+	if errors.Is(err, sys.EAGAIN) {
+		err = ErrMayBlock
+	}
+	return fd, err
 }
 
 // LookupIn is Lookup of the last part of a path in dir, which the other parts
 // were found to be.
 func LookupIn(pid int, dir *sys.FD, name string) (*sys.FD, error) {
-	return lookup(dir, "/"+path.Base(name), name, readWay(pid))
+	return lookup(dir, "/"+path.Base(name), name, way{table: readWay(pid)})
 }
-
-// Batch is many calls of Lookup in a row, by the calling thread in the namespace
-// that it is in. They read the mount table once, where it is needed.
-type Batch struct {
-	table func() ([]mountinfo.Mount, error)
-}
-
-// NewBatch has read nothing yet.
-func NewBatch() *Batch { return &Batch{table: sync.OnceValues(readWay(0))} }
-
-// Lookup is the function Lookup with pid 0.
-func (b *Batch) Lookup(name string) (*sys.FD, error) { return lookup(nil, name, name, b.table) }
 
 // lookup opens part, seen from root where that is not nil; whole is what both
-// are together. table gives what is mounted on the way.
-func lookup(root *sys.FD, part, whole string, table func() ([]mountinfo.Mount, error)) (*sys.FD, error) {
+// are together.
+func lookup(root *sys.FD, part, whole string, w way) (*sys.FD, error) {
 	if whole != path.Clean(whole) {
 		return nil, sys.EINVAL
 	}
@@ -66,11 +80,11 @@ func lookup(root *sys.FD, part, whole string, table func() ([]mountinfo.Mount, e
 	if err == nil || !uncached(err) {
 		return fd, err
 	}
-	mounts, err := table()
+	mounts, err := w.table()
 	if err != nil {
 		return nil, err
 	}
-	if err := checkWay(mounts, whole); err != nil {
+	if err := w.check(mounts, whole); err != nil {
 		return nil, err
 	}
 	if root == nil {
@@ -87,19 +101,29 @@ func uncached(err error) bool {
 	})
 }
 
-// checkWay refuses a path below a mount whose file system may hang. A root file
-// system of that kind is taken for granted, as this program itself runs from
-// it. What an overlay is made of cannot be seen here.
-func checkWay(mounts []mountinfo.Mount, name string) error {
+// way is what is known of the mounts that a path leads over.
+type way struct {
+	table func() ([]mountinfo.Mount, error)
+	// foreign has the root count as any other mount. Otherwise it is taken for
+	// granted, as this program, or the kubelet, itself runs from it.
+	foreign bool
+	// overlays has an overlay count as one that may hang: what it is made of cannot
+	// be seen here.
+	overlays bool
+}
+
+// check refuses a path below a mount whose file system may hang.
+func (w way) check(mounts []mountinfo.Mount, name string) error {
 	for _, m := range mounts {
-		if m.Point != "/" && m.Point != name && mountinfo.Within(m.Point, name) && MayHang(m.FSType) {
+		mayHang := MayHang(m.FSType) || w.overlays && m.FSType == "overlay"
+		if mayHang && (w.foreign || m.Point != "/") && m.Point != name && mountinfo.Within(m.Point, name) {
 			return ErrMayBlock
 		}
 	}
 	return nil
 }
 
-// readWay reads the mount table for checkWay, as process pid sees it.
+// readWay reads the mount table for a way, as process pid sees it.
 func readWay(pid int) func() ([]mountinfo.Mount, error) {
 	return func() ([]mountinfo.Mount, error) {
 		text, err := Read(pid, nil)

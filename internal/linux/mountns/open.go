@@ -30,9 +30,9 @@ func open(link string) (*sys.FD, Namespace, error) {
 }
 
 // openNamed opens the namespace that is bound to a file as process pid sees it,
-// and reads which it is.
+// and reads which it is. It never waits: ErrMayBlock.
 func openNamed(pid int, name string) (*sys.FD, Namespace, error) {
-	at, err := Lookup(pid, name)
+	at, err := lookupCached(pid, name)
 	if err != nil {
 		return nil, Namespace{}, err
 	}

@@ -19,6 +19,7 @@ type asker struct {
 	*worker
 	turn   *turn
 	answer Answer
+	dir    bool // the mount's root is a directory
 }
 
 const theRoot = "the mount's root"
@@ -26,7 +27,7 @@ const theRoot = "the mount's root"
 // run finds the answer. The error is errStranded, or one that the answer tells.
 func (a *asker) run() error {
 	began := time.Now()
-	a.turn.ask("lookup of the mount")
+	a.turn.lookUp("lookup of the mount")
 	fd, err := a.open()
 	if err != nil {
 		a.turn.end()
@@ -35,7 +36,9 @@ func (a *asker) run() error {
 		return err
 	}
 	defer fd.Close()
+	a.remember(fd)
 	at, there := fd, a.ask(fd, theRoot) || len(a.Below) == 0
+	a.lookAgain(fd)
 	if len(a.Below) > 0 {
 		at, there = a.below(fd)
 		defer at.Close()
@@ -48,9 +51,30 @@ func (a *asker) run() error {
 	return nil
 }
 
+// remember takes down what the kernel remembers of the mount's root.
+func (a *asker) remember(fd *sys.FD) {
+	st, err := fd.Stat(sys.StatType | sys.StatNlink | sys.StatIno)
+	a.dir = st.IsDir()
+	if err == nil && len(a.Below) == 0 {
+		a.answer.Stat = Stat{Major: st.Major, Minor: st.Minor, Inode: st.Ino, Nlink: st.Nlink, Dir: st.IsDir()}
+		a.turn.remember(a.answer.Stat)
+	}
+}
+
+// lookAgain notes what the kernel has found out about the mount's root while that was asked. A client of NFS is told that
+// a directory has no links any more first, and that the server does not know it with the next call.
+func (a *asker) lookAgain(fd *sys.FD) {
+	if _, err := fd.Stat(sys.StatIno); a.answer.State == Alive && givenUp(err) {
+		a.refused("after asking", err)
+	}
+}
+
 // open opens the mount's root, after making sure that it is the one meant.
 func (a *asker) open() (fd *sys.FD, err error) {
-	look := func(point string) (*sys.FD, error) { return mountns.Lookup(0, point) }
+	look := mountns.LookupForeign
+	if a.Own {
+		look = func(point string) (*sys.FD, error) { return mountns.Lookup(0, point) }
+	}
 	if errors.Is(sys.HasCachedLookup.Probe(), errors.ErrUnsupported) {
 		// It would read the mount table for every question. The one who started
 		// this process has just done that.
@@ -79,6 +103,11 @@ func (a *asker) meant(fd *sys.FD) error {
 	}
 	st, err := fd.Stat(mask)
 	switch {
+	case givenUp(err):
+		if number, errNumber := fd.FDMountID(); errNumber == nil && number != a.Reused {
+			return mount.ErrChanged
+		}
+		return err
 	case err != nil:
 		return err
 	case st.Has(mask) && st.MountID != want:
@@ -192,7 +221,7 @@ func (a *asker) bind(fd *sys.FD) error {
 		a.note(say("a place for a trial bind", a.noScratch))
 		return nil
 	}
-	dir := a.Dir
+	dir := a.dir
 	if len(a.Below) > 0 {
 		dir = a.answer.Stat.Dir
 	}

@@ -21,12 +21,13 @@ type found struct {
 	state     mount.State
 }
 
-// find finds the mounts of all targets.
+// find finds the mounts of all targets. It looks up no path: the way to one may lead over any file system, and this
+// process must not wait.
 func (s *pass) find() {
 	s.placeAll()
-	s.inspectAll(func(i int, st mount.State, err error) {
+	s.locateAll(func(i int, st mount.State, err error) {
 		a, want := &s.answers[i], s.targets[i].ID
-		if err == nil && want != (mount.ID{}) && !same(want, st.ID) {
+		if err == nil && want != (mount.ID{}) && (!same(want, st.ID) || want.Reused != 0 && want.Reused != st.Reused) {
 			err = &mount.ChangedError{Want: want, Found: st.ID}
 		}
 		if err != nil {
@@ -36,21 +37,7 @@ func (s *pass) find() {
 		}
 		s.found[i].state = st
 		s.describe(i, st)
-		a.Stat = Stat{Major: st.Major, Minor: st.Minor, Inode: st.Inode, Nlink: st.Nlink, Dir: st.Dir}
-		if s.targets[i].Below != "" {
-			a.Stat = Stat{}
-		}
 	})
-}
-
-// givenUpSince notes what the kernel found out about a mount's root while that was asked. A client of NFS is told that a
-// directory has no links any more first, and that the server does not know it with the next call.
-func (s *pass) givenUpSince(i int, err error) {
-	a := &s.answers[i]
-	a.Evidence = append(a.Evidence, "after asking: "+err.Error())
-	if a.State == Alive && givenUp(err) {
-		a.State, a.Errno = stateOf(err), errno(err)
-	}
 }
 
 func (s *pass) describe(i int, st mount.State) {
@@ -61,7 +48,7 @@ func (s *pass) describe(i int, st mount.State) {
 // findAgain makes sure that it was the mount that was meant which answered, or
 // did not, and adds what the kernel knows of it by now.
 func (s *pass) findAgain() {
-	s.inspectAll(func(i int, st mount.State, err error) {
+	s.locateAll(func(i int, st mount.State, err error) {
 		if s.answers[i].ID == (mount.ID{}) {
 			return // never was there
 		}
@@ -69,9 +56,8 @@ func (s *pass) findAgain() {
 			err = &mount.ChangedError{Want: s.found[i].state.ID, Found: st.ID}
 		}
 		if err != nil && unfound(err) != Vanished {
-			// It was the one that was meant when it was opened.
-			s.givenUpSince(i, err)
-			return
+			s.answers[i].Evidence = append(s.answers[i].Evidence, "after asking: "+err.Error())
+			return // it was the one that was meant when it was opened
 		}
 		if err != nil {
 			s.answers[i] = Answer{Target: i, State: Vanished, Errno: errno(err), Evidence: []string{"after asking: " + err.Error()}}
@@ -122,25 +108,23 @@ func (s *pass) placeAll() {
 	}
 }
 
-// inspectAll looks at the mounts of all targets, one namespace after another.
-func (s *pass) inspectAll(then func(i int, st mount.State, err error)) {
+// locateAll finds the mounts of all targets in the mount tables, one namespace after another.
+func (s *pass) locateAll(then func(i int, st mount.State, err error)) {
 	spaces := map[mountns.Namespace][]int{}
 	for i, f := range s.found {
 		spaces[f.namespace] = append(spaces[f.namespace], i)
 	}
 	for ns, targets := range spaces {
-		points := make([]string, len(targets))
+		wanted := make([]mount.ID, len(targets))
 		for n, i := range targets {
-			points[n] = s.targets[i].Point
+			wanted[n] = s.targets[i].ID
+			if found := s.found[i].state.ID; found != (mount.ID{}) {
+				wanted[n] = found
+			}
+			wanted[n].Point = s.targets[i].Point
 		}
 		look := func() error {
-			mount.InspectAll(points, func(n int, st mount.State, err error) {
-				i := targets[n]
-				if givenUp(err) {
-					err = cmp.Or(isAnother(s.targets[i]), err)
-				}
-				then(i, st, err)
-			})
+			mount.LocateAll(wanted, func(n int, st mount.State, err error) { then(targets[n], st, err) })
 			return nil
 		}
 		if ns == (mountns.Namespace{}) {
@@ -155,41 +139,24 @@ func (s *pass) inspectAll(then func(i int, st mount.State, err error)) {
 	}
 }
 
-// isAnother gives an error where the mount on top is not the one that is meant,
-// also where the kernel tells nothing about its root.
-func isAnother(t Target) error {
-	if t.ID == (mount.ID{}) {
-		return nil
-	}
-	fd, err := mountns.Lookup(0, t.Point)
-	if err != nil {
-		return err
-	}
-	defer fd.Close()
-	if number, err := fd.FDMountID(); err != nil || number == t.ID.Reused {
-		return err
-	}
-	return mount.ErrChanged
-}
-
 // group puts the questions that can be asked together by file system.
 func (s *pass) group() {
 	groups := map[uint64]*group{}
 	for i, f := range s.found {
-		if !s.asked(i) {
+		if !s.asked(i) || s.blockedBefore(i) {
 			continue
 		}
 		device := uint64(f.state.Major)<<32 | uint64(f.state.Minor)
 		g := groups[device]
 		if g == nil {
-			g = s.newGroup(device, f.state)
+			g = s.newGroup(device, i)
 			groups[device] = g
 			s.groups = append(s.groups, g)
 		}
 		t := s.targets[i]
 		q := question{
 			Target: i, Own: f.namespace == (mountns.Namespace{}), Namespace: f.namespace,
-			Dir: f.state.Dir, Local: !mountns.MayHang(f.state.FSType), Below: []byte(t.Below), Bind: t.Bind,
+			Local: !mountns.MayHang(f.state.FSType), Below: []byte(t.Below), Bind: t.Bind, Owner: t.Owner,
 		}
 		q.means(f.state.ID)
 		g.questions = append(g.questions, q)
@@ -198,30 +165,32 @@ func (s *pass) group() {
 	s.order()
 }
 
-// newGroup is a group without questions yet. It is suspect where requests wait
-// for the server, or where it did not answer in the last pass; one whose server
-// is gone answers at once.
-func (s *pass) newGroup(device uint64, st mount.State) *group {
-	c := s.connection(st)
-	return &group{device: device, suspect: !c.Dead && (c.Waiting > 0 || s.slow[device])}
+// newGroup is a group without questions yet, of the target's file system. It is proven where that has answered when it
+// was asked last, and no request waits for the server; one whose server is gone answers at once.
+func (s *pass) newGroup(device uint64, target int) *group {
+	c := s.connection(s.found[target].state)
+	return &group{device: device, owner: s.targets[target].Owner, proven: s.answered[device] && (c.Dead || c.Waiting == 0)}
 }
 
-// order has those that are not likely to answer asked first, as they have to be
-// waited for longest, but not so many of them that few threads are left for the
-// others; the rest of them come last.
+// order has the owners take turns, so that one with many file systems that do not answer takes no time from the others.
+// What did not answer in the last pass comes last.
 func (s *pass) order() {
-	suspects := 0
+	turns := map[string]int{}
 	for _, g := range s.groups {
-		if !g.suspect {
-			continue
-		}
-		if suspects++; suspects <= maxWaiting/2 {
-			g.rank = -1
-		} else {
-			g.rank = 1
+		if g.owner != "" {
+			turns[g.owner]++
+			g.turn = turns[g.owner]
 		}
 	}
-	slices.SortStableFunc(s.groups, func(a, b *group) int { return cmp.Compare(a.rank, b.rank) })
+	slices.SortStableFunc(s.groups, func(a, b *group) int {
+		if slow := s.slow[a.device]; slow != s.slow[b.device] {
+			if slow {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(a.turn, b.turn)
+	})
 }
 
 // connection is what the kernel knows of a file system's server, where that is
@@ -243,10 +212,6 @@ func (s *pass) requests(target int) int { return s.connection(s.found[target].st
 // group's file system, and has that be the answer.
 func (s *pass) keepsAnother(g *group) bool {
 	w, is := s.waiting[g.device]
-	if is && !w.there() {
-		delete(s.waiting, g.device)
-		is = false
-	}
 	if !is {
 		return false
 	}
@@ -254,4 +219,25 @@ func (s *pass) keepsAnother(g *group) bool {
 		s.conclude(q.Target, Hung, 0, append([]string{w.String()}, queue(s.requests(q.Target))...)...)
 	}
 	return true
+}
+
+// blockedBefore tells whether a thread of an earlier pass still waits on the way to the target's mount, and has that be
+// the answer: it says nothing about the mount itself.
+func (s *pass) blockedBefore(target int) bool {
+	w, is := s.blocked[s.wayTo(target)]
+	if is {
+		s.conclude(target, Unasked, 0, w.String())
+	}
+	return is
+}
+
+// way is where a mount is looked up.
+type way struct {
+	space uint64 // inode of the namespace, or the process in it where that may not be read
+	point string
+}
+
+func (s *pass) wayTo(target int) way {
+	ns := s.found[target].namespace
+	return way{cmp.Or(ns.Inode, uint64(ns.PID)), s.targets[target].Point}
 }

@@ -27,7 +27,7 @@ func work(_ context.Context, in []byte, emit func(v any) error) error {
 	}
 	// A thread that waits keeps its turn of the scheduler for a while.
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), maxAsking))
-	w := worker{pool: newPool(), emit: emit}
+	w := worker{pool: newPool(r.room), emit: emit}
 	if r.Bind {
 		w.scratch, w.noScratch = sys.NewScratch() // before any thread copies what is open
 	}
@@ -35,9 +35,17 @@ func work(_ context.Context, in []byte, emit func(v any) error) error {
 	return nil
 }
 
+// room is how many threads may wait for file systems of an owner.
+func (r *request) room(owner string) int {
+	if n, ok := r.Room[owner]; ok {
+		return n
+	}
+	return r.RoomElse
+}
+
 // all asks one question of every group first, so that a file system which does
 // not answer is waited for from early on, and then the others of those whose
-// first was answered.
+// first was answered, or of which the way to the first does not answer.
 func (w *worker) all(groups [][]question) {
 	var first, other sync.WaitGroup
 	rest := make(chan []question, len(groups))
@@ -45,23 +53,28 @@ func (w *worker) all(groups [][]question) {
 		w.pool.take()
 		first.Go(func() {
 			defer w.pool.give()
-			w.group(g[:1])
-			rest <- g[1:]
+			if handOver := func([]question) { rest <- g[1:] }; !w.group(g[:1], handOver) {
+				rest <- g[1:]
+			}
 		})
 	}
 	go func() {
 		first.Wait()
 		close(rest)
 	}()
-	for g := range rest {
+	var ask func(g []question)
+	ask = func(g []question) {
 		if len(g) == 0 {
-			continue
+			return
 		}
-		w.pool.take()
 		other.Go(func() {
+			w.pool.take()
 			defer w.pool.give()
-			w.group(g)
+			w.group(g, ask)
 		})
+	}
+	for g := range rest {
+		ask(g)
 	}
 	other.Wait()
 }
@@ -75,15 +88,24 @@ type worker struct {
 }
 
 // group asks questions about one file system on a thread that goes with
-// everything it has opened.
-func (w *worker) group(group []question) {
+// everything it has opened. Where the way to a mount does not answer, the questions
+// that are left are handed over, and it tells so.
+func (w *worker) group(group []question, handOver func(left []question)) (handed bool) {
 	err := sys.OnOwnFiles(func() error {
-		for len(group) > 0 {
+		for len(group) > 0 && !handed {
 			q := &group[0]
 			group = group[1:]
-			a := asker{question: q, worker: w, turn: &turn{pool: w.pool, emit: w.emit, target: q.Target, thread: sys.ThreadID()}}
+			if w.pool.full(q.Owner) {
+				w.decline(q, "not asked: as many file systems of "+q.Owner+" as may be do not answer")
+				continue
+			}
+			left := group
+			a := asker{question: q, worker: w, turn: &turn{
+				pool: w.pool, emit: w.emit, target: q.Target, owner: q.Owner, thread: sys.ThreadID(), handOver: func() { handOver(left) },
+			}}
 			a.answer.Target = q.Target
 			err := a.run()
+			handed = a.turn.wasHanded()
 			_ = w.emit(reply{Answer: &a.answer}) // nobody is left to tell
 			if errors.Is(err, errStranded) {
 				return err
@@ -91,8 +113,17 @@ func (w *worker) group(group []question) {
 		}
 		return nil
 	})
-	for _, q := range group {
-		a := Answer{Target: q.Target, State: Unasked, Evidence: []string{say("a thread to ask with", err)}}
-		_ = w.emit(reply{Answer: &a}) // as above
+	if handed {
+		return true
 	}
+	for _, q := range group {
+		w.decline(&q, say("a thread to ask with", err))
+	}
+	return false
+}
+
+// decline says why a question was not asked.
+func (w *worker) decline(q *question, why string) {
+	a := Answer{Target: q.Target, State: Unasked, Evidence: []string{why}}
+	_ = w.emit(reply{Answer: &a}) // as above
 }

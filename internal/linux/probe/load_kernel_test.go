@@ -105,7 +105,7 @@ func TestManyMounts(t *testing.T) {
 		if took > 2*deadline {
 			t.Errorf("pass %d took %v", pass, took)
 		}
-		if threads == 0 || threads > 16+128+40 || children > pass+1 {
+		if threads == 0 || threads > 16+256+40 || children > pass+2 {
 			t.Errorf("%d threads, %d processes", threads, children)
 		}
 	}
@@ -131,13 +131,13 @@ func TestManyMounts(t *testing.T) {
 // threads for, and one that does.
 func TestMoreHangThanThreads(t *testing.T) {
 	t.Parallel()
-	stopped := mountFUSE(t, make([]string, 160)...)
+	stopped := mountFUSE(t, make([]string, 288)...)
 	fine := mountFUSE(t, "")
 	stopped.signal("STOP")
 	r := &disposable.Runner{}
 	p := &probe.Prober{Deadline: kerneltest.Patience(6 * time.Second), Runner: r}
 	points := append(slices.Clone(stopped.dirs), fine.dirs[0])
-	const threads = 16 + 128
+	const threads = 16 + 256
 	var without, waited int
 	for _, a := range ask(t, p, points...) {
 		switch {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"kubediag.org/kubediag/internal/linux/disposable"
@@ -26,16 +27,20 @@ type pass struct {
 	control *fuse.Control
 	found   []found
 	groups  []*group
-	late    map[int]late // by target
-	lost    *disposable.LostError
+	room    *room
+
+	mu   sync.Mutex   // of what the processes say
+	late map[int]late // by target
 }
 
 // group is the targets on one file system.
 type group struct {
 	device    uint64
-	suspect   bool // it is not likely to answer
-	rank      int  // lower ones are asked first
+	owner     string
+	proven    bool // it has answered when it was asked last
+	turn      int  // of the owner's: lower ones are asked first
 	questions []question
+	lost      *disposable.LostError // the process that has asked, where that is lost
 }
 
 // late is a question that has not been answered for a while.
@@ -50,6 +55,8 @@ func (p *Prober) newPass(targets []Target) *pass {
 		Prober: p, targets: targets, answers: make([]Answer, len(targets)), began: time.Now(),
 		found: make([]found, len(targets)), late: map[int]late{},
 	}
+	p.forget()
+	s.room = p.newRoom()
 	for i := range s.answers {
 		s.answers[i].Target = i
 	}
@@ -63,27 +70,55 @@ func (s *pass) close() {
 	}
 }
 
-// askAll has the process ask what can be asked.
+// askAll has processes ask what can be asked: one is for file systems that have answered when they were asked last, so that
+// no other keeps them waiting.
 func (s *pass) askAll(ctx context.Context) error {
 	s.group()
-	var r request
+	var proven, others []*group
 	for _, g := range s.groups {
+		if g.proven {
+			proven = append(proven, g)
+		} else {
+			others = append(others, g)
+		}
+	}
+	var errs [2]error
+	var done sync.WaitGroup
+	done.Go(func() { errs[0] = s.askSome(ctx, proven, s.room.proven()) })
+	done.Go(func() { errs[1] = s.askSome(ctx, others, s.room.others()) })
+	done.Wait()
+	s.ended = time.Now()
+	return errors.Join(errs[:]...)
+}
+
+// askSome has one process ask.
+func (s *pass) askSome(ctx context.Context, groups []*group, r request) error {
+	for _, g := range groups {
 		r.Groups = append(r.Groups, g.questions)
 		r.Bind = r.Bind || slices.ContainsFunc(g.questions, func(q question) bool { return q.Bind })
 	}
 	left := s.deadline() - time.Since(s.began)
 	if len(r.Groups) == 0 || left <= 0 {
-		s.ended = time.Now()
 		return nil
 	}
 	err := s.runner().Run(ctx, disposable.Options{Job: Job.Name, Input: r, Deadline: left, Each: s.hear})
-	s.ended = time.Now()
-	s.lost, _ = errors.AsType[*disposable.LostError](err)
+	lost, _ := errors.AsType[*disposable.LostError](err)
+	for _, g := range groups {
+		g.lost = lost
+	}
 	switch {
 	case errors.Is(err, disposable.ErrDeadline):
 		return nil
 	case errors.Is(err, disposable.ErrTooMany):
-		s.unasked("as many processes of earlier passes wait as there may be")
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, g := range groups {
+			for _, q := range g.questions {
+				if s.asked(q.Target) {
+					s.conclude(q.Target, Unasked, 0, "not asked: as many processes of earlier passes wait as there may be")
+				}
+			}
+		}
 		return nil
 	}
 	return err
@@ -95,6 +130,8 @@ func (s *pass) hear(text json.RawMessage) error {
 	if err := json.Unmarshal(text, &r); err != nil {
 		return fmt.Errorf("read answer: %w", err)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
 	case r.Answer != nil && s.asked(r.Answer.Target):
 		s.answer(*r.Answer)
@@ -122,10 +159,7 @@ func (s *pass) asked(target int) bool {
 func (s *pass) answer(from Answer) {
 	to := &s.answers[from.Target]
 	to.State, to.Errno, to.Bindable, to.Took = from.State, from.Errno, from.Bindable, from.Took
-	to.ReadOnly = to.ReadOnly || from.ReadOnly
-	if from.Stat.Fresh || s.targets[from.Target].Below != "" {
-		to.Stat = from.Stat
-	}
+	to.ReadOnly, to.Stat = to.ReadOnly || from.ReadOnly, from.Stat
 	to.Evidence = append(to.Evidence, from.Evidence...)
 	delete(s.late, from.Target)
 }
@@ -140,21 +174,32 @@ func (s *pass) settle() {
 }
 
 // settleGroup tells whether the file system hangs: it was waited for for at
-// least half the time. Who waits for it is remembered.
+// least half the time. Who waits for it is remembered, and so is whether it has
+// answered.
 func (s *pass) settleGroup(g *group) {
 	var at = -1
 	for _, q := range g.questions {
-		if _, is := s.late[q.Target]; is && s.asked(q.Target) {
+		l, is := s.late[q.Target]
+		switch {
+		case !is || !s.asked(q.Target):
+		case l.Way:
+			s.settleWay(g, l)
+		default:
 			at = q.Target
 		}
 	}
 	if at < 0 {
+		if slices.ContainsFunc(g.questions, func(q question) bool { return !s.asked(q.Target) && s.answers[q.Target].State != Unasked }) {
+			s.answered[g.device] = true
+		}
 		return
 	}
 	l := s.late[at]
+	s.answers[at].Stat = l.Stat
 	s.slow[g.device] = true
-	if s.lost != nil {
-		s.waiting[g.device] = waiter{pid: s.lost.PID, thread: l.Thread, gone: s.lost.Gone, since: l.since, question: l.Question}
+	delete(s.answered, g.device)
+	if g.lost != nil {
+		s.waiting[g.device] = s.waiterOf(g, l)
 	}
 	waited := s.ended.Sub(l.since)
 	if waited < s.deadline()/2 {
@@ -166,6 +211,21 @@ func (s *pass) settleGroup(g *group) {
 		if s.asked(q.Target) {
 			s.conclude(q.Target, Hung, waited, "not asked: the same file system does not answer at "+strconv.Quote(s.targets[at].Point))
 		}
+	}
+}
+
+// settleWay is for a mount that was not come to: that says nothing about it.
+func (s *pass) settleWay(g *group, l late) {
+	if g.lost != nil {
+		s.blocked[s.wayTo(l.Target)] = s.waiterOf(g, l)
+	}
+	waited := s.ended.Sub(l.since)
+	s.conclude(l.Target, Unasked, waited, s.silence(l, waited)...)
+}
+
+func (s *pass) waiterOf(g *group, l late) waiter {
+	return waiter{
+		pid: g.lost.PID, thread: l.Thread, gone: g.lost.Gone, since: l.since, question: l.Question, owner: s.targets[l.Target].Owner,
 	}
 }
 

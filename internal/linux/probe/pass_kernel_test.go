@@ -162,7 +162,6 @@ func TestMountChangesMeanwhile(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(dir string) error{
 		"unmounted": func(dir string) error { return sys.UnmountPath(dir, true) },
-		"covered":   func(dir string) error { return sys.NewMount("none", dir, "tmpfs", "") },
 		"replaced": func(dir string) error {
 			return errors.Join(sys.UnmountPath(dir, true), sys.NewMount("none", dir, "tmpfs", ""))
 		},
@@ -193,6 +192,9 @@ func TestNoSuchMount(t *testing.T) {
 	s := mountFUSE(t, "")
 	st, err := mount.Inspect(s.dirs[0])
 	must(t, err)
+	below := filepath.Join(s.dirs[0], "dir")
+	must(t, sys.BindMount(t.TempDir(), below))
+	t.Cleanup(func() { sys.UnmountPath(below, true) })
 	another := st.ID
 	another.Unique++ // before 6.8 there is none, and the number decides
 	another.Reused++
@@ -206,10 +208,10 @@ func TestNoSuchMount(t *testing.T) {
 		says   string
 	}{
 		"no mount":       {probe.Target{Point: t.TempDir()}, probe.Vanished, "not mounted"},
-		"nothing":        {probe.Target{Point: s.dirs[0] + "-not"}, probe.Vanished, "no such file or directory"},
+		"nothing":        {probe.Target{Point: s.dirs[0] + "-not"}, probe.Vanished, "not mounted"},
 		"other mount":    {probe.Target{Point: s.dirs[0], ID: another}, probe.Vanished, "another mount is there now"},
 		"this mount":     {probe.Target{Point: s.dirs[0], ID: st.ID}, probe.Alive, ""},
-		"below the FUSE": {probe.Target{Point: filepath.Join(s.dirs[0], "dir")}, probe.Unasked, "path may block"},
+		"below the FUSE": {probe.Target{Point: below}, probe.Unasked, "path may block"},
 		"gone namespace": {probe.Target{Namespace: ns, Point: "/"}, probe.Vanished, "enter mount namespace"},
 	} {
 		t.Run(name, func(t *testing.T) {

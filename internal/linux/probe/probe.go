@@ -4,9 +4,10 @@
 // Package probe asks mounts whether they are alive, and never hangs itself.
 //
 // What the kernel tells without the file system is asked first, by the caller's
-// process: the mount table, the cached inode, the state of a FUSE connection.
-// The file systems themselves are asked by one process for the whole pass that
-// can be lost (package disposable), with a bounded number of threads.
+// process: the mount table and the state of a FUSE connection. Paths are looked up,
+// and file systems asked, by processes for the whole pass that can be lost (package
+// disposable), with a bounded number of threads: one for the file systems that have
+// answered when they were asked last, and one for all others.
 //
 // Asking changes nothing: nothing is looked up below a mount, unless Below says
 // so, and then only if the mount itself answered; a look at another mount of
@@ -44,6 +45,9 @@ type Target struct {
 	Below string
 	// Bind has it tried out whether what is asked can be bound elsewhere.
 	Bind bool
+	// Owner is who is held to account where there is no answer, such as a pod: the file systems of one owner that do not
+	// answer take no room from those of others. Empty: nobody in particular.
+	Owner string
 }
 
 // State is what became of the question.

@@ -91,24 +91,44 @@ func TestMarkMakesNoOtherMount(t *testing.T) {
 	}
 }
 
-func TestSuspectsComeFirstButNotAll(t *testing.T) {
+func TestOwnersTakeTurns(t *testing.T) {
 	t.Parallel()
-	var s pass
-	for i := range 200 {
-		s.groups = append(s.groups, &group{device: uint64(i), suspect: i%2 == 1})
+	s := pass{Prober: &Prober{}}
+	for range 100 {
+		s.groups = append(s.groups, &group{owner: "one"})
 	}
+	s.groups = append(s.groups, &group{owner: "two"}, &group{owner: "three"}, &group{owner: "two"})
 	s.order()
-	var first, last int
-	for i, g := range s.groups {
-		switch {
-		case g.suspect && i < maxWaiting/2:
-			first++
-		case g.suspect && i >= maxWaiting/2+100:
-			last++
+	var first []string
+	for _, g := range s.groups[:5] {
+		first = append(first, g.owner)
+	}
+	if want := []string{"one", "two", "three", "one", "two"}; !slices.Equal(first, want) {
+		t.Errorf("order %v, want %v", first, want)
+	}
+}
+
+// TestRoomIsLeftForEverybody has one owner after the other take all that it may have.
+func TestRoomIsLeftForEverybody(t *testing.T) {
+	t.Parallel()
+	p := &Prober{waiting: map[uint64]waiter{}}
+	for n := range 1000 {
+		owner := fmt.Sprint("owner ", n)
+		took := 0
+		for {
+			if r := p.newRoom().others(); (&r).room(owner) == 0 {
+				break
+			}
+			p.waiting[uint64(len(p.waiting))] = waiter{owner: owner}
+			took++
+		}
+		if took < 1 || took > maxWaiters/shares {
+			t.Fatalf("%s has %d threads wait, beside %d of others", owner, took, len(p.waiting)-took)
 		}
 	}
-	if first != maxWaiting/2 || last != 100-maxWaiting/2 {
-		t.Errorf("%d first, %d last", first, last)
+	r := p.newRoom()
+	if proven := r.proven(); r.left > 0 || proven.RoomElse != 1 || proven.room("") != unbounded {
+		t.Errorf("room %+v is left", r)
 	}
 }
 
@@ -116,7 +136,7 @@ func TestSuspectsComeFirstButNotAll(t *testing.T) {
 func TestPoolReplacesThoseThatWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPool()
+		p := newPool(func(string) int { return maxWaiting })
 		ctx, answer := context.WithCancel(t.Context())
 		var (
 			mu      sync.Mutex

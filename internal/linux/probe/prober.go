@@ -19,7 +19,8 @@ import (
 // goroutines; passes follow one another. It remembers which file systems keep
 // a thread of an earlier pass, and does not ask those again as long as they do:
 // one Prober is to serve a whole program, so that there is at most one thread
-// waiting for each.
+// waiting for each. Each owner of targets has a share of the threads that may wait,
+// and room for one is always left for each.
 type Prober struct {
 	// Deadline is how long a pass takes at most, with a few milliseconds for
 	// each 1,000 targets on top; 0 is DefaultDeadline.
@@ -40,8 +41,12 @@ type Prober struct {
 
 	// waiting is which thread waits for which file system since an earlier pass.
 	waiting map[uint64]waiter
+	// blocked is which thread waits since then on the way to a mount.
+	blocked map[way]waiter
 	// slow is which file systems did not answer in the last pass.
 	slow map[uint64]bool
+	// answered is which file systems have answered when they were asked last.
+	answered map[uint64]bool
 }
 
 // Ask asks every target and gives their answers in the same order. It takes as
@@ -60,7 +65,8 @@ func (p *Prober) Ask(ctx context.Context, targets []Target) ([]Answer, error) {
 	}
 	p.init.Do(func() {
 		p.turn = make(chan struct{}, 1)
-		p.waiting, p.slow = map[uint64]waiter{}, map[uint64]bool{}
+		p.waiting, p.blocked = map[uint64]waiter{}, map[way]waiter{}
+		p.slow, p.answered = map[uint64]bool{}, map[uint64]bool{}
 	})
 	select {
 	case p.turn <- struct{}{}:

@@ -9,7 +9,7 @@ import "kubediag.org/kubediag/internal/linux/sys"
 // of a pass. It waits as long as the file system does: only a process that can
 // be lost may call it. The answer has no ID.
 func AskRoot(root *sys.FD) Answer {
-	w := &worker{pool: newPool(), emit: func(any) error { return nil }}
+	w := &worker{pool: newPool(func(string) int { return 1 }), emit: func(any) error { return nil }}
 	w.pool.take()
 	defer w.pool.give()
 	a := asker{question: &question{}, worker: w, turn: &turn{pool: w.pool, emit: w.emit, thread: sys.ThreadID()}}

@@ -19,6 +19,7 @@ type waiter struct {
 	gone        <-chan struct{} // closed once the process has ended
 	since       time.Time
 	question    string
+	owner       string
 }
 
 // there tells whether the thread still waits.

@@ -15,7 +15,10 @@ import (
 // are about one file system, and are asked one after another.
 type request struct {
 	Groups [][]question
-	Bind   bool // there is a question with Bind
+	// Room is how many threads more may wait for file systems of one owner, by owner; of all others it is RoomElse.
+	Room     map[string]int
+	RoomElse int
+	Bind     bool // there is a question with Bind
 }
 
 // question is a target whose mount has been found.
@@ -26,10 +29,10 @@ type question struct {
 	Point     []byte
 	Unique    uint64 // number of the mount, see mount.ID
 	Reused    int
-	Dir       bool // the mount's root is a directory
 	Local     bool // the file system is the kernel's own, see mountns.MayHang
 	Below     []byte
 	Bind      bool
+	Owner     string
 }
 
 // reply is one thing that it says, of two kinds.
@@ -42,7 +45,9 @@ type reply struct {
 type overdue struct {
 	Target   int
 	Question string
-	Thread   int // that waits
+	Thread   int  // that waits
+	Way      bool // for the way to the mount, and not for its file system
+	Stat     Stat // what the kernel remembers of what is asked
 }
 
 func (q *question) means(id mount.ID) {

@@ -86,6 +86,10 @@ var (
 		Name: "number of a disk that is never used again", Kernel: "5.15", probe: probeDiskSequence,
 		Without: "a disk is known by its RBD image or its loop file; others are not detached",
 	}
+	HasMemoryRelease = &Feature{
+		Name: "process_mrelease", Kernel: "5.15", probe: probeMemoryRelease,
+		Without: "fewer file systems that hang are waited for at once",
+	}
 	HasMoveBeneath = &Feature{
 		Name: "move_mount beneath a mount", Kernel: "6.5", probe: probeMoveBeneath,
 		Without: "the new mount spreads to its place from a copy of the directory above",
@@ -119,7 +123,7 @@ var (
 // Features lists every feature that kubediag makes use of, by age.
 func Features() []*Feature {
 	return []*Feature{
-		HasMountTrees, HasOpenat2, HasMountID, HasCachedLookup, HasMountSetattr, HasDiskSequence,
+		HasMountTrees, HasOpenat2, HasMountID, HasCachedLookup, HasMountSetattr, HasDiskSequence, HasMemoryRelease,
 		HasMoveBeneath, HasUniqueMountID, HasStatmount, HasNamespaceID, HasNamespaceWalk,
 		HasStatmountSource, HasDetachedTarget, HasFUSEServer,
 	}

@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mount
+
+import (
+	"errors"
+	"sync"
+
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// LocateAll says what the mount table of the calling thread's namespace has about
+// each of the mounts, and calls then with the index of each, in their order. It
+// looks up no path, so that it never waits. Of an ID with nothing but a Point it is
+// the mount that shows there. Otherwise it is the mount that is meant, also if
+// another one hides it; the one that shows at its Point if it is not there any more.
+// ErrNotMounted: none. What the root's own inode says is not known.
+func LocateAll(wanted []ID, then func(i int, st State, err error)) {
+	l := locator{whole: sync.OnceValues(func() (*mountinfo.Table, error) { return mountns.Table(0) }), numbers: sync.OnceValues(uniqueNumbers)}
+	for i, id := range wanted {
+		st, err := l.locate(id)
+		if err != nil {
+			err = &Error{Op: "find", Target: id.Point, Err: err}
+		}
+		then(i, st, err)
+	}
+}
+
+// locator finds many mounts of one namespace.
+type locator struct {
+	whole   func() (*mountinfo.Table, error)
+	numbers func() (map[int]uint64, error)
+	stat    sys.MountStat
+}
+
+func (l *locator) locate(id ID) (State, error) {
+	if id.Unique != 0 && sys.HasStatmount.Probe() == nil {
+		st, err := l.load(id.Unique)
+		if err == nil && st.Point == id.Point || err != nil && !errors.Is(err, sys.ENOENT) {
+			return st, err
+		}
+	}
+	t, err := l.whole()
+	if err != nil {
+		return State{}, err
+	}
+	m, ok := t.ByID(id.Reused)
+	if !ok || m.Point != id.Point {
+		if m, ok = t.Top(id.Point); !ok {
+			return State{}, ErrNotMounted
+		}
+	}
+	return l.complete(m)
+}
+
+// complete adds the number that is never used again, where the kernel has one.
+func (l *locator) complete(m mountinfo.Mount) (State, error) {
+	st := stateOf(m)
+	st.ReadOnly = st.Attr.Has(sys.AttrReadOnly)
+	_, st.Deleted = mountinfo.Deleted(st.Root)
+	if sys.HasStatmount.Probe() != nil {
+		return st, nil
+	}
+	numbers, err := l.numbers()
+	if err != nil {
+		return State{}, err
+	}
+	unique, ok := numbers[m.ID]
+	if !ok {
+		return State{}, ErrNotMounted // it went since the table was read
+	}
+	found, err := l.load(unique)
+	switch {
+	case errors.Is(err, sys.ENOENT), err == nil && found.Point != m.Point:
+		return State{}, ErrNotMounted
+	case err != nil:
+		return State{}, err
+	}
+	return found, nil
+}
+
+// load asks the kernel about one mount.
+func (l *locator) load(unique uint64) (State, error) {
+	err := l.stat.Load(sys.MountRef{Mount: unique}, sys.StatmountSuper|sys.StatmountBasic|sys.StatmountRoot|sys.StatmountPoint|
+		sys.StatmountType|sys.StatmountSubtype|sys.StatmountSource)
+	if err != nil {
+		return State{}, err
+	}
+	st := describe(sys.Stat{}, &l.stat, string(l.stat.Point()))
+	st.Gone = false // which only the inode tells
+	return st, nil
+}
+
+// uniqueNumbers gives the number that is never used again of each mount, by its
+// number in mountinfo.
+func uniqueNumbers() (map[int]uint64, error) {
+	var (
+		stat    sys.MountStat
+		ids     [512]uint64
+		numbers = map[int]uint64{}
+	)
+	for after := uint64(0); ; {
+		n, err := sys.Listmount(sys.MountRef{Mount: sys.RootOf}, after, ids[:])
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range ids[:n] {
+			err := stat.Load(sys.MountRef{Mount: id}, sys.StatmountBasic)
+			if err != nil && !errors.Is(err, sys.ENOENT) {
+				return nil, err
+			}
+			if err == nil {
+				numbers[stat.ReusedID()] = id
+			}
+		}
+		if n < len(ids) {
+			return numbers, nil
+		}
+		after = ids[n-1]
+	}
+}
