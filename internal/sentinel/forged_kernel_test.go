@@ -34,10 +34,11 @@ func (l *listed) Inspect(ctx context.Context, s volume.Selection) (*volume.Surve
 	return survey, err
 }
 
-func (l *listed) Apply(ctx context.Context, s volume.Step) (string, error) {
-	how, err := l.Volumes.Apply(ctx, s)
-	l.steps <- s.Target.Point
-	return how, err
+func (l *listed) ApplyAll(ctx context.Context, steps []volume.Step, each func(i int, how string, err error) bool) {
+	l.Volumes.ApplyAll(ctx, steps, func(i int, how string, err error) bool {
+		l.steps <- steps[i].Target.Point
+		return each(i, how, err)
+	})
 }
 
 // TestAForgedDeath: the volume is healthy. A workload, root of a user namespace of its own, has a file system of the same

@@ -5,8 +5,6 @@ package volume
 
 import (
 	"errors"
-	"fmt"
-	"maps"
 	"path"
 	"slices"
 
@@ -32,12 +30,8 @@ func (l *look) claim(s *space) {
 	}
 }
 
-// maxCopies bounds how many mounts are looked at for one container, or in one namespace of nobody that is known.
-const maxCopies = 64
-
-// bound leaves out what is more than that, those last that the runtime has made. Of what workloads have in namespaces of
-// their own nobody is asked.
-func (l *look) bound(mounts []mountns.Mount) []mountns.Mount {
+// recordedFirst orders mounts: first those that the runtime has made, which are judged if there are more than maxCopies.
+func (l *look) recordedFirst(mounts []mountns.Mount) {
 	recorded := func(m mountns.Mount) int {
 		s := l.spaces[placeOf(m.Namespace)]
 		if s.owner != nil && slices.ContainsFunc(s.owner.Mounts, func(r cri.Mount) bool { return path.Clean("/"+r.ContainerPath) == m.Point }) {
@@ -46,27 +40,4 @@ func (l *look) bound(mounts []mountns.Mount) []mountns.Mount {
 		return 1
 	}
 	slices.SortStableFunc(mounts, func(a, b mountns.Mount) int { return recorded(a) - recorded(b) })
-	count := map[string]int{}
-	mounts = slices.DeleteFunc(mounts, func(m mountns.Mount) bool {
-		s := l.spaces[placeOf(m.Namespace)]
-		if s.foreign {
-			return false
-		}
-		count[s.name()]++
-		return count[s.name()] > maxCopies
-	})
-	for _, name := range slices.Sorted(maps.Keys(count)) {
-		if more := count[name] - maxCopies; more > 0 {
-			l.incomplete("%s has %d mounts that may be of a volume: %d of them were not looked at", name, count[name], more)
-		}
-	}
-	return mounts
-}
-
-// name is whose the namespace is, for people.
-func (s *space) name() string {
-	if s.owner == nil {
-		return "mount namespace " + s.ns.String()
-	}
-	return fmt.Sprintf("container %q (%s) of pod %q", s.owner.Container, s.owner.ContainerID, s.owner.PodUID)
 }

@@ -256,7 +256,7 @@ func TestManyCopies(t *testing.T) {
 			survey, err := g.i.Inspect(t.Context(), volume.Selection{PodUID: string(g.pod.UID)})
 			g.must(err)
 			v := survey.Volumes[0]
-			noted := strings.Contains(strings.Join(survey.Looked.Incomplete, "\n"), "were not looked at")
+			noted := strings.Contains(strings.Join(survey.Looked.Incomplete, "\n"), "were not judged")
 			if noted == user || user && v.Foreign < 100 || len(v.Copies) > 64 || !user && len(v.Copies) < 60 {
 				t.Errorf("%d copies, %d foreign, incomplete %q", len(v.Copies), v.Foreign, survey.Looked.Incomplete)
 			}

@@ -79,7 +79,8 @@ func (l *look) findCopies(ctx context.Context) error {
 		return err
 	}
 	return l.node.Do(ctx, func() error {
-		for _, m := range l.bound(candidates) {
+		l.recordedFirst(candidates)
+		for _, m := range candidates {
 			l.attribute(m, wanted)
 		}
 		return ctx.Err()
