@@ -15,6 +15,7 @@ import (
 )
 
 var (
+	errHome = errors.New("which user namespace owns the kubelet's mount namespace is not known")
 	// ErrWorkload is returned for a mount namespace that a process of a workload has made for itself.
 	ErrWorkload = errors.New("a workload has made that mount namespace for itself")
 	// ErrUserNamespace is returned for that of a container that was started in a user namespace of its own.
@@ -24,10 +25,13 @@ var (
 
 // Claim makes sure that a mount namespace is one in which mounts may be changed: that of the container's first process,
 // as the runtime names it, and in any case one that the same user namespace owns as home, which is that of the
-// kubelet's mount namespace. Whoever is root of another user namespace could clear the flags of what is attached there,
+// kubelet's mount namespace. Root of another user namespace could clear the flags of what is attached there,
 // and could have forged what is mounted there. owner is the container of a process in the namespace, nil where it is in
 // none. The namespace that is given is entered only as long as all of that is so.
 func Claim(home, ns mountns.Namespace, owner *Owner) (mountns.Namespace, error) {
+	if home.UserNamespace == 0 {
+		return ns, errHome
+	}
 	ns, err := ns.Owned()
 	if err != nil {
 		return ns, err

@@ -59,7 +59,7 @@ func (s *stuck) leave(key string) {
 }
 
 // askEach looks at processes, and gives up on those that keep us waiting. What look does then comes to nothing. Those of
-// one mount namespace come one after the other, and namespaces side by side: whoever waits holds up none but his own. All
+// one mount namespace come one after the other, and namespaces side by side: one that waits holds up none but its own. All
 // together have the time of Patience.
 func askEach[T any](ctx context.Context, s *stuck, processes []process, look func(process) T) (values []T, silent []process, err error) {
 	limit, cancel := context.WithTimeout(ctx, Patience)

@@ -45,8 +45,8 @@ func (i *Inspector) look(ctx context.Context) (*look, error) {
 			return nil, err
 		}
 	}
-	if host, err = host.Owned(); err != nil {
-		return nil, err
+	if owned, err := host.Owned(); err == nil { // else looking is all that can be done
+		host = owned
 	}
 	table, err := hostTable(n)
 	if err != nil {

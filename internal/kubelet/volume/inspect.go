@@ -90,8 +90,8 @@ func (i *Inspector) begin(ctx context.Context, s Selection) (*look, error) {
 			return nil, err
 		}
 	}
-	if host, err = host.Owned(); err != nil {
-		return nil, err
+	if owned, err := host.Owned(); err == nil { // else looking is all that can be done
+		host = owned
 	}
 	table, err := mountns.Table(host.PID)
 	if err != nil {
@@ -99,7 +99,7 @@ func (i *Inspector) begin(ctx context.Context, s Selection) (*look, error) {
 	}
 	l := &look{
 		Inspector: i, selection: s, node: n, host: host, table: table, at: map[string]mountinfo.Mount{}, onHost: map[device]bool{},
-		staged: map[string]*probe.Answer{}, spaces: map[place]*space{}, inside: map[place]*mountinfo.Table{placeOf(host): table},
+		staged: map[string]*probe.Answer{}, spaces: map[place]*space{}, copies: map[string]int{}, inside: map[place]*mountinfo.Table{placeOf(host): table},
 		survey: &Survey{Namespace: host.Inode},
 	}
 	l.survey.Looked.Mounts = len(table.Mounts())
