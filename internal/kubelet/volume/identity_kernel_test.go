@@ -133,6 +133,32 @@ func TestFlagsStayLocked(t *testing.T) {
 	g.locked("after", after())
 }
 
+// TestFlagsStayLockedWhereMountsSpread: to a user namespace to which those of the container spread, the replacement does.
+func TestFlagsStayLockedWhereMountsSpread(t *testing.T) {
+	g := newGuarded(t)
+	c, _ := volumetest.Workload{Group: g.group, At: g.at, Source: g.from, Shares: true}.Start(t)
+	var (
+		evil   *kerneltest.Actor
+		attack func() volumetest.Attempt
+	)
+	ns, err := mountns.Of(c.PID)
+	g.must(err)
+	g.must(ns.Do(func() error {
+		evil, attack = volumetest.Workload{User: true, Group: g.group, At: g.at, Follows: true}.Start(t)
+		return nil
+	}))
+	g.server.Kill()
+	g.remount("new")
+	g.heal()
+	if got := read(c.PID, g.at+"/data"); got != "new" {
+		t.Errorf("the container reads %q", got)
+	}
+	if shown, want := g.shown(evil.PID), g.shown(c.PID); shown.Minor != want.Minor {
+		t.Fatalf("the workload has %+v, and the container %+v: the test would prove nothing", shown, want)
+	}
+	g.locked("spread", attack())
+}
+
 // TestForgedDeath: a file system of the same type and source, that a workload has served itself and let die at the place of
 // its volume, is not the volume, which is healthy.
 func TestForgedDeath(t *testing.T) {

@@ -32,6 +32,8 @@ type Workload struct {
 	Serve []string
 	// Name is what it calls the type of that file system.
 	Name string
+	// Shares has its mounts spread, and Follows has those of the one that starts it spread to it.
+	Shares, Follows bool
 	// Copies is how many more copies of Source it mounts, below At+".more".
 	Copies int
 }
@@ -92,10 +94,14 @@ func Attack(args []string, ready func(string)) error {
 			return err
 		}
 	}
-	if err := sys.SetPropagation("/", sys.Private, true); err != nil {
-		return err
+	before, after := sys.Private, sys.Private
+	if w.Follows {
+		before, after = sys.Slave, sys.Slave
 	}
-	if err := w.mount(); err != nil {
+	if w.Shares {
+		after = sys.Shared
+	}
+	if err := errors.Join(sys.SetPropagation("/", before, true), w.mount(), sys.SetPropagation("/", after, true)); err != nil {
 		return err
 	}
 	ready("")

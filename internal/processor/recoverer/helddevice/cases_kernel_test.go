@@ -189,8 +189,10 @@ var holdings = map[string]situation{
 	// No path of the namespace leads to it, and umount2 knows nothing but paths.
 	"covered above":               {hold: by("keep below a cover"), refused: "another mount hides it"},
 	"below a root that was moved": {hold: by("keep moved"), refused: "stays: "},
-	// The kernel locks what a namespace of fewer rights has inherited.
-	"child user namespace": {hold: with(sys.PrivateMounts(sys.Clone{User: true}), "keep"), stalled: "invalid argument"},
+	// The kernel locks what a namespace of fewer rights has inherited, and nothing is tried there.
+	"child user namespace": {
+		hold: with(sys.PrivateMounts(sys.Clone{User: true}), "keep"), refused: "a workload has made that mount namespace for itself",
+	},
 
 	// What is no mount is a person's to end.
 	"open file":            {hold: by("leave a file"), refused: `held by open file "/file" of process`},
