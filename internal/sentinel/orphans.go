@@ -80,6 +80,10 @@ func (s *Sentinel) seek(ctx context.Context, told map[string]bool) error {
 			s.Observer.Found(f, 0)
 		}
 	}
+	if len(survey.Skipped) > 0 { // others may still be there; forget finds out
+		s.Observer.Trouble(fmt.Errorf("look for directories of pods that are gone: not looked at: %s", strings.Join(survey.Skipped, "; ")))
+		return nil
+	}
 	for uid := range told {
 		if !now[uid] {
 			delete(told, uid)

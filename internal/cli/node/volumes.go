@@ -66,6 +66,7 @@ func orphanedPods(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	if passed := survey.Looked; passed != nil {
 		s.looked.pass(passed.Denied, passed.Partial, passed.Skipped)
 	}
+	s.looked.pass(0, 0, survey.Skipped)
 	for _, p := range survey.Pods {
 		if len(p.Unproven) <= max(1, len(survey.Unasked)) && (len(p.Volumes) > 0 || p.SubPaths) {
 			s.looked.Unproven = append(s.looked.Unproven, unproven{

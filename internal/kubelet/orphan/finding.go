@@ -82,6 +82,9 @@ func (s *Survey) Nothing(only string) string {
 		if len(s.Unasked) > 0 {
 			text += ", as far as that is known: " + strings.Join(s.Unasked, "; ")
 		}
+		if len(s.Skipped) > 0 {
+			text += "; not looked at: " + strings.Join(s.Skipped, "; ")
+		}
 		return text
 	}
 	text := strings.Join(said[:min(len(said), maxNamed)], ". ")

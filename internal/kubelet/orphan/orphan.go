@@ -109,6 +109,8 @@ type Survey struct {
 	Pods []*Pod `json:"pods"`
 	// Unasked says which sources could not be asked, and why. Then no directory is proven to be orphaned.
 	Unasked []string `json:"unasked,omitempty"`
+	// Skipped is what was not looked at because there is too much of it.
+	Skipped []string `json:"skipped,omitempty"`
 	// Looked says where it was looked for mounts; nil where no directory had to be looked at.
 	Looked *Looked `json:"looked,omitempty"`
 }

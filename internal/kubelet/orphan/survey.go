@@ -21,7 +21,14 @@ import (
 const (
 	maxTold        = 32
 	maxEntriesTold = 256
-	maxPods        = 100_000
+	maxPods        = 200_000
+)
+
+// maxLooked bounds how many directories are looked into at once, as each takes room and a question to the runtime. Where
+// there are more, it is the turn of others every hour, so that a repair still finds what was diagnosed.
+const (
+	maxLooked = 1000
+	turnEvery = time.Hour
 )
 
 // look is one look at the node.
@@ -63,13 +70,14 @@ func (l *look) survey(ctx context.Context) (*Survey, error) {
 	s := &Survey{KubeletRoot: l.node.Root, Pods: []*Pod{}}
 	var uids, open []string
 	err := l.inPods(ctx, func(pods *sys.FD) (err error) {
-		if uids, err = l.directories(pods); err != nil {
+		if uids, err = l.directories(pods, s); err != nil {
 			return err
 		}
 		s.Directories = len(uids)
 		uids = slices.DeleteFunc(uids, l.cached)
 		if l.uid == "" {
 			l.absent.keep(uids)
+			uids = l.turn(uids, s)
 		}
 		open, err = l.open(ctx, uids, pods)
 		return err
@@ -90,6 +98,19 @@ func (l *look) survey(ctx context.Context) (*Survey, error) {
 		return s, ctx.Err()
 	}
 	return s, l.lookInto(ctx, uids, s)
+}
+
+// turn picks those whose turn it is.
+func (l *look) turn(uids []string, s *Survey) []string {
+	if len(uids) <= maxLooked {
+		return uids
+	}
+	turns := (len(uids) + maxLooked - 1) / maxLooked
+	at := int(l.now().Unix()/int64(turnEvery/time.Second)) % turns * maxLooked
+	now := uids[at:min(at+maxLooked, len(uids))]
+	s.Skipped = append(s.Skipped, fmt.Sprintf("%d of %d directories of pods: %d are looked into at once, and others every hour", len(uids)-len(now),
+		len(uids), maxLooked))
+	return now
 }
 
 // open are those of the pods that only the API server can say of that they are gone: nothing else speaks against it yet,
@@ -200,10 +221,13 @@ func mountID(fd *sys.FD) (int, error) {
 }
 
 // directories lists the pods that have one.
-func (l *look) directories(pods *sys.FD) ([]string, error) {
+func (l *look) directories(pods *sys.FD, s *Survey) ([]string, error) {
 	names, more, err := sys.ListDir(pods, maxPods)
-	if more {
+	switch {
+	case more && l.uid != "":
 		err = fmt.Errorf("more than %d entries", maxPods)
+	case more:
+		s.Skipped = append(s.Skipped, fmt.Sprintf("directories of pods beyond the first %d", maxPods))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list %q: %w", l.node.PodsDir(), err)
