@@ -4,6 +4,7 @@
 package mountns
 
 import (
+	"reflect"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -228,5 +229,15 @@ func TestInodeOf(t *testing.T) {
 		if got, ok := inodeOf(link); ok {
 			t.Errorf("inodeOf(%q) = %d, want none", link, got)
 		}
+	}
+}
+
+func TestSizesOfLimits(t *testing.T) {
+	t.Parallel()
+	if size := int(reflect.TypeFor[Mount]().Size()); size != mountSize {
+		t.Errorf("a Mount takes %d bytes, want %d", size, mountSize)
+	}
+	if size := int(reflect.TypeFor[Namespace]().Size()); size != namespaceSize {
+		t.Errorf("a Namespace takes %d bytes, want %d", size, namespaceSize)
 	}
 }

@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mountns
+
+import (
+	"bytes"
+	"errors"
+
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+)
+
+func (p *procScan) namespaces() ([]Namespace, Survey, error) {
+	var found []Namespace
+	survey, err := p.visit(func(ns Namespace, _ []byte) error {
+		if last := len(found) - 1; last < 0 || found[last] != ns { // of a long table there is more
+			found = append(found, ns)
+		}
+		return nil
+	})
+	return found, survey, err
+}
+
+func (p *procScan) deleted() ([]Mount, Survey, error) {
+	var found []Mount
+	survey, err := p.visit(func(ns Namespace, text []byte) error {
+		var bad error
+		err := mountinfo.EachDeleted(text, func(line mountinfo.Line) bool {
+			m, err := line.Mount()
+			bad = err
+			found = append(found, Mount{Mount: m, Namespace: ns})
+			return err == nil
+		})
+		return errors.Join(err, bad)
+	})
+	return found, survey, err
+}
+
+func (p *procScan) scan(wanted func(*Brief) bool, found func(*Mount)) (Survey, error) {
+	var line mountinfo.Line
+	b := Brief{numbers: func() (id, parent int) {
+		id, parent, _, _, _ = line.Numbers()
+		return id, parent
+	}}
+	kinds := map[string]bool{} // by the kernel's name of the type
+	return p.visit(func(ns Namespace, text []byte) error {
+		b.Namespace = ns
+		var bad error
+		err := mountinfo.EachLine(text, func(l mountinfo.Line) bool {
+			_, _, major, minor, ok := l.Numbers()
+			kind, typed := l.FSType()
+			if !ok || !typed {
+				_, bad = l.Mount()
+				return bad == nil
+			}
+			line, b.Major, b.Minor, b.MayHang = l, major, minor, mayHang(kinds, kind)
+			if !wanted(&b) {
+				return true
+			}
+			var m mountinfo.Mount
+			if m, bad = l.Mount(); bad == nil {
+				found(&Mount{Mount: m, Namespace: ns})
+			}
+			return bad == nil
+		})
+		return errors.Join(err, bad)
+	})
+}
+
+// mayHang is MayHang of the type, without its subtype, which is anybody's choice.
+func mayHang(kinds map[string]bool, kind []byte) bool {
+	name, _, _ := bytes.Cut(kind, []byte{'.'})
+	hangs, known := kinds[string(name)]
+	if !known {
+		hangs = MayHang(string(name))
+		kinds[string(name)] = hangs
+	}
+	return hangs
+}
