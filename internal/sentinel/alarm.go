@@ -6,6 +6,7 @@ package sentinel
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"kubediag.org/kubediag/internal/linux/sys"
 )
@@ -15,6 +16,15 @@ const (
 	ofFile      = sys.WatchAttrib | sys.WatchMoveSelf | sys.WatchDeleteSelf
 	ofDirectory = sys.WatchMoveSelf | sys.WatchDeleteSelf
 	ofParent    = sys.WatchDelete | sys.WatchMovedFrom
+)
+
+// Whoever may write to a directory can have it cause a hundred thousand events a second. A watch with more than maxEvents
+// in a second is removed, and so is one with more than its share of maxAllEvents, where there are more of these in all.
+// What it watched is looked at once a beat instead, for the time of rest.
+const (
+	maxEvents    = 1000
+	maxAllEvents = 10 * maxEvents
+	rest         = 30 * time.Second
 )
 
 // alarm tells of changes at the sources of binds.
@@ -27,6 +37,10 @@ type alarm struct {
 
 	calls   map[int][]call // by watch
 	watches map[*bind][]int
+
+	counts map[int]int // events since, by watch
+	all    int         // events since, of all watches
+	since  time.Time
 }
 
 // call is whom an event is for. name is that of the entry in a watched directory; empty for what is watched itself.
@@ -43,7 +57,7 @@ func newAlarm() (*alarm, error) {
 	}
 	a := &alarm{
 		watcher: w, rings: make(chan []sys.Event), stop: make(chan struct{}),
-		calls: map[int][]call{}, watches: map[*bind][]int{},
+		calls: map[int][]call{}, watches: map[*bind][]int{}, counts: map[int]int{},
 	}
 	go a.listen()
 	return a, nil
@@ -99,6 +113,32 @@ func (a *alarm) concerned(e sys.Event) []*bind {
 		delete(a.calls, e.Watch)
 	}
 	return found
+}
+
+// count takes in events and returns the binds whose watches are flooded.
+func (a *alarm) count(events []sys.Event, now time.Time) (flooded []*bind) {
+	if now.Sub(a.since) >= time.Second {
+		clear(a.counts)
+		a.all, a.since = 0, now
+	}
+	for _, e := range events {
+		if len(a.calls[e.Watch]) > 0 {
+			a.counts[e.Watch]++
+			a.all++
+		}
+	}
+	most := maxEvents
+	if a.all > maxAllEvents {
+		most = min(most, maxAllEvents/max(1, len(a.calls)))
+	}
+	for watch, n := range a.counts {
+		if n > most {
+			for _, c := range a.calls[watch] {
+				flooded = append(flooded, c.bind)
+			}
+		}
+	}
+	return flooded
 }
 
 // drop forgets a bind.

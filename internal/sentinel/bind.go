@@ -36,6 +36,8 @@ type bind struct {
 	calls int
 	// watched is true while events tell of its source.
 	watched bool
+	// rests is until when no watch is set on its source, because there was a flood of events.
+	rests time.Time
 
 	looked bool // found is what was seen
 	found  subpath.Bind
@@ -247,6 +249,9 @@ func age(st mount.State, seen time.Time) time.Duration {
 // listen has events tell of the bind's source. It runs inside the namespace, and comes before the look: what changes in
 // between is seen twice, not missed.
 func (v *vigil) listen(b *bind, pod *corev1.Pod) {
+	if time.Now().Before(b.rests) {
+		return
+	}
 	err := v.setWatches(b, pod)
 	b.watched = err == nil
 	if err != nil {

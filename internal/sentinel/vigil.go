@@ -217,6 +217,12 @@ func (v *vigil) hear(events []sys.Event, ok bool) error {
 	if !ok {
 		return v.alarm.err
 	}
+	now := time.Now()
+	for _, b := range v.alarm.count(events, now) {
+		b.rests = now.Add(rest)
+		v.alarm.drop(b)
+		v.mark(b)
+	}
 	for _, e := range events {
 		if e.Mask&sys.WatchOverflow != 0 {
 			v.full = time.Time{} // at the next tick and not more often: it may be somebody's doing
