@@ -44,8 +44,10 @@ type reconciler struct {
 
 // setUp registers the reconciler with the manager.
 func (r *reconciler) setUp(m manager.Manager, workers int) error {
+	fair := newFairQueue(workers)
 	c, err := controller.New("diagnosis", m, controller.Options{
-		Reconciler:              r,
+		Reconciler:              fairly{fair, r},
+		NewQueue:                fair.newQueue,
 		MaxConcurrentReconciles: workers,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Minute),
 		NeedLeaderElection:      new(false),
