@@ -186,7 +186,7 @@ func (a *agent) addRunnables(r *reconciler, guard *sentinel.Sentinel) error {
 }
 
 func (a *agent) server() (*serve.Server, error) {
-	access, err := serve.NewAccess(a.manager.GetConfig())
+	access, err := serve.NewAccess(a.manager.GetConfig(), a.NodeName)
 	if err != nil {
 		return nil, err
 	}

@@ -21,17 +21,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"kubediag.org/kubediag/internal/serve"
 	"kubediag.org/kubediag/test/apitest"
 )
 
-// caller makes a ServiceAccount and gives its token.
-func caller(t *testing.T, set *kubernetes.Clientset, name string) string {
+// caller makes a ServiceAccount and returns a token of it, for the API server where no audience is named.
+func caller(t *testing.T, set *kubernetes.Clientset, name, audience string) string {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if _, err := set.CoreV1().ServiceAccounts("default").Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	token, err := set.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	request := &authenticationv1.TokenRequest{}
+	if audience != "" {
+		request.Spec.Audiences = []string{audience}
+	}
+	token, err := set.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), name, request, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +80,10 @@ func TestProcessorsOverHTTPS(t *testing.T) {
 	pod(t, env, "served", n.name)
 	pod(t, env, "served-elsewhere", "elsewhere")
 	mine := env.Namespace(t)
-	allowed, stranger := caller(t, set, "allowed"), caller(t, set, "stranger")
+	audience := serve.Audience(n.name)
+	allowed, stranger := caller(t, set, "allowed", audience), caller(t, set, "stranger", audience)
+	permit(t, set, "elsewhere", "default")
+	forServer, forOther := caller(t, set, "elsewhere", ""), caller(t, set, "another", serve.Audience("elsewhere"))
 	permit(t, set, "allowed", "default")
 	n.start(t)
 	waitForTLS(t, n.options.ServeProcessors)
@@ -95,6 +103,8 @@ func TestProcessorsOverHTTPS(t *testing.T) {
 		"a pod elsewhere":      {"subpathRemountRecover", allowed, about("default", "served-elsewhere"), 500, "served-elsewhere"},
 		"a pod of a stranger":  {"podDetailCollector", allowed, about(mine, "served"), 403, "may not get pod " + mine + "/served"},
 		"no token":             {"mountInfoCollector", "", "{}", 401, ""},
+		"a token for the API":  {"mountInfoCollector", forServer, "{}", 401, ""},
+		"a token for another":  {"mountInfoCollector", forOther, "{}", 401, ""},
 		"a forged token":       {"mountInfoCollector", "eyJhbGciOiJub25lIn0.e30.", "{}", 401, ""},
 		"a token without role": {"mountInfoCollector", stranger, "{}", 403, "may not post to /processor/mountInfoCollector"},
 		"no such processor":    {"commandExecutor", allowed, "{}", 404, ""},

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -23,13 +24,16 @@ const maxTokenBytes = 16 << 10
 // Access asks the API server who a caller is and what the caller may do. Nothing is remembered: a right that is taken
 // away is gone with the next call.
 type Access struct {
-	tokens  authenticationclient.TokenReviewInterface
-	reviews authorizationclient.SubjectAccessReviewInterface
+	audience string
+	tokens   authenticationclient.TokenReviewInterface
+	reviews  authorizationclient.SubjectAccessReviewInterface
 }
 
 // NewAccess makes an Access with a connection and a rate limit of its own: callers, known or not, cannot use up the
 // requests that the agent needs for its work.
-func NewAccess(config *rest.Config) (*Access, error) {
+//
+// A token must be for the agent of this node: one that is good for the API server, or for another node, is nobody's here.
+func NewAccess(config *rest.Config, node string) (*Access, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = 10, 20
 	tokens, err := authenticationclient.NewForConfig(config)
@@ -40,8 +44,11 @@ func NewAccess(config *rest.Config) (*Access, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making client for SubjectAccessReviews: %w", err)
 	}
-	return &Access{tokens: tokens.TokenReviews(), reviews: reviews.SubjectAccessReviews()}, nil
+	return &Access{audience: Audience(node), tokens: tokens.TokenReviews(), reviews: reviews.SubjectAccessReviews()}, nil
 }
+
+// Audience is that of the tokens for the agent of a node.
+func Audience(node string) string { return "kubediag-agent." + node }
 
 // User finds out whose token a request carries; nil where it is nobody's.
 func (a *Access) User(ctx context.Context, r *http.Request) (*authenticationv1.UserInfo, error) {
@@ -51,12 +58,12 @@ func (a *Access) User(ctx context.Context, r *http.Request) (*authenticationv1.U
 		return nil, nil
 	}
 	review, err := a.tokens.Create(ctx, &authenticationv1.TokenReview{
-		Spec: authenticationv1.TokenReviewSpec{Token: token},
+		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{a.audience}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("reviewing token: %w", err)
 	}
-	if !review.Status.Authenticated || review.Status.Error != "" {
+	if !review.Status.Authenticated || review.Status.Error != "" || !slices.Contains(review.Status.Audiences, a.audience) {
 		return nil, nil
 	}
 	return &review.Status.User, nil

@@ -10,8 +10,10 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -24,8 +26,11 @@ import (
 const (
 	pathPrefix   = "/processor/"
 	maxBodyBytes = 2 << 20
-	// maxReviewed bounds the requests whose callers are being looked up or are sending, for each one that runs.
+	// maxReviewed bounds the requests whose callers are sending, and apart from them those whose callers are being looked up,
+	// for each one that runs.
 	maxReviewed = 8
+	// maxUnknown is how many callers of one address are looked up at once.
+	maxUnknown = 4
 )
 
 // Caller runs one built-in processor once, with the guard, the journal and the limits that an operation of a Diagnosis
@@ -51,6 +56,10 @@ type Handler struct {
 	log      logr.Logger
 	accepted chan struct{}
 	running  chan struct{}
+
+	mu        sync.Mutex
+	unknown   map[string]int // callers who are being looked up, by address
+	strangers int            // all of them
 }
 
 // HandlerOptions are what a Handler needs.
@@ -72,6 +81,7 @@ func NewHandler(o HandlerOptions) *Handler {
 		caller: o.Caller, reviewer: o.Reviewer, node: o.Node, timeout: o.Timeout, log: o.Log,
 		accepted: make(chan struct{}, maxReviewed*o.Workers),
 		running:  make(chan struct{}, o.Workers),
+		unknown:  map[string]int{},
 	}
 }
 
@@ -117,14 +127,14 @@ func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, r *http.Req
 	if r.Method != http.MethodPost {
 		return nil, refuse(http.StatusMethodNotAllowed, "method %q: must be POST", r.Method)
 	}
+	user, err := h.meet(ctx, r)
+	if err != nil {
+		return nil, err
+	}
 	if !enter(h.accepted) {
 		return nil, errBusy
 	}
 	defer leave(h.accepted)
-	user, err := h.admit(ctx, r)
-	if err != nil {
-		return nil, err
-	}
 	name, ok := strings.CutPrefix(r.URL.Path, pathPrefix)
 	if !ok || !h.caller.Known(name) {
 		return nil, refuse(http.StatusNotFound, "no processor at %q", r.URL.Path)
@@ -159,11 +169,41 @@ func (h *Handler) call(ctx context.Context, user *authenticationv1.UserInfo, nam
 	return result.Values, nil
 }
 
+// meet admits a caller within the bounds for those who are not known yet: so many of one address, and so many in all. None
+// of them takes the place of a caller who is known.
+func (h *Handler) meet(ctx context.Context, r *http.Request) (*authenticationv1.UserInfo, error) {
+	address, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		address = r.RemoteAddr
+	}
+	h.mu.Lock()
+	full := h.unknown[address] >= maxUnknown || h.strangers >= cap(h.accepted)
+	if !full {
+		h.unknown[address]++
+		h.strangers++
+	}
+	h.mu.Unlock()
+	if full {
+		return nil, errBusy
+	}
+	defer func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.strangers--
+		if h.unknown[address]--; h.unknown[address] == 0 {
+			delete(h.unknown, address)
+		}
+	}()
+	return h.admit(ctx, r)
+}
+
 // admit lets in who has a token that the API server knows and may post to the path.
 func (h *Handler) admit(ctx context.Context, r *http.Request) (*authenticationv1.UserInfo, error) {
 	user, err := h.reviewer.User(ctx, r)
 	if err != nil {
-		return nil, err
+		// The error has the address of the API server in it, which is nothing for a stranger.
+		h.log.Error(err, "Could not find out who a caller is")
+		return nil, refuse(http.StatusInternalServerError, "cannot tell who you are")
 	}
 	if user == nil {
 		return nil, refuse(http.StatusUnauthorized, "a bearer token of the cluster is needed")
@@ -186,7 +226,8 @@ func (h *Handler) admitToPod(ctx context.Context, user *authenticationv1.UserInf
 func (h *Handler) must(ctx context.Context, user *authenticationv1.UserInfo, spec authorizationv1.SubjectAccessReviewSpec, what string) error {
 	allowed, err := h.reviewer.Allowed(ctx, user, spec)
 	if err != nil {
-		return err
+		h.log.Error(err, "Could not find out what a caller may do", "user", user.Username)
+		return refuse(http.StatusInternalServerError, "cannot tell what you may do")
 	}
 	if !allowed {
 		return refuse(http.StatusForbidden, "user %q may not %s", user.Username, what)

@@ -110,7 +110,7 @@ func TestAnswers(t *testing.T) {
 		"GET":                     {method: "GET", code: 405, want: "method \"GET\": must be POST\n"},
 		"nobody":                  {user: "nobody", code: 401, want: "a bearer token of the cluster is needed\n"},
 		"a user without rights":   {user: "stranger", code: 403, want: "user \"stranger\" may not post to /processor/known\n"},
-		"reviews fail":            {user: "outage", code: 500, want: "reviewing token: connection refused\n"},
+		"reviews fail":            {user: "outage", code: 500, want: "cannot tell who you are\n"},
 		"another's pod":           {body: `{"pod.namespace":"ns","pod.name":"other"}`, code: 403, want: "user \"caller\" may not get pod ns/other\n"},
 		"no such processor":       {path: "/processor/unknown", code: 404, want: "no processor at \"/processor/unknown\"\n"},
 		"no processor":            {path: "/processor/", code: 404, want: "no processor at \"/processor/\"\n"},
