@@ -10,6 +10,9 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
 // podLogs is where kubelets since 1.14 keep a directory for the logs of each pod.
@@ -25,17 +28,35 @@ type PodName struct {
 
 // PodNames reads the names of pods, by UID, from the directories of their logs, through the root directory of the
 // kubelet's process. It needs no API server and no container runtime. Pods of which the kubelet has no logs are not in
-// it. Whoever may write to that directory chooses what is in it: the names are for people, and choose nothing.
+// it. Whoever may write to that directory chooses what is in it: the names are for people, and choose nothing. Nothing is
+// read of a file system that may hang (mountns.ErrMayBlock).
 func (n *Node) PodNames() (map[string]PodName, error) {
-	prefix := ""
+	prefix, table := "", "/proc/thread-self/mountinfo"
 	if n.PID != 0 {
-		prefix = n.process.prefix()
+		prefix, table = n.process.prefix(), n.process.dir+"/mountinfo"
 	}
-	return podNames(prefix)
+	text, err := os.ReadFile(table)
+	if err != nil {
+		return nil, fmt.Errorf("read mounts of kubelet: %w", err)
+	}
+	mounts, err := mountinfo.ParseBytes(text)
+	if err != nil {
+		return nil, fmt.Errorf("read mounts of kubelet: %w", err)
+	}
+	return podNames(prefix, mountinfo.NewTable(mounts))
 }
 
-func podNames(prefix string) (map[string]PodName, error) {
-	dir, err := resolveIn(prefix, podLogs)
+func podNames(prefix string, mounts *mountinfo.Table) (map[string]PodName, error) {
+	answers := func(name string) error {
+		if m, ok := mounts.On(name); ok && mountns.MayHang(m.FSType) {
+			return &os.PathError{Op: "resolve", Path: name, Err: mountns.ErrMayBlock}
+		}
+		return nil
+	}
+	dir, err := resolveBy(prefix, podLogs, answers)
+	if err == nil {
+		err = answers(dir)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("resolve log directory %q: %w", podLogs, err)
 	}

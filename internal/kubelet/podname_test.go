@@ -12,6 +12,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
 func TestPodNamesFromLogDirectories(t *testing.T) {
@@ -24,6 +27,7 @@ func TestPodNamesFromLogDirectories(t *testing.T) {
 	m.link(7, "root/var/log/pods", "/disk")
 	n, err := (&Finder{Proc: m.proc}).Node(t.Context())
 	m.must(err)
+	m.must(os.WriteFile(m.path(7, "mountinfo"), nil, 0o600))
 	got, err := n.PodNames()
 	m.must(err)
 	want := map[string]PodName{
@@ -49,8 +53,24 @@ func TestPodNamesOfAnEmptyDirectory(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(root, podLogs), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if names, err := podNames(root); err != nil || len(names) != 0 {
+	if names, err := podNames(root, mountinfo.NewTable(nil)); err != nil || len(names) != 0 {
 		t.Errorf("names %v, %v, want none", names, err)
+	}
+}
+
+// TestPodNamesOnWhatMayHang has the logs, or the disk that a link leads to, lie on a file system of the network.
+func TestPodNamesOnWhatMayHang(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	if err := errors.Join(os.MkdirAll(filepath.Join(root, "disk"), 0o755), os.MkdirAll(filepath.Join(root, "var/log"), 0o755),
+		os.Symlink("/disk", filepath.Join(root, podLogs))); err != nil {
+		t.Fatal(err)
+	}
+	for _, point := range []string{"/disk", "/var", "/var/log"} {
+		table := mountinfo.NewTable([]mountinfo.Mount{{ID: 1, Point: "/", FSType: "ext4"}, {ID: 2, Parent: 1, Point: point, FSType: "nfs4"}})
+		if names, err := podNames(root, table); !errors.Is(err, mountns.ErrMayBlock) {
+			t.Errorf("NFS at %q: %v, %v", point, names, err)
+		}
 	}
 }
 

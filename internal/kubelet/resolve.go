@@ -18,6 +18,11 @@ const maxLinks = 40
 // resolveIn follows the symbolic links in name as a process sees them whose root directory is at root, such as
 // /proc/123/root. The kernel would take an absolute link behind that as one of our own root directory.
 func resolveIn(root, name string) (string, error) {
+	return resolveBy(root, name, func(string) error { return nil })
+}
+
+// resolveBy is resolveIn that asks check before it looks at a name.
+func resolveBy(root, name string, check func(name string) error) (string, error) {
 	done, rest, links := "/", name, 0
 	for rest != "" {
 		var step string
@@ -26,6 +31,9 @@ func resolveIn(root, name string) (string, error) {
 		if next == done || step == ".." {
 			done = next
 			continue
+		}
+		if err := check(next); err != nil {
+			return "", err
 		}
 		target, err := os.Readlink(root + next)
 		switch {

@@ -44,7 +44,7 @@ func (i *Inspector) Unmount(ctx context.Context, want fault.Mount) error {
 		}
 		return view{n, host, inside}.check(st)
 	}
-	return h.Mount.Namespace.Do(func() error { return mount.Unmount(ctx, id, mount.Options{Check: check}) })
+	return h.Mount.Namespace.Do(func() error { return mount.Unmount(ctx, id, mount.Options{Check: check, Foreign: true}) })
 }
 
 // check repeats what the mount tables say, from inside of the namespace.

@@ -9,13 +9,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/linux/probe"
-	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // conclude orders what was found, and adds what people want to know besides: who shares the fault, and what has become
@@ -27,6 +25,7 @@ func (l *look) conclude(ctx context.Context) error {
 		return err
 	}
 	over := map[uint32][]string{} // by connection: what is hidden
+	arguments := func(pids []int) map[int][]byte { return l.arguments(ctx, pids) }
 	for _, v := range l.survey.Volumes {
 		slices.SortFunc(v.Copies, func(a, b *Copy) int {
 			return cmp.Or(rank(a)-rank(b), cmp.Compare(a.Pod.UID, b.Pod.UID), cmp.Compare(a.Container, b.Container),
@@ -44,7 +43,7 @@ func (l *look) conclude(ctx context.Context) error {
 		if v.Staging != nil && v.Staging.Mount.Major == 0 && v.Staging.Mount.Minor != v.Mount.Minor && v.Staging.Answer.State == probe.Alive {
 			minor := v.Staging.Mount.Minor
 			if _, known := over[minor]; !known {
-				over[minor] = hidden(servers[minor])
+				over[minor] = hidden(servers[minor], arguments)
 			}
 			v.Fate = append(v.Fate, over[minor]...)
 		}
@@ -92,12 +91,12 @@ func (l *look) users() map[device][]fault.Pod {
 		if !ok || !broken {
 			continue
 		}
-		name := l.names[place.PodUID]
-		pod := fault.Pod{Namespace: name.Namespace, Name: name.Name, UID: place.PodUID}
-		if l.Pods != nil {
-			if known := l.Pods.PodByUID(place.PodUID); known != nil {
-				pod.Namespace, pod.Name = known.Namespace, known.Name
-			}
+		pod := fault.Pod{UID: place.PodUID}
+		if known := l.podOf(place.PodUID); known != nil {
+			pod.Namespace, pod.Name = known.Namespace, known.Name
+		} else {
+			name := l.names[place.PodUID]
+			pod.Namespace, pod.Name = name.Namespace, name.Name
 		}
 		if !slices.Contains(users[deviceOf(m)], pod) {
 			users[deviceOf(m)] = append(users[deviceOf(m)], pod)
@@ -148,18 +147,20 @@ func fateOf(servers []fuse.Server, minor uint32, unseen string) []string {
 	return all
 }
 
+// maxServers bounds of how many processes that serve one connection the arguments are read.
+const maxServers = 8
+
 // hidden says where a daemon was told to mount over a directory that has something in it: that hides what containers
 // have written there while the volume was not mounted. A command line is text of its process, and decides nothing.
-func hidden(servers []fuse.Server) []string {
+func hidden(servers []fuse.Server, arguments func(pids []int) map[int][]byte) []string {
 	var all []string
+	var pids []int
+	for _, s := range servers[:min(len(servers), maxServers)] {
+		pids = append(pids, s.PID)
+	}
+	texts := arguments(pids)
 	for _, s := range servers {
-		if s.State == 'D' { // its memory may be locked
-			continue
-		}
-		text, err := sys.ReadProc(strconv.Itoa(s.PID)+"/cmdline", nil)
-		if err != nil {
-			continue
-		}
+		text := texts[s.PID]
 		for arg := range bytes.SplitSeq(text, []byte{0}) {
 			if slices.Contains(strings.FieldsFunc(string(arg), func(r rune) bool { return r == ',' || r == '=' }), "nonempty") {
 				all = append(all, fmt.Sprintf("process %d (%s) serves the staging path with the option \"nonempty\": it mounts over what is in the "+

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
@@ -29,7 +31,7 @@ type look struct {
 	host      mountns.Namespace
 	table     *mountinfo.Table           // of the kubelet's namespace
 	at        map[string]mountinfo.Mount // by point: the visible mounts below the directories of pods and plugins
-	names     map[string]kubelet.PodName // by UID, for people
+	names     map[string]kubelet.PodName // by UID, for people; empty where all pods are known
 	onHost    map[device]bool            // the file systems that are seen in the kubelet's namespace
 	staged    map[string]*probe.Answer   // by staging path
 	spaces    map[place]*space           // other mount namespaces
@@ -103,8 +105,13 @@ func (i *Inspector) begin(ctx context.Context, s Selection) (*look, error) {
 		survey: &Survey{Namespace: host.Inode},
 	}
 	l.survey.Looked.Mounts = len(table.Mounts())
-	l.names, _ = n.PodNames() // for people alone
 	l.index()
+	for point := range l.at {
+		if place, ok := n.ParseVolume(point); ok && l.podOf(place.PodUID) == nil {
+			l.names, _ = n.PodNames() // for people alone
+			break
+		}
+	}
 	return l, nil
 }
 
@@ -173,17 +180,25 @@ func (s Selection) has(podUID, volume string) bool {
 // newVolume adds a volume, of which nothing is known yet but its names.
 func (l *look) newVolume(place kubelet.Volume) *Volume {
 	v := &Volume{
-		Pod:    fault.Pod{UID: place.PodUID, Namespace: l.names[place.PodUID].Namespace, Name: l.names[place.PodUID].Name},
-		Plugin: place.Plugin, Name: place.Name, Point: l.node.VolumePoint(place),
+		Pod: fault.Pod{UID: place.PodUID}, Plugin: place.Plugin, Name: place.Name, Point: l.node.VolumePoint(place),
 	}
-	if l.Pods != nil {
-		v.pod = l.Pods.PodByUID(place.PodUID)
-	}
+	v.pod = l.podOf(place.PodUID)
 	if v.pod != nil {
 		v.Pod.Namespace, v.Pod.Name = v.pod.Namespace, v.pod.Name
+	} else {
+		name := l.names[place.PodUID]
+		v.Pod.Namespace, v.Pod.Name = name.Namespace, name.Name
 	}
 	l.survey.Volumes = append(l.survey.Volumes, v)
 	return v
+}
+
+// podOf is the pod as it is known; nil where it is not.
+func (l *look) podOf(uid string) *corev1.Pod {
+	if l.Pods == nil {
+		return nil
+	}
+	return l.Pods.PodByUID(uid)
 }
 
 // complete reads what the kubelet has written down about a volume, and finds where the driver has staged it. It is

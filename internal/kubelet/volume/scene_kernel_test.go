@@ -35,7 +35,9 @@ import (
 
 func TestMain(m *testing.M) {
 	disposable.Main(probe.Job, volume.Job)
-	kerneltest.Main(m, kerneltest.Roles{"serve": serve, "container": container, "daemon": daemon, "workload": volumetest.Attack})
+	kerneltest.Main(m, kerneltest.Roles{
+		"serve": serve, "container": container, "daemon": daemon, "workload": volumetest.Attack, "look": look, "trap": trap, "rooted": rooted,
+	})
 }
 
 const (

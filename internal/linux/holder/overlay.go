@@ -98,10 +98,14 @@ func (s *search) placeIn(ns mountns.Namespace, found []*overlay, beyond bool) {
 	}
 	err := errBeyond
 	if !beyond {
+		look := mountns.LookupLocal
+		if ours(ns) {
+			look = func(name string) (*sys.FD, error) { return mountns.Lookup(0, name) }
+		}
 		err = ns.Do(func() error {
 			table, err := mountns.Table(0)
 			if err == nil {
-				s.placeBy(table, there)
+				s.placeBy(table, there, look)
 			}
 			return err
 		})
@@ -111,8 +115,19 @@ func (s *search) placeIn(ns mountns.Namespace, found []*overlay, beyond bool) {
 	}
 }
 
+// ours tells whether a namespace is that of this process or of process 1. In all
+// others a path may lead over whatever those who made them like.
+func ours(ns mountns.Namespace) bool {
+	self, err := mountns.Self()
+	first, errFirst := mountns.Of(1)
+	return err == nil && ns.Same(self) || errFirst == nil && ns.Same(first)
+}
+
+// lookup opens a path as the calling thread sees it, and does not wait.
+type lookup func(name string) (*sys.FD, error)
+
 // placeBy looks for the layers as the calling thread sees them.
-func (s *search) placeBy(table *mountinfo.Table, there []*overlay) {
+func (s *search) placeBy(table *mountinfo.Table, there []*overlay, look lookup) {
 	options := map[blockdev.Number]string{}
 	for _, m := range table.Mounts() {
 		if m.FSType == "overlay" {
@@ -125,15 +140,15 @@ func (s *search) placeBy(table *mountinfo.Table, there []*overlay) {
 			o.unclear = true // hidden from us in a chroot
 			continue
 		}
-		s.placeLayers(o, layers(text))
+		s.placeLayers(o, layers(text), look)
 	}
 }
 
 // placeLayers looks for the layers of one overlay.
-func (s *search) placeLayers(o *overlay, names []string) {
+func (s *search) placeLayers(o *overlay, names []string, look lookup) {
 	placed := len(names) > 0
 	for _, name := range names {
-		number, err := layerDevice(name)
+		number, err := layerDevice(name, look)
 		switch {
 		case gone(err) || errors.Is(err, sys.ENOTDIR):
 			o.missing, placed = name, false
@@ -148,11 +163,11 @@ func (s *search) placeLayers(o *overlay, names []string) {
 }
 
 // layerDevice is the file system that a layer's path lies on now.
-func layerDevice(name string) (blockdev.Number, error) {
+func layerDevice(name string, look lookup) (blockdev.Number, error) {
 	if !path.IsAbs(name) {
 		return blockdev.Number{}, sys.EINVAL // from where whoever mounted it was
 	}
-	fd, err := mountns.Lookup(0, path.Clean(name))
+	fd, err := look(path.Clean(name))
 	if err != nil {
 		return blockdev.Number{}, err
 	}

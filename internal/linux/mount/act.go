@@ -7,7 +7,6 @@ import (
 	"errors"
 	"path"
 
-	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -17,7 +16,7 @@ func (u *unmounting) reopen() (*sys.FD, State, error) {
 	if u.id.Point == "/" {
 		return nil, State{}, u.fail("look up", ErrBusy)
 	}
-	fd, err := mountns.LookupIn(u.from.pid, u.dir, u.id.Point)
+	fd, err := u.lookUpIn()
 	if errors.Is(err, sys.ENOENT) {
 		err = ErrNotMounted
 	}

@@ -27,6 +27,9 @@ type Options struct {
 	Source func() *sys.FD
 	// DryRun does everything but the one call that unmounts.
 	DryRun bool
+	// Foreign says that others have made the namespace: nothing on the way to the point
+	// is taken for granted then (mountns.LookupLocal).
+	Foreign bool
 }
 
 // Unmount removes exactly the mount that id means from the calling thread's
@@ -45,7 +48,7 @@ type Options struct {
 // the kernel has locked the mount in place, as it does for mounts that came
 // from a more privileged namespace. ctx is looked at before anything is done.
 func Unmount(ctx context.Context, id ID, o Options) error {
-	u := unmounting{id: id, check: o.Check, dryRun: o.DryRun, source: o.Source}
+	u := unmounting{id: id, check: o.Check, dryRun: o.DryRun, source: o.Source, foreign: o.Foreign}
 	if o.Source != nil {
 		u.attach = u.attachSource
 	}
@@ -54,15 +57,16 @@ func Unmount(ctx context.Context, id ID, o Options) error {
 
 // unmounting is one removal of a mount under way, on a thread of its own.
 type unmounting struct {
-	id     ID
-	check  func(State) error
-	attach attacher // of what is to be there instead; nil for nothing
-	source func() *sys.FD
-	dryRun bool
-	sealed bool // see replacing.seal
-	from   view
-	dir    *sys.FD // the directory that holds the point
-	ask    source
+	id      ID
+	check   func(State) error
+	attach  attacher // of what is to be there instead; nil for nothing
+	source  func() *sys.FD
+	dryRun  bool
+	foreign bool
+	sealed  bool // see replacing.seal
+	from    view
+	dir     *sys.FD // the directory that holds the point
+	ask     source
 
 	put State // what is there instead
 }
@@ -80,7 +84,7 @@ func (u *unmounting) start(ctx context.Context, act func() error) error {
 
 // run opens the directory that holds the point for as long as act runs.
 func (u *unmounting) run(act func() error) error {
-	dir, err := mountns.Lookup(u.from.pid, path.Dir(u.id.Point))
+	dir, err := u.lookUp(path.Dir(u.id.Point))
 	if errors.Is(err, sys.ENOENT) {
 		err = ErrNotMounted
 	}
@@ -90,6 +94,22 @@ func (u *unmounting) run(act func() error) error {
 	defer dir.Close()
 	u.dir, u.ask = dir, u.from.ask()
 	return act()
+}
+
+// lookUp opens the directory that holds the point.
+func (u *unmounting) lookUp(dir string) (*sys.FD, error) {
+	if u.foreign {
+		return mountns.LookupLocal(dir)
+	}
+	return mountns.Lookup(u.from.pid, dir)
+}
+
+// lookUpIn opens the point in that directory.
+func (u *unmounting) lookUpIn() (*sys.FD, error) {
+	if u.foreign {
+		return mountns.LookupLocalIn(u.dir, u.id.Point)
+	}
+	return mountns.LookupIn(u.from.pid, u.dir, u.id.Point)
 }
 
 func (u *unmounting) unmount() error {

@@ -45,23 +45,22 @@ func LookupForeign(name string) (*sys.FD, error) {
 	return lookup(nil, name, name, way{table: readWay(0), foreign: true})
 }
 
-// lookupCached opens a path as process pid sees it, in a namespace that others have
-// made, and never waits: it asks the kernel's cache alone. Kernels without that
-// (before 5.12) look up what leads over their own file systems.
-func lookupCached(pid int, name string) (*sys.FD, error) {
-	root, err := sys.OpenProcPath(strconv.Itoa(pid) + "/root")
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	if sys.HasCachedLookup.Probe() != nil {
-		return lookup(root, name, name, way{table: readWay(pid), foreign: true, overlays: true})
-	}
-	fd, err := sys.LookupCached(root, name)
-	if errors.Is(err, sys.EAGAIN) {
-		err = ErrMayBlock
-	}
-	return fd, err
+// LookupLocal is Lookup by the calling thread in a namespace that others have made,
+// for a process that must not wait: the way to what the kernel's cache does not know
+// may lead over no overlay either. Before 5.12 it may, as nothing in a container
+// could be looked up otherwise.
+func LookupLocal(name string) (*sys.FD, error) {
+	return lookup(nil, name, name, local(0))
+}
+
+// LookupLocalIn is LookupLocal of the last part of a path in dir, which the other
+// parts were found to be.
+func LookupLocalIn(dir *sys.FD, name string) (*sys.FD, error) {
+	return lookup(dir, "/"+path.Base(name), name, local(0))
+}
+
+func local(pid int) way {
+	return way{table: readWay(pid), foreign: true, overlays: sys.HasCachedLookup.Probe() == nil}
 }
 
 // LookupIn is Lookup of the last part of a path in dir, which the other parts

@@ -30,9 +30,14 @@ func open(link string) (*sys.FD, Namespace, error) {
 }
 
 // openNamed opens the namespace that is bound to a file as process pid sees it,
-// and reads which it is. It never waits: ErrMayBlock.
+// and reads which it is. It does not wait: ErrMayBlock.
 func openNamed(pid int, name string) (*sys.FD, Namespace, error) {
-	at, err := lookupCached(pid, name)
+	root, err := sys.OpenProcPath(strconv.Itoa(pid) + "/root")
+	if err != nil {
+		return nil, Namespace{}, err
+	}
+	defer root.Close()
+	at, err := lookup(root, name, name, local(pid))
 	if err != nil {
 		return nil, Namespace{}, err
 	}
