@@ -114,13 +114,7 @@ func TestNobodyHasTheLookWait(t *testing.T) {
 	s.must(sys.BindMount(base, "/var/log/pods"))
 	t.Cleanup(func() { _ = sys.UnmountPath("/var/log/pods", true) })
 	t.Cleanup(slow.Kill) // first of all, so that nothing is left that waits
-	answers := filepath.Join(t.TempDir(), "answers")
-	if out, err := exec.Command("mkfifo", answers).CombinedOutput(); err != nil {
-		t.Fatalf("mkfifo: %v: %s", err, out)
-	}
-	pipe, err := os.OpenFile(answers, os.O_RDWR, 0)
-	s.must(err)
-	defer pipe.Close()
+	answers, pipe := fifo(t)
 	s.elsewhere("mv", "csi.vol1", "gone") // the volume is broken: its copies are looked for, and asked
 	s.elsewhere("make", "csi.vol1", "new")
 	signal(t, slow.PID, "STOP")
@@ -159,6 +153,21 @@ func TestNobodyHasTheLookWait(t *testing.T) {
 		t.Errorf("a thread of the process that looks waits: %s", what)
 	}
 	signal(t, slow.PID, "CONT")
+}
+
+// fifo makes a named pipe, and opens it for as long as the test runs.
+func fifo(t *testing.T) (name string, pipe *os.File) {
+	t.Helper()
+	name = filepath.Join(t.TempDir(), "answers")
+	if out, err := exec.Command("mkfifo", name).CombinedOutput(); err != nil {
+		t.Fatalf("mkfifo: %v: %s", err, out)
+	}
+	pipe, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { pipe.Close() })
+	return name, pipe
 }
 
 // waiting is what a thread of the process does that waits for a file system, seen twice in a row; empty: none does.

@@ -52,7 +52,6 @@ func TestHungOnesTakeNoRoom(t *testing.T) {
 	for range 3 {
 		check("all that the pod has", targets...)
 	}
-	t.Logf("%d processes linger", r.Lingering())
 	waiting := 0
 	for i := range stuck.dirs {
 		waiting += stuck.waiting(t, i)
