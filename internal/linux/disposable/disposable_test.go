@@ -298,6 +298,36 @@ func TestBound(t *testing.T) {
 	}
 }
 
+// TestOneOwnerLeavesRoom has one owner take all processes that it may have, and names what a process waits for.
+func TestOneOwnerLeavesRoom(t *testing.T) {
+	t.Parallel()
+	r := disposable.Runner{MaxLingering: 24}
+	ctx, cancel := context.WithCancel(t.Context())
+	var ended sync.WaitGroup
+	for _, waits := range []string{"a", "b"} {
+		began := make(chan struct{})
+		ended.Go(func() {
+			each := func(json.RawMessage) error { close(began); return nil }
+			_ = r.Run(ctx, disposable.Options{Job: "hang", Deadline: enough, Owner: "one", Waits: []string{waits}, Each: each})
+		})
+		<-began
+		if waits == "a" {
+			continue
+		}
+		count := disposable.Options{Job: "count", Input: 1, Deadline: enough, Owner: "one"}
+		if err := r.Run(t.Context(), count); !errors.Is(err, disposable.ErrTooMany) {
+			t.Errorf("third process of the owner: %v", err)
+		}
+		count.Owner = "two"
+		if err := r.Run(t.Context(), count); err != nil {
+			t.Errorf("process of another owner: %v", err)
+		}
+	}
+	cancel()
+	ended.Wait()
+	noneLeft(t, &r)
+}
+
 // TestChildDiesWithItsParent kills a process that waits for one of its own.
 func TestChildDiesWithItsParent(t *testing.T) {
 	t.Parallel()

@@ -32,11 +32,14 @@ func open(link string) (*sys.FD, Namespace, error) {
 // openNamed opens the namespace that is bound to a file as process pid sees it,
 // and reads which it is. It does not wait: ErrMayBlock.
 func openNamed(pid int, name string) (*sys.FD, Namespace, error) {
-	root, err := sys.OpenProcPath(strconv.Itoa(pid) + "/root")
-	if err != nil {
-		return nil, Namespace{}, err
+	var root *sys.FD // as the calling thread sees it
+	if pid != 0 {
+		var err error
+		if root, err = sys.OpenProcPath(strconv.Itoa(pid) + "/root"); err != nil {
+			return nil, Namespace{}, err
+		}
+		defer root.Close()
 	}
-	defer root.Close()
 	at, err := lookup(root, name, name, local(pid))
 	if err != nil {
 		return nil, Namespace{}, err
