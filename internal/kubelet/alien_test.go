@@ -120,7 +120,7 @@ func TestOneLimitForAll(t *testing.T) {
 	began := time.Now()
 	found, silent, err := askEach(t.Context(), &stuck{}, processes, func(p process) int {
 		if p.pid != 99 {
-			time.Sleep(Patience * 19 / 20)
+			<-time.After(Patience * 19 / 20)
 		}
 		return p.pid
 	})
