@@ -63,8 +63,9 @@ func mountCgroups(t testing.TB) string {
 	return dir
 }
 
-// run starts a container of a pod: a process with the points mounted in it. It ends with the test.
-func (r *playedRuntime) run(t testing.TB, c *runtimeapi.ContainerStatus) *actor {
+// run starts a container of a pod: a process with the points mounted in it, and the directory of its cgroup. It ends with the
+// test.
+func (r *playedRuntime) run(t testing.TB, c *runtimeapi.ContainerStatus) (container *actor, dir string) {
 	t.Helper()
 	random := make([]byte, 32)
 	_, _ = rand.Read(random) // never fails
@@ -73,7 +74,7 @@ func (r *playedRuntime) run(t testing.TB, c *runtimeapi.ContainerStatus) *actor 
 	r.mu.Lock()
 	r.containers[c.Id] = c
 	r.mu.Unlock()
-	dir := filepath.Join(r.cgroups, "cri-containerd-"+c.Id+".scope")
+	dir = filepath.Join(r.cgroups, "cri-containerd-"+c.Id+".scope")
 	must(t, os.Mkdir(dir, 0o755))
 	t.Cleanup(func() { _ = os.Remove(dir) })
 	cgroup, err := os.Open(dir)
@@ -85,7 +86,7 @@ func (r *playedRuntime) run(t testing.TB, c *runtimeapi.ContainerStatus) *actor 
 	}
 	return startActor(t, &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNS, UseCgroupFD: true, CgroupFD: int(cgroup.Fd()),
-	}, "container", args...)
+	}, "container", args...), dir
 }
 
 // ListContainers is that of the CRI; so are the others.

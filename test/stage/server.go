@@ -14,9 +14,12 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// What a file system has in it: the directory of the volume, and a file there.
 const (
-	shareDir  = "volume"
+	// ShareName is the source of the file system of a share, and the second half of its type.
+	ShareName = "stage"
+	// ShareDir is the directory of the volume in it.
+	ShareDir = "volume"
+
 	shareFile = "data"
 )
 
@@ -38,10 +41,10 @@ func serveAt(point, content string) error {
 	root, zero := &fs.Inode{}, time.Duration(0)
 	_, err := fs.Mount(point, root, &fs.Options{
 		EntryTimeout: &zero, AttrTimeout: &zero, NegativeTimeout: &zero,
-		MountOptions: fuse.MountOptions{DirectMountStrict: true, AllowOther: true, FsName: "stage", Name: "stage", SingleThreaded: true},
+		MountOptions: fuse.MountOptions{DirectMountStrict: true, AllowOther: true, FsName: ShareName, Name: ShareName, SingleThreaded: true},
 		OnAdd: func(ctx context.Context) {
 			dir := root.NewPersistentInode(ctx, &fs.Inode{}, fs.StableAttr{Mode: fuse.S_IFDIR})
-			root.AddChild(shareDir, dir, false)
+			root.AddChild(ShareDir, dir, false)
 			dir.AddChild(shareFile, dir.NewPersistentInode(ctx, &fs.MemRegularFile{Data: []byte(content)}, fs.StableAttr{}), false)
 		},
 	})

@@ -33,6 +33,8 @@ type Share struct {
 	Points []string
 	// Inside are where it is seen in the pods' containers, through their root directories.
 	Inside []string
+	// Groups are the directories of the containers' cgroups.
+	Groups []string
 
 	t             testing.TB // of AddShares: daemons outlive a part of it
 	name, staging string
@@ -110,12 +112,13 @@ func (s *Stage) addPod(t testing.TB, name string, volumes []*Share) {
 	for i, v := range volumes {
 		point := filepath.Join(s.root, "pods", string(pod.UID), "volumes/kubernetes.io~csi", v.name, "mount")
 		v.place(t, point)
-		must(t, mount.Bind(filepath.Join(v.staging, shareDir), point))
+		must(t, mount.Bind(filepath.Join(v.staging, ShareDir), point))
 		v.Pods, v.Points = append(v.Pods, pod), append(v.Points, point)
 		status.Mounts = append(status.Mounts, &runtimeapi.Mount{HostPath: point, ContainerPath: At(i)})
 	}
-	container := s.runtime.run(t, status)
+	container, group := s.runtime.run(t, status)
 	for i, v := range volumes {
+		v.Groups = append(v.Groups, group)
 		v.Inside = append(v.Inside, filepath.Join("/proc", strconv.Itoa(container.Process.Pid), "root", At(i)))
 	}
 }

@@ -47,6 +47,25 @@ func (s *Stage) AddPods(t testing.TB, name string, n int, l Layout) []*Volume {
 	return all
 }
 
+// AddFolder creates a pod that runs and has a directory of an emptyDir volume by subPath. It gives the directory of the volume.
+func (s *Stage) AddFolder(t testing.TB, name string) string {
+	t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PodSpec{
+		NodeName: Node,
+		Containers: []corev1.Container{{Name: "app", Image: "debian:12", VolumeMounts: []corev1.VolumeMount{
+			{Name: "scratch", SubPath: "part", MountPath: "/part"},
+		}}},
+		Volumes: []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
+	}}
+	s.play(t, pod)
+	dir := filepath.Join(s.root, "pods", string(pod.UID))
+	volume, point := filepath.Join(dir, "volumes/kubernetes.io~empty-dir/scratch"), filepath.Join(dir, "volume-subpaths/scratch/app/0")
+	must(t, os.MkdirAll(filepath.Join(volume, "part"), 0o755))
+	must(t, os.MkdirAll(point, 0o755))
+	must(t, mount.Bind(filepath.Join(volume, "part"), point))
+	return volume
+}
+
 func (l Layout) pod(name string) *corev1.Pod {
 	app := corev1.Container{Name: "app", Image: "debian:12"}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PodSpec{NodeName: Node}}
@@ -128,6 +147,24 @@ func (v *Volume) inodes(t testing.TB) []uint64 {
 		all = append(all, info.Sys().(*syscall.Stat_t).Ino)
 	}
 	return all
+}
+
+// Current is an error where something else is bound than what the subPaths name now.
+func (v *Volume) Current() error {
+	for i, point := range v.Points {
+		bound, err := os.Stat(point)
+		if err != nil {
+			return err
+		}
+		named, err := os.Stat(filepath.Join(v.dir, key(i)))
+		if err != nil {
+			return err
+		}
+		if !os.SameFile(bound, named) {
+			return fmt.Errorf("what is bound at %q is not %q", point, filepath.Join(v.dir, key(i)))
+		}
+	}
+	return nil
 }
 
 // Bind binds what the subPaths name now, where nothing is bound, as the kubelet does for the start of a container.

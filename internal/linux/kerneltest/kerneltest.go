@@ -31,9 +31,7 @@ const (
 // namespace, runs the tests there and exits with their status. A process that
 // Start made runs the role it was made for instead.
 func Main(m *testing.M, roles Roles) {
-	if name := os.Getenv(roleEnv); name != "" {
-		os.Exit(roles.play(name, os.Args[1:]))
-	}
+	roles.Play()
 	if os.Getenv(insideEnv) == "" {
 		os.Exit(reexec())
 	}

@@ -20,6 +20,14 @@ import (
 // waits for its standard input to end, which it does when the test is over.
 type Roles map[string]func(args []string, ready func(answer string)) error
 
+// Play plays the role that this process was made for, and does not return then. It
+// is for a TestMain that does not call Main.
+func (r Roles) Play() {
+	if name := os.Getenv(roleEnv); name != "" {
+		os.Exit(r.play(name, os.Args[1:]))
+	}
+}
+
 // play runs a role and gives the exit status.
 func (r Roles) play(name string, args []string) int {
 	role, ok := r[name]
