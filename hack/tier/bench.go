@@ -29,7 +29,7 @@ func bench(ctx context.Context) error {
 		if len(dirs) == 0 {
 			continue
 		}
-		cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-run=^$", "-bench=.", "-benchmem", "-p=1", "-timeout=90m", "-tags=" + tag}, dirs...)...)
+		cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-run=^$", "-bench=.", "-benchmem", "-p=1", "-timeout=150m", "-tags=" + tag}, dirs...)...)
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		if err := cmd.Run(); err != nil {
 			errs = append(errs, fmt.Errorf("running benchmarks of %v: %w", dirs, err))

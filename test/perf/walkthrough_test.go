@@ -20,7 +20,10 @@ import (
 	"kubediag.org/kubediag/test/stage"
 )
 
-func TestMain(m *testing.M) { stage.Main(m) }
+func TestMain(m *testing.M) {
+	attackers.Play()
+	stage.Main(m)
+}
 
 // BenchmarkWalkthrough measures the four operations of the walkthrough, a real unmount included, from the creation of
 // the Diagnosis to Succeeded, against three bare patches of the status of the same object.
@@ -53,14 +56,18 @@ func BenchmarkWalkthrough(b *testing.B) {
 	}
 }
 
-// resident is the resident memory of a process in MiB.
-func resident(b *testing.B, pid int) float64 {
+// resident is the resident memory of a process in MiB, mostResident the most that it has had.
+func resident(b *testing.B, pid int) float64 { return memory(b, pid, "VmRSS:") }
+
+func mostResident(b *testing.B, pid int) float64 { return memory(b, pid, "VmHWM:") }
+
+func memory(b *testing.B, pid int, field string) float64 {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		b.Fatal(err)
 	}
 	var kib float64
-	_, after, _ := strings.Cut(string(status), "VmRSS:")
+	_, after, _ := strings.Cut(string(status), field)
 	if _, err := fmt.Sscan(after, &kib); err != nil {
 		b.Fatal(err)
 	}

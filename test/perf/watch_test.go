@@ -24,9 +24,14 @@ const glance = 100 * time.Microsecond
 
 func newWatch(b *testing.B) watch {
 	b.Helper()
-	fd, err := unix.Open("/proc/self/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	w, err := openWatch()
 	must(b, err)
-	return watch(fd)
+	return w
+}
+
+func openWatch() (watch, error) {
+	fd, err := unix.Open("/proc/self/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	return watch(fd), err
 }
 
 func (w watch) close() { _ = unix.Close(int(w)) }

@@ -1,0 +1,195 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package perf
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/test/stage"
+)
+
+// attackers are what processes of tenants do to their node.
+var attackers = kerneltest.Roles{
+	"descriptors": floodDescriptors, "unlinks": floodUnlinks, "forge": forge, "forge-server": serveForged,
+}
+
+const manyDescriptors = 513_000
+
+// floodDescriptors has as many descriptors of one mount namespace as args[0] says, or as it may have. It answers how many
+// and by what name another process finds one: args[1], if there is one. Nobody is in that namespace, and a FUSE file system
+// that never answers is in it.
+func floodDescriptors(args []string, ready func(string)) error {
+	wanted, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	name := ""
+	if len(args) > 1 {
+		name = args[1]
+	}
+	var space int
+	if name == "" {
+		space, err = leftSpace()
+		name = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), space)
+	} else {
+		space, err = unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	}
+	if err != nil {
+		return err
+	}
+	made := 1
+	for ; made < wanted; made++ {
+		if _, err := unix.FcntlInt(uintptr(space), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+			break
+		}
+	}
+	ready(fmt.Sprint(made, " ", name))
+	kerneltest.WaitForEnd()
+	return nil
+}
+
+// leftSpace opens a mount namespace in which nobody stays.
+func leftSpace() (space int, err error) {
+	runtime.LockOSThread()
+	if err := errors.Join(unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS), private()); err != nil {
+		return 0, err
+	}
+	device, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	point, options := os.TempDir(), fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", device)
+	if err := unix.Mount("flood", point, "fuse", 0, options); err != nil {
+		return 0, err
+	}
+	if space, err = unix.Open("/proc/thread-self/ns/mnt", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		return 0, err
+	}
+	return space, errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Unmount(point, unix.MNT_DETACH))
+}
+
+// floodUnlinks makes and removes a file in the directory args[0], as fast as it can.
+func floodUnlinks(args []string, ready func(string)) error {
+	name := filepath.Join(args[0], "comes-and-goes")
+	failed := make(chan error, 1)
+	go func() {
+		for {
+			fd, err := unix.Open(name, unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+			if err == nil {
+				err = errors.Join(unix.Close(fd), unix.Unlink(name))
+			}
+			if err != nil {
+				failed <- err
+				return
+			}
+		}
+	}()
+	ready("")
+	ended := make(chan struct{})
+	go func() {
+		kerneltest.WaitForEnd()
+		close(ended)
+	}()
+	select {
+	case err := <-failed:
+		return err
+	case <-ended:
+		return nil
+	}
+}
+
+// forgedCopies is how many copies of what it forges an attacker has beside the one at the place of the volume.
+const forgedCopies = 200
+
+// forge is root of a user namespace, with a root directory of its own at args[0]: a file system dies at args[1] that looks as
+// that of the volume which its container has there, which is alive.
+func forge(args []string, ready func(string)) error {
+	root, at := args[0], args[1]
+	own, place := filepath.Join(root, "own"), filepath.Join(root, at)
+	err := errors.Join(private(), unix.Mount("root", root, "tmpfs", 0, ""), os.Mkdir(own, 0o755), os.Mkdir(place, 0o755))
+	if err != nil {
+		return err
+	}
+	end, err := startForged(own)
+	if err != nil {
+		return err
+	}
+	defer end()
+	from := filepath.Join(own, stage.ShareDir)
+	err = unix.Mount(from, place, "", unix.MS_BIND, "")
+	for i := 0; i < forgedCopies && err == nil; i++ {
+		more := filepath.Join(root, "more", strconv.Itoa(i))
+		if err = os.MkdirAll(more, 0o755); err == nil {
+			err = unix.Mount(from, more, "", unix.MS_BIND, "")
+		}
+	}
+	if err != nil {
+		return err
+	}
+	end()
+	if err := errors.Join(unix.Chdir(root), unix.PivotRoot(".", "."), unix.Unmount(".", unix.MNT_DETACH), unix.Chdir("/")); err != nil {
+		return err
+	}
+	ready("")
+	kerneltest.WaitForEnd()
+	return nil
+}
+
+// startForged has another process serve what is forged, until end.
+func startForged(point string) (end func(), err error) {
+	server := exec.Command("/proc/self/exe", point)
+	server.Env, server.Stderr = kerneltest.RoleEnv("forge-server"), os.Stderr
+	in, errIn := server.StdinPipe()
+	out, errOut := server.StdoutPipe()
+	if err := errors.Join(errIn, errOut); err != nil {
+		return nil, err
+	}
+	if err := server.Start(); err != nil {
+		return nil, err
+	}
+	end = func() {
+		in.Close()
+		_ = server.Wait() // a second time, too
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.HasPrefix(line, "ready") {
+		end()
+		return nil, fmt.Errorf("server says %q: %w", line, err)
+	}
+	return end, nil
+}
+
+// serveForged serves a file system of the type, the source and the directory of those of the shares at args[0].
+func serveForged(args []string, ready func(string)) error {
+	root := &fs.Inode{}
+	_, err := fs.Mount(args[0], root, &fs.Options{
+		MountOptions: fuse.MountOptions{DirectMountStrict: true, FsName: stage.ShareName, Name: stage.ShareName},
+		OnAdd: func(ctx context.Context) {
+			root.AddChild(stage.ShareDir, root.NewPersistentInode(ctx, &fs.Inode{}, fs.StableAttr{Mode: fuse.S_IFDIR}), false)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	ready("")
+	kerneltest.WaitForEnd()
+	return nil
+}
+
+func private() error { return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") }

@@ -1,0 +1,294 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package perf
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/test/stage"
+)
+
+var attackTime = flag.Duration("attacks", time.Hour, "how long the attacks last; a quarter of that before, the node is left in peace")
+
+const (
+	floodMounts, floodSpaces = 90_000, 2
+	hungVolumes              = 32 // of one pod
+	forgers                  = 4
+	forgedAt                 = "/data-0" // where a container has its first volume
+	updatedPods, quietPods   = 40, 10    // with a ConfigMap each
+	updateGap                = 200 * time.Millisecond
+	slower                   = 10 // times that of the node in peace, at most
+	probeEvery               = 20 * time.Second
+)
+
+// BenchmarkAttacks measures how long a node that is attacked takes to replace a stale bind, and to see that volumes have died,
+// against the same node in peace right before. ConfigMaps change and volumes die all the time. The attacks go on side by side:
+// a flood of mounts, one of descriptors, volumes of one pod that hang, a flood of unlinks beside a subPath, and user namespaces
+// that forge the deaths of volumes. Nothing may be repaired but what was broken, and the agent is to go on, within its memory.
+//
+// There is no cluster: the agent is the real program, with an API server and a kubelet's directories, and no limit but that
+// of its garbage collector. It counts as started again when it has ended, or when its health is asked for in vain three times
+// in a row, as the kubelet asks.
+func BenchmarkAttacks(b *testing.B) {
+	b.Setenv("GOMEMLIMIT", strconv.Itoa(kerneltest.AgentMemory/10*9))
+	n := &attackedNode{coast: newCoast(b)}
+	n.volumes = n.AddPods(b, "updated", updatedPods, stage.Layout{Volumes: 1, Binds: 1})
+	quiet := n.AddPods(b, "quiet", quietPods, stage.Layout{Volumes: 1, Binds: 1})
+	scratch := n.AddFolder(b, "scratch")
+	n.agent.Await(b, "the sentinel to watch all binds", func(m map[string]float64) bool {
+		return m["kubediag_sentinel_binds"] == updatedPods+quietPods+1 && m["kubediag_sentinel_unwatched_binds"] == 0
+	})
+	n.probe(b)
+	peace := n.measure(b, *attackTime/4)
+	untouched := []*table{{pid: os.Getpid(), points: slices.Concat(n.hang(b), pointsOf(quiet))}}
+	for _, pid := range n.attack(b, scratch) {
+		untouched = append(untouched, &table{pid: pid})
+	}
+	for _, t := range untouched {
+		t.before = t.read(b)
+	}
+	amid := n.measure(b, *attackTime)
+	for _, t := range untouched {
+		if after := t.read(b); after != t.before {
+			n.wrong++
+			b.Errorf("mounts of process %d have changed, from\n%s\nto\n%s", t.pid, t.before, after)
+		}
+	}
+	n.report(b, peace, amid)
+}
+
+// attackedNode is a node with volumes that die, ConfigMaps that change, and attackers.
+type attackedNode struct {
+	*coast
+	volumes []*stage.Volume
+	updates int
+	wrong   int // repairs
+	probed  func() int
+}
+
+// phase is how long things took.
+type phase struct {
+	binds, volumes []time.Duration
+}
+
+// measure has ConfigMaps change and volumes die for a while. What was repaired has to be what was broken.
+func (n *attackedNode) measure(b *testing.B, period time.Duration) phase {
+	b.Helper()
+	before := n.repairs(b)
+	ctx, cancel := context.WithTimeout(b.Context(), period)
+	defer cancel()
+	type updated struct {
+		took  []time.Duration
+		wrong int
+		err   error
+	}
+	updates := make(chan updated, 1)
+	go func() {
+		var u updated
+		u.took, u.wrong, u.err = n.update(ctx)
+		updates <- u
+	}()
+	var f figures
+	for ctx.Err() == nil {
+		n.once(b, n.shares[n.turn%len(n.shares)], &f)
+		n.turn++
+	}
+	u := <-updates
+	must(b, u.err)
+	n.wrong += u.wrong
+	after := n.repairs(b)
+	for fault, broken := range map[string]int{"StaleSubPath": len(u.took), "DisconnectedFUSE": 2 * podsPer * len(f.metric)} {
+		done := int(after[fault] - before[fault])
+		b.Logf("%s: %d broken, %d repaired", fault, broken, done)
+		n.wrong += max(0, done-broken)
+	}
+	return phase{binds: u.took, volumes: f.metric}
+}
+
+// update renews ConfigMaps in turn, and tells how long each bind stayed stale, and how many show what they should not.
+func (n *attackedNode) update(ctx context.Context) (took []time.Duration, wrong int, err error) {
+	w, err := openWatch()
+	if err != nil {
+		return nil, 0, err
+	}
+	defer w.close()
+	for tick := time.NewTicker(updateGap); ; {
+		select {
+		case <-ctx.Done():
+			return took, wrong, nil
+		case <-tick.C:
+		}
+		v := n.volumes[n.updates%len(n.volumes)]
+		n.updates++
+		if err := v.Prepare(); err != nil {
+			return nil, 0, err
+		}
+		if err := w.drain(); err != nil {
+			return nil, 0, err
+		}
+		begin := time.Now()
+		if err := v.Renew(); err != nil {
+			return nil, 0, err
+		}
+		if err := w.unmounted(v.Points); err != nil {
+			return nil, 0, err
+		}
+		took = append(took, time.Since(begin))
+		if v.Current() != nil {
+			wrong++
+		}
+	}
+}
+
+// repairs are how many mounts the agent has repaired, by the fault.
+func (n *attackedNode) repairs(b *testing.B) map[string]float64 {
+	b.Helper()
+	done := map[string]float64{}
+	n.agent.Await(b, "the metrics", func(m map[string]float64) bool {
+		for name, value := range m {
+			labels, ok := strings.CutPrefix(name, "kubediag_repairs_total")
+			if ok && strings.Contains(labels, `outcome="Done"`) {
+				_, rest, _ := strings.Cut(labels, `fault="`)
+				fault, _, _ := strings.Cut(rest, `"`)
+				done[fault] += value
+			}
+		}
+		return true
+	})
+	return done
+}
+
+// hang has all volumes of one pod answer no more, and somebody ask each of them. It gives their places.
+func (n *attackedNode) hang(b *testing.B) (points []string) {
+	b.Helper()
+	shares := n.AddShares(b, stage.Shares{Name: "hung", Volumes: hungVolumes, Pods: 1, Servers: 1})
+	shares[0].Stop(b)
+	for _, v := range shares {
+		user := exec.Command("stat", v.Points[0]+"/data")
+		must(b, user.Start())
+		b.Cleanup(func() { _ = user.Wait() })
+		points = append(points, v.Points...)
+	}
+	b.Cleanup(func() { shares[0].Continue(b) })
+	n.agent.Await(b, "hung mounts to be told of", func(m map[string]float64) bool { return m[hung] > 0 })
+	return points
+}
+
+// attack starts all other attacks, and gives the processes whose mounts nobody may change.
+func (n *attackedNode) attack(b *testing.B, scratch string) (forging []int) {
+	b.Helper()
+	b.Logf("%d mounts in each of %d mount namespaces", kerneltest.Flood(b, "", floodMounts, floodSpaces), floodSpaces)
+	for args := []string{fmt.Sprint(manyDescriptors)}; args[0] != "0"; {
+		made, name := 0, ""
+		_, err := fmt.Sscan(kerneltest.Start(b, "descriptors", args...).Answer, &made, &name)
+		must(b, err)
+		left, _ := strconv.Atoi(args[0])
+		args = []string{fmt.Sprint(left - made), name}
+	}
+	kerneltest.StartWith(b, nil, "unlinks", scratch)
+	for _, v := range n.shares[:forgers] {
+		group, err := os.Open(v.Groups[0])
+		must(b, err)
+		attr := sys.PrivateMounts(sys.Clone{User: true})
+		attr.UseCgroupFD, attr.CgroupFD = true, int(group.Fd())
+		forging = append(forging, kerneltest.StartWith(b, attr, "forge", b.TempDir(), forgedAt).PID)
+		must(b, group.Close())
+	}
+	return forging
+}
+
+// probe asks the agent for its health as the kubelet does, until the end of the benchmark.
+func (n *attackedNode) probe(b *testing.B) {
+	ctx, cancel := context.WithCancel(b.Context())
+	result := make(chan int, 1)
+	go func() {
+		restarts, failures := 0, 0
+		for tick := time.NewTicker(probeEvery); ; {
+			select {
+			case <-ctx.Done():
+				result <- restarts
+				return
+			case <-tick.C:
+			}
+			if failures++; n.agent.Health() == nil {
+				failures = 0
+			}
+			if failures == maxFailures {
+				restarts, failures = restarts+1, 0
+			}
+		}
+	}()
+	n.probed = func() int {
+		cancel()
+		restarts := <-result
+		if n.agent.Health() != nil {
+			restarts++
+		}
+		return restarts
+	}
+}
+
+func (n *attackedNode) report(b *testing.B, peace, amid phase) {
+	b.Helper()
+	restarts := n.probed()
+	for name, took := range map[string][2][]time.Duration{"bind": {peace.binds, amid.binds}, "volume": {peace.volumes, amid.volumes}} {
+		b.Logf("%s: %d in peace, %d attacked", name, len(took[0]), len(took[1]))
+		for _, p := range []int{50, 99} {
+			before, with := percentile(took[0], p), percentile(took[1], p)
+			ratio := float64(with) / float64(before)
+			b.ReportMetric(milliseconds(before), fmt.Sprintf("ms-%s-in-peace-p%d", name, p))
+			b.ReportMetric(milliseconds(with), fmt.Sprintf("ms-%s-attacked-p%d", name, p))
+			b.ReportMetric(ratio, fmt.Sprintf("ratio-%s-p%d", name, p))
+			if p == 99 && ratio > slower {
+				b.Errorf("%s: p99 is %v, in peace %v: more than %d times that", name, with, before, slower)
+			}
+		}
+	}
+	most := mostResident(b, n.agent.Process.Pid)
+	b.ReportMetric(most, "MiB-at-most")
+	b.ReportMetric(float64(n.wrong), "wrong-repairs")
+	b.ReportMetric(float64(restarts), "restarts")
+	if n.wrong > 0 || restarts > 0 || most > kerneltest.AgentMemory>>20 {
+		b.Errorf("%d wrong repairs, %d restarts, %.0f MiB at most", n.wrong, restarts, most)
+	}
+}
+
+func pointsOf(volumes []*stage.Volume) (points []string) {
+	for _, v := range volumes {
+		points = append(points, v.Points...)
+	}
+	return points
+}
+
+// table is what a process has mounted, or what it has mounted at these points alone.
+type table struct {
+	pid    int
+	points []string
+	before string
+}
+
+func (t *table) read(b *testing.B) string {
+	b.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", t.pid))
+	must(b, err)
+	lines := slices.DeleteFunc(strings.Split(string(text), "\n"), func(line string) bool {
+		f := strings.Fields(line)
+		return len(f) < 5 || t.points != nil && !slices.Contains(t.points, f[4])
+	})
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
