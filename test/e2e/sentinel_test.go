@@ -28,7 +28,6 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/test/cluster"
-	"kubediag.org/kubediag/test/install"
 )
 
 // withTheBug is a node whose kubelet writes each of its Events to its log: it sends only the first 25 about a pod.
@@ -348,12 +347,13 @@ func (e *env) scan(t *testing.T, args ...string) (report scanReport, status int)
 // metric reads the agent's metrics and adds up those whose name, with labels, begins with name.
 func (e *env) metric(t *testing.T, name string) float64 {
 	t.Helper()
-	var pods corev1.PodList
-	must(t, e.List(t.Context(), &pods, client.InNamespace(install.Namespace), client.MatchingLabels{"app.kubernetes.io/component": "agent"}))
-	if len(pods.Items) != 1 {
-		t.Fatalf("there are %d agents", len(pods.Items))
-	}
-	text := fetch(t, "http://"+pods.Items[0].Status.PodIP+":8080/metrics")
+	return e.metricOf(t, "agent", name)
+}
+
+// metricOf is metric of the agent or the manager.
+func (e *env) metricOf(t *testing.T, component, name string) float64 {
+	t.Helper()
+	text := fetch(t, "http://"+e.podOfComponent(t, component).Status.PodIP+":8080/metrics")
 	sum := 0.0
 	for _, found := range regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(name)+`\S* (\S+)$`).FindAllStringSubmatch(text, -1) {
 		n, err := strconv.ParseFloat(found[1], 64)

@@ -117,6 +117,7 @@ func TestWalkthroughHealsAPod(t *testing.T) {
 	t.Logf("kubectl get diag:\n%s", e.Kubectl(t, "", "get", "diag", "-n", "default"))
 	e.logMemory(t)
 	t.Run("the manager may do no more than wake", func(t *testing.T) { e.wakesUnderPolicy(t, after) })
+	t.Run("tenants attack", func(t *testing.T) { e.withstandsTenants(t, after) })
 	t.Run("the manager may not wake", func(t *testing.T) { e.healsWithoutWaking(t, after) })
 }
 
@@ -361,12 +362,18 @@ func checkEvents(t *testing.T, e *env) {
 // processOf finds the process of a pod of kubediag by its cgroup.
 func (e *env) processOf(t *testing.T, component string) int {
 	t.Helper()
+	return processIn(t, string(e.podOfComponent(t, component).UID), component)
+}
+
+// podOfComponent is the one pod of the agent or of the manager.
+func (e *env) podOfComponent(t *testing.T, component string) *corev1.Pod {
+	t.Helper()
 	var pods corev1.PodList
 	must(t, e.List(t.Context(), &pods, client.InNamespace(install.Namespace), client.MatchingLabels{"app.kubernetes.io/component": component}))
 	if len(pods.Items) != 1 {
 		t.Fatalf("there are %d pods of the %s", len(pods.Items), component)
 	}
-	return processIn(t, string(pods.Items[0].UID), component)
+	return &pods.Items[0]
 }
 
 // processIn finds the process of a pod that runs a program, by its cgroup.
