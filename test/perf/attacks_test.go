@@ -191,7 +191,7 @@ func (n *attackedNode) hang(b *testing.B) (points []string) {
 // attack starts all other attacks, and gives the processes whose mounts nobody may change.
 func (n *attackedNode) attack(b *testing.B, scratch string) (forging []int) {
 	b.Helper()
-	b.Logf("%d mounts in each of %d mount namespaces", kerneltest.Flood(b, "", floodMounts, floodSpaces), floodSpaces)
+	kerneltest.Flood(b, "", floodMounts, floodSpaces)
 	for args := []string{fmt.Sprint(manyDescriptors)}; args[0] != "0"; {
 		made, name := 0, ""
 		_, err := fmt.Sscan(kerneltest.Start(b, "descriptors", args...).Answer, &made, &name)
