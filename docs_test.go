@@ -134,6 +134,26 @@ func TestMakeTargetsInDocumentsExist(t *testing.T) {
 	}
 }
 
+func TestTestsInDocumentsExist(t *testing.T) {
+	t.Parallel()
+	known := map[string]bool{}
+	for _, src := range allSources(t) {
+		for _, d := range src.file.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && src.test() && fn.Recv == nil {
+				known[fn.Name.Name] = true
+			}
+		}
+	}
+	named := regexp.MustCompile("`((Test|Benchmark|Fuzz)[A-Z][A-Za-z0-9]*)`")
+	for _, d := range documents(t) {
+		for _, m := range named.FindAllStringSubmatch(d.content, -1) {
+			if !known[m[1]] {
+				t.Errorf("%s: there is no test %s", d.name, m[1])
+			}
+		}
+	}
+}
+
 func TestLinksInDocumentsLead(t *testing.T) {
 	t.Parallel()
 	link := regexp.MustCompile(`\]\(([^)#:\s]+)(#[^)]*)?\)`)
