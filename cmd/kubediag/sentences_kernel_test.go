@@ -73,6 +73,9 @@ func lacks(_ *scenery, _ caller, said []string) bool {
 	})
 }
 
+const bounds = `(?:descriptors of \d+ processes that have very many open|the end of the mount tables of \d+ mount namespaces: .*|` +
+	`\d+ mounts? in \d+ mount namespaces? that have more .*)`
+
 const remedy = `run it as root in the host's PID namespace(?: \(in a pod: hostPID: true\))?`
 
 // sentences are all that scan, probe, holders and features may print. Root is written ROOT.
@@ -84,6 +87,7 @@ var sentences = []sentence{
 	line(` *FUSE connection (\d+) is served by process (\d+) \([^)]*\), which is stopped`, func(s *scenery, c caller, said []string) bool {
 		return c.everything() && said[1] == s.stopped.minor && said[2] == fmt.Sprint(s.stopped.PID)
 	}),
+	line(` *it is not known which process serves FUSE connection \d+, or whether one does: of \d+ processes that have very many descriptors not all were looked at`, always),
 	line(` *it is not known which process serves FUSE connection \d+, or whether one does: (.*)`, rights),
 	// The faults, and what proves them.
 	line(`(StaleSubPath|DisconnectedFUSE|HungMount|HeldDevice) \(critical\): .*`, func(_ *scenery, c caller, said []string) bool {
@@ -159,6 +163,9 @@ var sentences = []sentence{
 		_, err := os.Stat(said[1])
 		return errors.Is(err, os.ErrNotExist)
 	}),
+	// Somebody on the machine has made more than is looked at.
+	line(`Not judged: not looked at: `+bounds, always),
+	line(`Not looked at: `+bounds+`: somebody has made more of them than are looked at`, always),
 	// What was not looked at.
 	line(`Not looked at: (\d+ process(?:es)?, and what only they have mounted: .*): `+remedy, rights),
 	line(`Not looked at: (processes outside of this PID namespace, and what they have mounted: /proc does not show them): `+remedy, rights),

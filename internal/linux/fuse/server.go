@@ -61,6 +61,7 @@ type search struct {
 	told, silent bool
 	// refused counts the processes that may not be looked into, many those of whose descriptors only the first were looked at.
 	refused, many int
+	descriptors   sys.Descriptors
 }
 
 // unseen says why there may be servers that were not found.
@@ -75,7 +76,7 @@ func (s *search) unseen(sight sys.Sight) string {
 	case s.refused > 1:
 		return strconv.Itoa(s.refused) + " processes may not be looked into"
 	case s.many > 0:
-		return fmt.Sprintf("of %d processes only the first %d descriptors were looked at", s.many, sys.MaxDescriptors)
+		return fmt.Sprintf("of %d processes that have very many descriptors not all were looked at", s.many)
 	case s.silent && !s.told:
 		return "the kernel does not tell, which takes Linux 6.16"
 	}
@@ -84,9 +85,9 @@ func (s *search) unseen(sight sys.Sight) string {
 
 // opened lists what a process has open. For one that has just ended the kernel
 // may answer that it is not permitted, so one that refuses is asked again.
-func opened(dir string) (fds []int, more bool, err error) {
+func (s *search) opened(dir string) (fds []int, more bool, err error) {
 	for range 2 {
-		if fds, more, err = sys.ProcDescriptors(dir); !denied(err) {
+		if fds, more, err = s.descriptors.Of(dir); !denied(err) {
 			break
 		}
 	}
@@ -100,7 +101,7 @@ func denied(err error) bool { return errors.Is(err, sys.EACCES) || errors.Is(err
 // caller who has every privilege.
 func (s *search) process(pid int) {
 	dir := strconv.Itoa(pid)
-	fds, more, err := opened(dir)
+	fds, more, err := s.opened(dir)
 	if more {
 		s.many++
 	}

@@ -11,6 +11,7 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // Finder looks for holders. It may be used by several goroutines.
@@ -49,6 +50,8 @@ type search struct {
 	scanner *mountns.Scanner
 	report  *Report
 	all     []blockdev.Device // of the machine
+
+	descriptors sys.Descriptors
 
 	thorough bool
 	// devices are the block devices whose use holds this one, super the numbers

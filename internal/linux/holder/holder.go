@@ -21,7 +21,6 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/mountns"
-	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // Kind says in which way something holds a device.
@@ -106,7 +105,7 @@ type Looked struct {
 	// Denied counts processes that may not, or could not, be looked into, and
 	// Stuck those whose memory map could not be read in time.
 	Denied, Stuck int
-	// Unread counts processes and threads of whose descriptors only the first sys.MaxDescriptors were looked at.
+	// Unread counts processes and threads of whose descriptors not all were looked at.
 	Unread int
 	// Unnamed counts what was found beyond the most that is named.
 	Unnamed int
@@ -130,7 +129,7 @@ func (l Looked) String() string {
 		parts = append(parts, plural(n)+" may not be looked into")
 	}
 	if l.Unread > 0 {
-		parts = append(parts, fmt.Sprintf("of %s only the first %d descriptors", plural(l.Unread), sys.MaxDescriptors))
+		parts = append(parts, "not all descriptors of "+plural(l.Unread)+" that have very many")
 	}
 	if l.Stuck > 0 {
 		parts = append(parts, plural(l.Stuck)+" did not answer")

@@ -127,7 +127,7 @@ func (s *search) lookInto(t task) (program string, err error) {
 			program = name
 		}
 	}
-	fds, more, err := sys.ProcDescriptors(t.dir)
+	fds, more, err := s.descriptors.Of(t.dir)
 	if more {
 		s.report.Looked.Unread++
 	}

@@ -58,7 +58,7 @@ func (s *search) hidden() []string {
 		list = append(list, fmt.Sprintf("one of %d processes whose memory map could not be read in time", l.Stuck))
 	}
 	if l.Unread > 0 {
-		list = append(list, fmt.Sprintf("a descriptor beyond the first %d of one of %d processes that have more", sys.MaxDescriptors, l.Unread))
+		list = append(list, fmt.Sprintf("a descriptor of one of %d processes that have very many", l.Unread))
 	}
 	if l.Mounts.Partial > 0 {
 		list = append(list, fmt.Sprintf("a mount in one of %d mount namespaces that could be read only in part", l.Mounts.Partial))

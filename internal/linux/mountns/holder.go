@@ -87,11 +87,11 @@ func (s *Scanner) Holders(namespaces []Namespace) (map[uint64][]Holder, Survey, 
 		}
 		found[inode] = append(of, h)
 	}
-	survey := Survey{Backend: "procfs"}
+	survey, many := Survey{Backend: "procfs"}, 0
 	for _, search := range []search{processes, threads, descriptors, s.namedMounts} {
 		u, err := search(note)
 		survey.Denied = max(survey.Denied, len(u.denied))
-		u.report(&survey)
+		many = max(many, u.many)
 		if err != nil {
 			return nil, survey, err
 		}
@@ -99,9 +99,10 @@ func (s *Scanner) Holders(namespaces []Namespace) (map[uint64][]Holder, Survey, 
 			delete(wanted, inode)
 		}
 		if len(wanted) == 0 {
-			break
+			return found, survey, nil
 		}
 	}
+	survey.skipDescriptors(many)
 	return found, survey, nil
 }
 
@@ -115,9 +116,9 @@ type unasked struct {
 	many   int
 }
 
-func (u unasked) report(s *Survey) {
-	if u.many > 0 {
-		s.skip("descriptors of %d processes that have more than %d open", u.many, sys.MaxDescriptors)
+func (s *Survey) skipDescriptors(many int) {
+	if many > 0 {
+		s.skip("descriptors of %d processes that have very many open", many)
 	}
 }
 
@@ -152,8 +153,9 @@ func threads(note func(uint64, Holder)) (unasked, error) {
 
 // descriptors finds the namespaces that processes have open.
 func descriptors(note func(uint64, Holder)) (unasked, error) {
+	var all sys.Descriptors
 	return eachProcess(func(pid int, u *unasked) error {
-		fds, more, err := sys.ProcDescriptors(strconv.Itoa(pid))
+		fds, more, err := all.Of(strconv.Itoa(pid))
 		if more {
 			u.many++
 		}

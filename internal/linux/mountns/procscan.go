@@ -92,7 +92,7 @@ func (p *procScan) visit(look reader) (Survey, error) {
 // report says what was not looked at.
 func (t *tour) report() {
 	l := t.scan.limits
-	unasked{many: t.many}.report(&t.survey)
+	t.survey.skipDescriptors(t.many)
 	if t.unnoted > 0 {
 		t.survey.skip("mount namespaces beyond the first %d", l.namespaces)
 	}

@@ -201,14 +201,19 @@ func ReadlinkProc(name string) (string, error) {
 	return string(buf[:n]), nil
 }
 
-// MaxDescriptors is how many descriptors of one process are looked at. A process may
-// have a million, and share them with others, at 8 bytes each.
-const MaxDescriptors = 4096
+// Descriptors lists descriptors of processes in one pass over them. A process may
+// have a million, and share them with others, at 8 bytes each: of every process the
+// first 4,096 are listed, and of those that have more, 262,144 in all.
+type Descriptors struct{ beyond int }
 
-// ProcDescriptors lists the descriptors of a process or thread, by its directory
-// below the process' own /proc: the first MaxDescriptors, and whether there are more.
-func ProcDescriptors(dir string) (fds []int, more bool, err error) {
-	return procNumbers(dir+"/fd", MaxDescriptors)
+const maxDescriptors, maxDescriptorsBeyond = 4096, 1 << 18
+
+// Of lists those of a process or thread, by its directory below the process' own
+// /proc, and says whether there are more.
+func (d *Descriptors) Of(dir string) (fds []int, more bool, err error) {
+	fds, more, err = procNumbers(dir+"/fd", maxDescriptors+maxDescriptorsBeyond-d.beyond)
+	d.beyond += max(0, len(fds)-maxDescriptors)
+	return fds, more, err
 }
 
 // ProcNumbers lists the entries of a directory below the process' own /proc
