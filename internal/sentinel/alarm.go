@@ -57,7 +57,7 @@ func newAlarm() (*alarm, error) {
 	}
 	a := &alarm{
 		watcher: w, rings: make(chan []sys.Event), stop: make(chan struct{}),
-		calls: map[int][]call{}, watches: map[*bind][]int{}, counts: map[int]int{},
+		calls: map[int][]call{}, watches: map[*bind][]int{},
 	}
 	go a.listen()
 	return a, nil
@@ -118,8 +118,7 @@ func (a *alarm) concerned(e sys.Event) []*bind {
 // count takes in events and returns the binds whose watches are flooded.
 func (a *alarm) count(events []sys.Event, now time.Time) (flooded []*bind) {
 	if now.Sub(a.since) >= time.Second {
-		clear(a.counts)
-		a.all, a.since = 0, now
+		a.counts, a.all, a.since = map[int]int{}, 0, now
 	}
 	for _, e := range events {
 		if len(a.calls[e.Watch]) > 0 {

@@ -60,7 +60,7 @@ func TestFloodOfUnlinks(t *testing.T) {
 	p.Bind(dir, p.Point(p.pod, "empty", "sidecar", 0))
 	p.put(p.pod)
 	p.start(t)
-	actor := kerneltest.Start(t, "flood", filepath.Dir(dir))
+	actor := kerneltest.Start(t, "unlinks", filepath.Dir(dir))
 	p.await(t, "for the watch to be given up", func(s Sight) bool { return s.Unwatched == 1 })
 
 	const long = 4 * time.Second

@@ -34,7 +34,7 @@ import (
 func TestMain(m *testing.M) { volumetest.Main(m, roles) }
 
 var roles = kerneltest.Roles{
-	"flood": flood,
+	"unlinks": flood,
 	// hold does nothing but be in a mount namespace of its own.
 	"hold": func(_ []string, ready func(string)) error {
 		if err := mount.SetPropagation("/", mount.Private, true); err != nil {

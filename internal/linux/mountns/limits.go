@@ -27,8 +27,8 @@ var standard = limits{
 
 // What a Mount and a Namespace take without their texts, in bytes.
 const (
-	mountSize     = 224
-	namespaceSize = 64
+	mountSize     = 232
+	namespaceSize = 72
 )
 
 func (m *Mount) size() int {

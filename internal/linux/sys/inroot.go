@@ -31,7 +31,7 @@ func OpenIn(root, path string) (*FD, error) {
 	for try := 0; (err == unix.EAGAIN || err == unix.EXDEV) && try < lookupTries; try++ {
 		n, err = retry(func() (int, error) { return unix.Openat2(dir.n, path, &how) })
 	}
-	if err == unix.ENOSYS || err == unix.EPERM { // of seccomp filters, see lookup
+	if err == unix.EAGAIN || err == unix.ENOSYS || err == unix.EPERM { // EPERM: of seccomp filters, see lookup
 		return openIn(dir, path)
 	}
 	if err != nil {

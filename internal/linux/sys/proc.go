@@ -203,10 +203,10 @@ func ReadlinkProc(name string) (string, error) {
 
 // Descriptors lists descriptors of processes in one pass over them. A process may
 // have a million, and share them with others, at 8 bytes each: of every process the
-// first 4,096 are listed, and of those that have more, 262,144 in all.
+// first 1,024 are listed, and of those that have more, 65,536 in all.
 type Descriptors struct{ beyond int }
 
-const maxDescriptors, maxDescriptorsBeyond = 4096, 1 << 18
+const maxDescriptors, maxDescriptorsBeyond = 1024, 1 << 16
 
 // Of lists those of a process or thread, by its directory below the process' own
 // /proc, and says whether there are more.
