@@ -60,6 +60,10 @@ func NewCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("finding the API server: %w", err)
 			}
+			// Not in Run: tests run that in a process that goes on.
+			if err := dropPrivileges(o); err != nil {
+				return err
+			}
 			return Run(ctrl.SetupSignalHandler(), rest, o)
 		},
 	}

@@ -15,14 +15,16 @@ import (
 // Env names the folder of programs that were built before, on a machine that cannot build them.
 const Env = "KUBEDIAG_PROGRAMS"
 
-// Build builds a program of this module, such as cmd/kubediag, and gives its path.
+// Build builds a program of this module, such as cmd/kubediag, and gives its path. It is built without cgo, as it is shipped.
 func Build(t testing.TB, name string) string {
 	t.Helper()
 	if dir := os.Getenv(Env); dir != "" {
 		return filepath.Join(dir, path.Base(name))
 	}
 	to := filepath.Join(t.TempDir(), path.Base(name))
-	if out, err := exec.Command("go", "build", "-o", to, "kubediag.org/kubediag/"+name).CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-o", to, "kubediag.org/kubediag/"+name)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return to

@@ -49,7 +49,7 @@ var packages = []string{
 var modules = []string{"overlay", "zram", "xfs", "squashfs", "btrfs", "dm_mod", "nfs", "nfsv3", "nfsv4", "nfsd"}
 
 // programs are those of the module that tests run, and cannot build in the guest.
-var programs = []string{"cmd/kubediag"}
+var programs = []string{"cmd/agent", "cmd/kubediag"}
 
 // Compile compiles the tests of the packages, and the programs that they run, into dir, where it finds what it did before. The
 // current folder is the root of the module. Nobody else uses dir until the build is closed.
