@@ -19,6 +19,8 @@ TAGS     := api,kernel,ceph,cluster,vm
 # What is compiled does not hold where it lies, so that another checkout need not compile it again.
 export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 
+# They are static: their images hold nothing else. So they are not position-independent, as Go's linker gives such programs an
+# interpreter, on amd64 and arm64, and without one (-ldflags=-d) they crash at their start.
 BUILD   := CGO_ENABLED=0 go build -ldflags '-s -w -X kubediag.org/kubediag/internal/version.version=$(VERSION)'
 CLUSTER := go run ./test/cluster/cmd/cluster
 TIER    := go run ./hack/tier -fuzztime $(FUZZTIME) $(RACE)
