@@ -28,6 +28,7 @@ const (
 	podsPer     = sharePods / shareCount
 	hungShares  = 5
 	glanceAtPod = 2 * time.Millisecond // between two looks at what a pod reads, and at the metrics
+	mending     = 5 * time.Minute      // at most, of the mounts of one volume
 )
 
 // faultsOf is the metric that counts the faults of a code.
@@ -185,7 +186,7 @@ func reads(b *testing.B, v *stage.Share, places []string, content string, begin 
 	b.Helper()
 	var took []time.Duration
 	left := slices.Clone(places)
-	for deadline := time.Now().Add(time.Minute); len(left) > 0; time.Sleep(glanceAtPod) {
+	for deadline := time.Now().Add(mending); len(left) > 0; time.Sleep(glanceAtPod) {
 		left = slices.DeleteFunc(left, func(at string) bool {
 			got, err := v.Read(at)
 			if err != nil || got != content {
