@@ -39,6 +39,7 @@ type Options struct {
 	Files    map[string]string // path in the guest to a file or folder of this machine, which is copied
 	Disks    []string          // raw images; as /dev/vdd and so on, in their order; they outlive the machine
 	Memory   int               // MiB; 0: 4096
+	CPUs     int               // 0: 2. With one, the kernel patches itself while nothing else runs, which qemu emulates without fail
 	Network  bool              // eth0, by which 10.0.2.2 is this machine's 127.0.0.1; the guest has to configure it
 	Init     []string          // process 1 of the guest, such as systemd, and its arguments; none: one that waits for orphans
 	Limit    time.Duration     // for the boot; 0: five minutes
@@ -49,6 +50,9 @@ type Options struct {
 func Start(ctx context.Context, o Options) (_ *Machine, err error) {
 	if o.Memory == 0 {
 		o.Memory = 4096
+	}
+	if o.CPUs == 0 {
+		o.CPUs = 2
 	}
 	if o.Limit == 0 {
 		o.Limit = 5 * time.Minute
@@ -178,7 +182,7 @@ const cmdline = "console=ttyS0 panic=-1 quiet mitigations=off no_timer_check"
 // arguments are those of qemu. The disks that many machines share stay as they are.
 func (o Options) arguments(k kernel, root, dir string) []string {
 	args := []string{
-		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2",
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", fmt.Sprint(o.CPUs),
 		"-m", fmt.Sprint(o.Memory), "-serial", "stdio", "-kernel", k.image(), "-initrd", filepath.Join(dir, "initramfs"),
 		"-append", cmdline,
 		"-device", "virtio-rng-pci", "-device", "virtio-serial-pci",

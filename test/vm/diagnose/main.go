@@ -21,16 +21,24 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/samples"
+	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/volume"
+	"kubediag.org/kubediag/internal/linux/disposable"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/processor/all"
 	"kubediag.org/kubediag/internal/store"
 )
 
 func main() {
+	disposable.Main(probe.Job, volume.Job)
 	var r run
 	flag.StringVar(&r.data, "data", "/var/lib/kubediag", "directory for journals and full results; it is made")
-	flag.StringVar(&r.kubeletRoot, "kubelet-root", "/var/lib/kubelet", "directory that the kubelet would have")
+	flag.StringVar(&r.kubeletRoot, "kubelet-root", "/var/lib/kubelet", "directory that the kubelet would have; empty: a kubelet runs and is found")
+	flag.StringVar(&r.podsFile, "pods", "", "pods of the node, as a PodList in JSON")
+	flag.StringVar(&r.pod, "pod", "", "the pod that the Diagnosis is about, as NAMESPACE/NAME")
 	flag.DurationVar(&r.until, "until", 0, "run a Diagnosis every second, for so long at most, until one succeeds")
 	flag.Parse()
 	if flag.NArg() == 0 {
@@ -45,14 +53,14 @@ func main() {
 
 // run is what the flags say.
 type run struct {
-	data, kubeletRoot string
-	until             time.Duration
+	data, kubeletRoot, podsFile, pod string
+	until                            time.Duration
 }
 
 // diagnose runs a Diagnosis, or one after the other, with what processors remember, and writes the status of the last as JSON.
 func (r run) diagnose(ctx context.Context, set string, parameters []string) error {
 	var objects store.Memory
-	if err := objects.Load(strings.NewReader(strings.Join(samples.OperationSets()[1:3], "\n---\n"))); err != nil {
+	if err := objects.Load(strings.NewReader(strings.Join(samples.OperationSets()[1:4], "\n---\n"))); err != nil {
 		return err
 	}
 	e, err := r.newExecutor(&objects)
@@ -68,8 +76,12 @@ func (r run) diagnose(ctx context.Context, set string, parameters []string) erro
 		}
 		values[key] = value
 	}
+	spec := v1.DiagnosisSpec{OperationSet: set, NodeName: nodeName, Parameters: values}
+	if namespace, name, ok := strings.Cut(r.pod, "/"); ok {
+		spec.PodReference = &v1.PodReference{Namespace: namespace, Name: name}
+	}
 	for start, n := time.Now(), 1; ; n++ {
-		d, err := runOne(ctx, e, &objects, fmt.Sprintf("run-%d", n), v1.DiagnosisSpec{OperationSet: set, NodeName: nodeName, Parameters: values})
+		d, err := runOne(ctx, e, &objects, fmt.Sprintf("run-%d", n), spec)
 		if err != nil {
 			return err
 		}
@@ -86,11 +98,24 @@ func (r run) newExecutor(objects executor.Store) (*executor.Executor, error) {
 	if err := os.MkdirAll(r.data, 0o700); err != nil {
 		return nil, err
 	}
-	node, err := kubelet.Own(r.kubeletRoot)
+	node, err := r.kubelet()
 	if err != nil {
 		return nil, err
 	}
-	registry, err := all.New(all.Deps{Pods: noPods{}, Kubelet: node})
+	known, err := readPods(r.podsFile)
+	if err != nil {
+		return nil, err
+	}
+	runtime := &cri.Client{Socket: func(ctx context.Context) (string, error) {
+		n, err := node.Node(ctx)
+		if err != nil {
+			return "", err
+		}
+		return n.RuntimeSocket()
+	}}
+	registry, err := all.New(all.Deps{Pods: known, Kubelet: node, Volumes: &volume.Inspector{
+		Kubelet: node, Scanner: mountns.NewScanner(), Prober: &probe.Prober{}, Runtime: runtime, Pods: known, Runner: &disposable.Runner{},
+	}})
 	if err != nil {
 		return nil, err
 	}
@@ -115,9 +140,49 @@ func runOne(ctx context.Context, e *executor.Executor, objects *store.Memory, na
 	return e.Run(ctx, d)
 }
 
-// noPods is a node whose pods are not known.
-type noPods struct{}
+// kubelet is the one that runs, or a directory without one.
+func (r run) kubelet() (all.Kubelet, error) {
+	if r.kubeletRoot == "" {
+		return &kubelet.Finder{}, nil
+	}
+	return kubelet.Own(r.kubeletRoot)
+}
 
-func (noPods) Pod(_ context.Context, namespace, name string) (*corev1.Pod, error) {
-	return nil, fmt.Errorf("get pod %q: %w", namespace+"/"+name, executor.ErrNotFound)
+// pods are those of the node that are known.
+type pods []corev1.Pod
+
+func readPods(name string) (pods, error) {
+	if name == "" {
+		return nil, nil
+	}
+	content, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	var list corev1.PodList
+	if err := json.Unmarshal(content, &list); err != nil {
+		return nil, fmt.Errorf("read pods in %q: %w", name, err)
+	}
+	return list.Items, nil
+}
+
+func (p pods) find(is func(*corev1.Pod) bool) *corev1.Pod {
+	for i := range p {
+		if is(&p[i]) {
+			return &p[i]
+		}
+	}
+	return nil
+}
+
+func (p pods) Pod(_ context.Context, namespace, name string) (*corev1.Pod, error) {
+	pod := p.find(func(pod *corev1.Pod) bool { return pod.Namespace == namespace && pod.Name == name })
+	if pod == nil {
+		return nil, fmt.Errorf("get pod %q: %w", namespace+"/"+name, executor.ErrNotFound)
+	}
+	return pod, nil
+}
+
+func (p pods) PodByUID(uid string) *corev1.Pod {
+	return p.find(func(pod *corev1.Pod) bool { return string(pod.UID) == uid })
 }

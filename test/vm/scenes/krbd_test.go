@@ -6,13 +6,10 @@
 package scenes
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -30,10 +27,7 @@ const (
 )
 
 // rbd is a machine whose kernel maps images of a Ceph that runs outside of it.
-type rbd struct {
-	*vm.Machine
-	t *testing.T
-}
+type rbd struct{ guest }
 
 // TestHeldRBD has Debian's node exporter keep an image that krbd has mapped: the device cannot be unmapped until kubediag has
 // released it. Other images are idle, and are unmapped.
@@ -78,19 +72,10 @@ func TestHeldRBD(t *testing.T) {
 // startRBD starts a machine that finds the daemons of the cluster at the addresses that they have outside.
 func startRBD(t *testing.T, cluster *ceph.Cluster, kernel string, programs map[string]string) *rbd {
 	t.Helper()
-	m, err := vm.Start(t.Context(), vm.Options{
+	r := &rbd{start(t, vm.Options{
 		Kernel: kernel, Packages: []string{"ceph-common", "prometheus-node-exporter", "socat"}, Modules: []string{"virtio_net", "rbd"},
 		Files: programs, Network: true, Memory: 2048,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := m.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	r := &rbd{m, t}
+	})}
 	addresses, err := cluster.Addresses(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -103,32 +88,6 @@ func startRBD(t *testing.T, cluster *ceph.Cluster, kernel string, programs map[s
 	r.run(fmt.Sprintf("mkdir -p /etc/ceph; printf '%%s\\n' '[global]' 'mon host = v1:%s' 'auth cluster required = none' "+
 		"'auth service required = none' 'auth client required = none' >/etc/ceph/ceph.conf", cluster.Monitor()))
 	return r
-}
-
-// shell runs a script, whose exit status it gives with what was printed.
-func (r *rbd) shell(script string) (string, int) {
-	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), 3*time.Minute)
-	defer cancel()
-	out, err := r.Run(ctx, "sh", "-c", script)
-	var exit *vm.ExitError
-	if errors.As(err, &exit) && exit.Failed == "" {
-		return out, exit.Status
-	}
-	if err != nil {
-		r.t.Fatalf("%s: %v", script, err)
-	}
-	return out, 0
-}
-
-// run runs a script that must succeed.
-func (r *rbd) run(script string) string {
-	r.t.Helper()
-	out, status := r.shell(script)
-	if status != 0 {
-		r.t.Fatalf("%s: status %d\n%s", script, status, out)
-	}
-	return strings.TrimSpace(out)
 }
 
 // mapImage has the kernel map an image, and gives the node.
