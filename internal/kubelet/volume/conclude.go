@@ -16,16 +16,9 @@ import (
 	"kubediag.org/kubediag/internal/linux/probe"
 )
 
-// conclude orders what was found, and adds what people want to know besides: who shares the fault, and what has become
-// of the daemon.
+// conclude orders what was found, and adds who shares the fault.
 func (l *look) conclude(ctx context.Context) error {
 	users := l.users()
-	servers, unseen, err := l.servers(ctx)
-	if err != nil {
-		return err
-	}
-	over := map[uint32][]string{} // by connection: what is hidden
-	arguments := func(pids []int) map[int][]byte { return l.arguments(ctx, pids) }
 	for _, v := range l.survey.Volumes {
 		slices.SortFunc(v.Copies, func(a, b *Copy) int {
 			return cmp.Or(rank(a)-rank(b), cmp.Compare(a.Pod.UID, b.Pod.UID), cmp.Compare(a.Container, b.Container),
@@ -36,6 +29,22 @@ func (l *look) conclude(ctx context.Context) error {
 		}
 		if !v.origin.split { // the node's own disk is everybody's
 			v.share(users[deviceOf(v.Mount.Mount)])
+		}
+	}
+	return ctx.Err()
+}
+
+// findFates adds what has become of the daemons, for people.
+func (l *look) findFates(ctx context.Context) error {
+	servers, unseen, err := l.servers(ctx)
+	if err != nil {
+		return err
+	}
+	over := map[uint32][]string{} // by connection: what is hidden
+	arguments := func(pids []int) map[int][]byte { return l.arguments(ctx, pids) }
+	for _, v := range l.survey.Volumes {
+		if v.Code == "" {
+			continue
 		}
 		if v.Mount.Major == 0 && strings.HasPrefix(v.Mount.FSType, "fuse") {
 			v.Fate = append(v.Fate, fateOf(servers[v.Mount.Minor], v.Mount.Minor, unseen)...)

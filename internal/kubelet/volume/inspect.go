@@ -52,15 +52,20 @@ func (d device) String() string { return fmt.Sprintf("%d:%d", d.major, d.minor) 
 
 // Inspect looks at the volumes of a selection. It waits for file systems only as long as the prober does.
 func (i *Inspector) Inspect(ctx context.Context, s Selection) (*Survey, error) {
+	began := time.Now()
 	l, err := i.inspect(ctx, s)
+	if err == nil {
+		err = l.findFates(ctx)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("inspect volumes: %w", err)
 	}
+	l.survey.Looked.Took = time.Since(began)
 	return l.survey, nil
 }
 
+// inspect looks for what decides on a repair.
 func (i *Inspector) inspect(ctx context.Context, s Selection) (*look, error) {
-	began := time.Now()
 	l, err := i.begin(ctx, s)
 	if err != nil {
 		return nil, err
@@ -74,7 +79,6 @@ func (i *Inspector) inspect(ctx context.Context, s Selection) (*look, error) {
 			return nil, err
 		}
 	}
-	l.survey.Looked.Took = time.Since(began)
 	return l, nil
 }
 
