@@ -90,7 +90,7 @@ func TestManagerHasTheseRightsAndNoOthers(t *testing.T) {
 	config := as(install(t).Config, account("kubediag-manager"))
 	const group = "diagnosis.kubediag.org"
 	everywhere := []string{
-		"create events.", "patch events.", "get nodes.", "get pods.", "patch pods/status.",
+		"create events.", "patch events.", "get nodes.", "get pods.",
 		"get diagnoses." + group, "list diagnoses." + group, "watch diagnoses." + group, "patch diagnoses." + group, "delete diagnoses." + group,
 		"patch diagnoses/status." + group,
 	}
@@ -108,14 +108,18 @@ func TestManagerHasTheseRightsAndNoOthers(t *testing.T) {
 	}
 }
 
-// TestWakingCanBeLeftOut, and with it the one right that touches pods.
-func TestWakingCanBeLeftOut(t *testing.T) {
+// TestWakingIsNoDefault: neither the one right that touches pods, nor the flag.
+func TestWakingIsNoDefault(t *testing.T) {
 	t.Parallel()
 	env := install(t)
-	for dir, want := range map[string]int{"default": 1, "overlays/no-waking": 0} {
+	for dir, want := range map[string]int{"default": 0, "overlays/waking": 1} {
 		out := kubectl(t, env, "", "kustomize", filepath.Join(configDir, dir))
-		if got := strings.Count(out, "pods/status"); got != want || strings.Contains(out, "annotator") != (want == 1) {
-			t.Errorf("config/%s names pods/status %d times, want %d", dir, got, want)
+		for _, part := range []string{
+			"- pods/status\n  verbs:\n  - patch\n", "kind: ClusterRole\n  name: kubediag-manager-annotator", "name: KUBEDIAG_ALLOW_WAKING\n          value: \"true\"",
+		} {
+			if got := strings.Count(out, part); got != want {
+				t.Errorf("config/%s has %q %d times, want %d", dir, part, got, want)
+			}
 		}
 	}
 }
@@ -159,7 +163,7 @@ func TestRolesAreNarrow(t *testing.T) {
 			checkRule(t, role, rule)
 		}
 	}
-	if seen != 7 {
+	if seen != 6 {
 		t.Errorf("%d ClusterRoles", seen)
 	}
 }

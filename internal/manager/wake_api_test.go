@@ -149,7 +149,7 @@ func TestWakingTakesARole(t *testing.T) {
 		d, p := w.repaired(t)
 		w.request(t, d)
 		c := w.answered(t, d)
-		if c.Reason != v1.ReasonNotWoken || !strings.Contains(c.Message, "config/rbac/manager/annotator.yaml") {
+		if c.Reason != v1.ReasonNotWoken || !strings.Contains(c.Message, "config/overlays/waking") {
 			t.Errorf("answer %+v, want what gives the right", c)
 		}
 		w.unchanged(t, p)

@@ -103,8 +103,8 @@ func TestWalkthroughHealsAPod(t *testing.T) {
 	if after == nil || after.UID != pod.UID || !running(after) || !maps.Equal(after.Annotations, pod.Annotations) {
 		t.Fatalf("the pod is not running again as it was, under its own UID: %+v", after)
 	}
-	if !wokenBy(t, d) || meta.FindStatusCondition(d.Status.Conditions, v1.ConditionKubeletWoken) != nil {
-		t.Errorf("the kubelet was not woken, or it is still asked for: %+v", d.Status)
+	if wokenBy(t, d) || meta.FindStatusCondition(d.Status.Conditions, v1.ConditionKubeletWoken) != nil {
+		t.Errorf("the kubelet was woken, or it is asked for, which nobody has allowed: %+v", d.Status)
 	}
 	// With the records of containers goes the count of restarts, after which the kubelet names the log: the log of the
 	// container that was removed may stand before it.
@@ -118,7 +118,7 @@ func TestWalkthroughHealsAPod(t *testing.T) {
 	e.logMemory(t)
 	t.Run("the manager may do no more than wake", func(t *testing.T) { e.wakesUnderPolicy(t, after) })
 	t.Run("tenants attack", func(t *testing.T) { e.withstandsTenants(t, after) })
-	t.Run("the manager may not wake", func(t *testing.T) { e.healsWithoutWaking(t, after) })
+	t.Run("the manager has lost the right to wake", func(t *testing.T) { e.healsWithoutWaking(t, after) })
 }
 
 // healsAgain breaks and heals the pod once more. Nothing is left of what the manager does to it on the way.
@@ -142,6 +142,7 @@ func (e *env) healsAgain(t *testing.T, pod *corev1.Pod, content string) *v1.Diag
 
 // wakesUnderPolicy: the manager may annotate pods, and do nothing else to them.
 func (e *env) wakesUnderPolicy(t *testing.T, pod *corev1.Pod) {
+	e.AllowWaking(t)
 	e.Kubectl(t, "", "apply", "-f", "../../config/policy/pod-annotation.yaml")
 	config := rest.CopyConfig(e.RESTConfig())
 	config.Impersonate.UserName = "system:serviceaccount:" + install.Namespace + ":kubediag-manager"
@@ -154,8 +155,9 @@ func (e *env) wakesUnderPolicy(t *testing.T, pod *corev1.Pod) {
 		_, err := manager.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 		return err != nil && strings.Contains(err.Error(), "may not change the labels")
 	})
-	if d := e.healsAgain(t, pod, "third content"); !wokenBy(t, d) {
-		t.Errorf("the kubelet was not woken: %+v", d.Status.Operations)
+	d := e.healsAgain(t, pod, "third content")
+	if !wokenBy(t, d) || meta.FindStatusCondition(d.Status.Conditions, v1.ConditionKubeletWoken) != nil {
+		t.Errorf("the kubelet was not woken, or it is still asked for: %+v", d.Status)
 	}
 }
 
@@ -170,7 +172,7 @@ func (e *env) healsWithoutWaking(t *testing.T, pod *corev1.Pod) {
 			}
 		}
 	}
-	if !strings.Contains(message, "config/rbac/manager/annotator.yaml") {
+	if !strings.Contains(message, "config/overlays/waking") {
 		t.Errorf("of the right that is missing it is said: %q", message)
 	}
 }

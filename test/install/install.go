@@ -181,6 +181,19 @@ func (e *Env) SetSentinel(t testing.TB, mode string, more ...string) {
 	t.Helper()
 	args := []string{"set", "env", "-n", Namespace, "ds/kubediag-agent", "KUBEDIAG_SENTINEL_MODE=" + mode}
 	e.Kubectl(t, "", append(args, more...)...)
+	e.awaitReplaced(t)
+}
+
+// AllowWaking applies config/overlays/waking, and waits until the agent runs with that.
+func (e *Env) AllowWaking(t testing.TB) {
+	t.Helper()
+	e.Kubectl(t, "", "apply", "-k", filepath.Join(e.root, "config/overlays/waking"))
+	e.awaitReplaced(t)
+}
+
+// awaitReplaced waits until the agent is that of the DaemonSet as it is now.
+func (e *Env) awaitReplaced(t testing.TB) {
+	t.Helper()
 	e.Wait(t, "the agent to be replaced", func(ctx context.Context) bool {
 		e.hasten(ctx, Namespace)
 		var d appsv1.DaemonSet

@@ -42,7 +42,7 @@ const (
 	maxMessage = 1024
 )
 
-// What the manager may do for this. The right to annotate a pod is a role of its own: config/rbac/manager/annotator.yaml.
+// What the manager may do for this. The right to annotate a pod is no part of them: config/components/waking gives it.
 //
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=diagnoses,verbs=get;list;watch
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=diagnoses/status,verbs=patch

@@ -53,7 +53,7 @@ func (r *Reconciler) wake(ctx context.Context, d *v1.Diagnosis) error {
 	}
 	err = r.annotate(soon, pod, r.clock.Now().UTC().Format(time.RFC3339Nano))
 	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("%w; if it is the right to patch pods/status that is missing, config/rbac/manager/annotator.yaml gives it", err)
+		return fmt.Errorf("%w; if it is the right to patch pods/status that is missing, config/overlays/waking gives it", err)
 	}
 	if refused(err) {
 		return err

@@ -187,7 +187,7 @@ func TestAnnotationGoes(t *testing.T) {
 		want    string // none: woken
 	}{
 		"all is well":             {nil, []string{setIt, takeIt}, ""},
-		"forbidden":               {[]error{forbidden}, []string{setIt}, "config/rbac/manager/annotator.yaml"},
+		"forbidden":               {[]error{forbidden}, []string{setIt}, "config/overlays/waking"},
 		"another pod by now":      {[]error{apierrors.NewInvalid(schema.GroupKind{}, "web-0", nil)}, []string{setIt}, "invalid"},
 		"the first is lost":       {[]error{lost}, []string{setIt, takeIt}, "connection reset"},
 		"the first is broken":     {[]error{broken}, []string{setIt, takeIt}, "leader changed"},
