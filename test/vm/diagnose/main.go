@@ -94,6 +94,9 @@ func (r run) diagnose(ctx context.Context, set string, parameters []string) erro
 
 const nodeName = "vm"
 
+// patience is how long a file system has to answer: an emulated machine is slow.
+const patience = 30 * time.Second
+
 func (r run) newExecutor(objects executor.Store) (*executor.Executor, error) {
 	if err := os.MkdirAll(r.data, 0o700); err != nil {
 		return nil, err
@@ -114,7 +117,7 @@ func (r run) newExecutor(objects executor.Store) (*executor.Executor, error) {
 		return n.RuntimeSocket()
 	}}
 	registry, err := all.New(all.Deps{Pods: known, Kubelet: node, Volumes: &volume.Inspector{
-		Kubelet: node, Scanner: mountns.NewScanner(), Prober: &probe.Prober{}, Runtime: runtime, Pods: known, Runner: &disposable.Runner{},
+		Kubelet: node, Scanner: mountns.NewScanner(), Prober: &probe.Prober{Deadline: patience}, Runtime: runtime, Pods: known, Runner: &disposable.Runner{},
 	}})
 	if err != nil {
 		return nil, err

@@ -26,6 +26,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet/fate"
 	"kubediag.org/kubediag/internal/kubelet/subpath"
 	"kubediag.org/kubediag/internal/kubelet/volume"
+	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -93,10 +94,13 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 	}
 	all := slices.DeleteFunc(slices.Clone(survey.Volumes), func(v *volume.Volume) bool { return !s.has(v) })
 	broken := slices.DeleteFunc(slices.Clone(all), func(v *volume.Volume) bool { return !v.Broken() })
-	if len(broken) == 0 {
-		return processor.Result{NotApplicable: s.nothing(all, survey)}, nil
+	if len(broken) > 0 {
+		return d.found(ctx, broken, survey)
 	}
-	return d.found(ctx, broken, survey)
+	if slices.ContainsFunc(all, func(v *volume.Volume) bool { return v.Answer.State == probe.Unasked }) {
+		return processor.Result{}, fmt.Errorf("not every volume of %s could be asked: %s", s, said(all, survey))
+	}
+	return processor.Result{NotApplicable: s.nothing(all, survey)}, nil
 }
 
 // scope is what is looked at.
@@ -141,15 +145,25 @@ func (s scope) nothing(all []*volume.Volume, survey *volume.Survey) string {
 	case len(all) == 0:
 		text = fmt.Sprintf("%s has no volume mounted that lies on a file system that can die", s)
 	default:
-		var said []string
-		for _, v := range all[:min(len(all), maxSaid)] {
-			said = append(said, fmt.Sprintf("volume %q at %q: %s", v.Name, v.Point, state(v)))
-		}
-		if more := len(all) - maxSaid; more > 0 {
-			said = append(said, fmt.Sprintf("and %d more", more))
-		}
-		text = fmt.Sprintf("no volume of %s is broken: %s", s, strings.Join(said, "; "))
+		return fmt.Sprintf("no volume of %s is broken: %s", s, said(all, survey))
 	}
+	return text + leftOut(survey)
+}
+
+// said is what the volumes have answered.
+func said(all []*volume.Volume, survey *volume.Survey) string {
+	var said []string
+	for _, v := range all[:min(len(all), maxSaid)] {
+		said = append(said, fmt.Sprintf("volume %q at %q: %s", v.Name, v.Point, state(v)))
+	}
+	if more := len(all) - maxSaid; more > 0 {
+		said = append(said, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(said, "; ") + leftOut(survey)
+}
+
+// leftOut is what was not looked at.
+func leftOut(survey *volume.Survey) (text string) {
 	if left := survey.Looked.Incomplete; len(left) > 0 {
 		text += "; not looked at: " + strings.Join(left[:min(len(left), maxSaid)], "; ")
 	}
