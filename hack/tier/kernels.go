@@ -43,7 +43,7 @@ func runKernels(ctx context.Context, out io.Writer, t tier, o options) (ok bool,
 	if err != nil {
 		return false, err
 	}
-	defer built.Close()
+	defer func() { _ = built.Close() }()
 	printer := &sync.Mutex{}
 	columns := make([]*column, len(o.kernels))
 	var all sync.WaitGroup
@@ -172,7 +172,7 @@ func (c *column) run(ctx context.Context, t tier, built *matrix.Build, suites []
 	ended := make(chan error, 1)
 	go func() {
 		err := built.Run(ctx, c.kernel, suites, kernelLimit, in)
-		in.Close()
+		_ = in.Close() // a pipe's never fails
 		ended <- err
 	}()
 	c.report.read(events)

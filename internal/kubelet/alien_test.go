@@ -144,7 +144,7 @@ func TestFinderLetsOthersGo(t *testing.T) {
 	f := &Finder{Proc: m.proc}
 	first := make(chan error)
 	go func() {
-		_, err := f.Node(context.Background())
+		_, err := f.Node(t.Context())
 		first <- err
 	}()
 	for waits := false; !waits; {

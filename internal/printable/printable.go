@@ -20,7 +20,7 @@ import (
 
 // Quoted returns s as one line that loses nothing: what cannot be printed is escaped as Go does it.
 func Quoted(s string) string {
-	return replace(s, func(r rune) bool { return false }, func(part string) string { return strings.Trim(strconv.Quote(part), `"`) })
+	return replace(s, func(rune) bool { return false }, func(part string) string { return strings.Trim(strconv.Quote(part), `"`) })
 }
 
 // Text returns s with its lines and tabs. All else that cannot be printed is escaped as JSON does it, so that JSON stays

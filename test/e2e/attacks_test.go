@@ -235,7 +235,7 @@ func (e *env) pendingOnes(t *testing.T, pod *corev1.Pod) {
 		must(t, e.Create(t.Context(), diagnosisOf(tenants, fmt.Sprint("pending-", i), "pending-op-set", e.NodeName(), nil)))
 	}
 	t.Cleanup(func() {
-		must(t, e.DeleteAllOf(context.Background(), &v1.Diagnosis{}, client.InNamespace(tenants)))
+		must(t, e.DeleteAllOf(context.WithoutCancel(t.Context()), &v1.Diagnosis{}, client.InNamespace(tenants)))
 	})
 	e.Wait(t, "some of them to run", func(context.Context) bool { return e.metric(t, "kubediag_diagnoses_running") > 0 })
 	d := diagnosisOf(others, "in-its-turn", "subpath-remount-op-set", e.NodeName(), pod)

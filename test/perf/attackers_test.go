@@ -56,7 +56,7 @@ func floodDescriptors(args []string, ready func(string)) error {
 	}
 	made := 1
 	for ; made < wanted; made++ {
-		if _, err := unix.FcntlInt(uintptr(space), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+		if _, full := unix.FcntlInt(uintptr(space), unix.F_DUPFD_CLOEXEC, 0); full != nil {
 			break
 		}
 	}

@@ -65,7 +65,7 @@ func sourcesList(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := regexp.MustCompile("(?m)^VERSION_CODENAME=(\\w+)$").FindSubmatch(release)
+	m := regexp.MustCompile(`(?m)^VERSION_CODENAME=(\w+)$`).FindSubmatch(release)
 	if m == nil {
 		return nil, errors.New("find release of Debian: /etc/os-release names none")
 	}
@@ -120,7 +120,7 @@ func (a archive) closure(ctx context.Context, packages []string) ([]string, erro
 		return nil, err
 	}
 	var all []string
-	for _, m := range regexp.MustCompile("(?m)^Inst (\\S+) \\((\\S+) ").FindAllSubmatch(out, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^Inst (\S+) \((\S+) `).FindAllSubmatch(out, -1) {
 		all = append(all, string(m[1])+"="+string(m[2]))
 	}
 	return all, nil

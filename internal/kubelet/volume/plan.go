@@ -109,7 +109,7 @@ func (v *Volume) replace(o PlanOptions) choice {
 		c.whyNot = what + fmt.Sprintf("%q is no directory", v.Source.Path)
 	}
 	c.do = func(ctx context.Context, i *Inspector) (string, error) {
-		return i.swap(ctx, v.Pod.UID, v.Mount, v.Answer, v.Source, false)
+		return i.swap(ctx, swap{Owner: v.Pod.UID}, v.Mount, v.Answer, v.Source)
 	}
 	return c
 }
@@ -163,7 +163,7 @@ func (c *Copy) replace(o PlanOptions) choice {
 			"empty directory", c.Why, c.Source.Path, c.Source.Why)
 	}
 	choice.do = func(ctx context.Context, i *Inspector) (string, error) {
-		return i.swap(ctx, c.owner(), c.Mount, c.Answer, c.Source, c.readOnly())
+		return i.swap(ctx, swap{Owner: c.owner(), ReadOnly: c.readOnly()}, c.Mount, c.Answer, c.Source)
 	}
 	return choice
 }

@@ -55,8 +55,9 @@ type result struct {
 	Refused string // why not; nothing was touched then
 }
 
-// swap puts the source in the place of a mount that was judged by an answer. The process that does it counts as owner's.
-func (i *Inspector) swap(ctx context.Context, owner string, m mountns.Mount, a probe.Answer, s *Source, readOnly bool) (string, error) {
+// swap puts the source in the place of a mount that was judged by an answer. The order says whether it is for reading alone,
+// and whose the process counts as that does it.
+func (i *Inspector) swap(ctx context.Context, order swap, m mountns.Mount, a probe.Answer, s *Source) (string, error) {
 	n, err := i.Kubelet.Node(ctx)
 	if err != nil {
 		return "", err
@@ -69,10 +70,8 @@ func (i *Inspector) swap(ctx context.Context, owner string, m mountns.Mount, a p
 	if err != nil {
 		return "", err
 	}
-	order := swap{
-		Home: home, Away: m.Namespace, From: from, Below: s.Below, Inode: s.Inode, Target: idOf(m), Answered: a.State == probe.Alive,
-		ReadOnly: readOnly, Owner: owner,
-	}
+	order.Home, order.Away, order.From, order.Below, order.Inode = home, m.Namespace, from, s.Below, s.Inode
+	order.Target, order.Answered = idOf(m), a.State == probe.Alive
 	if _, err := fmt.Sscanf(s.Device, "%d:%d", &order.Major, &order.Minor); err != nil {
 		return "", fmt.Errorf("read device %q of source: %w", s.Device, err)
 	}

@@ -83,7 +83,7 @@ func look(args []string, ready func(string)) error {
 	ready("")
 	for {
 		began := time.Now()
-		survey, err := i.Inspect(context.Background(), volume.Selection{})
+		survey, err := i.Inspect(context.Background(), volume.Selection{}) //nolint:forbidigo // it runs in a process that has no test
 		if err != nil {
 			return err
 		}

@@ -61,8 +61,8 @@ func (l *locator) complete(m mountinfo.Mount) (State, error) {
 	st := stateOf(m)
 	st.ReadOnly = st.Attr.Has(sys.AttrReadOnly)
 	_, st.Deleted = mountinfo.Deleted(st.Root)
-	if sys.HasStatmount.Probe() != nil {
-		return st, nil
+	if missing := sys.HasStatmount.Probe(); missing != nil {
+		return st, nil //nolint:nilerr // then there is no such number
 	}
 	numbers, err := l.numbers()
 	if err != nil {

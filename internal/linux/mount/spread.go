@@ -24,7 +24,7 @@ func (u *unmounting) spreads() bool {
 var onlySpread bool
 
 // between is called between any two steps of spread. Tests set it.
-var between = func(step string) {}
+var between = func(string) {}
 
 // spread puts a tree beneath the mount at the point by propagation. A mount that
 // spreads to a place where another mount lies comes to lie beneath that (4.11).

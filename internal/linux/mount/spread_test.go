@@ -181,14 +181,21 @@ func TestSpreadKilled(t *testing.T) {
 					point := filepath.Join(dir, map[bool]string{true: "in/dir", false: "in/file"}[b.dir])
 					b.arrange(t, point)
 					t.Cleanup(func() { sys.UnmountPath(point, true) })
-					killAndGoOn(t, dir, point, newFresh(t).like(b.dir), step, sharing)
+					killAndGoOn(t, killing{dir, point, newFresh(t).like(b.dir), step, sharing})
 				})
 			}
 		}
 	}
 }
 
-func killAndGoOn(t *testing.T, dir, point, fresh, step string, sharing Propagation) {
+// killing is what happens to whom, and when.
+type killing struct {
+	dir, point, fresh, step string
+	sharing                 Propagation
+}
+
+func killAndGoOn(t *testing.T, k killing) {
+	dir, point, fresh, step, sharing := k.dir, k.point, k.fresh, k.step, k.sharing
 	use(t, point)
 	before, id := lineAt(t, dir), inspect(t, point).ID
 	dying, err := os.StartProcess("/proc/self/exe", []string{os.Args[0], point, fresh, step}, &os.ProcAttr{

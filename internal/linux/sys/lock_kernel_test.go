@@ -31,7 +31,7 @@ func lockAndHang(args []string, ready func(string)) error {
 		go func() {
 			runtime.LockOSThread() // for good
 			if (sys.ThreadID() == os.Getpid()) == (args[2] == "main thread") {
-				os.Lstat(filepath.Join(args[1], "hang"))
+				_, _ = os.Lstat(filepath.Join(args[1], "hang"))
 			}
 			select {}
 		}()

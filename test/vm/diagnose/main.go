@@ -67,7 +67,7 @@ func (r run) diagnose(ctx context.Context, set string, parameters []string) erro
 	if err != nil {
 		return err
 	}
-	defer e.Close()
+	defer func() { _ = e.Close() }()
 	values := map[string]string{}
 	for _, p := range parameters {
 		key, value, ok := strings.Cut(p, "=")

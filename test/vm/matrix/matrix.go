@@ -127,7 +127,7 @@ func (b *Build) Run(ctx context.Context, kernel string, suites []Suite, limit ti
 			}
 			fmt.Fprintf(out, "kernel %s: %s is up after %s\n", kernel, m.Release(), time.Since(begin).Round(100*time.Millisecond))
 		}
-		lost, err := run(ctx, m, kernel, s, limit, out)
+		lost, err := session{kernel, limit, out}.run(ctx, m, s)
 		if err != nil {
 			return err
 		}
@@ -147,10 +147,17 @@ func (b *Build) start(ctx context.Context, kernel string, suites []Suite) (*vm.M
 	return vm.Start(ctx, vm.Options{Kernel: kernel, Packages: packages, Modules: modules, Files: files})
 }
 
+// session runs suites on a kernel, each within the limit, and writes what go test -json would.
+type session struct {
+	kernel string
+	limit  time.Duration
+	out    io.Writer
+}
+
 // run runs one suite. It says whether the machine is of no use any more.
-func run(ctx context.Context, m *vm.Machine, kernel string, s Suite, limit time.Duration, out io.Writer) (lost bool, err error) {
-	convert := exec.CommandContext(ctx, "go", "tool", "test2json", "-t", "-p", kernel+" "+s.Dir)
-	convert.Stdout, convert.Stderr = out, os.Stderr
+func (r session) run(ctx context.Context, m *vm.Machine, s Suite) (lost bool, err error) {
+	convert := exec.CommandContext(ctx, "go", "tool", "test2json", "-t", "-p", r.kernel+" "+s.Dir)
+	convert.Stdout, convert.Stderr = r.out, os.Stderr
 	in, err := convert.StdinPipe()
 	if err != nil {
 		return false, err
@@ -161,16 +168,16 @@ func run(ctx context.Context, m *vm.Machine, kernel string, s Suite, limit time.
 	ran := m.Do(ctx, vm.Command{
 		Args: []string{
 			"/tests/" + filepath.Base((&Build{}).test(s)), "-test.v=test2json", "-test.run=" + s.Pattern, "-test.paniconexit0",
-			"-test.timeout=" + limit.String(),
+			"-test.timeout=" + r.limit.String(),
 		},
 		Dir: "/src/" + s.Dir, Env: []string{program.Env + "=/programs", kerneltest.PatienceEnv + "=" + patience}, Out: in,
-		Limit: limit + 20*time.Second, // the program of the tests ends itself before
+		Limit: r.limit + 20*time.Second, // the program of the tests ends itself before
 	})
 	if ran != nil {
 		var exit *vm.ExitError
 		lost = !errors.As(ran, &exit) || exit.Failed != ""
 		fmt.Fprintf(in, "\n%v\nFAIL\n", ran)
 	}
-	in.Close()
+	_ = in.Close() // a pipe's that is closed already says so
 	return lost, errors.Join(convert.Wait(), context.Cause(ctx))
 }

@@ -144,7 +144,7 @@ func (s scene) diagnose(ctx context.Context) (v1.DiagnosisStatus, error) {
 	if err != nil {
 		return v1.DiagnosisStatus{}, err
 	}
-	defer e.Close()
+	defer func() { _ = e.Close() }()
 	if d, err = e.Run(ctx, d); err != nil {
 		return v1.DiagnosisStatus{}, err
 	}

@@ -42,7 +42,7 @@ func run(ctx context.Context, o vm.Options, args []string, console bool) error {
 	if err != nil {
 		return err
 	}
-	defer m.Close()
+	defer func() { _ = m.Close() }() // what it has left goes with this process
 	fmt.Fprintf(os.Stderr, "%s is up after %s\n", m.Release(), time.Since(begin).Round(100*time.Millisecond))
 	if len(args) > 0 {
 		err = m.Do(ctx, vm.Command{Args: args, Out: os.Stdout})
