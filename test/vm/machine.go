@@ -157,13 +157,20 @@ func (m *Machine) greet(ctx context.Context, limit time.Duration) error {
 		}
 		return nil
 	case <-m.ended:
-		return m.fault("boot kernel %s: qemu ended: %s", m.release, m.cmd.ProcessState)
+		err := m.fault("boot kernel %s: qemu ended: %s", m.release, m.cmd.ProcessState)
+		if status, ok := m.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signal() == syscall.SIGSEGV {
+			err = errors.Join(err, errCrashed)
+		}
+		return err
 	case <-timer.C:
 		return m.fault("boot kernel %s: not ready after %s", m.release, limit)
 	case <-ctx.Done():
 		return m.fault("boot kernel %s: %v", m.release, context.Cause(ctx))
 	}
 }
+
+// errCrashed: qemu has ended by a fault of its own.
+var errCrashed = errors.New("qemu has crashed")
 
 // fault is an error with the last lines of the console.
 func (m *Machine) fault(format string, args ...any) error {

@@ -47,7 +47,7 @@ type Options struct {
 }
 
 // Start boots a machine and waits until it can run programs. It is the caller's to close it, but nothing of it outlives this process.
-func Start(ctx context.Context, o Options) (_ *Machine, err error) {
+func Start(ctx context.Context, o Options) (*Machine, error) {
 	if o.Memory == 0 {
 		o.Memory = 4096
 	}
@@ -78,6 +78,14 @@ func Start(ctx context.Context, o Options) (_ *Machine, err error) {
 	if err != nil {
 		return nil, err
 	}
+	m, err := o.boot(ctx, s, k, root)
+	if errors.Is(err, errCrashed) { // qemu itself does, once in many boots
+		m, err = o.boot(ctx, s, k, root)
+	}
+	return m, err
+}
+
+func (o Options) boot(ctx context.Context, s store, k kernel, root string) (_ *Machine, err error) {
 	dir, err := os.MkdirTemp("", "kubediag-vm-")
 	if err != nil {
 		return nil, err

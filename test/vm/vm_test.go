@@ -152,6 +152,8 @@ func TestNeverBoots(t *testing.T) {
 	}{
 		"no qemu":          {want: "no such file", o: Options{QEMU: script + "-that-is-not-there"}},
 		"qemu ends":        {qemu: "echo no room >&2; exit 1", want: "no room"},
+		"qemu crashes":     {qemu: "kill -SEGV $$", want: "qemu has crashed"},
+		"and then not":     {qemu: "test -e $0.once && { echo another time; exit 1; }; touch $0.once; kill -SEGV $$", want: "another time"},
 		"qemu is silent":   {qemu: "echo some words; exec sleep 1000", want: "some words", o: Options{Limit: 5 * time.Second}},
 		"no such init":     {want: "the end: no such file", o: Options{Init: []string{"/no/such/init"}}},
 		"no such module":   {want: "load module \"nothing\"", o: Options{Modules: []string{"nothing"}}},
