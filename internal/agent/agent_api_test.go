@@ -245,13 +245,14 @@ func TestWorkersAreBounded(t *testing.T) {
 	for workers, name := range map[int]string{1: "one", 3: "three"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			most := max(1, workers-1) // of one namespace: the last worker is kept for others
 			n := newNode(t, "workers-"+name, env.Config)
 			n.options.Workers = workers
 			// Everybody waits until as many are there as may be at once.
 			var together sync.WaitGroup
-			together.Add(workers)
-			arrive := make(chan struct{}, workers)
-			for range workers {
+			together.Add(most)
+			arrive := make(chan struct{}, most)
+			for range most {
 				arrive <- struct{}{}
 			}
 			busy := newExternal(t, func(context.Context, int) {
@@ -271,7 +272,7 @@ func TestWorkersAreBounded(t *testing.T) {
 			for _, d := range all {
 				await(t, env, d, v1.DiagnosisSucceeded)
 			}
-			if busy.most != workers || busy.count() != 3*workers {
+			if busy.most != most || busy.count() != 3*workers {
 				t.Errorf("%d at once, %d calls", busy.most, busy.count())
 			}
 		})
