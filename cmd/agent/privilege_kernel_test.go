@@ -91,7 +91,7 @@ func start(t *testing.T, agent string, more ...string) []string {
 	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // else it has ended
-		_ = <-ended            // by that signal, or because it failed, which the test has seen
+		<-ended                //nolint:errcheck // by that signal, or because it failed, which the test has seen
 		if t.Failed() {
 			t.Logf("the agent said:\n%s", said.String())
 		}
