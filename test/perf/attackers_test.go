@@ -6,16 +6,13 @@
 package perf
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -154,25 +151,7 @@ func forge(args []string, ready func(string)) error {
 
 // startForged has another process serve what is forged, until end.
 func startForged(point string) (end func(), err error) {
-	server := exec.Command("/proc/self/exe", point)
-	server.Env, server.Stderr = kerneltest.RoleEnv("forge-server"), os.Stderr
-	in, errIn := server.StdinPipe()
-	out, errOut := server.StdoutPipe()
-	if err := errors.Join(errIn, errOut); err != nil {
-		return nil, err
-	}
-	if err := server.Start(); err != nil {
-		return nil, err
-	}
-	end = func() {
-		in.Close()
-		_ = server.Wait() // a second time, too
-	}
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.HasPrefix(line, "ready") {
-		end()
-		return nil, fmt.Errorf("server says %q: %w", line, err)
-	}
-	return end, nil
+	return kerneltest.Play("forge-server", nil, point)
 }
 
 // serveForged serves a file system of the type, the source and the directory of those of the shares at args[0].

@@ -4,14 +4,11 @@
 package volumetest
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
@@ -143,25 +140,7 @@ func (w Workload) serve() (end func(), err error) {
 	if err := os.MkdirAll(w.Forged(), 0o755); err != nil {
 		return nil, err
 	}
-	server := exec.Command("/proc/self/exe", append([]string{w.Forged()}, w.Serve...)...)
-	server.Env, server.Stderr = append(kerneltest.RoleEnv("serve"), NameEnv+"="+w.Name), os.Stderr
-	in, errIn := server.StdinPipe()
-	out, errOut := server.StdoutPipe()
-	if err := errors.Join(errIn, errOut); err != nil {
-		return nil, err
-	}
-	if err := server.Start(); err != nil {
-		return nil, err
-	}
-	end = func() {
-		in.Close()
-		_ = server.Wait() // how it ends is all the same
-	}
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.HasPrefix(line, "ready") {
-		end()
-		return nil, fmt.Errorf("server says %q: %w", line, err)
-	}
-	return end, nil
+	return kerneltest.Play("serve", []string{NameEnv + "=" + w.Name}, append([]string{w.Forged()}, w.Serve...)...)
 }
 
 // attack tries what root of a user namespace may try.
