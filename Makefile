@@ -67,8 +67,8 @@ clean: ## Remove what make has built
 
 # Tiers that wait more than they work are run side by side, where neither sees what the other does to the machine: the
 # cluster tier beside those that need nothing, the kernel tier beside those with an API server and with a Ceph. Virtual
-# machines run alone, as they need all processors. Of the kernels, test runs the oldest and one in the middle, and there the
-# tests that docs/support.md rests on; test-kernels runs all kernels and all tests.
+# machines run alone, as they need all processors. The target test runs the tests
+# that docs/support.md rests on, on the oldest kernel and on one in the middle; test-kernels runs all tests on all kernels.
 .PHONY: test
 test: ## Run every tier and count it: cluster, unit, fuzz, kernels, kernel, api, ceph
 	@status=0; mkdir -p bin; $(CLUSTER) build || status=1; \
