@@ -18,6 +18,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"kubediag.org/kubediag/internal/kubelet/volume/volumetest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/test/stage"
 )
@@ -151,7 +152,7 @@ func forge(args []string, ready func(string)) error {
 
 // startForged has another process serve what is forged, until end.
 func startForged(point string) (end func(), err error) {
-	return kerneltest.Play("forge-server", nil, point)
+	return volumetest.Play("forge-server", nil, point)
 }
 
 // serveForged serves a file system of the type, the source and the directory of those of the shares at args[0].

@@ -5,11 +5,9 @@ package kerneltest
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -125,28 +123,4 @@ func pipe(t testing.TB) (r, w *os.File) {
 		t.Fatal(err)
 	}
 	return r, w
-}
-
-// Play has another process play a role, with an environment of its own, until end is called, once or more. It is for roles,
-// which have no test.
-func Play(role string, env []string, args ...string) (end func(), err error) {
-	player := exec.Command("/proc/self/exe", args...)
-	player.Env, player.Stderr = append(RoleEnv(role), env...), os.Stderr
-	in, errIn := player.StdinPipe()
-	out, errOut := player.StdoutPipe()
-	if err := errors.Join(errIn, errOut); err != nil {
-		return nil, err
-	}
-	if err := player.Start(); err != nil {
-		return nil, err
-	}
-	end = func() {
-		in.Close()
-		_ = player.Wait() // how it ends is all the same
-	}
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.HasPrefix(line, "ready") {
-		end()
-		return nil, fmt.Errorf("role %q says %q: %w", role, line, err)
-	}
-	return end, nil
 }

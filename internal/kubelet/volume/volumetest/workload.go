@@ -4,11 +4,14 @@
 package volumetest
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
@@ -140,7 +143,7 @@ func (w Workload) serve() (end func(), err error) {
 	if err := os.MkdirAll(w.Forged(), 0o755); err != nil {
 		return nil, err
 	}
-	return kerneltest.Play("serve", []string{NameEnv + "=" + w.Name}, append([]string{w.Forged()}, w.Serve...)...)
+	return Play("serve", []string{NameEnv + "=" + w.Name}, append([]string{w.Forged()}, w.Serve...)...)
 }
 
 // attack tries what root of a user namespace may try.
@@ -174,4 +177,28 @@ func text(err error) string {
 		return ""
 	}
 	return err.Error()
+}
+
+// Play has another process play a role, with an environment of its own, until end is called, once or more. It is for roles,
+// which have no test.
+func Play(role string, env []string, args ...string) (end func(), err error) {
+	player := exec.Command("/proc/self/exe", args...)
+	player.Env, player.Stderr = append(kerneltest.RoleEnv(role), env...), os.Stderr
+	in, errIn := player.StdinPipe()
+	out, errOut := player.StdoutPipe()
+	if err := errors.Join(errIn, errOut); err != nil {
+		return nil, err
+	}
+	if err := player.Start(); err != nil {
+		return nil, err
+	}
+	end = func() {
+		in.Close()
+		_ = player.Wait() // how it ends is all the same
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.HasPrefix(line, "ready") {
+		end()
+		return nil, fmt.Errorf("role %q says %q: %w", role, line, err)
+	}
+	return end, nil
 }
