@@ -127,7 +127,7 @@ var sentences = []sentence{
 	line(`Alive, but whether a container could be started with it is not known`, func(_ *scenery, c caller, _ []string) bool { return !c.sees }),
 	line(`Took [\d.]+ ms`, always),
 	// A machine that is busy.
-	line(`kubediag: probe "ROOT/.*/stopped/mount": .*that is too short to tell`, always),
+	line(`kubediag: probe "ROOT/.*/(?:live|dead|stopped)/mount": .*that is too short to tell`, always),
 	line(`Not judged: volume "stopped" of pod "\S+" at "ROOT/.*" could not be judged: it could not be asked.*`, always),
 	// The device.
 	line(`  why        the kernel refuses to open device /dev/loop\d+ \(7:\d+\) exclusively: it is busy`, whoSeesAll),
