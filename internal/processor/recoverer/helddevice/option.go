@@ -11,6 +11,7 @@ import (
 
 	"kubediag.org/kubediag/internal/kubelet/device"
 	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -50,11 +51,24 @@ func optionsOf(values map[string]string) (options, error) {
 	return o, nil
 }
 
+// detachable reports whether a device is of a kind that can be detached, and is a whole one.
+func detachable(d blockdev.Device) bool {
+	return (d.Kind == blockdev.KRBD || d.Kind == blockdev.Loop || d.Kind == blockdev.Zram) && d.Parent == ""
+}
+
+// undetached returns why a device is not detached though that is asked for, or nothing.
+func (o options) undetached(d blockdev.Device) string {
+	if o.detach != "true" || !detachable(d) || d.Known() {
+		return ""
+	}
+	return "it is not detached: another device could take its name unnoticed, as the kernel numbers disks only from Linux " +
+		sys.HasDiskSequence.Kernel
+}
+
 // detaches says why a device is detached once it is free; empty: it is not.
 func (o options) detaches(i *device.Inspector, d blockdev.Device) string {
-	means := d.Kind == blockdev.KRBD || d.Kind == blockdev.Loop || d.Kind == blockdev.Zram
 	switch {
-	case o.detach == "false", !means, d.Parent != "", !d.Known():
+	case o.detach == "false", !detachable(d), !d.Known():
 		return ""
 	case d.Kind == blockdev.KRBD:
 		return "the kubelet's volume was all that it was mapped for, and nothing mounts it any more"

@@ -132,8 +132,14 @@ func (o options) release(i *device.Inspector, c *device.Case, plan *processor.Pl
 			Safety: fmt.Sprintf("in the mount namespace of %s: %s", copied.Holds(), copied.Why), Loss: "nothing",
 		})
 	}
-	plan.Findings = append(plan.Findings, c.Findings()...)
+	findings := c.Findings()
 	why := o.detaches(i, c.Device)
+	if reason := o.undetached(c.Device); reason != "" {
+		for n := range findings {
+			findings[n].Evidence = append(findings[n].Evidence, reason)
+		}
+	}
+	plan.Findings = append(plan.Findings, findings...)
 	if why != "" {
 		plan.Actions = append(plan.Actions, processor.Action{
 			Kind: Detach, Target: device.Target(c.Device), Fault: fault.HeldDevice,
