@@ -170,13 +170,19 @@ const Lacks = "lacks"
 // PatienceEnv names the variable by which an emulated machine says how many times as much time tests are to give.
 const PatienceEnv = "KUBEDIAG_TEST_PATIENCE"
 
-// Patience is for how long a test waits for an answer that is to come: d, or as much more as an emulated machine needs.
-func Patience(d time.Duration) time.Duration {
+// Patience returns for how long a test waits for an answer that is to come: d, or as much more as an emulated machine needs.
+func Patience(d time.Duration) time.Duration { return d * time.Duration(emulated()) }
+
+// Fewer returns how many of a thing a test of load makes: n, or as much fewer as an emulated machine is slower.
+func Fewer(n int) int { return n / emulated() }
+
+// emulated returns how many times slower than this machine the one is that the tests run in, at least 1.
+func emulated() int {
 	times, err := strconv.Atoi(os.Getenv(PatienceEnv))
-	if err != nil || times < 1 {
-		return d
+	if err != nil {
+		return 1
 	}
-	return d * time.Duration(times)
+	return max(times, 1)
 }
 
 // Needs skips the test where the kernel lacks the feature, naming it, and fails

@@ -22,7 +22,7 @@ import (
 
 // load is mounts that answer and mounts that do not.
 type load struct {
-	fine           *served // 250 connections
+	fine           *served // as many as connections
 	stopped, stuck *served // the server is stopped; it has taken the request up
 	healthy        []string
 	hung           []string
@@ -33,11 +33,11 @@ const (
 	binds       = 3 // of each, so that 1,000 mounts are healthy
 )
 
-// newLoad mounts 1,000 that answer, and so many of either kind that do not.
+// newLoad mounts 1,000 that answer, or fewer on an emulated machine, and so many of either kind that do not.
 func newLoad(t testing.TB, stopped, stuck int) *load {
 	t.Helper()
 	l := &load{
-		fine:    mountFUSE(t, make([]string, connections)...),
+		fine:    mountFUSE(t, make([]string, kerneltest.Fewer(connections))...),
 		stopped: mountFUSE(t, make([]string, stopped)...),
 		stuck:   mountFUSE(t, slices.Repeat([]string{"hang"}, stuck)...),
 	}
@@ -59,7 +59,7 @@ func newLoad(t testing.TB, stopped, stuck int) *load {
 func (l *load) points() []string {
 	points := slices.Clone(l.healthy)
 	for i, dir := range l.hung {
-		points = slices.Insert(points, i*20, dir)
+		points = slices.Insert(points, min(i*20, len(points)), dir)
 	}
 	return points
 }

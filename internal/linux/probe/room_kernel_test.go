@@ -11,18 +11,20 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/linux/disposable"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/probe"
 )
 
 // TestHungOnesTakeNoRoom has file systems of one pod hang, one more at every pass, and then those of a driver all at once.
 func TestHungOnesTakeNoRoom(t *testing.T) {
 	t.Parallel()
-	const single, many, driver = 20, 120, 200
+	const many, driver = 120, 200
+	single := max(kerneltest.Fewer(20), 6)
 	fine := mountFUSE(t, "", "")
 	stuck := mountFUSE(t, slices.Repeat([]string{"hang"}, many)...)
 	lost := mountFUSE(t, make([]string, driver)...)
 	r := &disposable.Runner{}
-	p := &probe.Prober{Deadline: 2 * time.Second, Runner: r}
+	p := &probe.Prober{Deadline: max(2*time.Second, kerneltest.Patience(time.Second)), Runner: r}
 	healthy := []probe.Target{{Point: fine.dirs[0], Owner: "pod"}, {Point: fine.dirs[1], Owner: "attacker"}}
 	check := func(what string, others ...probe.Target) {
 		t.Helper()
