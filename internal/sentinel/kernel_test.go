@@ -456,7 +456,7 @@ func TestLeftAlone(t *testing.T) {
 
 // TestBurst has one ConfigMap of 500 pods change at once.
 func TestBurst(t *testing.T) {
-	const crowd = 500
+	crowd := kerneltest.Fewer(500)
 	p := newPlace(t, Automatic)
 	var pods []*corev1.Pod
 	for i := range crowd {
