@@ -18,8 +18,7 @@ import (
 // TestHungOnesTakeNoRoom has file systems of one pod hang, one more at every pass, and then those of a driver all at once.
 func TestHungOnesTakeNoRoom(t *testing.T) {
 	t.Parallel()
-	const many, driver = 120, 200
-	single := max(kerneltest.Fewer(20), 6)
+	single, many, driver := max(kerneltest.Fewer(20), 6), 120, 200
 	fine := mountFUSE(t, "", "")
 	stuck := mountFUSE(t, slices.Repeat([]string{"hang"}, many)...)
 	lost := mountFUSE(t, make([]string, driver)...)
