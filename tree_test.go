@@ -63,7 +63,7 @@ var texts = sync.OnceValues(func() ([]text, error) {
 			}
 			return nil
 		}
-		if !e.Type().IsRegular() || e.Name() == "go.sum" {
+		if !e.Type().IsRegular() || e.Name() == "go.sum" || e.Name() == ".git" { // a file in a worktree
 			return nil
 		}
 		content, err := os.ReadFile(name)
