@@ -124,6 +124,10 @@ vet: ## Run go vet on every tier
 lint: ## Run golangci-lint on every tier
 	$(LINT) run --allow-parallel-runners ./...
 
+.PHONY: size
+size: ## Print the figures of the code beside the bounds that are wanted; DIR=... measures other trees
+	@go run ./hack/size $(DIR)
+
 # It asks for one module first: the database may be out of reach, and it has no time limit of its own.
 .PHONY: vuln
 vuln: ## Look up known vulnerabilities in what the programs call, if the database can be reached

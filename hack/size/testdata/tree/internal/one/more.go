@@ -1,0 +1,5 @@
+package one
+
+const constant = 1
+
+func (w *wide[T]) other() {}

@@ -1,0 +1,3 @@
+package onetest
+
+func Help() {}

@@ -1,0 +1,7 @@
+package three
+
+var shared = 3
+
+func Exported() {}
+
+func init() {}

@@ -1,0 +1,7 @@
+package two
+
+type shared struct{ only int }
+
+func Exported() {}
+
+func init() {}
