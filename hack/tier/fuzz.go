@@ -18,7 +18,7 @@ func goFuzz(ctx context.Context, r *report, args []string) error {
 		var said bytes.Buffer
 		one := newReport(&said)
 		err := goTest(ctx, one, args)
-		if err == nil && try < fuzzTries && one.failed() == 1 && ranOut(said.String()) {
+		if err == nil && try < fuzzTries && one.counts.failed == 1 && ranOut(said.String()) {
 			continue
 		}
 		r.add(one, said.Bytes())

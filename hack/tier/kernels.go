@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -141,15 +142,17 @@ func support(out io.Writer, columns []*column, write bool) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprint(out, supportTable(names, cells))
-	if write {
-		return writeSupport(names, cells)
-	}
+	table := supportTable(names, cells)
+	fmt.Fprint(out, table)
 	page, err := os.ReadFile(supportPage)
 	if err != nil {
 		return err
 	}
-	return checkSupport(page, names, cells)
+	if !write {
+		return checkSupport(page, names, cells)
+	}
+	before, _, after := tableOf(page)
+	return os.WriteFile(supportPage, slices.Concat(before, []byte(table), after), 0o644)
 }
 
 // chosen says whether a package is among those that were asked for.

@@ -64,8 +64,6 @@ func newReport(out io.Writer) *report {
 	return &report{out: out, running: map[key]*test{}, builds: map[string]*strings.Builder{}, ended: map[string]outcome{}}
 }
 
-func (r *report) failed() int { return r.counts.failed }
-
 // add takes over what another report has counted, and what it has said.
 func (r *report) add(other *report, said []byte) {
 	_, _ = r.out.Write(said)
