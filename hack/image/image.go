@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // image is one to build.
@@ -28,22 +27,19 @@ func (i image) reference(o options) string { return o.repository + "/" + i.name 
 
 // build makes an image of one layer that holds one file.
 func (i image) build(binary []byte, arch string, o options) (v1.Image, error) {
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
-		content, err := layerOf(i.name, binary)
-		return io.NopCloser(bytes.NewReader(content)), err
-	}, tarball.WithMediaType(types.OCILayer))
+	content, err := layerOf(i.name, binary)
 	if err != nil {
 		return nil, err
 	}
-	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	img, err := mutate.ConfigFile(base, &v1.ConfigFile{
-		OS: "linux", Architecture: arch,
-		Created: v1.Time{Time: time.Unix(0, 0).UTC()},
-		RootFS:  v1.RootFS{Type: "layers"},
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil })
+	if err != nil {
+		return nil, err
+	}
+	epoch := v1.Time{Time: time.Unix(0, 0).UTC()}
+	base, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{
+		OS: "linux", Architecture: arch, Created: epoch, RootFS: v1.RootFS{Type: "layers"},
 		Config: v1.Config{
-			User:       i.user,
-			Entrypoint: []string{"/" + i.name},
-			WorkingDir: "/",
+			User: i.user, Entrypoint: []string{"/" + i.name}, WorkingDir: "/",
 			Labels: map[string]string{
 				"org.opencontainers.image.title":       "kubediag-" + i.name,
 				"org.opencontainers.image.description": i.description,
@@ -55,30 +51,22 @@ func (i image) build(binary []byte, arch string, o options) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	return mutate.Append(img, mutate.Addendum{
-		Layer:   layer,
-		History: v1.History{Created: v1.Time{Time: time.Unix(0, 0).UTC()}, CreatedBy: "kubediag hack/image"},
-	})
+	return mutate.Append(base, mutate.Addendum{Layer: layer, History: v1.History{Created: epoch, CreatedBy: "kubediag hack/image"}})
 }
 
-// layerOf is a tar of one executable at the root.
+// layerOf is a tar of one executable at the root, which belongs to root and has the time of the epoch.
 func layerOf(name string, binary []byte) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	if err := add(w, name, 0o555, binary); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), w.Close()
-}
-
-// add writes a file of the epoch that belongs to root.
-func add(w *tar.Writer, name string, mode int64, content []byte) error {
 	err := w.WriteHeader(&tar.Header{
-		Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(content)), ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR,
+		Typeflag: tar.TypeReg, Name: name, Mode: 0o555, Size: int64(len(binary)), ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = w.Write(content)
-	return err
+	if _, err := w.Write(binary); err != nil {
+		return nil, err
+	}
+	err = w.Close()
+	return b.Bytes(), err
 }

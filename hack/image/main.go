@@ -4,9 +4,11 @@
 // Command image packs the static binaries of the manager and the agent into container images, without a container
 // engine and without a registry: bin/linux_<arch>/<name> becomes dist/kubediag-<name>-<arch>.tar.
 //
-// An archive is an OCI image layout (image-spec v1.1) that also carries the manifest.json of docker save, so that
-// containerd, podman and every Docker can load it. The same binaries give the same bytes: all times are the epoch.
-// Nothing but the binary is in an image: no shell, no package manager, no certificates.
+// An archive is one of docker save, which containerd, podman and Docker load. The same binaries give the same bytes: all
+// times are the epoch. An image holds nothing but the binary: no shell, no package manager, no certificates.
+//
+// go-containerregistry makes the layers, configurations and archives. ko would build the binaries itself and fetch a base
+// image from a registry. The module is that of the product, whose tests need go-containerregistry as well.
 package main
 
 import (
@@ -15,6 +17,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
 // images are what there is to pack.
@@ -63,9 +68,13 @@ func (i image) pack(arch string, o options) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	tag, err := name.NewTag(i.reference(o))
+	if err != nil {
+		return "", err
+	}
 	if err := os.MkdirAll(o.dist, 0o755); err != nil {
 		return "", err
 	}
 	path := filepath.Join(o.dist, "kubediag-"+i.name+"-"+arch+".tar")
-	return path, save(img, i.reference(o), path)
+	return path, tarball.WriteToFile(path, tag, img)
 }
