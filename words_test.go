@@ -40,6 +40,113 @@ func TestWords(t *testing.T) {
 	}
 }
 
+// count is how often a word stands in the code of the product and its tools, in tests, and in documents.
+type count struct{ code, tests, docs int }
+
+// add counts a word of a file.
+func (c *count) add(x text) {
+	switch {
+	case path.Ext(x.name) == ".md":
+		c.docs++
+	case x.test():
+		c.tests++
+	default:
+		c.code++
+	}
+}
+
+// sinking is a word that must not be written, with how often it still stands.
+type sinking struct {
+	pattern string
+	left    count
+	instead string
+}
+
+var (
+	sinkingWords = []sinking{
+		{`anew|afresh`, count{55, 84, 31}, "again"},
+		{`whoever`, count{41, 32, 10}, "anyone who, the process that"},
+		{`tells?`, count{431, 112, 28}, "reports whether, returns, reports"},
+		{`mend|mends|mended|mending`, count{34, 59, 11}, "repair"},
+		{`for want of`, count{11, 4, 2}, "because there is no"},
+		{`heed|heeds|heeded`, count{1, 2, 0}, "obey, use"},
+		{`besides`, count{11, 12, 5}, "also, beside"},
+		{`somebody|nobody`, count{140, 174, 39}, "another process, the user; no process"},
+	}
+	// sinkingOpenings are beginnings of sentences, in comments of Go and in documents.
+	sinkingOpenings = []sinking{
+		{`What|Who|Whoever|Where|That|Of`, count{209, 90, 108}, "subject, verb, object"},
+	}
+	// sinkingNames are parts of identifiers: metaphors for which the field has a term.
+	sinkingNames = []sinking{
+		{`\bvigil|Vigil`, count{35, 10, 0}, "watcher, monitor"},
+		{`\bpatrol|Patrol`, count{17, 18, 0}, "watcher"},
+		{`\bsight|Sight`, count{69, 47, 0}, "status"},
+		{`\brestless|Restless`, count{7, 4, 0}, "pending"},
+		{`\badmit|Admit`, count{8, 60, 0}, "acquire, report"},
+		{`\bstreet|Street`, count{0, 69, 0}, "what it is: connection, mount"},
+		{`\bward|Ward`, count{0, 146, 0}, "what it is: guard, watched mount"},
+	}
+)
+
+func TestWordsSink(t *testing.T) {
+	t.Parallel()
+	var all []text
+	for _, x := range allTexts(t) {
+		if x.name != "words_test.go" && x.name != "LICENSE" && !x.generated() {
+			all = append(all, x)
+		}
+	}
+	checkSinks(t, all, sinkingWords, `(?i)\b(?:`, `)\b`)
+	checkSinks(t, all, sinkingOpenings, `(?m)(?:^|^\s*//|^\s*[-*>]|\.) ?(?:`, `) [a-z]`)
+}
+
+func TestNamesSink(t *testing.T) {
+	t.Parallel()
+	var all []text
+	for _, src := range allSources(t) {
+		var names strings.Builder
+		ast.Inspect(src.file, func(n ast.Node) bool {
+			if name, ok := n.(*ast.Ident); ok {
+				names.WriteString(name.Name + "\n")
+			}
+			return true
+		})
+		all = append(all, text{src.name, names.String()})
+	}
+	// A part begins a name or has a capital, and ends before a capital: not that of forward.
+	checkSinks(t, all, sinkingNames, `(?:`, `)s?(?:[A-Z0-9_]|\b)`)
+}
+
+// checkSinks fails if there are more of the words than are left, and if there are fewer: the table sinks with them.
+func checkSinks(t *testing.T, all []text, table []sinking, before, after string) {
+	t.Helper()
+	var patterns []string
+	for _, w := range table {
+		patterns = append(patterns, "("+w.pattern+")")
+	}
+	pattern := regexp.MustCompile(before + strings.Join(patterns, "|") + after)
+	found := make([]count, len(table))
+	for _, x := range all {
+		for _, match := range pattern.FindAllStringSubmatchIndex(x.content, -1) {
+			for i := range table {
+				if match[2*(i+1)] >= 0 {
+					found[i].add(x)
+				}
+			}
+		}
+	}
+	for i, w := range table {
+		got := found[i]
+		switch {
+		case got.code > w.left.code || got.tests > w.left.tests || got.docs > w.left.docs:
+			t.Errorf("%s: %+v, at most %+v: write %s", w.pattern, got, w.left, w.instead)
+		case got != w.left:
+			t.Errorf("%s: %+v: sink the table, which allows %+v", w.pattern, got, w.left)
+		}
+	}
+}
+
 // vague names hold whatever found no better place.
 var vague = regexp.MustCompile(`^(utils?|common|helpers?|types|misc|shared|base)$`)
 
