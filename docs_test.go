@@ -58,6 +58,38 @@ func TestEveryFaultHasARunbook(t *testing.T) {
 	}
 }
 
+func TestTablesNameEveryFault(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"README.md", "README.zh-CN.md", "docs/README.md", "docs/README.zh-CN.md"} {
+		page, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range fault.Catalogue() {
+			if !strings.Contains(string(page), "\n| ["+string(e.Code)+"](") {
+				t.Errorf("%s: no table has a row for %s", name, e.Code)
+			}
+		}
+	}
+}
+
+func TestMapNamesPackages(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dirs := map[string]bool{}
+	for _, src := range allSources(t) {
+		dirs[src.dir()] = true
+	}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z0-9]+(/[a-z0-9]+)+)` \\|").FindAllStringSubmatch(string(page), -1) {
+		if !dirs[row[1]] {
+			t.Errorf("CONTRIBUTING.md: there is no package %s", row[1])
+		}
+	}
+}
+
 // ours begins a line of a code block that calls one of our programs.
 var (
 	ours      = regexp.MustCompile(`^\s*(sudo )?(bin/)?(kubediag|kubectl diag|manager|agent)\b`)
@@ -166,7 +198,7 @@ func TestLinksInDocumentsLead(t *testing.T) {
 	}
 }
 
-func TestReadmesShowTheSame(t *testing.T) {
+func TestTranslationsShowTheSame(t *testing.T) {
 	t.Parallel()
 	blocks := func(name string) []string {
 		content, err := os.ReadFile(name)
@@ -175,8 +207,14 @@ func TestReadmesShowTheSame(t *testing.T) {
 		}
 		return regexp.MustCompile("(?s)```.*?```|(?m)^#+ ").FindAllString(string(content), -1)
 	}
-	if diff := cmp.Diff(blocks("README.md"), blocks("README.zh-CN.md")); diff != "" {
-		t.Errorf("headings and code (-English +Chinese):\n%s", diff)
+	for _, d := range documents(t) {
+		english, translated := strings.CutSuffix(d.name, ".zh-CN.md")
+		if !translated {
+			continue
+		}
+		if diff := cmp.Diff(blocks(english+".md"), blocks(d.name)); diff != "" {
+			t.Errorf("%s: headings and code (-English +Chinese):\n%s", d.name, diff)
+		}
 	}
 }
 

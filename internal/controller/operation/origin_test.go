@@ -25,7 +25,7 @@ var ofKubeDiag = map[string]bool{
 	"subpathRemountRecover": true, "tcpdumpProfiler": false,
 }
 
-// TestOperationsOfKubeDiag holds which of KubeDiag's Operations become Ready, and that README says so.
+// TestOperationsOfKubeDiag holds which of KubeDiag's Operations become Ready, and that docs/install.md says so.
 func TestOperationsOfKubeDiag(t *testing.T) {
 	t.Parallel()
 	reason := func(processor string) string {
@@ -55,7 +55,7 @@ func TestOperationsOfKubeDiag(t *testing.T) {
 			t.Errorf("%s: %s, want %s", processor, got, want)
 		}
 	}
-	for _, file := range []string{"README.md", "README.zh-CN.md"} {
+	for _, file := range []string{"docs/install.md", "docs/install.zh-CN.md"} {
 		text, err := os.ReadFile("../../../" + file)
 		if err != nil {
 			t.Fatal(err)
