@@ -44,7 +44,7 @@ func TestEveryFaultHasARunbook(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		for _, want := range []string{"# " + string(e.Code), "## What happened", "## How kubediag proves it", "## What kubediag does", "## What to do by hand"} {
+		for _, want := range []string{"# " + string(e.Code), "## Cause", "## Proof", "## Repair", "## By hand"} {
 			if !strings.Contains(string(text), want+"\n") {
 				t.Errorf("%s has no line %q", e.Runbook, want)
 			}
