@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/builtin"
 	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/orphan"
@@ -22,13 +23,6 @@ import (
 	"kubediag.org/kubediag/internal/processor/all"
 	"kubediag.org/kubediag/internal/processor/remote"
 	"kubediag.org/kubediag/internal/sentinel"
-	"kubediag.org/kubediag/internal/serve"
-)
-
-const (
-	// callTimeout bounds a call of a built-in processor over HTTPS, and maxCalls how many run at once.
-	callTimeout = 5 * time.Minute
-	maxCalls    = 4
 )
 
 // agent is everything that the agent is made of.
@@ -157,48 +151,26 @@ func (a *agent) label(ctx context.Context, operation string) string {
 	switch {
 	case len(errs) > 0:
 		return "unknown"
-	case call.Kind == v1.ProcessorBuiltIn && a.executor.Known(call.BuiltIn):
+	case call.Kind == v1.ProcessorBuiltIn && builtin.Known(call.BuiltIn):
 		return call.BuiltIn
 	}
 	return string(call.Kind)
 }
 
 func (a *agent) addRunnables(r *reconciler, guard *sentinel.Sentinel) error {
-	runnables := []manager.Runnable{
+	for _, runnable := range []manager.Runnable{
 		manager.RunnableFunc(r.sweep),
 		manager.RunnableFunc(guard.Run),
 		&lease{
 			client: a.manager.GetClient(), namespace: a.Namespace, node: a.NodeName,
 			renewal: a.LeaseRenewal, duration: a.LeaseDuration, now: time.Now,
 		},
-	}
-	if a.ServeProcessors != "" {
-		server, err := a.server()
-		if err != nil {
-			return err
-		}
-		runnables = append(runnables, server)
-	}
-	for _, r := range runnables {
-		if err := a.manager.Add(r); err != nil {
+	} {
+		if err := a.manager.Add(runnable); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func (a *agent) server() (*serve.Server, error) {
-	access, err := serve.NewAccess(a.manager.GetConfig(), a.NodeName)
-	if err != nil {
-		return nil, err
-	}
-	log := a.manager.GetLogger().WithName("serve")
-	return &serve.Server{
-		Address: a.ServeProcessors, CertFile: a.TLSCertFile, KeyFile: a.TLSKeyFile, Log: log,
-		Handler: serve.NewHandler(serve.HandlerOptions{
-			Caller: a.executor, Reviewer: access, Node: a.NodeName, Timeout: callTimeout, Workers: maxCalls, Log: log,
-		}),
-	}, nil
 }
 
 // close ends what the manager does not.

@@ -85,9 +85,6 @@ func (o *Options) bind(f *pflag.FlagSet) {
 	f.BoolVar(&o.AllowEviction, "allow-eviction", false, "let podEvictRecover evict pods whose volumes cannot be mended")
 	f.BoolVar(&o.AllowWaking, "allow-waking", false, "have the manager annotate repaired pods, so that the kubelet looks at them at once")
 	f.StringVar(&o.ProcessorCAFile, "processor-ca-file", "", "PEM file of authorities to trust for external processors")
-	f.StringVar(&o.ServeProcessors, "serve-processors", "", "address where built-in processors answer HTTPS (default: nowhere)")
-	f.StringVar(&o.TLSCertFile, "tls-cert-file", "", "certificate for --serve-processors (default: one is made at every start)")
-	f.StringVar(&o.TLSKeyFile, "tls-key-file", "", "key for --tls-cert-file")
 	f.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":8080", "address of the metrics, 0 for none")
 	f.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz, 0 for none")
 	f.DurationVar(&o.OrphanMinimumAge, "orphan-minimum-age", orphan.DefaultMinimumAge,

@@ -52,11 +52,11 @@ func as(config *rest.Config, who rest.ImpersonationConfig) *rest.Config {
 
 var installing sync.Once
 
-// install applies config/overlays/serve-processors, which is config/default and a little more, once for all tests.
+// install applies config/default, once for all tests.
 func install(t *testing.T) *apitest.Env {
 	t.Helper()
 	env := apitest.Start(t)
-	installing.Do(func() { kubectl(t, env, "", "apply", "-k", filepath.Join(configDir, "overlays", "serve-processors")) })
+	installing.Do(func() { kubectl(t, env, "", "apply", "-k", filepath.Join(configDir, "default")) })
 	return env
 }
 

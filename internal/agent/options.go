@@ -42,10 +42,6 @@ type Options struct {
 	AllowWaking bool
 	// ProcessorCAFile holds certificates of authorities that external processors may present, besides the system's.
 	ProcessorCAFile string
-	// ServeProcessors is the TCP address where built-in processors answer HTTPS. Empty: they do not.
-	ServeProcessors string
-	// TLSCertFile and TLSKeyFile are for ServeProcessors. Both empty: a certificate is made at every start.
-	TLSCertFile, TLSKeyFile string
 	// MetricsBindAddress and HealthProbeBindAddress are TCP addresses; "0" turns them off.
 	MetricsBindAddress, HealthProbeBindAddress string
 	// OrphanMinimumAge is for how long nothing must have changed in the directory of a pod that is taken for gone.
@@ -92,37 +88,25 @@ func (o *Options) validatePaths() error {
 		{"data-root", o.DataRoot, true},
 		{"kubelet-root", o.KubeletRoot, false},
 		{"processor-ca-file", o.ProcessorCAFile, false},
-		{"tls-cert-file", o.TLSCertFile, false},
-		{"tls-key-file", o.TLSKeyFile, false},
 	} {
 		if (p.value != "" || p.required) && (!filepath.IsAbs(p.value) || filepath.Clean(p.value) != p.value) {
 			errs = append(errs, invalid(p.flag, p.value, "must be an absolute path without . and .. in it"))
 		}
-	}
-	if (o.TLSCertFile == "") != (o.TLSKeyFile == "") {
-		errs = append(errs, fmt.Errorf("--tls-cert-file=%q and --tls-key-file=%q must be set together", o.TLSCertFile, o.TLSKeyFile))
-	}
-	if o.TLSCertFile != "" && o.ServeProcessors == "" {
-		errs = append(errs, invalid("tls-cert-file", o.TLSCertFile, "has no effect without --serve-processors"))
 	}
 	return errors.Join(errs...)
 }
 
 func (o *Options) validateAddresses() error {
 	var errs []error
-	for _, a := range []struct {
-		flag, value string
-		off         string
-	}{
-		{"metrics-bind-address", o.MetricsBindAddress, "0"},
-		{"health-probe-bind-address", o.HealthProbeBindAddress, "0"},
-		{"serve-processors", o.ServeProcessors, ""},
+	for _, a := range []struct{ flag, value string }{
+		{"metrics-bind-address", o.MetricsBindAddress},
+		{"health-probe-bind-address", o.HealthProbeBindAddress},
 	} {
-		if a.value == a.off {
+		if a.value == "0" {
 			continue
 		}
 		if _, err := net.ResolveTCPAddr("tcp", a.value); err != nil || a.value == "" {
-			errs = append(errs, invalid(a.flag, a.value, fmt.Sprintf("must be host:port, or %q for off", a.off)))
+			errs = append(errs, invalid(a.flag, a.value, `must be host:port, or "0" for off`))
 		}
 	}
 	return errors.Join(errs...)

@@ -62,8 +62,7 @@ func TestEveryFlagHasATwin(t *testing.T) {
 	env := map[string]string{
 		"KUBEDIAG_NODE_NAME": "n1", "KUBEDIAG_POD_UID": "u", "KUBEDIAG_NAMESPACE": "ns", "KUBEDIAG_DATA_ROOT": "/d",
 		"KUBEDIAG_KUBELET_ROOT": "/k", "KUBEDIAG_KUBELET_PID": "7", "KUBEDIAG_ENABLE_SCRIPTS": "true",
-		"KUBEDIAG_PROCESSOR_CA_FILE": "/ca", "KUBEDIAG_SERVE_PROCESSORS": ":1", "KUBEDIAG_TLS_CERT_FILE": "/c",
-		"KUBEDIAG_TLS_KEY_FILE": "/y", "KUBEDIAG_METRICS_BIND_ADDRESS": ":2", "KUBEDIAG_HEALTH_PROBE_BIND_ADDRESS": ":3",
+		"KUBEDIAG_PROCESSOR_CA_FILE": "/ca", "KUBEDIAG_METRICS_BIND_ADDRESS": ":2", "KUBEDIAG_HEALTH_PROBE_BIND_ADDRESS": ":3",
 		"KUBEDIAG_DIAGNOSIS_TIMEOUT": "1m", "KUBEDIAG_WORKERS": "9", "KUBEDIAG_LEASE_RENEWAL": "1s", "KUBEDIAG_LEASE_DURATION": "4s",
 		"KUBEDIAG_SENTINEL_MODE": "Automatic", "KUBEDIAG_ORPHAN_MINIMUM_AGE": "6m",
 		"KUBEDIAG_ALLOW_EVICTION": "true", "KUBEDIAG_ALLOW_WAKING": "true",
@@ -74,8 +73,7 @@ func TestEveryFlagHasATwin(t *testing.T) {
 	}
 	want := Options{
 		NodeName: "n1", PodUID: "u", Namespace: "ns", DataRoot: "/d", KubeletRoot: "/k", KubeletPID: 7, EnableScripts: true,
-		ProcessorCAFile: "/ca", ServeProcessors: ":1", TLSCertFile: "/c", TLSKeyFile: "/y", MetricsBindAddress: ":2",
-		HealthProbeBindAddress: ":3", DiagnosisTimeout: 60e9, Workers: 9, LeaseRenewal: 1e9, LeaseDuration: 4e9,
+		ProcessorCAFile: "/ca", MetricsBindAddress: ":2", HealthProbeBindAddress: ":3", DiagnosisTimeout: 60e9, Workers: 9, LeaseRenewal: 1e9, LeaseDuration: 4e9,
 		SentinelMode: sentinel.Automatic, OrphanMinimumAge: 360e9, AllowEviction: true, AllowWaking: true,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -123,9 +121,6 @@ func TestWrongOptionsAreNamed(t *testing.T) {
 		"--data-root=data":                 "--data-root=data: must be an absolute path",
 		"--kubelet-root=/a/../b":           "--kubelet-root=/a/../b: must be an absolute path",
 		"--processor-ca-file=ca":           "--processor-ca-file=ca: must be an absolute path",
-		"--tls-cert-file=/c":               `--tls-cert-file="/c" and --tls-key-file="" must be set together`,
-		"--tls-key-file=/k":                `--tls-cert-file="" and --tls-key-file="/k" must be set together`,
-		"--serve-processors=nowhere":       "--serve-processors=nowhere: must be host:port",
 		"--metrics-bind-address=":          "--metrics-bind-address=: must be host:port",
 		"--metrics-bind-address=:99999":    "--metrics-bind-address=:99999: must be host:port",
 		"--health-probe-bind-address=8081": "--health-probe-bind-address=8081: must be host:port",
@@ -149,13 +144,6 @@ func TestWrongOptionsAreNamed(t *testing.T) {
 				t.Errorf("error %v, want %q", err, want)
 			}
 		})
-	}
-	o, err := parse(t, []string{"--tls-cert-file=/c", "--tls-key-file=/k", "--node-name=n1", "--namespace=kubediag"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := o.validate(); err == nil || !strings.Contains(err.Error(), "has no effect without --serve-processors") {
-		t.Errorf("error %v", err)
 	}
 }
 

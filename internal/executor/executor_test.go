@@ -535,26 +535,3 @@ func TestTheStatusFits(t *testing.T) {
 		t.Errorf("outcome %s, %d faults", d.Status.Outcome, len(d.Status.Faults))
 	}
 }
-
-func TestCall(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	e := w.start(t)
-	r := processor.Request{Node: "my-node", Pod: processor.Pod{Namespace: "default", Name: "p"}}
-	got, err := e.Call(t.Context(), "mountInfoCollector", r)
-	if err != nil || got.Values["collector.system.mountinfo"] != "7 8" {
-		t.Errorf("result %+v, error %v", got, err)
-	}
-	if got, err = e.Call(t.Context(), "unmounts", r); err != nil || len(w.kernel.effects) != 2 || len(got.Findings) != 2 {
-		t.Errorf("result %+v, error %v", got, err)
-	}
-	if got, err = e.Call(t.Context(), "unmounts", r); err != nil || got.NotApplicable != "nothing is mounted" {
-		t.Errorf("result %+v, error %v", got, err)
-	}
-	if _, err = e.Call(t.Context(), "none", r); err == nil || e.Known("none") || !e.Known("unmounts") {
-		t.Errorf("error %v", err)
-	}
-	if err := e.Forget(nil); err != nil {
-		t.Error(err)
-	}
-}

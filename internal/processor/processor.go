@@ -61,7 +61,7 @@ type Request struct {
 	Values map[string]string
 }
 
-// Diagnosis names the Diagnosis on whose behalf a processor runs. All fields are empty for a call over HTTP.
+// Diagnosis names the Diagnosis on whose behalf a processor runs.
 type Diagnosis struct {
 	UID, Namespace, Name string
 }
