@@ -130,14 +130,6 @@ func (r *Runner) Run(ctx context.Context, job Job) (Report, error) {
 	return x.report, nil
 }
 
-// Drop removes the journal and results of one UID, which must not run.
-func (r *Runner) Drop(uid string) error {
-	if !uidPattern.MatchString(uid) {
-		return fmt.Errorf("removing journal: %q cannot be the name of a file", uid)
-	}
-	return r.files.remove(uid)
-}
-
 // Forget removes the journals and results of all UIDs but those to keep and those that run.
 func (r *Runner) Forget(keep func(uid string) bool) error {
 	return r.files.forget(func(uid string) bool {

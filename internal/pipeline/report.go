@@ -24,8 +24,6 @@ type Report struct {
 	Failed [][]int32
 	// Values are the results, redacted and bounded to MaxResultsBytes as JSON.
 	Values map[string]string
-	// Whole are the same results as later operations see them.
-	Whole map[string]string
 	// DeadlineExceeded tells that the run ended because its time was up.
 	DeadlineExceeded bool
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -71,12 +72,18 @@ func TestAllResultsTogetherAreBounded(t *testing.T) {
 	steps = append(steps, &look{run: func(context.Context, processor.Request) (processor.Result, error) {
 		return processor.Result{Values: many}, nil
 	}})
+	var seen map[string]string
+	steps = append(steps, &look{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
+		seen = r.Values
+		return processor.Result{}, nil
+	}})
 	report := mustRun(t, newRunner(t, t.TempDir()), job(t, nil, steps...))
 	if size := jsonSize(t, report.Values); size > MaxResultsBytes+6*len(report.Values)+2 {
 		t.Errorf("the status holds %d bytes", size)
 	}
-	if len(report.Whole) != 8+maxKeys || report.Whole["key-7"] != strings.Repeat("x", MaxValueBytes*3/4) {
-		t.Errorf("%d whole results", len(report.Whole))
+	delete(seen, "param.x")
+	if len(seen) != 8+maxKeys || seen["key-7"] != strings.Repeat("x", MaxValueBytes*3/4) {
+		t.Errorf("the last operation saw %d results", len(seen))
 	}
 	if len(report.Operations[0].Artifacts) != 0 || len(report.Operations[7].Artifacts) != 1 {
 		t.Errorf("artifacts %+v", report.Operations)
@@ -181,14 +188,23 @@ func TestBinaryResults(t *testing.T) {
 	t.Parallel()
 	value := "a\xff\xfeb\x00"
 	dir := t.TempDir()
-	for range 2 {
-		report := mustRun(t, newRunner(t, dir), job(t, nil, gives("k", value)))
-		if report.Values["k"] != "a\uFFFD\uFFFDb\\u0000" || report.Whole["k"] != value {
-			t.Errorf("shown %q, whole %q", report.Values["k"], report.Whole["k"])
-		}
-		if content, err := os.ReadFile(report.Operations[0].Artifacts[0].Path); err != nil || string(content) != value {
-			t.Errorf("artifact %q, error %v", content, err)
-		}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var seen []string
+	last := &look{run: func(ctx context.Context, r processor.Request) (processor.Result, error) {
+		seen = append(seen, r.Values["k"])
+		stop() // it ends the first run: the second has the value from the journal
+		return processor.Result{}, ctx.Err()
+	}}
+	if _, err := newRunner(t, dir).Run(ctx, job(t, nil, gives("k", value), last)); !errors.Is(err, context.Canceled) {
+		t.Fatalf("error %v, want that the run was cancelled", err)
+	}
+	report := mustRun(t, newRunner(t, dir), job(t, nil, gives("k", value), last))
+	if report.Values["k"] != "a\uFFFD\uFFFDb\\u0000" || !slices.Equal(seen, []string{value, value}) {
+		t.Errorf("shown %q, seen %q", report.Values["k"], seen)
+	}
+	if content, err := os.ReadFile(report.Operations[0].Artifacts[0].Path); err != nil || string(content) != value {
+		t.Errorf("artifact %q, error %v", content, err)
 	}
 }
 

@@ -40,7 +40,7 @@ func (x *run) all(ctx context.Context) error {
 			x.report.Failed = append(x.report.Failed, next)
 		}
 	}
-	x.report.Values, x.report.Whole = x.ledger.shown, x.ledger.whole
+	x.report.Values = x.ledger.shown
 	if x.journal.over {
 		return nil
 	}
@@ -151,7 +151,7 @@ func (x *run) operationRun(id int32, s *state) OperationRun {
 func (x *run) soFar(id int32, s *state) Report {
 	r := x.report
 	r.Operations = append(append([]OperationRun(nil), r.Operations...), x.operationRun(id, s))
-	r.Values, r.Whole = maps.Clone(x.ledger.shown), maps.Clone(x.ledger.whole)
+	r.Values = maps.Clone(x.ledger.shown)
 	return r
 }
 
