@@ -175,16 +175,13 @@ func shortID(p *corev1.Pod) string {
 }
 
 // heal has kubediag put the volume that is mounted for the node in the place of the dead one, for both pods: one has
-// containers that cannot be started, for which the kubelet is woken, the other has containers that run, and go on running.
+// containers that cannot be started, the other has containers that run, and go on running.
 func (v *cephVolume) heal(t *testing.T) {
 	v.checkScan(t, 1)
 	for i := range v.pods {
 		p := &v.pods[i]
 		d := v.diagnose(t, p.Name, p)
 		v.checkHealed(t, d)
-		if woken := wokenBy(t, d); woken != (i == 0) {
-			t.Errorf("the kubelet was woken for pod %s: %v", p.Name, woken)
-		}
 		for _, point := range []string{v.mounted(p), v.subPath(p)} {
 			if got, want := deviceOf(t, point), deviceOf(t, v.staging(t)); got != want {
 				t.Errorf("at %q is file system %s, not %s", point, got, want)

@@ -97,7 +97,6 @@ func startVolume(t *testing.T, version string) *cephVolume {
 	started := v.startCeph(t)
 	o := cluster.Options{Kubelet: version, KubeletArgs: []string{"--vmodule=kubelet_volumes=5"}}
 	v.env = start(t, o, youngOrphans)
-	v.AllowWaking(t)
 	must(t, started())
 	files := v.files
 	fillVolumes(t, files)

@@ -20,10 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -103,9 +99,6 @@ func TestWalkthroughHealsAPod(t *testing.T) {
 	if after == nil || after.UID != pod.UID || !running(after) || !maps.Equal(after.Annotations, pod.Annotations) {
 		t.Fatalf("the pod is not running again as it was, under its own UID: %+v", after)
 	}
-	if wokenBy(t, d) || meta.FindStatusCondition(d.Status.Conditions, v1.ConditionKubeletWoken) != nil {
-		t.Errorf("the kubelet was woken, or it is asked for, which nobody has allowed: %+v", d.Status)
-	}
 	// With the records of containers goes the count of restarts, after which the kubelet names the log: the log of the
 	// container that was removed may stand before it.
 	e.Wait(t, "the container to say that it sees the new content", func(context.Context) bool {
@@ -116,13 +109,12 @@ func TestWalkthroughHealsAPod(t *testing.T) {
 	checkEvents(t, e)
 	t.Logf("kubectl get diag:\n%s", e.Kubectl(t, "", "get", "diag", "-n", "default"))
 	e.logMemory(t)
-	t.Run("the manager may do no more than wake", func(t *testing.T) { e.wakesUnderPolicy(t, after) })
 	t.Run("tenants attack", func(t *testing.T) { e.withstandsTenants(t, after) })
-	t.Run("the manager has lost the right to wake", func(t *testing.T) { e.healsWithoutWaking(t, after) })
 }
 
-// healsAgain breaks and heals the pod once more. Nothing is left of what the manager does to it on the way.
-func (e *env) healsAgain(t *testing.T, pod *corev1.Pod, content string) *v1.Diagnosis {
+// healsAgain breaks and heals the pod once more.
+func (e *env) healsAgain(t *testing.T, pod *corev1.Pod, content string) {
+	t.Helper()
 	e.breakSubPath(t, pod, content)
 	e.Kubectl(t, "", "delete", "diag", "-n", "default", "subpath-remount-diagnosis")
 	e.Kubectl(t, fmt.Sprintf(diagnosis, e.NodeName(), pod.Name), "apply", "-f", "-")
@@ -137,64 +129,6 @@ func (e *env) healsAgain(t *testing.T, pod *corev1.Pod, content string) *v1.Diag
 	started, err := e.Started(t.Context(), string(pod.UID), "debian")
 	must(t, err)
 	t.Logf("the container was started %.2f s after the Diagnosis", started.Sub(d.CreationTimestamp.Time).Seconds())
-	return d
-}
-
-// wakesUnderPolicy: the manager may annotate pods, and do nothing else to them.
-func (e *env) wakesUnderPolicy(t *testing.T, pod *corev1.Pod) {
-	e.AllowWaking(t)
-	e.Kubectl(t, "", "apply", "-f", "../../config/policy/pod-annotation.yaml")
-	config := rest.CopyConfig(e.RESTConfig())
-	config.Impersonate.UserName = "system:serviceaccount:" + install.Namespace + ":kubediag-manager"
-	manager, err := kubernetes.NewForConfig(config)
-	must(t, err)
-	times := 0
-	e.Wait(t, "the policy to be in force", func(ctx context.Context) bool {
-		times++ // it is asked about a change only
-		patch := fmt.Sprintf(`{"metadata":{"labels":{"tampered":"with-%d"}}}`, times)
-		_, err := manager.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
-		return err != nil && strings.Contains(err.Error(), "may not change the labels")
-	})
-	d := e.healsAgain(t, pod, "third content")
-	if !wokenBy(t, d) || meta.FindStatusCondition(d.Status.Conditions, v1.ConditionKubeletWoken) != nil {
-		t.Errorf("the kubelet was not woken, or it is still asked for: %+v", d.Status)
-	}
-}
-
-// healsWithoutWaking: where the manager may not annotate pods, the kubelet is waited for.
-func (e *env) healsWithoutWaking(t *testing.T, pod *corev1.Pod) {
-	e.Kubectl(t, "", "delete", "clusterrolebinding", "kubediag-manager-annotator")
-	message := ""
-	for _, o := range e.healsAgain(t, pod, "fourth content").Status.Operations {
-		for _, a := range o.Actions {
-			if a.Kind == "WakeKubelet" {
-				message = a.Message
-			}
-		}
-	}
-	if !strings.Contains(message, "config/overlays/waking") {
-		t.Errorf("of the right that is missing it is said: %q", message)
-	}
-}
-
-// wokenBy tells whether a Diagnosis has woken the kubelet. Where it tried, it must have.
-func wokenBy(t *testing.T, d *v1.Diagnosis) (woken bool) {
-	t.Helper()
-	for _, o := range d.Status.Operations {
-		for _, a := range o.Actions {
-			if a.Kind != "WakeKubelet" {
-				continue
-			}
-			switch woken = true; {
-			case a.Phase == v1.ActionDone && a.Message == "woken":
-			case strings.HasSuffix(a.Message, "the manager does not answer"): // in three seconds, on a machine that is busy
-				t.Logf("operation %s: %+v", o.Operation, a)
-			default:
-				t.Errorf("operation %s: %+v", o.Operation, a)
-			}
-		}
-	}
-	return woken
 }
 
 // deploy applies the workload and waits until it runs.

@@ -184,13 +184,6 @@ func (e *Env) SetSentinel(t testing.TB, mode string, more ...string) {
 	e.awaitReplaced(t)
 }
 
-// AllowWaking applies config/overlays/waking, and waits until the agent runs with that.
-func (e *Env) AllowWaking(t testing.TB) {
-	t.Helper()
-	e.Kubectl(t, "", "apply", "-k", filepath.Join(e.root, "config/overlays/waking"))
-	e.awaitReplaced(t)
-}
-
 // awaitReplaced waits until the agent is that of the DaemonSet as it is now.
 func (e *Env) awaitReplaced(t testing.TB) {
 	t.Helper()

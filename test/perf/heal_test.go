@@ -56,16 +56,7 @@ var backOffs = []time.Duration{10 * time.Second, 40 * time.Second, 160 * time.Se
 // a Diagnosis, and for an equal pod, from its deletion until the container of the pod that replaces it runs. It runs when
 // the runtime has started it; the kubelet reports that up to a second later, of all.
 func BenchmarkHealing(b *testing.B) {
-	b.Run("default", func(b *testing.B) { benchmarkHealing(b, false) })
-	b.Run("waking", func(b *testing.B) { benchmarkHealing(b, true) })
-}
-
-// benchmarkHealing is done with a manager that may wake the kubelet, or may not, as it is installed.
-func benchmarkHealing(b *testing.B, wakes bool) {
 	w := &ward{Env: install.Start(b, cluster.Options{Kubelet: cluster.Kubernetes118})}
-	if wakes {
-		w.AllowWaking(b)
-	}
 	w.SetSentinel(b, "Off")
 	w.Kubectl(b, samples.SubPathRemount, "apply", "-f", "-")
 	type group struct {
