@@ -21,9 +21,6 @@ const (
 	ConditionAccepted = "Accepted"
 	// ConditionComplete is true when a path succeeded and false when the Diagnosis ended any other way.
 	ConditionComplete = "Complete"
-	// ConditionKubeletWoken is there while an agent has the manager wake the kubelet for the pod that it has repaired: unknown
-	// from the agent, true or false from the manager.
-	ConditionKubeletWoken = "KubeletWoken"
 )
 
 // Condition reasons of a Diagnosis.
@@ -47,10 +44,6 @@ const (
 	ReasonAgentLost = "AgentLost"
 	// ReasonNoAgent: the Diagnosis waits for a node on which no agent answers.
 	ReasonNoAgent = "NoAgent"
-	// ReasonWakeRequested, ReasonWoken and ReasonNotWoken are those of KubeletWoken.
-	ReasonWakeRequested = "WakeRequested"
-	ReasonWoken         = "Woken"
-	ReasonNotWoken      = "NotWoken"
 )
 
 // DiagnosisPhase is where a Diagnosis stands.
@@ -189,7 +182,7 @@ type DiagnosisStatus struct {
 	// completionTime is when it became Succeeded or Failed.
 	// +optional
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
-	// conditions holds Accepted, Complete and, while a repair asks for it, KubeletWoken.
+	// conditions holds Accepted and Complete.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -292,8 +285,7 @@ const (
 type Action struct {
 	// kind is what is done: Unmount (take a mount away), Replace (put a volume's source in the place of a mount), Abort (end
 	// the connection of a FUSE file system), Detach (detach a device), Evict (evict the pod), RemoveDirectory and RemoveFile
-	// (of a pod that is gone), RemoveContainerRecord (the runtime's record of a container), WakeKubelet (have the kubelet
-	// look at the pod at once).
+	// (of a pod that is gone), RemoveContainerRecord (the runtime's record of a container).
 	Kind string `json:"kind"`
 	// target is what it is done to, for people.
 	Target string `json:"target"`

@@ -87,9 +87,6 @@ func (a *agent) newExecutor(o *observer) (*executor.Executor, error) {
 	deps := all.Deps{
 		Pods: a.pods, Kubelet: a.kubelet, Volumes: a.volumes, Orphans: a.orphans, Evictor: evictor,
 	}
-	if a.AllowWaking {
-		deps.Waker = &waker{client: a.manager.GetClient(), live: a.manager.GetAPIReader(), backoff: answering}
-	}
 	if a.connections != nil {
 		deps.Connections = a.connections
 	}

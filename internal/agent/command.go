@@ -83,7 +83,6 @@ func (o *Options) bind(f *pflag.FlagSet) {
 	f.Var(&o.SentinelMode, "sentinel-mode", "what is done about faults as they arise: Off, Observe (tell of them) or Automatic (heal them)")
 	f.BoolVar(&o.EnableScripts, "enable-scripts", false, "let Operations run scripts")
 	f.BoolVar(&o.AllowEviction, "allow-eviction", false, "let podEvictRecover evict pods whose volumes cannot be mended")
-	f.BoolVar(&o.AllowWaking, "allow-waking", false, "have the manager annotate repaired pods, so that the kubelet looks at them at once")
 	f.StringVar(&o.ProcessorCAFile, "processor-ca-file", "", "PEM file of authorities to trust for external processors")
 	f.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":8080", "address of the metrics, 0 for none")
 	f.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz, 0 for none")

@@ -35,15 +35,15 @@ type gauges struct {
 // alert on an increase does not see the first of a count that begins with it.
 var actions = map[fault.Code][]string{
 	"":                        {helddevice.Detach},
-	fault.DeletedVolumeSource: {volume.Replace, restart.RemoveRecord, restart.WakeKubelet, podevict.Evict},
-	fault.DisconnectedFUSE:    {volume.Replace, restart.RemoveRecord, restart.WakeKubelet, podevict.Evict},
+	fault.DeletedVolumeSource: {volume.Replace, restart.RemoveRecord, podevict.Evict},
+	fault.DisconnectedFUSE:    {volume.Replace, restart.RemoveRecord, podevict.Evict},
 	fault.HeldDevice:          {kindUnmount, helddevice.Detach},
-	fault.HungMount:           {volume.Abort, volume.Replace, restart.RemoveRecord, restart.WakeKubelet, podevict.Evict},
+	fault.HungMount:           {volume.Abort, volume.Replace, restart.RemoveRecord, podevict.Evict},
 	fault.MissingBindSource:   {podevict.Evict},
 	fault.OrphanedPodVolumes:  {orphan.RemoveDirectory, orphan.RemoveFile},
 	fault.SourceTypeMismatch:  {podevict.Evict},
-	fault.StaleFileHandle:     {volume.Replace, restart.RemoveRecord, restart.WakeKubelet, podevict.Evict},
-	fault.StaleSubPath:        {kindUnmount, restart.RemoveRecord, restart.WakeKubelet},
+	fault.StaleFileHandle:     {volume.Replace, restart.RemoveRecord, podevict.Evict},
+	fault.StaleSubPath:        {kindUnmount, restart.RemoveRecord},
 }
 
 // newMetrics registers the metrics of the agent of a node.

@@ -38,8 +38,6 @@ type Options struct {
 	EnableScripts bool
 	// AllowEviction lets podEvictRecover evict pods, which also takes the right to.
 	AllowEviction bool
-	// AllowWaking has the manager annotate pods that were repaired, which also takes the right to.
-	AllowWaking bool
 	// ProcessorCAFile holds certificates of authorities that external processors may present, besides the system's.
 	ProcessorCAFile string
 	// MetricsBindAddress and HealthProbeBindAddress are TCP addresses; "0" turns them off.

@@ -65,7 +65,7 @@ func TestEveryFlagHasATwin(t *testing.T) {
 		"KUBEDIAG_PROCESSOR_CA_FILE": "/ca", "KUBEDIAG_METRICS_BIND_ADDRESS": ":2", "KUBEDIAG_HEALTH_PROBE_BIND_ADDRESS": ":3",
 		"KUBEDIAG_DIAGNOSIS_TIMEOUT": "1m", "KUBEDIAG_WORKERS": "9", "KUBEDIAG_LEASE_RENEWAL": "1s", "KUBEDIAG_LEASE_DURATION": "4s",
 		"KUBEDIAG_SENTINEL_MODE": "Automatic", "KUBEDIAG_ORPHAN_MINIMUM_AGE": "6m",
-		"KUBEDIAG_ALLOW_EVICTION": "true", "KUBEDIAG_ALLOW_WAKING": "true",
+		"KUBEDIAG_ALLOW_EVICTION": "true",
 	}
 	got, err := parse(t, nil, env)
 	if err != nil {
@@ -74,7 +74,7 @@ func TestEveryFlagHasATwin(t *testing.T) {
 	want := Options{
 		NodeName: "n1", PodUID: "u", Namespace: "ns", DataRoot: "/d", KubeletRoot: "/k", KubeletPID: 7, EnableScripts: true,
 		ProcessorCAFile: "/ca", MetricsBindAddress: ":2", HealthProbeBindAddress: ":3", DiagnosisTimeout: 60e9, Workers: 9, LeaseRenewal: 1e9, LeaseDuration: 4e9,
-		SentinelMode: sentinel.Automatic, OrphanMinimumAge: 360e9, AllowEviction: true, AllowWaking: true,
+		SentinelMode: sentinel.Automatic, OrphanMinimumAge: 360e9, AllowEviction: true,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -6,7 +6,6 @@
 package agent
 
 import (
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -103,22 +102,6 @@ func TestManagerHasTheseRightsAndNoOthers(t *testing.T) {
 		},
 	} {
 		checkRights(t, config, namespace, slices.Concat(everywhere, more))
-	}
-}
-
-// TestWakingIsNoDefault: neither the one right that touches pods, nor the flag.
-func TestWakingIsNoDefault(t *testing.T) {
-	t.Parallel()
-	env := install(t)
-	for dir, want := range map[string]int{"default": 0, "overlays/waking": 1} {
-		out := kubectl(t, env, "", "kustomize", filepath.Join(configDir, dir))
-		for _, part := range []string{
-			"- pods/status\n  verbs:\n  - patch\n", "kind: ClusterRole\n  name: kubediag-manager-annotator", "name: KUBEDIAG_ALLOW_WAKING\n          value: \"true\"",
-		} {
-			if got := strings.Count(out, part); got != want {
-				t.Errorf("config/%s has %q %d times, want %d", dir, part, got, want)
-			}
-		}
 	}
 }
 

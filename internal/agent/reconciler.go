@@ -106,7 +106,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if again, err := r.get(ctx, req.NamespacedName); again == nil || again.UID != d.UID {
 		return reconcile.Result{}, err
 	}
-	_, err = r.pipeline.Run(running(runCtx, d), d)
+	_, err = r.pipeline.Run(runCtx, d)
 	over = err == nil && runCtx.Err() == nil
 	switch {
 	case errors.Is(err, executor.ErrGone), errors.Is(context.Cause(runCtx), executor.ErrDeleted):

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -130,7 +129,6 @@ func (e *Executor) Run(ctx context.Context, d *v1.Diagnosis) (*v1.Diagnosis, err
 	if d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed {
 		return x.d, nil
 	}
-	meta.RemoveStatusCondition(&x.d.Status.Conditions, v1.ConditionKubeletWoken) // of a run that was stopped meanwhile
 	return x.d, x.run(ctx)
 }
 

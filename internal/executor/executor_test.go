@@ -110,27 +110,6 @@ func checkWrites(t *testing.T, w *world) {
 	}
 }
 
-// What a run that was stopped has asked the manager for is asked for no more, and stays with nobody.
-func TestRequestsAreNotInherited(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	d := diagnosis()
-	d.Status.Phase = v1.DiagnosisUnknown
-	d.Status.Conditions = []metav1.Condition{
-		{Type: v1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: v1.ReasonAccepted},
-		{Type: v1.ConditionKubeletWoken, Status: metav1.ConditionUnknown, Reason: v1.ReasonWakeRequested},
-	}
-	w.run(t, d)
-	for i, s := range w.saved {
-		if meta.FindStatusCondition(s.Conditions, v1.ConditionKubeletWoken) != nil {
-			t.Errorf("write %d: %+v", i, s.Conditions)
-		}
-	}
-	if len(w.saved) != 3 {
-		t.Errorf("%d writes, want 3", len(w.saved))
-	}
-}
-
 func TestAnEndedDiagnosisIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

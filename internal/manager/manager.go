@@ -25,7 +25,6 @@ import (
 	"kubediag.org/kubediag/internal/controller/operationset"
 	"kubediag.org/kubediag/internal/controller/retention"
 	"kubediag.org/kubediag/internal/controller/trigger"
-	"kubediag.org/kubediag/internal/controller/waking"
 	"kubediag.org/kubediag/internal/kube"
 )
 
@@ -113,7 +112,6 @@ func controllers(m manager.Manager, o Options) []func(manager.Manager) error {
 		diagnoses.SetupWithManager,
 		keeper.SetupWithManager,
 		leases.SetupWithManager,
-		waking.New(m.GetClient(), m.GetAPIReader(), real).SetupWithManager,
 	}
 }
 

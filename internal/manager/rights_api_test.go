@@ -8,6 +8,7 @@ package manager
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -119,7 +120,7 @@ var rights = map[string]asked{
 // things.
 func TestPolicyAsksForRights(t *testing.T) {
 	w := newWorld(t, apitest.Start(t))
-	w.applyPolicy(t, "diagnosis-rights.yaml")
+	w.applyPolicy(t)
 	clients := w.people(t)
 	w.inForce(t, clients)
 	for name, tc := range rights {
@@ -131,6 +132,24 @@ func TestPolicyAsksForRights(t *testing.T) {
 	t.Run("updates", func(t *testing.T) { w.updates(t, clients) })
 	t.Run("updates of triggers", func(t *testing.T) { w.triggerUpdates(t, clients) })
 	t.Run("kubediag itself", w.itself)
+}
+
+// applyPolicy applies the policy with the name that the manager has here.
+func (w *world) applyPolicy(t *testing.T) {
+	t.Helper()
+	const file = "../../config/policy/diagnosis-rights.yaml"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const manager = "'system:serviceaccount:kubediag:kubediag-manager'"
+	if strings.Count(string(text), manager) != 1 {
+		t.Fatalf("%s does not name %s once", file, manager)
+	}
+	objects := apitest.Objects(t, strings.Replace(string(text), manager, "'"+w.config.Impersonate.UserName+"'", 1))
+	for _, o := range objects {
+		w.MustCreate(t, o)
+	}
 }
 
 func (w *world) object(t *testing.T, tc asked) client.Object {

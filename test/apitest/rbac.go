@@ -14,22 +14,17 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Limited is a configuration for somebody who may do what the roles in config/rbac/<part>, and in more folders of config, say
-// and nothing else, with the Roles in the given namespace instead of the one that is written there. A ClusterRole has the
-// namespace as the end of its name.
-func (e *Env) Limited(t testing.TB, part, namespace string, more ...string) *rest.Config {
+// Limited is a configuration for a user who may do what the roles in config/rbac/<part> say and nothing else, with the Roles
+// in the given namespace instead of the one that is written there. A ClusterRole has the namespace as the end of its name.
+func (e *Env) Limited(t testing.TB, part, namespace string) *rest.Config {
 	t.Helper()
 	root, err := moduleRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var files []string
-	for _, dir := range append(more, filepath.Join("rbac", part)) {
-		found, err := filepath.Glob(filepath.Join(root, "config", dir, "*.yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		files = append(files, found...)
+	files, err := filepath.Glob(filepath.Join(root, "config", "rbac", part, "*.yaml"))
+	if err != nil {
+		t.Fatal(err)
 	}
 	var objects []*unstructured.Unstructured
 	for _, file := range files {

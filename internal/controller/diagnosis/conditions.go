@@ -17,7 +17,6 @@ func (r *Reconciler) refuse(v *visit, reason, message string) {
 	now := metav1.NewTime(r.Clock.Now())
 	s := &v.is.Status
 	s.Phase, s.Outcome, s.CompletionTime = v1.DiagnosisFailed, v1.OutcomeError, &now
-	meta.RemoveStatusCondition(&s.Conditions, v1.ConditionKubeletWoken) // nobody waits for an answer
 	if s.StartTime == nil {
 		s.StartTime = &now
 	}

@@ -388,14 +388,11 @@ func TestNodeGone(t *testing.T) {
 	for name, phase := range map[string]v1.DiagnosisPhase{"pending": "", "running": v1.DiagnosisRunning, "unknown": v1.DiagnosisUnknown} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			bound := boundTo("node-1", phase)
-			meta.SetStatusCondition(&bound.Status.Conditions, metav1.Condition{Type: v1.ConditionKubeletWoken, Status: metav1.ConditionUnknown})
-			w := newWorld(t, bound)
+			w := newWorld(t, boundTo("node-1", phase))
 			w.visit(t)
 			d := w.diagnosis(t)
 			c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)
-			if d.Status.Phase != v1.DiagnosisFailed || c.Reason != v1.ReasonNodeNotFound ||
-				meta.FindStatusCondition(d.Status.Conditions, v1.ConditionKubeletWoken) != nil {
+			if d.Status.Phase != v1.DiagnosisFailed || c.Reason != v1.ReasonNodeNotFound {
 				t.Errorf("status = %+v", d.Status)
 			}
 			if phase == v1.DiagnosisRunning && !meta.IsStatusConditionTrue(d.Status.Conditions, v1.ConditionAccepted) {

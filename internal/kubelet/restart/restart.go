@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package restart sees to it that containers which could not start do so after their mounts were repaired: it plans to
-// have the runtime forget those that never started and, where somebody can, to wake the kubelet, and waits until the
-// pod's status says that they run.
+// have the runtime forget those that never started, and waits until the pod's status says that they run.
 //
 // It removes nothing but the record of a container that exited and never ran, and starts none itself. It rests on the
 // kubelet's back-off, which counts from the newest exited container that the runtime has a record of.
@@ -77,31 +76,12 @@ type Starter struct {
 	Pods kubelet.Pods
 	// Runtime is nil where there is none; then no record is removed.
 	Runtime Runtime
-	// Waker is nil where there is nobody to wake the kubelet.
-	Waker Waker
 }
 
-// Actions plans to bring the starts of the containers that wait forward.
-func (s Starter) Actions(ctx context.Context, pod *corev1.Pod, w Waiting, code fault.Code) []processor.Action {
-	return append(s.removals(ctx, w, code), s.wakings(ctx, pod, w, code)...)
-}
-
-// Apply does one of those actions. Where that is not possible, the kubelet's back-off is waited for; so it says how it
-// went, and never fails. ok is false where the action is none of those.
-func (s Starter) Apply(ctx context.Context, pod *corev1.Pod, a processor.Action) (message string, ok bool) {
-	switch a.Kind {
-	case RemoveRecord:
-		return s.forget(ctx, pod, a), true
-	case WakeKubelet:
-		return s.wake(ctx, pod), true
-	}
-	return "", false
-}
-
-// removals plans to forget the containers that never started, from the newest back to one that has run: the kubelet
-// counts its back-off from them. One that is being started may fail yet. Where the runtime does not answer, the back-off is
+// Actions plans to forget the containers that never started, from the newest back to one that has run: the kubelet
+// counts its back-off from them. One that is being started may fail yet. If the runtime does not answer, the back-off is
 // waited for.
-func (s Starter) removals(ctx context.Context, w Waiting, code fault.Code) []processor.Action {
+func (s Starter) Actions(ctx context.Context, w Waiting, code fault.Code) []processor.Action {
 	if s.Runtime == nil {
 		return nil
 	}
@@ -117,12 +97,21 @@ func (s Starter) removals(ctx context.Context, w Waiting, code fault.Code) []pro
 			}
 			actions = append(actions, processor.Action{
 				Kind: RemoveRecord, Target: record.ID, Container: c.Container, Fault: code,
-				Safety: "this container has exited and never ran; without its record the kubelet starts the next one at once",
+				Safety: "this container has exited and never ran; without its record the kubelet does not wait for its back-off",
 				Loss:   "nothing but the restart count that is shown, which is counted from the records that are left",
 			})
 		}
 	}
 	return actions
+}
+
+// Apply does one of those actions. If that is not possible, the kubelet's back-off is waited for; so it says how it went,
+// and never fails. ok is false if the action is none of those.
+func (s Starter) Apply(ctx context.Context, pod *corev1.Pod, a processor.Action) (message string, ok bool) {
+	if a.Kind != RemoveRecord {
+		return "", false
+	}
+	return s.forget(ctx, pod, a), true
 }
 
 // forget removes such a record, and those of starts that have failed since the plan was made: one that was under way when the

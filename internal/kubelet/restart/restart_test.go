@@ -120,7 +120,7 @@ func TestOnlyWhatWaitsIsBroughtForward(t *testing.T) {
 		"sidecar": {never("4")},
 	}}
 	var got []string
-	for _, a := range s.Actions(t.Context(), pod, w, fault.StaleSubPath) {
+	for _, a := range s.Actions(t.Context(), w, fault.StaleSubPath) {
 		got = append(got, a.Kind+" "+a.Container+" "+a.Target+" "+string(a.Fault))
 	}
 	want := []string{"RemoveContainerRecord app 3 StaleSubPath", "RemoveContainerRecord app 2 StaleSubPath"}
@@ -134,7 +134,7 @@ func TestOnlyWhatWaitsIsBroughtForward(t *testing.T) {
 	if text, ok := (Starter{}).Apply(t.Context(), pod, removal); !ok || !strings.HasPrefix(text, "left alone: ") {
 		t.Errorf("no runtime: %q", text)
 	}
-	if actions := (Starter{}).Actions(t.Context(), pod, w, fault.StaleSubPath); actions != nil {
+	if actions := (Starter{}).Actions(t.Context(), w, fault.StaleSubPath); actions != nil {
 		t.Errorf("no runtime: %+v", actions)
 	}
 }
@@ -212,7 +212,7 @@ func TestStartUnderWayMayFail(t *testing.T) {
 			runtime := &changing{looks: c.looks}
 			s := Starter{Runtime: runtime}
 			var planned []string
-			actions := s.Actions(t.Context(), pod, WaitingOf(pod, []string{"app"}), fault.StaleSubPath)
+			actions := s.Actions(t.Context(), WaitingOf(pod, []string{"app"}), fault.StaleSubPath)
 			for _, a := range actions {
 				planned = append(planned, a.Target)
 				if message, ok := s.Apply(t.Context(), pod, a); !ok || !strings.HasPrefix(message, "removed") {

@@ -57,8 +57,6 @@ type Deps struct {
 	Volumes *volume.Inspector
 	// Evictor evicts pods. Nil: no pod is evicted.
 	Evictor podevict.Evictor
-	// Waker has the kubelet look at a pod at once. Nil: it does so when its time has come.
-	Waker restart.Waker
 	// Connections tells since when FUSE connections are there. Nil: it is not known.
 	Connections volumehealth.Connections
 }
@@ -94,12 +92,12 @@ func New(d Deps) (*processor.Registry, error) {
 		processor.Step{Recoverer: &release.Recoverer{Inspector: inspector}},
 		processor.Step{Recoverer: &idledevice.Recoverer{Inspector: inspector}},
 		processor.Step{Processor: &diagnose.Diagnoser{Pods: d.Pods, Kubelet: d.Kubelet}},
-		processor.Step{Recoverer: &remount.Recoverer{Pods: d.Pods, Kubelet: d.Kubelet, Runtime: d.Runtime, Waker: d.Waker}},
+		processor.Step{Recoverer: &remount.Recoverer{Pods: d.Pods, Kubelet: d.Kubelet, Runtime: d.Runtime}},
 		processor.Step{Processor: &listvolumes.Collector{Pods: d.Pods, Inspector: d.Volumes}},
 		processor.Step{Processor: &volumehealth.Diagnoser{
 			Pods: d.Pods, Inspector: d.Volumes, Teller: &fate.Teller{Kubelet: d.Kubelet, Runtime: runtime}, Connections: d.Connections,
 		}},
-		processor.Step{Recoverer: &volumerebind.Recoverer{Pods: d.Pods, Inspector: d.Volumes, Runtime: d.Runtime, Waker: d.Waker}},
+		processor.Step{Recoverer: &volumerebind.Recoverer{Pods: d.Pods, Inspector: d.Volumes, Runtime: d.Runtime}},
 		processor.Step{Recoverer: &podevict.Recoverer{Pods: d.Pods, Kubelet: d.Kubelet, Judge: judge, Evictor: d.Evictor}},
 		processor.Step{Processor: &listorphans.Collector{Inspector: d.Orphans}},
 		processor.Step{Recoverer: &orphanedpod.Recoverer{Inspector: d.Orphans}},

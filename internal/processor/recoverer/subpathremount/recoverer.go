@@ -52,8 +52,6 @@ type Recoverer struct {
 	Kubelet Kubelet
 	// Runtime is nil where there is none; no start is brought forward then.
 	Runtime restart.Runtime
-	// Waker is nil where there is nobody to wake the kubelet.
-	Waker restart.Waker
 }
 
 // Name is subpathRemountRecover.
@@ -65,11 +63,11 @@ func (*Recoverer) Parameters() []string {
 }
 
 func (h *Recoverer) starter() restart.Starter {
-	return restart.Starter{Pods: h.Pods, Runtime: h.Runtime, Waker: h.Waker}
+	return restart.Starter{Pods: h.Pods, Runtime: h.Runtime}
 }
 
 // Plan looks afresh, and plans an unmount for each stale bind of a container that is to be started again, and then the
-// removal of the runtime's records of the ones that never started, and to wake the kubelet where that is possible.
+// removal of the runtime's records of the ones that never started.
 func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
 	o, err := parameters.Options(r.Values)
 	if err != nil {
@@ -103,7 +101,7 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 	}
 	m := memory{Waiting: restart.WaitingOf(pod, containers), Others: others(report, stale)}
 	if o.BringForward {
-		plan.Actions = append(plan.Actions, h.starter().Actions(ctx, pod, m.Waiting, fault.StaleSubPath)...)
+		plan.Actions = append(plan.Actions, h.starter().Actions(ctx, m.Waiting, fault.StaleSubPath)...)
 	}
 	err = plan.Remember(m)
 	return plan, err

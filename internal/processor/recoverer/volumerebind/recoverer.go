@@ -56,8 +56,6 @@ type Recoverer struct {
 	Inspector Inspector
 	// Runtime is nil where there is none; no start is brought forward then.
 	Runtime restart.Runtime
-	// Waker is nil where there is nobody to wake the kubelet.
-	Waker restart.Waker
 }
 
 // Name is volumeRebindRecover.
@@ -69,7 +67,7 @@ func (*Recoverer) Parameters() []string {
 }
 
 func (h *Recoverer) starter() restart.Starter {
-	return restart.Starter{Pods: h.Pods, Runtime: h.Runtime, Waker: h.Waker}
+	return restart.Starter{Pods: h.Pods, Runtime: h.Runtime}
 }
 
 // Bounds of a plan.
@@ -219,7 +217,7 @@ func (h *Recoverer) plan(ctx context.Context, d *draft, o options) (processor.Pl
 	}
 	m := memory{Waiting: d.waiting(), Refusals: d.refusals, Left: d.left, Shares: d.shares}
 	if o.BringForward {
-		plan.Actions = append(plan.Actions, h.starter().Actions(ctx, d.pod, m.Waiting, d.steps[0].Code)...)
+		plan.Actions = append(plan.Actions, h.starter().Actions(ctx, m.Waiting, d.steps[0].Code)...)
 	}
 	err := plan.Remember(m)
 	return plan, err
