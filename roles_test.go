@@ -1,0 +1,135 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubediag_test
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// evictor is the one file with a role that allows more of a pod than to read it: to create an eviction.
+const evictor = "config/components/eviction/evictor.yaml"
+
+// rbacObject is a Role, a ClusterRole, or a binding of one, and the file that it is in.
+type rbacObject struct {
+	file string
+
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Rules             []rbacv1.PolicyRule     `json:"rules"`
+	AggregationRule   *rbacv1.AggregationRule `json:"aggregationRule"`
+	RoleRef           rbacv1.RoleRef          `json:"roleRef"`
+}
+
+func (o rbacObject) isRole() bool { return o.Kind == "Role" || o.Kind == "ClusterRole" }
+
+// rbacObjects reads all manifests under config.
+func rbacObjects(t *testing.T) []rbacObject {
+	t.Helper()
+	documentEnd := regexp.MustCompile(`(?m)^---\s*$`)
+	var found []rbacObject
+	for _, x := range allTexts(t) {
+		if !strings.HasPrefix(x.name, "config/") || path.Ext(x.name) != ".yaml" {
+			continue
+		}
+		for _, document := range documentEnd.Split(x.content, -1) {
+			var kind metav1.TypeMeta
+			if err := yaml.Unmarshal([]byte(document), &kind); err != nil {
+				t.Fatalf("%s: %v", x.name, err)
+			}
+			if strings.HasSuffix(kind.Kind, "List") {
+				t.Fatalf("%s: a list may hide a role: write its objects as documents", x.name)
+			}
+			if !strings.HasPrefix(kind.APIVersion, rbacv1.GroupName+"/") {
+				continue
+			}
+			o := rbacObject{file: x.name}
+			if err := yaml.Unmarshal([]byte(document), &o); err != nil {
+				t.Fatalf("%s: %v", x.name, err)
+			}
+			found = append(found, o)
+		}
+	}
+	return found
+}
+
+// TestNoRoleChangesPods holds for all manifests: no role allows a change of a pod or of its status, and no binding gives a role
+// of others, which might.
+func TestNoRoleChangesPods(t *testing.T) {
+	t.Parallel()
+	objects, roles, bindings := rbacObjects(t), map[string]bool{}, 0
+	for _, o := range objects {
+		if !o.isRole() {
+			continue
+		}
+		roles[o.Kind+" "+o.Name] = true
+		if o.AggregationRule != nil {
+			t.Errorf("%s: %s takes its rules from other roles", o.file, o.Name)
+		}
+		for _, rule := range o.Rules {
+			if changesPods(rule) && !(o.file == evictor && onlyEvicts(rule)) {
+				t.Errorf("%s: %s may change pods: %+v", o.file, o.Name, rule)
+			}
+		}
+	}
+	for _, o := range objects {
+		if o.isRole() {
+			continue
+		}
+		bindings++
+		if !roles[o.RoleRef.Kind+" "+o.RoleRef.Name] {
+			t.Errorf("%s: %s binds %s %s, which is not under config", o.file, o.Name, o.RoleRef.Kind, o.RoleRef.Name)
+		}
+	}
+	if len(roles) == 0 || bindings == 0 {
+		t.Errorf("found %d roles and %d bindings", len(roles), bindings)
+	}
+}
+
+// changesPods reports whether a rule allows more than to read pods and what lies beneath them.
+func changesPods(r rbacv1.PolicyRule) bool {
+	core := slices.Contains(r.APIGroups, "") || slices.Contains(r.APIGroups, "*")
+	pods := slices.ContainsFunc(r.Resources, func(resource string) bool {
+		of, _, _ := strings.Cut(resource, "/")
+		return of == "pods" || of == "*"
+	})
+	writes := slices.ContainsFunc(r.Verbs, func(verb string) bool { return !slices.Contains([]string{"get", "list", "watch"}, verb) })
+	return core && pods && writes
+}
+
+// onlyEvicts reports whether a rule allows to create evictions, and nothing else.
+func onlyEvicts(r rbacv1.PolicyRule) bool {
+	return slices.Equal(r.Resources, []string{"pods/eviction"}) && slices.Equal(r.Verbs, []string{"create"})
+}
+
+func TestRulesThatChangePods(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		group, resource, verb string
+		want                  bool
+	}{
+		"read":              {"", "pods", "watch", false},
+		"annotate":          {"", "pods/status", "patch", true},
+		"delete":            {"", "pods", "delete", true},
+		"exec":              {"", "pods/exec", "create", true},
+		"any verb":          {"", "pods", "*", true},
+		"any resource":      {"*", "*", "patch", true},
+		"any status":        {"", "*/status", "update", true},
+		"of another group":  {"metrics.k8s.io", "pods", "create", false},
+		"another resource":  {"", "events", "create", false},
+		"a resource's name": {"", "podtemplates", "patch", false},
+	} {
+		rule := rbacv1.PolicyRule{APIGroups: []string{c.group}, Resources: []string{c.resource}, Verbs: []string{c.verb}}
+		if got := changesPods(rule); got != c.want {
+			t.Errorf("%s: changesPods = %v, want %v", name, got, c.want)
+		}
+	}
+}
