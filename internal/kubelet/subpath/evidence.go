@@ -13,27 +13,26 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 )
 
-// maxHint bounds how much of a message is quoted, in bytes.
-const maxHint = 512
+// maxQuoted bounds how much of a message is quoted, in bytes.
+const maxQuoted = 512
 
-// Hint is a message about a container that points at faults. The kubelet or the runtime wrote it, but it quotes names that
-// the pod's author chose.
-type Hint struct {
-	// Where is the part of the status that has it.
-	Where, Text string
-	Codes       []fault.Code
-}
-
-// Hints reads the messages in a container's status that say why it was not started. What a container has written itself,
-// to its termination log or its output, is in the status of one that ran, and is not heeded.
-func Hints(s corev1.ContainerStatus) []Hint {
-	var found []Hint
+// WrongKind reports that a container was refused, or never ran, because a file was to be mounted onto a directory or the
+// reverse, and quotes the part of its status that says so. The kubelet or the runtime wrote it: the output of a container,
+// or of its hooks, does not count.
+func WrongKind(s corev1.ContainerStatus) (quote string, ok bool) {
 	for _, r := range refusals(s) {
-		if codes := fault.Suspect(r.text); len(codes) > 0 {
-			found = append(found, Hint{r.where, r.text, codes})
+		if slices.Contains(fault.Suspect(r.text), fault.SourceTypeMismatch) {
+			return fmt.Sprintf("%s of the container says: %q", r.where, clip(r.text)), true
 		}
 	}
-	return found
+	return "", false
+}
+
+func clip(text string) string {
+	if len(text) > maxQuoted {
+		text = strings.ToValidUTF8(text[:maxQuoted], "") + "…"
+	}
+	return text
 }
 
 // refusal is why a container was not started, and which part of its status says so.
@@ -67,24 +66,7 @@ func neverRan(t *corev1.ContainerStateTerminated) bool {
 	return t != nil && slices.Contains(unstarted, t.Reason)
 }
 
-// String says plainly that it proves nothing.
-func (h Hint) String() string {
-	text := h.Text
-	if len(text) > maxHint {
-		text = strings.ToValidUTF8(text[:maxHint], "") + "…"
-	}
-	return fmt.Sprintf("hint only, proves nothing: the message in %s speaks of %s: %q", h.Where, join(h.Codes), text)
-}
-
-func join(codes []fault.Code) string {
-	var names []string
-	for _, c := range codes {
-		names = append(names, string(c))
-	}
-	return strings.Join(names, " or ")
-}
-
-// containerEvidence tells the state of a container, what will become of it, and what its messages point at.
+// containerEvidence returns the state of a container, and what will become of it.
 func containerEvidence(pod *corev1.Pod, name string) []string {
 	s, known := StatusOf(pod, name)
 	if !known {
@@ -96,9 +78,6 @@ func containerEvidence(pod *corev1.Pod, name string) []string {
 		evidence = append(evidence, fmt.Sprintf("container %q is not started again: %s", name, why))
 	case Rests:
 		evidence = append(evidence, fmt.Sprintf("container %q rests: %s", name, why))
-	}
-	for _, h := range Hints(s) {
-		evidence = append(evidence, h.String())
 	}
 	return evidence
 }

@@ -10,8 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"kubediag.org/kubediag/internal/fault"
 )
 
 // state is one that has a message, of a container that waits, or has ended after it was started at that time; 0: never.
@@ -24,8 +22,8 @@ func state(waits bool, reason, message string, started int64) corev1.ContainerSt
 	}}
 }
 
-// TestHintsAreOfTheKubeletAndTheRuntime has the same message wherever it can stand. What ran has written it itself.
-func TestHintsAreOfTheKubeletAndTheRuntime(t *testing.T) {
+// TestRefusals has the same message wherever it can stand. What ran has written it itself.
+func TestRefusals(t *testing.T) {
 	t.Parallel()
 	const text = "mounting /pods/u/volume-subpaths/v/c/0 to rootfs: not a directory: trying to mount a directory onto a file"
 	backOff := state(true, "CrashLoopBackOff", "back-off 10s restarting failed container", 0)
@@ -55,21 +53,22 @@ func TestHintsAreOfTheKubeletAndTheRuntime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var want []Hint
-			for _, where := range c.want {
-				want = append(want, Hint{where, text, []fault.Code{fault.SourceTypeMismatch}})
+			var got []string
+			for _, r := range refusals(corev1.ContainerStatus{State: c.state, LastTerminationState: c.last}) {
+				got = append(got, r.where)
 			}
-			if diff := cmp.Diff(want, Hints(corev1.ContainerStatus{State: c.state, LastTerminationState: c.last})); diff != "" {
-				t.Errorf("hints (-want +got):\n%s", diff)
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("where refusals stand (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-func TestHintsAreShort(t *testing.T) {
+func TestLongMessagesAreClipped(t *testing.T) {
 	t.Parallel()
-	long := Hint{"x", strings.Repeat("é", 1000), nil}.String()
-	if len(long) > maxHint+200 || !strings.Contains(long, "é…") || !strings.Contains(long, "proves nothing") {
-		t.Errorf("a long hint is told as %q", long)
+	text := "trying to mount a directory onto a file: " + strings.Repeat("é", 1000)
+	quote, ok := WrongKind(corev1.ContainerStatus{State: state(true, "CreateContainerError", text, 0)})
+	if !ok || len(quote) > maxQuoted+200 || !strings.Contains(quote, "é…") {
+		t.Errorf("a long message is quoted as %q, %v", quote, ok)
 	}
 }

@@ -5,8 +5,8 @@
 // whose source was deleted.
 //
 // It decides from the pod's spec and status, the live mount table of the kubelet's namespace and the kernel's word on
-// each mount. Messages are hints in the evidence; parameters and results of earlier operations are not read at all. It
-// changes nothing. What is not this fault is said to be what it is, as far as it can be proven.
+// each mount. Parameters and results of earlier operations are not read at all. It changes nothing. A fault of
+// another kind is named if it can be proven.
 package subpathremount
 
 import (
@@ -35,7 +35,6 @@ const (
 const (
 	resultMet = "pod met a bug of subpath-remounting"
 	bugLink   = "https://github.com/kubernetes/kubernetes/issues/68211"
-	raceLink  = "https://github.com/kubernetes/kubernetes/issues/127602"
 )
 
 // Kubelet finds the kubelet of this node.

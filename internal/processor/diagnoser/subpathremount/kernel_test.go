@@ -78,7 +78,7 @@ func TestWalkthrough(t *testing.T) {
 		t.Errorf("finding = %+v", f)
 	}
 	evidence := strings.Join(f.Evidence, "\n")
-	for _, part := range []string{"link count is 0", "mountinfo: ", "//deleted " + strings.ReplaceAll(point, " ", `\040`), `subPath "nginx.log"`, "waiting (CrashLoopBackOff)", "ContainerCannotRun, exit code 128", "hint only", "StaleSubPath"} {
+	for _, part := range []string{"link count is 0", "mountinfo: ", "//deleted " + strings.ReplaceAll(point, " ", `\040`), `subPath "nginx.log"`, "waiting (CrashLoopBackOff)", "ContainerCannotRun, exit code 128"} {
 		if !strings.Contains(evidence, part) {
 			t.Errorf("the evidence does not speak of %q:\n%s", part, evidence)
 		}
@@ -250,7 +250,7 @@ func TestNotThisFault(t *testing.T) {
 			reason: []string{"is left alone", "no entry of that name any more"},
 			codes:  []fault.Code{fault.MissingBindSource},
 		},
-		"file onto directory": {
+		"file onto directory, as the runtime says": {
 			setup: func(_ *testing.T, s *kubelettest.Scene, pod *corev1.Pod) {
 				pod.Status.ContainerStatuses[0] = kubelettest.Failing("app", fmt.Sprintf("error mounting %q to rootfs at %q: not a directory",
 					s.Point(pod, "configmap", "app", 0), "/x"))

@@ -29,8 +29,7 @@ func other(ctx context.Context, n *kubelet.Node, s scope, seen seen) (processor.
 	}
 	findings = append(findings, bad...)
 	for _, name := range subpath.Unstarted(s.pod, s.container) {
-		reasons = append(reasons, describe(s.pod, name))
-		reasons = append(reasons, race(s.pod, name, seen)...)
+		reasons = append(reasons, describe(s.pod, name)...)
 		if s.pod.DeletionTimestamp == nil {
 			findings = append(findings, mismatches(s.pod, name, seen.Binds)...)
 		}
@@ -46,18 +45,26 @@ func ended(s scope) processor.Result {
 	reasons := []string{fmt.Sprintf("%s has no fault: the pod has ended (%s), so no container of it is started again, and the kubelet takes "+
 		"its volumes away", s, s.pod.Status.Phase)}
 	for _, name := range subpath.Unstarted(s.pod, s.container) {
-		reasons = append(reasons, describe(s.pod, name))
-		reasons = append(reasons, race(s.pod, name, seen{Report: &subpath.Report{}})...)
+		reasons = append(reasons, describe(s.pod, name)...)
 	}
 	return processor.Result{NotApplicable: strings.Join(reasons, "; ")}
 }
 
-func describe(pod *corev1.Pod, name string) string {
+// describe returns the state of a container, and what to do if it is not started again.
+func describe(pod *corev1.Pod, name string) []string {
 	status, known := subpath.StatusOf(pod, name)
 	if !known {
-		return fmt.Sprintf("container %q has no status yet", name)
+		return []string{fmt.Sprintf("container %q has no status yet", name)}
 	}
-	return fmt.Sprintf("container %q is %s", name, subpath.Describe(status))
+	reasons := []string{fmt.Sprintf("container %q is %s", name, subpath.Describe(status))}
+	switch outlook, why := subpath.OutlookOf(pod, name); {
+	case outlook != subpath.Over:
+	case pod.Spec.RestartPolicy == corev1.RestartPolicyNever && pod.DeletionTimestamp == nil:
+		reasons = append(reasons, fmt.Sprintf("container %q is not started again, and the pod must be replaced: its restartPolicy is Never", name))
+	case !subpath.Ended(pod):
+		reasons = append(reasons, fmt.Sprintf("container %q is not started again: %s", name, why))
+	}
+	return reasons
 }
 
 // binds tells of every bind that is not alive.
@@ -84,67 +91,32 @@ func binds(s scope, seen seen) (reasons []string, findings []fault.Finding) {
 	return reasons, findings
 }
 
-// race tells of a container that failed to start with a message that points at one of its subPaths, though none of its
-// binds is to blame now. The message proves nothing: it is told as what it is.
-func race(pod *corev1.Pod, name string, seen seen) []string {
-	for _, b := range seen.Binds {
-		if b.Container == name && b.Verdict != subpath.Alive && b.Verdict != subpath.Stale {
-			return nil
-		}
-	}
-	status, _ := subpath.StatusOf(pod, name)
-	for _, h := range subpath.Hints(status) {
-		at, ok := h.PointsAt(pod, name)
-		if !ok {
-			continue
-		}
-		text := fmt.Sprintf("the message in %s points at %s, and no bind of container %q keeps it from starting now: this is how a volume "+
-			"looks that was written anew between the kubelet's bind and the container's start (%s)", h.Where, at, name, raceLink)
-		return []string{text, after(pod, name)}
-	}
-	return nil
-}
-
-// after says what becomes of a container that lost such a race.
-func after(pod *corev1.Pod, name string) string {
-	outlook, why := subpath.OutlookOf(pod, name)
-	switch {
-	case outlook != subpath.Over:
-		return "left alone, the next start binds afresh where it has to"
-	case pod.Spec.RestartPolicy == corev1.RestartPolicyNever && pod.DeletionTimestamp == nil:
-		return "the pod will not start again and must be created anew: its restartPolicy is Never"
-	}
-	return fmt.Sprintf("container %q is not started again: %s", name, why)
-}
-
 func count(binds []subpath.Bind, v subpath.Verdict) int {
 	return len(slices.DeleteFunc(slices.Clone(binds), func(b subpath.Bind) bool { return b.Verdict != v }))
 }
 
-// mismatches tells of a file that is mounted onto a directory, or the reverse: the runtime says so, and the source is
-// seen to be there. What the image has at that path cannot be seen from here.
-func mismatches(pod *corev1.Pod, name string, binds []subpath.Bind) []fault.Finding {
-	s, _ := subpath.StatusOf(pod, name)
-	hints := subpath.Hints(s)
-	i := slices.IndexFunc(hints, func(h subpath.Hint) bool { return slices.Contains(h.Codes, fault.SourceTypeMismatch) })
-	if i < 0 {
+// mismatches returns a finding for each bind of a container that may be of another kind than its place in the image: the
+// runtime refused the container for that, and the source is seen to be there. The image cannot be seen from here.
+func mismatches(pod *corev1.Pod, name string, binds []subpath.Bind) (found []fault.Finding) {
+	status, _ := subpath.StatusOf(pod, name)
+	quote, ok := subpath.WrongKind(status)
+	if !ok {
 		return nil
 	}
-	var found []fault.Finding
 	for _, b := range binds {
 		if b.Container != name || b.Verdict != subpath.Alive {
 			continue
 		}
-		what := "file"
+		kind := "file"
 		if b.State.Dir {
-			what = "directory"
+			kind = "directory"
 		}
 		found = append(found, fault.Finding{
 			Code: fault.SourceTypeMismatch, Pod: subpath.PodOf(pod), Container: name, Volume: b.Volume.Name,
 			Evidence: []string{
-				fmt.Sprintf("the source of volumeMounts[%d] is there and is a %s; the image may have the other kind at %q", b.Index, what,
+				fmt.Sprintf("the source of volumeMounts[%d] is there and is a %s; the image may have the other kind at %q", b.Index, kind,
 					b.Mount.MountPath),
-				hints[i].String(),
+				quote,
 			},
 		})
 	}
