@@ -82,27 +82,6 @@ func newSources(b *testing.B) sources {
 	return s
 }
 
-// scan splits all of the text into values, one mount at a time.
-func (s sources) scan() ways {
-	all := func(text string) (n int, err error) {
-		scanner := NewScanner(text)
-		for scanner.Scan() {
-			n++
-		}
-		return n, scanner.Err()
-	}
-	w, text := s.parse(), string(s.text)
-	w.ours = func() (int, error) { return all(text) }
-	w.oursFromFile = func() (int, error) {
-		text, err := os.ReadFile(s.file)
-		if err != nil {
-			return 0, err
-		}
-		return all(string(text))
-	}
-	return w
-}
-
 // parse turns all of the text into a list that outlives it.
 func (s sources) parse() ways {
 	return ways{
@@ -124,67 +103,16 @@ func (s sources) parse() ways {
 	}
 }
 
-// deleted finds the marked mounts. Two of the others have no filter: who uses
-// them parses everything and looks at the roots.
-func (s sources) deleted() ways {
-	find := func(text []byte) (n int, err error) {
-		err = EachDeleted(text, func(Line) bool { n++; return true })
-		return n, err
-	}
-	return ways{
-		ours: func() (int, error) { return find(s.text) },
-		oursFromFile: func() (int, error) {
-			text, err := os.ReadFile(s.file)
-			if err != nil {
-				return 0, err
-			}
-			return find(text)
-		},
-		moby: func() (int, error) {
-			m, err := moby.GetMountsFromReader(bytes.NewReader(s.text), func(m *moby.Info) (skip, stop bool) {
-				_, ok := Deleted(m.Root)
-				return !ok, false
-			})
-			return len(m), err
-		},
-		mountUtils: func() (n int, err error) {
-			mounts, err := mountutils.ParseMountInfo(s.file)
-			for _, m := range mounts {
-				if _, ok := Deleted(m.Root); ok {
-					n++
-				}
-			}
-			return n, err
-		},
-		procfs: func() (n int, err error) {
-			mounts, err := s.proc.MountInfo()
-			for _, m := range mounts {
-				if _, ok := Deleted(m.Root); ok {
-					n++
-				}
-			}
-			return n, err
-		},
-	}
-}
-
 // BenchmarkOthers reports what this package takes for the text of a node, and
 // how many times as long the others take: x-NAME. All ways are measured by turns
 // in one run, so that what else the machine does meets all of them.
 func BenchmarkOthers(b *testing.B) {
 	s := newSources(b)
-	marked, err := s.deleted().ours()
-	if err != nil || marked == 0 {
-		b.Fatal(marked, err)
-	}
-	lines := bytes.Count(s.text, []byte{'\n'})
-	b.Run("scan", func(b *testing.B) { s.scan().compare(b, lines, lines) })
-	b.Run("parse", func(b *testing.B) { s.parse().compare(b, lines, lines) })
-	b.Run("deleted", func(b *testing.B) { s.deleted().compare(b, lines, marked) })
+	s.parse().compare(b, bytes.Count(s.text, []byte{'\n'}))
 }
 
-// compare reports the ratios. Every way is to find want mounts among lines.
-func (w ways) compare(b *testing.B, lines, want int) {
+// compare reports the ratios. Every way is to find as many mounts as there are lines.
+func (w ways) compare(b *testing.B, lines int) {
 	all := map[string]way{
 		"kubediag": w.ours, "kubediag-from-file": w.oursFromFile,
 		"moby": w.moby, "mount-utils": w.mountUtils, "procfs": w.procfs,
@@ -193,7 +121,7 @@ func (w ways) compare(b *testing.B, lines, want int) {
 	for range b.N {
 		for range 25 {
 			for name, find := range all {
-				took[name] = append(took[name], average(b, find, want))
+				took[name] = append(took[name], average(b, find, lines))
 			}
 		}
 	}
@@ -224,18 +152,9 @@ func average(b *testing.B, find way, want int) float64 {
 // BenchmarkKubediag is every way in that this package has.
 func BenchmarkKubediag(b *testing.B) {
 	text := nodeText()
-	str := string(text)
 	lines := float64(bytes.Count(text, []byte{'\n'}))
 	for name, find := range map[string]way{
-		"parse string": func() (int, error) { m, err := ParseString(str); return len(m), err },
-		"parse reader": func() (int, error) { m, err := Parse(bytes.NewReader(text)); return len(m), err },
-		"scanner": func() (n int, err error) {
-			s := NewScanner(str)
-			for s.Scan() {
-				n++
-			}
-			return n, s.Err()
-		},
+		"parse": func() (int, error) { m, err := ParseBytes(text); return len(m), err },
 		"device": func() (n int, err error) {
 			err = EachDevice(text, 7, 0, func(Line) bool { n++; return true })
 			return n, err

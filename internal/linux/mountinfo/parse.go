@@ -4,8 +4,6 @@
 package mountinfo
 
 import (
-	"fmt"
-	"io"
 	"math"
 	"strings"
 )
@@ -14,87 +12,24 @@ import (
 // every byte of them escaped to four, and options of a page or two.
 const MaxLine = 1 << 20
 
-// maxText bounds what Parse reads: a table of some 300,000 mounts.
-const maxText = 64 << 20
-
-// Parse reads the whole text, up to 64 MiB, into mounts in the text's order.
-// A line that is not as the kernel writes it ends the reading with a
-// *SyntaxError.
-func Parse(r io.Reader) ([]Mount, error) {
-	var text strings.Builder
-	n, err := io.Copy(&text, io.LimitReader(r, maxText+1))
-	if err != nil {
-		return nil, fmt.Errorf("read mountinfo: %w", err)
-	}
-	if n > maxText {
-		return nil, fmt.Errorf("read mountinfo: more than %d bytes", maxText)
-	}
-	return ParseString(text.String())
-}
-
-// ParseBytes is Parse of a buffer, which may be used again afterwards.
-func ParseBytes(text []byte) ([]Mount, error) { return ParseString(string(text)) }
-
-// ParseString is Parse of a text in memory.
-func ParseString(text string) ([]Mount, error) {
+// ParseBytes parses the whole text into mounts in the text's order. The buffer
+// may be used again afterwards. A line that is not as the kernel writes it ends
+// the reading with a *SyntaxError.
+func ParseBytes(b []byte) ([]Mount, error) {
+	text := string(b)
 	mounts := make([]Mount, 0, strings.Count(text, "\n")+1)
-	s := NewScanner(text)
-	for s.more() {
+	escape := index(text, 0, '\\') // the next backslash; few lines have any
+	for at, line := 0, 1; at < len(text); line++ {
+		end := index(text, at, '\n')
 		mounts = append(mounts, Mount{})
-		s.next(&mounts[len(mounts)-1])
-	}
-	if s.err != nil {
-		return nil, s.err
+		if !mounts[len(mounts)-1].parse(text[at:end], escape < end) {
+			return nil, explain(text[at:end], line)
+		}
+		if at = end + 1; escape < at {
+			escape = index(text, at, '\\')
+		}
 	}
 	return mounts, nil
-}
-
-// Scanner parses a text one line at a time. It allocates nothing but the
-// strings that have escapes in them.
-type Scanner struct {
-	text   string
-	at     int // where the next line begins
-	line   int // how many came before it
-	escape int // where the next backslash stands; few lines have any
-	mount  Mount
-	err    error
-}
-
-// NewScanner starts before the first line of text.
-func NewScanner(text string) Scanner {
-	return Scanner{text: text, escape: index(text, 0, '\\')}
-}
-
-// Scan goes to the next line and tells whether there was one and it was good.
-func (s *Scanner) Scan() bool {
-	if !s.more() {
-		return false
-	}
-	s.mount = Mount{}
-	s.next(&s.mount)
-	return s.err == nil
-}
-
-// Mount is the line that Scan went to. It changes with the next Scan; its
-// strings are parts of the text and do not.
-func (s *Scanner) Mount() *Mount { return &s.mount }
-
-// Err is the *SyntaxError that ended the scan, nil at the end of the text.
-func (s *Scanner) Err() error { return s.err }
-
-func (s *Scanner) more() bool { return s.err == nil && s.at < len(s.text) }
-
-// next parses the next line into m, which is zero.
-func (s *Scanner) next(m *Mount) {
-	end := index(s.text, s.at, '\n')
-	line := s.text[s.at:end]
-	s.line++
-	if !m.parse(line, s.escape < end) {
-		s.err = explain(line, s.line)
-	}
-	if s.at = end + 1; s.escape < s.at {
-		s.escape = index(s.text, s.at, '\\')
-	}
 }
 
 // index is where the first c at or after at stands, or the text's end.

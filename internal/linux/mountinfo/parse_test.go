@@ -25,7 +25,7 @@ func recorded(t testing.TB, name string) string {
 
 func recordedTable(t *testing.T, name string) *Table {
 	t.Helper()
-	mounts, err := ParseString(recorded(t, name))
+	mounts, err := ParseBytes([]byte(recorded(t, name)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,25 +91,13 @@ func TestParseReadsRecordedTables(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]int{"kubelet-1.18.mountinfo": 5, "tricky.mountinfo": 25} {
 		text := recorded(t, name)
-		mounts, err := Parse(strings.NewReader(text))
+		mounts, err := ParseBytes([]byte(text))
 		if err != nil || len(mounts) != want {
 			t.Errorf("%s: %d mounts, %v, want %d", name, len(mounts), err, want)
 		}
-		bare, err := ParseString(strings.TrimSuffix(text, "\n"))
+		bare, err := ParseBytes([]byte(strings.TrimSuffix(text, "\n")))
 		if diff := cmp.Diff(mounts, bare); err != nil || diff != "" {
 			t.Errorf("%s without its last line end: %v %s", name, err, diff)
-		}
-		var scanned []Mount
-		scan := NewScanner(text)
-		for scan.Scan() {
-			scanned = append(scanned, *scan.Mount())
-		}
-		if diff := cmp.Diff(mounts, scanned); scan.Err() != nil || diff != "" {
-			t.Errorf("%s scanned: %v %s", name, scan.Err(), diff)
-		}
-		bytes, err := ParseBytes([]byte(text))
-		if diff := cmp.Diff(mounts, bytes); err != nil || diff != "" {
-			t.Errorf("%s as bytes: %v %s", name, err, diff)
 		}
 	}
 }
@@ -139,7 +127,7 @@ func TestParseNamesWhatIsBad(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := ParseString(good + "\n" + tc.line + "\n" + good)
+			_, err := ParseBytes([]byte(good + "\n" + tc.line + "\n" + good))
 			var got *SyntaxError
 			if !errors.As(err, &got) {
 				t.Fatalf("error %v, want a *SyntaxError", err)
@@ -151,24 +139,9 @@ func TestParseNamesWhatIsBad(t *testing.T) {
 			if !strings.HasPrefix(err.Error(), fmt.Sprintf("parse mountinfo line 2 column %d: bad %s ", tc.column, tc.field)) {
 				t.Errorf("error %q", err)
 			}
-			s := NewScanner(good + "\n" + tc.line + "\n")
-			if !s.Scan() || s.Scan() || s.Scan() || s.Err().Error() != err.Error() {
-				t.Errorf("scanner ends with %v", s.Err())
-			}
 		})
 	}
 }
-
-func TestParseReadsNoEndlessText(t *testing.T) {
-	t.Parallel()
-	if _, err := Parse(endless{}); err == nil || errors.As(err, new(*SyntaxError)) {
-		t.Errorf("error %v, want one about the size", err)
-	}
-}
-
-type endless struct{}
-
-func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
 func TestUnescape(t *testing.T) {
 	t.Parallel()

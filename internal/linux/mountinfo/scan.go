@@ -43,19 +43,6 @@ func EachLine(text []byte, fn func(Line) bool) error {
 	return eachLine(text, func(line Line) (more, ok bool) { return fn(line), true })
 }
 
-// EachDeleted calls fn with every line whose root carries the kernel's mark of
-// an unlinked name, until fn returns false. It reads the columns up to the root
-// and no further, and allocates nothing.
-func EachDeleted(text []byte, fn func(Line) bool) error {
-	return eachLine(text, func(line Line) (more, ok bool) {
-		root, ok := line.column(3)
-		if !ok || len(root) <= len(mark) || string(root[len(root)-len(mark):]) != mark {
-			return true, ok
-		}
-		return fn(line), true
-	})
-}
-
 // EachDevice calls fn with every line of a mount of that device, until fn
 // returns false. It reads the columns up to the device and no further, and
 // allocates nothing. The device of a btrfs mount is not that of its disk.

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestEachDeletedAndEachDevice(t *testing.T) {
+func TestEachDevice(t *testing.T) {
 	t.Parallel()
 	text := []byte(recorded(t, "tricky.mountinfo"))
 	collect := func(into *[]int, max int) func(Line) bool {
@@ -22,17 +22,14 @@ func TestEachDeletedAndEachDevice(t *testing.T) {
 			return len(*into) < max
 		}
 	}
-	var deleted, device, first []int
-	if err := EachDeleted(text, collect(&deleted, 99)); err != nil {
-		t.Fatal(err)
-	}
+	var device, first []int
 	if err := EachDevice(text, 0, 51, collect(&device, 99)); err != nil {
 		t.Fatal(err)
 	}
 	if err := EachDevice(text, 0, 51, collect(&first, 1)); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([][]int{{69}, {80, 81, 82}, {80}}, [][]int{deleted, device, first}); diff != "" {
+	if diff := cmp.Diff([][]int{{80, 81, 82}, {80}}, [][]int{device, first}); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -75,16 +72,12 @@ func TestEachBelow(t *testing.T) {
 	}
 }
 
-// TestFiltersLookAtTheirColumnOnly: marks and devices elsewhere do not count.
-func TestFiltersLookAtTheirColumnOnly(t *testing.T) {
+// TestEachDeviceLooksAtItsColumnOnly: a device elsewhere does not count.
+func TestEachDeviceLooksAtItsColumnOnly(t *testing.T) {
 	t.Parallel()
-	text := []byte("7 0 0:1 / /x//deleted rw - cifs //deleted rw,a=//deleted\n" +
-		"7 7 0:70 //deleted /7:0 rw - ext4 7:0 rw,7:0\n")
+	text := []byte("7 7 0:70 / /7:0 rw - ext4 7:0 rw,7:0\n")
 	count := 0
 	more := func(Line) bool { count++; return true }
-	if err := EachDeleted(text, more); err != nil {
-		t.Fatal(err)
-	}
 	if err := EachDevice(text, 7, 0, more); err != nil {
 		t.Fatal(err)
 	}
@@ -103,9 +96,6 @@ func TestFiltersRefuseBadLines(t *testing.T) {
 		"no point":  "1 2 0:4 /  rw - t t rw\n",
 	} {
 		never := func(Line) bool { t.Errorf("%s: called", name); return true }
-		if err := EachDeleted([]byte(text), never); err == nil && name != "no device" && name != "no point" {
-			t.Errorf("%s: deleted accepts it", name)
-		}
 		if err := EachDevice([]byte(text), 0, 5, never); err == nil && name != "no root" && name != "no point" {
 			t.Errorf("%s: device accepts it", name)
 		}
@@ -115,20 +105,13 @@ func TestFiltersRefuseBadLines(t *testing.T) {
 	}
 }
 
-func TestScannersDoNotAllocate(t *testing.T) {
+func TestFiltersDoNotAllocate(t *testing.T) {
 	text := nodeText()
-	str := string(text)
 	n := 0
 	count := func(Line) bool { n++; return true }
 	for name, scan := range map[string]func(){
-		"deleted": func() { _ = EachDeleted(text, count) },
-		"device":  func() { _ = EachDevice(text, 7, 0, count) },
-		"below":   func() { _ = EachBelow(text, "/var/lib/kubelet/pods", count) },
-		"scanner": func() {
-			for s := NewScanner(str); s.Scan(); {
-				n++
-			}
-		},
+		"device": func() { _ = EachDevice(text, 7, 0, count) },
+		"below":  func() { _ = EachBelow(text, "/var/lib/kubelet/pods", count) },
 	} {
 		if allocs := testing.AllocsPerRun(10, scan); allocs != 0 {
 			t.Errorf("%s: %v allocations, want none", name, allocs)

@@ -83,7 +83,7 @@ func TestTableWithoutARoot(t *testing.T) {
 		"circle":         "5 6 0:1 / / rw - t t rw\n6 5 0:1 / / rw - t t rw\n",
 		"circle on root": "1 0 0:1 / / rw - t t rw\n5 6 0:1 / / rw - t t rw\n6 5 0:1 / / rw - t t rw\n",
 	} {
-		mounts, err := ParseString(text)
+		mounts, err := ParseBytes([]byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func TestTableWithoutARoot(t *testing.T) {
 			t.Errorf("%s: found %v", name, m)
 		}
 	}
-	mounts, err := ParseString("1 1 0:1 / / rw - t t rw\n2 1 0:1 / / rw - t t rw\n1 2 0:1 / / rw - t t rw\n")
+	mounts, err := ParseBytes([]byte("1 1 0:1 / / rw - t t rw\n2 1 0:1 / / rw - t t rw\n1 2 0:1 / / rw - t t rw\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

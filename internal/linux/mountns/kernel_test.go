@@ -104,16 +104,9 @@ var roles = kerneltest.Roles{
 	"crowd":       crowdRole,
 	"one":         oneRole,
 	"follower":    followerRole,
-	// container, beside and idle are part of a load.
-	"container": containerRole,
-	"beside":    besideRole,
-	"idle": func([]string, func(string)) error {
-		kerneltest.WaitForEnd()
-		return nil
-	},
 	// scan passes over the machine and says what it found.
 	"scan": func(_ []string, ready func(string)) error {
-		found, survey, err := NewScanner().Deleted()
+		found, survey, err := deletedMounts(NewScanner())
 		if err != nil {
 			return err
 		}

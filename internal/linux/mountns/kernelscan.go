@@ -10,10 +10,6 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// forgetAfter is after how many passes everything is read anew, should two
-// mounts ever have been taken for one (see roots).
-const forgetAfter = 64
-
 // listMax is how many mounts listmount gives at once.
 const listMax = 1_000_000
 
@@ -21,7 +17,7 @@ const listMax = 1_000_000
 type kernelScan struct {
 	spaces map[uint64]*space // by ID
 	order  []*space          // those of this pass, the ones with few mounts first
-	roots  *roots
+	pass   int               // counts the passes
 	stat   sys.MountStat
 	ids    []uint64 // what listmount writes to
 	kinds  kinds
@@ -34,7 +30,6 @@ type space struct {
 	pass   int
 	ids    []uint64 // unique IDs, ascending
 	supers []super  // of the same length
-	rooted []rooted // of the same length; nil until somebody looks for deleted ones
 }
 
 // super is the file system of a mount, which does not change: the major number of
@@ -61,27 +56,16 @@ func (s super) device() (major, minor uint32) {
 }
 
 func newKernelScan(l limits) *kernelScan {
-	k := &kernelScan{spaces: map[uint64]*space{}, limits: l}
-	k.roots = newRoots(k.readRoot)
-	return k
+	return &kernelScan{spaces: map[uint64]*space{}, limits: l}
 }
 
 func deviceNumber(major, minor uint32) uint64 { return uint64(major)<<32 | uint64(minor) }
-
-func (k *kernelScan) readRoot(ref sys.MountRef) (uint64, []byte, error) {
-	if err := k.stat.Load(ref, sys.StatmountSuper|sys.StatmountRoot); err != nil {
-		return 0, nil, err
-	}
-	return deviceNumber(k.stat.Device()), k.stat.Root(), nil
-}
 
 // list brings the list of namespaces and of their mounts up to date. It begins with
 // the namespaces that have few mounts: whoever makes many is the one who is passed
 // over when the bound is met.
 func (k *kernelScan) list() (Survey, error) {
-	if k.roots.begin(); k.roots.pass%forgetAfter == 0 {
-		k.spaces, k.roots.classes = map[uint64]*space{}, map[place]*class{}
-	}
+	k.pass++
 	survey := Survey{Backend: "kernel"}
 	found, err := k.walk(&survey)
 	if err != nil {
@@ -106,7 +90,7 @@ func (k *kernelScan) list() (Survey, error) {
 		survey.Mounts += len(f.ids)
 	}
 	for id, s := range k.spaces {
-		if s.pass != k.roots.pass {
+		if s.pass != k.pass {
 			delete(k.spaces, id)
 		}
 	}
@@ -164,7 +148,7 @@ func (k *kernelScan) listSpace(s *space, expected int) error {
 		return err
 	}
 	k.ids = ids
-	s.pass = k.roots.pass
+	s.pass = k.pass
 	s.update(k.ids)
 	return nil
 }
@@ -197,24 +181,16 @@ func (s *space) update(ids []uint64) {
 		return
 	}
 	supers := make([]super, len(ids))
-	var known []rooted
-	if s.rooted != nil {
-		known = make([]rooted, len(ids))
-	}
 	old := 0
 	for i, id := range ids {
 		for old < len(s.ids) && s.ids[old] < id {
 			old++
 		}
-		if old == len(s.ids) || s.ids[old] != id {
-			continue
-		}
-		supers[i] = s.supers[old]
-		if known != nil {
-			known[i] = s.rooted[old]
+		if old < len(s.ids) && s.ids[old] == id {
+			supers[i] = s.supers[old]
 		}
 	}
-	s.ids, s.supers, s.rooted = slices.Clone(ids), supers, known
+	s.ids, s.supers = slices.Clone(ids), supers
 }
 
 func (k *kernelScan) namespaces() ([]Namespace, Survey, error) {
@@ -241,37 +217,6 @@ func (k *kernelScan) each(look func(s *space, i int, ref sys.MountRef) error) er
 		}
 	}
 	return nil
-}
-
-func (k *kernelScan) deleted() ([]Mount, Survey, error) {
-	survey, err := k.list()
-	look := func(s *space, i int, ref sys.MountRef) error {
-		if s.rooted == nil {
-			s.rooted = make([]rooted, len(s.ids))
-		}
-		return k.roots.look(&s.rooted[i], ref)
-	}
-	if err == nil {
-		err = k.each(look)
-	}
-	if err == nil && k.roots.confirm() {
-		err = k.each(look)
-	}
-	if err != nil {
-		return nil, survey, err
-	}
-	var found []Mount
-	err = k.each(func(s *space, i int, ref sys.MountRef) error {
-		if s.rooted == nil || !s.rooted[i].deleted {
-			return nil
-		}
-		mount, err := loadMount(&k.stat, s.ns, ref.Mount)
-		if err == nil {
-			found = append(found, mount)
-		}
-		return err
-	})
-	return found, survey, err
 }
 
 func (k *kernelScan) scan(wanted func(*Brief) bool, found func(*Mount)) (Survey, error) {

@@ -21,21 +21,6 @@ func (p *procScan) namespaces() ([]Namespace, Survey, error) {
 	return found, survey, err
 }
 
-func (p *procScan) deleted() ([]Mount, Survey, error) {
-	var found []Mount
-	survey, err := p.visit(func(ns Namespace, text []byte) error {
-		var bad error
-		err := mountinfo.EachDeleted(text, func(line mountinfo.Line) bool {
-			m, err := line.Mount()
-			bad = err
-			found = append(found, Mount{Mount: m, Namespace: ns})
-			return err == nil
-		})
-		return errors.Join(err, bad)
-	})
-	return found, survey, err
-}
-
 func (p *procScan) scan(wanted func(*Brief) bool, found func(*Mount)) (Survey, error) {
 	var line mountinfo.Line
 	b := Brief{numbers: func() (id, parent int) {

@@ -81,7 +81,6 @@ type Scanner struct {
 // backend is one way through the machine.
 type backend interface {
 	namespaces() ([]Namespace, Survey, error)
-	deleted() ([]Mount, Survey, error)
 	scan(wanted func(*Brief) bool, found func(*Mount)) (Survey, error)
 }
 
@@ -96,16 +95,6 @@ func (s *Scanner) Namespaces() ([]Namespace, Survey, error) {
 	found, survey, err := s.choose().namespaces()
 	slices.SortFunc(found, func(a, b Namespace) int { return cmp.Compare(a.Inode, b.Inode) })
 	return found, survey, err
-}
-
-// Deleted is every mount whose root carries the kernel's mark of an unlinked
-// name, in every namespace. The mark makes it a candidate: only the link count,
-// or the path itself, tells whether the content is gone.
-func (s *Scanner) Deleted() ([]Mount, Survey, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	found, survey, err := s.choose().deleted()
-	return inOrder(found), survey, err
 }
 
 // OnDevice is every mount of the file system with that device number, in every
