@@ -41,10 +41,6 @@ type Lister struct {
 	below   string
 	begun   bool // back has given a list of below in ns
 	changes changes
-	// only is set by tests alone, to have one way serve for all, and blind so
-	// that the kernel is not asked whether anything has happened.
-	only  func() listing
-	blind bool
 }
 
 // listing is one way to keep such a list.
@@ -75,7 +71,7 @@ func (l *Lister) List(ns Namespace, below string) (mounts []Mount, changed bool,
 		return nil, false, fmt.Errorf("list mounts below %q: path not clean and absolute: %w", below, sys.EINVAL)
 	}
 	if !l.begun || !l.ns.Same(ns) || l.below != below {
-		l.back, l.begun = l.choose(ns), false
+		l.back, l.begun = chooseListing(ns), false
 	}
 	mounts, changed, err = l.back.list(ns, below, l.quiet(ns) && l.begun)
 	if err != nil {
@@ -90,15 +86,12 @@ func (l *Lister) List(ns Namespace, below string) (mounts []Mount, changed bool,
 // quiet tells whether the kernel says that nothing has happened in ns since the
 // last call.
 func (l *Lister) quiet(ns Namespace) bool {
-	return !l.blind && !l.changes.since(ns)
+	return !l.changes.since(ns)
 }
 
-// choose tries out what the kernel can do and lets us do.
-func (l *Lister) choose(ns Namespace) listing {
-	switch {
-	case l.only != nil:
-		return l.only()
-	case ns.ID != 0 && sys.HasNamespaceID.Probe() == nil:
+// chooseListing tries out what the kernel can do and lets us do.
+func chooseListing(ns Namespace) listing {
+	if ns.ID != 0 && sys.HasNamespaceID.Probe() == nil {
 		return &kernelList{}
 	}
 	return &procList{}
