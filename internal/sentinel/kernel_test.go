@@ -348,7 +348,8 @@ func TestKubeletInItsOwnNamespace(t *testing.T) {
 	before := p.Mounts()
 	p.renew()
 	p.hears(t, "found StaleSubPath in app of web at 0", "repaired StaleSubPath in app of web: <nil>")
-	if st, err := mount.InspectIn(holder.PID, p.point); err != nil || st.Deleted {
+	var st mount.State
+	if err := node.Do(t.Context(), func() (err error) { st, err = mount.Inspect(p.point); return err }); err != nil || st.Deleted {
 		t.Errorf("in the kubelet's namespace: %+v, %v, want the new file", st, err)
 	}
 	if diff := cmp.Diff(before, p.Mounts()); diff != "" {

@@ -32,7 +32,7 @@ func (u *unmounting) reopen() (*sys.FD, State, error) {
 }
 
 func (u *unmounting) examine(fd *sys.FD) (State, error) {
-	st, err := u.ask.identify(u.from, fd, u.id.Point)
+	st, err := u.ask.identify(fd, u.id.Point)
 	if err != nil {
 		return State{}, u.fail("inspect", err)
 	}
@@ -66,14 +66,14 @@ func (u *unmounting) raised(st State) bool {
 	if !was.Same(u.id) {
 		return false
 	}
-	below, err := u.ask.beneath(u.from, st.ID)
+	below, err := u.ask.beneath(st.ID)
 	return err == nil && below.Parent == u.id.Parent
 }
 
 // expectBare gives ErrBusy where there are mounts on that mount or below it, or
 // it is not where it was.
 func (u *unmounting) expectBare() error {
-	bare, err := u.ask.bare(u.from, u.id)
+	bare, err := u.ask.bare(u.id)
 	if err != nil {
 		return u.fail("inspect", err)
 	}
@@ -121,7 +121,7 @@ func (u *unmounting) explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	standing, tableErr := u.ask.standing(u.from, u.id)
+	standing, tableErr := u.ask.standing(u.id)
 	if tableErr == nil && !standing {
 		err = ErrNotMounted
 	}
@@ -131,7 +131,7 @@ func (u *unmounting) explain(err error) error {
 // verify makes sure that the mount has left the table, and gives otherwise where
 // it has not.
 func (u *unmounting) verify(otherwise error) error {
-	standing, err := u.ask.standing(u.from, u.id)
+	standing, err := u.ask.standing(u.id)
 	if err != nil {
 		return u.fail("verify", err)
 	}

@@ -35,7 +35,7 @@ func (r *replacing) detachAside() error {
 		defer func() { _ = sys.SetMountPropagation(r.tree, Private) }()
 	}
 	err = sys.InMountsCopy(func() error { return r.detachCopy(kernel{namespace: home.ID}) })
-	standing, standingErr := r.ask.standing(r.from, r.id)
+	standing, standingErr := r.ask.standing(r.id)
 	switch {
 	case standingErr != nil:
 		return r.fail("verify", standingErr)
@@ -56,7 +56,7 @@ func (r *replacing) detachCopy(home kernel) error {
 		return errNoAside
 	}
 	defer dir.Close()
-	copied, err := mountns.LookupIn(0, dir, r.id.Point)
+	copied, err := mountns.LookupIn(dir, r.id.Point)
 	if err != nil {
 		return errNoAside
 	}
@@ -67,7 +67,7 @@ func (r *replacing) detachCopy(home kernel) error {
 	}
 	// As long as the mount is there, its copy is. Were it gone, this would be the
 	// copy of another.
-	bare, err := home.bare(view{}, r.id)
+	bare, err := home.bare(r.id)
 	if err != nil {
 		return errNoAside
 	}

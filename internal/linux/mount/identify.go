@@ -7,49 +7,34 @@ import (
 	"errors"
 
 	"kubediag.org/kubediag/internal/linux/mountinfo"
-	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
-
-// view is whose eyes paths are read with: those of the calling thread, or of
-// the process pid where that is not 0.
-type view struct {
-	pid int
-}
 
 // source is where knowledge about mounts comes from: the kernel's own calls, or
 // the text of mountinfo.
 type source interface {
 	// identify says which mount the open file is the root of.
-	identify(v view, fd *sys.FD, point string) (State, error)
+	identify(fd *sys.FD, point string) (State, error)
 	// standing tells whether that mount is still in the table.
-	standing(v view, id ID) (bool, error)
+	standing(id ID) (bool, error)
 	// bare tells whether that mount is still where it was, with no mount on it
 	// or below. It leaves no trace on the mount, not even a use of it.
-	bare(v view, id ID) (bool, error)
+	bare(id ID) (bool, error)
 	// beneath says which mount that one lies on at the same place: its ID, what it
 	// allows, how it shares. That one may have another parent than id says.
 	// ErrNotMounted: none.
-	beneath(v view, id ID) (State, error)
+	beneath(id ID) (State, error)
 }
 
-// ask chooses the source for v. Which one it is may differ from call to call,
-// as only some namespaces have a number; IDs of both can be compared.
-func (v view) ask() source {
+// chooseSource tries out what the kernel can do.
+func chooseSource() source {
 	if forced != nil {
 		return forced
 	}
 	if sys.HasStatmount.Probe() != nil {
 		return table{}
 	}
-	if v.pid == 0 {
-		return kernel{}
-	}
-	ns, err := mountns.Of(v.pid)
-	if err != nil || ns.ID == 0 || sys.HasNamespaceID.Probe() != nil {
-		return table{}
-	}
-	return kernel{namespace: ns.ID}
+	return kernel{}
 }
 
 // forced is set by tests alone, to have one source serve for all.
@@ -65,7 +50,7 @@ func (k kernel) ref(unique uint64) sys.MountRef {
 	return sys.MountRef{Namespace: k.namespace, Mount: unique}
 }
 
-func (k kernel) identify(_ view, fd *sys.FD, point string) (State, error) {
+func (k kernel) identify(fd *sys.FD, point string) (State, error) {
 	st, err := fd.Stat(sys.StatType | sys.StatNlink | sys.StatIno | sys.StatChanged | sys.StatUniqueID)
 	if err != nil {
 		return State{}, err
@@ -104,9 +89,9 @@ func (s *State) setFile(st sys.Stat) {
 	s.Gone = st.Nlink == 0
 }
 
-func (k kernel) standing(v view, id ID) (bool, error) {
+func (k kernel) standing(id ID) (bool, error) {
 	if id.Unique == 0 {
-		return table{}.standing(v, id)
+		return table{}.standing(id)
 	}
 	var m sys.MountStat
 	err := m.Load(k.ref(id.Unique), sys.StatmountSuper)
@@ -116,7 +101,7 @@ func (k kernel) standing(v view, id ID) (bool, error) {
 	return err == nil, err
 }
 
-func (k kernel) bare(_ view, id ID) (bool, error) {
+func (k kernel) bare(id ID) (bool, error) {
 	var m sys.MountStat
 	below := 0
 	err := m.Load(k.ref(id.Unique), sys.StatmountBasic|sys.StatmountPoint)
@@ -132,7 +117,7 @@ func (k kernel) bare(_ view, id ID) (bool, error) {
 	return below == 0 && m.ReusedParent() == id.Parent && string(m.Point()) == id.Point, nil
 }
 
-func (k kernel) beneath(_ view, id ID) (State, error) {
+func (k kernel) beneath(id ID) (State, error) {
 	var m sys.MountStat
 	if err := m.Load(k.ref(id.Unique), sys.StatmountBasic); err != nil {
 		return State{}, err

@@ -115,9 +115,18 @@ func inspect(t testing.TB, point string) State {
 	return st
 }
 
+// inspectIn is Inspect in the namespace of a process.
+func inspectIn(t testing.TB, pid int, point string) (st State) {
+	t.Helper()
+	ns, err := mountns.Of(pid)
+	must(t, err)
+	must(t, ns.Do(func() (err error) { st, err = Inspect(point); return err }))
+	return st
+}
+
 func mounted(t testing.TB, id ID) bool {
 	t.Helper()
-	found, err := table{}.standing(view{}, id)
+	found, err := table{}.standing(id)
 	must(t, err)
 	return found
 }
@@ -181,8 +190,7 @@ func TestUnmountInAnotherNamespace(t *testing.T) {
 		holder := kerneltest.Start(t, "hold")
 		must(t, os.Remove(s.source))
 		here := inspect(t, s.target)
-		st, err := InspectIn(holder.PID, s.target)
-		must(t, err)
+		st := inspectIn(t, holder.PID, s.target)
 		if st.Same(here.ID) || !st.Deleted || !st.Gone {
 			t.Fatalf("inspected from outside: %+v, same as here: %+v", st, here)
 		}
@@ -192,19 +200,13 @@ func TestUnmountInAnotherNamespace(t *testing.T) {
 		ns, err := mountns.Of(holder.PID)
 		must(t, err)
 		must(t, ns.Do(func() error { return Unmount(t.Context(), st.ID, Options{}) }))
-		if _, err := InspectIn(holder.PID, s.target); !errors.Is(err, ErrNotMounted) {
+		if err := ns.Do(func() error { _, err := Inspect(s.target); return err }); !errors.Is(err, ErrNotMounted) {
 			t.Errorf("inspect afterwards: %v, want ErrNotMounted", err)
 		}
 		if !mounted(t, here.ID) {
 			t.Error("mount of our own namespace is gone")
 		}
 	})
-}
-
-func TestInspectInNobody(t *testing.T) {
-	if _, err := InspectIn(1<<30, "/"); !errors.Is(err, sys.ENOENT) {
-		t.Errorf("inspect through no process: %v, want ENOENT", err)
-	}
 }
 
 func TestUnmountRefusesWhatWasNotMeant(t *testing.T) {
@@ -276,10 +278,6 @@ func TestUnmountAsksTheCallerLast(t *testing.T) {
 			}})
 			if !errors.Is(err, refusal) || asked != 1 || !mounted(t, id) {
 				t.Errorf("error %v, asked %d times, mounted %v", err, asked, mounted(t, id))
-			}
-			must(t, Unmount(t.Context(), id, Options{DryRun: true}))
-			if !mounted(t, id) {
-				t.Error("a dry run unmounted")
 			}
 		}
 	})

@@ -103,20 +103,13 @@ type State struct {
 // point is absolute and clean and has no symbolic link in it (ELOOP).
 // ErrNotMounted: there is a file or directory, but no mount. ENOENT: nothing.
 // ErrMayBlock: it could not be looked up without trusting another file system.
-func Inspect(point string) (State, error) { return view{}.inspect(point) }
-
-// InspectIn is Inspect through the root of process pid, from outside its
-// namespace. It needs the right to trace the process (EACCES). The mount can
-// only be unmounted from inside.
-func InspectIn(pid int, point string) (State, error) { return view{pid: pid}.inspect(point) }
-
-func (v view) inspect(point string) (State, error) {
-	fd, err := mountns.Lookup(v.pid, point)
+func Inspect(point string) (State, error) {
+	fd, err := mountns.Lookup(0, point)
 	if err != nil {
 		return State{}, &Error{Op: "look up", Target: point, Err: err}
 	}
 	defer fd.Close()
-	st, err := v.ask().identify(v, fd, point)
+	st, err := chooseSource().identify(fd, point)
 	if err != nil {
 		return State{}, &Error{Op: "inspect", Target: point, Err: err}
 	}

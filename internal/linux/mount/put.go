@@ -71,7 +71,7 @@ func (u *unmounting) putBeneath(fd *sys.FD) error {
 		return err
 	}
 	defer tree.Close()
-	if u.put, err = u.ask.beneath(u.from, u.id); err == nil {
+	if u.put, err = u.ask.beneath(u.id); err == nil {
 		u.id.Parent = u.put.Reused
 	}
 	return err
@@ -83,12 +83,12 @@ func (u *unmounting) putInPlace() error {
 	if u.attach == nil {
 		return errNothing
 	}
-	at, err := mountns.LookupIn(u.from.pid, u.dir, u.id.Point)
+	at, err := mountns.LookupIn(u.dir, u.id.Point)
 	if err != nil {
 		return err
 	}
 	defer at.Close()
-	if _, err := u.ask.identify(u.from, at, u.id.Point); !errors.Is(err, ErrNotMounted) {
+	if _, err := u.ask.identify(at, u.id.Point); !errors.Is(err, ErrNotMounted) {
 		return ErrChanged
 	}
 	tree, err := u.attach(at, false)
@@ -96,10 +96,10 @@ func (u *unmounting) putInPlace() error {
 		return err
 	}
 	defer tree.Close()
-	if u.put, err = u.ask.identify(u.from, tree, u.id.Point); err != nil {
+	if u.put, err = u.ask.identify(tree, u.id.Point); err != nil {
 		return err
 	}
-	if _, err := u.ask.beneath(u.from, u.put.ID); !errors.Is(err, ErrNotMounted) {
+	if _, err := u.ask.beneath(u.put.ID); !errors.Is(err, ErrNotMounted) {
 		// Somebody else was faster, and it lies on a mount of theirs.
 		tree.Close()
 		return errors.Join(ErrChanged, u.takeBack())
@@ -109,14 +109,14 @@ func (u *unmounting) putInPlace() error {
 
 // takeBack removes what was put in place, where nobody uses it yet.
 func (u *unmounting) takeBack() error {
-	own := unmounting{id: u.put.ID, from: u.from}
+	own := unmounting{id: u.put.ID}
 	return own.run(own.unmount)
 }
 
 // thin takes back what was put in place where it lies on a mount that shows and
 // allows the same: an attempt that was cut short has left that behind.
 func (u *unmounting) thin() {
-	below, err := u.ask.beneath(u.from, u.put.ID)
+	below, err := u.ask.beneath(u.put.ID)
 	if err == nil && below.Attr == u.put.Attr && sameContent(below.ID, u.put.ID) {
 		_ = u.takeBack() // it stays where it is used already
 	}

@@ -80,7 +80,7 @@ func bindHealthy(s scene) []ID {
 func unmountOwn(id ID) {
 	if fd, err := sys.Lookup(id.Point); err == nil {
 		defer fd.Close()
-		if st, err := (table{}).identify(view{}, fd, id.Point); err == nil && st.Same(id) {
+		if st, err := (table{}).identify(fd, id.Point); err == nil && st.Same(id) {
 			_ = sys.OnThread(func() error { return sys.DetachMount(fd) }) // it may have gone meanwhile
 		}
 	}

@@ -24,8 +24,6 @@ type ReplaceOptions struct {
 	Check func(State) error
 	// Limits are what the tree is not to allow, on top of the mount's own limits.
 	Limits sys.MountAttr
-	// DryRun does everything but the calls that change something.
-	DryRun bool
 }
 
 // Replace puts a tree where the mount is that id means, in the calling thread's
@@ -54,7 +52,7 @@ type ReplaceOptions struct {
 //
 // It succeeds where id is gone and what the tree shows is at the point already.
 func Replace(ctx context.Context, id ID, o ReplaceOptions) error {
-	r := replacing{unmounting: unmounting{id: id, check: o.Check, dryRun: o.DryRun}, tree: o.Tree, limits: o.Limits}
+	r := replacing{unmounting: unmounting{id: id, check: o.Check}, tree: o.Tree, limits: o.Limits}
 	r.attach = r.attachTree
 	return r.start(ctx, r.replace)
 }
@@ -125,7 +123,7 @@ func (r *replacing) swap() error {
 	if !r.sealed && st.Dir != r.root.IsDir() {
 		return r.fail("replace", fmt.Errorf("one is a directory, the other is none: %w", sys.ENOTDIR))
 	}
-	if err := r.expectBare(); err != nil || r.dryRun {
+	if err := r.expectBare(); err != nil {
 		return err
 	}
 	if err := LimitTree(r.tree, st.Attr|r.limits); err != nil {
@@ -227,12 +225,12 @@ func (r *replacing) expectShown() error {
 
 // shows tells whether what is at the point is what the tree shows.
 func (r *replacing) shows() bool {
-	fd, err := mountns.LookupIn(r.from.pid, r.dir, r.id.Point)
+	fd, err := mountns.LookupIn(r.dir, r.id.Point)
 	if err != nil {
 		return false
 	}
 	defer fd.Close()
-	if _, err := r.ask.identify(r.from, fd, r.id.Point); err != nil {
+	if _, err := r.ask.identify(fd, r.id.Point); err != nil {
 		return false
 	}
 	st, err := fd.Stat(sys.StatIno)

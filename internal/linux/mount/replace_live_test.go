@@ -89,13 +89,6 @@ func (r *reader) end() reads {
 	return <-r.done
 }
 
-func inspectIn(t testing.TB, pid int, point string) State {
-	t.Helper()
-	st, err := InspectIn(pid, point)
-	must(t, err)
-	return st
-}
-
 // deadFUSE is a file system whose server was killed.
 func deadFUSE(t testing.TB) string {
 	t.Helper()

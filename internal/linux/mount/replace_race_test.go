@@ -172,8 +172,8 @@ type meddler struct {
 	act           func()
 }
 
-func (m *meddler) bare(v view, id ID) (bool, error) {
-	ok, err := m.kernel.bare(v, id)
+func (m *meddler) bare(id ID) (bool, error) {
+	ok, err := m.kernel.bare(id)
 	if m.bares++; m.bares == m.moment {
 		m.act()
 	}

@@ -159,14 +159,12 @@ func replaceShared(t *testing.T, parent Propagation, role string, spread bool, u
 		defer fd.Close()
 	}
 	here := inspect(t, s.target)
-	there, err := InspectIn(other.PID, s.target)
-	must(t, err)
+	there := inspectIn(t, other.PID, s.target)
 	must(t, Replace(t.Context(), here.ID, ReplaceOptions{Tree: clone(t, f.file)}))
 	if mounted(t, here.ID) || layers(t, s.target) != 1 || !shows(t, s.target, f.file) {
 		t.Errorf("mounted %v, %d layers, fresh %v", mounted(t, here.ID), layers(t, s.target), shows(t, s.target, f.file))
 	}
-	now, err := InspectIn(other.PID, s.target)
-	must(t, err)
+	now := inspectIn(t, other.PID, s.target)
 	if now.Same(there.ID) == spread || spread && now.Root != "/file" {
 		t.Errorf("the other namespace has %v, had %v; to spread: %v", now, there, spread)
 	}
@@ -242,8 +240,8 @@ func podRole(args []string, ready func(string)) error {
 // mapped is a source that finds owners of files mapped.
 type mapped struct{ kernel }
 
-func (m mapped) identify(v view, fd *sys.FD, point string) (State, error) {
-	st, err := m.kernel.identify(v, fd, point)
+func (m mapped) identify(fd *sys.FD, point string) (State, error) {
+	st, err := m.kernel.identify(fd, point)
 	st.Attr |= sys.AttrIDMap
 	return st, err
 }

@@ -16,7 +16,7 @@ import (
 // Whether its root is a directory is for the kernel to say, when the tree is
 // attached where the mount is: nothing is removed before.
 func (r *replacing) seal() (State, error) {
-	mounts, err := mountns.Table(r.from.pid)
+	mounts, err := mountns.Table(0)
 	if err != nil {
 		return State{}, r.fail("inspect", err)
 	}

@@ -120,7 +120,7 @@ func (u *unmounting) attachBy(p parent, tree *sys.FD, home func(func() error) er
 		return err
 	}
 	defer leader.Close()
-	at, err := mountns.LookupIn(0, leader, u.id.Point)
+	at, err := mountns.LookupIn(leader, u.id.Point)
 	if err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func (r *replacing) takeUp() (ok bool, err error) {
 	if !r.spreads() {
 		return false, nil
 	}
-	below, err := r.ask.beneath(r.from, r.id)
+	below, err := r.ask.beneath(r.id)
 	if errors.Is(err, ErrNotMounted) {
 		return false, nil
 	}

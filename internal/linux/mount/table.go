@@ -15,9 +15,9 @@ type table struct {
 	fdinfo bool
 }
 
-func (t table) identify(v view, fd *sys.FD, point string) (State, error) {
+func (t table) identify(fd *sys.FD, point string) (State, error) {
 	// The open descriptor keeps the number from being used again.
-	mounts, err := mountns.Table(v.pid)
+	mounts, err := mountns.Table(0)
 	if err != nil {
 		return State{}, err
 	}
@@ -50,11 +50,11 @@ func idOf(m mountinfo.Mount) ID {
 	return ID{Reused: m.ID, Parent: m.Parent, Major: m.Major, Minor: m.Minor, Root: m.Root, Point: m.Point}
 }
 
-func (t table) standing(v view, id ID) (bool, error) {
+func (t table) standing(id ID) (bool, error) {
 	// Before 5.8 a reading may miss a line while others mount and unmount, so
 	// only two readings together prove that a mount is gone.
 	for range 2 {
-		mounts, err := mountns.Table(v.pid)
+		mounts, err := mountns.Table(0)
 		if err != nil {
 			return false, err
 		}
@@ -65,8 +65,8 @@ func (t table) standing(v view, id ID) (bool, error) {
 	return false, nil
 }
 
-func (t table) bare(v view, id ID) (bool, error) {
-	mounts, err := mountns.Table(v.pid)
+func (t table) bare(id ID) (bool, error) {
+	mounts, err := mountns.Table(0)
 	if err != nil {
 		return false, err
 	}
@@ -74,8 +74,8 @@ func (t table) bare(v view, id ID) (bool, error) {
 	return ok && id.Same(idOf(m)) && len(mounts.Children(m.ID)) == 0, nil
 }
 
-func (t table) beneath(v view, id ID) (State, error) {
-	mounts, err := mountns.Table(v.pid)
+func (t table) beneath(id ID) (State, error) {
+	mounts, err := mountns.Table(0)
 	if err != nil {
 		return State{}, err
 	}

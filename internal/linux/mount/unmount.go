@@ -25,8 +25,6 @@ type Options struct {
 	// bound right afterwards. Where that cannot be, or another mount shows
 	// then, nothing is.
 	Source func() *sys.FD
-	// DryRun does everything but the one call that unmounts.
-	DryRun bool
 	// Foreign says that others have made the namespace: nothing on the way to the point
 	// is taken for granted then (mountns.LookupLocal).
 	Foreign bool
@@ -48,7 +46,7 @@ type Options struct {
 // the kernel has locked the mount in place, as it does for mounts that came
 // from a more privileged namespace. ctx is looked at before anything is done.
 func Unmount(ctx context.Context, id ID, o Options) error {
-	u := unmounting{id: id, check: o.Check, dryRun: o.DryRun, source: o.Source, foreign: o.Foreign}
+	u := unmounting{id: id, check: o.Check, source: o.Source, foreign: o.Foreign}
 	if o.Source != nil {
 		u.attach = u.attachSource
 	}
@@ -61,10 +59,8 @@ type unmounting struct {
 	check   func(State) error
 	attach  attacher // of what is to be there instead; nil for nothing
 	source  func() *sys.FD
-	dryRun  bool
 	foreign bool
-	sealed  bool // see replacing.seal
-	from    view
+	sealed  bool    // see replacing.seal
 	dir     *sys.FD // the directory that holds the point
 	ask     source
 
@@ -92,7 +88,7 @@ func (u *unmounting) run(act func() error) error {
 		return u.fail("look up", err)
 	}
 	defer dir.Close()
-	u.dir, u.ask = dir, u.from.ask()
+	u.dir, u.ask = dir, chooseSource()
 	return act()
 }
 
@@ -101,7 +97,7 @@ func (u *unmounting) lookUp(dir string) (*sys.FD, error) {
 	if u.foreign {
 		return mountns.LookupLocal(dir)
 	}
-	return mountns.Lookup(u.from.pid, dir)
+	return mountns.Lookup(0, dir)
 }
 
 // lookUpIn opens the point in that directory.
@@ -109,7 +105,7 @@ func (u *unmounting) lookUpIn() (*sys.FD, error) {
 	if u.foreign {
 		return mountns.LookupLocalIn(u.dir, u.id.Point)
 	}
-	return mountns.LookupIn(u.from.pid, u.dir, u.id.Point)
+	return mountns.LookupIn(u.dir, u.id.Point)
 }
 
 func (u *unmounting) unmount() error {
@@ -118,9 +114,6 @@ func (u *unmounting) unmount() error {
 		return err
 	}
 	defer fd.Close()
-	if u.dryRun {
-		return nil
-	}
 	if st.Deleted {
 		err = u.detachDeleted(fd)
 	} else {
@@ -141,7 +134,7 @@ func (u *unmounting) detachDeleted(fd *sys.FD) error {
 	if err := u.expectBare(); err != nil {
 		return err
 	}
-	_, err := u.ask.beneath(u.from, u.id)
+	_, err := u.ask.beneath(u.id)
 	if err != nil && !errors.Is(err, ErrNotMounted) {
 		return u.explain(err) // it went just now
 	}

@@ -65,8 +65,8 @@ func local(pid int) way {
 
 // LookupIn is Lookup of the last part of a path in dir, which the other parts
 // were found to be.
-func LookupIn(pid int, dir *sys.FD, name string) (*sys.FD, error) {
-	return lookup(dir, "/"+path.Base(name), name, way{table: readWay(pid)})
+func LookupIn(dir *sys.FD, name string) (*sys.FD, error) {
+	return lookup(dir, "/"+path.Base(name), name, way{table: readWay(0)})
 }
 
 // lookup opens part, seen from root where that is not nil; whole is what both

@@ -241,8 +241,8 @@ func TestHealsInTheKubeletsNamespace(t *testing.T) {
 	w.renew()
 	outside, before := tableOf(t, 0), tableOf(t, holder.PID)
 	p := w.plan(t)
-	inside, err := mount.InspectIn(holder.PID, w.point)
-	must(t, err)
+	var inside mount.State
+	must(t, n.Do(t.Context(), func() (err error) { inside, err = mount.Inspect(w.point); return err }))
 	if len(p.Actions) != 2 || p.Actions[0].Mount.ID != inside.Unique {
 		t.Fatalf("plan = %+v, want the mount of the kubelet's namespace, %v", p, inside)
 	}
