@@ -105,7 +105,7 @@ type door struct {
 var doors = []door{
 	{
 		to:   []string{"golang.org/x/sys/unix", "syscall"},
-		from: []string{"./internal/linux/sys", "./cmd/...", "./test/..."},
+		from: []string{"./internal/linux/sys", "./internal/linux/sys/systest", "./cmd/...", "./test/..."},
 		why:  "system calls are typed, and descriptors owned, in one place; only a main package names signals, and tests from outside share no code with what they test",
 	},
 	{

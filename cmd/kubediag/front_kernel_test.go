@@ -28,6 +28,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // programEnv has the test binary be the program.
@@ -239,9 +240,9 @@ func (s *scenery) loop(t *testing.T) {
 	s.copied = filepath.Join(s.Root, "plugins/kubernetes.io/local-volume/mounts/pv-1")
 	must(t, os.MkdirAll(s.copied, 0o755))
 	must(t, sys.NewMount(s.device, s.copied, "ext4", ""))
-	t.Cleanup(func() { _ = sys.UnmountPath(s.copied, true) })
+	t.Cleanup(func() { _ = systest.UnmountPath(s.copied, true) })
 	s.holder = kerneltest.Start(t, "copy")
-	must(t, sys.UnmountPath(s.copied, false))
+	must(t, systest.UnmountPath(s.copied, false))
 }
 
 // verb is one that is run, and how it is to end for a caller who sees everything, and for one who does not.

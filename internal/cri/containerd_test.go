@@ -32,7 +32,7 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
-	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 func TestMain(m *testing.M) { kerneltest.Main(m, nil) }
@@ -84,7 +84,7 @@ restrict_oom_score_adj = true
 		}
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait()
-		_ = sys.UnmountPath(dir+"/root", true)
+		_ = systest.UnmountPath(dir+"/root", true)
 	})
 	conn, err := grpc.NewClient("unix://"+c.socket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	must(t, err)
@@ -207,7 +207,7 @@ func TestContainerd(t *testing.T) {
 	must(t, os.WriteFile(source, nil, 0o600))
 	must(t, os.WriteFile(bind, nil, 0o600))
 	must(t, mount.Bind(source, bind))
-	t.Cleanup(func() { _ = sys.UnmountPath(bind, true) })
+	t.Cleanup(func() { _ = systest.UnmountPath(bind, true) })
 	must(t, os.Remove(source))
 	failed := c.create(sandbox, pod, 1, bind, "/busybox", "true")
 	if err := c.start(failed); err == nil || !strings.Contains(err.Error(), "no such file or directory") {

@@ -19,6 +19,7 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // TestOwnerOfAProcess goes from the processes of a real container and its sandbox to the pod, and to the mount that
@@ -28,7 +29,7 @@ func TestOwnerOfAProcess(t *testing.T) {
 	in := filepath.Join(c.dir, "in")
 	must(t, os.Mkdir(in, 0o755))
 	must(t, mount.Bind(in, in))
-	t.Cleanup(func() { _ = sys.UnmountPath(in, true) })
+	t.Cleanup(func() { _ = systest.UnmountPath(in, true) })
 	must(t, sys.SetPropagation(in, sys.Shared, false)) // containerd asks for it
 	sandbox, pod := c.sandbox("exporter")
 	config := &runtimeapi.ContainerConfig{

@@ -28,7 +28,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet/volume/volumetest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
-	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 func TestMain(m *testing.M) { volumetest.Main(m, roles) }
@@ -193,7 +193,7 @@ func TestObserveTellsAndTouchesNothing(t *testing.T) {
 		t.Errorf("mounts (-before +after):\n%s", diff)
 	}
 	// The kubelet's next start of the container, had somebody unmounted it.
-	must(t, sys.UnmountPath(p.point, false))
+	must(t, systest.UnmountPath(p.point, false))
 	p.await(t, "for the fault to be gone", func(s Sight) bool { return s.Present[fault.StaleSubPath] == 0 })
 	p.hearsNothingMore(t)
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/linux/mountns"
-	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/test/stage"
 )
 
@@ -76,7 +76,7 @@ func (s *script) unmount() error {
 		if !ours || !m.Deleted() {
 			continue
 		}
-		if err := sys.UnmountPath(m.Point, true); err != nil {
+		if err := systest.UnmountPath(m.Point, true); err != nil {
 			return err
 		}
 		s.took = append(s.took, time.Since(begun))

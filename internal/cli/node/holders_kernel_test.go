@@ -26,6 +26,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/test/loopback"
 )
 
@@ -41,7 +42,7 @@ func playCopy(args []string, ready func(string)) error {
 			return err
 		}
 		defer f.Close()
-		if err := sys.UnmountPath(args[0], true); err != nil {
+		if err := systest.UnmountPath(args[0], true); err != nil {
 			return err
 		}
 	}
@@ -86,7 +87,7 @@ func newPV(t testing.TB) pv {
 	p.point = filepath.Join(p.scene.Root, "plugins/kubernetes.io/local-volume/mounts/pv-1")
 	must(t, os.MkdirAll(p.point, 0o755))
 	must(t, sys.NewMount(p.Node(), p.point, "ext4", ""))
-	t.Cleanup(func() { _ = sys.UnmountPath(p.point, true) })
+	t.Cleanup(func() { _ = systest.UnmountPath(p.point, true) })
 	return p
 }
 
@@ -169,7 +170,7 @@ func TestHoldersOfAVolumeThatIsInUse(t *testing.T) {
 func TestHoldersOfACopy(t *testing.T) {
 	p := newPV(t)
 	copied := kerneltest.Start(t, "copy")
-	must(t, sys.UnmountPath(p.point, false))
+	must(t, systest.UnmountPath(p.point, false))
 	ns, err := mountns.Of(copied.PID)
 	must(t, err)
 	r, err := p.holders(t, p.Node())
@@ -216,7 +217,7 @@ func TestHoldersOfACopy(t *testing.T) {
 func TestHoldersOfWhatIsMountedNowhere(t *testing.T) {
 	p := newPV(t)
 	keeper := kerneltest.Start(t, "copy", p.point)
-	must(t, sys.UnmountPath(p.point, false))
+	must(t, systest.UnmountPath(p.point, false))
 	r, err := p.holders(t, p.Node())
 	if !errors.Is(err, ErrFaults) || len(r.Holders) != 1 {
 		t.Fatalf("ends with %v, %+v, want one holder", err, r)
@@ -251,7 +252,7 @@ func TestHoldersOfAPartition(t *testing.T) {
 			t.Errorf("%s in use: %v, %+v", spec, err, r.Device)
 		}
 	}
-	must(t, sys.UnmountPath(point, false))
+	must(t, systest.UnmountPath(point, false))
 	for _, spec := range []string{part, disk.Name} {
 		r, err := p.holders(t, spec)
 		if err != nil || r.Device.State != stateInUse || len(r.Holders) != 1 || r.Holders[0].HostPath != "" || r.Device.Removable {
@@ -303,7 +304,7 @@ func TestBuiltProgramTellsHolders(t *testing.T) {
 		t.Errorf("in use: status %d, %q, %q", status, out, errs)
 	}
 	copied := kerneltest.Start(t, "copy")
-	must(t, sys.UnmountPath(p.point, false))
+	must(t, systest.UnmountPath(p.point, false))
 	status, out, errs := run(p.Node())
 	if status != 1 || errs != "" {
 		t.Errorf("held: status %d, %q", status, errs)

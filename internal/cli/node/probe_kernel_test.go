@@ -18,7 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
-	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // runProbe runs the verb as a shell does.
@@ -67,7 +67,7 @@ func TestProbeTellsTheStatesApart(t *testing.T) {
 	must(t, os.Mkdir(source, 0o700))
 	must(t, os.Mkdir(bound, 0o700))
 	must(t, mount.Bind(source, bound))
-	t.Cleanup(func() { sys.UnmountPath(bound, true) })
+	t.Cleanup(func() { systest.UnmountPath(bound, true) })
 	if r := probed(t, bound); r.Code != "" {
 		t.Errorf("a bind: %+v", r)
 	}
@@ -80,7 +80,7 @@ func TestProbeTellsTheStatesApart(t *testing.T) {
 	file := filepath.Join(dir, "app.ini")
 	must(t, os.MkdirAll(filepath.Dir(place), 0o700))
 	must(t, errors.Join(os.WriteFile(place, nil, 0o600), os.WriteFile(file, nil, 0o600), mount.Bind(file, place)))
-	t.Cleanup(func() { sys.UnmountPath(place, true) })
+	t.Cleanup(func() { systest.UnmountPath(place, true) })
 	if r := probed(t, place); r.Code != "" {
 		t.Errorf("a subPath: %+v", r)
 	}

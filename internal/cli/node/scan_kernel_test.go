@@ -30,7 +30,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	asking "kubediag.org/kubediag/internal/linux/probe"
-	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 func TestMain(m *testing.M) {
@@ -194,7 +194,7 @@ func TestScanNamesPodsByTheirLogs(t *testing.T) {
 	s, pods := stage(t, 2, 1)
 	update(s, pods[0])
 	must(t, mount.Tmpfs("/var/log", 1<<20))
-	t.Cleanup(func() { _ = sys.UnmountPath("/var/log", true) })
+	t.Cleanup(func() { _ = systest.UnmountPath("/var/log", true) })
 	must(t, os.MkdirAll(filepath.Join("/var/log/pods", "kube-system_etcd_"+string(pods[0].UID)), 0o755))
 	r, err := scanJSON(t, nil, "--kubelet-root", s.Root)
 	if !errors.Is(err, ErrFaults) || len(r.Faults) != 1 {
@@ -240,7 +240,7 @@ func TestScanInTheKubeletsNamespace(t *testing.T) {
 	update(s, pods[0])
 	actor := kerneltest.Start(t, "kubelet", "--root-dir="+s.Root, "--container-runtime-endpoint=unix:///nowhere/s")
 	// What we unmount here, the copy still has.
-	must(t, sys.UnmountPath(s.Point(pods[0], "configmap", "app", 0), true))
+	must(t, systest.UnmountPath(s.Point(pods[0], "configmap", "app", 0), true))
 	ns, err := mountns.Of(actor.PID)
 	must(t, err)
 	r, err := scanJSON(t, nil, "--kubelet-pid", fmt.Sprint(actor.PID))

@@ -27,6 +27,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 //go:embed walkthrough-pod.json
@@ -96,7 +97,7 @@ func newScene(t testing.TB, mounted func(dir string) error) *Scene {
 	// mountinfo escapes the space.
 	s := &Scene{t: t, Root: filepath.Join(dir, "kube let é"), scratch: filepath.Join(dir, "container")}
 	s.must(mounted(dir))
-	t.Cleanup(func() { _ = sys.UnmountPath(dir, true) })
+	t.Cleanup(func() { _ = systest.UnmountPath(dir, true) })
 	s.must(os.MkdirAll(filepath.Join(s.Root, "pods"), 0o755))
 	s.must(os.MkdirAll(s.scratch, 0o755))
 	s.Reopen()
@@ -230,7 +231,7 @@ func (s *Scene) Start(point string) error {
 	if err := mount.Bind(point, target); err != nil {
 		return err
 	}
-	return sys.UnmountPath(target, true)
+	return systest.UnmountPath(target, true)
 }
 
 // Mounts is every mount of the namespace by what identifies it, to compare before and after.

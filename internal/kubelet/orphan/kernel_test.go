@@ -23,6 +23,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet/orphan/orphantest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 const (
@@ -173,7 +174,7 @@ var hazards = map[string]struct {
 	"bound on the host": {func(t *testing.T, s *orphantest.Scene) {
 		dir := t.TempDir()
 		s.Must(sys.BindMount(s.Path(gone, volume), dir))
-		t.Cleanup(func() { s.Must(sys.UnmountPath(dir, true)) })
+		t.Cleanup(func() { s.Must(systest.UnmountPath(dir, true)) })
 	}, "shows what is in the directory"},
 	"mounted elsewhere": {func(t *testing.T, s *orphantest.Scene) {
 		kerneltest.Start(t, "mount", s.Path(gone, volume+"/mount"))
@@ -189,7 +190,7 @@ var hazards = map[string]struct {
 	"mounted elsewhere by another path": {func(t *testing.T, s *orphantest.Scene) {
 		dir := t.TempDir()
 		s.Must(sys.BindMount(s.Root, dir))
-		t.Cleanup(func() { s.Must(sys.UnmountPath(dir, true)) })
+		t.Cleanup(func() { s.Must(systest.UnmountPath(dir, true)) })
 		kerneltest.Start(t, "mount", filepath.Join(dir, "pods", gone, volume, "mount"))
 	}, "mounted in the directory of the pod"},
 	"mounted elsewhere and hidden": {func(t *testing.T, s *orphantest.Scene) {
@@ -256,7 +257,7 @@ func mountOn(t *testing.T, dir string) {
 	if err := sys.NewMount("none", dir, "tmpfs", ""); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { sys.UnmountPath(dir, true) })
+	t.Cleanup(func() { systest.UnmountPath(dir, true) })
 }
 
 // TestRefuses has each hazard be there at the time of the plan, and come between plan and act.

@@ -20,6 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // form is a kind of volume whose content is not the kubelet's.
@@ -279,7 +280,7 @@ func TestVolumeThatIsNotMounted(t *testing.T) {
 	source := put(t, f.make(t, s, pod), "sub")
 	b := f.subPath(t, s, pod, corev1.VolumeMount{SubPath: "sub"})
 	b.Bind(source, b.point)
-	must(t, sys.UnmountPath(beneath, true))
+	must(t, systest.UnmountPath(beneath, true))
 	if v := b.verdict(t); v != Unproven {
 		t.Errorf("not mounted: %s, want %s", v, Unproven)
 	}
@@ -299,7 +300,7 @@ func TestOtherFileSystems(t *testing.T) {
 			s, pod, f := kubelettest.New(t), kubelettest.NewPod(), forms["hostPath"]
 			dir := f.make(t, s, pod)
 			must(t, sys.NewMount("ramfs", dir, "ramfs", ""))
-			t.Cleanup(func() { _ = sys.UnmountPath(dir, true) })
+			t.Cleanup(func() { _ = systest.UnmountPath(dir, true) })
 			source := put(t, dir, "sub")
 			b := f.subPath(t, s, pod, corev1.VolumeMount{SubPath: "sub"})
 			b.Bind(source, b.point)

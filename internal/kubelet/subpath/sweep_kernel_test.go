@@ -24,7 +24,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
-	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // street is a node with one pod for each thing that may have happened to a bind, named after it.
@@ -280,6 +280,6 @@ func TestParent(t *testing.T) {
 		if got != want {
 			t.Errorf("parent of %q is %q, %v, want %q", subPath, got, err, want)
 		}
-		must(t, sys.UnmountPath(b.point, true))
+		must(t, systest.UnmountPath(b.point, true))
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/mount"
-	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // TestUnmountLeavesNoPlaceholder plays a kubelet that has found the stale bind in place and is just having the container
@@ -81,7 +81,7 @@ func TestUnmountPutsNothingElse(t *testing.T) {
 // TestUnmountOnSharedMount has the kubelet's root on a shared mount, as systemd makes it.
 func TestUnmountOnSharedMount(t *testing.T) {
 	b := bind(t, kubelettest.ConfigMap, "configmap", "entry")
-	must(t, sys.UnmountPath(b.point, false))
+	must(t, systest.UnmountPath(b.point, false))
 	must(t, mount.SetPropagation(filepath.Dir(b.Root), mount.Shared, false))
 	b.Bind(filepath.Join(b.Volume(b.pod, kubelettest.ConfigMap, "configmap"), "entry"), b.point)
 	b.Update(b.pod, kubelettest.ConfigMap, "configmap", map[string]string{"entry": "two"})

@@ -21,6 +21,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // both knows the containers of two runtimes.
@@ -38,12 +39,12 @@ func (b both) Owner(ctx context.Context, cgroup string) (cri.Owner, error) {
 func (s *scene) flood(mounts, namespaces int) {
 	s.t.Helper()
 	base := s.t.TempDir()
-	s.t.Cleanup(func() { _ = sys.UnmountPath(base, true) })
+	s.t.Cleanup(func() { _ = systest.UnmountPath(base, true) })
 	server := kerneltest.StartWith(s.t, nil, "serve", base, "evil", "vol2")
 	staged, point := s.add("evil-pod", "pvc-evil", base, "vol2")
 	groups := s.t.TempDir()
 	s.must(sys.NewMount("none", groups, "cgroup2", ""))
-	s.t.Cleanup(func() { _ = sys.UnmountPath(groups, true) })
+	s.t.Cleanup(func() { _ = systest.UnmountPath(groups, true) })
 	evil := &runtime{
 		group: fmt.Sprintf("kubediag-volume-flood-%d-%d", os.Getpid(), containers.Add(1)),
 		of: &cri.Owner{ContainerID: "evil", Container: "evil", PodUID: "evil-pod", PodNamespace: "evil", PodName: "evil", Mounts: []cri.Mount{
@@ -61,10 +62,10 @@ func (s *scene) flood(mounts, namespaces int) {
 	s.must(os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(a.PID)), 0o644))
 	s.i.Runtime = both{s.runtime, evil}
 	server.Kill()
-	s.must(sys.UnmountPath(base, true))
+	s.must(systest.UnmountPath(base, true))
 	kerneltest.StartWith(s.t, nil, "serve", base, "evil", "vol2")
 	for _, at := range []string{staged, point} {
-		s.must(sys.UnmountPath(at, true))
+		s.must(systest.UnmountPath(at, true))
 		s.must(sys.BindMount(filepath.Join(base, "vol2"), at))
 	}
 }

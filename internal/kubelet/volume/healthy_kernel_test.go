@@ -15,6 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // orderOf has directory below of the mount at from take the place of the mount at point, as a kernel before 6.8 has it.
@@ -67,7 +68,7 @@ func (s swap) goes(t *testing.T) {
 	if st, err := fd.Stat(sys.StatIno); err != nil || st.Ino != s.Inode || st.Minor != s.Minor {
 		t.Errorf("inode %d of device %d:%d is at %q, %v, want the source", st.Ino, st.Major, st.Minor, s.Target.Point, err)
 	}
-	_ = sys.UnmountPath(s.Target.Point, true)
+	_ = systest.UnmountPath(s.Target.Point, true)
 }
 
 // TestReplaceOfWhatHasGone: the driver has unmounted the dead mount since it was judged, and has mounted again. The kernel
@@ -78,7 +79,7 @@ func TestReplaceOfWhatHasGone(t *testing.T) {
 	old := kerneltest.FUSE(t, point)
 	was := orderOf(t, from, "dir", point)
 	old.Kill()
-	must(t, sys.UnmountPath(point, true))
+	must(t, systest.UnmountPath(point, true))
 	driver := kerneltest.FUSE(t, point)
 	order := orderOf(t, from, "dir", point)
 	if order != was {
@@ -96,7 +97,7 @@ func TestReplaceOfWhatHasGone(t *testing.T) {
 func TestReplaceOfWhatHasTheSource(t *testing.T) {
 	from, point := t.TempDir(), t.TempDir()
 	must(t, sys.NewMount("volumes", from, "tmpfs", ""))
-	t.Cleanup(func() { _ = sys.UnmountPath(from, true) })
+	t.Cleanup(func() { _ = systest.UnmountPath(from, true) })
 	for _, name := range []string{"vol", "old"} {
 		must(t, os.Mkdir(filepath.Join(from, name), 0o755))
 	}
@@ -105,6 +106,6 @@ func TestReplaceOfWhatHasTheSource(t *testing.T) {
 		order := orderOf(t, from, "vol", point)
 		order.Answered = true
 		do(order, t)
-		_ = sys.UnmountPath(point, true)
+		_ = systest.UnmountPath(point, true)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 func must(t *testing.T, err error) {
@@ -53,7 +54,7 @@ func TestAbortOfWhatHasGone(t *testing.T) {
 	old := kerneltest.FUSE(t, dir)
 	was := mountAt(t, dir)
 	old.Kill()
-	must(t, sys.UnmountPath(dir, true))
+	must(t, systest.UnmountPath(dir, true))
 	kerneltest.FUSE(t, dir)
 	now := mountAt(t, dir)
 	if now.Minor != was.Minor {
@@ -91,7 +92,7 @@ func TestAbortOfWhatHasGone(t *testing.T) {
 func TestOpenOfWhatIsCovered(t *testing.T) {
 	dir := t.TempDir()
 	must(t, sys.NewMount("disk", dir, "tmpfs", ""))
-	t.Cleanup(func() { _ = sys.UnmountPath(dir, true) })
+	t.Cleanup(func() { _ = systest.UnmountPath(dir, true) })
 	disk := mountAt(t, dir)
 	fd, err := open(disk)
 	must(t, err)
@@ -120,7 +121,7 @@ func (b byGroup) Owner(_ context.Context, cgroup string) (cri.Owner, error) {
 func TestAProcessOfAnotherContainer(t *testing.T) {
 	groups := t.TempDir()
 	must(t, sys.NewMount("none", groups, "cgroup2", ""))
-	t.Cleanup(func() { _ = sys.UnmountPath(groups, true) })
+	t.Cleanup(func() { _ = systest.UnmountPath(groups, true) })
 	name := "kubediag-guest-" + strconv.Itoa(os.Getpid())
 	group := filepath.Join(groups, name)
 	must(t, os.Mkdir(group, 0o755))

@@ -22,6 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // guarded is a scene whose pod has the volume at a path of the container, to read alone, and nothing may be run there.
@@ -42,7 +43,7 @@ func newGuarded(t *testing.T) *guarded {
 		Mounts: []cri.Mount{{HostPath: g.p, ContainerPath: g.at, ReadOnly: true}},
 	}
 	g.must(sys.BindMount(g.p, g.from))
-	t.Cleanup(func() { _ = sys.UnmountPath(g.from, true) })
+	t.Cleanup(func() { _ = systest.UnmountPath(g.from, true) })
 	g.must(sys.OnThread(func() error {
 		at, err := sys.Lookup(g.from)
 		if err != nil {

@@ -25,6 +25,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // add has another volume of another pod in place: directory below of what is mounted at base, staged and bound.
@@ -35,7 +36,7 @@ func (s *scene) add(uid, name, base, below string) (g, p string) {
 	for _, dir := range []string{g, p} {
 		s.must(os.MkdirAll(dir, 0o755))
 		s.record(dir, volume.Record{Driver: driver, Handle: "handle of " + name, PersistentVolume: name})
-		s.t.Cleanup(func() { _ = sys.UnmountPath(dir, true) })
+		s.t.Cleanup(func() { _ = systest.UnmountPath(dir, true) })
 	}
 	s.must(sys.BindMount(filepath.Join(base, below), g))
 	s.must(sys.BindMount(g, p))
@@ -49,7 +50,7 @@ func TestManyDead(t *testing.T) {
 	s.i.Prober.(*probe.Prober).Deadline = kerneltest.Patience(20 * time.Second) // others want the processors, too
 	s.must(os.RemoveAll(filepath.Dir(s.p)))
 	base := t.TempDir()
-	t.Cleanup(func() { _ = sys.UnmountPath(base, true) })
+	t.Cleanup(func() { _ = systest.UnmountPath(base, true) })
 	names := []string{base, "old"}
 	for n := range many {
 		names = append(names, "vol/"+strconv.Itoa(n))
@@ -69,11 +70,11 @@ func TestManyDead(t *testing.T) {
 		t.Fatalf("%d volumes, %d broken; %q", len(survey.Volumes), len(survey.Broken()), survey.Looked.Incomplete)
 	}
 	server.Kill()
-	s.must(sys.UnmountPath(base, true))
+	s.must(systest.UnmountPath(base, true))
 	names[1] = "new"
 	kerneltest.StartWith(t, nil, "serve", names...)
 	for g, name := range staged {
-		s.must(sys.UnmountPath(g, true))
+		s.must(systest.UnmountPath(g, true))
 		s.must(sys.BindMount(filepath.Join(base, "vol", name), g))
 	}
 	began = time.Now()
@@ -100,7 +101,7 @@ func TestManyDead(t *testing.T) {
 func TestSameDirectoryOfTwoVolumes(t *testing.T) {
 	s := newScene(t, "vol1")
 	base := t.TempDir()
-	t.Cleanup(func() { _ = sys.UnmountPath(base, true) })
+	t.Cleanup(func() { _ = systest.UnmountPath(base, true) })
 	other := kerneltest.StartWith(t, nil, "serve", base, "other", "vol1")
 	_, p := s.add(string(s.pod.UID), "pvc-2", base, "vol1")
 	s.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/one"}, {Name: "claim", MountPath: "/two"}}
@@ -123,7 +124,7 @@ func TestSameDirectoryOfTwoVolumes(t *testing.T) {
 func TestHungNeighbour(t *testing.T) {
 	s := newScene(t, deepDir)
 	base := t.TempDir()
-	t.Cleanup(func() { _ = sys.UnmountPath(base, true) })
+	t.Cleanup(func() { _ = systest.UnmountPath(base, true) })
 	other := kerneltest.StartWith(t, nil, "serve", base, "other", "vol2")
 	t.Cleanup(other.Kill)
 	s.add("another-pod", "pvc-2", base, "vol2")

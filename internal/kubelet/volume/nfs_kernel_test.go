@@ -17,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/test/nfs"
 )
 
@@ -76,7 +77,7 @@ func TestNFSDirectoryReplacedOnTheServer(t *testing.T) {
 				t.Fatalf("source %+v, because %q; want none, as the staged mount is stale as well", v.Source, v.WhyNot)
 			}
 			// The driver mounts it again.
-			s.must(sys.UnmountPath(s.g, true))
+			s.must(systest.UnmountPath(s.g, true))
 			server.Mount("pv", s.g, version)
 			if v = s.state(fault.StaleFileHandle); v.Source == nil {
 				t.Fatalf("no source, because %q", v.WhyNot)

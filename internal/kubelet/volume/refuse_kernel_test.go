@@ -22,6 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 const mountedIn = "something is mounted in the volume"
@@ -35,7 +36,7 @@ func TestRefusals(t *testing.T) {
 		why   string
 		steps int
 	}{
-		"nothing is mounted afresh": {func(s *scene) { s.must(sys.UnmountPath(s.g, true)) }, "has nothing mounted for the whole node", 0},
+		"nothing is mounted afresh": {func(s *scene) { s.must(systest.UnmountPath(s.g, true)) }, "has nothing mounted for the whole node", 0},
 		"the staging path is dead, too": {func(s *scene) {
 			s.remount("new")
 			s.server.Kill()
@@ -71,19 +72,19 @@ func TestRefusals(t *testing.T) {
 			s.must(os.MkdirAll(second, 0o755))
 			s.record(second, volume.Record{Driver: driver, Handle: handle})
 			s.must(sys.BindMount(filepath.Join(s.g, "other"), second))
-			s.t.Cleanup(func() { _ = sys.UnmountPath(second, true) })
+			s.t.Cleanup(func() { _ = systest.UnmountPath(second, true) })
 		}, "different directories are mounted there", 0},
 		"the directory is gone": {func(s *scene) {
 			s.remount("new")
 			s.elsewhere("mv", "csi.vol1", "old")
 		}, "there is no \"", 0},
 		"another file system is staged": {func(s *scene) {
-			s.must(sys.UnmountPath(s.g, true))
+			s.must(systest.UnmountPath(s.g, true))
 			s.must(sys.NewMount("mem", s.g, "tmpfs", ""))
 		}, "cannot be told that they are the same volume", 0},
 		mountedIn: {func(s *scene) {
 			s.must(sys.NewMount("x", filepath.Join(s.p, "sub"), "tmpfs", ""))
-			s.t.Cleanup(func() { _ = sys.UnmountPath(filepath.Join(s.p, "sub"), true) })
+			s.t.Cleanup(func() { _ = systest.UnmountPath(filepath.Join(s.p, "sub"), true) })
 		}, "other mounts lie on it", 3},
 		"the spec has the volume elsewhere": {func(s *scene) {
 			s.remount("new")
@@ -297,7 +298,7 @@ func TestDriverMendsItself(t *testing.T) {
 			s.server.Kill()
 			s.remount("new")
 			if unmount {
-				s.must(sys.UnmountPath(s.p, true))
+				s.must(systest.UnmountPath(s.p, true))
 			}
 			s.must(sys.BindMount(filepath.Join(s.g, deepDir), s.p))
 			v := s.inspect()

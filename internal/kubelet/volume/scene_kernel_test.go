@@ -31,6 +31,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 func TestMain(m *testing.M) {
@@ -98,7 +99,7 @@ func bareScene(t *testing.T, below string) *scene {
 	for _, dir := range []string{s.g, s.p} {
 		s.must(os.MkdirAll(dir, 0o755))
 		t.Cleanup(func() {
-			for sys.UnmountPath(dir, true) == nil {
+			for systest.UnmountPath(dir, true) == nil {
 			}
 		})
 		s.record(dir, volume.Record{Driver: driver, Handle: handle, PersistentVolume: pvName})
@@ -128,7 +129,7 @@ func (s *scene) serve(content string) {
 // remount has the driver do what it does after its daemon has died.
 func (s *scene) remount(content string) {
 	s.t.Helper()
-	s.must(sys.UnmountPath(s.g, true))
+	s.must(systest.UnmountPath(s.g, true))
 	s.serve(content)
 }
 
@@ -160,7 +161,7 @@ func (s *scene) start() *kerneltest.Actor {
 	s.t.Helper()
 	sub := s.Point(s.pod, pvName, "app", 1)
 	s.Bind(filepath.Join(s.p, "sub"), sub)
-	s.t.Cleanup(func() { _ = sys.UnmountPath(sub, true) })
+	s.t.Cleanup(func() { _ = systest.UnmountPath(sub, true) })
 	s.runtime.of = &cri.Owner{
 		ContainerID: "c1", Container: "app", PodUID: string(s.pod.UID), PodNamespace: s.pod.Namespace, PodName: s.pod.Name,
 		Mounts: []cri.Mount{{HostPath: s.p, ContainerPath: "/data"}, {HostPath: sub, ContainerPath: "/sub"}},
@@ -182,7 +183,7 @@ func (s *scene) group() string {
 	s.t.Helper()
 	groups := s.t.TempDir()
 	s.must(sys.NewMount("none", groups, "cgroup2", ""))
-	s.t.Cleanup(func() { _ = sys.UnmountPath(groups, true) })
+	s.t.Cleanup(func() { _ = systest.UnmountPath(groups, true) })
 	s.runtime.group = fmt.Sprintf("%032x%032x", os.Getpid(), containers.Add(1)) // as the ID of a container
 	group := filepath.Join(groups, s.runtime.group)
 	s.must(os.Mkdir(group, 0o755))
@@ -223,7 +224,7 @@ func container(args []string, ready func(string)) error {
 	if out, err := exec.Command("pivot_root", root, filepath.Join(root, "old")).CombinedOutput(); err != nil {
 		return fmt.Errorf("pivot_root: %w: %s", err, out)
 	}
-	if err := errors.Join(os.Chdir("/"), sys.UnmountPath("/old", true)); err != nil {
+	if err := errors.Join(os.Chdir("/"), systest.UnmountPath("/old", true)); err != nil {
 		return err
 	}
 	ready("")

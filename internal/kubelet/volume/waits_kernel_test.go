@@ -26,6 +26,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // trap is a role: an overlay of args[1], which is a directory of a FUSE file system, below args[0], and a bind of args[2] in
@@ -103,16 +104,16 @@ func TestNobodyHasTheLookWait(t *testing.T) {
 	s := newScene(t, deepDir)
 	base := t.TempDir()
 	slow := kerneltest.StartWith(t, nil, "serve", base, "slow", "vol/sub", "old")
-	t.Cleanup(func() { _ = sys.UnmountPath(base, true) })
+	t.Cleanup(func() { _ = systest.UnmountPath(base, true) })
 	at := t.TempDir()
 	kerneltest.Start(t, "trap", at, filepath.Join(base, "vol"), s.p)
 	kerneltest.Start(t, "rooted", base, s.p)
 	logs := t.TempDir() // in place of /var/log, which may have none of pods
 	s.must(os.Mkdir(filepath.Join(logs, "pods"), 0o755))
 	s.must(sys.BindMount(logs, "/var/log"))
-	t.Cleanup(func() { _ = sys.UnmountPath("/var/log", true) })
+	t.Cleanup(func() { _ = systest.UnmountPath("/var/log", true) })
 	s.must(sys.BindMount(base, "/var/log/pods"))
-	t.Cleanup(func() { _ = sys.UnmountPath("/var/log/pods", true) })
+	t.Cleanup(func() { _ = systest.UnmountPath("/var/log/pods", true) })
 	t.Cleanup(slow.Kill) // first of all, so that nothing is left that waits
 	answers, pipe := fifo(t)
 	s.elsewhere("mv", "csi.vol1", "gone") // the volume is broken: its copies are looked for, and asked

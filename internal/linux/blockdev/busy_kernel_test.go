@@ -19,6 +19,7 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/test/debian"
 )
 
@@ -64,7 +65,7 @@ func TestBusyWithAFileSystem(t *testing.T) {
 	wantBusy(t, Sys{}, d, false)
 	point := mountAt(t, "ext4", d.Node())
 	holder := kerneltest.Start(t, "hold")
-	must(t, sys.UnmountPath(point, false))
+	must(t, systest.UnmountPath(point, false))
 	wantBusy(t, Sys{}, d, true)
 	want := []FileSystem{{Type: "ext4", Number: d.Number, Evidence: "/sys/fs/ext4/" + d.Name}}
 	found, err := Sys{}.FileSystems(d)
@@ -145,7 +146,7 @@ func TestBusyDiskAndPartition(t *testing.T) {
 	}
 	wantDetach(t, Sys{}, disk, ErrBusy)
 	wantBound(t, disk, false)
-	must(t, sys.UnmountPath(point, false))
+	must(t, systest.UnmountPath(point, false))
 	wantBusy(t, Sys{}, disk, false)
 
 	claim, err := sys.OpenExclusive(disk.Node())
@@ -234,7 +235,7 @@ func TestBusyWithABtrfsOfTwoDevices(t *testing.T) {
 		}
 		wantDetach(t, Sys{}, d, ErrBusy)
 	}
-	must(t, sys.UnmountPath(point, false))
+	must(t, systest.UnmountPath(point, false))
 	wantBusy(t, Sys{}, b, false)
 }
 

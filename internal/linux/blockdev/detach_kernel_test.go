@@ -16,6 +16,7 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 func TestDetachLoop(t *testing.T) {
@@ -28,7 +29,7 @@ func TestDetachLoop(t *testing.T) {
 	}
 	point := mountAt(t, "ext4", d.Node())
 	holder := kerneltest.Start(t, "hold")
-	must(t, sys.UnmountPath(point, false))
+	must(t, systest.UnmountPath(point, false))
 	wantDetach(t, Sys{}, d, ErrBusy)
 	wantBound(t, d, false)
 	holder.End()
@@ -60,7 +61,7 @@ func TestDetachLoopKeepsTheMarkOfOthers(t *testing.T) {
 	wantBound(t, d, true)
 	wantDetach(t, Sys{}, d, ErrBusy)
 	wantBound(t, d, true)
-	must(t, sys.UnmountPath(point, false))
+	must(t, systest.UnmountPath(point, false))
 	eventually(t, "released by the kernel", func() bool {
 		return errors.Is((Sys{}).Detach(t.Context(), d), ErrNotAttached)
 	})
@@ -84,7 +85,7 @@ func TestDetachZram(t *testing.T) {
 	}
 	point := mountAt(t, "ext4", d.Node())
 	holder := kerneltest.Start(t, "hold")
-	must(t, sys.UnmountPath(point, false))
+	must(t, systest.UnmountPath(point, false))
 	wantBusy(t, Sys{}, d, true)
 	wantDetach(t, Sys{}, d, ErrBusy)
 	// What the kernel says to the write itself.
@@ -150,7 +151,7 @@ func TestDetachKRBD(t *testing.T) {
 			}
 			point := mountAt(t, "ext4", "/dev/"+find(t, Sys{}, d.Number.String()).Name)
 			holder := kerneltest.Start(t, "hold")
-			must(t, sys.UnmountPath(point, false))
+			must(t, systest.UnmountPath(point, false))
 			wantDetach(t, s, d, ErrBusy)
 			if !exists(s.image("0")) {
 				t.Fatal("removed while it was mounted elsewhere")

@@ -16,6 +16,7 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/test/loopback"
 )
 
@@ -79,7 +80,7 @@ func mountAt(t testing.TB, fsType, node string) string {
 	t.Helper()
 	point := t.TempDir()
 	must(t, sys.NewMount(node, point, fsType, ""))
-	t.Cleanup(func() { sys.UnmountPath(point, true) })
+	t.Cleanup(func() { systest.UnmountPath(point, true) })
 	return point
 }
 

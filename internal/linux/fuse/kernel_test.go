@@ -19,6 +19,7 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 func TestMain(m *testing.M) { kerneltest.Main(m, nil) }
@@ -97,7 +98,7 @@ func TestConnectionTellsLifeFromDeath(t *testing.T) {
 	if _, err := os.Stat(m.dir); !errors.Is(err, sys.ENOTCONN) {
 		t.Errorf("stat: %v, want ENOTCONN", err)
 	}
-	must(t, sys.UnmountPath(m.dir, false))
+	must(t, systest.UnmountPath(m.dir, false))
 	if _, err := c.Connection(m.minor); !errors.Is(err, ErrNoConnection) {
 		t.Errorf("connection of nothing: %v, want ErrNoConnection", err)
 	}
@@ -200,7 +201,7 @@ func TestOpenElsewhere(t *testing.T) {
 	m := newMount(t)
 	dir := t.TempDir()
 	must(t, sys.NewMount("none", dir, "fusectl", ""))
-	t.Cleanup(func() { sys.UnmountPath(dir, true) })
+	t.Cleanup(func() { systest.UnmountPath(dir, true) })
 	root, err := sys.OpenFUSEControl(dir)
 	must(t, err)
 	c, err := control(root)
@@ -253,7 +254,7 @@ func TestSince(t *testing.T) {
 	same("dead")
 	must(t, c.Abort(m.minor))
 	same("aborted")
-	must(t, sys.UnmountPath(other.dir, true))
+	must(t, systest.UnmountPath(other.dir, true))
 	if at, known, err := c.Since(other.minor); !errors.Is(err, ErrNoConnection) || known || !at.IsZero() {
 		t.Errorf("since when nothing is there: %v, %v, %v, want ErrNoConnection", at, known, err)
 	}

@@ -20,6 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // load is a machine full of containers, as in the benchmarks of package
@@ -49,13 +50,13 @@ func (l load) start(b *testing.B, d disk) {
 	must(b, err)
 	b.Cleanup(func() { os.Remove(node) })
 	must(b, sys.NewMount("node", node, "tmpfs", ""))
-	b.Cleanup(func() { sys.UnmountPath(node, true) })
+	b.Cleanup(func() { systest.UnmountPath(node, true) })
 	must(b, makeNode(node))
 	d.mount(b)
 	for i := range l.namespaces {
 		kerneltest.Start(b, "container", d.dir, node, strconv.Itoa(i), strconv.Itoa(l.processes/l.namespaces))
 	}
-	must(b, sys.UnmountPath(d.dir, false))
+	must(b, systest.UnmountPath(d.dir, false))
 }
 
 // makeNode mounts what a kubelet and a runtime mount for their pods.
@@ -119,7 +120,7 @@ func containerRole(args []string, ready func(string)) error {
 		}
 	}
 	if number%7 != 0 {
-		if err := sys.UnmountPath(held, true); err != nil {
+		if err := systest.UnmountPath(held, true); err != nil {
 			return err
 		}
 	}

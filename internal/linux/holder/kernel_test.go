@@ -24,6 +24,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/test/loopback"
 )
 
@@ -77,7 +78,7 @@ func checkFree(t testing.TB, dev, image string) {
 func (d disk) mount(t testing.TB) {
 	t.Helper()
 	must(t, sys.NewMount(d.dev, d.dir, "ext4", ""))
-	t.Cleanup(func() { sys.UnmountPath(d.dir, true) })
+	t.Cleanup(func() { systest.UnmountPath(d.dir, true) })
 }
 
 // start plays a role on the disk and gives the process that holds it.
@@ -242,7 +243,7 @@ func inNamespace(attr *sys.ProcAttr) func(t *testing.T, d disk) []brief {
 	return func(t *testing.T, d disk) []brief {
 		d.mount(t)
 		a := kerneltest.StartWith(t, attr, "copy")
-		must(t, sys.UnmountPath(d.dir, false))
+		must(t, systest.UnmountPath(d.dir, false))
 		return one(Mount, d.dir, a.PID, mountns.Process)
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/test/holding"
 )
 
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) { kerneltest.Main(m, roles) }
 var roles = kerneltest.Roles{
 	"mounted":    inOwn(func(_, _ string) error { return nil }),
 	"covered":    inOwn(func(_, dir string) error { return sys.NewMount("cover", dir, "tmpfs", "") }),
-	"chrooted":   inOwn(func(_, _ string) error { return sys.Chroot("/usr") }),
+	"chrooted":   inOwn(func(_, _ string) error { return systest.Chroot("/usr") }),
 	"pivoted":    inOwn(pivot),
 	"moved":      inOwn(moveOverRoot),
 	"threaded":   holding.InThread(mountArgs, nil),
@@ -35,7 +36,7 @@ var roles = kerneltest.Roles{
 
 	"lazy file":      lazily(holding.OpenFile),
 	"lazy directory": lazily(func(dir string) (holding.Kept, error) { return holding.Kept{}, os.Chdir(dir) }),
-	"lazy root":      lazily(func(dir string) (holding.Kept, error) { return holding.Kept{}, sys.Chroot(dir) }),
+	"lazy root":      lazily(func(dir string) (holding.Kept, error) { return holding.Kept{}, systest.Chroot(dir) }),
 	"lazy program":   lazily(runProgram),
 	"lazy mapping":   lazily(holding.RunLibrary),
 	"lazy thread":    lazyThread,
@@ -88,7 +89,7 @@ func pivot(_, dir string) error {
 		return err
 	}
 	data, old := filepath.Join(root, "data"), filepath.Join(root, "old")
-	for _, err := range []error{os.Mkdir(data, 0o700), os.Mkdir(old, 0o700), sys.MoveMountTo(dir, data)} {
+	for _, err := range []error{os.Mkdir(data, 0o700), os.Mkdir(old, 0o700), systest.MoveMountTo(dir, data)} {
 		if err != nil {
 			return err
 		}
@@ -102,7 +103,7 @@ func pivot(_, dir string) error {
 	if err := os.Remove(filepath.Join("/old", root)); err != nil {
 		return err
 	}
-	return sys.UnmountPath("/old", true)
+	return systest.UnmountPath("/old", true)
 }
 
 // moveOverRoot covers the root, as runtimes do that must not pivot.
@@ -114,8 +115,8 @@ func moveOverRoot(_, dir string) error {
 	for _, do := range []func() error{
 		func() error { return sys.NewMount("root", root, "tmpfs", "") },
 		func() error { return os.Chdir(root) },
-		func() error { return sys.MoveMountTo(".", "/") },
-		func() error { return sys.Chroot(".") },
+		func() error { return systest.MoveMountTo(".", "/") },
+		func() error { return systest.Chroot(".") },
 	} {
 		if err := do(); err != nil {
 			return err
@@ -144,7 +145,7 @@ func lazily(use func(dir string) (holding.Kept, error)) holding.Role {
 			if err := here.Chdir(); err != nil {
 				return err
 			}
-			return sys.UnmountPath(filepath.Base(args[1]), true)
+			return systest.UnmountPath(filepath.Base(args[1]), true)
 		})
 		here.Close()
 		if err != nil {
@@ -163,7 +164,7 @@ func lazyThread(args []string, ready func(string)) error {
 		if err := os.Chdir(args[1]); err != nil {
 			return err
 		}
-		if err := sys.UnmountPath(args[1], true); err != nil {
+		if err := systest.UnmountPath(args[1], true); err != nil {
 			return err
 		}
 		return holding.Kept{}.Stay(ready)

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 const (
@@ -75,7 +76,7 @@ func floodBelow(base, dir string, wanted int) (made int, err error) {
 			if err := os.Mkdir(at, 0o755); err != nil {
 				return made, err
 			}
-			if err := sys.BindTree(tree, at); err != nil {
+			if err := systest.BindTree(tree, at); err != nil {
 				return made, fmt.Errorf("bind a tree of %d mounts: %w", size, err)
 			}
 			size *= 2

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // FUSE mounts a file system at dir, in the test's namespace, that is served by
@@ -23,7 +24,7 @@ func FUSE(t testing.TB, dir string) *Actor {
 	a := StartWith(t, nil, fuseRole, dir)
 	t.Cleanup(func() {
 		a.End() // the kernel aborts what still hangs
-		sys.UnmountPath(dir, true)
+		systest.UnmountPath(dir, true)
 	})
 	return a
 }

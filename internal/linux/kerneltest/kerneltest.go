@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 const (
@@ -61,7 +62,7 @@ func stripTemp() error {
 	for line := range strings.Lines(string(text)) {
 		// A point with a character that is escaped is not looked for: that takes a test to make.
 		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], os.TempDir()+"/") {
-			_ = sys.UnmountPath(f[4], true) // what it is on may have gone with it
+			_ = systest.UnmountPath(f[4], true) // what it is on may have gone with it
 		}
 	}
 	return nil

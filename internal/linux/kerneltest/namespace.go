@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // BindNamespace starts a process with a mount namespace of its own, binds that
@@ -34,7 +35,7 @@ func BindNamespace(t testing.TB, file string, start func() *Actor) *Actor {
 		err := sys.BindMount(fmt.Sprintf("/proc/%d/ns/mnt", a.PID), file)
 		a.End()
 		if err == nil {
-			t.Cleanup(func() { _ = sys.UnmountPath(file, true) })
+			t.Cleanup(func() { _ = systest.UnmountPath(file, true) })
 			return a
 		}
 		if !errors.Is(err, sys.EINVAL) || time.Now().After(deadline) {

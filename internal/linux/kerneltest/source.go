@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // Source is a file or directory that is bound to a point, something that
@@ -164,7 +165,7 @@ func mountOn(t *testing.T, fsType string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { sys.UnmountPath(dir, true) })
+	t.Cleanup(func() { systest.UnmountPath(dir, true) })
 	return dir
 }
 
@@ -176,7 +177,7 @@ func bind(t *testing.T, s *Source) {
 	if err := sys.BindMount(s.Path, s.Point); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { sys.UnmountPath(s.Point, true) })
+	t.Cleanup(func() { systest.UnmountPath(s.Point, true) })
 }
 
 func create(path string, dir bool) error {

@@ -19,6 +19,7 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // seen is what Inspect is to say about a mount, whichever source of knowledge
@@ -97,7 +98,7 @@ func newSceneOf(t *testing.T, name string, dir bool) scene {
 	t.Helper()
 	root := t.TempDir()
 	must(t, Tmpfs(root, 1<<20))
-	t.Cleanup(func() { sys.UnmountPath(root, true) })
+	t.Cleanup(func() { systest.UnmountPath(root, true) })
 	s := scene{dir: root, source: filepath.Join(root, name), target: filepath.Join(root, "target")}
 	if dir {
 		must(t, os.Mkdir(s.source, 0o700))
@@ -116,7 +117,7 @@ func TestSourcesAgree(t *testing.T) {
 	kerneltest.Needs(t, sys.HasStatmount)
 	s := newScene(t)
 	must(t, SetPropagation(s.target, Shared, false))
-	must(t, sys.RemountBindReadOnly(s.target))
+	must(t, systest.RemountBindReadOnly(s.target))
 	want := inspect(t, s.target)
 	if want.Unique == 0 || want.Shared == 0 || !want.ReadOnly || want.Nlink != 1 {
 		t.Errorf("state %+v, want a unique number, shared, read-only, one link", want)

@@ -15,6 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 func TestMain(m *testing.M) { kerneltest.Main(m, roles) }
@@ -88,7 +89,7 @@ func newScene(t *testing.T) scene {
 	t.Helper()
 	dir := t.TempDir()
 	must(t, Tmpfs(dir, 1<<20))
-	t.Cleanup(func() { sys.UnmountPath(dir, true) })
+	t.Cleanup(func() { systest.UnmountPath(dir, true) })
 	s := scene{dir: dir, source: filepath.Join(dir, "source"), target: filepath.Join(dir, "target")}
 	write(t, s.source)
 	write(t, s.target)
@@ -303,11 +304,11 @@ func TestUnmountRefusesTheRoot(t *testing.T) {
 // TestUnmountSpreadsToPeers shows what State.Shared warns of.
 func TestUnmountSpreadsToPeers(t *testing.T) {
 	s := newScene(t)
-	must(t, sys.UnmountPath(s.target, false))
+	must(t, systest.UnmountPath(s.target, false))
 	must(t, SetPropagation(s.dir, Shared, false))
 	copied := t.TempDir()
 	must(t, Bind(s.dir, copied))
-	t.Cleanup(func() { sys.UnmountPath(copied, true) })
+	t.Cleanup(func() { systest.UnmountPath(copied, true) })
 	must(t, SetPropagation(copied, Slave, false))
 	must(t, Bind(s.source, s.target))
 	here, there := inspect(t, s.target), inspect(t, filepath.Join(copied, "target"))

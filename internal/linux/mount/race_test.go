@@ -15,6 +15,7 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // Each race runs this often on each source, or for this long.
@@ -31,11 +32,11 @@ type rival func(s scene) []ID
 // rivals are what a kubelet, a container or an attacker may do at that moment.
 var rivals = map[string]rival{
 	"unmounts": func(s scene) []ID {
-		sys.UnmountPath(s.target, true)
+		systest.UnmountPath(s.target, true)
 		return nil
 	},
 	"replaces by a healthy mount": func(s scene) []ID {
-		sys.UnmountPath(s.target, true)
+		systest.UnmountPath(s.target, true)
 		return bindHealthy(s)
 	},
 	"stacks a healthy mount on top": bindHealthy,
@@ -103,7 +104,7 @@ func TestUnmountRacesNobodyElsesMount(t *testing.T) {
 func race(t *testing.T, act rival, deleted bool) {
 	s := newScene(t)
 	write(t, s.healthy())
-	must(t, sys.UnmountPath(s.target, false))
+	must(t, systest.UnmountPath(s.target, false))
 	outcomes := map[string]int{}
 	usual := usualTime(t, s)
 	end := time.Now().Add(*raceTime)
@@ -173,7 +174,7 @@ func outcome(t *testing.T, err error) string {
 func clear(t *testing.T, s scene) {
 	t.Helper()
 	for range 10 {
-		if sys.UnmountPath(s.target, true) != nil {
+		if systest.UnmountPath(s.target, true) != nil {
 			return
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // reads is what a reader in a loop has met.
@@ -110,7 +111,7 @@ func replaceDeadFUSEUnderReader(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			point := t.TempDir()
 			must(t, Bind(deadFUSE(t), point))
-			t.Cleanup(func() { sys.UnmountPath(point, true) })
+			t.Cleanup(func() { systest.UnmountPath(point, true) })
 			holder := kerneltest.Start(t, "hold")
 			ns, err := mountns.Of(holder.PID)
 			must(t, err)
@@ -171,7 +172,7 @@ func newSwap(t testing.TB) swap {
 // what is there then.
 func (s swap) once(t *testing.T, inUse bool) reads {
 	must(t, Bind(s.dead, s.point))
-	defer sys.UnmountPath(s.point, true)
+	defer systest.UnmountPath(s.point, true)
 	if inUse {
 		held := use(t, s.point)
 		defer held.Close()
@@ -215,11 +216,11 @@ func BenchmarkReplace(b *testing.B) {
 			var took []time.Duration
 			for range b.N {
 				took = append(took, s.onTop(b, inUse))
-				must(b, sys.UnmountPath(s.point, true))
+				must(b, systest.UnmountPath(s.point, true))
 			}
 			slices.Sort(took)
 			reader.End()
-			for sys.UnmountPath(s.point, true) == nil {
+			for systest.UnmountPath(s.point, true) == nil {
 			}
 			var got reads
 			text, err := os.ReadFile(result)

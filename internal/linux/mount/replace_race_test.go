@@ -15,6 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // victim is a mount that is replaced while others act on it.
@@ -60,7 +61,7 @@ func raceReplace(t *testing.T, v victim, act rival) tally {
 	f := newFresh(t)
 	s := newScene(t)
 	write(t, s.healthy())
-	must(t, sys.UnmountPath(s.target, false))
+	must(t, systest.UnmountPath(s.target, false))
 	got := tally{outcomes: map[string]int{}}
 	usual := 300 * time.Microsecond
 	end := time.Now().Add(*raceTime / 2)
@@ -233,7 +234,7 @@ func aside(t *testing.T, sharing Propagation, act rival, goes bool, want error) 
 	s := newSceneOf(t, "stale", true)
 	must(t, os.Mkdir(filepath.Join(s.source, "sub"), 0o700))
 	must(t, os.Mkdir(s.healthy(), 0o700))
-	must(t, sys.UnmountPath(s.target, false))
+	must(t, systest.UnmountPath(s.target, false))
 	must(t, SetPropagation(s.dir, sharing, false))
 	must(t, Bind(s.source, s.target))
 	held := use(t, s.target)

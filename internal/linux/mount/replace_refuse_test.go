@@ -16,6 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // TestReplaceRefuses holds that nothing changes in each of these cases.
@@ -82,7 +83,7 @@ func TestReplaceWhatIsGone(t *testing.T) {
 	onEverySource(t, func(t *testing.T) {
 		s := newScene(t)
 		id := inspect(t, s.target).ID
-		must(t, sys.UnmountPath(s.target, false))
+		must(t, systest.UnmountPath(s.target, false))
 		if err := Replace(t.Context(), id, ReplaceOptions{Tree: clone(t, f.file)}); !errors.Is(err, ErrNotMounted) {
 			t.Errorf("replace: %v, want ErrNotMounted", err)
 		}
@@ -140,12 +141,12 @@ func replaceWithPropagation(t *testing.T) {
 func replaceShared(t *testing.T, parent Propagation, role string, spread bool, used string) {
 	f := newFresh(t)
 	s := newScene(t)
-	must(t, sys.UnmountPath(s.target, false))
+	must(t, systest.UnmountPath(s.target, false))
 	must(t, SetPropagation(s.dir, Shared, false))
 	if parent == Slave {
 		master := t.TempDir()
 		must(t, Bind(s.dir, master))
-		t.Cleanup(func() { sys.UnmountPath(master, true) })
+		t.Cleanup(func() { systest.UnmountPath(master, true) })
 	}
 	must(t, SetPropagation(s.dir, parent, false))
 	must(t, Bind(s.source, s.target))
@@ -178,7 +179,7 @@ func replaceWhereNothingGoesBeneath(t *testing.T) {
 	f := newFresh(t)
 	for _, inUse := range []bool{false, true} {
 		s := newSceneOf(t, "self", true)
-		must(t, sys.UnmountPath(s.target, false))
+		must(t, systest.UnmountPath(s.target, false))
 		must(t, SetPropagation(s.dir, Shared, false))
 		must(t, Bind(s.target, s.target))
 		id := inspect(t, s.target).ID

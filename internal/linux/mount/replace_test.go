@@ -15,6 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // fresh is a file system with a file and a directory that replace others.
@@ -26,7 +27,7 @@ func newFresh(t testing.TB) fresh {
 	t.Helper()
 	root := t.TempDir()
 	must(t, Tmpfs(root, 1<<20))
-	t.Cleanup(func() { sys.UnmountPath(root, true) })
+	t.Cleanup(func() { systest.UnmountPath(root, true) })
 	f := fresh{root: root, file: filepath.Join(root, "file"), dir: filepath.Join(root, "dir")}
 	must(t, os.Mkdir(f.dir, 0o700))
 	for _, name := range []string{f.file, filepath.Join(f.dir, "name")} {
@@ -160,7 +161,7 @@ func replaceSource(t *testing.T, s *kerneltest.Source, path string, inUse bool) 
 	if layers(t, s.Point) != 1 {
 		t.Errorf("%d layers after the second call, want 1", layers(t, s.Point))
 	}
-	must(t, sys.UnmountPath(s.Point, true)) // for the next source of knowledge
+	must(t, systest.UnmountPath(s.Point, true)) // for the next source of knowledge
 }
 
 // TestReplaceKeepsLimits: what the mount did not allow, the tree does not either,
@@ -181,7 +182,7 @@ func replaceKeepsLimits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
-			must(t, sys.UnmountPath(s.target, false))
+			must(t, systest.UnmountPath(s.target, false))
 			limited, tree := clone(t, s.source), clone(t, f.file)
 			limit(t, limited, tc.old)
 			limit(t, tree, tc.tree)

@@ -17,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // broken are mounts that are to be replaced below dir, at dir/point. Each gives what a reader finds in it, and what is
@@ -61,7 +62,7 @@ var roots = map[string]func(t *testing.T, dir string){
 	"overlay": func(t *testing.T, dir string) {
 		layers := t.TempDir()
 		must(t, Tmpfs(layers, 1<<20))
-		t.Cleanup(func() { sys.UnmountPath(layers, true) })
+		t.Cleanup(func() { systest.UnmountPath(layers, true) })
 		for _, name := range []string{"lower", "upper", "work"} {
 			must(t, os.Mkdir(filepath.Join(layers, name), 0o700))
 		}
@@ -72,12 +73,12 @@ var roots = map[string]func(t *testing.T, dir string){
 	"read-only bind": func(t *testing.T, dir string) {
 		whole := t.TempDir()
 		must(t, Tmpfs(whole, 1<<20))
-		t.Cleanup(func() { sys.UnmountPath(whole, true) })
+		t.Cleanup(func() { systest.UnmountPath(whole, true) })
 		part := filepath.Join(whole, "part")
 		must(t, os.Mkdir(part, 0o700))
 		makePoints(t, part)
 		must(t, Bind(part, dir))
-		must(t, sys.RemountBindReadOnly(dir))
+		must(t, systest.RemountBindReadOnly(dir))
 	},
 }
 
@@ -94,13 +95,13 @@ func parentOf(t *testing.T, kind string, sharing Propagation) (dir, other string
 	t.Helper()
 	dir, other = t.TempDir(), t.TempDir()
 	roots[kind](t, dir)
-	t.Cleanup(func() { sys.UnmountPath(dir, true) })
+	t.Cleanup(func() { systest.UnmountPath(dir, true) })
 	if sharing == Private {
 		return dir, other
 	}
 	must(t, SetPropagation(dir, Shared, false))
 	must(t, Bind(dir, other))
-	t.Cleanup(func() { sys.UnmountPath(other, true) })
+	t.Cleanup(func() { systest.UnmountPath(other, true) })
 	must(t, SetPropagation(dir, sharing, false))
 	return dir, other
 }
@@ -119,7 +120,7 @@ func replaceUnderReaders(t *testing.T) {
 					place := map[bool]string{true: "in/dir", false: "in/file"}[b.dir]
 					point := filepath.Join(dir, place)
 					b.arrange(t, point)
-					t.Cleanup(func() { sys.UnmountPath(point, true) })
+					t.Cleanup(func() { systest.UnmountPath(point, true) })
 					f := newFresh(t)
 					held := use(t, point)
 					before := lineAt(t, dir)
@@ -180,7 +181,7 @@ func TestSpreadKilled(t *testing.T) {
 					dir, _ := parentOf(t, "tmpfs", sharing)
 					point := filepath.Join(dir, map[bool]string{true: "in/dir", false: "in/file"}[b.dir])
 					b.arrange(t, point)
-					t.Cleanup(func() { sys.UnmountPath(point, true) })
+					t.Cleanup(func() { systest.UnmountPath(point, true) })
 					killAndGoOn(t, killing{dir, point, newFresh(t).like(b.dir), step, sharing})
 				})
 			}
@@ -279,7 +280,7 @@ func TestSpreadRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir, _ := parentOf(t, "tmpfs", Private)
 			point := filepath.Join(dir, "in/dir")
-			t.Cleanup(func() { sys.UnmountPath(point, true); sys.UnmountPath(point, true) })
+			t.Cleanup(func() { systest.UnmountPath(point, true); systest.UnmountPath(point, true) })
 			arrange(t, dir, point)
 			use(t, point)
 			id, was, before := inspect(t, point).ID, layers(t, point), lineAt(t, dir)
@@ -306,7 +307,7 @@ func TestSpreadWhileCopied(t *testing.T) {
 				dir, master := parentOf(t, "tmpfs", sharing)
 				point := filepath.Join(dir, "in/file")
 				bindAndRemove(t, filepath.Join(t.TempDir(), "key"), point)
-				t.Cleanup(func() { sys.UnmountPath(point, true) })
+				t.Cleanup(func() { systest.UnmountPath(point, true) })
 				spreadWhile(t, dir, point, step, func() {
 					kerneltest.Start(t, "follow")
 					if sharing != Private {
@@ -316,7 +317,7 @@ func TestSpreadWhileCopied(t *testing.T) {
 				if sharing != Private && layers(t, filepath.Join(dir, "in/dir")) != 1 {
 					t.Error("what the parent's master has got did not arrive")
 				}
-				sys.UnmountPath(filepath.Join(master, "in/dir"), true)
+				systest.UnmountPath(filepath.Join(master, "in/dir"), true)
 			})
 		}
 	}

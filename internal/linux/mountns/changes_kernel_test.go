@@ -16,6 +16,7 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // elsewhere does something in a copy of the mount namespace, which shares with
@@ -34,7 +35,7 @@ func TestTheKernelTellsOfEveryChange(t *testing.T) {
 		must(t, os.Mkdir(at(name), 0o700))
 	}
 	must(t, sys.NewMount("changes", at("shared"), "tmpfs", ""))
-	t.Cleanup(func() { sys.UnmountPath(at("shared"), true) })
+	t.Cleanup(func() { systest.UnmountPath(at("shared"), true) })
 	must(t, sys.SetPropagation(at("shared"), sys.Shared, false))
 	must(t, os.Mkdir(at("shared/below"), 0o700))
 
@@ -53,8 +54,8 @@ func TestTheKernelTellsOfEveryChange(t *testing.T) {
 		{"nothing", false, func() error { return nil }},
 		{"mount", true, func() error { return sys.NewMount("changes", at("target"), "tmpfs", "") }},
 		{"bind", true, func() error { return sys.BindMount(at("source"), at("removed")) }},
-		{"move", true, func() error { return sys.MoveMountTo(at("target"), at("moved")) }},
-		{"unmount", true, func() error { return sys.UnmountPath(at("moved"), false) }},
+		{"move", true, func() error { return systest.MoveMountTo(at("target"), at("moved")) }},
+		{"unmount", true, func() error { return systest.UnmountPath(at("moved"), false) }},
 		{"mount elsewhere", false, func() error {
 			return elsewhere(func() error { return sys.NewMount("changes", at("target"), "tmpfs", "") })
 		}},
@@ -62,11 +63,11 @@ func TestTheKernelTellsOfEveryChange(t *testing.T) {
 			return elsewhere(func() error { return sys.NewMount("changes", at("shared/below"), "tmpfs", "") })
 		}},
 		{"unmount that comes from elsewhere", true, func() error {
-			return elsewhere(func() error { return sys.UnmountPath(at("shared/below"), false) })
+			return elsewhere(func() error { return systest.UnmountPath(at("shared/below"), false) })
 		}},
 		{"mount point removed elsewhere", true, func() error {
 			return elsewhere(func() error {
-				if err := sys.UnmountPath(at("removed"), true); err != nil {
+				if err := systest.UnmountPath(at("removed"), true); err != nil {
 					return err
 				}
 				return os.Remove(at("removed"))

@@ -16,6 +16,7 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 func TestMain(m *testing.M) { kerneltest.Main(m, roles) }
@@ -58,7 +59,7 @@ var roles = kerneltest.Roles{
 		if err != nil {
 			return err
 		}
-		if err := sys.Chroot("/usr"); err != nil {
+		if err := systest.Chroot("/usr"); err != nil {
 			return err
 		}
 		ready(inode)
@@ -129,7 +130,7 @@ var roles = kerneltest.Roles{
 		for _, err := range []error{
 			touch(file), touch(target), sys.BindMount(file, target), os.Remove(file),
 			os.Mkdir(newRoot, 0o700), sys.NewMount("root", newRoot, "tmpfs", ""),
-			os.Chdir(newRoot), sys.MoveMountTo(".", "/"), sys.Chroot("."),
+			os.Chdir(newRoot), systest.MoveMountTo(".", "/"), systest.Chroot("."),
 		} {
 			if err != nil {
 				return err

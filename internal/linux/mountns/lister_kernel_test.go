@@ -21,6 +21,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // testLister is a Lister whose way to keep a list the test chooses.
@@ -83,7 +84,7 @@ func newListed(t *testing.T, l *testLister) listed {
 	must(t, err)
 	dir := t.TempDir()
 	must(t, sys.NewMount("listed", dir, "tmpfs", ""))
-	t.Cleanup(func() { sys.UnmountPath(dir, true) })
+	t.Cleanup(func() { systest.UnmountPath(dir, true) })
 	return listed{testLister: l, ns: ns, dir: dir}
 }
 
@@ -189,17 +190,17 @@ func TestListerFollowsWhatHappens(t *testing.T) {
 			l.bind(t, name)
 			l.expect(t, l.dir, true)
 		}
-		must(t, sys.UnmountPath(l.at("two"), false))
+		must(t, systest.UnmountPath(l.at("two"), false))
 		l.expect(t, l.dir, true)
 		// One goes, one comes: as many as before, perhaps with the same number.
-		must(t, sys.UnmountPath(l.at("one"), false))
+		must(t, systest.UnmountPath(l.at("one"), false))
 		must(t, sys.BindMount(l.at("one.source"), l.at("one")))
 		l.expect(t, l.dir, true)
 		// What happens elsewhere is no change.
 		outside := newListed(t, lister)
 		outside.bind(t, "elsewhere")
 		l.expect(t, l.dir, false)
-		must(t, sys.UnmountPath(outside.at("elsewhere"), false))
+		must(t, systest.UnmountPath(outside.at("elsewhere"), false))
 		l.expect(t, l.dir, false)
 	})
 }
@@ -215,7 +216,7 @@ func TestListerShowsStacks(t *testing.T) {
 		if len(got) != 2 || got[0].Root != "/point.source" || got[1].Root != "/second" || got[1].Parent != got[0].ID {
 			t.Errorf("stack: %v", got)
 		}
-		must(t, sys.UnmountPath(l.at("point"), false))
+		must(t, systest.UnmountPath(l.at("point"), false))
 		if got := l.expect(t, l.dir, true); len(got) != 1 || got[0].Root != "/point.source" {
 			t.Errorf("top unmounted: %v", got)
 		}
@@ -238,7 +239,7 @@ func TestListerFollowsMoves(t *testing.T) {
 				l.bind(t, move.from)
 				must(t, touch(l.at(move.to)))
 				l.expect(t, l.at("in"), true)
-				must(t, sys.MoveMountTo(l.at(move.from), l.at(move.to)))
+				must(t, systest.MoveMountTo(l.at(move.from), l.at(move.to)))
 				awaitChange(t, l, l.at("in"), recheck, 1)
 				l.expect(t, l.at("in"), false)
 			})
@@ -373,7 +374,7 @@ func makeMany(tb testing.TB, n int) string {
 	tb.Helper()
 	dir := tb.TempDir()
 	must(tb, sys.NewMount("many", dir, "tmpfs", ""))
-	tb.Cleanup(func() { sys.UnmountPath(dir, true) })
+	tb.Cleanup(func() { systest.UnmountPath(dir, true) })
 	source := filepath.Join(dir, "source")
 	must(tb, touch(source))
 	for i := range n {
@@ -459,10 +460,10 @@ func benchLister(b *testing.B, newLister func() *testLister) {
 			if i%2 == 0 {
 				must(b, sys.BindMount(target, target))
 			} else {
-				must(b, sys.UnmountPath(target, false))
+				must(b, systest.UnmountPath(target, false))
 			}
 			look(mounts+(i+1)%2, true)
 		}
-		_ = sys.UnmountPath(target, true)
+		_ = systest.UnmountPath(target, true)
 	})
 }

@@ -19,6 +19,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // onEveryBackend runs a test on both ways through the machine.
@@ -164,7 +165,7 @@ func TestFileSystemsInSeveralNamespaces(t *testing.T) {
 	onEveryBackend(t, func(t *testing.T, s *Scanner) {
 		dir := t.TempDir()
 		must(t, sys.NewMount("shared", dir, "tmpfs", ""))
-		t.Cleanup(func() { sys.UnmountPath(dir, true) })
+		t.Cleanup(func() { systest.UnmountPath(dir, true) })
 		self, err := Self()
 		must(t, err)
 		want := map[uint64]bool{self.Inode: true}
@@ -260,7 +261,7 @@ func TestSecondPassSeesWhatChanged(t *testing.T) {
 	onEveryBackend(t, func(t *testing.T, s *Scanner) {
 		dir := t.TempDir()
 		must(t, sys.NewMount("changing", dir, "tmpfs", ""))
-		t.Cleanup(func() { sys.UnmountPath(dir, true) })
+		t.Cleanup(func() { systest.UnmountPath(dir, true) })
 		at := func(name string) string { return filepath.Join(dir, name) }
 		bind := func(source, target string) {
 			t.Helper()
@@ -310,7 +311,7 @@ func TestScannerDoesNotWaitForFUSE(t *testing.T) {
 		dir, target := t.TempDir(), t.TempDir()
 		server := kerneltest.FUSE(t, dir)
 		must(t, sys.BindMount(filepath.Join(dir, "moving"), target))
-		t.Cleanup(func() { sys.UnmountPath(target, true) })
+		t.Cleanup(func() { systest.UnmountPath(target, true) })
 		_, err := os.Stat(filepath.Join(dir, "moving"))
 		must(t, err)
 		server.Kill()
@@ -348,7 +349,7 @@ func TestScannerWithoutRights(t *testing.T) {
 	must(t, touch(source))
 	must(t, touch(target))
 	must(t, sys.BindMount(source, target))
-	t.Cleanup(func() { sys.UnmountPath(target, true) })
+	t.Cleanup(func() { systest.UnmountPath(target, true) })
 	must(t, os.Remove(source))
 	a := kerneltest.StartWith(t, sys.PrivateMounts(sys.Clone{User: true}), "scan")
 	var answer scanAnswer

@@ -18,6 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // load is mounts that answer and mounts that do not.
@@ -46,7 +47,7 @@ func newLoad(t testing.TB, stopped, stuck int) *load {
 		for range binds {
 			point := t.TempDir()
 			must(t, sys.BindMount(filepath.Join(dir, "dir"), point))
-			t.Cleanup(func() { sys.UnmountPath(point, true) })
+			t.Cleanup(func() { systest.UnmountPath(point, true) })
 			l.healthy = append(l.healthy, point)
 		}
 	}

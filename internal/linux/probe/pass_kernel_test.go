@@ -25,6 +25,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // ask asks about mounts in the test's own namespace.
@@ -84,7 +85,7 @@ func TestNoOtherIsSent(t *testing.T) {
 		t.Errorf("evidence %q, %d requests wait", answers[0].Evidence, stuck.waiting(t, 0))
 	}
 	// What the process had open of the other file systems is not kept with it.
-	until(t, "the mount that goes on can be unmounted", func() bool { return sys.UnmountPath(points[1], false) == nil })
+	until(t, "the mount that goes on can be unmounted", func() bool { return systest.UnmountPath(points[1], false) == nil })
 	if r.Lingering() != 1 {
 		t.Errorf("%d processes linger: the test shows nothing", r.Lingering())
 	}
@@ -121,7 +122,7 @@ func TestOneQuestionForEachConnection(t *testing.T) {
 	for range 20 {
 		point := t.TempDir()
 		must(t, sys.BindMount(filepath.Join(s.dirs[0], "dir"), point))
-		t.Cleanup(func() { sys.UnmountPath(point, true) })
+		t.Cleanup(func() { systest.UnmountPath(point, true) })
 		points = append(points, point)
 	}
 	r := &disposable.Runner{}
@@ -147,7 +148,7 @@ func TestSlowIsNotHung(t *testing.T) {
 	for range 3 {
 		point := t.TempDir()
 		must(t, sys.BindMount(filepath.Join(s.dirs[0], "dir"), point))
-		t.Cleanup(func() { sys.UnmountPath(point, true) })
+		t.Cleanup(func() { systest.UnmountPath(point, true) })
 		points = append(points, point)
 	}
 	got := states(ask(t, &probe.Prober{Deadline: deadline}, points...))
@@ -161,16 +162,16 @@ func TestSlowIsNotHung(t *testing.T) {
 func TestMountChangesMeanwhile(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(dir string) error{
-		"unmounted": func(dir string) error { return sys.UnmountPath(dir, true) },
+		"unmounted": func(dir string) error { return systest.UnmountPath(dir, true) },
 		"replaced": func(dir string) error {
-			return errors.Join(sys.UnmountPath(dir, true), sys.NewMount("none", dir, "tmpfs", ""))
+			return errors.Join(systest.UnmountPath(dir, true), sys.NewMount("none", dir, "tmpfs", ""))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			answer := filepath.Join(t.TempDir(), "answer")
 			s := mountFUSE(t, "when "+answer)
-			t.Cleanup(func() { sys.UnmountPath(s.dirs[0], true) })
+			t.Cleanup(func() { systest.UnmountPath(s.dirs[0], true) })
 			ctx, asked := context.WithCancel(t.Context())
 			defer asked()
 			changed := s.whenAsked(ctx, func() error {
@@ -194,7 +195,7 @@ func TestNoSuchMount(t *testing.T) {
 	must(t, err)
 	below := filepath.Join(s.dirs[0], "dir")
 	must(t, sys.BindMount(t.TempDir(), below))
-	t.Cleanup(func() { sys.UnmountPath(below, true) })
+	t.Cleanup(func() { systest.UnmountPath(below, true) })
 	another := st.ID
 	another.Unique++ // before 6.8 there is none, and the number decides
 	another.Reused++

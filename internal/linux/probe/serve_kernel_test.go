@@ -25,6 +25,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 func TestMain(m *testing.M) {
@@ -187,7 +188,7 @@ func mountFUSE(t testing.TB, manners ...string) *served {
 	// Runs after the process has ended, which it can do once nobody waits for it.
 	t.Cleanup(func() {
 		for _, dir := range s.dirs {
-			sys.UnmountPath(dir, true)
+			systest.UnmountPath(dir, true)
 		}
 	})
 	s.Actor = kerneltest.StartWith(t, nil, "serve", args...)
@@ -278,7 +279,7 @@ func bind(t testing.TB, source string) string {
 		must(t, os.WriteFile(point, nil, 0o600))
 	}
 	must(t, sys.BindMount(source, point))
-	t.Cleanup(func() { sys.UnmountPath(point, true) })
+	t.Cleanup(func() { systest.UnmountPath(point, true) })
 	return point
 }
 

@@ -17,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // one asks about one target and shows what was said.
@@ -200,7 +201,7 @@ func TestBelow(t *testing.T) {
 	t.Parallel()
 	s := mountFUSE(t, "")
 	must(t, sys.NewMount("none", filepath.Join(s.dirs[0], "dir"), "tmpfs", ""))
-	t.Cleanup(func() { sys.UnmountPath(filepath.Join(s.dirs[0], "dir"), true) })
+	t.Cleanup(func() { systest.UnmountPath(filepath.Join(s.dirs[0], "dir"), true) })
 	other := mountFUSE(t, "").dirs[0]
 	for below, want := range map[string]struct {
 		point string

@@ -13,6 +13,7 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 func TestMountDetached(t *testing.T) {
@@ -78,10 +79,10 @@ func TestInMountsCopy(t *testing.T) {
 		if after, err := sys.ReadlinkProc(sys.ThreadProc("ns/mnt")); err != nil || after != before {
 			t.Errorf("after %s, before %s, %v", after, before, err)
 		}
-		if err := sys.UnmountPath(point, false); !errors.Is(err, sys.EINVAL) {
+		if err := systest.UnmountPath(point, false); !errors.Is(err, sys.EINVAL) {
 			t.Errorf("unmount of what was mounted inside: %v, want EINVAL", err)
 		}
-		must(t, sys.Chroot(root))
+		must(t, systest.Chroot(root))
 		must(t, os.Chdir("/sub"))
 		must(t, sys.InMountsCopy(func() error { return nil }))
 		for _, name := range []string{"/sub/here", "here"} {

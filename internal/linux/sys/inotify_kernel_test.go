@@ -15,6 +15,7 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // reports collects what a watcher reads until it is closed.
@@ -89,7 +90,7 @@ func makeBinds(t *testing.T) bound {
 	t.Helper()
 	root := t.TempDir()
 	must(t, sys.NewMount("tmpfs", root, "tmpfs", ""))
-	t.Cleanup(func() { sys.UnmountPath(root, true) })
+	t.Cleanup(func() { systest.UnmountPath(root, true) })
 	at := func(name string) string { return filepath.Join(root, name) }
 	b := bound{file: at("volume/key"), dir: at("volume/sub"), fileMount: at("0"), dirMount: at("1")}
 	for _, err := range []error{
@@ -150,13 +151,13 @@ func TestWatchTellsTheMoment(t *testing.T) {
 func TestWatchKeepsNothingBusy(t *testing.T) {
 	b, r := makeBinds(t), newReports(t)
 	file, dir := r.add(t, b.fileMount, everything), r.add(t, b.dirMount, everything|sys.WatchDelete)
-	must(t, sys.UnmountPath(b.fileMount, false))
-	must(t, sys.UnmountPath(b.dirMount, false))
+	must(t, systest.UnmountPath(b.fileMount, false))
+	must(t, systest.UnmountPath(b.dirMount, false))
 	must(t, os.Remove(b.file)) // of which it still hears, and of its end
 	r.expect(t, file, sys.WatchAttrib)
 	r.expect(t, file, sys.WatchDeleteSelf)
 	r.expect(t, file, sys.WatchIgnored)
-	must(t, sys.UnmountPath(filepath.Dir(b.fileMount), false))
+	must(t, systest.UnmountPath(filepath.Dir(b.fileMount), false))
 	r.expect(t, dir, ^sys.WatchIgnored) // IN_UNMOUNT
 	r.expect(t, dir, sys.WatchIgnored)
 }
@@ -166,7 +167,7 @@ func TestWatchKeepsNothingBusy(t *testing.T) {
 func TestWatchInAnotherNamespace(t *testing.T) {
 	b, r := makeBinds(t), newReports(t)
 	other := kerneltest.Start(t, "hold")
-	must(t, sys.UnmountPath(b.fileMount, false)) // here, not there
+	must(t, systest.UnmountPath(b.fileMount, false)) // here, not there
 	ns, err := sys.OpenProc(strconv.Itoa(other.PID) + "/ns/mnt")
 	must(t, err)
 	var inside *sys.FD

@@ -15,6 +15,7 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 func TestMain(m *testing.M) {
@@ -75,7 +76,7 @@ func TestExpireMountFollowsNoLink(t *testing.T) {
 	must(t, os.Mkdir(point, 0o700))
 	must(t, os.Symlink("point", filepath.Join(dir, "link")))
 	must(t, sys.NewMount("tmpfs", point, "tmpfs", ""))
-	defer sys.UnmountPath(point, true)
+	defer systest.UnmountPath(point, true)
 	fd, err := sys.Lookup(dir)
 	must(t, err)
 	defer fd.Close()
@@ -90,7 +91,7 @@ func TestAttachBeneath(t *testing.T) {
 	kerneltest.Needs(t, sys.HasMoveBeneath)
 	dir := t.TempDir()
 	must(t, sys.NewMount("tmpfs", dir, "tmpfs", ""))
-	defer sys.UnmountPath(dir, true)
+	defer systest.UnmountPath(dir, true)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	must(t, os.WriteFile(at("old"), []byte("old"), 0o600))
 	must(t, os.WriteFile(at("new"), []byte("new"), 0o600))
@@ -199,7 +200,7 @@ func TestMountStatGrows(t *testing.T) {
 	kerneltest.Needs(t, sys.HasStatmount)
 	dir := t.TempDir()
 	must(t, sys.NewMount("tmpfs", dir, "tmpfs", ""))
-	defer sys.UnmountPath(dir, true)
+	defer systest.UnmountPath(dir, true)
 	deep := dir
 	t.Chdir(dir)
 	name := longName

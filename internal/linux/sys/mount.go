@@ -24,11 +24,6 @@ func BindMount(source, target string) error {
 	return unix.Mount(source, target, "", unix.MS_BIND, "")
 }
 
-// BindTree makes source visible at target, with all that is mounted below it.
-func BindTree(source, target string) error {
-	return unix.Mount(source, target, "", unix.MS_BIND|unix.MS_REC, "")
-}
-
 // BindFD makes what source has open visible at what target has open, or at what
 // is mounted there on top by now. Only inside OnThread, and both must have been
 // opened in the thread's namespace. It works on every kernel: the way leads
@@ -47,11 +42,6 @@ func NewMount(source, target, fsType, data string) error {
 	return unix.Mount(source, target, fsType, 0, data)
 }
 
-// MoveMountTo moves the mount at source to target.
-func MoveMountTo(source, target string) error {
-	return unix.Mount(source, target, "", unix.MS_MOVE, "")
-}
-
 // SetPropagation changes how the mount at target shares with its copies;
 // recursive includes the mounts below.
 func SetPropagation(target string, p Propagation, recursive bool) error {
@@ -60,20 +50,4 @@ func SetPropagation(target string, p Propagation, recursive bool) error {
 		flags |= unix.MS_REC
 	}
 	return unix.Mount("", target, "", flags, "")
-}
-
-// RemountBindReadOnly makes the mount at target, but not its file system, read-only.
-func RemountBindReadOnly(target string) error {
-	return unix.Mount("", target, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "")
-}
-
-// UnmountPath unmounts the topmost mount at target; lazy leaves it alive while
-// it is in use. For mounts that the caller made itself: it does not check what
-// it removes. It may wait for a remote file system.
-func UnmountPath(target string, lazy bool) error {
-	flags := unix.UMOUNT_NOFOLLOW
-	if lazy {
-		flags |= unix.MNT_DETACH
-	}
-	return unix.Unmount(target, flags)
 }

@@ -193,7 +193,3 @@ func (w whereabouts) close() {
 	w.root.Close()
 	w.dir.Close()
 }
-
-// Chroot makes path the root of the calling thread, or of the whole process
-// outside OnThread.
-func Chroot(path string) error { return unix.Chroot(path) }

@@ -32,16 +32,13 @@ type Scratch struct {
 // attach to what is mounted nowhere (6.15), else a mount namespace that holds
 // nothing but an empty tmpfs. Such a one begins as a copy of the caller's, for
 // as long as it takes to unmount everything in it: some milliseconds for
-// thousands of mounts. The caller closes it.
+// thousands of mounts. It lasts as long as the process.
 func NewScratch() (*Scratch, error) {
 	if HasDetachedTarget.Probe() == nil {
 		return &Scratch{}, nil
 	}
 	return newScratchSpace()
 }
-
-// Close gives the place back.
-func (s *Scratch) Close() error { return s.space.Close() }
 
 // TryAttach attaches a tree that CloneTree made, whose root is a directory or
 // not, where nobody sees it, and takes it away again. ENOENT: the tree's root,

@@ -10,10 +10,15 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // NewScratchSpace is for the roles.
 var NewScratchSpace = newScratchSpace
+
+// Close gives the place back.
+func (s *Scratch) Close() error { return s.space.Close() }
 
 // scratches is both kinds of place to try in, whichever this kernel needs.
 func scratches(t *testing.T) map[string]*Scratch {
@@ -102,7 +107,7 @@ func TestScratchSpaceIsEmpty(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = errors.Join(UnmountPath(inner, true), UnmountPath(dir, true)) })
+	t.Cleanup(func() { _ = errors.Join(systest.UnmountPath(inner, true), systest.UnmountPath(dir, true)) })
 	before := ownMounts(t)
 	s, err := newScratchSpace()
 	if err != nil {

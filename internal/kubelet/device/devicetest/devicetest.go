@@ -28,6 +28,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // What the volume and its pod are called. The pod is gone.
@@ -147,7 +148,7 @@ func (s *Scene) prepare(dev, fsType string) {
 		s.must(os.MkdirAll(dir, 0o755))
 	}
 	s.MountOnHost()
-	s.t.Cleanup(func() { _, _ = sys.UnmountPath(s.Mount, true), sys.UnmountPath(s.Global, true) })
+	s.t.Cleanup(func() { _, _ = systest.UnmountPath(s.Mount, true), systest.UnmountPath(s.Global, true) })
 }
 
 // MountOnHost has the kubelet mount the device.
@@ -160,8 +161,8 @@ func (s *Scene) MountOnHost() {
 // UnmountOnHost has the kubelet unmount it.
 func (s *Scene) UnmountOnHost() {
 	s.t.Helper()
-	s.must(sys.UnmountPath(s.Mount, false))
-	s.must(sys.UnmountPath(s.Global, false))
+	s.must(systest.UnmountPath(s.Mount, false))
+	s.must(systest.UnmountPath(s.Global, false))
 }
 
 // Exporter is what a runtime tells of a container of a monitoring exporter.

@@ -14,6 +14,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // NewMapped is New with linear mappings of the device mapper over one loop device, as LVM makes them: the scene's own, and as
@@ -38,7 +39,7 @@ func NewMapped(t *testing.T, others ...string) (s *Scene, below blockdev.Device,
 		point := s.globalMount(volume)
 		s.must(os.MkdirAll(point, 0o755))
 		s.must(sys.NewMount(above[i+1].Node(), point, "ext4", ""))
-		t.Cleanup(func() { _ = sys.UnmountPath(point, true) })
+		t.Cleanup(func() { _ = systest.UnmountPath(point, true) })
 	}
 	return s, below, above
 }
@@ -50,7 +51,7 @@ func (s *Scene) globalMount(volume string) string {
 // UnmountVolume has the kubelet unmount one of the others that NewMapped has made.
 func (s *Scene) UnmountVolume(volume string) {
 	s.t.Helper()
-	s.must(sys.UnmountPath(s.globalMount(volume), false))
+	s.must(systest.UnmountPath(s.globalMount(volume), false))
 }
 
 // mapped makes a device of the device mapper with an ext4 on it, which goes with the test.

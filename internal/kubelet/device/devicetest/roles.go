@@ -10,6 +10,7 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // Roles are what the processes of a Scene do. The tests of a package hand them to kerneltest.Main.
@@ -35,7 +36,7 @@ func leak(args []string, ready func(string)) error {
 	}
 	defer f.Close()
 	for _, point := range args {
-		if err := sys.UnmountPath(point, true); err != nil {
+		if err := systest.UnmountPath(point, true); err != nil {
 			return err
 		}
 	}
@@ -137,5 +138,5 @@ func moveInto(root string) error {
 	if err := os.Chdir("/"); err != nil {
 		return err
 	}
-	return sys.UnmountPath("/old", true)
+	return systest.UnmountPath("/old", true)
 }

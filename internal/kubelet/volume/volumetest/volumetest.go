@@ -32,6 +32,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -101,7 +102,7 @@ func (s *Scene) place(points ...string) string {
 	for _, point := range points {
 		s.must(os.MkdirAll(point, 0o755))
 		s.t.Cleanup(func() {
-			for sys.UnmountPath(point, true) == nil {
+			for systest.UnmountPath(point, true) == nil {
 			}
 		})
 		s.Record(point, volume.Record{Driver: Driver, Handle: Handle, PersistentVolume: Volume})
@@ -152,7 +153,7 @@ func (s *Scene) Remount(content string) {
 // Unstage unmounts the file system from the staging path.
 func (s *Scene) Unstage() {
 	s.t.Helper()
-	s.must(sys.UnmountPath(s.Staging, true))
+	s.must(systest.UnmountPath(s.Staging, true))
 }
 
 func (s *Scene) serve(content string) {
@@ -237,7 +238,7 @@ func container(args []string, ready func(string)) error {
 	if out, err := exec.Command("pivot_root", root, filepath.Join(root, "host")).CombinedOutput(); err != nil {
 		return fmt.Errorf("pivot_root: %w: %s", err, out)
 	}
-	if err := errors.Join(os.Chdir("/"), sys.UnmountPath("/host", true)); err != nil {
+	if err := errors.Join(os.Chdir("/"), systest.UnmountPath("/host", true)); err != nil {
 		return err
 	}
 	ready("")

@@ -22,6 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet/device/devicetest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/test/holding"
 )
@@ -32,7 +33,7 @@ var caseRoles = kerneltest.Roles{
 	"keep":               changed(func([]string) error { return nil }),
 	"keep covered":       changed(func(points []string) error { return sys.NewMount("cover", points[1], "tmpfs", "") }),
 	"keep below a cover": changed(coverAbove),
-	"keep chrooted":      changed(func([]string) error { return sys.Chroot("/usr") }),
+	"keep chrooted":      changed(func([]string) error { return systest.Chroot("/usr") }),
 	"keep moved":         changed(moveOverRoot),
 	"keep in a thread":   holding.InThread(private, nil),
 	"keep a table":       holding.InThread(private, func() (*os.File, error) { return os.Open("/proc/thread-self/mountinfo") }),
@@ -80,8 +81,8 @@ func moveOverRoot(points []string) error {
 	for _, do := range []func() error{
 		func() error { return sys.NewMount("root", root, "tmpfs", "") },
 		func() error { return os.Chdir(root) },
-		func() error { return sys.MoveMountTo(".", "/") },
-		func() error { return sys.Chroot(".") },
+		func() error { return systest.MoveMountTo(".", "/") },
+		func() error { return systest.Chroot(".") },
 	} {
 		if err := do(); err != nil {
 			return err
@@ -104,7 +105,7 @@ func leaving(use func(dir string) (holding.Kept, error)) holding.Role {
 			return err
 		}
 		for _, point := range args[:2] {
-			if err := sys.UnmountPath(point, true); err != nil {
+			if err := systest.UnmountPath(point, true); err != nil {
 				return err
 			}
 		}

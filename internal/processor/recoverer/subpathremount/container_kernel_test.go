@@ -26,6 +26,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // healRounds is how often a container that mounts in a loop sees a bind healed.
@@ -182,7 +183,7 @@ func TestContainerThatMountsInALoop(t *testing.T) {
 func (w *ward) loops(t *testing.T, p mount.Propagation) loops {
 	t.Helper()
 	w.ask(0, "empty", "sub")
-	must(t, sys.UnmountPath(w.point, false))
+	must(t, systest.UnmountPath(w.point, false))
 	own, stay, healthy := filepath.Join(w.Root, "own"), filepath.Join(w.Root, "stay"), filepath.Join(w.Root, "healthy")
 	neighbour := kubelettest.NewPod()
 	neighbour.UID = "neighbour"
@@ -232,7 +233,7 @@ func (w *ward) healInALoop(t *testing.T) map[string]int {
 		} else {
 			holds(t, 0, before)
 		}
-		must(t, sys.UnmountPath(r.point, true))
+		must(t, systest.UnmountPath(r.point, true))
 	}
 	return outcomes
 }

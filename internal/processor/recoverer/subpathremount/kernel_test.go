@@ -28,7 +28,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
-	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -282,12 +282,12 @@ func TestRefusesWhatHasChanged(t *testing.T) {
 		err     string
 	}{
 		"unmounted by somebody": {
-			change:  func(t *testing.T, w *ward) { must(t, sys.UnmountPath(w.point, false)) },
+			change:  func(t *testing.T, w *ward) { must(t, systest.UnmountPath(w.point, false)) },
 			message: "was gone already",
 		},
 		"renewed by the kubelet": {
 			change: func(t *testing.T, w *ward) {
-				must(t, sys.UnmountPath(w.point, false))
+				must(t, systest.UnmountPath(w.point, false))
 				w.rebind()
 			},
 			message: "was gone already; another mount is there now and is left alone",

@@ -23,6 +23,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -120,7 +121,7 @@ var acts = map[string]act{
 
 // unmountTop takes it for success where nothing is mounted any more, or nothing is there to be mounted on.
 func unmountTop(point string) error {
-	if err := sys.UnmountPath(point, true); !errors.Is(err, sys.EINVAL) && !errors.Is(err, sys.ENOENT) {
+	if err := systest.UnmountPath(point, true); !errors.Is(err, sys.EINVAL) && !errors.Is(err, sys.ENOENT) {
 		return err
 	}
 	return nil
@@ -260,7 +261,7 @@ func enter(t *testing.T, c contest) *ring {
 	t.Helper()
 	r := &ring{ward: admit(t), tally: tally{outcomes: map[string]int{}}}
 	r.ask(0, "empty", "sub")
-	must(t, sys.UnmountPath(r.point, false))
+	must(t, systest.UnmountPath(r.point, false))
 	r.lay(t, c)
 	_, conn := meet(t, nil, "rival")
 	r.in, r.out = gob.NewDecoder(conn), gob.NewEncoder(conn)
@@ -343,7 +344,7 @@ func moved(t *testing.T, r *ring) {
 	r.Stack(r.places.Source, r.places.Point)
 	must(t, os.Rename(r.places.Source, r.places.Replacement))
 	must(t, os.Mkdir(r.places.Source, 0o755))
-	must(t, sys.UnmountPath(r.places.spare(), true))
+	must(t, systest.UnmountPath(r.places.spare(), true))
 	must(t, mount.Bind(r.places.Healthy, r.places.spare()))
 }
 
@@ -410,7 +411,7 @@ func (r *ring) warmUp(t *testing.T, c contest) {
 func (r *ring) clean(t *testing.T) {
 	t.Helper()
 	for {
-		err := sys.UnmountPath(r.places.Point, true)
+		err := systest.UnmountPath(r.places.Point, true)
 		if errors.Is(err, sys.EINVAL) || errors.Is(err, sys.ENOENT) {
 			return
 		}

@@ -20,7 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/kubelet/restart"
-	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -144,7 +144,9 @@ func TestVerifyFails(t *testing.T) {
 			[]string{"default/web", "pod not found"},
 		},
 		"another mount of the pod is gone": {
-			"0", func(t *testing.T, w *ward) { must(t, sys.UnmountPath(w.Point(w.pod, "configmap", "extra", 0), false)) },
+			"0", func(t *testing.T, w *ward) {
+				must(t, systest.UnmountPath(w.Point(w.pod, "configmap", "extra", 0), false))
+			},
 			[]string{"was not to be touched, and is gone", "configmap/extra/0"},
 		},
 		"stale again": {

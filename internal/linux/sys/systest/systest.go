@@ -1,0 +1,38 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package systest holds the system calls that only tests make, to set up mounts and to take them away. No program
+// links it. It checks nothing: callers name mounts that they made themselves.
+//
+// It rests on mount(2), umount2(2) and chroot(2).
+package systest
+
+import "golang.org/x/sys/unix"
+
+// BindTree makes source visible at target, with all that is mounted below it.
+func BindTree(source, target string) error {
+	return unix.Mount(source, target, "", unix.MS_BIND|unix.MS_REC, "")
+}
+
+// MoveMountTo moves the mount at source to target.
+func MoveMountTo(source, target string) error {
+	return unix.Mount(source, target, "", unix.MS_MOVE, "")
+}
+
+// RemountBindReadOnly makes the mount at target, but not its file system, read-only.
+func RemountBindReadOnly(target string) error {
+	return unix.Mount("", target, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "")
+}
+
+// UnmountPath unmounts the topmost mount at target; lazy leaves it alive while it is in use. It may wait for a remote
+// file system.
+func UnmountPath(target string, lazy bool) error {
+	flags := unix.UMOUNT_NOFOLLOW
+	if lazy {
+		flags |= unix.MNT_DETACH
+	}
+	return unix.Unmount(target, flags)
+}
+
+// Chroot makes path the root of the calling thread, or of the whole process outside sys.OnThread.
+func Chroot(path string) error { return unix.Chroot(path) }
