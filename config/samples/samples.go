@@ -26,27 +26,7 @@ var IdleDevice string
 //go:embed volume-health.yaml
 var VolumeHealth string
 
-// PodEvict is the Operation and the OperationSet that evict a pod whose volumes cannot be mended.
-//
-//go:embed pod-evict.yaml
-var PodEvict string
-
-// OrphanedPod is the two Operations and the OperationSet that find and clear the directories of pods that are gone.
-//
-//go:embed orphaned-pod.yaml
-var OrphanedPod string
-
 // Diagnosis is one that runs the first of them; its node and pod are to be filled in.
 //
 //go:embed diagnosis.yaml
 var Diagnosis string
-
-// Workload is the ConfigMap and the Deployment of the walkthrough.
-//
-//go:embed workload.yaml
-var Workload string
-
-// OperationSets are all samples of Operations with an OperationSet. An Operation of one name is the same in all of them.
-func OperationSets() []string {
-	return []string{SubPathRemount, HeldDevice, IdleDevice, VolumeHealth, PodEvict, OrphanedPod}
-}

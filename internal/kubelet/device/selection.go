@@ -42,9 +42,6 @@ func SelectionOf(values map[string]string) Selection {
 	return Selection{values[ParamDevice], values[ParamPersistentVolume], values[ParamMessage]}
 }
 
-// Named tells whether anything narrows the look.
-func (s Selection) Named() bool { return s != Selection{} }
-
 // Choice is what a look has found.
 type Choice struct {
 	// Left are the devices of the selection that the host no longer mounts and somebody does.

@@ -103,10 +103,8 @@ func (q Question) within(at time.Time, early time.Duration) bool {
 	return !at.After(q.Seen.Add(skew))
 }
 
-// Tell says what is known. It gives no error: what could not be looked at is said in a sentence.
-func (t *Teller) Tell(ctx context.Context, q Question) Fate { return t.TellAll(ctx, []Question{q})[0] }
-
-// TellAll is Tell for several volumes, in their order. What they have in common is read, and asked, once.
+// TellAll says what is known about several volumes, in their order. It gives no error: what could not be looked at is said
+// in a sentence. What the volumes have in common is read, and asked, once.
 func (t *Teller) TellAll(ctx context.Context, questions []Question) []Fate {
 	fates, r, now := make([]Fate, len(questions)), newReading(t), time.Now()
 	for i, q := range questions {

@@ -87,6 +87,12 @@ func kill(cgroup string, at time.Time) kmsg.Kill {
 	return kmsg.Kill{Time: at, PID: 4711, Name: "ceph-fuse", Cgroup: cgroup, Limit: slice}
 }
 
+// fateOf asks about one volume.
+func fateOf(t *testing.T, teller *Teller, q Question) Fate {
+	t.Helper()
+	return teller.TellAll(t.Context(), []Question{q})[0]
+}
+
 func TestTell(t *testing.T) {
 	t.Parallel()
 	at := seen.Add(-3 * time.Second)
@@ -199,7 +205,7 @@ func TestTell(t *testing.T) {
 				Kubelet: n, Runtime: &runtime{dir: dir, records: c.records},
 				Kills: func(context.Context) ([]kmsg.Kill, error) { return c.kills, nil },
 			}
-			got := teller.Tell(t.Context(), c.question)
+			got := fateOf(t, teller, c.question)
 			if got.Cause != c.want {
 				t.Errorf("cause %q, want %q", got.Cause, c.want)
 			}
@@ -225,7 +231,7 @@ func TestFateIsWhole(t *testing.T) {
 		Kubelet: n, Runtime: &runtime{dir: dir, records: records},
 		Kills: func(context.Context) ([]kmsg.Kill, error) { return []kmsg.Kill{k}, nil },
 	}
-	got := teller.Tell(t.Context(), Question{Driver: driver, Mounted: mounted, Seen: seen})
+	got := fateOf(t, teller, Question{Driver: driver, Mounted: mounted, Seen: seen})
 	got.Sentences = nil
 	want := Fate{Cause: OOMKilled, Pod: pod, Container: "plugin", Before: &records[1], After: &records[0], Kill: &k}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -297,7 +303,7 @@ func TestWhatCannotBeLookedAtIsSaid(t *testing.T) {
 		"broken runtime": {&runtime{err: broken}, "it is broken"},
 	} {
 		teller := &Teller{Kubelet: n, Runtime: c.runtime, Kills: func(context.Context) ([]kmsg.Kill, error) { return nil, errors.New("no log") }}
-		got := teller.Tell(t.Context(), Question{Driver: driver})
+		got := fateOf(t, teller, Question{Driver: driver})
 		said := strings.Join(got.Sentences, "\n")
 		for _, want := range []string{c.want, "whether the kernel has killed it for want of memory is not known: no log", "why the daemon is gone is not known"} {
 			if !strings.Contains(said, want) {

@@ -71,7 +71,7 @@ func TestListenerBehindAnotherNamespace(t *testing.T) {
 		Kubelet: &kubelet.Node{Root: root, PID: actor.PID}, Runtime: nobody{&asked},
 		Kills: func(context.Context) ([]kmsg.Kill, error) { return nil, nil },
 	}
-	said := strings.Join(teller.Tell(t.Context(), Question{Driver: driver}).Sentences, "\n")
+	said := strings.Join(fateOf(t, teller, Question{Driver: driver}).Sentences, "\n")
 	if want := fmt.Sprintf("process %d listens on", actor.PID); !strings.Contains(said, want) {
 		t.Errorf("it does not say %q:\n%s", want, said)
 	}

@@ -6,7 +6,6 @@ package holder
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -89,28 +88,4 @@ func (s *search) inferred() bool {
 		}
 	}
 	return false
-}
-
-// String says in one line what is known of the device.
-func (r *Report) String() string {
-	state := "free"
-	switch {
-	case r.Untested != nil:
-		state = "not tested"
-	case len(r.Hidden) > 0:
-		state = "busy, holder hidden"
-	case r.Busy:
-		state = "busy"
-	}
-	counts := map[Kind]int{}
-	for _, h := range r.Holders {
-		counts[h.Kind]++
-	}
-	parts := []string{r.Device.Name + " " + state}
-	for _, kind := range kinds {
-		if n := counts[kind]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%s: %d", kind, n))
-		}
-	}
-	return strings.Join(parts, ", ")
 }

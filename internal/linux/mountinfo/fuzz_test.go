@@ -33,7 +33,7 @@ func FuzzParse(f *testing.F) {
 		checkFilters(t, text, mounts)
 		table := NewTable(mounts)
 		for _, m := range mounts {
-			table.Stack(m.Point)
+			table.On(m.Point)
 		}
 	})
 }

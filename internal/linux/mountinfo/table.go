@@ -89,19 +89,20 @@ func Within(dir, path string) bool {
 
 // On is the mount that the clean, absolute path lies on. There is none where
 // the table has no root, as in a namespace that is seen through a chroot.
-func (t *Table) On(path string) (Mount, bool) { return last(t.walk(path), t.mounts) }
-
-// Stack is the mounts that a lookup passes at point itself, the lowest first
-// and the visible one last. It is empty where nothing visible is mounted at
-// point.
-func (t *Table) Stack(point string) []Mount {
-	passed := t.walk(point)
-	for i, index := range passed {
-		if t.mounts[index].Point == point {
-			return t.pick(passed[i:])
-		}
+func (t *Table) On(path string) (Mount, bool) {
+	at := t.root()
+	if at < 0 {
+		return Mount{}, false
 	}
-	return nil
+	// A table that is no tree, as only a forged text holds, must not hang us.
+	for range t.mounts {
+		next := t.next(at, path)
+		if next < 0 {
+			break
+		}
+		at = next
+	}
+	return t.mounts[at], true
 }
 
 // Top is the visible mount at point.
@@ -111,25 +112,6 @@ func (t *Table) Top(point string) (Mount, bool) {
 		return Mount{}, false
 	}
 	return m, true
-}
-
-// walk gives the indexes of the mounts that a lookup of path passes, the root
-// first.
-func (t *Table) walk(path string) []int {
-	at := t.root()
-	if at < 0 {
-		return nil
-	}
-	passed := []int{at}
-	for depth := 0; ; depth++ {
-		next := t.next(at, path)
-		// A table that is no tree, as only a forged text holds, must not hang us.
-		if next < 0 || depth > len(t.mounts) {
-			return passed
-		}
-		passed = append(passed, next)
-		at = next
-	}
 }
 
 // root is the lowest mount at "/".
@@ -164,11 +146,4 @@ func (t *Table) pick(indexes []int) []Mount {
 		found[i] = t.mounts[index]
 	}
 	return found
-}
-
-func last(indexes []int, mounts []Mount) (Mount, bool) {
-	if len(indexes) == 0 {
-		return Mount{}, false
-	}
-	return mounts[indexes[len(indexes)-1]], true
 }

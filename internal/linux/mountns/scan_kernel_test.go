@@ -142,7 +142,7 @@ func checkDevice(t *testing.T, s *Scanner, ns Namespace, dir string) {
 		major, minor = st.Major, st.Minor
 		return err
 	}))
-	found, _, err := s.OnDevice(major, minor)
+	found, _, err := s.OnDevices(func(a, b uint32) bool { return a == major && b == minor })
 	must(t, err)
 	want := "held"
 	if len(found) > 0 && found[0].Source == "" && errors.Is(sys.HasStatmountSource.Probe(), errors.ErrUnsupported) {

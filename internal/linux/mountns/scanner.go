@@ -97,12 +97,6 @@ func (s *Scanner) Namespaces() ([]Namespace, Survey, error) {
 	return found, survey, err
 }
 
-// OnDevice is every mount of the file system with that device number, in every
-// namespace.
-func (s *Scanner) OnDevice(major, minor uint32) ([]Mount, Survey, error) {
-	return s.OnDevices(func(a, b uint32) bool { return a == major && b == minor })
-}
-
 // OnDevices is every mount, in every namespace, of the file systems whose
 // device numbers are wanted, within the bounds of Matching.
 func (s *Scanner) OnDevices(wanted func(major, minor uint32) bool) ([]Mount, Survey, error) {

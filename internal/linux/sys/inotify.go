@@ -13,15 +13,13 @@ import (
 
 // What a watch can be asked to report, and what Event.Mask says. The kernel
 // adds WatchIgnored and WatchOverflow of its own accord. For a directory,
-// WatchAttrib and the four after WatchDeleteSelf also report its entries.
+// WatchAttrib and the two after WatchDeleteSelf also report its entries.
 const (
 	WatchAttrib     uint32 = unix.IN_ATTRIB      // a name of the inode is gone, or its mode, owner or times changed
 	WatchMoveSelf   uint32 = unix.IN_MOVE_SELF   // the inode was renamed
 	WatchDeleteSelf uint32 = unix.IN_DELETE_SELF // the inode itself is gone: no name, nobody uses it
 	WatchDelete     uint32 = unix.IN_DELETE      // an entry was removed
-	WatchCreate     uint32 = unix.IN_CREATE      // an entry was made
 	WatchMovedFrom  uint32 = unix.IN_MOVED_FROM  // an entry was renamed, under its old name
-	WatchMovedTo    uint32 = unix.IN_MOVED_TO    // an entry was renamed, under its new name
 	WatchIgnored    uint32 = unix.IN_IGNORED     // the watch is no more: removed, inode gone, or file system unmounted
 	WatchOverflow   uint32 = unix.IN_Q_OVERFLOW  // events were lost
 )

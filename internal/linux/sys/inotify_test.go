@@ -43,8 +43,8 @@ func TestParseEvents(t *testing.T) {
 	want := []Event{
 		{Watch: 1, Mask: WatchAttrib},
 		{Watch: 2, Mask: WatchDelete | unix.IN_ISDIR, Name: "..2021_06_02"},
-		{Watch: 3, Mask: WatchCreate, Name: full},
-		{Watch: 4, Mask: WatchCreate, Name: "n\n\xff"},
+		{Watch: 3, Mask: unix.IN_CREATE, Name: full},
+		{Watch: 4, Mask: unix.IN_CREATE, Name: "n\n\xff"},
 		{Watch: -1, Mask: WatchOverflow},
 	}
 	if diff := cmp.Diff(want, parseEvents(buf, nil)); diff != "" {
@@ -57,7 +57,7 @@ func TestParseEvents(t *testing.T) {
 	}
 	lying := record(1, unix.IN_CREATE, "name", 16)
 	binary.NativeEndian.PutUint32(lying[12:], 1<<32-1)
-	if diff := cmp.Diff([]Event{{Watch: 1, Mask: WatchCreate, Name: "name"}}, parseEvents(lying, nil)); diff != "" {
+	if diff := cmp.Diff([]Event{{Watch: 1, Mask: unix.IN_CREATE, Name: "name"}}, parseEvents(lying, nil)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -122,7 +122,7 @@ func TestWatcherReports(t *testing.T) {
 	if err := os.Link(at("file"), at("link")); err != nil {
 		t.Fatal(err)
 	}
-	parent := addWatch(t, w, dir, WatchDelete|WatchMovedTo)
+	parent := addWatch(t, w, dir, WatchDelete|unix.IN_MOVED_TO)
 	file := addWatch(t, w, at("file"), WatchAttrib)
 	moved := addWatch(t, w, at("moved"), WatchMoveSelf)
 	// Nothing is read in between: all of it comes in one piece.
@@ -138,7 +138,7 @@ func TestWatcherReports(t *testing.T) {
 	want := []Event{
 		{Watch: file, Mask: WatchAttrib},
 		{Watch: parent, Mask: WatchDelete, Name: "file"},
-		{Watch: parent, Mask: WatchMovedTo, Name: "away"},
+		{Watch: parent, Mask: unix.IN_MOVED_TO, Name: "away"},
 		{Watch: moved, Mask: WatchMoveSelf},
 		{Watch: parent, Mask: WatchDelete | unix.IN_ISDIR, Name: "sub"},
 	}
@@ -191,7 +191,7 @@ func TestWatcherWatchesWhatHasNoName(t *testing.T) {
 func TestWatcherRemove(t *testing.T) {
 	t.Parallel()
 	w, dir := newTestWatcher(t), t.TempDir()
-	watch := addWatch(t, w, dir, WatchCreate)
+	watch := addWatch(t, w, dir, unix.IN_CREATE)
 	if err := w.Remove(watch); err != nil {
 		t.Error(err)
 	}
@@ -201,7 +201,7 @@ func TestWatcherRemove(t *testing.T) {
 			t.Errorf("remove watch %d: %v", unknown, err)
 		}
 	}
-	if again := addWatch(t, w, dir, WatchCreate); again == watch {
+	if again := addWatch(t, w, dir, unix.IN_CREATE); again == watch {
 		t.Errorf("number %d given again", again)
 	}
 }
@@ -218,7 +218,7 @@ func TestWatcherOverflow(t *testing.T) {
 		t.Fatal(err)
 	}
 	w, dir := newTestWatcher(t), t.TempDir()
-	addWatch(t, w, dir, WatchCreate|WatchDelete)
+	addWatch(t, w, dir, unix.IN_CREATE|WatchDelete)
 	for range room/2 + 1 {
 		name := filepath.Join(dir, "x")
 		if err := errors.Join(os.WriteFile(name, nil, 0o600), os.Remove(name)); err != nil {
@@ -270,7 +270,7 @@ func TestWatcherClose(t *testing.T) {
 	if _, err := w.Read(nil); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("read: %v, want closed", err)
 	}
-	if _, err := w.Add(dir, WatchCreate); !errors.Is(err, os.ErrClosed) {
+	if _, err := w.Add(dir, unix.IN_CREATE); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("add: %v, want closed", err)
 	}
 	if err := w.Remove(1); !errors.Is(err, os.ErrClosed) {

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
@@ -120,7 +122,7 @@ func TestAttachBeneath(t *testing.T) {
 	if text, err := os.ReadFile(at("target")); err != nil || string(text) != "new" {
 		t.Errorf("after: %q, %v, want new", text, err)
 	}
-	if err := os.WriteFile(at("target"), nil, 0o600); !errors.Is(err, sys.EROFS) {
+	if err := os.WriteFile(at("target"), nil, 0o600); !errors.Is(err, unix.EROFS) {
 		t.Errorf("write: %v, want EROFS", err)
 	}
 }

@@ -45,10 +45,6 @@ func LookupCached(root *FD, path string) (*FD, error) {
 	return openat2(dir, path, resolve)
 }
 
-// OpenNonblock is the flag for os.OpenFile that keeps it from waiting for the
-// other end of a pipe.
-const OpenNonblock = unix.O_NONBLOCK
-
 // LookupBeneath opens a path relative to dir with O_PATH (5.6, ENOSYS before).
 // Symbolic links are followed as long as they stay below dir and on its mount;
 // EXDEV: the path, or a link in it, leads out of either, or is absolute. Links

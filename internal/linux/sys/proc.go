@@ -139,9 +139,7 @@ func StartTime(stat []byte) (string, bool) {
 	return string(fields[19]), true
 }
 
-// ReadAll reads the rest of f into buf[:0], growing it, up to 64 MiB.
-func (f *FD) ReadAll(buf []byte) ([]byte, error) { return f.readAll(buf, maxProcFile) }
-
+// readAll reads the rest of f into buf[:0], growing it, up to so many bytes.
 func (f *FD) readAll(buf []byte, most int) ([]byte, error) {
 	buf = buf[:0]
 	for {

@@ -50,7 +50,7 @@ func TestReadAllGrowsAndStops(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := fd.ReadAll(make([]byte, 3))
+		got, err := fd.readAll(make([]byte, 3), maxProcFile)
 		fd.Close()
 		if !errors.Is(err, want) || (want == nil && !bytes.Equal(got, content)) {
 			t.Errorf("size %d: read %d bytes, %v, want %v", size, len(got), err, want)

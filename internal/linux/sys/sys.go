@@ -33,7 +33,6 @@ const (
 	EBADF     = unix.EBADF
 	EBUSY     = unix.EBUSY
 	EEXIST    = unix.EEXIST
-	EINTR     = unix.EINTR
 	EINVAL    = unix.EINVAL
 	EIO       = unix.EIO
 	EISDIR    = unix.EISDIR
@@ -48,9 +47,7 @@ const (
 	ENOTEMPTY = unix.ENOTEMPTY
 	ENOTTY    = unix.ENOTTY
 	ENXIO     = unix.ENXIO
-	EOVERFLOW = unix.EOVERFLOW
 	EPERM     = unix.EPERM
-	EROFS     = unix.EROFS
 	ESRCH     = unix.ESRCH
 	ESTALE    = unix.ESTALE
 	ETIMEDOUT = unix.ETIMEDOUT

@@ -60,7 +60,7 @@ type run struct {
 // diagnose runs a Diagnosis, or one after the other, with what processors remember, and writes the status of the last as JSON.
 func (r run) diagnose(ctx context.Context, set string, parameters []string) error {
 	var objects store.Memory
-	if err := objects.Load(strings.NewReader(strings.Join(samples.OperationSets()[1:4], "\n---\n"))); err != nil {
+	if err := objects.Load(strings.NewReader(strings.Join([]string{samples.HeldDevice, samples.IdleDevice, samples.VolumeHealth}, "\n---\n"))); err != nil {
 		return err
 	}
 	e, err := r.newExecutor(&objects)

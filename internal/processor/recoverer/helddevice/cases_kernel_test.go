@@ -278,7 +278,9 @@ func (c situation) heal(t *testing.T, w *ward) {
 // spaces are the mount namespaces that have the device mounted.
 func spaces(t *testing.T, w *ward) map[uint64]bool {
 	t.Helper()
-	mounts, _, err := w.Inspector.Finder.Scanner.OnDevice(w.Device.Major, w.Device.Minor)
+	mounts, _, err := w.Inspector.Finder.Scanner.OnDevices(func(major, minor uint32) bool {
+		return major == w.Device.Major && minor == w.Device.Minor
+	})
 	must(t, err)
 	all := map[uint64]bool{}
 	for _, m := range mounts {

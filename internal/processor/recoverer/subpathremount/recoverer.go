@@ -35,11 +35,8 @@ const (
 	KeyRunningAfter = "recover.kubernetes.subpath_remount.running_after_seconds"
 )
 
-// Kinds of actions.
-const (
-	Unmount               = "Unmount"
-	RemoveContainerRecord = restart.RemoveRecord
-)
+// Unmount is the kind of the actions on mounts.
+const Unmount = "Unmount"
 
 // Kubelet finds the kubelet of this node.
 type Kubelet interface {

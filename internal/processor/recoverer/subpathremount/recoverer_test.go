@@ -13,6 +13,7 @@ import (
 
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/kubelet/restart"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -70,7 +71,7 @@ func TestClaimsNoDeedOfOthers(t *testing.T) {
 	const another = "was gone already; another mount is there now and is left alone"
 	p := processor.Plan{Actions: []processor.Action{
 		{Kind: Unmount, Target: "/p/0", Already: another}, {Kind: Unmount, Target: "/p/1"},
-		{Kind: RemoveContainerRecord, Target: "c1", Already: "was gone already"},
+		{Kind: restart.RemoveRecord, Target: "c1", Already: "was gone already"},
 	}}
 	got, err := results(p)
 	want := map[string]string{
