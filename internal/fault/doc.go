@@ -2,6 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package fault is the catalogue of the faults that kubediag knows, and the plain data in which findings are told.
-// It imports the standard library only, so that every side can speak it. It decides nothing: texts point at a fault,
-// the mount table and the kernel prove it.
+// It imports the standard library only, so that every side can speak it. It decides nothing: the mount table and the
+// kernel prove a fault.
 package fault

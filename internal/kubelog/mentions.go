@@ -34,11 +34,11 @@ type Found struct {
 	Codes []fault.Code `json:"codes,omitempty"`
 }
 
-// Mentions finds names in a text, which need not be decoded. It looks at the first mebibyte, and for faults at what
-// fault.Suspect looks at.
+// Mentions finds names in a text, which need not be decoded. It looks at the first mebibyte, and for faults at the first
+// 64 KiB.
 func Mentions(text string) Found {
 	text = Decode(text[:min(len(text), maxText)])
-	f := Found{Codes: fault.Suspect(text)}
+	f := Found{Codes: codes(text)}
 	for _, p := range paths(text) {
 		if strings.HasPrefix(p, "/dev/") && p != "/dev/" {
 			keep(&f.Devices, p)

@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"kubediag.org/kubediag/internal/fault"
 )
 
 // maxQuoted bounds how much of a message is quoted, in bytes.
@@ -21,11 +19,19 @@ const maxQuoted = 512
 // or of its hooks, does not count.
 func WrongKind(s corev1.ContainerStatus) (quote string, ok bool) {
 	for _, r := range refusals(s) {
-		if slices.Contains(fault.Suspect(r.text), fault.SourceTypeMismatch) {
+		if ofWrongKind(r.text) {
 			return fmt.Sprintf("%s of the container says: %q", r.where, clip(r.text)), true
 		}
 	}
 	return "", false
+}
+
+// ofWrongKind reports whether a text about a mount is worded as runtimes word that one is a file and the other a directory.
+func ofWrongKind(text string) bool {
+	text = strings.ToLower(strings.Join(strings.Fields(text), " "))
+	has := func(phrase string) bool { return strings.Contains(text, phrase) }
+	return slices.ContainsFunc([]string{"mount", "subpath", "rootfs", "createcontainerconfigerror", "generate spec"}, has) &&
+		slices.ContainsFunc([]string{"not a directory", "is a directory", "onto a file", "onto a directory"}, has)
 }
 
 func clip(text string) string {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package fault
+package kubelog
 
 import (
 	"os"
@@ -10,45 +10,47 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"kubediag.org/kubediag/internal/fault"
 )
 
 // known reads texts from the wild and what each points at.
-func known(t testing.TB) map[string][]Code {
+func known(t testing.TB) map[string][]fault.Code {
 	t.Helper()
 	content, err := os.ReadFile("testdata/texts.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
-	texts := map[string][]Code{}
+	texts := map[string][]fault.Code{}
 	for line := range strings.Lines(string(content)) {
-		codes, text, found := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		names, text, found := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
 		if !found {
 			continue
 		}
 		texts[text] = nil
-		if codes != "-" {
-			for code := range strings.SplitSeq(codes, ",") {
-				texts[text] = append(texts[text], Code(code))
+		if names != "-" {
+			for code := range strings.SplitSeq(names, ",") {
+				texts[text] = append(texts[text], fault.Code(code))
 			}
 		}
 	}
 	return texts
 }
 
-func TestSuspectKnowsTextsFromTheWild(t *testing.T) {
+func TestCodesOfTextsFromTheWild(t *testing.T) {
 	t.Parallel()
 	texts := known(t)
 	if len(texts) < 30 {
 		t.Fatalf("only %d texts were read", len(texts))
 	}
 	for text, want := range texts {
-		if diff := cmp.Diff(want, Suspect(text)); diff != "" {
+		if diff := cmp.Diff(want, codes(text)); diff != "" {
 			t.Errorf("%s\n(-want +got):\n%s", text, diff)
 		}
 	}
 }
 
-func TestSuspectReadsPastQuotesAndLines(t *testing.T) {
+func TestCodesArePastQuotesAndLines(t *testing.T) {
 	t.Parallel()
 	text := `mounting "/var/lib/kubelet/pods/u/volume-subpaths/v/c/1" to rootfs at "/x" caused: no such file or directory`
 	for name, s := range map[string]string{
@@ -60,29 +62,29 @@ func TestSuspectReadsPastQuotesAndLines(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff([]Code{StaleSubPath}, Suspect(s)); diff != "" {
+			if diff := cmp.Diff([]fault.Code{fault.StaleSubPath}, codes(s)); diff != "" {
 				t.Errorf("%s", diff)
 			}
 		})
 	}
 }
 
-func FuzzSuspect(f *testing.F) {
+func FuzzCodes(f *testing.F) {
 	for text := range known(f) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		codes := Suspect(text)
-		if !slices.IsSorted(codes) || len(slices.Compact(slices.Clone(codes))) != len(codes) {
-			t.Errorf("codes = %q, want them in order and each once", codes)
+		found := codes(text)
+		if !slices.IsSorted(found) || len(slices.Compact(slices.Clone(found))) != len(found) {
+			t.Errorf("codes = %q, want them in order and each once", found)
 		}
-		for _, code := range codes {
-			if _, ok := Lookup(code); !ok {
+		for _, code := range found {
+			if _, ok := fault.Lookup(code); !ok {
 				t.Errorf("%q is not in the catalogue", code)
 			}
 		}
-		if again := Suspect(strings.ToUpper(text)); len(text) < maxSuspectText/4 && isASCII(text) && !slices.Equal(codes, again) {
-			t.Errorf("capitals change %q to %q", codes, again)
+		if again := codes(strings.ToUpper(text)); len(text) < maxWording/4 && isASCII(text) && !slices.Equal(found, again) {
+			t.Errorf("capitals change %q to %q", found, again)
 		}
 	})
 }
