@@ -47,6 +47,11 @@ type FreshPods interface {
 	FreshPod(ctx context.Context, namespace, name string) (*corev1.Pod, error)
 }
 
+// Locator finds the kubelet of this node: a Finder, or a Node that is known already.
+type Locator interface {
+	Node(ctx context.Context) (*Node, error)
+}
+
 // Node is one kubelet's place on the machine. It is a plain value that pins nothing.
 type Node struct {
 	// Root is the kubelet's root directory in its mount namespace, with no symbolic link in it.
@@ -135,5 +140,5 @@ func (n *Node) String() string {
 	return "kubelet " + strconv.Itoa(n.PID) + " with root " + strconv.Quote(n.Root)
 }
 
-// Node is n itself, for those who otherwise look for their node.
+// Node returns n itself: it is a Locator.
 func (n *Node) Node(context.Context) (*Node, error) { return n, nil }

@@ -61,11 +61,6 @@ func (m *Mode) String() string { return string(*m) }
 // Type is how the help of a flag calls the value.
 func (*Mode) Type() string { return "mode" }
 
-// Kubelet finds the kubelet of this node.
-type Kubelet interface {
-	Node(ctx context.Context) (*kubelet.Node, error)
-}
-
 // Pods are the pods of this node.
 type Pods interface {
 	// PodByUID gives the pod as it is known now, nil where none is. The caller does not change it.
@@ -122,7 +117,7 @@ const (
 // Sentinel watches one node. Its fields are set before Run.
 type Sentinel struct {
 	Mode     Mode
-	Kubelet  Kubelet
+	Kubelet  kubelet.Locator
 	Pods     Pods
 	Observer Observer
 	// Volumes is nil where volumes are not to be watched. Connections is nil where the kernel tells nothing about them:

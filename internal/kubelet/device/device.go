@@ -29,11 +29,6 @@ import (
 	"kubediag.org/kubediag/internal/linux/holder"
 )
 
-// Kubelet finds the kubelet of this node.
-type Kubelet interface {
-	Node(ctx context.Context) (*kubelet.Node, error)
-}
-
 // Runtime is the container runtime of this node: a cri.Client.
 type Runtime interface {
 	// Owner tells which container a process belongs to, from the text of its /proc/PID/cgroup.
@@ -45,7 +40,7 @@ type Runtime interface {
 // Inspector looks at devices as the kubelet of this node has them. Its fields are set before its first use; then it may
 // be used by several goroutines.
 type Inspector struct {
-	Kubelet Kubelet
+	Kubelet kubelet.Locator
 	Finder  *holder.Finder
 	// Runtime is nil where there is none: then no process is known to be in a container.
 	Runtime Runtime

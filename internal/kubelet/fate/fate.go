@@ -24,11 +24,6 @@ import (
 	"kubediag.org/kubediag/internal/linux/kmsg"
 )
 
-// Kubelet finds the kubelet of this node.
-type Kubelet interface {
-	Node(ctx context.Context) (*kubelet.Node, error)
-}
-
 // Runtime is the container runtime of this node.
 type Runtime interface {
 	// Owner tells whose a process is, by the text of its /proc/PID/cgroup; cri.ErrNotFound where it is in no container.
@@ -39,7 +34,7 @@ type Runtime interface {
 
 // Teller tells what became of daemons. It is safe for use by several goroutines.
 type Teller struct {
-	Kubelet Kubelet
+	Kubelet kubelet.Locator
 	// Runtime is nil where there is none.
 	Runtime Runtime
 	// Kills are the processes that the kernel has killed for want of memory. Nil: those in the kernel's log.

@@ -52,11 +52,6 @@ func CheckMinimumAge(age time.Duration) error {
 // ErrStays is returned for what is not removed, with the reason.
 var ErrStays = errors.New("it stays")
 
-// Kubelet finds the kubelet of this node.
-type Kubelet interface {
-	Node(ctx context.Context) (*kubelet.Node, error)
-}
-
 // Pods knows the pods of this node.
 type Pods interface {
 	// PodsNow lists every pod that is bound to this node, mirror pods and those that are being deleted included, as the API
@@ -83,7 +78,7 @@ type Runtime interface {
 // Inspector looks for orphaned directories of pods. Its fields are set before its first use; then it may be used by
 // several goroutines.
 type Inspector struct {
-	Kubelet Kubelet
+	Kubelet kubelet.Locator
 	// Scanner is nil for a new one each time.
 	Scanner *mountns.Scanner
 	// Pods and Runtime are nil where there is no such source. Then nothing is proven.

@@ -30,11 +30,6 @@ import (
 	"kubediag.org/kubediag/internal/linux/probe"
 )
 
-// Kubelet finds the kubelet of this node.
-type Kubelet interface {
-	Node(ctx context.Context) (*kubelet.Node, error)
-}
-
 // Prober asks mounts whether they are alive, and never hangs: a *probe.Prober.
 type Prober interface {
 	// Ask gives one answer for each target, in their order.
@@ -56,7 +51,7 @@ type Pods interface {
 // Inspector looks at the volumes of a node. Its fields are set before its first use; then it may be used by several
 // goroutines.
 type Inspector struct {
-	Kubelet Kubelet
+	Kubelet kubelet.Locator
 	Scanner *mountns.Scanner
 	Prober  Prober
 	// Runtime is nil where there is none: then no copy in a container is replaced.

@@ -37,15 +37,10 @@ import (
 	"kubediag.org/kubediag/internal/processor/recoverer/volumerebind"
 )
 
-// Kubelet finds the kubelet of this node: a kubelet.Finder, or a kubelet.Node where it is known.
-type Kubelet interface {
-	Node(ctx context.Context) (*kubelet.Node, error)
-}
-
 // Deps is what processors need.
 type Deps struct {
 	Pods    kubelet.Pods
-	Kubelet Kubelet
+	Kubelet kubelet.Locator
 	// Orphans looks for the directories of pods that are gone. Nil: one of its own, which cannot ask the API server and
 	// therefore proves none.
 	Orphans *orphan.Inspector

@@ -144,7 +144,7 @@ func runOne(ctx context.Context, e *executor.Executor, objects *store.Memory, na
 }
 
 // kubelet is the one that runs, or a directory without one.
-func (r run) kubelet() (all.Kubelet, error) {
+func (r run) kubelet() (kubelet.Locator, error) {
 	if r.kubeletRoot == "" {
 		return &kubelet.Finder{}, nil
 	}

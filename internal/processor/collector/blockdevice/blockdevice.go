@@ -20,14 +20,9 @@ import (
 // Key is that of the result.
 const Key = "collector.system.block_device.list"
 
-// Kubelet finds the kubelet of this node.
-type Kubelet interface {
-	Node(ctx context.Context) (*kubelet.Node, error)
-}
-
 // Collector is the processor blockDeviceCollector.
 type Collector struct {
-	Kubelet Kubelet
+	Kubelet kubelet.Locator
 	Sys     blockdev.Sys
 	// Scanner is nil for a new one each time.
 	Scanner *mountns.Scanner

@@ -22,14 +22,9 @@ const Key = "collector.system.mountinfo"
 // detailKey is where an earlier operation leaves what is known about the pod.
 const detailKey = "collector.kubernetes.pod.detail"
 
-// Kubelet finds the kubelet of this node.
-type Kubelet interface {
-	Node(ctx context.Context) (*kubelet.Node, error)
-}
-
 // Collector is the processor mountInfoCollector.
 type Collector struct {
-	Kubelet Kubelet
+	Kubelet kubelet.Locator
 }
 
 // Name is mountInfoCollector.

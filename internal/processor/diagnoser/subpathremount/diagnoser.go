@@ -37,15 +37,10 @@ const (
 	bugLink   = "https://github.com/kubernetes/kubernetes/issues/68211"
 )
 
-// Kubelet finds the kubelet of this node.
-type Kubelet interface {
-	Node(ctx context.Context) (*kubelet.Node, error)
-}
-
 // Diagnoser is the processor subpathRemountDiagnoser.
 type Diagnoser struct {
 	Pods    kubelet.Pods
-	Kubelet Kubelet
+	Kubelet kubelet.Locator
 }
 
 // Name is subpathRemountDiagnoser.

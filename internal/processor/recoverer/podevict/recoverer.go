@@ -64,15 +64,10 @@ type Judge interface {
 	Unmendable(ctx context.Context, podUID string) (findings []fault.Finding, reasons []string, err error)
 }
 
-// Kubelet finds the kubelet of this node.
-type Kubelet interface {
-	Node(ctx context.Context) (*kubelet.Node, error)
-}
-
 // Recoverer is the recoverer podEvictRecover.
 type Recoverer struct {
 	Pods    kubelet.Pods
-	Kubelet Kubelet
+	Kubelet kubelet.Locator
 	Judge   Judge
 	// Evictor is nil where nobody is allowed to evict pods, which is the default.
 	Evictor Evictor

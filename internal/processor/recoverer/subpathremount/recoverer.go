@@ -38,15 +38,10 @@ const (
 // Unmount is the kind of the actions on mounts.
 const Unmount = "Unmount"
 
-// Kubelet finds the kubelet of this node.
-type Kubelet interface {
-	Node(ctx context.Context) (*kubelet.Node, error)
-}
-
 // Recoverer is the recoverer subpathRemountRecover.
 type Recoverer struct {
 	Pods    kubelet.Pods
-	Kubelet Kubelet
+	Kubelet kubelet.Locator
 	// Runtime is nil where there is none; no start is brought forward then.
 	Runtime restart.Runtime
 }
