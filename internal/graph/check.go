@@ -64,8 +64,8 @@ func (g *Graph) checkSize() []*Error {
 		return []*Error{{-1, "", nodes, "must have at least 2 nodes: node 0 runs nothing"}}
 	case nodes > MaxNodes:
 		return []*Error{{-1, "", nodes, fmt.Sprintf("must have at most %d nodes", MaxNodes)}}
-	case edges > MaxEdges:
-		return []*Error{{-1, "", edges, fmt.Sprintf("must have at most %d edges in all", MaxEdges)}}
+	case edges > maxEdges:
+		return []*Error{{-1, "", edges, fmt.Sprintf("must have at most %d edges in all", maxEdges)}}
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 // Most nodes and edges of a graph.
 const (
 	MaxNodes = 1000
-	MaxEdges = 10000
+	maxEdges = 10000
 )
 
 // Node is a node of a graph: its id, the ids of those that follow it, and the name of what runs there.

@@ -183,7 +183,7 @@ func TestErrorsAreBounded(t *testing.T) {
 	for i := range ring {
 		ring[i] = []int32{int32(i%(MaxNodes-1) + 1)}
 	}
-	astray := make([]int32, MaxEdges)
+	astray := make([]int32, maxEdges)
 	for i := range astray {
 		astray[i] = 5000
 	}

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// ErrOnceUnknown is returned where it cannot be seen what a kubelet does, at its start, with volumes of pods that are gone.
-var ErrOnceUnknown = errors.New("not known whether this kubelet tries only once")
+// errOnceUnknown is returned where it cannot be seen what a kubelet does, at its start, with volumes of pods that are gone.
+var errOnceUnknown = errors.New("not known whether this kubelet tries only once")
 
 // TriesOnce tells whether this kubelet, when it starts, tries only once to finish with a volume that it finds in the
 // directory of a pod that is gone, and that is not mounted: 1.18 does, and knows nothing of the volume from then on. 1.36
 // takes it up again, and goes on trying until its driver answers; a program that can do either counts as such. With a volume
 // that it has itself mounted each goes on trying. It is read from the kubelet's own program, as Renews does it.
-// ErrOnceUnknown where there is no kubelet process, or its program has none of the texts that tell.
+// It gives an error if there is no kubelet process, or its program has none of the texts that it looks for.
 func (n *Node) TriesOnce() (bool, error) {
 	has, err := n.texts()
 	switch {
@@ -30,7 +30,7 @@ func (n *Node) TriesOnce() (bool, error) {
 	case has[onceText]:
 		return true, nil
 	}
-	return false, n.unknown(ErrOnceUnknown)
+	return false, n.unknown(errOnceUnknown)
 }
 
 // ticks is how many of the units in which the kernel tells when a process has started are a second.

@@ -30,13 +30,13 @@ func TestTriesOnceIsReadFromTheProgram(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got, err := (&Node{Program: program(t, c.text)}).TriesOnce()
-			if got != c.once || errors.Is(err, ErrOnceUnknown) != c.unknown || err != nil && !c.unknown {
+			if got != c.once || errors.Is(err, errOnceUnknown) != c.unknown || err != nil && !c.unknown {
 				t.Errorf("tries once: %v, %v, want %v, unknown: %v", got, err, c.once, c.unknown)
 			}
 		})
 	}
 	n := &Node{}
-	if once, err := n.TriesOnce(); once || !errors.Is(err, ErrOnceUnknown) {
+	if once, err := n.TriesOnce(); once || !errors.Is(err, errOnceUnknown) {
 		t.Errorf("without a process: %v, %v, want not known", once, err)
 	}
 	n.Program = filepath.Join(t.TempDir(), "gone")

@@ -5,13 +5,13 @@ package kubelet
 
 import "errors"
 
-// ErrRenewsUnknown is returned where it cannot be seen whether a kubelet renews subPath binds.
-var ErrRenewsUnknown = errors.New("not known whether this kubelet renews subPath binds")
+// errRenewsUnknown is returned where it cannot be seen whether a kubelet renews subPath binds.
+var errRenewsUnknown = errors.New("not known whether this kubelet renews subPath binds")
 
 // Renews tells whether this kubelet itself replaces a subPath bind whose source is another one by now: Kubernetes 1.19
 // and later, and wherever that was back-ported. It is read from the kubelet's own program, once per process: at most
-// 1 GiB of it. ErrRenewsUnknown, which counts as not, where there is no kubelet process, or its program has none of
-// the texts that tell.
+// 1 GiB of it. An error counts as not: there is no kubelet process, or its program has none of the texts that it looks
+// for.
 func (n *Node) Renews() (bool, error) {
 	has, err := n.texts()
 	switch {
@@ -22,5 +22,5 @@ func (n *Node) Renews() (bool, error) {
 	case has[everyText]:
 		return false, nil
 	}
-	return false, n.unknown(ErrRenewsUnknown)
+	return false, n.unknown(errRenewsUnknown)
 }

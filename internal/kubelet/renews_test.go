@@ -44,7 +44,7 @@ func TestRenewsIsReadFromTheProgram(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got, err := (&Node{Program: program(t, c.text)}).Renews()
-			if got != c.renews || errors.Is(err, ErrRenewsUnknown) != c.unknown || err != nil && !c.unknown {
+			if got != c.renews || errors.Is(err, errRenewsUnknown) != c.unknown || err != nil && !c.unknown {
 				t.Errorf("renews: %v, %v, want %v, unknown: %v", got, err, c.renews, c.unknown)
 			}
 		})
@@ -57,7 +57,7 @@ func TestRenewsIsNotKnownWithoutAProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if renews, err := n.Renews(); renews || !errors.Is(err, ErrRenewsUnknown) {
+	if renews, err := n.Renews(); renews || !errors.Is(err, errRenewsUnknown) {
 		t.Errorf("renews: %v, %v, want not known", renews, err)
 	}
 	n.Program = filepath.Join(t.TempDir(), "gone")
@@ -81,7 +81,7 @@ func TestRenewsIsReadOncePerProcess(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %v", when, got, err, want)
 		}
 	}
-	if _, err := find().Renews(); err == nil || errors.Is(err, ErrRenewsUnknown) {
+	if _, err := find().Renews(); err == nil || errors.Is(err, errRenewsUnknown) {
 		t.Errorf("without a program: %v, want that it cannot be read", err)
 	}
 	m.link(7, "exe", program(t, string(kubeletTexts[everyText])))

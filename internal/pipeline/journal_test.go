@@ -30,7 +30,7 @@ func journalText(t *testing.T, dir string) string {
 func TestJournalIsForNobodyElse(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	mustRun(t, newRunner(t, dir), job(t, nil, gives("a", strings.Repeat("x", MaxValueBytes+1))))
+	mustRun(t, newRunner(t, dir), job(t, nil, gives("a", strings.Repeat("x", maxValueBytes+1))))
 	count := 0
 	err := filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
 		if err != nil || name == dir {
@@ -226,7 +226,7 @@ func TestForget(t *testing.T) {
 	r := newRunner(t, dir)
 	outside := filepath.Join(dir, "kept", "mine.txt")
 	for _, uid := range []string{"keep", "drop", "runs"} {
-		j := job(t, nil, gives("a", strings.Repeat("x", MaxValueBytes+1)), gives("b", "1"))
+		j := job(t, nil, gives("a", strings.Repeat("x", maxValueBytes+1)), gives("b", "1"))
 		stored := j.Operations[2]
 		stored.Storage = "kept"
 		j.Operations[2] = stored

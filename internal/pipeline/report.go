@@ -22,7 +22,7 @@ type Report struct {
 	Succeeded bool
 	// Failed are the paths that were tried and failed, in order.
 	Failed [][]int32
-	// Values are the results, redacted and bounded to MaxResultsBytes as JSON.
+	// Values are the results, redacted and bounded to 512 KiB as JSON.
 	Values map[string]string
 	// DeadlineExceeded tells that the run ended because its time was up.
 	DeadlineExceeded bool

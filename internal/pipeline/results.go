@@ -20,10 +20,10 @@ import (
 
 // Bounds of results. Bytes of values are counted as JSON needs them, where a control character takes six.
 const (
-	MaxValueBytes    = 256 << 10 // of one value
-	MaxResultsBytes  = 512 << 10 // of all values and keys together
+	maxValueBytes    = 256 << 10 // of one value
+	maxResultsBytes  = 512 << 10 // of all values and keys together
 	MaxMessageBytes  = 4096
-	MaxArtifactBytes = 64 << 20 // of all files of one run
+	maxArtifactBytes = 64 << 20 // of all files of one run
 	maxFiles         = 1000     // of one run
 	maxKeys          = 256      // of one operation
 	maxKeyBytes      = 253
@@ -68,7 +68,7 @@ func (l *ledger) room(key string) int {
 	if old, ok := l.shown[key]; ok {
 		used -= costOf(key) + costOf(old)
 	}
-	return min(MaxValueBytes, MaxResultsBytes-used-costOf(key))
+	return min(maxValueBytes, maxResultsBytes-used-costOf(key))
 }
 
 func (l *ledger) add(s stored, whole string) {
@@ -149,7 +149,7 @@ func (x *run) store(ctx context.Context, l *ledger, id int32, s stored) (stored,
 	value := s.Value
 	text := printable.Text(redact.Text(value))
 	fits := costOf(text) <= l.room(s.Key)
-	s.InFile = !fits || !utf8.ValidString(value) || costOf(value) > MaxValueBytes
+	s.InFile = !fits || !utf8.ValidString(value) || costOf(value) > maxValueBytes
 	if s.InFile || x.job.Operations[id].Storage != "" {
 		file, err := x.file(l, id, s)
 		if err != nil {
@@ -172,9 +172,9 @@ func (x *run) store(ctx context.Context, l *ledger, id int32, s stored) (stored,
 
 // file keeps a value whole.
 func (x *run) file(l *ledger, id int32, s stored) (Artifact, error) {
-	if total := l.bytes + int64(len(s.Value)); total > MaxArtifactBytes || l.files >= maxFiles {
+	if total := l.bytes + int64(len(s.Value)); total > maxArtifactBytes || l.files >= maxFiles {
 		return Artifact{}, processor.Stalled(fmt.Errorf("keeping result %q: the run would have %d files with %d bytes, at most %d with %d",
-			s.Key, l.files+1, total, maxFiles, int64(MaxArtifactBytes)))
+			s.Key, l.files+1, total, maxFiles, int64(maxArtifactBytes)))
 	}
 	op := x.job.Operations[id]
 	dir := op.Storage

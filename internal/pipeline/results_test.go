@@ -43,7 +43,7 @@ func TestLongResultsGoToAFile(t *testing.T) {
 		t.Error("the next operation did not see the whole value")
 	}
 	shown := report.Values["collector.system.mountinfo"]
-	if size := jsonSize(t, report.Values); size > MaxValueBytes+1000 || size < MaxValueBytes*9/10 {
+	if size := jsonSize(t, report.Values); size > maxValueBytes+1000 || size < maxValueBytes*9/10 {
 		t.Errorf("the status holds %d bytes", size)
 	}
 	a := report.Operations[0].Artifacts[0]
@@ -63,7 +63,7 @@ func TestAllResultsTogetherAreBounded(t *testing.T) {
 	t.Parallel()
 	var steps []any
 	for i := range 8 {
-		steps = append(steps, gives(fmt.Sprint("key-", i), strings.Repeat("x", MaxValueBytes*3/4)))
+		steps = append(steps, gives(fmt.Sprint("key-", i), strings.Repeat("x", maxValueBytes*3/4)))
 	}
 	many := map[string]string{}
 	for i := range maxKeys {
@@ -78,11 +78,11 @@ func TestAllResultsTogetherAreBounded(t *testing.T) {
 		return processor.Result{}, nil
 	}})
 	report := mustRun(t, newRunner(t, t.TempDir()), job(t, nil, steps...))
-	if size := jsonSize(t, report.Values); size > MaxResultsBytes+6*len(report.Values)+2 {
+	if size := jsonSize(t, report.Values); size > maxResultsBytes+6*len(report.Values)+2 {
 		t.Errorf("the status holds %d bytes", size)
 	}
 	delete(seen, "param.x")
-	if len(seen) != 8+maxKeys || seen["key-7"] != strings.Repeat("x", MaxValueBytes*3/4) {
+	if len(seen) != 8+maxKeys || seen["key-7"] != strings.Repeat("x", maxValueBytes*3/4) {
 		t.Errorf("the last operation saw %d results", len(seen))
 	}
 	if len(report.Operations[0].Artifacts) != 0 || len(report.Operations[7].Artifacts) != 1 {
@@ -124,7 +124,7 @@ func TestTheNumberOfFilesIsBounded(t *testing.T) {
 type relevant struct{ *look }
 
 func (relevant) Excerpt(r processor.Request, key, value string, limit int) string {
-	if limit > MaxValueBytes || len(value) < MaxValueBytes || r.Node != "node-1" {
+	if limit > maxValueBytes || len(value) < maxValueBytes || r.Node != "node-1" {
 		return "excerpt was asked for with other arguments"
 	}
 	return "the line that matters in " + key
@@ -142,7 +142,7 @@ func (panicking) Excerpt(processor.Request, string, string, int) string { panic(
 
 func TestExcerpts(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("x", MaxValueBytes+1)
+	long := strings.Repeat("x", maxValueBytes+1)
 	for name, test := range map[string]struct {
 		step any
 		want string
@@ -152,7 +152,7 @@ func TestExcerpts(t *testing.T) {
 		"panicking": {panicking{gives("k", long)}, "xxxx"},
 	} {
 		report := mustRun(t, newRunner(t, t.TempDir()), job(t, nil, test.step))
-		if got := report.Values["k"]; !strings.HasPrefix(got, test.want) || costOf(got) > MaxValueBytes {
+		if got := report.Values["k"]; !strings.HasPrefix(got, test.want) || costOf(got) > maxValueBytes {
 			t.Errorf("%s: %d bytes, %.80q", name, len(got), got)
 		}
 	}
@@ -162,7 +162,7 @@ func TestCredentialsDoNotReachTheStatus(t *testing.T) {
 	t.Parallel()
 	var seen string
 	secret := "--password=hunter2"
-	j := job(t, nil, gives("k", secret), gives("long", strings.Repeat("x", MaxValueBytes-1000)+" "+secret+strings.Repeat(" ", 1000)),
+	j := job(t, nil, gives("k", secret), gives("long", strings.Repeat("x", maxValueBytes-1000)+" "+secret+strings.Repeat(" ", 1000)),
 		&look{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
 			seen = r.Values["k"]
 			return processor.Result{NotApplicable: "not with " + secret}, nil
@@ -210,7 +210,7 @@ func TestBinaryResults(t *testing.T) {
 
 func TestALaterResultReplacesAnEarlierOne(t *testing.T) {
 	t.Parallel()
-	big := strings.Repeat("x", MaxValueBytes-100)
+	big := strings.Repeat("x", maxValueBytes-100)
 	report := mustRun(t, newRunner(t, t.TempDir()), job(t, nil, gives("k", big), gives("k", big), gives("k", big+"y"), gives("l", big)))
 	if report.Values["k"] != big+"y" || report.Values["l"] != big {
 		t.Errorf("%d and %d bytes", len(report.Values["k"]), len(report.Values["l"]))
@@ -220,7 +220,7 @@ func TestALaterResultReplacesAnEarlierOne(t *testing.T) {
 func TestTamperedFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	j := job(t, nil, gives("k", strings.Repeat("x", MaxValueBytes+1)))
+	j := job(t, nil, gives("k", strings.Repeat("x", maxValueBytes+1)))
 	a := mustRun(t, newRunner(t, dir), j).Operations[0].Artifacts[0]
 	if err := os.WriteFile(a.Path, []byte("other"), 0o600); err != nil {
 		t.Fatal(err)

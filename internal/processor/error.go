@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// StalledError is a failure that trying again does not mend: a person is needed.
-type StalledError struct{ Err error }
+// stalledError is a failure that trying again does not mend: a person is needed.
+type stalledError struct{ Err error }
 
 // Stalled marks an error as one that is not tried again.
-func Stalled(err error) error { return &StalledError{Err: err} }
+func Stalled(err error) error { return &stalledError{Err: err} }
 
 // Error is that of the cause.
-func (e *StalledError) Error() string { return e.Err.Error() }
+func (e *stalledError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the cause.
-func (e *StalledError) Unwrap() error { return e.Err }
+func (e *stalledError) Unwrap() error { return e.Err }
 
 // WaitingError is a failure that is worth another try after a while.
 type WaitingError struct {
@@ -34,6 +34,6 @@ func (e *WaitingError) Unwrap() error { return e.Err }
 
 // IsStalled tells whether a failure is not to be tried again.
 func IsStalled(err error) bool {
-	var stalled *StalledError
+	var stalled *stalledError
 	return errors.As(err, &stalled)
 }

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// ErrNotFound says that there is no living cluster of that name.
-var ErrNotFound = errors.New("no such cluster")
+// errNotFound says that there is no living cluster of that name.
+var errNotFound = errors.New("no such cluster")
 
 // AwaitDown returns when somebody calls Down for the cluster's name, or ctx ends. Then it is time for Stop.
 func (c *Cluster) AwaitDown(ctx context.Context) error {
@@ -77,5 +77,5 @@ func find(name string) (string, error) {
 			return dir, nil
 		}
 	}
-	return "", fmt.Errorf("find cluster %q: %w", name, ErrNotFound)
+	return "", fmt.Errorf("find cluster %q: %w", name, errNotFound)
 }

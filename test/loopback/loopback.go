@@ -34,19 +34,19 @@ func Attach(t testing.TB, file string, options ...string) (node string) {
 // busy when its last user goes.
 func Detach(t testing.TB, node, file string) bool {
 	t.Helper()
-	for deadline := time.Now().Add(2 * time.Second); IsOf(node, file); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Second); isOf(node, file); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			return false
 		}
-		if out, err := exec.Command(losetup, "--detach", node).CombinedOutput(); err != nil && IsOf(node, file) {
+		if out, err := exec.Command(losetup, "--detach", node).CombinedOutput(); err != nil && isOf(node, file) {
 			t.Errorf("losetup --detach %s: %v\n%s", node, err, out)
 		}
 	}
 	return true
 }
 
-// IsOf reports whether a loop device is that of a file.
-func IsOf(node, file string) bool {
+// isOf reports whether a loop device is that of a file.
+func isOf(node, file string) bool {
 	text, err := os.ReadFile(filepath.Join("/sys/block", filepath.Base(node), "loop/backing_file"))
 	return err == nil && strings.TrimSpace(string(text)) == file
 }

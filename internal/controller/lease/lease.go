@@ -58,7 +58,7 @@ func (s *Sweeper) Start(ctx context.Context) error {
 	ticker := s.Clock.NewTicker(every)
 	defer ticker.Stop()
 	for {
-		if err := s.Pass(logr.NewContext(ctx, log)); err != nil && ctx.Err() == nil {
+		if err := s.pass(logr.NewContext(ctx, log)); err != nil && ctx.Err() == nil {
 			log.Error(err, "Could not delete the Leases of all agents whose nodes are gone")
 		}
 		select {
@@ -69,8 +69,8 @@ func (s *Sweeper) Start(ctx context.Context) error {
 	}
 }
 
-// Pass deletes the Leases of agents that were not renewed for an hour and whose nodes do not exist.
-func (s *Sweeper) Pass(ctx context.Context) error {
+// pass deletes the Leases of agents that were not renewed for an hour and whose nodes do not exist.
+func (s *Sweeper) pass(ctx context.Context) error {
 	var all coordinationv1.LeaseList
 	if err := s.Reader.List(ctx, &all, client.InNamespace(s.Namespace), client.HasLabels{v1.LabelAgent}); err != nil {
 		return fmt.Errorf("listing leases in namespace %q: %w", s.Namespace, err)

@@ -45,7 +45,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 	ticker := k.Clock.NewTicker(k.Every)
 	defer ticker.Stop()
 	for {
-		if err := k.Pass(ctx); err != nil && ctx.Err() == nil {
+		if err := k.pass(ctx); err != nil && ctx.Err() == nil {
 			failures.Inc()
 			log.Error(err, "Could not delete old Diagnoses")
 		}
@@ -57,9 +57,9 @@ func (k *Keeper) Start(ctx context.Context) error {
 	}
 }
 
-// Pass deletes what is over the limits, MaxDeletions at most and the oldest first. It stops at the first error that
+// pass deletes what is over the limits, MaxDeletions at most and the oldest first. It stops at the first error that
 // another Diagnosis would meet too.
-func (k *Keeper) Pass(ctx context.Context) error {
+func (k *Keeper) pass(ctx context.Context) error {
 	began := k.Clock.Now()
 	defer func() { passSeconds.Observe(k.Clock.Since(began).Seconds()) }()
 	var all v1.DiagnosisList

@@ -236,7 +236,7 @@ func TestPassMeetsErrors(t *testing.T) {
 					return tc.err
 				},
 			}, old("a", "x", 999*time.Hour), old("a", "y", 999*time.Hour), old("a", "z", 999*time.Hour))
-			if err := k.Pass(t.Context()); !errors.Is(err, tc.want) || calls != tc.calls {
+			if err := k.pass(t.Context()); !errors.Is(err, tc.want) || calls != tc.calls {
 				t.Errorf("error = %v after %d calls, want %v after %d", err, calls, tc.want, tc.calls)
 			}
 		})
@@ -284,7 +284,7 @@ func TestPassDeletes(t *testing.T) {
 		all = append(all, old("a", fmt.Sprint(i), time.Hour))
 	}
 	k := newKeeper(t, interceptor.Funcs{}, all...)
-	if err := k.Pass(t.Context()); err != nil {
+	if err := k.pass(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := k.left(t); got != limits.PerNode {

@@ -58,14 +58,14 @@ func judge(t *v1.Trigger) {
 		Type: v1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: t.Generation,
 		Reason: v1.ReasonSourceNotSupported, Message: "spec.sourceTemplate: Trigger is valid, but this release watches no source and creates no Diagnosis for it",
 	}
-	if errs := Validate(&t.Spec); len(errs) > 0 {
+	if errs := validate(&t.Spec); len(errs) > 0 {
 		ready.Reason, ready.Message = v1.ReasonInvalidSpec, v1.Message(errs)
 	}
 	meta.SetStatusCondition(&t.Status.Conditions, ready)
 }
 
-// Validate checks all that a TriggerSpec can say about itself, the cron schedule included.
-func Validate(s *v1.TriggerSpec) field.ErrorList {
+// validate checks all that a TriggerSpec can say about itself, the cron schedule included.
+func validate(s *v1.TriggerSpec) field.ErrorList {
 	errs := s.Validate()
 	if c := s.SourceTemplate.CronTemplate; c != nil {
 		if err := checkSchedule(c.Schedule); err != nil {

@@ -48,7 +48,7 @@ func TestValidateSchedule(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			errs := Validate(&cronTrigger(tc.schedule).Spec)
+			errs := validate(&cronTrigger(tc.schedule).Spec)
 			if (len(errs) == 0) != tc.ok {
 				t.Fatalf("errors = %v, want none: %t", errs.ToAggregate(), tc.ok)
 			}

@@ -33,18 +33,18 @@ import (
 )
 
 // Bounds of for how long nothing must have changed in the directory of a pod before it can be orphaned: those that people
-// may set are from ShortestMinimumAge. A kubelet that has made the directory may wait for a while before it makes the
+// may set are from shortestMinimumAge. A kubelet that has made the directory may wait for a while before it makes the
 // sandbox; and one at work is silent for up to two minutes for a driver's answer, and then for two more before it tries
 // again.
 const (
 	DefaultMinimumAge = 10 * time.Minute
-	LongestMinimumAge = 720 * time.Hour
+	longestMinimumAge = 720 * time.Hour
 )
 
 // CheckMinimumAge says what is wrong with a minimum age that somebody has set.
 func CheckMinimumAge(age time.Duration) error {
-	if age < ShortestMinimumAge || age > LongestMinimumAge {
-		return fmt.Errorf("must be between %.0fm and %.0fh", ShortestMinimumAge.Minutes(), LongestMinimumAge.Hours())
+	if age < shortestMinimumAge || age > longestMinimumAge {
+		return fmt.Errorf("must be between %.0fm and %.0fh", shortestMinimumAge.Minutes(), longestMinimumAge.Hours())
 	}
 	return nil
 }

@@ -7,5 +7,5 @@ package orphan
 
 import "time"
 
-// ShortestMinimumAge is more than a kubelet's longest silence while it is at work.
-const ShortestMinimumAge = 5 * time.Minute
+// shortestMinimumAge is more than a kubelet's longest silence while it is at work.
+const shortestMinimumAge = 5 * time.Minute

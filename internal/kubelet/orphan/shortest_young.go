@@ -7,5 +7,5 @@ package orphan
 
 import "time"
 
-// ShortestMinimumAge is less with the build tag youngorphans, which no release has: tests have no time to wait.
-const ShortestMinimumAge = time.Second
+// shortestMinimumAge is less with the build tag youngorphans, which no release has: tests have no time to wait.
+const shortestMinimumAge = time.Second

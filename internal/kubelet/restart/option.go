@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// DefaultWait is for how long containers are waited for where nothing else is said.
-	DefaultWait    = 45 * time.Second
+	// defaultWait is for how long containers are waited for where nothing else is said.
+	defaultWait    = 45 * time.Second
 	maxWaitSeconds = 3600
 	// Reserve is left of the operation's time to say how it went.
 	Reserve = 2 * time.Second
@@ -27,7 +27,7 @@ type Keys struct {
 	BringForward string
 	// WaitSeconds is that of one which says for how many seconds, 0 to 3600, the containers are waited for.
 	WaitSeconds string
-	// Wait is for how long they are waited for where that says nothing. 0: DefaultWait.
+	// Wait is for how long they are waited for where that says nothing. 0: 45 seconds.
 	Wait time.Duration
 }
 
@@ -46,7 +46,7 @@ func (k Keys) Options(values map[string]string) (Options, error) {
 			return Options{}, err
 		}
 	}
-	o := Options{BringForward: forward, Wait: cmp.Or(k.Wait, DefaultWait)}
+	o := Options{BringForward: forward, Wait: cmp.Or(k.Wait, defaultWait)}
 	if v := values[k.WaitSeconds]; v != "" {
 		seconds, err := strconv.ParseUint(v, 10, 16)
 		if err != nil || seconds > maxWaitSeconds {

@@ -73,9 +73,9 @@ func (s subject) bind(st mount.State) Bind {
 	return b
 }
 
-// Check is the last word before a bind is unmounted: st must still be a stale bind that the pod's spec asks for. It is
+// check is the last word before a bind is unmounted: st must still be a stale bind that the pod's spec asks for. It is
 // called inside the kubelet's namespace.
-func Check(n *kubelet.Node, pod *corev1.Pod, st mount.State) error {
+func check(n *kubelet.Node, pod *corev1.Pod, st mount.State) error {
 	s, ok := wanted(n, pod, st.Point)
 	if !ok || pod == nil {
 		return fmt.Errorf("check %q: %w: no subPath of the pod is known to belong there", st.Point, ErrNotStale)
@@ -96,7 +96,7 @@ func Unmount(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, id mount.ID)
 	err := mount.Unmount(ctx, id, mount.Options{
 		Check: func(now mount.State) error {
 			st = now
-			return Check(n, pod, now)
+			return check(n, pod, now)
 		},
 		Source: func() *sys.FD { return fresh(n, pod, st) },
 	})

@@ -174,7 +174,7 @@ func (v *Volume) abort() choice {
 		Kind: Abort, Target: writtenDown(v.Mount), PodUID: v.Pod.UID, Volume: v.Name, Code: v.Code,
 		Safety: fmt.Sprintf("%s; the connection is that of device %s alone; it is only aborted after it has answered nothing for another "+
 			"%s; whatever waits for it fails then, and every mount of it is dead afterwards",
-			strings.Join(v.Evidence, "; "), deviceOf(v.Mount.Mount), DefaultSilence),
+			strings.Join(v.Evidence, "; "), deviceOf(v.Mount.Mount), defaultSilence),
 		Loss: fmt.Sprintf("data in flight: what processes have written there and the daemon has not stored is lost, for this pod and "+
 			"the %d others that share the file system", v.Sharing),
 	}}

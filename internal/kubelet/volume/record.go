@@ -26,9 +26,9 @@ const (
 
 var errRecord = errors.New("record cannot be used")
 
-// ParseRecord reads a vol_data.json: one object whose values are strings, each key once. Keys that are not known are
+// parseRecord reads a vol_data.json: one object whose values are strings, each key once. Keys that are not known are
 // passed over. A record without a driver or a handle names nothing and is an error.
-func ParseRecord(text []byte) (Record, error) {
+func parseRecord(text []byte) (Record, error) {
 	if len(text) > maxRecord {
 		return Record{}, fmt.Errorf("%w: it has %d bytes, %d at most", errRecord, len(text), maxRecord)
 	}
@@ -108,7 +108,7 @@ func (l *look) readRecord(point string) (*Record, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read record %q: %w", name, err)
 	}
-	r, err := ParseRecord(text)
+	r, err := parseRecord(text)
 	if err != nil {
 		return nil, fmt.Errorf("read record %q: %w", name, err)
 	}

@@ -43,7 +43,7 @@ func TestParseRecord(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := ParseRecord([]byte(c.text))
+			got, err := parseRecord([]byte(c.text))
 			switch {
 			case c.err == "" && (err != nil || got != want):
 				t.Errorf("%+v, %v, want %+v", got, err, want)
@@ -61,7 +61,7 @@ func FuzzParseRecord(f *testing.F) {
 	f.Add([]byte(`{"driverName":"d\u0041","volumeHandle":"\ud83d\ude00"}`))
 	f.Add([]byte("{\"driverName\":\"d\",\"volumeHandle\":\"h\xff\"}"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		r, err := ParseRecord(text)
+		r, err := parseRecord(text)
 		if err != nil {
 			if r != (Record{}) {
 				t.Errorf("%+v beside error %v", r, err)

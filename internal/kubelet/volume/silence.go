@@ -14,10 +14,10 @@ import (
 	"kubediag.org/kubediag/internal/linux/probe"
 )
 
-// DefaultSilence is for how long a connection must have been silent before it is aborted where nothing else is said. A
+// defaultSilence is for how long a connection must have been silent before it is aborted where nothing else is said. A
 // storage client is silent for a while when a server of its fails over, and loses nothing: Ceph takes 20 s by default to
 // see that one is gone (osd_heartbeat_grace).
-const DefaultSilence = 30 * time.Second
+const defaultSilence = 30 * time.Second
 
 const (
 	// samples is how often the requests that wait are counted in that time.
@@ -45,7 +45,7 @@ type vigil struct {
 func (i *Inspector) whenSilent(ctx context.Context, control *fuse.Control, m mountns.Mount,
 	act func(check func() error) error) (string, error) {
 	s := &vigil{
-		wanted: cmp.Or(i.Silence, DefaultSilence), began: time.Now(), overdue: make(chan struct{}, 1), result: make(chan probe.Answer, 1),
+		wanted: cmp.Or(i.Silence, defaultSilence), began: time.Now(), overdue: make(chan struct{}, 1), result: make(chan probe.Answer, 1),
 		waiting: func() (int, error) {
 			c, err := control.Connection(m.Minor)
 			if c.Dead {

@@ -60,7 +60,7 @@ type Inspector struct {
 	Pods Pods
 	// Runner runs Job for Apply; nil: one for each step.
 	Runner *disposable.Runner
-	// Silence is for how long a connection must have been silent before Apply aborts it; 0: DefaultSilence.
+	// Silence is for how long a connection must have been silent before Apply aborts it; 0: 30 seconds.
 	Silence time.Duration
 
 	askers    disposable.Runner // bounds the processes that wait for a connection that is to be aborted

@@ -37,8 +37,8 @@ var (
 	ErrNotAttached = errors.New("device has nothing attached")
 	// ErrChanged: the device has become another one since it was resolved.
 	ErrChanged = errors.New("device has been replaced")
-	// ErrStillAttached: the kernel reported success, yet the device is there.
-	ErrStillAttached = errors.New("still attached after detaching")
+	// errStillAttached: the kernel reported success, yet the device is there.
+	errStillAttached = errors.New("still attached after detaching")
 	// ErrNoAnswer: the device, or the file system that leads to it, did not
 	// answer in time.
 	ErrNoAnswer = errors.New("no answer in time")
@@ -60,8 +60,8 @@ func (n Number) String() string {
 	return strconv.FormatUint(uint64(n.Major), 10) + ":" + strconv.FormatUint(uint64(n.Minor), 10)
 }
 
-// ParseNumber reads "major:minor", both decimal, at most 4095 and 1048575.
-func ParseNumber(text string) (Number, error) {
+// parseNumber reads "major:minor", both decimal, at most 4095 and 1048575.
+func parseNumber(text string) (Number, error) {
 	major, minor, ok := strings.Cut(text, ":")
 	if !ok || !digits(major) || !digits(minor) {
 		return Number{}, fmt.Errorf("parse device number %q: want major:minor", text)

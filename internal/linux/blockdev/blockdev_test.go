@@ -64,7 +64,7 @@ func TestParseNumber(t *testing.T) {
 	for text, want := range map[string]Number{
 		"7:1": {7, 1}, "0:0": {}, "4095:1048575": {4095, 1048575}, "252:048": {252, 48},
 	} {
-		if n, err := ParseNumber(text); err != nil || n != want {
+		if n, err := parseNumber(text); err != nil || n != want {
 			t.Errorf("parse %q: %v, %v, want %v", text, n, err, want)
 		}
 	}
@@ -72,7 +72,7 @@ func TestParseNumber(t *testing.T) {
 		"", ":", "7", "7:", ":1", "7:1:2", "-7:1", "+7:1", "7: 1", "0x7:1", "7:1\n", "4096:0", "0:1048576",
 		"18446744073709551616:0", "7:99999999999999999999999", "٧:١",
 	} {
-		if n, err := ParseNumber(text); err == nil || !strings.Contains(err.Error(), "device number") {
+		if n, err := parseNumber(text); err == nil || !strings.Contains(err.Error(), "device number") {
 			t.Errorf("parse %q: %v, %v, want an error that shows it", text, n, err)
 		}
 	}
@@ -82,11 +82,11 @@ func FuzzParseNumber(f *testing.F) {
 	f.Add("7:1")
 	f.Add("4095:1048575")
 	f.Fuzz(func(t *testing.T, text string) {
-		n, err := ParseNumber(text)
+		n, err := parseNumber(text)
 		if err != nil {
 			return
 		}
-		if again, err := ParseNumber(n.String()); err != nil || again != n || n.Major > 4095 || n.Minor > 1048575 {
+		if again, err := parseNumber(n.String()); err != nil || again != n || n.Major > 4095 || n.Minor > 1048575 {
 			t.Errorf("%q is %v, that is %v, %v", text, n, again, err)
 		}
 	})

@@ -91,7 +91,7 @@ func verify(ctx context.Context, goneNow func() bool) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return ErrStillAttached
+			return errStillAttached
 		}
 	}
 	return nil

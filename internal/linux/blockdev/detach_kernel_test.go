@@ -172,7 +172,7 @@ func TestDetachKRBDRefused(t *testing.T) {
 		"open":         {func(Sys, string) error { return &os.PathError{Op: "write", Err: sys.EBUSY} }, ErrBusy},
 		"gone":         {func(Sys, string) error { return &os.PathError{Op: "write", Err: sys.ENOENT} }, ErrNotFound},
 		"no right":     {func(Sys, string) error { return &os.PathError{Op: "write", Err: sys.EPERM} }, sys.EPERM},
-		"nothing done": {func(Sys, string) error { return nil }, ErrStillAttached},
+		"nothing done": {func(Sys, string) error { return nil }, errStillAttached},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, d := krbd(t, true, row.answer)

@@ -39,7 +39,7 @@ func (s Sys) resolve(spec string) (Device, error) {
 	case strings.HasPrefix(spec, "/"):
 		return s.byPath(spec)
 	case strings.Contains(spec, ":"):
-		n, err := ParseNumber(spec)
+		n, err := parseNumber(spec)
 		if err != nil {
 			return Device{}, err
 		}
@@ -155,7 +155,7 @@ func (s Sys) device(name string) (Device, error) {
 	if err != nil {
 		return Device{}, fmt.Errorf("device %q: %w", name, gone(err))
 	}
-	n, err := ParseNumber(text)
+	n, err := parseNumber(text)
 	if err != nil {
 		return Device{}, fmt.Errorf("device %q: %w", name, err)
 	}

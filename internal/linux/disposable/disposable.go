@@ -32,14 +32,14 @@ var (
 	// ErrTooMany: as many processes as there may be are there already. The job
 	// was not begun.
 	ErrTooMany = errors.New("too many processes do not end")
-	// ErrWaiting: a process that was given up still waits for one of Options.Waits.
+	// errWaiting: a process that was given up still waits for one of Options.Waits.
 	// The job was not begun. It is an ErrTooMany.
-	ErrWaiting = fmt.Errorf("%w: one still waits for the same", ErrTooMany)
+	errWaiting = fmt.Errorf("%w: one still waits for the same", ErrTooMany)
 )
 
-// DefaultMaxLingering is how many processes a Runner has at once where nothing
+// defaultMaxLingering is how many processes a Runner has at once where nothing
 // else is said.
-const DefaultMaxLingering = 512
+const defaultMaxLingering = 512
 
 // fewLingering is the same on kernels that leave a process which cannot end its
 // memory (before 5.15).

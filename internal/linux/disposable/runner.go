@@ -19,7 +19,7 @@ import (
 // serves. It may be used by several goroutines.
 type Runner struct {
 	// MaxLingering is how many processes there may be at once, those that were
-	// given up and do not end among them; 0 is DefaultMaxLingering, or 64 on kernels
+	// given up and do not end among them; 0 is 512, or 64 on kernels
 	// that leave such a process its memory. One more there may be for each owner.
 	MaxLingering int
 
@@ -95,7 +95,7 @@ func (r *Runner) admit(c *child) error {
 	of := 0
 	for other, left := range r.children {
 		if left && slices.ContainsFunc(c.waits, func(what string) bool { return slices.Contains(other.waits, what) }) {
-			return ErrWaiting
+			return errWaiting
 		}
 		if other.owner == c.owner {
 			of++
@@ -118,7 +118,7 @@ func (r *Runner) defaultMax() int {
 	if sys.HasMemoryRelease.Probe() != nil {
 		return fewLingering
 	}
-	return DefaultMaxLingering
+	return defaultMaxLingering
 }
 
 // leave notes that nobody waits for the process any more.

@@ -26,9 +26,9 @@ var (
 	// ErrMayBlock: the way to the point leads over a file system that may not
 	// answer, and the kernel's cache does not reach that far.
 	ErrMayBlock = mountns.ErrMayBlock
-	// ErrStillMounted: the kernel reported success, yet the mount is still in
+	// errStillMounted: the kernel reported success, yet the mount is still in
 	// the table.
-	ErrStillMounted = errors.New("still mounted after unmount")
+	errStillMounted = errors.New("still mounted after unmount")
 	// ErrOtherUnmounted: somebody mounted something on a mount that is in use at
 	// the very moment at which it was to be removed, and that went in its place.
 	// The mount meant is still there, with what was to replace it beneath.

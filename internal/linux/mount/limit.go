@@ -10,9 +10,9 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// LimitTree is sys.LimitTree on every kernel from 5.2. Only inside sys.OnThread.
+// limitTree is sys.LimitTree on every kernel from 5.2. Only inside sys.OnThread.
 // Before 5.12, tree is another copy of the same mount afterwards.
-func LimitTree(tree *sys.FD, attr sys.MountAttr) error {
+func limitTree(tree *sys.FD, attr sys.MountAttr) error {
 	err := sys.LimitTree(tree, attr)
 	if !noSetattr && !errors.Is(err, sys.ENOSYS) {
 		return err

@@ -78,7 +78,7 @@ func (r *replacing) replace() error {
 		return r.fail("inspect the tree for", err)
 	}
 	err := r.swap()
-	if (errors.Is(err, ErrNotMounted) || errors.Is(err, ErrChanged)) && r.verify(ErrStillMounted) == nil && r.shows() {
+	if (errors.Is(err, ErrNotMounted) || errors.Is(err, ErrChanged)) && r.verify(errStillMounted) == nil && r.shows() {
 		return nil
 	}
 	return err
@@ -126,7 +126,7 @@ func (r *replacing) swap() error {
 	if err := r.expectBare(); err != nil {
 		return err
 	}
-	if err := LimitTree(r.tree, st.Attr|r.limits); err != nil {
+	if err := limitTree(r.tree, st.Attr|r.limits); err != nil {
 		return r.fail("set attributes of the tree for", err)
 	}
 	there, err := r.takeUp()
@@ -177,7 +177,7 @@ func (r *replacing) replaceUnused(cause error) error {
 	if err := r.putInPlace(); err != nil {
 		return r.fail("put in place", fmt.Errorf("%w: %w", ErrNotReplaced, err))
 	}
-	return r.verify(ErrStillMounted)
+	return r.verify(errStillMounted)
 }
 
 // detachExactly removes a mount whose root is unlinked, which nothing can be
@@ -186,7 +186,7 @@ func (r *replacing) detachExactly(fd *sys.FD) error {
 	if err := sys.DetachMount(fd); err != nil {
 		return r.explain(err)
 	}
-	return r.verify(ErrStillMounted)
+	return r.verify(errStillMounted)
 }
 
 // removeCovered removes the mount, beneath which the tree is by now: exactly,
@@ -199,7 +199,7 @@ func (r *replacing) removeCovered() error {
 	fd.Close()
 	err = r.expire()
 	if err == nil {
-		return r.verify(ErrStillMounted)
+		return r.verify(errStillMounted)
 	}
 	if !errors.Is(err, ErrBusy) {
 		return err

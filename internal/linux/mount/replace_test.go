@@ -70,10 +70,10 @@ func shows(t testing.TB, point, path string) bool {
 	return a.Ino == b.Ino && a.Major == b.Major && a.Minor == b.Minor
 }
 
-// limit is LimitTree for tests.
+// limit is limitTree for tests.
 func limit(t testing.TB, tree *sys.FD, attr sys.MountAttr) {
 	t.Helper()
-	must(t, sys.OnThread(func() error { return LimitTree(tree, attr) }))
+	must(t, sys.OnThread(func() error { return limitTree(tree, attr) }))
 }
 
 // putBeneath is the first half of Replace.

@@ -43,5 +43,5 @@ func (r *replacing) detachSealed() error {
 	if err := sys.DetachNamed(r.dir, path.Base(r.id.Point)); err != nil {
 		return r.explain(err)
 	}
-	return r.verify(ErrStillMounted)
+	return r.verify(errStillMounted)
 }

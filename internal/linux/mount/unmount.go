@@ -125,7 +125,7 @@ func (u *unmounting) unmount() error {
 	if err != nil {
 		return err
 	}
-	return u.verify(ErrStillMounted)
+	return u.verify(errStillMounted)
 }
 
 // detachDeleted removes a mount whose root is unlinked, and which therefore

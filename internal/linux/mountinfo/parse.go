@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// MaxLine bounds one line. The kernel writes two paths of at most a page each,
+// maxLine bounds one line. The kernel writes two paths of at most a page each,
 // every byte of them escaped to four, and options of a page or two.
-const MaxLine = 1 << 20
+const maxLine = 1 << 20
 
 // ParseBytes parses the whole text into mounts in the text's order. The buffer
 // may be used again afterwards. A line that is not as the kernel writes it ends
@@ -48,7 +48,7 @@ func index(text string, at int, c byte) int {
 // texts at the end is enough. Texts are unescaped only where the line has a
 // backslash at all.
 func (m *Mount) parse(line string, escaped bool) bool {
-	if len(line) > MaxLine {
+	if len(line) > maxLine {
 		return false
 	}
 	m.ID, line = number(line, ' ')

@@ -70,7 +70,7 @@ func isOptional(word string) bool {
 func explain(line string, number int) error {
 	e := &SyntaxError{Line: number, Field: "line length"}
 	rest := line
-	if len(line) <= MaxLine {
+	if len(line) <= maxLine {
 		rest, e.Field = firstBad(line)
 	}
 	value, _, _ := strings.Cut(rest, " ")

@@ -115,8 +115,8 @@ func TestManyProcesses(t *testing.T) {
 	most := kerneltest.Within(t, func() { found, _, err = NewScanner().Holders([]Namespace{{Inode: inode}}) })
 	must(t, err)
 	t.Logf("%d holders, %v, %d MiB", len(found[inode]), time.Since(began), most>>20)
-	if !ok || len(found[inode]) != MaxTasks {
-		t.Errorf("%d holders of %q, want %d", len(found[inode]), ns.Answer, MaxTasks)
+	if !ok || len(found[inode]) != maxTasks {
+		t.Errorf("%d holders of %q, want %d", len(found[inode]), ns.Answer, maxTasks)
 	}
 }
 

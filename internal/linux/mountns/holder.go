@@ -33,18 +33,18 @@ type Holder struct {
 	Mount *Mount
 }
 
-// MaxTasks bounds how many processes or threads of one namespace are told of, and
+// maxTasks bounds how many processes or threads of one namespace are told of, and
 // maxOthers how many other holders. Anybody can have half a million descriptors of
 // one, in each of his processes.
 const (
-	MaxTasks  = 64
+	maxTasks  = 64
 	maxOthers = 16
 )
 
 // most is how many of that kind are told of.
 func (k Kind) most() int {
 	if k == Process || k == Thread {
-		return MaxTasks
+		return maxTasks
 	}
 	return maxOthers
 }
@@ -67,7 +67,7 @@ func (h Holder) path() string {
 func (h Holder) root() string { return strings.TrimSuffix(h.path(), "ns/mnt") + "root" }
 
 // Holders finds what keeps each of the namespaces alive, by inode: the first
-// MaxTasks processes or threads of each, or 16 others, and one of each process. For
+// 64 processes or threads of each, or 16 others, and one of each process. For
 // each it looks for processes; only where there are none, for threads; then for open
 // descriptors; and last for files that the namespace is bound to. Survey.Denied
 // counts processes that could not be asked: where it is not 0, a namespace without

@@ -196,7 +196,7 @@ func probeStatmountSource() error {
 	}
 	var m MountStat
 	err = m.Load(MountRef{Mount: st.MountID}, StatmountSource)
-	if err == nil && !m.Has(StatmountSource) {
+	if err == nil && !m.has(StatmountSource) {
 		err = errors.ErrUnsupported
 	}
 	return lacking(err, ENOSYS)

@@ -17,8 +17,8 @@ import (
 // maxProcFile bounds one file of /proc: a mountinfo of 300,000 mounts.
 const maxProcFile = 64 << 20
 
-// ErrNoProcfs is returned where /proc is not there, or is something else.
-var ErrNoProcfs = errors.New("no process file system is mounted at /proc")
+// errNoProcfs is returned where /proc is not there, or is something else.
+var errNoProcfs = errors.New("no process file system is mounted at /proc")
 
 // ErrTooLarge is returned for a file of /proc beyond 64 MiB, or what else it may have.
 var ErrTooLarge = errors.New("file of /proc too large")
@@ -40,11 +40,11 @@ func Procfs() (*FD, error) {
 	}
 	fd, err := openat(unix.AT_FDCWD, "/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNoProcfs, err)
+		return nil, fmt.Errorf("%w: %w", errNoProcfs, err)
 	}
 	if err := fd.expectMagic(unix.PROC_SUPER_MAGIC); err != nil {
 		fd.Close()
-		return nil, fmt.Errorf("%w: %w", ErrNoProcfs, err)
+		return nil, fmt.Errorf("%w: %w", errNoProcfs, err)
 	}
 	procfs.fd = fd
 	return fd, nil

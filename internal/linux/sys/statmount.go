@@ -87,9 +87,9 @@ func (m *MountStat) Load(ref MountRef, mask uint64) error {
 	}
 }
 
-// Has tells whether the kernel filled in everything of mask. A string that is
+// has tells whether the kernel filled in everything of mask. A string that is
 // empty counts as not filled in.
-func (m *MountStat) Has(mask uint64) bool { return m.u64(8)&mask == mask }
+func (m *MountStat) has(mask uint64) bool { return m.u64(8)&mask == mask }
 
 // Device is the number of the file system's device.
 func (m *MountStat) Device() (major, minor uint32) { return m.u32(16), m.u32(20) }
@@ -144,7 +144,7 @@ func (m *MountStat) u64(off int) uint64 { return binary.NativeEndian.Uint64(m.bu
 
 // str is the string whose offset lies at off, nil where the kernel gave none.
 func (m *MountStat) str(off int, mask uint64) []byte {
-	if !m.Has(mask) {
+	if !m.has(mask) {
 		return nil
 	}
 	start := statmountFixed + int(m.u32(off))

@@ -40,7 +40,7 @@ type Namespace struct {
 	Namespace uint64 `json:"namespace"`    // N in mnt:[N]
 	ID        uint64 `json:"id,omitempty"` // never used again; 0 before Linux 6.12
 	Mounts    int    `json:"mounts"`
-	// Processes are how many are in it, counted up to mountns.MaxTasks, PIDs the first 16 of them.
+	// Processes are how many are in it, counted up to 64, PIDs the first 16 of them.
 	Processes int   `json:"processes"`
 	PIDs      []int `json:"pids,omitempty"`
 	// Keepers are what else keeps it alive, where no process does.
