@@ -22,13 +22,13 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 )
 
-// Run runs the agent until ctx is done. What runs then is left so that the next start goes on with it. The process must
+// runAgent runs the agent until ctx is done. What runs then is left so that the next start goes on with it. The process must
 // end after it returns: see kube.Run for what may be left behind.
-func Run(ctx context.Context, config *rest.Config, o Options) error {
+func runAgent(ctx context.Context, config *rest.Config, o options) error {
 	return runWith(ctx, config, o, ctrlmetrics.Registry)
 }
 
-func runWith(ctx context.Context, config *rest.Config, o Options, registry prometheus.Registerer) (err error) {
+func runWith(ctx context.Context, config *rest.Config, o options, registry prometheus.Registerer) (err error) {
 	root, err := openDataRoot(ctx, o.DataRoot, lockPatience)
 	if err != nil {
 		return err
@@ -38,7 +38,7 @@ func runWith(ctx context.Context, config *rest.Config, o Options, registry prome
 	if err != nil {
 		return err
 	}
-	a := &agent{Options: o, manager: m, registry: registry}
+	a := &agent{options: o, manager: m, registry: registry}
 	a.kubelet = &kubelet.Finder{Root: o.KubeletRoot, PID: o.KubeletPID, PodUID: string(o.PodUID)}
 	defer func() { err = errors.Join(err, a.close()) }()
 	if err := a.assemble(ctx); err != nil {

@@ -381,7 +381,7 @@ func TestSecondAgentOfADataRootGivesUp(t *testing.T) {
 	defer func() { _ = held.Close() }()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if err := Run(ctx, n.config, n.options); err == nil || !strings.Contains(err.Error(), "another agent") {
+	if err := runAgent(ctx, n.config, n.options); err == nil || !strings.Contains(err.Error(), "another agent") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -27,7 +27,7 @@ import (
 
 // agent is everything that the agent is made of.
 type agent struct {
-	Options
+	options
 	manager  manager.Manager
 	registry prometheus.Registerer
 	kubelet  *kubelet.Finder

@@ -19,7 +19,7 @@ import (
 )
 
 // newManager makes the controller-runtime manager of the agent: one that sees this node's work and nothing else.
-func newManager(rest *rest.Config, o Options) (manager.Manager, error) {
+func newManager(rest *rest.Config, o options) (manager.Manager, error) {
 	return kube.New(rest, manager.Options{
 		Cache:                  cacheOptions(o.NodeName),
 		Client:                 client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&coordinationv1.Lease{}}}},

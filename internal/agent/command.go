@@ -33,7 +33,7 @@ var podEnv = map[string]string{
 
 // NewCommand is the command kubediag-agent. It runs until it is interrupted or terminated.
 func NewCommand() *cobra.Command {
-	var o Options
+	var o options
 	var verbosity flags.Verbosity
 	cmd := &cobra.Command{
 		Use:           "kubediag-agent",
@@ -60,11 +60,11 @@ func NewCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("finding the API server: %w", err)
 			}
-			// Not in Run: tests run that in a process that goes on.
+			// Not in runAgent: tests run that in a process that goes on.
 			if err := dropPrivileges(o); err != nil {
 				return err
 			}
-			return Run(ctrl.SetupSignalHandler(), rest, o)
+			return runAgent(ctrl.SetupSignalHandler(), rest, o)
 		},
 	}
 	o.bind(cmd.Flags())
@@ -72,7 +72,7 @@ func NewCommand() *cobra.Command {
 	return cmd
 }
 
-func (o *Options) bind(f *pflag.FlagSet) {
+func (o *options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.NodeName, "node-name", "", "node that the agent runs on [$NODE_NAME]")
 	f.StringVar((*string)(&o.PodUID), "pod-uid", "", "UID of the agent's own pod [$POD_UID]")
 	f.StringVar(&o.Namespace, "namespace", "", "namespace of the agent's Lease [$POD_NAMESPACE]")

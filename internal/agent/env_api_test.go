@@ -96,7 +96,7 @@ func kubeconfigOf(c *rest.Config) clientcmdapi.Config {
 // node is a node for one test, and the agent on it.
 type node struct {
 	name    string
-	options Options
+	options options
 	config  *rest.Config
 
 	stop     context.CancelFunc
@@ -110,7 +110,7 @@ func newNode(t *testing.T, name string, config *rest.Config) *node {
 	return &node{
 		name:   name,
 		config: as(config, account("kubediag-agent")),
-		options: Options{
+		options: options{
 			NodeName: name, Namespace: "kubediag", DataRoot: t.TempDir(), KubeletRoot: t.TempDir(), KubeletPID: os.Getpid(),
 			MetricsBindAddress: "0", HealthProbeBindAddress: "0", DiagnosisTimeout: time.Minute, Workers: 4, OrphanMinimumAge: 10 * time.Minute,
 			LeaseRenewal: time.Second, LeaseDuration: 4 * time.Second,

@@ -35,7 +35,7 @@ type evictor struct {
 }
 
 // newEvictor is nil where evicting pods is not allowed, for which podEvictRecover has words.
-func (o *Options) newEvictor(config *rest.Config) (podevict.Evictor, error) {
+func (o *options) newEvictor(config *rest.Config) (podevict.Evictor, error) {
 	if !o.AllowEviction {
 		return nil, nil
 	}

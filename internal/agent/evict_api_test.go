@@ -51,7 +51,7 @@ func TestEvictionNeedsItsOverlay(t *testing.T) {
 
 func newTestEvictor(t *testing.T, config *rest.Config) podevict.Evictor {
 	t.Helper()
-	o := Options{AllowEviction: true}
+	o := options{AllowEviction: true}
 	e, err := o.newEvictor(config)
 	if err != nil {
 		t.Fatal(err)

@@ -76,7 +76,7 @@ func (e *evictions) evict(t *testing.T) error {
 	t.Helper()
 	e.Server = httptest.NewServer(e)
 	t.Cleanup(e.Close)
-	o := Options{AllowEviction: true}
+	o := options{AllowEviction: true}
 	// JSON, so that the test can read it.
 	evictor, err := o.newEvictor(&rest.Config{Host: e.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
 	if err != nil {
@@ -115,7 +115,7 @@ func TestNoEvictions(t *testing.T) {
 			t.Errorf("%s: %v, want errNoEviction", name, err)
 		}
 	}
-	var o Options
+	var o options
 	if e, err := o.newEvictor(&rest.Config{}); e != nil || err != nil {
 		t.Errorf("without the flag: %v, %v, want none", e, err)
 	}

@@ -17,9 +17,9 @@ import (
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
-// Options are the settings of the agent. Each has a flag, and an environment variable of the flag's name in capitals
+// options are the settings of the agent. Each has a flag, and an environment variable of the flag's name in capitals
 // with KUBEDIAG_ before it.
-type Options struct {
+type options struct {
 	// NodeName is the node that the agent runs on.
 	NodeName string
 	// PodUID is the UID of the agent's own pod. Empty outside a pod.
@@ -53,7 +53,7 @@ type Options struct {
 }
 
 // validate checks the settings. Every error names the flag and the value.
-func (o *Options) validate() error {
+func (o *options) validate() error {
 	return errors.Join(
 		o.validateNames(),
 		o.validatePaths(),
@@ -62,7 +62,7 @@ func (o *Options) validate() error {
 	)
 }
 
-func (o *Options) validateNames() error {
+func (o *options) validateNames() error {
 	var errs []error
 	if o.NodeName == "" {
 		errs = append(errs, errors.New("--node-name (or NODE_NAME) must be set"))
@@ -77,7 +77,7 @@ func (o *Options) validateNames() error {
 	return errors.Join(errs...)
 }
 
-func (o *Options) validatePaths() error {
+func (o *options) validatePaths() error {
 	var errs []error
 	for _, p := range []struct {
 		flag, value string
@@ -94,7 +94,7 @@ func (o *Options) validatePaths() error {
 	return errors.Join(errs...)
 }
 
-func (o *Options) validateAddresses() error {
+func (o *options) validateAddresses() error {
 	var errs []error
 	for _, a := range []struct{ flag, value string }{
 		{"metrics-bind-address", o.MetricsBindAddress},
@@ -110,7 +110,7 @@ func (o *Options) validateAddresses() error {
 	return errors.Join(errs...)
 }
 
-func (o *Options) validateNumbers() error {
+func (o *options) validateNumbers() error {
 	var errs []error
 	if o.Workers < 1 || o.Workers > 64 {
 		errs = append(errs, invalid("workers", o.Workers, "must be between 1 and 64"))

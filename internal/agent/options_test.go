@@ -16,9 +16,9 @@ import (
 )
 
 // parse reads flags and an environment the way the command does.
-func parse(t *testing.T, args []string, env map[string]string) (Options, error) {
+func parse(t *testing.T, args []string, env map[string]string) (options, error) {
 	t.Helper()
-	var o Options
+	var o options
 	f := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	o.bind(f)
 	if err := f.Parse(args); err != nil {
@@ -71,7 +71,7 @@ func TestEveryFlagHasATwin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Options{
+	want := options{
 		NodeName: "n1", PodUID: "u", Namespace: "ns", DataRoot: "/d", KubeletRoot: "/k", KubeletPID: 7, EnableScripts: true,
 		ProcessorCAFile: "/ca", MetricsBindAddress: ":2", HealthProbeBindAddress: ":3", DiagnosisTimeout: 60e9, Workers: 9, LeaseRenewal: 1e9, LeaseDuration: 4e9,
 		SentinelMode: sentinel.Automatic, OrphanMinimumAge: 360e9, AllowEviction: true,

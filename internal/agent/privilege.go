@@ -11,7 +11,7 @@ import (
 
 // dropPrivileges keeps what the agent uses of what "privileged" gives it, for all of the program and for the processes that
 // it starts. Scripts have all that root has: with them, nothing is dropped.
-func dropPrivileges(o Options) error {
+func dropPrivileges(o options) error {
 	if o.EnableScripts {
 		return nil
 	}

@@ -52,12 +52,12 @@ func kernelWarning(release string) string {
 
 // Exit statuses of the command.
 const (
-	// Done: what was asked for was done; where faults were looked for, there are none.
-	Done = iota
-	// Faults: it was looked for faults, and there are.
-	Faults
-	// Failed: what was asked for could not be done, or not wholly. There may be faults or not.
-	Failed
+	// statusDone: what was asked for was done; where faults were looked for, there are none.
+	statusDone = iota
+	// statusFaults: it was looked for faults, and there are.
+	statusFaults
+	// statusFailed: what was asked for could not be done, or not wholly. There may be faults or not.
+	statusFailed
 )
 
 // Run runs the command, writes its error if there is one, and gives the exit status.
@@ -66,9 +66,9 @@ func Run(ctx context.Context, cmd *cobra.Command) int {
 	err := cmd.ExecuteContext(ctx)
 	switch {
 	case err == nil:
-		return Done
+		return statusDone
 	case errors.Is(err, node.ErrFaults):
-		return Faults
+		return statusFaults
 	}
 	lines := strings.Split(strings.TrimRight(err.Error(), "\n"), "\n") // several errors at once
 	for i, line := range lines {
@@ -76,7 +76,7 @@ func Run(ctx context.Context, cmd *cobra.Command) int {
 		lines[i] = strings.Repeat("  ", len(line)-len(text)) + printable.Quoted(text)
 	}
 	fmt.Fprintln(cmd.ErrOrStderr(), "kubediag:", strings.Join(lines, "\n"))
-	return Failed
+	return statusFailed
 }
 
 // refuseUnknown has the commands help and completion, which cobra makes, refuse what they do not know: they would print their help

@@ -80,8 +80,8 @@ func TestWhatCannotBeDoneIsSaidAndHasAStatusOfItsOwn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			status, stdout, stderr := run(t, c.stdin, c.args...)
-			if status != Failed || stdout != "" {
-				t.Errorf("status %d, output %q, want status %d and none", status, stdout, Failed)
+			if status != statusFailed || stdout != "" {
+				t.Errorf("status %d, output %q, want status %d and none", status, stdout, statusFailed)
 			}
 			if !strings.HasPrefix(stderr, "kubediag: ") || !strings.Contains(stderr, c.want) {
 				t.Errorf("error %q, want one that speaks of %q", stderr, c.want)
@@ -93,7 +93,7 @@ func TestWhatCannotBeDoneIsSaidAndHasAStatusOfItsOwn(t *testing.T) {
 func TestStatuses(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{"version", "--version", "features", "help", "help probe", "completion", "completion bash"} {
-		if status, stdout, stderr := run(t, "", strings.Fields(verb)...); status != Done || stdout == "" || stderr != "" {
+		if status, stdout, stderr := run(t, "", strings.Fields(verb)...); status != statusDone || stdout == "" || stderr != "" {
 			t.Errorf("%s: status %d, output %q, error %q", verb, status, stdout, stderr)
 		}
 	}
@@ -101,8 +101,8 @@ func TestStatuses(t *testing.T) {
 	cmd := &cobra.Command{SilenceErrors: true, SilenceUsage: true, RunE: func(*cobra.Command, []string) error { return node.ErrFaults }}
 	cmd.SetArgs(nil)
 	cmd.SetErr(&errs)
-	if status := Run(t.Context(), cmd); status != Faults || errs.Len() > 0 {
-		t.Errorf("with faults: status %d, error %q, want %d and none", status, &errs, Faults)
+	if status := Run(t.Context(), cmd); status != statusFaults || errs.Len() > 0 {
+		t.Errorf("with faults: status %d, error %q, want %d and none", status, &errs, statusFaults)
 	}
 }
 

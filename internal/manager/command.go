@@ -27,7 +27,7 @@ var otherEnv = map[string]string{"namespace": "POD_NAMESPACE", "kubeconfig": cli
 
 // NewCommand is the command kubediag-manager. It runs until the context that it is executed with is done.
 func NewCommand() *cobra.Command {
-	o := DefaultOptions()
+	o := defaultOptions()
 	var kubeconfig string
 	var verbosity flags.Verbosity
 	cmd := &cobra.Command{
@@ -51,7 +51,7 @@ func NewCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("finding the API server: %w", err)
 			}
-			return Run(cmd.Context(), config, o)
+			return run(cmd.Context(), config, o)
 		},
 	}
 	o.bind(cmd.Flags())
@@ -60,10 +60,10 @@ func NewCommand() *cobra.Command {
 	return cmd
 }
 
-// Run runs the manager until ctx is done or it is no longer the leader. The process must end after it returns: see
+// run runs the manager until ctx is done or it is no longer the leader. The process must end after it returns: see
 // kube.Run for what may be left behind.
-func Run(ctx context.Context, config *rest.Config, o Options) error {
-	m, err := New(config, o)
+func run(ctx context.Context, config *rest.Config, o options) error {
+	m, err := newManager(config, o)
 	if err != nil {
 		return err
 	}

@@ -44,8 +44,8 @@ const (
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;create;update,namespace=kubediag
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
-// New makes the manager. It does not talk to the API server before it is started.
-func New(config *rest.Config, o Options) (manager.Manager, error) {
+// newManager makes the manager. It does not talk to the API server before it is started.
+func newManager(config *rest.Config, o options) (manager.Manager, error) {
 	unique := true // the names are those of the kinds below; two managers in one process, as in tests, share their metrics
 	timeout := stopTimeout
 	config = rest.CopyConfig(config)
@@ -83,7 +83,7 @@ func addCaches(m manager.Manager) error {
 }
 
 // controllers are all there are.
-func controllers(m manager.Manager, o Options) []func(manager.Manager) error {
+func controllers(m manager.Manager, o options) []func(manager.Manager) error {
 	var real clock.RealClock
 	operations := &operation.Reconciler{Client: m.GetClient()}
 	operationSets := &operationset.Reconciler{Client: m.GetClient()}

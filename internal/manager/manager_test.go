@@ -21,26 +21,26 @@ import (
 func TestOptionsValidate(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		change func(*Options)
+		change func(*options)
 		want   []string // none: valid
 	}{
-		"defaults":           {func(*Options) {}, nil},
-		"everything off":     {func(o *Options) { o.MetricsBindAddress, o.HealthProbeBindAddress = "0", "0" }, nil},
-		"kept for ever":      {func(o *Options) { o.DiagnosisTTL, o.DiagnosesPerNode, o.DiagnosisMinimumTTL = 0, 0, 0 }, nil},
-		"no namespace":       {func(o *Options) { o.Namespace = "" }, []string{"--namespace", "POD_NAMESPACE"}},
-		"namespace":          {func(o *Options) { o.Namespace = "a.b" }, []string{"--namespace=a.b"}},
-		"metrics":            {func(o *Options) { o.MetricsBindAddress = "8080" }, []string{"--metrics-bind-address=8080"}},
-		"health":             {func(o *Options) { o.HealthProbeBindAddress = "" }, []string{"--health-probe-bind-address="}},
-		"port":               {func(o *Options) { o.MetricsBindAddress = ":70000" }, []string{"--metrics-bind-address=:70000"}},
-		"lease":              {func(o *Options) { o.AgentLeaseDuration = 0 }, []string{"--agent-lease-duration=0s", "at least 1s"}},
-		"check":              {func(o *Options) { o.AgentCheckInterval = time.Millisecond }, []string{"--agent-check-interval=1ms"}},
-		"negative ages":      {func(o *Options) { o.DiagnosisTTL, o.DiagnosisMinimumTTL = -1, -1 }, []string{"--diagnosis-ttl=-1ns", "--minimum-diagnosis-ttl-duration=-1ns"}},
-		"negative number":    {func(o *Options) { o.DiagnosesPerNode = -1 }, []string{"--maximum-diagnoses-per-node=-1"}},
-		"retention all time": {func(o *Options) { o.RetentionInterval = 0 }, []string{"--retention-interval=0s"}},
+		"defaults":           {func(*options) {}, nil},
+		"everything off":     {func(o *options) { o.MetricsBindAddress, o.HealthProbeBindAddress = "0", "0" }, nil},
+		"kept for ever":      {func(o *options) { o.DiagnosisTTL, o.DiagnosesPerNode, o.DiagnosisMinimumTTL = 0, 0, 0 }, nil},
+		"no namespace":       {func(o *options) { o.Namespace = "" }, []string{"--namespace", "POD_NAMESPACE"}},
+		"namespace":          {func(o *options) { o.Namespace = "a.b" }, []string{"--namespace=a.b"}},
+		"metrics":            {func(o *options) { o.MetricsBindAddress = "8080" }, []string{"--metrics-bind-address=8080"}},
+		"health":             {func(o *options) { o.HealthProbeBindAddress = "" }, []string{"--health-probe-bind-address="}},
+		"port":               {func(o *options) { o.MetricsBindAddress = ":70000" }, []string{"--metrics-bind-address=:70000"}},
+		"lease":              {func(o *options) { o.AgentLeaseDuration = 0 }, []string{"--agent-lease-duration=0s", "at least 1s"}},
+		"check":              {func(o *options) { o.AgentCheckInterval = time.Millisecond }, []string{"--agent-check-interval=1ms"}},
+		"negative ages":      {func(o *options) { o.DiagnosisTTL, o.DiagnosisMinimumTTL = -1, -1 }, []string{"--diagnosis-ttl=-1ns", "--minimum-diagnosis-ttl-duration=-1ns"}},
+		"negative number":    {func(o *options) { o.DiagnosesPerNode = -1 }, []string{"--maximum-diagnoses-per-node=-1"}},
+		"retention all time": {func(o *options) { o.RetentionInterval = 0 }, []string{"--retention-interval=0s"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := DefaultOptions()
+			o := defaultOptions()
 			o.Namespace = "kubediag"
 			tc.change(&o)
 			err := o.validate()
@@ -155,10 +155,10 @@ func TestStripDiagnosis(t *testing.T) {
 
 // Making a manager asks the API server for nothing, and a test may make two.
 func TestNewNeedsNoServer(t *testing.T) {
-	o := DefaultOptions()
+	o := defaultOptions()
 	o.Namespace, o.MetricsBindAddress, o.HealthProbeBindAddress = "kubediag", "0", "0"
 	for range 2 {
-		if _, err := New(&rest.Config{Host: "https://192.0.2.1"}, o); err != nil {
+		if _, err := newManager(&rest.Config{Host: "https://192.0.2.1"}, o); err != nil {
 			t.Fatalf("making manager: %v", err)
 		}
 	}

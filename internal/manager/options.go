@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Options are the settings of the manager. Each has a flag, and an environment variable of the flag's name in capitals
+// options are the settings of the manager. Each has a flag, and an environment variable of the flag's name in capitals
 // with KUBEDIAG_ before it.
-type Options struct {
+type options struct {
 	// Namespace is where the Leases of the manager and of the agents are.
 	Namespace string
 	// LeaderElection lets several managers stand by for each other.
@@ -37,9 +37,9 @@ type Options struct {
 	RetentionInterval time.Duration
 }
 
-// DefaultOptions are the options without any flag.
-func DefaultOptions() Options {
-	return Options{
+// defaultOptions are the options without any flag.
+func defaultOptions() options {
+	return options{
 		LeaderElection:         true,
 		MetricsBindAddress:     ":8080",
 		HealthProbeBindAddress: ":8081",
@@ -52,7 +52,7 @@ func DefaultOptions() Options {
 	}
 }
 
-func (o *Options) bind(f *pflag.FlagSet) {
+func (o *options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.Namespace, "namespace", o.Namespace, "namespace of the Leases of manager and agents [$POD_NAMESPACE]")
 	f.BoolVar(&o.LeaderElection, "leader-elect", o.LeaderElection, "let several managers stand by for each other")
 	f.StringVar(&o.MetricsBindAddress, "metrics-bind-address", o.MetricsBindAddress, "address of the metrics, 0 for none")
@@ -66,7 +66,7 @@ func (o *Options) bind(f *pflag.FlagSet) {
 }
 
 // validate checks the settings. Every error names the flag and the value.
-func (o *Options) validate() error {
+func (o *options) validate() error {
 	var errs []error
 	if o.Namespace == "" {
 		errs = append(errs, errors.New("--namespace (or POD_NAMESPACE) must be set"))

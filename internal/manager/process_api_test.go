@@ -41,7 +41,7 @@ func TestTwoManagers(t *testing.T) {
 		return *lease.Spec.HolderIdentity
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	first, err := New(w.config, w.options)
+	first, err := newManager(w.config, w.options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestTwoManagers(t *testing.T) {
 	go func() { ended <- first.Start(ctx) }()
 	<-first.Elected()
 	leader := holder()
-	second, err := New(w.config, w.options)
+	second, err := newManager(w.config, w.options)
 	if err != nil {
 		t.Fatal(err)
 	}

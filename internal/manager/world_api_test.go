@@ -41,14 +41,14 @@ func onServers(t *testing.T, test func(t *testing.T, w *world)) {
 type world struct {
 	*apitest.Env
 	ns      string
-	options Options
+	options options
 	config  *rest.Config
 	writes  *writes
 }
 
 func newWorld(t testing.TB, env *apitest.Env) *world {
 	t.Helper()
-	w := &world{Env: env, ns: env.Namespace(t), options: DefaultOptions(), writes: &writes{}}
+	w := &world{Env: env, ns: env.Namespace(t), options: defaultOptions(), writes: &writes{}}
 	w.options.Namespace = w.ns
 	w.options.MetricsBindAddress, w.options.HealthProbeBindAddress = "0", "0"
 	w.options.AgentCheckInterval = 500 * time.Millisecond
@@ -62,7 +62,7 @@ func (w *world) run(t testing.TB) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- Run(ctx, w.config, w.options) }()
+	go func() { ended <- run(ctx, w.config, w.options) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {

@@ -48,8 +48,8 @@ type sighting struct {
 	asked    time.Time // when the API server was last asked, by our clock
 }
 
-// Agent is what is known of the agent of a node. An agent that is neither Alive nor Lost has no Lease, but not for long.
-type Agent struct {
+// agent is what is known of the agent of a node. An agent that is neither Alive nor Lost has no Lease, but not for long.
+type agent struct {
 	Node        string
 	Alive, Lost bool
 	// Renewed is when the agent last renewed its Lease, by its own clock. Zero: there is no Lease.
@@ -57,21 +57,21 @@ type Agent struct {
 }
 
 // String says that the agent does not answer, and since when.
-func (a Agent) String() string {
+func (a agent) String() string {
 	if a.Renewed.IsZero() {
 		return fmt.Sprintf("No agent answers on node %s: it has no Lease %s", a.Node, v1.AgentLeaseName(a.Node))
 	}
 	return fmt.Sprintf("No agent answers on node %s since %s", a.Node, a.Renewed.UTC().Format(time.RFC3339))
 }
 
-// Look finds out about the agent of a node. It asks the API server at most twice per CheckEvery for one node.
-func (a *Agents) Look(ctx context.Context, node string) (Agent, error) {
+// look finds out about the agent of a node. It asks the API server at most twice per CheckEvery for one node.
+func (a *Agents) look(ctx context.Context, node string) (agent, error) {
 	now := a.Clock.Now()
 	s, known := a.recall(node)
 	if !known || now.Sub(s.asked) >= a.CheckEvery/2 {
 		renewed, duration, err := a.lease(ctx, node)
 		if err != nil {
-			return Agent{}, err
+			return agent{}, err
 		}
 		if !known || !renewed.Equal(s.renewed) {
 			s = sighting{renewed: renewed, since: now}
@@ -80,7 +80,7 @@ func (a *Agents) Look(ctx context.Context, node string) (Agent, error) {
 		a.remember(node, s)
 	}
 	lost := now.Sub(s.since) >= s.duration
-	return Agent{Node: node, Renewed: s.renewed, Lost: lost, Alive: !lost && !s.renewed.IsZero()}, nil
+	return agent{Node: node, Renewed: s.renewed, Lost: lost, Alive: !lost && !s.renewed.IsZero()}, nil
 }
 
 // lease reads when the agent of a node last renewed its Lease and for how long that counts.

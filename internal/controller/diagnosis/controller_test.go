@@ -536,17 +536,17 @@ func TestAgentsForget(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, name := range []string{"a", "b", "c"} {
-		if _, err := w.Agents.Look(t.Context(), name); err != nil {
+		if _, err := w.Agents.look(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.clock.Step(2 * forgetAfter)
-	if _, err := w.Agents.Look(t.Context(), "d"); err != nil || len(w.Agents.seen) != 1 {
+	if _, err := w.Agents.look(t.Context(), "d"); err != nil || len(w.Agents.seen) != 1 {
 		t.Errorf("%d nodes are remembered, error %v", len(w.Agents.seen), err)
 	}
 	w.reads = nil
 	for range 100 {
-		if _, err := w.Agents.Look(t.Context(), "d"); err != nil {
+		if _, err := w.Agents.look(t.Context(), "d"); err != nil {
 			t.Fatal(err)
 		}
 	}

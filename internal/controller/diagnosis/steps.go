@@ -106,7 +106,7 @@ func (r *Reconciler) nodeExists(ctx context.Context, name string) (bool, error) 
 
 // follow looks after a bound Diagnosis: whether the agent that has it, or should take it, is alive.
 func (r *Reconciler) follow(ctx context.Context, v *visit) error {
-	agent, err := r.Agents.Look(ctx, v.is.Spec.NodeName)
+	agent, err := r.Agents.look(ctx, v.is.Spec.NodeName)
 	if err != nil {
 		return err
 	}

@@ -31,8 +31,8 @@ type Collector struct {
 // Name is blockDeviceCollector.
 func (*Collector) Name() string { return "blockDeviceCollector" }
 
-// Device is one device as it is shown.
-type Device struct {
+// deviceDocument is one device as it is shown.
+type deviceDocument struct {
 	Name   string        `json:"name"`
 	Number string        `json:"number"`
 	Kind   blockdev.Kind `json:"kind"`
@@ -71,7 +71,7 @@ func (c *Collector) Run(ctx context.Context, _ processor.Request) (processor.Res
 	if err != nil {
 		return processor.Result{}, fmt.Errorf("list mounted file systems: %w", err)
 	}
-	list := make([]Device, 0, len(devices))
+	list := make([]deviceDocument, 0, len(devices))
 	for _, d := range devices {
 		if err := ctx.Err(); err != nil {
 			return processor.Result{}, err
@@ -85,8 +85,8 @@ func (c *Collector) Run(ctx context.Context, _ processor.Request) (processor.Res
 	return processor.Result{Values: map[string]string{Key: string(text)}}, nil
 }
 
-func (c *Collector) describe(d blockdev.Device, host mountns.Namespace, mounted []mountns.FileSystem) Device {
-	out := Device{Name: d.Name, Number: d.Number.String(), Kind: d.Kind, Disk: d.Parent}
+func (c *Collector) describe(d blockdev.Device, host mountns.Namespace, mounted []mountns.FileSystem) deviceDocument {
+	out := deviceDocument{Name: d.Name, Number: d.Number.String(), Kind: d.Kind, Disk: d.Parent}
 	members := []string{d.Name}
 	alive, err := c.Sys.FileSystems(d)
 	for _, fs := range alive {

@@ -20,13 +20,13 @@ import (
 func TestMain(m *testing.M) { kerneltest.Main(m, devicetest.Roles) }
 
 // list gives what is collected about the device of the scene.
-func list(t *testing.T, s *devicetest.Scene) Device {
+func list(t *testing.T, s *devicetest.Scene) deviceDocument {
 	t.Helper()
 	result, err := (&Collector{Kubelet: s.Node}).Run(t.Context(), processor.Request{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all []Device
+	var all []deviceDocument
 	if err := json.Unmarshal([]byte(result.Values[Key]), &all); err != nil {
 		t.Fatal(err)
 	}
@@ -36,12 +36,12 @@ func list(t *testing.T, s *devicetest.Scene) Device {
 		}
 	}
 	t.Fatalf("%s is not listed: %s", s.Device.Name, result.Values[Key])
-	return Device{}
+	return deviceDocument{}
 }
 
 func TestListsDevices(t *testing.T) {
 	s := devicetest.New(t, "")
-	want := Device{
+	want := deviceDocument{
 		Name: s.Device.Name, Number: s.Device.Number.String(), Kind: "loop", FileSystems: []string{"ext4"}, Busy: true, Host: true, Namespaces: 1,
 	}
 	if diff := cmp.Diff(want, list(t, s)); diff != "" {

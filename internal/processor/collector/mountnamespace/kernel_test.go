@@ -26,7 +26,7 @@ func TestListsNamespaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var list []Namespace
+	var list []namespaceDocument
 	if err := json.Unmarshal([]byte(result.Values[KeyList]), &list); err != nil {
 		t.Fatal(err)
 	}
@@ -38,13 +38,13 @@ func TestListsNamespaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(list, func(n Namespace) bool { return n.Namespace == ns.Inode })
+	i := slices.IndexFunc(list, func(n namespaceDocument) bool { return n.Namespace == ns.Inode })
 	// The kernel's own calls also show the mount below the root.
 	if i < 0 || !slices.Equal(list[i].PIDs, []int{daemon.PID}) || list[i].Processes != 1 || list[i].Mounts-len(table.Mounts()) > 1 || list[i].Mounts < len(table.Mounts()) {
 		t.Errorf("namespace %d = %+v, want process %d and %d mounts", ns.Inode, list, daemon.PID, len(table.Mounts()))
 	}
-	kept := func(n Namespace) bool {
-		return n.Processes == 0 && slices.ContainsFunc(n.Keepers, func(k Keeper) bool { return k.PID == orphan.PID && k.Kind == mountns.Descriptor })
+	kept := func(n namespaceDocument) bool {
+		return n.Processes == 0 && slices.ContainsFunc(n.Keepers, func(k keeperDocument) bool { return k.PID == orphan.PID && k.Kind == mountns.Descriptor })
 	}
 	if !slices.ContainsFunc(list, kept) {
 		t.Errorf("no namespace is kept by a descriptor of process %d: %s", orphan.PID, result.Values[KeyList])

@@ -35,8 +35,8 @@ type Collector struct {
 // Name is mountNamespaceCollector.
 func (*Collector) Name() string { return "mountNamespaceCollector" }
 
-// Namespace is one namespace as it is shown.
-type Namespace struct {
+// namespaceDocument is one namespace as it is shown.
+type namespaceDocument struct {
 	Namespace uint64 `json:"namespace"`    // N in mnt:[N]
 	ID        uint64 `json:"id,omitempty"` // never used again; 0 before Linux 6.12
 	Mounts    int    `json:"mounts"`
@@ -44,11 +44,11 @@ type Namespace struct {
 	Processes int   `json:"processes"`
 	PIDs      []int `json:"pids,omitempty"`
 	// Keepers are what else keeps it alive, where no process does.
-	Keepers []Keeper `json:"keepers,omitempty"`
+	Keepers []keeperDocument `json:"keepers,omitempty"`
 }
 
-// Keeper is a thread, a descriptor, or a file that a namespace is bound to.
-type Keeper struct {
+// keeperDocument is a thread, a descriptor, or a file that a namespace is bound to.
+type keeperDocument struct {
 	Kind   mountns.Kind `json:"kind"`
 	PID    int          `json:"pid,omitempty"`
 	Number int          `json:"number,omitempty"` // of the thread or descriptor
@@ -77,7 +77,7 @@ func (c *Collector) Run(ctx context.Context, _ processor.Request) (processor.Res
 	if err != nil {
 		return processor.Result{}, fmt.Errorf("find what keeps mount namespaces alive: %w", err)
 	}
-	list := make([]Namespace, 0, len(spaces))
+	list := make([]namespaceDocument, 0, len(spaces))
 	for _, ns := range spaces {
 		list = append(list, describe(ns, counts[ns.Inode], keepers[ns.Inode]))
 	}
@@ -103,17 +103,17 @@ func count(scanner *mountns.Scanner) (map[uint64]int, mountns.Survey, error) {
 	return counts, survey, err
 }
 
-func describe(ns mountns.Namespace, mounts int, keepers []mountns.Holder) Namespace {
-	n := Namespace{Namespace: ns.Inode, ID: ns.ID, Mounts: mounts}
+func describe(ns mountns.Namespace, mounts int, keepers []mountns.Holder) namespaceDocument {
+	n := namespaceDocument{Namespace: ns.Inode, ID: ns.ID, Mounts: mounts}
 	for _, k := range keepers {
 		switch {
 		case k.Kind == mountns.Process:
 			n.Processes++
 			n.PIDs = append(n.PIDs, k.PID)
 		case k.Mount != nil:
-			n.Keepers = append(n.Keepers, Keeper{Kind: k.Kind, Point: k.Mount.Point, In: k.Mount.Namespace.Inode})
+			n.Keepers = append(n.Keepers, keeperDocument{Kind: k.Kind, Point: k.Mount.Point, In: k.Mount.Namespace.Inode})
 		default:
-			n.Keepers = append(n.Keepers, Keeper{Kind: k.Kind, PID: k.PID, Number: k.Number})
+			n.Keepers = append(n.Keepers, keeperDocument{Kind: k.Kind, PID: k.PID, Number: k.Number})
 		}
 	}
 	slices.Sort(n.PIDs)

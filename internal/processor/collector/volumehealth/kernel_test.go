@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { volumetest.Main(m) }
 func TestListsARealVolume(t *testing.T) {
 	s := volumetest.New(t)
 	s.Start()
-	list := func(r processor.Request) Volume {
+	list := func(r processor.Request) volumeDocument {
 		t.Helper()
 		result, err := (&Collector{Pods: s.Pods, Inspector: s.Inspector}).Run(t.Context(), r)
 		if err != nil {

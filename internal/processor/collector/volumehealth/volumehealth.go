@@ -54,8 +54,8 @@ func (*Collector) Parameters() []string {
 	return []string{volume.ParamVolume}
 }
 
-// Volume is one volume as it is shown.
-type Volume struct {
+// volumeDocument is one volume as it is shown.
+type volumeDocument struct {
 	Pod    fault.Pod `json:"pod"`
 	Plugin string    `json:"plugin"`
 	Name   string    `json:"name"`
@@ -75,13 +75,13 @@ type Volume struct {
 	Staging      string         `json:"staging,omitempty"`
 	StagingState probe.State    `json:"stagingState,omitempty"`
 	// Code is the fault; empty: none of its own. Copies are its broken mounts at other places.
-	Code     fault.Code `json:"code,omitempty"`
-	Copies   []Copy     `json:"copies,omitempty"`
-	Evidence []string   `json:"evidence,omitempty"`
+	Code     fault.Code     `json:"code,omitempty"`
+	Copies   []copyDocument `json:"copies,omitempty"`
+	Evidence []string       `json:"evidence,omitempty"`
 }
 
-// Copy is a broken mount of a volume at another place.
-type Copy struct {
+// copyDocument is a broken mount of a volume at another place.
+type copyDocument struct {
 	Code      fault.Code `json:"code"`
 	Point     string     `json:"point"`
 	Namespace uint64     `json:"namespace"` // N in mnt:[N]
@@ -99,7 +99,7 @@ func (c *Collector) Run(ctx context.Context, r processor.Request) (processor.Res
 	if err != nil {
 		return processor.Result{}, err
 	}
-	list := make([]Volume, 0, min(len(survey.Volumes), maxVolumes))
+	list := make([]volumeDocument, 0, min(len(survey.Volumes), maxVolumes))
 	for _, broken := range []bool{true, false} {
 		for _, v := range survey.Volumes {
 			if v.Broken() == broken && len(list) < maxVolumes {
@@ -127,8 +127,8 @@ func (c *Collector) selection(ctx context.Context, r processor.Request) (volume.
 	return s, "", nil
 }
 
-func describe(v *volume.Volume) Volume {
-	out := Volume{
+func describe(v *volume.Volume) volumeDocument {
+	out := volumeDocument{
 		Pod: v.Pod, Plugin: v.Plugin, Name: v.Name, Point: v.Point, Beneath: len(v.Beneath), Record: v.Record, Code: v.Code,
 		State: v.Answer.State, Bindable: v.Answer.Bindable, Evidence: v.Evidence[:min(len(v.Evidence), maxEvidence)],
 	}
@@ -142,7 +142,7 @@ func describe(v *volume.Volume) Volume {
 		out.Staging, out.StagingState = v.Staging.Point, v.Staging.Answer.State
 	}
 	for _, c := range v.Copies[:min(len(v.Copies), maxCopies)] {
-		broken := Copy{Code: c.Code, Point: c.Point, Namespace: c.Namespace.Inode, Container: c.Container}
+		broken := copyDocument{Code: c.Code, Point: c.Point, Namespace: c.Namespace.Inode, Container: c.Container}
 		if c.Pod != (fault.Pod{}) {
 			broken.Pod = &c.Pod
 		}

@@ -56,7 +56,7 @@ func broken(name string) *volume.Volume {
 	return v
 }
 
-func collect(t *testing.T, s *seen, r processor.Request) ([]Volume, processor.Result) {
+func collect(t *testing.T, s *seen, r processor.Request) ([]volumeDocument, processor.Result) {
 	t.Helper()
 	pods := &kubelettest.Pods{}
 	pods.Set(kubelettest.NewPod())
@@ -70,7 +70,7 @@ func collect(t *testing.T, s *seen, r processor.Request) ([]Volume, processor.Re
 	return decode(t, result), result
 }
 
-func decode(t *testing.T, result processor.Result) (list []Volume) {
+func decode(t *testing.T, result processor.Result) (list []volumeDocument) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(result.Values[KeyList]), &list); err != nil {
 		t.Fatalf("list %q: %v", result.Values[KeyList], err)
@@ -88,11 +88,11 @@ func TestListsEveryVolume(t *testing.T) {
 	}}
 	list, result := collect(t, s, processor.Request{})
 	pod := fault.Pod{Namespace: "default", Name: "web", UID: "1"}
-	want := []Volume{
+	want := []volumeDocument{
 		{
 			Pod: pod, Plugin: kubelet.CSI, Name: "b", Point: "/p/b", FSType: "fuse.x", Device: "0:77", Root: "/v", State: probe.Disconnected,
 			Errno: sys.ENOTCONN.Error(), Staging: "/g", StagingState: probe.Alive, Code: fault.DisconnectedFUSE,
-			Copies:   []Copy{{Code: fault.DisconnectedFUSE, Point: "/data", Namespace: 42, Container: "app"}},
+			Copies:   []copyDocument{{Code: fault.DisconnectedFUSE, Point: "/data", Namespace: 42, Container: "app"}},
 			Evidence: []string{"the connection is gone"},
 		},
 		{Pod: pod, Plugin: kubelet.CSI, Name: "a", Point: "/p/a", FSType: "fuse.x", Device: "0:77", Root: "/v", State: probe.Alive, Bindable: probe.Yes},
@@ -169,7 +169,7 @@ func TestListIsBounded(t *testing.T) {
 	if !strings.Contains(result.Values[KeySurvey], "13 volumes are not listed") {
 		t.Errorf("survey %q", result.Values[KeySurvey])
 	}
-	var part []Volume
+	var part []volumeDocument
 	text := (&Collector{}).Excerpt(processor.Request{}, KeyList, result.Values[KeyList], 3000)
 	if err := json.Unmarshal([]byte(text), &part); err != nil || len(text) > 3000 || len(part) < 3 || part[2].Name != "b2" {
 		t.Errorf("excerpt of %d bytes: %d volumes, %v", len(text), len(part), err)

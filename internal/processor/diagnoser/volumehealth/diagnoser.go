@@ -186,7 +186,7 @@ func state(v *volume.Volume) string {
 func (d *Diagnoser) found(ctx context.Context, broken []*volume.Volume, survey *volume.Survey) (processor.Result, error) {
 	var (
 		results, codes []string
-		documents      []Document
+		documents      []document
 		findings       []fault.Finding
 		shares         []fault.Pod
 	)

@@ -90,7 +90,7 @@ func run(t *testing.T, s *seen, r processor.Request, d daemons) processor.Result
 	return result
 }
 
-func documents(t *testing.T, result processor.Result) (all []Document) {
+func documents(t *testing.T, result processor.Result) (all []document) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(result.Values[KeyList]), &all); err != nil {
 		t.Fatalf("list %q: %v", result.Values[KeyList], err)
@@ -248,7 +248,7 @@ func TestResultsAreBounded(t *testing.T) {
 		t.Errorf("%d shares", n)
 	}
 	text := (&Diagnoser{}).Excerpt(processor.Request{}, KeyList, result.Values[KeyList], 5000)
-	var part []Document
+	var part []document
 	if err := json.Unmarshal([]byte(text), &part); err != nil || len(part) == 0 || part[0].Name != "v0" || len(text) > 5000 {
 		t.Errorf("excerpt: %d volumes in %d bytes, %v", len(part), len(text), err)
 	}

@@ -10,8 +10,8 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// Document is one broken volume as it is written down.
-type Document struct {
+// document is one broken volume as it is written down.
+type document struct {
 	Code   fault.Code `json:"code,omitempty"` // empty where only copies are broken
 	Pod    fault.Pod  `json:"pod"`
 	Plugin string     `json:"plugin"`
@@ -28,7 +28,7 @@ type Document struct {
 	// Source is what belongs in its place, or NoSource says why nothing is known to.
 	Source   *volume.Source `json:"source,omitempty"`
 	NoSource string         `json:"noSource,omitempty"`
-	Copies   []Copy         `json:"copies,omitempty"`
+	Copies   []copyDocument `json:"copies,omitempty"`
 	// MoreCopies is how many there are besides.
 	MoreCopies int         `json:"moreCopies,omitempty"`
 	Shares     []fault.Pod `json:"shares,omitempty"`
@@ -37,8 +37,8 @@ type Document struct {
 	Split []string `json:"split,omitempty"`
 }
 
-// Copy is a broken mount of the volume at another place.
-type Copy struct {
+// copyDocument is a broken mount of the volume at another place.
+type copyDocument struct {
 	Code      fault.Code `json:"code"`
 	Point     string     `json:"point"`
 	Namespace uint64     `json:"namespace"` // N in mnt:[N]
@@ -50,8 +50,8 @@ type Copy struct {
 	Why         string `json:"why,omitempty"`
 }
 
-func documentOf(v *volume.Volume, fate []string) Document {
-	d := Document{
+func documentOf(v *volume.Volume, fate []string) document {
+	d := document{
 		Code: v.Code, Pod: v.Pod, Plugin: v.Plugin, Name: v.Name, Point: v.Point, State: v.Answer.State, Record: v.Record,
 		NoRecord: v.WhyNoRecord, Source: v.Source, NoSource: v.WhyNot, Split: v.Split, Fate: fate,
 		Evidence: v.Evidence[:min(len(v.Evidence), maxEvidence)], Shares: v.Shares[:min(len(v.Shares), maxShares)],
@@ -64,7 +64,7 @@ func documentOf(v *volume.Volume, fate []string) Document {
 		d.NoSource = ""
 	}
 	for _, c := range v.Copies[:min(len(v.Copies), maxCopies)] {
-		broken := Copy{
+		broken := copyDocument{
 			Code: c.Code, Point: c.Point, Namespace: c.Namespace.Inode, Container: c.Container, SubPath: c.SubPath,
 			Replaceable: c.Replaceable, Why: c.Why,
 		}
