@@ -33,7 +33,7 @@ var (
 	node       = []string{"./internal/linux/...", "./internal/kubelet/...", "./internal/cri/...", "./internal/pipeline/...", "./internal/executor/...", "./internal/agent/...", "./internal/processor/all"}
 	client     = []string{"k8s.io/client-go/...", "sigs.k8s.io/controller-runtime/..."}
 	loggers    = []string{"log", "log/slog", "github.com/go-logr/...", "k8s.io/klog/..."}
-	processors = []string{"./internal/linux/...", "./internal/kubelet/...", "./internal/cri/...", "./internal/fault", "./internal/processor", "./internal/redact"}
+	processors = []string{"./internal/linux/...", "./internal/kubelet/...", "./internal/cri/...", "./internal/fault", "./internal/kubelog", "./internal/processor", "./internal/redact"}
 )
 
 var reaches = []reach{
