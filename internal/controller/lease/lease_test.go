@@ -46,6 +46,9 @@ func newSweeper(t *testing.T, funcs interceptor.Funcs, objects ...client.Object)
 	if err != nil {
 		t.Fatal(err)
 	}
+	for i, o := range objects { // the client writes to them, and tests share them
+		objects[i] = o.DeepCopyObject().(client.Object)
+	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(funcs).WithObjects(objects...).Build()
 	return &Sweeper{Client: c, Reader: c, Clock: testclock.NewFakeClock(now), Namespace: "kubediag"}
 }
