@@ -33,7 +33,7 @@ var (
 	node       = []string{"./internal/linux/...", "./internal/kubelet/...", "./internal/cri/...", "./internal/pipeline/...", "./internal/executor/...", "./internal/agent/...", "./internal/processor/all"}
 	client     = []string{"k8s.io/client-go/...", "sigs.k8s.io/controller-runtime/..."}
 	loggers    = []string{"log", "log/slog", "github.com/go-logr/...", "k8s.io/klog/..."}
-	processors = []string{"./internal/linux/...", "./internal/kubelet/...", "./internal/cri/...", "./internal/fault", "./internal/kubelog", "./internal/processor", "./internal/redact"}
+	processors = []string{"./internal/linux/...", "./internal/kubelet/...", "./internal/cri/...", "./internal/fault", "./internal/kubelog", "./internal/processor", "./internal/processor/podref", "./internal/processor/restart", "./internal/redact"}
 )
 
 var reaches = []reach{
@@ -54,6 +54,10 @@ var reaches = []reach{
 	{
 		from: "./internal/fault", within: []string{"./internal/fault"}, never: []string{"k8s.io/...", "sigs.k8s.io/..."},
 		why: "every side speaks of faults, also those that know no Kubernetes",
+	},
+	{
+		from: "./internal/kubelet/...", never: []string{"./internal/processor/...", "./internal/pipeline/...", "./internal/executor/..."},
+		why: "a judge of the node hands out plain data of package fault: what runs it is built on it, never the other way round",
 	},
 	{
 		from: "./internal/processor/collector/...", within: append([]string{"./internal/processor/collector/..."}, processors...),

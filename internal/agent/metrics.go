@@ -10,10 +10,10 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/orphan"
-	"kubediag.org/kubediag/internal/kubelet/restart"
 	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/processor/recoverer/helddevice"
 	"kubediag.org/kubediag/internal/processor/recoverer/podevict"
+	"kubediag.org/kubediag/internal/processor/restart"
 )
 
 // metrics are what the agent counts. Labels hold names of built-in processors, kinds, faults of the catalogue and

@@ -12,6 +12,8 @@
 package subpath
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/kubelet"
@@ -101,6 +103,11 @@ const (
 	initial
 	ephemeral
 )
+
+// HasContainer reports whether the pod has a container of that name, of any kind.
+func HasContainer(pod *corev1.Pod, name string) bool {
+	return slices.ContainsFunc(containers(pod), func(c container) bool { return c.name == name })
+}
 
 func containers(pod *corev1.Pod) []container {
 	var all []container

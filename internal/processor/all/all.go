@@ -13,7 +13,6 @@ import (
 	"kubediag.org/kubediag/internal/kubelet/device"
 	"kubediag.org/kubediag/internal/kubelet/fate"
 	"kubediag.org/kubediag/internal/kubelet/orphan"
-	"kubediag.org/kubediag/internal/kubelet/restart"
 	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/linux/disposable"
 	"kubediag.org/kubediag/internal/linux/holder"
@@ -35,6 +34,7 @@ import (
 	"kubediag.org/kubediag/internal/processor/recoverer/podevict"
 	remount "kubediag.org/kubediag/internal/processor/recoverer/subpathremount"
 	"kubediag.org/kubediag/internal/processor/recoverer/volumerebind"
+	"kubediag.org/kubediag/internal/processor/restart"
 )
 
 // Deps is what processors need.

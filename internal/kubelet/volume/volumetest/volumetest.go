@@ -33,7 +33,6 @@ import (
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
-	"kubediag.org/kubediag/internal/processor"
 )
 
 // What the volume is called.
@@ -116,11 +115,6 @@ func (s *Scene) Record(point string, r volume.Record) {
 	text, err := json.Marshal(r)
 	s.must(err)
 	s.must(os.WriteFile(kubelet.VolumeRecord(point), text, 0o600))
-}
-
-// Request asks about the pod.
-func (s *Scene) Request() processor.Request {
-	return processor.Request{Node: kubelettest.NodeName, Pod: processor.Pod{Namespace: s.Pod.Namespace, Name: s.Pod.Name}}
 }
 
 // Share mounts the volume for another pod, too, and gives the place.

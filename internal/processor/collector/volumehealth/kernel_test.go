@@ -10,6 +10,7 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/kubelet/volume/volumetest"
 	"kubediag.org/kubediag/internal/linux/probe"
@@ -17,6 +18,11 @@ import (
 )
 
 func TestMain(m *testing.M) { volumetest.Main(m) }
+
+// about is a request about the pod of a scene.
+func about(s *volumetest.Scene) processor.Request {
+	return processor.Request{Node: kubelettest.NodeName, Pod: processor.Pod{Namespace: s.Pod.Namespace, Name: s.Pod.Name}}
+}
 
 // TestListsARealVolume healthy, dead, and with another one staged in its place.
 func TestListsARealVolume(t *testing.T) {
@@ -34,7 +40,7 @@ func TestListsARealVolume(t *testing.T) {
 		}
 		return all[0]
 	}
-	for _, r := range []processor.Request{s.Request(), {}} {
+	for _, r := range []processor.Request{about(s), {}} {
 		v := list(r)
 		if v.Code != "" || v.State != probe.Alive || v.Bindable != probe.Yes || v.Plugin != kubelet.CSI || v.Name != volumetest.Volume ||
 			v.Point != s.Point || v.Root != "/"+s.Dir || v.Staging != s.Staging || v.StagingState != probe.Alive || len(v.Copies) > 0 {
@@ -46,12 +52,12 @@ func TestListsARealVolume(t *testing.T) {
 		}
 	}
 	s.Kill()
-	if v := list(s.Request()); v.Code != fault.DisconnectedFUSE || v.State != probe.Disconnected || v.StagingState != probe.Disconnected ||
+	if v := list(about(s)); v.Code != fault.DisconnectedFUSE || v.State != probe.Disconnected || v.StagingState != probe.Disconnected ||
 		v.Errno == "" || len(v.Copies) != 1 || v.Copies[0].Container != "app" {
 		t.Errorf("dead: %+v", v)
 	}
 	s.Remount("new")
-	if v := list(s.Request()); v.Code != fault.DisconnectedFUSE || v.StagingState != probe.Alive {
+	if v := list(about(s)); v.Code != fault.DisconnectedFUSE || v.StagingState != probe.Alive {
 		t.Errorf("staged afresh: %+v", v)
 	}
 }

@@ -14,10 +14,10 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/kubelet/subpath"
 	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/podref"
 )
 
 // Keys of the results.
@@ -119,7 +119,7 @@ func (c *Collector) selection(ctx context.Context, r processor.Request) (volume.
 	if r.Pod == (processor.Pod{}) {
 		return s, "", nil
 	}
-	pod, elsewhere, err := subpath.Load(ctx, c.Pods, r)
+	pod, elsewhere, err := podref.Load(ctx, c.Pods, r)
 	if err != nil || elsewhere != "" {
 		return s, elsewhere, err
 	}

@@ -20,6 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/subpath"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/podref"
 )
 
 // Keys of the results. Those that hold one of several bear that of the first stale bind, in the order of the spec.
@@ -49,7 +50,7 @@ func (d *Diagnoser) Name() string { return "subpathRemountDiagnoser" }
 // Run looks at every subPath of the pod, or of the container that the request names, and where none is stale at what its
 // containers mount that are not started.
 func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
-	pod, elsewhere, err := subpath.Load(ctx, d.Pods, r)
+	pod, elsewhere, err := podref.Load(ctx, d.Pods, r)
 	if err != nil || elsewhere != "" {
 		return processor.Result{NotApplicable: elsewhere}, err
 	}

@@ -24,10 +24,10 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/fate"
-	"kubediag.org/kubediag/internal/kubelet/subpath"
 	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/podref"
 )
 
 // Keys of the results. Those that hold one of several hold the first.
@@ -82,7 +82,7 @@ func (*Diagnoser) Parameters() []string {
 func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
 	s := scope{container: r.Pod.Container, Selection: volume.Selection{Volume: r.Values[volume.ParamVolume]}}
 	if r.Pod != (processor.Pod{}) {
-		pod, elsewhere, err := subpath.Load(ctx, d.Pods, r)
+		pod, elsewhere, err := podref.Load(ctx, d.Pods, r)
 		if err != nil || elsewhere != "" {
 			return processor.Result{NotApplicable: elsewhere}, err
 		}

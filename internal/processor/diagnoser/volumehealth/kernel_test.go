@@ -15,12 +15,18 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/fate"
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/kubelet/volume/volumetest"
 	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/processor"
 )
 
 func TestMain(m *testing.M) { volumetest.Main(m) }
+
+// about is a request about the pod of a scene.
+func about(s *volumetest.Scene) processor.Request {
+	return processor.Request{Node: kubelettest.NodeName, Pod: processor.Pod{Namespace: s.Pod.Namespace, Name: s.Pod.Name}}
+}
 
 // asked keeps the questions about daemons.
 type asked []fate.Question
@@ -53,7 +59,7 @@ func TestAsksWithTheTimeOfTheDeadMount(t *testing.T) {
 	defer cancel()
 	var a asked
 	d := &Diagnoser{Pods: s.Pods, Inspector: s.Inspector, Teller: &a, Connections: connections}
-	if _, err := d.Run(ctx, s.Request()); err != nil {
+	if _, err := d.Run(ctx, about(s)); err != nil {
 		t.Fatal(err)
 	}
 	const tick = 20 * time.Millisecond
@@ -86,7 +92,7 @@ func TestTellsStatesApart(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			d := &Diagnoser{Pods: s.Pods, Inspector: s.Inspector}
-			for _, r := range []processor.Request{s.Request(), {Node: s.Request().Node}} {
+			for _, r := range []processor.Request{about(s), {Node: about(s).Node}} {
 				result, err := d.Run(ctx, r)
 				if err != nil {
 					t.Fatal(err)

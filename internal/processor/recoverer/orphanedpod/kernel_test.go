@@ -19,9 +19,9 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/orphan"
 	"kubediag.org/kubediag/internal/kubelet/orphan/orphantest"
-	"kubediag.org/kubediag/internal/kubelet/restart"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/restart"
 )
 
 const gone, other = orphantest.Gone, orphantest.Other

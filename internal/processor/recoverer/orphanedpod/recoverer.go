@@ -21,8 +21,8 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/orphan"
-	"kubediag.org/kubediag/internal/kubelet/restart"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/restart"
 )
 
 // Keys of the results.

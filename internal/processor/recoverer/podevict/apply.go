@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/kubelet/subpath"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/podref"
 )
 
 // tryAgain is how long a PodDisruptionBudget is waited for where the API server names no time. The pipeline tries a few
@@ -64,7 +64,7 @@ func (h *Recoverer) check(ctx context.Context, r processor.Request, t target) (d
 	if err != nil {
 		return "", err
 	}
-	pod, elsewhere, err := subpath.Load(ctx, h.Pods, r)
+	pod, elsewhere, err := podref.Load(ctx, h.Pods, r)
 	switch {
 	case errors.Is(err, kubelet.ErrPodNotFound):
 		return "was gone already", nil

@@ -3,7 +3,7 @@
 
 package podevict
 
-import "kubediag.org/kubediag/internal/kubelet/restart"
+import "kubediag.org/kubediag/internal/processor/restart"
 
 // Parameters. They choose how, never what.
 const (

@@ -22,8 +22,8 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/kubelet/subpath"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/podref"
 )
 
 // KeyResult says what was evicted, and what has become of it.
@@ -94,7 +94,7 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 	if err != nil {
 		return processor.Plan{}, err
 	}
-	pod, elsewhere, err := subpath.Load(ctx, h.Pods, r)
+	pod, elsewhere, err := podref.Load(ctx, h.Pods, r)
 	if err != nil || elsewhere != "" {
 		return processor.Plan{NotApplicable: elsewhere}, err
 	}

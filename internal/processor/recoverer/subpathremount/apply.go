@@ -16,11 +16,12 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/podref"
 )
 
 // Apply does one action of a plan. What is done already succeeds; what has changed since the plan is refused.
 func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a processor.Action) (string, error) {
-	pod, elsewhere, err := subpath.Load(ctx, h.Pods, r)
+	pod, elsewhere, err := podref.Load(ctx, h.Pods, r)
 	if err != nil {
 		return "", err
 	}

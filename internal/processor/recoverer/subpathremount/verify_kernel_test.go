@@ -19,9 +19,9 @@ import (
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
-	"kubediag.org/kubediag/internal/kubelet/restart"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/restart"
 )
 
 // fail has container app fail to start for want of its source.

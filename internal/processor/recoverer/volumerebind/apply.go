@@ -10,9 +10,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"kubediag.org/kubediag/internal/kubelet/subpath"
 	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/podref"
 )
 
 // Apply does one action of a plan. What is done already succeeds; what has changed since the plan is refused.
@@ -21,7 +21,7 @@ func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a processor.
 	if err != nil {
 		return "", err
 	}
-	pod, elsewhere, err := subpath.Load(ctx, h.Pods, r)
+	pod, elsewhere, err := podref.Load(ctx, h.Pods, r)
 	if err != nil {
 		return "", err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/kubelet/volume/volumetest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
@@ -19,6 +20,11 @@ import (
 )
 
 func TestMain(m *testing.M) { volumetest.Main(m) }
+
+// about is a request about the pod of a scene.
+func about(s *volumetest.Scene) processor.Request {
+	return processor.Request{Node: kubelettest.NodeName, Pod: processor.Pod{Namespace: s.Pod.Namespace, Name: s.Pod.Name}}
+}
 
 // ward is a pod with a real volume, a container that runs, and one who heals them.
 type ward struct {
@@ -31,7 +37,7 @@ type ward struct {
 func admit(t *testing.T) *ward {
 	t.Helper()
 	s := volumetest.New(t)
-	return &ward{Scene: s, app: s.Start(), healer: &Recoverer{Pods: s.Pods, Inspector: s.Inspector}, request: s.Request()}
+	return &ward{Scene: s, app: s.Start(), healer: &Recoverer{Pods: s.Pods, Inspector: s.Inspector}, request: about(s)}
 }
 
 func (w *ward) plan(t *testing.T) processor.Plan {

@@ -6,7 +6,7 @@ package volumerebind
 import (
 	"time"
 
-	"kubediag.org/kubediag/internal/kubelet/restart"
+	"kubediag.org/kubediag/internal/processor/restart"
 )
 
 // Parameters. They choose how, never what.

@@ -21,10 +21,11 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/kubelet/restart"
 	"kubediag.org/kubediag/internal/kubelet/subpath"
 	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/podref"
+	"kubediag.org/kubediag/internal/processor/restart"
 )
 
 // Keys of the results.
@@ -85,7 +86,7 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 	if err != nil {
 		return processor.Plan{}, err
 	}
-	pod, elsewhere, err := subpath.Load(ctx, h.Pods, r)
+	pod, elsewhere, err := podref.Load(ctx, h.Pods, r)
 	if err == nil && elsewhere == "" {
 		elsewhere = going(pod)
 	}

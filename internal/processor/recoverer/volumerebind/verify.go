@@ -10,9 +10,9 @@ import (
 	"fmt"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/kubelet/restart"
 	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/restart"
 )
 
 // memory is what Verify has to know about the time of the plan.

@@ -23,6 +23,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/subpath"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/podref"
 )
 
 // RemoveRecord is the kind of the actions that bring a start forward.
@@ -162,7 +163,7 @@ func (s Starter) later(ctx context.Context, record cri.Container) ([]cri.Contain
 
 // Pod gives the pod, if it is still the one with that UID, and on this node. It is not worth another try if it is not.
 func (s Starter) Pod(ctx context.Context, r processor.Request, uid string) (*corev1.Pod, error) {
-	pod, elsewhere, err := subpath.Load(ctx, s.Pods, r)
+	pod, elsewhere, err := podref.Load(ctx, s.Pods, r)
 	switch {
 	case err != nil:
 		return nil, err

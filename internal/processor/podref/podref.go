@@ -1,17 +1,19 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package subpath
+// Package podref finds the pod that a request names, and says why this node has nothing of it if that is so. Every processor
+// that is about one pod calls it first.
+package podref
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/subpath"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -33,8 +35,7 @@ func Load(ctx context.Context, pods kubelet.Pods, r processor.Request) (pod *cor
 	if pod.UID == "" {
 		return nil, "", processor.Stalled(fmt.Errorf("get pod %s/%s: it has no UID", pod.Namespace, pod.Name))
 	}
-	named := func(c container) bool { return c.name == r.Pod.Container }
-	if r.Pod.Container != "" && !slices.ContainsFunc(containers(pod), named) {
+	if r.Pod.Container != "" && !subpath.HasContainer(pod, r.Pod.Container) {
 		return nil, "", processor.Stalled(fmt.Errorf("read podReference: pod %s/%s has no container %q", pod.Namespace, pod.Name,
 			r.Pod.Container))
 	}
