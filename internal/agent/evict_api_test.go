@@ -212,9 +212,9 @@ func TestEvictionWaitsForItsBudget(t *testing.T) {
 		t.Fatal(err)
 	}
 	budget(t, set, 1) // the API server has counted what it then refused
-	for _, want := range []string{"evicted", "was being deleted already"} {
-		if said, err := h.Apply(t.Context(), r, plan.Actions[0]); err != nil || said != want {
-			t.Fatalf("%q, %v, want %q", said, err, want)
+	for _, want := range []fault.Applied{{Message: "evicted"}, fault.AlreadySo("was being deleted already")} {
+		if done, err := h.Apply(t.Context(), r, plan.Actions[0]); err != nil || done != want {
+			t.Fatalf("%+v, %v, want %+v", done, err, want)
 		}
 	}
 	leaves(t, set, h, r, plan)

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -102,15 +103,15 @@ func (e *edgy) Plan(ctx context.Context, r processor.Request) (processor.Plan, e
 	return p, err
 }
 
-func (e *edgy) Apply(ctx context.Context, r processor.Request, a processor.Action) (string, error) {
+func (e *edgy) Apply(ctx context.Context, r processor.Request, a processor.Action) (fault.Applied, error) {
 	e.edge()
 	w := e.life.load()
 	k := &kernel{mounts: w.Mounts, effects: w.Effects}
-	message, err := (&unmounts{kernel: k}).Apply(ctx, r, a)
+	done, err := (&unmounts{kernel: k}).Apply(ctx, r, a)
 	w.Mounts, w.Effects = k.mounts, k.effects
 	e.life.store(w)
 	e.edge()
-	return message, err
+	return done, err
 }
 
 func (e *edgy) Verify(ctx context.Context, r processor.Request, p processor.Plan) (processor.Result, error) {

@@ -170,12 +170,12 @@ func (u *unmounts) Plan(context.Context, processor.Request) (processor.Plan, err
 	return p, nil
 }
 
-func (u *unmounts) Apply(_ context.Context, _ processor.Request, a processor.Action) (string, error) {
+func (u *unmounts) Apply(_ context.Context, _ processor.Request, a processor.Action) (fault.Applied, error) {
 	if i := slices.Index(u.kernel.mounts, a.Mount.ID); i >= 0 {
 		u.kernel.mounts = slices.Delete(u.kernel.mounts, i, i+1)
 		u.kernel.effects[a.Mount.ID]++
 	}
-	return "unmounted", nil
+	return fault.Applied{Message: "unmounted"}, nil
 }
 
 func (u *unmounts) Verify(_ context.Context, _ processor.Request, p processor.Plan) (processor.Result, error) {

@@ -30,9 +30,9 @@ func (h hostile) Plan(ctx context.Context, r processor.Request) (processor.Plan,
 	return p, err
 }
 
-func (h hostile) Apply(ctx context.Context, r processor.Request, a processor.Action) (string, error) {
+func (h hostile) Apply(ctx context.Context, r processor.Request, a processor.Action) (fault.Applied, error) {
 	_, err := h.unmounts.Apply(ctx, r, a)
-	return evil, err
+	return fault.Applied{Message: evil}, err
 }
 
 // Nothing that a pod can choose reaches a status in a form that a terminal would act on.

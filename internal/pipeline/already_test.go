@@ -9,15 +9,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/processor"
 )
 
 // scripted is a recoverer of one action that says one line after the other when it is applied, and hears in Verify what became
 // of the action.
 type scripted struct {
-	says  []func() (string, error)
+	says  []func() (fault.Applied, error)
 	calls int
-	heard string
+	heard fault.Applied
 }
 
 func (*scripted) Name() string { return "scripted" }
@@ -26,37 +27,38 @@ func (*scripted) Plan(context.Context, processor.Request) (processor.Plan, error
 	return processor.Plan{Actions: []processor.Action{{Kind: "Unmount", Target: "/m"}}}, nil
 }
 
-func (s *scripted) Apply(context.Context, processor.Request, processor.Action) (string, error) {
+func (s *scripted) Apply(context.Context, processor.Request, processor.Action) (fault.Applied, error) {
 	s.calls++
 	return s.says[s.calls-1]()
 }
 
 func (s *scripted) Verify(_ context.Context, _ processor.Request, p processor.Plan) (processor.Result, error) {
-	s.heard = p.Actions[0].Already
+	s.heard = p.Outcome(0)
 	return processor.Result{}, nil
 }
 
 // Verify and the report hear that an action found nothing to do, unless an earlier try may have been what did it.
 func TestWhatWasDoneAlready(t *testing.T) {
 	t.Parallel()
-	const gone = "was gone already"
-	say := func(text string, err error) func() (string, error) {
-		return func() (string, error) { return text, err }
+	say := func(done fault.Applied, err error) func() (fault.Applied, error) {
+		return func() (fault.Applied, error) { return done, err }
 	}
-	waits := say("", &processor.WaitingError{Err: errBroken, After: time.Second})
-	dies := func() (string, error) { return "", nil } // with its process: see below
+	fails := func(err error) func() (fault.Applied, error) { return say(fault.AlreadySo("of no account"), err) }
+	done, gone := say(fault.Applied{Message: "was unmounted"}, nil), say(fault.AlreadySo("no such mount"), nil)
+	broken, waits := fails(errBroken), fails(&processor.WaitingError{Err: errBroken, After: time.Second})
+	dies := say(fault.Applied{}, nil) // with its process: see below
 	for name, test := range map[string]struct {
-		says []func() (string, error)
+		says []func() (fault.Applied, error)
 		dies bool // during the first call
-		want string
+		want bool
 	}{
-		"done":                          {[]func() (string, error){say("unmounted", nil)}, false, ""},
-		"gone":                          {[]func() (string, error){say(gone, nil)}, false, gone},
-		"gone while it was waited for":  {[]func() (string, error){waits, waits, say(gone, nil)}, false, gone},
-		"done after a wait":             {[]func() (string, error){waits, say("unmounted", nil)}, false, ""},
-		"gone after a failure":          {[]func() (string, error){say("", errBroken), say(gone, nil)}, false, ""},
-		"gone after a failure and wait": {[]func() (string, error){say("", errBroken), waits, say(gone, nil)}, false, ""},
-		"gone after a crash":            {[]func() (string, error){dies, say(gone, nil)}, true, ""},
+		"done":                          {[]func() (fault.Applied, error){done}, false, false},
+		"gone":                          {[]func() (fault.Applied, error){gone}, false, true},
+		"gone while it was waited for":  {[]func() (fault.Applied, error){waits, waits, gone}, false, true},
+		"done after a wait":             {[]func() (fault.Applied, error){waits, done}, false, false},
+		"gone after a failure":          {[]func() (fault.Applied, error){broken, gone}, false, false},
+		"gone after a failure and wait": {[]func() (fault.Applied, error){broken, waits, gone}, false, false},
+		"gone after a crash":            {[]func() (fault.Applied, error){dies, gone}, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -71,11 +73,11 @@ func TestWhatWasDoneAlready(t *testing.T) {
 				for range 2 { // the second time from the journal
 					o := mustRun(t, newRunner(t, dir), j).Operations[0]
 					if a := o.Actions[0]; o.Outcome != Succeeded || a.Phase != Done || a.Already != test.want {
-						t.Errorf("operation %s, action %+v, want already %q", o.Outcome, a, test.want)
+						t.Errorf("operation %s, action %+v, want already %v", o.Outcome, a, test.want)
 					}
 				}
-				if last := ended[len(ended)-1]; s.heard != test.want || last.Already != test.want || s.calls != len(test.says) {
-					t.Errorf("%d calls, Verify heard %q, ActionEnded %q, want %q", s.calls, s.heard, last.Already, test.want)
+				if last := ended[len(ended)-1]; s.heard.Already != test.want || last.Already != test.want || s.calls != len(test.says) {
+					t.Errorf("%d calls, Verify heard %+v, ActionEnded %v, want %v", s.calls, s.heard, last.Already, test.want)
 				}
 			})
 		})

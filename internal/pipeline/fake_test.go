@@ -89,18 +89,18 @@ func (r *repairs) Plan(context.Context, processor.Request) (processor.Plan, erro
 	return p, nil
 }
 
-func (r *repairs) Apply(_ context.Context, _ processor.Request, a processor.Action) (string, error) {
+func (r *repairs) Apply(_ context.Context, _ processor.Request, a processor.Action) (fault.Applied, error) {
 	r.applies++
 	if r.failApply != nil {
 		if err := r.failApply(r.applies); err != nil {
-			return "", err
+			return fault.Applied{}, err
 		}
 	}
 	if i := slices.Index(r.node.mounts, a.Mount.ID); i >= 0 {
 		r.node.mounts = slices.Delete(r.node.mounts, i, i+1)
 		r.node.effects[a.Mount.ID]++
 	}
-	return "unmounted " + a.Target, nil
+	return fault.Applied{Message: "unmounted " + a.Target}, nil
 }
 
 func (r *repairs) Verify(_ context.Context, _ processor.Request, p processor.Plan) (processor.Result, error) {

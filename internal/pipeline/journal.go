@@ -20,7 +20,7 @@ import (
 // with the next of these. The file appears with its first record in it. A last line that is not whole was never
 // announced, and is cut off; all other damage is an error.
 const (
-	journalVersion  = 2
+	journalVersion  = 3
 	maxJournalBytes = 32 << 20
 	maxRecordBytes  = 4 << 20
 	maxPlanBytes    = 1 << 20
@@ -28,8 +28,10 @@ const (
 	maxFindingsBytes = 1 << 20
 )
 
-// errEarlier is about version 1, whose records have no checksum. Nobody could say which of them are right.
-var errEarlier = errors.New("an earlier release wrote it, without checksums: apply a new Diagnosis")
+// otherFormat refuses a journal that another release has written: what its records mean is not known here.
+func otherFormat(version int) error {
+	return fmt.Errorf("%w %d, and this release reads %d only: apply a new Diagnosis", ErrFormat, version, journalVersion)
+}
 
 type journal struct {
 	file *os.File
@@ -66,8 +68,8 @@ func (j *journal) resume(job Job, want *begin) (map[int32]*state, error) {
 		return nil, err
 	}
 	switch got := records[0].Begin; {
-	case got == nil || got.Version != want.Version || got.UID != want.UID:
-		return nil, fmt.Errorf("%w: %q is not that of %q in version %d", ErrCorrupt, j.file.Name(), want.UID, want.Version)
+	case got == nil || got.UID != want.UID:
+		return nil, fmt.Errorf("%w: %q is not that of %q", ErrCorrupt, j.file.Name(), want.UID)
 	case got.Graph != want.Graph:
 		return nil, fmt.Errorf("%w: from %q to %q", ErrGraphChanged, got.Graph, want.Graph)
 	}
@@ -108,8 +110,11 @@ func (j *journal) read() ([]record, error) {
 		if err != nil && bad == nil {
 			bad = errors.New("no newline follows the record")
 		}
+		if bad != nil && !errors.Is(bad, ErrFormat) {
+			bad = fmt.Errorf("%w: line %d: %w", ErrCorrupt, len(records)+1, bad)
+		}
 		if bad != nil {
-			return nil, fmt.Errorf("%w: %q, line %d: %w", ErrCorrupt, j.file.Name(), len(records)+1, bad)
+			return nil, fmt.Errorf("reading %q: %w", j.file.Name(), bad)
 		}
 		records = append(records, r)
 		j.size += int64(len(line))
@@ -174,7 +179,7 @@ func (j *journal) announce(r record) error {
 	return nil
 }
 
-// readBegin reads the first record of a journal of any version; nil where there is none to be read.
+// readBegin reads the first record of a journal in any format; nil where there is none to be read.
 func readBegin(root *os.Root, name string) *begin {
 	file, err := root.Open(name)
 	if err != nil {
@@ -186,10 +191,10 @@ func readBegin(root *os.Root, name string) *begin {
 		return nil
 	}
 	r, err := decode(line, 1)
-	if errors.Is(err, errEarlier) {
+	if errors.Is(err, ErrFormat) && r.Begin == nil { // format 1
 		err = json.Unmarshal(line, &r)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrFormat) {
 		return nil
 	}
 	return r.Begin

@@ -84,8 +84,9 @@ func TestDamagedJournals(t *testing.T) {
 		"unknown node":           {forged(`"node":1`, `"node":99`), ErrCorrupt, "there is no node 99"},
 		"ended before it began":  {forged(`"kind":"attempt"`, `"kind":"done"`), ErrCorrupt, "out of place"},
 		"other UID":              {forged(`"uid":"uid-1"`, `"uid":"uid-2"`), ErrCorrupt, `"uid-1"`},
-		"other version":          {forged(`"version":2`, `"version":3`), ErrCorrupt, "version 2"},
-		"of an earlier release":  {func(text string) string { return strings.Replace(unsealed(text), `"version":2`, `"version":1`, 1) }, ErrCorrupt, "earlier release"},
+		"of a later release":     {forged(`"version":3`, `"version":4`), ErrFormat, "has format 4, and this release reads 3 only"},
+		"of an earlier release":  {forged(`"version":3`, `"version":2`), ErrFormat, "has format 2"},
+		"without checksums":      {func(text string) string { return strings.Replace(unsealed(text), `"version":3`, `"version":1`, 1) }, ErrFormat, "has format 1"},
 		"no beginning":           {forged(`"kind":"begin"`, `"kind":"end"`), nil, ""},
 		"other graph":            {forged(`"graph":"`, `"graph":"0`), ErrGraphChanged, "graph has changed"},
 	} {
@@ -268,7 +269,7 @@ func tree(t *testing.T, dir string) []string {
 
 // FuzzJournal: whatever a file holds, opening it gives states, or an error of a known kind.
 func FuzzJournal(f *testing.F) {
-	f.Add([]byte(`{"seq":1,"kind":"begin","time":"2026-11-21T00:00:00Z","begin":{"version":2,"uid":"uid-1","graph":"G"}}`+"\n"+
+	f.Add([]byte(`{"seq":1,"kind":"begin","time":"2026-11-21T00:00:00Z","begin":{"version":3,"uid":"uid-1","graph":"G"}}`+"\n"+
 		`{"seq":2,"kind":"attempt","time":"2026-11-21T00:00:00Z","node":1}`+"\n"+
 		`{"seq":3,"kind":"plan","time":"2026-11-21T00:00:00Z","node":1,"plan":{"actions":[{"kind":"Unmount","target":"x"}]}}`+"\n"+
 		`{"seq":4,"kind":"applied","time":"2026-11-21T00:00:00Z","node":1,"action":0}`+"\n"), true)

@@ -20,6 +20,8 @@ import (
 var (
 	// ErrCorrupt: the journal or a result on the disk is not what was written. Nothing was run.
 	ErrCorrupt = errors.New("journal is corrupted")
+	// ErrFormat: another release has written the journal, in another format. Nothing was run.
+	ErrFormat = errors.New("journal has format")
 	// ErrGraphChanged: the journal is that of another graph. Nothing was run.
 	ErrGraphChanged = errors.New("graph has changed")
 	// ErrFull: the run would write more into its journal than a run may.

@@ -39,6 +39,8 @@ type record struct {
 	Node   int32           `json:"node,omitempty"`
 	Plan   *processor.Plan `json:"plan,omitempty"`
 	Action int             `json:"action,omitempty"`
+	// Already is set for an action that found nothing left to do.
+	Already bool `json:"already,omitempty"`
 
 	// Of an attempt, an action or an operation that failed, or of one that is not applicable.
 	Reason  string `json:"reason,omitempty"`
@@ -77,11 +79,11 @@ func encode(r record) ([]byte, error) {
 	return append([]byte(checksum(text)), append(text, '\n')...), nil
 }
 
-// decode reads a line, with its newline or without.
+// decode reads a line, with its newline or without. ErrFormat: it is the first of a journal in another format.
 func decode(line []byte, seq int) (record, error) {
 	line = bytes.TrimSuffix(line, []byte("\n"))
 	if seq == 1 && bytes.HasPrefix(line, []byte(`{"seq":1,`)) {
-		return record{}, errEarlier
+		return record{}, otherFormat(1) // which had no checksums
 	}
 	if !whole(line) {
 		return record{}, fmt.Errorf("record does not have its checksum")
@@ -94,6 +96,9 @@ func decode(line []byte, seq int) (record, error) {
 	}
 	if r.Seq != seq {
 		return r, fmt.Errorf("record has number %d, not %d", r.Seq, seq)
+	}
+	if b := r.Begin; seq == 1 && b != nil && b.Version != journalVersion {
+		return r, otherFormat(b.Version)
 	}
 	return r, nil
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -99,16 +100,16 @@ func (x *run) act(ctx context.Context, id int32, s *state, i int) error {
 	}
 	s.apply(begin)
 	op, request := x.job.Operations[id], x.request()
-	message, err := guard(ctx, x.Runner, func(ctx context.Context) (string, error) {
+	applied, err := guard(ctx, x.Runner, func(ctx context.Context) (fault.Applied, error) {
 		return op.Step.Recoverer.Apply(ctx, request, action)
 	})
 	if err != nil && stopped(ctx) != nil {
 		return err // not a failure of the action
 	}
-	r := record{Kind: kindApplied, Node: id, Action: i, Message: told(message)}
+	r := record{Kind: kindApplied, Node: id, Action: i, Already: applied.Already, Message: told(applied.Message)}
 	if err != nil {
 		err = fmt.Errorf("%s of %q: %w", action.Kind, action.Target, err)
-		r.Reason, r.Message = reasonOf(ctx, err), told(err.Error())
+		r.Already, r.Reason, r.Message = false, reasonOf(ctx, err), told(err.Error())
 		if waiting := (*processor.WaitingError)(nil); errors.As(err, &waiting) {
 			r.Reason = reasonWaiting
 		}

@@ -79,12 +79,14 @@ const (
 	ActionFailed ActionPhase = "Failed"
 )
 
-// ActionRun is an action of a plan and what became of it. One that is Done was no deed of this run where its Already is
-// not empty. One that is Failed has only to wait, and has changed nothing, where it is Waiting.
+// ActionRun is an action of a plan and what became of it.
 type ActionRun struct {
 	processor.Action
 	Phase   ActionPhase
 	Message string
+	// Already is set if it is Done, and this run did not do it.
+	Already bool
+	// Waiting is set if it has Failed only because it may not be done yet, and has changed nothing.
 	Waiting bool
 }
 

@@ -5,9 +5,9 @@ package pipeline
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -93,9 +93,9 @@ func (s *state) setPlan(p processor.Plan) {
 // applied is the plan with what Verify is to know about its actions.
 func (s *state) applied() processor.Plan {
 	p := *s.plan
-	p.Actions = nil
+	p.Applied = nil
 	for _, a := range s.actions {
-		p.Actions = append(p.Actions, a.Action)
+		p.Applied = append(p.Applied, fault.Applied{Already: a.Already, Message: a.Message})
 	}
 	return p
 }
@@ -109,8 +109,8 @@ func (s *state) acted(r record) {
 		if a.Waiting {
 			s.tries[r.Action]--
 		}
-	case s.tries[r.Action] == 1 && strings.HasPrefix(r.Message, processor.AlreadyPrefix):
-		a.Already = r.Message
+	case s.tries[r.Action] == 1: // an earlier try may have been what did it
+		a.Already = r.Already
 	}
 }
 

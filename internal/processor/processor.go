@@ -41,11 +41,11 @@ type Recoverer interface {
 	// parameters or results in the request about what to change.
 	Plan(ctx context.Context, r Request) (Plan, error)
 	// Apply does one action of a plan and says how it went. It is called again after a crash or a failure with the same
-	// action, and must then change nothing that was not in the plan: what is already done succeeds. A message that begins
-	// with AlreadyPrefix says that this call has changed nothing, as in "was gone already".
-	Apply(ctx context.Context, r Request, a Action) (message string, err error)
-	// Verify proves that a plan whose actions are all applied has worked, and returns the results. It claims no deed where
-	// Action.Already is set.
+	// action, and must then change nothing that was not in the plan: what is already done succeeds. No code reads the message
+	// of the result, or any other sentence of a plan.
+	Apply(ctx context.Context, r Request, a Action) (fault.Applied, error)
+	// Verify proves that a plan whose actions are all applied has worked, and returns the results. It does not claim an
+	// action whose Outcome is Already.
 	Verify(ctx context.Context, r Request, p Plan) (Result, error)
 }
 
@@ -125,6 +125,17 @@ type Plan struct {
 	Notes map[string]string `json:"notes,omitempty"`
 	// NotApplicable, where it is not empty, says why there is nothing to do. Actions are then empty.
 	NotApplicable string `json:"notApplicable,omitempty"`
+	// Applied says how each of Actions went. Only the plan that Verify gets has it. Already is not set there if an earlier
+	// try, which was cut short or failed, may have made the change.
+	Applied []fault.Applied `json:"-"`
+}
+
+// Outcome says how the action with that index went. The zero value is one that has changed something, or may have.
+func (p *Plan) Outcome(i int) fault.Applied {
+	if i < len(p.Applied) {
+		return p.Applied[i]
+	}
+	return fault.Applied{}
 }
 
 // Action is one change.
@@ -141,11 +152,4 @@ type Action struct {
 	// Safety says why it is safe, Loss what could be lost.
 	Safety string `json:"safety,omitempty"`
 	Loss   string `json:"loss,omitempty"`
-	// Already, where it is not empty, is what Apply said when it found nothing to do: what the action was for had come
-	// about without it. It is empty before the action is applied, where a call has changed something, and where one that was
-	// cut short or failed may have.
-	Already string `json:"-"`
 }
-
-// AlreadyPrefix begins what Apply says where it has changed nothing.
-const AlreadyPrefix = "was "

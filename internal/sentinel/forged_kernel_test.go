@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/kubelet/volume/volumetest"
 )
@@ -34,10 +35,10 @@ func (l *listed) Inspect(ctx context.Context, s volume.Selection) (*volume.Surve
 	return survey, err
 }
 
-func (l *listed) ApplyAll(ctx context.Context, steps []volume.Step, each func(i int, how string, err error) bool) {
-	l.Volumes.ApplyAll(ctx, steps, func(i int, how string, err error) bool {
+func (l *listed) ApplyAll(ctx context.Context, steps []volume.Step, each func(i int, done fault.Applied, err error) bool) {
+	l.Volumes.ApplyAll(ctx, steps, func(i int, done fault.Applied, err error) bool {
 		l.steps <- steps[i].Target.Point
-		return each(i, how, err)
+		return each(i, done, err)
 	})
 }
 

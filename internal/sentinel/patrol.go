@@ -21,14 +21,13 @@ import (
 	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
-	"kubediag.org/kubediag/internal/processor"
 )
 
 // Volumes judges the volumes of the node, and mends them: a *volume.Inspector.
 type Volumes interface {
 	Inspect(ctx context.Context, s volume.Selection) (*volume.Survey, error)
 	Plan(ctx context.Context, v *volume.Volume, o volume.PlanOptions) (volume.Plan, error)
-	ApplyAll(ctx context.Context, steps []volume.Step, each func(i int, how string, err error) (goOn bool))
+	ApplyAll(ctx context.Context, steps []volume.Step, each func(i int, done fault.Applied, err error) (goOn bool))
 }
 
 // Connections tells what the kernel knows about FUSE connections, without asking their servers: a *fuse.Control.
@@ -318,11 +317,11 @@ func (p *patrol) mend(ctx context.Context) (repaired bool) {
 			continue
 		}
 		p.moves()
-		p.Volumes.ApplyAll(ctx, due, func(i int, how string, err error) bool {
+		p.Volumes.ApplyAll(ctx, due, func(i int, done fault.Applied, err error) bool {
 			p.moves()
 			untried--
-			done, err := p.settle(&due[i], how, err)
-			repaired = repaired || done
+			made, err := p.settle(&due[i], done, err)
+			repaired = repaired || made
 			if err != nil {
 				p.todo.fail()
 				untried = 0
@@ -355,9 +354,9 @@ func (p *patrol) allowed(s *volume.Step) bool {
 }
 
 // settle notes how a repair went. The error is that of one that was tried and has failed.
-func (p *patrol) settle(s *volume.Step, how string, err error) (repaired bool, failed error) {
+func (p *patrol) settle(s *volume.Step, done fault.Applied, err error) (repaired bool, failed error) {
 	refused := errors.Is(err, volume.ErrRefused) // somebody else was faster, or it is not what it was
-	if !refused && !strings.HasPrefix(how, processor.AlreadyPrefix) {
+	if !refused && !done.Already {
 		p.Observer.Repaired(p.present[spotOf(&s.Target, s.Code)], err)
 	}
 	b := p.retries[site{s.Target.Namespace, s.Target.Point}]

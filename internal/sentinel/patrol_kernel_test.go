@@ -140,10 +140,10 @@ type faultyVolumes struct {
 	applied chan time.Time
 }
 
-func (f *faultyVolumes) ApplyAll(_ context.Context, steps []volume.Step, each func(int, string, error) bool) {
+func (f *faultyVolumes) ApplyAll(_ context.Context, steps []volume.Step, each func(int, fault.Applied, error) bool) {
 	for i := range steps {
 		f.applied <- time.Now()
-		if !each(i, "", errors.New("no luck")) {
+		if !each(i, fault.Applied{}, errors.New("no luck")) {
 			return
 		}
 	}

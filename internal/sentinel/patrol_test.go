@@ -27,7 +27,7 @@ type wreck struct {
 	volumes []*volume.Volume
 	mend    func(s volume.Step) error
 	applied map[string]int // by point
-	says    string         // ApplyAll
+	done    fault.Applied  // ApplyAll says so
 	pod     corev1.Pod
 
 	found, repaired int // that was told
@@ -53,10 +53,10 @@ func (w *wreck) Plan(_ context.Context, v *volume.Volume, _ volume.PlanOptions) 
 	return volume.Plan{Steps: []volume.Step{step}}, nil
 }
 
-func (w *wreck) ApplyAll(_ context.Context, steps []volume.Step, each func(int, string, error) bool) {
+func (w *wreck) ApplyAll(_ context.Context, steps []volume.Step, each func(int, fault.Applied, error) bool) {
 	for i, s := range steps {
 		w.applied[s.Target.Point]++
-		if err := w.mend(s); !each(i, w.says, err) {
+		if err := w.mend(s); !each(i, w.done, err) {
 			return
 		}
 	}
@@ -139,9 +139,7 @@ func TestARepairThatFailsEndsThePlan(t *testing.T) {
 func TestARepairOfSomebodyElseIsNotTold(t *testing.T) {
 	w := newWreck(2)
 	w.mend = func(s volume.Step) error {
-		if w.says = "put it in its place"; s.Target.Point == "/0" {
-			w.says = "was replaced already: it answers"
-		}
+		w.done = fault.Applied{Already: s.Target.Point == "/0"}
 		w.gone(s, w.volumes)
 		return nil
 	}

@@ -98,8 +98,8 @@ func TestConnectionOfAHostPath(t *testing.T) {
 		t.Errorf("plan = %+v", plan)
 	}
 	step := volume.Step{Kind: volume.Abort, Target: v.Findings()[0].Mount, PodUID: string(s.pod.UID)}
-	if how, err := s.i.Apply(t.Context(), step); err == nil {
-		t.Errorf("applied: %q", how)
+	if done, err := s.i.Apply(t.Context(), step); err == nil {
+		t.Errorf("applied: %+v", done)
 	}
 	signal(t, s.server.PID, "CONT")
 	if _, err := os.Stat(filepath.Join(s.g, "vol1")); err != nil {

@@ -25,20 +25,20 @@ var ErrHung = errors.New("file system did not answer")
 // Apply does one step, after finding out afresh that it may be done, and says how it went. What is done already
 // succeeds. ErrRefused: it may not be done, and nothing was touched. ErrHung: it is not known whether it was done, and to
 // try again is safe.
-func (i *Inspector) Apply(ctx context.Context, s Step) (how string, err error) {
-	i.ApplyAll(ctx, []Step{s}, func(_ int, h string, e error) bool {
-		how, err = h, e
+func (i *Inspector) Apply(ctx context.Context, s Step) (done fault.Applied, err error) {
+	i.ApplyAll(ctx, []Step{s}, func(_ int, d fault.Applied, e error) bool {
+		done, err = d, e
 		return false
 	})
-	return how, err
+	return done, err
 }
 
 // ApplyAll does steps of one pod in turn, as Apply does, after one look at that pod. It calls each with the number of the
 // step and how it went, and ends when that returns false. What a step changes is judged again by the step itself.
-func (i *Inspector) ApplyAll(ctx context.Context, steps []Step, each func(i int, how string, err error) (goOn bool)) {
+func (i *Inspector) ApplyAll(ctx context.Context, steps []Step, each func(i int, done fault.Applied, err error) (goOn bool)) {
 	var l *look
 	for n, s := range steps {
-		var how string
+		var done fault.Applied
 		var err error
 		switch {
 		case s.PodUID == "" || s.Target.Point == "" || s.Kind != Replace && s.Kind != Abort || s.PodUID != steps[0].PodUID:
@@ -50,24 +50,24 @@ func (i *Inspector) ApplyAll(ctx context.Context, steps []Step, each func(i int,
 			if err != nil {
 				err = fmt.Errorf("inspect volumes: %w", err)
 			} else {
-				how, err = l.apply(ctx, i, s)
+				done, err = l.apply(ctx, i, s)
 			}
 		}
-		if !each(n, how, err) {
+		if !each(n, done, err) {
 			return
 		}
 	}
 }
 
 // apply does a step that this look says may be done.
-func (l *look) apply(ctx context.Context, i *Inspector, s Step) (string, error) {
+func (l *look) apply(ctx context.Context, i *Inspector, s Step) (fault.Applied, error) {
 	for _, v := range l.survey.Volumes {
 		for _, c := range v.choices(PlanOptions{Abort: s.Kind == Abort}) {
 			if c.step.Kind != s.Kind || !sameMount(c.step.Target, s.Target) && !raised(c.mount, s.Target) {
 				continue
 			}
 			if c.whyNot != "" {
-				return "", fmt.Errorf("%w: %s", ErrRefused, c.whyNot)
+				return fault.Applied{}, fmt.Errorf("%w: %s", ErrRefused, c.whyNot)
 			}
 			return c.do(ctx, i)
 		}
@@ -77,19 +77,19 @@ func (l *look) apply(ctx context.Context, i *Inspector, s Step) (string, error) 
 	}
 	done, how := l.done(s.Target)
 	if done {
-		return "was replaced already: " + how, nil
+		return fault.AlreadySo("was replaced already: " + how), nil
 	}
-	return "", fmt.Errorf("%w: %s", ErrRefused, how)
+	return fault.Applied{}, fmt.Errorf("%w: %s", ErrRefused, how)
 }
 
 // aborted tells of a mount that no longer hangs.
-func (l *look) aborted(want fault.Mount) (string, error) {
+func (l *look) aborted(want fault.Mount) (fault.Applied, error) {
 	for _, v := range l.survey.Volumes {
 		if sameMount(writtenDown(v.Mount), want) && v.Answer.State == probe.Disconnected {
-			return "was aborted already", nil
+			return fault.AlreadySo("was aborted already"), nil
 		}
 	}
-	return "", fmt.Errorf("%w: the mount at %q is not one that hangs", ErrRefused, want.Point)
+	return fault.Applied{}, fmt.Errorf("%w: the mount at %q is not one that hangs", ErrRefused, want.Point)
 }
 
 // done tells whether what belongs at the place of a mount is there.
@@ -149,17 +149,17 @@ func (l *look) elsewhere(want fault.Mount) (ok bool, how string) {
 }
 
 // abort ends the connection of a FUSE mount, which was seen to hang just now, once it has been silent for long enough.
-func (i *Inspector) abort(ctx context.Context, m mountns.Mount) (string, error) {
+func (i *Inspector) abort(ctx context.Context, m mountns.Mount) (fault.Applied, error) {
 	control, err := fuse.Open()
 	if err != nil {
-		return "", err
+		return fault.Applied{}, err
 	}
 	defer func() { _ = control.Close() }() // nothing is kept in it
-	how, err := i.whenSilent(ctx, control, m, func(check func() error) error { return cut(control, m, check) })
+	done, err := i.whenSilent(ctx, control, m, func(check func() error) error { return cut(control, m, check) })
 	if errors.Is(err, fuse.ErrNoConnection) {
-		return fmt.Sprintf("was aborted already, or its daemon has ended: FUSE connection %d is dead", m.Minor), nil
+		return fault.AlreadySo(fmt.Sprintf("was aborted already, or its daemon has ended: FUSE connection %d is dead", m.Minor)), nil
 	}
-	return how, err
+	return done, err
 }
 
 // cut ends the connection of a mount, if check says nothing against it. It has the mount's root open meanwhile: a driver

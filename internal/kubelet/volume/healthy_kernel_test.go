@@ -45,8 +45,8 @@ func (s swap) stays(t *testing.T) {
 	t.Helper()
 	before, err := mountns.Table(0)
 	must(t, err)
-	if how, err := (&Inspector{}).run(t.Context(), s, "the source"); !errors.Is(err, ErrRefused) {
-		t.Errorf("a healthy mount: %q, %v, want that it is refused", how, err)
+	if done, err := (&Inspector{}).run(t.Context(), s, "the source"); !errors.Is(err, ErrRefused) {
+		t.Errorf("a healthy mount: %+v, %v, want that it is refused", done, err)
 	}
 	after, err := mountns.Table(0)
 	must(t, err)
@@ -59,8 +59,8 @@ func (s swap) stays(t *testing.T) {
 // goes has an order carried out, and makes sure that the source is there.
 func (s swap) goes(t *testing.T) {
 	t.Helper()
-	if how, err := (&Inspector{}).run(t.Context(), s, "the source"); err != nil {
-		t.Errorf("a mount that is broken: %q, %v", how, err)
+	if done, err := (&Inspector{}).run(t.Context(), s, "the source"); err != nil {
+		t.Errorf("a mount that is broken: %+v, %v", done, err)
 	}
 	fd, err := sys.Lookup(s.Target.Point)
 	must(t, err)

@@ -179,8 +179,8 @@ func TestForgedDeath(t *testing.T) {
 			plan, err := g.i.Plan(t.Context(), v, volume.PlanOptions{})
 			g.must(err)
 			for _, step := range plan.Steps {
-				how, err := g.i.Apply(t.Context(), step)
-				t.Errorf("the volume is healthy, and a step was made: %+v: %q, %v", step, how, err)
+				done, err := g.i.Apply(t.Context(), step)
+				t.Errorf("the volume is healthy, and a step was made: %+v: %+v, %v", step, done, err)
 			}
 			for _, copied := range v.Copies {
 				if slices.Contains(copied.PIDs, evil.PID) {

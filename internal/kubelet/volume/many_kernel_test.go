@@ -171,8 +171,8 @@ func TestLinkInTheVolume(t *testing.T) {
 			continue
 		}
 		tried++
-		if how, err := s.i.Apply(t.Context(), step); !errors.Is(err, volume.ErrRefused) {
-			t.Errorf("apply to %q: %q, %v, want that what the link leads to is not taken", step.Target.Point, how, err)
+		if done, err := s.i.Apply(t.Context(), step); !errors.Is(err, volume.ErrRefused) {
+			t.Errorf("apply to %q: %+v, %v, want that what the link leads to is not taken", step.Target.Point, done, err)
 		}
 	}
 	same(t, before, s.Mounts())

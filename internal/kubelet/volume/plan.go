@@ -69,7 +69,7 @@ type choice struct {
 	step   Step
 	mount  mountns.Mount
 	whyNot string
-	do     func(ctx context.Context, i *Inspector) (string, error)
+	do     func(ctx context.Context, i *Inspector) (fault.Applied, error)
 }
 
 // choices goes through everything that is broken: the volume's own mount, the kubelet's binds, the containers' copies.
@@ -108,7 +108,7 @@ func (v *Volume) replace(o PlanOptions) choice {
 	case v.Answer.Stat.Inode != 0 && !v.Source.dir:
 		c.whyNot = what + fmt.Sprintf("%q is no directory", v.Source.Path)
 	}
-	c.do = func(ctx context.Context, i *Inspector) (string, error) {
+	c.do = func(ctx context.Context, i *Inspector) (fault.Applied, error) {
 		return i.swap(ctx, swap{Owner: v.Pod.UID}, v.Mount, v.Answer, v.Source)
 	}
 	return c
@@ -162,7 +162,7 @@ func (c *Copy) replace(o PlanOptions) choice {
 		choice.step.Safety = fmt.Sprintf("%s; %q takes its place: %s; it is put beneath the mount before that goes, so that nobody finds an "+
 			"empty directory", c.Why, c.Source.Path, c.Source.Why)
 	}
-	choice.do = func(ctx context.Context, i *Inspector) (string, error) {
+	choice.do = func(ctx context.Context, i *Inspector) (fault.Applied, error) {
 		return i.swap(ctx, swap{Owner: c.owner(), ReadOnly: c.readOnly()}, c.Mount, c.Answer, c.Source)
 	}
 	return choice
@@ -186,6 +186,6 @@ func (v *Volume) abort() choice {
 		c.whyNot = fmt.Sprintf("the mount of volume %q at %q is of type %q: only FUSE has a connection that can be aborted", v.Name, v.Point,
 			v.Mount.FSType)
 	}
-	c.do = func(ctx context.Context, i *Inspector) (string, error) { return i.abort(ctx, v.Mount) }
+	c.do = func(ctx context.Context, i *Inspector) (fault.Applied, error) { return i.abort(ctx, v.Mount) }
 	return c
 }

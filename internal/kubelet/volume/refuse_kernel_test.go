@@ -185,8 +185,8 @@ func (s *scene) refused(c *kerneltest.Actor, why string, steps int) {
 			continue
 		}
 		tried++
-		if how, err := s.i.Apply(s.t.Context(), step); !errors.Is(err, volume.ErrRefused) {
-			s.t.Errorf("apply to %q: %q, %v, want that it is refused", f.Mount.Point, how, err)
+		if done, err := s.i.Apply(s.t.Context(), step); !errors.Is(err, volume.ErrRefused) {
+			s.t.Errorf("apply to %q: %+v, %v, want that it is refused", f.Mount.Point, done, err)
 		}
 	}
 	if tried == 0 {
@@ -228,9 +228,9 @@ func TestForgedSteps(t *testing.T) {
 	} {
 		step := real.Steps[0]
 		change(&step)
-		how, err := s.i.Apply(t.Context(), step)
-		if !errors.Is(err, volume.ErrRefused) && !(name == "another namespace" && strings.Contains(how, "has gone")) {
-			t.Errorf("%s: %q, %v, want that it is refused", name, how, err)
+		done, err := s.i.Apply(t.Context(), step)
+		if !errors.Is(err, volume.ErrRefused) && !(name == "another namespace" && done.Already) {
+			t.Errorf("%s: %+v, %v, want that it is refused", name, done, err)
 		}
 	}
 	same(t, before, s.Mounts())

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
@@ -43,7 +44,7 @@ type vigil struct {
 // whenSilent has somebody ask the mount and wait for as long as the connection must have been silent, and calls act if it
 // was; act calls what it is given directly before it acts. An error says that the connection is none to abort.
 func (i *Inspector) whenSilent(ctx context.Context, control *fuse.Control, m mountns.Mount,
-	act func(check func() error) error) (string, error) {
+	act func(check func() error) error) (fault.Applied, error) {
 	s := &vigil{
 		wanted: cmp.Or(i.Silence, defaultSilence), began: time.Now(), overdue: make(chan struct{}, 1), result: make(chan probe.Answer, 1),
 		waiting: func() (int, error) {
@@ -55,7 +56,7 @@ func (i *Inspector) whenSilent(ctx context.Context, control *fuse.Control, m mou
 		},
 	}
 	if end, ok := ctx.Deadline(); ok && time.Until(end) < s.wanted {
-		return "", fmt.Errorf("%w: a connection must be silent for %s before it is aborted, and only %s are left for that", ErrRefused,
+		return fault.Applied{}, fmt.Errorf("%w: a connection must be silent for %s before it is aborted, and only %s are left for that", ErrRefused,
 			s.wanted, time.Until(end).Round(100*time.Millisecond))
 	}
 	asking, stop := context.WithCancel(ctx)
@@ -68,13 +69,13 @@ func (i *Inspector) whenSilent(ctx context.Context, control *fuse.Control, m mou
 		stop()
 		<-ended
 	}()
-	if how, err := s.wait(ctx); err != nil || how != "" {
-		return how, err
+	if done, err := s.wait(ctx); err != nil || done.Already {
+		return done, err
 	}
 	if err := act(s.check); err != nil {
-		return "", err
+		return fault.Applied{}, err
 	}
-	return fmt.Sprintf("aborted FUSE connection %d: %s", m.Minor, s), nil
+	return fault.Applied{Message: fmt.Sprintf("aborted FUSE connection %d: %s", m.Minor, s)}, nil
 }
 
 // askAlone asks the root of the mount once, and waits longer than the connection must have been silent.
@@ -92,14 +93,14 @@ func (i *Inspector) askAlone(ctx context.Context, m mountns.Mount, s *vigil) pro
 	return answers[0]
 }
 
-// wait returns once the connection has been silent for long enough. how is set where it is dead by now.
-func (s *vigil) wait(ctx context.Context) (how string, err error) {
+// wait returns once the connection has been silent for long enough. The result is Already if it is dead by now.
+func (s *vigil) wait(ctx context.Context) (done fault.Applied, err error) {
 	tick := time.NewTicker(max(s.wanted/samples, time.Millisecond))
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return "", fmt.Errorf("wait whether the connection stays silent for %s: %w", s.wanted, context.Cause(ctx))
+			return fault.Applied{}, fmt.Errorf("wait whether the connection stays silent for %s: %w", s.wanted, context.Cause(ctx))
 		case a := <-s.result:
 			return s.answered(a)
 		case <-s.overdue:
@@ -109,22 +110,22 @@ func (s *vigil) wait(ctx context.Context) (how string, err error) {
 			err = s.look()
 		}
 		if err != nil || s.looks > 0 && time.Since(s.since) >= s.wanted {
-			return "", err
+			return fault.Applied{}, err
 		}
 	}
 }
 
 // answered is for a question that waits no more.
-func (s *vigil) answered(a probe.Answer) (how string, err error) {
+func (s *vigil) answered(a probe.Answer) (done fault.Applied, err error) {
 	switch {
 	case a.State == probe.Disconnected:
-		return "was aborted already, or its daemon has ended: " + cause(a), nil
+		return fault.AlreadySo("was aborted already, or its daemon has ended: " + cause(a)), nil
 	case a.State == probe.Hung && !s.since.IsZero():
-		return "", s.again(s.since, "to ask another question")
+		return fault.Applied{}, s.again(s.since, "to ask another question")
 	case a.State == probe.Hung || a.State == probe.Unasked:
-		return "", fmt.Errorf("%w: whether the connection is silent could not be found out: %q", ErrRefused, a.Evidence)
+		return fault.Applied{}, fmt.Errorf("%w: whether the connection is silent could not be found out: %q", ErrRefused, a.Evidence)
 	}
-	return "", s.again(time.Now(), told(a))
+	return fault.Applied{}, s.again(time.Now(), told(a))
 }
 
 // look counts the requests that wait, once a question does. They do not become fewer while nothing is answered.

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -64,7 +65,7 @@ func (s *stalled) waits(t *testing.T) {
 }
 
 type outcome struct {
-	how string
+	fault.Applied
 	err error
 }
 
@@ -72,8 +73,8 @@ type outcome struct {
 func (s *stalled) abort(ctx context.Context, silence time.Duration) <-chan outcome {
 	out := make(chan outcome, 1)
 	go func() {
-		how, err := (&Inspector{Silence: silence}).abort(ctx, s.mount)
-		out <- outcome{how, err}
+		done, err := (&Inspector{Silence: silence}).abort(ctx, s.mount)
+		out <- outcome{done, err}
 	}()
 	return out
 }
@@ -94,7 +95,7 @@ func TestAServerThatGoesOn(t *testing.T) {
 	s.waits(t)
 	s.alive(t)
 	if o := <-out; !errors.Is(o.err, ErrRefused) || !strings.Contains(o.err.Error(), "answered again after ") {
-		t.Errorf("%q, %v, want that it is refused", o.how, o.err)
+		t.Errorf("%q, %v, want that it is refused", o.Message, o.err)
 	}
 	s.alive(t)
 }
@@ -104,8 +105,8 @@ func TestAServerThatStaysSilent(t *testing.T) {
 	const silence = 300 * time.Millisecond
 	s, began := stall(t), time.Now()
 	o := <-s.abort(t.Context(), silence)
-	if o.err != nil || !strings.Contains(o.how, "one question was not answered for ") || !strings.Contains(o.how, " requests waited") {
-		t.Fatalf("%q, %v", o.how, o.err)
+	if o.err != nil || !strings.Contains(o.Message, "one question was not answered for ") || !strings.Contains(o.Message, " requests waited") {
+		t.Fatalf("%q, %v", o.Message, o.err)
 	}
 	if took := time.Since(began); took < silence {
 		t.Errorf("aborted after %s", took)
@@ -123,7 +124,7 @@ func TestAnAbortThatIsCalledOff(t *testing.T) {
 	s.waits(t)
 	cancel()
 	if o := <-out; !errors.Is(o.err, context.Canceled) {
-		t.Errorf("%q, %v, want that it is called off", o.how, o.err)
+		t.Errorf("%q, %v, want that it is called off", o.Message, o.err)
 	}
 	s.alive(t)
 }
@@ -134,7 +135,7 @@ func TestAnAbortThatThereIsNoTimeFor(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 	defer cancel()
 	if o := <-s.abort(ctx, time.Hour); !errors.Is(o.err, ErrRefused) || !strings.Contains(o.err.Error(), "must be silent for 1h0m0s") {
-		t.Errorf("%q, %v, want that it is refused", o.how, o.err)
+		t.Errorf("%q, %v, want that it is refused", o.Message, o.err)
 	}
 	s.alive(t)
 }
@@ -145,7 +146,7 @@ func TestAServerThatEnds(t *testing.T) {
 	out := s.abort(t.Context(), time.Hour)
 	s.waits(t)
 	s.server.Kill()
-	if o := <-out; o.err != nil || !strings.Contains(o.how, "aborted already") {
-		t.Errorf("%q, %v, want that there is nothing to do", o.how, o.err)
+	if o := <-out; o.err != nil || !o.Already {
+		t.Errorf("%q, %v, want that there is nothing to do", o.Message, o.err)
 	}
 }

@@ -86,15 +86,15 @@ func TestAnswersWhileItIsWaited(t *testing.T) {
 		probe.Hung: "could not be found out", probe.Unasked: "could not be found out",
 	} {
 		s := &vigil{began: time.Now()}
-		if how, err := s.answered(probe.Answer{State: state}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %q, %v, want %q", state, how, err, says)
+		if done, err := s.answered(probe.Answer{State: state}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %+v, %v, want %q", state, done, err, says)
 		}
 	}
 	s := &vigil{began: time.Now().Add(-7 * time.Second), since: time.Now()}
 	if _, err := s.answered(probe.Answer{State: probe.Hung}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "after 7s") {
 		t.Errorf("another question waits since a while: %v", err)
 	}
-	if how, err := s.answered(probe.Answer{State: probe.Disconnected}); err != nil || !strings.Contains(how, "aborted already") {
-		t.Errorf("dead: %q, %v", how, err)
+	if done, err := s.answered(probe.Answer{State: probe.Disconnected}); err != nil || !done.Already {
+		t.Errorf("dead: %+v, %v", done, err)
 	}
 }

@@ -122,8 +122,8 @@ func TestStates(t *testing.T) {
 				t.Errorf("%+v is broken still", v)
 			}
 			for _, step := range plan.Steps {
-				if how, err := s.i.Apply(t.Context(), step); err != nil || !strings.Contains(how, "already") {
-					t.Errorf("once more: %q, %v", how, err)
+				if done, err := s.i.Apply(t.Context(), step); err != nil || !done.Already {
+					t.Errorf("once more: %+v, %v", done, err)
 				}
 			}
 		})
@@ -230,8 +230,8 @@ func TestHung(t *testing.T) {
 		t.Fatalf("plan = %+v, want to abort alone", plan)
 	}
 	for _, want := range []string{"aborted FUSE connection", "already"} {
-		if how, err := s.i.Apply(t.Context(), plan.Steps[0]); err != nil || !strings.Contains(how, want) {
-			t.Fatalf("abort: %q, %v, want %q", how, err, want)
+		if done, err := s.i.Apply(t.Context(), plan.Steps[0]); err != nil || !strings.Contains(done.Message, want) {
+			t.Fatalf("abort: %+v, %v, want %q", done, err, want)
 		}
 	}
 	signal(t, s.server.PID, "CONT")
@@ -258,8 +258,8 @@ func TestHungWithSource(t *testing.T) {
 	if len(plan.Steps) != 5 || plan.Steps[0].Kind != volume.Abort {
 		t.Fatalf("plan = %+v", plan)
 	}
-	if how, err := s.i.Apply(t.Context(), plan.Steps[1]); !errors.Is(err, volume.ErrRefused) {
-		t.Errorf("before it is aborted: %q, %v, want that it is refused", how, err)
+	if done, err := s.i.Apply(t.Context(), plan.Steps[1]); !errors.Is(err, volume.ErrRefused) {
+		t.Errorf("before it is aborted: %+v, %v, want that it is refused", done, err)
 	}
 	if proof, err := s.i.Verify(t.Context(), plan.Steps); err != nil || proof.Healed || len(proof.Left) != 5 {
 		t.Errorf("before anything is done: %+v, %v", proof, err)

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/subpath"
 	"kubediag.org/kubediag/internal/linux/disposable"
 	"kubediag.org/kubediag/internal/linux/mount"
@@ -57,31 +58,31 @@ type result struct {
 
 // swap puts the source in the place of a mount that was judged by an answer. The order says whether it is for reading alone,
 // and whose the process counts as that does it.
-func (i *Inspector) swap(ctx context.Context, order swap, m mountns.Mount, a probe.Answer, s *Source) (string, error) {
+func (i *Inspector) swap(ctx context.Context, order swap, m mountns.Mount, a probe.Answer, s *Source) (fault.Applied, error) {
 	n, err := i.Kubelet.Node(ctx)
 	if err != nil {
-		return "", err
+		return fault.Applied{}, err
 	}
 	home, err := n.Namespace()
 	if err != nil {
-		return "", err
+		return fault.Applied{}, err
 	}
 	from, err := subpath.IDOf(s.Mount)
 	if err != nil {
-		return "", err
+		return fault.Applied{}, err
 	}
 	order.Home, order.Away, order.From, order.Below, order.Inode = home, m.Namespace, from, s.Below, s.Inode
 	order.Target, order.Answered = idOf(m), a.State == probe.Alive
 	if _, err := fmt.Sscanf(s.Device, "%d:%d", &order.Major, &order.Minor); err != nil {
-		return "", fmt.Errorf("read device %q of source: %w", s.Device, err)
+		return fault.Applied{}, fmt.Errorf("read device %q of source: %w", s.Device, err)
 	}
 	if home.Inode != s.Mount.Namespace {
-		return "", fmt.Errorf("%w: the kubelet is in another mount namespace by now", ErrRefused)
+		return fault.Applied{}, fmt.Errorf("%w: the kubelet is in another mount namespace by now", ErrRefused)
 	}
 	return i.run(ctx, order, s.Path)
 }
 
-func (i *Inspector) run(ctx context.Context, order swap, name string) (string, error) {
+func (i *Inspector) run(ctx context.Context, order swap, name string) (fault.Applied, error) {
 	var r result
 	each := func(text json.RawMessage) error { return json.Unmarshal(text, &r) }
 	err := cmp.Or(i.Runner, &disposable.Runner{}).Run(ctx, disposable.Options{
@@ -90,16 +91,16 @@ func (i *Inspector) run(ctx context.Context, order swap, name string) (string, e
 	})
 	switch {
 	case errors.Is(err, disposable.ErrDeadline):
-		return "", fmt.Errorf("put %q in the place of the mount at %q: %w within %s", name, order.Target.Point, ErrHung, swapDeadline)
+		return fault.Applied{}, fmt.Errorf("put %q in the place of the mount at %q: %w within %s", name, order.Target.Point, ErrHung, swapDeadline)
 	case err != nil:
-		return "", fmt.Errorf("put %q in the place of the mount at %q: %w", name, order.Target.Point, err)
+		return fault.Applied{}, fmt.Errorf("put %q in the place of the mount at %q: %w", name, order.Target.Point, err)
 	case r.Refused != "":
-		return "", fmt.Errorf("%w: %s", ErrRefused, r.Refused)
+		return fault.Applied{}, fmt.Errorf("%w: %s", ErrRefused, r.Refused)
 	case !r.Done:
-		return "", fmt.Errorf("put %q in the place of the mount at %q: the process that was to do it has not said how it went", name,
+		return fault.Applied{}, fmt.Errorf("put %q in the place of the mount at %q: the process that was to do it has not said how it went", name,
 			order.Target.Point)
 	}
-	return fmt.Sprintf("put %q in its place", name), nil
+	return fault.Applied{Message: fmt.Sprintf("put %q in its place", name)}, nil
 }
 
 // runSwap is the job. Its process is in the namespace of whoever started it.

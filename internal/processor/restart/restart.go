@@ -108,11 +108,11 @@ func (s Starter) Actions(ctx context.Context, w Waiting, code fault.Code) []proc
 
 // Apply does one of those actions. If that is not possible, the kubelet's back-off is waited for; so it says how it went,
 // and never fails. ok is false if the action is none of those.
-func (s Starter) Apply(ctx context.Context, pod *corev1.Pod, a processor.Action) (message string, ok bool) {
+func (s Starter) Apply(ctx context.Context, pod *corev1.Pod, a processor.Action) (done fault.Applied, ok bool) {
 	if a.Kind != RemoveRecord {
-		return "", false
+		return fault.Applied{}, false
 	}
-	return s.forget(ctx, pod, a), true
+	return fault.Applied{Message: s.forget(ctx, pod, a)}, true
 }
 
 // forget removes such a record, and those of starts that have failed since the plan was made: one that was under way when the

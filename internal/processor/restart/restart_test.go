@@ -128,11 +128,11 @@ func TestOnlyWhatWaitsIsBroughtForward(t *testing.T) {
 		t.Errorf("removals (-want +got):\n%s", diff)
 	}
 	removal := processor.Action{Kind: RemoveRecord, Target: "1", Container: "app"}
-	if text, ok := s.Apply(t.Context(), pod, removal); !ok || !strings.HasPrefix(text, "left alone: ") {
-		t.Errorf("a record that stays: %q", text)
+	if done, ok := s.Apply(t.Context(), pod, removal); !ok || !strings.HasPrefix(done.Message, "left alone: ") {
+		t.Errorf("a record that stays: %+v", done)
 	}
-	if text, ok := (Starter{}).Apply(t.Context(), pod, removal); !ok || !strings.HasPrefix(text, "left alone: ") {
-		t.Errorf("no runtime: %q", text)
+	if done, ok := (Starter{}).Apply(t.Context(), pod, removal); !ok || !strings.HasPrefix(done.Message, "left alone: ") {
+		t.Errorf("no runtime: %+v", done)
 	}
 	if actions := (Starter{}).Actions(t.Context(), w, fault.StaleSubPath); actions != nil {
 		t.Errorf("no runtime: %+v", actions)
@@ -215,8 +215,8 @@ func TestStartUnderWayMayFail(t *testing.T) {
 			actions := s.Actions(t.Context(), WaitingOf(pod, []string{"app"}), fault.StaleSubPath)
 			for _, a := range actions {
 				planned = append(planned, a.Target)
-				if message, ok := s.Apply(t.Context(), pod, a); !ok || !strings.HasPrefix(message, "removed") {
-					t.Errorf("%+v: %q, %v", a, message, ok)
+				if done, ok := s.Apply(t.Context(), pod, a); !ok || !strings.HasPrefix(done.Message, "removed") {
+					t.Errorf("%+v: %+v, %v", a, done, ok)
 				}
 			}
 			if diff := cmp.Diff(c.planned, planned); diff != "" {

@@ -49,8 +49,8 @@ func TestAbort(t *testing.T) {
 		t.Errorf("step %+v", step)
 	}
 	for _, want := range []string{"aborted FUSE connection", "was aborted already"} {
-		if how, err := s.judge.Apply(t.Context(), step); err != nil || !strings.Contains(how, want) {
-			t.Fatalf("apply: %q, %v, want %q", how, err, want)
+		if done, err := s.judge.Apply(t.Context(), step); err != nil || !strings.Contains(done.Message, want) {
+			t.Fatalf("apply: %+v, %v, want %q", done, err, want)
 		}
 	}
 	if proof, err := s.judge.Verify(t.Context(), plan.Steps); err != nil || !proof.Healed {

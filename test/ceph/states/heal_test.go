@@ -130,9 +130,9 @@ func (s *scene) heal(code fault.Code) {
 	}
 	for _, again := range []bool{false, true} {
 		for _, step := range plan.Steps {
-			how, err := s.judge.Apply(s.t.Context(), step)
-			if err != nil || strings.Contains(how, "already") != again {
-				s.t.Fatalf("apply %+v: %q, %v", step, how, err)
+			done, err := s.judge.Apply(s.t.Context(), step)
+			if err != nil || done.Already != again {
+				s.t.Fatalf("apply %+v: %+v, %v", step, done, err)
 			}
 		}
 	}

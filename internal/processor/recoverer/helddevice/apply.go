@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/device"
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/mount"
@@ -17,32 +18,32 @@ import (
 )
 
 // Apply does one action of a plan. What is done already succeeds; what has changed since the plan is refused.
-func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a processor.Action) (string, error) {
+func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a processor.Action) (fault.Applied, error) {
 	switch a.Kind {
 	case Unmount:
 		return h.unmount(ctx, a)
 	case Detach:
 		return h.detach(ctx, r, a)
 	}
-	return "", processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
+	return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
 }
 
-func (h *Recoverer) unmount(ctx context.Context, a processor.Action) (string, error) {
+func (h *Recoverer) unmount(ctx context.Context, a processor.Action) (fault.Applied, error) {
 	if a.Mount == nil {
-		return "", processor.Stalled(errors.New("apply action: no mount is named"))
+		return fault.Applied{}, processor.Stalled(errors.New("apply action: no mount is named"))
 	}
 	err := h.Inspector.Unmount(ctx, *a.Mount)
 	switch {
 	case err == nil:
-		return "unmounted", nil
+		return fault.Applied{Message: "unmounted"}, nil
 	case errors.Is(err, mount.ErrNotMounted), errors.Is(err, mountns.ErrGone):
-		return "was gone already", nil
+		return fault.AlreadySo("was gone already"), nil
 	case errors.Is(err, mount.ErrBusy):
-		return "", processor.Stalled(fmt.Errorf("%w: %s", err, h.users(ctx, a.Mount.Device)))
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("%w: %s", err, h.users(ctx, a.Mount.Device)))
 	case errors.Is(err, device.ErrStays), errors.Is(err, device.ErrNoTarget), errors.Is(err, mount.ErrChanged), errors.Is(err, sys.EINVAL):
-		return "", processor.Stalled(fmt.Errorf("nothing was touched: %w", err))
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("nothing was touched: %w", err))
 	}
-	return "", err
+	return fault.Applied{}, err
 }
 
 // users says who uses a device, as far as that can be found out.
@@ -58,10 +59,10 @@ func (h *Recoverer) users(ctx context.Context, number string) string {
 	return c.Describe()
 }
 
-func (h *Recoverer) detach(ctx context.Context, r processor.Request, a processor.Action) (string, error) {
+func (h *Recoverer) detach(ctx context.Context, r processor.Request, a processor.Action) (fault.Applied, error) {
 	o, err := h.options(ctx, r.Values)
 	if err != nil {
-		return "", err
+		return fault.Applied{}, err
 	}
 	allowed := func(d blockdev.Device) error {
 		if o.detaches(h.Inspector, d) == "" {
@@ -72,11 +73,11 @@ func (h *Recoverer) detach(ctx context.Context, r processor.Request, a processor
 	gone, err := h.Inspector.Detach(ctx, a.Target, allowed)
 	switch {
 	case gone:
-		return "was gone already", nil
+		return fault.AlreadySo("was gone already"), nil
 	case err == nil:
-		return "detached", nil
+		return fault.Applied{Message: "detached"}, nil
 	case errors.Is(err, device.ErrStays), errors.Is(err, device.ErrNoTarget), errors.Is(err, blockdev.ErrNoMeans), errors.Is(err, blockdev.ErrBusy):
-		return "", processor.Stalled(err)
+		return fault.Applied{}, processor.Stalled(err)
 	}
-	return "", err
+	return fault.Applied{}, err
 }

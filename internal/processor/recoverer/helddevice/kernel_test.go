@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/device"
 	"kubediag.org/kubediag/internal/kubelet/device/devicetest"
 	"kubediag.org/kubediag/internal/kubelet/subpath"
@@ -78,9 +79,9 @@ func (w *ward) plan(t *testing.T) processor.Plan {
 func (w *ward) apply(t *testing.T, p processor.Plan) (messages []string) {
 	t.Helper()
 	for _, a := range p.Actions {
-		message, err := w.healer.Apply(t.Context(), w.request, a)
+		done, err := w.healer.Apply(t.Context(), w.request, a)
 		must(t, err)
-		messages = append(messages, message)
+		messages = append(messages, done.Message)
 	}
 	return messages
 }
@@ -136,7 +137,7 @@ func TestReleases(t *testing.T) {
 	if diff := cmp.Diff([]string{"was gone already", "was gone already"}, w.apply(t, p)); diff != "" {
 		t.Errorf("messages of a second time (-want +got):\n%s", diff)
 	}
-	p.Actions[1].Already = "was gone already"
+	p.Applied = []fault.Applied{{}, fault.AlreadySo("was gone already")}
 	result, err = w.healer.Verify(t.Context(), w.request, p)
 	must(t, err)
 	if text := result.Values[KeyResult]; !strings.Contains(text, "unmounted 1 copies of its mounts, and found 1 gone already,") {
@@ -185,8 +186,8 @@ func TestDetachesWhatTheKubeletsVolumesHave(t *testing.T) {
 				t.Errorf("result %q", result.Values[KeyResult])
 			}
 			for _, a := range p.Actions {
-				if message, err := w.healer.Apply(t.Context(), w.request, a); err != nil || message != "was gone already" {
-					t.Errorf("%s once more: %q, %v", a.Kind, message, err)
+				if done, err := w.healer.Apply(t.Context(), w.request, a); err != nil || !done.Already {
+					t.Errorf("%s once more: %+v, %v", a.Kind, done, err)
 				}
 			}
 		})
@@ -310,8 +311,8 @@ func TestRefusesForgedActions(t *testing.T) {
 			must(t, json.Unmarshal(good, &a))
 			change(&a)
 			w.request.Values[ParamDetach] = "true"
-			if message, err := w.healer.Apply(t.Context(), w.request, a); message != "was gone already" && !processor.IsStalled(err) {
-				t.Errorf("message %q, error %v, want a stalled error", message, err)
+			if done, err := w.healer.Apply(t.Context(), w.request, a); !done.Already && !processor.IsStalled(err) {
+				t.Errorf("%+v, error %v, want a stalled error", done, err)
 			}
 			if diff := cmp.Diff(before, w.MountsOf(w.exporter.PID)); diff != "" {
 				t.Errorf("mounts of the container:\n%s", diff)

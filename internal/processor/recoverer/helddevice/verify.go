@@ -89,8 +89,8 @@ func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, p processor
 // deeds says how many copies were unmounted, and how many had gone by themselves.
 func (d released) deeds(p processor.Plan) string {
 	already := 0
-	for _, a := range p.Actions {
-		if a.Already != "" && a.Mount != nil && slices.Contains(d.Mounts, *a.Mount) {
+	for i, a := range p.Actions {
+		if p.Outcome(i).Already && a.Mount != nil && slices.Contains(d.Mounts, *a.Mount) {
 			already++
 		}
 	}

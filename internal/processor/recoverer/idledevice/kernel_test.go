@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/device"
 	"kubediag.org/kubediag/internal/kubelet/device/devicetest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
@@ -85,19 +86,20 @@ func TestUnmapsWhatIsIdle(t *testing.T) {
 	if p.Actions[0].Loss == "" || !strings.Contains(p.Actions[0].Safety, "1200 seconds") {
 		t.Errorf("action = %+v", p.Actions[0])
 	}
-	for _, want := range []string{"unmapped", "was gone already"} {
-		message, err := w.healer.Apply(t.Context(), w.request, p.Actions[0])
-		if err != nil || message != want {
-			t.Errorf("message %q, error %v, want %q", message, err, want)
+	gone := fault.AlreadySo("was gone already")
+	for _, want := range []fault.Applied{{Message: "unmapped"}, gone} {
+		done, err := w.healer.Apply(t.Context(), w.request, p.Actions[0])
+		if err != nil || done != want {
+			t.Errorf("%+v, error %v, want %+v", done, err, want)
 		}
 	}
 	result, err := w.healer.Verify(t.Context(), w.request, p)
 	if err != nil || result.Values[KeyResult] != "unmapped idle device /dev/rbd0 (diskseq 5)" {
 		t.Errorf("results %v, %v", result.Values, err)
 	}
-	p.Actions[0].Already = "was gone already"
+	p.Applied = []fault.Applied{gone}
 	result, err = w.healer.Verify(t.Context(), w.request, p)
-	if err != nil || result.Values[KeyResult] != "did not unmap idle device /dev/rbd0 (diskseq 5): it was gone already" {
+	if err != nil || result.Values[KeyResult] != "did not unmap idle device /dev/rbd0 (diskseq 5): was gone already" {
 		t.Errorf("results of what others did %v, %v", result.Values, err)
 	}
 	if diff := cmp.Diff([]string{"0"}, w.Unmapped); diff != "" {
@@ -175,9 +177,9 @@ func TestRefusesWhatHasChanged(t *testing.T) {
 			w.idle(t, 20*time.Minute)
 			p := w.plan(t)
 			c.set(t, w)
-			message, err := w.healer.Apply(t.Context(), w.request, p.Actions[0])
-			if message != c.message || c.why != "" && (!processor.IsStalled(err) || !strings.Contains(err.Error(), c.why)) || len(w.Unmapped) != 0 {
-				t.Errorf("message %q, error %v, unmapped %q, want a stalled error with %q", message, err, w.Unmapped, c.why)
+			done, err := w.healer.Apply(t.Context(), w.request, p.Actions[0])
+			if done.Message != c.message || c.why != "" && (!processor.IsStalled(err) || !strings.Contains(err.Error(), c.why)) || len(w.Unmapped) != 0 {
+				t.Errorf("%+v, error %v, unmapped %q, want a stalled error with %q", done, err, w.Unmapped, c.why)
 			}
 		})
 	}
@@ -193,9 +195,9 @@ func TestRefusesForgedActions(t *testing.T) {
 		"nothing":          {Kind: Detach},
 		"no device of his": {Kind: Detach, Target: device.Target(other.Device)},
 	} {
-		message, err := w.healer.Apply(t.Context(), w.request, a)
-		if message != "was gone already" && !processor.IsStalled(err) || len(w.Unmapped) != 0 {
-			t.Errorf("%s: message %q, error %v, unmapped %q, want a stalled error", name, message, err, w.Unmapped)
+		done, err := w.healer.Apply(t.Context(), w.request, a)
+		if !done.Already && !processor.IsStalled(err) || len(w.Unmapped) != 0 {
+			t.Errorf("%s: %+v, error %v, unmapped %q, want a stalled error", name, done, err, w.Unmapped)
 		}
 	}
 	w.Inspector.Finder.Sys = other.Inspector.Finder.Sys

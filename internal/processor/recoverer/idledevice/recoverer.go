@@ -21,6 +21,7 @@ import (
 	"sync"
 	"time"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/device"
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/processor"
@@ -194,20 +195,20 @@ func nothing(kept []string) string {
 }
 
 // Apply unmaps one device, if it is the one that was planned, and is unused still.
-func (h *Recoverer) Apply(ctx context.Context, _ processor.Request, a processor.Action) (string, error) {
+func (h *Recoverer) Apply(ctx context.Context, _ processor.Request, a processor.Action) (fault.Applied, error) {
 	if a.Kind != Detach {
-		return "", processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
 	}
 	gone, err := h.Inspector.Detach(ctx, a.Target, func(d blockdev.Device) error { return h.allowed(ctx, d) })
 	switch {
 	case gone:
-		return "was gone already", nil
+		return fault.AlreadySo("was gone already"), nil
 	case err == nil:
-		return "unmapped", nil
+		return fault.Applied{Message: "unmapped"}, nil
 	case errors.Is(err, device.ErrStays), errors.Is(err, device.ErrNoTarget), errors.Is(err, blockdev.ErrNoMeans), errors.Is(err, blockdev.ErrBusy):
-		return "", processor.Stalled(err)
+		return fault.Applied{}, processor.Stalled(err)
 	}
-	return "", err
+	return fault.Applied{}, err
 }
 
 // allowed refuses what is no krbd device, has its node bound, or has been used since it was planned for. What the
@@ -238,7 +239,7 @@ func (h *Recoverer) allowed(ctx context.Context, d blockdev.Device) error {
 // Verify proves that every device of the plan is gone.
 func (h *Recoverer) Verify(_ context.Context, _ processor.Request, p processor.Plan) (processor.Result, error) {
 	var results []string
-	for _, a := range p.Actions {
+	for i, a := range p.Actions {
 		there, err := h.Inspector.There(a.Target)
 		if err == nil && there {
 			err = fmt.Errorf("verify unmap of %s: it is still there", a.Target)
@@ -246,8 +247,8 @@ func (h *Recoverer) Verify(_ context.Context, _ processor.Request, p processor.P
 		if err != nil {
 			return processor.Result{}, processor.Stalled(err)
 		}
-		if a.Already != "" {
-			results = append(results, fmt.Sprintf("did not unmap idle device %s: it %s", a.Target, a.Already))
+		if done := p.Outcome(i); done.Already {
+			results = append(results, fmt.Sprintf("did not unmap idle device %s: %s", a.Target, done.Message))
 			continue
 		}
 		results = append(results, "unmapped idle device "+a.Target)

@@ -42,16 +42,16 @@ func plan(t *testing.T, s *orphantest.Scene, values map[string]string) processor
 }
 
 // apply does the actions, each by a recoverer that has seen nothing yet.
-func apply(t *testing.T, s *orphantest.Scene, actions []processor.Action) (messages []string) {
+func apply(t *testing.T, s *orphantest.Scene, actions []processor.Action) (all []fault.Applied) {
 	t.Helper()
 	for _, a := range actions {
-		message, err := healer(s).Apply(t.Context(), processor.Request{}, a)
+		done, err := healer(s).Apply(t.Context(), processor.Request{}, a)
 		if err != nil {
 			t.Fatalf("apply %s: %v", a.Target, err)
 		}
-		messages = append(messages, message)
+		all = append(all, done)
 	}
-	return messages
+	return all
 }
 
 func TestHeals(t *testing.T) {
@@ -146,9 +146,9 @@ func TestKilledHalfWay(t *testing.T) {
 	s.Leave(gone)
 	p := plan(t, s, nil)
 	for n := range len(p.Actions) + 1 {
-		for i, message := range apply(t, s, p.Actions[:n]) {
-			if want := i < n-1; want != (message == "was gone already") {
-				t.Errorf("action %d of %d: %q", i, n, message)
+		for i, done := range apply(t, s, p.Actions[:n]) {
+			if want := i < n-1; want != done.Already {
+				t.Errorf("action %d of %d: %+v", i, n, done)
 			}
 		}
 	}
@@ -165,8 +165,8 @@ func TestKilledHalfWay(t *testing.T) {
 	if err != nil || strings.Contains(result.Values[KeyResult], "the rest") || strings.Contains(result.Values[KeyResult], "already") {
 		t.Errorf("result %q, %v", result.Values[KeyResult], err)
 	}
-	for i := range p.Actions {
-		p.Actions[i].Already = "was gone already"
+	for range p.Actions {
+		p.Applied = append(p.Applied, fault.AlreadySo("was gone already"))
 	}
 	result, err = healer(s).Verify(t.Context(), processor.Request{}, p)
 	want := fmt.Sprintf("removed 0 empty directories, and found %d gone already, of the pod", len(p.Actions))
@@ -225,8 +225,8 @@ func TestRefuses(t *testing.T) {
 		processor.Action{Kind: "Unmount", Target: p.Actions[0].Target}, processor.Action{Kind: orphan.RemoveDirectory},
 		processor.Action{Kind: orphan.RemoveDirectory, Target: live + " (inode 1, made 0)"})
 	for _, a := range actions {
-		if message, err := healer(s).Apply(t.Context(), processor.Request{}, a); !processor.IsStalled(err) {
-			t.Errorf("%s %s: %q, %v, want a stalled error", a.Kind, a.Target, message, err)
+		if done, err := healer(s).Apply(t.Context(), processor.Request{}, a); !processor.IsStalled(err) {
+			t.Errorf("%s %s: %+v, %v, want a stalled error", a.Kind, a.Target, done, err)
 		}
 	}
 	if diff := cmp.Diff(before, s.Tree(gone)); diff != "" {

@@ -114,20 +114,20 @@ func notes(stay []string) (map[string]string, error) {
 }
 
 // Apply removes one name, if all of the plan for its pod holds still.
-func (h *Recoverer) Apply(ctx context.Context, _ processor.Request, a processor.Action) (string, error) {
+func (h *Recoverer) Apply(ctx context.Context, _ processor.Request, a processor.Action) (fault.Applied, error) {
 	if a.Kind != orphan.RemoveDirectory && a.Kind != orphan.RemoveFile {
-		return "", processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
 	}
 	gone, err := h.Inspector.Apply(ctx, orphan.Step{Kind: a.Kind, Target: a.Target})
 	switch {
 	case gone:
-		return "was gone already", nil
+		return fault.AlreadySo("was gone already"), nil
 	case errors.Is(err, orphan.ErrStays):
-		return "", processor.Stalled(err)
+		return fault.Applied{}, processor.Stalled(err)
 	case err != nil:
-		return "", err
+		return fault.Applied{}, err
 	}
-	return "removed", nil
+	return fault.Applied{Message: "removed"}, nil
 }
 
 // tally is what a plan does to one pod.
@@ -212,7 +212,7 @@ func healed(findings []fault.Finding, gone map[string]bool) []fault.Finding {
 // tallies counts what a plan removes, by pod, and makes sure that each of it is gone.
 func (h *Recoverer) tallies(ctx context.Context, p processor.Plan) ([]*tally, error) {
 	var pods []*tally
-	for _, a := range p.Actions {
+	for i, a := range p.Actions {
 		s := orphan.Step{Kind: a.Kind, Target: a.Target}
 		there, err := h.Inspector.There(ctx, s)
 		if err == nil && there {
@@ -233,7 +233,7 @@ func (h *Recoverer) tallies(ctx context.Context, p processor.Plan) ([]*tally, er
 		}
 		t := pods[len(pods)-1]
 		switch {
-		case a.Already != "":
+		case p.Outcome(i).Already:
 			t.already++
 		case a.Kind == orphan.RemoveFile:
 			t.files++

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/podref"
@@ -40,69 +41,69 @@ func targeted(text string) (target, error) {
 
 // Apply evicts the pod of the plan, if it is still there and still what the plan says. One that has gone meanwhile, or
 // is going, succeeds.
-func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a processor.Action) (string, error) {
+func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a processor.Action) (fault.Applied, error) {
 	if a.Kind != Evict {
-		return "", processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
 	}
 	t, err := targeted(a.Target)
 	if err != nil {
-		return "", processor.Stalled(err)
+		return fault.Applied{}, processor.Stalled(err)
 	}
 	if t.namespace != r.Pod.Namespace || t.name != r.Pod.Name {
-		return "", processor.Stalled(fmt.Errorf("apply action: %s is not the pod of the Diagnosis, %s/%s", t, r.Pod.Namespace, r.Pod.Name))
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: %s is not the pod of the Diagnosis, %s/%s", t, r.Pod.Namespace, r.Pod.Name))
 	}
 	done, err := h.check(ctx, r, t)
-	if err != nil || done != "" {
+	if err != nil || done.Already {
 		return done, err
 	}
 	return h.evict(ctx, t)
 }
 
-// check makes sure, right before, that what the plan says is still so. done says why there is nothing left to do.
-func (h *Recoverer) check(ctx context.Context, r processor.Request, t target) (done string, err error) {
+// check makes sure, right before, that what the plan says is still so. The result is Already if there is nothing left to do.
+func (h *Recoverer) check(ctx context.Context, r processor.Request, t target) (done fault.Applied, err error) {
 	o, err := optionsOf(r.Values)
 	if err != nil {
-		return "", err
+		return fault.Applied{}, err
 	}
 	pod, elsewhere, err := podref.Load(ctx, h.Pods, r)
 	switch {
 	case errors.Is(err, kubelet.ErrPodNotFound):
-		return "was gone already", nil
+		return fault.AlreadySo("was gone already"), nil
 	case err != nil:
-		return "", err
+		return fault.Applied{}, err
 	case string(pod.UID) != t.uid:
-		return "was gone already: another pod has its name", nil
+		return fault.AlreadySo("was gone already: another pod has its name"), nil
 	case pod.DeletionTimestamp != nil:
-		return "was being deleted already", nil
+		return fault.AlreadySo("was being deleted already"), nil
 	case elsewhere != "":
-		return "", processor.Stalled(errors.New(elsewhere))
+		return fault.Applied{}, processor.Stalled(errors.New(elsewhere))
 	}
 	if why := h.refusal(pod, o); why != "" {
-		return "", processor.Stalled(fmt.Errorf("evict %s: %s", t, why))
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("evict %s: %s", t, why))
 	}
 	findings, reasons, err := h.Judge.Unmendable(ctx, t.uid)
 	if err == nil && len(findings) == 0 {
 		err = processor.Stalled(fmt.Errorf("evict %s: nothing was done: %s", t, nothing(pod, reasons)))
 	}
-	return "", err
+	return fault.Applied{}, err
 }
 
-func (h *Recoverer) evict(ctx context.Context, t target) (string, error) {
+func (h *Recoverer) evict(ctx context.Context, t target) (fault.Applied, error) {
 	err := h.Evictor.Evict(ctx, t.namespace, t.name, t.uid)
 	var held *BlockedError
 	switch {
 	case err == nil:
-		return "evicted", nil
+		return fault.Applied{Message: "evicted"}, nil
 	case errors.Is(err, ErrGone):
-		return "was gone already", nil
+		return fault.AlreadySo("was gone already"), nil
 	case errors.As(err, &held):
 		after := held.After
 		if after <= 0 {
 			after = tryAgain
 		}
-		return "", &processor.WaitingError{Err: fmt.Errorf("evict %s: %w", t, err), After: after}
+		return fault.Applied{}, &processor.WaitingError{Err: fmt.Errorf("evict %s: %w", t, err), After: after}
 	case errors.Is(err, ErrForbidden):
-		return "", processor.Stalled(fmt.Errorf("evict %s: %w; %s", t, err, notAllowed))
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("evict %s: %w; %s", t, err, notAllowed))
 	}
-	return "", fmt.Errorf("evict %s: %w", t, err)
+	return fault.Applied{}, fmt.Errorf("evict %s: %w", t, err)
 }

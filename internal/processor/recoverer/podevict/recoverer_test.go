@@ -271,14 +271,14 @@ func TestApply(t *testing.T) {
 	for name, c := range map[string]struct {
 		change  func(*corev1.Pod)
 		scene   func(*scene)
-		want    string
+		want    fault.Applied
 		evicted bool
 	}{
-		"evicts":             {want: "evicted", evicted: true},
-		"gone meanwhile":     {scene: func(s *scene) { s.evict = gone }, want: "was gone already", evicted: true},
-		"gone before":        {scene: func(s *scene) { s.pod = nil }, want: "was gone already"},
-		"made anew":          {change: func(p *corev1.Pod) { p.UID = types.UID("other") }, want: "was gone already: another pod has its name"},
-		"going, after crash": {change: func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }, want: "was being deleted already"},
+		"evicts":             {want: fault.Applied{Message: "evicted"}, evicted: true},
+		"gone meanwhile":     {scene: func(s *scene) { s.evict = gone }, want: fault.AlreadySo("was gone already"), evicted: true},
+		"gone before":        {scene: func(s *scene) { s.pod = nil }, want: fault.AlreadySo("was gone already")},
+		"made anew":          {change: func(p *corev1.Pod) { p.UID = types.UID("other") }, want: fault.AlreadySo("was gone already: another pod has its name")},
+		"going, after crash": {change: func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }, want: fault.AlreadySo("was being deleted already")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -288,7 +288,7 @@ func TestApply(t *testing.T) {
 			}
 			got, err := s.recoverer().Apply(t.Context(), request, action())
 			if err != nil || got != c.want || (len(s.evicted) == 1) != c.evicted {
-				t.Errorf("%q, %v, evicted %q, want %q", got, err, s.evicted, c.want)
+				t.Errorf("%+v, %v, evicted %q, want %+v", got, err, s.evicted, c.want)
 			}
 			if c.evicted && s.evicted[0] != "default/web-1 "+uid {
 				t.Errorf("evicted %q", s.evicted)
@@ -308,8 +308,8 @@ func TestApplyRefuses(t *testing.T) {
 		if c.scene != nil {
 			c.scene(s)
 		}
-		if said, err := s.recoverer().Apply(t.Context(), request, action()); !processor.IsStalled(err) || len(s.evicted) > 0 {
-			t.Errorf("%s: %q, %v, evicted %q", name, said, err, s.evicted)
+		if done, err := s.recoverer().Apply(t.Context(), request, action()); !processor.IsStalled(err) || len(s.evicted) > 0 {
+			t.Errorf("%s: %+v, %v, evicted %q", name, done, err, s.evicted)
 		}
 	}
 	for name, a := range map[string]processor.Action{
@@ -321,15 +321,15 @@ func TestApplyRefuses(t *testing.T) {
 		"more than a pod":   {Kind: Evict, Target: action().Target + " "},
 	} {
 		s := broken(t, nil)
-		if said, err := s.recoverer().Apply(t.Context(), request, a); !processor.IsStalled(err) || len(s.evicted) > 0 {
-			t.Errorf("%s: %q, %v, evicted %q", name, said, err, s.evicted)
+		if done, err := s.recoverer().Apply(t.Context(), request, a); !processor.IsStalled(err) || len(s.evicted) > 0 {
+			t.Errorf("%s: %+v, %v, evicted %q", name, done, err, s.evicted)
 		}
 	}
 	s := broken(t, nil)
 	h := s.recoverer()
 	h.Evictor = nil
-	if said, err := h.Apply(t.Context(), request, action()); !processor.IsStalled(err) {
-		t.Errorf("not allowed any more: %q, %v", said, err)
+	if done, err := h.Apply(t.Context(), request, action()); !processor.IsStalled(err) {
+		t.Errorf("not allowed any more: %+v, %v", done, err)
 	}
 }
 
@@ -363,7 +363,7 @@ func TestVerify(t *testing.T) {
 	ends := func(after time.Duration) *metav1.Time { return &metav1.Time{Time: time.Now().Add(after)} }
 	for name, c := range map[string]struct {
 		scene   func(*scene)
-		already string
+		already string // and by which words; empty: not
 		want    string
 		healed  bool
 		stalls  bool
@@ -372,12 +372,12 @@ func TestVerify(t *testing.T) {
 		"made anew": {scene: func(s *scene) { s.pod.UID = "other" }, want: ") was evicted, and is gone", healed: true},
 		"deleted by others": {
 			scene: func(s *scene) { s.pod = nil }, already: "was gone already",
-			want: ") was not evicted: it was gone already, and is gone", healed: true,
+			want: ") was not evicted: was gone already, and is gone", healed: true,
 		},
 		"being deleted by others": {
 			scene:   func(s *scene) { s.pod.DeletionTimestamp = ends(105 * time.Second) },
 			already: "was being deleted already",
-			want:    ") was not evicted: it was being deleted already, and is being deleted: its containers",
+			want:    ") was not evicted: was being deleted already, and is being deleted: its containers",
 		},
 		"goes while it is waited for": {
 			scene: func(s *scene) {
@@ -406,7 +406,9 @@ func TestVerify(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := broken(t, nil)
 				plan := processor.Plan{Actions: []processor.Action{action()}, Findings: s.findings, Notes: map[string]string{uidNote: uid}}
-				plan.Actions[0].Already = c.already
+				if c.already != "" {
+					plan.Applied = []fault.Applied{fault.AlreadySo(c.already)}
+				}
 				c.scene(s)
 				got, err := s.recoverer().Verify(t.Context(), request, plan)
 				if processor.IsStalled(err) != c.stalls || err != nil && !c.stalls {

@@ -33,9 +33,9 @@ func (h *Recoverer) Verify(ctx context.Context, r processor.Request, p processor
 		return processor.Result{}, err
 	}
 	did := target{r.Pod.Namespace, r.Pod.Name, uid}.String() + " was evicted"
-	for _, a := range p.Actions {
-		if a.Already != "" {
-			did = fmt.Sprintf("%s was not evicted: it %s", a.Target, a.Already)
+	for i, a := range p.Actions {
+		if done := p.Outcome(i); done.Already {
+			did = fmt.Sprintf("%s was not evicted: %s", a.Target, done.Message)
 		}
 	}
 	if left != nil {

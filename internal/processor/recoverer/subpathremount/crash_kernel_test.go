@@ -154,9 +154,9 @@ func (j journal) goOn(t *testing.T, healer *Recoverer, want ...string) {
 	t.Helper()
 	var got []string
 	for _, a := range j.Plan.Actions {
-		message, err := healer.Apply(t.Context(), j.Request, a)
+		done, err := healer.Apply(t.Context(), j.Request, a)
 		must(t, err)
-		got = append(got, message)
+		got = append(got, done.Message)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("messages (-want +got):\n%s", diff)

@@ -512,8 +512,8 @@ func TestPlantedLinksAreNotFollowed(t *testing.T) {
 			for to, way := range p.ways(t) {
 				p.put(t, way)
 				p.intime(t, "the act with a link to "+to, func() {
-					if message, err := p.healer.Apply(t.Context(), p.request, plan.Actions[0]); !processor.IsStalled(err) {
-						t.Errorf("with a link to %s: message %q, error %v, want a stalled one", to, message, err)
+					if done, err := p.healer.Apply(t.Context(), p.request, plan.Actions[0]); !processor.IsStalled(err) {
+						t.Errorf("with a link to %s: %+v, error %v, want a stalled one", to, done, err)
 					}
 				})
 			}

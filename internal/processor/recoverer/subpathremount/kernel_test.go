@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/kubelet/subpath"
@@ -103,9 +104,9 @@ func (w *ward) plan(t *testing.T) processor.Plan {
 func (w *ward) apply(t *testing.T, p processor.Plan) (messages []string) {
 	t.Helper()
 	for _, a := range p.Actions {
-		message, err := w.healer.Apply(t.Context(), w.request, a)
+		done, err := w.healer.Apply(t.Context(), w.request, a)
 		must(t, err)
-		messages = append(messages, message)
+		messages = append(messages, done.Message)
 	}
 	return messages
 }
@@ -324,10 +325,10 @@ func TestRefusesWhatHasChanged(t *testing.T) {
 			p := w.plan(t)
 			c.change(t, w)
 			before := tableOf(t, 0)
-			message, err := w.healer.Apply(t.Context(), w.request, p.Actions[0])
+			done, err := w.healer.Apply(t.Context(), w.request, p.Actions[0])
 			holds(t, 0, before)
-			if c.err == "" && (err != nil || message != c.message) {
-				t.Errorf("message %q, error %v, want %q", message, err, c.message)
+			if c.err == "" && (err != nil || done != fault.AlreadySo(c.message)) {
+				t.Errorf("%+v, error %v, want already so: %q", done, err, c.message)
 			}
 			if c.err != "" && (!processor.IsStalled(err) || !strings.Contains(err.Error(), c.err)) {
 				t.Errorf("error %v, want a stalled one with %q", err, c.err)
@@ -372,11 +373,11 @@ func TestRefusesForgedActions(t *testing.T) {
 			var a processor.Action
 			must(t, json.Unmarshal(good, &a))
 			change(&a)
-			message, err := w.healer.Apply(t.Context(), w.request, a)
+			done, err := w.healer.Apply(t.Context(), w.request, a)
 			// Without an id of its own it may be one that has come in the place, with the number, of one that is gone.
-			another := healthy.Unique == 0 && name == "a healthy bind called gone" && strings.Contains(message, "is left alone")
+			another := healthy.Unique == 0 && name == "a healthy bind called gone" && done.Already
 			if !processor.IsStalled(err) && !another {
-				t.Errorf("message %q, error %v, want a stalled error", message, err)
+				t.Errorf("%+v, error %v, want a stalled error", done, err)
 			}
 			holds(t, 0, before)
 		})

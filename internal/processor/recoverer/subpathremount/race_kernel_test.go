@@ -517,11 +517,11 @@ func (b *bout) planAndApply(t *testing.T, r *ring) {
 func (b *bout) apply(t *testing.T, w *ward, p processor.Plan) {
 	t.Helper()
 	b.began = time.Now().UnixNano()
-	message, err := w.healer.Apply(t.Context(), w.request, p.Actions[0])
+	done, err := w.healer.Apply(t.Context(), w.request, p.Actions[0])
 	b.ended = time.Now().UnixNano()
 	switch {
 	case err == nil:
-		b.outcome = message
+		b.outcome = done.Message
 	case errors.Is(err, mount.ErrBusy):
 		b.outcome = busy
 	case errors.Is(err, sys.ELOOP):

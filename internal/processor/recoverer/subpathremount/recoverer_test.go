@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/processor"
@@ -69,14 +70,14 @@ func TestBadRequests(t *testing.T) {
 func TestClaimsNoDeedOfOthers(t *testing.T) {
 	t.Parallel()
 	const another = "was gone already; another mount is there now and is left alone"
-	p := processor.Plan{Actions: []processor.Action{
-		{Kind: Unmount, Target: "/p/0", Already: another}, {Kind: Unmount, Target: "/p/1"},
-		{Kind: restart.RemoveRecord, Target: "c1", Already: "was gone already"},
-	}}
+	p := processor.Plan{
+		Actions: []processor.Action{{Kind: Unmount, Target: "/p/0"}, {Kind: Unmount, Target: "/p/1"}, {Kind: restart.RemoveRecord, Target: "c1"}},
+		Applied: []fault.Applied{fault.AlreadySo(another), {Message: "unmounted"}, fault.AlreadySo("was gone already")},
+	}
 	got, err := results(p)
 	want := map[string]string{
-		KeyResult:  "did not umount /p/0 on host: it " + another,
-		KeyResults: `["did not umount /p/0 on host: it ` + another + `","Succeesfully umount /p/1 on host"]`,
+		KeyResult:  "did not umount /p/0 on host: " + another,
+		KeyResults: `["did not umount /p/0 on host: ` + another + `","Succeesfully umount /p/1 on host"]`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("results (-want +got), %v:\n%s", err, diff)

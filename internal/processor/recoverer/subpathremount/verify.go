@@ -101,11 +101,12 @@ func (m memory) verifyOthers(ctx context.Context, n *kubelet.Node, pod *corev1.P
 
 func results(p processor.Plan) (map[string]string, error) {
 	var sentences []string
-	for _, a := range p.Actions {
+	for i, a := range p.Actions {
+		done := p.Outcome(i)
 		switch {
 		case a.Kind != Unmount:
-		case a.Already != "":
-			sentences = append(sentences, fmt.Sprintf("did not umount %s on host: it %s", a.Target, a.Already))
+		case done.Already:
+			sentences = append(sentences, fmt.Sprintf("did not umount %s on host: %s", a.Target, done.Message))
 		default:
 			sentences = append(sentences, fmt.Sprintf("Succeesfully umount %s on host", a.Target))
 		}

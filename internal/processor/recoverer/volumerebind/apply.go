@@ -10,52 +10,53 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/podref"
 )
 
 // Apply does one action of a plan. What is done already succeeds; what has changed since the plan is refused.
-func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a processor.Action) (string, error) {
+func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a processor.Action) (fault.Applied, error) {
 	o, err := optionsOf(r.Values)
 	if err != nil {
-		return "", err
+		return fault.Applied{}, err
 	}
 	pod, elsewhere, err := podref.Load(ctx, h.Pods, r)
 	if err != nil {
-		return "", err
+		return fault.Applied{}, err
 	}
 	if elsewhere == "" {
-		if message, ok := h.starter().Apply(ctx, pod, a); ok {
-			return message, nil
+		if done, ok := h.starter().Apply(ctx, pod, a); ok {
+			return done, nil
 		}
 		elsewhere = going(pod)
 	}
 	if elsewhere != "" {
-		return "", processor.Stalled(errors.New(elsewhere))
+		return fault.Applied{}, processor.Stalled(errors.New(elsewhere))
 	}
 	switch a.Kind {
 	case volume.Abort:
 		if !o.abort {
-			return "", processor.Stalled(fmt.Errorf("abort connection of %q: parameter %s does not ask for it", a.Target, ParamAbort))
+			return fault.Applied{}, processor.Stalled(fmt.Errorf("abort connection of %q: parameter %s does not ask for it", a.Target, ParamAbort))
 		}
 		return h.apply(ctx, pod, a)
 	case volume.Replace:
 		return h.apply(ctx, pod, a)
 	}
-	return "", processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
+	return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
 }
 
 // apply has a step done whose target must be, now, a broken mount of a volume of the pod as it is now.
-func (h *Recoverer) apply(ctx context.Context, pod *corev1.Pod, a processor.Action) (string, error) {
+func (h *Recoverer) apply(ctx context.Context, pod *corev1.Pod, a processor.Action) (fault.Applied, error) {
 	if a.Mount == nil {
-		return "", processor.Stalled(errors.New("apply action: no mount is named"))
+		return fault.Applied{}, processor.Stalled(errors.New("apply action: no mount is named"))
 	}
-	message, err := h.Inspector.Apply(ctx, stepOf(a, string(pod.UID)))
+	done, err := h.Inspector.Apply(ctx, stepOf(a, string(pod.UID)))
 	if errors.Is(err, volume.ErrRefused) {
 		err = processor.Stalled(fmt.Errorf("nothing was touched: %w", err))
 	}
-	return message, err
+	return done, err
 }
 
 func stepOf(a processor.Action, podUID string) volume.Step {

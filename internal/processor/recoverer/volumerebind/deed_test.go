@@ -24,8 +24,7 @@ func TestClaimsNoDeedOfOthers(t *testing.T) {
 	abort.Kind = volume.Abort
 	w.plans["pvc-a"] = volume.Plan{Steps: []volume.Step{abort, a, inner}}
 	p := stored(t, w.plan(t))
-	p.Actions[0].Already = "was aborted already"
-	p.Actions[2].Already = "was replaced already: mount namespace mnt:[43] has gone"
+	p.Applied = []fault.Applied{fault.AlreadySo("was aborted already"), {}, fault.AlreadySo("its mount namespace has gone")}
 	w.proof.Evidence = []string{"is alive", "mount namespace mnt:[43] has gone"}
 	result, err := w.healer.Verify(t.Context(), w.request, p)
 	if err != nil {
@@ -36,7 +35,7 @@ func TestClaimsNoDeedOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		`did not abort the connection of "/p/pvc-a": it was aborted already`,
+		`did not abort the connection of "/p/pvc-a": was aborted already`,
 		`replaced the mount at "/p/pvc-a", which was broken by DisconnectedFUSE: is alive`,
 		`found nothing left to replace of the mount at "/data" of container "app", which was broken by DisconnectedFUSE: ` +
 			`mount namespace mnt:[43] has gone`,

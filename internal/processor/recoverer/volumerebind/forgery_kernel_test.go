@@ -104,8 +104,8 @@ func TestForgedActions(t *testing.T) {
 		for _, kind := range []string{volume.Replace, volume.Abort} {
 			w.request.Values = map[string]string{ParamAbort: "true"}
 			a := processor.Action{Kind: kind, Target: w.Point, Mount: &m, Container: good.Container, Fault: good.Fault}
-			if message, err := w.healer.Apply(t.Context(), w.request, a); !processor.IsStalled(err) {
-				t.Errorf("%s of %s: %q, %v, want a refusal", kind, name, message, err)
+			if done, err := w.healer.Apply(t.Context(), w.request, a); !processor.IsStalled(err) {
+				t.Errorf("%s of %s: %+v, %v, want a refusal", kind, name, done, err)
 			}
 		}
 	}
@@ -136,8 +136,8 @@ func TestAnotherPodOfTheName(t *testing.T) {
 	w.Pods.Set(namesake)
 	before := w.Mounts()
 	for _, a := range p.Actions {
-		if message, err := w.healer.Apply(t.Context(), w.request, a); !processor.IsStalled(err) {
-			t.Errorf("%s of %q: %q, %v, want a refusal", a.Kind, a.Target, message, err)
+		if done, err := w.healer.Apply(t.Context(), w.request, a); !processor.IsStalled(err) {
+			t.Errorf("%s of %q: %+v, %v, want a refusal", a.Kind, a.Target, done, err)
 		}
 	}
 	if _, err := w.healer.Verify(t.Context(), w.request, p); !processor.IsStalled(err) {
@@ -159,8 +159,8 @@ func TestPlanThatIsOutOfDate(t *testing.T) {
 	w.Remount("newer")
 	before := w.Mounts()
 	for _, a := range p.Actions {
-		if message, err := w.healer.Apply(t.Context(), w.request, a); !processor.IsStalled(err) {
-			t.Errorf("%s of %q: %q, %v, want a refusal: another mount is there", a.Kind, a.Target, message, err)
+		if done, err := w.healer.Apply(t.Context(), w.request, a); !processor.IsStalled(err) {
+			t.Errorf("%s of %q: %+v, %v, want a refusal: another mount is there", a.Kind, a.Target, done, err)
 		}
 	}
 	if diff := cmp.Diff(before, w.Mounts()); diff != "" {
@@ -184,9 +184,9 @@ func TestAbortsWhenAsked(t *testing.T) {
 		t.Errorf("nobody asks any more: %v", err)
 	}
 	w.request.Values = map[string]string{ParamAbort: "true"}
-	for i, message := range append(w.apply(t, p.Actions[:1]), w.apply(t, p.Actions[:1])...) {
-		if again := strings.Contains(message, "already"); again != (i > 0) {
-			t.Errorf("abort %d: %q", i, message)
+	for i, done := range append(w.apply(t, p.Actions[:1]), w.apply(t, p.Actions[:1])...) {
+		if done.Already != (i > 0) {
+			t.Errorf("abort %d: %+v", i, done)
 		}
 	}
 	result, err := w.healer.Verify(t.Context(), w.request, p)

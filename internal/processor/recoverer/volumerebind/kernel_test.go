@@ -49,17 +49,17 @@ func (w *ward) plan(t *testing.T) processor.Plan {
 	return stored(t, p)
 }
 
-// apply does the actions and gives what was said.
-func (w *ward) apply(t *testing.T, actions []processor.Action) (said []string) {
+// apply does the actions and gives how each went.
+func (w *ward) apply(t *testing.T, actions []processor.Action) (all []fault.Applied) {
 	t.Helper()
 	for _, a := range actions {
-		message, err := w.healer.Apply(t.Context(), w.request, a)
+		done, err := w.healer.Apply(t.Context(), w.request, a)
 		if err != nil {
 			t.Fatalf("%s of %q: %v", a.Kind, a.Target, err)
 		}
-		said = append(said, message)
+		all = append(all, done)
 	}
-	return said
+	return all
 }
 
 // mended makes sure that the host and the container that never stopped read what is in the volume now.
@@ -128,9 +128,9 @@ func TestKilledHalfWay(t *testing.T) {
 			Kubelet: w.Inspector.Kubelet, Scanner: w.Inspector.Scanner, Prober: w.Inspector.Prober, Runtime: w.Inspector.Runtime,
 			Pods: w.Inspector.Pods, Runner: w.Inspector.Runner,
 		}}
-		for i, message := range w.apply(t, p.Actions) {
-			if again := strings.Contains(message, "already"); again != (i < done) {
-				t.Errorf("%d done before, action %d: %q", done, i, message)
+		for i, applied := range w.apply(t, p.Actions) {
+			if applied.Already != (i < done) {
+				t.Errorf("%d done before, action %d: %+v", done, i, applied)
 			}
 		}
 		before, inside := w.Mounts(), w.MountsOf(w.app)

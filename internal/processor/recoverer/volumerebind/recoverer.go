@@ -47,7 +47,7 @@ const (
 type Inspector interface {
 	Inspect(ctx context.Context, s volume.Selection) (*volume.Survey, error)
 	Plan(ctx context.Context, v *volume.Volume, o volume.PlanOptions) (volume.Plan, error)
-	Apply(ctx context.Context, s volume.Step) (string, error)
+	Apply(ctx context.Context, s volume.Step) (fault.Applied, error)
 	Verify(ctx context.Context, steps []volume.Step) (volume.Proof, error)
 }
 

@@ -52,9 +52,9 @@ func (j *judge) Plan(_ context.Context, v *volume.Volume, o volume.PlanOptions) 
 	return j.plans[v.Name], nil
 }
 
-func (j *judge) Apply(_ context.Context, s volume.Step) (string, error) {
+func (j *judge) Apply(_ context.Context, s volume.Step) (fault.Applied, error) {
 	j.applied = append(j.applied, s)
-	return "replaced", j.refuses
+	return fault.Applied{Message: "replaced"}, j.refuses
 }
 
 func (j *judge) Verify(_ context.Context, steps []volume.Step) (volume.Proof, error) {
@@ -145,8 +145,8 @@ func TestMendsWhatCanBeMended(t *testing.T) {
 		t.Errorf("findings of the plan: %+v", p.Findings)
 	}
 	for _, x := range p.Actions {
-		if message, err := w.healer.Apply(t.Context(), w.request, x); err != nil || message != "replaced" {
-			t.Errorf("apply: %q, %v", message, err)
+		if done, err := w.healer.Apply(t.Context(), w.request, x); err != nil || done.Message != "replaced" {
+			t.Errorf("apply: %+v, %v", done, err)
 		}
 	}
 	for i, step := range []volume.Step{a, inner, c} {
@@ -349,8 +349,8 @@ func TestBringsTheStartForward(t *testing.T) {
 	if len(p.Actions) != 2 || p.Actions[1].Kind != restart.RemoveRecord || p.Actions[1].Target != "app-1" {
 		t.Fatalf("actions %+v, want the record of app alone", p.Actions)
 	}
-	if message, err := w.healer.Apply(t.Context(), w.request, p.Actions[1]); err != nil || message != "removed" {
-		t.Errorf("removal: %q, %v", message, err)
+	if done, err := w.healer.Apply(t.Context(), w.request, p.Actions[1]); err != nil || done.Message != "removed" {
+		t.Errorf("removal: %+v, %v", done, err)
 	}
 	w.request.Values = map[string]string{ParamWaitSeconds: "1"}
 	if _, err := w.healer.Verify(t.Context(), w.request, p); !processor.IsStalled(err) || !strings.Contains(err.Error(), `container "app" is still not running`) {

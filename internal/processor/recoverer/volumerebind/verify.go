@@ -70,16 +70,17 @@ func (h *Recoverer) prove(ctx context.Context, p processor.Plan, m memory) ([]st
 	var results []string
 	var steps []volume.Step
 	var did []string // about each
-	for _, a := range p.Actions {
+	for i, a := range p.Actions {
+		done := p.Outcome(i)
 		switch {
 		case a.Mount == nil:
-		case a.Kind == volume.Abort && a.Already != "":
-			results = append(results, fmt.Sprintf("did not abort the connection of %q: it %s", a.Target, a.Already))
+		case a.Kind == volume.Abort && done.Already:
+			results = append(results, fmt.Sprintf("did not abort the connection of %q: %s", a.Target, done.Message))
 		case a.Kind == volume.Abort:
 			results = append(results, fmt.Sprintf("aborted the connection of %q, which did not answer: every mount of it is dead now, until its "+
 				"driver mounts the volume again", a.Target))
 		case a.Kind == volume.Replace:
-			steps, did = append(steps, stepOf(a, m.PodUID)), append(did, deed(a))
+			steps, did = append(steps, stepOf(a, m.PodUID)), append(did, deed(a, done))
 		}
 	}
 	if len(steps) == 0 && len(results) == 0 {
@@ -104,9 +105,9 @@ func (h *Recoverer) prove(ctx context.Context, p processor.Plan, m memory) ([]st
 }
 
 // deed says what an action has replaced, if it has.
-func deed(a processor.Action) string {
+func deed(a processor.Action, done fault.Applied) string {
 	text := fmt.Sprintf("replaced the mount at %q", a.Mount.Point)
-	if a.Already != "" {
+	if done.Already {
 		text = fmt.Sprintf("found nothing left to replace of the mount at %q", a.Mount.Point)
 	}
 	if a.Container != "" {
