@@ -9,11 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/kubelet/orphan"
-	"kubediag.org/kubediag/internal/kubelet/volume"
-	"kubediag.org/kubediag/internal/processor/recoverer/helddevice"
-	"kubediag.org/kubediag/internal/processor/recoverer/podevict"
-	"kubediag.org/kubediag/internal/processor/restart"
 )
 
 // metrics are what the agent counts. Labels hold names of built-in processors, kinds, faults of the catalogue and
@@ -33,17 +28,17 @@ type gauges struct {
 
 // actions are those that there are for each fault; a device that is idle is none. Their counts are there from the start: an
 // alert on an increase does not see the first of a count that begins with it.
-var actions = map[fault.Code][]string{
-	"":                        {helddevice.Detach},
-	fault.DeletedVolumeSource: {volume.Replace, restart.RemoveRecord, podevict.Evict},
-	fault.DisconnectedFUSE:    {volume.Replace, restart.RemoveRecord, podevict.Evict},
-	fault.HeldDevice:          {kindUnmount, helddevice.Detach},
-	fault.HungMount:           {volume.Abort, volume.Replace, restart.RemoveRecord, podevict.Evict},
-	fault.MissingBindSource:   {podevict.Evict},
-	fault.OrphanedPodVolumes:  {orphan.RemoveDirectory, orphan.RemoveFile},
-	fault.SourceTypeMismatch:  {podevict.Evict},
-	fault.StaleFileHandle:     {volume.Replace, restart.RemoveRecord, podevict.Evict},
-	fault.StaleSubPath:        {kindUnmount, restart.RemoveRecord},
+var actions = map[fault.Code][]fault.ActionKind{
+	"":                        {fault.Detach},
+	fault.DeletedVolumeSource: {fault.Replace, fault.RemoveContainerRecord, fault.Evict},
+	fault.DisconnectedFUSE:    {fault.Replace, fault.RemoveContainerRecord, fault.Evict},
+	fault.HeldDevice:          {fault.Unmount, fault.Detach},
+	fault.HungMount:           {fault.Abort, fault.Replace, fault.RemoveContainerRecord, fault.Evict},
+	fault.MissingBindSource:   {fault.Evict},
+	fault.OrphanedPodVolumes:  {fault.RemoveDirectory, fault.RemoveFile},
+	fault.SourceTypeMismatch:  {fault.Evict},
+	fault.StaleFileHandle:     {fault.Replace, fault.RemoveContainerRecord, fault.Evict},
+	fault.StaleSubPath:        {fault.Unmount, fault.RemoveContainerRecord},
 }
 
 // newMetrics registers the metrics of the agent of a node.
@@ -69,8 +64,8 @@ func newMetrics(registry prometheus.Registerer, node string, g gauges) (*metrics
 	}
 	for code, kinds := range actions {
 		for _, kind := range kinds {
-			m.repairs.WithLabelValues(string(code), kind, outcomeDone)
-			m.repairs.WithLabelValues(string(code), kind, outcomeFailed)
+			m.repairs.WithLabelValues(string(code), string(kind), outcomeDone)
+			m.repairs.WithLabelValues(string(code), string(kind), outcomeFailed)
 		}
 	}
 	for _, c := range []prometheus.Collector{

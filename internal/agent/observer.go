@@ -19,7 +19,6 @@ import (
 	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kube"
-	"kubediag.org/kubediag/internal/kubelet/volume"
 )
 
 // Reasons of Events. On a Pod, a fault that was found has the fault's code for its reason.
@@ -31,11 +30,8 @@ const (
 	eventActionFailed  = "ActionFailed"
 )
 
-// kindUnmount is the action that removes a broken mount.
-const kindUnmount = "Unmount"
-
 // repairs are the actions that repair a mount, and what is told of them.
-var repairs = map[string]string{kindUnmount: "unmounted", volume.Replace: "put the volume in the place of the mount at"}
+var repairs = map[fault.ActionKind]string{fault.Unmount: "unmounted", fault.Replace: "put the volume in the place of the mount at"}
 
 // teller sends Events: a record.EventRecorder.
 type teller interface {
@@ -98,7 +94,7 @@ func (o *observer) ActionEnded(d *v1.Diagnosis, operation string, a executor.Act
 		why := strings.TrimPrefix(a.Message, fmt.Sprintf("%s of %q: ", a.Kind, a.Target))
 		o.tell(d, corev1.EventTypeWarning, eventActionFailed, fmt.Sprintf("%s failed: %s (%s, operation %s)", a.Kind, why, a.Target, operation))
 	}
-	done, ok := repairs[a.Kind]
+	done, ok := repairs[fault.ActionKind(a.Kind)]
 	if !ok || a.Phase != v1.ActionDone {
 		return
 	}

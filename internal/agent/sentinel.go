@@ -16,7 +16,6 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kube"
-	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
@@ -75,17 +74,17 @@ func (l *lookout) Found(f fault.Finding, after time.Duration) {
 
 // Repaired hears how a repair went.
 func (l *lookout) Repaired(f fault.Finding, err error) {
-	kind := kindUnmount
+	kind := fault.Unmount
 	if f.Code != fault.StaleSubPath {
-		kind = volume.Replace
+		kind = fault.Replace
 	}
 	if err != nil {
-		l.metrics.repairs.WithLabelValues(string(f.Code), kind, outcomeFailed).Inc()
+		l.metrics.repairs.WithLabelValues(string(f.Code), string(kind), outcomeFailed).Inc()
 		l.log.Error(err, "Could not repair a fault", fieldsOf(f)...)
 		l.about(f, corev1.EventTypeWarning, string(f.Code), fmt.Sprintf("Could not repair %s in %s: %v", f.Code, whose(f.Container, f.Volume), err))
 		return
 	}
-	l.metrics.repairs.WithLabelValues(string(f.Code), kind, outcomeDone).Inc()
+	l.metrics.repairs.WithLabelValues(string(f.Code), string(kind), outcomeDone).Inc()
 	l.log.Info("Repaired a fault", fieldsOf(f)...)
 	l.about(f, corev1.EventTypeNormal, eventMountRepaired, fmt.Sprintf("Repaired %s in %s: %s %s", f.Code, whose(f.Container, f.Volume),
 		repairs[kind], f.Mount.Point))

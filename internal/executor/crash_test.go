@@ -103,7 +103,7 @@ func (e *edgy) Plan(ctx context.Context, r processor.Request) (processor.Plan, e
 	return p, err
 }
 
-func (e *edgy) Apply(ctx context.Context, r processor.Request, a processor.Action) (fault.Applied, error) {
+func (e *edgy) Apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
 	e.edge()
 	w := e.life.load()
 	k := &kernel{mounts: w.Mounts, effects: w.Effects}

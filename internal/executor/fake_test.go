@@ -159,7 +159,7 @@ func (*unmounts) Name() string { return "unmounts" }
 func (u *unmounts) Plan(context.Context, processor.Request) (processor.Plan, error) {
 	var p processor.Plan
 	for _, id := range u.kernel.mounts {
-		p.Actions = append(p.Actions, processor.Action{
+		p.Actions = append(p.Actions, fault.Action{
 			Kind: "Unmount", Target: fmt.Sprint("/m/", id), Mount: &fault.Mount{ID: id}, Fault: "StaleSubPath", Safety: "nobody reads it", Loss: "nothing",
 		})
 		p.Findings = append(p.Findings, stale(id, false))
@@ -170,7 +170,7 @@ func (u *unmounts) Plan(context.Context, processor.Request) (processor.Plan, err
 	return p, nil
 }
 
-func (u *unmounts) Apply(_ context.Context, _ processor.Request, a processor.Action) (fault.Applied, error) {
+func (u *unmounts) Apply(_ context.Context, _ processor.Request, a fault.Action) (fault.Applied, error) {
 	if i := slices.Index(u.kernel.mounts, a.Mount.ID); i >= 0 {
 		u.kernel.mounts = slices.Delete(u.kernel.mounts, i, i+1)
 		u.kernel.effects[a.Mount.ID]++

@@ -30,7 +30,7 @@ func (h hostile) Plan(ctx context.Context, r processor.Request) (processor.Plan,
 	return p, err
 }
 
-func (h hostile) Apply(ctx context.Context, r processor.Request, a processor.Action) (fault.Applied, error) {
+func (h hostile) Apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
 	_, err := h.unmounts.Apply(ctx, r, a)
 	return fault.Applied{Message: evil}, err
 }

@@ -127,7 +127,7 @@ func operationRun(o pipeline.OperationRun) v1.OperationRun {
 
 func action(a pipeline.ActionRun) v1.Action {
 	out := v1.Action{
-		Kind: a.Kind, Target: clip(a.Target, maxMessage), Fault: string(a.Fault), Safety: clip(a.Safety, maxMessage),
+		Kind: string(a.Kind), Target: clip(a.Target, maxMessage), Fault: string(a.Fault), Safety: clip(a.Safety, maxMessage),
 		Loss: clip(a.Loss, maxMessage), Phase: v1.ActionPhase(a.Phase), Message: a.Message,
 	}
 	if a.Mount != nil {

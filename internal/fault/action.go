@@ -3,6 +3,43 @@
 
 package fault
 
+// ActionKind says what an action does. Kinds are stable: they appear in statuses and metrics.
+type ActionKind string
+
+// Kinds of actions.
+const (
+	// Unmount takes a mount away.
+	Unmount ActionKind = "Unmount"
+	// Replace puts the source of a volume in the place of a mount.
+	Replace ActionKind = "Replace"
+	// Abort ends the connection of a FUSE file system that hangs. Every mount of it is dead afterwards.
+	Abort ActionKind = "Abort"
+	// Detach detaches a device.
+	Detach ActionKind = "Detach"
+	// Evict asks for the eviction of a pod.
+	Evict ActionKind = "Evict"
+	// RemoveDirectory and RemoveFile remove an entry from the directory of a pod that is gone.
+	RemoveDirectory ActionKind = "RemoveDirectory"
+	RemoveFile      ActionKind = "RemoveFile"
+	// RemoveContainerRecord has the container runtime forget a container that never started.
+	RemoveContainerRecord ActionKind = "RemoveContainerRecord"
+)
+
+// Action is one change of a plan.
+type Action struct {
+	Kind ActionKind `json:"kind"`
+	// Target is what it is done to, for people.
+	Target string `json:"target"`
+	// Mount is the mount that is changed, if it is a mount. Only this very mount may be changed.
+	Mount *Mount `json:"mount,omitempty"`
+	// Container is the name of the container of the pod that the action serves.
+	Container string `json:"container,omitempty"`
+	Fault     Code   `json:"fault,omitempty"`
+	// Safety says why it is safe, Loss what could be lost.
+	Safety string `json:"safety,omitempty"`
+	Loss   string `json:"loss,omitempty"`
+}
+
 // Applied is how an action went that did not fail.
 type Applied struct {
 	// Already is set if this call changed nothing, because the action's purpose had come about without it.

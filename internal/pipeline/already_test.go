@@ -24,10 +24,10 @@ type scripted struct {
 func (*scripted) Name() string { return "scripted" }
 
 func (*scripted) Plan(context.Context, processor.Request) (processor.Plan, error) {
-	return processor.Plan{Actions: []processor.Action{{Kind: "Unmount", Target: "/m"}}}, nil
+	return processor.Plan{Actions: []fault.Action{{Kind: "Unmount", Target: "/m"}}}, nil
 }
 
-func (s *scripted) Apply(context.Context, processor.Request, processor.Action) (fault.Applied, error) {
+func (s *scripted) Apply(context.Context, processor.Request, fault.Action) (fault.Applied, error) {
 	s.calls++
 	return s.says[s.calls-1]()
 }

@@ -82,14 +82,14 @@ func (r *repairs) Plan(context.Context, processor.Request) (processor.Plan, erro
 	}
 	var p processor.Plan
 	for _, id := range r.node.mounts {
-		p.Actions = append(p.Actions, processor.Action{Kind: "Unmount", Target: fmt.Sprint("/m/", id), Mount: &fault.Mount{ID: id}})
+		p.Actions = append(p.Actions, fault.Action{Kind: "Unmount", Target: fmt.Sprint("/m/", id), Mount: &fault.Mount{ID: id}})
 		p.Findings = append(p.Findings, fault.Finding{Code: "StaleSubPath", Mount: fault.Mount{ID: id}})
 	}
 	p.Notes = map[string]string{"mounts": fmt.Sprint(len(p.Actions))}
 	return p, nil
 }
 
-func (r *repairs) Apply(_ context.Context, _ processor.Request, a processor.Action) (fault.Applied, error) {
+func (r *repairs) Apply(_ context.Context, _ processor.Request, a fault.Action) (fault.Applied, error) {
 	r.applies++
 	if r.failApply != nil {
 		if err := r.failApply(r.applies); err != nil {

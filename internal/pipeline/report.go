@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/processor"
 )
 
 // Report says how a run went.
@@ -81,7 +80,7 @@ const (
 
 // ActionRun is an action of a plan and what became of it.
 type ActionRun struct {
-	processor.Action
+	fault.Action
 	Phase   ActionPhase
 	Message string
 	// Already is set if it is Done, and this run did not do it.

@@ -43,7 +43,7 @@ type Recoverer interface {
 	// Apply does one action of a plan and says how it went. It is called again after a crash or a failure with the same
 	// action, and must then change nothing that was not in the plan: what is already done succeeds. No code reads the message
 	// of the result, or any other sentence of a plan.
-	Apply(ctx context.Context, r Request, a Action) (fault.Applied, error)
+	Apply(ctx context.Context, r Request, a fault.Action) (fault.Applied, error)
 	// Verify proves that a plan whose actions are all applied has worked, and returns the results. It does not claim an
 	// action whose Outcome is Already.
 	Verify(ctx context.Context, r Request, p Plan) (Result, error)
@@ -118,7 +118,7 @@ type Result struct {
 
 // Plan is what a recoverer would do, complete, before it does any of it. It survives a crash as JSON.
 type Plan struct {
-	Actions []Action `json:"actions"`
+	Actions []fault.Action `json:"actions"`
 	// Findings are the faults that the plan heals.
 	Findings []fault.Finding `json:"findings,omitempty"`
 	// Notes are what Verify needs to remember, by key.
@@ -136,20 +136,4 @@ func (p *Plan) Outcome(i int) fault.Applied {
 		return p.Applied[i]
 	}
 	return fault.Applied{}
-}
-
-// Action is one change.
-type Action struct {
-	// Kind is what is done, such as Unmount.
-	Kind string `json:"kind"`
-	// Target is what it is done to, for people.
-	Target string `json:"target"`
-	// Mount is the mount that is changed, where it is a mount. Only this very mount may be changed.
-	Mount *fault.Mount `json:"mount,omitempty"`
-	// Container is the name of the container of the pod that the action serves.
-	Container string     `json:"container,omitempty"`
-	Fault     fault.Code `json:"fault,omitempty"`
-	// Safety says why it is safe, Loss what could be lost.
-	Safety string `json:"safety,omitempty"`
-	Loss   string `json:"loss,omitempty"`
 }

@@ -335,7 +335,7 @@ func (p *patrol) mend(ctx context.Context) (repaired bool) {
 
 // allowed reports whether a repair may be tried now, and counts that it is.
 func (p *patrol) allowed(s *volume.Step) bool {
-	if _, known := p.present[spotOf(&s.Target, s.Code)]; !known || s.Kind != volume.Replace || !strings.HasPrefix(s.Loss, volume.Nothing) {
+	if _, known := p.present[spotOf(&s.Target, s.Code)]; !known || s.Kind != fault.Replace || !strings.HasPrefix(s.Loss, volume.Nothing) {
 		return false
 	}
 	at := site{s.Target.Namespace, s.Target.Point}

@@ -49,7 +49,7 @@ func (w *wreck) Inspect(context.Context, volume.Selection) (*volume.Survey, erro
 }
 
 func (w *wreck) Plan(_ context.Context, v *volume.Volume, _ volume.PlanOptions) (volume.Plan, error) {
-	step := volume.Step{Kind: volume.Replace, Target: v.Findings()[0].Mount, PodUID: v.Pod.UID, Code: v.Code, Loss: volume.Nothing}
+	step := volume.Step{Kind: fault.Replace, Target: v.Findings()[0].Mount, PodUID: v.Pod.UID, Code: v.Code, Loss: volume.Nothing}
 	return volume.Plan{Steps: []volume.Step{step}}, nil
 }
 

@@ -58,7 +58,7 @@ func planned(p *orphan.Pod) []string {
 	var all []string
 	for _, step := range p.Steps {
 		name, _, _ := strings.Cut(strings.TrimPrefix(step.Target, p.Path), " (inode ")
-		all = append(all, step.Kind+" "+strings.TrimPrefix(name, "/"))
+		all = append(all, string(step.Kind)+" "+strings.TrimPrefix(name, "/"))
 	}
 	return all
 }
@@ -390,14 +390,14 @@ func TestForgedSteps(t *testing.T) {
 		s.Node.PodsDir() + tail, s.Path(gone, "etc-hosts") + tail, s.Node.PodDir(gone) + tail,
 		s.Path(gone, volume+"/mount") + " (inode x, made 1)", s.Path(gone, volume+"/mount") + " (inode 1)", "relative" + tail,
 	} {
-		for _, kind := range []string{orphan.RemoveDirectory, orphan.RemoveFile} {
+		for _, kind := range []fault.ActionKind{fault.RemoveDirectory, fault.RemoveFile} {
 			if gone, err := s.Inspector.Apply(t.Context(), orphan.Step{Kind: kind, Target: target}); gone || !errors.Is(err, orphan.ErrStays) {
 				t.Errorf("%s %q: gone %v, %v, want ErrStays", kind, target, gone, err)
 			}
 		}
 	}
 	// The right place, and the wrong way.
-	step.Kind = orphan.RemoveDirectory
+	step.Kind = fault.RemoveDirectory
 	if _, err := s.Inspector.Apply(t.Context(), step); !errors.Is(err, orphan.ErrStays) {
 		t.Errorf("a file as a directory: %v", err)
 	}

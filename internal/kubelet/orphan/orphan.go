@@ -28,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
@@ -190,19 +191,13 @@ type Mounted struct {
 	Why string `json:"why"`
 }
 
-// Kinds of steps.
-const (
-	RemoveDirectory = "RemoveDirectory"
-	RemoveFile      = "RemoveFile"
-)
-
 // Step is one removal. Kind and Target alone say what is removed, and only as long as the look of that moment comes to
 // the same step; the rest is for people.
 type Step struct {
-	Kind   string `json:"kind"`
-	Target string `json:"target"`
-	Safety string `json:"safety"`
-	Loss   string `json:"loss"`
+	Kind   fault.ActionKind `json:"kind"`
+	Target string           `json:"target"`
+	Safety string           `json:"safety"`
+	Loss   string           `json:"loss"`
 }
 
 func (i *Inspector) now() time.Time {

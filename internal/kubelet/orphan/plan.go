@@ -8,6 +8,8 @@ import (
 	"path"
 	"strconv"
 	"strings"
+
+	"kubediag.org/kubediag/internal/fault"
 )
 
 // plan says what is removed of a pod's directory, and in which order, or why nothing is. Where volumes or subPaths are
@@ -48,7 +50,7 @@ func removed(rel string) bool {
 }
 
 func (e Entry) step(p *Pod, proof string) Step {
-	s := Step{Kind: RemoveFile, Target: e.target(p.Path)}
+	s := Step{Kind: fault.RemoveFile, Target: e.target(p.Path)}
 	switch {
 	case e.Kind == Record && e.record == nil:
 		s.Safety = proof + "; it is where the kubelet has its record of this volume, and nothing is mounted on its directory"
@@ -59,7 +61,7 @@ func (e Entry) step(p *Pod, proof string) Step {
 	case e.Kind == SubPath:
 		s.Safety, s.Loss = proof+"; it is the file that the kubelet had bound a subPath on", "nothing: the file is empty"
 	default:
-		s.Kind = RemoveDirectory
+		s.Kind = fault.RemoveDirectory
 		s.Safety, s.Loss = proof+"; the kernel removes no directory that has something in it", "nothing: the directory is empty"
 	}
 	return s

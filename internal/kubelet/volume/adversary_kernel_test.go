@@ -97,7 +97,7 @@ func TestConnectionOfAHostPath(t *testing.T) {
 	if len(plan.Steps) > 0 || !strings.Contains(strings.Join(plan.Refusals, "\n"), "is not the kubelet's") {
 		t.Errorf("plan = %+v", plan)
 	}
-	step := volume.Step{Kind: volume.Abort, Target: v.Findings()[0].Mount, PodUID: string(s.pod.UID)}
+	step := volume.Step{Kind: fault.Abort, Target: v.Findings()[0].Mount, PodUID: string(s.pod.UID)}
 	if done, err := s.i.Apply(t.Context(), step); err == nil {
 		t.Errorf("applied: %+v", done)
 	}

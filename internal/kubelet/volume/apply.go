@@ -41,7 +41,7 @@ func (i *Inspector) ApplyAll(ctx context.Context, steps []Step, each func(i int,
 		var done fault.Applied
 		var err error
 		switch {
-		case s.PodUID == "" || s.Target.Point == "" || s.Kind != Replace && s.Kind != Abort || s.PodUID != steps[0].PodUID:
+		case s.PodUID == "" || s.Target.Point == "" || s.Kind != fault.Replace && s.Kind != fault.Abort || s.PodUID != steps[0].PodUID:
 			err = fmt.Errorf("apply step: %w: kind %q, pod %q, mount at %q", ErrRefused, s.Kind, s.PodUID, s.Target.Point)
 		default:
 			if l == nil {
@@ -62,7 +62,7 @@ func (i *Inspector) ApplyAll(ctx context.Context, steps []Step, each func(i int,
 // apply does a step that this look says may be done.
 func (l *look) apply(ctx context.Context, i *Inspector, s Step) (fault.Applied, error) {
 	for _, v := range l.survey.Volumes {
-		for _, c := range v.choices(PlanOptions{Abort: s.Kind == Abort}) {
+		for _, c := range v.choices(PlanOptions{Abort: s.Kind == fault.Abort}) {
 			if c.step.Kind != s.Kind || !sameMount(c.step.Target, s.Target) && !raised(c.mount, s.Target) {
 				continue
 			}
@@ -72,7 +72,7 @@ func (l *look) apply(ctx context.Context, i *Inspector, s Step) (fault.Applied, 
 			return c.do(ctx, i)
 		}
 	}
-	if s.Kind == Abort {
+	if s.Kind == fault.Abort {
 		return l.aborted(s.Target)
 	}
 	done, how := l.done(s.Target)

@@ -12,24 +12,16 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
-// Kinds of steps.
-const (
-	// Replace puts the source in the place of a mount.
-	Replace = "Replace"
-	// Abort ends the connection of a FUSE file system that hangs. Every mount of it is dead afterwards.
-	Abort = "Abort"
-)
-
 // Nothing is the Loss of a step by which nothing can be lost.
 const Nothing = "nothing"
 
 // Step is one change. Kind, Target and PodUID alone say what is changed; the rest is for people, and is found out
 // afresh.
 type Step struct {
-	Kind   string      `json:"kind"`
-	Target fault.Mount `json:"target"`
-	PodUID string      `json:"podUID"`
-	Volume string      `json:"volume,omitempty"`
+	Kind   fault.ActionKind `json:"kind"`
+	Target fault.Mount      `json:"target"`
+	PodUID string           `json:"podUID"`
+	Volume string           `json:"volume,omitempty"`
 	// Container is the name of the container whose mount it is; empty for one of the kubelet's.
 	Container string     `json:"container,omitempty"`
 	Code      fault.Code `json:"code,omitempty"`
@@ -90,7 +82,7 @@ func (v *Volume) choices(o PlanOptions) []choice {
 // replace is about the volume's own mount.
 func (v *Volume) replace(o PlanOptions) choice {
 	c := choice{mount: v.Mount, step: Step{
-		Kind: Replace, Target: writtenDown(v.Mount), PodUID: v.Pod.UID, Volume: v.Name, Code: v.Code, Source: v.Source,
+		Kind: fault.Replace, Target: writtenDown(v.Mount), PodUID: v.Pod.UID, Volume: v.Name, Code: v.Code, Source: v.Source,
 		Safety: v.safety(), Loss: loss(v.Code),
 	}}
 	what := fmt.Sprintf("the mount of volume %q at %q stays: ", v.Name, v.Point)
@@ -145,7 +137,7 @@ func loss(code fault.Code) string {
 func (c *Copy) replace(o PlanOptions) choice {
 	v := c.volume
 	choice := choice{mount: c.Mount, step: Step{
-		Kind: Replace, Target: writtenDown(c.Mount), PodUID: v.Pod.UID, Volume: v.Name, Container: c.Container, Code: c.Code, Source: c.Source,
+		Kind: fault.Replace, Target: writtenDown(c.Mount), PodUID: v.Pod.UID, Volume: v.Name, Container: c.Container, Code: c.Code, Source: c.Source,
 		Loss: loss(c.Code),
 	}}
 	what := fmt.Sprintf("the copy of volume %q at %q in mount namespace %s stays: ", v.Name, c.Point, c.Namespace)
@@ -171,7 +163,7 @@ func (c *Copy) replace(o PlanOptions) choice {
 // abort is about the connection of a volume that hangs.
 func (v *Volume) abort() choice {
 	c := choice{mount: v.Mount, step: Step{
-		Kind: Abort, Target: writtenDown(v.Mount), PodUID: v.Pod.UID, Volume: v.Name, Code: v.Code,
+		Kind: fault.Abort, Target: writtenDown(v.Mount), PodUID: v.Pod.UID, Volume: v.Name, Code: v.Code,
 		Safety: fmt.Sprintf("%s; the connection is that of device %s alone; it is only aborted after it has answered nothing for another "+
 			"%s; whatever waits for it fails then, and every mount of it is dead afterwards",
 			strings.Join(v.Evidence, "; "), deviceOf(v.Mount.Mount), defaultSilence),

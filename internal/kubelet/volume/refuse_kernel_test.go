@@ -180,7 +180,7 @@ func (s *scene) refused(c *kerneltest.Actor, why string, steps int) {
 	}
 	tried := 0
 	for _, f := range v.Findings() {
-		step := volume.Step{Kind: volume.Replace, Target: f.Mount, PodUID: string(s.pod.UID)}
+		step := volume.Step{Kind: fault.Replace, Target: f.Mount, PodUID: string(s.pod.UID)}
 		if planned(plan, step) {
 			continue
 		}
@@ -222,7 +222,7 @@ func TestForgedSteps(t *testing.T) {
 		"another namespace": func(s *volume.Step) { s.Target.Namespace = 1 << 31 },
 		"another kind":      func(s *volume.Step) { s.Kind = "Unmount" },
 		"abort what answers": func(s *volume.Step) {
-			s.Kind = volume.Abort
+			s.Kind = fault.Abort
 			s.Target.ID, s.Target.MountInfoID = 0, 0
 		},
 	} {

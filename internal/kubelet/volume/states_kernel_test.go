@@ -226,7 +226,7 @@ func TestHung(t *testing.T) {
 	same(t, inside, mountsOf(t, c.PID))
 	plan, err = s.i.Plan(t.Context(), v, volume.PlanOptions{Abort: true})
 	s.must(err)
-	if len(plan.Steps) != 1 || plan.Steps[0].Kind != volume.Abort || strings.HasPrefix(plan.Steps[0].Loss, volume.Nothing) {
+	if len(plan.Steps) != 1 || plan.Steps[0].Kind != fault.Abort || strings.HasPrefix(plan.Steps[0].Loss, volume.Nothing) {
 		t.Fatalf("plan = %+v, want to abort alone", plan)
 	}
 	for _, want := range []string{"aborted FUSE connection", "already"} {
@@ -255,7 +255,7 @@ func TestHungWithSource(t *testing.T) {
 	}
 	plan, err := s.i.Plan(t.Context(), v, volume.PlanOptions{Abort: true})
 	s.must(err)
-	if len(plan.Steps) != 5 || plan.Steps[0].Kind != volume.Abort {
+	if len(plan.Steps) != 5 || plan.Steps[0].Kind != fault.Abort {
 		t.Fatalf("plan = %+v", plan)
 	}
 	if done, err := s.i.Apply(t.Context(), plan.Steps[1]); !errors.Is(err, volume.ErrRefused) {

@@ -36,7 +36,7 @@ func (i *Inspector) Verify(ctx context.Context, steps []Step) (Proof, error) {
 			looks[s.PodUID] = l
 		}
 		check := l.done
-		if s.Kind == Abort {
+		if s.Kind == fault.Abort {
 			check = l.answers
 		}
 		if done, how := check(s.Target); done {

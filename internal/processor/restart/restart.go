@@ -26,9 +26,6 @@ import (
 	"kubediag.org/kubediag/internal/processor/podref"
 )
 
-// RemoveRecord is the kind of the actions that bring a start forward.
-const RemoveRecord = "RemoveContainerRecord"
-
 const (
 	// pollInterval is how often the pod is looked at while it is waited for.
 	pollInterval = time.Second
@@ -82,11 +79,11 @@ type Starter struct {
 // Actions plans to forget the containers that never started, from the newest back to one that has run: the kubelet
 // counts its back-off from them. One that is being started may fail yet. If the runtime does not answer, the back-off is
 // waited for.
-func (s Starter) Actions(ctx context.Context, w Waiting, code fault.Code) []processor.Action {
+func (s Starter) Actions(ctx context.Context, w Waiting, code fault.Code) []fault.Action {
 	if s.Runtime == nil {
 		return nil
 	}
-	var actions []processor.Action
+	var actions []fault.Action
 	for _, c := range w.Containers {
 		records, err := s.Runtime.Records(ctx, w.PodUID, c.Container)
 		if err != nil {
@@ -96,8 +93,8 @@ func (s Starter) Actions(ctx context.Context, w Waiting, code fault.Code) []proc
 			if !record.NeverStarted() && !record.Starting() {
 				break
 			}
-			actions = append(actions, processor.Action{
-				Kind: RemoveRecord, Target: record.ID, Container: c.Container, Fault: code,
+			actions = append(actions, fault.Action{
+				Kind: fault.RemoveContainerRecord, Target: record.ID, Container: c.Container, Fault: code,
 				Safety: "this container has exited and never ran; without its record the kubelet does not wait for its back-off",
 				Loss:   "nothing but the restart count that is shown, which is counted from the records that are left",
 			})
@@ -108,8 +105,8 @@ func (s Starter) Actions(ctx context.Context, w Waiting, code fault.Code) []proc
 
 // Apply does one of those actions. If that is not possible, the kubelet's back-off is waited for; so it says how it went,
 // and never fails. ok is false if the action is none of those.
-func (s Starter) Apply(ctx context.Context, pod *corev1.Pod, a processor.Action) (done fault.Applied, ok bool) {
-	if a.Kind != RemoveRecord {
+func (s Starter) Apply(ctx context.Context, pod *corev1.Pod, a fault.Action) (done fault.Applied, ok bool) {
+	if a.Kind != fault.RemoveContainerRecord {
 		return fault.Applied{}, false
 	}
 	return fault.Applied{Message: s.forget(ctx, pod, a)}, true
@@ -117,7 +114,7 @@ func (s Starter) Apply(ctx context.Context, pod *corev1.Pod, a processor.Action)
 
 // forget removes such a record, and those of starts that have failed since the plan was made: one that was under way when the
 // mounts were repaired may still have met them as they were.
-func (s Starter) forget(ctx context.Context, pod *corev1.Pod, a processor.Action) string {
+func (s Starter) forget(ctx context.Context, pod *corev1.Pod, a fault.Action) string {
 	if s.Runtime == nil {
 		return "left alone: no container runtime is known"
 	}

@@ -121,13 +121,13 @@ func TestOnlyWhatWaitsIsBroughtForward(t *testing.T) {
 	}}
 	var got []string
 	for _, a := range s.Actions(t.Context(), w, fault.StaleSubPath) {
-		got = append(got, a.Kind+" "+a.Container+" "+a.Target+" "+string(a.Fault))
+		got = append(got, string(a.Kind)+" "+a.Container+" "+a.Target+" "+string(a.Fault))
 	}
 	want := []string{"RemoveContainerRecord app 3 StaleSubPath", "RemoveContainerRecord app 2 StaleSubPath"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("removals (-want +got):\n%s", diff)
 	}
-	removal := processor.Action{Kind: RemoveRecord, Target: "1", Container: "app"}
+	removal := fault.Action{Kind: fault.RemoveContainerRecord, Target: "1", Container: "app"}
 	if done, ok := s.Apply(t.Context(), pod, removal); !ok || !strings.HasPrefix(done.Message, "left alone: ") {
 		t.Errorf("a record that stays: %+v", done)
 	}

@@ -45,7 +45,7 @@ func TestAbort(t *testing.T) {
 		t.Fatalf("plan %+v, %v, want one step, and that neither the volume nor the container has anything to take its place", plan, err)
 	}
 	step := plan.Steps[0]
-	if step.Kind != volume.Abort || step.Code != fault.HungMount || !strings.HasPrefix(step.Loss, "data in flight: ") {
+	if step.Kind != fault.Abort || step.Code != fault.HungMount || !strings.HasPrefix(step.Loss, "data in flight: ") {
 		t.Errorf("step %+v", step)
 	}
 	for _, want := range []string{"aborted FUSE connection", "was aborted already"} {

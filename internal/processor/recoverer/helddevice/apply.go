@@ -18,17 +18,17 @@ import (
 )
 
 // Apply does one action of a plan. What is done already succeeds; what has changed since the plan is refused.
-func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a processor.Action) (fault.Applied, error) {
+func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
 	switch a.Kind {
-	case Unmount:
+	case fault.Unmount:
 		return h.unmount(ctx, a)
-	case Detach:
+	case fault.Detach:
 		return h.detach(ctx, r, a)
 	}
 	return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
 }
 
-func (h *Recoverer) unmount(ctx context.Context, a processor.Action) (fault.Applied, error) {
+func (h *Recoverer) unmount(ctx context.Context, a fault.Action) (fault.Applied, error) {
 	if a.Mount == nil {
 		return fault.Applied{}, processor.Stalled(errors.New("apply action: no mount is named"))
 	}
@@ -59,7 +59,7 @@ func (h *Recoverer) users(ctx context.Context, number string) string {
 	return c.Describe()
 }
 
-func (h *Recoverer) detach(ctx context.Context, r processor.Request, a processor.Action) (fault.Applied, error) {
+func (h *Recoverer) detach(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
 	o, err := h.options(ctx, r.Values)
 	if err != nil {
 		return fault.Applied{}, err

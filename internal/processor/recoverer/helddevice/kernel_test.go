@@ -88,7 +88,7 @@ func (w *ward) apply(t *testing.T, p processor.Plan) (messages []string) {
 
 func targets(p processor.Plan) (all []string) {
 	for _, a := range p.Actions {
-		all = append(all, a.Kind+" "+a.Target)
+		all = append(all, string(a.Kind)+" "+a.Target)
 	}
 	return all
 }
@@ -172,7 +172,7 @@ func TestDetachesWhatTheKubeletsVolumesHave(t *testing.T) {
 			w := admit(t, c.image, "exporter")
 			w.request.Values[ParamDetach] = c.detach
 			p := w.plan(t)
-			if got := len(p.Actions) == 3 && p.Actions[2].Kind == Detach; got != c.want {
+			if got := len(p.Actions) == 3 && p.Actions[2].Kind == fault.Detach; got != c.want {
 				t.Fatalf("plan %q, detach %v", targets(p), c.want)
 			}
 			w.apply(t, p)
@@ -292,22 +292,22 @@ func TestRefusesForgedActions(t *testing.T) {
 	own, err := mountns.Table(w.exporter.PID)
 	must(t, err)
 	before, host := w.MountsOf(w.exporter.PID), w.Mounts()
-	for name, change := range map[string]func(*processor.Action){
-		"another kind":              func(a *processor.Action) { a.Kind = "Remove" },
-		"no mount":                  func(a *processor.Action) { a.Mount = nil },
-		"no device":                 func(a *processor.Action) { a.Mount.ID, a.Mount.Device = 1, "x" },
-		"/host of the container":    func(a *processor.Action) { forge(t, a, own, "/host") },
-		"the container's root":      func(a *processor.Action) { forge(t, a, own, "/") },
-		"the host's mount":          func(a *processor.Action) { forgeHost(t, bystander, a) },
-		"detach of another device":  func(a *processor.Action) { a.Kind, a.Target = Detach, device.Target(bystander.Device) },
-		"detach of a held device":   func(a *processor.Action) { a.Kind, a.Target = Detach, device.Target(w.Device) },
-		"detach of no device":       func(a *processor.Action) { a.Kind, a.Target = Detach, w.Device.Node() },
-		"detach of a path":          func(a *processor.Action) { a.Kind, a.Target = Detach, "/dev/../etc/passwd (diskseq 1)" },
-		"detach of two":             func(a *processor.Action) { a.Kind, a.Target = Detach, device.Target(w.Device)+" (diskseq 1)" },
-		"detach with extra numbers": func(a *processor.Action) { a.Kind, a.Target = Detach, w.Device.Node()+" (diskseq 01)" },
+	for name, change := range map[string]func(*fault.Action){
+		"another kind":              func(a *fault.Action) { a.Kind = "Remove" },
+		"no mount":                  func(a *fault.Action) { a.Mount = nil },
+		"no device":                 func(a *fault.Action) { a.Mount.ID, a.Mount.Device = 1, "x" },
+		"/host of the container":    func(a *fault.Action) { forge(t, a, own, "/host") },
+		"the container's root":      func(a *fault.Action) { forge(t, a, own, "/") },
+		"the host's mount":          func(a *fault.Action) { forgeHost(t, bystander, a) },
+		"detach of another device":  func(a *fault.Action) { a.Kind, a.Target = fault.Detach, device.Target(bystander.Device) },
+		"detach of a held device":   func(a *fault.Action) { a.Kind, a.Target = fault.Detach, device.Target(w.Device) },
+		"detach of no device":       func(a *fault.Action) { a.Kind, a.Target = fault.Detach, w.Device.Node() },
+		"detach of a path":          func(a *fault.Action) { a.Kind, a.Target = fault.Detach, "/dev/../etc/passwd (diskseq 1)" },
+		"detach of two":             func(a *fault.Action) { a.Kind, a.Target = fault.Detach, device.Target(w.Device)+" (diskseq 1)" },
+		"detach with extra numbers": func(a *fault.Action) { a.Kind, a.Target = fault.Detach, w.Device.Node()+" (diskseq 01)" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			var a processor.Action
+			var a fault.Action
 			must(t, json.Unmarshal(good, &a))
 			change(&a)
 			w.request.Values[ParamDetach] = "true"
@@ -325,7 +325,7 @@ func TestRefusesForgedActions(t *testing.T) {
 }
 
 // forge has an action mean another mount of the same container.
-func forge(t *testing.T, a *processor.Action, table *mountinfo.Table, point string) {
+func forge(t *testing.T, a *fault.Action, table *mountinfo.Table, point string) {
 	t.Helper()
 	m, ok := table.Top(point)
 	if !ok {
@@ -336,7 +336,7 @@ func forge(t *testing.T, a *processor.Action, table *mountinfo.Table, point stri
 }
 
 // forgeHost has an action mean a mount of the host.
-func forgeHost(t *testing.T, s *devicetest.Scene, a *processor.Action) {
+func forgeHost(t *testing.T, s *devicetest.Scene, a *fault.Action) {
 	t.Helper()
 	st, err := mount.Inspect(s.Global)
 	must(t, err)
@@ -401,7 +401,7 @@ func TestResetsZram(t *testing.T) {
 		}
 		return
 	}
-	if len(p.Actions) != 3 || p.Actions[2].Kind != Detach || !strings.Contains(p.Actions[2].Loss, "memory") {
+	if len(p.Actions) != 3 || p.Actions[2].Kind != fault.Detach || !strings.Contains(p.Actions[2].Loss, "memory") {
 		t.Fatalf("plan = %+v, want a detach that says what is lost", p)
 	}
 	w.apply(t, p)

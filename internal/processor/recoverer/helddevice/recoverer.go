@@ -28,12 +28,6 @@ const (
 	KeyResults = "recover.system.held_device.results"
 )
 
-// Kinds of actions.
-const (
-	Unmount = "Unmount"
-	Detach  = "Detach"
-)
-
 // Recoverer is the recoverer heldDeviceRecover.
 type Recoverer struct {
 	Inspector *device.Inspector
@@ -127,8 +121,8 @@ func nothing(said []string) string {
 func (o options) release(i *device.Inspector, c *device.Case, plan *processor.Plan) (detached bool) {
 	for _, copied := range c.Copies() {
 		at := copied.At
-		plan.Actions = append(plan.Actions, processor.Action{
-			Kind: Unmount, Target: at.Point, Mount: &at, Container: copied.Container, Fault: fault.HeldDevice,
+		plan.Actions = append(plan.Actions, fault.Action{
+			Kind: fault.Unmount, Target: at.Point, Mount: &at, Container: copied.Container, Fault: fault.HeldDevice,
 			Safety: fmt.Sprintf("in the mount namespace of %s: %s", copied.Holds(), copied.Why), Loss: "nothing",
 		})
 	}
@@ -141,8 +135,8 @@ func (o options) release(i *device.Inspector, c *device.Case, plan *processor.Pl
 	}
 	plan.Findings = append(plan.Findings, findings...)
 	if why != "" {
-		plan.Actions = append(plan.Actions, processor.Action{
-			Kind: Detach, Target: device.Target(c.Device), Fault: fault.HeldDevice,
+		plan.Actions = append(plan.Actions, fault.Action{
+			Kind: fault.Detach, Target: device.Target(c.Device), Fault: fault.HeldDevice,
 			Safety: why + "; it is not forced: the kernel refuses while anybody has the device open",
 			Loss:   o.loss(c.Device),
 		})

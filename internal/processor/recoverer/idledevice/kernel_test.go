@@ -71,7 +71,7 @@ func (w *ward) idle(t *testing.T, lasts time.Duration) {
 
 func targets(p processor.Plan) (all []string) {
 	for _, a := range p.Actions {
-		all = append(all, a.Kind+" "+a.Target)
+		all = append(all, string(a.Kind)+" "+a.Target)
 	}
 	return all
 }
@@ -188,12 +188,12 @@ func TestRefusesWhatHasChanged(t *testing.T) {
 func TestRefusesForgedActions(t *testing.T) {
 	w := admit(t, 1)
 	other := devicetest.New(t, "") // no krbd device
-	for name, a := range map[string]processor.Action{
+	for name, a := range map[string]fault.Action{
 		"another kind":     {Kind: "Unmount", Target: "/dev/rbd0 (diskseq 5)"},
-		"no number":        {Kind: Detach, Target: "/dev/rbd0"},
-		"a path":           {Kind: Detach, Target: "/dev/../sys (diskseq 5)"},
-		"nothing":          {Kind: Detach},
-		"no device of his": {Kind: Detach, Target: device.Target(other.Device)},
+		"no number":        {Kind: fault.Detach, Target: "/dev/rbd0"},
+		"a path":           {Kind: fault.Detach, Target: "/dev/../sys (diskseq 5)"},
+		"nothing":          {Kind: fault.Detach},
+		"no device of his": {Kind: fault.Detach, Target: device.Target(other.Device)},
 	} {
 		done, err := w.healer.Apply(t.Context(), w.request, a)
 		if !done.Already && !processor.IsStalled(err) || len(w.Unmapped) != 0 {
@@ -201,7 +201,7 @@ func TestRefusesForgedActions(t *testing.T) {
 		}
 	}
 	w.Inspector.Finder.Sys = other.Inspector.Finder.Sys
-	if _, err := w.healer.Apply(t.Context(), w.request, processor.Action{Kind: Detach, Target: device.Target(w.Device)}); !processor.IsStalled(err) || !strings.Contains(err.Error(), "no krbd device") {
+	if _, err := w.healer.Apply(t.Context(), w.request, fault.Action{Kind: fault.Detach, Target: device.Target(w.Device)}); !processor.IsStalled(err) || !strings.Contains(err.Error(), "no krbd device") {
 		t.Errorf("a loop device: %v, want that it is none of krbd's", err)
 	}
 }

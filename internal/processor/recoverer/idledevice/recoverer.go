@@ -34,9 +34,6 @@ const (
 	KeyResults = "recover.system.idle_device.results"
 )
 
-// Detach is the one kind of actions.
-const Detach = "Detach"
-
 // Recoverer is the recoverer idleDeviceRecover. It remembers what it has seen, so one serves for all calls.
 type Recoverer struct {
 	Inspector *device.Inspector
@@ -76,8 +73,8 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 	}
 	plan := processor.Plan{}
 	for _, c := range candidates[:min(len(candidates), o.limit)] {
-		plan.Actions = append(plan.Actions, processor.Action{
-			Kind: Detach, Target: device.Target(c.device), Loss: "nothing: the image is not touched",
+		plan.Actions = append(plan.Actions, fault.Action{
+			Kind: fault.Detach, Target: device.Target(c.device), Loss: "nothing: the image is not touched",
 			Safety: fmt.Sprintf("the kernel lets it be opened exclusively, no mount of it and no other holder was found, its counters have not "+
 				"changed for %d seconds; it is not forced: krbd refuses while anybody has it open", int(c.idle.Seconds())),
 		})
@@ -195,8 +192,8 @@ func nothing(kept []string) string {
 }
 
 // Apply unmaps one device, if it is the one that was planned, and is unused still.
-func (h *Recoverer) Apply(ctx context.Context, _ processor.Request, a processor.Action) (fault.Applied, error) {
-	if a.Kind != Detach {
+func (h *Recoverer) Apply(ctx context.Context, _ processor.Request, a fault.Action) (fault.Applied, error) {
+	if a.Kind != fault.Detach {
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
 	}
 	gone, err := h.Inspector.Detach(ctx, a.Target, func(d blockdev.Device) error { return h.allowed(ctx, d) })

@@ -17,7 +17,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/kubelet/orphan"
 	"kubediag.org/kubediag/internal/kubelet/orphan/orphantest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/processor"
@@ -42,7 +41,7 @@ func plan(t *testing.T, s *orphantest.Scene, values map[string]string) processor
 }
 
 // apply does the actions, each by a recoverer that has seen nothing yet.
-func apply(t *testing.T, s *orphantest.Scene, actions []processor.Action) (all []fault.Applied) {
+func apply(t *testing.T, s *orphantest.Scene, actions []fault.Action) (all []fault.Applied) {
 	t.Helper()
 	for _, a := range actions {
 		done, err := healer(s).Apply(t.Context(), processor.Request{}, a)
@@ -222,8 +221,8 @@ func TestRefuses(t *testing.T) {
 	before := s.Tree(gone)
 	live := s.Path(orphantest.Live, "volumes/kubernetes.io~csi/"+orphantest.Volume+"/mount")
 	actions := append(p.Actions,
-		processor.Action{Kind: "Unmount", Target: p.Actions[0].Target}, processor.Action{Kind: orphan.RemoveDirectory},
-		processor.Action{Kind: orphan.RemoveDirectory, Target: live + " (inode 1, made 0)"})
+		fault.Action{Kind: "Unmount", Target: p.Actions[0].Target}, fault.Action{Kind: fault.RemoveDirectory},
+		fault.Action{Kind: fault.RemoveDirectory, Target: live + " (inode 1, made 0)"})
 	for _, a := range actions {
 		if done, err := healer(s).Apply(t.Context(), processor.Request{}, a); !processor.IsStalled(err) {
 			t.Errorf("%s %s: %+v, %v, want a stalled error", a.Kind, a.Target, done, err)

@@ -88,10 +88,10 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 	return plan, err
 }
 
-func actions(p *orphan.Pod) []processor.Action {
-	var all []processor.Action
+func actions(p *orphan.Pod) []fault.Action {
+	var all []fault.Action
 	for _, s := range p.Steps {
-		all = append(all, processor.Action{Kind: s.Kind, Target: s.Target, Fault: fault.OrphanedPodVolumes, Safety: s.Safety, Loss: s.Loss})
+		all = append(all, fault.Action{Kind: s.Kind, Target: s.Target, Fault: fault.OrphanedPodVolumes, Safety: s.Safety, Loss: s.Loss})
 	}
 	return all
 }
@@ -114,8 +114,8 @@ func notes(stay []string) (map[string]string, error) {
 }
 
 // Apply removes one name, if all of the plan for its pod holds still.
-func (h *Recoverer) Apply(ctx context.Context, _ processor.Request, a processor.Action) (fault.Applied, error) {
-	if a.Kind != orphan.RemoveDirectory && a.Kind != orphan.RemoveFile {
+func (h *Recoverer) Apply(ctx context.Context, _ processor.Request, a fault.Action) (fault.Applied, error) {
+	if a.Kind != fault.RemoveDirectory && a.Kind != fault.RemoveFile {
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
 	}
 	gone, err := h.Inspector.Apply(ctx, orphan.Step{Kind: a.Kind, Target: a.Target})
@@ -235,7 +235,7 @@ func (h *Recoverer) tallies(ctx context.Context, p processor.Plan) ([]*tally, er
 		switch {
 		case p.Outcome(i).Already:
 			t.already++
-		case a.Kind == orphan.RemoveFile:
+		case a.Kind == fault.RemoveFile:
 			t.files++
 		default:
 			t.directories++

@@ -41,8 +41,8 @@ func targeted(text string) (target, error) {
 
 // Apply evicts the pod of the plan, if it is still there and still what the plan says. One that has gone meanwhile, or
 // is going, succeeds.
-func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a processor.Action) (fault.Applied, error) {
-	if a.Kind != Evict {
+func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
+	if a.Kind != fault.Evict {
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
 	}
 	t, err := targeted(a.Target)

@@ -29,9 +29,6 @@ import (
 // KeyResult says what was evicted, and what has become of it.
 const KeyResult = "recover.kubernetes.pod_evict.result"
 
-// Evict is the kind of the one action.
-const Evict = "Evict"
-
 // What an Evictor says, wrapped.
 var (
 	// ErrGone: there is no such pod any more, or another one has its name.
@@ -110,8 +107,8 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 		return processor.Plan{Findings: findings, NotApplicable: why}, nil
 	}
 	return processor.Plan{
-		Actions: []processor.Action{{
-			Kind: Evict, Target: target{pod.Namespace, pod.Name, string(pod.UID)}.String(), Fault: findings[0].Code,
+		Actions: []fault.Action{{
+			Kind: fault.Evict, Target: target{pod.Namespace, pod.Name, string(pod.UID)}.String(), Fault: findings[0].Code,
 			Safety: h.safety(ctx, pod, findings, reasons), Loss: h.loss(ctx, pod),
 		}},
 		Findings: findings,

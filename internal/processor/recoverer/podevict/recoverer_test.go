@@ -104,8 +104,8 @@ func TestPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := processor.Plan{
-		Actions: []processor.Action{{
-			Kind: Evict, Target: "pod default/web-1 (UID " + uid + ")", Fault: fault.DisconnectedFUSE,
+		Actions: []fault.Action{{
+			Kind: fault.Evict, Target: "pod default/web-1 (UID " + uid + ")", Fault: fault.DisconnectedFUSE,
 			Safety: `it has DisconnectedFUSE of volume data, which is not mended here: no healthy source of volume data is on this node; ` +
 				`ReplicaSet "web" makes another pod in its place; PodDisruptionBudgets hold, and only the pod with UID ` + uid + ` is evicted`,
 			Loss: "the pod: its containers end within its grace period, with what they have not written down",
@@ -261,8 +261,8 @@ func TestPlanFails(t *testing.T) {
 	}
 }
 
-func action() processor.Action {
-	return processor.Action{Kind: Evict, Target: target{"default", "web-1", uid}.String()}
+func action() fault.Action {
+	return fault.Action{Kind: fault.Evict, Target: target{"default", "web-1", uid}.String()}
 }
 
 func TestApply(t *testing.T) {
@@ -312,13 +312,13 @@ func TestApplyRefuses(t *testing.T) {
 			t.Errorf("%s: %+v, %v, evicted %q", name, done, err, s.evicted)
 		}
 	}
-	for name, a := range map[string]processor.Action{
+	for name, a := range map[string]fault.Action{
 		"another kind":      {Kind: "Delete", Target: action().Target},
-		"another pod":       {Kind: Evict, Target: target{"default", "db-1", uid}.String()},
-		"another namespace": {Kind: Evict, Target: target{"kube-system", "web-1", uid}.String()},
-		"no UID":            {Kind: Evict, Target: "pod default/web-1 (UID )"},
-		"no target":         {Kind: Evict},
-		"more than a pod":   {Kind: Evict, Target: action().Target + " "},
+		"another pod":       {Kind: fault.Evict, Target: target{"default", "db-1", uid}.String()},
+		"another namespace": {Kind: fault.Evict, Target: target{"kube-system", "web-1", uid}.String()},
+		"no UID":            {Kind: fault.Evict, Target: "pod default/web-1 (UID )"},
+		"no target":         {Kind: fault.Evict},
+		"more than a pod":   {Kind: fault.Evict, Target: action().Target + " "},
 	} {
 		s := broken(t, nil)
 		if done, err := s.recoverer().Apply(t.Context(), request, a); !processor.IsStalled(err) || len(s.evicted) > 0 {
@@ -405,7 +405,7 @@ func TestVerify(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := broken(t, nil)
-				plan := processor.Plan{Actions: []processor.Action{action()}, Findings: s.findings, Notes: map[string]string{uidNote: uid}}
+				plan := processor.Plan{Actions: []fault.Action{action()}, Findings: s.findings, Notes: map[string]string{uidNote: uid}}
 				if c.already != "" {
 					plan.Applied = []fault.Applied{fault.AlreadySo(c.already)}
 				}

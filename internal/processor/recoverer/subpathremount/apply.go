@@ -21,7 +21,7 @@ import (
 )
 
 // Apply does one action of a plan. What is done already succeeds; what has changed since the plan is refused.
-func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a processor.Action) (fault.Applied, error) {
+func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
 	pod, elsewhere, err := podref.Load(ctx, h.Pods, r)
 	if err != nil {
 		return fault.Applied{}, err
@@ -29,7 +29,7 @@ func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a processor.
 	if elsewhere != "" {
 		return fault.Applied{}, processor.Stalled(errors.New(elsewhere))
 	}
-	if a.Kind == Unmount {
+	if a.Kind == fault.Unmount {
 		return h.unmount(ctx, pod, a)
 	}
 	if done, ok := h.starter().Apply(ctx, pod, a); ok {
@@ -38,7 +38,7 @@ func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a processor.
 	return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
 }
 
-func (h *Recoverer) unmount(ctx context.Context, pod *corev1.Pod, a processor.Action) (done fault.Applied, err error) {
+func (h *Recoverer) unmount(ctx context.Context, pod *corev1.Pod, a fault.Action) (done fault.Applied, err error) {
 	n, err := h.Kubelet.Node(ctx)
 	if err != nil {
 		return fault.Applied{}, err

@@ -114,7 +114,7 @@ func (w *ward) apply(t *testing.T, p processor.Plan) (messages []string) {
 // targets lists what a plan acts on.
 func targets(p processor.Plan) (all []string) {
 	for _, a := range p.Actions {
-		all = append(all, a.Kind+" "+a.Target)
+		all = append(all, string(a.Kind)+" "+a.Target)
 	}
 	return all
 }
@@ -355,22 +355,22 @@ func TestRefusesForgedActions(t *testing.T) {
 	good, err := json.Marshal(planOf(healthy))
 	must(t, err)
 	before := tableOf(t, 0)
-	for name, change := range map[string]func(*processor.Action){
-		"a healthy bind":             func(*processor.Action) {},
-		"a healthy bind called gone": func(a *processor.Action) { a.Mount.Root += "//deleted" },
-		"another pod's stale bind":   func(a *processor.Action) { *a = planOf(stale) },
-		"the root":                   func(a *processor.Action) { a.Mount.Point = "/" },
-		"nothing":                    func(a *processor.Action) { a.Mount.Point = "" },
-		"an option":                  func(a *processor.Action) { a.Mount.Point = "-a" },
-		"the mark":                   func(a *processor.Action) { a.Mount.Point = "//deleted" },
-		"climbing":                   func(a *processor.Action) { a.Mount.Point += "/../0" },
-		"a volume":                   func(a *processor.Action) { a.Mount.Point = w.Volume(w.pod, kubelettest.ConfigMap, "configmap") },
-		"no mount":                   func(a *processor.Action) { a.Mount = nil },
-		"no device":                  func(a *processor.Action) { a.Mount.Device = "x" },
-		"another kind":               func(a *processor.Action) { a.Kind = "Delete" },
+	for name, change := range map[string]func(*fault.Action){
+		"a healthy bind":             func(*fault.Action) {},
+		"a healthy bind called gone": func(a *fault.Action) { a.Mount.Root += "//deleted" },
+		"another pod's stale bind":   func(a *fault.Action) { *a = planOf(stale) },
+		"the root":                   func(a *fault.Action) { a.Mount.Point = "/" },
+		"nothing":                    func(a *fault.Action) { a.Mount.Point = "" },
+		"an option":                  func(a *fault.Action) { a.Mount.Point = "-a" },
+		"the mark":                   func(a *fault.Action) { a.Mount.Point = "//deleted" },
+		"climbing":                   func(a *fault.Action) { a.Mount.Point += "/../0" },
+		"a volume":                   func(a *fault.Action) { a.Mount.Point = w.Volume(w.pod, kubelettest.ConfigMap, "configmap") },
+		"no mount":                   func(a *fault.Action) { a.Mount = nil },
+		"no device":                  func(a *fault.Action) { a.Mount.Device = "x" },
+		"another kind":               func(a *fault.Action) { a.Kind = "Delete" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			var a processor.Action
+			var a fault.Action
 			must(t, json.Unmarshal(good, &a))
 			change(&a)
 			done, err := w.healer.Apply(t.Context(), w.request, a)
@@ -445,7 +445,7 @@ func TestInitContainerThatHasSucceeded(t *testing.T) {
 }
 
 // planOf is the action that a plan would have for a mount, were it stale.
-func planOf(st mount.State) processor.Action {
+func planOf(st mount.State) fault.Action {
 	ns, err := mountns.Self()
 	if err != nil {
 		panic(err)

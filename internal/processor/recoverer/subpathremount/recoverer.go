@@ -36,9 +36,6 @@ const (
 	KeyRunningAfter = "recover.kubernetes.subpath_remount.running_after_seconds"
 )
 
-// Unmount is the kind of the actions on mounts.
-const Unmount = "Unmount"
-
 // Recoverer is the recoverer subpathRemountRecover.
 type Recoverer struct {
 	Pods    kubelet.Pods
@@ -139,7 +136,7 @@ func worthwhile(pod *corev1.Pod, stale []subpath.Bind) (left []subpath.Bind, rea
 }
 
 // unmountOf is the action that heals one bind.
-func unmountOf(b subpath.Bind, namespace uint64) processor.Action {
+func unmountOf(b subpath.Bind, namespace uint64) fault.Action {
 	mount := subpath.MountOf(b.State, namespace)
 	safety := b.Why + "; it is the bind of this subPath of this pod; what the subPath names now is bound in its place, where it is there, " +
 		"and else the kubelet binds afresh at the next start; containers that run keep the mount that they have"
@@ -147,8 +144,8 @@ func unmountOf(b subpath.Bind, namespace uint64) processor.Action {
 		safety += fmt.Sprintf("; it lies on a shared mount (peer group %d), so copies of this bind in other mount namespaces go with it",
 			b.Spreads)
 	}
-	return processor.Action{
-		Kind: Unmount, Target: b.State.Point, Mount: &mount, Container: b.Container, Fault: fault.StaleSubPath,
+	return fault.Action{
+		Kind: fault.Unmount, Target: b.State.Point, Mount: &mount, Container: b.Container, Fault: fault.StaleSubPath,
 		Safety: safety, Loss: "nothing",
 	}
 }

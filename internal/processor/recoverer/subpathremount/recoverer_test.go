@@ -15,7 +15,6 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/processor"
-	"kubediag.org/kubediag/internal/processor/restart"
 )
 
 type noKubelet struct{}
@@ -52,16 +51,16 @@ func TestBadRequests(t *testing.T) {
 	if err != nil || plan.NotApplicable == "" {
 		t.Errorf("on another node: %+v, %v, want not applicable", plan, err)
 	}
-	if _, err := h.Apply(t.Context(), good, processor.Action{Kind: "Reboot"}); err == nil || !strings.Contains(err.Error(), `"Reboot"`) {
+	if _, err := h.Apply(t.Context(), good, fault.Action{Kind: "Reboot"}); err == nil || !strings.Contains(err.Error(), `"Reboot"`) {
 		t.Errorf("action of an unknown kind: %v", err)
 	}
 	if _, err := h.Verify(t.Context(), good, processor.Plan{}); !processor.IsStalled(err) {
 		t.Errorf("plan without notes: %v, want a stalled error", err)
 	}
-	if _, err := h.Apply(t.Context(), processor.Request{Node: "other", Pod: good.Pod}, processor.Action{Kind: Unmount}); !processor.IsStalled(err) {
+	if _, err := h.Apply(t.Context(), processor.Request{Node: "other", Pod: good.Pod}, fault.Action{Kind: fault.Unmount}); !processor.IsStalled(err) {
 		t.Errorf("action on another node: %v, want a stalled error", err)
 	}
-	if _, err := h.Apply(t.Context(), good, processor.Action{Kind: Unmount}); !errors.Is(err, kubelet.ErrNotFound) {
+	if _, err := h.Apply(t.Context(), good, fault.Action{Kind: fault.Unmount}); !errors.Is(err, kubelet.ErrNotFound) {
 		t.Errorf("unmount without a kubelet: %v, want ErrNotFound", err)
 	}
 }
@@ -71,7 +70,7 @@ func TestClaimsNoDeedOfOthers(t *testing.T) {
 	t.Parallel()
 	const another = "was gone already; another mount is there now and is left alone"
 	p := processor.Plan{
-		Actions: []processor.Action{{Kind: Unmount, Target: "/p/0"}, {Kind: Unmount, Target: "/p/1"}, {Kind: restart.RemoveRecord, Target: "c1"}},
+		Actions: []fault.Action{{Kind: fault.Unmount, Target: "/p/0"}, {Kind: fault.Unmount, Target: "/p/1"}, {Kind: fault.RemoveContainerRecord, Target: "c1"}},
 		Applied: []fault.Applied{fault.AlreadySo(another), {Message: "unmounted"}, fault.AlreadySo("was gone already")},
 	}
 	got, err := results(p)

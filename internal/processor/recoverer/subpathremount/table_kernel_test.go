@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -108,7 +109,7 @@ type repair struct {
 // repairs are those of the plan's unmounts, of subPaths that all name the key of one volume.
 func (w *ward) repairs(p processor.Plan, volume string) (all []repair) {
 	for _, a := range p.Actions {
-		if a.Kind == Unmount {
+		if a.Kind == fault.Unmount {
 			all = append(all, repair{a.Target, filepath.Join(w.Volume(w.pod, kubelettest.ConfigMap, volume), "key")})
 		}
 	}

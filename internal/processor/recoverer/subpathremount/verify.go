@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/subpath"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
@@ -104,7 +105,7 @@ func results(p processor.Plan) (map[string]string, error) {
 	for i, a := range p.Actions {
 		done := p.Outcome(i)
 		switch {
-		case a.Kind != Unmount:
+		case a.Kind != fault.Unmount:
 		case done.Already:
 			sentences = append(sentences, fmt.Sprintf("did not umount %s on host: %s", a.Target, done.Message))
 		default:

@@ -17,7 +17,7 @@ import (
 )
 
 // Apply does one action of a plan. What is done already succeeds; what has changed since the plan is refused.
-func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a processor.Action) (fault.Applied, error) {
+func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
 	o, err := optionsOf(r.Values)
 	if err != nil {
 		return fault.Applied{}, err
@@ -36,19 +36,19 @@ func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a processor.
 		return fault.Applied{}, processor.Stalled(errors.New(elsewhere))
 	}
 	switch a.Kind {
-	case volume.Abort:
+	case fault.Abort:
 		if !o.abort {
 			return fault.Applied{}, processor.Stalled(fmt.Errorf("abort connection of %q: parameter %s does not ask for it", a.Target, ParamAbort))
 		}
 		return h.apply(ctx, pod, a)
-	case volume.Replace:
+	case fault.Replace:
 		return h.apply(ctx, pod, a)
 	}
 	return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
 }
 
 // apply has a step done whose target must be, now, a broken mount of a volume of the pod as it is now.
-func (h *Recoverer) apply(ctx context.Context, pod *corev1.Pod, a processor.Action) (fault.Applied, error) {
+func (h *Recoverer) apply(ctx context.Context, pod *corev1.Pod, a fault.Action) (fault.Applied, error) {
 	if a.Mount == nil {
 		return fault.Applied{}, processor.Stalled(errors.New("apply action: no mount is named"))
 	}
@@ -59,7 +59,7 @@ func (h *Recoverer) apply(ctx context.Context, pod *corev1.Pod, a processor.Acti
 	return done, err
 }
 
-func stepOf(a processor.Action, podUID string) volume.Step {
+func stepOf(a fault.Action, podUID string) volume.Step {
 	return volume.Step{
 		Kind: a.Kind, Target: *a.Mount, PodUID: podUID, Container: a.Container, Code: a.Fault, Safety: a.Safety, Loss: a.Loss,
 	}

@@ -21,7 +21,7 @@ func TestClaimsNoDeedOfOthers(t *testing.T) {
 	a := w.breaks("pvc-a")
 	inner, abort := a, a
 	inner.Container, inner.Target.ID, inner.Target.Point = "app", 5000, "/data"
-	abort.Kind = volume.Abort
+	abort.Kind = fault.Abort
 	w.plans["pvc-a"] = volume.Plan{Steps: []volume.Step{abort, a, inner}}
 	p := stored(t, w.plan(t))
 	p.Applied = []fault.Applied{fault.AlreadySo("was aborted already"), {}, fault.AlreadySo("its mount namespace has gone")}

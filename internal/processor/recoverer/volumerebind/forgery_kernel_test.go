@@ -101,9 +101,9 @@ func TestForgedActions(t *testing.T) {
 		"out of the volume":       edit(func(m *fault.Mount) { m.ID, m.Point = 0, m.Point+"/../../.." }),
 		"the container's as ours": inOurs(*p.Actions[1].Mount, good.Mount.Namespace),
 	} {
-		for _, kind := range []string{volume.Replace, volume.Abort} {
+		for _, kind := range []fault.ActionKind{fault.Replace, fault.Abort} {
 			w.request.Values = map[string]string{ParamAbort: "true"}
-			a := processor.Action{Kind: kind, Target: w.Point, Mount: &m, Container: good.Container, Fault: good.Fault}
+			a := fault.Action{Kind: kind, Target: w.Point, Mount: &m, Container: good.Container, Fault: good.Fault}
 			if done, err := w.healer.Apply(t.Context(), w.request, a); !processor.IsStalled(err) {
 				t.Errorf("%s of %s: %+v, %v, want a refusal", kind, name, done, err)
 			}
@@ -176,7 +176,7 @@ func TestAbortsWhenAsked(t *testing.T) {
 	w.Stop()
 	w.request.Values = map[string]string{ParamAbort: "true"}
 	p := w.plan(t)
-	if len(p.Actions) == 0 || p.Actions[0].Kind != volume.Abort || strings.HasPrefix(p.Actions[0].Loss, volume.Nothing) {
+	if len(p.Actions) == 0 || p.Actions[0].Kind != fault.Abort || strings.HasPrefix(p.Actions[0].Loss, volume.Nothing) {
 		t.Fatalf("plan %+v", p)
 	}
 	w.request.Values = nil

@@ -50,7 +50,7 @@ func (w *ward) plan(t *testing.T) processor.Plan {
 }
 
 // apply does the actions and gives how each went.
-func (w *ward) apply(t *testing.T, actions []processor.Action) (all []fault.Applied) {
+func (w *ward) apply(t *testing.T, actions []fault.Action) (all []fault.Applied) {
 	t.Helper()
 	for _, a := range actions {
 		done, err := w.healer.Apply(t.Context(), w.request, a)
@@ -72,7 +72,7 @@ func (w *ward) mended(t *testing.T, want string) {
 
 func targets(p processor.Plan) (all []string) {
 	for _, a := range p.Actions {
-		all = append(all, strings.Join([]string{a.Kind, a.Target, a.Container, string(a.Fault)}, " "))
+		all = append(all, strings.Join([]string{string(a.Kind), a.Target, a.Container, string(a.Fault)}, " "))
 	}
 	return all
 }

@@ -156,7 +156,7 @@ func (d *draft) add(v *volume.Volume, p volume.Plan) {
 			d.refuse("the mount at %q is left for another run: no more than %d are replaced at once", s.Target.Point, maxSteps)
 		default:
 			d.steps = append(d.steps, s)
-			if s.Kind == volume.Replace {
+			if s.Kind == fault.Replace {
 				replaced = append(replaced, s.Target)
 			}
 		}
@@ -224,9 +224,9 @@ func (h *Recoverer) plan(ctx context.Context, d *draft, o options) (processor.Pl
 	return plan, err
 }
 
-func actionOf(s volume.Step) processor.Action {
+func actionOf(s volume.Step) fault.Action {
 	target := s.Target
-	return processor.Action{
+	return fault.Action{
 		Kind: s.Kind, Target: target.Point, Mount: &target, Container: s.Container, Fault: s.Code, Safety: s.Safety, Loss: s.Loss,
 	}
 }

@@ -25,7 +25,6 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/processor"
-	"kubediag.org/kubediag/internal/processor/restart"
 )
 
 // judge plays package volume: what it sees, what it would do about each volume by name, and what it was told to do.
@@ -93,7 +92,7 @@ func (w *world) breaks(name string) volume.Step {
 	}
 	w.survey.Volumes = append(w.survey.Volumes, v)
 	step := volume.Step{
-		Kind: volume.Replace, Target: v.Findings()[0].Mount, PodUID: v.Pod.UID, Volume: name, Code: v.Code, Safety: "safe", Loss: volume.Nothing,
+		Kind: fault.Replace, Target: v.Findings()[0].Mount, PodUID: v.Pod.UID, Volume: name, Code: v.Code, Safety: "safe", Loss: volume.Nothing,
 	}
 	w.plans[name] = volume.Plan{Steps: []volume.Step{step}}
 	return step
@@ -150,7 +149,7 @@ func TestMendsWhatCanBeMended(t *testing.T) {
 		}
 	}
 	for i, step := range []volume.Step{a, inner, c} {
-		if s := w.applied[i]; s.Target != step.Target || s.PodUID != string(w.pod.UID) || s.Kind != volume.Replace {
+		if s := w.applied[i]; s.Target != step.Target || s.PodUID != string(w.pod.UID) || s.Kind != fault.Replace {
 			t.Errorf("applied %+v, want %+v", s, step)
 		}
 	}
@@ -240,7 +239,7 @@ func TestOutsideChoosesNothing(t *testing.T) {
 		t.Error("to abort is permitted, though nobody asked")
 	}
 	abort := p.Actions[0]
-	abort.Kind = volume.Abort
+	abort.Kind = fault.Abort
 	if _, err := w.healer.Apply(t.Context(), w.request, abort); !processor.IsStalled(err) || !strings.Contains(err.Error(), ParamAbort) || len(w.applied) > 0 {
 		t.Errorf("an abort that nobody asks for: %v", err)
 	}
@@ -263,7 +262,7 @@ func TestBadInput(t *testing.T) {
 		w := newWorld()
 		w.request.Values = map[string]string{key: value}
 		_, planned := w.healer.Plan(t.Context(), w.request)
-		_, applied := w.healer.Apply(t.Context(), w.request, processor.Action{Kind: volume.Replace})
+		_, applied := w.healer.Apply(t.Context(), w.request, fault.Action{Kind: fault.Replace})
 		_, verified := w.healer.Verify(t.Context(), w.request, processor.Plan{})
 		for _, err := range []error{planned, applied, verified} {
 			if !processor.IsStalled(err) || !strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), value) {
@@ -272,7 +271,7 @@ func TestBadInput(t *testing.T) {
 		}
 	}
 	w := newWorld()
-	for name, a := range map[string]processor.Action{`"Reboot"`: {Kind: "Reboot"}, "no mount": {Kind: volume.Replace}, ParamAbort: {Kind: volume.Abort}} {
+	for name, a := range map[string]fault.Action{`"Reboot"`: {Kind: "Reboot"}, "no mount": {Kind: fault.Replace}, ParamAbort: {Kind: fault.Abort}} {
 		if _, err := w.healer.Apply(t.Context(), w.request, a); !processor.IsStalled(err) || !strings.Contains(err.Error(), name) {
 			t.Errorf("action %+v: %v", a, err)
 		}
@@ -309,14 +308,14 @@ func TestAbortAloneHealsNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
 	s := w.breaks("a")
-	s.Kind, s.Loss = volume.Abort, "data in flight"
+	s.Kind, s.Loss = fault.Abort, "data in flight"
 	w.plans["a"] = volume.Plan{Steps: []volume.Step{s}, Refusals: []string{"no source"}}
 	w.request.Values = map[string]string{ParamAbort: "true"}
 	p := stored(t, w.plan(t))
-	if len(p.Actions) != 1 || p.Actions[0].Kind != volume.Abort || p.Actions[0].Loss != "data in flight" || len(p.Findings) > 0 {
+	if len(p.Actions) != 1 || p.Actions[0].Kind != fault.Abort || p.Actions[0].Loss != "data in flight" || len(p.Findings) > 0 {
 		t.Fatalf("plan %+v", p)
 	}
-	if _, err := w.healer.Apply(t.Context(), w.request, p.Actions[0]); err != nil || w.applied[0].Kind != volume.Abort {
+	if _, err := w.healer.Apply(t.Context(), w.request, p.Actions[0]); err != nil || w.applied[0].Kind != fault.Abort {
 		t.Errorf("apply: %v, %+v", err, w.applied)
 	}
 	result, err := w.healer.Verify(t.Context(), w.request, p)
@@ -346,7 +345,7 @@ func TestBringsTheStartForward(t *testing.T) {
 	}
 	w.pods.Set(failing)
 	p := w.plan(t)
-	if len(p.Actions) != 2 || p.Actions[1].Kind != restart.RemoveRecord || p.Actions[1].Target != "app-1" {
+	if len(p.Actions) != 2 || p.Actions[1].Kind != fault.RemoveContainerRecord || p.Actions[1].Target != "app-1" {
 		t.Fatalf("actions %+v, want the record of app alone", p.Actions)
 	}
 	if done, err := w.healer.Apply(t.Context(), w.request, p.Actions[1]); err != nil || done.Message != "removed" {

@@ -74,12 +74,12 @@ func (h *Recoverer) prove(ctx context.Context, p processor.Plan, m memory) ([]st
 		done := p.Outcome(i)
 		switch {
 		case a.Mount == nil:
-		case a.Kind == volume.Abort && done.Already:
+		case a.Kind == fault.Abort && done.Already:
 			results = append(results, fmt.Sprintf("did not abort the connection of %q: %s", a.Target, done.Message))
-		case a.Kind == volume.Abort:
+		case a.Kind == fault.Abort:
 			results = append(results, fmt.Sprintf("aborted the connection of %q, which did not answer: every mount of it is dead now, until its "+
 				"driver mounts the volume again", a.Target))
-		case a.Kind == volume.Replace:
+		case a.Kind == fault.Replace:
 			steps, did = append(steps, stepOf(a, m.PodUID)), append(did, deed(a, done))
 		}
 	}
@@ -105,7 +105,7 @@ func (h *Recoverer) prove(ctx context.Context, p processor.Plan, m memory) ([]st
 }
 
 // deed says what an action has replaced, if it has.
-func deed(a processor.Action, done fault.Applied) string {
+func deed(a fault.Action, done fault.Applied) string {
 	text := fmt.Sprintf("replaced the mount at %q", a.Mount.Point)
 	if done.Already {
 		text = fmt.Sprintf("found nothing left to replace of the mount at %q", a.Mount.Point)
