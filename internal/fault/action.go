@@ -25,19 +25,22 @@ const (
 	RemoveContainerRecord ActionKind = "RemoveContainerRecord"
 )
 
-// Action is one change of a plan.
+// Action is one change of a plan. Target, Safety and Loss are for people, and no code reads them.
 type Action struct {
 	Kind ActionKind `json:"kind"`
-	// Target is what it is done to, for people.
+	// Target is what it is done to.
 	Target string `json:"target"`
 	// Mount is the mount that is changed, if it is a mount. Only this very mount may be changed.
 	Mount *Mount `json:"mount,omitempty"`
+	// Pod is the pod whose volume Replace and Abort act on.
+	Pod *Pod `json:"pod,omitempty"`
 	// Container is the name of the container of the pod that the action serves.
 	Container string `json:"container,omitempty"`
 	Fault     Code   `json:"fault,omitempty"`
-	// Safety says why it is safe, Loss what could be lost.
-	Safety string `json:"safety,omitempty"`
-	Loss   string `json:"loss,omitempty"`
+	// Safety says why it is safe, Loss what could be lost. Lossless is set if that is neither data nor work.
+	Safety   string `json:"safety,omitempty"`
+	Loss     string `json:"loss,omitempty"`
+	Lossless bool   `json:"lossless,omitempty"`
 }
 
 // Applied is how an action went that did not fail.

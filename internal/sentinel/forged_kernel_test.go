@@ -35,9 +35,9 @@ func (l *listed) Inspect(ctx context.Context, s volume.Selection) (*volume.Surve
 	return survey, err
 }
 
-func (l *listed) ApplyAll(ctx context.Context, steps []volume.Step, each func(i int, done fault.Applied, err error) bool) {
-	l.Volumes.ApplyAll(ctx, steps, func(i int, done fault.Applied, err error) bool {
-		l.steps <- steps[i].Target.Point
+func (l *listed) ApplyAll(ctx context.Context, actions []fault.Action, each func(i int, done fault.Applied, err error) bool) {
+	l.Volumes.ApplyAll(ctx, actions, func(i int, done fault.Applied, err error) bool {
+		l.steps <- actions[i].Mount.Point
 		return each(i, done, err)
 	})
 }

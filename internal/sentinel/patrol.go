@@ -26,8 +26,8 @@ import (
 // Volumes judges the volumes of the node, and mends them: a *volume.Inspector.
 type Volumes interface {
 	Inspect(ctx context.Context, s volume.Selection) (*volume.Survey, error)
-	Plan(ctx context.Context, v *volume.Volume, o volume.PlanOptions) (volume.Plan, error)
-	ApplyAll(ctx context.Context, steps []volume.Step, each func(i int, done fault.Applied, err error) (goOn bool))
+	Plan(ctx context.Context, v *volume.Volume, o volume.PlanOptions) (actions []fault.Action, refusals []string, err error)
+	ApplyAll(ctx context.Context, actions []fault.Action, each func(i int, done fault.Applied, err error) (goOn bool))
 }
 
 // Connections tells what the kernel knows about FUSE connections, without asking their servers: a *fuse.Control.
@@ -111,6 +111,8 @@ type site struct {
 	namespace uint64
 	point     string
 }
+
+func siteOf(m *fault.Mount) site { return site{m.Namespace, m.Point} }
 
 // setback is how often a repair has failed, and bounds how often one is made.
 type setback struct {
@@ -282,19 +284,19 @@ func (p *patrol) look(ctx context.Context) error {
 
 // plan notes what can be repaired without losing anything. The volumes of a pod that ends are the kubelet's to unmount.
 func (p *patrol) plan(ctx context.Context, broken []*volume.Volume) {
-	var steps []volume.Step
+	var all []fault.Action
 	for _, v := range broken {
 		if pod := p.Pods.PodByUID(v.Pod.UID); pod == nil || ends(pod) {
 			continue
 		}
-		plan, err := p.Volumes.Plan(ctx, v, volume.PlanOptions{})
+		actions, _, err := p.Volumes.Plan(ctx, v, volume.PlanOptions{})
 		if err != nil {
 			p.Observer.Trouble(err)
 			continue
 		}
-		steps = append(steps, plan.Steps...)
+		all = append(all, actions...)
 	}
-	p.todo.plan(steps)
+	p.todo.plan(all)
 }
 
 func ends(pod *corev1.Pod) bool {
@@ -307,10 +309,10 @@ func ends(pod *corev1.Pod) bool {
 func (p *patrol) mend(ctx context.Context) (repaired bool) {
 	for began := time.Now(); !p.todo.empty() && ctx.Err() == nil && time.Since(began) < portion; {
 		batch, untried := p.todo.next(), 0
-		var due []volume.Step
-		for _, s := range batch {
-			if p.allowed(&s) {
-				due = append(due, s)
+		var due []fault.Action
+		for _, a := range batch {
+			if p.allowed(a) {
+				due = append(due, a)
 			}
 		}
 		if untried = len(due); untried == 0 {
@@ -320,7 +322,7 @@ func (p *patrol) mend(ctx context.Context) (repaired bool) {
 		p.Volumes.ApplyAll(ctx, due, func(i int, done fault.Applied, err error) bool {
 			p.moves()
 			untried--
-			made, err := p.settle(&due[i], done, err)
+			made, err := p.settle(due[i], done, err)
 			repaired = repaired || made
 			if err != nil {
 				p.todo.fail()
@@ -334,11 +336,14 @@ func (p *patrol) mend(ctx context.Context) (repaired bool) {
 }
 
 // allowed reports whether a repair may be tried now, and counts that it is.
-func (p *patrol) allowed(s *volume.Step) bool {
-	if _, known := p.present[spotOf(&s.Target, s.Code)]; !known || s.Kind != fault.Replace || !strings.HasPrefix(s.Loss, volume.Nothing) {
+func (p *patrol) allowed(a fault.Action) bool {
+	if a.Kind != fault.Replace || !a.Lossless {
 		return false
 	}
-	at := site{s.Target.Namespace, s.Target.Point}
+	if _, known := p.present[spotOf(a.Mount, a.Fault)]; !known {
+		return false
+	}
+	at := siteOf(a.Mount)
 	b := p.retries[at]
 	if b == nil {
 		b = &setback{}
@@ -354,12 +359,12 @@ func (p *patrol) allowed(s *volume.Step) bool {
 }
 
 // settle notes how a repair went. The error is that of one that was tried and has failed.
-func (p *patrol) settle(s *volume.Step, done fault.Applied, err error) (repaired bool, failed error) {
+func (p *patrol) settle(a fault.Action, done fault.Applied, err error) (repaired bool, failed error) {
 	refused := errors.Is(err, volume.ErrRefused) // somebody else was faster, or it is not what it was
 	if !refused && !done.Already {
-		p.Observer.Repaired(p.present[spotOf(&s.Target, s.Code)], err)
+		p.Observer.Repaired(p.present[spotOf(a.Mount, a.Fault)], err)
 	}
-	b := p.retries[site{s.Target.Namespace, s.Target.Point}]
+	b := p.retries[siteOf(a.Mount)]
 	if err == nil {
 		b.delay = 0
 		return true, nil

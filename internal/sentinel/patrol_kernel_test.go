@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/kubelet/volume/volumetest"
 	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
@@ -140,8 +139,8 @@ type faultyVolumes struct {
 	applied chan time.Time
 }
 
-func (f *faultyVolumes) ApplyAll(_ context.Context, steps []volume.Step, each func(int, fault.Applied, error) bool) {
-	for i := range steps {
+func (f *faultyVolumes) ApplyAll(_ context.Context, actions []fault.Action, each func(int, fault.Applied, error) bool) {
+	for i := range actions {
 		f.applied <- time.Now()
 		if !each(i, fault.Applied{}, errors.New("no luck")) {
 			return

@@ -25,7 +25,7 @@ import (
 type wreck struct {
 	Observer
 	volumes []*volume.Volume
-	mend    func(s volume.Step) error
+	mend    func(a fault.Action) error
 	applied map[string]int // by point
 	done    fault.Applied  // ApplyAll says so
 	pod     corev1.Pod
@@ -48,15 +48,15 @@ func (w *wreck) Inspect(context.Context, volume.Selection) (*volume.Survey, erro
 	return &volume.Survey{Volumes: w.volumes}, nil
 }
 
-func (w *wreck) Plan(_ context.Context, v *volume.Volume, _ volume.PlanOptions) (volume.Plan, error) {
-	step := volume.Step{Kind: fault.Replace, Target: v.Findings()[0].Mount, PodUID: v.Pod.UID, Code: v.Code, Loss: volume.Nothing}
-	return volume.Plan{Steps: []volume.Step{step}}, nil
+func (w *wreck) Plan(_ context.Context, v *volume.Volume, _ volume.PlanOptions) ([]fault.Action, []string, error) {
+	a := fault.Action{Kind: fault.Replace, Mount: &v.Findings()[0].Mount, Pod: &v.Pod, Fault: v.Code, Lossless: true}
+	return []fault.Action{a}, nil, nil
 }
 
-func (w *wreck) ApplyAll(_ context.Context, steps []volume.Step, each func(int, fault.Applied, error) bool) {
-	for i, s := range steps {
-		w.applied[s.Target.Point]++
-		if err := w.mend(s); !each(i, w.done, err) {
+func (w *wreck) ApplyAll(_ context.Context, actions []fault.Action, each func(int, fault.Applied, error) bool) {
+	for i, a := range actions {
+		w.applied[a.Mount.Point]++
+		if err := w.mend(a); !each(i, w.done, err) {
 			return
 		}
 	}
@@ -76,9 +76,9 @@ func (w *wreck) Trouble(err error)                  { w.trouble = append(w.troub
 func (w *wreck) patrol() *patrol {
 	return newPatrol(&Sentinel{Mode: Automatic, Pods: w, Observer: w, Volumes: w})
 }
-func (w *wreck) gone(s volume.Step, from []*volume.Volume) {
+func (w *wreck) gone(a fault.Action, from []*volume.Volume) {
 	for i, v := range from {
-		if v.Mount.Point == s.Target.Point {
+		if v.Mount.Point == a.Mount.Point {
 			v.Code = ""
 			w.volumes = append(from[:i:i], from[i+1:]...)
 			return
@@ -92,9 +92,9 @@ func TestAMassOfRepairsIsDoneInPortions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many, each = 1000, 60 * time.Millisecond
 		w := newWreck(many)
-		w.mend = func(s volume.Step) error {
+		w.mend = func(a fault.Action) error {
 			time.Sleep(each)
-			w.gone(s, w.volumes)
+			w.gone(a, w.volumes)
 			return nil
 		}
 		p := w.patrol()
@@ -118,7 +118,7 @@ func TestAMassOfRepairsIsDoneInPortions(t *testing.T) {
 func TestARepairThatFailsEndsThePlan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWreck(100)
-		w.mend = func(volume.Step) error { return volume.ErrHung }
+		w.mend = func(fault.Action) error { return volume.ErrHung }
 		p := w.patrol()
 		for range 3 {
 			if err := p.look(t.Context()); err != nil {
@@ -128,7 +128,7 @@ func TestARepairThatFailsEndsThePlan(t *testing.T) {
 		if w.total() != 3 || !p.due {
 			t.Errorf("%d repairs were tried in 3 looks; due: %v", w.total(), p.due)
 		}
-		w.mend = func(volume.Step) error { return fmt.Errorf("%w: another is there", volume.ErrRefused) }
+		w.mend = func(fault.Action) error { return fmt.Errorf("%w: another is there", volume.ErrRefused) }
 		if err := p.look(t.Context()); err != nil || w.total() != 100 {
 			t.Errorf("%d repairs, %v, want that one which is refused holds up no other", w.total(), err)
 		}
@@ -138,9 +138,9 @@ func TestARepairThatFailsEndsThePlan(t *testing.T) {
 // TestARepairOfSomebodyElseIsNotTold: nothing was left to do, and what was done is looked at.
 func TestARepairOfSomebodyElseIsNotTold(t *testing.T) {
 	w := newWreck(2)
-	w.mend = func(s volume.Step) error {
-		w.done = fault.Applied{Already: s.Target.Point == "/0"}
-		w.gone(s, w.volumes)
+	w.mend = func(a fault.Action) error {
+		w.done = fault.Applied{Already: a.Mount.Point == "/0"}
+		w.gone(a, w.volumes)
 		return nil
 	}
 	p := w.patrol()
@@ -152,7 +152,7 @@ func TestARepairOfSomebodyElseIsNotTold(t *testing.T) {
 // TestADriverThatComesAndGoes has every mount that is put in place be dead at the next look.
 func TestADriverThatComesAndGoes(t *testing.T) {
 	w := newWreck(1)
-	w.mend = func(volume.Step) error {
+	w.mend = func(fault.Action) error {
 		w.volumes[0].Mount.Unique++
 		return nil
 	}
@@ -177,7 +177,7 @@ func TestThePodsThatEndAreTheKubelets(t *testing.T) {
 		"succeeded": {Status: corev1.PodStatus{Phase: corev1.PodSucceeded}},
 	} {
 		w := newWreck(1)
-		w.pod, w.mend = pod, func(volume.Step) error { return errors.New("it ends") }
+		w.pod, w.mend = pod, func(fault.Action) error { return errors.New("it ends") }
 		p := w.patrol()
 		if err := p.look(t.Context()); err != nil || w.total() > 0 || len(p.present) != 1 {
 			t.Errorf("%s: %d repairs, %v, %d faults", name, w.total(), err, len(p.present))

@@ -5,10 +5,12 @@ package sentinel
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/volume"
 )
 
@@ -27,14 +29,14 @@ func TestOnePodHoldsUpNoOther(t *testing.T) {
 				last.Pod.UID = "b"
 				next := many + 1
 				var order []string
-				w.mend = func(s volume.Step) error {
+				w.mend = func(a fault.Action) error {
 					time.Sleep(each)
-					order = append(order, s.PodUID)
-					if s.PodUID == "a" && fails {
+					order = append(order, a.Pod.UID)
+					if a.Pod.UID == "a" && fails {
 						return volume.ErrHung
 					}
-					w.gone(s, w.volumes)
-					if s.PodUID == "a" {
+					w.gone(a, w.volumes)
+					if a.Pod.UID == "a" {
 						v := *newWreck(1).volumes[0]
 						v.Pod.UID, v.Mount.Unique, v.Mount.ID, v.Mount.Point = "a", uint64(next+1), next+1, fmt.Sprint("/", next)
 						next++
@@ -67,33 +69,29 @@ func TestOnePodHoldsUpNoOther(t *testing.T) {
 
 func TestRepairQueue(t *testing.T) {
 	t.Parallel()
-	step := func(pod string, n int) volume.Step { return volume.Step{PodUID: pod, Volume: fmt.Sprint(n)} }
-	var steps []volume.Step
-	for i := range 40 {
-		steps = append(steps, step("b", i))
-	}
-	steps = append(steps, step("a", 0), step("c", 0))
+	of := func(pod string) fault.Action { return fault.Action{Pod: &fault.Pod{UID: pod}} }
+	actions := append(slices.Repeat([]fault.Action{of("b")}, 40), of("a"), of("c"))
 	var tr repairQueue
-	tr.plan(steps)
+	tr.plan(actions)
 	got := ""
 	for round := 0; !tr.empty(); round++ {
 		batch := tr.next()
-		got += fmt.Sprintf("%s%d ", batch[0].PodUID, len(batch))
+		got += fmt.Sprintf("%s%d ", batch[0].Pod.UID, len(batch))
 		if round == 1 {
 			tr.back(batch[10:]) // no time was left for these
 		}
 		if round == 3 {
-			tr.plan(steps[:40]) // all was looked at: the turn goes on
+			tr.plan(actions[:40]) // all was looked at: the turn goes on
 		}
 	}
 	if want := "a1 b16 c1 b16 b16 b16 b8 "; got != want {
 		t.Errorf("batches %s, want %s", got, want)
 	}
-	tr.plan(steps)
+	tr.plan(actions)
 	tr.last = "a"
 	tr.next()
 	tr.fail()
-	if next := tr.next(); next[0].PodUID != "c" || len(tr.steps) != 1 {
-		t.Errorf("after a failure of b, %q has its turn, and %d pods wait", next[0].PodUID, len(tr.steps))
+	if next := tr.next(); next[0].Pod.UID != "c" || len(tr.actions) != 1 {
+		t.Errorf("after a failure of b, %q has its turn, and %d pods wait", next[0].Pod.UID, len(tr.actions))
 	}
 }

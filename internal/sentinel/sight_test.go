@@ -97,7 +97,7 @@ func TestWhatTakesLongIsNotStuck(t *testing.T) {
 			}
 		}
 		p.Volumes = &slow{w, long}
-		w.mend = func(volume.Step) error {
+		w.mend = func(fault.Action) error {
 			long()
 			w.volumes[0].Mount.Unique++ // and that is dead, too
 			return nil

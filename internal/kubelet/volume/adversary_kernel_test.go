@@ -65,15 +65,15 @@ func TestAMountOfTheContainersOwn(t *testing.T) {
 	own.Kill()
 	before := mountsOf(t, c.PID)
 	v := s.inspect()
-	plan, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
+	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
 	s.must(err)
-	if v.Code != "" || len(v.Copies) != 1 || len(plan.Steps) > 0 {
-		t.Errorf("%s, copies %+v, steps %+v", v.Code, v.Copies, plan.Steps)
+	if v.Code != "" || len(v.Copies) != 1 || len(actions) > 0 {
+		t.Errorf("%s, copies %+v, actions %+v", v.Code, v.Copies, actions)
 	}
-	if len(plan.Refusals) != 1 || !strings.Contains(plan.Refusals[0], "not known ever to have been that volume") {
-		t.Errorf("refusals: %q", plan.Refusals)
+	if len(refusals) != 1 || !strings.Contains(refusals[0], "not known ever to have been that volume") {
+		t.Errorf("refusals: %q", refusals)
 	}
-	for _, step := range plan.Steps {
+	for _, step := range actions {
 		_, err := s.i.Apply(t.Context(), step)
 		t.Errorf("%+v: %v", step, err)
 	}
@@ -92,13 +92,12 @@ func TestConnectionOfAHostPath(t *testing.T) {
 		t.Fatalf("volumes: %+v", survey.Volumes)
 	}
 	v := survey.Volumes[0]
-	plan, err := s.i.Plan(t.Context(), v, volume.PlanOptions{Abort: true})
+	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{Abort: true})
 	s.must(err)
-	if len(plan.Steps) > 0 || !strings.Contains(strings.Join(plan.Refusals, "\n"), "is not the kubelet's") {
-		t.Errorf("plan = %+v", plan)
+	if len(actions) > 0 || !strings.Contains(strings.Join(refusals, "\n"), "is not the kubelet's") {
+		t.Errorf("actions %+v, refusals %q", actions, refusals)
 	}
-	step := volume.Step{Kind: fault.Abort, Target: v.Findings()[0].Mount, PodUID: string(s.pod.UID)}
-	if done, err := s.i.Apply(t.Context(), step); err == nil {
+	if done, err := s.i.Apply(t.Context(), s.action(fault.Abort, v.Findings()[0].Mount)); err == nil {
 		t.Errorf("applied: %+v", done)
 	}
 	signal(t, s.server.PID, "CONT")
@@ -167,7 +166,7 @@ func TestTheRuntimeIsAskedOnce(t *testing.T) {
 	s.i.Runtime = asked
 	s.inspect()
 	first := asked.n
-	if plan := s.heal(); len(plan.Steps) != 4 || first == 0 || asked.n-first > 0 {
-		t.Errorf("%d steps, and the runtime was asked %d times, then %d times more", len(plan.Steps), first, asked.n-first)
+	if actions, _ := s.heal(); len(actions) != 4 || first == 0 || asked.n-first > 0 {
+		t.Errorf("%d steps, and the runtime was asked %d times, then %d times more", len(actions), first, asked.n-first)
 	}
 }

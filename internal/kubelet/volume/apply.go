@@ -16,42 +16,38 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// ErrRefused is returned for a step that is not, or no longer, one that may be done, with the reason.
+// ErrRefused is returned for an action that is not, or no longer, one that may be done, with the reason.
 var ErrRefused = errors.New("mount is left alone")
 
 // ErrHung is returned where the source or the mount did not answer while it was worked on.
 var ErrHung = errors.New("file system did not answer")
 
-// Apply does one step, after finding out afresh that it may be done, and says how it went. What is done already
+// Apply does one action of Plan, after finding out afresh that it may be done, and says how it went. What is done already
 // succeeds. ErrRefused: it may not be done, and nothing was touched. ErrHung: it is not known whether it was done, and to
-// try again is safe.
-func (i *Inspector) Apply(ctx context.Context, s Step) (done fault.Applied, err error) {
-	i.ApplyAll(ctx, []Step{s}, func(_ int, d fault.Applied, e error) bool {
+// try again is safe. Kind, Mount and Pod alone say what is changed.
+func (i *Inspector) Apply(ctx context.Context, a fault.Action) (done fault.Applied, err error) {
+	i.ApplyAll(ctx, []fault.Action{a}, func(_ int, d fault.Applied, e error) bool {
 		done, err = d, e
 		return false
 	})
 	return done, err
 }
 
-// ApplyAll does steps of one pod in turn, as Apply does, after one look at that pod. It calls each with the number of the
-// step and how it went, and ends when that returns false. What a step changes is judged again by the step itself.
-func (i *Inspector) ApplyAll(ctx context.Context, steps []Step, each func(i int, done fault.Applied, err error) (goOn bool)) {
+// ApplyAll does actions about one pod in turn, as Apply does, after one look at that pod. It calls each with the number of
+// the action and how it went, and ends when that returns false. What an action changes is judged again by the action itself.
+func (i *Inspector) ApplyAll(ctx context.Context, actions []fault.Action, each func(i int, done fault.Applied, err error) (goOn bool)) {
 	var l *look
-	for n, s := range steps {
+	for n, a := range actions {
 		var done fault.Applied
-		var err error
-		switch {
-		case s.PodUID == "" || s.Target.Point == "" || s.Kind != fault.Replace && s.Kind != fault.Abort || s.PodUID != steps[0].PodUID:
-			err = fmt.Errorf("apply step: %w: kind %q, pod %q, mount at %q", ErrRefused, s.Kind, s.PodUID, s.Target.Point)
-		default:
-			if l == nil {
-				l, err = i.inspect(ctx, Selection{PodUID: s.PodUID})
-			}
-			if err != nil {
-				err = fmt.Errorf("inspect volumes: %w", err)
-			} else {
-				done, err = l.apply(ctx, i, s)
-			}
+		err := complete(a)
+		if err == nil && l == nil {
+			l, err = i.lookAt(ctx, a.Pod.UID)
+		}
+		if err == nil && a.Pod.UID != l.selection.PodUID {
+			err = fmt.Errorf("%w: %s of %q is about another pod than the first action", ErrRefused, a.Kind, a.Target)
+		}
+		if err == nil {
+			done, err = l.apply(ctx, i, a)
 		}
 		if !each(n, done, err) {
 			return
@@ -59,11 +55,28 @@ func (i *Inspector) ApplyAll(ctx context.Context, steps []Step, each func(i int,
 	}
 }
 
-// apply does a step that this look says may be done.
-func (l *look) apply(ctx context.Context, i *Inspector, s Step) (fault.Applied, error) {
+// complete refuses an action that does not say what it changes.
+func complete(a fault.Action) error {
+	if a.Kind != fault.Replace && a.Kind != fault.Abort || a.Pod == nil || a.Pod.UID == "" || a.Mount == nil || a.Mount.Point == "" {
+		return fmt.Errorf("%w: %s of %q names no mount of a pod that can be replaced or aborted", ErrRefused, a.Kind, a.Target)
+	}
+	return nil
+}
+
+// lookAt looks at the volumes of one pod.
+func (i *Inspector) lookAt(ctx context.Context, podUID string) (*look, error) {
+	l, err := i.inspect(ctx, Selection{PodUID: podUID})
+	if err != nil {
+		return nil, fmt.Errorf("inspect volumes: %w", err)
+	}
+	return l, nil
+}
+
+// apply does an action that this look says may be done.
+func (l *look) apply(ctx context.Context, i *Inspector, a fault.Action) (fault.Applied, error) {
 	for _, v := range l.survey.Volumes {
-		for _, c := range v.choices(PlanOptions{Abort: s.Kind == fault.Abort}) {
-			if c.step.Kind != s.Kind || !sameMount(c.step.Target, s.Target) && !raised(c.mount, s.Target) {
+		for _, c := range v.choices(PlanOptions{Abort: a.Kind == fault.Abort}) {
+			if c.action.Kind != a.Kind || !sameMount(*c.action.Mount, *a.Mount) && !raised(c.mount, *a.Mount) {
 				continue
 			}
 			if c.whyNot != "" {
@@ -72,10 +85,10 @@ func (l *look) apply(ctx context.Context, i *Inspector, s Step) (fault.Applied, 
 			return c.do(ctx, i)
 		}
 	}
-	if s.Kind == fault.Abort {
-		return l.aborted(s.Target)
+	if a.Kind == fault.Abort {
+		return l.aborted(*a.Mount)
 	}
-	done, how := l.done(s.Target)
+	done, how := l.done(*a.Mount)
 	if done {
 		return fault.AlreadySo("was replaced already: " + how), nil
 	}

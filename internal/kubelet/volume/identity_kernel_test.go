@@ -109,14 +109,14 @@ func TestFlagsStayLocked(t *testing.T) {
 	g.server.Kill()
 	g.remount("new")
 	v := g.inspect()
-	plan := g.heal()
-	for _, step := range plan.Steps {
-		if ns, err := mountns.Of(evil.PID); err != nil || step.Target.Namespace == ns.Inode {
+	actions, _ := g.heal()
+	for _, step := range actions {
+		if ns, err := mountns.Of(evil.PID); err != nil || step.Mount.Namespace == ns.Inode {
 			t.Errorf("%v; a step changes the mount namespace that the workload has made: %+v", err, step)
 		}
 	}
-	if len(plan.Steps) != 2 || v.Foreign == 0 {
-		t.Errorf("%d steps, %d foreign copies, want the host's mount and the container's", len(plan.Steps), v.Foreign)
+	if len(actions) != 2 || v.Foreign == 0 {
+		t.Errorf("%d steps, %d foreign copies, want the host's mount and the container's", len(actions), v.Foreign)
 	}
 	same(t, mounts, mountsOf(t, evil.PID))
 	if got := read(c.PID, g.at+"/data"); got != "new" {
@@ -176,9 +176,9 @@ func TestForgedDeath(t *testing.T) {
 		survey, err := g.i.Inspect(t.Context(), selection)
 		g.must(err)
 		for _, v := range survey.Volumes {
-			plan, err := g.i.Plan(t.Context(), v, volume.PlanOptions{})
+			actions, _, err := g.i.Plan(t.Context(), v, volume.PlanOptions{})
 			g.must(err)
-			for _, step := range plan.Steps {
+			for _, step := range actions {
 				done, err := g.i.Apply(t.Context(), step)
 				t.Errorf("the volume is healthy, and a step was made: %+v: %+v, %v", step, done, err)
 			}
@@ -227,12 +227,12 @@ func TestTheFirstProcess(t *testing.T) {
 			g.server.Kill()
 			g.remount("new")
 			v := g.inspect()
-			plan := g.heal()
-			if len(plan.Steps) != c.steps {
-				t.Errorf("%d steps, want %d: %+v", len(plan.Steps), c.steps, plan)
+			actions, refusals := g.heal()
+			if len(actions) != c.steps {
+				t.Errorf("%d steps, want %d: %+v, refusals %q", len(actions), c.steps, actions, refusals)
 			}
-			if c.refusal != "" && !strings.Contains(strings.Join(plan.Refusals, "\n"), c.refusal) {
-				t.Errorf("refusals %q do not say %q", plan.Refusals, c.refusal)
+			if c.refusal != "" && !strings.Contains(strings.Join(refusals, "\n"), c.refusal) {
+				t.Errorf("refusals %q do not say %q", refusals, c.refusal)
 			}
 			if (v.Foreign > 0) != (c.foreign > 0) {
 				t.Errorf("%d foreign copies, want %d", v.Foreign, c.foreign)
@@ -287,8 +287,8 @@ func TestManyCopies(t *testing.T) {
 			if noted == user || user && v.Foreign < 100 || len(v.Copies) > 64 || !user && len(v.Copies) < 60 {
 				t.Errorf("%d copies, %d foreign, incomplete %q", len(v.Copies), v.Foreign, survey.Looked.Incomplete)
 			}
-			if plan := g.heal(); len(plan.Steps) != 2 {
-				t.Errorf("%d steps, want the host's and the container's", len(plan.Steps))
+			if actions, _ := g.heal(); len(actions) != 2 {
+				t.Errorf("%d steps, want the host's and the container's", len(actions))
 			}
 		})
 	}

@@ -112,8 +112,8 @@ func TestSameDirectoryOfTwoVolumes(t *testing.T) {
 	s.server.Kill()
 	other.Kill()
 	s.remount("new")
-	if plan := s.heal(); len(plan.Steps) != 2 || len(plan.Refusals) > 0 {
-		t.Errorf("plan = %+v, want the host's mount and one in the container", plan)
+	if actions, refusals := s.heal(); len(actions) != 2 || len(refusals) > 0 {
+		t.Errorf("actions %+v, refusals %q, want the host's mount and one in the container", actions, refusals)
 	}
 	if one, two := read(c.PID, "one/data"), read(c.PID, "two/data"); one != "new" || !strings.Contains(two, "not connected") {
 		t.Errorf("the container reads %q and %q, want the other volume untouched", one, two)
@@ -163,16 +163,16 @@ func TestLinkInTheVolume(t *testing.T) {
 	s.remount("new")
 	s.elsewhere("mv", "csi.vol1.sub", "old")
 	s.elsewhere("link", "csi.vol1.sub")
-	plan, err := s.i.Plan(t.Context(), s.inspect(), volume.PlanOptions{})
+	actions, _, err := s.i.Plan(t.Context(), s.inspect(), volume.PlanOptions{})
 	s.must(err)
 	before, inside, tried := s.Mounts(), mountsOf(t, c.PID), 0
-	for _, step := range plan.Steps {
-		if !strings.HasSuffix(step.Target.Root, "/sub") {
+	for _, step := range actions {
+		if !strings.HasSuffix(step.Mount.Root, "/sub") {
 			continue
 		}
 		tried++
 		if done, err := s.i.Apply(t.Context(), step); !errors.Is(err, volume.ErrRefused) {
-			t.Errorf("apply to %q: %+v, %v, want that what the link leads to is not taken", step.Target.Point, done, err)
+			t.Errorf("apply to %q: %+v, %v, want that what the link leads to is not taken", step.Mount.Point, done, err)
 		}
 	}
 	same(t, before, s.Mounts())

@@ -12,56 +12,44 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
-// Nothing is the Loss of a step by which nothing can be lost.
-const Nothing = "nothing"
-
-// Step is one change. Kind, Target and PodUID alone say what is changed; the rest is for people, and is found out
-// afresh.
-type Step struct {
-	Kind   fault.ActionKind `json:"kind"`
-	Target fault.Mount      `json:"target"`
-	PodUID string           `json:"podUID"`
-	Volume string           `json:"volume,omitempty"`
-	// Container is the name of the container whose mount it is; empty for one of the kubelet's.
-	Container string     `json:"container,omitempty"`
-	Code      fault.Code `json:"code,omitempty"`
-	Source    *Source    `json:"source,omitempty"`
-	Safety    string     `json:"safety"`
-	// Loss begins with Nothing where nothing can be lost.
-	Loss string `json:"loss"`
-}
-
-// Plan is what would be done about a volume, in this order, and what would not be, with the reasons.
-type Plan struct {
-	Steps    []Step   `json:"steps,omitempty"`
-	Refusals []string `json:"refusals,omitempty"`
-}
-
 // PlanOptions say what may be planned.
 type PlanOptions struct {
 	// Abort allows to abort a connection that hangs.
 	Abort bool
 }
 
-// Plan says what would be done about a volume that Inspect has just found. It changes nothing and asks nothing.
-func (i *Inspector) Plan(ctx context.Context, v *Volume, o PlanOptions) (Plan, error) {
-	var plan Plan
+// Plan says what would be done about a volume that Inspect has just found, in this order, and what would not be, with the
+// reasons. It changes nothing and asks nothing.
+func (i *Inspector) Plan(ctx context.Context, v *Volume, o PlanOptions) (actions []fault.Action, refusals []string, err error) {
 	for _, c := range v.choices(o) {
 		if c.whyNot != "" {
-			plan.Refusals = append(plan.Refusals, c.whyNot)
+			refusals = append(refusals, c.whyNot)
 		} else {
-			plan.Steps = append(plan.Steps, c.step)
+			actions = append(actions, c.action)
 		}
 	}
-	return plan, ctx.Err()
+	return actions, refusals, ctx.Err()
 }
 
-// choice is a step, or why it is not taken.
+// choice is an action, or why it is not taken.
 type choice struct {
-	step   Step
+	action fault.Action
 	mount  mountns.Mount
 	whyNot string
 	do     func(ctx context.Context, i *Inspector) (fault.Applied, error)
+}
+
+// choice is one about a mount of the volume that has a fault.
+func (v *Volume) choice(kind fault.ActionKind, m mountns.Mount, code fault.Code) choice {
+	pod, at := v.Pod, writtenDown(m)
+	return choice{mount: m, action: fault.Action{Kind: kind, Target: at.Point, Mount: &at, Pod: &pod, Fault: code}}
+}
+
+// replacement is the choice to replace such a mount.
+func (v *Volume) replacement(m mountns.Mount, code fault.Code) choice {
+	c := v.choice(fault.Replace, m, code)
+	c.action.Loss, c.action.Lossless = loss(code), true
+	return c
 }
 
 // choices goes through everything that is broken: the volume's own mount, the kubelet's binds, the containers' copies.
@@ -81,10 +69,8 @@ func (v *Volume) choices(o PlanOptions) []choice {
 
 // replace is about the volume's own mount.
 func (v *Volume) replace(o PlanOptions) choice {
-	c := choice{mount: v.Mount, step: Step{
-		Kind: fault.Replace, Target: writtenDown(v.Mount), PodUID: v.Pod.UID, Volume: v.Name, Code: v.Code, Source: v.Source,
-		Safety: v.safety(), Loss: loss(v.Code),
-	}}
+	c := v.replacement(v.Mount, v.Code)
+	c.action.Safety = v.safety()
 	what := fmt.Sprintf("the mount of volume %q at %q stays: ", v.Name, v.Point)
 	switch {
 	case v.Plugin == HostPathPlugin:
@@ -126,20 +112,18 @@ func (v *Volume) safety() string {
 func loss(code fault.Code) string {
 	switch code {
 	case fault.DisconnectedFUSE, fault.HungMount:
-		return Nothing + ": what was not stored was lost when the daemon went; files that are open there fail as they do now"
+		return "nothing: what was not stored was lost when the daemon went; files that are open there fail as they do now"
 	case fault.StaleFileHandle:
-		return Nothing + ": files that are open there fail as they do now"
+		return "nothing: files that are open there fail as they do now"
 	}
-	return Nothing + ": no file is removed; what has files open there keeps them, and who looks anew finds the volume"
+	return "nothing: no file is removed; what has files open there keeps them, and who looks anew finds the volume"
 }
 
 // replace is about a copy.
 func (c *Copy) replace(o PlanOptions) choice {
 	v := c.volume
-	choice := choice{mount: c.Mount, step: Step{
-		Kind: fault.Replace, Target: writtenDown(c.Mount), PodUID: v.Pod.UID, Volume: v.Name, Container: c.Container, Code: c.Code, Source: c.Source,
-		Loss: loss(c.Code),
-	}}
+	choice := v.replacement(c.Mount, c.Code)
+	choice.action.Container = c.Container
 	what := fmt.Sprintf("the copy of volume %q at %q in mount namespace %s stays: ", v.Name, c.Point, c.Namespace)
 	switch {
 	case c.Code == fault.HungMount && !o.Abort:
@@ -151,7 +135,7 @@ func (c *Copy) replace(o PlanOptions) choice {
 	case len(v.Split) > 0:
 		choice.whyNot = what + v.keepSplit()
 	default:
-		choice.step.Safety = fmt.Sprintf("%s; %q takes its place: %s; it is put beneath the mount before that goes, so that nobody finds an "+
+		choice.action.Safety = fmt.Sprintf("%s; %q takes its place: %s; it is put beneath the mount before that goes, so that nobody finds an "+
 			"empty directory", c.Why, c.Source.Path, c.Source.Why)
 	}
 	choice.do = func(ctx context.Context, i *Inspector) (fault.Applied, error) {
@@ -162,14 +146,12 @@ func (c *Copy) replace(o PlanOptions) choice {
 
 // abort is about the connection of a volume that hangs.
 func (v *Volume) abort() choice {
-	c := choice{mount: v.Mount, step: Step{
-		Kind: fault.Abort, Target: writtenDown(v.Mount), PodUID: v.Pod.UID, Volume: v.Name, Code: v.Code,
-		Safety: fmt.Sprintf("%s; the connection is that of device %s alone; it is only aborted after it has answered nothing for another "+
-			"%s; whatever waits for it fails then, and every mount of it is dead afterwards",
-			strings.Join(v.Evidence, "; "), deviceOf(v.Mount.Mount), defaultSilence),
-		Loss: fmt.Sprintf("data in flight: what processes have written there and the daemon has not stored is lost, for this pod and "+
-			"the %d others that share the file system", v.Sharing),
-	}}
+	c := v.choice(fault.Abort, v.Mount, v.Code)
+	c.action.Safety = fmt.Sprintf("%s; the connection is that of device %s alone; it is only aborted after it has answered nothing for another "+
+		"%s; whatever waits for it fails then, and every mount of it is dead afterwards",
+		strings.Join(v.Evidence, "; "), deviceOf(v.Mount.Mount), defaultSilence)
+	c.action.Loss = fmt.Sprintf("data in flight: what processes have written there and the daemon has not stored is lost, for this pod and "+
+		"the %d others that share the file system", v.Sharing)
 	switch {
 	case v.Plugin == HostPathPlugin:
 		c.whyNot = fmt.Sprintf("the connection of the mount at %q stays: it is not the kubelet's, but what the pod's hostPath %q lies on",

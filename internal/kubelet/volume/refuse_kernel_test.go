@@ -9,6 +9,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -147,17 +148,17 @@ func TestCopiesOfOthers(t *testing.T) {
 			set(s)
 			inside := mountsOf(t, other.PID)
 			v := s.inspect()
-			plan, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
+			actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
 			s.must(err)
-			if len(plan.Steps) != 2 || len(plan.Refusals) > 0 || v.Foreign == 0 {
-				t.Errorf("%d foreign copies, steps %+v, refusals %q", v.Foreign, plan.Steps, plan.Refusals)
+			if len(actions) != 2 || len(refusals) > 0 || v.Foreign == 0 {
+				t.Errorf("%d foreign copies, actions %+v, refusals %q", v.Foreign, actions, refusals)
 			}
 			for _, f := range v.Findings() {
 				if f.Pod.UID != v.Pod.UID {
 					t.Errorf("found in pod %q: %+v", f.Pod.UID, f)
 				}
 			}
-			for _, step := range plan.Steps {
+			for _, step := range actions {
 				_, err := s.i.Apply(t.Context(), step)
 				s.must(err)
 			}
@@ -168,24 +169,24 @@ func TestCopiesOfOthers(t *testing.T) {
 	}
 }
 
-// refused makes sure that a plan says why, that looking and refused steps change nothing, and how many steps are left.
+// refused makes sure that a plan says why, that looking and refused actions change nothing, and how many actions are left.
 func (s *scene) refused(c *kerneltest.Actor, why string, steps int) {
 	s.t.Helper()
 	before, inside := s.Mounts(), mountsOf(s.t, c.PID)
 	v := s.inspect()
-	plan, err := s.i.Plan(s.t.Context(), v, volume.PlanOptions{})
+	actions, refusals, err := s.i.Plan(s.t.Context(), v, volume.PlanOptions{})
 	s.must(err)
-	if v.Code != fault.DisconnectedFUSE || len(plan.Steps) != steps || !strings.Contains(strings.Join(plan.Refusals, "\n"), why) {
-		s.t.Errorf("%s, %d steps %+v, refusals %q; want %d, and %q", v.Code, len(plan.Steps), plan.Steps, plan.Refusals, steps, why)
+	if v.Code != fault.DisconnectedFUSE || len(actions) != steps || !strings.Contains(strings.Join(refusals, "\n"), why) {
+		s.t.Errorf("%s, %d actions %+v, refusals %q; want %d, and %q", v.Code, len(actions), actions, refusals, steps, why)
 	}
 	tried := 0
 	for _, f := range v.Findings() {
-		step := volume.Step{Kind: fault.Replace, Target: f.Mount, PodUID: string(s.pod.UID)}
-		if planned(plan, step) {
+		a := s.action(fault.Replace, f.Mount)
+		if planned(actions, a) {
 			continue
 		}
 		tried++
-		if done, err := s.i.Apply(s.t.Context(), step); !errors.Is(err, volume.ErrRefused) {
+		if done, err := s.i.Apply(s.t.Context(), a); !errors.Is(err, volume.ErrRefused) {
 			s.t.Errorf("apply to %q: %+v, %v, want that it is refused", f.Mount.Point, done, err)
 		}
 	}
@@ -196,63 +197,47 @@ func (s *scene) refused(c *kerneltest.Actor, why string, steps int) {
 	same(s.t, inside, mountsOf(s.t, c.PID))
 }
 
-func planned(plan volume.Plan, step volume.Step) bool {
-	for _, s := range plan.Steps {
-		if s.Target == step.Target {
-			return true
-		}
-	}
-	return false
+// action is one about a mount of the pod.
+func (s *scene) action(kind fault.ActionKind, m fault.Mount) fault.Action {
+	return fault.Action{Kind: kind, Mount: &m, Pod: &fault.Pod{UID: string(s.pod.UID)}}
 }
 
-// TestForgedSteps has steps name mounts that are nobody's fault.
-func TestForgedSteps(t *testing.T) {
+func planned(actions []fault.Action, a fault.Action) bool {
+	return slices.ContainsFunc(actions, func(p fault.Action) bool { return *p.Mount == *a.Mount })
+}
+
+// TestForgedActions has actions name mounts that are nobody's fault.
+func TestForgedActions(t *testing.T) {
 	s := newScene(t, deepDir)
 	c := s.start()
 	s.server.Kill()
 	s.remount("new")
 	before, inside := s.Mounts(), mountsOf(t, c.PID)
-	real, err := s.i.Plan(t.Context(), s.inspect(), volume.PlanOptions{})
+	actions, _, err := s.i.Plan(t.Context(), s.inspect(), volume.PlanOptions{})
 	s.must(err)
-	for name, change := range map[string]func(*volume.Step){
-		"no pod":            func(s *volume.Step) { s.PodUID = "" },
-		"another pod":       func(s *volume.Step) { s.PodUID = "another" },
-		"the staging path":  func(step *volume.Step) { step.Target.ID, step.Target.Point = 0, s.g },
-		"another number":    func(s *volume.Step) { s.Target.ID++; s.Target.MountInfoID = 0 },
-		"another namespace": func(s *volume.Step) { s.Target.Namespace = 1 << 31 },
-		"another kind":      func(s *volume.Step) { s.Kind = "Unmount" },
-		"abort what answers": func(s *volume.Step) {
-			s.Kind = fault.Abort
-			s.Target.ID, s.Target.MountInfoID = 0, 0
+	for name, change := range map[string]func(*fault.Action){
+		"no pod":            func(a *fault.Action) { a.Pod = nil },
+		"no UID":            func(a *fault.Action) { a.Pod.UID = "" },
+		"another pod":       func(a *fault.Action) { a.Pod.UID = "another" },
+		"no mount":          func(a *fault.Action) { a.Mount = nil },
+		"the staging path":  func(a *fault.Action) { a.Mount.ID, a.Mount.Point = 0, s.g },
+		"another number":    func(a *fault.Action) { a.Mount.ID++; a.Mount.MountInfoID = 0 },
+		"another namespace": func(a *fault.Action) { a.Mount.Namespace = 1 << 31 },
+		"another kind":      func(a *fault.Action) { a.Kind = fault.Unmount },
+		"abort what answers": func(a *fault.Action) {
+			a.Kind = fault.Abort
+			a.Mount.ID, a.Mount.MountInfoID = 0, 0
 		},
 	} {
-		step := real.Steps[0]
-		change(&step)
-		done, err := s.i.Apply(t.Context(), step)
+		a := s.action(fault.Replace, *actions[0].Mount)
+		change(&a)
+		done, err := s.i.Apply(t.Context(), a)
 		if !errors.Is(err, volume.ErrRefused) && !(name == "another namespace" && done.Already) {
 			t.Errorf("%s: %+v, %v, want that it is refused", name, done, err)
 		}
 	}
 	same(t, before, s.Mounts())
 	same(t, inside, mountsOf(t, c.PID))
-}
-
-// TestSourceOfAStepIsNotBelieved has a step name another source than the one that belongs there.
-func TestSourceOfAStepIsNotBelieved(t *testing.T) {
-	s := newScene(t, deepDir)
-	c := s.start()
-	s.server.Kill()
-	s.remount("new")
-	plan, err := s.i.Plan(t.Context(), s.inspect(), volume.PlanOptions{})
-	s.must(err)
-	for _, step := range plan.Steps {
-		step.Source = &volume.Source{Path: "/etc", Below: "other", Inode: 1}
-		_, err := s.i.Apply(t.Context(), step)
-		s.must(err)
-	}
-	if got := read(c.PID, "data/data"); got != "new" {
-		t.Errorf("the container reads %q", got)
-	}
 }
 
 // TestCrash ends a repair after each of its steps, and has another begin.
@@ -262,26 +247,26 @@ func TestCrash(t *testing.T) {
 		c := s.start()
 		s.server.Kill()
 		s.remount("new")
-		first, err := s.i.Plan(t.Context(), s.inspect(), volume.PlanOptions{})
+		first, _, err := s.i.Plan(t.Context(), s.inspect(), volume.PlanOptions{})
 		s.must(err)
-		if len(first.Steps) != 4 {
-			t.Fatalf("plan = %+v", first)
+		if len(first) != 4 {
+			t.Fatalf("actions %+v", first)
 		}
-		for _, step := range first.Steps[:done] {
+		for _, step := range first[:done] {
 			_, err := s.i.Apply(t.Context(), step)
 			s.must(err)
 		}
 		s.i.Scanner = mountns.NewScanner() // whoever comes next remembers nothing
-		second, err := s.i.Plan(t.Context(), s.inspect(), volume.PlanOptions{})
+		second, refusals, err := s.i.Plan(t.Context(), s.inspect(), volume.PlanOptions{})
 		s.must(err)
-		if len(second.Steps) != 4-done || len(second.Refusals) > 0 {
-			t.Errorf("after %d steps: %+v", done, second)
+		if len(second) != 4-done || len(refusals) > 0 {
+			t.Errorf("after %d actions: %+v, refusals %q", done, second, refusals)
 		}
-		for _, step := range first.Steps { // the old plan, as it was written down
+		for _, step := range first { // the old plan, as it was written down
 			_, err := s.i.Apply(t.Context(), step)
 			s.must(err)
 		}
-		proof, err := s.i.Verify(t.Context(), first.Steps)
+		proof, err := s.i.Verify(t.Context(), first)
 		s.must(err)
 		if !proof.Healed || read(c.PID, "data/data") != "new" || read(c.PID, "sub/data") != "new" {
 			t.Errorf("after %d steps: %+v, the container reads %q and %q", done, proof, read(c.PID, "data/data"), read(c.PID, "sub/data"))
@@ -305,8 +290,8 @@ func TestDriverMendsItself(t *testing.T) {
 			if v.Code != "" || len(v.Copies) != 3 || len(v.Beneath) != map[bool]int{true: 0, false: 1}[unmount] {
 				t.Fatalf("%s, copies %+v, beneath %+v", v.Code, v.Copies, v.Beneath)
 			}
-			if plan := s.heal(); len(plan.Steps) != 3 || read(c.PID, "data/data") != "new" || read(c.PID, "sub/data") != "new" {
-				t.Errorf("plan = %+v, the container reads %q", plan, read(c.PID, "data/data"))
+			if actions, refusals := s.heal(); len(actions) != 3 || read(c.PID, "data/data") != "new" || read(c.PID, "sub/data") != "new" {
+				t.Errorf("actions %+v, refusals %q, the container reads %q", actions, refusals, read(c.PID, "data/data"))
 			}
 		})
 	}
@@ -323,12 +308,12 @@ func TestServiceOfTheNode(t *testing.T) {
 	if len(v.Copies) != 0 || v.Foreign != 1 || len(v.Findings()) != 1 {
 		t.Fatalf("copies = %+v, %d foreign, findings %+v", v.Copies, v.Foreign, v.Findings())
 	}
-	plan, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
+	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
 	s.must(err)
-	if len(plan.Steps) != 1 || len(plan.Refusals) != 0 {
-		t.Errorf("plan = %+v", plan)
+	if len(actions) != 1 || len(refusals) != 0 {
+		t.Errorf("actions %+v, refusals %q", actions, refusals)
 	}
-	_, err = s.i.Apply(t.Context(), plan.Steps[0])
+	_, err = s.i.Apply(t.Context(), actions[0])
 	s.must(err)
 	same(t, before, mountsOf(t, d.PID))
 }
@@ -355,19 +340,19 @@ func TestHostPath(t *testing.T) {
 	}
 	s.server.Kill()
 	v := look()
-	plan, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
+	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
 	s.must(err)
-	if v.Code != fault.DisconnectedFUSE || len(v.Copies) != 1 || len(plan.Steps) > 0 || len(plan.Refusals) != 2 {
-		t.Errorf("%s, copies %+v, plan %+v", v.Code, v.Copies, plan)
+	if v.Code != fault.DisconnectedFUSE || len(v.Copies) != 1 || len(actions) > 0 || len(refusals) != 2 {
+		t.Errorf("%s, copies %+v, actions %+v, refusals %q", v.Code, v.Copies, actions, refusals)
 	}
 	s.remount("new")
 	v = look()
-	plan, err = s.i.Plan(t.Context(), v, volume.PlanOptions{})
+	actions, refusals, err = s.i.Plan(t.Context(), v, volume.PlanOptions{})
 	s.must(err)
-	if v.Code != "" || len(plan.Steps) != 1 {
-		t.Fatalf("%s, plan = %+v", v.Code, plan)
+	if v.Code != "" || len(actions) != 1 {
+		t.Fatalf("%s, actions %+v, refusals %q", v.Code, actions, refusals)
 	}
-	_, err = s.i.Apply(t.Context(), plan.Steps[0])
+	_, err = s.i.Apply(t.Context(), actions[0])
 	s.must(err)
 	if got := read(c.PID, "data/data"); got != "new" {
 		t.Errorf("the container reads %q", got)

@@ -22,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/kubelet/volume"
@@ -269,21 +270,21 @@ func (s *scene) inspect() *volume.Volume {
 }
 
 // heal plans, does all of it, and has it verified.
-func (s *scene) heal() volume.Plan {
+func (s *scene) heal() (actions []fault.Action, refusals []string) {
 	s.t.Helper()
-	plan, err := s.i.Plan(s.t.Context(), s.inspect(), volume.PlanOptions{})
+	actions, refusals, err := s.i.Plan(s.t.Context(), s.inspect(), volume.PlanOptions{})
 	s.must(err)
-	for _, step := range plan.Steps {
+	for _, step := range actions {
 		if _, err := s.i.Apply(s.t.Context(), step); err != nil {
 			s.t.Fatalf("apply %+v: %v", step, err)
 		}
 	}
-	proof, err := s.i.Verify(s.t.Context(), plan.Steps)
+	proof, err := s.i.Verify(s.t.Context(), actions)
 	s.must(err)
-	if !proof.Healed || len(proof.Evidence) != len(plan.Steps) {
+	if !proof.Healed || len(proof.Evidence) != len(actions) {
 		s.t.Fatalf("proof = %+v", proof)
 	}
-	return plan
+	return actions, refusals
 }
 
 // mountsOf lists the mounts of a process by what identifies them.

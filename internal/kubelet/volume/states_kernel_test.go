@@ -29,9 +29,9 @@ func TestHealthy(t *testing.T) {
 				t.Errorf("%+v, findings %+v, want a healthy one", v, v.Findings())
 			}
 		}
-		plan, err := s.i.Plan(t.Context(), s.inspect(), volume.PlanOptions{Abort: true})
-		if err != nil || len(plan.Steps)+len(plan.Refusals) > 0 {
-			t.Errorf("plan = %+v, %v, want an empty one", plan, err)
+		actions, refusals, err := s.i.Plan(t.Context(), s.inspect(), volume.PlanOptions{Abort: true})
+		if err != nil || len(actions)+len(refusals) > 0 {
+			t.Errorf("actions %+v, refusals %q, %v, want an empty one", actions, refusals, err)
 		}
 		if s.Start(s.p) != nil || read(c.PID, "data/data") != "old" {
 			t.Error("looking has changed it")
@@ -100,15 +100,15 @@ func TestStates(t *testing.T) {
 			}
 			stop := s.watch(container.PID, "data")
 			began := time.Now()
-			plan := s.heal()
-			t.Logf("%d mounts replaced and verified in %s", len(plan.Steps), time.Since(began))
+			actions, refusals := s.heal()
+			t.Logf("%d mounts replaced and verified in %s", len(actions), time.Since(began))
 			if reads, empty := stop(); empty > 0 || reads == 0 {
 				t.Errorf("%d of %d times the container has found an empty directory", empty, reads)
 			} else {
 				t.Logf("%d looks meanwhile, none of an empty directory", reads)
 			}
-			if len(plan.Steps) != 1+c.copies || len(plan.Refusals) > 0 || plan.Steps[0].Target.Point != s.p || plan.Steps[1].Container != "app" {
-				t.Errorf("plan = %+v", plan)
+			if len(actions) != 1+c.copies || len(refusals) > 0 || actions[0].Mount.Point != s.p || actions[1].Container != "app" {
+				t.Errorf("actions %+v, refusals %q", actions, refusals)
 			}
 			for _, file := range []string{"data/data", "sub/data"} {
 				if got := read(container.PID, file); got != "new" {
@@ -121,7 +121,7 @@ func TestStates(t *testing.T) {
 			if v := s.inspect(); v.Broken() {
 				t.Errorf("%+v is broken still", v)
 			}
-			for _, step := range plan.Steps {
+			for _, step := range actions {
 				if done, err := s.i.Apply(t.Context(), step); err != nil || !done.Already {
 					t.Errorf("once more: %+v, %v", done, err)
 				}
@@ -171,17 +171,17 @@ func TestSplit(t *testing.T) {
 	if len(v.Copies) != 3 || len(v.Split) != 1 {
 		t.Fatalf("%s, %q, split %q, copies %+v", v.Code, v.Evidence, v.Split, v.Copies)
 	}
-	plan, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
+	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
 	s.must(err)
-	if len(plan.Steps) > 0 || len(plan.Refusals) != 4 || !strings.Contains(plan.Refusals[0], "cp -a") {
-		t.Errorf("plan = %+v, want that nothing is hidden that was written", plan)
+	if len(actions) > 0 || len(refusals) != 4 || !strings.Contains(refusals[0], "cp -a") {
+		t.Errorf("actions %+v, refusals %q, want that nothing is hidden that was written", actions, refusals)
 	}
 	same(t, before, s.Mounts())
 	same(t, inside, mountsOf(t, c.PID))
 	s.must(os.RemoveAll(filepath.Join(s.p, "sub")))
-	plan = s.heal()
-	if len(plan.Refusals) > 0 || len(plan.Steps) != 4 || read(c.PID, "data/data") != "new" || read(c.PID, "sub/data") != "new" {
-		t.Errorf("plan = %+v, the container reads %q and %q", plan, read(c.PID, "data/data"), read(c.PID, "sub/data"))
+	actions, refusals = s.heal()
+	if len(refusals) > 0 || len(actions) != 4 || read(c.PID, "data/data") != "new" || read(c.PID, "sub/data") != "new" {
+		t.Errorf("actions %+v, refusals %q, the container reads %q and %q", actions, refusals, read(c.PID, "data/data"), read(c.PID, "sub/data"))
 	}
 }
 
@@ -198,8 +198,8 @@ func TestSplitAndRemoved(t *testing.T) {
 	if v.Code != fault.DeletedVolumeSource || !strings.Contains(why, "lost its name") || !strings.Contains(why, "data is being split") {
 		t.Fatalf("%s, %q", v.Code, v.Evidence)
 	}
-	if plan := s.heal(); len(plan.Steps) != 1 || s.Start(s.p) != nil {
-		t.Errorf("plan = %+v, start: %v", plan, s.Start(s.p))
+	if actions, refusals := s.heal(); len(actions) != 1 || s.Start(s.p) != nil {
+		t.Errorf("actions %+v, refusals %q, start: %v", actions, refusals, s.Start(s.p))
 	}
 }
 
@@ -217,20 +217,20 @@ func TestHung(t *testing.T) {
 	if v.Code != fault.HungMount || v.Source != nil || !strings.Contains(strings.Join(v.Fate, "\n"), why) {
 		t.Fatalf("%s, source %+v, fate %q, want %q", v.Code, v.Source, v.Fate, why)
 	}
-	plan, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
+	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
 	s.must(err)
-	if len(plan.Steps) > 0 || !strings.Contains(plan.Refusals[0], "asked for") {
-		t.Errorf("plan = %+v, want that nothing is done unasked", plan)
+	if len(actions) > 0 || !strings.Contains(refusals[0], "asked for") {
+		t.Errorf("actions %+v, refusals %q, want that nothing is done unasked", actions, refusals)
 	}
 	same(t, before, s.Mounts())
 	same(t, inside, mountsOf(t, c.PID))
-	plan, err = s.i.Plan(t.Context(), v, volume.PlanOptions{Abort: true})
+	actions, refusals, err = s.i.Plan(t.Context(), v, volume.PlanOptions{Abort: true})
 	s.must(err)
-	if len(plan.Steps) != 1 || plan.Steps[0].Kind != fault.Abort || strings.HasPrefix(plan.Steps[0].Loss, volume.Nothing) {
-		t.Fatalf("plan = %+v, want to abort alone", plan)
+	if len(actions) != 1 || actions[0].Kind != fault.Abort || actions[0].Lossless {
+		t.Fatalf("actions %+v, refusals %q, want to abort alone", actions, refusals)
 	}
 	for _, want := range []string{"aborted FUSE connection", "already"} {
-		if done, err := s.i.Apply(t.Context(), plan.Steps[0]); err != nil || !strings.Contains(done.Message, want) {
+		if done, err := s.i.Apply(t.Context(), actions[0]); err != nil || !strings.Contains(done.Message, want) {
 			t.Fatalf("abort: %+v, %v, want %q", done, err, want)
 		}
 	}
@@ -250,25 +250,25 @@ func TestHungWithSource(t *testing.T) {
 	s.stop()
 	s.remount("new")
 	v := s.inspect()
-	if plan, err := s.i.Plan(t.Context(), v, volume.PlanOptions{}); err != nil || len(plan.Steps) > 0 || v.Source == nil {
-		t.Fatalf("plan = %+v, %v, source %+v, want that nothing is done unasked", plan, err, v.Source)
+	if actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{}); err != nil || len(actions) > 0 || v.Source == nil {
+		t.Fatalf("actions %+v, refusals %q, %v, source %+v, want that nothing is done unasked", actions, refusals, err, v.Source)
 	}
-	plan, err := s.i.Plan(t.Context(), v, volume.PlanOptions{Abort: true})
+	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{Abort: true})
 	s.must(err)
-	if len(plan.Steps) != 5 || plan.Steps[0].Kind != fault.Abort {
-		t.Fatalf("plan = %+v", plan)
+	if len(actions) != 5 || actions[0].Kind != fault.Abort {
+		t.Fatalf("actions %+v, refusals %q", actions, refusals)
 	}
-	if done, err := s.i.Apply(t.Context(), plan.Steps[1]); !errors.Is(err, volume.ErrRefused) {
+	if done, err := s.i.Apply(t.Context(), actions[1]); !errors.Is(err, volume.ErrRefused) {
 		t.Errorf("before it is aborted: %+v, %v, want that it is refused", done, err)
 	}
-	if proof, err := s.i.Verify(t.Context(), plan.Steps); err != nil || proof.Healed || len(proof.Left) != 5 {
+	if proof, err := s.i.Verify(t.Context(), actions); err != nil || proof.Healed || len(proof.Left) != 5 {
 		t.Errorf("before anything is done: %+v, %v", proof, err)
 	}
-	for _, step := range plan.Steps {
+	for _, step := range actions {
 		_, err := s.i.Apply(t.Context(), step)
 		s.must(err)
 	}
-	proof, err := s.i.Verify(t.Context(), plan.Steps)
+	proof, err := s.i.Verify(t.Context(), actions)
 	if err != nil || !proof.Healed || read(c.PID, "data/data") != "new" || read(c.PID, "sub/data") != "new" {
 		t.Errorf("%+v, %v, the container reads %q", proof, err, read(c.PID, "data/data"))
 	}

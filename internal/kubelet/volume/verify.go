@@ -13,33 +13,36 @@ import (
 
 // Proof is what Verify has found.
 type Proof struct {
-	// Healed is whether nothing is left of the steps' faults.
+	// Healed is whether nothing is left of the faults that the actions are for.
 	Healed bool `json:"healed"`
-	// Evidence says, for each step, what is at the place now.
+	// Evidence says, for each action, what is at the place now.
 	Evidence []string `json:"evidence"`
 	// Left are the places that are not healed, with the reason.
 	Left []string `json:"left,omitempty"`
 }
 
-// Verify looks afresh at the places of steps that were applied: the old mount is gone, and what is there now answers,
+// Verify looks afresh at the places of actions that were applied: the old mount is gone, and what is there now answers,
 // is the source, and can be bound. Of an aborted connection, that it no longer hangs.
-func (i *Inspector) Verify(ctx context.Context, steps []Step) (Proof, error) {
+func (i *Inspector) Verify(ctx context.Context, actions []fault.Action) (Proof, error) {
 	p := Proof{}
 	looks := map[string]*look{}
-	for _, s := range steps {
-		l := looks[s.PodUID]
+	for _, a := range actions {
+		if err := complete(a); err != nil {
+			return Proof{}, err
+		}
+		l := looks[a.Pod.UID]
 		if l == nil {
 			var err error
-			if l, err = i.inspect(ctx, Selection{PodUID: s.PodUID}); err != nil {
-				return Proof{}, fmt.Errorf("inspect volumes: %w", err)
+			if l, err = i.lookAt(ctx, a.Pod.UID); err != nil {
+				return Proof{}, err
 			}
-			looks[s.PodUID] = l
+			looks[a.Pod.UID] = l
 		}
 		check := l.done
-		if s.Kind == fault.Abort {
+		if a.Kind == fault.Abort {
 			check = l.answers
 		}
-		if done, how := check(s.Target); done {
+		if done, how := check(*a.Mount); done {
 			p.Evidence = append(p.Evidence, how)
 		} else {
 			p.Left = append(p.Left, how)

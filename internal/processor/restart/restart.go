@@ -95,8 +95,9 @@ func (s Starter) Actions(ctx context.Context, w Waiting, code fault.Code) []faul
 			}
 			actions = append(actions, fault.Action{
 				Kind: fault.RemoveContainerRecord, Target: record.ID, Container: c.Container, Fault: code,
-				Safety: "this container has exited and never ran; without its record the kubelet does not wait for its back-off",
-				Loss:   "nothing but the restart count that is shown, which is counted from the records that are left",
+				Safety:   "this container has exited and never ran; without its record the kubelet does not wait for its back-off",
+				Loss:     "nothing but the restart count that is shown, which is counted from the records that are left",
+				Lossless: true,
 			})
 		}
 	}

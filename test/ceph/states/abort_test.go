@@ -36,16 +36,16 @@ func TestAbort(t *testing.T) {
 	hung, dead := named(t, "H"), named(t, "Z")
 	s := newScene(t, hung)
 	hung.Build(t, s.place)
-	if plan := s.refuse(hung); !strings.Contains(plan.Refusals[0], "has to be asked for") {
-		t.Errorf("refusals %q", plan.Refusals)
+	if refusals := s.refuse(hung); !strings.Contains(refusals[0], "has to be asked for") {
+		t.Errorf("refusals %q", refusals)
 	}
 	before := s.place.Line(t)
-	plan, err := s.judge.Plan(t.Context(), s.inspect(), volume.PlanOptions{Abort: true})
-	if err != nil || len(plan.Steps) != 1 || len(plan.Refusals) != 2 {
-		t.Fatalf("plan %+v, %v, want one step, and that neither the volume nor the container has anything to take its place", plan, err)
+	actions, refusals, err := s.judge.Plan(t.Context(), s.inspect(), volume.PlanOptions{Abort: true})
+	if err != nil || len(actions) != 1 || len(refusals) != 2 {
+		t.Fatalf("actions %+v, refusals %q, %v, want one step, and that neither the volume nor the container has anything to take its place", actions, refusals, err)
 	}
-	step := plan.Steps[0]
-	if step.Kind != fault.Abort || step.Code != fault.HungMount || !strings.HasPrefix(step.Loss, "data in flight: ") {
+	step := actions[0]
+	if step.Kind != fault.Abort || step.Fault != fault.HungMount || step.Lossless || !strings.HasPrefix(step.Loss, "data in flight: ") {
 		t.Errorf("step %+v", step)
 	}
 	for _, want := range []string{"aborted FUSE connection", "was aborted already"} {
@@ -53,7 +53,7 @@ func TestAbort(t *testing.T) {
 			t.Fatalf("apply: %+v, %v, want %q", done, err, want)
 		}
 	}
-	if proof, err := s.judge.Verify(t.Context(), plan.Steps); err != nil || !proof.Healed {
+	if proof, err := s.judge.Verify(t.Context(), actions); err != nil || !proof.Healed {
 		t.Errorf("proof %+v, %v", proof, err)
 	}
 	if _, err := os.Stat(s.place.Target); !errors.Is(err, unix.ENOTCONN) {

@@ -88,25 +88,25 @@ func (s *scene) inspect() *volume.Volume {
 	return survey.Volumes[0]
 }
 
-func (s *scene) plan(v *volume.Volume) volume.Plan {
+func (s *scene) plan(v *volume.Volume) (actions []fault.Action, refusals []string) {
 	s.t.Helper()
-	plan, err := s.judge.Plan(s.t.Context(), v, volume.PlanOptions{})
+	actions, refusals, err := s.judge.Plan(s.t.Context(), v, volume.PlanOptions{})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return plan
+	return actions, refusals
 }
 
 // refuse asserts that a volume is named with its code and left alone. Where the staging path answers it is looked into,
 // by which the kernel may learn that the folder is gone, and mark it; nothing else changes then, and nothing at all
 // otherwise.
-func (s *scene) refuse(state states.State) volume.Plan {
+func (s *scene) refuse(state states.State) (refusals []string) {
 	s.t.Helper()
 	before := s.place.Line(s.t)
 	v := s.inspect()
-	plan := s.plan(v)
-	if v.Code != state.Code || len(plan.Steps) > 0 || len(plan.Refusals) == 0 {
-		s.t.Errorf("%s, %q, steps %+v, refusals %q, want a refusal of %s", v.Code, v.Evidence, plan.Steps, plan.Refusals, state.Code)
+	actions, refusals := s.plan(v)
+	if v.Code != state.Code || len(actions) > 0 || len(refusals) == 0 {
+		s.t.Errorf("%s, %q, actions %+v, refusals %q, want a refusal of %s", v.Code, v.Evidence, actions, refusals, state.Code)
 	}
 	after := s.place.Line(s.t)
 	if state.Staged {
@@ -116,27 +116,27 @@ func (s *scene) refuse(state states.State) volume.Plan {
 	if after != before {
 		s.t.Errorf("looking has changed %q to %q", before, after)
 	}
-	return plan
+	return refusals
 }
 
 // heal asserts that a volume is named with its code, and mended under a container that runs.
 func (s *scene) heal(code fault.Code) {
 	s.t.Helper()
 	v := s.inspect()
-	plan := s.plan(v)
-	if v.Code != code || len(plan.Steps) != 2 || len(plan.Refusals) > 0 {
-		s.t.Fatalf("%s, %q, why not %q, copies %+v, steps %+v, refusals %q, want two steps about %s", v.Code, v.Evidence, v.WhyNot, v.Copies,
-			plan.Steps, plan.Refusals, code)
+	actions, refusals := s.plan(v)
+	if v.Code != code || len(actions) != 2 || len(refusals) > 0 {
+		s.t.Fatalf("%s, %q, why not %q, copies %+v, actions %+v, refusals %q, want two steps about %s", v.Code, v.Evidence, v.WhyNot, v.Copies,
+			actions, refusals, code)
 	}
 	for _, again := range []bool{false, true} {
-		for _, step := range plan.Steps {
+		for _, step := range actions {
 			done, err := s.judge.Apply(s.t.Context(), step)
 			if err != nil || done.Already != again {
 				s.t.Fatalf("apply %+v: %+v, %v", step, done, err)
 			}
 		}
 	}
-	proof, err := s.judge.Verify(s.t.Context(), plan.Steps)
+	proof, err := s.judge.Verify(s.t.Context(), actions)
 	if err != nil || !proof.Healed || len(proof.Evidence) != 2 {
 		s.t.Errorf("proof %+v, %v", proof, err)
 	}
@@ -211,8 +211,8 @@ func TestDataOnTheNodesDiskIsNotHidden(t *testing.T) {
 		if err := os.WriteFile(written, []byte("by the pod\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if plan := s.refuse(state); !strings.Contains(strings.Join(plan.Refusals, "\n"), "written") {
-			t.Errorf("refusals %q do not name what would be hidden", plan.Refusals)
+		if refusals := s.refuse(state); !strings.Contains(strings.Join(refusals, "\n"), "written") {
+			t.Errorf("refusals %q do not name what would be hidden", refusals)
 		}
 		if err := os.Remove(written); err != nil {
 			t.Fatal(err)

@@ -86,9 +86,10 @@ func (o options) inKubelet(i *device.Inspector, d blockdev.Device) bool {
 	return err == nil && path.IsAbs(b.File) && strings.HasPrefix(b.File, o.root+"/")
 }
 
-func (o options) loss(d blockdev.Device) string {
+// loss says what a detach loses, and whether that is nothing.
+func loss(d blockdev.Device) (text string, lossless bool) {
 	if d.Kind == blockdev.Zram {
-		return "what is stored in the device's memory"
+		return "what is stored in the device's memory", false
 	}
-	return "nothing: what is stored is behind the device, and is not touched"
+	return "nothing: what is stored is behind the device, and is not touched", true
 }

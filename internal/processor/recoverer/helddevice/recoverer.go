@@ -123,7 +123,7 @@ func (o options) release(i *device.Inspector, c *device.Case, plan *processor.Pl
 		at := copied.At
 		plan.Actions = append(plan.Actions, fault.Action{
 			Kind: fault.Unmount, Target: at.Point, Mount: &at, Container: copied.Container, Fault: fault.HeldDevice,
-			Safety: fmt.Sprintf("in the mount namespace of %s: %s", copied.Holds(), copied.Why), Loss: "nothing",
+			Safety: fmt.Sprintf("in the mount namespace of %s: %s", copied.Holds(), copied.Why), Loss: "nothing", Lossless: true,
 		})
 	}
 	findings := c.Findings()
@@ -135,11 +135,12 @@ func (o options) release(i *device.Inspector, c *device.Case, plan *processor.Pl
 	}
 	plan.Findings = append(plan.Findings, findings...)
 	if why != "" {
-		plan.Actions = append(plan.Actions, fault.Action{
+		a := fault.Action{
 			Kind: fault.Detach, Target: device.Target(c.Device), Fault: fault.HeldDevice,
 			Safety: why + "; it is not forced: the kernel refuses while anybody has the device open",
-			Loss:   o.loss(c.Device),
-		})
+		}
+		a.Loss, a.Lossless = loss(c.Device)
+		plan.Actions = append(plan.Actions, a)
 	}
 	return why != ""
 }

@@ -74,7 +74,7 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 	plan := processor.Plan{}
 	for _, c := range candidates[:min(len(candidates), o.limit)] {
 		plan.Actions = append(plan.Actions, fault.Action{
-			Kind: fault.Detach, Target: device.Target(c.device), Loss: "nothing: the image is not touched",
+			Kind: fault.Detach, Target: device.Target(c.device), Loss: "nothing: the image is not touched", Lossless: true,
 			Safety: fmt.Sprintf("the kernel lets it be opened exclusively, no mount of it and no other holder was found, its counters have not "+
 				"changed for %d seconds; it is not forced: krbd refuses while anybody has it open", int(c.idle.Seconds())),
 		})

@@ -91,7 +91,7 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 func actions(p *orphan.Pod) []fault.Action {
 	var all []fault.Action
 	for _, s := range p.Steps {
-		all = append(all, fault.Action{Kind: s.Kind, Target: s.Target, Fault: fault.OrphanedPodVolumes, Safety: s.Safety, Loss: s.Loss})
+		all = append(all, fault.Action{Kind: s.Kind, Target: s.Target, Fault: fault.OrphanedPodVolumes, Safety: s.Safety, Loss: s.Loss, Lossless: true})
 	}
 	return all
 }

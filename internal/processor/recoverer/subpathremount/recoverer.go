@@ -146,6 +146,6 @@ func unmountOf(b subpath.Bind, namespace uint64) fault.Action {
 	}
 	return fault.Action{
 		Kind: fault.Unmount, Target: b.State.Point, Mount: &mount, Container: b.Container, Fault: fault.StaleSubPath,
-		Safety: safety, Loss: "nothing",
+		Safety: safety, Loss: "nothing", Lossless: true,
 	}
 }

@@ -47,20 +47,20 @@ func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a fault.Acti
 	return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
 }
 
-// apply has a step done whose target must be, now, a broken mount of a volume of the pod as it is now.
+// apply has an action done whose mount must be, now, a broken one of a volume of the pod as it is now.
 func (h *Recoverer) apply(ctx context.Context, pod *corev1.Pod, a fault.Action) (fault.Applied, error) {
 	if a.Mount == nil {
 		return fault.Applied{}, processor.Stalled(errors.New("apply action: no mount is named"))
 	}
-	done, err := h.Inspector.Apply(ctx, stepOf(a, string(pod.UID)))
+	done, err := h.Inspector.Apply(ctx, ofPod(a, string(pod.UID)))
 	if errors.Is(err, volume.ErrRefused) {
 		err = processor.Stalled(fmt.Errorf("nothing was touched: %w", err))
 	}
 	return done, err
 }
 
-func stepOf(a fault.Action, podUID string) volume.Step {
-	return volume.Step{
-		Kind: a.Kind, Target: *a.Mount, PodUID: podUID, Container: a.Container, Code: a.Fault, Safety: a.Safety, Loss: a.Loss,
-	}
+// ofPod is the action about a volume of that pod, whichever pod it was planned for.
+func ofPod(a fault.Action, podUID string) fault.Action {
+	a.Pod = &fault.Pod{UID: podUID}
+	return a
 }

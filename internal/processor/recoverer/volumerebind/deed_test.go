@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/processor/restart"
 )
 
@@ -19,10 +18,9 @@ func TestClaimsNoDeedOfOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
 	a := w.breaks("pvc-a")
-	inner, abort := a, a
-	inner.Container, inner.Target.ID, inner.Target.Point = "app", 5000, "/data"
+	abort := a
 	abort.Kind = fault.Abort
-	w.plans["pvc-a"] = volume.Plan{Steps: []volume.Step{abort, a, inner}}
+	w.plans["pvc-a"] = planned{actions: []fault.Action{abort, a, inside(a, "app", "/data")}}
 	p := stored(t, w.plan(t))
 	p.Applied = []fault.Applied{fault.AlreadySo("was aborted already"), {}, fault.AlreadySo("its mount namespace has gone")}
 	w.proof.Evidence = []string{"is alive", "mount namespace mnt:[43] has gone"}

@@ -176,7 +176,7 @@ func TestAbortsWhenAsked(t *testing.T) {
 	w.Stop()
 	w.request.Values = map[string]string{ParamAbort: "true"}
 	p := w.plan(t)
-	if len(p.Actions) == 0 || p.Actions[0].Kind != fault.Abort || strings.HasPrefix(p.Actions[0].Loss, volume.Nothing) {
+	if len(p.Actions) == 0 || p.Actions[0].Kind != fault.Abort || p.Actions[0].Lossless {
 		t.Fatalf("plan %+v", p)
 	}
 	w.request.Values = nil

@@ -32,14 +32,14 @@ func (j *Judge) Unmendable(ctx context.Context, podUID string) (findings []fault
 		if len(own) == 0 {
 			continue
 		}
-		plan, err := j.Inspector.Plan(ctx, v, volume.PlanOptions{})
+		actions, refusals, err := j.Inspector.Plan(ctx, v, volume.PlanOptions{})
 		switch {
 		case err != nil:
 			return nil, nil, err
-		case len(plan.Steps) > 0:
+		case len(actions) > 0:
 			mendable = append(mendable, fmt.Sprintf("volume %q can be mended where it is", v.Name))
 		default:
-			findings, reasons = append(findings, own...), append(reasons, plan.Refusals...)
+			findings, reasons = append(findings, own...), append(reasons, refusals...)
 		}
 	}
 	if len(findings) == 0 {

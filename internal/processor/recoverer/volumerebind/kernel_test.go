@@ -90,7 +90,7 @@ func TestHeals(t *testing.T) {
 		t.Fatalf("plan (-want +got):\n%s%s", diff, p.NotApplicable)
 	}
 	for _, a := range p.Actions {
-		if a.Mount == nil || a.Mount.ID == 0 && a.Mount.MountInfoID == 0 || !strings.HasPrefix(a.Loss, volume.Nothing) || !strings.Contains(a.Safety, w.Staging) {
+		if a.Mount == nil || a.Mount.ID == 0 && a.Mount.MountInfoID == 0 || !a.Lossless || !strings.Contains(a.Safety, w.Staging) {
 			t.Errorf("action %+v", a)
 		}
 	}

@@ -46,9 +46,9 @@ const (
 // Inspector judges volumes and changes their mounts: a *volume.Inspector.
 type Inspector interface {
 	Inspect(ctx context.Context, s volume.Selection) (*volume.Survey, error)
-	Plan(ctx context.Context, v *volume.Volume, o volume.PlanOptions) (volume.Plan, error)
-	Apply(ctx context.Context, s volume.Step) (fault.Applied, error)
-	Verify(ctx context.Context, steps []volume.Step) (volume.Proof, error)
+	Plan(ctx context.Context, v *volume.Volume, o volume.PlanOptions) (actions []fault.Action, refusals []string, err error)
+	Apply(ctx context.Context, a fault.Action) (fault.Applied, error)
+	Verify(ctx context.Context, actions []fault.Action) (volume.Proof, error)
 }
 
 // Recoverer is the recoverer volumeRebindRecover.
@@ -73,7 +73,7 @@ func (h *Recoverer) starter() restart.Starter {
 
 // Bounds of a plan.
 const (
-	maxSteps    = 32
+	maxActions  = 32
 	maxFindings = 64
 	maxEvidence = 8 // sentences of one finding
 	maxShares   = 200
@@ -99,13 +99,14 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 	}
 	d := draft{pod: pod, container: r.Pod.Container}
 	for _, v := range d.broken(survey) {
-		plan, err := h.Inspector.Plan(ctx, v, volume.PlanOptions{Abort: o.abort})
+		actions, refusals, err := h.Inspector.Plan(ctx, v, volume.PlanOptions{Abort: o.abort})
 		if err != nil {
 			return processor.Plan{}, err
 		}
-		d.add(v, plan)
+		d.add(v, actions)
+		d.refusals = append(d.refusals, refusals...)
 	}
-	if len(d.steps) == 0 {
+	if len(d.actions) == 0 {
 		return processor.Plan{NotApplicable: d.nothing(survey), Findings: d.left}, nil
 	}
 	return h.plan(ctx, &d, o)
@@ -128,9 +129,9 @@ func going(pod *corev1.Pod) string {
 type draft struct {
 	pod       *corev1.Pod
 	container string // empty: all
-	steps     []volume.Step
+	actions   []fault.Action
 	refusals  []string
-	// healed are the findings that the steps mend, left all others.
+	// healed are the findings that the actions heal, left all others.
 	healed, left []fault.Finding
 	shares       []fault.Pod
 	mounters     []string // containers that mount what is replaced
@@ -144,24 +145,23 @@ func (d *draft) broken(s *volume.Survey) []*volume.Volume {
 }
 
 // add takes up what would be done about one volume.
-func (d *draft) add(v *volume.Volume, p volume.Plan) {
+func (d *draft) add(v *volume.Volume, actions []fault.Action) {
 	var replaced []fault.Mount
-	for _, s := range p.Steps {
+	for _, a := range actions {
 		switch {
-		case s.PodUID != string(d.pod.UID):
-			d.refuse("the mount at %q is not one of this pod's, but of the pod with UID %q", s.Target.Point, s.PodUID)
-		case d.container != "" && s.Container != "" && s.Container != d.container:
-			d.refuse("the mount at %q is that of container %q, and container %q was asked for", s.Target.Point, s.Container, d.container)
-		case len(d.steps) == maxSteps:
-			d.refuse("the mount at %q is left for another run: no more than %d are replaced at once", s.Target.Point, maxSteps)
+		case a.Pod.UID != string(d.pod.UID):
+			d.refuse("the mount at %q is not one of this pod's, but of the pod with UID %q", a.Mount.Point, a.Pod.UID)
+		case d.container != "" && a.Container != "" && a.Container != d.container:
+			d.refuse("the mount at %q is that of container %q, and container %q was asked for", a.Mount.Point, a.Container, d.container)
+		case len(d.actions) == maxActions:
+			d.refuse("the mount at %q is left for another run: no more than %d are replaced at once", a.Mount.Point, maxActions)
 		default:
-			d.steps = append(d.steps, s)
-			if s.Kind == fault.Replace {
-				replaced = append(replaced, s.Target)
+			d.actions = append(d.actions, a)
+			if a.Kind == fault.Replace {
+				replaced = append(replaced, *a.Mount)
 			}
 		}
 	}
-	d.refusals = append(d.refusals, p.Refusals...)
 	for _, f := range v.Findings() {
 		f.Evidence = f.Evidence[:min(len(f.Evidence), maxEvidence)]
 		if slices.Contains(replaced, f.Mount) {
@@ -212,23 +212,13 @@ func said(all []string) string {
 
 // plan writes the draft down.
 func (h *Recoverer) plan(ctx context.Context, d *draft, o options) (processor.Plan, error) {
-	plan := processor.Plan{Findings: d.healed}
-	for _, s := range d.steps {
-		plan.Actions = append(plan.Actions, actionOf(s))
-	}
+	plan := processor.Plan{Actions: d.actions, Findings: d.healed}
 	m := memory{Waiting: d.waiting(), Refusals: d.refusals, Left: d.left, Shares: d.shares}
 	if o.BringForward {
-		plan.Actions = append(plan.Actions, h.starter().Actions(ctx, m.Waiting, d.steps[0].Code)...)
+		plan.Actions = append(plan.Actions, h.starter().Actions(ctx, m.Waiting, d.actions[0].Fault)...)
 	}
 	err := plan.Remember(m)
 	return plan, err
-}
-
-func actionOf(s volume.Step) fault.Action {
-	target := s.Target
-	return fault.Action{
-		Kind: s.Kind, Target: target.Point, Mount: &target, Container: s.Container, Fault: s.Code, Safety: s.Safety, Loss: s.Loss,
-	}
 }
 
 // waiting are the containers that could not start for want of what is replaced. Where an init container is one of them,

@@ -30,15 +30,21 @@ import (
 // judge plays package volume: what it sees, what it would do about each volume by name, and what it was told to do.
 type judge struct {
 	survey  volume.Survey
-	plans   map[string]volume.Plan
+	plans   map[string]planned
 	err     error // of everything
 	refuses error // of Apply
 	proof   volume.Proof
 
 	asked    volume.Selection
 	options  volume.PlanOptions
-	applied  []volume.Step
-	verified []volume.Step
+	applied  []fault.Action
+	verified []fault.Action
+}
+
+// planned is what the judge would do about a volume.
+type planned struct {
+	actions  []fault.Action
+	refusals []string
 }
 
 func (j *judge) Inspect(_ context.Context, s volume.Selection) (*volume.Survey, error) {
@@ -46,18 +52,18 @@ func (j *judge) Inspect(_ context.Context, s volume.Selection) (*volume.Survey, 
 	return &j.survey, j.err
 }
 
-func (j *judge) Plan(_ context.Context, v *volume.Volume, o volume.PlanOptions) (volume.Plan, error) {
+func (j *judge) Plan(_ context.Context, v *volume.Volume, o volume.PlanOptions) ([]fault.Action, []string, error) {
 	j.options = o
-	return j.plans[v.Name], nil
+	return j.plans[v.Name].actions, j.plans[v.Name].refusals, nil
 }
 
-func (j *judge) Apply(_ context.Context, s volume.Step) (fault.Applied, error) {
-	j.applied = append(j.applied, s)
+func (j *judge) Apply(_ context.Context, a fault.Action) (fault.Applied, error) {
+	j.applied = append(j.applied, a)
 	return fault.Applied{Message: "replaced"}, j.refuses
 }
 
-func (j *judge) Verify(_ context.Context, steps []volume.Step) (volume.Proof, error) {
-	j.verified = steps
+func (j *judge) Verify(_ context.Context, actions []fault.Action) (volume.Proof, error) {
+	j.verified = actions
 	return j.proof, j.err
 }
 
@@ -71,7 +77,7 @@ type world struct {
 }
 
 func newWorld() *world {
-	w := &world{judge: &judge{plans: map[string]volume.Plan{}, proof: volume.Proof{Healed: true}}, pod: kubelettest.NewPod(), pods: &kubelettest.Pods{}}
+	w := &world{judge: &judge{plans: map[string]planned{}, proof: volume.Proof{Healed: true}}, pod: kubelettest.NewPod(), pods: &kubelettest.Pods{}}
 	w.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/data"}}
 	w.pods.Set(w.pod)
 	w.healer = &Recoverer{Pods: w.pods, Inspector: w.judge}
@@ -79,8 +85,8 @@ func newWorld() *world {
 	return w
 }
 
-// breaks adds a broken volume and gives the step that would mend it.
-func (w *world) breaks(name string) volume.Step {
+// breaks adds a broken volume and gives the action that would replace its mount.
+func (w *world) breaks(name string) fault.Action {
 	id := 100 + len(w.survey.Volumes)
 	v := &volume.Volume{
 		Pod: fault.Pod{Namespace: w.pod.Namespace, Name: w.pod.Name, UID: string(w.pod.UID)}, Plugin: kubelet.CSI, Name: name,
@@ -91,11 +97,19 @@ func (w *world) breaks(name string) volume.Step {
 		},
 	}
 	w.survey.Volumes = append(w.survey.Volumes, v)
-	step := volume.Step{
-		Kind: fault.Replace, Target: v.Findings()[0].Mount, PodUID: v.Pod.UID, Volume: name, Code: v.Code, Safety: "safe", Loss: volume.Nothing,
+	a := fault.Action{
+		Kind: fault.Replace, Target: v.Point, Mount: &v.Findings()[0].Mount, Pod: &v.Pod, Fault: v.Code, Safety: "safe", Loss: "nothing",
 	}
-	w.plans[name] = volume.Plan{Steps: []volume.Step{step}}
-	return step
+	w.plans[name] = planned{actions: []fault.Action{a}}
+	return a
+}
+
+// inside is an action like another one, about the mount that a container has at a place.
+func inside(a fault.Action, container, point string) fault.Action {
+	m := *a.Mount
+	m.ID, m.Point, m.Namespace = 5000, point, 43
+	a.Container, a.Target, a.Mount = container, point, &m
+	return a
 }
 
 func (w *world) plan(t *testing.T) processor.Plan {
@@ -127,10 +141,9 @@ func TestMendsWhatCanBeMended(t *testing.T) {
 	a, c := w.breaks("pvc-a"), w.breaks("pvc-c")
 	w.breaks("pvc-b")
 	w.survey.Volumes[0].Shares = []fault.Pod{{Namespace: "other", Name: "db", UID: "9"}}
-	w.plans["pvc-b"] = volume.Plan{Refusals: []string{"the mount of pvc-b stays: nothing is staged"}}
-	inner := a
-	inner.Container, inner.Target.ID, inner.Target.Point, inner.Target.Namespace = "app", 5000, "/data", 43
-	w.plans["pvc-a"] = volume.Plan{Steps: []volume.Step{a, inner}}
+	w.plans["pvc-b"] = planned{refusals: []string{"the mount of pvc-b stays: nothing is staged"}}
+	inner := inside(a, "app", "/data")
+	w.plans["pvc-a"] = planned{actions: []fault.Action{a, inner}}
 	p := stored(t, w.plan(t))
 	var got []string
 	for _, x := range p.Actions {
@@ -148,9 +161,9 @@ func TestMendsWhatCanBeMended(t *testing.T) {
 			t.Errorf("apply: %+v, %v", done, err)
 		}
 	}
-	for i, step := range []volume.Step{a, inner, c} {
-		if s := w.applied[i]; s.Target != step.Target || s.PodUID != string(w.pod.UID) || s.Kind != fault.Replace {
-			t.Errorf("applied %+v, want %+v", s, step)
+	for i, want := range []fault.Action{a, inner, c} {
+		if got := w.applied[i]; *got.Mount != *want.Mount || got.Pod.UID != string(w.pod.UID) || got.Kind != fault.Replace {
+			t.Errorf("applied %+v, want %+v", got, want)
 		}
 	}
 	w.proof.Evidence = []string{"is alive", "is alive inside", "is alive, too"}
@@ -171,7 +184,7 @@ func TestMendsWhatCanBeMended(t *testing.T) {
 		states = append(states, fmt.Sprint(f.Volume, " ", f.Healed))
 	}
 	if diff := cmp.Diff([]string{"pvc-a true", "pvc-c true", "pvc-b false"}, states); diff != "" || len(w.verified) != 3 {
-		t.Errorf("findings (-want +got):\n%s, %d steps verified", diff, len(w.verified))
+		t.Errorf("findings (-want +got):\n%s, %d actions verified", diff, len(w.verified))
 	}
 }
 
@@ -185,17 +198,17 @@ func TestSaysWhyNothingIsMended(t *testing.T) {
 		"healthy": {func(w *world) { w.survey.Volumes = []*volume.Volume{{Pod: fault.Pod{UID: string(w.pod.UID)}}} }, "no broken volume: 1 volumes", 0},
 		"refused": {func(w *world) {
 			w.breaks("a")
-			w.plans["a"] = volume.Plan{Refusals: []string{"first reason", "second reason"}}
+			w.plans["a"] = planned{refusals: []string{"first reason", "second reason"}}
 		}, "no volume of pod default/web is mended: first reason; second reason", 1},
-		"no say": {func(w *world) { w.breaks("a"); w.plans["a"] = volume.Plan{} }, "nothing is known that could be done", 1},
+		"no say": {func(w *world) { w.breaks("a"); w.plans["a"] = planned{} }, "nothing is known that could be done", 1},
 		"another pod's": {func(w *world) {
 			w.breaks("a")
 			w.survey.Volumes[0].Pod.UID = "other"
 		}, "no broken volume", 0},
-		"a step of another pod's": {func(w *world) {
-			s := w.breaks("a")
-			s.PodUID = "other"
-			w.plans["a"] = volume.Plan{Steps: []volume.Step{s}}
+		"an action of another pod's": {func(w *world) {
+			a := w.breaks("a")
+			a.Pod = &fault.Pod{UID: "other"}
+			w.plans["a"] = planned{actions: []fault.Action{a}}
 		}, `of the pod with UID "other"`, 1},
 		"a container that does not mount it": {func(w *world) { w.breaks("a"); w.request.Pod.Container = "sidecar" }, "no broken volume", 0},
 		"being deleted":                      {func(w *world) { w.breaks("a"); w.pod.DeletionTimestamp = &metav1.Time{Time: time.Now()} }, "is being deleted", 0},
@@ -221,7 +234,7 @@ func TestSaysWhyNothingIsMended(t *testing.T) {
 func TestOutsideChoosesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
-	step := w.breaks("pvc-a")
+	action := w.breaks("pvc-a")
 	w.request.Values = map[string]string{
 		volume.ParamVolume: "pvc-a", ParamAbort: "true",
 		"diagnoser.kubernetes.volume_health.list": `[{"pod":{"uid":"other"},"point":"/etc","source":{"path":"/root"}}]`,
@@ -231,7 +244,7 @@ func TestOutsideChoosesNothing(t *testing.T) {
 	if w.asked != (volume.Selection{PodUID: string(w.pod.UID), Volume: "pvc-a"}) || !w.options.Abort {
 		t.Errorf("asked %+v, %+v", w.asked, w.options)
 	}
-	if len(p.Actions) != 1 || *p.Actions[0].Mount != step.Target {
+	if len(p.Actions) != 1 || *p.Actions[0].Mount != *action.Mount {
 		t.Errorf("actions %+v", p.Actions)
 	}
 	w.request.Values = nil
@@ -248,7 +261,7 @@ func TestOutsideChoosesNothing(t *testing.T) {
 	namesake.UID = "namesake"
 	w.pods.Set(namesake)
 	w.refuses = fmt.Errorf("%w: no mount of this pod", volume.ErrRefused)
-	if _, err := w.healer.Apply(t.Context(), w.request, p.Actions[0]); !processor.IsStalled(err) || w.applied[0].PodUID != "namesake" {
+	if _, err := w.healer.Apply(t.Context(), w.request, p.Actions[0]); !processor.IsStalled(err) || w.applied[0].Pod.UID != "namesake" {
 		t.Errorf("a pod that was replaced: %v, %+v", err, w.applied)
 	}
 	if _, err := w.healer.Verify(t.Context(), w.request, p); !processor.IsStalled(err) || !strings.Contains(err.Error(), "it was replaced") {
@@ -307,9 +320,9 @@ func TestBadInput(t *testing.T) {
 func TestAbortAloneHealsNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
-	s := w.breaks("a")
-	s.Kind, s.Loss = fault.Abort, "data in flight"
-	w.plans["a"] = volume.Plan{Steps: []volume.Step{s}, Refusals: []string{"no source"}}
+	a := w.breaks("a")
+	a.Kind, a.Loss = fault.Abort, "data in flight"
+	w.plans["a"] = planned{actions: []fault.Action{a}, refusals: []string{"no source"}}
 	w.request.Values = map[string]string{ParamAbort: "true"}
 	p := stored(t, w.plan(t))
 	if len(p.Actions) != 1 || p.Actions[0].Kind != fault.Abort || p.Actions[0].Loss != "data in flight" || len(p.Findings) > 0 {
@@ -419,12 +432,12 @@ func TestWaitsForInitContainersFirst(t *testing.T) {
 func TestPlanIsBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
-	for n := range maxSteps + 3 {
+	for n := range maxActions + 3 {
 		w.breaks(fmt.Sprint("pvc-", n))
 	}
 	p := w.plan(t)
 	m, err := recall(p)
-	if err != nil || len(p.Actions) != maxSteps || len(m.Refusals) != 3 || !strings.Contains(m.Refusals[0], "another run") || len(m.Left) != 3 {
+	if err != nil || len(p.Actions) != maxActions || len(m.Refusals) != 3 || !strings.Contains(m.Refusals[0], "another run") || len(m.Left) != 3 {
 		t.Errorf("%d actions, notes %+v, %v", len(p.Actions), m, err)
 	}
 }
@@ -441,7 +454,7 @@ func TestUnmendable(t *testing.T) {
 	if findings, reasons, err = j.Unmendable(t.Context(), uid); err != nil || len(findings) > 0 || !strings.Contains(reasons[1], `"a" can be mended`) {
 		t.Errorf("what can be mended: %+v, %q, %v", findings, reasons, err)
 	}
-	w.plans["a"] = volume.Plan{Refusals: []string{"no source"}}
+	w.plans["a"] = planned{refusals: []string{"no source"}}
 	if findings, reasons, err = j.Unmendable(t.Context(), uid); err != nil || len(findings) != 1 || !slices.Equal(reasons, []string{"no source"}) || w.options.Abort {
 		t.Errorf("what cannot: %+v, %q, %v", findings, reasons, err)
 	}

@@ -10,7 +10,6 @@ import (
 	"fmt"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/restart"
 )
@@ -68,7 +67,7 @@ func (h *Recoverer) Verify(ctx context.Context, r processor.Request, p processor
 // prove looks at the places of the plan, and tells in a sentence each what was done and is there now.
 func (h *Recoverer) prove(ctx context.Context, p processor.Plan, m memory) ([]string, error) {
 	var results []string
-	var steps []volume.Step
+	var replaced []fault.Action
 	var did []string // about each
 	for i, a := range p.Actions {
 		done := p.Outcome(i)
@@ -80,16 +79,16 @@ func (h *Recoverer) prove(ctx context.Context, p processor.Plan, m memory) ([]st
 			results = append(results, fmt.Sprintf("aborted the connection of %q, which did not answer: every mount of it is dead now, until its "+
 				"driver mounts the volume again", a.Target))
 		case a.Kind == fault.Replace:
-			steps, did = append(steps, stepOf(a, m.PodUID)), append(did, deed(a, done))
+			replaced, did = append(replaced, ofPod(a, m.PodUID)), append(did, deed(a, done))
 		}
 	}
-	if len(steps) == 0 && len(results) == 0 {
+	if len(replaced) == 0 && len(results) == 0 {
 		return nil, processor.Stalled(errors.New("read plan: it replaces nothing"))
 	}
-	if len(steps) == 0 {
+	if len(replaced) == 0 {
 		return results, nil
 	}
-	proof, err := h.Inspector.Verify(ctx, steps)
+	proof, err := h.Inspector.Verify(ctx, replaced)
 	if err != nil {
 		return nil, err
 	}
