@@ -32,6 +32,8 @@ type Action struct {
 	Target string `json:"target"`
 	// Mount is the mount that is changed, if it is a mount. Only this very mount may be changed.
 	Mount *Mount `json:"mount,omitempty"`
+	// File is the file or directory that is removed.
+	File *File `json:"file,omitempty"`
 	// Pod is the pod whose volume Replace and Abort act on.
 	Pod *Pod `json:"pod,omitempty"`
 	// Container is the name of the container of the pod that the action serves.
@@ -41,6 +43,16 @@ type Action struct {
 	Safety   string `json:"safety,omitempty"`
 	Loss     string `json:"loss,omitempty"`
 	Lossless bool   `json:"lossless,omitempty"`
+}
+
+// File is a file or a directory as it is written down in plans, so that one which has taken its place since is not taken
+// for it.
+type File struct {
+	// Path is absolute, in the kubelet's mount namespace.
+	Path  string `json:"path"`
+	Inode uint64 `json:"inode"`
+	// Made is when it was made, in nanoseconds since 1970. 0: its file system does not say.
+	Made int64 `json:"made,omitempty"`
 }
 
 // Applied is how an action went that did not fail.

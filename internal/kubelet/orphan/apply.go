@@ -7,16 +7,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// Apply removes what a step names, after it has found out afresh that all of the pod's plan still holds. gone: it is
-// gone already. ErrStays: it is not, or no longer, what may be removed, and nothing was touched.
-func (i *Inspector) Apply(ctx context.Context, s Step) (gone bool, err error) {
-	l, rel, err := i.aim(ctx, s)
+// Apply removes what an action names, after it has found out afresh that all of the pod's plan still holds. gone: it is
+// gone already. ErrStays: it is not, or no longer, what may be removed, and nothing was touched. Kind and File alone say
+// what is removed.
+func (i *Inspector) Apply(ctx context.Context, a fault.Action) (gone bool, err error) {
+	l, rel, err := i.aim(ctx, a)
 	if err != nil {
 		return false, err
 	}
@@ -24,7 +27,7 @@ func (i *Inspector) Apply(ctx context.Context, s Step) (gone bool, err error) {
 	if err != nil || !there {
 		return err == nil, err
 	}
-	entry, err := l.confirm(ctx, s)
+	entry, err := l.confirm(ctx, a)
 	if err != nil {
 		return false, err
 	}
@@ -37,24 +40,23 @@ func (i *Inspector) Apply(ctx context.Context, s Step) (gone bool, err error) {
 		err = fmt.Errorf("%w: %w", ErrStays, err)
 	}
 	if err != nil {
-		return false, fmt.Errorf("remove %q: %w", s.Target, err)
+		return false, fmt.Errorf("remove %q: %w", a.File.Path, err)
 	}
 	return false, nil
 }
 
-// aim reads which pod and which path in its directory a step is about.
-func (i *Inspector) aim(ctx context.Context, s Step) (l *look, rel string, err error) {
+// aim reads which pod and which path in its directory an action is about.
+func (i *Inspector) aim(ctx context.Context, a fault.Action) (l *look, rel string, err error) {
 	n, err := i.Kubelet.Node(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	name, err := targeted(s.Target)
-	if err != nil {
-		return nil, "", err
+	if a.File == nil || path.Clean(a.File.Path) != a.File.Path {
+		return nil, "", fmt.Errorf("%w: the action on %q names no entry of a directory", ErrStays, a.Target)
 	}
-	below, ok := strings.CutPrefix(name, n.PodsDir()+"/")
+	below, ok := strings.CutPrefix(a.File.Path, n.PodsDir()+"/")
 	if !ok {
-		return nil, "", fmt.Errorf("read target %q: %w: it is not below %q", s.Target, ErrStays, n.PodsDir())
+		return nil, "", fmt.Errorf("%w: %q is not below %q", ErrStays, a.File.Path, n.PodsDir())
 	}
 	uid, rel, _ := strings.Cut(below, "/")
 	if rel == "" {
@@ -63,24 +65,24 @@ func (i *Inspector) aim(ctx context.Context, s Step) (l *look, rel string, err e
 	return &look{Inspector: i, node: n, uid: uid, acting: true}, rel, nil
 }
 
-// confirm looks at the pod afresh, and gives the entry that the step is about.
-func (l *look) confirm(ctx context.Context, s Step) (Entry, error) {
+// confirm looks at the pod afresh, and gives the entry that the action is about.
+func (l *look) confirm(ctx context.Context, a fault.Action) (Entry, error) {
 	survey, err := l.survey(ctx)
 	if err != nil {
 		return Entry{}, err
 	}
 	if len(survey.Pods) == 0 {
-		return Entry{}, fmt.Errorf("%w: %q: the API server or the container runtime knows the pod", ErrStays, s.Target)
+		return Entry{}, fmt.Errorf("%w: %q: the API server or the container runtime knows the pod", ErrStays, a.File.Path)
 	}
 	p := survey.Pods[0]
-	if !slices.ContainsFunc(p.Steps, func(now Step) bool { return now.Kind == s.Kind && now.Target == s.Target }) {
+	if !slices.ContainsFunc(p.Actions, func(now fault.Action) bool { return now.Kind == a.Kind && *now.File == *a.File }) {
 		why := slices.Concat(p.Unproven, p.Refusals)
 		if len(why) == 0 {
 			why = []string{"it is another than it was, or no such thing is removed"}
 		}
-		return Entry{}, fmt.Errorf("%w: %q: %s", ErrStays, s.Target, strings.Join(why, "; "))
+		return Entry{}, fmt.Errorf("%w: %q: %s", ErrStays, a.File.Path, strings.Join(why, "; "))
 	}
-	at := slices.IndexFunc(p.all, func(e Entry) bool { return e.target(p.Path) == s.Target })
+	at := slices.IndexFunc(p.all, func(e Entry) bool { return e.ref(p.Path) == *a.File })
 	return p.all[at], nil
 }
 
@@ -147,18 +149,18 @@ func (e Entry) remove(pods *sys.FD, uid string) error {
 	return sys.RemoveFileAt(dir, name)
 }
 
-// There tells whether what a step names is there, or anything else at its path.
-func (i *Inspector) There(ctx context.Context, s Step) (bool, error) {
-	l, rel, err := i.aim(ctx, s)
+// There tells whether what an action names is there, or anything else at its path.
+func (i *Inspector) There(ctx context.Context, a fault.Action) (bool, error) {
+	l, rel, err := i.aim(ctx, a)
 	if err != nil {
 		return false, err
 	}
 	return l.there(ctx, rel)
 }
 
-// PodOf is the UID of the pod that a step is about.
-func (i *Inspector) PodOf(ctx context.Context, s Step) (string, error) {
-	l, _, err := i.aim(ctx, s)
+// PodOf is the UID of the pod that an action is about.
+func (i *Inspector) PodOf(ctx context.Context, a fault.Action) (string, error) {
+	l, _, err := i.aim(ctx, a)
 	if err != nil {
 		return "", err
 	}

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/orphan"
 	"kubediag.org/kubediag/internal/kubelet/orphan/orphantest"
 )
@@ -90,9 +91,9 @@ func TestAsksOnceForAPlan(t *testing.T) {
 	s, cache := cached(t)
 	s.Leave(gone)
 	s.Leave(orphantest.Other)
-	var steps []orphan.Step
+	var steps []fault.Action
 	for _, p := range survey(t, s).Pods {
-		steps = append(steps, p.Steps...)
+		steps = append(steps, p.Actions...)
 	}
 	if len(steps) != 2*len(wholePlan) {
 		t.Fatalf("%d steps, want %d", len(steps), 2*len(wholePlan))
@@ -129,7 +130,7 @@ func TestGoneOnlyAsLongAsNobodyKnowsIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, cache := cached(t)
 			s.Leave(gone)
-			steps := only(t, s).Steps
+			steps := only(t, s).Actions
 			set(s, cache)
 			stays(t, s, steps, "knows the pod")
 			for _, p := range survey(t, s).Pods {
@@ -141,7 +142,7 @@ func TestGoneOnlyAsLongAsNobodyKnowsIt(t *testing.T) {
 	}
 	s, cache := cached(t)
 	s.Leave(gone)
-	steps := only(t, s).Steps
+	steps := only(t, s).Actions
 	cache[gone] = true
 	survey(t, s)
 	delete(cache, gone)
@@ -176,7 +177,7 @@ func TestNotAskedFor(t *testing.T) {
 		looks++
 		return time.Now().Add(time.Duration(looks-1) * time.Hour)
 	}
-	if p := only(t, s); p.Orphaned || len(p.Steps) > 0 || s.Server.Asked > 0 || !strings.Contains(p.Unproven[0], "not asked for it") {
+	if p := only(t, s); p.Orphaned || len(p.Actions) > 0 || s.Server.Asked > 0 || !strings.Contains(p.Unproven[0], "not asked for it") {
 		t.Errorf("asked %d times, pod %+v", s.Server.Asked, p)
 	}
 }

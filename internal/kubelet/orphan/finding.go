@@ -69,7 +69,7 @@ func (p *Pod) contents() string {
 func (s *Survey) Nothing(only string) string {
 	var said []string
 	for _, p := range s.Pods {
-		if only != "" && p.UID != only || len(p.Steps) > 0 {
+		if only != "" && p.UID != only || len(p.Actions) > 0 {
 			continue
 		}
 		said = append(said, p.Stays())

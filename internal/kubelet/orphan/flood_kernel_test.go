@@ -60,7 +60,7 @@ func TestFlood(t *testing.T) {
 	if i < 0 {
 		t.Fatal("the directory whose turn it is was not looked into")
 	}
-	if p := found.Pods[i]; !p.Orphaned || found.Looked.Backend == "kernel" && len(p.Steps) != len(wholePlan) {
+	if p := found.Pods[i]; !p.Orphaned || found.Looked.Backend == "kernel" && len(p.Actions) != len(wholePlan) {
 		t.Errorf("pod = %+v, want one that is orphaned, and a plan", p)
 	}
 	if found.Directories != len(uids) || len(found.Pods) > 1000 || len(found.Skipped) != 1 {

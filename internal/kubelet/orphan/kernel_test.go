@@ -53,12 +53,11 @@ func only(t *testing.T, s *orphantest.Scene) *orphan.Pod {
 	return found.Pods[0]
 }
 
-// planned are the paths of the steps, in order.
+// planned are the paths of the actions, in order.
 func planned(p *orphan.Pod) []string {
 	var all []string
-	for _, step := range p.Steps {
-		name, _, _ := strings.Cut(strings.TrimPrefix(step.Target, p.Path), " (inode ")
-		all = append(all, string(step.Kind)+" "+strings.TrimPrefix(name, "/"))
+	for _, step := range p.Actions {
+		all = append(all, string(step.Kind)+" "+strings.TrimPrefix(strings.TrimPrefix(step.File.Path, p.Path), "/"))
 	}
 	return all
 }
@@ -86,8 +85,8 @@ func TestRemovesWhatIsLeft(t *testing.T) {
 	if diff := cmp.Diff(wholePlan, planned(p)); diff != "" {
 		t.Fatalf("plan (-want +got):\n%s", diff)
 	}
-	for _, step := range p.Steps {
-		if !strings.HasPrefix(step.Loss, "nothing: ") || !strings.Contains(step.Safety, "neither the API server nor the container runtime") {
+	for _, step := range p.Actions {
+		if !step.Lossless || step.Fault != fault.OrphanedPodVolumes || !strings.Contains(step.Safety, "neither the API server nor the container runtime") {
 			t.Errorf("step = %+v", step)
 		}
 		if gone, err := s.Inspector.Apply(t.Context(), step); gone || err != nil {
@@ -107,7 +106,7 @@ func TestRemovesWhatIsLeft(t *testing.T) {
 	if diff := cmp.Diff(map[string]bool{orphantest.Other: true}, absent); diff != "" || err != nil {
 		t.Errorf("gone: %v, (-want +got):\n%s", err, diff)
 	}
-	for _, step := range p.Steps {
+	for _, step := range p.Actions {
 		if gone, err := s.Inspector.Apply(t.Context(), step); !gone || err != nil {
 			t.Errorf("once more, %s: gone %v, %v, want that it is gone", step.Target, gone, err)
 		}
@@ -127,7 +126,7 @@ func TestDirectoryThatStays(t *testing.T) {
 	if diff := cmp.Diff(want, planned(p)); diff != "" {
 		t.Fatalf("plan (-want +got):\n%s", diff)
 	}
-	for _, step := range p.Steps {
+	for _, step := range p.Actions {
 		if _, err := s.Inspector.Apply(t.Context(), step); err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +135,7 @@ func TestDirectoryThatStays(t *testing.T) {
 		t.Errorf("what remains: %q, want nothing", tree)
 	}
 	s.File(gone, "etc-hosts", "x")
-	if p := only(t, s); !p.Orphaned || len(p.Steps) > 0 || !strings.Contains(strings.Join(p.Refusals, " "), "etc-hosts") {
+	if p := only(t, s); !p.Orphaned || len(p.Actions) > 0 || !strings.Contains(strings.Join(p.Refusals, " "), "etc-hosts") {
 		t.Errorf("with a file of the kubelet: %+v, want that it is the kubelet's to remove", p)
 	}
 }
@@ -152,7 +151,7 @@ func TestEmptyRecord(t *testing.T) {
 	if diff := cmp.Diff(wholePlan, planned(p)); diff != "" {
 		t.Fatalf("refusals %q, plan (-want +got):\n%s", p.Refusals, diff)
 	}
-	for _, step := range p.Steps {
+	for _, step := range p.Actions {
 		if gone, err := s.Inspector.Apply(t.Context(), step); gone || err != nil {
 			t.Fatalf("apply %s: gone %v, %v", step.Target, gone, err)
 		}
@@ -266,11 +265,11 @@ func TestRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := orphantest.New(t)
 			s.Leave(gone)
-			steps := only(t, s).Steps
+			steps := only(t, s).Actions
 			hazard.set(t, s)
 			p := only(t, s)
-			if !p.Orphaned || len(p.Steps) > 0 || !strings.Contains(strings.Join(p.Refusals, "\n"), hazard.why) {
-				t.Errorf("refusals %q, steps %d, want none because %q", p.Refusals, len(p.Steps), hazard.why)
+			if !p.Orphaned || len(p.Actions) > 0 || !strings.Contains(strings.Join(p.Refusals, "\n"), hazard.why) {
+				t.Errorf("refusals %q, steps %d, want none because %q", p.Refusals, len(p.Actions), hazard.why)
 			}
 			stays(t, s, steps, hazard.why)
 		})
@@ -278,7 +277,7 @@ func TestRefuses(t *testing.T) {
 }
 
 // stays applies steps that must not be applied any more.
-func stays(t *testing.T, s *orphantest.Scene, steps []orphan.Step, why string) {
+func stays(t *testing.T, s *orphantest.Scene, steps []fault.Action, why string) {
 	t.Helper()
 	before := s.Tree(gone)
 	for _, step := range steps {
@@ -324,11 +323,11 @@ func TestUnproven(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := orphantest.New(t)
 			s.Leave(gone)
-			steps := only(t, s).Steps
+			steps := only(t, s).Actions
 			c.set(s)
 			found := survey(t, s)
 			for _, p := range found.Pods {
-				if p.Orphaned || len(p.Steps) > 0 || c.why != "" && !strings.Contains(strings.Join(p.Unproven, "\n"), c.why) {
+				if p.Orphaned || len(p.Actions) > 0 || c.why != "" && !strings.Contains(strings.Join(p.Unproven, "\n"), c.why) {
 					t.Errorf("pod %s: orphaned %v, unproven %q, want that nothing is proven: %s", p.UID, p.Orphaned, p.Unproven, c.why)
 				}
 				if c.why == "" && p.UID == gone {
@@ -346,7 +345,7 @@ func TestUnproven(t *testing.T) {
 func TestStaticPodsAreLeftAlone(t *testing.T) {
 	s := orphantest.New(t)
 	s.Leave("0d2a2ae45a0c4f0f8f6c7a3c3f7c1d11")
-	if p := only(t, s); p.Orphaned || len(p.Steps) > 0 || !strings.Contains(p.Unproven[0], "static pod") {
+	if p := only(t, s); p.Orphaned || len(p.Actions) > 0 || !strings.Contains(p.Unproven[0], "static pod") {
 		t.Errorf("pod = %+v", p)
 	}
 }
@@ -358,12 +357,12 @@ func TestReplaced(t *testing.T) {
 			s := orphantest.New(t)
 			s.Leave(gone)
 			p := only(t, s)
-			step := p.Steps[4]
+			step := p.Actions[4]
 			s.Must(os.Rename(s.Path(gone, rel), filepath.Join(s.Root, "old")))
 			if name == "directory" {
 				s.Dir(gone, rel)
 			} else {
-				step = p.Steps[5]
+				step = p.Actions[5]
 				s.File(gone, rel, orphantest.VolumeRecord)
 			}
 			_, err := s.Inspector.Apply(t.Context(), step)
@@ -377,22 +376,24 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-func TestForgedSteps(t *testing.T) {
+func TestForgedActions(t *testing.T) {
 	s := orphantest.New(t)
 	s.Leave(gone)
 	victim := filepath.Join(s.Root, "victim")
 	s.Must(os.Mkdir(victim, 0o755))
 	live := s.Path(orphantest.Live, volume+"/mount")
-	step := only(t, s).Steps[0]
-	tail := step.Target[strings.LastIndex(step.Target, " (inode "):]
-	for _, target := range []string{
-		"", "/", "x", victim, victim + tail, live + tail, s.Node.PodDir(gone) + "/volumes/../../../victim" + tail,
-		s.Node.PodsDir() + tail, s.Path(gone, "etc-hosts") + tail, s.Node.PodDir(gone) + tail,
-		s.Path(gone, volume+"/mount") + " (inode x, made 1)", s.Path(gone, volume+"/mount") + " (inode 1)", "relative" + tail,
+	step := only(t, s).Actions[0]
+	forged := []*fault.File{nil, {Path: s.Path(gone, volume+"/mount"), Inode: 1, Made: 1}, {Path: s.Path(gone, volume+"/mount")}}
+	for _, name := range []string{
+		"", "/", "x", victim, live, s.Node.PodDir(gone) + "/volumes/../../../victim", s.Node.PodsDir(), s.Path(gone, "etc-hosts"),
+		s.Node.PodDir(gone), s.Path(gone, volume+"/mount") + "/", "relative",
 	} {
+		forged = append(forged, &fault.File{Path: name, Inode: step.File.Inode, Made: step.File.Made})
+	}
+	for _, entry := range forged {
 		for _, kind := range []fault.ActionKind{fault.RemoveDirectory, fault.RemoveFile} {
-			if gone, err := s.Inspector.Apply(t.Context(), orphan.Step{Kind: kind, Target: target}); gone || !errors.Is(err, orphan.ErrStays) {
-				t.Errorf("%s %q: gone %v, %v, want ErrStays", kind, target, gone, err)
+			if gone, err := s.Inspector.Apply(t.Context(), fault.Action{Kind: kind, Target: step.Target, File: entry}); gone || !errors.Is(err, orphan.ErrStays) {
+				t.Errorf("%s %+v: gone %v, %v, want ErrStays", kind, entry, gone, err)
 			}
 		}
 	}
@@ -413,7 +414,7 @@ func TestOutOfOrder(t *testing.T) {
 	s := orphantest.New(t)
 	s.Leave(gone)
 	p := only(t, s)
-	if _, err := s.Inspector.Apply(t.Context(), p.Steps[6]); !errors.Is(err, orphan.ErrStays) || !errors.Is(err, sys.ENOTEMPTY) {
+	if _, err := s.Inspector.Apply(t.Context(), p.Actions[6]); !errors.Is(err, orphan.ErrStays) || !errors.Is(err, sys.ENOTEMPTY) {
 		t.Errorf("apply: %v, want ErrStays with ENOTEMPTY", err)
 	}
 }
@@ -441,8 +442,8 @@ func TestTellsEverything(t *testing.T) {
 		}
 	}
 	p := survey(t, s).Pods[1]
-	if len(p.Entries) != 256 || p.More < 3000 || p.More > 4096 || len(p.Refusals) > 32 || len(p.Steps) > 0 {
-		t.Errorf("%d entries and %d more, %d refusals, %d steps", len(p.Entries), p.More, len(p.Refusals), len(p.Steps))
+	if len(p.Entries) != 256 || p.More < 3000 || p.More > 4096 || len(p.Refusals) > 32 || len(p.Actions) > 0 {
+		t.Errorf("%d entries and %d more, %d refusals, %d steps", len(p.Entries), p.More, len(p.Refusals), len(p.Actions))
 	}
 }
 
@@ -452,7 +453,7 @@ func TestSharedVolume(t *testing.T) {
 	s.Leave(gone)
 	staged(t, s)
 	mountOn(t, s.Path(orphantest.Live, volume+"/mount"))
-	if p := only(t, s); len(p.Steps) != len(wholePlan) {
+	if p := only(t, s); len(p.Actions) != len(wholePlan) {
 		t.Errorf("refusals %q, want none", p.Refusals)
 	}
 }

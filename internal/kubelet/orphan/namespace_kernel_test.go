@@ -27,15 +27,15 @@ func TestKubeletInItsOwnNamespace(t *testing.T) {
 	process := kerneltest.Start(t, "kubelet", root)
 	s.Inspector.Kubelet = &kubelet.Finder{PID: process.PID, Root: root}
 	p := only(t, s)
-	if why := strings.Join(p.Refusals, "; "); len(p.Steps) > 0 || !strings.Contains(why, "not known whether this kubelet tries only once") {
+	if why := strings.Join(p.Refusals, "; "); len(p.Actions) > 0 || !strings.Contains(why, "not known whether this kubelet tries only once") {
 		t.Fatalf("pod = %+v, want no steps, as the program of that process is not a kubelet's", p)
 	}
 	record := filepath.Join("/proc", strconv.Itoa(process.PID), "root", root, "pods", gone, volume, "vol_data.json")
 	s.Must(os.Truncate(record, 0))
-	if p = only(t, s); len(p.Steps) != 3 {
+	if p = only(t, s); len(p.Actions) != 3 {
 		t.Fatalf("pod = %+v, want three steps", p)
 	}
-	for _, step := range p.Steps {
+	for _, step := range p.Actions {
 		if gone, err := s.Inspector.Apply(t.Context(), step); gone || err != nil {
 			t.Errorf("apply %s: gone %v, %v", step.Target, gone, err)
 		}
@@ -69,7 +69,7 @@ func TestAgeCountsFromWhatWasMade(t *testing.T) {
 	for time.Since(made) < 2*s.Inspector.MinimumAge {
 		time.Sleep(10 * time.Millisecond)
 	}
-	steps := only(t, s).Steps
+	steps := only(t, s).Actions
 	for _, step := range steps[:4] {
 		if _, err := s.Inspector.Apply(t.Context(), step); err != nil {
 			t.Fatal(err)

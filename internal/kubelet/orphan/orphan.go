@@ -147,8 +147,8 @@ type Pod struct {
 	Mounts []Mounted `json:"mounts,omitempty"`
 	// Refusals say why nothing of it is removed, at most 32.
 	Refusals []string `json:"refusals,omitempty"`
-	// Steps remove what has to go before the kubelet removes the rest. There are none where anything speaks against it.
-	Steps []Step `json:"steps,omitempty"`
+	// Actions remove what has to go before the kubelet removes the rest. There are none where anything speaks against it.
+	Actions []fault.Action `json:"steps,omitempty"`
 
 	all   []Entry
 	files bool // whether the kubelet's own files are in it
@@ -189,15 +189,6 @@ type Mounted struct {
 	FSType    string `json:"fsType,omitempty"`
 	// Why says what it has to do with the directory.
 	Why string `json:"why"`
-}
-
-// Step is one removal. Kind and Target alone say what is removed, and only as long as the look of that moment comes to
-// the same step; the rest is for people.
-type Step struct {
-	Kind   fault.ActionKind `json:"kind"`
-	Target string           `json:"target"`
-	Safety string           `json:"safety"`
-	Loss   string           `json:"loss"`
 }
 
 func (i *Inspector) now() time.Time {

@@ -6,7 +6,6 @@ package orphan
 import (
 	"fmt"
 	"path"
-	"strconv"
 	"strings"
 
 	"kubediag.org/kubediag/internal/fault"
@@ -38,7 +37,7 @@ func (l *look) plan(p *Pod, looked *Looked) {
 		"namespaces lies in its directory or shows it", looked.Mounts, looked.Namespaces)
 	for _, e := range p.all {
 		if rest || removed(e.Path) {
-			p.Steps = append(p.Steps, e.step(p, proof))
+			p.Actions = append(p.Actions, e.action(p, proof))
 		}
 	}
 }
@@ -49,46 +48,30 @@ func removed(rel string) bool {
 	return parts[0] == volumesDir && len(parts) > 2 || parts[0] == subPathsDir
 }
 
-func (e Entry) step(p *Pod, proof string) Step {
-	s := Step{Kind: fault.RemoveFile, Target: e.target(p.Path)}
+func (e Entry) action(p *Pod, proof string) fault.Action {
+	ref := e.ref(p.Path)
+	a := fault.Action{Kind: fault.RemoveFile, Target: ref.Path, File: &ref, Fault: fault.OrphanedPodVolumes, Lossless: true}
 	switch {
 	case e.Kind == Record && e.record == nil:
-		s.Safety = proof + "; it is where the kubelet has its record of this volume, and nothing is mounted on its directory"
-		s.Loss = "nothing: the file is empty"
+		a.Safety = proof + "; it is where the kubelet has its record of this volume, and nothing is mounted on its directory"
+		a.Loss = "nothing: the file is empty"
 	case e.Kind == Record:
-		s.Safety = proof + "; it is the kubelet's record of this volume, and nothing is mounted on its directory"
-		s.Loss = fmt.Sprintf("nothing: it says that this was volume handle %q of driver %q", e.record.handle, e.record.driver)
+		a.Safety = proof + "; it is the kubelet's record of this volume, and nothing is mounted on its directory"
+		a.Loss = fmt.Sprintf("nothing: it says that this was volume handle %q of driver %q", e.record.handle, e.record.driver)
 	case e.Kind == SubPath:
-		s.Safety, s.Loss = proof+"; it is the file that the kubelet had bound a subPath on", "nothing: the file is empty"
+		a.Safety, a.Loss = proof+"; it is the file that the kubelet had bound a subPath on", "nothing: the file is empty"
 	default:
-		s.Kind = fault.RemoveDirectory
-		s.Safety, s.Loss = proof+"; the kernel removes no directory that has something in it", "nothing: the directory is empty"
+		a.Kind = fault.RemoveDirectory
+		a.Safety, a.Loss = proof+"; the kernel removes no directory that has something in it", "nothing: the directory is empty"
 	}
-	return s
+	return a
 }
 
-// target names an entry so that one which has taken its place since is not taken for it.
-func (e Entry) target(dir string) string {
-	made := int64(0)
+// ref names an entry so that one which has taken its place since is not taken for it.
+func (e Entry) ref(dir string) fault.File {
+	ref := fault.File{Path: path.Join(dir, e.Path), Inode: e.inode}
 	if !e.made.IsZero() {
-		made = e.made.UnixNano()
+		ref.Made = e.made.UnixNano()
 	}
-	return fmt.Sprintf("%s (inode %d, made %d)", path.Join(dir, e.Path), e.inode, made)
-}
-
-// targeted is the reverse of target: the path.
-func targeted(text string) (name string, err error) {
-	at := strings.LastIndex(text, " (inode ")
-	if at < 0 {
-		return "", fmt.Errorf("read target %q: %w: it names no inode", text, ErrStays)
-	}
-	name = text[:at]
-	inner, closed := strings.CutSuffix(text[at+len(" (inode "):], ")")
-	inode, made, ok := strings.Cut(inner, ", made ")
-	_, err = strconv.ParseUint(inode, 10, 64)
-	_, madeErr := strconv.ParseInt(made, 10, 64)
-	if !closed || !ok || err != nil || madeErr != nil || !path.IsAbs(name) || path.Clean(name) != name {
-		return "", fmt.Errorf("read target %q: %w: it is not written as a plan writes it", text, ErrStays)
-	}
-	return name, nil
+	return ref
 }

@@ -62,17 +62,6 @@ func FuzzParseRecord(f *testing.F) {
 	})
 }
 
-func TestTargetsReadBack(t *testing.T) {
-	t.Parallel()
-	for _, name := range []string{"a", "with (inode 3, made 4)", "with space", "new\nline", "x (inode "} {
-		e := Entry{Path: name, inode: 7}
-		got, err := targeted(e.target("/k/pods/u"))
-		if err != nil || got != "/k/pods/u/"+name {
-			t.Errorf("target of %q read back: %q, %v", name, got, err)
-		}
-	}
-}
-
 func TestPlaces(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]bool{

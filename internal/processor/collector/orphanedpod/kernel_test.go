@@ -44,7 +44,7 @@ func TestCollects(t *testing.T) {
 	if result.NotApplicable != "" || len(result.Findings) != 1 || result.Findings[0].Code != fault.OrphanedPodVolumes {
 		t.Errorf("result = %+v", result)
 	}
-	if len(survey.Pods) != 1 || !survey.Pods[0].Orphaned || len(survey.Pods[0].Steps) == 0 || len(survey.Pods[0].Entries) == 0 {
+	if len(survey.Pods) != 1 || !survey.Pods[0].Orphaned || len(survey.Pods[0].Actions) == 0 || len(survey.Pods[0].Entries) == 0 {
 		t.Errorf("survey = %+v", survey)
 	}
 	s.Server.Broken = errors.New("connection refused")

@@ -64,7 +64,7 @@ func TestHeals(t *testing.T) {
 		t.Fatalf("plan = %+v", p)
 	}
 	for _, a := range p.Actions {
-		if a.Fault != fault.OrphanedPodVolumes || a.Safety == "" || !strings.HasPrefix(a.Loss, "nothing: ") {
+		if a.Fault != fault.OrphanedPodVolumes || a.Safety == "" || !a.Lossless {
 			t.Errorf("action = %+v", a)
 		}
 	}
@@ -221,8 +221,8 @@ func TestRefuses(t *testing.T) {
 	before := s.Tree(gone)
 	live := s.Path(orphantest.Live, "volumes/kubernetes.io~csi/"+orphantest.Volume+"/mount")
 	actions := append(p.Actions,
-		fault.Action{Kind: "Unmount", Target: p.Actions[0].Target}, fault.Action{Kind: fault.RemoveDirectory},
-		fault.Action{Kind: fault.RemoveDirectory, Target: live + " (inode 1, made 0)"})
+		fault.Action{Kind: fault.Unmount, File: p.Actions[0].File}, fault.Action{Kind: fault.RemoveDirectory, Target: live},
+		fault.Action{Kind: fault.RemoveDirectory, Target: live, File: &fault.File{Path: live, Inode: 1}})
 	for _, a := range actions {
 		if done, err := healer(s).Apply(t.Context(), processor.Request{}, a); !processor.IsStalled(err) {
 			t.Errorf("%s %s: %+v, %v, want a stalled error", a.Kind, a.Target, done, err)

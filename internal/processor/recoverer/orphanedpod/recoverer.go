@@ -71,12 +71,12 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 	for _, p := range s.Pods {
 		switch {
 		case o.uid != "" && p.UID != o.uid:
-		case len(p.Steps) == 0:
+		case len(p.Actions) == 0:
 			stay = append(stay, p.Stays())
 		case o.limit > 0:
 			o.limit--
 			plan.Findings = append(plan.Findings, p.Finding())
-			plan.Actions = append(plan.Actions, actions(p)...)
+			plan.Actions = append(plan.Actions, p.Actions...)
 		default:
 			stay = append(stay, fmt.Sprintf("the orphaned directory of the pod with UID %q is left for another run", p.UID))
 		}
@@ -86,14 +86,6 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 	}
 	plan.Notes, err = notes(stay)
 	return plan, err
-}
-
-func actions(p *orphan.Pod) []fault.Action {
-	var all []fault.Action
-	for _, s := range p.Steps {
-		all = append(all, fault.Action{Kind: s.Kind, Target: s.Target, Fault: fault.OrphanedPodVolumes, Safety: s.Safety, Loss: s.Loss, Lossless: true})
-	}
-	return all
 }
 
 // maxSaid bounds of how many pods it is remembered why they stay.
@@ -118,7 +110,7 @@ func (h *Recoverer) Apply(ctx context.Context, _ processor.Request, a fault.Acti
 	if a.Kind != fault.RemoveDirectory && a.Kind != fault.RemoveFile {
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
 	}
-	gone, err := h.Inspector.Apply(ctx, orphan.Step{Kind: a.Kind, Target: a.Target})
+	gone, err := h.Inspector.Apply(ctx, a)
 	switch {
 	case gone:
 		return fault.AlreadySo("was gone already"), nil
@@ -213,8 +205,7 @@ func healed(findings []fault.Finding, gone map[string]bool) []fault.Finding {
 func (h *Recoverer) tallies(ctx context.Context, p processor.Plan) ([]*tally, error) {
 	var pods []*tally
 	for i, a := range p.Actions {
-		s := orphan.Step{Kind: a.Kind, Target: a.Target}
-		there, err := h.Inspector.There(ctx, s)
+		there, err := h.Inspector.There(ctx, a)
 		if err == nil && there {
 			err = processor.Stalled(fmt.Errorf("verify removal of %s: it is still there", a.Target))
 		}
@@ -224,7 +215,7 @@ func (h *Recoverer) tallies(ctx context.Context, p processor.Plan) ([]*tally, er
 		if err != nil {
 			return nil, err
 		}
-		uid, err := h.Inspector.PodOf(ctx, s)
+		uid, err := h.Inspector.PodOf(ctx, a)
 		if err != nil {
 			return nil, err
 		}
