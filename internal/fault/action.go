@@ -32,6 +32,8 @@ type Action struct {
 	Target string `json:"target"`
 	// Mount is the mount that is changed, if it is a mount. Only this very mount may be changed.
 	Mount *Mount `json:"mount,omitempty"`
+	// Device is the device that is detached.
+	Device *Device `json:"device,omitempty"`
 	// File is the file or directory that is removed.
 	File *File `json:"file,omitempty"`
 	// Pod is the pod whose volume Replace and Abort act on.
@@ -44,6 +46,19 @@ type Action struct {
 	Loss     string `json:"loss,omitempty"`
 	Lossless bool   `json:"lossless,omitempty"`
 }
+
+// Device is a block device as it is written down in plans, so that one which has taken its place since is not taken for it.
+type Device struct {
+	// Name is the kernel's, such as rbd3.
+	Name string `json:"name"`
+	// Sequence is the kernel's number for what is behind the device, never used again. 0: the kernel has none (before 5.15).
+	Sequence uint64 `json:"sequence,omitempty"`
+	// Image stands for Sequence where that is 0: what krbd has mapped, or the file of a loop device. Empty: not known.
+	Image string `json:"image,omitempty"`
+}
+
+// Known reports whether the device can be told from one that has taken its place.
+func (d Device) Known() bool { return d.Sequence != 0 || d.Image != "" }
 
 // File is a file or a directory as it is written down in plans, so that one which has taken its place since is not taken
 // for it.

@@ -7,13 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/blockdev"
 )
 
-// ErrNoTarget is returned for a text that Target does not write, and a mount that is written down as none is.
+// ErrNoTarget is returned for an action that names no device, and a mount that is written down as none is.
 var ErrNoTarget = errors.New("no device is named")
 
 // Vanished tells whether err only means that a device is gone, or another by now.
@@ -21,8 +21,12 @@ func Vanished(err error) bool {
 	return errors.Is(err, blockdev.ErrNotFound) || errors.Is(err, blockdev.ErrChanged)
 }
 
-// Target names a device in a plan so that one which has taken its place since is not taken for it: by the number that the
-// kernel gives to what is behind it, or, where it gives none, by what krbd has mapped or which file a loop device is over.
+// RefOf writes down a device.
+func RefOf(d blockdev.Device) fault.Device {
+	return fault.Device{Name: d.Name, Sequence: d.Sequence, Image: d.Image}
+}
+
+// Target names a device for people, with what is behind it.
 func Target(d blockdev.Device) string {
 	if d.Sequence == 0 && d.Image != "" {
 		return fmt.Sprintf("%s (image %s)", d.Node(), d.Image)
@@ -30,46 +34,29 @@ func Target(d blockdev.Device) string {
 	return fmt.Sprintf("%s (diskseq %d)", d.Node(), d.Sequence)
 }
 
-// targeted is the reverse: the kernel's name, and the number or the image of what is behind it.
-func targeted(text string) (d blockdev.Device, err error) {
-	node, rest, ok := strings.Cut(text, " (")
-	kind, value, _ := strings.Cut(strings.TrimSuffix(rest, ")"), " ")
-	d.Name = strings.ReplaceAll(strings.TrimPrefix(node, "/dev/"), "/", "!")
-	switch kind {
-	case "image":
-		d.Image = value
-	default:
-		d.Sequence, err = strconv.ParseUint(value, 10, 64)
+// resolve finds the device that was written down. there: it is still what it was, as far as that can be told.
+func (i *Inspector) resolve(want *fault.Device) (d blockdev.Device, there bool, err error) {
+	if want == nil || want.Name == "" || strings.ContainsAny(want.Name, "/:") {
+		return d, false, ErrNoTarget
 	}
-	if !ok || err != nil || d.Name == "" || strings.ContainsAny(d.Image, " ()") || Target(d) != text {
-		return blockdev.Device{}, fmt.Errorf("read target %q: %w", text, ErrNoTarget)
+	d, err = i.Finder.Sys.Resolve(want.Name)
+	if Vanished(err) {
+		return d, false, nil
 	}
-	return d, nil
+	return d, err == nil && (!want.Known() || RefOf(d) == *want), err
 }
 
-// stillIs tells whether d is the device that was written down as want, as far as that can be told.
-func stillIs(d, want blockdev.Device) bool {
-	return !want.Known() || d.Sequence == want.Sequence && d.Image == want.Image
-}
-
-// Detach detaches the device that Target wrote down, by its own means, if nothing at all holds it. gone: it had gone
+// Detach detaches the device that was written down, by its own means, if nothing at all holds it. gone: it had gone
 // already. ErrStays: it is held, or may be another by now without anybody being able to tell. blockdev.ErrBusy: somebody has
 // just opened it.
-func (i *Inspector) Detach(ctx context.Context, target string, allowed func(blockdev.Device) error) (gone bool, err error) {
-	want, err := targeted(target)
-	if err != nil {
-		return false, err
-	}
-	d, err := i.Finder.Sys.Resolve(want.Name)
-	if errors.Is(err, blockdev.ErrNotFound) || err == nil && !stillIs(d, want) {
-		return true, nil
-	}
-	if err != nil {
-		return false, err
+func (i *Inspector) Detach(ctx context.Context, want *fault.Device, allowed func(blockdev.Device) error) (gone bool, err error) {
+	d, there, err := i.resolve(want)
+	if err != nil || !there {
+		return err == nil, err
 	}
 	if !want.Known() {
 		return false, fmt.Errorf("%w: %s may be another device by now: this kernel does not number what is behind a device, nor is it "+
-			"known otherwise", ErrStays, target)
+			"known otherwise", ErrStays, d.Node())
 	}
 	if err := allowed(d); err != nil {
 		return false, err
@@ -111,15 +98,8 @@ func (i *Inspector) NodeUsed(ctx context.Context, d blockdev.Device) (string, er
 	return "", nil
 }
 
-// There tells whether the device that Target wrote down is still there.
-func (i *Inspector) There(target string) (bool, error) {
-	want, err := targeted(target)
-	if err != nil {
-		return false, err
-	}
-	d, err := i.Finder.Sys.Resolve(want.Name)
-	if Vanished(err) {
-		return false, nil
-	}
-	return err == nil && stillIs(d, want), err
+// There reports whether the device that was written down is still there.
+func (i *Inspector) There(want *fault.Device) (bool, error) {
+	_, there, err := i.resolve(want)
+	return there, err
 }

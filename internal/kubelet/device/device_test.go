@@ -15,7 +15,6 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/holder"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -85,20 +84,15 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func TestTargets(t *testing.T) {
+func TestActionsThatNameNoDevice(t *testing.T) {
 	t.Parallel()
-	for _, d := range []blockdev.Device{{Name: "rbd3", Sequence: 41}, {Name: "cciss!c0d0"}, {Name: "loop0", Sequence: 1 << 63}, {Name: "rbd3", Image: "0123456789abcdef"}} {
-		if got, err := targeted(Target(d)); err != nil || got != d {
-			t.Errorf("%q: %+v, %v, want %+v", Target(d), got, err, d)
+	i := &Inspector{Finder: &holder.Finder{}}
+	for _, ref := range []*fault.Device{nil, {}, {Name: "/dev/rbd3", Sequence: 1}, {Name: "../etc", Sequence: 1}, {Name: "8:0", Sequence: 1}} {
+		if there, err := i.There(ref); there || !errors.Is(err, ErrNoTarget) {
+			t.Errorf("%+v is there: %v, %v, want ErrNoTarget", ref, there, err)
 		}
-	}
-	for _, text := range []string{
-		"", "rbd3", "/dev/rbd3", "/dev/rbd3 (diskseq )", "/dev/rbd3 (diskseq -1)", "/dev/rbd3 (diskseq 1) ", "rbd3 (diskseq 1)",
-		"/dev/rbd3 (diskseq 01)", "/dev/ (diskseq 1)", "/dev/rbd3 (diskseq 1) (diskseq 1)", "/dev/rbd3 (diskseq 18446744073709551616)",
-		"/dev/rbd3 (image )", "/dev/rbd3 (image a) (image a)", "/dev/rbd3 (image a b)", "/dev/rbd3 (image 0) ", "/dev/rbd3 (image", "/dev/ (image a)",
-	} {
-		if _, err := targeted(text); !errors.Is(err, ErrNoTarget) {
-			t.Errorf("%q: %v, want ErrNoTarget", text, err)
+		if gone, err := i.Detach(t.Context(), ref, nil); gone || !errors.Is(err, ErrNoTarget) {
+			t.Errorf("%+v is gone: %v, %v, want ErrNoTarget", ref, gone, err)
 		}
 	}
 }

@@ -70,7 +70,7 @@ func (h *Recoverer) detach(ctx context.Context, r processor.Request, a fault.Act
 		}
 		return nil
 	}
-	gone, err := h.Inspector.Detach(ctx, a.Target, allowed)
+	gone, err := h.Inspector.Detach(ctx, a.Device, allowed)
 	switch {
 	case gone:
 		return fault.AlreadySo("was gone already"), nil

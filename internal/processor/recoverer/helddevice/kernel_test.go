@@ -293,18 +293,18 @@ func TestRefusesForgedActions(t *testing.T) {
 	must(t, err)
 	before, host := w.MountsOf(w.exporter.PID), w.Mounts()
 	for name, change := range map[string]func(*fault.Action){
-		"another kind":              func(a *fault.Action) { a.Kind = "Remove" },
-		"no mount":                  func(a *fault.Action) { a.Mount = nil },
-		"no device":                 func(a *fault.Action) { a.Mount.ID, a.Mount.Device = 1, "x" },
-		"/host of the container":    func(a *fault.Action) { forge(t, a, own, "/host") },
-		"the container's root":      func(a *fault.Action) { forge(t, a, own, "/") },
-		"the host's mount":          func(a *fault.Action) { forgeHost(t, bystander, a) },
-		"detach of another device":  func(a *fault.Action) { a.Kind, a.Target = fault.Detach, device.Target(bystander.Device) },
-		"detach of a held device":   func(a *fault.Action) { a.Kind, a.Target = fault.Detach, device.Target(w.Device) },
-		"detach of no device":       func(a *fault.Action) { a.Kind, a.Target = fault.Detach, w.Device.Node() },
-		"detach of a path":          func(a *fault.Action) { a.Kind, a.Target = fault.Detach, "/dev/../etc/passwd (diskseq 1)" },
-		"detach of two":             func(a *fault.Action) { a.Kind, a.Target = fault.Detach, device.Target(w.Device)+" (diskseq 1)" },
-		"detach with extra numbers": func(a *fault.Action) { a.Kind, a.Target = fault.Detach, w.Device.Node()+" (diskseq 01)" },
+		"another kind":                func(a *fault.Action) { a.Kind = "Remove" },
+		"no mount":                    func(a *fault.Action) { a.Mount = nil },
+		"no device":                   func(a *fault.Action) { a.Mount.ID, a.Mount.Device = 1, "x" },
+		"/host of the container":      func(a *fault.Action) { forge(t, a, own, "/host") },
+		"the container's root":        func(a *fault.Action) { forge(t, a, own, "/") },
+		"the host's mount":            func(a *fault.Action) { forgeHost(t, bystander, a) },
+		"detach of another device":    func(a *fault.Action) { detach(a, device.RefOf(bystander.Device)) },
+		"detach of a held device":     func(a *fault.Action) { detach(a, device.RefOf(w.Device)) },
+		"detach of no device":         func(a *fault.Action) { a.Kind, a.Target = fault.Detach, device.Target(w.Device) },
+		"detach of a path":            func(a *fault.Action) { detach(a, fault.Device{Name: "../etc/passwd", Sequence: 1}) },
+		"detach of a node":            func(a *fault.Action) { detach(a, fault.Device{Name: w.Device.Node(), Sequence: w.Device.Sequence}) },
+		"detach of what is not known": func(a *fault.Action) { detach(a, fault.Device{Name: w.Device.Name}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			var a fault.Action
@@ -323,6 +323,9 @@ func TestRefusesForgedActions(t *testing.T) {
 		})
 	}
 }
+
+// detach has an action detach a device.
+func detach(a *fault.Action, d fault.Device) { a.Kind, a.Device = fault.Detach, &d }
 
 // forge has an action mean another mount of the same container.
 func forge(t *testing.T, a *fault.Action, table *mountinfo.Table, point string) {

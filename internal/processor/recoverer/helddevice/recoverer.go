@@ -135,8 +135,9 @@ func (o options) release(i *device.Inspector, c *device.Case, plan *processor.Pl
 	}
 	plan.Findings = append(plan.Findings, findings...)
 	if why != "" {
+		ref := device.RefOf(c.Device)
 		a := fault.Action{
-			Kind: fault.Detach, Target: device.Target(c.Device), Fault: fault.HeldDevice,
+			Kind: fault.Detach, Target: device.Target(c.Device), Device: &ref, Fault: fault.HeldDevice,
 			Safety: why + "; it is not forced: the kernel refuses while anybody has the device open",
 		}
 		a.Loss, a.Lossless = loss(c.Device)

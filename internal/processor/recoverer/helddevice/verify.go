@@ -27,11 +27,9 @@ type memory struct {
 
 // released is a device of the plan.
 type released struct {
-	Name     string `json:"name"` // the kernel's
-	Sequence uint64 `json:"sequence,omitempty"`
-	Image    string `json:"image,omitempty"`
-	Node     string `json:"node"`
-	Detach   bool   `json:"detach,omitempty"`
+	fault.Device
+	Node   string `json:"node"`
+	Detach bool   `json:"detach,omitempty"`
 	// Mounts are the copies.
 	Mounts []fault.Mount `json:"mounts"`
 	// Holders are who had them, in words.
@@ -39,7 +37,7 @@ type released struct {
 }
 
 func remember(c *device.Case, detach bool) released {
-	d := released{Name: c.Device.Name, Sequence: c.Device.Sequence, Image: c.Device.Image, Node: c.Device.Node(), Detach: detach}
+	d := released{Device: device.RefOf(c.Device), Node: c.Device.Node(), Detach: detach}
 	for _, h := range c.Copies() {
 		d.Mounts = append(d.Mounts, h.At)
 		d.Holders = append(d.Holders, h.Holds())
@@ -104,7 +102,7 @@ func (d released) deeds(p processor.Plan) string {
 // verify says in which state a device is that has been released.
 func (h *Recoverer) verify(ctx context.Context, d released) (state string, err error) {
 	now, err := h.Inspector.Finder.Sys.Resolve(d.Name)
-	if device.Vanished(err) || err == nil && (now.Sequence != d.Sequence || now.Image != d.Image) {
+	if device.Vanished(err) || err == nil && device.RefOf(now) != d.Device {
 		return "detached", nil
 	}
 	if err != nil {

@@ -188,12 +188,13 @@ func TestRefusesWhatHasChanged(t *testing.T) {
 func TestRefusesForgedActions(t *testing.T) {
 	w := admit(t, 1)
 	other := devicetest.New(t, "") // no krbd device
+	own, another := device.RefOf(w.Device), device.RefOf(other.Device)
 	for name, a := range map[string]fault.Action{
-		"another kind":     {Kind: "Unmount", Target: "/dev/rbd0 (diskseq 5)"},
-		"no number":        {Kind: fault.Detach, Target: "/dev/rbd0"},
-		"a path":           {Kind: fault.Detach, Target: "/dev/../sys (diskseq 5)"},
-		"nothing":          {Kind: fault.Detach},
-		"no device of his": {Kind: fault.Detach, Target: device.Target(other.Device)},
+		"another kind":     {Kind: fault.Unmount, Device: &fault.Device{Name: "rbd0", Sequence: 5}},
+		"no number":        {Kind: fault.Detach, Device: &fault.Device{Name: "rbd0"}},
+		"a path":           {Kind: fault.Detach, Device: &fault.Device{Name: "../sys", Sequence: 5}},
+		"nothing":          {Kind: fault.Detach, Target: "/dev/rbd0 (diskseq 5)"},
+		"no device of his": {Kind: fault.Detach, Device: &another},
 	} {
 		done, err := w.healer.Apply(t.Context(), w.request, a)
 		if !done.Already && !processor.IsStalled(err) || len(w.Unmapped) != 0 {
@@ -201,7 +202,7 @@ func TestRefusesForgedActions(t *testing.T) {
 		}
 	}
 	w.Inspector.Finder.Sys = other.Inspector.Finder.Sys
-	if _, err := w.healer.Apply(t.Context(), w.request, fault.Action{Kind: fault.Detach, Target: device.Target(w.Device)}); !processor.IsStalled(err) || !strings.Contains(err.Error(), "no krbd device") {
+	if _, err := w.healer.Apply(t.Context(), w.request, fault.Action{Kind: fault.Detach, Device: &own}); !processor.IsStalled(err) || !strings.Contains(err.Error(), "no krbd device") {
 		t.Errorf("a loop device: %v, want that it is none of krbd's", err)
 	}
 }

@@ -41,7 +41,7 @@ type Recoverer struct {
 	Now func() time.Time
 
 	mu   sync.Mutex
-	seen map[string]sample // by the device's target
+	seen map[fault.Device]sample
 }
 
 // sample is a device's counters and when they were first seen with these values.
@@ -73,8 +73,9 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 	}
 	plan := processor.Plan{}
 	for _, c := range candidates[:min(len(candidates), o.limit)] {
+		ref := device.RefOf(c.device)
 		plan.Actions = append(plan.Actions, fault.Action{
-			Kind: fault.Detach, Target: device.Target(c.device), Loss: "nothing: the image is not touched", Lossless: true,
+			Kind: fault.Detach, Target: device.Target(c.device), Device: &ref, Loss: "nothing: the image is not touched", Lossless: true,
 			Safety: fmt.Sprintf("the kernel lets it be opened exclusively, no mount of it and no other holder was found, its counters have not "+
 				"changed for %d seconds; it is not forced: krbd refuses while anybody has it open", int(c.idle.Seconds())),
 		})
@@ -148,7 +149,7 @@ func (h *Recoverer) idle(d blockdev.Device) (lasted time.Duration, why string, e
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	key := device.Target(d)
+	key := device.RefOf(d)
 	before, known := h.seen[key]
 	if !known || before.activity != now || now.InFlight > 0 {
 		h.seen[key] = sample{now, h.now()}
@@ -161,10 +162,10 @@ func (h *Recoverer) idle(d blockdev.Device) (lasted time.Duration, why string, e
 func (h *Recoverer) forget(devices []blockdev.Device) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	kept := map[string]sample{}
+	kept := map[fault.Device]sample{}
 	for _, d := range devices {
-		if s, ok := h.seen[device.Target(d)]; ok {
-			kept[device.Target(d)] = s
+		if s, ok := h.seen[device.RefOf(d)]; ok {
+			kept[device.RefOf(d)] = s
 		}
 	}
 	h.seen = kept
@@ -196,7 +197,7 @@ func (h *Recoverer) Apply(ctx context.Context, _ processor.Request, a fault.Acti
 	if a.Kind != fault.Detach {
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
 	}
-	gone, err := h.Inspector.Detach(ctx, a.Target, func(d blockdev.Device) error { return h.allowed(ctx, d) })
+	gone, err := h.Inspector.Detach(ctx, a.Device, func(d blockdev.Device) error { return h.allowed(ctx, d) })
 	switch {
 	case gone:
 		return fault.AlreadySo("was gone already"), nil
@@ -227,7 +228,7 @@ func (h *Recoverer) allowed(ctx context.Context, d blockdev.Device) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if before, known := h.seen[device.Target(d)]; known && (before.activity != now || now.InFlight > 0) {
+	if before, known := h.seen[device.RefOf(d)]; known && (before.activity != now || now.InFlight > 0) {
 		return fmt.Errorf("%w: %s was used since it was planned for", device.ErrStays, d.Node())
 	}
 	return nil
@@ -237,7 +238,7 @@ func (h *Recoverer) allowed(ctx context.Context, d blockdev.Device) error {
 func (h *Recoverer) Verify(_ context.Context, _ processor.Request, p processor.Plan) (processor.Result, error) {
 	var results []string
 	for i, a := range p.Actions {
-		there, err := h.Inspector.There(a.Target)
+		there, err := h.Inspector.There(a.Device)
 		if err == nil && there {
 			err = fmt.Errorf("verify unmap of %s: it is still there", a.Target)
 		}
