@@ -36,7 +36,9 @@ type Action struct {
 	Device *Device `json:"device,omitempty"`
 	// File is the file or directory that is removed.
 	File *File `json:"file,omitempty"`
-	// Pod is the pod whose volume Replace and Abort act on.
+	// Record is the container runtime's name of the container whose record is removed.
+	Record string `json:"record,omitempty"`
+	// Pod is the pod that is evicted, and of Replace and Abort the one whose volume it is.
 	Pod *Pod `json:"pod,omitempty"`
 	// Container is the name of the container of the pod that the action serves.
 	Container string `json:"container,omitempty"`

@@ -94,7 +94,7 @@ func (s Starter) Actions(ctx context.Context, w Waiting, code fault.Code) []faul
 				break
 			}
 			actions = append(actions, fault.Action{
-				Kind: fault.RemoveContainerRecord, Target: record.ID, Container: c.Container, Fault: code,
+				Kind: fault.RemoveContainerRecord, Target: record.ID, Record: record.ID, Container: c.Container, Fault: code,
 				Safety:   "this container has exited and never ran; without its record the kubelet does not wait for its back-off",
 				Loss:     "nothing but the restart count that is shown, which is counted from the records that are left",
 				Lossless: true,
@@ -119,7 +119,7 @@ func (s Starter) forget(ctx context.Context, pod *corev1.Pod, a fault.Action) st
 	if s.Runtime == nil {
 		return "left alone: no container runtime is known"
 	}
-	record := cri.Container{ID: a.Target, PodUID: string(pod.UID), Name: a.Container}
+	record := cri.Container{ID: a.Record, PodUID: string(pod.UID), Name: a.Container}
 	later, err := s.later(ctx, record)
 	if err != nil {
 		return "left alone: " + err.Error()

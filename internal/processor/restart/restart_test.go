@@ -121,13 +121,13 @@ func TestOnlyWhatWaitsIsBroughtForward(t *testing.T) {
 	}}
 	var got []string
 	for _, a := range s.Actions(t.Context(), w, fault.StaleSubPath) {
-		got = append(got, string(a.Kind)+" "+a.Container+" "+a.Target+" "+string(a.Fault))
+		got = append(got, string(a.Kind)+" "+a.Container+" "+a.Record+" "+string(a.Fault))
 	}
 	want := []string{"RemoveContainerRecord app 3 StaleSubPath", "RemoveContainerRecord app 2 StaleSubPath"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("removals (-want +got):\n%s", diff)
 	}
-	removal := fault.Action{Kind: fault.RemoveContainerRecord, Target: "1", Container: "app"}
+	removal := fault.Action{Kind: fault.RemoveContainerRecord, Record: "1", Container: "app"}
 	if done, ok := s.Apply(t.Context(), pod, removal); !ok || !strings.HasPrefix(done.Message, "left alone: ") {
 		t.Errorf("a record that stays: %+v", done)
 	}
@@ -214,7 +214,7 @@ func TestStartUnderWayMayFail(t *testing.T) {
 			var planned []string
 			actions := s.Actions(t.Context(), WaitingOf(pod, []string{"app"}), fault.StaleSubPath)
 			for _, a := range actions {
-				planned = append(planned, a.Target)
+				planned = append(planned, a.Record)
 				if done, ok := s.Apply(t.Context(), pod, a); !ok || !strings.HasPrefix(done.Message, "removed") {
 					t.Errorf("%+v: %+v, %v", a, done, ok)
 				}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"kubediag.org/kubediag/internal/fault"
@@ -20,47 +19,32 @@ import (
 // times only, and other pods may take minutes to become ready.
 const tryAgain = time.Minute
 
-// target is the pod of an action.
-type target struct{ namespace, name, uid string }
-
-// String is what targeted reads.
-func (t target) String() string { return fmt.Sprintf("pod %s/%s (UID %s)", t.namespace, t.name, t.uid) }
-
-// targeted takes String apart. None of the three can have a space or a slash in it.
-func targeted(text string) (target, error) {
-	words := strings.Fields(text)
-	if len(words) == 4 {
-		namespace, name, _ := strings.Cut(words[1], "/")
-		t := target{namespace, name, strings.TrimSuffix(words[3], ")")}
-		if namespace != "" && name != "" && t.uid != "" && t.String() == text {
-			return t, nil
-		}
-	}
-	return target{}, fmt.Errorf("read target: %q is no pod with a UID", text)
+// identity names the pod of an action for people.
+func identity(p fault.Pod) string {
+	return fmt.Sprintf("pod %s/%s (UID %s)", p.Namespace, p.Name, p.UID)
 }
 
 // Apply evicts the pod of the plan, if it is still there and still what the plan says. One that has gone meanwhile, or
 // is going, succeeds.
 func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
-	if a.Kind != fault.Evict {
+	switch {
+	case a.Kind != fault.Evict:
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
+	case a.Pod == nil || a.Pod.UID == "":
+		return fault.Applied{}, processor.Stalled(errors.New("apply action: no pod with a UID is named"))
+	case a.Pod.Namespace != r.Pod.Namespace || a.Pod.Name != r.Pod.Name:
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: %s is not the pod of the Diagnosis, %s/%s", identity(*a.Pod),
+			r.Pod.Namespace, r.Pod.Name))
 	}
-	t, err := targeted(a.Target)
-	if err != nil {
-		return fault.Applied{}, processor.Stalled(err)
-	}
-	if t.namespace != r.Pod.Namespace || t.name != r.Pod.Name {
-		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: %s is not the pod of the Diagnosis, %s/%s", t, r.Pod.Namespace, r.Pod.Name))
-	}
-	done, err := h.check(ctx, r, t)
+	done, err := h.check(ctx, r, *a.Pod)
 	if err != nil || done.Already {
 		return done, err
 	}
-	return h.evict(ctx, t)
+	return h.evict(ctx, *a.Pod)
 }
 
 // check makes sure, right before, that what the plan says is still so. The result is Already if there is nothing left to do.
-func (h *Recoverer) check(ctx context.Context, r processor.Request, t target) (done fault.Applied, err error) {
+func (h *Recoverer) check(ctx context.Context, r processor.Request, want fault.Pod) (done fault.Applied, err error) {
 	o, err := optionsOf(r.Values)
 	if err != nil {
 		return fault.Applied{}, err
@@ -71,7 +55,7 @@ func (h *Recoverer) check(ctx context.Context, r processor.Request, t target) (d
 		return fault.AlreadySo("was gone already"), nil
 	case err != nil:
 		return fault.Applied{}, err
-	case string(pod.UID) != t.uid:
+	case string(pod.UID) != want.UID:
 		return fault.AlreadySo("was gone already: another pod has its name"), nil
 	case pod.DeletionTimestamp != nil:
 		return fault.AlreadySo("was being deleted already"), nil
@@ -79,17 +63,17 @@ func (h *Recoverer) check(ctx context.Context, r processor.Request, t target) (d
 		return fault.Applied{}, processor.Stalled(errors.New(elsewhere))
 	}
 	if why := h.refusal(pod, o); why != "" {
-		return fault.Applied{}, processor.Stalled(fmt.Errorf("evict %s: %s", t, why))
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("evict %s: %s", identity(want), why))
 	}
-	findings, reasons, err := h.Judge.Unmendable(ctx, t.uid)
+	findings, reasons, err := h.Judge.Unmendable(ctx, want.UID)
 	if err == nil && len(findings) == 0 {
-		err = processor.Stalled(fmt.Errorf("evict %s: nothing was done: %s", t, nothing(pod, reasons)))
+		err = processor.Stalled(fmt.Errorf("evict %s: nothing was done: %s", identity(want), nothing(pod, reasons)))
 	}
 	return fault.Applied{}, err
 }
 
-func (h *Recoverer) evict(ctx context.Context, t target) (fault.Applied, error) {
-	err := h.Evictor.Evict(ctx, t.namespace, t.name, t.uid)
+func (h *Recoverer) evict(ctx context.Context, want fault.Pod) (fault.Applied, error) {
+	err := h.Evictor.Evict(ctx, want.Namespace, want.Name, want.UID)
 	var held *BlockedError
 	switch {
 	case err == nil:
@@ -101,9 +85,9 @@ func (h *Recoverer) evict(ctx context.Context, t target) (fault.Applied, error) 
 		if after <= 0 {
 			after = tryAgain
 		}
-		return fault.Applied{}, &processor.WaitingError{Err: fmt.Errorf("evict %s: %w", t, err), After: after}
+		return fault.Applied{}, &processor.WaitingError{Err: fmt.Errorf("evict %s: %w", identity(want), err), After: after}
 	case errors.Is(err, ErrForbidden):
-		return fault.Applied{}, processor.Stalled(fmt.Errorf("evict %s: %w; %s", t, err, notAllowed))
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("evict %s: %w; %s", identity(want), err, notAllowed))
 	}
-	return fault.Applied{}, fmt.Errorf("evict %s: %w", t, err)
+	return fault.Applied{}, fmt.Errorf("evict %s: %w", identity(want), err)
 }

@@ -78,9 +78,6 @@ func (*Recoverer) Parameters() []string {
 	return []string{ParamDaemonSet, ParamWaitSeconds}
 }
 
-// uidNote is the one note of a plan.
-const uidNote = "podUID"
-
 // notAllowed says how to allow it.
 const notAllowed = "evicting pods is not allowed: to allow it, start the agent with --allow-eviction and give it the right to create " +
 	"pods/eviction, as config/overlays/eviction does"
@@ -106,13 +103,13 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 		why = fmt.Sprintf("pod %s has a volume that cannot be mended here, and is not evicted: %s", nameOf(pod), why)
 		return processor.Plan{Findings: findings, NotApplicable: why}, nil
 	}
+	evicted := fault.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}
 	return processor.Plan{
 		Actions: []fault.Action{{
-			Kind: fault.Evict, Target: target{pod.Namespace, pod.Name, string(pod.UID)}.String(), Fault: findings[0].Code,
+			Kind: fault.Evict, Target: identity(evicted), Pod: &evicted, Fault: findings[0].Code,
 			Safety: h.safety(ctx, pod, findings, reasons), Loss: h.loss(ctx, pod),
 		}},
 		Findings: findings,
-		Notes:    map[string]string{uidNote: string(pod.UID)},
 	}, nil
 }
 

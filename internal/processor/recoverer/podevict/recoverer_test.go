@@ -105,13 +105,12 @@ func TestPlan(t *testing.T) {
 	}
 	want := processor.Plan{
 		Actions: []fault.Action{{
-			Kind: fault.Evict, Target: "pod default/web-1 (UID " + uid + ")", Fault: fault.DisconnectedFUSE,
+			Kind: fault.Evict, Target: "pod default/web-1 (UID " + uid + ")", Pod: &fault.Pod{Namespace: "default", Name: "web-1", UID: uid}, Fault: fault.DisconnectedFUSE,
 			Safety: `it has DisconnectedFUSE of volume data, which is not mended here: no healthy source of volume data is on this node; ` +
 				`ReplicaSet "web" makes another pod in its place; PodDisruptionBudgets hold, and only the pod with UID ` + uid + ` is evicted`,
 			Loss: "the pod: its containers end within its grace period, with what they have not written down",
 		}},
 		Findings: broken(t, nil).findings,
-		Notes:    map[string]string{uidNote: uid},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("plan (-want +got):\n%s", diff)
@@ -261,8 +260,10 @@ func TestPlanFails(t *testing.T) {
 	}
 }
 
-func action() fault.Action {
-	return fault.Action{Kind: fault.Evict, Target: target{"default", "web-1", uid}.String()}
+func action() fault.Action { return evict("default", "web-1", uid) }
+
+func evict(namespace, name, uid string) fault.Action {
+	return fault.Action{Kind: fault.Evict, Target: "a pod", Pod: &fault.Pod{Namespace: namespace, Name: name, UID: uid}}
 }
 
 func TestApply(t *testing.T) {
@@ -313,12 +314,11 @@ func TestApplyRefuses(t *testing.T) {
 		}
 	}
 	for name, a := range map[string]fault.Action{
-		"another kind":      {Kind: "Delete", Target: action().Target},
-		"another pod":       {Kind: fault.Evict, Target: target{"default", "db-1", uid}.String()},
-		"another namespace": {Kind: fault.Evict, Target: target{"kube-system", "web-1", uid}.String()},
-		"no UID":            {Kind: fault.Evict, Target: "pod default/web-1 (UID )"},
-		"no target":         {Kind: fault.Evict},
-		"more than a pod":   {Kind: fault.Evict, Target: action().Target + " "},
+		"another kind":      {Kind: "Delete", Pod: action().Pod},
+		"another pod":       evict("default", "db-1", uid),
+		"another namespace": evict("kube-system", "web-1", uid),
+		"no UID":            evict("default", "web-1", ""),
+		"a target alone":    {Kind: fault.Evict, Target: action().Target},
 	} {
 		s := broken(t, nil)
 		if done, err := s.recoverer().Apply(t.Context(), request, a); !processor.IsStalled(err) || len(s.evicted) > 0 {
@@ -405,7 +405,7 @@ func TestVerify(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := broken(t, nil)
-				plan := processor.Plan{Actions: []fault.Action{action()}, Findings: s.findings, Notes: map[string]string{uidNote: uid}}
+				plan := processor.Plan{Actions: []fault.Action{action()}, Findings: s.findings}
 				if c.already != "" {
 					plan.Applied = []fault.Applied{fault.AlreadySo(c.already)}
 				}
@@ -424,19 +424,8 @@ func TestVerify(t *testing.T) {
 		})
 	}
 	if _, err := broken(t, nil).recoverer().Verify(t.Context(), request, processor.Plan{}); !processor.IsStalled(err) {
-		t.Errorf("a plan without a note: %v", err)
+		t.Errorf("a plan without an action: %v", err)
 	}
-}
-
-func FuzzTarget(f *testing.F) {
-	f.Add(action().Target)
-	f.Add("pod a/b/c (UID x)")
-	f.Fuzz(func(t *testing.T, text string) {
-		got, err := targeted(text)
-		if err == nil && (got.String() != text || got.uid == "" || strings.ContainsAny(got.namespace+got.name+got.uid, " ")) {
-			t.Errorf("%q is %+v", text, got)
-		}
-	})
 }
 
 // TestPipesAmongTheVolumes: a container that has the kubelet's directories can make anything there.

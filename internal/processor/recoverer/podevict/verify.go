@@ -24,23 +24,21 @@ func (h *Recoverer) Verify(ctx context.Context, r processor.Request, p processor
 	if err != nil {
 		return processor.Result{}, err
 	}
-	uid := p.Notes[uidNote]
-	if uid == "" {
-		return processor.Result{}, processor.Stalled(errors.New("read notes of plan: no pod is noted"))
+	if len(p.Actions) != 1 || p.Actions[0].Pod == nil {
+		return processor.Result{}, processor.Stalled(errors.New("read plan: it evicts no pod"))
 	}
-	left, err := h.await(ctx, r, uid, o.Within(ctx))
+	pod := *p.Actions[0].Pod
+	left, err := h.await(ctx, r, pod.UID, o.Within(ctx))
 	if err != nil {
 		return processor.Result{}, err
 	}
-	did := target{r.Pod.Namespace, r.Pod.Name, uid}.String() + " was evicted"
-	for i, a := range p.Actions {
-		if done := p.Outcome(i); done.Already {
-			did = fmt.Sprintf("%s was not evicted: %s", a.Target, done.Message)
-		}
+	did := identity(pod) + " was evicted"
+	if done := p.Outcome(0); done.Already {
+		did = fmt.Sprintf("%s was not evicted: %s", identity(pod), done.Message)
 	}
 	if left != nil {
-		text := fmt.Sprintf("%s, and is being deleted: %s", did, h.holdUp(ctx, left, time.Now()))
-		return processor.Result{Values: map[string]string{KeyResult: text}, Findings: p.Findings}, nil
+		did += ", and is being deleted: " + h.holdUp(ctx, left, time.Now())
+		return processor.Result{Values: map[string]string{KeyResult: did}, Findings: p.Findings}, nil
 	}
 	return processor.Result{Values: map[string]string{KeyResult: did + ", and is gone"}, Findings: processor.Healed(p.Findings, nil)}, nil
 }

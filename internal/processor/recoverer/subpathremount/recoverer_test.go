@@ -70,7 +70,10 @@ func TestClaimsNoDeedOfOthers(t *testing.T) {
 	t.Parallel()
 	const another = "was gone already; another mount is there now and is left alone"
 	p := processor.Plan{
-		Actions: []fault.Action{{Kind: fault.Unmount, Target: "/p/0"}, {Kind: fault.Unmount, Target: "/p/1"}, {Kind: fault.RemoveContainerRecord, Target: "c1"}},
+		Actions: []fault.Action{
+			{Kind: fault.Unmount, Mount: &fault.Mount{Point: "/p/0"}}, {Kind: fault.Unmount, Mount: &fault.Mount{Point: "/p/1"}},
+			{Kind: fault.RemoveContainerRecord, Record: "c1"},
+		},
 		Applied: []fault.Applied{fault.AlreadySo(another), {Message: "unmounted"}, fault.AlreadySo("was gone already")},
 	}
 	got, err := results(p)

@@ -105,11 +105,11 @@ func results(p processor.Plan) (map[string]string, error) {
 	for i, a := range p.Actions {
 		done := p.Outcome(i)
 		switch {
-		case a.Kind != fault.Unmount:
+		case a.Kind != fault.Unmount || a.Mount == nil:
 		case done.Already:
-			sentences = append(sentences, fmt.Sprintf("did not umount %s on host: %s", a.Target, done.Message))
+			sentences = append(sentences, fmt.Sprintf("did not umount %s on host: %s", a.Mount.Point, done.Message))
 		default:
-			sentences = append(sentences, fmt.Sprintf("Succeesfully umount %s on host", a.Target))
+			sentences = append(sentences, fmt.Sprintf("Succeesfully umount %s on host", a.Mount.Point))
 		}
 	}
 	if len(sentences) == 0 {

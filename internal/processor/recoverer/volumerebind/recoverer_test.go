@@ -358,7 +358,7 @@ func TestBringsTheStartForward(t *testing.T) {
 	}
 	w.pods.Set(failing)
 	p := w.plan(t)
-	if len(p.Actions) != 2 || p.Actions[1].Kind != fault.RemoveContainerRecord || p.Actions[1].Target != "app-1" {
+	if len(p.Actions) != 2 || p.Actions[1].Kind != fault.RemoveContainerRecord || p.Actions[1].Record != "app-1" {
 		t.Fatalf("actions %+v, want the record of app alone", p.Actions)
 	}
 	if done, err := w.healer.Apply(t.Context(), w.request, p.Actions[1]); err != nil || done.Message != "removed" {
