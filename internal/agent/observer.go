@@ -91,8 +91,7 @@ func (o *observer) ActionEnded(d *v1.Diagnosis, operation string, a executor.Act
 	}
 	if a.Phase == v1.ActionFailed {
 		// The target comes last: a message is short, and what is wrong matters most.
-		why := strings.TrimPrefix(a.Message, fmt.Sprintf("%s of %q: ", a.Kind, a.Target))
-		o.tell(d, corev1.EventTypeWarning, eventActionFailed, fmt.Sprintf("%s failed: %s (%s, operation %s)", a.Kind, why, a.Target, operation))
+		o.tell(d, corev1.EventTypeWarning, eventActionFailed, fmt.Sprintf("%s failed: %s (%s, operation %s)", a.Kind, a.Message, a.Target, operation))
 	}
 	done, ok := repairs[fault.ActionKind(a.Kind)]
 	if !ok || a.Phase != v1.ActionDone {

@@ -101,7 +101,7 @@ func TestRepairIsTold(t *testing.T) {
 	d.Status.Faults = []v1.Fault{staleFault(v1.FaultPresent)}
 	o.OperationEnded(d, v1.OperationRun{Operation: "diagnose", Phase: v1.OperationSucceeded})
 	o.ActionEnded(d, "evict", executor.ActionEnd{Waiting: true, Action: v1.Action{Kind: "Evict", Target: "ns/p", Fault: "DisconnectedFUSE",
-		Phase: v1.ActionFailed, Message: `Evict of "ns/p": the budget does not allow it`}})
+		Phase: v1.ActionFailed, Message: "the budget does not allow it"}})
 	o.ActionEnded(d, "recover", executor.ActionEnd{Action: v1.Action{Kind: "Unmount", Target: "/point", Fault: "StaleSubPath", Phase: v1.ActionDone}})
 	o.ActionEnded(d, "recover", executor.ActionEnd{Action: v1.Action{Kind: "RemoveContainerRecord", Target: "c1", Fault: "StaleSubPath",
 		Phase: v1.ActionFailed, Message: "remove record: no runtime"}})

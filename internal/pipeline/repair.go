@@ -108,8 +108,8 @@ func (x *run) act(ctx context.Context, id int32, s *state, i int) error {
 	}
 	r := record{Kind: kindApplied, Node: id, Action: i, Already: applied.Already, Message: told(applied.Message)}
 	if err != nil {
-		err = fmt.Errorf("%s of %q: %w", action.Kind, action.Target, err)
 		r.Already, r.Reason, r.Message = false, reasonOf(ctx, err), told(err.Error())
+		err = fmt.Errorf("%s of %q: %w", action.Kind, action.Target, err)
 		if waiting := (*processor.WaitingError)(nil); errors.As(err, &waiting) {
 			r.Reason = reasonWaiting
 		}
