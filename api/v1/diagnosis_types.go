@@ -306,4 +306,7 @@ type Action struct {
 	// message says how it went.
 	// +optional
 	Message string `json:"message,omitempty"`
+	// already is true if it is Done because nothing was left to do. Default: false.
+	// +optional
+	Already bool `json:"already,omitempty"`
 }

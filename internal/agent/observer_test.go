@@ -107,7 +107,7 @@ func TestRepairIsTold(t *testing.T) {
 		Phase: v1.ActionFailed, Message: "remove record: no runtime"}})
 	o.ActionEnded(d, "rebind", executor.ActionEnd{Action: v1.Action{Kind: "Replace", Target: "/volume", Fault: "DisconnectedFUSE", Phase: v1.ActionDone}})
 	o.ActionEnded(d, "rebind", executor.ActionEnd{Action: v1.Action{Kind: "Abort", Target: "/volume", Fault: "HungMount", Phase: v1.ActionDone}})
-	o.ActionEnded(d, "rebind", executor.ActionEnd{Already: true, Action: v1.Action{Kind: "Replace", Target: "/other",
+	o.ActionEnded(d, "rebind", executor.ActionEnd{Action: v1.Action{Kind: "Replace", Target: "/other", Already: true,
 		Fault: "DisconnectedFUSE", Phase: v1.ActionDone, Message: "was replaced already: mount namespace mnt:[7] has gone, and the mount with it"}})
 	d.Status.Faults = []v1.Fault{staleFault(v1.FaultHealed)}
 	o.OperationEnded(d, v1.OperationRun{Operation: "recover", Phase: v1.OperationSucceeded})

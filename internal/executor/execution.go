@@ -129,7 +129,7 @@ func (x *execution) pipeline(ctx context.Context, job pipeline.Job) (pipeline.Re
 	job.ActionEnded = func(r pipeline.Report, a pipeline.ActionRun) {
 		x.progress(r)
 		x.Observer.ActionEnded(x.d, r.Operations[len(r.Operations)-1].Operation,
-			ActionEnd{Action: action(a), Already: a.Already, Waiting: a.Waiting})
+			ActionEnd{Action: action(a), Waiting: a.Waiting})
 	}
 	report, err := x.runner.Run(ctx, job)
 	var v *verdict

@@ -52,8 +52,6 @@ type Observer interface {
 // ActionEnd is an action that was done or that failed.
 type ActionEnd struct {
 	v1.Action
-	// Already: it is Done, and nothing was left to do.
-	Already bool
 	// Waiting: it has Failed only because it may not be done yet.
 	Waiting bool
 }

@@ -128,7 +128,7 @@ func operationRun(o pipeline.OperationRun) v1.OperationRun {
 func action(a pipeline.ActionRun) v1.Action {
 	out := v1.Action{
 		Kind: string(a.Kind), Target: clip(a.Target, maxMessage), Fault: string(a.Fault), Safety: clip(a.Safety, maxMessage),
-		Loss: clip(a.Loss, maxMessage), Phase: v1.ActionPhase(a.Phase), Message: a.Message,
+		Loss: clip(a.Loss, maxMessage), Phase: v1.ActionPhase(a.Phase), Message: a.Message, Already: a.Already,
 	}
 	if a.Mount != nil {
 		out.Mount = mountOf(*a.Mount)
