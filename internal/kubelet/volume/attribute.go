@@ -43,7 +43,7 @@ func (l *look) attribute(m mountns.Mount, wanted map[device][]*Volume) {
 		}
 		return
 	}
-	if s.foreign || c.Pod.UID != "" && c.Pod.UID != c.volume.Pod.UID || s.owner == nil && s.why == inNoContainer {
+	if s.foreign || c.Pod.UID != "" && c.Pod.UID != c.volume.Pod.UID || s.outside {
 		// No business of this pod: another one that was not asked for, the driver, a service of the node, or what a workload
 		// has mounted for itself.
 		c.volume.Foreign++

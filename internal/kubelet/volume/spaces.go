@@ -24,7 +24,10 @@ type space struct {
 	ns    mountns.Namespace // with a process, where there is one
 	pids  []int
 	owner *cri.Owner
-	why   string // the owner is not known
+	why   string // the owner is not known; for people
+	// outside is whether every process that was asked about is in no container that the runtime knows, and untold whether the
+	// runtime could not say of one.
+	outside, untold bool
 	// unseen is whether that is so because its processes may not be looked into.
 	unseen bool
 	// silent is whether the runtime has not said whether the owner is a container of its own.
@@ -34,13 +37,6 @@ type space struct {
 	// refusal is why nothing is changed in it, although it is the container's own; empty: it may be.
 	refusal string
 }
-
-// Why the owner of a namespace is not known.
-const (
-	nobody        = "no process is in that mount namespace"
-	nobodySeen    = "no process was seen in that mount namespace, and not all processes may be looked into"
-	inNoContainer = "the process in that mount namespace is in no container that the runtime knows"
-)
 
 const (
 	// maxRead bounds how many processes of a namespace are looked at, and maxAsked for how many different cgroups of theirs
@@ -257,12 +253,12 @@ func (l *look) enter(ctx context.Context, mounts []mountns.Mount) error {
 // identify finds the container that the processes of a namespace are in. Those that have gone elsewhere by now say
 // nothing. Where they are in several, some have entered the namespace of another, and whose it is cannot be told.
 func (l *look) identify(ctx context.Context, s *space) error {
-	switch s.why = nobody; {
+	switch s.why = "no process is in that mount namespace"; {
 	case s.ns.Inode == 0:
 		s.why, s.unseen = fmt.Sprintf("process %d is in that mount namespace, and may not be looked into", s.ns.PID), true
 		return nil
 	case l.blind:
-		s.why, s.unseen = nobodySeen, true
+		s.why, s.unseen = "no process was seen in that mount namespace, and not all processes may be looked into", true
 	}
 	asked := map[string]bool{}
 	for _, pid := range s.pids[:min(len(s.pids), maxRead)] {
@@ -275,16 +271,16 @@ func (l *look) identify(ctx context.Context, s *space) error {
 			continue
 		}
 		asked[string(cgroup)] = true
-		owner, why := l.owner(ctx, s, string(cgroup))
+		owner, outside, why := l.owner(ctx, s, string(cgroup))
 		s.unseen = false
 		switch {
 		case owner == nil && s.owner == nil:
-			if s.ns = ns; s.why == nobody || s.why == nobodySeen || s.why == inNoContainer {
-				s.why = why
+			if s.ns = ns; !s.untold {
+				s.why, s.outside, s.untold = why, outside, !outside
 			}
 		case owner == nil:
 		case s.owner == nil:
-			s.ns, s.owner, s.why = ns, owner, ""
+			s.ns, s.owner, s.why, s.outside = ns, owner, "", false
 		case s.owner.ContainerID != owner.ContainerID:
 			s.why = fmt.Sprintf("processes of containers %q of pod %q and %q of pod %q are in that mount namespace, so whose it is cannot be told",
 				s.owner.Container, s.owner.PodUID, owner.Container, owner.PodUID)
@@ -295,18 +291,19 @@ func (l *look) identify(ctx context.Context, s *space) error {
 	return nil
 }
 
-// owner asks the runtime.
-func (l *look) owner(ctx context.Context, s *space, cgroup string) (owner *cri.Owner, why string) {
+// owner asks the runtime. Without an owner, why says why there is none, and outside whether the runtime knows no container
+// that the process is in.
+func (l *look) owner(ctx context.Context, s *space, cgroup string) (owner *cri.Owner, outside bool, why string) {
 	const unknown = "whose process is in that mount namespace cannot be told: "
 	switch {
 	case l.Runtime == nil:
-		return nil, "no container runtime tells whose process is in that mount namespace"
+		return nil, false, "no container runtime tells whose process is in that mount namespace"
 	case l.silent == maxSilent:
-		return nil, unknown + "the container runtime does not answer"
+		return nil, false, unknown + "the container runtime does not answer"
 	}
 	if known, ok := l.owners.get(cgroup); ok {
 		s.silent = false
-		return &known, ""
+		return &known, false, ""
 	}
 	asking, cancel := context.WithTimeout(ctx, ownerDeadline)
 	defer cancel()
@@ -315,13 +312,13 @@ func (l *look) owner(ctx context.Context, s *space, cgroup string) (owner *cri.O
 	case err == nil:
 		s.silent = false
 		l.owners.add(cgroup, found)
-		return &found, ""
+		return &found, false, ""
 	case errors.Is(err, cri.ErrNotFound):
 		s.silent = false
-		return nil, inNoContainer
+		return nil, true, "the process in that mount namespace is in no container that the runtime knows"
 	}
 	l.silent++
-	return nil, unknown + err.Error()
+	return nil, false, unknown + err.Error()
 }
 
 // tableOf is the mount table of a namespace as the first of its processes sees it; nil where that cannot be read.
