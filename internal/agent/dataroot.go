@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"kubediag.org/kubediag/internal/flags"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -37,7 +38,7 @@ func openDataRoot(ctx context.Context, dir string, patience time.Duration) (*dat
 		return nil, fmt.Errorf("looking at --data-root: %w", err)
 	}
 	if !info.IsDir() {
-		return nil, invalid("data-root", dir, "must be a directory, and no symbolic link to one")
+		return nil, flags.Invalid("data-root", dir, "must be a directory, and no symbolic link to one")
 	}
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("closing --data-root to others: %w", err)

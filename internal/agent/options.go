@@ -5,7 +5,6 @@ package agent
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"path/filepath"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"kubediag.org/kubediag/internal/flags"
 	"kubediag.org/kubediag/internal/kubelet/orphan"
 	"kubediag.org/kubediag/internal/sentinel"
 )
@@ -67,12 +67,12 @@ func (o *options) validateNames() error {
 	if o.NodeName == "" {
 		errs = append(errs, errors.New("--node-name (or NODE_NAME) must be set"))
 	} else if problems := validation.IsDNS1123Subdomain(o.NodeName); len(problems) > 0 {
-		errs = append(errs, invalid("node-name", o.NodeName, problems[0]))
+		errs = append(errs, flags.Invalid("node-name", o.NodeName, problems[0]))
 	}
 	if o.Namespace == "" {
 		errs = append(errs, errors.New("--namespace (or POD_NAMESPACE) must be set"))
 	} else if problems := validation.IsDNS1123Label(o.Namespace); len(problems) > 0 {
-		errs = append(errs, invalid("namespace", o.Namespace, problems[0]))
+		errs = append(errs, flags.Invalid("namespace", o.Namespace, problems[0]))
 	}
 	return errors.Join(errs...)
 }
@@ -88,7 +88,7 @@ func (o *options) validatePaths() error {
 		{"processor-ca-file", o.ProcessorCAFile, false},
 	} {
 		if (p.value != "" || p.required) && (!filepath.IsAbs(p.value) || filepath.Clean(p.value) != p.value) {
-			errs = append(errs, invalid(p.flag, p.value, "must be an absolute path without . and .. in it"))
+			errs = append(errs, flags.Invalid(p.flag, p.value, "must be an absolute path without . and .. in it"))
 		}
 	}
 	return errors.Join(errs...)
@@ -104,7 +104,7 @@ func (o *options) validateAddresses() error {
 			continue
 		}
 		if _, err := net.ResolveTCPAddr("tcp", a.value); err != nil || a.value == "" {
-			errs = append(errs, invalid(a.flag, a.value, `must be host:port, or "0" for off`))
+			errs = append(errs, flags.Invalid(a.flag, a.value, `must be host:port, or "0" for off`))
 		}
 	}
 	return errors.Join(errs...)
@@ -113,26 +113,22 @@ func (o *options) validateAddresses() error {
 func (o *options) validateNumbers() error {
 	var errs []error
 	if o.Workers < 1 || o.Workers > 64 {
-		errs = append(errs, invalid("workers", o.Workers, "must be between 1 and 64"))
+		errs = append(errs, flags.Invalid("workers", o.Workers, "must be between 1 and 64"))
 	}
 	if o.KubeletPID < 0 {
-		errs = append(errs, invalid("kubelet-pid", o.KubeletPID, "must not be negative"))
+		errs = append(errs, flags.Invalid("kubelet-pid", o.KubeletPID, "must not be negative"))
 	}
 	if o.DiagnosisTimeout < time.Second || o.DiagnosisTimeout > 24*time.Hour {
-		errs = append(errs, invalid("diagnosis-timeout", o.DiagnosisTimeout, "must be between 1s and 24h"))
+		errs = append(errs, flags.Invalid("diagnosis-timeout", o.DiagnosisTimeout, "must be between 1s and 24h"))
 	}
 	if err := orphan.CheckMinimumAge(o.OrphanMinimumAge); err != nil {
-		errs = append(errs, invalid("orphan-minimum-age", o.OrphanMinimumAge, err.Error()))
+		errs = append(errs, flags.Invalid("orphan-minimum-age", o.OrphanMinimumAge, err.Error()))
 	}
 	if o.LeaseRenewal < time.Second {
-		errs = append(errs, invalid("lease-renewal", o.LeaseRenewal, "must be at least 1s"))
+		errs = append(errs, flags.Invalid("lease-renewal", o.LeaseRenewal, "must be at least 1s"))
 	}
 	if o.LeaseDuration < 2*o.LeaseRenewal || o.LeaseDuration > time.Hour {
-		errs = append(errs, invalid("lease-duration", o.LeaseDuration, "must be at least twice --lease-renewal, and 1h at most"))
+		errs = append(errs, flags.Invalid("lease-duration", o.LeaseDuration, "must be at least twice --lease-renewal, and 1h at most"))
 	}
 	return errors.Join(errs...)
-}
-
-func invalid(flag string, value any, problem string) error {
-	return fmt.Errorf("--%s=%v: %s", flag, value, problem)
 }

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,14 +45,47 @@ func FromEnv(f *pflag.FlagSet, others map[string]string, lookup func(string) (st
 	return env, errors.Join(errs...)
 }
 
-// Explain adds to an error the variables of the flags that it names as --<flag>=.
+// Error says what is wrong with the value of a flag.
+type Error struct {
+	Flag    string // its name
+	Value   any
+	Problem string
+}
+
+// Error names the flag and the value.
+func (e *Error) Error() string { return fmt.Sprintf("--%s=%v: %s", e.Flag, e.Value, e.Problem) }
+
+// Invalid makes an Error.
+func Invalid(flag string, value any, problem string) error {
+	return &Error{Flag: flag, Value: value, Problem: problem}
+}
+
+// Explain adds to an error the variables of the flags that it is about.
 func (e Env) Explain(err error) error {
-	for _, flag := range slices.Sorted(maps.Keys(e)) {
-		if err != nil && strings.Contains(err.Error(), "--"+flag+"=") {
-			err = fmt.Errorf("%w (read from %s)", err, e[flag])
+	names := flagsOf(err)
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if variable, ok := e[name]; ok {
+			err = fmt.Errorf("%w (read from %s)", err, variable)
 		}
 	}
 	return err
+}
+
+// flagsOf lists the flags that an error is about, or errors that were joined.
+func flagsOf(err error) (names []string) {
+	type joined interface {
+		error
+		Unwrap() []error
+	}
+	if all, ok := errors.AsType[joined](err); ok {
+		for _, one := range all.Unwrap() {
+			names = append(names, flagsOf(one)...)
+		}
+	} else if one, ok := errors.AsType[*Error](err); ok {
+		names = []string{one.Flag}
+	}
+	return names
 }
 
 // Verbosity is how much is logged, 0 to 10.

@@ -79,10 +79,16 @@ func TestErrorsNameVariableAndValue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	invalid := errors.New("--keep-for=-1h0m0s: must be at least 0s")
-	got := env.Explain(invalid)
-	if want := invalid.Error() + ` (read from KUBEDIAG_KEEP_FOR="-1h")`; got == nil || got.Error() != want || !errors.Is(got, invalid) {
-		t.Errorf("explained as %v, want %s", got, want)
+	invalid := Invalid("keep-for", -time.Hour, "must be at least 0s")
+	both := errors.Join(errors.New("--keep-for=1: no flag is meant"), errors.Join(invalid, invalid, Invalid("other", 1, "x")))
+	for _, err := range []error{invalid, both} {
+		got := env.Explain(err)
+		if want := err.Error() + ` (read from KUBEDIAG_KEEP_FOR="-1h")`; got == nil || got.Error() != want || !errors.Is(got, invalid) {
+			t.Errorf("explained as %v, want %s", got, want)
+		}
+	}
+	if text := errors.New("--keep-for=-1h0m0s: must be at least 0s"); env.Explain(text) != text {
+		t.Errorf("explained by its text: %v", env.Explain(text))
 	}
 	if got := env.Explain(nil); got != nil {
 		t.Errorf("explained nothing as %v", got)

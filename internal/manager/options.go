@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"kubediag.org/kubediag/internal/flags"
 )
 
 // options are the settings of the manager. Each has a flag, and an environment variable of the flag's name in capitals
@@ -71,13 +73,13 @@ func (o *options) validate() error {
 	if o.Namespace == "" {
 		errs = append(errs, errors.New("--namespace (or POD_NAMESPACE) must be set"))
 	} else if problems := validation.IsDNS1123Label(o.Namespace); len(problems) > 0 {
-		errs = append(errs, invalid("namespace", o.Namespace, problems[0]))
+		errs = append(errs, flags.Invalid("namespace", o.Namespace, problems[0]))
 	}
 	for flag, address := range map[string]string{
 		"metrics-bind-address": o.MetricsBindAddress, "health-probe-bind-address": o.HealthProbeBindAddress,
 	} {
 		if _, err := net.ResolveTCPAddr("tcp", address); address != "0" && (err != nil || address == "") {
-			errs = append(errs, invalid(flag, address, "must be host:port, or 0 for off"))
+			errs = append(errs, flags.Invalid(flag, address, "must be host:port, or 0 for off"))
 		}
 	}
 	for _, d := range []struct {
@@ -92,15 +94,11 @@ func (o *options) validate() error {
 		{"retention-interval", o.RetentionInterval, 100 * time.Millisecond},
 	} {
 		if d.value < d.least {
-			errs = append(errs, invalid(d.flag, d.value, fmt.Sprintf("must be at least %s", d.least)))
+			errs = append(errs, flags.Invalid(d.flag, d.value, fmt.Sprintf("must be at least %s", d.least)))
 		}
 	}
 	if o.DiagnosesPerNode < 0 {
-		errs = append(errs, invalid("maximum-diagnoses-per-node", o.DiagnosesPerNode, "must not be negative"))
+		errs = append(errs, flags.Invalid("maximum-diagnoses-per-node", o.DiagnosesPerNode, "must not be negative"))
 	}
 	return errors.Join(errs...)
-}
-
-func invalid(flag string, value any, problem string) error {
-	return fmt.Errorf("--%s=%v: %s", flag, value, problem)
 }
