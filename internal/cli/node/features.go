@@ -84,7 +84,10 @@ func ask(f *sys.Feature) answer {
 	case errors.Is(err, errors.ErrUnsupported):
 		a.Answer = "no"
 	default:
-		a.Answer, a.Error = "failed", strings.TrimPrefix(err.Error(), "probe "+f.Name+": ")
+		if failed, ok := errors.AsType[*sys.ProbeError](err); ok {
+			err = failed.Err // the name is beside it
+		}
+		a.Answer, a.Error = "failed", err.Error()
 	}
 	return a
 }

@@ -214,10 +214,7 @@ func unanswered(a asking.Answer) error {
 	if text == "" {
 		text = strings.ToLower(string(a.State))
 	}
-	if a.Errno == 0 || strings.Contains(text, a.Errno.Error()) {
-		return errors.New(text)
-	}
-	return fmt.Errorf("%s: %w", text, a.Errno)
+	return errors.New(text)
 }
 
 // text is for people.

@@ -40,8 +40,21 @@ func (e *UnsupportedError) Error() string {
 // Unwrap is errors.ErrUnsupported.
 func (e *UnsupportedError) Unwrap() error { return errors.ErrUnsupported }
 
+// ProbeError says why it could not be found out whether the running kernel has
+// a feature.
+type ProbeError struct {
+	Feature string
+	Err     error
+}
+
+// Error names the feature and the cause.
+func (e *ProbeError) Error() string { return "probe " + e.Feature + ": " + e.Err.Error() }
+
+// Unwrap is the cause.
+func (e *ProbeError) Unwrap() error { return e.Err }
+
 // Probe answers nil where the kernel has the feature and lets this process use
-// it, an *UnsupportedError where the kernel lacks it, and the kernel's refusal
+// it, an *UnsupportedError where the kernel lacks it, and a *ProbeError
 // where it cannot be told or is not permitted. The first two answers are final
 // and kept; a refusal is asked about again.
 func (f *Feature) Probe() error {
@@ -54,7 +67,7 @@ func (f *Feature) Probe() error {
 	if errors.Is(err, errors.ErrUnsupported) {
 		err = &UnsupportedError{Feature: f.Name, Kernel: f.Kernel}
 	} else if err != nil {
-		return fmt.Errorf("probe %s: %w", f.Name, err)
+		return &ProbeError{Feature: f.Name, Err: err}
 	}
 	f.known, f.err = true, err
 	return err
