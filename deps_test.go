@@ -73,7 +73,7 @@ var reaches = []reach{
 	},
 	{
 		from: "./internal/pipeline/...", never: []string{"net/http", "k8s.io/...", "sigs.k8s.io/...", "./internal/linux/..."},
-		within: []string{"./internal/pipeline/...", "./internal/graph", "./internal/processor", "./internal/fault", "./internal/printable", "./internal/redact"},
+		within: []string{"./internal/pipeline/...", "./internal/graph", "./internal/processor", "./internal/processor/processortest", "./internal/fault", "./internal/printable", "./internal/redact"},
 		why:    "the order of a pipeline can be tested without a node, a network or a cluster",
 	},
 	{

@@ -11,6 +11,7 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/processortest"
 )
 
 // scripted is a recoverer of one action that says one line after the other when it is applied, and hears in Verify what became
@@ -60,32 +61,48 @@ func TestWhatWasDoneAlready(t *testing.T) {
 		"gone after a failure and wait": {[]func() (fault.Applied, error){broken, waits, gone}, false, false},
 		"gone after a crash":            {[]func() (fault.Applied, error){dies, gone}, true, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				dir, s := t.TempDir(), &scripted{says: test.says}
-				if test.dies {
-					killed(t, dir, s)
-				}
-				var ended []ActionRun
-				j := job(t, nil, s)
-				j.ActionEnded = func(_ Report, a ActionRun) { ended = append(ended, a) }
-				for range 2 { // the second time from the journal
-					o := mustRun(t, newRunner(t, dir), j).Operations[0]
-					if a := o.Actions[0]; o.Outcome != Succeeded || a.Phase != Done || a.Already != test.want {
-						t.Errorf("operation %s, action %+v, want already %v", o.Outcome, a, test.want)
+		for words, reword := range map[string]func(r processor.Recoverer) processor.Recoverer{
+			"":                    func(r processor.Recoverer) processor.Recoverer { return r },
+			" and in other words": func(r processor.Recoverer) processor.Recoverer { return processortest.Reworded{Recoverer: r} },
+		} {
+			t.Run(name+words, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					s := &scripted{says: test.says}
+					r := reword(s)
+					dir := t.TempDir()
+					if test.dies {
+						killed(t, dir, r)
 					}
-				}
-				if last := ended[len(ended)-1]; s.heard.Already != test.want || last.Already != test.want || s.calls != len(test.says) {
-					t.Errorf("%d calls, Verify heard %+v, ActionEnded %v, want %v", s.calls, s.heard, last.Already, test.want)
-				}
+					checkAlready(t, dir, r, test.want)
+					if s.heard.Already != test.want || s.calls != len(test.says) {
+						t.Errorf("%d calls, Verify heard %+v, want already %v", s.calls, s.heard, test.want)
+					}
+				})
 			})
-		})
+		}
+	}
+}
+
+// checkAlready runs the job, and once more from its journal.
+func checkAlready(t *testing.T, dir string, r processor.Recoverer, want bool) {
+	t.Helper()
+	var ended []ActionRun
+	j := job(t, nil, r)
+	j.ActionEnded = func(_ Report, a ActionRun) { ended = append(ended, a) }
+	for range 2 {
+		o := mustRun(t, newRunner(t, dir), j).Operations[0]
+		if a := o.Actions[0]; o.Outcome != Succeeded || a.Phase != Done || a.Already != want {
+			t.Errorf("operation %s, action %+v, want already %v", o.Outcome, a, want)
+		}
+	}
+	if last := ended[len(ended)-1]; last.Already != want {
+		t.Errorf("ActionEnded heard already %v, want %v", last.Already, want)
 	}
 }
 
 // killed runs the job in a process that ends when the first action was done, and before that is written down.
-func killed(t *testing.T, dir string, s *scripted) {
+func killed(t *testing.T, dir string, step processor.Recoverer) {
 	t.Helper()
 	r := newRunner(t, dir)
 	defer r.Close()
@@ -99,5 +116,5 @@ func killed(t *testing.T, dir string, s *scripted) {
 			t.Error("it was not killed")
 		}
 	}()
-	mustRun(t, r, job(t, nil, s))
+	mustRun(t, r, job(t, nil, step))
 }

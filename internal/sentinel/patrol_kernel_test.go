@@ -104,7 +104,21 @@ func TestADeadVolumeIsToldOfAndStaysTrue(t *testing.T) {
 }
 
 func TestAutomaticMendsWhatTheDriverHasBroughtBack(t *testing.T) {
-	w := newWard(t, Automatic)
+	for name, reword := range map[string]func(Volumes) Volumes{
+		"as it is":       func(v Volumes) Volumes { return v },
+		"in other words": func(v Volumes) Volumes { return inOtherWords{v} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWard(t, Automatic)
+			w.guard.Volumes = reword(w.guard.Volumes)
+			w.comesBack(t)
+		})
+	}
+}
+
+// comesBack has the driver die and come back, and waits until the volume is repaired.
+func (w *ward) comesBack(t *testing.T) {
+	t.Helper()
 	c := w.scene.Start()
 	w.start(t)
 	w.reads(t, c, "old")

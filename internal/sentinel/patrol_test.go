@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -19,6 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/processor/processortest"
 )
 
 // wreck is a node whose volumes are all dead, and whose repairs go as mend says.
@@ -135,17 +137,57 @@ func TestARepairThatFailsEndsThePlan(t *testing.T) {
 	})
 }
 
-// TestARepairOfSomebodyElseIsNotTold: nothing was left to do, and what was done is looked at.
-func TestARepairOfSomebodyElseIsNotTold(t *testing.T) {
-	w := newWreck(2)
-	w.mend = func(a fault.Action) error {
-		w.done = fault.Applied{Already: a.Mount.Point == "/0"}
-		w.gone(a, w.volumes)
-		return nil
+// inOtherWords are volumes about which every sentence says the opposite of what is so.
+type inOtherWords struct{ Volumes }
+
+func (v inOtherWords) Plan(ctx context.Context, of *volume.Volume, o volume.PlanOptions) ([]fault.Action, []string, error) {
+	actions, _, err := v.Volumes.Plan(ctx, of, o)
+	processortest.RewordActions(actions)
+	return actions, nil, err
+}
+
+func (v inOtherWords) ApplyAll(ctx context.Context, actions []fault.Action, each func(i int, done fault.Applied, err error) bool) {
+	v.Volumes.ApplyAll(ctx, actions, func(i int, done fault.Applied, err error) bool {
+		return each(i, processortest.RewordApplied(done), err)
+	})
+}
+
+// lossy is a wreck one of whose repairs would lose something.
+type lossy struct {
+	*wreck
+	point string
+}
+
+func (l lossy) Plan(ctx context.Context, v *volume.Volume, o volume.PlanOptions) ([]fault.Action, []string, error) {
+	actions, refusals, err := l.wreck.Plan(ctx, v, o)
+	for i := range actions {
+		actions[i].Lossless = actions[i].Mount.Point != l.point
 	}
-	p := w.patrol()
-	if err := p.look(t.Context()); err != nil || w.total() != 2 || w.repaired != 1 || len(p.present) != 0 {
-		t.Errorf("%d of %d repairs were told, %v, %d faults are left, want 1 of 2 and none", w.repaired, w.total(), err, len(p.present))
+	return actions, refusals, err
+}
+
+// TestNoSentenceDecides: what loses nothing is repaired, and what was repaired already is not told, whatever is said of it.
+func TestNoSentenceDecides(t *testing.T) {
+	for name, reword := range map[string]func(Volumes) Volumes{
+		"as it is":       func(v Volumes) Volumes { return v },
+		"in other words": func(v Volumes) Volumes { return inOtherWords{v} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWreck(3)
+			w.mend = func(a fault.Action) error {
+				w.done = fault.Applied{Already: a.Mount.Point == "/0"}
+				w.gone(a, w.volumes)
+				return nil
+			}
+			p := w.patrol()
+			p.Volumes = reword(lossy{w, "/2"})
+			if err := p.look(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(map[string]int{"/0": 1, "/1": 1}, w.applied); diff != "" || w.repaired != 1 || len(p.present) != 1 {
+				t.Errorf("%d repairs were told, %d faults are left, want 1 and 1; applied (-want +got):\n%s", w.repaired, len(p.present), diff)
+			}
+		})
 	}
 }
 

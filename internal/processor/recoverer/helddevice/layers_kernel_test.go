@@ -15,6 +15,8 @@ import (
 	"kubediag.org/kubediag/internal/kubelet/device/devicetest"
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/pipeline/pipelinetest"
+	"kubediag.org/kubediag/internal/processor"
 )
 
 // release plans for what is named, does it, and gives what is said of it at the end.
@@ -121,4 +123,12 @@ func TestReleasesABtrfsOfTwoDevices(t *testing.T) {
 			wantFree(t, second, true)
 		})
 	}
+}
+
+// TestInOtherWords: no sentence of a plan or of an action decides anything.
+func TestInOtherWords(t *testing.T) {
+	pipelinetest.InOtherWords(t, func(t *testing.T) (processor.Recoverer, processor.Request) {
+		w := admit(t, "image", "exporter")
+		return w.healer, w.request
+	})
 }

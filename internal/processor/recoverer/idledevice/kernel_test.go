@@ -18,6 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet/device/devicetest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/pipeline/pipelinetest"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -230,4 +231,13 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestInOtherWords: no sentence of a plan or of an action decides anything.
+func TestInOtherWords(t *testing.T) {
+	pipelinetest.InOtherWords(t, func(t *testing.T) (processor.Recoverer, processor.Request) {
+		w := admit(t, 1)
+		w.idle(t, 20*time.Minute)
+		return w.healer, w.request
+	})
 }

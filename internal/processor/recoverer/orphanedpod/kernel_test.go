@@ -19,6 +19,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/orphan/orphantest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/pipeline/pipelinetest"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/restart"
 )
@@ -253,4 +254,13 @@ func TestVerifySeesWhatWasNotDone(t *testing.T) {
 	if !processor.IsStalled(err) || !strings.Contains(err.Error(), "kubernetes.io~empty-dir/another") {
 		t.Errorf("with a new volume: %v", err)
 	}
+}
+
+// TestInOtherWords: no sentence of a plan or of an action decides anything.
+func TestInOtherWords(t *testing.T) {
+	pipelinetest.InOtherWords(t, func(t *testing.T) (processor.Recoverer, processor.Request) {
+		s := orphantest.New(t)
+		s.Leave(gone)
+		return healer(s), processor.Request{}
+	})
 }

@@ -22,6 +22,7 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/pipeline/pipelinetest"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -454,4 +455,17 @@ func TestPipesAmongTheVolumes(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("it waits for whoever writes to a pipe")
 	}
+}
+
+// TestInOtherWords: no sentence of a plan or of an action decides anything.
+func TestInOtherWords(t *testing.T) {
+	t.Parallel()
+	pipelinetest.InOtherWords(t, func(t *testing.T) (processor.Recoverer, processor.Request) {
+		s := broken(t, nil)
+		s.evict = func() error {
+			s.pod = nil
+			return nil
+		}
+		return s.recoverer(), request
+	})
 }

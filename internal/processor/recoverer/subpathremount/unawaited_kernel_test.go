@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kubediag.org/kubediag/internal/pipeline/pipelinetest"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -33,4 +34,13 @@ func TestWithoutWaitingNothingIsHealedThatSuffered(t *testing.T) {
 	if diff := cmp.Diff(map[string]bool{"app": false, "sidecar": true}, healed); diff != "" || result.Values[KeyRunningAfter] != "" {
 		t.Errorf("values %q, healed by container (-want +got):\n%s", result.Values, diff)
 	}
+}
+
+// TestInOtherWords: no sentence of a plan or of an action decides anything.
+func TestInOtherWords(t *testing.T) {
+	pipelinetest.InOtherWords(t, func(t *testing.T) (processor.Recoverer, processor.Request) {
+		w := admit(t)
+		w.renew()
+		return w.healer, w.request
+	})
 }

@@ -16,6 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/kubelet/volume/volumetest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/pipeline/pipelinetest"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -200,4 +201,14 @@ func TestRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestInOtherWords: no sentence of a plan or of an action decides anything.
+func TestInOtherWords(t *testing.T) {
+	pipelinetest.InOtherWords(t, func(t *testing.T) (processor.Recoverer, processor.Request) {
+		w := admit(t)
+		w.Kill()
+		w.Remount("new")
+		return w.healer, w.request
+	})
 }

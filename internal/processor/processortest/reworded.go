@@ -1,0 +1,75 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package processortest has recoverers for tests of what builds on them.
+package processortest
+
+import (
+	"context"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// Reworded is a recoverer whose sentences say the opposite of what is so, also those of its errors. All else of it is as it
+// was, so nothing that builds on it may behave in another way.
+type Reworded struct{ processor.Recoverer }
+
+// Plan is that of the recoverer, in other words.
+func (r Reworded) Plan(ctx context.Context, req processor.Request) (processor.Plan, error) {
+	p, err := r.Recoverer.Plan(ctx, req)
+	RewordActions(p.Actions)
+	for i := range p.Findings {
+		p.Findings[i].Evidence = []string{"nothing is wrong"}
+	}
+	if p.NotApplicable != "" {
+		p.NotApplicable = "was done"
+	}
+	return p, reword(err)
+}
+
+// Apply is that of the recoverer, in other words.
+func (r Reworded) Apply(ctx context.Context, req processor.Request, a fault.Action) (fault.Applied, error) {
+	done, err := r.Recoverer.Apply(ctx, req, a)
+	return RewordApplied(done), reword(err)
+}
+
+// Verify is that of the recoverer, with other words for why it failed.
+func (r Reworded) Verify(ctx context.Context, req processor.Request, p processor.Plan) (processor.Result, error) {
+	result, err := r.Recoverer.Verify(ctx, req, p)
+	return result, reword(err)
+}
+
+// RewordActions has the sentences of actions say the opposite.
+func RewordActions(actions []fault.Action) {
+	for i := range actions {
+		a := &actions[i]
+		a.Target, a.Safety, a.Loss = "/etc (inode 1, made 2)", "it is not safe", "nothing"
+		if a.Lossless {
+			a.Loss = "all that is stored there"
+		}
+	}
+}
+
+// RewordApplied has the message of an action that was applied say the opposite.
+func RewordApplied(done fault.Applied) fault.Applied {
+	if done.Already {
+		done.Message = "changed just now"
+	} else {
+		done.Message = "was gone already"
+	}
+	return done
+}
+
+// reworded is an error with another text.
+type reworded struct{ error }
+
+func (reworded) Error() string   { return "was gone already" }
+func (r reworded) Unwrap() error { return r.error }
+
+func reword(err error) error {
+	if err == nil {
+		return nil
+	}
+	return reworded{err}
+}
