@@ -24,8 +24,8 @@ import (
 
 func TestMain(m *testing.M) { kerneltest.Main(m, devicetest.Roles) }
 
-// ward is krbd devices that are mapped and not mounted, and all that a recoverer needs.
-type ward struct {
+// scene is krbd devices that are mapped and not mounted, and all that a recoverer needs.
+type scene struct {
 	*devicetest.KRBD
 	*devicetest.Scene
 	healer  *Recoverer
@@ -33,7 +33,7 @@ type ward struct {
 	clock   time.Time
 }
 
-func admit(t *testing.T, devices int) *ward {
+func newScene(t *testing.T, devices int) *scene {
 	t.Helper()
 	var scenes []*devicetest.Scene
 	for range devices {
@@ -41,18 +41,18 @@ func admit(t *testing.T, devices int) *ward {
 		s.UnmountOnHost()
 		scenes = append(scenes, s)
 	}
-	w := &ward{Scene: scenes[0], clock: time.Unix(1_700_000_000, 0), request: processor.Request{Values: map[string]string{}}}
+	w := &scene{Scene: scenes[0], clock: time.Unix(1_700_000_000, 0), request: processor.Request{Values: map[string]string{}}}
 	w.KRBD = devicetest.MapKRBD(t, scenes...)
 	w.healer = w.begin()
 	return w
 }
 
 // begin is a recoverer that has seen nothing yet, as after a start of the agent.
-func (w *ward) begin() *Recoverer {
+func (w *scene) begin() *Recoverer {
 	return &Recoverer{Inspector: w.Inspector, Now: func() time.Time { return w.clock }}
 }
 
-func (w *ward) plan(t *testing.T) processor.Plan {
+func (w *scene) plan(t *testing.T) processor.Plan {
 	t.Helper()
 	p, err := w.healer.Plan(t.Context(), w.request)
 	if err != nil {
@@ -62,7 +62,7 @@ func (w *ward) plan(t *testing.T) processor.Plan {
 }
 
 // idle has the devices be seen, and time go by.
-func (w *ward) idle(t *testing.T, lasts time.Duration) {
+func (w *scene) idle(t *testing.T, lasts time.Duration) {
 	t.Helper()
 	if p := w.plan(t); len(p.Actions) != 0 || !strings.Contains(p.NotApplicable, "seen idle for 0 seconds only") {
 		t.Fatalf("plan = %+v, want nothing for devices that are seen for the first time", p)
@@ -78,7 +78,7 @@ func targets(p processor.Plan) (all []string) {
 }
 
 func TestUnmapsWhatIsIdle(t *testing.T) {
-	w := admit(t, 2)
+	w := newScene(t, 2)
 	w.idle(t, 20*time.Minute)
 	p := w.plan(t)
 	if diff := cmp.Diff([]string{"Detach /dev/rbd0 (diskseq 5)"}, targets(p)); diff != "" || len(w.Unmapped) != 0 {
@@ -114,7 +114,7 @@ func TestUnmapsWhatIsIdle(t *testing.T) {
 
 // TestKilledHalfWay has a new agent, which has seen nothing yet, go on with the plan of the old one.
 func TestKilledHalfWay(t *testing.T) {
-	w := admit(t, 2)
+	w := newScene(t, 2)
 	w.request.Values[ParamLimit] = "2"
 	w.idle(t, 20*time.Minute)
 	p := w.plan(t)
@@ -136,20 +136,20 @@ func TestKilledHalfWay(t *testing.T) {
 
 func TestLeavesAlone(t *testing.T) {
 	for name, c := range map[string]struct {
-		set func(t *testing.T, w *ward)
+		set func(t *testing.T, w *scene)
 		why string
 	}{
-		"mounted on the host":  {func(_ *testing.T, w *ward) { w.MountOnHost() }, "in use as it should be"},
-		"mounted elsewhere":    {func(_ *testing.T, w *ward) { w.Container("own", w.Device.Node()) }, "is held by mount"},
-		"open":                 {func(t *testing.T, w *ward) { open(t, w.Device.Node()) }, "raw open"},
-		"read from meanwhile":  {func(_ *testing.T, w *ward) { w.Count(0, 101) }, "seen idle for 0 seconds only"},
-		"too short":            {func(_ *testing.T, w *ward) { w.clock = w.clock.Add(-15 * time.Minute) }, "seen idle for 300 seconds only"},
-		"another image by now": {func(_ *testing.T, w *ward) { w.Replace(0) }, "seen idle for 0 seconds only"},
-		"no agent's memory":    {func(_ *testing.T, w *ward) { w.healer = w.begin() }, "seen idle for 0 seconds only"},
-		"not mapped any more":  {func(_ *testing.T, w *ward) { must(t, os.RemoveAll(w.KRBD.Root+"/sys/bus/rbd/devices/0")) }, "no krbd device"},
+		"mounted on the host":  {func(_ *testing.T, w *scene) { w.MountOnHost() }, "in use as it should be"},
+		"mounted elsewhere":    {func(_ *testing.T, w *scene) { w.Container("own", w.Device.Node()) }, "is held by mount"},
+		"open":                 {func(t *testing.T, w *scene) { open(t, w.Device.Node()) }, "raw open"},
+		"read from meanwhile":  {func(_ *testing.T, w *scene) { w.Count(0, 101) }, "seen idle for 0 seconds only"},
+		"too short":            {func(_ *testing.T, w *scene) { w.clock = w.clock.Add(-15 * time.Minute) }, "seen idle for 300 seconds only"},
+		"another image by now": {func(_ *testing.T, w *scene) { w.Replace(0) }, "seen idle for 0 seconds only"},
+		"no agent's memory":    {func(_ *testing.T, w *scene) { w.healer = w.begin() }, "seen idle for 0 seconds only"},
+		"not mapped any more":  {func(_ *testing.T, w *scene) { must(t, os.RemoveAll(w.KRBD.Root+"/sys/bus/rbd/devices/0")) }, "no krbd device"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := admit(t, 1)
+			w := newScene(t, 1)
 			w.idle(t, 20*time.Minute)
 			c.set(t, w)
 			p := w.plan(t)
@@ -163,18 +163,18 @@ func TestLeavesAlone(t *testing.T) {
 // TestRefusesWhatHasChanged changes something between plan and act.
 func TestRefusesWhatHasChanged(t *testing.T) {
 	for name, c := range map[string]struct {
-		set     func(t *testing.T, w *ward)
+		set     func(t *testing.T, w *scene)
 		why     string
 		message string // of a success without an act
 	}{
-		"mounted":        {func(_ *testing.T, w *ward) { w.MountOnHost() }, "in use as it should be", ""},
-		"open":           {func(t *testing.T, w *ward) { open(t, w.Device.Node()) }, "raw open", ""},
-		"read from":      {func(_ *testing.T, w *ward) { w.Count(0, 101) }, "was used since", ""},
-		"kernel says no": {func(_ *testing.T, w *ward) { w.Refuse = &os.PathError{Op: "write", Path: "remove", Err: sys.EBUSY} }, "device is busy", ""},
-		"another image":  {func(_ *testing.T, w *ward) { w.Replace(0) }, "", "was gone already"},
+		"mounted":        {func(_ *testing.T, w *scene) { w.MountOnHost() }, "in use as it should be", ""},
+		"open":           {func(t *testing.T, w *scene) { open(t, w.Device.Node()) }, "raw open", ""},
+		"read from":      {func(_ *testing.T, w *scene) { w.Count(0, 101) }, "was used since", ""},
+		"kernel says no": {func(_ *testing.T, w *scene) { w.Refuse = &os.PathError{Op: "write", Path: "remove", Err: sys.EBUSY} }, "device is busy", ""},
+		"another image":  {func(_ *testing.T, w *scene) { w.Replace(0) }, "", "was gone already"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := admit(t, 1)
+			w := newScene(t, 1)
 			w.idle(t, 20*time.Minute)
 			p := w.plan(t)
 			c.set(t, w)
@@ -187,7 +187,7 @@ func TestRefusesWhatHasChanged(t *testing.T) {
 }
 
 func TestRefusesForgedActions(t *testing.T) {
-	w := admit(t, 1)
+	w := newScene(t, 1)
 	other := devicetest.New(t, "") // no krbd device
 	own, another := device.RefOf(w.Device), device.RefOf(other.Device)
 	for name, a := range map[string]fault.Action{
@@ -209,7 +209,7 @@ func TestRefusesForgedActions(t *testing.T) {
 }
 
 func TestVerifySeesWhatWasNotDone(t *testing.T) {
-	w := admit(t, 1)
+	w := newScene(t, 1)
 	w.idle(t, time.Hour)
 	if _, err := w.healer.Verify(t.Context(), w.request, w.plan(t)); !processor.IsStalled(err) || !strings.Contains(err.Error(), "still there") {
 		t.Errorf("error %v, want that the device is still there", err)
@@ -236,7 +236,7 @@ func must(t *testing.T, err error) {
 // TestInOtherWords: no sentence of a plan or of an action decides anything.
 func TestInOtherWords(t *testing.T) {
 	pipelinetest.InOtherWords(t, func(t *testing.T) (processor.Recoverer, processor.Request) {
-		w := admit(t, 1)
+		w := newScene(t, 1)
 		w.idle(t, 20*time.Minute)
 		return w.healer, w.request
 	})
