@@ -14,13 +14,12 @@ import (
 	"os"
 
 	"kubediag.org/kubediag/internal/agent"
-	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/linux/disposable"
-	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/processor/all"
 )
 
 func main() {
-	disposable.Main(probe.Job, volume.Job)
+	disposable.Main(all.Jobs()...)
 	if err := agent.NewCommand().Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "kubediag-agent:", err)
 		os.Exit(1)

@@ -22,20 +22,19 @@ import (
 
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
-	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/linux/disposable"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
-	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
+	"kubediag.org/kubediag/internal/processor/all"
 )
 
 // programEnv has the test binary be the program.
 const programEnv = "KUBEDIAG_TEST_IS_PROGRAM"
 
 func TestMain(m *testing.M) {
-	disposable.Main(probe.Job, volume.Job)
+	disposable.Main(all.Jobs()...)
 	if os.Getenv(programEnv) != "" {
 		main()
 	}

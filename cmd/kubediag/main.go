@@ -11,13 +11,12 @@ import (
 	"syscall"
 
 	"kubediag.org/kubediag/internal/cli"
-	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/linux/disposable"
-	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/processor/all"
 )
 
 func main() {
-	disposable.Main(probe.Job, volume.Job)
+	disposable.Main(all.Jobs()...)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // the second one ends us at once
 	status := cli.Run(ctx, cli.NewCommand())

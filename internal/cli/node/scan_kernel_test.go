@@ -24,17 +24,16 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
-	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/linux/disposable"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
-	asking "kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
+	"kubediag.org/kubediag/internal/processor/all"
 )
 
 func TestMain(m *testing.M) {
-	disposable.Main(asking.Job, volume.Job)
+	disposable.Main(all.Jobs()...)
 	kerneltest.Main(m, kerneltest.Roles{"kubelet": playKubelet, "copy": playCopy})
 }
 

@@ -6,12 +6,17 @@ package volume
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"time"
 
 	"kubediag.org/kubediag/internal/linux/disposable"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
+
+// ArgumentsJob reads the arguments of a process that serves a file system. Main programs, and tests, hand it to
+// disposable.Main.
+var ArgumentsJob = disposable.Job{Name: "process-arguments", Run: runArguments}
 
 // argumentsDeadline is how long the arguments of processes may take to read.
 const argumentsDeadline = time.Second
@@ -29,15 +34,19 @@ func (i *Inspector) arguments(ctx context.Context, pids []int) map[int][]byte {
 		}
 		process := strconv.Itoa(pid)
 		_ = i.askers.Run(ctx, disposable.Options{ // what could not be read is for people alone
-			Job: Job.Name, Input: swap{Arguments: pid}, Deadline: argumentsDeadline, Each: each,
+			Job: ArgumentsJob.Name, Input: pid, Deadline: argumentsDeadline, Each: each,
 			Owner: "arguments", Waits: []string{"arguments of process " + process},
 		})
 	}
 	return texts
 }
 
-// readArguments is the job.
-func readArguments(pid int, emit func(v any) error) error {
+// runArguments is the job.
+func runArguments(_ context.Context, in []byte, emit func(v any) error) error {
+	var pid int
+	if err := json.Unmarshal(in, &pid); err != nil {
+		return fmt.Errorf("read order: %w", err)
+	}
 	text, err := sys.ReadProcHead(strconv.Itoa(pid)+"/cmdline", nil)
 	if err != nil {
 		return err

@@ -36,7 +36,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	disposable.Main(probe.Job, volume.Job)
+	disposable.Main(probe.Job, volume.Job, volume.ArgumentsJob)
 	kerneltest.Main(m, kerneltest.Roles{
 		"serve": serve, "container": container, "daemon": daemon, "workload": volumetest.Attack, "look": look, "trap": trap, "rooted": rooted,
 	})

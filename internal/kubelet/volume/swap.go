@@ -44,8 +44,6 @@ type swap struct {
 	Answered bool
 	// ReadOnly has what takes its place be read-only even where it was not.
 	ReadOnly bool
-	// Arguments is a process whose arguments are to be read, and nothing else done.
-	Arguments int `json:",omitempty"`
 	// Owner is the pod that is held to account where the process cannot end.
 	Owner string
 }
@@ -108,9 +106,6 @@ func runSwap(ctx context.Context, in []byte, emit func(v any) error) error {
 	var s swap
 	if err := json.Unmarshal(in, &s); err != nil {
 		return fmt.Errorf("read order: %w", err)
-	}
-	if s.Arguments != 0 {
-		return readArguments(s.Arguments, emit)
 	}
 	if s.Away.UserNamespace == 0 {
 		return emit(result{Refused: "which user namespace owns the mount namespace is not known"})

@@ -56,6 +56,11 @@ type Deps struct {
 	Connections volumehealth.Connections
 }
 
+// Jobs is what built-in processors have done in processes that can be lost. Main programs hand it to disposable.Main.
+func Jobs() []disposable.Job {
+	return []disposable.Job{probe.Job, volume.Job, volume.ArgumentsJob}
+}
+
 // New makes the registry of all built-in processors.
 func New(d Deps) (*processor.Registry, error) {
 	runtime := &cri.Client{Socket: d.socket}

@@ -33,7 +33,7 @@ import (
 )
 
 func main() {
-	disposable.Main(probe.Job, volume.Job)
+	disposable.Main(all.Jobs()...)
 	var r run
 	flag.StringVar(&r.data, "data", "/var/lib/kubediag", "directory for journals and full results; it is made")
 	flag.StringVar(&r.kubeletRoot, "kubelet-root", "/var/lib/kubelet", "directory that the kubelet would have; empty: a kubelet runs and is found")

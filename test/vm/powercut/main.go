@@ -24,7 +24,6 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/disposable"
 	"kubediag.org/kubediag/internal/linux/mount"
-	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/processor/all"
 	"kubediag.org/kubediag/internal/store"
 )
@@ -45,7 +44,7 @@ type Told struct {
 }
 
 func main() {
-	disposable.Main(probe.Job)
+	disposable.Main(all.Jobs()...)
 	if len(os.Args) != 3 {
 		fmt.Fprintln(os.Stderr, "powercut: usage: powercut break|resume|rebind DIRECTORY")
 		os.Exit(2)

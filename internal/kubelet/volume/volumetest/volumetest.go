@@ -47,7 +47,7 @@ const (
 
 // Main is for TestMain. roles are those that the tests have besides.
 func Main(m *testing.M, roles ...kerneltest.Roles) {
-	disposable.Main(probe.Job, volume.Job)
+	disposable.Main(probe.Job, volume.Job, volume.ArgumentsJob)
 	all := kerneltest.Roles{"serve": serve, "container": container, "workload": Attack}
 	for _, r := range roles {
 		maps.Copy(all, r)
