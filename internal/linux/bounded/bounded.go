@@ -1,0 +1,177 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bounded makes calls that may never return, and waits for each only until
+// its context ends. Nothing makes the kernel give up a call that waits for a file
+// system or a device. So the call is left behind: it keeps its goroutine and its
+// thread, it is counted, and its result is dropped. Calls that hang for good, and that
+// SIGKILL does not end, are for package disposable.
+//
+// It knows nothing of what is called, and imports the standard library alone.
+package bounded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// The reasons for which a call has no result. Each is an ErrNoAnswer.
+var (
+	ErrNoAnswer = errors.New("no answer in time")
+	// ErrLeft: the call was made, and was left behind. The cause of the context comes with it.
+	ErrLeft = fmt.Errorf("%w: the call was left behind", ErrNoAnswer)
+	// ErrWaiting: an earlier call with the same key has not returned. This one was not made.
+	ErrWaiting = fmt.Errorf("%w: an earlier call for the same waits", ErrNoAnswer)
+	// ErrTooMany: there are as many calls as there may be. This one was not made.
+	ErrTooMany = fmt.Errorf("%w: too many other calls wait", ErrNoAnswer)
+)
+
+// errEnded is the result of a call that ends its goroutine.
+var errEnded = errors.New("the goroutine was ended")
+
+// Calls bounds the calls of one kind. The zero value bounds only those with a key.
+// The fields are set before the first use; then several goroutines may use it.
+type Calls struct {
+	// Total and PerOwner are how many calls there may be at once, in all and for one
+	// owner. Those that were left behind count. 0: any number.
+	Total, PerOwner int
+	// Grace is how long a call is waited for after its context has ended.
+	Grace time.Duration
+	// Queue lets a call wait for its turn even if the one before it was left behind.
+	// Otherwise that is ErrWaiting at once.
+	Queue bool
+
+	mu     sync.Mutex
+	keys   map[string]*underway
+	owners map[string]int
+	total  int
+	left   int
+}
+
+// Call is what a call is counted by.
+type Call struct {
+	// Key names what the call may wait for. At most one call with a key runs at a
+	// time, and others wait for their turn. Empty: any number runs.
+	Key string
+	// Owner is who is held to account for a call that does not return.
+	Owner string
+}
+
+// underway is a call that has not returned.
+type underway struct {
+	Call
+	returned chan struct{}
+	left     bool
+}
+
+// Left is how many calls were left behind and have not returned.
+func (c *Calls) Left() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.left
+}
+
+// Do runs fn in a goroutine of its own and returns what fn returns, or an
+// ErrNoAnswer when ctx and the grace after it have ended. fn may still run then.
+func Do[T any](ctx context.Context, c *Calls, call Call, fn func() (T, error)) (value T, err error) {
+	u, err := c.begin(ctx, call)
+	if err != nil {
+		return value, err
+	}
+	var result T
+	failure := errEnded
+	go func() {
+		defer c.end(u)
+		result, failure = fn()
+	}()
+	if c.wait(ctx, u) {
+		return result, failure
+	}
+	return value, fmt.Errorf("%w: %w", ErrLeft, context.Cause(ctx))
+}
+
+// begin waits for the turn of a call, and takes room for it.
+func (c *Calls) begin(ctx context.Context, call Call) (*underway, error) {
+	u := &underway{Call: call, returned: make(chan struct{})}
+	for {
+		before, err := c.admit(u)
+		if before == nil {
+			return u, err
+		}
+		select {
+		case <-before.returned:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", ErrWaiting, context.Cause(ctx))
+		}
+	}
+}
+
+// admit takes room for a call, unless another with its key is before it.
+func (c *Calls) admit(u *underway) (before *underway, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if other := c.keys[u.Key]; other != nil {
+		if other.left && !c.Queue {
+			return nil, ErrWaiting
+		}
+		return other, nil
+	}
+	if c.Total > 0 && c.total >= c.Total || c.PerOwner > 0 && c.owners[u.Owner] >= c.PerOwner {
+		return nil, ErrTooMany
+	}
+	if c.keys == nil {
+		c.keys, c.owners = map[string]*underway{}, map[string]int{}
+	}
+	if u.Key != "" {
+		c.keys[u.Key] = u
+	}
+	c.total++
+	c.owners[u.Owner]++
+	return nil, nil
+}
+
+// end gives the room of a call back before whoever waits for it goes on.
+func (c *Calls) end(u *underway) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if u.Key != "" {
+		delete(c.keys, u.Key)
+	}
+	if u.left {
+		c.left--
+	}
+	c.total--
+	if c.owners[u.Owner]--; c.owners[u.Owner] == 0 {
+		delete(c.owners, u.Owner)
+	}
+	close(u.returned)
+}
+
+// wait reports whether a call returns in time, and leaves it behind otherwise.
+func (c *Calls) wait(ctx context.Context, u *underway) bool {
+	select {
+	case <-u.returned:
+		return true
+	case <-ctx.Done():
+	}
+	grace := time.NewTimer(c.Grace)
+	defer grace.Stop()
+	select {
+	case <-u.returned:
+		return true
+	case <-grace.C:
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-u.returned:
+		return true
+	default:
+	}
+	u.left = true
+	c.left++
+	return false
+}
