@@ -25,12 +25,13 @@ type child struct {
 	in, out *os.File // our ends of its pipes
 	gone    chan struct{}
 	state   *os.ProcessState // valid once gone is closed
+	done    bool             // it has done its job; guarded by the Runner
 }
 
 // start starts a process. Somebody waits for its end from then on.
-func (r *Runner) start(o Options) (*child, error) {
+func (r *Runner) start(ctx context.Context, o Options) (*child, error) {
 	c := &child{job: o.Job, owner: o.Owner, waits: o.Waits, gone: make(chan struct{})}
-	if err := r.admit(c); err != nil {
+	if err := r.admit(ctx, c); err != nil {
 		return nil, err
 	}
 	stdin, in, err := os.Pipe()

@@ -328,6 +328,18 @@ func TestOneOwnerLeavesRoom(t *testing.T) {
 	noneLeft(t, &r)
 }
 
+// TestOneAfterTheOther has jobs that name the same follow one another at once: one that was done is waited for.
+func TestOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	var r disposable.Runner
+	for range 20 {
+		if err := r.Run(t.Context(), disposable.Options{Job: "count", Input: 1, Deadline: enough, Waits: []string{"device 7:1"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	noneLeft(t, &r)
+}
+
 // TestChildDiesWithItsParent kills a process that waits for one of its own.
 func TestChildDiesWithItsParent(t *testing.T) {
 	t.Parallel()

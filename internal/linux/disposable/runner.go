@@ -65,14 +65,15 @@ func (r *Runner) Run(ctx context.Context, o Options) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, o.Deadline, ErrDeadline)
 	defer cancel()
-	c, err := r.start(o)
+	c, err := r.start(ctx, o)
 	if err != nil {
 		return fmt.Errorf("run job %q: %w", o.Job, err)
 	}
-	defer r.leave(c)
 	stop := context.AfterFunc(ctx, c.giveUp)
 	defer stop()
-	return c.finish(ctx, c.converse(input, o.Each))
+	err = c.converse(input, o.Each)
+	defer r.leave(c, err == nil)
+	return c.finish(ctx, err)
 }
 
 // Lingering is how many processes have been given up and have not ended yet.
@@ -88,14 +89,36 @@ func (r *Runner) Lingering() int {
 	return n
 }
 
-// admit makes room for a process.
-func (r *Runner) admit(c *child) error {
+// admit makes room for a process. It waits a little for one that has done its job, and has one of its names, to end.
+func (r *Runner) admit(ctx context.Context, c *child) error {
+	grace := time.NewTimer(doneGrace)
+	defer grace.Stop()
+	for {
+		ending, err := r.tryAdmit(c)
+		if ending == nil {
+			return err
+		}
+		select {
+		case <-ending.gone:
+		case <-grace.C:
+			return ErrWaiting
+		case <-ctx.Done():
+			return ErrWaiting
+		}
+	}
+}
+
+// tryAdmit makes room, or gives a process that has done its job and has one of the names.
+func (r *Runner) tryAdmit(c *child) (ending *child, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	of := 0
 	for other, left := range r.children {
 		if left && slices.ContainsFunc(c.waits, func(what string) bool { return slices.Contains(other.waits, what) }) {
-			return errWaiting
+			if other.done {
+				return other, nil
+			}
+			return nil, errWaiting
 		}
 		if other.owner == c.owner {
 			of++
@@ -104,13 +127,13 @@ func (r *Runner) admit(c *child) error {
 	room := cmp.Or(r.MaxLingering, r.defaultMax()) - len(r.children)
 	switch {
 	case c.owner == "" && room <= 0, c.owner != "" && of >= max(1, room/shares):
-		return ErrTooMany
+		return nil, ErrTooMany
 	}
 	if r.children == nil {
 		r.children = map[*child]bool{}
 	}
 	r.children[c] = false
-	return nil
+	return nil, nil
 }
 
 // defaultMax is less where a process that cannot end keeps its memory.
@@ -121,12 +144,12 @@ func (r *Runner) defaultMax() int {
 	return defaultMaxLingering
 }
 
-// leave notes that nobody waits for the process any more.
-func (r *Runner) leave(c *child) {
+// leave notes that nobody waits for the process any more, and whether it has done its job.
+func (r *Runner) leave(c *child, done bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, there := r.children[c]; there {
-		r.children[c] = true
+		r.children[c], c.done = true, done
 	}
 }
 
@@ -143,4 +166,7 @@ func (r *Runner) forget(c *child) {
 const (
 	endGrace  = 100 * time.Millisecond
 	lastWords = 10 * time.Millisecond
+	// doneGrace is how long the next one with one of its names waits for it: a busy
+	// machine takes its time over the end of a process.
+	doneGrace = 2 * time.Second
 )
