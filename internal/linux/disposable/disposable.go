@@ -35,6 +35,9 @@ var (
 	// errWaiting: a process that was given up still waits for one of Options.Waits.
 	// The job was not begun. It is an ErrTooMany.
 	errWaiting = fmt.Errorf("%w: one still waits for the same", ErrTooMany)
+	// ErrNotPrepared: this program has not called Main, so that none of its
+	// processes can do a job.
+	ErrNotPrepared = errors.New("program does no jobs")
 )
 
 // defaultMaxLingering is how many processes a Runner has at once where nothing

@@ -12,6 +12,7 @@ import (
 	"os"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 )
 
 // childName is what a process that is to do a job finds as its own name.
@@ -31,10 +32,15 @@ type line struct {
 	Error string          `json:"error,omitempty"`
 }
 
+// prepared is whether Main was called: a program that does not call it would start
+// itself again and again.
+var prepared atomic.Bool
+
 // Main does a job and exits, in a process that a Runner started. In any other
 // it returns at once. It has to be called before anything else: by main, and by
 // TestMain in tests.
 func Main(jobs ...Job) {
+	prepared.Store(true)
 	if len(os.Args) != 2 || os.Args[0] != childName {
 		return
 	}

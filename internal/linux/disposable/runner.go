@@ -50,9 +50,12 @@ func (e *LostError) Unwrap() error { return e.Err }
 // Run starts a process, has it do the job, and hands on what it emits. It
 // returns when the job is done, or at the deadline, or when ctx ends; then the
 // process is killed, and the error is a *LostError. What was emitted until then
-// has been handed on. ErrTooMany: nothing was started. Any other error that is
+// has been handed on. ErrTooMany, ErrNotPrepared: nothing was started. Any other error that is
 // no *LostError is the job's own, or says why no process could be started.
 func (r *Runner) Run(ctx context.Context, o Options) error {
+	if !prepared.Load() {
+		return fmt.Errorf("run job %q: %w", o.Job, ErrNotPrepared)
+	}
 	if o.Deadline <= 0 {
 		return fmt.Errorf("run job %q: deadline %v is not more than 0", o.Job, o.Deadline)
 	}
@@ -101,9 +104,9 @@ func (r *Runner) admit(ctx context.Context, c *child) error {
 		select {
 		case <-ending.gone:
 		case <-grace.C:
-			return ErrWaiting
+			return errWaiting
 		case <-ctx.Done():
-			return ErrWaiting
+			return errWaiting
 		}
 	}
 }
