@@ -40,7 +40,8 @@ func Lookup(pid int, name string) (*sys.FD, error) {
 
 // LookupForeign is Lookup by the calling thread in a namespace that others have
 // made, whose root may be of any file system. An overlay may lie on one that hangs,
-// and nothing shows that: only a process that can be lost may call it.
+// or one that hangs be mounted just then, and nothing shows that: only a process that
+// can be lost may call it.
 func LookupForeign(name string) (*sys.FD, error) {
 	return lookup(nil, name, name, way{table: readWay(0), foreign: true})
 }
@@ -61,6 +62,22 @@ func LookupLocalIn(dir *sys.FD, name string) (*sys.FD, error) {
 
 func local(pid int) way {
 	return way{table: readWay(pid), foreign: true, overlays: sys.HasCachedLookup.Probe() == nil}
+}
+
+// lookupKnown is Lookup as process pid sees it from the kernel's cache alone, which
+// serves in every namespace: what the cache does not know is ErrMayBlock, and before
+// 5.12 that is everything.
+func lookupKnown(pid int, name string) (*sys.FD, error) {
+	root, err := sys.OpenProcPath(strconv.Itoa(pid) + "/root")
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	fd, err := sys.LookupCached(root, name)
+	if err != nil && uncached(err) {
+		err = ErrMayBlock
+	}
+	return fd, err
 }
 
 // LookupIn is Lookup of the last part of a path in dir, which the other parts

@@ -42,10 +42,10 @@ type Namespace struct {
 	// (Owned). Where it was, the namespace is entered only if that owns it still.
 	UserNamespace uint64
 
-	// Where else it was seen: link is one below /proc that leads to it, name a
-	// file that it is bound to, as process via sees it.
-	link, name string
-	via        int
+	// Link and Name are where else it was seen: a link below /proc that leads to
+	// it, and a file that it is bound to, as process Via sees it. Empty: nowhere.
+	Link, Name string
+	Via        int
 }
 
 // String is the namespace as /proc/PID/ns/mnt shows it, or whose it is where that
@@ -73,6 +73,21 @@ func Of(pid int) (Namespace, error) {
 	fd.Close()
 	ns.PID = pid
 	return ns, nil
+}
+
+// Ours reports whether the namespace is that of this process or of process 1. In all
+// others a path leads over whatever those who made them like.
+func (n Namespace) Ours() bool {
+	own, err := sys.OwnPID()
+	if err != nil {
+		return false
+	}
+	for _, pid := range []int{own, 1} {
+		if ns, err := Of(pid); err == nil && n.Same(ns) {
+			return true
+		}
+	}
+	return false
 }
 
 // Self is the mount namespace of the calling thread: inside Do, the one that

@@ -32,15 +32,15 @@ func open(link string) (*sys.FD, Namespace, error) {
 // openNamed opens the namespace that is bound to a file as process pid sees it,
 // and reads which it is. It does not wait: ErrMayBlock.
 func openNamed(pid int, name string) (*sys.FD, Namespace, error) {
-	var root *sys.FD // as the calling thread sees it
-	if pid != 0 {
-		var err error
-		if root, err = sys.OpenProcPath(strconv.Itoa(pid) + "/root"); err != nil {
-			return nil, Namespace{}, err
-		}
-		defer root.Close()
+	seen, err := Of(pid)
+	if err != nil {
+		return nil, Namespace{}, err
 	}
-	at, err := lookup(root, name, name, local(pid))
+	look := Lookup
+	if !seen.Ours() {
+		look = lookupKnown
+	}
+	at, err := look(pid, name)
 	if err != nil {
 		return nil, Namespace{}, err
 	}
@@ -170,11 +170,11 @@ func (n Namespace) ways() []func() (*sys.FD, Namespace, error) {
 	if n.PID != 0 {
 		ways = append(ways, func() (*sys.FD, Namespace, error) { return open(strconv.Itoa(n.PID) + "/ns/mnt") })
 	}
-	if n.link != "" {
-		ways = append(ways, func() (*sys.FD, Namespace, error) { return open(n.link) })
+	if n.Link != "" {
+		ways = append(ways, func() (*sys.FD, Namespace, error) { return open(n.Link) })
 	}
-	if n.name != "" {
-		ways = append(ways, func() (*sys.FD, Namespace, error) { return openNamed(n.via, n.name) })
+	if n.Name != "" {
+		ways = append(ways, func() (*sys.FD, Namespace, error) { return openNamed(n.Via, n.Name) })
 	}
 	return ways
 }

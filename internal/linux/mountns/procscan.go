@@ -144,7 +144,7 @@ func (t *tour) noteTask(inode uint64, h Holder) {
 
 func (t *tour) noteDescriptor(inode uint64, h Holder) {
 	if t.spots[inode] == nil {
-		t.note(Namespace{Inode: inode, link: h.path()})
+		t.note(Namespace{Inode: inode, Link: h.path()})
 	}
 }
 
@@ -340,7 +340,7 @@ func (t *tour) noteNamed(ns Namespace, text []byte) error {
 	return mountinfo.EachDevice(text, major, minor, func(line mountinfo.Line) bool {
 		m, err := line.Mount()
 		if inode, ok := inodeOf(m.Root); err == nil && ok && t.spots[inode] == nil {
-			t.note(Namespace{Inode: inode, via: ns.PID, name: m.Point})
+			t.note(Namespace{Inode: inode, Via: ns.PID, Name: m.Point})
 		}
 		return true
 	})
