@@ -120,22 +120,7 @@ func TestNobodyHasTheLookWait(t *testing.T) {
 	s.elsewhere("make", "csi.vol1", "new")
 	signal(t, slow.PID, "STOP")
 	looker := kerneltest.StartWith(t, nil, "look", s.Node.Root, answers, string(s.pod.UID))
-	ended := make(chan struct{})
-	waits := make(chan string, 1)
-	go func() {
-		defer close(waits)
-		for {
-			select {
-			case <-ended:
-				return
-			case <-time.After(time.Millisecond):
-			}
-			if what := waiting(looker.PID); what != "" {
-				waits <- what
-				return
-			}
-		}
-	}()
+	stop := kerneltest.NobodyWaits(t, looker.PID)
 	lines := bufio.NewReader(pipe)
 	for range 3 {
 		s.must(pipe.SetReadDeadline(time.Now().Add(30 * time.Second)))
@@ -149,10 +134,7 @@ func TestNobodyHasTheLookWait(t *testing.T) {
 			t.Errorf("found %s", line)
 		}
 	}
-	close(ended)
-	if what, is := <-waits; is {
-		t.Errorf("a thread of the process that looks waits: %s", what)
-	}
+	stop()
 	signal(t, slow.PID, "CONT")
 }
 
@@ -169,32 +151,4 @@ func fifo(t *testing.T) (name string, pipe *os.File) {
 	}
 	t.Cleanup(func() { pipe.Close() })
 	return name, pipe
-}
-
-// waiting is what a thread of the process does that waits for a file system, seen twice in a row; empty: none does.
-func waiting(pid int) string {
-	for range 2 {
-		if !anyWaits(pid) {
-			return ""
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	texts := []string{}
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
-	for _, task := range tasks {
-		call, _ := os.ReadFile(task + "/syscall")
-		where, _ := os.ReadFile(task + "/wchan")
-		texts = append(texts, strings.TrimSpace(string(call))+" in "+string(where))
-	}
-	return strings.Join(texts, "; ")
-}
-
-func anyWaits(pid int) bool {
-	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/wchan", pid))
-	for _, file := range files {
-		if where, _ := os.ReadFile(file); strings.Contains(string(where), "fuse") || strings.Contains(string(where), "request_wait_answer") {
-			return true
-		}
-	}
-	return false
 }
