@@ -39,7 +39,7 @@ func waits(c *device.Case) (list []string) {
 		list = append(list, fmt.Sprintf("waited in vain for device %s to say whether it is busy: %v", c.Device.Node(), c.Untested))
 	}
 	if n := c.Looked.Stuck; n > 0 {
-		list = append(list, fmt.Sprintf("waited in vain for the memory of %s, which may hold device %s", processes(n), c.Device.Node()))
+		list = append(list, fmt.Sprintf("waited in vain for %s, which may hold device %s", processes(n), c.Device.Node()))
 	}
 	return list
 }

@@ -17,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/device"
 	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/disposable"
 	"kubediag.org/kubediag/internal/linux/holder"
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
@@ -116,7 +117,7 @@ func newHolderLook(n *kubelet.Node) *holderLook {
 
 // newInspector asks the runtime of the kubelet; where no kubelet is known, nobody tells of containers.
 func newInspector(n *kubelet.Node, scanner *mountns.Scanner, runtime *boundedRuntime) *device.Inspector {
-	i := &device.Inspector{Kubelet: n, Finder: &holder.Finder{Scanner: scanner}}
+	i := &device.Inspector{Kubelet: n, Finder: &holder.Finder{Scanner: scanner, Runner: &disposable.Runner{}}}
 	if n.PID != 0 {
 		i.Runtime = runtime
 	}

@@ -63,7 +63,7 @@ type lookedInto struct {
 	Tasks   int  `json:"tasks"`
 	Threads bool `json:"threads"`
 	Links   int  `json:"links"`
-	// Locked counts processes that may not be looked into, Stuck those whose memory map could not be read in time.
+	// Locked counts processes that may not be looked into, Stuck those that did not answer in time.
 	Locked   int `json:"locked"`
 	Stuck    int `json:"stuck"`
 	Overlays int `json:"overlays"`
@@ -104,7 +104,7 @@ func (l lookedAt) left() (list []string) {
 		list = append(list, processes(l.Locked)+" that may not be looked into")
 	}
 	if l.Stuck > 0 {
-		list = append(list, "the memory of "+processes(l.Stuck)+" that did not answer")
+		list = append(list, processes(l.Stuck)+" that did not answer")
 	}
 	return list
 }

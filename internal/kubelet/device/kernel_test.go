@@ -23,7 +23,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mount"
 )
 
-func TestMain(m *testing.M) { kerneltest.Main(m, devicetest.Roles) }
+func TestMain(m *testing.M) { devicetest.Main(m) }
 
 func must(t *testing.T, err error) {
 	t.Helper()

@@ -7,11 +7,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/disposable"
 	"kubediag.org/kubediag/internal/linux/mountns"
-	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // Finder looks for holders. It may be used by several goroutines.
@@ -21,6 +22,8 @@ type Finder struct {
 	// Scanner passes over the mounts; one that is kept makes later searches
 	// faster. nil is a new one each time.
 	Scanner *mountns.Scanner
+	// Runner runs Job; nil: one for each.
+	Runner *disposable.Runner
 	// Thorough has processes, overlays and loop devices looked at also where
 	// mounts explain by themselves why the device is busy.
 	Thorough bool
@@ -48,10 +51,9 @@ func (f *Finder) Find(ctx context.Context, d blockdev.Device) (*Report, error) {
 type search struct {
 	sys     blockdev.Sys
 	scanner *mountns.Scanner
+	runner  *disposable.Runner
 	report  *Report
 	all     []blockdev.Device // of the machine
-
-	descriptors sys.Descriptors
 
 	thorough bool
 	// devices are the block devices whose use holds this one, super the numbers
@@ -80,7 +82,7 @@ func (f *Finder) beginAlone(d blockdev.Device) (*search, error) {
 // live superblocks, and the kernel's own uses.
 func (f *Finder) begin(d blockdev.Device, all []blockdev.Device) (*search, error) {
 	s := &search{
-		sys: f.Sys, scanner: f.Scanner, thorough: f.Thorough, all: all, report: &Report{Device: d},
+		sys: f.Sys, scanner: f.Scanner, runner: f.Runner, thorough: f.Thorough, all: all, report: &Report{Device: d},
 		devices: map[blockdev.Number]bool{}, super: map[blockdev.Number]bool{}, btrfs: map[string]bool{},
 		placed: map[blockdev.Number]bool{}, unique: map[uint64]blockdev.Number{}, reused: map[int]blockdev.Number{},
 		entries: map[entry]int{},
@@ -149,6 +151,22 @@ func (s *search) users() error {
 		s.proven = true
 	}
 	return err
+}
+
+// marks are what tells that something is on the device.
+func (s *search) marks() marks {
+	return marks{
+		Devices: slices.Collect(maps.Keys(s.devices)), Super: slices.Collect(maps.Keys(s.super)), Unique: s.unique, Reused: s.reused,
+	}
+}
+
+// processes looks into every process, and threads into the threads that are no processes.
+func (s *search) processes(ctx context.Context) error {
+	return s.have(ctx, order{Of: ofProcesses, Marks: s.marks()}, nil)
+}
+
+func (s *search) threads(ctx context.Context) error {
+	return s.have(ctx, order{Of: ofThreads, Marks: s.marks()}, nil)
 }
 
 // finish looks at everything that is no mount, where that is called for, and

@@ -6,8 +6,9 @@
 // anywhere: open files, working directories, programs, detached mount trees,
 // overlays, loop devices, swap, other devices made of it.
 //
-// It changes nothing, keeps nothing open, and asks no file system anything: a
-// dead one cannot hang it. What it cannot see it does not deny: a device that
+// It changes nothing and keeps nothing open. No thread of the calling process waits
+// for a file system: what may hang is looked at by a process that can be lost, in
+// limited time. What it cannot see it does not deny: a device that
 // is busy though no holder was found is reported as such, with what was looked
 // at and what may still hold it.
 //
@@ -103,7 +104,7 @@ type Looked struct {
 	// how many of their descriptors, directories and programs.
 	Tasks, Links int
 	// Denied counts processes that may not, or could not, be looked into, and
-	// Stuck those whose memory map could not be read in time.
+	// Stuck those that did not answer in time, or were not asked as others did not.
 	Denied, Stuck int
 	// Unread counts processes and threads of whose descriptors not all were looked at.
 	Unread int

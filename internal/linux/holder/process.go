@@ -7,42 +7,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strconv"
 
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
-
-// maxNamed is how many different holders are named that are no mounts: more of
-// them say nothing new.
-const maxNamed = 1000
-
-// entry is what makes a holder of its own. Processes that agree in it share one.
-type entry struct {
-	kind         Kind
-	path, detail string
-}
-
-// add notes a holder that is no mount.
-func (s *search) add(h Holder) {
-	key := entry{h.Kind, h.Path, h.Detail}
-	if i, known := s.entries[key]; known {
-		pids := &s.report.Holders[i].PIDs
-		for _, pid := range h.PIDs {
-			if !slices.Contains(*pids, pid) {
-				*pids = append(*pids, pid)
-			}
-		}
-		return
-	}
-	if len(s.entries) >= maxNamed {
-		s.report.Looked.Unnamed++
-		return
-	}
-	s.entries[key] = len(s.report.Holders)
-	s.report.Holders = append(s.report.Holders, h)
-}
 
 // task is a process or thread that is looked into.
 type task struct {
@@ -52,22 +23,21 @@ type task struct {
 }
 
 // processes looks into every process, by its main thread.
-func (s *search) processes(ctx context.Context) error {
-	maps := &mapReader{}
-	return s.eachProcess(ctx, func(pid int) error {
-		dir := strconv.Itoa(pid)
-		program, err := s.lookInto(task{pid: pid, dir: dir})
-		if err != nil {
-			return err
+func (j *job) processes(ctx context.Context) error {
+	return j.eachProcess(ctx, func(pid int) error {
+		t := task{pid: pid, dir: strconv.Itoa(pid)}
+		program, err := j.lookInto(ctx, t)
+		if err == nil {
+			err = j.mappings(ctx, t, program)
 		}
-		return s.mappings(ctx, maps, pid, program)
+		return err
 	})
 }
 
 // threads looks into the threads that are no processes: one may have
 // descriptors or directories of its own.
-func (s *search) threads(ctx context.Context) error {
-	return s.eachProcess(ctx, func(pid int) error {
+func (j *job) threads(ctx context.Context) error {
+	return j.eachProcess(ctx, func(pid int) error {
 		if n, err := sys.ProcThreads(pid); err != nil || n < 2 {
 			return err
 		}
@@ -78,7 +48,7 @@ func (s *search) threads(ctx context.Context) error {
 				continue
 			}
 			number := strconv.Itoa(tid)
-			if _, err := s.lookInto(task{pid: pid, dir: dir + "/" + number, name: "thread " + number}); err != nil && !gone(err) {
+			if _, err := j.lookInto(ctx, task{pid: pid, dir: dir + "/" + number, name: "thread " + number}); err != nil && !gone(err) {
 				return err
 			}
 		}
@@ -86,23 +56,27 @@ func (s *search) threads(ctx context.Context) error {
 	})
 }
 
-// eachProcess calls look with every process, and counts those that could not be
-// looked into. A process that ends meanwhile is passed over.
-func (s *search) eachProcess(ctx context.Context, look func(pid int) error) error {
+// eachProcess calls look with every process but this one, and counts those that could not
+// be looked into, or do not answer. A process that ends meanwhile is passed over.
+func (j *job) eachProcess(ctx context.Context, look func(pid int) error) error {
 	pids, err := sys.ProcNumbers("")
 	if err != nil {
 		return err
 	}
-	denied := 0
 	for _, pid := range pids {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := look(pid); err != nil && !gone(err) {
-			denied++
+		if pid == os.Getpid() {
+			continue
+		}
+		switch err := look(pid); {
+		case errors.Is(err, errStuck):
+			j.tally.Stuck++
+		case err != nil && !gone(err):
+			j.tally.Denied++
 		}
 	}
-	s.report.Looked.Denied = max(s.report.Looked.Denied, denied)
 	return ctx.Err()
 }
 
@@ -111,75 +85,113 @@ func gone(err error) bool {
 	return errors.Is(err, sys.ENOENT) || errors.Is(err, sys.ESRCH)
 }
 
+// link is something that a task has open, by its name below the task's directory.
+type link struct {
+	name string
+	kind Kind
+}
+
+// fixed are the links that every task has.
+var fixed = []link{{"cwd", WorkingDirectory}, {"root", RootDirectory}, {"exe", Program}}
+
+// batch is how many links are looked at by one call.
+const batch = 64
+
 // lookInto looks at what a task has open. program is the path of its program,
 // where that is on the device.
-func (s *search) lookInto(t task) (program string, err error) {
-	s.report.Looked.Tasks++
-	for _, link := range []struct {
-		name string
-		kind Kind
-	}{{"cwd", WorkingDirectory}, {"root", RootDirectory}, {"exe", Program}} {
-		name, err := s.link(t, link.name, link.kind)
-		if err != nil && !gone(err) { // the kernel's own threads have no program
-			return "", err
-		}
-		if link.kind == Program {
-			program = name
+func (j *job) lookInto(ctx context.Context, t task) (program string, err error) {
+	j.tally.Tasks++
+	all, err := j.look(ctx, t, fixed)
+	if err != nil {
+		return "", err
+	}
+	for _, f := range all {
+		if f.Kind == Program {
+			program = string(f.Path)
 		}
 	}
-	fds, more, err := s.descriptors.Of(t.dir)
+	fds, more, err := j.descriptors.Of(t.dir)
 	if more {
-		s.report.Looked.Unread++
+		j.tally.Unread++
 	}
-	for _, fd := range fds {
-		if _, err := s.link(t, "fd/"+strconv.Itoa(fd), OpenFile); err != nil && !gone(err) {
+	for some := range slices.Chunk(fds, batch) {
+		var links []link
+		for _, fd := range some {
+			links = append(links, link{"fd/" + strconv.Itoa(fd), OpenFile})
+		}
+		if _, err := j.look(ctx, t, links); err != nil {
 			return "", err
 		}
 	}
 	return program, err
 }
 
-// link looks at one thing that a task has open, and gives its path where it is
-// on the device.
-func (s *search) link(t task, name string, kind Kind) (string, error) {
-	link := t.dir + "/" + name
-	st, err := statLink(link, s.mountMask())
-	if err != nil {
-		return "", err
-	}
-	s.report.Looked.Links++
-	h := Holder{Kind: kind, PIDs: []int{t.pid}}
-	number := blockdev.Number{Major: st.Major, Minor: st.Minor}
-	switch mounted, on := s.mountOf(st); {
-	case st.IsBlockDevice() && s.devices[blockdev.Number{Major: st.RdevMajor, Minor: st.RdevMinor}]:
-		if pathOnly(t.dir, name) {
-			return "", nil
+// seen is what some links of a task have come to.
+type seen struct {
+	found []found
+	links int
+}
+
+// look looks at links of a task, and says what is on the device.
+func (j *job) look(ctx context.Context, t task, links []link) ([]found, error) {
+	s, err := ask(ctx, j, strconv.Itoa(t.pid), t.pid, taskLimit, func() (seen, error) { return j.Marks.look(t, links) })
+	j.tally.Links += s.links
+	for _, f := range s.found {
+		if err := j.emit(said{Found: &f}); err != nil {
+			return nil, err
 		}
-		h.Kind = RawOpen
-	case on:
-		number = mounted
-	case s.super[number]:
-		h.Kind, h.Detail = s.unmounted(st, kind, func() bool { return pathOnly(t.dir, name) })
+	}
+	return s.found, err
+}
+
+// look looks at links of a task, until one may not be looked at. One that goes
+// meanwhile is passed over; the kernel's own threads have no program.
+func (m marks) look(t task, links []link) (seen, error) {
+	var s seen
+	for _, l := range links {
+		st, err := statLink(t.dir+"/"+l.name, m.mountMask())
+		if gone(err) {
+			continue
+		}
+		if err != nil {
+			return s, err
+		}
+		s.links++
+		if f, on := m.on(t, l, st); on {
+			s.found = append(s.found, f)
+		}
+	}
+	return s, nil
+}
+
+// on says whether the file behind a link is on the device, and what that is then.
+func (m marks) on(t task, l link, st sys.Stat) (f found, on bool) {
+	f = found{Kind: l.kind, PID: t.pid, Number: blockdev.Number{Major: st.Major, Minor: st.Minor}}
+	open := func() bool { return !pathOnly(t.dir, l.name) }
+	detail := ""
+	switch mounted, known := m.mountOf(st); {
+	case st.IsBlockDevice() && slices.Contains(m.Devices, blockdev.Number{Major: st.RdevMajor, Minor: st.RdevMinor}):
+		if f.Kind = RawOpen; !open() {
+			return f, false
+		}
+	case known:
+		f.Number = mounted
+	case slices.Contains(m.Super, f.Number):
+		f.Kind, detail = m.unmounted(st, l.kind, func() bool { return !open() })
 	default:
-		return "", nil
+		return f, false
 	}
-	if h.Path, err = sys.ReadlinkProc(link); gone(err) { // a path may also be too long to be told
-		return "", err
-	}
-	h.Detail = join(h.Detail, t.name)
-	s.add(h)
-	if s.proven = true; h.Kind != RawOpen {
-		s.place(number)
-	}
-	return h.Path, nil
+	name, err := sys.ReadlinkProc(t.dir + "/" + l.name)
+	f.Path, f.Detail = []byte(name), []byte(join(detail, t.name))
+	return f, !gone(err) // a path may also be too long to be told
 }
 
 // unmounted says what is known of a file whose mount is in no namespace. A
 // mount that was never in one, or was taken out as a whole, is held by a
 // descriptor of its root that was opened with O_PATH.
-func (s *search) unmounted(st sys.Stat, kind Kind, pathOnly func() bool) (Kind, string) {
+func (m marks) unmounted(st sys.Stat, kind Kind, pathOnly func() bool) (Kind, string) {
 	switch {
-	case !st.Has(s.mountMask()):
+	case !st.Has(m.mountMask()):
 		return kind, "" // the kernel does not tell which mount it is on
 	case kind == OpenFile && st.MountRoot && pathOnly():
 		return DetachedMount, "mounted in no namespace, kept by this descriptor"
@@ -188,8 +200,8 @@ func (s *search) unmounted(st sys.Stat, kind Kind, pathOnly func() bool) (Kind, 
 }
 
 // mountMask asks statx for the number by which the mounts were found.
-func (s *search) mountMask() uint32 {
-	if len(s.unique) > 0 {
+func (m marks) mountMask() uint32 {
+	if len(m.Unique) > 0 {
 		return sys.StatUniqueID
 	}
 	return sys.StatMountID
@@ -197,18 +209,19 @@ func (s *search) mountMask() uint32 {
 
 // mountOf is the file system of a file whose mount is in some namespace and on
 // the device.
-func (s *search) mountOf(st sys.Stat) (number blockdev.Number, ok bool) {
+func (m marks) mountOf(st sys.Stat) (number blockdev.Number, ok bool) {
 	switch {
 	case st.Has(sys.StatUniqueID):
-		number, ok = s.unique[st.MountID]
+		number, ok = m.Unique[st.MountID]
 	case st.Has(sys.StatMountID):
-		number, ok = s.reused[int(st.MountID)]
+		number, ok = m.Reused[int(st.MountID)]
 	}
 	return number, ok
 }
 
 // statLink is what the kernel has cached about the file that a link below /proc
-// leads to. It asks no file system and runs no driver.
+// leads to. It runs no driver, and asks no file system but NFS and 9p, where some
+// kernels have the server say whether the file is there still.
 func statLink(name string, mask uint32) (sys.Stat, error) {
 	fd, err := sys.OpenProcPath(name)
 	if err != nil {

@@ -14,13 +14,17 @@ import (
 	"strings"
 	"testing"
 
+	"kubediag.org/kubediag/internal/linux/disposable"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/test/holding"
 )
 
-func TestMain(m *testing.M) { kerneltest.Main(m, roles) }
+func TestMain(m *testing.M) {
+	disposable.Main(Job)
+	kerneltest.Main(m, roles)
+}
 
 // roles hold a device, the first argument, each in its way. The second is a
 // directory to mount it on. The answer is the process that holds it.
@@ -45,6 +49,7 @@ var roles = kerneltest.Roles{
 	"overlaid":       lazily(holding.OverlayOn),
 	"looped":         lazily(holding.LoopOn),
 
+	"trap":  trap,
 	"raw":   func(args []string, ready func(string)) error { return holdOpen(args[0], ready) },
 	"copy":  func(_ []string, ready func(string)) error { return holding.Kept{}.Stay(ready) },
 	"binds": bindMany,

@@ -54,7 +54,7 @@ func (s *search) hidden() []string {
 		list = append(list, fmt.Sprintf("one of %d processes that may not be looked into", l.Denied))
 	}
 	if l.Stuck > 0 {
-		list = append(list, fmt.Sprintf("one of %d processes whose memory map could not be read in time", l.Stuck))
+		list = append(list, fmt.Sprintf("one of %d processes that did not answer in time", l.Stuck))
 	}
 	if l.Unread > 0 {
 		list = append(list, fmt.Sprintf("a descriptor of one of %d processes that have very many", l.Unread))

@@ -18,7 +18,8 @@ import (
 // FUSE mounts a file system at dir, in the test's namespace, that is served by
 // the process it gives back. In it, "dir" is a directory; "moving" is another
 // directory at every lookup, as after a server that lost its state; a lookup of
-// "hang" never ends. The mount goes with the test, not with the process.
+// "hang", and a read of the file "unread", never ends. A lookup of "mute" fails, and
+// of all that come after it none ends. The mount goes with the test, not with the process.
 func FUSE(t testing.TB, dir string) *Actor {
 	t.Helper()
 	a := StartWith(t, nil, fuseRole, dir)
@@ -36,6 +37,9 @@ const (
 	fuseLookup      = 1
 	fuseForget      = 2
 	fuseGetattr     = 3
+	fuseOpen        = 14
+	fuseRead        = 15
+	fuseStatfs      = 17
 	fuseInit        = 26
 	fuseOpendir     = 27
 	fuseReaddir     = 28
@@ -90,6 +94,7 @@ func serveFUSE(args []string, ready func(string)) error {
 type fuseServer struct {
 	dev  io.ReadWriter
 	next uint64 // node ID of the next "moving"
+	mute bool   // "mute" was looked up
 }
 
 // answer reads one request and answers it, or leaves it hanging.
@@ -105,7 +110,7 @@ func (s *fuseServer) answer() error {
 		return err
 	}
 	switch in.Opcode {
-	case fuseForget, fuseBatchForget, fuseInterrupt:
+	case fuseForget, fuseBatchForget, fuseInterrupt, fuseRead:
 		return nil
 	case fuseInit:
 		return s.reply(in, 0, [16]uint32{7, 31, 0, 0, 0, 64 << 10})
@@ -114,8 +119,10 @@ func (s *fuseServer) answer() error {
 	case fuseLookup:
 		name, _, _ := bytes.Cut(buf[binary.Size(in):n], []byte{0})
 		return s.lookup(in, string(name))
-	case fuseOpendir:
+	case fuseOpen, fuseOpendir:
 		return s.reply(in, 0, [2]uint64{})
+	case fuseStatfs:
+		return s.reply(in, 0, [10]uint64{})
 	case fuseReaddir, fuseReleasedir:
 		return s.reply(in, 0)
 	}
@@ -123,12 +130,20 @@ func (s *fuseServer) answer() error {
 }
 
 func (s *fuseServer) lookup(in fuseInHeader, name string) error {
+	if s.mute {
+		return nil
+	}
 	node := uint64(2)
 	switch name {
+	case "mute":
+		s.mute = true
+		return s.reply(in, fuseNoEnt)
 	case "dir":
 	case "moving":
 		s.next++
 		node = s.next
+	case "unread":
+		node = unreadNode
 	case "hang":
 		return nil
 	default:
@@ -138,7 +153,13 @@ func (s *fuseServer) lookup(in fuseInHeader, name string) error {
 	return s.reply(in, 0, [5]uint64{node}, attrOf(node))
 }
 
+// unreadNode is the file "unread".
+const unreadNode = 3
+
 func attrOf(node uint64) fuseAttr {
+	if node == unreadNode {
+		return fuseAttr{Ino: node, Size: 4096, Mode: 0o100644, Nlink: 1}
+	}
 	return fuseAttr{Ino: node, Mode: 0o40755, Nlink: 2}
 }
 

@@ -58,7 +58,7 @@ type Deps struct {
 
 // Jobs is what built-in processors have done in processes that can be lost. Main programs hand it to disposable.Main.
 func Jobs() []disposable.Job {
-	return []disposable.Job{probe.Job, volume.Job, volume.ArgumentsJob}
+	return []disposable.Job{probe.Job, volume.Job, volume.ArgumentsJob, holder.Job}
 }
 
 // New makes the registry of all built-in processors.
@@ -76,8 +76,9 @@ func New(d Deps) (*processor.Registry, error) {
 			Kubelet: d.Kubelet, Scanner: scanner, Prober: &probe.Prober{}, Runtime: d.Owners, Runner: &disposable.Runner{},
 		}
 	}
+	runner := &disposable.Runner{}
 	inspector := &device.Inspector{
-		Kubelet: d.Kubelet, Finder: &holder.Finder{Scanner: scanner}, Runtime: d.Owners, Pods: d.Pods,
+		Kubelet: d.Kubelet, Finder: &holder.Finder{Scanner: scanner, Runner: runner}, Runtime: d.Owners, Pods: d.Pods,
 	}
 	if d.Orphans == nil {
 		d.Orphans = &orphan.Inspector{Kubelet: d.Kubelet, Scanner: scanner, Runtime: runtime}

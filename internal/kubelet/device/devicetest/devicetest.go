@@ -24,6 +24,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet/device"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/disposable"
 	"kubediag.org/kubediag/internal/linux/holder"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -129,8 +130,9 @@ func begin(t *testing.T) *Scene {
 	t.Helper()
 	s := &Scene{Scene: kubelettest.New(t), t: t, Runtime: &Runtime{}, Pods: &kubelettest.Pods{}}
 	s.Pods.Set(exporterPod())
+	runner := &disposable.Runner{}
 	s.Inspector = &device.Inspector{
-		Kubelet: s.Node, Finder: &holder.Finder{Scanner: mountns.NewScanner()}, Runtime: s.Runtime, Pods: s.Pods,
+		Kubelet: s.Node, Finder: &holder.Finder{Scanner: mountns.NewScanner(), Runner: runner}, Runtime: s.Runtime, Pods: s.Pods,
 	}
 	return s
 }

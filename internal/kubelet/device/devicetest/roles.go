@@ -7,13 +7,22 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"testing"
 
+	"kubediag.org/kubediag/internal/linux/disposable"
+	"kubediag.org/kubediag/internal/linux/holder"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// Roles are what the processes of a Scene do. The tests of a package hand them to kerneltest.Main.
+// Main is for TestMain.
+func Main(m *testing.M) {
+	disposable.Main(holder.Job)
+	kerneltest.Main(m, Roles)
+}
+
+// Roles are what the processes of a Scene do. A package adds its own before it calls Main.
 var Roles = kerneltest.Roles{"container": container, "daemon": daemon, "orphan": orphan, "leak": leak}
 
 func daemon(_ []string, ready func(string)) error {

@@ -13,11 +13,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kubediag.org/kubediag/internal/kubelet/device/devicetest"
-	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/processor"
 )
 
-func TestMain(m *testing.M) { kerneltest.Main(m, devicetest.Roles) }
+func TestMain(m *testing.M) { devicetest.Main(m) }
 
 // list gives what is collected about the device of the scene.
 func list(t *testing.T, s *devicetest.Scene) deviceDocument {

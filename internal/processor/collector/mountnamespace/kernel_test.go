@@ -17,7 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-func TestMain(m *testing.M) { kerneltest.Main(m, devicetest.Roles) }
+func TestMain(m *testing.M) { devicetest.Main(m) }
 
 func TestListsNamespaces(t *testing.T) {
 	daemon := kerneltest.Start(t, "daemon")

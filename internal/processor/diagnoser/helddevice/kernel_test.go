@@ -17,11 +17,10 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/device"
 	"kubediag.org/kubediag/internal/kubelet/device/devicetest"
-	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/processor"
 )
 
-func TestMain(m *testing.M) { kerneltest.Main(m, devicetest.Roles) }
+func TestMain(m *testing.M) { devicetest.Main(m) }
 
 // run diagnoses with the parameters.
 func run(t *testing.T, s *devicetest.Scene, values map[string]string) processor.Result {

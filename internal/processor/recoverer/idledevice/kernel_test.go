@@ -16,13 +16,12 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/device"
 	"kubediag.org/kubediag/internal/kubelet/device/devicetest"
-	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/pipeline/pipelinetest"
 	"kubediag.org/kubediag/internal/processor"
 )
 
-func TestMain(m *testing.M) { kerneltest.Main(m, devicetest.Roles) }
+func TestMain(m *testing.M) { devicetest.Main(m) }
 
 // scene is krbd devices that are mapped and not mounted, and all that a recoverer needs.
 type scene struct {

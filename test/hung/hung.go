@@ -1,0 +1,105 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hung has the process of a test keep waiting whoever looks into it. It is for the roles of kernel tests, run as root.
+package hung
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Area is a part of the memory of a process that /proc shows.
+type Area int
+
+// The areas: /proc/PID/cmdline and /proc/PID/environ.
+const (
+	Arguments Area = iota
+	Environment
+)
+
+// Map has an area of this process lie in a file, whose file system is asked when somebody reads the area. This process itself does
+// not: it keeps what it was started with.
+func Map(area Area, file string) error {
+	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open %q: %w", file, err)
+	}
+	defer unix.Close(fd)
+	if _, err := unix.Mmap(fd, 0, unix.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE); err != nil {
+		return fmt.Errorf("map %q: %w", file, err)
+	}
+	start, end, err := addresses(file)
+	if err != nil {
+		return err
+	}
+	layout, err := current()
+	if err != nil {
+		return err
+	}
+	if area == Arguments {
+		layout.ArgStart, layout.ArgEnd = start, end
+	} else {
+		layout.EnvStart, layout.EnvEnd = start, end
+	}
+	if err := unix.Prctl(unix.PR_SET_MM, unix.PR_SET_MM_MAP, uintptr(unsafe.Pointer(&layout)), unsafe.Sizeof(layout), 0); err != nil {
+		return fmt.Errorf("prctl PR_SET_MM_MAP: %w", err)
+	}
+	return nil
+}
+
+// layout is struct prctl_mm_map of include/uapi/linux/prctl.h.
+type layout struct {
+	StartCode, EndCode, StartData, EndData, StartBrk, Brk, StartStack uint64
+	ArgStart, ArgEnd, EnvStart, EnvEnd                                uint64
+	Auxv                                                              uint64
+	AuxvSize                                                          uint32
+	ExeFD                                                             uint32
+}
+
+// current is the layout of this process' memory as it is.
+func current() (l layout, err error) {
+	stat, err := os.ReadFile("/proc/self/stat")
+	if err != nil {
+		return l, err
+	}
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	for number, to := range map[int]*uint64{
+		26: &l.StartCode, 27: &l.EndCode, 28: &l.StartStack, 45: &l.StartData, 46: &l.EndData, 47: &l.StartBrk,
+		48: &l.ArgStart, 49: &l.ArgEnd, 50: &l.EnvStart, 51: &l.EnvEnd,
+	} {
+		if *to, err = strconv.ParseUint(fields[number-3], 10, 64); err != nil {
+			return l, err
+		}
+	}
+	l.ExeFD = math.MaxUint32 // as it is
+	l.Brk = l.StartBrk
+	return l, nil
+}
+
+// addresses is where the file is mapped.
+func addresses(file string) (start, end uint64, err error) {
+	text, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return 0, 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasSuffix(line, " "+file+"\n") {
+			continue
+		}
+		from, rest, _ := strings.Cut(line, "-")
+		to, _, _ := strings.Cut(rest, " ")
+		a, errFrom := strconv.ParseUint(from, 16, 64)
+		b, errTo := strconv.ParseUint(to, 16, 64)
+		return a, b, errors.Join(errFrom, errTo)
+	}
+	return 0, 0, fmt.Errorf("%q is not mapped", file)
+}
