@@ -26,6 +26,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/disposable"
 	"kubediag.org/kubediag/internal/linux/holder"
 )
 
@@ -46,6 +47,8 @@ type Inspector struct {
 	Runtime Runtime
 	// Pods tells of the pods that hold something, for people; nil where they are not known.
 	Pods kubelet.Pods
+	// Runner runs Job for Unmount; nil: one for each.
+	Runner *disposable.Runner
 }
 
 // Case is a device, who holds it, and what may be done about that.

@@ -18,9 +18,17 @@ import (
 
 // view is the two mount tables that a verdict rests on.
 type view struct {
-	node         *kubelet.Node
+	layout
 	host, inside *mountinfo.Table
 }
+
+// layout is where a kubelet mounts volumes.
+type layout struct {
+	Plugins string // the directory of all global mounts
+	Pods    string // the directory of the pods
+}
+
+func layoutOf(n *kubelet.Node) layout { return layout{n.PluginsDir(), n.PodsDir()} }
 
 // verdict is what the tables alone say about a mount of another namespace.
 type verdict struct {
@@ -116,11 +124,9 @@ func relative(dir, name string) (string, bool) {
 	return strings.TrimPrefix(name, strings.TrimSuffix(dir, "/")), true
 }
 
-func (v view) plugins() string { return path.Join(v.node.Root, "plugins") }
-
 // ofVolume tells whether the kubelet mounts volumes at such a path: ROOT/plugins/..., ROOT/pods/UID/volume...
 func (v view) ofVolume(name string) bool {
-	if rest, ok := strings.CutPrefix(name, v.plugins()+"/"); ok {
+	if rest, ok := strings.CutPrefix(name, v.Plugins+"/"); ok {
 		return rest != ""
 	}
 	_, rest, ok := v.podPath(name)
@@ -129,7 +135,7 @@ func (v view) ofVolume(name string) bool {
 
 // podPath takes ROOT/pods/UID/REST apart.
 func (v view) podPath(name string) (uid, rest string, ok bool) {
-	below, ok := strings.CutPrefix(name, v.node.PodsDir()+"/")
+	below, ok := strings.CutPrefix(name, v.Pods+"/")
 	if !ok {
 		return "", "", false
 	}
@@ -140,7 +146,7 @@ func (v view) podPath(name string) (uid, rest string, ok bool) {
 // holdsAll tells whether the directory has all volumes of the node below it, or all global or all pods' mounts of them.
 func (v view) holdsAll(dir string) bool {
 	dir = path.Clean(dir)
-	return mountinfo.Within(dir, v.plugins()) || mountinfo.Within(dir, v.node.PodsDir())
+	return mountinfo.Within(dir, v.Plugins) || mountinfo.Within(dir, v.Pods)
 }
 
 // carrierPaths lists where on the host that is which a volume of a container mounts: as the runtime was told, and by
@@ -167,7 +173,7 @@ func (l *look) examine(ctx context.Context, h *Held, unknown error) (live string
 	}
 	h.order = position(table, m.ID)
 	h.At = writtenDown(mountns.Mount{Mount: m, Unique: h.Mount.Unique, Namespace: h.Mount.Namespace})
-	v := view{l.node, l.table, table}
+	v := view{layoutOf(l.node), l.table, table}
 	d := v.judge(m)
 	h.HostPath, h.Volume = d.hostPath, volumeOf(d.hostPath)
 	how, why, live := l.cameIn(v, h, d, m, unknown)

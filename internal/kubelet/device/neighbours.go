@@ -37,7 +37,7 @@ func (i *Inspector) Around(ctx context.Context, copies []Held) ([]Neighbours, er
 		if err != nil {
 			return nil, err
 		}
-		v, pids := view{l.node, l.table, table}, residents(h.Holder)
+		v, pids := view{layoutOf(l.node), l.table, table}, residents(h.Holder)
 		n := Neighbours{Namespace: ns.Inode, ID: ns.ID, PIDs: pids[:min(len(pids), maxAsked)]}
 		for _, m := range table.Mounts() {
 			parent, ok := table.ByID(m.Parent)

@@ -4,6 +4,7 @@
 package device
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,9 @@ var ErrStays = errors.New("mount stays")
 
 // Unmount removes one copy, if it is the very mount that was written down, and the judge still says that it may go, at
 // the moment of the act and in the namespace of its holder. It is never forced: mount.ErrBusy where somebody uses it.
-// mount.ErrNotMounted: it is gone already. ErrStays: it is not to go.
+// mount.ErrNotMounted: it is gone already. ErrStays: it is not to go. What may wait for a file system is done by a process
+// that can be lost (disposable.ErrDeadline, disposable.ErrTooMany): the way to the mount is the holder's to choose, and the last mount of a file system
+// takes that with it.
 func (i *Inspector) Unmount(ctx context.Context, want fault.Mount) error {
 	h, err := i.find(ctx, want)
 	if err != nil {
@@ -29,22 +32,12 @@ func (i *Inspector) Unmount(ctx context.Context, want fault.Mount) error {
 	if err != nil {
 		return err
 	}
-	n, err := i.Kubelet.Node(ctx)
+	l, err := i.look(ctx)
 	if err != nil {
 		return err
 	}
-	check := func(st mount.State) error {
-		host, err := hostTable(n)
-		if err != nil {
-			return err
-		}
-		inside, err := mountns.Table(0)
-		if err != nil {
-			return err
-		}
-		return view{n, host, inside}.check(st)
-	}
-	return h.Mount.Namespace.Do(func() error { return mount.Unmount(ctx, id, mount.Options{Check: check, Foreign: true}) })
+	r := release{Host: l.host, Layout: layoutOf(l.node), Holder: h.Mount.Namespace, Mount: id}
+	return i.release(ctx, r, cmp.Or(h.Pod.UID, "mount namespace "+h.Mount.Namespace.String()))
 }
 
 // check repeats what the mount tables say, from inside of the namespace.

@@ -26,7 +26,8 @@ type Options struct {
 	// then, nothing is.
 	Source func() *sys.FD
 	// Foreign says that others have made the namespace: nothing on the way to the point
-	// is taken for granted then (mountns.LookupLocal).
+	// is taken for granted then, and only a process that can be lost may call Unmount
+	// (mountns.LookupForeign).
 	Foreign bool
 }
 
@@ -95,7 +96,7 @@ func (u *unmounting) run(act func() error) error {
 // lookUp opens the directory that holds the point.
 func (u *unmounting) lookUp(dir string) (*sys.FD, error) {
 	if u.foreign {
-		return mountns.LookupLocal(dir)
+		return mountns.LookupForeign(dir)
 	}
 	return mountns.Lookup(0, dir)
 }
@@ -103,7 +104,7 @@ func (u *unmounting) lookUp(dir string) (*sys.FD, error) {
 // lookUpIn opens the point in that directory.
 func (u *unmounting) lookUpIn() (*sys.FD, error) {
 	if u.foreign {
-		return mountns.LookupLocalIn(u.dir, u.id.Point)
+		return mountns.LookupForeignIn(u.dir, u.id.Point)
 	}
 	return mountns.LookupIn(u.dir, u.id.Point)
 }

@@ -46,22 +46,10 @@ func LookupForeign(name string) (*sys.FD, error) {
 	return lookup(nil, name, name, way{table: readWay(0), foreign: true})
 }
 
-// LookupLocal is Lookup by the calling thread in a namespace that others have made,
-// for a process that must not wait: the way to what the kernel's cache does not know
-// may lead over no overlay either. Before 5.12 it may, as nothing in a container
-// could be looked up otherwise.
-func LookupLocal(name string) (*sys.FD, error) {
-	return lookup(nil, name, name, local(0))
-}
-
-// LookupLocalIn is LookupLocal of the last part of a path in dir, which the other
+// LookupForeignIn is LookupForeign of the last part of a path in dir, which the other
 // parts were found to be.
-func LookupLocalIn(dir *sys.FD, name string) (*sys.FD, error) {
-	return lookup(dir, "/"+path.Base(name), name, local(0))
-}
-
-func local(pid int) way {
-	return way{table: readWay(pid), foreign: true, overlays: sys.HasCachedLookup.Probe() == nil}
+func LookupForeignIn(dir *sys.FD, name string) (*sys.FD, error) {
+	return lookup(dir, "/"+path.Base(name), name, way{table: readWay(0), foreign: true})
 }
 
 // lookupKnown is Lookup as process pid sees it from the kernel's cache alone, which
@@ -123,16 +111,12 @@ type way struct {
 	// foreign has the root count as any other mount. Otherwise it is taken for
 	// granted, as this program, or the kubelet, itself runs from it.
 	foreign bool
-	// overlays has an overlay count as one that may hang: what it is made of cannot
-	// be seen here.
-	overlays bool
 }
 
 // check refuses a path below a mount whose file system may hang.
 func (w way) check(mounts []mountinfo.Mount, name string) error {
 	for _, m := range mounts {
-		mayHang := MayHang(m.FSType) || w.overlays && m.FSType == "overlay"
-		if mayHang && (w.foreign || m.Point != "/") && m.Point != name && mountinfo.Within(m.Point, name) {
+		if MayHang(m.FSType) && (w.foreign || m.Point != "/") && m.Point != name && mountinfo.Within(m.Point, name) {
 			return ErrMayBlock
 		}
 	}

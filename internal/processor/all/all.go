@@ -58,7 +58,7 @@ type Deps struct {
 
 // Jobs is what built-in processors have done in processes that can be lost. Main programs hand it to disposable.Main.
 func Jobs() []disposable.Job {
-	return []disposable.Job{probe.Job, volume.Job, volume.ArgumentsJob, holder.Job}
+	return []disposable.Job{probe.Job, volume.Job, volume.ArgumentsJob, device.Job, holder.Job}
 }
 
 // New makes the registry of all built-in processors.
@@ -78,7 +78,7 @@ func New(d Deps) (*processor.Registry, error) {
 	}
 	runner := &disposable.Runner{}
 	inspector := &device.Inspector{
-		Kubelet: d.Kubelet, Finder: &holder.Finder{Scanner: scanner, Runner: runner}, Runtime: d.Owners, Pods: d.Pods,
+		Kubelet: d.Kubelet, Finder: &holder.Finder{Scanner: scanner, Runner: runner}, Runtime: d.Owners, Pods: d.Pods, Runner: runner,
 	}
 	if d.Orphans == nil {
 		d.Orphans = &orphan.Inspector{Kubelet: d.Kubelet, Scanner: scanner, Runtime: runtime}

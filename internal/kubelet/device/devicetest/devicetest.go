@@ -132,7 +132,7 @@ func begin(t *testing.T) *Scene {
 	s.Pods.Set(exporterPod())
 	runner := &disposable.Runner{}
 	s.Inspector = &device.Inspector{
-		Kubelet: s.Node, Finder: &holder.Finder{Scanner: mountns.NewScanner(), Runner: runner}, Runtime: s.Runtime, Pods: s.Pods,
+		Kubelet: s.Node, Finder: &holder.Finder{Scanner: mountns.NewScanner(), Runner: runner}, Runtime: s.Runtime, Pods: s.Pods, Runner: runner,
 	}
 	return s
 }
@@ -207,6 +207,7 @@ func (s *Scene) Left() *device.Case {
 //	exporter             all mounts of the host at /host, as a hostPath volume of / has them
 //	user PATH            the same, and PATH of the host open
 //	shared               the same, in a peer group
+//	overlaid DIRECTORY   the same as exporter, at /over/dir, which is "dir" of an overlay of the host's directory
 //	volume PATH          the host's PATH alone, at /data
 //	own DEVICE           nothing of the host's, and has mounted the device at /data
 func (s *Scene) Container(mode string, args ...string) *kerneltest.Actor {

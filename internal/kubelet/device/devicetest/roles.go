@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"kubediag.org/kubediag/internal/kubelet/device"
 	"kubediag.org/kubediag/internal/linux/disposable"
 	"kubediag.org/kubediag/internal/linux/holder"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
@@ -18,7 +19,7 @@ import (
 
 // Main is for TestMain.
 func Main(m *testing.M) {
-	disposable.Main(holder.Job)
+	disposable.Main(device.Job, holder.Job)
 	kerneltest.Main(m, Roles)
 }
 
@@ -95,7 +96,7 @@ func container(args []string, ready func(string)) error {
 	if err := sys.NewMount("root", root, "tmpfs", ""); err != nil {
 		return err
 	}
-	for _, dir := range []string{"host", "data", "old", "dev"} {
+	for _, dir := range []string{"host", "data", "old", "dev", "over", "empty"} {
 		if err := os.Mkdir(filepath.Join(root, dir), 0o755); err != nil {
 			return err
 		}
@@ -126,18 +127,27 @@ func furnish(root, mode string, args []string) error {
 		return sys.BindMount(args[0], data)
 	case "own":
 		return sys.NewMount(args[0], data, "ext4", "")
-	case "exporter", "user", "shared":
-		if _, err := runProgram("mount", "--rbind", "/", host); err != nil {
+	case "overlaid":
+		over, empty := filepath.Join(root, "over"), filepath.Join(root, "empty")
+		if err := sys.NewMount("over", over, "overlay", "lowerdir="+args[0]+":"+empty); err != nil {
 			return err
 		}
-		how := "--make-rprivate"
-		if mode == "shared" {
-			how = "--make-rshared"
-		}
-		_, err := runProgram("mount", how, host)
-		return err
+		return bindAll(filepath.Join(over, "dir"), "--make-rprivate")
+	case "exporter", "user":
+		return bindAll(host, "--make-rprivate")
+	case "shared":
+		return bindAll(host, "--make-rshared")
 	}
 	return fmt.Errorf("unknown mode %q", mode)
+}
+
+// bindAll has all mounts of the host at a directory, and says how they share.
+func bindAll(at, how string) error {
+	if _, err := runProgram("mount", "--rbind", "/", at); err != nil {
+		return err
+	}
+	_, err := runProgram("mount", how, at)
+	return err
 }
 
 func moveInto(root string) error {
