@@ -26,14 +26,13 @@ const (
 	Environment
 )
 
-// Map has an area of this process lie in a file, whose file system is asked when somebody reads the area. This process itself does
-// not: it keeps what it was started with.
+// Map has an area of this process lie in a file. Kernels before 4.17 ask its file system when somebody reads the area, and later ones
+// show nothing. This process itself keeps what it was started with. The file stays open.
 func Map(area Area, file string) error {
-	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := open(file, unix.O_RDONLY)
 	if err != nil {
-		return fmt.Errorf("open %q: %w", file, err)
+		return err
 	}
-	defer unix.Close(fd)
 	if _, err := unix.Mmap(fd, 0, unix.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE); err != nil {
 		return fmt.Errorf("map %q: %w", file, err)
 	}
@@ -54,6 +53,46 @@ func Map(area Area, file string) error {
 		return fmt.Errorf("prctl PR_SET_MM_MAP: %w", err)
 	}
 	return nil
+}
+
+// LockMemory has this process' memory be locked for as long as the file is not written: what is mapped of it is written before it is
+// mapped once more, past the cache (see kerneltest.FUSE). Then its arguments and its memory map cannot be read. It does not return.
+func LockMemory(file string) error {
+	past, err := open(file, unix.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	fd, err := open(file, unix.O_RDWR)
+	if err != nil {
+		return err
+	}
+	text, err := unix.Mmap(fd, 0, unix.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("map %q for writing: %w", file, err)
+	}
+	text[0]++
+	if _, err := unix.Mmap(past, 0, unix.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE); err != nil {
+		return fmt.Errorf("map %q past the cache: %w", file, err)
+	}
+	return errors.New("the memory is not locked")
+}
+
+// Exec has this process be about to run another program for as long as the file is not closed. Then its memory map cannot be read, nor its
+// environment. It does not return.
+func Exec(file string) error {
+	if _, err := open(file, unix.O_RDONLY); err != nil {
+		return err
+	}
+	return unix.Exec("/bin/true", []string{"true"}, nil)
+}
+
+// open opens a file that this process closes when it runs another program.
+func open(file string, how int) (int, error) {
+	fd, err := unix.Open(file, how|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open %q: %w", file, err)
+	}
+	return fd, nil
 }
 
 // layout is struct prctl_mm_map of include/uapi/linux/prctl.h.

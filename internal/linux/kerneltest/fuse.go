@@ -18,8 +18,9 @@ import (
 // FUSE mounts a file system at dir, in the test's namespace, that is served by
 // the process it gives back. In it, "dir" is a directory; "moving" is another
 // directory at every lookup, as after a server that lost its state; a lookup of
-// "hang", and a read of the file "unread", never ends. A lookup of "mute" fails, and
-// of all that come after it none ends. The mount goes with the test, not with the process.
+// "hang" never ends. Neither does a write to the file "stuck", nor to close it; opened
+// for reading alone, that is not cached. A lookup of "mute" fails, and nothing that
+// comes after it ends. The mount goes with the test, not with the process.
 func FUSE(t testing.TB, dir string) *Actor {
 	t.Helper()
 	a := StartWith(t, nil, fuseRole, dir)
@@ -39,7 +40,9 @@ const (
 	fuseGetattr     = 3
 	fuseOpen        = 14
 	fuseRead        = 15
+	fuseWrite       = 16
 	fuseStatfs      = 17
+	fuseFlush       = 25
 	fuseInit        = 26
 	fuseOpendir     = 27
 	fuseReaddir     = 28
@@ -109,17 +112,25 @@ func (s *fuseServer) answer() error {
 	if err := binary.Read(header, binary.NativeEndian, &in); err != nil {
 		return err
 	}
+	body := buf[binary.Size(in):n]
+	if s.mute {
+		return nil
+	}
 	switch in.Opcode {
-	case fuseForget, fuseBatchForget, fuseInterrupt, fuseRead:
+	case fuseForget, fuseBatchForget, fuseInterrupt, fuseWrite, fuseFlush:
 		return nil
 	case fuseInit:
 		return s.reply(in, 0, [16]uint32{7, 31, 0, 0, 0, 64 << 10})
 	case fuseGetattr:
 		return s.reply(in, 0, uint64(0), uint64(0), attrOf(in.Node))
 	case fuseLookup:
-		name, _, _ := bytes.Cut(buf[binary.Size(in):n], []byte{0})
+		name, _, _ := bytes.Cut(body, []byte{0})
 		return s.lookup(in, string(name))
-	case fuseOpen, fuseOpendir:
+	case fuseOpen:
+		return s.reply(in, 0, opened(body))
+	case fuseRead:
+		return s.reply(in, 0, make([]byte, min(binary.NativeEndian.Uint32(body[16:]), stuckSize)))
+	case fuseOpendir:
 		return s.reply(in, 0, [2]uint64{})
 	case fuseStatfs:
 		return s.reply(in, 0, [10]uint64{})
@@ -130,9 +141,6 @@ func (s *fuseServer) answer() error {
 }
 
 func (s *fuseServer) lookup(in fuseInHeader, name string) error {
-	if s.mute {
-		return nil
-	}
 	node := uint64(2)
 	switch name {
 	case "mute":
@@ -142,8 +150,8 @@ func (s *fuseServer) lookup(in fuseInHeader, name string) error {
 	case "moving":
 		s.next++
 		node = s.next
-	case "unread":
-		node = unreadNode
+	case "stuck":
+		node = stuckNode
 	case "hang":
 		return nil
 	default:
@@ -153,12 +161,26 @@ func (s *fuseServer) lookup(in fuseInHeader, name string) error {
 	return s.reply(in, 0, [5]uint64{node}, attrOf(node))
 }
 
-// unreadNode is the file "unread".
-const unreadNode = 3
+// The file "stuck".
+const (
+	stuckNode = 3
+	stuckSize = 4096
+)
+
+// opened is the answer to who opens it: no file handle, and, where it is for reading alone, FOPEN_DIRECT_IO.
+func opened(body []byte) (answer struct {
+	Handle       uint64
+	Flags, Other uint32
+}) {
+	if flags := binary.NativeEndian.Uint32(body); int(flags)&(os.O_WRONLY|os.O_RDWR) == os.O_RDONLY {
+		answer.Flags = 1
+	}
+	return answer
+}
 
 func attrOf(node uint64) fuseAttr {
-	if node == unreadNode {
-		return fuseAttr{Ino: node, Size: 4096, Mode: 0o100644, Nlink: 1}
+	if node == stuckNode {
+		return fuseAttr{Ino: node, Size: stuckSize, Mode: 0o100644, Nlink: 1}
 	}
 	return fuseAttr{Ino: node, Mode: 0o40755, Nlink: 2}
 }

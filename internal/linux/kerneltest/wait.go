@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -38,6 +39,41 @@ func NobodyWaits(t testing.TB, pid int) (stop func()) {
 			t.Errorf("a thread of process %d waits: %s", pid, what)
 		}
 	}
+}
+
+// AwaitWaits waits until a thread of the process waits for something that it cannot be kept from, such as a file system. It asks for
+// nothing that would have to be waited for.
+func AwaitWaits(t testing.TB, pid int) {
+	t.Helper()
+	for deadline, seen := time.Now().Add(30*time.Second), 0; seen < 3; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("no thread of process %d waits", pid)
+		}
+		if seen++; !uninterruptible(pid) {
+			seen = 0
+		}
+	}
+}
+
+// AwaitExec waits until the process is about to become another program: it has no arguments then.
+func AwaitExec(t testing.TB, pid int) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && len(text) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d becomes no other program", pid)
+		}
+	}
+}
+
+func uninterruptible(pid int) bool {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	return slices.ContainsFunc(files, func(file string) bool {
+		text, _ := os.ReadFile(file)
+		return strings.Contains(string(text), "\nState:\tD")
+	})
 }
 
 // waiting is what the threads of the process do where one of them waits, seen twice in a row; empty: none does.
