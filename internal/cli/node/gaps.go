@@ -98,7 +98,7 @@ func sightGaps(denied, partial int) (gaps []gap) {
 func whyDenied() string {
 	switch uid := os.Geteuid(); {
 	case sys.LooksAnywhere():
-		return "the system keeps them even from root"
+		return "the system keeps them even from root, or they do not answer"
 	case uid != 0:
 		return fmt.Sprintf("user %d may not look into them", uid)
 	case !sys.InFirstUserNamespace():

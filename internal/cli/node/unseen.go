@@ -8,10 +8,11 @@ import (
 	"strconv"
 
 	asking "kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/procfs"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// refused counts the processes that may not be looked into and so may hide a mount namespace, where a survey was refused
+// refused counts the processes that may not be looked into, or do not answer, and so may hide a mount namespace, where a survey was refused
 // so many. A survey cannot tell them from those that have ended while they were looked at, as for both the kernel may
 // answer that it is not permitted: only a process that is still there and refuses again counts. Process 1 does not count
 // for who may look anywhere: a sandbox may keep it even from a caller who has every privilege, who can do no more about
@@ -35,11 +36,13 @@ func refused(surveyed int) (n int) {
 
 // askProcess asks for the mount namespace of a process.
 func askProcess(pid int) error {
-	_, err := sys.ReadlinkProc(strconv.Itoa(pid) + "/ns/mnt")
+	_, err := procfs.Ask(pid, func() (string, error) { return sys.ReadlinkProc(strconv.Itoa(pid) + "/ns/mnt") })
 	return err
 }
 
-func denied(err error) bool { return errors.Is(err, sys.EACCES) || errors.Is(err, sys.EPERM) }
+func denied(err error) bool {
+	return errors.Is(err, sys.EACCES) || errors.Is(err, sys.EPERM) || errors.Is(err, procfs.ErrSilent)
+}
 
 // bindUntried tells whether what answers could not be bound in a trial, though the kernel can do that (5.2).
 func bindUntried(a asking.Answer) bool {

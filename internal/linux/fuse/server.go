@@ -8,9 +8,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
+	"kubediag.org/kubediag/internal/linux/procfs"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -27,8 +29,8 @@ type Server struct {
 // Servers finds the processes that serve FUSE connections, by the number of the
 // connection, which is the minor number of the device of its mounts. unseen says
 // why a connection without a server here may have one all the same: the kernel
-// does not tell (before 6.16), or a process does not show, or may not be looked
-// into, or has very many descriptors. Where it is empty, only a server that has renamed its /dev/fuse is missed. Of one
+// does not tell (before 6.16), or a process does not show, may not be looked into,
+// does not answer, or has very many descriptors. Where it is empty, only a server that has renamed its /dev/fuse is missed. Of one
 // connection MaxServers are told of.
 func Servers(ctx context.Context) (servers map[uint32][]Server, unseen string, err error) {
 	sight, err := sys.ProcSight()
@@ -40,11 +42,14 @@ func Servers(ctx context.Context) (servers map[uint32][]Server, unseen string, e
 		return nil, "", err
 	}
 	s := search{servers: map[uint32][]Server{}}
-	for _, pid := range pids {
+	procfs.Each(pids, func(pid int, step func()) (seen, error) {
 		if err := ctx.Err(); err != nil {
-			return nil, "", err
+			return seen{}, err
 		}
-		s.process(pid)
+		return s.look(pid, step)
+	}, s.take)
+	if err := ctx.Err(); err != nil {
+		return nil, "", err
 	}
 	return s.servers, s.unseen(sight), nil
 }
@@ -55,13 +60,21 @@ const MaxServers = 16
 
 type search struct {
 	servers map[uint32][]Server
-	buf     []byte
-	// told and silent: some open /dev/fuse told its connection, some did not. One
+	// told and untold: some open /dev/fuse told its connection, some did not. One
 	// that nothing has been mounted with has none to tell.
-	told, silent bool
-	// refused counts the processes that may not be looked into, many those of whose descriptors only the first were looked at.
-	refused, many int
-	descriptors   sys.Descriptors
+	told, untold bool
+	// refused counts the processes that may not be looked into, silent those that do
+	// not answer, and many those of whose descriptors only the first were looked at.
+	refused, silent, many int
+	descriptors           sys.Descriptors
+}
+
+// seen is what a process has open.
+type seen struct {
+	server       Server // where there are connections
+	connections  []uint32
+	told, untold bool
+	more         bool
 }
 
 // unseen says why there may be servers that were not found.
@@ -75,9 +88,13 @@ func (s *search) unseen(sight sys.Sight) string {
 		return "1 process may not be looked into"
 	case s.refused > 1:
 		return strconv.Itoa(s.refused) + " processes may not be looked into"
+	case s.silent == 1:
+		return "1 process does not answer"
+	case s.silent > 1:
+		return strconv.Itoa(s.silent) + " processes do not answer"
 	case s.many > 0:
 		return fmt.Sprintf("of %d processes that have very many descriptors not all were looked at", s.many)
-	case s.silent && !s.told:
+	case s.untold && !s.told:
 		return "the kernel does not tell, which takes Linux 6.16"
 	}
 	return ""
@@ -96,37 +113,53 @@ func (s *search) opened(dir string) (fds []int, more bool, err error) {
 
 func denied(err error) bool { return errors.Is(err, sys.EACCES) || errors.Is(err, sys.EPERM) }
 
-// process looks at what a process has open. One that ends meanwhile serves
-// nothing. Process 1 serves nothing either: some sandboxes keep it even from a
-// caller who has every privilege.
-func (s *search) process(pid int) {
+// look looks at what a process has open.
+func (s *search) look(pid int, step func()) (o seen, err error) {
 	dir := strconv.Itoa(pid)
 	fds, more, err := s.opened(dir)
-	if more {
-		s.many++
-	}
-	if denied(err) && (pid != 1 || !sys.LooksAnywhere()) {
-		s.refused++
-	}
-	if err != nil {
-		return
-	}
-	found := map[uint32]bool{}
+	o.more = more
 	for _, fd := range fds {
+		step()
 		number := strconv.Itoa(fd)
 		link, err := sys.ReadlinkProc(dir + "/fd/" + number)
 		if err != nil || !isDevice(link) {
 			continue
 		}
-		s.buf, err = sys.ReadProcHead(dir+"/fdinfo/"+number, s.buf)
+		text, err := sys.ReadProcHead(dir+"/fdinfo/"+number, nil)
 		if err != nil {
 			continue
 		}
-		connection, ok := parseFdinfo(s.buf)
-		s.told, s.silent = s.told || ok, s.silent || !ok
-		if ok && !found[connection] && len(s.servers[connection]) < MaxServers {
-			found[connection] = true
-			s.add(connection, pid)
+		connection, ok := parseFdinfo(text)
+		o.told, o.untold = o.told || ok, o.untold || !ok
+		if ok && !slices.Contains(o.connections, connection) {
+			o.connections = append(o.connections, connection)
+		}
+	}
+	if len(o.connections) > 0 {
+		if o.server, err = serverOf(pid); err != nil {
+			o.connections = nil
+		}
+	}
+	return o, err
+}
+
+// take takes in what was seen of a process. One that ends meanwhile serves
+// nothing. Process 1 serves nothing either: some sandboxes keep it even from a
+// caller who has every privilege.
+func (s *search) take(pid int, o seen, err error) {
+	switch {
+	case errors.Is(err, procfs.ErrSilent):
+		s.silent++
+	case denied(err) && (pid != 1 || !sys.LooksAnywhere()):
+		s.refused++
+	}
+	if o.more {
+		s.many++
+	}
+	s.told, s.untold = s.told || o.told, s.untold || o.untold
+	for _, connection := range o.connections {
+		if len(s.servers[connection]) < MaxServers {
+			s.servers[connection] = append(s.servers[connection], o.server)
 		}
 	}
 }
@@ -149,17 +182,14 @@ func parseFdinfo(text []byte) (connection uint32, ok bool) {
 	return 0, false
 }
 
-func (s *search) add(connection uint32, pid int) {
+func serverOf(pid int) (Server, error) {
 	text, err := sys.ReadProcHead(strconv.Itoa(pid)+"/stat", nil)
 	if err != nil {
-		return
+		return Server{}, err
 	}
 	server, err := parseStat(text)
-	if err != nil {
-		return
-	}
 	server.PID = pid
-	s.servers[connection] = append(s.servers[connection], server)
+	return server, err
 }
 
 var errStat = errors.New("line of /proc/PID/stat not understood")

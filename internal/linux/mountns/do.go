@@ -4,9 +4,13 @@
 package mountns
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/procfs"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -24,8 +28,8 @@ import (
 // that UserNamespace says. ENOENT or ESRCH: PID is gone,
 // and the namespace is not found elsewhere.
 // EPERM: entering needs CAP_SYS_ADMIN in the namespace's user namespace, and
-// CAP_SYS_CHROOT and CAP_SYS_ADMIN in the caller's. In all three fn has not
-// been called.
+// CAP_SYS_CHROOT and CAP_SYS_ADMIN in the caller's. procfs.ErrSilent: PID does not
+// answer. In all of them fn has not been called.
 func (n Namespace) Do(fn func() error) error {
 	self, err := Self()
 	if err != nil {
@@ -34,17 +38,49 @@ func (n Namespace) Do(fn func() error) error {
 	if n.Same(self) {
 		return fn()
 	}
+	fd, err := n.ask()
+	if err != nil {
+		return n.notEntered(err)
+	}
 	return sys.OnThread(func() error {
-		leave, err := n.Enter()
+		leave, err := n.enter(fd)
 		if err != nil {
-			if n.Inode == 0 || n.PID == 0 {
-				return fmt.Errorf("enter mount namespace %s: %w", n, err)
-			}
-			return fmt.Errorf("enter mount namespace %s of process %d: %w", n, n.PID, err)
+			return n.notEntered(err)
 		}
 		defer func() { _ = leave() }() // else the thread leaves when it ends
 		return fn()
 	})
+}
+
+func (n Namespace) notEntered(err error) error {
+	if n.Inode == 0 || n.PID == 0 {
+		return fmt.Errorf("enter mount namespace %s: %w", n, err)
+	}
+	return fmt.Errorf("enter mount namespace %s of process %d: %w", n, n.PID, err)
+}
+
+// ask opens the namespace, and gives up on a process that does not answer. Where the kernel
+// knows the namespace otherwise, it need not.
+func (n Namespace) ask() (*sys.FD, error) {
+	fd, err := procfs.Open(n.task(), n.findOpen)
+	if errors.Is(err, procfs.ErrSilent) {
+		if found := n.searchOpen(); found != nil {
+			return found, nil
+		}
+	}
+	return fd, err
+}
+
+// task is the process or thread by which the namespace is opened.
+func (n Namespace) task() int {
+	if n.PID != 0 {
+		return n.PID
+	}
+	number, _, _ := strings.Cut(n.Link, "/")
+	if pid, err := strconv.Atoi(number); err == nil {
+		return pid
+	}
+	return n.Via
 }
 
 // maxTable bounds the text of Namespace.Table: some 30,000 mounts at paths of
@@ -74,16 +110,22 @@ func (n Namespace) Table() (t *mountinfo.Table, err error) {
 // back, and is to be called once: a thread ends only some time after its
 // function, and would keep the namespace alive until then.
 func (n Namespace) Enter() (leave func() error, err error) {
+	fd, err := n.findOpen()
+	if err != nil {
+		return nil, err
+	}
+	return n.enter(fd)
+}
+
+// enter also closes fd.
+func (n Namespace) enter(fd *sys.FD) (leave func() error, err error) {
+	defer fd.Close()
 	home, err := sys.OpenProc(sys.ThreadProc("ns/mnt"))
 	if err != nil {
 		return nil, err
 	}
-	fd, err := n.findOpen()
-	if err == nil {
-		defer fd.Close()
-		if err = n.expectOwner(fd); err == nil {
-			err = fd.EnterMountNamespace()
-		}
+	if err = n.expectOwner(fd); err == nil {
+		err = fd.EnterMountNamespace()
 	}
 	if err != nil {
 		home.Close()

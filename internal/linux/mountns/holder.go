@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"kubediag.org/kubediag/internal/linux/procfs"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -70,7 +71,7 @@ func (h Holder) root() string { return strings.TrimSuffix(h.path(), "ns/mnt") + 
 // 64 processes or threads of each, or 16 others, and one of each process. For
 // each it looks for processes; only where there are none, for threads; then for open
 // descriptors; and last for files that the namespace is bound to. Survey.Denied
-// counts processes that could not be asked: where it is not 0, a namespace without
+// counts processes that could not be asked, or do not answer: where it is not 0, a namespace without
 // a holder may have one, as it may where Survey.Skipped speaks of descriptors. An
 // open mountinfo, a descriptor on its way through a socket, and the kernel itself
 // keep a namespace alive, too, and cannot be found.
@@ -80,12 +81,12 @@ func (s *Scanner) Holders(namespaces []Namespace) (map[uint64][]Holder, Survey, 
 	for _, ns := range namespaces {
 		wanted[ns.Inode] = true
 	}
-	note := func(inode uint64, h Holder) {
-		of := found[inode]
-		if !wanted[inode] || len(of) == h.Kind.most() || len(of) > 0 && h.PID != 0 && of[len(of)-1].PID == h.PID {
+	note := func(h held) {
+		of := found[h.inode]
+		if !wanted[h.inode] || len(of) == h.Kind.most() || len(of) > 0 && h.PID != 0 && of[len(of)-1].PID == h.PID {
 			return
 		}
-		found[inode] = append(of, h)
+		found[h.inode] = append(of, h.Holder)
 	}
 	survey, many := Survey{Backend: "procfs"}, 0
 	for _, search := range []search{processes, threads, descriptors, s.namedMounts} {
@@ -106,11 +107,19 @@ func (s *Scanner) Holders(namespaces []Namespace) (map[uint64][]Holder, Survey, 
 	return found, survey, nil
 }
 
-// search calls note with every holder of one kind, of any namespace.
-type search func(note func(inode uint64, h Holder)) (unasked, error)
+// held is a namespace, by its inode, and a holder of it.
+type held struct {
+	inode uint64
+	Holder
+	// root is the root directory of a process or thread, as the caller may see it.
+	root string
+}
 
-// unasked is what a search did not look at: the processes that it may not ask, and
-// how many have more descriptors than are looked at.
+// search calls note with every holder of one kind, of any namespace.
+type search func(note func(held)) (unasked, error)
+
+// unasked is what a search did not look at: the processes that it may not ask, or
+// that do not answer, and how many have more descriptors than are looked at.
 type unasked struct {
 	denied []int
 	many   int
@@ -123,65 +132,70 @@ func (s *Survey) skipDescriptors(many int) {
 }
 
 // processes finds the namespaces of all processes.
-func processes(note func(uint64, Holder)) (unasked, error) {
-	return eachProcess(func(pid int, _ *unasked) error {
-		h := Holder{Kind: Process, PID: pid}
-		inode, err := h.namespace()
-		if err == nil {
-			note(inode, h)
-		}
-		return err
+func processes(note func(held)) (unasked, error) {
+	return eachProcess(note, func(pid int, _ func()) ([]held, bool, error) {
+		h, err := inNamespace(Holder{Kind: Process, PID: pid})
+		return []held{h}, false, err
 	})
 }
 
 // threads finds the namespaces of the threads that are no processes.
-func threads(note func(uint64, Holder)) (unasked, error) {
-	return eachProcess(func(pid int, _ *unasked) error {
+func threads(note func(held)) (unasked, error) {
+	return eachProcess(note, func(pid int, step func()) (all []held, _ bool, _ error) {
 		if n, err := sys.ProcThreads(pid); err != nil || n < 2 {
-			return err
+			return nil, false, err
 		}
 		tids, err := sys.ProcNumbers(strconv.Itoa(pid) + "/task")
 		for _, tid := range tids {
-			h := Holder{Kind: Thread, PID: pid, Number: tid}
-			if inode, err := h.namespace(); err == nil && tid != pid {
-				note(inode, h)
+			step()
+			if h, err := inNamespace(Holder{Kind: Thread, PID: pid, Number: tid}); err == nil && tid != pid {
+				all = append(all, h)
 			}
 		}
-		return err
+		return all, false, err
 	})
 }
 
 // descriptors finds the namespaces that processes have open.
-func descriptors(note func(uint64, Holder)) (unasked, error) {
+func descriptors(note func(held)) (unasked, error) {
 	var all sys.Descriptors
-	return eachProcess(func(pid int, u *unasked) error {
+	return eachProcess(note, func(pid int, step func()) (found []held, more bool, err error) {
 		fds, more, err := all.Of(strconv.Itoa(pid))
-		if more {
-			u.many++
-		}
 		for _, fd := range fds {
+			step()
 			h := Holder{Kind: Descriptor, PID: pid, Number: fd}
 			if inode, err := h.namespace(); err == nil {
-				note(inode, h)
+				found = append(found, held{inode: inode, Holder: h})
 			}
 		}
-		return err
+		return found, more, err
 	})
 }
 
 // namedMounts finds the namespaces that are bound to files: mounts of the one
 // file system that all namespaces lie on.
-func (s *Scanner) namedMounts(note func(uint64, Holder)) (unasked, error) {
+func (s *Scanner) namedMounts(note func(held)) (unasked, error) {
 	major, minor, err := namespaceDevice()
 	if err != nil {
 		return unasked{}, err
 	}
 	_, err = s.Each(func(b *Brief) bool { return b.Major == major && b.Minor == minor }, func(m *Mount) {
 		if inode, ok := inodeOf(m.Root); ok {
-			note(inode, Holder{Kind: NamedMount, Mount: m})
+			note(held{inode: inode, Holder: Holder{Kind: NamedMount, Mount: m}})
 		}
 	})
 	return unasked{}, err
+}
+
+// inNamespace reads which mount namespace a process or thread is in, and where its
+// root directory is.
+func inNamespace(h Holder) (held, error) {
+	inode, err := h.namespace()
+	if err != nil {
+		return held{}, err
+	}
+	root, err := sys.ReadlinkProc(h.root())
+	return held{inode: inode, Holder: h, root: root}, err
 }
 
 // namespace reads which mount namespace the holder holds.
@@ -205,20 +219,35 @@ func inodeOf(link string) (uint64, bool) {
 	return n, ok && closed && err == nil
 }
 
-// eachProcess calls fn with every process, and gives those that it may not ask.
-// A process that ends meanwhile is passed over.
-func eachProcess(fn func(pid int, u *unasked) error) (u unasked, err error) {
+// eachProcess calls note with what look finds in every process, and gives those that
+// it may not ask, or that do not answer. more is whether there was too much to look
+// at. A process that ends meanwhile is passed over.
+func eachProcess(note func(held), look func(pid int, step func()) (found []held, more bool, err error)) (u unasked, err error) {
 	pids, err := sys.ProcNumbers("")
 	if err != nil {
 		return u, err
 	}
-	for _, pid := range pids {
-		switch err := fn(pid, &u); {
-		case errors.Is(err, sys.EACCES), errors.Is(err, sys.EPERM):
-			u.denied = append(u.denied, pid)
-		case err != nil && !gone(err):
-			return u, err
-		}
+	type seen struct {
+		found []held
+		more  bool
 	}
-	return u, nil
+	procfs.Each(pids, func(pid int, step func()) (s seen, err error) {
+		s.found, s.more, err = look(pid, step)
+		return s, err
+	}, func(pid int, s seen, failed error) {
+		if s.more {
+			u.many++
+		}
+		switch {
+		case errors.Is(failed, sys.EACCES), errors.Is(failed, sys.EPERM), errors.Is(failed, procfs.ErrSilent):
+			u.denied = append(u.denied, pid)
+		case failed == nil:
+			for _, h := range s.found {
+				note(h)
+			}
+		case !gone(failed):
+			err = failed
+		}
+	})
+	return u, err
 }

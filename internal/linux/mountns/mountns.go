@@ -20,6 +20,7 @@ import (
 	"strconv"
 
 	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/procfs"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -64,13 +65,17 @@ func (n Namespace) Same(other Namespace) bool {
 }
 
 // Of is the mount namespace of the process or thread pid. It needs the right to
-// trace that process (EACCES without); ENOENT or ESRCH when there is none.
+// trace that process (EACCES without); ENOENT or ESRCH when there is none,
+// procfs.ErrSilent when it does not answer.
 func Of(pid int) (Namespace, error) {
-	fd, ns, err := open(strconv.Itoa(pid) + "/ns/mnt")
+	ns, err := procfs.Ask(pid, func() (Namespace, error) {
+		fd, ns, err := open(strconv.Itoa(pid) + "/ns/mnt")
+		fd.Close()
+		return ns, err
+	})
 	if err != nil {
 		return Namespace{}, fmt.Errorf("read mount namespace of process %d: %w", pid, err)
 	}
-	fd.Close()
 	ns.PID = pid
 	return ns, nil
 }

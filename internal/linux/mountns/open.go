@@ -120,7 +120,7 @@ func identify(fd *sys.FD) (Namespace, error) {
 // Owned is the namespace with the user namespace that owns it. Its errors are
 // those of Do, and EPERM where the owner is neither our own nor below that.
 func (n Namespace) Owned() (Namespace, error) {
-	fd, err := n.findOpen()
+	fd, err := n.ask()
 	if err == nil {
 		defer fd.Close()
 		n.UserNamespace, err = fd.OwnerUserNamespace()

@@ -122,19 +122,15 @@ func (t *tour) find() error {
 
 // noteTask notes the namespace of a process or thread. Of several, one is
 // wanted that is in no chroot: the others see only what lies inside theirs.
-func (t *tour) noteTask(inode uint64, h Holder) {
-	s := t.spots[inode]
+func (t *tour) noteTask(h held) {
+	s := t.spots[h.inode]
 	if s != nil && s.whole {
 		return
 	}
-	root, err := sys.ReadlinkProc(h.root())
-	if err != nil {
-		return
-	}
 	if s == nil {
-		s = t.note(Namespace{Inode: inode})
+		s = t.note(Namespace{Inode: h.inode})
 	}
-	if s.whole = root == "/"; s.whole || s.ns.PID == 0 {
+	if s.whole = h.root == "/"; s.whole || s.ns.PID == 0 {
 		s.ns.PID = h.PID
 		if h.Kind == Thread {
 			s.ns.PID = h.Number // /proc knows threads by their own number, too
@@ -142,9 +138,9 @@ func (t *tour) noteTask(inode uint64, h Holder) {
 	}
 }
 
-func (t *tour) noteDescriptor(inode uint64, h Holder) {
-	if t.spots[inode] == nil {
-		t.note(Namespace{Inode: inode, Link: h.path()})
+func (t *tour) noteDescriptor(h held) {
+	if t.spots[h.inode] == nil {
+		t.note(Namespace{Inode: h.inode, Link: h.path()})
 	}
 }
 
