@@ -114,9 +114,8 @@ func runJob(ctx context.Context, in []byte, emit func(v any) error) error {
 // errStuck is returned for what does not answer in time, or is not asked as others did not.
 var errStuck = errors.New("does not answer")
 
-// ask makes a call that looks at what key names, and gives up on that after the limit. pid is the process that
-// it is about, 0 for none.
-func ask[T any](ctx context.Context, j *job, key string, pid int, limit time.Duration, fn func() (T, error)) (T, error) {
+// ask makes a call that looks at what key names, and gives up on that after the limit.
+func ask[T any](ctx context.Context, j *job, key string, limit time.Duration, fn func() (T, error)) (T, error) {
 	var none T
 	if j.Most <= 0 || slices.Contains(j.Known, key) || time.Since(j.began) > jobTime {
 		return none, errStuck
@@ -129,9 +128,8 @@ func ask[T any](ctx context.Context, j *job, key string, pid int, limit time.Dur
 	}
 	j.Known = append(j.Known, key)
 	j.Most--
-	s := &stuck{Key: key, Process: process{PID: pid}, Waiter: process{PID: os.Getpid()}}
-	s.Process.Started, s.Waiter.Started = started(pid), started(os.Getpid())
-	return none, cmp.Or(j.emit(said{Stuck: s}), errStuck)
+	own := process{os.Getpid(), started(os.Getpid())}
+	return none, cmp.Or(j.emit(said{Stuck: &stuck{key, own}}), errStuck)
 }
 
 // have has a job done for the search, and takes in what it says.

@@ -52,7 +52,7 @@ func (j *job) overlays(ctx context.Context) error {
 		if len(there) == 0 {
 			continue
 		}
-		all, err := ask(ctx, j, ns.String(), 0, spaceLimit, func() ([]layered, error) { return j.layersIn(ns, there) })
+		all, err := ask(ctx, j, ns.String(), spaceLimit, func() ([]layered, error) { return j.layersIn(ns, there) })
 		if err != nil {
 			all = nil
 			for _, n := range there {

@@ -20,7 +20,7 @@ import (
 func (j *job) mappings(ctx context.Context, t task, program string) error {
 	buf := j.buf
 	j.buf = nil // it belongs to the call, which may be left behind
-	text, err := ask(ctx, j, strconv.Itoa(t.pid), t.pid, taskLimit, func() ([]byte, error) { return sys.ReadProc(t.dir+"/maps", buf) })
+	text, err := ask(ctx, j, strconv.Itoa(t.pid), taskLimit, func() ([]byte, error) { return sys.ReadProc(t.dir+"/maps", buf) })
 	if errors.Is(err, sys.ErrTooLarge) {
 		return errStuck
 	}

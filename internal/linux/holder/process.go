@@ -134,7 +134,7 @@ type seen struct {
 
 // look looks at links of a task, and says what is on the device.
 func (j *job) look(ctx context.Context, t task, links []link) ([]found, error) {
-	s, err := ask(ctx, j, strconv.Itoa(t.pid), t.pid, taskLimit, func() (seen, error) { return j.Marks.look(t, links) })
+	s, err := ask(ctx, j, strconv.Itoa(t.pid), taskLimit, func() (seen, error) { return j.Marks.look(t, links) })
 	j.tally.Links += s.links
 	for _, f := range s.found {
 		if err := j.emit(said{Found: &f}); err != nil {

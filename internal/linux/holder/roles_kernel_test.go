@@ -50,6 +50,7 @@ var roles = kerneltest.Roles{
 	"looped":         lazily(holding.LoopOn),
 
 	"trap":  trap,
+	"execs": execs,
 	"raw":   func(args []string, ready func(string)) error { return holdOpen(args[0], ready) },
 	"copy":  func(_ []string, ready func(string)) error { return holding.Kept{}.Stay(ready) },
 	"binds": bindMany,

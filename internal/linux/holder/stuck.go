@@ -11,7 +11,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// process is a process. A number that is used again has another start.
+// process is a process of ours. A number that is used again has another start.
 type process struct {
 	PID     int
 	Started string
@@ -20,7 +20,7 @@ type process struct {
 // there reports whether it has not ended.
 func (p process) there() bool { return p.Started != "" && started(p.PID) == p.Started }
 
-// started is when a process has; empty where that cannot be read.
+// started is when a process of ours has; empty where that cannot be read. Another one may not answer.
 func started(pid int) string {
 	text, err := sys.ReadProcHead(strconv.Itoa(pid)+"/stat", nil)
 	if err != nil {
@@ -30,15 +30,11 @@ func started(pid int) string {
 	return at
 }
 
-// stuck is something that a job has given up on, and that it waits for still.
+// stuck is something that a job has given up on, and the process of the job, which may wait for it still.
 type stuck struct {
-	Key     string
-	Process process // what was asked; none for a mount namespace
-	Waiter  process // that of the job
+	Key    string
+	Waiter process
 }
-
-// waits reports whether the job's process still waits for the same.
-func (s stuck) waits() bool { return s.Waiter.there() && (s.Process.PID == 0 || s.Process.there()) }
 
 // jobs remembers what the jobs of this process have given up on: what keeps one waiting is not asked by the next.
 var jobs memory
@@ -58,7 +54,7 @@ func (m *memory) note(s stuck) {
 func (m *memory) waitFor() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.stuck = slices.DeleteFunc(m.stuck, func(s stuck) bool { return !s.waits() })
+	m.stuck = slices.DeleteFunc(m.stuck, func(s stuck) bool { return !s.Waiter.there() })
 	var keys []string
 	for _, s := range m.stuck {
 		keys = append(keys, s.Key)

@@ -32,7 +32,7 @@ func TestJobGivesUpOnFew(t *testing.T) {
 		answer, asked, begin := make(chan struct{}), atomic.Int64{}, time.Now()
 		for i := range 100 {
 			for range 2 { // its links, and its memory map
-				_, err := ask(t.Context(), j, strconv.Itoa(i), os.Getpid(), taskLimit, func() (int, error) {
+				_, err := ask(t.Context(), j, strconv.Itoa(i), taskLimit, func() (int, error) {
 					asked.Add(1)
 					<-answer
 					return 0, nil
@@ -47,7 +47,7 @@ func TestJobGivesUpOnFew(t *testing.T) {
 		}
 		own := process{os.Getpid(), started(os.Getpid())}
 		for i, line := range *all {
-			if want := (stuck{Key: strconv.Itoa(i + 1), Process: own, Waiter: own}); line.Stuck == nil || *line.Stuck != want {
+			if want := (stuck{strconv.Itoa(i + 1), own}); line.Stuck == nil || *line.Stuck != want {
 				t.Errorf("line %d: %+v, want %+v", i, line.Stuck, want)
 			}
 		}
@@ -64,26 +64,22 @@ func TestJobEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, _ := begun(maxStuck)
 		own := func() (int, error) { return 7, os.ErrExist }
-		if n, err := ask(t.Context(), j, "1", 1, taskLimit, own); n != 7 || !errors.Is(err, os.ErrExist) {
+		if n, err := ask(t.Context(), j, "1", taskLimit, own); n != 7 || !errors.Is(err, os.ErrExist) {
 			t.Errorf("%d, %v, want what the call returns", n, err)
 		}
 		time.Sleep(jobTime + 1)
-		if _, err := ask(t.Context(), j, "1", 1, taskLimit, own); !errors.Is(err, errStuck) {
+		if _, err := ask(t.Context(), j, "1", taskLimit, own); !errors.Is(err, errStuck) {
 			t.Errorf("%v, want that it is not asked", err)
 		}
 	})
 }
 
-// TestMemoryOfWhatIsStuck: it lasts until the process that waits has ended, or what it waits for is another.
+// TestMemoryOfWhatIsStuck: it lasts until the process that waits has ended.
 func TestMemoryOfWhatIsStuck(t *testing.T) {
 	t.Parallel()
 	own := process{os.Getpid(), started(os.Getpid())}
-	another := process{own.PID, own.Started + "0"}
 	var m memory
-	for _, s := range []stuck{
-		{"1", own, own}, {"ended", own, another}, {"another", another, own}, {"mnt:[7]", process{}, own}, {"gone", process{99999999, "1"}, own},
-		{"not read", own, process{own.PID, ""}},
-	} {
+	for _, s := range []stuck{{"1", own}, {"ended", process{own.PID, own.Started + "0"}}, {"mnt:[7]", own}, {"not read", process{own.PID, ""}}} {
 		m.note(s)
 	}
 	if keys := m.waitFor(); !slices.Equal(keys, []string{"1", "mnt:[7]"}) || len(m.stuck) != 2 {

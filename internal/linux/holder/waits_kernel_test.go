@@ -9,7 +9,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
 
@@ -22,7 +21,7 @@ import (
 )
 
 // trap is a role: in a namespace of its own it has an overlay with a layer whose path leads over another overlay, one of the
-// directory args[1] of a FUSE file system. Its arguments, and its environment, lie in the file args[2] of that.
+// directory args[1] of a FUSE file system. Its memory is locked as it waits for the file args[2] of that.
 func trap(args []string, ready func(string)) error {
 	at := args[0]
 	err := errors.Join(sys.SetPropagation("/", sys.Private, true), sys.NewMount("trap", at, "tmpfs", ""))
@@ -32,14 +31,20 @@ func trap(args []string, ready func(string)) error {
 	over, empty := filepath.Join(at, "over"), filepath.Join(at, "empty")
 	err = errors.Join(err,
 		sys.NewMount("over", over, "overlay", "lowerdir="+args[1]+":"+empty),
-		sys.NewMount("merged", filepath.Join(at, "merged"), "overlay", "lowerdir="+filepath.Join(over, "dir")+":"+empty),
-		hung.Map(hung.Arguments, args[2]), hung.Map(hung.Environment, args[2]))
+		sys.NewMount("merged", filepath.Join(at, "merged"), "overlay", "lowerdir="+filepath.Join(over, "dir")+":"+empty))
 	if err != nil {
 		return err
 	}
-	ready(strconv.Itoa(os.Getpid()))
+	ready("")
+	_ = hung.LockMemory(args[2]) // it returns when the server has ended
 	kerneltest.WaitForEnd()
 	return nil
+}
+
+// execs is a role: a process that is about to run another program, and waits for the file args[0] to be closed.
+func execs(args []string, ready func(string)) error {
+	ready("")
+	return hung.Exec(args[0])
 }
 
 // TestNobodyHasTheSearchWait has everything hang that the search meets in the namespace and in the memory of another. No
@@ -49,7 +54,13 @@ func TestNobodyHasTheSearchWait(t *testing.T) {
 	pid := d.start(t, "lazy file")
 	base := t.TempDir()
 	server := kerneltest.FUSE(t, base)
-	kerneltest.Start(t, "trap", t.TempDir(), base, filepath.Join(base, "unread"))
+	file := filepath.Join(base, "stuck")
+	other := kerneltest.Start(t, "execs", file)
+	t.Cleanup(server.Kill) // first of all, so that nothing is left that waits
+	kerneltest.AwaitExec(t, other.PID)
+	locked := kerneltest.Start(t, "trap", t.TempDir(), base, file)
+	t.Cleanup(server.Kill)
+	kerneltest.AwaitWaits(t, locked.PID)
 	if _, err := os.Lstat(filepath.Join(base, "mute")); !errors.Is(err, sys.ENOENT) {
 		t.Fatal(err)
 	}
@@ -65,8 +76,8 @@ func TestNobodyHasTheSearchWait(t *testing.T) {
 		if diff := cmp.Diff(one(OpenFile, "/file", pid), briefs(r)); diff != "" {
 			t.Errorf("search %d: %s", i, diff)
 		}
-		if r.Looked.Unplaced == 0 {
-			t.Errorf("search %d does not say that it could not look for a layer: %+v", i, r.Looked)
+		if r.Looked.Unplaced == 0 || r.Looked.Stuck == 0 {
+			t.Errorf("search %d does not say that a layer, and the memory of a process, could not be looked at: %+v", i, r.Looked)
 		}
 	}
 	stop()
