@@ -50,7 +50,7 @@ func (a *agent) runtimeSocket(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return node.RuntimeSocket()
+	return node.RuntimeSocket(ctx)
 }
 
 // Knows tells whether the cache has a pod of this UID, or a mirror pod that stands for it.

@@ -118,7 +118,7 @@ func TestOneLimitForAll(t *testing.T) {
 	}
 	processes = append(processes, process{pid: 99, dir: "/none/host", mounts: "mnt:[1]"})
 	began := time.Now()
-	found, silent, err := askEach(t.Context(), &stuck{}, processes, func(p process) int {
+	found, silent, err := askEach(t.Context(), &callers{}, processes, func(p process) int {
 		if p.pid != 99 {
 			<-time.After(Patience * 19 / 20)
 		}

@@ -4,6 +4,7 @@
 package kubelet
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +12,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"kubediag.org/kubediag/internal/linux/bounded"
 )
 
 // ErrNoRuntime is returned where no socket of a container runtime is known.
@@ -30,20 +33,29 @@ var sockets = []string{
 
 // RuntimeSocket is the path of the container runtime's socket as the caller can connect to it, through the root
 // directory of the kubelet's process. It is the one that the kubelet was told, else the first well-known one that is
-// there. ErrNoRuntime where there is none, as on a node without a kubelet process.
-func (n *Node) RuntimeSocket() (string, error) {
+// there. ErrNoRuntime where there is none, as on a node without a kubelet process; bounded.ErrNoAnswer where what the
+// kubelet was told lies on a file system that does not answer.
+func (n *Node) RuntimeSocket(ctx context.Context) (string, error) {
 	if n.PID == 0 {
 		return "", ErrNoRuntime
 	}
-	told, err := n.process.runtimeEndpoint()
+	socket, err := within(ctx, "runtime of "+n.process.key(), n.process.runtimeSocket)
+	if errors.Is(err, bounded.ErrNoAnswer) {
+		err = fmt.Errorf("find socket of container runtime: %w", err)
+	}
+	return socket, err
+}
+
+func (p *process) runtimeSocket() (string, error) {
+	told, err := p.runtimeEndpoint()
 	if err != nil {
 		return "", err
 	}
 	if told != "" {
-		return n.process.socket(told)
+		return p.socket(told)
 	}
 	for _, s := range sockets {
-		if found, err := n.process.socket(s); err == nil {
+		if found, err := p.socket(s); err == nil {
 			return found, nil
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 
+	"kubediag.org/kubediag/internal/linux/procfs"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -36,7 +37,7 @@ type Finder struct {
 	mu     sync.Mutex
 	found  *Node
 	search *search // the last one, or that under way
-	stuck  stuck
+	calls  callers
 }
 
 // search is one look at the processes of the machine, which all who want to know wait for.
@@ -132,12 +133,12 @@ func (f *Finder) look(ctx context.Context, s *search) error {
 	if err != nil {
 		return err
 	}
-	found, silent, err := askEach(ctx, &f.stuck, processes, f.consider)
+	found, silent, err := askEach(ctx, &f.calls, processes, f.consider)
 	if err != nil {
 		return err
 	}
 	for _, p := range silent {
-		s.silent = append(s.silent, fmt.Sprintf("process %d (%s)", p.pid, p.program))
+		s.silent = append(s.silent, p.String())
 	}
 	s.candidates = slices.DeleteFunc(found, func(c candidate) bool { return c.node == nil })
 	return nil
@@ -153,8 +154,8 @@ func (f *Finder) processes(ctx context.Context, s *search) ([]process, error) {
 		proc = "/proc"
 	}
 	if f.PID != 0 {
-		p := process{pid: f.PID, dir: proc + "/" + strconv.Itoa(f.PID)}
-		if err := p.identify(); err != nil {
+		p, err := process{pid: f.PID, dir: proc + "/" + strconv.Itoa(f.PID)}.identified()
+		if err != nil {
 			return nil, fmt.Errorf("read kubelet process (--kubelet-pid=%d): %w", f.PID, err)
 		}
 		return []process{p}, nil
@@ -173,15 +174,19 @@ func (f *Finder) processes(ctx context.Context, s *search) ([]process, error) {
 			return nil, err
 		}
 		p := process{pid: pid, dir: filepath.Join(proc, strconv.Itoa(pid))}
-		// The name first: the arguments of a process that hangs may not be readable.
-		if p.loadName() != nil || !mayBeKubelet(p.program) || p.identify() != nil {
+		// The name first, which is there to read of any process.
+		if p.loadName() != nil || !mayBeKubelet(p.program) {
 			continue
 		}
-		if why := p.alien(proc + "/self"); why != "" {
-			s.passed = append(s.passed, fmt.Sprintf("process %d (%s), which %s", pid, p.program, why))
-			continue
+		switch p, why, err := p.suspect(proc + "/self"); {
+		case errors.Is(err, procfs.ErrSilent):
+			s.silent = append(s.silent, p.String())
+		case err != nil: // it has ended
+		case why != "":
+			s.passed = append(s.passed, fmt.Sprintf("%s, which %s", p, why))
+		default:
+			found = append(found, p)
 		}
-		found = append(found, p)
 	}
 	slices.SortFunc(found, func(a, b process) int { return a.pid - b.pid })
 	return found, nil
@@ -202,7 +207,7 @@ func (a candidate) samePlace(b candidate) bool {
 
 // consider looks at one kubelet through its own root directory. The zero value: it is none.
 func (f *Finder) consider(p process) candidate {
-	if err := p.load(); f.PID == 0 && (err != nil || !p.isKubelet()) {
+	if err := p.load(); f.PID == 0 && (err != nil && !errors.Is(err, errNoArguments) || err == nil && !p.isKubelet()) {
 		return candidate{}
 	} else if err != nil {
 		return candidate{node: &Node{Root: DefaultRoot, PID: p.pid, process: p}, why: err.Error()}

@@ -339,7 +339,7 @@ func TestRuntimeSocket(t *testing.T) {
 			}
 			n, err := (&Finder{Proc: m.proc}).Node(t.Context())
 			m.must(err)
-			got, err := n.RuntimeSocket()
+			got, err := n.RuntimeSocket(t.Context())
 			if c.err != "" {
 				if err == nil || !strings.Contains(err.Error(), c.err) {
 					t.Errorf("error %v does not speak of %q", err, c.err)
@@ -351,7 +351,7 @@ func TestRuntimeSocket(t *testing.T) {
 			}
 		})
 	}
-	if _, err := node(DefaultRoot).RuntimeSocket(); !errors.Is(err, ErrNoRuntime) {
+	if _, err := node(DefaultRoot).RuntimeSocket(t.Context()); !errors.Is(err, ErrNoRuntime) {
 		t.Errorf("without a process: %v, want ErrNoRuntime", err)
 	}
 }

@@ -7,7 +7,6 @@ package kubelet
 
 import (
 	"errors"
-	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -23,10 +22,11 @@ import (
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/test/hung"
 )
 
 func TestMain(m *testing.M) {
-	kerneltest.Main(m, kerneltest.Roles{"kubelet": playKubelet, "named": playName})
+	kerneltest.Main(m, kerneltest.Roles{"kubelet": playKubelet, "named": playName, "hung": playHung})
 }
 
 // playName is a process that has the name of a kubelet, and arguments.
@@ -37,6 +37,21 @@ func playName(_ []string, ready func(string)) error {
 	ready("")
 	kerneltest.WaitForEnd()
 	return nil
+}
+
+// playHung is a process that has the name of a kubelet, and whose arguments lie in the file args[1], or whose memory is locked as it
+// waits for that.
+func playHung(args []string, ready func(string)) error {
+	if args[0] == "arguments" {
+		if err := hung.Map(hung.Arguments, args[1]); err != nil {
+			return err
+		}
+		return playName(nil, ready)
+	}
+	return playName(nil, func(answer string) {
+		ready(answer)
+		_ = hung.LockMemory(args[1]) // it returns when the server has ended
+	})
 }
 
 // playKubelet is a process that looks like a kubelet: by its name, by its argument --root-dir, by a mount that only its
@@ -121,7 +136,7 @@ func TestFinderInRealProcesses(t *testing.T) {
 	if m, ok := table.Top(root); !ok || m.FSType != "tmpfs" {
 		t.Errorf("at the root: %+v, %v, want a tmpfs", m, ok)
 	}
-	socket, err := n.RuntimeSocket()
+	socket, err := n.RuntimeSocket(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,8 +194,8 @@ func TestWhoeverCallsItselfAKubelet(t *testing.T) {
 	if waiting == 0 {
 		t.Fatal("nobody keeps us waiting: the test would prove nothing")
 	}
-	again := Finder{PodUID: "6f0e5d0c-3a7c-4a53-9f0e-1b2f0f6f7a11", stuck: stuck{by: maps.Clone(f.stuck.by)}}
-	_, err = again.Node(t.Context())
+	f.PodUID, f.found = "6f0e5d0c-3a7c-4a53-9f0e-1b2f0f6f7a11", nil
+	_, err = f.Node(t.Context())
 	if !errors.Is(err, ErrNotFound) {
 		t.Errorf("error %v, want ErrNotFound", err)
 	}

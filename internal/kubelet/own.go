@@ -48,7 +48,7 @@ func (f *Finder) NodeOrOwn(ctx context.Context) (Choice, error) {
 		choice.Passed = append(choice.Passed, fmt.Sprintf("process %d with root %q", c.node.PID, c.node.process.root()))
 	}
 	var err error
-	if choice.Node, err = Own(f.Root); err != nil {
+	if choice.Node, err = within(ctx, "root "+f.Root, func() (*Node, error) { return Own(f.Root) }); err != nil {
 		return choice, fmt.Errorf("%w: --kubelet-root=%q is that of no kubelet that was seen, and in our own mount namespace: %w",
 			ErrNotFound, f.Root, err)
 	}

@@ -6,62 +6,46 @@ package kubelet
 import (
 	"cmp"
 	"context"
+	"errors"
 	"os"
 	"path"
 	"sync"
 	"time"
+
+	"kubediag.org/kubediag/internal/linux/bounded"
 )
 
-// Any process can call itself a kubelet, and name files and directories that do not answer.
+// Any process can call itself a kubelet, name files and directories that do not answer, and have its arguments lie in such a file.
 const (
-	// Patience is how long is waited for all processes of one search.
+	// Patience is how long is waited for all processes of one search, and for what is read of the kubelet later.
 	Patience = 2 * time.Second
-	// maxStuckIn is for how many processes of one mount namespace a thread is left waiting at most, and maxStuck for how many
-	// of all but that of process 1: whoever makes containers full of such processes keeps nobody from looking at a kubelet of
-	// the host.
+	// maxStuckIn is for how many processes of one mount namespace a thread waits at most, and maxStuck for how many of all
+	// but that of process 1: whoever makes containers full of such processes keeps nobody from looking at a kubelet of the
+	// host.
 	maxStuckIn = 4
 	maxStuck   = 64
 )
 
-// stuck are the processes for which a thread still waits.
-type stuck struct {
-	mu sync.Mutex
-	by map[string]string // to the mount namespace
+// callers are the calls that look at processes which may be our kubelet. One that was left behind is not made again.
+type callers struct {
+	host, others bounded.Calls
+	once         sync.Once
 }
 
-// enter tells whether a process may be waited for. host is the mount namespace of process 1.
-func (s *stuck) enter(key, namespace, host string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	there, elsewhere := 0, 0
-	for _, other := range s.by {
-		if other == namespace {
-			there++
-		}
-		if other != host {
-			elsewhere++
-		}
+// of gives those for a process. host is the mount namespace of process 1.
+func (c *callers) of(p process, host string) (*bounded.Calls, bounded.Call) {
+	c.once.Do(func() { c.host.PerOwner, c.others.PerOwner, c.others.Total = maxStuckIn, maxStuckIn, maxStuck })
+	call := bounded.Call{Key: p.key(), Owner: p.mounts}
+	if p.mounts == host {
+		return &c.host, call
 	}
-	if _, waits := s.by[key]; waits || there >= maxStuckIn || namespace != host && elsewhere >= maxStuck {
-		return false
-	}
-	if s.by == nil {
-		s.by = map[string]string{}
-	}
-	s.by[key] = namespace
-	return true
-}
-
-func (s *stuck) leave(key string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.by, key)
+	return &c.others, call
 }
 
 // askEach looks at processes, and gives up on those that keep us waiting. What look does then comes to nothing. Those of
 // one mount namespace come one after the other, and namespaces side by side: one that waits holds up none but its own. All
 // together have the time of Patience.
-func askEach[T any](ctx context.Context, s *stuck, processes []process, look func(process) T) (values []T, silent []process, err error) {
+func askEach[T any](ctx context.Context, c *callers, processes []process, look func(process) T) (values []T, silent []process, err error) {
 	limit, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	spaces := map[string][]int{} // by mount namespace: which processes
@@ -74,7 +58,7 @@ func askEach[T any](ctx context.Context, s *stuck, processes []process, look fun
 	for _, members := range spaces {
 		all.Go(func() {
 			for _, i := range members {
-				answers[i] = patiently(limit, s, processes[i], look)
+				answers[i] = patiently(limit, c, processes[i], look)
 			}
 		})
 	}
@@ -90,22 +74,26 @@ func askEach[T any](ctx context.Context, s *stuck, processes []process, look fun
 }
 
 // patiently looks at one process as long as there is time; nil: there was not enough.
-func patiently[T any](limit context.Context, s *stuck, p process, look func(process) T) *T {
-	key := p.dir + " " + p.started
+func patiently[T any](limit context.Context, c *callers, p process, look func(process) T) *T {
+	if limit.Err() != nil {
+		return nil
+	}
 	host, _ := os.Readlink(path.Join(path.Dir(p.dir), "1/ns/mnt")) // may not be read: then nobody is of the host
-	if limit.Err() != nil || !s.enter(key, p.mounts, host) {
+	calls, call := c.of(p, host)
+	value, err := bounded.Do(limit, calls, call, func() (T, error) { return look(p), nil })
+	if errors.Is(err, bounded.ErrNoAnswer) {
 		return nil
 	}
-	done := make(chan T, 1)
-	go func() {
-		value := look(p)
-		s.leave(key) // before whoever waits comes again
-		done <- value
-	}()
-	select {
-	case value := <-done:
-		return &value
-	case <-limit.Done():
-		return nil
-	}
+	return &value
+}
+
+// lookups are the calls that read files on behalf of a kubelet that was found.
+var lookups = bounded.Calls{Total: maxStuck}
+
+// within reads something, and gives up on it when the time of Patience is over (bounded.ErrNoAnswer). Until it has returned it is
+// not read again.
+func within[T any](ctx context.Context, what string, read func() (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	return bounded.Do(ctx, &lookups, bounded.Call{Key: what}, read)
 }

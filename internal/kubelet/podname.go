@@ -4,6 +4,7 @@
 package kubelet
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"kubediag.org/kubediag/internal/linux/bounded"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
@@ -29,8 +31,17 @@ type PodName struct {
 // PodNames reads the names of pods, by UID, from the directories of their logs, through the root directory of the
 // kubelet's process. It needs no API server and no container runtime. Pods of which the kubelet has no logs are not in
 // it. Whoever may write to that directory chooses what is in it: the names are for people, and choose nothing. Nothing is
-// read of a file system that may hang (mountns.ErrMayBlock).
-func (n *Node) PodNames() (map[string]PodName, error) {
+// read of a file system that may hang (mountns.ErrMayBlock), and what does not show that it may is not waited for
+// longer than Patience (bounded.ErrNoAnswer).
+func (n *Node) PodNames(ctx context.Context) (map[string]PodName, error) {
+	names, err := within(ctx, "logs of "+n.process.key(), n.readPodNames)
+	if errors.Is(err, bounded.ErrNoAnswer) {
+		err = fmt.Errorf("list log directory %q: %w", podLogs, err)
+	}
+	return names, err
+}
+
+func (n *Node) readPodNames() (map[string]PodName, error) {
 	prefix, table := "", "/proc/thread-self/mountinfo"
 	if n.PID != 0 {
 		prefix, table = n.process.prefix(), n.process.dir+"/mountinfo"

@@ -28,7 +28,7 @@ func TestPodNamesFromLogDirectories(t *testing.T) {
 	n, err := (&Finder{Proc: m.proc}).Node(t.Context())
 	m.must(err)
 	m.must(os.WriteFile(m.path(7, "mountinfo"), nil, 0o600))
-	got, err := n.PodNames()
+	got, err := n.PodNames(t.Context())
 	m.must(err)
 	want := map[string]PodName{
 		uid:                                {"default", "web-0"},
@@ -38,11 +38,11 @@ func TestPodNamesFromLogDirectories(t *testing.T) {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}
 	m.must(os.Remove(m.path(7, "root/var/log/pods")))
-	if _, err := n.PodNames(); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := n.PodNames(t.Context()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no such directory: %v, want ENOENT", err)
 	}
 	m.must(os.WriteFile(m.path(7, "root/var/log/pods"), nil, 0o600))
-	if _, err := n.PodNames(); err == nil {
+	if _, err := n.PodNames(t.Context()); err == nil {
 		t.Error("a file was read as a directory")
 	}
 }

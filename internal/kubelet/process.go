@@ -4,6 +4,7 @@
 package kubelet
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"kubediag.org/kubediag/internal/linux/procfs"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -31,29 +33,49 @@ type process struct {
 // prefix leads to the root directory of the process.
 func (p process) prefix() string { return p.dir + "/root" }
 
+// key names the process, also where its number is used again.
+func (p process) key() string { return p.dir + " " + p.started }
+
 func (p *process) loadName() error {
 	comm, err := readFile(p.dir + "/comm")
 	p.program = strings.TrimSpace(comm)
 	return err
 }
 
-// identify reads what tells the process from another, and takes no lock of it. A process that runs another program by now
-// is another.
-func (p *process) identify() error {
-	err := p.loadName()
-	if err != nil {
-		return err
-	}
-	p.mounts, _ = os.Readlink(p.dir + "/ns/mnt") // empty: nothing is the same place
-	p.started, err = startTime(p.dir)
-	return err
+// identified reads what tells the process from another. A process that runs another program by now is another.
+// procfs.ErrSilent: it does not answer.
+func (p process) identified() (process, error) {
+	return procfs.Ask(p.pid, func() (process, error) {
+		err := p.loadName()
+		if err != nil {
+			return p, err
+		}
+		p.mounts, _ = os.Readlink(p.dir + "/ns/mnt") // empty: nothing is the same place
+		p.started, err = startTime(p.dir)
+		return p, err
+	})
 }
 
-// lives tells whether the process that was identified is there, and runs what it ran, where it did.
-func (p *process) lives() bool {
-	now := process{dir: p.dir}
-	return now.identify() == nil && now.started == p.started && now.program == p.program && now.mounts == p.mounts
+// suspect is identified with why the process cannot be our kubelet. self is our own directory below /proc.
+func (p process) suspect(self string) (found process, why string, err error) {
+	if found, err = p.identified(); err == nil {
+		why, err = procfs.Ask(p.pid, func() (string, error) { return found.alien(self), nil })
+	}
+	if err != nil {
+		found = p
+	}
+	return found, why, err
 }
+
+// lives tells whether the process that was identified is there, and runs what it ran, where it did. One that does not
+// answer is there.
+func (p *process) lives() bool {
+	now, err := process{pid: p.pid, dir: p.dir}.identified()
+	return errors.Is(err, procfs.ErrSilent) || err == nil && now.started == p.started && now.program == p.program && now.mounts == p.mounts
+}
+
+// String is the process for people.
+func (p process) String() string { return fmt.Sprintf("process %d (%s)", p.pid, p.program) }
 
 // podGroup is what the control group of a pod is called, by its UID. That of a static pod has no dashes.
 var podGroup = regexp.MustCompile(`(^|-)pod[0-9a-f]{8}([-_]?[0-9a-f]{4}){3}[-_]?[0-9a-f]{12}(\.slice)?$`)
@@ -100,11 +122,16 @@ func inPod(group, own string) bool {
 	return false
 }
 
+var errNoArguments = errors.New("does not show its arguments")
+
 // load reads the arguments.
 func (p *process) load() error {
 	cmdline, err := readFile(p.dir + "/cmdline")
 	if err != nil {
 		return err
+	}
+	if cmdline == "" { // it ends, or becomes another program, or has them where the kernel does not look
+		return errNoArguments
 	}
 	p.args = strings.Split(strings.TrimSuffix(cmdline, "\x00"), "\x00")
 	if file := flagValue(p.args, "kubelet-args-file"); file != "" {

@@ -4,12 +4,15 @@
 package kubelet
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"kubediag.org/kubediag/internal/linux/bounded"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -107,34 +110,27 @@ func TestFinderForgetsWhatBecameAnother(t *testing.T) {
 	}
 }
 
-// TestStuckLeavesPlacesForOthers: whoever fills containers with such processes keeps no kubelet of the host from being asked.
-func TestStuckLeavesPlacesForOthers(t *testing.T) {
+// TestCallersLeaveRoomForTheHost: whoever fills containers with such processes keeps no kubelet of the host from being asked.
+func TestCallersLeaveRoomForTheHost(t *testing.T) {
 	t.Parallel()
-	var s stuck
-	entered := 0
-	for i := range 200 {
-		place := string(rune('a' + i/10))
-		if key := string(rune('A' + i)); s.enter(key, place, "host") {
-			entered++
-			if s.enter(key, place, "host") {
-				t.Errorf("process %d is asked twice", i)
+	var c callers
+	asked := map[*bounded.Calls]int{}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for i := range 30 {
+		for j := range 10 {
+			calls, call := c.of(process{dir: fmt.Sprintf("/proc/%d", 10*i+j), mounts: fmt.Sprintf("mnt:[%d]", i)}, "mnt:[0]")
+			if call.Key != fmt.Sprintf("/proc/%d ", 10*i+j) || call.Owner != fmt.Sprintf("mnt:[%d]", i) {
+				t.Errorf("called as %+v", call)
+			}
+			_, err := bounded.Do(ended, calls, call, func() (int, error) { <-t.Context().Done(); return 0, nil })
+			if errors.Is(err, bounded.ErrLeft) {
+				asked[calls]++
 			}
 		}
-		if want := min((i/10)*maxStuckIn+min(i%10+1, maxStuckIn), maxStuck); entered != want {
-			t.Fatalf("after %d processes, 10 in each place, %d wait, want %d", i+1, entered, want)
-		}
 	}
-	for range maxStuckIn {
-		if !s.enter(strings.Repeat("x", len(s.by)), "host", "host") {
-			t.Error("a process of the host is not asked")
-		}
-	}
-	if s.enter("y", "host", "host") || len(s.by) != maxStuck+maxStuckIn {
-		t.Errorf("%d wait, want %d at most", len(s.by), maxStuck+maxStuckIn)
-	}
-	s.leave("A")
-	if !s.enter("A", "a", "host") {
-		t.Error("no place after one has answered")
+	if asked[&c.host] != maxStuckIn || asked[&c.others] != maxStuck {
+		t.Errorf("%d of the host wait and %d of others, want %d and %d", asked[&c.host], asked[&c.others], maxStuckIn, maxStuck)
 	}
 }
 

@@ -102,4 +102,4 @@ func (s *scan) askRuntime(ctx context.Context) (podNames, error) {
 	return names, nil
 }
 
-func (s *scan) askLogs(context.Context) (podNames, error) { return s.node.PodNames() }
+func (s *scan) askLogs(ctx context.Context) (podNames, error) { return s.node.PodNames(ctx) }

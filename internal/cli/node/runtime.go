@@ -46,8 +46,8 @@ type ownerAnswer struct {
 
 func newBoundedRuntime(n *kubelet.Node) *boundedRuntime {
 	r := &boundedRuntime{owners: map[string]ownerAnswer{}, expected: n.PID != 0}
-	r.runtime = &cri.Client{Socket: func(context.Context) (string, error) {
-		socket, err := n.RuntimeSocket()
+	r.runtime = &cri.Client{Socket: func(ctx context.Context) (string, error) {
+		socket, err := n.RuntimeSocket(ctx)
 		if err == nil {
 			_, within, _ := strings.Cut(socket, "root/") // /proc/PID/root, which is where its path begins
 			r.socket.Store("/" + within)

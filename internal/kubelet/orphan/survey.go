@@ -164,7 +164,7 @@ func (l *look) lookInto(ctx context.Context, uids []string, s *Survey) error {
 		return nil
 	})
 	s.Pods = slices.DeleteFunc(s.Pods, func(p *Pod) bool { return len(p.all) == 0 }) // gone meanwhile
-	l.callByName(s.Pods)
+	l.callByName(ctx, s.Pods)
 	return err
 }
 
@@ -306,11 +306,11 @@ func (l *look) young(p *Pod) string {
 }
 
 // callByName tells what people called the pods, as far as that is known.
-func (l *look) callByName(pods []*Pod) {
+func (l *look) callByName(ctx context.Context, pods []*Pod) {
 	if len(pods) == 0 {
 		return
 	}
-	names, err := l.node.PodNames()
+	names, err := l.node.PodNames(ctx)
 	if err != nil {
 		return
 	}

@@ -112,7 +112,7 @@ func (i *Inspector) begin(ctx context.Context, s Selection) (*look, error) {
 	l.index()
 	for point := range l.at {
 		if place, ok := n.ParseVolume(point); ok && l.podOf(place.PodUID) == nil {
-			l.names, _ = n.PodNames() // for people alone
+			l.names, _ = n.PodNames(ctx) // for people alone
 			break
 		}
 	}

@@ -111,5 +111,5 @@ func (d Deps) socket(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return n.RuntimeSocket()
+	return n.RuntimeSocket(ctx)
 }

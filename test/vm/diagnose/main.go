@@ -114,7 +114,7 @@ func (r run) newExecutor(objects executor.Store) (*executor.Executor, error) {
 		if err != nil {
 			return "", err
 		}
-		return n.RuntimeSocket()
+		return n.RuntimeSocket(ctx)
 	}}
 	registry, err := all.New(all.Deps{Pods: known, Kubelet: node, Volumes: &volume.Inspector{
 		Kubelet: node, Scanner: mountns.NewScanner(), Prober: &probe.Prober{Deadline: patience}, Runtime: runtime, Pods: known, Runner: &disposable.Runner{},
