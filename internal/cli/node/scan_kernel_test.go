@@ -34,7 +34,7 @@ import (
 
 func TestMain(m *testing.M) {
 	disposable.Main(all.Jobs()...)
-	kerneltest.Main(m, kerneltest.Roles{"kubelet": playKubelet, "copy": playCopy})
+	kerneltest.Main(m, kerneltest.Roles{"kubelet": playKubelet, "copy": playCopy, "hung": playHung})
 }
 
 // playKubelet is a process with the name of a kubelet, in a mount namespace that is a copy of the test's.
