@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"kubediag.org/kubediag/internal/linux/bounded"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -53,42 +54,23 @@ func timed(ctx context.Context, err error) error {
 // guard calls fn in a goroutine of its own and returns what it returns. A panic becomes an error. Where fn does not
 // return within the grace after ctx is done, it is left behind; its result is dropped when it comes.
 func guard[T any](ctx context.Context, r *Runner, fn func(context.Context) (T, error)) (T, error) {
-	type answer struct {
-		value T
-		err   error
-	}
 	var none T
-	if n := r.abandoned.Load(); n >= maxAbandoned {
+	if n := r.calls.Left(); n >= maxAbandoned {
 		return none, processor.Stalled(fmt.Errorf("starting processor: %d others did not stop when they were told to", n))
 	}
-	answers := make(chan answer, 1)
-	go func() {
-		// Where fn ends the goroutine without returning, this stands.
-		a := answer{err: &panicError{value: "the goroutine was ended", stack: nil}}
+	value, err := bounded.Do(ctx, &r.calls, bounded.Call{}, func() (value T, err error) {
 		defer func() {
 			if p := recover(); p != nil {
-				a = answer{err: &panicError{value: p, stack: debug.Stack()}}
+				err = &panicError{value: p, stack: debug.Stack()}
 			}
-			answers <- a
 		}()
-		a.value, a.err = fn(ctx)
-	}()
-	select {
-	case a := <-answers:
-		return a.value, timed(ctx, a.err)
-	case <-ctx.Done():
+		return fn(ctx)
+	})
+	switch {
+	case errors.Is(err, bounded.ErrLeft):
+		err = errAbandoned
+	case errors.Is(err, bounded.ErrEnded):
+		err = &panicError{value: err}
 	}
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
-	select {
-	case a := <-answers:
-		return a.value, timed(ctx, a.err)
-	case <-timer.C:
-	}
-	r.abandoned.Add(1)
-	go func() {
-		<-answers
-		r.abandoned.Add(-1)
-	}()
-	return none, timed(ctx, errAbandoned)
+	return value, timed(ctx, err)
 }

@@ -9,10 +9,10 @@ import (
 	"fmt"
 	"regexp"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"kubediag.org/kubediag/internal/graph"
+	"kubediag.org/kubediag/internal/linux/bounded"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -70,10 +70,10 @@ type Job struct {
 
 // Runner runs jobs and keeps their journals and artifacts. It may be used by several goroutines at once.
 type Runner struct {
-	files     *files
-	running   sync.Map // UIDs
-	abandoned atomic.Int64
-	hook      func(before bool, r record) // tests look at every record as it is written
+	files   *files
+	running sync.Map                    // UIDs
+	calls   bounded.Calls               // of processors
+	hook    func(before bool, r record) // tests look at every record as it is written
 }
 
 // crashHook is the hook of every Runner. Only a program that was built with the tag crash has one.
@@ -85,14 +85,14 @@ func New(dataRoot string) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Runner{files: f, hook: crashHook}, nil
+	return &Runner{files: f, calls: bounded.Calls{Grace: grace}, hook: crashHook}, nil
 }
 
 // Close releases the directory. Runs must have ended.
 func (r *Runner) Close() error { return r.files.root.Close() }
 
 // Abandoned is how many processors are still at work although their time was up.
-func (r *Runner) Abandoned() int64 { return r.abandoned.Load() }
+func (r *Runner) Abandoned() int64 { return int64(r.calls.Left()) }
 
 // StorageDir checks the directory of an Operation's storage. A relative path is below the data root; an absolute one
 // must be.

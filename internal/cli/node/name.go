@@ -12,6 +12,7 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/bounded"
 )
 
 // nameTimeout bounds how long one source of names is waited for: names are a convenience.
@@ -73,21 +74,7 @@ func fill(faults []fault.Finding, names podNames) (filled bool) {
 func within[T any](ctx context.Context, limit time.Duration, ask func(ctx context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	type result struct {
-		value T
-		err   error
-	}
-	done := make(chan result, 1)
-	go func() {
-		value, err := ask(ctx)
-		done <- result{value, err}
-	}()
-	select {
-	case r := <-done:
-		return r.value, r.err
-	case <-ctx.Done():
-		return *new(T), context.Cause(ctx)
-	}
+	return bounded.Do(ctx, &bounded.Calls{}, bounded.Call{}, func() (T, error) { return ask(ctx) })
 }
 
 func (s *scan) askRuntime(ctx context.Context) (podNames, error) {

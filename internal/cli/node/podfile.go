@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/json"
 	sigsyaml "sigs.k8s.io/yaml"
+
+	"kubediag.org/kubediag/internal/linux/bounded"
 )
 
 // maxPodFile bounds a file of pods, in bytes: a cluster of 5,000 pods gives half of it.
@@ -27,24 +29,14 @@ type podFile map[string]*corev1.Pod
 
 // readPods reads the file, or stdin where it is "-". Reading may wait for another program: it ends with ctx.
 func readPods(ctx context.Context, file string, stdin io.Reader) (podFile, error) {
-	type result struct {
-		pods podFile
-		err  error
+	pods, err := bounded.Do(ctx, &bounded.Calls{}, bounded.Call{}, func() (podFile, error) { return openPods(file, stdin) })
+	if errors.Is(err, bounded.ErrLeft) {
+		err = context.Cause(ctx)
 	}
-	done := make(chan result, 1)
-	go func() {
-		pods, err := openPods(file, stdin)
-		done <- result{pods, err}
-	}()
-	select {
-	case <-ctx.Done():
-		return nil, fmt.Errorf("read pods from %q (--pods): %w", file, context.Cause(ctx))
-	case r := <-done:
-		if r.err != nil {
-			return nil, fmt.Errorf("read pods from %q (--pods): %w", file, r.err)
-		}
-		return r.pods, nil
+	if err != nil {
+		return nil, fmt.Errorf("read pods from %q (--pods): %w", file, err)
 	}
+	return pods, nil
 }
 
 func openPods(file string, stdin io.Reader) (podFile, error) {

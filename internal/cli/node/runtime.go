@@ -69,7 +69,7 @@ func (r *boundedRuntime) Owner(ctx context.Context, cgroup string) (cri.Owner, e
 	if a, ok := r.owners[key]; ok {
 		return a.owner, a.err
 	}
-	owner, err := bounded(ctx, r, func(ctx context.Context) (cri.Owner, error) { return r.runtime.Owner(ctx, cgroup) })
+	owner, err := asked(ctx, r, func(ctx context.Context) (cri.Owner, error) { return r.runtime.Owner(ctx, cgroup) })
 	if err == nil || errors.Is(err, cri.ErrNotFound) {
 		r.owners[key] = ownerAnswer{owner, err}
 	}
@@ -83,7 +83,7 @@ func (r *boundedRuntime) Sandboxes(ctx context.Context) ([]cri.Sandbox, error) {
 	if r.listed {
 		return r.sandboxes, nil
 	}
-	all, err := bounded(ctx, r, r.runtime.Sandboxes)
+	all, err := asked(ctx, r, r.runtime.Sandboxes)
 	if err == nil {
 		r.sandboxes, r.listed = all, true
 	}
@@ -94,11 +94,11 @@ func (r *boundedRuntime) Sandboxes(ctx context.Context) ([]cri.Sandbox, error) {
 func (r *boundedRuntime) PodRecords(ctx context.Context, podUID string) ([]cri.Container, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return bounded(ctx, r, func(ctx context.Context) ([]cri.Container, error) { return r.runtime.PodRecords(ctx, podUID) })
+	return asked(ctx, r, func(ctx context.Context) ([]cri.Container, error) { return r.runtime.PodRecords(ctx, podUID) })
 }
 
-// bounded asks within what is left of the time.
-func bounded[T any](ctx context.Context, r *boundedRuntime, ask func(context.Context) (T, error)) (T, error) {
+// asked is what the runtime says within what is left of the time.
+func asked[T any](ctx context.Context, r *boundedRuntime, ask func(context.Context) (T, error)) (T, error) {
 	if r.until.IsZero() {
 		r.until = time.Now().Add(nameTimeout)
 	}

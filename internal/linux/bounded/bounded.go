@@ -29,8 +29,8 @@ var (
 	ErrTooMany = fmt.Errorf("%w: too many other calls wait", ErrNoAnswer)
 )
 
-// errEnded is the result of a call that ends its goroutine.
-var errEnded = errors.New("the goroutine was ended")
+// ErrEnded is the result of a call that ends its goroutine instead of returning.
+var ErrEnded = errors.New("the goroutine was ended")
 
 // Calls bounds the calls of one kind. The zero value bounds only those with a key.
 // The fields are set before the first use; then several goroutines may use it.
@@ -82,7 +82,7 @@ func Do[T any](ctx context.Context, c *Calls, call Call, fn func() (T, error)) (
 		return value, err
 	}
 	var result T
-	failure := errEnded
+	failure := ErrEnded
 	go func() {
 		defer c.end(u)
 		result, failure = fn()

@@ -38,7 +38,7 @@ func TestResultOfTheCall(t *testing.T) {
 	if n, err := Do(t.Context(), &c, Call{Key: "k"}, func() (int, error) { return 7, own }); n != 7 || !errors.Is(err, own) {
 		t.Errorf("%d, %v, want 7 and the call's own error", n, err)
 	}
-	if _, err := Do(t.Context(), &c, Call{}, func() (int, error) { runtime.Goexit(); return 7, nil }); !errors.Is(err, errEnded) {
+	if _, err := Do(t.Context(), &c, Call{}, func() (int, error) { runtime.Goexit(); return 7, nil }); !errors.Is(err, ErrEnded) {
 		t.Errorf("%v, want that the goroutine has ended", err)
 	}
 	if c.total != 0 || len(c.keys) != 0 || len(c.owners) != 0 {
