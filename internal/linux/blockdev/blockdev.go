@@ -21,6 +21,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"kubediag.org/kubediag/internal/linux/bounded"
 )
 
 var (
@@ -41,7 +43,7 @@ var (
 	errStillAttached = errors.New("still attached after detaching")
 	// ErrNoAnswer: the device, or the file system that leads to it, did not
 	// answer in time.
-	ErrNoAnswer = errors.New("no answer in time")
+	ErrNoAnswer = bounded.ErrNoAnswer
 	// ErrNotCounted: the kernel does not count what is read and written.
 	ErrNotCounted = errors.New("reads and writes are not counted")
 )

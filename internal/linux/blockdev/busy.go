@@ -4,7 +4,6 @@
 package blockdev
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,9 +23,7 @@ import (
 // FileSystems and Users find makes it busy; that they find nothing does not make
 // it free, and EPERM or EACCES comes back.
 func (s Sys) Busy(d Device) (bool, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
-	defer cancel()
-	busy, err := within(ctx, d.key(), func() (bool, error) { return s.busy(d) })
+	busy, err := within(&devices, d.key(), func() (bool, error) { return s.busy(d) })
 	if forbidden(err) && s.used(d) {
 		return true, nil
 	}
@@ -63,7 +60,7 @@ func (s Sys) used(d Device) bool {
 }
 
 // key is the device's among all that may be asked at the same time.
-func (d Device) key() string { return "device " + d.Number.String() }
+func (d Device) key() string { return d.Number.String() }
 
 // Another process may be asking the same at this moment, and be taken for a
 // holder: so what is busy is tried again, for longer where a refusal is the end.

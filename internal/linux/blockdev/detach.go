@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"kubediag.org/kubediag/internal/linux/bounded"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -40,7 +41,7 @@ func (s Sys) detachBy(ctx context.Context, d Device, detach func(context.Context
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	_, err := within(ctx, d.key(), func() (struct{}, error) { return struct{}{}, detach(ctx, d) })
+	_, err := bounded.Do(ctx, &devices, bounded.Call{Key: d.key()}, func() (struct{}, error) { return struct{}{}, detach(ctx, d) })
 	return err
 }
 

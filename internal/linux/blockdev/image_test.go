@@ -7,7 +7,6 @@ import (
 	"errors"
 	"os"
 	"testing"
-	"testing/synctest"
 )
 
 // mapped is a node of a kernel that does not number what is behind a device, on which krbd has mapped an image.
@@ -64,34 +63,4 @@ func TestImageNotKnown(t *testing.T) {
 	if !numbered.Known() || numbered.Image != "" || bare.Known() || disk.Known() || s.replaced(bare) {
 		t.Errorf("%+v, %+v, %+v; want only the first known, by its number", numbered, bare, disk)
 	}
-}
-
-// TestPathsThatDoNotAnswerAreBounded: however many are named, so many threads wait.
-func TestPathsThatDoNotAnswerAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		defer func(before chan struct{}) { paths = before }(paths)
-		paths = make(chan struct{}, 3)
-		answers, ended := make(chan struct{}), make(chan error, 5)
-		for range 5 {
-			go func() {
-				_, err := along(func() (int, error) { <-answers; return 0, nil })
-				ended <- err
-			}()
-		}
-		synctest.Wait()
-		for range 2 {
-			if err := <-ended; !errors.Is(err, ErrNoAnswer) {
-				t.Errorf("%v, want no answer", err)
-			}
-		}
-		close(answers)
-		for range 3 {
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		}
-		if n, err := along(func() (int, error) { return 7, nil }); n != 7 || err != nil {
-			t.Errorf("%d, %v after all have answered", n, err)
-		}
-	})
 }

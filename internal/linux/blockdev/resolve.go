@@ -4,7 +4,6 @@
 package blockdev
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -75,16 +74,13 @@ func (s Sys) All() ([]Device, error) {
 
 // byPath finds the device whose node path leads to.
 func (s Sys) byPath(name string) (Device, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
-	defer cancel()
-	look := func() (sys.Stat, error) {
+	st, err := within(&paths, s.at(name), func() (sys.Stat, error) {
 		real, err := s.follow(name)
 		if err != nil {
 			return sys.Stat{}, err
 		}
 		return sys.StatPath(s.at(real), sys.StatType)
-	}
-	st, err := within(ctx, "path "+name, func() (sys.Stat, error) { return along(look) })
+	})
 	if errors.Is(err, sys.ENOENT) || errors.Is(err, sys.ENOTDIR) {
 		return Device{}, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}

@@ -4,7 +4,6 @@
 package blockdev
 
 import (
-	"context"
 	"path"
 	"strings"
 
@@ -37,7 +36,7 @@ func parseSwaps(text string) []area {
 
 // swapOn finds which of the devices an area is on, or, for a file, lies on.
 func (s Sys) swapOn(a area, devices []Device) (Device, bool) {
-	st, err := statWithin(a.path)
+	st, err := within(&paths, a.path, func() (sys.Stat, error) { return sys.StatPath(a.path, sys.StatType) })
 	for _, d := range devices {
 		switch {
 		case a.file:
@@ -63,11 +62,4 @@ func (s Sys) calls(d Device, node string) bool {
 	}
 	name, err := s.read(d.Name, "dm/name")
 	return err == nil && node == path.Join("/dev/mapper", name)
-}
-
-// statWithin is sys.StatPath for a path that may lead anywhere.
-func statWithin(name string) (sys.Stat, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
-	defer cancel()
-	return within(ctx, "path "+name, func() (sys.Stat, error) { return sys.StatPath(name, sys.StatType) })
 }

@@ -4,7 +4,6 @@
 package blockdev
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -225,9 +224,7 @@ func (s Sys) backing(d Device) (Backing, error) {
 	if err != nil {
 		return Backing{}, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
-	defer cancel()
-	loop, err := within(ctx, "status of "+d.key(), func() (sys.Loop, error) {
+	loop, err := within(&devices, "status of "+d.key(), func() (sys.Loop, error) {
 		fd, err := s.open(d, false)
 		if err != nil {
 			return sys.Loop{}, err
