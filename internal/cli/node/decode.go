@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kubediag.org/kubediag/internal/kubelog"
+	"kubediag.org/kubediag/internal/linux/bounded"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -72,14 +73,11 @@ type logLine struct {
 
 // run ends with ctx: whoever writes the log may never do.
 func (d *decoding) run(ctx context.Context) error {
-	done := make(chan error, 1)
-	go func() { done <- d.copy() }()
-	select {
-	case <-ctx.Done():
-		return fmt.Errorf("read standard input: %w", context.Cause(ctx))
-	case err := <-done:
-		return err
+	_, err := bounded.Do(ctx, &bounded.Calls{}, bounded.Call{}, func() (struct{}, error) { return struct{}{}, d.copy() })
+	if errors.Is(err, bounded.ErrLeft) {
+		err = fmt.Errorf("read standard input: %w", context.Cause(ctx))
 	}
+	return err
 }
 
 func (d *decoding) copy() error {

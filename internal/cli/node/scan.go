@@ -18,6 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/orphan"
+	"kubediag.org/kubediag/internal/linux/bounded"
 )
 
 // ErrFaults is how a verb ends that has looked and found faults. What they are has been written by then.
@@ -159,25 +160,16 @@ func (s *scan) run(ctx context.Context, kinds []kind) ([]fault.Finding, error) {
 
 // step does one step on a copy of s, which counts once it is done: where ctx ends first, nobody waits for it.
 func (s *scan) step(ctx context.Context, find func(context.Context, *scan) ([]fault.Finding, error)) ([]fault.Finding, error) {
-	type result struct {
-		faults []fault.Finding
-		err    error
-	}
-	own, done := *s, make(chan result, 1)
+	own := *s
 	own.looked.Unproven, own.looked.NotLookedAt = slices.Clip(own.looked.Unproven), slices.Clip(own.looked.NotLookedAt)
-	go func() {
-		faults, err := find(ctx, &own)
-		done <- result{faults, err}
-	}()
-	select {
-	case r := <-done:
-		if r.err == nil {
-			s.looked = own.looked
-		}
-		return r.faults, r.err
-	case <-ctx.Done():
+	faults, err := bounded.Do(ctx, &bounded.Calls{}, bounded.Call{}, func() ([]fault.Finding, error) { return find(ctx, &own) })
+	switch {
+	case errors.Is(err, bounded.ErrLeft):
 		return nil, ctx.Err()
+	case err == nil:
+		s.looked = own.looked
 	}
+	return faults, err
 }
 
 // interrupt notes what was not looked for.
