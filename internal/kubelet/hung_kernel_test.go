@@ -18,6 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/bounded"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // within fails the test where fn takes longer than a search may.
@@ -33,7 +34,7 @@ func (c *callers) within(t *testing.T, what string, fn func()) {
 // left is how many threads wait for processes that may be kubelets.
 func (c *callers) left() int { return c.host.Left() + c.others.Left() }
 
-// gone waits until nobody waits any more.
+// gone waits until no thread waits any more.
 func gone(t *testing.T, left func() int) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); left() > 0; time.Sleep(time.Millisecond) {
@@ -44,7 +45,7 @@ func gone(t *testing.T, left func() int) {
 }
 
 // TestArgumentsThatDoNotAnswer: processes with the name of a kubelet, one whose arguments lie in a file, and one whose memory is
-// locked as it waits for that, keep nobody from finding the kubelet. The search names them, and a thread waits for each, once.
+// locked as it waits for that, do not hide the kubelet. The search names them, and a thread waits for each, once.
 func TestArgumentsThatDoNotAnswer(t *testing.T) {
 	const pod = "5f0e5d0c-3a7c-4a53-9f0e-1b2f0f6f7a10"
 	base := t.TempDir()
@@ -102,7 +103,7 @@ func TestFilesOfTheKubeletThatDoNotAnswer(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		for _, point := range []string{"/var/log/pods", "/var/log", over} {
-			_ = sys.UnmountPath(point, true)
+			_ = systest.UnmountPath(point, true)
 		}
 	})
 	dir := t.TempDir()

@@ -78,7 +78,7 @@ func patiently[T any](limit context.Context, c *callers, p process, look func(pr
 	if limit.Err() != nil {
 		return nil
 	}
-	host, _ := os.Readlink(path.Join(path.Dir(p.dir), "1/ns/mnt")) // may not be read: then nobody is of the host
+	host, _ := os.Readlink(path.Join(path.Dir(p.dir), "1/ns/mnt")) // may not be read: then no process is of the host
 	calls, call := c.of(p, host)
 	value, err := bounded.Do(limit, calls, call, func() (T, error) { return look(p), nil })
 	if errors.Is(err, bounded.ErrNoAnswer) {

@@ -110,7 +110,7 @@ func TestFinderForgetsWhatBecameAnother(t *testing.T) {
 	}
 }
 
-// TestCallersLeaveRoomForTheHost: whoever fills containers with such processes keeps no kubelet of the host from being asked.
+// TestCallersLeaveRoomForTheHost: containers full of such processes keep no kubelet of the host from being asked.
 func TestCallersLeaveRoomForTheHost(t *testing.T) {
 	t.Parallel()
 	var c callers

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hung has the process of a test keep waiting whoever looks into it. It is for the roles of kernel tests, run as root.
+// Package hung makes a test's process keep its readers waiting. It is for the roles of kernel tests, run as root.
 package hung
 
 import (
@@ -26,7 +26,7 @@ const (
 	Environment
 )
 
-// Map has an area of this process lie in a file. Kernels before 4.17 ask its file system when somebody reads the area, and later ones
+// Map has an area of this process lie in a file. Kernels before 4.17 ask its file system when the area is read, and later ones
 // show nothing. This process itself keeps what it was started with. The file stays open.
 func Map(area Area, file string) error {
 	fd, err := open(file, unix.O_RDONLY)

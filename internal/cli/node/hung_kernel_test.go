@@ -46,7 +46,7 @@ func TestProcessesThatDoNotAnswer(t *testing.T) {
 	locked := kerneltest.Start(t, "hung", "memory", file)
 	t.Cleanup(server.Kill)
 	kerneltest.AwaitWaits(t, locked.PID)
-	p := pv{scene: kubelettest.New(t), Device: newLoop(t)} // which nobody holds, so that processes are looked into
+	p := pv{scene: kubelettest.New(t), Device: newLoop(t)} // which no process holds, so that processes are looked into
 	silent := fmt.Sprintf("process %d (kubelet), in vain", locked.PID)
 	begin := time.Now()
 	r, err := scanJSON(t, nil, "--kubelet-root", p.scene.Root)

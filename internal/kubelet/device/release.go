@@ -77,7 +77,7 @@ func (i *Inspector) release(ctx context.Context, r release, owner string) error 
 	return &releaseError{text: answer.Text, cause: causes[answer.Cause]}
 }
 
-// runRelease is the job. Its process is in the namespace of whoever started it.
+// runRelease is the job. Its process is in the namespace of its parent.
 func runRelease(ctx context.Context, in []byte, emit func(v any) error) error {
 	var r release
 	if err := json.Unmarshal(in, &r); err != nil {

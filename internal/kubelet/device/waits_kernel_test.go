@@ -19,7 +19,7 @@ import (
 )
 
 // TestNobodyHasTheUnmountWait: the way to a copy leads over an overlay of a file system that does not answer. The unmount
-// ends with its time, no thread of this process waits, and nobody waits twice.
+// ends with its time, no thread of this process waits, and none waits twice.
 func TestNobodyHasTheUnmountWait(t *testing.T) {
 	s := devicetest.New(t, "")
 	base := t.TempDir()

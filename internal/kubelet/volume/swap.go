@@ -101,7 +101,7 @@ func (i *Inspector) run(ctx context.Context, order swap, name string) (fault.App
 	return fault.Applied{Message: fmt.Sprintf("put %q in its place", name)}, nil
 }
 
-// runSwap is the job. Its process is in the namespace of whoever started it.
+// runSwap is the job. Its process is in the namespace of its parent.
 func runSwap(ctx context.Context, in []byte, emit func(v any) error) error {
 	var s swap
 	if err := json.Unmarshal(in, &s); err != nil {

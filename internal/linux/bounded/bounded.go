@@ -97,7 +97,7 @@ func Do[T any](ctx context.Context, c *Calls, call Call, fn func() (T, error)) (
 func (c *Calls) begin(ctx context.Context, call Call) (*underway, error) {
 	u := &underway{Call: call, returned: make(chan struct{})}
 	for {
-		before, err := c.admit(u)
+		before, err := c.acquire(u)
 		if before == nil {
 			return u, err
 		}
@@ -109,8 +109,8 @@ func (c *Calls) begin(ctx context.Context, call Call) (*underway, error) {
 	}
 }
 
-// admit takes room for a call, unless another with its key is before it.
-func (c *Calls) admit(u *underway) (before *underway, err error) {
+// acquire takes room for a call, unless another with its key is before it.
+func (c *Calls) acquire(u *underway) (before *underway, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if other := c.keys[u.Key]; other != nil {
@@ -133,7 +133,7 @@ func (c *Calls) admit(u *underway) (before *underway, err error) {
 	return nil, nil
 }
 
-// end gives the room of a call back before whoever waits for it goes on.
+// end gives the room of a call back before the next one goes on.
 func (c *Calls) end(u *underway) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -109,7 +109,7 @@ func TestOneOfAKeyAtATime(t *testing.T) {
 	})
 }
 
-// TestBounds: whoever owns many calls that hang leaves room for others, up to the total.
+// TestBounds: an owner of many calls that hang leaves room for others, up to the total.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -31,7 +31,7 @@ type child struct {
 // start starts a process. Somebody waits for its end from then on.
 func (r *Runner) start(ctx context.Context, o Options) (*child, error) {
 	c := &child{job: o.Job, owner: o.Owner, waits: o.Waits, gone: make(chan struct{})}
-	if err := r.admit(ctx, c); err != nil {
+	if err := r.acquire(ctx, c); err != nil {
 		return nil, err
 	}
 	stdin, in, err := os.Pipe()

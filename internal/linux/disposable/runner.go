@@ -92,12 +92,12 @@ func (r *Runner) Lingering() int {
 	return n
 }
 
-// admit makes room for a process. It waits a little for one that has done its job, and has one of its names, to end.
-func (r *Runner) admit(ctx context.Context, c *child) error {
+// acquire makes room for a process. It waits a little for one that has done its job, and has one of its names, to end.
+func (r *Runner) acquire(ctx context.Context, c *child) error {
 	grace := time.NewTimer(doneGrace)
 	defer grace.Stop()
 	for {
-		ending, err := r.tryAdmit(c)
+		ending, err := r.tryAcquire(c)
 		if ending == nil {
 			return err
 		}
@@ -111,8 +111,8 @@ func (r *Runner) admit(ctx context.Context, c *child) error {
 	}
 }
 
-// tryAdmit makes room, or gives a process that has done its job and has one of the names.
-func (r *Runner) tryAdmit(c *child) (ending *child, err error) {
+// tryAcquire makes room, or gives a process that has done its job and has one of the names.
+func (r *Runner) tryAcquire(c *child) (ending *child, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	of := 0

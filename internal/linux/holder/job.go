@@ -26,14 +26,14 @@ var Job = disposable.Job{Name: "holders", Run: runJob}
 
 const (
 	jobDeadline = time.Minute
-	// jobTime is when the job asks nobody any more. Those that are left count as such that do not
+	// jobTime is when the job asks no more. Those that are left count as such that do not
 	// answer.
 	jobTime = 40 * time.Second
 	// taskLimit is how long some links of a process, or its memory map, may take, and spaceLimit
 	// the overlays of a mount namespace.
 	taskLimit  = 500 * time.Millisecond
 	spaceLimit = 2 * time.Second
-	// maxStuck is how many one job gives up on before it asks nobody any more, and maxLeft how many
+	// maxStuck is how many one job gives up on before it asks no more, and maxLeft how many
 	// all jobs together may have given up on and wait for.
 	maxStuck = 4
 	maxLeft  = 64

@@ -123,7 +123,7 @@ func (m marks) place(names []string, look lookup) layered {
 // layerDevice is the file system that a layer's path lies on now.
 func layerDevice(name string, look lookup) (blockdev.Number, error) {
 	if !path.IsAbs(name) {
-		return blockdev.Number{}, sys.EINVAL // from where whoever mounted it was
+		return blockdev.Number{}, sys.EINVAL // from where its mounter was
 	}
 	fd, err := look(path.Clean(name))
 	if err != nil {

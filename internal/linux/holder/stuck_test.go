@@ -58,7 +58,7 @@ func TestJobGivesUpOnFew(t *testing.T) {
 	})
 }
 
-// TestJobEnds: after some time a job asks nobody any more.
+// TestJobEnds: after some time a job asks no more.
 func TestJobEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -82,7 +82,7 @@ func TestNobodyHasTheSearchWait(t *testing.T) {
 	}
 	stop()
 	if n := finder.Runner.Lingering(); n != 1 {
-		t.Errorf("%d processes are left behind: want one, as nobody waits twice for the same", n)
+		t.Errorf("%d processes are left behind: want one, as none waits twice for the same", n)
 	}
 	server.Kill()
 	for deadline := time.Now().Add(30 * time.Second); finder.Runner.Lingering() > 0 && time.Now().Before(deadline); {

@@ -29,8 +29,8 @@ func TestMain(m *testing.M) {
 	}})
 }
 
-// TestProcessThatBecomesAnother: a process that waits for a file system while it becomes another program is given up by whoever
-// looks at it, and by every pass over the processes of the machine.
+// TestProcessThatBecomesAnother: a process that waits for a file system while it becomes another program is given up by all that
+// look at it, and by every pass over the processes of the machine.
 func TestProcessThatBecomesAnother(t *testing.T) {
 	base := t.TempDir()
 	server := kerneltest.FUSE(t, base)

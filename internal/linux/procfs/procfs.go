@@ -98,7 +98,7 @@ type round[T any] struct {
 	moves atomic.Int64
 	mu    sync.Mutex
 	taken int  // how many were asked, or passed over
-	left  bool // nobody waits for the rest
+	left  bool // the rest is not waited for
 }
 
 // run gives how many processes are done with.
@@ -166,7 +166,7 @@ func (r *round[T]) ask() {
 	}
 }
 
-// give hands on what was read of a process, unless nobody waits for it any more.
+// give hands on what was read of a process, unless it is not waited for any more.
 func (r *round[T]) give(pid int, value T, err error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
