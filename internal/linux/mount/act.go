@@ -92,6 +92,7 @@ const expireTries = 16
 // take the mark away, so only the table is asked in between.
 func (u *unmounting) expire() error {
 	name := path.Base(u.id.Point)
+	last := ErrBusy
 	for range expireTries {
 		err := sys.ExpireMount(u.dir, name)
 		if errors.Is(err, sys.EAGAIN) {
@@ -100,10 +101,14 @@ func (u *unmounting) expire() error {
 			}
 			err = sys.ExpireMount(u.dir, name)
 		}
-		if errors.Is(err, sys.EBUSY) {
-			err = ErrBusy
-		}
-		if !errors.Is(err, sys.EAGAIN) {
+		switch {
+		case errors.Is(err, sys.EBUSY):
+			return u.explain(ErrBusy)
+		case errors.Is(err, sys.EAGAIN):
+			last = ErrBusy
+		case errors.Is(err, sys.EINVAL): // locked in place, or another mount was on top and went during the call
+			last = err
+		default:
 			return u.explain(err)
 		}
 		fd, _, err := u.reopen()
@@ -112,7 +117,7 @@ func (u *unmounting) expire() error {
 		}
 		fd.Close()
 	}
-	return u.fail("unmount", ErrBusy)
+	return u.explain(last)
 }
 
 // explain turns a refusal into what the table says about it: a mount that is
