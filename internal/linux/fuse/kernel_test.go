@@ -125,13 +125,13 @@ func TestStoppedServer(t *testing.T) {
 	m := newMount(t)
 	m.signal(t, "STOP")
 	t.Cleanup(func() { m.signal(t, "CONT") })
-	done := m.ask("dir")
-	m.await(t, c, "waited for", waits)
 	for deadline := time.Now().Add(5 * time.Second); m.serverState(t) != 'T'; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("state %q, want T", m.serverState(t))
 		}
 	}
+	done := m.ask("dir")
+	m.await(t, c, "waited for", waits)
 	m.signal(t, "CONT")
 	if err := <-done; err != nil {
 		t.Errorf("asked of a server that goes on: %v", err)
