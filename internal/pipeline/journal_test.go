@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -291,7 +292,9 @@ func FuzzJournal(f *testing.F) {
 		if err := os.WriteFile(journalPath(dir), text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.Run(t.Context(), j); err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrGraphChanged) && !errors.Is(err, ErrFull) {
+		_, err := r.Run(t.Context(), j)
+		known := slices.ContainsFunc([]error{nil, ErrCorrupt, ErrFormat, ErrGraphChanged, ErrFull}, func(k error) bool { return errors.Is(err, k) })
+		if !known {
 			t.Errorf("error %v", err)
 		}
 		if err := r.Forget(func(string) bool { return false }); err != nil {
