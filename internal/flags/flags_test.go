@@ -87,8 +87,9 @@ func TestErrorsNameVariableAndValue(t *testing.T) {
 			t.Errorf("explained as %v, want %s", got, want)
 		}
 	}
-	if text := errors.New("--keep-for=-1h0m0s: must be at least 0s"); env.Explain(text) != text {
-		t.Errorf("explained by its text: %v", env.Explain(text))
+	text := errors.New("--keep-for=-1h0m0s: must be at least 0s")
+	if got := env.Explain(text); got.Error() != text.Error() {
+		t.Errorf("explained by its text: %v", got)
 	}
 	if got := env.Explain(nil); got != nil {
 		t.Errorf("explained nothing as %v", got)

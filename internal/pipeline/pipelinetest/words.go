@@ -56,7 +56,11 @@ func run(t *testing.T, r processor.Recoverer, request processor.Request) pipelin
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer runner.Close()
+	defer func() {
+		if err := runner.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
 	g, err := graph.New([]graph.Node{{ID: 0, To: []int32{1}}, {ID: 1, Operation: r.Name()}})
 	if err != nil {
 		t.Fatal(err)
