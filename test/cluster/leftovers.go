@@ -14,16 +14,25 @@ import (
 	"strings"
 )
 
-// removeSharedFiles removes the cluster's files from folders that are shared with others and whose place cannot be
-// chosen: the shims' sockets, the results that CNI caches, and the logs of a kubelet 1.18.
-func removeSharedFiles(dir string) error {
-	var errs []error
+// shimSockets lists the sockets of the shims whose containerd has its state in dir. containerd forgets a shim that was
+// killed before it.
+func shimSockets(dir string) (sockets []string) {
 	addresses, _ := filepath.Glob(filepath.Join(dir, "containerd-state", "io.containerd.runtime.v2.task", "*", "*", "address"))
 	for _, path := range addresses {
 		address, _ := os.ReadFile(path)
 		if socket, ok := strings.CutPrefix(string(address), "unix:///run/containerd/s/"); ok {
-			errs = append(errs, removeFile(filepath.Join("/run/containerd/s", filepath.Base(socket))))
+			sockets = append(sockets, filepath.Join("/run/containerd/s", filepath.Base(socket)))
 		}
+	}
+	return sockets
+}
+
+// removeSharedFiles removes the cluster's files from folders that are shared with others and whose place cannot be
+// chosen: the sockets of shims, the results that CNI caches, and the logs of a kubelet 1.18.
+func removeSharedFiles(dir string, sockets []string) error {
+	var errs []error
+	for _, socket := range sockets {
+		errs = append(errs, removeFile(socket))
 	}
 	results, _ := filepath.Glob("/var/lib/cni/results/*")
 	for _, path := range results {

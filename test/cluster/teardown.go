@@ -28,10 +28,12 @@ func tearDown(dir string) error {
 	if err != nil {
 		return err
 	}
+	sockets := shimSockets(dir)
 	if err := killAll(dir); err != nil {
 		return err
 	}
-	err = errors.Join(removeBridge(dir), removeCgroups(filepath.Base(dir)), removeSharedFiles(dir), s.releaseDevicePlugins())
+	sockets = append(sockets, shimSockets(dir)...)
+	err = errors.Join(removeBridge(dir), removeCgroups(filepath.Base(dir)), removeSharedFiles(dir, sockets), s.releaseDevicePlugins())
 	if uerr := errors.Join(unmountAll(dir, 0), s.emptyRoot()); uerr != nil {
 		return errors.Join(err, uerr)
 	}
