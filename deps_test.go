@@ -30,10 +30,10 @@ type reach struct {
 }
 
 var (
-	node       = []string{"./internal/linux/...", "./internal/kubelet/...", "./internal/cri/...", "./internal/pipeline/...", "./internal/executor/...", "./internal/agent/...", "./internal/processor/all"}
+	node       = []string{"./internal/linux/...", "./internal/kubelet/...", "./internal/faults/...", "./internal/cri/...", "./internal/pipeline/...", "./internal/executor/...", "./internal/agent/...", "./internal/processor/all"}
 	client     = []string{"k8s.io/client-go/...", "sigs.k8s.io/controller-runtime/..."}
 	loggers    = []string{"log", "log/slog", "github.com/go-logr/...", "k8s.io/klog/..."}
-	processors = []string{"./internal/linux/...", "./internal/kubelet/...", "./internal/cri/...", "./internal/fault", "./internal/kubelog", "./internal/processor", "./internal/processor/podref", "./internal/processor/restart", "./internal/redact"}
+	processors = []string{"./internal/linux/...", "./internal/kubelet/...", "./internal/faults/...", "./internal/cri/...", "./internal/fault", "./internal/kubelog", "./internal/processor", "./internal/processor/podref", "./internal/processor/restart", "./internal/redact"}
 )
 
 var reaches = []reach{
@@ -56,7 +56,11 @@ var reaches = []reach{
 		why: "every side speaks of faults, also those that know no Kubernetes",
 	},
 	{
-		from: "./internal/kubelet/...", never: []string{"./internal/processor/...", "./internal/pipeline/...", "./internal/executor/..."},
+		from: "./internal/kubelet/...", never: []string{"./internal/faults/...", "./internal/processor/...", "./internal/pipeline/...", "./internal/executor/..."},
+		why: "the kubelet's own paths, records and habits know no fault",
+	},
+	{
+		from: "./internal/faults/...", never: []string{"./internal/processor/...", "./internal/pipeline/...", "./internal/executor/..."},
 		why: "a judge of the node hands out plain data of package fault: what runs it is built on it, never the other way round",
 	},
 	{
@@ -85,7 +89,7 @@ var reaches = []reach{
 		why: "the verbs of a node work while the API server is dead",
 	},
 	{
-		from: "./internal/kube", within: []string{"./internal/kube", "./internal/printable", "./api/..."},
+		from: "./internal/kubeclient", within: []string{"./internal/kubeclient", "./internal/printable", "./api/..."},
 		why: "the manager and the agent share their way to the API server, and nothing else of either",
 	},
 	{

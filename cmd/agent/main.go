@@ -14,12 +14,12 @@ import (
 	"os"
 
 	"kubediag.org/kubediag/internal/agent"
-	"kubediag.org/kubediag/internal/linux/disposable"
+	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/processor/all"
 )
 
 func main() {
-	disposable.Main(all.Jobs()...)
+	subprocess.Main(all.Jobs()...)
 	if err := agent.NewCommand().Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "kubediag-agent:", err)
 		os.Exit(1)

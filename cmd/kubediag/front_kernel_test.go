@@ -22,9 +22,9 @@ import (
 
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
-	"kubediag.org/kubediag/internal/linux/disposable"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/internal/processor/all"
@@ -34,7 +34,7 @@ import (
 const programEnv = "KUBEDIAG_TEST_IS_PROGRAM"
 
 func TestMain(m *testing.M) {
-	disposable.Main(all.Jobs()...)
+	subprocess.Main(all.Jobs()...)
 	if os.Getenv(programEnv) != "" {
 		main()
 	}

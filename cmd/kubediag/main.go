@@ -11,12 +11,12 @@ import (
 	"syscall"
 
 	"kubediag.org/kubediag/internal/cli"
-	"kubediag.org/kubediag/internal/linux/disposable"
+	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/processor/all"
 )
 
 func main() {
-	disposable.Main(all.Jobs()...)
+	subprocess.Main(all.Jobs()...)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // the second one ends us at once
 	status := cli.Run(ctx, cli.NewCommand())

@@ -18,7 +18,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/kube"
+	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/internal/kubelet"
 )
 
@@ -44,7 +44,7 @@ func runWith(ctx context.Context, config *rest.Config, o options, registry prome
 	if err := a.assemble(ctx); err != nil {
 		return err
 	}
-	if err := kube.Run(ctx, m); err != nil {
+	if err := kubeclient.Run(ctx, m); err != nil {
 		return fmt.Errorf("running agent: %w", err)
 	}
 	return nil
@@ -68,7 +68,7 @@ func addChecks(m manager.Manager, k *kubelet.Finder) error {
 	}
 	return errors.Join(
 		m.AddHealthzCheck("ping", healthz.Ping),
-		m.AddReadyzCheck("caches", kube.Synced(m.GetCache())),
+		m.AddReadyzCheck("caches", kubeclient.Synced(m.GetCache())),
 		m.AddReadyzCheck("kubelet", found),
 	)
 }

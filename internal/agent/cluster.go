@@ -15,12 +15,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/kube"
+	"kubediag.org/kubediag/internal/kubeclient"
 )
 
 // newManager makes the controller-runtime manager of the agent: one that sees this node's work and nothing else.
 func newManager(rest *rest.Config, o options) (manager.Manager, error) {
-	return kube.New(rest, manager.Options{
+	return kubeclient.New(rest, manager.Options{
 		Cache:                  cacheOptions(o.NodeName),
 		Client:                 client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&coordinationv1.Lease{}}}},
 		Metrics:                server.Options{BindAddress: o.MetricsBindAddress},

@@ -10,13 +10,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/kube"
+	"kubediag.org/kubediag/internal/kubeclient"
 )
 
 // TestCacheSeesOneNode holds that no watch grows with the cluster: whatever is not small by nature has a selector.
 func TestCacheSeesOneNode(t *testing.T) {
 	t.Parallel()
-	scheme, err := kube.NewScheme()
+	scheme, err := kubeclient.NewScheme()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"kubediag.org/kubediag/internal/kube"
+	"kubediag.org/kubediag/internal/kubeclient"
 )
 
 // eventBurst is how many Events about one object are sent without delay. The client's own 25 would swallow the last word
@@ -31,5 +31,5 @@ func newRecorder(m manager.Manager, node string) (record.EventRecorder, record.E
 
 // combined is the message of many Events that differ in nothing but their messages.
 func combined(e *corev1.Event) string {
-	return kube.EventMessage("(combined from similar Events) "+e.Message, "")
+	return kubeclient.EventMessage("(combined from similar Events) "+e.Message, "")
 }

@@ -18,7 +18,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/kube"
+	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
@@ -30,7 +30,7 @@ type strict struct {
 
 func (s *strict) Event(_ runtime.Object, _, reason, message string) {
 	s.reasons[reason]++
-	if n := utf8.RuneCountInString(message); n == 0 || n > kube.MaxEventCharacters {
+	if n := utf8.RuneCountInString(message); n == 0 || n > kubeclient.MaxEventCharacters {
 		s.Errorf("%s: %d characters: %q", reason, n, message)
 	}
 	if !utf8.ValidString(message) || strings.ContainsFunc(message, func(r rune) bool { return !unicode.IsPrint(r) }) {
@@ -85,5 +85,5 @@ func TestLongestEvents(t *testing.T) {
 			t.Errorf("no Event has the reason %s: %v", reason, s.reasons)
 		}
 	}
-	s.Event(nil, "", "combined", combined(&corev1.Event{Message: strings.Repeat("x", kube.MaxEventCharacters)}))
+	s.Event(nil, "", "combined", combined(&corev1.Event{Message: strings.Repeat("x", kubeclient.MaxEventCharacters)}))
 }

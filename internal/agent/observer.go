@@ -18,7 +18,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/kube"
+	"kubediag.org/kubediag/internal/kubeclient"
 )
 
 // Reasons of Events. On a Pod, a fault that was found has the fault's code for its reason.
@@ -100,7 +100,7 @@ func (o *observer) ActionEnded(d *v1.Diagnosis, operation string, a executor.Act
 	text := fmt.Sprintf("Repaired %s: %s %s", a.Fault, done, a.Target)
 	o.tell(d, corev1.EventTypeNormal, eventMountRepaired, text)
 	if pod := podOf(d); pod != nil {
-		o.events.Event(pod, corev1.EventTypeNormal, eventMountRepaired, kube.EventAdvice(text, kube.DiagnosisCommand(d)))
+		o.events.Event(pod, corev1.EventTypeNormal, eventMountRepaired, kubeclient.EventAdvice(text, kubeclient.DiagnosisCommand(d)))
 	}
 }
 
@@ -137,7 +137,7 @@ func (o *observer) faults(d *v1.Diagnosis) {
 			continue
 		}
 		text := describe(fault.Code(f.Code), f.Container, f.Volume, f.Evidence)
-		o.events.Event(reference(f.Pod), corev1.EventTypeWarning, f.Code, kube.EventAdvice(text, kube.DiagnosisCommand(d)))
+		o.events.Event(reference(f.Pod), corev1.EventTypeWarning, f.Code, kubeclient.EventAdvice(text, kubeclient.DiagnosisCommand(d)))
 	}
 }
 
@@ -179,5 +179,5 @@ func reference(p *v1.FaultPod) *corev1.ObjectReference {
 
 // tell sends an Event about a Diagnosis.
 func (o *observer) tell(d *v1.Diagnosis, kind, reason, message string) {
-	o.events.Event(d, kind, reason, kube.EventMessage(message, kube.DiagnosisCommand(d)))
+	o.events.Event(d, kind, reason, kubeclient.EventMessage(message, kubeclient.DiagnosisCommand(d)))
 }

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/flags"
-	"kubediag.org/kubediag/internal/kubelet/orphan"
 	"kubediag.org/kubediag/internal/sentinel"
 )
 

@@ -15,7 +15,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/kube"
+	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
@@ -100,10 +100,10 @@ func (l *lookout) about(f fault.Finding, kind, reason, message string) {
 	}
 	pod := reference(&v1.FaultPod{Namespace: f.Pod.Namespace, Name: f.Pod.Name, UID: types.UID(f.Pod.UID)})
 	if kind == corev1.EventTypeNormal {
-		l.events.Event(pod, kind, reason, kube.EventMessage(message, l.logs))
+		l.events.Event(pod, kind, reason, kubeclient.EventMessage(message, l.logs))
 		return
 	}
-	l.events.Event(pod, kind, reason, kube.EventAdvice(message, l.logs))
+	l.events.Event(pod, kind, reason, kubeclient.EventAdvice(message, l.logs))
 }
 
 func fieldsOf(f fault.Finding) []any {

@@ -24,7 +24,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/executor"
-	"kubediag.org/kubediag/internal/kube"
+	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/test/apitest"
 )
 
@@ -38,7 +38,7 @@ var patience = wait.Backoff{Steps: 4, Duration: 10 * time.Millisecond, Factor: 2
 
 func newTestStore(t *testing.T, config *rest.Config) *store {
 	t.Helper()
-	scheme, err := kube.NewScheme()
+	scheme, err := kubeclient.NewScheme()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,12 +16,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kubediag.org/kubediag/internal/cri"
-	"kubediag.org/kubediag/internal/kubelet/orphan"
-	"kubediag.org/kubediag/internal/kubelet/volume"
-	"kubediag.org/kubediag/internal/linux/disposable"
+	"kubediag.org/kubediag/internal/faults/orphan"
+	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/subprocess"
 )
 
 // newVolumes makes the judges of volumes and of directories of pods. There is one of each, for the sentinel and all processors: it remembers which file
@@ -33,7 +33,7 @@ func (a *agent) newVolumes(ctx context.Context) (err error) {
 	scanner, runtime := mountns.NewScanner(), &cri.Client{Socket: a.runtimeSocket}
 	a.volumes = &volume.Inspector{
 		Kubelet: a.kubelet, Scanner: scanner, Prober: &probe.Prober{}, Pods: a.index, Runtime: runtime,
-		Runner: &disposable.Runner{}, // not the prober's: what hangs when it is asked must not keep others from being mended
+		Runner: &subprocess.Runner{}, // not the prober's: what hangs when it is asked must not keep others from being mended
 	}
 	a.orphans = &orphan.Inspector{
 		Kubelet: a.kubelet, Scanner: scanner, Pods: a.pods, Runtime: runtime, Cache: a.index, MinimumAge: a.OrphanMinimumAge,

@@ -17,7 +17,7 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"kubediag.org/kubediag/internal/flags"
-	"kubediag.org/kubediag/internal/kube"
+	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/version"
 )
@@ -67,7 +67,7 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 	if err != nil {
 		return err
 	}
-	if err := kube.Run(ctx, m); err != nil {
+	if err := kubeclient.Run(ctx, m); err != nil {
 		return fmt.Errorf("running manager: %w", err)
 	}
 	return nil

@@ -25,7 +25,7 @@ import (
 	"kubediag.org/kubediag/internal/controller/operationset"
 	"kubediag.org/kubediag/internal/controller/retention"
 	"kubediag.org/kubediag/internal/controller/trigger"
-	"kubediag.org/kubediag/internal/kube"
+	"kubediag.org/kubediag/internal/kubeclient"
 )
 
 const (
@@ -50,7 +50,7 @@ func newManager(config *rest.Config, o options) (manager.Manager, error) {
 	timeout := stopTimeout
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = requestsPerSecond, burst
-	m, err := kube.New(config, manager.Options{
+	m, err := kubeclient.New(config, manager.Options{
 		Cache:                         cacheOptions(),
 		Metrics:                       server.Options{BindAddress: o.MetricsBindAddress},
 		HealthProbeBindAddress:        o.HealthProbeBindAddress,
@@ -118,5 +118,5 @@ func controllers(m manager.Manager, o options) []func(manager.Manager) error {
 // addChecks makes the manager healthy as long as it answers and ready once its caches are filled. One that stands by
 // for the leader is ready too.
 func addChecks(m manager.Manager) error {
-	return errors.Join(m.AddHealthzCheck("ping", healthz.Ping), m.AddReadyzCheck("caches", kube.Synced(m.GetCache())))
+	return errors.Join(m.AddHealthzCheck("ping", healthz.Ping), m.AddReadyzCheck("caches", kubeclient.Synced(m.GetCache())))
 }

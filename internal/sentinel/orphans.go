@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"kubediag.org/kubediag/internal/kubelet/orphan"
+	"kubediag.org/kubediag/internal/faults/orphan"
 )
 
 // Orphans looks for the directories of pods that are gone: an *orphan.Inspector.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/kubelet/volume"
+	"kubediag.org/kubediag/internal/faults/volume"
 )
 
 // A pod makes a new broken mount for each that is repaired, a thousand at any time, and is first in every order. The other

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/kubelet/volume"
 )
 
 // TestAWatchThatHangsDoesNotWatch: what was seen last is told as that, by whoever does not hang.

@@ -18,10 +18,10 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/linux/mount"
-	"kubediag.org/kubediag/test/stage"
+	"kubediag.org/kubediag/test/fakenode"
 )
 
-func TestMain(m *testing.M) { stage.Main(m) }
+func TestMain(m *testing.M) { fakenode.Main(m) }
 
 // maxBoundaries is more than a walkthrough has.
 const maxBoundaries = 100
@@ -30,7 +30,7 @@ const maxBoundaries = 100
 // another time after, it writes its nth record, for every n, and starts it again. Below the stale mount there is a
 // healthy one, which a second unmount would take.
 func TestAgentKilledAtEveryStepEndsTheSame(t *testing.T) {
-	s := stage.New(t)
+	s := fakenode.New(t)
 	s.Build(t, "manager", "")
 	s.Build(t, "agent", "crash")
 	s.Launch(t, "manager")
@@ -72,14 +72,14 @@ var same = cmp.Options{
 
 // play breaks the subPath and runs a Diagnosis with an agent that is killed at boundary n and then started again; n is 0
 // for one that is left alone. It gives nil where there is no such boundary.
-func play(t *testing.T, s *stage.Stage, n int, healthy mount.State) *v1.DiagnosisStatus {
+func play(t *testing.T, s *fakenode.Stage, n int, healthy mount.State) *v1.DiagnosisStatus {
 	t.Helper()
 	stale := s.Break(t, n+1)
 	marker := filepath.Join(t.TempDir(), "exit")
 	script := fmt.Sprintf(`KUBEDIAG_CRASH_AT=%d "$@"; echo $? >"$0"; exec "$@"`, n)
 	agent := s.Launch(t, "agent", "/bin/sh", "-c", script, marker)
 	d := s.Run(t, fmt.Sprint("crash-", n), func() {})
-	stage.End(agent)
+	fakenode.End(agent)
 	code, err := os.ReadFile(marker)
 	crashed := err == nil
 	if crashed && string(code) != "137\n" {

@@ -18,9 +18,9 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
-	"kubediag.org/kubediag/internal/kubelet/volume/volumetest"
+	"kubediag.org/kubediag/internal/faults/volume/volumetest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
-	"kubediag.org/kubediag/test/stage"
+	"kubediag.org/kubediag/test/fakenode"
 )
 
 // attackers are what processes of tenants do to their node.
@@ -130,7 +130,7 @@ func forge(args []string, ready func(string)) error {
 		return err
 	}
 	defer end()
-	from := filepath.Join(own, stage.ShareDir)
+	from := filepath.Join(own, fakenode.ShareDir)
 	err = unix.Mount(from, place, "", unix.MS_BIND, "")
 	for i := 0; i < forgedCopies && err == nil; i++ {
 		more := filepath.Join(root, "more", strconv.Itoa(i))
@@ -159,9 +159,9 @@ func startForged(point string) (end func(), err error) {
 func serveForged(args []string, ready func(string)) error {
 	root := &fs.Inode{}
 	_, err := fs.Mount(args[0], root, &fs.Options{
-		MountOptions: fuse.MountOptions{DirectMountStrict: true, FsName: stage.ShareName, Name: stage.ShareName},
+		MountOptions: fuse.MountOptions{DirectMountStrict: true, FsName: fakenode.ShareName, Name: fakenode.ShareName},
 		OnAdd: func(ctx context.Context) {
-			root.AddChild(stage.ShareDir, root.NewPersistentInode(ctx, &fs.Inode{}, fs.StableAttr{Mode: fuse.S_IFDIR}), false)
+			root.AddChild(fakenode.ShareDir, root.NewPersistentInode(ctx, &fs.Inode{}, fs.StableAttr{Mode: fuse.S_IFDIR}), false)
 		},
 	})
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
-	"kubediag.org/kubediag/test/stage"
+	"kubediag.org/kubediag/test/fakenode"
 )
 
 var attackTime = flag.Duration("attacks", time.Hour, "how long the attacks last; a quarter of that before, the node is left in peace")
@@ -46,8 +46,8 @@ const (
 func BenchmarkAttacks(b *testing.B) {
 	b.Setenv("GOMEMLIMIT", strconv.Itoa(kerneltest.AgentMemory/10*9))
 	n := &attackedNode{coast: newCoast(b)}
-	n.volumes = n.AddPods(b, "updated", updatedPods, stage.Layout{Volumes: 1, Binds: 1})
-	quiet := n.AddPods(b, "quiet", quietPods, stage.Layout{Volumes: 1, Binds: 1})
+	n.volumes = n.AddPods(b, "updated", updatedPods, fakenode.Layout{Volumes: 1, Binds: 1})
+	quiet := n.AddPods(b, "quiet", quietPods, fakenode.Layout{Volumes: 1, Binds: 1})
 	scratch := n.AddFolder(b, "scratch")
 	n.agent.Await(b, "the sentinel to watch all binds", func(m map[string]float64) bool {
 		return m["kubediag_sentinel_binds"] == updatedPods+quietPods+1 && m["kubediag_sentinel_unwatched_binds"] == 0
@@ -74,7 +74,7 @@ func BenchmarkAttacks(b *testing.B) {
 // attackedNode is a node with volumes that die, ConfigMaps that change, and attackers.
 type attackedNode struct {
 	*coast
-	volumes []*stage.Volume
+	volumes []*fakenode.Volume
 	updates int
 	wrong   int // repairs
 	probed  func() int
@@ -175,7 +175,7 @@ func (n *attackedNode) repairs(b *testing.B) map[string]float64 {
 // hang has all volumes of one pod answer no more, and somebody ask each of them. It gives their places.
 func (n *attackedNode) hang(b *testing.B) (points []string) {
 	b.Helper()
-	shares := n.AddShares(b, stage.Shares{Name: "hung", Volumes: hungVolumes, Pods: 1, Servers: 1})
+	shares := n.AddShares(b, fakenode.Shares{Name: "hung", Volumes: hungVolumes, Pods: 1, Servers: 1})
 	shares[0].Stop(b)
 	for _, v := range shares {
 		user := exec.Command("stat", v.Points[0]+"/data")
@@ -269,7 +269,7 @@ func (n *attackedNode) report(b *testing.B, peace, amid phase) {
 	}
 }
 
-func pointsOf(volumes []*stage.Volume) (points []string) {
+func pointsOf(volumes []*fakenode.Volume) (points []string) {
 	for _, v := range volumes {
 		points = append(points, v.Points...)
 	}

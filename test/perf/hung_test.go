@@ -14,19 +14,19 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/samples"
-	"kubediag.org/kubediag/test/stage"
+	"kubediag.org/kubediag/test/fakenode"
 )
 
 // TestHungVolumesHoldNobodyElseUp: while five connections hang, and processes wait for them, an agent that has found that
 // out goes on saying that it is well, and a Diagnosis of another pod, whose volume has died and is staged anew, heals it.
 func TestHungVolumesHoldNobodyElseUp(t *testing.T) {
-	s := stage.New(t)
+	s := fakenode.New(t)
 	s.Apply(t, samples.VolumeHealth)
 	for _, name := range []string{"manager", "agent"} {
 		s.Build(t, name, "")
 	}
 	s.Launch(t, "manager")
-	shares := s.AddShares(t, stage.Shares{Name: "share", Volumes: hungShares + 1, Pods: hungShares + 1, Servers: hungShares + 1})
+	shares := s.AddShares(t, fakenode.Shares{Name: "share", Volumes: hungShares + 1, Pods: hungShares + 1, Servers: hungShares + 1})
 	agent := s.LaunchAgent(t, "Observe")
 	agent.Await(t, "the sentinel to see the connections", func(m map[string]float64) bool {
 		return m["kubediag_sentinel_watching"] == 1 && m["kubediag_sentinel_connections"] == hungShares+1
@@ -52,7 +52,7 @@ func TestHungVolumesHoldNobodyElseUp(t *testing.T) {
 	d := s.RunThat(t, &v1.Diagnosis{
 		ObjectMeta: s.Diagnosis("another").ObjectMeta,
 		Spec: v1.DiagnosisSpec{
-			OperationSet: "volume-health-op-set", NodeName: stage.Node,
+			OperationSet: "volume-health-op-set", NodeName: fakenode.Node,
 			PodReference: &v1.PodReference{Namespace: dead.Pods[0].Namespace, Name: dead.Pods[0].Name},
 		},
 	}, func() {})
@@ -77,7 +77,7 @@ const maxFailures = 3
 
 // stayHealthy asks the agent for its health again and again. The end of that is an error where the kubelet would have
 // started the agent anew, and otherwise waits for one more answer that it is well.
-func stayHealthy(t *testing.T, a *stage.Agent) (end func() error) {
+func stayHealthy(t *testing.T, a *fakenode.Agent) (end func() error) {
 	ctx, stop := context.WithCancel(t.Context())
 	result := make(chan error, 1)
 	go func() {

@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kubediag.org/kubediag/test/stage"
+	"kubediag.org/kubediag/test/fakenode"
 )
 
 // BenchmarkIdleVolumes measures what an agent in mode Automatic costs while nothing happens on a node of 250 pods, by the
@@ -27,9 +27,9 @@ import (
 func BenchmarkIdleVolumes(b *testing.B) {
 	for _, connections := range []int{0, 100, 1000} {
 		b.Run(fmt.Sprint("connections=", connections), func(b *testing.B) {
-			s := stage.New(b)
+			s := fakenode.New(b)
 			s.Build(b, "agent", "")
-			shares := s.AddShares(b, stage.Shares{Name: "idle", Volumes: connections, Pods: nodePods, Servers: 10})
+			shares := s.AddShares(b, fakenode.Shares{Name: "idle", Volumes: connections, Pods: nodePods, Servers: 10})
 			agent := s.LaunchAgentBeside(b, "Automatic")
 			agent.Await(b, "the sentinel to see the connections", func(m map[string]float64) bool {
 				return m["kubediag_sentinel_watching"] == 1 && m["kubediag_sentinel_connections"] == float64(connections)

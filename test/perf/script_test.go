@@ -14,7 +14,7 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
-	"kubediag.org/kubediag/test/stage"
+	"kubediag.org/kubediag/test/fakenode"
 )
 
 const (
@@ -31,7 +31,7 @@ type script struct {
 }
 
 // runScript renews volumes of one bind each, and gives for each how long it took until the script had unmounted it.
-func runScript(b *testing.B, volumes []*stage.Volume) []time.Duration {
+func runScript(b *testing.B, volumes []*fakenode.Volume) []time.Duration {
 	b.Helper()
 	s := script{begun: map[string]time.Time{}}
 	ended := make(chan error)

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"kubediag.org/kubediag/test/stage"
+	"kubediag.org/kubediag/test/fakenode"
 )
 
 const (
@@ -25,19 +25,19 @@ const (
 
 // node is a node with 250 pods of six subPaths each. A renewal of a volume of single breaks one bind, of six all.
 type node struct {
-	*stage.Stage
-	single, six []*stage.Volume
+	*fakenode.Stage
+	single, six []*fakenode.Volume
 
-	agent *stage.Agent
+	agent *fakenode.Agent
 	binds int
 }
 
 func newNode(b *testing.B) *node {
 	b.Helper()
-	n := &node{Stage: stage.New(b), binds: nodeBinds}
+	n := &node{Stage: fakenode.New(b), binds: nodeBinds}
 	n.Build(b, "agent", "")
-	n.single = n.AddPods(b, "single", nodePods/2, stage.Layout{Volumes: 6, Binds: 1})
-	n.six = n.AddPods(b, "six", nodePods/2, stage.Layout{Volumes: 1, Binds: 6})
+	n.single = n.AddPods(b, "single", nodePods/2, fakenode.Layout{Volumes: 6, Binds: 1})
+	n.six = n.AddPods(b, "six", nodePods/2, fakenode.Layout{Volumes: 1, Binds: 6})
 	return n
 }
 
@@ -49,7 +49,7 @@ func BenchmarkSentinel(b *testing.B) {
 	script := median(runScript(b, n.single[:scriptUpdates]))
 	n.agent = n.LaunchAgent(b, "Automatic")
 	n.await(b)
-	for _, volumes := range [][]*stage.Volume{n.single, n.six} {
+	for _, volumes := range [][]*fakenode.Volume{n.single, n.six} {
 		b.Run(fmt.Sprint("binds=", len(volumes[0].Points)), func(b *testing.B) {
 			var took []time.Duration
 			for b.Loop() {
@@ -62,7 +62,7 @@ func BenchmarkSentinel(b *testing.B) {
 			b.ReportMetric(float64(script)/float64(median(took)), "ratio")
 		})
 	}
-	shared := n.AddPods(b, "shared", burst, stage.Layout{Volumes: 1, Binds: 1})
+	shared := n.AddPods(b, "shared", burst, fakenode.Layout{Volumes: 1, Binds: 1})
 	n.binds += burst
 	n.await(b)
 	b.Run("burst", func(b *testing.B) {
@@ -88,7 +88,7 @@ func (n *node) await(b *testing.B) {
 }
 
 // oneByOne renews volumes one after the other, and gives for each how long it took until all its binds were unmounted.
-func (n *node) oneByOne(b *testing.B, volumes []*stage.Volume) []time.Duration {
+func (n *node) oneByOne(b *testing.B, volumes []*fakenode.Volume) []time.Duration {
 	b.Helper()
 	w := newWatch(b)
 	defer w.close()
@@ -110,7 +110,7 @@ func (n *node) oneByOne(b *testing.B, volumes []*stage.Volume) []time.Duration {
 }
 
 // atOnce renews all volumes as fast as it can. It gives how long that took, and how long until all were unmounted.
-func (n *node) atOnce(b *testing.B, volumes []*stage.Volume) (updated, unmounted time.Duration) {
+func (n *node) atOnce(b *testing.B, volumes []*fakenode.Volume) (updated, unmounted time.Duration) {
 	b.Helper()
 	w := newWatch(b)
 	defer w.close()
@@ -132,7 +132,7 @@ func (n *node) atOnce(b *testing.B, volumes []*stage.Volume) (updated, unmounted
 }
 
 // rebind does what the kubelet does when the containers are started, and waits until the sentinel watches what is bound.
-func (n *node) rebind(b *testing.B, volumes []*stage.Volume) {
+func (n *node) rebind(b *testing.B, volumes []*fakenode.Volume) {
 	b.Helper()
 	for _, v := range volumes {
 		must(b, v.Bind())

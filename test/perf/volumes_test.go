@@ -18,7 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"kubediag.org/kubediag/test/stage"
+	"kubediag.org/kubediag/test/fakenode"
 )
 
 const (
@@ -41,9 +41,9 @@ var (
 
 // coast is a node whose pods have volumes of a CSI driver.
 type coast struct {
-	*stage.Stage
-	shares []*stage.Share
-	agent  *stage.Agent
+	*fakenode.Stage
+	shares []*fakenode.Share
+	agent  *fakenode.Agent
 	events chan told
 	turn   int
 }
@@ -56,9 +56,9 @@ type told struct {
 
 func newCoast(b *testing.B) *coast {
 	b.Helper()
-	c := &coast{Stage: stage.New(b), events: make(chan told, 10000)}
+	c := &coast{Stage: fakenode.New(b), events: make(chan told, 10000)}
 	c.Build(b, "agent", "")
-	c.shares = c.AddShares(b, stage.Shares{Name: "share", Volumes: shareCount, Pods: sharePods, Servers: shareCount})
+	c.shares = c.AddShares(b, fakenode.Shares{Name: "share", Volumes: shareCount, Pods: sharePods, Servers: shareCount})
 	c.listen(b)
 	c.agent = c.LaunchAgent(b, "Automatic")
 	c.agent.Await(b, "the sentinel to see the connections", func(m map[string]float64) bool {
@@ -117,7 +117,7 @@ func BenchmarkVolumes(b *testing.B) {
 }
 
 // measure kills the daemons of shares in turn, n times, each time amid what there is.
-func (c *coast) measure(b *testing.B, n int, shares []*stage.Share, amid func(kill func())) {
+func (c *coast) measure(b *testing.B, n int, shares []*fakenode.Share, amid func(kill func())) {
 	b.Helper()
 	var f figures
 	for b.Loop() {
@@ -139,7 +139,7 @@ func (c *coast) measure(b *testing.B, n int, shares []*stage.Share, amid func(ki
 func alone(kill func()) { kill() }
 
 // once kills the daemon of a share and has the driver mount it anew.
-func (c *coast) once(b *testing.B, v *stage.Share, f *figures) {
+func (c *coast) once(b *testing.B, v *fakenode.Share, f *figures) {
 	b.Helper()
 	content := fmt.Sprint("content-", c.turn)
 	pause() // not in step with the agent
@@ -164,7 +164,7 @@ func (c *coast) once(b *testing.B, v *stage.Share, f *figures) {
 func pause() { <-time.After(time.Second/2 + rand.N(time.Second)) }
 
 // heard is when the first Event told of a share's death.
-func (c *coast) heard(b *testing.B, v *stage.Share) time.Time {
+func (c *coast) heard(b *testing.B, v *fakenode.Share) time.Time {
 	b.Helper()
 	patience := time.After(10 * time.Second)
 	for {
@@ -182,7 +182,7 @@ func (c *coast) heard(b *testing.B, v *stage.Share) time.Time {
 }
 
 // reads waits until content is read of a share at each of the places, and tells how long after begin each did.
-func reads(b *testing.B, v *stage.Share, places []string, content string, begin time.Time) []time.Duration {
+func reads(b *testing.B, v *fakenode.Share, places []string, content string, begin time.Time) []time.Duration {
 	b.Helper()
 	var took []time.Duration
 	left := slices.Clone(places)
@@ -204,7 +204,7 @@ func reads(b *testing.B, v *stage.Share, places []string, content string, begin 
 
 // halt has the daemons of shares answer no more, and somebody wait for each, until release. It returns when the agent has
 // told of all.
-func (c *coast) halt(b *testing.B, shares []*stage.Share) (release func()) {
+func (c *coast) halt(b *testing.B, shares []*fakenode.Share) (release func()) {
 	b.Helper()
 	var users []*exec.Cmd
 	for _, v := range shares {

@@ -17,18 +17,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/test/stage"
+	"kubediag.org/kubediag/test/fakenode"
 )
 
 func TestMain(m *testing.M) {
 	attackers.Play()
-	stage.Main(m)
+	fakenode.Main(m)
 }
 
 // BenchmarkWalkthrough measures the four operations of the walkthrough, a real unmount included, from the creation of
 // the Diagnosis to Succeeded, against three bare patches of the status of the same object.
 func BenchmarkWalkthrough(b *testing.B) {
-	s := stage.New(b)
+	s := fakenode.New(b)
 	programs := map[string]*exec.Cmd{}
 	for _, name := range []string{"manager", "agent"} {
 		s.Build(b, name, "")
@@ -75,7 +75,7 @@ func memory(b *testing.B, pid int, field string) float64 {
 }
 
 // patch patches the status of the Diagnosis three times, one after the other.
-func patch(b *testing.B, s *stage.Stage, d *v1.Diagnosis) time.Duration {
+func patch(b *testing.B, s *fakenode.Stage, d *v1.Diagnosis) time.Duration {
 	begin := time.Now()
 	for i := range 3 {
 		body := fmt.Sprintf(`{"status":{"checkpoint":{"pathIndex":0,"nodeIndex":%d}}}`, i)

@@ -14,12 +14,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/kubelet/device"
 	"kubediag.org/kubediag/internal/linux/blockdev"
-	"kubediag.org/kubediag/internal/linux/disposable"
-	"kubediag.org/kubediag/internal/linux/holder"
+	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/subprocess"
 )
 
 // NewHoldersCommand makes the verb holders. It looks for kubelets in the process file system at proc; empty: /proc.
@@ -117,7 +117,7 @@ func newHolderLook(n *kubelet.Node) *holderLook {
 
 // newInspector asks the runtime of the kubelet; where no kubelet is known, nobody tells of containers.
 func newInspector(n *kubelet.Node, scanner *mountns.Scanner, runtime *boundedRuntime) *device.Inspector {
-	i := &device.Inspector{Kubelet: n, Finder: &holder.Finder{Scanner: scanner, Runner: &disposable.Runner{}}}
+	i := &device.Inspector{Kubelet: n, Finder: &devholder.Finder{Scanner: scanner, Runner: &subprocess.Runner{}}}
 	if n.PID != 0 {
 		i.Runtime = runtime
 	}
@@ -203,9 +203,9 @@ func (l *holderLook) inUse(ctx context.Context, c *device.Case, depth int) ([]st
 	}
 	for _, h := range c.Held {
 		switch h.Kind {
-		case holder.Swap:
+		case devholder.Swap:
 			why = append(why, "the kernel swaps to "+h.Path)
-		case holder.StackedDevice:
+		case devholder.StackedDevice:
 			through, err := l.inUseThrough(ctx, h.Path, depth-1)
 			if err != nil {
 				return nil, err

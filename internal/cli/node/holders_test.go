@@ -19,9 +19,9 @@ import (
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/kubelet/device"
+	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/linux/blockdev"
-	"kubediag.org/kubediag/internal/linux/holder"
+	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
@@ -32,7 +32,7 @@ var (
 	rbd3     = blockdev.Device{Number: blockdev.Number{Major: 252, Minor: 48}, Name: "rbd3", Kind: blockdev.KRBD, Sequence: 7}
 	ext4     = []blockdev.FileSystem{{Type: "ext4", Number: rbd3.Number, Evidence: "/sys/fs/ext4/rbd3"}}
 	survey   = mountns.Survey{Backend: "kernel", Namespaces: 40, Mounts: 2500}
-	everyone = holder.Looked{Mounts: survey, Processes: true, Tasks: 300, Links: 9000, Denied: 1, Stuck: 2, Overlays: 80, Unplaced: 1, Loops: 3}
+	everyone = devholder.Looked{Mounts: survey, Processes: true, Tasks: 300, Links: 9000, Denied: 1, Stuck: 2, Overlays: 80, Unplaced: 1, Loops: 3}
 	from     = lookedFrom{KubeletRoot: "/var/lib/kubelet", KubeletPID: 1234, MountNamespace: 4026531841, Milliseconds: 12.345}
 )
 
@@ -41,8 +41,8 @@ func exporter() device.Held {
 	patch := "spec:\n  template:\n    spec:\n      containers:\n      - name: exporter\n        volumeMounts:\n" +
 		"        - mountPath: /host\n          mountPropagation: HostToContainer\n          name: root\n"
 	return device.Held{
-		Holder: holder.Holder{
-			Kind: holder.Mount, Path: "/host" + globalMount, PIDs: []int{21839, 21840},
+		Holder: devholder.Holder{
+			Kind: devholder.Mount, Path: "/host" + globalMount, PIDs: []int{21839, 21840},
 			Mount: mountns.Mount{
 				Mount:  mountinfo.Mount{ID: 2892, Parent: 2729, Major: 252, Minor: 48, Root: "/", Point: "/host" + globalMount, FSType: "ext4"},
 				Unique: 4294968000, Namespace: mountns.Namespace{PID: 21839, Inode: 4026532300},
@@ -61,8 +61,8 @@ func exporter() device.Held {
 // shredder is a process that calls itself and its file what terminals act on.
 func shredder() device.Held {
 	return device.Held{
-		Holder: holder.Holder{
-			Kind: holder.OpenFile, Path: "/\x1b[2J\xff (deleted)", PIDs: []int{3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14},
+		Holder: devholder.Holder{
+			Kind: devholder.OpenFile, Path: "/\x1b[2J\xff (deleted)", PIDs: []int{3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14},
 			Detail: "its mount is in no namespace: lazily unmounted",
 		},
 		Command: "rm\u202e", Why: "it is no mount",
@@ -85,29 +85,29 @@ func use(t *testing.T, c *device.Case) deviceUse {
 // holdersReports are reports whose text and JSON are in testdata.
 func holdersReports(t *testing.T) map[string]writable {
 	t.Helper()
-	report := func(r holder.Report) *holder.Report {
+	report := func(r devholder.Report) *devholder.Report {
 		r.Device = rbd3
 		return &r
 	}
 	held := use(t, &device.Case{
-		Report: report(holder.Report{Busy: true, FileSystems: ext4, Looked: holder.Looked{Mounts: survey}}),
+		Report: report(devholder.Report{Busy: true, FileSystems: ext4, Looked: devholder.Looked{Mounts: survey}}),
 		Held:   []device.Held{exporter()}, Removable: true, Why: "it is held by 1 mounts",
 	})
 	stuck := use(t, &device.Case{
-		Report: report(holder.Report{Busy: true, FileSystems: ext4, Looked: everyone}),
+		Report: report(devholder.Report{Busy: true, FileSystems: ext4, Looked: everyone}),
 		Held:   []device.Held{exporter(), shredder()}, Why: "open file holds it as well, which is no mount",
 	})
-	hidden := use(t, &device.Case{Report: report(holder.Report{
+	hidden := use(t, &device.Case{Report: report(devholder.Report{
 		Busy: true, FileSystems: ext4, Looked: everyone, Hidden: []string{"a descriptor on its way through a unix socket", "an \x1b overlay"},
 	})})
 	host := exporter()
 	host.Removable, host.Patch, host.Why = false, "", "it is the kubelet's own mount"
 	inUse := use(t, &device.Case{
-		Report: report(holder.Report{Busy: true, FileSystems: ext4, Looked: holder.Looked{Mounts: survey}}),
+		Report: report(devholder.Report{Busy: true, FileSystems: ext4, Looked: devholder.Looked{Mounts: survey}}),
 		Host:   true, Held: []device.Held{host, exporter()}, LiveUse: []string{"a file system on it is mounted in the kubelet's own mount namespace"},
 	})
 	inUse.Device.MountPoint = globalMount
-	free := use(t, &device.Case{Report: report(holder.Report{Looked: everyone}), Why: "no mount holds it"})
+	free := use(t, &device.Case{Report: report(devholder.Report{Looked: everyone}), Why: "no mount holds it"})
 	named := func(u deviceUse, from lookedFrom) *holdersReport {
 		u.Looked.lookedFrom = from
 		return &holdersReport{schemaVersion, u}
@@ -203,7 +203,7 @@ func TestHoldersKeys(t *testing.T) {
 	if diff := cmp.Diff([]string{"devices", "looked", "schemaVersion"}, keys(reports["none"])); diff != "" {
 		t.Errorf("no device named (-want +got):\n%s", diff)
 	}
-	got := keys(newUseHolder(device.Held{Holder: holder.Holder{Kind: holder.RawOpen}}))
+	got := keys(newUseHolder(device.Held{Holder: devholder.Holder{Kind: devholder.RawOpen}}))
 	for _, key := range []string{"kind", "mountNamespace", "pids", "mountPoint", "pod", "container"} {
 		if !slices.Contains(got, key) {
 			t.Errorf("a holder has no %s where there is nothing to say", key)
@@ -214,11 +214,11 @@ func TestHoldersKeys(t *testing.T) {
 func TestADeviceThatCannotBeTestedIsNotCalledFree(t *testing.T) {
 	t.Parallel()
 	denied := errors.New("denied")
-	c := &device.Case{Report: &holder.Report{Device: rbd3, Untested: denied}}
+	c := &device.Case{Report: &devholder.Report{Device: rbd3, Untested: denied}}
 	if _, err := newDeviceUse(c, nil); !errors.Is(err, denied) {
 		t.Errorf("error %v, want that of the kernel", err)
 	}
-	c.Report.Holders, c.Held = []holder.Holder{exporter().Holder}, []device.Held{exporter()}
+	c.Report.Holders, c.Held = []devholder.Holder{exporter().Holder}, []device.Held{exporter()}
 	if u, err := newDeviceUse(c, nil); err != nil || u.Device.State != stateHeld || u.Device.Untested == "" {
 		t.Errorf("with a mount: %+v, %v, want it held and untested", u.Device, err)
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/cri"
-	"kubediag.org/kubediag/internal/kubelet/device"
+	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"kubediag.org/kubediag/internal/linux/holder"
+	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/printable"
 )
@@ -74,7 +74,7 @@ type lookedInto struct {
 	Unnamed int `json:"unnamed"`
 }
 
-func newLookedInto(l holder.Looked) lookedInto {
+func newLookedInto(l devholder.Looked) lookedInto {
 	return lookedInto{l.Processes, l.Tasks, l.Threads, l.Links, l.Denied, l.Stuck, l.Overlays, l.Unplaced, l.Loops, l.Unnamed}
 }
 

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/kubelet/device"
-	"kubediag.org/kubediag/internal/kubelet/orphan"
 )
 
 // boundedRuntime is the container runtime for a verb that cannot wait for it: it is asked for nameTimeout in all, and then

@@ -24,16 +24,16 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
-	"kubediag.org/kubediag/internal/linux/disposable"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/internal/processor/all"
 )
 
 func TestMain(m *testing.M) {
-	disposable.Main(all.Jobs()...)
+	subprocess.Main(all.Jobs()...)
 	kerneltest.Main(m, kerneltest.Roles{"kubelet": playKubelet, "copy": playCopy, "hung": playHung})
 }
 

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/kubelet/subpath"
+	"kubediag.org/kubediag/internal/faults/subpath"
 )
 
 // badSources looks for what containers that are not started mount and cannot get. Only the specs of pods say what that is.

@@ -7,7 +7,7 @@ import (
 	"context"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/kubelet/subpath"
+	"kubediag.org/kubediag/internal/faults/subpath"
 )
 
 // staleSubPaths looks for subPath binds whose source is gone or another one by now. What the kubelet renews by itself is

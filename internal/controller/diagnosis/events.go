@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/kube"
+	"kubediag.org/kubediag/internal/kubeclient"
 )
 
 // reasonAgentBack is the reason of the Event that ends what v1.ReasonAgentLost has begun.
@@ -29,7 +29,7 @@ func (v *visit) say(reason, message string) {
 func (r *Reconciler) announce(v *visit) {
 	count(v)
 	for _, n := range v.tell {
-		r.Events.Event(v.is, n.kind, n.reason, kube.EventMessage(n.message, kube.DiagnosisCommand(v.is)))
+		r.Events.Event(v.is, n.kind, n.reason, kubeclient.EventMessage(n.message, kubeclient.DiagnosisCommand(v.is)))
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"kubediag.org/kubediag/internal/kube"
+	"kubediag.org/kubediag/internal/kubeclient"
 )
 
 // TestLongestEvent has the manager refuse a node whose name is as long as it can be.
@@ -18,7 +18,7 @@ func TestLongestEvent(t *testing.T) {
 	w.visit(t)
 	e := w.event(t)
 	_, message, _ := strings.Cut(strings.TrimPrefix(e, "Warning "), " ")
-	if n := utf8.RuneCountInString(message); n > kube.MaxEventCharacters || !strings.HasPrefix(message, "spec.nodeName: ") ||
+	if n := utf8.RuneCountInString(message); n > kubeclient.MaxEventCharacters || !strings.HasPrefix(message, "spec.nodeName: ") ||
 		!strings.HasSuffix(message, "… See: kubectl get diag -n team d -o yaml") {
 		t.Errorf("%d characters: %q", n, message)
 	}

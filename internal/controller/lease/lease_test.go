@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/kube"
+	"kubediag.org/kubediag/internal/kubeclient"
 )
 
 var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -42,7 +42,7 @@ func of(node string, ago time.Duration, change ...func(*coordinationv1.Lease)) *
 
 func newSweeper(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) *Sweeper {
 	t.Helper()
-	scheme, err := kube.NewScheme()
+	scheme, err := kubeclient.NewScheme()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/builtin"
-	"kubediag.org/kubediag/internal/kube"
+	"kubediag.org/kubediag/internal/kubeclient"
 )
 
 // What the manager may do for this.
@@ -50,7 +50,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	op := old.DeepCopy()
 	judge(op)
-	return kube.PatchStatus(ctx, r.Client, &old, op)
+	return kubeclient.PatchStatus(ctx, r.Client, &old, op)
 }
 
 // judge fills in the status.

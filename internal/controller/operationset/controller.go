@@ -19,7 +19,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/graph"
-	"kubediag.org/kubediag/internal/kube"
+	"kubediag.org/kubediag/internal/kubeclient"
 )
 
 // What the manager may do for this.
@@ -53,7 +53,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.judge(ctx, set); err != nil {
 		return reconcile.Result{}, err
 	}
-	return kube.PatchStatus(ctx, r.Client, &old, set)
+	return kubeclient.PatchStatus(ctx, r.Client, &old, set)
 }
 
 // judge fills in the status.

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/kube"
+	"kubediag.org/kubediag/internal/kubeclient"
 )
 
 // What the manager may do for this.
@@ -49,7 +49,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	t := old.DeepCopy()
 	judge(t)
-	return kube.PatchStatus(ctx, r.Client, &old, t)
+	return kubeclient.PatchStatus(ctx, r.Client, &old, t)
 }
 
 // judge fills in the status.

@@ -5,7 +5,7 @@
 // its context ends. Nothing makes the kernel give up a call that waits for a file
 // system or a device. So the call is left behind: it keeps its goroutine and its
 // thread, it is counted, and its result is dropped. Calls that hang for good, and that
-// SIGKILL does not end, are for package disposable.
+// SIGKILL does not end, are for package subprocess.
 //
 // It knows nothing of what is called, and imports the standard library alone.
 package bounded

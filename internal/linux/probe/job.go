@@ -11,13 +11,13 @@ import (
 	"runtime"
 	"sync"
 
-	"kubediag.org/kubediag/internal/linux/disposable"
+	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // Job is what the process that asks does. It has to be among those that main
-// gives to disposable.Main.
-var Job = disposable.Job{Name: "probe", Run: work}
+// gives to subprocess.Main.
+var Job = subprocess.Job{Name: "probe", Run: work}
 
 // work asks every question, and says what it hears as soon as it does.
 func work(_ context.Context, in []byte, emit func(v any) error) error {

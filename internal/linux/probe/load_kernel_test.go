@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"kubediag.org/kubediag/internal/linux/disposable"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
@@ -93,7 +93,7 @@ func TestManyMounts(t *testing.T) {
 	points := l.points()
 	before := table(t, points[0])
 	deadline := kerneltest.Patience(6 * time.Second) // half of it is for all of them to be asked in
-	r := &disposable.Runner{}
+	r := &subprocess.Runner{}
 	p := &probe.Prober{Deadline: deadline, Runner: r}
 	for pass := range 2 {
 		stop := peak(t)
@@ -135,7 +135,7 @@ func TestMoreHangThanThreads(t *testing.T) {
 	stopped := mountFUSE(t, make([]string, 288)...)
 	fine := mountFUSE(t, "")
 	stopped.signal("STOP")
-	r := &disposable.Runner{}
+	r := &subprocess.Runner{}
 	p := &probe.Prober{Deadline: kerneltest.Patience(6 * time.Second), Runner: r}
 	points := append(slices.Clone(stopped.dirs), fine.dirs[0])
 	const threads = 16 + 256

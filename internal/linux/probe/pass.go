@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"kubediag.org/kubediag/internal/linux/disposable"
 	"kubediag.org/kubediag/internal/linux/fuse"
+	"kubediag.org/kubediag/internal/linux/subprocess"
 )
 
 // pass is one call of Ask.
@@ -40,7 +40,7 @@ type group struct {
 	proven    bool // it has answered when it was asked last
 	turn      int  // of the owner's: lower ones are asked first
 	questions []question
-	lost      *disposable.LostError // the process that has asked, where that is lost
+	lost      *subprocess.LostError // the process that has asked, where that is lost
 }
 
 // late is a question that has not been answered for a while.
@@ -101,15 +101,15 @@ func (s *pass) askSome(ctx context.Context, groups []*group, r request) error {
 	if len(r.Groups) == 0 || left <= 0 {
 		return nil
 	}
-	err := s.runner().Run(ctx, disposable.Options{Job: Job.Name, Input: r, Deadline: left, Each: s.hear})
-	lost, _ := errors.AsType[*disposable.LostError](err)
+	err := s.runner().Run(ctx, subprocess.Options{Job: Job.Name, Input: r, Deadline: left, Each: s.hear})
+	lost, _ := errors.AsType[*subprocess.LostError](err)
 	for _, g := range groups {
 		g.lost = lost
 	}
 	switch {
-	case errors.Is(err, disposable.ErrDeadline):
+	case errors.Is(err, subprocess.ErrDeadline):
 		return nil
-	case errors.Is(err, disposable.ErrTooMany):
+	case errors.Is(err, subprocess.ErrTooMany):
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, g := range groups {

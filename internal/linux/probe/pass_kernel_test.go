@@ -19,11 +19,11 @@ import (
 	"testing"
 	"time"
 
-	"kubediag.org/kubediag/internal/linux/disposable"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
@@ -64,7 +64,7 @@ func TestNoOtherIsSent(t *testing.T) {
 	stuck, stopped, fine := mountFUSE(t, "hang"), mountFUSE(t, ""), mountFUSE(t, "")
 	stopped.signal("STOP")
 	points := []string{stuck.dirs[0], stopped.dirs[0], fine.dirs[0]}
-	r := &disposable.Runner{}
+	r := &subprocess.Runner{}
 	p := &probe.Prober{Deadline: deadline, Runner: r}
 	if got := states(ask(t, p, points...)); !slices.Equal(got, []probe.State{probe.Hung, probe.Hung, probe.Alive}) {
 		t.Fatalf("states %v", got)
@@ -100,7 +100,7 @@ func TestNoOtherIsSent(t *testing.T) {
 func TestTooManyProcesses(t *testing.T) {
 	t.Parallel()
 	stuck, fine := mountFUSE(t, "hang"), mountFUSE(t, "")
-	r := &disposable.Runner{MaxLingering: 1}
+	r := &subprocess.Runner{MaxLingering: 1}
 	p := &probe.Prober{Deadline: deadline, Runner: r}
 	if got := ask(t, p, stuck.dirs[0]); got[0].State != probe.Hung || r.Lingering() != 1 {
 		t.Fatalf("answer %+v, %d processes linger: the test shows nothing", got[0], r.Lingering())
@@ -125,7 +125,7 @@ func TestOneQuestionForEachConnection(t *testing.T) {
 		t.Cleanup(func() { systest.UnmountPath(point, true) })
 		points = append(points, point)
 	}
-	r := &disposable.Runner{}
+	r := &subprocess.Runner{}
 	answers := ask(t, &probe.Prober{Deadline: deadline, Runner: r}, points...)
 	for i, a := range answers {
 		if a.State != probe.Hung || i > 0 && !says(a, "not asked: the same file system does not answer at") {
@@ -242,7 +242,7 @@ func TestBadTargets(t *testing.T) {
 func TestCallerGivesUp(t *testing.T) {
 	t.Parallel()
 	s := mountFUSE(t, "hang")
-	r := &disposable.Runner{}
+	r := &subprocess.Runner{}
 	p := &probe.Prober{Deadline: time.Minute, Runner: r}
 	ctx, cancel := context.WithCancel(t.Context())
 	gaveUp := s.whenAsked(ctx, func() error { cancel(); return nil })
@@ -273,7 +273,7 @@ func TestOtherNamespaces(t *testing.T) {
 			targets = append(targets, probe.Target{Namespace: space, Point: at, Bind: true})
 		}
 	}
-	r := &disposable.Runner{}
+	r := &subprocess.Runner{}
 	answers, err := (&probe.Prober{Deadline: deadline, Runner: r}).Ask(t.Context(), targets)
 	must(t, err)
 	want := []probe.State{probe.Alive, probe.Alive, probe.Hung, probe.Alive, probe.Alive, probe.Hung}

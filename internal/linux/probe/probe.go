@@ -6,7 +6,7 @@
 // What the kernel tells without the file system is asked first, by the caller's
 // process: the mount table and the state of a FUSE connection. Paths are looked up,
 // and file systems asked, by processes for the whole pass that can be lost (package
-// disposable), with a bounded number of threads: one for the file systems that have
+// subprocess), with a bounded number of threads: one for the file systems that have
 // answered when they were asked last, and one for all others.
 //
 // Asking changes nothing: nothing is looked up below a mount, unless Below says

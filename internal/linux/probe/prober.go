@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"kubediag.org/kubediag/internal/linux/disposable"
+	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -26,7 +26,7 @@ type Prober struct {
 	// each 1,000 targets on top; 0 is DefaultDeadline.
 	Deadline time.Duration
 	// Runner bounds the processes that ask; nil is one of the Prober's own.
-	Runner *disposable.Runner
+	Runner *subprocess.Runner
 	// Overdue, where set, is called during a pass for every question that has
 	// not been answered for a while, when that has passed. The next question of
 	// the same target is only asked when this one has been answered, and is
@@ -35,7 +35,7 @@ type Prober struct {
 
 	init sync.Once
 	turn chan struct{} // holds one value while a pass is on
-	own  disposable.Runner
+	own  subprocess.Runner
 
 	// Of one pass at a time:
 
@@ -83,6 +83,6 @@ func (p *Prober) Ask(ctx context.Context, targets []Target) ([]Answer, error) {
 	return s.answers, err
 }
 
-func (p *Prober) runner() *disposable.Runner { return cmp.Or(p.Runner, &p.own) }
+func (p *Prober) runner() *subprocess.Runner { return cmp.Or(p.Runner, &p.own) }
 
 func (p *Prober) deadline() time.Duration { return cmp.Or(p.Deadline, DefaultDeadline) }

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"kubediag.org/kubediag/internal/linux/disposable"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/subprocess"
 )
 
 // TestHungOnesTakeNoRoom has file systems of one pod hang, one more at every pass, and then those of a driver all at once.
@@ -22,7 +22,7 @@ func TestHungOnesTakeNoRoom(t *testing.T) {
 	fine := mountFUSE(t, "", "")
 	stuck := mountFUSE(t, slices.Repeat([]string{"hang"}, many)...)
 	lost := mountFUSE(t, make([]string, driver)...)
-	r := &disposable.Runner{}
+	r := &subprocess.Runner{}
 	p := &probe.Prober{Deadline: max(2*time.Second, kerneltest.Patience(time.Second)), Runner: r}
 	healthy := []probe.Target{{Point: fine.dirs[0], Owner: "pod"}, {Point: fine.dirs[1], Owner: "attacker"}}
 	check := func(what string, others ...probe.Target) {

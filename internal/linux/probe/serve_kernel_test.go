@@ -20,16 +20,16 @@ import (
 
 	gofuse "github.com/hanwen/go-fuse/v2/fuse"
 
-	"kubediag.org/kubediag/internal/linux/disposable"
 	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 func TestMain(m *testing.M) {
-	disposable.Main(probe.Job)
+	subprocess.Main(probe.Job)
 	kerneltest.Main(m, kerneltest.Roles{"serve": serve, "space": space})
 }
 
@@ -303,7 +303,7 @@ func table(t testing.TB, point string) string {
 }
 
 // noneLeft waits until a Prober's process is gone.
-func noneLeft(t testing.TB, r *disposable.Runner) {
+func noneLeft(t testing.TB, r *subprocess.Runner) {
 	t.Helper()
 	until(t, "every process is gone", func() bool { return r.Lingering() == 0 })
 }

@@ -9,15 +9,15 @@ import (
 	"context"
 
 	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/faults/fusedaemon"
+	"kubediag.org/kubediag/internal/faults/orphan"
+	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/kubelet/device"
-	"kubediag.org/kubediag/internal/kubelet/fate"
-	"kubediag.org/kubediag/internal/kubelet/orphan"
-	"kubediag.org/kubediag/internal/kubelet/volume"
-	"kubediag.org/kubediag/internal/linux/disposable"
-	"kubediag.org/kubediag/internal/linux/holder"
+	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/collector/blockdevice"
 	"kubediag.org/kubediag/internal/processor/collector/mountinfo"
@@ -56,9 +56,9 @@ type Deps struct {
 	Connections volumehealth.Connections
 }
 
-// Jobs is what built-in processors have done in processes that can be lost. Main programs hand it to disposable.Main.
-func Jobs() []disposable.Job {
-	return []disposable.Job{probe.Job, volume.Job, volume.ArgumentsJob, device.Job, holder.Job}
+// Jobs is what built-in processors have done in processes that can be lost. Main programs hand it to subprocess.Main.
+func Jobs() []subprocess.Job {
+	return []subprocess.Job{probe.Job, volume.Job, volume.ArgumentsJob, device.Job, devholder.Job}
 }
 
 // New makes the registry of all built-in processors.
@@ -73,12 +73,12 @@ func New(d Deps) (*processor.Registry, error) {
 	scanner := mountns.NewScanner() // what it remembers serves all
 	if d.Volumes == nil {
 		d.Volumes = &volume.Inspector{
-			Kubelet: d.Kubelet, Scanner: scanner, Prober: &probe.Prober{}, Runtime: d.Owners, Runner: &disposable.Runner{},
+			Kubelet: d.Kubelet, Scanner: scanner, Prober: &probe.Prober{}, Runtime: d.Owners, Runner: &subprocess.Runner{},
 		}
 	}
-	runner := &disposable.Runner{}
+	runner := &subprocess.Runner{}
 	inspector := &device.Inspector{
-		Kubelet: d.Kubelet, Finder: &holder.Finder{Scanner: scanner, Runner: runner}, Runtime: d.Owners, Pods: d.Pods, Runner: runner,
+		Kubelet: d.Kubelet, Finder: &devholder.Finder{Scanner: scanner, Runner: runner}, Runtime: d.Owners, Pods: d.Pods, Runner: runner,
 	}
 	if d.Orphans == nil {
 		d.Orphans = &orphan.Inspector{Kubelet: d.Kubelet, Scanner: scanner, Runtime: runtime}
@@ -96,7 +96,7 @@ func New(d Deps) (*processor.Registry, error) {
 		processor.Step{Recoverer: &remount.Recoverer{Pods: d.Pods, Kubelet: d.Kubelet, Runtime: d.Runtime}},
 		processor.Step{Processor: &listvolumes.Collector{Pods: d.Pods, Inspector: d.Volumes}},
 		processor.Step{Processor: &volumehealth.Diagnoser{
-			Pods: d.Pods, Inspector: d.Volumes, Teller: &fate.Teller{Kubelet: d.Kubelet, Runtime: runtime}, Connections: d.Connections,
+			Pods: d.Pods, Inspector: d.Volumes, Teller: &fusedaemon.Teller{Kubelet: d.Kubelet, Runtime: runtime}, Connections: d.Connections,
 		}},
 		processor.Step{Recoverer: &volumerebind.Recoverer{Pods: d.Pods, Inspector: d.Volumes, Runtime: d.Runtime}},
 		processor.Step{Recoverer: &podevict.Recoverer{Pods: d.Pods, Kubelet: d.Kubelet, Judge: judge, Evictor: d.Evictor}},

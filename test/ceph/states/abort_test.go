@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/kubelet/volume"
+	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/test/ceph/states"
 )
 

@@ -18,12 +18,12 @@ import (
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
-	"kubediag.org/kubediag/internal/kubelet/volume"
-	"kubediag.org/kubediag/internal/linux/disposable"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/test/ceph"
 	"kubediag.org/kubediag/test/ceph/states"
 )
@@ -47,7 +47,7 @@ func newScene(t *testing.T, s states.State) *scene {
 	if err != nil {
 		t.Fatal(err)
 	}
-	runner := &disposable.Runner{}
+	runner := &subprocess.Runner{}
 	sc.judge = &volume.Inspector{
 		Kubelet: node, Scanner: mountns.NewScanner(), Prober: &probe.Prober{Deadline: patience(s), Runner: runner}, Runtime: sc, Pods: sc,
 		Runner: runner, Silence: 3 * time.Second,

@@ -17,9 +17,9 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
-	"kubediag.org/kubediag/internal/kubelet/volume"
-	"kubediag.org/kubediag/internal/linux/disposable"
+	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/test/ceph"
 	"kubediag.org/kubediag/test/ceph/states"
 )
@@ -27,7 +27,7 @@ import (
 const podUID = "6b1f3a52-0d5e-4f0e-9c61-3f2f0a7c1d10"
 
 func TestMain(m *testing.M) {
-	disposable.Main(probe.Job, volume.Job, volume.ArgumentsJob)
+	subprocess.Main(probe.Job, volume.Job, volume.ArgumentsJob)
 	ceph.Main(m, nil)
 }
 

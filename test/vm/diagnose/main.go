@@ -23,17 +23,17 @@ import (
 	"kubediag.org/kubediag/config/samples"
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/executor"
+	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/kubelet/volume"
-	"kubediag.org/kubediag/internal/linux/disposable"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/processor/all"
 	"kubediag.org/kubediag/internal/store"
 )
 
 func main() {
-	disposable.Main(all.Jobs()...)
+	subprocess.Main(all.Jobs()...)
 	var r run
 	flag.StringVar(&r.data, "data", "/var/lib/kubediag", "directory for journals and full results; it is made")
 	flag.StringVar(&r.kubeletRoot, "kubelet-root", "/var/lib/kubelet", "directory that the kubelet would have; empty: a kubelet runs and is found")
@@ -117,7 +117,7 @@ func (r run) newExecutor(objects executor.Store) (*executor.Executor, error) {
 		return n.RuntimeSocket(ctx)
 	}}
 	registry, err := all.New(all.Deps{Pods: known, Kubelet: node, Volumes: &volume.Inspector{
-		Kubelet: node, Scanner: mountns.NewScanner(), Prober: &probe.Prober{Deadline: patience}, Runtime: runtime, Pods: known, Runner: &disposable.Runner{},
+		Kubelet: node, Scanner: mountns.NewScanner(), Prober: &probe.Prober{Deadline: patience}, Runtime: runtime, Pods: known, Runner: &subprocess.Runner{},
 	}})
 	if err != nil {
 		return nil, err

@@ -22,8 +22,8 @@ import (
 	"kubediag.org/kubediag/config/samples"
 	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/linux/disposable"
 	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/processor/all"
 	"kubediag.org/kubediag/internal/store"
 )
@@ -44,7 +44,7 @@ type Told struct {
 }
 
 func main() {
-	disposable.Main(all.Jobs()...)
+	subprocess.Main(all.Jobs()...)
 	if len(os.Args) != 3 {
 		fmt.Fprintln(os.Stderr, "powercut: usage: powercut break|resume|rebind DIRECTORY")
 		os.Exit(2)

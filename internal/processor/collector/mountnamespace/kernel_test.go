@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"kubediag.org/kubediag/internal/kubelet/device/devicetest"
+	"kubediag.org/kubediag/internal/faults/device/devicetest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/processor"

@@ -10,7 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"kubediag.org/kubediag/internal/kubelet/orphan"
+	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/processor"
 )
 

@@ -22,9 +22,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/fusedaemon"
+	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/kubelet/fate"
-	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/podref"
@@ -50,7 +50,7 @@ type Inspector interface {
 // Teller tells what has become of the daemons of volumes: a *fate.Teller.
 type Teller interface {
 	// TellAll gives one fate for each question, in their order.
-	TellAll(ctx context.Context, questions []fate.Question) []fate.Fate
+	TellAll(ctx context.Context, questions []fusedaemon.Question) []fusedaemon.Fate
 }
 
 // Connections tells since when FUSE connections are there: a *fuse.Control.
@@ -228,10 +228,10 @@ func (d *Diagnoser) fates(ctx context.Context, broken []*volume.Volume) [][]stri
 	if d.Teller == nil {
 		return fates
 	}
-	asking := map[fate.Question][]int{} // one answer serves all volumes of a connection
+	asking := map[fusedaemon.Question][]int{} // one answer serves all volumes of a connection
 	for i, v := range broken {
 		if v.Record != nil && codeOf(v) == fault.DisconnectedFUSE {
-			q := fate.Question{Driver: v.Record.Driver, Mounted: d.mounted(v)}
+			q := fusedaemon.Question{Driver: v.Record.Driver, Mounted: d.mounted(v)}
 			asking[q] = append(asking[q], i)
 		}
 	}

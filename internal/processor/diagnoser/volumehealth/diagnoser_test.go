@@ -16,10 +16,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/fusedaemon"
+	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/kubelet/fate"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
-	"kubediag.org/kubediag/internal/kubelet/volume"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
@@ -42,11 +42,11 @@ func (s *seen) Inspect(_ context.Context, selection volume.Selection) (*volume.S
 // daemons counts how often each driver was asked about.
 type daemons map[string]int
 
-func (d daemons) TellAll(_ context.Context, questions []fate.Question) []fate.Fate {
-	var fates []fate.Fate
+func (d daemons) TellAll(_ context.Context, questions []fusedaemon.Question) []fusedaemon.Fate {
+	var fates []fusedaemon.Fate
 	for _, q := range questions {
 		d[q.Driver]++
-		fates = append(fates, fate.Fate{Cause: fate.OOMKilled, Sentences: []string{"the kernel killed the daemon of " + q.Driver}})
+		fates = append(fates, fusedaemon.Fate{Cause: fusedaemon.OOMKilled, Sentences: []string{"the kernel killed the daemon of " + q.Driver}})
 	}
 	return fates
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/kubelet/fate"
+	"kubediag.org/kubediag/internal/faults/fusedaemon"
+	"kubediag.org/kubediag/internal/faults/volume/volumetest"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
-	"kubediag.org/kubediag/internal/kubelet/volume/volumetest"
 	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/processor"
 )
@@ -29,11 +29,11 @@ func about(s *volumetest.Scene) processor.Request {
 }
 
 // asked keeps the questions about daemons.
-type asked []fate.Question
+type asked []fusedaemon.Question
 
-func (a *asked) TellAll(_ context.Context, questions []fate.Question) []fate.Fate {
+func (a *asked) TellAll(_ context.Context, questions []fusedaemon.Question) []fusedaemon.Fate {
 	*a = append(*a, questions...)
-	return make([]fate.Fate, len(questions))
+	return make([]fusedaemon.Fate, len(questions))
 }
 
 // TestAsksWithTheTimeOfTheDeadMount, not with that of what the driver has staged since.

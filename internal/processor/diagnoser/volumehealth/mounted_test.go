@@ -12,10 +12,10 @@ import (
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/kubelet/fate"
+	"kubediag.org/kubediag/internal/faults/fusedaemon"
+	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
-	"kubediag.org/kubediag/internal/kubelet/volume"
-	"kubediag.org/kubediag/internal/linux/kmsg"
+	"kubediag.org/kubediag/internal/linux/oomlog"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -82,10 +82,10 @@ func TestNamesNoCauseBeforeTheMount(t *testing.T) {
 			other := broken(pod, "b", fault.DisconnectedFUSE) // the same driver's, mounted before
 			d := &Diagnoser{
 				Pods: pods, Inspector: &seen{survey: volume.Survey{Volumes: []*volume.Volume{v, other}}}, Connections: c.connections,
-				Teller: &fate.Teller{
+				Teller: &fusedaemon.Teller{
 					Kubelet: node, Runtime: driverRuntime{event},
-					Kills: func(context.Context) ([]kmsg.Kill, error) {
-						return []kmsg.Kill{{Time: event, PID: 4711, Name: "fuse", Cgroup: "/kubepods/pod" + podUID + "/now"}}, nil
+					Kills: func(context.Context) ([]oomlog.Kill, error) {
+						return []oomlog.Kill{{Time: event, PID: 4711, Name: "fuse", Cgroup: "/kubepods/pod" + podUID + "/now"}}, nil
 					},
 				},
 			}

@@ -18,13 +18,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"kubediag.org/kubediag/internal/kubelet/device"
-	"kubediag.org/kubediag/internal/kubelet/device/devicetest"
+	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/faults/device/devicetest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/internal/processor"
-	"kubediag.org/kubediag/test/holding"
+	"kubediag.org/kubediag/test/holders"
 )
 
 // caseRoles begin with a copy of the kubelet's mounts, whose points are the arguments, and keep the device by them. The
@@ -35,23 +35,23 @@ var caseRoles = kerneltest.Roles{
 	"keep below a cover": changed(coverAbove),
 	"keep chrooted":      changed(func([]string) error { return systest.Chroot("/usr") }),
 	"keep moved":         changed(moveOverRoot),
-	"keep in a thread":   holding.InThread(private, nil),
-	"keep a table":       holding.InThread(private, func() (*os.File, error) { return os.Open("/proc/thread-self/mountinfo") }),
+	"keep in a thread":   holders.InThread(private, nil),
+	"keep a table":       holders.InThread(private, func() (*os.File, error) { return os.Open("/proc/thread-self/mountinfo") }),
 
-	"leave a file":      leaving(holding.OpenFile),
-	"leave a directory": leaving(func(dir string) (holding.Kept, error) { return holding.Kept{}, os.Chdir(dir) }),
-	"leave a mapping":   leaving(holding.RunLibrary),
-	"leave a tree":      leaving(holding.CloneTree),
-	"leave an overlay":  leaving(holding.OverlayOn),
-	"leave a loop":      leaving(holding.LoopOn),
-	"leave a message":   leaving(holding.SendFile),
+	"leave a file":      leaving(holders.OpenFile),
+	"leave a directory": leaving(func(dir string) (holders.Kept, error) { return holders.Kept{}, os.Chdir(dir) }),
+	"leave a mapping":   leaving(holders.RunLibrary),
+	"leave a tree":      leaving(holders.CloneTree),
+	"leave an overlay":  leaving(holders.OverlayOn),
+	"leave a loop":      leaving(holders.LoopOn),
+	"leave a message":   leaving(holders.SendFile),
 	"open the device":   openDevice,
 }
 
 func init() { maps.Copy(devicetest.Roles, caseRoles) } // TestMain hands these to the processes of the package
 
 // changed keeps the mounts as they are, and does something else.
-func changed(do func(points []string) error) holding.Role {
+func changed(do func(points []string) error) holders.Role {
 	return func(args []string, ready func(string)) error {
 		if err := sys.SetPropagation("/", sys.Private, true); err != nil {
 			return err
@@ -59,7 +59,7 @@ func changed(do func(points []string) error) holding.Role {
 		if err := do(args); err != nil {
 			return err
 		}
-		return holding.Kept{}.Stay(ready)
+		return holders.Kept{}.Stay(ready)
 	}
 }
 
@@ -95,7 +95,7 @@ func moveOverRoot(points []string) error {
 func private([]string) error { return sys.SetPropagation("/", sys.Private, true) }
 
 // leaving uses the file system and gives up its mounts.
-func leaving(use func(dir string) (holding.Kept, error)) holding.Role {
+func leaving(use func(dir string) (holders.Kept, error)) holders.Role {
 	return func(args []string, ready func(string)) error {
 		if err := sys.SetPropagation("/", sys.Private, true); err != nil {
 			return err
@@ -115,9 +115,9 @@ func leaving(use func(dir string) (holding.Kept, error)) holding.Role {
 
 // openDevice has the device itself open, which is the third argument.
 func openDevice(args []string, ready func(string)) error {
-	return leaving(func(string) (holding.Kept, error) {
+	return leaving(func(string) (holders.Kept, error) {
 		f, err := os.Open(args[2])
-		return holding.Kept{End: f.Close}, err
+		return holders.Kept{End: f.Close}, err
 	})(args, ready)
 }
 

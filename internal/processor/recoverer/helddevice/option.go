@@ -9,7 +9,7 @@ import (
 	"path"
 	"strings"
 
-	"kubediag.org/kubediag/internal/kubelet/device"
+	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/processor"

@@ -8,7 +8,7 @@ import (
 	"fmt"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/kubelet/volume"
+	"kubediag.org/kubediag/internal/faults/volume"
 )
 
 // Judge says which volumes are broken and beyond what this package mends.

@@ -1,0 +1,260 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package device judges who holds a block device: whether it is in use as it should be, or left behind in a mount
+// namespace that got a copy of the kubelet's mounts and kept it, and which copies may go.
+//
+// It decides from the kernel's word: the mount tables of the holder and of the kubelet, and on which directory of which
+// file system a mount lies. What the container runtime tells of a container only narrows that further. A message, a
+// parameter or a name of a device narrows what is looked at and never widens what may be changed.
+//
+// It changes nothing but in Unmount, which removes one copy, never by force. It rests on package devholder, on the layout
+// of the kubelet's directories, and on mount_namespaces(7).
+package device
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/devholder"
+	"kubediag.org/kubediag/internal/linux/subprocess"
+)
+
+// Runtime is the container runtime of this node: a cri.Client.
+type Runtime interface {
+	// Owner tells which container a process belongs to, from the text of its /proc/PID/cgroup.
+	Owner(ctx context.Context, cgroup string) (cri.Owner, error)
+	// Sandboxes lists the sandboxes of the pods.
+	Sandboxes(ctx context.Context) ([]cri.Sandbox, error)
+}
+
+// Inspector looks at devices as the kubelet of this node has them. Its fields are set before its first use; then it may
+// be used by several goroutines.
+type Inspector struct {
+	Kubelet kubelet.Locator
+	Finder  *devholder.Finder
+	// Runtime is nil where there is none: then no process is known to be in a container.
+	Runtime Runtime
+	// Pods tells of the pods that hold something, for people; nil where they are not known.
+	Pods kubelet.Pods
+	// Runner runs Job for Unmount; nil: one for each.
+	Runner *subprocess.Runner
+}
+
+// Case is a device, who holds it, and what may be done about that.
+type Case struct {
+	*devholder.Report
+	// Host is whether the kubelet's own namespace mounts a file system on the device: it is in use, not held.
+	Host bool
+	// Held has every holder, in the order of the report.
+	Held []Held
+	// LiveUse says which uses are as they should be; empty where there is none.
+	LiveUse []string
+	// Removable is whether the device can be released by unmounting copies: all of its mounts are such, and nothing but
+	// descriptors of the device itself holds it otherwise.
+	Removable bool
+	// Why says why it is Removable or not.
+	Why string
+}
+
+// Held is a holder and who is behind it.
+type Held struct {
+	devholder.Holder
+	// Command is the name of the first process.
+	Command string
+	// Owner is the container that the processes are in; nil where they are in none that the runtime knows. Pod and
+	// Container name it.
+	Owner     *cri.Owner
+	Pod       fault.Pod
+	Container string
+	// Workload is what made the pod, "DaemonSet node-exporter"; empty where that is not known.
+	Workload string
+	// Carrier is the volume of the container that has carried the mount in.
+	Carrier *cri.Mount
+	// VolumeMount is the name of that volume in the pod; empty where the pod is not known.
+	VolumeMount string
+	// HostPath is the same directory on the host; empty where the mount lies on none of the kubelet's volume directories.
+	HostPath string
+	// Volume is the name of the volume by that path.
+	Volume string
+	// Since is when the container was made.
+	Since time.Time
+	// Patch is a strategic merge patch of the workload, in YAML, that prevents such copies.
+	Patch string
+	// At is the mount as it is written down, for the kind mount.
+	At fault.Mount
+	// Removable is whether the mount is a copy that may go, and Why why, or why not.
+	Removable bool
+	Why       string
+	// Unread is whether its mount table could not be read: then it is not known whether it is a copy.
+	Unread bool
+
+	order int // in the table of its namespace
+}
+
+// Name says in a few words what holds: where, and which processes.
+func (h Held) Name() string {
+	text := fmt.Sprintf("%s %q", h.Kind, h.Path)
+	if len(h.PIDs) > 0 {
+		text += fmt.Sprintf(" of process %d", h.PIDs[0])
+	}
+	if h.Command != "" {
+		text += fmt.Sprintf(" (%s)", h.Command)
+	}
+	return text
+}
+
+// Inspect looks at one device. blockdev.ErrNotFound, blockdev.ErrChanged: it is gone, or another by now.
+func (i *Inspector) Inspect(ctx context.Context, d blockdev.Device) (*Case, error) {
+	l, err := i.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	report, err := i.Finder.Find(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	return l.judge(ctx, report)
+}
+
+// InspectThoroughly is Inspect that looks for open files also where mounts explain by themselves why the device is busy.
+func (i *Inspector) InspectThoroughly(ctx context.Context, d blockdev.Device) (*Case, error) {
+	finder := *i.Finder
+	finder.Thorough = true
+	thorough := *i
+	thorough.Finder = &finder
+	return thorough.Inspect(ctx, d)
+}
+
+// Left looks at every device that is mounted in some namespace, and not in the kubelet's.
+func (i *Inspector) Left(ctx context.Context) ([]*Case, error) {
+	l, err := i.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	reports, err := i.Finder.Left(ctx, l.host)
+	if err != nil {
+		return nil, err
+	}
+	var cases []*Case
+	for _, report := range reports {
+		c, err := l.judge(ctx, report)
+		if err != nil {
+			return nil, err
+		}
+		cases = append(cases, c)
+	}
+	return cases, nil
+}
+
+// Resolve finds the device that spec names, see blockdev.Sys.Resolve. Paths are those of the kubelet's root directory.
+func (i *Inspector) Resolve(ctx context.Context, spec string) (blockdev.Device, error) {
+	if !strings.HasPrefix(spec, "/") || i.Finder.Sys.Root != "" {
+		return i.Finder.Sys.Resolve(spec)
+	}
+	n, err := i.Kubelet.Node(ctx)
+	if err != nil {
+		return blockdev.Device{}, err
+	}
+	if n.PID == 0 {
+		return i.Finder.Sys.Resolve(spec)
+	}
+	d, err := blockdev.Sys{Root: "/proc/" + strconv.Itoa(n.PID) + "/root"}.Resolve(spec)
+	if errors.Is(err, blockdev.ErrNotFound) {
+		// Its node is gone, or never was where the kubelet is; the kernel may know it all the same.
+		if name, ok := strings.CutPrefix(spec, "/dev/"); ok && !strings.Contains(name, "/") {
+			return i.Finder.Sys.Resolve(name)
+		}
+	}
+	return d, err
+}
+
+// judge completes a report.
+func (l *look) judge(ctx context.Context, report *devholder.Report) (*Case, error) {
+	c := &Case{Report: report}
+	l.unseen = unseen(report.Looked.Mounts)
+	for _, h := range report.Holders {
+		held, live, err := l.held(ctx, h)
+		if err != nil {
+			return nil, fmt.Errorf("inspect holders of %q: %w", report.Device.Name, err)
+		}
+		c.Held = append(c.Held, held)
+		if l.onHost(h) {
+			c.Host = true
+		}
+		if live != "" && !slices.Contains(c.LiveUse, live) {
+			c.LiveUse = append(c.LiveUse, live)
+		}
+	}
+	if c.Host {
+		c.LiveUse = slices.Insert(c.LiveUse, 0, "a file system on it is mounted in the kubelet's own mount namespace")
+	}
+	c.Removable, c.Why = c.conclude()
+	return c, nil
+}
+
+// conclude says whether unmounting copies releases the device.
+func (c *Case) conclude() (removable bool, why string) {
+	copies := 0
+	for _, h := range c.Held {
+		if h.Removable {
+			copies++
+		}
+	}
+	if len(c.LiveUse) > 0 {
+		return false, "it is in use as it should be: " + strings.Join(c.LiveUse, "; ")
+	}
+	for _, h := range c.Held {
+		switch {
+		case h.Kind == devholder.Mount && !h.Removable:
+			return false, fmt.Sprintf("the mount at %q in mount namespace %s stays: %s", h.Path, h.Mount.Namespace, h.Why)
+		case h.Kind == devholder.StackedDevice:
+			return false, fmt.Sprintf("device %s is made of it, and has to go first", h.Path)
+		case h.Kind != devholder.Mount && h.Kind != devholder.RawOpen:
+			return false, fmt.Sprintf("%s holds it as well, which is no mount: what becomes of that is for a person to say", h.Name())
+		}
+	}
+	if copies == 0 {
+		return false, "no mount holds it"
+	}
+	return true, fmt.Sprintf("it is held by %d mounts, each a copy of what the kubelet had mounted and has unmounted since", copies)
+}
+
+// IsHeld tells whether the device is held by a mount, and not in use as it should be.
+func (c *Case) IsHeld() bool {
+	return len(c.LiveUse) == 0 && slices.ContainsFunc(c.Held, func(h Held) bool { return h.Kind == devholder.Mount })
+}
+
+// Copied tells whether one of the mounts is a copy of one of the kubelet's.
+func (c *Case) Copied() bool {
+	return slices.ContainsFunc(c.Held, func(h Held) bool { return h.HostPath != "" })
+}
+
+// Unread tells whether it is not known of one of the mounts whether it is a copy of one of the kubelet's.
+func (c *Case) Unread() bool {
+	return slices.ContainsFunc(c.Held, func(h Held) bool { return h.Unread })
+}
+
+// Copies are the mounts that may go, the newest first, which is a safe order: a mount is newer than what it lies on.
+func (c *Case) Copies() []Held {
+	var copies []Held
+	for _, h := range c.Held {
+		if h.Removable {
+			copies = append(copies, h)
+		}
+	}
+	slices.SortStableFunc(copies, func(a, b Held) int {
+		return cmp.Or(cmp.Compare(b.At.ID, a.At.ID), cmp.Compare(b.order, a.order))
+	})
+	return copies
+}

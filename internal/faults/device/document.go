@@ -1,0 +1,84 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+import (
+	"time"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/devholder"
+)
+
+// Document is a case as programs read it.
+type Document struct {
+	Device    string   `json:"device"` // its node, "/dev/rbd3"
+	Number    string   `json:"number"` // "major:minor"
+	Busy      bool     `json:"busy"`
+	Host      bool     `json:"host"` // mounted in the kubelet's namespace
+	Removable bool     `json:"removable"`
+	Why       string   `json:"why"`
+	Holders   []Entry  `json:"holders"`
+	Hidden    []string `json:"hidden,omitempty"`
+	Looked    string   `json:"looked"`
+}
+
+// Entry is one holder of a Document.
+type Entry struct {
+	Kind           devholder.Kind `json:"kind"`
+	MountNamespace uint64         `json:"mountNamespace,omitempty"`
+	PIDs           []int          `json:"pids,omitempty"`
+	Command        string         `json:"command,omitempty"`
+	KeptBy         string         `json:"keptBy,omitempty"`
+	MountPoint     string         `json:"mountPoint,omitempty"`
+	HostPath       string         `json:"hostPath,omitempty"`
+	Volume         string         `json:"volume,omitempty"`
+	Path           string         `json:"path,omitempty"` // of what is no mount
+	Pod            *fault.Pod     `json:"pod,omitempty"`
+	Container      string         `json:"container,omitempty"`
+	Workload       string         `json:"workload,omitempty"`
+	VolumeMount    *VolumeMount   `json:"volumeMount,omitempty"`
+	Since          time.Time      `json:"since,omitzero"`
+	Patch          string         `json:"patch,omitempty"`
+	Removable      bool           `json:"removable"`
+	Why            string         `json:"why"`
+}
+
+// VolumeMount is the volume of a container that has carried a mount in.
+type VolumeMount struct {
+	Name             string `json:"name,omitempty"`
+	HostPath         string `json:"hostPath"`
+	MountPath        string `json:"mountPath"`
+	MountPropagation string `json:"mountPropagation"`
+}
+
+// Document makes the document of a case.
+func (c *Case) Document() Document {
+	d := Document{
+		Device: c.Device.Node(), Number: c.Device.Number.String(), Busy: c.Busy, Host: c.Host, Removable: c.Removable, Why: c.Why,
+		Holders: []Entry{}, Hidden: c.Hidden, Looked: c.Looked.String(),
+	}
+	for _, h := range c.Held {
+		d.Holders = append(d.Holders, h.entry())
+	}
+	return d
+}
+
+func (h Held) entry() Entry {
+	e := Entry{
+		Kind: h.Kind, PIDs: h.PIDs, Command: h.Command, HostPath: h.HostPath, Volume: h.Volume, Container: h.Container,
+		Workload: h.Workload, Since: h.Since, Patch: h.Patch, Removable: h.Removable, Why: h.Why,
+	}
+	if h.Kind == devholder.Mount {
+		e.MountNamespace, e.MountPoint, e.KeptBy = h.Mount.Namespace.Inode, h.Path, h.kept()
+	} else {
+		e.Path = h.Path
+	}
+	if h.Pod != (fault.Pod{}) {
+		e.Pod = &h.Pod
+	}
+	if h.Carrier != nil {
+		e.VolumeMount = &VolumeMount{h.VolumeMount, h.Carrier.HostPath, h.Carrier.ContainerPath, string(h.Carrier.Propagation)}
+	}
+	return e
+}

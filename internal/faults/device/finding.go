@@ -1,0 +1,170 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/devholder"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// Findings tells the case as faults, one for each mount that holds the device, with what proves it.
+func (c *Case) Findings() []fault.Finding {
+	var all []fault.Finding
+	for _, h := range c.Held {
+		if h.Kind != devholder.Mount {
+			continue
+		}
+		all = append(all, fault.Finding{
+			Code: fault.HeldDevice, Pod: h.Pod, Container: h.Container, Volume: h.Volume, Mount: h.At, Holder: h.Holds(),
+			Evidence: slices.Concat(c.evidence(), h.evidence()),
+		})
+	}
+	return all
+}
+
+// Holds says in one sentence who holds the device by which mount.
+func (h Held) Holds() string {
+	text := "mount namespace " + h.Mount.Namespace.String()
+	if len(h.PIDs) > 0 {
+		text = fmt.Sprintf("process %d", h.PIDs[0])
+		if h.Command != "" {
+			text += fmt.Sprintf(" (%s)", h.Command)
+		}
+	}
+	if h.Owner != nil {
+		text += fmt.Sprintf(" in container %q of pod %s/%s", h.Container, h.Pod.Namespace, h.Pod.Name)
+	}
+	if h.Workload != "" {
+		text += " of " + h.Workload
+	}
+	if h.Carrier != nil {
+		text += fmt.Sprintf(", by hostPath %q at %q", h.Carrier.HostPath, h.Carrier.ContainerPath)
+		if h.VolumeMount != "" {
+			text += fmt.Sprintf(" (volumeMount %q)", h.VolumeMount)
+		}
+		text += fmt.Sprintf(" with mountPropagation %s", h.Carrier.Propagation)
+	}
+	if !h.Since.IsZero() {
+		text += ", since " + h.Since.UTC().Format(time.RFC3339)
+	}
+	return text
+}
+
+// evidence is what was seen of the device.
+func (c *Case) evidence() []string {
+	var all []string
+	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	switch {
+	case c.Untested != nil:
+		add("the kernel could not be asked for device %s (%s): %v", c.Device.Node(), c.Device.Number, c.Untested)
+	case c.Busy:
+		add("the kernel refuses to open device %s (%s) exclusively: it is busy", c.Device.Node(), c.Device.Number)
+	default:
+		add("the kernel lets device %s (%s) be opened exclusively", c.Device.Node(), c.Device.Number)
+	}
+	for _, fs := range c.FileSystems {
+		add("a file system of type %s is alive on it: %s", fs.Type, fs.Evidence)
+	}
+	for _, h := range c.Held {
+		if h.Kind != devholder.Mount {
+			add("held as well by %s", h.Name())
+		}
+	}
+	for _, hidden := range c.Hidden {
+		add("not all is explained; it may be held by %s", hidden)
+	}
+	add("looked at: %s", c.Looked)
+	return all
+}
+
+// evidence is what was seen of the mount.
+func (h Held) evidence() []string {
+	all := []string{
+		fmt.Sprintf("mount %d of %q at %q in mount namespace %s", h.At.MountInfoID, h.At.Root, h.At.Point, h.Mount.Namespace),
+		"kept alive by " + h.kept(),
+	}
+	if h.HostPath != "" {
+		all = append(all, fmt.Sprintf("the same directory on the host: %q, volume %q", h.HostPath, h.Volume))
+	}
+	if h.Removable {
+		return append(all, "it can be unmounted there: "+h.Why)
+	}
+	return append(all, "it is left alone: "+h.Why)
+}
+
+// maxKeepers bounds how many are named of what keeps one namespace alive.
+const maxKeepers = 10
+
+// kept says what keeps the namespace of a mount alive.
+func (h Held) kept() string { return KeptBy(h.Keepers) }
+
+// KeptBy says what keeps a namespace alive.
+func KeptBy(keepers []mountns.Holder) string {
+	var parts []string
+	for _, k := range keepers[:min(len(keepers), maxKeepers)] {
+		switch k.Kind {
+		case mountns.Process:
+			parts = append(parts, fmt.Sprintf("process %d", k.PID))
+		case mountns.Thread:
+			parts = append(parts, fmt.Sprintf("thread %d of process %d", k.Number, k.PID))
+		case mountns.Descriptor:
+			parts = append(parts, fmt.Sprintf("descriptor %d of process %d", k.Number, k.PID))
+		case mountns.NamedMount:
+			parts = append(parts, fmt.Sprintf("the file %q that it is bound to in %s", k.Mount.Point, k.Mount.Namespace))
+		}
+	}
+	if more := len(keepers) - maxKeepers; more > 0 {
+		parts = append(parts, fmt.Sprintf("%d more", more))
+	}
+	if len(parts) > 0 {
+		return strings.Join(parts, ", ")
+	}
+	if !sys.SeesEverything() {
+		return "something that was not found: a process that may not be looked into or does not show here, an open mount table, or a " +
+			"descriptor in a socket"
+	}
+	return "something that was not found: an open mount table, or a descriptor in a socket"
+}
+
+// Describe says in words what the device is, where it is not held: free, in use as it should be, or held by something
+// that is no mount.
+func (c *Case) Describe() string {
+	name := fmt.Sprintf("device %s (%s)", c.Device.Node(), c.Device.Number)
+	switch {
+	case len(c.LiveUse) > 0:
+		return name + " is in use as it should be: " + strings.Join(c.LiveUse, "; ")
+	case c.IsHeld():
+		return name + " is held by " + c.names() + "; " + c.Why
+	case len(c.Held) > 0 && !slices.ContainsFunc(c.Held, func(h Held) bool { return h.Kind != devholder.StackedDevice }):
+		return fmt.Sprintf("%s is mounted nowhere, and in use by what is made of it: %s; looked at: %s", name, c.names(), c.Looked)
+	case len(c.Held) > 0:
+		return fmt.Sprintf("%s is held by %s, and mounted nowhere; looked at: %s", name, c.names(), c.Looked)
+	case len(c.Hidden) > 0:
+		return fmt.Sprintf("%s is busy, and its holder hidden: it may be %s; looked at: %s", name, strings.Join(c.Hidden, "; or "), c.Looked)
+	case c.Untested != nil:
+		return fmt.Sprintf("%s could not be tested: %v; looked at: %s", name, c.Untested, c.Looked)
+	}
+	return fmt.Sprintf("%s is free: the kernel lets it be opened exclusively, and it is mounted nowhere; looked at: %s", name, c.Looked)
+}
+
+// maxNames bounds how many holders are named in a sentence.
+const maxNames = 5
+
+func (c *Case) names() string {
+	var names []string
+	for _, h := range c.Held[:min(len(c.Held), maxNames)] {
+		names = append(names, h.Name())
+	}
+	if more := len(c.Held) - maxNames; more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,243 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/devholder"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// look is one look at the node: what is found out once and asked of often.
+type look struct {
+	*Inspector
+	node   *kubelet.Node
+	host   mountns.Namespace
+	table  *mountinfo.Table // of the kubelet's namespace
+	tables map[uint64]*mountinfo.Table
+	people map[int]person
+	pods   map[string]string // UID -> why it is alive; empty: it is not
+	unseen string            // in the report that is judged, see unseen
+}
+
+func (i *Inspector) look(ctx context.Context) (*look, error) {
+	n, err := i.Kubelet.Node(ctx)
+	if err != nil {
+		return nil, err
+	}
+	host, err := n.Namespace()
+	if err != nil {
+		return nil, err
+	}
+	if n.PID == 0 {
+		if host.PID, err = sys.OwnPID(); err != nil { // so that it is found for its owner
+			return nil, err
+		}
+	}
+	if owned, err := host.Owned(); err == nil { // else looking is all that can be done
+		host = owned
+	}
+	table, err := hostTable(n)
+	if err != nil {
+		return nil, err
+	}
+	return &look{
+		Inspector: i, node: n, host: host, table: table, tables: map[uint64]*mountinfo.Table{}, people: map[int]person{},
+		pods: map[string]string{},
+	}, nil
+}
+
+// hostTable is the kubelet's mount table, whatever namespace the calling thread is in.
+func hostTable(n *kubelet.Node) (*mountinfo.Table, error) {
+	if n.PID != 0 {
+		return mountns.Table(n.PID)
+	}
+	own, err := sys.OwnPID()
+	if err != nil {
+		return nil, err
+	}
+	return mountns.Table(own)
+}
+
+// onHost tells whether a holder is a mount of the kubelet's own namespace.
+func (l *look) onHost(h devholder.Holder) bool {
+	return h.Kind == devholder.Mount && (h.Mount.Namespace.Same(l.host) || h.Mount.Namespace.Inode == 0 && h.Mount.Namespace.PID == l.node.PID)
+}
+
+// inside is the mount table of a namespace as it is seen from its root.
+func (l *look) inside(ns mountns.Namespace) (*mountinfo.Table, error) {
+	if t := l.tables[ns.Inode]; t != nil {
+		return t, nil
+	}
+	t, err := ns.Table()
+	if err != nil {
+		return nil, err
+	}
+	l.tables[ns.Inode] = t
+	return t, nil
+}
+
+// unseen says why there may be processes in a namespace in which none was found; empty: there are none. Process 1 does not
+// count: it stays in the one that the machine began with, where others are.
+func unseen(survey mountns.Survey) string {
+	switch sight, err := sys.ProcSight(); {
+	case err != nil || sight == sys.SeesOwn:
+		return "/proc does not show the processes of others"
+	case sight == sys.SeesNamespace:
+		return "/proc shows no process outside of this PID namespace"
+	}
+	denied := survey.Denied
+	if _, err := mountns.Of(1); denied > 0 && (errors.Is(err, sys.EACCES) || errors.Is(err, sys.EPERM)) {
+		denied--
+	}
+	if denied == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d could not be asked for theirs", denied)
+}
+
+// maxAsked bounds of how many processes of a namespace the container is asked for.
+const maxAsked = 16
+
+// person is who a process is.
+type person struct {
+	command string
+	owner   *cri.Owner
+	err     error // why the owner is not known, where there may be one
+	gone    bool
+}
+
+// held finds out who is behind a holder, and for a mount whether it may go. live says how the holder uses the device as
+// it should.
+func (l *look) held(ctx context.Context, h devholder.Holder) (held Held, live string, err error) {
+	held = Held{Holder: h}
+	if err := ctx.Err(); err != nil {
+		return held, "", err
+	}
+	p := l.who(ctx, h)
+	held.Command, held.Owner = p.command, p.owner
+	if p.owner != nil {
+		held.Pod = fault.Pod{Namespace: p.owner.PodNamespace, Name: p.owner.PodName, UID: p.owner.PodUID}
+		held.Container, held.Since = p.owner.Container, p.owner.Created
+	}
+	if h.Kind != devholder.Mount {
+		held.Why = "it is no mount"
+		if h.Kind == devholder.StackedDevice {
+			held.Why = "it is made of this device, and has to go first: kubediag holders " + h.Path + " says who holds it"
+		}
+		return held, "", nil
+	}
+	held.At = writtenDown(h.Mount)
+	if l.onHost(h) {
+		held.Why = "it is the kubelet's own mount"
+		return held, "", nil
+	}
+	live = l.examine(ctx, &held, p.err)
+	l.advise(ctx, &held)
+	return held, live, nil
+}
+
+// who finds out who a holder is: the first of its processes that is in a container, else the first. Those that have
+// ended by now say nothing.
+func (l *look) who(ctx context.Context, h devholder.Holder) person {
+	pids := residents(h)
+	first := person{}
+	if len(pids) > 0 {
+		first.err = fmt.Errorf("its processes %v have ended or gone elsewhere", pids[:min(len(pids), maxAsked)])
+	}
+	for _, pid := range pids[:min(len(pids), maxAsked)] {
+		p, known := l.people[pid]
+		if !known {
+			p = l.ask(ctx, pid, h)
+			l.people[pid] = p
+		}
+		switch {
+		case p.gone:
+		case p.owner != nil || p.err != nil:
+			return p
+		case first.err != nil:
+			first = p
+		}
+	}
+	return first
+}
+
+// residents are the processes that are in the namespace of a mount, or have what else holds the device.
+func residents(h devholder.Holder) []int {
+	if h.Kind != devholder.Mount {
+		return h.PIDs
+	}
+	var pids []int
+	for _, k := range h.Keepers {
+		if k.Kind == mountns.Process || k.Kind == mountns.Thread {
+			pids = append(pids, k.PID)
+		}
+	}
+	return pids
+}
+
+func (l *look) ask(ctx context.Context, pid int, h devholder.Holder) person {
+	dir := strconv.Itoa(pid)
+	cgroup, err := sys.ReadProc(dir+"/cgroup", nil)
+	comm, _ := sys.ReadProc(dir+"/comm", nil) // empty: it has ended
+	p := person{command: strings.TrimSpace(string(comm))}
+	switch {
+	case errors.Is(err, sys.ENOENT), errors.Is(err, sys.ESRCH):
+		p.gone = true
+	case err != nil:
+		p.err = fmt.Errorf("read control group of process %d: %w", pid, err)
+	default:
+		p.owner, p.err = l.owner(ctx, string(cgroup))
+	}
+	p.gone = p.gone || !stays(pid, h)
+	return p
+}
+
+// owner asks the runtime. A process in no container has none.
+func (l *look) owner(ctx context.Context, cgroup string) (*cri.Owner, error) {
+	id, contained := cri.ContainerID(cgroup)
+	if l.Runtime == nil {
+		if contained {
+			return nil, fmt.Errorf("its process is in container %q, and no container runtime tells about it", id)
+		}
+		return nil, nil
+	}
+	owner, err := l.Runtime.Owner(ctx, cgroup)
+	switch {
+	case err == nil:
+		return &owner, nil
+	case !contained, errors.Is(err, cri.ErrNotFound):
+		return nil, nil
+	}
+	return nil, fmt.Errorf("ask runtime whose process it is: %w", err)
+}
+
+// stays makes sure that a number still means the process that was found in the namespace of the mount. One that may
+// not be asked has to be believed.
+func stays(pid int, h devholder.Holder) bool {
+	if h.Kind != devholder.Mount {
+		return true
+	}
+	// A thread alone may be in the namespace; then that of its process is another.
+	for _, k := range h.Keepers {
+		if k.PID == pid && k.Kind == mountns.Thread {
+			return true
+		}
+	}
+	ns, err := mountns.Of(pid)
+	if err != nil {
+		return !errors.Is(err, sys.ENOENT) && !errors.Is(err, sys.ESRCH)
+	}
+	return ns.Same(h.Mount.Namespace)
+}

@@ -1,0 +1,117 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/subprocess"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// Job is what Unmount has done in a process that can be lost. Main programs, and tests, hand it to subprocess.Main.
+var Job = subprocess.Job{Name: "device-unmount", Run: runRelease}
+
+// releaseDeadline is how long one unmount may take. The last one of a file system writes what is not written yet.
+const releaseDeadline = 2 * time.Minute
+
+// release is one unmount, as the process that does it is told of it.
+type release struct {
+	// Host is the kubelet's mount namespace, with a process in it, and Layout where its kubelet mounts volumes.
+	Host   mountns.Namespace
+	Layout layout
+	// Holder is the namespace of the mount: the process enters no other.
+	Holder mountns.Namespace
+	Mount  mount.ID
+}
+
+// released is how it went.
+type released struct {
+	Text  string // the error; empty: none
+	Cause int    // which of the causes it is; -1: none of them
+}
+
+// causes are the errors that callers of Unmount tell apart.
+var causes = []error{mount.ErrNotMounted, mountns.ErrGone, mount.ErrBusy, mount.ErrChanged, ErrStays, sys.EINVAL}
+
+// releaseError is an error of the process that has done it.
+type releaseError struct {
+	text  string
+	cause error
+}
+
+func (e *releaseError) Error() string { return e.text }
+func (e *releaseError) Unwrap() error { return e.cause }
+
+// release has the unmount done. owner is held to account where the process cannot end.
+func (i *Inspector) release(ctx context.Context, r release, owner string) error {
+	var answer *released
+	err := cmp.Or(i.Runner, &subprocess.Runner{}).Run(ctx, subprocess.Options{
+		Job: Job.Name, Input: r, Deadline: releaseDeadline, Owner: owner,
+		Waits: []string{"device " + blockdev.Number{Major: r.Mount.Major, Minor: r.Mount.Minor}.String()},
+		Each:  func(text json.RawMessage) error { return json.Unmarshal(text, &answer) },
+	})
+	switch {
+	case errors.Is(err, subprocess.ErrDeadline):
+		return fmt.Errorf("unmount %q in mount namespace %s, which may still be done: %w", r.Mount.Point, r.Holder, err)
+	case err != nil:
+		return fmt.Errorf("unmount %q in mount namespace %s: %w", r.Mount.Point, r.Holder, err)
+	case answer == nil:
+		return fmt.Errorf("unmount %q in mount namespace %s: the process has not said how it went", r.Mount.Point, r.Holder)
+	case answer.Text == "":
+		return nil
+	case answer.Cause < 0:
+		return errors.New(answer.Text)
+	}
+	return &releaseError{text: answer.Text, cause: causes[answer.Cause]}
+}
+
+// runRelease is the job. Its process is in the namespace of its parent.
+func runRelease(ctx context.Context, in []byte, emit func(v any) error) error {
+	var r release
+	if err := json.Unmarshal(in, &r); err != nil {
+		return fmt.Errorf("read order: %w", err)
+	}
+	err := r.Holder.Do(func() error { return mount.Unmount(ctx, r.Mount, mount.Options{Check: r.check, Foreign: true}) })
+	if err == nil {
+		return emit(released{})
+	}
+	cause := slices.IndexFunc(causes, func(target error) bool { return errors.Is(err, target) })
+	return emit(released{Text: err.Error(), Cause: cause})
+}
+
+// check repeats what the mount tables say, from inside of the holder's namespace.
+func (r release) check(st mount.State) error {
+	host, err := r.hostTable()
+	if err != nil {
+		return err
+	}
+	inside, err := mountns.Table(0)
+	if err != nil {
+		return err
+	}
+	return view{r.Layout, host, inside}.check(st)
+}
+
+// hostTable is the kubelet's mount table.
+func (r release) hostTable() (*mountinfo.Table, error) {
+	now, err := mountns.Of(r.Host.PID)
+	if err == nil && !now.Same(r.Host) {
+		err = fmt.Errorf("process %d is no longer in the kubelet's mount namespace: %w", r.Host.PID, mountns.ErrChanged)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return mountns.Table(r.Host.PID)
+}

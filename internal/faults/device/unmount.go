@@ -1,0 +1,116 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/subpath"
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountns"
+)
+
+// ErrStays is returned for a mount that is not to be removed, with why.
+var ErrStays = errors.New("mount stays")
+
+// Unmount removes one copy, if it is the very mount that was written down, and the judge still says that it may go, at
+// the moment of the act and in the namespace of its holder. It is never forced: mount.ErrBusy where somebody uses it.
+// mount.ErrNotMounted: it is gone already. ErrStays: it is not to go. What may wait for a file system is done by a process
+// that can be lost (subprocess.ErrDeadline, subprocess.ErrTooMany): the way to the mount is the holder's to choose, and the last mount of a file system
+// takes that with it.
+func (i *Inspector) Unmount(ctx context.Context, want fault.Mount) error {
+	h, err := i.find(ctx, want)
+	if err != nil {
+		return err
+	}
+	id, err := subpath.IDOf(h.At)
+	if err != nil {
+		return err
+	}
+	l, err := i.look(ctx)
+	if err != nil {
+		return err
+	}
+	r := release{Host: l.host, Layout: layoutOf(l.node), Holder: h.Mount.Namespace, Mount: id}
+	return i.release(ctx, r, cmp.Or(h.Pod.UID, "mount namespace "+h.Mount.Namespace.String()))
+}
+
+// check repeats what the mount tables say, from inside of the namespace.
+func (v view) check(st mount.State) error {
+	m, ok := v.inside.ByID(st.Reused)
+	if !ok || m.Point != st.Point {
+		return mount.ErrNotMounted
+	}
+	d := v.judge(m)
+	if d.why == "" && len(v.inside.Children(m.ID)) > 0 {
+		d.why = "another mount lies on it"
+	}
+	if d.why != "" {
+		return fmt.Errorf("%w: %s", ErrStays, d.why)
+	}
+	return nil
+}
+
+// find looks for the mount among those that may go.
+func (i *Inspector) find(ctx context.Context, want fault.Mount) (Held, error) {
+	cases, err := i.Left(ctx)
+	if err != nil {
+		return Held{}, err
+	}
+	for _, c := range cases {
+		for _, h := range c.Held {
+			switch {
+			case !SameMount(h.At, want):
+			case !c.Removable:
+				return h, fmt.Errorf("%w: device %q: %s", ErrStays, c.Device.Name, c.Why)
+			default:
+				return h, nil
+			}
+		}
+	}
+	stands, err := i.stands(want)
+	if err == nil && stands {
+		err = fmt.Errorf("%w: its file system is no longer left behind: the kubelet's own mount namespace has it mounted", ErrStays)
+	}
+	if err == nil {
+		err = mount.ErrNotMounted
+	}
+	return Held{}, err
+}
+
+// stands tells whether the mount is there, wherever it may be.
+func (i *Inspector) stands(want fault.Mount) (bool, error) {
+	id, err := subpath.IDOf(want)
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", ErrNoTarget, err)
+	}
+	scanner := i.Finder.Scanner
+	if scanner == nil {
+		scanner = mountns.NewScanner()
+	}
+	there := false
+	survey, err := scanner.Each(func(b *mountns.Brief) bool { return b.Major == id.Major && b.Minor == id.Minor }, func(m *mountns.Mount) {
+		there = there || SameMount(writtenDown(*m), want)
+	})
+	if err == nil && !there {
+		err = survey.Whole()
+	}
+	return there, err
+}
+
+// SameMount tells whether both mean one mount of one namespace. The numbers that the kernel never uses again decide
+// where both have one; otherwise everything else must agree.
+func SameMount(a, b fault.Mount) bool {
+	if a.Namespace != b.Namespace {
+		return false
+	}
+	if a.ID != 0 && b.ID != 0 {
+		return a.ID == b.ID
+	}
+	return a.MountInfoID == b.MountInfoID && a.ParentID == b.ParentID && a.Device == b.Device && a.Root == b.Root && a.Point == b.Point
+}

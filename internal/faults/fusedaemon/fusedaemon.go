@@ -1,0 +1,161 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fusedaemon finds out why the daemon of a volume is gone: what has become of the containers of the driver that
+// started it, and whether the kernel has killed a process of theirs.
+//
+// Who listens on the driver's socket is asked of the kernel, by the credentials of a connection: the path that
+// /proc/net/unix has is the one inside of the driver's container, which is the same for all drivers. From there it goes
+// by the runtime's records, and by the kernel's log. A daemon that ran elsewhere, as those of drivers do that make a pod
+// for each mount, leaves no trace there: where nothing explains it, the answer says that it is not known.
+//
+// It changes nothing. It rests on unix(7), on the layout <root>/plugins/<driver>/csi.sock that the kubelet's plugin
+// watcher recommends, and on CRI.
+package fusedaemon
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/oomlog"
+)
+
+// Runtime is the container runtime of this node.
+type Runtime interface {
+	// Owner tells whose a process is, by the text of its /proc/PID/cgroup; cri.ErrNotFound where it is in no container.
+	Owner(ctx context.Context, cgroup string) (cri.Owner, error)
+	// PodRecords lists the records of all containers of a pod, the newest first.
+	PodRecords(ctx context.Context, podUID string) ([]cri.Container, error)
+}
+
+// Teller tells what became of daemons. It is safe for use by several goroutines.
+type Teller struct {
+	Kubelet kubelet.Locator
+	// Runtime is nil where there is none.
+	Runtime Runtime
+	// Kills are the processes that the kernel has killed for want of memory. Nil: those in the kernel's log.
+	Kills func(context.Context) ([]oomlog.Kill, error)
+}
+
+// Question asks for the daemon of one volume.
+type Question struct {
+	// Driver is the CSI driver's name.
+	Driver string
+	// Mounted is when the file system of the volume was mounted, by the kernel's word; what ended before cannot have been
+	// its daemon. Zero: not known.
+	Mounted time.Time
+	// Seen is when the fault was first seen; what ended later was not its cause. Zero: now.
+	Seen time.Time
+}
+
+// Cause is why a daemon is gone.
+type Cause string
+
+// Causes.
+const (
+	// OOMKilled: the kernel killed it, or another process of its container, for want of memory.
+	OOMKilled Cause = "OOMKilled"
+	// ContainerEnded: its container ended, and took it along.
+	ContainerEnded Cause = "ContainerEnded"
+	// PodReplaced: the driver's container was started after the volume was mounted, and the runtime has no record of
+	// one before it.
+	PodReplaced Cause = "PodReplaced"
+	// Unknown: nothing that was looked at explains it.
+	Unknown Cause = "Unknown"
+)
+
+// Fate is what was found out.
+type Fate struct {
+	Cause Cause
+	// Pod is the driver's, Container the one in it that serves the driver. Both are empty where they were not found.
+	Pod       fault.Pod
+	Container string
+	// Before is the container that ended, After the one that serves the driver now. Nil: none, or not known.
+	Before, After *cri.Container
+	// Kill is the process that the kernel killed; nil: none that is known of.
+	Kill *oomlog.Kill
+	// Sentences say all of this to people, and what could not be found out.
+	Sentences []string
+}
+
+// skew is how far the clocks of the kernel's log, of the runtime and of ours may be apart. The runtime reads the clock
+// that mounts have their time of, and not before a container has ended: rounding is what is allowed for. A driver that is
+// started anew mounts within seconds of its container's end.
+const (
+	skew     = 10 * time.Second
+	rounding = time.Second
+)
+
+// within tells whether something that happened at a time, told as much as early before it, may be the cause.
+func (q Question) within(at time.Time, early time.Duration) bool {
+	if at.IsZero() || !q.Mounted.IsZero() && at.Before(q.Mounted.Add(-early)) {
+		return false
+	}
+	return !at.After(q.Seen.Add(skew))
+}
+
+// TellAll says what is known about several volumes, in their order. It gives no error: what could not be looked at is said
+// in a sentence. What the volumes have in common is read, and asked, once.
+func (t *Teller) TellAll(ctx context.Context, questions []Question) []Fate {
+	fates, r, now := make([]Fate, len(questions)), newReading(t), time.Now()
+	for i, q := range questions {
+		if q.Seen.IsZero() {
+			q.Seen = now
+		}
+		fates[i] = r.tell(ctx, q)
+	}
+	return fates
+}
+
+func (r *reading) tell(ctx context.Context, q Question) Fate {
+	l := &look{reading: r, question: q, fate: Fate{Cause: Unknown}}
+	if !q.Mounted.IsZero() {
+		l.say("the dead file system was mounted at %s", moment(q.Mounted))
+	}
+	l.readKills(ctx)
+	l.findPod(ctx)
+	if l.fate.Pod.UID != "" {
+		l.readRecords(ctx)
+		l.judge()
+	}
+	l.conclude()
+	return l.fate
+}
+
+// look is one look.
+type look struct {
+	*reading
+	question Question
+	fate     Fate
+	serving  string // the ID of the container that serves the driver now
+	records  []cri.Container
+	kills    []oomlog.Kill
+}
+
+// readKills takes those that may be the cause.
+func (l *look) readKills(ctx context.Context) {
+	kills, err := l.readLog(ctx)
+	if err != nil {
+		l.say("whether the kernel has killed it for want of memory is not known: %v", err)
+	}
+	for _, k := range kills {
+		if l.question.within(k.Time, skew) {
+			l.kills = append(l.kills, k)
+		}
+	}
+}
+
+// readRecords takes the records of the driver's pod.
+func (l *look) readRecords(ctx context.Context) {
+	records, err := l.recordsOf(ctx, l.fate.Pod.UID)
+	if err != nil {
+		l.say("what became of the driver's containers is not known: %v", err)
+	}
+	l.records = records
+}
+
+var errNoRuntime = errors.New("no container runtime is known")

@@ -1,0 +1,139 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fusedaemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/oomlog"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// findPod looks for the driver's pod: by who listens on its socket, and where nobody does, by what the kernel killed.
+func (l *look) findPod(ctx context.Context) {
+	dir, err := l.pluginDir(ctx)
+	if err != nil {
+		l.say("who serves driver %q is not known: %v", l.question.Driver, err)
+		return
+	}
+	owner, err := l.listener(ctx, dir)
+	if err == nil {
+		l.serving = owner.ContainerID
+		l.take(owner)
+		l.say("driver %q is served by container %q of pod %s", l.question.Driver, owner.Container, nameOf(l.fate.Pod))
+		return
+	}
+	l.say("who serves driver %q now is not known: %v", l.question.Driver, err)
+	for _, k := range slices.Backward(l.kills) {
+		if owner, ok := l.killed(ctx, dir, k); ok {
+			l.take(owner)
+			return
+		}
+	}
+}
+
+func (l *look) take(o cri.Owner) {
+	l.fate.Pod = fault.Pod{Namespace: o.PodNamespace, Name: o.PodName, UID: o.PodUID}
+	l.fate.Container = o.Container
+}
+
+// pluginDir is where the driver's socket is, in the kubelet's mount namespace.
+func (l *look) pluginDir(ctx context.Context) (string, error) {
+	if d := l.question.Driver; d == "" || d == "." || d == ".." || strings.ContainsAny(d, "/\x00") {
+		return "", errors.New("that is no driver's name")
+	}
+	if l.Runtime == nil {
+		return "", errNoRuntime
+	}
+	n, err := l.Kubelet.Node(ctx)
+	if err != nil {
+		return "", err
+	}
+	return path.Join(n.Root, "plugins", l.question.Driver), nil
+}
+
+// listening gives the container whose process listens on the driver's socket.
+func (r *reading) listening(ctx context.Context, dir string) (cri.Owner, error) {
+	n, err := r.Kubelet.Node(ctx)
+	if err != nil {
+		return cri.Owner{}, err
+	}
+	socket := dir + "/csi.sock"
+	var fd *sys.FD
+	err = n.Do(ctx, func() (err error) {
+		fd, err = sys.Lookup(socket)
+		return err
+	})
+	if err != nil {
+		return cri.Owner{}, fmt.Errorf("open %q: %w", socket, err)
+	}
+	defer fd.Close()
+	pid, err := sys.ListenerOf(fd)
+	if err != nil {
+		return cri.Owner{}, fmt.Errorf("%q: %w", socket, err)
+	}
+	cgroup, err := sys.ReadProc(strconv.Itoa(pid)+"/cgroup", nil)
+	if err != nil {
+		return cri.Owner{}, fmt.Errorf("read control group of process %d, which listens on %q: %w", pid, socket, err)
+	}
+	owner, err := r.owner(ctx, string(cgroup))
+	if err == nil && owner.PodUID == "" {
+		err = errors.New("its container is in no pod")
+	}
+	if err != nil {
+		return cri.Owner{}, fmt.Errorf("process %d listens on %q: %w", pid, socket, err)
+	}
+	return owner, nil
+}
+
+// killed tells whether a process that was killed was in a container that has the driver's directory: its own, or one of
+// the same pod that announces it to the kubelet.
+func (l *look) killed(ctx context.Context, dir string, k oomlog.Kill) (cri.Owner, bool) {
+	owner, err := l.owner(ctx, "0::"+k.Cgroup+"\n")
+	if err != nil || owner.PodUID == "" {
+		return owner, false
+	}
+	return owner, slices.ContainsFunc(owner.Mounts, func(m cri.Mount) bool { return path.Clean(m.HostPath) == dir })
+}
+
+// inPod tells whether a control group is that of a container of the pod, or of the pod. The outermost name counts:
+// whoever may make control groups can name one inside of its own as it likes.
+func (l *look) inPod(cgroup string) bool {
+	for _, id := range cri.ContainerIDs("0::" + cgroup) {
+		if slices.ContainsFunc(l.records, func(r cri.Container) bool { return r.ID == id }) {
+			return podOf(cgroup) == "" || podOf(cgroup) == l.fate.Pod.UID
+		}
+	}
+	return podOf(cgroup) == l.fate.Pod.UID
+}
+
+// podOf is the UID of the pod that a control group is in, by the first name in it that a kubelet would give; empty where
+// there is none.
+func podOf(cgroup string) string {
+	inside := false
+	for name := range strings.SplitSeq(cgroup, "/") {
+		name, slice := strings.CutSuffix(name, ".slice")
+		before, uid, found := strings.Cut(name, "pod")
+		if slice { // kubepods-burstable-podUID.slice, where a kubelet may have a prefix of its own
+			if i := strings.LastIndex(name, "-pod"); i >= 0 {
+				return strings.ReplaceAll(name[i+len("-pod"):], "_", "-")
+			}
+		}
+		if inside && found && before == "" && uid != "" {
+			return uid
+		}
+		inside = inside || name == "kubepods"
+	}
+	return ""
+}
+
+func nameOf(p fault.Pod) string { return fmt.Sprintf("%s/%s (UID %s)", p.Namespace, p.Name, p.UID) }

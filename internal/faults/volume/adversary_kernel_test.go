@@ -1,0 +1,172 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package volume_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// TestReadOnlyStays: whoever may mount in a container can put a dead mount that is writable where the pod was given its
+// volume to read alone; what takes its place is not to be written to.
+func TestReadOnlyStays(t *testing.T) {
+	for name, set := range map[string]func(s *scene){
+		"by the spec":    func(s *scene) { s.pod.Spec.Containers[0].VolumeMounts[0].ReadOnly = true },
+		"by the runtime": func(s *scene) { s.runtime.of.Mounts[0].ReadOnly = true },
+		"not at all":     func(*scene) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, deepDir)
+			c := s.start()
+			set(s)
+			s.server.Kill()
+			s.remount("new")
+			s.heal()
+			table, err := mountns.Table(c.PID)
+			s.must(err)
+			for point, want := range map[string]bool{"/data": name != "not at all", "/sub": false} {
+				m, _ := table.Top(point)
+				if got := sys.ParseMountAttr(m.Options).Has(sys.AttrReadOnly); got != want {
+					t.Errorf("%q has options %q, want read-only %v", point, m.Options, want)
+				}
+			}
+			if got := read(c.PID, "data/data"); got != "new" {
+				t.Errorf("the container reads %q", got)
+			}
+		})
+	}
+}
+
+// TestAMountOfTheContainersOwn: a program that serves a file system of its own at the place of its volume, an encrypted
+// view of it say, has died. The volume itself is not what belongs there.
+func TestAMountOfTheContainersOwn(t *testing.T) {
+	s := newScene(t, "dir")
+	base := t.TempDir()
+	own := kerneltest.FUSE(t, base)
+	s.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/data"}}
+	s.runtime.of = &cri.Owner{Container: "app", PodUID: string(s.pod.UID), Mounts: []cri.Mount{{HostPath: s.p, ContainerPath: "/data"}}}
+	c := s.contain(s.p, "/data", filepath.Join(base, "dir"), "/data")
+	own.Kill()
+	before := mountsOf(t, c.PID)
+	v := s.inspect()
+	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
+	s.must(err)
+	if v.Code != "" || len(v.Copies) != 1 || len(actions) > 0 {
+		t.Errorf("%s, copies %+v, actions %+v", v.Code, v.Copies, actions)
+	}
+	if len(refusals) != 1 || !strings.Contains(refusals[0], "not known ever to have been that volume") {
+		t.Errorf("refusals: %q", refusals)
+	}
+	for _, step := range actions {
+		_, err := s.i.Apply(t.Context(), step)
+		t.Errorf("%+v: %v", step, err)
+	}
+	same(t, before, mountsOf(t, c.PID))
+}
+
+// TestConnectionOfAHostPath: the pod's spec may name any path of the host, and what is mounted there is somebody else's.
+func TestConnectionOfAHostPath(t *testing.T) {
+	s := bareScene(t, "vol1")
+	s.serve("old")
+	s.pod.Spec.Volumes = []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: s.g}}}}
+	s.stop()
+	survey, err := s.i.Inspect(t.Context(), volume.Selection{PodUID: string(s.pod.UID)})
+	s.must(err)
+	if len(survey.Volumes) != 1 || survey.Volumes[0].Code != fault.HungMount {
+		t.Fatalf("volumes: %+v", survey.Volumes)
+	}
+	v := survey.Volumes[0]
+	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{Abort: true})
+	s.must(err)
+	if len(actions) > 0 || !strings.Contains(strings.Join(refusals, "\n"), "is not the kubelet's") {
+		t.Errorf("actions %+v, refusals %q", actions, refusals)
+	}
+	if done, err := s.i.Apply(t.Context(), s.action(fault.Abort, v.Findings()[0].Mount)); err == nil {
+		t.Errorf("applied: %+v", done)
+	}
+	signal(t, s.server.PID, "CONT")
+	if _, err := os.Stat(filepath.Join(s.g, "vol1")); err != nil {
+		t.Errorf("the file system: %v", err)
+	}
+}
+
+// moody makes up another inode number at every answer.
+type moody struct {
+	volume.Prober
+	n uint64
+}
+
+func (m *moody) Ask(ctx context.Context, targets []probe.Target) ([]probe.Answer, error) {
+	answers, err := m.Prober.Ask(ctx, targets)
+	for i := range answers {
+		if answers[i].Stat.Fresh {
+			m.n++
+			answers[i].Stat.Inode += m.n << 32
+		}
+	}
+	return answers, err
+}
+
+// TestInodesThatAreMadeUp: a healthy volume of a server that makes up inode numbers is left alone.
+func TestInodesThatAreMadeUp(t *testing.T) {
+	s := newScene(t, deepDir)
+	c := s.start()
+	s.i.Prober = &moody{Prober: s.i.Prober}
+	before, inside := s.Mounts(), mountsOf(t, c.PID)
+	v := s.inspect()
+	if v.Broken() {
+		t.Errorf("%s %q, copies %+v", v.Code, v.Evidence, v.Copies)
+	}
+	survey, err := s.i.Inspect(t.Context(), volume.Selection{PodUID: string(s.pod.UID)})
+	s.must(err)
+	if !strings.Contains(strings.Join(survey.Looked.Incomplete, "\n"), "another inode number every time") {
+		t.Errorf("incomplete: %q", survey.Looked.Incomplete)
+	}
+	same(t, before, s.Mounts())
+	same(t, inside, mountsOf(t, c.PID))
+}
+
+// counting counts how often the runtime is asked for a container that it has.
+type counting struct {
+	volume.Runtime
+	n int
+}
+
+func (c *counting) Owner(ctx context.Context, cgroup string) (cri.Owner, error) {
+	owner, err := c.Runtime.Owner(ctx, cgroup)
+	if err == nil {
+		c.n++
+	}
+	return owner, err
+}
+
+// TestTheRuntimeIsAskedOnce: each repair looks at all containers, and a thousand may be made in a row.
+func TestTheRuntimeIsAskedOnce(t *testing.T) {
+	s := newScene(t, deepDir)
+	s.start()
+	s.server.Kill()
+	s.remount("new")
+	asked := &counting{Runtime: s.runtime}
+	s.i.Runtime = asked
+	s.inspect()
+	first := asked.n
+	if actions, _ := s.heal(); len(actions) != 4 || first == 0 || asked.n-first > 0 {
+		t.Errorf("%d steps, and the runtime was asked %d times, then %d times more", len(actions), first, asked.n-first)
+	}
+}

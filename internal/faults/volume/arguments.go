@@ -1,0 +1,55 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"kubediag.org/kubediag/internal/linux/subprocess"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// ArgumentsJob reads the arguments of a process that serves a file system. Main programs, and tests, hand it to
+// subprocess.Main.
+var ArgumentsJob = subprocess.Job{Name: "process-arguments", Run: runArguments}
+
+// argumentsDeadline is how long the arguments of processes may take to read.
+const argumentsDeadline = time.Second
+
+// arguments reads the command lines of processes, in a process that can be lost: they lie in the memory of those, which may
+// be a file of a file system that hangs.
+func (i *Inspector) arguments(ctx context.Context, pids []int) map[int][]byte {
+	texts := map[int][]byte{}
+	for _, pid := range pids {
+		each := func(text json.RawMessage) error {
+			var read []byte
+			err := json.Unmarshal(text, &read)
+			texts[pid] = read
+			return err
+		}
+		process := strconv.Itoa(pid)
+		_ = i.askers.Run(ctx, subprocess.Options{ // what could not be read is for people alone
+			Job: ArgumentsJob.Name, Input: pid, Deadline: argumentsDeadline, Each: each,
+			Owner: "arguments", Waits: []string{"arguments of process " + process},
+		})
+	}
+	return texts
+}
+
+// runArguments is the job.
+func runArguments(_ context.Context, in []byte, emit func(v any) error) error {
+	var pid int
+	if err := json.Unmarshal(in, &pid); err != nil {
+		return fmt.Errorf("read order: %w", err)
+	}
+	text, err := sys.ReadProcHead(strconv.Itoa(pid)+"/cmdline", nil)
+	if err != nil {
+		return err
+	}
+	return emit(text)
+}

@@ -1,0 +1,295 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package volume_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/faults/volume/volumetest"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
+)
+
+// guarded is a scene whose pod has the volume at a path of the container, to read alone, and nothing may be run there.
+type guarded struct {
+	*scene
+	group string
+	from  string // what the runtime binds into the container
+	at    string // where
+}
+
+func newGuarded(t *testing.T) *guarded {
+	t.Helper()
+	g := &guarded{scene: newScene(t, deepDir), from: t.TempDir(), at: filepath.Join(t.TempDir(), "data")}
+	g.group = g.scene.group()
+	g.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: g.at, ReadOnly: true}}
+	g.runtime.of = &cri.Owner{
+		ContainerID: "c1", Container: "app", PodUID: string(g.pod.UID), PodNamespace: g.pod.Namespace, PodName: g.pod.Name,
+		Mounts: []cri.Mount{{HostPath: g.p, ContainerPath: g.at, ReadOnly: true}},
+	}
+	g.must(sys.BindMount(g.p, g.from))
+	t.Cleanup(func() { _ = systest.UnmountPath(g.from, true) })
+	g.must(sys.OnThread(func() error {
+		at, err := sys.Lookup(g.from)
+		if err != nil {
+			return err
+		}
+		defer at.Close()
+		return sys.SetMountAttr(at, volumetest.Locks)
+	}))
+	return g
+}
+
+// container starts its first process.
+func (g *guarded) container() *kerneltest.Actor {
+	g.t.Helper()
+	a, _ := volumetest.Workload{Group: g.group, At: g.at, Source: g.from}.Start(g.t)
+	return a
+}
+
+// unharmed makes sure that an attack came to nothing.
+func (g *guarded) unharmed(name string, a volumetest.Attempt) {
+	g.t.Helper()
+	if a.Write == "" {
+		g.t.Errorf("%s: has written to the volume", name)
+	}
+	if _, err := os.Lstat(filepath.Join(g.g, g.below, volumetest.Pwned)); !errors.Is(err, os.ErrNotExist) {
+		g.t.Errorf("%s: in the volume on the host: %v", name, err)
+	}
+}
+
+// locked makes sure that no flag could be cleared, and that it is the lock which keeps it.
+func (g *guarded) locked(name string, a volumetest.Attempt) {
+	g.t.Helper()
+	if a.Set != "" {
+		g.t.Errorf("%s: to set what is set: %s: the test would prove nothing", name, a.Set)
+	}
+	for flag, err := range a.Clear {
+		if err != sys.EPERM.Error() {
+			g.t.Errorf("%s: to clear %s: %q, want %q", name, flag, err, sys.EPERM)
+		}
+	}
+	if len(a.Clear) != 4 {
+		g.t.Errorf("%s: %d flags were tried", name, len(a.Clear))
+	}
+	g.unharmed(name, a)
+}
+
+// shown is what a process has mounted at the place of the volume.
+func (g *guarded) shown(pid int) mountinfo.Mount {
+	g.t.Helper()
+	table, err := mountns.Table(pid)
+	g.must(err)
+	m, _ := table.Top(g.at)
+	return m
+}
+
+// TestFlagsStayLocked: a volume that was given to read alone died and is replaced. Neither who was root of a user namespace
+// before nor who becomes one after may clear a flag of it.
+func TestFlagsStayLocked(t *testing.T) {
+	g := newGuarded(t)
+	c := g.container()
+	evil, before := volumetest.Workload{User: true, Group: g.group, At: g.at, Source: g.from}.Start(t)
+	mounts := mountsOf(t, evil.PID)
+	g.server.Kill()
+	g.remount("new")
+	v := g.inspect()
+	actions, _ := g.heal()
+	for _, step := range actions {
+		if ns, err := mountns.Of(evil.PID); err != nil || step.Mount.Namespace == ns.Inode {
+			t.Errorf("%v; a step changes the mount namespace that the workload has made: %+v", err, step)
+		}
+	}
+	if len(actions) != 2 || v.Foreign == 0 {
+		t.Errorf("%d steps, %d foreign copies, want the host's mount and the container's", len(actions), v.Foreign)
+	}
+	same(t, mounts, mountsOf(t, evil.PID))
+	if got := read(c.PID, g.at+"/data"); got != "new" {
+		t.Errorf("the container reads %q", got)
+	}
+	g.locked("before", before())
+
+	var after func() volumetest.Attempt
+	ns, err := mountns.Of(c.PID)
+	g.must(err)
+	g.must(ns.Do(func() error {
+		_, after = volumetest.Workload{User: true, Group: g.group, At: g.at}.Start(t)
+		return nil
+	}))
+	g.locked("after", after())
+}
+
+// TestFlagsStayLockedWhereMountsSpread: to a user namespace to which those of the container spread, the replacement does.
+func TestFlagsStayLockedWhereMountsSpread(t *testing.T) {
+	g := newGuarded(t)
+	c, _ := volumetest.Workload{Group: g.group, At: g.at, Source: g.from, Shares: true}.Start(t)
+	var (
+		evil   *kerneltest.Actor
+		attack func() volumetest.Attempt
+	)
+	ns, err := mountns.Of(c.PID)
+	g.must(err)
+	g.must(ns.Do(func() error {
+		evil, attack = volumetest.Workload{User: true, Group: g.group, At: g.at, Follows: true}.Start(t)
+		return nil
+	}))
+	g.server.Kill()
+	g.remount("new")
+	g.heal()
+	if got := read(c.PID, g.at+"/data"); got != "new" {
+		t.Errorf("the container reads %q", got)
+	}
+	if shown, want := g.shown(evil.PID), g.shown(c.PID); shown.Minor != want.Minor {
+		t.Fatalf("the workload has %+v, and the container %+v: the test would prove nothing", shown, want)
+	}
+	g.locked("spread", attack())
+}
+
+// TestForgedDeath: a file system of the same type and source, that a workload has served itself and let die at the place of
+// its volume, is not the volume, which is healthy.
+func TestForgedDeath(t *testing.T) {
+	g := newGuarded(t)
+	c := g.container()
+	w := volumetest.Workload{User: true, Group: g.group, At: g.at, Source: deepDir, Serve: []string{"forged", deepDir}, Name: nameOf(os.Getpid())}
+	evil, attack := w.Start(t)
+	mounts := mountsOf(t, evil.PID)
+	genuine, forged := g.shown(c.PID), g.shown(evil.PID)
+	if forged.FSType != genuine.FSType || forged.Source != genuine.Source || forged.Root != genuine.Root || forged.Minor == genuine.Minor {
+		t.Fatalf("forged %+v, genuine %+v: the test would prove nothing", forged, genuine)
+	}
+	for _, selection := range []volume.Selection{{}, {PodUID: string(g.pod.UID)}} {
+		survey, err := g.i.Inspect(t.Context(), selection)
+		g.must(err)
+		for _, v := range survey.Volumes {
+			actions, _, err := g.i.Plan(t.Context(), v, volume.PlanOptions{})
+			g.must(err)
+			for _, step := range actions {
+				done, err := g.i.Apply(t.Context(), step)
+				t.Errorf("the volume is healthy, and a step was made: %+v: %+v, %v", step, done, err)
+			}
+			for _, copied := range v.Copies {
+				if slices.Contains(copied.PIDs, evil.PID) {
+					t.Errorf("what the workload has forged is a copy of volume %q: %+v", v.Name, copied)
+				}
+			}
+		}
+	}
+	same(t, mounts, mountsOf(t, evil.PID))
+	g.unharmed("forged", attack())
+}
+
+// TestTheFirstProcess: where the runtime names it, its mount namespace is the container's, and that of no other process.
+func TestTheFirstProcess(t *testing.T) {
+	for name, c := range map[string]struct {
+		own     bool // the first process is in a user namespace of its own
+		named   bool // the runtime names it
+		steps   int  // the host's own among them
+		foreign int
+		refusal string
+	}{
+		"named":                         {named: true, steps: 2, foreign: 1},
+		"not named":                     {steps: 3},
+		"named, in a user namespace":    {own: true, named: true, steps: 1, foreign: 1, refusal: "restart the container"},
+		"not named, and user namespace": {own: true, steps: 2, foreign: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGuarded(t)
+			w := volumetest.Workload{User: c.own, Group: g.group, At: g.at, Source: g.p}
+			first, _ := w.Start(t)
+			w.User = false
+			second, _ := w.Start(t)
+			g.runtime.of.ContainerID = g.runtime.group
+			if c.named {
+				g.runtime.of.PID = first.PID
+			}
+			left := map[int]map[string]bool{first.PID: mountsOf(t, first.PID), second.PID: mountsOf(t, second.PID)}
+			if !c.own {
+				delete(left, first.PID)
+			}
+			if !c.named {
+				delete(left, second.PID)
+			}
+			g.server.Kill()
+			g.remount("new")
+			v := g.inspect()
+			actions, refusals := g.heal()
+			if len(actions) != c.steps {
+				t.Errorf("%d steps, want %d: %+v, refusals %q", len(actions), c.steps, actions, refusals)
+			}
+			if c.refusal != "" && !strings.Contains(strings.Join(refusals, "\n"), c.refusal) {
+				t.Errorf("refusals %q do not say %q", refusals, c.refusal)
+			}
+			if (v.Foreign > 0) != (c.foreign > 0) {
+				t.Errorf("%d foreign copies, want %d", v.Foreign, c.foreign)
+			}
+			for pid, before := range left {
+				same(t, before, mountsOf(t, pid))
+			}
+		})
+	}
+}
+
+// TestOwnerOfTheNamespaceChanged: the process that does a step enters no namespace of another owner than the one that was
+// judged, whatever its number and its process.
+func TestOwnerOfTheNamespaceChanged(t *testing.T) {
+	g := newGuarded(t)
+	evil, _ := volumetest.Workload{User: true, Group: g.group, At: g.at, Source: g.from}.Start(t)
+	ns, err := mountns.Of(evil.PID)
+	g.must(err)
+	own, err := mountns.Of(os.Getpid())
+	g.must(err)
+	own, err = own.Owned()
+	g.must(err)
+	ns.UserNamespace = own.UserNamespace
+	err = ns.Do(func() error { return errors.New("entered") })
+	if !errors.Is(err, mountns.ErrChanged) {
+		t.Errorf("error %v, want ErrChanged", err)
+	}
+	if ns, err = ns.Owned(); err != nil || ns.UserNamespace == own.UserNamespace || ns.UserNamespace == 0 {
+		t.Errorf("owned by %d, %v, and our own by %d", ns.UserNamespace, err, own.UserNamespace)
+	}
+	if err := ns.Do(func() error { return nil }); err != nil {
+		t.Errorf("with its owner: %v", err)
+	}
+}
+
+// TestManyCopies: a workload has a hundred copies, and of a container no more than 64 are looked at.
+func TestManyCopies(t *testing.T) {
+	for name, user := range map[string]bool{"in a namespace of its own": true, "in the container": false} {
+		t.Run(name, func(t *testing.T) {
+			g := newGuarded(t)
+			w := volumetest.Workload{Group: g.group, At: g.at, Source: g.p, User: user, Copies: 100}
+			w.Start(t)
+			if user {
+				g.container()
+			}
+			g.server.Kill()
+			g.remount("new")
+			survey, err := g.i.Inspect(t.Context(), volume.Selection{PodUID: string(g.pod.UID)})
+			g.must(err)
+			v := survey.Volumes[0]
+			noted := strings.Contains(strings.Join(survey.Looked.Incomplete, "\n"), "were not judged")
+			if noted == user || user && v.Foreign < 100 || len(v.Copies) > 64 || !user && len(v.Copies) < 60 {
+				t.Errorf("%d copies, %d foreign, incomplete %q", len(v.Copies), v.Foreign, survey.Looked.Incomplete)
+			}
+			if actions, _ := g.heal(); len(actions) != 2 {
+				t.Errorf("%d steps, want the host's and the container's", len(actions))
+			}
+		})
+	}
+}

@@ -1,0 +1,154 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package volume_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
+	"kubediag.org/kubediag/test/nfs"
+)
+
+// patient is the deadline of a prober on a machine that may be emulated.
+var patient = kerneltest.Patience(time.Second)
+
+// nfsScene is a pod's volume that the kernel's NFS client has from a real server.
+func nfsScene(t *testing.T, server *nfs.Server, version string, staged bool) *scene {
+	t.Helper()
+	s := bareScene(t, ".")
+	server.Replace("pv", "old")
+	s.must(os.Mkdir(server.Dir+"/pv/sub", 0o755))
+	s.must(os.WriteFile(server.Dir+"/pv/sub/data", []byte("old"), 0o644))
+	if staged {
+		server.Mount("pv", s.g, version)
+		s.must(sys.BindMount(s.g, s.p))
+		return s
+	}
+	s.must(os.Remove(kubelet.VolumeRecord(s.g)))
+	server.Mount("pv", s.p, version)
+	return s
+}
+
+// replaced does what is done on a server whose directory is made again.
+func replaced(s *scene, server *nfs.Server) {
+	s.t.Helper()
+	server.Replace("pv", "new")
+	s.must(os.Mkdir(server.Dir+"/pv/sub", 0o755))
+	s.must(os.WriteFile(server.Dir+"/pv/sub/data", []byte("new"), 0o644))
+}
+
+// state expects the volume to have a fault, or none, and gives it.
+func (s *scene) state(want fault.Code) *volume.Volume {
+	s.t.Helper()
+	begin := time.Now()
+	v := s.inspect()
+	if took := time.Since(begin); took > 4*patient {
+		s.t.Errorf("the look took %s", took)
+	}
+	if v.Code != want {
+		s.t.Fatalf("the volume has fault %q, want %q: %q %+v", v.Code, want, v.Evidence, v.Answer)
+	}
+	return v
+}
+
+var versions = map[string]string{"v4": "vers=4.2", "v3": "vers=3,nolock"}
+
+func TestNFSDirectoryReplacedOnTheServer(t *testing.T) {
+	server := nfs.Start(t)
+	for name, version := range versions {
+		t.Run(name, func(t *testing.T) {
+			s := nfsScene(t, server, version, true)
+			s.state("")
+			replaced(s, server)
+			v := s.state(fault.StaleFileHandle)
+			if v.Source != nil || !strings.Contains(v.WhyNot, "not alive either") {
+				t.Fatalf("source %+v, because %q; want none, as the staged mount is stale as well", v.Source, v.WhyNot)
+			}
+			// The driver mounts it again.
+			s.must(systest.UnmountPath(s.g, true))
+			server.Mount("pv", s.g, version)
+			if v = s.state(fault.StaleFileHandle); v.Source == nil {
+				t.Fatalf("no source, because %q", v.WhyNot)
+			}
+			s.heal()
+			s.state("")
+			if got, err := os.ReadFile(filepath.Join(s.p, "data")); err != nil || string(got) != "new" {
+				t.Errorf("the pod's volume holds %q, %v, want what the server has now", got, err)
+			}
+		})
+	}
+}
+
+func TestNFSExportRemovedAndBack(t *testing.T) {
+	server := nfs.Start(t)
+	for name, version := range versions {
+		t.Run(name, func(t *testing.T) {
+			s := nfsScene(t, server, version, false)
+			for _, all := range []bool{false, true} { // of two exports
+				server.Unexport(all)
+				v := s.state(fault.StaleFileHandle)
+				if v.Source != nil || !strings.Contains(v.WhyNot, "nothing mounted for the whole node") {
+					t.Errorf("source %+v, because %q; want none, as nothing is staged", v.Source, v.WhyNot)
+				}
+				server.Export()
+				s.state("")
+			}
+		})
+	}
+}
+
+func TestNFSServerStoppedAndBack(t *testing.T) {
+	server := nfs.Start(t)
+	for name, options := range map[string]string{
+		"v4 hard": "vers=4.2,hard", "v3 soft": "vers=3,nolock,soft,timeo=10,retrans=1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := nfsScene(t, server, options, false)
+			s.state("")
+			server.Stop()
+			resumed := false
+			defer func() {
+				if !resumed {
+					server.Resume()
+				}
+			}()
+			for range 2 {
+				v := s.state(fault.HungMount)
+				t.Logf("%q %q", v.Evidence, v.Answer.Evidence)
+				actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
+				s.must(err)
+				if len(actions) != 0 {
+					t.Errorf("actions %+v, refusals %q, want nothing done to a mount that may yet answer", actions, refusals)
+				}
+			}
+			server.Resume()
+			resumed = true
+			s.awaitHealthy()
+			if n := s.i.Runner.Lingering(); n != 0 {
+				t.Errorf("%d processes that asked are left", n)
+			}
+		})
+	}
+}
+
+// awaitHealthy waits until the client has found its server again.
+func (s *scene) awaitHealthy() {
+	s.t.Helper()
+	for end := time.Now().Add(time.Minute); s.inspect().Code != ""; {
+		if time.Now().After(end) {
+			s.t.Fatalf("a minute after the server came back the volume has %q", s.inspect().Code)
+		}
+	}
+}

@@ -1,0 +1,309 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package volume_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/faults/volume/volumetest"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/subprocess"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
+)
+
+func TestMain(m *testing.M) {
+	subprocess.Main(probe.Job, volume.Job, volume.ArgumentsJob)
+	kerneltest.Main(m, kerneltest.Roles{
+		"serve": serve, "container": container, "daemon": daemon, "workload": volumetest.Attack, "look": look, "trap": trap, "rooted": rooted,
+	})
+}
+
+const (
+	driver  = "memory.csi.example.com"
+	handle  = "handle-1"
+	pvName  = "pvc-1"
+	deepDir = "csi/vol1" // the volume's directory in the file system
+)
+
+// scene is a volume of a pod as a CSI driver has it: a FUSE file system at the staging path, and a directory of it at the
+// pod's.
+type scene struct {
+	*kubelettest.Scene
+	t       *testing.T
+	pod     *corev1.Pod
+	g, p    string
+	below   string
+	server  *kerneltest.Actor
+	runtime *runtime
+	i       *volume.Inspector
+}
+
+// runtime knows one container: whoever is in the control group.
+type runtime struct {
+	of    *cri.Owner
+	group string
+}
+
+func (r *runtime) Owner(_ context.Context, cgroup string) (cri.Owner, error) {
+	if r.of == nil || !strings.Contains(cgroup, "/"+r.group) {
+		return cri.Owner{}, cri.ErrNotFound
+	}
+	return *r.of, nil
+}
+
+type pods map[string]*corev1.Pod
+
+func (p pods) PodByUID(uid string) *corev1.Pod { return p[uid] }
+
+// newScene has everything in place and well. below is the directory of the volume in its file system.
+func newScene(t *testing.T, below string) *scene {
+	t.Helper()
+	s := bareScene(t, below)
+	s.serve("old")
+	s.must(sys.BindMount(filepath.Join(s.g, s.below), s.p))
+	return s
+}
+
+// bareScene has the kubelet's directories alone.
+func bareScene(t *testing.T, below string) *scene {
+	t.Helper()
+	s := &scene{Scene: kubelettest.New(t), t: t, pod: kubelettest.NewPod(), below: below, runtime: &runtime{}}
+	s.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{
+		{Name: "claim", MountPath: "/data"}, {Name: "claim", MountPath: "/sub", SubPath: "sub"},
+	}
+	s.g = s.Node.StagingPoints(driver, handle, pvName)[0]
+	s.p = s.Node.VolumePoint(kubelet.Volume{PodUID: string(s.pod.UID), Plugin: kubelet.CSI, Name: pvName})
+	for _, dir := range []string{s.g, s.p} {
+		s.must(os.MkdirAll(dir, 0o755))
+		t.Cleanup(func() {
+			for systest.UnmountPath(dir, true) == nil {
+			}
+		})
+		s.record(dir, volume.Record{Driver: driver, Handle: handle, PersistentVolume: pvName})
+	}
+	runner := &subprocess.Runner{}
+	s.i = &volume.Inspector{
+		Kubelet: s.Node, Scanner: mountns.NewScanner(), Prober: &probe.Prober{Deadline: patient, Runner: runner}, Runtime: s.runtime,
+		Pods: pods{string(s.pod.UID): s.pod}, Runner: runner, Silence: 300 * time.Millisecond,
+	}
+	return s
+}
+
+// record writes what the kubelet knows about the volume at a point.
+func (s *scene) record(point string, r volume.Record) {
+	s.t.Helper()
+	text, err := json.Marshal(r)
+	s.must(err)
+	s.must(os.WriteFile(kubelet.VolumeRecord(point), text, 0o600))
+}
+
+// serve has a daemon mount the file system at the staging path.
+func (s *scene) serve(content string) {
+	s.t.Helper()
+	s.server = kerneltest.StartWith(s.t, nil, "serve", s.g, content, s.below, s.below+"/sub", "other/"+filepath.Base(s.below))
+}
+
+// remount has the driver do what it does after its daemon has died.
+func (s *scene) remount(content string) {
+	s.t.Helper()
+	s.must(systest.UnmountPath(s.g, true))
+	s.serve(content)
+}
+
+// elsewhere does to the file system what another client does.
+func (s *scene) elsewhere(args ...string) {
+	s.t.Helper()
+	if _, err := os.Lstat(filepath.Join(s.g, "cmd:"+strings.Join(args, ":"))); !errors.Is(err, os.ErrNotExist) {
+		s.t.Fatal(err)
+	}
+}
+
+// stop has the daemon answer no more, until the test ends.
+func (s *scene) stop() {
+	s.t.Helper()
+	signal(s.t, s.server.PID, "STOP")
+	server := s.server
+	s.t.Cleanup(server.Kill) // SIGKILL ends one that is stopped, too
+}
+
+func signal(t *testing.T, pid int, name string) {
+	t.Helper()
+	if out, err := exec.Command("kill", "-"+name, strconv.Itoa(pid)).CombinedOutput(); err != nil {
+		t.Errorf("kill -%s %d: %v: %s", name, pid, err, out)
+	}
+}
+
+// start starts a container that has the volume at /data and its directory "sub" at /sub.
+func (s *scene) start() *kerneltest.Actor {
+	s.t.Helper()
+	sub := s.Point(s.pod, pvName, "app", 1)
+	s.Bind(filepath.Join(s.p, "sub"), sub)
+	s.t.Cleanup(func() { _ = systest.UnmountPath(sub, true) })
+	s.runtime.of = &cri.Owner{
+		ContainerID: "c1", Container: "app", PodUID: string(s.pod.UID), PodNamespace: s.pod.Namespace, PodName: s.pod.Name,
+		Mounts: []cri.Mount{{HostPath: s.p, ContainerPath: "/data"}, {HostPath: sub, ContainerPath: "/sub"}},
+	}
+	return s.contain(s.p, "/data", sub, "/sub")
+}
+
+// containers counts them.
+var containers atomic.Int32
+
+// contain starts the process of the container that the runtime knows, with pairs of paths mounted in it.
+func (s *scene) contain(pairs ...string) *kerneltest.Actor {
+	s.t.Helper()
+	return kerneltest.Start(s.t, "container", append([]string{s.t.TempDir(), s.group()}, pairs...)...)
+}
+
+// group makes the control group of the container that the runtime knows.
+func (s *scene) group() string {
+	s.t.Helper()
+	groups := s.t.TempDir()
+	s.must(sys.NewMount("none", groups, "cgroup2", ""))
+	s.t.Cleanup(func() { _ = systest.UnmountPath(groups, true) })
+	s.runtime.group = fmt.Sprintf("%032x%032x", os.Getpid(), containers.Add(1)) // as the ID of a container
+	group := filepath.Join(groups, s.runtime.group)
+	s.must(os.Mkdir(group, 0o755))
+	s.t.Cleanup(func() {
+		for deadline := time.Now().Add(5 * time.Second); os.Remove(group) != nil; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				left, _ := os.ReadFile(filepath.Join(group, "cgroup.procs"))
+				s.t.Errorf("processes %q are left of the container", left)
+				return
+			}
+		}
+	})
+	return group
+}
+
+// container is a role: a process in control group args[1] with a root directory of its own, in which the pairs of paths
+// after that are mounted.
+func container(args []string, ready func(string)) error {
+	root := args[0]
+	if err := os.WriteFile(filepath.Join(args[1], "cgroup.procs"), []byte("0"), 0o644); err != nil {
+		return err
+	}
+	if err := sys.SetPropagation("/", sys.Private, true); err != nil {
+		return err
+	}
+	if err := sys.NewMount("root", root, "tmpfs", ""); err != nil {
+		return err
+	}
+	for i := 2; i+1 < len(args); i += 2 {
+		at := filepath.Join(root, args[i+1])
+		if err := errors.Join(os.MkdirAll(at, 0o755), sys.BindMount(args[i], at)); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(filepath.Join(root, "old"), 0o755); err != nil {
+		return err
+	}
+	if out, err := exec.Command("pivot_root", root, filepath.Join(root, "old")).CombinedOutput(); err != nil {
+		return fmt.Errorf("pivot_root: %w: %s", err, out)
+	}
+	if err := errors.Join(os.Chdir("/"), systest.UnmountPath("/old", true)); err != nil {
+		return err
+	}
+	ready("")
+	kerneltest.WaitForEnd()
+	return nil
+}
+
+// daemon is a role: a process with a private copy of the host's mounts, as a driver's has.
+func daemon(_ []string, ready func(string)) error {
+	if err := sys.SetPropagation("/", sys.Private, true); err != nil {
+		return err
+	}
+	ready("")
+	kerneltest.WaitForEnd()
+	return nil
+}
+
+// read is what a container reads of the volume.
+func read(pid int, name string) string {
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "root", name))
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// inspect looks at the pod's volume.
+func (s *scene) inspect() *volume.Volume {
+	s.t.Helper()
+	survey, err := s.i.Inspect(s.t.Context(), volume.Selection{PodUID: string(s.pod.UID)})
+	s.must(err)
+	for _, v := range survey.Volumes {
+		if v.Name == pvName {
+			if len(survey.Looked.Incomplete) > 0 {
+				s.t.Logf("incomplete: %q", survey.Looked.Incomplete)
+			}
+			return v
+		}
+	}
+	s.t.Fatalf("volumes %+v, want %q", survey.Volumes, pvName)
+	return nil
+}
+
+// heal plans, does all of it, and has it verified.
+func (s *scene) heal() (actions []fault.Action, refusals []string) {
+	s.t.Helper()
+	actions, refusals, err := s.i.Plan(s.t.Context(), s.inspect(), volume.PlanOptions{})
+	s.must(err)
+	for _, step := range actions {
+		if _, err := s.i.Apply(s.t.Context(), step); err != nil {
+			s.t.Fatalf("apply %+v: %v", step, err)
+		}
+	}
+	proof, err := s.i.Verify(s.t.Context(), actions)
+	s.must(err)
+	if !proof.Healed || len(proof.Evidence) != len(actions) {
+		s.t.Fatalf("proof = %+v", proof)
+	}
+	return actions, refusals
+}
+
+// mountsOf lists the mounts of a process by what identifies them.
+func mountsOf(t *testing.T, pid int) map[string]bool {
+	t.Helper()
+	table, err := mountns.Table(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]bool{}
+	for _, m := range table.Mounts() {
+		all[fmt.Sprintf("%d on %d at %q", m.ID, m.Parent, m.Point)] = true
+	}
+	return all
+}
+
+func (s *scene) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}

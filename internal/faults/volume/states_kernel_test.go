@@ -1,0 +1,275 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package volume_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+func TestHealthy(t *testing.T) {
+	for _, below := range []string{deepDir, "vol1"} {
+		s := newScene(t, below)
+		c := s.start()
+		before, inside := s.Mounts(), mountsOf(t, c.PID)
+		for range 2 {
+			v := s.inspect()
+			if v.Broken() || len(v.Findings()) > 0 || v.Source == nil || v.Staging == nil {
+				t.Errorf("%+v, findings %+v, want a healthy one", v, v.Findings())
+			}
+		}
+		actions, refusals, err := s.i.Plan(t.Context(), s.inspect(), volume.PlanOptions{Abort: true})
+		if err != nil || len(actions)+len(refusals) > 0 {
+			t.Errorf("actions %+v, refusals %q, %v, want an empty one", actions, refusals, err)
+		}
+		if s.Start(s.p) != nil || read(c.PID, "data/data") != "old" {
+			t.Error("looking has changed it")
+		}
+		same(t, before, s.Mounts())
+		same(t, inside, mountsOf(t, c.PID))
+	}
+}
+
+// TestStates has each fault happen under a container that runs, and heals it.
+func TestStates(t *testing.T) {
+	for name, c := range map[string]struct {
+		below    string
+		happen   func(s *scene)
+		code     fault.Code
+		evidence string
+		copies   int
+	}{
+		"Z: the daemon is killed": {deepDir, func(s *scene) {
+			s.server.Kill()
+			s.remount("new")
+		}, fault.DisconnectedFUSE, "file system is gone", 3},
+		"Y: and looked up through the dead mount": {"vol1", func(s *scene) {
+			s.server.Kill()
+			_, _ = os.Lstat(filepath.Join(s.g, "vol1"))
+			s.remount("new")
+		}, fault.DisconnectedFUSE, "file system is gone", 3},
+		"Y2: and its parent": {deepDir, func(s *scene) {
+			s.server.Kill()
+			_, _ = os.Lstat(filepath.Join(s.g, "csi"))
+			s.remount("new")
+		}, fault.DisconnectedFUSE, "file system is gone", 3},
+		"X: renamed and made anew": {deepDir, func(s *scene) {
+			s.elsewhere("mv", "csi.vol1", "old")
+			s.elsewhere("make", "csi.vol1.sub", "new")
+			s.elsewhere("make", "csi.vol1", "new")
+			_, _ = os.Lstat(filepath.Join(s.g, deepDir))
+		}, fault.DeletedVolumeSource, "lost its name", 3},
+		"X before anybody has looked": {deepDir, func(s *scene) {
+			s.elsewhere("mv", "csi.vol1", "old")
+			s.elsewhere("make", "csi.vol1.sub", "new")
+			s.elsewhere("make", "csi.vol1", "new")
+		}, fault.DeletedVolumeSource, "was replaced", 3},
+		"X2: deleted and made anew": {deepDir, func(s *scene) {
+			s.elsewhere("rm", "csi.vol1")
+			s.elsewhere("make", "csi.vol1.sub", "new")
+			s.elsewhere("make", "csi.vol1", "new")
+		}, fault.DeletedVolumeSource, "link count is 0", 3},
+		"W: the parent renamed and made anew": {deepDir, func(s *scene) {
+			s.elsewhere("mv", "csi", "csi2")
+			_, _ = os.Lstat(filepath.Join(s.g, "csi"))
+			s.elsewhere("make", "csi.vol1.sub", "new")
+			s.elsewhere("make", "csi.vol1", "new")
+		}, fault.DeletedVolumeSource, "directory above has lost its name", 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, c.below)
+			container := s.start()
+			c.happen(s)
+			v := s.inspect()
+			if v.Code != c.code || !strings.Contains(strings.Join(v.Evidence, "\n"), c.evidence) || v.Source == nil || len(v.Copies) != c.copies {
+				t.Fatalf("%s, evidence %q, source %+v (%s), copies %+v", v.Code, v.Evidence, v.Source, v.WhyNot, v.Copies)
+			}
+			if f := v.Findings(); len(f) != 1+c.copies || f[0].Pod.Name != "web" || f[0].Mount.ID == 0 {
+				t.Errorf("findings = %+v", f)
+			}
+			stop := s.watch(container.PID, "data")
+			began := time.Now()
+			actions, refusals := s.heal()
+			t.Logf("%d mounts replaced and verified in %s", len(actions), time.Since(began))
+			if reads, empty := stop(); empty > 0 || reads == 0 {
+				t.Errorf("%d of %d times the container has found an empty directory", empty, reads)
+			} else {
+				t.Logf("%d looks meanwhile, none of an empty directory", reads)
+			}
+			if len(actions) != 1+c.copies || len(refusals) > 0 || actions[0].Mount.Point != s.p || actions[1].Container != "app" {
+				t.Errorf("actions %+v, refusals %q", actions, refusals)
+			}
+			for _, file := range []string{"data/data", "sub/data"} {
+				if got := read(container.PID, file); got != "new" {
+					t.Errorf("%s: %q, want what is in the volume now", file, got)
+				}
+			}
+			if err := s.Start(s.p); err != nil {
+				t.Errorf("no container can be started: %v", err)
+			}
+			if v := s.inspect(); v.Broken() {
+				t.Errorf("%+v is broken still", v)
+			}
+			for _, step := range actions {
+				if done, err := s.i.Apply(t.Context(), step); err != nil || !done.Already {
+					t.Errorf("once more: %+v, %v", done, err)
+				}
+			}
+		})
+	}
+}
+
+// watch has a reader in the container look again and again, and counts how often that was, and the directory empty.
+func (s *scene) watch(pid int, name string) (stop func() (reads, empty int)) {
+	var reads, empty int
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-end:
+				return
+			default:
+				reads++
+				if entries, err := os.ReadDir(procRoot(pid, name)); err == nil && len(entries) == 0 {
+					empty++
+				}
+			}
+		}
+	}()
+	return func() (int, int) {
+		close(end)
+		<-ended
+		return reads, empty
+	}
+}
+
+// TestSplit has the bind made while the volume was not mounted (V).
+func TestSplit(t *testing.T) {
+	s := bareScene(t, "vol1")
+	under := filepath.Join(s.g, "vol1")
+	s.must(os.MkdirAll(filepath.Join(under, "sub"), 0o755))
+	s.must(sys.BindMount(under, s.p))
+	c := s.start()
+	s.serve("new")
+	before, inside := s.Mounts(), mountsOf(t, c.PID)
+	v := s.inspect()
+	if v.Code != fault.DeletedVolumeSource || !strings.Contains(v.Evidence[0], "data is being split") {
+		t.Fatalf("%s, %q", v.Code, v.Evidence)
+	}
+	if len(v.Copies) != 3 || len(v.Split) != 1 {
+		t.Fatalf("%s, %q, split %q, copies %+v", v.Code, v.Evidence, v.Split, v.Copies)
+	}
+	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
+	s.must(err)
+	if len(actions) > 0 || len(refusals) != 4 || !strings.Contains(refusals[0], "cp -a") {
+		t.Errorf("actions %+v, refusals %q, want that nothing is hidden that was written", actions, refusals)
+	}
+	same(t, before, s.Mounts())
+	same(t, inside, mountsOf(t, c.PID))
+	s.must(os.RemoveAll(filepath.Join(s.p, "sub")))
+	actions, refusals = s.heal()
+	if len(refusals) > 0 || len(actions) != 4 || read(c.PID, "data/data") != "new" || read(c.PID, "sub/data") != "new" {
+		t.Errorf("actions %+v, refusals %q, the container reads %q and %q", actions, refusals, read(c.PID, "data/data"), read(c.PID, "sub/data"))
+	}
+}
+
+// TestSplitAndRemoved has the directory go as well (V2).
+func TestSplitAndRemoved(t *testing.T) {
+	s := bareScene(t, "vol1")
+	under := filepath.Join(s.g, "vol1")
+	s.must(os.MkdirAll(under, 0o755))
+	s.must(sys.BindMount(under, s.p))
+	s.must(os.Remove(under))
+	s.serve("new")
+	v := s.inspect()
+	why := strings.Join(v.Evidence, "\n")
+	if v.Code != fault.DeletedVolumeSource || !strings.Contains(why, "lost its name") || !strings.Contains(why, "data is being split") {
+		t.Fatalf("%s, %q", v.Code, v.Evidence)
+	}
+	if actions, refusals := s.heal(); len(actions) != 1 || s.Start(s.p) != nil {
+		t.Errorf("actions %+v, refusals %q, start: %v", actions, refusals, s.Start(s.p))
+	}
+}
+
+// TestHung has the daemon stopped (H).
+func TestHung(t *testing.T) {
+	s := newScene(t, deepDir)
+	c := s.start()
+	s.stop()
+	before, inside := s.Mounts(), mountsOf(t, c.PID)
+	v := s.inspect()
+	why := "stopped"
+	if sys.HasFUSEServer.Probe() != nil {
+		why = "it is not known which process serves"
+	}
+	if v.Code != fault.HungMount || v.Source != nil || !strings.Contains(strings.Join(v.Fate, "\n"), why) {
+		t.Fatalf("%s, source %+v, fate %q, want %q", v.Code, v.Source, v.Fate, why)
+	}
+	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
+	s.must(err)
+	if len(actions) > 0 || !strings.Contains(refusals[0], "asked for") {
+		t.Errorf("actions %+v, refusals %q, want that nothing is done unasked", actions, refusals)
+	}
+	same(t, before, s.Mounts())
+	same(t, inside, mountsOf(t, c.PID))
+	actions, refusals, err = s.i.Plan(t.Context(), v, volume.PlanOptions{Abort: true})
+	s.must(err)
+	if len(actions) != 1 || actions[0].Kind != fault.Abort || actions[0].Lossless {
+		t.Fatalf("actions %+v, refusals %q, want to abort alone", actions, refusals)
+	}
+	for _, want := range []string{"aborted FUSE connection", "already"} {
+		if done, err := s.i.Apply(t.Context(), actions[0]); err != nil || !strings.Contains(done.Message, want) {
+			t.Fatalf("abort: %+v, %v, want %q", done, err, want)
+		}
+	}
+	signal(t, s.server.PID, "CONT")
+	s.server.Kill()
+	s.remount("new")
+	s.heal()
+	if got := read(c.PID, "data/data"); got != "new" {
+		t.Errorf("the container reads %q", got)
+	}
+}
+
+// TestHungWithSource has the driver mount the volume anew while the old daemon hangs.
+func TestHungWithSource(t *testing.T) {
+	s := newScene(t, deepDir)
+	c := s.start()
+	s.stop()
+	s.remount("new")
+	v := s.inspect()
+	if actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{}); err != nil || len(actions) > 0 || v.Source == nil {
+		t.Fatalf("actions %+v, refusals %q, %v, source %+v, want that nothing is done unasked", actions, refusals, err, v.Source)
+	}
+	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{Abort: true})
+	s.must(err)
+	if len(actions) != 5 || actions[0].Kind != fault.Abort {
+		t.Fatalf("actions %+v, refusals %q", actions, refusals)
+	}
+	if done, err := s.i.Apply(t.Context(), actions[1]); !errors.Is(err, volume.ErrRefused) {
+		t.Errorf("before it is aborted: %+v, %v, want that it is refused", done, err)
+	}
+	if proof, err := s.i.Verify(t.Context(), actions); err != nil || proof.Healed || len(proof.Left) != 5 {
+		t.Errorf("before anything is done: %+v, %v", proof, err)
+	}
+	for _, step := range actions {
+		_, err := s.i.Apply(t.Context(), step)
+		s.must(err)
+	}
+	proof, err := s.i.Verify(t.Context(), actions)
+	if err != nil || !proof.Healed || read(c.PID, "data/data") != "new" || read(c.PID, "sub/data") != "new" {
+		t.Errorf("%+v, %v, the container reads %q", proof, err, read(c.PID, "data/data"))
+	}
+}

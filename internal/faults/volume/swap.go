@@ -1,0 +1,230 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/subpath"
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/subprocess"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// Job is what Apply has run in a process that can be lost. Main programs, and tests, hand it to subprocess.Main.
+var Job = subprocess.Job{Name: "volume-swap", Run: runSwap}
+
+// swapDeadline is how long the file system of the source may take to find a directory, and that of the mount to let go.
+const swapDeadline = 5 * time.Second
+
+// swap is one replacement, as the process that does it is told of it.
+type swap struct {
+	// Home is the kubelet's mount namespace, and Away that of the mount, with the user namespace that owns it: the process
+	// enters no other.
+	Home, Away mountns.Namespace
+	// From is the mount that the source is in, and Below the way from its root.
+	From  mount.ID
+	Below string
+	// Major, Minor and Inode are what the source has answered with.
+	Major, Minor uint32
+	Inode        uint64
+	// Target is the mount that is replaced.
+	Target mount.ID
+	// Answered is whether its file system answered when it was judged: then the fault is what it has.
+	Answered bool
+	// ReadOnly has what takes its place be read-only even where it was not.
+	ReadOnly bool
+	// Owner is the pod that is held to account where the process cannot end.
+	Owner string
+}
+
+// result is how it went.
+type result struct {
+	Done    bool
+	Refused string // why not; nothing was touched then
+}
+
+// swap puts the source in the place of a mount that was judged by an answer. The order says whether it is for reading alone,
+// and whose the process counts as that does it.
+func (i *Inspector) swap(ctx context.Context, order swap, m mountns.Mount, a probe.Answer, s *Source) (fault.Applied, error) {
+	n, err := i.Kubelet.Node(ctx)
+	if err != nil {
+		return fault.Applied{}, err
+	}
+	home, err := n.Namespace()
+	if err != nil {
+		return fault.Applied{}, err
+	}
+	from, err := subpath.IDOf(s.Mount)
+	if err != nil {
+		return fault.Applied{}, err
+	}
+	order.Home, order.Away, order.From, order.Below, order.Inode = home, m.Namespace, from, s.Below, s.Inode
+	order.Target, order.Answered = idOf(m), a.State == probe.Alive
+	if _, err := fmt.Sscanf(s.Device, "%d:%d", &order.Major, &order.Minor); err != nil {
+		return fault.Applied{}, fmt.Errorf("read device %q of source: %w", s.Device, err)
+	}
+	if home.Inode != s.Mount.Namespace {
+		return fault.Applied{}, fmt.Errorf("%w: the kubelet is in another mount namespace by now", ErrRefused)
+	}
+	return i.run(ctx, order, s.Path)
+}
+
+func (i *Inspector) run(ctx context.Context, order swap, name string) (fault.Applied, error) {
+	var r result
+	each := func(text json.RawMessage) error { return json.Unmarshal(text, &r) }
+	err := cmp.Or(i.Runner, &subprocess.Runner{}).Run(ctx, subprocess.Options{
+		Job: Job.Name, Input: order, Deadline: swapDeadline, Each: each, Owner: order.Owner,
+		Waits: []string{device{order.Major, order.Minor}.String(), device{order.Target.Major, order.Target.Minor}.String()},
+	})
+	switch {
+	case errors.Is(err, subprocess.ErrDeadline):
+		return fault.Applied{}, fmt.Errorf("put %q in the place of the mount at %q: %w within %s", name, order.Target.Point, ErrHung, swapDeadline)
+	case err != nil:
+		return fault.Applied{}, fmt.Errorf("put %q in the place of the mount at %q: %w", name, order.Target.Point, err)
+	case r.Refused != "":
+		return fault.Applied{}, fmt.Errorf("%w: %s", ErrRefused, r.Refused)
+	case !r.Done:
+		return fault.Applied{}, fmt.Errorf("put %q in the place of the mount at %q: the process that was to do it has not said how it went", name,
+			order.Target.Point)
+	}
+	return fault.Applied{Message: fmt.Sprintf("put %q in its place", name)}, nil
+}
+
+// runSwap is the job. Its process is in the namespace of its parent.
+func runSwap(ctx context.Context, in []byte, emit func(v any) error) error {
+	var s swap
+	if err := json.Unmarshal(in, &s); err != nil {
+		return fmt.Errorf("read order: %w", err)
+	}
+	if s.Away.UserNamespace == 0 {
+		return emit(result{Refused: "which user namespace owns the mount namespace is not known"})
+	}
+	tree, err := s.clone()
+	if err != nil {
+		return emit(result{Refused: err.Error()})
+	}
+	defer tree.Close()
+	err = s.Away.Do(func() error {
+		pin(s.Target.Point)
+		var limits sys.MountAttr
+		if s.ReadOnly {
+			limits = sys.AttrReadOnly
+		}
+		return mount.Replace(ctx, s.Target, mount.ReplaceOptions{Tree: tree, Check: s.check, Limits: limits})
+	})
+	if refused(err) {
+		return emit(result{Refused: err.Error() + s.remedy(err)})
+	}
+	if err != nil {
+		return err
+	}
+	return emit(result{Done: true})
+}
+
+// remedy says what helps where the kernel lets a mount of a container not be replaced while that runs.
+func (s swap) remedy(err error) string {
+	if s.Away.Same(s.Home) || !errors.Is(err, mount.ErrBusy) && !errors.Is(err, sys.EINVAL) {
+		return ""
+	}
+	return "; the container gets the volume when it is restarted"
+}
+
+// pin has a copy of the mount at point, attached nowhere, until this process ends. The last mount of a file system takes
+// that with it, which may have to be waited for: not while the place is without a mount, as it is for a moment where
+// nothing can be put beneath. As long as the file system is there, no new one is given its device number, by which a mount
+// of another FUSE connection differs from this one at every later look. What cannot be copied is replaced as it is.
+func pin(point string) {
+	fd, err := mountns.Lookup(0, point)
+	if err != nil {
+		return // which Replace tells
+	}
+	defer fd.Close()
+	if tree, err := sys.CloneTree(fd); err == nil {
+		_ = sys.MakeTreePrivate(tree, false) // before 5.12 there is no way
+	}
+}
+
+// refused tells whether an error of Replace says that nothing was touched, and that trying again will not help.
+func refused(err error) bool {
+	e, ok := errors.AsType[*mount.Error](err)
+	if ok && e.Op == "verify" || errors.Is(err, mount.ErrNotReplaced) || errors.Is(err, mount.ErrOtherUnmounted) {
+		return false
+	}
+	final := []error{
+		errHealthy, mount.ErrChanged, mount.ErrBusy, mount.ErrNotMounted, sys.EINVAL, sys.ENOENT, sys.ENOTDIR, errors.ErrUnsupported,
+	}
+	return slices.ContainsFunc(final, func(target error) bool { return errors.Is(err, target) })
+}
+
+// clone makes the copy of the source that is to be put in place, after making sure that it is what was found. No link is
+// followed on the way, and no other mount entered.
+func (s swap) clone() (tree *sys.FD, err error) {
+	err = s.Home.Do(func() error {
+		at, err := s.open()
+		if err != nil {
+			return err
+		}
+		defer at.Close()
+		st, err := at.Stat(sys.StatIno | sys.StatType)
+		if err != nil {
+			return fmt.Errorf("inspect source: %w", err)
+		}
+		if st.Major != s.Major || st.Minor != s.Minor || st.Ino != s.Inode {
+			return fmt.Errorf("inspect source: it is inode %d of device %d:%d by now, and was inode %d of device %d:%d", st.Ino, st.Major,
+				st.Minor, s.Inode, s.Major, s.Minor)
+		}
+		if tree, err = sys.CloneTree(at); err != nil {
+			return fmt.Errorf("copy source: %w", err)
+		}
+		return nil
+	})
+	return tree, err
+}
+
+// open opens the source.
+func (s swap) open() (*sys.FD, error) {
+	found, err := mount.Inspect(s.From.Point)
+	if err != nil {
+		return nil, fmt.Errorf("inspect mount of source: %w", err)
+	}
+	if !found.Same(s.From) {
+		return nil, fmt.Errorf("inspect mount of source: %w", &mount.ChangedError{Want: s.From, Found: found.ID})
+	}
+	root, err := mountns.Lookup(0, s.From.Point)
+	if err != nil || s.Below == "" {
+		return root, err
+	}
+	defer root.Close()
+	at, err := sys.LookupIn(root, "/"+s.Below)
+	if err != nil {
+		return nil, fmt.Errorf("look up %q in %q: %w", s.Below, s.From.Point, err)
+	}
+	above, errAbove := mountOn(root)
+	own, errOwn := mountOn(at)
+	if err := errors.Join(errAbove, errOwn); err != nil || above != own {
+		at.Close()
+		return nil, errors.Join(fmt.Errorf("look up %q in %q: another mount lies on the way", s.Below, s.From.Point), err)
+	}
+	return at, nil
+}
+
+// mountOn is the number of the mount that an open file lies on.
+func mountOn(fd *sys.FD) (uint64, error) {
+	st, err := fd.Stat(sys.StatUniqueID)
+	if err == nil && st.Has(sys.StatUniqueID) {
+		return st.MountID, nil
+	}
+	number, err := fd.FDMountID()
+	return uint64(number), err
+}

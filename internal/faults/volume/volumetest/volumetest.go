@@ -1,0 +1,241 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package volumetest has a volume of a pod as a CSI driver makes it, for the kernel tier of tests: a FUSE file system that
+// a daemon serves at the staging path, the directory of the volume bound at the pod's place, the kubelet's records of
+// both, and containers that have it. Files, mounts and deaths are real. It is for tests alone. Only the container runtime
+// is played.
+package volumetest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/subprocess"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
+)
+
+// What the volume is called.
+const (
+	Driver = "memory.csi.example.com"
+	Handle = "handle-1"
+	Volume = "pvc-1"
+	Name   = "memory" // the type of the file system, after "fuse."
+	// OtherUID is the pod of Share.
+	OtherUID = "7b6b3f0a-52f5-4d3b-9d0f-0a4b7f5b1c22"
+)
+
+// Main is for TestMain. roles are those that the tests have besides.
+func Main(m *testing.M, roles ...kerneltest.Roles) {
+	subprocess.Main(probe.Job, volume.Job, volume.ArgumentsJob)
+	all := kerneltest.Roles{"serve": serve, "container": container, "workload": Attack}
+	for _, r := range roles {
+		maps.Copy(all, r)
+	}
+	kerneltest.Main(m, all)
+}
+
+// Scene is the volume of the pod default/web with the container app, which mounts it at /data. Everything is well.
+type Scene struct {
+	*kubelettest.Scene
+	// Pods has the pod; a test changes Pod, and calls Pods.Set, as the API server would.
+	Pods *kubelettest.Pods
+	Pod  *corev1.Pod
+	// Staging and Point are where the file system and the directory of the volume are mounted.
+	Staging, Point string
+	// Dir is the volume's directory in the file system. No other scene has it: what other tests of the machine have mounted
+	// meanwhile must not look like a copy.
+	Dir       string
+	Inspector *volume.Inspector
+
+	t      *testing.T
+	server *kerneltest.Actor
+	owner  *cri.Owner
+}
+
+// scenes counts those of this process.
+var scenes atomic.Int64
+
+// New makes a scene that goes with the test.
+func New(t *testing.T) *Scene {
+	t.Helper()
+	s := &Scene{Scene: kubelettest.New(t), Pods: &kubelettest.Pods{}, Pod: kubelettest.NewPod(), t: t}
+	s.Dir = fmt.Sprintf("volumes/vol-%d-%d", os.Getpid(), scenes.Add(1))
+	s.Pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/data"}}
+	s.Pods.Set(s.Pod)
+	s.Staging = s.Node.StagingPoints(Driver, Handle, Volume)[0]
+	s.Point = s.place(s.Staging, s.Node.VolumePoint(kubelet.Volume{PodUID: string(s.Pod.UID), Plugin: kubelet.CSI, Name: Volume}))
+	s.serve("old")
+	s.must(sys.BindMount(filepath.Join(s.Staging, s.Dir), s.Point))
+	runner := &subprocess.Runner{}
+	s.Inspector = &volume.Inspector{
+		Kubelet: s.Node, Scanner: mountns.NewScanner(), Prober: &probe.Prober{Deadline: kerneltest.Patience(time.Second), Runner: runner}, Runtime: s, Pods: s,
+		Runner: runner, Silence: 300 * time.Millisecond,
+	}
+	return s
+}
+
+// place makes points that are unmounted with the test, with a record of the volume beside each, and gives the last.
+func (s *Scene) place(points ...string) string {
+	s.t.Helper()
+	for _, point := range points {
+		s.must(os.MkdirAll(point, 0o755))
+		s.t.Cleanup(func() {
+			for systest.UnmountPath(point, true) == nil {
+			}
+		})
+		s.Record(point, volume.Record{Driver: Driver, Handle: Handle, PersistentVolume: Volume})
+	}
+	return points[len(points)-1]
+}
+
+// Record writes what the kubelet knows about the volume at a point.
+func (s *Scene) Record(point string, r volume.Record) {
+	s.t.Helper()
+	text, err := json.Marshal(r)
+	s.must(err)
+	s.must(os.WriteFile(kubelet.VolumeRecord(point), text, 0o600))
+}
+
+// Share mounts the volume for another pod, too, and gives the place.
+func (s *Scene) Share() string {
+	s.t.Helper()
+	point := s.place(s.Node.VolumePoint(kubelet.Volume{PodUID: OtherUID, Plugin: kubelet.CSI, Name: Volume}))
+	s.must(sys.BindMount(filepath.Join(s.Staging, s.Dir), point))
+	return point
+}
+
+// Kill ends the daemon.
+func (s *Scene) Kill() { s.server.Kill() }
+
+// Stop has the daemon answer no more, until the test ends.
+func (s *Scene) Stop() {
+	s.t.Helper()
+	if out, err := exec.Command("kill", "-STOP", strconv.Itoa(s.server.PID)).CombinedOutput(); err != nil {
+		s.t.Fatalf("stop the daemon: %v: %s", err, out)
+	}
+	s.t.Cleanup(s.server.Kill) // SIGKILL ends one that is stopped, too
+}
+
+// Remount has the driver do what it does after its daemon has died: the file "data" of the volume says content then.
+func (s *Scene) Remount(content string) {
+	s.t.Helper()
+	s.Unstage()
+	s.serve(content)
+}
+
+// Unstage unmounts the file system from the staging path.
+func (s *Scene) Unstage() {
+	s.t.Helper()
+	s.must(systest.UnmountPath(s.Staging, true))
+}
+
+func (s *Scene) serve(content string) {
+	s.t.Helper()
+	s.server = kerneltest.StartWith(s.t, nil, "serve", s.Staging, s.Dir, content)
+}
+
+// Start starts a container of the pod that has the volume at /data.
+func (s *Scene) Start() *kerneltest.Actor {
+	s.t.Helper()
+	s.Own("/data")
+	return kerneltest.Start(s.t, "container", s.t.TempDir(), s.Point, "/data")
+}
+
+// Own has the runtime say that every process is of the pod's container, which has the volume at a path.
+func (s *Scene) Own(at string) {
+	s.owner = &cri.Owner{
+		ContainerID: "c1", Container: "app", PodUID: string(s.Pod.UID), PodNamespace: s.Pod.Namespace, PodName: s.Pod.Name,
+		Mounts: []cri.Mount{{HostPath: s.Point, ContainerPath: at}},
+	}
+}
+
+// Read is what the container reads of the volume, or the error.
+func (s *Scene) Read(c *kerneltest.Actor) string {
+	return content(filepath.Join("/proc", strconv.Itoa(c.PID), "root/data/data"))
+}
+
+// ReadHost is what is read at a place of the host, or the error.
+func (s *Scene) ReadHost(point string) string { return content(filepath.Join(point, "data")) }
+
+func content(name string) string {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// MountsOf lists the mounts of a container by what identifies them, to compare before and after.
+func (s *Scene) MountsOf(c *kerneltest.Actor) map[string]bool {
+	s.t.Helper()
+	table, err := mountns.Table(c.PID)
+	s.must(err)
+	all := map[string]bool{}
+	for _, m := range table.Mounts() {
+		all[fmt.Sprintf("%d on %d at %q", m.ID, m.Parent, m.Point)] = true
+	}
+	return all
+}
+
+// Owner takes every process for one of the container that was started last.
+func (s *Scene) Owner(context.Context, string) (cri.Owner, error) {
+	if s.owner == nil {
+		return cri.Owner{}, cri.ErrNotFound
+	}
+	return *s.owner, nil
+}
+
+// PodByUID gives the pod.
+func (s *Scene) PodByUID(uid string) *corev1.Pod {
+	if uid != string(s.Pod.UID) {
+		return nil
+	}
+	return s.Pod
+}
+
+func (s *Scene) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// container is a role: a process with a root directory of its own, args[0], in which args[1] is mounted at args[2].
+func container(args []string, ready func(string)) error {
+	root, at := args[0], filepath.Join(args[0], args[2])
+	err := errors.Join(sys.SetPropagation("/", sys.Private, true), sys.NewMount("root", root, "tmpfs", ""), os.MkdirAll(at, 0o755),
+		os.Mkdir(filepath.Join(root, "host"), 0o755), sys.BindMount(args[1], at))
+	if err != nil {
+		return err
+	}
+	if out, err := exec.Command("pivot_root", root, filepath.Join(root, "host")).CombinedOutput(); err != nil {
+		return fmt.Errorf("pivot_root: %w: %s", err, out)
+	}
+	if err := errors.Join(os.Chdir("/"), systest.UnmountPath("/host", true)); err != nil {
+		return err
+	}
+	ready("")
+	kerneltest.WaitForEnd()
+	return nil
+}

@@ -1,0 +1,69 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubeclient
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/printable"
+)
+
+const (
+	// MaxEventCharacters is how long the message of an Event may be. The API server takes 1,024 bytes, and people read less.
+	MaxEventCharacters = 200
+	// maxNextCharacters is how much of that may be a command.
+	maxNextCharacters = 120
+)
+
+// EventMessage makes a text the message of an Event: one printable line of at most MaxEventCharacters. A text that does not
+// fit is cut after a word, and rest, a command that shows all of it, follows.
+func EventMessage(text, rest string) string {
+	line := printable.Line(text)
+	if utf8.RuneCountInString(line) <= MaxEventCharacters {
+		return line
+	}
+	return withNext(line, rest)
+}
+
+// EventAdvice is EventMessage that ends with the command in any case.
+func EventAdvice(text, next string) string { return withNext(printable.Line(text), next) }
+
+// DiagnosisCommand is the command that shows all of a Diagnosis; of its namespace where the name is too long for a message.
+func DiagnosisCommand(d *v1.Diagnosis) string {
+	command := fmt.Sprintf("kubectl get diag -n %s %s -o yaml", d.Namespace, d.Name)
+	if utf8.RuneCountInString(command) > maxNextCharacters {
+		return "kubectl get diag -n " + d.Namespace
+	}
+	return command
+}
+
+func withNext(line, next string) string {
+	line, cut := strings.TrimRight(line, ". "), "…"
+	if next = printable.Line(next); next == "" || utf8.RuneCountInString(next) > maxNextCharacters {
+		next = ""
+	} else {
+		next, cut = ". See: "+next, cut+" See: "+next
+	}
+	if utf8.RuneCountInString(line+next) <= MaxEventCharacters {
+		return line + next
+	}
+	return shorten(line, MaxEventCharacters-utf8.RuneCountInString(cut)) + cut
+}
+
+// shorten cuts a line to a number of characters, after a word where there is one in its second half.
+func shorten(line string, most int) string {
+	runes := []rune(line)
+	if len(runes) <= most {
+		return line
+	}
+	for i := most; i > most/2; i-- {
+		if runes[i] == ' ' {
+			return strings.TrimRight(string(runes[:i]), " ,;:(")
+		}
+	}
+	return string(runes[:most])
+}

@@ -1,0 +1,59 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kubeclient is what the manager and the agent share of their way to the API server: the kinds they know, how they
+// fill their caches, and how they stop. It decides nothing about any kind, and nothing in it runs on a node.
+//
+// It works against API servers from 1.18 on, and asks them for nothing before it is started: a process may come before
+// its API server and before the CustomResourceDefinitions, waits for both, and is not ready meanwhile.
+package kubeclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+)
+
+// forever is how long caches may take to be filled.
+const forever = 365 * 24 * time.Hour
+
+// New makes a controller-runtime manager. It sets in the options what the manager and the agent have in common: scheme,
+// REST mapper, how long caches may take, and that the cache holds no managed fields and starts no watch because
+// something is read from it. It turns off WatchList for the whole process. Run must run it.
+func New(config *rest.Config, o manager.Options) (manager.Manager, error) {
+	if err := withoutWatchList(); err != nil {
+		return nil, err
+	}
+	scheme, err := NewScheme()
+	if err != nil {
+		return nil, err
+	}
+	o.Scheme, o.MapperProvider = scheme, newMapper
+	o.Cache.ReaderFailOnMissingInformer = true
+	o.Cache.DefaultTransform = cache.TransformStripManagedFields()
+	o.Controller.CacheSyncTimeout = forever
+	m, err := manager.New(config, o)
+	if err != nil {
+		return nil, fmt.Errorf("making manager: %w", err)
+	}
+	return m, nil
+}
+
+// Synced is a readiness check that fails as long as the caches are not filled. It takes at most a second.
+func Synced(c cache.Cache) healthz.Checker {
+	return func(r *http.Request) error {
+		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+		defer cancel()
+		if !c.WaitForCacheSync(ctx) {
+			return errors.New("caches are not filled yet")
+		}
+		return nil
+	}
+}

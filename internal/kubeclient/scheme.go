@@ -1,0 +1,52 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubeclient
+
+import (
+	"fmt"
+	"net/http"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+// NewScheme makes a scheme of the groups that kubediag reads and writes: its own, core and coordination.
+func NewScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("registering kinds: %w", err)
+		}
+	}
+	return scheme, nil
+}
+
+// newMapper knows the few kinds that are used. It asks the API server for nothing, so that no process asks for all the
+// kinds that there are, and none stops because the CustomResourceDefinitions come after it.
+func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
+	mapper := meta.NewDefaultRESTMapper(nil)
+	for _, k := range []struct {
+		group            schema.GroupVersion
+		kind             string
+		plural, singular string
+		scope            meta.RESTScope
+	}{
+		{v1.GroupVersion, "Diagnosis", "diagnoses", "diagnosis", meta.RESTScopeNamespace},
+		{v1.GroupVersion, "Operation", "operations", "operation", meta.RESTScopeRoot},
+		{v1.GroupVersion, "OperationSet", "operationsets", "operationset", meta.RESTScopeRoot},
+		{v1.GroupVersion, "Trigger", "triggers", "trigger", meta.RESTScopeRoot},
+		{corev1.SchemeGroupVersion, "Pod", "pods", "pod", meta.RESTScopeNamespace},
+		{corev1.SchemeGroupVersion, "Node", "nodes", "node", meta.RESTScopeRoot},
+		{coordinationv1.SchemeGroupVersion, "Lease", "leases", "lease", meta.RESTScopeNamespace},
+	} {
+		mapper.AddSpecific(k.group.WithKind(k.kind), k.group.WithResource(k.plural), k.group.WithResource(k.singular), k.scope)
+	}
+	return mapper, nil
+}

@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubeclient
+
+import (
+	"context"
+	"reflect"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"kubediag.org/kubediag/internal/printable"
+)
+
+// conflictDelay is how long a reconciler waits for its cache to catch up.
+const conflictDelay = 200 * time.Millisecond
+
+// PatchStatus ends a reconciliation: it makes the status of now printable, and writes it where it differs from old, of
+// which now is a copy. A write that others were faster than comes back after a while, and an object that is gone is no error.
+func PatchStatus(ctx context.Context, c client.Client, old, now client.Object) (reconcile.Result, error) {
+	printable.Fields(statusOf(now))
+	if equality.Semantic.DeepEqual(old, now) {
+		return reconcile.Result{}, nil
+	}
+	err := c.Status().Patch(ctx, now, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: conflictDelay}, nil
+	}
+	return reconcile.Result{}, client.IgnoreNotFound(err)
+}
+
+// statusOf returns a pointer to the status of an object, as every kind here has one.
+func statusOf(object client.Object) any {
+	return reflect.ValueOf(object).Elem().FieldByName("Status").Addr().Interface()
+}

@@ -1,0 +1,248 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package devholder
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
+)
+
+// load is a machine full of containers, as in the benchmarks of package
+// mountns. A seventh of the namespaces have the device mounted; the node itself
+// has not.
+type load struct {
+	processes, namespaces int
+}
+
+var loads = map[string]load{
+	"500 processes, 50 namespaces":   {500, 50},
+	"2000 processes, 500 namespaces": {2000, 500},
+}
+
+// What a container adds to the mounts of its node, and how many of those there
+// are, so that a namespace has some 199.
+const (
+	ownMounts  = 24
+	nodeMounts = 165
+)
+
+// start mounts the disk and what a node has in the test's namespace, starts the
+// containers, which end with the test, and unmounts the disk.
+func (l load) start(b *testing.B, d disk) {
+	b.Helper()
+	node, err := os.MkdirTemp("", "load")
+	must(b, err)
+	b.Cleanup(func() { os.Remove(node) })
+	must(b, sys.NewMount("node", node, "tmpfs", ""))
+	b.Cleanup(func() { systest.UnmountPath(node, true) })
+	must(b, makeNode(node))
+	d.mount(b)
+	for i := range l.namespaces {
+		kerneltest.Start(b, "container", d.dir, node, strconv.Itoa(i), strconv.Itoa(l.processes/l.namespaces))
+	}
+	must(b, systest.UnmountPath(d.dir, false))
+}
+
+// makeNode mounts what a kubelet and a runtime mount for their pods.
+func makeNode(node string) error {
+	for i := 0; i < nodeMounts; i += 4 {
+		pod := filepath.Join(node, "pods", fmt.Sprintf("29da79e5-386c-4e0d-82c1-%012x", i))
+		conf := filepath.Join(pod, "volumes/kubernetes.io~configmap/conf/..2021_06_02_06_01_21.244319292")
+		if err := os.MkdirAll(conf, 0o700); err != nil {
+			return err
+		}
+		overlay := filepath.Join(node, "overlay", fmt.Sprintf("%064x", i))
+		for _, err := range []error{
+			bindFile(filepath.Join(conf, "nginx.log"), filepath.Join(pod, "volume-subpaths-conf-app-1")),
+			mountOn(filepath.Join(pod, "volumes/kubernetes.io~projected/kube-api-access"), "tmpfs", "size=262144k"),
+			mountOn(filepath.Join(node, "sandboxes", fmt.Sprintf("%064x", i), "shm"), "tmpfs", "size=65536k"),
+			mountLayers(overlay),
+		} {
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func bindFile(source, target string) error {
+	return errors.Join(touch(source), touch(target), sys.BindMount(source, target))
+}
+
+func mountOn(dir, fsType, data string) error {
+	return errors.Join(os.MkdirAll(dir, 0o700), sys.NewMount(fsType, dir, fsType, data))
+}
+
+// mountLayers mounts an overlay of six lower directories.
+func mountLayers(dir string) error {
+	var lower []string
+	for i := range 6 {
+		lower = append(lower, filepath.Join(dir, strconv.Itoa(i)))
+		if err := os.MkdirAll(lower[i], 0o700); err != nil {
+			return err
+		}
+	}
+	return mountOn(filepath.Join(dir, "rootfs"), "overlay", "lowerdir="+strings.Join(lower, ":"))
+}
+
+// containerRole makes the mounts of one container, and its other processes.
+func containerRole(args []string, ready func(string)) error {
+	held, own := args[0], filepath.Join(args[1], "own")
+	number, _ := strconv.Atoi(args[2])
+	processes, _ := strconv.Atoi(args[3])
+	if err := sys.SetPropagation("/", sys.Private, true); err != nil {
+		return err
+	}
+	if err := mountOn(own, "tmpfs", ""); err != nil {
+		return err
+	}
+	for i := range ownMounts {
+		name := filepath.Join(own, fmt.Sprintf("etc-file-%d", i))
+		if err := bindFile(name+".source", name); err != nil {
+			return err
+		}
+	}
+	if number%7 != 0 {
+		if err := systest.UnmountPath(held, true); err != nil {
+			return err
+		}
+	}
+	for range processes - 1 {
+		p, err := os.StartProcess("/proc/self/exe", []string{os.Args[0]}, &os.ProcAttr{
+			Env:   append(kerneltest.RoleEnv("idle"), "GOMAXPROCS=1", "GOGC=off"),
+			Files: []*os.File{os.Stdin, os.Stderr, os.Stderr},
+		})
+		if err != nil {
+			return err
+		}
+		defer p.Wait()
+	}
+	ready("")
+	kerneltest.WaitForEnd()
+	return nil
+}
+
+// tool runs what people ask today, and counts the lines of its answer.
+func tool(script string) (lines int, err error) {
+	out, err := exec.Command("sh", "-c", script).Output()
+	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
+		err = nil // it found nothing, or processes ended meanwhile
+	}
+	return strings.Count(string(out), "\n"), err
+}
+
+// took is how long each way took, in the order of the rounds.
+type took map[string][]time.Duration
+
+// median is the middle duration of a way.
+func (t took) median(name string) time.Duration {
+	all := slices.Sorted(slices.Values(t[name]))
+	return all[len(all)/2]
+}
+
+// rounds has the ways take turns, so that what else the machine does meets all
+// of them; quick ones come several times in each round.
+func rounds(b *testing.B, n int, ways map[string]func() error, quick map[string]func() error) took {
+	b.Helper()
+	t := took{}
+	once := func(name string, way func() error) {
+		start := time.Now()
+		must(b, way())
+		t[name] = append(t[name], time.Since(start))
+	}
+	for range n {
+		for name, way := range ways {
+			once(name, way)
+			for name, way := range quick {
+				once(name, way)
+			}
+		}
+	}
+	return t
+}
+
+// BenchmarkFind compares the search for the holders of a device, attribution to
+// processes included, with what people run today, on the same load in the same
+// run. The numbers that count are the ratios.
+func BenchmarkFind(b *testing.B) {
+	for name, load := range loads {
+		b.Run(name, func(b *testing.B) {
+			d := newDisk(b)
+			load.start(b, d)
+			for range b.N {
+				measure(b, d, load)
+			}
+		})
+	}
+}
+
+func measure(b *testing.B, d disk, l load) {
+	b.Helper()
+	number := d.Number.String()
+	lines := map[string]int{}
+	ways := map[string]func() error{}
+	for name, script := range map[string]string{
+		"grep-tasks":   "grep -l ' " + number + " ' /proc/[0-9]*/task/[0-9]*/mountinfo 2>/dev/null",
+		"grep-leaders": "grep -l ' " + number + " ' /proc/[0-9]*/mountinfo 2>/dev/null",
+		"lsof":         "lsof " + d.dev + " 2>/dev/null | tail -n +2",
+		"fuser":        "fuser -m " + d.dev + " 2>/dev/null",
+		"findmnt":      "findmnt --noheadings --source " + d.dev,
+	} {
+		ways[name] = func() (err error) {
+			lines[name], err = tool(script)
+			return err
+		}
+	}
+	warm := &Finder{Scanner: mountns.NewScanner()}
+	must(b, findAll(b, warm, d, l))
+	quick := map[string]func() error{
+		"cold":     func() error { return findAll(b, &Finder{}, d, l) },
+		"warm":     func() error { return findAll(b, warm, d, l) },
+		"thorough": func() error { return findAll(b, &Finder{Thorough: true}, d, l) },
+	}
+	t := rounds(b, 3, ways, quick)
+	for name := range t {
+		b.ReportMetric(float64(t.median(name).Microseconds())/1000, "ms-"+name)
+	}
+	for name, n := range lines {
+		b.ReportMetric(float64(n), "found-"+name)
+	}
+	for name := range quick {
+		b.ReportMetric(float64(t.median("grep-tasks"))/float64(t.median(name)), "x-"+name)
+		b.ReportMetric(float64(t.median("grep-leaders"))/float64(t.median(name)), "x-leaders-"+name)
+	}
+}
+
+// findAll makes sure that every container that has the device mounted is found,
+// with each of its processes.
+func findAll(b *testing.B, f *Finder, d disk, l load) error {
+	r, err := f.Find(b.Context(), d.Device)
+	if err != nil {
+		return err
+	}
+	pids := 0
+	for _, h := range r.Holders {
+		pids += len(h.PIDs)
+	}
+	if want := (l.namespaces + 6) / 7; len(r.Holders) != want || pids != want*l.processes/l.namespaces {
+		b.Fatalf("%d holders, %d processes, want %d namespaces: %v", len(r.Holders), pids, want, r.Looked)
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package devholder finds who holds a block device: its mounts in every mount
+// namespace of the machine, and whatever keeps it in use without being mounted
+// anywhere: open files, working directories, programs, detached mount trees,
+// overlays, loop devices, swap, other devices made of it.
+//
+// It changes nothing and keeps nothing open. No thread of the calling process waits
+// for a file system: what may hang is looked at by a process that can be lost, in
+// limited time. What it cannot see it does not deny: a device that
+// is busy though no holder was found is reported as such, with what was looked
+// at and what may still hold it.
+//
+// It rests on what packages blockdev and mountns rest on, and on proc(5) for
+// the descriptors, links and maps of processes.
+package devholder
+
+import (
+	"fmt"
+	"strings"
+
+	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/mountns"
+)
+
+// Kind says in which way something holds a device.
+type Kind string
+
+// The kinds, in the order of a Report.
+const (
+	Mount            Kind = "mount"             // a mount in some mount namespace
+	OpenFile         Kind = "open file"         // a descriptor of a file on it
+	WorkingDirectory Kind = "working directory" // of a process
+	RootDirectory    Kind = "root directory"    // of a process
+	Program          Kind = "program"           // a process runs a file on it
+	Mapping          Kind = "mapping"           // a process has a file on it in its memory
+	DetachedMount    Kind = "detached mount"    // a descriptor of a mount that is in no namespace
+	OverlayLayer     Kind = "overlay layer"     // an overlay is made of directories on it
+	LoopDevice       Kind = "loop device"       // another device is a file on it, or it itself
+	RawOpen          Kind = "raw open"          // a descriptor of the device itself: no mount waits for it, a detach may
+	Swap             Kind = "swap"              // swap space on it, or in a file on it
+	StackedDevice    Kind = "stacked device"    // another device is made of it: dm, md
+	Journal          Kind = "journal"           // the journal of a file system on another device
+)
+
+// kinds is the order of a Report.
+var kinds = []Kind{
+	Mount, OpenFile, WorkingDirectory, RootDirectory, Program, Mapping, DetachedMount,
+	OverlayLayer, LoopDevice, RawOpen, Swap, StackedDevice, Journal,
+}
+
+// Holder is one thing that holds a device.
+type Holder struct {
+	Kind Kind
+	// Mount is the mount, for Mount and OverlayLayer. Its namespace has a PID
+	// where a process or thread is in it.
+	Mount mountns.Mount
+	// Keepers is what keeps the mount's namespace alive; empty where that was
+	// not found.
+	Keepers []mountns.Holder
+	// PIDs are the processes concerned, ascending: those among Keepers, or those
+	// that have the file.
+	PIDs []int
+	// Path is where: the mount point, the file as the kernel names it to its
+	// process (after a lazy unmount relative to the mount), or the device's node.
+	Path string
+	// Detail says more in words.
+	Detail string
+	// Inferred is whether this was concluded from what is no longer there. It
+	// explains nothing: Hidden is filled in all the same.
+	Inferred bool
+}
+
+// Report says who holds a device.
+type Report struct {
+	Device blockdev.Device
+	// Busy is what the kernel said when it was asked for the device, before and,
+	// where nothing explained the answer, again after the search. Where it did
+	// not answer, Untested says why, and Busy whether anything was found.
+	Busy        bool
+	Untested    error
+	FileSystems []blockdev.FileSystem
+	// Holders are in the order of the kinds.
+	Holders []Holder
+	// Hidden is what may hold the device unseen: not empty where it is busy, or
+	// was not tested, or a file system on it is alive, and Holders do not explain
+	// that.
+	Hidden []string
+	Looked Looked
+}
+
+// Looked says what was looked at, so that finding nothing can be told from not
+// having looked.
+type Looked struct {
+	Mounts mountns.Survey // the pass over all namespaces
+	// Processes is whether they were looked into, and not only asked for their
+	// namespace. That is done where mounts alone explain too little.
+	Processes bool
+	// Threads is whether also those threads were looked into that are no
+	// processes.
+	Threads bool
+	// Tasks and Links are how many processes and threads were looked into, and
+	// how many of their descriptors, directories and programs.
+	Tasks, Links int
+	// Denied counts processes that may not, or could not, be looked into, and
+	// Stuck those that did not answer in time, or were not asked as others did not.
+	Denied, Stuck int
+	// Unread counts processes and threads of whose descriptors not all were looked at.
+	Unread int
+	// Unnamed counts what was found beyond the most that is named.
+	Unnamed int
+	// Overlays and Loops are how many of either were looked at, and Unplaced the
+	// overlays of which a layer could not be looked for.
+	Overlays, Unplaced, Loops int
+}
+
+// String says it in one line.
+func (l Looked) String() string {
+	parts := []string{fmt.Sprintf("%d mounts in %d mount namespaces (%s)", l.Mounts.Mounts, l.Mounts.Namespaces, l.Mounts.Backend)}
+	if l.Processes {
+		what := "processes"
+		if l.Threads {
+			what = "processes and threads"
+		}
+		parts = append(parts, fmt.Sprintf("%d descriptors and directories of %d %s, and their memory maps", l.Links, l.Tasks, what),
+			fmt.Sprintf("%d loop devices", l.Loops), fmt.Sprintf("%d overlays", l.Overlays))
+	}
+	if n := max(l.Denied, l.Mounts.Denied); n > 0 {
+		parts = append(parts, plural(n)+" may not be looked into")
+	}
+	if l.Unread > 0 {
+		parts = append(parts, "not all descriptors of "+plural(l.Unread)+" that have very many")
+	}
+	if l.Stuck > 0 {
+		parts = append(parts, plural(l.Stuck)+" did not answer")
+	}
+	return strings.Join(parts, ", ")
+}
+
+func plural(processes int) string {
+	if processes == 1 {
+		return "1 process"
+	}
+	return fmt.Sprintf("%d processes", processes)
+}

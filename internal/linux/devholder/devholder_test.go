@@ -1,0 +1,128 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package devholder
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/mountns"
+)
+
+func TestLayers(t *testing.T) {
+	t.Parallel()
+	for options, want := range map[string][]string{
+		"rw,lowerdir=/a:/b,upperdir=/c,workdir=/d":     {"/a", "/b", "/c"},
+		"rw,lowerdir+=/a:1,lowerdir+=/b,datadir+=/d":   {"/a:1", "/b", "/d"},
+		`rw,lowerdir=/a\134:1:/b\134\134,upperdir=/c:`: {"/a:1", `/b\`, "/c:"},
+		`rw,lowerdir=/a\0541:/b\040c::/data`:           {"/a,1", "/b c", "/data"},
+		"rw,lowerdir=l/ABC:l/DEF,upperdir=diff":        {"l/ABC", "l/DEF", "diff"},
+		`rw,lowerdir=/ends\134`:                        {`/ends\`},
+		"rw,relatime":                                  nil,
+		"":                                             nil,
+	} {
+		if diff := cmp.Diff(want, layers(options)); diff != "" {
+			t.Errorf("%q: %s", options, diff)
+		}
+	}
+}
+
+func TestEachMapping(t *testing.T) {
+	t.Parallel()
+	const text = `55d0c8a00000-55d0c8a01000 r-xp 00000000 07:1a 42                        /with space (deleted)
+7ffd0000-7ffd1000 rw-p 00000000 00:00 0                                  [stack]
+7f00-7f01 rw-s 00001000 103:00000 7 /nvme
+7f02-7f03 r--p 00000000 00:27 12 
+broken
+7f04-7f05 r--p 00000000 zz:01 12 /bad
+7f06-7f07 r--p 00000000 08:01 12 /last`
+	got := map[string]string{}
+	eachMapping([]byte(text), func(n blockdev.Number, path []byte) { got[n.String()] = string(path) })
+	want := map[string]string{"7:26": "/with space (deleted)", "259:0": "/nvme", "0:39": "", "8:1": "/last"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestBtrfsMembers: a btrfs is known by the node of any of its devices, also one
+// that is called by another name.
+func TestBtrfsMembers(t *testing.T) {
+	t.Parallel()
+	s := &search{btrfs: map[string]bool{"sdb": true, "dm-3": true}, sys: blockdev.Sys{Root: t.TempDir()}}
+	for source, want := range map[string]bool{"/dev/sdb": true, "/dev/sdc": false, "/dev/dm-3": true, "none": false, "": false} {
+		if s.isMember(source) != want {
+			t.Errorf("%q: want %v", source, want)
+		}
+	}
+}
+
+// TestBtrfsIsPlacedByAnyOfItsMounts: its mounts show a number of no device.
+func TestBtrfsIsPlacedByAnyOfItsMounts(t *testing.T) {
+	t.Parallel()
+	s := &search{report: &Report{Busy: true, FileSystems: []blockdev.FileSystem{{Type: "btrfs"}}}, placed: map[blockdev.Number]bool{}}
+	if !s.busyUnexplained() {
+		t.Error("explained by nothing")
+	}
+	s.place(blockdev.Number{Minor: 39})
+	if s.busyUnexplained() {
+		t.Error("a mount does not explain it")
+	}
+}
+
+// TestRawOpenExplainsNoFileSystem: who has the device open does not keep a
+// superblock on it alive.
+func TestRawOpenExplainsNoFileSystem(t *testing.T) {
+	t.Parallel()
+	n := blockdev.Number{Major: 7, Minor: 1}
+	s := &search{
+		report: &Report{Busy: true, FileSystems: []blockdev.FileSystem{{Type: "ext4", Number: n}}},
+		placed: map[blockdev.Number]bool{}, proven: true,
+	}
+	if !s.busyUnexplained() {
+		t.Error("explained")
+	}
+}
+
+// TestNamesAreBounded: what is found again and again is named so often and no
+// more, and counted.
+func TestNamesAreBounded(t *testing.T) {
+	t.Parallel()
+	s := &search{report: &Report{}, entries: map[entry]int{}}
+	for i := range maxNamed + 5 {
+		s.add(Holder{Kind: OpenFile, Path: filepath.Join("/", string(rune('a'+i%26)), string(rune(0x100+i))), PIDs: []int{i}})
+	}
+	s.add(Holder{Kind: OpenFile, Path: "/a/\u0100", PIDs: []int{7}})
+	if len(s.report.Holders) != maxNamed || s.report.Looked.Unnamed != 5 {
+		t.Errorf("%d named, %d not", len(s.report.Holders), s.report.Looked.Unnamed)
+	}
+	if diff := cmp.Diff([]int{0, 7}, s.report.Holders[0].PIDs); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestNoSuchDevice(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "sys/class/block"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	d := blockdev.Device{Name: "rbd7", Number: blockdev.Number{Major: 4000, Minor: 7}}
+	if r, err := (&Finder{Sys: blockdev.Sys{Root: root}}).Find(t.Context(), d); err == nil {
+		t.Errorf("found %v", r)
+	}
+}
+
+func TestLookedString(t *testing.T) {
+	t.Parallel()
+	looked := Looked{Mounts: mountns.Survey{Backend: "kernel", Mounts: 7, Namespaces: 2}, Processes: true, Tasks: 3, Links: 9, Stuck: 1}
+	const want = "7 mounts in 2 mount namespaces (kernel), 9 descriptors and directories of 3 processes, and their memory maps, " +
+		"0 loop devices, 0 overlays, 1 process did not answer"
+	if got := looked.String(); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -1,0 +1,469 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package devholder
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
+	"kubediag.org/kubediag/test/loopback"
+)
+
+// disk is a loop device of the test's own, with an ext4 on it, and a directory
+// to mount it on.
+type disk struct {
+	blockdev.Device
+	dev, dir string
+}
+
+// newDisk makes a device that is gone after the test. Whoever holds it must have
+// ended by then.
+func newDisk(t testing.TB, mkfs ...string) disk {
+	t.Helper()
+	base, err := os.MkdirTemp("", "disk")
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(base) })
+	image, dir := filepath.Join(base, "image"), filepath.Join(base, "mnt")
+	must(t, os.Mkdir(dir, 0o700))
+	must(t, touch(image))
+	must(t, os.Truncate(image, 16<<20))
+	dev := loopback.Attach(t, image)
+	t.Cleanup(func() { checkFree(t, dev, image) })
+	if mkfs == nil {
+		mkfs = []string{"mkfs.ext4", "-q"}
+	}
+	_, err = output(mkfs[0], append(mkfs[1:], dev)...)
+	must(t, err)
+	d, err := blockdev.Sys{}.Resolve(dev)
+	must(t, err)
+	return disk{Device: d, dev: dev, dir: dir}
+}
+
+// checkFree has the device go, and fails where somebody still holds it. The number may be another's device then.
+func checkFree(t testing.TB, dev, image string) {
+	for range 200 {
+		d, err := blockdev.Sys{}.Resolve(dev)
+		must(t, err)
+		busy, err := blockdev.Sys{}.Busy(d)
+		if err == nil && !busy {
+			break
+		}
+		time.Sleep(10 * time.Millisecond) // the kernel frees it some time after the last close
+	}
+	if !loopback.Detach(t, dev, image) {
+		t.Errorf("%s is still held", dev)
+	}
+}
+
+// mount mounts the disk in the test's namespace, for as long as the test runs.
+func (d disk) mount(t testing.TB) {
+	t.Helper()
+	must(t, sys.NewMount(d.dev, d.dir, "ext4", ""))
+	t.Cleanup(func() { systest.UnmountPath(d.dir, true) })
+}
+
+// start plays a role on the disk and gives the process that holds it.
+func (d disk) start(t testing.TB, role string, args ...string) int {
+	t.Helper()
+	a := kerneltest.Start(t, role, append([]string{d.dev, d.dir}, args...)...)
+	pid, err := strconv.Atoi(a.Answer)
+	must(t, err)
+	return pid
+}
+
+// brief is what the tests look at of a holder.
+type brief struct {
+	Kind     Kind
+	Path     string
+	PIDs     []int
+	Keepers  []mountns.Kind
+	Inferred bool
+}
+
+func briefs(r *Report) []brief {
+	var list []brief
+	for _, h := range r.Holders {
+		b := brief{Kind: h.Kind, Path: h.Path, PIDs: h.PIDs, Inferred: h.Inferred}
+		for _, k := range h.Keepers {
+			b.Keepers = append(b.Keepers, k.Kind)
+		}
+		list = append(list, b)
+	}
+	return list
+}
+
+// one is a list of one holder that is a process, or kept by one.
+func one(kind Kind, path string, pid int, keepers ...mountns.Kind) []brief {
+	return []brief{{Kind: kind, Path: path, PIDs: []int{pid}, Keepers: keepers}}
+}
+
+// situation is a way in which a device is held. build sets it up and gives the
+// holders that are to be found.
+type situation struct {
+	build  func(t *testing.T, d disk) []brief
+	free   bool // the kernel does not call the device busy
+	hidden bool // the holder, or the proof of it, cannot be found
+}
+
+// as is a situation that a role makes, and in which that role's process is the
+// only holder.
+func as(role string, kind Kind, path string, keepers ...mountns.Kind) situation {
+	return situation{build: func(t *testing.T, d disk) []brief {
+		pid := d.start(t, role)
+		switch path {
+		case "dir":
+			return one(kind, d.dir, pid, keepers...)
+		case "dev":
+			return one(kind, d.dev, pid, keepers...)
+		}
+		return one(kind, path, pid, keepers...)
+	}}
+}
+
+// situations are all ways to hold a device that are known and that this machine
+// can be brought into.
+var situations = map[string]situation{
+	"in a namespace of its own":        as("mounted", Mount, "dir", mountns.Process),
+	"below another mount":              as("covered", Mount, "dir", mountns.Process),
+	"after pivot_root":                 as("pivoted", Mount, "/data", mountns.Process),
+	"in the namespace of a thread":     as("threaded", Mount, "dir", mountns.Thread),
+	"outside a chroot":                 as("chrooted", Mount, "dir", mountns.Process),
+	"below a root that was moved over": as("moved", Mount, "dir", mountns.Process),
+	"namespace kept by a descriptor":   as("descriptor", Mount, "dir", mountns.Descriptor),
+	"namespace kept by a file":         {build: boundNamespace},
+	"namespace kept by a mount table":  {build: openTable},
+
+	"lazily unmounted, file":      as("lazy file", OpenFile, "/file"),
+	"lazily unmounted, directory": as("lazy directory", WorkingDirectory, "/"),
+	"lazily unmounted, root":      as("lazy root", RootDirectory, "/"),
+	"lazily unmounted, program":   as("lazy program", Program, "/program"),
+	"lazily unmounted, mapping":   as("lazy mapping", Mapping, "/library"),
+	"lazily unmounted, thread":    as("lazy thread", WorkingDirectory, "/"),
+	"detached tree":               as("detached", DetachedMount, "/"),
+
+	"overlay":              {build: overlaid, hidden: true},
+	"loop device":          {build: looped},
+	"descriptor in flight": {build: inFlight, hidden: true},
+	"raw open":             {build: rawOpen, free: true},
+	"swap":                 {build: swapped},
+	"external journal":     {build: journalled},
+	"nobody":               {build: func(*testing.T, disk) []brief { return nil }, free: true},
+
+	"in a child user namespace":    {build: inNamespace(sys.PrivateMounts(sys.Clone{User: true}))},
+	"in another PID namespace":     {build: inNamespace(newPIDNamespace())},
+	"in the test's own and others": {build: inTwo},
+}
+
+// boundNamespace binds a namespace to a file.
+func boundNamespace(t *testing.T, d disk) []brief {
+	file := filepath.Join(filepath.Dir(d.dir), "namespace")
+	must(t, touch(file))
+	kerneltest.BindNamespace(t, file, func() *kerneltest.Actor { return kerneltest.Start(t, "mounted", d.dev, d.dir) })
+	return []brief{{Kind: Mount, Path: d.dir, Keepers: []mountns.Kind{mountns.NamedMount}}}
+}
+
+func openTable(t *testing.T, d disk) []brief {
+	d.start(t, "table")
+	return []brief{{Kind: Mount, Path: d.dir}}
+}
+
+func overlaid(t *testing.T, d disk) []brief {
+	d.start(t, "overlaid")
+	return []brief{{Kind: OverlayLayer, Path: filepath.Join(filepath.Dir(d.dir), "merged"), Inferred: true}}
+}
+
+func looped(t *testing.T, d disk) []brief {
+	d.start(t, "looped")
+	all, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	must(t, err)
+	for _, name := range all {
+		if text, _ := os.ReadFile(name); string(text) == "/image\n" {
+			return []brief{{Kind: LoopDevice, Path: "/dev/" + strings.Split(name, "/")[3]}}
+		}
+	}
+	t.Fatal("no loop device over the image")
+	return nil
+}
+
+func inFlight(t *testing.T, d disk) []brief {
+	d.start(t, "in flight")
+	return nil
+}
+
+func rawOpen(t *testing.T, d disk) []brief { return one(RawOpen, d.dev, d.start(t, "raw")) }
+
+func swapped(t *testing.T, d disk) []brief {
+	_, err := output("mkswap", "--force", d.dev)
+	must(t, err)
+	_, err = output("swapon", d.dev)
+	must(t, err)
+	t.Cleanup(func() { _ = exec.Command("swapoff", d.dev).Run() })
+	return []brief{{Kind: Swap, Path: d.dev}}
+}
+
+// journalled makes the disk the journal of another.
+func journalled(t *testing.T, d disk) []brief {
+	_, err := output("mkfs.ext4", "-q", "-F", "-b", "4096", "-O", "journal_dev", d.dev)
+	must(t, err)
+	data := newDisk(t, "mkfs.ext4", "-q", "-b", "4096", "-J", "device="+d.dev)
+	pid := data.start(t, "mounted")
+	return append(one(Mount, data.dir, pid, mountns.Process),
+		brief{Kind: Journal, Path: "/sys/fs/ext4/" + data.Name + "/journal_task"})
+}
+
+// newPIDNamespace is a mount namespace and a PID namespace.
+func newPIDNamespace() *sys.ProcAttr {
+	attr := sys.PrivateMounts(sys.Clone{})
+	const cloneNewPID = 0x20000000
+	attr.Cloneflags |= cloneNewPID
+	return attr
+}
+
+// inNamespace has a process with namespaces of its own inherit the mount.
+func inNamespace(attr *sys.ProcAttr) func(t *testing.T, d disk) []brief {
+	return func(t *testing.T, d disk) []brief {
+		d.mount(t)
+		a := kerneltest.StartWith(t, attr, "copy")
+		must(t, systest.UnmountPath(d.dir, false))
+		return one(Mount, d.dir, a.PID, mountns.Process)
+	}
+}
+
+func inTwo(t *testing.T, d disk) []brief {
+	d.mount(t)
+	first, second := kerneltest.Start(t, "copy"), kerneltest.Start(t, "copy")
+	keep := []mountns.Kind{mountns.Process}
+	list := []brief{
+		{Kind: Mount, Path: d.dir, PIDs: []int{first.PID}, Keepers: keep},
+		{Kind: Mount, Path: d.dir, PIDs: []int{second.PID}, Keepers: keep},
+	}
+	self := brief{Kind: Mount, Path: d.dir}
+	own, err := mountns.Self()
+	must(t, err)
+	kept, _, err := mountns.NewScanner().Holders([]mountns.Namespace{own})
+	must(t, err)
+	for _, h := range kept[own.Inode] {
+		self.PIDs, self.Keepers = append(self.PIDs, h.PID), append(self.Keepers, h.Kind)
+	}
+	return append(list, self)
+}
+
+// TestEverySituation builds each for real, and wants what holds the device
+// found, or said to be hidden, and nothing else named.
+func TestEverySituation(t *testing.T) {
+	kerneltest.Needs(t, sys.HasNamespaceWalk)
+	finder := &Finder{Scanner: mountns.NewScanner()}
+	for name, s := range situations {
+		t.Run(name, func(t *testing.T) {
+			d := newDisk(t)
+			want := s.build(t, d)
+			for range 2 { // cold and warm, and nobody the worse for it
+				r, err := finder.Find(t.Context(), d.Device)
+				for deadline := time.Now().Add(30 * time.Second); err == nil && errors.Is(r.Untested, context.DeadlineExceeded) &&
+					time.Now().Before(deadline); { // others want the processors, too
+					r, err = finder.Find(t.Context(), d.Device)
+				}
+				must(t, err)
+				check(t, r, s, want)
+			}
+		})
+	}
+}
+
+func check(t *testing.T, r *Report, s situation, want []brief) {
+	t.Helper()
+	r.Holders = slices.DeleteFunc(r.Holders, func(h Holder) bool { return h.Kind == RawOpen && !slices.ContainsFunc(h.PIDs, isChild) })
+	inOrder := func(list []brief) []brief {
+		return slices.SortedFunc(slices.Values(list), func(a, b brief) int { return slices.Compare(a.PIDs, b.PIDs) })
+	}
+	if diff := cmp.Diff(inOrder(want), inOrder(briefs(r))); diff != "" {
+		t.Errorf("holders: %s\n%+v", diff, r)
+	}
+	if r.Busy == s.free || r.Untested != nil {
+		t.Errorf("busy %v, %v", r.Busy, r.Untested)
+	}
+	if (len(r.Hidden) > 0) != s.hidden {
+		t.Errorf("hidden: %q", r.Hidden)
+	}
+	for _, h := range r.Holders {
+		for _, pid := range h.PIDs {
+			if stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat"); err != nil || strings.Contains(string(stat), ") Z ") {
+				t.Errorf("holder %d did not live through it: %v", pid, err)
+			}
+		}
+	}
+}
+
+// isChild reports whether a process is one of the test's. Others open every device there is, such as udev and losetup.
+func isChild(pid int) bool {
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	return err == nil && strings.Contains(string(status), "\nPPid:\t"+strconv.Itoa(os.Getpid())+"\n")
+}
+
+// findRole says what a finder without rights sees.
+func findRole(args []string, ready func(string)) error {
+	d, err := blockdev.Sys{}.Resolve(args[0])
+	if err != nil {
+		return err
+	}
+	r, err := (&Finder{Thorough: true}).Find(context.Background(), d) //nolint:forbidigo // a role is no test
+	if err != nil {
+		return err
+	}
+	answer, err := json.Marshal(map[string]any{"looked": r.Looked, "hidden": r.Hidden, "holders": len(r.Holders)})
+	ready(string(answer))
+	return err
+}
+
+// TestThoroughNamesUsersOfMounts: asked for everything, it also says which
+// processes use a mount that explains by itself why the device is busy.
+func TestThoroughNamesUsersOfMounts(t *testing.T) {
+	d := newDisk(t)
+	pid := d.start(t, "mounted")
+	d.mount(t)
+	f, err := os.Create(filepath.Join(d.dir, "file"))
+	must(t, err)
+	defer f.Close()
+	r, err := (&Finder{}).Find(t.Context(), d.Device)
+	must(t, err)
+	if r.Looked.Processes || len(r.Holders) != 2 {
+		t.Errorf("mounts alone: %+v", r)
+	}
+	r, err = (&Finder{Thorough: true}).Find(t.Context(), d.Device)
+	must(t, err)
+	var files []brief
+	for _, b := range briefs(r) {
+		if b.Kind != Mount {
+			files = append(files, b)
+		}
+	}
+	want := one(OpenFile, f.Name(), os.Getpid())
+	if diff := cmp.Diff(want, files); diff != "" || !r.Looked.Processes || r.Looked.Links < 10 {
+		t.Errorf("besides %d: %s\n%v", pid, diff, r.Looked)
+	}
+}
+
+// TestWithoutRights: in a user namespace other processes may not be looked
+// into. They are counted, and named as what may hold the device.
+func TestWithoutRights(t *testing.T) {
+	d := newDisk(t)
+	d.start(t, "lazy file")
+	a := kerneltest.StartWith(t, sys.PrivateMounts(sys.Clone{User: true}), "find", d.dev)
+	var answer struct {
+		Looked  Looked
+		Hidden  []string
+		Holders int
+	}
+	must(t, json.Unmarshal([]byte(a.Answer), &answer))
+	if answer.Holders != 0 || answer.Looked.Denied == 0 || answer.Looked.Mounts.Backend != "procfs" {
+		t.Errorf("%+v", answer)
+	}
+	for _, want := range []string{"may not be looked into", "outside the root"} {
+		if !slices.ContainsFunc(answer.Hidden, func(h string) bool { return strings.Contains(h, want) }) {
+			t.Errorf("%q is not among %q", want, answer.Hidden)
+		}
+	}
+}
+
+// TestProcessesVanish searches while processes come and go.
+func TestProcessesVanish(t *testing.T) {
+	d := newDisk(t)
+	pid := d.start(t, "lazy file")
+	for range 2 {
+		kerneltest.Start(t, "churn")
+	}
+	finder := &Finder{Scanner: mountns.NewScanner(), Thorough: true}
+	for range 20 {
+		r, err := finder.Find(t.Context(), d.Device)
+		must(t, err)
+		if diff := cmp.Diff(one(OpenFile, "/file", pid), briefs(r)); diff != "" {
+			t.Fatal(diff)
+		}
+	}
+}
+
+// TestManyMounts finds every one of many.
+func TestManyMounts(t *testing.T) {
+	const n = 10_000
+	d := newDisk(t)
+	pid := d.start(t, "binds", strconv.Itoa(n))
+	r, err := (&Finder{}).Find(t.Context(), d.Device)
+	must(t, err)
+	ids := map[uint64]bool{}
+	for _, h := range r.Holders {
+		id := h.Mount.Unique
+		if id == 0 {
+			id = uint64(h.Mount.ID) // before 6.8; while all are there, each has another
+		}
+		ids[id] = true
+		if h.Kind != Mount || !slices.Equal(h.PIDs, []int{pid}) || h.Mount.Namespace.PID != pid {
+			t.Fatalf("%+v", h)
+		}
+	}
+	if len(ids) != n+1 {
+		t.Errorf("%d mounts, want %d", len(ids), n+1)
+	}
+}
+
+// TestEnds: a search whose time is over says so.
+func TestEnds(t *testing.T) {
+	d := newDisk(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if r, err := (&Finder{}).Find(ctx, d.Device); !errors.Is(err, context.Canceled) {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestLeft lists what others have mounted and the host has not.
+func TestLeft(t *testing.T) {
+	host, err := mountns.Self()
+	must(t, err)
+	used, left, idle := newDisk(t), newDisk(t), newDisk(t)
+	used.mount(t)
+	kerneltest.Start(t, "copy")
+	pid := left.start(t, "mounted")
+	other, err := mountns.Of(pid)
+	must(t, err)
+	reports := func(host mountns.Namespace) map[string][]brief {
+		t.Helper()
+		all, err := (&Finder{}).Left(t.Context(), host)
+		must(t, err)
+		found := map[string][]brief{}
+		for _, r := range all {
+			if slices.Contains([]string{used.Name, left.Name, idle.Name}, r.Device.Name) {
+				found[r.Device.Name] = briefs(r)
+			}
+		}
+		return found
+	}
+	want := map[string][]brief{left.Name: one(Mount, left.dir, pid, mountns.Process)}
+	if diff := cmp.Diff(want, reports(host)); diff != "" {
+		t.Error(diff)
+	}
+	if found := reports(other); found[left.Name] != nil {
+		t.Errorf("as seen from the holder: %v", found)
+	}
+	if _, err := (&Finder{}).Left(t.Context(), mountns.Namespace{Inode: 1}); !errors.Is(err, mountns.ErrGone) {
+		t.Errorf("of no namespace: %v", err)
+	}
+}

@@ -1,0 +1,182 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package devholder
+
+import (
+	"context"
+	"errors"
+	"path"
+	"slices"
+	"strings"
+
+	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// mounted is an overlay whose layers are looked for: its number, and in which of
+// the namespaces of the order it is mounted.
+type mounted struct {
+	Number blockdev.Number
+	Spaces []int
+}
+
+// layered is what one namespace shows of the layers of an overlay of the order.
+// Names need not be UTF-8.
+type layered struct {
+	Index   int
+	Placed  bool // every layer was found
+	Unclear bool // a layer could not be looked for
+	Missing []byte
+	On      []layer // those on the device
+}
+
+type layer struct {
+	Name   []byte
+	Number blockdev.Number
+}
+
+// overlays looks for the layers of overlays, namespace by namespace, until every
+// layer of each was found.
+func (j *job) overlays(ctx context.Context) error {
+	placed := make([]bool, len(j.Overlays))
+	for i, ns := range j.Spaces {
+		var there []int
+		for n, o := range j.Overlays {
+			if !placed[n] && slices.Contains(o.Spaces, i) {
+				there = append(there, n)
+			}
+		}
+		if len(there) == 0 {
+			continue
+		}
+		all, err := ask(ctx, j, ns.String(), spaceLimit, func() ([]layered, error) { return j.layersIn(ns, there) })
+		if err != nil {
+			all = nil
+			for _, n := range there {
+				all = append(all, layered{Index: n, Unclear: true})
+			}
+		}
+		for _, l := range all {
+			placed[l.Index] = l.Placed
+			if err := j.emit(said{Overlay: &l}); err != nil {
+				return err
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+// layersIn looks in a namespace for the layers of those overlays.
+func (j *job) layersIn(ns mountns.Namespace, there []int) (all []layered, err error) {
+	look := mountns.LookupForeign
+	if ns.Ours() {
+		look = func(name string) (*sys.FD, error) { return mountns.Lookup(0, name) }
+	}
+	err = ns.Do(func() error {
+		table, err := mountns.Table(0)
+		if err != nil {
+			return err
+		}
+		options := map[blockdev.Number]string{}
+		for _, m := range table.Mounts() {
+			if m.FSType == "overlay" {
+				options[blockdev.Number{Major: m.Major, Minor: m.Minor}] = m.SuperOptions
+			}
+		}
+		for _, n := range there {
+			text, ok := options[j.Overlays[n].Number]
+			l := layered{Unclear: true} // hidden from us in a chroot
+			if ok {
+				l = j.Marks.place(layers(text), look)
+			}
+			l.Index = n
+			all = append(all, l)
+		}
+		return nil
+	})
+	return all, err
+}
+
+// lookup opens a path as the calling thread sees it.
+type lookup func(name string) (*sys.FD, error)
+
+// place looks for the layers of one overlay.
+func (m marks) place(names []string, look lookup) layered {
+	l := layered{Placed: len(names) > 0}
+	for _, name := range names {
+		number, err := layerDevice(name, look)
+		switch {
+		case gone(err) || errors.Is(err, sys.ENOTDIR):
+			l.Missing, l.Placed = []byte(name), false
+		case err != nil:
+			l.Unclear, l.Placed = true, false
+		case slices.Contains(m.Super, number):
+			l.On = append(l.On, layer{[]byte(name), number})
+		}
+	}
+	return l
+}
+
+// layerDevice is the file system that a layer's path lies on now.
+func layerDevice(name string, look lookup) (blockdev.Number, error) {
+	if !path.IsAbs(name) {
+		return blockdev.Number{}, sys.EINVAL // from where its mounter was
+	}
+	fd, err := look(path.Clean(name))
+	if err != nil {
+		return blockdev.Number{}, err
+	}
+	defer fd.Close()
+	st, err := fd.Stat(sys.StatType)
+	return blockdev.Number{Major: st.Major, Minor: st.Minor}, err
+}
+
+// layers reads the paths of an overlay's layers out of its options, as mountinfo
+// has them. The kernel writes commas that are part of a path as octal numbers.
+func layers(options string) []string {
+	var names []string
+	for option := range strings.SplitSeq(options, ",") {
+		key, value, _ := strings.Cut(option, "=")
+		value = mountinfo.Unescape(value)
+		switch key {
+		case "lowerdir":
+			names = append(names, splitLower(value)...)
+		case "upperdir":
+			names = append(names, splitLower(strings.ReplaceAll(value, ":", `\:`))...)
+		case "lowerdir+", "datadir+":
+			names = append(names, value)
+		}
+	}
+	return names
+}
+
+// splitLower splits paths at colons. A backslash takes the meaning from what
+// follows it.
+func splitLower(value string) []string {
+	var (
+		names []string
+		name  strings.Builder
+	)
+	end := func() {
+		if name.Len() > 0 { // two colons begin layers of data alone
+			names = append(names, name.String())
+		}
+		name.Reset()
+	}
+	for i := 0; i < len(value); i++ {
+		switch c := value[i]; {
+		case c == '\\' && i+1 < len(value):
+			i++
+			name.WriteByte(value[i])
+		case c == ':':
+			end()
+		default:
+			name.WriteByte(c)
+		}
+	}
+	end()
+	return names
+}

@@ -1,0 +1,83 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package devholder
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+
+	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// mappings looks for files on the device in the memory of a process. Its program
+// has been noted already. A process whose memory is locked, as it waits for a file
+// system that does not answer, has whoever reads its map wait, too.
+func (j *job) mappings(ctx context.Context, t task, program string) error {
+	buf := j.buf
+	j.buf = nil // it belongs to the call, which may be left behind
+	text, err := ask(ctx, j, strconv.Itoa(t.pid), taskLimit, func() ([]byte, error) { return sys.ReadProc(t.dir+"/maps", buf) })
+	if errors.Is(err, sys.ErrTooLarge) {
+		return errStuck
+	}
+	if err != nil {
+		return err
+	}
+	j.buf = text
+	eachMapping(text, func(number blockdev.Number, path []byte) {
+		if slices.Contains(j.Marks.Super, number) && string(path) != program {
+			err = errors.Join(err, j.emit(said{Found: &found{Kind: Mapping, PID: t.pid, Path: path, Number: number}}))
+		}
+	})
+	return err
+}
+
+// eachMapping calls fn with every line of a map that is of a file: the number
+// of its file system, and its path. It allocates nothing.
+func eachMapping(text []byte, fn func(number blockdev.Number, path []byte)) {
+	for len(text) > 0 {
+		line, rest, _ := bytes.Cut(text, []byte{'\n'})
+		text = rest
+		// address, permissions, offset; then the device, the inode, and the path.
+		for range 3 {
+			_, line, _ = bytes.Cut(line, []byte{' '})
+		}
+		device, line, _ := bytes.Cut(line, []byte{' '})
+		number, ok := hexNumber(device)
+		if !ok {
+			continue
+		}
+		_, path, _ := bytes.Cut(line, []byte{' '})
+		fn(number, bytes.TrimLeft(path, " "))
+	}
+}
+
+// hexNumber reads "fd:1a", as maps have it; not 00:00, which is no file.
+func hexNumber(text []byte) (blockdev.Number, bool) {
+	a, b, ok := bytes.Cut(text, []byte{':'})
+	if !ok || string(text) == "00:00" {
+		return blockdev.Number{}, false
+	}
+	major, okMajor := hex(a)
+	minor, okMinor := hex(b)
+	return blockdev.Number{Major: major, Minor: minor}, okMajor && okMinor
+}
+
+// hex reads up to eight digits.
+func hex(text []byte) (n uint32, ok bool) {
+	for _, c := range text {
+		switch {
+		case '0' <= c && c <= '9':
+			n = n<<4 | uint32(c-'0')
+		case 'a' <= c && c <= 'f':
+			n = n<<4 | uint32(c-'a'+10)
+		default:
+			return 0, false
+		}
+	}
+	return n, len(text) > 0 && len(text) <= 8
+}

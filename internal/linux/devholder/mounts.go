@@ -1,0 +1,149 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package devholder
+
+import (
+	"path"
+	"slices"
+
+	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// pass goes over the mounts of the machine once for all the searches, and finds
+// out what keeps the namespaces alive that have a mount of one.
+func pass(scanner *mountns.Scanner, searches []*search) error {
+	if err := placeBtrfs(scanner, searches); err != nil {
+		return err
+	}
+	found, survey, err := scanner.OnDevices(func(major, minor uint32) bool {
+		number := blockdev.Number{Major: major, Minor: minor}
+		return slices.ContainsFunc(searches, func(s *search) bool { return s.super[number] })
+	})
+	if err != nil {
+		return err
+	}
+	var namespaces []mountns.Namespace
+	for _, m := range found {
+		if last := len(namespaces) - 1; last < 0 || namespaces[last] != m.Namespace {
+			namespaces = append(namespaces, m.Namespace)
+		}
+	}
+	keepers := map[uint64][]mountns.Holder{}
+	if len(namespaces) > 0 {
+		var asked mountns.Survey
+		if keepers, asked, err = scanner.Holders(namespaces); err != nil {
+			return err
+		}
+		survey.Denied = max(survey.Denied, asked.Denied)
+		survey.Skipped = append(survey.Skipped, asked.Skipped...)
+	}
+	for _, s := range searches {
+		s.report.Looked.Mounts = survey
+		s.takeMounts(found, keepers)
+	}
+	return nil
+}
+
+// placeBtrfs finds out the number of each btrfs that is searched for: it is
+// that of no device, and only its mounts tell it.
+func placeBtrfs(scanner *mountns.Scanner, searches []*search) error {
+	if !slices.ContainsFunc(searches, func(s *search) bool { return len(s.btrfs) > 0 }) {
+		return nil
+	}
+	all, _, err := scanner.FileSystems()
+	for _, fs := range all {
+		if fs.FSType != "btrfs" {
+			continue
+		}
+		for _, s := range searches {
+			if s.isMember(fs.Source) {
+				s.super[blockdev.Number{Major: fs.Major, Minor: fs.Minor}] = true
+			}
+		}
+	}
+	return err
+}
+
+// isMember tells whether a btrfs that was mounted from source is the one that is
+// searched for. The source is the kernel's name of a member's node; of one that
+// was named otherwise only the node itself tells.
+func (s *search) isMember(source string) bool {
+	if d, err := s.sys.Resolve(source); err == nil {
+		return s.btrfs[d.Name]
+	}
+	return s.btrfs[path.Base(source)]
+}
+
+// takeMounts notes the mounts that are on the device.
+func (s *search) takeMounts(found []mountns.Mount, keepers map[uint64][]mountns.Holder) {
+	for _, m := range found {
+		number := blockdev.Number{Major: m.Major, Minor: m.Minor}
+		if !s.super[number] {
+			continue
+		}
+		h := keptMount(m, keepers[m.Namespace.Inode])
+		if number != s.report.Device.Number {
+			h.Detail = join(h.Detail, "file system on device "+number.String())
+		}
+		s.report.Holders = append(s.report.Holders, h)
+		s.reused[m.ID] = number
+		if m.Unique != 0 {
+			s.unique[m.Unique] = number
+		}
+		s.place(number)
+	}
+}
+
+// place notes that something holds the superblock with that number. Only a btrfs
+// has one that is no device's, which nothing but its mounts tells.
+func (s *search) place(number blockdev.Number) {
+	s.proven = true
+	s.placed[number] = true
+	if number.Major == 0 {
+		s.placed[blockdev.Number{}] = true
+	}
+}
+
+// keptMount is a mount as a holder.
+func keptMount(m mountns.Mount, keepers []mountns.Holder) Holder {
+	h := Holder{Kind: Mount, Mount: m, Keepers: keepers, Path: m.Point}
+	for _, k := range keepers {
+		if k.PID != 0 {
+			h.PIDs = append(h.PIDs, k.PID)
+		}
+		if h.Mount.Namespace.PID == 0 {
+			h.Mount.Namespace.PID = taskOf(k)
+		}
+	}
+	slices.Sort(h.PIDs)
+	h.PIDs = slices.Compact(h.PIDs)
+	if len(keepers) == 0 {
+		h.Detail = "what keeps its namespace alive was not found: an open mount table, or a descriptor in a socket"
+		if !sys.SeesEverything() {
+			h.Detail += ", or a process that may not be looked into or does not show here"
+		}
+	}
+	return h
+}
+
+// taskOf is the process or thread that is in the namespace that k keeps alive.
+func taskOf(k mountns.Holder) int {
+	switch k.Kind {
+	case mountns.Process:
+		return k.PID
+	case mountns.Thread:
+		return k.Number
+	}
+	return 0
+}
+
+// join puts two details into one.
+func join(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "; " + b
+}

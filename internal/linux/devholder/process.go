@@ -1,0 +1,246 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package devholder
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strconv"
+
+	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// task is a process or thread that is looked into.
+type task struct {
+	pid  int
+	dir  string // below /proc
+	name string // of the thread, in words; empty for a process
+}
+
+// processes looks into every process, by its main thread.
+func (j *job) processes(ctx context.Context) error {
+	return j.eachProcess(ctx, func(pid int) error {
+		t := task{pid: pid, dir: strconv.Itoa(pid)}
+		program, err := j.lookInto(ctx, t)
+		if err == nil {
+			err = j.mappings(ctx, t, program)
+		}
+		return err
+	})
+}
+
+// threads looks into the threads that are no processes: one may have
+// descriptors or directories of its own.
+func (j *job) threads(ctx context.Context) error {
+	return j.eachProcess(ctx, func(pid int) error {
+		if n, err := sys.ProcThreads(pid); err != nil || n < 2 {
+			return err
+		}
+		dir := strconv.Itoa(pid) + "/task"
+		tids, err := sys.ProcNumbers(dir)
+		for _, tid := range tids {
+			if tid == pid {
+				continue
+			}
+			number := strconv.Itoa(tid)
+			if _, err := j.lookInto(ctx, task{pid: pid, dir: dir + "/" + number, name: "thread " + number}); err != nil && !gone(err) {
+				return err
+			}
+		}
+		return err
+	})
+}
+
+// eachProcess calls look with every process but this one, and counts those that could not
+// be looked into, or do not answer. A process that ends meanwhile is passed over.
+func (j *job) eachProcess(ctx context.Context, look func(pid int) error) error {
+	pids, err := sys.ProcNumbers("")
+	if err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if pid == os.Getpid() {
+			continue
+		}
+		switch err := look(pid); {
+		case errors.Is(err, errStuck):
+			j.tally.Stuck++
+		case err != nil && !gone(err):
+			j.tally.Denied++
+		}
+	}
+	return ctx.Err()
+}
+
+// gone tells whether err only means that what was asked about is no more.
+func gone(err error) bool {
+	return errors.Is(err, sys.ENOENT) || errors.Is(err, sys.ESRCH)
+}
+
+// link is something that a task has open, by its name below the task's directory.
+type link struct {
+	name string
+	kind Kind
+}
+
+// fixed are the links that every task has.
+var fixed = []link{{"cwd", WorkingDirectory}, {"root", RootDirectory}, {"exe", Program}}
+
+// batch is how many links are looked at by one call.
+const batch = 64
+
+// lookInto looks at what a task has open. program is the path of its program,
+// where that is on the device.
+func (j *job) lookInto(ctx context.Context, t task) (program string, err error) {
+	j.tally.Tasks++
+	all, err := j.look(ctx, t, fixed)
+	if err != nil {
+		return "", err
+	}
+	for _, f := range all {
+		if f.Kind == Program {
+			program = string(f.Path)
+		}
+	}
+	fds, more, err := j.descriptors.Of(t.dir)
+	if more {
+		j.tally.Unread++
+	}
+	for some := range slices.Chunk(fds, batch) {
+		var links []link
+		for _, fd := range some {
+			links = append(links, link{"fd/" + strconv.Itoa(fd), OpenFile})
+		}
+		if _, err := j.look(ctx, t, links); err != nil {
+			return "", err
+		}
+	}
+	return program, err
+}
+
+// seen is what some links of a task have come to.
+type seen struct {
+	found []found
+	links int
+}
+
+// look looks at links of a task, and says what is on the device.
+func (j *job) look(ctx context.Context, t task, links []link) ([]found, error) {
+	s, err := ask(ctx, j, strconv.Itoa(t.pid), taskLimit, func() (seen, error) { return j.Marks.look(t, links) })
+	j.tally.Links += s.links
+	for _, f := range s.found {
+		if err := j.emit(said{Found: &f}); err != nil {
+			return nil, err
+		}
+	}
+	return s.found, err
+}
+
+// look looks at links of a task, until one may not be looked at. One that goes
+// meanwhile is passed over; the kernel's own threads have no program.
+func (m marks) look(t task, links []link) (seen, error) {
+	var s seen
+	for _, l := range links {
+		st, err := statLink(t.dir+"/"+l.name, m.mountMask())
+		if gone(err) {
+			continue
+		}
+		if err != nil {
+			return s, err
+		}
+		s.links++
+		if f, on := m.on(t, l, st); on {
+			s.found = append(s.found, f)
+		}
+	}
+	return s, nil
+}
+
+// on says whether the file behind a link is on the device, and what that is then.
+func (m marks) on(t task, l link, st sys.Stat) (f found, on bool) {
+	f = found{Kind: l.kind, PID: t.pid, Number: blockdev.Number{Major: st.Major, Minor: st.Minor}}
+	open := func() bool { return !pathOnly(t.dir, l.name) }
+	detail := ""
+	switch mounted, known := m.mountOf(st); {
+	case st.IsBlockDevice() && slices.Contains(m.Devices, blockdev.Number{Major: st.RdevMajor, Minor: st.RdevMinor}):
+		if f.Kind = RawOpen; !open() {
+			return f, false
+		}
+	case known:
+		f.Number = mounted
+	case slices.Contains(m.Super, f.Number):
+		f.Kind, detail = m.unmounted(st, l.kind, func() bool { return !open() })
+	default:
+		return f, false
+	}
+	name, err := sys.ReadlinkProc(t.dir + "/" + l.name)
+	f.Path, f.Detail = []byte(name), []byte(join(detail, t.name))
+	return f, !gone(err) // a path may also be too long to be told
+}
+
+// unmounted says what is known of a file whose mount is in no namespace. A
+// mount that was never in one, or was taken out as a whole, is held by a
+// descriptor of its root that was opened with O_PATH.
+func (m marks) unmounted(st sys.Stat, kind Kind, pathOnly func() bool) (Kind, string) {
+	switch {
+	case !st.Has(m.mountMask()):
+		return kind, "" // the kernel does not tell which mount it is on
+	case kind == OpenFile && st.MountRoot && pathOnly():
+		return DetachedMount, "mounted in no namespace, kept by this descriptor"
+	}
+	return kind, "its mount is in no namespace: lazily unmounted"
+}
+
+// mountMask asks statx for the number by which the mounts were found.
+func (m marks) mountMask() uint32 {
+	if len(m.Unique) > 0 {
+		return sys.StatUniqueID
+	}
+	return sys.StatMountID
+}
+
+// mountOf is the file system of a file whose mount is in some namespace and on
+// the device.
+func (m marks) mountOf(st sys.Stat) (number blockdev.Number, ok bool) {
+	switch {
+	case st.Has(sys.StatUniqueID):
+		number, ok = m.Unique[st.MountID]
+	case st.Has(sys.StatMountID):
+		number, ok = m.Reused[int(st.MountID)]
+	}
+	return number, ok
+}
+
+// statLink is what the kernel has cached about the file that a link below /proc
+// leads to. It runs no driver, and asks no file system but NFS and 9p, where some
+// kernels have the server say whether the file is there still.
+func statLink(name string, mask uint32) (sys.Stat, error) {
+	fd, err := sys.OpenProcPath(name)
+	if err != nil {
+		return sys.Stat{}, err
+	}
+	defer fd.Close()
+	return fd.Stat(sys.StatType | mask)
+}
+
+// pathOnly tells whether a descriptor was opened with O_PATH: it keeps a mount
+// in use, but no device.
+func pathOnly(dir, name string) bool {
+	text, err := sys.ReadProc(dir+"/fdinfo/"+name[len("fd/"):], nil)
+	if err != nil {
+		return false
+	}
+	_, rest, _ := bytes.Cut(text, []byte("flags:"))
+	value, _, _ := bytes.Cut(rest, []byte("\n"))
+	flags, err := strconv.ParseUint(string(bytes.TrimSpace(value)), 8, 64)
+	const path = 0o10000000
+	return err == nil && flags&path != 0
+}

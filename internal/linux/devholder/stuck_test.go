@@ -1,0 +1,88 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package devholder
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// begun is a job that may give up on most others, and what it says.
+func begun(most int, known ...string) (*job, *[]said) {
+	all := &[]said{}
+	j := &job{order: order{Most: most, Known: known}, began: time.Now(), emit: func(v any) error {
+		*all = append(*all, v.(said))
+		return nil
+	}}
+	return j, all
+}
+
+// TestJobGivesUpOnFew has everything hang that a job looks at.
+func TestJobGivesUpOnFew(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		j, all := begun(maxStuck, "0")
+		answer, asked, begin := make(chan struct{}), atomic.Int64{}, time.Now()
+		for i := range 100 {
+			for range 2 { // its links, and its memory map
+				_, err := ask(t.Context(), j, strconv.Itoa(i), taskLimit, func() (int, error) {
+					asked.Add(1)
+					<-answer
+					return 0, nil
+				})
+				if !errors.Is(err, errStuck) {
+					t.Fatalf("%v, want that it does not answer", err)
+				}
+			}
+		}
+		if n := asked.Load(); n != maxStuck || time.Since(begin) != maxStuck*taskLimit {
+			t.Errorf("%d were asked, which took %v", n, time.Since(begin))
+		}
+		own := process{os.Getpid(), started(os.Getpid())}
+		for i, line := range *all {
+			if want := (stuck{strconv.Itoa(i + 1), own}); line.Stuck == nil || *line.Stuck != want {
+				t.Errorf("line %d: %+v, want %+v", i, line.Stuck, want)
+			}
+		}
+		if len(*all) != maxStuck {
+			t.Errorf("%d lines", len(*all))
+		}
+		close(answer)
+	})
+}
+
+// TestJobEnds: after some time a job asks no more.
+func TestJobEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		j, _ := begun(maxStuck)
+		own := func() (int, error) { return 7, os.ErrExist }
+		if n, err := ask(t.Context(), j, "1", taskLimit, own); n != 7 || !errors.Is(err, os.ErrExist) {
+			t.Errorf("%d, %v, want what the call returns", n, err)
+		}
+		time.Sleep(jobTime + 1)
+		if _, err := ask(t.Context(), j, "1", taskLimit, own); !errors.Is(err, errStuck) {
+			t.Errorf("%v, want that it is not asked", err)
+		}
+	})
+}
+
+// TestMemoryOfWhatIsStuck: it lasts until the process that waits has ended.
+func TestMemoryOfWhatIsStuck(t *testing.T) {
+	t.Parallel()
+	own := process{os.Getpid(), started(os.Getpid())}
+	var m memory
+	for _, s := range []stuck{{"1", own}, {"ended", process{own.PID, own.Started + "0"}}, {"mnt:[7]", own}, {"not read", process{own.PID, ""}}} {
+		m.note(s)
+	}
+	if keys := m.waitFor(); !slices.Equal(keys, []string{"1", "mnt:[7]"}) || len(m.stuck) != 2 {
+		t.Errorf("%q, want those that a process waits for", keys)
+	}
+}

@@ -1,0 +1,91 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package devholder
+
+import (
+	"errors"
+	"fmt"
+
+	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// test asks the kernel for the device. That it does not answer must not keep us
+// from the search.
+func (s *search) test() error {
+	r := s.report
+	r.Busy, r.Untested = s.sys.Busy(r.Device)
+	if errors.Is(r.Untested, blockdev.ErrNotFound) || errors.Is(r.Untested, blockdev.ErrChanged) {
+		return r.Untested
+	}
+	return nil
+}
+
+// retest asks again, as what held the device may have gone during the search.
+func (s *search) retest() (err error) {
+	if err := s.test(); err != nil {
+		return err
+	}
+	s.report.FileSystems, err = s.sys.FileSystems(s.report.Device)
+	return err
+}
+
+// hidden lists what may hold the device and cannot be found, or could not be
+// looked at.
+func (s *search) hidden() []string {
+	l := s.report.Looked
+	list := []string{
+		"a descriptor on its way through a unix socket, which nothing in /proc shows",
+		"a file or a mount that the kernel holds by itself: registered with io_uring, exported by the NFS server, used for process accounting",
+	}
+	overlay := "an overlay made of directories on it, which only the paths tell that it was mounted with"
+	switch {
+	case s.inferred():
+		overlay = "the overlays named: their layers are no longer where they were, which proves nothing"
+	case l.Unplaced > 0:
+		overlay += fmt.Sprintf(" (of %d overlays, %d have a layer that could not be looked for)", l.Overlays, l.Unplaced)
+	}
+	list = append(list, overlay)
+	for _, loop := range s.unanswered {
+		list = append(list, "loop device "+loop+", which did not answer")
+	}
+	if l.Denied > 0 {
+		list = append(list, fmt.Sprintf("one of %d processes that may not be looked into", l.Denied))
+	}
+	if l.Stuck > 0 {
+		list = append(list, fmt.Sprintf("one of %d processes that did not answer in time", l.Stuck))
+	}
+	if l.Unread > 0 {
+		list = append(list, fmt.Sprintf("a descriptor of one of %d processes that have very many", l.Unread))
+	}
+	if l.Mounts.Partial > 0 {
+		list = append(list, fmt.Sprintf("a mount in one of %d mount namespaces that could be read only in part", l.Mounts.Partial))
+	}
+	for _, what := range l.Mounts.Skipped {
+		list = append(list, "what was not looked at: "+what)
+	}
+	if l.Mounts.Backend != "kernel" {
+		list = append(list, "a mount outside the root of every process of its namespace")
+	}
+	switch sight, err := sys.ProcSight(); {
+	case err != nil || sight == sys.SeesOwn:
+		list = append(list, "a process of others, which /proc does not show")
+	case sight == sys.SeesNamespace:
+		list = append(list, "a process outside of this PID namespace, which /proc does not show")
+	}
+	if len(s.btrfs) > 0 {
+		list = append(list, "an open file or a loop device on a btrfs that is mounted nowhere: its files do not show the device")
+	}
+	return list
+}
+
+// inferred tells whether a holder was concluded from what is no longer there.
+func (s *search) inferred() bool {
+	for _, h := range s.report.Holders {
+		if h.Inferred {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,94 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package devholder
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/subprocess"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/test/hung"
+)
+
+// trap is a role: in a namespace of its own it has an overlay with a layer whose path leads over another overlay, one of the
+// directory args[1] of a FUSE file system. Its memory is locked as it waits for the file args[2] of that.
+func trap(args []string, ready func(string)) error {
+	at := args[0]
+	err := errors.Join(sys.SetPropagation("/", sys.Private, true), sys.NewMount("trap", at, "tmpfs", ""))
+	for _, dir := range []string{"over", "empty", "merged"} {
+		err = errors.Join(err, os.Mkdir(filepath.Join(at, dir), 0o755))
+	}
+	over, empty := filepath.Join(at, "over"), filepath.Join(at, "empty")
+	err = errors.Join(err,
+		sys.NewMount("over", over, "overlay", "lowerdir="+args[1]+":"+empty),
+		sys.NewMount("merged", filepath.Join(at, "merged"), "overlay", "lowerdir="+filepath.Join(over, "dir")+":"+empty))
+	if err != nil {
+		return err
+	}
+	ready("")
+	_ = hung.LockMemory(args[2]) // it returns when the server has ended
+	kerneltest.WaitForEnd()
+	return nil
+}
+
+// execs is a role: a process that is about to run another program, and waits for the file args[0] to be closed.
+func execs(args []string, ready func(string)) error {
+	ready("")
+	return hung.Exec(args[0])
+}
+
+// TestNobodyHasTheSearchWait has everything hang that the search meets in the namespace and in the memory of another. No
+// thread of this process waits for that; the search ends, finds who holds the device, and says what it could not look for.
+func TestNobodyHasTheSearchWait(t *testing.T) {
+	d := newDisk(t)
+	pid := d.start(t, "lazy file")
+	base := t.TempDir()
+	server := kerneltest.FUSE(t, base)
+	file := filepath.Join(base, "stuck")
+	other := kerneltest.Start(t, "execs", file)
+	t.Cleanup(server.Kill) // first of all, so that nothing is left that waits
+	kerneltest.AwaitExec(t, other.PID)
+	locked := kerneltest.Start(t, "trap", t.TempDir(), base, file)
+	t.Cleanup(server.Kill)
+	kerneltest.AwaitWaits(t, locked.PID)
+	if _, err := os.Lstat(filepath.Join(base, "mute")); !errors.Is(err, sys.ENOENT) {
+		t.Fatal(err)
+	}
+	finder := &Finder{Thorough: true, Runner: &subprocess.Runner{}}
+	stop := kerneltest.NobodyWaits(t, os.Getpid())
+	for i := range 3 {
+		begin := time.Now()
+		r, err := finder.Find(t.Context(), d.Device)
+		must(t, err)
+		if took := time.Since(begin); took > kerneltest.Patience(20*time.Second) {
+			t.Errorf("search %d took %v", i, took)
+		}
+		if diff := cmp.Diff(one(OpenFile, "/file", pid), briefs(r)); diff != "" {
+			t.Errorf("search %d: %s", i, diff)
+		}
+		if r.Looked.Unplaced == 0 || r.Looked.Stuck == 0 {
+			t.Errorf("search %d does not say that a layer, and the memory of a process, could not be looked at: %+v", i, r.Looked)
+		}
+	}
+	stop()
+	if n := finder.Runner.Lingering(); n != 1 {
+		t.Errorf("%d processes are left behind: want one, as none waits twice for the same", n)
+	}
+	server.Kill()
+	for deadline := time.Now().Add(30 * time.Second); finder.Runner.Lingering() > 0 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	if keys := jobs.waitFor(); len(keys) > 0 || finder.Runner.Lingering() > 0 {
+		t.Errorf("waits for %q, %d processes are left", keys, finder.Runner.Lingering())
+	}
+}

@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package oomlog reads from the kernel's log which processes the kernel has killed for want of memory.
+//
+// It reads what the log still holds, once, and never waits. Only records of the kernel itself count: what a process has
+// written to the log is told apart by its facility. Processes choose their names and, some, those of their control
+// groups; a line that can be read in two ways names no control group. It changes nothing.
+//
+// It rests on Documentation/ABI/testing/dev-kmsg and on the lines that mm/oom_kill.c prints, from Linux 3.10 on.
+package oomlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// Kill is a process that the kernel has killed for want of memory.
+type Kill struct {
+	// Time is to the second at best: the log counts from the start of the machine, without the time it was suspended.
+	Time time.Time
+	// PID is the number that the process had, in the first process' namespace.
+	PID int
+	// Name is what the process called itself, at most 15 bytes.
+	Name string
+	// Cgroup is the path of its memory control group from the root of the hierarchy; empty where the log does not tell.
+	Cgroup string
+	// Limit is the control group whose limit was reached; empty where the whole node was out of memory, or the log does
+	// not tell.
+	Limit string
+	// Node says that the node as a whole was out of memory, not a control group.
+	Node bool
+}
+
+const (
+	// maxRecord is as long as a record can be.
+	maxRecord = 8 << 10
+	// maxRecords bounds one look at the log. The largest usual log, of 16 MiB, holds fewer.
+	maxRecords = 500_000
+	// maxKills bounds how many kills are told of: the newest.
+	maxKills = 1_000
+)
+
+// Kills lists what the kernel's log still holds, oldest first, at most the newest 1,000. An error that wraps
+// fs.ErrNotExist or fs.ErrPermission says that the log cannot be read here.
+func Kills(ctx context.Context) ([]Kill, error) {
+	log, err := sys.OpenKernelLog()
+	if err != nil {
+		return nil, fmt.Errorf("read kernel log: %w", err)
+	}
+	defer func() { _ = log.Close() }() // it was only read
+	up, err := sys.Uptime()
+	if err != nil {
+		return nil, fmt.Errorf("read kernel log: %w", err)
+	}
+	p := parser{boot: time.Now().Add(-up)}
+	buf := make([]byte, maxRecord)
+	for range maxRecords {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		n, err := log.Read(buf)
+		switch {
+		case errors.Is(err, io.EOF):
+			return p.kills, nil
+		case errors.Is(err, sys.EINVAL): // longer than any that is of interest
+		case err != nil:
+			return nil, fmt.Errorf("read kernel log: %w", err)
+		default:
+			p.add(string(buf[:n]))
+		}
+	}
+	return p.kills, nil
+}

@@ -1,0 +1,20 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package subprocess
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// TestProgramThatDoesNoJobs starts nothing: its process would be the whole program.
+func TestProgramThatDoesNoJobs(t *testing.T) {
+	prepared.Store(false)
+	defer prepared.Store(true)
+	var r Runner
+	if err := r.Run(t.Context(), Options{Job: "count", Deadline: time.Minute}); !errors.Is(err, ErrNotPrepared) {
+		t.Errorf("error %v, want ErrNotPrepared", err)
+	}
+}

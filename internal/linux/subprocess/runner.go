@@ -1,0 +1,175 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package subprocess
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// Runner has jobs done and bounds how many processes that makes. Its zero value
+// serves. It may be used by several goroutines.
+type Runner struct {
+	// MaxLingering is how many processes there may be at once, those that were
+	// given up and do not end among them; 0 is 512, or 64 on kernels
+	// that leave such a process its memory. One more there may be for each owner.
+	MaxLingering int
+
+	mu sync.Mutex
+	// children are all that have not ended, and whether nobody waits for them
+	// any more.
+	children map[*child]bool
+}
+
+// LostError says that a process was given up. It has been sent SIGKILL and may
+// be there all the same, for as long as a file system keeps it.
+type LostError struct {
+	Job string
+	PID int
+	// Gone is closed when the process has ended and its number may be another's.
+	Gone <-chan struct{}
+	// Err is why it was given up: ErrDeadline, the error of the context or of
+	// Options.Each, or what the process said or did that it should not.
+	Err error
+}
+
+// Error is the job and the reason.
+func (e *LostError) Error() string { return fmt.Sprintf("run job %q: %v", e.Job, e.Err) }
+
+// Unwrap is the reason.
+func (e *LostError) Unwrap() error { return e.Err }
+
+// Run starts a process, has it do the job, and hands on what it emits. It
+// returns when the job is done, or at the deadline, or when ctx ends; then the
+// process is killed, and the error is a *LostError. What was emitted until then
+// has been handed on. ErrTooMany, ErrNotPrepared: nothing was started. Any other error that is
+// no *LostError is the job's own, or says why no process could be started.
+func (r *Runner) Run(ctx context.Context, o Options) error {
+	if !prepared.Load() {
+		return fmt.Errorf("run job %q: %w", o.Job, ErrNotPrepared)
+	}
+	if o.Deadline <= 0 {
+		return fmt.Errorf("run job %q: deadline %v is not more than 0", o.Job, o.Deadline)
+	}
+	input, err := json.Marshal(o.Input)
+	if err == nil && len(input) > maxInput {
+		err = fmt.Errorf("input has %d bytes, more than %d", len(input), maxInput)
+	}
+	if err != nil {
+		return fmt.Errorf("run job %q: %w", o.Job, err)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, o.Deadline, ErrDeadline)
+	defer cancel()
+	c, err := r.start(ctx, o)
+	if err != nil {
+		return fmt.Errorf("run job %q: %w", o.Job, err)
+	}
+	stop := context.AfterFunc(ctx, c.giveUp)
+	defer stop()
+	err = c.converse(input, o.Each)
+	defer r.leave(c, err == nil)
+	return c.finish(ctx, err)
+}
+
+// Lingering is how many processes have been given up and have not ended yet.
+func (r *Runner) Lingering() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, left := range r.children {
+		if left {
+			n++
+		}
+	}
+	return n
+}
+
+// acquire makes room for a process. It waits a little for one that has done its job, and has one of its names, to end.
+func (r *Runner) acquire(ctx context.Context, c *child) error {
+	grace := time.NewTimer(doneGrace)
+	defer grace.Stop()
+	for {
+		ending, err := r.tryAcquire(c)
+		if ending == nil {
+			return err
+		}
+		select {
+		case <-ending.gone:
+		case <-grace.C:
+			return errWaiting
+		case <-ctx.Done():
+			return errWaiting
+		}
+	}
+}
+
+// tryAcquire makes room, or gives a process that has done its job and has one of the names.
+func (r *Runner) tryAcquire(c *child) (ending *child, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	of := 0
+	for other, left := range r.children {
+		if left && slices.ContainsFunc(c.waits, func(what string) bool { return slices.Contains(other.waits, what) }) {
+			if other.done {
+				return other, nil
+			}
+			return nil, errWaiting
+		}
+		if other.owner == c.owner {
+			of++
+		}
+	}
+	room := cmp.Or(r.MaxLingering, r.defaultMax()) - len(r.children)
+	switch {
+	case c.owner == "" && room <= 0, c.owner != "" && of >= max(1, room/shares):
+		return nil, ErrTooMany
+	}
+	if r.children == nil {
+		r.children = map[*child]bool{}
+	}
+	r.children[c] = false
+	return nil, nil
+}
+
+// defaultMax is less where a process that cannot end keeps its memory.
+func (r *Runner) defaultMax() int {
+	if sys.HasMemoryRelease.Probe() != nil {
+		return fewLingering
+	}
+	return defaultMaxLingering
+}
+
+// leave notes that nobody waits for the process any more, and whether it has done its job.
+func (r *Runner) leave(c *child, done bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, there := r.children[c]; there {
+		r.children[c], c.done = true, done
+	}
+}
+
+// forget notes that the process has ended.
+func (r *Runner) forget(c *child) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.children, c)
+}
+
+// A process that has said all it had to say ends within a millisecond. Nobody
+// waits longer than this for one that does not, nor for the last words of one
+// that was killed.
+const (
+	endGrace  = 100 * time.Millisecond
+	lastWords = 10 * time.Millisecond
+	// doneGrace is how long the next one with one of its names waits for it: a busy
+	// machine takes its time over the end of a process.
+	doneGrace = 2 * time.Second
+)

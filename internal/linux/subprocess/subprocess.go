@@ -1,0 +1,84 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package subprocess runs work that may hang in a process that can be lost. A
+// thread that waits for a file system which does not answer cannot always be
+// ended, not even by SIGKILL; a process that has such a thread can be left
+// behind.
+//
+// The process is this program once more, which calls Main first of all and
+// there finds out that it is to do a job. It begins with nothing of its parent's
+// but a pipe for its input and one for its answers, dies with its parent, and
+// is killed at the deadline. Nobody waits for it then: what does not go is
+// counted, its memory is taken from it where the kernel can do that (5.15), and
+// there is a bound to it, in all and for each owner.
+//
+// It starts no other programs and knows nothing about the work. It rests on
+// pipe(7), and on PR_SET_PDEATHSIG of prctl(2).
+package subprocess
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// The reasons for which a job is given up, or not begun.
+var (
+	// ErrDeadline: the job did not end in time.
+	ErrDeadline = errors.New("job not done by its deadline")
+	// ErrTooMany: as many processes as there may be are there already. The job
+	// was not begun.
+	ErrTooMany = errors.New("too many processes do not end")
+	// errWaiting: a process that was given up still waits for one of Options.Waits.
+	// The job was not begun. It is an ErrTooMany.
+	errWaiting = fmt.Errorf("%w: one still waits for the same", ErrTooMany)
+	// ErrNotPrepared: this program has not called Main, so that none of its
+	// processes can do a job.
+	ErrNotPrepared = errors.New("program does no jobs")
+)
+
+// defaultMaxLingering is how many processes a Runner has at once where nothing
+// else is said.
+const defaultMaxLingering = 512
+
+// fewLingering is the same on kernels that leave a process which cannot end its
+// memory (before 5.15).
+const fewLingering = 64
+
+// shares is which part of the room that is left the processes of one owner may
+// have, and one process in any case.
+const shares = 8
+
+// Job is work that a process of its own can do.
+type Job struct {
+	// Name is what Options.Job calls it.
+	Name string
+	// Run does the work in that process. in is Options.Input as JSON; emit sends
+	// v, as JSON of at most 1 MiB, to Options.Each, and may be called by several
+	// goroutines. The process ends as soon as Run returns. The error's text goes
+	// to whoever wanted the job done.
+	Run func(ctx context.Context, in []byte, emit func(v any) error) error
+}
+
+// Options says what is to be done.
+type Options struct {
+	// Job is the name of one of the jobs that Main was given.
+	Job string
+	// Input is what it is handed, as JSON.
+	Input any
+	// Deadline is how long it may take, from the start of the process on. It
+	// must be more than 0.
+	Deadline time.Duration
+	// Each is called with everything that the job emits, in that order, one
+	// after another and before Run returns. Its error ends the job.
+	Each func(json.RawMessage) error
+	// Owner is who is held to account for what the job waits for, such as a pod: the
+	// processes of one take no room from those of others. Empty: nobody.
+	Owner string
+	// Waits names what the job may wait for, such as a file system. While a process
+	// that was given up is there, no other is started that has one of its names.
+	Waits []string
+}

@@ -1,0 +1,302 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fakenode sets up kubediag for tests with real parts but no kubelet: an API server, the manager and the agent as
+// processes of their own, and a kubelet root with one pod in it, and more if asked for, whose containers run as far as
+// anybody can tell. Tests break the pods' subPaths with real mounts. The test's process stands in for the kubelet: it
+// must not have package kubelet in it, which holds a text by which one knows a kubelet that mends its binds by itself.
+// It needs root, and is torn down with the test.
+package fakenode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/yaml"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/config/samples"
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/test/apitest"
+)
+
+func init() { log.SetLogger(logr.Discard()) } // clients have nothing to say that a test does not
+
+// Node is the name of the one node.
+const Node = "stage-node"
+
+// Stage is what a test plays on.
+type Stage struct {
+	client.WithWatch
+	// Pod is the one pod.
+	Pod *corev1.Pod
+
+	root, data, kubeconfig string
+	programs               map[string]string
+	runtime                *playedRuntime // nil until a pod needs one
+}
+
+// New sets the stage: everything but the programs.
+func New(t testing.TB) *Stage {
+	t.Helper()
+	env := apitest.Start(t)
+	c, err := client.NewWithWatch(env.Config, client.Options{Scheme: env.Client.Scheme()})
+	must(t, err)
+	s := &Stage{WithWatch: c, root: t.TempDir(), data: t.TempDir(), programs: map[string]string{}}
+	must(t, mount.Tmpfs(s.root, 64<<20))
+	t.Cleanup(func() { _ = exec.Command("umount", "-R", "-l", s.root).Run() })
+	must(t, mount.SetPropagation(s.root, mount.Private, true))
+	s.kubeconfig = writeKubeconfig(t, env.Config)
+	s.Apply(t, samples.SubPathRemount)
+	t.Cleanup(func() { s.clear(t) })
+	s.makePod(t)
+	return s
+}
+
+// Apply creates Operations and OperationSets of a manifest, where they are not there yet.
+func (s *Stage) Apply(t testing.TB, manifest string) {
+	t.Helper()
+	for _, document := range strings.Split(manifest, "---") {
+		var object client.Object = &v1.Operation{}
+		if strings.Contains(document, "kind: OperationSet") {
+			object = &v1.OperationSet{}
+		}
+		must(t, yaml.Unmarshal([]byte(document), object))
+		must(t, client.IgnoreAlreadyExists(s.Create(t.Context(), object)))
+	}
+}
+
+// clear leaves the API server as the next stage needs it.
+func (s *Stage) clear(t testing.TB) {
+	ctx := context.Background() // that of the test is done
+	if err := errors.Join(
+		s.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace("default"), client.GracePeriodSeconds(0)),
+		s.DeleteAllOf(ctx, &v1.Diagnosis{}, client.InNamespace("default")),
+	); err != nil {
+		t.Error(err)
+	}
+}
+
+// Build builds a program of cmd with build tags.
+func (s *Stage) Build(t testing.TB, name, tags string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	build := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace,"+tags, "-o", path, "kubediag.org/kubediag/cmd/"+name)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", build.Args, err, out)
+	}
+	s.programs[name] = path
+}
+
+// Launch starts a program that was built, as the last arguments of the command wrap where there is one. It runs until
+// it is ended with End, or else to the end of the test.
+func (s *Stage) Launch(t testing.TB, name string, wrap ...string) *exec.Cmd {
+	t.Helper()
+	return s.launch(t, name, wrap, nil)
+}
+
+// launch starts a program with flags besides those that every test needs, of which the last word counts.
+func (s *Stage) launch(t testing.TB, name string, wrap, flags []string) *exec.Cmd {
+	t.Helper()
+	args := slices.Concat(wrap, []string{s.programs[name], "--namespace=default", "--metrics-bind-address=0", "--health-probe-bind-address=0"})
+	switch name {
+	case "manager":
+		args = append(args, "--leader-elect=false")
+	case "agent":
+		args = append(args, "--node-name="+Node, "--data-root="+s.data, "--kubelet-root="+s.root, fmt.Sprint("--kubelet-pid=", os.Getpid()))
+	}
+	args = append(args, flags...)
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.kubeconfig)
+	cmd.SysProcAttr = sys.OwnProcessGroup()
+	cmd.SysProcAttr.Pdeathsig = 9
+	output, err := os.CreateTemp(t.TempDir(), name)
+	must(t, err)
+	cmd.Stdout, cmd.Stderr = output, output
+	must(t, start(t.Context(), cmd))
+	t.Cleanup(func() {
+		End(cmd)
+		output.Close()
+		if text, err := os.ReadFile(output.Name()); err == nil && t.Failed() {
+			t.Logf("%s\n%s", name, text[max(0, len(text)-8000):])
+		}
+	})
+	return cmd
+}
+
+// start starts a program that dies with this one, and so with the thread that started it: that one stays until ctx is
+// done.
+func start(ctx context.Context, cmd *exec.Cmd) error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		started <- cmd.Start()
+		<-ctx.Done()
+	}()
+	return <-started
+}
+
+// End kills a program and waits until it is gone, with what it started.
+func End(cmd *exec.Cmd) {
+	if cmd.ProcessState == nil {
+		_ = sys.KillGroup(cmd.Process.Pid)
+		_ = cmd.Wait()
+	}
+}
+
+func (s *Stage) makePod(t testing.TB) {
+	must(t, client.IgnoreAlreadyExists(s.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: Node}})))
+	s.Pod = &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "core2"},
+		Spec: corev1.PodSpec{
+			NodeName: Node,
+			Containers: []corev1.Container{{
+				Name: "debian", Image: "debian:12",
+				VolumeMounts: []corev1.VolumeMount{{Name: "conf", MountPath: "/etc/x", SubPath: "x"}},
+			}},
+			Volumes: []corev1.Volume{{Name: "conf", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "conf"},
+			}}}},
+		},
+	}
+	s.play(t, s.Pod)
+}
+
+// play creates a pod, and says that its containers run.
+func (s *Stage) play(t testing.TB, pod *corev1.Pod) {
+	t.Helper()
+	must(t, s.Create(t.Context(), pod))
+	running := true
+	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning}
+	for _, c := range pod.Spec.Containers {
+		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{
+			Name: c.Name, Ready: true, Started: &running, Image: c.Image,
+			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
+		})
+	}
+	must(t, s.Status().Update(t.Context(), pod))
+}
+
+// Point is where the kubelet binds the pod's subPath.
+func (s *Stage) Point() string {
+	return filepath.Join(s.root, "pods", string(s.Pod.UID), "volume-subpaths/conf/debian/0")
+}
+
+// Break binds a file where the kubelet binds the subPath, over what is bound there, and deletes the file. version tells
+// one file from another.
+func (s *Stage) Break(t testing.TB, version int) mount.State {
+	t.Helper()
+	name := fmt.Sprint("..", version)
+	state := s.bind(t, name)
+	must(t, os.Remove(filepath.Join(s.volume(), name)))
+	return state
+}
+
+// Bind binds there what the subPath names, over what is bound there: a healthy mount.
+func (s *Stage) Bind(t testing.TB) mount.State {
+	t.Helper()
+	return s.bind(t, "x")
+}
+
+func (s *Stage) volume() string {
+	return filepath.Join(s.root, "pods", string(s.Pod.UID), "volumes/kubernetes.io~configmap/conf")
+}
+
+func (s *Stage) bind(t testing.TB, name string) mount.State {
+	t.Helper()
+	must(t, os.MkdirAll(s.volume(), 0o755))
+	must(t, os.MkdirAll(filepath.Dir(s.Point()), 0o755))
+	for _, file := range []string{filepath.Join(s.volume(), name), filepath.Join(s.volume(), "x"), s.Point()} {
+		if _, err := os.Lstat(file); err != nil {
+			must(t, os.WriteFile(file, nil, 0o644))
+		}
+	}
+	must(t, mount.Bind(filepath.Join(s.volume(), name), s.Point()))
+	state, err := mount.Inspect(s.Point())
+	must(t, err)
+	return state
+}
+
+// Diagnosis makes a Diagnosis of the pod, not yet created.
+func (s *Stage) Diagnosis(name string) *v1.Diagnosis {
+	return &v1.Diagnosis{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: v1.DiagnosisSpec{
+			OperationSet: "subpath-remount-op-set", NodeName: Node,
+			PodReference: &v1.PodReference{Namespace: "default", Name: s.Pod.Name},
+		},
+	}
+}
+
+// Run calls begun, creates a Diagnosis of the pod, and waits until it has ended, a minute at most.
+func (s *Stage) Run(t testing.TB, name string, begun func()) *v1.Diagnosis {
+	t.Helper()
+	return s.RunThat(t, s.Diagnosis(name), begun)
+}
+
+// RunThat is Run with a Diagnosis that is not yet created.
+func (s *Stage) RunThat(t testing.TB, d *v1.Diagnosis, begun func()) *v1.Diagnosis {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var list v1.DiagnosisList
+	must(t, s.List(ctx, &list, client.InNamespace("default"), client.Limit(1)))
+	watch, err := s.Watch(ctx, &v1.DiagnosisList{}, client.InNamespace("default"), client.MatchingFields{"metadata.name": d.Name},
+		&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion}})
+	must(t, err)
+	defer watch.Stop()
+	begun()
+	must(t, s.Create(ctx, d))
+	for event := range watch.ResultChan() {
+		seen, ok := event.Object.(*v1.Diagnosis)
+		if !ok {
+			t.Fatalf("watch says %+v", event.Object)
+		}
+		if p := seen.Status.Phase; p == v1.DiagnosisSucceeded || p == v1.DiagnosisFailed {
+			return seen
+		}
+	}
+	t.Fatalf("Diagnosis %s did not end", d.Name)
+	return nil
+}
+
+func writeKubeconfig(t testing.TB, c *rest.Config) string {
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: c.Host, CertificateAuthorityData: c.CAData, CertificateAuthority: c.CAFile, InsecureSkipTLSVerify: c.Insecure}
+	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{
+		Token: c.BearerToken, ClientCertificateData: c.CertData, ClientKeyData: c.KeyData,
+		ClientCertificate: c.CertFile, ClientKey: c.KeyFile,
+	}
+	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	config.CurrentContext = "x"
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	must(t, clientcmd.WriteToFile(*config, path))
+	return path
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
