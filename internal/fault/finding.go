@@ -15,9 +15,74 @@ type Finding struct {
 	Mount     Mount    `json:"mount"`
 	Holder    string   `json:"holder,omitempty"`
 	Evidence  []string `json:"evidence,omitempty"`
+	// Details are the facts that programs read. Impact, repair and commands rest on them, and on no text.
+	Details Details `json:"details,omitzero"`
 	// Healed is set by a recoverer after it has verified the repair.
 	Healed bool `json:"healed,omitempty"`
 }
+
+// Details are facts about a fault beside its place. A fact that is not known is empty.
+type Details struct {
+	// Workload is what made the pod.
+	Workload Workload `json:"workload,omitzero"`
+	// Container is whether the container runs.
+	Container ContainerState `json:"container,omitempty"`
+	// Driver is the name of the CSI driver of the volume.
+	Driver string `json:"driver,omitempty"`
+	// Daemon is the process that serves the file system of the volume, HeldBy the one that holds the device.
+	Daemon *Process `json:"daemon,omitempty"`
+	HeldBy *Process `json:"heldBy,omitempty"`
+	// Device is the kernel's name of the device that is held, such as rbd3.
+	Device string `json:"device,omitempty"`
+	// Path is the directory that is left of a pod.
+	Path string `json:"path,omitempty"`
+	// Repair is the change that repairs the fault without loss of data or work. Empty: there is none now.
+	Repair ActionKind `json:"repair,omitempty"`
+}
+
+// Workload is the object that owns a pod.
+type Workload struct {
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+}
+
+// String is the workload for people, such as "DaemonSet node-exporter"; empty where it is not known.
+func (w Workload) String() string {
+	if w == (Workload{}) {
+		return ""
+	}
+	return w.Kind + " " + w.Name
+}
+
+// ContainerState says whether a container runs. Empty: it is not known, or the container does not run again.
+type ContainerState string
+
+// States of a container.
+const (
+	ContainerRuns ContainerState = "Running"
+	// ContainerDown: it does not run, and is to be started.
+	ContainerDown ContainerState = "Down"
+)
+
+// Process is a process of the node.
+type Process struct {
+	PID     int          `json:"pid"`
+	Command string       `json:"command,omitempty"`
+	State   ProcessState `json:"state,omitempty"`
+}
+
+// ProcessState says why a process does nothing. Empty: it can run.
+type ProcessState string
+
+// States of a process.
+const (
+	// ProcessStopped: a signal has stopped it.
+	ProcessStopped ProcessState = "Stopped"
+	// ProcessBlocked: it waits in the kernel and cannot be interrupted.
+	ProcessBlocked ProcessState = "Blocked"
+	// ProcessEnded: it has ended, and its parent has not waited for it.
+	ProcessEnded ProcessState = "Ended"
+)
 
 // Pod identifies a pod. UID decides; the names are for people.
 type Pod struct {

@@ -49,7 +49,7 @@ func exporter() device.Held {
 			},
 			Keepers: []mountns.Holder{{Kind: mountns.Process, PID: 21839}, {Kind: mountns.Process, PID: 21840}},
 		},
-		Command: "node_exporter", Container: "exporter", Workload: "DaemonSet node-exporter", VolumeMount: "root",
+		Command: "node_exporter", Container: "exporter", Workload: fault.Workload{Kind: "DaemonSet", Name: "node-exporter"}, VolumeMount: "root",
 		Owner:    &cri.Owner{ContainerID: strings.Repeat("4f", 32), Container: "exporter", Image: "registry.example/exporter:1"},
 		Pod:      fault.Pod{Namespace: "monitoring", Name: "node-exporter-x", UID: "29da79e5-386c-4e0d-82c1-215f93ff955d"},
 		Carrier:  &cri.Mount{HostPath: "/", ContainerPath: "/host", ReadOnly: true},

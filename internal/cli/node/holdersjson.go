@@ -168,7 +168,7 @@ func state(c *device.Case, inUse []string) string {
 func newUseHolder(h device.Held) useHolder {
 	u := useHolder{
 		Kind: string(h.Kind), MountNamespace: h.Mount.Namespace.Inode, PIDs: append([]int{}, h.PIDs...), Command: h.Command,
-		Pod: scanPod{h.Pod.UID, h.Pod.Namespace, h.Pod.Name}, Container: h.Container, Workload: h.Workload,
+		Pod: scanPod{h.Pod.UID, h.Pod.Namespace, h.Pod.Name}, Container: h.Container, Workload: h.Workload.String(),
 		Path: h.Path, HostPath: h.HostPath, Volume: h.Volume, Patch: h.Patch,
 		Detail: h.Detail, Inferred: h.Inferred, Removable: h.Removable, Why: h.Why,
 	}

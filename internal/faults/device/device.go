@@ -77,8 +77,8 @@ type Held struct {
 	Owner     *cri.Owner
 	Pod       fault.Pod
 	Container string
-	// Workload is what made the pod, "DaemonSet node-exporter"; empty where that is not known.
-	Workload string
+	// Workload is what made the pod; empty if that is not known.
+	Workload fault.Workload
 	// Carrier is the volume of the container that has carried the mount in.
 	Carrier *cri.Mount
 	// VolumeMount is the name of that volume in the pod; empty where the pod is not known.

@@ -67,7 +67,7 @@ func (c *Case) Document() Document {
 func (h Held) entry() Entry {
 	e := Entry{
 		Kind: h.Kind, PIDs: h.PIDs, Command: h.Command, HostPath: h.HostPath, Volume: h.Volume, Container: h.Container,
-		Workload: h.Workload, Since: h.Since, Patch: h.Patch, Removable: h.Removable, Why: h.Why,
+		Workload: h.Workload.String(), Since: h.Since, Patch: h.Patch, Removable: h.Removable, Why: h.Why,
 	}
 	if h.Kind == devholder.Mount {
 		e.MountNamespace, e.MountPoint, e.KeptBy = h.Mount.Namespace.Inode, h.Path, h.kept()

@@ -24,10 +24,22 @@ func (c *Case) Findings() []fault.Finding {
 		}
 		all = append(all, fault.Finding{
 			Code: fault.HeldDevice, Pod: h.Pod, Container: h.Container, Volume: h.Volume, Mount: h.At, Holder: h.Holds(),
-			Evidence: slices.Concat(c.evidence(), h.evidence()),
+			Evidence: slices.Concat(c.evidence(), h.evidence()), Details: c.details(h),
 		})
 	}
 	return all
+}
+
+// details are the facts about one mount of the device.
+func (c *Case) details(h Held) fault.Details {
+	d := fault.Details{Device: c.Device.Name, Workload: h.Workload}
+	if len(h.PIDs) > 0 {
+		d.HeldBy = &fault.Process{PID: h.PIDs[0], Command: h.Command}
+	}
+	if h.Removable && c.Removable {
+		d.Repair = fault.Unmount
+	}
+	return d
 }
 
 // Holds says in one sentence who holds the device by which mount.
@@ -42,8 +54,8 @@ func (h Held) Holds() string {
 	if h.Owner != nil {
 		text += fmt.Sprintf(" in container %q of pod %s/%s", h.Container, h.Pod.Namespace, h.Pod.Name)
 	}
-	if h.Workload != "" {
-		text += " of " + h.Workload
+	if of := h.Workload.String(); of != "" {
+		text += " of " + of
 	}
 	if h.Carrier != nil {
 		text += fmt.Sprintf(", by hostPath %q at %q", h.Carrier.HostPath, h.Carrier.ContainerPath)

@@ -53,7 +53,7 @@ func TestCopiesInAContainer(t *testing.T) {
 		if h.HostPath != path || h.At.Point != "/host"+path || h.Volume != devicetest.Volume || h.PIDs[0] != exporter.PID {
 			t.Errorf("held = %+v, want the copy of %q", h, path)
 		}
-		if h.Carrier == nil || h.Carrier.ContainerPath != "/host" || h.VolumeMount != "root" || h.Workload != "DaemonSet node-exporter" {
+		if h.Carrier == nil || h.Carrier.ContainerPath != "/host" || h.VolumeMount != "root" || h.Workload.String() != "DaemonSet node-exporter" {
 			t.Errorf("carried by %+v, volumeMount %q of %q", h.Carrier, h.VolumeMount, h.Workload)
 		}
 	}

@@ -11,10 +11,10 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
@@ -95,9 +95,7 @@ func (l *look) advise(ctx context.Context, h *Held) {
 	}
 	kind := "containers"
 	if pod != nil {
-		if owner := metav1.GetControllerOf(pod); owner != nil {
-			h.Workload = owner.Kind + " " + owner.Name
-		}
+		h.Workload = kubelet.WorkloadOf(pod)
 		h.VolumeMount, kind = volumeMount(pod, h.Container, h.Carrier.ContainerPath)
 	}
 	if h.Carrier.Propagation == cri.PropagationNone && h.Container != "" {

@@ -36,6 +36,10 @@ func (p *Pod) Finding() fault.Finding {
 			p.contents(),
 		},
 	}
+	f.Details.Path = p.Path
+	if len(p.Refusals) == 0 {
+		f.Details.Repair = fault.RemoveDirectory
+	}
 	if len(p.Volumes) == 1 {
 		_, f.Volume, _ = strings.Cut(p.Volumes[0], "/")
 	}

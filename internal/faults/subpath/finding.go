@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
 )
 
@@ -50,8 +51,24 @@ func (b Bind) finding(of fault.Pod, pod *corev1.Pod, namespace uint64) fault.Fin
 	}
 	if pod != nil {
 		f.Evidence = append(f.Evidence, containerEvidence(pod, b.Container)...)
+		f.Details = DetailsOf(pod, b.Container)
+	}
+	if b.Verdict == Stale {
+		f.Details.Repair = fault.Replace
 	}
 	return f
+}
+
+// DetailsOf are the facts that a pod's spec and status give about one of its containers.
+func DetailsOf(pod *corev1.Pod, container string) fault.Details {
+	d := fault.Details{Workload: kubelet.WorkloadOf(pod)}
+	switch outlook, _ := OutlookOf(pod, container); outlook {
+	case Runs:
+		d.Container = fault.ContainerRuns
+	case Waits:
+		d.Container = fault.ContainerDown
+	}
+	return d
 }
 
 func (b Bind) asked() string {

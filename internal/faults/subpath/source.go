@@ -42,7 +42,7 @@ func BadSources(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, container
 func badSources(n *kubelet.Node, pod *corev1.Pod, container string) (found []fault.Finding) {
 	status, _ := StatusOf(pod, container)
 	for _, v := range volumesOf(pod, container) {
-		f := fault.Finding{Pod: PodOf(pod), Container: container, Volume: v.Name}
+		f := fault.Finding{Pod: PodOf(pod), Container: container, Volume: v.Name, Details: DetailsOf(pod, container)}
 		switch {
 		case v.HostPath != nil:
 			at, err := statHostPath(v.HostPath.Path)
@@ -85,7 +85,7 @@ func missingSubPaths(n *kubelet.Node, pod *corev1.Pod, container string) (found 
 			continue
 		}
 		found = append(found, fault.Finding{
-			Code: fault.MissingBindSource, Pod: PodOf(pod), Container: container, Volume: w.Volume.Name,
+			Code: fault.MissingBindSource, Pod: PodOf(pod), Container: container, Volume: w.Volume.Name, Details: DetailsOf(pod, container),
 			Evidence: []string{
 				fmt.Sprintf("%q in %q is to be mounted at %q: nothing is there", name, w.Volume.HostPath.Path, w.Mount.MountPath),
 				"at a start the kubelet makes an empty directory of that name, where it can",

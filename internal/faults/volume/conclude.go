@@ -48,6 +48,7 @@ func (l *look) findFates(ctx context.Context) error {
 		}
 		if v.Mount.Major == 0 && strings.HasPrefix(v.Mount.FSType, "fuse") {
 			v.Fate = append(v.Fate, fateOf(servers[v.Mount.Minor], v.Mount.Minor, unseen)...)
+			v.Daemon = daemonOf(servers[v.Mount.Minor])
 		}
 		if v.Staging != nil && v.Staging.Mount.Major == 0 && v.Staging.Mount.Minor != v.Mount.Minor && v.Staging.Answer.State == probe.Alive {
 			minor := v.Staging.Mount.Minor
@@ -154,6 +155,23 @@ func fateOf(servers []fuse.Server, minor uint32, unseen string) []string {
 		all = append(all, fmt.Sprintf("more than these %d processes may serve it", len(servers)))
 	}
 	return all
+}
+
+// daemonOf is the first of the processes that serve a connection.
+func daemonOf(servers []fuse.Server) *fault.Process {
+	if len(servers) == 0 {
+		return nil
+	}
+	p := fault.Process{PID: servers[0].PID, Command: servers[0].Command}
+	switch servers[0].State {
+	case 'T', 't':
+		p.State = fault.ProcessStopped
+	case 'D':
+		p.State = fault.ProcessBlocked
+	case 'Z':
+		p.State = fault.ProcessEnded
+	}
+	return &p
 }
 
 // maxServers bounds of how many processes that serve one connection the arguments are read.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
 )
 
 // Findings tells the volume as faults: one for the mount, and one for each broken copy. None where it is healthy.
@@ -18,6 +19,7 @@ func (v *Volume) Findings() []fault.Finding {
 		all = append(all, fault.Finding{
 			Code: v.Code, Pod: v.Pod, Volume: v.Name, Mount: writtenDown(v.Mount), Holder: v.driver(),
 			Evidence: slices.Concat(v.Evidence, v.around(), v.Answer.Evidence, v.seen()),
+			Details:  v.details(v.Source != nil),
 		})
 	}
 	for _, c := range v.Copies {
@@ -32,6 +34,21 @@ func (v *Volume) driver() string {
 		return ""
 	}
 	return fmt.Sprintf("CSI driver %q", v.Record.Driver)
+}
+
+// details are the facts that the volume and its copies share. repairable is whether the mount can be replaced.
+func (v *Volume) details(repairable bool) fault.Details {
+	d := fault.Details{Daemon: v.Daemon}
+	if v.Record != nil {
+		d.Driver = v.Record.Driver
+	}
+	if repairable {
+		d.Repair = fault.Replace
+	}
+	if v.pod != nil {
+		d.Workload = kubelet.WorkloadOf(v.pod)
+	}
+	return d
 }
 
 // maxBeneath bounds how many hidden mounts are told.
@@ -109,6 +126,10 @@ func (c *Copy) finding() fault.Finding {
 	}
 	f := fault.Finding{
 		Code: c.Code, Pod: c.Pod, Container: c.Container, Volume: c.volume.Name, Mount: writtenDown(c.Mount), Holder: c.volume.driver(),
+		Details: c.volume.details(c.Replaceable && c.volume.Source != nil),
+	}
+	if c.Pod.UID != c.volume.Pod.UID {
+		f.Details.Workload = fault.Workload{}
 	}
 	if d, _ := judgeRoot(c.Answer, c.volume.countsLinks()); d.code != "" {
 		f.Evidence = append(f.Evidence, d.why)

@@ -155,6 +155,8 @@ type Volume struct {
 	Sharing int
 	// Fate says, in sentences, what is known of the daemon that serves the file system.
 	Fate []string
+	// Daemon is the first process that serves it; nil: none was found.
+	Daemon *fault.Process
 	// Split has the names of what was written to the node's own disk instead of to the volume; at most maxSplit of them.
 	Split []string
 

@@ -113,6 +113,7 @@ func mismatches(pod *corev1.Pod, name string, binds []subpath.Bind) (found []fau
 		}
 		found = append(found, fault.Finding{
 			Code: fault.SourceTypeMismatch, Pod: subpath.PodOf(pod), Container: name, Volume: b.Volume.Name,
+			Details: subpath.DetailsOf(pod, name),
 			Evidence: []string{
 				fmt.Sprintf("the source of volumeMounts[%d] is there and is a %s; the image may have the other kind at %q", b.Index, kind,
 					b.Mount.MountPath),
