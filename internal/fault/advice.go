@@ -1,0 +1,219 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fault
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Advice is what follows from a finding for the person who reads it.
+type Advice struct {
+	Impact Impact `json:"impact"`
+	Heal   Heal   `json:"heal"`
+	// Summary is one sentence without the names of pod and volume, Plan what kubediag would do, or why it does nothing.
+	Summary string `json:"summary"`
+	Plan    string `json:"plan"`
+	// Commands are for a shell on the node, in the order in which a person would try them.
+	Commands []Command `json:"commands,omitempty"`
+}
+
+// Command is a line for a shell.
+type Command struct {
+	// Purpose says what the line does, and what is lost.
+	Purpose string `json:"purpose"`
+	Line    string `json:"line"`
+}
+
+// Caller is what advice rests on beside the finding.
+type Caller struct {
+	// Automatic is whether an agent repairs dead binds and volumes of this node without a request.
+	Automatic bool
+	// Enter is a process in the kubelet's mount namespace. 0: a shell is in that namespace already.
+	Enter int
+}
+
+// Advise derives from a finding when it hurts, what repairs it, and what a person can type. It reads typed fields only.
+func Advise(f Finding, c Caller) Advice {
+	a := Advice{Impact: impactOf(f), Heal: healOf(f, c.Automatic), Summary: summaryOf(f), Plan: planOf(f)}
+	a.Commands = commandsOf(f, c.Enter)
+	return a
+}
+
+// impactOf says when a fault hurts.
+func impactOf(f Finding) Impact {
+	switch f.Code {
+	case HeldDevice:
+		return ImpactDetach
+	case OrphanedPodVolumes:
+		return ImpactCleanup
+	case StaleSubPath, MissingBindSource, SourceTypeMismatch:
+		if f.Details.Container != ContainerDown {
+			return ImpactNextStart
+		}
+	}
+	return ImpactNow
+}
+
+// healOf says what repairs a fault. An agent repairs by itself what is bound and dead, not what is held or left behind.
+func healOf(f Finding, automatic bool) Heal {
+	switch {
+	case f.Details.Repair == Replace && automatic:
+		return HealAutomatic
+	case f.Details.Repair != "":
+		return HealSafe
+	case f.Code != HungMount && f.Details.Driver != "":
+		return HealDriver
+	}
+	return HealPerson
+}
+
+// facts are the fixed part of a summary.
+var facts = map[Code]string{
+	DeletedVolumeSource: "its directory was deleted or replaced",
+	DisconnectedFUSE:    "the connection to its FUSE daemon is gone",
+	HeldDevice:          "the device is still mounted elsewhere",
+	HungMount:           "it does not answer",
+	MissingBindSource:   "its source does not exist",
+	OrphanedPodVolumes:  "the pod is gone and its directory is left",
+	SourceTypeMismatch:  "a file is mounted onto a directory, or the reverse",
+	StaleFileHandle:     "the server no longer knows its directory",
+	StaleSubPath:        "the file it is bound to was deleted or replaced",
+}
+
+// summaryOf is one sentence about the fault.
+func summaryOf(f Finding) string {
+	text, d := facts[f.Code], f.Details
+	switch {
+	case f.Code == HungMount && d.Daemon != nil:
+		text += "; " + daemon(*d.Daemon)
+	case f.Code == HeldDevice && d.HeldBy != nil:
+		text = "held by " + d.HeldBy.String()
+		if d.Repair != "" {
+			text += ", which has a private copy of the host's mounts"
+		}
+	case f.Code == OrphanedPodVolumes && d.Repair == "":
+		text += ", with something in it that may be data"
+	case !dead(f.Code):
+	case d.Repair != "" && d.Driver != "":
+		text += "; " + d.Driver + " has mounted the volume again"
+	case d.Repair == "" && d.Driver != "":
+		text += "; " + d.Driver + " has mounted nothing in its place"
+	}
+	return text
+}
+
+// dead reports whether the volume of such a fault waits for its driver.
+func dead(code Code) bool {
+	return code == DisconnectedFUSE || code == StaleFileHandle || code == DeletedVolumeSource
+}
+
+// daemon says what the process that serves a file system does.
+func daemon(p Process) string {
+	switch p.State {
+	case ProcessStopped:
+		return "its daemon " + p.String() + " is stopped"
+	case ProcessBlocked:
+		return "its daemon " + p.String() + " waits in the kernel"
+	case ProcessEnded:
+		return "its daemon " + p.String() + " has ended"
+	}
+	return "its daemon is " + p.String()
+}
+
+// String is the process for people, such as ceph-fuse[21087].
+func (p Process) String() string {
+	if p.Command == "" {
+		return fmt.Sprintf("process %d", p.PID)
+	}
+	return fmt.Sprintf("%s[%d]", p.Command, p.PID)
+}
+
+// planOf is what kubediag would do, or why it does nothing.
+func planOf(f Finding) string {
+	switch f.Details.Repair {
+	case Replace:
+		if f.Code == StaleSubPath {
+			return "replace this one bind with the file that the subPath names now; the running container keeps what it has"
+		}
+		return "put the mount that the driver made again beneath the dead one, and remove the dead one"
+	case Unmount:
+		return "unmount this copy in the mount namespace that has it, and detach the device; no process ends"
+	case RemoveDirectory:
+		return "remove the empty directories that are left, and nothing that may be data"
+	}
+	switch f.Code {
+	case HeldDevice:
+		return "nothing by itself: what holds the device is in use, or no copy of a mount of the kubelet"
+	case HungMount:
+		return "nothing by itself: the daemon or the server has to answer again"
+	case MissingBindSource:
+		return "nothing: the missing file or directory has to be created, or the volume changed"
+	case OrphanedPodVolumes:
+		return "nothing: a person has to look at what is left"
+	case SourceTypeMismatch:
+		return "nothing: subPath, mountPath or the type of the hostPath has to be changed in the pod's template"
+	}
+	return "nothing yet: replace the mount once the driver has mounted the volume again; an eviction of the pod does that too"
+}
+
+// commandsOf are lines for a shell.
+func commandsOf(f Finding, enter int) (list []Command) {
+	add := func(purpose, line string) { list = append(list, Command{Purpose: purpose, Line: line}) }
+	prefix := ""
+	if enter != 0 {
+		prefix = fmt.Sprintf("nsenter -t %d -m ", enter)
+	}
+	d := f.Details
+	switch f.Code {
+	case StaleSubPath:
+		if f.Mount.Point != "" {
+			add("removes the stale bind; the kubelet binds the current file at the next start", prefix+"umount -- "+Quote(f.Mount.Point))
+		}
+	case HungMount:
+		list = append(list, hungCommands(f)...)
+	case HeldDevice:
+		if d.HeldBy != nil && d.Repair != "" {
+			add("removes the copy; ends no process", fmt.Sprintf("nsenter -t %d -m umount -- %s", d.HeldBy.PID, Quote(f.Mount.Point)))
+		}
+		if d.Device != "" {
+			add("shows everything that holds the device, and what prevents it", "kubediag holders "+Quote(d.Device))
+		}
+	case OrphanedPodVolumes:
+		if d.Path != "" {
+			add("lists what is left", prefix+"find "+Quote(d.Path)+" -xdev -ls")
+		}
+	case SourceTypeMismatch, MissingBindSource:
+		list = append(list, podCommand(f, "shows what the pod mounts", "get", "-o yaml")...)
+	default:
+		list = append(list, podCommand(f, "deletes the pod; its successor gets a fresh mount", "delete", "")...)
+	}
+	return list
+}
+
+// hungCommands are those for a file system that does not answer.
+func hungCommands(f Finding) (list []Command) {
+	if p := f.Details.Daemon; p != nil {
+		if p.State == ProcessStopped {
+			list = append(list, Command{"lets the stopped daemon run again; loses nothing", fmt.Sprintf("kill -CONT %d", p.PID)})
+		}
+		list = append(list, Command{"shows what the daemon does", fmt.Sprintf("ps -o pid,stat,wchan:32,args -p %d", p.PID)})
+	}
+	minor, ok := strings.CutPrefix(f.Mount.Device, "0:")
+	if ok && strings.HasPrefix(f.Mount.FSType, "fuse") {
+		list = append(list, Command{
+			"ends the connection; requests in flight are lost", "echo 1 >/sys/fs/fuse/connections/" + minor + "/abort",
+		})
+	}
+	return list
+}
+
+// podCommand is a call of kubectl about the pod, if its name is known.
+func podCommand(f Finding, purpose, verb, flags string) []Command {
+	if f.Pod.Name == "" {
+		return nil
+	}
+	line := fmt.Sprintf("kubectl -n %s %s pod %s %s", Quote(f.Pod.Namespace), verb, Quote(f.Pod.Name), flags)
+	return []Command{{purpose, strings.TrimSpace(line)}}
+}
