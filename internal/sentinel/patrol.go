@@ -54,8 +54,8 @@ const (
 	patient = 3
 	// repeats is how often everything is looked at again at once because something was repaired.
 	repeats = 3
-	// portion is how long repairs may follow one another before the connections are felt again: where a driver's daemon has
-	// taken a thousand volumes with it, their repairs take minutes.
+	// portion is how long repairs may follow one another before the connections are felt again, at least: they get as much
+	// time as the look before them took. If a driver's daemon has taken a thousand volumes with it, their repairs take minutes.
 	portion = beat
 )
 
@@ -79,7 +79,8 @@ type patrol struct {
 	due   bool
 
 	present map[spot]fault.Finding
-	todo    repairQueue // what is left to do of what was planned when all was looked at
+	todo    repairQueue   // what is left to do of what was planned when all was looked at
+	took    time.Duration // of the last look
 	retries map[site]*setback
 	// blind says why no volume could be asked the last time.
 	blind error
@@ -254,7 +255,7 @@ func (p *patrol) look(ctx context.Context) error {
 		survey, err := p.Volumes.Inspect(ctx, volume.Selection{})
 		now, asked := time.Now(), 0
 		if err == nil {
-			asked = survey.Looked.Asked
+			asked, p.took = survey.Looked.Asked, survey.Looked.Took
 		}
 		earned := time.Duration(asked) * restOfOne
 		p.after(now, earned, inARow*earned) // so that some may follow one another
@@ -307,7 +308,8 @@ func ends(pod *corev1.Pod) bool {
 // plan of its pod: where one file system does not answer, the next repairs would fail, or wait, as this one did, so that
 // all is looked at first.
 func (p *patrol) mend(ctx context.Context) (repaired bool) {
-	for began := time.Now(); !p.todo.empty() && ctx.Err() == nil && time.Since(began) < portion; {
+	end := time.Now().Add(max(portion, p.took))
+	for !p.todo.empty() && ctx.Err() == nil && time.Now().Before(end) {
 		batch, untried := p.todo.next(), 0
 		var due []fault.Action
 		for _, a := range batch {
@@ -328,7 +330,7 @@ func (p *patrol) mend(ctx context.Context) (repaired bool) {
 				p.todo.fail()
 				untried = 0
 			}
-			return err == nil && ctx.Err() == nil && time.Since(began) < portion
+			return err == nil && ctx.Err() == nil && time.Now().Before(end)
 		})
 		p.todo.back(due[len(due)-untried:])
 	}

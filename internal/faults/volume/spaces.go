@@ -227,7 +227,7 @@ func (l *look) enter(ctx context.Context, mounts []mountns.Mount) error {
 	if len(namespaces) == 0 {
 		return nil
 	}
-	holders, survey, err := l.Scanner.Holders(namespaces)
+	holders, survey, err := l.Scanner.Occupants(namespaces)
 	if err != nil {
 		return err
 	}
@@ -238,9 +238,7 @@ func (l *look) enter(ctx context.Context, mounts []mountns.Mount) error {
 	l.blind = err != nil || sight != sys.SeesAll || survey.Denied > 0 && !sys.LooksAnywhere()
 	for at, s := range l.spaces {
 		for _, h := range holders[at.inode] {
-			if h.Kind == mountns.Process || h.Kind == mountns.Thread {
-				s.pids = append(s.pids, h.PID)
-			}
+			s.pids = append(s.pids, h.PID)
 		}
 		if err := l.identify(ctx, s); err != nil {
 			return err

@@ -76,6 +76,16 @@ func (h Holder) root() string { return strings.TrimSuffix(h.path(), "ns/mnt") + 
 // open mountinfo, a descriptor on its way through a socket, and the kernel itself
 // keep a namespace alive, too, and cannot be found.
 func (s *Scanner) Holders(namespaces []Namespace) (map[uint64][]Holder, Survey, error) {
+	return holders(namespaces, processes, threads, descriptors, s.namedMounts)
+}
+
+// Occupants finds the processes and threads that are in each of the namespaces, as
+// Holders does. It reads no descriptors, of which there may be very many.
+func (s *Scanner) Occupants(namespaces []Namespace) (map[uint64][]Holder, Survey, error) {
+	return holders(namespaces, processes, threads)
+}
+
+func holders(namespaces []Namespace, searches ...search) (map[uint64][]Holder, Survey, error) {
 	found := map[uint64][]Holder{}
 	wanted := map[uint64]bool{}
 	for _, ns := range namespaces {
@@ -89,7 +99,7 @@ func (s *Scanner) Holders(namespaces []Namespace) (map[uint64][]Holder, Survey, 
 		found[h.inode] = append(of, h.Holder)
 	}
 	survey, many := Survey{Backend: "procfs"}, 0
-	for _, search := range []search{processes, threads, descriptors, s.namedMounts} {
+	for _, search := range searches {
 		u, err := search(note)
 		survey.Denied = max(survey.Denied, len(u.denied))
 		many = max(many, u.many)
