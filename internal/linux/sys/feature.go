@@ -154,7 +154,7 @@ func lacking(err error, numbers ...Errno) error {
 }
 
 func probeOpenat2() error {
-	fd, err := openat2(unix.AT_FDCWD, "/", strict)
+	fd, err := openat2(unix.AT_FDCWD, "/", unix.RESOLVE_NO_SYMLINKS)
 	fd.Close()
 	return lacking(err, ENOSYS)
 }

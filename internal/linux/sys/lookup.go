@@ -14,20 +14,18 @@ import (
 // EAGAIN; never ask a file system. x/sys does not name it.
 const resolveCached = 0x20
 
-// strict refuses links of every kind, so that a path means what it says.
-const strict = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
-
 // Lookup opens an absolute path with O_PATH, which runs no driver and asks no
 // file system about the last component. No link is followed anywhere: a path
 // with one gives ELOOP. The components before the last are looked up as usual
 // and wait for the file systems they lie on; LookupCached never waits.
-func Lookup(path string) (*FD, error) {
-	return lookup(unix.AT_FDCWD, path, strict)
-}
+func Lookup(path string) (*FD, error) { return LookupIn(nil, path) }
 
 // LookupIn is Lookup as seen from root, which the path cannot leave.
 func LookupIn(root *FD, path string) (*FD, error) {
-	return lookup(root.n, path, strict|unix.RESOLVE_IN_ROOT)
+	if err := checkPath(path); err != nil {
+		return nil, err
+	}
+	return Walk{Root: root, NoLinks: true}.Open(path)
 }
 
 // LookupCached is Lookup, or LookupIn where root is not nil, answered from the
@@ -38,114 +36,57 @@ func LookupCached(root *FD, path string) (*FD, error) {
 	if err := checkPath(path); err != nil {
 		return nil, err
 	}
-	dir, resolve := unix.AT_FDCWD, uint64(strict|resolveCached)
+	dir, resolve := unix.AT_FDCWD, uint64(unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS|resolveCached)
 	if root != nil {
 		dir, resolve = root.n, resolve|unix.RESOLVE_IN_ROOT
 	}
 	return openat2(dir, path, resolve)
 }
 
-// LookupBeneath opens a path relative to dir with O_PATH (5.6, ENOSYS before).
-// Symbolic links are followed as long as they stay below dir and on its mount;
-// EXDEV: the path, or a link in it, leads out of either, or is absolute. Links
-// of /proc give ELOOP. It waits for the file system that dir lies on.
+// LookupBeneath opens a path relative to dir with O_PATH. Symbolic links are followed
+// as long as they stay below dir and on its mount; EXDEV: the path, or a link in it,
+// leads out of either, or is absolute. Links of /proc give ELOOP. It waits for the
+// file system that dir lies on.
 func LookupBeneath(dir *FD, path string) (*FD, error) {
-	how := unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_MAGICLINKS,
-	}
-	var (
-		n   int
-		err = error(unix.EAGAIN)
-	)
-	// Where something is renamed while the kernel goes up a "..", it cannot tell
-	// whether it still is below dir, and says so.
-	for try := 0; err == unix.EAGAIN && try < lookupTries; try++ {
-		n, err = retry(func() (int, error) { return unix.Openat2(dir.n, path, &how) })
-	}
-	if err == unix.EPERM {
-		err = unix.ENOSYS // of seccomp filters, see lookup
-	}
+	return Walk{Root: dir, Beneath: true, OneMount: true}.Open(path)
+}
+
+// OpenIn opens path with O_PATH as a process sees it whose root directory is
+// root, such as /proc/123/root: absolute links and ".." stay in there, whatever
+// is swapped meanwhile. Nothing is asked of what lies at the end. Links of /proc
+// that are no paths are not followed. It waits for the file systems on the way.
+func OpenIn(root, path string) (*FD, error) {
+	dir, err := OpenRoot(root)
 	if err != nil {
 		return nil, err
 	}
-	return newFD(n), nil
+	defer dir.Close()
+	return Walk{Root: dir}.Open(path)
 }
 
-func lookup(dir int, path string, resolve uint64) (*FD, error) {
-	if err := checkPath(path); err != nil {
-		return nil, err
-	}
-	fd, err := openat2(dir, path, resolve)
-	// Seccomp filters written before openat2 answer EPERM for it; an O_PATH
-	// open itself never does, so the walk below is right for both.
-	if err == unix.ENOSYS || err == unix.EPERM {
-		return walk(dir, path)
-	}
-	return fd, err
-}
-
-// lookupTries bounds how often a lookup is repeated that met an unmount.
+// lookupTries bounds how often a lookup is repeated that met an unmount or a rename.
 const lookupTries = 32
 
+// openat2 opens a path with O_PATH. The kernel gives up if something is renamed while it
+// goes up a ".." (EAGAIN), and if a scoped lookup stands on a mount that is unmounted
+// (EXDEV). Looked up again, the path shows what is there now.
 func openat2(dir int, path string, resolve uint64) (*FD, error) {
 	// O_NOFOLLOW would open a link at the end of the path instead of refusing it.
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve}
-	var (
-		n   int
-		err = error(unix.EXDEV)
-	)
-	// A mount that is unmounted while a scoped lookup stands on it is no longer
-	// below the root, which the kernel reports as EXDEV. Looked up again, the
-	// path shows what is there now.
-	for try := 0; err == unix.EXDEV && try < lookupTries; try++ {
-		n, err = retry(func() (int, error) { return unix.Openat2(dir, path, &how) })
-	}
-	if err != nil {
-		return nil, err
-	}
-	return newFD(n), nil
-}
-
-const pathFlags = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
-
-// walk opens path one component at a time and refuses each that is a link: the
-// same promise as openat2 makes, on kernels before 5.6.
-func walk(dir int, path string) (*FD, error) {
-	start := "."
-	if dir == unix.AT_FDCWD {
-		start = "/"
-	}
-	at, err := openat(dir, start, pathFlags|unix.O_DIRECTORY)
-	for name := range strings.SplitSeq(path, "/") {
+	for try := 1; ; try++ {
+		n, err := retry(func() (int, error) { return unix.Openat2(dir, path, &how) })
+		again := err == unix.EXDEV && resolve&unix.RESOLVE_IN_ROOT != 0 || err == unix.EAGAIN && resolve&resolveCached == 0
+		if again && try < lookupTries {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
-		if name == "" {
-			continue
-		}
-		at, err = step(at, name)
+		return newFD(n), nil
 	}
-	return at, err
 }
 
-// step opens name below at and closes at.
-func step(at *FD, name string) (*FD, error) {
-	next, err := openat(at.n, name, pathFlags)
-	at.Close()
-	if err != nil {
-		return nil, err
-	}
-	st, err := next.Stat(unix.STATX_TYPE)
-	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
-		err = unix.ELOOP
-	}
-	if err != nil {
-		next.Close()
-		return nil, err
-	}
-	return next, nil
-}
+const pathFlags = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
 
 func openat(dir int, path string, flags int) (*FD, error) {
 	n, err := retry(func() (int, error) { return unix.Openat(dir, path, flags, 0) })

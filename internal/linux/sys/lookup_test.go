@@ -48,6 +48,7 @@ func TestLookupAndWalkAgree(t *testing.T) {
 		"/a/none":        ENOENT,
 		"/a/none/x":      ENOENT,
 		"/a/file/x":      ENOTDIR,
+		"/a/file/":       ENOTDIR,
 		"/a/../a":        EINVAL,
 		"a":              EINVAL,
 		"":               EINVAL,
@@ -59,7 +60,8 @@ func TestLookupAndWalkAgree(t *testing.T) {
 			if err := checkPath(path); err != nil {
 				return nil, err
 			}
-			return walk(root.Int(), path)
+			fd, _, err := Walk{Root: root, NoLinks: true}.Resolve(path)
+			return fd, err
 		})
 		if !strings.HasPrefix(path, "/") {
 			continue
@@ -112,10 +114,16 @@ func TestLookupBeneath(t *testing.T) {
 		"in/broken":        ENOENT,
 		"in/none":          ENOENT,
 		"in/key/x":         ENOTDIR,
+		"in/key/":          ENOTDIR,
+		"in/key/..":        ENOTDIR,
 		"":                 ENOENT,
 		"in/" + longName(): unix.ENAMETOOLONG,
 	} {
 		checkLookup(t, "LookupBeneath", path, want, func() (*FD, error) { return LookupBeneath(top, path) })
+		checkLookup(t, "Walk", path, want, func() (*FD, error) {
+			fd, _, err := Walk{Root: top, Beneath: true, OneMount: true}.Resolve(path)
+			return fd, err
+		})
 	}
 	checkLookup(t, "LookupBeneath, link above dir", "around", EXDEV, func() (*FD, error) { return LookupBeneath(in, "around") })
 	link, err := LookupBeneath(top, "in/key")
@@ -133,7 +141,7 @@ func TestLookupBeneathStaysOnTheMount(t *testing.T) {
 	t.Parallel()
 	for dir, paths := range map[string]map[string]error{
 		"/":     {"proc": EXDEV, "proc/self": EXDEV},
-		"/proc": {"self/status": nil, "self/root": ELOOP, "self/fd/0": ELOOP, "self/exe": ELOOP},
+		"/proc": {"self/status": nil, "self/root": ELOOP, "self/fd/0": ELOOP, "self/exe": ELOOP, "self/ns/mnt": ELOOP, "mounts": nil},
 	} {
 		at, err := Lookup(dir)
 		if err != nil {
@@ -142,6 +150,10 @@ func TestLookupBeneathStaysOnTheMount(t *testing.T) {
 		defer at.Close()
 		for path, want := range paths {
 			checkLookup(t, "LookupBeneath "+dir, path, want, func() (*FD, error) { return LookupBeneath(at, path) })
+			checkLookup(t, "Walk "+dir, path, want, func() (*FD, error) {
+				fd, _, err := Walk{Root: at, Beneath: true, OneMount: true}.Resolve(path)
+				return fd, err
+			})
 		}
 	}
 }

@@ -13,56 +13,12 @@ import (
 // OpenEntry opens the entry called name of the directory dir with O_PATH. It
 // leaves neither the directory nor its mount: EXDEV where something is mounted
 // on the entry, which is not asked; ELOOP where it is a symbolic link, which is
-// not followed (openat2(2), 5.6; before, the same is found out step by step).
-// The caller closes it.
+// not followed. The caller closes it.
 func OpenEntry(dir *FD, name string) (*FD, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	how := unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC,
-		Resolve: strict | unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV,
-	}
-	n, err := retry(func() (int, error) { return unix.Openat2(dir.n, name, &how) })
-	if err == unix.ENOSYS || err == unix.EPERM { // of seccomp filters, see lookup
-		return openEntry(dir, name)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return newFD(n), nil
-}
-
-// openEntry is OpenEntry without openat2.
-func openEntry(dir *FD, name string) (*FD, error) {
-	fd, err := openat(dir.n, name, pathFlags)
-	if err != nil {
-		return nil, err
-	}
-	if err := fd.isEntryOf(dir); err != nil {
-		fd.Close()
-		return nil, err
-	}
-	return fd, nil
-}
-
-func (f *FD) isEntryOf(dir *FD) error {
-	above, err := dir.FDMountID()
-	if err != nil {
-		return err
-	}
-	own, err := f.FDMountID()
-	if err != nil {
-		return err
-	}
-	if own != above {
-		return unix.EXDEV
-	}
-	st, err := f.Stat(StatType)
-	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
-		err = unix.ELOOP
-	}
-	return err
+	return Walk{Root: dir, NoLinks: true, Beneath: true, OneMount: true}.Open(name)
 }
 
 // ListDir gives the names in the directory dir, which may have been opened with

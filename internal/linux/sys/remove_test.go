@@ -35,7 +35,10 @@ func TestOpenEntryStays(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for how, open := range map[string]func(*FD, string) (*FD, error){"openat2": OpenEntry, "by hand": openEntry} {
+	for how, open := range map[string]func(*FD, string) (*FD, error){"openat2": OpenEntry, "by hand": func(dir *FD, name string) (*FD, error) {
+		fd, _, err := Walk{Root: dir, NoLinks: true, Beneath: true, OneMount: true}.Resolve(name)
+		return fd, err
+	}} {
 		for _, c := range []struct {
 			dir, name string
 			want      error

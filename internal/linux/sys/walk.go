@@ -1,0 +1,292 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sys
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Walk resolves a path: by openat2 if the kernel has it, a seccomp filter allows it and
+// neither function is set, and one component after the other otherwise. It opens with
+// O_PATH, which runs no driver. Links of /proc that are no paths ("/proc/123/root") give
+// ELOOP. It waits for the file systems on the way.
+//
+// Without openat2 it goes on from descriptors alone, up as well as down, so that no rename
+// leads it elsewhere. A path through more than 256 directories gives ENAMETOOLONG there.
+type Walk struct {
+	// Root is where the path begins. Absolute links and ".." do not leave it. nil: the
+	// root directory of the calling thread, and the path is absolute (EINVAL).
+	Root *FD
+	// NoLinks refuses symbolic links: ELOOP.
+	NoLinks bool
+	// Beneath refuses paths and links that lead out of Root, absolute ones among them.
+	// OneMount refuses another mount than that of Root. Both give EXDEV.
+	Beneath, OneMount bool
+	// Check is called with each directory, link and file, from Root on, before anything is
+	// asked of it. name is its path from Root, without links on the way. An error ends the walk.
+	Check func(name string, at *FD) error
+	// Target returns the path that the target of a link stands for; an absolute one begins
+	// at Root. An error ends the walk. nil: the target itself.
+	Target func(target string) (string, error)
+}
+
+const (
+	maxLinks      = 40   // symbolic links in one path, as in the kernel
+	maxDepth      = 256  // directories, each of which takes a descriptor
+	maxComponents = 4096 // of a path and of all links in it
+)
+
+// Open opens what is at a path. The caller closes it.
+func (w Walk) Open(name string) (*FD, error) {
+	if w.Check == nil && w.Target == nil {
+		fd, err := w.openat2(name)
+		if !missing(err) && err != unix.EAGAIN {
+			return fd, err
+		}
+	}
+	fd, _, err := w.Resolve(name)
+	return fd, err
+}
+
+func (w Walk) openat2(name string) (*FD, error) {
+	dir, resolve := unix.AT_FDCWD, uint64(unix.RESOLVE_NO_MAGICLINKS)
+	switch {
+	case w.Root != nil:
+		dir = w.Root.n
+	case !strings.HasPrefix(name, "/"):
+		return nil, unix.EINVAL
+	}
+	if w.NoLinks {
+		resolve |= unix.RESOLVE_NO_SYMLINKS
+	}
+	if w.OneMount {
+		resolve |= unix.RESOLVE_NO_XDEV
+	}
+	if w.Beneath {
+		resolve |= unix.RESOLVE_BENEATH
+	} else if w.Root != nil {
+		resolve |= unix.RESOLVE_IN_ROOT
+	}
+	return openat2(dir, name, resolve)
+}
+
+// missing reports whether there is no openat2 (5.6). Seccomp filters that are older
+// answer EPERM for it, which opening with O_PATH itself never does.
+func missing(err error) bool { return err == unix.ENOSYS || err == unix.EPERM }
+
+// Resolve is Open one component after the other. resolved is the path from Root without
+// links; after an error, the path with those links replaced that were followed until then.
+func (w Walk) Resolve(name string) (fd *FD, resolved string, err error) {
+	s := walkState{Walk: w}
+	if err := s.begin(name); err != nil {
+		return nil, name, err
+	}
+	defer s.truncate(0)
+	for rest := name; rest != ""; {
+		var step string
+		step, rest = cutComponent(rest)
+		after, err := s.step(step, rest)
+		if err != nil {
+			return nil, path.Join(s.name(), step, rest), err
+		}
+		rest = after
+	}
+	last := len(s.dirs) - 1
+	fd, resolved = s.dirs[last], s.name()
+	s.dirs = s.dirs[:last]
+	return fd, resolved, nil
+}
+
+// walkState is how far a walk has come: the directories from the root on, the last of
+// which may be another file, and the names of all but the first.
+type walkState struct {
+	Walk
+	dirs       []*FD
+	names      []string
+	file       bool // the last of dirs is no directory
+	mount      int  // that of the root, if only one is allowed
+	links      int
+	components int
+}
+
+// begin opens the root.
+func (s *walkState) begin(name string) error {
+	dir, at := unix.AT_FDCWD, "/"
+	switch {
+	case name == "":
+		return unix.ENOENT
+	case len(name) >= unix.PathMax:
+		return unix.ENAMETOOLONG
+	case s.Beneath && strings.HasPrefix(name, "/"):
+		return unix.EXDEV
+	case s.Root != nil:
+		dir, at = s.Root.n, "."
+	case !strings.HasPrefix(name, "/"):
+		return unix.EINVAL
+	}
+	top, err := openat(dir, at, pathFlags|unix.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	s.dirs = []*FD{top}
+	if s.OneMount {
+		s.mount, err = top.FDMountID()
+	}
+	if err == nil && s.Check != nil {
+		err = s.Check("/", top)
+	}
+	if err != nil {
+		s.truncate(0)
+	}
+	return err
+}
+
+func (s *walkState) last() *FD { return s.dirs[len(s.dirs)-1] }
+
+func (s *walkState) name() string { return "/" + strings.Join(s.names, "/") }
+
+// truncate goes up until so many directories are left.
+func (s *walkState) truncate(to int) {
+	if to == len(s.dirs) {
+		return
+	}
+	for _, fd := range s.dirs[to:] {
+		fd.Close()
+	}
+	s.dirs = slices.Delete(s.dirs, to, len(s.dirs))
+	s.names, s.file = s.names[:max(0, to-1)], false
+}
+
+// cutComponent splits the first component, which is "." for slashes, from the rest of a path.
+func cutComponent(name string) (step, rest string) {
+	if after := strings.TrimLeft(name, "/"); after != name {
+		return ".", after
+	}
+	if i := strings.IndexByte(name, '/'); i >= 0 {
+		return name[:i], name[i:]
+	}
+	return name, ""
+}
+
+// step goes on by one component, and returns what is left of the path then.
+func (s *walkState) step(name, rest string) (string, error) {
+	if s.components++; s.components > maxComponents {
+		return rest, unix.ELOOP
+	}
+	if s.file {
+		return rest, unix.ENOTDIR
+	}
+	switch name {
+	case ".":
+		return rest, nil
+	case "..":
+		if s.Beneath && len(s.dirs) == 1 {
+			return rest, unix.EXDEV
+		}
+		s.truncate(max(1, len(s.dirs)-1))
+		return rest, nil
+	}
+	next, err := openat(s.last().n, name, pathFlags)
+	if err != nil {
+		return rest, err
+	}
+	st, err := s.examine(name, next)
+	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		defer next.Close()
+		return s.follow(next, st, rest)
+	}
+	if err == nil && len(s.dirs) == maxDepth {
+		err = unix.ENAMETOOLONG
+	}
+	if err != nil {
+		next.Close()
+		return rest, err
+	}
+	s.dirs, s.names, s.file = append(s.dirs, next), append(s.names, name), !st.IsDir()
+	return rest, nil
+}
+
+// examine makes sure that a file of the last directory may be asked, and returns its type.
+func (s *walkState) examine(name string, fd *FD) (Stat, error) {
+	if s.OneMount {
+		mount, err := fd.FDMountID()
+		if err == nil && mount != s.mount {
+			err = unix.EXDEV
+		}
+		if err != nil {
+			return Stat{}, err
+		}
+	}
+	if s.Check != nil {
+		if err := s.Check(path.Join(s.name(), name), fd); err != nil {
+			return Stat{}, err
+		}
+	}
+	return fd.Stat(StatType)
+}
+
+// follow puts the target of a link in front of what is left of the path.
+func (s *walkState) follow(link *FD, st Stat, rest string) (string, error) {
+	if s.links++; s.NoLinks || s.links > maxLinks {
+		return rest, unix.ELOOP
+	}
+	target, err := s.target(link, st)
+	if err != nil {
+		return rest, err
+	}
+	if strings.HasPrefix(target, "/") {
+		if s.Beneath && s.Target == nil {
+			return rest, unix.EXDEV
+		}
+		s.truncate(1)
+	}
+	return target + rest, nil
+}
+
+// target reads a link in the last directory.
+func (s *walkState) target(link *FD, st Stat) (string, error) {
+	magic, err := s.isMagic(link, st)
+	if err == nil && magic {
+		err = unix.ELOOP
+	}
+	if err != nil {
+		return "", err
+	}
+	var buf [unix.PathMax]byte
+	n, err := retry(func() (int, error) { return unix.Readlinkat(link.n, "", buf[:]) })
+	switch {
+	case err != nil:
+		return "", err
+	case n == len(buf):
+		return "", unix.ENAMETOOLONG
+	case s.Target != nil:
+		return s.Target(string(buf[:n]))
+	}
+	return string(buf[:n]), nil
+}
+
+// isMagic reports whether a link of the last directory leads to what its text does not
+// name. All links of procfs may, but for those in its root, such as /proc/self.
+func (s *walkState) isMagic(link *FD, st Stat) (bool, error) {
+	const procRootInode = 1
+	if st.Major != 0 { // procfs has no block device
+		return false, nil
+	}
+	var fs unix.Statfs_t
+	if err := retryErr(func() error { return unix.Fstatfs(link.n, &fs) }); err != nil || fs.Type != unix.PROC_SUPER_MAGIC {
+		return false, err
+	}
+	dir, err := s.last().Stat(StatIno)
+	return dir.Ino != procRootInode || dir.Major != st.Major || dir.Minor != st.Minor, err
+}
+
+// OpenRoot opens a directory with O_PATH, as the kernel finds it: links of /proc are
+// followed, too ("/proc/123/root"). It waits for the file systems on the way.
+func OpenRoot(name string) (*FD, error) {
+	return openat(unix.AT_FDCWD, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)
+}
