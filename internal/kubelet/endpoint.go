@@ -91,7 +91,7 @@ func (p *process) socket(endpoint string) (string, error) {
 	if !strings.HasPrefix(name, "/") {
 		return "", fmt.Errorf("%w: endpoint %q is not that of a unix socket", ErrNoRuntime, endpoint)
 	}
-	resolved, err := resolveIn(p.prefix(), name)
+	resolved, err := resolveIn(p.prefix(), name, nil)
 	if err != nil {
 		return "", fmt.Errorf("%w: resolve endpoint %q: %w", ErrNoRuntime, endpoint, err)
 	}

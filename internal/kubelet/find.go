@@ -224,7 +224,7 @@ func (f *Finder) consider(p process) candidate {
 		c.why = err.Error()
 		return c
 	}
-	own, err := resolveIn(p.prefix(), p.root())
+	own, err := resolveIn(p.prefix(), p.root(), nil)
 	c.serves = err == nil && own == c.node.Root
 	if f.PodUID != "" {
 		c.why = f.stranger(c.node)

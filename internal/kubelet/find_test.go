@@ -367,7 +367,7 @@ func TestResolveInStaysInside(t *testing.T) {
 		"/a/b": "/a/b", "/a/../c/.": "/c", "/up": "/c", "/a/abs": "/c", "/../../c": "/c", "//a//b/": "/a/b", "/": "/",
 		"/loop": "", "/gone": "", "/c/gone": "",
 	} {
-		got, err := resolveIn(m.path(7, "root"), name)
+		got, err := resolveIn(m.path(7, "root"), name, nil)
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("%q resolves to %q, %v, want %q", name, got, err, want)
 		}

@@ -79,12 +79,12 @@ func (n *Node) settle(prefix string) error {
 	if !path.IsAbs(n.Root) {
 		return fmt.Errorf("resolve kubelet root %q: not an absolute path", n.Root)
 	}
-	root, err := resolveIn(prefix, n.Root)
+	root, err := resolveIn(prefix, n.Root, nil)
 	if err != nil {
 		return fmt.Errorf("resolve kubelet root %q: %w", n.Root, err)
 	}
 	n.Root = root
-	n.pods, err = resolveIn(prefix, root+"/pods")
+	n.pods, err = resolveIn(prefix, root+"/pods", nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		n.pods = path.Join(root, "pods")
 		return nil

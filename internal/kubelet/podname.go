@@ -15,6 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/bounded"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // podLogs is where kubelets since 1.14 keep a directory for the logs of each pod.
@@ -58,16 +59,13 @@ func (n *Node) readPodNames() (map[string]PodName, error) {
 }
 
 func podNames(prefix string, mounts *mountinfo.Table) (map[string]PodName, error) {
-	answers := func(name string) error {
+	answers := func(name string, _ *sys.FD) error {
 		if m, ok := mounts.On(name); ok && mountns.MayHang(m.FSType) {
-			return &os.PathError{Op: "resolve", Path: name, Err: mountns.ErrMayBlock}
+			return mountns.ErrMayBlock
 		}
 		return nil
 	}
-	dir, err := resolveBy(prefix, podLogs, answers)
-	if err == nil {
-		err = answers(dir)
-	}
+	dir, err := resolveIn(prefix, podLogs, answers)
 	if err != nil {
 		return nil, fmt.Errorf("resolve log directory %q: %w", podLogs, err)
 	}

@@ -114,7 +114,7 @@ func (n *Node) OwnPath(told, podUID string) string {
 	if n.PID != 0 {
 		prefix = n.process.prefix()
 	}
-	resolved, err := resolveIn(prefix, pods+"/pods")
+	resolved, err := resolveIn(prefix, pods+"/pods", nil)
 	if err != nil || resolved != n.pods {
 		return told
 	}

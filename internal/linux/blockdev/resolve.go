@@ -74,13 +74,7 @@ func (s Sys) All() ([]Device, error) {
 
 // byPath finds the device whose node path leads to.
 func (s Sys) byPath(name string) (Device, error) {
-	st, err := within(&paths, s.at(name), func() (sys.Stat, error) {
-		real, err := s.follow(name)
-		if err != nil {
-			return sys.Stat{}, err
-		}
-		return sys.StatPath(s.at(real), sys.StatType)
-	})
+	st, err := within(&paths, s.at(name), func() (sys.Stat, error) { return s.look(name) })
 	if errors.Is(err, sys.ENOENT) || errors.Is(err, sys.ENOTDIR) {
 		return Device{}, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
@@ -93,44 +87,25 @@ func (s Sys) byPath(name string) (Device, error) {
 	return s.byNumber(Number{st.RdevMajor, st.RdevMinor})
 }
 
-// maxLinks is how many symbolic links a path may lead over, as in the kernel.
-const maxLinks = 40
-
-// follow gives name without symbolic links, those that are absolute meant from
-// the root. Links of /proc are no paths; no device is there.
-func (s Sys) follow(name string) (string, error) {
-	var (
-		at    string
-		links int
-		rest  = strings.Split(name, "/")
-	)
-	for len(rest) > 0 {
-		part := rest[0]
-		rest = rest[1:]
-		if part == "" || part == "." {
-			continue
-		}
-		next := path.Join("/", at, part)
-		if strings.HasPrefix(next, "/proc/") {
-			return "", fmt.Errorf("%w: leads through /proc", ErrNotBlock)
-		}
-		target, err := os.Readlink(s.at(next))
-		if errors.Is(err, sys.EINVAL) {
-			at = next
-			continue
-		}
-		if err != nil {
-			return "", err
-		}
-		if links++; links > maxLinks {
-			return "", sys.ELOOP
-		}
-		if path.IsAbs(target) {
-			at = ""
-		}
-		rest = append(strings.Split(target, "/"), rest...)
+// look looks at what a path leads to, absolute links in it meant from the root. Links
+// of /proc are no paths; no device is there.
+func (s Sys) look(name string) (sys.Stat, error) {
+	root, err := sys.OpenRoot(s.at("/"))
+	if err != nil {
+		return sys.Stat{}, err
 	}
-	return path.Join("/", at), nil
+	defer root.Close()
+	fd, _, err := sys.Walk{Root: root, Check: func(name string, _ *sys.FD) error {
+		if name == "/proc" {
+			return fmt.Errorf("%w: leads through /proc", ErrNotBlock)
+		}
+		return nil
+	}}.Resolve(name)
+	if err != nil {
+		return sys.Stat{}, err
+	}
+	defer fd.Close()
+	return fd.Stat(sys.StatType)
 }
 
 func (s Sys) byNumber(n Number) (Device, error) {
