@@ -39,8 +39,6 @@ func (s subject) compare(st mount.State) comparison {
 	}
 	now, err := v.stat(name)
 	switch {
-	case errors.Is(err, sys.ENOSYS):
-		return s.settle(v.compareOld(name, st))
 	case errors.Is(err, sys.ENOENT), errors.Is(err, sys.ENOTDIR):
 		return v.absence(name)
 	case err != nil:

@@ -18,7 +18,6 @@ import (
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
-	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
@@ -151,36 +150,24 @@ func (f form) subPath(t *testing.T, s *kubelettest.Scene, pod *corev1.Pod, m cor
 	return bound{Scene: s, pod: pod, point: s.Point(pod, f.name, "app", 0)}
 }
 
-// onOldKernel plays a kernel without openat2 as well.
-func onOldKernel(t *testing.T, test func(t *testing.T)) {
-	t.Run("openat2", test)
-	t.Run("before openat2", func(t *testing.T) {
-		beneath = func(*sys.FD, string) (*sys.FD, error) { return nil, sys.ENOSYS }
-		defer func() { beneath = sys.LookupBeneath }()
-		test(t)
-	})
-}
-
 func TestEveryKindOfVolume(t *testing.T) {
-	onOldKernel(t, func(t *testing.T) {
-		for kind, f := range forms {
-			for what, c := range changes {
-				t.Run(kind+"/"+what, func(t *testing.T) {
-					s, pod := kubelettest.New(t), kubelettest.NewPod()
-					source := put(t, f.make(t, s, pod), "a b\\c\nd/é")
-					b := f.subPath(t, s, pod, corev1.VolumeMount{SubPath: "a b\\c\nd/é"})
-					b.Bind(source, b.point)
-					c.do(t, source)
-					if v := b.verdict(t); v != c.want {
-						t.Errorf("verdict %s, want %s: %s", v, c.want, b.inspect(t)[0].Why)
-					}
-					if err := b.Start(b.point); (err == nil) != c.starts {
-						t.Errorf("a container starts with %v: the scene is not what it should be", err)
-					}
-				})
-			}
+	for kind, f := range forms {
+		for what, c := range changes {
+			t.Run(kind+"/"+what, func(t *testing.T) {
+				s, pod := kubelettest.New(t), kubelettest.NewPod()
+				source := put(t, f.make(t, s, pod), "a b\\c\nd/é")
+				b := f.subPath(t, s, pod, corev1.VolumeMount{SubPath: "a b\\c\nd/é"})
+				b.Bind(source, b.point)
+				c.do(t, source)
+				if v := b.verdict(t); v != c.want {
+					t.Errorf("verdict %s, want %s: %s", v, c.want, b.inspect(t)[0].Why)
+				}
+				if err := b.Start(b.point); (err == nil) != c.starts {
+					t.Errorf("a container starts with %v: the scene is not what it should be", err)
+				}
+			})
 		}
-	})
+	}
 }
 
 func TestSubPathExpr(t *testing.T) {
@@ -368,21 +355,6 @@ func BenchmarkLook(b *testing.B) {
 	for b.Loop() {
 		if _, _, err := Look(s.Node, pod, point); err != nil {
 			b.Fatal(err)
-		}
-	}
-}
-
-func TestTypeOfAgreesWithTheTable(t *testing.T) {
-	table, err := mountns.Table(0)
-	must(t, err)
-	for _, dir := range []string{"/", "/proc", t.TempDir()} {
-		fd, err := mountns.Lookup(0, dir)
-		must(t, err)
-		got, err := typeOf(fd)
-		fd.Close()
-		on, _ := table.On(dir)
-		if err != nil || got != on.FSType {
-			t.Errorf("%q is on %q, %v, want %q", dir, got, err, on.FSType)
 		}
 	}
 }

@@ -64,8 +64,8 @@ var errNoParent = fmt.Errorf("no directory for it: %w", sys.ENOENT)
 // statHostPath looks a path up as the kubelet does, which follows symbolic links. It is called inside the kubelet's
 // namespace. A file system that may hang is not asked: package volume judges what lies on one.
 func statHostPath(name string) (sys.Stat, error) {
-	fd, resolved, err := lookupLinked(path.Clean(name))
-	if errors.Is(err, sys.ENOENT) && resolved != "" {
+	fd, resolved, err := mountns.LookupFollowing(name)
+	if errors.Is(err, sys.ENOENT) {
 		if parent, err := mountns.Lookup(0, path.Dir(resolved)); errors.Is(err, sys.ENOENT) {
 			return sys.Stat{}, errNoParent
 		} else if err == nil {
@@ -76,8 +76,8 @@ func statHostPath(name string) (sys.Stat, error) {
 		return sys.Stat{}, err
 	}
 	defer fd.Close()
-	if kind, err := typeOf(fd); err != nil || mountns.MayHang(kind) {
-		return sys.Stat{}, mountns.ErrMayBlock
+	if err := mountns.NotHanging(resolved, fd); err != nil {
+		return sys.Stat{}, err
 	}
 	return fd.Stat(sys.StatType)
 }

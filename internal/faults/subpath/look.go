@@ -121,10 +121,10 @@ func fresh(n *kubelet.Node, pod *corev1.Pod, st mount.State) *sys.FD {
 	if name == "" {
 		return nil
 	}
-	fd, err := v.lookup(name)
-	if errors.Is(err, sys.ENOSYS) {
-		fd, err = v.lookupOld(name)
+	if !v.onLocal() {
+		return nil // it might not answer, and what lies there replaces nothing
 	}
+	fd, err := v.lookup(name)
 	if err != nil {
 		return nil
 	}

@@ -15,7 +15,7 @@ import (
 
 // Parent opens, with O_PATH, the directory that has what the subPath bound at point names now, and says under which
 // name: a directory that is removed says nothing itself, its parent does. It is called inside the kubelet's namespace,
-// needs openat2, and asks local file systems only. The caller closes the directory. An error says that it is not known.
+// and asks local file systems only. The caller closes the directory. An error says that it is not known.
 func Parent(n *kubelet.Node, pod *corev1.Pod, point string) (dir *sys.FD, name string, err error) {
 	s, ok := wanted(n, pod, point)
 	if !ok {
@@ -30,7 +30,7 @@ func Parent(n *kubelet.Node, pod *corev1.Pod, point string) (dir *sys.FD, name s
 		return nil, "", err
 	}
 	defer v.dir.Close()
-	if kind, err := typeOf(v.dir); err != nil || !local(kind) {
+	if !v.onLocal() {
 		return nil, "", errNoVolume
 	}
 	return v.parent(s.name(v, st))
@@ -38,13 +38,17 @@ func Parent(n *kubelet.Node, pod *corev1.Pod, point string) (dir *sys.FD, name s
 
 // parent opens the directory that has the entry name, after all links.
 func (v volume) parent(name string) (*sys.FD, string, error) {
-	resolved, err := v.resolve(name)
+	if name == "" {
+		return nil, "", errNoVolume // not known, or the volume itself is bound
+	}
+	fd, resolved, err := v.resolve(name)
 	if err != nil {
 		return nil, "", err
 	}
-	if resolved = path.Clean(resolved); resolved == "." {
-		return nil, "", errNoVolume // not known, or the volume itself is bound
+	fd.Close()
+	if resolved == "/" {
+		return nil, "", errNoVolume
 	}
-	dir, err := beneath(v.dir, path.Dir(resolved))
+	dir, err := sys.LookupBeneath(v.dir, "."+path.Dir(resolved))
 	return dir, path.Base(resolved), err
 }

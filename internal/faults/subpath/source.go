@@ -102,7 +102,7 @@ func (s subject) missing(name string) bool {
 		return false
 	}
 	defer v.dir.Close()
-	if kind, err := typeOf(v.dir); err != nil || !local(kind) {
+	if !v.onLocal() {
 		return false
 	}
 	_, err = v.stat(name)

@@ -123,42 +123,48 @@ func TestBadSources(t *testing.T) {
 // opens is the event of an inode that was opened, but not with O_PATH (inotify(7), IN_OPEN).
 const opens = 0x20
 
-// TestNothingIsOpenedBeforeOpenat2 has a container put a pipe where its subPath was: to open a device there could reset
-// the node.
-func TestNothingIsOpenedBeforeOpenat2(t *testing.T) {
-	onOldKernel(t, func(t *testing.T) {
-		b := bind(t, kubelettest.EmptyDir, "empty", "entry")
-		dir := b.Volume(b.pod, kubelettest.EmptyDir, "empty")
-		must(t, os.Remove(filepath.Join(dir, "entry")))
-		must(t, exec.Command("mkfifo", filepath.Join(dir, "entry")).Run())
-		marker := filepath.Join(dir, "marker")
-		must(t, os.WriteFile(marker, nil, 0o600))
-		w, err := sys.NewWatcher()
-		must(t, err)
-		defer w.Close()
-		fd, err := sys.Lookup(dir)
-		must(t, err)
-		defer fd.Close()
-		_, err = w.Add(fd, opens)
-		must(t, err)
-		must(t, Unmount(t.Context(), b.Node, b.pod, b.inspect(t)[0].State.ID))
-		_, err = os.ReadFile(marker)
-		must(t, err)
-		for seen := false; !seen; {
-			events, err := w.Read(nil)
+// TestNothingIsOpened has a container put a pipe where its subPath leads: to open a device there could reset the node.
+func TestNothingIsOpened(t *testing.T) {
+	for name, link := range map[string]bool{"a pipe": false, "an absolute link to a pipe": true} {
+		t.Run(name, func(t *testing.T) {
+			b := bind(t, kubelettest.EmptyDir, "empty", "entry")
+			dir := b.Volume(b.pod, kubelettest.EmptyDir, "empty")
+			must(t, os.Remove(filepath.Join(dir, "entry")))
+			must(t, exec.Command("mkfifo", filepath.Join(dir, "pipe")).Run())
+			if link {
+				must(t, os.Symlink(filepath.Join(dir, "pipe"), filepath.Join(dir, "entry")))
+			} else {
+				must(t, os.Rename(filepath.Join(dir, "pipe"), filepath.Join(dir, "entry")))
+			}
+			marker := filepath.Join(dir, "marker")
+			must(t, os.WriteFile(marker, nil, 0o600))
+			w, err := sys.NewWatcher()
 			must(t, err)
-			for _, e := range events {
-				seen = seen || e.Name == "marker"
-				if e.Name == "entry" {
-					t.Errorf("it was opened: %+v", e)
+			defer w.Close()
+			fd, err := sys.Lookup(dir)
+			must(t, err)
+			defer fd.Close()
+			_, err = w.Add(fd, opens)
+			must(t, err)
+			must(t, Unmount(t.Context(), b.Node, b.pod, b.inspect(t)[0].State.ID))
+			_, err = os.ReadFile(marker)
+			must(t, err)
+			for seen := false; !seen; {
+				events, err := w.Read(nil)
+				must(t, err)
+				for _, e := range events {
+					seen = seen || e.Name == "marker"
+					if e.Name == "entry" || e.Name == "pipe" {
+						t.Errorf("it was opened: %+v", e)
+					}
 				}
 			}
-		}
-	})
+		})
+	}
 }
 
-// TestLinksBeforeOpenat2: they are followed as on other kernels, and never out of the volume.
-func TestLinksBeforeOpenat2(t *testing.T) {
+// TestLinksInAVolume: they are followed as the kubelet does, also step by step, and never out of the volume.
+func TestLinksInAVolume(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.MkdirAll(filepath.Join(dir, "a/b"), 0o755))
 	must(t, os.WriteFile(filepath.Join(dir, "a/b/file"), nil, 0o600))
@@ -174,21 +180,27 @@ func TestLinksBeforeOpenat2(t *testing.T) {
 	must(t, err)
 	defer fd.Close()
 	v := volume{dir: fd, path: dir}
+	each := map[string]func(string) (*sys.FD, error){
+		"at once":      v.lookup,
+		"step by step": func(name string) (*sys.FD, error) { fd, _, err := v.resolve(name); return fd, err },
+	}
 	for name, want := range map[string]bool{
 		"a/b/file": true, "./a//b/file": true, "one": true, "two": true, "a/up": true, "a/far": true, "absolute": true, "way/file": true,
 		"way/../up": true, "out": false, "a/climbs": false, "loop": false, "none": false, "one/x": false, "../x": false,
 	} {
-		found, err := v.lookupOld(name)
-		if (err == nil) != want {
-			t.Errorf("%s: %v, want it found: %v", name, err, want)
+		for how, lookup := range each {
+			found, err := lookup(name)
+			if (err == nil) != want {
+				t.Errorf("%s, %s: %v, want it found: %v", name, how, err, want)
+			}
+			if err != nil {
+				continue
+			}
+			at, err := os.Stat("/proc/self/fd/" + found.String())
+			if must(t, err); !os.SameFile(at, file) {
+				t.Errorf("%s, %s: another file", name, how)
+			}
+			found.Close()
 		}
-		if err != nil {
-			continue
-		}
-		at, err := os.Stat("/proc/self/fd/" + found.String())
-		if must(t, err); !os.SameFile(at, file) {
-			t.Errorf("%s is another file", name)
-		}
-		found.Close()
 	}
 }

@@ -19,25 +19,23 @@ import (
 // TestUnmountLeavesNoPlaceholder plays a kubelet that has found the stale bind in place and is just having the container
 // started: with the bind gone, the runtime is not to start it with the empty file or directory below.
 func TestUnmountLeavesNoPlaceholder(t *testing.T) {
-	onOldKernel(t, func(t *testing.T) {
-		for _, c := range []struct{ plugin, volume string }{
-			{kubelettest.ConfigMap, "configmap"}, {kubelettest.EmptyDir, "empty"},
-		} {
-			t.Run(c.volume, func(t *testing.T) {
-				b := stale(t, c.plugin, c.volume)
-				must(t, Unmount(t.Context(), b.Node, b.pod, b.inspect(t)[0].State.ID))
-				source, err := os.Stat(filepath.Join(b.Volume(b.pod, c.plugin, c.volume), "entry"))
-				must(t, err)
-				if now, err := os.Stat(b.point); err != nil || !os.SameFile(now, source) {
-					t.Fatalf("at the point: %v, %v, want what the subPath names", now, err)
-				}
-				must(t, b.Start(b.point))
-				if binds := b.inspect(t); len(binds) != 1 || binds[0].Verdict != Alive || binds[0].Beneath != 0 {
-					t.Errorf("binds = %+v, want one that is alive, with nothing beneath", binds)
-				}
-			})
-		}
-	})
+	for _, c := range []struct{ plugin, volume string }{
+		{kubelettest.ConfigMap, "configmap"}, {kubelettest.EmptyDir, "empty"},
+	} {
+		t.Run(c.volume, func(t *testing.T) {
+			b := stale(t, c.plugin, c.volume)
+			must(t, Unmount(t.Context(), b.Node, b.pod, b.inspect(t)[0].State.ID))
+			source, err := os.Stat(filepath.Join(b.Volume(b.pod, c.plugin, c.volume), "entry"))
+			must(t, err)
+			if now, err := os.Stat(b.point); err != nil || !os.SameFile(now, source) {
+				t.Fatalf("at the point: %v, %v, want what the subPath names", now, err)
+			}
+			must(t, b.Start(b.point))
+			if binds := b.inspect(t); len(binds) != 1 || binds[0].Verdict != Alive || binds[0].Beneath != 0 {
+				t.Errorf("binds = %+v, want one that is alive, with nothing beneath", binds)
+			}
+		})
+	}
 }
 
 // TestUnmountPutsNothingElse has what the subPath names be nothing that can take the place of the bind.

@@ -41,7 +41,7 @@ func (s subject) openVolume() (v volume, err error) {
 	switch {
 	case s.want.Volume.HostPath != nil:
 		v.asked = s.want.Volume.HostPath.Path
-		v.dir, v.path, err = lookupLinked(v.asked)
+		v.dir, v.path, err = mountns.LookupFollowing(v.asked)
 	case plugin(s.want.Volume) != "":
 		v.plugin = strings.ReplaceAll(plugin(s.want.Volume), "/", "~")
 		v.path = s.node.VolumeDir(s.place.PodUID, v.plugin, s.want.Volume.Name)
@@ -97,7 +97,7 @@ func listLocal(dir string) ([]string, error) {
 		return nil, err
 	}
 	defer fd.Close()
-	if kind, err := typeOf(fd); err != nil || mountns.MayHang(kind) {
+	if mountns.NotHanging(dir, fd) != nil {
 		return nil, errNoVolume
 	}
 	entries, err := os.ReadDir(dir)
@@ -113,34 +113,13 @@ func (v volume) local(bound sys.Stat, st mount.State) bool {
 	if v.at.Major == bound.Major && v.at.Minor == bound.Minor {
 		return local(st.FSType)
 	}
-	kind, err := typeOf(v.dir)
-	return err == nil && local(kind)
+	return v.onLocal()
 }
 
-// typeOf is the type of the file system that an open file is on.
-func typeOf(fd *sys.FD) (string, error) {
-	st, err := fd.Stat(sys.StatUniqueID)
-	if err != nil {
-		return "", err
-	}
-	var m sys.MountStat
-	if st.Has(sys.StatUniqueID) && sys.HasStatmount.Probe() == nil {
-		err := m.Load(sys.MountRef{Mount: st.MountID}, sys.StatmountType|sys.StatmountSubtype)
-		return m.FSType(), err
-	}
-	number, err := fd.FDMountID()
-	if err != nil {
-		return "", err
-	}
-	table, err := mountns.Table(0)
-	if err != nil {
-		return "", err
-	}
-	on, ok := table.ByID(number)
-	if !ok {
-		return "", errNoVolume
-	}
-	return on.FSType, nil
+// onLocal reports whether the volume's directory lies on a local file system.
+func (v volume) onLocal() bool {
+	kind, err := mountns.FSType(v.dir)
+	return err == nil && local(kind)
 }
 
 // writtenAnew tells whether the volume is one that the kubelet's atomic writer, or that of a CSI driver, has written.

@@ -38,6 +38,18 @@ func Lookup(pid int, name string) (*sys.FD, error) {
 	return lookup(root, name, name, way{table: readWay(pid)})
 }
 
+// LookupFollowing is Lookup by the calling thread of an absolute path with symbolic links.
+// If it has any, no part of the way may lie on a file system that may hang, the end
+// included (ErrMayBlock). resolved is the path with the links replaced that were followed.
+func LookupFollowing(name string) (fd *sys.FD, resolved string, err error) {
+	name = path.Clean(name)
+	fd, err = Lookup(0, name)
+	if !errors.Is(err, sys.ELOOP) {
+		return fd, name, err
+	}
+	return sys.Walk{Check: NotHanging}.Resolve(name)
+}
+
 // LookupForeign is Lookup by the calling thread in a namespace that others have
 // made, whose root may be of any file system. An overlay may lie on one that hangs,
 // or one that hangs be mounted just then, and nothing shows that: only a process that
@@ -132,6 +144,42 @@ func readWay(pid int) func() ([]mountinfo.Mount, error) {
 		}
 		return mountinfo.ParseBytes(text)
 	}
+}
+
+// NotHanging refuses a file on a file system that may hang (ErrMayBlock), without asking it.
+// It checks for a sys.Walk by the calling thread.
+func NotHanging(_ string, at *sys.FD) error {
+	if kind, err := FSType(at); err != nil || MayHang(kind) {
+		return ErrMayBlock
+	}
+	return nil
+}
+
+// FSType is the type of the file system that an open file is on, as mountinfo has it in the
+// namespace of the calling thread.
+func FSType(fd *sys.FD) (string, error) {
+	st, err := fd.Stat(sys.StatUniqueID)
+	if err != nil {
+		return "", err
+	}
+	if st.Has(sys.StatUniqueID) && sys.HasStatmount.Probe() == nil {
+		var m sys.MountStat
+		err := m.Load(sys.MountRef{Mount: st.MountID}, sys.StatmountType|sys.StatmountSubtype)
+		return m.FSType(), err
+	}
+	number, err := fd.FDMountID()
+	if err != nil {
+		return "", err
+	}
+	table, err := Table(0)
+	if err != nil {
+		return "", err
+	}
+	on, ok := table.ByID(number)
+	if !ok {
+		return "", sys.ENOENT
+	}
+	return on.FSType, nil
 }
 
 // MayHang tells whether a file system of that type, as mountinfo has it, waits
