@@ -7,12 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // pathTimeout bounds how long is waited for the file systems that a path leads over.
@@ -45,17 +45,18 @@ func (l *holderLook) find(ctx context.Context, spec string) (place, error) {
 // mountOf is the mount that a path lies on. It may wait for the file systems on the way.
 func (l *holderLook) mountOf(ctx context.Context, name string) (m mountinfo.Mount, err error) {
 	err = l.node.Do(ctx, func() error {
-		real, err := filepath.EvalSymlinks(name)
+		fd, resolved, err := sys.Walk{}.Resolve(name)
+		fd.Close()
 		if err != nil {
-			return err
+			return fmt.Errorf("look up %q: %w", resolved, err)
 		}
 		table, err := mountns.Table(0)
 		if err != nil {
 			return err
 		}
 		var ok bool
-		if m, ok = table.On(real); !ok {
-			return fmt.Errorf("%q is on no mount", real)
+		if m, ok = table.On(resolved); !ok {
+			return fmt.Errorf("%q is on no mount", resolved)
 		}
 		return nil
 	})

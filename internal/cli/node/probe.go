@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -18,7 +17,6 @@ import (
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	asking "kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -106,11 +104,11 @@ func (o probeOptions) probe(ctx context.Context, name string) (*probeReport, err
 	if err != nil {
 		return nil, err
 	}
-	table, err := mountns.Table(0)
+	name, err = followed(name)
 	if err != nil {
 		return nil, err
 	}
-	name, err = followed(table, name)
+	table, err := mountns.Table(0)
 	if err != nil {
 		return nil, err
 	}
@@ -176,36 +174,15 @@ func remedied(err error) error {
 	return err
 }
 
-// maxLinks is how many symbolic links the kernel follows in one path.
-const maxLinks = 40
-
 // followed is the path with its symbolic links followed, as far as they lie on file systems that cannot hang: beyond that,
 // what is asked is never asked by this process.
-func followed(table *mountinfo.Table, name string) (string, error) {
-	done, rest := "/", strings.TrimPrefix(name, "/")
-	for links := 0; rest != ""; {
-		step, after, _ := strings.Cut(rest, "/")
-		next := filepath.Join(done, step)
-		if m, ok := table.On(next); !ok || mountns.MayHang(m.FSType) {
-			return filepath.Join(next, after), nil
-		}
-		target, err := os.Readlink(next)
-		switch {
-		case errors.Is(err, sys.EINVAL): // no link
-			done, rest = next, after
-		case err != nil:
-			return "", fmt.Errorf("look up %q: %w", next, errors.Unwrap(err))
-		case links == maxLinks:
-			return "", sys.ELOOP
-		default:
-			links++
-			if !filepath.IsAbs(target) {
-				target = filepath.Join(done, target)
-			}
-			done, rest = "/", strings.TrimPrefix(filepath.Join(target, after), "/")
-		}
+func followed(name string) (string, error) {
+	fd, resolved, err := sys.Walk{Check: mountns.NotHanging}.Resolve(name)
+	fd.Close()
+	if err != nil && !errors.Is(err, mountns.ErrMayBlock) {
+		return "", fmt.Errorf("look up %q: %w", resolved, err)
 	}
-	return done, nil
+	return resolved, nil
 }
 
 // unanswered says why nothing is known.

@@ -203,8 +203,6 @@ func (a *asker) below(fd *sys.FD) (at *sys.FD, there bool) {
 	}
 	a.refused(asked, err)
 	switch {
-	case errors.Is(err, sys.ENOSYS):
-		a.answer.State = Unasked
 	case errors.Is(err, sys.EXDEV):
 		a.note("it leads out of the mount")
 		a.answer.State = Missing
