@@ -44,7 +44,7 @@ func (m machine) run(pid int, comm string, args []string, dirs ...string) {
 }
 
 func (m machine) start(pid, ticks int) {
-	m.write(pid, "stat", fmt.Sprintf("%d (a ) b) S%s %d 0", pid, strings.Repeat(" 0", 18), ticks))
+	m.write(pid, "stat", fmt.Sprintf("%d (a ) b) S%s %d%s", pid, strings.Repeat(" 0", 18), ticks, strings.Repeat(" 0", 30)))
 }
 
 func (m machine) path(pid int, name string) string {

@@ -214,15 +214,15 @@ func (p *process) argsFile(file string) []string {
 }
 
 func startTime(dir string) (string, error) {
-	stat, err := sys.ReadPathHead(dir+"/stat", nil)
+	text, err := sys.ReadPathHead(dir+"/stat", nil)
 	if err != nil {
 		return "", fmt.Errorf("read %q: %w", path.Join(dir, "stat"), err)
 	}
-	started, ok := sys.StartTime(stat)
-	if !ok {
-		return "", fmt.Errorf("read start time in %q: too few fields", path.Join(dir, "stat"))
+	stat, err := sys.ParseProcStat(text)
+	if err != nil {
+		return "", fmt.Errorf("read start time in %q: %w", path.Join(dir, "stat"), err)
 	}
-	return started, nil
+	return stat.Started, nil
 }
 
 // readFile reads a file of the process file system.

@@ -22,12 +22,11 @@ func (p process) there() bool { return p.Started != "" && started(p.PID) == p.St
 
 // started is when a process of ours has; empty where that cannot be read. Another one may not answer.
 func started(pid int) string {
-	text, err := sys.ReadProcHead(strconv.Itoa(pid)+"/stat", nil)
+	stat, err := sys.ReadProcStat(strconv.Itoa(pid))
 	if err != nil {
 		return ""
 	}
-	at, _ := sys.StartTime(text)
-	return at
+	return stat.Started
 }
 
 // stuck is something that a job has given up on, and the process of the job, which may wait for it still.

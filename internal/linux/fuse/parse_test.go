@@ -27,27 +27,6 @@ func TestParseFdinfo(t *testing.T) {
 	}
 }
 
-func TestParseStat(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]Server{
-		"1 (init) S 0 1 1 0":        {Command: "init", State: 'S'},
-		"7 (a b) T (c) R 1":         {Command: "a b) T (c", State: 'R'},
-		"7 (\n) Z":                  {Command: "\n", State: 'Z'},
-		"7 () t 1":                  {State: 't'},
-		"7 (ceph-fuse) ":            {},
-		"7 (ceph-fuse)":             {},
-		"7 ceph-fuse S":             {},
-		")(":                        {},
-		"":                          {},
-		"7 (ceph-fuse)S 1 2 3 4 5 ": {},
-	} {
-		got, err := parseStat([]byte(text))
-		if (err == nil) != (want != Server{}) || got != want {
-			t.Errorf("%q: %+v, %v, want %+v", text, got, err, want)
-		}
-	}
-}
-
 func TestIsDevice(t *testing.T) {
 	t.Parallel()
 	for link, want := range map[string]bool{

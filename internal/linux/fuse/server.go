@@ -183,23 +183,6 @@ func parseFdinfo(text []byte) (connection uint32, ok bool) {
 }
 
 func serverOf(pid int) (Server, error) {
-	text, err := sys.ReadProcHead(strconv.Itoa(pid)+"/stat", nil)
-	if err != nil {
-		return Server{}, err
-	}
-	server, err := parseStat(text)
-	server.PID = pid
-	return server, err
-}
-
-var errStat = errors.New("line of /proc/PID/stat not understood")
-
-// parseStat reads the name and the state. The name may have anything in it, so
-// that only the last bracket ends it.
-func parseStat(text []byte) (Server, error) {
-	start, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
-	if start < 0 || end < start || len(text) < end+3 || text[end+1] != ' ' {
-		return Server{}, errStat
-	}
-	return Server{Command: string(text[start+1 : end]), State: text[end+2]}, nil
+	stat, err := sys.ReadProcStat(strconv.Itoa(pid))
+	return Server{PID: pid, Command: stat.Name, State: stat.State}, err
 }

@@ -4,7 +4,6 @@
 package probe
 
 import (
-	"bytes"
 	"fmt"
 	"time"
 
@@ -31,24 +30,12 @@ func (w waiter) there() bool {
 	}
 	// The process has not been waited for, so that its number is its own yet,
 	// and it makes no more threads.
-	text, err := sys.ReadProcHead(fmt.Sprintf("%d/task/%d/stat", w.pid, w.thread), nil)
-	if err != nil {
-		return false
-	}
-	// After the name in parentheses, which may contain anything.
-	_, state, _ := cutLast(text, []byte(") "))
+	stat, err := sys.ReadProcStat(fmt.Sprintf("%d/task/%d", w.pid, w.thread))
 	// Killed, it waits like this, or is about to end.
-	return len(state) > 0 && state[0] == 'D'
+	return err == nil && stat.State == 'D'
 }
 
 func (w waiter) String() string {
 	return fmt.Sprintf("%s: no answer for %v; thread %d of process %d, which was killed, still waits, and no other one is sent",
 		w.question, time.Since(w.since).Round(time.Millisecond), w.thread, w.pid)
-}
-
-func cutLast(s, sep []byte) (before, after []byte, found bool) {
-	if i := bytes.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return s, nil, false
 }

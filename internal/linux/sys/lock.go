@@ -78,15 +78,15 @@ func replaceLocked(path string) (*FD, error) {
 // that has started. It closes the file if that fails.
 func owned(fd *FD) (*FD, error) {
 	pid, err := OwnPID()
-	var started string
+	var own ProcStat
 	if err == nil {
-		started, _, err = processStart(pid)
+		own, err = ReadProcStat(strconv.Itoa(pid))
 	}
 	if err == nil {
 		err = unix.Ftruncate(fd.Int(), 0)
 	}
 	if err == nil {
-		_, err = unix.Pwrite(fd.Int(), fmt.Appendf(nil, "%d %s\n", pid, started), 0)
+		_, err = unix.Pwrite(fd.Int(), fmt.Appendf(nil, "%d %s\n", pid, own.Started), 0)
 	}
 	if err != nil {
 		_ = fd.Close()
@@ -105,23 +105,6 @@ func ownerKilled(path string) bool {
 	if errors.Join(err, errNumber) != nil || !ok {
 		return false
 	}
-	now, killed, err := processStart(pid)
-	return err == nil && now == started && killed
-}
-
-// processStart reads when a process has started, and whether it has been killed:
-// state and pending signals of its main thread are fields 3 and 31 of its stat.
-func processStart(pid int) (started string, killed bool, err error) {
-	stat, err := ReadProcHead(strconv.Itoa(pid)+"/stat", nil)
-	if err != nil {
-		return "", false, err
-	}
-	started, ok := StartTime(stat)
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if !ok || len(fields) < 29 {
-		return "", false, fmt.Errorf("read start of process %d: too few fields", pid)
-	}
-	pending, err := strconv.ParseUint(string(fields[28]), 10, 64)
-	state := string(fields[0])
-	return started, state == "Z" || state == "X" || pending&(1<<(unix.SIGKILL-1)) != 0, err
+	now, err := ReadProcStat(strconv.Itoa(pid))
+	return err == nil && now.Started == started && now.isKilled()
 }

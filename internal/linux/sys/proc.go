@@ -128,17 +128,6 @@ func (f *FD) readHead(buf []byte) ([]byte, error) {
 	return buf[:n], nil
 }
 
-// StartTime takes out of the text of /proc/PID/stat when the process has started,
-// in ticks since the machine has: field 22. A number that is used again has
-// another. The second field is the name, which may hold spaces and brackets.
-func StartTime(stat []byte) (string, bool) {
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) < 20 {
-		return "", false
-	}
-	return string(fields[19]), true
-}
-
 // readAll reads the rest of f into buf[:0], growing it, up to so many bytes.
 func (f *FD) readAll(buf []byte, most int) ([]byte, error) {
 	buf = buf[:0]

@@ -133,15 +133,3 @@ func TestUnsupportedIsNotFailed(t *testing.T) {
 		t.Errorf("asked %d times, answer %v, want the kept one", calls, again)
 	}
 }
-
-func FuzzStartTime(f *testing.F) {
-	f.Add("7 (a ) b) S" + strings.Repeat(" 0", 18) + " 42 0")
-	f.Add(")")
-	f.Add("")
-	f.Fuzz(func(t *testing.T, stat string) {
-		started, ok := StartTime([]byte(stat))
-		if ok != (started != "") || strings.ContainsAny(started, " \n") {
-			t.Errorf("%q gives %q, %v", stat, started, ok)
-		}
-	})
-}

@@ -4,7 +4,6 @@
 package sys
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
@@ -30,7 +29,7 @@ const (
 // namespace but the first. Who lists processes, and does not see all, must not
 // conclude that one is not there.
 func ProcSight() (Sight, error) {
-	text, err := ReadProcHead("2/stat", nil)
+	second, err := ReadProcStat("2")
 	switch {
 	case errors.Is(err, EACCES), errors.Is(err, EPERM):
 		return SeesOwn, nil
@@ -38,7 +37,7 @@ func ProcSight() (Sight, error) {
 		return sightOfFirst()
 	case err != nil:
 		return SeesOwn, fmt.Errorf("find out which processes /proc shows: %w", err)
-	case kernelThread(text):
+	case second.isKernelThread():
 		return SeesAll, nil
 	}
 	return SeesNamespace, nil
@@ -65,18 +64,6 @@ func OwnPID() (int, error) {
 		return 0, err
 	}
 	return strconv.Atoi(link)
-}
-
-// kernelThread tells by the text of /proc/PID/stat whether a process is a thread
-// of the kernel: by its flags, field 9. Its name anybody can choose.
-func kernelThread(stat []byte) bool {
-	const flag = 0x00200000 // PF_KTHREAD
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) < 7 {
-		return false
-	}
-	flags, err := strconv.ParseUint(string(fields[6]), 10, 64)
-	return err == nil && flags&flag != 0
 }
 
 // firstUserNamespace is the inode number that the kernel gives to the machine's
