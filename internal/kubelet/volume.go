@@ -52,10 +52,6 @@ func (n *Node) ParseVolume(point string) (Volume, bool) {
 	return v, n.VolumePoint(v) == point
 }
 
-// VolumeRecord is the file in which the kubelet writes down what it knows about a CSI volume that is mounted at point,
-// which is that of a pod's volume or a staging path.
-func VolumeRecord(point string) string { return path.Join(path.Dir(point), "vol_data.json") }
-
 // StagingPoints lists where the kubelet may have a CSI driver mount a volume for the whole node: by the volume's handle,
 // and by the PersistentVolume's name, as kubelets before 1.24 do. Names that cannot be a path give none.
 func (n *Node) StagingPoints(driver, handle, persistentVolume string) []string {

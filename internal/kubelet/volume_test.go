@@ -57,7 +57,7 @@ func TestStagingPoints(t *testing.T) {
 			t.Errorf("%q: %q, want none", odd, got)
 		}
 	}
-	if got := VolumeRecord(want[1]); got != "/k/plugins/kubernetes.io/csi/pv/pvc-1/vol_data.json" {
+	if got := VolumeRecordPath(want[1]); got != "/k/plugins/kubernetes.io/csi/pv/pvc-1/vol_data.json" {
 		t.Errorf("record at %q", got)
 	}
 }

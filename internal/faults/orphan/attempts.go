@@ -31,7 +31,7 @@ func attemptsOf(n *kubelet.Node) (a attempts) {
 // A kubelet that tries once may write a record anew when it starts, into the same file. So when that was made counts: where
 // it was after the start, the kubelet has mounted the volume itself, and goes on trying as any other.
 func (a attempts) waiting(e Entry) string {
-	may := fmt.Sprintf("the kubelet may be waiting for driver %q to finish with the volume, and needs the record for that", e.record.driver)
+	may := fmt.Sprintf("the kubelet may be waiting for driver %q to finish with the volume, and needs the record for that", e.record.Driver)
 	switch {
 	case a.err != nil:
 		return fmt.Sprintf("%s (%v): bring the driver back", may, a.err)

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -159,7 +160,7 @@ func (e *Entry) classify(fd *sys.FD, st sys.Stat) {
 
 // isRecord tells the place of a record: volumes/kubernetes.io~csi/NAME/vol_data.json.
 func isRecord(parts []string) bool {
-	return len(parts) == 4 && parts[0] == volumesDir && parts[1] == csiPlugin && parts[3] == recordName
+	return len(parts) == 4 && parts[0] == volumesDir && parts[1] == csiPlugin && parts[3] == kubelet.VolumeRecordName
 }
 
 // isSubPath tells the place of a subPath: volume-subpaths/VOLUME/CONTAINER/INDEX.
@@ -176,15 +177,12 @@ func (e *Entry) recordOf(fd *sys.FD, st sys.Stat, volume string) {
 		e.Why = fmt.Sprintf("it has %d names, and the kubelet gives it one", st.Nlink)
 		return
 	}
-	text, err := sys.ReadHead(fd, maxRecord+1)
-	if err == nil && len(text) > 0 {
-		e.record, err = parseRecord(text, volume)
-	}
-	if err != nil {
+	record, err := readRecord(fd, volume)
+	if err != nil && !errors.Is(err, kubelet.ErrEmptyVolumeRecord) {
 		e.Why = "it is no record of this volume: " + err.Error()
 		return
 	}
-	e.Kind = Record
+	e.Kind, e.record = Record, record
 }
 
 func (e *Entry) emptyFile(fd *sys.FD, st sys.Stat) {

@@ -217,7 +217,7 @@ var hazards = map[string]struct {
 	}, "2 names"},
 	"record cut off": {func(_ *testing.T, s *orphantest.Scene) {
 		s.File(gone, volume+"/vol_data.json", orphantest.VolumeRecord[:40])
-	}, "cannot be parsed"},
+	}, "cannot be used"},
 	"empty record with another name": {func(_ *testing.T, s *orphantest.Scene) {
 		s.File(gone, volume+"/vol_data.json", "")
 		s.Must(os.Link(s.Path(gone, volume+"/vol_data.json"), filepath.Join(s.Root, "link")))

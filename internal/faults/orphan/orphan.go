@@ -177,7 +177,7 @@ type Entry struct {
 
 	inode         uint64
 	made, changed time.Time
-	record        *record // nil for one that is empty: the kubelet does not wait until it is written out
+	record        *kubelet.VolumeRecord // nil for one that is empty: the kubelet does not wait until it is written out
 }
 
 // Mounted is a mount that shows the directory to be in use.

@@ -57,7 +57,7 @@ func (e Entry) action(p *Pod, proof string) fault.Action {
 		a.Loss = "nothing: the file is empty"
 	case e.Kind == Record:
 		a.Safety = proof + "; it is the kubelet's record of this volume, and nothing is mounted on its directory"
-		a.Loss = fmt.Sprintf("nothing: it says that this was volume handle %q of driver %q", e.record.handle, e.record.driver)
+		a.Loss = fmt.Sprintf("nothing: it says that this was volume handle %q of driver %q", e.record.Handle, e.record.Driver)
 	case e.Kind == SubPath:
 		a.Safety, a.Loss = proof+"; it is the file that the kubelet had bound a subPath on", "nothing: the file is empty"
 	default:

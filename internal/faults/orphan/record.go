@@ -4,53 +4,29 @@
 package orphan
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"path"
 	"strings"
+
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-const (
-	csiPlugin  = "kubernetes.io~csi"
-	recordName = "vol_data.json"
-	// maxRecord bounds a record in bytes. The kubelet's have some hundred.
-	maxRecord = 16 << 10
-)
+const csiPlugin = "kubernetes.io~csi"
 
-// record is what the kubelet has noted of a CSI volume.
-type record struct {
-	driver, handle, name string // name is that of the PersistentVolume, or of the volume in the pod
+// readRecord reads the record of the volume whose directory is called dir.
+func readRecord(file *sys.FD, dir string) (*kubelet.VolumeRecord, error) {
+	r, err := kubelet.ReadVolumeRecord(file)
+	if err == nil && (r.PersistentVolume == "" || directoryOf(r) != dir) {
+		return nil, fmt.Errorf("it is that of volume %q", r.PersistentVolume)
+	}
+	return r, err
 }
 
-// parseRecord reads a record of the volume whose directory is called dir: one JSON object of strings with what every
-// kubelet writes, for this volume and no other.
-func parseRecord(text []byte, dir string) (*record, error) {
-	if len(text) > maxRecord {
-		return nil, fmt.Errorf("it has more than %d bytes", maxRecord)
-	}
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	var fields map[string]string
-	if err := decoder.Decode(&fields); err != nil {
-		return nil, fmt.Errorf("it cannot be parsed: %w", err)
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows its object")
-	}
-	r := &record{driver: fields["driverName"], handle: fields["volumeHandle"], name: fields["specVolID"]}
-	switch {
-	case r.driver == "", r.handle == "":
-		return nil, errors.New("it names no driver or no volume handle")
-	case r.name == "", r.dir() != dir:
-		return nil, fmt.Errorf("it is that of volume %q", r.name)
-	}
-	return r, nil
+// directoryOf is what the kubelet calls the directory of the volume.
+func directoryOf(r *kubelet.VolumeRecord) string {
+	return strings.ReplaceAll(r.PersistentVolume, "/", "~")
 }
-
-// dir is what the kubelet calls the directory of the volume.
-func (r *record) dir() string { return strings.ReplaceAll(r.name, "/", "~") }
 
 // needed says what speaks against removing a record; empty: nothing.
 //
@@ -59,7 +35,7 @@ func (r *record) dir() string { return strings.ReplaceAll(r.name, "/", "~") }
 func (l *look) needed(e Entry, uid string) string {
 	if e.record == nil {
 		name := path.Base(path.Dir(e.Path))
-		if at := l.staged(&record{name: name}, uid); at != "" {
+		if at := l.staged(&kubelet.VolumeRecord{PersistentVolume: name}, uid); at != "" {
 			return fmt.Sprintf("the volume is staged at %q, and no other pod has it mounted: no kubelet can finish with it by an empty "+
 				"record, so that is for a person to unmount first", at)
 		}
@@ -74,15 +50,15 @@ func (l *look) needed(e Entry, uid string) string {
 
 // staged says where the driver has the volume mounted for all pods; empty: nowhere. Where other pods have the volume
 // that is as it should be, and empty as well.
-func (l *look) staged(r *record, uid string) string {
+func (l *look) staged(r *kubelet.VolumeRecord, uid string) string {
 	for _, m := range l.table.Mounts() {
 		below, ok := strings.CutPrefix(m.Point, l.node.PodsDir()+"/")
 		of, rest, _ := strings.Cut(below, "/")
-		if ok && of != uid && rest == path.Join(volumesDir, csiPlugin, r.dir(), "mount") {
+		if ok && of != uid && rest == path.Join(volumesDir, csiPlugin, directoryOf(r), "mount") {
 			return ""
 		}
 	}
-	for _, point := range l.node.StagingPoints(r.driver, r.handle, r.name) {
+	for _, point := range l.node.StagingPoints(r.Driver, r.Handle, r.PersistentVolume) {
 		if len(l.table.All(point)) > 0 {
 			return point
 		}

@@ -257,7 +257,7 @@ func (l *look) findStaging(v *Volume) {
 		switch {
 		case err != nil:
 			v.WhyNot = fmt.Sprintf("which volume is mounted at staging path %q cannot be told: %v", point, err)
-		case !record.same(v.Record):
+		case !record.Same(v.Record):
 			v.WhyNot = fmt.Sprintf("the staging path %q is of %s, and this is %s", point, record, v.Record)
 		default:
 			found = append(found, &Staging{Point: point, Record: record, Mount: l.own(m)})

@@ -35,7 +35,7 @@ func (s *scene) add(uid, name, base, below string) (g, p string) {
 	p = s.Node.VolumePoint(kubelet.Volume{PodUID: uid, Plugin: kubelet.CSI, Name: name})
 	for _, dir := range []string{g, p} {
 		s.must(os.MkdirAll(dir, 0o755))
-		s.record(dir, volume.Record{Driver: driver, Handle: "handle of " + name, PersistentVolume: name})
+		s.record(dir, kubelet.VolumeRecord{Driver: driver, Handle: "handle of " + name, PersistentVolume: name})
 		s.t.Cleanup(func() { _ = systest.UnmountPath(dir, true) })
 	}
 	s.must(sys.BindMount(filepath.Join(base, below), g))

@@ -36,7 +36,7 @@ func nfsScene(t *testing.T, server *nfs.Server, version string, staged bool) *sc
 		s.must(sys.BindMount(s.g, s.p))
 		return s
 	}
-	s.must(os.Remove(kubelet.VolumeRecord(s.g)))
+	s.must(os.Remove(kubelet.VolumeRecordPath(s.g)))
 	server.Mount("pv", s.p, version)
 	return s
 }

@@ -31,7 +31,7 @@ const mountedIn = "something is mounted in the volume"
 // TestRefusals has each of the conditions be false, and makes sure that nothing is touched. steps is how much may be done
 // all the same.
 func TestRefusals(t *testing.T) {
-	other := volume.Record{Driver: driver, Handle: "handle-2", PersistentVolume: "pvc-2"}
+	other := kubelet.VolumeRecord{Driver: driver, Handle: "handle-2", PersistentVolume: "pvc-2"}
 	for name, c := range map[string]struct {
 		set   func(s *scene)
 		why   string
@@ -52,26 +52,26 @@ func TestRefusals(t *testing.T) {
 		}, "has nothing mounted for the whole node", 0},
 		"another driver's volume of that handle": {func(s *scene) {
 			s.remount("new")
-			s.record(s.g, volume.Record{Driver: "other.example.com", Handle: handle})
+			s.record(s.g, kubelet.VolumeRecord{Driver: "other.example.com", Handle: handle})
 		}, `of driver "other.example.com"`, 0},
 		"no record at the staging path": {func(s *scene) {
 			s.remount("new")
-			s.must(os.Remove(kubelet.VolumeRecord(s.g)))
+			s.must(os.Remove(kubelet.VolumeRecordPath(s.g)))
 		}, "cannot be told", 0},
 		"no record of the pod's": {func(s *scene) {
 			s.remount("new")
-			s.must(os.Remove(kubelet.VolumeRecord(s.p)))
+			s.must(os.Remove(kubelet.VolumeRecordPath(s.p)))
 		}, "which volume it is cannot be told", 0},
 		"a record that is a link": {func(s *scene) {
 			s.remount("new")
-			s.must(os.Rename(kubelet.VolumeRecord(s.p), s.p+"-moved"))
-			s.must(os.Symlink(s.p+"-moved", kubelet.VolumeRecord(s.p)))
+			s.must(os.Rename(kubelet.VolumeRecordPath(s.p), s.p+"-moved"))
+			s.must(os.Symlink(s.p+"-moved", kubelet.VolumeRecordPath(s.p)))
 		}, "no file of the kubelet's", 0},
 		"two staging paths disagree": {func(s *scene) {
 			s.remount("new")
 			second := s.Node.StagingPoints(driver, handle, pvName)[1]
 			s.must(os.MkdirAll(second, 0o755))
-			s.record(second, volume.Record{Driver: driver, Handle: handle})
+			s.record(second, kubelet.VolumeRecord{Driver: driver, Handle: handle})
 			s.must(sys.BindMount(filepath.Join(s.g, "other"), second))
 			s.t.Cleanup(func() { _ = systest.UnmountPath(second, true) })
 		}, "different directories are mounted there", 0},

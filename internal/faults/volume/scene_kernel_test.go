@@ -103,7 +103,7 @@ func bareScene(t *testing.T, below string) *scene {
 			for systest.UnmountPath(dir, true) == nil {
 			}
 		})
-		s.record(dir, volume.Record{Driver: driver, Handle: handle, PersistentVolume: pvName})
+		s.record(dir, kubelet.VolumeRecord{Driver: driver, Handle: handle, PersistentVolume: pvName})
 	}
 	runner := &subprocess.Runner{}
 	s.i = &volume.Inspector{
@@ -114,11 +114,11 @@ func bareScene(t *testing.T, below string) *scene {
 }
 
 // record writes what the kubelet knows about the volume at a point.
-func (s *scene) record(point string, r volume.Record) {
+func (s *scene) record(point string, r kubelet.VolumeRecord) {
 	s.t.Helper()
 	text, err := json.Marshal(r)
 	s.must(err)
-	s.must(os.WriteFile(kubelet.VolumeRecord(point), text, 0o600))
+	s.must(os.WriteFile(kubelet.VolumeRecordPath(point), text, 0o600))
 }
 
 // serve has a daemon mount the file system at the staging path.

@@ -106,15 +106,6 @@ func (s *Survey) Broken() []*Volume {
 	return broken
 }
 
-// Record is what the kubelet writes down about a CSI volume in vol_data.json.
-type Record struct {
-	Driver           string `json:"driverName"`
-	Handle           string `json:"volumeHandle"`
-	PersistentVolume string `json:"specVolID,omitempty"`
-	Node             string `json:"nodeName,omitempty"`
-	Lifecycle        string `json:"volumeLifecycleMode,omitempty"`
-}
-
 // Volume is one volume of one pod on this node.
 type Volume struct {
 	Pod fault.Pod
@@ -129,7 +120,7 @@ type Volume struct {
 	// Beneath are mounts that Mount hides, the lowest first.
 	Beneath []mountinfo.Mount
 	// Record is what the kubelet has written down; nil where there is none, then WhyNoRecord says why.
-	Record      *Record
+	Record      *kubelet.VolumeRecord
 	WhyNoRecord string
 	// Staging is where the driver has mounted the volume for the whole node; nil where there is no such thing.
 	Staging *Staging
@@ -179,7 +170,7 @@ const HostPathPlugin = "kubernetes.io/host-path"
 // Staging is where a driver has mounted a volume for the whole node.
 type Staging struct {
 	Point  string
-	Record *Record
+	Record *kubelet.VolumeRecord
 	// Mount is the visible mount there; the zero value: none.
 	Mount  mountns.Mount
 	Answer probe.Answer

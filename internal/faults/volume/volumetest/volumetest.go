@@ -104,17 +104,17 @@ func (s *Scene) place(points ...string) string {
 			for systest.UnmountPath(point, true) == nil {
 			}
 		})
-		s.Record(point, volume.Record{Driver: Driver, Handle: Handle, PersistentVolume: Volume})
+		s.Record(point, kubelet.VolumeRecord{Driver: Driver, Handle: Handle, PersistentVolume: Volume})
 	}
 	return points[len(points)-1]
 }
 
 // Record writes what the kubelet knows about the volume at a point.
-func (s *Scene) Record(point string, r volume.Record) {
+func (s *Scene) Record(point string, r kubelet.VolumeRecord) {
 	s.t.Helper()
 	text, err := json.Marshal(r)
 	s.must(err)
-	s.must(os.WriteFile(kubelet.VolumeRecord(point), text, 0o600))
+	s.must(os.WriteFile(kubelet.VolumeRecordPath(point), text, 0o600))
 }
 
 // Share mounts the volume for another pod, too, and gives the place.

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/faults/volume/volumetest"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
@@ -46,7 +45,7 @@ func TestListsARealVolume(t *testing.T) {
 			v.Point != s.Point || v.Root != "/"+s.Dir || v.Staging != s.Staging || v.StagingState != probe.Alive || len(v.Copies) > 0 {
 			t.Errorf("healthy: %+v", v)
 		}
-		want := volume.Record{Driver: volumetest.Driver, Handle: volumetest.Handle, PersistentVolume: volumetest.Volume}
+		want := kubelet.VolumeRecord{Driver: volumetest.Driver, Handle: volumetest.Handle, PersistentVolume: volumetest.Volume}
 		if v.Record == nil || *v.Record != want {
 			t.Errorf("record %+v", v.Record)
 		}

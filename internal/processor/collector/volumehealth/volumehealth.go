@@ -71,9 +71,9 @@ type volumeDocument struct {
 	Errno    string        `json:"errno,omitempty"`
 	Bindable probe.Verdict `json:"bindable,omitempty"`
 	// Record is what the kubelet has written down, Staging where the driver has mounted it for the node, and how that is.
-	Record       *volume.Record `json:"record,omitempty"`
-	Staging      string         `json:"staging,omitempty"`
-	StagingState probe.State    `json:"stagingState,omitempty"`
+	Record       *kubelet.VolumeRecord `json:"record,omitempty"`
+	Staging      string                `json:"staging,omitempty"`
+	StagingState probe.State           `json:"stagingState,omitempty"`
 	// Code is the fault; empty: none of its own. Copies are its broken mounts at other places.
 	Code     fault.Code     `json:"code,omitempty"`
 	Copies   []copyDocument `json:"copies,omitempty"`

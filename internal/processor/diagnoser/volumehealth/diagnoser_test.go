@@ -58,7 +58,7 @@ func healthy(pod *corev1.Pod, name string) *volume.Volume {
 		Mount: mountns.Mount{Mount: mountinfo.Mount{
 			ID: 7, Parent: 1, Minor: 77, Point: "/p/" + name, Root: "/" + name, FSType: "fuse.x",
 		}, Unique: 1000, Namespace: mountns.Namespace{Inode: 42}},
-		Record: &volume.Record{Driver: "fuse.example.com", Handle: "h-" + name},
+		Record: &kubelet.VolumeRecord{Driver: "fuse.example.com", Handle: "h-" + name},
 		Answer: probe.Answer{State: probe.Alive, Bindable: probe.Yes},
 	}
 }

@@ -6,6 +6,7 @@ package volumehealth
 import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/processor"
 )
@@ -21,8 +22,8 @@ type document struct {
 	State    probe.State `json:"state,omitempty"`
 	Evidence []string    `json:"evidence,omitempty"`
 	// Record is what the kubelet has written down, or NoRecord says why there is nothing.
-	Record   *volume.Record `json:"record,omitempty"`
-	NoRecord string         `json:"noRecord,omitempty"`
+	Record   *kubelet.VolumeRecord `json:"record,omitempty"`
+	NoRecord string                `json:"noRecord,omitempty"`
 	// Staging is where the driver has mounted it for the node.
 	Staging string `json:"staging,omitempty"`
 	// Source is what belongs in its place, or NoSource says why nothing is known to.

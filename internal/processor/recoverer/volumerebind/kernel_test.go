@@ -14,6 +14,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/faults/volume/volumetest"
+	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/pipeline/pipelinetest"
@@ -174,12 +175,12 @@ func TestRefuses(t *testing.T) {
 		"another volume is staged": {func(w *ward) {
 			w.Kill()
 			w.Remount("new")
-			w.Record(w.Staging, volume.Record{Driver: volumetest.Driver, Handle: "another"})
+			w.Record(w.Staging, kubelet.VolumeRecord{Driver: volumetest.Driver, Handle: "another"})
 		}, `"another"`},
 		"the record names another volume": {func(w *ward) {
 			w.Kill()
 			w.Remount("new")
-			w.Record(w.Point, volume.Record{Driver: volumetest.Driver, Handle: "another"})
+			w.Record(w.Point, kubelet.VolumeRecord{Driver: volumetest.Driver, Handle: "another"})
 		}, "no volume of pod default/web is mended"},
 		"it hangs": {func(w *ward) { w.Stop() }, "has to be asked for"},
 		"another container": {func(w *ward) {

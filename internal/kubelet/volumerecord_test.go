@@ -1,17 +1,23 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package volume
+package kubelet
 
 import (
 	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-func TestParseRecord(t *testing.T) {
+func TestParseVolumeRecord(t *testing.T) {
 	t.Parallel()
-	want := Record{Driver: "cephfs.csi.ceph.com", Handle: "0001-x", PersistentVolume: "pvc-1", Node: "n", Lifecycle: "Persistent"}
+	want := &VolumeRecord{Driver: "cephfs.csi.ceph.com", Handle: "0001-x", PersistentVolume: "pvc-1", Node: "n", Lifecycle: "Persistent"}
 	for name, c := range map[string]struct {
 		text string
 		err  string // a part of it; empty: the record above
@@ -20,7 +26,7 @@ func TestParseRecord(t *testing.T) {
 			`"volumeHandle":"0001-x","volumeLifecycleMode":"Persistent"}`},
 		"unknown keys, newline": {text: `{"seLinuxMountContext":"","driverName":"cephfs.csi.ceph.com","nodeName":"n","specVolID":"pvc-1",` +
 			`"volumeHandle":"0001-x","volumeLifecycleMode":"Persistent"}` + "\n"},
-		"empty":           {text: "", err: "no object"},
+		"empty":           {text: "", err: "empty"},
 		"a list":          {text: "[]", err: "no object"},
 		"null":            {text: "null", err: "no object"},
 		"no handle":       {text: `{"driverName":"d"}`, err: `volumeHandle is ""`},
@@ -33,19 +39,21 @@ func TestParseRecord(t *testing.T) {
 		"more behind":     {text: `{"driverName":"d","volumeHandle":"h"}{}`, err: "follows"},
 		"zero byte":       {text: `{"driverName":"d","volumeHandle":"h\u0000"}`, err: "no text"},
 		"half a rune":     {text: "{\"driverName\":\"d\",\"volumeHandle\":\"h\xff\"}", err: "no text"},
+		"only spaces":     {text: "  \n", err: "no object"},
+		"other text":      {text: `{"driverName":"d","volumeHandle":"h"}x`, err: "follows"},
 		"other capitals":  {text: `{"DriverName":"d","VolumeHandle":"h"}`, err: "both must be set"},
-		"a long value":    {text: `{"driverName":"d","volumeHandle":"` + strings.Repeat("h", maxValue+1) + `"}`, err: "longer"},
-		"too long":        {text: `{"driverName":"d","volumeHandle":"h"` + strings.Repeat(" ", maxRecord) + `}`, err: "bytes"},
-		"deep":            {text: strings.Repeat(`{"a":`, 10000), err: "no string"},
+		"a long value":    {text: `{"driverName":"d","volumeHandle":"` + strings.Repeat("h", maxRecordValue+1) + `"}`, err: "longer"},
+		"too long":        {text: `{"driverName":"d","volumeHandle":"h"` + strings.Repeat(" ", maxVolumeRecord) + `}`, err: "bytes"},
+		"deep":            {text: strings.Repeat(`{"a":`, 3000), err: "no string"},
 		"comma at end":    {text: `{"driverName":"d","volumeHandle":"h",}`, err: "record cannot be used"},
 		"not even JSON":   {text: `driverName=d`, err: "no object"},
 		"byte order mark": {text: "\ufeff{}", err: "no object"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := parseRecord([]byte(c.text))
+			got, err := parseVolumeRecord([]byte(c.text))
 			switch {
-			case c.err == "" && (err != nil || got != want):
+			case c.err == "" && (err != nil || *got != *want):
 				t.Errorf("%+v, %v, want %+v", got, err, want)
 			case c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)):
 				t.Errorf("error %v, want one with %q", err, c.err)
@@ -54,16 +62,16 @@ func TestParseRecord(t *testing.T) {
 	}
 }
 
-// FuzzParseRecord makes sure that what is taken is what any reader of JSON would take, and names something.
-func FuzzParseRecord(f *testing.F) {
+// FuzzParseVolumeRecord makes sure that what is taken is what any reader of JSON would take, and names something.
+func FuzzParseVolumeRecord(f *testing.F) {
 	f.Add([]byte(`{"driverName":"d","volumeHandle":"h","specVolID":"pvc-1"}`))
 	f.Add([]byte(`{"driverName":"d","volumeHandle":"h","volumeHandle":"g"}`))
 	f.Add([]byte(`{"driverName":"d\u0041","volumeHandle":"\ud83d\ude00"}`))
 	f.Add([]byte("{\"driverName\":\"d\",\"volumeHandle\":\"h\xff\"}"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		r, err := parseRecord(text)
+		r, err := parseVolumeRecord(text)
 		if err != nil {
-			if r != (Record{}) {
+			if r != nil {
 				t.Errorf("%+v beside error %v", r, err)
 			}
 			return
@@ -72,8 +80,38 @@ func FuzzParseRecord(f *testing.F) {
 		if err := json.Unmarshal(text, &plain); err != nil {
 			t.Fatalf("taken, though it is none: %v", err)
 		}
-		if r.Driver == "" || r.Handle == "" || plain["driverName"] != r.Driver || plain["volumeHandle"] != r.Handle || len(text) > maxRecord {
+		if r.Driver == "" || r.Handle == "" || plain["driverName"] != r.Driver || plain["volumeHandle"] != r.Handle || len(text) > maxVolumeRecord {
 			t.Errorf("%+v of %q", r, text)
 		}
 	})
+}
+
+// TestReadVolumeRecord: a record that is longer than usual is read, and one that is too long is refused, as is what is no file.
+func TestReadVolumeRecord(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	read := func(name string) (*VolumeRecord, error) {
+		fd, err := sys.Lookup(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer fd.Close()
+		return ReadVolumeRecord(fd)
+	}
+	text := `{"driverName":"d","volumeHandle":"h"}`
+	for size, want := range map[int]error{
+		len(text): nil, usualVolumeRecord: nil, usualVolumeRecord + 1: nil, maxVolumeRecord: nil, 0: ErrEmptyVolumeRecord,
+		maxVolumeRecord + 1: ErrVolumeRecord, 1 << 20: ErrVolumeRecord,
+	} {
+		name := filepath.Join(dir, strconv.Itoa(size))
+		if err := os.WriteFile(name, []byte((text + strings.Repeat(" ", max(0, size-len(text))))[:size]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := read(name); !errors.Is(err, want) || want == nil && (r == nil || r.Handle != "h") {
+			t.Errorf("%d bytes: %+v, %v, want %v", size, r, err, want)
+		}
+	}
+	if r, err := read(dir); !errors.Is(err, sys.EINVAL) {
+		t.Errorf("a directory: %+v, %v, want EINVAL", r, err)
+	}
 }
