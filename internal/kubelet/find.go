@@ -24,6 +24,8 @@ import (
 type Finder struct {
 	// Root is the kubelet's root directory in its mount namespace; it overrules what the kubelet's arguments say.
 	Root string
+	// Default is the root that NodeOrOwn looks at where no process is a kubelet. Empty: none.
+	Default string
 	// PID is the kubelet's process. 0: it is looked for.
 	PID int
 	// PodUID is the UID of the pod that we run in. Only the kubelet that has its directory, with Hosts in it, is ours. Empty:

@@ -6,6 +6,7 @@ package kubelet
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 )
 
@@ -14,6 +15,8 @@ type Choice struct {
 	*Node
 	// Passed are the kubelets that run, and do not serve the root that was asked for, in words.
 	Passed []string
+	// Down is whether no process of the machine is a kubelet.
+	Down bool
 	// Silent are the processes that may be kubelets, and have kept us waiting, in words.
 	Silent []string
 }
@@ -23,11 +26,17 @@ type Choice struct {
 // caller's own mount namespace. A kubelet serves the root that its arguments name. That another has a directory of that
 // name, too, says nothing: neither is its namespace the one that is meant, nor are its habits those of whoever filled
 // it. Where several kubelets serve it, which may each mean another place by it, the error is that of Node.
+// If f.Root is not set and no process of the machine is a kubelet, it is f.Default in the same way.
 func (f *Finder) NodeOrOwn(ctx context.Context) (Choice, error) {
 	if f.Root == "" || f.PID != 0 {
 		s, err := f.current(ctx)
 		if err != nil {
 			return Choice{}, err
+		}
+		if s.err != nil && f.Default != "" && f.PID == 0 && len(s.candidates)+len(s.silent) == 0 {
+			if own, err := within(ctx, "root "+f.Default, f.leftRoot); err == nil {
+				return Choice{Node: own, Down: true}, nil
+			}
 		}
 		return Choice{Node: s.node, Silent: s.silent}, s.err
 	}
@@ -53,4 +62,14 @@ func (f *Finder) NodeOrOwn(ctx context.Context) (Choice, error) {
 			ErrNotFound, f.Root, err)
 	}
 	return choice, nil
+}
+
+// leftRoot is the default root in the caller's own mount namespace, if a kubelet has had pods there.
+func (f *Finder) leftRoot() (*Node, error) {
+	n, err := Own(f.Default)
+	if err != nil {
+		return nil, err
+	}
+	_, err = os.Stat(n.PodsDir())
+	return n, err
 }

@@ -60,3 +60,44 @@ func TestNodeOrOwn(t *testing.T) {
 		})
 	}
 }
+
+func TestDefaultRootOfAKubeletThatIsDown(t *testing.T) {
+	t.Parallel()
+	left, empty := t.TempDir(), t.TempDir()
+	if err := os.Mkdir(left+"/pods", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		root  string
+		setup func(m machine)
+		pid   int
+		down  bool
+		err   error
+	}{
+		"down":             {root: left, down: true},
+		"down, and no pod": {root: empty, err: ErrNotFound},
+		"down, and gone":   {root: empty + "/gone", err: ErrNotFound},
+		"up": {root: left, setup: func(m machine) {
+			m.run(7, "kubelet", []string{"kubelet", "--root-dir=" + left}, left)
+		}, pid: 7},
+		"two are up": {root: left, setup: func(m machine) {
+			m.run(7, "kubelet", []string{"kubelet", "--root-dir=" + left}, left)
+			m.run(8, "kubelet", []string{"kubelet", "--root-dir=" + empty}, empty)
+		}, err: ErrNotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t)
+			if c.setup != nil {
+				c.setup(m)
+			}
+			n, err := (&Finder{Default: c.root, Proc: m.proc}).NodeOrOwn(t.Context())
+			if !errors.Is(err, c.err) {
+				t.Fatalf("error %v, want %v", err, c.err)
+			}
+			if err == nil && (n.PID != c.pid || n.Down != c.down || n.Root != left) {
+				t.Errorf("node %+v, want process %d, down %t", n, c.pid, c.down)
+			}
+		})
+	}
+}
