@@ -38,7 +38,7 @@ func (r *fakeRuntime) ListContainers(context.Context, *runtimeapi.ListContainers
 	defer r.mu.Unlock()
 	var listed []*runtimeapi.Container
 	for _, c := range r.records {
-		listed = append(listed, &runtimeapi.Container{Id: c.Id})
+		listed = append(listed, &runtimeapi.Container{Id: c.Id, State: c.State, CreatedAt: c.CreatedAt, Labels: c.Labels})
 	}
 	return &runtimeapi.ListContainersResponse{Containers: listed}, nil
 }

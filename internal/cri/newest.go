@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cri
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// maxNewest bounds how many containers are asked about that do not run.
+const maxNewest = 1000
+
+// State is what the newest record of a container of a pod says.
+type State struct {
+	PodUID, Container string
+	Running           bool
+	// ExitCode is that of a container that has ended.
+	Ended    bool
+	ExitCode int32
+}
+
+// States gives the newest record of each container that is wanted, in no order. It lists all containers in one call, and
+// asks about those that do not run, at most 1,000. ErrUnavailable where the runtime cannot be reached.
+func (c *Client) States(ctx context.Context, wanted func(podUID, container string) bool) ([]State, error) {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.close()
+	var response runtimeapi.ListContainersResponse
+	if err := conn.call(ctx, "ListContainers", &runtimeapi.ListContainersRequest{}, &response); err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	newest := map[[2]string]*runtimeapi.Container{}
+	for _, listed := range response.GetContainers() {
+		key := [2]string{listed.GetLabels()[labelPodUID], listed.GetLabels()[labelContainer]}
+		if known := newest[key]; wanted(key[0], key[1]) && (known == nil || known.GetCreatedAt() < listed.GetCreatedAt()) {
+			newest[key] = listed
+		}
+	}
+	var states []State
+	asked := 0
+	for key, listed := range newest {
+		s := State{PodUID: key[0], Container: key[1], Running: listed.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING}
+		if !s.Running {
+			if asked++; asked > maxNewest {
+				continue
+			}
+			record, err := conn.status(ctx, listed.GetId())
+			if status.Code(err) == codes.NotFound {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("ask for container %q: %w", key[1], err)
+			}
+			s.Ended, s.ExitCode = record.Exited, record.ExitCode
+		}
+		states = append(states, s)
+	}
+	return states, nil
+}
