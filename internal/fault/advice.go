@@ -24,7 +24,21 @@ type Command struct {
 	// Purpose says what the line does, and what is lost.
 	Purpose string `json:"purpose"`
 	Line    string `json:"line"`
+	Effect  Effect `json:"effect"`
 }
+
+// Effect says what a command changes.
+type Effect string
+
+// Effects.
+const (
+	// EffectNone: it only shows something.
+	EffectNone Effect = "None"
+	// EffectRepair: it repairs the fault, and neither data nor work is lost.
+	EffectRepair Effect = "Repair"
+	// EffectLoss: it may repair the fault, and something is lost.
+	EffectLoss Effect = "Loss"
+)
 
 // Caller is what advice rests on beside the finding.
 type Caller struct {
@@ -160,7 +174,7 @@ func planOf(f Finding) string {
 
 // commandsOf are lines for a shell.
 func commandsOf(f Finding, enter int) (list []Command) {
-	add := func(purpose, line string) { list = append(list, Command{Purpose: purpose, Line: line}) }
+	add := func(effect Effect, purpose, line string) { list = append(list, Command{purpose, line, effect}) }
 	prefix := ""
 	if enter != 0 {
 		prefix = fmt.Sprintf("nsenter -t %d -m ", enter)
@@ -169,25 +183,25 @@ func commandsOf(f Finding, enter int) (list []Command) {
 	switch f.Code {
 	case StaleSubPath:
 		if f.Mount.Point != "" {
-			add("removes the stale bind; the kubelet binds the current file at the next start", prefix+"umount -- "+Quote(f.Mount.Point))
+			add(EffectRepair, "removes the stale bind; the kubelet binds the current file at the next start", prefix+"umount -- "+Quote(f.Mount.Point))
 		}
 	case HungMount:
 		list = append(list, hungCommands(f)...)
 	case HeldDevice:
 		if d.HeldBy != nil && d.Repair != "" {
-			add("removes the copy; ends no process", fmt.Sprintf("nsenter -t %d -m umount -- %s", d.HeldBy.PID, Quote(f.Mount.Point)))
+			add(EffectRepair, "removes the copy; ends no process", fmt.Sprintf("nsenter -t %d -m umount -- %s", d.HeldBy.PID, Quote(f.Mount.Point)))
 		}
 		if d.Device != "" {
-			add("shows everything that holds the device, and what prevents it", "kubediag holders "+Quote(d.Device))
+			add(EffectNone, "shows everything that holds the device, and what prevents it", "kubediag holders "+Quote(d.Device))
 		}
 	case OrphanedPodVolumes:
 		if d.Path != "" {
-			add("lists what is left", prefix+"find "+Quote(d.Path)+" -xdev -ls")
+			add(EffectNone, "lists what is left", prefix+"find "+Quote(d.Path)+" -xdev -ls")
 		}
 	case SourceTypeMismatch, MissingBindSource:
-		list = append(list, podCommand(f, "shows what the pod mounts", "get", "-o yaml")...)
+		list = append(list, podCommand(f, Command{"shows what the pod mounts", "get pod %s -o yaml", EffectNone})...)
 	default:
-		list = append(list, podCommand(f, "deletes the pod; its successor gets a fresh mount", "delete", "")...)
+		list = append(list, podCommand(f, Command{"deletes the pod; its successor gets a fresh mount", "delete pod %s", EffectLoss})...)
 	}
 	return list
 }
@@ -196,24 +210,24 @@ func commandsOf(f Finding, enter int) (list []Command) {
 func hungCommands(f Finding) (list []Command) {
 	if p := f.Details.Daemon; p != nil {
 		if p.State == ProcessStopped {
-			list = append(list, Command{"lets the stopped daemon run again; loses nothing", fmt.Sprintf("kill -CONT %d", p.PID)})
+			list = append(list, Command{"lets the stopped daemon run again", fmt.Sprintf("kill -CONT %d", p.PID), EffectRepair})
 		}
-		list = append(list, Command{"shows what the daemon does", fmt.Sprintf("ps -o pid,stat,wchan:32,args -p %d", p.PID)})
+		list = append(list, Command{"shows what the daemon does", fmt.Sprintf("ps -o pid,stat,wchan:32,args -p %d", p.PID), EffectNone})
 	}
 	minor, ok := strings.CutPrefix(f.Mount.Device, "0:")
 	if ok && strings.HasPrefix(f.Mount.FSType, "fuse") {
 		list = append(list, Command{
-			"ends the connection; requests in flight are lost", "echo 1 >/sys/fs/fuse/connections/" + minor + "/abort",
+			"ends the connection; requests in flight are lost", "sh -c " + Quote("echo 1 >/sys/fs/fuse/connections/"+minor+"/abort"), EffectLoss,
 		})
 	}
 	return list
 }
 
 // podCommand is a call of kubectl about the pod, if its name is known.
-func podCommand(f Finding, purpose, verb, flags string) []Command {
+func podCommand(f Finding, c Command) []Command {
 	if f.Pod.Name == "" {
 		return nil
 	}
-	line := fmt.Sprintf("kubectl -n %s %s pod %s %s", Quote(f.Pod.Namespace), verb, Quote(f.Pod.Name), flags)
-	return []Command{{purpose, strings.TrimSpace(line)}}
+	c.Line = "kubectl -n " + Quote(f.Pod.Namespace) + " " + fmt.Sprintf(c.Line, Quote(f.Pod.Name))
+	return []Command{c}
 }

@@ -53,7 +53,7 @@ func TestAdvice(t *testing.T) {
 				Details: Details{Driver: driver, Daemon: &Process{PID: 21087, Command: "ceph-fuse", State: ProcessStopped}},
 			},
 			Caller{}, ImpactNow, HealPerson, "it does not answer; its daemon ceph-fuse[21087] is stopped",
-			[]string{"kill -CONT 21087", "ps -o pid,stat,wchan:32,args -p 21087", "echo 1 >/sys/fs/fuse/connections/41/abort"},
+			[]string{"kill -CONT 21087", "ps -o pid,stat,wchan:32,args -p 21087", "sh -c 'echo 1 >/sys/fs/fuse/connections/41/abort'"},
 		},
 		"held by a copy": {
 			Finding{
@@ -77,8 +77,8 @@ func TestAdvice(t *testing.T) {
 			a := Advise(c.finding, c.caller)
 			var lines []string
 			for _, command := range a.Commands {
-				if lines = append(lines, command.Line); command.Purpose == "" {
-					t.Errorf("%q has no purpose", command.Line)
+				if lines = append(lines, command.Line); command.Purpose == "" || command.Effect == "" {
+					t.Errorf("%q has no purpose, or no effect", command.Line)
 				}
 			}
 			if a.Impact != c.impact || a.Heal != c.heal || a.Summary != c.summary || a.Plan == "" {

@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// Quote returns a word that a shell reads as s, on one line, without a character that a terminal acts on. A text with
-// such characters takes the form $'...', which bash and busybox know.
+// Quote returns a word of ASCII that a shell reads as s, on one line, without a character that a terminal acts on. A text
+// with other characters takes the form $'...', which bash and busybox know.
 func Quote(s string) string {
 	plain := func(r rune) bool {
 		return r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_./:@%+,=", r))
@@ -19,7 +19,7 @@ func Quote(s string) string {
 	if s != "" && strings.TrimFunc(s, plain) == "" {
 		return s
 	}
-	if utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
+	if strings.IndexFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) < 0 {
 		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 	}
 	var b strings.Builder
