@@ -120,9 +120,17 @@ func (c caller) command(t *testing.T, program, stdin string, args ...string) (*e
 	t.Helper()
 	r := &result{}
 	cmd := exec.Command(program, append([]string{c.proc, program}, args...)...)
-	cmd.Env, cmd.SysProcAttr, cmd.Dir = kerneltest.RoleEnv("front"), c.attr(), "/"
+	cmd.Env, cmd.SysProcAttr, cmd.Dir = append(kerneltest.RoleEnv("front"), "XDG_RUNTIME_DIR="+c.runtimeDir(t, program)), c.attr(), "/"
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), (*text)(&r.out), (*text)(&r.errors)
 	return cmd, r
+}
+
+// runtimeDir is where the caller's scans are kept, if root owns them.
+func (c caller) runtimeDir(t *testing.T, program string) string {
+	t.Helper()
+	dir := program + " of " + c.name
+	must(t, os.MkdirAll(dir, 0o755))
+	return dir
 }
 
 func (c caller) run(t *testing.T, program, stdin string, args ...string) *result {
@@ -255,6 +263,10 @@ func (s *scenery) verbs() []verb {
 	root := "--kubelet-root=" + s.Root
 	return []verb{
 		{[]string{"scan", root}, "", 1, 2, 2},
+		{[]string{"scan", "-v", root}, "", 1, 2, 2},
+		{[]string{"scan", "--brief", root}, "", 1, 2, 2},
+		{[]string{"show", "1"}, "", 0, 0, 2},
+		{[]string{"explain", "hung"}, "", 0, 0, 0},
 		{[]string{"probe", s.stale}, "", 1, 1, 2},
 		{[]string{"probe", s.live.point}, "", 0, 2, 2},
 		{[]string{"probe", s.dead.point}, "", 1, 1, 2},

@@ -27,7 +27,7 @@ func TestAnInterruptedScanSaysWhatItHasFound(t *testing.T) {
 	defer control.Close()
 	minor, err := strconv.ParseUint(s.stopped.minor, 10, 32)
 	must(t, err)
-	cmd, r := callers[0].command(t, s.program, "", "scan", "--kubelet-root="+s.Root)
+	cmd, r := callers[0].command(t, s.program, "", "scan", "-v", "--kubelet-root="+s.Root)
 	must(t, cmd.Start())
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		c, err := control.Connection(uint32(minor))
@@ -40,7 +40,7 @@ func TestAnInterruptedScanSaysWhatItHasFound(t *testing.T) {
 	_ = cmd.Wait() // its status says more
 	r.status = cmd.ProcessState.ExitCode()
 	for _, want := range []string{
-		"StaleSubPath (critical): ", "HeldDevice (critical): ", "\n2 faults found in what was looked at. ",
+		"StaleSubPath (critical): ", "HeldDevice (critical): ", ": 2 faults in 2 places in what was looked at. ",
 		"Not looked at: volumes, directories of pods that are gone: the scan was interrupted: run it again.\n",
 		"kubediag: scan: not everything was looked at, so there may be faults that were not seen: run it again\n",
 	} {
@@ -76,7 +76,7 @@ func TestARuntimeThatNeverAnswersIsNamed(t *testing.T) {
 	r := callers[0].run(t, program(t), "", "scan", "--kubelet-pid="+strconv.Itoa(a.PID))
 	for _, want := range []string{
 		"Not looked at: what the container runtime at unix://" + socket + " knows of containers and pods: it did not answer for ",
-		"see why with crictl --runtime-endpoint unix://" + socket + " info", "No faults found in what was looked at. ",
+		"see why with crictl --runtime-endpoint unix://" + socket + " info", "nothing broken in what was looked at. ",
 	} {
 		if r.status != 2 || !strings.Contains(r.out+r.errors, want) {
 			t.Errorf("want status 2 and %q, got %s", want, r)

@@ -36,7 +36,10 @@ func newCommand(proc string) *cobra.Command {
 			}
 		},
 	}
-	root.AddCommand(node.NewScanCommand(proc), node.NewProbeCommand(), node.NewHoldersCommand(proc), node.NewFeaturesCommand(),
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%s: %w, see %s --help", cmd.Name(), err, cmd.CommandPath())
+	})
+	root.AddCommand(node.NewScanCommand(proc), node.NewShowCommand(proc), node.NewExplainCommand(), node.NewProbeCommand(), node.NewHoldersCommand(proc), node.NewFeaturesCommand(),
 		node.NewDecodeCommand(), node.NewDemoCommand(), newVersionCommand())
 	return root
 }
@@ -58,6 +61,8 @@ const (
 	statusFaults
 	// statusFailed: what was asked for could not be done, or not wholly. There may be faults or not.
 	statusFailed
+	// statusRefused: it could have been done, and must not be.
+	statusRefused
 )
 
 // Run runs the command, writes its error if there is one, and gives the exit status.
@@ -70,13 +75,17 @@ func Run(ctx context.Context, cmd *cobra.Command) int {
 	case errors.Is(err, node.ErrFaults):
 		return statusFaults
 	}
+	status := statusFailed
+	if errors.Is(err, node.ErrRefused) {
+		status = statusRefused
+	}
 	lines := strings.Split(strings.TrimRight(err.Error(), "\n"), "\n") // several errors at once
 	for i, line := range lines {
 		text := strings.TrimLeft(line, "\t") // cobra indents what it suggests
 		lines[i] = strings.Repeat("  ", len(line)-len(text)) + printable.Quoted(text)
 	}
 	fmt.Fprintln(cmd.ErrOrStderr(), "kubediag:", strings.Join(lines, "\n"))
-	return statusFailed
+	return status
 }
 
 // refuseUnknown has the commands help and completion, which cobra makes, refuse what they do not know: they would print their help
@@ -103,7 +112,7 @@ func newVersionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  cobra.NoArgs,
+		Args:  node.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), version.String())
 			return err

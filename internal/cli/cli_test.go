@@ -6,6 +6,7 @@ package cli
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,8 +49,11 @@ func TestWhatCannotBeDoneIsSaidAndHasAStatusOfItsOwn(t *testing.T) {
 		"shell that is none":      {args: []string{"completion", "nope"}, want: `unknown command "nope"`},
 		"probe of nothing":        {args: []string{"probe"}, want: "probe: PATH is missing, see kubediag probe --help"},
 		"probe of two":            {args: []string{"probe", "a", "b"}, want: `probe: one PATH at a time, not 2: ["a" "b"]`},
-		"unknown flag":            {args: []string{"scan", "--fast"}, want: "--fast"},
-		"argument":                {args: []string{"scan", "web"}, want: `"web"`},
+		"unknown flag":            {args: []string{"scan", "--fast"}, want: "kubediag: scan: unknown flag: --fast, see kubediag scan --help\n"},
+		"argument":                {args: []string{"scan", "web"}, want: `scan: takes no arguments, not ["web"], see kubediag scan --help`},
+		"show of nothing":         {args: []string{"show"}, want: "show: N|NAME is missing, see kubediag show --help"},
+		"explain of what is none": {args: []string{"explain", "nope"}, want: `explain: "nope": is none of DeletedVolumeSource`},
+		"value of a flag":         {args: []string{"scan", "--watch=x"}, want: "kubediag: scan: invalid argument \"x\" for \"--watch\" flag"},
 		"format":                  {args: []string{"scan", "-o", "xml"}, want: `must be "text" or "json"`},
 		"format of features":      {args: []string{"features", "-o", "xml"}, want: `must be "text" or "json"`},
 		"pid is no number":        {args: []string{"scan", "--kubelet-pid", "x"}, want: "--kubelet-pid"},
@@ -92,17 +96,39 @@ func TestWhatCannotBeDoneIsSaidAndHasAStatusOfItsOwn(t *testing.T) {
 
 func TestStatuses(t *testing.T) {
 	t.Parallel()
-	for _, verb := range []string{"version", "--version", "features", "help", "help probe", "completion", "completion bash"} {
+	for _, verb := range []string{"version", "--version", "features", "help", "help probe", "completion", "completion bash", "explain", "explain hung"} {
 		if status, stdout, stderr := run(t, "", strings.Fields(verb)...); status != statusDone || stdout == "" || stderr != "" {
 			t.Errorf("%s: status %d, output %q, error %q", verb, status, stdout, stderr)
 		}
 	}
-	var errs bytes.Buffer
-	cmd := &cobra.Command{SilenceErrors: true, SilenceUsage: true, RunE: func(*cobra.Command, []string) error { return node.ErrFaults }}
-	cmd.SetArgs(nil)
-	cmd.SetErr(&errs)
-	if status := Run(t.Context(), cmd); status != statusFaults || errs.Len() > 0 {
-		t.Errorf("with faults: status %d, error %q, want %d and none", status, &errs, statusFaults)
+	for _, c := range []struct {
+		ends   error
+		status int
+		said   string
+	}{
+		{node.ErrFaults, statusFaults, ""}, {fmt.Errorf("show: %w: it is not yours", node.ErrRefused), statusRefused, "kubediag: show: refused: it is not yours\n"},
+	} {
+		var errs bytes.Buffer
+		cmd := &cobra.Command{SilenceErrors: true, SilenceUsage: true, RunE: func(*cobra.Command, []string) error { return c.ends }}
+		cmd.SetArgs(nil)
+		cmd.SetErr(&errs)
+		if status := Run(t.Context(), cmd); status != c.status || errs.String() != c.said {
+			t.Errorf("%v: status %d, error %q, want %d", c.ends, status, &errs, c.status)
+		}
+	}
+}
+
+// TestAShellCompletes values of flags and arguments.
+func TestAShellCompletes(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"scan --output ": "text\njson\n", "scan --only HungMount,Stale": "HungMount,StaleSubPath\n", "explain Hu": "HungMount\t",
+		"explain hung --lang ": "en\n", "holders /dev/": ":4\n", "show 1 ": ":4\n", "sc": "scan\t",
+	} {
+		status, stdout, _ := run(t, "", append([]string{"__complete"}, strings.Split(args, " ")...)...)
+		if status != statusDone || !strings.Contains(stdout, want) {
+			t.Errorf("%q: status %d, %q, want %q in it", args, status, stdout, want)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -290,10 +291,11 @@ func (v *cephVolume) stopDaemon(t *testing.T, version string) {
 func (v *cephVolume) checkHung(t *testing.T) {
 	t.Helper()
 	program := v.Build(t, "kubediag")
-	for _, args := range [][]string{{"scan"}, {"probe", v.mounted(&v.pods[0])}} {
+	for _, args := range [][]string{{"scan", "-v"}, {"probe", v.mounted(&v.pods[0])}} {
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // for ever, if it hung
 		cmd := exec.CommandContext(ctx, program, args...)
+		cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+t.TempDir()) // where a scan is kept
 		out, err := cmd.CombinedOutput()
 		took := time.Since(began)
 		cancel()

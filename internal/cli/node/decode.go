@@ -41,7 +41,7 @@ func NewDecodeCommand() *cobra.Command {
 			"the last have \"cut\": true.",
 		Example: "  journalctl -u kubelet | kubediag decode\n" +
 			"  journalctl -u kubelet -f | kubediag decode -o json",
-		Args: cobra.NoArgs,
+		Args: NoArgs,
 	}
 	out := addFormat(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

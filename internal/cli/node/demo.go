@@ -32,7 +32,7 @@ func NewDemoCommand() *cobra.Command {
 		Long: "demo causes the failure of kubernetes#68211 with real mounts, in a mount namespace and on a tmpfs of its own,\n" +
 			"and runs the Operations of the walkthrough against it, with the code that the agent runs on a node. Only the\n" +
 			"kubelet is played by a stand-in. It takes a few seconds and leaves nothing behind.",
-		Args: cobra.NoArgs,
+		Args: NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if os.Getenv(insideVariable) != "" {
 				return demoInside(cmd.Context(), cmd.OutOrStdout())

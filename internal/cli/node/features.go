@@ -24,7 +24,7 @@ func NewFeaturesCommand() *cobra.Command {
 		Long: "features tries out everything that kubediag makes use of where a kernel has it: it goes by what works, not by\n" +
 			"version. \"no\" comes with the first mainline kernel that has it. \"failed\" means that it cannot be told, mostly for\n" +
 			"want of a privilege. It changes nothing and ends with status 0 whatever the answers are.",
-		Args: cobra.NoArgs,
+		Args: NoArgs,
 	}
 	out := addFormat(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

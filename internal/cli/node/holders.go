@@ -39,7 +39,8 @@ func NewHoldersCommand(proc string) *cobra.Command {
 		Example: "  kubediag holders /dev/rbd3\n" +
 			"  kubediag holders 252:48 -o json\n" +
 			"  kubediag holders",
-		Args: takes("DEVICE", 0),
+		Args:              takes("DEVICE", 0),
+		ValidArgsFunction: completeArgs(blockDevices),
 	}
 	o.addFlags(cmd.Flags())
 	out := addFormat(cmd)

@@ -56,6 +56,9 @@ func (o *nodeOptions) validate() error {
 // node is the kubelet's, or the caller's own where no kubelet serves the root directory.
 func (o nodeOptions) node(ctx context.Context) (kubelet.Choice, error) {
 	finder := kubelet.Finder{Root: o.root, PID: o.pid, Proc: o.proc}
+	if !shortSighted() { // else a kubelet may run that is not seen
+		finder.Default = kubelet.DefaultRoot
+	}
 	return finder.NodeOrOwn(ctx)
 }
 

@@ -30,6 +30,7 @@ const (
 func addFormat(cmd *cobra.Command) *format {
 	f := textFormat
 	cmd.Flags().VarP(&f, "output", "o", "how to write: text or json")
+	completeFlag(cmd, "output", func() []string { return []string{string(textFormat), string(jsonFormat)} })
 	return &f
 }
 

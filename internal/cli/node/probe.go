@@ -216,7 +216,7 @@ func (r *probeReport) text() string {
 		label = ""
 	}
 	if entry, ok := fault.Lookup(r.Code); ok {
-		for _, line := range remedies(entry) {
+		for _, line := range remedies(entry, thisProgram()) {
 			fmt.Fprintf(&b, "  %-10s %s\n", line[0], printable.Quoted(line[1]))
 		}
 	}

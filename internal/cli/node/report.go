@@ -5,19 +5,20 @@ package node
 
 import (
 	"fmt"
-	"io"
 	"slices"
-	"strconv"
-	"strings"
+	"time"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/printable"
 )
 
-// scanReport is what scan tells, as it is in JSON.
+// scanReport is the result of a scan, as it is in JSON.
 type scanReport struct {
 	SchemaVersion int `json:"schemaVersion"`
-	// Faults is never null.
+	// Node is the name of the machine, Time when the scan ended.
+	Node    string      `json:"node"`
+	Time    time.Time   `json:"time"`
+	Verdict scanVerdict `json:"verdict"`
+	// Faults are in the order of their places. It is never null.
 	Faults []scanFault `json:"faults"`
 	Looked looked      `json:"looked"`
 
@@ -26,14 +27,24 @@ type scanReport struct {
 
 // scanFault is one fault. Pod names and namespaces are empty where they are not known.
 type scanFault struct {
-	Code      fault.Code `json:"code"`
-	Pod       scanPod    `json:"pod"`
-	Container string     `json:"container"`
-	Volume    string     `json:"volume"`
-	Mount     scanMount  `json:"mount"`
+	// Place is the number of the row that the fault is in: faults of one cause share it.
+	Place  int          `json:"place"`
+	Code   fault.Code   `json:"code"`
+	Impact fault.Impact `json:"impact"`
+	Heal   fault.Heal   `json:"heal"`
+	// Summary and Plan are for people, as Evidence is.
+	Summary   string    `json:"summary"`
+	Plan      string    `json:"plan"`
+	Pod       scanPod   `json:"pod"`
+	Container string    `json:"container"`
+	Volume    string    `json:"volume"`
+	Mount     scanMount `json:"mount"`
+	// Details are the facts that are known beside.
+	Details fault.Details `json:"details"`
 	// Holder is who holds a device.
-	Holder   string   `json:"holder,omitempty"`
-	Evidence []string `json:"evidence"`
+	Holder   string          `json:"holder,omitempty"`
+	Commands []fault.Command `json:"commands"`
+	Evidence []string        `json:"evidence"`
 }
 
 type scanPod struct {
@@ -60,6 +71,8 @@ type looked struct {
 	KubeletRoot string `json:"kubeletRoot"`
 	// KubeletPID is 0 where no kubelet process was made use of, and the mount namespace is that of the shell.
 	KubeletPID int `json:"kubeletPID"`
+	// KubeletDown is whether no process of the node is a kubelet.
+	KubeletDown bool `json:"kubeletDown,omitempty"`
 	// MountNamespace is an inode number.
 	MountNamespace uint64 `json:"mountNamespace"`
 	// Denied counts processes that may not be looked into, Partial mount namespaces that were seen in part.
@@ -116,99 +129,42 @@ type podSpecs struct {
 	Pods  int  `json:"pods"`
 }
 
-func newReport(findings []fault.Finding, l looked) *scanReport {
+func newReport(findings []fault.Finding, l looked, caller fault.Caller) *scanReport {
 	r := &scanReport{SchemaVersion: schemaVersion, Faults: []scanFault{}, Looked: l}
 	for _, f := range findings {
 		elsewhere := f.Mount.Namespace
 		if elsewhere == l.MountNamespace {
 			elsewhere = 0
 		}
+		a := fault.Advise(f, caller)
 		r.Faults = append(r.Faults, scanFault{
-			Code: f.Code, Pod: scanPod{f.Pod.UID, f.Pod.Namespace, f.Pod.Name}, Container: f.Container, Volume: f.Volume,
-			Holder: f.Holder,
+			Code: f.Code, Impact: a.Impact, Heal: a.Heal, Summary: a.Summary, Plan: a.Plan,
+			Pod: scanPod{f.Pod.UID, f.Pod.Namespace, f.Pod.Name}, Container: f.Container, Volume: f.Volume,
+			Details: f.Details, Holder: f.Holder,
 			Mount: scanMount{
 				Namespace: elsewhere, ID: f.Mount.ID, MountInfoID: f.Mount.MountInfoID, Point: f.Mount.Point, Root: f.Mount.Root,
 				Device: f.Mount.Device, FSType: f.Mount.FSType,
 			},
-			Evidence: append([]string{}, f.Evidence...),
+			Commands: append([]fault.Command{}, a.Commands...), Evidence: append([]string{}, f.Evidence...),
 		})
 	}
 	r.Looked.Unproven = append([]unproven{}, l.Unproven...)
 	r.Looked.NamesFrom = append([]string{}, l.NamesFrom...)
+	r.Verdict = sum(r.places())
 	return r
 }
 
-// write ends with errUnseen where not all was looked at, and there are no faults, or there is no telling which there are;
-// else with ErrFaults where there are faults; if it could write.
-func (r *scanReport) write(w io.Writer, f format) error {
-	put := func() error { return write(w, r.text()) }
-	if f == jsonFormat {
-		put = func() error { return writeJSON(w, r) }
-	}
-	if err := put(); err != nil {
-		return err
-	}
-	if len(r.Faults) > 0 && !r.blind && !r.Looked.Interrupted {
+// end is errUnseen where not all was looked at, and there are no faults, or it is not known which there are;
+// else ErrFaults where there are faults, or no kubelet runs.
+func (r *scanReport) end() error {
+	if r.broken() && !r.blind && !r.Looked.Interrupted {
 		return ErrFaults
 	}
 	return unseen(r.Looked.NotLookedAt)
 }
 
-// text is a block for each fault and one line about what was looked at.
-func (r *scanReport) text() string {
-	var b strings.Builder
-	for _, f := range r.Faults {
-		f.text(&b)
-	}
-	for _, u := range r.Looked.Unproven {
-		fmt.Fprintf(&b, "Not judged: %s: %s\n", printable.Quoted(u.Point), printable.Quoted(u.Why))
-	}
-	if slices.ContainsFunc(r.Faults, func(f scanFault) bool { return f.Pod.Name == "" && f.Pod.UID != "" }) {
-		for _, e := range r.Looked.NameErrors {
-			fmt.Fprintf(&b, "Names of pods are missing: %s\n", printable.Quoted(e))
-		}
-	}
-	for _, text := range r.Looked.VolumesIncomplete {
-		fmt.Fprintf(&b, "Not judged: %s\n", printable.Quoted(text))
-	}
-	gapLines(&b, r.Looked.NotLookedAt)
-	b.WriteString(r.summary())
-	noteLines(&b, r.Looked.Notes)
-	return b.String()
-}
-
-func (f scanFault) text(b *strings.Builder) {
-	entry, _ := fault.Lookup(f.Code)
-	fmt.Fprintf(b, "%s (%s): %s\n", f.Code, entry.Severity, entry.Title)
-	lines := [][2]string{
-		{"pod", f.Pod.String()}, {"container", f.Container}, {"volume", f.Volume}, {"device", f.device()}, {"mount", f.Mount.Point},
-		{"holder", f.Holder},
-	}
-	label := "why"
-	for _, e := range f.Evidence {
-		lines = append(lines, [2]string{label, e})
-		label = ""
-	}
-	for _, line := range append(lines, remedies(entry)...) {
-		if line[1] != "" {
-			fmt.Fprintf(b, "  %-10s %s\n", line[0], printable.Quoted(line[1]))
-		}
-	}
-	b.WriteByte('\n')
-}
-
-// remedies are what to do about a fault, as lines of text. The runbook is on no node.
-func remedies(entry fault.Entry) [][2]string {
-	return [][2]string{{"repair", entry.Repair}, {"runbook", entry.Runbook + " in the project's documentation"}}
-}
-
-// device is what is held, where that is the fault.
-func (f scanFault) device() string {
-	if f.Code != fault.HeldDevice {
-		return ""
-	}
-	return f.Mount.Device
-}
+// broken reports whether anything was found that is wrong.
+func (r *scanReport) broken() bool { return len(r.Faults) > 0 || r.Looked.KubeletDown }
 
 // String is the pod for people.
 func (p scanPod) String() string {
@@ -221,38 +177,12 @@ func (p scanPod) String() string {
 	return p.Namespace + "/" + p.Name + ", uid " + p.UID
 }
 
-// summary is one line.
-func (r *scanReport) summary() string {
-	l := r.Looked
-	found := count(len(r.Faults), "fault") + " found"
-	if len(r.Faults) == 0 {
-		found = "No faults found"
+// short is the pod for a table.
+func (p scanPod) short() string {
+	if p.Name == "" {
+		return "pod " + p.UID
 	}
-	if len(l.NotLookedAt) > 0 {
-		found += " in what was looked at"
-	}
-	where := fmt.Sprintf("kubelet %d", l.KubeletPID)
-	if l.KubeletPID == 0 {
-		where = "no kubelet process was made use of"
-	}
-	sentences := []string{found, fmt.Sprintf("Looked at %s, %s, %s and %s in %.1f ms: %s, root %s, mount namespace %d",
-		count(l.Pods, "pod"), count(l.Binds, "subPath bind"), count(l.Volumes, "volume"), count(l.Mounts, "mount"), l.Milliseconds,
-		where, printable.Quoted(strconv.Quote(l.KubeletRoot)), l.MountNamespace)}
-	if n := len(l.Unproven); n > 0 {
-		sentences = append(sentences, count(n, "place")+" could not be judged")
-	}
-	if l.RenewedByKubelet > 0 {
-		sentences = append(sentences, count(l.RenewedByKubelet, "stale bind")+" left out, which this kubelet renews by itself")
-	}
-	stale := func(f scanFault) bool { return f.Code == fault.StaleSubPath }
-	if l.KubeletRenews == renewsUnknown && slices.ContainsFunc(r.Faults, stale) {
-		sentences = append(sentences, "It is not known whether this kubelet renews stale binds by itself, as kubelets from 1.19 do")
-	}
-	specs := "Without pod specs (--pods) a source that was moved away is not seen, and one that is gone for good looks replaced"
-	if l.PodSpecs.Given {
-		specs = fmt.Sprintf("Specs were given of %d of the pods", l.PodSpecs.Pods)
-	}
-	return strings.Join(append(sentences, specs), ". ") + ".\n"
+	return p.Namespace + "/" + p.Name
 }
 
 // renewsUnknown is what looked has for a kubelet that cannot be asked.

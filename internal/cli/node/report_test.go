@@ -6,13 +6,16 @@ package node
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
+	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/fault"
 )
 
@@ -28,13 +31,13 @@ func runVerb(t *testing.T, cmd *cobra.Command, args ...string) string {
 	return out.String()
 }
 
-// reports are reports whose text and JSON are in testdata.
+// reports are reports whose texts and JSON are in testdata.
 var reports = map[string]*scanReport{
-	"clean": newReport(nil, looked{
+	"clean": reportOf(nil, looked{
 		KubeletRoot: "/var/lib/kubelet", KubeletPID: 1234, MountNamespace: 4026531841, Pods: 250, Mounts: 1776, Binds: 1500,
 		KubeletRenews: false, PodSpecs: podSpecs{Given: true, Pods: 248}, Milliseconds: 12.345,
 	}),
-	"faults": newReport([]fault.Finding{
+	"faults": reportOf([]fault.Finding{
 		{
 			Code: fault.StaleSubPath, Pod: fault.Pod{UID: "5f0e5d0c-3a7c-4a53-9f0e-1b2f0f6f7a10", Namespace: "default", Name: "web"},
 			Container: "app", Volume: "configmap",
@@ -64,52 +67,152 @@ var reports = map[string]*scanReport{
 		Unproven:  []unproven{{"/k/pods/u/volume-subpaths/v/c/0", "the file system says \x1b"}},
 		NamesFrom: []string{namesFromLogs}, NameErrors: []string{"runtime: deadline\u202e exceeded"}, Milliseconds: 0.5,
 	}),
-	"unseen": newReport(nil, looked{
+	"many": reportOf(many(), looked{
+		KubeletRoot: "/var/lib/kubelet", KubeletPID: 1234, MountNamespace: 4026531841, Pods: 10, Mounts: 62, Binds: 7, Volumes: 4,
+		KubeletRenews: false, PodSpecs: podSpecs{Given: true, Pods: 9}, Milliseconds: 2065.8,
+	}),
+	"down": reportOf(nil, looked{
+		KubeletRoot: "/var/lib/kubelet", KubeletDown: true, MountNamespace: 4026531841, Pods: 1, Mounts: 40, Binds: 1, KubeletRenews: renewsUnknown,
+		Milliseconds: 9,
+	}),
+	"unseen": reportOf(nil, looked{
 		NotLookedAt: []gap{{"77 processes, and what only they have mounted", "user 65534 may not look into them", asRoot},
 			{"what the container runtime knows", "it did not answer for 2.0 s", ""}},
 		KubeletRoot: "/var/lib/kubelet", MountNamespace: 1, Denied: 77, Partial: 2, Pods: 3, Mounts: 40, Binds: 9, KubeletRenews: true,
 	}),
-	"renewed": newReport(nil, looked{
+	"renewed": reportOf(nil, looked{
 		KubeletRoot: "/var/lib/kubelet", KubeletPID: 1, MountNamespace: 1, Pods: 3, Mounts: 40, Binds: 9, KubeletRenews: true, RenewedByKubelet: 1,
 	}),
+}
+
+// many are faults of several causes.
+func many() []fault.Finding {
+	pod := func(namespace, name string) fault.Pod {
+		return fault.Pod{Namespace: namespace, Name: name, UID: "uid-of-" + name}
+	}
+	point := func(name string) string {
+		return "/var/lib/kubelet/pods/uid-of-" + name + "/volumes/kubernetes.io~csi/pvc/mount"
+	}
+	const driver = "cephfs.csi.ceph.com"
+	runs := fault.Details{Container: fault.ContainerRuns, Repair: fault.Replace, Workload: fault.Workload{Kind: "ReplicaSet", Name: "web-7d9f8b6c5"}}
+	var all []fault.Finding
+	for _, name := range []string{"web-7d9f8b6c5-x2x9k", "web-7d9f8b6c5-bbbbb"} {
+		for _, container := range []string{"nginx", "sidecar"} {
+			all = append(all, fault.Finding{
+				Code: fault.StaleSubPath, Pod: pod("shop", name), Container: container, Volume: "nginx-conf", Details: runs,
+				Mount:    fault.Mount{ID: 7, Point: "/var/lib/kubelet/pods/uid-of-" + name + "/volume-subpaths/nginx-conf/" + container + "/0"},
+				Evidence: []string{"the root of the mount is deleted: its link count is 0"},
+			})
+		}
+	}
+	return append(all,
+		fault.Finding{
+			Code: fault.HeldDevice, Volume: "pvc-held", Holder: "process 21214 (node_exporter)", Pod: pod("monitoring", "node-exporter-x2x9k"),
+			Mount: fault.Mount{ID: 9, Device: "7:0", Point: "/host/var/lib/kubelet/plugins/kubernetes.io/csi/pv/pvc-held/globalmount"},
+			Details: fault.Details{
+				Device: "loop0", HeldBy: &fault.Process{PID: 21214, Command: "node_exporter"}, Repair: fault.Unmount,
+			},
+		},
+		fault.Finding{
+			Code: fault.DisconnectedFUSE, Pod: pod("ml", "trainer-0"), Volume: "pvc-dead", Mount: fault.Mount{ID: 4, Device: "0:40", Point: point("trainer-0")},
+			Details: fault.Details{Driver: driver},
+		},
+		fault.Finding{
+			Code: fault.HungMount, Pod: pod("ml", "trainer-1"), Volume: "pvc-hung",
+			Mount:   fault.Mount{ID: 5, Device: "0:41", FSType: "fuse.ceph", Point: point("trainer-1")},
+			Details: fault.Details{Driver: driver, Daemon: &fault.Process{PID: 21087, Command: "ceph-fuse", State: fault.ProcessStopped}},
+		},
+		fault.Finding{
+			Code: fault.OrphanedPodVolumes, Pod: fault.Pod{UID: "29da79e5-386c-4e0d-82c1-215f93ff955d"},
+			Details: fault.Details{Path: "/var/lib/kubelet/pods/29da79e5-386c-4e0d-82c1-215f93ff955d", Repair: fault.RemoveDirectory},
+		})
+}
+
+// reportOf is a report of a node with a name, at a time.
+func reportOf(findings []fault.Finding, l looked) *scanReport {
+	r := newReport(findings, l, fault.Caller{})
+	r.Node, r.Time = "worker-7", time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+	return r
+}
+
+// screens are where reports are shown, by the end of the name of their file.
+var screens = map[string]terminal.Screen{
+	"text": {}, "80": {Width: 80, Terminal: true}, "120": {Width: 120, Terminal: true},
+	"40": {Width: 40, Terminal: true, ASCII: true}, "colour": {Width: 80, Terminal: true, Colour: true},
+}
+
+// shownAs gives a report as it is shown.
+func shownAs(r *scanReport, s terminal.Screen) string {
+	return scanView{Screen: s, scanReport: r}.text()
+}
+
+// golden compares with a file of testdata, or writes it where KUBEDIAG_GOLDEN is set.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := "testdata/" + name
+	if os.Getenv("KUBEDIAG_GOLDEN") != "" {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
+	}
 }
 
 func TestReports(t *testing.T) {
 	t.Parallel()
 	for name, r := range reports {
-		for _, f := range []format{textFormat, jsonFormat} {
-			t.Run(name+"."+string(f), func(t *testing.T) {
-				t.Parallel()
-				want, err := os.ReadFile("testdata/" + name + "." + string(f))
-				if err != nil {
-					t.Fatal(err)
-				}
-				var b bytes.Buffer
-				var status error
-				switch {
-				case len(r.Faults) > 0:
-					status = ErrFaults
-				case name == "unseen":
-					status = errUnseen
-				}
-				if err := r.write(&b, f); !errors.Is(err, status) {
-					t.Errorf("ends with %v, want %v", err, status)
-				}
-				if diff := cmp.Diff(string(want), b.String()); diff != "" {
-					t.Errorf("written (-want +got):\n%s", diff)
-				}
-				if err := r.write(brokenPipe{}, f); !errors.Is(err, errBroken) || errors.Is(err, ErrFaults) {
-					t.Errorf("into a broken pipe it ends with %v", err)
-				}
-			})
+		for end, screen := range screens {
+			golden(t, name+"."+end, shownAs(r, screen))
 		}
+		golden(t, name+".v", scanView{scanReport: r, verbose: true}.text())
+		golden(t, name+".brief", r.brief())
+		var b bytes.Buffer
+		if err := writeJSON(&b, r); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name+".json", b.String())
+		want := map[string]error{"faults": ErrFaults, "many": ErrFaults, "down": ErrFaults, "unseen": errUnseen}[name]
+		if err := r.end(); !errors.Is(err, want) {
+			t.Errorf("%s ends with %v, want %v", name, err, want)
+		}
+	}
+}
+
+// TestLinesFit: nothing but a word that must stay whole is longer than a line.
+func TestLinesFit(t *testing.T) {
+	t.Parallel()
+	for name, r := range reports {
+		for columns := 30; columns < 200; columns++ {
+			for _, line := range strings.Split(shownAs(r, terminal.Screen{Width: columns, Terminal: true}), "\n") {
+				if terminal.Columns(line) > columns && len(strings.Fields(line)) > 2 && !strings.HasPrefix(line, "  kubediag ") && !strings.HasPrefix(line, "  systemctl ") {
+					t.Errorf("%s in %d columns: %q has %d", name, columns, line, terminal.Columns(line))
+				}
+			}
+		}
+	}
+}
+
+func TestColourIsOnATerminalAlone(t *testing.T) {
+	t.Parallel()
+	escapes := func(s terminal.Screen) int { return strings.Count(shownAs(reports["faults"], s), "\x1b[") }
+	if n := escapes(terminal.Screen{}); n > 0 {
+		t.Errorf("%d escapes in a pipe", n)
+	}
+	if n := escapes(screens["colour"]); n == 0 {
+		t.Error("no colour on a terminal")
 	}
 }
 
 func TestACleanResultIsOneLine(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"clean", "renewed"} {
-		if text := reports[name].text(); strings.Count(text, "\n") != 1 || !strings.HasPrefix(text, "No faults found.") {
+		if text := shownAs(reports[name], terminal.Screen{}); strings.Count(text, "\n") != 1 || !strings.HasPrefix(text, "✓ worker-7: nothing broken.") {
 			t.Errorf("%s: %q", name, text)
 		}
 	}
@@ -118,11 +221,70 @@ func TestACleanResultIsOneLine(t *testing.T) {
 func TestEveryFaultOfTheCatalogueIsExplained(t *testing.T) {
 	t.Parallel()
 	for _, e := range fault.Catalogue() {
-		text := newReport([]fault.Finding{{Code: e.Code}}, looked{}).text()
-		for _, part := range []string{string(e.Code), e.Title, e.Repair, e.Runbook} {
+		text := scanView{scanReport: reportOf([]fault.Finding{{Code: e.Code}}, looked{}), verbose: true}.text()
+		for _, part := range []string{string(e.Code), e.Title, e.Repair, "kubediag explain " + string(e.Code)} {
 			if !strings.Contains(text, part) {
 				t.Errorf("%s: %q is not in the text", e.Code, part)
 			}
+		}
+	}
+}
+
+// alike are n faults of one cause, three in each pod of one workload, or of as many as there are pods.
+func alike(n int, workloads bool) (all []fault.Finding) {
+	for i := range n {
+		pod := fmt.Sprintf("web-7d9f8b6c5-%05d", i/3)
+		if workloads {
+			pod = fmt.Sprintf("app%d-7d9f8b6c5-x2x9k", i/3)
+		}
+		all = append(all, fault.Finding{
+			Code: fault.StaleSubPath, Pod: fault.Pod{Namespace: "shop", Name: pod, UID: fmt.Sprint(i / 3)}, Container: fmt.Sprintf("c%d", i%3),
+			Volume: "nginx-conf", Mount: fault.Mount{ID: uint64(i), Point: fmt.Sprintf("/k/%d", i)}, Details: fault.Details{Repair: fault.Replace},
+		})
+	}
+	return all
+}
+
+func TestManyFaultsOfOneCauseTakeFewLines(t *testing.T) {
+	t.Parallel()
+	for _, workloads := range []bool{false, true} {
+		for _, n := range []int{300, 5000} {
+			r := reportOf(alike(n, workloads), looked{})
+			text := shownAs(r, terminal.Screen{Width: 80})
+			if lines := strings.Count(text, "\n"); lines > 40 || r.Verdict.Faults != n || r.Verdict.Places != 1 || len(r.Verdict.PodsNextStart) != (n+2)/3 {
+				t.Errorf("%d faults, %t: %d lines, verdict of %d pods, %d places\n%s", n, workloads, lines, len(r.Verdict.PodsNextStart), r.Verdict.Places, text)
+			}
+			if line := r.brief(); len(line) > maxBrief+1 {
+				t.Errorf("%q has %d bytes", line, len(line))
+			}
+		}
+	}
+}
+
+// TestBriefIsShort whatever names are like.
+func TestBriefIsShort(t *testing.T) {
+	t.Parallel()
+	for n := range 40 {
+		var all []fault.Finding
+		for i := range n {
+			name := strings.Repeat("n\u202e", i)
+			all = append(all, fault.Finding{Code: fault.DeletedVolumeSource, Pod: fault.Pod{Namespace: name, Name: name, UID: fmt.Sprint(i)}, Volume: name})
+		}
+		line := reportOf(all, looked{KubeletDown: n%2 == 0}).brief()
+		if len(line) > maxBrief+1 || strings.Count(line, "\n") != 1 || strings.ContainsFunc(line, func(r rune) bool { return r > 0x7e }) {
+			t.Errorf("%d faults: %q has %d bytes", n, line, len(line))
+		}
+	}
+}
+
+func TestStems(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"web-7d9f8b6c5-x2x9k": "web", "web-x2x9k": "web", "db-0": "db", "db-12": "db", "api": "api", "kube-proxy": "kube-proxy", "": "",
+		"a-b-c": "a-b-c", "etcd-node-1": "etcd-node", "job-28391049-x2x9k": "job",
+	} {
+		if got := stem(name); got != want {
+			t.Errorf("%q: %q, want %q", name, got, want)
 		}
 	}
 }

@@ -25,6 +25,7 @@ type boundedRuntime struct {
 	runtime interface {
 		device.Runtime
 		orphan.Runtime
+		States(ctx context.Context, wanted func(podUID, container string) bool) ([]cri.State, error)
 	}
 
 	mu        sync.Mutex
@@ -95,6 +96,13 @@ func (r *boundedRuntime) PodRecords(ctx context.Context, podUID string) ([]cri.C
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return asked(ctx, r, func(ctx context.Context) ([]cri.Container, error) { return r.runtime.PodRecords(ctx, podUID) })
+}
+
+// States is that of cri.Client.
+func (r *boundedRuntime) States(ctx context.Context, wanted func(podUID, container string) bool) ([]cri.State, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return asked(ctx, r, func(ctx context.Context) ([]cri.State, error) { return r.runtime.States(ctx, wanted) })
 }
 
 // asked is what the runtime says within what is left of the time.

@@ -15,10 +15,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/bounded"
+	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
 // ErrFaults is how a verb ends that has looked and found faults. What they are has been written by then.
@@ -31,30 +33,28 @@ func NewScanCommand(proc string) *cobra.Command {
 		Use:   "scan",
 		Short: "Find every broken mount of this node's pods",
 		Long: "scan looks at the mounts of all pods of this node for the faults that kubediag knows. It asks the kubelet's\n" +
-			"directories and the kernel, needs no API server, and changes nothing.\n\n" +
-			"It looks in the mount namespace of the kubelet, which takes root. Where no kubelet runs, or it may not be looked\n" +
-			"into, --kubelet-root has it look at that directory in the mount namespace of the shell.\n\n" +
+			"directories and the kernel, needs no API server, and changes nothing. First it prints the verdict, then a table in\n" +
+			"which faults of one cause share a row and the worst come first, then commands to type, and what it could not see.\n\n" +
+			"HURTS is when a fault hurts: now, at the next start of a container, when a device is detached, or only when the\n" +
+			"kubelet cleans up. HEAL is what repairs it: kubediag with nothing lost (safe), the volume's driver, or a person.\n\n" +
+			"It looks in the mount namespace of the kubelet, which takes root. If no kubelet runs, it says so and looks at\n" +
+			"the default root directory. --kubelet-root has it look at another one in the mount namespace of the shell.\n\n" +
 			"Interrupted (Ctrl-C), it prints what it has found so far.\n\n" +
-			"Exit status: 0 no faults, 1 faults found, 2 could not look, or not everywhere.",
+			"Exit status: 0 no faults, 1 faults found or no kubelet runs, 2 could not look, or not everywhere.",
 		Example: "  kubediag scan\n" +
+			"  kubediag scan --watch --only HungMount,DisconnectedFUSE\n" +
+			"  kubediag scan --pod shop/web-0 -v\n" +
 			"  kubectl get pods -A -o json | kubediag scan --pods - -o json",
-		Args: cobra.NoArgs,
+		Args: NoArgs,
 	}
-	o.addFlags(cmd.Flags())
-	cmd.Flags().StringVar(&o.pods, "pods", "", "file of pods in JSON or YAML (\"-\": standard input), for what only their specs tell:\n"+
-		"sources that were moved away, and names")
-	cmd.Flags().DurationVar(&o.orphanAge, "orphan-minimum-age", orphan.DefaultMinimumAge,
-		"for how long nothing must have changed in a pod's directory before the\npod can be gone, 5m to 720h")
-	out := addFormat(cmd)
+	o.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		r, err := o.scan(cmd.Context(), cmd.InOrStdin())
-		if err != nil {
+		if err := o.run(cmd); err != nil && !errors.Is(err, ErrFaults) {
 			return fmt.Errorf("scan: %w", err)
+		} else if err != nil {
+			return err
 		}
-		if err = r.write(cmd.OutOrStdout(), *out); err != nil && !errors.Is(err, ErrFaults) {
-			return fmt.Errorf("scan: %w", err)
-		}
-		return err
+		return nil
 	}
 	return cmd
 }
@@ -64,6 +64,30 @@ type scanOptions struct {
 	nodeOptions
 	pods      string
 	orphanAge time.Duration
+	only      []string
+	pod       string
+	watch     time.Duration
+	brief     bool
+	verbose   bool
+	out       *format
+}
+
+func (o *scanOptions) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	o.nodeOptions.addFlags(f)
+	f.StringVar(&o.pods, "pods", "", "file of pods in JSON or YAML (\"-\": standard input), for what only their specs tell:\n"+
+		"sources that were moved away, and names")
+	f.DurationVar(&o.orphanAge, "orphan-minimum-age", orphan.DefaultMinimumAge,
+		"for how long nothing must have changed in a pod's directory before the\npod can be gone, 5m to 720h")
+	f.StringSliceVar(&o.only, "only", nil, "only faults of these codes, with commas between them")
+	f.StringVar(&o.pod, "pod", "", "only faults of this pod: NAMESPACE/NAME, or its UID")
+	f.DurationVar(&o.watch, "watch", 0, "scan again and again, with this time between, 1s to 1h, and show what changes")
+	f.Lookup("watch").NoOptDefVal = "5s"
+	f.BoolVar(&o.brief, "brief", false, fmt.Sprintf("one line of at most %d bytes", maxBrief))
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "with the evidence of each fault")
+	o.out = addFormat(cmd)
+	completeFlag(cmd, "only", codeNames)
+	completeFlag(cmd, "pod", podsOfLast)
 }
 
 func (o scanOptions) validate() error {
@@ -73,14 +97,70 @@ func (o scanOptions) validate() error {
 	if err := orphan.CheckMinimumAge(o.orphanAge); err != nil {
 		return fmt.Errorf("--orphan-minimum-age=%s: %w", o.orphanAge, err)
 	}
+	for _, code := range o.only {
+		if _, ok := fault.Lookup(fault.Code(code)); !ok {
+			return fmt.Errorf("--only=%q: is none of %s", code, strings.Join(codeNames(), ", "))
+		}
+	}
+	if namespace, name, ok := strings.Cut(o.pod, "/"); ok && (namespace == "" || name == "") {
+		return fmt.Errorf("--pod=%q: must be NAMESPACE/NAME, or a UID", o.pod)
+	}
+	switch {
+	case o.watch != 0 && (o.watch < time.Second || o.watch > time.Hour):
+		return fmt.Errorf("--watch=%s: must be between 1s and 1h", o.watch)
+	case o.watch != 0 && o.pods == "-":
+		return errors.New("--watch: cannot be with --pods=-: standard input is read once")
+	case o.brief && *o.out == jsonFormat:
+		return errors.New("--brief: cannot be with --output=json")
+	case o.brief && o.verbose:
+		return errors.New("--brief: cannot be with --verbose")
+	}
 	return nil
+}
+
+// codeNames are the codes of the catalogue.
+func codeNames() (names []string) {
+	for _, entry := range fault.Catalogue() {
+		names = append(names, string(entry.Code))
+	}
+	return names
+}
+
+// run scans once, or until it is interrupted, and writes the result.
+func (o scanOptions) run(cmd *cobra.Command) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	if o.watch != 0 {
+		return o.watchNode(cmd)
+	}
+	r, err := o.scan(cmd.Context(), cmd.InOrStdin())
+	if err != nil {
+		return err
+	}
+	w := cmd.OutOrStdout()
+	switch {
+	case o.brief:
+		err = write(w, r.brief())
+	case *o.out == jsonFormat:
+		err = writeJSON(w, r)
+	default:
+		keep(r)
+		err = write(w, o.view(w, r).text())
+	}
+	if err != nil {
+		return err
+	}
+	return r.end()
+}
+
+// view is the report as it is shown where w leads.
+func (o scanOptions) view(w io.Writer, r *scanReport) scanView {
+	return scanView{Screen: terminal.New(w, os.Getenv), scanReport: r, program: thisProgram(), verbose: o.verbose}
 }
 
 // scan looks at the node. An error means that it could not, and nothing is said about faults then.
 func (o scanOptions) scan(ctx context.Context, stdin io.Reader) (*scanReport, error) {
-	if err := o.validate(); err != nil {
-		return nil, err
-	}
 	s := &scan{orphanAge: o.orphanAge}
 	if o.pods != "" {
 		var err error
@@ -93,31 +173,62 @@ func (o scanOptions) scan(ctx context.Context, stdin io.Reader) (*scanReport, er
 	if err != nil {
 		return nil, err
 	}
-	s.node, s.looked.Notes = choice.Node, notes(o.root, choice)
-	faults, err := s.run(ctx, kinds)
+	s.node, s.looked.Notes, s.looked.KubeletDown = choice.Node, notes(o.root, choice), choice.Down
+	faults, err := s.run(ctx, wanted(o.only))
 	if err != nil {
 		return nil, err
 	}
 	if !s.looked.Interrupted {
 		s.name(ctx, faults)
+		s.states(ctx, faults)
+	}
+	if faults, err = s.filter(ctx, faults, o); err != nil {
+		return nil, err
 	}
 	s.conclude()
 	s.looked.Milliseconds = float64(time.Since(start).Microseconds()) / 1000
-	r := newReport(faults, s.looked)
-	r.blind = shortSighted()
+	r := newReport(faults, s.looked, s.caller())
+	r.blind, r.Time = shortSighted(), time.Now().UTC().Truncate(time.Second)
+	if r.Node, err = os.Hostname(); err != nil {
+		r.Node = "this node"
+	}
 	return r, nil
+}
+
+// caller is the shell in which commands are typed.
+func (s *scan) caller() (c fault.Caller) {
+	own, err := mountns.Self()
+	if err != nil || own.Inode != s.looked.MountNamespace {
+		c.Enter = s.node.PID
+	}
+	return c
 }
 
 // kind looks for faults of one kind, and writes down in s.looked what it has looked at.
 type kind struct {
 	// what it looks for, as people say it.
-	what string
-	find func(ctx context.Context, s *scan) ([]fault.Finding, error)
+	what  string
+	codes []fault.Code
+	find  func(ctx context.Context, s *scan) ([]fault.Finding, error)
 }
 
 // kinds are all that is looked for.
 var kinds = []kind{
-	{"subPath binds", staleSubPaths}, {"sources of hostPath volumes", badSources}, {"devices", heldDevices}, {"volumes", brokenVolumes}, {"directories of pods that are gone", orphanedPods},
+	{"subPath binds", []fault.Code{fault.StaleSubPath, fault.MissingBindSource}, staleSubPaths},
+	{"sources of hostPath volumes", []fault.Code{fault.MissingBindSource, fault.SourceTypeMismatch}, badSources},
+	{"devices", []fault.Code{fault.HeldDevice}, heldDevices},
+	{"volumes", []fault.Code{fault.DeletedVolumeSource, fault.DisconnectedFUSE, fault.HungMount, fault.StaleFileHandle}, brokenVolumes},
+	{"directories of pods that are gone", []fault.Code{fault.OrphanedPodVolumes}, orphanedPods},
+}
+
+// wanted are the kinds that can find faults of these codes; all where there are none.
+func wanted(codes []string) []kind {
+	if len(codes) == 0 {
+		return kinds
+	}
+	return slices.DeleteFunc(slices.Clone(kinds), func(k kind) bool {
+		return !slices.ContainsFunc(k.codes, func(c fault.Code) bool { return slices.Contains(codes, string(c)) })
+	})
 }
 
 // scan is one pass over a node.

@@ -146,7 +146,9 @@ func TestScanFindsWhatIsStale(t *testing.T) {
 	}
 	f.Evidence = nil
 	want := scanFault{
-		Code: fault.StaleSubPath, Pod: scanPod{UID: string(pods[1].UID)}, Container: "app", Volume: "configmap",
+		Place: 1, Impact: fault.ImpactNextStart, Heal: fault.HealSafe, Details: fault.Details{Repair: fault.Replace}, Summary: f.Summary, Plan: f.Plan,
+		Commands: []fault.Command{{Purpose: f.Commands[0].Purpose, Line: "umount -- " + fault.Quote(state.Point), Effect: fault.EffectRepair}},
+		Code:     fault.StaleSubPath, Pod: scanPod{UID: string(pods[1].UID)}, Container: "app", Volume: "configmap",
 		Mount: scanMount{
 			ID: state.Unique, MountInfoID: state.Reused, Point: state.Point, Root: state.Root,
 			Device: fmt.Sprintf("%d:%d", state.Major, state.Minor), FSType: "tmpfs",
@@ -259,11 +261,12 @@ func TestScanInTheKubeletsNamespace(t *testing.T) {
 }
 
 func TestBuiltProgramScans(t *testing.T) {
-	program := build(t)
+	program, runtime := build(t), t.TempDir()
 	s, pods := stage(t, 2, 2)
 	scan := func(args ...string) (status int, stdout, stderr string) {
 		var out, errs bytes.Buffer
 		cmd := exec.Command(program, append([]string{"scan", "--kubelet-root", s.Root}, args...)...)
+		cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+runtime)
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(list(t, pods...)), &out, &errs
 		var exit *exec.ExitError
 		if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
@@ -271,18 +274,18 @@ func TestBuiltProgramScans(t *testing.T) {
 		}
 		return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 	}
-	if status, out, errs := scan(); status != 0 || !strings.HasPrefix(out, "No faults found. Looked at 2 pods, 4 subPath binds") || errs != "" {
+	if status, out, errs := scan(); status != 0 || !strings.Contains(out, ": nothing broken. Looked at 2 pods (no specs), 4 subPath binds") || errs != "" {
 		t.Errorf("healthy: status %d, %q, %q", status, out, errs)
 	}
 	update(s, pods[1])
-	status, out, errs := scan("--pods", "-")
-	if status != 1 || strings.Count(out, "\nStaleSubPath (critical): ") != 1 || errs != "" {
+	status, out, errs := scan("-v", "--pods", "-")
+	if status != 1 || strings.Count(out, "\n1. StaleSubPath (critical): ") != 2 || errs != "" {
 		t.Errorf("stale: status %d, %q, %q", status, out, errs)
 	}
 	for _, part := range []string{
 		"pod        default/web-1, uid " + string(pods[1].UID) + "\n", "container  app\n", "volume     configmap\n",
-		"mount      " + s.Point(pods[1], "configmap", "app", 0) + "\n", "repair     unmount that one mount", "docs/runbook/StaleSubPath.md",
-		"2 faults found. Looked at 2 pods", "Specs were given of 2 of the pods",
+		"mount      " + s.Point(pods[1], "configmap", "app", 0) + "\n", "repair     unmount that one mount", "kubediag explain StaleSubPath",
+		": 2 faults. 1 pod fails at its next start. It can be healed safely.\n", "Looked at 2 pods (specs of 2)",
 	} {
 		if !strings.Contains(out, part) {
 			t.Errorf("%q is not in\n%s", part, out)

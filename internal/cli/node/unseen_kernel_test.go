@@ -32,7 +32,7 @@ func TestBuiltProgramWithoutPrivilege(t *testing.T) {
 		clean string // what root is told where all is well
 		told  string
 	}{
-		{[]string{"scan", "--kubelet-root", root}, "No faults found. ", "No faults found in what was looked at. "},
+		{[]string{"scan", "--kubelet-root", root}, "nothing broken. ", "nothing broken in what was looked at. "},
 		{[]string{"scan", "-o", "json", "--kubelet-root", root}, `"denied": 0,`, `"faults": [],`},
 		{[]string{"holders", "--kubelet-root", root}, "Every device ", " processes, and what only they have mounted: user 65534 may not look into them: "},
 		{[]string{"probe", root}, "Alive\n", "Alive, but whether a container could be started with it is not known\n"},
@@ -84,7 +84,7 @@ func TestScanListsDirectoriesThatOnlySourcesAreMissingFor(t *testing.T) {
 	scene, pods := stage(t, 1, 1)
 	for age, want := range map[time.Duration]int{time.Nanosecond: 1, time.Hour: 0} {
 		s := &scan{node: scene.Node, orphanAge: age}
-		faults, err := s.run(t.Context(), []kind{{"orphans", orphanedPods}})
+		faults, err := s.run(t.Context(), []kind{{what: "orphans", find: orphanedPods}})
 		must(t, err)
 		if len(faults) != 0 || len(s.looked.Unproven) != want {
 			t.Errorf("with an age of %s: %d faults, not judged %+v, want %d places", age, len(faults), s.looked.Unproven, want)

@@ -1,0 +1,90 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"kubediag.org/kubediag/internal/printable"
+)
+
+// choices are values that a shell can complete; a tab separates one from what is said of it.
+type choices func() []string
+
+// completeFlag has a shell complete the value of a flag, after the last comma.
+func completeFlag(cmd *cobra.Command, flag string, list choices) {
+	err := cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+		before := begun[:strings.LastIndexByte(begun, ',')+1]
+		var values []string
+		for _, value := range list() {
+			values = append(values, before+value)
+		}
+		return values, cobra.ShellCompDirectiveNoFileComp
+	})
+	if err != nil {
+		panic(err) // the flag is not there
+	}
+}
+
+// completeArgs has a shell complete the one argument of a verb.
+func completeArgs(list choices) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return list(), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// placesOfLast are the numbers of the last scan.
+func placesOfLast() (list []string) {
+	r, err := lastScan()
+	if err != nil {
+		return nil
+	}
+	for _, p := range placed(r.Faults) {
+		list = append(list, fmt.Sprintf("%s\t%s %s", strconv.Itoa(p.number), p.faults[0].Code, p.subject()))
+	}
+	return list
+}
+
+// podsOfLast are the pods of the last scan.
+func podsOfLast() (list []string) {
+	r, err := lastScan()
+	if err != nil {
+		return nil
+	}
+	for _, f := range r.Faults {
+		if name := f.Pod.Namespace + "/" + f.Pod.Name; f.Pod.Name != "" && printable.Quoted(name) == name && !slices.Contains(list, name) {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// blockDevices are the devices of the machine by the kernel's names.
+func blockDevices() (list []string) {
+	entries, err := os.ReadDir("/sys/class/block")
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		list = append(list, "/dev/"+strings.ReplaceAll(e.Name(), "!", "/"))
+	}
+	return list
+}
+
+// NoArgs refuses arguments.
+func NoArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: takes no arguments, not %q, see %s --help", cmd.Name(), args, cmd.CommandPath())
+}

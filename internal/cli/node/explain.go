@@ -1,0 +1,94 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"kubediag.org/kubediag/docs/runbook"
+	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/fault"
+)
+
+// NewExplainCommand makes the verb explain.
+func NewExplainCommand() *cobra.Command {
+	var language string
+	cmd := &cobra.Command{
+		Use:   "explain [CODE]",
+		Short: "Explain a fault: cause, proof, repair, and what to do by hand",
+		Long: "explain prints the runbook of a fault, which is part of this program. CODE may be in lower case, and shorter if only\n" +
+			"one code begins so. Without it, explain lists the codes.",
+		Example: "  kubediag explain StaleSubPath\n" +
+			"  kubediag explain hung",
+		Args:              takes("CODE", 0),
+		ValidArgsFunction: completeArgs(explained),
+	}
+	cmd.Flags().StringVar(&language, "lang", "en", "language: "+strings.Join(runbook.Languages(), " or "))
+	completeFlag(cmd, "lang", runbook.Languages)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !slices.Contains(runbook.Languages(), language) {
+			return fmt.Errorf("explain: --lang=%q: must be %s", language, strings.Join(runbook.Languages(), " or "))
+		}
+		w := cmd.OutOrStdout()
+		screen := terminal.New(w, os.Getenv)
+		if len(args) == 0 {
+			return write(w, codeList())
+		}
+		code, err := codeOf(args[0])
+		if err != nil {
+			return fmt.Errorf("explain: %w", err)
+		}
+		page, err := runbook.Page(string(code), language)
+		if err != nil {
+			return fmt.Errorf("explain: %w", err)
+		}
+		if language == "en" {
+			return write(w, screen.Text(screen.Markdown(page)))
+		}
+		screen.ASCII = false // it would be nothing but escapes
+		return write(w, screen.Markdown(page))
+	}
+	return cmd
+}
+
+// codeOf is the code that a word means.
+func codeOf(word string) (fault.Code, error) {
+	var found []string
+	for _, name := range codeNames() {
+		switch lower := strings.ToLower(name); {
+		case lower == strings.ToLower(word):
+			return fault.Code(name), nil
+		case word != "" && strings.HasPrefix(lower, strings.ToLower(word)):
+			found = append(found, name)
+		}
+	}
+	switch len(found) {
+	case 1:
+		return fault.Code(found[0]), nil
+	case 0:
+		found = codeNames()
+	}
+	return "", fmt.Errorf("%q: is none of %s", word, strings.Join(found, ", "))
+}
+
+// explained are the codes with their titles, for a shell to complete.
+func explained() (list []string) {
+	for _, entry := range fault.Catalogue() {
+		list = append(list, string(entry.Code)+"\t"+entry.Title)
+	}
+	return list
+}
+
+func codeList() string {
+	var b strings.Builder
+	for _, entry := range fault.Catalogue() {
+		fmt.Fprintf(&b, "%-20s  %s\n", entry.Code, entry.Title)
+	}
+	return b.String()
+}

@@ -1,0 +1,68 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"kubediag.org/kubediag/internal/fault"
+)
+
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	for _, e := range fault.Catalogue() {
+		for language, part := range map[string]string{"en": "By hand"} {
+			out, err := run(t, NewExplainCommand(), string(e.Code), "--lang", language)
+			if err != nil || !strings.HasPrefix(out, string(e.Code)+"\n") || !strings.Contains(out, "\n"+part+"\n") || strings.Contains(out, "](") {
+				t.Errorf("%s in %s: %v\n%.300s", e.Code, language, err, out)
+			}
+		}
+	}
+	for word, want := range map[string]string{"hung": "HungMount\n", "STALEF": "StaleFileHandle\n", "stalesubpath": "StaleSubPath\n"} {
+		if out, err := run(t, NewExplainCommand(), word); err != nil || !strings.HasPrefix(out, want) {
+			t.Errorf("%s: %v, %.40q", word, err, out)
+		}
+	}
+	for args, want := range map[string]string{
+		"stale":            `explain: "stale": is none of StaleFileHandle, StaleSubPath`,
+		"nope":             `explain: "nope": is none of DeletedVolumeSource, DisconnectedFUSE`,
+		"hung --lang=de":   `explain: --lang="de": must be en`,
+		"one two":          "explain: one CODE at a time",
+		"../../etc/passwd": "is none of",
+	} {
+		if _, err := run(t, NewExplainCommand(), strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", args, err, want)
+		}
+	}
+	out, err := run(t, NewExplainCommand())
+	if err != nil || strings.Count(out, "\n") != len(fault.Catalogue()) {
+		t.Errorf("the list: %v, %q", err, out)
+	}
+}
+
+// TestCommandsOfPagesAreWhole has no command of a page be broken, at any width.
+func TestCommandsOfPagesAreWhole(t *testing.T) {
+	t.Setenv("COLUMNS", "40")
+	for _, e := range fault.Catalogue() {
+		page, err := os.ReadFile("../../../" + e.Runbook)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := run(t, NewExplainCommand(), string(e.Code))
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks := strings.Split(string(page), "```")
+		for i := 1; i < len(blocks); i += 2 {
+			_, code, _ := strings.Cut(blocks[i], "\n") // the first line may name a language
+			for line := range strings.Lines(code) {
+				if !strings.Contains(out, "    "+line) {
+					t.Errorf("%s: %q is broken", e.Code, line)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,207 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+
+	"kubediag.org/kubediag/internal/fault"
+)
+
+// faultPlace is a row of the table: faults that have one cause, and are repaired in one way.
+type faultPlace struct {
+	number int
+	faults []*scanFault
+}
+
+// maxAlike is how many places may differ in pod and volume alone. Beyond that they become one place for each volume of a
+// namespace, and where that is not enough, one in all: a cause that hits hundreds of pods takes one row.
+const maxAlike = 8
+
+// places groups the faults, puts the worst first and writes its number into each fault.
+func (r *scanReport) places() []faultPlace {
+	byKind := map[string][]*scanFault{}
+	for i := range r.Faults {
+		f := &r.Faults[i]
+		kind := fmt.Sprintf("%s\x00%s\x00%s\x00%s", f.Code, f.Impact, f.Heal, f.Details.Driver)
+		byKind[kind] = append(byKind[kind], f)
+	}
+	var all []faultPlace
+	for _, faults := range byKind {
+		for _, same := range merge(faults) {
+			all = append(all, faultPlace{faults: same})
+		}
+	}
+	for _, p := range all {
+		slices.SortFunc(p.faults, compareFaults)
+	}
+	slices.SortFunc(all, comparePlaces)
+	sorted := make([]scanFault, 0, len(r.Faults))
+	for i := range all {
+		all[i].number = i + 1
+		for _, f := range all[i].faults {
+			f.Place = i + 1
+			sorted = append(sorted, *f)
+		}
+	}
+	copy(r.Faults, sorted)
+	return placed(r.Faults)
+}
+
+// placed are the places of faults that are in the order of their places.
+func placed(faults []scanFault) (all []faultPlace) {
+	for i := range faults {
+		f := &faults[i]
+		if len(all) == 0 || all[len(all)-1].number != f.Place {
+			all = append(all, faultPlace{number: f.Place})
+		}
+		last := &all[len(all)-1]
+		last.faults = append(last.faults, f)
+	}
+	return all
+}
+
+// merge groups faults of one kind as finely as leaves few places.
+func merge(faults []*scanFault) map[string][]*scanFault {
+	exact := func(f *scanFault) string { return f.whose() + "\x00" + f.Volume }
+	volume := func(f *scanFault) string { return f.Pod.Namespace + "\x00" + f.Volume }
+	whole := func(*scanFault) string { return "" }
+	var groups map[string][]*scanFault
+	for _, key := range []func(*scanFault) string{exact, volume, whole} {
+		groups = map[string][]*scanFault{}
+		for _, f := range faults {
+			groups[key(f)] = append(groups[key(f)], f)
+		}
+		if len(groups) <= maxAlike {
+			break
+		}
+	}
+	return groups
+}
+
+// whose is what the fault hurts, as far as faults of the same are one place: a device, or a workload.
+func (f *scanFault) whose() string {
+	if f.Code == fault.HeldDevice {
+		return "device " + cmp.Or(f.Details.Device, f.Mount.Device)
+	}
+	if w := f.Details.Workload; w != (fault.Workload{}) {
+		return f.Pod.Namespace + "\x00" + w.String()
+	}
+	if f.Pod.Name == "" {
+		return f.Pod.UID
+	}
+	return f.Pod.Namespace + "\x00" + stem(f.Pod.Name)
+}
+
+// generated is how controllers name pods: with five letters, after the hash of a template if there is one, or with a number.
+var generated = regexp.MustCompile(`^(.+?)(?:-[0-9a-f]{8,10}|-[bcdfghjklmnpqrstvwxz2456789]{6,10})?-(?:[bcdfghjklmnpqrstvwxz2456789]{5}|[0-9]{1,5})$`)
+
+// stem is the part of a pod's name that its siblings share, as far as the name shows it.
+func stem(name string) string {
+	if parts := generated.FindStringSubmatch(name); parts != nil {
+		return parts[1]
+	}
+	return name
+}
+
+func compareFaults(a, b *scanFault) int {
+	return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.Pod.UID, b.Pod.UID),
+		cmp.Compare(a.Volume, b.Volume), cmp.Compare(a.Container, b.Container), cmp.Compare(a.Mount.Point, b.Mount.Point),
+		cmp.Compare(a.Mount.Namespace, b.Mount.Namespace), cmp.Compare(a.Mount.ID, b.Mount.ID))
+}
+
+// comparePlaces puts what hurts most first, and of that what hurts most pods.
+func comparePlaces(a, b faultPlace) int {
+	x, y := a.faults[0], b.faults[0]
+	return cmp.Or(rank(x.Impact)-rank(y.Impact), spreads(x)-spreads(y), len(b.pods())-len(a.pods()), cmp.Compare(x.Code, y.Code), compareFaults(x, y),
+		cmp.Compare(x.Heal, y.Heal), cmp.Compare(x.Details.Driver, y.Details.Driver))
+}
+
+// spreads puts first what hurts others, too: all that touches a mount that hangs waits, the kubelet among them.
+func spreads(f *scanFault) int {
+	if f.Code == fault.HungMount {
+		return 0
+	}
+	return 1
+}
+
+func rank(i fault.Impact) int { return slices.Index(fault.Impacts(), i) }
+
+// pods are those that are hurt, each once.
+func (p faultPlace) pods() []string {
+	return p.each(func(f *scanFault) string {
+		if f.Pod == (scanPod{}) || f.Impact == fault.ImpactDetach {
+			return "" // the pod of a held device is the holder's
+		}
+		return f.Pod.short()
+	})
+}
+
+// each collects what is said of the faults, each text once, in their order.
+func (p faultPlace) each(say func(*scanFault) string) (all []string) {
+	seen := map[string]bool{"": true}
+	for _, f := range p.faults {
+		if text := say(f); !seen[text] {
+			seen[text] = true
+			all = append(all, text)
+		}
+	}
+	return all
+}
+
+// scanVerdict is the result in numbers and names.
+type scanVerdict struct {
+	Faults int `json:"faults"`
+	Places int `json:"places"`
+	// Safe counts the places that kubediag can repair with nothing lost, on request or by itself.
+	Safe int `json:"safe"`
+	// PodsNow are hurt now, PodsNextStart only when a container starts again. None of them is null.
+	PodsNow       []string `json:"podsNow"`
+	PodsNextStart []string `json:"podsNextStart"`
+	// Devices cannot be detached. Directories counts those that are left of pods.
+	Devices     []string `json:"devices"`
+	Directories int      `json:"directories"`
+}
+
+func sum(places []faultPlace) scanVerdict {
+	v := scanVerdict{Places: len(places), PodsNow: []string{}, PodsNextStart: []string{}, Devices: []string{}}
+	seen := map[string]bool{}
+	add := func(to *[]string, names []string) {
+		for _, name := range names {
+			if !seen[name] {
+				seen[name] = true
+				*to = append(*to, name)
+			}
+		}
+	}
+	for _, p := range places {
+		v.Faults += len(p.faults)
+		first := p.faults[0]
+		if first.Heal == fault.HealSafe || first.Heal == fault.HealAutomatic {
+			v.Safe++
+		}
+		switch first.Impact {
+		case fault.ImpactNow:
+			add(&v.PodsNow, p.pods())
+		case fault.ImpactNextStart: // these places come after all that hurts now
+			add(&v.PodsNextStart, p.pods())
+		case fault.ImpactDetach:
+			add(&v.Devices, p.each((*scanFault).device))
+		case fault.ImpactCleanup:
+			v.Directories += len(p.pods())
+		}
+	}
+	return v
+}
+
+// device is the device that is held, with its path where the kernel's name is known.
+func (f *scanFault) device() string {
+	if f.Details.Device != "" {
+		return "/dev/" + f.Details.Device
+	}
+	return f.Mount.Device
+}

@@ -1,0 +1,300 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/printable"
+)
+
+// scanView writes a report for people.
+type scanView struct {
+	terminal.Screen
+	*scanReport
+	program shellName
+	verbose bool // with the evidence of each fault
+}
+
+// maxGaps bounds how many lines of one kind say what was not seen, unless all is to be shown.
+const maxGaps = 5
+
+// text is the whole report.
+func (v scanView) text() string {
+	var b strings.Builder
+	places := placed(v.Faults)
+	b.WriteString(v.verdict())
+	if len(places) > 0 {
+		b.WriteString("\n" + v.table(places))
+	}
+	if v.verbose {
+		for i := range v.Faults {
+			b.WriteString("\n" + v.evidence(&v.Faults[i]))
+		}
+	}
+	b.WriteString(v.next(places))
+	b.WriteString(v.unseen())
+	return v.Text(b.String())
+}
+
+// verdict is one line, and where pods are hurt one for each kind of harm with their names.
+func (v scanView) verdict() string {
+	mark, colour := "✗", terminal.Red
+	sum, gaps := v.Verdict, len(v.Looked.NotLookedAt) > 0
+	var found []string
+	switch {
+	case v.broken():
+	case gaps:
+		mark, colour = "!", terminal.Yellow
+	default:
+		mark, colour = "✓", terminal.Green
+	}
+	switch {
+	case v.Looked.KubeletDown && sum.Faults == 0:
+		found = append(found, "no kubelet is running, and nothing else is broken")
+	case v.Looked.KubeletDown:
+		found = append(found, "no kubelet is running")
+		fallthrough
+	case sum.Faults > 0:
+		text := count(sum.Faults, "fault")
+		if sum.Places > 1 {
+			text += " in " + count(sum.Places, "place")
+		}
+		found = append(found, text)
+	default:
+		found = append(found, "nothing broken")
+	}
+	text := strings.Join(found, ", ")
+	if gaps {
+		text += " in what was looked at"
+	}
+	text += "."
+	for _, part := range sum.parts() {
+		text += " " + part + "."
+	}
+	if !v.broken() {
+		text += " " + v.coverage()
+	}
+	out := v.marked(mark, colour, printable.Quoted(v.Node)+": "+text)
+	return out + v.names("hurt now:      ", sum.PodsNow) + v.names("at next start: ", sum.PodsNextStart)
+}
+
+// marked is a text behind a mark in colour.
+func (v scanView) marked(mark string, c terminal.Colour, text string) string {
+	lines := v.Wrap(mark+" ", text, 2)
+	return v.Paint(c, mark) + strings.TrimPrefix(lines, mark)
+}
+
+// parts are what is hurt, in numbers.
+func (s scanVerdict) parts() (list []string) {
+	add := func(n int, one, many string) {
+		if n == 1 {
+			list = append(list, "1 "+one)
+		} else if n > 1 {
+			list = append(list, fmt.Sprintf("%d %s", n, many))
+		}
+	}
+	add(len(s.PodsNow), "pod is hurt now", "pods are hurt now")
+	add(len(s.PodsNextStart), "pod fails at its next start", "pods fail at their next start")
+	add(len(s.Devices), "device cannot be detached", "devices cannot be detached")
+	add(s.Directories, "directory of a pod is left", "directories of pods are left")
+	if s.Faults > 0 {
+		safe := fmt.Sprintf("%d of %d can be healed safely", s.Safe, s.Places)
+		if s.Places == 1 {
+			safe = "It can be healed safely"
+			if s.Safe == 0 {
+				safe = "It does not heal by itself"
+			}
+		}
+		list = append(list, safe)
+	}
+	return list
+}
+
+// names lists pods on one line of the screen, as many as fit.
+func (v scanView) names(label string, pods []string) string {
+	if len(pods) == 0 {
+		return ""
+	}
+	const maxNames = 20
+	if v.Width > 0 && v.Width < narrowTable {
+		pods = slices.Clone(pods)
+		for i := range pods {
+			pods[i] = v.Cut(printable.Quoted(pods[i]), v.Width-6)
+		}
+		list := strings.Join(pods[:min(len(pods), maxNames)], ", ")
+		if more := len(pods) - maxNames; more > 0 {
+			list += fmt.Sprintf(" and %d more", more)
+		}
+		return v.Wrap("  ", strings.TrimSpace(label)+" "+list, 4)
+	}
+	line, shown := "  "+label, 0
+	for i, pod := range pods {
+		word := v.cutName(pod)
+		if i+1 < len(pods) {
+			word += ", "
+		}
+		more := 0
+		if i+1 < len(pods) {
+			more = len(fmt.Sprintf("and %d more", len(pods)))
+		}
+		if i == maxNames || i > 0 && v.Width > 0 && terminal.Columns(line+word)+more > v.Width {
+			break
+		}
+		line, shown = line+word, shown+1
+	}
+	if shown < len(pods) {
+		line += fmt.Sprintf("and %d more", len(pods)-shown)
+	}
+	return strings.TrimRight(line, " ") + "\n"
+}
+
+// cutName is a name that fits beside a label.
+func (v scanView) cutName(name string) string {
+	return v.Cut(printable.Quoted(name), max(0, v.Width-30))
+}
+
+// coverage is what was looked at, in one sentence.
+func (v scanView) coverage() string {
+	l := v.Looked
+	specs := "no specs"
+	if l.PodSpecs.Given {
+		specs = fmt.Sprintf("specs of %d", l.PodSpecs.Pods)
+	}
+	return fmt.Sprintf("Looked at %s (%s), %s, %s and %s in %s.", count(l.Pods, "pod"), specs, count(l.Binds, "subPath bind"),
+		count(l.Volumes, "volume"), count(l.Mounts, "mount"), took(l.Milliseconds))
+}
+
+func took(milliseconds float64) string {
+	if milliseconds >= 1000 {
+		return strconv.FormatFloat(milliseconds/1000, 'f', 1, 64) + " s"
+	}
+	return strconv.FormatFloat(milliseconds, 'f', 1, 64) + " ms"
+}
+
+// next is what to type.
+func (v scanView) next(places []faultPlace) string {
+	var commands []fault.Command
+	if v.Looked.KubeletDown {
+		commands = append(commands, fault.Command{Purpose: "why it is not running", Line: "systemctl status --no-pager kubelet"})
+	}
+	if len(places) > 0 {
+		worst := places[0].faults[0]
+		commands = append(commands, fault.Command{Purpose: "evidence, plan and commands of number 1", Line: "kubediag show 1"})
+		commands = append(commands, v.repair(places)...)
+		commands = append(commands, fault.Command{Purpose: "cause, proof, repair by hand, prevention", Line: "kubediag explain " + string(worst.Code)})
+	}
+	if len(commands) == 0 {
+		return ""
+	}
+	return "\nNext:\n" + v.commands(commands)
+}
+
+// repair is the first command that repairs something and loses nothing, if it fits.
+func (v scanView) repair(places []faultPlace) []fault.Command {
+	for _, p := range places {
+		for _, c := range p.faults[0].Commands {
+			if c.Effect == fault.EffectRepair && v.fits(c.Line) {
+				c.Purpose = fmt.Sprintf("number %d: %s", p.number, c.Purpose)
+				return []fault.Command{c}
+			}
+		}
+	}
+	return nil
+}
+
+// fits reports whether a command takes no more than half of a line.
+func (v scanView) fits(line string) bool { return v.Width == 0 || terminal.Columns(line) <= v.Width/2 }
+
+// commands are lines to paste, with their purpose behind them, or above them where that does not fit.
+func (v scanView) commands(list []fault.Command) string {
+	var b strings.Builder
+	column := 0
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].Line = v.program.line(list[i].Line)
+	}
+	for _, c := range list {
+		if v.fits(c.Line) && len(c.Line) < 60 {
+			column = max(column, terminal.Columns(c.Line))
+		}
+	}
+	for _, c := range list {
+		purpose := printable.Quoted(c.Purpose)
+		beside := terminal.Columns(c.Line) <= column
+		if !beside || v.Width > 0 && 2+column+4+terminal.Columns(purpose) > v.Width {
+			b.WriteString(v.Wrap("  # ", purpose, 4) + "  " + c.Line + "\n")
+			continue
+		}
+		b.WriteString("  " + terminal.Pad(c.Line, column) + "  " + v.Paint(terminal.Dim, "# "+purpose) + "\n")
+	}
+	return b.String()
+}
+
+// unseen is what could not be looked at, and what the result rests on.
+func (v scanView) unseen() string {
+	var lines []string
+	for _, u := range v.Looked.Unproven {
+		lines = append(lines, "Not judged: "+u.Point+": "+u.Why)
+	}
+	for _, text := range v.Looked.VolumesIncomplete {
+		lines = append(lines, "Not judged: "+text)
+	}
+	if n := len(lines); n > maxGaps && !v.verbose {
+		lines = append(lines[:maxGaps], fmt.Sprintf("Not judged: %d more places: %s", n-maxGaps, v.program.line("kubediag scan -v")))
+	}
+	if slices.ContainsFunc(v.Faults, func(f scanFault) bool { return f.Pod.Name == "" && f.Pod.UID != "" }) {
+		for _, e := range v.Looked.NameErrors {
+			lines = append(lines, "Names of pods are missing: "+e)
+		}
+	}
+	for _, g := range v.Looked.NotLookedAt {
+		lines = append(lines, "Not looked at: "+g.String()+".")
+	}
+	lines = append(lines, v.caveats()...)
+	for _, note := range v.Looked.Notes {
+		lines = append(lines, "Note: "+note+".")
+	}
+	var b strings.Builder
+	if v.broken() {
+		b.WriteString("\n" + v.Wrap("", v.coverage(), 0))
+	}
+	for _, line := range lines {
+		b.WriteString(v.marked("!", terminal.Yellow, printable.Quoted(line)))
+	}
+	if v.verbose {
+		b.WriteString(v.Wrap("", v.where(), 0))
+	}
+	return b.String()
+}
+
+// caveats limit what the faults say.
+func (v scanView) caveats() (lines []string) {
+	l := v.Looked
+	if n := l.RenewedByKubelet; n > 0 && (v.broken() || v.verbose) {
+		lines = append(lines, count(n, "stale bind")+" left out, which this kubelet renews by itself.")
+	}
+	if l.KubeletRenews == renewsUnknown && slices.ContainsFunc(v.Faults, func(f scanFault) bool { return f.Code == fault.StaleSubPath }) {
+		lines = append(lines, "It is not known whether this kubelet renews stale binds by itself, as kubelets from 1.19 do.")
+	}
+	if (v.broken() || v.verbose) && !l.PodSpecs.Given {
+		lines = append(lines, "Without pod specs (--pods) a source that was moved away is not seen, and one that is gone for good looks replaced.")
+	}
+	return lines
+}
+
+// where says which kubelet's node it is.
+func (v scanView) where() string {
+	l := v.Looked
+	who := fmt.Sprintf("kubelet %d", l.KubeletPID)
+	if l.KubeletPID == 0 {
+		who = "no kubelet process was made use of"
+	}
+	return fmt.Sprintf("%s, root %s, mount namespace %d.", who, printable.Quoted(strconv.Quote(l.KubeletRoot)), l.MountNamespace)
+}

@@ -1,0 +1,152 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/orphan"
+	"kubediag.org/kubediag/internal/printable"
+)
+
+// maxShown bounds how many faults of one place are listed beside the first.
+const maxShown = 20
+
+// NewShowCommand makes the verb show. It looks for kubelets in the process file system at proc; empty: /proc.
+func NewShowCommand(proc string) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "show N|NAME",
+		Short: "Show one fault of the last scan: evidence, plan and commands",
+		Long: "show explains one row of the last kubediag scan of this user that found faults: what proves the fault, what\n" +
+			"kubediag would do about it, and what a person can type. N is the number of the row. NAME is the name of a pod, a\n" +
+			"volume or a device, or the code of a fault.\n\n" +
+			"If no scan was kept, it scans first. A scan is kept in /run/kubediag, or in the user's XDG_RUNTIME_DIR.\n\n" +
+			"Exit status: 0 shown, 2 there is no such fault, or it could not look, 3 the kept scan is not this user's own.",
+		Example: "  kubediag show 1\n" +
+			"  kubediag show shop/web-0 -o json",
+		Args:              takes("N|NAME", 1),
+		ValidArgsFunction: completeArgs(placesOfLast),
+	}
+	cmd.Flags().BoolVarP(&all, "verbose", "v", false, "with the evidence of each fault of the row")
+	out := addFormat(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		r, err := lastScan()
+		if errors.Is(err, fs.ErrNotExist) {
+			o := scanOptions{nodeOptions: nodeOptions{proc: proc}, orphanAge: orphan.DefaultMinimumAge}
+			r, err = o.scan(cmd.Context(), nil)
+		}
+		if err != nil {
+			return fmt.Errorf("show: %w", interrupted(cmd.Context(), err))
+		}
+		found, err := r.named(args[0])
+		if err != nil {
+			return fmt.Errorf("show: %w", err)
+		}
+		w := cmd.OutOrStdout()
+		if *out == jsonFormat {
+			return writeJSON(w, shown{r.SchemaVersion, r.Node, r.Time, faultsOf(found)})
+		}
+		v := scanView{Screen: terminal.New(w, os.Getenv), scanReport: r, program: thisProgram(), verbose: all}
+		return write(w, v.show(found, time.Now()))
+	}
+	return cmd
+}
+
+// shown is what the verb show gives as JSON.
+type shown struct {
+	SchemaVersion int         `json:"schemaVersion"`
+	Node          string      `json:"node"`
+	Time          time.Time   `json:"time"`
+	Faults        []scanFault `json:"faults"`
+}
+
+func faultsOf(places []faultPlace) (all []scanFault) {
+	for _, p := range places {
+		for _, f := range p.faults {
+			all = append(all, *f)
+		}
+	}
+	return all
+}
+
+// named are the places that a number or a name means.
+func (r *scanReport) named(name string) ([]faultPlace, error) {
+	places := placed(r.Faults)
+	when := fmt.Sprintf("the scan of %s", r.Time.Local().Format(time.DateTime))
+	if len(places) == 0 {
+		return nil, fmt.Errorf("%q: %s found no fault", name, when)
+	}
+	found := slices.DeleteFunc(slices.Clone(places), func(p faultPlace) bool {
+		return strconv.Itoa(p.number) != name && !slices.ContainsFunc(p.faults, func(f *scanFault) bool { return f.has(name) })
+	})
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%q: %s has no such fault; its numbers are 1 to %d, see kubediag scan", name, when, len(places))
+	}
+	return found, nil
+}
+
+// has reports whether a name is one of the fault's.
+func (f *scanFault) has(name string) bool {
+	if name == "" {
+		return false
+	}
+	names := []string{f.Volume, f.Pod.UID, f.Pod.Name, string(f.Code), f.Details.Device, f.device(), f.Mount.Point, f.Details.Workload.Name}
+	if f.Pod.Name != "" {
+		names = append(names, f.Pod.Namespace+"/"+f.Pod.Name)
+	}
+	return slices.Contains(names, name)
+}
+
+// show is all that is known of places.
+func (v scanView) show(places []faultPlace, now time.Time) string {
+	var b strings.Builder
+	age := max(0, now.Sub(v.Time)).Round(time.Second)
+	b.WriteString(v.Wrap("", printable.Quoted(v.Node)+", scan of "+v.Time.Local().Format(time.DateTime)+", "+age.String()+" ago. "+
+		"To look again: "+v.program.line("kubediag scan"), 0))
+	for _, p := range places {
+		b.WriteString("\n" + v.showPlace(p))
+	}
+	return v.Text(b.String())
+}
+
+func (v scanView) showPlace(p faultPlace) string {
+	var b strings.Builder
+	b.WriteString(v.evidence(p.faults[0]))
+	others := p.faults[1:]
+	if v.verbose {
+		for _, f := range others {
+			b.WriteString("\n" + v.evidence(f))
+		}
+		others = nil
+	}
+	if len(others) > 0 {
+		b.WriteString("\n" + v.Wrap("", "The same fault, "+count(len(others), "time")+" more:", 0))
+	}
+	for _, f := range others[:min(len(others), maxShown)] {
+		text := f.Pod.short()
+		if f.Container != "" {
+			text += ", container " + f.Container
+		}
+		b.WriteString(v.Wrap("  ", printable.Quoted(text+": "+f.Mount.Point), 4))
+	}
+	if more := len(others) - maxShown; more > 0 {
+		b.WriteString(v.Wrap("  ", fmt.Sprintf("and %d more: %s", more, v.program.line(fmt.Sprintf("kubediag show -v %d", p.number))), 4))
+	}
+	commands := append(slices.Clone(p.faults[0].Commands),
+		fault.Command{Purpose: "cause, proof, repair by hand, prevention", Line: "kubediag explain " + string(p.faults[0].Code)})
+	b.WriteString("\nBy hand, on this node:\n" + v.commands(commands))
+	return b.String()
+}

@@ -1,0 +1,60 @@
+✗ worker-7: 3 faults in 3 places in what was looked at. 2 pods fail at their next start. 1 device cannot be detached. 0 of 3 can be healed safely.
+  at next start: pod no \x1b[2J name, default/web
+
+#  FAULT              HURTS       HEAL    POD OR DEVICE        VOLUME
+1  MissingBindSource  next start  person  pod no \x1b[2J name
+     its source does not exist
+2  StaleSubPath       next start  person  default/web          configmap
+     app: the file it is bound to was deleted or replaced
+3  HeldDevice         detach      person  252:48               pvc-1
+     the device is still mounted elsewhere
+
+1. MissingBindSource (critical): The source of a mount does not exist
+  hurts      next start
+  pod        uid no \x1b[2J name (its name is not known)
+  mount      /k/\xff
+  heal       person
+  plan       nothing: the missing file or directory has to be created, or the volume changed
+  repair     none by mount: the missing file or directory has to be created, or the volume changed
+  runbook    kubediag explain MissingBindSource
+
+2. StaleSubPath (critical): A subPath is still bound to a file that was deleted or replaced
+  hurts      next start
+  pod        default/web, uid 5f0e5d0c-3a7c-4a53-9f0e-1b2f0f6f7a10
+  container  app
+  volume     configmap
+  mount      /var/lib/kubelet/pods/5f0e/volume-subpaths/configmap/app/0
+  why        the source was deleted and has no link left
+             device 8:1, inode 7, link count 0
+  heal       person
+  plan       nothing yet: replace the mount once the driver has mounted the volume again; an eviction of the pod does that too
+  repair     unmount that one mount and bind what the subPath names now in its place, where there is such a thing; the container's next start is brought forward
+  runbook    kubediag explain StaleSubPath
+
+3. HeldDevice (critical): A device cannot be detached because something that the host does not show holds it
+  hurts      detach
+  volume     pvc-1
+  device     252:48
+  mount      /var/lib/kubelet/plugins/kubernetes.io/rbd/mounts/pvc-1
+  holder     process 77 (chronyd)
+  why        the kernel refuses to open device /dev/rbd3 (252:48) exclusively: it is busy
+  heal       person
+  plan       nothing by itself: what holds the device is in use, or no copy of a mount of the kubelet
+  repair     unmount it in that mount namespace, every copy, without ending a process; then detach the device by its own means
+  runbook    kubediag explain HeldDevice
+
+Next:
+  kubediag show 1                     # evidence, plan and commands of number 1
+  # number 2: removes the stale bind; the kubelet binds the current file at the next start
+  umount -- /var/lib/kubelet/pods/5f0e/volume-subpaths/configmap/app/0
+  kubediag explain MissingBindSource  # cause, proof, repair by hand, prevention
+
+Looked at 1 pod (no specs), 2 subPath binds, 3 volumes and 40 mounts in 0.5 ms.
+! Not judged: /k/pods/u/volume-subpaths/v/c/0: the file system says \x1b
+! Not judged: volume "v": denied\x1b
+! Names of pods are missing: runtime: deadline\u202e exceeded
+! Not looked at: 1 process: it refuses\x1b: ask.
+! It is not known whether this kubelet renews stale binds by itself, as kubelets from 1.19 do.
+! Without pod specs (--pods) a source that was moved away is not seen, and one that is gone for good looks replaced.
+! Note: no kubelet that serves \x1b was seen.
+no kubelet process was made use of, root "/k \x1b", mount namespace 4026531841.

@@ -1,0 +1,180 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kubediag.org/kubediag/internal/printable"
+)
+
+// change is a fault that has come or gone between two scans.
+type change struct {
+	SchemaVersion int       `json:"schemaVersion"`
+	Time          time.Time `json:"time"`
+	// Change is "new" or "gone".
+	Change string    `json:"change"`
+	Fault  scanFault `json:"fault"`
+}
+
+const (
+	changeNew  = "new"
+	changeGone = "gone"
+)
+
+// maxChanges bounds how many of the last changes are shown below the table.
+const maxChanges = 10
+
+// watcher scans again and again, and shows what changes.
+type watcher struct {
+	options scanOptions
+	out     io.Writer
+	last    *scanReport
+	changes []string // for people, the oldest first
+}
+
+// watchNode ends with ctx, and then as the last scan ended that was whole.
+func (o scanOptions) watchNode(cmd *cobra.Command) error {
+	w := watcher{options: o, out: cmd.OutOrStdout()}
+	ctx := cmd.Context()
+	tick := time.NewTicker(o.watch)
+	defer tick.Stop()
+	for {
+		if err := w.look(ctx); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return w.last.end()
+		case <-tick.C:
+		}
+	}
+}
+
+// look scans once. A later scan that fails is shown, and the next one may succeed.
+func (w *watcher) look(ctx context.Context) error {
+	r, err := w.options.scan(ctx, nil)
+	switch {
+	case w.last != nil && ctx.Err() != nil:
+		return nil
+	case w.last != nil && err != nil:
+		return write(w.out, fmt.Sprintf("%s ! %s\n", clock(time.Now()), printable.Quoted(err.Error())))
+	case err != nil:
+		return err
+	}
+	changes := compareScans(w.last, r)
+	first := w.last == nil
+	w.last = r
+	switch {
+	case *w.options.out == jsonFormat:
+		return w.lines(changes)
+	case w.options.brief:
+		if first || len(changes) > 0 {
+			return write(w.out, r.brief())
+		}
+		return nil
+	}
+	return w.draw(first, changes)
+}
+
+// lines are the changes as JSON, one object a line.
+func (w *watcher) lines(changes []change) error {
+	for _, c := range changes {
+		text, err := json.Marshal(c)
+		if err != nil {
+			return fmt.Errorf("write json: %w", err)
+		}
+		if err := write(w.out, printable.Text(string(text))+"\n"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// draw fills a terminal again with each scan, and adds lines to anything else.
+func (w *watcher) draw(first bool, changes []change) error {
+	v := w.options.view(w.out, w.last)
+	if first {
+		changes = nil // all of them are in the report
+	}
+	if v.Terminal {
+		keep(w.last)
+		return write(w.out, w.frame(v, changes))
+	}
+	var b strings.Builder
+	if first {
+		keep(w.last)
+		b.WriteString(v.text())
+	}
+	for _, c := range changes {
+		b.WriteString(v.Text(c.String()) + "\n")
+	}
+	return write(w.out, b.String())
+}
+
+// frame is what fills a terminal: the report, and the last changes below it.
+func (w *watcher) frame(v scanView, changes []change) string {
+	for _, c := range changes {
+		w.changes = append(w.changes, v.Text(v.Cut(c.String(), v.Width)))
+	}
+	w.changes = w.changes[max(0, len(w.changes)-maxChanges):]
+	var b strings.Builder
+	b.WriteString("\x1b[H\x1b[2J" + v.text() + "\n")
+	for _, line := range w.changes {
+		b.WriteString(line + "\n")
+	}
+	fmt.Fprintf(&b, "%s, every %s. Ctrl-C ends.\n", clock(v.Time), w.options.watch)
+	return b.String()
+}
+
+func clock(t time.Time) string { return t.Local().Format(time.TimeOnly) }
+
+// String is the change for people.
+func (c change) String() string {
+	sign := "+"
+	if c.Change == changeGone {
+		sign = "-"
+	}
+	p := faultPlace{faults: []*scanFault{&c.Fault}}
+	return fmt.Sprintf("%s %s %s %s: %s", clock(c.Time), sign, c.Fault.Code, p.subject(), p.reason(true))
+}
+
+// compareScans lists what is in one of two scans alone. A fault that an interrupted scan has not is not gone.
+func compareScans(before, now *scanReport) (changes []change) {
+	had, has := map[string]bool{}, map[string]bool{}
+	if before != nil {
+		for i := range before.Faults {
+			had[before.Faults[i].key()] = true
+		}
+	}
+	for i := range now.Faults {
+		f := &now.Faults[i]
+		has[f.key()] = true
+		if !had[f.key()] {
+			changes = append(changes, change{now.SchemaVersion, now.Time, changeNew, *f})
+		}
+	}
+	if before == nil || now.Looked.Interrupted {
+		return changes
+	}
+	for i := range before.Faults {
+		if f := &before.Faults[i]; !has[f.key()] {
+			changes = append(changes, change{now.SchemaVersion, now.Time, changeGone, *f})
+		}
+	}
+	return changes
+}
+
+// key says whether a fault is the same in two scans.
+func (f *scanFault) key() string {
+	return fmt.Sprintf("%s\x00%s\x00%s\x00%s\x00%s\x00%d\x00%d", f.Code, f.Pod.UID, f.Container, f.Volume, f.Mount.Point, f.Mount.Namespace,
+		f.Mount.ID)
+}

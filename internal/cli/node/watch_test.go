@@ -1,0 +1,71 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/fault"
+)
+
+func TestChanges(t *testing.T) {
+	t.Parallel()
+	all := many()
+	at := func(faults []fault.Finding, l looked) *scanReport { return reportOf(faults, l) }
+	for name, c := range map[string]struct {
+		before, now *scanReport
+		want        string
+	}{
+		"the first":         {nil, at(all[5:6], looked{}), "new DisconnectedFUSE"},
+		"the same":          {at(all, looked{}), at(all, looked{}), ""},
+		"one more":          {at(all[5:6], looked{}), at(all[5:7], looked{}), "new HungMount"},
+		"one less":          {at(all[5:7], looked{}), at(all[6:7], looked{}), "gone DisconnectedFUSE"},
+		"one for another":   {at(all[5:6], looked{}), at(all[6:7], looked{}), "new HungMount, gone DisconnectedFUSE"},
+		"interrupted":       {at(all[5:7], looked{}), at(all[6:7], looked{Interrupted: true}), ""},
+		"a place has moved": {at(all[4:6], looked{}), at(all[4:7], looked{}), "new HungMount"},
+	} {
+		var got []string
+		for _, change := range compareScans(c.before, c.now) {
+			got = append(got, change.Change+" "+string(change.Fault.Code))
+		}
+		if text := strings.Join(got, ", "); text != c.want {
+			t.Errorf("%s: %q, want %q", name, text, c.want)
+		}
+	}
+}
+
+func TestChangesAreOneObjectALine(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	w := watcher{out: &out}
+	bad := fault.Finding{Code: fault.HungMount, Pod: fault.Pod{Name: "x\u202e\x1b[2J\n", UID: "u"}}
+	if err := w.lines(compareScans(reportOf(nil, looked{}), reportOf([]fault.Finding{bad}, looked{}))); err != nil {
+		t.Fatal(err)
+	}
+	var got change
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil || got.Change != changeNew || got.Fault.Pod.Name != bad.Pod.Name ||
+		got.SchemaVersion != 1 || strings.Count(out.String(), "\n") != 1 || strings.ContainsAny(out.String(), "\x1b\u202e") {
+		t.Errorf("%+v, %v from %q", got, err, out.String())
+	}
+}
+
+func TestAWatchedTerminalIsFilledAgain(t *testing.T) {
+	t.Parallel()
+	before, now := reportOf(many()[5:6], looked{}), reportOf(many()[5:7], looked{})
+	v := scanView{Screen: terminal.Screen{Width: 80, Terminal: true}, scanReport: now}
+	w := watcher{options: scanOptions{watch: 5 * time.Second}}
+	text := ""
+	for range 2 * maxChanges {
+		text = w.frame(v, compareScans(before, now))
+	}
+	if !strings.HasPrefix(text, "\x1b[H\x1b[2J✗ worker-7: 2 faults in 2 places.") || !strings.HasSuffix(text, ", every 5s. Ctrl-C ends.\n") ||
+		strings.Count(text, " + HungMount ml/trainer-1: pvc-h") != maxChanges {
+		t.Errorf("%s", text)
+	}
+}

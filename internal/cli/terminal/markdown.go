@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package terminal
+
+import (
+	"regexp"
+	"strings"
+)
+
+var (
+	markdownLink = regexp.MustCompile(`\[([^\]]*)\]\(([^)]*)\)`)
+	listItem     = regexp.MustCompile(`^( *)([-*]|[0-9]+\.) `)
+)
+
+// Markdown fits a page to the screen: paragraphs and items of lists are filled, links lose their targets within the page's
+// source tree, and headings are bold. Code and tables stay as they are.
+func (s Screen) Markdown(page string) string {
+	var b, paragraph strings.Builder
+	code, indent := false, ""
+	flush := func() {
+		if text := strings.TrimSpace(paragraph.String()); text != "" {
+			mark := listItem.FindString(text)
+			b.WriteString(s.Wrap(indent+mark, strings.TrimPrefix(text, mark), len(indent)+len(mark)))
+		}
+		paragraph.Reset()
+	}
+	for line := range strings.Lines(page) {
+		line = strings.TrimSuffix(line, "\n")
+		trimmed := strings.TrimSpace(line)
+		fence := strings.HasPrefix(trimmed, "```")
+		switch {
+		case fence:
+			flush()
+			code = !code
+		case code:
+			b.WriteString("    " + line + "\n")
+		case trimmed == "":
+			flush()
+			b.WriteByte('\n')
+		case strings.HasPrefix(line, "#"):
+			flush()
+			b.WriteString(s.Paint(Bold, strings.TrimLeft(line, "# ")) + "\n")
+		case strings.HasPrefix(trimmed, "|"):
+			flush()
+			b.WriteString(withoutLinks(line) + "\n")
+		default:
+			if listItem.MatchString(line) {
+				flush()
+				indent = line[:len(line)-len(strings.TrimLeft(line, " "))]
+			} else if paragraph.Len() == 0 {
+				indent = line[:len(line)-len(strings.TrimLeft(line, " "))]
+			}
+			paragraph.WriteString(withoutLinks(trimmed) + " ")
+		}
+	}
+	flush()
+	return b.String()
+}
+
+// withoutLinks keeps the addresses of other sites.
+func withoutLinks(text string) string {
+	return markdownLink.ReplaceAllStringFunc(text, func(link string) string {
+		parts := markdownLink.FindStringSubmatch(link)
+		if strings.Contains(parts[2], "://") {
+			return parts[1] + " (" + parts[2] + ")"
+		}
+		return parts[1]
+	})
+}
