@@ -5,7 +5,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -47,11 +46,11 @@ func (s *scan) uids(ctx context.Context, pod string) (uids []string, err error) 
 			uids = append(uids, uid)
 		}
 	}
-	var failed []error
+	failed := ""
 	for _, ask := range []func(context.Context) (podNames, error){s.askRuntime, s.askLogs} {
 		names, err := within(ctx, nameTimeout, ask)
 		if err != nil {
-			failed = append(failed, err)
+			failed += "; " + err.Error()
 		}
 		for uid, n := range names {
 			if n.Namespace == namespace && n.Name == name && slices.Contains(here, uid) && !slices.Contains(uids, uid) {
@@ -60,7 +59,7 @@ func (s *scan) uids(ctx context.Context, pod string) (uids []string, err error) 
 		}
 	}
 	if len(uids) == 0 {
-		return nil, errors.Join(append([]error{fmt.Errorf("--pod=%q: no pod with this name is known on this node", pod)}, failed...)...)
+		return nil, fmt.Errorf("--pod=%q: no pod with this name is known on this node%s", pod, failed)
 	}
 	return uids, nil
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/printable"
@@ -68,7 +69,7 @@ func unseen(gaps []gap) error {
 
 // shortSighted tells whether this process lacks what it takes to see what others do. Then nothing that was not found is
 // known not to be there, and what was found may be only part of the truth.
-func shortSighted() bool { return !sys.SeesEverything() }
+var shortSighted = sync.OnceValue(func() bool { return !sys.SeesEverything() })
 
 // sightGaps are what could not be looked at of other processes: denied is how many refuse to be looked into, partial how
 // many mount namespaces were seen in part.

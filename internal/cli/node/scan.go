@@ -187,7 +187,11 @@ func (o scanOptions) scan(ctx context.Context, stdin io.Reader) (*scanReport, er
 	}
 	s.conclude()
 	s.looked.Milliseconds = float64(time.Since(start).Microseconds()) / 1000
-	r := newReport(faults, s.looked, s.caller())
+	var caller fault.Caller
+	if len(faults) > 0 {
+		caller = s.caller()
+	}
+	r := newReport(faults, s.looked, caller)
 	r.blind, r.Time = shortSighted(), time.Now().UTC().Truncate(time.Second)
 	if r.Node, err = os.Hostname(); err != nil {
 		r.Node = "this node"
@@ -197,6 +201,9 @@ func (o scanOptions) scan(ctx context.Context, stdin io.Reader) (*scanReport, er
 
 // caller is the shell in which commands are typed.
 func (s *scan) caller() (c fault.Caller) {
+	if s.node.PID == 0 {
+		return c
+	}
 	own, err := mountns.Self()
 	if err != nil || own.Inode != s.looked.MountNamespace {
 		c.Enter = s.node.PID

@@ -296,6 +296,32 @@ func TestBuiltProgramScans(t *testing.T) {
 	}
 }
 
+// TestScanWhereNoKubeletRuns looks at the default root, and says that nothing serves it.
+func TestScanWhereNoKubeletRuns(t *testing.T) {
+	stage(t, 0, 0) // in a mount namespace of its own
+	must(t, os.MkdirAll("/var/lib", 0o755))
+	must(t, mount.Tmpfs("/var/lib", 1<<20))
+	t.Cleanup(func() { _ = systest.UnmountPath("/var/lib", true) })
+	must(t, os.MkdirAll("/var/lib/kubelet/pods", 0o755))
+	out, err := run(t, NewScanCommand(t.TempDir()), "-o", "json")
+	var r scanReport
+	must(t, json.Unmarshal([]byte(out), &r))
+	if !errors.Is(err, ErrFaults) || !r.Looked.KubeletDown || r.Looked.KubeletRoot != "/var/lib/kubelet" || len(r.Faults) > 0 {
+		t.Errorf("ends with %v, looked %+v", err, r.Looked)
+	}
+	if out, err := run(t, NewScanCommand(t.TempDir()), "--brief"); !errors.Is(err, ErrFaults) || out != "no kubelet runs\n" {
+		t.Errorf("in brief %q, %v", out, err)
+	}
+	pod := filepath.Join("/var/lib/kubelet/pods", string(kubelettest.NewPod().UID))
+	must(t, os.Mkdir(pod, 0o755))
+	for name, want := range map[string]string{filepath.Base(pod): "", "shop/web": "no pod with this name is known on this node", "x": "the kubelet has no pod with this UID"} {
+		_, err := run(t, NewScanCommand(t.TempDir()), "-o", "json", "--pod", name)
+		if errors.Is(err, ErrFaults) != (want == "") || want != "" && !strings.Contains(err.Error(), want) {
+			t.Errorf("of pod %s: %v, want %q", name, err, want)
+		}
+	}
+}
+
 // BenchmarkScan is a node of 250 pods with 6 binds each and nothing wrong. x-table is how many times longer the scan takes
 // than reading the mount table once.
 func BenchmarkScan(b *testing.B) {

@@ -1,0 +1,141 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
+)
+
+// scanned is what a program reads of a scan.
+type scanned struct {
+	Verdict struct {
+		Faults, Places, Safe int
+		PodsNow              []string
+	}
+	Faults []struct {
+		Place    int
+		Code     fault.Code
+		Impact   fault.Impact
+		Heal     fault.Heal
+		Commands []fault.Command
+	}
+}
+
+func (s *scenery) scan(t *testing.T) (found scanned) {
+	t.Helper()
+	r := callers[0].run(t, s.program, "", "scan", "-o", "json", "--kubelet-root="+s.Root)
+	if err := json.Unmarshal([]byte(r.out), &found); err != nil {
+		t.Fatalf("%v: %s", err, r)
+	}
+	return found
+}
+
+// TestCommandsCanBePasted has a shell run every command that is said to repair something and to lose nothing: what it was for
+// is healed then, and nothing else is worse.
+func TestCommandsCanBePasted(t *testing.T) {
+	s := newScenery(t)
+	before := s.scan(t)
+	ran := map[fault.Code]bool{}
+	for _, f := range before.Faults {
+		for _, c := range f.Commands {
+			if c.Effect != fault.EffectRepair {
+				continue
+			}
+			ran[f.Code] = true
+			if out, err := exec.Command("bash", "-c", c.Line).CombinedOutput(); err != nil {
+				t.Errorf("%s: %q: %v, %s", f.Code, c.Line, err, out)
+			}
+		}
+	}
+	for _, code := range []fault.Code{fault.StaleSubPath, fault.HungMount, fault.HeldDevice} {
+		if !ran[code] {
+			t.Errorf("%s has no command that repairs it", code)
+		}
+	}
+	after := s.scan(t)
+	for _, f := range after.Faults { // containers that others run on the machine may have copies
+		if f.Code != fault.DisconnectedFUSE || f.Heal != fault.HealPerson {
+			t.Errorf("left is %+v, want the volume of the dead daemon alone", f)
+		}
+	}
+	if before.Verdict.Safe != 2 || len(before.Verdict.PodsNow) != 1 || len(after.Faults) == 0 {
+		t.Errorf("verdict %+v, after that %+v", before.Verdict, after.Verdict)
+	}
+}
+
+// TestShowIsOfTheLastScan, whatever has become of the faults since.
+func TestShowIsOfTheLastScan(t *testing.T) {
+	s := newScenery(t)
+	root := callers[0]
+	text := root.run(t, s.program, "", "scan", "--kubelet-root="+s.Root)
+	rows := regexp.MustCompile(`(?m)^(\d+)  ([A-Z]\w+) `).FindAllStringSubmatch(text.out, -1)
+	for _, row := range rows {
+		for _, name := range row[1:] {
+			r := root.run(t, s.program, "", "show", name)
+			if r.status != 0 || !strings.Contains(r.out, "\n"+row[1]+". "+row[2]+" (critical): ") || !strings.Contains(r.out, "\nBy hand, on this node:\n") {
+				t.Errorf("show %s: %s", name, r)
+			}
+		}
+	}
+	if len(rows) < 4 {
+		t.Errorf("%d rows in %s", len(rows), text)
+	}
+	if r := root.run(t, s.program, "", "show", "77"); r.status != 2 || !strings.Contains(r.errors, "has no such fault; its numbers are 1 to ") {
+		t.Errorf("show 77: %s", r)
+	}
+	must(t, os.Chmod(filepath.Join(root.runtimeDir(t, s.program), "kubediag/last-scan.json"), 0o666))
+	if r := root.run(t, s.program, "", "show", "1"); r.status != 3 || !strings.HasPrefix(r.errors, "kubediag: show: refused: ") {
+		t.Errorf("show of what others may have written: %s", r)
+	}
+}
+
+// TestWatchShowsAFaultComeAndGo as objects, one a line.
+func TestWatchShowsAFaultComeAndGo(t *testing.T) {
+	s, pod := kubelettest.New(t), kubelettest.NewPod()
+	s.Update(pod, kubelettest.ConfigMap, "configmap", map[string]string{"app.ini": "one"})
+	point := s.Point(pod, "configmap", "app", 0)
+	s.Stack(filepath.Join(s.Volume(pod, kubelettest.ConfigMap, "configmap"), "app.ini"), point)
+	cmd, _ := callers[0].command(t, program(t), "", "scan", "--watch=1s", "-o", "json", "--only=StaleSubPath", "--kubelet-root="+s.Root)
+	cmd.Stdout = nil
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 1<<20)
+	s.Update(pod, kubelettest.ConfigMap, "configmap", map[string]string{"app.ini": "two"})
+	for _, want := range []string{"new", "gone"} {
+		var got struct {
+			Change string
+			Fault  struct{ Code fault.Code }
+		}
+		if !lines.Scan() {
+			t.Fatalf("no line, want %q", want)
+		}
+		must(t, json.Unmarshal(lines.Bytes(), &got))
+		if got.Change != want || got.Fault.Code != fault.StaleSubPath {
+			t.Errorf("%q, want a StaleSubPath that is %s", lines.Text(), want)
+		}
+		if want == "new" {
+			must(t, systest.UnmountPath(point, true))
+		}
+	}
+	must(t, cmd.Process.Signal(os.Interrupt))
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("after the fault is gone it ends with %v", err)
+	}
+}
