@@ -14,10 +14,10 @@ import (
 var pages embed.FS
 
 // suffixes of the pages by language.
-var suffixes = map[string]string{"en": ".md"}
+var suffixes = map[string]string{"en": ".md", "zh": ".zh-CN.md"}
 
 // Languages lists the languages that every page has.
-func Languages() []string { return []string{"en"} }
+func Languages() []string { return []string{"en", "zh"} }
 
 // Page returns the page about a fault as Markdown.
 func Page(code, language string) (string, error) {

@@ -96,7 +96,7 @@ func TestWhatCannotBeDoneIsSaidAndHasAStatusOfItsOwn(t *testing.T) {
 
 func TestStatuses(t *testing.T) {
 	t.Parallel()
-	for _, verb := range []string{"version", "--version", "features", "help", "help probe", "completion", "completion bash", "explain", "explain hung"} {
+	for _, verb := range []string{"version", "--version", "features", "help", "help probe", "completion", "completion bash", "explain", "explain hung", "explain HungMount --lang zh"} {
 		if status, stdout, stderr := run(t, "", strings.Fields(verb)...); status != statusDone || stdout == "" || stderr != "" {
 			t.Errorf("%s: status %d, output %q, error %q", verb, status, stdout, stderr)
 		}
@@ -123,7 +123,7 @@ func TestAShellCompletes(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"scan --output ": "text\njson\n", "scan --only HungMount,Stale": "HungMount,StaleSubPath\n", "explain Hu": "HungMount\t",
-		"explain hung --lang ": "en\n", "holders /dev/": ":4\n", "show 1 ": ":4\n", "sc": "scan\t",
+		"explain hung --lang ": "en\nzh\n", "holders /dev/": ":4\n", "show 1 ": ":4\n", "sc": "scan\t",
 	} {
 		status, stdout, _ := run(t, "", append([]string{"__complete"}, strings.Split(args, " ")...)...)
 		if status != statusDone || !strings.Contains(stdout, want) {

@@ -25,7 +25,7 @@ func NewExplainCommand() *cobra.Command {
 		Long: "explain prints the runbook of a fault, which is part of this program. CODE may be in lower case, and shorter if only\n" +
 			"one code begins so. Without it, explain lists the codes.",
 		Example: "  kubediag explain StaleSubPath\n" +
-			"  kubediag explain hung",
+			"  kubediag explain hung --lang zh",
 		Args:              takes("CODE", 0),
 		ValidArgsFunction: completeArgs(explained),
 	}

@@ -14,7 +14,7 @@ import (
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	for _, e := range fault.Catalogue() {
-		for language, part := range map[string]string{"en": "By hand"} {
+		for language, part := range map[string]string{"en": "By hand", "zh": "手工处理"} {
 			out, err := run(t, NewExplainCommand(), string(e.Code), "--lang", language)
 			if err != nil || !strings.HasPrefix(out, string(e.Code)+"\n") || !strings.Contains(out, "\n"+part+"\n") || strings.Contains(out, "](") {
 				t.Errorf("%s in %s: %v\n%.300s", e.Code, language, err, out)
@@ -29,7 +29,7 @@ func TestExplain(t *testing.T) {
 	for args, want := range map[string]string{
 		"stale":            `explain: "stale": is none of StaleFileHandle, StaleSubPath`,
 		"nope":             `explain: "nope": is none of DeletedVolumeSource, DisconnectedFUSE`,
-		"hung --lang=de":   `explain: --lang="de": must be en`,
+		"hung --lang=de":   `explain: --lang="de": must be en or zh`,
 		"one two":          "explain: one CODE at a time",
 		"../../etc/passwd": "is none of",
 	} {
