@@ -78,10 +78,10 @@ func TestWalkthroughOfAHealthyPod(t *testing.T) {
 	}
 }
 
-// samples creates what config/samples has for the walkthrough.
+// samples creates what config/operations has for the walkthrough.
 func samples(t *testing.T, env *apitest.Env) {
 	t.Helper()
-	manifests, err := os.ReadFile(filepath.Join(configDir, "samples", "subpath-remount.yaml"))
+	manifests, err := os.ReadFile(filepath.Join(configDir, "operations", "subpath-remount.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/config/samples"
+	"kubediag.org/kubediag/config/operations"
 	"kubediag.org/kubediag/test/apitest"
 )
 
@@ -33,7 +33,7 @@ func TestWalkthrough(t *testing.T) {
 		w.run(t)
 		node := w.node(t)
 		ref := w.pod(t, node)
-		for _, o := range apitest.Objects(t, samples.SubPathRemount) {
+		for _, o := range apitest.Objects(t, operations.SubPathRemount) {
 			w.MustCreate(t, o)
 		}
 		d := w.diagnose(t, v1.DiagnosisSpec{OperationSet: "subpath-remount-op-set", PodReference: ref})
@@ -60,7 +60,7 @@ func TestSamplesAreReady(t *testing.T) {
 	onServers(t, func(t *testing.T, w *world) {
 		w.run(t)
 		made := map[string]bool{}
-		files, err := filepath.Glob("../../config/samples/*.yaml")
+		files, err := filepath.Glob("../../config/operations/*.yaml")
 		if err != nil {
 			t.Fatal(err)
 		}

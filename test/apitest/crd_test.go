@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/config/operations"
 	"kubediag.org/kubediag/config/samples"
 	"kubediag.org/kubediag/test/apitest"
 )
@@ -41,7 +42,7 @@ func TestOriginApplies(t *testing.T) {
 	}
 	for version, env := range servers(t) {
 		for name, manifests := range map[string]string{
-			"walkthrough": samples.SubPathRemount + "\n---\n" + samples.Diagnosis, "origin": string(origin),
+			"walkthrough": operations.SubPathRemount + "\n---\n" + samples.Diagnosis, "origin": string(origin),
 		} {
 			t.Run(version+" "+name, func(t *testing.T) {
 				for _, object := range apitest.Objects(t, manifests) {

@@ -135,7 +135,7 @@ func (e *env) flood(t *testing.T) int {
 // lookAmid has a Diagnosis look at all mount namespaces: it sees all those mounts, or says that it does not.
 func (e *env) lookAmid(t *testing.T, pod *corev1.Pod, mounts int, name string) {
 	t.Helper()
-	e.Kubectl(t, "", "apply", "-f", "../../config/samples/volume-health.yaml")
+	e.Kubectl(t, "", "apply", "-f", "../../config/operations/volume-health.yaml")
 	must(t, e.Create(t.Context(), diagnosisOf("default", name, "volume-health-op-set", e.NodeName(), pod)))
 	d := e.AwaitDiagnosis(t, name, install.Ended)
 	survey := d.Status.OperationResults["collector.kubernetes.volume_health.survey"]

@@ -30,7 +30,7 @@ import (
 )
 
 // volumeHealth is the file with the Operations and the OperationSet that the Diagnoses run.
-const volumeHealth = "../../config/samples/volume-health.yaml"
+const volumeHealth = "../../config/operations/volume-health.yaml"
 
 // healVolume asks for a pod's volumes.
 const healVolume = `

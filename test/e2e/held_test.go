@@ -27,7 +27,7 @@ import (
 )
 
 // heldSamples is the file with the Operations and the OperationSet for devices that are held.
-const heldSamples = "../../config/samples/held-device.yaml"
+const heldSamples = "../../config/operations/held-device.yaml"
 
 // TestHeldDevice has Debian's node exporter keep the disks of pods that are gone.
 func TestHeldDevice(t *testing.T) {

@@ -43,7 +43,7 @@ const (
 	youngOrphans = "youngorphans"
 
 	// orphanedPod is the file with the Operations and the OperationSet that find and remove them.
-	orphanedPod = "../../config/samples/orphaned-pod.yaml"
+	orphanedPod = "../../config/operations/orphaned-pod.yaml"
 )
 
 // healOrphans asks for the node.

@@ -77,7 +77,7 @@ spec:
 `
 
 // samples is the file with the Operations and the OperationSet of the walkthrough.
-const samples = "../../config/samples/subpath-remount.yaml"
+const samples = "../../config/operations/subpath-remount.yaml"
 
 func TestWalkthroughHealsAPod(t *testing.T) {
 	e := start(t, cluster.Options{Kubelet: cluster.Kubernetes118})

@@ -32,7 +32,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/config/samples"
+	"kubediag.org/kubediag/config/operations"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/test/apitest"
@@ -65,7 +65,7 @@ func New(t testing.TB) *Stage {
 	t.Cleanup(func() { _ = exec.Command("umount", "-R", "-l", s.root).Run() })
 	must(t, mount.SetPropagation(s.root, mount.Private, true))
 	s.kubeconfig = writeKubeconfig(t, env.Config)
-	s.Apply(t, samples.SubPathRemount)
+	s.Apply(t, operations.SubPathRemount)
 	t.Cleanup(func() { s.clear(t) })
 	s.makePod(t)
 	return s

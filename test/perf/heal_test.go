@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/config/samples"
+	"kubediag.org/kubediag/config/operations"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/test/cluster"
@@ -58,7 +58,7 @@ var backOffs = []time.Duration{10 * time.Second, 40 * time.Second, 160 * time.Se
 func BenchmarkHealing(b *testing.B) {
 	w := &ward{Env: install.Start(b, cluster.Options{Kubelet: cluster.Kubernetes118})}
 	w.SetSentinel(b, "Off")
-	w.Kubectl(b, samples.SubPathRemount, "apply", "-f", "-")
+	w.Kubectl(b, operations.SubPathRemount, "apply", "-f", "-")
 	type group struct {
 		treatment
 		backOff time.Duration

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/config/samples"
+	"kubediag.org/kubediag/config/operations"
 	"kubediag.org/kubediag/test/fakenode"
 )
 
@@ -21,7 +21,7 @@ import (
 // out goes on saying that it is well, and a Diagnosis of another pod, whose volume has died and is staged anew, heals it.
 func TestHungVolumesHoldNobodyElseUp(t *testing.T) {
 	s := fakenode.New(t)
-	s.Apply(t, samples.VolumeHealth)
+	s.Apply(t, operations.VolumeHealth)
 	for _, name := range []string{"manager", "agent"} {
 		s.Build(t, name, "")
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/config/operations"
 	"kubediag.org/kubediag/config/samples"
 	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/kubelet"
@@ -93,7 +94,7 @@ func (p *play) breakIt(ctx context.Context) (err error) {
 
 // diagnose runs the manifests of the walkthrough, with the executor and the processors of the agent.
 func (p *play) diagnose(ctx context.Context) (*v1.Diagnosis, error) {
-	for _, manifest := range []string{samples.SubPathRemount, samples.Diagnosis} {
+	for _, manifest := range []string{operations.SubPathRemount, samples.Diagnosis} {
 		if err := p.store.Load(strings.NewReader(manifest)); err != nil {
 			return nil, err
 		}

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/config/samples"
+	"kubediag.org/kubediag/config/operations"
 	"kubediag.org/kubediag/internal/builtin"
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/graph"
@@ -105,7 +105,7 @@ func TestRuntimeIsThatOfTheKubelet(t *testing.T) {
 // operationSets reads all samples of Operations with an OperationSet.
 func operationSets(t *testing.T) []string {
 	t.Helper()
-	files, err := filepath.Glob("../../../config/samples/*.yaml")
+	files, err := filepath.Glob("../../../config/operations/*.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func pathsOf(t *testing.T, set v1.OperationSet) (all []string) {
 // TestEvictionComesLast: what can be mended in place is.
 func TestEvictionComesLast(t *testing.T) {
 	t.Parallel()
-	documents := strings.Split(samples.VolumeHealth, "\n---\n")
+	documents := strings.Split(operations.VolumeHealth, "\n---\n")
 	var set v1.OperationSet
 	if err := yaml.UnmarshalStrict([]byte(documents[len(documents)-1]), &set); err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/config/samples"
+	"kubediag.org/kubediag/config/operations"
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/faults/volume"
@@ -60,7 +60,7 @@ type run struct {
 // diagnose runs a Diagnosis, or one after the other, with what processors remember, and writes the status of the last as JSON.
 func (r run) diagnose(ctx context.Context, set string, parameters []string) error {
 	var objects store.Memory
-	if err := objects.Load(strings.NewReader(strings.Join([]string{samples.HeldDevice, samples.IdleDevice, samples.VolumeHealth}, "\n---\n"))); err != nil {
+	if err := objects.Load(strings.NewReader(strings.Join([]string{operations.HeldDevice, operations.IdleDevice, operations.VolumeHealth}, "\n---\n"))); err != nil {
 		return err
 	}
 	e, err := r.newExecutor(&objects)

@@ -19,7 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/config/samples"
+	"kubediag.org/kubediag/config/operations"
 	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
@@ -124,7 +124,7 @@ func (s scene) bind(name string) error {
 // diagnose runs the Diagnosis, or goes on with it.
 func (s scene) diagnose(ctx context.Context) (v1.DiagnosisStatus, error) {
 	server := &server{file: filepath.Join(s.dir, "diagnosis.json")}
-	if err := server.Load(strings.NewReader(samples.SubPathRemount)); err != nil {
+	if err := server.Load(strings.NewReader(operations.SubPathRemount)); err != nil {
 		return v1.DiagnosisStatus{}, err
 	}
 	d, err := server.diagnosis(ctx)
