@@ -76,6 +76,8 @@ type File struct {
 type Applied struct {
 	// Already is set if this call changed nothing, because the action's purpose had come about without it.
 	Already bool
+	// Undone is set if the action was not done, or has failed. Only one who verifies a plan is given such.
+	Undone bool
 	// Message says how it went, for people.
 	Message string
 }

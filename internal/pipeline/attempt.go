@@ -59,13 +59,16 @@ func (x *run) try(ctx context.Context, id int32, s *state) (record, error) {
 			return done, nil
 		}
 	}
+	if errors.Is(err, errPlanned) {
+		return record{Kind: kindDone, Node: id, Time: now(), Outcome: Succeeded, Planned: true, Findings: toldFindings(s.plan.Findings)}, nil
+	}
 	if f := (*fatal)(nil); errors.As(err, &f) {
 		return record{}, f.err
 	}
 	if cause := stopped(ctx); cause != nil {
 		return record{}, cause
 	}
-	return x.fail(ctx, attempted{id, s, err}), nil
+	return x.fail(ctx, attempted{id, s, result.Findings, err}), nil
 }
 
 // attempt runs the step once, within its time limit.
@@ -89,20 +92,28 @@ func (x *run) attempt(ctx context.Context, id int32, s *state) (processor.Result
 
 // end is the record of an operation that has given an answer.
 func (x *run) end(ctx context.Context, id int32, result processor.Result) (record, error) {
-	done := record{Kind: kindDone, Node: id, Time: now(), Outcome: Succeeded, Findings: toldFindings(result.Findings)}
+	done := record{
+		Kind: kindDone, Node: id, Time: now(), Outcome: Succeeded, Findings: toldFindings(result.Findings),
+		NoFault: result.NoFault, Message: told(result.Message),
+	}
 	if result.NotApplicable != "" {
 		done.Outcome, done.Message = NotApplicable, told(result.NotApplicable)
 		return done, nil
 	}
-	text, err := json.Marshal(done.Findings)
-	if err == nil && len(text) > maxFindingsBytes {
-		err = fmt.Errorf("keeping findings: %d bytes with %d findings, at most %d", len(text), len(done.Findings), maxFindingsBytes)
-	}
-	if err != nil {
+	if err := checkFindings(done.Findings); err != nil {
 		return done, processor.Stalled(err)
 	}
-	done.Results, err = x.keep(ctx, id, result.Values)
+	var err error
+	done.Results, err = x.keep(ctx, id, result)
 	return done, err
+}
+
+func checkFindings(findings []fault.Finding) error {
+	text, err := json.Marshal(findings)
+	if err == nil && len(text) > maxFindingsBytes {
+		err = fmt.Errorf("keeping findings: %d bytes with %d findings, at most %d", len(text), len(findings), maxFindingsBytes)
+	}
+	return err
 }
 
 // toldFindings are findings whose texts are fit for people.
@@ -125,15 +136,20 @@ func failure(id int32, reason, message string) record {
 
 // attempted is an attempt that has failed.
 type attempted struct {
-	id  int32
-	s   *state
-	err error
+	id int32
+	s  *state
+	// findings are what it has proven all the same.
+	findings []fault.Finding
+	err      error
 }
 
 // fail is the record of an attempt that has failed: the operation has, or there is to be another attempt.
 func (x *run) fail(ctx context.Context, a attempted) record {
 	s, err := a.s, a.err
 	r := failure(a.id, reasonOf(ctx, err), err.Error())
+	if checkFindings(a.findings) == nil {
+		r.Findings = toldFindings(a.findings)
+	}
 	if p := (*panicError)(nil); errors.As(err, &p) {
 		r.Stack = clip(string(p.stack), maxStackBytes)
 	}
@@ -145,7 +161,7 @@ func (x *run) fail(ctx context.Context, a attempted) record {
 		r.Message = told(err.Error() + "; no time is left to try again")
 		return r
 	}
-	r.Kind, r.Outcome = kindRetry, ""
+	r.Kind, r.Outcome, r.Findings = kindRetry, "", nil
 	return r
 }
 

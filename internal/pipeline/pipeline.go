@@ -58,6 +58,8 @@ type Job struct {
 	Operations map[int32]Operation
 	// Deadline of the whole run.
 	Deadline time.Time
+	// PlanOnly ends the run with the first plan that would change something, before BeforeRepair.
+	PlanOnly bool
 	// BeforeRepair, where it is set, is called when a plan is in the journal and before anything of it is done. An error
 	// ends the run with nothing changed, and Run returns it; the plan is carried on with when Run is called again.
 	BeforeRepair func(ctx context.Context, r Report) error

@@ -41,8 +41,11 @@ type record struct {
 	Action int             `json:"action,omitempty"`
 	// Already is set for an action that found nothing left to do.
 	Already bool `json:"already,omitempty"`
+	// Planned is set for an operation that ended with its plan, NoFault for one that found no fault at all.
+	Planned bool `json:"planned,omitempty"`
+	NoFault bool `json:"noFault,omitempty"`
 
-	// Of an attempt, an action or an operation that failed, or of one that is not applicable.
+	// Of an attempt, an action or an operation that failed, or of one that is not applicable. Any operation may have a Message.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 	Stack   string `json:"stack,omitempty"`

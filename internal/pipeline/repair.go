@@ -28,18 +28,61 @@ func (x *run) repair(ctx context.Context, id int32, s *state) (processor.Result,
 			return processor.Result{}, err
 		}
 	}
+	if x.job.PlanOnly && len(s.actions) > 0 {
+		return processor.Result{}, errPlanned
+	}
 	left := op.Timeout - time.Since(begin)
 	if err := x.agree(ctx, id, s); err != nil {
 		return processor.Result{}, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, left, limited(op))
 	defer cancel()
-	for i := range s.actions {
-		if err := x.act(ctx, id, s, i); err != nil {
-			return processor.Result{}, err
+	failed := x.parts(ctx, id, s)
+	if failed != nil && (stops(failed) || ctx.Err() != nil || !s.complete()) {
+		return processor.Result{}, failed
+	}
+	result, err := x.verify(ctx, id, s.applied())
+	return result, together(failed, err)
+}
+
+// errPlanned says that the run ends here, because nothing may be changed.
+var errPlanned = errors.New("the plan is made, and nothing is to be changed")
+
+// parts does one part of the plan after another. A failure in one does not keep the others from being done.
+func (x *run) parts(ctx context.Context, id int32, s *state) error {
+	var failed error
+	for _, p := range s.parts() {
+		for i := p.from; i < p.to; i++ {
+			err := x.act(ctx, id, s, i)
+			if stops(err) || err != nil && ctx.Err() != nil {
+				return err
+			}
+			if err != nil {
+				failed = together(failed, err)
+				break
+			}
 		}
 	}
-	return x.verify(ctx, id, s.applied())
+	return failed
+}
+
+// stops reports whether an error ends the run.
+func stops(err error) bool {
+	f := (*fatal)(nil)
+	return errors.As(err, &f)
+}
+
+// together is the error of two parts, either of which may be nil. It is worth another try if one of them is.
+func together(a, b error) error {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	case processor.IsStalled(a):
+		a, b = b, a
+	}
+	return fmt.Errorf("%w; %s", a, b.Error())
 }
 
 func (x *run) plan(ctx context.Context, op Operation) (processor.Plan, error) {

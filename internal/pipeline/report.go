@@ -19,6 +19,8 @@ type Report struct {
 	Reached int
 	// Succeeded tells whether every operation of Path did.
 	Succeeded bool
+	// Planned is set if the run ended with a plan, as Job.PlanOnly asks: that of the last operation.
+	Planned bool
 	// Failed are the paths that were tried and failed, in order.
 	Failed [][]int32
 	// Values are the results, redacted and bounded to 512 KiB as JSON.
@@ -60,9 +62,11 @@ type OperationRun struct {
 	// Attempts is how often it was tried, counting those that a restart cut short.
 	Attempts   int
 	Start, End time.Time
-	// Reason is one word for a failure, Message says why: redacted, MaxMessageBytes at most.
+	// Reason is one word for a failure, Message says why, or what came of it: redacted, MaxMessageBytes at most.
 	Reason, Message string
-	Actions         []ActionRun
+	// NoFault is set if it has looked for every fault and found none.
+	NoFault bool
+	Actions []ActionRun
 	// Findings have texts that are redacted and MaxMessageBytes long at most.
 	Findings  []fault.Finding
 	Artifacts []Artifact

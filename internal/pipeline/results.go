@@ -93,7 +93,12 @@ func (l *ledger) add(s stored, whole string) {
 }
 
 // keep takes in the results of an operation, all or none: it writes the files, and returns what the journal is to hold.
-func (x *run) keep(ctx context.Context, id int32, values map[string]string) ([]stored, error) {
+func (x *run) keep(ctx context.Context, id int32, result processor.Result) ([]stored, error) {
+	values := maps.Clone(result.Values)
+	if values == nil {
+		values = map[string]string{}
+	}
+	maps.Copy(values, result.Files)
 	values, err := own(x.request().Data(), values)
 	if err == nil {
 		err = checkValues(values)
@@ -104,7 +109,8 @@ func (x *run) keep(ctx context.Context, id int32, values map[string]string) ([]s
 	l := x.ledger.clone()
 	var all []stored
 	for _, key := range slices.Sorted(maps.Keys(values)) {
-		s, err := x.store(ctx, l, id, stored{Key: key, Value: values[key]})
+		_, whole := result.Files[key]
+		s, err := x.store(ctx, l, id, stored{Key: key, Value: values[key], InFile: whole, Hidden: whole})
 		if err != nil {
 			return nil, err
 		}
@@ -144,12 +150,12 @@ func checkValues(values map[string]string) error {
 	return nil
 }
 
-// store decides what becomes of one value.
+// store decides what becomes of one value. A hidden one is in its file alone.
 func (x *run) store(ctx context.Context, l *ledger, id int32, s stored) (stored, error) {
 	value := s.Value
 	text := printable.Text(redact.Text(value))
 	fits := costOf(text) <= l.room(s.Key)
-	s.InFile = !fits || !utf8.ValidString(value) || costOf(value) > maxValueBytes
+	s.InFile = s.InFile || !fits || !utf8.ValidString(value) || costOf(value) > maxValueBytes
 	if s.InFile || x.job.Operations[id].Storage != "" {
 		file, err := x.file(l, id, s)
 		if err != nil {
@@ -161,6 +167,7 @@ func (x *run) store(ctx context.Context, l *ledger, id int32, s stored) (stored,
 		s.Value = ""
 	}
 	switch {
+	case s.Hidden:
 	case !fits:
 		s.Shown = x.excerpt(ctx, id, s, excerptOf{text, l.room(s.Key)})
 		s.Hidden = s.Shown == ""

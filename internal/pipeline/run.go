@@ -27,7 +27,7 @@ type run struct {
 
 // all tries paths until one succeeds or none is left.
 func (x *run) all(ctx context.Context) error {
-	for !x.report.Succeeded && !x.report.DeadlineExceeded {
+	for !x.report.Succeeded && !x.report.Planned && !x.report.DeadlineExceeded {
 		next, ok := x.job.Graph.Next(func(id int32) bool { return x.failed[id] })
 		if !ok {
 			break
@@ -36,7 +36,7 @@ func (x *run) all(ctx context.Context) error {
 		if err := x.path(ctx); err != nil {
 			return err
 		}
-		if !x.report.Succeeded {
+		if !x.report.Succeeded && !x.report.Planned {
 			x.report.Failed = append(x.report.Failed, next)
 		}
 	}
@@ -66,6 +66,10 @@ func (x *run) path(ctx context.Context) error {
 		if s.done.Outcome != Succeeded {
 			x.failed[id] = true
 			x.report.DeadlineExceeded = s.done.Reason == ReasonDeadlineExceeded
+			return nil
+		}
+		if s.done.Planned {
+			x.report.Planned = true
 			return nil
 		}
 	}
@@ -135,7 +139,7 @@ func (x *run) operationRun(id int32, s *state) OperationRun {
 		Attempts: s.attempts, Start: s.start, Actions: append([]ActionRun(nil), s.actions...),
 	}
 	if d := s.done; d != nil {
-		o.Outcome, o.End, o.Reason, o.Message, o.Findings = d.Outcome, d.Time, d.Reason, d.Message, d.Findings
+		o.Outcome, o.End, o.Reason, o.Message, o.NoFault, o.Findings = d.Outcome, d.Time, d.Reason, d.Message, d.NoFault, d.Findings
 		for _, r := range d.Results {
 			if r.File != nil {
 				a := *r.File

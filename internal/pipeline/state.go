@@ -5,6 +5,7 @@ package pipeline
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"kubediag.org/kubediag/internal/fault"
@@ -95,9 +96,36 @@ func (s *state) applied() processor.Plan {
 	p := *s.plan
 	p.Applied = nil
 	for _, a := range s.actions {
-		p.Applied = append(p.Applied, fault.Applied{Already: a.Already, Message: a.Message})
+		p.Applied = append(p.Applied, fault.Applied{Already: a.Already, Undone: a.Phase != Done, Message: a.Message})
 	}
 	return p
+}
+
+// part is a number of actions that belong together, by index: from the first to before the last.
+type part struct{ from, to int }
+
+// parts are those of the plan. Numbers that do not fit its actions make it one.
+func (s *state) parts() []part {
+	var all []part
+	from := 0
+	for _, n := range s.plan.Parts {
+		if n < 0 || n > len(s.actions)-from {
+			return []part{{0, len(s.actions)}}
+		}
+		all = append(all, part{from, from + n})
+		from += n
+	}
+	if from < len(s.actions) {
+		return []part{{0, len(s.actions)}}
+	}
+	return all
+}
+
+// complete reports whether one of several parts is done as a whole.
+func (s *state) complete() bool {
+	return slices.ContainsFunc(s.parts(), func(p part) bool {
+		return !slices.ContainsFunc(s.actions[p.from:p.to], func(a ActionRun) bool { return a.Phase != Done })
+	})
 }
 
 func (s *state) acted(r record) {

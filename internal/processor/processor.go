@@ -114,11 +114,21 @@ type Result struct {
 	// NotApplicable, where it is not empty, says why this is not the fault that the processor looks for. It is an
 	// answer, not an error: it is not tried again.
 	NotApplicable string
+	// Files are results by key that are too long for people: they are kept on the node, and later operations get them like
+	// Values.
+	Files map[string]string
+	// NoFault is set if the processor has looked for every fault that could be there and has found none.
+	NoFault bool
+	// Message says for people what came of it, and what to do next. It may be empty.
+	Message string
 }
 
 // Plan is what a recoverer would do, complete, before it does any of it. It survives a crash as JSON.
 type Plan struct {
 	Actions []fault.Action `json:"actions"`
+	// Parts are how many of Actions belong together, one number after another. A part does not depend on the others: if one
+	// of its actions fails, only the rest of that part is left undone. Empty: all belong together.
+	Parts []int `json:"parts,omitempty"`
 	// Findings are the faults that the plan heals.
 	Findings []fault.Finding `json:"findings,omitempty"`
 	// Notes are what Verify needs to remember, by key.
