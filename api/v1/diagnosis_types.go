@@ -13,7 +13,14 @@ const (
 	MaxResultsBytes                = 512 << 10
 	MaxParameters                  = 64
 	MaxActiveDeadlineSeconds int32 = 86400
+	MaxSummaryBytes                = 512
 )
+
+// DefaultOperationSet is the OperationSet of a Diagnosis that names none.
+const DefaultOperationSet = "auto"
+
+// ParamDevice is the parameter by which a Diagnosis names a device of its node.
+const ParamDevice = "param.diagnoser.system.held_device.device"
 
 // Condition types of a Diagnosis.
 const (
@@ -44,6 +51,21 @@ const (
 	ReasonAgentLost = "AgentLost"
 	// ReasonNoAgent: the Diagnosis waits for a node on which no agent answers.
 	ReasonNoAgent = "NoAgent"
+	// ReasonPlanChanged: the plan is not the one that spec.planHash names, so nothing was changed.
+	ReasonPlanChanged = "PlanChanged"
+)
+
+// DiagnosisMode says how far a Diagnosis goes.
+//
+// +kubebuilder:validation:Enum=Recover;Plan
+type DiagnosisMode string
+
+// Modes of a Diagnosis.
+const (
+	// ModeRecover repairs what was found.
+	ModeRecover DiagnosisMode = "Recover"
+	// ModePlan ends with the plan of the first repair, and changes nothing.
+	ModePlan DiagnosisMode = "Plan"
 )
 
 // DiagnosisPhase is where a Diagnosis stands.
@@ -63,16 +85,18 @@ const (
 
 // Outcome says in one word what came of a Diagnosis.
 //
-// +kubebuilder:validation:Enum=Healed;FaultFound;NoFault;Completed;Error
+// +kubebuilder:validation:Enum=Healed;Planned;FaultFound;NoFault;Completed;Error
 type Outcome string
 
 // Outcomes of a Diagnosis.
 const (
 	// OutcomeHealed: a fault was found and every mount of it was repaired and verified.
 	OutcomeHealed Outcome = "Healed"
+	// OutcomePlanned: a fault was found, the plan of its repair is in the status, and nothing was changed.
+	OutcomePlanned Outcome = "Planned"
 	// OutcomeFaultFound: a fault was found and is still there.
 	OutcomeFaultFound Outcome = "FaultFound"
-	// OutcomeNoFault: every path ended with a clean negative.
+	// OutcomeNoFault: every path ended with a clean negative, or all families of faults were looked for and none was found.
 	OutcomeNoFault Outcome = "NoFault"
 	// OutcomeCompleted: a path succeeded that looks for no fault.
 	OutcomeCompleted Outcome = "Completed"
@@ -85,16 +109,16 @@ const (
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=diagnoses,singular=diagnosis,scope=Namespaced,shortName=diag,categories=kubediag
-// +kubebuilder:printcolumn:name="OperationSet",type=string,JSONPath=`.spec.operationSet`
-// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.spec.nodeName`
-// +kubebuilder:printcolumn:name="Pod",type=string,JSONPath=`.spec.podReference.name`
-// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Target",type=string,JSONPath=`.status.target`
 // +kubebuilder:printcolumn:name="Fault",type=string,JSONPath=`.status.faults[0].code`
 // +kubebuilder:printcolumn:name="Outcome",type=string,JSONPath=`.status.outcome`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name="PodNamespace",type=string,priority=1,JSONPath=`.spec.podReference.namespace`
-// +kubebuilder:printcolumn:name="PodContainer",type=string,priority=1,JSONPath=`.spec.podReference.container`
-// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Complete")].message`
+// +kubebuilder:printcolumn:name="OperationSet",type=string,priority=1,JSONPath=`.spec.operationSet`
+// +kubebuilder:printcolumn:name="Mode",type=string,priority=1,JSONPath=`.spec.mode`
+// +kubebuilder:printcolumn:name="Node",type=string,priority=1,JSONPath=`.spec.nodeName`
+// +kubebuilder:printcolumn:name="Container",type=string,priority=1,JSONPath=`.spec.podReference.container`
+// +kubebuilder:printcolumn:name="Phase",type=string,priority=1,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Summary",type=string,priority=1,JSONPath=`.status.summary`
 type Diagnosis struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -124,12 +148,25 @@ type DiagnosisList struct {
 // +kubebuilder:validation:XValidation:rule="has(self.podReference) == has(oldSelf.podReference) && (!has(self.podReference) || self.podReference == oldSelf.podReference)",message="podReference cannot be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.parameters) == has(oldSelf.parameters) && (!has(self.parameters) || self.parameters == oldSelf.parameters)",message="parameters cannot be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.activeDeadlineSeconds) == has(oldSelf.activeDeadlineSeconds) && (!has(self.activeDeadlineSeconds) || self.activeDeadlineSeconds == oldSelf.activeDeadlineSeconds)",message="activeDeadlineSeconds cannot be changed"
+// +kubebuilder:validation:XValidation:rule="has(self.mode) == has(oldSelf.mode) && (!has(self.mode) || self.mode == oldSelf.mode)",message="mode cannot be changed"
+// +kubebuilder:validation:XValidation:rule="has(self.planHash) == has(oldSelf.planHash) && (!has(self.planHash) || self.planHash == oldSelf.planHash)",message="planHash cannot be changed"
+// +kubebuilder:validation:XValidation:rule="!has(self.planHash) || !has(self.mode) || self.mode != 'Plan'",message="planHash cannot be set with mode Plan"
 type DiagnosisSpec struct {
-	// operationSet is the name of the OperationSet to run.
-	// +required
+	// operationSet is the name of the OperationSet to run. Default: auto, which runs all that applies to the pod, the node
+	// or the device that is named.
+	// +optional
+	// +kubebuilder:default=auto
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
-	OperationSet string `json:"operationSet"`
+	OperationSet string `json:"operationSet,omitempty"`
+	// mode is Recover, or Plan: look, write the plan into the status, and change nothing. Default: Recover.
+	// +optional
+	Mode DiagnosisMode `json:"mode,omitempty"`
+	// planHash is that of the only plan that may be carried out, as status.plan of an earlier Diagnosis has it. Default:
+	// whatever the plan is, it is carried out.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
+	PlanHash string `json:"planHash,omitempty"`
 	// nodeName is the node. Default: the node of the pod.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
@@ -175,6 +212,15 @@ type DiagnosisStatus struct {
 	// outcome says in one word what came of it.
 	// +optional
 	Outcome Outcome `json:"outcome,omitempty"`
+	// target is the pod, the node or the device that it is about, for people.
+	// +optional
+	Target string `json:"target,omitempty"`
+	// summary says in one sentence what came of it, or what it waits for, and what to do, in 512 bytes at most.
+	// +optional
+	Summary string `json:"summary,omitempty"`
+	// plan is the repair that was planned last. Its actions are those of its operation.
+	// +optional
+	Plan *Plan `json:"plan,omitempty"`
 	// startTime is when an agent took the Diagnosis, or the manager refused it. Null is what older releases stored before that.
 	// +optional
 	// +nullable
@@ -217,6 +263,23 @@ type DiagnosisStatus struct {
 	// +optional
 	// +listType=atomic
 	Artifacts []Artifact `json:"artifacts,omitempty"`
+}
+
+// Plan is a repair, as it was planned before anything was changed.
+type Plan struct {
+	// operation is the name of the Operation that planned it.
+	Operation string `json:"operation"`
+	// hash identifies what would be changed: the kinds and the identities in its actions, in their order, and none of their
+	// sentences. It is a SHA-256 in hexadecimal.
+	Hash string `json:"hash"`
+	// actions is how many actions it has.
+	Actions int32 `json:"actions"`
+	// lossless is true if no action could lose data or work.
+	Lossless bool `json:"lossless"`
+	// loss says what could be lost: one entry for each thing. It is empty if that is nothing.
+	// +optional
+	// +listType=atomic
+	Loss []string `json:"loss,omitempty"`
 }
 
 // Checkpoint is a place in the list of paths.

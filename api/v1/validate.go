@@ -61,7 +61,7 @@ func validateHostPath(at *field.Path, dir string) field.ErrorList {
 // Validate checks what a DiagnosisSpec can say about itself. The errors name the fields, from spec on, and the values.
 func (s *DiagnosisSpec) Validate() field.ErrorList {
 	at := field.NewPath("spec")
-	errs := validateOrder(at, s.OperationSet, s.NodeName)
+	errs := append(validateOrder(at, s.Set(), s.NodeName), s.validateMode(at)...)
 	if s.PodReference != nil {
 		errs = append(errs, s.PodReference.validate(at.Child("podReference"))...)
 	}
@@ -72,6 +72,24 @@ func (s *DiagnosisSpec) Validate() field.ErrorList {
 		errs = append(errs, validateRange(at.Child("activeDeadlineSeconds"), *s.ActiveDeadlineSeconds, 1, MaxActiveDeadlineSeconds)...)
 	}
 	return append(errs, validateParameters(at.Child("parameters"), s.Parameters)...)
+}
+
+// planHash is the form of spec.planHash.
+var planHash = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+func (s *DiagnosisSpec) validateMode(at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if modes := []DiagnosisMode{"", ModeRecover, ModePlan}; !slices.Contains(modes, s.Mode) {
+		errs = append(errs, field.NotSupported(at.Child("mode"), s.Mode, modes[1:]))
+	}
+	switch {
+	case s.PlanHash == "":
+	case !planHash.MatchString(s.PlanHash):
+		errs = append(errs, field.Invalid(at.Child("planHash"), s.PlanHash, "must be a SHA-256 of 64 hexadecimal digits, in lower case"))
+	case s.Mode == ModePlan:
+		errs = append(errs, field.Forbidden(at.Child("planHash"), "planHash cannot be set with mode Plan"))
+	}
+	return errs
 }
 
 // validateOrder checks what a Trigger hands on to its Diagnoses: what to run and, where that is known, on which node.

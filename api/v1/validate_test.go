@@ -46,7 +46,12 @@ func TestDiagnosisSpecValidate(t *testing.T) {
 		"pod":                {"{operationSet: s, podReference: {namespace: a, name: b.c, container: d}}", nil},
 		"both":               {"{operationSet: s, nodeName: n, podReference: {namespace: a, name: b}, parameters: {a.b: c}, activeDeadlineSeconds: 86400}", nil},
 		"neither":            {"{operationSet: s}", []string{"spec.nodeName", "podReference"}},
-		"no set":             {"{nodeName: n}", []string{"spec.operationSet"}},
+		"no set":             {"{nodeName: n}", nil},
+		"plan":               {"{nodeName: n, mode: Plan}", nil},
+		"one plan":           {"{nodeName: n, mode: Recover, planHash: " + strings.Repeat("0a", 32) + "}", nil},
+		"mode":               {"{nodeName: n, mode: plan}", []string{"spec.mode", `"plan"`, "Recover", "Plan"}},
+		"plan hash":          {"{nodeName: n, planHash: 0AF}", []string{"spec.planHash", `"0AF"`}},
+		"plan of a plan":     {"{nodeName: n, mode: Plan, planHash: " + strings.Repeat("0a", 32) + "}", []string{"spec.planHash", "mode Plan"}},
 		"set is no name":     {"{operationSet: A/b, nodeName: n}", []string{"spec.operationSet", `"A/b"`}},
 		"node is no name":    {"{operationSet: s, nodeName: ../x}", []string{"spec.nodeName", `"../x"`}},
 		"pod without name":   {"{operationSet: s, podReference: {namespace: a}}", []string{"spec.podReference.name"}},
@@ -54,7 +59,7 @@ func TestDiagnosisSpecValidate(t *testing.T) {
 		"pod container":      {"{operationSet: s, podReference: {namespace: a, name: c, container: X}}", []string{"spec.podReference.container", `"X"`}},
 		"deadline 0":         {"{operationSet: s, nodeName: n, activeDeadlineSeconds: 0}", []string{"spec.activeDeadlineSeconds", " 0:"}},
 		"deadline too long":  {"{operationSet: s, nodeName: n, activeDeadlineSeconds: 86401}", []string{"spec.activeDeadlineSeconds", "86401"}},
-		"everything at once": {"{operationSet: '', nodeName: X, podReference: {namespace: '', name: ''}}", []string{"operationSet", "nodeName", "namespace", "name"}},
+		"everything at once": {"{operationSet: _, nodeName: X, podReference: {namespace: '', name: ''}}", []string{"operationSet", "nodeName", "namespace", "name"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -61,6 +61,7 @@ func (c *checked) refuse(ctx context.Context, d *v1.Diagnosis, reason, message s
 	now := metav1.Now()
 	s := &d.Status
 	s.Phase, s.Outcome, s.CompletionTime = v1.DiagnosisFailed, v1.OutcomeError, &now
+	s.Target, s.Summary = d.Spec.Target(), message
 	if s.StartTime == nil {
 		s.StartTime = &now
 	}

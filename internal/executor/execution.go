@@ -86,7 +86,7 @@ func (x *execution) accept(ctx context.Context) error {
 	if now := metav1.Now(); !accepted || s.StartTime == nil {
 		s.StartTime = &now
 	}
-	s.Phase = v1.DiagnosisRunning
+	s.Phase, s.Target, s.Summary = v1.DiagnosisRunning, x.d.Spec.Target(), ""
 	meta.RemoveStatusCondition(&s.Conditions, v1.ConditionComplete)
 	x.condition(metav1.Condition{
 		Type: v1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: v1.ReasonAccepted,
@@ -154,6 +154,9 @@ func (x *execution) beforeRepair(ctx context.Context, r pipeline.Report) error {
 		return err
 	}
 	x.progress(r)
+	if err := x.checkPlan(r); err != nil {
+		return err
+	}
 	return x.save(ctx)
 }
 

@@ -41,7 +41,8 @@ func TestWalkthrough(t *testing.T) {
 	}
 	mounts := func(f v1.Fault) uint64 { return f.Mount.ID }
 	want := v1.DiagnosisStatus{
-		Phase: v1.DiagnosisSucceeded, Outcome: v1.OutcomeHealed,
+		Phase: v1.DiagnosisSucceeded, Outcome: v1.OutcomeHealed, Target: "pod default/p",
+		Summary:    "Repaired StaleSubPath (container c, volume v, pod default/p) and 1 more",
 		Checkpoint: &v1.Checkpoint{PathIndex: 0, NodeIndex: 3},
 		Conditions: []metav1.Condition{
 			{Type: "Accepted", Status: "True", Reason: "DiagnosisAccepted", Message: "Diagnosis is accepted by agent on node my-node", ObservedGeneration: 1},
@@ -60,7 +61,7 @@ func TestWalkthrough(t *testing.T) {
 			{ID: 4, Operation: "subpath-remount-recover"},
 		},
 	}
-	ignored := cmpopts.IgnoreFields(v1.DiagnosisStatus{}, "Operations", "Faults", "AdjacencyListHash")
+	ignored := cmpopts.IgnoreFields(v1.DiagnosisStatus{}, "Operations", "Faults", "AdjacencyListHash", "Plan")
 	if diff := cmp.Diff(want, d.Status, append(ignoreTimes, ignored)...); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}

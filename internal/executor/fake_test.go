@@ -161,6 +161,7 @@ func (u *unmounts) Plan(context.Context, processor.Request) (processor.Plan, err
 	for _, id := range u.kernel.mounts {
 		p.Actions = append(p.Actions, fault.Action{
 			Kind: "Unmount", Target: fmt.Sprint("/m/", id), Mount: &fault.Mount{ID: id}, Fault: "StaleSubPath", Safety: "nobody reads it", Loss: "nothing",
+			Lossless: true,
 		})
 		p.Findings = append(p.Findings, stale(id, false))
 	}

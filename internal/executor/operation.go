@@ -30,7 +30,7 @@ func (x *execution) operations(ctx context.Context) (map[int32]pipeline.Operatio
 			definition, err := x.Store.Operation(ctx, n.Operation)
 			if errors.Is(err, ErrNotFound) {
 				return nil, end(v1.ReasonOperationNotFound, "Operation %s is not found: node %d of OperationSet %s names it",
-					n.Operation, n.ID, x.d.Spec.OperationSet)
+					n.Operation, n.ID, x.d.Spec.Set())
 			}
 			if err != nil {
 				return nil, fmt.Errorf("reading Operation %q: %w", n.Operation, err)
@@ -52,6 +52,10 @@ func (x *execution) operation(o *v1.Operation) (pipeline.Operation, field.ErrorL
 	op := pipeline.Operation{Name: o.Name, Timeout: call.Timeout}
 	if len(errs) > 0 {
 		return op, errs
+	}
+	if call.Kind != v1.ProcessorBuiltIn && onlyPlanned(&x.d.Spec) {
+		return op, field.ErrorList{field.Forbidden(field.NewPath("spec", "processor"), "with mode Plan or a planHash only built-in processors "+
+			"run: what another one changes is in no plan")}
 	}
 	if s := o.Spec.Storage; s != nil && s.HostPath != nil {
 		var err error

@@ -50,7 +50,7 @@ func (x *execution) awaitSet(ctx context.Context, err error) (*graph.Graph, erro
 // set reads the OperationSet and makes its graph. Where it cannot be used, the error is a verdict. A Diagnosis that has
 // begun needs the same graph, and no more: the set was ready then.
 func (x *execution) set(ctx context.Context) (*graph.Graph, error) {
-	name, hash := x.d.Spec.OperationSet, x.d.Status.AdjacencyListHash
+	name, hash := x.d.Spec.Set(), x.d.Status.AdjacencyListHash
 	set, err := x.Store.OperationSet(ctx, name)
 	if errors.Is(err, ErrNotFound) {
 		return nil, end(v1.ReasonOperationSetNotFound, "OperationSet %s is not found", name)
@@ -94,7 +94,7 @@ func unready(set *v1.OperationSet) string {
 }
 
 func (x *execution) changed() error {
-	return end(v1.ReasonOperationSetChanged, "OperationSet %s specification has been changed during diagnosis execution", x.d.Spec.OperationSet)
+	return end(v1.ReasonOperationSetChanged, "OperationSet %s specification has been changed during diagnosis execution", x.d.Spec.Set())
 }
 
 // job makes the job of the Diagnosis, or says with a verdict why there is none.
@@ -106,6 +106,7 @@ func (x *execution) job(ctx context.Context, g *graph.Graph) (pipeline.Job, erro
 	operations, err := x.operations(ctx)
 	return pipeline.Job{
 		UID: string(x.d.UID), Request: x.request(), Graph: g, Operations: operations, Deadline: x.deadline(),
+		PlanOnly: x.d.Spec.Mode == v1.ModePlan,
 	}, err
 }
 

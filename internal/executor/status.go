@@ -20,11 +20,14 @@ import (
 func (x *execution) progress(r pipeline.Report) {
 	s := &x.d.Status
 	s.OperationResults = r.Values
-	s.Operations, s.Artifacts, s.FailedPaths, s.SucceededPath = nil, nil, nil, nil
+	s.Operations, s.Artifacts, s.FailedPaths, s.SucceededPath, s.Plan = nil, nil, nil, nil, nil
 	var findings []fault.Finding
 	for _, o := range r.Operations {
 		s.Operations = append(s.Operations, operationRun(o))
 		findings = append(findings, o.Findings...)
+		if p := planOf(o); p != nil {
+			s.Plan = p
+		}
 		for _, a := range o.Artifacts {
 			s.Artifacts = append(s.Artifacts, v1.Artifact{Key: a.Key, Operation: a.Operation, Path: a.Path, SizeBytes: a.Size, SHA256: a.SHA256})
 		}
@@ -57,18 +60,19 @@ func (x *execution) conclude(r pipeline.Report, v *verdict) {
 		x.progress(r)
 	}
 	now := metav1.Now()
-	s.CompletionTime, s.Outcome = &now, outcome(s.Faults, v)
+	s.CompletionTime, s.Outcome = &now, outcome(s.Faults, r, v)
 	c := metav1.Condition{Type: v1.ConditionComplete, Status: metav1.ConditionTrue, Reason: v1.ReasonComplete, Message: "Diagnosis is completed"}
 	s.Phase = v1.DiagnosisSucceeded
 	if v != nil {
 		s.Phase, c.Status, c.Reason, c.Message = v1.DiagnosisFailed, metav1.ConditionFalse, v.reason, v.message
 	}
 	x.condition(c)
+	s.Summary = x.summary(r, v)
 }
 
 // judge says why a run did not succeed: the failures first, for they are what somebody can do something about.
 func (x *execution) judge(r pipeline.Report) *verdict {
-	if r.Succeeded {
+	if r.Succeeded || r.Planned {
 		return nil
 	}
 	reason := v1.ReasonNotApplicable
@@ -97,12 +101,16 @@ func attempts(n int) string {
 }
 
 // outcome says in one word what came of a Diagnosis that has ended.
-func outcome(all []v1.Fault, v *verdict) v1.Outcome {
+func outcome(all []v1.Fault, r pipeline.Report, v *verdict) v1.Outcome {
 	switch {
+	case r.Planned:
+		return v1.OutcomePlanned
 	case slices.ContainsFunc(all, func(f v1.Fault) bool { return f.State != v1.FaultHealed }):
 		return v1.OutcomeFaultFound
 	case len(all) > 0:
 		return v1.OutcomeHealed
+	case v == nil && slices.ContainsFunc(r.Operations, func(o pipeline.OperationRun) bool { return o.NoFault }):
+		return v1.OutcomeNoFault
 	case v == nil:
 		return v1.OutcomeCompleted
 	case v.reason == v1.ReasonNotApplicable:

@@ -28,11 +28,11 @@ func stripDiagnosis(object any) (any, error) {
 	}
 	d.ManagedFields, d.Annotations = nil, nil
 	d.Status = v1.DiagnosisStatus{
-		Phase: d.Status.Phase, Outcome: d.Status.Outcome, Conditions: d.Status.Conditions,
+		Phase: d.Status.Phase, Outcome: d.Status.Outcome, Conditions: d.Status.Conditions, Target: d.Status.Target, Summary: d.Status.Summary,
 		StartTime: d.Status.StartTime, CompletionTime: d.Status.CompletionTime,
 	}
 	if d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed {
-		d.Spec.Parameters, d.Status.Conditions = nil, nil
+		d.Spec.Parameters, d.Status.Conditions, d.Status.Target, d.Status.Summary = nil, nil, "", ""
 	}
 	return d, nil
 }

@@ -109,7 +109,10 @@ var refused = map[string]struct {
 	"id of 1000":        {"OperationSet", "{adjacencyList: [{id: 0, to: [1]}, {id: 1000, operation: a}]}", []string{"spec.adjacencyList[1].id", "1000"}, false},
 	"10000 nodes":       {"OperationSet", "{adjacencyList: [{}" + strings.Repeat(", {}", 9999) + "]}", []string{"spec.adjacencyList", "10000"}, false},
 	"nowhere":           {"Diagnosis", "{operationSet: s}", []string{"spec", "nodeName or podReference must be set"}, true},
-	"no set":            {"Diagnosis", "{nodeName: n1}", []string{"spec.operationSet"}, false},
+	"empty set":         {"Diagnosis", "{operationSet: '', nodeName: n1}", []string{"spec.operationSet"}, false},
+	"mode":              {"Diagnosis", "{nodeName: n1, mode: Try}", []string{"spec.mode", `"Try"`}, false},
+	"plan hash":         {"Diagnosis", "{nodeName: n1, planHash: abc}", []string{"spec.planHash"}, false},
+	"plan of a plan":    {"Diagnosis", "{nodeName: n1, mode: Plan, planHash: " + strings.Repeat("0a", 32) + "}", []string{"spec", "planHash cannot be set with mode Plan"}, true},
 	"pod without name":  {"Diagnosis", "{operationSet: s, podReference: {namespace: a}}", []string{"spec.podReference.name"}, false},
 	"deadline 0":        {"Diagnosis", "{operationSet: s, nodeName: n1, activeDeadlineSeconds: 0}", []string{"spec.activeDeadlineSeconds", "0"}, false},
 	"no source":         {"Trigger", "{operationSet: s, sourceTemplate: {}}", []string{"spec.sourceTemplate", "exactly one of"}, true},
@@ -169,6 +172,8 @@ func TestDiagnosisSpecIsFixed(t *testing.T) {
 		"more of them":   {func(s *v1.DiagnosisSpec) { s.Parameters["b"] = "" }, "parameters cannot be changed"},
 		"none":           {func(s *v1.DiagnosisSpec) { s.Parameters = nil }, "parameters cannot be changed"},
 		"deadline":       {func(s *v1.DiagnosisSpec) { s.ActiveDeadlineSeconds = &longer }, "activeDeadlineSeconds cannot be changed"},
+		"mode":           {func(s *v1.DiagnosisSpec) { s.Mode = v1.ModePlan }, "mode cannot be changed"},
+		"plan":           {func(s *v1.DiagnosisSpec) { s.PlanHash = strings.Repeat("0a", 32) }, "planHash cannot be changed"},
 		"no deadline":    {func(s *v1.DiagnosisSpec) { s.ActiveDeadlineSeconds = nil }, "activeDeadlineSeconds cannot be changed"},
 		"nothing at all": {func(*v1.DiagnosisSpec) {}, ""},
 	} {
@@ -190,6 +195,20 @@ func TestDiagnosisSpecIsFixed(t *testing.T) {
 				if err := env.Client.Update(t.Context(), d); !apierrors.IsInvalid(err) {
 					t.Errorf("the node is changed after it was set: %v", err)
 				}
+			}
+		})
+	}
+}
+
+// A Diagnosis that names no set runs the set auto.
+func TestDefaultSet(t *testing.T) {
+	for version, env := range servers(t) {
+		t.Run(version, func(t *testing.T) {
+			d := &v1.Diagnosis{}
+			d.Namespace, d.GenerateName, d.Spec.NodeName = "default", "defaults-", "n1"
+			env.MustCreate(t, d)
+			if d.Spec.OperationSet != v1.DefaultOperationSet || d.Spec.Mode != "" || d.Spec.PlanHash != "" {
+				t.Errorf("spec = %+v", d.Spec)
 			}
 		})
 	}
@@ -249,27 +268,30 @@ func TestColumns(t *testing.T) {
 			env.MustCreate(t, d)
 			before := d.DeepCopy()
 			d.Status = v1.DiagnosisStatus{
-				Phase: v1.DiagnosisSucceeded, Outcome: v1.OutcomeHealed,
+				Phase: v1.DiagnosisSucceeded, Outcome: v1.OutcomeHealed, Target: "pod a/b", Summary: "Repaired it.",
 				Faults: []v1.Fault{{Code: "StaleSubPath", State: v1.FaultHealed}},
-				Conditions: []metav1.Condition{{
-					Type: v1.ConditionComplete, Status: "True", Reason: v1.ReasonComplete, Message: "Diagnosis is completed", LastTransitionTime: metav1.Now(),
-				}},
 			}
 			if err := env.Client.Status().Patch(t.Context(), d, client.MergeFrom(before)); err != nil {
 				t.Fatal(err)
 			}
 			got := table(t, env, "namespaces/"+d.Namespace+"/diagnoses")
-			cells := map[string]any{}
+			cells, narrow := map[string]any{}, []string{}
 			for i, column := range got.ColumnDefinitions {
 				cells[column.Name] = got.Rows[0].Cells[i]
+				if column.Priority == 0 {
+					narrow = append(narrow, column.Name)
+				}
 			}
 			delete(cells, "Age")
 			want := map[string]any{
-				"Name": "d", "OperationSet": "s", "Node": "n1", "Pod": "b", "PodNamespace": "a", "PodContainer": cells["PodContainer"],
-				"Phase": "Succeeded", "Fault": "StaleSubPath", "Outcome": "Healed", "Message": "Diagnosis is completed",
+				"Name": "d", "Target": "pod a/b", "Fault": "StaleSubPath", "Outcome": "Healed", "OperationSet": "s", "Node": "n1",
+				"Mode": cells["Mode"], "Container": cells["Container"], "Phase": "Succeeded", "Summary": "Repaired it.",
 			}
 			if diff := cmp.Diff(want, cells); diff != "" {
 				t.Errorf("columns (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff([]string{"Name", "Target", "Fault", "Outcome", "Age"}, narrow); diff != "" {
+				t.Errorf("columns that are not wide (-want +got):\n%s", diff)
 			}
 		})
 	}

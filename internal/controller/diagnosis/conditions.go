@@ -5,6 +5,7 @@ package diagnosis
 
 import (
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +18,7 @@ func (r *Reconciler) refuse(v *visit, reason, message string) {
 	now := metav1.NewTime(r.Clock.Now())
 	s := &v.is.Status
 	s.Phase, s.Outcome, s.CompletionTime = v1.DiagnosisFailed, v1.OutcomeError, &now
+	v.sum(message)
 	if s.StartTime == nil {
 		s.StartTime = &now
 	}
@@ -40,6 +42,7 @@ func (r *Reconciler) wait(v *visit, reason, message string) {
 		v.warn(reason, message)
 	}
 	r.set(v, v1.ConditionAccepted, metav1.ConditionFalse, reason, message)
+	v.sum(message)
 	v.again = r.backoff(meta.FindStatusCondition(v.is.Status.Conditions, v1.ConditionAccepted).LastTransitionTime)
 	v.done = true
 }
@@ -51,6 +54,7 @@ func (r *Reconciler) lose(v *visit, message string) {
 	}
 	v.is.Status.Phase = v1.DiagnosisUnknown
 	r.set(v, v1.ConditionComplete, metav1.ConditionUnknown, v1.ReasonAgentLost, message)
+	v.sum(message)
 	v.again = r.backoff(meta.FindStatusCondition(v.is.Status.Conditions, v1.ConditionComplete).LastTransitionTime)
 }
 
@@ -59,13 +63,24 @@ func (r *Reconciler) resume(v *visit) {
 	s := &v.is.Status
 	if c := meta.FindStatusCondition(s.Conditions, v1.ConditionAccepted); c != nil && c.Reason == v1.ReasonNoAgent {
 		meta.RemoveStatusCondition(&s.Conditions, v1.ConditionAccepted)
+		s.Summary = ""
 	}
 	if c := meta.FindStatusCondition(s.Conditions, v1.ConditionComplete); c != nil && c.Reason == v1.ReasonAgentLost {
 		meta.RemoveStatusCondition(&s.Conditions, v1.ConditionComplete)
+		s.Summary = ""
 	}
 	if s.Phase == v1.DiagnosisUnknown {
 		s.Phase = v1.DiagnosisRunning
 		v.say(reasonAgentBack, fmt.Sprintf("Agent on node %s is back", v.is.Spec.NodeName))
+	}
+}
+
+// sum says in the status what the Diagnosis is about, and what has come of it so far.
+func (v *visit) sum(message string) {
+	s := &v.is.Status
+	s.Target, s.Summary = v.is.Spec.Target(), message
+	if len(message) > v1.MaxSummaryBytes {
+		s.Summary = strings.ToValidUTF8(message[:v1.MaxSummaryBytes-3], "") + "..."
 	}
 }
 

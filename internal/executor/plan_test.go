@@ -1,0 +1,213 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package executor
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/pipeline"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// planOnly is a Diagnosis that may change nothing.
+func planOnly() *v1.Diagnosis {
+	d := diagnosis()
+	d.UID, d.Spec.Mode = "only-planned", v1.ModePlan
+	return d
+}
+
+// exactly is a Diagnosis that may carry out one plan.
+func exactly(hash string) *v1.Diagnosis {
+	d := diagnosis()
+	d.UID, d.Spec.PlanHash = types.UID("exactly-"+hash[:8]), hash
+	return d
+}
+
+// TestPlan changes nothing, and what it plans is what a Diagnosis that repairs does.
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.run(t, planOnly())
+	s := d.Status
+	if s.Phase != v1.DiagnosisSucceeded || s.Outcome != v1.OutcomePlanned || len(s.SucceededPath)+len(s.FailedPaths) > 0 {
+		t.Errorf("phase %q, outcome %q, paths %v %v", s.Phase, s.Outcome, s.SucceededPath, s.FailedPaths)
+	}
+	if len(w.kernel.effects) > 0 || len(w.saved) != 2 {
+		t.Errorf("effects %v, %d writes", w.kernel.effects, len(w.saved))
+	}
+	if s.Plan == nil || s.Plan.Actions != 2 || !s.Plan.Lossless || s.Plan.Operation != "subpath-remount-recover" || s.Plan.Loss != nil {
+		t.Fatalf("plan %+v", s.Plan)
+	}
+	if len(s.Faults) != 2 || s.Faults[0].State != v1.FaultPresent {
+		t.Errorf("faults %+v", s.Faults)
+	}
+	for _, part := range []string{"StaleSubPath", "2 actions", "planHash " + s.Plan.Hash, "nothing would be lost"} {
+		if !strings.Contains(s.Summary, part) {
+			t.Errorf("summary %q does not contain %q", s.Summary, part)
+		}
+	}
+	actions := s.Operations[3].Actions
+	if len(actions) != 2 || actions[0].Phase != v1.ActionPlanned {
+		t.Fatalf("actions %+v", actions)
+	}
+
+	healed := w.run(t, exactly(s.Plan.Hash))
+	if healed.Status.Outcome != v1.OutcomeHealed || !maps.Equal(w.kernel.effects, map[uint64]int{7: 1, 8: 1}) {
+		t.Errorf("with the hash: %q, effects %v", healed.Status.Outcome, w.kernel.effects)
+	}
+	if diff := cmp.Diff(s.Plan, healed.Status.Plan); diff != "" {
+		t.Errorf("plans (-planned +done):\n%s", diff)
+	}
+}
+
+// TestAnotherPlanIsRefused, and the status has the one that it is now.
+func TestAnotherPlanIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(w *world, hash string) string{
+		"a wrong hash":   func(*world, string) string { return strings.Repeat("0a", 32) },
+		"one more mount": func(w *world, hash string) string { w.kernel.mounts = append(w.kernel.mounts, 9); return hash },
+		"one mount less": func(w *world, hash string) string { w.kernel.mounts = w.kernel.mounts[:1]; return hash },
+		"another mount":  func(w *world, hash string) string { w.kernel.mounts[0] = 6; return hash },
+		"another order":  func(w *world, hash string) string { slices.Reverse(w.kernel.mounts); return hash },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			before := w.run(t, planOnly()).Status.Plan.Hash
+			want := change(w, before)
+			s := w.run(t, exactly(want)).Status
+			c := meta.FindStatusCondition(s.Conditions, v1.ConditionComplete)
+			if s.Phase != v1.DiagnosisFailed || s.Outcome != v1.OutcomeFaultFound || c.Reason != v1.ReasonPlanChanged || len(w.kernel.effects) > 0 {
+				t.Errorf("phase %q, outcome %q, condition %+v, effects %v", s.Phase, s.Outcome, c, w.kernel.effects)
+			}
+			if !strings.Contains(c.Message, s.Plan.Hash) || !strings.Contains(c.Message, want) || s.Plan.Hash == want {
+				t.Errorf("message %q with plan %+v", c.Message, s.Plan)
+			}
+			if last := s.Operations[len(s.Operations)-1]; last.Reason != v1.ReasonPlanChanged || last.Actions[0].Phase != v1.ActionPlanned {
+				t.Errorf("operation %+v", last)
+			}
+		})
+	}
+}
+
+// TestNothingLeftOfAPlan: what is named has gone by itself.
+func TestNothingLeftOfAPlan(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	hash := w.run(t, planOnly()).Status.Plan.Hash
+	w.kernel.mounts = nil
+	s := w.run(t, exactly(hash)).Status
+	if s.Plan != nil || len(w.kernel.effects) > 0 || s.Outcome == v1.OutcomeHealed {
+		t.Errorf("outcome %q, plan %+v", s.Outcome, s.Plan)
+	}
+}
+
+// TestOthersAreNotRunForAPlan: a server or a script may change what no plan shows.
+func TestOthersAreNotRunForAPlan(t *testing.T) {
+	t.Parallel()
+	for _, d := range []*v1.Diagnosis{planOnly(), exactly(strings.Repeat("0a", 32))} {
+		w := newWorld(t)
+		address := "127.0.0.1"
+		w.operations["pod-detail-collector"].Spec.Processor.ExternalAddress = &address
+		s := w.run(t, d).Status
+		c := meta.FindStatusCondition(s.Conditions, v1.ConditionComplete)
+		if c.Reason != v1.ReasonOperationInvalid || !strings.Contains(c.Message, "only built-in processors") || len(s.Operations) > 0 {
+			t.Errorf("condition %+v, operations %+v", c, s.Operations)
+		}
+	}
+}
+
+// TestPlanHash is that of what is changed, and of nothing that is said about it.
+func TestPlanHash(t *testing.T) {
+	t.Parallel()
+	plan := func(change func(a []pipeline.ActionRun) []pipeline.ActionRun) string {
+		actions := []pipeline.ActionRun{
+			{Action: fault.Action{Kind: fault.Unmount, Mount: &fault.Mount{ID: 7, Point: "/m"}, Container: "c", Fault: fault.StaleSubPath}},
+			{Action: fault.Action{Kind: fault.RemoveContainerRecord, Record: "r1", Container: "c", Fault: fault.StaleSubPath}},
+			{Action: fault.Action{Kind: fault.Evict, Pod: &fault.Pod{Namespace: "n", Name: "p", UID: "u"}}},
+		}
+		return planHash(change(actions))
+	}
+	same := plan(func(a []pipeline.ActionRun) []pipeline.ActionRun { return a })
+	for name, tc := range map[string]struct {
+		change func(a []pipeline.ActionRun) []pipeline.ActionRun
+		same   bool
+	}{
+		"sentences": {func(a []pipeline.ActionRun) []pipeline.ActionRun {
+			for i := range a {
+				a[i].Target, a[i].Safety, a[i].Loss, a[i].Message, a[i].Lossless = "other", "words", "than", "before", true
+			}
+			return a
+		}, true},
+		"phases":         {func(a []pipeline.ActionRun) []pipeline.ActionRun { a[0].Phase = pipeline.Done; return a }, true},
+		"another record": {func(a []pipeline.ActionRun) []pipeline.ActionRun { a[1].Record = "r2"; return a }, true},
+		"more records":   {func(a []pipeline.ActionRun) []pipeline.ActionRun { return slices.Insert(a, 1, a[1], a[1]) }, true},
+		"names of a pod": {func(a []pipeline.ActionRun) []pipeline.ActionRun { a[2].Pod.Name = "q"; return a }, true},
+		"a pod":          {func(a []pipeline.ActionRun) []pipeline.ActionRun { a[2].Pod.UID = "v"; return a }, false},
+		"a mount":        {func(a []pipeline.ActionRun) []pipeline.ActionRun { a[0].Mount.ID = 8; return a }, false},
+		"a place":        {func(a []pipeline.ActionRun) []pipeline.ActionRun { a[0].Mount.Point = "/n"; return a }, false},
+		"a container":    {func(a []pipeline.ActionRun) []pipeline.ActionRun { a[1].Container = "d"; return a }, false},
+		"a kind":         {func(a []pipeline.ActionRun) []pipeline.ActionRun { a[0].Kind = fault.Replace; return a }, false},
+		"a device": {func(a []pipeline.ActionRun) []pipeline.ActionRun {
+			a[0].Device = &fault.Device{Name: "rbd0", Sequence: 1}
+			return a
+		}, false},
+		"a file": {func(a []pipeline.ActionRun) []pipeline.ActionRun {
+			a[0].File = &fault.File{Path: "/f", Inode: 1}
+			return a
+		}, false},
+		"a fault": {func(a []pipeline.ActionRun) []pipeline.ActionRun { a[0].Fault = fault.HeldDevice; return a }, false},
+		"order":   {func(a []pipeline.ActionRun) []pipeline.ActionRun { slices.Reverse(a); return a }, false},
+		"less":    {func(a []pipeline.ActionRun) []pipeline.ActionRun { return a[1:] }, false},
+	} {
+		if got := plan(tc.change); (got == same) != tc.same || len(got) != 64 {
+			t.Errorf("%s: hash %s, want the same as %s: %v", name, got, same, tc.same)
+		}
+	}
+}
+
+// TestSummary is one sentence about each end.
+func TestSummary(t *testing.T) {
+	t.Parallel()
+	refused := processor.Stalled(errBroken)
+	for name, tc := range map[string]struct {
+		steps []processor.Step
+		want  string
+	}{
+		"no fault":           {[]processor.Step{gives("subpathRemountDiagnoser", processor.Result{NotApplicable: "not stale"})}, "No fault was found: operation subpath-remount-diagnoser (node 3) is not applicable: not stale"},
+		"all was looked for": {[]processor.Step{gives("subpathRemountDiagnoser", processor.Result{NoFault: true, Message: "It is\nnot a mount."}), gives("unmounts", processor.Result{})}, "It is not a mount."},
+		"no search":          {[]processor.Step{gives("subpathRemountDiagnoser", processor.Result{}), gives("unmounts", processor.Result{})}, "OperationSet set has succeeded"},
+		"failed": {[]processor.Step{fails("subpathRemountDiagnoser", refused)},
+			"operation subpath-remount-diagnoser (node 3) failed after 1 attempt: broken"},
+		"left alone": {[]processor.Step{gives("unmounts", processor.Result{Message: "ask a person"})},
+			"Found, and not repaired: StaleSubPath (container c, volume v, pod default/p) and 1 more: ask a person"},
+		"half": {[]processor.Step{gives("unmounts", processor.Result{Findings: []fault.Finding{stale(8, true)}})},
+			"Repaired StaleSubPath (container c, volume v, pod default/p). Found, and not repaired: StaleSubPath (container c, volume v, pod default/p)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			for _, s := range tc.steps {
+				w.replace(s)
+			}
+			d := w.run(t, diagnosis())
+			if d.Status.Summary != tc.want || d.Status.Target != "pod default/p" {
+				t.Errorf("summary %q of %q, want %q", d.Status.Summary, d.Status.Target, tc.want)
+			}
+			wantOutcome := map[string]v1.Outcome{"no fault": v1.OutcomeNoFault, "all was looked for": v1.OutcomeNoFault, "no search": v1.OutcomeCompleted}
+			if want := wantOutcome[name]; want != "" && d.Status.Outcome != want {
+				t.Errorf("outcome %q, want %q", d.Status.Outcome, want)
+			}
+		})
+	}
+}
