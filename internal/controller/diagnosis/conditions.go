@@ -30,6 +30,21 @@ func (r *Reconciler) refuse(v *visit, reason, message string) {
 	v.warn(reason, message)
 }
 
+// clear ends the Diagnosis without any agent: there is no fault.
+func (r *Reconciler) clear(v *visit, message string) {
+	now := metav1.NewTime(r.Clock.Now())
+	s := &v.is.Status
+	s.Phase, s.Outcome, s.CompletionTime = v1.DiagnosisSucceeded, v1.OutcomeNoFault, &now
+	if s.StartTime == nil {
+		s.StartTime = &now
+	}
+	v.sum(message)
+	r.set(v, v1.ConditionAccepted, metav1.ConditionFalse, v1.ReasonPodNotScheduled, message)
+	r.set(v, v1.ConditionComplete, metav1.ConditionTrue, v1.ReasonComplete, "Diagnosis is completed")
+	v.again, v.done = 0, true
+	v.say(reasonSucceeded, message)
+}
+
 func (r *Reconciler) refuseNode(v *visit) {
 	r.refuse(v, v1.ReasonNodeNotFound, fmt.Sprintf("spec.nodeName: Node %q does not exist", v.is.Spec.NodeName))
 }

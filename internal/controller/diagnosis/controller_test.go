@@ -283,6 +283,32 @@ func TestPodNotScheduled(t *testing.T) {
 	}
 }
 
+// TestPodCannotBeScheduled: it is not a mount, which only a Diagnosis for every fault can say.
+func TestPodCannotBeScheduled(t *testing.T) {
+	t.Parallel()
+	for set, want := range map[string]v1.DiagnosisPhase{"": v1.DiagnosisSucceeded, "auto": v1.DiagnosisSucceeded, "set": v1.DiagnosisPending} {
+		unscheduled := pod("")
+		unscheduled.Status.Conditions = []corev1.PodCondition{{
+			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/3 nodes are available",
+		}}
+		asked := diagnosisOn("", webPod)
+		asked.Spec.OperationSet = set
+		w := newWorld(t, asked, unscheduled)
+		again := w.visit(t)
+		s := w.diagnosis(t).Status
+		if s.Phase != want || s.Target != "pod apps/web-0" {
+			t.Errorf("%q: status %+v", set, s)
+		}
+		if want != v1.DiagnosisSucceeded {
+			continue
+		}
+		if s.Outcome != v1.OutcomeNoFault || s.CompletionTime == nil || again != 0 || !meta.IsStatusConditionTrue(s.Conditions, v1.ConditionComplete) ||
+			s.Summary != "It is not a mount: the scheduler says Unschedulable about pod apps/web-0: 0/3 nodes are available" {
+			t.Errorf("%q: status %+v", set, s)
+		}
+	}
+}
+
 func TestPodGoneWhileWaiting(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, diagnosisOn("", webPod), pod(""))

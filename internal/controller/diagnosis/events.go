@@ -15,6 +15,9 @@ import (
 // reasonAgentBack is the reason of the Event that ends what v1.ReasonAgentLost has begun.
 const reasonAgentBack = "AgentBack"
 
+// reasonSucceeded is the reason of the Event about the end of a Diagnosis, as agents have it.
+const reasonSucceeded = "DiagnosisSucceeded"
+
 // note is an Event on the Diagnosis. It is sent after the status that it speaks of has been written.
 type note struct{ kind, reason, message string }
 

@@ -29,7 +29,7 @@ func init() { metrics.Registry.MustRegister(bindings, refusals, losses) }
 func count(v *visit) {
 	switch {
 	case ended(v.was):
-	case ended(v.is):
+	case ended(v.is) && v.is.Status.Phase == v1.DiagnosisFailed:
 		refusals.WithLabelValues(meta.FindStatusCondition(v.is.Status.Conditions, v1.ConditionComplete).Reason).Inc()
 	case !bound(v.was) && bound(v.is):
 		bindings.Inc()

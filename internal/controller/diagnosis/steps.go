@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/podstatus"
 )
 
 // skip leaves alone what has ended or is going away.
@@ -74,6 +75,7 @@ func (r *Reconciler) locate(ctx context.Context, v *visit) error {
 	case !hasContainer(&pod, ref.Container):
 		missing := field.NotFound(field.NewPath("spec", "podReference", "container"), ref.Container)
 		r.refuse(v, v1.ReasonInvalid, missing.Error()+fmt.Sprintf(": Pod %s/%s has no such container", ref.Namespace, ref.Name))
+	case pod.Spec.NodeName == "" && r.unscheduled(v, &pod):
 	case pod.Spec.NodeName == "":
 		r.wait(v, v1.ReasonPodNotScheduled, fmt.Sprintf("Pod %s/%s is not scheduled to a node yet", ref.Namespace, ref.Name))
 	case v.is.Spec.NodeName != "" && v.is.Spec.NodeName != pod.Spec.NodeName:
@@ -83,6 +85,16 @@ func (r *Reconciler) locate(ctx context.Context, v *visit) error {
 		v.is.Spec.NodeName = pod.Spec.NodeName
 	}
 	return nil
+}
+
+// unscheduled ends a Diagnosis that looks for every fault, if the scheduler has said why the pod has no node: it has no
+// mount anywhere.
+func (r *Reconciler) unscheduled(v *visit, pod *corev1.Pod) bool {
+	if v.is.Spec.Set() != v1.DefaultOperationSet || len(podstatus.Why(pod, "")) == 0 {
+		return false
+	}
+	r.clear(v, podstatus.Sentence(pod, ""))
+	return true
 }
 
 func (r *Reconciler) checkNode(ctx context.Context, v *visit) error {

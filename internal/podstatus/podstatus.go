@@ -1,0 +1,156 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package podstatus reads from the status of a pod why it does not run, in the words of the scheduler or the kubelet. It
+// judges no mount, and asks for nothing.
+package podstatus
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// maxMessage bounds the message that is quoted, in bytes.
+const maxMessage = 200
+
+// Reason is why a pod, or a container of it, does not run.
+type Reason struct {
+	// By is the scheduler or the kubelet.
+	By string
+	// Container is empty for one of the whole pod.
+	Container string
+	// Reason is one word, Message is the text beside it; it may be empty.
+	Reason, Message string
+	// Other is set if the reason cannot be a mount.
+	Other bool
+}
+
+// The components whose words are quoted.
+const (
+	scheduler = "the scheduler"
+	kubelet   = "the kubelet"
+)
+
+// elsewhere are the reasons of waiting containers that come before any mount of a container is made.
+var elsewhere = []string{
+	"CreateContainerConfigError", "ErrImageNeverPull", "ErrImagePull", "ImageInspectError", "ImagePullBackOff", "InvalidImageName",
+	"RegistryUnavailable", "SignatureValidationFailed",
+}
+
+// starting are the reasons of containers that wait for something else which has no word of its own.
+var starting = []string{"", "ContainerCreating", "PodInitializing"}
+
+// Why lists the reasons, those of the whole pod first. only narrows it to one container; empty means all of them.
+func Why(pod *corev1.Pod, only string) []Reason {
+	if r, ok := scheduling(pod); ok {
+		return []Reason{r}
+	}
+	var all []Reason
+	if pod.Status.Reason != "" {
+		all = append(all, Reason{By: kubelet, Reason: pod.Status.Reason, Message: pod.Status.Message, Other: true})
+	}
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if r, ok := ofContainer(s); ok && (only == "" || only == s.Name) {
+			all = append(all, r)
+		}
+	}
+	for i := range all {
+		all[i].Message = clip(all[i].Message)
+	}
+	return all
+}
+
+func scheduling(pod *corev1.Pod) (Reason, bool) {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason != "" {
+			return Reason{By: scheduler, Reason: c.Reason, Message: clip(c.Message), Other: true}, true
+		}
+	}
+	return Reason{}, false
+}
+
+func ofContainer(s corev1.ContainerStatus) (Reason, bool) {
+	r := Reason{By: kubelet, Container: s.Name}
+	switch w, ended := s.State.Waiting, s.State.Terminated; {
+	case w != nil && slices.Contains(starting, w.Reason):
+		return r, false
+	case w != nil:
+		r.Reason, r.Message, r.Other = w.Reason, w.Message, slices.Contains(elsewhere, w.Reason)
+		if last := s.LastTerminationState.Terminated; last != nil && w.Reason == "CrashLoopBackOff" {
+			r.Message, r.Other = end(last), ran(last)
+		}
+	case ended != nil && ended.ExitCode != 0:
+		r.Reason, r.Message, r.Other = cmp.Or(ended.Reason, "Terminated"), end(ended), ran(ended)
+	default:
+		return r, false
+	}
+	return r, true
+}
+
+// ran reports whether a container that has ended did run: then its mounts were made.
+func ran(t *corev1.ContainerStateTerminated) bool {
+	return t.StartedAt.Unix() > 0 && t.Reason != "StartError" && t.Reason != "ContainerCannotRun"
+}
+
+func end(t *corev1.ContainerStateTerminated) string {
+	text := fmt.Sprintf("it ended with exit code %d (%s)", t.ExitCode, cmp.Or(t.Reason, "no reason"))
+	if t.Message != "" {
+		text += ": " + t.Message
+	}
+	return text
+}
+
+// Sentence says about a pod without a mount fault what keeps it from running, or that nothing does.
+func Sentence(pod *corev1.Pod, only string) string {
+	name := pod.Namespace + "/" + pod.Name
+	all := Why(pod, only)
+	switch {
+	case len(all) == 0 && pod.DeletionTimestamp != nil:
+		return fmt.Sprintf("No mount fault was found: pod %s is being deleted", name)
+	case len(all) == 0 && waits(pod, only):
+		return fmt.Sprintf("No mount fault was found: the kubelet still creates containers of pod %s; kubectl describe pod -n %s %s shows "+
+			"what they wait for", name, pod.Namespace, pod.Name)
+	case len(all) == 0:
+		return fmt.Sprintf("No mount fault was found: pod %s does not wait for anything", name)
+	}
+	text := "No mount fault was found: "
+	if !slices.ContainsFunc(all, func(r Reason) bool { return !r.Other }) {
+		text = "It is not a mount: "
+	}
+	first := all[0]
+	text += fmt.Sprintf("%s says %s about ", first.By, first.Reason)
+	if first.Container != "" {
+		text += fmt.Sprintf("container %q of ", first.Container)
+	}
+	text += "pod " + name
+	if first.Message != "" {
+		text += ": " + first.Message
+	}
+	if more := len(all) - 1; more > 0 {
+		text += fmt.Sprintf("; and of %d more: %s", more, all[1].Reason)
+	}
+	return text
+}
+
+// waits reports whether a container neither runs nor has succeeded.
+func waits(pod *corev1.Pod, only string) bool {
+	if len(pod.Status.ContainerStatuses) == 0 {
+		return pod.Status.Phase == corev1.PodPending || pod.Status.Phase == ""
+	}
+	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+		return s.State.Running == nil && s.State.Terminated == nil && (only == "" || only == s.Name)
+	})
+}
+
+// clip makes one line of a text that others wrote, and cuts it.
+func clip(text string) string {
+	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "\uFFFD")), " ")
+	if len(text) <= maxMessage {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxMessage-3], "") + "..."
+}
