@@ -12,6 +12,11 @@ import "embed"
 //go:embed *.yaml
 var Files embed.FS
 
+// Auto is the three Operations and the OperationSet that look for every fault.
+//
+//go:embed auto.yaml
+var Auto string
+
 // SubPathRemount is the four Operations and the OperationSet that find and heal a stale subPath.
 //
 //go:embed subpath-remount.yaml

@@ -85,7 +85,7 @@ func (a *agent) newExecutor(o *observer) (*executor.Executor, error) {
 		return nil, err
 	}
 	deps := all.Deps{
-		Pods: a.pods, Kubelet: a.kubelet, Volumes: a.volumes, Orphans: a.orphans, Evictor: evictor,
+		Pods: a.pods, Kubelet: a.kubelet, Volumes: a.volumes, Orphans: a.orphans, Evictor: evictor, Lister: a.index,
 	}
 	if a.connections != nil {
 		deps.Connections = a.connections

@@ -6,6 +6,8 @@ package agent
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -99,6 +101,13 @@ func (p *podIndex) set(before, now any) {
 	if pod, ok := now.(*corev1.Pod); ok {
 		p.byUID[pod.UID] = pod
 	}
+}
+
+// PodsHere lists the pods that the cache has; the caller does not change them.
+func (p *podIndex) PodsHere() []*corev1.Pod {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return slices.Collect(maps.Values(p.byUID))
 }
 
 // PodByUID gives the pod that the cache has; the caller does not change it.

@@ -9,6 +9,9 @@ import "slices"
 
 // The built-in processors. Each is the last part of the path /processor/<name>.
 const (
+	AutoCollector           = "autoCollector"
+	AutoDiagnoser           = "autoDiagnoser"
+	AutoRecover             = "autoRecover"
 	BlockDeviceCollector    = "blockDeviceCollector"
 	HeldDeviceDiagnoser     = "heldDeviceDiagnoser"
 	HeldDeviceRecover       = "heldDeviceRecover"
@@ -28,8 +31,8 @@ const (
 
 // names is in order.
 var names = []string{
-	BlockDeviceCollector, HeldDeviceDiagnoser, HeldDeviceRecover, IdleDeviceRecover, MountInfoCollector, MountNamespaceCollector,
-	OrphanedPodCollector, OrphanedPodRecover, PodDetailCollector, PodEvictRecover, SubpathRemountDiagnoser, SubpathRemountRecover,
+	AutoCollector, AutoDiagnoser, AutoRecover, BlockDeviceCollector, HeldDeviceDiagnoser, HeldDeviceRecover, IdleDeviceRecover,
+	MountInfoCollector, MountNamespaceCollector, OrphanedPodCollector, OrphanedPodRecover, PodDetailCollector, PodEvictRecover, SubpathRemountDiagnoser, SubpathRemountRecover,
 	VolumeHealthCollector, VolumeHealthDiagnoser, VolumeRebindRecover,
 }
 

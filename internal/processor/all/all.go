@@ -19,6 +19,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/auto"
 	"kubediag.org/kubediag/internal/processor/collector/blockdevice"
 	"kubediag.org/kubediag/internal/processor/collector/mountinfo"
 	"kubediag.org/kubediag/internal/processor/collector/mountnamespace"
@@ -54,6 +55,8 @@ type Deps struct {
 	Evictor podevict.Evictor
 	// Connections tells since when FUSE connections are there. Nil: it is not known.
 	Connections volumehealth.Connections
+	// Lister lists the pods of the node. Nil: they are not known, and only a pod that is named is looked at.
+	Lister auto.Lister
 }
 
 // Jobs is what built-in processors have done in processes that can be lost. Main programs hand it to subprocess.Main.
@@ -83,26 +86,29 @@ func New(d Deps) (*processor.Registry, error) {
 	if d.Orphans == nil {
 		d.Orphans = &orphan.Inspector{Kubelet: d.Kubelet, Scanner: scanner, Runtime: runtime}
 	}
-	judge := &volumerebind.Judge{Inspector: d.Volumes}
-	return processor.NewRegistry(
-		processor.Step{Processor: &poddetail.Collector{Pods: d.Pods}},
-		processor.Step{Processor: &mountinfo.Collector{Kubelet: d.Kubelet}},
+	p := parts{
+		pod: &poddetail.Collector{Pods: d.Pods}, table: &mountinfo.Collector{Kubelet: d.Kubelet},
+		staleSubPath: &diagnose.Diagnoser{Pods: d.Pods, Kubelet: d.Kubelet},
+		remount:      &remount.Recoverer{Pods: d.Pods, Kubelet: d.Kubelet, Runtime: d.Runtime},
+		volumes: &volumehealth.Diagnoser{
+			Pods: d.Pods, Inspector: d.Volumes, Teller: &fusedaemon.Teller{Kubelet: d.Kubelet, Runtime: runtime}, Connections: d.Connections,
+		},
+		rebind:  &volumerebind.Recoverer{Pods: d.Pods, Inspector: d.Volumes, Runtime: d.Runtime},
+		evict:   &podevict.Recoverer{Pods: d.Pods, Kubelet: d.Kubelet, Judge: &volumerebind.Judge{Inspector: d.Volumes}, Evictor: d.Evictor},
+		held:    &helddevice.Diagnoser{Inspector: inspector},
+		release: &release.Recoverer{Inspector: inspector},
+		orphans: &listorphans.Collector{Inspector: d.Orphans}, remove: &orphanedpod.Recoverer{Inspector: d.Orphans},
+	}
+	families := p.families()
+	return processor.NewRegistry(append(p.steps(),
+		processor.Step{Processor: &auto.Collector{OfPod: []processor.Processor{p.pod}, OfNode: []processor.Processor{p.table}}},
+		processor.Step{Processor: &auto.Diagnoser{Pods: d.Pods, Lister: d.Lister, Families: families}},
+		processor.Step{Recoverer: &auto.Recoverer{Families: families}},
 		processor.Step{Processor: &mountnamespace.Collector{Scanner: scanner}},
 		processor.Step{Processor: &blockdevice.Collector{Kubelet: d.Kubelet, Scanner: scanner}},
-		processor.Step{Processor: &helddevice.Diagnoser{Inspector: inspector}},
-		processor.Step{Recoverer: &release.Recoverer{Inspector: inspector}},
 		processor.Step{Recoverer: &idledevice.Recoverer{Inspector: inspector}},
-		processor.Step{Processor: &diagnose.Diagnoser{Pods: d.Pods, Kubelet: d.Kubelet}},
-		processor.Step{Recoverer: &remount.Recoverer{Pods: d.Pods, Kubelet: d.Kubelet, Runtime: d.Runtime}},
 		processor.Step{Processor: &listvolumes.Collector{Pods: d.Pods, Inspector: d.Volumes}},
-		processor.Step{Processor: &volumehealth.Diagnoser{
-			Pods: d.Pods, Inspector: d.Volumes, Teller: &fusedaemon.Teller{Kubelet: d.Kubelet, Runtime: runtime}, Connections: d.Connections,
-		}},
-		processor.Step{Recoverer: &volumerebind.Recoverer{Pods: d.Pods, Inspector: d.Volumes, Runtime: d.Runtime}},
-		processor.Step{Recoverer: &podevict.Recoverer{Pods: d.Pods, Kubelet: d.Kubelet, Judge: judge, Evictor: d.Evictor}},
-		processor.Step{Processor: &listorphans.Collector{Inspector: d.Orphans}},
-		processor.Step{Recoverer: &orphanedpod.Recoverer{Inspector: d.Orphans}},
-	)
+	)...)
 }
 
 // socket is where the runtime of our kubelet listens now.

@@ -58,6 +58,23 @@ var parameters = map[string][]string{
 	},
 }
 
+func init() {
+	var diagnosed, recovered []string
+	for name, keys := range parameters {
+		switch name {
+		case builtin.HeldDeviceDiagnoser, builtin.VolumeHealthDiagnoser:
+			diagnosed, recovered = append(diagnosed, keys...), append(recovered, keys...)
+		case builtin.IdleDeviceRecover:
+		default:
+			recovered = append(recovered, keys...)
+		}
+	}
+	for name, keys := range map[string][]string{builtin.AutoDiagnoser: diagnosed, builtin.AutoRecover: recovered} {
+		slices.Sort(keys)
+		parameters[name] = slices.Compact(keys)
+	}
+}
+
 // TestParametersWithATypingError are refused by those whose they would be, and are none of the others' business.
 func TestParametersWithATypingError(t *testing.T) {
 	t.Parallel()

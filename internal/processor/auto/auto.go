@@ -1,0 +1,178 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package auto answers the question without the name of a fault: it runs the diagnosers and recoverers of all families of
+// faults that apply to the pod, the node or the device of a Diagnosis, as one diagnoser and one recoverer.
+//
+// It judges no mount itself. With a pod it looks at that pod only, so the right to diagnose a pod reaches no other one. With a
+// node it looks at all pods of the node, at its devices, and at the directories of pods that are gone; with a device
+// at that device. Each family repairs by its own plan, and a failure of one does not keep the others from theirs.
+package auto
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// Keys of the results.
+const (
+	// KeyChecks says what each family has found, as JSON: all of them for a pod, and for a node those that found something or
+	// could not look.
+	KeyChecks = "diagnoser.kubernetes.auto.checks"
+	// KeyRefused says what is still broken and was left alone, why, and what to do, as JSON. It is absent where nothing was.
+	KeyRefused = "recover.kubernetes.auto.refused"
+)
+
+// Family is a kind of faults.
+type Family struct {
+	Name string
+	// Scope says what it is about.
+	Scope Scope
+	// Diagnoser finds the faults. With Scope Volumes it is asked about all volumes of a node at once.
+	Diagnoser processor.Processor
+	// Remedies are asked in order, until one of them plans something.
+	Remedies []Remedy
+}
+
+// Remedy is a recoverer and what its actions are known by.
+type Remedy struct {
+	processor.Recoverer
+	// Codes are those of the faults in its actions.
+	Codes []fault.Code
+	// Kinds are those of its actions. Empty: all that no remedy before it has.
+	Kinds []fault.ActionKind
+	// Named is set if it is only for a pod that the Diagnosis itself names.
+	Named bool
+}
+
+// Scope is what a family is about.
+type Scope int
+
+// Scopes.
+const (
+	// Pods: one pod. For a node, each pod is looked at.
+	Pods Scope = iota
+	// Volumes: one pod, or all volumes of a node at once.
+	Volumes
+	// Devices: the devices of a node, or one of them.
+	Devices
+	// Node: the node as a whole.
+	Node
+)
+
+// Lister lists the pods of this node.
+type Lister interface {
+	// PodsHere gives pods that the caller does not change.
+	PodsHere() []*corev1.Pod
+}
+
+// target is a family, and what it is to look at.
+type target struct {
+	*Family
+	request processor.Request
+}
+
+// check is what came of one look.
+type check struct {
+	Family string `json:"family"`
+	// Namespace and Pod name the pod; they are empty for the node.
+	Namespace string `json:"namespace,omitempty"`
+	Pod       string `json:"pod,omitempty"`
+	// Codes are the faults that were found, each once.
+	Codes []fault.Code `json:"codes,omitempty"`
+	// Message says why nothing was found, Error why it could not be looked for.
+	Message string `json:"message,omitempty"`
+	Error   string `json:"error,omitempty"`
+}
+
+// checks reads what the diagnoser has found. It narrows what is planned and explains what is not; what is changed is
+// found by each recoverer itself.
+func checks(r processor.Request) ([]check, error) {
+	text, ok := r.Values[KeyChecks]
+	if !ok {
+		return nil, processor.Stalled(fmt.Errorf("read result %q: it is not there: autoDiagnoser must run before", KeyChecks))
+	}
+	var all []check
+	if err := json.Unmarshal([]byte(text), &all); err != nil {
+		return nil, processor.Stalled(fmt.Errorf("read result %q: %w", KeyChecks, err))
+	}
+	return all, nil
+}
+
+// about is the request for a pod of a check.
+func about(r processor.Request, namespace, pod string) processor.Request {
+	if r.Pod.Name == "" {
+		r.Pod = processor.Pod{Namespace: namespace, Name: pod}
+	}
+	return r
+}
+
+// parameters are those of all parts, each once.
+func parameters(parts ...any) []string {
+	var keys []string
+	for _, part := range parts {
+		if p, ok := part.(processor.Parameterized); ok {
+			keys = append(keys, p.Parameters()...)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// Bounds of texts.
+const (
+	maxMessage = 1000 // bytes of one message
+	maxSaid    = 5    // sentences in one message
+)
+
+func clip(text string) string {
+	if len(text) <= maxMessage {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxMessage-3], "") + "..."
+}
+
+// said puts sentences together.
+func said(all []string) string {
+	text := strings.Join(all[:min(len(all), maxSaid)], "; ")
+	if more := len(all) - maxSaid; more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return text
+}
+
+// Collector is the processor autoCollector. It keeps on the node what people may ask for when they doubt the answer.
+type Collector struct {
+	// OfPod run where a pod is named, OfNode always.
+	OfPod, OfNode []processor.Processor
+}
+
+// Name is autoCollector.
+func (*Collector) Name() string { return "autoCollector" }
+
+// Run keeps all results in files.
+func (c *Collector) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
+	parts := c.OfNode
+	if r.Pod != (processor.Pod{}) {
+		parts = slices.Concat(c.OfPod, c.OfNode)
+	}
+	result := processor.Result{Files: map[string]string{}}
+	for _, p := range parts {
+		one, err := p.Run(ctx, r)
+		if err != nil {
+			return processor.Result{}, err
+		}
+		for key, value := range one.Values {
+			result.Files[key] = value
+		}
+	}
+	return result, nil
+}

@@ -1,0 +1,381 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package auto
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/processortest"
+)
+
+// pods are those of the node, by name, in the namespace shop.
+type pods []string
+
+func (p pods) PodsHere() []*corev1.Pod {
+	var all []*corev1.Pod
+	for _, name := range p {
+		pod := &corev1.Pod{}
+		pod.Namespace, pod.Name, pod.UID, pod.Spec.NodeName = "shop", name, types.UID("uid-"+name), "n1"
+		all = append(all, pod)
+	}
+	return all
+}
+
+func (p pods) Pod(_ context.Context, _, name string) (*corev1.Pod, error) {
+	for _, pod := range p.PodsHere() {
+		if pod.Name == name {
+			return pod, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: %s", kubelet.ErrPodNotFound, name)
+}
+
+// member is a family of its own: what is broken, by pod, empty for the node, and what repairing does.
+type member struct {
+	name   string
+	code   fault.Code
+	broken map[string]bool
+	// wide is whether it is asked about all pods at once.
+	wide bool
+	// refuses, where it is set, is why nothing is planned; the others fail what they say.
+	refuses                 string
+	looks, plans, applies   error
+	verifies                error
+	asked, planned, applied []string
+}
+
+func (m *member) Name() string { return m.name }
+
+func (m *member) finding(pod string) fault.Finding {
+	return fault.Finding{Code: m.code, Pod: fault.Pod{Namespace: "shop", Name: pod}, Volume: m.name}
+}
+
+func (m *member) Run(_ context.Context, r processor.Request) (processor.Result, error) {
+	m.asked = append(m.asked, r.Pod.Name)
+	if m.looks != nil {
+		return processor.Result{}, m.looks
+	}
+	result := processor.Result{Values: map[string]string{"collector.long": "list", "result." + m.name: r.Pod.Name}}
+	for _, pod := range slices.Sorted(func(yield func(string) bool) {
+		for pod := range m.broken {
+			if !yield(pod) {
+				return
+			}
+		}
+	}) {
+		if m.broken[pod] && (pod == r.Pod.Name || m.wide && r.Pod.Name == "") {
+			result.Findings = append(result.Findings, m.finding(pod))
+		}
+	}
+	if len(result.Findings) == 0 {
+		result.NotApplicable = m.name + " is whole"
+	}
+	return result, nil
+}
+
+// remedy is the recoverer of a member.
+type remedy struct{ *member }
+
+func (m remedy) Plan(_ context.Context, r processor.Request) (processor.Plan, error) {
+	m.planned = append(m.planned, r.Pod.Name)
+	switch {
+	case m.plans != nil:
+		return processor.Plan{}, m.plans
+	case m.refuses != "":
+		return processor.Plan{NotApplicable: m.refuses}, nil
+	case !m.broken[r.Pod.Name]:
+		return processor.Plan{NotApplicable: "nothing is broken"}, nil
+	}
+	return processor.Plan{
+		Actions:  []fault.Action{{Kind: fault.Unmount, Fault: m.code, Mount: &fault.Mount{Point: "/" + m.name + "/" + r.Pod.Name}, Lossless: true}},
+		Findings: []fault.Finding{m.finding(r.Pod.Name)},
+		Notes:    map[string]string{"of": m.name},
+	}, nil
+}
+
+func (m remedy) Apply(_ context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
+	m.applied = append(m.applied, a.Mount.Point+" of "+r.Pod.Name)
+	return fault.Applied{}, m.applies
+}
+
+func (m remedy) Verify(_ context.Context, r processor.Request, p processor.Plan) (processor.Result, error) {
+	if m.verifies != nil {
+		return processor.Result{}, m.verifies
+	}
+	if len(p.Actions) != 1 || len(p.Applied) != 1 || p.Notes["of"] != m.name || p.Findings[0].Pod.Name != r.Pod.Name {
+		return processor.Result{}, fmt.Errorf("verify %+v for pod %q", p, r.Pod.Name)
+	}
+	return processor.Result{Findings: processor.Healed(p.Findings, nil), Values: map[string]string{"healed." + m.name: r.Pod.Name}}, nil
+}
+
+// scene is three families and the pods of a node.
+type scene struct {
+	pods
+	subPath, volume, device *member
+}
+
+func newScene() *scene {
+	return &scene{
+		pods:    pods{"b", "a"},
+		subPath: &member{name: "subPath", code: fault.StaleSubPath, broken: map[string]bool{}},
+		volume:  &member{name: "volume", code: fault.DisconnectedFUSE, broken: map[string]bool{}, wide: true},
+		device:  &member{name: "device", code: fault.HeldDevice, broken: map[string]bool{}},
+	}
+}
+
+func (s *scene) families(wrap func(processor.Recoverer) processor.Recoverer) []Family {
+	family := func(m *member, scope Scope) Family {
+		var r processor.Recoverer = remedy{m}
+		if wrap != nil {
+			r = wrap(r)
+		}
+		return Family{Name: m.name, Scope: scope, Diagnoser: m, Remedies: []Remedy{{Recoverer: r, Codes: []fault.Code{m.code}}}}
+	}
+	return []Family{family(s.subPath, Pods), family(s.volume, Volumes), family(s.device, Devices)}
+}
+
+func (s *scene) diagnose(t *testing.T, r processor.Request) (processor.Result, []check) {
+	t.Helper()
+	result, err := (&Diagnoser{Pods: s, Lister: s, Families: s.families(nil)}).Run(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []check
+	if err := json.Unmarshal([]byte(result.Values[KeyChecks]), &found); err != nil {
+		t.Fatal(err)
+	}
+	return result, found
+}
+
+// repair does all that the pipeline does, and gives the end and the errors of actions.
+func (s *scene) repair(t *testing.T, r processor.Request) (processor.Plan, processor.Result, error) {
+	t.Helper()
+	found, _ := s.diagnose(t, r)
+	r.Values = found.Values
+	h := &Recoverer{Families: s.families(nil)}
+	p, err := h.Plan(t.Context(), r)
+	if err != nil {
+		return p, processor.Result{}, err
+	}
+	for _, a := range p.Actions {
+		done, err := h.Apply(t.Context(), r, a)
+		done.Undone = err != nil
+		p.Applied = append(p.Applied, done)
+	}
+	result, err := h.Verify(t.Context(), r, p)
+	return p, result, err
+}
+
+func ofPod(name string) processor.Request {
+	return processor.Request{Node: "n1", Pod: processor.Pod{Namespace: "shop", Name: name}}
+}
+
+var ofNode = processor.Request{Node: "n1"}
+
+// TestFamiliesThatApply to what is named are asked, and no others.
+func TestFamiliesThatApply(t *testing.T) {
+	t.Parallel()
+	named := processor.Request{Node: "n1", Values: map[string]string{device.ParamDevice: "rbd0"}}
+	for name, tc := range map[string]struct {
+		request                 processor.Request
+		subPath, volume, device []string
+		message                 string
+	}{
+		"pod":    {ofPod("a"), []string{"a"}, []string{"a"}, nil, "No mount fault was found: the kubelet still creates containers of pod shop/a; kubectl describe pod -n shop a shows what they wait for"},
+		"node":   {ofNode, []string{"a", "b"}, []string{""}, []string{""}, "No mount fault was found on node n1 by 4 checks"},
+		"device": {named, nil, nil, []string{""}, "No mount fault was found on node n1: device is whole"},
+	} {
+		s := newScene()
+		result, _ := s.diagnose(t, tc.request)
+		if diff := cmp.Diff([][]string{tc.subPath, tc.volume, tc.device}, [][]string{s.subPath.asked, s.volume.asked, s.device.asked}); diff != "" {
+			t.Errorf("%s: asked (-want +got):\n%s", name, diff)
+		}
+		if !result.NoFault || result.Message != tc.message || len(result.Findings) > 0 {
+			t.Errorf("%s: %+v", name, result)
+		}
+		if result.Values["collector.long"] != "" || result.Files["collector.long"] != "list" {
+			t.Errorf("%s: long results are in the status", name)
+		}
+	}
+	_, err := (&Diagnoser{Pods: pods{"a"}}).Run(t.Context(), processor.Request{Node: "n1", Pod: ofPod("a").Pod, Values: named.Values})
+	if !processor.IsStalled(err) || !strings.Contains(err.Error(), "a pod and a device are named") {
+		t.Errorf("a pod and a device: %v", err)
+	}
+	elsewhere, err := (&Diagnoser{Pods: pods{"a"}}).Run(t.Context(), processor.Request{Node: "n2", Pod: ofPod("a").Pod})
+	if err != nil || elsewhere.NotApplicable == "" || elsewhere.NoFault {
+		t.Errorf("a pod of another node: %+v, %v", elsewhere, err)
+	}
+}
+
+// TestEveryFamilyIsRepaired in one plan, for a node with the pods that have a fault.
+func TestEveryFamilyIsRepaired(t *testing.T) {
+	t.Parallel()
+	s := newScene()
+	s.subPath.broken, s.volume.broken, s.device.broken = map[string]bool{"a": true}, map[string]bool{"a": true, "b": true}, map[string]bool{"": true}
+	p, result, err := s.repair(t, ofNode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]int{1, 1, 1, 1}, p.Parts); diff != "" {
+		t.Errorf("parts:\n%s", diff)
+	}
+	want := [][]string{{"/subPath/a of a"}, {"/volume/a of a", "/volume/b of b"}, {"/device/ of "}}
+	if diff := cmp.Diff(want, [][]string{s.subPath.applied, s.volume.applied, s.device.applied}); diff != "" {
+		t.Errorf("applied (-want +got):\n%s", diff)
+	}
+	if len(result.Findings) != 4 || slices.ContainsFunc(result.Findings, func(f fault.Finding) bool { return !f.Healed }) || result.Message != "" {
+		t.Errorf("result %+v", result)
+	}
+	s = newScene()
+	s.subPath.broken, s.volume.broken = map[string]bool{"a": true, "b": true}, map[string]bool{"b": true}
+	if p, _, err = s.repair(t, ofPod("a")); err != nil || len(p.Actions) != 1 || p.Actions[0].Pod.Name != "a" {
+		t.Errorf("for one pod: %+v, %v", p.Actions, err)
+	}
+}
+
+// TestOneFailsAndTheOthersGoOn, at each step.
+func TestOneFailsAndTheOthersGoOn(t *testing.T) {
+	t.Parallel()
+	bad := errors.New("bad luck")
+	for name, tc := range map[string]struct {
+		fail    func(m *member)
+		message string // of the end, where it is a success
+	}{
+		"look":   {func(m *member) { m.looks = bad }, "it could not be looked for: bad luck. Next: "},
+		"plan":   {func(m *member) { m.plans = bad }, "bad luck. Next: " + nextSteps[fault.DisconnectedFUSE]},
+		"refuse": {func(m *member) { m.refuses = "it is in use" }, "it is in use. Next: " + nextSteps[fault.DisconnectedFUSE]},
+		"apply":  {func(m *member) { m.applies = bad }, ""},
+		"verify": {func(m *member) { m.verifies = bad }, ""},
+	} {
+		s := newScene()
+		s.subPath.broken, s.volume.broken = map[string]bool{"a": true}, map[string]bool{"a": true}
+		tc.fail(s.volume)
+		_, result, err := s.repair(t, ofPod("a"))
+		if (err != nil) != (name == "verify") || !strings.HasPrefix(result.Message, tc.message) {
+			t.Errorf("%s: %v, message %q", name, err, result.Message)
+		}
+		healed := slices.IndexFunc(result.Findings, func(f fault.Finding) bool { return f.Healed })
+		if healed < 0 || result.Findings[healed].Code != fault.StaleSubPath {
+			t.Errorf("%s: %+v", name, result.Findings)
+		}
+		if refused := result.Values[KeyRefused]; (refused != "") != (tc.message != "") {
+			t.Errorf("%s: refused %s", name, refused)
+		}
+	}
+}
+
+// TestNothingCouldBeSeen is an error and not a clean answer.
+func TestNothingCouldBeSeen(t *testing.T) {
+	t.Parallel()
+	s := newScene()
+	s.subPath.looks, s.volume.looks = processor.Stalled(errors.New("never")), errors.New("not now")
+	_, err := (&Diagnoser{Pods: s, Lister: s, Families: s.families(nil)}).Run(t.Context(), ofPod("a"))
+	if err == nil || processor.IsStalled(err) || !strings.Contains(err.Error(), "never") || !strings.Contains(err.Error(), "not now") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestAFaultWithoutARemedy is refused in the diagnoser's words, with a next step.
+func TestAFaultWithoutARemedy(t *testing.T) {
+	t.Parallel()
+	s := newScene()
+	s.subPath.broken = map[string]bool{"a": true}
+	families := s.families(nil)
+	s.subPath.code = fault.MissingBindSource
+	found, err := (&Diagnoser{Pods: s, Families: families}).Run(t.Context(), ofPod("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := ofPod("a")
+	r.Values = found.Values
+	h := &Recoverer{Families: families}
+	p, err := h.Plan(t.Context(), r)
+	if err != nil || len(p.Actions) > 0 {
+		t.Fatalf("plan %+v, %v", p, err)
+	}
+	result, err := h.Verify(t.Context(), r, p)
+	if err != nil || result.NoFault || !strings.HasSuffix(result.Message, nextSteps[fault.MissingBindSource]) {
+		t.Errorf("result %+v, %v", result, err)
+	}
+}
+
+// TestPlanNeedsTheDiagnoser: alone the recoverer changes nothing.
+func TestPlanNeedsTheDiagnoser(t *testing.T) {
+	t.Parallel()
+	s := newScene()
+	h := &Recoverer{Families: s.families(nil)}
+	for _, values := range []map[string]string{nil, {KeyChecks: "no list"}} {
+		if _, err := h.Plan(t.Context(), processor.Request{Node: "n1", Values: values}); !processor.IsStalled(err) {
+			t.Errorf("%v: %v", values, err)
+		}
+	}
+	// A result that names a pod does not lead to another than the one of the Diagnosis.
+	s.subPath.broken = map[string]bool{"b": true}
+	forged := ofPod("a")
+	forged.Values = map[string]string{KeyChecks: `[{"family":"subPath","namespace":"shop","pod":"b","codes":["StaleSubPath"]},{"family":"none","codes":["HeldDevice"]}]`}
+	if p, err := h.Plan(t.Context(), forged); err != nil || len(p.Actions) > 0 || !slices.Equal(s.subPath.planned, []string{"a"}) {
+		t.Errorf("plan %+v, %v; planned for %v", p, err, s.subPath.planned)
+	}
+}
+
+// TestSentencesDecideNothing: reworded recoverers end the same.
+func TestSentencesDecideNothing(t *testing.T) {
+	t.Parallel()
+	s := newScene()
+	s.subPath.broken, s.volume.broken = map[string]bool{"a": true}, map[string]bool{"a": true}
+	found, _ := s.diagnose(t, ofPod("a"))
+	r := ofPod("a")
+	r.Values = found.Values
+	h := &Recoverer{Families: s.families(func(r processor.Recoverer) processor.Recoverer { return processortest.Reworded{Recoverer: r} })}
+	p, err := h.Plan(t.Context(), r)
+	if err != nil || len(p.Actions) != 2 {
+		t.Fatalf("plan %+v, %v", p, err)
+	}
+	for _, a := range p.Actions {
+		if _, err := h.Apply(t.Context(), r, a); err != nil {
+			t.Error(err)
+		}
+	}
+	if result, err := h.Verify(t.Context(), r, p); err != nil || len(result.Findings) != 2 || !result.Findings[0].Healed {
+		t.Errorf("result %+v, %v", result, err)
+	}
+}
+
+func TestEveryFaultHasANextStep(t *testing.T) {
+	t.Parallel()
+	for _, e := range fault.Catalogue() {
+		if nextSteps[e.Code] == "" {
+			t.Errorf("%s has none", e.Code)
+		}
+	}
+}
+
+// TestPartsAreBounded, and the rest is said to be left.
+func TestPartsAreBounded(t *testing.T) {
+	t.Parallel()
+	s := newScene()
+	s.pods = nil
+	for i := range maxParts + 3 {
+		name := fmt.Sprintf("p%02d", i)
+		s.pods, s.subPath.broken[name] = append(s.pods, name), true
+	}
+	p, result, err := s.repair(t, ofNode)
+	if err != nil || len(p.Parts) != maxParts || strings.Count(result.Values[KeyRefused], "another run") != 3 {
+		t.Errorf("%d parts, %v, refused %s", len(p.Parts), err, result.Values[KeyRefused])
+	}
+}
