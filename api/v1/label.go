@@ -16,6 +16,12 @@ const (
 	LabelNode = Group + "/node"
 	// LabelAgent is on the Lease of every agent, with the same value.
 	LabelAgent = Group + "/agent"
+	// LabelVersion is on the Operations and OperationSets that ship, with the release that has written them.
+	LabelVersion = Group + "/version"
+	// AnnotationSpecHash is on them with the hash of the spec that was written. One with another spec is a user's.
+	AnnotationSpecHash = Group + "/spec-hash"
+	// AnnotationManaged is set to "false" by a user on one of them that is to stay as it is.
+	AnnotationManaged = Group + "/managed"
 	// AgentLeasePrefix begins the name of the Lease of an agent. NodeLabelValue of its node follows. The holder is the
 	// node's name.
 	AgentLeasePrefix = "kubediag-agent-"

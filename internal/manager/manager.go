@@ -24,8 +24,10 @@ import (
 	"kubediag.org/kubediag/internal/controller/operation"
 	"kubediag.org/kubediag/internal/controller/operationset"
 	"kubediag.org/kubediag/internal/controller/retention"
+	"kubediag.org/kubediag/internal/controller/shipped"
 	"kubediag.org/kubediag/internal/controller/trigger"
 	"kubediag.org/kubediag/internal/kubeclient"
+	"kubediag.org/kubediag/internal/version"
 )
 
 const (
@@ -88,6 +90,7 @@ func controllers(m manager.Manager, o options) []func(manager.Manager) error {
 	operations := &operation.Reconciler{Client: m.GetClient()}
 	operationSets := &operationset.Reconciler{Client: m.GetClient()}
 	triggers := &trigger.Reconciler{Client: m.GetClient()}
+	ships := &shipped.Reconciler{Client: m.GetClient(), Version: version.String()}
 	diagnoses := &diagnosis.Reconciler{
 		Client: m.GetClient(),
 		Reader: m.GetAPIReader(),
@@ -109,6 +112,7 @@ func controllers(m manager.Manager, o options) []func(manager.Manager) error {
 		operations.SetupWithManager,
 		operationSets.SetupWithManager,
 		triggers.SetupWithManager,
+		ships.SetupWithManager,
 		diagnoses.SetupWithManager,
 		keeper.SetupWithManager,
 		leases.SetupWithManager,

@@ -87,6 +87,11 @@ var rights = map[string]asked{
 
 	"a set that nobody may use":      {"dev", "Diagnosis", cleanup + ", nodeName: n1, " + mine, `spec.operationSet: "idle-device-op-set": this takes the right to use`},
 	"no set":                         {"setless", "Diagnosis", subPath + ", " + mine, `spec.operationSet: "subpath-remount-op-set": this takes the right to use`},
+	"no set named":                   {"dev", "Diagnosis", mine, ""},
+	"a plan":                         {"dev", "Diagnosis", "mode: Plan, " + mine, ""},
+	"no set named, without use":      {"setless", "Diagnosis", mine, `spec.operationSet: "auto": this takes the right to use`},
+	"no set named, one of others":    {"one set", "Diagnosis", mine, `spec.operationSet: "auto"`},
+	"no set named, on a node":        {"dev", "Diagnosis", "nodeName: n1", `spec.nodeName: "n1": without spec.podReference`},
 	"one set":                        {"one set", "Diagnosis", subPath + ", " + mine, ""},
 	"another set":                    {"one set", "Diagnosis", "operationSet: volume-health-op-set, " + mine, `spec.operationSet: "volume-health-op-set"`},
 	"any set by who repairs":         {"n1", "Diagnosis", cleanup + ", nodeName: n1, " + mine, ""},

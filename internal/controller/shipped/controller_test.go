@@ -1,0 +1,289 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package shipped
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/yaml"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/graph"
+)
+
+// world is a reconciler of one release, with an API server in memory.
+type world struct{ *Reconciler }
+
+func newWorld(t *testing.T, objects ...client.Object) *world {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	all, err := load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &world{&Reconciler{
+		Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), Version: "v1.0.0", shipped: all,
+	}}
+}
+
+func (w *world) reconcile(t *testing.T) {
+	t.Helper()
+	if _, err := w.Reconcile(t.Context(), everything); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) set(t *testing.T) *v1.OperationSet {
+	t.Helper()
+	set := &v1.OperationSet{}
+	if err := w.Client.Get(t.Context(), client.ObjectKey{Name: v1.DefaultOperationSet}, set); err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// release ships another graph for the set auto.
+func (w *world) release(version string, operations ...string) {
+	w.Version = version
+	i := slices.IndexFunc(w.shipped, func(o object) bool { return o.kind() == "OperationSet" && o.GetName() == v1.DefaultOperationSet })
+	next := w.shipped[i].copy()
+	next.take(object{&v1.OperationSet{Spec: chain(operations...)}})
+	w.shipped = slices.Clone(w.shipped)
+	w.shipped[i] = next
+}
+
+func chain(operations ...string) v1.OperationSetSpec {
+	spec := v1.OperationSetSpec{AdjacencyList: []v1.Node{{}}}
+	for i, name := range operations {
+		spec.AdjacencyList[i].To = []int32{int32(i + 1)}
+		spec.AdjacencyList = append(spec.AdjacencyList, v1.Node{ID: int32(i + 1), Operation: name})
+	}
+	return spec
+}
+
+func names(set *v1.OperationSet) (all []string) {
+	for _, n := range set.Spec.AdjacencyList[1:] {
+		all = append(all, n.Operation)
+	}
+	return all
+}
+
+// TestAllIsCreated with its marks, once, and a second look writes nothing.
+func TestAllIsCreated(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.reconcile(t)
+	before := map[string]string{}
+	for range 2 {
+		for _, o := range w.shipped {
+			live := o.empty()
+			if err := w.Client.Get(t.Context(), client.ObjectKey{Name: o.GetName()}, live); err != nil {
+				t.Fatal(err)
+			}
+			if live.GetLabels()[v1.LabelVersion] != "v1.0.0" || live.GetAnnotations()[v1.AnnotationSpecHash] == "" {
+				t.Errorf("%s %s: %v %v", o.kind(), o.GetName(), live.GetLabels(), live.GetAnnotations())
+			}
+			key := o.kind() + o.GetName()
+			if version, known := before[key]; known && version != live.GetResourceVersion() {
+				t.Errorf("%s was written again", key)
+			}
+			before[key] = live.GetResourceVersion()
+		}
+		w.reconcile(t)
+	}
+	if len(before) != len(w.shipped) || len(before) < 20 {
+		t.Errorf("%d objects of %d", len(before), len(w.shipped))
+	}
+}
+
+// TestNextRelease changes what the last one wrote.
+func TestNextRelease(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.reconcile(t)
+	live := w.set(t)
+	live.Labels["team"] = "ours" // a user's label is not a user's spec
+	if err := w.Client.Update(t.Context(), live); err != nil {
+		t.Fatal(err)
+	}
+	w.release("v1.1.0", "auto-collector", "auto-recover")
+	w.reconcile(t)
+	set := w.set(t)
+	if diff := cmp.Diff([]string{"auto-collector", "auto-recover"}, names(set)); diff != "" {
+		t.Errorf("operations (-want +got):\n%s", diff)
+	}
+	if set.Labels[v1.LabelVersion] != "v1.1.0" || set.Labels["team"] != "ours" {
+		t.Errorf("labels %v", set.Labels)
+	}
+	if err := w.Client.Delete(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	w.reconcile(t)
+	if names(w.set(t))[1] != "auto-recover" {
+		t.Error("what was deleted is not as it ships")
+	}
+}
+
+// TestUsersObjectsStay, whatever a release ships.
+func TestUsersObjectsStay(t *testing.T) {
+	t.Parallel()
+	mine := &v1.OperationSet{Spec: chain("mine")}
+	mine.Name = v1.DefaultOperationSet
+	for name, change := range map[string]func(t *testing.T, w *world){
+		"written by a user": func(t *testing.T, w *world) {
+			if err := w.Client.Create(t.Context(), mine.DeepCopy()); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"changed by a user": func(t *testing.T, w *world) {
+			w.reconcile(t)
+			set := w.set(t)
+			set.Spec = chain("mine")
+			if err := w.Client.Update(t.Context(), set); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"kept by a user": func(t *testing.T, w *world) {
+			w.release("v0.9.0", "mine")
+			w.reconcile(t)
+			set := w.set(t)
+			set.Annotations[v1.AnnotationManaged] = "false"
+			if err := w.Client.Update(t.Context(), set); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			change(t, w)
+			before := w.set(t)
+			for _, version := range []string{"v1.1.0", "v1.2.0"} {
+				w.release(version, "auto-collector", version)
+				w.reconcile(t)
+			}
+			if diff := cmp.Diff(before, w.set(t)); diff != "" {
+				t.Errorf("it was changed (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestWhatAUserAppliedUnchanged becomes ours: it is what ships.
+func TestWhatAUserAppliedUnchanged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	i := slices.IndexFunc(w.shipped, func(o object) bool { return o.kind() == "OperationSet" && o.GetName() == v1.DefaultOperationSet })
+	if err := w.Client.Create(t.Context(), w.shipped[i].copy().Object); err != nil {
+		t.Fatal(err)
+	}
+	w.reconcile(t)
+	if set := w.set(t); set.Annotations[v1.AnnotationSpecHash] == "" {
+		t.Errorf("annotations %v", set.Annotations)
+	}
+	w.release("v1.1.0", "auto-recover")
+	w.reconcile(t)
+	if got := names(w.set(t)); len(got) != 1 {
+		t.Errorf("operations %v", got)
+	}
+}
+
+// TestRoleNamesWhatShips: the manager may change these objects and no other.
+func TestRoleNamesWhatShips(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../config/rbac/manager/role.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var role rbacv1.ClusterRole
+	if err := yaml.Unmarshal([]byte(strings.Split(string(text), "\n---\n")[0]), &role); err != nil {
+		t.Fatal(err)
+	}
+	got, want := map[string]bool{}, map[string]bool{}
+	for _, rule := range role.Rules {
+		for _, resource := range rule.Resources {
+			if !slices.Contains(rule.Verbs, "patch") || resource != "operations" && resource != "operationsets" {
+				continue
+			}
+			if len(rule.ResourceNames) == 0 {
+				t.Errorf("the manager may change all %s", resource)
+			}
+			for _, name := range rule.ResourceNames {
+				got[resource+" "+name] = true
+			}
+		}
+	}
+	for _, o := range newWorld(t).shipped {
+		want[strings.ToLower(o.kind())+"s "+o.GetName()] = true
+	}
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got))); diff != "" {
+		t.Errorf("names (-shipped +role):\n%s", diff)
+	}
+}
+
+// TestWhatShipsIsValid: every set has a graph of Operations that ship, and the Operations come first.
+func TestWhatShipsIsValid(t *testing.T) {
+	t.Parallel()
+	operations := map[string]bool{"": true}
+	for _, o := range newWorld(t).shipped {
+		switch o := o.Object.(type) {
+		case *v1.Operation:
+			operations[o.Name] = true
+			if _, errs := o.Spec.Call(); len(errs) > 0 {
+				t.Errorf("%s: %v", o.Name, errs)
+			}
+		case *v1.OperationSet:
+			var nodes []graph.Node
+			for _, n := range o.Spec.AdjacencyList {
+				nodes = append(nodes, graph.Node{ID: n.ID, To: n.To, Operation: n.Operation})
+				if !operations[n.Operation] {
+					t.Errorf("%s: Operation %q does not ship", o.Name, n.Operation)
+				}
+			}
+			if _, err := graph.New(nodes); err != nil {
+				t.Errorf("%s: %v", o.Name, err)
+			}
+		}
+	}
+}
+
+// TestFailuresAreToldTogether: one object that cannot be written does not keep the others from it.
+func TestFailuresAreToldTogether(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Client = failing{w.Client}
+	if _, err := w.Reconcile(t.Context(), everything); !errors.Is(err, errRefused) {
+		t.Errorf("error %v", err)
+	}
+	sets := &v1.OperationSetList{}
+	if err := w.Client.List(t.Context(), sets); err != nil || len(sets.Items) < 5 {
+		t.Errorf("%d sets, %v", len(sets.Items), err)
+	}
+}
+
+var errRefused = errors.New("refused")
+
+// failing refuses to create the set auto.
+type failing struct{ client.Client }
+
+func (f failing) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+	if o.GetName() == v1.DefaultOperationSet {
+		return errRefused
+	}
+	return f.Client.Create(ctx, o, opts...)
+}
