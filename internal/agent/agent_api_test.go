@@ -39,7 +39,7 @@ func TestWalkthroughOfAHealthyPod(t *testing.T) {
 			env := start(t)
 			n := newNode(t, "walkthrough-"+strings.ReplaceAll(version, ".", "-"), env.Config)
 			n.start(t)
-			samples(t, env)
+			shipped(t, env, "subpath-remount.yaml", "subpath-remount-op-set")
 			p := pod(t, env, n.name+"-pod", n.name)
 			d := n.diagnosis("walkthrough", "subpath-remount-op-set")
 			d.Spec.PodReference = &v1.PodReference{Namespace: p.Namespace, Name: p.Name}
@@ -78,10 +78,49 @@ func TestWalkthroughOfAHealthyPod(t *testing.T) {
 	}
 }
 
-// samples creates what config/operations has for the walkthrough.
-func samples(t *testing.T, env *apitest.Env) {
+// TestDiagnosisWithoutASet runs the set auto, by an agent that has no other rights than the manifests give it. The
+// pod has no fault of its mounts, so the answer is what the kubelet says.
+func TestDiagnosisWithoutASet(t *testing.T) {
+	for version, start := range servers {
+		t.Run(version, func(t *testing.T) {
+			install(t)
+			env := start(t)
+			n := newNode(t, "auto-"+strings.ReplaceAll(version, ".", "-"), env.Config)
+			n.start(t)
+			shipped(t, env, "auto.yaml", v1.DefaultOperationSet)
+			p := pod(t, env, n.name+"-pod", n.name)
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: p.Spec.Containers[0].Name, State: corev1.ContainerState{
+				Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "no such image"},
+			}}}
+			if err := env.Client.Status().Update(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+			for mode, name := range map[v1.DiagnosisMode]string{"": "auto", v1.ModePlan: "auto-plan"} {
+				d := n.diagnosis(name, "")
+				d.Spec.PodReference, d.Spec.Mode = &v1.PodReference{Namespace: p.Namespace, Name: p.Name}, mode
+				env.MustCreate(t, d)
+				if d.Spec.OperationSet != v1.DefaultOperationSet {
+					t.Errorf("the set is %q", d.Spec.OperationSet)
+				}
+				d = await(t, env, d, v1.DiagnosisSucceeded)
+				want := fmt.Sprintf("It is not a mount: the kubelet says ErrImagePull about container %q of pod %s/%s: no such image",
+					p.Spec.Containers[0].Name, p.Namespace, p.Name)
+				s := d.Status
+				if s.Outcome != v1.OutcomeNoFault || s.Summary != want || s.Target != "pod "+p.Namespace+"/"+p.Name || s.Plan != nil {
+					t.Errorf("%q: status %+v", mode, s)
+				}
+				if len(s.Artifacts) != 2 || s.OperationResults["collector.kubernetes.pod.detail"] != "" {
+					t.Errorf("%q: artifacts %+v", mode, s.Artifacts)
+				}
+			}
+		})
+	}
+}
+
+// shipped creates what config/operations has, and says that the set is ready.
+func shipped(t *testing.T, env *apitest.Env, file, name string) {
 	t.Helper()
-	manifests, err := os.ReadFile(filepath.Join(configDir, "operations", "subpath-remount.yaml"))
+	manifests, err := os.ReadFile(filepath.Join(configDir, "operations", file))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +128,7 @@ func samples(t *testing.T, env *apitest.Env) {
 		env.MustCreate(t, o)
 	}
 	set := &v1.OperationSet{}
-	if err := env.Client.Get(t.Context(), client.ObjectKey{Name: "subpath-remount-op-set"}, set); err != nil {
+	if err := env.Client.Get(t.Context(), client.ObjectKey{Name: name}, set); err != nil {
 		t.Fatal(err)
 	}
 	set.Status = v1.OperationSetStatus{Ready: true, ObservedGeneration: set.Generation}
