@@ -32,7 +32,7 @@ func TestStatesAreThoseOfTheNewestContainers(t *testing.T) {
 				record("6", 20, of("pod", "init", created)),
 				record("7", 20, of("other", "app", running)),
 			}})
-			got, err := c.States(t.Context(), func(uid, container string) bool { return uid == "pod" })
+			got, err := c.States(t.Context(), func(uid, _ string) bool { return uid == "pod" })
 			if err != nil {
 				t.Fatal(err)
 			}

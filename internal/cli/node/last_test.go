@@ -100,7 +100,7 @@ func TestAKeptScanOfOthersIsRefused(t *testing.T) {
 		if _, err := lastScan(); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
-		if c.want == ErrRefused {
+		if errors.Is(c.want, ErrRefused) {
 			if _, err := run(t, NewShowCommand(t.TempDir()), "1"); !errors.Is(err, ErrRefused) {
 				t.Errorf("%s: show ends with %v", name, err)
 			}

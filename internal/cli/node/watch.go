@@ -63,9 +63,10 @@ func (o scanOptions) watchNode(cmd *cobra.Command) error {
 func (w *watcher) look(ctx context.Context) error {
 	r, err := w.options.scan(ctx, nil)
 	switch {
-	case w.last != nil && ctx.Err() != nil:
-		return nil
 	case w.last != nil && err != nil:
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // the person has ended the watch, and what was found is printed
+		}
 		return write(w.out, fmt.Sprintf("%s ! %s\n", clock(time.Now()), printable.Quoted(err.Error())))
 	case err != nil:
 		return err
