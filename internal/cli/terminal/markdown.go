@@ -16,14 +16,14 @@ var (
 // Markdown fits a page to the screen: paragraphs and items of lists are filled, links lose their targets within the page's
 // source tree, and headings are bold. Code and tables stay as they are.
 func (s Screen) Markdown(page string) string {
-	var b, paragraph strings.Builder
-	code, indent := false, ""
+	var b strings.Builder
+	code, indent, paragraph := false, "", ""
 	flush := func() {
-		if text := strings.TrimSpace(paragraph.String()); text != "" {
-			mark := listItem.FindString(text)
-			b.WriteString(s.Wrap(indent+mark, strings.TrimPrefix(text, mark), len(indent)+len(mark)))
+		if paragraph != "" {
+			mark := listItem.FindString(paragraph)
+			b.WriteString(s.Wrap(indent+mark, withoutLinks(strings.TrimPrefix(paragraph, mark)), len(indent)+len(mark)))
 		}
-		paragraph.Reset()
+		paragraph = ""
 	}
 	for line := range strings.Lines(page) {
 		line = strings.TrimSuffix(line, "\n")
@@ -48,10 +48,10 @@ func (s Screen) Markdown(page string) string {
 			if listItem.MatchString(line) {
 				flush()
 				indent = line[:len(line)-len(strings.TrimLeft(line, " "))]
-			} else if paragraph.Len() == 0 {
+			} else if paragraph == "" {
 				indent = line[:len(line)-len(strings.TrimLeft(line, " "))]
 			}
-			paragraph.WriteString(withoutLinks(trimmed) + " ")
+			paragraph = Join(paragraph, trimmed)
 		}
 	}
 	flush()

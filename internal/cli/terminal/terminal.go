@@ -159,21 +159,34 @@ func (s Screen) Wrap(first, text string, rest int) string {
 type piece struct{ text, blank string }
 
 // pieces are the words of a text. Chinese is written without blanks: a line may break between two characters, but not
-// before punctuation.
+// before punctuation or behind an opening bracket.
 func pieces(text string) (all []piece) {
 	for _, word := range strings.Fields(text) {
-		begin, wide := 0, false
+		begin, before := 0, ' '
 		for i, r := range word {
-			now := of(r) == 2
-			if i > begin && (now || wide) && !unicode.IsPunct(r) {
+			if i > begin && (of(r) == 2 || of(before) == 2) && !closes(r) && !opens(before) {
 				all = append(all, piece{word[begin:i], ""})
 				begin = i
 			}
-			wide = now
+			before = r
 		}
 		all = append(all, piece{word[begin:], " "})
 	}
 	return all
+}
+
+func opens(r rune) bool { return unicode.In(r, unicode.Ps, unicode.Pi) }
+
+func closes(r rune) bool { return unicode.IsPunct(r) && !opens(r) && r != '`' }
+
+// Join puts two lines of a paragraph together: with a blank, unless both are Chinese where they meet.
+func Join(a, b string) string {
+	last, _ := utf8.DecodeLastRuneInString(a)
+	first, _ := utf8.DecodeRuneInString(b)
+	if a == "" || of(last) == 2 && of(first) == 2 {
+		return a + b
+	}
+	return a + " " + b
 }
 
 // Colour is a colour of text.

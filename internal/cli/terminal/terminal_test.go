@@ -119,3 +119,27 @@ func TestPaint(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+func TestWrapOfChinese(t *testing.T) {
+	t.Parallel()
+	s := Screen{Width: 12}
+	if got, want := s.Wrap("", "挂载（`hard`）不响应，一直等待。", 0), "挂载\n（`hard`）不\n响应，一直等\n待。\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	for _, c := range [][3]string{{"挂载", "不响应", "挂载不响应"}, {"挂载", "umount", "挂载 umount"}, {"a", "b", "a b"}, {"", "b", "b"}} {
+		if got := Join(c[0], c[1]); got != c[2] {
+			t.Errorf("%q, want %q", got, c[2])
+		}
+	}
+}
+
+func TestMarkdown(t *testing.T) {
+	t.Parallel()
+	const page = "# Title\n\nA paragraph that\nhas a [link](Page.md) and\n[another](https://k8s.io/x).\n\n- one item that\n  goes on\n- two\n\n" +
+		"1. first\n\n   below it\n\n```sh\na  very long command that stays\n```\n\n| a | b |\n|---|---|\n"
+	const want = "Title\n\nA paragraph that has\na link and another\n(https://k8s.io/x).\n\n- one item that goes\n  on\n- two\n\n" +
+		"1. first\n\n   below it\n\n    a  very long command that stays\n\n| a | b |\n|---|---|\n"
+	if got := (Screen{Width: 20}).Markdown(page); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
