@@ -79,7 +79,7 @@ var (
 	}
 	// sinkingNames are parts of identifiers: metaphors for which the field has a term.
 	sinkingNames = []sinking{
-		{`\bvigil|Vigil`, count{35, 10, 0}, "watcher, monitor"},
+		{`\bvigil|Vigil`, count{26, 1, 0}, "watcher, monitor"},
 		{`\bpatrol|Patrol`, count{17, 18, 0}, "watcher"},
 		{`\bsight|Sight`, count{69, 47, 0}, "status"},
 		{`\brestless|Restless`, count{7, 4, 0}, "pending"},

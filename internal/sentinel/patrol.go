@@ -255,7 +255,7 @@ func (p *patrol) look(ctx context.Context) error {
 		survey, err := p.Volumes.Inspect(ctx, volume.Selection{})
 		now, asked := time.Now(), 0
 		if err == nil {
-			asked, p.took = survey.Looked.Asked, survey.Looked.Took
+			asked, p.took = survey.Coverage.Asked, survey.Coverage.Took
 		}
 		earned := time.Duration(asked) * restOfOne
 		p.after(now, earned, inARow*earned) // so that some may follow one another

@@ -41,8 +41,8 @@ func brokenVolumes(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.looked.Volumes, s.looked.VolumesIncomplete = len(survey.Volumes), survey.Looked.Incomplete
-	if passed := survey.Looked.Spaces; passed != nil {
+	s.looked.Volumes, s.looked.VolumesIncomplete = len(survey.Volumes), survey.Coverage.Incomplete
+	if passed := survey.Coverage.Namespaces; passed != nil {
 		s.looked.pass(passed.Denied, passed.Partial, passed.Skipped)
 	}
 	var faults []fault.Finding

@@ -135,8 +135,8 @@ func TestInodesThatAreMadeUp(t *testing.T) {
 	}
 	survey, err := s.i.Inspect(t.Context(), volume.Selection{PodUID: string(s.pod.UID)})
 	s.must(err)
-	if !strings.Contains(strings.Join(survey.Looked.Incomplete, "\n"), "another inode number every time") {
-		t.Errorf("incomplete: %q", survey.Looked.Incomplete)
+	if !strings.Contains(strings.Join(survey.Coverage.Incomplete, "\n"), "another inode number every time") {
+		t.Errorf("incomplete: %q", survey.Coverage.Incomplete)
 	}
 	same(t, before, s.Mounts())
 	same(t, inside, mountsOf(t, c.PID))

@@ -98,7 +98,7 @@ func (l *look) apply(ctx context.Context, i *Inspector, a fault.Action) (fault.A
 // aborted tells of a mount that no longer hangs.
 func (l *look) aborted(want fault.Mount) (fault.Applied, error) {
 	for _, v := range l.survey.Volumes {
-		if sameMount(writtenDown(v.Mount), want) && v.Answer.State == probe.Disconnected {
+		if sameMount(faultMount(v.Mount), want) && v.Answer.State == probe.Disconnected {
 			return fault.AlreadySo("was aborted already"), nil
 		}
 	}
@@ -111,7 +111,7 @@ func (l *look) done(want fault.Mount) (ok bool, how string) {
 		if v.Point != want.Point || want.Namespace != l.host.Inode || v.Mount.ID == 0 {
 			continue
 		}
-		if v.Code == "" && v.Answer.State == probe.Alive && v.Answer.Bindable == probe.Yes && !sameMount(writtenDown(v.Mount), want) {
+		if v.Code == "" && v.Answer.State == probe.Alive && v.Answer.Bindable == probe.Yes && !sameMount(faultMount(v.Mount), want) {
 			return true, fmt.Sprintf("at %q is what answers, can be bound, and is what belongs there (inode %d of device %s)", v.Point,
 				v.Answer.Stat.Inode, deviceOf(v.Mount.Mount))
 		}
@@ -134,7 +134,7 @@ func (l *look) done(want fault.Mount) (ok bool, how string) {
 // done is for a copy.
 func (c *Copy) done(want fault.Mount) (ok bool, how string) {
 	a := c.Answer
-	if c.Code == "" && c.Source.is(a) && a.Bindable == probe.Yes && !sameMount(writtenDown(c.Mount), want) {
+	if c.Code == "" && c.Source.is(a) && a.Bindable == probe.Yes && !sameMount(faultMount(c.Mount), want) {
 		return true, fmt.Sprintf("at %q in mount namespace %s is what belongs there (inode %d of device %s)", c.Point, c.Namespace, a.Stat.Inode,
 			c.Source.Device)
 	}
@@ -168,16 +168,16 @@ func (i *Inspector) abort(ctx context.Context, m mountns.Mount) (fault.Applied, 
 		return fault.Applied{}, err
 	}
 	defer func() { _ = control.Close() }() // nothing is kept in it
-	done, err := i.whenSilent(ctx, control, m, func(check func() error) error { return cut(control, m, check) })
+	done, err := i.abortWhenIdle(ctx, control, m, func(check func() error) error { return abortConnection(control, m, check) })
 	if errors.Is(err, fuse.ErrNoConnection) {
 		return fault.AlreadySo(fmt.Sprintf("was aborted already, or its daemon has ended: FUSE connection %d is dead", m.Minor)), nil
 	}
 	return done, err
 }
 
-// cut ends the connection of a mount, if check says nothing against it. It has the mount's root open meanwhile: a driver
+// abortConnection ends the connection of a mount, if check says nothing against it. It has the mount's root open meanwhile: a driver
 // that mounts anew is given the same number for its connection as soon as the old file system has gone.
-func cut(control *fuse.Control, m mountns.Mount, check func() error) error {
+func abortConnection(control *fuse.Control, m mountns.Mount, check func() error) error {
 	return m.Namespace.Do(func() error {
 		root, err := open(m)
 		if err != nil {
@@ -199,7 +199,7 @@ func open(m mountns.Mount) (*sys.FD, error) {
 	}
 	found, err := mount.Inspect(m.Point)
 	number, errNumber := mountOn(root) // which no other mount is given while it is open
-	if err = errors.Join(err, errNumber); err == nil && (!found.Same(idOf(m)) || number != found.Unique && number != uint64(found.Reused)) {
+	if err = errors.Join(err, errNumber); err == nil && (!found.Same(mountID(m)) || number != found.Unique && number != uint64(found.Reused)) {
 		err = fmt.Errorf("%w: another mount is at %q by now", ErrRefused, m.Point)
 	}
 	if err != nil {
@@ -212,7 +212,7 @@ func open(m mountns.Mount) (*sys.FD, error) {
 // raised reports whether m is a mount that was written down before a repair that was cut short put another beneath it.
 // Only its parent differs then, and that lies where the mount did.
 func raised(m mountns.Mount, want fault.Mount) bool {
-	found := writtenDown(m)
+	found := faultMount(m)
 	found.ParentID = want.ParentID
 	if want.ID != 0 || !sameMount(found, want) {
 		return false

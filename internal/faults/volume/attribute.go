@@ -21,7 +21,7 @@ import (
 // attribute finds the volume that a mount of another namespace is a copy of, and whether it may be replaced. It is called
 // inside the kubelet's namespace.
 func (l *look) attribute(m mountns.Mount, wanted map[device][]*Volume) {
-	s := l.spaces[placeOf(m.Namespace)]
+	s := l.namespaces[placeOf(m.Namespace)]
 	m.Namespace = s.ns
 	c := &Copy{Mount: m, PIDs: s.pids, Why: s.why}
 	if s.owner != nil && !s.foreign {
@@ -39,14 +39,14 @@ func (l *look) attribute(m mountns.Mount, wanted map[device][]*Volume) {
 	}
 	if c.volume == nil { // of nobody that was asked for
 		if l.selection == (Selection{}) && !s.silent {
-			l.strangers.add(m.Unique)
+			l.unrelatedMounts.add(m.Unique)
 		}
 		return
 	}
 	if s.foreign || c.Pod.UID != "" && c.Pod.UID != c.volume.Pod.UID || s.outside {
 		// No business of this pod: another one that was not asked for, the driver, a service of the node, or what a workload
 		// has mounted for itself.
-		c.volume.Foreign++
+		c.volume.ForeignCopies++
 		return
 	}
 	if s.unseen { // as root it may turn out to be foreign
@@ -86,7 +86,7 @@ func (l *look) room(c *Copy) bool {
 }
 
 // match finds the volume of the container's own pod that the runtime's record of the mount names.
-func (l *look) match(c *Copy, s *space) {
+func (l *look) match(c *Copy, s *otherNamespace) {
 	whose := fmt.Sprintf("container %q of pod %s/%s", c.Container, c.Pod.Namespace, c.Pod.Name)
 	c.Why = whose + " has it, and not as a volume of its own"
 	told, ok := l.recordOf(c, s)
@@ -112,7 +112,7 @@ func (l *look) match(c *Copy, s *space) {
 
 // recordOf is the runtime's record of what is mounted at the point. A path with a symbolic link of the image in it is
 // another in the record: then there must be one record alone of the volume, and nothing mounted where it says.
-func (l *look) recordOf(c *Copy, s *space) (cri.Mount, bool) {
+func (l *look) recordOf(c *Copy, s *otherNamespace) (cri.Mount, bool) {
 	var found []cri.Mount
 	for _, m := range s.owner.Mounts {
 		if path.Clean("/"+m.ContainerPath) == c.Point {
@@ -165,15 +165,15 @@ func (l *look) volumesAt(told string, owner *cri.Owner) []*Volume {
 func (l *look) unmounted(place kubelet.Volume) *Volume {
 	v := l.newVolume(place)
 	l.complete(v)
-	v.WhyNot = fmt.Sprintf("nothing is mounted at %q", v.Point)
+	v.NoSourceReason = fmt.Sprintf("nothing is mounted at %q", v.Point)
 	if m, ok := l.at[v.Point]; ok {
-		v.WhyNot = fmt.Sprintf("what is mounted at %q is of type %q, which is another volume", v.Point, m.FSType)
+		v.NoSourceReason = fmt.Sprintf("what is mounted at %q is of type %q, which is another volume", v.Point, m.FSType)
 	}
 	return v
 }
 
 // fits tells whether the copy in a container is what its pod's spec asks for, and can be got at.
-func (l *look) fits(c *Copy, s *space) (bool, string) {
+func (l *look) fits(c *Copy, s *otherNamespace) (bool, string) {
 	v := c.volume
 	table := l.tableOf(s)
 	if table == nil {
@@ -185,7 +185,7 @@ func (l *look) fits(c *Copy, s *space) (bool, string) {
 		return false, "it is not what its processes see there: another mount hides it"
 	case len(table.Children(c.ID)) > 0:
 		return false, "other mounts lie on it"
-	case v.Mount.ID != 0 && deviceOf(top) != deviceOf(v.Mount.Mount) && deviceOf(top) != v.origin.disk &&
+	case v.Mount.ID != 0 && deviceOf(top) != deviceOf(v.Mount.Mount) && deviceOf(top) != v.location.disk &&
 		(top.FSType != v.Mount.FSType || top.Source != v.Mount.Source):
 		return false, fmt.Sprintf("it is of type %q from %q, and the volume of type %q from %q: it is not known ever to have been that volume",
 			top.FSType, top.Source, v.Mount.FSType, v.Mount.Source)

@@ -13,7 +13,7 @@ import (
 )
 
 // claim finds out whether the namespace is one in which mounts may be changed.
-func (l *look) claim(s *space) {
+func (l *look) claim(s *otherNamespace) {
 	if s.ns.Inode == 0 {
 		return
 	}
@@ -33,7 +33,7 @@ func (l *look) claim(s *space) {
 // recordedFirst orders mounts: first those that the runtime has made, which are judged if there are more than maxCopies.
 func (l *look) recordedFirst(mounts []mountns.Mount) {
 	recorded := func(m mountns.Mount) int {
-		s := l.spaces[placeOf(m.Namespace)]
+		s := l.namespaces[placeOf(m.Namespace)]
 		if s.owner != nil && slices.ContainsFunc(s.owner.Mounts, func(r cri.Mount) bool { return path.Clean("/"+r.ContainerPath) == m.Point }) {
 			return 0
 		}

@@ -27,7 +27,7 @@ func (l *look) conclude(ctx context.Context) error {
 		if v.Code == "" {
 			continue
 		}
-		if !v.origin.split { // the node's own disk is everybody's
+		if !v.location.split { // the node's own disk is everybody's
 			v.share(users[deviceOf(v.Mount.Mount)])
 		}
 	}
@@ -47,7 +47,7 @@ func (l *look) findFates(ctx context.Context) error {
 			continue
 		}
 		if v.Mount.Major == 0 && strings.HasPrefix(v.Mount.FSType, "fuse") {
-			v.Fate = append(v.Fate, fateOf(servers[v.Mount.Minor], v.Mount.Minor, unseen)...)
+			v.DaemonNotes = append(v.DaemonNotes, fateOf(servers[v.Mount.Minor], v.Mount.Minor, unseen)...)
 			v.Daemon = daemonOf(servers[v.Mount.Minor])
 		}
 		if v.Staging != nil && v.Staging.Mount.Major == 0 && v.Staging.Mount.Minor != v.Mount.Minor && v.Staging.Answer.State == probe.Alive {
@@ -55,7 +55,7 @@ func (l *look) findFates(ctx context.Context) error {
 			if _, known := over[minor]; !known {
 				over[minor] = hidden(servers[minor], arguments)
 			}
-			v.Fate = append(v.Fate, over[minor]...)
+			v.DaemonNotes = append(v.DaemonNotes, over[minor]...)
 		}
 	}
 	return ctx.Err()
@@ -70,8 +70,8 @@ func (v *Volume) share(users []fault.Pod) {
 		if pod.UID == v.Pod.UID {
 			continue
 		}
-		if v.Sharing++; len(v.Shares) < maxShares {
-			v.Shares = append(v.Shares, pod)
+		if v.SharedWithCount++; len(v.SharedWith) < maxShares {
+			v.SharedWith = append(v.SharedWith, pod)
 		}
 	}
 }

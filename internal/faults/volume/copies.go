@@ -21,8 +21,8 @@ import (
 // holds gives the way from the volume's directory to that of a mount: of the same file system, of another of its kind,
 // which the driver had mounted before, or of the directory of the node's disk that the volume covers.
 func (v *Volume) holds(m mountinfo.Mount) (sub string, ok bool) {
-	if v.origin.hidden != "" && deviceOf(m) == v.origin.disk {
-		return relative(v.origin.hidden, rootOf(m))
+	if v.location.hidden != "" && deviceOf(m) == v.location.disk {
+		return relative(v.location.hidden, rootOf(m))
 	}
 	if v.Mount.ID == 0 || !sameType(m.FSType, v.Mount.FSType) {
 		return "", false
@@ -112,15 +112,15 @@ func (c *Copy) leads(named *probe.Answer) bool {
 // askCopies asks every copy whose state does not follow from that of its volume, and every source of one in a
 // subdirectory.
 func (l *look) askCopies(ctx context.Context) error {
-	var questions []question
+	var questions []probeRequest
 	asked := map[string]*probe.Answer{} // by volume and subPath
 	for _, v := range l.survey.Volumes {
 		for _, c := range v.Copies {
 			if d := v.Code; (d == fault.DisconnectedFUSE || d == fault.HungMount) && deviceOf(c.Mount.Mount) == deviceOf(v.Mount.Mount) {
 				c.Answer = v.Answer // the whole file system is dead
-				c.Answer.ID = idOf(c.Mount)
+				c.Answer.ID = mountID(c.Mount)
 			} else {
-				questions = append(questions, question{of(c.owner(), about(c.Mount, "", true)), func(a probe.Answer) {
+				questions = append(questions, probeRequest{of(c.owner(), about(c.Mount, "", true)), func(a probe.Answer) {
 					c.Answer, c.Mount.Unique = a, max(c.Mount.Unique, a.ID.Unique)
 				}})
 			}
@@ -132,7 +132,7 @@ func (l *look) askCopies(ctx context.Context) error {
 				asked[v.Point+"\x00"+sub] = answer
 				from := l.own(mountOf(v.Source.Mount))
 				from.Unique = v.Source.Mount.ID
-				questions = append(questions, question{of(v.Pod.UID, about(from, path.Join(v.Source.Below, sub), true)), func(a probe.Answer) { *answer = a }})
+				questions = append(questions, probeRequest{of(v.Pod.UID, about(from, path.Join(v.Source.Below, sub), true)), func(a probe.Answer) { *answer = a }})
 			}
 		}
 	}
@@ -176,7 +176,7 @@ func (l *look) settle(c *Copy, sub, named *probe.Answer) {
 		d = c.compare()
 	}
 	if !ok && c.Answer.State != probe.Vanished {
-		l.incomplete("the mount at %q in mount namespace %s could not be judged: %s", c.Point, c.Namespace, told(c.Answer))
+		l.incomplete("the mount at %q in mount namespace %s could not be judged: %s", c.Point, c.Namespace, describeAnswer(c.Answer))
 	}
 	if c.Code = d.code; c.Why == "" {
 		c.Why = d.why
@@ -189,7 +189,7 @@ func (l *look) settle(c *Copy, sub, named *probe.Answer) {
 // compare says whether a copy that answers is still what belongs there.
 func (c *Copy) compare() verdict {
 	v := c.volume
-	if v.origin.hidden != "" && deviceOf(c.Mount.Mount) == v.origin.disk {
+	if v.location.hidden != "" && deviceOf(c.Mount.Mount) == v.location.disk {
 		return verdict{fault.DeletedVolumeSource, "data is being split: it is a directory of the node's own disk, which the volume covers"}
 	}
 	if own := c.Answer.Stat; c.replaced() {
@@ -202,7 +202,7 @@ func (c *Copy) compare() verdict {
 // replaced tells whether the directory's name means another directory of the same file system by now.
 func (c *Copy) replaced() bool {
 	own := c.Answer.Stat
-	return !c.volume.unsteady && c.Source != nil && own.Fresh && c.Source.Device == (device{own.Major, own.Minor}).String() &&
+	return !c.volume.unstableInodes && c.Source != nil && own.Fresh && c.Source.Device == (device{own.Major, own.Minor}).String() &&
 		c.Source.Inode != own.Inode
 }
 
@@ -215,13 +215,13 @@ func (l *look) findCopySource(c *Copy, sub *probe.Answer) {
 	case c.SubPath == "":
 		c.Source = v.Source
 	case sub != nil:
-		from := offer{mount: l.own(mountOf(v.Source.Mount)), below: path.Join(v.Source.Below, c.SubPath), answer: *sub, why: v.Source.Why}
+		from := sourceCandidate{mount: l.own(mountOf(v.Source.Mount)), below: path.Join(v.Source.Below, c.SubPath), answer: *sub, why: v.Source.Why}
 		var whyNot string
 		if c.Source, whyNot = from.source(); whyNot != "" {
 			c.Replaceable, c.Why = false, whyNot
 		}
 	}
-	if c.Source != nil && c.Replaceable && !c.onHost && !sameType(v.Source.FSType, c.FSType) && deviceOf(c.Mount.Mount) != v.origin.disk {
+	if c.Source != nil && c.Replaceable && !c.onHost && !sameType(v.Source.FSType, c.FSType) && deviceOf(c.Mount.Mount) != v.location.disk {
 		c.Replaceable, c.Why = false, fmt.Sprintf("it is of type %q, and the source of type %q", c.FSType, v.Source.FSType)
 	}
 }

@@ -17,7 +17,7 @@ func (v *Volume) Findings() []fault.Finding {
 	var all []fault.Finding
 	if v.Code != "" {
 		all = append(all, fault.Finding{
-			Code: v.Code, Pod: v.Pod, Volume: v.Name, Mount: writtenDown(v.Mount), Holder: v.driver(),
+			Code: v.Code, Pod: v.Pod, Volume: v.Name, Mount: faultMount(v.Mount), Holder: v.driver(),
 			Evidence: slices.Concat(v.Evidence, v.around(), v.Answer.Evidence, v.seen()),
 			Details:  v.details(v.Source != nil),
 		})
@@ -58,13 +58,13 @@ const maxBeneath = 8
 func (v *Volume) seen() []string {
 	all := []string{fmt.Sprintf("mountinfo: device %s, root %q, type %q from %q, at %q", deviceOf(v.Mount.Mount), v.Mount.Root, v.Mount.FSType,
 		v.Mount.Source, v.Mount.Point)}
-	for _, m := range v.Beneath[:min(len(v.Beneath), maxBeneath)] {
+	for _, m := range v.HiddenMounts[:min(len(v.HiddenMounts), maxBeneath)] {
 		all = append(all, fmt.Sprintf("beneath it at the same place: device %s, root %q, type %q", deviceOf(m), m.Root, m.FSType))
 	}
 	if v.Record != nil {
 		all = append(all, "the kubelet's record names "+v.Record.String())
-	} else if v.WhyNoRecord != "" {
-		all = append(all, "no record: "+v.WhyNoRecord)
+	} else if v.NoRecordReason != "" {
+		all = append(all, "no record: "+v.NoRecordReason)
 	}
 	if s := v.Staging; s != nil {
 		text := fmt.Sprintf("staged at %q: device %s, root %q, %s", s.Point, deviceOf(s.Mount.Mount), s.Mount.Root, s.Answer.State)
@@ -73,8 +73,8 @@ func (v *Volume) seen() []string {
 		}
 		all = append(all, text)
 	}
-	now, was := v.origin.answer.Stat, v.Answer.Stat
-	told := v.Source == nil || v.origin.split || v.replaced()
+	now, was := v.location.answer.Stat, v.Answer.Stat
+	told := v.Source == nil || v.location.split || v.replaced()
 	if !told && now.Inode != 0 && was.Inode != 0 && now.Inode != was.Inode {
 		all = append(all, fmt.Sprintf("the directory of the mount had inode %d, and the one that belongs there has inode %d", was.Inode,
 			now.Inode))
@@ -87,25 +87,25 @@ const maxNamed = 10
 
 // around is what has become of the daemon, what can be done, and who else is concerned.
 func (v *Volume) around() []string {
-	all := slices.Clone(v.Fate)
+	all := slices.Clone(v.DaemonNotes)
 	if v.Source != nil {
 		all = append(all, fmt.Sprintf("%q can take its place: %s", v.Source.Path, v.Source.Why))
-	} else if v.WhyNot != "" {
-		all = append(all, "nothing can take its place: "+v.WhyNot)
+	} else if v.NoSourceReason != "" {
+		all = append(all, "nothing can take its place: "+v.NoSourceReason)
 	}
-	if len(v.Split) > 0 {
-		all = append(all, fmt.Sprintf("written to the node's own disk, at %q in its file system: %q", v.origin.hidden, v.Split))
+	if len(v.WrittenToNodeDisk) > 0 {
+		all = append(all, fmt.Sprintf("written to the node's own disk, at %q in its file system: %q", v.location.hidden, v.WrittenToNodeDisk))
 	}
-	if v.Foreign > 0 {
+	if v.ForeignCopies > 0 {
 		all = append(all, fmt.Sprintf("copies of it in containers of other pods, such as the driver's, in services of the node, and in mount "+
-			"namespaces that workloads have made for themselves, which are left alone: %d", v.Foreign))
+			"namespaces that workloads have made for themselves, which are left alone: %d", v.ForeignCopies))
 	}
-	if len(v.Shares) > 0 {
+	if len(v.SharedWith) > 0 {
 		var names []string
-		for _, pod := range v.Shares[:min(len(v.Shares), maxNamed)] {
+		for _, pod := range v.SharedWith[:min(len(v.SharedWith), maxNamed)] {
 			names = append(names, podName(pod))
 		}
-		all = append(all, fmt.Sprintf("other pods of this node that have a mount of the same file system: %d (%s)", v.Sharing,
+		all = append(all, fmt.Sprintf("other pods of this node that have a mount of the same file system: %d (%s)", v.SharedWithCount,
 			strings.Join(names, ", ")))
 	}
 	return all
@@ -125,7 +125,7 @@ func (c *Copy) finding() fault.Finding {
 		where = "mount namespace " + c.Namespace.String()
 	}
 	f := fault.Finding{
-		Code: c.Code, Pod: c.Pod, Container: c.Container, Volume: c.volume.Name, Mount: writtenDown(c.Mount), Holder: c.volume.driver(),
+		Code: c.Code, Pod: c.Pod, Container: c.Container, Volume: c.volume.Name, Mount: faultMount(c.Mount), Holder: c.volume.driver(),
 		Details: c.volume.details(c.Replaceable && c.volume.Source != nil),
 	}
 	if c.Pod.UID != c.volume.Pod.UID {

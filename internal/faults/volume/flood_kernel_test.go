@@ -96,8 +96,8 @@ func testFloodOfCopies(t *testing.T, mounts int, want string) {
 	began := time.Now()
 	most := kerneltest.Within(t, func() { survey, err = s.i.Inspect(t.Context(), volume.Selection{}) })
 	s.must(err)
-	said := strings.Join(survey.Looked.Incomplete, "\n")
-	t.Logf("%s, %d MiB, asked %d: %q", time.Since(began), most>>20, survey.Looked.Asked, said)
+	said := strings.Join(survey.Coverage.Incomplete, "\n")
+	t.Logf("%s, %d MiB, asked %d: %q", time.Since(began), most>>20, survey.Coverage.Asked, said)
 	replaceable, evil := 0, 0
 	for _, v := range survey.Broken() {
 		for _, c := range v.Copies {

@@ -56,14 +56,14 @@ func (l *look) addHostPath(pod *corev1.Pod, spec corev1.Volume) {
 func (l *look) newHostPath(pod *corev1.Pod, spec corev1.Volume) *Volume {
 	v := l.newVolume(kubelet.Volume{PodUID: string(pod.UID), Plugin: HostPathPlugin, Name: spec.Name})
 	v.Point, v.spec = path.Clean(spec.HostPath.Path), spec
-	v.WhyNoRecord = "it is a hostPath of the pod's spec"
-	v.WhyNot = fmt.Sprintf("nothing that could have died is mounted at %q or above it", v.Point)
+	v.NoRecordReason = "it is a hostPath of the pod's spec"
+	v.NoSourceReason = fmt.Sprintf("nothing that could have died is mounted at %q or above it", v.Point)
 	return v
 }
 
 // judgeHostPath decides about a hostPath whose mount answers, by what is at the path itself.
 func (v *Volume) judgeHostPath() verdict {
-	a, want := v.origin.answer, corev1.HostPathUnset
+	a, want := v.location.answer, corev1.HostPathUnset
 	if v.spec.HostPath != nil && v.spec.HostPath.Type != nil {
 		want = *v.spec.HostPath.Type
 	}

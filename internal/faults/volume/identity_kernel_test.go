@@ -115,8 +115,8 @@ func TestFlagsStayLocked(t *testing.T) {
 			t.Errorf("%v; a step changes the mount namespace that the workload has made: %+v", err, step)
 		}
 	}
-	if len(actions) != 2 || v.Foreign == 0 {
-		t.Errorf("%d steps, %d foreign copies, want the host's mount and the container's", len(actions), v.Foreign)
+	if len(actions) != 2 || v.ForeignCopies == 0 {
+		t.Errorf("%d steps, %d foreign copies, want the host's mount and the container's", len(actions), v.ForeignCopies)
 	}
 	same(t, mounts, mountsOf(t, evil.PID))
 	if got := read(c.PID, g.at+"/data"); got != "new" {
@@ -234,8 +234,8 @@ func TestTheFirstProcess(t *testing.T) {
 			if c.refusal != "" && !strings.Contains(strings.Join(refusals, "\n"), c.refusal) {
 				t.Errorf("refusals %q do not say %q", refusals, c.refusal)
 			}
-			if (v.Foreign > 0) != (c.foreign > 0) {
-				t.Errorf("%d foreign copies, want %d", v.Foreign, c.foreign)
+			if (v.ForeignCopies > 0) != (c.foreign > 0) {
+				t.Errorf("%d foreign copies, want %d", v.ForeignCopies, c.foreign)
 			}
 			for pid, before := range left {
 				same(t, before, mountsOf(t, pid))
@@ -283,9 +283,9 @@ func TestManyCopies(t *testing.T) {
 			survey, err := g.i.Inspect(t.Context(), volume.Selection{PodUID: string(g.pod.UID)})
 			g.must(err)
 			v := survey.Volumes[0]
-			noted := strings.Contains(strings.Join(survey.Looked.Incomplete, "\n"), "were not judged")
-			if noted == user || user && v.Foreign < 100 || len(v.Copies) > 64 || !user && len(v.Copies) < 60 {
-				t.Errorf("%d copies, %d foreign, incomplete %q", len(v.Copies), v.Foreign, survey.Looked.Incomplete)
+			noted := strings.Contains(strings.Join(survey.Coverage.Incomplete, "\n"), "were not judged")
+			if noted == user || user && v.ForeignCopies < 100 || len(v.Copies) > 64 || !user && len(v.Copies) < 60 {
+				t.Errorf("%d copies, %d foreign, incomplete %q", len(v.Copies), v.ForeignCopies, survey.Coverage.Incomplete)
 			}
 			if actions, _ := g.heal(); len(actions) != 2 {
 				t.Errorf("%d steps, want the host's and the container's", len(actions))

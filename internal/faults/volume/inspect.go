@@ -26,21 +26,21 @@ import (
 // look is one look at the node: what is found out once and asked of often.
 type look struct {
 	*Inspector
-	selection Selection
-	node      *kubelet.Node
-	host      mountns.Namespace
-	table     *mountinfo.Table           // of the kubelet's namespace
-	at        map[string]mountinfo.Mount // by point: the visible mounts below the directories of pods and plugins
-	names     map[string]kubelet.PodName // by UID, for people; empty where all pods are known
-	onHost    map[device]bool            // the file systems that are seen in the kubelet's namespace
-	staged    map[string]*probe.Answer   // by staging path
-	spaces    map[place]*space           // other mount namespaces
-	blind     bool                       // processes may be in them that were not seen
-	silent    int                        // how often the runtime has not answered
-	copies    map[string]int             // how many there are in each container
-	found     []*Copy                    // in other mount namespaces, healthy ones included
-	inside    map[place]*mountinfo.Table
-	survey    *Survey
+	selection  Selection
+	node       *kubelet.Node
+	host       mountns.Namespace
+	table      *mountinfo.Table           // of the kubelet's namespace
+	at         map[string]mountinfo.Mount // by point: the visible mounts below the directories of pods and plugins
+	names      map[string]kubelet.PodName // by UID, for people; empty where all pods are known
+	onHost     map[device]bool            // the file systems that are seen in the kubelet's namespace
+	staged     map[string]*probe.Answer   // by staging path
+	namespaces map[place]*otherNamespace  // other mount namespaces
+	blind      bool                       // processes may be in them that were not seen
+	silent     int                        // how often the runtime has not answered
+	copies     map[string]int             // how many there are in each container
+	found      []*Copy                    // in other mount namespaces, healthy ones included
+	inside     map[place]*mountinfo.Table
+	survey     *Survey
 }
 
 // device is the number of a file system's device.
@@ -60,7 +60,7 @@ func (i *Inspector) Inspect(ctx context.Context, s Selection) (*Survey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("inspect volumes: %w", err)
 	}
-	l.survey.Looked.Took = time.Since(began)
+	l.survey.Coverage.Took = time.Since(began)
 	return l.survey, nil
 }
 
@@ -105,10 +105,10 @@ func (i *Inspector) begin(ctx context.Context, s Selection) (*look, error) {
 	}
 	l := &look{
 		Inspector: i, selection: s, node: n, host: host, table: table, at: map[string]mountinfo.Mount{}, onHost: map[device]bool{},
-		staged: map[string]*probe.Answer{}, spaces: map[place]*space{}, copies: map[string]int{}, inside: map[place]*mountinfo.Table{placeOf(host): table},
+		staged: map[string]*probe.Answer{}, namespaces: map[place]*otherNamespace{}, copies: map[string]int{}, inside: map[place]*mountinfo.Table{placeOf(host): table},
 		survey: &Survey{Namespace: host.Inode},
 	}
-	l.survey.Looked.Mounts = len(table.Mounts())
+	l.survey.Coverage.Mounts = len(table.Mounts())
 	l.index()
 	for point := range l.at {
 		if place, ok := n.ParseVolume(point); ok && l.podOf(place.PodUID) == nil {
@@ -144,7 +144,7 @@ func (l *look) index() {
 
 // incomplete notes what could not be looked at.
 func (l *look) incomplete(format string, args ...any) {
-	l.survey.Looked.Incomplete = append(l.survey.Looked.Incomplete, fmt.Sprintf(format, args...))
+	l.survey.Coverage.Incomplete = append(l.survey.Coverage.Incomplete, fmt.Sprintf(format, args...))
 }
 
 // own makes a mount of the kubelet's namespace one that tells its namespace.
@@ -209,20 +209,20 @@ func (l *look) podOf(uid string) *corev1.Pod {
 // called inside the kubelet's namespace.
 func (l *look) complete(v *Volume) {
 	if stack := l.stack(v.Mount.Mount); len(stack) > 1 {
-		v.Beneath = stack[:len(stack)-1]
+		v.HiddenMounts = stack[:len(stack)-1]
 	}
 	if v.Mount.ID != 0 {
 		v.nested = len(l.table.Children(v.Mount.ID))
 	}
 	if v.Plugin != kubelet.CSI {
-		v.WhyNoRecord = "the kubelet writes down nothing about a volume of plugin " + v.Plugin
-		v.WhyNot = "a volume of plugin " + v.Plugin + " is mounted for the pod alone, so there is nothing that could take its place"
+		v.NoRecordReason = "the kubelet writes down nothing about a volume of plugin " + v.Plugin
+		v.NoSourceReason = "a volume of plugin " + v.Plugin + " is mounted for the pod alone, so there is nothing that could take its place"
 		return
 	}
 	record, err := l.readRecord(v.Point)
 	if err != nil {
-		v.WhyNoRecord = err.Error()
-		v.WhyNot = "which volume it is cannot be told: " + err.Error()
+		v.NoRecordReason = err.Error()
+		v.NoSourceReason = "which volume it is cannot be told: " + err.Error()
 		return
 	}
 	v.Record = record
@@ -246,7 +246,7 @@ func (l *look) stack(m mountinfo.Mount) []mountinfo.Mount {
 // made, with a record beside it that names the same volume.
 func (l *look) findStaging(v *Volume) {
 	var found []*Staging
-	v.WhyNot = "the driver has nothing mounted for the whole node at " + strings.Join(l.node.StagingPoints(v.Record.Driver,
+	v.NoSourceReason = "the driver has nothing mounted for the whole node at " + strings.Join(l.node.StagingPoints(v.Record.Driver,
 		v.Record.Handle, v.Record.PersistentVolume), " or ")
 	for _, point := range l.node.StagingPoints(v.Record.Driver, v.Record.Handle, v.Record.PersistentVolume) {
 		m, ok := l.at[point]
@@ -256,9 +256,9 @@ func (l *look) findStaging(v *Volume) {
 		record, err := l.readRecord(point)
 		switch {
 		case err != nil:
-			v.WhyNot = fmt.Sprintf("which volume is mounted at staging path %q cannot be told: %v", point, err)
+			v.NoSourceReason = fmt.Sprintf("which volume is mounted at staging path %q cannot be told: %v", point, err)
 		case !record.Same(v.Record):
-			v.WhyNot = fmt.Sprintf("the staging path %q is of %s, and this is %s", point, record, v.Record)
+			v.NoSourceReason = fmt.Sprintf("the staging path %q is of %s, and this is %s", point, record, v.Record)
 		default:
 			found = append(found, &Staging{Point: point, Record: record, Mount: l.own(m)})
 		}
@@ -266,11 +266,11 @@ func (l *look) findStaging(v *Volume) {
 	if len(found) == 0 {
 		return
 	}
-	v.Staging, v.WhyNot = found[0], ""
+	v.Staging, v.NoSourceReason = found[0], ""
 	for _, other := range found[1:] {
 		if deviceOf(other.Mount.Mount) != deviceOf(v.Staging.Mount.Mount) || other.Mount.Root != v.Staging.Mount.Root {
 			v.Staging = nil
-			v.WhyNot = fmt.Sprintf("%q and %q are both staging paths of this volume, and different directories are mounted there",
+			v.NoSourceReason = fmt.Sprintf("%q and %q are both staging paths of this volume, and different directories are mounted there",
 				found[0].Point, other.Point)
 			return
 		}
@@ -291,15 +291,15 @@ func relative(dir, name string) (string, bool) {
 	return strings.Trim(strings.TrimPrefix(name, strings.TrimSuffix(dir, "/")), "/"), true
 }
 
-// idOf says which mount is meant.
-func idOf(m mountns.Mount) mount.ID {
+// mountID says which mount is meant.
+func mountID(m mountns.Mount) mount.ID {
 	return mount.ID{
 		Unique: m.Unique, Reused: m.ID, Parent: m.Parent, Major: m.Major, Minor: m.Minor, Root: m.Root, Point: m.Point,
 	}
 }
 
-// writtenDown is the mount as it is put into plans and findings.
-func writtenDown(m mountns.Mount) fault.Mount {
+// faultMount is the mount as it is put into plans and findings.
+func faultMount(m mountns.Mount) fault.Mount {
 	if m.ID == 0 {
 		return fault.Mount{}
 	}

@@ -55,8 +55,8 @@ func cause(a probe.Answer) string {
 	return a.Errno.Error()
 }
 
-// told is the state of an answer in words, and its error.
-func told(a probe.Answer) string {
+// describeAnswer is the state of an answer in words, and its error.
+func describeAnswer(a probe.Answer) string {
 	text, known := inWords[a.State]
 	if !known {
 		text = string(a.State)
@@ -101,12 +101,12 @@ func (l *look) judge(ctx context.Context) error {
 		d, ok := l.verdictOf(v)
 		if !ok {
 			if v.Mount.ID != 0 && v.Answer.State != probe.Vanished {
-				l.incomplete("volume %q of pod %q at %q could not be judged: %s", v.Name, v.Pod.UID, v.Point, told(v.Answer))
+				l.incomplete("volume %q of pod %q at %q could not be judged: %s", v.Name, v.Pod.UID, v.Point, describeAnswer(v.Answer))
 			}
-			if v.WhyNot == "" {
-				v.WhyNot = fmt.Sprintf("the mount at %q could not be judged: %s", v.Point, told(v.Answer))
+			if v.NoSourceReason == "" {
+				v.NoSourceReason = fmt.Sprintf("the mount at %q could not be judged: %s", v.Point, describeAnswer(v.Answer))
 			}
-			v.unjudged = true
+			v.notKnown = true
 			continue
 		}
 		v.Code = d.code
@@ -148,30 +148,30 @@ func (l *look) verdictOf(v *Volume) (verdict, bool) {
 // so at the root of what is staged. The root of a file system cannot be deleted.
 func (v *Volume) countsLinks() bool {
 	return v.Staging != nil && v.Staging.Answer.State == probe.Alive && v.Staging.Answer.Stat.Fresh && v.Staging.Answer.Stat.Nlink > 0 &&
-		(v.origin.split || v.origin.below != "" && deviceOf(v.Staging.Mount.Mount) == deviceOf(v.Mount.Mount))
+		(v.location.split || v.location.below != "" && deviceOf(v.Staging.Mount.Mount) == deviceOf(v.Mount.Mount))
 }
 
 // compare says whether a volume that answers is what the driver has staged.
 func (v *Volume) compare() verdict {
 	switch {
-	case v.origin.split:
+	case v.location.split:
 		return verdict{fault.DeletedVolumeSource, fmt.Sprintf("data is being split: the pod has a directory of the node's own disk (%s, device "+
 			"%s) that the volume is mounted over; what the pod writes does not get into the volume", v.Mount.FSType, deviceOf(v.Mount.Mount))}
-	case !v.origin.known || deviceOf(v.Staging.Mount.Mount) != deviceOf(v.Mount.Mount):
+	case !v.location.known || deviceOf(v.Staging.Mount.Mount) != deviceOf(v.Mount.Mount):
 		return verdict{}
-	case v.origin.answer.State == probe.Missing:
+	case v.location.answer.State == probe.Missing:
 		return verdict{fault.DeletedVolumeSource, fmt.Sprintf("the volume has no directory %q any more: it was deleted or renamed",
-			v.origin.below)}
+			v.location.below)}
 	case v.replaced():
 		return verdict{fault.DeletedVolumeSource, fmt.Sprintf("the directory %q of the volume was replaced: it is inode %d by now, and the pod "+
-			"has inode %d", v.origin.below, v.origin.answer.Stat.Inode, v.Answer.Stat.Inode)}
+			"has inode %d", v.location.below, v.location.answer.Stat.Inode, v.Answer.Stat.Inode)}
 	}
 	return verdict{}
 }
 
 // replaced tells whether the directory's name means another directory of the same file system by now.
 func (v *Volume) replaced() bool {
-	now, own := v.origin.answer, v.Answer
-	return !v.unsteady && now.State == probe.Alive && own.State == probe.Alive && now.Stat.Fresh && own.Stat.Fresh &&
+	now, own := v.location.answer, v.Answer
+	return !v.unstableInodes && now.State == probe.Alive && own.State == probe.Alive && now.Stat.Fresh && own.Stat.Fresh &&
 		now.Stat.Major == own.Stat.Major && now.Stat.Minor == own.Stat.Minor && now.Stat.Inode != own.Stat.Inode
 }

@@ -32,7 +32,7 @@ func staged(root string, p, g, now probe.Answer) *Volume {
 	v.Mount.Mount = mountinfo.Mount{ID: 2, Minor: 49, Root: root, Point: "/p", FSType: "fuse.x"}
 	v.Staging = &Staging{Point: "/g", Answer: g, Mount: mountns.Mount{Mount: mountinfo.Mount{ID: 1, Minor: 49, Root: "/", Point: "/g"}}}
 	below, _ := relative("/", rootOf(v.Mount.Mount))
-	v.origin = origin{known: true, below: below, answer: now}
+	v.location = stagedLocation{known: true, below: below, answer: now}
 	return v
 }
 
@@ -108,7 +108,7 @@ func TestJudgeHostPath(t *testing.T) {
 		"a directory, no type":    {corev1.HostPathUnset, alive(), ""},
 		"it hangs below the root": {corev1.HostPathUnset, probe.Answer{State: probe.Hung}, fault.HungMount},
 	} {
-		v := &Volume{Plugin: HostPathPlugin, Point: "/m/x", origin: origin{answer: c.now}}
+		v := &Volume{Plugin: HostPathPlugin, Point: "/m/x", location: stagedLocation{answer: c.now}}
 		v.spec.HostPath = &corev1.HostPathVolumeSource{Path: "/m/x", Type: &c.kind}
 		if d := v.judgeHostPath(); d.code != c.code {
 			t.Errorf("%s: %s (%s), want %q", name, d.code, d.why, c.code)
@@ -120,7 +120,7 @@ func TestJudgeHostPath(t *testing.T) {
 func TestHolds(t *testing.T) {
 	t.Parallel()
 	v := staged("/csi/vol1//deleted", alive(), alive(), alive())
-	v.origin.disk, v.origin.hidden = device{254, 0}, "/k/g/csi/vol1"
+	v.location.disk, v.location.hidden = device{254, 0}, "/k/g/csi/vol1"
 	for name, c := range map[string]struct {
 		m   mountinfo.Mount
 		sub string

@@ -65,9 +65,9 @@ func TestManyDead(t *testing.T) {
 	began := time.Now()
 	survey, err := s.i.Inspect(t.Context(), volume.Selection{})
 	s.must(err)
-	t.Logf("%d healthy volumes: %s, asked %d", len(survey.Volumes), time.Since(began), survey.Looked.Asked)
+	t.Logf("%d healthy volumes: %s, asked %d", len(survey.Volumes), time.Since(began), survey.Coverage.Asked)
 	if len(survey.Volumes) != many || len(survey.Broken()) > 0 {
-		t.Fatalf("%d volumes, %d broken; %q", len(survey.Volumes), len(survey.Broken()), survey.Looked.Incomplete)
+		t.Fatalf("%d volumes, %d broken; %q", len(survey.Volumes), len(survey.Broken()), survey.Coverage.Incomplete)
 	}
 	server.Kill()
 	s.must(systest.UnmountPath(base, true))
@@ -81,17 +81,17 @@ func TestManyDead(t *testing.T) {
 	survey, err = s.i.Inspect(t.Context(), volume.Selection{})
 	s.must(err)
 	took := time.Since(began)
-	t.Logf("%d dead volumes: %s, asked %d", len(survey.Broken()), took, survey.Looked.Asked)
+	t.Logf("%d dead volumes: %s, asked %d", len(survey.Broken()), took, survey.Coverage.Asked)
 	if len(survey.Broken()) != many || took > kerneltest.Patience(time.Minute) {
-		t.Errorf("%d of %d are broken, after %s; %q", len(survey.Broken()), many, took, survey.Looked.Incomplete)
+		t.Errorf("%d of %d are broken, after %s; %q", len(survey.Broken()), many, took, survey.Coverage.Incomplete)
 	}
 	// For each volume its own mount, what is staged for it, and the directory there that belongs in its place.
-	if survey.Looked.Asked > 3*many {
-		t.Errorf("asked %d times about %d volumes", survey.Looked.Asked, many)
+	if survey.Coverage.Asked > 3*many {
+		t.Errorf("asked %d times about %d volumes", survey.Coverage.Asked, many)
 	}
 	for _, v := range survey.Broken() {
-		if v.Code != fault.DisconnectedFUSE || v.Source == nil || v.Sharing != many-1 || len(v.Shares) != 100 {
-			t.Fatalf("%s: %s, source %+v (%s), %d shares", v.Name, v.Code, v.Source, v.WhyNot, v.Sharing)
+		if v.Code != fault.DisconnectedFUSE || v.Source == nil || v.SharedWithCount != many-1 || len(v.SharedWith) != 100 {
+			t.Fatalf("%s: %s, source %+v (%s), %d shares", v.Name, v.Code, v.Source, v.NoSourceReason, v.SharedWithCount)
 		}
 	}
 }
@@ -140,9 +140,9 @@ func TestHungNeighbour(t *testing.T) {
 		got[v.Name] = v.Code
 	}
 	if fmt.Sprint(got) != "map[pvc-1:DisconnectedFUSE pvc-2:HungMount]" || time.Since(began) > 10*patient {
-		t.Errorf("broken: %v, after %s; %q", got, time.Since(began), survey.Looked.Incomplete)
+		t.Errorf("broken: %v, after %s; %q", got, time.Since(began), survey.Coverage.Incomplete)
 	}
-	fate, want := strings.Join(survey.Broken()[0].Fate, "\n"), []string{`option "nonempty"`, "its daemon has ended"}
+	fate, want := strings.Join(survey.Broken()[0].DaemonNotes, "\n"), []string{`option "nonempty"`, "its daemon has ended"}
 	if sys.HasFUSEServer.Probe() != nil { // the stopped daemon may be the one
 		want = []string{"it is not known which process serves"}
 	}

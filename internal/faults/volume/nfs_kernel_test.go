@@ -73,14 +73,14 @@ func TestNFSDirectoryReplacedOnTheServer(t *testing.T) {
 			s.state("")
 			replaced(s, server)
 			v := s.state(fault.StaleFileHandle)
-			if v.Source != nil || !strings.Contains(v.WhyNot, "not alive either") {
-				t.Fatalf("source %+v, because %q; want none, as the staged mount is stale as well", v.Source, v.WhyNot)
+			if v.Source != nil || !strings.Contains(v.NoSourceReason, "not alive either") {
+				t.Fatalf("source %+v, because %q; want none, as the staged mount is stale as well", v.Source, v.NoSourceReason)
 			}
 			// The driver mounts it again.
 			s.must(systest.UnmountPath(s.g, true))
 			server.Mount("pv", s.g, version)
 			if v = s.state(fault.StaleFileHandle); v.Source == nil {
-				t.Fatalf("no source, because %q", v.WhyNot)
+				t.Fatalf("no source, because %q", v.NoSourceReason)
 			}
 			s.heal()
 			s.state("")
@@ -99,8 +99,8 @@ func TestNFSExportRemovedAndBack(t *testing.T) {
 			for _, all := range []bool{false, true} { // of two exports
 				server.Unexport(all)
 				v := s.state(fault.StaleFileHandle)
-				if v.Source != nil || !strings.Contains(v.WhyNot, "nothing mounted for the whole node") {
-					t.Errorf("source %+v, because %q; want none, as nothing is staged", v.Source, v.WhyNot)
+				if v.Source != nil || !strings.Contains(v.NoSourceReason, "nothing mounted for the whole node") {
+					t.Errorf("source %+v, because %q; want none, as nothing is staged", v.Source, v.NoSourceReason)
 				}
 				server.Export()
 				s.state("")

@@ -41,7 +41,7 @@ type choice struct {
 
 // choice is one about a mount of the volume that has a fault.
 func (v *Volume) choice(kind fault.ActionKind, m mountns.Mount, code fault.Code) choice {
-	pod, at := v.Pod, writtenDown(m)
+	pod, at := v.Pod, faultMount(m)
 	return choice{mount: m, action: fault.Action{Kind: kind, Target: at.Point, Mount: &at, Pod: &pod, Fault: code}}
 }
 
@@ -78,8 +78,8 @@ func (v *Volume) replace(o PlanOptions) choice {
 	case v.Code == fault.HungMount && !o.Abort:
 		c.whyNot = what + "it does not answer, and may yet; to abort its connection has to be asked for, as what has not been stored is lost then"
 	case v.Source == nil:
-		c.whyNot = what + v.WhyNot
-	case len(v.Split) > 0:
+		c.whyNot = what + v.NoSourceReason
+	case len(v.WrittenToNodeDisk) > 0:
 		c.whyNot = what + v.keepSplit()
 	case v.nested > 0:
 		c.whyNot = what + "other mounts lie on it"
@@ -96,7 +96,7 @@ func (v *Volume) replace(o PlanOptions) choice {
 func (v *Volume) keepSplit() string {
 	return fmt.Sprintf("the pod has written to the node's own disk (%s), which the volume would hide. Stop what writes there, copy it "+
 		"while it can be reached, as with \"cp -a %s/. %s/\", empty the directory, and try again. On the disk it lies at %q below the "+
-		"mount that covers it", strings.Join(v.Split, ", "), v.Point, v.Source.Path, v.origin.hidden)
+		"mount that covers it", strings.Join(v.WrittenToNodeDisk, ", "), v.Point, v.Source.Path, v.location.hidden)
 }
 
 // safety says why the volume's mount can be replaced.
@@ -131,8 +131,8 @@ func (c *Copy) replace(o PlanOptions) choice {
 	case !c.Replaceable:
 		choice.whyNot = what + c.Why
 	case c.Source == nil:
-		choice.whyNot = what + v.WhyNot
-	case len(v.Split) > 0:
+		choice.whyNot = what + v.NoSourceReason
+	case len(v.WrittenToNodeDisk) > 0:
 		choice.whyNot = what + v.keepSplit()
 	default:
 		choice.action.Safety = fmt.Sprintf("%s; %q takes its place: %s; it is put beneath the mount before that goes, so that nobody finds an "+
@@ -151,7 +151,7 @@ func (v *Volume) abort() choice {
 		"%s; whatever waits for it fails then, and every mount of it is dead afterwards",
 		strings.Join(v.Evidence, "; "), deviceOf(v.Mount.Mount), defaultSilence)
 	c.action.Loss = fmt.Sprintf("data in flight: what processes have written there and the daemon has not stored is lost, for this pod and "+
-		"the %d others that share the file system", v.Sharing)
+		"the %d others that share the file system", v.SharedWithCount)
 	switch {
 	case v.Plugin == HostPathPlugin:
 		c.whyNot = fmt.Sprintf("the connection of the mount at %q stays: it is not the kubelet's, but what the pod's hostPath %q lies on",

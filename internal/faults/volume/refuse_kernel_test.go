@@ -150,8 +150,8 @@ func TestCopiesOfOthers(t *testing.T) {
 			v := s.inspect()
 			actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
 			s.must(err)
-			if len(actions) != 2 || len(refusals) > 0 || v.Foreign == 0 {
-				t.Errorf("%d foreign copies, actions %+v, refusals %q", v.Foreign, actions, refusals)
+			if len(actions) != 2 || len(refusals) > 0 || v.ForeignCopies == 0 {
+				t.Errorf("%d foreign copies, actions %+v, refusals %q", v.ForeignCopies, actions, refusals)
 			}
 			for _, f := range v.Findings() {
 				if f.Pod.UID != v.Pod.UID {
@@ -287,8 +287,8 @@ func TestDriverMendsItself(t *testing.T) {
 			}
 			s.must(sys.BindMount(filepath.Join(s.g, deepDir), s.p))
 			v := s.inspect()
-			if v.Code != "" || len(v.Copies) != 3 || len(v.Beneath) != map[bool]int{true: 0, false: 1}[unmount] {
-				t.Fatalf("%s, copies %+v, beneath %+v", v.Code, v.Copies, v.Beneath)
+			if v.Code != "" || len(v.Copies) != 3 || len(v.HiddenMounts) != map[bool]int{true: 0, false: 1}[unmount] {
+				t.Fatalf("%s, copies %+v, beneath %+v", v.Code, v.Copies, v.HiddenMounts)
 			}
 			if actions, refusals := s.heal(); len(actions) != 3 || read(c.PID, "data/data") != "new" || read(c.PID, "sub/data") != "new" {
 				t.Errorf("actions %+v, refusals %q, the container reads %q", actions, refusals, read(c.PID, "data/data"))
@@ -305,8 +305,8 @@ func TestServiceOfTheNode(t *testing.T) {
 	s.remount("new")
 	before := mountsOf(t, d.PID)
 	v := s.inspect()
-	if len(v.Copies) != 0 || v.Foreign != 1 || len(v.Findings()) != 1 {
-		t.Fatalf("copies = %+v, %d foreign, findings %+v", v.Copies, v.Foreign, v.Findings())
+	if len(v.Copies) != 0 || v.ForeignCopies != 1 || len(v.Findings()) != 1 {
+		t.Fatalf("copies = %+v, %d foreign, findings %+v", v.Copies, v.ForeignCopies, v.Findings())
 	}
 	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
 	s.must(err)

@@ -18,10 +18,10 @@ import (
 // findSources says what belongs in the place of every volume.
 func (l *look) findSources(ctx context.Context) error {
 	for _, v := range l.survey.Volumes {
-		if v.origin.split && v.Code == fault.DeletedVolumeSource {
+		if v.location.split && v.Code == fault.DeletedVolumeSource {
 			l.readSplit(ctx, v)
 		}
-		if !v.unjudged {
+		if !v.notKnown {
 			l.findSource(v)
 		}
 	}
@@ -31,15 +31,15 @@ func (l *look) findSources(ctx context.Context) error {
 // findSource says what belongs in the place of a volume's mount and of its copies. The mount itself is that for the
 // copies where it is healthy.
 func (l *look) findSource(v *Volume) {
-	from := offer{mount: v.Mount, below: v.below(), answer: v.Answer}
+	from := sourceCandidate{mount: v.Mount, below: v.below(), answer: v.Answer}
 	switch {
 	case v.Plugin == HostPathPlugin:
 		if from.below != "" {
-			from.answer = v.origin.answer
+			from.answer = v.location.answer
 		}
 		from.why = fmt.Sprintf("the pod's spec names hostPath %q, which lies on it", v.Point)
 		if v.Code != "" && v.Code != fault.DeletedVolumeSource {
-			v.WhyNot = fmt.Sprintf("the mount at %q, which the hostPath %q lies on, is not the kubelet's to mount: whoever has mounted it has to "+
+			v.NoSourceReason = fmt.Sprintf("the mount at %q, which the hostPath %q lies on, is not the kubelet's to mount: whoever has mounted it has to "+
 				"mend it", v.Mount.Point, v.Point)
 			return
 		}
@@ -53,25 +53,25 @@ func (l *look) findSource(v *Volume) {
 	case v.Staging == nil:
 		return
 	default:
-		from = offer{mount: v.Staging.Mount, below: v.origin.below, answer: v.origin.answer, why: fmt.Sprintf(
+		from = sourceCandidate{mount: v.Staging.Mount, below: v.location.below, answer: v.location.answer, why: fmt.Sprintf(
 			"the kubelet's records beside it and beside the pod's mount both name %s, and it is directory %q of it, as before", v.Record,
-			v.origin.below)}
-		if v.WhyNot = l.unfit(v); v.WhyNot != "" {
+			v.location.below)}
+		if v.NoSourceReason = l.sourceMismatch(v); v.NoSourceReason != "" {
 			return
 		}
 	}
-	v.Source, v.WhyNot = from.source()
+	v.Source, v.NoSourceReason = from.source()
 }
 
-// unfit says why nothing can be taken from the staging path.
-func (l *look) unfit(v *Volume) string {
+// sourceMismatch says why nothing can be taken from the staging path.
+func (l *look) sourceMismatch(v *Volume) string {
 	g := v.Staging
 	switch {
 	case g.Answer.State != probe.Alive:
-		return fmt.Sprintf("the staging path %q is not alive either (%s): its driver has not mounted the volume afresh", g.Point, told(g.Answer))
-	case !v.origin.known:
-		return v.WhyNot
-	case v.origin.split:
+		return fmt.Sprintf("the staging path %q is not alive either (%s): its driver has not mounted the volume afresh", g.Point, describeAnswer(g.Answer))
+	case !v.location.known:
+		return v.NoSourceReason
+	case v.location.split:
 		return ""
 	case g.Mount.FSType != v.Mount.FSType || g.Mount.Source != v.Mount.Source:
 		return fmt.Sprintf("the staging path %q is of type %q from %q, and the pod's mount of type %q from %q: it cannot be told that they are "+
@@ -80,8 +80,8 @@ func (l *look) unfit(v *Volume) string {
 	return ""
 }
 
-// offer is a directory that may be put in the place of a mount, and what it answered.
-type offer struct {
+// sourceCandidate is a directory that may be put in the place of a mount, and what it answered.
+type sourceCandidate struct {
 	mount  mountns.Mount
 	below  string
 	answer probe.Answer
@@ -89,13 +89,13 @@ type offer struct {
 }
 
 // source makes it a source, if it is one.
-func (o offer) source() (s *Source, whyNot string) {
+func (o sourceCandidate) source() (s *Source, whyNot string) {
 	name := path.Join(o.mount.Point, o.below)
 	switch a := o.answer; {
 	case a.State == probe.Missing:
 		return nil, fmt.Sprintf("there is no %q", name)
 	case a.State != probe.Alive:
-		return nil, fmt.Sprintf("%q does not answer as it should (%s)", name, told(a))
+		return nil, fmt.Sprintf("%q does not answer as it should (%s)", name, describeAnswer(a))
 	case a.Bindable != probe.Yes:
 		return nil, fmt.Sprintf("%q cannot be bound, or it is not known whether it can", name)
 	case !a.Stat.Fresh:
@@ -104,7 +104,7 @@ func (o offer) source() (s *Source, whyNot string) {
 	at := o.mount
 	at.Unique = o.answer.ID.Unique
 	return &Source{
-		Mount: writtenDown(at), Below: o.below, Path: name, Why: o.why, FSType: o.mount.FSType,
+		Mount: faultMount(at), Below: o.below, Path: name, Why: o.why, FSType: o.mount.FSType,
 		Device: device{o.answer.Stat.Major, o.answer.Stat.Minor}.String(), Inode: o.answer.Stat.Inode, dir: o.answer.Stat.Dir,
 	}, ""
 }
@@ -130,10 +130,10 @@ func (l *look) readSplit(ctx context.Context, v *Volume) {
 		}
 		defer dir.Close()
 		names, _, err := sys.ListDir(dir, maxSplit)
-		v.Split = names[:min(len(names), maxSplit)]
+		v.WrittenToNodeDisk = names[:min(len(names), maxSplit)]
 		return err
 	})
 	if err != nil {
-		v.Split = []string{"(what it holds could not be listed: " + err.Error() + ")"}
+		v.WrittenToNodeDisk = []string{"(what it holds could not be listed: " + err.Error() + ")"}
 	}
 }

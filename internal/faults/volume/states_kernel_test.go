@@ -93,7 +93,7 @@ func TestStates(t *testing.T) {
 			c.happen(s)
 			v := s.inspect()
 			if v.Code != c.code || !strings.Contains(strings.Join(v.Evidence, "\n"), c.evidence) || v.Source == nil || len(v.Copies) != c.copies {
-				t.Fatalf("%s, evidence %q, source %+v (%s), copies %+v", v.Code, v.Evidence, v.Source, v.WhyNot, v.Copies)
+				t.Fatalf("%s, evidence %q, source %+v (%s), copies %+v", v.Code, v.Evidence, v.Source, v.NoSourceReason, v.Copies)
 			}
 			if f := v.Findings(); len(f) != 1+c.copies || f[0].Pod.Name != "web" || f[0].Mount.ID == 0 {
 				t.Errorf("findings = %+v", f)
@@ -168,8 +168,8 @@ func TestSplit(t *testing.T) {
 	if v.Code != fault.DeletedVolumeSource || !strings.Contains(v.Evidence[0], "data is being split") {
 		t.Fatalf("%s, %q", v.Code, v.Evidence)
 	}
-	if len(v.Copies) != 3 || len(v.Split) != 1 {
-		t.Fatalf("%s, %q, split %q, copies %+v", v.Code, v.Evidence, v.Split, v.Copies)
+	if len(v.Copies) != 3 || len(v.WrittenToNodeDisk) != 1 {
+		t.Fatalf("%s, %q, split %q, copies %+v", v.Code, v.Evidence, v.WrittenToNodeDisk, v.Copies)
 	}
 	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
 	s.must(err)
@@ -214,8 +214,8 @@ func TestHung(t *testing.T) {
 	if sys.HasFUSEServer.Probe() != nil {
 		why = "it is not known which process serves"
 	}
-	if v.Code != fault.HungMount || v.Source != nil || !strings.Contains(strings.Join(v.Fate, "\n"), why) {
-		t.Fatalf("%s, source %+v, fate %q, want %q", v.Code, v.Source, v.Fate, why)
+	if v.Code != fault.HungMount || v.Source != nil || !strings.Contains(strings.Join(v.DaemonNotes, "\n"), why) {
+		t.Fatalf("%s, source %+v, fate %q, want %q", v.Code, v.Source, v.DaemonNotes, why)
 	}
 	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
 	s.must(err)

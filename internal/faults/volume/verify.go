@@ -55,7 +55,7 @@ func (i *Inspector) Verify(ctx context.Context, actions []fault.Action) (Proof, 
 // answers tells whether a mount that did not answer does, be it that its connection is gone, or has gone itself.
 func (l *look) answers(want fault.Mount) (ok bool, how string) {
 	for _, v := range l.survey.Volumes {
-		if sameMount(writtenDown(v.Mount), want) {
+		if sameMount(faultMount(v.Mount), want) {
 			return v.Answer.State != probe.Hung && v.Answer.State != probe.Unasked, fmt.Sprintf("the mount at %q: %s", v.Point, v.Answer.State)
 		}
 	}

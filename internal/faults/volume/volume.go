@@ -63,9 +63,9 @@ type Inspector struct {
 	// Silence is for how long a connection must have been silent before Apply aborts it; 0: 30 seconds.
 	Silence time.Duration
 
-	askers    subprocess.Runner // bounds the processes that wait for a connection that is to be aborted
-	strangers strangers
-	owners    owners
+	askers          subprocess.Runner // bounds the processes that wait for a connection that is to be aborted
+	unrelatedMounts unrelatedMounts
+	ownerCache      ownerCache
 }
 
 // Selection narrows a look. The zero value is every volume of the node.
@@ -81,16 +81,16 @@ type Survey struct {
 	Volumes []*Volume
 	// Namespace is the inode number of the kubelet's mount namespace.
 	Namespace uint64
-	Looked    Looked
+	Coverage  Coverage
 }
 
-// Looked says what a look took, so that finding nothing can be told from not having looked.
-type Looked struct {
+// Coverage says what a look took, so that finding nothing can be told from not having looked.
+type Coverage struct {
 	// Mounts is how many mounts the kubelet's namespace has, Asked how many mounts were asked in all namespaces.
 	Mounts, Asked int
-	// Spaces is what the pass over other mount namespaces looked at; nil where none was needed.
-	Spaces *mountns.Survey
-	Took   time.Duration
+	// Namespaces is what the pass over other mount namespaces looked at; nil where none was needed.
+	Namespaces *mountns.Survey
+	Took       time.Duration
 	// Incomplete says, in sentences, what could not be looked at.
 	Incomplete []string
 }
@@ -117,11 +117,11 @@ type Volume struct {
 	Point string
 	// Mount is the visible mount at Point, or for a hostPath the one that Point lies on. The zero value: none.
 	Mount mountns.Mount
-	// Beneath are mounts that Mount hides, the lowest first.
-	Beneath []mountinfo.Mount
-	// Record is what the kubelet has written down; nil where there is none, then WhyNoRecord says why.
-	Record      *kubelet.VolumeRecord
-	WhyNoRecord string
+	// HiddenMounts are mounts that Mount hides, the lowest first.
+	HiddenMounts []mountinfo.Mount
+	// Record is what the kubelet has written down; nil where there is none, then NoRecordReason says why.
+	Record         *kubelet.VolumeRecord
+	NoRecordReason string
 	// Staging is where the driver has mounted the volume for the whole node; nil where there is no such thing.
 	Staging *Staging
 	// Answer is what Mount said.
@@ -130,35 +130,35 @@ type Volume struct {
 	Code fault.Code
 	// Evidence is what was seen, in sentences.
 	Evidence []string
-	// Source is what belongs in the place of Mount and its copies; nil where there is none, then WhyNot says why.
-	Source *Source
-	WhyNot string
+	// Source is what belongs in the place of Mount and its copies; nil where there is none, then NoSourceReason says why.
+	Source         *Source
+	NoSourceReason string
 	// Copies are the broken mounts of the same directory, or of one in it: the kubelet's subPath binds, then those in
 	// containers, then all others.
 	Copies []*Copy
-	// Foreign is how many copies there are in containers of other pods, that of the driver among them, in mount namespaces
+	// ForeignCopies is how many copies there are in containers of other pods, that of the driver among them, in mount namespaces
 	// whose processes are in no container, as services of the node have them, and in those that a workload has made for
 	// itself: they are theirs.
-	Foreign int
-	// Shares are the other pods that have a mount of the same broken file system, at most maxShares of them, and Sharing is
+	ForeignCopies int
+	// SharedWith are the other pods that have a mount of the same broken file system, at most maxShares of them, and SharedWithCount is
 	// how many there are.
-	Shares  []fault.Pod
-	Sharing int
-	// Fate says, in sentences, what is known of the daemon that serves the file system.
-	Fate []string
+	SharedWith      []fault.Pod
+	SharedWithCount int
+	// DaemonNotes says, in sentences, what is known of the daemon that serves the file system.
+	DaemonNotes []string
 	// Daemon is the first process that serves it; nil: none was found.
 	Daemon *fault.Process
-	// Split has the names of what was written to the node's own disk instead of to the volume; at most maxSplit of them.
-	Split []string
+	// WrittenToNodeDisk has the names of what was written to the node's own disk instead of to the volume; at most maxSplit of them.
+	WrittenToNodeDisk []string
 
-	pod    *corev1.Pod // nil where it is not known
-	spec   corev1.Volume
-	origin origin
-	nested int // mounts that lie on its mount
-	// unjudged is whether nothing can be said about its mount.
-	unjudged bool
-	// unsteady is whether its server gives a directory another inode number every time.
-	unsteady bool
+	pod      *corev1.Pod // nil where it is not known
+	spec     corev1.Volume
+	location stagedLocation
+	nested   int // mounts that lie on its mount
+	// notKnown is whether nothing can be said about its mount.
+	notKnown bool
+	// unstableInodes is whether its server gives a directory another inode number every time.
+	unstableInodes bool
 }
 
 // Broken tells whether the volume has a fault, or a copy of it has one.

@@ -82,8 +82,8 @@ func (s *scene) inspect() *volume.Volume {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if len(survey.Volumes) != 1 || len(survey.Looked.Incomplete) > 0 {
-		s.t.Fatalf("%d volumes, incomplete: %q", len(survey.Volumes), survey.Looked.Incomplete)
+	if len(survey.Volumes) != 1 || len(survey.Coverage.Incomplete) > 0 {
+		s.t.Fatalf("%d volumes, incomplete: %q", len(survey.Volumes), survey.Coverage.Incomplete)
 	}
 	return survey.Volumes[0]
 }
@@ -125,7 +125,7 @@ func (s *scene) heal(code fault.Code) {
 	v := s.inspect()
 	actions, refusals := s.plan(v)
 	if v.Code != code || len(actions) != 2 || len(refusals) > 0 {
-		s.t.Fatalf("%s, %q, why not %q, copies %+v, actions %+v, refusals %q, want two steps about %s", v.Code, v.Evidence, v.WhyNot, v.Copies,
+		s.t.Fatalf("%s, %q, why not %q, copies %+v, actions %+v, refusals %q, want two steps about %s", v.Code, v.Evidence, v.NoSourceReason, v.Copies,
 			actions, refusals, code)
 	}
 	for _, again := range []bool{false, true} {

@@ -129,7 +129,7 @@ func (c *Collector) selection(ctx context.Context, r processor.Request) (volume.
 
 func describe(v *volume.Volume) volumeDocument {
 	out := volumeDocument{
-		Pod: v.Pod, Plugin: v.Plugin, Name: v.Name, Point: v.Point, Beneath: len(v.Beneath), Record: v.Record, Code: v.Code,
+		Pod: v.Pod, Plugin: v.Plugin, Name: v.Name, Point: v.Point, Beneath: len(v.HiddenMounts), Record: v.Record, Code: v.Code,
 		State: v.Answer.State, Bindable: v.Answer.Bindable, Evidence: v.Evidence[:min(len(v.Evidence), maxEvidence)],
 	}
 	if v.Mount.Point != "" {
@@ -154,16 +154,16 @@ func describe(v *volume.Volume) volumeDocument {
 // tell says what was looked at.
 func tell(s *volume.Survey) string {
 	text := fmt.Sprintf("%d volumes on file systems that can die, %d of them broken; %d mounts in the kubelet's mnt:[%d], %d mounts asked",
-		len(s.Volumes), len(s.Broken()), s.Looked.Mounts, s.Namespace, s.Looked.Asked)
-	if spaces := s.Looked.Spaces; spaces != nil {
+		len(s.Volumes), len(s.Broken()), s.Coverage.Mounts, s.Namespace, s.Coverage.Asked)
+	if spaces := s.Coverage.Namespaces; spaces != nil {
 		text += fmt.Sprintf("; %d mounts in %d mount namespaces (%s), %d processes may not be looked into, %d namespaces were read only in part",
 			spaces.Mounts, spaces.Namespaces, spaces.Backend, spaces.Denied, spaces.Partial)
 	}
 	if more := len(s.Volumes) - maxVolumes; more > 0 {
 		text += fmt.Sprintf("; %d volumes are not listed", more)
 	}
-	if len(s.Looked.Incomplete) > 0 {
-		text += "; not looked at: " + strings.Join(s.Looked.Incomplete[:min(len(s.Looked.Incomplete), maxEvidence)], "; ")
+	if len(s.Coverage.Incomplete) > 0 {
+		text += "; not looked at: " + strings.Join(s.Coverage.Incomplete[:min(len(s.Coverage.Incomplete), maxEvidence)], "; ")
 	}
 	return text
 }

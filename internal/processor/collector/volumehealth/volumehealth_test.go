@@ -82,8 +82,8 @@ func TestListsEveryVolume(t *testing.T) {
 	t.Parallel()
 	s := &seen{survey: volume.Survey{
 		Volumes: []*volume.Volume{healthy("a"), broken("b")}, Namespace: 4026531841,
-		Looked: volume.Looked{
-			Mounts: 30, Asked: 4, Spaces: &mountns.Survey{Backend: "kernel", Namespaces: 7, Mounts: 99}, Incomplete: []string{"mnt:[9] went"},
+		Coverage: volume.Coverage{
+			Mounts: 30, Asked: 4, Namespaces: &mountns.Survey{Backend: "kernel", Namespaces: 7, Mounts: 99}, Incomplete: []string{"mnt:[9] went"},
 		},
 	}}
 	list, result := collect(t, s, processor.Request{})

@@ -164,7 +164,7 @@ func said(all []*volume.Volume, survey *volume.Survey) string {
 
 // leftOut is what was not looked at.
 func leftOut(survey *volume.Survey) (text string) {
-	if left := survey.Looked.Incomplete; len(left) > 0 {
+	if left := survey.Coverage.Incomplete; len(left) > 0 {
 		text += "; not looked at: " + strings.Join(left[:min(len(left), maxSaid)], "; ")
 	}
 	return text
@@ -193,13 +193,13 @@ func (d *Diagnoser) found(ctx context.Context, broken []*volume.Volume, survey *
 	fates := d.fates(ctx, broken)
 	for i, v := range broken {
 		findings = append(findings, withFate(v.Findings(), fates[i])...)
-		for _, pod := range v.Shares {
+		for _, pod := range v.SharedWith {
 			if !slices.Contains(shares, pod) && len(shares) < maxShares {
 				shares = append(shares, pod)
 			}
 		}
 		if i < maxVolumes {
-			documents = append(documents, documentOf(v, slices.Concat(v.Fate, fates[i])))
+			documents = append(documents, documentOf(v, slices.Concat(v.DaemonNotes, fates[i])))
 			results, codes = append(results, sentence(v)), append(codes, string(codeOf(v)))
 		}
 	}
@@ -294,11 +294,11 @@ func sentence(v *volume.Volume) string {
 	switch {
 	case v.Source != nil:
 		text += fmt.Sprintf("; %q belongs in its place: %s", v.Source.Path, v.Source.Why)
-	case v.WhyNot != "":
-		text += "; there is nothing that could take its place: " + v.WhyNot
+	case v.NoSourceReason != "":
+		text += "; there is nothing that could take its place: " + v.NoSourceReason
 	}
-	if v.Sharing > 0 {
-		text += fmt.Sprintf("; %d other pods of this node have the same file system", v.Sharing)
+	if v.SharedWithCount > 0 {
+		text += fmt.Sprintf("; %d other pods of this node have the same file system", v.SharedWithCount)
 	}
 	return text
 }

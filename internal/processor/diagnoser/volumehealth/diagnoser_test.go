@@ -65,9 +65,9 @@ func healthy(pod *corev1.Pod, name string) *volume.Volume {
 
 func broken(pod *corev1.Pod, name string, code fault.Code) *volume.Volume {
 	v := healthy(pod, name)
-	v.Code, v.Evidence, v.WhyNot = code, []string{"seen to be so"}, "the staging path is dead, too"
+	v.Code, v.Evidence, v.NoSourceReason = code, []string{"seen to be so"}, "the staging path is dead, too"
 	v.Answer = probe.Answer{State: probe.Disconnected, Errno: sys.ENOTCONN}
-	v.Fate = []string{"no process serves it"}
+	v.DaemonNotes = []string{"no process serves it"}
 	return v
 }
 
@@ -103,9 +103,9 @@ func TestTellsEveryBrokenVolume(t *testing.T) {
 	pod := kubelettest.NewPod()
 	one, two := broken(pod, "a", fault.DisconnectedFUSE), broken(pod, "b", fault.DeletedVolumeSource)
 	three := broken(pod, "d", fault.DisconnectedFUSE)
-	one.Sharing, one.Shares = 1, []fault.Pod{{Namespace: "other", Name: "db", UID: "9"}}
-	three.Sharing, three.Shares = 1, one.Shares
-	two.Source, two.WhyNot = &volume.Source{Path: "/g/b", Why: "both records name it"}, ""
+	one.SharedWithCount, one.SharedWith = 1, []fault.Pod{{Namespace: "other", Name: "db", UID: "9"}}
+	three.SharedWithCount, three.SharedWith = 1, one.SharedWith
+	two.Source, two.NoSourceReason = &volume.Source{Path: "/g/b", Why: "both records name it"}, ""
 	s, d := &seen{survey: volume.Survey{Volumes: []*volume.Volume{one, two, healthy(pod, "c"), three}}}, daemons{}
 	result := run(t, s, request(pod), d)
 	if result.NotApplicable != "" || s.asked != (volume.Selection{PodUID: string(pod.UID)}) {
@@ -162,7 +162,7 @@ func TestSaysWhatIsNotBroken(t *testing.T) {
 		"healthy":        {volume.Survey{Volumes: []*volume.Volume{healthy(pod, "a")}}, func(*processor.Request) {}, []string{`volume "a" at "/p/a": Alive`}},
 		"not asked":      {volume.Survey{Volumes: []*volume.Volume{denied}}, func(*processor.Request) {}, []string{"Denied", "permission denied"}},
 		"many":           {volume.Survey{Volumes: many}, func(*processor.Request) {}, []string{`"v9"`, "and 4 more"}},
-		"incomplete":     {volume.Survey{Looked: volume.Looked{Incomplete: []string{"mnt:[9] has gone"}}}, func(*processor.Request) {}, []string{"not looked at: mnt:[9] has gone"}},
+		"incomplete":     {volume.Survey{Coverage: volume.Coverage{Incomplete: []string{"mnt:[9] has gone"}}}, func(*processor.Request) {}, []string{"not looked at: mnt:[9] has gone"}},
 		"the whole node": {volume.Survey{}, func(r *processor.Request) { r.Pod = processor.Pod{} }, []string{"this node has no volume"}},
 		"another node":   {volume.Survey{}, func(r *processor.Request) { r.Node = "other" }, []string{`runs on node "my-node", and this is node "other"`}},
 		"another volume": {volume.Survey{}, func(r *processor.Request) { r.Values = map[string]string{volume.ParamVolume: "data"} }, []string{`no volume "data"`, "PersistentVolume"}},
@@ -233,7 +233,7 @@ func TestResultsAreBounded(t *testing.T) {
 	pod, s := kubelettest.NewPod(), &seen{}
 	for n := range maxVolumes + 500 {
 		v := broken(pod, fmt.Sprint("v", n), fault.DisconnectedFUSE)
-		v.Shares = []fault.Pod{{UID: fmt.Sprint(n)}}
+		v.SharedWith = []fault.Pod{{UID: fmt.Sprint(n)}}
 		s.survey.Volumes = append(s.survey.Volumes, v)
 	}
 	result := run(t, s, processor.Request{}, daemons{})

@@ -54,8 +54,8 @@ type copyDocument struct {
 func documentOf(v *volume.Volume, fate []string) document {
 	d := document{
 		Code: v.Code, Pod: v.Pod, Plugin: v.Plugin, Name: v.Name, Point: v.Point, State: v.Answer.State, Record: v.Record,
-		NoRecord: v.WhyNoRecord, Source: v.Source, NoSource: v.WhyNot, Split: v.Split, Fate: fate,
-		Evidence: v.Evidence[:min(len(v.Evidence), maxEvidence)], Shares: v.Shares[:min(len(v.Shares), maxShares)],
+		NoRecord: v.NoRecordReason, Source: v.Source, NoSource: v.NoSourceReason, Split: v.WrittenToNodeDisk, Fate: fate,
+		Evidence: v.Evidence[:min(len(v.Evidence), maxEvidence)], Shares: v.SharedWith[:min(len(v.SharedWith), maxShares)],
 		MoreCopies: max(0, len(v.Copies)-maxCopies),
 	}
 	if v.Staging != nil {

@@ -43,7 +43,7 @@ func (j *Judge) Unmendable(ctx context.Context, podUID string) (findings []fault
 		}
 	}
 	if len(findings) == 0 {
-		reasons = append(mendable, survey.Looked.Incomplete...)
+		reasons = append(mendable, survey.Coverage.Incomplete...)
 	}
 	return findings, reasons, nil
 }

@@ -173,7 +173,7 @@ func (d *draft) add(v *volume.Volume, actions []fault.Action) {
 	if len(replaced) > 0 {
 		d.mounters = append(d.mounters, v.Mounters(d.pod)...)
 	}
-	for _, pod := range v.Shares {
+	for _, pod := range v.SharedWith {
 		if !slices.Contains(d.shares, pod) && len(d.shares) < maxShares {
 			d.shares = append(d.shares, pod)
 		}
@@ -194,8 +194,8 @@ func (d *draft) nothing(s *volume.Survey) string {
 		return fmt.Sprintf("no volume of pod %s is mended: nothing is known that could be done", name)
 	}
 	text := fmt.Sprintf("pod %s has no broken volume: %d volumes on file systems that can die were looked at", name, len(s.Volumes))
-	if len(s.Looked.Incomplete) > 0 {
-		text += "; not looked at: " + said(s.Looked.Incomplete)
+	if len(s.Coverage.Incomplete) > 0 {
+		text += "; not looked at: " + said(s.Coverage.Incomplete)
 	}
 	return text
 }

@@ -90,7 +90,7 @@ func (w *world) breaks(name string) fault.Action {
 	id := 100 + len(w.survey.Volumes)
 	v := &volume.Volume{
 		Pod: fault.Pod{Namespace: w.pod.Namespace, Name: w.pod.Name, UID: string(w.pod.UID)}, Plugin: kubelet.CSI, Name: name,
-		Point: "/p/" + name, Code: fault.DisconnectedFUSE, WhyNot: "nothing is staged",
+		Point: "/p/" + name, Code: fault.DisconnectedFUSE, NoSourceReason: "nothing is staged",
 		Mount: mountns.Mount{
 			Mount:  mountinfo.Mount{ID: id, Parent: 1, Minor: 77, Root: "/" + name, Point: "/p/" + name, FSType: "fuse.x"},
 			Unique: uint64(1000 + id), Namespace: mountns.Namespace{Inode: 42},
@@ -140,7 +140,7 @@ func TestMendsWhatCanBeMended(t *testing.T) {
 	w := newWorld()
 	a, c := w.breaks("pvc-a"), w.breaks("pvc-c")
 	w.breaks("pvc-b")
-	w.survey.Volumes[0].Shares = []fault.Pod{{Namespace: "other", Name: "db", UID: "9"}}
+	w.survey.Volumes[0].SharedWith = []fault.Pod{{Namespace: "other", Name: "db", UID: "9"}}
 	w.plans["pvc-b"] = planned{refusals: []string{"the mount of pvc-b stays: nothing is staged"}}
 	inner := inside(a, "app", "/data")
 	w.plans["pvc-a"] = planned{actions: []fault.Action{a, inner}}
@@ -214,7 +214,7 @@ func TestSaysWhyNothingIsMended(t *testing.T) {
 		"being deleted":                      {func(w *world) { w.breaks("a"); w.pod.DeletionTimestamp = &metav1.Time{Time: time.Now()} }, "is being deleted", 0},
 		"ended":                              {func(w *world) { w.breaks("a"); w.pod.Status.Phase = corev1.PodSucceeded }, "has ended (Succeeded)", 0},
 		"on another node":                    {func(w *world) { w.breaks("a"); w.request.Node = "other" }, `this is node "other"`, 0},
-		"incomplete":                         {func(w *world) { w.survey.Looked.Incomplete = []string{"mnt:[9] went"} }, "not looked at: mnt:[9] went", 0},
+		"incomplete":                         {func(w *world) { w.survey.Coverage.Incomplete = []string{"mnt:[9] went"} }, "not looked at: mnt:[9] went", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -259,8 +259,8 @@ func (s *scene) inspect() *volume.Volume {
 	s.must(err)
 	for _, v := range survey.Volumes {
 		if v.Name == pvName {
-			if len(survey.Looked.Incomplete) > 0 {
-				s.t.Logf("incomplete: %q", survey.Looked.Incomplete)
+			if len(survey.Coverage.Incomplete) > 0 {
+				s.t.Logf("incomplete: %q", survey.Coverage.Incomplete)
 			}
 			return v
 		}

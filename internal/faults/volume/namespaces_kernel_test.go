@@ -69,20 +69,20 @@ func TestAbortOfWhatHasGone(t *testing.T) {
 		refused["another number"] = mountns.Mount{Mount: was.Mount, Namespace: was.Namespace, Unique: 1}
 	}
 	for name, m := range refused {
-		if err := cut(control, m, agrees); !errors.Is(err, ErrRefused) {
+		if err := abortConnection(control, m, agrees); !errors.Is(err, ErrRefused) {
 			t.Errorf("%s: %v, want that it is refused", name, err)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, "dir")); err != nil {
 		t.Fatalf("the new file system: %v", err)
 	}
-	if err := cut(control, now, func() error { return ErrRefused }); !errors.Is(err, ErrRefused) {
+	if err := abortConnection(control, now, func() error { return ErrRefused }); !errors.Is(err, ErrRefused) {
 		t.Errorf("what is said against it is not heeded: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "dir")); err != nil {
 		t.Fatalf("the new file system: %v", err)
 	}
-	must(t, cut(control, now, agrees))
+	must(t, abortConnection(control, now, agrees))
 	if _, err := os.Stat(dir); !errors.Is(err, sys.ENOTCONN) {
 		t.Errorf("after the abort: %v, want ENOTCONN", err)
 	}
@@ -147,7 +147,7 @@ func TestAProcessOfAnotherContainer(t *testing.T) {
 		{[]int{os.Getpid()}, byGroup{name: visitor, "": host}, "host"},
 	} {
 		l := &look{Inspector: &Inspector{Runtime: c.of}}
-		s := &space{ns: ns, pids: c.pids}
+		s := &otherNamespace{ns: ns, pids: c.pids}
 		must(t, l.identify(t.Context(), s))
 		if c.want == "" && (s.owner != nil || !strings.Contains(s.why, "processes of containers")) {
 			t.Errorf("%v: %+v, %q, want that it cannot be told", c.pids, s.owner, s.why)
@@ -186,7 +186,7 @@ func TestTableOfAContainerWhoseProcessHasEnded(t *testing.T) {
 		{[]int{os.Getpid()}, false},
 		{nil, false},
 	} {
-		table := (&space{ns: ns, pids: c.pids}).table()
+		table := (&otherNamespace{ns: ns, pids: c.pids}).table()
 		if (table != nil) != c.want {
 			t.Errorf("by %d: %v, want a table: %v", c.pids, table, c.want)
 		}

@@ -13,12 +13,12 @@ import (
 // askTwice asks again what is told from what belongs there by its inode alone. Some servers make inode numbers up, and
 // give another one every time: what they say proves nothing, and to replace their mounts would have no end.
 func (l *look) askTwice(ctx context.Context) error {
-	var questions []question
+	var questions []probeRequest
 	for _, v := range l.survey.Volumes {
-		if v.Plugin != HostPathPlugin && v.origin.known && deviceOf(v.Staging.Mount.Mount) == deviceOf(v.Mount.Mount) && v.replaced() {
+		if v.Plugin != HostPathPlugin && v.location.known && deviceOf(v.Staging.Mount.Mount) == deviceOf(v.Mount.Mount) && v.replaced() {
 			questions = append(questions,
-				question{of(v.Pod.UID, about(v.Mount, "", false)), v.expect(v.Answer)},
-				question{of(v.Pod.UID, about(v.Staging.Mount, v.origin.below, false)), v.expect(v.origin.answer)})
+				probeRequest{of(v.Pod.UID, about(v.Mount, "", false)), v.expect(v.Answer)},
+				probeRequest{of(v.Pod.UID, about(v.Staging.Mount, v.location.below, false)), v.expect(v.location.answer)})
 		}
 	}
 	return l.ask(ctx, questions)
@@ -26,11 +26,11 @@ func (l *look) askTwice(ctx context.Context) error {
 
 // askCopiesTwice does the same for copies that have been judged.
 func (l *look) askCopiesTwice(ctx context.Context) error {
-	var questions []question
+	var questions []probeRequest
 	for _, v := range l.survey.Volumes {
 		for _, c := range v.Copies {
 			if c.Code == fault.DeletedVolumeSource && c.replaced() {
-				questions = append(questions, question{of(c.owner(), about(c.Mount, "", false)), v.expect(c.Answer)})
+				questions = append(questions, probeRequest{of(c.owner(), about(c.Mount, "", false)), v.expect(c.Answer)})
 			}
 		}
 	}
@@ -39,11 +39,11 @@ func (l *look) askCopiesTwice(ctx context.Context) error {
 	}
 	for _, v := range l.survey.Volumes {
 		for _, c := range v.Copies {
-			if d, _ := judgeRoot(c.Answer, v.countsLinks()); v.unsteady && c.Code == fault.DeletedVolumeSource && d.code == "" {
+			if d, _ := judgeRoot(c.Answer, v.countsLinks()); v.unstableInodes && c.Code == fault.DeletedVolumeSource && d.code == "" {
 				c.Code = c.compare().code
 			}
 		}
-		if v.unsteady {
+		if v.unstableInodes {
 			l.incomplete("the file system of volume %q of pod %q gives its directory another inode number every time, so that it cannot be told "+
 				"whether the directory was replaced", v.Name, v.Pod.UID)
 		}
@@ -54,6 +54,6 @@ func (l *look) askCopiesTwice(ctx context.Context) error {
 // expect takes an answer that should have the inode that the first one had.
 func (v *Volume) expect(was probe.Answer) func(probe.Answer) {
 	return func(now probe.Answer) {
-		v.unsteady = v.unsteady || now.State != probe.Alive || !now.Stat.Fresh || now.Stat.Inode != was.Stat.Inode
+		v.unstableInodes = v.unstableInodes || now.State != probe.Alive || !now.Stat.Fresh || now.Stat.Inode != was.Stat.Inode
 	}
 }

@@ -70,7 +70,7 @@ func (i *Inspector) swap(ctx context.Context, order swap, m mountns.Mount, a pro
 		return fault.Applied{}, err
 	}
 	order.Home, order.Away, order.From, order.Below, order.Inode = home, m.Namespace, from, s.Below, s.Inode
-	order.Target, order.Answered = idOf(m), a.State == probe.Alive
+	order.Target, order.Answered = mountID(m), a.State == probe.Alive
 	if _, err := fmt.Sscanf(s.Device, "%d:%d", &order.Major, &order.Minor); err != nil {
 		return fault.Applied{}, fmt.Errorf("read device %q of source: %w", s.Device, err)
 	}

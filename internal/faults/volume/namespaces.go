@@ -19,8 +19,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// space is another mount namespace, and who is in it.
-type space struct {
+// otherNamespace is another mount namespace, and who is in it.
+type otherNamespace struct {
 	ns    mountns.Namespace // with a process, where there is one
 	pids  []int
 	owner *cri.Owner
@@ -55,13 +55,13 @@ func (l *look) findCopies(ctx context.Context) error {
 		return nil
 	}
 	wanted := l.wantedDevices()
-	l.strangers.forget()
-	l.owners.forget()
+	l.unrelatedMounts.forget()
+	l.ownerCache.forget()
 	candidates, survey, err := l.Scanner.Matching(func(b *mountns.Brief) bool {
 		d := device{b.Major, b.Minor}
 		return !b.Namespace.Same(l.host) && (wanted[d] != nil || b.Major == 0 && b.MayHang && (l.selection.PodUID != "" || !l.onHost[d]))
 	})
-	l.survey.Looked.Spaces = &survey
+	l.survey.Coverage.Namespaces = &survey
 	for _, what := range survey.Skipped {
 		l.incomplete("not looked at: %s", what)
 	}
@@ -69,7 +69,7 @@ func (l *look) findCopies(ctx context.Context) error {
 		return err
 	}
 	candidates = slices.DeleteFunc(candidates, func(m mountns.Mount) bool {
-		return !l.mayBeCopy(m, wanted) || l.selection.PodUID == "" && l.strangers.has(m.Unique)
+		return !l.mayBeCopy(m, wanted) || l.selection.PodUID == "" && l.unrelatedMounts.has(m.Unique)
 	})
 	if err := l.enter(ctx, candidates); err != nil {
 		return err
@@ -83,9 +83,9 @@ func (l *look) findCopies(ctx context.Context) error {
 	})
 }
 
-// strangers are mounts of no volume, by the kernel's number that is never used again: a container may well have a file
+// unrelatedMounts are mounts of no volume, by the kernel's number that is never used again: a container may well have a file
 // system of its own, and who it is need not be asked at every look.
-type strangers struct {
+type unrelatedMounts struct {
 	mu    sync.Mutex
 	until map[uint64]time.Time
 }
@@ -94,43 +94,43 @@ type strangers struct {
 // again at each look.
 const maxRemembered = 16_384
 
-// strangeFor is for how long such a mount is passed over.
-const strangeFor = 10 * time.Minute
+// unrelatedFor is for how long such a mount is passed over.
+const unrelatedFor = 10 * time.Minute
 
-func (s *strangers) has(unique uint64) bool {
+func (s *unrelatedMounts) has(unique uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, known := s.until[unique]
 	return known && unique != 0
 }
 
-func (s *strangers) add(unique uint64) {
+func (s *unrelatedMounts) add(unique uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.until == nil {
 		s.until = map[uint64]time.Time{}
 	}
 	if len(s.until) < maxRemembered {
-		s.until[unique] = time.Now().Add(strangeFor)
+		s.until[unique] = time.Now().Add(unrelatedFor)
 	}
 }
 
 // forget forgets those whose time is over.
-func (s *strangers) forget() {
+func (s *unrelatedMounts) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.until, func(_ uint64, until time.Time) bool { return time.Now().After(until) })
 }
 
-// owners are containers by the text of their cgroup, which has the ID of the container, and that is never another's. What
+// ownerCache are containers by the text of their cgroup, which has the ID of the container, and that is never another's. What
 // the runtime says of one stays the same for as long as it is there. Each repair looks at all containers of the node that
 // have a file system which may hang: where a thousand are made, a runtime would be asked a million times.
-type owners struct {
+type ownerCache struct {
 	mu    sync.Mutex
-	known map[string]ownerThen
+	known map[string]cachedOwner
 }
 
-type ownerThen struct {
+type cachedOwner struct {
 	owner cri.Owner
 	until time.Time
 }
@@ -138,29 +138,29 @@ type ownerThen struct {
 // ownerFor is for how long the runtime is not asked again.
 const ownerFor = time.Minute
 
-func (o *owners) get(cgroup string) (cri.Owner, bool) {
+func (o *ownerCache) get(cgroup string) (cri.Owner, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	then, ok := o.known[cgroup]
 	return then.owner, ok && time.Now().Before(then.until)
 }
 
-func (o *owners) add(cgroup string, owner cri.Owner) {
+func (o *ownerCache) add(cgroup string, owner cri.Owner) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.known == nil {
-		o.known = map[string]ownerThen{}
+		o.known = map[string]cachedOwner{}
 	}
 	if len(o.known) < maxRemembered {
-		o.known[cgroup] = ownerThen{owner, time.Now().Add(ownerFor)}
+		o.known[cgroup] = cachedOwner{owner, time.Now().Add(ownerFor)}
 	}
 }
 
 // forget forgets those whose time is over.
-func (o *owners) forget() {
+func (o *ownerCache) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	maps.DeleteFunc(o.known, func(_ string, then ownerThen) bool { return time.Now().After(then.until) })
+	maps.DeleteFunc(o.known, func(_ string, then cachedOwner) bool { return time.Now().After(then.until) })
 }
 
 // wantedDevices lists the file systems whose mounts are looked for, and the volumes for which. Where one pod is looked
@@ -180,8 +180,8 @@ func (l *look) wantedDevices() map[device][]*Volume {
 			continue
 		}
 		add(deviceOf(v.Mount.Mount), v)
-		if v.origin.hidden != "" {
-			add(v.origin.disk, v)
+		if v.location.hidden != "" {
+			add(v.location.disk, v)
 		}
 	}
 	return wanted
@@ -219,8 +219,8 @@ func placeOf(ns mountns.Namespace) place {
 func (l *look) enter(ctx context.Context, mounts []mountns.Mount) error {
 	var namespaces []mountns.Namespace
 	for _, m := range mounts {
-		if l.spaces[placeOf(m.Namespace)] == nil {
-			l.spaces[placeOf(m.Namespace)] = &space{ns: m.Namespace, silent: true}
+		if l.namespaces[placeOf(m.Namespace)] == nil {
+			l.namespaces[placeOf(m.Namespace)] = &otherNamespace{ns: m.Namespace, silent: true}
 			namespaces = append(namespaces, m.Namespace)
 		}
 	}
@@ -236,7 +236,7 @@ func (l *look) enter(ctx context.Context, mounts []mountns.Mount) error {
 	}
 	sight, err := sys.ProcSight()
 	l.blind = err != nil || sight != sys.SeesAll || survey.Denied > 0 && !sys.LooksAnywhere()
-	for at, s := range l.spaces {
+	for at, s := range l.namespaces {
 		for _, h := range holders[at.inode] {
 			s.pids = append(s.pids, h.PID)
 		}
@@ -250,7 +250,7 @@ func (l *look) enter(ctx context.Context, mounts []mountns.Mount) error {
 
 // identify finds the container that the processes of a namespace are in. Those that have gone elsewhere by now say
 // nothing. Where they are in several, some have entered the namespace of another, and whose it is cannot be told.
-func (l *look) identify(ctx context.Context, s *space) error {
+func (l *look) identify(ctx context.Context, s *otherNamespace) error {
 	switch s.why = "no process is in that mount namespace"; {
 	case s.ns.Inode == 0:
 		s.why, s.unseen = fmt.Sprintf("process %d is in that mount namespace, and may not be looked into", s.ns.PID), true
@@ -291,7 +291,7 @@ func (l *look) identify(ctx context.Context, s *space) error {
 
 // owner asks the runtime. Without an owner, why says why there is none, and outside whether the runtime knows no container
 // that the process is in.
-func (l *look) owner(ctx context.Context, s *space, cgroup string) (owner *cri.Owner, outside bool, why string) {
+func (l *look) owner(ctx context.Context, s *otherNamespace, cgroup string) (owner *cri.Owner, outside bool, why string) {
 	const unknown = "whose process is in that mount namespace cannot be told: "
 	switch {
 	case l.Runtime == nil:
@@ -299,7 +299,7 @@ func (l *look) owner(ctx context.Context, s *space, cgroup string) (owner *cri.O
 	case l.silent == maxSilent:
 		return nil, false, unknown + "the container runtime does not answer"
 	}
-	if known, ok := l.owners.get(cgroup); ok {
+	if known, ok := l.ownerCache.get(cgroup); ok {
 		s.silent = false
 		return &known, false, ""
 	}
@@ -309,7 +309,7 @@ func (l *look) owner(ctx context.Context, s *space, cgroup string) (owner *cri.O
 	switch {
 	case err == nil:
 		s.silent = false
-		l.owners.add(cgroup, found)
+		l.ownerCache.add(cgroup, found)
 		return &found, false, ""
 	case errors.Is(err, cri.ErrNotFound):
 		s.silent = false
@@ -320,7 +320,7 @@ func (l *look) owner(ctx context.Context, s *space, cgroup string) (owner *cri.O
 }
 
 // tableOf is the mount table of a namespace as the first of its processes sees it; nil where that cannot be read.
-func (l *look) tableOf(s *space) *mountinfo.Table {
+func (l *look) tableOf(s *otherNamespace) *mountinfo.Table {
 	if t, known := l.inside[placeOf(s.ns)]; known {
 		return t
 	}
@@ -334,7 +334,7 @@ func (l *look) tableOf(s *space) *mountinfo.Table {
 }
 
 // table reads it by way of any process of the namespace: what a container runs may end at any moment.
-func (s *space) table() *mountinfo.Table {
+func (s *otherNamespace) table() *mountinfo.Table {
 	for _, pid := range append([]int{s.ns.PID}, s.pids[:min(len(s.pids), maxRead)]...) {
 		if pid == 0 {
 			continue

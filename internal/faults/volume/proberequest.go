@@ -14,13 +14,13 @@ import (
 	"kubediag.org/kubediag/internal/linux/probe"
 )
 
-// question is something that is to be asked, and what becomes of the answer.
-type question struct {
+// probeRequest is something that is to be asked, and what becomes of the answer.
+type probeRequest struct {
 	target probe.Target
 	take   func(probe.Answer)
 }
 
-var errNoAnswers = errors.New("the prober has answered something else")
+var errShortReply = errors.New("the prober has answered something else")
 
 // maxPasses bounds how often is asked again what there was no time for.
 const maxPasses = 4
@@ -30,7 +30,7 @@ const maxPasses = 4
 const maxRequest = 2 << 20
 
 // ask asks all of it, at once where it is not more than one request.
-func (l *look) ask(ctx context.Context, questions []question) error {
+func (l *look) ask(ctx context.Context, questions []probeRequest) error {
 	for len(questions) > 0 {
 		n, size := 0, 0
 		for n < len(questions) && (n == 0 || size+questions[n].size() <= maxRequest) {
@@ -45,12 +45,12 @@ func (l *look) ask(ctx context.Context, questions []question) error {
 	return nil
 }
 
-func (q question) size() int {
+func (q probeRequest) size() int {
 	return len(q.target.Point) + len(q.target.ID.Root) + len(q.target.Below)
 }
 
 // askRequest asks all of it at once, and again what was not asked, as long as that gets on.
-func (l *look) askRequest(ctx context.Context, questions []question) error {
+func (l *look) askRequest(ctx context.Context, questions []probeRequest) error {
 	for pass := range maxPasses {
 		left, err := l.askOnce(ctx, questions)
 		if err != nil {
@@ -65,7 +65,7 @@ func (l *look) askRequest(ctx context.Context, questions []question) error {
 }
 
 // askOnce gives those that were not asked.
-func (l *look) askOnce(ctx context.Context, questions []question) (left []question, err error) {
+func (l *look) askOnce(ctx context.Context, questions []probeRequest) (left []probeRequest, err error) {
 	if len(questions) == 0 {
 		return nil, nil
 	}
@@ -75,25 +75,25 @@ func (l *look) askOnce(ctx context.Context, questions []question) (left []questi
 	}
 	answers, err := l.Prober.Ask(ctx, targets)
 	if len(answers) != len(questions) || ctx.Err() != nil {
-		return nil, fmt.Errorf("ask %d mounts: %d answers: %w", len(targets), len(answers), cmp.Or(err, ctx.Err(), errNoAnswers))
+		return nil, fmt.Errorf("ask %d mounts: %d answers: %w", len(targets), len(answers), cmp.Or(err, ctx.Err(), errShortReply))
 	}
 	if err != nil { // what could not be asked says so
 		l.incomplete("not every mount could be asked: %v", err)
 	}
-	l.survey.Looked.Asked += len(questions)
+	l.survey.Coverage.Asked += len(questions)
 	for i, q := range questions {
 		q.take(answers[i])
 		if answers[i].State == probe.Unasked {
 			left = append(left, q)
 		}
 	}
-	l.survey.Looked.Asked -= len(left)
+	l.survey.Coverage.Asked -= len(left)
 	return left, nil
 }
 
 // about is the question for a mount, or for what is below its root.
 func about(m mountns.Mount, below string, bind bool) probe.Target {
-	return probe.Target{Namespace: m.Namespace, Point: m.Point, ID: idOf(m), Below: below, Bind: bind}
+	return probe.Target{Namespace: m.Namespace, Point: m.Point, ID: mountID(m), Below: below, Bind: bind}
 }
 
 // of has the owner be held to account where there is no answer.
@@ -109,19 +109,19 @@ func (c *Copy) owner() string {
 
 // askVolumes asks every volume's own mount, and every staging path once, for its root alone.
 func (l *look) askVolumes(ctx context.Context) error {
-	var questions []question
+	var questions []probeRequest
 	for _, v := range l.survey.Volumes {
 		if v.Mount.ID == 0 {
 			continue
 		}
 		bind := v.Plugin != HostPathPlugin || v.Point == v.Mount.Point
-		questions = append(questions, question{of(v.Pod.UID, about(v.Mount, "", bind)), func(a probe.Answer) {
+		questions = append(questions, probeRequest{of(v.Pod.UID, about(v.Mount, "", bind)), func(a probe.Answer) {
 			v.Answer, v.Mount.Unique = a, a.ID.Unique
 		}})
 		if v.Staging != nil && l.staged[v.Staging.Point] == nil {
 			answer := &probe.Answer{}
 			l.staged[v.Staging.Point] = answer
-			questions = append(questions, question{of(v.Pod.UID, about(v.Staging.Mount, "", false)), func(a probe.Answer) { *answer = a }})
+			questions = append(questions, probeRequest{of(v.Pod.UID, about(v.Staging.Mount, "", false)), func(a probe.Answer) { *answer = a }})
 		}
 	}
 	if err := l.ask(ctx, questions); err != nil {
@@ -139,22 +139,22 @@ func (l *look) askVolumes(ctx context.Context) error {
 // askSources asks for the directory that belongs at each volume's place, through mounts that have answered alone: to
 // look it up through a dead one would have the kernel forget it.
 func (l *look) askSources(ctx context.Context) error {
-	var questions []question
+	var questions []probeRequest
 	for _, v := range l.survey.Volumes {
 		switch {
 		case v.Plugin == HostPathPlugin:
 			if v.Answer.State == probe.Alive && v.below() != "" {
-				questions = append(questions, question{of(v.Pod.UID, about(v.Mount, v.below(), true)), func(a probe.Answer) { v.origin.answer = a }})
+				questions = append(questions, probeRequest{of(v.Pod.UID, about(v.Mount, v.below(), true)), func(a probe.Answer) { v.location.answer = a }})
 			}
 		case v.Staging != nil && v.Staging.Answer.State == probe.Alive:
 			l.place(v)
-			if v.origin.known {
+			if v.location.known {
 				// Whether it can be bound matters only where it has to be.
 				bind := v.Answer.State != probe.Alive || v.Answer.Bindable == probe.No
-				if bind || v.origin.below != "" {
+				if bind || v.location.below != "" {
 					questions = append(questions, v.aboutOrigin(bind))
 				} else {
-					v.origin.answer = v.Staging.Answer
+					v.location.answer = v.Staging.Answer
 				}
 			}
 		case v.Staging != nil:
@@ -165,23 +165,23 @@ func (l *look) askSources(ctx context.Context) error {
 }
 
 // aboutOrigin asks for the directory that belongs at the volume's place.
-func (v *Volume) aboutOrigin(bind bool) question {
-	return question{of(v.Pod.UID, about(v.Staging.Mount, v.origin.below, bind)), func(a probe.Answer) { v.origin.answer = a }}
+func (v *Volume) aboutOrigin(bind bool) probeRequest {
+	return probeRequest{of(v.Pod.UID, about(v.Staging.Mount, v.location.below, bind)), func(a probe.Answer) { v.location.answer = a }}
 }
 
 // askBinds has a trial bind made of the directories that turned out to be needed.
 func (l *look) askBinds(ctx context.Context) error {
-	var questions []question
+	var questions []probeRequest
 	for _, v := range l.survey.Volumes {
-		if now := v.origin.answer; v.Code != "" && v.Staging != nil && now.State == probe.Alive && now.Bindable == probe.Unknown {
+		if now := v.location.answer; v.Code != "" && v.Staging != nil && now.State == probe.Alive && now.Bindable == probe.Unknown {
 			questions = append(questions, v.aboutOrigin(true))
 		}
 	}
 	return l.ask(ctx, questions)
 }
 
-// origin is where in a mount that is alive the volume's directory is.
-type origin struct {
+// stagedLocation is where in a mount that is alive the volume's directory is.
+type stagedLocation struct {
 	known  bool   // below is
 	below  string // the way from the root of the mount
 	answer probe.Answer
@@ -196,36 +196,36 @@ type origin struct {
 // the file system that is staged, or in the one below it, where that was bound before the volume was mounted.
 func (l *look) place(v *Volume) {
 	g, root := v.Staging.Mount, rootOf(v.Mount.Mount)
-	ground, ok := l.ground(v.Staging)
+	dir, ok := l.coveredDir(v.Staging)
 	under, covered := "", false
-	if ok && v.Mount.ID != 0 && deviceOf(v.Mount.Mount) == ground.disk {
-		under, covered = relative(ground.hidden, root)
+	if ok && v.Mount.ID != 0 && deviceOf(v.Mount.Mount) == dir.disk {
+		under, covered = relative(dir.hidden, root)
 	}
 	switch below, within := relative(rootOf(g.Mount), root); {
 	case v.Mount.ID == 0:
-		v.WhyNot = fmt.Sprintf("nothing is mounted at %q, so which directory of the volume belongs there cannot be told", v.Point)
+		v.NoSourceReason = fmt.Sprintf("nothing is mounted at %q, so which directory of the volume belongs there cannot be told", v.Point)
 	case covered:
-		v.origin = origin{known: true, below: under, split: true, disk: ground.disk, hidden: path.Join(ground.hidden, under)}
+		v.location = stagedLocation{known: true, below: under, split: true, disk: dir.disk, hidden: path.Join(dir.hidden, under)}
 	case !within:
-		v.WhyNot = fmt.Sprintf("the mount has directory %q of its file system, which is not in directory %q that is staged at %q", root,
+		v.NoSourceReason = fmt.Sprintf("the mount has directory %q of its file system, which is not in directory %q that is staged at %q", root,
 			rootOf(g.Mount), v.Staging.Point)
 	default:
-		v.origin = origin{known: true, below: below}
+		v.location = stagedLocation{known: true, below: below}
 		if ok {
-			v.origin.disk, v.origin.hidden = ground.disk, path.Join(ground.hidden, below)
+			v.location.disk, v.location.hidden = dir.disk, path.Join(dir.hidden, below)
 		}
 	}
 }
 
-// ground is the directory that the lowest mount at a staging path covers.
-func (l *look) ground(s *Staging) (origin, bool) {
+// coveredDir is the directory that the lowest mount at a staging path covers.
+func (l *look) coveredDir(s *Staging) (stagedLocation, bool) {
 	lowest := l.stack(s.Mount.Mount)[0]
 	on, ok := l.table.ByID(lowest.Parent)
 	if !ok || deviceOf(on) == deviceOf(lowest) {
-		return origin{}, false
+		return stagedLocation{}, false
 	}
 	below, ok := relative(on.Point, lowest.Point)
-	return origin{disk: deviceOf(on), hidden: path.Join(rootOf(on), below)}, ok
+	return stagedLocation{disk: deviceOf(on), hidden: path.Join(rootOf(on), below)}, ok
 }
 
 // below is the way from the root of the mount that a hostPath lies on; empty for all others.

@@ -28,8 +28,8 @@ const (
 	lead = 5 * time.Second
 )
 
-// vigil is what is seen of a connection while it is waited for.
-type vigil struct {
+// idleMonitor is what is seen of a connection while it is waited for.
+type idleMonitor struct {
 	wanted  time.Duration
 	waiting func() (int, error) // how many requests wait for an answer
 	began   time.Time
@@ -41,11 +41,11 @@ type vigil struct {
 	first, most, looks int
 }
 
-// whenSilent has somebody ask the mount and wait for as long as the connection must have been silent, and calls act if it
+// abortWhenIdle has somebody ask the mount and wait for as long as the connection must have been silent, and calls act if it
 // was; act calls what it is given directly before it acts. An error says that the connection is none to abort.
-func (i *Inspector) whenSilent(ctx context.Context, control *fuse.Control, m mountns.Mount,
+func (i *Inspector) abortWhenIdle(ctx context.Context, control *fuse.Control, m mountns.Mount,
 	act func(check func() error) error) (fault.Applied, error) {
-	s := &vigil{
+	s := &idleMonitor{
 		wanted: cmp.Or(i.Silence, defaultSilence), began: time.Now(), overdue: make(chan struct{}, 1), result: make(chan probe.Answer, 1),
 		waiting: func() (int, error) {
 			c, err := control.Connection(m.Minor)
@@ -79,7 +79,7 @@ func (i *Inspector) whenSilent(ctx context.Context, control *fuse.Control, m mou
 }
 
 // askAlone asks the root of the mount once, and waits longer than the connection must have been silent.
-func (i *Inspector) askAlone(ctx context.Context, m mountns.Mount, s *vigil) probe.Answer {
+func (i *Inspector) askAlone(ctx context.Context, m mountns.Mount, s *idleMonitor) probe.Answer {
 	prober := &probe.Prober{Deadline: s.wanted + lead, Runner: &i.askers, Overdue: func() {
 		select {
 		case s.overdue <- struct{}{}:
@@ -94,7 +94,7 @@ func (i *Inspector) askAlone(ctx context.Context, m mountns.Mount, s *vigil) pro
 }
 
 // wait returns once the connection has been silent for long enough. The result is Already if it is dead by now.
-func (s *vigil) wait(ctx context.Context) (done fault.Applied, err error) {
+func (s *idleMonitor) wait(ctx context.Context) (done fault.Applied, err error) {
 	tick := time.NewTicker(max(s.wanted/samples, time.Millisecond))
 	defer tick.Stop()
 	for {
@@ -116,7 +116,7 @@ func (s *vigil) wait(ctx context.Context) (done fault.Applied, err error) {
 }
 
 // answered is for a question that waits no more.
-func (s *vigil) answered(a probe.Answer) (done fault.Applied, err error) {
+func (s *idleMonitor) answered(a probe.Answer) (done fault.Applied, err error) {
 	switch {
 	case a.State == probe.Disconnected:
 		return fault.AlreadySo("was aborted already, or its daemon has ended: " + cause(a)), nil
@@ -125,11 +125,11 @@ func (s *vigil) answered(a probe.Answer) (done fault.Applied, err error) {
 	case a.State == probe.Hung || a.State == probe.Unasked:
 		return fault.Applied{}, fmt.Errorf("%w: whether the connection is silent could not be found out: %q", ErrRefused, a.Evidence)
 	}
-	return fault.Applied{}, s.again(time.Now(), told(a))
+	return fault.Applied{}, s.again(time.Now(), describeAnswer(a))
 }
 
 // look counts the requests that wait, once a question does. They do not become fewer while nothing is answered.
-func (s *vigil) look() error {
+func (s *idleMonitor) look() error {
 	n, err := s.waiting()
 	switch {
 	case err != nil:
@@ -147,7 +147,7 @@ func (s *vigil) look() error {
 }
 
 // check is the last look.
-func (s *vigil) check() error {
+func (s *idleMonitor) check() error {
 	if err := s.look(); err != nil {
 		return err
 	}
@@ -157,11 +157,11 @@ func (s *vigil) check() error {
 	return nil
 }
 
-func (s *vigil) again(at time.Time, how string) error {
+func (s *idleMonitor) again(at time.Time, how string) error {
 	return fmt.Errorf("%w: the connection answered again after %s: %s", ErrRefused, at.Sub(s.began).Round(100*time.Millisecond), how)
 }
 
-func (s *vigil) String() string {
+func (s *idleMonitor) String() string {
 	return fmt.Sprintf("one question was not answered for %s, and each of the %d times that they were counted, %d to %d requests waited",
 		time.Since(s.since).Round(100*time.Millisecond), s.looks, s.first, s.most)
 }

@@ -32,7 +32,7 @@ func TestRequestsThatWait(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			counts := c.counts
-			s := &vigil{asked: true, began: time.Now().Add(-12 * time.Second), waiting: func() (int, error) {
+			s := &idleMonitor{asked: true, began: time.Now().Add(-12 * time.Second), waiting: func() (int, error) {
 				if len(counts) == 0 {
 					return 0, c.err
 				}
@@ -63,13 +63,13 @@ func TestRequestsThatWait(t *testing.T) {
 // TestLastLook: what is heard while the mount is opened is heeded.
 func TestLastLook(t *testing.T) {
 	t.Parallel()
-	for name, heard := range map[string]func(s *vigil){
-		"nothing":          func(*vigil) {},
-		"an answer":        func(s *vigil) { s.result <- probe.Answer{State: probe.Alive} },
-		"another question": func(s *vigil) { s.overdue <- struct{}{} },
-		"fewer wait":       func(s *vigil) { s.first = 2 },
+	for name, heard := range map[string]func(s *idleMonitor){
+		"nothing":          func(*idleMonitor) {},
+		"an answer":        func(s *idleMonitor) { s.result <- probe.Answer{State: probe.Alive} },
+		"another question": func(s *idleMonitor) { s.overdue <- struct{}{} },
+		"fewer wait":       func(s *idleMonitor) { s.first = 2 },
 	} {
-		s := &vigil{asked: true, since: time.Now(), first: 1, most: 1, looks: 1, overdue: make(chan struct{}, 1),
+		s := &idleMonitor{asked: true, since: time.Now(), first: 1, most: 1, looks: 1, overdue: make(chan struct{}, 1),
 			result: make(chan probe.Answer, 1), waiting: func() (int, error) { return 1, nil }}
 		heard(s)
 		if err := s.check(); errors.Is(err, ErrRefused) != (name != "nothing") {
@@ -85,12 +85,12 @@ func TestAnswersWhileItIsWaited(t *testing.T) {
 		probe.Alive: "answered again", probe.Stale: "answered again",
 		probe.Hung: "could not be found out", probe.Unasked: "could not be found out",
 	} {
-		s := &vigil{began: time.Now()}
+		s := &idleMonitor{began: time.Now()}
 		if done, err := s.answered(probe.Answer{State: state}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %+v, %v, want %q", state, done, err, says)
 		}
 	}
-	s := &vigil{began: time.Now().Add(-7 * time.Second), since: time.Now()}
+	s := &idleMonitor{began: time.Now().Add(-7 * time.Second), since: time.Now()}
 	if _, err := s.answered(probe.Answer{State: probe.Hung}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "after 7s") {
 		t.Errorf("another question waits since a while: %v", err)
 	}

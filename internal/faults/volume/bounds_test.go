@@ -61,30 +61,30 @@ func (s *silence) Owner(ctx context.Context, _ string) (cri.Owner, error) {
 }
 
 // TestARuntimeThatHangs is not waited for once for each container of the node, and what it has not been asked of is no
-// stranger.
+// unrelated mount.
 func TestARuntimeThatHangs(t *testing.T) {
 	t.Parallel()
 	r := &silence{}
-	l := &look{Inspector: &Inspector{Runtime: r}, spaces: map[place]*space{}}
+	l := &look{Inspector: &Inspector{Runtime: r}, namespaces: map[place]*otherNamespace{}}
 	began := time.Now()
 	for inode := range uint64(100) {
-		s := &space{silent: true}
+		s := &otherNamespace{silent: true}
 		if owner, outside, why := l.owner(t.Context(), s, "0::/c"); owner != nil || outside || !strings.Contains(why, "cannot be told") || !s.silent {
 			t.Fatalf("%+v, %q", owner, why)
 		}
-		l.spaces[place{inode: inode}] = s
+		l.namespaces[place{inode: inode}] = s
 		l.attribute(mountns.Mount{Unique: inode + 1, Namespace: mountns.Namespace{Inode: inode}}, nil)
-		if l.strangers.has(inode + 1) {
-			t.Fatal("a mount of nobody knows whom is taken for a stranger")
+		if l.unrelatedMounts.has(inode + 1) {
+			t.Fatal("a mount of nobody knows whom is taken for a unrelated mount")
 		}
 	}
 	if took := time.Since(began); r.asked != maxSilent || took > ownerDeadline+2*time.Second {
 		t.Errorf("asked %d times, for %s", r.asked, took)
 	}
-	l.spaces[place{}].silent = false
+	l.namespaces[place{}].silent = false
 	l.attribute(mountns.Mount{Unique: 1, Namespace: mountns.Namespace{Inode: 0}}, nil)
-	if !l.strangers.has(1) {
-		t.Error("a mount of nobody is no stranger")
+	if !l.unrelatedMounts.has(1) {
+		t.Error("a mount of nobody is no unrelated mount")
 	}
 }
 
@@ -93,18 +93,18 @@ func TestAServerThatMakesUpInodes(t *testing.T) {
 	t.Parallel()
 	first := probe.Answer{State: probe.Alive, Stat: probe.Stat{Inode: 7, Fresh: true}}
 	for name, c := range map[string]struct {
-		now      probe.Answer
-		unsteady bool
+		now            probe.Answer
+		unstableInodes bool
 	}{
 		"the same":   {now: first},
-		"another":    {now: probe.Answer{State: probe.Alive, Stat: probe.Stat{Inode: 8, Fresh: true}}, unsteady: true},
-		"remembered": {now: probe.Answer{State: probe.Alive, Stat: probe.Stat{Inode: 7}}, unsteady: true},
-		"none":       {now: probe.Answer{State: probe.Hung, Stat: probe.Stat{Inode: 7, Fresh: true}}, unsteady: true},
+		"another":    {now: probe.Answer{State: probe.Alive, Stat: probe.Stat{Inode: 8, Fresh: true}}, unstableInodes: true},
+		"remembered": {now: probe.Answer{State: probe.Alive, Stat: probe.Stat{Inode: 7}}, unstableInodes: true},
+		"none":       {now: probe.Answer{State: probe.Hung, Stat: probe.Stat{Inode: 7, Fresh: true}}, unstableInodes: true},
 	} {
 		v := &Volume{}
 		v.expect(first)(c.now)
-		if v.unsteady != c.unsteady {
-			t.Errorf("%s: unsteady %v", name, v.unsteady)
+		if v.unstableInodes != c.unstableInodes {
+			t.Errorf("%s: unstableInodes %v", name, v.unstableInodes)
 		}
 	}
 }
