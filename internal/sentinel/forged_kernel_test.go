@@ -23,7 +23,7 @@ import (
 // listed hands on what a look has planned, and what became of each step.
 type listed struct {
 	Volumes
-	looks chan []*volume.Volume
+	looks chan []*volume.Health
 	steps chan string
 }
 
@@ -53,7 +53,7 @@ func TestAForgedDeath(t *testing.T) {
 		User: true, At: at, Source: w.scene.Dir, Serve: []string{w.scene.Dir, "forged"}, Name: volumetest.Name,
 	}.Start(t)
 	before := w.scene.MountsOf(evil)
-	all := &listed{Volumes: w.scene.Inspector, looks: make(chan []*volume.Volume, 1000), steps: make(chan string, 1000)}
+	all := &listed{Volumes: w.scene.Inspector, looks: make(chan []*volume.Health, 1000), steps: make(chan string, 1000)}
 	w.guard.Volumes = all
 	w.start(t)
 	select {

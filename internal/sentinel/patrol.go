@@ -26,7 +26,7 @@ import (
 // Volumes judges the volumes of the node, and mends them: a *volume.Inspector.
 type Volumes interface {
 	Inspect(ctx context.Context, s volume.Selection) (*volume.Survey, error)
-	Plan(ctx context.Context, v *volume.Volume, o volume.PlanOptions) (actions []fault.Action, refusals []string, err error)
+	Plan(ctx context.Context, v *volume.Health, o volume.PlanOptions) (actions []fault.Action, refusals []string, err error)
 	ApplyAll(ctx context.Context, actions []fault.Action, each func(i int, done fault.Applied, err error) (goOn bool))
 }
 
@@ -284,7 +284,7 @@ func (p *patrol) look(ctx context.Context) error {
 }
 
 // plan notes what can be repaired without losing anything. The volumes of a pod that ends are the kubelet's to unmount.
-func (p *patrol) plan(ctx context.Context, broken []*volume.Volume) {
+func (p *patrol) plan(ctx context.Context, broken []*volume.Health) {
 	var all []fault.Action
 	for _, v := range broken {
 		if pod := p.Pods.PodByUID(v.Pod.UID); pod == nil || ends(pod) {

@@ -26,7 +26,7 @@ import (
 // wreck is a node whose volumes are all dead, and whose repairs go as mend says.
 type wreck struct {
 	Observer
-	volumes []*volume.Volume
+	volumes []*volume.Health
 	mend    func(a fault.Action) error
 	applied map[string]int // by point
 	done    fault.Applied  // ApplyAll says so
@@ -39,7 +39,8 @@ type wreck struct {
 func newWreck(many int) *wreck {
 	w := &wreck{applied: map[string]int{}}
 	for i := range many {
-		v := &volume.Volume{Pod: fault.Pod{UID: "uid"}, Name: fmt.Sprint("v", i), Code: fault.DisconnectedFUSE}
+		v := &volume.Health{Verdict: volume.Verdict{Code: fault.DisconnectedFUSE}}
+		v.Pod, v.Name = fault.Pod{UID: "uid"}, fmt.Sprint("v", i)
 		v.Mount = mountns.Mount{Unique: uint64(i + 1), Mount: mountinfo.Mount{ID: i + 1, Point: fmt.Sprint("/", i)}}
 		w.volumes = append(w.volumes, v)
 	}
@@ -50,7 +51,7 @@ func (w *wreck) Inspect(context.Context, volume.Selection) (*volume.Survey, erro
 	return &volume.Survey{Volumes: w.volumes}, nil
 }
 
-func (w *wreck) Plan(_ context.Context, v *volume.Volume, _ volume.PlanOptions) ([]fault.Action, []string, error) {
+func (w *wreck) Plan(_ context.Context, v *volume.Health, _ volume.PlanOptions) ([]fault.Action, []string, error) {
 	a := fault.Action{Kind: fault.Replace, Mount: &v.Findings()[0].Mount, Pod: &v.Pod, Fault: v.Code, Lossless: true}
 	return []fault.Action{a}, nil, nil
 }
@@ -78,7 +79,7 @@ func (w *wreck) Trouble(err error)                  { w.trouble = append(w.troub
 func (w *wreck) patrol() *patrol {
 	return newPatrol(&Sentinel{Mode: Automatic, Pods: w, Observer: w, Volumes: w})
 }
-func (w *wreck) gone(a fault.Action, from []*volume.Volume) {
+func (w *wreck) gone(a fault.Action, from []*volume.Health) {
 	for i, v := range from {
 		if v.Mount.Point == a.Mount.Point {
 			v.Code = ""
@@ -140,7 +141,7 @@ func TestARepairThatFailsEndsThePlan(t *testing.T) {
 // inOtherWords are volumes about which every sentence says the opposite of what is so.
 type inOtherWords struct{ Volumes }
 
-func (v inOtherWords) Plan(ctx context.Context, of *volume.Volume, o volume.PlanOptions) ([]fault.Action, []string, error) {
+func (v inOtherWords) Plan(ctx context.Context, of *volume.Health, o volume.PlanOptions) ([]fault.Action, []string, error) {
 	actions, _, err := v.Volumes.Plan(ctx, of, o)
 	processortest.RewordActions(actions)
 	return actions, nil, err
@@ -158,7 +159,7 @@ type lossy struct {
 	point string
 }
 
-func (l lossy) Plan(ctx context.Context, v *volume.Volume, o volume.PlanOptions) ([]fault.Action, []string, error) {
+func (l lossy) Plan(ctx context.Context, v *volume.Health, o volume.PlanOptions) ([]fault.Action, []string, error) {
 	actions, refusals, err := l.wreck.Plan(ctx, v, o)
 	for i := range actions {
 		actions[i].Lossless = actions[i].Mount.Point != l.point

@@ -21,8 +21,8 @@ type owner struct{ podUID, volume string }
 
 // compare keeps the list of faults, tells of those that were not on it, and whether it is another now. What nobody knows
 // the pod of is not on it. What was on it and could not be judged stays: nothing about it was disproven.
-func (p *patrol) compare(volumes []*volume.Volume) (changed bool) {
-	now, places, unsure := map[spot]fault.Finding{}, map[site]bool{}, map[owner]*volume.Volume{}
+func (p *patrol) compare(volumes []*volume.Health) (changed bool) {
+	now, places, unsure := map[spot]fault.Finding{}, map[site]bool{}, map[owner]*volume.Health{}
 	for _, v := range volumes {
 		if unjudged(v) {
 			unsure[owner{v.Pod.UID, v.Name}] = v
@@ -59,13 +59,13 @@ func (p *patrol) compare(volumes []*volume.Volume) (changed bool) {
 
 // unjudged tells whether nothing is known of a volume's mount, nor then of its copies: it was not asked, say. Of one that
 // has vanished it is known that it is gone.
-func unjudged(v *volume.Volume) bool {
+func unjudged(v *volume.Health) bool {
 	return v.Code == "" && v.Answer.State != probe.Alive && v.Answer.State != probe.Vanished
 }
 
 // mayBeOf tells whether a broken mount may still be that of a volume, or a copy of it: it is not where another mount has
 // come to the volume's place.
-func (s spot) mayBeOf(v *volume.Volume) bool {
+func (s spot) mayBeOf(v *volume.Health) bool {
 	return s.namespace != v.Mount.Namespace.Inode || s.point != v.Mount.Point || s.is(&v.Mount)
 }
 
@@ -78,8 +78,8 @@ func (s spot) is(m *mountns.Mount) bool {
 }
 
 // blind says why none of the volumes could be asked, if that is so.
-func blind(volumes []*volume.Volume) error {
-	asked := func(v *volume.Volume) bool { return v.Answer.State != probe.Unasked }
+func blind(volumes []*volume.Health) error {
+	asked := func(v *volume.Health) bool { return v.Answer.State != probe.Unasked }
 	if len(volumes) == 0 || slices.ContainsFunc(volumes, asked) {
 		return nil
 	}

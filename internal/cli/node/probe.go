@@ -124,8 +124,9 @@ func (o probeOptions) probe(ctx context.Context, name string) (*probeReport, err
 		return nil, err
 	}
 	took := time.Since(start)
-	code, why, ok := volume.Judge(answers[0])
-	if !ok || below != "" && answers[0].State == asking.Missing {
+	verdict := volume.JudgeAnswer(answers[0])
+	code, why := verdict.Code, verdict.Reason()
+	if verdict.UnknownReason != "" || below != "" && answers[0].State == asking.Missing {
 		return nil, unanswered(answers[0])
 	}
 	r := &probeReport{

@@ -131,7 +131,7 @@ func TestInodesThatAreMadeUp(t *testing.T) {
 	before, inside := s.Mounts(), mountsOf(t, c.PID)
 	v := s.inspect()
 	if v.Broken() {
-		t.Errorf("%s %q, copies %+v", v.Code, v.Evidence, v.Copies)
+		t.Errorf("%s %q, copies %+v", v.Code, v.Reasons, v.Copies)
 	}
 	survey, err := s.i.Inspect(t.Context(), volume.Selection{PodUID: string(s.pod.UID)})
 	s.must(err)

@@ -19,12 +19,12 @@ import (
 // ErrRefused is returned for an action that is not, or no longer, one that may be done, with the reason.
 var ErrRefused = errors.New("mount is left alone")
 
-// ErrHung is returned where the source or the mount did not answer while it was worked on.
+// ErrHung is returned if the source or the mount did not answer while it was worked on.
 var ErrHung = errors.New("file system did not answer")
 
-// Apply does one action of Plan, after finding out afresh that it may be done, and says how it went. What is done already
-// succeeds. ErrRefused: it may not be done, and nothing was touched. ErrHung: it is not known whether it was done, and to
-// try again is safe. Kind, Mount and Pod alone say what is changed.
+// Apply does one action of Plan, after an inspection of its own has found that it may be done. An action that is done
+// already succeeds. ErrRefused: it may not be done, and nothing was touched. ErrHung: it is not known whether it was done,
+// and to try again is safe. Kind, Mount and Pod alone decide what is changed.
 func (i *Inspector) Apply(ctx context.Context, a fault.Action) (done fault.Applied, err error) {
 	i.ApplyAll(ctx, []fault.Action{a}, func(_ int, d fault.Applied, e error) bool {
 		done, err = d, e
@@ -33,21 +33,21 @@ func (i *Inspector) Apply(ctx context.Context, a fault.Action) (done fault.Appli
 	return done, err
 }
 
-// ApplyAll does actions about one pod in turn, as Apply does, after one look at that pod. It calls each with the number of
-// the action and how it went, and ends when that returns false. What an action changes is judged again by the action itself.
+// ApplyAll does actions about one pod in turn, as Apply does, after one inspection of that pod. It calls each with the number
+// of the action and its result, and ends when that returns false. Each action itself checks again the mount that it changes.
 func (i *Inspector) ApplyAll(ctx context.Context, actions []fault.Action, each func(i int, done fault.Applied, err error) (goOn bool)) {
-	var l *look
+	var found *inspection
 	for n, a := range actions {
 		var done fault.Applied
 		err := complete(a)
-		if err == nil && l == nil {
-			l, err = i.lookAt(ctx, a.Pod.UID)
+		if err == nil && found == nil {
+			found, err = i.inspectPod(ctx, a.Pod.UID)
 		}
-		if err == nil && a.Pod.UID != l.selection.PodUID {
+		if err == nil && a.Pod.UID != found.selection.PodUID {
 			err = fmt.Errorf("%w: %s of %q is about another pod than the first action", ErrRefused, a.Kind, a.Target)
 		}
 		if err == nil {
-			done, err = l.apply(ctx, i, a)
+			done, err = found.apply(ctx, i, a)
 		}
 		if !each(n, done, err) {
 			return
@@ -63,41 +63,41 @@ func complete(a fault.Action) error {
 	return nil
 }
 
-// lookAt looks at the volumes of one pod.
-func (i *Inspector) lookAt(ctx context.Context, podUID string) (*look, error) {
-	l, err := i.inspect(ctx, Selection{PodUID: podUID})
+// inspectPod inspects the volumes of one pod.
+func (i *Inspector) inspectPod(ctx context.Context, podUID string) (*inspection, error) {
+	n, err := i.inspect(ctx, Selection{PodUID: podUID})
 	if err != nil {
 		return nil, fmt.Errorf("inspect volumes: %w", err)
 	}
-	return l, nil
+	return n, nil
 }
 
-// apply does an action that this look says may be done.
-func (l *look) apply(ctx context.Context, i *Inspector, a fault.Action) (fault.Applied, error) {
-	for _, v := range l.survey.Volumes {
+// apply does an action if the inspection allows it.
+func (n *inspection) apply(ctx context.Context, i *Inspector, a fault.Action) (fault.Applied, error) {
+	for _, v := range n.volumes {
 		for _, c := range v.choices(PlanOptions{Abort: a.Kind == fault.Abort}) {
 			if c.action.Kind != a.Kind || !sameMount(*c.action.Mount, *a.Mount) && !raised(c.mount, *a.Mount) {
 				continue
 			}
-			if c.whyNot != "" {
-				return fault.Applied{}, fmt.Errorf("%w: %s", ErrRefused, c.whyNot)
+			if c.refusal != "" {
+				return fault.Applied{}, fmt.Errorf("%w: %s", ErrRefused, c.refusal)
 			}
 			return c.do(ctx, i)
 		}
 	}
 	if a.Kind == fault.Abort {
-		return l.aborted(*a.Mount)
+		return n.aborted(*a.Mount)
 	}
-	done, how := l.done(*a.Mount)
+	done, how := n.replaced(*a.Mount)
 	if done {
 		return fault.AlreadySo("was replaced already: " + how), nil
 	}
 	return fault.Applied{}, fmt.Errorf("%w: %s", ErrRefused, how)
 }
 
-// aborted tells of a mount that no longer hangs.
-func (l *look) aborted(want fault.Mount) (fault.Applied, error) {
-	for _, v := range l.survey.Volumes {
+// aborted is about a mount that does not hang any more.
+func (n *inspection) aborted(want fault.Mount) (fault.Applied, error) {
+	for _, v := range n.volumes {
 		if sameMount(faultMount(v.Mount), want) && v.Answer.State == probe.Disconnected {
 			return fault.AlreadySo("was aborted already"), nil
 		}
@@ -105,10 +105,10 @@ func (l *look) aborted(want fault.Mount) (fault.Applied, error) {
 	return fault.Applied{}, fmt.Errorf("%w: the mount at %q is not one that hangs", ErrRefused, want.Point)
 }
 
-// done tells whether what belongs at the place of a mount is there.
-func (l *look) done(want fault.Mount) (ok bool, how string) {
-	for _, v := range l.survey.Volumes {
-		if v.Point != want.Point || want.Namespace != l.host.Inode || v.Mount.ID == 0 {
+// replaced reports whether the place of a mount has what belongs there.
+func (n *inspection) replaced(want fault.Mount) (ok bool, how string) {
+	for _, v := range n.volumes {
+		if v.Point != want.Point || want.Namespace != n.host.namespace.Inode || v.Mount.ID == 0 {
 			continue
 		}
 		if v.Code == "" && v.Answer.State == probe.Alive && v.Answer.Bindable == probe.Yes && !sameMount(faultMount(v.Mount), want) {
@@ -117,40 +117,40 @@ func (l *look) done(want fault.Mount) (ok bool, how string) {
 		}
 		return false, fmt.Sprintf("the mount at %q: %s %s", v.Point, v.Code, v.Answer.State)
 	}
-	for _, c := range l.found {
+	for _, c := range n.copies {
 		if c.Point != want.Point || c.Namespace.Inode != want.Namespace {
 			continue
 		}
-		if ok, how = c.done(want); ok {
+		if ok, how = c.hasReplaced(want); ok {
 			return ok, how
 		}
 	}
 	if how != "" {
 		return false, how
 	}
-	return l.elsewhere(want)
+	return n.gone(want)
 }
 
-// done is for a copy.
-func (c *Copy) done(want fault.Mount) (ok bool, how string) {
+// hasReplaced reports whether a copy is the one that has taken the place of a mount.
+func (c *Copy) hasReplaced(want fault.Mount) (ok bool, how string) {
 	a := c.Answer
 	if c.Code == "" && c.Source.is(a) && a.Bindable == probe.Yes && !sameMount(faultMount(c.Mount), want) {
 		return true, fmt.Sprintf("at %q in mount namespace %s is what belongs there (inode %d of device %s)", c.Point, c.Namespace, a.Stat.Inode,
 			c.Source.Device)
 	}
-	return false, fmt.Sprintf("the mount at %q in mount namespace %s: %s %s; %s", c.Point, c.Namespace, c.Code, a.State, c.Why)
+	return false, fmt.Sprintf("the mount at %q in mount namespace %s: %s %s; %s", c.Point, c.Namespace, c.Code, a.State, c.Decision.Reason)
 }
 
-// elsewhere tells of a mount whose place was not found: the namespace may have gone with its container.
-func (l *look) elsewhere(want fault.Mount) (ok bool, how string) {
-	if l.Scanner == nil || want.Namespace == l.host.Inode {
+// gone is about a mount whose place was not found: the namespace may have gone with its container.
+func (n *inspection) gone(want fault.Mount) (ok bool, how string) {
+	if n.scanner == nil || want.Namespace == n.host.namespace.Inode {
 		return false, fmt.Sprintf("there is no such mount at %q any more, and nothing in its place that is known", want.Point)
 	}
-	spaces, survey, err := l.Scanner.Namespaces()
+	all, survey, err := n.scanner.Namespaces()
 	if err != nil {
 		return false, err.Error()
 	}
-	for _, ns := range spaces {
+	for _, ns := range all {
 		if ns.Inode == want.Namespace {
 			return false, fmt.Sprintf("there is no such mount at %q in mount namespace %s any more", want.Point, ns)
 		}
@@ -176,10 +176,10 @@ func (i *Inspector) abort(ctx context.Context, m mountns.Mount) (fault.Applied, 
 }
 
 // abortConnection ends the connection of a mount, if check says nothing against it. It has the mount's root open meanwhile: a driver
-// that mounts anew is given the same number for its connection as soon as the old file system has gone.
+// that mounts again is given the same number for its connection as soon as the old file system has gone.
 func abortConnection(control *fuse.Control, m mountns.Mount, check func() error) error {
 	return m.Namespace.Do(func() error {
-		root, err := open(m)
+		root, err := openRoot(m)
 		if err != nil {
 			return err
 		}
@@ -191,8 +191,8 @@ func abortConnection(control *fuse.Control, m mountns.Mount, check func() error)
 	})
 }
 
-// open opens the root of a mount of the calling thread's namespace, if it is still there and shows. The caller closes it.
-func open(m mountns.Mount) (*sys.FD, error) {
+// openRoot opens the root of a mount of the calling thread's namespace, if it is still there and shows. The caller closes it.
+func openRoot(m mountns.Mount) (*sys.FD, error) {
 	root, err := mountns.Lookup(0, m.Point)
 	if err != nil {
 		return nil, fmt.Errorf("open mount at %q: %w", m.Point, err)
@@ -225,7 +225,7 @@ func raised(m mountns.Mount, want fault.Mount) bool {
 	return ok && below.Point == m.Point && below.Parent == want.ParentID
 }
 
-// sameMount tells whether both mean one mount of one namespace. The numbers that the kernel never uses again decide
+// sameMount reports whether both mean one mount of one namespace. The numbers that the kernel never uses again decide
 // where both have one; otherwise everything else must agree.
 func sameMount(a, b fault.Mount) bool {
 	if a.Namespace != b.Namespace {

@@ -17,7 +17,6 @@ import (
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
-	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -36,12 +35,12 @@ func TestRecordsOnWhatMayHang(t *testing.T) {
 	for fsType, want := range map[string]string{on.FSType: "", "fuse.cut": "may not answer", "nfs4": "may not answer"} {
 		m := on
 		m.FSType, m.Point = fsType, "/var"
-		l := &look{table: mountinfo.NewTable([]mountinfo.Mount{m})}
+		h := &hostMounts{table: mountinfo.NewTable([]mountinfo.Mount{m})}
 		dir, err := sys.Lookup(filepath.Dir(name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		record, err := l.readRecordIn(dir)
+		record, err := h.readRecordIn(dir)
 		dir.Close()
 		if want == "" && (err != nil || record.Handle != "h") || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("on %s: %v, %v, want %q", fsType, record, err, want)
@@ -60,52 +59,32 @@ func (s *silence) Owner(ctx context.Context, _ string) (cri.Owner, error) {
 	return cri.Owner{}, errors.Join(cri.ErrUnavailable, ctx.Err())
 }
 
-// TestARuntimeThatHangs is not waited for once for each container of the node, and what it has not been asked of is no
-// unrelated mount.
+// TestARuntimeThatHangs is not waited for once for each container of the node, and a mount whose owner it was not asked for
+// is not taken for an unrelated one.
 func TestARuntimeThatHangs(t *testing.T) {
 	t.Parallel()
-	r := &silence{}
-	l := &look{Inspector: &Inspector{Runtime: r}, namespaces: map[place]*otherNamespace{}}
+	r, unrelated := &silence{}, &unrelatedMounts{}
+	n := &namespaces{runtime: r, cache: &ownerCache{}, all: map[namespaceKey]*otherNamespace{}}
+	s := &copySearch{enumerator: &enumerator{}, namespaces: n}
 	began := time.Now()
 	for inode := range uint64(100) {
-		s := &otherNamespace{silent: true}
-		if owner, outside, why := l.owner(t.Context(), s, "0::/c"); owner != nil || outside || !strings.Contains(why, "cannot be told") || !s.silent {
-			t.Fatalf("%+v, %q", owner, why)
+		o := &otherNamespace{noAnswer: true}
+		if owner, outside, reason := n.askOwner(t.Context(), o, "0::/c"); owner != nil || outside || !strings.Contains(reason, "cannot be told") || !o.noAnswer {
+			t.Fatalf("%+v, %q", owner, reason)
 		}
-		l.namespaces[place{inode: inode}] = s
-		l.attribute(mountns.Mount{Unique: inode + 1, Namespace: mountns.Namespace{Inode: inode}}, nil)
-		if l.unrelatedMounts.has(inode + 1) {
-			t.Fatal("a mount of nobody knows whom is taken for a unrelated mount")
+		ns := mountns.Namespace{Inode: inode + 1}
+		n.all[keyOf(ns)] = o
+		if s.take(mountns.Mount{Unique: inode + 1, Namespace: ns}, unrelated); unrelated.has(inode + 1) {
+			t.Fatal("a mount whose owner is not known is taken for an unrelated one")
 		}
 	}
-	if took := time.Since(began); r.asked != maxSilent || took > ownerDeadline+2*time.Second {
+	if took := time.Since(began); r.asked != maxTimeouts || took > ownerDeadline+2*time.Second {
 		t.Errorf("asked %d times, for %s", r.asked, took)
 	}
-	l.namespaces[place{}].silent = false
-	l.attribute(mountns.Mount{Unique: 1, Namespace: mountns.Namespace{Inode: 0}}, nil)
-	if !l.unrelatedMounts.has(1) {
-		t.Error("a mount of nobody is no unrelated mount")
-	}
-}
-
-// TestAServerThatMakesUpInodes proves nothing by them.
-func TestAServerThatMakesUpInodes(t *testing.T) {
-	t.Parallel()
-	first := probe.Answer{State: probe.Alive, Stat: probe.Stat{Inode: 7, Fresh: true}}
-	for name, c := range map[string]struct {
-		now            probe.Answer
-		unstableInodes bool
-	}{
-		"the same":   {now: first},
-		"another":    {now: probe.Answer{State: probe.Alive, Stat: probe.Stat{Inode: 8, Fresh: true}}, unstableInodes: true},
-		"remembered": {now: probe.Answer{State: probe.Alive, Stat: probe.Stat{Inode: 7}}, unstableInodes: true},
-		"none":       {now: probe.Answer{State: probe.Hung, Stat: probe.Stat{Inode: 7, Fresh: true}}, unstableInodes: true},
-	} {
-		v := &Volume{}
-		v.expect(first)(c.now)
-		if v.unstableInodes != c.unstableInodes {
-			t.Errorf("%s: unstableInodes %v", name, v.unstableInodes)
-		}
+	ns := mountns.Namespace{Inode: 1}
+	n.of(ns).noAnswer = false
+	if s.take(mountns.Mount{Unique: 1, Namespace: ns}, unrelated); !unrelated.has(1) {
+		t.Error("a mount of no volume is not remembered")
 	}
 }
 

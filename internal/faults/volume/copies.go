@@ -9,219 +9,322 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// holds gives the way from the volume's directory to that of a mount: of the same file system, of another of its kind,
-// which the driver had mounted before, or of the directory of the node's disk that the volume covers.
-func (v *Volume) holds(m mountinfo.Mount) (sub string, ok bool) {
-	if v.location.hidden != "" && deviceOf(m) == v.location.disk {
-		return relative(v.location.hidden, rootOf(m))
-	}
-	if v.Mount.ID == 0 || !sameType(m.FSType, v.Mount.FSType) {
-		return "", false
-	}
-	return relative(v.root(), rootOf(m))
+// Copy is a mount of a volume's directory, or of one in it, at another place.
+type Copy struct {
+	mountns.Mount
+	Holder
+	// SubPath is the way to it from the volume's directory; empty: that directory.
+	SubPath string
+	Answer  probe.Answer
+	Verdict
+	Decision Decision
+	// Source is what belongs in its place; nil if there is none.
+	Source *Source
+
+	volume *Health
+	origin copyOrigin
 }
 
-// sameType compares types of file systems. Some kernels do not tell the part after the dot of another namespace's mount.
-func sameType(a, b string) bool {
-	kind, _, _ := strings.Cut(a, ".")
-	other, _, _ := strings.Cut(b, ".")
-	return a == b || kind == other && (a == kind || b == other)
+// Holder is the container that has a copy, as far as it is known.
+type Holder struct {
+	Pod         fault.Pod
+	Container   string
+	ContainerID string
+	// PIDs are processes of the copy's namespace; none for the kubelet's own.
+	PIDs []int
+}
+
+// Decision is whether a copy may be replaced if there is a source, and the reason why, or why not.
+type Decision struct {
+	Replaceable bool
+	Reason      string
+}
+
+func refuse(format string, args ...any) Decision {
+	return Decision{Reason: fmt.Sprintf(format, args...)}
+}
+
+// copyOrigin is what a copy was made from.
+type copyOrigin struct {
+	onHost bool       // a subPath bind of the kubelet
+	record *cri.Mount // the runtime's record of it; nil: there is none
+	// specSubPath is the subPath of the pod's spec if that is not the copy's SubPath: then it must lead there by a symbolic
+	// link.
+	specSubPath string
+}
+
+// accountable is the pod that answers for the copy's mount. All mounts of processes that are in no container count together.
+func (c *Copy) accountable() string {
+	return cmp.Or(c.Pod.UID, "no pod that is known")
+}
+
+// isOnNodeDisk reports whether the copy is of the directory of the node's own disk that the volume covers.
+func (c *Copy) isOnNodeDisk() bool {
+	at := c.volume.location()
+	return at.covered != "" && deviceOf(c.Mount.Mount) == at.disk
+}
+
+// readOnly reports whether the pod was given the volume there, or at all, to read alone. The mount that is there need not
+// be the runtime's own: anyone who may mount in a container, or in a namespace made in it, decides how that is made.
+func (c *Copy) readOnly() bool {
+	record := c.origin.record
+	if record != nil && record.ReadOnly || sys.ParseMountAttr(c.volume.Mount.Options).Has(sys.AttrReadOnly) {
+		return true
+	}
+	pod := c.volume.spec.pod
+	return record != nil && pod != nil && slices.ContainsFunc(volumeMounts(pod, c.Container), func(m corev1.VolumeMount) bool {
+		return m.ReadOnly && isAt(m, record.ContainerPath)
+	})
 }
 
 // findBinds lists the kubelet's subPath binds of volumes that are broken, and those that are of another file system than
-// their volume is by now. Where one pod is looked at, it lists all.
-func (l *look) findBinds(context.Context) error {
-	byName := map[kubelet.Volume][]*Volume{} // without the plugin
-	for _, v := range l.survey.Volumes {
+// their volume is by now. If one pod is inspected, it lists all.
+func (s *copySearch) findBinds() {
+	byName := map[kubelet.Volume][]*Health{} // without the plugin
+	for _, v := range s.volumes {
 		name := kubelet.Volume{PodUID: v.Pod.UID, Name: v.Name}
 		byName[name] = append(byName[name], v)
 	}
-	for point, m := range l.at {
-		place, ok := l.node.ParseSubPath(point)
+	for point, m := range s.visible {
+		place, ok := s.node.ParseSubPath(point)
 		if !ok {
 			continue
 		}
 		var found []*Copy
 		for _, v := range byName[kubelet.Volume{PodUID: place.PodUID, Name: place.Volume}] {
-			sub, ok := v.holds(m)
-			if !ok || l.selection.PodUID == "" && v.Code == "" && deviceOf(m) == deviceOf(v.Mount.Mount) {
-				continue
+			if c := s.bindOf(v, m, place.Container); c != nil {
+				found = append(found, c)
 			}
-			c := &Copy{Mount: l.own(m), Pod: v.Pod, Container: place.Container, SubPath: sub, onHost: true, volume: v}
-			c.Replaceable, c.Why = l.bindFits(c)
-			found = append(found, c)
 		}
 		if len(found) > 1 {
-			found = found[:1]
-			found[0].Replaceable, found[0].Why = false, fmt.Sprintf("the pod has several volumes that the kubelet calls %q", place.Volume)
+			found[0].Decision = refuse("the pod has several volumes that the kubelet calls %q", place.Volume)
 		}
-		for _, c := range found {
-			c.volume.Copies = append(c.volume.Copies, c)
+		if len(found) > 0 {
+			v := found[0].volume
+			v.Copies = append(v.Copies, found[0])
 		}
 	}
-	return nil
 }
 
-// bindFits tells whether a subPath bind of the kubelet is what the pod's spec asks for.
-func (l *look) bindFits(c *Copy) (bool, string) {
-	v := c.volume
-	if v.pod == nil {
-		return false, "the pod's spec is not known, so neither is which directory of the volume belongs there"
+// bindOf makes the copy that a subPath bind is of a volume; nil if it is none that is looked for.
+func (s *copySearch) bindOf(v *Health, m mountinfo.Mount, container string) *Copy {
+	sub, ok := v.holds(m)
+	if !ok || s.selection.PodUID == "" && v.Code == "" && deviceOf(m) == deviceOf(v.Mount.Mount) {
+		return nil
 	}
-	want, ok := subpath.Find(l.node, v.pod, c.Point)
+	c := &Copy{
+		Mount: s.mount(m), Holder: Holder{Pod: v.Pod, Container: container}, SubPath: sub, volume: v, origin: copyOrigin{onHost: true},
+	}
+	c.Decision, c.origin.specSubPath = s.decideBind(c)
+	return c
+}
+
+// decideBind decides whether a subPath bind of the kubelet is what the pod's spec asks for.
+func (s *copySearch) decideBind(c *Copy) (d Decision, specSubPath string) {
+	pod := c.volume.spec.pod
+	if pod == nil {
+		return refuse("the pod's spec is not known, so neither is which directory of the volume belongs there"), ""
+	}
+	want, ok := subpath.Find(s.node, pod, c.Point)
 	switch {
 	case !ok:
-		return false, "the pod's spec asks for no subPath there"
-	case len(l.table.Children(c.ID)) > 0:
-		return false, "another mount lies on it"
+		return refuse("the pod's spec asks for no subPath there"), ""
+	case len(s.table.Children(c.ID)) > 0:
+		return refuse("another mount lies on it"), ""
 	}
-	if whyNot := c.name(want); whyNot != "" {
-		return false, whyNot
+	specSubPath, refusal := subPathInSpec(c, want)
+	if refusal != "" {
+		return Decision{Reason: refusal}, ""
 	}
-	return true, fmt.Sprintf("it is the kubelet's bind of subPath %q, which container %q asks for", cmp.Or(c.named, c.SubPath), c.Container)
+	return Decision{Replaceable: true, Reason: fmt.Sprintf("it is the kubelet's bind of subPath %q, which container %q asks for",
+		cmp.Or(specSubPath, c.SubPath), c.Container)}, specSubPath
 }
 
-// name takes down what the pod's spec calls the directory of a copy.
-func (c *Copy) name(want subpath.Want) (whyNot string) {
-	name := subpath.NameOf(c.volume.pod, want)
+// subPathInSpec returns the subPath of the pod's spec if it is another than that of the copy.
+func subPathInSpec(c *Copy, want subpath.Want) (specSubPath, refusal string) {
+	name := subpath.NameOf(c.volume.spec.pod, want)
 	if name == "" {
-		return fmt.Sprintf("the pod's spec asks for subPath %q, and which directory that is cannot be told from the pod alone",
+		return "", fmt.Sprintf("the pod's spec asks for subPath %q, and which directory that is cannot be told from the pod alone",
 			cmp.Or(want.Mount.SubPath, want.Mount.SubPathExpr))
 	}
 	if name = path.Clean(name); name != c.SubPath {
-		c.named = name
+		return name, ""
 	}
-	return ""
+	return "", ""
 }
 
-// leads tells whether the subPath that the pod's spec asks for leads to what is put in the copy's place. That itself is
-// looked up without following links, so that no link leads out of the volume.
-func (c *Copy) leads(named *probe.Answer) bool {
-	return c.named == "" || c.volume.Source == nil || named != nil && c.Source.is(*named)
+// subPathAnswers are the answers of directories of sources, by the volume's point and the subPath. Nil: it was not asked.
+type subPathAnswers map[[2]string]*probe.Answer
+
+func (a subPathAnswers) of(v *Health, sub string) *probe.Answer { return a[[2]string{v.Point, sub}] }
+
+// judgeCopies asks the copies of all volumes and judges them. It returns all, and leaves each volume those that are broken.
+func (p *batchProber) judgeCopies(ctx context.Context, volumes []*Health) (all []*Copy, err error) {
+	sources, err := p.askCopies(ctx, volumes)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range volumes {
+		for _, c := range v.Copies {
+			c.judge(sources.of(v, c.SubPath), sources.of(v, c.origin.specSubPath))
+			if c.UnknownReason != "" && c.Answer.State != probe.Vanished {
+				p.coverage.addGap("the mount at %q in mount namespace %s could not be judged: %s", c.Point, c.Namespace, c.UnknownReason)
+			}
+		}
+	}
+	if err := p.recheckCopies(ctx, volumes); err != nil {
+		return nil, err
+	}
+	for _, v := range volumes {
+		all = append(all, v.Copies...)
+		v.Copies = slices.DeleteFunc(v.Copies, func(c *Copy) bool { return c.Code == "" })
+		slices.SortFunc(v.Copies, compareCopies)
+	}
+	return all, nil
 }
 
 // askCopies asks every copy whose state does not follow from that of its volume, and every source of one in a
 // subdirectory.
-func (l *look) askCopies(ctx context.Context) error {
-	var questions []probeRequest
-	asked := map[string]*probe.Answer{} // by volume and subPath
-	for _, v := range l.survey.Volumes {
+func (p *batchProber) askCopies(ctx context.Context, volumes []*Health) (subPathAnswers, error) {
+	var requests []probeRequest
+	sources := subPathAnswers{}
+	for _, v := range volumes {
 		for _, c := range v.Copies {
-			if d := v.Code; (d == fault.DisconnectedFUSE || d == fault.HungMount) && deviceOf(c.Mount.Mount) == deviceOf(v.Mount.Mount) {
+			if dead := v.Code == fault.DisconnectedFUSE || v.Code == fault.HungMount; dead && deviceOf(c.Mount.Mount) == deviceOf(v.Mount.Mount) {
 				c.Answer = v.Answer // the whole file system is dead
 				c.Answer.ID = mountID(c.Mount)
 			} else {
-				questions = append(questions, probeRequest{of(c.owner(), about(c.Mount, "", true)), func(a probe.Answer) {
-					c.Answer, c.Mount.Unique = a, max(c.Mount.Unique, a.ID.Unique)
+				requests = append(requests, probeRequest{probeTarget(c.accountable(), c.Mount, "", true), func(a probe.Answer) {
+					c.Answer, c.Unique = a, max(c.Unique, a.ID.Unique)
 				}})
 			}
-			for _, sub := range []string{c.SubPath, c.named} {
-				if v.Source == nil || sub == "" || asked[v.Point+"\x00"+sub] != nil {
+			for _, sub := range []string{c.SubPath, c.origin.specSubPath} {
+				if v.Source == nil || sub == "" || sources.of(v, sub) != nil {
 					continue
 				}
 				answer := &probe.Answer{}
-				asked[v.Point+"\x00"+sub] = answer
-				from := l.own(mountOf(v.Source.Mount))
-				from.Unique = v.Source.Mount.ID
-				questions = append(questions, probeRequest{of(v.Pod.UID, about(from, path.Join(v.Source.Below, sub), true)), func(a probe.Answer) { *answer = a }})
+				sources[[2]string{v.Point, sub}] = answer
+				target := probeTarget(v.Pod.UID, v.Source.mount, path.Join(v.Source.Below, sub), true)
+				requests = append(requests, probeRequest{target, func(a probe.Answer) { *answer = a }})
 			}
 		}
 	}
-	if err := l.ask(ctx, questions); err != nil {
-		return err
+	return sources, p.ask(ctx, requests)
+}
+
+// judge decides about a copy that was asked. sub is the answer of the source of its subPath, and inSpec that of the subPath
+// of the pod's spec.
+func (c *Copy) judge(sub, inSpec *probe.Answer) {
+	source, refusal := c.findSource(sub)
+	c.Source = source
+	c.Verdict = judgeCopy(c.evidence())
+	c.Decision = c.decide(refusal, inSpec)
+}
+
+// evidence is what the verdict on the copy follows from.
+func (c *Copy) evidence() copyEvidence {
+	return copyEvidence{
+		answer: c.Answer, source: c.Source, countsLinks: c.volume.countsLinks(), unstableInodes: c.volume.UnstableInodes,
+		onNodeDisk: c.isOnNodeDisk(),
 	}
-	for _, v := range l.survey.Volumes {
+}
+
+// findSource takes the volume's source, or the directory in it.
+func (c *Copy) findSource(sub *probe.Answer) (s *Source, refusal string) {
+	from := c.volume.Source
+	if from == nil || c.SubPath == "" {
+		return from, ""
+	}
+	if sub == nil {
+		return nil, ""
+	}
+	return sourceCandidate{
+		mount: from.mount, below: path.Join(from.Below, c.SubPath), answer: *sub, reason: from.Reason,
+	}.source()
+}
+
+// decide decides whether the copy can be replaced: refusal says why its source cannot be used, and inSpec is the answer of
+// the subPath of the pod's spec.
+func (c *Copy) decide(refusal string, inSpec *probe.Answer) Decision {
+	d := c.Decision
+	if refusal != "" {
+		d = Decision{Reason: refusal}
+	}
+	if mismatch := c.sourceMismatch(inSpec); d.Replaceable && mismatch != "" {
+		d = Decision{Reason: mismatch}
+	}
+	if d.Reason == "" {
+		d.Reason = c.Verdict.Reason()
+	}
+	return d
+}
+
+// sourceMismatch says why the source cannot take the copy's place. The subPath of the pod's spec may lead to the source by a
+// symbolic link. The source itself is looked up without following links, so that none leads out of the volume.
+func (c *Copy) sourceMismatch(inSpec *probe.Answer) string {
+	v, spec := c.volume, c.origin.specSubPath
+	switch {
+	case c.Source != nil && !c.origin.onHost && !sameType(v.Source.FSType, c.FSType) && deviceOf(c.Mount.Mount) != v.location().disk:
+		return fmt.Sprintf("it is of type %q, and the source of type %q", c.FSType, v.Source.FSType)
+	case spec != "" && v.Source != nil && (inSpec == nil || !c.Source.is(*inSpec)):
+		return fmt.Sprintf("the mount is of directory %q of the volume, and the pod's spec asks for subPath %q, which does not lead there "+
+			"within the volume", c.SubPath, spec)
+	case c.Source != nil && c.Answer.Stat != (probe.Stat{}) && c.Answer.Stat.Dir != c.Source.stat.Dir:
+		return fmt.Sprintf("one of %q and the mount is a directory, and the other is a file", c.Source.Path)
+	}
+	return ""
+}
+
+// recheckCopies asks again about copies that differ from their source by their inode number alone.
+func (p *batchProber) recheckCopies(ctx context.Context, volumes []*Health) error {
+	var requests []probeRequest
+	for _, v := range volumes {
 		for _, c := range v.Copies {
-			l.settle(c, asked[v.Point+"\x00"+c.SubPath], asked[v.Point+"\x00"+c.named])
+			if c.Code == fault.DeletedVolumeSource && c.evidence().replaced() {
+				requests = append(requests, v.recheck(c.accountable(), c.Mount, "", c.Answer))
+			}
 		}
 	}
-	if err := l.askCopiesTwice(ctx); err != nil {
+	if err := p.ask(ctx, requests); err != nil {
 		return err
 	}
-	for _, v := range l.survey.Volumes {
-		l.found = append(l.found, v.Copies...)
-		v.Copies = slices.DeleteFunc(v.Copies, func(c *Copy) bool { return c.Code == "" })
+	for _, v := range volumes {
+		if !v.UnstableInodes {
+			continue
+		}
+		for _, c := range v.Copies {
+			c.Verdict = judgeCopy(c.evidence())
+		}
+		p.coverage.addGap("the file system of volume %q of pod %q gives its directory another inode number every time, so that it cannot be told "+
+			"whether the directory was replaced", v.Name, v.Pod.UID)
 	}
 	return nil
 }
 
-// mountOf is the mount that was written down, as far as that goes.
-func mountOf(m fault.Mount) mountinfo.Mount {
-	id, _ := subpath.IDOf(m) // it was written down here
-	return mountinfo.Mount{
-		ID: id.Reused, Parent: id.Parent, Major: id.Major, Minor: id.Minor, Root: id.Root, Point: id.Point, FSType: m.FSType,
-	}
-}
-
-// settle decides about a copy, and says what belongs in its place. sub is what the source of its subPath answered, and
-// named what the subPath of the pod's spec leads to.
-func (l *look) settle(c *Copy, sub, named *probe.Answer) {
-	v := c.volume
-	l.findCopySource(c, sub)
-	if c.Replaceable && !c.leads(named) {
-		c.Replaceable, c.Why = false, fmt.Sprintf("the mount is of directory %q of the volume, and the pod's spec asks for subPath %q, which "+
-			"does not lead there within the volume", c.SubPath, c.named)
-	}
-	d, ok := judgeRoot(c.Answer, v.countsLinks())
-	if ok && d.code == "" {
-		d = c.compare()
-	}
-	if !ok && c.Answer.State != probe.Vanished {
-		l.incomplete("the mount at %q in mount namespace %s could not be judged: %s", c.Point, c.Namespace, describeAnswer(c.Answer))
-	}
-	if c.Code = d.code; c.Why == "" {
-		c.Why = d.why
-	}
-	if c.Replaceable && c.Source != nil && c.Answer.Stat != (probe.Stat{}) && c.Answer.Stat.Dir != c.Source.dir {
-		c.Replaceable, c.Why = false, fmt.Sprintf("one of %q and the mount is a directory, and the other is a file", c.Source.Path)
-	}
-}
-
-// compare says whether a copy that answers is still what belongs there.
-func (c *Copy) compare() verdict {
-	v := c.volume
-	if v.location.hidden != "" && deviceOf(c.Mount.Mount) == v.location.disk {
-		return verdict{fault.DeletedVolumeSource, "data is being split: it is a directory of the node's own disk, which the volume covers"}
-	}
-	if own := c.Answer.Stat; c.replaced() {
-		return verdict{fault.DeletedVolumeSource, fmt.Sprintf("%q is another directory now (inode %d) than the one that is mounted (inode %d)",
-			c.Source.Path, c.Source.Inode, own.Inode)}
-	}
-	return verdict{}
-}
-
-// replaced tells whether the directory's name means another directory of the same file system by now.
-func (c *Copy) replaced() bool {
-	own := c.Answer.Stat
-	return !c.volume.unstableInodes && c.Source != nil && own.Fresh && c.Source.Device == (device{own.Major, own.Minor}).String() &&
-		c.Source.Inode != own.Inode
-}
-
-// findCopySource takes the volume's source, or what is in it.
-func (l *look) findCopySource(c *Copy, sub *probe.Answer) {
-	v := c.volume
-	switch {
-	case v.Source == nil:
-		return
-	case c.SubPath == "":
-		c.Source = v.Source
-	case sub != nil:
-		from := sourceCandidate{mount: l.own(mountOf(v.Source.Mount)), below: path.Join(v.Source.Below, c.SubPath), answer: *sub, why: v.Source.Why}
-		var whyNot string
-		if c.Source, whyNot = from.source(); whyNot != "" {
-			c.Replaceable, c.Why = false, whyNot
+// compareCopies orders the copies of a volume: the kubelet's binds, then those that may be replaced, then the rest.
+func compareCopies(a, b *Copy) int {
+	rank := func(c *Copy) int {
+		switch {
+		case c.origin.onHost:
+			return 0
+		case c.Decision.Replaceable:
+			return 1
 		}
+		return 2
 	}
-	if c.Source != nil && c.Replaceable && !c.onHost && !sameType(v.Source.FSType, c.FSType) && deviceOf(c.Mount.Mount) != v.location.disk {
-		c.Replaceable, c.Why = false, fmt.Sprintf("it is of type %q, and the source of type %q", c.FSType, v.Source.FSType)
-	}
+	return cmp.Or(rank(a)-rank(b), cmp.Compare(a.Pod.UID, b.Pod.UID), cmp.Compare(a.Container, b.Container),
+		cmp.Compare(a.Namespace.Inode, b.Namespace.Inode), cmp.Compare(a.Point, b.Point), cmp.Compare(a.ID, b.ID))
 }

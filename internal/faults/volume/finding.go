@@ -12,13 +12,13 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 )
 
-// Findings tells the volume as faults: one for the mount, and one for each broken copy. None where it is healthy.
-func (v *Volume) Findings() []fault.Finding {
+// Findings describes the volume as faults: one for the mount, and one for each broken copy. A healthy one has none.
+func (v *Health) Findings() []fault.Finding {
 	var all []fault.Finding
 	if v.Code != "" {
 		all = append(all, fault.Finding{
 			Code: v.Code, Pod: v.Pod, Volume: v.Name, Mount: faultMount(v.Mount), Holder: v.driver(),
-			Evidence: slices.Concat(v.Evidence, v.around(), v.Answer.Evidence, v.seen()),
+			Evidence: slices.Concat(v.Reasons, v.remedies(), v.Answer.Evidence, v.facts()),
 			Details:  v.details(v.Source != nil),
 		})
 	}
@@ -28,7 +28,7 @@ func (v *Volume) Findings() []fault.Finding {
 	return all
 }
 
-// driver names who has mounted the volume.
+// driver names the driver that has mounted the volume.
 func (v *Volume) driver() string {
 	if v.Record == nil {
 		return ""
@@ -37,7 +37,7 @@ func (v *Volume) driver() string {
 }
 
 // details are the facts that the volume and its copies share. repairable is whether the mount can be replaced.
-func (v *Volume) details(repairable bool) fault.Details {
+func (v *Health) details(repairable bool) fault.Details {
 	d := fault.Details{Daemon: v.Daemon}
 	if v.Record != nil {
 		d.Driver = v.Record.Driver
@@ -45,20 +45,20 @@ func (v *Volume) details(repairable bool) fault.Details {
 	if repairable {
 		d.Repair = fault.Replace
 	}
-	if v.pod != nil {
-		d.Workload = kubelet.WorkloadOf(v.pod)
+	if v.spec.pod != nil {
+		d.Workload = kubelet.WorkloadOf(v.spec.pod)
 	}
 	return d
 }
 
-// maxBeneath bounds how many hidden mounts are told.
-const maxBeneath = 8
+// maxHidden bounds how many hidden mounts are described.
+const maxHidden = 8
 
-// seen is what the mount table and the kubelet's records say.
-func (v *Volume) seen() []string {
+// facts are what the mount table and the kubelet's records say.
+func (v *Health) facts() []string {
 	all := []string{fmt.Sprintf("mountinfo: device %s, root %q, type %q from %q, at %q", deviceOf(v.Mount.Mount), v.Mount.Root, v.Mount.FSType,
 		v.Mount.Source, v.Mount.Point)}
-	for _, m := range v.HiddenMounts[:min(len(v.HiddenMounts), maxBeneath)] {
+	for _, m := range v.HiddenMounts[:min(len(v.HiddenMounts), maxHidden)] {
 		all = append(all, fmt.Sprintf("beneath it at the same place: device %s, root %q, type %q", deviceOf(m), m.Root, m.FSType))
 	}
 	if v.Record != nil {
@@ -67,15 +67,14 @@ func (v *Volume) seen() []string {
 		all = append(all, "no record: "+v.NoRecordReason)
 	}
 	if s := v.Staging; s != nil {
-		text := fmt.Sprintf("staged at %q: device %s, root %q, %s", s.Point, deviceOf(s.Mount.Mount), s.Mount.Root, s.Answer.State)
-		if deviceOf(s.Mount.Mount) != deviceOf(v.Mount.Mount) {
+		text := fmt.Sprintf("staged at %q: device %s, root %q, %s", s.Point, deviceOf(s.Mount.Mount), s.Mount.Root, v.StagingAnswer.State)
+		if !v.isStagedDevice() {
 			text += "; that is another file system than the pod has"
 		}
 		all = append(all, text)
 	}
-	now, was := v.location.answer.Stat, v.Answer.Stat
-	told := v.Source == nil || v.location.split || v.replaced()
-	if !told && now.Inode != 0 && was.Inode != 0 && now.Inode != was.Inode {
+	now, was := v.ExpectedAnswer.Stat, v.Answer.Stat
+	if v.Source != nil && !v.location().onNodeDisk && !v.replaced() && now.Inode != 0 && was.Inode != 0 && now.Inode != was.Inode {
 		all = append(all, fmt.Sprintf("the directory of the mount had inode %d, and the one that belongs there has inode %d", was.Inode,
 			now.Inode))
 	}
@@ -85,16 +84,16 @@ func (v *Volume) seen() []string {
 // maxNamed bounds how many pods are named in a sentence.
 const maxNamed = 10
 
-// around is what has become of the daemon, what can be done, and who else is concerned.
-func (v *Volume) around() []string {
+// remedies are the state of the daemon, what can take the volume's place, and the other pods that are concerned.
+func (v *Health) remedies() []string {
 	all := slices.Clone(v.DaemonNotes)
 	if v.Source != nil {
-		all = append(all, fmt.Sprintf("%q can take its place: %s", v.Source.Path, v.Source.Why))
+		all = append(all, fmt.Sprintf("%q can take its place: %s", v.Source.Path, v.Source.Reason))
 	} else if v.NoSourceReason != "" {
 		all = append(all, "nothing can take its place: "+v.NoSourceReason)
 	}
 	if len(v.WrittenToNodeDisk) > 0 {
-		all = append(all, fmt.Sprintf("written to the node's own disk, at %q in its file system: %q", v.location.hidden, v.WrittenToNodeDisk))
+		all = append(all, fmt.Sprintf("written to the node's own disk, at %q in its file system: %q", v.location().covered, v.WrittenToNodeDisk))
 	}
 	if v.ForeignCopies > 0 {
 		all = append(all, fmt.Sprintf("copies of it in containers of other pods, such as the driver's, in services of the node, and in mount "+
@@ -118,30 +117,26 @@ func podName(pod fault.Pod) string {
 	return pod.Namespace + "/" + pod.Name
 }
 
-// finding tells a copy.
+// finding describes a copy.
 func (c *Copy) finding() fault.Finding {
 	where := "the kubelet's subPath bind"
-	if !c.onHost {
+	if !c.origin.onHost {
 		where = "mount namespace " + c.Namespace.String()
 	}
 	f := fault.Finding{
 		Code: c.Code, Pod: c.Pod, Container: c.Container, Volume: c.volume.Name, Mount: faultMount(c.Mount), Holder: c.volume.driver(),
-		Details: c.volume.details(c.Replaceable && c.volume.Source != nil),
+		Details: c.volume.details(c.Decision.Replaceable && c.volume.Source != nil),
 	}
 	if c.Pod.UID != c.volume.Pod.UID {
 		f.Details.Workload = fault.Workload{}
 	}
-	if d, _ := judgeRoot(c.Answer, c.volume.countsLinks()); d.code != "" {
-		f.Evidence = append(f.Evidence, d.why)
-	} else if d := c.compare(); d.code != "" {
-		f.Evidence = append(f.Evidence, d.why)
-	}
+	f.Evidence = append(f.Evidence, c.Reasons...)
 	f.Evidence = append(f.Evidence, fmt.Sprintf("it is a copy of volume %q of pod %s, in %s: device %s, root %q, at %q", c.volume.Name,
 		podName(c.volume.Pod), where, deviceOf(c.Mount.Mount), c.Root, c.Point))
-	if c.Replaceable {
-		f.Evidence = append(f.Evidence, "it is known what belongs there: "+c.Why)
+	if c.Decision.Replaceable {
+		f.Evidence = append(f.Evidence, "it is known what belongs there: "+c.Decision.Reason)
 	} else {
-		f.Evidence = append(f.Evidence, "it is left alone: "+c.Why)
+		f.Evidence = append(f.Evidence, "it is left alone: "+c.Decision.Reason)
 	}
 	return f
 }

@@ -253,7 +253,7 @@ func read(pid int, name string) string {
 }
 
 // inspect looks at the pod's volume.
-func (s *scene) inspect() *volume.Volume {
+func (s *scene) inspect() *volume.Health {
 	s.t.Helper()
 	survey, err := s.i.Inspect(s.t.Context(), volume.Selection{PodUID: string(s.pod.UID)})
 	s.must(err)

@@ -104,7 +104,7 @@ func testFloodOfCopies(t *testing.T, mounts int, want string) {
 			switch {
 			case c.ContainerID == "evil":
 				evil++
-			case c.Replaceable && c.Code == fault.DisconnectedFUSE && c.ContainerID == "c1":
+			case c.Decision.Replaceable && c.Code == fault.DisconnectedFUSE && c.ContainerID == "c1":
 				replaceable++
 			}
 		}

@@ -19,7 +19,7 @@ import (
 )
 
 // orderOf has directory below of the mount at from take the place of the mount at point, as a kernel before 6.8 has it.
-func orderOf(t *testing.T, from, below, point string) swap {
+func orderOf(t *testing.T, from, below, point string) replaceOrder {
 	t.Helper()
 	source, err := mount.Inspect(from)
 	must(t, err)
@@ -35,13 +35,13 @@ func orderOf(t *testing.T, from, below, point string) swap {
 	must(t, err)
 	ns, err = ns.Owned()
 	must(t, err)
-	return swap{
+	return replaceOrder{
 		Home: ns, Away: ns, From: source.ID, Below: below, Major: st.Major, Minor: st.Minor, Inode: st.Ino, Target: target.ID,
 	}
 }
 
 // stays has an order refused, and makes sure that nothing is touched.
-func (s swap) stays(t *testing.T) {
+func (s replaceOrder) stays(t *testing.T) {
 	t.Helper()
 	before, err := mountns.Table(0)
 	must(t, err)
@@ -57,7 +57,7 @@ func (s swap) stays(t *testing.T) {
 }
 
 // goes has an order carried out, and makes sure that the source is there.
-func (s swap) goes(t *testing.T) {
+func (s replaceOrder) goes(t *testing.T) {
 	t.Helper()
 	if done, err := (&Inspector{}).run(t.Context(), s, "the source"); err != nil {
 		t.Errorf("a mount that is broken: %+v, %v", done, err)
@@ -101,7 +101,7 @@ func TestReplaceOfWhatHasTheSource(t *testing.T) {
 	for _, name := range []string{"vol", "old"} {
 		must(t, os.Mkdir(filepath.Join(from, name), 0o755))
 	}
-	for name, do := range map[string]func(swap, *testing.T){"vol": swap.stays, "old": swap.goes} {
+	for name, do := range map[string]func(replaceOrder, *testing.T){"vol": replaceOrder.stays, "old": replaceOrder.goes} {
 		must(t, sys.BindMount(filepath.Join(from, name), point))
 		order := orderOf(t, from, "vol", point)
 		order.Answered = true

@@ -35,10 +35,10 @@ type idleMonitor struct {
 	began   time.Time
 	overdue chan struct{} // a question waits, and what was asked before it has been answered
 	result  chan probe.Answer
-	// Of the question that waits; since is zero where none was seen to:
-	asked              bool
-	since              time.Time
-	first, most, looks int
+	// These are about the question that waits; since is zero if none was seen to wait.
+	asked               bool
+	since               time.Time
+	first, most, counts int
 }
 
 // abortWhenIdle has somebody ask the mount and wait for as long as the connection must have been silent, and calls act if it
@@ -86,7 +86,7 @@ func (i *Inspector) askAlone(ctx context.Context, m mountns.Mount, s *idleMonito
 		default: // one that nobody has seen yet tells as much
 		}
 	}}
-	answers, err := prober.Ask(ctx, []probe.Target{about(m, "", false)})
+	answers, err := prober.Ask(ctx, []probe.Target{probeTarget("", m, "", false)})
 	if len(answers) != 1 {
 		return probe.Answer{State: probe.Unasked, Evidence: []string{fmt.Sprint(err)}}
 	}
@@ -104,12 +104,12 @@ func (s *idleMonitor) wait(ctx context.Context) (done fault.Applied, err error) 
 		case a := <-s.result:
 			return s.answered(a)
 		case <-s.overdue:
-			s.asked, s.since, s.looks = true, time.Time{}, 0
-			err = s.look()
+			s.asked, s.since, s.counts = true, time.Time{}, 0
+			err = s.count()
 		case <-tick.C:
-			err = s.look()
+			err = s.count()
 		}
-		if err != nil || s.looks > 0 && time.Since(s.since) >= s.wanted {
+		if err != nil || s.counts > 0 && time.Since(s.since) >= s.wanted {
 			return fault.Applied{}, err
 		}
 	}
@@ -128,27 +128,27 @@ func (s *idleMonitor) answered(a probe.Answer) (done fault.Applied, err error) {
 	return fault.Applied{}, s.again(time.Now(), describeAnswer(a))
 }
 
-// look counts the requests that wait, once a question does. They do not become fewer while nothing is answered.
-func (s *idleMonitor) look() error {
+// count counts the requests that wait, once a question does. They do not become fewer while nothing is answered.
+func (s *idleMonitor) count() error {
 	n, err := s.waiting()
 	switch {
 	case err != nil:
 		return err
-	case !s.asked || s.looks == 0 && n == 0: // what waits has not got to the connection yet
+	case !s.asked || s.counts == 0 && n == 0: // what waits has not got to the connection yet
 		return nil
-	case s.looks == 0:
+	case s.counts == 0:
 		s.since, s.first, s.most = time.Now(), n, n
 	case n < s.first:
 		return s.again(time.Now(), fmt.Sprintf("%d requests waited, and %d do now", s.first, n))
 	}
 	s.most = max(s.most, n)
-	s.looks++
+	s.counts++
 	return nil
 }
 
-// check is the last look.
+// check counts for the last time.
 func (s *idleMonitor) check() error {
-	if err := s.look(); err != nil {
+	if err := s.count(); err != nil {
 		return err
 	}
 	if len(s.result)+len(s.overdue) > 0 {
@@ -163,5 +163,5 @@ func (s *idleMonitor) again(at time.Time, how string) error {
 
 func (s *idleMonitor) String() string {
 	return fmt.Sprintf("one question was not answered for %s, and each of the %d times that they were counted, %d to %d requests waited",
-		time.Since(s.since).Round(100*time.Millisecond), s.looks, s.first, s.most)
+		time.Since(s.since).Round(100*time.Millisecond), s.counts, s.first, s.most)
 }

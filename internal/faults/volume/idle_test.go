@@ -42,12 +42,12 @@ func TestRequestsThatWait(t *testing.T) {
 			}}
 			var err error
 			for range len(c.counts) {
-				if err = s.look(); err != nil {
+				if err = s.count(); err != nil {
 					break
 				}
 			}
 			if err == nil && c.err != nil {
-				err = s.look()
+				err = s.count()
 			}
 			said := s.String()
 			if err != nil {
@@ -69,7 +69,7 @@ func TestLastLook(t *testing.T) {
 		"another question": func(s *idleMonitor) { s.overdue <- struct{}{} },
 		"fewer wait":       func(s *idleMonitor) { s.first = 2 },
 	} {
-		s := &idleMonitor{asked: true, since: time.Now(), first: 1, most: 1, looks: 1, overdue: make(chan struct{}, 1),
+		s := &idleMonitor{asked: true, since: time.Now(), first: 1, most: 1, counts: 1, overdue: make(chan struct{}, 1),
 			result: make(chan probe.Answer, 1), waiting: func() (int, error) { return 1, nil }}
 		heard(s)
 		if err := s.check(); errors.Is(err, ErrRefused) != (name != "nothing") {

@@ -4,47 +4,192 @@
 package volume
 
 import (
-	"context"
+	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// verdict is what an answer says about a mount: the fault, if it is one, and why.
-type verdict struct {
-	code fault.Code
-	why  string
+// Verdict is the decision about a mount.
+type Verdict struct {
+	// Code is the fault; empty: healthy, as far as could be seen.
+	Code fault.Code
+	// Reasons are the sentences that prove the fault, the deciding one first.
+	Reasons []string
+	// UnknownReason says why nothing can be said; empty: the mount was judged.
+	UnknownReason string
 }
 
-// judgeRoot says what the answer of a mount's root means by itself. ok is false where it says nothing. counts is whether
-// the file system is known to count links.
-func judgeRoot(a probe.Answer, counts bool) (d verdict, ok bool) {
+// Reason is the sentence that decided; empty if there is no fault.
+func (v Verdict) Reason() string {
+	if len(v.Reasons) == 0 {
+		return ""
+	}
+	return v.Reasons[0]
+}
+
+// broken is the verdict of a fault.
+func broken(code fault.Code, format string, args ...any) Verdict {
+	return Verdict{Code: code, Reasons: []string{fmt.Sprintf(format, args...)}}
+}
+
+// Judge decides about a volume from evidence alone, in this order: does it answer at all; can a container be started with
+// it; is it what the driver has staged.
+func Judge(e Evidence) Verdict {
+	if e.Mount.ID == 0 {
+		return Verdict{UnknownReason: fmt.Sprintf("nothing is mounted at %q", e.Point)}
+	}
+	root := judgeAnswer(e.Answer, e.countsLinks())
+	switch {
+	case root.UnknownReason != "":
+		return root
+	case e.Plugin == HostPathPlugin:
+		if root.Code == "" && e.below() != "" {
+			return judgeHostPath(e)
+		}
+		return root
+	case root.Code == "" || root.Code == fault.DeletedVolumeSource:
+		if v := compareWithStaged(e); v.Code != "" {
+			v.Reasons = append(v.Reasons, root.Reasons...)
+			return v
+		}
+	}
+	return root
+}
+
+// JudgeAnswer decides about a mount from its answer, if nothing else is known of it.
+func JudgeAnswer(a probe.Answer) Verdict {
+	return judgeAnswer(a, !strings.HasPrefix(a.FSType, "fuse"))
+}
+
+// judgeAnswer decides about a mount from the answer of its root. countsLinks is whether the file system is known to count
+// links.
+func judgeAnswer(a probe.Answer, countsLinks bool) Verdict {
 	switch a.State {
 	case probe.Disconnected:
 		if a.Errno == sys.ESHUTDOWN {
-			return verdict{fault.DisconnectedFUSE, "the daemon of the file system answers that its session with the server was ended: " +
-				cause(a)}, true
+			return broken(fault.DisconnectedFUSE, "the daemon of the file system answers that its session with the server was ended: %s", cause(a))
 		}
-		return verdict{fault.DisconnectedFUSE, "the connection to the daemon of the file system is gone: " + cause(a)}, true
+		return broken(fault.DisconnectedFUSE, "the connection to the daemon of the file system is gone: %s", cause(a))
 	case probe.Hung:
 		if a.Took == 0 {
-			return verdict{fault.HungMount, "the file system does not answer: who has asked it before still waits"}, true
+			return broken(fault.HungMount, "the file system does not answer: who has asked it before still waits")
 		}
-		return verdict{fault.HungMount, fmt.Sprintf("the file system has not answered for %s", a.Took.Round(100*time.Millisecond))}, true
+		return broken(fault.HungMount, "the file system has not answered for %s", a.Took.Round(100*time.Millisecond))
 	case probe.Stale:
 		if a.Errno == sys.EACCES {
-			return verdict{fault.StaleFileHandle, "the server of the file system lets this node at the directory no more: " + cause(a)}, true
+			return broken(fault.StaleFileHandle, "the server of the file system lets this node at the directory no more: %s", cause(a))
 		}
-		return verdict{fault.StaleFileHandle, "the server of the file system does not know the directory any more: " + cause(a)}, true
+		return broken(fault.StaleFileHandle, "the server of the file system does not know the directory any more: %s", cause(a))
 	case probe.Missing:
-		return verdict{fault.DeletedVolumeSource, "the file system says that the root of the mount is no more: " + cause(a)}, true
+		return broken(fault.DeletedVolumeSource, "the file system says that the root of the mount is no more: %s", cause(a))
 	case probe.Alive:
-		return judgeAlive(a, counts), true
+		return judgeAlive(a, countsLinks)
 	}
-	return verdict{}, false
+	return Verdict{UnknownReason: cmp.Or(describeAnswer(a), "it was not asked")}
+}
+
+// judgeAlive decides whether a directory or file that answers still has a name, so that a container can be given it.
+func judgeAlive(a probe.Answer, countsLinks bool) Verdict {
+	what := "directory"
+	if a.Stat.Fresh && !a.Stat.Dir {
+		what = "file"
+	}
+	switch {
+	case a.Bindable == probe.No && a.Deleted:
+		return broken(fault.DeletedVolumeSource, "the %s has lost its name (it was deleted, renamed or replaced): it answers, but the "+
+			"kernel refuses to bind it, so that no container can start with it", what)
+	case a.Bindable == probe.No:
+		return broken(fault.DeletedVolumeSource, "the kernel refuses to bind the %s, as it does where a directory above has lost "+
+			"its name (was deleted, renamed or replaced): it answers, but no container can start with it", what)
+	case a.Deleted && a.Bindable != probe.Yes:
+		return broken(fault.DeletedVolumeSource, "the %s has lost its name (it was deleted, renamed or replaced): it answers, but no "+
+			"container can start with it", what)
+	case a.Stat.Fresh && a.Stat.Nlink == 0 && (countsLinks || a.Deleted):
+		return broken(fault.DeletedVolumeSource, "the %s was deleted: it answers, but its link count is 0", what)
+	}
+	return Verdict{}
+}
+
+// compareWithStaged decides whether a volume that answers is what the driver has staged.
+func compareWithStaged(e Evidence) Verdict {
+	at := e.location()
+	switch {
+	case at.onNodeDisk:
+		return broken(fault.DeletedVolumeSource, "data is being split: the pod has a directory of the node's own disk (%s, device "+
+			"%s) that the volume is mounted over; what the pod writes does not get into the volume", e.Mount.FSType, deviceOf(e.Mount.Mount))
+	case !at.known || !e.isStagedDevice():
+		return Verdict{}
+	case e.ExpectedAnswer.State == probe.Missing:
+		return broken(fault.DeletedVolumeSource, "the volume has no directory %q any more: it was deleted or renamed", at.below)
+	case e.replaced():
+		return broken(fault.DeletedVolumeSource, "the directory %q of the volume was replaced: it is inode %d by now, and the pod "+
+			"has inode %d", at.below, e.ExpectedAnswer.Stat.Inode, e.Answer.Stat.Inode)
+	}
+	return Verdict{}
+}
+
+// judgeHostPath decides about a hostPath whose mount answers, by what is at the path itself. A path that could not be
+// asked is no fault.
+func judgeHostPath(e Evidence) Verdict {
+	a, spec, want := e.ExpectedAnswer, e.spec.hostPath, corev1.HostPathUnset
+	if spec != nil && spec.Type != nil {
+		want = *spec.Type
+	}
+	switch {
+	case a.State == probe.Missing && subpath.Made(spec):
+		return Verdict{} // it is made when the container is started
+	case a.State == probe.Missing:
+		return broken(fault.MissingBindSource, "there is no %q on the file system that is mounted at %q, and the pod's spec wants a %s", e.Point,
+			e.Mount.Point, want)
+	case a.State == probe.Alive && want == corev1.HostPathDirectory && !a.Stat.Dir:
+		return broken(fault.SourceTypeMismatch, "%q is no directory, and the pod's spec wants one", e.Point)
+	case a.State == probe.Alive && want == corev1.HostPathFile && a.Stat.Dir:
+		return broken(fault.SourceTypeMismatch, "%q is a directory, and the pod's spec wants a file", e.Point)
+	}
+	v := judgeAnswer(a, false)
+	v.UnknownReason = ""
+	return v
+}
+
+// copyEvidence is what judgeCopy decides from.
+type copyEvidence struct {
+	answer probe.Answer
+	// source is what belongs in the copy's place; nil if that is not known.
+	source *Source
+	// countsLinks is whether the file system is known to count links, unstableInodes whether it makes up inode numbers.
+	countsLinks, unstableInodes bool
+	// onNodeDisk is whether the copy is of the directory of the node's own disk that the volume covers.
+	onNodeDisk bool
+}
+
+// judgeCopy decides about a copy of a volume: does it answer; is it still what belongs there.
+func judgeCopy(e copyEvidence) Verdict {
+	root := judgeAnswer(e.answer, e.countsLinks)
+	switch {
+	case root.UnknownReason != "" || root.Code != "":
+		return root
+	case e.onNodeDisk:
+		return broken(fault.DeletedVolumeSource, "data is being split: it is a directory of the node's own disk, which the volume covers")
+	case e.replaced():
+		return broken(fault.DeletedVolumeSource, "%q is another directory now (inode %d) than the one that is mounted (inode %d)", e.source.Path,
+			e.source.Inode, e.answer.Stat.Inode)
+	}
+	return Verdict{}
+}
+
+// replaced reports whether the name of the copy's directory means another one of the same file system by now.
+func (e copyEvidence) replaced() bool {
+	own := e.answer.Stat
+	return !e.unstableInodes && e.source != nil && own.Fresh && e.source.Device == (device{own.Major, own.Minor}).String() &&
+		e.source.Inode != own.Inode
 }
 
 // cause is the error of an answer in words.
@@ -57,7 +202,7 @@ func cause(a probe.Answer) string {
 
 // describeAnswer is the state of an answer in words, and its error.
 func describeAnswer(a probe.Answer) string {
-	text, known := inWords[a.State]
+	text, known := stateWords[a.State]
 	if !known {
 		text = string(a.State)
 	}
@@ -67,111 +212,8 @@ func describeAnswer(a probe.Answer) string {
 	return fmt.Sprintf("%s: %v", text, a.Errno)
 }
 
-// inWords are states that say nothing about faults, as people say them.
-var inWords = map[probe.State]string{
+// stateWords are the states that no fault follows from, as people say them.
+var stateWords = map[probe.State]string{
 	probe.Denied: "it may not be asked", probe.Unasked: "it could not be asked", probe.Broken: "it answers with an error",
 	probe.Vanished: "it has gone meanwhile",
-}
-
-// judgeAlive says whether what answers can be given to a container, and has a name still.
-func judgeAlive(a probe.Answer, counts bool) verdict {
-	what := "directory"
-	if a.Stat.Fresh && !a.Stat.Dir {
-		what = "file"
-	}
-	switch {
-	case a.Bindable == probe.No && a.Deleted:
-		return verdict{fault.DeletedVolumeSource, "the " + what + " has lost its name (it was deleted, renamed or replaced): it answers, but the " +
-			"kernel refuses to bind it, so that no container can start with it"}
-	case a.Bindable == probe.No:
-		return verdict{fault.DeletedVolumeSource, "the kernel refuses to bind the " + what + ", as it does where a directory above has lost " +
-			"its name (was deleted, renamed or replaced): it answers, but no container can start with it"}
-	case a.Deleted && a.Bindable != probe.Yes:
-		return verdict{fault.DeletedVolumeSource, "the " + what + " has lost its name (it was deleted, renamed or replaced): it answers, but no " +
-			"container can start with it"}
-	case a.Stat.Fresh && a.Stat.Nlink == 0 && (counts || a.Deleted):
-		return verdict{fault.DeletedVolumeSource, "the " + what + " was deleted: it answers, but its link count is 0"}
-	}
-	return verdict{}
-}
-
-// judge decides about every volume.
-func (l *look) judge(ctx context.Context) error {
-	for _, v := range l.survey.Volumes {
-		d, ok := l.verdictOf(v)
-		if !ok {
-			if v.Mount.ID != 0 && v.Answer.State != probe.Vanished {
-				l.incomplete("volume %q of pod %q at %q could not be judged: %s", v.Name, v.Pod.UID, v.Point, describeAnswer(v.Answer))
-			}
-			if v.NoSourceReason == "" {
-				v.NoSourceReason = fmt.Sprintf("the mount at %q could not be judged: %s", v.Point, describeAnswer(v.Answer))
-			}
-			v.notKnown = true
-			continue
-		}
-		v.Code = d.code
-		if d.code != "" {
-			v.Evidence = append(v.Evidence, d.why)
-		}
-		if root, _ := judgeRoot(v.Answer, v.countsLinks()); root.code != "" && root.why != d.why {
-			v.Evidence = append(v.Evidence, root.why)
-		}
-	}
-	return ctx.Err()
-}
-
-// verdictOf decides about one volume, in this order: does it answer at all; can a container be started with it; is it
-// what the driver has staged.
-func (l *look) verdictOf(v *Volume) (verdict, bool) {
-	if v.Mount.ID == 0 {
-		return verdict{}, false
-	}
-	d, ok := judgeRoot(v.Answer, v.countsLinks())
-	if !ok {
-		return d, ok
-	}
-	if v.Plugin == HostPathPlugin {
-		if d.code == "" && v.below() != "" {
-			return v.judgeHostPath(), true
-		}
-		return d, true
-	}
-	if d.code == "" || d.code == fault.DeletedVolumeSource {
-		if more := v.compare(); more.code != "" {
-			return more, true
-		}
-	}
-	return d, true
-}
-
-// countsLinks tells whether a link count of 0 means something. Some FUSE servers never fill it in; one that counts says
-// so at the root of what is staged. The root of a file system cannot be deleted.
-func (v *Volume) countsLinks() bool {
-	return v.Staging != nil && v.Staging.Answer.State == probe.Alive && v.Staging.Answer.Stat.Fresh && v.Staging.Answer.Stat.Nlink > 0 &&
-		(v.location.split || v.location.below != "" && deviceOf(v.Staging.Mount.Mount) == deviceOf(v.Mount.Mount))
-}
-
-// compare says whether a volume that answers is what the driver has staged.
-func (v *Volume) compare() verdict {
-	switch {
-	case v.location.split:
-		return verdict{fault.DeletedVolumeSource, fmt.Sprintf("data is being split: the pod has a directory of the node's own disk (%s, device "+
-			"%s) that the volume is mounted over; what the pod writes does not get into the volume", v.Mount.FSType, deviceOf(v.Mount.Mount))}
-	case !v.location.known || deviceOf(v.Staging.Mount.Mount) != deviceOf(v.Mount.Mount):
-		return verdict{}
-	case v.location.answer.State == probe.Missing:
-		return verdict{fault.DeletedVolumeSource, fmt.Sprintf("the volume has no directory %q any more: it was deleted or renamed",
-			v.location.below)}
-	case v.replaced():
-		return verdict{fault.DeletedVolumeSource, fmt.Sprintf("the directory %q of the volume was replaced: it is inode %d by now, and the pod "+
-			"has inode %d", v.location.below, v.location.answer.Stat.Inode, v.Answer.Stat.Inode)}
-	}
-	return verdict{}
-}
-
-// replaced tells whether the directory's name means another directory of the same file system by now.
-func (v *Volume) replaced() bool {
-	now, own := v.location.answer, v.Answer
-	return !v.unstableInodes && now.State == probe.Alive && own.State == probe.Alive && now.Stat.Fresh && own.Stat.Fresh &&
-		now.Stat.Major == own.Stat.Major && now.Stat.Minor == own.Stat.Minor && now.Stat.Inode != own.Stat.Inode
 }

@@ -94,11 +94,11 @@ func TestOpenOfWhatIsCovered(t *testing.T) {
 	must(t, sys.NewMount("disk", dir, "tmpfs", ""))
 	t.Cleanup(func() { _ = systest.UnmountPath(dir, true) })
 	disk := mountAt(t, dir)
-	fd, err := open(disk)
+	fd, err := openRoot(disk)
 	must(t, err)
 	fd.Close()
 	kerneltest.FUSE(t, dir)
-	if fd, err := open(disk); !errors.Is(err, ErrRefused) {
+	if fd, err := openRoot(disk); !errors.Is(err, ErrRefused) {
 		fd.Close()
 		t.Errorf("opened what is covered: %v", err)
 	}
@@ -146,14 +146,14 @@ func TestAProcessOfAnotherContainer(t *testing.T) {
 		{[]int{os.Getpid(), guest.Process.Pid}, byGroup{name: host, "": host}, "host"},
 		{[]int{os.Getpid()}, byGroup{name: visitor, "": host}, "host"},
 	} {
-		l := &look{Inspector: &Inspector{Runtime: c.of}}
-		s := &otherNamespace{ns: ns, pids: c.pids}
-		must(t, l.identify(t.Context(), s))
-		if c.want == "" && (s.owner != nil || !strings.Contains(s.why, "processes of containers")) {
-			t.Errorf("%v: %+v, %q, want that it cannot be told", c.pids, s.owner, s.why)
+		n := &namespaces{runtime: c.of, cache: &ownerCache{}}
+		o := &otherNamespace{ns: ns, pids: c.pids}
+		must(t, n.findOwner(t.Context(), o))
+		if c.want == "" && (o.owner != nil || !strings.Contains(o.ownerReason, "processes of containers")) {
+			t.Errorf("%v: %+v, %q, want that it cannot be told", c.pids, o.owner, o.ownerReason)
 		}
-		if c.want != "" && (s.owner == nil || s.owner.Container != c.want) {
-			t.Errorf("%v: %+v, %q, want %q", c.pids, s.owner, s.why, c.want)
+		if c.want != "" && (o.owner == nil || o.owner.Container != c.want) {
+			t.Errorf("%v: %+v, %q, want %q", c.pids, o.owner, o.ownerReason, c.want)
 		}
 	}
 }

@@ -50,7 +50,7 @@ func replaced(s *scene, server *nfs.Server) {
 }
 
 // state expects the volume to have a fault, or none, and gives it.
-func (s *scene) state(want fault.Code) *volume.Volume {
+func (s *scene) state(want fault.Code) *volume.Health {
 	s.t.Helper()
 	begin := time.Now()
 	v := s.inspect()
@@ -58,7 +58,7 @@ func (s *scene) state(want fault.Code) *volume.Volume {
 		s.t.Errorf("the look took %s", took)
 	}
 	if v.Code != want {
-		s.t.Fatalf("the volume has fault %q, want %q: %q %+v", v.Code, want, v.Evidence, v.Answer)
+		s.t.Fatalf("the volume has fault %q, want %q: %q %+v", v.Code, want, v.Reasons, v.Answer)
 	}
 	return v
 }
@@ -126,7 +126,7 @@ func TestNFSServerStoppedAndBack(t *testing.T) {
 			}()
 			for range 2 {
 				v := s.state(fault.HungMount)
-				t.Logf("%q %q", v.Evidence, v.Answer.Evidence)
+				t.Logf("%q %q", v.Reasons, v.Answer.Evidence)
 				actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
 				s.must(err)
 				if len(actions) != 0 {

@@ -15,14 +15,14 @@ import (
 
 // readRecord reads the record of what is mounted at point. It is called inside the kubelet's namespace, and does not ask
 // a file system that may hang.
-func (l *look) readRecord(point string) (*kubelet.VolumeRecord, error) {
+func (h *hostMounts) readRecord(point string) (*kubelet.VolumeRecord, error) {
 	name := kubelet.VolumeRecordPath(point)
 	dir, err := mountns.Lookup(0, path.Dir(name))
 	if err != nil {
 		return nil, fmt.Errorf("open record %q: %w", name, err)
 	}
 	defer dir.Close()
-	r, err := l.readRecordIn(dir)
+	r, err := h.readRecordIn(dir)
 	if err != nil {
 		return nil, fmt.Errorf("read record %q: %w", name, err)
 	}
@@ -30,9 +30,9 @@ func (l *look) readRecord(point string) (*kubelet.VolumeRecord, error) {
 }
 
 // readRecordIn reads the record that lies in dir. The root of a mount may be of any file system, and is not to be asked for
-// what is in it. What was opened is what is read: a pipe or a device would have to be waited for.
-func (l *look) readRecordIn(dir *sys.FD) (*kubelet.VolumeRecord, error) {
-	if err := l.local(dir); err != nil {
+// what is in it. The type is checked on the open file that is then read: a pipe or a device may never answer.
+func (h *hostMounts) readRecordIn(dir *sys.FD) (*kubelet.VolumeRecord, error) {
+	if err := h.checkLocal(dir); err != nil {
 		return nil, err
 	}
 	foreign := fmt.Errorf("%w: it is no file of the kubelet's", kubelet.ErrVolumeRecord)
@@ -52,9 +52,9 @@ func (l *look) readRecordIn(dir *sys.FD) (*kubelet.VolumeRecord, error) {
 	return kubelet.ReadVolumeRecord(file)
 }
 
-// local makes sure that a directory is not the root of a mount, and lies on a file system that does not hang: the kernel
+// checkLocal makes sure that a directory is not the root of a mount, and lies on a file system that does not hang: the kernel
 // may know the way to it and nothing of what is in it.
-func (l *look) local(dir *sys.FD) error {
+func (h *hostMounts) checkLocal(dir *sys.FD) error {
 	st, err := dir.Stat(sys.StatType | sys.StatMountID)
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (l *look) local(dir *sys.FD) error {
 			return err
 		}
 	}
-	m, ok := l.table.ByID(number)
+	m, ok := h.table.ByID(number)
 	switch {
 	case !ok:
 		return fmt.Errorf("%w: its directory was mounted just now", kubelet.ErrVolumeRecord)

@@ -327,7 +327,7 @@ func TestHostPath(t *testing.T) {
 	s.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "host", MountPath: "/data"}}
 	s.runtime.of = &cri.Owner{Container: "app", PodUID: string(s.pod.UID), Mounts: []cri.Mount{{HostPath: name, ContainerPath: "/data"}}}
 	c := s.contain(name, "/data")
-	look := func() *volume.Volume {
+	look := func() *volume.Health {
 		survey, err := s.i.Inspect(t.Context(), volume.Selection{PodUID: string(s.pod.UID)})
 		s.must(err)
 		if len(survey.Volumes) != 1 || survey.Volumes[0].Plugin != volume.HostPathPlugin {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
@@ -22,13 +21,13 @@ import (
 )
 
 // Job is what Apply has run in a process that can be lost. Main programs, and tests, hand it to subprocess.Main.
-var Job = subprocess.Job{Name: "volume-swap", Run: runSwap}
+var Job = subprocess.Job{Name: "volume-swap", Run: runReplace}
 
-// swapDeadline is how long the file system of the source may take to find a directory, and that of the mount to let go.
-const swapDeadline = 5 * time.Second
+// replaceDeadline is how long the file system of the source may take to find a directory, and that of the mount to let go.
+const replaceDeadline = 5 * time.Second
 
-// swap is one replacement, as the process that does it is told of it.
-type swap struct {
+// replaceOrder is one replacement, as the process that does it reads it.
+type replaceOrder struct {
 	// Home is the kubelet's mount namespace, and Away that of the mount, with the user namespace that owns it: the process
 	// enters no other.
 	Home, Away mountns.Namespace
@@ -48,15 +47,15 @@ type swap struct {
 	Owner string
 }
 
-// result is how it went.
-type result struct {
+// replaceResult is the outcome of a replacement.
+type replaceResult struct {
 	Done    bool
 	Refused string // why not; nothing was touched then
 }
 
-// swap puts the source in the place of a mount that was judged by an answer. The order says whether it is for reading alone,
+// replace puts the source in the place of a mount that was judged by an answer. The order says whether it is for reading alone,
 // and whose the process counts as that does it.
-func (i *Inspector) swap(ctx context.Context, order swap, m mountns.Mount, a probe.Answer, s *Source) (fault.Applied, error) {
+func (i *Inspector) replace(ctx context.Context, order replaceOrder, m mountns.Mount, a probe.Answer, s *Source) (fault.Applied, error) {
 	n, err := i.Kubelet.Node(ctx)
 	if err != nil {
 		return fault.Applied{}, err
@@ -65,31 +64,25 @@ func (i *Inspector) swap(ctx context.Context, order swap, m mountns.Mount, a pro
 	if err != nil {
 		return fault.Applied{}, err
 	}
-	from, err := subpath.IDOf(s.Mount)
-	if err != nil {
-		return fault.Applied{}, err
-	}
-	order.Home, order.Away, order.From, order.Below, order.Inode = home, m.Namespace, from, s.Below, s.Inode
+	order.Home, order.Away, order.From, order.Below = home, m.Namespace, mountID(s.mount), s.Below
+	order.Major, order.Minor, order.Inode = s.stat.Major, s.stat.Minor, s.stat.Inode
 	order.Target, order.Answered = mountID(m), a.State == probe.Alive
-	if _, err := fmt.Sscanf(s.Device, "%d:%d", &order.Major, &order.Minor); err != nil {
-		return fault.Applied{}, fmt.Errorf("read device %q of source: %w", s.Device, err)
-	}
 	if home.Inode != s.Mount.Namespace {
 		return fault.Applied{}, fmt.Errorf("%w: the kubelet is in another mount namespace by now", ErrRefused)
 	}
 	return i.run(ctx, order, s.Path)
 }
 
-func (i *Inspector) run(ctx context.Context, order swap, name string) (fault.Applied, error) {
-	var r result
+func (i *Inspector) run(ctx context.Context, order replaceOrder, name string) (fault.Applied, error) {
+	var r replaceResult
 	each := func(text json.RawMessage) error { return json.Unmarshal(text, &r) }
 	err := cmp.Or(i.Runner, &subprocess.Runner{}).Run(ctx, subprocess.Options{
-		Job: Job.Name, Input: order, Deadline: swapDeadline, Each: each, Owner: order.Owner,
+		Job: Job.Name, Input: order, Deadline: replaceDeadline, Each: each, Owner: order.Owner,
 		Waits: []string{device{order.Major, order.Minor}.String(), device{order.Target.Major, order.Target.Minor}.String()},
 	})
 	switch {
 	case errors.Is(err, subprocess.ErrDeadline):
-		return fault.Applied{}, fmt.Errorf("put %q in the place of the mount at %q: %w within %s", name, order.Target.Point, ErrHung, swapDeadline)
+		return fault.Applied{}, fmt.Errorf("put %q in the place of the mount at %q: %w within %s", name, order.Target.Point, ErrHung, replaceDeadline)
 	case err != nil:
 		return fault.Applied{}, fmt.Errorf("put %q in the place of the mount at %q: %w", name, order.Target.Point, err)
 	case r.Refused != "":
@@ -101,18 +94,18 @@ func (i *Inspector) run(ctx context.Context, order swap, name string) (fault.App
 	return fault.Applied{Message: fmt.Sprintf("put %q in its place", name)}, nil
 }
 
-// runSwap is the job. Its process is in the namespace of its parent.
-func runSwap(ctx context.Context, in []byte, emit func(v any) error) error {
-	var s swap
+// runReplace is the job. Its process is in the namespace of its parent.
+func runReplace(ctx context.Context, in []byte, emit func(v any) error) error {
+	var s replaceOrder
 	if err := json.Unmarshal(in, &s); err != nil {
 		return fmt.Errorf("read order: %w", err)
 	}
 	if s.Away.UserNamespace == 0 {
-		return emit(result{Refused: "which user namespace owns the mount namespace is not known"})
+		return emit(replaceResult{Refused: "which user namespace owns the mount namespace is not known"})
 	}
 	tree, err := s.clone()
 	if err != nil {
-		return emit(result{Refused: err.Error()})
+		return emit(replaceResult{Refused: err.Error()})
 	}
 	defer tree.Close()
 	err = s.Away.Do(func() error {
@@ -124,16 +117,16 @@ func runSwap(ctx context.Context, in []byte, emit func(v any) error) error {
 		return mount.Replace(ctx, s.Target, mount.ReplaceOptions{Tree: tree, Check: s.check, Limits: limits})
 	})
 	if refused(err) {
-		return emit(result{Refused: err.Error() + s.remedy(err)})
+		return emit(replaceResult{Refused: err.Error() + s.remedy(err)})
 	}
 	if err != nil {
 		return err
 	}
-	return emit(result{Done: true})
+	return emit(replaceResult{Done: true})
 }
 
 // remedy says what helps where the kernel lets a mount of a container not be replaced while that runs.
-func (s swap) remedy(err error) string {
+func (s replaceOrder) remedy(err error) string {
 	if s.Away.Same(s.Home) || !errors.Is(err, mount.ErrBusy) && !errors.Is(err, sys.EINVAL) {
 		return ""
 	}
@@ -169,7 +162,7 @@ func refused(err error) bool {
 
 // clone makes the copy of the source that is to be put in place, after making sure that it is what was found. No link is
 // followed on the way, and no other mount entered.
-func (s swap) clone() (tree *sys.FD, err error) {
+func (s replaceOrder) clone() (tree *sys.FD, err error) {
 	err = s.Home.Do(func() error {
 		at, err := s.open()
 		if err != nil {
@@ -193,7 +186,7 @@ func (s swap) clone() (tree *sys.FD, err error) {
 }
 
 // open opens the source.
-func (s swap) open() (*sys.FD, error) {
+func (s replaceOrder) open() (*sys.FD, error) {
 	found, err := mount.Inspect(s.From.Point)
 	if err != nil {
 		return nil, fmt.Errorf("inspect mount of source: %w", err)

@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ParamVolume is the parameter that narrows a look to the volume of this name: the kubelet's, which is that of the
-// PersistentVolume where the volume comes from a claim. It never widens what may be changed.
+// ParamVolume is the parameter that narrows an inspection to the volume of this name: the kubelet's, which is that of the
+// PersistentVolume if the volume comes from a claim. It never widens what may be changed.
 const ParamVolume = "param.diagnoser.kubernetes.volume_health.volume"
 
 // Mounters lists the containers of its pod that mount the volume, by the pod's spec. A spec does not name the

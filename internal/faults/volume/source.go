@@ -4,6 +4,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path"
@@ -15,67 +16,105 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// findSources says what belongs in the place of every volume.
-func (l *look) findSources(ctx context.Context) error {
-	for _, v := range l.survey.Volumes {
-		if v.location.split && v.Code == fault.DeletedVolumeSource {
-			l.readSplit(ctx, v)
-		}
-		if !v.notKnown {
-			l.findSource(v)
-		}
-	}
-	return ctx.Err()
+// Source is what belongs in the place of a mount: a directory of a mount that is alive.
+type Source struct {
+	// Mount is the mount that it is looked up in, in the kubelet's namespace, and Below the way from its root; empty: the root.
+	Mount fault.Mount `json:"mount"`
+	Below string      `json:"below,omitempty"`
+	// Path is the same as a path of the host, for people.
+	Path string `json:"path"`
+	// Device and Inode are those that it answered with, FSType is the type of the file system it is on.
+	Device string `json:"device"`
+	Inode  uint64 `json:"inode"`
+	FSType string `json:"fsType,omitempty"`
+	// Reason says why it is the same volume.
+	Reason string `json:"why"`
+
+	mount mountns.Mount // Mount, with its number
+	stat  probe.Stat    // of Path
 }
 
-// findSource says what belongs in the place of a volume's mount and of its copies. The mount itself is that for the
-// copies where it is healthy.
-func (l *look) findSource(v *Volume) {
-	from := sourceCandidate{mount: v.Mount, below: v.below(), answer: v.Answer}
-	switch {
-	case v.Plugin == HostPathPlugin:
-		if from.below != "" {
-			from.answer = v.location.answer
-		}
-		from.why = fmt.Sprintf("the pod's spec names hostPath %q, which lies on it", v.Point)
-		if v.Code != "" && v.Code != fault.DeletedVolumeSource {
-			v.NoSourceReason = fmt.Sprintf("the mount at %q, which the hostPath %q lies on, is not the kubelet's to mount: whoever has mounted it has to "+
-				"mend it", v.Mount.Point, v.Point)
-			return
-		}
-	case v.Code == "" && v.Plugin == kubelet.CSI && v.Record == nil:
-		return
-	case v.Code == "":
-		from.why = "it is what the kubelet keeps for this volume of this pod"
-		if v.Record != nil {
-			from.why += ", and its record there names " + v.Record.String()
-		}
-	case v.Staging == nil:
-		return
-	default:
-		from = sourceCandidate{mount: v.Staging.Mount, below: v.location.below, answer: v.location.answer, why: fmt.Sprintf(
-			"the kubelet's records beside it and beside the pod's mount both name %s, and it is directory %q of it, as before", v.Record,
-			v.location.below)}
-		if v.NoSourceReason = l.sourceMismatch(v); v.NoSourceReason != "" {
-			return
-		}
+// is reports whether an answer is that of the source.
+func (s *Source) is(a probe.Answer) bool {
+	return s != nil && a.State == probe.Alive && a.Stat.Inode == s.Inode && (device{a.Stat.Major, a.Stat.Minor}).String() == s.Device
+}
+
+// Replacement is what can take the place of a volume's mount and of its copies.
+type Replacement struct {
+	// Source is nil if there is none, and NoSourceReason says why.
+	Source         *Source
+	NoSourceReason string
+	// WrittenToNodeDisk has the names of what was written to the node's own disk instead of to the volume, at most maxWritten.
+	WrittenToNodeDisk []string
+}
+
+// findReplacement finds the source of a volume that was judged, and lists what it would hide.
+func (h *hostMounts) findReplacement(ctx context.Context, e *Evidence, v Verdict) Replacement {
+	var r Replacement
+	if e.location().onNodeDisk && v.Code == fault.DeletedVolumeSource {
+		r.WrittenToNodeDisk = h.listWritten(ctx, e)
 	}
-	v.Source, v.NoSourceReason = from.source()
+	r.Source, r.NoSourceReason = findSource(e, v)
+	return r
+}
+
+// findSource decides what belongs in the place of a volume's mount and of its copies. For the copies it is the mount
+// itself, if that is healthy.
+func findSource(e *Evidence, v Verdict) (s *Source, reason string) {
+	notStaged := cmp.Or(e.NoStagingReason, e.location().reason)
+	switch {
+	case v.UnknownReason != "":
+		return nil, cmp.Or(notStaged, fmt.Sprintf("the mount at %q could not be judged: %s", e.Point, v.UnknownReason))
+	case e.Plugin == HostPathPlugin:
+		return hostPathSource(e, v)
+	case v.Code == "" && e.Plugin == kubelet.CSI && e.Record == nil:
+		return nil, notStaged
+	case v.Code == "":
+		why := "it is what the kubelet keeps for this volume of this pod"
+		if e.Record != nil {
+			why += ", and its record there names " + e.Record.String()
+		}
+		return sourceCandidate{mount: e.Mount, answer: e.Answer, reason: why}.source()
+	case e.Staging == nil:
+		return nil, notStaged
+	}
+	if reason := sourceMismatch(e); reason != "" {
+		return nil, reason
+	}
+	below := e.location().below
+	return sourceCandidate{mount: e.Staging.Mount, below: below, answer: e.ExpectedAnswer, reason: fmt.Sprintf(
+		"the kubelet's records beside it and beside the pod's mount both name %s, and it is directory %q of it, as before", e.Record, below)}.source()
+}
+
+// hostPathSource takes the path of the host, if the mount that it lies on is alive.
+func hostPathSource(e *Evidence, v Verdict) (s *Source, reason string) {
+	if v.Code != "" && v.Code != fault.DeletedVolumeSource {
+		return nil, fmt.Sprintf("the mount at %q, which the hostPath %q lies on, is not the kubelet's to mount: whoever has mounted it has to "+
+			"mend it", e.Mount.Point, e.Point)
+	}
+	from := sourceCandidate{
+		mount: e.Mount, below: e.below(), answer: e.Answer, reason: fmt.Sprintf("the pod's spec names hostPath %q, which lies on it", e.Point),
+	}
+	if from.below != "" {
+		from.answer = e.ExpectedAnswer
+	}
+	return from.source()
 }
 
 // sourceMismatch says why nothing can be taken from the staging path.
-func (l *look) sourceMismatch(v *Volume) string {
-	g := v.Staging
+func sourceMismatch(e *Evidence) string {
+	g, at := e.Staging, e.location()
 	switch {
-	case g.Answer.State != probe.Alive:
-		return fmt.Sprintf("the staging path %q is not alive either (%s): its driver has not mounted the volume afresh", g.Point, describeAnswer(g.Answer))
-	case !v.location.known:
-		return v.NoSourceReason
-	case v.location.split:
+	case e.StagingAnswer.State != probe.Alive:
+		return fmt.Sprintf("the staging path %q is not alive either (%s): its driver has not mounted the volume afresh", g.Point,
+			describeAnswer(e.StagingAnswer))
+	case !at.known:
+		return at.reason
+	case at.onNodeDisk:
 		return ""
-	case g.Mount.FSType != v.Mount.FSType || g.Mount.Source != v.Mount.Source:
+	case g.Mount.FSType != e.Mount.FSType || g.Mount.Source != e.Mount.Source:
 		return fmt.Sprintf("the staging path %q is of type %q from %q, and the pod's mount of type %q from %q: it cannot be told that they are "+
-			"the same volume", g.Point, g.Mount.FSType, g.Mount.Source, v.Mount.FSType, v.Mount.Source)
+			"the same volume", g.Point, g.Mount.FSType, g.Mount.Source, e.Mount.FSType, e.Mount.Source)
 	}
 	return ""
 }
@@ -85,13 +124,13 @@ type sourceCandidate struct {
 	mount  mountns.Mount
 	below  string
 	answer probe.Answer
-	why    string
+	reason string // why it is the same volume
 }
 
-// source makes it a source, if it is one.
-func (o sourceCandidate) source() (s *Source, whyNot string) {
-	name := path.Join(o.mount.Point, o.below)
-	switch a := o.answer; {
+// source makes the candidate a source if it can be bound and identified.
+func (c sourceCandidate) source() (s *Source, reason string) {
+	name := path.Join(c.mount.Point, c.below)
+	switch a := c.answer; {
 	case a.State == probe.Missing:
 		return nil, fmt.Sprintf("there is no %q", name)
 	case a.State != probe.Alive:
@@ -101,39 +140,35 @@ func (o sourceCandidate) source() (s *Source, whyNot string) {
 	case !a.Stat.Fresh:
 		return nil, fmt.Sprintf("%q has not told its inode", name)
 	}
-	at := o.mount
-	at.Unique = o.answer.ID.Unique
+	at, stat := c.mount, c.answer.Stat
+	at.Unique = c.answer.ID.Unique
 	return &Source{
-		Mount: faultMount(at), Below: o.below, Path: name, Why: o.why, FSType: o.mount.FSType,
-		Device: device{o.answer.Stat.Major, o.answer.Stat.Minor}.String(), Inode: o.answer.Stat.Inode, dir: o.answer.Stat.Dir,
+		Mount: faultMount(at), Below: c.below, Path: name, Reason: c.reason, FSType: c.mount.FSType,
+		Device: device{stat.Major, stat.Minor}.String(), Inode: stat.Inode, mount: at, stat: stat,
 	}, ""
 }
 
-// is tells whether an answer is that of the source.
-func (s *Source) is(a probe.Answer) bool {
-	return s != nil && a.State == probe.Alive && a.Stat.Inode == s.Inode && (device{a.Stat.Major, a.Stat.Minor}).String() == s.Device
-}
+// maxWritten bounds how many names are read of what was written to the node's own disk.
+const maxWritten = 16
 
-// maxSplit bounds how many names are read of what was written to the node's own disk.
-const maxSplit = 16
-
-// readSplit lists what has been written to the node's own disk instead of to the volume. That is a local directory, and
+// listWritten lists what has been written to the node's own disk instead of to the volume. That is a local directory, and
 // the one way to it that is left is the pod's mount; any other mount that is there by now may not answer.
-func (l *look) readSplit(ctx context.Context, v *Volume) {
-	if mountns.MayHang(v.Mount.FSType) || v.Answer.Stat.Nlink == 0 {
-		return
+func (h *hostMounts) listWritten(ctx context.Context, e *Evidence) (names []string) {
+	if mountns.MayHang(e.Mount.FSType) || e.Answer.Stat.Nlink == 0 {
+		return nil
 	}
-	err := l.node.Do(ctx, func() error {
-		dir, err := open(v.Mount)
+	err := h.node.Do(ctx, func() error {
+		dir, err := openRoot(e.Mount)
 		if err != nil {
 			return err
 		}
 		defer dir.Close()
-		names, _, err := sys.ListDir(dir, maxSplit)
-		v.WrittenToNodeDisk = names[:min(len(names), maxSplit)]
+		names, _, err = sys.ListDir(dir, maxWritten)
+		names = names[:min(len(names), maxWritten)]
 		return err
 	})
 	if err != nil {
-		v.WrittenToNodeDisk = []string{"(what it holds could not be listed: " + err.Error() + ")"}
+		return []string{"(what it holds could not be listed: " + err.Error() + ")"}
 	}
+	return names
 }

@@ -92,8 +92,8 @@ func TestStates(t *testing.T) {
 			container := s.start()
 			c.happen(s)
 			v := s.inspect()
-			if v.Code != c.code || !strings.Contains(strings.Join(v.Evidence, "\n"), c.evidence) || v.Source == nil || len(v.Copies) != c.copies {
-				t.Fatalf("%s, evidence %q, source %+v (%s), copies %+v", v.Code, v.Evidence, v.Source, v.NoSourceReason, v.Copies)
+			if v.Code != c.code || !strings.Contains(strings.Join(v.Reasons, "\n"), c.evidence) || v.Source == nil || len(v.Copies) != c.copies {
+				t.Fatalf("%s, evidence %q, source %+v (%s), copies %+v", v.Code, v.Reasons, v.Source, v.NoSourceReason, v.Copies)
 			}
 			if f := v.Findings(); len(f) != 1+c.copies || f[0].Pod.Name != "web" || f[0].Mount.ID == 0 {
 				t.Errorf("findings = %+v", f)
@@ -165,11 +165,11 @@ func TestSplit(t *testing.T) {
 	s.serve("new")
 	before, inside := s.Mounts(), mountsOf(t, c.PID)
 	v := s.inspect()
-	if v.Code != fault.DeletedVolumeSource || !strings.Contains(v.Evidence[0], "data is being split") {
-		t.Fatalf("%s, %q", v.Code, v.Evidence)
+	if v.Code != fault.DeletedVolumeSource || !strings.Contains(v.Reasons[0], "data is being split") {
+		t.Fatalf("%s, %q", v.Code, v.Reasons)
 	}
 	if len(v.Copies) != 3 || len(v.WrittenToNodeDisk) != 1 {
-		t.Fatalf("%s, %q, split %q, copies %+v", v.Code, v.Evidence, v.WrittenToNodeDisk, v.Copies)
+		t.Fatalf("%s, %q, split %q, copies %+v", v.Code, v.Reasons, v.WrittenToNodeDisk, v.Copies)
 	}
 	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
 	s.must(err)
@@ -194,9 +194,9 @@ func TestSplitAndRemoved(t *testing.T) {
 	s.must(os.Remove(under))
 	s.serve("new")
 	v := s.inspect()
-	why := strings.Join(v.Evidence, "\n")
+	why := strings.Join(v.Reasons, "\n")
 	if v.Code != fault.DeletedVolumeSource || !strings.Contains(why, "lost its name") || !strings.Contains(why, "data is being split") {
-		t.Fatalf("%s, %q", v.Code, v.Evidence)
+		t.Fatalf("%s, %q", v.Code, v.Reasons)
 	}
 	if actions, refusals := s.heal(); len(actions) != 1 || s.Start(s.p) != nil {
 		t.Errorf("actions %+v, refusals %q, start: %v", actions, refusals, s.Start(s.p))

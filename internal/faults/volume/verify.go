@@ -11,36 +11,36 @@ import (
 	"kubediag.org/kubediag/internal/linux/probe"
 )
 
-// Proof is what Verify has found.
+// Proof is the result of Verify.
 type Proof struct {
 	// Healed is whether nothing is left of the faults that the actions are for.
 	Healed bool `json:"healed"`
-	// Evidence says, for each action, what is at the place now.
+	// Evidence has, for each action, what is at the place now.
 	Evidence []string `json:"evidence"`
 	// Left are the places that are not healed, with the reason.
 	Left []string `json:"left,omitempty"`
 }
 
-// Verify looks afresh at the places of actions that were applied: the old mount is gone, and what is there now answers,
-// is the source, and can be bound. Of an aborted connection, that it no longer hangs.
+// Verify inspects the places of actions that were applied: the old mount is gone, and the one there now answers, is the
+// source, and can be bound. An aborted connection must not hang any more.
 func (i *Inspector) Verify(ctx context.Context, actions []fault.Action) (Proof, error) {
 	p := Proof{}
-	looks := map[string]*look{}
+	inspections := map[string]*inspection{}
 	for _, a := range actions {
 		if err := complete(a); err != nil {
 			return Proof{}, err
 		}
-		l := looks[a.Pod.UID]
-		if l == nil {
+		n := inspections[a.Pod.UID]
+		if n == nil {
 			var err error
-			if l, err = i.lookAt(ctx, a.Pod.UID); err != nil {
+			if n, err = i.inspectPod(ctx, a.Pod.UID); err != nil {
 				return Proof{}, err
 			}
-			looks[a.Pod.UID] = l
+			inspections[a.Pod.UID] = n
 		}
-		check := l.done
+		check := n.replaced
 		if a.Kind == fault.Abort {
-			check = l.answers
+			check = n.answers
 		}
 		if done, how := check(*a.Mount); done {
 			p.Evidence = append(p.Evidence, how)
@@ -52,9 +52,9 @@ func (i *Inspector) Verify(ctx context.Context, actions []fault.Action) (Proof, 
 	return p, nil
 }
 
-// answers tells whether a mount that did not answer does, be it that its connection is gone, or has gone itself.
-func (l *look) answers(want fault.Mount) (ok bool, how string) {
-	for _, v := range l.survey.Volumes {
+// answers reports whether a mount that did not answer does so now, if only with an error, or has gone itself.
+func (n *inspection) answers(want fault.Mount) (ok bool, how string) {
+	for _, v := range n.volumes {
 		if sameMount(faultMount(v.Mount), want) {
 			return v.Answer.State != probe.Hung && v.Answer.State != probe.Unasked, fmt.Sprintf("the mount at %q: %s", v.Point, v.Answer.State)
 		}

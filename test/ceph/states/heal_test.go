@@ -76,7 +76,7 @@ func (s *scene) Owner(_ context.Context, cgroup string) (cri.Owner, error) {
 	}, nil
 }
 
-func (s *scene) inspect() *volume.Volume {
+func (s *scene) inspect() *volume.Health {
 	s.t.Helper()
 	survey, err := s.judge.Inspect(s.t.Context(), volume.Selection{})
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *scene) inspect() *volume.Volume {
 	return survey.Volumes[0]
 }
 
-func (s *scene) plan(v *volume.Volume) (actions []fault.Action, refusals []string) {
+func (s *scene) plan(v *volume.Health) (actions []fault.Action, refusals []string) {
 	s.t.Helper()
 	actions, refusals, err := s.judge.Plan(s.t.Context(), v, volume.PlanOptions{})
 	if err != nil {
@@ -106,7 +106,7 @@ func (s *scene) refuse(state states.State) (refusals []string) {
 	v := s.inspect()
 	actions, refusals := s.plan(v)
 	if v.Code != state.Code || len(actions) > 0 || len(refusals) == 0 {
-		s.t.Errorf("%s, %q, actions %+v, refusals %q, want a refusal of %s", v.Code, v.Evidence, actions, refusals, state.Code)
+		s.t.Errorf("%s, %q, actions %+v, refusals %q, want a refusal of %s", v.Code, v.Reasons, actions, refusals, state.Code)
 	}
 	after := s.place.Line(s.t)
 	if state.Staged {
@@ -125,7 +125,7 @@ func (s *scene) heal(code fault.Code) {
 	v := s.inspect()
 	actions, refusals := s.plan(v)
 	if v.Code != code || len(actions) != 2 || len(refusals) > 0 {
-		s.t.Fatalf("%s, %q, why not %q, copies %+v, actions %+v, refusals %q, want two steps about %s", v.Code, v.Evidence, v.NoSourceReason, v.Copies,
+		s.t.Fatalf("%s, %q, why not %q, copies %+v, actions %+v, refusals %q, want two steps about %s", v.Code, v.Reasons, v.NoSourceReason, v.Copies,
 			actions, refusals, code)
 	}
 	for _, again := range []bool{false, true} {
@@ -147,7 +147,7 @@ func (s *scene) heal(code fault.Code) {
 func (s *scene) healthy(content string) {
 	s.t.Helper()
 	if v := s.inspect(); v.Broken() {
-		s.t.Errorf("%s, %q, copies %+v, want a healthy one", v.Code, v.Evidence, v.Copies)
+		s.t.Errorf("%s, %q, copies %+v, want a healthy one", v.Code, v.Reasons, v.Copies)
 	}
 	s.container.await(s.t, content, func(seen string) bool { return seen == content })
 	if got, err := runOnce(s.t, s.place.Target); err != nil || got != content {

@@ -127,10 +127,10 @@ func (c *Collector) selection(ctx context.Context, r processor.Request) (volume.
 	return s, "", nil
 }
 
-func describe(v *volume.Volume) volumeDocument {
+func describe(v *volume.Health) volumeDocument {
 	out := volumeDocument{
 		Pod: v.Pod, Plugin: v.Plugin, Name: v.Name, Point: v.Point, Beneath: len(v.HiddenMounts), Record: v.Record, Code: v.Code,
-		State: v.Answer.State, Bindable: v.Answer.Bindable, Evidence: v.Evidence[:min(len(v.Evidence), maxEvidence)],
+		State: v.Answer.State, Bindable: v.Answer.Bindable, Evidence: v.Reasons[:min(len(v.Reasons), maxEvidence)],
 	}
 	if v.Mount.Point != "" {
 		out.FSType, out.Root, out.Device = v.Mount.FSType, v.Mount.Root, fmt.Sprintf("%d:%d", v.Mount.Major, v.Mount.Minor)
@@ -139,7 +139,7 @@ func describe(v *volume.Volume) volumeDocument {
 		out.Errno = v.Answer.Errno.Error()
 	}
 	if v.Staging != nil {
-		out.Staging, out.StagingState = v.Staging.Point, v.Staging.Answer.State
+		out.Staging, out.StagingState = v.Staging.Point, v.StagingAnswer.State
 	}
 	for _, c := range v.Copies[:min(len(v.Copies), maxCopies)] {
 		broken := copyDocument{Code: c.Code, Point: c.Point, Namespace: c.Namespace.Inode, Container: c.Container}

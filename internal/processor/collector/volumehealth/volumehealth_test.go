@@ -36,22 +36,24 @@ func (s *seen) Inspect(_ context.Context, selection volume.Selection) (*volume.S
 	return &s.survey, s.err
 }
 
-func healthy(name string) *volume.Volume {
-	return &volume.Volume{
+func healthy(name string) *volume.Health {
+	v := &volume.Health{}
+	v.Volume = volume.Volume{
 		Pod: fault.Pod{Namespace: "default", Name: "web", UID: "1"}, Plugin: kubelet.CSI, Name: name, Point: "/p/" + name,
-		Mount:  mountns.Mount{Mount: mountinfo.Mount{Major: 0, Minor: 77, Point: "/p/" + name, Root: "/v", FSType: "fuse.x"}},
-		Answer: probe.Answer{State: probe.Alive, Bindable: probe.Yes},
+		Mount: mountns.Mount{Mount: mountinfo.Mount{Major: 0, Minor: 77, Point: "/p/" + name, Root: "/v", FSType: "fuse.x"}},
 	}
+	v.Answer = probe.Answer{State: probe.Alive, Bindable: probe.Yes}
+	return v
 }
 
-func broken(name string) *volume.Volume {
+func broken(name string) *volume.Health {
 	v := healthy(name)
-	v.Code, v.Evidence = fault.DisconnectedFUSE, []string{"the connection is gone"}
+	v.Code, v.Reasons = fault.DisconnectedFUSE, []string{"the connection is gone"}
 	v.Answer = probe.Answer{State: probe.Disconnected, Errno: sys.ENOTCONN}
-	v.Staging = &volume.Staging{Point: "/g", Answer: probe.Answer{State: probe.Alive}}
+	v.Staging, v.StagingAnswer.State = &volume.Staging{Point: "/g"}, probe.Alive
 	v.Copies = []*volume.Copy{{
-		Mount:     mountns.Mount{Mount: mountinfo.Mount{Point: "/data"}, Namespace: mountns.Namespace{Inode: 42}},
-		Container: "app", Code: fault.DisconnectedFUSE,
+		Mount:  mountns.Mount{Mount: mountinfo.Mount{Point: "/data"}, Namespace: mountns.Namespace{Inode: 42}},
+		Holder: volume.Holder{Container: "app"}, Verdict: volume.Verdict{Code: fault.DisconnectedFUSE},
 	}}
 	return v
 }
@@ -81,7 +83,7 @@ func decode(t *testing.T, result processor.Result) (list []volumeDocument) {
 func TestListsEveryVolume(t *testing.T) {
 	t.Parallel()
 	s := &seen{survey: volume.Survey{
-		Volumes: []*volume.Volume{healthy("a"), broken("b")}, Namespace: 4026531841,
+		Volumes: []*volume.Health{healthy("a"), broken("b")}, Namespace: 4026531841,
 		Coverage: volume.Coverage{
 			Mounts: 30, Asked: 4, Namespaces: &mountns.Survey{Backend: "kernel", Namespaces: 7, Mounts: 99}, Incomplete: []string{"mnt:[9] went"},
 		},

@@ -92,12 +92,12 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 	if err != nil {
 		return processor.Result{}, err
 	}
-	all := slices.DeleteFunc(slices.Clone(survey.Volumes), func(v *volume.Volume) bool { return !s.has(v) })
-	broken := slices.DeleteFunc(slices.Clone(all), func(v *volume.Volume) bool { return !v.Broken() })
+	all := slices.DeleteFunc(slices.Clone(survey.Volumes), func(v *volume.Health) bool { return !s.has(v) })
+	broken := slices.DeleteFunc(slices.Clone(all), func(v *volume.Health) bool { return !v.Broken() })
 	if len(broken) > 0 {
 		return d.found(ctx, broken, survey)
 	}
-	if slices.ContainsFunc(all, func(v *volume.Volume) bool { return v.Answer.State == probe.Unasked }) {
+	if slices.ContainsFunc(all, func(v *volume.Health) bool { return v.Answer.State == probe.Unasked }) {
 		return processor.Result{}, fmt.Errorf("not every volume of %s could be asked: %s", s, said(all, survey))
 	}
 	return processor.Result{NotApplicable: s.nothing(all, survey)}, nil
@@ -111,7 +111,7 @@ type scope struct {
 }
 
 // has tells whether a volume is in it.
-func (s scope) has(v *volume.Volume) bool {
+func (s scope) has(v *volume.Health) bool {
 	return s.pod == nil || v.Pod.UID == s.PodUID && (s.container == "" || slices.Contains(v.Mounters(s.pod), s.container))
 }
 
@@ -136,7 +136,7 @@ const (
 )
 
 // nothing says why this is not the fault.
-func (s scope) nothing(all []*volume.Volume, survey *volume.Survey) string {
+func (s scope) nothing(all []*volume.Health, survey *volume.Survey) string {
 	var text string
 	switch {
 	case len(all) == 0 && s.Volume != "":
@@ -151,7 +151,7 @@ func (s scope) nothing(all []*volume.Volume, survey *volume.Survey) string {
 }
 
 // said is what the volumes have answered.
-func said(all []*volume.Volume, survey *volume.Survey) string {
+func said(all []*volume.Health, survey *volume.Survey) string {
 	var said []string
 	for _, v := range all[:min(len(all), maxSaid)] {
 		said = append(said, fmt.Sprintf("volume %q at %q: %s", v.Name, v.Point, state(v)))
@@ -171,7 +171,7 @@ func leftOut(survey *volume.Survey) (text string) {
 }
 
 // state is what a volume that has no fault answered. One that could not be asked is not called healthy.
-func state(v *volume.Volume) string {
+func state(v *volume.Health) string {
 	text := string(v.Answer.State)
 	if v.Answer.Errno != 0 {
 		text += fmt.Sprintf(" (%v)", v.Answer.Errno)
@@ -183,7 +183,7 @@ func state(v *volume.Volume) string {
 }
 
 // found tells the faults.
-func (d *Diagnoser) found(ctx context.Context, broken []*volume.Volume, survey *volume.Survey) (processor.Result, error) {
+func (d *Diagnoser) found(ctx context.Context, broken []*volume.Health, survey *volume.Survey) (processor.Result, error) {
 	var (
 		results, codes []string
 		documents      []document
@@ -223,7 +223,7 @@ func (d *Diagnoser) found(ctx context.Context, broken []*volume.Volume, survey *
 
 // fates asks what has become of the daemons. A volume on a directory of its own that was deleted, or that hangs, has a
 // daemon that lives.
-func (d *Diagnoser) fates(ctx context.Context, broken []*volume.Volume) [][]string {
+func (d *Diagnoser) fates(ctx context.Context, broken []*volume.Health) [][]string {
 	fates := make([][]string, len(broken))
 	if d.Teller == nil {
 		return fates
@@ -246,7 +246,7 @@ func (d *Diagnoser) fates(ctx context.Context, broken []*volume.Volume) [][]stri
 
 // mounted is when the file system of the broken mount was mounted, which the driver may have replaced at the staging path
 // since. Zero: not known.
-func (d *Diagnoser) mounted(v *volume.Volume) time.Time {
+func (d *Diagnoser) mounted(v *volume.Health) time.Time {
 	m := v.Mount
 	if v.Code == "" {
 		m = v.Copies[0].Mount
@@ -272,7 +272,7 @@ func withFate(findings []fault.Finding, fate []string) []fault.Finding {
 }
 
 // codeOf is the fault of a volume, or of its first copy that has one.
-func codeOf(v *volume.Volume) fault.Code {
+func codeOf(v *volume.Health) fault.Code {
 	if v.Code == "" && len(v.Copies) > 0 {
 		return v.Copies[0].Code
 	}
@@ -280,7 +280,7 @@ func codeOf(v *volume.Volume) fault.Code {
 }
 
 // sentence tells a volume for people.
-func sentence(v *volume.Volume) string {
+func sentence(v *volume.Health) string {
 	text := fmt.Sprintf("volume %q of %s at %q: %s", v.Name, podName(v.Pod), v.Point, codeOf(v))
 	if v.Code == "" {
 		text += " in copies of it, though the volume itself is healthy"
@@ -293,7 +293,7 @@ func sentence(v *volume.Volume) string {
 	}
 	switch {
 	case v.Source != nil:
-		text += fmt.Sprintf("; %q belongs in its place: %s", v.Source.Path, v.Source.Why)
+		text += fmt.Sprintf("; %q belongs in its place: %s", v.Source.Path, v.Source.Reason)
 	case v.NoSourceReason != "":
 		text += "; there is nothing that could take its place: " + v.NoSourceReason
 	}

@@ -51,21 +51,23 @@ func (d daemons) TellAll(_ context.Context, questions []fusedaemon.Question) []f
 	return fates
 }
 
-func healthy(pod *corev1.Pod, name string) *volume.Volume {
-	return &volume.Volume{
+func healthy(pod *corev1.Pod, name string) *volume.Health {
+	v := &volume.Health{}
+	v.Volume = volume.Volume{
 		Pod:    fault.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)},
 		Plugin: kubelet.CSI, Name: name, Point: "/p/" + name,
 		Mount: mountns.Mount{Mount: mountinfo.Mount{
 			ID: 7, Parent: 1, Minor: 77, Point: "/p/" + name, Root: "/" + name, FSType: "fuse.x",
 		}, Unique: 1000, Namespace: mountns.Namespace{Inode: 42}},
 		Record: &kubelet.VolumeRecord{Driver: "fuse.example.com", Handle: "h-" + name},
-		Answer: probe.Answer{State: probe.Alive, Bindable: probe.Yes},
 	}
+	v.Answer = probe.Answer{State: probe.Alive, Bindable: probe.Yes}
+	return v
 }
 
-func broken(pod *corev1.Pod, name string, code fault.Code) *volume.Volume {
+func broken(pod *corev1.Pod, name string, code fault.Code) *volume.Health {
 	v := healthy(pod, name)
-	v.Code, v.Evidence, v.NoSourceReason = code, []string{"seen to be so"}, "the staging path is dead, too"
+	v.Code, v.Reasons, v.NoSourceReason = code, []string{"seen to be so"}, "the staging path is dead, too"
 	v.Answer = probe.Answer{State: probe.Disconnected, Errno: sys.ENOTCONN}
 	v.DaemonNotes = []string{"no process serves it"}
 	return v
@@ -105,8 +107,8 @@ func TestTellsEveryBrokenVolume(t *testing.T) {
 	three := broken(pod, "d", fault.DisconnectedFUSE)
 	one.SharedWithCount, one.SharedWith = 1, []fault.Pod{{Namespace: "other", Name: "db", UID: "9"}}
 	three.SharedWithCount, three.SharedWith = 1, one.SharedWith
-	two.Source, two.NoSourceReason = &volume.Source{Path: "/g/b", Why: "both records name it"}, ""
-	s, d := &seen{survey: volume.Survey{Volumes: []*volume.Volume{one, two, healthy(pod, "c"), three}}}, daemons{}
+	two.Source, two.NoSourceReason = &volume.Source{Path: "/g/b", Reason: "both records name it"}, ""
+	s, d := &seen{survey: volume.Survey{Volumes: []*volume.Health{one, two, healthy(pod, "c"), three}}}, daemons{}
 	result := run(t, s, request(pod), d)
 	if result.NotApplicable != "" || s.asked != (volume.Selection{PodUID: string(pod.UID)}) {
 		t.Fatalf("result %+v of %+v", result, s.asked)
@@ -149,7 +151,7 @@ func TestSaysWhatIsNotBroken(t *testing.T) {
 	pod := kubelettest.NewPod()
 	denied := healthy(pod, "b")
 	denied.Answer = probe.Answer{State: probe.Denied, Errno: sys.EACCES}
-	var many []*volume.Volume
+	var many []*volume.Health
 	for n := range 14 {
 		many = append(many, healthy(pod, fmt.Sprint("v", n)))
 	}
@@ -159,16 +161,16 @@ func TestSaysWhatIsNotBroken(t *testing.T) {
 		want   []string
 	}{
 		"nothing there":  {volume.Survey{}, func(*processor.Request) {}, []string{"pod default/web has no volume mounted that lies on a file system that can die"}},
-		"healthy":        {volume.Survey{Volumes: []*volume.Volume{healthy(pod, "a")}}, func(*processor.Request) {}, []string{`volume "a" at "/p/a": Alive`}},
-		"not asked":      {volume.Survey{Volumes: []*volume.Volume{denied}}, func(*processor.Request) {}, []string{"Denied", "permission denied"}},
+		"healthy":        {volume.Survey{Volumes: []*volume.Health{healthy(pod, "a")}}, func(*processor.Request) {}, []string{`volume "a" at "/p/a": Alive`}},
+		"not asked":      {volume.Survey{Volumes: []*volume.Health{denied}}, func(*processor.Request) {}, []string{"Denied", "permission denied"}},
 		"many":           {volume.Survey{Volumes: many}, func(*processor.Request) {}, []string{`"v9"`, "and 4 more"}},
 		"incomplete":     {volume.Survey{Coverage: volume.Coverage{Incomplete: []string{"mnt:[9] has gone"}}}, func(*processor.Request) {}, []string{"not looked at: mnt:[9] has gone"}},
 		"the whole node": {volume.Survey{}, func(r *processor.Request) { r.Pod = processor.Pod{} }, []string{"this node has no volume"}},
 		"another node":   {volume.Survey{}, func(r *processor.Request) { r.Node = "other" }, []string{`runs on node "my-node", and this is node "other"`}},
 		"another volume": {volume.Survey{}, func(r *processor.Request) { r.Values = map[string]string{volume.ParamVolume: "data"} }, []string{`no volume "data"`, "PersistentVolume"}},
 		// What another pod has is none of this one's, whatever the inspector says.
-		"another pod's": {volume.Survey{Volumes: []*volume.Volume{broken(&corev1.Pod{}, "a", fault.HungMount)}}, func(*processor.Request) {}, []string{"no volume mounted"}},
-		"not the container's": {volume.Survey{Volumes: []*volume.Volume{broken(pod, "a", fault.HungMount)}}, func(r *processor.Request) {
+		"another pod's": {volume.Survey{Volumes: []*volume.Health{broken(&corev1.Pod{}, "a", fault.HungMount)}}, func(*processor.Request) {}, []string{"no volume mounted"}},
+		"not the container's": {volume.Survey{Volumes: []*volume.Health{broken(pod, "a", fault.HungMount)}}, func(r *processor.Request) {
 			r.Pod.Container = "sidecar"
 		}, []string{`container "sidecar" of pod default/web has no volume`}},
 		// Results of earlier operations and messages are not read.
@@ -196,7 +198,7 @@ func TestNarrowsToAContainer(t *testing.T) {
 	pod, pods := kubelettest.NewPod(), &kubelettest.Pods{}
 	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/data"}}
 	pods.Set(pod)
-	s := &seen{survey: volume.Survey{Volumes: []*volume.Volume{broken(pod, "pvc-1", fault.DisconnectedFUSE)}}}
+	s := &seen{survey: volume.Survey{Volumes: []*volume.Health{broken(pod, "pvc-1", fault.DisconnectedFUSE)}}}
 	for container, want := range map[string]bool{"app": true, "sidecar": false} {
 		r := request(pod)
 		r.Pod.Container = container

@@ -51,11 +51,11 @@ type copyDocument struct {
 	Why         string `json:"why,omitempty"`
 }
 
-func documentOf(v *volume.Volume, fate []string) document {
+func documentOf(v *volume.Health, fate []string) document {
 	d := document{
 		Code: v.Code, Pod: v.Pod, Plugin: v.Plugin, Name: v.Name, Point: v.Point, State: v.Answer.State, Record: v.Record,
 		NoRecord: v.NoRecordReason, Source: v.Source, NoSource: v.NoSourceReason, Split: v.WrittenToNodeDisk, Fate: fate,
-		Evidence: v.Evidence[:min(len(v.Evidence), maxEvidence)], Shares: v.SharedWith[:min(len(v.SharedWith), maxShares)],
+		Evidence: v.Reasons[:min(len(v.Reasons), maxEvidence)], Shares: v.SharedWith[:min(len(v.SharedWith), maxShares)],
 		MoreCopies: max(0, len(v.Copies)-maxCopies),
 	}
 	if v.Staging != nil {
@@ -67,7 +67,7 @@ func documentOf(v *volume.Volume, fate []string) document {
 	for _, c := range v.Copies[:min(len(v.Copies), maxCopies)] {
 		broken := copyDocument{
 			Code: c.Code, Point: c.Point, Namespace: c.Namespace.Inode, Container: c.Container, SubPath: c.SubPath,
-			Replaceable: c.Replaceable, Why: c.Why,
+			Replaceable: c.Decision.Replaceable, Why: c.Decision.Reason,
 		}
 		if c.Pod != (fault.Pod{}) {
 			broken.Pod = &c.Pod

@@ -54,23 +54,23 @@ func TestNamesNoCauseBeforeTheMount(t *testing.T) {
 	older, younger := event.Add(-time.Hour), event.Add(30*time.Minute)
 	const ended, killed, why = "ended at", "the kernel killed process", "when the volume was mounted is not known"
 	for name, c := range map[string]struct {
-		change      func(v *volume.Volume)
+		change      func(v *volume.Health)
 		connections Connections
 		says, never []string
 	}{
-		"mounted before": {func(*volume.Volume) {}, connections{77: older, 78: younger},
+		"mounted before": {func(*volume.Health) {}, connections{77: older, 78: younger},
 			[]string{ended, killed, "mounted at " + older.UTC().Format(time.RFC3339)}, []string{why}},
-		"mounted after": {func(v *volume.Volume) { v.Mount.Minor = 78 }, connections{77: older, 78: younger},
+		"mounted after": {func(v *volume.Health) { v.Mount.Minor = 78 }, connections{77: older, 78: younger},
 			[]string{"why is not known", "mounted at " + younger.UTC().Format(time.RFC3339)}, []string{ended, killed, why}},
 		// What the driver has staged since is younger than the mount that is dead.
-		"staged anew": {func(v *volume.Volume) {
+		"staged anew": {func(v *volume.Health) {
 			v.Staging = &volume.Staging{Mount: v.Mount}
 			v.Staging.Mount.Minor = 78
 		}, connections{77: older, 78: younger}, []string{ended, killed}, []string{why}},
-		"not told":         {func(*volume.Volume) {}, connections{77: {}}, []string{ended, killed, why}, []string{"was mounted at"}},
-		"no connection":    {func(*volume.Volume) {}, connections{}, []string{ended, killed, why}, []string{"was mounted at"}},
-		"nobody tells":     {func(*volume.Volume) {}, nil, []string{ended, killed, why}, []string{"was mounted at"}},
-		"on block devices": {func(v *volume.Volume) { v.Mount.Major = 8 }, connections{77: older}, []string{ended, killed, why}, nil},
+		"not told":         {func(*volume.Health) {}, connections{77: {}}, []string{ended, killed, why}, []string{"was mounted at"}},
+		"no connection":    {func(*volume.Health) {}, connections{}, []string{ended, killed, why}, []string{"was mounted at"}},
+		"nobody tells":     {func(*volume.Health) {}, nil, []string{ended, killed, why}, []string{"was mounted at"}},
+		"on block devices": {func(v *volume.Health) { v.Mount.Major = 8 }, connections{77: older}, []string{ended, killed, why}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -81,7 +81,7 @@ func TestNamesNoCauseBeforeTheMount(t *testing.T) {
 			node, _ := kubelettest.Driver(t, v.Record.Driver, true)
 			other := broken(pod, "b", fault.DisconnectedFUSE) // the same driver's, mounted before
 			d := &Diagnoser{
-				Pods: pods, Inspector: &seen{survey: volume.Survey{Volumes: []*volume.Volume{v, other}}}, Connections: c.connections,
+				Pods: pods, Inspector: &seen{survey: volume.Survey{Volumes: []*volume.Health{v, other}}}, Connections: c.connections,
 				Teller: &fusedaemon.Teller{
 					Kubelet: node, Runtime: driverRuntime{event},
 					Kills: func(context.Context) ([]oomlog.Kill, error) {
@@ -117,7 +117,7 @@ func TestMountedOfACopy(t *testing.T) {
 	t.Parallel()
 	older, younger := time.Unix(1, 0).UTC(), time.Unix(2, 0).UTC()
 	v := healthy(kubelettest.NewPod(), "a")
-	v.Copies = []*volume.Copy{{Mount: v.Mount, Code: fault.DisconnectedFUSE}}
+	v.Copies = []*volume.Copy{{Mount: v.Mount, Verdict: volume.Verdict{Code: fault.DisconnectedFUSE}}}
 	v.Copies[0].Minor = 78
 	if got := (&Diagnoser{Connections: connections{77: younger, 78: older}}).mounted(v); got != older {
 		t.Errorf("mounted at %v, want %v", got, older)

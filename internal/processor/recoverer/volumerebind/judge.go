@@ -48,7 +48,7 @@ func (j *Judge) Unmendable(ctx context.Context, podUID string) (findings []fault
 	return findings, reasons, nil
 }
 
-func ownFindings(v *volume.Volume, podUID string) (own []fault.Finding) {
+func ownFindings(v *volume.Health, podUID string) (own []fault.Finding) {
 	for _, f := range v.Findings() {
 		if v.Pod.UID == podUID && f.Pod.UID == podUID {
 			own = append(own, f)

@@ -46,7 +46,7 @@ const (
 // Inspector judges volumes and changes their mounts: a *volume.Inspector.
 type Inspector interface {
 	Inspect(ctx context.Context, s volume.Selection) (*volume.Survey, error)
-	Plan(ctx context.Context, v *volume.Volume, o volume.PlanOptions) (actions []fault.Action, refusals []string, err error)
+	Plan(ctx context.Context, v *volume.Health, o volume.PlanOptions) (actions []fault.Action, refusals []string, err error)
 	Apply(ctx context.Context, a fault.Action) (fault.Applied, error)
 	Verify(ctx context.Context, actions []fault.Action) (volume.Proof, error)
 }
@@ -138,14 +138,14 @@ type draft struct {
 }
 
 // broken lists the broken volumes that the request is about.
-func (d *draft) broken(s *volume.Survey) []*volume.Volume {
-	return slices.DeleteFunc(s.Broken(), func(v *volume.Volume) bool {
+func (d *draft) broken(s *volume.Survey) []*volume.Health {
+	return slices.DeleteFunc(s.Broken(), func(v *volume.Health) bool {
 		return v.Pod.UID != string(d.pod.UID) || d.container != "" && !slices.Contains(v.Mounters(d.pod), d.container)
 	})
 }
 
 // add takes up what would be done about one volume.
-func (d *draft) add(v *volume.Volume, actions []fault.Action) {
+func (d *draft) add(v *volume.Health, actions []fault.Action) {
 	var replaced []fault.Mount
 	for _, a := range actions {
 		switch {

@@ -52,7 +52,7 @@ func (j *judge) Inspect(_ context.Context, s volume.Selection) (*volume.Survey, 
 	return &j.survey, j.err
 }
 
-func (j *judge) Plan(_ context.Context, v *volume.Volume, o volume.PlanOptions) ([]fault.Action, []string, error) {
+func (j *judge) Plan(_ context.Context, v *volume.Health, o volume.PlanOptions) ([]fault.Action, []string, error) {
 	j.options = o
 	return j.plans[v.Name].actions, j.plans[v.Name].refusals, nil
 }
@@ -88,9 +88,11 @@ func newWorld() *world {
 // breaks adds a broken volume and gives the action that would replace its mount.
 func (w *world) breaks(name string) fault.Action {
 	id := 100 + len(w.survey.Volumes)
-	v := &volume.Volume{
+	v := &volume.Health{}
+	v.Code, v.NoSourceReason = fault.DisconnectedFUSE, "nothing is staged"
+	v.Volume = volume.Volume{
 		Pod: fault.Pod{Namespace: w.pod.Namespace, Name: w.pod.Name, UID: string(w.pod.UID)}, Plugin: kubelet.CSI, Name: name,
-		Point: "/p/" + name, Code: fault.DisconnectedFUSE, NoSourceReason: "nothing is staged",
+		Point: "/p/" + name,
 		Mount: mountns.Mount{
 			Mount:  mountinfo.Mount{ID: id, Parent: 1, Minor: 77, Root: "/" + name, Point: "/p/" + name, FSType: "fuse.x"},
 			Unique: uint64(1000 + id), Namespace: mountns.Namespace{Inode: 42},
@@ -195,7 +197,7 @@ func TestSaysWhyNothingIsMended(t *testing.T) {
 		want     string
 		findings int
 	}{
-		"healthy": {func(w *world) { w.survey.Volumes = []*volume.Volume{{Pod: fault.Pod{UID: string(w.pod.UID)}}} }, "no broken volume: 1 volumes", 0},
+		"healthy": {func(w *world) { w.survey.Volumes = []*volume.Health{{}} }, "no broken volume: 1 volumes", 0},
 		"refused": {func(w *world) {
 			w.breaks("a")
 			w.plans["a"] = planned{refusals: []string{"first reason", "second reason"}}

@@ -1,0 +1,135 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/fuse"
+	"kubediag.org/kubediag/internal/linux/probe"
+)
+
+// daemons are the processes that serve FUSE connections, by the number of the connection.
+type daemons struct {
+	servers map[uint32][]fuse.Server
+	unseen  string // why there may be others; empty: these are all
+}
+
+// addDaemons adds to the broken volumes what is known of their daemons, for people.
+func (i *Inspector) addDaemons(ctx context.Context, volumes []*Health) error {
+	if !slices.ContainsFunc(volumes, hasDaemon) {
+		return ctx.Err()
+	}
+	var d daemons
+	var err error
+	if d.servers, d.unseen, err = fuse.Servers(ctx); err != nil {
+		return err
+	}
+	over := map[uint32][]string{} // by connection of a staged mount
+	for _, v := range volumes {
+		if v.Code == "" {
+			continue
+		}
+		if v.Mount.Major == 0 && strings.HasPrefix(v.Mount.FSType, "fuse") {
+			v.DaemonNotes, v.Daemon = d.describe(v.Mount.Minor), d.first(v.Mount.Minor)
+		}
+		if minor, ok := remounted(v); ok {
+			if _, known := over[minor]; !known {
+				over[minor] = describeNonempty(d.servers[minor], func(pids []int) map[int][]byte { return i.arguments(ctx, pids) })
+			}
+			v.DaemonNotes = append(v.DaemonNotes, over[minor]...)
+		}
+	}
+	return ctx.Err()
+}
+
+// hasDaemon reports whether a broken volume, or what is staged of it, may be served by a process.
+func hasDaemon(v *Health) bool {
+	return v.Code != "" && (v.Mount.Major == 0 || v.Staging != nil && v.Staging.Mount.Major == 0)
+}
+
+// remounted returns the connection of a staged mount that is alive and another than the volume's.
+func remounted(v *Health) (minor uint32, ok bool) {
+	if v.Staging == nil {
+		return 0, false
+	}
+	m := v.Staging.Mount
+	return m.Minor, m.Major == 0 && m.Minor != v.Mount.Minor && v.StagingAnswer.State == probe.Alive
+}
+
+// describe says which processes serve a connection. It says that the daemon has ended only if no process could be missed.
+func (d daemons) describe(minor uint32) []string {
+	servers := d.servers[minor]
+	switch {
+	case len(servers) == 0 && d.unseen == "":
+		return []string{fmt.Sprintf("no process serves FUSE connection %d any more: its daemon has ended", minor)}
+	case len(servers) == 0:
+		return []string{fmt.Sprintf("it is not known which process serves FUSE connection %d, or whether one does: %s", minor, d.unseen)}
+	}
+	var all []string
+	for _, s := range servers {
+		text := fmt.Sprintf("FUSE connection %d is served by process %d (%s)", minor, s.PID, s.Command)
+		switch s.State {
+		case 'T', 't':
+			text += ", which is stopped"
+		case 'D':
+			text += ", which itself waits and cannot be interrupted"
+		case 'Z':
+			text += ", which has ended and was not waited for"
+		}
+		all = append(all, text)
+	}
+	if len(servers) == fuse.MaxServers {
+		all = append(all, fmt.Sprintf("more than these %d processes may serve it", len(servers)))
+	}
+	return all
+}
+
+// first is the first of the processes that serve a connection; nil: none was found.
+func (d daemons) first(minor uint32) *fault.Process {
+	servers := d.servers[minor]
+	if len(servers) == 0 {
+		return nil
+	}
+	p := fault.Process{PID: servers[0].PID, Command: servers[0].Command}
+	switch servers[0].State {
+	case 'T', 't':
+		p.State = fault.ProcessStopped
+	case 'D':
+		p.State = fault.ProcessBlocked
+	case 'Z':
+		p.State = fault.ProcessEnded
+	}
+	return &p
+}
+
+// maxServers bounds of how many processes that serve one connection the arguments are read.
+const maxServers = 8
+
+// describeNonempty says which daemons were started with an option that has them mount over a directory with something in
+// it: that hides the data that containers have written there while the volume was not mounted. A command line is text of
+// its process, and decides nothing.
+func describeNonempty(servers []fuse.Server, arguments func(pids []int) map[int][]byte) []string {
+	var all []string
+	var pids []int
+	for _, s := range servers[:min(len(servers), maxServers)] {
+		pids = append(pids, s.PID)
+	}
+	texts := arguments(pids)
+	for _, s := range servers {
+		for arg := range bytes.SplitSeq(texts[s.PID], []byte{0}) {
+			if slices.Contains(strings.FieldsFunc(string(arg), func(r rune) bool { return r == ',' || r == '=' }), "nonempty") {
+				all = append(all, fmt.Sprintf("process %d (%s) serves the staging path with the option \"nonempty\": it mounts over what is in the "+
+					"directory already, and so hides that data was written to the node's own disk", s.PID, s.Command))
+				break
+			}
+		}
+	}
+	return all
+}

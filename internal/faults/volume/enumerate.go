@@ -1,0 +1,195 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/subpath"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+)
+
+// enumerator lists volumes. It asks no file system that may hang.
+type enumerator struct {
+	*hostMounts
+	selection Selection
+	pods      Pods                       // nil if pods are not known
+	names     map[string]kubelet.PodName // by UID, for people; empty if all pods are known
+}
+
+func newEnumerator(ctx context.Context, h *hostMounts, pods Pods, s Selection) *enumerator {
+	e := &enumerator{hostMounts: h, selection: s, pods: pods}
+	for point := range h.visible {
+		if place, ok := h.node.ParseVolume(point); ok && e.pod(place.PodUID) == nil {
+			e.names, _ = h.node.PodNames(ctx) // for people alone
+			break
+		}
+	}
+	return e
+}
+
+// pod is the pod as it is known; nil if it is not.
+func (e *enumerator) pod(uid string) *corev1.Pod {
+	if e.pods == nil {
+		return nil
+	}
+	return e.pods.PodByUID(uid)
+}
+
+// faultPod names a pod for people, as far as it is known.
+func (e *enumerator) faultPod(uid string) fault.Pod {
+	if pod := e.pod(uid); pod != nil {
+		return fault.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: uid}
+	}
+	name := e.names[uid]
+	return fault.Pod{Namespace: name.Namespace, Name: name.Name, UID: uid}
+}
+
+// enumerate lists the volumes that are mounted, those that the kubelet keeps first.
+func (e *enumerator) enumerate(ctx context.Context) ([]*Volume, error) {
+	var volumes []*Volume
+	err := e.node.Do(ctx, func() error {
+		for point, m := range e.visible {
+			place, ok := e.node.ParseVolume(point)
+			if ok && e.selection.has(place.PodUID, place.Name) && (place.Plugin == kubelet.CSI || mountns.MayHang(m.FSType)) {
+				volumes = append(volumes, e.volume(place, e.mount(m)))
+			}
+		}
+		return ctx.Err()
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(volumes, func(a, b *Volume) int {
+		return cmp.Or(cmp.Compare(a.Pod.UID, b.Pod.UID), cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.Name, b.Name))
+	})
+	hostPaths, err := e.hostPaths(ctx)
+	return append(volumes, hostPaths...), err
+}
+
+// volume makes the volume that the kubelet keeps at a place, with the mount that is visible there. It reads the kubelet's
+// records, and is called inside the kubelet's namespace.
+func (e *enumerator) volume(place kubelet.Volume, m mountns.Mount) *Volume {
+	v := &Volume{
+		Pod: e.faultPod(place.PodUID), Plugin: place.Plugin, Name: place.Name, Point: e.node.VolumePoint(place), Mount: m,
+		spec: podSpec{pod: e.pod(place.PodUID)},
+	}
+	if stack := e.stack(m.Mount); len(stack) > 1 {
+		v.HiddenMounts = stack[:len(stack)-1]
+	}
+	if m.ID != 0 {
+		v.children = len(e.table.Children(m.ID))
+	}
+	if v.Plugin != kubelet.CSI {
+		v.NoRecordReason = "the kubelet writes down nothing about a volume of plugin " + v.Plugin
+		v.NoStagingReason = "a volume of plugin " + v.Plugin + " is mounted for the pod alone, so there is nothing that could take its place"
+		return v
+	}
+	record, err := e.readRecord(v.Point)
+	if err != nil {
+		v.NoRecordReason = err.Error()
+		v.NoStagingReason = "which volume it is cannot be told: " + err.Error()
+		return v
+	}
+	v.Record = record
+	if v.Staging, v.NoStagingReason = e.staging(record); v.Staging != nil {
+		v.Staging.location = e.locate(v, v.Staging.Mount, v.Staging.Point)
+	}
+	return v
+}
+
+// staging finds the mount that the driver has made for the whole node: at one of the places that the kubelet has it made
+// at, with a record beside it that names the same volume.
+func (e *enumerator) staging(of *kubelet.VolumeRecord) (s *Staging, reason string) {
+	points := e.node.StagingPoints(of.Driver, of.Handle, of.PersistentVolume)
+	reason = "the driver has nothing mounted for the whole node at " + strings.Join(points, " or ")
+	var found []*Staging
+	for _, point := range points {
+		m, ok := e.visible[point]
+		if !ok {
+			continue
+		}
+		record, err := e.readRecord(point)
+		switch {
+		case err != nil:
+			reason = fmt.Sprintf("which volume is mounted at staging path %q cannot be told: %v", point, err)
+		case !record.Same(of):
+			reason = fmt.Sprintf("the staging path %q is of %s, and this is %s", point, record, of)
+		default:
+			found = append(found, &Staging{Point: point, Record: record, Mount: e.mount(m)})
+		}
+	}
+	if len(found) == 0 {
+		return nil, reason
+	}
+	for _, other := range found[1:] {
+		if deviceOf(other.Mount.Mount) != deviceOf(found[0].Mount.Mount) || other.Mount.Root != found[0].Mount.Root {
+			return nil, fmt.Sprintf("%q and %q are both staging paths of this volume, and different directories are mounted there",
+				found[0].Point, other.Point)
+		}
+	}
+	return found[0], ""
+}
+
+// unmounted makes the volume that a container has, though it is not mounted at its place any more. It is called inside
+// the kubelet's namespace.
+func (e *enumerator) unmounted(place kubelet.Volume) *Volume {
+	v := e.volume(place, mountns.Mount{})
+	v.NoStagingReason = fmt.Sprintf("nothing is mounted at %q", v.Point)
+	if m, ok := e.visible[v.Point]; ok {
+		v.NoStagingReason = fmt.Sprintf("what is mounted at %q is of type %q, which is another volume", v.Point, m.FSType)
+	}
+	return v
+}
+
+// hostPaths lists the hostPath volumes of the node's pods that lie on file systems which may hang. A path with a symbolic
+// link in it is taken by its letters.
+func (e *enumerator) hostPaths(ctx context.Context) ([]*Volume, error) {
+	if e.pods == nil {
+		return nil, nil
+	}
+	uids := []string{e.selection.PodUID}
+	if e.selection.PodUID == "" {
+		var err error
+		if uids, err = e.node.PodUIDs(ctx); err != nil {
+			return nil, err
+		}
+	}
+	var volumes []*Volume
+	for _, uid := range uids {
+		pod := e.pod(uid)
+		if pod == nil || subpath.Ended(pod) { // nothing mounts it any more
+			continue
+		}
+		for _, spec := range pod.Spec.Volumes {
+			if spec.HostPath == nil || !e.selection.has(uid, spec.Name) {
+				continue
+			}
+			if m, ok := e.table.On(path.Clean(spec.HostPath.Path)); ok && mountns.MayHang(m.FSType) && m.Point != "/" {
+				volumes = append(volumes, e.hostPath(pod, spec, m))
+			}
+		}
+	}
+	return volumes, ctx.Err()
+}
+
+func (e *enumerator) hostPath(pod *corev1.Pod, spec corev1.Volume, m mountinfo.Mount) *Volume {
+	point := path.Clean(spec.HostPath.Path)
+	return &Volume{
+		Pod: e.faultPod(string(pod.UID)), Plugin: HostPathPlugin, Name: spec.Name, Point: point, Mount: e.mount(m),
+		NoRecordReason:  "it is a hostPath of the pod's spec",
+		NoStagingReason: fmt.Sprintf("nothing that could have died is mounted at %q or above it", point),
+		spec:            podSpec{pod: pod, hostPath: spec.HostPath},
+	}
+}

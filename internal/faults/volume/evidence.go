@@ -1,0 +1,148 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/probe"
+)
+
+// Evidence is a volume with the answers of its mounts. The prober alone writes them, and Judge needs nothing else.
+type Evidence struct {
+	Volume
+	// Answer is that of Mount.
+	Answer probe.Answer
+	// StagingAnswer is that of the root of the staged mount.
+	StagingAnswer probe.Answer
+	// ExpectedAnswer is that of what belongs at the volume's place: a directory of the staged mount, or the path of a hostPath
+	// that lies below a mount. The zero value: it was not asked.
+	ExpectedAnswer probe.Answer
+	// UnstableInodes is whether the server gives a directory another inode number every time.
+	UnstableInodes bool
+}
+
+// gather asks every volume's mount, then what belongs in its place, and at last again what only an inode number tells apart.
+func (p *batchProber) gather(ctx context.Context, volumes []*Volume) ([]*Evidence, error) {
+	evidence := make([]*Evidence, len(volumes))
+	for i, v := range volumes {
+		evidence[i] = &Evidence{Volume: *v}
+	}
+	for _, step := range []func(context.Context, []*Evidence) error{p.askMounts, p.askExpected, p.recheckInodes} {
+		if err := step(ctx, evidence); err != nil {
+			return nil, err
+		}
+	}
+	return evidence, nil
+}
+
+// askMounts asks every volume's own mount, and every staging path once, for its root alone.
+func (p *batchProber) askMounts(ctx context.Context, evidence []*Evidence) error {
+	var requests []probeRequest
+	staged := map[string]*probe.Answer{} // by staging path
+	for _, e := range evidence {
+		bind := e.Plugin != HostPathPlugin || e.Point == e.Mount.Point
+		requests = append(requests, probeRequest{probeTarget(e.Pod.UID, e.Mount, "", bind), func(a probe.Answer) { e.Answer = a }})
+		if e.Staging != nil && staged[e.Staging.Point] == nil {
+			answer := &probe.Answer{}
+			staged[e.Staging.Point] = answer
+			requests = append(requests, probeRequest{probeTarget(e.Pod.UID, e.Staging.Mount, "", false), func(a probe.Answer) { *answer = a }})
+		}
+	}
+	if err := p.ask(ctx, requests); err != nil {
+		return err
+	}
+	for _, e := range evidence {
+		e.Mount.Unique = e.Answer.ID.Unique
+		if e.Staging != nil {
+			s := *e.Staging
+			e.StagingAnswer = *staged[s.Point]
+			s.Mount.Unique = e.StagingAnswer.ID.Unique
+			e.Staging = &s
+		}
+	}
+	return nil
+}
+
+// askExpected asks for what belongs at each volume's place, only through mounts that have answered: a lookup through a dead
+// one would have the kernel forget it.
+func (p *batchProber) askExpected(ctx context.Context, evidence []*Evidence) error {
+	var requests []probeRequest
+	for _, e := range evidence {
+		switch {
+		case e.Plugin == HostPathPlugin:
+			if e.Answer.State == probe.Alive && e.below() != "" {
+				requests = append(requests, probeRequest{probeTarget(e.Pod.UID, e.Mount, e.below(), true), e.expect})
+			}
+		case e.StagingAnswer.State == probe.Alive && e.location().known:
+			// A trial bind matters only for one that has to be bound.
+			bind := e.Answer.State != probe.Alive || e.Answer.Bindable == probe.No
+			if bind || e.location().below != "" {
+				requests = append(requests, e.requestExpected(bind))
+			} else {
+				e.ExpectedAnswer = e.StagingAnswer
+			}
+		}
+	}
+	return p.ask(ctx, requests)
+}
+
+// requestExpected asks for the directory of the staged mount that belongs at the volume's place.
+func (e *Evidence) requestExpected(bind bool) probeRequest {
+	return probeRequest{probeTarget(e.Pod.UID, e.Staging.Mount, e.location().below, bind), e.expect}
+}
+
+func (e *Evidence) expect(a probe.Answer) { e.ExpectedAnswer = a }
+
+// tryBinds has a trial bind made of the directories that turned out to be needed.
+func (p *batchProber) tryBinds(ctx context.Context, volumes []*Health) error {
+	var requests []probeRequest
+	for _, v := range volumes {
+		if now := v.ExpectedAnswer; v.Code != "" && v.Staging != nil && now.State == probe.Alive && now.Bindable == probe.Unknown {
+			requests = append(requests, v.requestExpected(true))
+		}
+	}
+	return p.ask(ctx, requests)
+}
+
+// recheckInodes asks again about volumes that differ from what belongs there by their inode number alone. Some servers make
+// the numbers up, and give another one every time: they prove nothing, and to replace such mounts would have no end.
+func (p *batchProber) recheckInodes(ctx context.Context, evidence []*Evidence) error {
+	var requests []probeRequest
+	for _, e := range evidence {
+		if e.location().known && e.isStagedDevice() && e.replaced() {
+			requests = append(requests, e.recheck(e.Pod.UID, e.Mount, "", e.Answer),
+				e.recheck(e.Pod.UID, e.Staging.Mount, e.location().below, e.ExpectedAnswer))
+		}
+	}
+	return p.ask(ctx, requests)
+}
+
+// recheck asks a mount of the volume again, which has given an answer before.
+func (e *Evidence) recheck(owner string, m mountns.Mount, below string, before probe.Answer) probeRequest {
+	return probeRequest{probeTarget(owner, m, below, false), func(now probe.Answer) {
+		e.UnstableInodes = e.UnstableInodes || !sameInode(before, now)
+	}}
+}
+
+// sameInode reports whether the file system itself has given the inode number of the answer before.
+func sameInode(before, now probe.Answer) bool {
+	return now.State == probe.Alive && now.Stat.Fresh && now.Stat.Inode == before.Stat.Inode
+}
+
+// replaced reports whether the directory's name means another directory of the same file system by now.
+func (e *Evidence) replaced() bool {
+	now, own := e.ExpectedAnswer, e.Answer
+	return !e.UnstableInodes && now.State == probe.Alive && own.State == probe.Alive && now.Stat.Fresh && own.Stat.Fresh &&
+		now.Stat.Major == own.Stat.Major && now.Stat.Minor == own.Stat.Minor && now.Stat.Inode != own.Stat.Inode
+}
+
+// countsLinks reports whether a link count of 0 means something. Some FUSE servers never fill it in; one that counts says
+// so at the root of what is staged. The root of a file system cannot be deleted.
+func (e *Evidence) countsLinks() bool {
+	staged, at := e.StagingAnswer, e.location()
+	return staged.State == probe.Alive && staged.Stat.Fresh && staged.Stat.Nlink > 0 &&
+		(at.onNodeDisk || at.below != "" && e.isStagedDevice())
+}

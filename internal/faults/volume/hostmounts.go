@@ -1,0 +1,129 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// hostMounts are the mounts of the kubelet's namespace, as they were when an inspection began.
+type hostMounts struct {
+	node      *kubelet.Node
+	namespace mountns.Namespace
+	table     *mountinfo.Table
+	visible   map[string]mountinfo.Mount // by point: those below the directories of pods and plugins
+	devices   map[device]bool            // the file systems that a mount shows
+}
+
+func readHostMounts(ctx context.Context, k kubelet.Locator) (*hostMounts, error) {
+	n, err := k.Node(ctx)
+	if err != nil {
+		return nil, err
+	}
+	host, err := n.Namespace()
+	if err != nil {
+		return nil, err
+	}
+	if n.PID == 0 {
+		if host.PID, err = sys.OwnPID(); err != nil { // so that a process of ours finds it, too
+			return nil, err
+		}
+	}
+	if owned, err := host.Owned(); err == nil { // else nothing but looking is possible
+		host = owned
+	}
+	table, err := mountns.Table(host.PID)
+	if err != nil {
+		return nil, err
+	}
+	h := &hostMounts{node: n, namespace: host, table: table, visible: map[string]mountinfo.Mount{}, devices: map[device]bool{}}
+	h.index()
+	return h, nil
+}
+
+// index finds out which mount is visible at each point below the kubelet's directories: the one that no other lies on at
+// the same point. A mount that covers a directory above is left to the prober, which asks only the mount that is meant.
+func (h *hostMounts) index() {
+	covered := map[int]bool{}
+	for _, m := range h.table.Mounts() {
+		if parent, ok := h.table.ByID(m.Parent); ok && parent.Point == m.Point {
+			covered[parent.ID] = true
+		}
+	}
+	for _, m := range h.table.Mounts() {
+		if !covered[m.ID] {
+			h.devices[deviceOf(m)] = true
+		}
+	}
+	for _, dir := range []string{h.node.PodsDir(), h.node.PluginsDir()} {
+		for _, m := range h.table.Under(dir) {
+			if !covered[m.ID] {
+				h.visible[m.Point] = m
+			}
+		}
+	}
+}
+
+// mount is a mount of the table with its namespace.
+func (h *hostMounts) mount(m mountinfo.Mount) mountns.Mount {
+	return mountns.Mount{Mount: m, Namespace: h.namespace}
+}
+
+// stack lists the mounts at the point of m that lead up to it, the lowest first.
+func (h *hostMounts) stack(m mountinfo.Mount) []mountinfo.Mount {
+	stack := []mountinfo.Mount{m}
+	for len(stack) < len(h.table.Mounts()) {
+		below, ok := h.table.ByID(stack[0].Parent)
+		if !ok || below.Point != m.Point || m.Point == "" {
+			break
+		}
+		stack = slices.Insert(stack, 0, below)
+	}
+	return stack
+}
+
+// coveredDir returns the directory that the lowest of the mounts at the point of m covers, and the device it is on.
+func (h *hostMounts) coveredDir(m mountinfo.Mount) (disk device, dir string, ok bool) {
+	lowest := h.stack(m)[0]
+	on, ok := h.table.ByID(lowest.Parent)
+	if !ok || deviceOf(on) == deviceOf(lowest) {
+		return device{}, "", false
+	}
+	below, ok := relative(on.Point, lowest.Point)
+	return deviceOf(on), path.Join(rootOf(on), below), ok
+}
+
+// locate finds the way from the staged mount to the volume's directory, from the root that the volume's mount has: in the
+// file system that is staged, or in the one below it, if that was bound before the volume was mounted.
+func (h *hostMounts) locate(v *Volume, staged mountns.Mount, point string) stagedLocation {
+	if v.Mount.ID == 0 {
+		return stagedLocation{reason: fmt.Sprintf("nothing is mounted at %q, so which directory of the volume belongs there cannot be told",
+			v.Point)}
+	}
+	root, stagedRoot := rootOf(v.Mount.Mount), rootOf(staged.Mount)
+	disk, dir, covers := h.coveredDir(staged.Mount)
+	if covers && deviceOf(v.Mount.Mount) == disk {
+		if below, ok := relative(dir, root); ok {
+			return stagedLocation{known: true, below: below, onNodeDisk: true, disk: disk, covered: path.Join(dir, below)}
+		}
+	}
+	below, ok := relative(stagedRoot, root)
+	if !ok {
+		return stagedLocation{reason: fmt.Sprintf("the mount has directory %q of its file system, which is not in directory %q that is "+
+			"staged at %q", root, stagedRoot, point)}
+	}
+	at := stagedLocation{known: true, below: below}
+	if covers {
+		at.disk, at.covered = disk, path.Join(dir, below)
+	}
+	return at
+}

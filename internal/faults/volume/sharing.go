@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"cmp"
+	"slices"
+
+	"kubediag.org/kubediag/internal/fault"
+)
+
+// maxShares bounds how many pods are listed for each volume.
+const maxShares = 100
+
+// addSharing adds to the broken volumes the other pods that have a mount of the same file system.
+func (e *enumerator) addSharing(volumes []*Health) {
+	users := e.users(volumes)
+	for _, v := range volumes {
+		if v.Code == "" || v.location().onNodeDisk { // the node's own disk is everybody's
+			continue
+		}
+		for _, pod := range users[deviceOf(v.Mount.Mount)] {
+			if pod.UID == v.Pod.UID {
+				continue
+			}
+			if v.SharedWithCount++; len(v.SharedWith) < maxShares {
+				v.SharedWith = append(v.SharedWith, pod)
+			}
+		}
+	}
+}
+
+// users lists the pods that have a mount of each broken file system, each once.
+func (e *enumerator) users(volumes []*Health) map[device][]fault.Pod {
+	users := map[device][]fault.Pod{}
+	for _, v := range volumes {
+		if v.Code != "" && v.Mount.ID != 0 {
+			users[deviceOf(v.Mount.Mount)] = nil
+		}
+	}
+	for point, m := range e.visible {
+		place, ok := e.node.ParseVolume(point)
+		_, broken := users[deviceOf(m)]
+		if !ok || !broken {
+			continue
+		}
+		if pod := e.faultPod(place.PodUID); !slices.Contains(users[deviceOf(m)], pod) {
+			users[deviceOf(m)] = append(users[deviceOf(m)], pod)
+		}
+	}
+	for _, pods := range users {
+		slices.SortFunc(pods, func(a, b fault.Pod) int { return cmp.Compare(a.UID, b.UID) })
+	}
+	return users
+}
