@@ -175,8 +175,8 @@ func (i *Inspector) abort(ctx context.Context, m mountns.Mount) (fault.Applied, 
 	return done, err
 }
 
-// abortConnection ends the connection of a mount, if check says nothing against it. It has the mount's root open meanwhile: a driver
-// that mounts again is given the same number for its connection as soon as the old file system has gone.
+// abortConnection ends the connection of a mount if check returns no error. It has the mount's root open meanwhile: a
+// driver that mounts again is given the same number for its connection as soon as the old file system has gone.
 func abortConnection(control *fuse.Control, m mountns.Mount, check func() error) error {
 	return m.Namespace.Do(func() error {
 		root, err := openRoot(m)
@@ -210,7 +210,7 @@ func openRoot(m mountns.Mount) (*sys.FD, error) {
 }
 
 // raised reports whether m is a mount that was written down before a repair that was cut short put another beneath it.
-// Only its parent differs then, and that lies where the mount did.
+// Only its parent differs then, which is at the same point.
 func raised(m mountns.Mount, want fault.Mount) bool {
 	found := faultMount(m)
 	found.ParentID = want.ParentID
@@ -226,7 +226,7 @@ func raised(m mountns.Mount, want fault.Mount) bool {
 }
 
 // sameMount reports whether both mean one mount of one namespace. The numbers that the kernel never uses again decide
-// where both have one; otherwise everything else must agree.
+// if both have one; otherwise everything else must agree.
 func sameMount(a, b fault.Mount) bool {
 	if a.Namespace != b.Namespace {
 		return false

@@ -47,16 +47,6 @@ type Holder struct {
 	PIDs []int
 }
 
-// Decision is whether a copy may be replaced if there is a source, and the reason why, or why not.
-type Decision struct {
-	Replaceable bool
-	Reason      string
-}
-
-func refuse(format string, args ...any) Decision {
-	return Decision{Reason: fmt.Sprintf(format, args...)}
-}
-
 // copyOrigin is what a copy was made from.
 type copyOrigin struct {
 	onHost bool       // a subPath bind of the kubelet

@@ -24,7 +24,7 @@ type Evidence struct {
 	UnstableInodes bool
 }
 
-// gather asks every volume's mount, then what belongs in its place, and at last again what only an inode number tells apart.
+// gather asks every volume's mount, then what belongs in its place, and at last again if only an inode number differs.
 func (p *batchProber) gather(ctx context.Context, volumes []*Volume) ([]*Evidence, error) {
 	evidence := make([]*Evidence, len(volumes))
 	for i, v := range volumes {

@@ -17,7 +17,7 @@ import (
 var errHealthy = errors.New("the mount is healthy by now")
 
 // check refuses a mount that is healthy. A driver may have mounted the volume again since the mount was judged. Before 6.8,
-// and where the server has disowned the root, the kernel may have given the new mount every number of the old one.
+// and if the server has disowned the root, the kernel may have given the new mount every number of the old one.
 // mount.Replace holds the mount that st describes open meanwhile, if it can be opened, so that its number stays its own.
 func (s replaceOrder) check(st mount.State) error {
 	root, err := mountns.Lookup(0, st.Point)
@@ -45,7 +45,7 @@ func (s replaceOrder) check(st mount.State) error {
 }
 
 // checkContent is for a mount that was judged by what it has, which no file system is asked about. Its number is enough
-// where the kernel never uses it again, and so is the kernel's mark, which is part of its ID. Otherwise a mount of the
+// if the kernel never uses it again, and so is the kernel's mark, which is part of its ID. Otherwise a mount of the
 // source itself may be a new one.
 func (s replaceOrder) checkContent(st mount.State, root *sys.FD) error {
 	if s.Target.Unique != 0 || st.Deleted {

@@ -15,9 +15,9 @@ import (
 	"kubediag.org/kubediag/internal/linux/probe"
 )
 
-// defaultSilence is for how long a connection must have been silent before it is aborted where nothing else is said. A
-// storage client is silent for a while when a server of its fails over, and loses nothing: Ceph takes 20 s by default to
-// see that one is gone (osd_heartbeat_grace).
+// defaultSilence is for how long a connection must have been silent before it is aborted. A storage client is silent for a
+// while when one of its servers fails over, and loses nothing: Ceph takes 20 s by default to see that a server is gone
+// (osd_heartbeat_grace).
 const defaultSilence = 30 * time.Second
 
 const (
@@ -28,7 +28,7 @@ const (
 	lead = 5 * time.Second
 )
 
-// idleMonitor is what is seen of a connection while it is waited for.
+// idleMonitor watches whether a connection stays silent.
 type idleMonitor struct {
 	wanted  time.Duration
 	waiting func() (int, error) // how many requests wait for an answer
@@ -41,8 +41,8 @@ type idleMonitor struct {
 	first, most, counts int
 }
 
-// abortWhenIdle has somebody ask the mount and wait for as long as the connection must have been silent, and calls act if it
-// was; act calls what it is given directly before it acts. An error says that the connection is none to abort.
+// abortWhenIdle has a process ask the mount, waits for as long as the connection must have been silent, and calls act if it
+// was. act must call check directly before it acts. An error means that the connection must not be aborted.
 func (i *Inspector) abortWhenIdle(ctx context.Context, control *fuse.Control, m mountns.Mount,
 	act func(check func() error) error) (fault.Applied, error) {
 	s := &idleMonitor{
@@ -83,7 +83,7 @@ func (i *Inspector) askAlone(ctx context.Context, m mountns.Mount, s *idleMonito
 	prober := &probe.Prober{Deadline: s.wanted + lead, Runner: &i.askers, Overdue: func() {
 		select {
 		case s.overdue <- struct{}{}:
-		default: // one that nobody has seen yet tells as much
+		default: // one that is not received yet is enough
 		}
 	}}
 	answers, err := prober.Ask(ctx, []probe.Target{probeTarget("", m, "", false)})

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/cri"
-	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
@@ -104,30 +103,6 @@ type Coverage struct {
 func (c *Coverage) addGap(format string, args ...any) {
 	c.Incomplete = append(c.Incomplete, fmt.Sprintf(format, args...))
 }
-
-// Health is a volume with what each step of an inspection has found out about it.
-type Health struct {
-	Evidence
-	Verdict
-	Replacement
-	// Copies are the broken mounts of the same directory, or of one in it: the kubelet's subPath binds, then those in
-	// containers, then all others.
-	Copies []*Copy
-	// ForeignCopies is how many copies belong to others: those in containers of other pods, the driver's among them, in
-	// mount namespaces of services of the node, and in those that a workload has made for itself.
-	ForeignCopies int
-	// SharedWith are the other pods that have a mount of the same broken file system, at most maxShares of them, and
-	// SharedWithCount is how many there are.
-	SharedWith      []fault.Pod
-	SharedWithCount int
-	// DaemonNotes say what is known of the daemon that serves the file system.
-	DaemonNotes []string
-	// Daemon is the first process that serves it; nil: none was found.
-	Daemon *fault.Process
-}
-
-// Broken reports whether the volume has a fault, or a copy of it has one.
-func (h *Health) Broken() bool { return h.Code != "" || len(h.Copies) > 0 }
 
 // Inspect inspects the volumes of a selection. It waits for file systems only as long as the prober does.
 func (i *Inspector) Inspect(ctx context.Context, s Selection) (*Survey, error) {

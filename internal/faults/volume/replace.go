@@ -41,9 +41,9 @@ type replaceOrder struct {
 	Target mount.ID
 	// Answered is whether its file system answered when it was judged: then the fault is what it has.
 	Answered bool
-	// ReadOnly has what takes its place be read-only even where it was not.
+	// ReadOnly has the source be mounted read-only, even if the target was not.
 	ReadOnly bool
-	// Owner is the pod that is held to account where the process cannot end.
+	// Owner is the pod that is accountable if the process cannot end.
 	Owner string
 }
 
@@ -125,7 +125,7 @@ func runReplace(ctx context.Context, in []byte, emit func(v any) error) error {
 	return emit(replaceResult{Done: true})
 }
 
-// remedy says what helps where the kernel lets a mount of a container not be replaced while that runs.
+// remedy says what helps if the kernel does not allow to replace a mount of a container while that runs.
 func (s replaceOrder) remedy(err error) string {
 	if s.Away.Same(s.Home) || !errors.Is(err, mount.ErrBusy) && !errors.Is(err, sys.EINVAL) {
 		return ""
@@ -134,13 +134,14 @@ func (s replaceOrder) remedy(err error) string {
 }
 
 // pin has a copy of the mount at point, attached nowhere, until this process ends. The last mount of a file system takes
-// that with it, which may have to be waited for: not while the place is without a mount, as it is for a moment where
+// that with it, which may take long: it must not happen while the place is without a mount, as it is for a moment if
 // nothing can be put beneath. As long as the file system is there, no new one is given its device number, by which a mount
-// of another FUSE connection differs from this one at every later look. What cannot be copied is replaced as it is.
+// of another FUSE connection differs from this one in every later inspection. A mount that cannot be copied is replaced as
+// it is.
 func pin(point string) {
 	fd, err := mountns.Lookup(0, point)
 	if err != nil {
-		return // which Replace tells
+		return // Replace returns the same error
 	}
 	defer fd.Close()
 	if tree, err := sys.CloneTree(fd); err == nil {
@@ -148,7 +149,7 @@ func pin(point string) {
 	}
 }
 
-// refused tells whether an error of Replace says that nothing was touched, and that trying again will not help.
+// refused reports whether an error of Replace says that nothing was touched, and that trying again will not help.
 func refused(err error) bool {
 	e, ok := errors.AsType[*mount.Error](err)
 	if ok && e.Op == "verify" || errors.Is(err, mount.ErrNotReplaced) || errors.Is(err, mount.ErrOtherUnmounted) {

@@ -151,7 +151,7 @@ func (c sourceCandidate) source() (s *Source, reason string) {
 // maxWritten bounds how many names are read of what was written to the node's own disk.
 const maxWritten = 16
 
-// listWritten lists what has been written to the node's own disk instead of to the volume. That is a local directory, and
+// listWritten lists what has been written to the node's own disk instead of to the volume. It is a local directory, and
 // the one way to it that is left is the pod's mount; any other mount that is there by now may not answer.
 func (h *hostMounts) listWritten(ctx context.Context, e *Evidence) (names []string) {
 	if mountns.MayHang(e.Mount.FSType) || e.Answer.Stat.Nlink == 0 {

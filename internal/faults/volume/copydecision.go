@@ -13,6 +13,16 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 )
 
+// Decision is whether a copy may be replaced if there is a source, and the reason why, or why not.
+type Decision struct {
+	Replaceable bool
+	Reason      string
+}
+
+func refuse(format string, args ...any) Decision {
+	return Decision{Reason: fmt.Sprintf(format, args...)}
+}
+
 // decide decides whether the copy in a container is what its pod's spec asks for, and can be got at.
 func (s *copySearch) decide(c *Copy, o *otherNamespace) Decision {
 	if refusal := hiddenOrForeign(c, s.namespaces.tableOf(o)); refusal != "" {

@@ -1,0 +1,30 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import "kubediag.org/kubediag/internal/fault"
+
+// Health is a volume with what each step of an inspection has found out about it.
+type Health struct {
+	Evidence
+	Verdict
+	Replacement
+	// Copies are the broken mounts of the same directory, or of one in it: the kubelet's subPath binds, then those in
+	// containers, then all others.
+	Copies []*Copy
+	// ForeignCopies is how many copies belong to others: those in containers of other pods, the driver's among them, in
+	// mount namespaces of services of the node, and in those that a workload has made for itself.
+	ForeignCopies int
+	// SharedWith are the other pods that have a mount of the same broken file system, at most maxShares of them, and
+	// SharedWithCount is how many there are.
+	SharedWith      []fault.Pod
+	SharedWithCount int
+	// DaemonNotes say what is known of the daemon that serves the file system.
+	DaemonNotes []string
+	// Daemon is the first process that serves it; nil: none was found.
+	Daemon *fault.Process
+}
+
+// Broken reports whether the volume has a fault, or a copy of it has one.
+func (h *Health) Broken() bool { return h.Code != "" || len(h.Copies) > 0 }
