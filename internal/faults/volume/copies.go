@@ -43,8 +43,6 @@ type Holder struct {
 	Pod         fault.Pod
 	Container   string
 	ContainerID string
-	// PIDs are processes of the copy's namespace; none for the kubelet's own.
-	PIDs []int
 }
 
 // copyOrigin is what a copy was made from.

@@ -125,7 +125,7 @@ func (s *copySearch) mayBeCopy(m mountns.Mount) bool {
 func (s *copySearch) attribute(m mountns.Mount) (related bool) {
 	o := s.namespaces.of(m.Namespace)
 	m.Namespace = o.ns
-	c := &Copy{Mount: m, Holder: Holder{PIDs: o.pids}, Decision: Decision{Reason: o.ownerReason}}
+	c := &Copy{Mount: m, Decision: Decision{Reason: o.ownerReason}}
 	if o.owner != nil && !o.workloadMade {
 		c.Pod = fault.Pod{Namespace: o.owner.PodNamespace, Name: o.owner.PodName, UID: o.owner.PodUID}
 		c.Container, c.ContainerID = o.owner.Container, o.owner.ContainerID

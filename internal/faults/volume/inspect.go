@@ -88,7 +88,7 @@ func (s *Survey) Broken() []*Health {
 	return broken
 }
 
-// Coverage is what an inspection has looked at, so that a healthy node differs from one that was not looked at.
+// Coverage is the extent of an inspection: a node without faults may be one that could not be looked at.
 type Coverage struct {
 	// Mounts is how many mounts the kubelet's namespace has, Asked how many mounts were asked in all namespaces.
 	Mounts, Asked int
