@@ -42,6 +42,7 @@ type bind struct {
 	looked bool // found is what was seen
 	found  subpath.Bind
 	code   fault.Code // of the fault that it has, if a container suffers from it
+	fault  *Fault     // with that code, once it was described
 	retry  time.Time  // no repair before
 	delay  time.Duration
 }
@@ -113,29 +114,29 @@ func (v *vigil) examine(ctx context.Context, batch []*bind) error {
 // tell says what is seen now, and tells the news: of a fault once, and of every repair. That can wait until all that is
 // to be done has been, as it takes reading the mount table.
 func (v *vigil) tell(ctx context.Context) error {
+	if len(v.news) > 0 {
+		table, err := v.recentTable(ctx)
+		if err != nil {
+			return err
+		}
+		for _, n := range v.news {
+			b := n.bind
+			n.found.Describe(v.node, b.sub.PodUID, table)
+			f := subpath.Found{SubPath: b.sub, Pod: n.pod, Bind: n.found}.Fault(v.space)
+			b.fault = &Fault{Finding: f, Since: begin(n.found.State), KubeletPID: v.node.PID}
+			if told, ok := v.told[b.point]; !ok || !told.Same(n.found.State.ID) {
+				v.told[b.point] = n.found.State.ID
+				v.Observer.Found(f, age(n.found.State, n.seen))
+			}
+			if n.repaired {
+				v.Observer.Repaired(f, n.err)
+			}
+		}
+		v.news = v.news[:0]
+	}
 	if v.stirred {
 		v.report()
 	}
-	if len(v.news) == 0 {
-		return nil
-	}
-	table, err := v.recentTable(ctx)
-	if err != nil {
-		return err
-	}
-	for _, n := range v.news {
-		b := n.bind
-		n.found.Describe(v.node, b.sub.PodUID, table)
-		f := subpath.Found{SubPath: b.sub, Pod: n.pod, Bind: n.found}.Fault(v.space)
-		if told, ok := v.told[b.point]; !ok || !told.Same(n.found.State.ID) {
-			v.told[b.point] = n.found.State.ID
-			v.Observer.Found(f, age(n.found.State, n.seen))
-		}
-		if n.repaired {
-			v.Observer.Repaired(f, n.err)
-		}
-	}
-	v.news = v.news[:0]
 	return nil
 }
 
@@ -238,12 +239,21 @@ func (v *vigil) knows(b *bind) bool {
 	return ok && told.Same(b.found.State.ID)
 }
 
+// begin is when a source went. Zero: the kernel does not say.
+func begin(st mount.State) time.Time {
+	if !st.Gone {
+		return time.Time{}
+	}
+	return st.Changed
+}
+
 // age is for how long a source had been gone when that was seen.
 func age(st mount.State, seen time.Time) time.Duration {
-	if !st.Gone || st.Changed.IsZero() {
+	since := begin(st)
+	if since.IsZero() {
 		return 0
 	}
-	return max(0, seen.Sub(st.Changed))
+	return max(0, seen.Sub(since))
 }
 
 // listen has events tell of the bind's source. It runs inside the namespace, and comes before the look: what changes in

@@ -192,10 +192,28 @@ func TestObserveTellsAndTouchesNothing(t *testing.T) {
 	if diff := cmp.Diff(before, p.Mounts()); diff != "" {
 		t.Errorf("mounts (-before +after):\n%s", diff)
 	}
+	f := p.onlyFault(t)
+	if d := f.Details; d.Container != fault.ContainerRuns || d.Repair != fault.Replace || f.Mount.Point != p.point || time.Since(f.Since) > patience {
+		t.Errorf("fault %+v", f)
+	}
 	// The kubelet's next start of the container, had somebody unmounted it.
 	must(t, systest.UnmountPath(p.point, false))
 	p.await(t, "for the fault to be gone", func(s Sight) bool { return s.Present[fault.StaleSubPath] == 0 })
 	p.hearsNothingMore(t)
+}
+
+// onlyFault waits until exactly one fault is present, and all is known.
+func (p *place) onlyFault(t testing.TB) *Fault {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		present, unknown := p.guard.Faults()
+		if len(present) == 1 && len(unknown) == 0 {
+			return present[0]
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d faults are present, unknown: %v", len(present), unknown)
+		}
+	}
 }
 
 func TestAutomaticHealsBeforeTheNextStart(t *testing.T) {

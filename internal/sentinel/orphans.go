@@ -38,7 +38,7 @@ func spread(d time.Duration) time.Duration { return d - rand.N(d/5) }
 
 // count keeps count of the directories of pods that are gone, and tells of each once.
 func (s *Sentinel) count(ctx context.Context) {
-	told := map[string]bool{} // the pods that are counted
+	told, looked := map[string]*Fault{}, false // those that are counted, by the UID of the pod
 	next, again := time.Now().Add(orphansFirst), orphansAgain
 	for {
 		select {
@@ -50,6 +50,7 @@ func (s *Sentinel) count(ctx context.Context) {
 		if began := time.Now(); began.Before(next) {
 			err = s.forget(ctx, told)
 		} else if err = s.seek(ctx, told); err == nil {
+			looked = true
 			next, again = began.Add(spread(orphansEvery)), orphansAgain
 		} else {
 			next, again = time.Now().Add(spread(again)), min(2*again, orphansEvery)
@@ -57,14 +58,14 @@ func (s *Sentinel) count(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			s.Observer.Trouble(err)
 		}
-		s.mu.Lock()
-		s.orphans = len(told)
-		s.mu.Unlock()
+		if looked {
+			s.publish(fromOrphans, slices.Collect(maps.Values(told)))
+		}
 	}
 }
 
 // seek looks for all of them. Where somebody could not be asked, those that are counted stay so.
-func (s *Sentinel) seek(ctx context.Context, told map[string]bool) error {
+func (s *Sentinel) seek(ctx context.Context, told map[string]*Fault) error {
 	survey, err := s.Orphans.Survey(ctx)
 	if err == nil && len(survey.Unasked) > 0 { // then nothing is proven of those that are counted, and nothing disproven
 		err = fmt.Errorf("look for directories of pods that are gone: %s", strings.Join(survey.Unasked, "; "))
@@ -75,10 +76,10 @@ func (s *Sentinel) seek(ctx context.Context, told map[string]bool) error {
 	now := map[string]bool{}
 	for _, f := range survey.Findings() {
 		now[f.Pod.UID] = true
-		if !told[f.Pod.UID] {
-			told[f.Pod.UID] = true
+		if told[f.Pod.UID] == nil {
 			s.Observer.Found(f, 0)
 		}
+		told[f.Pod.UID] = &Fault{Finding: f}
 	}
 	if len(survey.Skipped) > 0 { // others may still be there; forget finds out
 		s.Observer.Trouble(fmt.Errorf("look for directories of pods that are gone: not looked at: %s", strings.Join(survey.Skipped, "; ")))
@@ -93,7 +94,7 @@ func (s *Sentinel) seek(ctx context.Context, told map[string]bool) error {
 }
 
 // forget forgets those that have been removed since.
-func (s *Sentinel) forget(ctx context.Context, told map[string]bool) error {
+func (s *Sentinel) forget(ctx context.Context, told map[string]*Fault) error {
 	if len(told) == 0 {
 		return nil
 	}

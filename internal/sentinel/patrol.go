@@ -273,6 +273,9 @@ func (p *patrol) look(ctx context.Context) error {
 		if len(p.present) > 0 && now.Add(p.again).Before(p.whole) {
 			p.whole = now.Add(p.again)
 		}
+		if p.blind == nil {
+			p.publish(fromVolumes, faultsOf(p.present))
+		}
 		if p.Mode == Automatic {
 			p.plan(ctx, survey.Broken())
 		}

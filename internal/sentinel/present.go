@@ -57,6 +57,15 @@ func (p *patrol) compare(volumes []*volume.Health) (changed bool) {
 	return changed
 }
 
+// faultsOf are the faults of volumes, as they are published.
+func faultsOf(present map[spot]fault.Finding) []*Fault {
+	var faults []*Fault
+	for _, f := range present {
+		faults = append(faults, &Fault{Finding: f})
+	}
+	return faults
+}
+
 // unjudged tells whether nothing is known of a volume's mount, nor then of its copies: it was not asked, say. Of one that
 // has vanished it is known that it is gone.
 func unjudged(v *volume.Health) bool {

@@ -132,6 +132,9 @@ func TestAPatrolThatCanAskNothingDoesNotWatch(t *testing.T) {
 			if now := p.Sight(); now.Watching != watching || len(c.trouble) != 1 {
 				t.Errorf("%d volumes of 3 can be asked: watching: %v, told: %q", c.judged, now.Watching, c.trouble)
 			}
+			if present, unknown := p.Faults(); slices.Contains(unknown, fault.HungMount) == watching || len(present) != c.judged {
+				t.Errorf("%d volumes of 3 can be asked: %d faults, unknown: %v", c.judged, len(present), unknown)
+			}
 			c.judged = 3
 		}
 	})

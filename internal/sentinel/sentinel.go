@@ -126,6 +126,8 @@ type Sentinel struct {
 	Connections Connections
 	// Orphans is nil where the directories of pods that are gone are not to be counted.
 	Orphans Orphans
+	// Changed is called when Faults may return something else than before. It returns at once. nil: it is not called.
+	Changed func()
 
 	// told are the mounts of the faults that have been told of, by point: a kubelet that is restarted is no news.
 	told map[string]mount.ID
@@ -135,8 +137,8 @@ type Sentinel struct {
 	mu    sync.Mutex
 	sight Sight // of binds
 	far   Sight // of volumes
-	// orphans is how many directories of pods that are gone there were last.
-	orphans int
+	// faults are those that are present, by where they were found. A source that is not in it has not looked yet.
+	faults map[source][]*Fault
 }
 
 // Run watches until ctx is done. It ends with nil: what fails is told, and tried again.
@@ -203,6 +205,7 @@ func (s *Sentinel) watch(ctx context.Context) error {
 func (s *Sentinel) idle(ctx context.Context, node *kubelet.Node) error {
 	for {
 		s.see(Sight{Watching: true})
+		s.publish(fromBinds, nil)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -42,8 +42,8 @@ func (s *Sentinel) Sight() Sight {
 	now := s.sight
 	now.Present = map[fault.Code]int{}
 	maps.Copy(now.Present, s.sight.Present)
-	if s.orphans > 0 {
-		now.Present[fault.OrphanedPodVolumes] = s.orphans
+	if orphans := len(s.faults[fromOrphans]); orphans > 0 {
+		now.Present[fault.OrphanedPodVolumes] = orphans
 	}
 	if s.Volumes != nil {
 		now.Watching = now.Watching && s.far.Watching

@@ -150,7 +150,7 @@ func (v *vigil) poll(now time.Time) {
 			if v.Pods.PodByUID(b.sub.PodUID) != nil { // it is known by now
 				v.mark(b)
 			}
-		case b.code != "" && v.suffers(b) && (!v.knows(b) || v.Mode == Automatic && !now.Before(b.retry)):
+		case b.code != "" && v.suffers(b) && (!v.knows(b) || b.fault == nil || v.Mode == Automatic && !now.Before(b.retry)):
 			v.mark(b)
 		case b.uncertain() && polled < maxPolled: // a map has no order: all get their turn
 			polled++
@@ -258,14 +258,19 @@ func (v *vigil) work(ctx context.Context) error {
 // report says what is seen now.
 func (v *vigil) report() {
 	now := Sight{Watching: true, Binds: len(v.binds), Present: map[fault.Code]int{}}
+	var faults []*Fault
 	for b := range v.restless { // of all others nothing is to be said
 		if v.suffers(b) {
 			now.Present[b.code]++
+			if b.fault != nil {
+				faults = append(faults, b.fault.withState(v.Pods.PodByUID(b.sub.PodUID)))
+			}
 		}
 		if !b.watched {
 			now.Unwatched++
 		}
 	}
 	v.see(now)
+	v.publish(fromBinds, faults)
 	v.stirred = false
 }

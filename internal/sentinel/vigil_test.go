@@ -29,7 +29,7 @@ func TestABeatGoesToWhatIsRestless(t *testing.T) {
 	}
 	for i, b := range []bind{
 		{looked: true, watched: true},
-		{looked: true, watched: true, code: fault.StaleSubPath},
+		{looked: true, watched: true, code: fault.StaleSubPath, fault: &Fault{Finding: fault.Finding{Container: "app"}}},
 		{looked: true},
 		{looked: true, watched: true, found: subpath.Bind{Lost: true}},
 		{watched: true},
@@ -61,6 +61,10 @@ func TestABeatGoesToWhatIsRestless(t *testing.T) {
 	v.report()
 	if got := v.Sight(); got.Binds != 5 || got.Unwatched != 1 || got.Present[fault.StaleSubPath] != 1 {
 		t.Errorf("seen: %+v", got)
+	}
+	v.Mode = Observe
+	if present, unknown := v.Faults(); len(present) != 1 || present[0].Details.Container != fault.ContainerDown || unknown != nil {
+		t.Errorf("present: %+v, unknown: %v", present, unknown)
 	}
 	for range maxCalls + 1 {
 		if err := v.hear([]sys.Event{{Watch: 0}}, true); err != nil {

@@ -1,0 +1,81 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sentinel
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+)
+
+// TestUnknownUntilLookedAt: a source that has not looked yet says so, and one that cannot look keeps what it has seen.
+func TestUnknownUntilLookedAt(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []Mode{"", Off} {
+		s := &Sentinel{Mode: mode, Volumes: newWreck(0)}
+		if present, unknown := s.Faults(); present != nil || unknown != nil {
+			t.Errorf("mode %q: present %v, unknown %v", mode, present, unknown)
+		}
+	}
+	changes := 0
+	s := &Sentinel{Mode: Observe, Volumes: newWreck(0), Changed: func() { changes++ }}
+	expect := func(changed int, count int, want ...fault.Code) {
+		t.Helper()
+		present, unknown := s.Faults()
+		if diff := cmp.Diff(want, unknown); diff != "" || len(present) != count || changes != changed {
+			t.Errorf("%d present, %d changes; unknown (-want +got):\n%s", len(present), changes, diff)
+		}
+	}
+	volumes := []fault.Code{fault.DeletedVolumeSource, fault.DisconnectedFUSE, fault.HungMount, fault.StaleFileHandle}
+	expect(0, 0, "DeletedVolumeSource", "DisconnectedFUSE", "HungMount", "MissingBindSource", "StaleFileHandle", "StaleSubPath")
+	s.publish(fromBinds, nil) // the first look is news, even of nothing
+	expect(1, 0, volumes...)
+	s.publish(fromBinds, nil)
+	expect(1, 0, volumes...)
+	s.publish(fromVolumes, []*Fault{{}, {}})
+	expect(2, 2)
+	s.publish(fromBinds, []*Fault{{}})
+	expect(3, 3)
+	s.publish(fromBinds, nil)
+	expect(4, 2)
+}
+
+// TestStateOfTheContainer: a fault has the state that its container has now, and what was published stays as it was.
+func TestStateOfTheContainer(t *testing.T) {
+	t.Parallel()
+	pod := &corev1.Pod{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyAlways, Containers: []corev1.Container{{Name: "app"}}}}
+	f := &Fault{Finding: fault.Finding{Code: fault.StaleSubPath, Container: "app", Details: fault.Details{Container: fault.ContainerRuns}}}
+	down := f.withState(pod)
+	if down.Details.Container != fault.ContainerDown || f.Details.Container != fault.ContainerRuns || down.withState(pod) != down || f.withState(nil) != f {
+		t.Errorf("down: %+v, was: %+v", down, f)
+	}
+}
+
+// TestFaultsOfOrphans: a directory is known about when all could be asked, and its repair when it can be emptied.
+func TestFaultsOfOrphans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &attic{uids: []string{"a"}, unasked: []string{"no route"}}
+		s := &Sentinel{Mode: Observe, Observer: a, Orphans: a}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go s.count(ctx)
+		for _, answer := range [][]string{a.unasked, nil} {
+			a.mu.Lock()
+			a.unasked = answer
+			a.mu.Unlock()
+			time.Sleep(5 * time.Minute)
+			present, unknown := s.Faults()
+			if known := !slices.Contains(unknown, fault.OrphanedPodVolumes); known != (answer == nil) || known != (len(present) == 1) {
+				t.Errorf("asked %v: %d present, unknown %v", answer, len(present), unknown)
+			}
+		}
+	})
+}
