@@ -303,6 +303,8 @@ func checkExample(t *testing.T, name, doc string) {
 		err = checkSpec(doc, &v1.Diagnosis{}, func(d *v1.Diagnosis) error { return d.Spec.Validate().ToAggregate() })
 	case "Trigger":
 		err = checkSpec(doc, &v1.Trigger{}, func(tr *v1.Trigger) error { return tr.Spec.Validate().ToAggregate() })
+	case "MountFault":
+		err = checkSpec(doc, &v1.MountFault{}, func(*v1.MountFault) error { return nil })
 	default:
 		t.Errorf("%s: there is no kind %q", name, kind.Kind)
 	}

@@ -22,6 +22,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&OperationSet{}, &OperationSetList{},
 		&Diagnosis{}, &DiagnosisList{},
 		&Trigger{}, &TriggerList{},
+		&MountFault{}, &MountFaultList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

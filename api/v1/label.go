@@ -12,7 +12,8 @@ import (
 
 const (
 	// LabelNode is set by the manager on a Diagnosis to the name of the node whose agent runs it, in the form that
-	// NodeLabelValue gives. It makes a watch small and proves nothing: the agent compares spec.nodeName.
+	// NodeLabelValue gives. It makes a watch small and proves nothing: the agent compares spec.nodeName. The agent sets it on
+	// its MountFaults, and compares status.node.
 	LabelNode = Group + "/node"
 	// LabelAgent is on the Lease of every agent, with the same value.
 	LabelAgent = Group + "/agent"

@@ -42,8 +42,10 @@ func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 		{v1.GroupVersion, "Operation", "operations", "operation", meta.RESTScopeRoot},
 		{v1.GroupVersion, "OperationSet", "operationsets", "operationset", meta.RESTScopeRoot},
 		{v1.GroupVersion, "Trigger", "triggers", "trigger", meta.RESTScopeRoot},
+		{v1.GroupVersion, "MountFault", "mountfaults", "mountfault", meta.RESTScopeNamespace},
 		{corev1.SchemeGroupVersion, "Pod", "pods", "pod", meta.RESTScopeNamespace},
 		{corev1.SchemeGroupVersion, "Node", "nodes", "node", meta.RESTScopeRoot},
+		{corev1.SchemeGroupVersion, "PersistentVolumeClaim", "persistentvolumeclaims", "persistentvolumeclaim", meta.RESTScopeNamespace},
 		{coordinationv1.SchemeGroupVersion, "Lease", "leases", "lease", meta.RESTScopeNamespace},
 	} {
 		mapper.AddSpecific(k.group.WithKind(k.kind), k.group.WithResource(k.plural), k.group.WithResource(k.singular), k.scope)
