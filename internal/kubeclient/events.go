@@ -33,10 +33,15 @@ func EventMessage(text, rest string) string {
 func EventAdvice(text, next string) string { return withNext(printable.Line(text), next) }
 
 // DiagnosisCommand is the command that shows all of a Diagnosis; of its namespace where the name is too long for a message.
-func DiagnosisCommand(d *v1.Diagnosis) string {
-	command := fmt.Sprintf("kubectl get diag -n %s %s -o yaml", d.Namespace, d.Name)
+func DiagnosisCommand(d *v1.Diagnosis) string { return getCommand("diag", d.Namespace, d.Name) }
+
+// MountFaultCommand is the command that shows all of a MountFault; of its namespace where the name is too long for a message.
+func MountFaultCommand(f *v1.MountFault) string { return getCommand("mf", f.Namespace, f.Name) }
+
+func getCommand(kind, namespace, name string) string {
+	command := fmt.Sprintf("kubectl get %s -n %s %s -o yaml", kind, namespace, name)
 	if utf8.RuneCountInString(command) > maxNextCharacters {
-		return "kubectl get diag -n " + d.Namespace
+		return fmt.Sprintf("kubectl get %s -n %s", kind, namespace)
 	}
 	return command
 }

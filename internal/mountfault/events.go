@@ -1,0 +1,130 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mountfault
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubeclient"
+)
+
+// ReasonFaultGone is the reason of the Event that a fault is gone. One that is present has its code for the reason.
+const ReasonFaultGone = "FaultGone"
+
+// maxClaims bounds how many claims of a pod are looked at.
+const maxClaims = 16
+
+// announce sends the Event that is due: the fault has come, lasts, or is gone. One that comes and goes has at most two in an interval.
+func (w *Writer) announce(ctx context.Context, e *entry) {
+	silent := time.Since(e.said)
+	switch {
+	case w.Faults == nil || e.kept:
+	case e.want != nil && (!e.announced && (e.said.IsZero() || silent >= w.Interval) || silent >= repeatInterval):
+		if !e.announced {
+			w.findClaim(ctx, e)
+		}
+		e.said, e.announced = time.Now(), true
+		f := e.want
+		w.say(ctx, f, corev1.EventTypeWarning, f.Status.Code, kubeclient.EventAdvice(f.Status.Summary, kubeclient.MountFaultCommand(f)))
+	case e.gone && e.announced:
+		e.announced = false
+		w.sayGone(ctx, e)
+	}
+}
+
+// sayGone sends an Event that the fault is gone.
+func (w *Writer) sayGone(ctx context.Context, e *entry) {
+	f := e.last
+	text := fmt.Sprintf("%s is gone after %s", f.Status.Code, time.Since(f.Status.Since.Time).Round(time.Second))
+	if whose := Whose(f.Status.Container, f.Status.Volume); whose != "" {
+		text += ": " + whose
+	}
+	w.say(ctx, f, corev1.EventTypeNormal, ReasonFaultGone, kubeclient.EventMessage(text, ""))
+}
+
+// say sends an Event on all that is broken: the pod and, if the volume is dead, its claim; or the node. A pod that is gone has
+// no reader.
+func (w *Writer) say(ctx context.Context, f *v1.MountFault, kind, reason, message string) {
+	p := f.Status.Pod
+	if p == nil {
+		node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: w.Node, UID: types.UID(w.Node)} // as the kubelet names it
+		w.Events.Event(node, kind, reason, message)
+		return
+	}
+	if w.Pods.PodByUID(string(p.UID)) == nil {
+		return
+	}
+	w.Events.Event(PodReference(p), kind, reason, message)
+	if f.Status.Claim == "" {
+		return
+	}
+	claim, err := w.claim(ctx, p.Namespace, f.Status.Claim)
+	if err != nil {
+		w.note(ctx, err)
+		return
+	}
+	w.Events.Event(&corev1.ObjectReference{
+		APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
+	}, kind, reason, message)
+}
+
+// PodReference is a pod as an Event names it.
+func PodReference(p *v1.FaultPod) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}
+}
+
+// findClaim finds the claim of a volume that is dead: the one of the pod that is bound to it.
+func (w *Writer) findClaim(ctx context.Context, e *entry) {
+	f := e.want
+	p := f.Status.Pod
+	if p == nil || ofContainer(fault.Code(f.Status.Code)) || f.Status.Volume == "" || f.Status.Claim != "" {
+		return
+	}
+	pod := w.Pods.PodByUID(string(p.UID))
+	if pod == nil {
+		return
+	}
+	names := claimsOf(pod)
+	for _, name := range names[:min(len(names), maxClaims)] {
+		claim, err := w.claim(ctx, pod.Namespace, name)
+		if client.IgnoreNotFound(err) != nil {
+			w.note(ctx, err)
+			return
+		}
+		if err == nil && claim.Spec.VolumeName == f.Status.Volume {
+			f.Status.Claim, e.claim = claim.Name, claim.Name
+			return
+		}
+	}
+}
+
+// claimsOf lists the claims of a pod. Those of ephemeral volumes have the names that Kubernetes gives them.
+func claimsOf(pod *corev1.Pod) []string {
+	var names []string
+	for _, v := range pod.Spec.Volumes {
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			names = append(names, v.PersistentVolumeClaim.ClaimName)
+		case v.Ephemeral != nil:
+			names = append(names, pod.Name+"-"+v.Name)
+		}
+	}
+	return names
+}
+
+func (w *Writer) claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+	claim := &corev1.PersistentVolumeClaim{}
+	if err := w.Reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, claim); err != nil {
+		return nil, fmt.Errorf("reading persistentvolumeclaim %s/%s: %w", namespace, name, err)
+	}
+	return claim, nil
+}

@@ -1,0 +1,259 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mountfault
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/redact"
+	"kubediag.org/kubediag/internal/sentinel"
+)
+
+// subject is what a MountFault is about. A volume that is dead in several mounts of a pod is one subject, and a stale subPath is one
+// for each container.
+type subject struct {
+	code                                 fault.Code
+	podUID, container, volume, directory string
+}
+
+func subjectOf(f *sentinel.Fault) subject {
+	s := subject{code: f.Code, podUID: f.Pod.UID, volume: f.Volume, directory: f.Details.Path}
+	if ofContainer(f.Code) {
+		s.container = f.Container
+	}
+	return s
+}
+
+// ofContainer reports whether a fault of this code concerns one container, and not the volume for all of them.
+func ofContainer(code fault.Code) bool {
+	return code == fault.StaleSubPath || code == fault.MissingBindSource || code == fault.SourceTypeMismatch
+}
+
+// candidate is an object that there may be, without its texts: there can be very many faults, and few of them have an object.
+type candidate struct {
+	*v1.MountFault
+	pod    *corev1.Pod // nil for a fault of the node
+	first  *sentinel.Fault
+	advice fault.Advice // on the first
+	mounts int
+}
+
+// candidates returns an object for every fault, by name. A fault of a pod that is gone has none.
+func (w *Writer) candidates(present []*sentinel.Fault) map[types.NamespacedName]*candidate {
+	groups := map[subject][]*sentinel.Fault{}
+	for _, f := range present {
+		s := subjectOf(f)
+		groups[s] = append(groups[s], f)
+	}
+	found := map[types.NamespacedName]*candidate{}
+	for s, group := range groups {
+		var pod *corev1.Pod
+		if s.directory == "" {
+			if pod = w.Pods.PodByUID(s.podUID); pod == nil {
+				continue
+			}
+		}
+		c := w.candidate(s, group, pod)
+		name := client.ObjectKeyFromObject(c)
+		if e := w.entries[name]; e != nil {
+			e.remember(c.MountFault)
+		}
+		found[name] = c
+	}
+	return found
+}
+
+// candidate returns the object for the faults of one subject.
+func (w *Writer) candidate(s subject, group []*sentinel.Fault, pod *corev1.Pod) *candidate {
+	slices.SortFunc(group, func(a, b *sentinel.Fault) int { // the volume's own mount first
+		return cmp.Or(cmp.Compare(a.Container, b.Container), cmp.Compare(a.Mount.Point, b.Mount.Point), cmp.Compare(a.Mount.ID, b.Mount.ID))
+	})
+	first := group[0]
+	advice := w.advise(first)
+	impact, heal := slices.Index(fault.Impacts(), advice.Impact), slices.Index(fault.Heals(), advice.Heal)
+	for _, f := range group[1:] { // the worst of all
+		a := w.advise(f)
+		impact, heal = min(impact, slices.Index(fault.Impacts(), a.Impact)), max(heal, slices.Index(fault.Heals(), a.Heal))
+	}
+	d := first.Details
+	f := &v1.MountFault{Status: v1.MountFaultStatus{
+		Code: string(s.code), Node: w.Node, Volume: s.volume, Driver: d.Driver, Device: cmp.Or(d.Device, first.Mount.Device),
+		Impact: v1.FaultImpact(fault.Impacts()[impact]), Heal: v1.FaultHeal(fault.Heals()[heal]), Since: sinceOf(group),
+	}}
+	if !slices.ContainsFunc(group, func(f *sentinel.Fault) bool { return f.Container != first.Container }) {
+		f.Status.Container = first.Container
+	}
+	if p := cmp.Or(d.HeldBy, d.Daemon); p != nil {
+		f.Status.Holder = p.String()
+	}
+	w.place(f, pod, s)
+	return &candidate{MountFault: f, pod: pod, first: first, advice: advice, mounts: len(group)}
+}
+
+func (w *Writer) advise(f *sentinel.Fault) fault.Advice {
+	return fault.Advise(f.Finding, fault.Caller{Automatic: w.Automatic, Enter: f.KubeletPID})
+}
+
+// object writes the texts of a candidate.
+func (c *candidate) object(u underway) *v1.MountFault {
+	s := &c.Status
+	s.LastSeen = metav1.NewTime(time.Now().Truncate(time.Second))
+	s.Diagnosis = u.of(c.pod)
+	s.Summary = summary(s, c.advice.Summary)
+	s.Plan = c.advice.Plan
+	s.Commands = commands(c.advice)
+	s.Evidence = evidence(c.first, c.mounts)
+	printable.Fields(s)
+	bound(s)
+	return c.MountFault
+}
+
+// place gives an object its name, its namespace and its owner.
+func (w *Writer) place(f *v1.MountFault, pod *corev1.Pod, s subject) {
+	base := w.Node
+	f.Namespace, f.Status.Target = w.Namespace, s.directory
+	if pod != nil {
+		base = pod.Name
+		f.Namespace, f.Status.Target = pod.Namespace, pod.Name
+		f.Status.Pod = &v1.FaultPod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+		f.Status.Workload = workloadOf(pod)
+		f.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}}
+	}
+	sum := sha256.Sum256([]byte(strings.Join([]string{w.Node, string(s.code), s.podUID, s.container, s.volume, s.directory}, "\x00")))
+	f.Name = nameOf(base, hex.EncodeToString(sum[:5]))
+	f.Labels = map[string]string{v1.LabelNode: v1.NodeLabelValue(w.Node)}
+}
+
+// maxBase leaves room in a name for what makes it unique.
+const maxBase = 240
+
+func nameOf(base, suffix string) string {
+	return strings.TrimRight(base[:min(len(base), maxBase)], "-.") + "-" + suffix
+}
+
+func sinceOf(group []*sentinel.Fault) metav1.Time {
+	since := time.Now()
+	for _, f := range group {
+		if !f.Since.IsZero() && f.Since.Before(since) {
+			since = f.Since
+		}
+	}
+	return metav1.NewTime(since.Truncate(time.Second))
+}
+
+// workloadOf is the controller of a pod. A ReplicaSet whose name ends with the hash of the pod template is a Deployment's.
+func workloadOf(pod *corev1.Pod) *v1.Workload {
+	of := kubelet.WorkloadOf(pod)
+	if of == (fault.Workload{}) {
+		return nil
+	}
+	hash := pod.Labels["pod-template-hash"]
+	if name, ok := strings.CutSuffix(of.Name, "-"+hash); ok && of.Kind == "ReplicaSet" && hash != "" {
+		of = fault.Workload{Kind: "Deployment", Name: name}
+	}
+	return &v1.Workload{Kind: of.Kind, Name: of.Name}
+}
+
+// evidence is that of one fault, without credentials, and how many mounts are at fault.
+func evidence(f *sentinel.Fault, mounts int) []string {
+	var all []string
+	if mounts > 1 {
+		all = append(all, fmt.Sprintf("mounts with this fault: %d", mounts))
+	}
+	for _, fact := range f.Evidence[:min(len(f.Evidence), v1.MaxFaultEvidence-len(all))] {
+		all = append(all, redact.Text(fact))
+	}
+	return all
+}
+
+// bound cuts texts to what the schema allows.
+func bound(s *v1.MountFaultStatus) {
+	for _, text := range []*string{&s.Target, &s.Container, &s.Volume, &s.Driver} {
+		*text = cut(*text, v1.MaxFaultName)
+	}
+	s.Device = cut(s.Device, v1.MaxFaultDevice)
+	s.Plan = cut(s.Plan, v1.MaxFaultPlan)
+	s.Holder = cut(s.Holder, v1.MaxFaultFact)
+	for i := range s.Evidence {
+		s.Evidence[i] = cut(s.Evidence[i], v1.MaxFaultFact)
+	}
+}
+
+func cut(text string, most int) string {
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most-1]) + "…"
+	}
+	return text
+}
+
+// choose returns at most so many of the objects, the worst and then the oldest, and one that counts all others.
+func (w *Writer) choose(found map[types.NamespacedName]*candidate, most int, u underway) []*v1.MountFault {
+	all := slices.SortedFunc(maps.Values(found), func(a, b *candidate) int {
+		return cmp.Or(cmp.Compare(impactRank(a.MountFault), impactRank(b.MountFault)), a.Status.Since.Compare(b.Status.Since.Time),
+			compareNames(client.ObjectKeyFromObject(a), client.ObjectKeyFromObject(b)))
+	})
+	var chosen []*v1.MountFault
+	for _, c := range all[:min(len(all), most)] {
+		chosen = append(chosen, c.object(u))
+	}
+	if len(all) > most {
+		chosen = append(chosen, w.unlisted(all[most:]))
+	}
+	return chosen
+}
+
+// unlistedName names the object that counts the faults without one.
+func (w *Writer) unlistedName() types.NamespacedName {
+	return types.NamespacedName{Namespace: w.Namespace, Name: nameOf(w.Node, "unlisted")}
+}
+
+// unlisted counts the faults that have no object. The first is the worst.
+func (w *Writer) unlisted(rest []*candidate) *v1.MountFault {
+	counts, heal := map[string]int{}, 0
+	since := rest[0].Status.Since
+	for _, f := range rest {
+		counts[f.Status.Code]++
+		heal = max(heal, slices.Index(fault.Heals(), fault.Heal(f.Status.Heal)))
+		if f.Status.Since.Before(&since) {
+			since = f.Status.Since
+		}
+	}
+	name := w.unlistedName()
+	f := &v1.MountFault{Status: v1.MountFaultStatus{
+		Code: v1.UnlistedFaults, Target: w.Node, Node: w.Node, Impact: rest[0].Status.Impact, Heal: v1.FaultHeal(fault.Heals()[heal]),
+		Since: since, LastSeen: metav1.NewTime(time.Now().Truncate(time.Second)), Unlisted: int32(len(rest)),
+		Plan: "repair the faults that are listed; others take their place in the list",
+	}}
+	for _, code := range slices.Sorted(maps.Keys(counts)) {
+		f.Status.Evidence = append(f.Status.Evidence, fmt.Sprintf("%s: %d", code, counts[code]))
+	}
+	f.Status.Evidence = f.Status.Evidence[:min(len(f.Status.Evidence), v1.MaxFaultEvidence)]
+	f.Namespace, f.Name = name.Namespace, name.Name
+	f.Labels = map[string]string{v1.LabelNode: v1.NodeLabelValue(w.Node)}
+	w.entry(name).remember(f)
+	f.Status.Summary = fmt.Sprintf("%d more faults of the node have no object of their own", len(rest))
+	return f
+}
+
+func impactRank(f *v1.MountFault) int {
+	return slices.Index(fault.Impacts(), fault.Impact(f.Status.Impact))
+}
+
+func compareNames(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }

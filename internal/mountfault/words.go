@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mountfault
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubeclient"
+)
+
+// Describe says what is wrong, with what, and why.
+func Describe(code fault.Code, container, volume string, evidence []string) string {
+	text := string(code)
+	if entry, ok := fault.Lookup(code); ok {
+		text = entry.Title
+	}
+	return strings.Join(slices.DeleteFunc([]string{text, Whose(container, volume), strings.Join(evidence, "; ")},
+		func(part string) bool { return part == "" }), ": ")
+}
+
+// Whose says which container and volume a fault is about. A volume's own mount serves all containers.
+func Whose(container, volume string) string {
+	var parts []string
+	if container != "" {
+		parts = append(parts, "container "+container)
+	}
+	if volume != "" {
+		parts = append(parts, "volume "+volume)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// summary is one sentence: with what something is wrong, what is wrong, and how it hurts.
+func summary(s *v1.MountFaultStatus, fact string) string {
+	of := Whose(s.Container, s.Volume)
+	if s.Pod == nil {
+		of = s.Target
+	}
+	parts := []string{strings.TrimPrefix(of+": "+fact, ": "), harm(fault.Code(s.Code), s.Impact)}
+	return kubeclient.EventMessage(strings.TrimSuffix(strings.Join(parts, "; "), "; "), "")
+}
+
+// harm says how a fault of a pod hurts.
+func harm(code fault.Code, impact v1.FaultImpact) string {
+	switch {
+	case impact == v1.ImpactNextStart:
+		return "the next start of the container fails"
+	case impact == v1.ImpactNow && ofContainer(code):
+		return "the container cannot start now"
+	case impact == v1.ImpactNow:
+		return "the pod cannot use the volume now"
+	}
+	return ""
+}
+
+// commands are the first ones that are advised. A line that is too long is left out: one that is cut does something else.
+func commands(a fault.Advice) []v1.FaultCommand {
+	var all []v1.FaultCommand
+	for _, c := range a.Commands {
+		if utf8.RuneCountInString(c.Line) <= v1.MaxFaultCommand && len(all) < v1.MaxFaultCommands {
+			all = append(all, v1.FaultCommand{Purpose: cut(c.Purpose, v1.MaxFaultSummary), Line: c.Line})
+		}
+	}
+	return all
+}

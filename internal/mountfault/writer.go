@@ -1,0 +1,250 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mountfault shows the faults that are present on a node in the API: as MountFaults, and as Events on what is broken.
+//
+// It looks at nothing on the node. The sentinel knows the faults, and a Writer brings the objects in line with them. An
+// object is written at most once in ten seconds, and only if it changes; without faults, nothing is written and nothing waits.
+// The Writer asks the API server for the objects of its node once after its start, so it finds what a predecessor left. It
+// changes no object of another node.
+package mountfault
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/sentinel"
+)
+
+const (
+	// Interval is the least time between two writes of one object.
+	Interval = 10 * time.Second
+	// maxListed is how many faults of a node have an object of their own.
+	maxListed = 200
+	// repeatInterval is how often an Event about a fault is repeated, and the objects are compared with those of the API server.
+	repeatInterval = 30 * time.Minute
+	// refusedDelay is the wait after the API server has refused one object, retryDelay after it could not be asked.
+	refusedDelay, retryDelay = 5 * time.Minute, 30 * time.Second
+	// requestTimeout bounds one request.
+	requestTimeout = 10 * time.Second
+)
+
+// Pods are the pods of this node.
+type Pods interface {
+	// PodByUID returns the pod as it is known now, nil if it is not known. The caller does not change it.
+	PodByUID(uid string) *corev1.Pod
+}
+
+// Recorder sends Events: a record.EventRecorder.
+type Recorder interface {
+	Event(about runtime.Object, kind, reason, message string)
+}
+
+// Options are what a Writer works with.
+type Options struct {
+	// Node is the name of the node. Namespace is where the faults are that concern no pod.
+	Node, Namespace string
+	// Client writes MountFaults. Reader asks the API server itself.
+	Client client.Writer
+	Reader client.Reader
+	// Diagnoses has the Diagnoses of this node.
+	Diagnoses client.Reader
+	Pods      Pods
+	Events    Recorder
+	Log       logr.Logger
+	// Automatic is whether the agent repairs dead binds and volumes by itself.
+	Automatic bool
+	// Faults returns the faults that are present, and the codes of which it is not known yet whether there are any. nil: no
+	// faults are watched, so what is left of earlier times is deleted.
+	Faults func() (present []*sentinel.Fault, unknown []fault.Code)
+	// Interval is the least time between two writes of one object.
+	Interval time.Duration
+}
+
+// Writer keeps the MountFaults of one node.
+type Writer struct {
+	Options
+	changed chan struct{}
+	entries map[types.NamespacedName]*entry
+	// listed is when the objects were last read, pause until when nothing is asked of the API server, and noted when an error
+	// was last logged.
+	listed, pause, noted time.Time
+}
+
+// New returns a Writer. Start runs it.
+func New(o Options) *Writer {
+	return &Writer{Options: o, changed: make(chan struct{}, 1), entries: map[types.NamespacedName]*entry{}}
+}
+
+// Changed notes that Faults may return something else than before. It returns at once.
+func (w *Writer) Changed() {
+	select {
+	case w.changed <- struct{}{}:
+	default: // it is noted already
+	}
+}
+
+// Start keeps the objects until ctx is done. Requests that fail are logged and made again.
+func (w *Writer) Start(ctx context.Context) error {
+	for {
+		var due <-chan time.Time
+		if wait := w.pass(ctx); wait > 0 {
+			due = time.After(wait)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.changed:
+		case <-due:
+		}
+	}
+}
+
+// pass brings the objects in line with the faults, and returns when to do so again. 0: when the faults change.
+func (w *Writer) pass(ctx context.Context) time.Duration {
+	if wait := time.Until(w.pause); wait > 0 {
+		return wait
+	}
+	if err := w.update(ctx); err != nil {
+		w.note(ctx, err)
+		w.pause = time.Now().Add(retryDelay)
+		return retryDelay
+	}
+	return w.next()
+}
+
+// note logs an error, unless another was logged a short time ago: where one request fails, others do.
+func (w *Writer) note(ctx context.Context, err error) {
+	if ctx.Err() != nil || !w.noted.IsZero() && time.Since(w.noted) < refusedDelay {
+		return
+	}
+	w.noted = time.Now()
+	w.Log.Error(err, "Could not show the faults of the node in the API")
+}
+
+// update makes all writes that are due. An error is one that the next write would meet too.
+func (w *Writer) update(ctx context.Context) error {
+	if age := time.Since(w.listed); w.listed.IsZero() || len(w.entries) > 0 && age >= repeatInterval {
+		if err := w.list(ctx); err != nil {
+			return err
+		}
+	}
+	w.want(ctx)
+	for _, name := range w.order() {
+		if err := w.settle(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// list reads the objects of this node. The label selects them, and proves nothing.
+func (w *Writer) list(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	var list v1.MountFaultList
+	if err := w.Reader.List(ctx, &list, client.MatchingLabels{v1.LabelNode: v1.NodeLabelValue(w.Node)}); err != nil {
+		return fmt.Errorf("listing mountfaults of node %q: %w", w.Node, err)
+	}
+	w.listed = time.Now()
+	there := map[types.NamespacedName]bool{}
+	for i := range list.Items {
+		if f := &list.Items[i]; f.Status.Node == w.Node {
+			name := client.ObjectKeyFromObject(f)
+			there[name] = true
+			w.entry(name).adopt(f)
+		}
+	}
+	for name, e := range w.entries {
+		if !there[name] {
+			e.written = nil
+		}
+	}
+	return nil
+}
+
+func (w *Writer) entry(name types.NamespacedName) *entry {
+	e := w.entries[name]
+	if e == nil {
+		e = &entry{}
+		w.entries[name] = e
+	}
+	return e
+}
+
+// want notes in the entries which objects there should be.
+func (w *Writer) want(ctx context.Context) {
+	var present []*sentinel.Fault
+	var unknown []fault.Code
+	if w.Faults != nil {
+		present, unknown = w.Faults()
+	}
+	found, kept, unlisted := w.candidates(present), 0, w.unlistedName()
+	for name, e := range w.entries {
+		e.want, e.gone = nil, found[name] == nil
+		e.kept = e.written != nil && found[name] == nil && keeps(e.written, unknown)
+		switch {
+		case name == unlisted:
+		case e.kept:
+			kept++
+		case found[name] == nil:
+			e.since = metav1.Time{}
+		}
+	}
+	underway := w.underway(ctx, len(found))
+	for _, f := range w.choose(found, max(maxListed-kept, 0), underway) {
+		e := w.entry(client.ObjectKeyFromObject(f))
+		e.want, e.last, e.since, e.kept, e.gone = f, f, f.Status.Since, false, false
+	}
+}
+
+// keeps reports whether it is not known yet if the fault of an object is still there.
+func keeps(f *v1.MountFault, unknown []fault.Code) bool {
+	if f.Status.Code == v1.UnlistedFaults {
+		return len(unknown) > 0
+	}
+	return slices.Contains(unknown, fault.Code(f.Status.Code))
+}
+
+// order lists the entries: deletions first, so that there are never too many objects, then the worst faults.
+func (w *Writer) order() []types.NamespacedName {
+	rank := func(name types.NamespacedName) int {
+		f := w.entries[name].want
+		if f == nil {
+			return -1
+		}
+		return impactRank(f)
+	}
+	return slices.SortedFunc(maps.Keys(w.entries), func(a, b types.NamespacedName) int {
+		if d := rank(a) - rank(b); d != 0 {
+			return d
+		}
+		return compareNames(a, b)
+	})
+}
+
+// next returns when the next write or look is due. 0: nothing waits.
+func (w *Writer) next() time.Duration {
+	if len(w.entries) == 0 {
+		return 0
+	}
+	wait := w.Interval
+	for _, e := range w.entries {
+		if left := time.Until(e.notBefore); left > 0 && e.pending() {
+			wait = min(wait, left)
+		}
+	}
+	return wait
+}
