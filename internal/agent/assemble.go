@@ -20,6 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/fuse"
+	"kubediag.org/kubediag/internal/mountfault"
 	"kubediag.org/kubediag/internal/processor/all"
 	"kubediag.org/kubediag/internal/processor/remote"
 	"kubediag.org/kubediag/internal/sentinel"
@@ -69,11 +70,11 @@ func (a *agent) assemble(ctx context.Context) error {
 	if err := reconciler.setUp(a.manager, a.Workers); err != nil {
 		return err
 	}
-	guard, err := a.newSentinel(observer)
+	guard, faults, err := a.newSentinel(observer)
 	if err != nil {
 		return err
 	}
-	if err := a.addRunnables(reconciler, guard); err != nil {
+	if err := a.addRunnables(reconciler, guard, faults); err != nil {
 		return err
 	}
 	return addChecks(a.manager, a.kubelet)
@@ -154,10 +155,11 @@ func (a *agent) label(ctx context.Context, operation string) string {
 	return string(call.Kind)
 }
 
-func (a *agent) addRunnables(r *reconciler, guard *sentinel.Sentinel) error {
+func (a *agent) addRunnables(r *reconciler, guard *sentinel.Sentinel, faults *mountfault.Writer) error {
 	for _, runnable := range []manager.Runnable{
 		manager.RunnableFunc(r.sweep),
 		manager.RunnableFunc(guard.Run),
+		faults,
 		&lease{
 			client: a.manager.GetClient(), namespace: a.Namespace, node: a.NodeName,
 			renewal: a.LeaseRenewal, duration: a.LeaseDuration, now: time.Now,

@@ -14,6 +14,8 @@ package agent
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=diagnoses,verbs=get;list;watch
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=diagnoses/status,verbs=patch
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=operations;operationsets,verbs=get;list;watch
+// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=mountfaults,verbs=create;delete;get;list;patch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create;patch,namespace=kubediag

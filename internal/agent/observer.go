@@ -6,19 +6,17 @@ package agent
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubeclient"
+	"kubediag.org/kubediag/internal/mountfault"
 )
 
 // Reasons of Events. On a Pod, a fault that was found has the fault's code for its reason.
@@ -33,14 +31,9 @@ const (
 // repairs are the actions that repair a mount, and what is told of them.
 var repairs = map[fault.ActionKind]string{fault.Unmount: "unmounted", fault.Replace: "put the volume in the place of the mount at"}
 
-// teller sends Events: a record.EventRecorder.
-type teller interface {
-	Event(about runtime.Object, kind, reason, message string)
-}
-
 // observer turns what the executor tells into Events and metrics.
 type observer struct {
-	events  teller
+	events  mountfault.Recorder
 	metrics *metrics
 	// label gives the metrics' label for an Operation by name.
 	label func(ctx context.Context, operation string) string
@@ -49,7 +42,7 @@ type observer struct {
 	told map[types.UID]int // how many faults of a Diagnosis have been told
 }
 
-func newObserver(events teller, m *metrics, label func(context.Context, string) string) *observer {
+func newObserver(events mountfault.Recorder, m *metrics, label func(context.Context, string) string) *observer {
 	return &observer{events: events, metrics: m, label: label, told: map[types.UID]int{}}
 }
 
@@ -136,45 +129,19 @@ func (o *observer) faults(d *v1.Diagnosis) {
 		if f.Pod == nil || f.Pod.UID == "" {
 			continue
 		}
-		text := describe(fault.Code(f.Code), f.Container, f.Volume, f.Evidence)
-		o.events.Event(reference(f.Pod), corev1.EventTypeWarning, f.Code, kubeclient.EventAdvice(text, kubeclient.DiagnosisCommand(d)))
+		text := mountfault.Describe(fault.Code(f.Code), f.Container, f.Volume, f.Evidence)
+		o.events.Event(mountfault.PodReference(f.Pod), corev1.EventTypeWarning, f.Code, kubeclient.EventAdvice(text, kubeclient.DiagnosisCommand(d)))
 	}
-}
-
-// describe says what is wrong, with what, and why.
-func describe(code fault.Code, container, volume string, evidence []string) string {
-	text := string(code)
-	if entry, ok := fault.Lookup(code); ok {
-		text = entry.Title
-	}
-	return strings.Join(slices.DeleteFunc([]string{text, whose(container, volume), strings.Join(evidence, "; ")},
-		func(part string) bool { return part == "" }), ": ")
-}
-
-// whose says which container and volume a fault is about. A volume's own mount serves all containers.
-func whose(container, volume string) string {
-	var parts []string
-	if container != "" {
-		parts = append(parts, "container "+container)
-	}
-	if volume != "" {
-		parts = append(parts, "volume "+volume)
-	}
-	return strings.Join(parts, ", ")
 }
 
 // podOf is the pod whose fault a Diagnosis has found; nil where it has found none.
 func podOf(d *v1.Diagnosis) *corev1.ObjectReference {
 	for _, f := range d.Status.Faults {
 		if f.Pod != nil && f.Pod.UID != "" {
-			return reference(f.Pod)
+			return mountfault.PodReference(f.Pod)
 		}
 	}
 	return nil
-}
-
-func reference(p *v1.FaultPod) *corev1.ObjectReference {
-	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 }
 
 // tell sends an Event about a Diagnosis.

@@ -68,7 +68,9 @@ func TestAgentHasTheseRightsAndNoOthers(t *testing.T) {
 	const group = "diagnosis.kubediag.org"
 	everywhere := []string{
 		"create events.", "patch events.",
-		"get pods.", "list pods.", "watch pods.",
+		"get pods.", "list pods.", "watch pods.", "get persistentvolumeclaims.",
+		"create mountfaults." + group, "delete mountfaults." + group, "get mountfaults." + group, "list mountfaults." + group,
+		"patch mountfaults." + group,
 		"get diagnoses." + group, "list diagnoses." + group, "watch diagnoses." + group, "patch diagnoses/status." + group,
 		"get operations." + group, "list operations." + group, "watch operations." + group,
 		"get operationsets." + group, "list operationsets." + group, "watch operationsets." + group,

@@ -16,6 +16,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubeclient"
+	"kubediag.org/kubediag/internal/mountfault"
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
@@ -31,18 +32,27 @@ var watched = []fault.Code{
 	fault.SourceTypeMismatch, fault.StaleFileHandle, fault.StaleSubPath,
 }
 
-// newSentinel makes the part that watches the node whether there is a Diagnosis or not.
-func (a *agent) newSentinel(o *observer) (*sentinel.Sentinel, error) {
+// newSentinel makes the part that watches the node whether there is a Diagnosis or not, and the one that shows in the API what
+// that sees.
+func (a *agent) newSentinel(o *observer) (*sentinel.Sentinel, *mountfault.Writer, error) {
 	s := &sentinel.Sentinel{Mode: a.SentinelMode, Kubelet: a.kubelet, Pods: a.index, Volumes: a.volumes, Orphans: a.orphans}
 	if a.connections != nil {
 		s.Connections = a.connections
 	}
 	l := &lookout{mode: a.SentinelMode, observer: o, log: a.manager.GetLogger().WithName("sentinel"), logs: a.logsCommand()}
 	s.Observer = l
-	return s, l.register(a.registry, s.Sight)
+	w := mountfault.New(mountfault.Options{
+		Node: a.NodeName, Namespace: a.Namespace, Client: a.manager.GetClient(), Reader: a.manager.GetAPIReader(),
+		Diagnoses: a.manager.GetCache(), Pods: a.index, Events: o.events, Log: a.manager.GetLogger().WithName("mountfault"),
+		Interval: mountfault.Interval, Automatic: a.SentinelMode == sentinel.Automatic,
+	})
+	if a.SentinelMode == sentinel.Observe || a.SentinelMode == sentinel.Automatic {
+		w.Faults, s.Changed = s.Faults, w.Changed
+	}
+	return s, w, l.register(a.registry, s.Sight)
 }
 
-// lookout turns what the sentinel sees into Events on pods, metrics and lines of the log.
+// lookout turns what the sentinel sees and does into metrics and lines of the log, and its repairs into Events on pods.
 type lookout struct {
 	*observer
 	mode  sentinel.Mode
@@ -67,9 +77,6 @@ func (l *lookout) Found(f fault.Finding, after time.Duration) {
 		l.delay.WithLabelValues(string(f.Code)).Observe(after.Seconds())
 	}
 	l.log.Info("Found a fault", fieldsOf(f)...)
-	if l.mode != sentinel.Automatic || f.Code != fault.StaleSubPath {
-		l.about(f, corev1.EventTypeWarning, string(f.Code), describe(f.Code, f.Container, f.Volume, f.Evidence))
-	}
 }
 
 // Repaired hears how a repair went.
@@ -81,24 +88,21 @@ func (l *lookout) Repaired(f fault.Finding, err error) {
 	if err != nil {
 		l.metrics.repairs.WithLabelValues(string(f.Code), string(kind), outcomeFailed).Inc()
 		l.log.Error(err, "Could not repair a fault", fieldsOf(f)...)
-		l.about(f, corev1.EventTypeWarning, string(f.Code), fmt.Sprintf("Could not repair %s in %s: %v", f.Code, whose(f.Container, f.Volume), err))
+		l.about(f, corev1.EventTypeWarning, string(f.Code), fmt.Sprintf("Could not repair %s in %s: %v", f.Code, mountfault.Whose(f.Container, f.Volume), err))
 		return
 	}
 	l.metrics.repairs.WithLabelValues(string(f.Code), string(kind), outcomeDone).Inc()
 	l.log.Info("Repaired a fault", fieldsOf(f)...)
-	l.about(f, corev1.EventTypeNormal, eventMountRepaired, fmt.Sprintf("Repaired %s in %s: %s %s", f.Code, whose(f.Container, f.Volume),
+	l.about(f, corev1.EventTypeNormal, eventMountRepaired, fmt.Sprintf("Repaired %s in %s: %s %s", f.Code, mountfault.Whose(f.Container, f.Volume),
 		repairs[kind], f.Mount.Point))
 }
 
 // Trouble hears what the sentinel cannot do.
 func (l *lookout) Trouble(err error) { l.log.Error(err, "The sentinel does not see everything") }
 
-// about tells of a fault on its pod. A pod that is gone has nobody who would look at it.
+// about sends an Event about a repair on the pod.
 func (l *lookout) about(f fault.Finding, kind, reason, message string) {
-	if f.Code == fault.OrphanedPodVolumes {
-		return
-	}
-	pod := reference(&v1.FaultPod{Namespace: f.Pod.Namespace, Name: f.Pod.Name, UID: types.UID(f.Pod.UID)})
+	pod := mountfault.PodReference(&v1.FaultPod{Namespace: f.Pod.Namespace, Name: f.Pod.Name, UID: types.UID(f.Pod.UID)})
 	if kind == corev1.EventTypeNormal {
 		l.events.Event(pod, kind, reason, kubeclient.EventMessage(message, l.logs))
 		return
