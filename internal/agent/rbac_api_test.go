@@ -91,7 +91,7 @@ func TestManagerHasTheseRightsAndNoOthers(t *testing.T) {
 	everywhere := []string{
 		"create events.", "patch events.", "get nodes.", "get pods.",
 		"get diagnoses." + group, "list diagnoses." + group, "watch diagnoses." + group, "patch diagnoses." + group, "delete diagnoses." + group,
-		"patch diagnoses/status." + group,
+		"patch diagnoses/status." + group, "delete mountfaults." + group, "list mountfaults." + group,
 	}
 	for _, kind := range []string{"operations", "operationsets", "triggers"} {
 		everywhere = append(everywhere, "get "+kind+"."+group, "list "+kind+"."+group, "watch "+kind+"."+group, "patch "+kind+"/status."+group)

@@ -21,6 +21,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/controller/diagnosis"
 	"kubediag.org/kubediag/internal/controller/lease"
+	"kubediag.org/kubediag/internal/controller/mountfault"
 	"kubediag.org/kubediag/internal/controller/operation"
 	"kubediag.org/kubediag/internal/controller/operationset"
 	"kubediag.org/kubediag/internal/controller/retention"
@@ -107,6 +108,7 @@ func controllers(m manager.Manager, o options) []func(manager.Manager) error {
 			TTL: o.DiagnosisTTL, PerNode: o.DiagnosesPerNode, MinimumAge: o.DiagnosisMinimumTTL, MaxDeletions: maxDeletions,
 		},
 	}
+	faults := &mountfault.Collector{Client: m.GetClient(), Reader: m.GetAPIReader(), Clock: real}
 	leases := &lease.Sweeper{Client: m.GetClient(), Reader: m.GetAPIReader(), Clock: real, Namespace: o.Namespace}
 	return []func(manager.Manager) error{
 		operations.SetupWithManager,
@@ -116,6 +118,7 @@ func controllers(m manager.Manager, o options) []func(manager.Manager) error {
 		diagnoses.SetupWithManager,
 		keeper.SetupWithManager,
 		leases.SetupWithManager,
+		faults.SetupWithManager,
 	}
 }
 

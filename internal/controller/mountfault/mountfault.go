@@ -1,0 +1,120 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mountfault deletes the MountFaults of nodes that no longer exist. The agent of a node deletes its own, and Kubernetes those of
+// a pod that is deleted; a fault of a node that is gone has neither.
+package mountfault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+const (
+	// interval is the time between two passes. No cache of MountFaults is kept for them.
+	interval = 10 * time.Minute
+	// pageSize bounds one answer of the API server.
+	pageSize = 500
+)
+
+// The rights of the manager for this.
+//
+// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=mountfaults,verbs=list;delete
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get
+
+// Collector deletes in passes, the first one right after this process has become the leader.
+type Collector struct {
+	Client client.Client
+	// Reader asks the API server itself.
+	Reader client.Reader
+	Clock  clock.WithTicker
+}
+
+// SetupWithManager adds the collector to a manager.
+func (c *Collector) SetupWithManager(m manager.Manager) error { return m.Add(c) }
+
+// NeedLeaderElection lets only the leader delete.
+func (c *Collector) NeedLeaderElection() bool { return true }
+
+// Start makes passes until ctx is done. A pass that fails is logged and made again after the usual time.
+func (c *Collector) Start(ctx context.Context) error {
+	log := logr.FromContextOrDiscard(ctx).WithName("mountfault")
+	ticker := c.Clock.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		if err := c.pass(logr.NewContext(ctx, log)); err != nil && ctx.Err() == nil {
+			log.Error(err, "Could not delete all MountFaults of nodes that are gone")
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		}
+	}
+}
+
+// pass deletes the MountFaults whose nodes do not exist. A node is asked for once.
+func (c *Collector) pass(ctx context.Context) error {
+	gone := map[string]bool{}
+	var errs []error
+	for next := ""; ; {
+		var page v1.MountFaultList
+		if err := c.Reader.List(ctx, &page, client.Limit(pageSize), client.Continue(next)); err != nil {
+			return errors.Join(append(errs, fmt.Errorf("listing mountfaults: %w", err))...)
+		}
+		for i := range page.Items {
+			errs = append(errs, c.collect(ctx, &page.Items[i], gone))
+		}
+		if next = page.Continue; next == "" {
+			return errors.Join(errs...)
+		}
+	}
+}
+
+// collect deletes a MountFault if its node is gone, unless it has changed since it was read.
+func (c *Collector) collect(ctx context.Context, f *v1.MountFault, gone map[string]bool) error {
+	node := f.Status.Node
+	if _, asked := gone[node]; !asked {
+		absent, err := c.absent(ctx, node)
+		if err != nil {
+			return err
+		}
+		gone[node] = absent
+	}
+	if !gone[node] {
+		return nil
+	}
+	err := c.Client.Delete(ctx, f, client.Preconditions{UID: &f.UID, ResourceVersion: &f.ResourceVersion})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("deleting mountfault %s/%s: %w", f.Namespace, f.Name, err)
+	}
+	log := logr.FromContextOrDiscard(ctx)
+	log.Info("Deleted a MountFault of a node that is gone", "namespace", f.Namespace, "mountfault", f.Name, "node", node)
+	return nil
+}
+
+// absent reports whether there is no node of that name.
+func (c *Collector) absent(ctx context.Context, name string) (bool, error) {
+	node := &metav1.PartialObjectMetadata{} // the metadata only: a Node is large
+	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
+	err := c.Reader.Get(ctx, client.ObjectKey{Name: name}, node)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading node %q: %w", name, err)
+	}
+	return err != nil, nil
+}

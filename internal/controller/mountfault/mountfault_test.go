@@ -1,0 +1,142 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mountfault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kubeclient"
+)
+
+func of(node string, number int) *v1.MountFault {
+	f := &v1.MountFault{Status: v1.MountFaultStatus{Code: "StaleSubPath", Node: node}}
+	f.Namespace, f.Name = "shop", fmt.Sprintf("%s-%d", node, number)
+	return f
+}
+
+func newCollector(t *testing.T, funcs interceptor.Funcs) *Collector {
+	t.Helper()
+	scheme, err := kubeclient.NewScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := &corev1.Node{}
+	there.Name = "there"
+	c := fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(funcs).
+		WithObjects(there, of("there", 1), of("gone", 1), of("gone", 2), of("lost", 1)).Build()
+	return &Collector{Client: c, Reader: c, Clock: clock.RealClock{}}
+}
+
+func (c *Collector) left(t *testing.T) (names []string) {
+	t.Helper()
+	var list v1.MountFaultList
+	if err := c.Client.List(t.Context(), &list); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range list.Items {
+		names = append(names, f.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func TestPass(t *testing.T) {
+	t.Parallel()
+	asked := map[string]int{}
+	c := newCollector(t, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			asked[key.Name]++
+			return c.Get(ctx, key, o, opts...)
+		},
+	})
+	if err := c.pass(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"there-1"}, c.left(t)); diff != "" {
+		t.Errorf("left (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]int{"there": 1, "gone": 1, "lost": 1}, asked); diff != "" {
+		t.Errorf("nodes that were asked for (-want +got):\n%s", diff)
+	}
+}
+
+// TestNodesThatCannotBeAskedFor keep their MountFaults, and the others are deleted.
+func TestNodesThatCannotBeAskedFor(t *testing.T) {
+	t.Parallel()
+	c := newCollector(t, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if key.Name == "gone" {
+				return errors.New("no route")
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	})
+	if err := c.pass(t.Context()); err == nil || !strings.Contains(err.Error(), `reading node "gone": no route`) {
+		t.Errorf("error %v", err)
+	}
+	if diff := cmp.Diff([]string{"gone-1", "gone-2", "there-1"}, c.left(t)); diff != "" {
+		t.Errorf("left (-want +got):\n%s", diff)
+	}
+}
+
+// TestDeletionsThatFail: one that was deleted or changed by others is no error.
+func TestDeletionsThatFail(t *testing.T) {
+	t.Parallel()
+	resource := schema.GroupResource{Group: v1.Group, Resource: "mountfaults"}
+	for name, tc := range map[string]struct {
+		answer error
+		want   string
+	}{
+		"gone":    {apierrors.NewNotFound(resource, "x"), ""},
+		"changed": {apierrors.NewConflict(resource, "x", errors.New("changed")), ""},
+		"refused": {errors.New("no"), "deleting mountfault shop/"},
+	} {
+		c := newCollector(t, interceptor.Funcs{
+			Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error { return tc.answer },
+		})
+		if err := c.pass(t.Context()); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: error %v, want %q", name, err, tc.want)
+		}
+	}
+}
+
+// TestPasses: the first comes at once, the next ten minutes later, and a pass that fails is made again.
+func TestPasses(t *testing.T) {
+	t.Parallel()
+	lists := make(chan bool)
+	c := newCollector(t, interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			lists <- true
+			return errors.New("no route")
+		},
+	})
+	timer := testclock.NewFakeClock(clock.RealClock{}.Now())
+	c.Clock = timer
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- c.Start(ctx) }()
+	<-lists
+	timer.Step(interval)
+	<-lists
+	cancel()
+	if err := <-done; err != nil || !c.NeedLeaderElection() {
+		t.Error(err)
+	}
+}
