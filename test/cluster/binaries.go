@@ -75,6 +75,12 @@ func BuildAll(ctx context.Context) error {
 // Kubectl gives the path of kubectl 1.36, for tests that do what users do. It is built if it is not there.
 func Kubectl(ctx context.Context) (string, error) { return binary(ctx, "kubectl", Kubernetes136) }
 
+// ControllerManager gives the path of kube-controller-manager 1.36, for tests that need one of its controllers. It is built if it
+// is not there.
+func ControllerManager(ctx context.Context) (string, error) {
+	return binary(ctx, "kube-controller-manager", Kubernetes136)
+}
+
 // Kubelet gives the path of the kubelet 1.36, for a node that is no Cluster's. It is built if it is not there.
 func Kubelet(ctx context.Context) (string, error) { return binary(ctx, "kubelet", Kubernetes136) }
 

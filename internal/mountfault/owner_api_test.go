@@ -1,0 +1,86 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package mountfault
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kubediag.org/kubediag/test/apitest"
+	"kubediag.org/kubediag/test/cluster"
+)
+
+// collectorPatience is how long Kubernetes' garbage collector may take, its start included.
+const collectorPatience = 2 * time.Minute
+
+// startGarbageCollector starts the part of Kubernetes that deletes objects whose owners are gone.
+func startGarbageCollector(t *testing.T, config *rest.Config) {
+	t.Helper()
+	program, err := cluster.ControllerManager(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := clientcmdapi.NewConfig()
+	conf.Clusters["c"] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthority: config.CAFile, CertificateAuthorityData: config.CAData}
+	conf.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: config.BearerToken}
+	conf.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	conf.CurrentContext = "x"
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*conf, kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), program, "--kubeconfig="+kubeconfig, "--controllers=garbage-collector-controller",
+		"--leader-elect=false", "--secure-port=0")
+	log := filepath.Join(t.TempDir(), "log")
+	out, err := os.Create(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = out.Close()
+		if text, err := os.ReadFile(log); err == nil && t.Failed() {
+			t.Logf("garbage collector:\n%.8000s", text)
+		}
+	})
+}
+
+// TestADeletedPodTakesItsFaultsAlong, and one that is there keeps them. No agent runs when the pod goes.
+func TestADeletedPodTakesItsFaultsAlong(t *testing.T) {
+	n := newRealNode(t, apitest.Start(t))
+	gone, stays := n.realPod(t, "gone"), n.realPod(t, "stays")
+	stop := n.run(t)
+	n.set(stale(gone, "app"), dead(gone, ""), stale(stays, "app"), orphan("u"))
+	n.awaitCount(t, 4)
+	stop()
+	if err := n.env.Client.Delete(t.Context(), gone, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	startGarbageCollector(t, n.env.Config)
+	for deadline := time.Now().Add(collectorPatience); len(n.all(t)) != 2; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("left: %+v", n.all(t))
+		}
+	}
+	for _, f := range n.all(t) {
+		if p := f.Status.Pod; p != nil && p.UID != stays.UID {
+			t.Errorf("left: %+v", f)
+		}
+	}
+}

@@ -1,0 +1,142 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package mountfault
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/test/apitest"
+)
+
+// nodeClaim is the key of the node's name in the token of a pod.
+const nodeClaim = "authentication.kubernetes.io/node-name"
+
+// applyPolicy applies the policy with the name that the agents have here.
+func applyPolicy(t *testing.T, env *apitest.Env, user string) {
+	t.Helper()
+	const file, account = "../../config/policy/agent-node.yaml", "'system:serviceaccount:kubediag:kubediag-agent'"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(string(text), account) != 1 {
+		t.Fatalf("%s does not name %s once", file, account)
+	}
+	for _, o := range apitest.Objects(t, strings.Replace(string(text), account, "'"+user+"'", 1)) {
+		env.MustCreate(t, o)
+	}
+}
+
+// onNode is a client of the agent with a token that names these nodes.
+func onNode(t *testing.T, config *rest.Config, nodes ...string) client.Client {
+	t.Helper()
+	config = rest.CopyConfig(config)
+	if len(nodes) > 0 {
+		config.Impersonate.Extra = map[string][]string{nodeClaim: nodes}
+	}
+	return clientOf(t, config)
+}
+
+// made is a MountFault of a node. No label: it has none.
+func (n *realNode) made(node, label string) *v1.MountFault {
+	f := &v1.MountFault{Status: v1.MountFaultStatus{
+		Code: "StaleSubPath", Node: node, Impact: v1.ImpactNow, Heal: v1.HealSafe, Since: metav1.Now(), LastSeen: metav1.Now(),
+	}}
+	f.Namespace, f.GenerateName = n.ns, "f-"
+	if label != "" {
+		f.Labels = map[string]string{v1.LabelNode: label}
+	}
+	return f
+}
+
+func checkRefused(t *testing.T, what string, err error, refused string) {
+	t.Helper()
+	if (err == nil) != (refused == "") || err != nil && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), refused)) {
+		t.Errorf("%s: %v, want %q", what, err, refused)
+	}
+}
+
+// TestAgentsWriteTheirNodeOnly applies the policy as it stands, but for the name of the agents, and has the agents of two nodes
+// write MountFaults.
+func TestAgentsWriteTheirNodeOnly(t *testing.T) {
+	n := newRealNode(t, apitest.Start(t))
+	applyPolicy(t, n.env, n.config.Impersonate.UserName)
+	long := strings.Repeat("long.", 20) + n.ns
+	one, none, both := onNode(t, n.config, "n1"), onNode(t, n.config), onNode(t, n.config, "n1", "n2")
+	apitest.Eventually(t, func() error { // until the policy is in force
+		if err := one.Create(t.Context(), n.made("n2", "n2"), client.DryRunAll); !apierrors.IsForbidden(err) {
+			return errors.Join(errors.New("it is not refused"), err)
+		}
+		return nil
+	})
+	check := func(what string, err error, refused string) {
+		t.Helper()
+		checkRefused(t, what, err, refused)
+	}
+	check("its own", one.Create(t.Context(), n.made("n1", "n1"), client.DryRunAll), "")
+	check("a node with a long name", onNode(t, n.config, long).Create(t.Context(), n.made(long, v1.NodeLabelValue(long)), client.DryRunAll), "")
+	check("another's", one.Create(t.Context(), n.made("n2", "n2"), client.DryRunAll), "the agent of node n1 writes")
+	check("under another's label", one.Create(t.Context(), n.made("n1", "n2"), client.DryRunAll), "metadata.labels")
+	check("without a label", one.Create(t.Context(), n.made("n1", ""), client.DryRunAll), "metadata.labels")
+	check("no node in the token", none.Create(t.Context(), n.made("n1", "n1"), client.DryRunAll), "names no node")
+	check("two nodes in the token", both.Create(t.Context(), n.made("n1", "n1"), client.DryRunAll), "names no node")
+	check("by a person", n.env.Client.Create(t.Context(), n.made("n9", "n8"), client.DryRunAll), "")
+	t.Run("objects that are there", n.changesUnderThePolicy)
+	t.Run("the agent itself", n.agentUnderThePolicy)
+}
+
+// changesUnderThePolicy has two agents change and delete the object of one.
+func (n *realNode) changesUnderThePolicy(t *testing.T) {
+	one, two, none := onNode(t, n.config, "n1"), onNode(t, n.config, "n2"), onNode(t, n.config)
+	check := func(what string, err error, refused string) {
+		t.Helper()
+		checkRefused(t, what, err, refused)
+	}
+	const ofOne, changesOfOne = "the agent of node n1 writes", "the agent of node n1 changes"
+	f := n.made("n2", "n2")
+	if err := two.Create(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+	patch := func(text string) client.Patch { return client.RawPatch("application/merge-patch+json", []byte(text)) }
+	summary := patch(`{"status":{"summary":"s"}}`)
+	check("a change of another's", one.Patch(t.Context(), f.DeepCopy(), summary), ofOne)
+	check("a theft", one.Patch(t.Context(), f.DeepCopy(), patch(`{"metadata":{"labels":{"`+v1.LabelNode+`":"n1"}},"status":{"node":"n1"}}`)), changesOfOne)
+	check("a gift", two.Patch(t.Context(), f.DeepCopy(), patch(`{"status":{"node":"n1"}}`)), "the agent of node n2 writes")
+	check("a change", two.Patch(t.Context(), f.DeepCopy(), summary), "")
+	check("the deletion of another's", one.Delete(t.Context(), f.DeepCopy()), changesOfOne)
+	check("a deletion without a node", none.Delete(t.Context(), f.DeepCopy()), "names no node")
+	check("a deletion", two.Delete(t.Context(), f.DeepCopy()), "")
+}
+
+// agentUnderThePolicy has an agent do its work.
+func (n *realNode) agentUnderThePolicy(t *testing.T) {
+	n.config.Impersonate.Extra = map[string][]string{nodeClaim: {n.Node}} // and the agent works under it
+	n.Writer = n.realWriter(t, n.Node)
+	stop := n.run(t)
+	web := stale(n.realPod(t, "web"), "app")
+	n.set(web)
+	n.awaitCount(t, 1)
+	n.set(down(web))
+	apitest.Eventually(t, func() error {
+		if impact := n.all(t)[0].Status.Impact; impact != v1.ImpactNow {
+			return fmt.Errorf("impact %s", impact)
+		}
+		return nil
+	})
+	n.set()
+	n.awaitCount(t, 0)
+	stop()
+}
