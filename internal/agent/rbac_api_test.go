@@ -37,7 +37,11 @@ func rights(t *testing.T, config *rest.Config, namespace string) []string {
 					continue
 				}
 				for _, verb := range rule.Verbs {
-					all = append(all, verb+" "+resource+"."+group)
+					right := verb + " " + resource + "." + group
+					if len(rule.ResourceNames) > 0 {
+						right += " of some names"
+					}
+					all = append(all, right)
 				}
 			}
 		}
@@ -95,6 +99,9 @@ func TestManagerHasTheseRightsAndNoOthers(t *testing.T) {
 	}
 	for _, kind := range []string{"operations", "operationsets", "triggers"} {
 		everywhere = append(everywhere, "get "+kind+"."+group, "list "+kind+"."+group, "watch "+kind+"."+group, "patch "+kind+"/status."+group)
+	}
+	for _, kind := range []string{"operations", "operationsets"} { // those that ship, see package shipped
+		everywhere = append(everywhere, "create "+kind+"."+group, "patch "+kind+"."+group+" of some names")
 	}
 	for namespace, more := range map[string][]string{
 		"default": nil,
