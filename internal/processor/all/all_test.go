@@ -34,6 +34,28 @@ func TestEveryNameHasItsProcessor(t *testing.T) {
 	}
 }
 
+func TestEveryParameterIsListed(t *testing.T) {
+	t.Parallel()
+	r, err := New(Deps{Kubelet: &kubelet.Finder{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range r.Names() {
+		step, _ := r.Lookup(name)
+		var known any = step.Processor
+		if step.Recoverer != nil {
+			known = step.Recoverer
+		}
+		var want []string
+		if p, ok := known.(processor.Parameterized); ok {
+			want = p.Parameters()
+		}
+		if diff := cmp.Diff(want, builtin.Parameters(name)); diff != "" {
+			t.Errorf("%s: parameters of the processor, and of package builtin (-processor +builtin):\n%s", name, diff)
+		}
+	}
+}
+
 // parameters of the built-in processors; the others take none.
 var parameters = map[string][]string{
 	builtin.HeldDeviceDiagnoser: {
