@@ -97,6 +97,10 @@ var reaches = []reach{
 		why: "the manager has no rights on a node, and one kind's reconciler can be read without the others",
 	},
 	{
+		from: "./internal/trigger/...", never: slices.Concat(node, []string{"./internal/controller/..."}),
+		why: "a source of signals knows neither nodes nor reconcilers",
+	},
+	{
 		from: "./...", never: []string{"./cmd/..."},
 		why: "a main package builds a command and holds nothing of use to others",
 	},

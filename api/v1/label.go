@@ -15,6 +15,8 @@ const (
 	// NodeLabelValue gives. It makes a watch small and proves nothing: the agent compares spec.nodeName. The agent sets it on
 	// its MountFaults, and compares status.node.
 	LabelNode = Group + "/node"
+	// LabelTrigger is on every Diagnosis that a Trigger made: the name of the Trigger, in the form that NodeLabelValue gives.
+	LabelTrigger = Group + "/trigger"
 	// LabelAgent is on the Lease of every agent, with the same value.
 	LabelAgent = Group + "/agent"
 	// LabelVersion is on the Operations and OperationSets that ship, with the release that has written them.
@@ -26,6 +28,15 @@ const (
 	// AgentLeasePrefix begins the name of the Lease of an agent. NodeLabelValue of its node follows. The holder is the
 	// node's name.
 	AgentLeasePrefix = "kubediag-agent-"
+)
+
+// Annotations of a Diagnosis that a Trigger made: what fired, as a JSON object of strings, 4096 bytes at most. The annotation of
+// a schedule is the schedule, and AnnotationScheduledTime the time.
+const (
+	AnnotationKubernetesEvent = Group + "/kubernetes-event"
+	AnnotationPrometheusAlert = Group + "/prometheus-alert"
+	AnnotationCron            = Group + "/cron"
+	AnnotationScheduledTime   = Group + "/scheduled-time"
 )
 
 // NodeLabelValue is the name of a node where a label can hold it, 63 bytes at most, and a digest of it where not.

@@ -70,6 +70,13 @@ type OperationSpec struct {
 	// +kubebuilder:validation:MaxItems=100
 	// +listType=atomic
 	Dependences []string `json:"dependences,omitempty"`
+	// parameters are the keys that an HTTP processor or a script reads of the parameters of a Diagnosis, 64 at most. A Trigger
+	// puts values of alerts only into parameters that are declared. Those of built-in processors, and the argKeys of scripts,
+	// are declared without it.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=set
+	Parameters []string `json:"parameters,omitempty"`
 	// storage keeps full results on the node.
 	// +optional
 	Storage *Storage `json:"storage,omitempty"`

@@ -8,7 +8,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -17,11 +19,66 @@ import (
 func (s *TriggerSpec) Validate() field.ErrorList {
 	at := field.NewPath("spec")
 	errs := validateOrder(at, s.OperationSet, s.NodeName)
-	if s.SourceTemplate.CronTemplate != nil && s.NodeName == "" {
-		errs = append(errs, field.Required(at.Child("nodeName"), "must be set with cronTemplate"))
+	if s.SourceTemplate.CronTemplate != nil && s.NodeName == "" && s.NodeSelector == nil {
+		errs = append(errs, field.Required(at.Child("nodeName"), "nodeName or nodeSelector must be set with cronTemplate"))
 	}
+	if s.NodeName != "" && s.NodeSelector != nil {
+		errs = append(errs, field.Invalid(at.Child("nodeName"), s.NodeName, "must not be set together with nodeSelector"))
+	}
+	if _, err := metav1.LabelSelectorAsSelector(s.NodeSelector); err != nil {
+		errs = append(errs, field.Invalid(at.Child("nodeSelector"), s.NodeSelector, err.Error()))
+	}
+	errs = append(errs, s.validateNumbers(at)...)
 	errs = append(errs, validateParameters(at.Child("parameters"), s.Parameters)...)
+	if alert := s.SourceTemplate.PrometheusAlertTemplate; alert != nil {
+		errs = append(errs, alert.validate(at.Child("sourceTemplate", "prometheusAlertTemplate"), s.Parameters)...)
+	}
 	return append(errs, s.SourceTemplate.validate(at.Child("sourceTemplate"))...)
+}
+
+func (s *TriggerSpec) validateNumbers(at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, n := range []struct {
+		name        string
+		value       *int32
+		least, most int32
+	}{
+		{"repeatIntervalSeconds", s.RepeatIntervalSeconds, 1, MaxRepeatIntervalSeconds},
+		{"diagnosesPerMinute", s.DiagnosesPerMinute, 1, MaxDiagnosesPerMinute},
+		{"successfulHistoryLimit", s.SuccessfulHistoryLimit, 0, MaxHistoryLimit},
+		{"failedHistoryLimit", s.FailedHistoryLimit, 0, MaxHistoryLimit},
+	} {
+		if n.value != nil {
+			errs = append(errs, validateRange(at.Child(n.name), *n.value, n.least, n.most)...)
+		}
+	}
+	return errs
+}
+
+// validate checks where parameters come from: each from one place, and none from two.
+func (p *PrometheusAlertTemplate) validate(at *field.Path, set map[string]string) field.ErrorList {
+	var errs field.ErrorList
+	given := map[string]bool{}
+	once := func(at *field.Path, name string) {
+		if _, fixed := set[name]; fixed || given[name] {
+			errs = append(errs, field.Duplicate(at, name))
+		}
+		given[name] = true
+	}
+	for i, label := range p.ParameterInjectionLabels {
+		once(at.Child("parameterInjectionLabels").Index(i), label)
+	}
+	for i, from := range p.ParametersFrom {
+		at := at.Child("parametersFrom").Index(i)
+		once(at.Child("name"), from.Name)
+		if (from.Label == "") == (from.Annotation == "") {
+			errs = append(errs, field.Invalid(at, from.Name, "exactly one of label and annotation must be set"))
+		}
+	}
+	if len(given)+len(set) > MaxParameters {
+		errs = append(errs, field.TooMany(at.Child("parametersFrom"), len(given)+len(set), MaxParameters))
+	}
+	return errs
 }
 
 func (t *SourceTemplate) validate(at *field.Path) field.ErrorList {
@@ -31,8 +88,13 @@ func (t *SourceTemplate) validate(at *field.Path) field.ErrorList {
 	}
 	var errs field.ErrorList
 	expressions := t.expressions()
+	if len(expressions) > MaxExpressions {
+		return field.ErrorList{field.TooMany(at, len(expressions), MaxExpressions)}
+	}
 	for _, name := range slices.Sorted(maps.Keys(expressions)) {
-		if _, err := regexp.Compile(expressions[name]); err != nil {
+		if len(expressions[name]) > MaxExpressionBytes {
+			errs = append(errs, field.TooLong(at.Child(name), "", MaxExpressionBytes))
+		} else if _, err := regexp.Compile(expressions[name]); err != nil {
 			errs = append(errs, field.Invalid(at.Child(name), expressions[name], err.Error()))
 		}
 	}
@@ -92,4 +154,30 @@ func (r *PrometheusAlertRegexp) expressions(at string) map[string]string {
 		all[at+"annotations["+name+"]"] = expression
 	}
 	return all
+}
+
+// RepeatInterval is how long one cause makes no second Diagnosis.
+func (s *TriggerSpec) RepeatInterval() time.Duration {
+	return time.Duration(orDefault(s.RepeatIntervalSeconds, DefaultRepeatIntervalSeconds)) * time.Second
+}
+
+// PerMinute is how many Diagnoses are made in a minute.
+func (s *TriggerSpec) PerMinute() int {
+	return int(orDefault(s.DiagnosesPerMinute, DefaultDiagnosesPerMinute))
+}
+
+// HistoryLimit is how many Diagnoses that ended in this phase are kept for each node.
+func (s *TriggerSpec) HistoryLimit(phase DiagnosisPhase) int {
+	limit := s.FailedHistoryLimit
+	if phase == DiagnosisSucceeded {
+		limit = s.SuccessfulHistoryLimit
+	}
+	return int(orDefault(limit, DefaultHistoryLimit))
+}
+
+func orDefault(n *int32, otherwise int32) int32 {
+	if n == nil {
+		return otherwise
+	}
+	return *n
 }

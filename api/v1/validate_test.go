@@ -107,6 +107,19 @@ func TestTriggerSpecValidate(t *testing.T) {
 			[]string{"spec.sourceTemplate", `"cronTemplate,mountFaultTemplate"`},
 		},
 		"no set":            {"{sourceTemplate: {mountFaultTemplate: {}}}", []string{"spec.operationSet"}},
+		"cron of all nodes": {"{operationSet: s, nodeSelector: {}, sourceTemplate: {cronTemplate: {schedule: '* * * * *'}}}", nil},
+		"two places":        {"{operationSet: s, nodeName: n1, nodeSelector: {}, sourceTemplate: {mountFaultTemplate: {}}}", []string{"spec.nodeName", `"n1"`, "nodeSelector"}},
+		"selector":          {"{operationSet: s, nodeSelector: {matchLabels: {a: 'b c'}}, sourceTemplate: {mountFaultTemplate: {}}}", []string{"spec.nodeSelector", "b c"}},
+		"numbers": {
+			"{operationSet: s, repeatIntervalSeconds: 0, diagnosesPerMinute: 601, successfulHistoryLimit: -1, failedHistoryLimit: 101, sourceTemplate: {mountFaultTemplate: {}}}",
+			[]string{"spec.repeatIntervalSeconds", "spec.diagnosesPerMinute", "spec.successfulHistoryLimit", "spec.failedHistoryLimit"},
+		},
+		"parameters of alerts": {"{operationSet: s, sourceTemplate: {prometheusAlertTemplate: {regexp: {}, parameterInjectionLabels: [a], parametersFrom: [{name: b, label: a}, {name: c, annotation: a}]}}}", nil},
+		"parameter twice": {
+			"{operationSet: s, parameters: {a: x}, sourceTemplate: {prometheusAlertTemplate: {regexp: {}, parameterInjectionLabels: [a, b], parametersFrom: [{name: b, label: x}, {name: c}]}}}",
+			[]string{"parameterInjectionLabels[0]", "parametersFrom[0].name", "parametersFrom[1]", "exactly one of label and annotation"},
+		},
+		"long expression":   {"{operationSet: s, sourceTemplate: {kubernetesEventTemplate: {regexp: {reason: '" + strings.Repeat("x", 5000) + "'}}}}", []string{"kubernetesEventTemplate.regexp.reason"}},
 		"cron without node": {"{operationSet: s, sourceTemplate: {cronTemplate: {schedule: '@daily'}}}", []string{"spec.nodeName", "cronTemplate"}},
 		"alert label expression": {
 			"{operationSet: s, sourceTemplate: {prometheusAlertTemplate: {regexp: {labels: {pod: 'a('}}}}}",

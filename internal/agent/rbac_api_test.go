@@ -93,7 +93,7 @@ func TestManagerHasTheseRightsAndNoOthers(t *testing.T) {
 	config := as(install(t).Config, account("kubediag-manager"))
 	const group = "diagnosis.kubediag.org"
 	everywhere := []string{
-		"create events.", "patch events.", "get nodes.", "get pods.",
+		"create events.", "patch events.", "list events.", "watch events.", "get nodes.", "list nodes.", "get pods.",
 		"get diagnoses." + group, "list diagnoses." + group, "watch diagnoses." + group, "patch diagnoses." + group, "delete diagnoses." + group,
 		"patch diagnoses/status." + group, "delete mountfaults." + group, "list mountfaults." + group,
 	}
@@ -108,6 +108,7 @@ func TestManagerHasTheseRightsAndNoOthers(t *testing.T) {
 		"kubediag": {
 			"create leases.coordination.k8s.io", "get leases.coordination.k8s.io", "update leases.coordination.k8s.io",
 			"list leases.coordination.k8s.io", "delete leases.coordination.k8s.io", // of agents whose nodes are gone
+			"create diagnoses." + group, // of Triggers
 		},
 	} {
 		checkRights(t, config, namespace, slices.Concat(everywhere, more))

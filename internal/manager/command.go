@@ -32,8 +32,8 @@ func NewCommand() *cobra.Command {
 	var verbosity flags.Verbosity
 	cmd := &cobra.Command{
 		Use:           "kubediag-manager",
-		Short:         "Binds Diagnoses to nodes, checks what they refer to, and deletes old ones",
-		Long:          "Binds Diagnoses to nodes, checks what they refer to, and deletes old ones.\n\n" + flags.EnvRule,
+		Short:         "Binds Diagnoses to nodes, makes them when Triggers fire, and deletes old ones",
+		Long:          "Binds Diagnoses to nodes, makes them when Triggers fire, and deletes old ones.\n\n" + flags.EnvRule,
 		Version:       version.String(),
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,

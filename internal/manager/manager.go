@@ -26,7 +26,6 @@ import (
 	"kubediag.org/kubediag/internal/controller/operationset"
 	"kubediag.org/kubediag/internal/controller/retention"
 	"kubediag.org/kubediag/internal/controller/shipped"
-	"kubediag.org/kubediag/internal/controller/trigger"
 	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/internal/version"
 )
@@ -90,7 +89,6 @@ func controllers(m manager.Manager, o options) []func(manager.Manager) error {
 	var real clock.RealClock
 	operations := &operation.Reconciler{Client: m.GetClient()}
 	operationSets := &operationset.Reconciler{Client: m.GetClient()}
-	triggers := &trigger.Reconciler{Client: m.GetClient()}
 	ships := &shipped.Reconciler{Client: m.GetClient(), Version: version.String()}
 	diagnoses := &diagnosis.Reconciler{
 		Client: m.GetClient(),
@@ -113,7 +111,7 @@ func controllers(m manager.Manager, o options) []func(manager.Manager) error {
 	return []func(manager.Manager) error{
 		operations.SetupWithManager,
 		operationSets.SetupWithManager,
-		triggers.SetupWithManager,
+		func(m manager.Manager) error { return addTriggers(m, o) },
 		ships.SetupWithManager,
 		diagnoses.SetupWithManager,
 		keeper.SetupWithManager,

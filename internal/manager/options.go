@@ -37,7 +37,18 @@ type options struct {
 	DiagnosisMinimumTTL time.Duration
 	// RetentionInterval is the time between two passes over the Diagnoses.
 	RetentionInterval time.Duration
+	// AlertBindAddress is the TCP address of the receiver of alerts; "0" turns it off.
+	AlertBindAddress string
+	// AlertCertFile and AlertKeyFile are for HTTPS there. Empty: HTTP.
+	AlertCertFile, AlertKeyFile string
+	// AlertSecretFile holds the bearer token that senders of alerts share. Empty: the API server is asked about each token.
+	AlertSecretFile string
+	// TriggerInterval is how often a Trigger is looked at. It has no flag.
+	TriggerInterval time.Duration
 }
+
+// off is the address of what does not listen.
+const off = "0"
 
 // defaultOptions are the options without any flag.
 func defaultOptions() options {
@@ -51,6 +62,8 @@ func defaultOptions() options {
 		DiagnosesPerNode:       50,
 		DiagnosisMinimumTTL:    30 * time.Minute,
 		RetentionInterval:      time.Minute,
+		AlertBindAddress:       off,
+		TriggerInterval:        triggerInterval,
 	}
 }
 
@@ -65,6 +78,10 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.IntVar(&o.DiagnosesPerNode, "maximum-diagnoses-per-node", o.DiagnosesPerNode, "how many ended Diagnoses of one namespace on one node are kept, 0 for all")
 	f.DurationVar(&o.DiagnosisMinimumTTL, "minimum-diagnosis-ttl-duration", o.DiagnosisMinimumTTL, "how long after its end a Diagnosis is kept whatever their number")
 	f.DurationVar(&o.RetentionInterval, "retention-interval", o.RetentionInterval, "time between two looks for Diagnoses to delete")
+	f.StringVar(&o.AlertBindAddress, "alert-bind-address", o.AlertBindAddress, "address at which alerts are received, 0 for none")
+	f.StringVar(&o.AlertCertFile, "alert-tls-cert-file", o.AlertCertFile, "certificate with which alerts are received by HTTPS")
+	f.StringVar(&o.AlertKeyFile, "alert-tls-key-file", o.AlertKeyFile, "key of that certificate")
+	f.StringVar(&o.AlertSecretFile, "alert-secret-file", o.AlertSecretFile, "file with the bearer token of all senders of alerts; without it the API server is asked about each token")
 }
 
 // validate checks the settings. Every error names the flag and the value.
@@ -77,8 +94,9 @@ func (o *options) validate() error {
 	}
 	for flag, address := range map[string]string{
 		"metrics-bind-address": o.MetricsBindAddress, "health-probe-bind-address": o.HealthProbeBindAddress,
+		"alert-bind-address": o.AlertBindAddress,
 	} {
-		if _, err := net.ResolveTCPAddr("tcp", address); address != "0" && (err != nil || address == "") {
+		if _, err := net.ResolveTCPAddr("tcp", address); address != off && (err != nil || address == "") {
 			errs = append(errs, flags.Invalid(flag, address, "must be host:port, or 0 for off"))
 		}
 	}
@@ -96,6 +114,9 @@ func (o *options) validate() error {
 		if d.value < d.least {
 			errs = append(errs, flags.Invalid(d.flag, d.value, fmt.Sprintf("must be at least %s", d.least)))
 		}
+	}
+	if (o.AlertCertFile == "") != (o.AlertKeyFile == "") {
+		errs = append(errs, flags.Invalid("alert-tls-cert-file", o.AlertCertFile, "must be set together with --alert-tls-key-file"))
 	}
 	if o.DiagnosesPerNode < 0 {
 		errs = append(errs, flags.Invalid("maximum-diagnoses-per-node", o.DiagnosesPerNode, "must not be negative"))

@@ -96,20 +96,22 @@ func TestRights(t *testing.T) {
 	secret, pod, node := &corev1.Secret{}, &corev1.Pod{}, &corev1.Node{}
 	secret.Namespace, secret.Name, pod.Namespace, pod.Name, node.Name = w.ns, "s", w.ns, "p", "n1"
 	diagnosis := &v1.Diagnosis{}
-	diagnosis.Namespace, diagnosis.Name = w.ns, "d"
+	diagnosis.Namespace, diagnosis.Name = "default", "d"
 	diagnosis.Spec = v1.DiagnosisSpec{OperationSet: "s", NodeName: "n1"}
+	trigger := &v1.Trigger{ObjectMeta: metav1.ObjectMeta{Name: "t"}}
 	for name, err := range map[string]error{
 		"read a Secret":            limited.Get(ctx, client.ObjectKeyFromObject(secret), secret),
 		"list Secrets":             limited.List(ctx, &corev1.SecretList{}),
 		"list Pods":                limited.List(ctx, &corev1.PodList{}),
 		"delete a Pod":             limited.Delete(ctx, pod),
 		"change a Node":            limited.Patch(ctx, node, client.RawPatch("application/merge-patch+json", []byte("{}"))),
-		"create a Diagnosis":       limited.Create(ctx, diagnosis),
+		"create one elsewhere":     limited.Create(ctx, diagnosis),
 		"delete an Operation":      limited.Delete(ctx, &v1.Operation{ObjectMeta: metav1.ObjectMeta{Name: "o"}}),
 		"read a Lease of others":   limited.Get(ctx, client.ObjectKey{Namespace: "kube-system", Name: "x"}, &coordinationv1.Lease{}),
 		"delete a Lease of others": limited.Delete(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-node-lease", Name: "x"}}),
 		"list Leases of others":    limited.List(ctx, &coordinationv1.LeaseList{}),
-		"list Nodes":               limited.List(ctx, &corev1.NodeList{}),
+		"delete an Event":          limited.Delete(ctx, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "e"}}),
+		"change a Trigger":         limited.Patch(ctx, trigger, client.RawPatch("application/merge-patch+json", []byte("{}"))),
 	} {
 		if !apierrors.IsForbidden(err) {
 			t.Errorf("the manager may %s: %v", name, err)

@@ -52,6 +52,7 @@ func newWorld(t testing.TB, env *apitest.Env) *world {
 	w.options.Namespace = w.ns
 	w.options.MetricsBindAddress, w.options.HealthProbeBindAddress = "0", "0"
 	w.options.AgentCheckInterval = 500 * time.Millisecond
+	w.options.TriggerInterval = 200 * time.Millisecond
 	w.config = env.Limited(t, "manager", w.ns)
 	w.config.Wrap(w.writes.count)
 	return w

@@ -117,7 +117,11 @@ var refused = map[string]struct {
 	"deadline 0":        {"Diagnosis", "{operationSet: s, nodeName: n1, activeDeadlineSeconds: 0}", []string{"spec.activeDeadlineSeconds", "0"}, false},
 	"no source":         {"Trigger", "{operationSet: s, sourceTemplate: {}}", []string{"spec.sourceTemplate", "exactly one of"}, true},
 	"two sources":       {"Trigger", "{operationSet: s, nodeName: n1, sourceTemplate: {cronTemplate: {schedule: '@daily'}, mountFaultTemplate: {}}}", []string{"spec.sourceTemplate", "exactly one of"}, true},
-	"cron without node": {"Trigger", "{operationSet: s, sourceTemplate: {cronTemplate: {schedule: '@daily'}}}", []string{"spec", "nodeName must be set with cronTemplate"}, true},
+	"cron without node": {"Trigger", "{operationSet: s, sourceTemplate: {cronTemplate: {schedule: '@daily'}}}", []string{"spec", "nodeName or nodeSelector must be set with cronTemplate"}, true},
+	"two places":        {"Trigger", "{operationSet: s, nodeName: n1, nodeSelector: {}, sourceTemplate: {cronTemplate: {schedule: '@daily'}}}", []string{"spec", "nodeName and nodeSelector must not both be set"}, true},
+	"parameter twice":   {"Trigger", "{operationSet: s, sourceTemplate: {prometheusAlertTemplate: {regexp: {}, parametersFrom: [{name: a, label: b, annotation: c}]}}}", []string{"parametersFrom[0]", "exactly one of label and annotation"}, true},
+	"policy":            {"Trigger", "{operationSet: s, nodeName: n1, sourceTemplate: {cronTemplate: {schedule: '@daily', concurrencyPolicy: Never}}}", []string{"spec.sourceTemplate.cronTemplate.concurrencyPolicy", `"Never"`}, false},
+	"pace 0":            {"Trigger", "{operationSet: s, diagnosesPerMinute: 0, sourceTemplate: {mountFaultTemplate: {}}}", []string{"spec.diagnosesPerMinute", "0"}, false},
 }
 
 func TestRefused(t *testing.T) {

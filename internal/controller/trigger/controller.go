@@ -1,85 +1,184 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package trigger checks Triggers and says in their status whether they can fire. No source is watched in this release:
-// a valid Trigger is accepted and says that it will not fire, instead of staying silent. It creates nothing.
+// Package trigger keeps Triggers at work: it hands each to its source, fires those of the clock, writes into their status what
+// they did, and deletes their old Diagnoses. It makes no Diagnosis itself: package internal/trigger does.
 package trigger
 
 import (
 	"context"
-	"errors"
-	"strings"
+	"fmt"
+	"time"
 
-	"github.com/robfig/cron/v3"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/kubeclient"
+	"kubediag.org/kubediag/internal/trigger"
+	"kubediag.org/kubediag/internal/trigger/cron"
 )
 
-// What the manager may do for this.
+// These are the rights for it. Nodes are listed for a nodeSelector, Events for a kubernetesEventTemplate.
 //
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=triggers,verbs=get;list;watch
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=triggers/status,verbs=patch
+// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=diagnoses,verbs=get;list;watch;delete
+// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=diagnoses,verbs=create,namespace=kubediag
+// +kubebuilder:rbac:groups="",resources=events,verbs=list;watch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get
 
-// Reconciler writes the status of Triggers.
+// workers is how many Triggers are looked at at once, so that none waits for the writes of another.
+const workers = 4
+
+// Reconciler keeps Triggers at work.
 type Reconciler struct {
+	// Client reads Triggers and Diagnoses from a cache, writes the status of the first and deletes the second.
 	Client client.Client
+	Clock  clock.PassiveClock
+	// Namespace is where Diagnoses are made.
+	Namespace  string
+	Dispatcher Dispatcher
+	// Sources watch. A Trigger of the clock has none.
+	Sources []trigger.Source
+	// AlertsReceived reports whether the manager listens for alerts.
+	AlertsReceived bool
+	// Every is how often a Trigger is looked at.
+	Every time.Duration
+
+	tidied tidied
 }
 
-// SetupWithManager adds the reconciler to a manager.
+// Dispatcher makes Diagnoses of causes, and says how far it is.
+type Dispatcher interface {
+	trigger.Offerer
+	Ensure(t *v1.Trigger)
+	Forget(name string)
+	Progress(name string) trigger.Progress
+	Settle(name string, t trigger.Tally)
+}
+
+// SetupWithManager adds the reconciler, and the index by which it finds the Diagnoses of a Trigger, to a manager.
 func (r *Reconciler) SetupWithManager(m manager.Manager) error {
+	if err := m.GetFieldIndexer().IndexField(context.Background(), &v1.Diagnosis{}, ownerIndex, owners); err != nil {
+		return err
+	}
 	return builder.ControllerManagedBy(m).
 		For(&v1.Trigger{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
 }
 
-// Reconcile checks one Trigger. An invalid one is not tried again before it changes.
+// Reconcile looks at one Trigger. An invalid one is not looked at again before it changes.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	var old v1.Trigger
 	if err := r.Client.Get(ctx, req.NamespacedName, &old); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			r.forget(req.Name)
+		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	t := old.DeepCopy()
-	judge(t)
-	return kubeclient.PatchStatus(ctx, r.Client, &old, t)
+	t, now := old.DeepCopy(), r.Clock.Now()
+	ready := r.check(t)
+	meta.SetStatusCondition(&t.Status.Conditions, ready)
+	var run *trigger.Cause
+	again := r.Every
+	if ready.Status == metav1.ConditionTrue {
+		r.Dispatcher.Ensure(t)
+		var err error
+		if run, again, err = r.schedule(t, now); err != nil {
+			return reconcile.Result{}, err
+		}
+	} else if ready.Reason != v1.ReasonSuspended {
+		again = 0
+	}
+	progress := r.Dispatcher.Progress(t.Name)
+	report(t, progress)
+	result, err := kubeclient.PatchStatus(ctx, r.Client, &old, t)
+	if err != nil || result.RequeueAfter > 0 {
+		return result, err
+	}
+	r.Dispatcher.Settle(t.Name, progress.Tally)
+	if run != nil {
+		if err := r.Dispatcher.Offer(t.Name, *run); err != nil {
+			return reconcile.Result{}, fmt.Errorf("firing trigger %q: %w", t.Name, err)
+		}
+	}
+	if err := r.tidy(ctx, t, now); err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: again}, nil
 }
 
-// judge fills in the status.
-func judge(t *v1.Trigger) {
-	ready := metav1.Condition{
-		Type: v1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: t.Generation,
-		Reason: v1.ReasonSourceNotSupported, Message: "spec.sourceTemplate: Trigger is valid, but this release watches no source and creates no Diagnosis for it",
-	}
-	if errs := validate(&t.Spec); len(errs) > 0 {
+// check installs a Trigger in its source, and says whether it can fire. One that cannot is removed from all of them.
+func (r *Reconciler) check(t *v1.Trigger) metav1.Condition {
+	ready := metav1.Condition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: t.Generation}
+	source := t.Spec.SourceTemplate
+	switch errs := validate(&t.Spec); {
+	case len(errs) > 0:
 		ready.Reason, ready.Message = v1.ReasonInvalidSpec, v1.Message(errs)
+	case source.CommonEventTemplate != nil || source.MountFaultTemplate != nil:
+		ready.Reason = v1.ReasonSourceNotSupported
+		ready.Message = "spec.sourceTemplate: this release does not watch this source, so that the Trigger never fires"
+	case t.Spec.Suspend:
+		ready.Reason, ready.Message = v1.ReasonSuspended, "spec.suspend is set: the Trigger does not fire"
+	case source.PrometheusAlertTemplate != nil && !r.AlertsReceived:
+		ready.Reason = v1.ReasonReceiverOff
+		ready.Message = "the manager receives no alerts: start it with --alert-bind-address, as config/overlays/alert-receiver does"
+	case source.CronTemplate != nil && never(source.CronTemplate, r.Clock.Now()):
+		ready.Reason = v1.ReasonNeverFires
+		ready.Message = fmt.Sprintf("spec.sourceTemplate.cronTemplate.schedule: %q has no time in the next five years", source.CronTemplate.Schedule)
+	default:
+		if err := r.install(t); err != nil {
+			ready.Reason, ready.Message = v1.ReasonInvalidSpec, err.Error()
+			break
+		}
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1.ReasonReady, "Trigger fires when its source does"
+		return ready
 	}
-	meta.SetStatusCondition(&t.Status.Conditions, ready)
+	r.forget(t.Name)
+	return ready
+}
+
+func (r *Reconciler) install(t *v1.Trigger) error {
+	r.Dispatcher.Ensure(t) // before any source offers
+	for _, s := range r.Sources {
+		if _, err := s.Install(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) forget(name string) {
+	for _, s := range r.Sources {
+		s.Remove(name)
+	}
+	r.Dispatcher.Forget(name)
+	r.tidied.forget(name)
 }
 
 // validate checks all that a TriggerSpec can say about itself, the cron schedule included.
 func validate(s *v1.TriggerSpec) field.ErrorList {
 	errs := s.Validate()
 	if c := s.SourceTemplate.CronTemplate; c != nil {
-		if err := checkSchedule(c.Schedule); err != nil {
+		if _, err := cron.Parse(c); err != nil {
 			errs = append(errs, field.Invalid(field.NewPath("spec", "sourceTemplate", "cronTemplate", "schedule"), c.Schedule, err.Error()))
 		}
 	}
 	return errs
 }
 
-func checkSchedule(schedule string) error {
-	// cron/v3 cuts the zone off at the first space and panics where there is none.
-	if zoned := strings.HasPrefix(schedule, "TZ=") || strings.HasPrefix(schedule, "CRON_TZ="); zoned && !strings.Contains(schedule, " ") {
-		return errors.New("a space and five fields must follow the time zone")
-	}
-	_, err := cron.ParseStandard(schedule)
-	return err
+func never(c *v1.CronTemplate, now time.Time) bool {
+	s, err := cron.Parse(c)
+	return err == nil && s.Next(now).IsZero()
 }

@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package trigger
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/trigger"
+)
+
+// ownerIndex finds the Diagnoses that a Trigger made.
+const ownerIndex = "trigger.owner"
+
+// tidyEvery is how often the history of a Trigger is looked at, and maxDeletions bounds one look.
+const (
+	tidyEvery    = time.Minute
+	maxDeletions = 200
+)
+
+func owners(o client.Object) []string {
+	d, ok := o.(*v1.Diagnosis)
+	if !ok || trigger.Owner(d) == "" {
+		return nil
+	}
+	return []string{trigger.Owner(d)}
+}
+
+// tidied is when the history of each Trigger was looked at.
+type tidied struct {
+	mu   sync.Mutex
+	last map[string]time.Time
+}
+
+// due reports whether it is time again, and notes it.
+func (t *tidied) due(name string, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if last, ok := t.last[name]; ok && now.Sub(last).Abs() < tidyEvery {
+		return false
+	}
+	if t.last == nil {
+		t.last = map[string]time.Time{}
+	}
+	t.last[name] = now
+	return true
+}
+
+func (t *tidied) forget(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.last, name)
+}
+
+// tidy deletes the Diagnoses of a Trigger that are over its limits.
+func (r *Reconciler) tidy(ctx context.Context, t *v1.Trigger, now time.Time) error {
+	if !r.tidied.due(t.Name, now) {
+		return nil
+	}
+	var all v1.DiagnosisList
+	err := r.Client.List(ctx, &all, client.InNamespace(r.Namespace), client.MatchingFields{ownerIndex: string(t.UID)},
+		client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return fmt.Errorf("listing diagnoses of trigger %q: %w", t.Name, err)
+	}
+	for _, d := range surplus(t, all.Items, now) {
+		uid := d.UID
+		gone := &v1.Diagnosis{}
+		gone.Namespace, gone.Name = d.Namespace, d.Name
+		err := r.Client.Delete(ctx, gone, client.Preconditions{UID: &uid})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("deleting diagnosis %s/%s: %w", d.Namespace, d.Name, err)
+		}
+	}
+	return nil
+}
+
+// surplus picks what is over the limits, the oldest first. Kept in any case is what has not ended, and what stands for a cause
+// that must not fire again yet: its name keeps a second one away.
+func surplus(t *v1.Trigger, all []v1.Diagnosis, now time.Time) []*v1.Diagnosis {
+	type group struct {
+		node  string
+		phase v1.DiagnosisPhase
+	}
+	newest := make([]*v1.Diagnosis, 0, len(all))
+	for i := range all {
+		if phase := all[i].Status.Phase; phase == v1.DiagnosisSucceeded || phase == v1.DiagnosisFailed {
+			newest = append(newest, &all[i])
+		}
+	}
+	slices.SortFunc(newest, func(a, b *v1.Diagnosis) int {
+		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	kept := map[group]int{}
+	var over []*v1.Diagnosis
+	for _, d := range newest {
+		g := group{d.Spec.NodeName, d.Status.Phase}
+		if kept[g] < t.Spec.HistoryLimit(d.Status.Phase) || guards(t, d, now) {
+			kept[g]++
+			continue
+		}
+		over = append(over, d)
+	}
+	slices.Reverse(over)
+	return over[:min(len(over), maxDeletions)]
+}
+
+// guards reports whether a Diagnosis stands for a cause that must not fire again yet.
+func guards(t *v1.Trigger, d *v1.Diagnosis, now time.Time) bool {
+	if t.Spec.SourceTemplate.CronTemplate == nil {
+		return now.Sub(d.CreationTimestamp.Time) <= t.Spec.RepeatInterval()
+	}
+	last := t.Status.LastScheduleTime
+	return t.Status.PendingNodes > 0 && last != nil && !d.CreationTimestamp.Time.Before(last.Time)
+}

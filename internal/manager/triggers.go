@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package manager
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	authenticationv1 "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	controller "kubediag.org/kubediag/internal/controller/trigger"
+	"kubediag.org/kubediag/internal/trigger"
+	"kubediag.org/kubediag/internal/trigger/alertmanager"
+	eventsource "kubediag.org/kubediag/internal/trigger/event"
+)
+
+// triggerInterval is how often a Trigger is looked at, and its status written if there is something new.
+const triggerInterval = 5 * time.Second
+
+// addTriggers adds what fires Triggers: the sources, the dispatcher that makes the Diagnoses, and the reconciler that keeps
+// them at work.
+func addTriggers(m manager.Manager, o options) error {
+	dispatcher := &trigger.Dispatcher{Client: m.GetClient(), Reader: m.GetAPIReader(), Namespace: o.Namespace}
+	var real clock.RealClock
+	config := rest.CopyConfig(m.GetConfig())
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+	core, err := corev1.NewForConfigAndClient(config, m.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("making client of events: %w", err)
+	}
+	events := eventsource.New(core.Events(""), dispatcher, real)
+	alerts, err := newReceiver(m, o, dispatcher)
+	if err != nil {
+		return err
+	}
+	r := &controller.Reconciler{
+		Client: m.GetClient(), Clock: real, Namespace: o.Namespace, Dispatcher: dispatcher,
+		Sources: []trigger.Source{events, alerts}, AlertsReceived: alerts.Address != "", Every: o.TriggerInterval,
+	}
+	return errors.Join(dispatcher.SetupWithManager(m), m.Add(events), m.Add(alerts), r.SetupWithManager(m))
+}
+
+// newReceiver makes the receiver of alerts. Without a secret of its own, it asks the API server about senders, for which the
+// manager needs rights that config/components/alert-receiver gives.
+func newReceiver(m manager.Manager, o options, to trigger.Offerer) (*alertmanager.Receiver, error) {
+	r := &alertmanager.Receiver{CertFile: o.AlertCertFile, KeyFile: o.AlertKeyFile, To: to}
+	if o.AlertBindAddress != off {
+		r.Address = o.AlertBindAddress
+	}
+	if o.AlertSecretFile != "" {
+		secret := alertmanager.SecretFile(o.AlertSecretFile)
+		if _, err := secret.Read(); err != nil {
+			return nil, err
+		}
+		r.Auth = secret
+		return r, nil
+	}
+	tokens, err := authenticationv1.NewForConfigAndClient(m.GetConfig(), m.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("making client of token reviews: %w", err)
+	}
+	access, err := authorizationv1.NewForConfigAndClient(m.GetConfig(), m.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("making client of access reviews: %w", err)
+	}
+	r.Auth = alertmanager.NewReviewer(tokens.TokenReviews(), access.SubjectAccessReviews())
+	return r, nil
+}

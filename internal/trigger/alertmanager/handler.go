@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package alertmanager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"kubediag.org/kubediag/internal/trigger"
+)
+
+// maxDecoding is how many bodies are decoded at once: a decoded body takes several times its size.
+const maxDecoding = 2
+
+var requests = prometheus.NewCounterVec(prometheus.CounterOpts{
+	Name: "kubediag_trigger_alert_requests_total", Help: "Requests to the receiver of alerts, by the status of the answer.",
+}, []string{"code"})
+
+func init() { metrics.Registry.MustRegister(requests) }
+
+// failure is an answer that is not 200.
+type failure struct {
+	code    int
+	message string
+}
+
+// handler serves the paths of Alertmanager's API, and one for its webhook. There are no others.
+func (r *Receiver) handler() http.Handler {
+	mux := http.NewServeMux()
+	for _, path := range []string{"/alertmanager", "/api/v1/alerts", "/api/v2/alerts"} {
+		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, request *http.Request) {
+			matched, failed := r.receive(w, request)
+			if failed == nil {
+				requests.WithLabelValues(strconv.Itoa(http.StatusOK)).Inc()
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = fmt.Fprintf(w, "{\"status\":\"success\",\"matched\":%d}\n", matched)
+				return
+			}
+			requests.WithLabelValues(strconv.Itoa(failed.code)).Inc()
+			if failed.code == http.StatusUnauthorized {
+				w.Header().Set("WWW-Authenticate", "Bearer")
+			}
+			http.Error(w, failed.message, failed.code)
+		})
+	}
+	return mux
+}
+
+// receive answers one request. Alertmanager sends again what is answered by 503, and nothing that is answered by 4xx.
+func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) (matched int, failed *failure) {
+	if failed := r.authenticate(request); failed != nil {
+		return 0, failed
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, maxBodyBytes))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return 0, &failure{http.StatusRequestEntityTooLarge, fmt.Sprintf("body is larger than %d bytes", maxBodyBytes)}
+	case err != nil:
+		return 0, &failure{http.StatusRequestTimeout, "body did not come"}
+	}
+	select {
+	case r.room <- struct{}{}:
+		defer func() { <-r.room }()
+	case <-request.Context().Done():
+		return 0, &failure{http.StatusServiceUnavailable, "too many requests at once"}
+	}
+	alerts, err := decode(body)
+	switch {
+	case errors.Is(err, errTooMany):
+		return 0, &failure{http.StatusRequestEntityTooLarge, err.Error()}
+	case err != nil:
+		return 0, &failure{http.StatusBadRequest, err.Error()}
+	}
+	matched, err = r.offer(alerts)
+	if err != nil {
+		return 0, &failure{http.StatusServiceUnavailable, err.Error()}
+	}
+	return matched, nil
+}
+
+// offer compares the alerts that fire. The first error is returned after all were compared.
+func (r *Receiver) offer(alerts []alert) (matched int, first error) {
+	now := r.now()
+	for i := range alerts {
+		trigger.Seen(trigger.KindAlert)
+		if alerts[i].resolved(now) {
+			continue
+		}
+		n, err := r.rules.Apply(r.To, signal{alert: &alerts[i], now: now})
+		matched += n
+		if err != nil && first == nil {
+			first = err
+		}
+	}
+	return matched, first
+}
+
+// authenticate refuses a sender before its body is read.
+func (r *Receiver) authenticate(request *http.Request) *failure {
+	scheme, token, _ := strings.Cut(request.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return &failure{http.StatusUnauthorized, "a bearer token is missing"}
+	}
+	err := r.Auth.Authenticate(request.Context(), strings.TrimSpace(token))
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrUnauthenticated):
+		return &failure{http.StatusUnauthorized, err.Error()}
+	case errors.Is(err, ErrForbidden):
+		return &failure{http.StatusForbidden, err.Error()}
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return &failure{http.StatusServiceUnavailable, "the sender could not be checked in time"}
+	}
+	return &failure{http.StatusServiceUnavailable, "the sender could not be checked"}
+}

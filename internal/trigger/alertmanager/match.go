@@ -1,0 +1,152 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package alertmanager
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"time"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/trigger"
+)
+
+// alertName is the label that every alert of Prometheus has.
+const alertName = "alertname"
+
+// signal is an alert that fires.
+type signal struct {
+	alert *alert
+	now   time.Time
+}
+
+// expression is a field of an alert and what it must match.
+type expression struct {
+	of func(a *alert) (value string, found bool)
+	re *regexp.Regexp
+}
+
+// compile makes a rule of a template.
+func compile(t *v1.PrometheusAlertTemplate) (trigger.Match[signal], error) {
+	all, err := expressions(t.Regexp)
+	if err != nil {
+		return nil, err
+	}
+	return func(s signal) (trigger.Cause, bool, error) {
+		for _, x := range all {
+			if value, found := x.of(s.alert); !found || !x.re.MatchString(value) {
+				return trigger.Cause{}, false, nil
+			}
+		}
+		c, err := causeOf(t, s)
+		return c, true, err
+	}, nil
+}
+
+func expressions(r v1.PrometheusAlertRegexp) ([]expression, error) {
+	always := func(of func(a *alert) string) func(a *alert) (string, bool) {
+		return func(a *alert) (string, bool) { return of(a), true }
+	}
+	var all []expression
+	var failed error
+	add := func(pattern string, of func(a *alert) (string, bool)) {
+		re, err := regexp.Compile(pattern)
+		if err != nil && failed == nil {
+			failed = fmt.Errorf("compiling expression: %w", err)
+		}
+		all = append(all, expression{of, re})
+	}
+	add(r.AlertName, always(func(a *alert) string { return a.Labels[alertName] }))
+	add(r.StartsAt, always(func(a *alert) string { return a.StartsAt.Format(time.RFC3339) }))
+	add(r.EndsAt, always(func(a *alert) string { return a.EndsAt.Format(time.RFC3339) }))
+	add(r.GeneratorURL, always(func(a *alert) string { return a.GeneratorURL }))
+	for _, name := range slices.Sorted(maps.Keys(r.Labels)) {
+		add(r.Labels[name], func(a *alert) (string, bool) { return label(a, name) })
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Annotations)) {
+		add(r.Annotations[name], func(a *alert) (string, bool) { return annotation(a, name) })
+	}
+	return all, failed
+}
+
+func label(a *alert, name string) (string, bool) {
+	value, found := a.Labels[name]
+	return value, found
+}
+
+func annotation(a *alert, name string) (string, bool) {
+	value, found := a.Annotations[name]
+	return value, found
+}
+
+// causeOf takes from an alert what the Trigger names. A pod or a parameter that is named and missing rejects the alert: without
+// it the Diagnosis would reach further than the Trigger says.
+func causeOf(t *v1.PrometheusAlertTemplate, s signal) (trigger.Cause, error) {
+	a := s.alert
+	c := trigger.Cause{
+		Kind: trigger.KindAlert, Key: a.key(), Time: s.now,
+		Annotations: map[string]string{v1.AnnotationPrometheusAlert: excerpt(a)},
+	}
+	if t.NodeNameReferenceLabel != "" {
+		c.Node = a.Labels[t.NodeNameReferenceLabel]
+	}
+	if t.PodNameReferenceLabel != "" || t.PodNamespaceReferenceLabel != "" {
+		namespace, name := a.Labels[t.PodNamespaceReferenceLabel], a.Labels[t.PodNameReferenceLabel]
+		if namespace == "" || name == "" {
+			return c, trigger.Reject(c.Kind, v1.ReasonLabelMissing, "alert %q has no value for the labels %q and %q, which name the pod",
+				a.Labels[alertName], t.PodNamespaceReferenceLabel, t.PodNameReferenceLabel)
+		}
+		c.Pod = &v1.PodReference{Namespace: namespace, Name: name}
+		if t.ContainerReferenceLabel != "" {
+			c.Pod.Container = a.Labels[t.ContainerReferenceLabel]
+		}
+	}
+	err := parameters(t, a, &c)
+	return c, err
+}
+
+func parameters(t *v1.PrometheusAlertTemplate, a *alert, c *trigger.Cause) error {
+	c.Parameters = map[string]string{}
+	take := func(key, from, name string, of func(a *alert, name string) (string, bool)) error {
+		value, found := of(a, name)
+		if !found {
+			return trigger.Reject(c.Kind, v1.ReasonLabelMissing, "alert %q has no %s %q, which is to be the parameter %q",
+				a.Labels[alertName], from, name, key)
+		}
+		c.Parameters[key] = value
+		return nil
+	}
+	for _, name := range t.ParameterInjectionLabels {
+		if err := take(name, "label", name, label); err != nil {
+			return err
+		}
+	}
+	for _, p := range t.ParametersFrom {
+		from, name, of := "label", p.Label, label
+		if p.Annotation != "" {
+			from, name, of = "annotation", p.Annotation, annotation
+		}
+		if err := take(p.Name, from, name, of); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// excerpt is what people read of the alert.
+func excerpt(a *alert) string {
+	fields := map[string]string{"generatorURL": a.GeneratorURL}
+	if !a.StartsAt.IsZero() {
+		fields["startsAt"] = a.StartsAt.UTC().Format(time.RFC3339)
+	}
+	for name, value := range a.Labels {
+		fields["labels."+name] = value
+	}
+	for name, value := range a.Annotations {
+		fields["annotations."+name] = value
+	}
+	return trigger.Excerpt(fields)
+}

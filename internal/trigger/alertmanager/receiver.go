@@ -1,0 +1,140 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package alertmanager receives alerts and offers those that a Trigger matches. It takes the webhook of Alertmanager, and the
+// arrays that Prometheus sends to an Alertmanager of API v1 or v2. It listens on the leader only, and only if it has an
+// address.
+//
+// A sender must prove its right; a body has at most 1 MiB, and a sender that is slow is cut off. An alert that is
+// resolved starts nothing and ends nothing.
+package alertmanager
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/net/netutil"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/trigger"
+)
+
+// Bounds of the server.
+const (
+	maxBodyBytes   = 1 << 20
+	maxHeaderBytes = 16 << 10
+	maxConnections = 64
+	headerTimeout  = 5 * time.Second
+	readTimeout    = 15 * time.Second
+	writeTimeout   = 30 * time.Second
+	idleTimeout    = time.Minute
+	stopTimeout    = 3 * time.Second
+)
+
+// Receiver serves alerts.
+type Receiver struct {
+	// Address to listen at. Empty: none, and no Trigger for alerts can be used.
+	Address string
+	// CertFile and KeyFile are for HTTPS, and are read again when they change. Empty: HTTP.
+	CertFile, KeyFile string
+	// Auth decides who may send.
+	Auth Authenticator
+	// To takes what Triggers match.
+	To trigger.Offerer
+
+	rules trigger.Rules[signal]
+	now   func() time.Time
+	slow  time.Duration // how long a request may take to come
+	room  chan struct{} // how many bodies are decoded at once
+}
+
+// Install takes a Trigger, and forgets it if it is of another source.
+func (r *Receiver) Install(t *v1.Trigger) (bool, error) {
+	template := t.Spec.SourceTemplate.PrometheusAlertTemplate
+	if template == nil {
+		r.Remove(t.Name)
+		return false, nil
+	}
+	match, err := compile(template.DeepCopy())
+	if err != nil {
+		r.Remove(t.Name)
+		return true, err
+	}
+	r.rules.Put(t.Name, match)
+	return true, nil
+}
+
+// Remove forgets a Trigger.
+func (r *Receiver) Remove(name string) { r.rules.Remove(name) }
+
+// NeedLeaderElection makes the leader the only one that listens.
+func (r *Receiver) NeedLeaderElection() bool { return true }
+
+// Start serves until ctx is done.
+func (r *Receiver) Start(ctx context.Context) error {
+	if r.Address == "" {
+		return nil
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", r.Address)
+	if err != nil {
+		return fmt.Errorf("listening for alerts: %w", err)
+	}
+	return r.serve(ctx, listener)
+}
+
+// serve serves on a listener and closes it.
+func (r *Receiver) serve(ctx context.Context, listener net.Listener) error {
+	log := logr.FromContextOrDiscard(ctx).WithName("alerts")
+	listener = netutil.LimitListener(listener, maxConnections)
+	if r.CertFile != "" {
+		watcher, err := certwatcher.New(r.CertFile, r.KeyFile)
+		if err != nil {
+			_ = listener.Close()
+			return fmt.Errorf("reading certificate of the alert receiver: %w", err)
+		}
+		go func() {
+			if err := watcher.Start(ctx); err != nil {
+				log.Error(err, "Could not watch the certificate of the alert receiver")
+			}
+		}()
+		listener = tls.NewListener(listener, &tls.Config{GetCertificate: watcher.GetCertificate, MinVersion: tls.VersionTLS12})
+	}
+	server := r.server()
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serving alerts: %w", err)
+	case <-ctx.Done():
+	}
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	if err := server.Shutdown(stop); errors.Is(err, context.DeadlineExceeded) {
+		_ = server.Close()
+	}
+	<-ended
+	return nil
+}
+
+func (r *Receiver) server() *http.Server {
+	if r.now == nil {
+		r.now = time.Now
+	}
+	if r.slow == 0 {
+		r.slow = readTimeout
+	}
+	if r.room == nil {
+		r.room = make(chan struct{}, maxDecoding)
+	}
+	return &http.Server{
+		Handler: r.handler(), ReadHeaderTimeout: min(headerTimeout, r.slow), ReadTimeout: r.slow, WriteTimeout: writeTimeout,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+	}
+}

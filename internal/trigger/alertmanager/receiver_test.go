@@ -1,0 +1,414 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package alertmanager
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/trigger"
+)
+
+const token = "a-secret-of-the-right-length"
+
+// offers keeps what is offered, and has no room for a Trigger called full.
+type offers struct {
+	mu     sync.Mutex
+	causes []trigger.Cause
+}
+
+func (o *offers) Offer(name string, c trigger.Cause) error {
+	if name == "full" {
+		return errors.New("queue is full")
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.causes = append(o.causes, c)
+	return nil
+}
+
+func (o *offers) Reject(string, *trigger.Rejection) {}
+
+// only takes one token, or fails.
+type only struct{ err error }
+
+func (o only) Authenticate(_ context.Context, got string) error {
+	if o.err == nil && got != token {
+		return ErrUnauthenticated
+	}
+	return o.err
+}
+
+func alertTrigger(name string) *v1.Trigger {
+	t := &v1.Trigger{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	t.Spec.SourceTemplate.PrometheusAlertTemplate = &v1.PrometheusAlertTemplate{Regexp: v1.PrometheusAlertRegexp{AlertName: "^VolumeBroken$"}}
+	return t
+}
+
+func newReceiver(t *testing.T, auth Authenticator, names ...string) (*Receiver, *offers) {
+	t.Helper()
+	got := &offers{}
+	r := &Receiver{Auth: auth, To: got, now: func() time.Time { return time.Date(2026, 11, 23, 6, 5, 0, 0, time.UTC) }}
+	for _, name := range names {
+		if mine, err := r.Install(alertTrigger(name)); !mine || err != nil {
+			t.Fatal(mine, err)
+		}
+	}
+	return r, got
+}
+
+func TestRequests(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		method, path, token, body string
+		auth                      Authenticator
+		code, offered             int
+	}{
+		"webhook":               {"POST", "/alertmanager", "Bearer " + token, webhook, only{}, 200, 1},
+		"API v1":                {"POST", "/api/v1/alerts", "Bearer " + token, array, only{}, 200, 1},
+		"API v2":                {"POST", "/api/v2/alerts", "bearer " + token, array, only{}, 200, 1},
+		"resolved":              {"POST", "/alertmanager", "Bearer " + token, strings.ReplaceAll(webhook, `"firing"`, `"resolved"`), only{}, 200, 0},
+		"no token":              {"POST", "/alertmanager", "", webhook, only{}, 401, 0},
+		"empty token":           {"POST", "/alertmanager", "Bearer ", webhook, only{}, 401, 0},
+		"wrong token":           {"POST", "/alertmanager", "Bearer x" + token, webhook, only{}, 401, 0},
+		"another scheme":        {"POST", "/alertmanager", "Basic " + token, webhook, only{}, 401, 0},
+		"no right":              {"POST", "/alertmanager", "Bearer " + token, webhook, only{ErrForbidden}, 403, 0},
+		"cannot be checked":     {"POST", "/alertmanager", "Bearer " + token, webhook, only{errors.New("down")}, 503, 0},
+		"no JSON":               {"POST", "/alertmanager", "Bearer " + token, "hello", only{}, 400, 0},
+		"1 MiB and a byte":      {"POST", "/alertmanager", "Bearer " + token, strings.Repeat(" ", maxBodyBytes+1), only{}, 413, 0},
+		"too many alerts":       {"POST", "/alertmanager", "Bearer " + token, "[" + strings.Repeat("{},", maxAlerts) + "{}]", only{}, 413, 0},
+		"GET":                   {"GET", "/api/v1/alerts", "Bearer " + token, "", only{}, 405, 0},
+		"defect 12: pprof":      {"GET", "/debug/pprof/", "Bearer " + token, "", only{}, 404, 0},
+		"defect 12: download":   {"GET", "/download?file=/etc/shadow", "Bearer " + token, "", only{}, 404, 0},
+		"defect 12: processors": {"POST", "/processor/commandExecutor", "Bearer " + token, "{}", only{}, 404, 0},
+		"anything else":         {"POST", "/", "Bearer " + token, array, only{}, 404, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, got := newReceiver(t, tc.auth, "t")
+			request := httptest.NewRequestWithContext(t.Context(), tc.method, tc.path, strings.NewReader(tc.body))
+			if tc.token != "" {
+				request.Header.Set("Authorization", tc.token)
+			}
+			w := httptest.NewRecorder()
+			r.server().Handler.ServeHTTP(w, request)
+			if w.Code != tc.code || len(got.causes) != tc.offered {
+				t.Errorf("status %d, %d causes, %s", w.Code, len(got.causes), w.Body)
+			}
+		})
+	}
+}
+
+// Defect 27: what cannot be taken is not answered as if it were. Alertmanager sends it again, to those that took it, too.
+func TestQueueIsFull(t *testing.T) {
+	t.Parallel()
+	r, got := newReceiver(t, only{}, "full", "t")
+	request := httptest.NewRequestWithContext(t.Context(), "POST", "/alertmanager", strings.NewReader(webhook))
+	request.Header.Set("Authorization", "Bearer "+token)
+	w := httptest.NewRecorder()
+	r.server().Handler.ServeHTTP(w, request)
+	if w.Code != http.StatusServiceUnavailable || len(got.causes) != 1 {
+		t.Errorf("status %d, %d causes", w.Code, len(got.causes))
+	}
+}
+
+// Defect 12: without an address there is no listener at all.
+func TestOffWithoutAddress(t *testing.T) {
+	t.Parallel()
+	r, _ := newReceiver(t, nil, "t")
+	if err := r.Start(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if !r.NeedLeaderElection() {
+		t.Error("every manager listens")
+	}
+	if mine, err := r.Install(&v1.Trigger{ObjectMeta: metav1.ObjectMeta{Name: "t"}}); mine || err != nil || !r.rules.Empty() {
+		t.Errorf("another source: %t, %v", mine, err)
+	}
+	bad := alertTrigger("t")
+	bad.Spec.SourceTemplate.PrometheusAlertTemplate.Regexp.AlertName = "a("
+	if mine, err := r.Install(bad); !mine || err == nil {
+		t.Errorf("an expression that does not compile: %t, %v", mine, err)
+	}
+}
+
+// listen serves until the test ends.
+func listen(t *testing.T, r *Receiver) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.serve(ctx, listener) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return listener.Addr().String()
+}
+
+// Defect 19: a body of 100 MiB is not read, neither of a sender with a token nor of one without.
+func TestLargeBody(t *testing.T) {
+	t.Parallel()
+	r, _ := newReceiver(t, only{}, "t")
+	address := listen(t, r)
+	for auth, code := range map[string]int{"Bearer " + token: 413, "Bearer wrong": 401} {
+		read := &counter{left: 100 << 20}
+		request, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+address+"/alertmanager", read)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", auth)
+		answer, err := http.DefaultClient.Do(request)
+		if err == nil {
+			_ = answer.Body.Close()
+			if answer.StatusCode != code {
+				t.Errorf("%s: status %d", auth, answer.StatusCode)
+			}
+		}
+		if sent := 100<<20 - read.left; sent > 20<<20 { // what the buffers of two sockets may hold
+			t.Errorf("%s: %d bytes were taken", auth, sent)
+		}
+	}
+}
+
+type counter struct{ left int }
+
+func (c *counter) Read(p []byte) (int, error) {
+	if c.left == 0 {
+		return 0, io.EOF
+	}
+	n := min(len(p), c.left)
+	for i := range n {
+		p[i] = ' '
+	}
+	c.left -= n
+	return n, nil
+}
+
+// Slow senders are cut off: one that does not end its header, and one that does not send its body.
+func TestSlowSenders(t *testing.T) {
+	t.Parallel()
+	r, _ := newReceiver(t, only{}, "t")
+	r.slow = 200 * time.Millisecond
+	address := listen(t, r)
+	for name, text := range map[string]string{
+		"header": "POST /alertmanager HTTP/1.1\r\nHost: x\r\n",
+		"body": "POST /alertmanager HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + token +
+			"\r\nContent-Length: 100\r\n\r\n[",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conn, err := net.Dial("tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if _, err := io.WriteString(conn, text); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			if err := conn.SetReadDeadline(began.Add(10 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("still there after %s", time.Since(began))
+			}
+		})
+	}
+}
+
+// HTTPS with a certificate from files.
+func TestHTTPS(t *testing.T) {
+	t.Parallel()
+	r, got := newReceiver(t, only{}, "t")
+	var pool *x509.CertPool
+	r.CertFile, r.KeyFile, pool = certificate(t)
+	address := listen(t, r)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}}
+	request, err := http.NewRequestWithContext(t.Context(), "POST", "https://"+address+"/api/v2/alerts", strings.NewReader(array))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	answer, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = answer.Body.Close()
+	client.CloseIdleConnections()
+	if answer.StatusCode != 200 || len(got.causes) != 1 {
+		t.Errorf("status %d, %d causes", answer.StatusCode, len(got.causes))
+	}
+	r.CertFile = filepath.Join(t.TempDir(), "none")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.serve(t.Context(), listener); err == nil {
+		t.Error("no certificate, and no error")
+	}
+}
+
+func certificate(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write := func(name, kind string, der []byte) (string, []byte) {
+		text := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path, text
+	}
+	var text []byte
+	certFile, text = write("cert", "CERTIFICATE", der)
+	keyFile, _ = write("key", "PRIVATE KEY", private)
+	pool = x509.NewCertPool()
+	pool.AppendCertsFromPEM(text)
+	return certFile, keyFile, pool
+}
+
+func TestSecretFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "secret")
+	for name, tc := range map[string]struct {
+		content []byte
+		given   string
+		want    error // nil and not ok: another error
+		ok      bool
+	}{
+		"right":     {[]byte(token + "\n"), token, nil, true},
+		"wrong":     {[]byte(token), token + "x", ErrUnauthenticated, false},
+		"shorter":   {[]byte(token), token[:20], ErrUnauthenticated, false},
+		"no secret": {[]byte("\n"), "", nil, false},
+		"too short": {[]byte("abc"), "abc", nil, false},
+		"too long":  {bytes.Repeat([]byte("x"), maxSecretBytes+1), strings.Repeat("x", maxSecretBytes+1), nil, false},
+		"not there": {nil, token, nil, false},
+	} {
+		_ = os.Remove(path)
+		if tc.content != nil {
+			if err := os.WriteFile(path, tc.content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := SecretFile(path).Authenticate(t.Context(), tc.given)
+		if (err == nil) != tc.ok || tc.want != nil && !errors.Is(err, tc.want) || tc.want == nil && errors.Is(err, ErrUnauthenticated) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// reviews answers as an API server does, and counts.
+type reviews struct {
+	asked int
+	err   error
+}
+
+func (r *reviews) Create(_ context.Context, review *authenticationv1.TokenReview, _ metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
+	r.asked++
+	review.Status.Authenticated = review.Spec.Token != "forged"
+	review.Status.User = authenticationv1.UserInfo{Username: review.Spec.Token, Groups: []string{"g"}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v"}}}
+	return review, r.err
+}
+
+type access struct {
+	spec authorizationv1.SubjectAccessReviewSpec
+}
+
+func (a *access) Create(_ context.Context, r *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
+	a.spec = r.Spec
+	r.Status.Allowed = r.Spec.User == "sender"
+	return r, nil
+}
+
+func TestReviewer(t *testing.T) {
+	t.Parallel()
+	tokens, rights := &reviews{}, &access{}
+	r := NewReviewer(tokens, rights)
+	for name, want := range map[string]error{"forged": ErrUnauthenticated, "another": ErrForbidden, strings.Repeat("x", 1<<20): ErrUnauthenticated} {
+		if err := r.Authenticate(t.Context(), name); !errors.Is(err, want) {
+			t.Errorf("%.20s: %v", name, err)
+		}
+	}
+	asked := tokens.asked
+	for range 100 {
+		if err := r.Authenticate(t.Context(), "sender"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if tokens.asked != asked+1 {
+		t.Errorf("one sender was asked about %d times", tokens.asked-asked)
+	}
+	a := rights.spec.ResourceAttributes
+	if a.Group != v1.Group || a.Resource != "alerts" || a.Verb != "create" || rights.spec.Groups[0] != "g" || rights.spec.Extra["k"][0] != "v" {
+		t.Errorf("asked for %+v of %+v", a, rights.spec)
+	}
+	tokens.err = errors.New("down")
+	if err := r.Authenticate(t.Context(), "new"); err == nil || errors.Is(err, ErrUnauthenticated) || errors.Is(err, ErrForbidden) {
+		t.Errorf("a server that fails: %v", err)
+	}
+	for i := range 2 * maxRememberTokens {
+		r.remember([32]byte{byte(i), byte(i >> 8)})
+	}
+	if len(r.passed) > maxRememberTokens {
+		t.Errorf("%d tokens are remembered", len(r.passed))
+	}
+}
+
+// Tokens that are guessed do not reach the API server faster than its limit.
+func TestGuesses(t *testing.T) {
+	t.Parallel()
+	tokens := &reviews{}
+	r := NewReviewer(tokens, &access{})
+	ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer stop()
+	for i := range 1000 {
+		_ = r.Authenticate(ctx, fmt.Sprint("guess", i))
+	}
+	if tokens.asked > 2*reviewsAtOnce {
+		t.Errorf("%d guesses were asked about", tokens.asked)
+	}
+}

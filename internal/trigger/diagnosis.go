@@ -1,0 +1,186 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package trigger
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+// UnfinishedIndex finds the Diagnoses of a Trigger for one target that have not ended.
+const UnfinishedIndex = "trigger.unfinished"
+
+// Owner returns the UID of the Trigger that made a Diagnosis. Empty: none did.
+func Owner(d *v1.Diagnosis) string {
+	for _, o := range d.OwnerReferences {
+		if o.Kind == "Trigger" && o.APIVersion == v1.GroupVersion.String() {
+			return string(o.UID)
+		}
+	}
+	return ""
+}
+
+// Unfinished are the values of UnfinishedIndex.
+func Unfinished(o client.Object) []string {
+	d, ok := o.(*v1.Diagnosis)
+	if !ok || d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed {
+		return nil
+	}
+	owner := Owner(d)
+	if owner == "" {
+		return nil
+	}
+	return []string{target{node: d.Spec.NodeName, pod: d.Spec.PodReference}.key(owner)}
+}
+
+// make makes the Diagnoses of a cause that are not there yet. A *Rejection is final; any other error is worth another attempt.
+func (d *Dispatcher) make(ctx context.Context, l *lane, c *Cause) error {
+	t, err := d.trigger(ctx, l.name, c)
+	if t == nil || err != nil {
+		return err
+	}
+	if err := d.declared(ctx, t, c); err != nil {
+		return err
+	}
+	targets, err := d.targets(ctx, t, c)
+	if err != nil {
+		return err
+	}
+	for i, target := range targets {
+		l.setPending(len(targets) - i)
+		// It may have been suspended, changed or deleted while its nodes waited.
+		if now, err := d.trigger(ctx, l.name, c); err != nil || now == nil || now.UID != t.UID {
+			return err
+		}
+		err := d.diagnose(ctx, l, t, c, target)
+		if r := asRejection(err, c); r != nil {
+			l.count(c, r) // of this node; the others get theirs
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// trigger reads the Trigger as it is now. Nil: it is gone.
+func (d *Dispatcher) trigger(ctx context.Context, name string, c *Cause) (*v1.Trigger, error) {
+	t := &v1.Trigger{}
+	err := d.Client.Get(ctx, client.ObjectKey{Name: name}, t)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading trigger %q: %w", name, err)
+	case t.Spec.Suspend:
+		return nil, reject(c, v1.ReasonSuspended, "spec.suspend is set")
+	}
+	return t, nil
+}
+
+// diagnose makes one Diagnosis, in its turn. A cause that has one already is counted as repeated.
+func (d *Dispatcher) diagnose(ctx context.Context, l *lane, t *v1.Trigger, c *Cause, to target) error {
+	if known, err := d.known(ctx, d.Client, t, c, to); err != nil || known {
+		return l.repeat(c, err)
+	}
+	if err := l.limiter.Wait(ctx); err != nil {
+		return fmt.Errorf("waiting for the turn: %w", err)
+	}
+	if known, err := d.known(ctx, d.Reader, t, c, to); err != nil || known { // the cache may lag behind
+		return l.repeat(c, err)
+	}
+	if err := d.concurrent(ctx, t, c, to); err != nil {
+		return err
+	}
+	made := d.diagnosis(t, c, to)
+	err := d.Client.Create(ctx, made)
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return l.repeat(c, nil)
+	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err):
+		return reject(c, v1.ReasonAPIError, "%v", err)
+	case err != nil:
+		return fmt.Errorf("creating diagnosis %s/%s: %w", d.Namespace, made.Name, err)
+	}
+	l.fired(c, made.Name)
+	return nil
+}
+
+// repeat counts a cause that has its Diagnosis, unless there was an error.
+func (l *lane) repeat(c *Cause, err error) error {
+	if err == nil {
+		l.count(c, nil)
+	}
+	return err
+}
+
+// known reports whether the cause has a Diagnosis of this slot, or one of the slot before that is within the interval.
+func (d *Dispatcher) known(ctx context.Context, from client.Reader, t *v1.Trigger, c *Cause, to target) (bool, error) {
+	interval := t.Spec.RepeatInterval()
+	slots := []int64{c.slot(interval)}
+	if c.Scheduled.IsZero() {
+		slots = append(slots, slots[0]-1)
+	}
+	for _, slot := range slots {
+		found := &v1.Diagnosis{}
+		name := diagnosisName(t, c, slot, to.node)
+		err := from.Get(ctx, client.ObjectKey{Namespace: d.Namespace, Name: name}, found)
+		if err != nil && !apierrors.IsNotFound(err) {
+			return false, fmt.Errorf("reading diagnosis %s/%s: %w", d.Namespace, name, err)
+		}
+		if err == nil && (slot == slots[0] || time.Since(found.CreationTimestamp.Time) < interval) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// concurrent does what the policy says about an earlier Diagnosis for the same target that has not ended. So a node that
+// answers no more collects no Diagnoses.
+func (d *Dispatcher) concurrent(ctx context.Context, t *v1.Trigger, c *Cause, to target) error {
+	if c.Policy == v1.AllowConcurrent {
+		return nil
+	}
+	var earlier v1.DiagnosisList
+	err := d.Client.List(ctx, &earlier, client.InNamespace(d.Namespace), client.MatchingFields{UnfinishedIndex: to.key(string(t.UID))})
+	if err != nil {
+		return fmt.Errorf("listing unfinished diagnoses: %w", err)
+	}
+	for i := range earlier.Items {
+		if c.Policy != v1.ReplaceConcurrent {
+			return reject(c, v1.ReasonStillRunning, "Diagnosis %s/%s has not ended", d.Namespace, earlier.Items[i].Name)
+		}
+		uid := earlier.Items[i].UID
+		err := d.Client.Delete(ctx, &earlier.Items[i], client.Preconditions{UID: &uid})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("deleting diagnosis %s/%s: %w", d.Namespace, earlier.Items[i].Name, err)
+		}
+	}
+	return nil
+}
+
+// diagnosis is what is made.
+func (d *Dispatcher) diagnosis(t *v1.Trigger, c *Cause, to target) *v1.Diagnosis {
+	parameters := maps.Clone(t.Spec.Parameters)
+	if parameters == nil {
+		parameters = map[string]string{}
+	}
+	maps.Copy(parameters, c.Parameters)
+	made := &v1.Diagnosis{}
+	made.Namespace, made.Name = d.Namespace, diagnosisName(t, c, c.slot(t.Spec.RepeatInterval()), to.node)
+	made.Labels = map[string]string{v1.LabelTrigger: v1.NodeLabelValue(t.Name)}
+	made.Annotations = c.Annotations
+	made.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: v1.GroupVersion.String(), Kind: "Trigger", Name: t.Name, UID: t.UID,
+	}}
+	made.Spec = v1.DiagnosisSpec{OperationSet: t.Spec.OperationSet, NodeName: to.node, PodReference: to.pod, Parameters: parameters}
+	return made
+}

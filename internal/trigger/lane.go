@@ -1,0 +1,199 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package trigger
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+// Bounds of a lane.
+const (
+	maxWaiting = 1000
+	burst      = 10
+	// attempts and firstDelay bound how often the API server is asked for one cause. The delay doubles each time.
+	attempts   = 5
+	firstDelay = time.Second
+)
+
+// errFull says that a queue has no room: the sender may try again later.
+var errFull = errors.New("queue of the trigger is full")
+
+// lane is the queue of one Trigger. Each has a goroutine, so that no Trigger waits for another.
+type lane struct {
+	name     string
+	dispatch *Dispatcher
+	limiter  *rate.Limiter
+	queue    chan Cause
+	stop     context.CancelFunc // nil until the lane runs
+
+	mu       sync.Mutex
+	interval time.Duration
+	queued   map[string]bool // keys of the causes in the queue and of the one at work
+	pending  int32           // nodes that are still to get a Diagnosis of the cause at work
+	schedule time.Time       // the time of the schedule that was completed last
+	delta    Tally
+}
+
+// Tally is what happened since the status of a Trigger was last written.
+type Tally struct {
+	Matched, Fired, Repeated int64
+	LastFired                time.Time
+	LastDiagnosis            string
+	Dropped                  map[string]v1.TriggerDrop
+}
+
+func newLane(name string, d *Dispatcher) *lane {
+	return &lane{
+		name: name, dispatch: d, queue: make(chan Cause, maxWaiting), queued: map[string]bool{},
+		limiter: rate.NewLimiter(0, burst), delta: Tally{Dropped: map[string]v1.TriggerDrop{}},
+	}
+}
+
+// set takes the pace of the Trigger.
+func (l *lane) set(t *v1.Trigger) {
+	l.limiter.SetLimit(rate.Limit(float64(t.Spec.PerMinute()) / 60))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.interval = t.Spec.RepeatInterval()
+}
+
+// waitingKey is that of causes that would make the same Diagnosis.
+func (l *lane) waitingKey(c *Cause) string {
+	return string(c.Kind) + " " + time.Unix(c.slot(l.interval), 0).UTC().Format(time.RFC3339) + " " + c.Key
+}
+
+func (l *lane) offer(c Cause) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.delta.Matched++
+	key := l.waitingKey(&c)
+	if l.queued[key] {
+		l.repeated(&c)
+		return nil
+	}
+	select {
+	case l.queue <- c:
+		l.queued[key] = true
+		waiting.Inc()
+		if !c.Scheduled.IsZero() {
+			l.pending = max(l.pending, 1)
+		}
+		return nil
+	default:
+		l.drop(reject(&c, v1.ReasonQueueFull, "%d causes wait for their turn already", maxWaiting))
+		return errFull
+	}
+}
+
+// done forgets a cause, so that the next signal of it counts again.
+func (l *lane) done(c *Cause) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.queued, l.waitingKey(c))
+	waiting.Dec()
+	l.pending = 0
+	if !c.Scheduled.IsZero() {
+		l.schedule = c.Scheduled
+	}
+}
+
+// repeated and drop count. The caller holds the lock.
+func (l *lane) repeated(c *Cause) {
+	l.delta.Repeated++
+	results.WithLabelValues(string(c.Kind), resultRepeated).Inc()
+}
+
+func (l *lane) drop(r *Rejection) {
+	d := l.delta.Dropped[r.Reason]
+	l.delta.Dropped[r.Reason] = v1.TriggerDrop{
+		Reason: r.Reason, Count: d.Count + 1, LastTime: metav1.NewTime(time.Now().Truncate(time.Second)), Message: r.Message,
+	}
+	results.WithLabelValues(string(r.Kind), r.Reason).Inc()
+}
+
+// fired counts a Diagnosis that was made.
+func (l *lane) fired(c *Cause, diagnosis string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.delta.Fired++
+	l.delta.LastFired, l.delta.LastDiagnosis = time.Now().Truncate(time.Second), diagnosis
+	results.WithLabelValues(string(c.Kind), resultFired).Inc()
+}
+
+// count counts an end of one node of a cause that made no Diagnosis.
+func (l *lane) count(c *Cause, r *Rejection) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r == nil {
+		l.repeated(c)
+	} else {
+		l.drop(r)
+	}
+}
+
+func (l *lane) setPending(nodes int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pending = int32(min(nodes, 1<<30))
+}
+
+// run works off the queue until ctx is done.
+func (l *lane) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			waiting.Sub(float64(len(l.queue)))
+			return
+		case c := <-l.queue:
+			l.work(ctx, c)
+			l.done(&c)
+		}
+	}
+}
+
+// work makes the Diagnoses of a cause. An error of the API server is met again after a while, a few times: a Diagnosis that
+// was made before it keeps its name and is not made twice.
+func (l *lane) work(ctx context.Context, c Cause) {
+	delay := firstDelay
+	for attempt := 1; ctx.Err() == nil; attempt++ {
+		err := l.dispatch.make(ctx, l, &c)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		rejection := asRejection(err, &c)
+		if rejection == nil && attempt < attempts {
+			select {
+			case <-ctx.Done():
+			case <-time.After(delay):
+			}
+			delay *= 2
+			continue
+		}
+		if rejection == nil {
+			rejection = reject(&c, v1.ReasonAPIError, "%v", err)
+		}
+		l.count(&c, rejection)
+		return
+	}
+}
+
+// asRejection returns the Rejection in an error, and nil if there is none.
+func asRejection(err error, c *Cause) *Rejection {
+	var r *Rejection
+	if !errors.As(err, &r) {
+		return nil
+	}
+	if r.Kind == "" {
+		r.Kind = c.Kind
+	}
+	return r
+}

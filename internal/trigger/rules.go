@@ -1,0 +1,64 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package trigger
+
+import (
+	"sync"
+)
+
+// Match compares a signal with one Trigger. The error, a *Rejection, is for a signal that matches and cannot be used.
+type Match[S any] func(signal S) (c Cause, matched bool, err error)
+
+// Rules are the Triggers of one source, ready to be compared with signals. The zero value holds none.
+type Rules[S any] struct {
+	mu      sync.RWMutex
+	matches map[string]Match[S]
+}
+
+// Put sets the rule of a Trigger.
+func (r *Rules[S]) Put(name string, m Match[S]) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.matches == nil {
+		r.matches = map[string]Match[S]{}
+	}
+	r.matches[name] = m
+}
+
+// Remove drops the rule of a Trigger.
+func (r *Rules[S]) Remove(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.matches, name)
+}
+
+// Empty reports whether there is no rule.
+func (r *Rules[S]) Empty() bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return len(r.matches) == 0
+}
+
+// Apply compares a signal with all rules and offers each match. It returns how many there were, and the first error of an
+// offer; the other rules have been applied all the same.
+func (r *Rules[S]) Apply(to Offerer, signal S) (matched int, first error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for name, match := range r.matches {
+		c, ok, err := match(signal)
+		if !ok {
+			continue
+		}
+		matched++
+		if err == nil {
+			err = c.Check()
+		}
+		if rejection := asRejection(err, &c); rejection != nil {
+			to.Reject(name, rejection)
+		} else if err := to.Offer(name, c); err != nil && first == nil {
+			first = err
+		}
+	}
+	return matched, first
+}

@@ -1,0 +1,111 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package trigger
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+// nodesAtOnce is how many nodes one request lists.
+const nodesAtOnce = 500
+
+// target is what one Diagnosis is about.
+type target struct {
+	node string
+	pod  *v1.PodReference
+}
+
+// key names a target among those of a Trigger. The node of a pod is left out: the manager fills it in.
+func (t target) key(trigger string) string {
+	if t.pod != nil {
+		return trigger + " pod " + t.pod.Namespace + "/" + t.pod.Name
+	}
+	return trigger + " node " + t.node
+}
+
+// targets finds what the Diagnoses of a cause are about: the pod, the node, or the nodes that the Trigger selects.
+func (d *Dispatcher) targets(ctx context.Context, t *v1.Trigger, c *Cause) ([]target, error) {
+	switch {
+	case c.Pod != nil:
+		return d.podTarget(ctx, c)
+	case c.Node != "":
+		return d.nodeTarget(ctx, c, c.Node)
+	case t.Spec.NodeName != "":
+		return d.nodeTarget(ctx, c, t.Spec.NodeName)
+	case t.Spec.NodeSelector != nil:
+		return d.selected(ctx, t, c)
+	}
+	return nil, reject(c, v1.ReasonNoNode, "neither the signal nor the Trigger names a pod or a node")
+}
+
+func (d *Dispatcher) podTarget(ctx context.Context, c *Cause) ([]target, error) {
+	var pod corev1.Pod
+	err := d.Reader.Get(ctx, client.ObjectKey{Namespace: c.Pod.Namespace, Name: c.Pod.Name}, &pod)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && !is(&pod, c.PodUID):
+		return nil, reject(c, v1.ReasonPodNotFound, "Pod %s/%s does not exist any more", c.Pod.Namespace, c.Pod.Name)
+	case err != nil:
+		return nil, fmt.Errorf("reading pod %s/%s: %w", c.Pod.Namespace, c.Pod.Name, err)
+	case c.Node != "" && pod.Spec.NodeName != "" && pod.Spec.NodeName != c.Node:
+		return nil, reject(c, v1.ReasonPodOnOtherNode, "Pod %s/%s is on node %q, not on %q",
+			c.Pod.Namespace, c.Pod.Name, pod.Spec.NodeName, c.Node)
+	}
+	return []target{{node: pod.Spec.NodeName, pod: c.Pod}}, nil
+}
+
+// is reports whether a signal about a pod of this UID is about this pod. Kubelets know a static pod by the digest of its file.
+func is(pod *corev1.Pod, uid types.UID) bool {
+	return uid == "" || pod.UID == uid || pod.Annotations["kubernetes.io/config.hash"] == string(uid)
+}
+
+// nodeTarget asks for the metadata only: a Node is large.
+func (d *Dispatcher) nodeTarget(ctx context.Context, c *Cause, name string) ([]target, error) {
+	node := &metav1.PartialObjectMetadata{}
+	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
+	err := d.Reader.Get(ctx, client.ObjectKey{Name: name}, node)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, reject(c, v1.ReasonNodeNotFound, "Node %q does not exist", name)
+	case err != nil:
+		return nil, fmt.Errorf("reading node %q: %w", name, err)
+	}
+	return []target{{node: name}}, nil
+}
+
+// selected lists the nodes that the Trigger selects, in pages and without their status.
+func (d *Dispatcher) selected(ctx context.Context, t *v1.Trigger, c *Cause) ([]target, error) {
+	selector, err := metav1.LabelSelectorAsSelector(t.Spec.NodeSelector)
+	if err != nil {
+		return nil, reject(c, v1.ReasonNoNode, "spec.nodeSelector: %v", err)
+	}
+	var found []target
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
+	for {
+		err := d.Reader.List(ctx, list, client.MatchingLabelsSelector{Selector: selector},
+			client.Limit(nodesAtOnce), client.Continue(list.Continue))
+		if err != nil {
+			return nil, fmt.Errorf("listing nodes: %w", err)
+		}
+		for i := range list.Items {
+			found = append(found, target{node: list.Items[i].Name})
+		}
+		if list.Continue == "" {
+			break
+		}
+	}
+	if len(found) == 0 {
+		return nil, reject(c, v1.ReasonNoNode, "spec.nodeSelector selects no node")
+	}
+	return found, nil
+}
