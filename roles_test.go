@@ -94,6 +94,31 @@ func TestNoRoleChangesPods(t *testing.T) {
 	}
 }
 
+// TestOnlyTheReceiverAsksAboutTokens holds for all manifests: no role asks about tokens or about what others may do, but the one
+// that comes with the receiver of alerts.
+func TestOnlyTheReceiverAsksAboutTokens(t *testing.T) {
+	t.Parallel()
+	const receiver = "config/components/alert-receiver/reviewer.yaml"
+	found := 0
+	for _, o := range rbacObjects(t) {
+		for _, rule := range o.Rules {
+			reviews := func(group string) bool {
+				return slices.Contains([]string{"*", "authentication.k8s.io", "authorization.k8s.io"}, group)
+			}
+			if !slices.ContainsFunc(rule.APIGroups, reviews) {
+				continue
+			}
+			found++
+			if o.file != receiver || !slices.Equal(rule.Verbs, []string{"create"}) {
+				t.Errorf("%s: %s reviews tokens or access: %+v", o.file, o.Name, rule)
+			}
+		}
+	}
+	if found != 2 {
+		t.Errorf("found %d rules about reviews", found)
+	}
+}
+
 // changesPods reports whether a rule allows more than to read pods and what lies beneath them.
 func changesPods(r rbacv1.PolicyRule) bool {
 	core := slices.Contains(r.APIGroups, "") || slices.Contains(r.APIGroups, "*")
