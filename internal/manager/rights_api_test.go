@@ -61,16 +61,17 @@ var people = map[string]struct {
 
 // Texts of specs. NS is the namespace of the world, where the pod is that most may get.
 const (
-	mine     = "podReference: {namespace: NS, name: web}"
-	theirs   = "podReference: {namespace: kube-system, name: web}"
-	subPath  = "operationSet: subpath-remount-op-set"
-	cleanup  = "operationSet: idle-device-op-set"
-	aborting = "parameters: {param.recover.kubernetes.volume_rebind.abort: 'true'}"
-	careful  = "parameters: {param.recover.kubernetes.volume_rebind.abort: 'false', param.recover.system.held_device.detach: 'false'}"
-	detach   = "parameters: {param.recover.system.held_device.detach: auto}"
-	evicting = "parameters: {param.recover.kubernetes.pod_evict.daemon_set: 'true'}"
-	event    = "sourceTemplate: {kubernetesEventTemplate: {regexp: {reason: a}}}"
-	cron     = "sourceTemplate: {cronTemplate: {schedule: '@daily'}}"
+	mine      = "podReference: {namespace: NS, name: web}"
+	theirs    = "podReference: {namespace: kube-system, name: web}"
+	subPath   = "operationSet: subpath-remount-op-set"
+	cleanup   = "operationSet: idle-device-op-set"
+	aborting  = "parameters: {param.recover.kubernetes.volume_rebind.abort: 'true'}"
+	careful   = "parameters: {param.recover.kubernetes.volume_rebind.abort: 'false', param.recover.system.held_device.detach: 'false'}"
+	detach    = "parameters: {param.recover.system.held_device.detach: auto}"
+	evicting  = "parameters: {param.recover.kubernetes.pod_evict.daemon_set: 'true'}"
+	event     = "sourceTemplate: {kubernetesEventTemplate: {regexp: {reason: a}}}"
+	injecting = "sourceTemplate: {prometheusAlertTemplate: {regexp: {}, parametersFrom: [{name: param.recover.kubernetes.pod_evict.daemon_set, label: a}]}}"
+	cron      = "sourceTemplate: {cronTemplate: {schedule: '@daily'}}"
 )
 
 // asked is what somebody creates, and what must be in the message that refuses it. No text: it is allowed.
@@ -116,7 +117,10 @@ var rights = map[string]asked{
 	"trigger with repair on one":    {"n1", "Trigger", subPath + ", nodeName: n1, " + event, "on all nodes"},
 	"trigger without pods":          {"no pods", "Trigger", subPath + ", " + event, "spec.sourceTemplate: any pod can be named: this takes the right to get pods in all namespaces"},
 	"trigger that evicts":           {"operator", "Trigger", subPath + ", " + event + ", " + evicting, "create pods/eviction in all namespaces"},
+	"trigger that evicts by alerts": {"operator", "Trigger", subPath + ", " + injecting, "param.recover.kubernetes.pod_evict.daemon_set takes the right to create pods/eviction"},
+	"trigger of alerts":             {"operator", "Trigger", subPath + ", sourceTemplate: {prometheusAlertTemplate: {regexp: {}, parameterInjectionLabels: [a]}}", ""},
 	"trigger that may evict":        {"all", "Trigger", subPath + ", " + event + ", " + evicting, ""},
+	"trigger of the clock, all":     {"n1", "Trigger", cleanup + ", nodeSelector: {}, " + cron, "on all nodes"},
 	"trigger of the clock":          {"n1", "Trigger", cleanup + ", nodeName: n1, " + cron, ""},
 	"trigger of the clock, no node": {"dev", "Trigger", cleanup + ", nodeName: n1, " + cron, `spec.nodeName: "n1": this takes the right to repair`},
 }
