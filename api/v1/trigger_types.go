@@ -94,6 +94,10 @@ type TriggerSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	OperationSet string `json:"operationSet"`
+	// mode of every Diagnosis: Recover, or Plan: write the plan into the status of the Diagnosis and change nothing. Default:
+	// Recover.
+	// +optional
+	Mode DiagnosisMode `json:"mode,omitempty"`
 	// parameters are passed to every Diagnosis, 64 at most.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64

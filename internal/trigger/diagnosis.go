@@ -181,6 +181,8 @@ func (d *Dispatcher) diagnosis(t *v1.Trigger, c *Cause, to target) *v1.Diagnosis
 	made.OwnerReferences = []metav1.OwnerReference{{
 		APIVersion: v1.GroupVersion.String(), Kind: "Trigger", Name: t.Name, UID: t.UID,
 	}}
-	made.Spec = v1.DiagnosisSpec{OperationSet: t.Spec.OperationSet, NodeName: to.node, PodReference: to.pod, Parameters: parameters}
+	made.Spec = v1.DiagnosisSpec{
+		OperationSet: t.Spec.OperationSet, Mode: t.Spec.Mode, NodeName: to.node, PodReference: to.pod, Parameters: parameters,
+	}
 	return made
 }

@@ -36,7 +36,9 @@ func TestDiagnosisOfACause(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, interceptor.Funcs{})
-		tr := c.add(t, "failed.mounts", func(s *v1.TriggerSpec) { s.Parameters = map[string]string{"param.fixed": "yes"} })
+		tr := c.add(t, "failed.mounts", func(s *v1.TriggerSpec) {
+			s.Mode, s.Parameters = v1.ModePlan, map[string]string{"param.fixed": "yes"}
+		})
 		stop := c.start(t)
 		cause := podCause("a")
 		cause.Parameters = map[string]string{"param.known": "value"}
@@ -51,7 +53,7 @@ func TestDiagnosisOfACause(t *testing.T) {
 			t.Errorf("name = %q", d.Name)
 		}
 		want := v1.DiagnosisSpec{
-			OperationSet: "set", NodeName: "n1", PodReference: &v1.PodReference{Namespace: "team", Name: "web"},
+			OperationSet: "set", Mode: v1.ModePlan, NodeName: "n1", PodReference: &v1.PodReference{Namespace: "team", Name: "web"},
 			Parameters: map[string]string{"param.fixed": "yes", "param.known": "value"},
 		}
 		if diff := cmp.Diff(want, d.Spec); diff != "" {
