@@ -216,8 +216,8 @@ func TestEventsGoToAllThatIsBroken(t *testing.T) {
 				t.Errorf("after a change: %+v", o.Status)
 			}
 		}
-		n.set(f, stale(p, "app"))
 		n.said()
+		n.set(f, stale(p, "app"))
 		synctest.Wait()
 		if events := n.said(); len(events) != 1 || !strings.HasPrefix(events[0], "Pod shop/web uid-web Warning StaleSubPath: ") {
 			t.Errorf("a stale subPath: %q", events)

@@ -27,4 +27,4 @@ type Health struct {
 }
 
 // Broken reports whether the volume has a fault, or a copy of it has one.
-func (h *Health) Broken() bool { return h.Code != "" || len(h.Copies) > 0 }
+func (v *Health) Broken() bool { return v.Code != "" || len(v.Copies) > 0 }

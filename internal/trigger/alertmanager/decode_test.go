@@ -97,8 +97,8 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%d alerts, %v", len(all), err)
 		}
 		for i := range all {
-			if all[i].key() != all[i].key() || len(excerpt(&all[i])) > 4096 {
-				t.Error("key or excerpt of an alert is wrong")
+			if len(excerpt(&all[i])) > 4096 {
+				t.Error("the excerpt of an alert is too long")
 			}
 			all[i].resolved(time.Time{})
 		}

@@ -119,7 +119,9 @@ func (r *Receiver) serve(ctx context.Context, listener net.Listener) error {
 	if err := server.Shutdown(stop); errors.Is(err, context.DeadlineExceeded) {
 		_ = server.Close()
 	}
-	<-ended
+	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving alerts: %w", err)
+	}
 	return nil
 }
 

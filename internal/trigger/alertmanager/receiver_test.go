@@ -23,6 +23,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -182,7 +183,8 @@ func TestLargeBody(t *testing.T) {
 	r, _ := newReceiver(t, only{}, "t")
 	address := listen(t, r)
 	for auth, code := range map[string]int{"Bearer " + token: 413, "Bearer wrong": 401} {
-		read := &counter{left: 100 << 20}
+		read := &counter{}
+		read.left.Store(100 << 20)
 		request, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+address+"/alertmanager", read)
 		if err != nil {
 			t.Fatal(err)
@@ -195,23 +197,24 @@ func TestLargeBody(t *testing.T) {
 				t.Errorf("%s: status %d", auth, answer.StatusCode)
 			}
 		}
-		if sent := 100<<20 - read.left; sent > 20<<20 { // what the buffers of two sockets may hold
+		if sent := 100<<20 - read.left.Load(); sent > 20<<20 { // what the buffers of two sockets may hold
 			t.Errorf("%s: %d bytes were taken", auth, sent)
 		}
 	}
 }
 
-type counter struct{ left int }
+type counter struct{ left atomic.Int64 }
 
 func (c *counter) Read(p []byte) (int, error) {
-	if c.left == 0 {
+	left := c.left.Load()
+	if left == 0 {
 		return 0, io.EOF
 	}
-	n := min(len(p), c.left)
+	n := min(len(p), int(left))
 	for i := range n {
 		p[i] = ' '
 	}
-	c.left -= n
+	c.left.Store(left - int64(n))
 	return n, nil
 }
 

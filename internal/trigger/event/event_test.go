@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -229,6 +230,13 @@ func (s *server) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface
 	return s.answer(len(s.watches))
 }
 
+// asked is how often Events were listed, and from which versions they were watched.
+func (s *server) asked() (lists int, watches []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lists, slices.Clone(s.watches)
+}
+
 // newServer has two pages of Events. It fails first, then sends changes, then says that the version is too old, and at last ends
 // each watch at once.
 func newServer(changes watch.Interface) *server {
@@ -267,15 +275,16 @@ func TestFollow(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- source.Start(ctx) }()
 		time.Sleep(time.Hour)
-		if s.lists != 0 {
-			t.Errorf("%d lists without a Trigger", s.lists)
+		if lists, _ := s.asked(); lists != 0 {
+			t.Errorf("%d lists without a Trigger", lists)
 		}
 		if _, err := source.Install(eventTrigger("t", v1.KubernetesEventRegexp{})); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)
-		if len(s.watches) != 2 || s.lists != 4 {
-			t.Fatalf("%d lists, watches from %q", s.lists, s.watches)
+		lists, watches := s.asked()
+		if len(watches) != 2 || lists != 4 {
+			t.Fatalf("%d lists, watches from %q", lists, watches)
 		}
 		before := got.count()
 		changes.Add(failedMount(func(e *corev1.Event) { e.ResourceVersion = "8" }))
@@ -288,14 +297,14 @@ func TestFollow(t *testing.T) {
 		}
 		changes.Stop()
 		time.Sleep(10 * time.Minute)
-		if s.watches[2] != "13" || s.lists < 6 || s.lists > 60 {
-			t.Errorf("%d lists, watches from %q", s.lists, s.watches[:3])
+		if lists, watches = s.asked(); watches[2] != "13" || lists < 6 || lists > 60 {
+			t.Errorf("%d lists, watches from %q", lists, watches[:3])
 		}
 		source.Remove("t")
 		time.Sleep(2 * time.Minute)
-		lists := s.lists
+		lists, _ = s.asked()
 		time.Sleep(time.Hour)
-		if s.lists != lists {
+		if again, _ := s.asked(); again != lists {
 			t.Error("a source without Triggers lists Events")
 		}
 		stop()
