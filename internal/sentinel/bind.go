@@ -22,174 +22,174 @@ import (
 
 // A repair that fails is tried again after a second, and then after twice as long each time.
 const (
-	firstDelay = time.Second
-	lastDelay  = 5 * time.Minute
+	firstRetryDelay = time.Second
+	maxRetryDelay   = 5 * time.Minute
 )
 
 // bind is one subPath bind, as it was seen last.
 type bind struct {
-	sub   kubelet.SubPath
-	point string
-	shape shape
-	due   bool
-	// calls counts the events that concern it since the last beat.
-	calls int
+	sub      kubelet.SubPath
+	point    string
+	identity mountIdentity
+	queued   bool
+	// events counts the events that concern it since the last beat.
+	events int
 	// watched is true while events tell of its source.
 	watched bool
-	// rests is until when no watch is set on its source, because there was a flood of events.
-	rests time.Time
+	// noWatchUntil is until when no watch is set on its source, because there was a flood of events.
+	noWatchUntil time.Time
 
-	looked bool // found is what was seen
-	found  subpath.Bind
-	code   fault.Code // of the fault that it has, if a container suffers from it
-	fault  *Fault     // with that code, once it was described
-	retry  time.Time  // no repair before
-	delay  time.Duration
+	inspected  bool // found is what was seen
+	found      subpath.Bind
+	code       fault.Code // of the fault that it has, if a container suffers from it
+	fault      *Fault     // with that code, once it was described
+	retryAt    time.Time  // no repair before
+	retryDelay time.Duration
 }
 
-// uncertain tells whether something may become of the bind that no event tells about: nothing watches its source, or what
+// needsPolling tells whether something may become of the bind that no event tells about: nothing watches its source, or what
 // the subPath names may be made anew.
-func (b *bind) uncertain() bool {
+func (b *bind) needsPolling() bool {
 	return !b.watched || b.found.Lost || b.found.Verdict == subpath.SourceGone
 }
 
-// calm tells whether nothing is to be done about the bind, nor said of it, before an event tells of it.
-func (b *bind) calm() bool { return b.looked && b.code == "" && !b.uncertain() }
+// isIdle tells whether nothing is to be done about the bind, nor said of it, before an event tells of it.
+func (b *bind) isIdle() bool { return b.inspected && b.code == "" && !b.needsPolling() }
 
-// shape tells whether other mounts are at a place than were: it is of the newest there, and of how many there are.
-type shape struct {
-	unique uint64
-	id     int
-	root   string
-	count  int
+// mountIdentity tells whether other mounts are at a place than were: it is of the newest there, and of how many there are.
+type mountIdentity struct {
+	uniqueID    uint64
+	mountInfoID int
+	root        string
+	count       int
 	// deleted is the kernel's mark on the root, as far as the list shows it.
 	deleted bool
 }
 
-// same tells whether these are the same mounts, whatever has become of their source.
-func (s shape) same(other shape) bool {
-	s.deleted = other.deleted
-	return s == other
+// sameMounts tells whether these are the same mounts, whatever has become of their source.
+func (i mountIdentity) sameMounts(other mountIdentity) bool {
+	i.deleted = other.deleted
+	return i == other
 }
 
-func (s *shape) add(m *mountns.Mount) {
-	if m.Unique >= s.unique {
-		s.unique, s.id = m.Unique, m.ID
-		s.root, s.deleted = mountinfo.Deleted(m.Root)
+func (i *mountIdentity) add(m *mountns.Mount) {
+	if m.Unique >= i.uniqueID {
+		i.uniqueID, i.mountInfoID = m.Unique, m.ID
+		i.root, i.deleted = mountinfo.Deleted(m.Root)
 	}
-	s.count++
+	i.count++
 }
 
-// news is what a visit to the kubelet's namespace has brought to light about one bind.
-type news struct {
-	bind     *bind
-	pod      *corev1.Pod
-	found    subpath.Bind
-	seen     time.Time
-	repaired bool
-	err      error // of the repair
+// notification is what a visit to the kubelet's namespace has brought to light about one bind.
+type notification struct {
+	bind        *bind
+	pod         *corev1.Pod
+	found       subpath.Bind
+	inspectedAt time.Time
+	repaired    bool
+	err         error // of the repair
 }
 
-// examine looks at binds in one visit to the kubelet's namespace, and repairs where that is wanted.
-func (v *vigil) examine(ctx context.Context, batch []*bind) error {
-	return v.node.Do(ctx, func() error {
+// inspectBatch looks at binds in one visit to the kubelet's namespace, and repairs where that is wanted.
+func (w *bindWatcher) inspectBatch(ctx context.Context, batch []*bind) error {
+	return w.node.Do(ctx, func() error {
 		ns, err := mountns.Self()
 		if err != nil {
 			return err
 		}
-		v.space = ns.Inode
+		w.namespace = ns.Inode
 		for _, b := range batch {
-			n, err := v.look(ctx, b)
+			n, err := w.inspectBind(ctx, b)
 			if err != nil {
-				v.Observer.Trouble(err) // this bind's own
+				w.Observer.Trouble(err) // this bind's own
 			}
 			if n != nil {
-				v.news = append(v.news, *n)
+				w.notifications = append(w.notifications, *n)
 			}
 		}
 		return nil
 	})
 }
 
-// tell says what is seen now, and tells the news: of a fault once, and of every repair. That can wait until all that is
+// notify says what is seen now, and tells the news: of a fault once, and of every repair. That can wait until all that is
 // to be done has been, as it takes reading the mount table.
-func (v *vigil) tell(ctx context.Context) error {
-	if len(v.news) > 0 {
-		table, err := v.recentTable(ctx)
+func (w *bindWatcher) notify(ctx context.Context) error {
+	if len(w.notifications) > 0 {
+		table, err := w.recentTable(ctx)
 		if err != nil {
 			return err
 		}
-		for _, n := range v.news {
+		for _, n := range w.notifications {
 			b := n.bind
-			n.found.Describe(v.node, b.sub.PodUID, table)
-			f := subpath.Found{SubPath: b.sub, Pod: n.pod, Bind: n.found}.Fault(v.space)
-			b.fault = &Fault{Finding: f, Since: begin(n.found.State), KubeletPID: v.node.PID}
-			if told, ok := v.told[b.point]; !ok || !told.Same(n.found.State.ID) {
-				v.told[b.point] = n.found.State.ID
-				v.Observer.Found(f, age(n.found.State, n.seen))
+			n.found.Describe(w.node, b.sub.PodUID, table)
+			f := subpath.Found{SubPath: b.sub, Pod: n.pod, Bind: n.found}.Fault(w.namespace)
+			b.fault = &Fault{Finding: f, Since: faultStart(n.found.State), KubeletPID: w.node.PID}
+			if previous, ok := w.told[b.point]; !ok || !previous.Same(n.found.State.ID) {
+				w.told[b.point] = n.found.State.ID
+				w.Observer.Found(f, faultAge(n.found.State, n.inspectedAt))
 			}
 			if n.repaired {
-				v.Observer.Repaired(f, n.err)
+				w.Observer.Repaired(f, n.err)
 			}
 		}
-		v.news = v.news[:0]
+		w.notifications = w.notifications[:0]
 	}
-	if v.stirred {
-		v.report()
+	if w.statusChanged {
+		w.reportStatus()
 	}
 	return nil
 }
 
 // recentTable is the mount table, for words alone: reading it takes longer than everything else, so it may be a beat old.
-func (v *vigil) recentTable(ctx context.Context) (*mountinfo.Table, error) {
-	if v.table != nil && time.Since(v.read) < beat {
-		return v.table, nil
+func (w *bindWatcher) recentTable(ctx context.Context) (*mountinfo.Table, error) {
+	if w.table != nil && time.Since(w.tableTime) < beat {
+		return w.table, nil
 	}
-	table, err := v.node.Mounts(ctx)
+	table, err := w.node.Mounts(ctx)
 	if err == nil {
-		v.table, v.read = table, time.Now()
+		w.table, w.tableTime = table, time.Now()
 	}
 	return table, err
 }
 
-// look looks at one bind, and heals it. It runs inside the namespace. Only what is to be told is returned.
-func (v *vigil) look(ctx context.Context, b *bind) (*news, error) {
-	pod := v.Pods.PodByUID(b.sub.PodUID)
+// inspectBind looks at one bind, and heals it. It runs inside the namespace. Only what is to be told is returned.
+func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, error) {
+	pod := w.Pods.PodByUID(b.sub.PodUID)
 	if pod == nil {
 		return nil, nil
 	}
 	if !b.watched {
-		v.listen(b, pod)
+		w.watchSource(b, pod)
 	}
-	found, there, err := subpath.Look(v.node, pod, b.point)
+	found, mounted, err := subpath.Look(w.node, pod, b.point)
 	if err != nil {
 		return nil, fmt.Errorf("look at %q: %w", b.point, err)
 	}
-	b.looked, b.found, b.code = true, found, ""
-	if !there || found.Verdict != subpath.Stale && found.Verdict != subpath.SourceGone {
+	b.inspected, b.found, b.code = true, found, ""
+	if !mounted || found.Verdict != subpath.Stale && found.Verdict != subpath.SourceGone {
 		return nil, nil
 	}
 	b.code = subpath.Found{SubPath: b.sub, Pod: pod, Bind: found}.Fault(0).Code
-	n := &news{bind: b, pod: pod, found: found, seen: time.Now()}
-	if !v.suffers(b) {
+	n := &notification{bind: b, pod: pod, found: found, inspectedAt: time.Now()}
+	if !w.affectsContainer(b) {
 		return nil, nil
 	}
-	if v.heals(b, n.seen) && v.allows(b, n.seen) {
-		n.repaired, n.err = true, subpath.Unmount(ctx, v.node, pod, found.State.ID)
-		b.settle(n)
+	if w.mayUnmount(b, n.inspectedAt) && w.withinRepairLimit(b, n.inspectedAt) {
+		n.repaired, n.err = true, subpath.Unmount(ctx, w.node, pod, found.State.ID)
+		b.recordRepair(n)
 		if n.err == nil && found.Fresh {
-			v.listen(b, pod) // what is there now may go as well before it is on the list
+			w.watchSource(b, pod) // what is there now may go as well before it is on the list
 		}
 	}
 	return n, nil
 }
 
-// suffers tells whether a container will fail for a bind, as far as is known: one that is not started again will not.
-func (v *vigil) suffers(b *bind) bool {
+// affectsContainer tells whether a container will fail for a bind, as far as is known: one that is not started again will not.
+func (w *bindWatcher) affectsContainer(b *bind) bool {
 	if b.code == "" {
 		return false
 	}
-	pod := v.Pods.PodByUID(b.sub.PodUID)
+	pod := w.Pods.PodByUID(b.sub.PodUID)
 	if pod == nil {
 		return false
 	}
@@ -197,79 +197,79 @@ func (v *vigil) suffers(b *bind) bool {
 	return outlook != subpath.Over
 }
 
-// heals tells whether a bind is to be unmounted now. Where nothing can take its place, a container that is just being
+// mayUnmount tells whether a bind is to be unmounted now. Where nothing can take its place, a container that is just being
 // started would get the empty file or directory below it: then a moment is waited for at which none is.
-func (v *vigil) heals(b *bind, now time.Time) bool {
-	if v.Mode != Automatic || b.found.Verdict != subpath.Stale || now.Before(b.retry) {
+func (w *bindWatcher) mayUnmount(b *bind, now time.Time) bool {
+	if w.Mode != Automatic || b.found.Verdict != subpath.Stale || now.Before(b.retryAt) {
 		return false
 	}
-	return b.found.Fresh || subpath.Settled(v.Pods.PodByUID(b.sub.PodUID), b.sub.Container)
+	return b.found.Fresh || subpath.Settled(w.Pods.PodByUID(b.sub.PodUID), b.sub.Container)
 }
 
-// allows tells whether the place may be repaired once more now.
-func (v *vigil) allows(b *bind, now time.Time) bool {
-	a := v.allowances[b.point]
-	if a == nil {
-		a = &allowance{}
-		v.allowances[b.point] = a
+// withinRepairLimit tells whether the place may be repaired once more now.
+func (w *bindWatcher) withinRepairLimit(b *bind, now time.Time) bool {
+	limiter := w.allowances[b.point]
+	if limiter == nil {
+		limiter = &repairLimiter{}
+		w.allowances[b.point] = limiter
 	}
-	if a.take(now) {
+	if limiter.allow(now) {
 		return true
 	}
-	b.retry = now.Add(beat)
+	b.retryAt = now.Add(beat)
 	return false
 }
 
-// settle notes how a repair went. A mount that has gone or changed in the meantime is somebody else's repair.
-func (b *bind) settle(n *news) {
+// recordRepair notes how a repair went. A mount that has gone or changed in the meantime is somebody else's repair.
+func (b *bind) recordRepair(n *notification) {
 	switch {
 	case n.err == nil:
 		b.code = ""
 	case errors.Is(n.err, mount.ErrNotMounted), errors.Is(n.err, mount.ErrChanged), errors.Is(n.err, subpath.ErrNotStale):
 		b.code, n.repaired, n.err = "", false, nil
 	default:
-		b.delay = min(max(firstDelay, 2*b.delay), lastDelay)
-		b.retry = n.seen.Add(b.delay)
+		b.retryDelay = min(max(firstRetryDelay, 2*b.retryDelay), maxRetryDelay)
+		b.retryAt = n.inspectedAt.Add(b.retryDelay)
 	}
 }
 
-// knows tells whether the fault has been told of.
-func (v *vigil) knows(b *bind) bool {
-	told, ok := v.told[b.point]
-	return ok && told.Same(b.found.State.ID)
+// wasNotified tells whether the fault has been told of.
+func (w *bindWatcher) wasNotified(b *bind) bool {
+	previous, ok := w.told[b.point]
+	return ok && previous.Same(b.found.State.ID)
 }
 
-// begin is when a source went. Zero: the kernel does not say.
-func begin(st mount.State) time.Time {
+// faultStart is when a source went. Zero: the kernel does not say.
+func faultStart(st mount.State) time.Time {
 	if !st.Gone {
 		return time.Time{}
 	}
 	return st.Changed
 }
 
-// age is for how long a source had been gone when that was seen.
-func age(st mount.State, seen time.Time) time.Duration {
-	since := begin(st)
+// faultAge is for how long a source had been gone when that was seen.
+func faultAge(st mount.State, seen time.Time) time.Duration {
+	since := faultStart(st)
 	if since.IsZero() {
 		return 0
 	}
 	return max(0, seen.Sub(since))
 }
 
-// listen has events tell of the bind's source. It runs inside the namespace, and comes before the look: what changes in
+// watchSource has events tell of the bind's source. It runs inside the namespace, and comes before the look: what changes in
 // between is seen twice, not missed.
-func (v *vigil) listen(b *bind, pod *corev1.Pod) {
-	if time.Now().Before(b.rests) {
+func (w *bindWatcher) watchSource(b *bind, pod *corev1.Pod) {
+	if time.Now().Before(b.noWatchUntil) {
 		return
 	}
-	err := v.setWatches(b, pod)
+	err := w.addWatches(b, pod)
 	b.watched = err == nil
 	if err != nil {
-		v.alarm.drop(b)
+		w.sources.unsubscribe(b)
 	}
-	if errors.Is(err, sys.ENOSPC) && !v.short {
-		v.short = true
-		v.Observer.Trouble(fmt.Errorf("watch %q: %w: fs.inotify.max_user_watches is too low; binds without a watch are looked at "+
+	if errors.Is(err, sys.ENOSPC) && !w.outOfWatches {
+		w.outOfWatches = true
+		w.Observer.Trouble(fmt.Errorf("watch %q: %w: fs.inotify.max_user_watches is too low; binds without a watch are looked at "+
 			"every second", b.point, err))
 	}
 }
@@ -277,8 +277,8 @@ func (v *vigil) listen(b *bind, pod *corev1.Pod) {
 // errNoWatch is for sources that inotify does not know about.
 var errNoWatch = errors.New("file system reports no changes")
 
-func (v *vigil) setWatches(b *bind, pod *corev1.Pod) error {
-	v.alarm.drop(b)
+func (w *bindWatcher) addWatches(b *bind, pod *corev1.Pod) error {
+	w.sources.unsubscribe(b)
 	st, err := mount.Inspect(b.point)
 	if err != nil {
 		return err
@@ -292,15 +292,15 @@ func (v *vigil) setWatches(b *bind, pod *corev1.Pod) error {
 	}
 	defer fd.Close()
 	if !st.Dir {
-		return v.alarm.set(b, fd, ofFile, "")
+		return w.sources.subscribe(b, fd, fileEvents, "")
 	}
-	if err := v.alarm.set(b, fd, ofDirectory, ""); err != nil {
+	if err := w.sources.subscribe(b, fd, directoryEvents, ""); err != nil {
 		return err
 	}
-	parent, name, err := subpath.Parent(v.node, pod, b.point)
+	parent, name, err := subpath.Parent(w.node, pod, b.point)
 	if err != nil {
 		return err
 	}
 	defer parent.Close()
-	return v.alarm.set(b, parent, ofParent, name)
+	return w.sources.subscribe(b, parent, parentEvents, name)
 }

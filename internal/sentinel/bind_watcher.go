@@ -17,260 +17,260 @@ import (
 
 // Bounds of the work.
 const (
-	// maxCalls is how often events can have a bind looked at between two beats: whoever may change the attributes of a
+	// maxBindEvents is how often events can have a bind looked at between two beats: whoever may change the attributes of a
 	// file may do so in a loop.
-	maxCalls = 8
+	maxBindEvents = 8
 	// maxBatch is how many binds are looked at in one visit to the kubelet's namespace.
 	maxBatch = 64
-	// maxNews is how many faults and repairs, and maxWait for how long any of them, can wait to be told of while there is
+	// maxNotifications is how many faults and repairs, and maxWait for how long any of them, can wait to be told of while there is
 	// more to be done.
-	maxNews = 1024
-	maxWait = 100 * time.Millisecond
-	// maxPolled is how many binds that no watch tells of are looked at in one beat.
-	maxPolled = 256
+	maxNotifications = 1024
+	maxNotifyDelay   = 100 * time.Millisecond
+	// maxPolledBinds is how many binds that no watch tells of are looked at in one beat.
+	maxPolledBinds = 256
 )
 
-// vigil is the watch over one kubelet. One goroutine has it.
-type vigil struct {
+// bindWatcher is the watch over one kubelet. One goroutine has it.
+type bindWatcher struct {
 	*Sentinel
-	node   *kubelet.Node
-	mounts *mounts
-	alarm  *alarm
+	node    *kubelet.Node
+	mounts  *mounts
+	sources *sourceWatcher
 
 	binds map[string]*bind // by point
-	// restless are those that something may become of without an event, and others that were marked since the last beat.
-	restless map[*bind]bool
-	due      []*bind // to be looked at, in the order in which that was found out
-	news     []news  // to be told
-	space    uint64  // the kubelet's mount namespace, by inode
-	// full is when everything is looked at.
-	full time.Time
-	// stirred is set where what is seen may have changed since it was said last.
-	stirred bool
+	// pending are those that something may become of without an event, and others that were marked since the last beat.
+	pending       map[*bind]bool
+	queue         []*bind        // to be looked at, in the order in which that was found out
+	notifications []notification // to be told
+	namespace     uint64         // the kubelet's mount namespace, by inode
+	// nextFullScan is when everything is looked at.
+	nextFullScan time.Time
+	// statusChanged is set where what is seen may have changed since it was said last.
+	statusChanged bool
 	// table is the mount table as it was at the time read.
-	table *mountinfo.Table
-	read  time.Time
-	// short is set once watches have run out, so that it is told of once.
-	short bool
+	table     *mountinfo.Table
+	tableTime time.Time
+	// outOfWatches is set once watches have run out, so that it is told of once.
+	outOfWatches bool
 }
 
-func newVigil(s *Sentinel, node *kubelet.Node) (*vigil, error) {
-	a, err := newAlarm()
+func newBindWatcher(s *Sentinel, node *kubelet.Node) (*bindWatcher, error) {
+	sources, err := newSourceWatcher()
 	if err != nil {
 		return nil, err
 	}
-	return &vigil{Sentinel: s, node: node, mounts: newMounts(), alarm: a, binds: map[string]*bind{}, restless: map[*bind]bool{}}, nil
+	return &bindWatcher{Sentinel: s, node: node, mounts: newMounts(), sources: sources, binds: map[string]*bind{}, pending: map[*bind]bool{}}, nil
 }
 
-func (v *vigil) close() {
-	v.alarm.close()
-	v.mounts.close()
+func (w *bindWatcher) close() {
+	w.sources.close()
+	w.mounts.close()
 }
 
-// keep keeps watch until ctx is done or something fails that concerns the whole node.
-func (v *vigil) keep(ctx context.Context) error {
+// run keeps watch until ctx is done or something fails that concerns the whole node.
+func (w *bindWatcher) run(ctx context.Context) error {
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
-	if err := v.tick(ctx); err != nil {
+	if err := w.onTick(ctx); err != nil {
 		return err
 	}
 	for {
-		if err := v.work(ctx); err != nil {
+		if err := w.inspectQueued(ctx); err != nil {
 			return err
 		}
-		if v.canWait() {
+		if w.mayDelayNotifications() {
 			select {
-			case events, ok := <-v.alarm.rings:
-				if err := v.hear(events, ok); err != nil {
+			case events, ok := <-w.sources.events:
+				if err := w.handleEvents(events, ok); err != nil {
 					return err
 				}
 				continue
 			default: // nothing waits for help: there is time to talk
 			}
 		}
-		if err := v.tell(ctx); err != nil {
+		if err := w.notify(ctx); err != nil {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case events, ok := <-v.alarm.rings:
-			if err := v.hear(events, ok); err != nil {
+		case events, ok := <-w.sources.events:
+			if err := w.handleEvents(events, ok); err != nil {
 				return err
 			}
 		case <-tick.C:
-			if err := v.tick(ctx); err != nil {
+			if err := w.onTick(ctx); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// canWait tells whether there are news that can wait until events have been taken in that are there already.
-func (v *vigil) canWait() bool {
-	return len(v.news) > 0 && len(v.news) < maxNews && time.Since(v.news[0].seen) < maxWait
+// mayDelayNotifications tells whether there are news that can wait until events have been taken in that are there already.
+func (w *bindWatcher) mayDelayNotifications() bool {
+	return len(w.notifications) > 0 && len(w.notifications) < maxNotifications && time.Since(w.notifications[0].inspectedAt) < maxNotifyDelay
 }
 
-// tick brings the list of binds up to date, and marks those that no event tells about.
-func (v *vigil) tick(ctx context.Context) error {
-	if err := v.same(ctx, v.node); err != nil {
+// onTick brings the list of binds up to date, and marks those that no event tells about.
+func (w *bindWatcher) onTick(ctx context.Context) error {
+	if err := w.same(ctx, w.node); err != nil {
 		return err
 	}
 	now := time.Now()
-	if now.After(v.full) {
-		v.full = now.Add(thorough)
-		v.mounts.anew()
-		for _, b := range v.binds {
-			v.mark(b)
+	if now.After(w.nextFullScan) {
+		w.nextFullScan = now.Add(thorough)
+		w.mounts.anew()
+		for _, b := range w.binds {
+			w.enqueue(b)
 		}
-		maps.DeleteFunc(v.allowances, func(point string, _ *allowance) bool { return v.binds[point] == nil })
+		maps.DeleteFunc(w.allowances, func(point string, _ *repairLimiter) bool { return w.binds[point] == nil })
 	}
-	if err := v.list(); err != nil {
+	if err := w.updateBinds(); err != nil {
 		return err
 	}
-	v.poll(now)
-	v.stirred = true // pods change what is a fault
+	w.queuePending(now)
+	w.statusChanged = true // pods change what is a fault
 	return nil
 }
 
-// poll marks the binds that have to be asked about.
-func (v *vigil) poll(now time.Time) {
+// queuePending marks the binds that have to be asked about.
+func (w *bindWatcher) queuePending(now time.Time) {
 	polled := 0
-	for b := range v.restless {
-		if !b.due && b.calls == 0 && b.calm() {
-			delete(v.restless, b)
+	for b := range w.pending {
+		if !b.queued && b.events == 0 && b.isIdle() {
+			delete(w.pending, b)
 			continue
 		}
-		missed := b.calls > maxCalls
-		b.calls = 0
+		missed := b.events > maxBindEvents
+		b.events = 0
 		switch {
 		case missed:
-			v.mark(b)
-		case !b.looked:
-			if v.Pods.PodByUID(b.sub.PodUID) != nil { // it is known by now
-				v.mark(b)
+			w.enqueue(b)
+		case !b.inspected:
+			if w.Pods.PodByUID(b.sub.PodUID) != nil { // it is known by now
+				w.enqueue(b)
 			}
-		case b.code != "" && v.suffers(b) && (!v.knows(b) || b.fault == nil || v.Mode == Automatic && !now.Before(b.retry)):
-			v.mark(b)
-		case b.uncertain() && polled < maxPolled: // a map has no order: all get their turn
+		case b.code != "" && w.affectsContainer(b) && (!w.wasNotified(b) || b.fault == nil || w.Mode == Automatic && !now.Before(b.retryAt)):
+			w.enqueue(b)
+		case b.needsPolling() && polled < maxPolledBinds: // a map has no order: all get their turn
 			polled++
-			v.mark(b)
+			w.enqueue(b)
 		}
 	}
 }
 
-// list finds the binds that have come and gone.
-func (v *vigil) list() error {
-	mounts, changed, err := v.mounts.list(v.node, v.node.PodsDir())
+// updateBinds finds the binds that have come and gone.
+func (w *bindWatcher) updateBinds() error {
+	mounts, changed, err := w.mounts.list(w.node, w.node.PodsDir())
 	if err != nil || !changed {
 		return err
 	}
-	shapes := map[string]shape{}
+	identities := map[string]mountIdentity{}
 	for i := range mounts {
-		s := shapes[mounts[i].Point]
-		s.add(&mounts[i])
-		shapes[mounts[i].Point] = s
+		identity := identities[mounts[i].Point]
+		identity.add(&mounts[i])
+		identities[mounts[i].Point] = identity
 	}
-	for point := range v.binds {
-		if _, ok := shapes[point]; !ok {
-			v.forget(point)
+	for point := range w.binds {
+		if _, ok := identities[point]; !ok {
+			w.removeBind(point)
 		}
 	}
-	for point, s := range shapes {
-		b := v.binds[point]
+	for point, identity := range identities {
+		b := w.binds[point]
 		switch {
-		case b != nil && b.shape == s:
+		case b != nil && b.identity == identity:
 			continue
-		case b == nil || !b.shape.same(s):
-			sub, ok := v.node.ParseSubPath(point)
+		case b == nil || !b.identity.sameMounts(identity):
+			sub, ok := w.node.ParseSubPath(point)
 			if !ok {
 				continue
 			}
-			v.forget(point)
+			w.removeBind(point)
 			b = &bind{sub: sub, point: point}
-			v.binds[point] = b
+			w.binds[point] = b
 		}
-		b.shape = s
-		v.mark(b)
+		b.identity = identity
+		w.enqueue(b)
 	}
 	return nil
 }
 
-func (v *vigil) forget(point string) {
-	if b := v.binds[point]; b != nil {
-		v.alarm.drop(b)
-		delete(v.binds, point)
-		delete(v.restless, b)
-		delete(v.told, point)
+func (w *bindWatcher) removeBind(point string) {
+	if b := w.binds[point]; b != nil {
+		w.sources.unsubscribe(b)
+		delete(w.binds, point)
+		delete(w.pending, b)
+		delete(w.told, point)
 	}
 }
 
-func (v *vigil) mark(b *bind) {
-	if !b.due {
-		b.due, v.restless[b] = true, true
-		v.due = append(v.due, b)
+func (w *bindWatcher) enqueue(b *bind) {
+	if !b.queued {
+		b.queued, w.pending[b] = true, true
+		w.queue = append(w.queue, b)
 	}
 }
 
-// hear marks the binds that events tell of. ok is false where no more can come.
-func (v *vigil) hear(events []sys.Event, ok bool) error {
+// handleEvents marks the binds that events tell of. ok is false where no more can come.
+func (w *bindWatcher) handleEvents(events []sys.Event, ok bool) error {
 	if !ok {
-		return v.alarm.err
+		return w.sources.err
 	}
 	now := time.Now()
-	for _, b := range v.alarm.count(events, now) {
-		b.rests = now.Add(rest)
-		v.alarm.drop(b)
-		v.mark(b)
+	for _, b := range w.sources.countEvents(events, now) {
+		b.noWatchUntil = now.Add(floodPause)
+		w.sources.unsubscribe(b)
+		w.enqueue(b)
 	}
 	for _, e := range events {
 		if e.Mask&sys.WatchOverflow != 0 {
-			v.full = time.Time{} // at the next tick and not more often: it may be somebody's doing
+			w.nextFullScan = time.Time{} // at the next tick and not more often: it may be somebody's doing
 			continue
 		}
-		for _, b := range v.alarm.concerned(e) {
-			if b.calls++; b.calls <= maxCalls {
-				v.mark(b)
+		for _, b := range w.sources.affected(e) {
+			if b.events++; b.events <= maxBindEvents {
+				w.enqueue(b)
 			}
 		}
 	}
 	return nil
 }
 
-// work looks at the binds that are marked, in their order.
-func (v *vigil) work(ctx context.Context) error {
-	for len(v.due) > 0 {
-		batch := v.due[:min(len(v.due), maxBatch)]
-		v.due = v.due[len(batch):]
+// inspectQueued looks at the binds that are marked, in their order.
+func (w *bindWatcher) inspectQueued(ctx context.Context) error {
+	for len(w.queue) > 0 {
+		batch := w.queue[:min(len(w.queue), maxBatch)]
+		w.queue = w.queue[len(batch):]
 		for _, b := range batch {
-			b.due = false
+			b.queued = false
 		}
-		batch = slices.DeleteFunc(batch, func(b *bind) bool { return v.binds[b.point] != b })
-		if err := v.examine(ctx, batch); err != nil {
+		batch = slices.DeleteFunc(batch, func(b *bind) bool { return w.binds[b.point] != b })
+		if err := w.inspectBatch(ctx, batch); err != nil {
 			return err
 		}
-		v.stirred = true
+		w.statusChanged = true
 	}
-	v.due = nil
+	w.queue = nil
 	return nil
 }
 
-// report says what is seen now.
-func (v *vigil) report() {
-	now := Sight{Watching: true, Binds: len(v.binds), Present: map[fault.Code]int{}}
+// reportStatus says what is seen now.
+func (w *bindWatcher) reportStatus() {
+	now := Sight{Watching: true, Binds: len(w.binds), Present: map[fault.Code]int{}}
 	var faults []*Fault
-	for b := range v.restless { // of all others nothing is to be said
-		if v.suffers(b) {
+	for b := range w.pending { // of all others nothing is to be said
+		if w.affectsContainer(b) {
 			now.Present[b.code]++
 			if b.fault != nil {
-				faults = append(faults, b.fault.withState(v.Pods.PodByUID(b.sub.PodUID)))
+				faults = append(faults, b.fault.withState(w.Pods.PodByUID(b.sub.PodUID)))
 			}
 		}
 		if !b.watched {
 			now.Unwatched++
 		}
 	}
-	v.see(now)
-	v.publish(fromBinds, faults)
-	v.stirred = false
+	w.see(now)
+	w.publish(fromBinds, faults)
+	w.statusChanged = false
 }

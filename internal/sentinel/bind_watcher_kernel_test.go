@@ -334,12 +334,12 @@ func TestSourceThatIsReplacedAllTheTime(t *testing.T) {
 	p := newPlace(t, Automatic)
 	p.start(t)
 	began := time.Now()
-	for range allowed + 1 {
+	for range repairBurst + 1 {
 		p.renew()
 		p.hears(t, "found StaleSubPath in app of web at 0", "repaired StaleSubPath in app of web: <nil>")
 	}
-	if took := time.Since(began); took < regained {
-		t.Errorf("%d repairs took %s, want that the last has waited for %s", allowed+1, took, regained)
+	if took := time.Since(began); took < repairRefill {
+		t.Errorf("%d repairs took %s, want that the last has waited for %s", repairBurst+1, took, repairRefill)
 	}
 }
 

@@ -23,30 +23,30 @@ import (
 func TestABeatGoesToWhatIsRestless(t *testing.T) {
 	pods := newWreck(0)
 	pods.pod.Spec = corev1.PodSpec{RestartPolicy: corev1.RestartPolicyAlways, Containers: []corev1.Container{{Name: "app"}}}
-	v := &vigil{
-		Sentinel: &Sentinel{Pods: pods}, binds: map[string]*bind{}, restless: map[*bind]bool{},
-		alarm: &alarm{calls: map[int][]call{}},
+	v := &bindWatcher{
+		Sentinel: &Sentinel{Pods: pods}, binds: map[string]*bind{}, pending: map[*bind]bool{},
+		sources: &sourceWatcher{subscriptions: map[int][]subscription{}},
 	}
 	for i, b := range []bind{
-		{looked: true, watched: true},
-		{looked: true, watched: true, code: fault.StaleSubPath, fault: &Fault{Finding: fault.Finding{Container: "app"}}},
-		{looked: true},
-		{looked: true, watched: true, found: subpath.Bind{Lost: true}},
+		{inspected: true, watched: true},
+		{inspected: true, watched: true, code: fault.StaleSubPath, fault: &Fault{Finding: fault.Finding{Container: "app"}}},
+		{inspected: true},
+		{inspected: true, watched: true, found: subpath.Bind{Lost: true}},
 		{watched: true},
 	} {
 		b.point, b.sub = fmt.Sprint("/", i), kubelet.SubPath{PodUID: "uid", Container: "app"}
 		v.binds[b.point] = &b
-		v.alarm.calls[i] = []call{{bind: &b}}
-		v.mark(&b)
+		v.sources.subscriptions[i] = []subscription{{bind: &b}}
+		v.enqueue(&b)
 	}
 	beat := func() (due string) {
-		v.due = nil
+		v.queue = nil
 		for _, b := range v.binds {
-			b.due = false
+			b.queued = false
 		}
-		v.poll(time.Now())
+		v.queuePending(time.Now())
 		for _, point := range slices.Sorted(maps.Keys(v.binds)) {
-			if v.binds[point].due {
+			if v.binds[point].queued {
 				due += point
 			}
 		}
@@ -54,11 +54,11 @@ func TestABeatGoesToWhatIsRestless(t *testing.T) {
 	}
 	const always = "/1/2/3/4"
 	for range 3 {
-		if got := beat(); got != always || len(v.restless) != 4 {
-			t.Errorf("due at a beat: %s, restless: %d; want %s", got, len(v.restless), always)
+		if got := beat(); got != always || len(v.pending) != 4 {
+			t.Errorf("due at a beat: %s, restless: %d; want %s", got, len(v.pending), always)
 		}
 	}
-	v.report()
+	v.reportStatus()
 	if got := v.Sight(); got.Binds != 5 || got.Unwatched != 1 || got.Present[fault.StaleSubPath] != 1 {
 		t.Errorf("seen: %+v", got)
 	}
@@ -66,8 +66,8 @@ func TestABeatGoesToWhatIsRestless(t *testing.T) {
 	if present, unknown := v.Faults(); len(present) != 1 || present[0].Details.Container != fault.ContainerDown || unknown != nil {
 		t.Errorf("present: %+v, unknown: %v", present, unknown)
 	}
-	for range maxCalls + 1 {
-		if err := v.hear([]sys.Event{{Watch: 0}}, true); err != nil {
+	for range maxBindEvents + 1 {
+		if err := v.handleEvents([]sys.Event{{Watch: 0}}, true); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -77,7 +77,7 @@ func TestABeatGoesToWhatIsRestless(t *testing.T) {
 	if got := beat(); got != always {
 		t.Errorf("due at the beat after that: %s, want %s", got, always)
 	}
-	v.forget("/2")
+	v.removeBind("/2")
 	if got := beat(); got != "/1/3/4" {
 		t.Errorf("due with one forgotten: %s", got)
 	}

@@ -52,7 +52,7 @@ func (p *patrol) compare(volumes []*volume.Health) (changed bool) {
 	changed = changed || len(now) != len(p.present)
 	p.present = now
 	maps.DeleteFunc(p.retries, func(s site, b *setback) bool {
-		return !places[s] && time.Now().After(b.until) && time.Since(b.used) > allowed*regained
+		return !places[s] && time.Now().After(b.until) && time.Since(b.used) > repairBurst*repairRefill
 	})
 	return changed
 }

@@ -8,28 +8,28 @@ import "time"
 // A source that is replaced all the time has its bind replaced in step at first, and then no more often than the
 // allowance grows.
 const (
-	allowed  = 30
-	regained = time.Second
+	repairBurst  = 30
+	repairRefill = time.Second
 )
 
-// allowance is how many more repairs of one place may follow one another.
-type allowance struct {
-	left int
-	last time.Time // when it grew last
+// repairLimiter is how many more repairs of one place may follow one another.
+type repairLimiter struct {
+	tokens   int
+	refilled time.Time // when it grew last
 }
 
-// take tells whether there may be one more.
-func (a *allowance) take(now time.Time) bool {
-	if a.last.IsZero() {
-		a.left, a.last = allowed, now
+// allow tells whether there may be one more.
+func (l *repairLimiter) allow(now time.Time) bool {
+	if l.refilled.IsZero() {
+		l.tokens, l.refilled = repairBurst, now
 	}
-	if grown := int(now.Sub(a.last) / regained); grown > 0 {
-		a.left = min(allowed, a.left+grown)
-		a.last = a.last.Add(time.Duration(grown) * regained)
+	if refill := int(now.Sub(l.refilled) / repairRefill); refill > 0 {
+		l.tokens = min(repairBurst, l.tokens+refill)
+		l.refilled = l.refilled.Add(time.Duration(refill) * repairRefill)
 	}
-	if a.left == 0 {
+	if l.tokens == 0 {
 		return false
 	}
-	a.left--
+	l.tokens--
 	return true
 }

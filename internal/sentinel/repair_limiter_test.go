@@ -10,10 +10,10 @@ import (
 
 func TestAllowance(t *testing.T) {
 	t.Parallel()
-	var a allowance
+	var a repairLimiter
 	now := time.Unix(0, 0).Add(time.Hour)
 	count := func() (n int) {
-		for n < 1000 && a.take(now) {
+		for n < 1000 && a.allow(now) {
 			n++
 		}
 		return n
@@ -22,7 +22,7 @@ func TestAllowance(t *testing.T) {
 		later time.Duration
 		want  int
 	}{
-		{0, allowed}, {0, 0}, {regained - 1, 0}, {1, 1}, {3*regained + regained/2, 3}, {regained / 2, 1}, {24 * time.Hour, allowed},
+		{0, repairBurst}, {0, 0}, {repairRefill - 1, 0}, {1, 1}, {3*repairRefill + repairRefill/2, 3}, {repairRefill / 2, 1}, {24 * time.Hour, repairBurst},
 	} {
 		now = now.Add(step.later)
 		if got := count(); got != step.want {

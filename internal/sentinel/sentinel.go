@@ -132,7 +132,7 @@ type Sentinel struct {
 	// told are the mounts of the faults that have been told of, by point: a kubelet that is restarted is no news.
 	told map[string]mount.ID
 	// allowances bound the repairs of each place, by point.
-	allowances map[string]*allowance
+	allowances map[string]*repairLimiter
 
 	mu    sync.Mutex
 	sight Sight // of binds
@@ -146,7 +146,7 @@ func (s *Sentinel) Run(ctx context.Context) error {
 	if s.Mode != Observe && s.Mode != Automatic {
 		return nil
 	}
-	s.told, s.allowances = map[string]mount.ID{}, map[string]*allowance{}
+	s.told, s.allowances = map[string]mount.ID{}, map[string]*repairLimiter{}
 	s.Observer = &turns{observer: s.Observer}
 	s.see(Sight{})
 	var others sync.WaitGroup
@@ -193,12 +193,12 @@ func (s *Sentinel) watch(ctx context.Context) error {
 	if renews, err := node.Renews(); err == nil && renews {
 		return s.idle(ctx, node)
 	}
-	v, err := newVigil(s, node)
+	v, err := newBindWatcher(s, node)
 	if err != nil {
 		return err
 	}
 	defer v.close()
-	return v.keep(ctx)
+	return v.run(ctx)
 }
 
 // idle waits for another kubelet.

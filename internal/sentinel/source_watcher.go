@@ -13,95 +13,95 @@ import (
 
 // What is heard of a source. A directory that is removed says nothing itself: its parent does.
 const (
-	ofFile      = sys.WatchAttrib | sys.WatchMoveSelf | sys.WatchDeleteSelf
-	ofDirectory = sys.WatchMoveSelf | sys.WatchDeleteSelf
-	ofParent    = sys.WatchDelete | sys.WatchMovedFrom
+	fileEvents      = sys.WatchAttrib | sys.WatchMoveSelf | sys.WatchDeleteSelf
+	directoryEvents = sys.WatchMoveSelf | sys.WatchDeleteSelf
+	parentEvents    = sys.WatchDelete | sys.WatchMovedFrom
 )
 
 // Whoever may write to a directory can have it cause a hundred thousand events a second. A watch with more than maxEvents
 // in a second is removed, and so is one with more than its share of maxAllEvents, where there are more of these in all.
 // What it watched is looked at once a beat instead, for the time of rest.
 const (
-	maxEvents    = 1000
-	maxAllEvents = 10 * maxEvents
-	rest         = 30 * time.Second
+	maxWatchEvents = 1000
+	maxTotalEvents = 10 * maxWatchEvents
+	floodPause     = 30 * time.Second
 )
 
-// alarm tells of changes at the sources of binds.
-type alarm struct {
-	watcher *sys.Watcher
-	// rings has the events; it is closed when no more can come, and err says why.
-	rings chan []sys.Event
-	stop  chan struct{}
-	err   error
+// sourceWatcher tells of changes at the sources of binds.
+type sourceWatcher struct {
+	inotify *sys.Watcher
+	// events has the events; it is closed when no more can come, and err says why.
+	events chan []sys.Event
+	stop   chan struct{}
+	err    error
 
-	calls   map[int][]call // by watch
-	watches map[*bind][]int
+	subscriptions map[int][]subscription // by watch
+	watches       map[*bind][]int
 
-	counts map[int]int // events since, by watch
-	all    int         // events since, of all watches
-	since  time.Time
+	eventCounts  map[int]int // events since, by watch
+	totalEvents  int         // events since, of all watches
+	countedSince time.Time
 }
 
-// call is whom an event is for. name is that of the entry in a watched directory; empty for what is watched itself.
-type call struct {
+// subscription is whom an event is for. name is that of the entry in a watched directory; empty for what is watched itself.
+type subscription struct {
 	bind *bind
 	name string
 }
 
-// newAlarm starts to listen. The caller closes it.
-func newAlarm() (*alarm, error) {
-	w, err := sys.NewWatcher()
+// newSourceWatcher starts to listen. The caller closes it.
+func newSourceWatcher() (*sourceWatcher, error) {
+	inotify, err := sys.NewWatcher()
 	if err != nil {
 		return nil, fmt.Errorf("make inotify instance: %w", err)
 	}
-	a := &alarm{
-		watcher: w, rings: make(chan []sys.Event), stop: make(chan struct{}),
-		calls: map[int][]call{}, watches: map[*bind][]int{},
+	s := &sourceWatcher{
+		inotify: inotify, events: make(chan []sys.Event), stop: make(chan struct{}),
+		subscriptions: map[int][]subscription{}, watches: map[*bind][]int{},
 	}
-	go a.listen()
-	return a, nil
+	go s.readEvents()
+	return s, nil
 }
 
-// listen hands events on until the watcher is closed.
-func (a *alarm) listen() {
-	defer close(a.rings)
+// readEvents hands events on until the watcher is closed.
+func (s *sourceWatcher) readEvents() {
+	defer close(s.events)
 	for {
-		events, err := a.watcher.Read(nil)
+		events, err := s.inotify.Read(nil)
 		if err != nil {
-			a.err = fmt.Errorf("read inotify events: %w", err)
+			s.err = fmt.Errorf("read inotify events: %w", err)
 			return
 		}
 		select {
-		case a.rings <- events:
-		case <-a.stop:
+		case s.events <- events:
+		case <-s.stop:
 			return
 		}
 	}
 }
 
-func (a *alarm) close() {
-	close(a.stop)
-	_ = a.watcher.Close()
-	for range a.rings { // until the listener has ended
+func (s *sourceWatcher) close() {
+	close(s.stop)
+	_ = s.inotify.Close()
+	for range s.events { // until the listener has ended
 	}
 }
 
-// set has events of what fd has open, or of its entry of that name, concern b.
-func (a *alarm) set(b *bind, fd *sys.FD, mask uint32, name string) error {
-	watch, err := a.watcher.Add(fd, mask)
+// subscribe has events of what fd has open, or of its entry of that name, concern b.
+func (s *sourceWatcher) subscribe(b *bind, fd *sys.FD, mask uint32, name string) error {
+	watch, err := s.inotify.Add(fd, mask)
 	if err != nil {
 		return err
 	}
-	a.calls[watch] = append(a.calls[watch], call{b, name})
-	a.watches[b] = append(a.watches[b], watch)
+	s.subscriptions[watch] = append(s.subscriptions[watch], subscription{b, name})
+	s.watches[b] = append(s.watches[b], watch)
 	return nil
 }
 
-// concerned lists the binds that an event is for.
-func (a *alarm) concerned(e sys.Event) []*bind {
+// affected lists the binds that an event is for.
+func (s *sourceWatcher) affected(e sys.Event) []*bind {
 	var found []*bind
-	for _, c := range a.calls[e.Watch] {
+	for _, c := range s.subscriptions[e.Watch] {
 		if e.Mask&sys.WatchIgnored != 0 {
 			c.bind.watched = false
 		}
@@ -110,29 +110,29 @@ func (a *alarm) concerned(e sys.Event) []*bind {
 		}
 	}
 	if e.Mask&sys.WatchIgnored != 0 {
-		delete(a.calls, e.Watch)
+		delete(s.subscriptions, e.Watch)
 	}
 	return found
 }
 
-// count takes in events and returns the binds whose watches are flooded.
-func (a *alarm) count(events []sys.Event, now time.Time) (flooded []*bind) {
-	if now.Sub(a.since) >= time.Second {
-		a.counts, a.all, a.since = map[int]int{}, 0, now
+// countEvents takes in events and returns the binds whose watches are flooded.
+func (s *sourceWatcher) countEvents(events []sys.Event, now time.Time) (flooded []*bind) {
+	if now.Sub(s.countedSince) >= time.Second {
+		s.eventCounts, s.totalEvents, s.countedSince = map[int]int{}, 0, now
 	}
 	for _, e := range events {
-		if len(a.calls[e.Watch]) > 0 {
-			a.counts[e.Watch]++
-			a.all++
+		if len(s.subscriptions[e.Watch]) > 0 {
+			s.eventCounts[e.Watch]++
+			s.totalEvents++
 		}
 	}
-	most := maxEvents
-	if a.all > maxAllEvents {
-		most = min(most, maxAllEvents/max(1, len(a.calls)))
+	limit := maxWatchEvents
+	if s.totalEvents > maxTotalEvents {
+		limit = min(limit, maxTotalEvents/max(1, len(s.subscriptions)))
 	}
-	for watch, n := range a.counts {
-		if n > most {
-			for _, c := range a.calls[watch] {
+	for watch, n := range s.eventCounts {
+		if n > limit {
+			for _, c := range s.subscriptions[watch] {
 				flooded = append(flooded, c.bind)
 			}
 		}
@@ -140,16 +140,16 @@ func (a *alarm) count(events []sys.Event, now time.Time) (flooded []*bind) {
 	return flooded
 }
 
-// drop forgets a bind.
-func (a *alarm) drop(b *bind) {
-	for _, watch := range a.watches[b] {
-		left := slices.DeleteFunc(a.calls[watch], func(c call) bool { return c.bind == b })
-		a.calls[watch] = left
-		if len(left) == 0 {
-			delete(a.calls, watch)
-			_ = a.watcher.Remove(watch) // it is gone, or the instance is
+// unsubscribe forgets a bind.
+func (s *sourceWatcher) unsubscribe(b *bind) {
+	for _, watch := range s.watches[b] {
+		remaining := slices.DeleteFunc(s.subscriptions[watch], func(c subscription) bool { return c.bind == b })
+		s.subscriptions[watch] = remaining
+		if len(remaining) == 0 {
+			delete(s.subscriptions, watch)
+			_ = s.inotify.Remove(watch) // it is gone, or the instance is
 		}
 	}
-	delete(a.watches, b)
+	delete(s.watches, b)
 	b.watched = false
 }

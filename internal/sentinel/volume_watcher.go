@@ -117,7 +117,7 @@ func siteOf(m *fault.Mount) site { return site{m.Namespace, m.Point} }
 
 // setback is how often a repair has failed, and bounds how often one is made.
 type setback struct {
-	allowance
+	repairLimiter
 	delay       time.Duration
 	until, used time.Time
 }
@@ -355,7 +355,7 @@ func (p *patrol) allowed(a fault.Action) bool {
 		p.retries[at] = b
 	}
 	now := time.Now()
-	if now.Before(b.until) || !b.take(now) {
+	if now.Before(b.until) || !b.allow(now) {
 		p.due = true
 		return false
 	}
@@ -374,7 +374,7 @@ func (p *patrol) settle(a fault.Action, done fault.Applied, err error) (repaired
 		b.delay = 0
 		return true, nil
 	}
-	b.delay = min(max(firstDelay, 2*b.delay), lastDelay)
+	b.delay = min(max(firstRetryDelay, 2*b.delay), maxRetryDelay)
 	b.until = time.Now().Add(b.delay)
 	p.due = true
 	if refused {

@@ -173,7 +173,7 @@ func TestARepairThatFailsIsTriedLessAndLessOften(t *testing.T) {
 	failed := `repaired DisconnectedFUSE in "": no luck`
 	w.hearsAll(t, failed, failed, failed)
 	first, second, third := <-faulty.applied, <-faulty.applied, <-faulty.applied
-	if second.Sub(first) < firstDelay || third.Sub(second) < 2*firstDelay {
+	if second.Sub(first) < firstRetryDelay || third.Sub(second) < 2*firstRetryDelay {
 		t.Errorf("the second attempt after %s, the third after %s", second.Sub(first), third.Sub(second))
 	}
 }

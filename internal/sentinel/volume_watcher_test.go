@@ -205,7 +205,7 @@ func TestADriverThatComesAndGoes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if most := allowed + 1 + int(time.Since(began)/regained); w.total() > most {
+	if most := repairBurst + 1 + int(time.Since(began)/repairRefill); w.total() > most {
 		t.Errorf("one place was repaired %d times within %s, want %d at most", w.total(), time.Since(began), most)
 	}
 	if len(p.retries) != 1 {
