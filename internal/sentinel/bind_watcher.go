@@ -34,7 +34,7 @@ const (
 type bindWatcher struct {
 	*Sentinel
 	node    *kubelet.Node
-	mounts  *mounts
+	mounts  *mountList
 	sources *sourceWatcher
 
 	binds map[string]*bind // by point
@@ -59,7 +59,7 @@ func newBindWatcher(s *Sentinel, node *kubelet.Node) (*bindWatcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &bindWatcher{Sentinel: s, node: node, mounts: newMounts(), sources: sources, binds: map[string]*bind{}, pending: map[*bind]bool{}}, nil
+	return &bindWatcher{Sentinel: s, node: node, mounts: newMountList(), sources: sources, binds: map[string]*bind{}, pending: map[*bind]bool{}}, nil
 }
 
 func (w *bindWatcher) close() {
@@ -119,7 +119,7 @@ func (w *bindWatcher) onTick(ctx context.Context) error {
 	now := time.Now()
 	if now.After(w.nextFullScan) {
 		w.nextFullScan = now.Add(thorough)
-		w.mounts.anew()
+		w.mounts.reset()
 		for _, b := range w.binds {
 			w.enqueue(b)
 		}

@@ -16,49 +16,49 @@ import (
 	"kubediag.org/kubediag/internal/linux/probe"
 )
 
-// owner is a volume by the names that a fault has for it.
-type owner struct{ podUID, volume string }
+// volumeKey is a volume by the names that a fault has for it.
+type volumeKey struct{ podUID, volume string }
 
-// compare keeps the list of faults, tells of those that were not on it, and whether it is another now. What nobody knows
+// updateFaults keeps the list of faults, tells of those that were not on it, and whether it is another now. What nobody knows
 // the pod of is not on it. What was on it and could not be judged stays: nothing about it was disproven.
-func (p *patrol) compare(volumes []*volume.Health) (changed bool) {
-	now, places, unsure := map[spot]fault.Finding{}, map[site]bool{}, map[owner]*volume.Health{}
+func (w *volumeWatcher) updateFaults(volumes []*volume.Health) (changed bool) {
+	now, places, inconclusive := map[faultKey]fault.Finding{}, map[mountPlace]bool{}, map[volumeKey]*volume.Health{}
 	for _, v := range volumes {
-		if unjudged(v) {
-			unsure[owner{v.Pod.UID, v.Name}] = v
+		if isInconclusive(v) {
+			inconclusive[volumeKey{v.Pod.UID, v.Name}] = v
 		}
 		for _, f := range v.Findings() {
-			s := spotOf(&f.Mount, f.Code)
-			if p.Pods.PodByUID(f.Pod.UID) == nil {
+			s := faultKeyOf(&f.Mount, f.Code)
+			if w.Pods.PodByUID(f.Pod.UID) == nil {
 				continue
 			}
-			now[s], places[site{s.namespace, s.point}] = f, true
-			if _, known := p.present[s]; !known {
+			now[s], places[mountPlace{s.namespace, s.point}] = f, true
+			if _, known := w.present[s]; !known {
 				changed = true
-				p.Observer.Found(f, 0)
+				w.Observer.Found(f, 0)
 			}
 		}
 	}
-	stay := map[spot]fault.Finding{}
-	for s, f := range p.present {
-		if places[site{s.namespace, s.point}] { // judged, if not as before
+	kept := map[faultKey]fault.Finding{}
+	for s, f := range w.present {
+		if places[mountPlace{s.namespace, s.point}] { // judged, if not as before
 			continue
 		}
-		if v := unsure[owner{f.Pod.UID, f.Volume}]; v != nil && s.mayBeOf(v) && p.Pods.PodByUID(f.Pod.UID) != nil {
-			stay[s] = f
+		if v := inconclusive[volumeKey{f.Pod.UID, f.Volume}]; v != nil && s.mayBelongTo(v) && w.Pods.PodByUID(f.Pod.UID) != nil {
+			kept[s] = f
 		}
 	}
-	maps.Copy(now, stay)
-	changed = changed || len(now) != len(p.present)
-	p.present = now
-	maps.DeleteFunc(p.retries, func(s site, b *setback) bool {
-		return !places[s] && time.Now().After(b.until) && time.Since(b.used) > repairBurst*repairRefill
+	maps.Copy(now, kept)
+	changed = changed || len(now) != len(w.present)
+	w.present = now
+	maps.DeleteFunc(w.backoffs, func(s mountPlace, backoff *repairBackoff) bool {
+		return !places[s] && time.Now().After(backoff.retryAt) && time.Since(backoff.lastAttempt) > repairBurst*repairRefill
 	})
 	return changed
 }
 
 // faultsOf are the faults of volumes, as they are published.
-func faultsOf(present map[spot]fault.Finding) []*Fault {
+func faultsOf(present map[faultKey]fault.Finding) []*Fault {
 	var faults []*Fault
 	for _, f := range present {
 		faults = append(faults, &Fault{Finding: f})
@@ -66,28 +66,28 @@ func faultsOf(present map[spot]fault.Finding) []*Fault {
 	return faults
 }
 
-// unjudged tells whether nothing is known of a volume's mount, nor then of its copies: it was not asked, say. Of one that
+// isInconclusive tells whether nothing is known of a volume's mount, nor then of its copies: it was not asked, say. Of one that
 // has vanished it is known that it is gone.
-func unjudged(v *volume.Health) bool {
+func isInconclusive(v *volume.Health) bool {
 	return v.Code == "" && v.Answer.State != probe.Alive && v.Answer.State != probe.Vanished
 }
 
-// mayBeOf tells whether a broken mount may still be that of a volume, or a copy of it: it is not where another mount has
+// mayBelongTo tells whether a broken mount may still be that of a volume, or a copy of it: it is not where another mount has
 // come to the volume's place.
-func (s spot) mayBeOf(v *volume.Health) bool {
-	return s.namespace != v.Mount.Namespace.Inode || s.point != v.Mount.Point || s.is(&v.Mount)
+func (k faultKey) mayBelongTo(v *volume.Health) bool {
+	return k.namespace != v.Mount.Namespace.Inode || k.point != v.Mount.Point || k.isMount(&v.Mount)
 }
 
-// is goes by the number that is never used again, where both have one.
-func (s spot) is(m *mountns.Mount) bool {
-	if s.id != 0 && m.Unique != 0 {
-		return s.id == m.Unique
+// isMount goes by the number that is never used again, where both have one.
+func (k faultKey) isMount(m *mountns.Mount) bool {
+	if k.uniqueID != 0 && m.Unique != 0 {
+		return k.uniqueID == m.Unique
 	}
-	return s.number == m.ID
+	return k.mountInfoID == m.ID
 }
 
-// blind says why none of the volumes could be asked, if that is so.
-func blind(volumes []*volume.Health) error {
+// errNoProbeOf says why none of the volumes could be asked, if that is so.
+func errNoProbeOf(volumes []*volume.Health) error {
 	asked := func(v *volume.Health) bool { return v.Answer.State != probe.Unasked }
 	if len(volumes) == 0 || slices.ContainsFunc(volumes, asked) {
 		return nil

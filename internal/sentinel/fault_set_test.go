@@ -46,10 +46,10 @@ func TestFaultsThatCouldNotBeJudgedStay(t *testing.T) {
 		var waits []time.Duration
 		look := func(times int) {
 			for range times {
-				if err := p.look(t.Context()); err != nil {
+				if err := p.scan(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				waits = append(waits, time.Until(p.whole))
+				waits = append(waits, time.Until(p.nextScan))
 				time.Sleep(waits[len(waits)-1])
 			}
 		}
@@ -57,18 +57,18 @@ func TestFaultsThatCouldNotBeJudgedStay(t *testing.T) {
 		if c.found != many || len(p.present) != many {
 			t.Errorf("%d faults were told of, and %d are present, want %d", c.found, len(p.present), many)
 		}
-		if last := waits[len(waits)-1]; last != round {
-			t.Errorf("the next look in %s, want %s: nothing has changed for long", last, round)
+		if last := waits[len(waits)-1]; last != scanInterval {
+			t.Errorf("the next look in %s, want %s: nothing has changed for long", last, scanInterval)
 		}
 		c.judged = 0
 		look(1)
-		if c.found != many || len(p.present) != many || p.blind == nil {
-			t.Errorf("nothing could be asked: %d told, %d present, blind: %v", c.found, len(p.present), p.blind)
+		if c.found != many || len(p.present) != many || p.noProbe == nil {
+			t.Errorf("nothing could be asked: %d told, %d present, blind: %v", c.found, len(p.present), p.noProbe)
 		}
 		c.judged = many
 		look(1)
-		if c.found != many || len(p.present) != many || p.blind != nil {
-			t.Errorf("all could be asked: %d told, %d present, blind: %v", c.found, len(p.present), p.blind)
+		if c.found != many || len(p.present) != many || p.noProbe != nil {
+			t.Errorf("all could be asked: %d told, %d present, blind: %v", c.found, len(p.present), p.noProbe)
 		}
 	})
 }
@@ -92,13 +92,13 @@ func TestWhatBecomesOfAFault(t *testing.T) {
 		w := newWreck(1)
 		p := w.patrol()
 		p.Mode = Observe
-		if err := p.look(t.Context()); err != nil || len(p.present) != 1 {
+		if err := p.scan(t.Context()); err != nil || len(p.present) != 1 {
 			t.Fatalf("%s: %d faults at first, %v", name, len(p.present), err)
 		}
 		copied := fault.Finding{Pod: fault.Pod{UID: "uid"}, Volume: "v0", Mount: fault.Mount{ID: 99, Namespace: 1, Point: "/copy"}}
-		p.present[spotOf(&copied.Mount, fault.HungMount)] = copied
+		p.present[faultKeyOf(&copied.Mount, fault.HungMount)] = copied
 		c.becomes(w)
-		changed := p.compare(w.volumes)
+		changed := p.updateFaults(w.volumes)
 		if stays := len(p.present) == 2; stays != c.stays || changed == c.stays || w.found != 1 {
 			t.Errorf("a volume that %s: %d of its 2 faults stay, told %d times, changed: %v", name, len(p.present), w.found, changed)
 		}
@@ -110,10 +110,10 @@ func TestOneMountHasOneFault(t *testing.T) {
 	w := newWreck(2)
 	w.volumes[1].Mount = w.volumes[0].Mount
 	p := w.patrol()
-	p.compare(w.volumes)
+	p.updateFaults(w.volumes)
 	w.volumes[0].Code = fault.StaleFileHandle
 	w.volumes[1].Code, w.volumes[1].Answer.State = "", probe.Unasked
-	if p.compare(w.volumes); len(p.present) != 1 || p.present[spotOf(&w.volumes[0].Findings()[0].Mount, fault.StaleFileHandle)].Code == "" {
+	if p.updateFaults(w.volumes); len(p.present) != 1 || p.present[faultKeyOf(&w.volumes[0].Findings()[0].Mount, fault.StaleFileHandle)].Code == "" {
 		t.Errorf("faults of one mount: %+v", p.present)
 	}
 }
@@ -126,8 +126,8 @@ func TestAPatrolThatCanAskNothingDoesNotWatch(t *testing.T) {
 		p.Mode, p.Volumes, p.Kubelet = Observe, c, &sameKubelet{kubelet.Node{Root: "/nowhere"}}
 		p.Sentinel.see(Sight{Watching: true})
 		for _, watching := range []bool{false, true} {
-			ctx, stop := context.WithTimeout(t.Context(), round+5*beat)
-			p.keep(ctx)
+			ctx, stop := context.WithTimeout(t.Context(), scanInterval+5*beat)
+			p.run(ctx)
 			stop()
 			if now := p.Sight(); now.Watching != watching || len(c.trouble) != 1 {
 				t.Errorf("%d volumes of 3 can be asked: watching: %v, told: %q", c.judged, now.Watching, c.trouble)

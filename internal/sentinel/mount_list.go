@@ -15,45 +15,45 @@ import (
 // No more than one part in thrift of the time is spent on listing mounts, on the average of this long; but however long it
 // takes, a list is made that often.
 const (
-	thrift  = 1000
-	average = 30 * time.Second
+	cpuShareDivisor = 1000
+	cpuWindow       = 30 * time.Second
 )
 
-// mounts keeps the list of what is mounted below a directory of the kubelet's. One goroutine has it, and closes it.
-type mounts struct {
-	pace
+// mountList keeps the list of what is mounted below a directory of the kubelet's. One goroutine has it, and closes it.
+type mountList struct {
+	restBudget
 	lister *mountns.Lister
 }
 
-func newMounts() *mounts { return &mounts{lister: mountns.NewLister()} }
+func newMountList() *mountList { return &mountList{lister: mountns.NewLister()} }
 
 // list gives the mounts if there are others than at the last call, as far as it may be looked already.
-func (m *mounts) list(node *kubelet.Node, below string) (found []mountns.Mount, changed bool, err error) {
+func (l *mountList) list(node *kubelet.Node, below string) (found []mountns.Mount, changed bool, err error) {
 	now := time.Now()
-	if now.Before(m.next) {
+	if now.Before(l.notBefore) {
 		return nil, false, nil
 	}
 	ns, err := node.Namespace()
 	if err != nil {
 		return nil, false, err
 	}
-	spent := threadTime(func() { found, changed, err = m.lister.List(ns, below) })
-	m.rest(now, thrift*spent)
+	spent := threadTime(func() { found, changed, err = l.lister.List(ns, below) })
+	l.chargeList(now, cpuShareDivisor*spent)
 	return found, changed, err
 }
 
-// rest says when the next list may be made.
-func (m *mounts) rest(now time.Time, earned time.Duration) {
-	m.after(now, min(earned, 2*average-max(0, m.rests.Sub(now))), average)
+// chargeList says when the next list may be made.
+func (l *mountList) chargeList(now time.Time, rest time.Duration) {
+	l.charge(now, min(rest, 2*cpuWindow-max(0, l.restUntil.Sub(now))), cpuWindow)
 }
 
-// anew forgets what is known, and may be asked at once.
-func (m *mounts) anew() {
-	m.close()
-	m.next = time.Time{}
+// reset forgets what is known, and may be asked at once.
+func (l *mountList) reset() {
+	l.close()
+	l.notBefore = time.Time{}
 }
 
-func (m *mounts) close() { m.lister.Close() }
+func (l *mountList) close() { l.lister.Close() }
 
 // threadTime is for how long fn had a processor: others may be given it meanwhile.
 func threadTime(fn func()) time.Duration {

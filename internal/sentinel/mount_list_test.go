@@ -15,16 +15,16 @@ func TestListsAreMadeThriftily(t *testing.T) {
 		most  int           // within an hour
 	}{
 		100 * time.Microsecond: {3 * beat, 3600},
-		9 * time.Millisecond:   {4 * beat, int((time.Hour+average)/(9*time.Second)) + 1},
-		time.Second:            {4 * average, int((time.Hour+average)/average) + 1},
+		9 * time.Millisecond:   {4 * beat, int((time.Hour+cpuWindow)/(9*time.Second)) + 1},
+		time.Second:            {4 * cpuWindow, int((time.Hour+cpuWindow)/cpuWindow) + 1},
 	} {
 		began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		var lists []time.Duration
-		m := newMounts()
+		m := newMountList()
 		for now := began; now.Sub(began) < time.Hour; now = now.Add(beat) {
-			if !now.Before(m.next) {
+			if !now.Before(m.notBefore) {
 				lists = append(lists, now.Sub(began))
-				m.rest(now, thrift*spent)
+				m.chargeList(now, cpuShareDivisor*spent)
 			}
 		}
 		if len(lists) > want.most || len(lists) < want.most*9/10 || lists[3] > want.first {
@@ -35,13 +35,13 @@ func TestListsAreMadeThriftily(t *testing.T) {
 
 // TestNoDebtKeepsAListAway: whoever has everything be looked at anew, over and over, cannot have nothing be listed later.
 func TestNoDebtKeepsAListAway(t *testing.T) {
-	now, m := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), newMounts()
+	now, m := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), newMountList()
 	for range 1000 {
-		m.anew()
-		m.rest(now, time.Minute)
+		m.reset()
+		m.chargeList(now, time.Minute)
 		now = now.Add(beat)
 	}
-	if wait := m.next.Sub(now); wait > average {
-		t.Errorf("no list for %v, want %v at most", wait, average)
+	if wait := m.notBefore.Sub(now); wait > cpuWindow {
+		t.Errorf("no list for %v, want %v at most", wait, cpuWindow)
 	}
 }

@@ -17,44 +17,44 @@ const maxRepairs = 16
 // so that a pod with a thousand broken mounts holds up no other.
 type repairQueue struct {
 	actions map[string][]fault.Action // by the UID of the pod
-	last    string                    // pod that had its turn
+	lastPod string                    // pod that had its turn
 }
 
 // plan replaces what is to be done.
-func (t *repairQueue) plan(actions []fault.Action) {
-	t.actions = map[string][]fault.Action{}
+func (q *repairQueue) plan(actions []fault.Action) {
+	q.actions = map[string][]fault.Action{}
 	for _, a := range actions {
-		t.actions[a.Pod.UID] = append(t.actions[a.Pod.UID], a)
+		q.actions[a.Pod.UID] = append(q.actions[a.Pod.UID], a)
 	}
 }
 
-func (t *repairQueue) empty() bool { return len(t.actions) == 0 }
+func (q *repairQueue) empty() bool { return len(q.actions) == 0 }
 
 // next takes out a batch of the pod whose turn it is.
-func (t *repairQueue) next() []fault.Action {
-	pods := slices.Sorted(maps.Keys(t.actions))
-	at, found := slices.BinarySearch(pods, t.last)
+func (q *repairQueue) next() []fault.Action {
+	pods := slices.Sorted(maps.Keys(q.actions))
+	at, found := slices.BinarySearch(pods, q.lastPod)
 	if found {
 		at++
 	}
-	t.last = pods[at%len(pods)]
-	all := t.actions[t.last]
+	q.lastPod = pods[at%len(pods)]
+	all := q.actions[q.lastPod]
 	batch := all[:min(len(all), maxRepairs)]
-	t.put(all[len(batch):])
+	q.setRemaining(all[len(batch):])
 	return batch
 }
 
-// put sets what is left of the pod that had its turn last.
-func (t *repairQueue) put(left []fault.Action) {
-	if t.actions[t.last] = left; len(left) == 0 {
-		delete(t.actions, t.last)
+// setRemaining sets what is left of the pod that had its turn last.
+func (q *repairQueue) setRemaining(remaining []fault.Action) {
+	if q.actions[q.lastPod] = remaining; len(remaining) == 0 {
+		delete(q.actions, q.lastPod)
 	}
 }
 
-// back returns actions of the last batch that were not tried.
-func (t *repairQueue) back(actions []fault.Action) {
-	t.put(append(slices.Clone(actions), t.actions[t.last]...))
+// putBack returns actions of the last batch that were not tried.
+func (q *repairQueue) putBack(actions []fault.Action) {
+	q.setRemaining(append(slices.Clone(actions), q.actions[q.lastPod]...))
 }
 
-// fail drops all actions for the pod that had its turn last, until all is looked at again.
-func (t *repairQueue) fail() { t.put(nil) }
+// dropPod drops all actions for the pod that had its turn last, until all is looked at again.
+func (q *repairQueue) dropPod() { q.setRemaining(nil) }

@@ -45,9 +45,9 @@ func TestOnePodHoldsUpNoOther(t *testing.T) {
 					return nil
 				}
 				p := w.patrol()
-				p.todo.last = "b" // it is the first pod's turn
+				p.repairs.lastPod = "b" // it is the first pod's turn
 				for began := time.Now(); time.Since(began) < 20*time.Second; {
-					if err := p.look(t.Context()); err != nil {
+					if err := p.scan(t.Context()); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -78,7 +78,7 @@ func TestRepairQueue(t *testing.T) {
 		batch := tr.next()
 		got += fmt.Sprintf("%s%d ", batch[0].Pod.UID, len(batch))
 		if round == 1 {
-			tr.back(batch[10:]) // no time was left for these
+			tr.putBack(batch[10:]) // no time was left for these
 		}
 		if round == 3 {
 			tr.plan(actions[:40]) // all was looked at: the turn goes on
@@ -88,9 +88,9 @@ func TestRepairQueue(t *testing.T) {
 		t.Errorf("batches %s, want %s", got, want)
 	}
 	tr.plan(actions)
-	tr.last = "a"
+	tr.lastPod = "a"
 	tr.next()
-	tr.fail()
+	tr.dropPod()
 	if next := tr.next(); next[0].Pod.UID != "c" || len(tr.actions) != 1 {
 		t.Errorf("after a failure of b, %q has its turn, and %d pods wait", next[0].Pod.UID, len(tr.actions))
 	}

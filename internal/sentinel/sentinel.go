@@ -153,7 +153,7 @@ func (s *Sentinel) Run(ctx context.Context) error {
 	others.Go(func() { s.attend(ctx) })
 	if s.Volumes != nil {
 		s.seeVolumes(Sight{})
-		others.Go(func() { newPatrol(s).keep(ctx) })
+		others.Go(func() { newVolumeWatcher(s).run(ctx) })
 	}
 	if s.Orphans != nil {
 		others.Go(func() { s.count(ctx) })

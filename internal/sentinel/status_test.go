@@ -102,9 +102,9 @@ func TestWhatTakesLongIsNotStuck(t *testing.T) {
 			w.volumes[0].Mount.Unique++ // and that is dead, too
 			return nil
 		}
-		p.see(true)
-		if err := p.look(t.Context()); err != nil || times != 2*repeats {
-			t.Errorf("%d looks and repairs, %v, want %d", times, err, 2*repeats)
+		p.reportStatus(true)
+		if err := p.scan(t.Context()); err != nil || times != 2*maxConsecutiveScans {
+			t.Errorf("%d looks and repairs, %v, want %d", times, err, 2*maxConsecutiveScans)
 		}
 	})
 }

@@ -37,106 +37,106 @@ type Connections interface {
 
 // Intervals of the patrol, and their bounds.
 const (
-	// round is how often all volumes are asked whether they answer, whatever is known of them, and how often for each of them
+	// scanInterval is how often all volumes are asked whether they answer, whatever is known of them, and how often for each of them
 	// where there are many. bare is how often it is looked for volumes where there were none: that one comes is seen by its
 	// mount, but for a hostPath on what the node has mounted for itself.
-	round, roundOfOne, bare = 30 * time.Second, 300 * time.Millisecond, thorough
-	// restOfOne is how long there is between two looks on the average at least, for each volume that is looked at: to ask one
+	scanInterval, probeInterval, idleScanInterval = 30 * time.Second, 300 * time.Millisecond, thorough
+	// minProbeGap is how long there is between two looks on the average at least, for each volume that is looked at: to ask one
 	// takes about a twentieth of that. How long a look takes says nothing: it may have waited. Some looks may follow one another
 	// before that, by half a beat: whoever dies second, or comes back, is not to wait for what has been seen before.
-	restOfOne, inARow = 10 * time.Millisecond, 6
-	// relapse is how soon all is looked at again while there are faults, and twice as long after each time that nothing has
+	minProbeGap, probeBurst = 10 * time.Millisecond, 6
+	// faultRescanInterval is how soon all is looked at again while there are faults, and twice as long after each time that nothing has
 	// changed: no event tells that a container has ended that had a dead mount.
-	relapse = 2 * time.Second
-	// maxFelt is how many connections are felt in one beat: the others have their turn in the next.
-	maxFelt = 256
-	// patient is for how many turns requests may wait at a connection before its mounts are asked.
-	patient = 3
-	// repeats is how often everything is looked at again at once because something was repaired.
-	repeats = 3
-	// portion is how long repairs may follow one another before the connections are felt again, at least: they get as much
+	faultRescanInterval = 2 * time.Second
+	// maxPolledConnections is how many connections are felt in one beat: the others have their turn in the next.
+	maxPolledConnections = 256
+	// waitingPollLimit is for how many turns requests may wait at a connection before its mounts are asked.
+	waitingPollLimit = 3
+	// maxConsecutiveScans is how often everything is looked at again at once because something was repaired.
+	maxConsecutiveScans = 3
+	// minRepairTime is how long repairs may follow one another before the connections are felt again, at least: they get as much
 	// time as the look before them took. If a driver's daemon has taken a thousand volumes with it, their repairs take minutes.
-	portion = beat
+	minRepairTime = beat
 )
 
-// patrol is the watch over the volumes of one node that can die under their pods. Whether one has is found out where a
+// volumeWatcher is the watch over the volumes of one node that can die under their pods. Whether one has is found out where a
 // Diagnosis finds it out. The patrol only knows when to look: when mounts of CSI volumes or of file systems that may hang
 // come or go, when the kernel says that a FUSE connection is dead or that requests wait at it, and every round. One
 // goroutine has it.
-type patrol struct {
+type volumeWatcher struct {
 	*Sentinel
-	mounts *mounts
-	seed   maphash.Seed
-	shape  uint64 // of the mounts that may hang, and of those of CSI volumes
+	mounts     *mountList
+	seed       maphash.Seed
+	mountsHash uint64 // of the mounts that may hang, and of those of CSI volumes
 
-	pulses map[uint32]*pulse // by connection
-	order  []uint32
-	turn   int // whose it is in order
+	connections     map[uint32]*connState // by connection
+	connectionOrder []uint32
+	connectionIndex int // whose it is in order
 
-	pace            // of looks
-	whole time.Time // when all is looked at, whatever is known
-	again time.Duration
-	due   bool
+	restBudget            // of looks
+	nextScan    time.Time // when all is looked at, whatever is known
+	rescanDelay time.Duration
+	scanDue     bool
 
-	present map[spot]fault.Finding
-	todo    repairQueue   // what is left to do of what was planned when all was looked at
-	took    time.Duration // of the last look
-	retries map[site]*setback
-	// blind says why no volume could be asked the last time.
-	blind error
-	// trouble is what could not be seen the last time, so that it is told of once.
-	trouble string
+	present      map[faultKey]fault.Finding
+	repairs      repairQueue   // what is left to do of what was planned when all was looked at
+	scanDuration time.Duration // of the last look
+	backoffs     map[mountPlace]*repairBackoff
+	// noProbe says why no volume could be asked the last time.
+	noProbe error
+	// lastTrouble is what could not be seen the last time, so that it is told of once.
+	lastTrouble string
 }
 
-// pulse is what the kernel said last about a connection.
-type pulse struct {
+// connState is what the kernel said last about a connection.
+type connState struct {
 	dead bool
-	// waits counts the turns for which requests have been waiting.
-	waits int
+	// waitingPolls counts the turns for which requests have been waiting.
+	waitingPolls int
 }
 
-// spot is a broken mount at its place.
-type spot struct {
-	namespace, id uint64
-	number        int
-	point         string
-	code          fault.Code
+// faultKey is a broken mount at its place.
+type faultKey struct {
+	namespace, uniqueID uint64
+	mountInfoID         int
+	point               string
+	code                fault.Code
 }
 
-func spotOf(m *fault.Mount, code fault.Code) spot {
-	return spot{namespace: m.Namespace, id: m.ID, number: m.MountInfoID, point: m.Point, code: code}
+func faultKeyOf(m *fault.Mount, code fault.Code) faultKey {
+	return faultKey{namespace: m.Namespace, uniqueID: m.ID, mountInfoID: m.MountInfoID, point: m.Point, code: code}
 }
 
-// site is a place that is repaired, whichever mount is there: with a driver that comes and goes it is another every time.
-type site struct {
+// mountPlace is a place that is repaired, whichever mount is there: with a driver that comes and goes it is another every time.
+type mountPlace struct {
 	namespace uint64
 	point     string
 }
 
-func siteOf(m *fault.Mount) site { return site{m.Namespace, m.Point} }
+func placeOf(m *fault.Mount) mountPlace { return mountPlace{m.Namespace, m.Point} }
 
-// setback is how often a repair has failed, and bounds how often one is made.
-type setback struct {
+// repairBackoff is how often a repair has failed, and bounds how often one is made.
+type repairBackoff struct {
 	repairLimiter
-	delay       time.Duration
-	until, used time.Time
+	delay                time.Duration
+	retryAt, lastAttempt time.Time
 }
 
-func newPatrol(s *Sentinel) *patrol {
-	return &patrol{
-		Sentinel: s, mounts: newMounts(), seed: maphash.MakeSeed(),
-		pulses: map[uint32]*pulse{}, present: map[spot]fault.Finding{}, retries: map[site]*setback{},
+func newVolumeWatcher(s *Sentinel) *volumeWatcher {
+	return &volumeWatcher{
+		Sentinel: s, mounts: newMountList(), seed: maphash.MakeSeed(),
+		connections: map[uint32]*connState{}, present: map[faultKey]fault.Finding{}, backoffs: map[mountPlace]*repairBackoff{},
 	}
 }
 
-// keep goes on until ctx is done.
-func (p *patrol) keep(ctx context.Context) {
+// run goes on until ctx is done.
+func (w *volumeWatcher) run(ctx context.Context) {
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
-	defer p.mounts.close()
+	defer w.mounts.close()
 	for ctx.Err() == nil {
-		err := p.tick(ctx)
-		p.admit(ctx, cmp.Or(err, p.blind))
+		err := w.onTick(ctx)
+		w.reportTrouble(ctx, cmp.Or(err, w.noProbe))
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
@@ -144,8 +144,8 @@ func (p *patrol) keep(ctx context.Context) {
 	}
 }
 
-// admit tells what cannot be seen, once for as long as it stays the same.
-func (p *patrol) admit(ctx context.Context, err error) {
+// reportTrouble tells what cannot be seen, once for as long as it stays the same.
+func (w *volumeWatcher) reportTrouble(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -153,16 +153,16 @@ func (p *patrol) admit(ctx context.Context, err error) {
 	if err != nil {
 		text = err.Error()
 	}
-	if text != "" && text != p.trouble {
-		p.Observer.Trouble(err)
+	if text != "" && text != w.lastTrouble {
+		w.Observer.Trouble(err)
 	}
-	p.trouble = text
-	p.see(err == nil)
+	w.lastTrouble = text
+	w.reportStatus(err == nil)
 }
 
-// tick does what is to be done in one beat.
-func (p *patrol) tick(ctx context.Context) error {
-	node, err := p.Kubelet.Node(ctx)
+// onTick does what is to be done in one beat.
+func (w *volumeWatcher) onTick(ctx context.Context) error {
+	node, err := w.Kubelet.Node(ctx)
 	if err != nil {
 		return err
 	}
@@ -170,20 +170,20 @@ func (p *patrol) tick(ctx context.Context) error {
 	if !mountinfo.Within(below, node.PodsDir()) { // a link leads out of it
 		below = "/"
 	}
-	mounts, changed, err := p.mounts.list(node, below)
+	mounts, changed, err := w.mounts.list(node, below)
 	if err != nil {
 		return err
 	}
 	if changed {
-		p.note(mounts)
+		w.recordMounts(mounts)
 	}
-	p.feel()
+	w.pollConnections()
 	now := time.Now()
-	if due := p.due || !now.Before(p.whole); due && !now.Before(p.next) {
-		return p.look(ctx)
+	if due := w.scanDue || !now.Before(w.nextScan); due && !now.Before(w.notBefore) {
+		return w.scan(ctx)
 	}
-	if p.mend(ctx) && p.todo.empty() {
-		return p.look(ctx)
+	if w.repairNext(ctx) && w.repairs.empty() {
+		return w.scan(ctx)
 	}
 	return nil
 }
@@ -191,11 +191,11 @@ func (p *patrol) tick(ctx context.Context) error {
 // onCSI is in the path of every CSI volume.
 var onCSI = "/" + strings.ReplaceAll(kubelet.CSI, "/", "~") + "/"
 
-// note takes in which mounts there are that may hang, or can be found to be another volume's.
-func (p *patrol) note(mounts []mountns.Mount) {
+// recordMounts takes in which mounts there are that may hang, or can be found to be another volume's.
+func (w *volumeWatcher) recordMounts(mounts []mountns.Mount) {
 	var h maphash.Hash
-	h.SetSeed(p.seed)
-	seen := map[uint32]*pulse{}
+	h.SetSeed(w.seed)
+	connections := map[uint32]*connState{}
 	for i := range mounts {
 		m := &mounts[i]
 		if !mountns.MayHang(m.FSType) && !strings.Contains(m.Point, onCSI) {
@@ -204,190 +204,190 @@ func (p *patrol) note(mounts []mountns.Mount) {
 		maphash.WriteComparable(&h, [2]uint64{m.Unique, uint64(m.ID)})
 		_, _ = h.WriteString(m.Point)
 		if strings.HasPrefix(m.FSType, "fuse") && m.Major == 0 {
-			seen[m.Minor] = p.pulses[m.Minor]
+			connections[m.Minor] = w.connections[m.Minor]
 		}
 	}
-	for minor, known := range seen {
-		if known == nil {
-			seen[minor] = &pulse{}
+	for minor, state := range connections {
+		if state == nil {
+			connections[minor] = &connState{}
 		}
 	}
-	p.pulses, p.order = seen, slices.Sorted(maps.Keys(seen))
-	if shape := h.Sum64(); shape != p.shape {
-		p.shape, p.due = shape, true
+	w.connections, w.connectionOrder = connections, slices.Sorted(maps.Keys(connections))
+	if hash := h.Sum64(); hash != w.mountsHash {
+		w.mountsHash, w.scanDue = hash, true
 	}
 }
 
-// feel asks the kernel about connections, in turn.
-func (p *patrol) feel() {
-	if p.Connections == nil {
+// pollConnections asks the kernel about connections, in turn.
+func (w *volumeWatcher) pollConnections() {
+	if w.Connections == nil {
 		return
 	}
-	for range min(maxFelt, len(p.order)) {
-		p.turn = (p.turn + 1) % len(p.order)
-		minor := p.order[p.turn]
-		c, err := p.Connections.Connection(minor)
-		if err == nil && p.pulses[minor].beats(c) {
-			p.due = true
+	for range min(maxPolledConnections, len(w.connectionOrder)) {
+		w.connectionIndex = (w.connectionIndex + 1) % len(w.connectionOrder)
+		minor := w.connectionOrder[w.connectionIndex]
+		c, err := w.Connections.Connection(minor)
+		if err == nil && w.connections[minor].update(c) {
+			w.scanDue = true
 		}
 	}
 }
 
-// beats takes in what the kernel says, and tells whether the connection is to be looked at for it.
-func (u *pulse) beats(c fuse.Connection) (look bool) {
-	look = c.Dead != u.dead
-	u.dead = c.Dead
+// update takes in what the kernel says, and tells whether the connection is to be looked at for it.
+func (s *connState) update(c fuse.Connection) (changed bool) {
+	changed = c.Dead != s.dead
+	s.dead = c.Dead
 	if c.Waiting == 0 || c.Dead {
-		look = look || u.waits >= patient
-		u.waits = 0
-		return look
+		changed = changed || s.waitingPolls >= waitingPollLimit
+		s.waitingPolls = 0
+		return changed
 	}
-	u.waits++
-	return look || u.waits == patient
+	s.waitingPolls++
+	return changed || s.waitingPolls == waitingPollLimit
 }
 
-// look asks all volumes, tells what is new, and begins to mend what may be mended.
-func (p *patrol) look(ctx context.Context) error {
-	for range repeats {
-		p.moves()
-		p.due = false
-		p.todo.plan(nil)
-		survey, err := p.Volumes.Inspect(ctx, volume.Selection{})
+// scan asks all volumes, tells what is new, and begins to mend what may be mended.
+func (w *volumeWatcher) scan(ctx context.Context) error {
+	for range maxConsecutiveScans {
+		w.moves()
+		w.scanDue = false
+		w.repairs.plan(nil)
+		survey, err := w.Volumes.Inspect(ctx, volume.Selection{})
 		now, asked := time.Now(), 0
 		if err == nil {
-			asked, p.took = survey.Coverage.Asked, survey.Coverage.Took
+			asked, w.scanDuration = survey.Coverage.Asked, survey.Coverage.Took
 		}
-		earned := time.Duration(asked) * restOfOne
-		p.after(now, earned, inARow*earned) // so that some may follow one another
-		p.whole = now.Add(max(round, time.Duration(asked)*roundOfOne))
+		rest := time.Duration(asked) * minProbeGap
+		w.charge(now, rest, probeBurst*rest) // so that some may follow one another
+		w.nextScan = now.Add(max(scanInterval, time.Duration(asked)*probeInterval))
 		if err != nil {
 			return err
 		}
 		if len(survey.Volumes) == 0 {
-			p.whole = now.Add(bare)
+			w.nextScan = now.Add(idleScanInterval)
 		}
-		p.blind = blind(survey.Volumes)
-		if p.again = min(2*p.again, time.Hour); p.compare(survey.Volumes) {
-			p.again = relapse
+		w.noProbe = errNoProbeOf(survey.Volumes)
+		if w.rescanDelay = min(2*w.rescanDelay, time.Hour); w.updateFaults(survey.Volumes) {
+			w.rescanDelay = faultRescanInterval
 		}
-		if len(p.present) > 0 && now.Add(p.again).Before(p.whole) {
-			p.whole = now.Add(p.again)
+		if len(w.present) > 0 && now.Add(w.rescanDelay).Before(w.nextScan) {
+			w.nextScan = now.Add(w.rescanDelay)
 		}
-		if p.blind == nil {
-			p.publish(fromVolumes, faultsOf(p.present))
+		if w.noProbe == nil {
+			w.publish(fromVolumes, faultsOf(w.present))
 		}
-		if p.Mode == Automatic {
-			p.plan(ctx, survey.Broken())
+		if w.Mode == Automatic {
+			w.planRepairs(ctx, survey.Broken())
 		}
-		if !p.mend(ctx) || !p.todo.empty() {
+		if !w.repairNext(ctx) || !w.repairs.empty() {
 			break
 		}
 	}
 	return nil
 }
 
-// plan notes what can be repaired without losing anything. The volumes of a pod that ends are the kubelet's to unmount.
-func (p *patrol) plan(ctx context.Context, broken []*volume.Health) {
+// planRepairs notes what can be repaired without losing anything. The volumes of a pod that ends are the kubelet's to unmount.
+func (w *volumeWatcher) planRepairs(ctx context.Context, broken []*volume.Health) {
 	var all []fault.Action
 	for _, v := range broken {
-		if pod := p.Pods.PodByUID(v.Pod.UID); pod == nil || ends(pod) {
+		if pod := w.Pods.PodByUID(v.Pod.UID); pod == nil || isEnding(pod) {
 			continue
 		}
-		actions, _, err := p.Volumes.Plan(ctx, v, volume.PlanOptions{})
+		actions, _, err := w.Volumes.Plan(ctx, v, volume.PlanOptions{})
 		if err != nil {
-			p.Observer.Trouble(err)
+			w.Observer.Trouble(err)
 			continue
 		}
 		all = append(all, actions...)
 	}
-	p.todo.plan(all)
+	w.repairs.plan(all)
 }
 
-func ends(pod *corev1.Pod) bool {
+func isEnding(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// mend goes on with what was planned, for a while, and reports whether anything was repaired. A repair that fails ends the
+// repairNext goes on with what was planned, for a while, and reports whether anything was repaired. A repair that fails ends the
 // plan of its pod: where one file system does not answer, the next repairs would fail, or wait, as this one did, so that
 // all is looked at first.
-func (p *patrol) mend(ctx context.Context) (repaired bool) {
-	end := time.Now().Add(max(portion, p.took))
-	for !p.todo.empty() && ctx.Err() == nil && time.Now().Before(end) {
-		batch, untried := p.todo.next(), 0
-		var due []fault.Action
+func (w *volumeWatcher) repairNext(ctx context.Context) (repaired bool) {
+	deadline := time.Now().Add(max(minRepairTime, w.scanDuration))
+	for !w.repairs.empty() && ctx.Err() == nil && time.Now().Before(deadline) {
+		batch, untried := w.repairs.next(), 0
+		var allowed []fault.Action
 		for _, a := range batch {
-			if p.allowed(a) {
-				due = append(due, a)
+			if w.mayRepair(a) {
+				allowed = append(allowed, a)
 			}
 		}
-		if untried = len(due); untried == 0 {
+		if untried = len(allowed); untried == 0 {
 			continue
 		}
-		p.moves()
-		p.Volumes.ApplyAll(ctx, due, func(i int, done fault.Applied, err error) bool {
-			p.moves()
+		w.moves()
+		w.Volumes.ApplyAll(ctx, allowed, func(i int, applied fault.Applied, err error) bool {
+			w.moves()
 			untried--
-			made, err := p.settle(due[i], done, err)
-			repaired = repaired || made
+			ok, err := w.recordRepair(allowed[i], applied, err)
+			repaired = repaired || ok
 			if err != nil {
-				p.todo.fail()
+				w.repairs.dropPod()
 				untried = 0
 			}
-			return err == nil && ctx.Err() == nil && time.Now().Before(end)
+			return err == nil && ctx.Err() == nil && time.Now().Before(deadline)
 		})
-		p.todo.back(due[len(due)-untried:])
+		w.repairs.putBack(allowed[len(allowed)-untried:])
 	}
 	return repaired
 }
 
-// allowed reports whether a repair may be tried now, and counts that it is.
-func (p *patrol) allowed(a fault.Action) bool {
+// mayRepair reports whether a repair may be tried now, and counts that it is.
+func (w *volumeWatcher) mayRepair(a fault.Action) bool {
 	if a.Kind != fault.Replace || !a.Lossless {
 		return false
 	}
-	if _, known := p.present[spotOf(a.Mount, a.Fault)]; !known {
+	if _, known := w.present[faultKeyOf(a.Mount, a.Fault)]; !known {
 		return false
 	}
-	at := siteOf(a.Mount)
-	b := p.retries[at]
-	if b == nil {
-		b = &setback{}
-		p.retries[at] = b
+	place := placeOf(a.Mount)
+	backoff := w.backoffs[place]
+	if backoff == nil {
+		backoff = &repairBackoff{}
+		w.backoffs[place] = backoff
 	}
 	now := time.Now()
-	if now.Before(b.until) || !b.allow(now) {
-		p.due = true
+	if now.Before(backoff.retryAt) || !backoff.allow(now) {
+		w.scanDue = true
 		return false
 	}
-	b.used = now
+	backoff.lastAttempt = now
 	return true
 }
 
-// settle notes how a repair went. The error is that of one that was tried and has failed.
-func (p *patrol) settle(a fault.Action, done fault.Applied, err error) (repaired bool, failed error) {
+// recordRepair notes how a repair went. The error is that of one that was tried and has failed.
+func (w *volumeWatcher) recordRepair(a fault.Action, applied fault.Applied, err error) (repaired bool, failed error) {
 	refused := errors.Is(err, volume.ErrRefused) // somebody else was faster, or it is not what it was
-	if !refused && !done.Already {
-		p.Observer.Repaired(p.present[spotOf(a.Mount, a.Fault)], err)
+	if !refused && !applied.Already {
+		w.Observer.Repaired(w.present[faultKeyOf(a.Mount, a.Fault)], err)
 	}
-	b := p.retries[siteOf(a.Mount)]
+	backoff := w.backoffs[placeOf(a.Mount)]
 	if err == nil {
-		b.delay = 0
+		backoff.delay = 0
 		return true, nil
 	}
-	b.delay = min(max(firstRetryDelay, 2*b.delay), maxRetryDelay)
-	b.until = time.Now().Add(b.delay)
-	p.due = true
+	backoff.delay = min(max(firstRetryDelay, 2*backoff.delay), maxRetryDelay)
+	backoff.retryAt = time.Now().Add(backoff.delay)
+	w.scanDue = true
 	if refused {
 		err = nil
 	}
 	return false, err
 }
 
-// see says what is seen now.
-func (p *patrol) see(watching bool) {
-	now := Sight{Watching: watching, Connections: len(p.order), Present: map[fault.Code]int{}}
-	for s := range p.present {
-		now.Present[s.code]++
+// reportStatus says what is seen now.
+func (w *volumeWatcher) reportStatus(watching bool) {
+	status := Sight{Watching: watching, Connections: len(w.connectionOrder), Present: map[fault.Code]int{}}
+	for s := range w.present {
+		status.Present[s.code]++
 	}
-	p.Sentinel.seeVolumes(now)
+	w.Sentinel.seeVolumes(status)
 }

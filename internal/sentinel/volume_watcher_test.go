@@ -76,8 +76,8 @@ func (w *wreck) PodByUID(string) *corev1.Pod        { return &w.pod }
 func (w *wreck) Found(fault.Finding, time.Duration) { w.found++ }
 func (w *wreck) Repaired(fault.Finding, error)      { w.repaired++ }
 func (w *wreck) Trouble(err error)                  { w.trouble = append(w.trouble, err.Error()) }
-func (w *wreck) patrol() *patrol {
-	return newPatrol(&Sentinel{Mode: Automatic, Pods: w, Observer: w, Volumes: w})
+func (w *wreck) patrol() *volumeWatcher {
+	return newVolumeWatcher(&Sentinel{Mode: Automatic, Pods: w, Observer: w, Volumes: w})
 }
 func (w *wreck) gone(a fault.Action, from []*volume.Health) {
 	for i, v := range from {
@@ -102,16 +102,16 @@ func TestAMassOfRepairsIsDoneInPortions(t *testing.T) {
 		}
 		p := w.patrol()
 		began := time.Now()
-		if err := p.look(t.Context()); err != nil {
+		if err := p.scan(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		longest := time.Since(began)
-		for !p.todo.empty() {
+		for !p.repairs.empty() {
 			began = time.Now()
-			p.mend(t.Context())
+			p.repairNext(t.Context())
 			longest = max(longest, time.Since(began))
 		}
-		if longest > portion+each || w.total() != many || len(w.applied) != many {
+		if longest > minRepairTime+each || w.total() != many || len(w.applied) != many {
 			t.Errorf("%d repairs of %d places, up to %s without a look at connections", w.total(), len(w.applied), longest)
 		}
 	})
@@ -124,15 +124,15 @@ func TestARepairThatFailsEndsThePlan(t *testing.T) {
 		w.mend = func(fault.Action) error { return volume.ErrHung }
 		p := w.patrol()
 		for range 3 {
-			if err := p.look(t.Context()); err != nil {
+			if err := p.scan(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if w.total() != 3 || !p.due {
-			t.Errorf("%d repairs were tried in 3 looks; due: %v", w.total(), p.due)
+		if w.total() != 3 || !p.scanDue {
+			t.Errorf("%d repairs were tried in 3 looks; due: %v", w.total(), p.scanDue)
 		}
 		w.mend = func(fault.Action) error { return fmt.Errorf("%w: another is there", volume.ErrRefused) }
-		if err := p.look(t.Context()); err != nil || w.total() != 100 {
+		if err := p.scan(t.Context()); err != nil || w.total() != 100 {
 			t.Errorf("%d repairs, %v, want that one which is refused holds up no other", w.total(), err)
 		}
 	})
@@ -182,7 +182,7 @@ func TestNoSentenceDecides(t *testing.T) {
 			}
 			p := w.patrol()
 			p.Volumes = reword(lossy{w, "/2"})
-			if err := p.look(t.Context()); err != nil {
+			if err := p.scan(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(map[string]int{"/0": 1, "/1": 1}, w.applied); diff != "" || w.repaired != 1 || len(p.present) != 1 {
@@ -201,15 +201,15 @@ func TestADriverThatComesAndGoes(t *testing.T) {
 	}
 	p, began := w.patrol(), time.Now()
 	for range 100 {
-		if err := p.look(t.Context()); err != nil {
+		if err := p.scan(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if most := repairBurst + 1 + int(time.Since(began)/repairRefill); w.total() > most {
 		t.Errorf("one place was repaired %d times within %s, want %d at most", w.total(), time.Since(began), most)
 	}
-	if len(p.retries) != 1 {
-		t.Errorf("%d setbacks are remembered of one place", len(p.retries))
+	if len(p.backoffs) != 1 {
+		t.Errorf("%d setbacks are remembered of one place", len(p.backoffs))
 	}
 }
 
@@ -222,7 +222,7 @@ func TestThePodsThatEndAreTheKubelets(t *testing.T) {
 		w := newWreck(1)
 		w.pod, w.mend = pod, func(fault.Action) error { return errors.New("it ends") }
 		p := w.patrol()
-		if err := p.look(t.Context()); err != nil || w.total() > 0 || len(p.present) != 1 {
+		if err := p.scan(t.Context()); err != nil || w.total() > 0 || len(p.present) != 1 {
 			t.Errorf("%s: %d repairs, %v, %d faults", name, w.total(), err, len(p.present))
 		}
 	}
@@ -235,13 +235,13 @@ func TestAFaultThatStaysIsLookedAtLessAndLess(t *testing.T) {
 		p.Mode = Observe
 		var waits []time.Duration
 		for range 200 {
-			if err := p.look(t.Context()); err != nil {
+			if err := p.scan(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			waits = append(waits, time.Until(p.whole))
+			waits = append(waits, time.Until(p.nextScan))
 			time.Sleep(waits[len(waits)-1])
 		}
-		if waits[0] != relapse || !slices.IsSorted(waits) || waits[len(waits)-1] != round {
+		if waits[0] != faultRescanInterval || !slices.IsSorted(waits) || waits[len(waits)-1] != scanInterval {
 			t.Errorf("waits: %v", waits)
 		}
 	})
@@ -253,9 +253,9 @@ func TestANodeWithoutVolumesIsLookedAtRarely(t *testing.T) {
 		w := newWreck(1)
 		w.volumes[0].Code = ""
 		p := w.patrol()
-		for _, want := range []time.Duration{round, bare} {
-			if err := p.look(t.Context()); err != nil || time.Until(p.whole) != want {
-				t.Errorf("%d volumes: the next look in %s, %v, want %s", len(w.volumes), time.Until(p.whole), err, want)
+		for _, want := range []time.Duration{scanInterval, idleScanInterval} {
+			if err := p.scan(t.Context()); err != nil || time.Until(p.nextScan) != want {
+				t.Errorf("%d volumes: the next look in %s, %v, want %s", len(w.volumes), time.Until(p.nextScan), err, want)
 			}
 			w.volumes = nil
 		}
@@ -283,9 +283,9 @@ func TestWhichMountsSetOffALook(t *testing.T) {
 		{[]mountns.Mount{secret, local, remote}, false},
 		{[]mountns.Mount{secret, remote}, true},
 	} {
-		p.due = false
-		if p.note(step.mounts); p.due != step.want {
-			t.Errorf("step %d, %v: %v, want %v", i, step.mounts, p.due, step.want)
+		p.scanDue = false
+		if p.recordMounts(step.mounts); p.scanDue != step.want {
+			t.Errorf("step %d, %v: %v, want %v", i, step.mounts, p.scanDue, step.want)
 		}
 	}
 }
