@@ -81,7 +81,7 @@ var (
 	sinkingNames = []sinking{
 		{`\bvigil|Vigil`, count{0, 0, 0}, "watcher, monitor"},
 		{`\bpatrol|Patrol`, count{0, 16, 0}, "watcher"},
-		{`\bsight|Sight`, count{67, 47, 0}, "status"},
+		{`\bsight|Sight`, count{37, 0, 0}, "status"},
 		{`\brestless|Restless`, count{0, 1, 0}, "pending"},
 		{`\badmit|Admit`, count{0, 56, 0}, "acquire, report"},
 		{`\bstreet|Street`, count{0, 69, 0}, "what it is: connection, mount"},

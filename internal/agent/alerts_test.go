@@ -48,7 +48,7 @@ func TestAlertsAreOnMetricsThatThereAre(t *testing.T) {
 	t.Parallel()
 	o, _, counter := newTestObserver(t)
 	l := &lookout{observer: o, mode: sentinel.Observe, log: logr.Discard()}
-	if err := l.register(counter.registry, func() sentinel.Sight { return sentinel.Sight{} }); err != nil {
+	if err := l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }); err != nil {
 		t.Fatal(err)
 	}
 	families, err := counter.registry.Gather()
@@ -113,7 +113,7 @@ func TestNoAlertWhereNothingIsToBeWatched(t *testing.T) {
 	for _, mode := range []sentinel.Mode{sentinel.Off, sentinel.Observe, sentinel.Automatic} {
 		o, _, counter := newTestObserver(t)
 		l := &lookout{observer: o, mode: mode, log: logr.Discard()}
-		if err := l.register(counter.registry, func() sentinel.Sight { return sentinel.Sight{} }); err != nil {
+		if err := l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }); err != nil {
 			t.Fatal(err)
 		}
 		_, watching := counter.all(t)["kubediag_sentinel_watching"]

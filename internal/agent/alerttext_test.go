@@ -30,7 +30,7 @@ func scraped(t *testing.T) map[string][]map[string]string {
 	t.Helper()
 	o, _, counter := newTestObserver(t)
 	l := &lookout{observer: o, mode: sentinel.Observe, log: logr.Discard()}
-	if err := l.register(counter.registry, func() sentinel.Sight { return sentinel.Sight{} }); err != nil {
+	if err := l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }); err != nil {
 		t.Fatal(err)
 	}
 	families, err := counter.registry.Gather()

@@ -68,7 +68,7 @@ func TestLongestEvents(t *testing.T) {
 		o.Ended(d)
 	}
 	l := &lookout{observer: o, mode: sentinel.Observe, log: logr.Discard(), logs: "kubectl logs -n " + d.Namespace + " kubediag-agent-x"}
-	if err := l.register(counter.registry, func() sentinel.Sight { return sentinel.Sight{} }); err != nil {
+	if err := l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }); err != nil {
 		t.Fatal(err)
 	}
 	for _, code := range watched {

@@ -49,7 +49,7 @@ func (a *agent) newSentinel(o *observer) (*sentinel.Sentinel, *mountfault.Writer
 	if a.SentinelMode == sentinel.Observe || a.SentinelMode == sentinel.Automatic {
 		w.Faults, s.Changed = s.Faults, w.Changed
 	}
-	return s, w, l.register(a.registry, s.Sight)
+	return s, w, l.register(a.registry, s.Status)
 }
 
 // lookout turns what the sentinel sees and does into metrics and lines of the log, and its repairs into Events on pods.
@@ -119,7 +119,7 @@ func fieldsOf(f fault.Finding) []any {
 
 // register registers the metrics of what the sentinel sees. Where it is off there are none: 0 would say that it does not see
 // what it should, and that there is no fault.
-func (l *lookout) register(registry prometheus.Registerer, sight func() sentinel.Sight) error {
+func (l *lookout) register(registry prometheus.Registerer, status func() sentinel.Status) error {
 	if l.mode == sentinel.Off {
 		return nil
 	}
@@ -134,27 +134,27 @@ func (l *lookout) register(registry prometheus.Registerer, sight func() sentinel
 			Name:        "kubediag_faults",
 			Help:        "Faults that the sentinel sees on the node now, by code.",
 			ConstLabels: prometheus.Labels{"code": string(code)},
-		}, func() float64 { return float64(sight().Present[code]) }))
+		}, func() float64 { return float64(status().Present[code]) }))
 	}
 	for name, g := range map[string]struct {
 		help string
-		read func(sentinel.Sight) int
+		read func(sentinel.Status) int
 	}{
-		"kubediag_sentinel_watching": {"1 while the sentinel sees the kubelet's mounts, 0 otherwise.", func(s sentinel.Sight) int {
+		"kubediag_sentinel_watching": {"1 while the sentinel sees the kubelet's mounts, 0 otherwise.", func(s sentinel.Status) int {
 			if s.Watching {
 				return 1
 			}
 			return 0
 		}},
-		"kubediag_sentinel_binds": {"Binds of subPaths that the sentinel keeps an eye on.", func(s sentinel.Sight) int { return s.Binds }},
+		"kubediag_sentinel_binds": {"Binds of subPaths that the sentinel keeps an eye on.", func(s sentinel.Status) int { return s.Binds }},
 		"kubediag_sentinel_unwatched_binds": {
 			"Binds of subPaths whose sources the kernel does not tell about, so that they are looked at every second instead.",
-			func(s sentinel.Sight) int { return s.Unwatched },
+			func(s sentinel.Status) int { return s.Unwatched },
 		},
-		"kubediag_sentinel_connections": {"FUSE connections of the node's volumes.", func(s sentinel.Sight) int { return s.Connections }},
+		"kubediag_sentinel_connections": {"FUSE connections of the node's volumes.", func(s sentinel.Status) int { return s.Connections }},
 	} {
 		all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: g.help},
-			func() float64 { return float64(g.read(sight())) }))
+			func() float64 { return float64(g.read(status())) }))
 	}
 	for _, c := range all {
 		if err := registry.Register(c); err != nil {

@@ -74,10 +74,10 @@ func TestWhatTheSentinelTells(t *testing.T) {
 			t.Parallel()
 			o, n, counter := newTestObserver(t)
 			l := &lookout{observer: o, mode: c.mode, log: logr.Discard(), logs: "kubectl logs -n kubediag kubediag-agent-x"}
-			sight := sentinel.Sight{
+			status := sentinel.Status{
 				Watching: true, Binds: 7, Unwatched: 2, Connections: 4, Present: map[fault.Code]int{fault.StaleSubPath: 3, fault.HungMount: 2},
 			}
-			if err := l.register(counter.registry, func() sentinel.Sight { return sight }); err != nil {
+			if err := l.register(counter.registry, func() sentinel.Status { return status }); err != nil {
 				t.Fatal(err)
 			}
 			c.do(l)
@@ -90,7 +90,7 @@ func TestWhatTheSentinelTells(t *testing.T) {
 				"kubediag_sentinel_connections": 4,
 			}
 			for _, code := range watched {
-				want["kubediag_faults code="+string(code)] = float64(sight.Present[code])
+				want["kubediag_faults code="+string(code)] = float64(status.Present[code])
 			}
 			for name, count := range c.counts {
 				want[name] = count

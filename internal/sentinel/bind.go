@@ -124,8 +124,8 @@ func (w *bindWatcher) notify(ctx context.Context) error {
 			n.found.Describe(w.node, b.sub.PodUID, table)
 			f := subpath.Found{SubPath: b.sub, Pod: n.pod, Bind: n.found}.Fault(w.namespace)
 			b.fault = &Fault{Finding: f, Since: faultStart(n.found.State), KubeletPID: w.node.PID}
-			if previous, ok := w.told[b.point]; !ok || !previous.Same(n.found.State.ID) {
-				w.told[b.point] = n.found.State.ID
+			if previous, ok := w.notified[b.point]; !ok || !previous.Same(n.found.State.ID) {
+				w.notified[b.point] = n.found.State.ID
 				w.Observer.Found(f, faultAge(n.found.State, n.inspectedAt))
 			}
 			if n.repaired {
@@ -142,7 +142,7 @@ func (w *bindWatcher) notify(ctx context.Context) error {
 
 // recentTable is the mount table, for words alone: reading it takes longer than everything else, so it may be a beat old.
 func (w *bindWatcher) recentTable(ctx context.Context) (*mountinfo.Table, error) {
-	if w.table != nil && time.Since(w.tableTime) < beat {
+	if w.table != nil && time.Since(w.tableTime) < tickInterval {
 		return w.table, nil
 	}
 	table, err := w.node.Mounts(ctx)
@@ -208,15 +208,15 @@ func (w *bindWatcher) mayUnmount(b *bind, now time.Time) bool {
 
 // withinRepairLimit tells whether the place may be repaired once more now.
 func (w *bindWatcher) withinRepairLimit(b *bind, now time.Time) bool {
-	limiter := w.allowances[b.point]
+	limiter := w.repairLimiters[b.point]
 	if limiter == nil {
 		limiter = &repairLimiter{}
-		w.allowances[b.point] = limiter
+		w.repairLimiters[b.point] = limiter
 	}
 	if limiter.allow(now) {
 		return true
 	}
-	b.retryAt = now.Add(beat)
+	b.retryAt = now.Add(tickInterval)
 	return false
 }
 
@@ -235,7 +235,7 @@ func (b *bind) recordRepair(n *notification) {
 
 // wasNotified tells whether the fault has been told of.
 func (w *bindWatcher) wasNotified(b *bind) bool {
-	previous, ok := w.told[b.point]
+	previous, ok := w.notified[b.point]
 	return ok && previous.Same(b.found.State.ID)
 }
 

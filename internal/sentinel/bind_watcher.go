@@ -69,7 +69,7 @@ func (w *bindWatcher) close() {
 
 // run keeps watch until ctx is done or something fails that concerns the whole node.
 func (w *bindWatcher) run(ctx context.Context) error {
-	tick := time.NewTicker(beat)
+	tick := time.NewTicker(tickInterval)
 	defer tick.Stop()
 	if err := w.onTick(ctx); err != nil {
 		return err
@@ -113,17 +113,17 @@ func (w *bindWatcher) mayDelayNotifications() bool {
 
 // onTick brings the list of binds up to date, and marks those that no event tells about.
 func (w *bindWatcher) onTick(ctx context.Context) error {
-	if err := w.same(ctx, w.node); err != nil {
+	if err := w.checkKubelet(ctx, w.node); err != nil {
 		return err
 	}
 	now := time.Now()
 	if now.After(w.nextFullScan) {
-		w.nextFullScan = now.Add(thorough)
+		w.nextFullScan = now.Add(fullScanInterval)
 		w.mounts.reset()
 		for _, b := range w.binds {
 			w.enqueue(b)
 		}
-		maps.DeleteFunc(w.allowances, func(point string, _ *repairLimiter) bool { return w.binds[point] == nil })
+		maps.DeleteFunc(w.repairLimiters, func(point string, _ *repairLimiter) bool { return w.binds[point] == nil })
 	}
 	if err := w.updateBinds(); err != nil {
 		return err
@@ -201,7 +201,7 @@ func (w *bindWatcher) removeBind(point string) {
 		w.sources.unsubscribe(b)
 		delete(w.binds, point)
 		delete(w.pending, b)
-		delete(w.told, point)
+		delete(w.notified, point)
 	}
 }
 
@@ -257,20 +257,20 @@ func (w *bindWatcher) inspectQueued(ctx context.Context) error {
 
 // reportStatus says what is seen now.
 func (w *bindWatcher) reportStatus() {
-	now := Sight{Watching: true, Binds: len(w.binds), Present: map[fault.Code]int{}}
+	status := Status{Watching: true, Binds: len(w.binds), Present: map[fault.Code]int{}}
 	var faults []*Fault
 	for b := range w.pending { // of all others nothing is to be said
 		if w.affectsContainer(b) {
-			now.Present[b.code]++
+			status.Present[b.code]++
 			if b.fault != nil {
 				faults = append(faults, b.fault.withState(w.Pods.PodByUID(b.sub.PodUID)))
 			}
 		}
 		if !b.watched {
-			now.Unwatched++
+			status.Unwatched++
 		}
 	}
-	w.see(now)
+	w.setBindStatus(status)
 	w.publish(fromBinds, faults)
 	w.statusChanged = false
 }

@@ -124,16 +124,16 @@ func (p *place) start(t testing.TB) (stop func()) {
 		})
 	}
 	t.Cleanup(stop)
-	p.await(t, "to see the binds", func(s Sight) bool { return s.Watching && s.Binds > 0 && s.Unwatched == 0 })
+	p.await(t, "to see the binds", func(s Status) bool { return s.Watching && s.Binds > 0 && s.Unwatched == 0 })
 	return stop
 }
 
-func (p *place) await(t testing.TB, what string, seen func(Sight) bool) {
+func (p *place) await(t testing.TB, what string, seen func(Status) bool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
-	for !seen(p.guard.Sight()) {
+	for !seen(p.guard.Status()) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited too long %s: %+v", what, p.guard.Sight())
+			t.Fatalf("waited too long %s: %+v", what, p.guard.Status())
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -188,7 +188,7 @@ func TestObserveTellsAndTouchesNothing(t *testing.T) {
 	before := p.Mounts()
 	p.renew()
 	p.hears(t, "found StaleSubPath in app of web at 0")
-	p.await(t, "for the fault to be present", func(s Sight) bool { return s.Present[fault.StaleSubPath] == 1 })
+	p.await(t, "for the fault to be present", func(s Status) bool { return s.Present[fault.StaleSubPath] == 1 })
 	if diff := cmp.Diff(before, p.Mounts()); diff != "" {
 		t.Errorf("mounts (-before +after):\n%s", diff)
 	}
@@ -198,7 +198,7 @@ func TestObserveTellsAndTouchesNothing(t *testing.T) {
 	}
 	// The kubelet's next start of the container, had somebody unmounted it.
 	must(t, systest.UnmountPath(p.point, false))
-	p.await(t, "for the fault to be gone", func(s Sight) bool { return s.Present[fault.StaleSubPath] == 0 })
+	p.await(t, "for the fault to be gone", func(s Status) bool { return s.Present[fault.StaleSubPath] == 0 })
 	p.hearsNothingMore(t)
 }
 
@@ -255,7 +255,7 @@ func TestPodThatIsKnownLate(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- p.guard.Run(ctx) }()
-	p.await(t, "to see the bind", func(s Sight) bool { return s.Binds == 1 })
+	p.await(t, "to see the bind", func(s Status) bool { return s.Binds == 1 })
 	if !p.mounted(t) {
 		t.Error("a bind of a pod that nobody knows was unmounted")
 	}
@@ -390,8 +390,8 @@ func TestKubeletThatMendsItsBinds(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- p.guard.Run(ctx) }()
 	p.renew()
-	p.await(t, "to watch", func(s Sight) bool { return s.Watching })
-	if s := p.guard.Sight(); s.Binds != 0 || !p.mounted(t) {
+	p.await(t, "to watch", func(s Status) bool { return s.Watching })
+	if s := p.guard.Status(); s.Binds != 0 || !p.mounted(t) {
 		t.Errorf("%+v, mounted: %v", s, p.mounted(t))
 	}
 	p.hearsNothingMore(t)
@@ -414,7 +414,7 @@ func TestKubeletIsReplaced(t *testing.T) {
 	finder.set(again)
 	p.mountFor(p.pod, "downward")
 	p.put(p.pod)
-	p.await(t, "to see the other bind", func(s Sight) bool { return s.Binds == 2 && s.Present[fault.StaleSubPath] == 1 })
+	p.await(t, "to see the other bind", func(s Status) bool { return s.Binds == 2 && s.Present[fault.StaleSubPath] == 1 })
 	p.hearsNothingMore(t)
 }
 
@@ -460,7 +460,7 @@ func TestLeftAlone(t *testing.T) {
 			other.UID, other.Name = "other", "other"
 			p.mountFor(other, "configmap")
 			p.put(other)
-			p.await(t, "to see the other bind", func(s Sight) bool { return s.Binds == 2 })
+			p.await(t, "to see the other bind", func(s Status) bool { return s.Binds == 2 })
 			p.Update(other, kubelettest.ConfigMap, "configmap", map[string]string{"key": "two"})
 			p.hears(t, "found StaleSubPath in app of other at 0", "repaired StaleSubPath in app of other: <nil>")
 			after := p.Mounts()
@@ -486,7 +486,7 @@ func TestBurst(t *testing.T) {
 		pods = append(pods, pod)
 	}
 	p.start(t)
-	p.await(t, "to see all binds", func(s Sight) bool { return s.Binds == crowd+1 && s.Unwatched == 0 })
+	p.await(t, "to see all binds", func(s Status) bool { return s.Binds == crowd+1 && s.Unwatched == 0 })
 	for _, pod := range pods {
 		p.Update(pod, kubelettest.ConfigMap, "configmap", map[string]string{"key": "two"})
 	}

@@ -59,7 +59,7 @@ func TestABeatGoesToWhatIsRestless(t *testing.T) {
 		}
 	}
 	v.reportStatus()
-	if got := v.Sight(); got.Binds != 5 || got.Unwatched != 1 || got.Present[fault.StaleSubPath] != 1 {
+	if got := v.Status(); got.Binds != 5 || got.Unwatched != 1 || got.Present[fault.StaleSubPath] != 1 {
 		t.Errorf("seen: %+v", got)
 	}
 	v.Mode = Observe

@@ -124,12 +124,12 @@ func TestAPatrolThatCanAskNothingDoesNotWatch(t *testing.T) {
 		c := &crowd{wreck: newWreck(3)}
 		p := c.patrol()
 		p.Mode, p.Volumes, p.Kubelet = Observe, c, &sameKubelet{kubelet.Node{Root: "/nowhere"}}
-		p.Sentinel.see(Sight{Watching: true})
+		p.Sentinel.setBindStatus(Status{Watching: true})
 		for _, watching := range []bool{false, true} {
-			ctx, stop := context.WithTimeout(t.Context(), scanInterval+5*beat)
+			ctx, stop := context.WithTimeout(t.Context(), scanInterval+5*tickInterval)
 			p.run(ctx)
 			stop()
-			if now := p.Sight(); now.Watching != watching || len(c.trouble) != 1 {
+			if now := p.Status(); now.Watching != watching || len(c.trouble) != 1 {
 				t.Errorf("%d volumes of 3 can be asked: watching: %v, told: %q", c.judged, now.Watching, c.trouble)
 			}
 			if present, unknown := p.Faults(); slices.Contains(unknown, fault.HungMount) == watching || len(present) != c.judged {

@@ -46,7 +46,7 @@ const (
 )
 
 // sources have the codes that each of them finds.
-var sources = map[source][]fault.Code{
+var codesBySource = map[source][]fault.Code{
 	fromBinds:   {fault.MissingBindSource, fault.StaleSubPath},
 	fromVolumes: {fault.DeletedVolumeSource, fault.DisconnectedFUSE, fault.HungMount, fault.StaleFileHandle},
 	fromOrphans: {fault.OrphanedPodVolumes},
@@ -60,10 +60,10 @@ func (s *Sentinel) Faults() (present []*Fault, unknown []fault.Code) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for from, codes := range sources {
+	for from, codes := range codesBySource {
 		faults, known := s.faults[from]
 		present = append(present, faults...)
-		if !known && s.has(from) {
+		if !known && s.hasSource(from) {
 			unknown = append(unknown, codes...)
 		}
 	}
@@ -71,8 +71,8 @@ func (s *Sentinel) Faults() (present []*Fault, unknown []fault.Code) {
 	return present, unknown
 }
 
-// has reports whether the sentinel has the source at all.
-func (s *Sentinel) has(from source) bool {
+// hasSource reports whether the sentinel has the source at all.
+func (s *Sentinel) hasSource(from source) bool {
 	switch from {
 	case fromVolumes:
 		return s.Volumes != nil

@@ -66,7 +66,7 @@ func TestFaultsOfOrphans(t *testing.T) {
 		s := &Sentinel{Mode: Observe, Observer: a, Orphans: a}
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		go s.count(ctx)
+		go s.watchOrphans(ctx)
 		for _, answer := range [][]string{a.unasked, nil} {
 			a.mu.Lock()
 			a.unasked = answer

@@ -61,12 +61,12 @@ func TestFloodOfUnlinks(t *testing.T) {
 	p.put(p.pod)
 	p.start(t)
 	actor := kerneltest.Start(t, "unlinks", filepath.Dir(dir))
-	p.await(t, "for the watch to be given up", func(s Sight) bool { return s.Unwatched == 1 })
+	p.await(t, "for the watch to be given up", func(s Status) bool { return s.Unwatched == 1 })
 
 	const long = 4 * time.Second
 	before, began := spent(t), time.Now()
 	for time.Since(began) < long {
-		if s := p.guard.Sight(); !s.Watching || s.Unwatched != 1 {
+		if s := p.guard.Status(); !s.Watching || s.Unwatched != 1 {
 			t.Fatalf("during the flood: %+v", s)
 		}
 		time.Sleep(50 * time.Millisecond)

@@ -14,14 +14,14 @@ func TestListsAreMadeThriftily(t *testing.T) {
 		first time.Duration // until the fourth list
 		most  int           // within an hour
 	}{
-		100 * time.Microsecond: {3 * beat, 3600},
-		9 * time.Millisecond:   {4 * beat, int((time.Hour+cpuWindow)/(9*time.Second)) + 1},
+		100 * time.Microsecond: {3 * tickInterval, 3600},
+		9 * time.Millisecond:   {4 * tickInterval, int((time.Hour+cpuWindow)/(9*time.Second)) + 1},
 		time.Second:            {4 * cpuWindow, int((time.Hour+cpuWindow)/cpuWindow) + 1},
 	} {
 		began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		var lists []time.Duration
 		m := newMountList()
-		for now := began; now.Sub(began) < time.Hour; now = now.Add(beat) {
+		for now := began; now.Sub(began) < time.Hour; now = now.Add(tickInterval) {
 			if !now.Before(m.notBefore) {
 				lists = append(lists, now.Sub(began))
 				m.chargeList(now, cpuShareDivisor*spent)
@@ -39,7 +39,7 @@ func TestNoDebtKeepsAListAway(t *testing.T) {
 	for range 1000 {
 		m.reset()
 		m.chargeList(now, time.Minute)
-		now = now.Add(beat)
+		now = now.Add(tickInterval)
 	}
 	if wait := m.notBefore.Sub(now); wait > cpuWindow {
 		t.Errorf("no list for %v, want %v at most", wait, cpuWindow)

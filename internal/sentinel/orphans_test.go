@@ -81,7 +81,7 @@ func TestCountsOrphans(t *testing.T) {
 		a := &attic{uids: []string{"a", "b"}}
 		s := &Sentinel{Observer: a, Orphans: a}
 		last, periods := time.Now(), map[time.Duration]bool{}
-		go s.count(t.Context())
+		go s.watchOrphans(t.Context())
 		for _, step := range []struct {
 			what            string
 			uids            []string
@@ -123,7 +123,7 @@ func TestCountsOrphans(t *testing.T) {
 			} else if time.Since(began) > time.Minute+time.Second {
 				t.Errorf("%s: a look at the disk after %s, want it within a minute", step.what, time.Since(began))
 			}
-			if got := s.Sight().Present[fault.OrphanedPodVolumes]; got != step.want {
+			if got := s.Status().Present[fault.OrphanedPodVolumes]; got != step.want {
 				t.Errorf("%s: %d are counted, want %d", step.what, got, step.want)
 			}
 			if told, want := now[2] > before[2], step.broken != nil || step.unasked != nil; told != want {

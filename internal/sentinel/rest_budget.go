@@ -18,7 +18,7 @@ func (b *restBudget) charge(now time.Time, rest, credit time.Duration) {
 		b.restUntil = now
 	}
 	b.restUntil = b.restUntil.Add(rest)
-	b.notBefore = now.Add(beat / 2)
+	b.notBefore = now.Add(tickInterval / 2)
 	if owed := b.restUntil.Add(-credit); owed.After(b.notBefore) {
 		b.notBefore = owed
 	}

@@ -78,40 +78,40 @@ type Observer interface {
 	Trouble(err error)
 }
 
-// turns hands on what two watches tell, one call at a time.
-type turns struct {
+// serialObserver hands on what two watches tell, one call at a time.
+type serialObserver struct {
 	mu       sync.Mutex
 	observer Observer
 }
 
 // Found is that of Observer, in turn; so are the others.
-func (t *turns) Found(f fault.Finding, after time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.observer.Found(f, after)
+func (o *serialObserver) Found(f fault.Finding, after time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.observer.Found(f, after)
 }
 
-func (t *turns) Repaired(f fault.Finding, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.observer.Repaired(f, err)
+func (o *serialObserver) Repaired(f fault.Finding, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.observer.Repaired(f, err)
 }
 
-func (t *turns) Trouble(err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.observer.Trouble(err)
+func (o *serialObserver) Trouble(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.observer.Trouble(err)
 }
 
 // Intervals, and their bounds.
 const (
-	// beat is how often the lists of mounts are brought up to date, unless that takes too long: see thrift. It is also how
+	// tickInterval is how often the lists of mounts are brought up to date, unless that takes too long: see thrift. It is also how
 	// often binds are looked at that no event tells about.
-	beat = time.Second
-	// thorough is how often everything is looked at, whatever has been told.
-	thorough = 5 * time.Minute
-	// retry is how long it is waited after something that concerns the whole node has failed.
-	retry = 5 * time.Second
+	tickInterval = time.Second
+	// fullScanInterval is how often everything is looked at, whatever has been told.
+	fullScanInterval = 5 * time.Minute
+	// retryInterval is how long it is waited after something that concerns the whole node has failed.
+	retryInterval = 5 * time.Second
 )
 
 // Sentinel watches one node. Its fields are set before Run.
@@ -129,14 +129,14 @@ type Sentinel struct {
 	// Changed is called when Faults may return something else than before. It returns at once. nil: it is not called.
 	Changed func()
 
-	// told are the mounts of the faults that have been told of, by point: a kubelet that is restarted is no news.
-	told map[string]mount.ID
-	// allowances bound the repairs of each place, by point.
-	allowances map[string]*repairLimiter
+	// notified are the mounts of the faults that have been told of, by point: a kubelet that is restarted is no news.
+	notified map[string]mount.ID
+	// repairLimiters bound the repairs of each place, by point.
+	repairLimiters map[string]*repairLimiter
 
-	mu    sync.Mutex
-	sight Sight // of binds
-	far   Sight // of volumes
+	mu           sync.Mutex
+	bindStatus   Status // of binds
+	volumeStatus Status // of volumes
 	// faults are those that are present, by where they were found. A source that is not in it has not looked yet.
 	faults map[source][]*Fault
 }
@@ -146,28 +146,28 @@ func (s *Sentinel) Run(ctx context.Context) error {
 	if s.Mode != Observe && s.Mode != Automatic {
 		return nil
 	}
-	s.told, s.allowances = map[string]mount.ID{}, map[string]*repairLimiter{}
-	s.Observer = &turns{observer: s.Observer}
-	s.see(Sight{})
-	var others sync.WaitGroup
-	others.Go(func() { s.attend(ctx) })
+	s.notified, s.repairLimiters = map[string]mount.ID{}, map[string]*repairLimiter{}
+	s.Observer = &serialObserver{observer: s.Observer}
+	s.setBindStatus(Status{})
+	var group sync.WaitGroup
+	group.Go(func() { s.watchdog(ctx) })
 	if s.Volumes != nil {
-		s.seeVolumes(Sight{})
-		others.Go(func() { newVolumeWatcher(s).run(ctx) })
+		s.setVolumeStatus(Status{})
+		group.Go(func() { newVolumeWatcher(s).run(ctx) })
 	}
 	if s.Orphans != nil {
-		others.Go(func() { s.count(ctx) })
+		group.Go(func() { s.watchOrphans(ctx) })
 	}
-	s.keep(ctx)
-	others.Wait()
+	s.watchBinds(ctx)
+	group.Wait()
 	return nil
 }
 
-// keep watches the binds until ctx is done.
-func (s *Sentinel) keep(ctx context.Context) {
+// watchBinds watches the binds until ctx is done.
+func (s *Sentinel) watchBinds(ctx context.Context) {
 	for ctx.Err() == nil {
-		err := s.watch(ctx)
-		s.see(Sight{})
+		err := s.watchKubelet(ctx)
+		s.setBindStatus(Status{})
 		if errors.Is(err, errReplaced) {
 			continue
 		}
@@ -176,7 +176,7 @@ func (s *Sentinel) keep(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(retry):
+		case <-time.After(retryInterval):
 		}
 	}
 }
@@ -184,14 +184,14 @@ func (s *Sentinel) keep(ctx context.Context) {
 // errReplaced ends the watch over a kubelet that is another process by now.
 var errReplaced = errors.New("kubelet was replaced")
 
-// watch keeps watch for as long as the kubelet is the one that it is now.
-func (s *Sentinel) watch(ctx context.Context) error {
+// watchKubelet keeps watch for as long as the kubelet is the one that it is now.
+func (s *Sentinel) watchKubelet(ctx context.Context) error {
 	node, err := s.Kubelet.Node(ctx)
 	if err != nil {
 		return err
 	}
 	if renews, err := node.Renews(); err == nil && renews {
-		return s.idle(ctx, node)
+		return s.awaitReplacement(ctx, node)
 	}
 	v, err := newBindWatcher(s, node)
 	if err != nil {
@@ -201,24 +201,24 @@ func (s *Sentinel) watch(ctx context.Context) error {
 	return v.run(ctx)
 }
 
-// idle waits for another kubelet.
-func (s *Sentinel) idle(ctx context.Context, node *kubelet.Node) error {
+// awaitReplacement waits for another kubelet.
+func (s *Sentinel) awaitReplacement(ctx context.Context, node *kubelet.Node) error {
 	for {
-		s.see(Sight{Watching: true})
+		s.setBindStatus(Status{Watching: true})
 		s.publish(fromBinds, nil)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(retry):
+		case <-time.After(retryInterval):
 		}
-		if err := s.same(ctx, node); err != nil {
+		if err := s.checkKubelet(ctx, node); err != nil {
 			return err
 		}
 	}
 }
 
-// same makes sure that the kubelet is still that one.
-func (s *Sentinel) same(ctx context.Context, node *kubelet.Node) error {
+// checkKubelet makes sure that the kubelet is still that one.
+func (s *Sentinel) checkKubelet(ctx context.Context, node *kubelet.Node) error {
 	now, err := s.Kubelet.Node(ctx)
 	if err == nil && now != node {
 		return errReplaced

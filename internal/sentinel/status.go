@@ -16,10 +16,10 @@ import (
 
 // silence is for how long a watch may say nothing before it counts as stuck. Each says something at every beat, between two
 // looks at all volumes and between two repairs; one look at volumes that all hang may take the better part of a minute.
-const silence = 2 * time.Minute
+const stuckAfter = 2 * time.Minute
 
-// Sight is what the sentinel sees now.
-type Sight struct {
+// Status is what the sentinel sees now.
+type Status struct {
 	// Watching is false while it cannot see something: there is no kubelet, say, or no volume can be asked, or a watch is stuck.
 	Watching bool
 	// Stuck says which watch says nothing any more, and since when; then all else here is of that time. Empty: none.
@@ -32,74 +32,74 @@ type Sight struct {
 	// Connections are the FUSE connections of the node's volumes.
 	Connections int
 
-	at time.Time // when the watch said so, or was seen to move last; zero where there is no such watch
+	updatedAt time.Time // when the watch said so, or was seen to move last; zero where there is no such watch
 }
 
-// Sight is what is seen now.
-func (s *Sentinel) Sight() Sight {
+// Status is what is seen now.
+func (s *Sentinel) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.sight
-	now.Present = map[fault.Code]int{}
-	maps.Copy(now.Present, s.sight.Present)
+	status := s.bindStatus
+	status.Present = map[fault.Code]int{}
+	maps.Copy(status.Present, s.bindStatus.Present)
 	if orphans := len(s.faults[fromOrphans]); orphans > 0 {
-		now.Present[fault.OrphanedPodVolumes] = orphans
+		status.Present[fault.OrphanedPodVolumes] = orphans
 	}
 	if s.Volumes != nil {
-		now.Watching = now.Watching && s.far.Watching
-		now.Connections = s.far.Connections
-		for code, n := range s.far.Present {
-			now.Present[code] += n
+		status.Watching = status.Watching && s.volumeStatus.Watching
+		status.Connections = s.volumeStatus.Connections
+		for code, n := range s.volumeStatus.Present {
+			status.Present[code] += n
 		}
 	}
-	now.Stuck = cmp.Or(s.sight.stuck("binds"), s.far.stuck("volumes"))
-	now.Watching = now.Watching && now.Stuck == ""
-	return now
+	status.Stuck = cmp.Or(s.bindStatus.stuckMessage("binds"), s.volumeStatus.stuckMessage("volumes"))
+	status.Watching = status.Watching && status.Stuck == ""
+	return status
 }
 
-// stuck says so of the watch whose sight it is.
-func (s *Sight) stuck(watch string) string {
-	if s.at.IsZero() || time.Since(s.at) <= silence {
+// stuckMessage says so of the watch whose sight it is.
+func (s *Status) stuckMessage(watch string) string {
+	if s.updatedAt.IsZero() || time.Since(s.updatedAt) <= stuckAfter {
 		return ""
 	}
-	return fmt.Sprintf("the watch over %s has said nothing since %s: what is reported is of then", watch, s.at.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("the watch over %s has said nothing since %s: what is reported is of then", watch, s.updatedAt.UTC().Format(time.RFC3339))
 }
 
-func (s *Sentinel) seeVolumes(now Sight) {
+func (s *Sentinel) setVolumeStatus(status Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now.at = time.Now()
-	s.far = now
+	status.updatedAt = time.Now()
+	s.volumeStatus = status
 }
 
-// moves says that the watch over volumes is at work, and sees nothing new yet.
-func (s *Sentinel) moves() {
+// heartbeat says that the watch over volumes is at work, and sees nothing new yet.
+func (s *Sentinel) heartbeat() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.far.at = time.Now()
+	s.volumeStatus.updatedAt = time.Now()
 }
 
-func (s *Sentinel) see(now Sight) {
+func (s *Sentinel) setBindStatus(status Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now.at = time.Now()
-	s.sight = now
+	status.updatedAt = time.Now()
+	s.bindStatus = status
 }
 
-// attend tells once of a watch that is stuck: that cannot tell so itself.
-func (s *Sentinel) attend(ctx context.Context) {
-	tick := time.NewTicker(retry)
+// watchdog tells once of a watch that is stuck: that cannot tell so itself.
+func (s *Sentinel) watchdog(ctx context.Context) {
+	tick := time.NewTicker(retryInterval)
 	defer tick.Stop()
-	for told := ""; ; {
+	for reported := ""; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		now := s.Sight().Stuck
-		if now != "" && now != told {
-			s.Observer.Trouble(errors.New(now))
+		stuck := s.Status().Stuck
+		if stuck != "" && stuck != reported {
+			s.Observer.Trouble(errors.New(stuck))
 		}
-		told = now
+		reported = stuck
 	}
 }

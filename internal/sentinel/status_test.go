@@ -19,40 +19,42 @@ import (
 func TestAWatchThatHangsDoesNotWatch(t *testing.T) {
 	for watch, c := range map[string]struct{ moves, hangs func(s *Sentinel) }{
 		"binds": {
-			func(s *Sentinel) { s.seeVolumes(Sight{Watching: true}) },
-			func(s *Sentinel) { s.see(Sight{Watching: true, Present: map[fault.Code]int{fault.StaleSubPath: 1}}) },
+			func(s *Sentinel) { s.setVolumeStatus(Status{Watching: true}) },
+			func(s *Sentinel) {
+				s.setBindStatus(Status{Watching: true, Present: map[fault.Code]int{fault.StaleSubPath: 1}})
+			},
 		},
 		"volumes": {
-			func(s *Sentinel) { s.see(Sight{Watching: true}) },
+			func(s *Sentinel) { s.setBindStatus(Status{Watching: true}) },
 			func(s *Sentinel) {
-				s.seeVolumes(Sight{Watching: true, Present: map[fault.Code]int{fault.StaleSubPath: 1}})
+				s.setVolumeStatus(Status{Watching: true, Present: map[fault.Code]int{fault.StaleSubPath: 1}})
 			},
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWreck(0)
 			s := &Sentinel{Mode: Observe, Volumes: w, Observer: w}
-			go s.attend(t.Context())
+			go s.watchdog(t.Context())
 			since := time.Now()
 			c.hangs(s)
 			for _, watching := range []bool{true, false} {
-				for time.Since(since) < silence || !watching && time.Since(since) < 2*silence {
+				for time.Since(since) < stuckAfter || !watching && time.Since(since) < 2*stuckAfter {
 					c.moves(s)
-					time.Sleep(beat)
+					time.Sleep(tickInterval)
 				}
-				if now := s.Sight(); now.Watching != watching || now.Present[fault.StaleSubPath] != 1 {
+				if now := s.Status(); now.Watching != watching || now.Present[fault.StaleSubPath] != 1 {
 					t.Errorf("%s hang for %s: %+v", watch, time.Since(since), now)
 				}
 			}
-			why := s.Sight().Stuck
+			why := s.Status().Stuck
 			if !strings.Contains(why, "over "+watch) || !strings.Contains(why, since.UTC().Format(time.RFC3339)) {
 				t.Errorf("%s hang since %s: %q", watch, since, why)
 			}
 			if len(w.trouble) != 1 || w.trouble[0] != why {
 				t.Errorf("%s hang, and it was told: %q", watch, w.trouble)
 			}
-			if c.hangs(s); !s.Sight().Watching {
-				t.Errorf("%s go on: %+v", watch, s.Sight())
+			if c.hangs(s); !s.Status().Watching {
+				t.Errorf("%s go on: %+v", watch, s.Status())
 			}
 		})
 	}
@@ -81,9 +83,9 @@ func TestWhatTakesLongIsNotStuck(t *testing.T) {
 		k := &sameKubelet{}
 		s := &Sentinel{Kubelet: k}
 		ctx, stop := context.WithCancel(t.Context())
-		go func() { _ = s.idle(ctx, &k.node) }()
-		time.Sleep(10 * silence)
-		if now := s.Sight(); !now.Watching {
+		go func() { _ = s.awaitReplacement(ctx, &k.node) }()
+		time.Sleep(10 * stuckAfter)
+		if now := s.Status(); !now.Watching {
 			t.Errorf("a kubelet that mends its binds: %+v", now)
 		}
 		stop()
@@ -91,9 +93,9 @@ func TestWhatTakesLongIsNotStuck(t *testing.T) {
 		w := newWreck(1)
 		p, times := w.patrol(), 0
 		long := func() {
-			time.Sleep(silence - beat)
-			if times++; p.Sight().Stuck != "" {
-				t.Errorf("at the end of look or repair %d: %s", times, p.Sight().Stuck)
+			time.Sleep(stuckAfter - tickInterval)
+			if times++; p.Status().Stuck != "" {
+				t.Errorf("at the end of look or repair %d: %s", times, p.Status().Stuck)
 			}
 		}
 		p.Volumes = &slow{w, long}

@@ -40,7 +40,7 @@ const (
 	// scanInterval is how often all volumes are asked whether they answer, whatever is known of them, and how often for each of them
 	// where there are many. bare is how often it is looked for volumes where there were none: that one comes is seen by its
 	// mount, but for a hostPath on what the node has mounted for itself.
-	scanInterval, probeInterval, idleScanInterval = 30 * time.Second, 300 * time.Millisecond, thorough
+	scanInterval, probeInterval, idleScanInterval = 30 * time.Second, 300 * time.Millisecond, fullScanInterval
 	// minProbeGap is how long there is between two looks on the average at least, for each volume that is looked at: to ask one
 	// takes about a twentieth of that. How long a look takes says nothing: it may have waited. Some looks may follow one another
 	// before that, by half a beat: whoever dies second, or comes back, is not to wait for what has been seen before.
@@ -56,7 +56,7 @@ const (
 	maxConsecutiveScans = 3
 	// minRepairTime is how long repairs may follow one another before the connections are felt again, at least: they get as much
 	// time as the look before them took. If a driver's daemon has taken a thousand volumes with it, their repairs take minutes.
-	minRepairTime = beat
+	minRepairTime = tickInterval
 )
 
 // volumeWatcher is the watch over the volumes of one node that can die under their pods. Whether one has is found out where a
@@ -131,7 +131,7 @@ func newVolumeWatcher(s *Sentinel) *volumeWatcher {
 
 // run goes on until ctx is done.
 func (w *volumeWatcher) run(ctx context.Context) {
-	tick := time.NewTicker(beat)
+	tick := time.NewTicker(tickInterval)
 	defer tick.Stop()
 	defer w.mounts.close()
 	for ctx.Err() == nil {
@@ -249,7 +249,7 @@ func (s *connState) update(c fuse.Connection) (changed bool) {
 // scan asks all volumes, tells what is new, and begins to mend what may be mended.
 func (w *volumeWatcher) scan(ctx context.Context) error {
 	for range maxConsecutiveScans {
-		w.moves()
+		w.heartbeat()
 		w.scanDue = false
 		w.repairs.plan(nil)
 		survey, err := w.Volumes.Inspect(ctx, volume.Selection{})
@@ -323,9 +323,9 @@ func (w *volumeWatcher) repairNext(ctx context.Context) (repaired bool) {
 		if untried = len(allowed); untried == 0 {
 			continue
 		}
-		w.moves()
+		w.heartbeat()
 		w.Volumes.ApplyAll(ctx, allowed, func(i int, applied fault.Applied, err error) bool {
-			w.moves()
+			w.heartbeat()
 			untried--
 			ok, err := w.recordRepair(allowed[i], applied, err)
 			repaired = repaired || ok
@@ -385,9 +385,9 @@ func (w *volumeWatcher) recordRepair(a fault.Action, applied fault.Applied, err 
 
 // reportStatus says what is seen now.
 func (w *volumeWatcher) reportStatus(watching bool) {
-	status := Sight{Watching: watching, Connections: len(w.connectionOrder), Present: map[fault.Code]int{}}
+	status := Status{Watching: watching, Connections: len(w.connectionOrder), Present: map[fault.Code]int{}}
 	for s := range w.present {
 		status.Present[s.code]++
 	}
-	w.Sentinel.seeVolumes(status)
+	w.Sentinel.setVolumeStatus(status)
 }

@@ -56,7 +56,7 @@ func (w *ward) start(t *testing.T) {
 		cancel()
 		must(t, <-done)
 	})
-	w.await(t, "to see the connection", func(s Sight) bool { return s.Watching && s.Connections == 1 })
+	w.await(t, "to see the connection", func(s Status) bool { return s.Watching && s.Connections == 1 })
 }
 
 // hearsAll waits for all of it, in any order.
@@ -91,16 +91,16 @@ func TestADeadVolumeIsToldOfAndStaysTrue(t *testing.T) {
 	w.start(t)
 	w.scene.Kill()
 	w.hearsAll(t, `found DisconnectedFUSE in ""`, `found DisconnectedFUSE in "app"`)
-	w.await(t, "for both to be present", func(s Sight) bool { return s.Present[fault.DisconnectedFUSE] == 2 })
+	w.await(t, "for both to be present", func(s Status) bool { return s.Present[fault.DisconnectedFUSE] == 2 })
 	before := w.scene.MountsOf(c)
 	w.scene.Remount("new")
-	w.await(t, "for the new connection", func(s Sight) bool { return s.Connections == 2 })
+	w.await(t, "for the new connection", func(s Status) bool { return s.Connections == 2 })
 	if after := w.scene.MountsOf(c); len(after) != len(before) {
 		t.Errorf("mounts of the container: %v, and were %v", after, before)
 	}
 	w.hearsNothingMore(t)
 	c.End()
-	w.await(t, "for the container's to be gone", func(s Sight) bool { return s.Present[fault.DisconnectedFUSE] < 2 })
+	w.await(t, "for the container's to be gone", func(s Status) bool { return s.Present[fault.DisconnectedFUSE] < 2 })
 }
 
 func TestAutomaticMendsWhatTheDriverHasBroughtBack(t *testing.T) {
@@ -126,7 +126,7 @@ func (w *ward) comesBack(t *testing.T) {
 	w.hearsAll(t, `found DisconnectedFUSE in ""`, `found DisconnectedFUSE in "app"`)
 	w.scene.Remount("new")
 	w.hearsAll(t, `repaired DisconnectedFUSE in "": <nil>`, `repaired DisconnectedFUSE in "app": <nil>`)
-	w.await(t, "for no fault to be present", func(s Sight) bool { return len(s.Present) == 0 })
+	w.await(t, "for no fault to be present", func(s Status) bool { return len(s.Present) == 0 })
 	w.reads(t, c, "new")
 	if got := w.scene.ReadHost(w.scene.Point); got != "new" {
 		t.Errorf("on the host: %q", got)
