@@ -28,13 +28,13 @@ type capability struct {
 var capabilities = []capability{
 	{"find a stale subPath bind", []string{"faults/subpath TestUpdateMakesBindStale", "cli/node TestScanFindsWhatIsStale"}},
 	{"repair it when its container cannot start", []string{"processor/recoverer/subpathremount TestHeals"}},
-	{"repair it before the next start, as soon as its source changes", []string{"sentinel TestAutomaticHealsBeforeTheNextStart"}},
-	{"find a dead FUSE volume", []string{"linux/probe TestLostServers", "sentinel TestADeadVolumeIsToldOfAndStaysTrue"}},
+	{"repair it before the next start, as soon as its source changes", []string{"sentinel TestAutomaticRepairsBeforeNextStart"}},
+	{"find a dead FUSE volume", []string{"linux/probe TestLostServers", "sentinel TestObserveReportsDeadVolume"}},
 	{"find a volume that hangs, without hanging", []string{"faults/volume TestHung", "cli/node TestProbeDoesNotHang"}},
 	{"find a volume whose source was deleted or moved", []string{"linux/probe TestDeletedAndMoved"}},
 	{"confirm that a volume is healthy", []string{"linux/probe TestStates", "faults/volume TestHealthy"}},
 	{"give a volume back to running containers, when its driver has brought it back", []string{"processor/recoverer/volumerebind TestHeals"}},
-	{"the same by the sentinel, without a Diagnosis", []string{"sentinel TestAutomaticMendsWhatTheDriverHasBroughtBack"}},
+	{"the same by the sentinel, without a Diagnosis", []string{"sentinel TestAutomaticRepairsAfterDriverRestart"}},
 	{"replace a mount with no moment in which readers miss it", []string{"linux/mount TestReplaceRacesReader", "linux/mount TestReplaceDeadFUSEUnderReader"}},
 	{"unmount and replace no mount but the one that was meant, in a race", []string{
 		"linux/mount TestUnmountRacesNobodyElsesMount", "linux/mount TestReplaceRacesNobodyElsesMount",

@@ -59,7 +59,9 @@ func newBindWatcher(s *Sentinel, node *kubelet.Node) (*bindWatcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &bindWatcher{Sentinel: s, node: node, mounts: newMountList(), sources: sources, binds: map[string]*bind{}, pending: map[*bind]bool{}}, nil
+	return &bindWatcher{
+		Sentinel: s, node: node, mounts: newMountList(), sources: sources, binds: map[string]*bind{}, pending: map[*bind]bool{},
+	}, nil
 }
 
 func (w *bindWatcher) close() {

@@ -18,12 +18,12 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// TestABeatGoesToWhatIsRestless: a bind that is well and watched is visited at no beat until an event tells of it; one that
+// TestPollQueuesPendingBinds: a bind that is well and watched is visited at no beat until an event tells of it; one that
 // has a fault, is not watched or was not looked at yet is visited at each, and counted.
-func TestABeatGoesToWhatIsRestless(t *testing.T) {
-	pods := newWreck(0)
+func TestPollQueuesPendingBinds(t *testing.T) {
+	pods := newDeadVolumes(0)
 	pods.pod.Spec = corev1.PodSpec{RestartPolicy: corev1.RestartPolicyAlways, Containers: []corev1.Container{{Name: "app"}}}
-	v := &bindWatcher{
+	w := &bindWatcher{
 		Sentinel: &Sentinel{Pods: pods}, binds: map[string]*bind{}, pending: map[*bind]bool{},
 		sources: &sourceWatcher{subscriptions: map[int][]subscription{}},
 	}
@@ -35,18 +35,18 @@ func TestABeatGoesToWhatIsRestless(t *testing.T) {
 		{watched: true},
 	} {
 		b.point, b.sub = fmt.Sprint("/", i), kubelet.SubPath{PodUID: "uid", Container: "app"}
-		v.binds[b.point] = &b
-		v.sources.subscriptions[i] = []subscription{{bind: &b}}
-		v.enqueue(&b)
+		w.binds[b.point] = &b
+		w.sources.subscriptions[i] = []subscription{{bind: &b}}
+		w.enqueue(&b)
 	}
-	beat := func() (due string) {
-		v.queue = nil
-		for _, b := range v.binds {
+	tick := func() (due string) {
+		w.queue = nil
+		for _, b := range w.binds {
 			b.queued = false
 		}
-		v.queuePending(time.Now())
-		for _, point := range slices.Sorted(maps.Keys(v.binds)) {
-			if v.binds[point].queued {
+		w.queuePending(time.Now())
+		for _, point := range slices.Sorted(maps.Keys(w.binds)) {
+			if w.binds[point].queued {
 				due += point
 			}
 		}
@@ -54,31 +54,31 @@ func TestABeatGoesToWhatIsRestless(t *testing.T) {
 	}
 	const always = "/1/2/3/4"
 	for range 3 {
-		if got := beat(); got != always || len(v.pending) != 4 {
-			t.Errorf("due at a beat: %s, restless: %d; want %s", got, len(v.pending), always)
+		if got := tick(); got != always || len(w.pending) != 4 {
+			t.Errorf("due at a beat: %s, restless: %d; want %s", got, len(w.pending), always)
 		}
 	}
-	v.reportStatus()
-	if got := v.Status(); got.Binds != 5 || got.Unwatched != 1 || got.Present[fault.StaleSubPath] != 1 {
+	w.reportStatus()
+	if got := w.Status(); got.Binds != 5 || got.Unwatched != 1 || got.Present[fault.StaleSubPath] != 1 {
 		t.Errorf("seen: %+v", got)
 	}
-	v.Mode = Observe
-	if present, unknown := v.Faults(); len(present) != 1 || present[0].Details.Container != fault.ContainerDown || unknown != nil {
+	w.Mode = Observe
+	if present, unknown := w.Faults(); len(present) != 1 || present[0].Details.Container != fault.ContainerDown || unknown != nil {
 		t.Errorf("present: %+v, unknown: %v", present, unknown)
 	}
 	for range maxBindEvents + 1 {
-		if err := v.handleEvents([]sys.Event{{Watch: 0}}, true); err != nil {
+		if err := w.handleEvents([]sys.Event{{Watch: 0}}, true); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := beat(); got != "/0"+always {
+	if got := tick(); got != "/0"+always {
 		t.Errorf("due at the beat after too many events: %s, want all", got)
 	}
-	if got := beat(); got != always {
+	if got := tick(); got != always {
 		t.Errorf("due at the beat after that: %s, want %s", got, always)
 	}
-	v.removeBind("/2")
-	if got := beat(); got != "/1/3/4" {
+	w.removeBind("/2")
+	if got := tick(); got != "/1/3/4" {
 		t.Errorf("due with one forgotten: %s", got)
 	}
 }

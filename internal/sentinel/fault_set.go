@@ -22,37 +22,37 @@ type volumeKey struct{ podUID, volume string }
 // updateFaults keeps the list of faults, tells of those that were not on it, and whether it is another now. What nobody knows
 // the pod of is not on it. What was on it and could not be judged stays: nothing about it was disproven.
 func (w *volumeWatcher) updateFaults(volumes []*volume.Health) (changed bool) {
-	now, places, inconclusive := map[faultKey]fault.Finding{}, map[mountPlace]bool{}, map[volumeKey]*volume.Health{}
+	present, places, inconclusive := map[faultKey]fault.Finding{}, map[mountPlace]bool{}, map[volumeKey]*volume.Health{}
 	for _, v := range volumes {
 		if isInconclusive(v) {
 			inconclusive[volumeKey{v.Pod.UID, v.Name}] = v
 		}
 		for _, f := range v.Findings() {
-			s := faultKeyOf(&f.Mount, f.Code)
+			key := faultKeyOf(&f.Mount, f.Code)
 			if w.Pods.PodByUID(f.Pod.UID) == nil {
 				continue
 			}
-			now[s], places[mountPlace{s.namespace, s.point}] = f, true
-			if _, known := w.present[s]; !known {
+			present[key], places[mountPlace{key.namespace, key.point}] = f, true
+			if _, known := w.present[key]; !known {
 				changed = true
 				w.Observer.Found(f, 0)
 			}
 		}
 	}
 	kept := map[faultKey]fault.Finding{}
-	for s, f := range w.present {
-		if places[mountPlace{s.namespace, s.point}] { // judged, if not as before
+	for key, f := range w.present {
+		if places[mountPlace{key.namespace, key.point}] { // judged, if not as before
 			continue
 		}
-		if v := inconclusive[volumeKey{f.Pod.UID, f.Volume}]; v != nil && s.mayBelongTo(v) && w.Pods.PodByUID(f.Pod.UID) != nil {
-			kept[s] = f
+		if v := inconclusive[volumeKey{f.Pod.UID, f.Volume}]; v != nil && key.mayBelongTo(v) && w.Pods.PodByUID(f.Pod.UID) != nil {
+			kept[key] = f
 		}
 	}
-	maps.Copy(now, kept)
-	changed = changed || len(now) != len(w.present)
-	w.present = now
-	maps.DeleteFunc(w.backoffs, func(s mountPlace, backoff *repairBackoff) bool {
-		return !places[s] && time.Now().After(backoff.retryAt) && time.Since(backoff.lastAttempt) > repairBurst*repairRefill
+	maps.Copy(present, kept)
+	changed = changed || len(present) != len(w.present)
+	w.present = present
+	maps.DeleteFunc(w.backoffs, func(place mountPlace, backoff *repairBackoff) bool {
+		return !places[place] && time.Now().After(backoff.retryAt) && time.Since(backoff.lastAttempt) > repairBurst*repairRefill
 	})
 	return changed
 }
@@ -86,8 +86,8 @@ func (k faultKey) isMount(m *mountns.Mount) bool {
 	return k.mountInfoID == m.ID
 }
 
-// errNoProbeOf says why none of the volumes could be asked, if that is so.
-func errNoProbeOf(volumes []*volume.Health) error {
+// probeError says why none of the volumes could be asked, if that is so.
+func probeError(volumes []*volume.Health) error {
 	asked := func(v *volume.Health) bool { return v.Answer.State != probe.Unasked }
 	if len(volumes) == 0 || slices.ContainsFunc(volumes, asked) {
 		return nil

@@ -16,17 +16,17 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 )
 
-// TestUnknownUntilLookedAt: a source that has not looked yet says so, and one that cannot look keeps what it has seen.
-func TestUnknownUntilLookedAt(t *testing.T) {
+// TestFaultsAreUnknownUntilScanned: a source that has not looked yet says so, and one that cannot look keeps what it has seen.
+func TestFaultsAreUnknownUntilScanned(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []Mode{"", Off} {
-		s := &Sentinel{Mode: mode, Volumes: newWreck(0)}
+		s := &Sentinel{Mode: mode, Volumes: newDeadVolumes(0)}
 		if present, unknown := s.Faults(); present != nil || unknown != nil {
 			t.Errorf("mode %q: present %v, unknown %v", mode, present, unknown)
 		}
 	}
 	changes := 0
-	s := &Sentinel{Mode: Observe, Volumes: newWreck(0), Changed: func() { changes++ }}
+	s := &Sentinel{Mode: Observe, Volumes: newDeadVolumes(0), Changed: func() { changes++ }}
 	expect := func(changed int, count int, want ...fault.Code) {
 		t.Helper()
 		present, unknown := s.Faults()
@@ -48,8 +48,8 @@ func TestUnknownUntilLookedAt(t *testing.T) {
 	expect(4, 2)
 }
 
-// TestStateOfTheContainer: a fault has the state that its container has now, and what was published stays as it was.
-func TestStateOfTheContainer(t *testing.T) {
+// TestFaultHasContainerState: a fault has the state that its container has now, and what was published stays as it was.
+func TestFaultHasContainerState(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyAlways, Containers: []corev1.Container{{Name: "app"}}}}
 	f := &Fault{Finding: fault.Finding{Code: fault.StaleSubPath, Container: "app", Details: fault.Details{Container: fault.ContainerRuns}}}
@@ -62,15 +62,15 @@ func TestStateOfTheContainer(t *testing.T) {
 // TestFaultsOfOrphans: a directory is known about when all could be asked, and its repair when it can be emptied.
 func TestFaultsOfOrphans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &attic{uids: []string{"a"}, unasked: []string{"no route"}}
-		s := &Sentinel{Mode: Observe, Observer: a, Orphans: a}
+		o := &fakeOrphans{uids: []string{"a"}, unasked: []string{"no route"}}
+		s := &Sentinel{Mode: Observe, Observer: o, Orphans: o}
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		go s.watchOrphans(ctx)
-		for _, answer := range [][]string{a.unasked, nil} {
-			a.mu.Lock()
-			a.unasked = answer
-			a.mu.Unlock()
+		for _, answer := range [][]string{o.unasked, nil} {
+			o.mu.Lock()
+			o.unasked = answer
+			o.mu.Unlock()
 			time.Sleep(5 * time.Minute)
 			present, unknown := s.Faults()
 			if known := !slices.Contains(unknown, fault.OrphanedPodVolumes); known != (answer == nil) || known != (len(present) == 1) {

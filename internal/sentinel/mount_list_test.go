@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestListsAreMadeThriftily: cheap ones every beat; dear ones a few times in a row, and then no more often than is paid for.
-func TestListsAreMadeThriftily(t *testing.T) {
+// TestMountListsKeepCPUShare: cheap ones every beat; dear ones a few times in a row, and then no more often than is paid for.
+func TestMountListsKeepCPUShare(t *testing.T) {
 	for spent, want := range map[time.Duration]struct {
 		first time.Duration // until the fourth list
 		most  int           // within an hour
@@ -33,8 +33,8 @@ func TestListsAreMadeThriftily(t *testing.T) {
 	}
 }
 
-// TestNoDebtKeepsAListAway: whoever has everything be looked at anew, over and over, cannot have nothing be listed later.
-func TestNoDebtKeepsAListAway(t *testing.T) {
+// TestResetsDoNotDelayMountList: whoever has everything be looked at anew, over and over, cannot have nothing be listed later.
+func TestResetsDoNotDelayMountList(t *testing.T) {
 	now, m := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), newMountList()
 	for range 1000 {
 		m.reset()

@@ -19,67 +19,67 @@ import (
 	"kubediag.org/kubediag/internal/faults/orphan"
 )
 
-// attic has directories of pods that are gone, and hears what is told of them.
-type attic struct {
+// fakeOrphans has directories of pods that are gone, and hears what is told of them.
+type fakeOrphans struct {
 	Observer
-	mu             sync.Mutex
-	uids           []string
-	broken         error
-	unasked        []string
-	surveys, looks int
-	told           []string
-	trouble        int
+	mu              sync.Mutex
+	uids            []string
+	err             error
+	unasked         []string
+	surveys, checks int
+	found           []string
+	trouble         int
 }
 
-func (a *attic) Survey(context.Context) (*orphan.Survey, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.surveys++
-	s := &orphan.Survey{Unasked: a.unasked}
-	for _, uid := range a.uids {
-		s.Pods = append(s.Pods, &orphan.Pod{UID: uid, Orphaned: len(a.unasked) == 0, Unproven: a.unasked})
+func (o *fakeOrphans) Survey(context.Context) (*orphan.Survey, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.surveys++
+	s := &orphan.Survey{Unasked: o.unasked}
+	for _, uid := range o.uids {
+		s.Pods = append(s.Pods, &orphan.Pod{UID: uid, Orphaned: len(o.unasked) == 0, Unproven: o.unasked})
 	}
-	return s, a.broken
+	return s, o.err
 }
 
-func (a *attic) Gone(_ context.Context, uids []string) (map[string]bool, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.looks++
+func (o *fakeOrphans) Gone(_ context.Context, uids []string) (map[string]bool, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.checks++
 	gone := map[string]bool{}
 	for _, uid := range uids {
-		if !slices.Contains(a.uids, uid) {
+		if !slices.Contains(o.uids, uid) {
 			gone[uid] = true
 		}
 	}
-	return gone, a.broken
+	return gone, o.err
 }
 
 // counts are those of surveys, of looks at the disk, and of trouble.
-func (a *attic) counts() [3]int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return [3]int{a.surveys, a.looks, a.trouble}
+func (o *fakeOrphans) counts() [3]int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return [3]int{o.surveys, o.checks, o.trouble}
 }
 
-func (a *attic) Found(f fault.Finding, _ time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.told = append(a.told, f.Pod.UID)
+func (o *fakeOrphans) Found(f fault.Finding, _ time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.found = append(o.found, f.Pod.UID)
 }
 
-func (a *attic) Trouble(error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.trouble++
+func (o *fakeOrphans) Trouble(error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.trouble++
 }
 
-// TestCountsOrphans: what comes is counted within ten minutes, what goes is no longer counted within one. Where somebody
+// TestWatchOrphansTiming: what comes is counted within ten minutes, what goes is no longer counted within one. Where somebody
 // cannot be asked all are looked for again soon, and less and less often as long as that stays so. No two agents keep step.
-func TestCountsOrphans(t *testing.T) {
+func TestWatchOrphansTiming(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &attic{uids: []string{"a", "b"}}
-		s := &Sentinel{Observer: a, Orphans: a}
+		o := &fakeOrphans{uids: []string{"a", "b"}}
+		s := &Sentinel{Observer: o, Orphans: o}
 		last, periods := time.Now(), map[time.Duration]bool{}
 		go s.watchOrphans(t.Context())
 		for _, step := range []struct {
@@ -105,11 +105,11 @@ func TestCountsOrphans(t *testing.T) {
 			{"again nobody can be asked", nil, errors.New("no route"), nil, 8 * time.Minute, 10 * time.Minute, 0},
 			{"and soon one is there", []string{"d"}, nil, nil, 48 * time.Second, time.Minute, 1},
 		} {
-			a.mu.Lock()
-			a.uids, a.broken, a.unasked = step.uids, step.broken, step.unasked
-			a.mu.Unlock()
-			began, before, now := time.Now(), a.counts(), a.counts()
-			for ; now[0] == before[0] && (step.latest > 0 || now[1] == before[1]) && time.Since(began) < time.Hour; now = a.counts() {
+			o.mu.Lock()
+			o.uids, o.err, o.unasked = step.uids, step.broken, step.unasked
+			o.mu.Unlock()
+			began, before, now := time.Now(), o.counts(), o.counts()
+			for ; now[0] == before[0] && (step.latest > 0 || now[1] == before[1]) && time.Since(began) < time.Hour; now = o.counts() {
 				time.Sleep(time.Second)
 				synctest.Wait()
 			}
@@ -126,12 +126,12 @@ func TestCountsOrphans(t *testing.T) {
 			if got := s.Status().Present[fault.OrphanedPodVolumes]; got != step.want {
 				t.Errorf("%s: %d are counted, want %d", step.what, got, step.want)
 			}
-			if told, want := now[2] > before[2], step.broken != nil || step.unasked != nil; told != want {
-				t.Errorf("%s: trouble is told of: %v, want %v", step.what, told, want)
+			if reported, want := now[2] > before[2], step.broken != nil || step.unasked != nil; reported != want {
+				t.Errorf("%s: trouble is told of: %v, want %v", step.what, reported, want)
 			}
 		}
 		maps.DeleteFunc(periods, func(_ time.Duration, long bool) bool { return !long })
-		if diff := cmp.Diff([]string{"a", "b", "c", "d"}, a.told); diff != "" || len(periods) == 1 {
+		if diff := cmp.Diff([]string{"a", "b", "c", "d"}, o.found); diff != "" || len(periods) == 1 {
 			t.Errorf("periods %v, want different ones; told (-want +got):\n%s", periods, diff)
 		}
 	})

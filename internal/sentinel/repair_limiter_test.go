@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-func TestAllowance(t *testing.T) {
+func TestRepairLimiter(t *testing.T) {
 	t.Parallel()
-	var a repairLimiter
+	var limiter repairLimiter
 	now := time.Unix(0, 0).Add(time.Hour)
-	count := func() (n int) {
-		for n < 1000 && a.allow(now) {
+	drain := func() (n int) {
+		for n < 1000 && limiter.allow(now) {
 			n++
 		}
 		return n
@@ -25,7 +25,7 @@ func TestAllowance(t *testing.T) {
 		{0, repairBurst}, {0, 0}, {repairRefill - 1, 0}, {1, 1}, {3*repairRefill + repairRefill/2, 3}, {repairRefill / 2, 1}, {24 * time.Hour, repairBurst},
 	} {
 		now = now.Add(step.later)
-		if got := count(); got != step.want {
+		if got := drain(); got != step.want {
 			t.Errorf("after another %s: %d, want %d", step.later, got, step.want)
 		}
 	}

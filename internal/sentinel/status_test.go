@@ -15,8 +15,8 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 )
 
-// TestAWatchThatHangsDoesNotWatch: what was seen last is told as that, by whoever does not hang.
-func TestAWatchThatHangsDoesNotWatch(t *testing.T) {
+// TestHungWatcherIsReportedStuck: what was seen last is told as that, by whoever does not hang.
+func TestHungWatcherIsReportedStuck(t *testing.T) {
 	for watch, c := range map[string]struct{ moves, hangs func(s *Sentinel) }{
 		"binds": {
 			func(s *Sentinel) { s.setVolumeStatus(Status{Watching: true}) },
@@ -32,8 +32,8 @@ func TestAWatchThatHangsDoesNotWatch(t *testing.T) {
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWreck(0)
-			s := &Sentinel{Mode: Observe, Volumes: w, Observer: w}
+			d := newDeadVolumes(0)
+			s := &Sentinel{Mode: Observe, Volumes: d, Observer: d}
 			go s.watchdog(t.Context())
 			since := time.Now()
 			c.hangs(s)
@@ -50,8 +50,8 @@ func TestAWatchThatHangsDoesNotWatch(t *testing.T) {
 			if !strings.Contains(why, "over "+watch) || !strings.Contains(why, since.UTC().Format(time.RFC3339)) {
 				t.Errorf("%s hang since %s: %q", watch, since, why)
 			}
-			if len(w.trouble) != 1 || w.trouble[0] != why {
-				t.Errorf("%s hang, and it was told: %q", watch, w.trouble)
+			if len(d.trouble) != 1 || d.trouble[0] != why {
+				t.Errorf("%s hang, and it was told: %q", watch, d.trouble)
 			}
 			if c.hangs(s); !s.Status().Watching {
 				t.Errorf("%s go on: %+v", watch, s.Status())
@@ -60,27 +60,27 @@ func TestAWatchThatHangsDoesNotWatch(t *testing.T) {
 	}
 }
 
-// sameKubelet is found at once, always.
-type sameKubelet struct{ node kubelet.Node }
+// fixedKubelet is found at once, always.
+type fixedKubelet struct{ node kubelet.Node }
 
-func (k *sameKubelet) Node(context.Context) (*kubelet.Node, error) { return &k.node, nil }
+func (k *fixedKubelet) Node(context.Context) (*kubelet.Node, error) { return &k.node, nil }
 
-// slow takes its time to look at volumes.
-type slow struct {
-	*wreck
-	long func()
+// slowVolumes takes its time to look at volumes.
+type slowVolumes struct {
+	*deadVolumes
+	delay func()
 }
 
-func (s *slow) Inspect(ctx context.Context, of volume.Selection) (*volume.Survey, error) {
-	s.long()
-	return s.wreck.Inspect(ctx, of)
+func (s *slowVolumes) Inspect(ctx context.Context, of volume.Selection) (*volume.Survey, error) {
+	s.delay()
+	return s.deadVolumes.Inspect(ctx, of)
 }
 
-// TestWhatTakesLongIsNotStuck: neither the watch over a kubelet that mends its binds by itself, nor looks and repairs that
+// TestSlowWorkIsNotStuck: neither the watch over a kubelet that mends its binds by itself, nor looks and repairs that
 // follow one another.
-func TestWhatTakesLongIsNotStuck(t *testing.T) {
+func TestSlowWorkIsNotStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := &sameKubelet{}
+		k := &fixedKubelet{}
 		s := &Sentinel{Kubelet: k}
 		ctx, stop := context.WithCancel(t.Context())
 		go func() { _ = s.awaitReplacement(ctx, &k.node) }()
@@ -90,22 +90,22 @@ func TestWhatTakesLongIsNotStuck(t *testing.T) {
 		}
 		stop()
 
-		w := newWreck(1)
-		p, times := w.patrol(), 0
+		d := newDeadVolumes(1)
+		watcher, times := d.watcher(), 0
 		long := func() {
 			time.Sleep(stuckAfter - tickInterval)
-			if times++; p.Status().Stuck != "" {
-				t.Errorf("at the end of look or repair %d: %s", times, p.Status().Stuck)
+			if times++; watcher.Status().Stuck != "" {
+				t.Errorf("at the end of look or repair %d: %s", times, watcher.Status().Stuck)
 			}
 		}
-		p.Volumes = &slow{w, long}
-		w.mend = func(fault.Action) error {
+		watcher.Volumes = &slowVolumes{d, long}
+		d.repair = func(fault.Action) error {
 			long()
-			w.volumes[0].Mount.Unique++ // and that is dead, too
+			d.volumes[0].Mount.Unique++ // and that is dead, too
 			return nil
 		}
-		p.reportStatus(true)
-		if err := p.scan(t.Context()); err != nil || times != 2*maxConsecutiveScans {
+		watcher.reportStatus(true)
+		if err := watcher.scan(t.Context()); err != nil || times != 2*maxConsecutiveScans {
 			t.Errorf("%d looks and repairs, %v, want %d", times, err, 2*maxConsecutiveScans)
 		}
 	})

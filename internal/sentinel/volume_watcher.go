@@ -82,8 +82,8 @@ type volumeWatcher struct {
 	repairs      repairQueue   // what is left to do of what was planned when all was looked at
 	scanDuration time.Duration // of the last look
 	backoffs     map[mountPlace]*repairBackoff
-	// noProbe says why no volume could be asked the last time.
-	noProbe error
+	// probeErr says why no volume could be asked the last time.
+	probeErr error
 	// lastTrouble is what could not be seen the last time, so that it is told of once.
 	lastTrouble string
 }
@@ -136,7 +136,7 @@ func (w *volumeWatcher) run(ctx context.Context) {
 	defer w.mounts.close()
 	for ctx.Err() == nil {
 		err := w.onTick(ctx)
-		w.reportTrouble(ctx, cmp.Or(err, w.noProbe))
+		w.reportTrouble(ctx, cmp.Or(err, w.probeErr))
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
@@ -266,14 +266,14 @@ func (w *volumeWatcher) scan(ctx context.Context) error {
 		if len(survey.Volumes) == 0 {
 			w.nextScan = now.Add(idleScanInterval)
 		}
-		w.noProbe = errNoProbeOf(survey.Volumes)
+		w.probeErr = probeError(survey.Volumes)
 		if w.rescanDelay = min(2*w.rescanDelay, time.Hour); w.updateFaults(survey.Volumes) {
 			w.rescanDelay = faultRescanInterval
 		}
 		if len(w.present) > 0 && now.Add(w.rescanDelay).Before(w.nextScan) {
 			w.nextScan = now.Add(w.rescanDelay)
 		}
-		if w.noProbe == nil {
+		if w.probeErr == nil {
 			w.publish(fromVolumes, faultsOf(w.present))
 		}
 		if w.Mode == Automatic {
@@ -386,8 +386,8 @@ func (w *volumeWatcher) recordRepair(a fault.Action, applied fault.Applied, err 
 // reportStatus says what is seen now.
 func (w *volumeWatcher) reportStatus(watching bool) {
 	status := Status{Watching: watching, Connections: len(w.connectionOrder), Present: map[fault.Code]int{}}
-	for s := range w.present {
-		status.Present[s.code]++
+	for key := range w.present {
+		status.Present[key.code]++
 	}
 	w.Sentinel.setVolumeStatus(status)
 }

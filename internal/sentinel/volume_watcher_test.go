@@ -23,222 +23,222 @@ import (
 	"kubediag.org/kubediag/internal/processor/processortest"
 )
 
-// wreck is a node whose volumes are all dead, and whose repairs go as mend says.
-type wreck struct {
+// deadVolumes is a node whose volumes are all dead, and whose repairs go as mend says.
+type deadVolumes struct {
 	Observer
-	volumes []*volume.Health
-	mend    func(a fault.Action) error
-	applied map[string]int // by point
-	done    fault.Applied  // ApplyAll says so
-	pod     corev1.Pod
+	volumes     []*volume.Health
+	repair      func(a fault.Action) error
+	applied     map[string]int // by point
+	applyResult fault.Applied  // ApplyAll says so
+	pod         corev1.Pod
 
 	found, repaired int // that was told
 	trouble         []string
 }
 
-func newWreck(many int) *wreck {
-	w := &wreck{applied: map[string]int{}}
+func newDeadVolumes(many int) *deadVolumes {
+	d := &deadVolumes{applied: map[string]int{}}
 	for i := range many {
 		v := &volume.Health{Verdict: volume.Verdict{Code: fault.DisconnectedFUSE}}
 		v.Pod, v.Name = fault.Pod{UID: "uid"}, fmt.Sprint("v", i)
 		v.Mount = mountns.Mount{Unique: uint64(i + 1), Mount: mountinfo.Mount{ID: i + 1, Point: fmt.Sprint("/", i)}}
-		w.volumes = append(w.volumes, v)
+		d.volumes = append(d.volumes, v)
 	}
-	return w
+	return d
 }
 
-func (w *wreck) Inspect(context.Context, volume.Selection) (*volume.Survey, error) {
-	return &volume.Survey{Volumes: w.volumes}, nil
+func (d *deadVolumes) Inspect(context.Context, volume.Selection) (*volume.Survey, error) {
+	return &volume.Survey{Volumes: d.volumes}, nil
 }
 
-func (w *wreck) Plan(_ context.Context, v *volume.Health, _ volume.PlanOptions) ([]fault.Action, []string, error) {
+func (d *deadVolumes) Plan(_ context.Context, v *volume.Health, _ volume.PlanOptions) ([]fault.Action, []string, error) {
 	a := fault.Action{Kind: fault.Replace, Mount: &v.Findings()[0].Mount, Pod: &v.Pod, Fault: v.Code, Lossless: true}
 	return []fault.Action{a}, nil, nil
 }
 
-func (w *wreck) ApplyAll(_ context.Context, actions []fault.Action, each func(int, fault.Applied, error) bool) {
+func (d *deadVolumes) ApplyAll(_ context.Context, actions []fault.Action, each func(int, fault.Applied, error) bool) {
 	for i, a := range actions {
-		w.applied[a.Mount.Point]++
-		if err := w.mend(a); !each(i, w.done, err) {
+		d.applied[a.Mount.Point]++
+		if err := d.repair(a); !each(i, d.applyResult, err) {
 			return
 		}
 	}
 }
 
-func (w *wreck) total() (n int) {
-	for _, times := range w.applied {
+func (d *deadVolumes) totalRepairs() (n int) {
+	for _, times := range d.applied {
 		n += times
 	}
 	return n
 }
 
-func (w *wreck) PodByUID(string) *corev1.Pod        { return &w.pod }
-func (w *wreck) Found(fault.Finding, time.Duration) { w.found++ }
-func (w *wreck) Repaired(fault.Finding, error)      { w.repaired++ }
-func (w *wreck) Trouble(err error)                  { w.trouble = append(w.trouble, err.Error()) }
-func (w *wreck) patrol() *volumeWatcher {
-	return newVolumeWatcher(&Sentinel{Mode: Automatic, Pods: w, Observer: w, Volumes: w})
+func (d *deadVolumes) PodByUID(string) *corev1.Pod        { return &d.pod }
+func (d *deadVolumes) Found(fault.Finding, time.Duration) { d.found++ }
+func (d *deadVolumes) Repaired(fault.Finding, error)      { d.repaired++ }
+func (d *deadVolumes) Trouble(err error)                  { d.trouble = append(d.trouble, err.Error()) }
+func (d *deadVolumes) watcher() *volumeWatcher {
+	return newVolumeWatcher(&Sentinel{Mode: Automatic, Pods: d, Observer: d, Volumes: d})
 }
-func (w *wreck) gone(a fault.Action, from []*volume.Health) {
-	for i, v := range from {
+func (d *deadVolumes) remove(a fault.Action, volumes []*volume.Health) {
+	for i, v := range volumes {
 		if v.Mount.Point == a.Mount.Point {
 			v.Code = ""
-			w.volumes = append(from[:i:i], from[i+1:]...)
+			d.volumes = append(volumes[:i:i], volumes[i+1:]...)
 			return
 		}
 	}
 }
 
-// TestAMassOfRepairsIsDoneInPortions: while a thousand volumes are mended the patrol goes on feeling connections, and each
+// TestRepairsLeaveTimeForPolls: while a thousand volumes are mended the patrol goes on feeling connections, and each
 // is mended once.
-func TestAMassOfRepairsIsDoneInPortions(t *testing.T) {
+func TestRepairsLeaveTimeForPolls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many, each = 1000, 60 * time.Millisecond
-		w := newWreck(many)
-		w.mend = func(a fault.Action) error {
+		d := newDeadVolumes(many)
+		d.repair = func(a fault.Action) error {
 			time.Sleep(each)
-			w.gone(a, w.volumes)
+			d.remove(a, d.volumes)
 			return nil
 		}
-		p := w.patrol()
+		watcher := d.watcher()
 		began := time.Now()
-		if err := p.scan(t.Context()); err != nil {
+		if err := watcher.scan(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		longest := time.Since(began)
-		for !p.repairs.empty() {
+		for !watcher.repairs.empty() {
 			began = time.Now()
-			p.repairNext(t.Context())
+			watcher.repairNext(t.Context())
 			longest = max(longest, time.Since(began))
 		}
-		if longest > minRepairTime+each || w.total() != many || len(w.applied) != many {
-			t.Errorf("%d repairs of %d places, up to %s without a look at connections", w.total(), len(w.applied), longest)
+		if longest > minRepairTime+each || d.totalRepairs() != many || len(d.applied) != many {
+			t.Errorf("%d repairs of %d places, up to %s without a look at connections", d.totalRepairs(), len(d.applied), longest)
 		}
 	})
 }
 
-// TestARepairThatFailsEndsThePlan: where the driver's daemon hangs again, each repair would wait for it.
-func TestARepairThatFailsEndsThePlan(t *testing.T) {
+// TestFailedRepairEndsPlan: where the driver's daemon hangs again, each repair would wait for it.
+func TestFailedRepairEndsPlan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWreck(100)
-		w.mend = func(fault.Action) error { return volume.ErrHung }
-		p := w.patrol()
+		d := newDeadVolumes(100)
+		d.repair = func(fault.Action) error { return volume.ErrHung }
+		watcher := d.watcher()
 		for range 3 {
-			if err := p.scan(t.Context()); err != nil {
+			if err := watcher.scan(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if w.total() != 3 || !p.scanDue {
-			t.Errorf("%d repairs were tried in 3 looks; due: %v", w.total(), p.scanDue)
+		if d.totalRepairs() != 3 || !watcher.scanDue {
+			t.Errorf("%d repairs were tried in 3 looks; due: %v", d.totalRepairs(), watcher.scanDue)
 		}
-		w.mend = func(fault.Action) error { return fmt.Errorf("%w: another is there", volume.ErrRefused) }
-		if err := p.scan(t.Context()); err != nil || w.total() != 100 {
-			t.Errorf("%d repairs, %v, want that one which is refused holds up no other", w.total(), err)
+		d.repair = func(fault.Action) error { return fmt.Errorf("%w: another is there", volume.ErrRefused) }
+		if err := watcher.scan(t.Context()); err != nil || d.totalRepairs() != 100 {
+			t.Errorf("%d repairs, %v, want that one which is refused holds up no other", d.totalRepairs(), err)
 		}
 	})
 }
 
-// inOtherWords are volumes about which every sentence says the opposite of what is so.
-type inOtherWords struct{ Volumes }
+// rewordedVolumes are volumes about which every sentence says the opposite of what is so.
+type rewordedVolumes struct{ Volumes }
 
-func (v inOtherWords) Plan(ctx context.Context, of *volume.Health, o volume.PlanOptions) ([]fault.Action, []string, error) {
+func (v rewordedVolumes) Plan(ctx context.Context, of *volume.Health, o volume.PlanOptions) ([]fault.Action, []string, error) {
 	actions, _, err := v.Volumes.Plan(ctx, of, o)
 	processortest.RewordActions(actions)
 	return actions, nil, err
 }
 
-func (v inOtherWords) ApplyAll(ctx context.Context, actions []fault.Action, each func(i int, done fault.Applied, err error) bool) {
+func (v rewordedVolumes) ApplyAll(ctx context.Context, actions []fault.Action, each func(i int, done fault.Applied, err error) bool) {
 	v.Volumes.ApplyAll(ctx, actions, func(i int, done fault.Applied, err error) bool {
 		return each(i, processortest.RewordApplied(done), err)
 	})
 }
 
-// lossy is a wreck one of whose repairs would lose something.
-type lossy struct {
-	*wreck
+// lossyVolumes is a wreck one of whose repairs would lose something.
+type lossyVolumes struct {
+	*deadVolumes
 	point string
 }
 
-func (l lossy) Plan(ctx context.Context, v *volume.Health, o volume.PlanOptions) ([]fault.Action, []string, error) {
-	actions, refusals, err := l.wreck.Plan(ctx, v, o)
+func (l lossyVolumes) Plan(ctx context.Context, v *volume.Health, o volume.PlanOptions) ([]fault.Action, []string, error) {
+	actions, refusals, err := l.deadVolumes.Plan(ctx, v, o)
 	for i := range actions {
 		actions[i].Lossless = actions[i].Mount.Point != l.point
 	}
 	return actions, refusals, err
 }
 
-// TestNoSentenceDecides: what loses nothing is repaired, and what was repaired already is not told, whatever is said of it.
-func TestNoSentenceDecides(t *testing.T) {
+// TestWordingDoesNotDecideRepairs: what loses nothing is repaired, and what was repaired already is not told, whatever is said of it.
+func TestWordingDoesNotDecideRepairs(t *testing.T) {
 	for name, reword := range map[string]func(Volumes) Volumes{
 		"as it is":       func(v Volumes) Volumes { return v },
-		"in other words": func(v Volumes) Volumes { return inOtherWords{v} },
+		"in other words": func(v Volumes) Volumes { return rewordedVolumes{v} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWreck(3)
-			w.mend = func(a fault.Action) error {
-				w.done = fault.Applied{Already: a.Mount.Point == "/0"}
-				w.gone(a, w.volumes)
+			d := newDeadVolumes(3)
+			d.repair = func(a fault.Action) error {
+				d.applyResult = fault.Applied{Already: a.Mount.Point == "/0"}
+				d.remove(a, d.volumes)
 				return nil
 			}
-			p := w.patrol()
-			p.Volumes = reword(lossy{w, "/2"})
-			if err := p.scan(t.Context()); err != nil {
+			watcher := d.watcher()
+			watcher.Volumes = reword(lossyVolumes{d, "/2"})
+			if err := watcher.scan(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(map[string]int{"/0": 1, "/1": 1}, w.applied); diff != "" || w.repaired != 1 || len(p.present) != 1 {
-				t.Errorf("%d repairs were told, %d faults are left, want 1 and 1; applied (-want +got):\n%s", w.repaired, len(p.present), diff)
+			if diff := cmp.Diff(map[string]int{"/0": 1, "/1": 1}, d.applied); diff != "" || d.repaired != 1 || len(watcher.present) != 1 {
+				t.Errorf("%d repairs were told, %d faults are left, want 1 and 1; applied (-want +got):\n%s", d.repaired, len(watcher.present), diff)
 			}
 		})
 	}
 }
 
-// TestADriverThatComesAndGoes has every mount that is put in place be dead at the next look.
-func TestADriverThatComesAndGoes(t *testing.T) {
-	w := newWreck(1)
-	w.mend = func(fault.Action) error {
-		w.volumes[0].Mount.Unique++
+// TestRepairLimitOfFlappingDriver has every mount that is put in place be dead at the next look.
+func TestRepairLimitOfFlappingDriver(t *testing.T) {
+	d := newDeadVolumes(1)
+	d.repair = func(fault.Action) error {
+		d.volumes[0].Mount.Unique++
 		return nil
 	}
-	p, began := w.patrol(), time.Now()
+	watcher, began := d.watcher(), time.Now()
 	for range 100 {
-		if err := p.scan(t.Context()); err != nil {
+		if err := watcher.scan(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if most := repairBurst + 1 + int(time.Since(began)/repairRefill); w.total() > most {
-		t.Errorf("one place was repaired %d times within %s, want %d at most", w.total(), time.Since(began), most)
+	if most := repairBurst + 1 + int(time.Since(began)/repairRefill); d.totalRepairs() > most {
+		t.Errorf("one place was repaired %d times within %s, want %d at most", d.totalRepairs(), time.Since(began), most)
 	}
-	if len(p.backoffs) != 1 {
-		t.Errorf("%d setbacks are remembered of one place", len(p.backoffs))
+	if len(watcher.backoffs) != 1 {
+		t.Errorf("%d setbacks are remembered of one place", len(watcher.backoffs))
 	}
 }
 
-func TestThePodsThatEndAreTheKubelets(t *testing.T) {
+func TestEndingPodsAreNotRepaired(t *testing.T) {
 	for name, pod := range map[string]corev1.Pod{
 		"deleted":   {ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}}},
 		"failed":    {Status: corev1.PodStatus{Phase: corev1.PodFailed}},
 		"succeeded": {Status: corev1.PodStatus{Phase: corev1.PodSucceeded}},
 	} {
-		w := newWreck(1)
-		w.pod, w.mend = pod, func(fault.Action) error { return errors.New("it ends") }
-		p := w.patrol()
-		if err := p.scan(t.Context()); err != nil || w.total() > 0 || len(p.present) != 1 {
-			t.Errorf("%s: %d repairs, %v, %d faults", name, w.total(), err, len(p.present))
+		d := newDeadVolumes(1)
+		d.pod, d.repair = pod, func(fault.Action) error { return errors.New("it ends") }
+		watcher := d.watcher()
+		if err := watcher.scan(t.Context()); err != nil || d.totalRepairs() > 0 || len(watcher.present) != 1 {
+			t.Errorf("%s: %d repairs, %v, %d faults", name, d.totalRepairs(), err, len(watcher.present))
 		}
 	}
 }
 
-// TestAFaultThatStaysIsLookedAtLessAndLess: soon at first, and never more often again, however long nothing changes.
-func TestAFaultThatStaysIsLookedAtLessAndLess(t *testing.T) {
+// TestRescanBacksOff: soon at first, and never more often again, however long nothing changes.
+func TestRescanBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newWreck(1).patrol()
-		p.Mode = Observe
+		watcher := newDeadVolumes(1).watcher()
+		watcher.Mode = Observe
 		var waits []time.Duration
 		for range 200 {
-			if err := p.scan(t.Context()); err != nil {
+			if err := watcher.scan(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			waits = append(waits, time.Until(p.nextScan))
+			waits = append(waits, time.Until(watcher.nextScan))
 			time.Sleep(waits[len(waits)-1])
 		}
 		if waits[0] != faultRescanInterval || !slices.IsSorted(waits) || waits[len(waits)-1] != scanInterval {
@@ -247,30 +247,30 @@ func TestAFaultThatStaysIsLookedAtLessAndLess(t *testing.T) {
 	})
 }
 
-// TestANodeWithoutVolumesIsLookedAtRarely, and one with a volume that is well as often as that may die.
-func TestANodeWithoutVolumesIsLookedAtRarely(t *testing.T) {
+// TestNodeWithoutVolumesIsScannedRarely, and one with a volume that is well as often as that may die.
+func TestNodeWithoutVolumesIsScannedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWreck(1)
-		w.volumes[0].Code = ""
-		p := w.patrol()
+		d := newDeadVolumes(1)
+		d.volumes[0].Code = ""
+		watcher := d.watcher()
 		for _, want := range []time.Duration{scanInterval, idleScanInterval} {
-			if err := p.scan(t.Context()); err != nil || time.Until(p.nextScan) != want {
-				t.Errorf("%d volumes: the next look in %s, %v, want %s", len(w.volumes), time.Until(p.nextScan), err, want)
+			if err := watcher.scan(t.Context()); err != nil || time.Until(watcher.nextScan) != want {
+				t.Errorf("%d volumes: the next look in %s, %v, want %s", len(d.volumes), time.Until(watcher.nextScan), err, want)
 			}
-			w.volumes = nil
+			d.volumes = nil
 		}
 	})
 }
 
-// TestWhichMountsSetOffALook: those that can die, and those of CSI volumes whatever they are; not those of a pod that starts.
-func TestWhichMountsSetOffALook(t *testing.T) {
+// TestMountsThatTriggerScan: those that can die, and those of CSI volumes whatever they are; not those of a pod that starts.
+func TestMountsThatTriggerScan(t *testing.T) {
 	mount := func(id uint64, fsType, point string) mountns.Mount {
 		return mountns.Mount{Unique: id, Mount: mountinfo.Mount{ID: int(id), FSType: fsType, Point: point}}
 	}
 	secret := mount(1, "tmpfs", "/var/lib/kubelet/pods/uid/volumes/kubernetes.io~secret/token")
 	local := mount(2, "ext4", "/var/lib/kubelet/pods/uid/volumes/kubernetes.io~csi/data/mount")
 	remote := mount(3, "fuse.ceph-fuse", "/var/lib/kubelet/pods/uid/volumes/example.com~flex/share")
-	p := newWreck(0).patrol()
+	watcher := newDeadVolumes(0).watcher()
 	for i, step := range []struct {
 		mounts []mountns.Mount
 		want   bool
@@ -283,9 +283,9 @@ func TestWhichMountsSetOffALook(t *testing.T) {
 		{[]mountns.Mount{secret, local, remote}, false},
 		{[]mountns.Mount{secret, remote}, true},
 	} {
-		p.scanDue = false
-		if p.recordMounts(step.mounts); p.scanDue != step.want {
-			t.Errorf("step %d, %v: %v, want %v", i, step.mounts, p.scanDue, step.want)
+		watcher.scanDue = false
+		if watcher.recordMounts(step.mounts); watcher.scanDue != step.want {
+			t.Errorf("step %d, %v: %v, want %v", i, step.mounts, watcher.scanDue, step.want)
 		}
 	}
 }
