@@ -20,43 +20,44 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// A repair that fails is tried again after a second, and then after twice as long each time.
+// The delay after a failed repair. It doubles with each failure, up to maxRetryDelay.
 const (
 	firstRetryDelay = time.Second
 	maxRetryDelay   = 5 * time.Minute
 )
 
-// bind is one subPath bind, as it was seen last.
+// bind is a subPath bind as the last inspection found it.
 type bind struct {
 	sub      kubelet.SubPath
 	point    string
 	identity mountIdentity
 	queued   bool
-	// events counts the events that concern it since the last beat.
+	// events counts the events since the last tick that concern the bind.
 	events int
-	// watched is true while events tell of its source.
+	// watched is true while inotify reports changes of its source.
 	watched bool
-	// noWatchUntil is until when no watch is set on its source, because there was a flood of events.
+	// noWatchUntil is the end of the pause after a flood of events. Until then its source gets no watch.
 	noWatchUntil time.Time
 
-	inspected  bool // found is what was seen
+	inspected  bool // whether found is set
 	found      subpath.Bind
-	code       fault.Code // of the fault that it has, if a container suffers from it
-	fault      *Fault     // with that code, once it was described
+	code       fault.Code // of its fault, if a container is affected
+	fault      *Fault     // with that code; nil until it is described
 	retryAt    time.Time  // no repair before
 	retryDelay time.Duration
 }
 
-// needsPolling tells whether something may become of the bind that no event tells about: nothing watches its source, or what
-// the subPath names may be made anew.
+// needsPolling reports whether the bind can change without an event: its source has no watch, or the name of the
+// subPath may be created again.
 func (b *bind) needsPolling() bool {
 	return !b.watched || b.found.Lost || b.found.Verdict == subpath.SourceGone
 }
 
-// isIdle tells whether nothing is to be done about the bind, nor said of it, before an event tells of it.
+// isIdle reports whether the bind needs no action and no report until the next event.
 func (b *bind) isIdle() bool { return b.inspected && b.code == "" && !b.needsPolling() }
 
-// mountIdentity tells whether other mounts are at a place than were: it is of the newest there, and of how many there are.
+// mountIdentity identifies the mounts at one place: the newest of them, and how many they are. If it changes, other
+// mounts are there.
 type mountIdentity struct {
 	uniqueID    uint64
 	mountInfoID int
@@ -66,7 +67,7 @@ type mountIdentity struct {
 	deleted bool
 }
 
-// sameMounts tells whether these are the same mounts, whatever has become of their source.
+// sameMounts reports whether both are the same mounts. It ignores whether their source was deleted.
 func (i mountIdentity) sameMounts(other mountIdentity) bool {
 	i.deleted = other.deleted
 	return i == other
@@ -80,7 +81,7 @@ func (i *mountIdentity) add(m *mountns.Mount) {
 	i.count++
 }
 
-// notification is what a visit to the kubelet's namespace has brought to light about one bind.
+// notification is a finding about one bind, or a repair of it, that the observer does not know yet.
 type notification struct {
 	bind        *bind
 	pod         *corev1.Pod
@@ -90,7 +91,7 @@ type notification struct {
 	err         error // of the repair
 }
 
-// inspectBatch looks at binds in one visit to the kubelet's namespace, and repairs where that is wanted.
+// inspectBatch inspects binds in one visit to the kubelet's mount namespace, and repairs them if that is allowed.
 func (w *bindWatcher) inspectBatch(ctx context.Context, batch []*bind) error {
 	return w.node.Do(ctx, func() error {
 		ns, err := mountns.Self()
@@ -101,7 +102,7 @@ func (w *bindWatcher) inspectBatch(ctx context.Context, batch []*bind) error {
 		for _, b := range batch {
 			n, err := w.inspectBind(ctx, b)
 			if err != nil {
-				w.Observer.Trouble(err) // this bind's own
+				w.Observer.Trouble(err) // of this bind only
 			}
 			if n != nil {
 				w.notifications = append(w.notifications, *n)
@@ -111,8 +112,8 @@ func (w *bindWatcher) inspectBatch(ctx context.Context, batch []*bind) error {
 	})
 }
 
-// notify says what is seen now, and tells the news: of a fault once, and of every repair. That can wait until all that is
-// to be done has been, as it takes reading the mount table.
+// notify notifies the observer of each fault once and of every repair, and then updates the status. It comes after the
+// repairs because it reads the mount table.
 func (w *bindWatcher) notify(ctx context.Context) error {
 	if len(w.notifications) > 0 {
 		table, err := w.recentTable(ctx)
@@ -140,7 +141,8 @@ func (w *bindWatcher) notify(ctx context.Context) error {
 	return nil
 }
 
-// recentTable is the mount table, for words alone: reading it takes longer than everything else, so it may be a beat old.
+// recentTable returns the mount table. It is used in messages only, and reading it takes long, so it may be one tick
+// old.
 func (w *bindWatcher) recentTable(ctx context.Context) (*mountinfo.Table, error) {
 	if w.table != nil && time.Since(w.tableTime) < tickInterval {
 		return w.table, nil
@@ -152,7 +154,8 @@ func (w *bindWatcher) recentTable(ctx context.Context) (*mountinfo.Table, error)
 	return table, err
 }
 
-// inspectBind looks at one bind, and heals it. It runs inside the namespace. Only what is to be told is returned.
+// inspectBind inspects one bind and repairs it if that is allowed. It runs inside the kubelet's mount namespace. It
+// returns nil if the observer has nothing to learn.
 func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, error) {
 	pod := w.Pods.PodByUID(b.sub.PodUID)
 	if pod == nil {
@@ -178,13 +181,14 @@ func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, 
 		n.repaired, n.err = true, subpath.Unmount(ctx, w.node, pod, found.State.ID)
 		b.recordRepair(n)
 		if n.err == nil && found.Fresh {
-			w.watchSource(b, pod) // what is there now may go as well before it is on the list
+			w.watchSource(b, pod) // the new source may go before the next list of mounts shows its bind
 		}
 	}
 	return n, nil
 }
 
-// affectsContainer tells whether a container will fail for a bind, as far as is known: one that is not started again will not.
+// affectsContainer reports whether the fault of a bind will make a container fail. A container that is not started
+// again is not affected.
 func (w *bindWatcher) affectsContainer(b *bind) bool {
 	if b.code == "" {
 		return false
@@ -197,8 +201,8 @@ func (w *bindWatcher) affectsContainer(b *bind) bool {
 	return outlook != subpath.Over
 }
 
-// mayUnmount tells whether a bind is to be unmounted now. Where nothing can take its place, a container that is just being
-// started would get the empty file or directory below it: then a moment is waited for at which none is.
+// mayUnmount reports whether the bind may be unmounted now. If its source was not replaced, a container that starts now
+// would get the empty file or directory below the bind. In that case the unmount waits until no container starts.
 func (w *bindWatcher) mayUnmount(b *bind, now time.Time) bool {
 	if w.Mode != Automatic || b.found.Verdict != subpath.Stale || now.Before(b.retryAt) {
 		return false
@@ -206,7 +210,7 @@ func (w *bindWatcher) mayUnmount(b *bind, now time.Time) bool {
 	return b.found.Fresh || subpath.Settled(w.Pods.PodByUID(b.sub.PodUID), b.sub.Container)
 }
 
-// withinRepairLimit tells whether the place may be repaired once more now.
+// withinRepairLimit reports whether the rate limit of the place allows a repair now.
 func (w *bindWatcher) withinRepairLimit(b *bind, now time.Time) bool {
 	limiter := w.repairLimiters[b.point]
 	if limiter == nil {
@@ -220,7 +224,8 @@ func (w *bindWatcher) withinRepairLimit(b *bind, now time.Time) bool {
 	return false
 }
 
-// recordRepair notes how a repair went. A mount that has gone or changed in the meantime is somebody else's repair.
+// recordRepair records the result of a repair. If the mount has gone or changed in the meantime, another process has
+// repaired it.
 func (b *bind) recordRepair(n *notification) {
 	switch {
 	case n.err == nil:
@@ -233,13 +238,13 @@ func (b *bind) recordRepair(n *notification) {
 	}
 }
 
-// wasNotified tells whether the fault has been told of.
+// wasNotified reports whether the observer knows the fault.
 func (w *bindWatcher) wasNotified(b *bind) bool {
 	previous, ok := w.notified[b.point]
 	return ok && previous.Same(b.found.State.ID)
 }
 
-// faultStart is when a source went. Zero: the kernel does not say.
+// faultStart returns when a source was deleted. It is zero if the kernel does not record it.
 func faultStart(st mount.State) time.Time {
 	if !st.Gone {
 		return time.Time{}
@@ -247,7 +252,7 @@ func faultStart(st mount.State) time.Time {
 	return st.Changed
 }
 
-// faultAge is for how long a source had been gone when that was seen.
+// faultAge returns how long before the inspection the source was deleted.
 func faultAge(st mount.State, seen time.Time) time.Duration {
 	since := faultStart(st)
 	if since.IsZero() {
@@ -256,8 +261,8 @@ func faultAge(st mount.State, seen time.Time) time.Duration {
 	return max(0, seen.Sub(since))
 }
 
-// watchSource has events tell of the bind's source. It runs inside the namespace, and comes before the look: what changes in
-// between is seen twice, not missed.
+// watchSource sets watches on the bind's source. It runs inside the kubelet's mount namespace and before the
+// inspection. A change in between is seen twice, and is not missed.
 func (w *bindWatcher) watchSource(b *bind, pod *corev1.Pod) {
 	if time.Now().Before(b.noWatchUntil) {
 		return
@@ -274,7 +279,7 @@ func (w *bindWatcher) watchSource(b *bind, pod *corev1.Pod) {
 	}
 }
 
-// errNoWatch is for sources that inotify does not know about.
+// errNoWatch is the error for a source on a file system that does not support inotify.
 var errNoWatch = errors.New("file system reports no changes")
 
 func (w *bindWatcher) addWatches(b *bind, pod *corev1.Pod) error {

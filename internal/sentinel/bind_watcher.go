@@ -17,40 +17,41 @@ import (
 
 // Bounds of the work.
 const (
-	// maxBindEvents is how often events can have a bind looked at between two beats: whoever may change the attributes of a
-	// file may do so in a loop.
+	// maxBindEvents is how many events can have a bind inspected between two ticks. A process that may change the
+	// attributes of a file may do so in a loop.
 	maxBindEvents = 8
-	// maxBatch is how many binds are looked at in one visit to the kubelet's namespace.
+	// maxBatch is how many binds are inspected in one visit to the kubelet's mount namespace.
 	maxBatch = 64
-	// maxNotifications is how many faults and repairs, and maxWait for how long any of them, can wait to be told of while there is
-	// more to be done.
+	// maxNotifications is how many notifications can wait while events are left to handle. maxNotifyDelay is how long
+	// the first of them can wait.
 	maxNotifications = 1024
 	maxNotifyDelay   = 100 * time.Millisecond
-	// maxPolledBinds is how many binds that no watch tells of are looked at in one beat.
+	// maxPolledBinds is how many binds without a watch are inspected at one tick.
 	maxPolledBinds = 256
 )
 
-// bindWatcher is the watch over one kubelet. One goroutine has it.
+// bindWatcher watches the subPath binds of one kubelet. Only one goroutine uses it.
 type bindWatcher struct {
 	*Sentinel
 	node    *kubelet.Node
 	mounts  *mountList
 	sources *sourceWatcher
 
-	binds map[string]*bind // by point
-	// pending are those that something may become of without an event, and others that were marked since the last beat.
+	binds map[string]*bind // by mount point
+	// pending are the binds to check at the next tick: those that can change without an event, and those queued since
+	// the last tick.
 	pending       map[*bind]bool
-	queue         []*bind        // to be looked at, in the order in which that was found out
-	notifications []notification // to be told
-	namespace     uint64         // the kubelet's mount namespace, by inode
-	// nextFullScan is when everything is looked at.
+	queue         []*bind        // binds to inspect, in order
+	notifications []notification // for the observer
+	namespace     uint64         // the inode number of the kubelet's mount namespace
+	// nextFullScan is when all binds are inspected again.
 	nextFullScan time.Time
-	// statusChanged is set where what is seen may have changed since it was said last.
+	// statusChanged is set if the status may have changed since the last report.
 	statusChanged bool
-	// table is the mount table as it was at the time read.
+	// table is the mount table as it was at tableTime.
 	table     *mountinfo.Table
 	tableTime time.Time
-	// outOfWatches is set once watches have run out, so that it is told of once.
+	// outOfWatches is set when the kernel refuses more watches. The observer is notified of it once.
 	outOfWatches bool
 }
 
@@ -69,7 +70,7 @@ func (w *bindWatcher) close() {
 	w.mounts.close()
 }
 
-// run keeps watch until ctx is done or something fails that concerns the whole node.
+// run watches until ctx is done or something fails that concerns the whole node.
 func (w *bindWatcher) run(ctx context.Context) error {
 	tick := time.NewTicker(tickInterval)
 	defer tick.Stop()
@@ -87,7 +88,7 @@ func (w *bindWatcher) run(ctx context.Context) error {
 					return err
 				}
 				continue
-			default: // nothing waits for help: there is time to talk
+			default: // no event waits: notify now
 			}
 		}
 		if err := w.notify(ctx); err != nil {
@@ -108,12 +109,12 @@ func (w *bindWatcher) run(ctx context.Context) error {
 	}
 }
 
-// mayDelayNotifications tells whether there are news that can wait until events have been taken in that are there already.
+// mayDelayNotifications reports whether the notifications can wait until the events that are there are handled.
 func (w *bindWatcher) mayDelayNotifications() bool {
 	return len(w.notifications) > 0 && len(w.notifications) < maxNotifications && time.Since(w.notifications[0].inspectedAt) < maxNotifyDelay
 }
 
-// onTick brings the list of binds up to date, and marks those that no event tells about.
+// onTick updates the list of binds, and queues those that have to be polled.
 func (w *bindWatcher) onTick(ctx context.Context) error {
 	if err := w.checkKubelet(ctx, w.node); err != nil {
 		return err
@@ -131,11 +132,11 @@ func (w *bindWatcher) onTick(ctx context.Context) error {
 		return err
 	}
 	w.queuePending(now)
-	w.statusChanged = true // pods change what is a fault
+	w.statusChanged = true // a change of a pod changes what is a fault
 	return nil
 }
 
-// queuePending marks the binds that have to be asked about.
+// queuePending queues the pending binds that need an inspection.
 func (w *bindWatcher) queuePending(now time.Time) {
 	polled := 0
 	for b := range w.pending {
@@ -149,19 +150,19 @@ func (w *bindWatcher) queuePending(now time.Time) {
 		case missed:
 			w.enqueue(b)
 		case !b.inspected:
-			if w.Pods.PodByUID(b.sub.PodUID) != nil { // it is known by now
+			if w.Pods.PodByUID(b.sub.PodUID) != nil { // the pod is known by now
 				w.enqueue(b)
 			}
 		case b.code != "" && w.affectsContainer(b) && (!w.wasNotified(b) || b.fault == nil || w.Mode == Automatic && !now.Before(b.retryAt)):
 			w.enqueue(b)
-		case b.needsPolling() && polled < maxPolledBinds: // a map has no order: all get their turn
+		case b.needsPolling() && polled < maxPolledBinds: // the order of a map is random, so that each bind is polled
 			polled++
 			w.enqueue(b)
 		}
 	}
 }
 
-// updateBinds finds the binds that have come and gone.
+// updateBinds finds the binds that were added and removed.
 func (w *bindWatcher) updateBinds() error {
 	mounts, changed, err := w.mounts.list(w.node, w.node.PodsDir())
 	if err != nil || !changed {
@@ -214,7 +215,7 @@ func (w *bindWatcher) enqueue(b *bind) {
 	}
 }
 
-// handleEvents marks the binds that events tell of. ok is false where no more can come.
+// handleEvents queues the binds that events concern. ok is false if no more events can come.
 func (w *bindWatcher) handleEvents(events []sys.Event, ok bool) error {
 	if !ok {
 		return w.sources.err
@@ -227,7 +228,7 @@ func (w *bindWatcher) handleEvents(events []sys.Event, ok bool) error {
 	}
 	for _, e := range events {
 		if e.Mask&sys.WatchOverflow != 0 {
-			w.nextFullScan = time.Time{} // at the next tick and not more often: it may be somebody's doing
+			w.nextFullScan = time.Time{} // at the next tick and not sooner: an attacker may cause overflows
 			continue
 		}
 		for _, b := range w.sources.affected(e) {
@@ -239,7 +240,7 @@ func (w *bindWatcher) handleEvents(events []sys.Event, ok bool) error {
 	return nil
 }
 
-// inspectQueued looks at the binds that are marked, in their order.
+// inspectQueued inspects the queued binds, in order.
 func (w *bindWatcher) inspectQueued(ctx context.Context) error {
 	for len(w.queue) > 0 {
 		batch := w.queue[:min(len(w.queue), maxBatch)]
@@ -257,11 +258,11 @@ func (w *bindWatcher) inspectQueued(ctx context.Context) error {
 	return nil
 }
 
-// reportStatus says what is seen now.
+// reportStatus sets the status of the binds.
 func (w *bindWatcher) reportStatus() {
 	status := Status{Watching: true, Binds: len(w.binds), Present: map[fault.Code]int{}}
 	var faults []*Fault
-	for b := range w.pending { // of all others nothing is to be said
+	for b := range w.pending { // all other binds are watched and have no fault
 		if w.affectsContainer(b) {
 			status.Present[b.code]++
 			if b.fault != nil {

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) { volumetest.Main(m, roles) }
 
 var roles = kerneltest.Roles{
 	"unlinks": unlinkLoop,
-	// hold does nothing but be in a mount namespace of its own.
+	// hold stays in a mount namespace of its own until the test ends it.
 	"hold": func(_ []string, ready func(string)) error {
 		if err := mount.SetPropagation("/", mount.Private, true); err != nil {
 			return err
@@ -53,10 +53,10 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// patience is how long anything is waited for.
+// waitLimit is the longest time a test waits for anything.
 const waitLimit = 30 * time.Second
 
-// bindFixture is a node with one pod, whose container app has the item key of a ConfigMap, and a sentinel that watches it.
+// bindFixture is a node with one pod and a sentinel. The pod's container app mounts the item key of a ConfigMap.
 type bindFixture struct {
 	*kubelettest.Scene
 	pod           *corev1.Pod
@@ -79,7 +79,7 @@ func newBindFixture(t testing.TB, mode Mode) *bindFixture {
 	return f
 }
 
-// addSubPath has container app of a pod mount the item key of a volume.
+// addSubPath makes container app of a pod mount the item key of a volume.
 func (f *bindFixture) addSubPath(pod *corev1.Pod, volume string) {
 	app := &pod.Spec.Containers[0]
 	app.VolumeMounts = append(app.VolumeMounts, corev1.VolumeMount{Name: volume, MountPath: "/x", SubPath: "key"})
@@ -109,7 +109,7 @@ func (f *bindFixture) Repaired(finding fault.Finding, err error) {
 
 func (f *bindFixture) Trouble(err error) { f.notifications <- "trouble: " + err.Error() }
 
-// start has the sentinel run until the test ends, or stop is called.
+// start runs the sentinel until the test ends, or until stop is called.
 func (f *bindFixture) start(t testing.TB) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -145,10 +145,10 @@ func (f *bindFixture) expect(t testing.TB, want ...string) {
 		select {
 		case got := <-f.notifications:
 			if got != w {
-				t.Fatalf("heard %q, want %q", got, w)
+				t.Fatalf("got notification %q, want %q", got, w)
 			}
 		case <-time.After(waitLimit):
-			t.Fatalf("heard nothing, want %q", w)
+			t.Fatalf("no notification, want %q", w)
 		}
 	}
 }
@@ -157,7 +157,7 @@ func (f *bindFixture) expectNoMore(t testing.TB) {
 	t.Helper()
 	select {
 	case got := <-f.notifications:
-		t.Errorf("heard %q, want nothing", got)
+		t.Errorf("got notification %q, want none", got)
 	default:
 	}
 }
@@ -166,7 +166,7 @@ func (f *bindFixture) updateConfigMap() {
 	f.Update(f.pod, kubelettest.ConfigMap, "configmap", map[string]string{"key": "two"})
 }
 
-// checkSource makes sure that source is what is at the point.
+// checkSource fails the test if another file than source is at the point.
 func (f *bindFixture) checkSource(t testing.TB, point, source string) {
 	t.Helper()
 	want, err := os.Stat(source)
@@ -197,13 +197,13 @@ func TestObserveOnlyReports(t *testing.T) {
 		time.Since(found.Since) > waitLimit {
 		t.Errorf("fault %+v", found)
 	}
-	// The kubelet's next start of the container, had somebody unmounted it.
+	// The next start of the container, after another process unmounted the bind.
 	must(t, systest.UnmountPath(f.point, false))
 	f.waitFor(t, "for the fault to be gone", func(s Status) bool { return s.Present[fault.StaleSubPath] == 0 })
 	f.expectNoMore(t)
 }
 
-// onlyFault waits until exactly one fault is present, and all is known.
+// onlyFault waits until exactly one fault is present and no code is unknown.
 func (f *bindFixture) onlyFault(t testing.TB) *Fault {
 	t.Helper()
 	for deadline := time.Now().Add(waitLimit); ; time.Sleep(time.Millisecond) {
@@ -258,7 +258,7 @@ func TestLatePodIsRepaired(t *testing.T) {
 	go func() { done <- f.sentinel.Run(ctx) }()
 	f.waitFor(t, "to see the bind", func(s Status) bool { return s.Binds == 1 })
 	if !f.mounted(t) {
-		t.Error("a bind of a pod that nobody knows was unmounted")
+		t.Error("a bind of an unknown pod was unmounted")
 	}
 	f.put(f.pod)
 	f.expect(t, "found StaleSubPath in app of web at 0", "repaired StaleSubPath in app of web: <nil>")
@@ -266,21 +266,21 @@ func TestLatePodIsRepaired(t *testing.T) {
 	must(t, <-done)
 }
 
-// TestReplacedDirectoryIsRepaired has a directory of an emptyDir removed, and moved away and made anew.
+// TestReplacedDirectoryIsRepaired removes or moves a directory of an emptyDir, and creates it again.
 func TestReplacedDirectoryIsRepaired(t *testing.T) {
 	for name, replace := range map[string]func(t *testing.T, dir string){
 		"removed": func(t *testing.T, dir string) { must(t, os.Remove(dir)) },
-		"removed and made anew": func(t *testing.T, dir string) {
+		"removed and created again": func(t *testing.T, dir string) {
 			must(t, os.Remove(dir))
 			must(t, os.Mkdir(dir, 0o755))
 		},
-		"moved away and made anew": func(t *testing.T, dir string) {
+		"moved away and created again": func(t *testing.T, dir string) {
 			must(t, os.Rename(dir, dir+".bak"))
 			must(t, os.Mkdir(dir, 0o755))
 		},
-		"moved away and made anew later": func(t *testing.T, dir string) {
+		"moved away and created again later": func(t *testing.T, dir string) {
 			must(t, os.Rename(dir, dir+".bak"))
-			time.Sleep(100 * time.Millisecond) // it is seen to be gone
+			time.Sleep(100 * time.Millisecond) // its absence is noticed
 			must(t, os.Mkdir(dir, 0o755))
 		},
 	} {
@@ -306,8 +306,8 @@ func TestReplacedDirectoryIsRepaired(t *testing.T) {
 	}
 }
 
-// TestRepairWaitsForContainerStart has the source of a bind go, with nothing in its place, while the container is being started: it would
-// get the empty directory below the bind.
+// TestRepairWaitsForContainerStart removes the source of a bind while the container starts. An unmount would give the
+// container the empty directory below the bind.
 func TestRepairWaitsForContainerStart(t *testing.T) {
 	f := newBindFixture(t, Automatic)
 	f.pod.Spec.Containers[1].VolumeMounts = []corev1.VolumeMount{{Name: "empty", MountPath: "/y", SubPath: "sub"}}
@@ -330,7 +330,7 @@ func TestRepairWaitsForContainerStart(t *testing.T) {
 	f.expect(t, "repaired StaleSubPath in sidecar of web: <nil>")
 }
 
-// TestRepairLimitOfChangingSource costs no more repairs than are allowed.
+// TestRepairLimitOfChangingSource replaces a source all the time. The repairs stay within the limit.
 func TestRepairLimitOfChangingSource(t *testing.T) {
 	f := newBindFixture(t, Automatic)
 	f.start(t)
@@ -340,11 +340,11 @@ func TestRepairLimitOfChangingSource(t *testing.T) {
 		f.expect(t, "found StaleSubPath in app of web at 0", "repaired StaleSubPath in app of web: <nil>")
 	}
 	if took := time.Since(began); took < repairRefill {
-		t.Errorf("%d repairs took %s, want that the last has waited for %s", repairBurst+1, took, repairRefill)
+		t.Errorf("%d repairs took %s, want at least %s", repairBurst+1, took, repairRefill)
 	}
 }
 
-// TestAttributeChangesHideNoFault has a source go while its attributes are being changed in a loop.
+// TestAttributeChangesHideNoFault replaces a source while its attributes change in a loop.
 func TestAttributeChangesHideNoFault(t *testing.T) {
 	f := newBindFixture(t, Automatic)
 	f.start(t)
@@ -356,7 +356,7 @@ func TestAttributeChangesHideNoFault(t *testing.T) {
 	f.expect(t, "found StaleSubPath in app of web at 0", "repaired StaleSubPath in app of web: <nil>")
 }
 
-// TestKubeletInOtherNamespace has the sentinel watch and heal where it is not itself.
+// TestKubeletInOtherNamespace runs the sentinel in another mount namespace than the kubelet's.
 func TestKubeletInOtherNamespace(t *testing.T) {
 	f := newBindFixture(t, Automatic)
 	holder := kerneltest.Start(t, "hold")
@@ -376,7 +376,7 @@ func TestKubeletInOtherNamespace(t *testing.T) {
 	}
 }
 
-// TestKubeletThatReplacesStaleBinds is left alone, until one that does not comes in its place.
+// TestKubeletThatReplacesStaleBinds leaves its binds alone, until a kubelet follows that does not replace them.
 func TestKubeletThatReplacesStaleBinds(t *testing.T) {
 	f := newBindFixture(t, Automatic)
 	old := f.Node
@@ -402,7 +402,8 @@ func TestKubeletThatReplacesStaleBinds(t *testing.T) {
 	must(t, <-done)
 }
 
-// TestReplacedKubeletRepeatsNoNotification has another kubelet come, in another mount namespace: what was told before is not told again.
+// TestReplacedKubeletRepeatsNoNotification replaces the kubelet by one in another mount namespace. Known faults are not
+// reported again.
 func TestReplacedKubeletRepeatsNoNotification(t *testing.T) {
 	f := newBindFixture(t, Observe)
 	finder := &replaceableKubelet{node: f.Node}
@@ -419,7 +420,7 @@ func TestReplacedKubeletRepeatsNoNotification(t *testing.T) {
 	f.expectNoMore(t)
 }
 
-// TestHealthyBindsAreLeftAlone has things happen that look like the fault and are none.
+// TestHealthyBindsAreLeftAlone covers changes that look like the fault but are not.
 func TestHealthyBindsAreLeftAlone(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(t *testing.T, f *bindFixture)
@@ -456,7 +457,7 @@ func TestHealthyBindsAreLeftAlone(t *testing.T) {
 			before := f.Mounts()
 			c.do(t, f)
 			f.expect(t, c.want...)
-			// A second bind that becomes stale afterwards is the proof that the first was looked at.
+			// A second bind becomes stale afterwards. Its repair proves that the first was inspected.
 			other := kubelettest.NewPod()
 			other.UID, other.Name = "other", "other"
 			f.addSubPath(other, "configmap")
@@ -474,7 +475,7 @@ func TestHealthyBindsAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestBurstOfChanges has one ConfigMap of 500 pods change at once.
+// TestBurstOfChanges changes one ConfigMap of 500 pods at once.
 func TestBurstOfChanges(t *testing.T) {
 	many := kerneltest.Fewer(500)
 	f := newBindFixture(t, Automatic)
@@ -509,7 +510,7 @@ func TestMissingKubeletIsReported(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- f.sentinel.Run(ctx) }()
 	if got := <-f.notifications; !strings.Contains(got, "kubelet not found") {
-		t.Errorf("heard %q", got)
+		t.Errorf("got notification %q", got)
 	}
 	cancel()
 	must(t, <-done)
@@ -520,7 +521,7 @@ type noKubelet struct{}
 
 func (noKubelet) Node(context.Context) (*kubelet.Node, error) { return nil, kubelet.ErrNotFound }
 
-// replaceableKubelet finds one kubelet now and another later.
+// replaceableKubelet finds one kubelet first and another later.
 type replaceableKubelet struct {
 	mu   sync.Mutex
 	node *kubelet.Node

@@ -18,8 +18,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// TestPollQueuesPendingBinds: a bind that is well and watched is visited at no beat until an event tells of it; one that
-// has a fault, is not watched or was not looked at yet is visited at each, and counted.
+// TestPollQueuesPendingBinds: a healthy bind with a watch is queued at a tick only after an event. A bind that has a
+// fault, no watch or no inspection yet is queued at each tick and counted.
 func TestPollQueuesPendingBinds(t *testing.T) {
 	pods := newDeadVolumes(0)
 	pods.pod.Spec = corev1.PodSpec{RestartPolicy: corev1.RestartPolicyAlways, Containers: []corev1.Container{{Name: "app"}}}
@@ -55,12 +55,12 @@ func TestPollQueuesPendingBinds(t *testing.T) {
 	const always = "/1/2/3/4"
 	for range 3 {
 		if got := tick(); got != always || len(w.pending) != 4 {
-			t.Errorf("due at a beat: %s, restless: %d; want %s", got, len(w.pending), always)
+			t.Errorf("queued at a tick: %s, pending: %d; want %s", got, len(w.pending), always)
 		}
 	}
 	w.reportStatus()
 	if got := w.Status(); got.Binds != 5 || got.Unwatched != 1 || got.Present[fault.StaleSubPath] != 1 {
-		t.Errorf("seen: %+v", got)
+		t.Errorf("status: %+v", got)
 	}
 	w.Mode = Observe
 	if present, unknown := w.Faults(); len(present) != 1 || present[0].Details.Container != fault.ContainerDown || unknown != nil {
@@ -72,13 +72,13 @@ func TestPollQueuesPendingBinds(t *testing.T) {
 		}
 	}
 	if got := tick(); got != "/0"+always {
-		t.Errorf("due at the beat after too many events: %s, want all", got)
+		t.Errorf("queued at the tick after too many events: %s, want all", got)
 	}
 	if got := tick(); got != always {
-		t.Errorf("due at the beat after that: %s, want %s", got, always)
+		t.Errorf("queued at the tick after that: %s, want %s", got, always)
 	}
 	w.removeBind("/2")
 	if got := tick(); got != "/1/3/4" {
-		t.Errorf("due with one forgotten: %s", got)
+		t.Errorf("queued after one was removed: %s", got)
 	}
 }

@@ -16,11 +16,12 @@ import (
 	"kubediag.org/kubediag/internal/linux/probe"
 )
 
-// volumeKey is a volume by the names that a fault has for it.
+// volumeKey identifies a volume by the names that a finding has for it.
 type volumeKey struct{ podUID, volume string }
 
-// updateFaults keeps the list of faults, tells of those that were not on it, and whether it is another now. What nobody knows
-// the pod of is not on it. What was on it and could not be judged stays: nothing about it was disproven.
+// updateFaults updates the set of present faults, notifies the observer of new ones, and reports whether the set
+// changed. It ignores mounts of pods that are not known. A fault stays in the set if the scan could not judge its
+// volume, because nothing disproves it.
 func (w *volumeWatcher) updateFaults(volumes []*volume.Health) (changed bool) {
 	present, places, inconclusive := map[faultKey]fault.Finding{}, map[mountPlace]bool{}, map[volumeKey]*volume.Health{}
 	for _, v := range volumes {
@@ -41,7 +42,7 @@ func (w *volumeWatcher) updateFaults(volumes []*volume.Health) (changed bool) {
 	}
 	kept := map[faultKey]fault.Finding{}
 	for key, f := range w.present {
-		if places[mountPlace{key.namespace, key.point}] { // judged, if not as before
+		if places[mountPlace{key.namespace, key.point}] { // the scan has judged this place, if with another result
 			continue
 		}
 		if v := inconclusive[volumeKey{f.Pod.UID, f.Volume}]; v != nil && key.mayBelongTo(v) && w.Pods.PodByUID(f.Pod.UID) != nil {
@@ -57,7 +58,7 @@ func (w *volumeWatcher) updateFaults(volumes []*volume.Health) (changed bool) {
 	return changed
 }
 
-// faultsOf are the faults of volumes, as they are published.
+// faultsOf returns the faults to publish.
 func faultsOf(present map[faultKey]fault.Finding) []*Fault {
 	var faults []*Fault
 	for _, f := range present {
@@ -66,19 +67,19 @@ func faultsOf(present map[faultKey]fault.Finding) []*Fault {
 	return faults
 }
 
-// isInconclusive tells whether nothing is known of a volume's mount, nor then of its copies: it was not asked, say. Of one that
-// has vanished it is known that it is gone.
+// isInconclusive reports whether the scan could not judge a volume, for example because it was not probed. Then its
+// copies were not judged either. A volume whose mount is gone was judged.
 func isInconclusive(v *volume.Health) bool {
 	return v.Code == "" && v.Answer.State != probe.Alive && v.Answer.State != probe.Vanished
 }
 
-// mayBelongTo tells whether a broken mount may still be that of a volume, or a copy of it: it is not where another mount has
-// come to the volume's place.
+// mayBelongTo reports whether a broken mount may still be the mount of a volume or a copy of it. It is not if another
+// mount is at the volume's place.
 func (k faultKey) mayBelongTo(v *volume.Health) bool {
 	return k.namespace != v.Mount.Namespace.Inode || k.point != v.Mount.Point || k.isMount(&v.Mount)
 }
 
-// isMount goes by the number that is never used again, where both have one.
+// isMount reports whether the fault is of this mount. It compares the IDs that the kernel never uses again, if both have one.
 func (k faultKey) isMount(m *mountns.Mount) bool {
 	if k.uniqueID != 0 && m.Unique != 0 {
 		return k.uniqueID == m.Unique
@@ -86,7 +87,7 @@ func (k faultKey) isMount(m *mountns.Mount) bool {
 	return k.mountInfoID == m.ID
 }
 
-// probeError says why none of the volumes could be asked, if that is so.
+// probeError returns why no volume could be probed, or nil if one was.
 func probeError(volumes []*volume.Health) error {
 	asked := func(v *volume.Health) bool { return v.Answer.State != probe.Unasked }
 	if len(volumes) == 0 || slices.ContainsFunc(volumes, asked) {

@@ -16,7 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/probe"
 )
 
-// partialVolumes is a node with more dead file systems than one look can wait for: which of them are asked is another part every time.
+// partialVolumes has more dead file systems than one scan can wait for. Each scan probes another part of them.
 type partialVolumes struct {
 	*deadVolumes
 	asked, offset int
@@ -35,8 +35,8 @@ func (p *partialVolumes) Inspect(context.Context, volume.Selection) (*volume.Sur
 	return &volume.Survey{Volumes: all}, nil
 }
 
-// TestUnaskedFaultsStayPresent: they are told of once, and looked at less and less, also where at last nothing can be
-// asked any more.
+// TestUnaskedFaultsStayPresent: a fault is reported once and scanned less and less often, even if no volume can be
+// probed at last.
 func TestUnaskedFaultsStayPresent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 200
@@ -55,25 +55,25 @@ func TestUnaskedFaultsStayPresent(t *testing.T) {
 		}
 		scan(100)
 		if p.found != many || len(watcher.present) != many {
-			t.Errorf("%d faults were told of, and %d are present, want %d", p.found, len(watcher.present), many)
+			t.Errorf("%d faults were reported, and %d are present, want %d", p.found, len(watcher.present), many)
 		}
 		if last := waits[len(waits)-1]; last != scanInterval {
-			t.Errorf("the next look in %s, want %s: nothing has changed for long", last, scanInterval)
+			t.Errorf("the next scan in %s, want %s: nothing has changed for long", last, scanInterval)
 		}
 		p.asked = 0
 		scan(1)
 		if p.found != many || len(watcher.present) != many || watcher.probeErr == nil {
-			t.Errorf("nothing could be asked: %d told, %d present, blind: %v", p.found, len(watcher.present), watcher.probeErr)
+			t.Errorf("no volume could be probed: %d reported, %d present, error: %v", p.found, len(watcher.present), watcher.probeErr)
 		}
 		p.asked = many
 		scan(1)
 		if p.found != many || len(watcher.present) != many || watcher.probeErr != nil {
-			t.Errorf("all could be asked: %d told, %d present, blind: %v", p.found, len(watcher.present), watcher.probeErr)
+			t.Errorf("all could be probed: %d reported, %d present, error: %v", p.found, len(watcher.present), watcher.probeErr)
 		}
 	})
 }
 
-// TestUpdateFaultsOnRescan whose volume is seen again.
+// TestUpdateFaultsOnRescan scans the volume of a fault again after a change.
 func TestUpdateFaultsOnRescan(t *testing.T) {
 	for name, c := range map[string]struct {
 		becomes func(d *deadVolumes)
@@ -100,12 +100,12 @@ func TestUpdateFaultsOnRescan(t *testing.T) {
 		c.becomes(d)
 		changed := watcher.updateFaults(d.volumes)
 		if stays := len(watcher.present) == 2; stays != c.stays || changed == c.stays || d.found != 1 {
-			t.Errorf("a volume that %s: %d of its 2 faults stay, told %d times, changed: %v", name, len(watcher.present), d.found, changed)
+			t.Errorf("a volume that %s: %d of its 2 faults stay, reported %d times, changed: %v", name, len(watcher.present), d.found, changed)
 		}
 	}
 }
 
-// TestMountHasOneFault: where one of two volumes that lie on it could not be judged, the other tells what it has.
+// TestMountHasOneFault: if one of two volumes on a mount could not be judged, the fault of the other counts.
 func TestMountHasOneFault(t *testing.T) {
 	d := newDeadVolumes(2)
 	d.volumes[1].Mount = d.volumes[0].Mount
@@ -118,7 +118,7 @@ func TestMountHasOneFault(t *testing.T) {
 	}
 }
 
-// TestWatcherWithoutProbesIsNotWatching, says so once, and watches again when it can.
+// TestWatcherWithoutProbesIsNotWatching: it reports this once, and watches again if a volume can be probed.
 func TestWatcherWithoutProbesIsNotWatching(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &partialVolumes{deadVolumes: newDeadVolumes(3)}
@@ -130,7 +130,7 @@ func TestWatcherWithoutProbesIsNotWatching(t *testing.T) {
 			watcher.run(ctx)
 			stop()
 			if now := watcher.Status(); now.Watching != watching || len(p.trouble) != 1 {
-				t.Errorf("%d volumes of 3 can be asked: watching: %v, told: %q", p.asked, now.Watching, p.trouble)
+				t.Errorf("%d volumes of 3 can be probed: watching: %v, reported: %q", p.asked, now.Watching, p.trouble)
 			}
 			if present, unknown := watcher.Faults(); slices.Contains(unknown, fault.HungMount) == watching || len(present) != p.asked {
 				t.Errorf("%d volumes of 3 can be asked: %d faults, unknown: %v", p.asked, len(present), unknown)

@@ -16,13 +16,13 @@ import (
 // Fault is a fault that is present.
 type Fault struct {
 	fault.Finding
-	// Since is when it began, by the kernel. Zero: the kernel does not say.
+	// Since is when it began. It is zero if the kernel does not record it.
 	Since time.Time
-	// KubeletPID is a process in whose mount namespace the mount is. 0: not known.
+	// KubeletPID is a process in the mount namespace of the mount, or 0 if none is known.
 	KubeletPID int
 }
 
-// withState is the fault with the state that its container has now.
+// withState returns the fault with the current state of its container.
 func (f *Fault) withState(pod *corev1.Pod) *Fault {
 	if pod == nil {
 		return f
@@ -45,15 +45,15 @@ const (
 	fromOrphans
 )
 
-// sources have the codes that each of them finds.
+// codesBySource are the codes that each source finds.
 var codesBySource = map[source][]fault.Code{
 	fromBinds:   {fault.MissingBindSource, fault.StaleSubPath},
 	fromVolumes: {fault.DeletedVolumeSource, fault.DisconnectedFUSE, fault.HungMount, fault.StaleFileHandle},
 	fromOrphans: {fault.OrphanedPodVolumes},
 }
 
-// Faults returns the faults that are present, in no order, and the codes of which it is not known yet whether there are any: the
-// sentinel has not looked at everything since its start. The caller changes none of them.
+// Faults returns the present faults, in no order. unknown are the codes of sources whose first scan has not ended. The
+// caller changes none of the faults.
 func (s *Sentinel) Faults() (present []*Fault, unknown []fault.Code) {
 	if s.Mode != Observe && s.Mode != Automatic {
 		return nil, nil
@@ -82,7 +82,7 @@ func (s *Sentinel) hasSource(from source) bool {
 	return true
 }
 
-// publish replaces the faults of one source. A source that cannot look does not publish: what it saw last still counts.
+// publish replaces the faults of one source. A source that cannot scan does not publish, and its last faults stay.
 func (s *Sentinel) publish(from source, faults []*Fault) {
 	s.mu.Lock()
 	before, known := s.faults[from]

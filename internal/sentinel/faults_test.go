@@ -16,7 +16,8 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 )
 
-// TestFaultsAreUnknownUntilScanned: a source that has not looked yet says so, and one that cannot look keeps what it has seen.
+// TestFaultsAreUnknownUntilScanned: the codes of a source are unknown until it publishes. A source that publishes nothing
+// more keeps its faults.
 func TestFaultsAreUnknownUntilScanned(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []Mode{"", Off} {
@@ -36,7 +37,7 @@ func TestFaultsAreUnknownUntilScanned(t *testing.T) {
 	}
 	volumes := []fault.Code{fault.DeletedVolumeSource, fault.DisconnectedFUSE, fault.HungMount, fault.StaleFileHandle}
 	expect(0, 0, "DeletedVolumeSource", "DisconnectedFUSE", "HungMount", "MissingBindSource", "StaleFileHandle", "StaleSubPath")
-	s.publish(fromBinds, nil) // the first look is news, even of nothing
+	s.publish(fromBinds, nil) // the first scan is a change, even if it finds nothing
 	expect(1, 0, volumes...)
 	s.publish(fromBinds, nil)
 	expect(1, 0, volumes...)
@@ -48,7 +49,7 @@ func TestFaultsAreUnknownUntilScanned(t *testing.T) {
 	expect(4, 2)
 }
 
-// TestFaultHasContainerState: a fault has the state that its container has now, and what was published stays as it was.
+// TestFaultHasContainerState: withState returns the current state of the container, and leaves the published fault alone.
 func TestFaultHasContainerState(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyAlways, Containers: []corev1.Container{{Name: "app"}}}}
@@ -59,7 +60,7 @@ func TestFaultHasContainerState(t *testing.T) {
 	}
 }
 
-// TestFaultsOfOrphans: a directory is known about when all could be asked, and its repair when it can be emptied.
+// TestFaultsOfOrphans: the code is unknown until a survey could ask every source.
 func TestFaultsOfOrphans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &fakeOrphans{uids: []string{"a"}, unasked: []string{"no route"}}

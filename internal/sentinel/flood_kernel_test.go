@@ -19,7 +19,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
-// unlinkLoop makes and unlinks files in a directory until the test ends it.
+// unlinkLoop creates and unlinks files in a directory until the test ends it.
 func unlinkLoop(args []string, ready func(string)) error {
 	go func() {
 		for i := 0; ; i = (i + 1) % 64 {
@@ -35,7 +35,7 @@ func unlinkLoop(args []string, ready func(string)) error {
 	return nil
 }
 
-// cpuTime is the time that processors have spent on this process.
+// cpuTime returns the CPU time of this process.
 func cpuTime(t *testing.T) time.Duration {
 	t.Helper()
 	stat, err := os.ReadFile("/proc/self/stat")
@@ -50,7 +50,7 @@ func cpuTime(t *testing.T) time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-// Whoever can write beside the directory of a subPath can unlink in a loop. That is looked at once a second then, which
+// TestUnlinkFloodIsPolled unlinks in a loop beside the directory of a subPath. The bind is polled once a second, which
 // costs little and misses nothing.
 func TestUnlinkFloodIsPolled(t *testing.T) {
 	f := newBindFixture(t, Automatic)

@@ -20,7 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/volume/volumetest"
 )
 
-// recordedVolumes hands on what a look has planned, and what became of each step.
+// recordedVolumes records the broken volumes of each scan, and each repair.
 type recordedVolumes struct {
 	Volumes
 	scans chan []*volume.Health
@@ -42,8 +42,8 @@ func (l *recordedVolumes) ApplyAll(ctx context.Context, actions []fault.Action, 
 	})
 }
 
-// TestForgedDeadMountIsIgnored: the volume is healthy. A workload, root of a user namespace of its own, has a file system of the same
-// type, source and root die at the place where its container has the volume to read alone.
+// TestForgedDeadMountIsIgnored: the volume is healthy and mounted read-only. A workload is root of its own user
+// namespace. At the place of the volume it mounts a dead file system of the same type, source and root.
 func TestForgedDeadMountIsIgnored(t *testing.T) {
 	f := newVolumeFixture(t, Automatic)
 	at := filepath.Join(t.TempDir(), "data")
@@ -65,7 +65,7 @@ func TestForgedDeadMountIsIgnored(t *testing.T) {
 			t.Logf("a step at %q", <-all.steps)
 		}
 	case <-time.After(waitLimit):
-		t.Fatal("the sentinel does not look")
+		t.Fatal("the sentinel does not scan")
 	}
 	if diff := cmp.Diff(before, f.scene.MountsOf(evil)); diff != "" {
 		t.Errorf("mounts of the workload (-before +after):\n%s", diff)

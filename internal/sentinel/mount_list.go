@@ -12,14 +12,14 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// No more than one part in thrift of the time is spent on listing mounts, on the average of this long; but however long it
-// takes, a list is made that often.
+// Listing mounts takes at most one part in cpuShareDivisor of the time, on the average over cpuWindow. A list is made
+// once in cpuWindow even if that takes more.
 const (
 	cpuShareDivisor = 1000
 	cpuWindow       = 30 * time.Second
 )
 
-// mountList keeps the list of what is mounted below a directory of the kubelet's. One goroutine has it, and closes it.
+// mountList lists the mounts below a directory of the kubelet. Only one goroutine uses it, and closes it.
 type mountList struct {
 	restBudget
 	lister *mountns.Lister
@@ -27,7 +27,8 @@ type mountList struct {
 
 func newMountList() *mountList { return &mountList{lister: mountns.NewLister()} }
 
-// list gives the mounts if there are others than at the last call, as far as it may be looked already.
+// list returns the mounts if they have changed since the last call. It reports no change while the budget does not
+// allow a new list.
 func (l *mountList) list(node *kubelet.Node, below string) (found []mountns.Mount, changed bool, err error) {
 	now := time.Now()
 	if now.Before(l.notBefore) {
@@ -42,12 +43,12 @@ func (l *mountList) list(node *kubelet.Node, below string) (found []mountns.Moun
 	return found, changed, err
 }
 
-// chargeList says when the next list may be made.
+// chargeList charges the budget for a list that was made.
 func (l *mountList) chargeList(now time.Time, rest time.Duration) {
 	l.charge(now, min(rest, 2*cpuWindow-max(0, l.restUntil.Sub(now))), cpuWindow)
 }
 
-// reset forgets what is known, and may be asked at once.
+// reset forgets the last list, and allows a new one at once.
 func (l *mountList) reset() {
 	l.close()
 	l.notBefore = time.Time{}
@@ -55,7 +56,7 @@ func (l *mountList) reset() {
 
 func (l *mountList) close() { l.lister.Close() }
 
-// threadTime is for how long fn had a processor: others may be given it meanwhile.
+// threadTime returns the CPU time that fn took.
 func threadTime(fn func()) time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

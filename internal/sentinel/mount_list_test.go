@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestMountListsKeepCPUShare: cheap ones every beat; dear ones a few times in a row, and then no more often than is paid for.
+// TestMountListsKeepCPUShare: cheap lists are made at every tick. Expensive ones are made a few times in a row, and
+// then no more often than the CPU share allows.
 func TestMountListsKeepCPUShare(t *testing.T) {
 	for spent, want := range map[time.Duration]struct {
 		first time.Duration // until the fourth list
@@ -33,7 +34,7 @@ func TestMountListsKeepCPUShare(t *testing.T) {
 	}
 }
 
-// TestResetsDoNotDelayMountList: whoever has everything be looked at anew, over and over, cannot have nothing be listed later.
+// TestResetsDoNotDelayMountList: a process that causes one reset after another cannot delay later lists.
 func TestResetsDoNotDelayMountList(t *testing.T) {
 	now, m := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), newMountList()
 	for range 1000 {

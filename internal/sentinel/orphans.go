@@ -15,30 +15,30 @@ import (
 	"kubediag.org/kubediag/internal/faults/orphan"
 )
 
-// Orphans looks for the directories of pods that are gone: an *orphan.Inspector.
+// Orphans finds the directories of pods that are gone: an *orphan.Inspector.
 type Orphans interface {
 	Survey(ctx context.Context) (*orphan.Survey, error)
-	// Gone tells which of these pods have no directory.
+	// Gone returns which of these pods have no directory.
 	Gone(ctx context.Context, uids []string) (map[string]bool, error)
 }
 
-// Nothing hurts sooner because of a directory that is left behind, and to prove that it is takes the API server. To see that
-// one is no longer there takes a look at the disk.
+// The first survey, the time between two surveys, and the time between two checks of the disk. A directory that is left
+// behind does no harm at once. A survey asks the API server; a check only reads the disk.
 const (
 	orphanFirstDelay     = 30 * time.Second
 	orphanSurveyInterval = 10 * time.Minute
 	orphanCheckInterval  = time.Minute
-	// orphanRetryDelay is how soon it is looked for them again where somebody could not be asked, and twice as long after each
-	// further time, up to orphansEvery. Both are the longest: see spread.
+	// orphanRetryDelay is the delay after a survey that could not ask every source. It doubles with each failure, up to
+	// orphanSurveyInterval. Both are upper bounds: see jitter.
 	orphanRetryDelay = time.Minute
 )
 
-// jitter gives up to a fifth less time: all agents of a cluster may have begun at once, and are not to go on so.
+// jitter shortens a delay by up to a fifth, so that agents that started at the same time do not stay in step.
 func jitter(d time.Duration) time.Duration { return d - rand.N(d/5) }
 
-// watchOrphans keeps count of the directories of pods that are gone, and tells of each once.
+// watchOrphans counts the directories of pods that are gone, and notifies the observer of each once.
 func (s *Sentinel) watchOrphans(ctx context.Context) {
-	counted, surveyed := map[string]*Fault{}, false // those that are counted, by the UID of the pod
+	counted, surveyed := map[string]*Fault{}, false // by the UID of the pod
 	next, retryDelay := time.Now().Add(orphanFirstDelay), orphanRetryDelay
 	for {
 		select {
@@ -64,10 +64,10 @@ func (s *Sentinel) watchOrphans(ctx context.Context) {
 	}
 }
 
-// surveyOrphans looks for all of them. Where somebody could not be asked, those that are counted stay so.
+// surveyOrphans searches for all of them. If a source could not be asked, the count stays as it is.
 func (s *Sentinel) surveyOrphans(ctx context.Context, counted map[string]*Fault) error {
 	survey, err := s.Orphans.Survey(ctx)
-	if err == nil && len(survey.Unasked) > 0 { // then nothing is proven of those that are counted, and nothing disproven
+	if err == nil && len(survey.Unasked) > 0 { // the survey neither proves nor disproves anything
 		err = fmt.Errorf("look for directories of pods that are gone: %s", strings.Join(survey.Unasked, "; "))
 	}
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *Sentinel) surveyOrphans(ctx context.Context, counted map[string]*Fault)
 		}
 		counted[f.Pod.UID] = &Fault{Finding: f}
 	}
-	if len(survey.Skipped) > 0 { // others may still be there; forget finds out
+	if len(survey.Skipped) > 0 { // the others may still be there; removeDeleted finds out
 		s.Observer.Trouble(fmt.Errorf("look for directories of pods that are gone: not looked at: %s", strings.Join(survey.Skipped, "; ")))
 		return nil
 	}
@@ -93,7 +93,7 @@ func (s *Sentinel) surveyOrphans(ctx context.Context, counted map[string]*Fault)
 	return nil
 }
 
-// removeDeleted forgets those that have been removed since.
+// removeDeleted removes pods from the count whose directories were deleted.
 func (s *Sentinel) removeDeleted(ctx context.Context, counted map[string]*Fault) error {
 	if len(counted) == 0 {
 		return nil

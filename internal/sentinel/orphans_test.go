@@ -19,7 +19,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/orphan"
 )
 
-// fakeOrphans has directories of pods that are gone, and hears what is told of them.
+// fakeOrphans has directories of pods that are gone, and records notifications of them.
 type fakeOrphans struct {
 	Observer
 	mu              sync.Mutex
@@ -55,7 +55,7 @@ func (o *fakeOrphans) Gone(_ context.Context, uids []string) (map[string]bool, e
 	return gone, o.err
 }
 
-// counts are those of surveys, of looks at the disk, and of trouble.
+// counts returns the numbers of surveys, of checks of the disk, and of errors reported.
 func (o *fakeOrphans) counts() [3]int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -74,8 +74,8 @@ func (o *fakeOrphans) Trouble(error) {
 	o.trouble++
 }
 
-// TestWatchOrphansTiming: what comes is counted within ten minutes, what goes is no longer counted within one. Where somebody
-// cannot be asked all are looked for again soon, and less and less often as long as that stays so. No two agents keep step.
+// TestWatchOrphansTiming: a new directory is counted within ten minutes, and a deleted one is not counted after one
+// minute. A failed survey is retried soon, and then less and less often. Two agents do not stay in step.
 func TestWatchOrphansTiming(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &fakeOrphans{uids: []string{"a", "b"}}
@@ -87,13 +87,13 @@ func TestWatchOrphansTiming(t *testing.T) {
 			uids            []string
 			broken          error
 			unasked         []string
-			soonest, latest time.Duration // after the last survey the next one comes; none: a look at the disk comes, within a minute
+			soonest, latest time.Duration // from the last survey to the next; if 0, a check of the disk follows within a minute
 			want            int
 		}{
 			{"two are there", []string{"a", "b"}, nil, nil, 30 * time.Second, 30 * time.Second, 2},
 			{"one has gone, another has come", []string{"b", "c"}, nil, nil, 0, 0, 1},
-			{"nobody can be asked", nil, errors.New("no route"), nil, 8 * time.Minute, 10 * time.Minute, 1},
-			{"they are looked for again", []string{"b", "c"}, nil, nil, 48 * time.Second, time.Minute, 2},
+			{"no source can be asked", nil, errors.New("no route"), nil, 8 * time.Minute, 10 * time.Minute, 1},
+			{"they are surveyed again", []string{"b", "c"}, nil, nil, 48 * time.Second, time.Minute, 2},
 			{"the API server cannot be asked", []string{"b", "c"}, nil, []string{"no route"}, 8 * time.Minute, 10 * time.Minute, 2},
 			{"once more", []string{"b", "c"}, nil, []string{"no route"}, 48 * time.Second, time.Minute, 2},
 			{"a third time", []string{"b", "c"}, nil, []string{"no route"}, 96 * time.Second, 2 * time.Minute, 2},
@@ -102,7 +102,7 @@ func TestWatchOrphansTiming(t *testing.T) {
 			{"and longer", []string{"b", "c"}, nil, []string{"no route"}, 8 * time.Minute, 10 * time.Minute, 2},
 			{"all have gone", nil, nil, nil, 0, 0, 0},
 			{"and stay away", nil, nil, nil, 8 * time.Minute, 10 * time.Minute, 0},
-			{"again nobody can be asked", nil, errors.New("no route"), nil, 8 * time.Minute, 10 * time.Minute, 0},
+			{"again no source can be asked", nil, errors.New("no route"), nil, 8 * time.Minute, 10 * time.Minute, 0},
 			{"and soon one is there", []string{"d"}, nil, nil, 48 * time.Second, time.Minute, 1},
 		} {
 			o.mu.Lock()
@@ -121,18 +121,18 @@ func TestWatchOrphansTiming(t *testing.T) {
 					t.Errorf("%s: a survey %s after the last one, want it after %s to %s", step.what, after, step.soonest, step.latest)
 				}
 			} else if time.Since(began) > time.Minute+time.Second {
-				t.Errorf("%s: a look at the disk after %s, want it within a minute", step.what, time.Since(began))
+				t.Errorf("%s: a check of the disk after %s, want it within a minute", step.what, time.Since(began))
 			}
 			if got := s.Status().Present[fault.OrphanedPodVolumes]; got != step.want {
 				t.Errorf("%s: %d are counted, want %d", step.what, got, step.want)
 			}
 			if reported, want := now[2] > before[2], step.broken != nil || step.unasked != nil; reported != want {
-				t.Errorf("%s: trouble is told of: %v, want %v", step.what, reported, want)
+				t.Errorf("%s: an error is reported: %v, want %v", step.what, reported, want)
 			}
 		}
 		maps.DeleteFunc(periods, func(_ time.Duration, long bool) bool { return !long })
 		if diff := cmp.Diff([]string{"a", "b", "c", "d"}, o.found); diff != "" || len(periods) == 1 {
-			t.Errorf("periods %v, want different ones; told (-want +got):\n%s", periods, diff)
+			t.Errorf("periods %v, want different ones; found (-want +got):\n%s", periods, diff)
 		}
 	})
 }

@@ -5,20 +5,20 @@ package sentinel
 
 import "time"
 
-// A source that is replaced all the time has its bind replaced in step at first, and then no more often than the
-// allowance grows.
+// The rate limit of repairs. If a source is replaced all the time, the first repairBurst repairs follow at once, and
+// then one in each repairRefill.
 const (
 	repairBurst  = 30
 	repairRefill = time.Second
 )
 
-// repairLimiter is how many more repairs of one place may follow one another.
+// repairLimiter is a token bucket that limits the repairs of one place.
 type repairLimiter struct {
 	tokens   int
-	refilled time.Time // when it grew last
+	refilled time.Time // when tokens were added last
 }
 
-// allow tells whether there may be one more.
+// allow reports whether a repair is allowed now, and takes a token.
 func (l *repairLimiter) allow(now time.Time) bool {
 	if l.refilled.IsZero() {
 		l.tokens, l.refilled = repairBurst, now

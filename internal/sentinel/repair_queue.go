@@ -10,17 +10,17 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 )
 
-// maxRepairs is how many repairs of one pod follow one another. They share one inspection, as that looks at all the pod has.
+// maxRepairs is how many repairs of one pod are made in a row. They share one inspection, which covers the whole pod.
 const maxRepairs = 16
 
-// repairQueue holds the repairs that are still to be made. Pods take turns, and keep their place in the order when all is planned again,
-// so that a pod with a thousand broken mounts holds up no other.
+// repairQueue holds the planned repairs. Pods take turns, and the order continues after a new plan. A pod with a
+// thousand broken mounts delays no other.
 type repairQueue struct {
 	actions map[string][]fault.Action // by the UID of the pod
-	lastPod string                    // pod that had its turn
+	lastPod string                    // the UID of the pod that had the last turn
 }
 
-// plan replaces what is to be done.
+// plan replaces all planned repairs.
 func (q *repairQueue) plan(actions []fault.Action) {
 	q.actions = map[string][]fault.Action{}
 	for _, a := range actions {
@@ -30,7 +30,7 @@ func (q *repairQueue) plan(actions []fault.Action) {
 
 func (q *repairQueue) empty() bool { return len(q.actions) == 0 }
 
-// next takes out a batch of the pod whose turn it is.
+// next removes and returns a batch of repairs of the next pod.
 func (q *repairQueue) next() []fault.Action {
 	pods := slices.Sorted(maps.Keys(q.actions))
 	at, found := slices.BinarySearch(pods, q.lastPod)
@@ -44,17 +44,17 @@ func (q *repairQueue) next() []fault.Action {
 	return batch
 }
 
-// setRemaining sets what is left of the pod that had its turn last.
+// setRemaining sets the repairs that remain for the pod of the last turn.
 func (q *repairQueue) setRemaining(remaining []fault.Action) {
 	if q.actions[q.lastPod] = remaining; len(remaining) == 0 {
 		delete(q.actions, q.lastPod)
 	}
 }
 
-// putBack returns actions of the last batch that were not tried.
+// putBack returns repairs of the last batch that were not tried.
 func (q *repairQueue) putBack(actions []fault.Action) {
 	q.setRemaining(append(slices.Clone(actions), q.actions[q.lastPod]...))
 }
 
-// dropPod drops all actions for the pod that had its turn last, until all is looked at again.
+// dropPod drops the repairs of the pod of the last turn. The next scan plans them again.
 func (q *repairQueue) dropPod() { q.setRemaining(nil) }

@@ -14,8 +14,9 @@ import (
 	"kubediag.org/kubediag/internal/faults/volume"
 )
 
-// A pod makes a new broken mount for each that is repaired, a thousand at any time, and is first in every order. The other
-// pod's single volume is repaired within a second of work all the same, also where repairs of the first pod fail.
+// TestPodsShareRepairTime: one pod has a thousand broken mounts, gets a new one after each repair, and is always first
+// in order. The single volume of the other pod is repaired within a second of work, even if repairs of the first pod
+// fail.
 func TestPodsShareRepairTime(t *testing.T) {
 	for name, fails := range map[string]bool{"repairs succeed": false, "repairs fail": true} {
 		t.Run(name, func(t *testing.T) {
@@ -45,14 +46,14 @@ func TestPodsShareRepairTime(t *testing.T) {
 					return nil
 				}
 				watcher := d.watcher()
-				watcher.repairs.lastPod = "b" // it is the first pod's turn
+				watcher.repairs.lastPod = "b" // the first pod has the next turn
 				for began := time.Now(); time.Since(began) < 20*time.Second; {
 					if err := watcher.scan(t.Context()); err != nil {
 						t.Fatal(err)
 					}
 				}
 				if d.applied[last.Mount.Point] != 1 {
-					t.Fatalf("the other pod's volume was repaired %d times beside %d repairs", d.applied[last.Mount.Point], len(order))
+					t.Fatalf("the other pod's volume was repaired %d times in %d repairs", d.applied[last.Mount.Point], len(order))
 				}
 				for i, uid := range order {
 					if uid == "b" && i > maxRepairs || i > maxRepairs && uid != "a" {
@@ -81,7 +82,7 @@ func TestRepairQueue(t *testing.T) {
 			queue.putBack(batch[10:]) // no time was left for these
 		}
 		if round == 3 {
-			queue.plan(actions[:40]) // all was looked at: the turn goes on
+			queue.plan(actions[:40]) // a new plan does not change the turn
 		}
 	}
 	if want := "a1 b16 c1 b16 b16 b16 b8 "; got != want {

@@ -5,14 +5,14 @@ package sentinel
 
 import "time"
 
-// restBudget bounds how much of the time is spent on something: it earns a rest whenever it is done.
+// restBudget limits the share of time that some work takes: each run of the work has to be followed by a rest.
 type restBudget struct {
-	notBefore time.Time // not before
-	restUntil time.Time // when all rests are over that were earned
+	notBefore time.Time // when the work may run again
+	restUntil time.Time // the end of all rests together
 }
 
-// charge says when it may be done again, after it has earned so much rest: at once, or nearly, as long as no more than credit
-// is left of all rests.
+// charge adds a rest and sets when the work may run again. While at most credit is left of all rests, it may run again
+// after half a tick.
 func (b *restBudget) charge(now time.Time, rest, credit time.Duration) {
 	if b.restUntil.Before(now) {
 		b.restUntil = now

@@ -1,21 +1,21 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sentinel keeps watch over a node: it keeps the list of present faults true, tells of each, and in mode
-// Automatic heals what can be healed without losing anything.
+// Package sentinel watches a node. It keeps the set of present faults, notifies an observer of each, and in mode
+// Automatic repairs those that can be repaired without a loss.
 //
-// It watches the subPath binds: a bind that has become stale (kubernetes#68211) is told of within milliseconds, while the
-// container that has it still runs, and in mode Automatic unmounted at once, so that the next start of the container
-// finds the content of then. And it watches the volumes that can die under their pods: see patrol.
+// It watches the subPath binds. A bind that becomes stale (kubernetes#68211) is reported within milliseconds, while its
+// container still runs. In mode Automatic it is unmounted at once, so that the next start of the container finds the
+// current content. It also watches the volumes that can die under their pods: see volumeWatcher.
 //
-// What a bind is, whether it is stale, and whether it may go is decided where a Diagnosis decides it, in package
-// subpath: by the pod's UID and spec, the mount table and the kernel. The sentinel only knows when to look: at every
-// bind once, again when inotify tells that its source has changed, and at all of them every few minutes, should
-// anything have been missed. A watch pins neither the mount nor its namespace. A kubelet that mends its binds by itself
-// (1.19 and later) is left alone.
+// Package subpath decides whether a bind is stale and may be unmounted, for the sentinel as for a Diagnosis. It decides
+// by the pod's UID and spec, the mount table and the kernel. The sentinel only decides when to inspect a bind: once at
+// first, again when inotify reports a change of its source, and every few minutes in case an event was missed. A watch
+// pins neither the mount nor its mount namespace. If a kubelet replaces stale binds itself (1.19 and later), its binds
+// are left alone.
 //
-// It keeps nothing on disk: after a restart it looks at everything again. It rests on inotify(7), and on the kernel
-// marking every bind of a file whose last name goes (IN_ATTRIB).
+// The sentinel stores nothing on disk. After a restart it inspects everything again. It rests on inotify(7), and on the
+// kernel reporting IN_ATTRIB to every watch on a file when its last name is removed.
 package sentinel
 
 import (
@@ -32,20 +32,20 @@ import (
 	"kubediag.org/kubediag/internal/linux/mount"
 )
 
-// Mode is what the sentinel does about the faults that it finds.
+// Mode is how the sentinel handles the faults that it finds.
 type Mode string
 
 // Modes.
 const (
-	// Off: nothing is watched.
+	// Off watches nothing.
 	Off Mode = "Off"
-	// Observe: faults are told of.
+	// Observe reports faults.
 	Observe Mode = "Observe"
-	// Automatic: faults are told of, and healed where that is safe.
+	// Automatic reports faults, and repairs those that are safe to repair.
 	Automatic Mode = "Automatic"
 )
 
-// Set takes the mode from a flag.
+// Set sets the mode from the value of a flag.
 func (m *Mode) Set(s string) error {
 	switch Mode(s) {
 	case Off, Observe, Automatic:
@@ -55,36 +55,36 @@ func (m *Mode) Set(s string) error {
 	return fmt.Errorf("mode %q must be %s, %s or %s", s, Off, Observe, Automatic)
 }
 
-// String is the mode.
+// String returns the mode.
 func (m *Mode) String() string { return string(*m) }
 
-// Type is how the help of a flag calls the value.
+// Type returns the name of the value's type in the help of a flag.
 func (*Mode) Type() string { return "mode" }
 
 // Pods are the pods of this node.
 type Pods interface {
-	// PodByUID gives the pod as it is known now, nil where none is. The caller does not change it.
+	// PodByUID returns the pod as it is known now, or nil. The caller does not change it.
 	PodByUID(uid string) *corev1.Pod
 }
 
-// Observer hears what the sentinel sees and does. Its methods are called one at a time and return soon.
+// Observer is notified of faults and repairs. Its methods are called one at a time and return soon.
 type Observer interface {
-	// Found tells of a fault once, when it is first seen. after is for how long it had been there, 0 where the kernel
-	// does not tell.
+	// Found reports a fault once, when it is first seen. after is the age of the fault, and 0 if the kernel does not
+	// record it.
 	Found(f fault.Finding, after time.Duration)
-	// Repaired tells how the repair of a fault went that Found has told of.
+	// Repaired reports the result of a repair. Found has reported the fault before.
 	Repaired(f fault.Finding, err error)
-	// Trouble tells what keeps the sentinel from seeing everything at once. It goes on by itself.
+	// Trouble reports an error that keeps the sentinel from seeing everything. The sentinel retries on its own.
 	Trouble(err error)
 }
 
-// serialObserver hands on what two watches tell, one call at a time.
+// serialObserver passes on the calls of several goroutines, one at a time.
 type serialObserver struct {
 	mu       sync.Mutex
 	observer Observer
 }
 
-// Found is that of Observer, in turn; so are the others.
+// Found implements Observer.
 func (o *serialObserver) Found(f fault.Finding, after time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -103,14 +103,14 @@ func (o *serialObserver) Trouble(err error) {
 	o.observer.Trouble(err)
 }
 
-// Intervals, and their bounds.
+// Intervals.
 const (
-	// tickInterval is how often the lists of mounts are brought up to date, unless that takes too long: see thrift. It is also how
-	// often binds are looked at that no event tells about.
+	// tickInterval is how often the lists of mounts are updated, unless that takes too long: see cpuShareDivisor. Binds
+	// without a watch are inspected as often.
 	tickInterval = time.Second
-	// fullScanInterval is how often everything is looked at, whatever has been told.
+	// fullScanInterval is how often all binds are inspected, with or without events.
 	fullScanInterval = 5 * time.Minute
-	// retryInterval is how long it is waited after something that concerns the whole node has failed.
+	// retryInterval is the delay after an error that concerns the whole node.
 	retryInterval = 5 * time.Second
 )
 
@@ -120,28 +120,28 @@ type Sentinel struct {
 	Kubelet  kubelet.Locator
 	Pods     Pods
 	Observer Observer
-	// Volumes is nil where volumes are not to be watched. Connections is nil where the kernel tells nothing about them:
-	// then a dead one is noticed at the next round.
+	// Volumes is nil if volumes are not watched. Connections is nil if the kernel gives no access to FUSE connections.
+	// Then the next scan finds a dead one.
 	Volumes     Volumes
 	Connections Connections
-	// Orphans is nil where the directories of pods that are gone are not to be counted.
+	// Orphans is nil if the directories of pods that are gone are not counted.
 	Orphans Orphans
-	// Changed is called when Faults may return something else than before. It returns at once. nil: it is not called.
+	// Changed is called when the result of Faults may have changed. It returns at once. It may be nil.
 	Changed func()
 
-	// notified are the mounts of the faults that have been told of, by point: a kubelet that is restarted is no news.
+	// notified are the mounts whose faults the observer knows, by mount point. They stay if the kubelet is restarted.
 	notified map[string]mount.ID
-	// repairLimiters bound the repairs of each place, by point.
+	// repairLimiters limit the repairs of each place, by mount point.
 	repairLimiters map[string]*repairLimiter
 
 	mu           sync.Mutex
 	bindStatus   Status // of binds
 	volumeStatus Status // of volumes
-	// faults are those that are present, by where they were found. A source that is not in it has not looked yet.
+	// faults are the present faults by source. A source is missing until its first scan ends.
 	faults map[source][]*Fault
 }
 
-// Run watches until ctx is done. It ends with nil: what fails is told, and tried again.
+// Run watches until ctx is done and returns nil. It reports errors to the observer and retries.
 func (s *Sentinel) Run(ctx context.Context) error {
 	if s.Mode != Observe && s.Mode != Automatic {
 		return nil
@@ -181,10 +181,10 @@ func (s *Sentinel) watchBinds(ctx context.Context) {
 	}
 }
 
-// errReplaced ends the watch over a kubelet that is another process by now.
+// errReplaced ends the watch of a kubelet that was replaced by another process.
 var errReplaced = errors.New("kubelet was replaced")
 
-// watchKubelet keeps watch for as long as the kubelet is the one that it is now.
+// watchKubelet watches the binds of the current kubelet until it is replaced.
 func (s *Sentinel) watchKubelet(ctx context.Context) error {
 	node, err := s.Kubelet.Node(ctx)
 	if err != nil {
@@ -201,7 +201,7 @@ func (s *Sentinel) watchKubelet(ctx context.Context) error {
 	return v.run(ctx)
 }
 
-// awaitReplacement waits for another kubelet.
+// awaitReplacement waits until the kubelet is replaced.
 func (s *Sentinel) awaitReplacement(ctx context.Context, node *kubelet.Node) error {
 	for {
 		s.setBindStatus(Status{Watching: true})
@@ -217,7 +217,7 @@ func (s *Sentinel) awaitReplacement(ctx context.Context, node *kubelet.Node) err
 	}
 }
 
-// checkKubelet makes sure that the kubelet is still that one.
+// checkKubelet returns errReplaced if the kubelet is another process than before.
 func (s *Sentinel) checkKubelet(ctx context.Context, node *kubelet.Node) error {
 	now, err := s.Kubelet.Node(ctx)
 	if err == nil && now != node {

@@ -11,26 +11,26 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// What is heard of a source. A directory that is removed says nothing itself: its parent does.
+// The events of a source to watch. The removal of a directory is reported by its parent only.
 const (
 	fileEvents      = sys.WatchAttrib | sys.WatchMoveSelf | sys.WatchDeleteSelf
 	directoryEvents = sys.WatchMoveSelf | sys.WatchDeleteSelf
 	parentEvents    = sys.WatchDelete | sys.WatchMovedFrom
 )
 
-// Whoever may write to a directory can have it cause a hundred thousand events a second. A watch with more than maxEvents
-// in a second is removed, and so is one with more than its share of maxAllEvents, where there are more of these in all.
-// What it watched is looked at once a beat instead, for the time of rest.
+// Bounds of events in one second. A process that may write to a directory can cause a hundred thousand. A watch with
+// more than maxWatchEvents is removed. If all watches together have more than maxTotalEvents, a watch with more than
+// its share is removed as well. The bind is polled at each tick instead, for floodPause.
 const (
 	maxWatchEvents = 1000
 	maxTotalEvents = 10 * maxWatchEvents
 	floodPause     = 30 * time.Second
 )
 
-// sourceWatcher tells of changes at the sources of binds.
+// sourceWatcher reports changes at the sources of binds.
 type sourceWatcher struct {
 	inotify *sys.Watcher
-	// events has the events; it is closed when no more can come, and err says why.
+	// events passes on the events. It is closed when no more can come, and then err is the reason.
 	events chan []sys.Event
 	stop   chan struct{}
 	err    error
@@ -38,18 +38,19 @@ type sourceWatcher struct {
 	subscriptions map[int][]subscription // by watch
 	watches       map[*bind][]int
 
-	eventCounts  map[int]int // events since, by watch
-	totalEvents  int         // events since, of all watches
+	eventCounts  map[int]int // events since countedSince, by watch
+	totalEvents  int         // events since countedSince, of all watches
 	countedSince time.Time
 }
 
-// subscription is whom an event is for. name is that of the entry in a watched directory; empty for what is watched itself.
+// subscription is a bind that an event concerns. name is the entry in a watched directory, and empty for the watched
+// file or directory itself.
 type subscription struct {
 	bind *bind
 	name string
 }
 
-// newSourceWatcher starts to listen. The caller closes it.
+// newSourceWatcher starts to read events. The caller closes it.
 func newSourceWatcher() (*sourceWatcher, error) {
 	inotify, err := sys.NewWatcher()
 	if err != nil {
@@ -63,7 +64,7 @@ func newSourceWatcher() (*sourceWatcher, error) {
 	return s, nil
 }
 
-// readEvents hands events on until the watcher is closed.
+// readEvents passes on events until the watcher is closed.
 func (s *sourceWatcher) readEvents() {
 	defer close(s.events)
 	for {
@@ -83,11 +84,12 @@ func (s *sourceWatcher) readEvents() {
 func (s *sourceWatcher) close() {
 	close(s.stop)
 	_ = s.inotify.Close()
-	for range s.events { // until the listener has ended
+	for range s.events { // until readEvents has ended
 	}
 }
 
-// subscribe has events of what fd has open, or of its entry of that name, concern b.
+// subscribe watches the file that fd has open for the bind. If name is not empty, only events of that entry of the
+// directory concern it.
 func (s *sourceWatcher) subscribe(b *bind, fd *sys.FD, mask uint32, name string) error {
 	watch, err := s.inotify.Add(fd, mask)
 	if err != nil {
@@ -98,7 +100,7 @@ func (s *sourceWatcher) subscribe(b *bind, fd *sys.FD, mask uint32, name string)
 	return nil
 }
 
-// affected lists the binds that an event is for.
+// affected returns the binds that an event concerns.
 func (s *sourceWatcher) affected(e sys.Event) []*bind {
 	var found []*bind
 	for _, c := range s.subscriptions[e.Watch] {
@@ -115,7 +117,7 @@ func (s *sourceWatcher) affected(e sys.Event) []*bind {
 	return found
 }
 
-// countEvents takes in events and returns the binds whose watches are flooded.
+// countEvents counts events and returns the binds whose watches have too many.
 func (s *sourceWatcher) countEvents(events []sys.Event, now time.Time) (flooded []*bind) {
 	if now.Sub(s.countedSince) >= time.Second {
 		s.eventCounts, s.totalEvents, s.countedSince = map[int]int{}, 0, now
@@ -140,14 +142,14 @@ func (s *sourceWatcher) countEvents(events []sys.Event, now time.Time) (flooded 
 	return flooded
 }
 
-// unsubscribe forgets a bind.
+// unsubscribe removes all watches of a bind.
 func (s *sourceWatcher) unsubscribe(b *bind) {
 	for _, watch := range s.watches[b] {
 		remaining := slices.DeleteFunc(s.subscriptions[watch], func(c subscription) bool { return c.bind == b })
 		s.subscriptions[watch] = remaining
 		if len(remaining) == 0 {
 			delete(s.subscriptions, watch)
-			_ = s.inotify.Remove(watch) // it is gone, or the instance is
+			_ = s.inotify.Remove(watch) // fails only if the watch or the whole instance is gone
 		}
 	}
 	delete(s.watches, b)

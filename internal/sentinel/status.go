@@ -14,28 +14,30 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 )
 
-// silence is for how long a watch may say nothing before it counts as stuck. Each says something at every beat, between two
-// looks at all volumes and between two repairs; one look at volumes that all hang may take the better part of a minute.
+// stuckAfter is how long a watcher may be silent before it counts as stuck. Each sends a heartbeat at every tick,
+// between two scans and between two repairs. One scan of volumes that all hang may take most of a minute.
 const stuckAfter = 2 * time.Minute
 
-// Status is what the sentinel sees now.
+// Status is the current state of the sentinel.
 type Status struct {
-	// Watching is false while it cannot see something: there is no kubelet, say, or no volume can be asked, or a watch is stuck.
+	// Watching is false while part of the node is not watched: there is no kubelet, no volume can be probed, or a
+	// watcher is stuck.
 	Watching bool
-	// Stuck says which watch says nothing any more, and since when; then all else here is of that time. Empty: none.
+	// Stuck names a watcher that is stuck, and since when. The rest of the status is of that time. It is empty if none
+	// is stuck.
 	Stuck string
-	// Present counts the faults by code.
+	// Present counts the present faults by code.
 	Present map[fault.Code]int
-	// Binds are the subPath binds of the node, Unwatched those that no watch tells of: they are looked at every second
-	// instead.
+	// Binds counts the subPath binds of the node. Unwatched counts those without a watch, which are polled every
+	// second.
 	Binds, Unwatched int
-	// Connections are the FUSE connections of the node's volumes.
+	// Connections counts the FUSE connections of the node's volumes.
 	Connections int
 
-	updatedAt time.Time // when the watch said so, or was seen to move last; zero where there is no such watch
+	updatedAt time.Time // the last report or heartbeat; zero if there is no such watcher
 }
 
-// Status is what is seen now.
+// Status returns the current status.
 func (s *Sentinel) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +59,7 @@ func (s *Sentinel) Status() Status {
 	return status
 }
 
-// stuckMessage says so of the watch whose sight it is.
+// stuckMessage returns a message if the watcher of this status is stuck, and an empty string otherwise.
 func (s *Status) stuckMessage(watch string) string {
 	if s.updatedAt.IsZero() || time.Since(s.updatedAt) <= stuckAfter {
 		return ""
@@ -72,7 +74,7 @@ func (s *Sentinel) setVolumeStatus(status Status) {
 	s.volumeStatus = status
 }
 
-// heartbeat says that the watch over volumes is at work, and sees nothing new yet.
+// heartbeat records that the volume watcher is at work, although its status has not changed.
 func (s *Sentinel) heartbeat() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +88,7 @@ func (s *Sentinel) setBindStatus(status Status) {
 	s.bindStatus = status
 }
 
-// watchdog tells once of a watch that is stuck: that cannot tell so itself.
+// watchdog reports a stuck watcher to the observer once.
 func (s *Sentinel) watchdog(ctx context.Context) {
 	tick := time.NewTicker(retryInterval)
 	defer tick.Stop()

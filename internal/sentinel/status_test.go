@@ -15,7 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 )
 
-// TestHungWatcherIsReportedStuck: what was seen last is told as that, by whoever does not hang.
+// TestHungWatcherIsReportedStuck: the last status stays, and the other watcher reports that it is old.
 func TestHungWatcherIsReportedStuck(t *testing.T) {
 	for watch, c := range map[string]struct{ moves, hangs func(s *Sentinel) }{
 		"binds": {
@@ -51,7 +51,7 @@ func TestHungWatcherIsReportedStuck(t *testing.T) {
 				t.Errorf("%s hang since %s: %q", watch, since, why)
 			}
 			if len(d.trouble) != 1 || d.trouble[0] != why {
-				t.Errorf("%s hang, and it was told: %q", watch, d.trouble)
+				t.Errorf("%s hang, and reported: %q", watch, d.trouble)
 			}
 			if c.hangs(s); !s.Status().Watching {
 				t.Errorf("%s go on: %+v", watch, s.Status())
@@ -60,12 +60,12 @@ func TestHungWatcherIsReportedStuck(t *testing.T) {
 	}
 }
 
-// fixedKubelet is found at once, always.
+// fixedKubelet always finds the same kubelet at once.
 type fixedKubelet struct{ node kubelet.Node }
 
 func (k *fixedKubelet) Node(context.Context) (*kubelet.Node, error) { return &k.node, nil }
 
-// slowVolumes takes its time to look at volumes.
+// slowVolumes delays each inspection.
 type slowVolumes struct {
 	*deadVolumes
 	delay func()
@@ -76,8 +76,8 @@ func (s *slowVolumes) Inspect(ctx context.Context, of volume.Selection) (*volume
 	return s.deadVolumes.Inspect(ctx, of)
 }
 
-// TestSlowWorkIsNotStuck: neither the watch over a kubelet that mends its binds by itself, nor looks and repairs that
-// follow one another.
+// TestSlowWorkIsNotStuck: a watcher is not stuck while it waits for another kubelet, or while scans and repairs follow
+// one another.
 func TestSlowWorkIsNotStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &fixedKubelet{}
@@ -86,7 +86,7 @@ func TestSlowWorkIsNotStuck(t *testing.T) {
 		go func() { _ = s.awaitReplacement(ctx, &k.node) }()
 		time.Sleep(10 * stuckAfter)
 		if now := s.Status(); !now.Watching {
-			t.Errorf("a kubelet that mends its binds: %+v", now)
+			t.Errorf("a kubelet that replaces its binds: %+v", now)
 		}
 		stop()
 
@@ -95,18 +95,18 @@ func TestSlowWorkIsNotStuck(t *testing.T) {
 		long := func() {
 			time.Sleep(stuckAfter - tickInterval)
 			if times++; watcher.Status().Stuck != "" {
-				t.Errorf("at the end of look or repair %d: %s", times, watcher.Status().Stuck)
+				t.Errorf("at the end of scan or repair %d: %s", times, watcher.Status().Stuck)
 			}
 		}
 		watcher.Volumes = &slowVolumes{d, long}
 		d.repair = func(fault.Action) error {
 			long()
-			d.volumes[0].Mount.Unique++ // and that is dead, too
+			d.volumes[0].Mount.Unique++ // the new mount is dead, too
 			return nil
 		}
 		watcher.reportStatus(true)
 		if err := watcher.scan(t.Context()); err != nil || times != 2*maxConsecutiveScans {
-			t.Errorf("%d looks and repairs, %v, want %d", times, err, 2*maxConsecutiveScans)
+			t.Errorf("%d scans and repairs, %v, want %d", times, err, 2*maxConsecutiveScans)
 		}
 	})
 }

@@ -23,79 +23,79 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
-// Volumes judges the volumes of the node, and mends them: a *volume.Inspector.
+// Volumes inspects and repairs the volumes of the node: a *volume.Inspector.
 type Volumes interface {
 	Inspect(ctx context.Context, s volume.Selection) (*volume.Survey, error)
 	Plan(ctx context.Context, v *volume.Health, o volume.PlanOptions) (actions []fault.Action, refusals []string, err error)
 	ApplyAll(ctx context.Context, actions []fault.Action, each func(i int, done fault.Applied, err error) (goOn bool))
 }
 
-// Connections tells what the kernel knows about FUSE connections, without asking their servers: a *fuse.Control.
+// Connections returns the kernel's state of FUSE connections, without asking their servers: a *fuse.Control.
 type Connections interface {
 	Connection(minor uint32) (fuse.Connection, error)
 }
 
-// Intervals of the patrol, and their bounds.
+// Intervals and bounds of the volume watcher.
 const (
-	// scanInterval is how often all volumes are asked whether they answer, whatever is known of them, and how often for each of them
-	// where there are many. bare is how often it is looked for volumes where there were none: that one comes is seen by its
-	// mount, but for a hostPath on what the node has mounted for itself.
+	// scanInterval is how often all volumes are probed, whatever is known of them. If there are many, the interval is
+	// probeInterval for each of them. idleScanInterval is the interval on a node without volumes. A new volume shows by
+	// its mount, except a hostPath on a mount of the node.
 	scanInterval, probeInterval, idleScanInterval = 30 * time.Second, 300 * time.Millisecond, fullScanInterval
-	// minProbeGap is how long there is between two looks on the average at least, for each volume that is looked at: to ask one
-	// takes about a twentieth of that. How long a look takes says nothing: it may have waited. Some looks may follow one another
-	// before that, by half a beat: whoever dies second, or comes back, is not to wait for what has been seen before.
+	// minProbeGap is the least time between two scans on the average, for each volume that is probed. One probe takes
+	// about a twentieth of it. The duration of a scan does not count, because a scan may wait. Up to probeBurst scans
+	// may follow at once, so that a fault that follows another is found without delay.
 	minProbeGap, probeBurst = 10 * time.Millisecond, 6
-	// faultRescanInterval is how soon all is looked at again while there are faults, and twice as long after each time that nothing has
-	// changed: no event tells that a container has ended that had a dead mount.
+	// faultRescanInterval is the delay before the first rescan while faults are present. It doubles with each scan that
+	// changes nothing. No event reports that a container with a dead mount has ended.
 	faultRescanInterval = 2 * time.Second
-	// maxPolledConnections is how many connections are felt in one beat: the others have their turn in the next.
+	// maxPolledConnections is how many connections are polled at one tick. The others are polled at the next.
 	maxPolledConnections = 256
-	// waitingPollLimit is for how many turns requests may wait at a connection before its mounts are asked.
+	// waitingPollLimit is for how many polls requests may wait at a connection before its mounts are probed.
 	waitingPollLimit = 3
-	// maxConsecutiveScans is how often everything is looked at again at once because something was repaired.
+	// maxConsecutiveScans is how many scans may follow at once because of repairs.
 	maxConsecutiveScans = 3
-	// minRepairTime is how long repairs may follow one another before the connections are felt again, at least: they get as much
-	// time as the look before them took. If a driver's daemon has taken a thousand volumes with it, their repairs take minutes.
+	// minRepairTime is the least time for repairs before the connections are polled again. They get as much time as the
+	// scan before them took. Repairs take minutes if a driver's daemon has taken a thousand volumes with it.
 	minRepairTime = tickInterval
 )
 
-// volumeWatcher is the watch over the volumes of one node that can die under their pods. Whether one has is found out where a
-// Diagnosis finds it out. The patrol only knows when to look: when mounts of CSI volumes or of file systems that may hang
-// come or go, when the kernel says that a FUSE connection is dead or that requests wait at it, and every round. One
-// goroutine has it.
+// volumeWatcher watches the volumes of one node that can die under their pods. Package volume decides whether one is
+// dead, for the sentinel as for a Diagnosis. The watcher only decides when to scan. It scans at every scanInterval, and
+// when mounts of CSI volumes or of file systems that may hang come or go. It also scans when a FUSE connection is dead
+// or requests wait at it. Only one goroutine uses it.
 type volumeWatcher struct {
 	*Sentinel
 	mounts     *mountList
 	seed       maphash.Seed
 	mountsHash uint64 // of the mounts that may hang, and of those of CSI volumes
 
-	connections     map[uint32]*connState // by connection
+	connections     map[uint32]*connState // by minor device number
 	connectionOrder []uint32
-	connectionIndex int // whose it is in order
+	connectionIndex int // of the connection polled last
 
-	restBudget            // of looks
-	nextScan    time.Time // when all is looked at, whatever is known
+	restBudget            // of scans
+	nextScan    time.Time // when all volumes are scanned without an event
 	rescanDelay time.Duration
 	scanDue     bool
 
 	present      map[faultKey]fault.Finding
-	repairs      repairQueue   // what is left to do of what was planned when all was looked at
-	scanDuration time.Duration // of the last look
+	repairs      repairQueue   // what is left of the last plan
+	scanDuration time.Duration // of the last scan
 	backoffs     map[mountPlace]*repairBackoff
-	// probeErr says why no volume could be asked the last time.
+	// probeErr is why the last scan could not probe any volume.
 	probeErr error
-	// lastTrouble is what could not be seen the last time, so that it is told of once.
+	// lastTrouble is the last error, which is reported once.
 	lastTrouble string
 }
 
-// connState is what the kernel said last about a connection.
+// connState is the last known state of a connection.
 type connState struct {
 	dead bool
-	// waitingPolls counts the turns for which requests have been waiting.
+	// waitingPolls counts the polls in a row at which requests were waiting.
 	waitingPolls int
 }
 
-// faultKey is a broken mount at its place.
+// faultKey identifies a fault by the broken mount, its place and the code.
 type faultKey struct {
 	namespace, uniqueID uint64
 	mountInfoID         int
@@ -107,7 +107,7 @@ func faultKeyOf(m *fault.Mount, code fault.Code) faultKey {
 	return faultKey{namespace: m.Namespace, uniqueID: m.ID, mountInfoID: m.MountInfoID, point: m.Point, code: code}
 }
 
-// mountPlace is a place that is repaired, whichever mount is there: with a driver that comes and goes it is another every time.
+// mountPlace is the place of repairs. It stays the same if each repair puts another mount there.
 type mountPlace struct {
 	namespace uint64
 	point     string
@@ -115,7 +115,7 @@ type mountPlace struct {
 
 func placeOf(m *fault.Mount) mountPlace { return mountPlace{m.Namespace, m.Point} }
 
-// repairBackoff is how often a repair has failed, and bounds how often one is made.
+// repairBackoff delays repairs of one place after failures, and limits their rate.
 type repairBackoff struct {
 	repairLimiter
 	delay                time.Duration
@@ -129,7 +129,7 @@ func newVolumeWatcher(s *Sentinel) *volumeWatcher {
 	}
 }
 
-// run goes on until ctx is done.
+// run watches until ctx is done.
 func (w *volumeWatcher) run(ctx context.Context) {
 	tick := time.NewTicker(tickInterval)
 	defer tick.Stop()
@@ -144,7 +144,7 @@ func (w *volumeWatcher) run(ctx context.Context) {
 	}
 }
 
-// reportTrouble tells what cannot be seen, once for as long as it stays the same.
+// reportTrouble reports an error to the observer once for as long as it stays the same.
 func (w *volumeWatcher) reportTrouble(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -160,14 +160,14 @@ func (w *volumeWatcher) reportTrouble(ctx context.Context, err error) {
 	w.reportStatus(err == nil)
 }
 
-// onTick does what is to be done in one beat.
+// onTick polls mounts and connections. Then it scans or repairs if that is due.
 func (w *volumeWatcher) onTick(ctx context.Context) error {
 	node, err := w.Kubelet.Node(ctx)
 	if err != nil {
 		return err
 	}
 	below := node.Root
-	if !mountinfo.Within(below, node.PodsDir()) { // a link leads out of it
+	if !mountinfo.Within(below, node.PodsDir()) { // a link leads out of the root
 		below = "/"
 	}
 	mounts, changed, err := w.mounts.list(node, below)
@@ -191,7 +191,7 @@ func (w *volumeWatcher) onTick(ctx context.Context) error {
 // onCSI is in the path of every CSI volume.
 var onCSI = "/" + strings.ReplaceAll(kubelet.CSI, "/", "~") + "/"
 
-// recordMounts takes in which mounts there are that may hang, or can be found to be another volume's.
+// recordMounts records the mounts that may hang and those of CSI volumes. A scan is due if they have changed.
 func (w *volumeWatcher) recordMounts(mounts []mountns.Mount) {
 	var h maphash.Hash
 	h.SetSeed(w.seed)
@@ -218,7 +218,7 @@ func (w *volumeWatcher) recordMounts(mounts []mountns.Mount) {
 	}
 }
 
-// pollConnections asks the kernel about connections, in turn.
+// pollConnections reads the state of connections from the kernel, in turn.
 func (w *volumeWatcher) pollConnections() {
 	if w.Connections == nil {
 		return
@@ -233,7 +233,7 @@ func (w *volumeWatcher) pollConnections() {
 	}
 }
 
-// update takes in what the kernel says, and tells whether the connection is to be looked at for it.
+// update records the state of a connection, and reports whether a scan is due because of it.
 func (s *connState) update(c fuse.Connection) (changed bool) {
 	changed = c.Dead != s.dead
 	s.dead = c.Dead
@@ -246,7 +246,7 @@ func (s *connState) update(c fuse.Connection) (changed bool) {
 	return changed || s.waitingPolls == waitingPollLimit
 }
 
-// scan asks all volumes, tells what is new, and begins to mend what may be mended.
+// scan probes all volumes, notifies the observer of new faults, and starts the repairs.
 func (w *volumeWatcher) scan(ctx context.Context) error {
 	for range maxConsecutiveScans {
 		w.heartbeat()
@@ -258,7 +258,7 @@ func (w *volumeWatcher) scan(ctx context.Context) error {
 			asked, w.scanDuration = survey.Coverage.Asked, survey.Coverage.Took
 		}
 		rest := time.Duration(asked) * minProbeGap
-		w.charge(now, rest, probeBurst*rest) // so that some may follow one another
+		w.charge(now, rest, probeBurst*rest) // credit for probeBurst scans in a row
 		w.nextScan = now.Add(max(scanInterval, time.Duration(asked)*probeInterval))
 		if err != nil {
 			return err
@@ -286,7 +286,8 @@ func (w *volumeWatcher) scan(ctx context.Context) error {
 	return nil
 }
 
-// planRepairs notes what can be repaired without losing anything. The volumes of a pod that ends are the kubelet's to unmount.
+// planRepairs plans all repairs that lose nothing. It leaves the volumes of an ending pod to the kubelet, which
+// unmounts them.
 func (w *volumeWatcher) planRepairs(ctx context.Context, broken []*volume.Health) {
 	var all []fault.Action
 	for _, v := range broken {
@@ -307,9 +308,9 @@ func isEnding(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// repairNext goes on with what was planned, for a while, and reports whether anything was repaired. A repair that fails ends the
-// plan of its pod: where one file system does not answer, the next repairs would fail, or wait, as this one did, so that
-// all is looked at first.
+// repairNext makes planned repairs for a limited time, and reports whether one succeeded. A failed repair ends the plan
+// of its pod. If one file system does not answer, the next repairs would wait and fail as well, so that a scan comes
+// first.
 func (w *volumeWatcher) repairNext(ctx context.Context) (repaired bool) {
 	deadline := time.Now().Add(max(minRepairTime, w.scanDuration))
 	for !w.repairs.empty() && ctx.Err() == nil && time.Now().Before(deadline) {
@@ -340,7 +341,7 @@ func (w *volumeWatcher) repairNext(ctx context.Context) (repaired bool) {
 	return repaired
 }
 
-// mayRepair reports whether a repair may be tried now, and counts that it is.
+// mayRepair reports whether a repair may be tried now. It takes a token of the rate limit.
 func (w *volumeWatcher) mayRepair(a fault.Action) bool {
 	if a.Kind != fault.Replace || !a.Lossless {
 		return false
@@ -363,9 +364,9 @@ func (w *volumeWatcher) mayRepair(a fault.Action) bool {
 	return true
 }
 
-// recordRepair notes how a repair went. The error is that of one that was tried and has failed.
+// recordRepair records the result of a repair. It returns the error of a repair that was tried and failed.
 func (w *volumeWatcher) recordRepair(a fault.Action, applied fault.Applied, err error) (repaired bool, failed error) {
-	refused := errors.Is(err, volume.ErrRefused) // somebody else was faster, or it is not what it was
+	refused := errors.Is(err, volume.ErrRefused) // another process was faster, or the mount has changed
 	if !refused && !applied.Already {
 		w.Observer.Repaired(w.present[faultKeyOf(a.Mount, a.Fault)], err)
 	}
@@ -383,7 +384,7 @@ func (w *volumeWatcher) recordRepair(a fault.Action, applied fault.Applied, err 
 	return false, err
 }
 
-// reportStatus says what is seen now.
+// reportStatus sets the status of the volumes.
 func (w *volumeWatcher) reportStatus(watching bool) {
 	status := Status{Watching: watching, Connections: len(w.connectionOrder), Present: map[fault.Code]int{}}
 	for key := range w.present {

@@ -18,7 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
-// volumeFixture is a node with one pod, whose container app has a volume of a CSI driver, and a sentinel that watches it.
+// volumeFixture is a node with one pod and a sentinel. The pod's container app has a volume of a CSI driver.
 type volumeFixture struct {
 	*bindFixture
 	scene *volumetest.Scene
@@ -38,7 +38,7 @@ func newVolumeFixture(t *testing.T, mode Mode) *volumeFixture {
 	return f
 }
 
-// Found and Repaired say whose mount it is about.
+// Found and Repaired record the container of the mount.
 func (f *volumeFixture) Found(finding fault.Finding, _ time.Duration) {
 	f.notifications <- fmt.Sprintf("found %s in %q", finding.Code, finding.Container)
 }
@@ -59,7 +59,7 @@ func (f *volumeFixture) start(t *testing.T) {
 	f.waitFor(t, "to see the connection", func(s Status) bool { return s.Watching && s.Connections == 1 })
 }
 
-// expectAll waits for all of it, in any order.
+// expectAll waits for all notifications, in any order.
 func (f *volumeFixture) expectAll(t *testing.T, want ...string) {
 	t.Helper()
 	missing := map[string]int{}
@@ -70,10 +70,10 @@ func (f *volumeFixture) expectAll(t *testing.T, want ...string) {
 		select {
 		case got := <-f.notifications:
 			if missing[got]--; missing[got] < 0 {
-				t.Fatalf("heard %q, want %q", got, want)
+				t.Fatalf("got notification %q, want %q", got, want)
 			}
 		case <-time.After(waitLimit):
-			t.Fatalf("heard too little; left: %v", missing)
+			t.Fatalf("missing notifications: %v", missing)
 		}
 	}
 }
@@ -96,7 +96,7 @@ func TestObserveReportsDeadVolume(t *testing.T) {
 	f.scene.Remount("new")
 	f.waitFor(t, "for the new connection", func(s Status) bool { return s.Connections == 2 })
 	if after := f.scene.MountsOf(c); len(after) != len(before) {
-		t.Errorf("mounts of the container: %v, and were %v", after, before)
+		t.Errorf("mounts of the container: %v, want %v", after, before)
 	}
 	f.expectNoMore(t)
 	c.End()
@@ -116,7 +116,7 @@ func TestAutomaticRepairsAfterDriverRestart(t *testing.T) {
 	}
 }
 
-// checkDriverRestart has the driver die and come back, and waits until the volume is repaired.
+// checkDriverRestart restarts the driver, and waits until the volume is repaired.
 func (f *volumeFixture) checkDriverRestart(t *testing.T) {
 	t.Helper()
 	c := f.scene.Start()
@@ -139,15 +139,15 @@ func TestHungVolumeIsOnlyReported(t *testing.T) {
 	f.start(t)
 	before := f.scene.Mounts()
 	f.scene.Stop()
-	go f.scene.ReadHost(f.scene.Point) // whoever uses it waits
+	go f.scene.ReadHost(f.scene.Point) // every process that uses it waits
 	f.expectAll(t, `found HungMount in ""`)
 	if after := f.scene.Mounts(); len(after) != len(before) {
-		t.Errorf("mounts: %v, and were %v", after, before)
+		t.Errorf("mounts: %v, want %v", after, before)
 	}
 	f.expectNoMore(t)
 }
 
-// failingVolumes has every repair fail, and tells when each was tried.
+// failingVolumes fails every repair, and records the time of each.
 type failingVolumes struct {
 	Volumes
 	applied chan time.Time

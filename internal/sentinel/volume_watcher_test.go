@@ -23,16 +23,16 @@ import (
 	"kubediag.org/kubediag/internal/processor/processortest"
 )
 
-// deadVolumes is a node whose volumes are all dead, and whose repairs go as mend says.
+// deadVolumes is a node on which all volumes are dead. repair decides the result of each repair.
 type deadVolumes struct {
 	Observer
 	volumes     []*volume.Health
 	repair      func(a fault.Action) error
-	applied     map[string]int // by point
-	applyResult fault.Applied  // ApplyAll says so
+	applied     map[string]int // by mount point
+	applyResult fault.Applied  // the result that ApplyAll passes on
 	pod         corev1.Pod
 
-	found, repaired int // that was told
+	found, repaired int // notifications
 	trouble         []string
 }
 
@@ -89,8 +89,7 @@ func (d *deadVolumes) remove(a fault.Action, volumes []*volume.Health) {
 	}
 }
 
-// TestRepairsLeaveTimeForPolls: while a thousand volumes are mended the patrol goes on feeling connections, and each
-// is mended once.
+// TestRepairsLeaveTimeForPolls: the watcher polls connections between a thousand repairs, and repairs each volume once.
 func TestRepairsLeaveTimeForPolls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many, each = 1000, 60 * time.Millisecond
@@ -112,12 +111,12 @@ func TestRepairsLeaveTimeForPolls(t *testing.T) {
 			longest = max(longest, time.Since(began))
 		}
 		if longest > minRepairTime+each || d.totalRepairs() != many || len(d.applied) != many {
-			t.Errorf("%d repairs of %d places, up to %s without a look at connections", d.totalRepairs(), len(d.applied), longest)
+			t.Errorf("%d repairs of %d places, up to %s without a poll of connections", d.totalRepairs(), len(d.applied), longest)
 		}
 	})
 }
 
-// TestFailedRepairEndsPlan: where the driver's daemon hangs again, each repair would wait for it.
+// TestFailedRepairEndsPlan: if the driver's daemon hangs again, each repair would wait for it.
 func TestFailedRepairEndsPlan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeadVolumes(100)
@@ -129,16 +128,16 @@ func TestFailedRepairEndsPlan(t *testing.T) {
 			}
 		}
 		if d.totalRepairs() != 3 || !watcher.scanDue {
-			t.Errorf("%d repairs were tried in 3 looks; due: %v", d.totalRepairs(), watcher.scanDue)
+			t.Errorf("%d repairs were tried in 3 scans; due: %v", d.totalRepairs(), watcher.scanDue)
 		}
 		d.repair = func(fault.Action) error { return fmt.Errorf("%w: another is there", volume.ErrRefused) }
 		if err := watcher.scan(t.Context()); err != nil || d.totalRepairs() != 100 {
-			t.Errorf("%d repairs, %v, want that one which is refused holds up no other", d.totalRepairs(), err)
+			t.Errorf("%d repairs, %v, want 100: a refused one delays no other", d.totalRepairs(), err)
 		}
 	})
 }
 
-// rewordedVolumes are volumes about which every sentence says the opposite of what is so.
+// rewordedVolumes gives the opposite meaning to every sentence about its volumes.
 type rewordedVolumes struct{ Volumes }
 
 func (v rewordedVolumes) Plan(ctx context.Context, of *volume.Health, o volume.PlanOptions) ([]fault.Action, []string, error) {
@@ -153,7 +152,7 @@ func (v rewordedVolumes) ApplyAll(ctx context.Context, actions []fault.Action, e
 	})
 }
 
-// lossyVolumes is a wreck one of whose repairs would lose something.
+// lossyVolumes is deadVolumes with one repair that would lose something.
 type lossyVolumes struct {
 	*deadVolumes
 	point string
@@ -167,7 +166,8 @@ func (l lossyVolumes) Plan(ctx context.Context, v *volume.Health, o volume.PlanO
 	return actions, refusals, err
 }
 
-// TestWordingDoesNotDecideRepairs: what loses nothing is repaired, and what was repaired already is not told, whatever is said of it.
+// TestWordingDoesNotDecideRepairs: the text of a plan decides neither if a volume is repaired nor if the repair is
+// reported.
 func TestWordingDoesNotDecideRepairs(t *testing.T) {
 	for name, reword := range map[string]func(Volumes) Volumes{
 		"as it is":       func(v Volumes) Volumes { return v },
@@ -186,13 +186,13 @@ func TestWordingDoesNotDecideRepairs(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(map[string]int{"/0": 1, "/1": 1}, d.applied); diff != "" || d.repaired != 1 || len(watcher.present) != 1 {
-				t.Errorf("%d repairs were told, %d faults are left, want 1 and 1; applied (-want +got):\n%s", d.repaired, len(watcher.present), diff)
+				t.Errorf("%d repairs were reported, %d faults are left, want 1 and 1; applied (-want +got):\n%s", d.repaired, len(watcher.present), diff)
 			}
 		})
 	}
 }
 
-// TestRepairLimitOfFlappingDriver has every mount that is put in place be dead at the next look.
+// TestRepairLimitOfFlappingDriver: every new mount is dead at the next scan.
 func TestRepairLimitOfFlappingDriver(t *testing.T) {
 	d := newDeadVolumes(1)
 	d.repair = func(fault.Action) error {
@@ -209,7 +209,7 @@ func TestRepairLimitOfFlappingDriver(t *testing.T) {
 		t.Errorf("one place was repaired %d times within %s, want %d at most", d.totalRepairs(), time.Since(began), most)
 	}
 	if len(watcher.backoffs) != 1 {
-		t.Errorf("%d setbacks are remembered of one place", len(watcher.backoffs))
+		t.Errorf("%d back-offs are stored for one place", len(watcher.backoffs))
 	}
 }
 
@@ -228,7 +228,7 @@ func TestEndingPodsAreNotRepaired(t *testing.T) {
 	}
 }
 
-// TestRescanBacksOff: soon at first, and never more often again, however long nothing changes.
+// TestRescanBacksOff: the first rescan is soon. While nothing changes, the delay never decreases.
 func TestRescanBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		watcher := newDeadVolumes(1).watcher()
@@ -247,7 +247,7 @@ func TestRescanBacksOff(t *testing.T) {
 	})
 }
 
-// TestNodeWithoutVolumesIsScannedRarely, and one with a volume that is well as often as that may die.
+// TestNodeWithoutVolumesIsScannedRarely: a node with a healthy volume is scanned at scanInterval.
 func TestNodeWithoutVolumesIsScannedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeadVolumes(1)
@@ -255,14 +255,15 @@ func TestNodeWithoutVolumesIsScannedRarely(t *testing.T) {
 		watcher := d.watcher()
 		for _, want := range []time.Duration{scanInterval, idleScanInterval} {
 			if err := watcher.scan(t.Context()); err != nil || time.Until(watcher.nextScan) != want {
-				t.Errorf("%d volumes: the next look in %s, %v, want %s", len(d.volumes), time.Until(watcher.nextScan), err, want)
+				t.Errorf("%d volumes: the next scan in %s, %v, want %s", len(d.volumes), time.Until(watcher.nextScan), err, want)
 			}
 			d.volumes = nil
 		}
 	})
 }
 
-// TestMountsThatTriggerScan: those that can die, and those of CSI volumes whatever they are; not those of a pod that starts.
+// TestMountsThatTriggerScan: mounts that can die and mounts of CSI volumes trigger a scan. Other mounts of a starting
+// pod do not.
 func TestMountsThatTriggerScan(t *testing.T) {
 	mount := func(id uint64, fsType, point string) mountns.Mount {
 		return mountns.Mount{Unique: id, Mount: mountinfo.Mount{ID: int(id), FSType: fsType, Point: point}}
