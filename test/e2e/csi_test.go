@@ -37,7 +37,6 @@ import (
 func TestDeadVolume(t *testing.T) {
 	for _, version := range []string{cluster.Kubernetes118, cluster.Kubernetes136} {
 		t.Run("kubelet "+version, func(t *testing.T) {
-			t.Parallel()
 			v := startVolume(t, version)
 			o := &orphans{cephVolume: v, version: version}
 			stage := func(name string, do func(*testing.T)) {

@@ -22,7 +22,6 @@ import (
 
 // TestKubeletWithoutTheBug has nothing to heal: the kubelet itself renews the binds of subPaths.
 func TestKubeletWithoutTheBug(t *testing.T) {
-	t.Parallel()
 	e := start(t, cluster.Options{Kubelet: cluster.Kubernetes136, SyncFrequency: time.Second})
 	t.Run("a healthy pod is left alone", e.healthyPodIsLeftAlone)
 	t.Run("the sentinel leaves the binds to the kubelet", e.bindsAreLeftToTheKubelet)

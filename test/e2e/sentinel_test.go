@@ -36,7 +36,6 @@ var withTheBug = cluster.Options{Kubelet: cluster.Kubernetes118, SyncFrequency: 
 // TestSentinel goes through the modes of the sentinel on one node with the bug: what it reports, what comes of it
 // without the sentinel, and that with it no container ever fails to start.
 func TestSentinel(t *testing.T) {
-	t.Parallel()
 	e := start(t, withTheBug)
 	bystander := e.deploy(t)
 	s := e.deploySubPaths(t)
@@ -62,7 +61,6 @@ func TestSentinel(t *testing.T) {
 
 // TestSentinelWhereTheKubeletHasADiskOfItsOwn has the kubelet's root on another file system, and reached by a link.
 func TestSentinelWhereTheKubeletHasADiskOfItsOwn(t *testing.T) {
-	t.Parallel()
 	o := withTheBug
 	o.KubeletDisk, o.SyncFrequency = true, time.Minute
 	e := start(t, o)

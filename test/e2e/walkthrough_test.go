@@ -80,7 +80,6 @@ spec:
 const samples = "../../config/operations/subpath-remount.yaml"
 
 func TestWalkthroughHealsAPod(t *testing.T) {
-	t.Parallel()
 	e := start(t, cluster.Options{Kubelet: cluster.Kubernetes118})
 	pod := e.deploy(t)
 	e.breakSubPath(t, pod, "second content")
