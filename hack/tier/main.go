@@ -54,7 +54,7 @@ var tiers = []tier{
 	{name: "api", tag: "api", args: []string{"-count=1", "-timeout=20m"}},
 	{name: "kernel", tag: "kernel", args: []string{"-count=1", "-timeout=5m"}, calls: 2},
 	{name: "ceph", tag: "ceph", args: []string{"-count=1", "-timeout=15m"}},
-	{name: "cluster", tag: "cluster", args: []string{"-count=1", "-timeout=30m", "-parallel=3"}},
+	{name: "cluster", tag: "cluster", args: []string{"-count=1", "-timeout=30m"}},
 	{name: "kernels", tag: "kernel", args: []string{"-count=1"}},
 }
 
