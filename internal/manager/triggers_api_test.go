@@ -7,6 +7,7 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -74,7 +75,8 @@ func (w *world) count(t testing.TB, tr *v1.Trigger, want int) {
 	t.Helper()
 	apitest.Eventually(t, func() error {
 		if n := len(w.made(t, tr)); n != want {
-			return fmt.Errorf("%d Diagnoses, want %d: %+v", n, want, tr.Status)
+			err := w.Client.Get(t.Context(), client.ObjectKeyFromObject(tr), tr)
+			return errors.Join(fmt.Errorf("%d Diagnoses, want %d: %+v", n, want, tr.Status), err)
 		}
 		return nil
 	})

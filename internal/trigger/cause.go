@@ -77,6 +77,8 @@ type Rejection struct {
 	// Reason is one of those that package v1 lists.
 	Reason  string
 	Message string
+
+	passes bool // whether it may soon be otherwise, so that another attempt is worth while
 }
 
 // Error returns reason and message.

@@ -17,17 +17,24 @@ import (
 	"kubediag.org/kubediag/internal/builtin"
 )
 
+// notYet is a Rejection for what may be there soon: a Trigger and its OperationSet are often applied together.
+func notYet(c *Cause, reason, format string, args ...any) *Rejection {
+	r := reject(c, reason, format, args...)
+	r.passes = true
+	return r
+}
+
 // declared refuses a cause whose OperationSet cannot be used, or that has parameters which no Operation of the set declares.
 func (d *Dispatcher) declared(ctx context.Context, t *v1.Trigger, c *Cause) error {
 	set := &v1.OperationSet{}
 	err := d.Client.Get(ctx, client.ObjectKey{Name: t.Spec.OperationSet}, set)
 	switch {
 	case apierrors.IsNotFound(err):
-		return reject(c, v1.ReasonOperationSetNotFound, "there is no OperationSet %q", t.Spec.OperationSet)
+		return notYet(c, v1.ReasonOperationSetNotFound, "there is no OperationSet %q", t.Spec.OperationSet)
 	case err != nil:
 		return fmt.Errorf("reading operation set %q: %w", t.Spec.OperationSet, err)
 	case !meta.IsStatusConditionTrue(set.Status.Conditions, v1.ConditionReady):
-		return reject(c, v1.ReasonOperationSetNotReady, "OperationSet %q is not ready", set.Name)
+		return notYet(c, v1.ReasonOperationSetNotReady, "OperationSet %q is not ready", set.Name)
 	}
 	if len(c.Parameters) == 0 {
 		return nil

@@ -42,7 +42,8 @@ func Unfinished(o client.Object) []string {
 	return []string{target{node: d.Spec.NodeName, pod: d.Spec.PodReference}.key(owner)}
 }
 
-// make makes the Diagnoses of a cause that are not there yet. A *Rejection is final; any other error is worth another attempt.
+// make makes the Diagnoses of a cause that are not there yet. A *Rejection is final unless it passes; any
+// other error is worth another attempt.
 func (d *Dispatcher) make(ctx context.Context, l *lane, c *Cause) error {
 	t, err := d.trigger(ctx, l.name, c)
 	if t == nil || err != nil {

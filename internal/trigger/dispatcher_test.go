@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -188,6 +189,8 @@ func TestDropped(t *testing.T) {
 					tc.cause(&cause)
 				}
 				c.offer(t, "t", cause)
+				time.Sleep(time.Minute) // what may be there soon is waited for
+				synctest.Wait()
 				p := c.d.Progress("t")
 				if len(c.diagnoses(t)) != 0 || len(p.Tally.Dropped) != 1 || p.Tally.Dropped[tc.reason].Count != 1 || p.Tally.Dropped[tc.reason].Message == "" {
 					t.Errorf("dropped = %+v", p.Tally.Dropped)
@@ -195,6 +198,32 @@ func TestDropped(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A cause that comes before its OperationSet is ready is kept for a while.
+func TestSetComesLater(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, interceptor.Funcs{})
+		c.add(t, "t", func(s *v1.TriggerSpec) { s.OperationSet = "later" })
+		stop := c.start(t)
+		defer stop()
+		c.offer(t, "t", podCause("a"))
+		set := &v1.OperationSet{ObjectMeta: metav1.ObjectMeta{Name: "later"}}
+		if err := c.Create(t.Context(), set); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		meta.SetStatusCondition(&set.Status.Conditions, metav1.Condition{Type: v1.ConditionReady, Status: metav1.ConditionTrue})
+		if err := c.Update(t.Context(), set); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if n := len(c.diagnoses(t)); n != 1 {
+			t.Errorf("%d Diagnoses, %+v", n, c.d.Progress("t").Tally)
+		}
+	})
 }
 
 // Defect 26: what a signal says never takes the place of the keys by which a Diagnosis names itself, its pod and its node.

@@ -170,7 +170,7 @@ func (l *lane) work(ctx context.Context, c Cause) {
 			return
 		}
 		rejection := asRejection(err, &c)
-		if rejection == nil && attempt < attempts {
+		if (rejection == nil || rejection.passes) && attempt < attempts {
 			select {
 			case <-ctx.Done():
 			case <-time.After(delay):
