@@ -116,10 +116,10 @@ func asked[T any](ctx context.Context, r *boundedRuntime, ask func(context.Conte
 	began := time.Now()
 	value, err := within(ctx, time.Until(r.until), ask)
 	switch {
-	case ctx.Err() != nil: // nobody waits any more
+	case errors.Is(ctx.Err(), context.Canceled): // nobody waits any more
 	case err != nil && !errors.Is(err, cri.ErrNotFound):
 		r.failed = err
-		if !time.Now().Before(r.until) {
+		if ctx.Err() != nil || !time.Now().Before(r.until) {
 			r.silent += time.Since(began)
 		}
 	}

@@ -42,6 +42,10 @@ func TestUpgrade(t *testing.T) {
 			stored := s.install(version)
 			withDefaults := 0
 			for name, crd := range s.ours() {
+				if status, _ := s.ask(http.MethodGet, crds+"v1/customresourcedefinitions/"+name, nil); status == http.StatusNotFound {
+					s.must(http.MethodPost, crds+"v1/customresourcedefinitions", crd) // a kind that KubeDiag does not have
+					continue
+				}
 				if s.refused(name, crd) {
 					withDefaults++
 				}
@@ -120,7 +124,7 @@ func (s *server) removeCRDs() {
 func (s *server) ours() map[string]map[string]any {
 	s.Helper()
 	files, err := filepath.Glob("../../../config/crd/" + v1.Group + "_*.yaml")
-	if err != nil || len(files) != 4 {
+	if err != nil || len(files) != 5 {
 		s.Fatalf("found %q, %v", files, err)
 	}
 	all := map[string]map[string]any{}
