@@ -13,14 +13,12 @@ import (
 
 	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kubeclient"
 )
 
 const (
@@ -55,18 +53,8 @@ func (s *Sweeper) NeedLeaderElection() bool { return true }
 // Start makes passes until ctx is done. A pass that fails is logged and made again after the usual time.
 func (s *Sweeper) Start(ctx context.Context) error {
 	log := logr.FromContextOrDiscard(ctx).WithName("lease")
-	ticker := s.Clock.NewTicker(every)
-	defer ticker.Stop()
-	for {
-		if err := s.pass(logr.NewContext(ctx, log)); err != nil && ctx.Err() == nil {
-			log.Error(err, "Could not delete the Leases of all agents whose nodes are gone")
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C():
-		}
-	}
+	kubeclient.RunPasses(logr.NewContext(ctx, log), s.Clock, every, "Could not delete the Leases of all agents whose nodes are gone", s.pass)
+	return nil
 }
 
 // pass deletes the Leases of agents that were not renewed for an hour and whose nodes do not exist.
@@ -99,20 +87,15 @@ func (s *Sweeper) sweep(ctx context.Context, l *coordinationv1.Lease) error {
 	if holder == nil || *holder == "" || l.Name != v1.AgentLeaseName(*holder) || l.Labels[v1.LabelAgent] != v1.NodeLabelValue(*holder) {
 		return nil
 	}
-	node := &metav1.PartialObjectMetadata{} // the metadata only: a Node is large
-	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
-	switch err := s.Reader.Get(ctx, client.ObjectKey{Name: *holder}, node); {
-	case err == nil:
-		return nil
-	case !apierrors.IsNotFound(err):
-		return fmt.Errorf("reading node %q: %w", *holder, err)
+	if absent, err := kubeclient.NodeAbsent(ctx, s.Reader, *holder); err != nil || !absent {
+		return err
 	}
-	err := s.Client.Delete(ctx, l, client.Preconditions{UID: &l.UID, ResourceVersion: &l.ResourceVersion})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
-	}
+	deleted, err := kubeclient.DeleteUnchanged(ctx, s.Client, l)
 	if err != nil {
 		return fmt.Errorf("deleting lease %s/%s: %w", l.Namespace, l.Name, err)
+	}
+	if !deleted {
+		return nil
 	}
 	log := logr.FromContextOrDiscard(ctx)
 	log.Info("Deleted the Lease of an agent whose node is gone", "lease", l.Name, "node", *holder, "renewed", renewed(l))

@@ -12,14 +12,12 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kubeclient"
 )
 
 const (
@@ -51,18 +49,8 @@ func (c *Collector) NeedLeaderElection() bool { return true }
 // Start makes passes until ctx is done. A pass that fails is logged and made again after the usual time.
 func (c *Collector) Start(ctx context.Context) error {
 	log := logr.FromContextOrDiscard(ctx).WithName("mountfault")
-	ticker := c.Clock.NewTicker(interval)
-	defer ticker.Stop()
-	for {
-		if err := c.pass(logr.NewContext(ctx, log)); err != nil && ctx.Err() == nil {
-			log.Error(err, "Could not delete all MountFaults of nodes that are gone")
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C():
-		}
-	}
+	kubeclient.RunPasses(logr.NewContext(ctx, log), c.Clock, interval, "Could not delete all MountFaults of nodes that are gone", c.pass)
+	return nil
 }
 
 // pass deletes the MountFaults whose nodes do not exist. A node is asked for once.
@@ -87,7 +75,7 @@ func (c *Collector) pass(ctx context.Context) error {
 func (c *Collector) collect(ctx context.Context, f *v1.MountFault, gone map[string]bool) error {
 	node := f.Status.Node
 	if _, asked := gone[node]; !asked {
-		absent, err := c.absent(ctx, node)
+		absent, err := kubeclient.NodeAbsent(ctx, c.Reader, node)
 		if err != nil {
 			return err
 		}
@@ -96,25 +84,14 @@ func (c *Collector) collect(ctx context.Context, f *v1.MountFault, gone map[stri
 	if !gone[node] {
 		return nil
 	}
-	err := c.Client.Delete(ctx, f, client.Preconditions{UID: &f.UID, ResourceVersion: &f.ResourceVersion})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
-	}
+	deleted, err := kubeclient.DeleteUnchanged(ctx, c.Client, f)
 	if err != nil {
 		return fmt.Errorf("deleting mountfault %s/%s: %w", f.Namespace, f.Name, err)
+	}
+	if !deleted {
+		return nil
 	}
 	log := logr.FromContextOrDiscard(ctx)
 	log.Info("Deleted a MountFault of a node that is gone", "namespace", f.Namespace, "mountfault", f.Name, "node", node)
 	return nil
-}
-
-// absent reports whether there is no node of that name.
-func (c *Collector) absent(ctx context.Context, name string) (bool, error) {
-	node := &metav1.PartialObjectMetadata{} // the metadata only: a Node is large
-	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
-	err := c.Reader.Get(ctx, client.ObjectKey{Name: name}, node)
-	if client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("reading node %q: %w", name, err)
-	}
-	return err != nil, nil
 }

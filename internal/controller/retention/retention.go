@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kubeclient"
 )
 
 // What the manager may do for this.
@@ -42,19 +43,14 @@ func (k *Keeper) NeedLeaderElection() bool { return true }
 // Start makes passes until ctx is done. A pass that fails is logged and made again after the usual time.
 func (k *Keeper) Start(ctx context.Context) error {
 	log := logr.FromContextOrDiscard(ctx).WithName("retention")
-	ticker := k.Clock.NewTicker(k.Every)
-	defer ticker.Stop()
-	for {
-		if err := k.pass(ctx); err != nil && ctx.Err() == nil {
+	kubeclient.RunPasses(logr.NewContext(ctx, log), k.Clock, k.Every, "Could not delete old Diagnoses", func(ctx context.Context) error {
+		err := k.pass(ctx)
+		if err != nil && ctx.Err() == nil {
 			failures.Inc()
-			log.Error(err, "Could not delete old Diagnoses")
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C():
-		}
-	}
+		return err
+	})
+	return nil
 }
 
 // pass deletes what is over the limits, MaxDeletions at most and the oldest first. It stops at the first error that
