@@ -77,7 +77,7 @@ func TestCommandsCanBePasted(t *testing.T) {
 	}
 }
 
-// TestShowIsOfTheLastScan, whatever has become of the faults since.
+// TestShowIsOfTheLastScan: faults that changed since do not matter.
 func TestShowIsOfTheLastScan(t *testing.T) {
 	s := newScenery(t)
 	root := callers[0]

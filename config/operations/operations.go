@@ -32,7 +32,7 @@ var HeldDevice string
 //go:embed idle-device.yaml
 var IdleDevice string
 
-// VolumeHealth is the four Operations and the OperationSet that find and mend volumes that have died, or evict their pod.
+// VolumeHealth is the four Operations and the OperationSet that find and repair dead volumes, or evict their pod.
 //
 //go:embed volume-health.yaml
 var VolumeHealth string

@@ -33,7 +33,7 @@ func (a *agent) newVolumes(ctx context.Context) (err error) {
 	scanner, runtime := mountns.NewScanner(), &cri.Client{Socket: a.runtimeSocket}
 	a.volumes = &volume.Inspector{
 		Kubelet: a.kubelet, Scanner: scanner, Prober: &probe.Prober{}, Pods: a.index, Runtime: runtime,
-		Runner: &subprocess.Runner{}, // not the prober's: what hangs when it is asked must not keep others from being mended
+		Runner: &subprocess.Runner{}, // not the prober's: a probe that hangs must not hold up the repair of others
 	}
 	a.orphans = &orphan.Inspector{
 		Kubelet: a.kubelet, Scanner: scanner, Pods: a.pods, Runtime: runtime, Cache: a.index, MinimumAge: a.OrphanMinimumAge,

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestActionsAreReadBack from a journal as they were written, whatever a path or a sentence has in it.
+// TestActionsAreReadBack from a journal as they were written, with any characters in paths and sentences.
 func TestActionsAreReadBack(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]Action{

@@ -57,7 +57,7 @@ func (n *testNode) expect(t *testing.T, want ...string) {
 	}
 }
 
-// TestAHealthyNodeCostsOneList, whatever the sentinel says meanwhile.
+// TestAHealthyNodeCostsOneList while the sentinel reports its status.
 func TestAHealthyNodeCostsOneList(t *testing.T) {
 	run(t, func(t *testing.T, n *testNode) {
 		for range 1000 {
@@ -368,7 +368,7 @@ func TestDiagnosisThatWorksOnAFault(t *testing.T) {
 	})
 }
 
-// TestTextsOfTheNode: every object fits the schema, whatever the node says.
+// TestTextsOfTheNode: every object fits the schema, with any text from the node.
 func TestTextsOfTheNode(t *testing.T) {
 	run(t, func(t *testing.T, n *testNode) {
 		long := strings.Repeat("\x1b[31m\u202e\xff é", 1000)

@@ -261,7 +261,7 @@ func TestManyFaultsOfOneCauseTakeFewLines(t *testing.T) {
 	}
 }
 
-// TestBriefIsShort whatever names are like.
+// TestBriefIsShort with names of any length.
 func TestBriefIsShort(t *testing.T) {
 	t.Parallel()
 	for n := range 40 {

@@ -139,7 +139,7 @@ func TestNextRelease(t *testing.T) {
 	}
 }
 
-// TestUsersObjectsStay, whatever a release ships.
+// TestUsersObjectsStay when a release ships objects of the same names.
 func TestUsersObjectsStay(t *testing.T) {
 	t.Parallel()
 	mine := &v1.OperationSet{Spec: chain("mine")}

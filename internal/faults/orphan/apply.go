@@ -15,7 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// Apply removes what an action names, after it has found out afresh that all of the pod's plan still holds. gone: it is
+// Apply removes what an action names, after it has checked again that the whole plan of the pod still holds. gone: it is
 // gone already. ErrStays: it is not, or no longer, what may be removed, and nothing was touched. Kind and File alone say
 // what is removed.
 func (i *Inspector) Apply(ctx context.Context, a fault.Action) (gone bool, err error) {
@@ -65,7 +65,7 @@ func (i *Inspector) aim(ctx context.Context, a fault.Action) (l *look, rel strin
 	return &look{Inspector: i, node: n, uid: uid, acting: true}, rel, nil
 }
 
-// confirm looks at the pod afresh, and gives the entry that the action is about.
+// confirm inspects the pod again, and returns the entry of the action.
 func (l *look) confirm(ctx context.Context, a fault.Action) (Entry, error) {
 	survey, err := l.survey(ctx)
 	if err != nil {
@@ -149,7 +149,7 @@ func (e Entry) remove(pods *sys.FD, uid string) error {
 	return sys.RemoveFileAt(dir, name)
 }
 
-// There tells whether what an action names is there, or anything else at its path.
+// There reports whether the file of an action is there, or another one at its path.
 func (i *Inspector) There(ctx context.Context, a fault.Action) (bool, error) {
 	l, rel, err := i.aim(ctx, a)
 	if err != nil {
