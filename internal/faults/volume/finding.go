@@ -19,7 +19,7 @@ func (v *Health) Findings() []fault.Finding {
 		all = append(all, fault.Finding{
 			Code: v.Code, Pod: v.Pod, Volume: v.Name, Mount: faultMount(v.Mount), Holder: v.driver(),
 			Evidence: slices.Concat(v.Reasons, v.remedies(), v.Answer.Evidence, v.facts()),
-			Details:  v.details(v.Source != nil),
+			Details:  v.details(v.Source != nil && v.Code != fault.HungMount), // a hung one is aborted first, if a parameter asks for it
 		})
 	}
 	for _, c := range v.Copies {
