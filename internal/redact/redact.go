@@ -25,18 +25,31 @@ type rule struct {
 	pattern *regexp.Regexp
 }
 
-// The forms in which a name is given a value. Quotes may be escaped: JSON is often found in a string of JSON.
+// The forms in which a name is given a value. Text is often JSON, or JSON in a string of JSON, and what was valid JSON has
+// to stay valid. So a quote that may end a string of JSON is only passed if what follows it can't be JSON: there a comma, a
+// colon or a bracket comes next.
 const (
-	inCommand = `=["'\\]*([^\s,;&"'\\]+)`         // as on command lines, in mount options and in the queries of URLs
-	inJSON    = `\\*["']\s*:\s*\\*["']([^"'\\]+)` // "name":"value"
-	inYAML    = `["']?:[ \t]+["']?([^\s,;"'\\{\[|>][^\s,;"'\\]{5,})`
+	// char is a character of a value. The escape is how JSON writes <, > and &.
+	char = `(?:[^\s,;&"'\\]|\\u[0-9a-fA-F]{4})`
+	// first is the first character of a value that begins with a quote.
+	first = `(?:[^\s,;&"'\\:}\]]|\\u[0-9a-fA-F]{4})`
+
+	inCommand = `=(` + char + `+)` // as on command lines, in mount options and in the queries of URLs
+	inQuotes  = `=\\*["'](` + first + char + `*)`
+	inJSON    = `"\s*:\s*"((?:[^"\\]|\\.)+)`                        // "name":"value"
+	inString  = `\\(?:\\\\)*"\s*:\s*\\(?:\\\\)*"([^"\\]+)`          // \"name\":\"value\"
+	inSingle  = `\\*'\s*:\s*\\*'([^"'\\]+)`                         // 'name':'value'
+	inYAML    = `:[ \t]+["']?([^\s,;"'\\{\[|>:}\]][^\s,;"'\\]{5,})` // name: value
+	// A number without quotes is left alone, as it may be JSON.
+	inYAMLKey = `["']:[ \t]+([^\s,;"'\\{\[|>:}\]0-9-][^\s,;"'\\}\]]{5,})` // "name": value
 )
 
 var rules = append([]rule{
 	// The end may have been cut off.
-	{"-----begin ", false, regexp.MustCompile(`^(?is)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(.+?)(?:-----END |\z)`)},
+	{"-----begin ", false, regexp.MustCompile(`^(?is)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----((?:[^"\\]|\\.)+?)(?:-----END |"|\z)`)},
 	{"://", false, regexp.MustCompile(`^://[^\s/:@"'\\]*:([^\s/@"'\\]+)@`)},
-	{"authorization", false, regexp.MustCompile(`^(?i)authorization["'\\]*\s*[:=]\s*["'\\]*(?:[a-z]+\s+)?([a-z0-9._~+/=-]{8,})`)},
+	{"authorization", false, regexp.MustCompile(`^(?i)authorization\s*[:=]\s*(?:\\*["'])?(?:[a-z]+\s+)?([a-z0-9._~+/=-]{8,})`)},
+	{"authorization", false, regexp.MustCompile(`^(?i)authorization\\*["']\s*[:=]\s*\\*["'](?:[a-z]+\s+)?([a-z0-9._~+/=-]{8,})`)},
 	{"bearer", true, regexp.MustCompile(`^(?i)bearer\s+([a-z0-9._~+/=-]{16,})`)},
 	{"basic", true, regexp.MustCompile(`^(?i)basic\s+([a-z0-9+/]{12,}={0,2})(?:[\s"'\\,]|$)`)},
 	{"eyj", true, regexp.MustCompile(`^(eyJ[a-zA-Z0-9_-]{8,}\.[a-zA-Z0-9_-]{8,}\.[a-zA-Z0-9_-]*)`)},
@@ -56,26 +69,28 @@ func prefixed() []rule {
 
 // named makes the rules for names that end as the names of credentials do.
 func named() []rule {
+	short := []string{inCommand, inQuotes, inJSON, inString, inSingle}
+	long := append([]string{inYAML, inYAMLKey}, short...)
 	var all []rule
 	for _, n := range []struct {
 		anchor, rest string
 		forms        []string
 	}{
-		{"passw", `(?:or)?d`, []string{inCommand, inJSON, inYAML}},
-		{"passphrase", ``, []string{inCommand, inJSON, inYAML}},
-		{"pass", ``, []string{inCommand, inJSON}},
-		{"token", `(?:[_-]?value)?`, []string{inCommand, inJSON, inYAML}},
-		{"secret", `(?:[_-]?key)?(?:[_-]base)?`, []string{inCommand, inJSON}},
-		{"_key", ``, []string{inCommand, inJSON}},
-		{"_pat", ``, []string{inCommand, inJSON}},
-		{"community", ``, []string{inCommand, inJSON}},
-		{"api", `[_-]?key`, []string{inCommand, inJSON, inYAML}},
-		{"access", `[_-]?key`, []string{inCommand, inJSON}},
-		{"private", `[_-]?key`, []string{inCommand, inJSON}},
-		{"credential", `s?`, []string{inCommand, inJSON}},
+		{"passw", `(?:or)?d`, long},
+		{"passphrase", ``, long},
+		{"pass", ``, short},
+		{"token", `(?:[_-]?value)?`, long},
+		{"secret", `(?:[_-]?key)?(?:[_-]base)?`, short},
+		{"_key", ``, short},
+		{"_pat", ``, short},
+		{"community", ``, short},
+		{"api", `[_-]?key`, long},
+		{"access", `[_-]?key`, short},
+		{"private", `[_-]?key`, short},
+		{"credential", `s?`, short},
 	} {
 		for _, form := range n.forms {
-			all = append(all, rule{n.anchor, false, regexp.MustCompile(`^(?i)` + n.anchor + n.rest + form)})
+			all = append(all, rule{n.anchor, false, regexp.MustCompile(`^(?is)` + n.anchor + n.rest + form)})
 		}
 	}
 	return all
