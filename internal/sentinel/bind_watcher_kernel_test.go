@@ -54,7 +54,7 @@ func must(t testing.TB, err error) {
 }
 
 // waitLimit is the longest time a test waits for anything.
-const waitLimit = 30 * time.Second
+const waitLimit = cpuWindow + 30*time.Second
 
 // bindFixture is a node with one pod and a sentinel. The pod's container app mounts the item key of a ConfigMap.
 type bindFixture struct {
