@@ -64,7 +64,7 @@ type sinking struct {
 
 var (
 	sinkingWords = []sinking{
-		{`anew|afresh`, count{38, 72, 0}, "again"},
+		{`anew|afresh`, count{38, 70, 0}, "again"},
 		{`whoever`, count{30, 26, 0}, "anyone who, the process that"},
 		{`tells?`, count{321, 102, 0}, "reports whether, returns, reports"},
 		{`mend|mends|mended|mending`, count{22, 41, 0}, "repair"},

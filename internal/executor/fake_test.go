@@ -152,6 +152,7 @@ type kernel struct {
 type unmounts struct {
 	kernel *kernel
 	verify error
+	gone   bool // whether others unmount them before it does
 }
 
 func (*unmounts) Name() string { return "unmounts" }
@@ -175,6 +176,9 @@ func (u *unmounts) Apply(_ context.Context, _ processor.Request, a fault.Action)
 	if i := slices.Index(u.kernel.mounts, a.Mount.ID); i >= 0 {
 		u.kernel.mounts = slices.Delete(u.kernel.mounts, i, i+1)
 		u.kernel.effects[a.Mount.ID]++
+	}
+	if u.gone {
+		return fault.AlreadySo("was gone already"), nil
 	}
 	return fault.Applied{Message: "unmounted"}, nil
 }

@@ -191,6 +191,8 @@ func TestSummary(t *testing.T) {
 			"operation subpath-remount-diagnoser (node 3) failed after 1 attempt: broken"},
 		"left alone": {[]processor.Step{gives("unmounts", processor.Result{Message: "ask a person"})},
 			"Found, and not repaired: StaleSubPath (container c, volume v, pod default/p) and 1 more: ask a person"},
+		"gone": {[]processor.Step{{Recoverer: &unmounts{kernel: &kernel{mounts: []uint64{7, 8}, effects: map[uint64]int{}}, gone: true}}},
+			"Gone without a repair: StaleSubPath (container c, volume v, pod default/p) and 1 more"},
 		"half": {[]processor.Step{gives("unmounts", processor.Result{Findings: []fault.Finding{stale(8, true)}})},
 			"Repaired StaleSubPath (container c, volume v, pod default/p). Found, and not repaired: StaleSubPath (container c, volume v, pod default/p)"},
 	} {

@@ -21,6 +21,9 @@ func (x *execution) summary(r pipeline.Report, v *verdict) string {
 	switch s.Outcome {
 	case v1.OutcomeHealed:
 		text = "Repaired " + listed(s.Faults, v1.FaultHealed)
+		if nothingLeft(r) {
+			text = "Gone without a repair: " + listed(s.Faults, v1.FaultHealed)
+		}
 	case v1.OutcomePlanned:
 		text = planned(s)
 	case v1.OutcomeFaultFound:
@@ -41,6 +44,20 @@ func (x *execution) summary(r pipeline.Report, v *verdict) string {
 		text = said
 	}
 	return clip(strings.Join(strings.Fields(text), " "), v1.MaxSummaryBytes)
+}
+
+// nothingLeft reports whether every action that is done found nothing left to do.
+func nothingLeft(r pipeline.Report) bool {
+	already := false
+	for _, o := range r.Operations {
+		for _, a := range o.Actions {
+			if a.Phase == pipeline.Done && !a.Already {
+				return false
+			}
+			already = already || a.Already
+		}
+	}
+	return already
 }
 
 // lastMessage is what the last operation says that says something.

@@ -24,14 +24,14 @@ import (
 // node is a machine whose power is cut again and again.
 type node struct {
 	*vm.Machine
-	t             *testing.T
-	program, disk string
+	t                     *testing.T
+	kernel, program, disk string
 }
 
-func newNode(t *testing.T) *node {
+func newNode(t *testing.T, kernel string) *node {
 	t.Helper()
 	dir := t.TempDir()
-	n := &node{t: t, program: filepath.Join(dir, "powercut"), disk: filepath.Join(dir, "disk")}
+	n := &node{t: t, kernel: kernel, program: filepath.Join(dir, "powercut"), disk: filepath.Join(dir, "disk")}
 	build := exec.Command("go", "build", "-trimpath", "-tags=crash", "-o", n.program, "kubediag.org/kubediag/test/vm/powercut")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -49,7 +49,7 @@ func (n *node) boot() {
 	n.t.Helper()
 	begin := time.Now()
 	m, err := vm.Start(n.t.Context(), vm.Options{
-		Kernel: "6.1", Disks: []string{n.disk}, Files: map[string]string{"/powercut": n.program}, Memory: 1024, Limit: 10 * time.Minute,
+		Kernel: n.kernel, Disks: []string{n.disk}, Files: map[string]string{"/powercut": n.program}, Memory: 1024, Limit: 10 * time.Minute,
 	})
 	n.must(err)
 	n.t.Cleanup(func() { _ = m.Close() })
@@ -74,7 +74,7 @@ func (n *node) play(verb, dir string, boundary int) (told Told, killed bool) {
 	return told, false
 }
 
-// end goes on after the boot, and checks what comes of it. Where rebound is set, the kubelet has bound the subPath afresh before.
+// end goes on after the boot, and checks what comes of it. Where rebound is set, the kubelet has bound the subPath again before.
 func (n *node) end(dir string, rebound bool) v1.DiagnosisStatus {
 	n.t.Helper()
 	verb := "resume"
@@ -103,17 +103,23 @@ func (n *node) must(err error) {
 	}
 }
 
-// rank is in the order in which a repair gets to know: that there is no fault any more, that there was one, and that it was
-// about to be healed, or was.
-var rank = map[v1.Outcome]int{v1.OutcomeNoFault: 1, v1.OutcomeFaultFound: 2, v1.OutcomeHealed: 3}
+// rank orders the outcomes by how far the repair got before the cut. The boot has taken the fault away: a Diagnosis that had not
+// begun its repair finds none, and one that had begun finds that nothing is left to do.
+var rank = map[v1.Outcome]int{v1.OutcomeNoFault: 1, v1.OutcomeHealed: 2}
 
 // maxBoundaries is more than the repair has.
 const maxBoundaries = 60
 
 // TestPowerCutAtEveryRecord cuts the power when as many repairs have got as far as the moment before, and the one after, each of
-// their records. The boot has taken the mounts away, and the kubelet has bound every second subPath afresh.
+// their records. The boot has taken the mounts away, and the kubelet has bound every second subPath again.
 func TestPowerCutAtEveryRecord(t *testing.T) {
-	n := newNode(t)
+	for _, kernel := range vm.Kernels {
+		t.Run("Linux "+kernel, func(t *testing.T) { newNode(t, kernel).cutAtEveryRecord() })
+	}
+}
+
+func (n *node) cutAtEveryRecord() {
+	t := n.t
 	n.boot()
 	last := 1
 	for ; ; last++ {
@@ -147,12 +153,18 @@ func TestPowerCutAtEveryRecord(t *testing.T) {
 	t.Logf("power was cut at %d boundaries: %v", last-1, outcomes)
 }
 
-// cuts is how often the power is cut at any instant.
+// cuts is how often the power is cut at any instant, on each kernel.
 const cuts = 3
 
 // TestPowerCutAtAnyInstant cuts the power somewhere within the time that the repair takes.
 func TestPowerCutAtAnyInstant(t *testing.T) {
-	n := newNode(t)
+	for _, kernel := range vm.Kernels {
+		t.Run("Linux "+kernel, func(t *testing.T) { newNode(t, kernel).cutAtAnyInstant() })
+	}
+}
+
+func (n *node) cutAtAnyInstant() {
+	t := n.t
 	n.boot()
 	begin := time.Now()
 	n.play("break", "whole", 0)
