@@ -6,6 +6,7 @@
 package probe_test
 
 import (
+	"flag"
 	"slices"
 	"testing"
 	"time"
@@ -15,10 +16,12 @@ import (
 	"kubediag.org/kubediag/internal/linux/subprocess"
 )
 
+var hungFlag = flag.Int("hung", 200, "how many file systems of one pod, and of one driver, hang")
+
 // TestHungOnesTakeNoRoom has file systems of one pod hang, one more at every pass, and then those of a driver all at once.
 func TestHungOnesTakeNoRoom(t *testing.T) {
 	t.Parallel()
-	single, many, driver := max(kerneltest.Fewer(20), 6), 120, 200
+	single, many, driver := max(kerneltest.Fewer(20), 6), *hungFlag, *hungFlag
 	fine := mountFUSE(t, "", "")
 	stuck := mountFUSE(t, slices.Repeat([]string{"hang"}, many)...)
 	lost := mountFUSE(t, make([]string, driver)...)
