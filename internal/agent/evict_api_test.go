@@ -182,11 +182,11 @@ func TestEvictionWaitsForItsBudget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &podevict.Recoverer{
+	h := &podevict.EvictRecoverer{
 		Pods: &pods{node: p.Spec.NodeName, cache: env.Client, live: env.Client}, Kubelet: node, Judge: deadVolumes{}, Evictor: evictor,
 	}
 	r := processor.Request{
-		Node: p.Spec.NodeName, Pod: processor.Pod{Namespace: p.Namespace, Name: p.Name}, Values: map[string]string{podevict.ParamWaitSeconds: "1"},
+		Node: p.Spec.NodeName, Pod: processor.Pod{Namespace: p.Namespace, Name: p.Name}, Values: map[string]string{podevict.ParamEvictWaitSeconds: "1"},
 	}
 	plan, err := h.Plan(t.Context(), r)
 	if err != nil || len(plan.Actions) != 1 {
@@ -231,14 +231,14 @@ func stays(t *testing.T, set *kubernetes.Clientset, p *corev1.Pod) error {
 }
 
 // leaves verifies a pod on its way, and one that the kubelet, which is the test, has let go.
-func leaves(t *testing.T, set *kubernetes.Clientset, h *podevict.Recoverer, r processor.Request, plan processor.Plan) {
+func leaves(t *testing.T, set *kubernetes.Clientset, h *podevict.EvictRecoverer, r processor.Request, plan processor.Plan) {
 	t.Helper()
 	for _, want := range []struct {
 		text   string
 		healed bool
 	}{{"is being deleted: its containers have", false}, {"was evicted, and is gone", true}} {
 		result, err := h.Verify(t.Context(), r, plan)
-		if err != nil || !strings.Contains(result.Values[podevict.KeyResult], want.text) || result.Findings[0].Healed != want.healed {
+		if err != nil || !strings.Contains(result.Values[podevict.KeyEvictResult], want.text) || result.Findings[0].Healed != want.healed {
 			t.Fatalf("%+v, %v, want %q", result, err, want.text)
 		}
 		err = set.CoreV1().Pods(r.Pod.Namespace).Delete(t.Context(), r.Pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})

@@ -72,7 +72,7 @@ func (x *execution) operation(o *v1.Operation) (pipeline.Operation, field.ErrorL
 		}
 		op.Step = step
 	case v1.ProcessorHTTP:
-		op.Acts, op.Step.Processor = true, remote.New(x.HTTP, o.Name, call.URL)
+		op.Acts, op.Step.Processor = true, remote.NewRemote(x.HTTP, o.Name, call.URL)
 	case v1.ProcessorScript:
 		op.Acts, op.Step.Processor = true, x.script(o.Name, call.Script)
 	default:

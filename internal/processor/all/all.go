@@ -87,16 +87,16 @@ func New(d Deps) (*processor.Registry, error) {
 		d.Orphans = &orphan.Inspector{Kubelet: d.Kubelet, Scanner: scanner, Runtime: runtime}
 	}
 	p := parts{
-		pod: &poddetail.Collector{Pods: d.Pods}, table: &mountinfo.Collector{Kubelet: d.Kubelet},
+		pod: &poddetail.PodCollector{Pods: d.Pods}, table: &mountinfo.MountTableCollector{Kubelet: d.Kubelet},
 		staleSubPath: &diagnose.Diagnoser{Pods: d.Pods, Kubelet: d.Kubelet},
 		remount:      &remount.Recoverer{Pods: d.Pods, Kubelet: d.Kubelet, Runtime: d.Runtime},
 		volumes: &volumehealth.Diagnoser{
 			Pods: d.Pods, Inspector: d.Volumes, Teller: &fusedaemon.Teller{Kubelet: d.Kubelet, Runtime: runtime}, Connections: d.Connections,
 		},
-		rebind:  &volumerebind.Recoverer{Pods: d.Pods, Inspector: d.Volumes, Runtime: d.Runtime},
-		evict:   &podevict.Recoverer{Pods: d.Pods, Kubelet: d.Kubelet, Judge: &volumerebind.Judge{Inspector: d.Volumes}, Evictor: d.Evictor},
+		rebind:  &volumerebind.RebindRecoverer{Pods: d.Pods, Inspector: d.Volumes, Runtime: d.Runtime},
+		evict:   &podevict.EvictRecoverer{Pods: d.Pods, Kubelet: d.Kubelet, Judge: &volumerebind.UnrepairableJudge{Inspector: d.Volumes}, Evictor: d.Evictor},
 		held:    &helddevice.Diagnoser{Inspector: inspector},
-		release: &release.Recoverer{Inspector: inspector},
+		release: &release.ReleaseRecoverer{Inspector: inspector},
 		orphans: &listorphans.Collector{Inspector: d.Orphans}, remove: &orphanedpod.Recoverer{Inspector: d.Orphans},
 	}
 	families := p.families()
@@ -104,9 +104,9 @@ func New(d Deps) (*processor.Registry, error) {
 		processor.Step{Processor: &auto.Collector{OfPod: []processor.Processor{p.pod}, OfNode: []processor.Processor{p.table}}},
 		processor.Step{Processor: &auto.Diagnoser{Pods: d.Pods, Lister: d.Lister, Families: families}},
 		processor.Step{Recoverer: &auto.Recoverer{Families: families}},
-		processor.Step{Processor: &mountnamespace.Collector{Scanner: scanner}},
-		processor.Step{Processor: &blockdevice.Collector{Kubelet: d.Kubelet, Scanner: scanner}},
-		processor.Step{Recoverer: &idledevice.Recoverer{Inspector: inspector}},
+		processor.Step{Processor: &mountnamespace.NamespaceCollector{Scanner: scanner}},
+		processor.Step{Processor: &blockdevice.DeviceCollector{Kubelet: d.Kubelet, Scanner: scanner}},
+		processor.Step{Recoverer: &idledevice.IdleRecoverer{Inspector: inspector}},
 		processor.Step{Processor: &listvolumes.Collector{Pods: d.Pods, Inspector: d.Volumes}},
 	)...)
 }

@@ -31,23 +31,23 @@ const (
 	maxReason = 1 << 10
 )
 
-// Processor is one server's processor.
-type Processor struct {
+// Remote is one server's processor.
+type Remote struct {
 	client *http.Client
 	name   string
 	url    *url.URL
 }
 
-// New makes a Processor that posts to u. client is one that NewClient made; name is for people.
-func New(client *http.Client, name string, u *url.URL) *Processor {
-	return &Processor{client: client, name: name, url: u}
+// NewRemote makes a Processor that posts to u. client is one that NewClient made; name is for people.
+func NewRemote(client *http.Client, name string, u *url.URL) *Remote {
+	return &Remote{client: client, name: name, url: u}
 }
 
 // Name is the name given to New.
-func (p *Processor) Name() string { return p.name }
+func (p *Remote) Name() string { return p.name }
 
 // Run posts the request and reads the answer, within the time that ctx allows.
-func (p *Processor) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
+func (p *Remote) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
 	body, err := json.Marshal(r.Data())
 	if err != nil {
 		return processor.Result{}, fmt.Errorf("encode request: %w", err)
@@ -63,7 +63,7 @@ func (p *Processor) Run(ctx context.Context, r processor.Request) (processor.Res
 		return processor.Result{}, p.fail("post", withoutURL(err))
 	}
 	defer response.Body.Close()
-	result, err := read(response)
+	result, err := readAnswer(response)
 	if err != nil {
 		return processor.Result{}, p.fail("read answer", err)
 	}
@@ -71,7 +71,7 @@ func (p *Processor) Run(ctx context.Context, r processor.Request) (processor.Res
 }
 
 // fail names the server. The URL is printed without user and password.
-func (p *Processor) fail(what string, err error) error {
+func (p *Remote) fail(what string, err error) error {
 	return fmt.Errorf("%s %q: %w", what, p.url.Redacted(), err)
 }
 
@@ -84,21 +84,21 @@ func withoutURL(err error) error {
 	return err
 }
 
-func read(response *http.Response) (processor.Result, error) {
+func readAnswer(response *http.Response) (processor.Result, error) {
 	switch response.StatusCode {
 	case http.StatusOK:
-		return decode(response.Body)
+		return decodeAnswer(response.Body)
 	case http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity:
-		return processor.Result{NotApplicable: reason(response)}, nil
+		return processor.Result{NotApplicable: refusalReason(response)}, nil
 	}
 	if location := response.Header.Get("Location"); location != "" {
 		return processor.Result{}, fmt.Errorf("status %q: a redirect to %.256q is not followed", response.Status, location)
 	}
-	return processor.Result{}, fmt.Errorf("status is not 200: %s", reason(response))
+	return processor.Result{}, fmt.Errorf("status is not 200: %s", refusalReason(response))
 }
 
-// decode takes a JSON object of strings and nothing else.
-func decode(body io.Reader) (processor.Result, error) {
+// decodeAnswer takes a JSON object of strings and nothing else.
+func decodeAnswer(body io.Reader) (processor.Result, error) {
 	text, err := io.ReadAll(io.LimitReader(body, maxBody+1))
 	if err != nil {
 		return processor.Result{}, fmt.Errorf("receive body: %w", err)
@@ -108,23 +108,23 @@ func decode(body io.Reader) (processor.Result, error) {
 	}
 	var object map[string]*string
 	if err := json.Unmarshal(text, &object); err != nil {
-		return processor.Result{}, fmt.Errorf("body %s is no JSON object of strings: %.200s", excerpt(text), err.Error())
+		return processor.Result{}, fmt.Errorf("body %s is no JSON object of strings: %.200s", excerptOf(text), err.Error())
 	}
 	if object == nil {
-		return processor.Result{}, fmt.Errorf("body %s is no JSON object of strings", excerpt(text))
+		return processor.Result{}, fmt.Errorf("body %s is no JSON object of strings", excerptOf(text))
 	}
 	values := make(map[string]string, len(object))
 	for key, value := range object {
 		if value == nil {
-			return processor.Result{}, fmt.Errorf("body %s is no JSON object of strings: %.64q is null", excerpt(text), key)
+			return processor.Result{}, fmt.Errorf("body %s is no JSON object of strings: %.64q is null", excerptOf(text), key)
 		}
 		values[key] = *value
 	}
 	return processor.Result{Values: values}, nil
 }
 
-// reason is the status and the beginning of the body. A body that cannot be read has none.
-func reason(response *http.Response) string {
+// refusalReason is the status and the beginning of the body. A body that cannot be read has none.
+func refusalReason(response *http.Response) string {
 	text, _ := io.ReadAll(io.LimitReader(response.Body, maxReason))
 	if len(bytes.TrimSpace(text)) == 0 {
 		return "status " + response.Status
@@ -132,8 +132,8 @@ func reason(response *http.Response) string {
 	return "status " + response.Status + ": " + strings.ToValidUTF8(string(bytes.TrimSpace(text)), string(utf8.RuneError))
 }
 
-// excerpt shows the beginning of a body in an error.
-func excerpt(text []byte) string {
+// excerptOf shows the beginning of a body in an error.
+func excerptOf(text []byte) string {
 	const most = 64
 	if len(text) > most {
 		return fmt.Sprintf("%q…", text[:most])

@@ -40,7 +40,7 @@ func call(t *testing.T, address, caFile string, timeout time.Duration) (processo
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	return New(client, "test", u).Run(ctx, processor.Request{
+	return NewRemote(client, "test", u).Run(ctx, processor.Request{
 		Node: "n", Pod: processor.Pod{Namespace: "a", Name: "b"},
 		Values: map[string]string{"param.x": "1", "node": "forged"},
 	})
@@ -284,7 +284,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add(body)
 	}
 	f.Fuzz(func(t *testing.T, body string) {
-		result, err := decode(strings.NewReader(body))
+		result, err := decodeAnswer(strings.NewReader(body))
 		if (err == nil) != (result.Values != nil) || err != nil && len(err.Error()) > 2048 {
 			t.Errorf("%q: %v, %v", body, result, err)
 		}

@@ -77,7 +77,7 @@ func (s *Script) command(ctx context.Context, data map[string]string) *exec.Cmd 
 	}
 	cmd := exec.CommandContext(ctx, "/bin/sh", args...)
 	cmd.Dir = "/"
-	cmd.Env = environment(data)
+	cmd.Env = scriptEnvironment(data)
 	cmd.SysProcAttr = sys.OwnProcessGroup()
 	cmd.Cancel = func() error { return sys.KillGroup(cmd.Process.Pid) }
 	cmd.WaitDelay = grace
@@ -103,8 +103,8 @@ func (s *Script) fail(ctx context.Context, err error, stderr string) error {
 	return fmt.Errorf("run script of operation %q: %w: %s", s.Operation, err, stderr)
 }
 
-// environment is all that a script sees of the environment: a search path, and what it is run for.
-func environment(data map[string]string) []string {
+// scriptEnvironment is all that a script sees of the environment: a search path, and what it is run for.
+func scriptEnvironment(data map[string]string) []string {
 	env := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/", "LANG=C"}
 	for _, key := range []string{
 		processor.KeyDiagnosisUID, processor.KeyDiagnosisNamespace, processor.KeyDiagnosisName,

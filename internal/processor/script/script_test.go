@@ -17,12 +17,12 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-var request = processor.Request{
+var scriptRequest = processor.Request{
 	Node: "node-1", Pod: processor.Pod{Namespace: "ns", Name: "pod"},
 	Values: map[string]string{"param.a": "one $(id) `id` ; id", "param.b": "-rf /"},
 }
 
-func TestResults(t *testing.T) {
+func TestScriptResults(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		text        string
@@ -49,7 +49,7 @@ func TestResults(t *testing.T) {
 			s := &Script{Operation: "op", Text: tc.text, ArgKeys: tc.args, ResultKey: "key"}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			result, err := s.Run(ctx, request)
+			result, err := s.Run(ctx, scriptRequest)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -64,7 +64,7 @@ func TestResults(t *testing.T) {
 func TestFailureSaysCodeAndError(t *testing.T) {
 	t.Parallel()
 	s := &Script{Operation: "op", Text: "echo the reason >&2; exit 7"}
-	_, err := s.Run(t.Context(), request)
+	_, err := s.Run(t.Context(), scriptRequest)
 	if err == nil || !strings.Contains(err.Error(), `operation "op": exit status 7: the reason`) {
 		t.Errorf("error is %v", err)
 	}
@@ -88,7 +88,7 @@ func TestTimeIsBounded(t *testing.T) {
 			}
 		}
 	}()
-	r := request
+	r := scriptRequest
 	r.Values = map[string]string{"file": file}
 	_, err := s.Run(ctx, r)
 	if !errors.Is(err, context.DeadlineExceeded) {
@@ -102,13 +102,13 @@ func TestTimeIsBounded(t *testing.T) {
 	}
 	// Were a child alive it would have written ten times by then.
 	for deadline := time.Now().Add(200 * time.Millisecond); time.Now().Before(deadline); {
-		if size(t, file) != 0 {
+		if sizeOf(t, file) != 0 {
 			t.Fatal("a child is still alive")
 		}
 	}
 }
 
-func size(t *testing.T, file string) int64 {
+func sizeOf(t *testing.T, file string) int64 {
 	t.Helper()
 	info, err := os.Stat(file)
 	if err != nil {
@@ -124,12 +124,12 @@ func TestEnterDecidesWhereScriptsRun(t *testing.T) {
 		entered = true
 		return fn()
 	}}
-	if _, err := s.Run(t.Context(), request); err != nil || !entered {
+	if _, err := s.Run(t.Context(), scriptRequest); err != nil || !entered {
 		t.Errorf("entered %v, error %v", entered, err)
 	}
 	refused := errors.New("refused")
 	s.Enter = func(func() error) error { return refused }
-	if _, err := s.Run(t.Context(), request); !errors.Is(err, refused) {
+	if _, err := s.Run(t.Context(), scriptRequest); !errors.Is(err, refused) {
 		t.Errorf("error is %v", err)
 	}
 }

@@ -17,11 +17,11 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// Key is that of the result.
-const Key = "collector.system.block_device.list"
+// KeyDevices is that of the result.
+const KeyDevices = "collector.system.block_device.list"
 
-// Collector is the processor blockDeviceCollector.
-type Collector struct {
+// DeviceCollector is the processor blockDeviceCollector.
+type DeviceCollector struct {
 	Kubelet kubelet.Locator
 	Sys     blockdev.Sys
 	// Scanner is nil for a new one each time.
@@ -29,7 +29,7 @@ type Collector struct {
 }
 
 // Name is blockDeviceCollector.
-func (*Collector) Name() string { return "blockDeviceCollector" }
+func (*DeviceCollector) Name() string { return "blockDeviceCollector" }
 
 // deviceDocument is one device as it is shown.
 type deviceDocument struct {
@@ -50,7 +50,7 @@ type deviceDocument struct {
 }
 
 // Run lists them by name.
-func (c *Collector) Run(ctx context.Context, _ processor.Request) (processor.Result, error) {
+func (c *DeviceCollector) Run(ctx context.Context, _ processor.Request) (processor.Result, error) {
 	n, err := c.Kubelet.Node(ctx)
 	if err != nil {
 		return processor.Result{}, err
@@ -80,12 +80,12 @@ func (c *Collector) Run(ctx context.Context, _ processor.Request) (processor.Res
 	}
 	text, err := json.Marshal(list)
 	if err != nil {
-		return processor.Result{}, fmt.Errorf("encode %q: %w", Key, err)
+		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyDevices, err)
 	}
-	return processor.Result{Values: map[string]string{Key: string(text)}}, nil
+	return processor.Result{Values: map[string]string{KeyDevices: string(text)}}, nil
 }
 
-func (c *Collector) describe(d blockdev.Device, host mountns.Namespace, mounted []mountns.FileSystem) deviceDocument {
+func (c *DeviceCollector) describe(d blockdev.Device, host mountns.Namespace, mounted []mountns.FileSystem) deviceDocument {
 	out := deviceDocument{Name: d.Name, Number: d.Number.String(), Kind: d.Kind, Disk: d.Parent}
 	members := []string{d.Name}
 	alive, err := c.Sys.FileSystems(d)

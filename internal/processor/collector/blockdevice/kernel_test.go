@@ -18,15 +18,15 @@ import (
 
 func TestMain(m *testing.M) { devicetest.Main(m) }
 
-// list gives what is collected about the device of the scene.
-func list(t *testing.T, s *devicetest.Scene) deviceDocument {
+// listDevice gives what is collected about the device of the scene.
+func listDevice(t *testing.T, s *devicetest.Scene) deviceDocument {
 	t.Helper()
-	result, err := (&Collector{Kubelet: s.Node}).Run(t.Context(), processor.Request{})
+	result, err := (&DeviceCollector{Kubelet: s.Node}).Run(t.Context(), processor.Request{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var all []deviceDocument
-	if err := json.Unmarshal([]byte(result.Values[Key]), &all); err != nil {
+	if err := json.Unmarshal([]byte(result.Values[KeyDevices]), &all); err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range all {
@@ -34,7 +34,7 @@ func list(t *testing.T, s *devicetest.Scene) deviceDocument {
 			return d
 		}
 	}
-	t.Fatalf("%s is not listed: %s", s.Device.Name, result.Values[Key])
+	t.Fatalf("%s is not listed: %s", s.Device.Name, result.Values[KeyDevices])
 	return deviceDocument{}
 }
 
@@ -43,17 +43,17 @@ func TestListsDevices(t *testing.T) {
 	want := deviceDocument{
 		Name: s.Device.Name, Number: s.Device.Number.String(), Kind: "loop", FileSystems: []string{"ext4"}, Busy: true, Host: true, Namespaces: 1,
 	}
-	if diff := cmp.Diff(want, list(t, s)); diff != "" {
+	if diff := cmp.Diff(want, listDevice(t, s)); diff != "" {
 		t.Errorf("mounted (-want +got):\n%s", diff)
 	}
 	exporter := s.Container("exporter")
 	want.Namespaces = 2
-	if diff := cmp.Diff(want, list(t, s)); diff != "" {
+	if diff := cmp.Diff(want, listDevice(t, s)); diff != "" {
 		t.Errorf("mounted twice (-want +got):\n%s", diff)
 	}
 	s.UnmountOnHost()
 	want.Namespaces, want.Host, want.Left = 1, false, true
-	if diff := cmp.Diff(want, list(t, s)); diff != "" {
+	if diff := cmp.Diff(want, listDevice(t, s)); diff != "" {
 		t.Errorf("left behind (-want +got):\n%s", diff)
 	}
 	exporter.End()
@@ -61,7 +61,7 @@ func TestListsDevices(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	want.Namespaces, want.Left, want.Busy, want.FileSystems = 0, false, false, nil
-	if diff := cmp.Diff(want, list(t, s)); diff != "" {
+	if diff := cmp.Diff(want, listDevice(t, s)); diff != "" {
 		t.Errorf("free (-want +got):\n%s", diff)
 	}
 }

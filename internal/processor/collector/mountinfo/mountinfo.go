@@ -16,22 +16,22 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// Key is that of the result.
-const Key = "collector.system.mountinfo"
+// KeyMountTable is that of the result.
+const KeyMountTable = "collector.system.mountinfo"
 
 // detailKey is where an earlier operation leaves what is known about the pod.
 const detailKey = "collector.kubernetes.pod.detail"
 
-// Collector is the processor mountInfoCollector.
-type Collector struct {
+// MountTableCollector is the processor mountInfoCollector.
+type MountTableCollector struct {
 	Kubelet kubelet.Locator
 }
 
 // Name is mountInfoCollector.
-func (c *Collector) Name() string { return "mountInfoCollector" }
+func (c *MountTableCollector) Name() string { return "mountInfoCollector" }
 
 // Run gives the whole table.
-func (c *Collector) Run(ctx context.Context, _ processor.Request) (processor.Result, error) {
+func (c *MountTableCollector) Run(ctx context.Context, _ processor.Request) (processor.Result, error) {
 	n, err := c.Kubelet.Node(ctx)
 	if err != nil {
 		return processor.Result{}, err
@@ -40,18 +40,18 @@ func (c *Collector) Run(ctx context.Context, _ processor.Request) (processor.Res
 	if err != nil {
 		return processor.Result{}, err
 	}
-	return processor.Result{Values: map[string]string{Key: string(text)}}, nil
+	return processor.Result{Values: map[string]string{KeyMountTable: string(text)}}, nil
 }
 
 // Excerpt keeps the lines that matter for as long as there is room: first those of the pod, then those of mounts whose
 // root is deleted, then the rest, all in their order.
-func (*Collector) Excerpt(r processor.Request, _, value string, limit int) string {
+func (*MountTableCollector) Excerpt(r processor.Request, _, value string, limit int) string {
 	uid := podUID(r.Values[detailKey])
 	lines := slices.Collect(strings.Lines(value))
 	keep := make([]bool, len(lines))
 	for _, matters := range []func(string) bool{
 		func(line string) bool { return uid != "" && strings.Contains(line, uid) },
-		deleted,
+		deletedLine,
 		func(string) bool { return true },
 	} {
 		for i, line := range lines {
@@ -87,8 +87,8 @@ func podUID(detail string) string {
 	return pod.Metadata.UID
 }
 
-// deleted looks at the fourth column, the root of the mount.
-func deleted(line string) bool {
+// deletedLine looks at the fourth column, the root of the mount.
+func deletedLine(line string) bool {
 	columns := strings.SplitN(line, " ", 5)
 	if len(columns) < 5 {
 		return false

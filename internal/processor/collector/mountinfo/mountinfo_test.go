@@ -21,13 +21,13 @@ type noKubelet struct{}
 
 func (noKubelet) Node(context.Context) (*kubelet.Node, error) { return nil, kubelet.ErrNotFound }
 
-func TestRunGivesTheWholeTable(t *testing.T) {
+func TestMountTableIsWhole(t *testing.T) {
 	t.Parallel()
 	n, err := kubelet.Own(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	result, err := (&Collector{Kubelet: n}).Run(t.Context(), processor.Request{})
+	result, err := (&MountTableCollector{Kubelet: n}).Run(t.Context(), processor.Request{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,18 +44,18 @@ func TestRunGivesTheWholeTable(t *testing.T) {
 	if _, err := table.ParseBytes([]byte(got)); err != nil {
 		t.Error(err)
 	}
-	if _, err := (&Collector{Kubelet: noKubelet{}}).Run(t.Context(), processor.Request{}); !errors.Is(err, kubelet.ErrNotFound) {
+	if _, err := (&MountTableCollector{Kubelet: noKubelet{}}).Run(t.Context(), processor.Request{}); !errors.Is(err, kubelet.ErrNotFound) {
 		t.Errorf("without a kubelet: %v, want ErrNotFound", err)
 	}
 }
 
-const uid = "29da79e5-386c-4e0d-82c1-215f93ff955d"
+const podUIDInTable = "29da79e5-386c-4e0d-82c1-215f93ff955d"
 
-// long is a table of 20,000 mounts with three that matter, far apart.
-func long() (text string, matter []string) {
+// longTable is a table of 20,000 mounts with three that matter, far apart.
+func longTable() (text string, matter []string) {
 	matter = []string{
 		"20001 22 254:1 /a/nginx.log//deleted /var/lib/kubelet/pods/other/volume-subpaths/a/b/0 rw shared:1 - ext4 /dev/vda1 rw\n",
-		"20002 22 254:1 /v /var/lib/kubelet/pods/" + uid + "/volume-subpaths/c/d/1 rw shared:1 - ext4 /dev/vda1 rw\n",
+		"20002 22 254:1 /v /var/lib/kubelet/pods/" + podUIDInTable + "/volume-subpaths/c/d/1 rw shared:1 - ext4 /dev/vda1 rw\n",
 		"20003 22 0:99 /sub\\040dir/x//deleted /mnt rw - tmpfs tmpfs rw\n",
 	}
 	var b strings.Builder
@@ -69,11 +69,11 @@ func long() (text string, matter []string) {
 	return b.String(), matter
 }
 
-func TestExcerptKeepsWhatMatters(t *testing.T) {
+func TestExcerptOfMountTable(t *testing.T) {
 	t.Parallel()
-	text, matter := long()
-	r := processor.Request{Values: map[string]string{detailKey: `{"metadata":{"uid":"` + uid + `"}}`}}
-	c := &Collector{}
+	text, matter := longTable()
+	r := processor.Request{Values: map[string]string{detailKey: `{"metadata":{"uid":"` + podUIDInTable + `"}}`}}
+	c := &MountTableCollector{}
 	for name, test := range map[string]struct {
 		request processor.Request
 		limit   int
@@ -88,7 +88,7 @@ func TestExcerptKeepsWhatMatters(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := c.Excerpt(test.request, Key, text, test.limit)
+			got := c.Excerpt(test.request, KeyMountTable, text, test.limit)
 			if encoded, _ := json.Marshal(got); len(encoded)-2 > test.limit {
 				t.Errorf("excerpt takes %d bytes of a status, %d at most", len(encoded)-2, test.limit)
 			}
@@ -104,18 +104,18 @@ func TestExcerptKeepsWhatMatters(t *testing.T) {
 			}
 		})
 	}
-	if got := c.Excerpt(r, Key, text, 2*len(text)); got != text {
+	if got := c.Excerpt(r, KeyMountTable, text, 2*len(text)); got != text {
 		t.Error("with room for all of it, the excerpt is not all of it")
 	}
 }
 
-func FuzzExcerpt(f *testing.F) {
-	text, _ := long()
-	f.Add(text[len(text)-2000:], uid, 500)
+func FuzzMountTableExcerpt(f *testing.F) {
+	text, _ := longTable()
+	f.Add(text[len(text)-2000:], podUIDInTable, 500)
 	f.Add("\n\n//deleted \n", "", 3)
 	f.Fuzz(func(t *testing.T, text, uid string, limit int) {
 		detail, _ := json.Marshal(map[string]any{"metadata": map[string]string{"uid": uid}})
-		got := (&Collector{}).Excerpt(processor.Request{Values: map[string]string{detailKey: string(detail)}}, Key, text, limit)
+		got := (&MountTableCollector{}).Excerpt(processor.Request{Values: map[string]string{detailKey: string(detail)}}, KeyMountTable, text, limit)
 		if len(got) > max(0, limit) {
 			t.Errorf("%d bytes, %d at most", len(got), limit)
 		}

@@ -22,12 +22,12 @@ func TestMain(m *testing.M) { devicetest.Main(m) }
 func TestListsNamespaces(t *testing.T) {
 	daemon := kerneltest.Start(t, "daemon")
 	orphan := kerneltest.StartWith(t, nil, "orphan")
-	result, err := (&Collector{}).Run(t.Context(), processor.Request{})
+	result, err := (&NamespaceCollector{}).Run(t.Context(), processor.Request{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var list []namespaceDocument
-	if err := json.Unmarshal([]byte(result.Values[KeyList]), &list); err != nil {
+	if err := json.Unmarshal([]byte(result.Values[KeyNamespaces]), &list); err != nil {
 		t.Fatal(err)
 	}
 	ns, err := mountns.Of(daemon.PID)
@@ -47,9 +47,9 @@ func TestListsNamespaces(t *testing.T) {
 		return n.Processes == 0 && slices.ContainsFunc(n.Keepers, func(k keeperDocument) bool { return k.PID == orphan.PID && k.Kind == mountns.Descriptor })
 	}
 	if !slices.ContainsFunc(list, kept) {
-		t.Errorf("no namespace is kept by a descriptor of process %d: %s", orphan.PID, result.Values[KeyList])
+		t.Errorf("no namespace is kept by a descriptor of process %d: %s", orphan.PID, result.Values[KeyNamespaces])
 	}
-	if !strings.Contains(result.Values[KeySurvey], "mount namespaces (") {
-		t.Errorf("survey %q", result.Values[KeySurvey])
+	if !strings.Contains(result.Values[KeyNamespaceSurvey], "mount namespaces (") {
+		t.Errorf("survey %q", result.Values[KeyNamespaceSurvey])
 	}
 }

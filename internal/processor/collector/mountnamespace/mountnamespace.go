@@ -17,23 +17,23 @@ import (
 
 // Keys of the results.
 const (
-	// KeyList holds every namespace, as JSON.
-	KeyList = "collector.system.mount_namespace.list"
-	// KeySurvey says what was looked at, in one line.
-	KeySurvey = "collector.system.mount_namespace.survey"
+	// KeyNamespaces holds every namespace, as JSON.
+	KeyNamespaces = "collector.system.mount_namespace.list"
+	// KeyNamespaceSurvey says what was looked at, in one line.
+	KeyNamespaceSurvey = "collector.system.mount_namespace.survey"
 )
 
-// maxNamed bounds how many keepers of one namespace are named.
-const maxNamed = 16
+// maxHoldersNamed bounds how many keepers of one namespace are named.
+const maxHoldersNamed = 16
 
-// Collector is the processor mountNamespaceCollector.
-type Collector struct {
+// NamespaceCollector is the processor mountNamespaceCollector.
+type NamespaceCollector struct {
 	// Scanner is nil for a new one each time.
 	Scanner *mountns.Scanner
 }
 
 // Name is mountNamespaceCollector.
-func (*Collector) Name() string { return "mountNamespaceCollector" }
+func (*NamespaceCollector) Name() string { return "mountNamespaceCollector" }
 
 // namespaceDocument is one namespace as it is shown.
 type namespaceDocument struct {
@@ -57,7 +57,7 @@ type keeperDocument struct {
 }
 
 // Run lists them by number.
-func (c *Collector) Run(ctx context.Context, _ processor.Request) (processor.Result, error) {
+func (c *NamespaceCollector) Run(ctx context.Context, _ processor.Request) (processor.Result, error) {
 	scanner := c.Scanner
 	if scanner == nil {
 		scanner = mountns.NewScanner()
@@ -66,7 +66,7 @@ func (c *Collector) Run(ctx context.Context, _ processor.Request) (processor.Res
 	if err != nil {
 		return processor.Result{}, fmt.Errorf("list mount namespaces: %w", err)
 	}
-	counts, survey, err := count(scanner)
+	counts, survey, err := countMounts(scanner)
 	if err != nil {
 		return processor.Result{}, fmt.Errorf("count mounts: %w", err)
 	}
@@ -79,22 +79,22 @@ func (c *Collector) Run(ctx context.Context, _ processor.Request) (processor.Res
 	}
 	list := make([]namespaceDocument, 0, len(spaces))
 	for _, ns := range spaces {
-		list = append(list, describe(ns, counts[ns.Inode], keepers[ns.Inode]))
+		list = append(list, describeNamespace(ns, counts[ns.Inode], keepers[ns.Inode]))
 	}
 	text, err := json.Marshal(list)
 	if err != nil {
-		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyList, err)
+		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyNamespaces, err)
 	}
 	said := fmt.Sprintf("%d mounts in %d mount namespaces (%s); %d processes may not be looked into, %d namespaces were read only in part",
 		survey.Mounts, survey.Namespaces, survey.Backend, max(survey.Denied, asked.Denied), survey.Partial)
 	if err := survey.Whole(); err != nil {
 		said += "; " + err.Error()
 	}
-	return processor.Result{Values: map[string]string{KeyList: string(text), KeySurvey: said}}, nil
+	return processor.Result{Values: map[string]string{KeyNamespaces: string(text), KeyNamespaceSurvey: said}}, nil
 }
 
-// count counts the mounts of each namespace.
-func count(scanner *mountns.Scanner) (map[uint64]int, mountns.Survey, error) {
+// countMounts counts the mounts of each namespace.
+func countMounts(scanner *mountns.Scanner) (map[uint64]int, mountns.Survey, error) {
 	counts := map[uint64]int{}
 	survey, err := scanner.Each(func(b *mountns.Brief) bool {
 		counts[b.Namespace.Inode]++
@@ -103,7 +103,7 @@ func count(scanner *mountns.Scanner) (map[uint64]int, mountns.Survey, error) {
 	return counts, survey, err
 }
 
-func describe(ns mountns.Namespace, mounts int, keepers []mountns.Holder) namespaceDocument {
+func describeNamespace(ns mountns.Namespace, mounts int, keepers []mountns.Holder) namespaceDocument {
 	n := namespaceDocument{Namespace: ns.Inode, ID: ns.ID, Mounts: mounts}
 	for _, k := range keepers {
 		switch {
@@ -117,6 +117,6 @@ func describe(ns mountns.Namespace, mounts int, keepers []mountns.Holder) namesp
 		}
 	}
 	slices.Sort(n.PIDs)
-	n.PIDs = n.PIDs[:min(len(n.PIDs), maxNamed)]
+	n.PIDs = n.PIDs[:min(len(n.PIDs), maxHoldersNamed)]
 	return n
 }

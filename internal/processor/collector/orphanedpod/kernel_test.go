@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { kerneltest.Main(m, orphantest.Roles) }
 
-func collect(t *testing.T, s *orphantest.Scene) (processor.Result, orphan.Survey) {
+func collectOrphans(t *testing.T, s *orphantest.Scene) (processor.Result, orphan.Survey) {
 	t.Helper()
 	result, err := (&Collector{Inspector: s.Inspector}).Run(t.Context(), processor.Request{})
 	if err != nil {
@@ -35,12 +35,12 @@ func collect(t *testing.T, s *orphantest.Scene) (processor.Result, orphan.Survey
 
 func TestCollects(t *testing.T) {
 	s := orphantest.New(t)
-	result, survey := collect(t, s)
+	result, survey := collectOrphans(t, s)
 	if !strings.Contains(result.NotApplicable, "none of the 1 directories") || survey.Directories != 1 || len(survey.Pods) != 0 {
 		t.Errorf("with none: %q, %+v", result.NotApplicable, survey)
 	}
 	s.Leave(orphantest.Gone)
-	result, survey = collect(t, s)
+	result, survey = collectOrphans(t, s)
 	if result.NotApplicable != "" || len(result.Findings) != 1 || result.Findings[0].Code != fault.OrphanedPodVolumes {
 		t.Errorf("result = %+v", result)
 	}
@@ -48,7 +48,7 @@ func TestCollects(t *testing.T) {
 		t.Errorf("survey = %+v", survey)
 	}
 	s.Server.Broken = errors.New("connection refused")
-	result, survey = collect(t, s)
+	result, survey = collectOrphans(t, s)
 	if !strings.Contains(result.NotApplicable, "not proven: the API server could not be asked: connection refused") ||
 		len(result.Findings) > 0 || len(survey.Pods) != 1 || survey.Pods[0].Orphaned {
 		t.Errorf("without the API server: %q, %+v", result.NotApplicable, survey)

@@ -21,16 +21,16 @@ var shownAnnotations = []string{"kubernetes.io", "k8s.io", "prometheus.io", "kub
 var sensitive = regexp.MustCompile(`(?i)(pass|password|passwd|passphrase|[-_.]pwd|secret|token|credentials?|api[-_.]?key|[-_.]key|[-_.]pat|` +
 	`auth|authorization|dsn|connection[-_.]?string|cookie)([-_.]?[0-9]+)?$`)
 
-// clean takes out of a pod what nobody needs and what may be a credential. No value of an environment variable, of an
+// cleanPod takes out of a pod what nobody needs and what may be a credential. No value of an environment variable, of an
 // argument or of a header is copied: names, references and how many there are say enough about a mount.
-func clean(pod *corev1.Pod) {
+func cleanPod(pod *corev1.Pod) {
 	pod.ManagedFields = nil
 	delete(pod.Annotations, corev1.LastAppliedConfigAnnotation)
 	for name, v := range pod.Annotations {
 		if domain, _, _ := strings.Cut(name, "/"); slices.ContainsFunc(shownAnnotations, func(shown string) bool {
 			return domain == shown || strings.HasSuffix(domain, "."+shown)
 		}) {
-			pod.Annotations[name] = option(name, v)
+			pod.Annotations[name] = hideOption(name, v)
 		} else {
 			hide(&v)
 			pod.Annotations[name] = v
@@ -122,7 +122,7 @@ func cleanVolume(v *corev1.Volume) {
 		options = v.FlexVolume.Options
 	}
 	for name, value := range options {
-		options[name] = option(name, value)
+		options[name] = hideOption(name, value)
 	}
 }
 
@@ -135,8 +135,8 @@ func cleanState(s *corev1.ContainerState) {
 	}
 }
 
-// option returns as much of the value of a name as may be shown. Yes or no is no secret.
-func option(name, v string) string {
+// hideOption returns as much of the value of a name as may be shown. Yes or no is no secret.
+func hideOption(name, v string) string {
 	switch {
 	case slices.Contains([]string{"", "true", "false", "yes", "no", "none"}, v):
 		return v

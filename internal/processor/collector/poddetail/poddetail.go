@@ -18,19 +18,19 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// Key is that of the result.
-const Key = "collector.kubernetes.pod.detail"
+// KeyPod is that of the result.
+const KeyPod = "collector.kubernetes.pod.detail"
 
-// Collector is the processor podDetailCollector.
-type Collector struct {
+// PodCollector is the processor podDetailCollector.
+type PodCollector struct {
 	Pods kubelet.Pods
 }
 
 // Name is podDetailCollector.
-func (c *Collector) Name() string { return "podDetailCollector" }
+func (c *PodCollector) Name() string { return "podDetailCollector" }
 
 // Run gives the pod of the request as JSON.
-func (c *Collector) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
+func (c *PodCollector) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
 	if r.Pod.Namespace == "" || r.Pod.Name == "" {
 		return processor.Result{}, processor.Stalled(fmt.Errorf("read podReference: namespace is %q and name is %q, both must be set",
 			r.Pod.Namespace, r.Pod.Name))
@@ -44,11 +44,11 @@ func (c *Collector) Run(ctx context.Context, r processor.Request) (processor.Res
 		return processor.Result{}, err
 	}
 	pod = pod.DeepCopy()
-	clean(pod)
+	cleanPod(pod)
 	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
 	detail, err := json.Marshal(pod)
 	if err != nil {
 		return processor.Result{}, fmt.Errorf("encode pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	return processor.Result{Values: map[string]string{Key: string(detail)}}, nil
+	return processor.Result{Values: map[string]string{KeyPod: string(detail)}}, nil
 }

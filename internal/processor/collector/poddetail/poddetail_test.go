@@ -17,13 +17,13 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// collect gives the detail of a pod, read back.
-func collect(t *testing.T, pod *corev1.Pod) (detail string, read *corev1.Pod) {
+// collectPod gives the detail of a pod, read back.
+func collectPod(t *testing.T, pod *corev1.Pod) (detail string, read *corev1.Pod) {
 	t.Helper()
 	pods := &kubelettest.Pods{}
 	pods.Set(pod)
 	r := processor.Request{Node: "any", Pod: processor.Pod{Namespace: pod.Namespace, Name: pod.Name}}
-	result, err := (&Collector{Pods: pods}).Run(t.Context(), r)
+	result, err := (&PodCollector{Pods: pods}).Run(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestWalkthroughPodStaysAsItIs(t *testing.T) {
 	t.Parallel()
 	pod := kubelettest.WalkthroughPod(t)
 	pod.TypeMeta = metav1.TypeMeta{} // as caches give them out
-	detail, read := collect(t, pod)
+	detail, read := collectPod(t, pod)
 	if !strings.HasPrefix(detail, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"ingress-nginx-ttbms"`) {
 		t.Errorf("detail begins %.80q", detail)
 	}
@@ -85,7 +85,7 @@ func TestNoValueIsCopied(t *testing.T) {
 		HTTPGet: &corev1.HTTPGetAction{Path: "/healthz?x=" + secret, HTTPHeaders: []corev1.HTTPHeader{{Name: "X", Value: secret}}},
 	}}
 	pod.Annotations = map[string]string{"example.com/config": secret, "evilkubernetes.io/x": secret, "plain": secret, "app.kubernetes.io/kept": "yes it is"}
-	detail, read := collect(t, pod)
+	detail, read := collectPod(t, pod)
 	if strings.Contains(detail, secret) {
 		t.Errorf("a value is in the detail: %s", detail)
 	}
@@ -159,7 +159,7 @@ func TestCredentialsAreTakenOut(t *testing.T) {
 			pod := kubelettest.NewPod()
 			change(pod, &pod.Spec.Containers[0])
 			before := pod.DeepCopy()
-			if detail, _ := collect(t, pod); strings.Contains(detail, secret) {
+			if detail, _ := collectPod(t, pod); strings.Contains(detail, secret) {
 				t.Errorf("the credential is in the detail: %s", detail)
 			}
 			if diff := cmp.Diff(before, pod); diff != "" {
@@ -181,7 +181,7 @@ func TestWhatIsNoCredentialStays(t *testing.T) {
 		Driver: "d", VolumeAttributes: map[string]string{"share": "//server/a", "useToken": "false"},
 	}}})
 	pod.Status.Message = `MountVolume.SetUp failed for volume "default-token" : secret "foo" not found`
-	_, read := collect(t, pod)
+	_, read := collectPod(t, pod)
 	if diff := cmp.Diff(pod, read, cmp.Comparer(func(a, b metav1.Time) bool { return a.Unix() == b.Unix() })); diff != "" {
 		t.Errorf("pod and detail (-pod +detail):\n%s", diff)
 	}
@@ -196,7 +196,7 @@ func TestPodThatIsNotThere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := (&Collector{Pods: &kubelettest.Pods{}}).Run(t.Context(), processor.Request{Pod: pod})
+			_, err := (&PodCollector{Pods: &kubelettest.Pods{}}).Run(t.Context(), processor.Request{Pod: pod})
 			if err == nil || !processor.IsStalled(err) || !strings.Contains(err.Error(), pod.Name) || !strings.Contains(err.Error(), pod.Namespace) {
 				t.Errorf("error %v, want one that names the pod and is not tried again", err)
 			}

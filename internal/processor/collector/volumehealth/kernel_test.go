@@ -27,15 +27,15 @@ func about(s *volumetest.Scene) processor.Request {
 func TestListsARealVolume(t *testing.T) {
 	s := volumetest.New(t)
 	s.Start()
-	list := func(r processor.Request) volumeDocument {
+	list := func(r processor.Request) listedVolume {
 		t.Helper()
 		result, err := (&Collector{Pods: s.Pods, Inspector: s.Inspector}).Run(t.Context(), r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := decode(t, result)
+		all := decodeVolumes(t, result)
 		if len(all) != 1 {
-			t.Fatalf("list %s, want the one volume", result.Values[KeyList])
+			t.Fatalf("list %s, want the one volume", result.Values[KeyVolumes])
 		}
 		return all[0]
 	}

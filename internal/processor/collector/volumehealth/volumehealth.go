@@ -22,28 +22,28 @@ import (
 
 // Keys of the results.
 const (
-	// KeyList holds the volumes, as JSON: those that are broken first.
-	KeyList = "collector.kubernetes.volume_health.list"
-	// KeySurvey says what was looked at, and what could not be, in one line.
-	KeySurvey = "collector.kubernetes.volume_health.survey"
+	// KeyVolumes holds the volumes, as JSON: those that are broken first.
+	KeyVolumes = "collector.kubernetes.volume_health.list"
+	// KeyVolumeSurvey says what was looked at, and what could not be, in one line.
+	KeyVolumeSurvey = "collector.kubernetes.volume_health.survey"
 )
 
 // Bounds of the list.
 const (
-	maxVolumes  = 2000
-	maxCopies   = 64 // of one volume
-	maxEvidence = 16 // sentences about one volume
+	maxListedVolumes  = 2000
+	maxCopies         = 64 // of one volume
+	maxListedEvidence = 16 // sentences about one volume
 )
 
-// Inspector looks at volumes: a *volume.Inspector.
-type Inspector interface {
+// Surveyor looks at volumes: a *volume.Inspector.
+type Surveyor interface {
 	Inspect(ctx context.Context, s volume.Selection) (*volume.Survey, error)
 }
 
 // Collector is the processor volumeHealthCollector.
 type Collector struct {
 	Pods      kubelet.Pods
-	Inspector Inspector
+	Inspector Surveyor
 }
 
 // Name is volumeHealthCollector.
@@ -54,8 +54,8 @@ func (*Collector) Parameters() []string {
 	return []string{volume.ParamVolume}
 }
 
-// volumeDocument is one volume as it is shown.
-type volumeDocument struct {
+// listedVolume is one volume as it is shown.
+type listedVolume struct {
 	Pod    fault.Pod `json:"pod"`
 	Plugin string    `json:"plugin"`
 	Name   string    `json:"name"`
@@ -75,13 +75,13 @@ type volumeDocument struct {
 	Staging      string                `json:"staging,omitempty"`
 	StagingState probe.State           `json:"stagingState,omitempty"`
 	// Code is the fault; empty: none of its own. Copies are its broken mounts at other places.
-	Code     fault.Code     `json:"code,omitempty"`
-	Copies   []copyDocument `json:"copies,omitempty"`
-	Evidence []string       `json:"evidence,omitempty"`
+	Code     fault.Code   `json:"code,omitempty"`
+	Copies   []listedCopy `json:"copies,omitempty"`
+	Evidence []string     `json:"evidence,omitempty"`
 }
 
-// copyDocument is a broken mount of a volume at another place.
-type copyDocument struct {
+// listedCopy is a broken mount of a volume at another place.
+type listedCopy struct {
 	Code      fault.Code `json:"code"`
 	Point     string     `json:"point"`
 	Namespace uint64     `json:"namespace"` // N in mnt:[N]
@@ -99,19 +99,19 @@ func (c *Collector) Run(ctx context.Context, r processor.Request) (processor.Res
 	if err != nil {
 		return processor.Result{}, err
 	}
-	list := make([]volumeDocument, 0, min(len(survey.Volumes), maxVolumes))
+	list := make([]listedVolume, 0, min(len(survey.Volumes), maxListedVolumes))
 	for _, broken := range []bool{true, false} {
 		for _, v := range survey.Volumes {
-			if v.Broken() == broken && len(list) < maxVolumes {
-				list = append(list, describe(v))
+			if v.Broken() == broken && len(list) < maxListedVolumes {
+				list = append(list, listVolume(v))
 			}
 		}
 	}
 	text, err := json.Marshal(list)
 	if err != nil {
-		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyList, err)
+		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyVolumes, err)
 	}
-	return processor.Result{Values: map[string]string{KeyList: string(text), KeySurvey: tell(survey)}}, nil
+	return processor.Result{Values: map[string]string{KeyVolumes: string(text), KeyVolumeSurvey: describeSurvey(survey)}}, nil
 }
 
 func (c *Collector) selection(ctx context.Context, r processor.Request) (volume.Selection, string, error) {
@@ -127,10 +127,10 @@ func (c *Collector) selection(ctx context.Context, r processor.Request) (volume.
 	return s, "", nil
 }
 
-func describe(v *volume.Health) volumeDocument {
-	out := volumeDocument{
+func listVolume(v *volume.Health) listedVolume {
+	out := listedVolume{
 		Pod: v.Pod, Plugin: v.Plugin, Name: v.Name, Point: v.Point, Beneath: len(v.HiddenMounts), Record: v.Record, Code: v.Code,
-		State: v.Answer.State, Bindable: v.Answer.Bindable, Evidence: v.Reasons[:min(len(v.Reasons), maxEvidence)],
+		State: v.Answer.State, Bindable: v.Answer.Bindable, Evidence: v.Reasons[:min(len(v.Reasons), maxListedEvidence)],
 	}
 	if v.Mount.Point != "" {
 		out.FSType, out.Root, out.Device = v.Mount.FSType, v.Mount.Root, fmt.Sprintf("%d:%d", v.Mount.Major, v.Mount.Minor)
@@ -142,7 +142,7 @@ func describe(v *volume.Health) volumeDocument {
 		out.Staging, out.StagingState = v.Staging.Point, v.StagingAnswer.State
 	}
 	for _, c := range v.Copies[:min(len(v.Copies), maxCopies)] {
-		broken := copyDocument{Code: c.Code, Point: c.Point, Namespace: c.Namespace.Inode, Container: c.Container}
+		broken := listedCopy{Code: c.Code, Point: c.Point, Namespace: c.Namespace.Inode, Container: c.Container}
 		if c.Pod != (fault.Pod{}) {
 			broken.Pod = &c.Pod
 		}
@@ -151,19 +151,19 @@ func describe(v *volume.Health) volumeDocument {
 	return out
 }
 
-// tell says what was looked at.
-func tell(s *volume.Survey) string {
+// describeSurvey says what was looked at.
+func describeSurvey(s *volume.Survey) string {
 	text := fmt.Sprintf("%d volumes on file systems that can die, %d of them broken; %d mounts in the kubelet's mnt:[%d], %d mounts asked",
 		len(s.Volumes), len(s.Broken()), s.Coverage.Mounts, s.Namespace, s.Coverage.Asked)
 	if spaces := s.Coverage.Namespaces; spaces != nil {
 		text += fmt.Sprintf("; %d mounts in %d mount namespaces (%s), %d processes may not be looked into, %d namespaces were read only in part",
 			spaces.Mounts, spaces.Namespaces, spaces.Backend, spaces.Denied, spaces.Partial)
 	}
-	if more := len(s.Volumes) - maxVolumes; more > 0 {
+	if more := len(s.Volumes) - maxListedVolumes; more > 0 {
 		text += fmt.Sprintf("; %d volumes are not listed", more)
 	}
 	if len(s.Coverage.Incomplete) > 0 {
-		text += "; not looked at: " + strings.Join(s.Coverage.Incomplete[:min(len(s.Coverage.Incomplete), maxEvidence)], "; ")
+		text += "; not looked at: " + strings.Join(s.Coverage.Incomplete[:min(len(s.Coverage.Incomplete), maxListedEvidence)], "; ")
 	}
 	return text
 }

@@ -25,13 +25,13 @@ import (
 
 // Keys of the results. Those that hold one of several hold the first.
 const (
-	KeyResult  = "diagnoser.system.held_device.result"
-	KeyResults = "diagnoser.system.held_device.results"
-	KeyDevice  = "diagnoser.system.held_device.device"
-	KeyDevices = "diagnoser.system.held_device.devices"
-	KeyHolders = "diagnoser.system.held_device.holders"
-	KeyPatch   = "diagnoser.system.held_device.patch"
-	KeyPatches = "diagnoser.system.held_device.patches"
+	KeyDiagnoserResult  = "diagnoser.system.held_device.result"
+	KeyDiagnoserResults = "diagnoser.system.held_device.results"
+	KeyDiagnoserDevice  = "diagnoser.system.held_device.device"
+	KeyDiagnoserDevices = "diagnoser.system.held_device.devices"
+	KeyDiagnoserHolders = "diagnoser.system.held_device.holders"
+	KeyDiagnoserPatch   = "diagnoser.system.held_device.patch"
+	KeyDiagnoserPatches = "diagnoser.system.held_device.patches"
 )
 
 // Diagnoser is the processor heldDeviceDiagnoser.
@@ -67,7 +67,7 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 		}
 	}
 	if len(held) == 0 {
-		return processor.Result{NotApplicable: nothing(slices.Concat(choice.Others, rest))}, nil
+		return processor.Result{NotApplicable: nothingHeld(slices.Concat(choice.Others, rest))}, nil
 	}
 	return found(held)
 }
@@ -75,7 +75,7 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 // maxSaid bounds how many devices a reason speaks of.
 const maxSaid = 10
 
-func nothing(said []string) string {
+func nothingHeld(said []string) string {
 	if len(said) == 0 {
 		return "no device is mounted anywhere that the host no longer mounts"
 	}
@@ -103,12 +103,12 @@ func found(held []*device.Case) (processor.Result, error) {
 			}
 		}
 	}
-	values := map[string]string{KeyResult: results[0], KeyDevice: devices[0]}
+	values := map[string]string{KeyDiagnoserResult: results[0], KeyDiagnoserDevice: devices[0]}
 	if len(patches) > 0 {
-		values[KeyPatch] = patches[0]
+		values[KeyDiagnoserPatch] = patches[0]
 	}
-	for key, list := range map[string]any{KeyResults: results, KeyDevices: devices, KeyHolders: documents, KeyPatches: patches} {
-		if key == KeyPatches && len(patches) == 0 {
+	for key, list := range map[string]any{KeyDiagnoserResults: results, KeyDiagnoserDevices: devices, KeyDiagnoserHolders: documents, KeyDiagnoserPatches: patches} {
+		if key == KeyDiagnoserPatches && len(patches) == 0 {
 			continue
 		}
 		text, err := json.Marshal(list)

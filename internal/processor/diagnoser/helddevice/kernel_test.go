@@ -22,8 +22,8 @@ import (
 
 func TestMain(m *testing.M) { devicetest.Main(m) }
 
-// run diagnoses with the parameters.
-func run(t *testing.T, s *devicetest.Scene, values map[string]string) processor.Result {
+// diagnose diagnoses with the parameters.
+func diagnose(t *testing.T, s *devicetest.Scene, values map[string]string) processor.Result {
 	t.Helper()
 	result, err := (&Diagnoser{Inspector: s.Inspector}).Run(t.Context(), processor.Request{Values: values})
 	if err != nil {
@@ -32,8 +32,8 @@ func run(t *testing.T, s *devicetest.Scene, values map[string]string) processor.
 	return result
 }
 
-// held is a scene whose device an exporter holds after the kubelet has unmounted it.
-func held(t *testing.T) *devicetest.Scene {
+// newHeldScene is a scene whose device an exporter holds after the kubelet has unmounted it.
+func newHeldScene(t *testing.T) *devicetest.Scene {
 	t.Helper()
 	s := devicetest.New(t, "")
 	s.Container("exporter")
@@ -43,7 +43,7 @@ func held(t *testing.T) *devicetest.Scene {
 }
 
 func TestFindsWhoHoldsADevice(t *testing.T) {
-	s := held(t)
+	s := newHeldScene(t)
 	for name, values := range map[string]map[string]string{
 		"nothing named":     nil,
 		"node":              {device.ParamDevice: s.Device.Node()},
@@ -58,22 +58,22 @@ func TestFindsWhoHoldsADevice(t *testing.T) {
 		"two that agree":    {device.ParamDevice: s.Device.Name, device.ParamPersistentVolume: devicetest.Volume},
 	} {
 		t.Run(name, func(t *testing.T) {
-			result := run(t, s, values)
+			result := diagnose(t, s, values)
 			if result.NotApplicable != "" {
 				t.Fatalf("not applicable: %s", result.NotApplicable)
 			}
-			if got := result.Values[KeyDevice]; got != s.Device.Node() || result.Values[KeyDevices] != `["`+got+`"]` {
-				t.Errorf("device %q, devices %s", got, result.Values[KeyDevices])
+			if got := result.Values[KeyDiagnoserDevice]; got != s.Device.Node() || result.Values[KeyDiagnoserDevices] != `["`+got+`"]` {
+				t.Errorf("device %q, devices %s", got, result.Values[KeyDiagnoserDevices])
 			}
-			if !strings.Contains(result.Values[KeyResult], `container "node-exporter" of pod monitoring/node-exporter-x7k2p`) {
-				t.Errorf("result %q", result.Values[KeyResult])
+			if !strings.Contains(result.Values[KeyDiagnoserResult], `container "node-exporter" of pod monitoring/node-exporter-x7k2p`) {
+				t.Errorf("result %q", result.Values[KeyDiagnoserResult])
 			}
-			if !strings.Contains(result.Values[KeyPatch], "mountPropagation: HostToContainer") {
-				t.Errorf("patch %q", result.Values[KeyPatch])
+			if !strings.Contains(result.Values[KeyDiagnoserPatch], "mountPropagation: HostToContainer") {
+				t.Errorf("patch %q", result.Values[KeyDiagnoserPatch])
 			}
 			var documents []device.Document
-			if err := json.Unmarshal([]byte(result.Values[KeyHolders]), &documents); err != nil || len(documents) != 1 || len(documents[0].Holders) != 2 {
-				t.Errorf("holders %s, %v", result.Values[KeyHolders], err)
+			if err := json.Unmarshal([]byte(result.Values[KeyDiagnoserHolders]), &documents); err != nil || len(documents) != 1 || len(documents[0].Holders) != 2 {
+				t.Errorf("holders %s, %v", result.Values[KeyDiagnoserHolders], err)
 			}
 			if len(result.Findings) != 2 || result.Findings[0].Code != fault.HeldDevice || result.Findings[0].Healed {
 				t.Errorf("findings %+v", result.Findings)
@@ -118,7 +118,7 @@ func TestSaysWhatIsNotHeld(t *testing.T) {
 			s := devicetest.New(t, "")
 			s.Runtime.Of = devicetest.Exporter()
 			c.set(s)
-			result := run(t, s, c.values(s))
+			result := diagnose(t, s, c.values(s))
 			for _, part := range c.why {
 				if !strings.Contains(result.NotApplicable, part) {
 					t.Errorf("reason %q does not say %q", result.NotApplicable, part)
@@ -145,17 +145,17 @@ func TestDeviceOfAContainer(t *testing.T) {
 	s.Container("own", s.Device.Node())
 	s.Runtime.Of = devicetest.Exporter()
 	s.UnmountOnHost()
-	if result := run(t, s, named(s)); len(result.Findings) != 1 || !strings.Contains(strings.Join(result.Findings[0].Evidence, "\n"), "left alone") {
+	if result := diagnose(t, s, named(s)); len(result.Findings) != 1 || !strings.Contains(strings.Join(result.Findings[0].Evidence, "\n"), "left alone") {
 		t.Errorf("asked about: %+v", result)
 	}
-	for _, f := range run(t, s, nil).Findings {
+	for _, f := range diagnose(t, s, nil).Findings {
 		if f.Mount.Device == s.Device.Number.String() {
 			t.Errorf("not asked about: %+v", f)
 		}
 	}
 }
 
-func TestBadParameters(t *testing.T) {
+func TestDiagnoserRefusesBadParameters(t *testing.T) {
 	s := devicetest.New(t, "")
 	loop := t.TempDir() + "/loop"
 	if err := os.Symlink(loop, loop); err != nil {
@@ -175,11 +175,11 @@ func TestBadParameters(t *testing.T) {
 
 // TestResultsChooseNothing: what an earlier operation, or a caller, says was found is not believed.
 func TestResultsChooseNothing(t *testing.T) {
-	s := held(t)
-	want := run(t, s, named(s)).Values
+	s := newHeldScene(t)
+	want := diagnose(t, s, named(s)).Values
 	values := named(s)
-	values[KeyDevice], values[KeyHolders], values[KeyResult] = "/dev/vda", `[{"device":"/dev/vda"}]`, "device /dev/vda is held"
-	if diff := cmp.Diff(want[KeyDevice], run(t, s, values).Values[KeyDevice]); diff != "" {
+	values[KeyDiagnoserDevice], values[KeyDiagnoserHolders], values[KeyDiagnoserResult] = "/dev/vda", `[{"device":"/dev/vda"}]`, "device /dev/vda is held"
+	if diff := cmp.Diff(want[KeyDiagnoserDevice], diagnose(t, s, values).Values[KeyDiagnoserDevice]); diff != "" {
 		t.Errorf("device (-want +got):\n%s", diff)
 	}
 }

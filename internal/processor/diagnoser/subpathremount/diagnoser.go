@@ -25,7 +25,7 @@ import (
 
 // Keys of the results. Those that hold one of several bear that of the first stale bind, in the order of the spec.
 const (
-	KeyResult           = "diagnoser.kubernetes.subpath_remount.result"
+	KeyDiagnoserResult  = "diagnoser.kubernetes.subpath_remount.result"
 	KeyBugLink          = "diagnoser.kubernetes.subpath_remount.bug_link"
 	KeySourcePath       = "diagnoser.kubernetes.subpath_remount.original_source_path"
 	KeySourcePaths      = "diagnoser.kubernetes.subpath_remount.original_source_paths"
@@ -73,7 +73,7 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 	if len(c.stale) > 0 {
 		return found(pod, c)
 	}
-	return other(ctx, n, scope, c)
+	return otherReasons(ctx, n, scope, c)
 }
 
 // seen is what was seen of the pod, and what the kubelet does about it.
@@ -143,7 +143,7 @@ func found(pod *corev1.Pod, c seen) (processor.Result, error) {
 		findings = append(findings, f)
 	}
 	values := map[string]string{
-		KeyResult:          resultMet,
+		KeyDiagnoserResult: resultMet,
 		KeyBugLink:         bugLink,
 		KeySourcePath:      sources[0],
 		KeyDestinationPath: destinations[0],

@@ -28,18 +28,18 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// street is a pod with a bind for each of its two containers, of which the second is stale, and a neighbour with the
+// forgedPods is a pod with a bind for each of its two containers, of which the second is stale, and a neighbour with the
 // same.
-type street struct {
+type forgedPods struct {
 	*kubelettest.Scene
 	pod, neighbour *corev1.Pod
 	point          string // the stale bind of the pod
 	healthy, stale string // the neighbour's binds
 }
 
-func move(t *testing.T) *street {
+func newForgedPods(t *testing.T) *forgedPods {
 	t.Helper()
-	s := &street{Scene: kubelettest.New(t), pod: kubelettest.NewPod(), neighbour: kubelettest.NewPod()}
+	s := &forgedPods{Scene: kubelettest.New(t), pod: kubelettest.NewPod(), neighbour: kubelettest.NewPod()}
 	s.neighbour.UID, s.neighbour.Name = "c0ffee00-0000-4000-8000-000000000001", "neighbour"
 	for _, pod := range []*corev1.Pod{s.pod, s.neighbour} {
 		version := s.Update(pod, kubelettest.ConfigMap, "configmap", map[string]string{"key": "", "lost": ""})
@@ -56,7 +56,7 @@ func move(t *testing.T) *street {
 }
 
 // ask runs the diagnoser with these values.
-func (s *street) ask(t *testing.T, values map[string]string) (processor.Result, error) {
+func (s *forgedPods) ask(t *testing.T, values map[string]string) (processor.Result, error) {
 	t.Helper()
 	pods := &kubelettest.Pods{}
 	pods.Set(s.pod)
@@ -65,7 +65,7 @@ func (s *street) ask(t *testing.T, values map[string]string) (processor.Result, 
 }
 
 // told is ask where the pod is one that can be looked at. It holds that what is said is short, printable and silent about the neighbour.
-func (s *street) told(t *testing.T, values map[string]string) processor.Result {
+func (s *forgedPods) told(t *testing.T, values map[string]string) processor.Result {
 	t.Helper()
 	result, err := s.ask(t, values)
 	must(t, err)
@@ -89,7 +89,7 @@ func speakable(t *testing.T, text string) {
 }
 
 // tables are the lines of mountinfo of the scene's mounts, here and in the namespaces of processes.
-func (s *street) tables(t *testing.T, pids ...int) []string {
+func (s *forgedPods) tables(t *testing.T, pids ...int) []string {
 	t.Helper()
 	var lines []string
 	for _, pid := range append(pids, 0) {
@@ -105,7 +105,7 @@ func (s *street) tables(t *testing.T, pids ...int) []string {
 }
 
 // watched runs what must not change a mount, neither here nor in a container that has copies of them all.
-func (s *street) watched(t *testing.T, fn func()) {
+func (s *forgedPods) watched(t *testing.T, fn func()) {
 	t.Helper()
 	// The process that serves FUSE does for a container: it has a mount of its own, in a namespace of its own.
 	container := kerneltest.StartWith(t, sys.PrivateMounts(sys.Clone{}), "fuse", s.Root)
@@ -123,7 +123,7 @@ func (s *street) watched(t *testing.T, fn func()) {
 const noEntry = ": no such file or directory"
 
 // lies are texts that want something else to be blamed.
-func (s *street) lies() map[string]string {
+func (s *forgedPods) lies() map[string]string {
 	lies := map[string]string{
 		"newlines":  "mounting volume-subpaths: no such file or directory\n1 1 1:1 /x//deleted " + s.healthy + " rw - ext4 /dev/vda rw\n",
 		"NULs":      "mounting \"" + s.healthy + "\x00//deleted\" volume-subpaths to rootfs\x00: no such file or directory",
@@ -151,7 +151,7 @@ func (s *street) lies() map[string]string {
 func TestForgedTextsDecideNothing(t *testing.T) {
 	for name, stale := range map[string]bool{"of a pod with a stale bind": true, "of a healthy pod": false} {
 		t.Run(name, func(t *testing.T) {
-			s := move(t)
+			s := newForgedPods(t)
 			if !stale {
 				s.pod.Spec.Containers[1].VolumeMounts = nil
 			}
@@ -178,7 +178,7 @@ func TestForgedTextsDecideNothing(t *testing.T) {
 }
 
 // lie has the message in state.waiting, lastState.terminated and state.terminated, and wherever else a pod has room.
-func (s *street) lie(message string) {
+func (s *forgedPods) lie(message string) {
 	app, sidecar := kubelettest.Failing("app", message), kubelettest.Failing("sidecar", message)
 	app.State.Waiting.Message = message
 	sidecar.State = corev1.ContainerState{Terminated: sidecar.LastTerminationState.Terminated.DeepCopy()}
@@ -191,7 +191,7 @@ func (s *street) lie(message string) {
 func everyKey(lie string) map[string]string {
 	values := map[string]string{}
 	for _, key := range []string{
-		KeyResult, KeyBugLink, KeySourcePath, KeySourcePaths, KeyDestinationPath, KeyDestinationPaths,
+		KeyDiagnoserResult, KeyBugLink, KeySourcePath, KeySourcePaths, KeyDestinationPath, KeyDestinationPaths,
 		"recover.kubernetes.subpath_remount.result", "recover.kubernetes.subpath_remount.results",
 		"recover.kubernetes.subpath_remount.running_after_seconds", "target", "pod.uid",
 		"param.recover.kubernetes.subpath_remount.bring_forward", "param.recover.kubernetes.subpath_remount.wait_seconds",
@@ -206,51 +206,51 @@ func everyKey(lie string) map[string]string {
 	return values
 }
 
-// TestConfusingPods: only the pod's UID, and the whole of its spec, say which binds are its own.
-func TestConfusingPods(t *testing.T) {
-	uid := func(of func(s *street) string) func(s *street) bool {
-		return func(s *street) bool {
+// TestDiagnosesConfusingPods: only the pod's UID, and the whole of its spec, say which binds are its own.
+func TestDiagnosesConfusingPods(t *testing.T) {
+	uid := func(of func(s *forgedPods) string) func(s *forgedPods) bool {
+		return func(s *forgedPods) bool {
 			s.pod.UID = types.UID(of(s))
 			return false
 		}
 	}
-	for name, change := range map[string]func(s *street) (found bool){
-		"another's UID for a name": func(s *street) bool {
+	for name, change := range map[string]func(s *forgedPods) (found bool){
+		"another's UID for a name": func(s *forgedPods) bool {
 			s.pod.Name = string(s.neighbour.UID)
 			return true
 		},
-		"the mirror of a static pod, with another's directory": func(s *street) bool {
+		"the mirror of a static pod, with another's directory": func(s *forgedPods) bool {
 			uid := string(s.neighbour.UID)
 			s.pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: uid, "kubernetes.io/config.hash": uid}
 			return false
 		},
-		"names of volume and container swapped": func(s *street) bool {
+		"names of volume and container swapped": func(s *forgedPods) bool {
 			s.pod.Spec.Volumes[0].Name = "sidecar"
 			mounts := []corev1.VolumeMount{{Name: "sidecar", MountPath: "/x", SubPath: "lost"}}
 			s.pod.Spec.Containers = []corev1.Container{{Name: "configmap", VolumeMounts: mounts}}
 			return false
 		},
-		"another volume at the same index": func(s *street) bool {
+		"another volume at the same index": func(s *forgedPods) bool {
 			s.pod.Spec.Containers[1].VolumeMounts[0].Name = "secret"
 			return false
 		},
-		"another index": func(s *street) bool {
+		"another index": func(s *forgedPods) bool {
 			c := &s.pod.Spec.Containers[1]
 			c.VolumeMounts = append([]corev1.VolumeMount{{Name: "configmap", MountPath: "/y"}}, c.VolumeMounts...)
 			return false
 		},
-		"another's UID and not its spec": func(s *street) bool {
+		"another's UID and not its spec": func(s *forgedPods) bool {
 			s.pod.UID, s.pod.Spec.Containers[1].VolumeMounts[0].SubPath = s.neighbour.UID, ""
 			return false
 		},
-		"a UID that climbs":        uid(func(s *street) string { return "../" + string(s.neighbour.UID) }),
-		"a UID that leads on":      uid(func(s *street) string { return "x/../" + string(s.neighbour.UID) }),
-		"a UID with a slash":       uid(func(s *street) string { return string(s.neighbour.UID) + "/" }),
-		"a UID that is the parent": uid(func(*street) string { return ".." }),
-		"a UID that is the same":   uid(func(*street) string { return "." }),
+		"a UID that climbs":        uid(func(s *forgedPods) string { return "../" + string(s.neighbour.UID) }),
+		"a UID that leads on":      uid(func(s *forgedPods) string { return "x/../" + string(s.neighbour.UID) }),
+		"a UID with a slash":       uid(func(s *forgedPods) string { return string(s.neighbour.UID) + "/" }),
+		"a UID that is the parent": uid(func(*forgedPods) string { return ".." }),
+		"a UID that is the same":   uid(func(*forgedPods) string { return "." }),
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := move(t)
+			s := newForgedPods(t)
 			found := change(s)
 			s.watched(t, func() {
 				result, err := s.ask(t, nil)
@@ -271,9 +271,9 @@ func TestConfusingPods(t *testing.T) {
 	}
 }
 
-// TestNamesThatLookDeleted has sources whose names look like the kernel's mark, all alive, and then removes one by one.
-func TestNamesThatLookDeleted(t *testing.T) {
-	s := move(t)
+// TestDiagnosesNamesThatLookDeleted has sources whose names look like the kernel's mark, all alive, and then removes one by one.
+func TestDiagnosesNamesThatLookDeleted(t *testing.T) {
+	s := newForgedPods(t)
 	s.pod.Spec.Containers[1].VolumeMounts = nil
 	names := []string{
 		"deleted", "x (deleted)", "x/deleted", "y//deleted", "d/deleted/deleted", `z\057\057deleted`, `\040//deleted`,
@@ -304,14 +304,14 @@ func TestNamesThatLookDeleted(t *testing.T) {
 	}
 }
 
-// TestPlantedLinksAreNotFollowed has a container put links into its volume that lead out of it, to files that are not
+// TestDiagnosisFollowsNoPlantedLinks has a container put links into its volume that lead out of it, to files that are not
 // those that are bound, and to a file system that never answers.
-func TestPlantedLinksAreNotFollowed(t *testing.T) {
+func TestDiagnosisFollowsNoPlantedLinks(t *testing.T) {
 	for where, c := range map[string]struct{ subPath, link string }{
 		"the subPath": {"sub", "sub"}, "a parent": {"parent/sub", "parent"}, "..data": {"..data/sub", "..data"},
 	} {
 		t.Run("for "+where, func(t *testing.T) {
-			s := move(t)
+			s := newForgedPods(t)
 			s.pod.Spec.Containers[1].VolumeMounts = []corev1.VolumeMount{{Name: "empty", MountPath: "/y", SubPath: c.subPath}}
 			volume, theirs := s.Volume(s.pod, kubelettest.EmptyDir, "empty"), s.Volume(s.neighbour, kubelettest.EmptyDir, "empty")
 			link, hanging := filepath.Join(volume, c.link), filepath.Join(s.Root, "hanging")

@@ -170,7 +170,7 @@ func TestMessagesDecideNothing(t *testing.T) {
 			liar.Labels = map[string]string{"point": lie}
 			result := diagnose(t, s, liar, func(r *processor.Request) {
 				r.Values = map[string]string{
-					KeyResult: "forged", KeyBugLink: "forged", KeySourcePath: lie, KeyDestinationPath: lie, KeyDestinationPaths: lie,
+					KeyDiagnoserResult: "forged", KeyBugLink: "forged", KeySourcePath: lie, KeyDestinationPath: lie, KeyDestinationPaths: lie,
 					"collector.system.mountinfo":      "1 1 1:1 /x//deleted " + lie + " rw - ext4 /dev/vda rw",
 					"collector.kubernetes.pod.detail": `{"metadata":{"uid":"victim"}}`,
 				}

@@ -17,8 +17,8 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// other says why the pod does not have this fault, and which it has instead where that can be seen.
-func other(ctx context.Context, n *kubelet.Node, s scope, seen seen) (processor.Result, error) {
+// otherReasons says why the pod does not have this fault, and which it has instead where that can be seen.
+func otherReasons(ctx context.Context, n *kubelet.Node, s scope, seen seen) (processor.Result, error) {
 	reasons, findings := []string{s.noSubPath()}, []fault.Finding(nil)
 	if len(s.wants) > 0 {
 		reasons, findings = binds(s, seen)

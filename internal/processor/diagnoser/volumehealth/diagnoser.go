@@ -32,18 +32,18 @@ import (
 
 // Keys of the results. Those that hold one of several hold the first.
 const (
-	KeyResult  = "diagnoser.kubernetes.volume_health.result"
-	KeyResults = "diagnoser.kubernetes.volume_health.results"
-	KeyCode    = "diagnoser.kubernetes.volume_health.code"
-	KeyCodes   = "diagnoser.kubernetes.volume_health.codes"
-	// KeyList holds all that was found out about every broken volume, as JSON.
-	KeyList = "diagnoser.kubernetes.volume_health.list"
-	// KeyShares are the other pods that have one of the dead file systems, as JSON. It is absent where there are none.
-	KeyShares = "diagnoser.kubernetes.volume_health.shares"
+	KeyDiagnoserResult  = "diagnoser.kubernetes.volume_health.result"
+	KeyDiagnoserResults = "diagnoser.kubernetes.volume_health.results"
+	KeyDiagnoserCode    = "diagnoser.kubernetes.volume_health.code"
+	KeyDiagnoserCodes   = "diagnoser.kubernetes.volume_health.codes"
+	// KeyDiagnoserList holds all that was found out about every broken volume, as JSON.
+	KeyDiagnoserList = "diagnoser.kubernetes.volume_health.list"
+	// KeyDiagnoserShares are the other pods that have one of the dead file systems, as JSON. It is absent where there are none.
+	KeyDiagnoserShares = "diagnoser.kubernetes.volume_health.shares"
 )
 
-// Inspector looks at volumes: a *volume.Inspector.
-type Inspector interface {
+// Surveyor looks at volumes: a *volume.Inspector.
+type Surveyor interface {
 	Inspect(ctx context.Context, s volume.Selection) (*volume.Survey, error)
 }
 
@@ -62,7 +62,7 @@ type Connections interface {
 // Diagnoser is the processor volumeHealthDiagnoser.
 type Diagnoser struct {
 	Pods      kubelet.Pods
-	Inspector Inspector
+	Inspector Surveyor
 	// Teller is nil where nobody knows about daemons.
 	Teller Teller
 	// Connections is nil where the kernel tells nothing: then a daemon may be said to have ended that was not the volume's.
@@ -98,7 +98,7 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 		return d.found(ctx, broken, survey)
 	}
 	if slices.ContainsFunc(all, func(v *volume.Health) bool { return v.Answer.State == probe.Unasked }) {
-		return processor.Result{}, fmt.Errorf("not every volume of %s could be asked: %s", s, said(all, survey))
+		return processor.Result{}, fmt.Errorf("not every volume of %s could be asked: %s", s, describeVolumes(all, survey))
 	}
 	return processor.Result{NotApplicable: s.nothing(all, survey)}, nil
 }
@@ -128,11 +128,11 @@ func (s scope) String() string {
 
 // Bounds of what is told.
 const (
-	maxSaid     = 10  // volumes, in a reason
-	maxVolumes  = 500 // in the results
-	maxCopies   = 64  // of one volume
-	maxEvidence = 32  // sentences about one volume
-	maxShares   = 200
+	maxDescribed      = 10  // volumes, in a reason
+	maxBrokenVolumes  = 500 // in the results
+	maxCopies         = 64  // of one volume
+	maxBrokenEvidence = 32  // sentences about one volume
+	maxShares         = 200
 )
 
 // nothing says why this is not the fault.
@@ -145,18 +145,18 @@ func (s scope) nothing(all []*volume.Health, survey *volume.Survey) string {
 	case len(all) == 0:
 		text = fmt.Sprintf("%s has no volume mounted that lies on a file system that can die", s)
 	default:
-		return fmt.Sprintf("no volume of %s is broken: %s", s, said(all, survey))
+		return fmt.Sprintf("no volume of %s is broken: %s", s, describeVolumes(all, survey))
 	}
 	return text + leftOut(survey)
 }
 
-// said is what the volumes have answered.
-func said(all []*volume.Health, survey *volume.Survey) string {
+// describeVolumes is what the volumes have answered.
+func describeVolumes(all []*volume.Health, survey *volume.Survey) string {
 	var said []string
-	for _, v := range all[:min(len(all), maxSaid)] {
+	for _, v := range all[:min(len(all), maxDescribed)] {
 		said = append(said, fmt.Sprintf("volume %q at %q: %s", v.Name, v.Point, state(v)))
 	}
-	if more := len(all) - maxSaid; more > 0 {
+	if more := len(all) - maxDescribed; more > 0 {
 		said = append(said, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(said, "; ") + leftOut(survey)
@@ -165,7 +165,7 @@ func said(all []*volume.Health, survey *volume.Survey) string {
 // leftOut is what was not looked at.
 func leftOut(survey *volume.Survey) (text string) {
 	if left := survey.Coverage.Incomplete; len(left) > 0 {
-		text += "; not looked at: " + strings.Join(left[:min(len(left), maxSaid)], "; ")
+		text += "; not looked at: " + strings.Join(left[:min(len(left), maxDescribed)], "; ")
 	}
 	return text
 }
@@ -186,7 +186,7 @@ func state(v *volume.Health) string {
 func (d *Diagnoser) found(ctx context.Context, broken []*volume.Health, survey *volume.Survey) (processor.Result, error) {
 	var (
 		results, codes []string
-		documents      []document
+		documents      []brokenVolume
 		findings       []fault.Finding
 		shares         []fault.Pod
 	)
@@ -198,18 +198,18 @@ func (d *Diagnoser) found(ctx context.Context, broken []*volume.Health, survey *
 				shares = append(shares, pod)
 			}
 		}
-		if i < maxVolumes {
-			documents = append(documents, documentOf(v, slices.Concat(v.DaemonNotes, fates[i])))
+		if i < maxBrokenVolumes {
+			documents = append(documents, describeBroken(v, slices.Concat(v.DaemonNotes, fates[i])))
 			results, codes = append(results, sentence(v)), append(codes, string(codeOf(v)))
 		}
 	}
-	if more := len(broken) - maxVolumes; more > 0 {
+	if more := len(broken) - maxBrokenVolumes; more > 0 {
 		results = append(results, fmt.Sprintf("%d more volumes of %d are broken", more, len(survey.Volumes)))
 	}
-	values := map[string]string{KeyResult: results[0], KeyCode: codes[0]}
-	lists := map[string]any{KeyResults: results, KeyCodes: codes, KeyList: documents}
+	values := map[string]string{KeyDiagnoserResult: results[0], KeyDiagnoserCode: codes[0]}
+	lists := map[string]any{KeyDiagnoserResults: results, KeyDiagnoserCodes: codes, KeyDiagnoserList: documents}
 	if len(shares) > 0 {
-		lists[KeyShares] = shares
+		lists[KeyDiagnoserShares] = shares
 	}
 	for key, list := range lists {
 		text, err := json.Marshal(list)
@@ -266,7 +266,7 @@ func withFate(findings []fault.Finding, fate []string) []fault.Finding {
 	if len(findings) > 0 {
 		f := &findings[0]
 		f.Evidence = append(slices.Clone(f.Evidence), fate...)
-		f.Evidence = f.Evidence[:min(len(f.Evidence), maxEvidence)]
+		f.Evidence = f.Evidence[:min(len(f.Evidence), maxBrokenEvidence)]
 	}
 	return findings
 }

@@ -27,14 +27,14 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// seen is what an inspector sees, and was asked.
-type seen struct {
+// fakeSurveyor is what an inspector sees, and was asked.
+type fakeSurveyor struct {
 	survey volume.Survey
 	err    error
 	asked  volume.Selection
 }
 
-func (s *seen) Inspect(_ context.Context, selection volume.Selection) (*volume.Survey, error) {
+func (s *fakeSurveyor) Inspect(_ context.Context, selection volume.Selection) (*volume.Survey, error) {
 	s.asked = selection
 	return &s.survey, s.err
 }
@@ -73,11 +73,11 @@ func broken(pod *corev1.Pod, name string, code fault.Code) *volume.Health {
 	return v
 }
 
-func request(pod *corev1.Pod) processor.Request {
+func requestFor(pod *corev1.Pod) processor.Request {
 	return processor.Request{Node: kubelettest.NodeName, Pod: processor.Pod{Namespace: pod.Namespace, Name: pod.Name}}
 }
 
-func run(t *testing.T, s *seen, r processor.Request, d daemons) processor.Result {
+func diagnose(t *testing.T, s *fakeSurveyor, r processor.Request, d daemons) processor.Result {
 	t.Helper()
 	pods := &kubelettest.Pods{}
 	pods.Set(kubelettest.NewPod())
@@ -92,10 +92,10 @@ func run(t *testing.T, s *seen, r processor.Request, d daemons) processor.Result
 	return result
 }
 
-func documents(t *testing.T, result processor.Result) (all []document) {
+func brokenVolumes(t *testing.T, result processor.Result) (all []brokenVolume) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(result.Values[KeyList]), &all); err != nil {
-		t.Fatalf("list %q: %v", result.Values[KeyList], err)
+	if err := json.Unmarshal([]byte(result.Values[KeyDiagnoserList]), &all); err != nil {
+		t.Fatalf("list %q: %v", result.Values[KeyDiagnoserList], err)
 	}
 	return all
 }
@@ -108,14 +108,14 @@ func TestTellsEveryBrokenVolume(t *testing.T) {
 	one.SharedWithCount, one.SharedWith = 1, []fault.Pod{{Namespace: "other", Name: "db", UID: "9"}}
 	three.SharedWithCount, three.SharedWith = 1, one.SharedWith
 	two.Source, two.NoSourceReason = &volume.Source{Path: "/g/b", Reason: "both records name it"}, ""
-	s, d := &seen{survey: volume.Survey{Volumes: []*volume.Health{one, two, healthy(pod, "c"), three}}}, daemons{}
-	result := run(t, s, request(pod), d)
+	s, d := &fakeSurveyor{survey: volume.Survey{Volumes: []*volume.Health{one, two, healthy(pod, "c"), three}}}, daemons{}
+	result := diagnose(t, s, requestFor(pod), d)
 	if result.NotApplicable != "" || s.asked != (volume.Selection{PodUID: string(pod.UID)}) {
 		t.Fatalf("result %+v of %+v", result, s.asked)
 	}
 	want := map[string]string{
-		KeyCode: "DisconnectedFUSE", KeyCodes: `["DisconnectedFUSE","DeletedVolumeSource","DisconnectedFUSE"]`,
-		KeyShares: `[{"namespace":"other","name":"db","uid":"9"}]`,
+		KeyDiagnoserCode: "DisconnectedFUSE", KeyDiagnoserCodes: `["DisconnectedFUSE","DeletedVolumeSource","DisconnectedFUSE"]`,
+		KeyDiagnoserShares: `[{"namespace":"other","name":"db","uid":"9"}]`,
 	}
 	for key, value := range want {
 		if result.Values[key] != value {
@@ -123,11 +123,11 @@ func TestTellsEveryBrokenVolume(t *testing.T) {
 		}
 	}
 	for _, part := range []string{`volume "a" of pod default/web`, "DisconnectedFUSE", "the staging path is dead, too", "1 other pods"} {
-		if !strings.Contains(result.Values[KeyResult], part) {
-			t.Errorf("result %q does not say %q", result.Values[KeyResult], part)
+		if !strings.Contains(result.Values[KeyDiagnoserResult], part) {
+			t.Errorf("result %q does not say %q", result.Values[KeyDiagnoserResult], part)
 		}
 	}
-	list := documents(t, result)
+	list := brokenVolumes(t, result)
 	if len(list) != 3 || list[0].NoSource == "" || list[1].Source == nil || list[1].NoSource != "" || list[0].State != probe.Disconnected {
 		t.Errorf("list %+v", list)
 	}
@@ -141,8 +141,8 @@ func TestTellsEveryBrokenVolume(t *testing.T) {
 		!slices.Contains(result.Findings[0].Evidence, "the kernel killed the daemon of fuse.example.com") {
 		t.Errorf("findings %+v", result.Findings)
 	}
-	if again := run(t, s, request(pod), nil); len(documents(t, again)[0].Fate) != 1 {
-		t.Errorf("without one who knows about daemons: %+v", documents(t, again)[0].Fate)
+	if again := diagnose(t, s, requestFor(pod), nil); len(brokenVolumes(t, again)[0].Fate) != 1 {
+		t.Errorf("without one who knows about daemons: %+v", brokenVolumes(t, again)[0].Fate)
 	}
 }
 
@@ -175,14 +175,14 @@ func TestSaysWhatIsNotBroken(t *testing.T) {
 		}, []string{`container "sidecar" of pod default/web has no volume`}},
 		// Results of earlier operations and messages are not read.
 		"forged": {volume.Survey{}, func(r *processor.Request) {
-			r.Values = map[string]string{KeyCode: "HungMount", "collector.kubernetes.volume_health.list": `[{"code":"HungMount"}]`}
+			r.Values = map[string]string{KeyDiagnoserCode: "HungMount", "collector.kubernetes.volume_health.list": `[{"code":"HungMount"}]`}
 		}, []string{"no volume mounted"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := request(pod)
+			r := requestFor(pod)
 			c.change(&r)
-			result := run(t, &seen{survey: c.survey}, r, nil)
+			result := diagnose(t, &fakeSurveyor{survey: c.survey}, r, nil)
 			for _, part := range c.want {
 				if !strings.Contains(result.NotApplicable, part) || len(result.Findings) > 0 {
 					t.Errorf("not applicable: %q, want %q; findings %+v", result.NotApplicable, part, result.Findings)
@@ -198,9 +198,9 @@ func TestNarrowsToAContainer(t *testing.T) {
 	pod, pods := kubelettest.NewPod(), &kubelettest.Pods{}
 	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/data"}}
 	pods.Set(pod)
-	s := &seen{survey: volume.Survey{Volumes: []*volume.Health{broken(pod, "pvc-1", fault.DisconnectedFUSE)}}}
+	s := &fakeSurveyor{survey: volume.Survey{Volumes: []*volume.Health{broken(pod, "pvc-1", fault.DisconnectedFUSE)}}}
 	for container, want := range map[string]bool{"app": true, "sidecar": false} {
-		r := request(pod)
+		r := requestFor(pod)
 		r.Pod.Container = container
 		result, err := (&Diagnoser{Pods: pods, Inspector: s}).Run(t.Context(), r)
 		if err != nil || (result.NotApplicable == "") != want {
@@ -209,7 +209,7 @@ func TestNarrowsToAContainer(t *testing.T) {
 	}
 }
 
-func TestBadRequests(t *testing.T) {
+func TestDiagnoserRefusesBadRequests(t *testing.T) {
 	t.Parallel()
 	lost := errors.New("no mount table")
 	for name, c := range map[string]struct {
@@ -222,7 +222,7 @@ func TestBadRequests(t *testing.T) {
 		"no such pod":       {processor.Pod{Namespace: "default", Name: "gone"}, true, "default/gone"},
 		"nothing seen":      {processor.Pod{}, false, lost.Error()},
 	} {
-		_, err := (&Diagnoser{Pods: &kubelettest.Pods{}, Inspector: &seen{err: lost}}).Run(t.Context(), processor.Request{Pod: c.pod})
+		_, err := (&Diagnoser{Pods: &kubelettest.Pods{}, Inspector: &fakeSurveyor{err: lost}}).Run(t.Context(), processor.Request{Pod: c.pod})
 		if err == nil || !strings.Contains(err.Error(), c.want) || processor.IsStalled(err) != c.stalled {
 			t.Errorf("%s: error %v, want one with %q, stalled %v", name, err, c.want, c.stalled)
 		}
@@ -232,25 +232,25 @@ func TestBadRequests(t *testing.T) {
 // TestResultsAreBounded: a node with a thousand dead volumes.
 func TestResultsAreBounded(t *testing.T) {
 	t.Parallel()
-	pod, s := kubelettest.NewPod(), &seen{}
-	for n := range maxVolumes + 500 {
+	pod, s := kubelettest.NewPod(), &fakeSurveyor{}
+	for n := range maxBrokenVolumes + 500 {
 		v := broken(pod, fmt.Sprint("v", n), fault.DisconnectedFUSE)
 		v.SharedWith = []fault.Pod{{UID: fmt.Sprint(n)}}
 		s.survey.Volumes = append(s.survey.Volumes, v)
 	}
-	result := run(t, s, processor.Request{}, daemons{})
+	result := diagnose(t, s, processor.Request{}, daemons{})
 	var results []string
-	if err := json.Unmarshal([]byte(result.Values[KeyResults]), &results); err != nil {
+	if err := json.Unmarshal([]byte(result.Values[KeyDiagnoserResults]), &results); err != nil {
 		t.Fatal(err)
 	}
-	if len(results) != maxVolumes+1 || !strings.Contains(results[maxVolumes], "500 more volumes") || len(documents(t, result)) != maxVolumes {
+	if len(results) != maxBrokenVolumes+1 || !strings.Contains(results[maxBrokenVolumes], "500 more volumes") || len(brokenVolumes(t, result)) != maxBrokenVolumes {
 		t.Errorf("%d results, the last %q", len(results), results[len(results)-1])
 	}
-	if n := strings.Count(result.Values[KeyShares], "uid"); n != maxShares {
+	if n := strings.Count(result.Values[KeyDiagnoserShares], "uid"); n != maxShares {
 		t.Errorf("%d shares", n)
 	}
-	text := (&Diagnoser{}).Excerpt(processor.Request{}, KeyList, result.Values[KeyList], 5000)
-	var part []document
+	text := (&Diagnoser{}).Excerpt(processor.Request{}, KeyDiagnoserList, result.Values[KeyDiagnoserList], 5000)
+	var part []brokenVolume
 	if err := json.Unmarshal([]byte(text), &part); err != nil || len(part) == 0 || part[0].Name != "v0" || len(text) > 5000 {
 		t.Errorf("excerpt: %d volumes in %d bytes, %v", len(part), len(text), err)
 	}

@@ -11,8 +11,8 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// document is one broken volume as it is written down.
-type document struct {
+// brokenVolume is one broken volume as it is written down.
+type brokenVolume struct {
 	Code   fault.Code `json:"code,omitempty"` // empty where only copies are broken
 	Pod    fault.Pod  `json:"pod"`
 	Plugin string     `json:"plugin"`
@@ -29,7 +29,7 @@ type document struct {
 	// Source is what belongs in its place, or NoSource says why nothing is known to.
 	Source   *volume.Source `json:"source,omitempty"`
 	NoSource string         `json:"noSource,omitempty"`
-	Copies   []copyDocument `json:"copies,omitempty"`
+	Copies   []brokenCopy   `json:"copies,omitempty"`
 	// MoreCopies is how many there are besides.
 	MoreCopies int         `json:"moreCopies,omitempty"`
 	Shares     []fault.Pod `json:"shares,omitempty"`
@@ -38,8 +38,8 @@ type document struct {
 	Split []string `json:"split,omitempty"`
 }
 
-// copyDocument is a broken mount of the volume at another place.
-type copyDocument struct {
+// brokenCopy is a broken mount of the volume at another place.
+type brokenCopy struct {
 	Code      fault.Code `json:"code"`
 	Point     string     `json:"point"`
 	Namespace uint64     `json:"namespace"` // N in mnt:[N]
@@ -51,11 +51,11 @@ type copyDocument struct {
 	Why         string `json:"why,omitempty"`
 }
 
-func documentOf(v *volume.Health, fate []string) document {
-	d := document{
+func describeBroken(v *volume.Health, fate []string) brokenVolume {
+	d := brokenVolume{
 		Code: v.Code, Pod: v.Pod, Plugin: v.Plugin, Name: v.Name, Point: v.Point, State: v.Answer.State, Record: v.Record,
 		NoRecord: v.NoRecordReason, Source: v.Source, NoSource: v.NoSourceReason, Split: v.WrittenToNodeDisk, Fate: fate,
-		Evidence: v.Reasons[:min(len(v.Reasons), maxEvidence)], Shares: v.SharedWith[:min(len(v.SharedWith), maxShares)],
+		Evidence: v.Reasons[:min(len(v.Reasons), maxBrokenEvidence)], Shares: v.SharedWith[:min(len(v.SharedWith), maxShares)],
 		MoreCopies: max(0, len(v.Copies)-maxCopies),
 	}
 	if v.Staging != nil {
@@ -65,7 +65,7 @@ func documentOf(v *volume.Health, fate []string) document {
 		d.NoSource = ""
 	}
 	for _, c := range v.Copies[:min(len(v.Copies), maxCopies)] {
-		broken := copyDocument{
+		broken := brokenCopy{
 			Code: c.Code, Point: c.Point, Namespace: c.Namespace.Inode, Container: c.Container, SubPath: c.SubPath,
 			Replaceable: c.Decision.Replaceable, Why: c.Decision.Reason,
 		}

@@ -81,7 +81,7 @@ func TestNamesNoCauseBeforeTheMount(t *testing.T) {
 			node, _ := kubelettest.Driver(t, v.Record.Driver, true)
 			other := broken(pod, "b", fault.DisconnectedFUSE) // the same driver's, mounted before
 			d := &Diagnoser{
-				Pods: pods, Inspector: &seen{survey: volume.Survey{Volumes: []*volume.Health{v, other}}}, Connections: c.connections,
+				Pods: pods, Inspector: &fakeSurveyor{survey: volume.Survey{Volumes: []*volume.Health{v, other}}}, Connections: c.connections,
 				Teller: &fusedaemon.Teller{
 					Kubelet: node, Runtime: driverRuntime{event},
 					Kills: func(context.Context) ([]oomlog.Kill, error) {
@@ -93,7 +93,7 @@ func TestNamesNoCauseBeforeTheMount(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			list := documents(t, result)
+			list := brokenVolumes(t, result)
 			said := strings.Join(list[0].Fate, "\n")
 			for _, want := range c.says {
 				if !strings.Contains(said, want) {

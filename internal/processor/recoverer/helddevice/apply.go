@@ -18,7 +18,7 @@ import (
 )
 
 // Apply does one action of a plan. What is done already succeeds; what has changed since the plan is refused.
-func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
+func (h *ReleaseRecoverer) Apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
 	switch a.Kind {
 	case fault.Unmount:
 		return h.unmount(ctx, a)
@@ -28,7 +28,7 @@ func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a fault.Acti
 	return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
 }
 
-func (h *Recoverer) unmount(ctx context.Context, a fault.Action) (fault.Applied, error) {
+func (h *ReleaseRecoverer) unmount(ctx context.Context, a fault.Action) (fault.Applied, error) {
 	if a.Mount == nil {
 		return fault.Applied{}, processor.Stalled(errors.New("apply action: no mount is named"))
 	}
@@ -47,7 +47,7 @@ func (h *Recoverer) unmount(ctx context.Context, a fault.Action) (fault.Applied,
 }
 
 // users says who uses a device, as far as that can be found out.
-func (h *Recoverer) users(ctx context.Context, number string) string {
+func (h *ReleaseRecoverer) users(ctx context.Context, number string) string {
 	d, err := h.Inspector.Finder.Sys.Resolve(number)
 	if err != nil {
 		return "who uses it is not known: " + err.Error()
@@ -59,7 +59,7 @@ func (h *Recoverer) users(ctx context.Context, number string) string {
 	return c.Describe()
 }
 
-func (h *Recoverer) detach(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
+func (h *ReleaseRecoverer) detach(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
 	o, err := h.options(ctx, r.Values)
 	if err != nil {
 		return fault.Applied{}, err

@@ -213,7 +213,7 @@ func TestEveryHolding(t *testing.T) {
 	for name, c := range holdings {
 		t.Run(name, func(t *testing.T) {
 			w := &ward{Scene: devicetest.New(t, "")}
-			w.healer = &Recoverer{Inspector: w.Inspector}
+			w.healer = &ReleaseRecoverer{Inspector: w.Inspector}
 			w.request = processor.Request{Values: map[string]string{device.ParamDevice: w.Device.Node()}}
 			pid := c.hold(t, w)
 			if name != "swap" { // which takes the place of the file system
@@ -270,7 +270,7 @@ func (c situation) heal(t *testing.T, w *ward) {
 	}
 	result, err := w.healer.Verify(t.Context(), w.request, p)
 	must(t, err)
-	if text := result.Values[KeyResult]; !strings.Contains(text, "free, and left to its driver") || w.Busy() {
+	if text := result.Values[KeyReleaseResult]; !strings.Contains(text, "free, and left to its driver") || w.Busy() {
 		t.Errorf("result %q, busy %v", text, w.Busy())
 	}
 }

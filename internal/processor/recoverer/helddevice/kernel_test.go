@@ -41,7 +41,7 @@ func must(t *testing.T, err error) {
 type ward struct {
 	*devicetest.Scene
 	exporter *kerneltest.Actor
-	healer   *Recoverer
+	healer   *ReleaseRecoverer
 	request  processor.Request
 }
 
@@ -59,7 +59,7 @@ func admitTo(t *testing.T, s *devicetest.Scene, mode string, args ...string) *wa
 	w.exporter = w.Container(mode, args...)
 	w.Runtime.Of = devicetest.Exporter()
 	w.UnmountOnHost()
-	w.healer = &Recoverer{Inspector: w.Inspector}
+	w.healer = &ReleaseRecoverer{Inspector: w.Inspector}
 	w.request = processor.Request{Values: map[string]string{device.ParamDevice: w.Device.Node()}}
 	return w
 }
@@ -113,8 +113,8 @@ func TestReleases(t *testing.T) {
 	result, err := w.healer.Verify(t.Context(), w.request, p)
 	must(t, err)
 	for _, part := range []string{"released device " + w.Device.Node(), "2 copies", `container "node-exporter"`, "free, and left to its driver", "every holder lives"} {
-		if !strings.Contains(result.Values[KeyResult], part) {
-			t.Errorf("result %q does not say %q", result.Values[KeyResult], part)
+		if !strings.Contains(result.Values[KeyReleaseResult], part) {
+			t.Errorf("result %q does not say %q", result.Values[KeyReleaseResult], part)
 		}
 	}
 	if len(result.Findings) != 2 || !result.Findings[0].Healed || !result.Findings[1].Healed {
@@ -140,7 +140,7 @@ func TestReleases(t *testing.T) {
 	p.Applied = []fault.Applied{{}, fault.AlreadySo("was gone already")}
 	result, err = w.healer.Verify(t.Context(), w.request, p)
 	must(t, err)
-	if text := result.Values[KeyResult]; !strings.Contains(text, "unmounted 1 copies of its mounts, and found 1 gone already,") {
+	if text := result.Values[KeyReleaseResult]; !strings.Contains(text, "unmounted 1 copies of its mounts, and found 1 gone already,") {
 		t.Errorf("result %q claims what others did", text)
 	}
 }
@@ -170,7 +170,7 @@ func TestDetachesWhatTheKubeletsVolumesHave(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := admit(t, c.image, "exporter")
-			w.request.Values[ParamDetach] = c.detach
+			w.request.Values[ParamReleaseDetach] = c.detach
 			p := w.plan(t)
 			if got := len(p.Actions) == 3 && p.Actions[2].Kind == fault.Detach; got != c.want {
 				t.Fatalf("plan %q, detach %v", targets(p), c.want)
@@ -182,8 +182,8 @@ func TestDetachesWhatTheKubeletsVolumesHave(t *testing.T) {
 			if detached := errors.Is(err, blockdev.ErrNotAttached); detached != c.want {
 				t.Errorf("detached %v, %v", detached, err)
 			}
-			if c.want && !strings.Contains(result.Values[KeyResult], "it is detached") {
-				t.Errorf("result %q", result.Values[KeyResult])
+			if c.want && !strings.Contains(result.Values[KeyReleaseResult], "it is detached") {
+				t.Errorf("result %q", result.Values[KeyReleaseResult])
 			}
 			for _, a := range p.Actions {
 				if done, err := w.healer.Apply(t.Context(), w.request, a); err != nil || !done.Already {
@@ -204,7 +204,7 @@ func TestKilledHalfWay(t *testing.T) {
 			must(t, err)
 		}
 		inspector := *w.Inspector
-		w.healer = &Recoverer{Inspector: &inspector}
+		w.healer = &ReleaseRecoverer{Inspector: &inspector}
 	}
 	_, err := w.healer.Verify(t.Context(), w.request, p)
 	must(t, err)
@@ -310,7 +310,7 @@ func TestRefusesForgedActions(t *testing.T) {
 			var a fault.Action
 			must(t, json.Unmarshal(good, &a))
 			change(&a)
-			w.request.Values[ParamDetach] = "true"
+			w.request.Values[ParamReleaseDetach] = "true"
 			if done, err := w.healer.Apply(t.Context(), w.request, a); !done.Already && !processor.IsStalled(err) {
 				t.Errorf("%+v, error %v, want a stalled error", done, err)
 			}
@@ -348,10 +348,10 @@ func forgeHost(t *testing.T, s *devicetest.Scene, a *fault.Action) {
 	*a.Mount = subpath.MountOf(st, self.Inode)
 }
 
-func TestBadParameters(t *testing.T) {
+func TestReleaseRefusesBadParameters(t *testing.T) {
 	w := admit(t, "", "exporter")
 	for key, value := range map[string]string{
-		ParamDetach: "yes", device.ParamDevice: "/etc", device.ParamPersistentVolume: "a/b", device.ParamMessage: "hello",
+		ParamReleaseDetach: "yes", device.ParamDevice: "/etc", device.ParamPersistentVolume: "a/b", device.ParamMessage: "hello",
 	} {
 		r := processor.Request{Values: map[string]string{key: value}}
 		_, err := w.healer.Plan(t.Context(), r)
@@ -377,8 +377,8 @@ func TestUnmapsKRBD(t *testing.T) {
 	w.apply(t, p)
 	result, err := w.healer.Verify(t.Context(), w.request, p)
 	must(t, err)
-	if len(k.Unmapped) != 1 || !strings.Contains(result.Values[KeyResult], "it is detached") {
-		t.Errorf("unmapped %q, result %q", k.Unmapped, result.Values[KeyResult])
+	if len(k.Unmapped) != 1 || !strings.Contains(result.Values[KeyReleaseResult], "it is detached") {
+		t.Errorf("unmapped %q, result %q", k.Unmapped, result.Values[KeyReleaseResult])
 	}
 }
 
@@ -396,7 +396,7 @@ func TestResetsZram(t *testing.T) {
 	if p := w.plan(t); len(p.Actions) != 2 {
 		t.Errorf("plan %q, want no detach that nobody asked for", targets(p))
 	}
-	w.request.Values[ParamDetach] = "true"
+	w.request.Values[ParamReleaseDetach] = "true"
 	p := w.plan(t)
 	if sys.HasDiskSequence.Probe() != nil {
 		if len(p.Actions) != 2 || !strings.Contains(fmt.Sprint(p.Findings), "it is not detached: another device could take its name") {

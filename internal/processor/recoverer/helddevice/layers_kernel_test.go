@@ -33,7 +33,7 @@ func (w *ward) release(t *testing.T, values map[string]string, actions int) stri
 	if _, err := mountns.Of(w.exporter.PID); err != nil {
 		t.Errorf("the holder: %v", err)
 	}
-	return result.Values[KeyResults]
+	return result.Values[KeyReleaseResults]
 }
 
 func wantFree(t *testing.T, d blockdev.Device, want bool) {

@@ -15,19 +15,19 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// ParamDetach is "auto" (default: what the kubelet's volumes have mapped, which is krbd, and loop devices over a file in
+// ParamReleaseDetach is "auto" (default: what the kubelet's volumes have mapped, which is krbd, and loop devices over a file in
 // the kubelet's directories), "true" (whatever has means for it, which for zram loses what is in it), or "false". Only a
 // device that is released here is ever detached.
-const ParamDetach = "param.recover.system.held_device.detach"
+const ParamReleaseDetach = "param.recover.system.held_device.detach"
 
-type options struct {
+type releaseOptions struct {
 	detach string
 	root   string // the kubelet's
 }
 
 // options reads the parameters.
-func (h *Recoverer) options(ctx context.Context, values map[string]string) (options, error) {
-	o, err := optionsOf(values)
+func (h *ReleaseRecoverer) options(ctx context.Context, values map[string]string) (releaseOptions, error) {
+	o, err := releaseOptionsOf(values)
 	if err != nil {
 		return o, err
 	}
@@ -39,14 +39,14 @@ func (h *Recoverer) options(ctx context.Context, values map[string]string) (opti
 	return o, nil
 }
 
-func optionsOf(values map[string]string) (options, error) {
-	o := options{detach: values[ParamDetach]}
+func releaseOptionsOf(values map[string]string) (releaseOptions, error) {
+	o := releaseOptions{detach: values[ParamReleaseDetach]}
 	switch o.detach {
 	case "":
 		o.detach = "auto"
 	case "auto", "true", "false":
 	default:
-		return o, processor.Stalled(fmt.Errorf("read parameter %s: value %q must be auto, true or false", ParamDetach, o.detach))
+		return o, processor.Stalled(fmt.Errorf("read parameter %s: value %q must be auto, true or false", ParamReleaseDetach, o.detach))
 	}
 	return o, nil
 }
@@ -57,7 +57,7 @@ func detachable(d blockdev.Device) bool {
 }
 
 // undetached returns why a device is not detached though that is asked for, or nothing.
-func (o options) undetached(d blockdev.Device) string {
+func (o releaseOptions) undetached(d blockdev.Device) string {
 	if o.detach != "true" || !detachable(d) || d.Known() {
 		return ""
 	}
@@ -66,14 +66,14 @@ func (o options) undetached(d blockdev.Device) string {
 }
 
 // detaches says why a device is detached once it is free; empty: it is not.
-func (o options) detaches(i *device.Inspector, d blockdev.Device) string {
+func (o releaseOptions) detaches(i *device.Inspector, d blockdev.Device) string {
 	switch {
 	case o.detach == "false", !detachable(d), !d.Known():
 		return ""
 	case d.Kind == blockdev.KRBD:
 		return "the kubelet's volume was all that it was mapped for, and nothing mounts it any more"
 	case o.detach == "true":
-		return "the parameter " + ParamDetach + " asks for it"
+		return "the parameter " + ParamReleaseDetach + " asks for it"
 	case d.Kind == blockdev.Loop && o.inKubelet(i, d):
 		return "the file behind it is the kubelet's"
 	}
@@ -81,7 +81,7 @@ func (o options) detaches(i *device.Inspector, d blockdev.Device) string {
 }
 
 // inKubelet tells whether the file behind a loop device lies in the kubelet's directories.
-func (o options) inKubelet(i *device.Inspector, d blockdev.Device) bool {
+func (o releaseOptions) inKubelet(i *device.Inspector, d blockdev.Device) bool {
 	b, err := i.Finder.Sys.Backing(d)
 	return err == nil && path.IsAbs(b.File) && strings.HasPrefix(b.File, o.root+"/")
 }

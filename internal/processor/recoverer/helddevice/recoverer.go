@@ -23,29 +23,29 @@ import (
 
 // Keys of the results.
 const (
-	// KeyResult tells of the first device that was released, KeyResults of all.
-	KeyResult  = "recover.system.held_device.result"
-	KeyResults = "recover.system.held_device.results"
+	// KeyReleaseResult tells of the first device that was released, KeyResults of all.
+	KeyReleaseResult  = "recover.system.held_device.result"
+	KeyReleaseResults = "recover.system.held_device.results"
 )
 
-// Recoverer is the recoverer heldDeviceRecover.
-type Recoverer struct {
+// ReleaseRecoverer is the recoverer heldDeviceRecover.
+type ReleaseRecoverer struct {
 	Inspector *device.Inspector
 }
 
 // Name is heldDeviceRecover.
-func (*Recoverer) Name() string { return "heldDeviceRecover" }
+func (*ReleaseRecoverer) Name() string { return "heldDeviceRecover" }
 
 // Parameters are those that it reads.
-func (*Recoverer) Parameters() []string {
-	return []string{device.ParamDevice, device.ParamPersistentVolume, device.ParamMessage, ParamDetach}
+func (*ReleaseRecoverer) Parameters() []string {
+	return []string{device.ParamDevice, device.ParamPersistentVolume, device.ParamMessage, ParamReleaseDetach}
 }
 
 // maxDevices bounds how many devices one plan releases: each is looked at closely, and that takes time.
 const maxDevices = 16
 
 // Plan looks afresh, and plans an unmount for each copy of each device that can be released, then its detach.
-func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
+func (h *ReleaseRecoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
 	o, err := h.options(ctx, r.Values)
 	if err != nil {
 		return processor.Plan{}, err
@@ -78,7 +78,7 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 		}
 	}
 	if len(plan.Actions) == 0 {
-		return processor.Plan{NotApplicable: nothing(refused)}, nil
+		return processor.Plan{NotApplicable: nothingToRelease(refused)}, nil
 	}
 	if m.Others, err = h.Inspector.Around(ctx, copies); err != nil {
 		return processor.Plan{}, err
@@ -88,7 +88,7 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 }
 
 // closer looks at a device that may be released for whatever uses its mounts.
-func (h *Recoverer) closer(ctx context.Context, c *device.Case) (*device.Case, error) {
+func (h *ReleaseRecoverer) closer(ctx context.Context, c *device.Case) (*device.Case, error) {
 	if !c.Removable {
 		return c, nil
 	}
@@ -106,7 +106,7 @@ func refusal(c *device.Case) string {
 // maxSaid bounds how many devices a reason speaks of.
 const maxSaid = 10
 
-func nothing(said []string) string {
+func nothingToRelease(said []string) string {
 	if len(said) == 0 {
 		return "no device is mounted anywhere that the host no longer mounts"
 	}
@@ -118,7 +118,7 @@ func nothing(said []string) string {
 }
 
 // release plans for one device, and says whether that is to be detached.
-func (o options) release(i *device.Inspector, c *device.Case, plan *processor.Plan) (detached bool) {
+func (o releaseOptions) release(i *device.Inspector, c *device.Case, plan *processor.Plan) (detached bool) {
 	for _, copied := range c.Copies() {
 		at := copied.At
 		plan.Actions = append(plan.Actions, fault.Action{

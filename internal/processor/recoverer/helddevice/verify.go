@@ -55,7 +55,7 @@ func recall(p processor.Plan) (memory, error) {
 }
 
 // Verify proves that every copy is gone, the device free or gone, and the rest of the holder's mounts as it was.
-func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, p processor.Plan) (processor.Result, error) {
+func (h *ReleaseRecoverer) Verify(ctx context.Context, _ processor.Request, p processor.Plan) (processor.Result, error) {
 	m, err := recall(p)
 	if err != nil {
 		return processor.Result{}, err
@@ -78,9 +78,9 @@ func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, p processor
 	}
 	all, err := json.Marshal(results)
 	if err != nil {
-		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyResults, err)
+		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyReleaseResults, err)
 	}
-	values := map[string]string{KeyResult: results[0], KeyResults: string(all)}
+	values := map[string]string{KeyReleaseResult: results[0], KeyReleaseResults: string(all)}
 	return processor.Result{Values: values, Findings: processor.Healed(p.Findings, nil)}, nil
 }
 
@@ -100,7 +100,7 @@ func (d released) deeds(p processor.Plan) string {
 }
 
 // verify says in which state a device is that has been released.
-func (h *Recoverer) verify(ctx context.Context, d released) (state string, err error) {
+func (h *ReleaseRecoverer) verify(ctx context.Context, d released) (state string, err error) {
 	now, err := h.Inspector.Finder.Sys.Resolve(d.Name)
 	if device.Vanished(err) || err == nil && device.RefOf(now) != d.Device {
 		return "detached", nil
@@ -137,7 +137,7 @@ func (h *Recoverer) verify(ctx context.Context, d released) (state string, err e
 
 // empty tells whether nothing is behind a device that stays when it is detached. A zram device does not tell; its driver
 // was asked right after the reset.
-func (h *Recoverer) empty(d blockdev.Device) bool {
+func (h *ReleaseRecoverer) empty(d blockdev.Device) bool {
 	if d.Kind == blockdev.Zram {
 		return true
 	}
@@ -146,7 +146,7 @@ func (h *Recoverer) empty(d blockdev.Device) bool {
 }
 
 // verifyOthers makes sure that nothing else has gone from where the copies were, and says whether the holders live.
-func (h *Recoverer) verifyOthers(m memory) (lives string, err error) {
+func (h *ReleaseRecoverer) verifyOthers(m memory) (lives string, err error) {
 	lives = "every holder lives"
 	for _, n := range m.Others {
 		missing, alive, gone, err := n.Look(h.Inspector.Finder.Scanner)

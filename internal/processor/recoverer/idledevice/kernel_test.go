@@ -23,16 +23,16 @@ import (
 
 func TestMain(m *testing.M) { devicetest.Main(m) }
 
-// scene is krbd devices that are mapped and not mounted, and all that a recoverer needs.
-type scene struct {
+// idleScene is krbd devices that are mapped and not mounted, and all that a recoverer needs.
+type idleScene struct {
 	*devicetest.KRBD
 	*devicetest.Scene
-	healer  *Recoverer
+	healer  *IdleRecoverer
 	request processor.Request
 	clock   time.Time
 }
 
-func newScene(t *testing.T, devices int) *scene {
+func newIdleScene(t *testing.T, devices int) *idleScene {
 	t.Helper()
 	var scenes []*devicetest.Scene
 	for range devices {
@@ -40,18 +40,18 @@ func newScene(t *testing.T, devices int) *scene {
 		s.UnmountOnHost()
 		scenes = append(scenes, s)
 	}
-	w := &scene{Scene: scenes[0], clock: time.Unix(1_700_000_000, 0), request: processor.Request{Values: map[string]string{}}}
+	w := &idleScene{Scene: scenes[0], clock: time.Unix(1_700_000_000, 0), request: processor.Request{Values: map[string]string{}}}
 	w.KRBD = devicetest.MapKRBD(t, scenes...)
 	w.healer = w.begin()
 	return w
 }
 
 // begin is a recoverer that has seen nothing yet, as after a start of the agent.
-func (w *scene) begin() *Recoverer {
-	return &Recoverer{Inspector: w.Inspector, Now: func() time.Time { return w.clock }}
+func (w *idleScene) begin() *IdleRecoverer {
+	return &IdleRecoverer{Inspector: w.Inspector, Now: func() time.Time { return w.clock }}
 }
 
-func (w *scene) plan(t *testing.T) processor.Plan {
+func (w *idleScene) plan(t *testing.T) processor.Plan {
 	t.Helper()
 	p, err := w.healer.Plan(t.Context(), w.request)
 	if err != nil {
@@ -61,7 +61,7 @@ func (w *scene) plan(t *testing.T) processor.Plan {
 }
 
 // idle has the devices be seen, and time go by.
-func (w *scene) idle(t *testing.T, lasts time.Duration) {
+func (w *idleScene) idle(t *testing.T, lasts time.Duration) {
 	t.Helper()
 	if p := w.plan(t); len(p.Actions) != 0 || !strings.Contains(p.NotApplicable, "seen idle for 0 seconds only") {
 		t.Fatalf("plan = %+v, want nothing for devices that are seen for the first time", p)
@@ -77,7 +77,7 @@ func targets(p processor.Plan) (all []string) {
 }
 
 func TestUnmapsWhatIsIdle(t *testing.T) {
-	w := newScene(t, 2)
+	w := newIdleScene(t, 2)
 	w.idle(t, 20*time.Minute)
 	p := w.plan(t)
 	if diff := cmp.Diff([]string{"Detach /dev/rbd0 (diskseq 5)"}, targets(p)); diff != "" || len(w.Unmapped) != 0 {
@@ -94,12 +94,12 @@ func TestUnmapsWhatIsIdle(t *testing.T) {
 		}
 	}
 	result, err := w.healer.Verify(t.Context(), w.request, p)
-	if err != nil || result.Values[KeyResult] != "unmapped idle device /dev/rbd0 (diskseq 5)" {
+	if err != nil || result.Values[KeyIdleResult] != "unmapped idle device /dev/rbd0 (diskseq 5)" {
 		t.Errorf("results %v, %v", result.Values, err)
 	}
 	p.Applied = []fault.Applied{gone}
 	result, err = w.healer.Verify(t.Context(), w.request, p)
-	if err != nil || result.Values[KeyResult] != "did not unmap idle device /dev/rbd0 (diskseq 5): was gone already" {
+	if err != nil || result.Values[KeyIdleResult] != "did not unmap idle device /dev/rbd0 (diskseq 5): was gone already" {
 		t.Errorf("results of what others did %v, %v", result.Values, err)
 	}
 	if diff := cmp.Diff([]string{"0"}, w.Unmapped); diff != "" {
@@ -111,9 +111,9 @@ func TestUnmapsWhatIsIdle(t *testing.T) {
 	}
 }
 
-// TestKilledHalfWay has a new agent, which has seen nothing yet, go on with the plan of the old one.
-func TestKilledHalfWay(t *testing.T) {
-	w := newScene(t, 2)
+// TestIdleKilledHalfWay has a new agent, which has seen nothing yet, go on with the plan of the old one.
+func TestIdleKilledHalfWay(t *testing.T) {
+	w := newIdleScene(t, 2)
 	w.request.Values[ParamLimit] = "2"
 	w.idle(t, 20*time.Minute)
 	p := w.plan(t)
@@ -133,22 +133,22 @@ func TestKilledHalfWay(t *testing.T) {
 	}
 }
 
-func TestLeavesAlone(t *testing.T) {
+func TestLeavesUsedDevicesAlone(t *testing.T) {
 	for name, c := range map[string]struct {
-		set func(t *testing.T, w *scene)
+		set func(t *testing.T, w *idleScene)
 		why string
 	}{
-		"mounted on the host":  {func(_ *testing.T, w *scene) { w.MountOnHost() }, "in use as it should be"},
-		"mounted elsewhere":    {func(_ *testing.T, w *scene) { w.Container("own", w.Device.Node()) }, "is held by mount"},
-		"open":                 {func(t *testing.T, w *scene) { open(t, w.Device.Node()) }, "raw open"},
-		"read from meanwhile":  {func(_ *testing.T, w *scene) { w.Count(0, 101) }, "seen idle for 0 seconds only"},
-		"too short":            {func(_ *testing.T, w *scene) { w.clock = w.clock.Add(-15 * time.Minute) }, "seen idle for 300 seconds only"},
-		"another image by now": {func(_ *testing.T, w *scene) { w.Replace(0) }, "seen idle for 0 seconds only"},
-		"no agent's memory":    {func(_ *testing.T, w *scene) { w.healer = w.begin() }, "seen idle for 0 seconds only"},
-		"not mapped any more":  {func(_ *testing.T, w *scene) { must(t, os.RemoveAll(w.KRBD.Root+"/sys/bus/rbd/devices/0")) }, "no krbd device"},
+		"mounted on the host":  {func(_ *testing.T, w *idleScene) { w.MountOnHost() }, "in use as it should be"},
+		"mounted elsewhere":    {func(_ *testing.T, w *idleScene) { w.Container("own", w.Device.Node()) }, "is held by mount"},
+		"open":                 {func(t *testing.T, w *idleScene) { openCandidate(t, w.Device.Node()) }, "raw open"},
+		"read from meanwhile":  {func(_ *testing.T, w *idleScene) { w.Count(0, 101) }, "seen idle for 0 seconds only"},
+		"too short":            {func(_ *testing.T, w *idleScene) { w.clock = w.clock.Add(-15 * time.Minute) }, "seen idle for 300 seconds only"},
+		"another image by now": {func(_ *testing.T, w *idleScene) { w.Replace(0) }, "seen idle for 0 seconds only"},
+		"no agent's memory":    {func(_ *testing.T, w *idleScene) { w.healer = w.begin() }, "seen idle for 0 seconds only"},
+		"not mapped any more":  {func(_ *testing.T, w *idleScene) { must(t, os.RemoveAll(w.KRBD.Root+"/sys/bus/rbd/devices/0")) }, "no krbd device"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newScene(t, 1)
+			w := newIdleScene(t, 1)
 			w.idle(t, 20*time.Minute)
 			c.set(t, w)
 			p := w.plan(t)
@@ -159,21 +159,23 @@ func TestLeavesAlone(t *testing.T) {
 	}
 }
 
-// TestRefusesWhatHasChanged changes something between plan and act.
-func TestRefusesWhatHasChanged(t *testing.T) {
+// TestIdleRefusesWhatHasChanged changes something between plan and act.
+func TestIdleRefusesWhatHasChanged(t *testing.T) {
 	for name, c := range map[string]struct {
-		set     func(t *testing.T, w *scene)
+		set     func(t *testing.T, w *idleScene)
 		why     string
 		message string // of a success without an act
 	}{
-		"mounted":        {func(_ *testing.T, w *scene) { w.MountOnHost() }, "in use as it should be", ""},
-		"open":           {func(t *testing.T, w *scene) { open(t, w.Device.Node()) }, "raw open", ""},
-		"read from":      {func(_ *testing.T, w *scene) { w.Count(0, 101) }, "was used since", ""},
-		"kernel says no": {func(_ *testing.T, w *scene) { w.Refuse = &os.PathError{Op: "write", Path: "remove", Err: sys.EBUSY} }, "device is busy", ""},
-		"another image":  {func(_ *testing.T, w *scene) { w.Replace(0) }, "", "was gone already"},
+		"mounted":   {func(_ *testing.T, w *idleScene) { w.MountOnHost() }, "in use as it should be", ""},
+		"open":      {func(t *testing.T, w *idleScene) { openCandidate(t, w.Device.Node()) }, "raw open", ""},
+		"read from": {func(_ *testing.T, w *idleScene) { w.Count(0, 101) }, "was used since", ""},
+		"kernel says no": {func(_ *testing.T, w *idleScene) {
+			w.Refuse = &os.PathError{Op: "write", Path: "remove", Err: sys.EBUSY}
+		}, "device is busy", ""},
+		"another image": {func(_ *testing.T, w *idleScene) { w.Replace(0) }, "", "was gone already"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newScene(t, 1)
+			w := newIdleScene(t, 1)
 			w.idle(t, 20*time.Minute)
 			p := w.plan(t)
 			c.set(t, w)
@@ -185,8 +187,8 @@ func TestRefusesWhatHasChanged(t *testing.T) {
 	}
 }
 
-func TestRefusesForgedActions(t *testing.T) {
-	w := newScene(t, 1)
+func TestIdleRefusesForgedActions(t *testing.T) {
+	w := newIdleScene(t, 1)
 	other := devicetest.New(t, "") // no krbd device
 	own, another := device.RefOf(w.Device), device.RefOf(other.Device)
 	for name, a := range map[string]fault.Action{
@@ -208,7 +210,7 @@ func TestRefusesForgedActions(t *testing.T) {
 }
 
 func TestVerifySeesWhatWasNotDone(t *testing.T) {
-	w := newScene(t, 1)
+	w := newIdleScene(t, 1)
 	w.idle(t, time.Hour)
 	if _, err := w.healer.Verify(t.Context(), w.request, w.plan(t)); !processor.IsStalled(err) || !strings.Contains(err.Error(), "still there") {
 		t.Errorf("error %v, want that the device is still there", err)
@@ -218,7 +220,7 @@ func TestVerifySeesWhatWasNotDone(t *testing.T) {
 	}
 }
 
-func open(t *testing.T, node string) {
+func openCandidate(t *testing.T, node string) {
 	t.Helper()
 	f, err := os.Open(node)
 	must(t, err)
@@ -232,10 +234,10 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestInOtherWords: no sentence of a plan or of an action decides anything.
-func TestInOtherWords(t *testing.T) {
+// TestIdleInOtherWords: no sentence of a plan or of an action decides anything.
+func TestIdleInOtherWords(t *testing.T) {
 	pipelinetest.InOtherWords(t, func(t *testing.T) (processor.Recoverer, processor.Request) {
-		w := newScene(t, 1)
+		w := newIdleScene(t, 1)
 		w.idle(t, 20*time.Minute)
 		return w.healer, w.request
 	})

@@ -26,18 +26,18 @@ const (
 	maxLimit           = 100
 )
 
-type options struct {
+type idleOptions struct {
 	minimum time.Duration
 	limit   int
 }
 
-func optionsOf(values map[string]string) (options, error) {
+func idleOptionsOf(values map[string]string) (idleOptions, error) {
 	seconds, err := number(values, ParamMinimumIdleSeconds, defaultIdleSeconds, maxIdleSeconds)
 	if err != nil {
-		return options{}, err
+		return idleOptions{}, err
 	}
 	limit, err := number(values, ParamLimit, defaultLimit, maxLimit)
-	return options{minimum: time.Duration(seconds) * time.Second, limit: limit}, err
+	return idleOptions{minimum: time.Duration(seconds) * time.Second, limit: limit}, err
 }
 
 func number(values map[string]string, key string, otherwise, most int) (int, error) {

@@ -29,38 +29,38 @@ import (
 
 // Keys of the results.
 const (
-	// KeyResult tells of the first device that was unmapped, KeyResults of all.
-	KeyResult  = "recover.system.idle_device.result"
-	KeyResults = "recover.system.idle_device.results"
+	// KeyIdleResult tells of the first device that was unmapped, KeyResults of all.
+	KeyIdleResult  = "recover.system.idle_device.result"
+	KeyIdleResults = "recover.system.idle_device.results"
 )
 
-// Recoverer is the recoverer idleDeviceRecover. It remembers what it has seen, so one serves for all calls.
-type Recoverer struct {
+// IdleRecoverer is the recoverer idleDeviceRecover. It remembers what it has seen, so one serves for all calls.
+type IdleRecoverer struct {
 	Inspector *device.Inspector
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 
 	mu   sync.Mutex
-	seen map[fault.Device]sample
+	seen map[fault.Device]counterSample
 }
 
-// sample is a device's counters and when they were first seen with these values.
-type sample struct {
+// counterSample is a device's counters and when they were first seen with these values.
+type counterSample struct {
 	activity blockdev.Activity
 	since    time.Time
 }
 
 // Name is idleDeviceRecover.
-func (*Recoverer) Name() string { return "idleDeviceRecover" }
+func (*IdleRecoverer) Name() string { return "idleDeviceRecover" }
 
 // Parameters are those that it reads.
-func (*Recoverer) Parameters() []string {
+func (*IdleRecoverer) Parameters() []string {
 	return []string{ParamMinimumIdleSeconds, ParamLimit}
 }
 
 // Plan looks at every krbd device, and plans to unmap those that have been idle for longest, up to the limit.
-func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
-	o, err := optionsOf(r.Values)
+func (h *IdleRecoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
+	o, err := idleOptionsOf(r.Values)
 	if err != nil {
 		return processor.Plan{}, err
 	}
@@ -69,7 +69,7 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 		return processor.Plan{}, err
 	}
 	if len(candidates) == 0 {
-		return processor.Plan{NotApplicable: nothing(kept)}, nil
+		return processor.Plan{NotApplicable: nothingIdle(kept)}, nil
 	}
 	plan := processor.Plan{}
 	for _, c := range candidates[:min(len(candidates), o.limit)] {
@@ -83,14 +83,14 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 	return plan, nil
 }
 
-// candidate is a device that may be unmapped.
-type candidate struct {
+// idleCandidate is a device that may be unmapped.
+type idleCandidate struct {
 	device blockdev.Device
 	idle   time.Duration
 }
 
 // sweep looks at all devices. kept says of the others why they stay.
-func (h *Recoverer) sweep(ctx context.Context, o options) (candidates []candidate, kept []string, err error) {
+func (h *IdleRecoverer) sweep(ctx context.Context, o idleOptions) (candidates []idleCandidate, kept []string, err error) {
 	devices, err := h.Inspector.Finder.Sys.All()
 	if err != nil {
 		return nil, nil, err
@@ -112,15 +112,15 @@ func (h *Recoverer) sweep(ctx context.Context, o options) (candidates []candidat
 		case why != "":
 			kept = append(kept, fmt.Sprintf("device %s stays: %s", d.Node(), why))
 		default:
-			candidates = append(candidates, candidate{d, idle})
+			candidates = append(candidates, idleCandidate{d, idle})
 		}
 	}
-	slices.SortStableFunc(candidates, func(a, b candidate) int { return cmp.Compare(b.idle, a.idle) })
+	slices.SortStableFunc(candidates, func(a, b idleCandidate) int { return cmp.Compare(b.idle, a.idle) })
 	return candidates, kept, nil
 }
 
 // held says what holds a device; empty: nothing.
-func (h *Recoverer) held(ctx context.Context, d blockdev.Device) (string, error) {
+func (h *IdleRecoverer) held(ctx context.Context, d blockdev.Device) (string, error) {
 	point, err := h.Inspector.NodeUsed(ctx, d)
 	if err != nil || point != "" {
 		return fmt.Sprintf("its node is bound at %q, as for a volume that a pod gets as a device", point), err
@@ -136,7 +136,7 @@ func (h *Recoverer) held(ctx context.Context, d blockdev.Device) (string, error)
 }
 
 // idle says for how long the counters of a device have been the same.
-func (h *Recoverer) idle(d blockdev.Device) (lasted time.Duration, why string, err error) {
+func (h *IdleRecoverer) idle(d blockdev.Device) (lasted time.Duration, why string, err error) {
 	if !d.Known() {
 		return 0, "it cannot be told from another image that may have taken its place", nil
 	}
@@ -152,17 +152,17 @@ func (h *Recoverer) idle(d blockdev.Device) (lasted time.Duration, why string, e
 	key := device.RefOf(d)
 	before, known := h.seen[key]
 	if !known || before.activity != now || now.InFlight > 0 {
-		h.seen[key] = sample{now, h.now()}
+		h.seen[key] = counterSample{now, h.now()}
 		return 0, "", nil
 	}
 	return h.now().Sub(before.since), "", nil
 }
 
 // forget drops what is known of devices that have gone.
-func (h *Recoverer) forget(devices []blockdev.Device) {
+func (h *IdleRecoverer) forget(devices []blockdev.Device) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	kept := map[fault.Device]sample{}
+	kept := map[fault.Device]counterSample{}
 	for _, d := range devices {
 		if s, ok := h.seen[device.RefOf(d)]; ok {
 			kept[device.RefOf(d)] = s
@@ -171,7 +171,7 @@ func (h *Recoverer) forget(devices []blockdev.Device) {
 	h.seen = kept
 }
 
-func (h *Recoverer) now() time.Time {
+func (h *IdleRecoverer) now() time.Time {
 	if h.Now != nil {
 		return h.Now()
 	}
@@ -181,7 +181,7 @@ func (h *Recoverer) now() time.Time {
 // maxSaid bounds how many devices a reason speaks of.
 const maxSaid = 10
 
-func nothing(kept []string) string {
+func nothingIdle(kept []string) string {
 	if len(kept) == 0 {
 		return "no krbd device is mapped on this node"
 	}
@@ -193,7 +193,7 @@ func nothing(kept []string) string {
 }
 
 // Apply unmaps one device, if it is the one that was planned, and is unused still.
-func (h *Recoverer) Apply(ctx context.Context, _ processor.Request, a fault.Action) (fault.Applied, error) {
+func (h *IdleRecoverer) Apply(ctx context.Context, _ processor.Request, a fault.Action) (fault.Applied, error) {
 	if a.Kind != fault.Detach {
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
 	}
@@ -211,7 +211,7 @@ func (h *Recoverer) Apply(ctx context.Context, _ processor.Request, a fault.Acti
 
 // allowed refuses what is no krbd device, has its node bound, or has been used since it was planned for. What the
 // counters were is not known any more where the agent began anew in between; then that nothing holds it has to do.
-func (h *Recoverer) allowed(ctx context.Context, d blockdev.Device) error {
+func (h *IdleRecoverer) allowed(ctx context.Context, d blockdev.Device) error {
 	if d.Kind != blockdev.KRBD || d.Parent != "" {
 		return fmt.Errorf("%w: %s is no krbd device", device.ErrStays, d.Node())
 	}
@@ -235,7 +235,7 @@ func (h *Recoverer) allowed(ctx context.Context, d blockdev.Device) error {
 }
 
 // Verify proves that every device of the plan is gone.
-func (h *Recoverer) Verify(_ context.Context, _ processor.Request, p processor.Plan) (processor.Result, error) {
+func (h *IdleRecoverer) Verify(_ context.Context, _ processor.Request, p processor.Plan) (processor.Result, error) {
 	var results []string
 	for i, a := range p.Actions {
 		there, err := h.Inspector.There(a.Device)
@@ -256,7 +256,7 @@ func (h *Recoverer) Verify(_ context.Context, _ processor.Request, p processor.P
 	}
 	all, err := json.Marshal(results)
 	if err != nil {
-		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyResults, err)
+		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyIdleResults, err)
 	}
-	return processor.Result{Values: map[string]string{KeyResult: results[0], KeyResults: string(all)}}, nil
+	return processor.Result{Values: map[string]string{KeyIdleResult: results[0], KeyIdleResults: string(all)}}, nil
 }

@@ -76,13 +76,13 @@ func TestHeals(t *testing.T) {
 	}
 	want := `removed 6 empty directories and 2 files of the kubelet of the pod with UID "` + gone +
 		`", which is gone; the kubelet, which removes the rest of its directory, has not done so in 0 seconds`
-	if diff := cmp.Diff(want, result.Values[KeyResult]); diff != "" {
+	if diff := cmp.Diff(want, result.Values[KeyRecoverResult]); diff != "" {
 		t.Errorf("result (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(p.Findings, result.Findings); diff != "" {
 		t.Errorf("findings, of which none is healed (-want +got):\n%s", diff)
 	}
-	if refused := result.Values[KeyRefused]; !strings.Contains(refused, other) || !strings.Contains(refused, "may have data") {
+	if refused := result.Values[KeyRecoverRefused]; !strings.Contains(refused, other) || !strings.Contains(refused, "may have data") {
 		t.Errorf("refused: %s", refused)
 	}
 	if diff := cmp.Diff(orphantest.Remaining(), s.Tree(gone)); diff != "" {
@@ -108,7 +108,7 @@ func TestWaitsForTheKubelet(t *testing.T) {
 	if err != nil || len(result.Findings) != 2 || !result.Findings[0].Healed || !result.Findings[1].Healed || p.Findings[0].Healed {
 		t.Errorf("findings %+v, %v, want both healed", result.Findings, err)
 	}
-	if text := result.Values[KeyResults]; strings.Count(text, "nothing is left of its directory") != 2 {
+	if text := result.Values[KeyRecoverResults]; strings.Count(text, "nothing is left of its directory") != 2 {
 		t.Errorf("results: %s", text)
 	}
 	s.Dir(other, "containers")
@@ -118,7 +118,7 @@ func TestWaitsForTheKubelet(t *testing.T) {
 		if err != nil || !result.Findings[0].Healed || result.Findings[1].Healed {
 			t.Errorf("%s: findings %+v, %v, want the first healed", what, result.Findings, err)
 		}
-		if text := result.Values[KeyResults]; !strings.Contains(text, "has not done so in 0 seconds") {
+		if text := result.Values[KeyRecoverResults]; !strings.Contains(text, "has not done so in 0 seconds") {
 			t.Errorf("%s: results: %s", what, text)
 		}
 	}
@@ -162,16 +162,16 @@ func TestKilledHalfWay(t *testing.T) {
 	s.Must(os.RemoveAll(s.Node.PodDir(gone)))
 	apply(t, s, p.Actions)
 	result, err := healer(s).Verify(t.Context(), processor.Request{}, p)
-	if err != nil || strings.Contains(result.Values[KeyResult], "the rest") || strings.Contains(result.Values[KeyResult], "already") {
-		t.Errorf("result %q, %v", result.Values[KeyResult], err)
+	if err != nil || strings.Contains(result.Values[KeyRecoverResult], "the rest") || strings.Contains(result.Values[KeyRecoverResult], "already") {
+		t.Errorf("result %q, %v", result.Values[KeyRecoverResult], err)
 	}
 	for range p.Actions {
 		p.Applied = append(p.Applied, fault.AlreadySo("was gone already"))
 	}
 	result, err = healer(s).Verify(t.Context(), processor.Request{}, p)
 	want := fmt.Sprintf("removed 0 empty directories, and found %d gone already, of the pod", len(p.Actions))
-	if err != nil || !strings.HasPrefix(result.Values[KeyResult], want) {
-		t.Errorf("result of what others did %q, %v, want %q", result.Values[KeyResult], err, want)
+	if err != nil || !strings.HasPrefix(result.Values[KeyRecoverResult], want) {
+		t.Errorf("result of what others did %q, %v, want %q", result.Values[KeyRecoverResult], err, want)
 	}
 }
 

@@ -27,11 +27,11 @@ import (
 
 // Keys of the results.
 const (
-	// KeyResult tells of the first pod whose volumes were removed, KeyResults of all.
-	KeyResult  = "recover.kubernetes.orphaned_pods.result"
-	KeyResults = "recover.kubernetes.orphaned_pods.results"
-	// KeyRefused says why others were left alone.
-	KeyRefused = "recover.kubernetes.orphaned_pods.refused"
+	// KeyRecoverResult tells of the first pod whose volumes were removed, KeyResults of all.
+	KeyRecoverResult  = "recover.kubernetes.orphaned_pods.result"
+	KeyRecoverResults = "recover.kubernetes.orphaned_pods.results"
+	// KeyRecoverRefused says why others were left alone.
+	KeyRecoverRefused = "recover.kubernetes.orphaned_pods.refused"
 )
 
 // Recoverer is the recoverer orphanedPodRecover.
@@ -100,9 +100,9 @@ func notes(stay []string) (map[string]string, error) {
 	}
 	text, err := json.Marshal(stay)
 	if err != nil {
-		return nil, fmt.Errorf("encode %q: %w", KeyRefused, err)
+		return nil, fmt.Errorf("encode %q: %w", KeyRecoverRefused, err)
 	}
-	return map[string]string{KeyRefused: string(text)}, nil
+	return map[string]string{KeyRecoverRefused: string(text)}, nil
 }
 
 // Apply removes one name, if all of the plan for its pod holds still.
@@ -160,11 +160,11 @@ func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, p processor
 	}
 	all, err := json.Marshal(results)
 	if err != nil {
-		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyResults, err)
+		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyRecoverResults, err)
 	}
-	values := map[string]string{KeyResult: results[0], KeyResults: string(all)}
-	if refused := p.Notes[KeyRefused]; refused != "" {
-		values[KeyRefused] = refused
+	values := map[string]string{KeyRecoverResult: results[0], KeyRecoverResults: string(all)}
+	if refused := p.Notes[KeyRecoverRefused]; refused != "" {
+		values[KeyRecoverRefused] = refused
 	}
 	return processor.Result{Values: values, Findings: healed(p.Findings, gone)}, nil
 }

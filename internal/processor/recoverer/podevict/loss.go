@@ -18,7 +18,7 @@ import (
 )
 
 // loss says what goes with a pod.
-func (h *Recoverer) loss(ctx context.Context, pod *corev1.Pod) string {
+func (h *EvictRecoverer) loss(ctx context.Context, pod *corev1.Pod) string {
 	lost := []string{"the pod: its containers end within its grace period, with what they have not written down"}
 	for _, kind := range []struct {
 		text string
@@ -60,7 +60,7 @@ const localPlugin = "kubernetes.io~local-volume"
 
 // local lists the pod's PersistentVolumes of type local. The agent has no right to read PersistentVolumes, but the
 // kubelet has a directory for each.
-func (h *Recoverer) local(ctx context.Context, pod *corev1.Pod) []string {
+func (h *EvictRecoverer) local(ctx context.Context, pod *corev1.Pod) []string {
 	plugins, err := h.plugins(ctx, pod)
 	if err != nil {
 		return nil
@@ -70,7 +70,7 @@ func (h *Recoverer) local(ctx context.Context, pod *corev1.Pod) []string {
 
 // plugins lists the volumes that the kubelet has for a pod by plugin; nil where it has none. Volumes themselves are not
 // looked at, nor anything that is mounted on the way, which may not answer.
-func (h *Recoverer) plugins(ctx context.Context, pod *corev1.Pod) (map[string][]string, error) {
+func (h *EvictRecoverer) plugins(ctx context.Context, pod *corev1.Pod) (map[string][]string, error) {
 	n, err := h.Kubelet.Node(ctx)
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (h *Recoverer) plugins(ctx context.Context, pod *corev1.Pod) (map[string][]
 		}
 		found = map[string][]string{}
 		for _, plugin := range plugins {
-			if found[plugin], err = names(dir, plugin); err != nil {
+			if found[plugin], err = findingNames(dir, plugin); err != nil {
 				return err
 			}
 		}
@@ -103,9 +103,9 @@ func (h *Recoverer) plugins(ctx context.Context, pod *corev1.Pod) (map[string][]
 // maxNames bounds how much of a directory is read.
 const maxNames = 1000
 
-// names reads the names in a directory of dir, and asks for nothing about them. Anything else has none: to open a pipe
+// findingNames reads the names in a directory of dir, and asks for nothing about them. Anything else has none: to open a pipe
 // would be to wait for whoever writes to it.
-func names(dir *sys.FD, name string) ([]string, error) {
+func findingNames(dir *sys.FD, name string) ([]string, error) {
 	fd, err := sys.OpenEntry(dir, name)
 	if err != nil {
 		return nil, err

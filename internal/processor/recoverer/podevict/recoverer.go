@@ -26,8 +26,8 @@ import (
 	"kubediag.org/kubediag/internal/processor/podref"
 )
 
-// KeyResult says what was evicted, and what has become of it.
-const KeyResult = "recover.kubernetes.pod_evict.result"
+// KeyEvictResult says what was evicted, and what has become of it.
+const KeyEvictResult = "recover.kubernetes.pod_evict.result"
 
 // What an Evictor says, wrapped.
 var (
@@ -61,8 +61,8 @@ type Judge interface {
 	Unmendable(ctx context.Context, podUID string) (findings []fault.Finding, reasons []string, err error)
 }
 
-// Recoverer is the recoverer podEvictRecover.
-type Recoverer struct {
+// EvictRecoverer is the recoverer podEvictRecover.
+type EvictRecoverer struct {
 	Pods    kubelet.Pods
 	Kubelet kubelet.Locator
 	Judge   Judge
@@ -71,11 +71,11 @@ type Recoverer struct {
 }
 
 // Name is podEvictRecover.
-func (*Recoverer) Name() string { return "podEvictRecover" }
+func (*EvictRecoverer) Name() string { return "podEvictRecover" }
 
 // Parameters are those that it reads.
-func (*Recoverer) Parameters() []string {
-	return []string{ParamDaemonSet, ParamWaitSeconds}
+func (*EvictRecoverer) Parameters() []string {
+	return []string{ParamEvictDaemonSet, ParamEvictWaitSeconds}
 }
 
 // notAllowed says how to allow it.
@@ -83,8 +83,8 @@ const notAllowed = "evicting pods is not allowed: to allow it, start the agent w
 	"pods/eviction, as config/overlays/eviction does"
 
 // Plan looks afresh, and plans one eviction where that is allowed, needed, and does no more harm than it has to.
-func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
-	o, err := optionsOf(r.Values)
+func (h *EvictRecoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
+	o, err := evictOptionsOf(r.Values)
 	if err != nil {
 		return processor.Plan{}, err
 	}
@@ -97,24 +97,24 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 		return processor.Plan{}, err
 	}
 	if len(findings) == 0 {
-		return processor.Plan{NotApplicable: nothing(pod, reasons)}, nil
+		return processor.Plan{NotApplicable: nothingToEvict(pod, reasons)}, nil
 	}
 	if why := h.refusal(pod, o); why != "" {
-		why = fmt.Sprintf("pod %s has a volume that cannot be mended here, and is not evicted: %s", nameOf(pod), why)
+		why = fmt.Sprintf("pod %s has a volume that cannot be mended here, and is not evicted: %s", evictedName(pod), why)
 		return processor.Plan{Findings: findings, NotApplicable: why}, nil
 	}
 	evicted := fault.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}
 	return processor.Plan{
 		Actions: []fault.Action{{
-			Kind: fault.Evict, Target: identity(evicted), Pod: &evicted, Fault: findings[0].Code,
+			Kind: fault.Evict, Target: evictedIdentity(evicted), Pod: &evicted, Fault: findings[0].Code,
 			Safety: h.safety(ctx, pod, findings, reasons), Loss: h.loss(ctx, pod),
 		}},
 		Findings: findings,
 	}, nil
 }
 
-func nothing(pod *corev1.Pod, reasons []string) string {
-	text := fmt.Sprintf("pod %s has no volume that is broken and cannot be mended without evicting it", nameOf(pod))
+func nothingToEvict(pod *corev1.Pod, reasons []string) string {
+	text := fmt.Sprintf("pod %s has no volume that is broken and cannot be mended without evicting it", evictedName(pod))
 	if len(reasons) > 0 {
 		text += ": " + strings.Join(reasons, "; ")
 	}
@@ -122,7 +122,7 @@ func nothing(pod *corev1.Pod, reasons []string) string {
 }
 
 // refusal says why a pod is not evicted, whatever its volumes are like; empty: it may be.
-func (h *Recoverer) refusal(pod *corev1.Pod, o options) string {
+func (h *EvictRecoverer) refusal(pod *corev1.Pod, o evictOptions) string {
 	owner := metav1.GetControllerOf(pod)
 	mirror := pod.Annotations[corev1.MirrorPodAnnotationKey] != ""
 	switch {
@@ -130,28 +130,28 @@ func (h *Recoverer) refusal(pod *corev1.Pod, o options) string {
 		return "it is a static pod: the API server has only a mirror of it, and evicting that ends nothing; move its manifest away and " +
 			"back on the node"
 	case pod.DeletionTimestamp != nil:
-		return "it is being deleted already: " + blocked
+		return "it is being deleted already: " + evictionBlocked
 	case pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
 		return fmt.Sprintf("it has ended (phase %s) and does not run", pod.Status.Phase)
 	case owner == nil:
 		return "it has no controller, so nothing would make it anew: what it was would be lost; delete it and create it again"
 	case owner.Kind == "DaemonSet" && !o.daemonSet:
 		return fmt.Sprintf("it is of DaemonSet %q, and would come back on this node, to the same broken volume; where making it anew does help, "+
-			"because the driver mounts the volume afresh for a pod that is new, set %s to \"true\"", owner.Name, ParamDaemonSet)
+			"because the driver mounts the volume afresh for a pod that is new, set %s to \"true\"", owner.Name, ParamEvictDaemonSet)
 	case h.Evictor == nil:
 		return notAllowed
 	}
 	return ""
 }
 
-// blocked says what may keep a pod that is going.
-const blocked = "it goes when its containers have ended and the kubelet has unmounted its volumes, which a volume that does not answer " +
+// evictionBlocked says what may keep a pod that is going.
+const evictionBlocked = "it goes when its containers have ended and the kubelet has unmounted its volumes, which a volume that does not answer " +
 	"can hold up"
 
 // safety says why it may be done.
-func (h *Recoverer) safety(ctx context.Context, pod *corev1.Pod, findings []fault.Finding, reasons []string) string {
+func (h *EvictRecoverer) safety(ctx context.Context, pod *corev1.Pod, findings []fault.Finding, reasons []string) string {
 	owner := metav1.GetControllerOf(pod)
-	text := "it has " + describe(findings)
+	text := "it has " + describeFindings(findings)
 	if len(reasons) > 0 {
 		text += ", which is not mended here: " + strings.Join(reasons, "; ")
 	}
@@ -168,13 +168,13 @@ func (h *Recoverer) safety(ctx context.Context, pod *corev1.Pod, findings []faul
 	}
 	hung := slices.ContainsFunc(findings, func(f fault.Finding) bool { return f.Code == fault.HungMount })
 	if hung {
-		text += "; as the volume hangs, it may stay: " + blocked
+		text += "; as the volume hangs, it may stay: " + evictionBlocked
 	}
 	return text
 }
 
-// describe names the faults.
-func describe(findings []fault.Finding) string {
+// describeFindings names the faults.
+func describeFindings(findings []fault.Finding) string {
 	var all []string
 	for _, f := range findings {
 		text := string(f.Code)
@@ -188,4 +188,4 @@ func describe(findings []fault.Finding) string {
 	return strings.Join(all, ", ")
 }
 
-func nameOf(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
+func evictedName(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }

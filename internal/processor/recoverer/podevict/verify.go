@@ -15,12 +15,12 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// pollInterval is how often the pod is looked at while it is waited for.
-const pollInterval = time.Second
+// evictPollInterval is how often the pod is looked at while it is waited for.
+const evictPollInterval = time.Second
 
 // Verify proves that the pod is gone, or on its way. While it is on its way its faults are not called healed.
-func (h *Recoverer) Verify(ctx context.Context, r processor.Request, p processor.Plan) (processor.Result, error) {
-	o, err := optionsOf(r.Values)
+func (h *EvictRecoverer) Verify(ctx context.Context, r processor.Request, p processor.Plan) (processor.Result, error) {
+	o, err := evictOptionsOf(r.Values)
 	if err != nil {
 		return processor.Result{}, err
 	}
@@ -32,20 +32,20 @@ func (h *Recoverer) Verify(ctx context.Context, r processor.Request, p processor
 	if err != nil {
 		return processor.Result{}, err
 	}
-	did := identity(pod) + " was evicted"
+	did := evictedIdentity(pod) + " was evicted"
 	if done := p.Outcome(0); done.Already {
-		did = fmt.Sprintf("%s was not evicted: %s", identity(pod), done.Message)
+		did = fmt.Sprintf("%s was not evicted: %s", evictedIdentity(pod), done.Message)
 	}
 	if left != nil {
 		did += ", and is being deleted: " + h.holdUp(ctx, left, time.Now())
-		return processor.Result{Values: map[string]string{KeyResult: did}, Findings: p.Findings}, nil
+		return processor.Result{Values: map[string]string{KeyEvictResult: did}, Findings: p.Findings}, nil
 	}
-	return processor.Result{Values: map[string]string{KeyResult: did + ", and is gone"}, Findings: processor.Healed(p.Findings, nil)}, nil
+	return processor.Result{Values: map[string]string{KeyEvictResult: did + ", and is gone"}, Findings: processor.Healed(p.Findings, nil)}, nil
 }
 
 // await waits until the pod has gone, and gives it where it is only on its way.
-func (h *Recoverer) await(ctx context.Context, r processor.Request, uid string, limit time.Duration) (*corev1.Pod, error) {
-	tick := time.NewTicker(pollInterval)
+func (h *EvictRecoverer) await(ctx context.Context, r processor.Request, uid string, limit time.Duration) (*corev1.Pod, error) {
+	tick := time.NewTicker(evictPollInterval)
 	defer tick.Stop()
 	over := time.NewTimer(limit)
 	defer over.Stop()
@@ -72,13 +72,13 @@ func (h *Recoverer) await(ctx context.Context, r processor.Request, uid string, 
 }
 
 // holdUp says what a pod is waited for that is being deleted. The deletion timestamp is when its grace period ends.
-func (h *Recoverer) holdUp(ctx context.Context, pod *corev1.Pod, now time.Time) string {
+func (h *EvictRecoverer) holdUp(ctx context.Context, pod *corev1.Pod, now time.Time) string {
 	if left := pod.DeletionTimestamp.Sub(now).Round(time.Second); left > 0 {
 		return fmt.Sprintf("its containers have %s left to end by themselves", left)
 	}
 	findings, _, err := h.Judge.Unmendable(ctx, string(pod.UID))
 	if err != nil || len(findings) == 0 {
-		return "its grace period is over, and it is still there; " + blocked
+		return "its grace period is over, and it is still there; " + evictionBlocked
 	}
-	return fmt.Sprintf("its grace period is over, and it stays on this node while it has %s: %s", describe(findings), blocked)
+	return fmt.Sprintf("its grace period is over, and it stays on this node while it has %s: %s", describeFindings(findings), evictionBlocked)
 }

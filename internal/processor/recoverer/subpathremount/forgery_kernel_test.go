@@ -24,18 +24,18 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// street is a ward with what must not be touched: the pod of a neighbour with a healthy bind and one that is stale
+// attackedPods is a ward with what must not be touched: the pod of a neighbour with a healthy bind and one that is stale
 // indeed, and a container that has copies of all mounts in a namespace of its own.
-type street struct {
+type attackedPods struct {
 	*ward
 	neighbour      *corev1.Pod
 	healthy, stale string // the neighbour's binds
 	container      *kerneltest.Actor
 }
 
-func move(t *testing.T) *street {
+func newAttackedPods(t *testing.T) *attackedPods {
 	t.Helper()
-	s := &street{ward: admit(t), neighbour: kubelettest.NewPod()}
+	s := &attackedPods{ward: admit(t), neighbour: kubelettest.NewPod()}
 	s.neighbour.UID, s.neighbour.Name = "c0ffee00-0000-4000-8000-000000000001", "neighbour"
 	version := s.Update(s.neighbour, kubelettest.ConfigMap, "configmap", map[string]string{"key": "", "lost": ""})
 	s.healthy, s.stale = s.Point(s.neighbour, "configmap", "app", 0), s.Point(s.neighbour, "configmap", "sidecar", 0)
@@ -49,13 +49,13 @@ func move(t *testing.T) *street {
 // tables are those of the kubelet's namespace and the container's.
 type tables struct{ kubelet, container table }
 
-func (s *street) tables(t *testing.T) tables {
+func (s *attackedPods) tables(t *testing.T) tables {
 	t.Helper()
 	return tables{tableOf(t, 0), tableOf(t, s.container.PID)}
 }
 
 // holds checks that nothing has changed in the kubelet's namespace but what was repaired, and nothing in the container's.
-func (s *street) holds(t *testing.T, before tables, repaired ...repair) {
+func (s *attackedPods) holds(t *testing.T, before tables, repaired ...repair) {
 	t.Helper()
 	holds(t, 0, before.kubelet, repaired...)
 	holds(t, s.container.PID, before.container)
@@ -75,7 +75,7 @@ func printable(t *testing.T, p processor.Plan) processor.Plan {
 }
 
 // lies are texts that want something else to be unmounted.
-func (s *street) lies() map[string]string {
+func (s *attackedPods) lies() map[string]string {
 	lies := map[string]string{
 		"nothing":      "",
 		"newlines":     "no such file or directory\n1 1 1:1 /x//deleted " + s.healthy + " rw - ext4 /dev/vda rw\n",
@@ -100,7 +100,7 @@ func (s *street) lies() map[string]string {
 const noEntry = ": no such file or directory"
 
 // targets are what a lie may name.
-func (s *street) targets() map[string]string {
+func (s *attackedPods) targets() map[string]string {
 	return map[string]string{
 		"another pod's healthy bind": s.healthy,
 		"another pod's stale bind":   s.stale,
@@ -139,7 +139,7 @@ func wordings(target string) map[string]string {
 func TestMessagesChangeNoPlan(t *testing.T) {
 	for name, stale := range map[string]bool{"of a pod with stale binds": true, "of a healthy pod": false} {
 		t.Run(name, func(t *testing.T) {
-			s := move(t)
+			s := newAttackedPods(t)
 			if stale {
 				s.renew()
 			}
@@ -165,7 +165,7 @@ func TestMessagesChangeNoPlan(t *testing.T) {
 }
 
 // say has the message in state.waiting, lastState.terminated and state.terminated.
-func (s *street) say(message string) {
+func (s *attackedPods) say(message string) {
 	app, sidecar := kubelettest.Failing("app", message), kubelettest.Failing("sidecar", message)
 	app.State.Waiting.Message = message
 	sidecar.State = corev1.ContainerState{Terminated: sidecar.LastTerminationState.Terminated.DeepCopy()}
@@ -179,7 +179,7 @@ var keys = []string{
 	"diagnoser.kubernetes.subpath_remount.result", "diagnoser.kubernetes.subpath_remount.bug_link",
 	"diagnoser.kubernetes.subpath_remount.original_source_path", "diagnoser.kubernetes.subpath_remount.original_source_paths",
 	"diagnoser.kubernetes.subpath_remount.original_destination_path", "diagnoser.kubernetes.subpath_remount.original_destination_paths",
-	KeyResult, KeyResults, KeyRunningAfter,
+	KeyRecoverResult, KeyRecoverResults, KeyRecoverRunningAfter,
 	"param.recover.kubernetes.subpath_remount.target", "param.recover.kubernetes.subpath_remount.mount_point", "target", "mount", processor.MemoryNote,
 	"collector.system.mountinfo", "collector.kubernetes.pod.detail", "node.mountinfo", "kubelet.root",
 	processor.KeyPodNamespace, processor.KeyPodName, processor.KeyContainer, processor.KeyNode, processor.KeyDiagnosisUID, "pod.uid",
@@ -188,14 +188,14 @@ var keys = []string{
 // TestForgedValuesChangeNothing has every parameter and every result of an earlier operation name what is not to be
 // touched, from the plan to the proof.
 func TestForgedValuesChangeNothing(t *testing.T) {
-	s := move(t)
+	s := newAttackedPods(t)
 	s.renew()
 	before, truth := s.tables(t), s.plan(t)
 	forge := func(lie string) {
 		s.request.Values = map[string]string{}
 		for _, key := range keys {
 			s.request.Values[key] = lie
-			if strings.HasSuffix(key, "paths") || key == KeyResults {
+			if strings.HasSuffix(key, "paths") || key == KeyRecoverResults {
 				s.request.Values[key] = fmt.Sprintf("[%q]", lie)
 			}
 		}
@@ -213,14 +213,14 @@ func TestForgedValuesChangeNothing(t *testing.T) {
 	s.holds(t, before, s.repairs(truth, "configmap")...)
 	result, err := s.healer.Verify(t.Context(), s.request, truth)
 	must(t, err)
-	if got := result.Values[KeyResult]; got != "Succeesfully umount "+s.point+" on host" {
+	if got := result.Values[KeyRecoverResult]; got != "Succeesfully umount "+s.point+" on host" {
 		t.Errorf("result %q", got)
 	}
 }
 
 // TestBadParametersAreNamed: each method that reads parameters says which is bad, and nothing is touched.
 func TestBadParametersAreNamed(t *testing.T) {
-	s := move(t)
+	s := newAttackedPods(t)
 	s.renew()
 	before, plan := s.tables(t), s.plan(t)
 	for _, c := range []struct{ key, value string }{
@@ -244,24 +244,24 @@ func TestBadParametersAreNamed(t *testing.T) {
 
 // confusion is a pod that is to be taken for another.
 type confusion struct {
-	change func(t *testing.T, s *street)
-	want   func(s *street) []string // what is unmounted; nil: what would be without the change
-	reason string                   // of a plan without actions
-	err    bool                     // an error will do as well
+	change func(t *testing.T, s *attackedPods)
+	want   func(s *attackedPods) []string // what is unmounted; nil: what would be without the change
+	reason string                         // of a plan without actions
+	err    bool                           // an error will do as well
 }
 
 // withUID is a pod with a UID that no API server gives.
-func withUID(uid func(s *street) string) confusion {
+func withUID(uid func(s *attackedPods) string) confusion {
 	return confusion{
-		change: func(_ *testing.T, s *street) { s.pod.UID = types.UID(uid(s)) },
+		change: func(_ *testing.T, s *attackedPods) { s.pod.UID = types.UID(uid(s)) },
 		want:   nothing, reason: "no stale subPath mount", err: true,
 	}
 }
 
-func nothing(*street) []string { return nil }
+func nothing(*attackedPods) []string { return nil }
 
 // rename gives the pod one container and one volume of these names, with a healthy bind at index 0 and a stale one at 1.
-func (s *street) rename(t *testing.T, volume, container string) {
+func (s *attackedPods) rename(t *testing.T, volume, container string) {
 	t.Helper()
 	s.pod.Spec.Volumes[0].Name = volume
 	mounts := []corev1.VolumeMount{{Name: volume, MountPath: "/x", SubPath: "key"}, {Name: volume, MountPath: "/y", SubPath: "key"}}
@@ -283,51 +283,51 @@ func points(p processor.Plan) (all []string) {
 // TestConfusingPods: only the pod's UID, and the whole of its spec, say which binds are its own.
 func TestConfusingPods(t *testing.T) {
 	for name, c := range map[string]confusion{
-		"a pod named like another's UID": {change: func(_ *testing.T, s *street) {
+		"a pod named like another's UID": {change: func(_ *testing.T, s *attackedPods) {
 			s.pod.Name, s.pod.GenerateName = string(s.neighbour.UID), string(s.neighbour.UID)
 		}},
-		"another's UID for a label": {change: func(_ *testing.T, s *street) {
+		"another's UID for a label": {change: func(_ *testing.T, s *attackedPods) {
 			uid := string(s.neighbour.UID)
 			s.pod.Labels = map[string]string{"uid": uid, "io.kubernetes.pod.uid": uid}
 			s.pod.Annotations = map[string]string{"uid": uid, "kubernetes.io/config.hash": uid, "volume-subpaths": s.stale}
 		}},
-		"another's UID as owner": {change: func(_ *testing.T, s *street) {
+		"another's UID as owner": {change: func(_ *testing.T, s *attackedPods) {
 			s.pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: s.neighbour.Name, UID: s.neighbour.UID}}
 		}},
 		"the mirror of a static pod, with another's directory": {
-			change: func(_ *testing.T, s *street) {
+			change: func(_ *testing.T, s *attackedPods) {
 				uid := string(s.neighbour.UID)
 				s.pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: uid, "kubernetes.io/config.hash": uid}
 			},
 			want: nothing, reason: "static pod",
 		},
-		"a volume called deleted, a container called 0": {change: func(t *testing.T, s *street) {
+		"a volume called deleted, a container called 0": {change: func(t *testing.T, s *attackedPods) {
 			s.rename(t, "deleted", "0")
-		}, want: func(s *street) []string { return []string{s.Point(s.pod, "deleted", "0", 1)} }},
-		"names of volume and container swapped": {change: func(t *testing.T, s *street) {
+		}, want: func(s *attackedPods) []string { return []string{s.Point(s.pod, "deleted", "0", 1)} }},
+		"names of volume and container swapped": {change: func(t *testing.T, s *attackedPods) {
 			s.rename(t, "app", "configmap")
 			// Stale as well, at a place of the right container and index, but of a volume that is not mounted there.
 			lost := filepath.Join(s.Root, "lost")
 			must(t, os.WriteFile(lost, nil, 0o644))
 			s.Bind(lost, s.Point(s.pod, "configmap", "configmap", 1))
 			must(t, os.Remove(lost))
-		}, want: func(s *street) []string { return []string{s.Point(s.pod, "app", "configmap", 1)} }},
+		}, want: func(s *attackedPods) []string { return []string{s.Point(s.pod, "app", "configmap", 1)} }},
 		"a container and a volume that climb": {
-			change: func(_ *testing.T, s *street) {
+			change: func(_ *testing.T, s *attackedPods) {
 				mounts := []corev1.VolumeMount{{Name: "..", MountPath: "/x", SubPath: "../../key"}}
 				s.pod.Spec.Containers = []corev1.Container{{Name: "..", VolumeMounts: mounts}}
 				s.pod.Spec.Volumes[0].Name = ".."
 			},
 			want: nothing, reason: "no stale subPath mount", err: true,
 		},
-		"a UID that climbs":        withUID(func(s *street) string { return "../" + string(s.neighbour.UID) }),
-		"a UID that leads on":      withUID(func(s *street) string { return "x/../" + string(s.neighbour.UID) }),
-		"a UID with a slash":       withUID(func(s *street) string { return string(s.neighbour.UID) + "/" }),
-		"a UID that is the parent": withUID(func(*street) string { return ".." }),
-		"a UID that is the same":   withUID(func(*street) string { return "." }),
-		"a UID with a NUL":         withUID(func(s *street) string { return string(s.neighbour.UID) + "\x00" }),
+		"a UID that climbs":        withUID(func(s *attackedPods) string { return "../" + string(s.neighbour.UID) }),
+		"a UID that leads on":      withUID(func(s *attackedPods) string { return "x/../" + string(s.neighbour.UID) }),
+		"a UID with a slash":       withUID(func(s *attackedPods) string { return string(s.neighbour.UID) + "/" }),
+		"a UID that is the parent": withUID(func(*attackedPods) string { return ".." }),
+		"a UID that is the same":   withUID(func(*attackedPods) string { return "." }),
+		"a UID with a NUL":         withUID(func(s *attackedPods) string { return string(s.neighbour.UID) + "\x00" }),
 		"another's UID, and its name, but not its spec": {
-			change: func(_ *testing.T, s *street) {
+			change: func(_ *testing.T, s *attackedPods) {
 				s.pod.UID, s.pod.Name = s.neighbour.UID, s.neighbour.Name
 				s.pod.Spec.Containers[1].VolumeMounts[0].SubPath = ""
 			},
@@ -335,7 +335,7 @@ func TestConfusingPods(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := move(t)
+			s := newAttackedPods(t)
 			s.renew()
 			want := []string{s.point, s.Point(s.pod, "configmap", "sidecar", 0)}
 			c.change(t, s)
@@ -360,7 +360,7 @@ func TestConfusingPods(t *testing.T) {
 
 // TestNamesThatLookDeleted has sources whose names look like the kernel's mark. They are alive until they are removed.
 func TestNamesThatLookDeleted(t *testing.T) {
-	s := move(t)
+	s := newAttackedPods(t)
 	names := []string{
 		"deleted", "x (deleted)", "x/deleted", "x//deleted2", "y//deleted", "d/deleted/deleted", `z\057\057deleted`,
 		`\040//deleted`, " /deleted", "tab\tdeleted", "#deleted", "deleted ", "line\n1 1 0:1 /x//deleted /y rw - tmpfs tmpfs rw",
@@ -395,9 +395,9 @@ func TestNamesThatLookDeleted(t *testing.T) {
 	}
 }
 
-// plant is a street whose pod has a subPath of an emptyDir, which is for its containers to write to.
+// plant is attackedPods whose pod has a subPath of an emptyDir, which is for its containers to write to.
 type plant struct {
-	*street
+	*attackedPods
 	fuse          *kerneltest.Actor
 	volume, point string
 	link          string // the part of the subPath that a link is put for
@@ -413,7 +413,7 @@ var plants = map[string]struct{ subPath, link string }{
 
 func newPlant(t *testing.T, subPath, link string) *plant {
 	t.Helper()
-	p := &plant{street: move(t), link: link}
+	p := &plant{attackedPods: newAttackedPods(t), link: link}
 	p.ask(0, "empty", subPath)
 	p.volume, p.point = p.Volume(p.pod, kubelettest.EmptyDir, "empty"), p.Point(p.pod, "empty", "app", 1)
 	rest := strings.TrimPrefix(subPath, link)

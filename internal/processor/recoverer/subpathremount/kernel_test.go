@@ -438,7 +438,7 @@ func TestInitContainerThatHasSucceeded(t *testing.T) {
 	w.apply(t, p)
 	result, err := w.healer.Verify(t.Context(), w.request, p)
 	must(t, err)
-	if took, waited := result.Values[KeyRunningAfter]; waited {
+	if took, waited := result.Values[KeyRecoverRunningAfter]; waited {
 		t.Errorf("waited for %s s, want not to wait", took)
 	}
 	holds(t, 0, before, w.repairs(p, "configmap")...)

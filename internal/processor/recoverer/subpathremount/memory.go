@@ -16,21 +16,21 @@ import (
 type memory struct {
 	restart.Waiting
 	// Others are the mounts of the pod that are none of the plan's business.
-	Others []other `json:"others,omitempty"`
+	Others []otherMount `json:"others,omitempty"`
 }
 
-type other struct {
+type otherMount struct {
 	ID    int    `json:"id"` // in mountinfo
 	Point string `json:"point"`
 }
 
 // others lists the pod's mounts without those that are to be unmounted.
-func others(report *subpath.Report, stale []subpath.Bind) []other {
-	var all []other
+func others(report *subpath.Report, stale []subpath.Bind) []otherMount {
+	var all []otherMount
 	for _, m := range report.Mounts {
 		planned := slices.ContainsFunc(stale, func(b subpath.Bind) bool { return b.State.Reused == m.ID })
 		if !planned {
-			all = append(all, other{ID: m.ID, Point: m.Point})
+			all = append(all, otherMount{ID: m.ID, Point: m.Point})
 		}
 	}
 	return all
@@ -38,7 +38,7 @@ func others(report *subpath.Report, stale []subpath.Bind) []other {
 
 // stands tells whether the mount, or another at its place, is in the table. The kubelet itself renews binds of
 // subPaths when it starts a container.
-func (o other) stands(table *mountinfo.Table) bool {
+func (o otherMount) stands(table *mountinfo.Table) bool {
 	m, ok := table.ByID(o.ID)
 	return ok && m.Point == o.Point || len(table.All(o.Point)) > 0
 }

@@ -28,12 +28,12 @@ import (
 
 // Keys of the results.
 const (
-	// KeyResult tells of the first bind that was unmounted, KeyResults of all.
-	KeyResult  = "recover.kubernetes.subpath_remount.result"
-	KeyResults = "recover.kubernetes.subpath_remount.results"
-	// KeyRunningAfter is how many seconds after the unmount all containers that could not start were seen to have
+	// KeyRecoverResult tells of the first bind that was unmounted, KeyResults of all.
+	KeyRecoverResult  = "recover.kubernetes.subpath_remount.result"
+	KeyRecoverResults = "recover.kubernetes.subpath_remount.results"
+	// KeyRecoverRunningAfter is how many seconds after the unmount all containers that could not start were seen to have
 	// started. It is absent where there was none, or nobody waited.
-	KeyRunningAfter = "recover.kubernetes.subpath_remount.running_after_seconds"
+	KeyRecoverRunningAfter = "recover.kubernetes.subpath_remount.running_after_seconds"
 )
 
 // Recoverer is the recoverer subpathRemountRecover.

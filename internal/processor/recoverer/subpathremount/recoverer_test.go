@@ -78,8 +78,8 @@ func TestClaimsNoDeedOfOthers(t *testing.T) {
 	}
 	got, err := results(p)
 	want := map[string]string{
-		KeyResult:  "did not umount /p/0 on host: " + another,
-		KeyResults: `["did not umount /p/0 on host: ` + another + `","Succeesfully umount /p/1 on host"]`,
+		KeyRecoverResult:  "did not umount /p/0 on host: " + another,
+		KeyRecoverResults: `["did not umount /p/0 on host: ` + another + `","Succeesfully umount /p/1 on host"]`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("results (-want +got), %v:\n%s", err, diff)

@@ -31,7 +31,7 @@ func TestWithoutWaitingNothingIsHealedThatSuffered(t *testing.T) {
 			t.Errorf("container %q: healed %v, evidence %q", f.Container, f.Healed, f.Evidence)
 		}
 	}
-	if diff := cmp.Diff(map[string]bool{"app": false, "sidecar": true}, healed); diff != "" || result.Values[KeyRunningAfter] != "" {
+	if diff := cmp.Diff(map[string]bool{"app": false, "sidecar": true}, healed); diff != "" || result.Values[KeyRecoverRunningAfter] != "" {
 		t.Errorf("values %q, healed by container (-want +got):\n%s", result.Values, diff)
 	}
 }

@@ -52,7 +52,7 @@ func (h *Recoverer) Verify(ctx context.Context, r processor.Request, p processor
 		return processor.Result{}, err
 	}
 	if running != "" {
-		values[KeyRunningAfter] = running
+		values[KeyRecoverRunningAfter] = running
 	}
 	return processor.Result{Values: values, Findings: healed}, nil
 }
@@ -117,7 +117,7 @@ func results(p processor.Plan) (map[string]string, error) {
 	}
 	all, err := json.Marshal(sentences)
 	if err != nil {
-		return nil, fmt.Errorf("encode %q: %w", KeyResults, err)
+		return nil, fmt.Errorf("encode %q: %w", KeyRecoverResults, err)
 	}
-	return map[string]string{KeyResult: sentences[0], KeyResults: string(all)}, nil
+	return map[string]string{KeyRecoverResult: sentences[0], KeyRecoverResults: string(all)}, nil
 }

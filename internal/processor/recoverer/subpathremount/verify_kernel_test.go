@@ -118,9 +118,9 @@ func TestWaitsUntilTheContainerRuns(t *testing.T) {
 	start := time.Now()
 	result, err := w.healer.Verify(t.Context(), w.request, p)
 	must(t, err)
-	took, err := strconv.ParseFloat(result.Values[KeyRunningAfter], 64)
+	took, err := strconv.ParseFloat(result.Values[KeyRecoverRunningAfter], 64)
 	if most := time.Since(start).Seconds() + 0.05; err != nil || took <= 0 || took > most || kubelet.looks != 3 {
-		t.Errorf("running after %q and %d looks, want the seconds that it took, %.1f at most", result.Values[KeyRunningAfter],
+		t.Errorf("running after %q and %d looks, want the seconds that it took, %.1f at most", result.Values[KeyRecoverRunningAfter],
 			kubelet.looks, most)
 	}
 }

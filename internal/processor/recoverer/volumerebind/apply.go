@@ -17,8 +17,8 @@ import (
 )
 
 // Apply does one action of a plan. What is done already succeeds; what has changed since the plan is refused.
-func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
-	o, err := optionsOf(r.Values)
+func (h *RebindRecoverer) Apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
+	o, err := rebindOptionsOf(r.Values)
 	if err != nil {
 		return fault.Applied{}, err
 	}
@@ -38,7 +38,7 @@ func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a fault.Acti
 	switch a.Kind {
 	case fault.Abort:
 		if !o.abort {
-			return fault.Applied{}, processor.Stalled(fmt.Errorf("abort connection of %q: parameter %s does not ask for it", a.Target, ParamAbort))
+			return fault.Applied{}, processor.Stalled(fmt.Errorf("abort connection of %q: parameter %s does not ask for it", a.Target, ParamRebindAbort))
 		}
 		return h.apply(ctx, pod, a)
 	case fault.Replace:
@@ -48,7 +48,7 @@ func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a fault.Acti
 }
 
 // apply has an action done whose mount must be, now, a broken one of a volume of the pod as it is now.
-func (h *Recoverer) apply(ctx context.Context, pod *corev1.Pod, a fault.Action) (fault.Applied, error) {
+func (h *RebindRecoverer) apply(ctx context.Context, pod *corev1.Pod, a fault.Action) (fault.Applied, error) {
 	if a.Mount == nil {
 		return fault.Applied{}, processor.Stalled(errors.New("apply action: no mount is named"))
 	}

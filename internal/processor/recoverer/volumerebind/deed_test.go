@@ -29,7 +29,7 @@ func TestClaimsNoDeedOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	if err := json.Unmarshal([]byte(result.Values[KeyResults]), &got); err != nil {
+	if err := json.Unmarshal([]byte(result.Values[KeyRebindResults]), &got); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
@@ -46,7 +46,7 @@ func TestClaimsNoDeedOfOthers(t *testing.T) {
 // TestSuffers: the mount on the host is any container's, and that of a container its own.
 func TestSuffers(t *testing.T) {
 	t.Parallel()
-	m := memory{Waiting: restart.Waiting{Containers: []restart.Awaited{{Container: "app"}}}}
+	m := rebindState{Waiting: restart.Waiting{Containers: []restart.Awaited{{Container: "app"}}}}
 	for container, want := range map[string]bool{"": true, "app": true, "sidecar": false} {
 		if got := m.Suffers(fault.Finding{Container: container}); got != want {
 			t.Errorf("container %q: %v, want %v", container, got, want)

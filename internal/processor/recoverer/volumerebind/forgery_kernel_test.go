@@ -35,10 +35,10 @@ func TestForgedValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.request.Values = map[string]string{ParamAbort: "true"}
+	w.request.Values = map[string]string{ParamRebindAbort: "true"}
 	for _, key := range []string{
 		"collector.kubernetes.volume_health.list", "diagnoser.kubernetes.volume_health.list", "collector.kubernetes.pod.detail",
-		KeyResult, KeyResults, "recover.kubernetes.volume_rebind.target", "recover.kubernetes.volume_rebind.source",
+		KeyRebindResult, KeyRebindResults, "recover.kubernetes.volume_rebind.target", "recover.kubernetes.volume_rebind.source",
 	} {
 		w.request.Values[key] = string(lie)
 	}
@@ -102,7 +102,7 @@ func TestForgedActions(t *testing.T) {
 		"the container's as ours": inOurs(*p.Actions[1].Mount, good.Mount.Namespace),
 	} {
 		for _, kind := range []fault.ActionKind{fault.Replace, fault.Abort} {
-			w.request.Values = map[string]string{ParamAbort: "true"}
+			w.request.Values = map[string]string{ParamRebindAbort: "true"}
 			a := fault.Action{Kind: kind, Target: w.Point, Mount: &m, Container: good.Container, Fault: good.Fault}
 			if done, err := w.healer.Apply(t.Context(), w.request, a); !processor.IsStalled(err) {
 				t.Errorf("%s of %s: %+v, %v, want a refusal", kind, name, done, err)
@@ -174,23 +174,23 @@ func TestPlanThatIsOutOfDate(t *testing.T) {
 func TestAbortsWhenAsked(t *testing.T) {
 	w := admit(t)
 	w.Stop()
-	w.request.Values = map[string]string{ParamAbort: "true"}
+	w.request.Values = map[string]string{ParamRebindAbort: "true"}
 	p := w.plan(t)
 	if len(p.Actions) == 0 || p.Actions[0].Kind != fault.Abort || p.Actions[0].Lossless {
 		t.Fatalf("plan %+v", p)
 	}
 	w.request.Values = nil
-	if _, err := w.healer.Apply(t.Context(), w.request, p.Actions[0]); !processor.IsStalled(err) || !strings.Contains(err.Error(), ParamAbort) {
+	if _, err := w.healer.Apply(t.Context(), w.request, p.Actions[0]); !processor.IsStalled(err) || !strings.Contains(err.Error(), ParamRebindAbort) {
 		t.Errorf("nobody asks any more: %v", err)
 	}
-	w.request.Values = map[string]string{ParamAbort: "true"}
+	w.request.Values = map[string]string{ParamRebindAbort: "true"}
 	for i, done := range append(w.apply(t, p.Actions[:1]), w.apply(t, p.Actions[:1])...) {
 		if done.Already != (i > 0) {
 			t.Errorf("abort %d: %+v", i, done)
 		}
 	}
 	result, err := w.healer.Verify(t.Context(), w.request, p)
-	if err != nil || !strings.Contains(result.Values[KeyResult], "aborted the connection") {
+	if err != nil || !strings.Contains(result.Values[KeyRebindResult], "aborted the connection") {
 		t.Errorf("values %q, %v", result.Values, err)
 	}
 	for _, f := range result.Findings {
@@ -212,7 +212,7 @@ func TestAbortsWhenAsked(t *testing.T) {
 // TestUnmendableVolumes of a real pod: dead without a source, and not as soon as there is one.
 func TestUnmendableVolumes(t *testing.T) {
 	w := admit(t)
-	j := &Judge{Inspector: w.Inspector}
+	j := &UnrepairableJudge{Inspector: w.Inspector}
 	judge := func(want int, reason string) {
 		t.Helper()
 		findings, reasons, err := j.Unmendable(t.Context(), string(w.Pod.UID))

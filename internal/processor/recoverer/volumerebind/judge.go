@@ -11,14 +11,14 @@ import (
 	"kubediag.org/kubediag/internal/faults/volume"
 )
 
-// Judge says which volumes are broken and beyond what this package mends.
-type Judge struct {
+// UnrepairableJudge says which volumes are broken and beyond what this package mends.
+type UnrepairableJudge struct {
 	Inspector Inspector
 }
 
 // Unmendable gives the faults of a pod's volumes for which nothing would be planned, and in reasons why. Without
 // findings, reasons say why there is none. A copy that another pod has is none of this pod's faults.
-func (j *Judge) Unmendable(ctx context.Context, podUID string) (findings []fault.Finding, reasons []string, err error) {
+func (j *UnrepairableJudge) Unmendable(ctx context.Context, podUID string) (findings []fault.Finding, reasons []string, err error) {
 	if podUID == "" {
 		return nil, nil, fmt.Errorf("judge volumes: no pod is named")
 	}

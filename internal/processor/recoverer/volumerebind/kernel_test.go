@@ -32,14 +32,14 @@ func about(s *volumetest.Scene) processor.Request {
 type ward struct {
 	*volumetest.Scene
 	app     *kerneltest.Actor
-	healer  *Recoverer
+	healer  *RebindRecoverer
 	request processor.Request
 }
 
 func admit(t *testing.T) *ward {
 	t.Helper()
 	s := volumetest.New(t)
-	return &ward{Scene: s, app: s.Start(), healer: &Recoverer{Pods: s.Pods, Inspector: s.Inspector}, request: about(s)}
+	return &ward{Scene: s, app: s.Start(), healer: &RebindRecoverer{Pods: s.Pods, Inspector: s.Inspector}, request: about(s)}
 }
 
 func (w *ward) plan(t *testing.T) processor.Plan {
@@ -102,15 +102,15 @@ func TestHeals(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.mended(t, "new")
-	if !strings.Contains(result.Values[KeyResult], "replaced the mount at") || result.Values[KeyRefusals] != "" {
+	if !strings.Contains(result.Values[KeyRebindResult], "replaced the mount at") || result.Values[KeyRebindRefusals] != "" {
 		t.Errorf("values %q", result.Values)
 	}
 	if len(result.Findings) != 2 || !result.Findings[0].Healed || !result.Findings[1].Healed || result.Findings[0].Code != fault.DisconnectedFUSE {
 		t.Errorf("findings %+v", result.Findings)
 	}
 	// The other pod is told of, and is as dead as before.
-	if !strings.Contains(result.Values[KeyShares], volumetest.OtherUID) || !strings.Contains(w.ReadHost(other), "not connected") {
-		t.Errorf("shares %s; at the other pod's place: %s", result.Values[KeyShares], w.ReadHost(other))
+	if !strings.Contains(result.Values[KeyRebindShares], volumetest.OtherUID) || !strings.Contains(w.ReadHost(other), "not connected") {
+		t.Errorf("shares %s; at the other pod's place: %s", result.Values[KeyRebindShares], w.ReadHost(other))
 	}
 	if p := w.plan(t); !strings.Contains(p.NotApplicable, "no broken volume") {
 		t.Errorf("once more: %+v", p)
@@ -126,7 +126,7 @@ func TestKilledHalfWay(t *testing.T) {
 		p := w.plan(t)
 		w.apply(t, p.Actions[:done])
 		// Another process, which knows the plan alone.
-		w.healer = &Recoverer{Pods: w.Pods, Inspector: &volume.Inspector{
+		w.healer = &RebindRecoverer{Pods: w.Pods, Inspector: &volume.Inspector{
 			Kubelet: w.Inspector.Kubelet, Scanner: w.Inspector.Scanner, Prober: w.Inspector.Prober, Runtime: w.Inspector.Runtime,
 			Pods: w.Inspector.Pods, Runner: w.Inspector.Runner,
 		}}
@@ -204,8 +204,8 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// TestInOtherWords: no sentence of a plan or of an action decides anything.
-func TestInOtherWords(t *testing.T) {
+// TestRebindInOtherWords: no sentence of a plan or of an action decides anything.
+func TestRebindInOtherWords(t *testing.T) {
 	pipelinetest.InOtherWords(t, func(t *testing.T) (processor.Recoverer, processor.Request) {
 		w := admit(t)
 		w.Kill()

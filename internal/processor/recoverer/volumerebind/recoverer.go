@@ -30,17 +30,17 @@ import (
 
 // Keys of the results.
 const (
-	// KeyResult tells of the first mount that was replaced, KeyResults of all.
-	KeyResult  = "recover.kubernetes.volume_rebind.result"
-	KeyResults = "recover.kubernetes.volume_rebind.results"
-	// KeyRefusals says what is still broken and was left alone, and why, as JSON. It is absent where nothing was.
-	KeyRefusals = "recover.kubernetes.volume_rebind.refusals"
-	// KeyShares are the other pods of the node that have one of the dead file systems, as JSON: nothing of theirs was
+	// KeyRebindResult tells of the first mount that was replaced, KeyResults of all.
+	KeyRebindResult  = "recover.kubernetes.volume_rebind.result"
+	KeyRebindResults = "recover.kubernetes.volume_rebind.results"
+	// KeyRebindRefusals says what is still broken and was left alone, and why, as JSON. It is absent where nothing was.
+	KeyRebindRefusals = "recover.kubernetes.volume_rebind.refusals"
+	// KeyRebindShares are the other pods of the node that have one of the dead file systems, as JSON: nothing of theirs was
 	// changed. It is absent where there are none.
-	KeyShares = "recover.kubernetes.volume_rebind.shares"
-	// KeyRunningAfter is how many seconds after the repair all containers that could not start were seen to have started.
+	KeyRebindShares = "recover.kubernetes.volume_rebind.shares"
+	// KeyRebindRunningAfter is how many seconds after the repair all containers that could not start were seen to have started.
 	// It is absent where there was none, or nobody waited.
-	KeyRunningAfter = "recover.kubernetes.volume_rebind.running_after_seconds"
+	KeyRebindRunningAfter = "recover.kubernetes.volume_rebind.running_after_seconds"
 )
 
 // Inspector judges volumes and changes their mounts: a *volume.Inspector.
@@ -51,8 +51,8 @@ type Inspector interface {
 	Verify(ctx context.Context, actions []fault.Action) (volume.Proof, error)
 }
 
-// Recoverer is the recoverer volumeRebindRecover.
-type Recoverer struct {
+// RebindRecoverer is the recoverer volumeRebindRecover.
+type RebindRecoverer struct {
 	Pods      kubelet.Pods
 	Inspector Inspector
 	// Runtime is nil where there is none; no start is brought forward then.
@@ -60,29 +60,29 @@ type Recoverer struct {
 }
 
 // Name is volumeRebindRecover.
-func (*Recoverer) Name() string { return "volumeRebindRecover" }
+func (*RebindRecoverer) Name() string { return "volumeRebindRecover" }
 
 // Parameters are those that it reads.
-func (*Recoverer) Parameters() []string {
-	return []string{volume.ParamVolume, ParamAbort, ParamBringForward, ParamWaitSeconds}
+func (*RebindRecoverer) Parameters() []string {
+	return []string{volume.ParamVolume, ParamRebindAbort, ParamRebindBringForward, ParamRebindWaitSeconds}
 }
 
-func (h *Recoverer) starter() restart.Starter {
+func (h *RebindRecoverer) starter() restart.Starter {
 	return restart.Starter{Pods: h.Pods, Runtime: h.Runtime}
 }
 
 // Bounds of a plan.
 const (
-	maxActions  = 32
-	maxFindings = 64
-	maxEvidence = 8 // sentences of one finding
-	maxShares   = 200
+	maxActions        = 32
+	maxFindings       = 64
+	maxRebindEvidence = 8 // sentences of one finding
+	maxShares         = 200
 )
 
 // Plan looks afresh, and plans what package volume would do about every broken volume of the pod, and then the removal of
 // the runtime's records of containers that never started.
-func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
-	o, err := optionsOf(r.Values)
+func (h *RebindRecoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
+	o, err := rebindOptionsOf(r.Values)
 	if err != nil {
 		return processor.Plan{}, err
 	}
@@ -97,7 +97,7 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 	if err != nil {
 		return processor.Plan{}, err
 	}
-	d := draft{pod: pod, container: r.Pod.Container}
+	d := rebindDraft{pod: pod, container: r.Pod.Container}
 	for _, v := range d.broken(survey) {
 		actions, refusals, err := h.Inspector.Plan(ctx, v, volume.PlanOptions{Abort: o.abort})
 		if err != nil {
@@ -125,8 +125,8 @@ func going(pod *corev1.Pod) string {
 	return ""
 }
 
-// draft is a plan that grows by one volume after another.
-type draft struct {
+// rebindDraft is a plan that grows by one volume after another.
+type rebindDraft struct {
 	pod       *corev1.Pod
 	container string // empty: all
 	actions   []fault.Action
@@ -138,14 +138,14 @@ type draft struct {
 }
 
 // broken lists the broken volumes that the request is about.
-func (d *draft) broken(s *volume.Survey) []*volume.Health {
+func (d *rebindDraft) broken(s *volume.Survey) []*volume.Health {
 	return slices.DeleteFunc(s.Broken(), func(v *volume.Health) bool {
 		return v.Pod.UID != string(d.pod.UID) || d.container != "" && !slices.Contains(v.Mounters(d.pod), d.container)
 	})
 }
 
 // add takes up what would be done about one volume.
-func (d *draft) add(v *volume.Health, actions []fault.Action) {
+func (d *rebindDraft) add(v *volume.Health, actions []fault.Action) {
 	var replaced []fault.Mount
 	for _, a := range actions {
 		switch {
@@ -163,7 +163,7 @@ func (d *draft) add(v *volume.Health, actions []fault.Action) {
 		}
 	}
 	for _, f := range v.Findings() {
-		f.Evidence = f.Evidence[:min(len(f.Evidence), maxEvidence)]
+		f.Evidence = f.Evidence[:min(len(f.Evidence), maxRebindEvidence)]
 		if slices.Contains(replaced, f.Mount) {
 			d.healed = append(d.healed, f)
 		} else if len(d.left) < maxFindings {
@@ -180,28 +180,28 @@ func (d *draft) add(v *volume.Health, actions []fault.Action) {
 	}
 }
 
-func (d *draft) refuse(format string, args ...any) {
+func (d *rebindDraft) refuse(format string, args ...any) {
 	d.refusals = append(d.refusals, fmt.Sprintf(format, args...))
 }
 
 // nothing says why nothing is done.
-func (d *draft) nothing(s *volume.Survey) string {
+func (d *rebindDraft) nothing(s *volume.Survey) string {
 	name := d.pod.Namespace + "/" + d.pod.Name
 	if len(d.refusals) > 0 {
-		return fmt.Sprintf("no volume of pod %s is mended: %s", name, said(d.refusals))
+		return fmt.Sprintf("no volume of pod %s is mended: %s", name, joinReasons(d.refusals))
 	}
 	if len(d.left) > 0 {
 		return fmt.Sprintf("no volume of pod %s is mended: nothing is known that could be done", name)
 	}
 	text := fmt.Sprintf("pod %s has no broken volume: %d volumes on file systems that can die were looked at", name, len(s.Volumes))
 	if len(s.Coverage.Incomplete) > 0 {
-		text += "; not looked at: " + said(s.Coverage.Incomplete)
+		text += "; not looked at: " + joinReasons(s.Coverage.Incomplete)
 	}
 	return text
 }
 
-// said bounds how many sentences a reason has.
-func said(all []string) string {
+// joinReasons bounds how many sentences a reason has.
+func joinReasons(all []string) string {
 	const most = 10
 	text := strings.Join(all[:min(len(all), most)], "; ")
 	if more := len(all) - most; more > 0 {
@@ -211,9 +211,9 @@ func said(all []string) string {
 }
 
 // plan writes the draft down.
-func (h *Recoverer) plan(ctx context.Context, d *draft, o options) (processor.Plan, error) {
+func (h *RebindRecoverer) plan(ctx context.Context, d *rebindDraft, o rebindOptions) (processor.Plan, error) {
 	plan := processor.Plan{Actions: d.actions, Findings: d.healed}
-	m := memory{Waiting: d.waiting(), Refusals: d.refusals, Left: d.left, Shares: d.shares}
+	m := rebindState{Waiting: d.waiting(), Refusals: d.refusals, Left: d.left, Shares: d.shares}
 	if o.BringForward {
 		plan.Actions = append(plan.Actions, h.starter().Actions(ctx, m.Waiting, d.actions[0].Fault)...)
 	}
@@ -223,7 +223,7 @@ func (h *Recoverer) plan(ctx context.Context, d *draft, o options) (processor.Pl
 
 // waiting are the containers that could not start for want of what is replaced. Where an init container is one of them,
 // the others cannot start before it; and while another one runs, they have their time.
-func (d *draft) waiting() restart.Waiting {
+func (d *rebindDraft) waiting() restart.Waiting {
 	names := d.mounters
 	if d.container != "" {
 		names = []string{d.container}

@@ -72,7 +72,7 @@ type world struct {
 	*judge
 	pod     *corev1.Pod
 	pods    *kubelettest.Pods
-	healer  *Recoverer
+	healer  *RebindRecoverer
 	request processor.Request
 }
 
@@ -80,7 +80,7 @@ func newWorld() *world {
 	w := &world{judge: &judge{plans: map[string]planned{}, proof: volume.Proof{Healed: true}}, pod: kubelettest.NewPod(), pods: &kubelettest.Pods{}}
 	w.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/data"}}
 	w.pods.Set(w.pod)
-	w.healer = &Recoverer{Pods: w.pods, Inspector: w.judge}
+	w.healer = &RebindRecoverer{Pods: w.pods, Inspector: w.judge}
 	w.request = processor.Request{Node: kubelettest.NodeName, Pod: processor.Pod{Namespace: w.pod.Namespace, Name: w.pod.Name}}
 	return w
 }
@@ -173,12 +173,12 @@ func TestMendsWhatCanBeMended(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := result.Values[KeyResult]; text != `replaced the mount at "/p/pvc-a", which was broken by DisconnectedFUSE: is alive; left alone: `+
+	if text := result.Values[KeyRebindResult]; text != `replaced the mount at "/p/pvc-a", which was broken by DisconnectedFUSE: is alive; left alone: `+
 		`the mount of pvc-b stays: nothing is staged` {
 		t.Errorf("result %q", text)
 	}
-	if !strings.Contains(result.Values[KeyResults], `container \"app\"`) || result.Values[KeyShares] != `[{"namespace":"other","name":"db","uid":"9"}]` ||
-		!strings.Contains(result.Values[KeyRefusals], "pvc-b") || result.Values[KeyRunningAfter] != "" {
+	if !strings.Contains(result.Values[KeyRebindResults], `container \"app\"`) || result.Values[KeyRebindShares] != `[{"namespace":"other","name":"db","uid":"9"}]` ||
+		!strings.Contains(result.Values[KeyRebindRefusals], "pvc-b") || result.Values[KeyRebindRunningAfter] != "" {
 		t.Errorf("values %q", result.Values)
 	}
 	var states []string
@@ -238,7 +238,7 @@ func TestOutsideChoosesNothing(t *testing.T) {
 	w := newWorld()
 	action := w.breaks("pvc-a")
 	w.request.Values = map[string]string{
-		volume.ParamVolume: "pvc-a", ParamAbort: "true",
+		volume.ParamVolume: "pvc-a", ParamRebindAbort: "true",
 		"diagnoser.kubernetes.volume_health.list": `[{"pod":{"uid":"other"},"point":"/etc","source":{"path":"/root"}}]`,
 		"collector.kubernetes.pod.detail":         `{"metadata":{"uid":"other"}}`, "pod.name": "other", "device": "0:1",
 	}
@@ -255,7 +255,7 @@ func TestOutsideChoosesNothing(t *testing.T) {
 	}
 	abort := p.Actions[0]
 	abort.Kind = fault.Abort
-	if _, err := w.healer.Apply(t.Context(), w.request, abort); !processor.IsStalled(err) || !strings.Contains(err.Error(), ParamAbort) || len(w.applied) > 0 {
+	if _, err := w.healer.Apply(t.Context(), w.request, abort); !processor.IsStalled(err) || !strings.Contains(err.Error(), ParamRebindAbort) || len(w.applied) > 0 {
 		t.Errorf("an abort that nobody asks for: %v", err)
 	}
 	// The pod's UID is that of the pod as it is, whatever the plan was made for.
@@ -273,7 +273,7 @@ func TestOutsideChoosesNothing(t *testing.T) {
 
 func TestBadInput(t *testing.T) {
 	t.Parallel()
-	for key, value := range map[string]string{ParamAbort: "yes", ParamBringForward: "1", ParamWaitSeconds: "soon"} {
+	for key, value := range map[string]string{ParamRebindAbort: "yes", ParamRebindBringForward: "1", ParamRebindWaitSeconds: "soon"} {
 		w := newWorld()
 		w.request.Values = map[string]string{key: value}
 		_, planned := w.healer.Plan(t.Context(), w.request)
@@ -286,7 +286,7 @@ func TestBadInput(t *testing.T) {
 		}
 	}
 	w := newWorld()
-	for name, a := range map[string]fault.Action{`"Reboot"`: {Kind: "Reboot"}, "no mount": {Kind: fault.Replace}, ParamAbort: {Kind: fault.Abort}} {
+	for name, a := range map[string]fault.Action{`"Reboot"`: {Kind: "Reboot"}, "no mount": {Kind: fault.Replace}, ParamRebindAbort: {Kind: fault.Abort}} {
 		if _, err := w.healer.Apply(t.Context(), w.request, a); !processor.IsStalled(err) || !strings.Contains(err.Error(), name) {
 			t.Errorf("action %+v: %v", a, err)
 		}
@@ -325,7 +325,7 @@ func TestAbortAloneHealsNothing(t *testing.T) {
 	a := w.breaks("a")
 	a.Kind, a.Loss = fault.Abort, "data in flight"
 	w.plans["a"] = planned{actions: []fault.Action{a}, refusals: []string{"no source"}}
-	w.request.Values = map[string]string{ParamAbort: "true"}
+	w.request.Values = map[string]string{ParamRebindAbort: "true"}
 	p := stored(t, w.plan(t))
 	if len(p.Actions) != 1 || p.Actions[0].Kind != fault.Abort || p.Actions[0].Loss != "data in flight" || len(p.Findings) > 0 {
 		t.Fatalf("plan %+v", p)
@@ -334,7 +334,7 @@ func TestAbortAloneHealsNothing(t *testing.T) {
 		t.Errorf("apply: %v, %+v", err, w.applied)
 	}
 	result, err := w.healer.Verify(t.Context(), w.request, p)
-	if err != nil || !strings.Contains(result.Values[KeyResult], "aborted the connection") || len(result.Findings) != 1 || result.Findings[0].Healed {
+	if err != nil || !strings.Contains(result.Values[KeyRebindResult], "aborted the connection") || len(result.Findings) != 1 || result.Findings[0].Healed {
 		t.Errorf("result %+v, %v", result, err)
 	}
 }
@@ -366,11 +366,11 @@ func TestBringsTheStartForward(t *testing.T) {
 	if done, err := w.healer.Apply(t.Context(), w.request, p.Actions[1]); err != nil || done.Message != "removed" {
 		t.Errorf("removal: %+v, %v", done, err)
 	}
-	w.request.Values = map[string]string{ParamWaitSeconds: "1"}
+	w.request.Values = map[string]string{ParamRebindWaitSeconds: "1"}
 	if _, err := w.healer.Verify(t.Context(), w.request, p); !processor.IsStalled(err) || !strings.Contains(err.Error(), `container "app" is still not running`) {
 		t.Errorf("a container that stays: %v", err)
 	}
-	w.request.Values = map[string]string{ParamWaitSeconds: "0"}
+	w.request.Values = map[string]string{ParamRebindWaitSeconds: "0"}
 	result, err := w.healer.Verify(t.Context(), w.request, p)
 	if err != nil || result.Findings[0].Healed || !slices.Contains(result.Findings[0].Evidence, processor.NotAwaited) {
 		t.Errorf("a container that is not waited for: %+v, %v", result, err)
@@ -378,10 +378,10 @@ func TestBringsTheStartForward(t *testing.T) {
 	w.request.Values = nil
 	w.pods.Set(w.pod)
 	result, err = w.healer.Verify(t.Context(), w.request, p)
-	if err != nil || result.Values[KeyRunningAfter] == "" || !result.Findings[0].Healed {
+	if err != nil || result.Values[KeyRebindRunningAfter] == "" || !result.Findings[0].Healed {
 		t.Errorf("a container that runs: %+v, %v", result, err)
 	}
-	w.request.Values = map[string]string{ParamBringForward: "false"}
+	w.request.Values = map[string]string{ParamRebindBringForward: "false"}
 	w.pods.Set(failing)
 	if p := w.plan(t); len(p.Actions) != 1 {
 		t.Errorf("actions %+v, want no removal that is not wanted", p.Actions)
@@ -415,7 +415,7 @@ func TestWaitsForInitContainersFirst(t *testing.T) {
 			w.pod.Spec.InitContainers = []corev1.Container{init}
 			w.pod.Status.InitContainerStatuses, w.pod.Status.ContainerStatuses = []corev1.ContainerStatus{c.init}, []corev1.ContainerStatus{c.app}
 			w.pods.Set(w.pod)
-			m, err := recall(w.plan(t))
+			m, err := recallRebind(w.plan(t))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -438,7 +438,7 @@ func TestPlanIsBounded(t *testing.T) {
 		w.breaks(fmt.Sprint("pvc-", n))
 	}
 	p := w.plan(t)
-	m, err := recall(p)
+	m, err := recallRebind(p)
 	if err != nil || len(p.Actions) != maxActions || len(m.Refusals) != 3 || !strings.Contains(m.Refusals[0], "another run") || len(m.Left) != 3 {
 		t.Errorf("%d actions, notes %+v, %v", len(p.Actions), m, err)
 	}
@@ -447,7 +447,7 @@ func TestPlanIsBounded(t *testing.T) {
 func TestUnmendable(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
-	j, uid := &Judge{Inspector: w.judge}, string(w.pod.UID)
+	j, uid := &UnrepairableJudge{Inspector: w.judge}, string(w.pod.UID)
 	findings, reasons, err := j.Unmendable(t.Context(), uid)
 	if err != nil || len(findings) > 0 || len(reasons) != 1 || w.asked.PodUID != uid {
 		t.Errorf("healthy: %+v, %q, %v, asked %+v", findings, reasons, err, w.asked)

@@ -14,8 +14,8 @@ import (
 	"kubediag.org/kubediag/internal/processor/restart"
 )
 
-// memory is what Verify has to know about the time of the plan.
-type memory struct {
+// rebindState is what Verify has to know about the time of the plan.
+type rebindState struct {
 	restart.Waiting
 	// Refusals say what was left alone, and Left are the faults that stay with it.
 	Refusals []string        `json:"refusals,omitempty"`
@@ -23,8 +23,8 @@ type memory struct {
 	Shares   []fault.Pod     `json:"shares,omitempty"`
 }
 
-func recall(p processor.Plan) (memory, error) {
-	var m memory
+func recallRebind(p processor.Plan) (rebindState, error) {
+	var m rebindState
 	err := p.Recall(&m)
 	if err == nil && m.PodUID == "" {
 		err = processor.Stalled(errors.New("decode notes of plan: no pod is noted"))
@@ -34,12 +34,12 @@ func recall(p processor.Plan) (memory, error) {
 
 // Verify proves that what was replaced is gone and that what is there now is the volume, and waits until the containers
 // that could not start have. The faults of containers that are not waited for are not called healed.
-func (h *Recoverer) Verify(ctx context.Context, r processor.Request, p processor.Plan) (processor.Result, error) {
-	o, err := optionsOf(r.Values)
+func (h *RebindRecoverer) Verify(ctx context.Context, r processor.Request, p processor.Plan) (processor.Result, error) {
+	o, err := rebindOptionsOf(r.Values)
 	if err != nil {
 		return processor.Result{}, err
 	}
-	m, err := recall(p)
+	m, err := recallRebind(p)
 	if err != nil {
 		return processor.Result{}, err
 	}
@@ -59,13 +59,13 @@ func (h *Recoverer) Verify(ctx context.Context, r processor.Request, p processor
 		return processor.Result{}, err
 	}
 	if running != "" {
-		values[KeyRunningAfter] = running
+		values[KeyRebindRunningAfter] = running
 	}
 	return processor.Result{Values: values, Findings: append(healed, m.Left...)}, nil
 }
 
 // prove looks at the places of the plan, and tells in a sentence each what was done and is there now.
-func (h *Recoverer) prove(ctx context.Context, p processor.Plan, m memory) ([]string, error) {
+func (h *RebindRecoverer) prove(ctx context.Context, p processor.Plan, m rebindState) ([]string, error) {
 	var results []string
 	var replaced []fault.Action
 	var did []string // about each
@@ -93,7 +93,7 @@ func (h *Recoverer) prove(ctx context.Context, p processor.Plan, m memory) ([]st
 		return nil, err
 	}
 	if !proof.Healed {
-		return nil, processor.Stalled(fmt.Errorf("verify volumes of the pod: not all of it is mended: %s", said(proof.Left)))
+		return nil, processor.Stalled(fmt.Errorf("verify volumes of the pod: not all of it is mended: %s", joinReasons(proof.Left)))
 	}
 	for i := range did {
 		if i < len(proof.Evidence) {
@@ -116,17 +116,17 @@ func deed(a fault.Action, done fault.Applied) string {
 }
 
 // values are the results by key.
-func (m memory) values(results []string) (map[string]string, error) {
-	values := map[string]string{KeyResult: results[0]}
+func (m rebindState) values(results []string) (map[string]string, error) {
+	values := map[string]string{KeyRebindResult: results[0]}
 	if len(m.Refusals) > 0 {
-		values[KeyResult] += "; left alone: " + said(m.Refusals)
+		values[KeyRebindResult] += "; left alone: " + joinReasons(m.Refusals)
 	}
-	lists := map[string]any{KeyResults: results}
+	lists := map[string]any{KeyRebindResults: results}
 	if len(m.Refusals) > 0 {
-		lists[KeyRefusals] = m.Refusals
+		lists[KeyRebindRefusals] = m.Refusals
 	}
 	if len(m.Shares) > 0 {
-		lists[KeyShares] = m.Shares
+		lists[KeyRebindShares] = m.Shares
 	}
 	for key, list := range lists {
 		text, err := json.Marshal(list)
