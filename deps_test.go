@@ -30,7 +30,7 @@ type reach struct {
 }
 
 var (
-	node       = []string{"./internal/linux/...", "./internal/kubelet/...", "./internal/faults/...", "./internal/cri/...", "./internal/pipeline/...", "./internal/executor/...", "./internal/agent/...", "./internal/processor/all"}
+	node       = []string{"./internal/linux/...", "./internal/kubelet/...", "./internal/faults/...", "./internal/cri/...", "./internal/pipeline/...", "./internal/executor/...", "./internal/agent/...", "./internal/builtin/registry"}
 	client     = []string{"k8s.io/client-go/...", "sigs.k8s.io/controller-runtime/..."}
 	loggers    = []string{"log", "log/slog", "github.com/go-logr/...", "k8s.io/klog/..."}
 	processors = []string{"./internal/linux/...", "./internal/kubelet/...", "./internal/faults/...", "./internal/cri/...", "./internal/fault", "./internal/kubelog", "./internal/processor", "./internal/processor/podref", "./internal/processor/restart", "./internal/redact"}
@@ -63,18 +63,7 @@ var reaches = []reach{
 		from: "./internal/faults/...", never: []string{"./internal/processor/...", "./internal/pipeline/...", "./internal/executor/..."},
 		why: "a judge of the node hands out plain data of package fault: what runs it is built on it, never the other way round",
 	},
-	{
-		from: "./internal/processor/collector/...", within: append([]string{"./internal/processor/collector/..."}, processors...),
-		never: client, alone: true, why: "a processor stands alone: it is handed what it needs",
-	},
-	{
-		from: "./internal/processor/diagnoser/...", within: append([]string{"./internal/processor/diagnoser/..."}, processors...),
-		never: client, alone: true, why: "a processor stands alone: it is handed what it needs",
-	},
-	{
-		from: "./internal/processor/recoverer/...", within: append([]string{"./internal/processor/recoverer/..."}, processors...),
-		never: client, alone: true, why: "a processor stands alone: it is handed what it needs",
-	},
+	family("inventory"), family("subpath"), family("volume"), family("device"), family("orphan"), family("external"),
 	{
 		from: "./internal/pipeline/...", never: []string{"net/http", "k8s.io/...", "sigs.k8s.io/..."},
 		within: []string{"./internal/pipeline/...", "./internal/graph", "./internal/processor", "./internal/processor/processortest", "./internal/fault", "./internal/linux/bounded", "./internal/printable", "./internal/redact"},
@@ -106,6 +95,15 @@ var reaches = []reach{
 	},
 }
 
+// family is the rule for the processors of one family of faults.
+func family(name string) reach {
+	own := "./internal/processor/" + name
+	return reach{
+		from: own, within: append([]string{own}, processors...), never: client,
+		why: "a processor is handed what it needs, and knows no processor of another family",
+	}
+}
+
 // door names the only packages that may import something themselves.
 type door struct {
 	to    []string
@@ -122,7 +120,7 @@ var doors = []door{
 	},
 	{
 		to:   []string{"os/exec"},
-		from: []string{"./internal/processor/script", "./internal/cli/node", "./hack/...", "./test/..."}, tests: true,
+		from: []string{"./internal/processor/external", "./internal/cli/node", "./hack/...", "./test/..."}, tests: true,
 		why: "nothing on a node is done by running programs: scripts are the user's, and the demo starts itself again",
 	},
 	{

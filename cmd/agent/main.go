@@ -14,12 +14,12 @@ import (
 	"os"
 
 	"kubediag.org/kubediag/internal/agent"
+	"kubediag.org/kubediag/internal/builtin/registry"
 	"kubediag.org/kubediag/internal/linux/subprocess"
-	"kubediag.org/kubediag/internal/processor/all"
 )
 
 func main() {
-	subprocess.Main(all.Jobs()...)
+	subprocess.Main(registry.Jobs()...)
 	if err := agent.NewCommand().Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "kubediag-agent:", err)
 		os.Exit(1)

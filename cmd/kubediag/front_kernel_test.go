@@ -20,6 +20,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"kubediag.org/kubediag/internal/builtin/registry"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
@@ -27,14 +28,13 @@ import (
 	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
-	"kubediag.org/kubediag/internal/processor/all"
 )
 
 // programEnv has the test binary be the program.
 const programEnv = "KUBEDIAG_TEST_IS_PROGRAM"
 
 func TestMain(m *testing.M) {
-	subprocess.Main(all.Jobs()...)
+	subprocess.Main(registry.Jobs()...)
 	if os.Getenv(programEnv) != "" {
 		main()
 	}

@@ -10,13 +10,13 @@ import (
 	"os/signal"
 	"syscall"
 
+	"kubediag.org/kubediag/internal/builtin/registry"
 	"kubediag.org/kubediag/internal/cli"
 	"kubediag.org/kubediag/internal/linux/subprocess"
-	"kubediag.org/kubediag/internal/processor/all"
 )
 
 func main() {
-	subprocess.Main(all.Jobs()...)
+	subprocess.Main(registry.Jobs()...)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // the second one ends us at once
 	status := cli.Run(ctx, cli.NewCommand())

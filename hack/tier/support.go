@@ -27,25 +27,25 @@ type capability struct {
 // capabilities are the rows of the table, in its order.
 var capabilities = []capability{
 	{"find a stale subPath bind", []string{"faults/subpath TestUpdateMakesBindStale", "cli/node TestScanFindsWhatIsStale"}},
-	{"repair it when its container cannot start", []string{"processor/recoverer/subpathremount TestHeals"}},
+	{"repair it when its container cannot start", []string{"processor/subpath TestHeals"}},
 	{"repair it before the next start, as soon as its source changes", []string{"sentinel TestAutomaticRepairsBeforeNextStart"}},
 	{"find a dead FUSE volume", []string{"linux/probe TestLostServers", "sentinel TestObserveReportsDeadVolume"}},
 	{"find a volume that hangs, without hanging", []string{"faults/volume TestHung", "cli/node TestProbeDoesNotHang"}},
 	{"find a volume whose source was deleted or moved", []string{"linux/probe TestDeletedAndMoved"}},
 	{"confirm that a volume is healthy", []string{"linux/probe TestStates", "faults/volume TestHealthy"}},
-	{"give a volume back to running containers, when its driver has brought it back", []string{"processor/recoverer/volumerebind TestHeals"}},
+	{"give a volume back to running containers, when its driver has brought it back", []string{"processor/volume TestHeals"}},
 	{"the same by the sentinel, without a Diagnosis", []string{"sentinel TestAutomaticRepairsAfterDriverRestart"}},
 	{"replace a mount with no moment in which readers miss it", []string{"linux/mount TestReplaceRacesReader", "linux/mount TestReplaceDeadFUSEUnderReader"}},
 	{"unmount and replace no mount but the one that was meant, in a race", []string{
 		"linux/mount TestUnmountRacesNobodyElsesMount", "linux/mount TestReplaceRacesNobodyElsesMount",
 	}},
-	{"abort a FUSE connection that hangs", []string{"processor/recoverer/volumerebind TestAbortsWhenAsked"}},
-	{"name who holds a device", []string{"cli/node TestHoldersOfACopy", "processor/diagnoser/helddevice TestFindsWhoHoldsADevice"}},
-	{"release a device that is held", []string{"processor/recoverer/helddevice TestReleases"}},
+	{"abort a FUSE connection that hangs", []string{"processor/volume TestAbortsWhenAsked"}},
+	{"name who holds a device", []string{"cli/node TestHoldersOfACopy", "processor/device TestFindsWhoHoldsADevice"}},
+	{"release a device that is held", []string{"processor/device TestReleases"}},
 	{"find mount namespaces that no process is in", []string{"linux/mountns TestScannerFindsEveryNamespace"}},
 	{"release a device that only such a namespace holds", []string{"faults/device TestOtherNamespaces"}},
-	{"unmap krbd devices that are idle", []string{"processor/recoverer/idledevice TestUnmapsWhatIsIdle"}},
-	{"clear directories of pods that are gone", []string{"processor/recoverer/orphanedpod TestHeals"}},
+	{"unmap krbd devices that are idle", []string{"processor/device TestUnmapsWhatIsIdle"}},
+	{"clear directories of pods that are gone", []string{"processor/orphan TestHeals"}},
 	{"do nothing while no mount changes", []string{"linux/mountns TestListerAllocatesNothingWhereNothingChanges"}},
 }
 

@@ -15,14 +15,14 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/builtin"
+	"kubediag.org/kubediag/internal/builtin/registry"
 	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/mountfault"
-	"kubediag.org/kubediag/internal/processor/all"
-	"kubediag.org/kubediag/internal/processor/remote"
+	"kubediag.org/kubediag/internal/processor/external"
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
@@ -85,17 +85,17 @@ func (a *agent) newExecutor(o *observer) (*executor.Executor, error) {
 	if err != nil {
 		return nil, err
 	}
-	deps := all.Deps{
+	deps := registry.Deps{
 		Pods: a.pods, Kubelet: a.kubelet, Volumes: a.volumes, Orphans: a.orphans, Evictor: evictor, Lister: a.index,
 	}
 	if a.connections != nil {
 		deps.Connections = a.connections
 	}
-	registry, err := all.New(deps)
+	registry, err := registry.New(deps)
 	if err != nil {
 		return nil, err
 	}
-	client, err := remote.NewClient(a.ProcessorCAFile)
+	client, err := external.NewClient(a.ProcessorCAFile)
 	if err != nil {
 		return nil, fmt.Errorf("--processor-ca-file=%s: %w", a.ProcessorCAFile, err)
 	}

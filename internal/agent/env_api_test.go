@@ -230,8 +230,8 @@ func processorAt(t *testing.T, target string) v1.Processor {
 	return v1.Processor{ExternalAddress: &host, ExternalPort: new(int32(number)), Path: &path}
 }
 
-// external is an HTTP processor that counts how often it is asked, and answers what do says.
-type external struct {
+// httpProcessor is an HTTP processor that counts how often it is asked, and answers what do says.
+type httpProcessor struct {
 	*httptest.Server
 	mu    sync.Mutex
 	calls int
@@ -239,9 +239,9 @@ type external struct {
 	most  int // at once
 }
 
-func newExternal(t *testing.T, do func(ctx context.Context, call int)) *external {
+func newExternal(t *testing.T, do func(ctx context.Context, call int)) *httpProcessor {
 	t.Helper()
-	e := &external{}
+	e := &httpProcessor{}
 	e.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = http.MaxBytesReader(w, r.Body, 1<<20).Read(make([]byte, 1<<20))
 		e.mu.Lock()
@@ -262,7 +262,7 @@ func newExternal(t *testing.T, do func(ctx context.Context, call int)) *external
 	return e
 }
 
-func (e *external) count() int {
+func (e *httpProcessor) count() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.calls

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"kubediag.org/kubediag/internal/processor/recoverer/podevict"
+	"kubediag.org/kubediag/internal/processor/volume"
 )
 
 // evictTimeout bounds one call to the API server.
@@ -35,7 +35,7 @@ type evictor struct {
 }
 
 // newEvictor is nil where evicting pods is not allowed, for which podEvictRecover has words.
-func (o *options) newEvictor(config *rest.Config) (podevict.Evictor, error) {
+func (o *options) newEvictor(config *rest.Config) (volume.Evictor, error) {
 	if !o.AllowEviction {
 		return nil, nil
 	}
@@ -97,7 +97,7 @@ func (e *evictor) conflict(ctx context.Context, namespace, name, uid string, con
 	pod, err := e.set.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err), err == nil && string(pod.UID) != uid:
-		return fmt.Errorf("%w: %w", podevict.ErrGone, conflict)
+		return fmt.Errorf("%w: %w", volume.ErrGone, conflict)
 	case err != nil:
 		return errors.Join(conflict, err)
 	}
@@ -108,12 +108,12 @@ func (e *evictor) conflict(ctx context.Context, namespace, name, uid string, con
 func evictionError(err error) error {
 	switch {
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("%w: %w", podevict.ErrGone, err)
+		return fmt.Errorf("%w: %w", volume.ErrGone, err)
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w: %w", podevict.ErrForbidden, err)
+		return fmt.Errorf("%w: %w", volume.ErrForbidden, err)
 	case apierrors.IsTooManyRequests(err):
 		seconds, _ := apierrors.SuggestsClientDelay(err)
-		return &podevict.BlockedError{Reason: blockedBy(err), After: time.Duration(seconds) * time.Second}
+		return &volume.BlockedError{Reason: blockedBy(err), After: time.Duration(seconds) * time.Second}
 	}
 	return err
 }

@@ -27,7 +27,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/processor"
-	"kubediag.org/kubediag/internal/processor/recoverer/podevict"
+	"kubediag.org/kubediag/internal/processor/volume"
 	"kubediag.org/kubediag/test/apitest"
 )
 
@@ -44,12 +44,12 @@ func TestEvictionNeedsItsOverlay(t *testing.T) {
 	env := install(t)
 	p := pod(t, env, "evict-forbidden", "evict-n0")
 	e := newTestEvictor(t, as(env.Config, account("kubediag-agent")))
-	if err := e.Evict(t.Context(), p.Namespace, p.Name, string(p.UID)); !errors.Is(err, podevict.ErrForbidden) {
+	if err := e.Evict(t.Context(), p.Namespace, p.Name, string(p.UID)); !errors.Is(err, volume.ErrForbidden) {
 		t.Errorf("error %v, want ErrForbidden", err)
 	}
 }
 
-func newTestEvictor(t *testing.T, config *rest.Config) podevict.Evictor {
+func newTestEvictor(t *testing.T, config *rest.Config) volume.Evictor {
 	t.Helper()
 	o := options{AllowEviction: true}
 	e, err := o.newEvictor(config)
@@ -182,11 +182,11 @@ func TestEvictionWaitsForItsBudget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &podevict.EvictRecoverer{
+	h := &volume.EvictRecoverer{
 		Pods: &pods{node: p.Spec.NodeName, cache: env.Client, live: env.Client}, Kubelet: node, Judge: deadVolumes{}, Evictor: evictor,
 	}
 	r := processor.Request{
-		Node: p.Spec.NodeName, Pod: processor.Pod{Namespace: p.Namespace, Name: p.Name}, Values: map[string]string{podevict.ParamEvictWaitSeconds: "1"},
+		Node: p.Spec.NodeName, Pod: processor.Pod{Namespace: p.Namespace, Name: p.Name}, Values: map[string]string{volume.ParamEvictWaitSeconds: "1"},
 	}
 	plan, err := h.Plan(t.Context(), r)
 	if err != nil || len(plan.Actions) != 1 {
@@ -205,7 +205,7 @@ func TestEvictionWaitsForItsBudget(t *testing.T) {
 	}
 
 	budget(t, set, 1)
-	if err := evictor.Evict(t.Context(), p.Namespace, p.Name, "00000000-0000-0000-0000-000000000000"); !errors.Is(err, podevict.ErrGone) {
+	if err := evictor.Evict(t.Context(), p.Namespace, p.Name, "00000000-0000-0000-0000-000000000000"); !errors.Is(err, volume.ErrGone) {
 		t.Errorf("with another UID: %v, want ErrGone", err)
 	}
 	if err := stays(t, set, p); err != nil {
@@ -231,14 +231,14 @@ func stays(t *testing.T, set *kubernetes.Clientset, p *corev1.Pod) error {
 }
 
 // leaves verifies a pod on its way, and one that the kubelet, which is the test, has let go.
-func leaves(t *testing.T, set *kubernetes.Clientset, h *podevict.EvictRecoverer, r processor.Request, plan processor.Plan) {
+func leaves(t *testing.T, set *kubernetes.Clientset, h *volume.EvictRecoverer, r processor.Request, plan processor.Plan) {
 	t.Helper()
 	for _, want := range []struct {
 		text   string
 		healed bool
 	}{{"is being deleted: its containers have", false}, {"was evicted, and is gone", true}} {
 		result, err := h.Verify(t.Context(), r, plan)
-		if err != nil || !strings.Contains(result.Values[podevict.KeyEvictResult], want.text) || result.Findings[0].Healed != want.healed {
+		if err != nil || !strings.Contains(result.Values[volume.KeyEvictResult], want.text) || result.Findings[0].Healed != want.healed {
 			t.Fatalf("%+v, %v, want %q", result, err, want.text)
 		}
 		err = set.CoreV1().Pods(r.Pod.Namespace).Delete(t.Context(), r.Pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})

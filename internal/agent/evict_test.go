@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
 
-	"kubediag.org/kubediag/internal/processor/recoverer/podevict"
+	"kubediag.org/kubediag/internal/processor/volume"
 )
 
 // What API servers list of the group without a name. Those before 1.22 take evictions in another version.
@@ -161,10 +161,10 @@ func TestEvictionRefused(t *testing.T) {
 			},
 			blocked: "web-pdb is still being processed", after: 7 * time.Second,
 		},
-		"gone":           {server: &evictions{status: 404, answer: failed(404, "NotFound", `pods "web-1" not found`, "")}, want: podevict.ErrGone},
-		"forbidden":      {server: &evictions{status: 403, answer: failed(403, "Forbidden", "no", "")}, want: podevict.ErrForbidden},
-		"made anew":      {server: &evictions{status: 409, answer: failed(409, "Conflict", "Precondition failed", ""), podUID: "u2"}, want: podevict.ErrGone},
-		"gone meanwhile": {server: &evictions{status: 409, answer: failed(409, "Conflict", "Precondition failed", "")}, want: podevict.ErrGone},
+		"gone":           {server: &evictions{status: 404, answer: failed(404, "NotFound", `pods "web-1" not found`, "")}, want: volume.ErrGone},
+		"forbidden":      {server: &evictions{status: 403, answer: failed(403, "Forbidden", "no", "")}, want: volume.ErrForbidden},
+		"made anew":      {server: &evictions{status: 409, answer: failed(409, "Conflict", "Precondition failed", ""), podUID: "u2"}, want: volume.ErrGone},
+		"gone meanwhile": {server: &evictions{status: 409, answer: failed(409, "Conflict", "Precondition failed", "")}, want: volume.ErrGone},
 		"changed":        {server: &evictions{status: 409, answer: failed(409, "Conflict", "the object has been modified", ""), podUID: "u1"}},
 		"two budgets": {
 			server: &evictions{status: 500, answer: failed(500, "InternalError", "This pod has more than one PodDisruptionBudget", "")},
@@ -174,10 +174,10 @@ func TestEvictionRefused(t *testing.T) {
 			t.Parallel()
 			c.server.resources = resourcesOf122
 			err := c.server.evict(t)
-			if err == nil || c.want != nil && !errors.Is(err, c.want) || c.want == nil && errors.Is(err, podevict.ErrGone) {
+			if err == nil || c.want != nil && !errors.Is(err, c.want) || c.want == nil && errors.Is(err, volume.ErrGone) {
 				t.Errorf("error %v, want %v", err, c.want)
 			}
-			var blocked *podevict.BlockedError
+			var blocked *volume.BlockedError
 			if errors.As(err, &blocked) != (c.blocked != "") {
 				t.Fatalf("error %v", err)
 			}

@@ -15,8 +15,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/processor"
-	"kubediag.org/kubediag/internal/processor/remote"
-	"kubediag.org/kubediag/internal/processor/script"
+	"kubediag.org/kubediag/internal/processor/external"
 )
 
 var (
@@ -72,7 +71,7 @@ type Options struct {
 	// EnableScripts lets Operations run scripts, EnterScripts enters the mount namespace where they run. Nil: the
 	// caller's own.
 	EnableScripts bool
-	EnterScripts  script.Enter
+	EnterScripts  external.Enter
 	// DefaultDeadline is that of a Diagnosis which names none. 0: 30 minutes.
 	DefaultDeadline time.Duration
 }
@@ -92,7 +91,7 @@ func New(o Options) (*Executor, error) {
 		o.Observer = nobody{}
 	}
 	if o.HTTP == nil {
-		client, err := remote.NewClient("")
+		client, err := external.NewClient("")
 		if err != nil {
 			return nil, err
 		}

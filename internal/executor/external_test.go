@@ -19,8 +19,8 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 )
 
-// external makes an Operation of the nested form for a server.
-func external(t *testing.T, name, address string) *v1.Operation {
+// externalOperation makes an Operation of the nested form for a server.
+func externalOperation(t *testing.T, name, address string) *v1.Operation {
 	t.Helper()
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -49,7 +49,7 @@ func TestExternalServerAndScript(t *testing.T) {
 	t.Cleanup(s.Close)
 	w := newWorld(t)
 	w.put(chain("pod-detail-collector", "server", "script"))
-	w.operations["server"] = external(t, "server", s.Listener.Addr().String())
+	w.operations["server"] = externalOperation(t, "server", s.Listener.Addr().String())
 	key := "check"
 	script := builtIn("script", "")
 	script.Spec.Processor = v1.Processor{ScriptRunner: &v1.ScriptRunner{
@@ -106,7 +106,7 @@ func TestExternalServerDeclines(t *testing.T) {
 	t.Cleanup(s.Close)
 	w := newWorld(t)
 	w.put(chain("server"))
-	w.operations["server"] = external(t, "server", s.Listener.Addr().String())
+	w.operations["server"] = externalOperation(t, "server", s.Listener.Addr().String())
 	d := w.run(t, diagnosis())
 	want := "status 422 Unprocessable Entity: this is not that fault; token=[redacted]"
 	if o := d.Status.Operations[0]; calls != 1 || d.Status.Outcome != v1.OutcomeNoFault || o.Phase != v1.OperationNotApplicable || o.Message != want {

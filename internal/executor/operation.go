@@ -13,8 +13,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/processor"
-	"kubediag.org/kubediag/internal/processor/remote"
-	"kubediag.org/kubediag/internal/processor/script"
+	"kubediag.org/kubediag/internal/processor/external"
 )
 
 // operations reads what runs at every node, before anything does.
@@ -72,7 +71,7 @@ func (x *execution) operation(o *v1.Operation) (pipeline.Operation, field.ErrorL
 		}
 		op.Step = step
 	case v1.ProcessorHTTP:
-		op.Acts, op.Step.Processor = true, remote.NewRemote(x.HTTP, o.Name, call.URL)
+		op.Acts, op.Step.Processor = true, external.NewRemote(x.HTTP, o.Name, call.URL)
 	case v1.ProcessorScript:
 		op.Acts, op.Step.Processor = true, x.script(o.Name, call.Script)
 	default:
@@ -98,7 +97,7 @@ func (x *execution) script(name string, s *v1.ScriptRunner) processor.Processor 
 	if s.OperationResultKey != nil && *s.OperationResultKey != "" {
 		key = *s.OperationResultKey
 	}
-	return &script.Script{Operation: name, Text: s.Script, ArgKeys: s.ArgKeys, ResultKey: key, Enter: x.EnterScripts}
+	return &external.Script{Operation: name, Text: s.Script, ArgKeys: s.ArgKeys, ResultKey: key, Enter: x.EnterScripts}
 }
 
 // disabled stands for a script where scripts are off.

@@ -15,11 +15,11 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/operations"
 	"kubediag.org/kubediag/config/samples"
+	"kubediag.org/kubediag/internal/builtin/registry"
 	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/sys"
-	"kubediag.org/kubediag/internal/processor/all"
 	"kubediag.org/kubediag/internal/store"
 )
 
@@ -103,7 +103,7 @@ func (p *play) diagnose(ctx context.Context) (*v1.Diagnosis, error) {
 	if err != nil {
 		return nil, err
 	}
-	registry, err := all.New(all.Deps{Pods: p.node, Kubelet: node, Runtime: p.node})
+	registry, err := registry.New(registry.Deps{Pods: p.node, Kubelet: node, Runtime: p.node})
 	if err != nil {
 		return nil, err
 	}

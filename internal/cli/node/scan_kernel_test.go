@@ -22,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"kubediag.org/kubediag/internal/builtin/registry"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
@@ -29,11 +30,10 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
-	"kubediag.org/kubediag/internal/processor/all"
 )
 
 func TestMain(m *testing.M) {
-	subprocess.Main(all.Jobs()...)
+	subprocess.Main(registry.Jobs()...)
 	kerneltest.Main(m, kerneltest.Roles{"kubelet": playKubelet, "copy": playCopy, "hung": playHung})
 }
 

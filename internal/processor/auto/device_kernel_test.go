@@ -14,17 +14,17 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/operations"
+	"kubediag.org/kubediag/internal/builtin/registry"
 	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/faults/device/devicetest"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/subprocess"
-	"kubediag.org/kubediag/internal/processor/all"
 	"kubediag.org/kubediag/internal/store"
 )
 
 func TestMain(m *testing.M) {
-	subprocess.Main(all.Jobs()...)
+	subprocess.Main(registry.Jobs()...)
 	kerneltest.Main(m, devicetest.Roles)
 }
 
@@ -37,7 +37,7 @@ func ask(t *testing.T, s *devicetest.Scene, spec v1.DiagnosisSpec) *v1.Diagnosis
 			t.Fatal(err)
 		}
 	}
-	registry, err := all.New(all.Deps{Pods: s.Pods, Kubelet: s.Node, Owners: s.Runtime})
+	registry, err := registry.New(registry.Deps{Pods: s.Pods, Kubelet: s.Node, Owners: s.Runtime})
 	must(err)
 	var memory store.Memory
 	e, err := executor.New(executor.Options{Node: kubelettest.NodeName, DataRoot: t.TempDir(), Registry: registry, Store: &memory})

@@ -21,6 +21,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/operations"
+	"kubediag.org/kubediag/internal/builtin/registry"
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/faults/volume"
@@ -28,12 +29,11 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/subprocess"
-	"kubediag.org/kubediag/internal/processor/all"
 	"kubediag.org/kubediag/internal/store"
 )
 
 func main() {
-	subprocess.Main(all.Jobs()...)
+	subprocess.Main(registry.Jobs()...)
 	var r run
 	flag.StringVar(&r.data, "data", "/var/lib/kubediag", "directory for journals and full results; it is made")
 	flag.StringVar(&r.kubeletRoot, "kubelet-root", "/var/lib/kubelet", "directory that the kubelet would have; empty: a kubelet runs and is found")
@@ -116,7 +116,7 @@ func (r run) newExecutor(objects executor.Store) (*executor.Executor, error) {
 		}
 		return n.RuntimeSocket(ctx)
 	}}
-	registry, err := all.New(all.Deps{Pods: known, Kubelet: node, Volumes: &volume.Inspector{
+	registry, err := registry.New(registry.Deps{Pods: known, Kubelet: node, Volumes: &volume.Inspector{
 		Kubelet: node, Scanner: mountns.NewScanner(), Prober: &probe.Prober{Deadline: patience}, Runtime: runtime, Pods: known, Runner: &subprocess.Runner{},
 	}})
 	if err != nil {

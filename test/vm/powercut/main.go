@@ -20,11 +20,11 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/operations"
+	"kubediag.org/kubediag/internal/builtin/registry"
 	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/subprocess"
-	"kubediag.org/kubediag/internal/processor/all"
 	"kubediag.org/kubediag/internal/store"
 )
 
@@ -44,7 +44,7 @@ type Told struct {
 }
 
 func main() {
-	subprocess.Main(all.Jobs()...)
+	subprocess.Main(registry.Jobs()...)
 	if len(os.Args) != 3 {
 		fmt.Fprintln(os.Stderr, "powercut: usage: powercut break|resume|rebind DIRECTORY")
 		os.Exit(2)
@@ -135,7 +135,7 @@ func (s scene) diagnose(ctx context.Context) (v1.DiagnosisStatus, error) {
 	if err != nil {
 		return v1.DiagnosisStatus{}, err
 	}
-	registry, err := all.New(all.Deps{Pods: pods{}, Kubelet: node})
+	registry, err := registry.New(registry.Deps{Pods: pods{}, Kubelet: node})
 	if err != nil {
 		return v1.DiagnosisStatus{}, err
 	}

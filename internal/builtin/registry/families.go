@@ -1,0 +1,54 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/auto"
+)
+
+// parts are the processors that run by themselves, and as part of the set for all faults.
+type parts struct {
+	pod, table, staleSubPath, volumes, held, orphans processor.Processor
+	remount, rebind, evict, release, remove          processor.Recoverer
+}
+
+func (p parts) steps() []processor.Step {
+	var all []processor.Step
+	for _, one := range []processor.Processor{p.pod, p.table, p.staleSubPath, p.volumes, p.held, p.orphans} {
+		all = append(all, processor.Step{Processor: one})
+	}
+	for _, one := range []processor.Recoverer{p.remount, p.rebind, p.evict, p.release, p.remove} {
+		all = append(all, processor.Step{Recoverer: one})
+	}
+	return all
+}
+
+// families are the kinds of faults, in the order in which they are looked for. A pod is evicted as the last resort, and only
+// one that a Diagnosis names.
+func (p parts) families() []auto.Family {
+	dead := []fault.Code{fault.DeletedVolumeSource, fault.DisconnectedFUSE, fault.HungMount, fault.StaleFileHandle}
+	return []auto.Family{
+		{
+			Name: "subPath", Scope: auto.Pods, Diagnoser: p.staleSubPath,
+			Remedies: []auto.Remedy{{Recoverer: p.remount, Codes: []fault.Code{fault.StaleSubPath}}},
+		},
+		{
+			Name: "volume", Scope: auto.Volumes, Diagnoser: p.volumes,
+			Remedies: []auto.Remedy{
+				{Recoverer: p.rebind, Codes: dead, Kinds: []fault.ActionKind{fault.Replace, fault.Abort, fault.RemoveContainerRecord}},
+				{Recoverer: p.evict, Codes: dead, Kinds: []fault.ActionKind{fault.Evict}, Named: true},
+			},
+		},
+		{
+			Name: "device", Scope: auto.Devices, Diagnoser: p.held,
+			Remedies: []auto.Remedy{{Recoverer: p.release, Codes: []fault.Code{fault.HeldDevice}}},
+		},
+		{
+			Name: "orphan", Scope: auto.Node, Diagnoser: p.orphans,
+			Remedies: []auto.Remedy{{Recoverer: p.remove, Codes: []fault.Code{fault.OrphanedPodVolumes}}},
+		},
+	}
+}

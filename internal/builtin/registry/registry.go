@@ -1,0 +1,111 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package registry makes the registry of the built-in processors. It holds no logic of its own: it hands each processor
+// what it needs. It is apart from package builtin, since the manager needs the names and must not link the processors.
+package registry
+
+import (
+	"context"
+
+	"kubediag.org/kubediag/internal/cri"
+	devicefault "kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/faults/fusedaemon"
+	orphanfault "kubediag.org/kubediag/internal/faults/orphan"
+	volumefault "kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/devholder"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/subprocess"
+	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/auto"
+	"kubediag.org/kubediag/internal/processor/device"
+	"kubediag.org/kubediag/internal/processor/inventory"
+	"kubediag.org/kubediag/internal/processor/orphan"
+	"kubediag.org/kubediag/internal/processor/restart"
+	"kubediag.org/kubediag/internal/processor/subpath"
+	"kubediag.org/kubediag/internal/processor/volume"
+)
+
+// Deps is what processors need.
+type Deps struct {
+	Pods    kubelet.Pods
+	Kubelet kubelet.Locator
+	// Orphans looks for the directories of pods that are gone. Nil: one of its own, which cannot ask the API server and
+	// therefore proves none.
+	Orphans *orphanfault.Inspector
+	// Runtime is the container runtime. Nil: the one that the kubelet uses.
+	Runtime restart.Runtime
+	// Owners tells whose processes are whose. Nil: the container runtime that the kubelet uses.
+	Owners devicefault.Runtime
+	// Volumes judges volumes. Nil: one of its own, which does not know pods by their UIDs.
+	Volumes *volumefault.Inspector
+	// Evictor evicts pods. Nil: no pod is evicted.
+	Evictor volume.Evictor
+	// Connections tells since when FUSE connections are there. Nil: it is not known.
+	Connections volume.Connections
+	// Lister lists the pods of the node. Nil: they are not known, and only a pod that is named is looked at.
+	Lister auto.Lister
+}
+
+// Jobs is what built-in processors have done in processes that can be lost. Main programs hand it to subprocess.Main.
+func Jobs() []subprocess.Job {
+	return []subprocess.Job{probe.Job, volumefault.Job, volumefault.ArgumentsJob, devicefault.Job, devholder.Job}
+}
+
+// New makes the registry of all built-in processors.
+func New(d Deps) (*processor.Registry, error) {
+	runtime := &cri.Client{Socket: d.socket}
+	if d.Runtime == nil {
+		d.Runtime = runtime
+	}
+	if d.Owners == nil {
+		d.Owners = runtime
+	}
+	scanner := mountns.NewScanner() // what it remembers serves all
+	if d.Volumes == nil {
+		d.Volumes = &volumefault.Inspector{
+			Kubelet: d.Kubelet, Scanner: scanner, Prober: &probe.Prober{}, Runtime: d.Owners, Runner: &subprocess.Runner{},
+		}
+	}
+	runner := &subprocess.Runner{}
+	inspector := &devicefault.Inspector{
+		Kubelet: d.Kubelet, Finder: &devholder.Finder{Scanner: scanner, Runner: runner}, Runtime: d.Owners, Pods: d.Pods, Runner: runner,
+	}
+	if d.Orphans == nil {
+		d.Orphans = &orphanfault.Inspector{Kubelet: d.Kubelet, Scanner: scanner, Runtime: runtime}
+	}
+	p := parts{
+		pod: &inventory.PodCollector{Pods: d.Pods}, table: &inventory.MountTableCollector{Kubelet: d.Kubelet},
+		staleSubPath: &subpath.Diagnoser{Pods: d.Pods, Kubelet: d.Kubelet},
+		remount:      &subpath.Recoverer{Pods: d.Pods, Kubelet: d.Kubelet, Runtime: d.Runtime},
+		volumes: &volume.Diagnoser{
+			Pods: d.Pods, Inspector: d.Volumes, Teller: &fusedaemon.Teller{Kubelet: d.Kubelet, Runtime: runtime}, Connections: d.Connections,
+		},
+		rebind:  &volume.RebindRecoverer{Pods: d.Pods, Inspector: d.Volumes, Runtime: d.Runtime},
+		evict:   &volume.EvictRecoverer{Pods: d.Pods, Kubelet: d.Kubelet, Judge: &volume.UnrepairableJudge{Inspector: d.Volumes}, Evictor: d.Evictor},
+		held:    &device.Diagnoser{Inspector: inspector},
+		release: &device.ReleaseRecoverer{Inspector: inspector},
+		orphans: &orphan.Collector{Inspector: d.Orphans}, remove: &orphan.Recoverer{Inspector: d.Orphans},
+	}
+	families := p.families()
+	return processor.NewRegistry(append(p.steps(),
+		processor.Step{Processor: &auto.Collector{OfPod: []processor.Processor{p.pod}, OfNode: []processor.Processor{p.table}}},
+		processor.Step{Processor: &auto.Diagnoser{Pods: d.Pods, Lister: d.Lister, Families: families}},
+		processor.Step{Recoverer: &auto.Recoverer{Families: families}},
+		processor.Step{Processor: &inventory.NamespaceCollector{Scanner: scanner}},
+		processor.Step{Processor: &inventory.DeviceCollector{Kubelet: d.Kubelet, Scanner: scanner}},
+		processor.Step{Recoverer: &device.IdleRecoverer{Inspector: inspector}},
+		processor.Step{Processor: &volume.Collector{Pods: d.Pods, Inspector: d.Volumes}},
+	)...)
+}
+
+// socket is where the runtime of our kubelet listens now.
+func (d Deps) socket(ctx context.Context) (string, error) {
+	n, err := d.Kubelet.Node(ctx)
+	if err != nil {
+		return "", err
+	}
+	return n.RuntimeSocket(ctx)
+}

@@ -1,0 +1,133 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// Keys of the results. Those that hold one of several hold the first.
+const (
+	KeyDiagnoserResult  = "diagnoser.system.held_device.result"
+	KeyDiagnoserResults = "diagnoser.system.held_device.results"
+	KeyDiagnoserDevice  = "diagnoser.system.held_device.device"
+	KeyDiagnoserDevices = "diagnoser.system.held_device.devices"
+	KeyDiagnoserHolders = "diagnoser.system.held_device.holders"
+	KeyDiagnoserPatch   = "diagnoser.system.held_device.patch"
+	KeyDiagnoserPatches = "diagnoser.system.held_device.patches"
+)
+
+// Diagnoser is the processor heldDeviceDiagnoser.
+//
+// It diagnoses devices that cannot be detached because a mount namespace still has a mount of what is
+// on them, though the host has unmounted it: typically that of a container which got a copy of all mounts of the host
+// when it started.
+//
+// It decides from the mount tables of all namespaces and the kernel's word on each device. A device, a volume or a
+// message in the parameters narrows what is looked at, and proves nothing. It changes nothing. A device that is not
+// held is said to be what it is.
+type Diagnoser struct {
+	Inspector *device.Inspector
+}
+
+// Name is heldDeviceDiagnoser.
+func (*Diagnoser) Name() string { return "heldDeviceDiagnoser" }
+
+// Parameters are those that it reads.
+func (*Diagnoser) Parameters() []string {
+	return []string{device.ParamDevice, device.ParamPersistentVolume, device.ParamMessage}
+}
+
+// Run looks at the devices that the parameters name, or at all that are left behind.
+func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
+	s := device.SelectionOf(r.Values)
+	choice, err := d.Inspector.Choose(ctx, s)
+	if errors.Is(err, device.ErrParameter) {
+		return processor.Result{}, processor.Stalled(err)
+	}
+	if err != nil {
+		return processor.Result{}, err
+	}
+	held, rest := slices.Clone(choice.Left)[:0], []string(nil)
+	for _, c := range choice.Left {
+		// With nothing named, a container that has a device of its own is as it should be.
+		if c.IsHeld() && (s.Device != "" || c.Copied()) {
+			held = append(held, c)
+		} else {
+			rest = append(rest, c.Describe())
+		}
+	}
+	if len(held) == 0 {
+		return processor.Result{NotApplicable: nothingHeld(slices.Concat(choice.Others, rest))}, nil
+	}
+	return found(held)
+}
+
+// maxSaid bounds how many devices a reason speaks of.
+const maxSaid = 10
+
+func nothingHeld(said []string) string {
+	if len(said) == 0 {
+		return "no device is mounted anywhere that the host no longer mounts"
+	}
+	text := "no device is held: " + strings.Join(said[:min(len(said), maxSaid)], ". ")
+	if more := len(said) - maxSaid; more > 0 {
+		text += fmt.Sprintf(". And %d more", more)
+	}
+	return text
+}
+
+// found tells the fault.
+func found(held []*device.Case) (processor.Result, error) {
+	var (
+		results, devices, patches []string
+		documents                 []device.Document
+		findings                  []fault.Finding
+	)
+	for _, c := range held {
+		node, some := c.Device.Node(), c.Findings()
+		documents, devices, findings = append(documents, c.Document()), append(devices, node), append(findings, some...)
+		results = append(results, sentence(node, some))
+		for _, h := range c.Held {
+			if h.Patch != "" && !slices.Contains(patches, h.Patch) {
+				patches = append(patches, h.Patch)
+			}
+		}
+	}
+	values := map[string]string{KeyDiagnoserResult: results[0], KeyDiagnoserDevice: devices[0]}
+	if len(patches) > 0 {
+		values[KeyDiagnoserPatch] = patches[0]
+	}
+	for key, list := range map[string]any{KeyDiagnoserResults: results, KeyDiagnoserDevices: devices, KeyDiagnoserHolders: documents, KeyDiagnoserPatches: patches} {
+		if key == KeyDiagnoserPatches && len(patches) == 0 {
+			continue
+		}
+		text, err := json.Marshal(list)
+		if err != nil {
+			return processor.Result{}, fmt.Errorf("encode %q: %w", key, err)
+		}
+		values[key] = string(text)
+	}
+	return processor.Result{Values: values, Findings: findings}, nil
+}
+
+// sentence names every holder of a device once.
+func sentence(node string, findings []fault.Finding) string {
+	var holders []string
+	for _, f := range findings {
+		if !slices.Contains(holders, f.Holder) {
+			holders = append(holders, f.Holder)
+		}
+	}
+	return fmt.Sprintf("device %s is held by %s", node, strings.Join(holders, "; and by "))
+}

@@ -1,0 +1,183 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package device
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/faults/device/devicetest"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// diagnose diagnoses with the parameters.
+func diagnose(t *testing.T, s *devicetest.Scene, values map[string]string) processor.Result {
+	t.Helper()
+	result, err := (&Diagnoser{Inspector: s.Inspector}).Run(t.Context(), processor.Request{Values: values})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+// newHeldScene is a scene whose device an exporter holds after the kubelet has unmounted it.
+func newHeldScene(t *testing.T) *devicetest.Scene {
+	t.Helper()
+	s := devicetest.New(t, "")
+	s.Container("exporter")
+	s.Runtime.Of = devicetest.Exporter()
+	s.UnmountOnHost()
+	return s
+}
+
+func TestFindsWhoHoldsADevice(t *testing.T) {
+	s := newHeldScene(t)
+	for name, values := range map[string]map[string]string{
+		"nothing named":     nil,
+		"node":              {device.ParamDevice: s.Device.Node()},
+		"name":              {device.ParamDevice: s.Device.Name},
+		"number":            {device.ParamDevice: s.Device.Number.String()},
+		"persistent volume": {device.ParamPersistentVolume: devicetest.Volume},
+		"volume in a line":  {device.ParamMessage: `UnmountDevice failed for volume "` + devicetest.Volume + `" on node "n"`},
+		"device in a line":  {device.ParamMessage: "rbd: failed to unmap device " + s.Device.Node() + ", error exit status 16"},
+		"pod in a line":     {device.ParamMessage: "orphaned pod \"" + devicetest.PodUID + "\" found"},
+		"path in a line":    {device.ParamMessage: "umount: " + s.Global[:strings.Index(s.Global, "kube let")] + ": target is busy; GetDeviceMountRefs check failed for volume \"" + devicetest.Volume + "\""},
+		"bytes in a line":   {device.ParamMessage: bytesOf("rbd: unmap of " + s.Device.Node() + " failed: (16) Device or resource busy")},
+		"two that agree":    {device.ParamDevice: s.Device.Name, device.ParamPersistentVolume: devicetest.Volume},
+	} {
+		t.Run(name, func(t *testing.T) {
+			result := diagnose(t, s, values)
+			if result.NotApplicable != "" {
+				t.Fatalf("not applicable: %s", result.NotApplicable)
+			}
+			if got := result.Values[KeyDiagnoserDevice]; got != s.Device.Node() || result.Values[KeyDiagnoserDevices] != `["`+got+`"]` {
+				t.Errorf("device %q, devices %s", got, result.Values[KeyDiagnoserDevices])
+			}
+			if !strings.Contains(result.Values[KeyDiagnoserResult], `container "node-exporter" of pod monitoring/node-exporter-x7k2p`) {
+				t.Errorf("result %q", result.Values[KeyDiagnoserResult])
+			}
+			if !strings.Contains(result.Values[KeyDiagnoserPatch], "mountPropagation: HostToContainer") {
+				t.Errorf("patch %q", result.Values[KeyDiagnoserPatch])
+			}
+			var documents []device.Document
+			if err := json.Unmarshal([]byte(result.Values[KeyDiagnoserHolders]), &documents); err != nil || len(documents) != 1 || len(documents[0].Holders) != 2 {
+				t.Errorf("holders %s, %v", result.Values[KeyDiagnoserHolders], err)
+			}
+			if len(result.Findings) != 2 || result.Findings[0].Code != fault.HeldDevice || result.Findings[0].Healed {
+				t.Errorf("findings %+v", result.Findings)
+			}
+		})
+	}
+}
+
+// bytesOf writes a text as kubelets print what a command has said.
+func bytesOf(text string) string {
+	var b strings.Builder
+	for i, c := range []byte(text) {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		n, _ := json.Marshal(c)
+		b.Write(n)
+	}
+	return "rbd output: [" + b.String() + "]"
+}
+
+func TestSaysWhatIsNotHeld(t *testing.T) {
+	for name, c := range map[string]struct {
+		set    func(s *devicetest.Scene)
+		values func(s *devicetest.Scene) map[string]string
+		why    []string
+	}{
+		"free":              {func(s *devicetest.Scene) { s.UnmountOnHost() }, named, []string{"is free", "looked at"}},
+		"mounted":           {func(*devicetest.Scene) {}, named, []string{"in use as it should be", "kubelet's own mount namespace"}},
+		"an open file":      {func(s *devicetest.Scene) { s.Leak(); s.UnmountOnHost() }, named, []string{"is held by", "open file"}},
+		"not there":         {func(*devicetest.Scene) {}, given(device.ParamDevice, "/dev/rbd77"), []string{`there is no device "/dev/rbd77"`}},
+		"no such number":    {func(*devicetest.Scene) {}, given(device.ParamDevice, "4000:7"), []string{`there is no device "4000:7"`}},
+		"no such volume":    {func(*devicetest.Scene) {}, given(device.ParamPersistentVolume, "pvc-other"), []string{`"pvc-other"`}},
+		"nothing in a line": {func(*devicetest.Scene) {}, given(device.ParamMessage, "/var/lib/x: target is busy"), []string{"nothing that is left behind"}},
+		"live pod": {func(s *devicetest.Scene) {
+			s.Container("exporter")
+			s.UnmountOnHost()
+			s.Runtime.Ready = []cri.Sandbox{{PodUID: devicetest.PodUID, Ready: true}}
+		}, named, []string{"in use as it should be", "is alive"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := devicetest.New(t, "")
+			s.Runtime.Of = devicetest.Exporter()
+			c.set(s)
+			result := diagnose(t, s, c.values(s))
+			for _, part := range c.why {
+				if !strings.Contains(result.NotApplicable, part) {
+					t.Errorf("reason %q does not say %q", result.NotApplicable, part)
+				}
+			}
+			if len(result.Values) != 0 || len(result.Findings) != 0 {
+				t.Errorf("values %v, findings %v, want none", result.Values, result.Findings)
+			}
+		})
+	}
+}
+
+func named(s *devicetest.Scene) map[string]string {
+	return map[string]string{device.ParamDevice: s.Device.Node()}
+}
+
+func given(key, value string) func(*devicetest.Scene) map[string]string {
+	return func(*devicetest.Scene) map[string]string { return map[string]string{key: value} }
+}
+
+// TestDeviceOfAContainer is a fault only for who asks about that device: by itself it is as it should be.
+func TestDeviceOfAContainer(t *testing.T) {
+	s := devicetest.New(t, "")
+	s.Container("own", s.Device.Node())
+	s.Runtime.Of = devicetest.Exporter()
+	s.UnmountOnHost()
+	if result := diagnose(t, s, named(s)); len(result.Findings) != 1 || !strings.Contains(strings.Join(result.Findings[0].Evidence, "\n"), "left alone") {
+		t.Errorf("asked about: %+v", result)
+	}
+	for _, f := range diagnose(t, s, nil).Findings {
+		if f.Mount.Device == s.Device.Number.String() {
+			t.Errorf("not asked about: %+v", f)
+		}
+	}
+}
+
+func TestDiagnoserRefusesBadParameters(t *testing.T) {
+	s := devicetest.New(t, "")
+	loop := t.TempDir() + "/loop"
+	if err := os.Symlink(loop, loop); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ key, value string }{
+		{device.ParamDevice, "/etc"}, {device.ParamDevice, loop}, {device.ParamDevice, "1:x"}, {device.ParamDevice, "a/b"},
+		{device.ParamPersistentVolume, "../x"}, {device.ParamMessage, "Device or resource busy"},
+		{device.ParamMessage, "rbd output: [114 98 300 58]"},
+	} {
+		_, err := (&Diagnoser{Inspector: s.Inspector}).Run(t.Context(), processor.Request{Values: map[string]string{c.key: c.value}})
+		if !processor.IsStalled(err) || !strings.Contains(err.Error(), c.key) || !strings.Contains(err.Error(), c.value) {
+			t.Errorf("%s=%s: %v, want a stalled error that names both", c.key, c.value, err)
+		}
+	}
+}
+
+// TestResultsChooseNothing: what an earlier operation, or a caller, says was found is not believed.
+func TestResultsChooseNothing(t *testing.T) {
+	s := newHeldScene(t)
+	want := diagnose(t, s, named(s)).Values
+	values := named(s)
+	values[KeyDiagnoserDevice], values[KeyDiagnoserHolders], values[KeyDiagnoserResult] = "/dev/vda", `[{"device":"/dev/vda"}]`, "device /dev/vda is held"
+	if diff := cmp.Diff(want[KeyDiagnoserDevice], diagnose(t, s, values).Values[KeyDiagnoserDevice]); diff != "" {
+		t.Errorf("device (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,260 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// Keys of the results.
+const (
+	// KeyIdleResult tells of the first device that was unmapped, KeyResults of all.
+	KeyIdleResult  = "recover.system.idle_device.result"
+	KeyIdleResults = "recover.system.idle_device.results"
+)
+
+// IdleRecoverer is the recoverer idleDeviceRecover. It remembers what it has seen, so one serves for all calls.
+//
+// It unmaps krbd devices that nothing has used for a while and nothing holds, one by one, instead of a
+// job that tries to unmap all of them every minute.
+//
+// A device is idle when its counters are the same as when they were first seen with these values, long enough ago, in
+// this process: one that is seen for the first time is never idle yet. It is unmapped through krbd's own interface,
+// which refuses while anybody has it open, and never by force. It rests on the kernel's Documentation/ABI/testing/
+// sysfs-bus-rbd and Documentation/block/stat.rst.
+type IdleRecoverer struct {
+	Inspector *device.Inspector
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+
+	mu   sync.Mutex
+	seen map[fault.Device]counterSample
+}
+
+// counterSample is a device's counters and when they were first seen with these values.
+type counterSample struct {
+	activity blockdev.Activity
+	since    time.Time
+}
+
+// Name is idleDeviceRecover.
+func (*IdleRecoverer) Name() string { return "idleDeviceRecover" }
+
+// Parameters are those that it reads.
+func (*IdleRecoverer) Parameters() []string {
+	return []string{ParamMinimumIdleSeconds, ParamLimit}
+}
+
+// Plan looks at every krbd device, and plans to unmap those that have been idle for longest, up to the limit.
+func (h *IdleRecoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
+	o, err := idleOptionsOf(r.Values)
+	if err != nil {
+		return processor.Plan{}, err
+	}
+	candidates, kept, err := h.sweep(ctx, o)
+	if err != nil {
+		return processor.Plan{}, err
+	}
+	if len(candidates) == 0 {
+		return processor.Plan{NotApplicable: nothingIdle(kept)}, nil
+	}
+	plan := processor.Plan{}
+	for _, c := range candidates[:min(len(candidates), o.limit)] {
+		ref := device.RefOf(c.device)
+		plan.Actions = append(plan.Actions, fault.Action{
+			Kind: fault.Detach, Target: device.Target(c.device), Device: &ref, Loss: "nothing: the image is not touched", Lossless: true,
+			Safety: fmt.Sprintf("the kernel lets it be opened exclusively, no mount of it and no other holder was found, its counters have not "+
+				"changed for %d seconds; it is not forced: krbd refuses while anybody has it open", int(c.idle.Seconds())),
+		})
+	}
+	return plan, nil
+}
+
+// idleCandidate is a device that may be unmapped.
+type idleCandidate struct {
+	device blockdev.Device
+	idle   time.Duration
+}
+
+// sweep looks at all devices. kept says of the others why they stay.
+func (h *IdleRecoverer) sweep(ctx context.Context, o idleOptions) (candidates []idleCandidate, kept []string, err error) {
+	devices, err := h.Inspector.Finder.Sys.All()
+	if err != nil {
+		return nil, nil, err
+	}
+	devices = slices.DeleteFunc(devices, func(d blockdev.Device) bool { return d.Kind != blockdev.KRBD || d.Parent != "" })
+	h.forget(devices)
+	for _, d := range devices {
+		idle, why, err := h.idle(d)
+		if err == nil && why == "" && idle < o.minimum {
+			why = fmt.Sprintf("it has been seen idle for %d seconds only, and %d are asked for", int(idle.Seconds()), int(o.minimum.Seconds()))
+		}
+		if err == nil && why == "" {
+			why, err = h.held(ctx, d)
+		}
+		switch {
+		case device.Vanished(err):
+		case err != nil:
+			return nil, nil, err
+		case why != "":
+			kept = append(kept, fmt.Sprintf("device %s stays: %s", d.Node(), why))
+		default:
+			candidates = append(candidates, idleCandidate{d, idle})
+		}
+	}
+	slices.SortStableFunc(candidates, func(a, b idleCandidate) int { return cmp.Compare(b.idle, a.idle) })
+	return candidates, kept, nil
+}
+
+// held says what holds a device; empty: nothing.
+func (h *IdleRecoverer) held(ctx context.Context, d blockdev.Device) (string, error) {
+	point, err := h.Inspector.NodeUsed(ctx, d)
+	if err != nil || point != "" {
+		return fmt.Sprintf("its node is bound at %q, as for a volume that a pod gets as a device", point), err
+	}
+	c, err := h.Inspector.InspectThoroughly(ctx, d)
+	if err != nil {
+		return "", err
+	}
+	if !c.Unused() {
+		return c.Describe(), nil
+	}
+	return "", nil
+}
+
+// idle says for how long the counters of a device have been the same.
+func (h *IdleRecoverer) idle(d blockdev.Device) (lasted time.Duration, why string, err error) {
+	if !d.Known() {
+		return 0, "it cannot be told from another image that may have taken its place", nil
+	}
+	now, err := h.Inspector.Finder.Sys.Stat(d)
+	if errors.Is(err, blockdev.ErrNotCounted) {
+		return 0, "whether it is idle cannot be told: " + err.Error(), nil
+	}
+	if err != nil {
+		return 0, "", err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	key := device.RefOf(d)
+	before, known := h.seen[key]
+	if !known || before.activity != now || now.InFlight > 0 {
+		h.seen[key] = counterSample{now, h.now()}
+		return 0, "", nil
+	}
+	return h.now().Sub(before.since), "", nil
+}
+
+// forget drops what is known of devices that have gone.
+func (h *IdleRecoverer) forget(devices []blockdev.Device) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	kept := map[fault.Device]counterSample{}
+	for _, d := range devices {
+		if s, ok := h.seen[device.RefOf(d)]; ok {
+			kept[device.RefOf(d)] = s
+		}
+	}
+	h.seen = kept
+}
+
+func (h *IdleRecoverer) now() time.Time {
+	if h.Now != nil {
+		return h.Now()
+	}
+	return time.Now()
+}
+
+func nothingIdle(kept []string) string {
+	if len(kept) == 0 {
+		return "no krbd device is mapped on this node"
+	}
+	text := strings.Join(kept[:min(len(kept), maxSaid)], ". ")
+	if more := len(kept) - maxSaid; more > 0 {
+		text += fmt.Sprintf(". And %d more", more)
+	}
+	return text
+}
+
+// Apply unmaps one device, if it is the one that was planned, and is unused still.
+func (h *IdleRecoverer) Apply(ctx context.Context, _ processor.Request, a fault.Action) (fault.Applied, error) {
+	if a.Kind != fault.Detach {
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
+	}
+	gone, err := h.Inspector.Detach(ctx, a.Device, func(d blockdev.Device) error { return h.allowed(ctx, d) })
+	switch {
+	case gone:
+		return fault.AlreadySo("was gone already"), nil
+	case err == nil:
+		return fault.Applied{Message: "unmapped"}, nil
+	case errors.Is(err, device.ErrStays), errors.Is(err, device.ErrNoTarget), errors.Is(err, blockdev.ErrNoMeans), errors.Is(err, blockdev.ErrBusy):
+		return fault.Applied{}, processor.Stalled(err)
+	}
+	return fault.Applied{}, err
+}
+
+// allowed refuses what is no krbd device, has its node bound, or has been used since it was planned for. What the
+// counters were is not known any more where the agent began anew in between; then that nothing holds it has to do.
+func (h *IdleRecoverer) allowed(ctx context.Context, d blockdev.Device) error {
+	if d.Kind != blockdev.KRBD || d.Parent != "" {
+		return fmt.Errorf("%w: %s is no krbd device", device.ErrStays, d.Node())
+	}
+	point, err := h.Inspector.NodeUsed(ctx, d)
+	if err == nil && point != "" {
+		err = fmt.Errorf("%w: its node is bound at %q", device.ErrStays, point)
+	}
+	if err != nil {
+		return err
+	}
+	now, err := h.Inspector.Finder.Sys.Stat(d)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if before, known := h.seen[device.RefOf(d)]; known && (before.activity != now || now.InFlight > 0) {
+		return fmt.Errorf("%w: %s was used since it was planned for", device.ErrStays, d.Node())
+	}
+	return nil
+}
+
+// Verify proves that every device of the plan is gone.
+func (h *IdleRecoverer) Verify(_ context.Context, _ processor.Request, p processor.Plan) (processor.Result, error) {
+	var results []string
+	for i, a := range p.Actions {
+		there, err := h.Inspector.There(a.Device)
+		if err == nil && there {
+			err = fmt.Errorf("verify unmap of %s: it is still there", a.Target)
+		}
+		if err != nil {
+			return processor.Result{}, processor.Stalled(err)
+		}
+		if done := p.Outcome(i); done.Already {
+			results = append(results, fmt.Sprintf("did not unmap idle device %s: %s", a.Target, done.Message))
+			continue
+		}
+		results = append(results, "unmapped idle device "+a.Target)
+	}
+	if len(results) == 0 {
+		return processor.Result{}, processor.Stalled(errors.New("read plan: it unmaps nothing"))
+	}
+	all, err := json.Marshal(results)
+	if err != nil {
+		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyIdleResults, err)
+	}
+	return processor.Result{Values: map[string]string{KeyIdleResult: results[0], KeyIdleResults: string(all)}}, nil
+}

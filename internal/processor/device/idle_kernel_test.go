@@ -1,0 +1,228 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package device
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/faults/device/devicetest"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/pipeline/pipelinetest"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// idleScene is krbd devices that are mapped and not mounted, and all that a recoverer needs.
+type idleScene struct {
+	*devicetest.KRBD
+	*devicetest.Scene
+	healer  *IdleRecoverer
+	request processor.Request
+	clock   time.Time
+}
+
+func newIdleScene(t *testing.T, devices int) *idleScene {
+	t.Helper()
+	var scenes []*devicetest.Scene
+	for range devices {
+		s := devicetest.New(t, "")
+		s.UnmountOnHost()
+		scenes = append(scenes, s)
+	}
+	w := &idleScene{Scene: scenes[0], clock: time.Unix(1_700_000_000, 0), request: processor.Request{Values: map[string]string{}}}
+	w.KRBD = devicetest.MapKRBD(t, scenes...)
+	w.healer = w.begin()
+	return w
+}
+
+// begin is a recoverer that has seen nothing yet, as after a start of the agent.
+func (w *idleScene) begin() *IdleRecoverer {
+	return &IdleRecoverer{Inspector: w.Inspector, Now: func() time.Time { return w.clock }}
+}
+
+func (w *idleScene) plan(t *testing.T) processor.Plan {
+	t.Helper()
+	p, err := w.healer.Plan(t.Context(), w.request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// idle has the devices be seen, and time go by.
+func (w *idleScene) idle(t *testing.T, lasts time.Duration) {
+	t.Helper()
+	if p := w.plan(t); len(p.Actions) != 0 || !strings.Contains(p.NotApplicable, "seen idle for 0 seconds only") {
+		t.Fatalf("plan = %+v, want nothing for devices that are seen for the first time", p)
+	}
+	w.clock = w.clock.Add(lasts)
+}
+
+func TestUnmapsWhatIsIdle(t *testing.T) {
+	w := newIdleScene(t, 2)
+	w.idle(t, 20*time.Minute)
+	p := w.plan(t)
+	if diff := cmp.Diff([]string{"Detach /dev/rbd0 (diskseq 5)"}, targets(p)); diff != "" || len(w.Unmapped) != 0 {
+		t.Fatalf("plan (-want +got), one by default:\n%s", diff)
+	}
+	if p.Actions[0].Loss == "" || !strings.Contains(p.Actions[0].Safety, "1200 seconds") {
+		t.Errorf("action = %+v", p.Actions[0])
+	}
+	gone := fault.AlreadySo("was gone already")
+	for _, want := range []fault.Applied{{Message: "unmapped"}, gone} {
+		done, err := w.healer.Apply(t.Context(), w.request, p.Actions[0])
+		if err != nil || done != want {
+			t.Errorf("%+v, error %v, want %+v", done, err, want)
+		}
+	}
+	result, err := w.healer.Verify(t.Context(), w.request, p)
+	if err != nil || result.Values[KeyIdleResult] != "unmapped idle device /dev/rbd0 (diskseq 5)" {
+		t.Errorf("results %v, %v", result.Values, err)
+	}
+	p.Applied = []fault.Applied{gone}
+	result, err = w.healer.Verify(t.Context(), w.request, p)
+	if err != nil || result.Values[KeyIdleResult] != "did not unmap idle device /dev/rbd0 (diskseq 5): was gone already" {
+		t.Errorf("results of what others did %v, %v", result.Values, err)
+	}
+	if diff := cmp.Diff([]string{"0"}, w.Unmapped); diff != "" {
+		t.Errorf("unmapped (-want +got):\n%s", diff)
+	}
+	w.request.Values[ParamLimit] = "5"
+	if diff := cmp.Diff([]string{"Detach /dev/rbd1 (diskseq 5)"}, targets(w.plan(t))); diff != "" {
+		t.Errorf("the next plan (-want +got):\n%s", diff)
+	}
+}
+
+// TestIdleKilledHalfWay has a new agent, which has seen nothing yet, go on with the plan of the old one.
+func TestIdleKilledHalfWay(t *testing.T) {
+	w := newIdleScene(t, 2)
+	w.request.Values[ParamLimit] = "2"
+	w.idle(t, 20*time.Minute)
+	p := w.plan(t)
+	for n := range len(p.Actions) + 1 {
+		w.healer = w.begin()
+		for _, a := range p.Actions[:n] {
+			if _, err := w.healer.Apply(t.Context(), w.request, a); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := w.healer.Verify(t.Context(), w.request, p); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff([]string{"0", "1"}, w.Unmapped); diff != "" {
+		t.Errorf("unmapped (-want +got):\n%s", diff)
+	}
+}
+
+func TestLeavesUsedDevicesAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		set func(t *testing.T, w *idleScene)
+		why string
+	}{
+		"mounted on the host":  {func(_ *testing.T, w *idleScene) { w.MountOnHost() }, "in use as it should be"},
+		"mounted elsewhere":    {func(_ *testing.T, w *idleScene) { w.Container("own", w.Device.Node()) }, "is held by mount"},
+		"open":                 {func(t *testing.T, w *idleScene) { openCandidate(t, w.Device.Node()) }, "raw open"},
+		"read from meanwhile":  {func(_ *testing.T, w *idleScene) { w.Count(0, 101) }, "seen idle for 0 seconds only"},
+		"too short":            {func(_ *testing.T, w *idleScene) { w.clock = w.clock.Add(-15 * time.Minute) }, "seen idle for 300 seconds only"},
+		"another image by now": {func(_ *testing.T, w *idleScene) { w.Replace(0) }, "seen idle for 0 seconds only"},
+		"no agent's memory":    {func(_ *testing.T, w *idleScene) { w.healer = w.begin() }, "seen idle for 0 seconds only"},
+		"not mapped any more":  {func(_ *testing.T, w *idleScene) { must(t, os.RemoveAll(w.KRBD.Root+"/sys/bus/rbd/devices/0")) }, "no krbd device"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newIdleScene(t, 1)
+			w.idle(t, 20*time.Minute)
+			c.set(t, w)
+			p := w.plan(t)
+			if len(p.Actions) != 0 || !strings.Contains(p.NotApplicable, c.why) || len(w.Unmapped) != 0 {
+				t.Errorf("plan %q, reason %q, unmapped %q, want nothing: %s", targets(p), p.NotApplicable, w.Unmapped, c.why)
+			}
+		})
+	}
+}
+
+// TestIdleRefusesWhatHasChanged changes something between plan and act.
+func TestIdleRefusesWhatHasChanged(t *testing.T) {
+	for name, c := range map[string]struct {
+		set     func(t *testing.T, w *idleScene)
+		why     string
+		message string // of a success without an act
+	}{
+		"mounted":   {func(_ *testing.T, w *idleScene) { w.MountOnHost() }, "in use as it should be", ""},
+		"open":      {func(t *testing.T, w *idleScene) { openCandidate(t, w.Device.Node()) }, "raw open", ""},
+		"read from": {func(_ *testing.T, w *idleScene) { w.Count(0, 101) }, "was used since", ""},
+		"kernel says no": {func(_ *testing.T, w *idleScene) {
+			w.Refuse = &os.PathError{Op: "write", Path: "remove", Err: sys.EBUSY}
+		}, "device is busy", ""},
+		"another image": {func(_ *testing.T, w *idleScene) { w.Replace(0) }, "", "was gone already"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newIdleScene(t, 1)
+			w.idle(t, 20*time.Minute)
+			p := w.plan(t)
+			c.set(t, w)
+			done, err := w.healer.Apply(t.Context(), w.request, p.Actions[0])
+			if done.Message != c.message || c.why != "" && (!processor.IsStalled(err) || !strings.Contains(err.Error(), c.why)) || len(w.Unmapped) != 0 {
+				t.Errorf("%+v, error %v, unmapped %q, want a stalled error with %q", done, err, w.Unmapped, c.why)
+			}
+		})
+	}
+}
+
+func TestIdleRefusesForgedActions(t *testing.T) {
+	w := newIdleScene(t, 1)
+	other := devicetest.New(t, "") // no krbd device
+	own, another := device.RefOf(w.Device), device.RefOf(other.Device)
+	for name, a := range map[string]fault.Action{
+		"another kind":     {Kind: fault.Unmount, Device: &fault.Device{Name: "rbd0", Sequence: 5}},
+		"no number":        {Kind: fault.Detach, Device: &fault.Device{Name: "rbd0"}},
+		"a path":           {Kind: fault.Detach, Device: &fault.Device{Name: "../sys", Sequence: 5}},
+		"nothing":          {Kind: fault.Detach, Target: "/dev/rbd0 (diskseq 5)"},
+		"no device of his": {Kind: fault.Detach, Device: &another},
+	} {
+		done, err := w.healer.Apply(t.Context(), w.request, a)
+		if !done.Already && !processor.IsStalled(err) || len(w.Unmapped) != 0 {
+			t.Errorf("%s: %+v, error %v, unmapped %q, want a stalled error", name, done, err, w.Unmapped)
+		}
+	}
+	w.Inspector.Finder.Sys = other.Inspector.Finder.Sys
+	if _, err := w.healer.Apply(t.Context(), w.request, fault.Action{Kind: fault.Detach, Device: &own}); !processor.IsStalled(err) || !strings.Contains(err.Error(), "no krbd device") {
+		t.Errorf("a loop device: %v, want that it is none of krbd's", err)
+	}
+}
+
+func TestVerifySeesWhatWasNotDone(t *testing.T) {
+	w := newIdleScene(t, 1)
+	w.idle(t, time.Hour)
+	if _, err := w.healer.Verify(t.Context(), w.request, w.plan(t)); !processor.IsStalled(err) || !strings.Contains(err.Error(), "still there") {
+		t.Errorf("error %v, want that the device is still there", err)
+	}
+	if _, err := w.healer.Verify(t.Context(), w.request, processor.Plan{}); !processor.IsStalled(err) {
+		t.Errorf("an empty plan: %v, want a stalled error", err)
+	}
+}
+
+func openCandidate(t *testing.T, node string) {
+	t.Helper()
+	f, err := os.Open(node)
+	must(t, err)
+	t.Cleanup(func() { f.Close() })
+}
+
+// TestIdleInOtherWords: no sentence of a plan or of an action decides anything.
+func TestIdleInOtherWords(t *testing.T) {
+	pipelinetest.InOtherWords(t, func(t *testing.T) (processor.Recoverer, processor.Request) {
+		w := newIdleScene(t, 1)
+		w.idle(t, 20*time.Minute)
+		return w.healer, w.request
+	})
+}

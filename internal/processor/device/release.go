@@ -1,0 +1,145 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// Keys of the results.
+const (
+	// KeyReleaseResult tells of the first device that was released, KeyResults of all.
+	KeyReleaseResult  = "recover.system.held_device.result"
+	KeyReleaseResults = "recover.system.held_device.results"
+)
+
+// ReleaseRecoverer is the recoverer heldDeviceRecover.
+//
+// It releases devices that mount namespaces still have mounted though the host does not: it unmounts
+// every copy in the namespace of its holder, the newest first, and then detaches the device where that is ours to do.
+//
+// What is released is chosen by looking: a device that the judge of package device finds left behind, and of which
+// every mount is a copy of one that the kubelet had. Parameters narrow that, and nothing from outside adds to it. No
+// process is ended and nothing is forced: what somebody uses stays, and it is said who. It rests on umount2(2) and on
+// the drivers' own means to detach.
+type ReleaseRecoverer struct {
+	Inspector *device.Inspector
+}
+
+// Name is heldDeviceRecover.
+func (*ReleaseRecoverer) Name() string { return "heldDeviceRecover" }
+
+// Parameters are those that it reads.
+func (*ReleaseRecoverer) Parameters() []string {
+	return []string{device.ParamDevice, device.ParamPersistentVolume, device.ParamMessage, ParamReleaseDetach}
+}
+
+// maxDevices bounds how many devices one plan releases: each is looked at closely, and that takes time.
+const maxDevices = 16
+
+// Plan looks afresh, and plans an unmount for each copy of each device that can be released, then its detach.
+func (h *ReleaseRecoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
+	o, err := h.options(ctx, r.Values)
+	if err != nil {
+		return processor.Plan{}, err
+	}
+	choice, err := h.Inspector.Choose(ctx, device.SelectionOf(r.Values))
+	if errors.Is(err, device.ErrParameter) {
+		return processor.Plan{}, processor.Stalled(err)
+	}
+	if err != nil {
+		return processor.Plan{}, err
+	}
+	plan, m, refused := processor.Plan{}, memory{}, choice.Others
+	var copies []device.Held
+	for _, c := range choice.Left {
+		if len(m.Devices) == maxDevices {
+			m.More = true
+			break
+		}
+		c, err := h.closer(ctx, c)
+		switch {
+		case err != nil:
+			return processor.Plan{}, err
+		case c == nil: // it has gone meanwhile
+		case !c.Removable:
+			refused = append(refused, refusal(c))
+		default:
+			detached := o.release(h.Inspector, c, &plan)
+			m.Devices = append(m.Devices, remember(c, detached))
+			copies = append(copies, c.Copies()...)
+		}
+	}
+	if len(plan.Actions) == 0 {
+		return processor.Plan{NotApplicable: nothingToRelease(refused)}, nil
+	}
+	if m.Others, err = h.Inspector.Around(ctx, copies); err != nil {
+		return processor.Plan{}, err
+	}
+	err = plan.Remember(m)
+	return plan, err
+}
+
+// closer looks at a device that may be released for whatever uses its mounts.
+func (h *ReleaseRecoverer) closer(ctx context.Context, c *device.Case) (*device.Case, error) {
+	if !c.Removable {
+		return c, nil
+	}
+	closer, err := h.Inspector.InspectThoroughly(ctx, c.Device)
+	if device.Vanished(err) {
+		return nil, nil
+	}
+	return closer, err
+}
+
+func refusal(c *device.Case) string {
+	return fmt.Sprintf("device %s (%s) is left alone: %s", c.Device.Node(), c.Device.Number, c.Why)
+}
+
+func nothingToRelease(said []string) string {
+	if len(said) == 0 {
+		return "no device is mounted anywhere that the host no longer mounts"
+	}
+	text := "nothing is released: " + strings.Join(said[:min(len(said), maxSaid)], ". ")
+	if more := len(said) - maxSaid; more > 0 {
+		text += fmt.Sprintf(". And %d more", more)
+	}
+	return text
+}
+
+// release plans for one device, and says whether that is to be detached.
+func (o releaseOptions) release(i *device.Inspector, c *device.Case, plan *processor.Plan) (detached bool) {
+	for _, copied := range c.Copies() {
+		at := copied.At
+		plan.Actions = append(plan.Actions, fault.Action{
+			Kind: fault.Unmount, Target: at.Point, Mount: &at, Container: copied.Container, Fault: fault.HeldDevice,
+			Safety: fmt.Sprintf("in the mount namespace of %s: %s", copied.Holds(), copied.Why), Loss: "nothing", Lossless: true,
+		})
+	}
+	findings := c.Findings()
+	why := o.detaches(i, c.Device)
+	if reason := o.undetached(c.Device); reason != "" {
+		for n := range findings {
+			findings[n].Evidence = append(findings[n].Evidence, reason)
+		}
+	}
+	plan.Findings = append(plan.Findings, findings...)
+	if why != "" {
+		ref := device.RefOf(c.Device)
+		a := fault.Action{
+			Kind: fault.Detach, Target: device.Target(c.Device), Device: &ref, Fault: fault.HeldDevice,
+			Safety: why + "; it is not forced: the kernel refuses while anybody has the device open",
+		}
+		a.Loss, a.Lossless = loss(c.Device)
+		plan.Actions = append(plan.Actions, a)
+	}
+	return why != ""
+}

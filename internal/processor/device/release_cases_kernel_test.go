@@ -1,0 +1,317 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package device
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/faults/device/devicetest"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
+	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/test/holders"
+)
+
+// caseRoles begin with a copy of the kubelet's mounts, whose points are the arguments, and keep the device by them. The
+// answer is the process that does.
+var caseRoles = kerneltest.Roles{
+	"keep":               changed(func([]string) error { return nil }),
+	"keep covered":       changed(func(points []string) error { return sys.NewMount("cover", points[1], "tmpfs", "") }),
+	"keep below a cover": changed(coverAbove),
+	"keep chrooted":      changed(func([]string) error { return systest.Chroot("/usr") }),
+	"keep moved":         changed(moveOverRoot),
+	"keep in a thread":   holders.InThread(private, nil),
+	"keep a table":       holders.InThread(private, func() (*os.File, error) { return os.Open("/proc/thread-self/mountinfo") }),
+
+	"leave a file":      leaving(holders.OpenFile),
+	"leave a directory": leaving(func(dir string) (holders.Kept, error) { return holders.Kept{}, os.Chdir(dir) }),
+	"leave a mapping":   leaving(holders.RunLibrary),
+	"leave a tree":      leaving(holders.CloneTree),
+	"leave an overlay":  leaving(holders.OverlayOn),
+	"leave a loop":      leaving(holders.LoopOn),
+	"leave a message":   leaving(holders.SendFile),
+	"open the device":   openDevice,
+}
+
+func init() { maps.Copy(devicetest.Roles, caseRoles) } // TestMain hands these to the processes of the package
+
+// changed keeps the mounts as they are, and does something else.
+func changed(do func(points []string) error) holders.Role {
+	return func(args []string, ready func(string)) error {
+		if err := sys.SetPropagation("/", sys.Private, true); err != nil {
+			return err
+		}
+		if err := do(args); err != nil {
+			return err
+		}
+		return holders.Kept{}.Stay(ready)
+	}
+}
+
+// coverAbove mounts something on a directory that is above the mounts.
+func coverAbove(points []string) error {
+	for dir := filepath.Dir(points[0]); ; dir = filepath.Dir(dir) {
+		if strings.HasPrefix(points[1], dir+"/") {
+			return sys.NewMount("cover", dir, "tmpfs", "")
+		}
+	}
+}
+
+// moveOverRoot covers the root, as runtimes do that must not pivot.
+func moveOverRoot(points []string) error {
+	root, err := os.MkdirTemp(filepath.Dir(points[0]), "root")
+	if err != nil {
+		return err
+	}
+	for _, do := range []func() error{
+		func() error { return sys.NewMount("root", root, "tmpfs", "") },
+		func() error { return os.Chdir(root) },
+		func() error { return systest.MoveMountTo(".", "/") },
+		func() error { return systest.Chroot(".") },
+	} {
+		if err := do(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// private keeps the copy to itself.
+func private([]string) error { return sys.SetPropagation("/", sys.Private, true) }
+
+// leaving uses the file system and gives up its mounts.
+func leaving(use func(dir string) (holders.Kept, error)) holders.Role {
+	return func(args []string, ready func(string)) error {
+		if err := sys.SetPropagation("/", sys.Private, true); err != nil {
+			return err
+		}
+		k, err := use(args[1])
+		if err != nil {
+			return err
+		}
+		for _, point := range args[:2] {
+			if err := systest.UnmountPath(point, true); err != nil {
+				return err
+			}
+		}
+		return k.Stay(ready)
+	}
+}
+
+// openDevice has the device itself open, which is the third argument.
+func openDevice(args []string, ready func(string)) error {
+	return leaving(func(string) (holders.Kept, error) {
+		f, err := os.Open(args[2])
+		return holders.Kept{End: f.Close}, err
+	})(args, ready)
+}
+
+// situation is a way to hold a device that the kubelet no longer mounts.
+type situation struct {
+	hold func(t *testing.T, w *ward) (pid int) // 0: nobody
+	// refused is in what the plan says where it has no action. stalled is in the error of its first action, or of the
+	// proof afterwards, where the plan cannot tell that the kernel will not do it. Both empty: it is released.
+	refused, stalled string
+	free             bool // the kernel does not call it busy
+}
+
+// by has a process with a mount namespace of its own play a role.
+func by(role string) func(*testing.T, *ward) int { return with(sys.PrivateMounts(sys.Clone{}), role) }
+
+// with has a process made with attr play a role; nil leaves it in the host's namespace.
+func with(attr *sys.ProcAttr, role string) func(*testing.T, *ward) int {
+	return func(t *testing.T, w *ward) int {
+		t.Helper()
+		w.exporter = kerneltest.StartWith(t, attr, role, w.Global, w.Mount, w.Device.Node())
+		pid, err := strconv.Atoi(w.exporter.Answer)
+		must(t, err)
+		return pid
+	}
+}
+
+func inContainer(_ *testing.T, w *ward) int {
+	w.exporter = w.Container("exporter")
+	w.Runtime.Of = devicetest.Exporter()
+	return w.exporter.PID
+}
+
+func orphaned(_ *testing.T, w *ward) int { return w.Orphan().PID }
+
+// bound has a namespace be bound to a file.
+func bound(t *testing.T, w *ward) int {
+	file := filepath.Join(t.TempDir(), "namespace")
+	must(t, os.WriteFile(file, nil, 0o600))
+	kerneltest.BindNamespace(t, file, w.Daemon)
+	return 0
+}
+
+// swapped has the kernel swap to the device, once nothing mounts it.
+func swapped(t *testing.T, w *ward) int {
+	w.UnmountOnHost()
+	for _, program := range [][]string{{"mkswap", "--force"}, {"swapon"}} {
+		out, err := exec.Command(program[0], append(program[1:], w.Device.Node())...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%q: %v: %s", program, err, out)
+		}
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("swapoff", w.Device.Node()).CombinedOutput(); err != nil {
+			t.Errorf("swapoff: %v: %s", err, out)
+		}
+	})
+	return 0
+}
+
+var holdings = map[string]situation{
+	"own namespace":                   {hold: by("keep")},
+	"after pivot_root":                {hold: inContainer},
+	"namespace of one thread":         {hold: with(nil, "keep in a thread")},
+	"outside a chroot":                {hold: by("keep chrooted")},
+	"namespace kept by a bind":        {hold: bound},
+	"namespace kept by a descriptor":  {hold: orphaned},
+	"namespace kept by a mount table": {hold: with(nil, "keep a table")},
+	// To unmount it would first take away what somebody has mounted on it.
+	"covered": {hold: by("keep covered"), refused: "another file system is mounted on it"},
+	// No path of the namespace leads to it, and umount2 knows nothing but paths.
+	"covered above":               {hold: by("keep below a cover"), refused: "another mount hides it"},
+	"below a root that was moved": {hold: by("keep moved"), refused: "stays: "},
+	// The kernel locks what a namespace of fewer rights has inherited, and nothing is tried there.
+	"child user namespace": {
+		hold: with(sys.PrivateMounts(sys.Clone{User: true}), "keep"), refused: "a workload has made that mount namespace for itself",
+	},
+
+	// What is no mount is a person's to end.
+	"open file":            {hold: by("leave a file"), refused: `held by open file "/file" of process`},
+	"working directory":    {hold: by("leave a directory"), refused: `held by working directory "/" of process`},
+	"mapping":              {hold: by("leave a mapping"), refused: `held by mapping "/library" of process`},
+	"detached tree":        {hold: by("leave a tree"), refused: `held by detached mount "/" of process`},
+	"overlay":              {hold: by("leave an overlay"), refused: "held by overlay layer"},
+	"loop device":          {hold: by("leave a loop"), refused: "held by loop device"},
+	"descriptor in flight": {hold: by("leave a message"), refused: "its holder hidden: it may be a descriptor on its way"},
+	"raw open":             {hold: by("open the device"), refused: "held by raw open", free: true},
+	"swap":                 {hold: swapped, refused: "held by swap"},
+}
+
+// TestEveryHolding builds each for real: it is released, or left alone with the reason, and its holder lives.
+func TestEveryHolding(t *testing.T) {
+	kerneltest.Needs(t, sys.HasNamespaceWalk)
+	for name, c := range holdings {
+		t.Run(name, func(t *testing.T) {
+			w := &ward{Scene: devicetest.New(t, "")}
+			w.healer = &ReleaseRecoverer{Inspector: w.Inspector}
+			w.request = processor.Request{Values: map[string]string{device.ParamDevice: w.Device.Node()}}
+			pid := c.hold(t, w)
+			if name != "swap" { // which takes the place of the file system
+				w.UnmountOnHost()
+			}
+			if w.Busy() == c.free {
+				t.Fatalf("busy %v", w.Busy())
+			}
+			held := spaces(t, w)
+			before, host := others(t, w, held), w.Mounts()
+			c.heal(t, w)
+			if diff := cmp.Diff(before, others(t, w, held)); diff != "" {
+				t.Errorf("other mounts where the device was held:\n%s", diff)
+			}
+			if diff := cmp.Diff(host, w.Mounts()); diff != "" {
+				t.Errorf("mounts of the host:\n%s", diff)
+			}
+			if pid != 0 {
+				alive(t, pid)
+			}
+		})
+	}
+}
+
+// heal plans, and does what is planned.
+func (c situation) heal(t *testing.T, w *ward) {
+	t.Helper()
+	p := w.plan(t)
+	if c.refused != "" {
+		if len(p.Actions) > 0 || !strings.Contains(p.NotApplicable, c.refused) {
+			t.Errorf("plan %q, reason %q, want one that says %q", targets(p), p.NotApplicable, c.refused)
+		}
+		if w.Busy() == c.free {
+			t.Error("planning released it")
+		}
+		return
+	}
+	if len(p.Actions) != 2 {
+		t.Fatalf("plan %q, reason %q, want both copies to go", targets(p), p.NotApplicable)
+	}
+	if c.stalled != "" {
+		_, err := w.healer.Apply(t.Context(), w.request, p.Actions[0])
+		_, verified := w.healer.Verify(t.Context(), w.request, p)
+		if !processor.IsStalled(verified) || !strings.Contains(errors.Join(err, verified).Error(), c.stalled) {
+			t.Errorf("apply: %v; verify: %v; want a stalled error, and %q said", err, verified, c.stalled)
+		}
+		if diff := cmp.Diff(targets(p), targets(w.plan(t))); diff != "" || !w.Busy() {
+			t.Errorf("another plan than before, or the device is free:\n%s", diff)
+		}
+		return
+	}
+	if diff := cmp.Diff([]string{"unmounted", "unmounted"}, w.apply(t, p)); diff != "" {
+		t.Errorf("messages (-want +got):\n%s", diff)
+	}
+	result, err := w.healer.Verify(t.Context(), w.request, p)
+	must(t, err)
+	if text := result.Values[KeyReleaseResult]; !strings.Contains(text, "free, and left to its driver") || w.Busy() {
+		t.Errorf("result %q, busy %v", text, w.Busy())
+	}
+}
+
+// spaces are the mount namespaces that have the device mounted.
+func spaces(t *testing.T, w *ward) map[uint64]bool {
+	t.Helper()
+	mounts, _, err := w.Inspector.Finder.Scanner.OnDevices(func(major, minor uint32) bool {
+		return major == w.Device.Major && minor == w.Device.Minor
+	})
+	must(t, err)
+	all := map[uint64]bool{}
+	for _, m := range mounts {
+		all[m.Namespace.Inode] = true
+	}
+	return all
+}
+
+// others lists the mounts in these namespaces that are of anything else, also those that no path leads to.
+func others(t *testing.T, w *ward, spaces map[uint64]bool) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	mounts, _, err := w.Inspector.Finder.Scanner.OnDevices(func(major, minor uint32) bool {
+		return major != w.Device.Major || minor != w.Device.Minor
+	})
+	must(t, err)
+	for _, m := range mounts {
+		if spaces[m.Namespace.Inode] {
+			all[fmt.Sprintf("%d on %d at %q of %s", m.ID, m.Parent, m.Point, m.Namespace)] = true
+		}
+	}
+	if len(spaces) > 0 && len(all) == 0 {
+		t.Error("no other mount was found")
+	}
+	return all
+}
+
+func alive(t *testing.T, pid int) {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil || strings.Contains(string(stat), ") Z ") {
+		t.Errorf("holder %d did not live through it: %q, %v", pid, stat, err)
+	}
+}

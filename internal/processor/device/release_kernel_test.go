@@ -1,0 +1,416 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package device
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/faults/device/devicetest"
+	"kubediag.org/kubediag/internal/faults/subpath"
+	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+func TestMain(m *testing.M) { devicetest.Main(m) }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ward is a device that an exporter holds, and all that a recoverer needs.
+type ward struct {
+	*devicetest.Scene
+	exporter *kerneltest.Actor
+	healer   *ReleaseRecoverer
+	request  processor.Request
+}
+
+func admit(t *testing.T, image, mode string, args ...string) *ward {
+	t.Helper()
+	return admitTo(t, devicetest.New(t, image), mode, args...)
+}
+
+func admitTo(t *testing.T, s *devicetest.Scene, mode string, args ...string) *ward {
+	t.Helper()
+	w := &ward{Scene: s}
+	if len(args) > 0 {
+		args = []string{w.Global}
+	}
+	w.exporter = w.Container(mode, args...)
+	w.Runtime.Of = devicetest.Exporter()
+	w.UnmountOnHost()
+	w.healer = &ReleaseRecoverer{Inspector: w.Inspector}
+	w.request = processor.Request{Values: map[string]string{device.ParamDevice: w.Device.Node()}}
+	return w
+}
+
+func (w *ward) plan(t *testing.T) processor.Plan {
+	t.Helper()
+	p, err := w.healer.Plan(t.Context(), w.request)
+	must(t, err)
+	// On the way, the plan is written down and read again.
+	text, err := json.Marshal(p)
+	must(t, err)
+	p = processor.Plan{}
+	must(t, json.Unmarshal(text, &p))
+	return p
+}
+
+func (w *ward) apply(t *testing.T, p processor.Plan) (messages []string) {
+	t.Helper()
+	for _, a := range p.Actions {
+		done, err := w.healer.Apply(t.Context(), w.request, a)
+		must(t, err)
+		messages = append(messages, done.Message)
+	}
+	return messages
+}
+
+func targets(p processor.Plan) (all []string) {
+	for _, a := range p.Actions {
+		all = append(all, string(a.Kind)+" "+a.Target)
+	}
+	return all
+}
+
+func TestReleases(t *testing.T) {
+	w := admit(t, "", "exporter")
+	host := w.Mounts()
+	p := w.plan(t)
+	want := []string{"Unmount /host" + w.Mount, "Unmount /host" + w.Global}
+	if diff := cmp.Diff(want, targets(p)); diff != "" {
+		t.Fatalf("plan (-want +got):\n%s", diff)
+	}
+	if !w.Busy() || w.Left() == nil {
+		t.Error("planning changed something")
+	}
+	if a := p.Actions[0]; a.Loss != "nothing" || !strings.Contains(a.Safety, "it is a copy of what the kubelet had mounted") || a.Mount.Namespace == 0 {
+		t.Errorf("action = %+v", a)
+	}
+	if diff := cmp.Diff([]string{"unmounted", "unmounted"}, w.apply(t, p)); diff != "" {
+		t.Errorf("messages (-want +got):\n%s", diff)
+	}
+	result, err := w.healer.Verify(t.Context(), w.request, p)
+	must(t, err)
+	for _, part := range []string{"released device " + w.Device.Node(), "2 copies", `container "node-exporter"`, "free, and left to its driver", "every holder lives"} {
+		if !strings.Contains(result.Values[KeyReleaseResult], part) {
+			t.Errorf("result %q does not say %q", result.Values[KeyReleaseResult], part)
+		}
+	}
+	if len(result.Findings) != 2 || !result.Findings[0].Healed || !result.Findings[1].Healed {
+		t.Errorf("findings = %+v, want both healed", result.Findings)
+	}
+	if w.Busy() {
+		t.Error("the device is busy still")
+	}
+	if diff := cmp.Diff(host, w.Mounts()); diff != "" {
+		t.Errorf("mounts of the host:\n%s", diff)
+	}
+	if _, err := mountns.Of(w.exporter.PID); err != nil {
+		t.Errorf("the holder: %v", err)
+	}
+	again := w.plan(t)
+	if again.NotApplicable == "" || len(again.Actions) != 0 || !strings.Contains(again.NotApplicable, "is free") {
+		t.Errorf("a second plan = %+v, want not applicable, as the device is free", again)
+	}
+	// Everything is done already.
+	if diff := cmp.Diff([]string{"was gone already", "was gone already"}, w.apply(t, p)); diff != "" {
+		t.Errorf("messages of a second time (-want +got):\n%s", diff)
+	}
+	p.Applied = []fault.Applied{{}, fault.AlreadySo("was gone already")}
+	result, err = w.healer.Verify(t.Context(), w.request, p)
+	must(t, err)
+	if text := result.Values[KeyReleaseResult]; !strings.Contains(text, "unmounted 1 copies of its mounts, and found 1 gone already,") {
+		t.Errorf("result %q claims what others did", text)
+	}
+}
+
+func TestReleasesWithNothingNamed(t *testing.T) {
+	w := admit(t, "", "exporter")
+	w.request.Values = nil
+	p := w.plan(t)
+	if len(p.Actions) != 2 {
+		t.Fatalf("plan %q, want both copies and nothing of anybody else", targets(p))
+	}
+	w.apply(t, p)
+	if w.Busy() {
+		t.Error("the device is busy still")
+	}
+}
+
+func TestDetachesWhatTheKubeletsVolumesHave(t *testing.T) {
+	for name, c := range map[string]struct {
+		image, detach string
+		want          bool
+	}{
+		"file of the kubelet's":          {"image", "", true},
+		"file of the kubelet's, not now": {"image", "false", false},
+		"other file":                     {"", "auto", false},
+		"other file, asked for":          {"", "true", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := admit(t, c.image, "exporter")
+			w.request.Values[ParamReleaseDetach] = c.detach
+			p := w.plan(t)
+			if got := len(p.Actions) == 3 && p.Actions[2].Kind == fault.Detach; got != c.want {
+				t.Fatalf("plan %q, detach %v", targets(p), c.want)
+			}
+			w.apply(t, p)
+			result, err := w.healer.Verify(t.Context(), w.request, p)
+			must(t, err)
+			_, err = blockdev.Sys{}.Backing(w.Device)
+			if detached := errors.Is(err, blockdev.ErrNotAttached); detached != c.want {
+				t.Errorf("detached %v, %v", detached, err)
+			}
+			if c.want && !strings.Contains(result.Values[KeyReleaseResult], "it is detached") {
+				t.Errorf("result %q", result.Values[KeyReleaseResult])
+			}
+			for _, a := range p.Actions {
+				if done, err := w.healer.Apply(t.Context(), w.request, a); err != nil || !done.Already {
+					t.Errorf("%s once more: %+v, %v", a.Kind, done, err)
+				}
+			}
+		})
+	}
+}
+
+// TestKilledHalfWay has a new agent go on after each action, with the plan of the old one.
+func TestKilledHalfWay(t *testing.T) {
+	w := admit(t, "image", "exporter")
+	p := w.plan(t)
+	for n := range len(p.Actions) + 1 {
+		for _, a := range p.Actions[:n] {
+			_, err := w.healer.Apply(t.Context(), w.request, a)
+			must(t, err)
+		}
+		inspector := *w.Inspector
+		w.healer = &ReleaseRecoverer{Inspector: &inspector}
+	}
+	_, err := w.healer.Verify(t.Context(), w.request, p)
+	must(t, err)
+	if _, err := (blockdev.Sys{}).Backing(w.Device); !errors.Is(err, blockdev.ErrNotAttached) {
+		t.Errorf("behind the device: %v, want nothing", err)
+	}
+}
+
+func TestRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		mode string
+		args []string
+		set  func(w *ward)
+		why  string
+	}{
+		"the host mounts it": {"exporter", nil, func(w *ward) { w.MountOnHost() }, "in use as it should be"},
+		"the pod is alive": {"exporter", nil, func(w *ward) {
+			w.Runtime.Ready = []cri.Sandbox{{PodUID: devicetest.PodUID, Namespace: "default", Name: "db-0", Ready: true}}
+		}, "pod default/db-0"},
+		"mounted by the container": {"exporter", nil, func(w *ward) { w.Runtime.Of.Mounts = nil }, "has mounted it itself"},
+		"in use":                   {"user", []string{""}, func(*ward) {}, "open file"},
+		"another device":           {"exporter", nil, func(w *ward) { w.request.Values[device.ParamDevice] = "0:0" }, "there is no device"},
+		"another volume":           {"exporter", nil, func(w *ward) { w.request.Values[device.ParamPersistentVolume] = "pvc-other" }, `"pvc-other"`},
+		"another message": {"exporter", nil, func(w *ward) {
+			w.request.Values = map[string]string{device.ParamMessage: "rbd: failed to unmap device /dev/rbd77, error exit status 16"}
+		}, "nothing that is left behind"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := admit(t, "", c.mode, c.args...)
+			c.set(w)
+			before := w.MountsOf(w.exporter.PID)
+			p := w.plan(t)
+			if len(p.Actions) != 0 || !strings.Contains(p.NotApplicable, c.why) {
+				t.Errorf("plan %q, reason %q, want one that says %q", targets(p), p.NotApplicable, c.why)
+			}
+			if diff := cmp.Diff(before, w.MountsOf(w.exporter.PID)); diff != "" || !w.Busy() {
+				t.Errorf("mounts changed:\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestRefusesWhatHasChanged changes something between plan and act.
+func TestRefusesWhatHasChanged(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(t *testing.T, w *ward)
+		why    string
+	}{
+		"the host mounts it again": {func(_ *testing.T, w *ward) { w.MountOnHost() }, "own mount namespace has it mounted"},
+		"the pod lives again": {func(_ *testing.T, w *ward) {
+			w.Runtime.Ready = []cri.Sandbox{{PodUID: devicetest.PodUID, Ready: true}}
+		}, "is alive"},
+		"somebody uses it": {func(t *testing.T, w *ward) {
+			f, err := mountns.Lookup(w.exporter.PID, "/host"+w.Mount)
+			must(t, err)
+			t.Cleanup(func() { f.Close() })
+		}, "mount is in use"},
+		"another holder": {func(_ *testing.T, w *ward) { w.Container("own", w.Device.Node()) }, "no copy of such a mount"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := admit(t, "", "exporter")
+			p := w.plan(t)
+			c.change(t, w)
+			before := w.MountsOf(w.exporter.PID)
+			_, err := w.healer.Apply(t.Context(), w.request, p.Actions[0])
+			if !processor.IsStalled(err) || !strings.Contains(err.Error(), c.why) {
+				t.Errorf("error %v, want a stalled one with %q", err, c.why)
+			}
+			if diff := cmp.Diff(before, w.MountsOf(w.exporter.PID)); diff != "" {
+				t.Errorf("mounts changed:\n%s", diff)
+			}
+			if _, err := w.healer.Verify(t.Context(), w.request, p); !processor.IsStalled(err) {
+				t.Errorf("verify: %v, want a stalled error", err)
+			}
+		})
+	}
+}
+
+// TestRefusesForgedActions has Apply called with actions that no plan would hold.
+func TestRefusesForgedActions(t *testing.T) {
+	w := admit(t, "", "exporter")
+	bystander := devicetest.New(t, "")
+	good, err := json.Marshal(w.plan(t).Actions[0])
+	must(t, err)
+	own, err := mountns.Table(w.exporter.PID)
+	must(t, err)
+	before, host := w.MountsOf(w.exporter.PID), w.Mounts()
+	for name, change := range map[string]func(*fault.Action){
+		"another kind":                func(a *fault.Action) { a.Kind = "Remove" },
+		"no mount":                    func(a *fault.Action) { a.Mount = nil },
+		"no device":                   func(a *fault.Action) { a.Mount.ID, a.Mount.Device = 1, "x" },
+		"/host of the container":      func(a *fault.Action) { forge(t, a, own, "/host") },
+		"the container's root":        func(a *fault.Action) { forge(t, a, own, "/") },
+		"the host's mount":            func(a *fault.Action) { forgeHost(t, bystander, a) },
+		"detach of another device":    func(a *fault.Action) { detach(a, device.RefOf(bystander.Device)) },
+		"detach of a held device":     func(a *fault.Action) { detach(a, device.RefOf(w.Device)) },
+		"detach of no device":         func(a *fault.Action) { a.Kind, a.Target = fault.Detach, device.Target(w.Device) },
+		"detach of a path":            func(a *fault.Action) { detach(a, fault.Device{Name: "../etc/passwd", Sequence: 1}) },
+		"detach of a node":            func(a *fault.Action) { detach(a, fault.Device{Name: w.Device.Node(), Sequence: w.Device.Sequence}) },
+		"detach of what is not known": func(a *fault.Action) { detach(a, fault.Device{Name: w.Device.Name}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var a fault.Action
+			must(t, json.Unmarshal(good, &a))
+			change(&a)
+			w.request.Values[ParamReleaseDetach] = "true"
+			if done, err := w.healer.Apply(t.Context(), w.request, a); !done.Already && !processor.IsStalled(err) {
+				t.Errorf("%+v, error %v, want a stalled error", done, err)
+			}
+			if diff := cmp.Diff(before, w.MountsOf(w.exporter.PID)); diff != "" {
+				t.Errorf("mounts of the container:\n%s", diff)
+			}
+			if diff := cmp.Diff(host, w.Mounts()); diff != "" || !w.Busy() || !bystander.Busy() {
+				t.Errorf("mounts of the host:\n%s", diff)
+			}
+		})
+	}
+}
+
+// detach has an action detach a device.
+func detach(a *fault.Action, d fault.Device) { a.Kind, a.Device = fault.Detach, &d }
+
+// forge has an action mean another mount of the same container.
+func forge(t *testing.T, a *fault.Action, table *mountinfo.Table, point string) {
+	t.Helper()
+	m, ok := table.Top(point)
+	if !ok {
+		t.Fatalf("nothing is mounted at %q", point)
+	}
+	a.Mount.ID, a.Mount.MountInfoID, a.Mount.ParentID = 0, m.ID, m.Parent
+	a.Mount.Device, a.Mount.Root, a.Mount.Point = fmt.Sprintf("%d:%d", m.Major, m.Minor), m.Root, m.Point
+}
+
+// forgeHost has an action mean a mount of the host.
+func forgeHost(t *testing.T, s *devicetest.Scene, a *fault.Action) {
+	t.Helper()
+	st, err := mount.Inspect(s.Global)
+	must(t, err)
+	self, err := mountns.Self()
+	must(t, err)
+	*a.Mount = subpath.MountOf(st, self.Inode)
+}
+
+func TestReleaseRefusesBadParameters(t *testing.T) {
+	w := admit(t, "", "exporter")
+	for key, value := range map[string]string{
+		ParamReleaseDetach: "yes", device.ParamDevice: "/etc", device.ParamPersistentVolume: "a/b", device.ParamMessage: "hello",
+	} {
+		r := processor.Request{Values: map[string]string{key: value}}
+		_, err := w.healer.Plan(t.Context(), r)
+		if !processor.IsStalled(err) || !strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), value) {
+			t.Errorf("%s=%s: %v, want a stalled error that names both", key, value, err)
+		}
+	}
+}
+
+// TestUnmapsKRBD: the image of an RBD volume, which its plugin would never try to unmap again.
+func TestUnmapsKRBD(t *testing.T) {
+	w := admit(t, "", "exporter")
+	k := devicetest.MapKRBD(t, w.Scene)
+	w.request.Values = map[string]string{device.ParamMessage: unmapFailed}
+	p := w.plan(t)
+	want := []string{"Unmount /host" + w.Mount, "Unmount /host" + w.Global, "Detach /dev/rbd0 (diskseq 5)"}
+	if diff := cmp.Diff(want, targets(p)); diff != "" {
+		t.Fatalf("plan (-want +got):\n%s", diff)
+	}
+	if _, err := w.healer.Apply(t.Context(), w.request, p.Actions[2]); !processor.IsStalled(err) || len(k.Unmapped) > 0 {
+		t.Errorf("detach before the unmounts: %v, want a refusal", err)
+	}
+	w.apply(t, p)
+	result, err := w.healer.Verify(t.Context(), w.request, p)
+	must(t, err)
+	if len(k.Unmapped) != 1 || !strings.Contains(result.Values[KeyReleaseResult], "it is detached") {
+		t.Errorf("unmapped %q, result %q", k.Unmapped, result.Values[KeyReleaseResult])
+	}
+}
+
+// unmapFailed is a kubelet's line as people have it, cut short.
+const unmapFailed = `E0708 09:50:14.407804 26508 nestedpendingoperations.go:267] Error: "UnmountDevice failed for volume ` +
+	`\"pvc-9984bdab-9c79-11e9-b8ba-fa163ed7c802\" on node \"10.125.54.133\" : rbd: failed to unmap device /dev/rbd3, error exit status 16, ` +
+	`rbd output: [114 98 100 58 32 115 121 115 102 115 32 119 114 105 116 101 32 102 97 105 108 101 100 10]"`
+
+// TestResetsZram only where it is asked for, as that loses what is stored.
+func TestResetsZram(t *testing.T) {
+	w := admitTo(t, devicetest.NewZram(t), "exporter")
+	if err := (blockdev.Sys{}).Detach(t.Context(), w.Device); !errors.Is(err, blockdev.ErrBusy) {
+		t.Fatalf("reset of a held device: %v, want ErrBusy", err)
+	}
+	if p := w.plan(t); len(p.Actions) != 2 {
+		t.Errorf("plan %q, want no detach that nobody asked for", targets(p))
+	}
+	w.request.Values[ParamReleaseDetach] = "true"
+	p := w.plan(t)
+	if sys.HasDiskSequence.Probe() != nil {
+		if len(p.Actions) != 2 || !strings.Contains(fmt.Sprint(p.Findings), "it is not detached: another device could take its name") {
+			t.Errorf("plan = %+v, want that nothing is detached, and why", p)
+		}
+		return
+	}
+	if len(p.Actions) != 3 || p.Actions[2].Kind != fault.Detach || !strings.Contains(p.Actions[2].Loss, "memory") {
+		t.Fatalf("plan = %+v, want a detach that says what is lost", p)
+	}
+	w.apply(t, p)
+	_, err := w.healer.Verify(t.Context(), w.request, p)
+	must(t, err)
+	if err := (blockdev.Sys{}).Detach(t.Context(), w.Device); !errors.Is(err, blockdev.ErrNotAttached) && !errors.Is(err, blockdev.ErrChanged) {
+		t.Errorf("reset once more: %v, want that it is done", err)
+	}
+}

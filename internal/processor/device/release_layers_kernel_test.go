@@ -1,0 +1,134 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package device
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/faults/device/devicetest"
+	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/pipeline/pipelinetest"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// release plans for what is named, does it, and gives what is said of it at the end.
+func (w *ward) release(t *testing.T, values map[string]string, actions int) string {
+	t.Helper()
+	w.request.Values = values
+	p := w.plan(t)
+	if len(p.Actions) != actions {
+		t.Fatalf("for %v: plan %q, reason %q, want %d actions", values, targets(p), p.NotApplicable, actions)
+	}
+	w.apply(t, p)
+	result, err := w.healer.Verify(t.Context(), w.request, p)
+	must(t, err)
+	if _, err := mountns.Of(w.exporter.PID); err != nil {
+		t.Errorf("the holder: %v", err)
+	}
+	return result.Values[KeyReleaseResults]
+}
+
+func wantFree(t *testing.T, d blockdev.Device, want bool) {
+	t.Helper()
+	if busy, err := (blockdev.Sys{}).Busy(d); err != nil || busy == want {
+		t.Errorf("%s: busy %v, %v", d.Node(), busy, err)
+	}
+}
+
+// TestReleasesAMappedDevice names a linear mapping of the device mapper.
+func TestReleasesAMappedDevice(t *testing.T) {
+	s, below, _ := devicetest.NewMapped(t)
+	w := admitTo(t, s, "exporter")
+	c, err := w.Inspector.Inspect(t.Context(), w.Device)
+	must(t, err)
+	if w.Device.Kind != blockdev.DM || !c.IsHeld() || !c.Removable || len(c.Copies()) != 2 {
+		t.Fatalf("device %+v, removable %v: %s", w.Device, c.Removable, c.Why)
+	}
+	said := w.release(t, map[string]string{device.ParamDevice: w.Device.Node()}, 2)
+	if !strings.Contains(said, "released device "+w.Device.Node()) || !strings.Contains(said, "free, and left to its driver") {
+		t.Errorf("results %s", said)
+	}
+	wantFree(t, w.Device, true)
+	wantFree(t, below, false) // the mapping is its driver's to remove
+}
+
+// TestReleasesWhatIsMadeOfADevice names a device that two others are made of, as a driver's message does that cannot detach
+// it. A copy of the mounts of both is held; the kubelet has one of them mounted at first.
+func TestReleasesWhatIsMadeOfADevice(t *testing.T) {
+	const volume = "pvc-other"
+	s, below, above := devicetest.NewMapped(t, volume)
+	w := admitTo(t, s, "exporter")
+	c, err := w.Inspector.InspectThoroughly(t.Context(), below)
+	must(t, err)
+	var holders []string
+	for _, h := range c.Held {
+		holders = append(holders, string(h.Kind)+" "+h.Path)
+		if !strings.Contains(h.Why, "kubediag holders "+h.Path) {
+			t.Errorf("%s: %s", h.Path, h.Why)
+		}
+	}
+	want := []string{"stacked device " + above[0].Node(), "stacked device " + above[1].Node()}
+	if diff := cmp.Diff(want, holders); diff != "" || !c.Busy || c.Removable || !strings.Contains(c.Why, "is made of it, and has to go first") {
+		t.Errorf("busy %v, removable %v: %s\nholders (-want +got):\n%s", c.Busy, c.Removable, c.Why, diff)
+	}
+	message := map[string]string{device.ParamMessage: "rbd: failed to unmap device " + below.Node() + ", error exit status 16"}
+	if said := w.release(t, message, 2); !strings.Contains(said, "released device "+above[0].Node()) || strings.Contains(said, above[1].Node()) {
+		t.Errorf("results %s", said)
+	}
+	wantFree(t, above[0], true)
+	wantFree(t, above[1], false)
+	p := w.plan(t)
+	for _, part := range []string{"in use by what is made of it", above[1].Node() + " (" + above[1].Number.String() + ") is in use as it should be"} {
+		if len(p.Actions) > 0 || !strings.Contains(p.NotApplicable, part) {
+			t.Errorf("plan %q, reason %q, want none that says %q", targets(p), p.NotApplicable, part)
+		}
+	}
+	w.UnmountVolume(volume)
+	if said := w.release(t, map[string]string{device.ParamDevice: below.Name}, 1); !strings.Contains(said, "released device "+above[1].Node()) {
+		t.Errorf("results %s", said)
+	}
+	wantFree(t, above[1], true)
+}
+
+// TestReleasesABtrfsOfTwoDevices names either of them, and is told of that one.
+func TestReleasesABtrfsOfTwoDevices(t *testing.T) {
+	for name, of := range map[string]func(first, second blockdev.Device) blockdev.Device{
+		"first":  func(first, _ blockdev.Device) blockdev.Device { return first },
+		"second": func(_, second blockdev.Device) blockdev.Device { return second },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, second := devicetest.NewBtrfs(t)
+			w := admitTo(t, s, "exporter")
+			named := of(w.Device, second)
+			for _, d := range []blockdev.Device{w.Device, second} {
+				c, err := w.Inspector.Inspect(t.Context(), d)
+				must(t, err)
+				if !c.Busy || !c.Removable || len(c.Copies()) != 2 || c.Device != d {
+					t.Errorf("%s: busy %v, removable %v, %d copies: %s", d.Node(), c.Busy, c.Removable, len(c.Copies()), c.Why)
+				}
+			}
+			said := w.release(t, map[string]string{device.ParamDevice: named.Node()}, 2)
+			if !strings.Contains(said, "released device "+named.Node()) {
+				t.Errorf("results %s do not speak of %s", said, named.Node())
+			}
+			wantFree(t, w.Device, true)
+			wantFree(t, second, true)
+		})
+	}
+}
+
+// TestInOtherWords: no sentence of a plan or of an action decides anything.
+func TestInOtherWords(t *testing.T) {
+	pipelinetest.InOtherWords(t, func(t *testing.T) (processor.Recoverer, processor.Request) {
+		w := admit(t, "image", "exporter")
+		return w.healer, w.request
+	})
+}

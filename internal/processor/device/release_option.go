@@ -1,0 +1,95 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"strings"
+
+	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// ParamReleaseDetach is "auto" (default: what the kubelet's volumes have mapped, which is krbd, and loop devices over a file in
+// the kubelet's directories), "true" (whatever has means for it, which for zram loses what is in it), or "false". Only a
+// device that is released here is ever detached.
+const ParamReleaseDetach = "param.recover.system.held_device.detach"
+
+type releaseOptions struct {
+	detach string
+	root   string // the kubelet's
+}
+
+// options reads the parameters.
+func (h *ReleaseRecoverer) options(ctx context.Context, values map[string]string) (releaseOptions, error) {
+	o, err := releaseOptionsOf(values)
+	if err != nil {
+		return o, err
+	}
+	n, err := h.Inspector.Kubelet.Node(ctx)
+	if err != nil {
+		return o, err
+	}
+	o.root = n.Root
+	return o, nil
+}
+
+func releaseOptionsOf(values map[string]string) (releaseOptions, error) {
+	o := releaseOptions{detach: values[ParamReleaseDetach]}
+	switch o.detach {
+	case "":
+		o.detach = "auto"
+	case "auto", "true", "false":
+	default:
+		return o, processor.Stalled(fmt.Errorf("read parameter %s: value %q must be auto, true or false", ParamReleaseDetach, o.detach))
+	}
+	return o, nil
+}
+
+// detachable reports whether a device is of a kind that can be detached, and is a whole one.
+func detachable(d blockdev.Device) bool {
+	return (d.Kind == blockdev.KRBD || d.Kind == blockdev.Loop || d.Kind == blockdev.Zram) && d.Parent == ""
+}
+
+// undetached returns why a device is not detached though that is asked for, or nothing.
+func (o releaseOptions) undetached(d blockdev.Device) string {
+	if o.detach != "true" || !detachable(d) || d.Known() {
+		return ""
+	}
+	return "it is not detached: another device could take its name unnoticed, as the kernel numbers disks only from Linux " +
+		sys.HasDiskSequence.Kernel
+}
+
+// detaches says why a device is detached once it is free; empty: it is not.
+func (o releaseOptions) detaches(i *device.Inspector, d blockdev.Device) string {
+	switch {
+	case o.detach == "false", !detachable(d), !d.Known():
+		return ""
+	case d.Kind == blockdev.KRBD:
+		return "the kubelet's volume was all that it was mapped for, and nothing mounts it any more"
+	case o.detach == "true":
+		return "the parameter " + ParamReleaseDetach + " asks for it"
+	case d.Kind == blockdev.Loop && o.inKubelet(i, d):
+		return "the file behind it is the kubelet's"
+	}
+	return ""
+}
+
+// inKubelet tells whether the file behind a loop device lies in the kubelet's directories.
+func (o releaseOptions) inKubelet(i *device.Inspector, d blockdev.Device) bool {
+	b, err := i.Finder.Sys.Backing(d)
+	return err == nil && path.IsAbs(b.File) && strings.HasPrefix(b.File, o.root+"/")
+}
+
+// loss says what a detach loses, and whether that is nothing.
+func loss(d blockdev.Device) (text string, lossless bool) {
+	if d.Kind == blockdev.Zram {
+		return "what is stored in the device's memory", false
+	}
+	return "nothing: what is stored is behind the device, and is not touched", true
+}

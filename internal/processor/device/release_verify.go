@@ -1,0 +1,163 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// memory is what Verify has to know about the time of the plan.
+type memory struct {
+	Devices []released          `json:"devices"`
+	Others  []device.Neighbours `json:"others,omitempty"`
+	// More is whether there may be more devices to release than one plan does.
+	More bool `json:"more,omitempty"`
+}
+
+// released is a device of the plan.
+type released struct {
+	fault.Device
+	Node   string `json:"node"`
+	Detach bool   `json:"detach,omitempty"`
+	// Mounts are the copies.
+	Mounts []fault.Mount `json:"mounts"`
+	// Holders are who had them, in words.
+	Holders []string `json:"holders"`
+}
+
+func remember(c *device.Case, detach bool) released {
+	d := released{Device: device.RefOf(c.Device), Node: c.Device.Node(), Detach: detach}
+	for _, h := range c.Copies() {
+		d.Mounts = append(d.Mounts, h.At)
+		d.Holders = append(d.Holders, h.Holds())
+	}
+	return d
+}
+
+func recall(p processor.Plan) (memory, error) {
+	var m memory
+	err := p.Recall(&m)
+	if err == nil && len(m.Devices) == 0 {
+		err = processor.Stalled(errors.New("decode notes of plan: no device is noted"))
+	}
+	return m, err
+}
+
+// Verify proves that every copy is gone, the device free or gone, and the rest of the holder's mounts as it was.
+func (h *ReleaseRecoverer) Verify(ctx context.Context, _ processor.Request, p processor.Plan) (processor.Result, error) {
+	m, err := recall(p)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	lives, err := h.verifyOthers(m)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	var results []string
+	for _, d := range m.Devices {
+		state, err := h.verify(ctx, d)
+		if err != nil {
+			return processor.Result{}, err
+		}
+		results = append(results, fmt.Sprintf("released device %s: %s that were held by %s; it is %s; %s",
+			d.Node, d.deeds(p), strings.Join(slices.Compact(slices.Clone(d.Holders)), ", "), state, lives))
+	}
+	if m.More {
+		results = append(results, fmt.Sprintf("no more than %d devices are released at once: run it again for the others", maxDevices))
+	}
+	all, err := json.Marshal(results)
+	if err != nil {
+		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyReleaseResults, err)
+	}
+	values := map[string]string{KeyReleaseResult: results[0], KeyReleaseResults: string(all)}
+	return processor.Result{Values: values, Findings: processor.Healed(p.Findings, nil)}, nil
+}
+
+// deeds says how many copies were unmounted, and how many had gone by themselves.
+func (d released) deeds(p processor.Plan) string {
+	already := 0
+	for i, a := range p.Actions {
+		if p.Outcome(i).Already && a.Mount != nil && slices.Contains(d.Mounts, *a.Mount) {
+			already++
+		}
+	}
+	text := fmt.Sprintf("unmounted %d copies of its mounts", len(d.Mounts)-already)
+	if already > 0 {
+		text += fmt.Sprintf(", and found %d gone already,", already)
+	}
+	return text
+}
+
+// verify says in which state a device is that has been released.
+func (h *ReleaseRecoverer) verify(ctx context.Context, d released) (state string, err error) {
+	now, err := h.Inspector.Finder.Sys.Resolve(d.Name)
+	if device.Vanished(err) || err == nil && device.RefOf(now) != d.Device {
+		return "detached", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	c, err := h.Inspector.Inspect(ctx, now)
+	if device.Vanished(err) {
+		return "detached", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	for _, held := range c.Held {
+		for _, gone := range d.Mounts {
+			if device.SameMount(held.At, gone) {
+				return "", processor.Stalled(fmt.Errorf("verify unmount of %q: the mount is still in the mount table", gone.Point))
+			}
+		}
+	}
+	switch {
+	case c.Host:
+		return "in use again: the kubelet's mount namespace has it mounted", nil
+	case c.Busy, c.Untested != nil, len(c.FileSystems) > 0:
+		return "", processor.Stalled(fmt.Errorf("verify release: %s", c.Describe()))
+	case d.Detach && h.empty(now):
+		return "detached", nil
+	case d.Detach:
+		return "", processor.Stalled(fmt.Errorf("verify detach of %s: it is free, and still there", d.Node))
+	}
+	return "free, and left to its driver", nil
+}
+
+// empty tells whether nothing is behind a device that stays when it is detached. A zram device does not tell; its driver
+// was asked right after the reset.
+func (h *ReleaseRecoverer) empty(d blockdev.Device) bool {
+	if d.Kind == blockdev.Zram {
+		return true
+	}
+	_, err := h.Inspector.Finder.Sys.Backing(d)
+	return errors.Is(err, blockdev.ErrNotAttached)
+}
+
+// verifyOthers makes sure that nothing else has gone from where the copies were, and says whether the holders live.
+func (h *ReleaseRecoverer) verifyOthers(m memory) (lives string, err error) {
+	lives = "every holder lives"
+	for _, n := range m.Others {
+		missing, alive, gone, err := n.Look(h.Inspector.Finder.Scanner)
+		switch {
+		case err != nil:
+			return "", err
+		case gone || len(n.PIDs) > 0 && !alive:
+			lives = fmt.Sprintf("those in mount namespace mnt:[%d] have ended since, which was not our doing", n.Namespace)
+		case len(missing) > 0:
+			return "", processor.Stalled(fmt.Errorf("verify mounts of mnt:[%d]: mounts %v were not to be touched, and are gone", n.Namespace, missing))
+		}
+	}
+	return lives, nil
+}

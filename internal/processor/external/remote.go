@@ -1,0 +1,143 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package external
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"unicode/utf8"
+
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// Bounds of an answer, in bytes.
+const (
+	maxBody   = 4 << 20
+	maxReason = 1 << 10
+)
+
+// Remote is one server's processor.
+//
+// It calls processors over HTTP and HTTPS by KubeDiag's contract: POST a JSON object of strings, get a JSON
+// object of strings.
+//
+// The answer decides: 200 with such an object succeeds; 404, 409 and 422 say that this is not the fault the processor
+// looks for; everything else fails. Nothing about a server is trusted: certificates are verified, no proxy is used
+// whatever the environment says, redirects are not followed, and time and size of everything are bounded. A server may
+// answer with all that it was sent; the pipeline refuses an answer that sets a parameter or a context key to anything else.
+type Remote struct {
+	client *http.Client
+	name   string
+	url    *url.URL
+}
+
+// NewRemote makes a Processor that posts to u. client is one that NewClient made; name is for people.
+func NewRemote(client *http.Client, name string, u *url.URL) *Remote {
+	return &Remote{client: client, name: name, url: u}
+}
+
+// Name is the name given to New.
+func (p *Remote) Name() string { return p.name }
+
+// Run posts the request and reads the answer, within the time that ctx allows.
+func (p *Remote) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
+	body, err := json.Marshal(r.Data())
+	if err != nil {
+		return processor.Result{}, fmt.Errorf("encode request: %w", err)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url.String(), bytes.NewReader(body))
+	if err != nil {
+		return processor.Result{}, fmt.Errorf("make request: %w", err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", "application/json")
+	response, err := p.client.Do(request)
+	if err != nil {
+		return processor.Result{}, p.fail("post", withoutURL(err))
+	}
+	defer response.Body.Close()
+	result, err := readAnswer(response)
+	if err != nil {
+		return processor.Result{}, p.fail("read answer", err)
+	}
+	return result, nil
+}
+
+// fail names the server. The URL is printed without user and password.
+func (p *Remote) fail(what string, err error) error {
+	return fmt.Errorf("%s %q: %w", what, p.url.Redacted(), err)
+}
+
+// withoutURL takes off the layer of error in which net/http repeats the URL.
+func withoutURL(err error) error {
+	var layer *url.Error
+	if errors.As(err, &layer) {
+		return layer.Err
+	}
+	return err
+}
+
+func readAnswer(response *http.Response) (processor.Result, error) {
+	switch response.StatusCode {
+	case http.StatusOK:
+		return decodeAnswer(response.Body)
+	case http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity:
+		return processor.Result{NotApplicable: refusalReason(response)}, nil
+	}
+	if location := response.Header.Get("Location"); location != "" {
+		return processor.Result{}, fmt.Errorf("status %q: a redirect to %.256q is not followed", response.Status, location)
+	}
+	return processor.Result{}, fmt.Errorf("status is not 200: %s", refusalReason(response))
+}
+
+// decodeAnswer takes a JSON object of strings and nothing else.
+func decodeAnswer(body io.Reader) (processor.Result, error) {
+	text, err := io.ReadAll(io.LimitReader(body, maxBody+1))
+	if err != nil {
+		return processor.Result{}, fmt.Errorf("receive body: %w", err)
+	}
+	if len(text) > maxBody {
+		return processor.Result{}, fmt.Errorf("body is larger than %d bytes", maxBody)
+	}
+	var object map[string]*string
+	if err := json.Unmarshal(text, &object); err != nil {
+		return processor.Result{}, fmt.Errorf("body %s is no JSON object of strings: %.200s", excerptOf(text), err.Error())
+	}
+	if object == nil {
+		return processor.Result{}, fmt.Errorf("body %s is no JSON object of strings", excerptOf(text))
+	}
+	values := make(map[string]string, len(object))
+	for key, value := range object {
+		if value == nil {
+			return processor.Result{}, fmt.Errorf("body %s is no JSON object of strings: %.64q is null", excerptOf(text), key)
+		}
+		values[key] = *value
+	}
+	return processor.Result{Values: values}, nil
+}
+
+// refusalReason is the status and the beginning of the body. A body that cannot be read has none.
+func refusalReason(response *http.Response) string {
+	text, _ := io.ReadAll(io.LimitReader(response.Body, maxReason))
+	if len(bytes.TrimSpace(text)) == 0 {
+		return "status " + response.Status
+	}
+	return "status " + response.Status + ": " + strings.ToValidUTF8(string(bytes.TrimSpace(text)), string(utf8.RuneError))
+}
+
+// excerptOf shows the beginning of a body in an error.
+func excerptOf(text []byte) string {
+	const most = 64
+	if len(text) > most {
+		return fmt.Sprintf("%q…", text[:most])
+	}
+	return fmt.Sprintf("%q", text)
+}

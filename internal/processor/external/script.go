@@ -1,0 +1,118 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package external
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+const (
+	maxOutput = 1 << 20 // bytes of each of output and error
+	maxTail   = 1 << 10 // bytes of error output in a message
+	// grace is how long a script's children may hold on to its output once they have been killed.
+	grace = 2 * time.Second
+)
+
+// Enter runs fn in the mount namespace where scripts run; processes that fn starts are born there.
+type Enter func(fn func() error) error
+
+// Script is one Operation's script.
+//
+// It runs the scripts of Operations on the node, with the node's own /bin/sh.
+//
+// The text of a script and its arguments go to the shell as separate arguments: nothing is pasted into anything, and
+// nothing is written to the disk. A script has a clean environment, no input, bounded output and bounded time; when it
+// ends, or its time is up, every process of its group is killed. A process that left the group, as setsid(1) does, is
+// out of reach. The package decides nothing about who may run scripts.
+type Script struct {
+	// Operation is the name of the Operation. It is argument 0 of the script.
+	Operation string
+	// Text is what /bin/sh runs.
+	Text string
+	// ArgKeys name the values of the request that become arguments 1 and up. One without a value is an empty argument.
+	ArgKeys []string
+	// ResultKey names the results operation.<key>.output and operation.<key>.error.
+	ResultKey string
+	// Enter is nil where the script runs in the caller's own mount namespace.
+	Enter Enter
+}
+
+// Name is that of the Operation.
+func (s *Script) Name() string { return s.Operation }
+
+// Run runs the script. One that exits with 0 has succeeded. When ctx is done the script's process group is killed.
+func (s *Script) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
+	var stdout, stderr capped
+	cmd := s.command(ctx, r.Data())
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := s.start(cmd); err != nil {
+		return processor.Result{}, fmt.Errorf("start script of operation %q: %w", s.Operation, err)
+	}
+	err := cmd.Wait()
+	// What the script left running in the background goes with it.
+	if killErr := sys.KillGroup(cmd.Process.Pid); killErr != nil && err == nil {
+		err = killErr
+	}
+	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
+		return processor.Result{}, s.fail(ctx, err, stderr.tail())
+	}
+	return processor.Result{Values: map[string]string{
+		"operation." + s.ResultKey + ".output": stdout.String(),
+		"operation." + s.ResultKey + ".error":  stderr.String(),
+	}}, nil
+}
+
+func (s *Script) command(ctx context.Context, data map[string]string) *exec.Cmd {
+	args := []string{"-c", s.Text, s.Operation}
+	for _, key := range s.ArgKeys {
+		args = append(args, data[key])
+	}
+	cmd := exec.CommandContext(ctx, "/bin/sh", args...)
+	cmd.Dir = "/"
+	cmd.Env = scriptEnvironment(data)
+	cmd.SysProcAttr = sys.OwnProcessGroup()
+	cmd.Cancel = func() error { return sys.KillGroup(cmd.Process.Pid) }
+	cmd.WaitDelay = grace
+	return cmd
+}
+
+// start starts the script in the mount namespace where scripts run. Only its birth happens there.
+func (s *Script) start(cmd *exec.Cmd) error {
+	if s.Enter == nil {
+		return cmd.Start()
+	}
+	return s.Enter(cmd.Start)
+}
+
+// fail says how a script ended that did not succeed.
+func (s *Script) fail(ctx context.Context, err error, stderr string) error {
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	if stderr == "" {
+		return fmt.Errorf("run script of operation %q: %w", s.Operation, err)
+	}
+	return fmt.Errorf("run script of operation %q: %w: %s", s.Operation, err, stderr)
+}
+
+// scriptEnvironment is all that a script sees of the environment: a search path, and what it is run for.
+func scriptEnvironment(data map[string]string) []string {
+	env := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/", "LANG=C"}
+	for _, key := range []string{
+		processor.KeyDiagnosisUID, processor.KeyDiagnosisNamespace, processor.KeyDiagnosisName,
+		processor.KeyPodNamespace, processor.KeyPodName, processor.KeyContainer, processor.KeyNode,
+	} {
+		name := "KUBEDIAG_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
+		env = append(env, name+"="+data[key])
+	}
+	return env
+}

@@ -1,0 +1,131 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path"
+
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// KeyDevices is that of the result.
+const KeyDevices = "collector.system.block_device.list"
+
+// DeviceCollector is the processor blockDeviceCollector.
+//
+// It collects the block devices of the node: what each is, which file systems are alive on it, whether
+// it is busy, and where it is mounted. It judges nothing and changes nothing. It rests on packages blockdev and mountns.
+type DeviceCollector struct {
+	Kubelet kubelet.Locator
+	Sys     blockdev.Sys
+	// Scanner is nil for a new one each time.
+	Scanner *mountns.Scanner
+}
+
+// Name is blockDeviceCollector.
+func (*DeviceCollector) Name() string { return "blockDeviceCollector" }
+
+// deviceDocument is one device as it is shown.
+type deviceDocument struct {
+	Name   string        `json:"name"`
+	Number string        `json:"number"`
+	Kind   blockdev.Kind `json:"kind"`
+	Disk   string        `json:"disk,omitempty"` // that it is a partition of
+	// FileSystems are the types of those that are alive on it.
+	FileSystems []string `json:"fileSystems,omitempty"`
+	// Busy is whether the kernel refuses to open it exclusively; Error says why that could not be told.
+	Busy  bool   `json:"busy"`
+	Error string `json:"error,omitempty"`
+	// Host is whether the kubelet's mount namespace has it mounted, Left whether others have and that one has not.
+	Host bool `json:"host"`
+	Left bool `json:"left"`
+	// Namespaces are how many mount namespaces have it mounted.
+	Namespaces int `json:"namespaces"`
+}
+
+// Run lists them by name.
+func (c *DeviceCollector) Run(ctx context.Context, _ processor.Request) (processor.Result, error) {
+	n, err := c.Kubelet.Node(ctx)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	host, err := n.Namespace()
+	if err != nil {
+		return processor.Result{}, err
+	}
+	devices, err := c.Sys.All()
+	if err != nil {
+		return processor.Result{}, err
+	}
+	scanner := c.Scanner
+	if scanner == nil {
+		scanner = mountns.NewScanner()
+	}
+	mounted, _, err := scanner.FileSystems()
+	if err != nil {
+		return processor.Result{}, fmt.Errorf("list mounted file systems: %w", err)
+	}
+	list := make([]deviceDocument, 0, len(devices))
+	for _, d := range devices {
+		if err := ctx.Err(); err != nil {
+			return processor.Result{}, err
+		}
+		list = append(list, c.describe(d, host, mounted))
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyDevices, err)
+	}
+	return processor.Result{Values: map[string]string{KeyDevices: string(text)}}, nil
+}
+
+func (c *DeviceCollector) describe(d blockdev.Device, host mountns.Namespace, mounted []mountns.FileSystem) deviceDocument {
+	out := deviceDocument{Name: d.Name, Number: d.Number.String(), Kind: d.Kind, Disk: d.Parent}
+	members := []string{d.Name}
+	alive, err := c.Sys.FileSystems(d)
+	for _, fs := range alive {
+		// Those of the disk and of its partitions are listed there.
+		if fs.Number == d.Number || fs.Journal || len(fs.Members) > 0 {
+			out.FileSystems = append(out.FileSystems, fs.Type)
+			members = append(members, fs.Members...)
+		}
+	}
+	if err == nil {
+		out.Busy, err = c.Sys.Busy(d)
+	}
+	if err != nil {
+		out.Error = err.Error()
+	}
+	for _, fs := range mounted {
+		if !isOn(fs, d, members) {
+			continue
+		}
+		out.Namespaces += len(fs.Namespaces)
+		for _, ns := range fs.Namespaces {
+			out.Host = out.Host || ns.Same(host)
+		}
+	}
+	out.Left = out.Namespaces > 0 && !out.Host
+	return out
+}
+
+// isOn tells whether a mounted file system is on the device. A btrfs shows a number of its own, and the node of one of
+// its devices.
+func isOn(fs mountns.FileSystem, d blockdev.Device, members []string) bool {
+	if fs.FSType != "btrfs" {
+		return fs.Major == d.Major && fs.Minor == d.Minor
+	}
+	for _, name := range members {
+		if path.Base(fs.Source) == name {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// Keys of the results.
+const (
+	// KeyNamespaces holds every namespace, as JSON.
+	KeyNamespaces = "collector.system.mount_namespace.list"
+	// KeyNamespaceSurvey says what was looked at, in one line.
+	KeyNamespaceSurvey = "collector.system.mount_namespace.survey"
+)
+
+// maxHoldersNamed bounds how many keepers of one namespace are named.
+const maxHoldersNamed = 16
+
+// NamespaceCollector is the processor mountNamespaceCollector.
+//
+// It collects the mount namespaces of the node: how many mounts each has, and what keeps it alive,
+// also where no process is in it. It judges nothing and changes nothing. It rests on package mountns.
+type NamespaceCollector struct {
+	// Scanner is nil for a new one each time.
+	Scanner *mountns.Scanner
+}
+
+// Name is mountNamespaceCollector.
+func (*NamespaceCollector) Name() string { return "mountNamespaceCollector" }
+
+// namespaceDocument is one namespace as it is shown.
+type namespaceDocument struct {
+	Namespace uint64 `json:"namespace"`    // N in mnt:[N]
+	ID        uint64 `json:"id,omitempty"` // never used again; 0 before Linux 6.12
+	Mounts    int    `json:"mounts"`
+	// Processes are how many are in it, counted up to 64, PIDs the first 16 of them.
+	Processes int   `json:"processes"`
+	PIDs      []int `json:"pids,omitempty"`
+	// Keepers are what else keeps it alive, where no process does.
+	Keepers []keeperDocument `json:"keepers,omitempty"`
+}
+
+// keeperDocument is a thread, a descriptor, or a file that a namespace is bound to.
+type keeperDocument struct {
+	Kind   mountns.Kind `json:"kind"`
+	PID    int          `json:"pid,omitempty"`
+	Number int          `json:"number,omitempty"` // of the thread or descriptor
+	Point  string       `json:"point,omitempty"`
+	In     uint64       `json:"in,omitempty"` // the namespace that Point is in
+}
+
+// Run lists them by number.
+func (c *NamespaceCollector) Run(ctx context.Context, _ processor.Request) (processor.Result, error) {
+	scanner := c.Scanner
+	if scanner == nil {
+		scanner = mountns.NewScanner()
+	}
+	spaces, _, err := scanner.Namespaces()
+	if err != nil {
+		return processor.Result{}, fmt.Errorf("list mount namespaces: %w", err)
+	}
+	counts, survey, err := countMounts(scanner)
+	if err != nil {
+		return processor.Result{}, fmt.Errorf("count mounts: %w", err)
+	}
+	if err := ctx.Err(); err != nil {
+		return processor.Result{}, err
+	}
+	keepers, asked, err := scanner.Holders(spaces)
+	if err != nil {
+		return processor.Result{}, fmt.Errorf("find what keeps mount namespaces alive: %w", err)
+	}
+	list := make([]namespaceDocument, 0, len(spaces))
+	for _, ns := range spaces {
+		list = append(list, describeNamespace(ns, counts[ns.Inode], keepers[ns.Inode]))
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyNamespaces, err)
+	}
+	said := fmt.Sprintf("%d mounts in %d mount namespaces (%s); %d processes may not be looked into, %d namespaces were read only in part",
+		survey.Mounts, survey.Namespaces, survey.Backend, max(survey.Denied, asked.Denied), survey.Partial)
+	if err := survey.Whole(); err != nil {
+		said += "; " + err.Error()
+	}
+	return processor.Result{Values: map[string]string{KeyNamespaces: string(text), KeyNamespaceSurvey: said}}, nil
+}
+
+// countMounts counts the mounts of each namespace.
+func countMounts(scanner *mountns.Scanner) (map[uint64]int, mountns.Survey, error) {
+	counts := map[uint64]int{}
+	survey, err := scanner.Each(func(b *mountns.Brief) bool {
+		counts[b.Namespace.Inode]++
+		return false
+	}, nil)
+	return counts, survey, err
+}
+
+func describeNamespace(ns mountns.Namespace, mounts int, keepers []mountns.Holder) namespaceDocument {
+	n := namespaceDocument{Namespace: ns.Inode, ID: ns.ID, Mounts: mounts}
+	for _, k := range keepers {
+		switch {
+		case k.Kind == mountns.Process:
+			n.Processes++
+			n.PIDs = append(n.PIDs, k.PID)
+		case k.Mount != nil:
+			n.Keepers = append(n.Keepers, keeperDocument{Kind: k.Kind, Point: k.Mount.Point, In: k.Mount.Namespace.Inode})
+		default:
+			n.Keepers = append(n.Keepers, keeperDocument{Kind: k.Kind, PID: k.PID, Number: k.Number})
+		}
+	}
+	slices.Sort(n.PIDs)
+	n.PIDs = n.PIDs[:min(len(n.PIDs), maxHoldersNamed)]
+	return n
+}

@@ -1,0 +1,55 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// KeyPod is that of the result.
+const KeyPod = "collector.kubernetes.pod.detail"
+
+// PodCollector is the processor podDetailCollector.
+//
+// It collects everything that is known about a pod, as the API server has it, but for what looks like a
+// credential: whoever may read a Diagnosis need not be one who may read the pod. It asks nobody but the source of pods
+// that it is given, and changes nothing.
+type PodCollector struct {
+	Pods kubelet.Pods
+}
+
+// Name is podDetailCollector.
+func (c *PodCollector) Name() string { return "podDetailCollector" }
+
+// Run gives the pod of the request as JSON.
+func (c *PodCollector) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
+	if r.Pod.Namespace == "" || r.Pod.Name == "" {
+		return processor.Result{}, processor.Stalled(fmt.Errorf("read podReference: namespace is %q and name is %q, both must be set",
+			r.Pod.Namespace, r.Pod.Name))
+	}
+	pod, err := c.Pods.Pod(ctx, r.Pod.Namespace, r.Pod.Name)
+	if err != nil {
+		err = fmt.Errorf("get pod %s/%s: %w", r.Pod.Namespace, r.Pod.Name, err)
+		if errors.Is(err, kubelet.ErrPodNotFound) {
+			err = processor.Stalled(err)
+		}
+		return processor.Result{}, err
+	}
+	pod = pod.DeepCopy()
+	cleanPod(pod)
+	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	detail, err := json.Marshal(pod)
+	if err != nil {
+		return processor.Result{}, fmt.Errorf("encode pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return processor.Result{Values: map[string]string{KeyPod: string(detail)}}, nil
+}

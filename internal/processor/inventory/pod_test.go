@@ -1,0 +1,205 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// collectPod gives the detail of a pod, read back.
+func collectPod(t *testing.T, pod *corev1.Pod) (detail string, read *corev1.Pod) {
+	t.Helper()
+	pods := &kubelettest.Pods{}
+	pods.Set(pod)
+	r := processor.Request{Node: "any", Pod: processor.Pod{Namespace: pod.Namespace, Name: pod.Name}}
+	result, err := (&PodCollector{Pods: pods}).Run(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read = &corev1.Pod{}
+	detail = result.Values["collector.kubernetes.pod.detail"]
+	if err := json.Unmarshal([]byte(detail), read); err != nil {
+		t.Fatal(err)
+	}
+	return detail, read
+}
+
+// The detail is the pod, but for the values of variables and arguments, which are marked and counted.
+func TestWalkthroughPodStaysAsItIs(t *testing.T) {
+	t.Parallel()
+	pod := kubelettest.WalkthroughPod(t)
+	pod.TypeMeta = metav1.TypeMeta{} // as caches give them out
+	detail, read := collectPod(t, pod)
+	if !strings.HasPrefix(detail, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"ingress-nginx-ttbms"`) {
+		t.Errorf("detail begins %.80q", detail)
+	}
+	want := kubelettest.WalkthroughPod(t)
+	marked := func(n int) []string { return slices.Repeat([]string{"[redacted]"}, n) }
+	values := 0
+	for _, list := range [][]corev1.Container{want.Spec.InitContainers, want.Spec.Containers} {
+		for i := range list {
+			c := &list[i]
+			for j := range c.Env {
+				if c.Env[j].Value != "" {
+					c.Env[j].Value = "[redacted]"
+					values++
+				}
+			}
+			if c.Args != nil {
+				c.Args = marked(len(c.Args))
+			}
+			if c.Command != nil {
+				c.Command = marked(len(c.Command))
+			}
+		}
+	}
+	if diff := cmp.Diff(want, read); diff != "" || values != 2 {
+		t.Errorf("pod and detail, with %d values (-pod +detail):\n%s", values, diff)
+	}
+}
+
+// No name of a variable and no form of an argument makes its value show: nobody guesses which are credentials.
+func TestNoValueIsCopied(t *testing.T) {
+	t.Parallel()
+	const secret = "s3cr3t-V4lue"
+	pod := kubelettest.NewPod()
+	c := &pod.Spec.Containers[0]
+	for _, name := range []string{"DB_PASS", "REDIS_PASS", "PGPASS", "AUTH_KEY", "STRIPE_KEY", "SECRET_KEY_BASE", "TOKEN_VALUE", "GITHUB_PAT", "SNMP_COMMUNITY", "X"} {
+		c.Env = append(c.Env, corev1.EnvVar{Name: name, Value: secret})
+	}
+	c.Command = []string{"mysql", "-p" + secret}
+	c.Args = []string{"--pass", secret, "-u", "root:" + secret, "jdbc:x?user=a&pass=" + secret, `{"pass":"` + secret + `"}`, "$(X)" + secret}
+	c.LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{
+		Exec:    &corev1.ExecAction{Command: []string{"sh", "-c", secret}},
+		HTTPGet: &corev1.HTTPGetAction{Path: "/healthz?x=" + secret, HTTPHeaders: []corev1.HTTPHeader{{Name: "X", Value: secret}}},
+	}}
+	pod.Annotations = map[string]string{"example.com/config": secret, "evilkubernetes.io/x": secret, "plain": secret, "app.kubernetes.io/kept": "yes it is"}
+	detail, read := collectPod(t, pod)
+	if strings.Contains(detail, secret) {
+		t.Errorf("a value is in the detail: %s", detail)
+	}
+	got := &read.Spec.Containers[0]
+	if len(got.Env) != 10 || got.Env[0].Name != "DB_PASS" || len(got.Args) != 7 || len(got.Command) != 2 || got.LivenessProbe.HTTPGet.Path != "/healthz?[redacted]" ||
+		read.Annotations["app.kubernetes.io/kept"] != "yes it is" || read.Annotations["plain"] != "[redacted]" {
+		t.Errorf("what may be shown is not: %s", detail)
+	}
+}
+
+func TestCredentialsAreTakenOut(t *testing.T) {
+	t.Parallel()
+	const secret = "s3cr3t-V4lue"
+	jwt := "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiIxMjM0In0." + secret
+	for name, change := range map[string]func(*corev1.Pod, *corev1.Container){
+		"variable": func(_ *corev1.Pod, c *corev1.Container) {
+			c.Env = []corev1.EnvVar{{Name: "DB_PASSWORD", Value: secret}, {Name: "GITHUB_TOKEN_2", Value: secret}, {Name: "aws.secretAccessKey", Value: secret}}
+		},
+		"variable with a URL": func(_ *corev1.Pod, c *corev1.Container) {
+			c.Env = []corev1.EnvVar{{Name: "DATABASE", Value: "postgres://user:" + secret + "@db/x"}}
+		},
+		"variable with JSON": func(_ *corev1.Pod, c *corev1.Container) {
+			c.Env = []corev1.EnvVar{{Name: "CONFIG", Value: `{"password":"` + secret + `"}`}}
+		},
+		"web token":         func(_ *corev1.Pod, c *corev1.Container) { c.Env = []corev1.EnvVar{{Name: "X", Value: jwt}} },
+		"argument":          func(_ *corev1.Pod, c *corev1.Container) { c.Args = []string{"--db-password=" + secret} },
+		"argument apart":    func(_ *corev1.Pod, c *corev1.Container) { c.Command = []string{"app", "--token", secret} },
+		"argument of shell": func(_ *corev1.Pod, c *corev1.Container) { c.Args = []string{"-c", "PASSWORD=" + secret + " run"} },
+		"private key": func(_ *corev1.Pod, c *corev1.Container) {
+			c.Args = []string{"-----BEGIN RSA PRIVATE KEY-----\n" + secret + "\n-----END RSA PRIVATE KEY-----"}
+		},
+		"annotation": func(p *corev1.Pod, _ *corev1.Container) {
+			p.Annotations = map[string]string{"example.com/api-key": secret}
+		},
+		"last applied configuration": func(p *corev1.Pod, _ *corev1.Container) {
+			p.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: `{"x":"` + secret + `"}`}
+		},
+		"managed fields": func(p *corev1.Pod, _ *corev1.Container) {
+			p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: secret}}
+		},
+		"probe": func(_ *corev1.Pod, c *corev1.Container) {
+			c.LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{
+				Exec:    &corev1.ExecAction{Command: []string{"curl", "-H", "Authorization: Bearer " + secret}},
+				HTTPGet: &corev1.HTTPGetAction{Path: "/?token=" + secret, HTTPHeaders: []corev1.HTTPHeader{{Name: "Authorization", Value: secret}}},
+			}}
+		},
+		"hook": func(_ *corev1.Pod, c *corev1.Container) {
+			c.Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"x", "--secret=" + secret}}}}
+		},
+		"volume": func(p *corev1.Pod, _ *corev1.Container) {
+			p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{
+				VolumeAttributes: map[string]string{"password": secret},
+			}}}, {Name: "w", VolumeSource: corev1.VolumeSource{FlexVolume: &corev1.FlexVolumeSource{Options: map[string]string{"token": secret}}}}}
+		},
+		"init container": func(p *corev1.Pod, _ *corev1.Container) {
+			p.Spec.InitContainers = []corev1.Container{{Name: "i", Env: []corev1.EnvVar{{Name: "SECRET", Value: secret}}}}
+		},
+		"ephemeral container": func(p *corev1.Pod, _ *corev1.Container) {
+			p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+				Name: "e", Env: []corev1.EnvVar{{Name: "SECRET", Value: secret}},
+			}}}
+		},
+		"message": func(p *corev1.Pod, _ *corev1.Container) {
+			p.Status.ContainerStatuses[0].LastTerminationState = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+				Message: "cannot connect to amqp://user:" + secret + "@mq",
+			}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pod := kubelettest.NewPod()
+			change(pod, &pod.Spec.Containers[0])
+			before := pod.DeepCopy()
+			if detail, _ := collectPod(t, pod); strings.Contains(detail, secret) {
+				t.Errorf("the credential is in the detail: %s", detail)
+			}
+			if diff := cmp.Diff(before, pod); diff != "" {
+				t.Errorf("the pod itself was changed:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestWhatIsNoCredentialStays(t *testing.T) {
+	t.Parallel()
+	pod := kubelettest.NewPod()
+	pod.Annotations = map[string]string{"prometheus.io/scrape": "true", "kubernetes.io/psp": "restricted"}
+	pod.Spec.Containers[0].Env = []corev1.EnvVar{
+		{Name: "SECRET", Value: ""},
+		{Name: "API_KEY", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{Key: "key"}}},
+	}
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "csi", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{
+		Driver: "d", VolumeAttributes: map[string]string{"share": "//server/a", "useToken": "false"},
+	}}})
+	pod.Status.Message = `MountVolume.SetUp failed for volume "default-token" : secret "foo" not found`
+	_, read := collectPod(t, pod)
+	if diff := cmp.Diff(pod, read, cmp.Comparer(func(a, b metav1.Time) bool { return a.Unix() == b.Unix() })); diff != "" {
+		t.Errorf("pod and detail (-pod +detail):\n%s", diff)
+	}
+}
+
+func TestPodThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	for name, pod := range map[string]processor.Pod{
+		"gone":         {Namespace: "default", Name: "gone"},
+		"no name":      {Namespace: "default"},
+		"no namespace": {Name: "gone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := (&PodCollector{Pods: &kubelettest.Pods{}}).Run(t.Context(), processor.Request{Pod: pod})
+			if err == nil || !processor.IsStalled(err) || !strings.Contains(err.Error(), pod.Name) || !strings.Contains(err.Error(), pod.Namespace) {
+				t.Errorf("error %v, want one that names the pod and is not tried again", err)
+			}
+		})
+	}
+}

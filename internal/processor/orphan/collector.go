@@ -1,0 +1,45 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package orphan
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"kubediag.org/kubediag/internal/faults/orphan"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// KeyList is that of the result.
+const KeyList = "collector.kubernetes.orphaned_pods.list"
+
+// Collector is the processor orphanedPodCollector.
+//
+// It collects the directories of pods that are gone: what lies in each, what of it is mounted where,
+// and whether it may be removed. It judges by package orphan, and changes nothing.
+type Collector struct {
+	Inspector *orphan.Inspector
+}
+
+// Name is orphanedPodCollector.
+func (*Collector) Name() string { return "orphanedPodCollector" }
+
+// Run lists them by UID, those of which nothing is proven included. It is not applicable where none is proven to be
+// orphaned.
+func (c *Collector) Run(ctx context.Context, _ processor.Request) (processor.Result, error) {
+	s, err := c.Inspector.Survey(ctx)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyList, err)
+	}
+	result := processor.Result{Values: map[string]string{KeyList: string(text)}, Findings: s.Findings()}
+	if len(result.Findings) == 0 {
+		result.NotApplicable = s.Nothing("")
+	}
+	return result, nil
+}

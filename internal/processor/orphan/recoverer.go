@@ -1,0 +1,255 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package orphan
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/orphan"
+	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/restart"
+)
+
+// Keys of the results.
+const (
+	// KeyRecoverResult tells of the first pod whose volumes were removed, KeyResults of all.
+	KeyRecoverResult  = "recover.kubernetes.orphaned_pods.result"
+	KeyRecoverResults = "recover.kubernetes.orphaned_pods.results"
+	// KeyRecoverRefused says why others were left alone.
+	KeyRecoverRefused = "recover.kubernetes.orphaned_pods.refused"
+)
+
+// Recoverer is the recoverer orphanedPodRecover.
+//
+// It removes what keeps the kubelet from removing the directories of pods that are gone: the empty
+// directories of their volumes and subPaths, leaf first, and the kubelet's own records of them.
+//
+// What is removed is chosen by looking, see package orphan: parameters narrow that, and nothing from outside adds to it.
+// Each removal is of one name, and is preceded by the whole proof, of which only that the API server does not have the pod
+// may have been heard before. Nothing is ever removed recursively. It rests on unlinkat(2).
+type Recoverer struct {
+	Inspector *orphan.Inspector
+	// Patience is for how long the kubelet is waited for, which removes the rest, as far as the operation has time for that.
+	// 0: 10 seconds.
+	Patience time.Duration
+}
+
+// A kubelet looks for such directories every two seconds.
+const (
+	defaultPatience = 10 * time.Second
+	pollInterval    = 250 * time.Millisecond
+)
+
+// Name is orphanedPodRecover.
+func (*Recoverer) Name() string { return "orphanedPodRecover" }
+
+// Parameters are those that it reads.
+func (*Recoverer) Parameters() []string {
+	return []string{ParamUID, ParamLimit}
+}
+
+// Plan looks afresh, and plans every removal by name, pod after pod, up to the limit.
+func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
+	o, err := optionsOf(r.Values)
+	if err != nil {
+		return processor.Plan{}, err
+	}
+	s, err := h.Inspector.Survey(ctx)
+	if err != nil {
+		return processor.Plan{}, err
+	}
+	plan := processor.Plan{}
+	var stay []string
+	for _, p := range s.Pods {
+		switch {
+		case o.uid != "" && p.UID != o.uid:
+		case len(p.Actions) == 0:
+			stay = append(stay, p.Stays())
+		case o.limit > 0:
+			o.limit--
+			plan.Findings = append(plan.Findings, p.Finding())
+			plan.Actions = append(plan.Actions, p.Actions...)
+		default:
+			stay = append(stay, fmt.Sprintf("the orphaned directory of the pod with UID %q is left for another run", p.UID))
+		}
+	}
+	if len(plan.Actions) == 0 {
+		return processor.Plan{NotApplicable: s.Nothing(o.uid)}, nil
+	}
+	plan.Notes, err = notes(stay)
+	return plan, err
+}
+
+// maxSaid bounds of how many pods it is remembered why they stay.
+const maxSaid = 10
+
+func notes(stay []string) (map[string]string, error) {
+	if len(stay) == 0 {
+		return nil, nil
+	}
+	if more := len(stay) - maxSaid; more > 0 {
+		stay = append(stay[:maxSaid], fmt.Sprintf("and %d more", more))
+	}
+	text, err := json.Marshal(stay)
+	if err != nil {
+		return nil, fmt.Errorf("encode %q: %w", KeyRecoverRefused, err)
+	}
+	return map[string]string{KeyRecoverRefused: string(text)}, nil
+}
+
+// Apply removes one name, if all of the plan for its pod holds still.
+func (h *Recoverer) Apply(ctx context.Context, _ processor.Request, a fault.Action) (fault.Applied, error) {
+	if a.Kind != fault.RemoveDirectory && a.Kind != fault.RemoveFile {
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
+	}
+	gone, err := h.Inspector.Apply(ctx, a)
+	switch {
+	case gone:
+		return fault.AlreadySo("was gone already"), nil
+	case errors.Is(err, orphan.ErrStays):
+		return fault.Applied{}, processor.Stalled(err)
+	case err != nil:
+		return fault.Applied{}, err
+	}
+	return fault.Applied{Message: "removed"}, nil
+}
+
+// tally is what a plan does to one pod.
+type tally struct {
+	uid                string
+	directories, files int
+	already            int // of both, that had gone by themselves
+}
+
+// Verify proves that everything of the plan is gone, and that its pods have no volumes left. A pod is healed when the kubelet
+// has removed its directory.
+func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, p processor.Plan) (processor.Result, error) {
+	pods, err := h.tallies(ctx, p)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	if len(pods) == 0 {
+		return processor.Result{}, processor.Stalled(errors.New("read plan: it removes nothing"))
+	}
+	for _, t := range pods {
+		left, err := h.Inspector.Left(ctx, t.uid)
+		if err != nil {
+			return processor.Result{}, err
+		}
+		if len(left) > 0 {
+			err = fmt.Errorf("verify directory of pod %q: it has %d entries of volumes again, or still, the first %q", t.uid, len(left), left[0])
+			return processor.Result{}, processor.Stalled(err)
+		}
+	}
+	patience := restart.Options{Wait: cmp.Or(h.Patience, defaultPatience)}.Within(ctx)
+	gone, err := h.awaitGone(ctx, pods, patience)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	var results []string
+	for _, t := range pods {
+		results = append(results, t.say(gone[t.uid], patience))
+	}
+	all, err := json.Marshal(results)
+	if err != nil {
+		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyRecoverResults, err)
+	}
+	values := map[string]string{KeyRecoverResult: results[0], KeyRecoverResults: string(all)}
+	if refused := p.Notes[KeyRecoverRefused]; refused != "" {
+		values[KeyRecoverRefused] = refused
+	}
+	return processor.Result{Values: values, Findings: healed(p.Findings, gone)}, nil
+}
+
+// awaitGone waits until the kubelet has removed the directories of the pods, and tells which are gone by then.
+func (h *Recoverer) awaitGone(ctx context.Context, pods []*tally, patience time.Duration) (map[string]bool, error) {
+	var uids []string
+	for _, t := range pods {
+		uids = append(uids, t.uid)
+	}
+	tick, over := time.NewTicker(pollInterval), time.NewTimer(patience)
+	defer tick.Stop()
+	defer over.Stop()
+	for {
+		gone, err := h.Inspector.Gone(ctx, uids)
+		if err != nil || len(gone) == len(uids) {
+			return gone, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-over.C:
+			return gone, nil
+		case <-tick.C:
+		}
+	}
+}
+
+func healed(findings []fault.Finding, gone map[string]bool) []fault.Finding {
+	all := slices.Clone(findings)
+	for i := range all {
+		all[i].Healed = gone[all[i].Pod.UID]
+	}
+	return all
+}
+
+// tallies counts what a plan removes, by pod, and makes sure that each of it is gone.
+func (h *Recoverer) tallies(ctx context.Context, p processor.Plan) ([]*tally, error) {
+	var pods []*tally
+	for i, a := range p.Actions {
+		there, err := h.Inspector.There(ctx, a)
+		if err == nil && there {
+			err = processor.Stalled(fmt.Errorf("verify removal of %s: it is still there", a.Target))
+		}
+		if errors.Is(err, orphan.ErrStays) {
+			err = processor.Stalled(err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		uid, err := h.Inspector.PodOf(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		if len(pods) == 0 || pods[len(pods)-1].uid != uid {
+			pods = append(pods, &tally{uid: uid})
+		}
+		t := pods[len(pods)-1]
+		switch {
+		case p.Outcome(i).Already:
+			t.already++
+		case a.Kind == fault.RemoveFile:
+			t.files++
+		default:
+			t.directories++
+		}
+	}
+	return pods, nil
+}
+
+func (t *tally) say(gone bool, waited time.Duration) string {
+	var did strings.Builder
+	fmt.Fprintf(&did, "removed %d empty directories", t.directories)
+	if t.files > 0 {
+		fmt.Fprintf(&did, " and %d files of the kubelet", t.files)
+	}
+	if t.already > 0 {
+		fmt.Fprintf(&did, ", and found %d gone already,", t.already)
+	}
+	fmt.Fprintf(&did, " of the pod with UID %q, which is gone", t.uid)
+	if gone {
+		did.WriteString("; nothing is left of its directory")
+	} else {
+		fmt.Fprintf(&did, "; the kubelet, which removes the rest of its directory, has not done so in %.0f seconds", waited.Seconds())
+	}
+	return did.String()
+}

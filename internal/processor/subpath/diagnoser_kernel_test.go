@@ -1,0 +1,306 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package subpath
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// diagnose runs the diagnoser on the scene and makes sure that it has changed nothing.
+func diagnose(t *testing.T, s *kubelettest.Scene, pod *corev1.Pod, change func(*processor.Request)) processor.Result {
+	t.Helper()
+	pods := &kubelettest.Pods{}
+	pods.Set(pod)
+	r := processor.Request{Node: kubelettest.NodeName, Pod: processor.Pod{Namespace: pod.Namespace, Name: pod.Name}}
+	if change != nil {
+		change(&r)
+	}
+	before := s.Mounts()
+	result, err := (&Diagnoser{Pods: pods, Kubelet: s.Node}).Run(t.Context(), r)
+	must(t, err)
+	if diff := cmp.Diff(before, s.Mounts()); diff != "" {
+		t.Errorf("mounts changed:\n%s", diff)
+	}
+	return result
+}
+
+func TestWalkthrough(t *testing.T) {
+	s, pod := kubelettest.New(t), kubelettest.WalkthroughPod(t)
+	version := s.Update(pod, kubelettest.ConfigMap, "logrotateconf", map[string]string{"nginx.log": "one"})
+	point := s.Point(pod, "logrotateconf", "nginx-ingress-controller", 1)
+	s.Bind(filepath.Join(version, "nginx.log"), point)
+	s.Update(pod, kubelettest.ConfigMap, "logrotateconf", map[string]string{"nginx.log": "two"})
+
+	result := diagnose(t, s, pod, nil)
+	source := version + "/nginx.log//deleted"
+	want := map[string]string{
+		"diagnoser.kubernetes.subpath_remount.result":                     "pod met a bug of subpath-remounting",
+		"diagnoser.kubernetes.subpath_remount.bug_link":                   "https://github.com/kubernetes/kubernetes/issues/68211",
+		"diagnoser.kubernetes.subpath_remount.original_source_path":       source,
+		"diagnoser.kubernetes.subpath_remount.original_source_paths":      `["` + source + `"]`,
+		"diagnoser.kubernetes.subpath_remount.original_destination_path":  point,
+		"diagnoser.kubernetes.subpath_remount.original_destination_paths": `["` + point + `"]`,
+	}
+	if diff := cmp.Diff(want, result.Values); diff != "" {
+		t.Errorf("results (-want +got):\n%s", diff)
+	}
+	if len(result.Findings) != 1 {
+		t.Fatalf("findings = %+v, want one", result.Findings)
+	}
+	f := result.Findings[0]
+	if f.Code != fault.StaleSubPath || f.Container != "nginx-ingress-controller" || f.Volume != "logrotateconf" || f.Pod.UID != string(pod.UID) || f.Mount.Point != point {
+		t.Errorf("finding = %+v", f)
+	}
+	evidence := strings.Join(f.Evidence, "\n")
+	for _, part := range []string{"link count is 0", "mountinfo: ", "//deleted " + strings.ReplaceAll(point, " ", `\040`), `subPath "nginx.log"`, "waiting (CrashLoopBackOff)", "ContainerCannotRun, exit code 128"} {
+		if !strings.Contains(evidence, part) {
+			t.Errorf("the evidence does not speak of %q:\n%s", part, evidence)
+		}
+	}
+}
+
+// everyKind is a pod whose containers of every kind have a bind each of a volume of every kind, all of which are stale.
+// No message says so.
+func everyKind(t *testing.T) (s *kubelettest.Scene, pod *corev1.Pod, points []string) {
+	t.Helper()
+	s, pod = kubelettest.New(t), kubelettest.NewPod()
+	mounts := map[string][]corev1.VolumeMount{}
+	for _, c := range []struct{ container, plugin, volume string }{
+		{"init", kubelettest.Secret, "secret"},
+		{"app", kubelettest.ConfigMap, "configmap"},
+		{"app", kubelettest.Projected, "projected"},
+		{"sidecar", kubelettest.DownwardAPI, "downward"},
+		{"debug", kubelettest.ConfigMap, "configmap"},
+	} {
+		index := len(mounts[c.container])
+		mounts[c.container] = append(mounts[c.container], corev1.VolumeMount{Name: c.volume, MountPath: "/x", SubPath: "key"})
+		version := s.Update(pod, c.plugin, c.volume, map[string]string{"key": "one"})
+		points = append(points, s.Point(pod, c.volume, c.container, index))
+		s.Bind(filepath.Join(version, "key"), points[len(points)-1])
+	}
+	for volume, plugin := range map[string]string{"secret": kubelettest.Secret, "configmap": kubelettest.ConfigMap, "projected": kubelettest.Projected, "downward": kubelettest.DownwardAPI} {
+		s.Update(pod, plugin, volume, map[string]string{"key": "two"})
+	}
+	pod.Spec.InitContainers = []corev1.Container{{Name: "init", VolumeMounts: mounts["init"]}}
+	pod.Spec.Containers[0].VolumeMounts = mounts["app"]
+	pod.Spec.Containers[1].VolumeMounts = mounts["sidecar"]
+	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", VolumeMounts: mounts["debug"]}}}
+	return s, pod, points
+}
+
+func TestEveryKindOfContainerAndVolumeAtOnce(t *testing.T) {
+	s, pod, points := everyKind(t)
+	for name, c := range map[string]struct {
+		container string
+		want      []string
+	}{
+		"all containers": {"", points},
+		"one of them":    {"app", points[1:3]},
+		"an init":        {"init", points[:1]},
+		"an ephemeral":   {"debug", points[4:]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			result := diagnose(t, s, pod, func(r *processor.Request) { r.Pod.Container = c.container })
+			var got []string
+			must(t, json.Unmarshal([]byte(result.Values[KeyDestinationPaths]), &got))
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("destinations (-want +got):\n%s", diff)
+			}
+			if len(result.Findings) != len(c.want) || result.Values[KeyDestinationPath] != c.want[0] {
+				t.Errorf("%d findings, first destination %q, want %d and %q", len(result.Findings), result.Values[KeyDestinationPath], len(c.want), c.want[0])
+			}
+		})
+	}
+}
+
+// TestMessagesDecideNothing has every place where a message can be lie about what is stale.
+func TestMessagesDecideNothing(t *testing.T) {
+	s, pod, points := everyKind(t)
+	victim := kubelettest.NewPod()
+	victim.UID = "victim"
+	version := s.Update(victim, kubelettest.ConfigMap, "configmap", map[string]string{"key": "one"})
+	healthy, hurt := s.Point(victim, "configmap", "app", 0), s.Point(victim, "configmap", "app", 1)
+	s.Bind(filepath.Join(version, "key"), healthy)
+	lost := filepath.Join(s.Root, "lost")
+	must(t, os.WriteFile(lost, nil, 0o644))
+	s.Bind(lost, hurt)
+	must(t, os.Remove(lost))
+
+	truth := diagnose(t, s, pod, nil).Values
+	for name, lie := range map[string]string{
+		"another pod's stale bind":   hurt,
+		"another pod's healthy bind": healthy,
+		"the root":                   "/",
+		"the mark alone":             "//deleted",
+		"an option":                  "-a",
+		"the kubelet's root":         s.Root,
+		"climbing":                   points[0] + "/../../../../../" + "victim/volume-subpaths/configmap/app/1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			liar := pod.DeepCopy()
+			message := fmt.Sprintf("mounting %q volume-subpaths to rootfs at \"x\" caused: no such file or directory", lie)
+			liar.Status.ContainerStatuses = []corev1.ContainerStatus{kubelettest.Failing("app", message), kubelettest.Failing("sidecar", message)}
+			liar.Annotations = map[string]string{"volume-subpaths": lie}
+			liar.Labels = map[string]string{"point": lie}
+			result := diagnose(t, s, liar, func(r *processor.Request) {
+				r.Values = map[string]string{
+					KeyDiagnoserResult: "forged", KeyBugLink: "forged", KeySourcePath: lie, KeyDestinationPath: lie, KeyDestinationPaths: lie,
+					"collector.system.mountinfo":      "1 1 1:1 /x//deleted " + lie + " rw - ext4 /dev/vda rw",
+					"collector.kubernetes.pod.detail": `{"metadata":{"uid":"victim"}}`,
+				}
+			})
+			if diff := cmp.Diff(truth, result.Values); diff != "" {
+				t.Errorf("results with the lie (-truth +got):\n%s", diff)
+			}
+		})
+	}
+	t.Run("a healthy pod that lies", func(t *testing.T) {
+		liar := victim.DeepCopy()
+		liar.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "configmap", MountPath: "/x", SubPath: "key"}}
+		liar.Status.ContainerStatuses = []corev1.ContainerStatus{kubelettest.Failing("app", fmt.Sprintf(
+			"error mounting %q to rootfs at \"/x\": mount: no such file or directory", points[1]))}
+		result := diagnose(t, s, liar, nil)
+		if result.NotApplicable == "" || len(result.Values) != 0 || len(result.Findings) != 0 {
+			t.Errorf("result = %+v, want not applicable", result)
+		}
+	})
+}
+
+func TestIndexTenIsNotIndexOne(t *testing.T) {
+	s, pod := kubelettest.New(t), kubelettest.NewPod()
+	version := s.Update(pod, kubelettest.ConfigMap, "configmap", map[string]string{"one": "", "ten": ""})
+	for i := range 11 {
+		subPath := map[int]string{1: "one", 10: "ten"}[i]
+		pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "configmap", MountPath: "/x", SubPath: subPath})
+	}
+	one, ten := s.Point(pod, "configmap", "app", 1), s.Point(pod, "configmap", "app", 10)
+	s.Bind(filepath.Join(version, "ten"), ten)
+	s.Bind(filepath.Join(version, "one"), one)
+	must(t, os.Remove(filepath.Join(version, "ten")))
+	must(t, os.WriteFile(filepath.Join(version, "ten"), nil, 0o644))
+	result := diagnose(t, s, pod, nil)
+	if got := result.Values[KeyDestinationPaths]; got != `["`+ten+`"]` {
+		t.Errorf("destinations %s, want index 10 alone", got)
+	}
+}
+
+func TestNotThisFault(t *testing.T) {
+	for name, c := range map[string]struct {
+		setup   func(t *testing.T, s *kubelettest.Scene, pod *corev1.Pod)
+		request func(*processor.Request)
+		reason  []string
+		codes   []fault.Code
+	}{
+		"healthy": {reason: []string{"no stale subPath mount", "of 1 subPaths 1 are bound", "1 have a source that is alive"}},
+		"no subPath": {
+			setup:  func(_ *testing.T, _ *kubelettest.Scene, pod *corev1.Pod) { pod.Spec.Containers[0].VolumeMounts = nil },
+			reason: []string{"pod default/web mounts no volume with a subPath"},
+		},
+		"a container without": {
+			request: func(r *processor.Request) { r.Pod.Container = "sidecar" },
+			reason:  []string{`container "sidecar" of pod default/web mounts no volume with a subPath`},
+		},
+		"another node": {
+			request: func(r *processor.Request) { r.Node = "other" },
+			reason:  []string{`runs on node "my-node", and this is node "other"`},
+		},
+		"nothing bound yet": {
+			setup:  func(_ *testing.T, _ *kubelettest.Scene, pod *corev1.Pod) { pod.UID = "new" },
+			reason: []string{"of 1 subPaths 0 are bound"},
+		},
+		"source missing": {
+			setup: func(_ *testing.T, _ *kubelettest.Scene, pod *corev1.Pod) {
+				pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "host", MountPath: "/h", SubPath: "x"})
+				pod.Status.ContainerStatuses[0] = kubelettest.Failing("app", "stat /nowhere: no such file or directory")
+			},
+			reason: []string{"MissingBindSource", `"/nowhere"`, "waiting (CrashLoopBackOff)"},
+			codes:  []fault.Code{fault.MissingBindSource},
+		},
+		"key is gone": {
+			setup: func(t *testing.T, s *kubelettest.Scene, pod *corev1.Pod) {
+				s.Update(pod, kubelettest.ConfigMap, "configmap", map[string]string{"other": ""})
+				must(t, os.Remove(filepath.Join(s.Volume(pod, kubelettest.ConfigMap, "configmap"), "key")))
+			},
+			reason: []string{"is left alone", "no entry of that name any more"},
+			codes:  []fault.Code{fault.MissingBindSource},
+		},
+		"file onto directory, as the runtime says": {
+			setup: func(_ *testing.T, s *kubelettest.Scene, pod *corev1.Pod) {
+				pod.Status.ContainerStatuses[0] = kubelettest.Failing("app", fmt.Sprintf("error mounting %q to rootfs at %q: not a directory",
+					s.Point(pod, "configmap", "app", 0), "/x"))
+			},
+			reason: []string{"SourceTypeMismatch", "is a file", `"/x"`},
+			codes:  []fault.Code{fault.SourceTypeMismatch},
+		},
+		"another reason to wait": {
+			setup: func(_ *testing.T, _ *kubelettest.Scene, pod *corev1.Pod) {
+				pod.Status.ContainerStatuses[0] = kubelettest.Failing("app", "exec: no such program")
+			},
+			reason: []string{"no stale subPath mount", `container "app" is waiting (CrashLoopBackOff)`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, pod := kubelettest.New(t), kubelettest.NewPod()
+			version := s.Update(pod, kubelettest.ConfigMap, "configmap", map[string]string{"key": ""})
+			s.Bind(filepath.Join(version, "key"), s.Point(pod, "configmap", "app", 0))
+			pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "configmap", MountPath: "/x", SubPath: "key"}}
+			if c.setup != nil {
+				c.setup(t, s, pod)
+			}
+			result := diagnose(t, s, pod, c.request)
+			for _, part := range c.reason {
+				if !strings.Contains(result.NotApplicable, part) {
+					t.Errorf("reason %q does not speak of %q", result.NotApplicable, part)
+				}
+			}
+			var codes []fault.Code
+			for _, f := range result.Findings {
+				codes = append(codes, f.Code)
+			}
+			if diff := cmp.Diff(c.codes, codes); diff != "" || len(result.Values) != 0 {
+				t.Errorf("results %v, findings (-want +got):\n%s", result.Values, diff)
+			}
+		})
+	}
+}
+
+func TestRestartPolicyNeverIsSaidPlainly(t *testing.T) {
+	s, pod, _ := everyKind(t)
+	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+	result := diagnose(t, s, pod, func(r *processor.Request) { r.Pod.Container = "app" })
+	if evidence := strings.Join(result.Findings[0].Evidence, "\n"); !strings.Contains(evidence, `container "app" is not started again: restartPolicy is Never`) {
+		t.Errorf("the evidence does not say that the container is not started again:\n%s", evidence)
+	}
+}
+
+func TestMountBeneathIsTold(t *testing.T) {
+	s, pod := kubelettest.New(t), kubelettest.NewPod()
+	version := s.Update(pod, kubelettest.ConfigMap, "configmap", map[string]string{"key": "", "b": ""})
+	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "configmap", MountPath: "/x", SubPath: "key"}}
+	point := s.Point(pod, "configmap", "app", 0)
+	s.Stack(filepath.Join(version, "key"), point)
+	s.Stack(filepath.Join(version, "b"), point)
+	top, err := mount.Inspect(point)
+	must(t, err)
+	must(t, os.Remove(filepath.Join(version, "b")))
+	result := diagnose(t, s, pod, nil)
+	if len(result.Findings) != 1 || result.Findings[0].Mount.ID != top.Unique || !strings.Contains(strings.Join(result.Findings[0].Evidence, "\n"), "beneath it at the same place: 1") {
+		t.Errorf("findings = %+v, want the upper mount and a word about the lower", result.Findings)
+	}
+}

@@ -1,0 +1,152 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package subpath
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/subpath"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/podref"
+	"kubediag.org/kubediag/internal/processor/restart"
+)
+
+// Keys of the results.
+const (
+	// KeyRecoverResult tells of the first bind that was unmounted, KeyResults of all.
+	KeyRecoverResult  = "recover.kubernetes.subpath_remount.result"
+	KeyRecoverResults = "recover.kubernetes.subpath_remount.results"
+	// KeyRecoverRunningAfter is how many seconds after the unmount all containers that could not start were seen to have
+	// started. It is absent where there was none, or nobody waited.
+	KeyRecoverRunningAfter = "recover.kubernetes.subpath_remount.running_after_seconds"
+)
+
+// Recoverer is the recoverer subpathRemountRecover.
+//
+// It heals kubernetes#68211: it unmounts the stale subPath binds of a pod, so that the kubelet
+// binds afresh, and brings the next start of the containers forward that could not start.
+//
+// What is unmounted is chosen by looking: at the pod's spec, the live mount table and the kernel's word on each mount.
+// Parameters, results of earlier operations and messages choose nothing. A mount is unmounted only if it is, at that
+// moment, the very one that was planned, and still stale. It rests on umount2(2) and on the kubelet's back-off, which
+// counts from the newest exited container that the runtime has a record of.
+type Recoverer struct {
+	Pods    kubelet.Pods
+	Kubelet kubelet.Locator
+	// Runtime is nil where there is none; no start is brought forward then.
+	Runtime restart.Runtime
+}
+
+// Name is subpathRemountRecover.
+func (*Recoverer) Name() string { return "subpathRemountRecover" }
+
+// Parameters are those that it reads.
+func (*Recoverer) Parameters() []string {
+	return []string{ParamBringForward, ParamWaitSeconds}
+}
+
+func (h *Recoverer) starter() restart.Starter {
+	return restart.Starter{Pods: h.Pods, Runtime: h.Runtime}
+}
+
+// Plan looks afresh, and plans an unmount for each stale bind of a container that is to be started again, and then the
+// removal of the runtime's records of the ones that never started.
+func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
+	o, err := parameters.Options(r.Values)
+	if err != nil {
+		return processor.Plan{}, err
+	}
+	pod, elsewhere, err := podref.Load(ctx, h.Pods, r)
+	if err != nil || elsewhere != "" {
+		return processor.Plan{NotApplicable: elsewhere}, err
+	}
+	n, err := h.Kubelet.Node(ctx)
+	if err != nil {
+		return processor.Plan{}, err
+	}
+	report, err := subpath.Inspect(ctx, n, pod, r.Pod.Container)
+	if err != nil {
+		return processor.Plan{}, err
+	}
+	stale, renewed := lasting(n, report.Stale())
+	if len(stale) == 0 && len(renewed) > 0 {
+		return processor.Plan{NotApplicable: renewedBy(pod, renewed)}, nil
+	}
+	stale, reason := worthwhile(pod, stale)
+	if len(stale) == 0 {
+		return processor.Plan{NotApplicable: reason}, nil
+	}
+	plan, containers := processor.Plan{}, []string(nil)
+	for _, b := range stale {
+		containers = append(containers, b.Container)
+		plan.Actions = append(plan.Actions, unmountOf(b, report.Namespace))
+		plan.Findings = append(plan.Findings, b.Finding(pod, report.Namespace))
+	}
+	m := memory{Waiting: restart.WaitingOf(pod, containers), Others: others(report, stale)}
+	if o.BringForward {
+		plan.Actions = append(plan.Actions, h.starter().Actions(ctx, m.Waiting, fault.StaleSubPath)...)
+	}
+	err = plan.Remember(m)
+	return plan, err
+}
+
+// lasting sets those binds apart that the kubelet is known to replace itself.
+func lasting(n *kubelet.Node, stale []subpath.Bind) (left, renewed []subpath.Bind) {
+	renews, err := n.Renews()
+	for _, b := range stale {
+		if err == nil && renews && b.Renewed() {
+			renewed = append(renewed, b)
+		} else {
+			left = append(left, b)
+		}
+	}
+	return left, renewed
+}
+
+// renewedBy says why nothing is done about binds that the kubelet replaces.
+func renewedBy(pod *corev1.Pod, renewed []subpath.Bind) string {
+	var points []string
+	for _, b := range renewed {
+		points = append(points, strconv.Quote(b.State.Point))
+	}
+	return fmt.Sprintf("pod %s/%s has subPath mounts that are out of date at %s, and this kubelet replaces them itself at the container's "+
+		"next start", pod.Namespace, pod.Name, strings.Join(points, ", "))
+}
+
+// worthwhile leaves out the binds of containers that are not started again. reason says why nothing is left.
+func worthwhile(pod *corev1.Pod, stale []subpath.Bind) (left []subpath.Bind, reason string) {
+	reason = fmt.Sprintf("pod %s/%s has no stale subPath mount", pod.Namespace, pod.Name)
+	for _, b := range stale {
+		outlook, why := subpath.OutlookOf(pod, b.Container)
+		if outlook != subpath.Over {
+			left = append(left, b)
+			continue
+		}
+		reason = fmt.Sprintf("pod %s/%s has a stale subPath mount, but container %q is not started again, whatever is done to its "+
+			"mounts: %s; create the pod anew", pod.Namespace, pod.Name, b.Container, why)
+	}
+	return left, reason
+}
+
+// unmountOf is the action that heals one bind.
+func unmountOf(b subpath.Bind, namespace uint64) fault.Action {
+	mount := subpath.MountOf(b.State, namespace)
+	safety := b.Why + "; it is the bind of this subPath of this pod; what the subPath names now is bound in its place, where it is there, " +
+		"and else the kubelet binds afresh at the next start; containers that run keep the mount that they have"
+	if b.Spreads != 0 {
+		safety += fmt.Sprintf("; it lies on a shared mount (peer group %d), so copies of this bind in other mount namespaces go with it",
+			b.Spreads)
+	}
+	return fault.Action{
+		Kind: fault.Unmount, Target: b.State.Point, Mount: &mount, Container: b.Container, Fault: fault.StaleSubPath,
+		Safety: safety, Loss: "nothing", Lossless: true,
+	}
+}

@@ -1,0 +1,172 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package subpath
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// table is what is mounted in a namespace, by numbers that the kernel never uses again where it has them, and else by
+// those of mountinfo.
+type table map[uint64]row
+
+type row struct {
+	Parent uint64
+	Point  string
+}
+
+// namespaceOf is the kernel's number for the mount namespace of a process; 0 is the caller's, as is PID 0.
+func namespaceOf(t *testing.T, pid int) uint64 {
+	t.Helper()
+	if pid == 0 {
+		return 0
+	}
+	ns, err := mountns.Of(pid)
+	must(t, err)
+	return ns.ID
+}
+
+func unique(pid int) bool {
+	return sys.HasStatmount.Probe() == nil && (pid == 0 || sys.HasNamespaceID.Probe() == nil)
+}
+
+// tableOf is the mount table of a process; 0 is the caller.
+func tableOf(t *testing.T, pid int) table {
+	t.Helper()
+	all := table{}
+	if !unique(pid) {
+		mounts, err := mountns.Table(pid)
+		must(t, err)
+		for _, m := range mounts.Mounts() {
+			all[uint64(m.ID)] = row{uint64(m.Parent), m.Point}
+		}
+		return all
+	}
+	namespace := namespaceOf(t, pid)
+	ids, err := mountIDs(namespace)
+	must(t, err)
+	var m sys.MountStat
+	for _, id := range ids {
+		must(t, m.Load(sys.MountRef{Namespace: namespace, Mount: id}, sys.StatmountBasic|sys.StatmountPoint))
+		all[id] = row{m.Parent(), string(m.Point())}
+	}
+	return all
+}
+
+// mountIDs is a whole mount table by the numbers that the kernel never uses again. namespace 0 is the caller's.
+func mountIDs(namespace uint64) (all []uint64, err error) {
+	ids, last := make([]uint64, 1024), uint64(0)
+	for {
+		n, err := sys.Listmount(sys.MountRef{Namespace: namespace, Mount: sys.RootOf}, last, ids)
+		if err != nil {
+			return nil, fmt.Errorf("list mounts: %w", err)
+		}
+		all = append(all, ids[:n]...)
+		if n < len(ids) {
+			return all, nil
+		}
+		last = ids[n-1]
+	}
+}
+
+// without is what is in a and not in b.
+func without(a, b []uint64) (left []uint64) {
+	in := make(map[uint64]bool, len(b))
+	for _, id := range b {
+		in[id] = true
+	}
+	for _, id := range a {
+		if !in[id] {
+			left = append(left, id)
+		}
+	}
+	return left
+}
+
+// repair is what healing does at one point.
+type repair struct {
+	point string
+	// source is what the subPath names now; where that is nothing, nothing is mounted in the place of the stale bind.
+	source string
+}
+
+// repairs are those of the plan's unmounts, of subPaths that all name the key of one volume.
+func (w *ward) repairs(p processor.Plan, volume string) (all []repair) {
+	for _, a := range p.Actions {
+		if a.Kind == fault.Unmount {
+			all = append(all, repair{a.Target, filepath.Join(w.Volume(w.pod, kubelettest.ConfigMap, volume), "key")})
+		}
+	}
+	return all
+}
+
+// holds checks that between two tables of the process pid the one mount at each of the points is gone, that one new mount
+// is there in its place, on what the old one was on, of the file that the subPath names now, and that nothing else has
+// changed.
+func holds(t *testing.T, pid int, before table, repaired ...repair) {
+	t.Helper()
+	before, after := maps.Clone(before), tableOf(t, pid)
+	for _, r := range repaired {
+		old, now := before.at(r.point), after.at(r.point)
+		if len(old) != 1 {
+			t.Fatalf("there were %d mounts at %q, want one", len(old), r.point)
+		}
+		if unique(pid) && slices.Contains(now, old[0]) {
+			t.Errorf("mount %d is still there: %+v", old[0], after[old[0]])
+		}
+		if wanted := map[bool]int{true: 0, false: 1}[r.source == ""]; len(now) != wanted {
+			t.Errorf("mounts %v are at %q now, want %d", now, r.point, wanted)
+		}
+		for _, id := range now {
+			if after[id].Parent != before[old[0]].Parent {
+				t.Errorf("mount %d at %q is on %d, want it on %d", id, r.point, after[id].Parent, before[old[0]].Parent)
+			}
+			shows(t, pid, r)
+			delete(after, id)
+		}
+		delete(before, old[0])
+	}
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("mounts of process %d changed (-before +after):\n%s", pid, diff)
+	}
+}
+
+// at lists the mounts at a point.
+func (all table) at(point string) (ids []uint64) {
+	for id, m := range all {
+		if m.Point == point {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// shows checks that the process sees at the point the very file that the subPath names.
+func shows(t *testing.T, pid int, r repair) {
+	t.Helper()
+	root := ""
+	if pid != 0 {
+		root = fmt.Sprintf("/proc/%d/root", pid)
+	}
+	source, err := os.Stat(r.source)
+	must(t, err)
+	if now, err := os.Stat(root + r.point); err != nil || !os.SameFile(now, source) {
+		t.Errorf("at %q: %v, %v, want the file %q", r.point, now, err, r.source)
+	}
+}

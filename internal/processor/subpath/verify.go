@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package subpath
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/subpath"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// Verify proves that the planned mounts are gone and no other mount of the pod is, and waits until the containers that
+// could not start have. The faults of containers that are not waited for are not called healed.
+func (h *Recoverer) Verify(ctx context.Context, r processor.Request, p processor.Plan) (processor.Result, error) {
+	o, err := parameters.Options(r.Values)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	m, err := recall(p)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	pod, err := h.starter().Pod(ctx, r, m.PodUID)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	n, err := h.Kubelet.Node(ctx)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	if err := verifyMounts(ctx, n, pod, p); err != nil {
+		return processor.Result{}, err
+	}
+	if err := m.verifyOthers(ctx, n, pod); err != nil {
+		return processor.Result{}, err
+	}
+	values, err := results(p)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	healed, running, err := h.starter().Conclude(ctx, r, m.Waiting, o, p.Findings)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	if running != "" {
+		values[KeyRecoverRunningAfter] = running
+	}
+	return processor.Result{Values: values, Findings: healed}, nil
+}
+
+// verifyMounts makes sure that the planned mounts are gone, and that no other stale one has come to light in their
+// places.
+func verifyMounts(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, p processor.Plan) error {
+	report, err := subpath.Inspect(ctx, n, pod, "")
+	if err != nil {
+		return err
+	}
+	table := mountinfo.NewTable(report.Mounts)
+	for _, a := range p.Actions {
+		if a.Mount == nil {
+			continue
+		}
+		m, ok := table.ByID(a.Mount.MountInfoID)
+		if ok && m.Point == a.Mount.Point && m.Root == a.Mount.Root && m.Parent == a.Mount.ParentID {
+			return processor.Stalled(fmt.Errorf("verify unmount of %q: mount %d is still in the mount table", m.Point, m.ID))
+		}
+		for _, b := range report.Stale() {
+			if b.State.Point == a.Mount.Point {
+				return processor.Stalled(fmt.Errorf("verify unmount of %q: another stale mount is there now: diagnose again", b.State.Point))
+			}
+		}
+	}
+	return nil
+}
+
+// verifyOthers makes sure that the mounts that were none of the plan's business are still there. Those of a pod that is
+// being deleted go anyway.
+func (m memory) verifyOthers(ctx context.Context, n *kubelet.Node, pod *corev1.Pod) error {
+	if pod.DeletionTimestamp != nil {
+		return nil
+	}
+	table, err := n.Mounts(ctx)
+	if err != nil {
+		return err
+	}
+	for _, o := range m.Others {
+		if !o.stands(table) {
+			return processor.Stalled(fmt.Errorf("verify mounts of the pod: mount %d at %q was not to be touched, and is gone", o.ID, o.Point))
+		}
+	}
+	return nil
+}
+
+func results(p processor.Plan) (map[string]string, error) {
+	var sentences []string
+	for i, a := range p.Actions {
+		done := p.Outcome(i)
+		switch {
+		case a.Kind != fault.Unmount || a.Mount == nil:
+		case done.Already:
+			sentences = append(sentences, fmt.Sprintf("did not umount %s on host: %s", a.Mount.Point, done.Message))
+		default:
+			sentences = append(sentences, fmt.Sprintf("Succeesfully umount %s on host", a.Mount.Point))
+		}
+	}
+	if len(sentences) == 0 {
+		return nil, processor.Stalled(errors.New("read plan: it unmounts nothing"))
+	}
+	all, err := json.Marshal(sentences)
+	if err != nil {
+		return nil, fmt.Errorf("encode %q: %w", KeyRecoverResults, err)
+	}
+	return map[string]string{KeyRecoverResult: sentences[0], KeyRecoverResults: string(all)}, nil
+}

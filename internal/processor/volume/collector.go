@@ -1,0 +1,175 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/podref"
+)
+
+// Keys of the results.
+const (
+	// KeyVolumes holds the volumes, as JSON: those that are broken first.
+	KeyVolumes = "collector.kubernetes.volume_health.list"
+	// KeyVolumeSurvey says what was looked at, and what could not be, in one line.
+	KeyVolumeSurvey = "collector.kubernetes.volume_health.survey"
+)
+
+// Bounds of the list.
+const (
+	maxListedVolumes  = 2000
+	maxCopies         = 64 // of one volume
+	maxListedEvidence = 16 // sentences about one volume
+)
+
+// Surveyor looks at volumes: a *volume.Inspector.
+type Surveyor interface {
+	Inspect(ctx context.Context, s volume.Selection) (*volume.Survey, error)
+}
+
+// Collector is the processor volumeHealthCollector.
+//
+// It collects the volumes of a pod, or of all pods of the node, that lie on file systems which can die
+// under them: where each is mounted, what the mount answered, and what the kubelet and the driver know of it, healthy or
+// not. It never waits for a file system longer than the prober does, and changes nothing. It rests on package volume.
+type Collector struct {
+	Pods      kubelet.Pods
+	Inspector Surveyor
+}
+
+// Name is volumeHealthCollector.
+func (*Collector) Name() string { return "volumeHealthCollector" }
+
+// Parameters are those that it reads.
+func (*Collector) Parameters() []string {
+	return []string{volume.ParamVolume}
+}
+
+// listedVolume is one volume as it is shown.
+type listedVolume struct {
+	Pod    fault.Pod `json:"pod"`
+	Plugin string    `json:"plugin"`
+	Name   string    `json:"name"`
+	Point  string    `json:"point"`
+	// FSType, Device and Root are those of the mount that is visible there, "device" as "major:minor".
+	FSType string `json:"fsType,omitempty"`
+	Device string `json:"device,omitempty"`
+	Root   string `json:"root,omitempty"`
+	// Beneath is how many mounts it hides.
+	Beneath int `json:"beneath,omitempty"`
+	// State is what became of the question to the mount, Errno the error that decided; Bindable is "yes", "no" or unknown.
+	State    probe.State   `json:"state,omitempty"`
+	Errno    string        `json:"errno,omitempty"`
+	Bindable probe.Verdict `json:"bindable,omitempty"`
+	// Record is what the kubelet has written down, Staging where the driver has mounted it for the node, and how that is.
+	Record       *kubelet.VolumeRecord `json:"record,omitempty"`
+	Staging      string                `json:"staging,omitempty"`
+	StagingState probe.State           `json:"stagingState,omitempty"`
+	// Code is the fault; empty: none of its own. Copies are its broken mounts at other places.
+	Code     fault.Code   `json:"code,omitempty"`
+	Copies   []listedCopy `json:"copies,omitempty"`
+	Evidence []string     `json:"evidence,omitempty"`
+}
+
+// listedCopy is a broken mount of a volume at another place.
+type listedCopy struct {
+	Code      fault.Code `json:"code"`
+	Point     string     `json:"point"`
+	Namespace uint64     `json:"namespace"` // N in mnt:[N]
+	Pod       *fault.Pod `json:"pod,omitempty"`
+	Container string     `json:"container,omitempty"`
+}
+
+// Run looks at the volumes of the request's pod, or where it names none at all of the node.
+func (c *Collector) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
+	selection, elsewhere, err := c.selection(ctx, r)
+	if err != nil || elsewhere != "" {
+		return processor.Result{NotApplicable: elsewhere}, err
+	}
+	survey, err := c.Inspector.Inspect(ctx, selection)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	list := make([]listedVolume, 0, min(len(survey.Volumes), maxListedVolumes))
+	for _, broken := range []bool{true, false} {
+		for _, v := range survey.Volumes {
+			if v.Broken() == broken && len(list) < maxListedVolumes {
+				list = append(list, listVolume(v))
+			}
+		}
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyVolumes, err)
+	}
+	return processor.Result{Values: map[string]string{KeyVolumes: string(text), KeyVolumeSurvey: describeSurvey(survey)}}, nil
+}
+
+func (c *Collector) selection(ctx context.Context, r processor.Request) (volume.Selection, string, error) {
+	s := volume.Selection{Volume: r.Values[volume.ParamVolume]}
+	if r.Pod == (processor.Pod{}) {
+		return s, "", nil
+	}
+	pod, elsewhere, err := podref.Load(ctx, c.Pods, r)
+	if err != nil || elsewhere != "" {
+		return s, elsewhere, err
+	}
+	s.PodUID = string(pod.UID)
+	return s, "", nil
+}
+
+func listVolume(v *volume.Health) listedVolume {
+	out := listedVolume{
+		Pod: v.Pod, Plugin: v.Plugin, Name: v.Name, Point: v.Point, Beneath: len(v.HiddenMounts), Record: v.Record, Code: v.Code,
+		State: v.Answer.State, Bindable: v.Answer.Bindable, Evidence: v.Reasons[:min(len(v.Reasons), maxListedEvidence)],
+	}
+	if v.Mount.Point != "" {
+		out.FSType, out.Root, out.Device = v.Mount.FSType, v.Mount.Root, fmt.Sprintf("%d:%d", v.Mount.Major, v.Mount.Minor)
+	}
+	if v.Answer.Errno != 0 {
+		out.Errno = v.Answer.Errno.Error()
+	}
+	if v.Staging != nil {
+		out.Staging, out.StagingState = v.Staging.Point, v.StagingAnswer.State
+	}
+	for _, c := range v.Copies[:min(len(v.Copies), maxCopies)] {
+		broken := listedCopy{Code: c.Code, Point: c.Point, Namespace: c.Namespace.Inode, Container: c.Container}
+		if c.Pod != (fault.Pod{}) {
+			broken.Pod = &c.Pod
+		}
+		out.Copies = append(out.Copies, broken)
+	}
+	return out
+}
+
+// describeSurvey says what was looked at.
+func describeSurvey(s *volume.Survey) string {
+	text := fmt.Sprintf("%d volumes on file systems that can die, %d of them broken; %d mounts in the kubelet's mnt:[%d], %d mounts asked",
+		len(s.Volumes), len(s.Broken()), s.Coverage.Mounts, s.Namespace, s.Coverage.Asked)
+	if spaces := s.Coverage.Namespaces; spaces != nil {
+		text += fmt.Sprintf("; %d mounts in %d mount namespaces (%s), %d processes may not be looked into, %d namespaces were read only in part",
+			spaces.Mounts, spaces.Namespaces, spaces.Backend, spaces.Denied, spaces.Partial)
+	}
+	if more := len(s.Volumes) - maxListedVolumes; more > 0 {
+		text += fmt.Sprintf("; %d volumes are not listed", more)
+	}
+	if len(s.Coverage.Incomplete) > 0 {
+		text += "; not looked at: " + strings.Join(s.Coverage.Incomplete[:min(len(s.Coverage.Incomplete), maxListedEvidence)], "; ")
+	}
+	return text
+}
+
+// Excerpt keeps whole volumes for as long as there is room. Those that are broken come first already.
+func (*Collector) Excerpt(_ processor.Request, _, value string, limit int) string {
+	return processor.ExcerptList(value, limit)
+}

@@ -1,0 +1,166 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+func listedHealthy(name string) *volume.Health {
+	v := &volume.Health{}
+	v.Volume = volume.Volume{
+		Pod: fault.Pod{Namespace: "default", Name: "web", UID: "1"}, Plugin: kubelet.CSI, Name: name, Point: "/p/" + name,
+		Mount: mountns.Mount{Mount: mountinfo.Mount{Major: 0, Minor: 77, Point: "/p/" + name, Root: "/v", FSType: "fuse.x"}},
+	}
+	v.Answer = probe.Answer{State: probe.Alive, Bindable: probe.Yes}
+	return v
+}
+
+func listedBroken(name string) *volume.Health {
+	v := listedHealthy(name)
+	v.Code, v.Reasons = fault.DisconnectedFUSE, []string{"the connection is gone"}
+	v.Answer = probe.Answer{State: probe.Disconnected, Errno: sys.ENOTCONN}
+	v.Staging, v.StagingAnswer.State = &volume.Staging{Point: "/g"}, probe.Alive
+	v.Copies = []*volume.Copy{{
+		Mount:  mountns.Mount{Mount: mountinfo.Mount{Point: "/data"}, Namespace: mountns.Namespace{Inode: 42}},
+		Holder: volume.Holder{Container: "app"}, Verdict: volume.Verdict{Code: fault.DisconnectedFUSE},
+	}}
+	return v
+}
+
+func collectVolumes(t *testing.T, s *fakeSurveyor, r processor.Request) ([]listedVolume, processor.Result) {
+	t.Helper()
+	pods := &kubelettest.Pods{}
+	pods.Set(kubelettest.NewPod())
+	result, err := (&Collector{Pods: pods, Inspector: s}).Run(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result.NotApplicable != "" {
+		return nil, result
+	}
+	return decodeVolumes(t, result), result
+}
+
+func decodeVolumes(t *testing.T, result processor.Result) (list []listedVolume) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(result.Values[KeyVolumes]), &list); err != nil {
+		t.Fatalf("list %q: %v", result.Values[KeyVolumes], err)
+	}
+	return list
+}
+
+func TestListsEveryVolume(t *testing.T) {
+	t.Parallel()
+	s := &fakeSurveyor{survey: volume.Survey{
+		Volumes: []*volume.Health{listedHealthy("a"), listedBroken("b")}, Namespace: 4026531841,
+		Coverage: volume.Coverage{
+			Mounts: 30, Asked: 4, Namespaces: &mountns.Survey{Backend: "kernel", Namespaces: 7, Mounts: 99}, Incomplete: []string{"mnt:[9] went"},
+		},
+	}}
+	list, result := collectVolumes(t, s, processor.Request{})
+	pod := fault.Pod{Namespace: "default", Name: "web", UID: "1"}
+	want := []listedVolume{
+		{
+			Pod: pod, Plugin: kubelet.CSI, Name: "b", Point: "/p/b", FSType: "fuse.x", Device: "0:77", Root: "/v", State: probe.Disconnected,
+			Errno: sys.ENOTCONN.Error(), Staging: "/g", StagingState: probe.Alive, Code: fault.DisconnectedFUSE,
+			Copies:   []listedCopy{{Code: fault.DisconnectedFUSE, Point: "/data", Namespace: 42, Container: "app"}},
+			Evidence: []string{"the connection is gone"},
+		},
+		{Pod: pod, Plugin: kubelet.CSI, Name: "a", Point: "/p/a", FSType: "fuse.x", Device: "0:77", Root: "/v", State: probe.Alive, Bindable: probe.Yes},
+	}
+	if diff := cmp.Diff(want, list); diff != "" {
+		t.Errorf("list (-want +got):\n%s", diff)
+	}
+	for _, part := range []string{"2 volumes", "1 of them broken", "30 mounts", "7 mount namespaces (kernel)", "not looked at: mnt:[9] went"} {
+		if !strings.Contains(result.Values[KeyVolumeSurvey], part) {
+			t.Errorf("survey %q does not say %q", result.Values[KeyVolumeSurvey], part)
+		}
+	}
+	if s.asked != (volume.Selection{}) {
+		t.Errorf("asked %+v, want the whole node", s.asked)
+	}
+}
+
+func TestLooksAtThePodAlone(t *testing.T) {
+	t.Parallel()
+	s, pod := &fakeSurveyor{}, kubelettest.NewPod()
+	r := processor.Request{
+		Node: kubelettest.NodeName, Pod: processor.Pod{Namespace: pod.Namespace, Name: pod.Name},
+		Values: map[string]string{volume.ParamVolume: "pvc-1", "collector.kubernetes.pod.detail": `{"metadata":{"uid":"other"}}`},
+	}
+	list, result := collectVolumes(t, s, r)
+	if want := (volume.Selection{PodUID: string(pod.UID), Volume: "pvc-1"}); s.asked != want {
+		t.Errorf("asked %+v, want %+v", s.asked, want)
+	}
+	if len(list) != 0 || result.Values[KeyVolumes] != "[]" || !strings.Contains(result.Values[KeyVolumeSurvey], "0 volumes") {
+		t.Errorf("values %q, want an empty list that says so", result.Values)
+	}
+	r.Node = "other"
+	if _, result := collectVolumes(t, s, r); !strings.Contains(result.NotApplicable, `"other"`) {
+		t.Errorf("on another node: %+v", result)
+	}
+}
+
+func TestCollectorRefusesBadRequests(t *testing.T) {
+	t.Parallel()
+	lost := errors.New("no mount table")
+	pods := &kubelettest.Pods{}
+	for name, c := range map[string]struct {
+		pod     processor.Pod
+		err     error
+		stalled bool
+		want    string
+	}{
+		"a name alone":      {processor.Pod{Name: "web"}, nil, true, `namespace is ""`},
+		"a container alone": {processor.Pod{Container: "app"}, nil, true, "podReference"},
+		"no such pod":       {processor.Pod{Namespace: "default", Name: "gone"}, nil, true, "default/gone"},
+		"nothing seen":      {processor.Pod{}, lost, false, lost.Error()},
+	} {
+		_, err := (&Collector{Pods: pods, Inspector: &fakeSurveyor{err: c.err}}).Run(t.Context(), processor.Request{Pod: c.pod})
+		if err == nil || !strings.Contains(err.Error(), c.want) || processor.IsStalled(err) != c.stalled {
+			t.Errorf("%s: error %v, want one with %q, stalled %v", name, err, c.want, c.stalled)
+		}
+	}
+}
+
+// TestListIsBounded: with thousands of volumes the broken ones are told, and how many are not.
+func TestListIsBounded(t *testing.T) {
+	t.Parallel()
+	s := &fakeSurveyor{}
+	for n := range maxListedVolumes + 10 {
+		s.survey.Volumes = append(s.survey.Volumes, listedHealthy(fmt.Sprint("h", n)))
+	}
+	for n := range 3 {
+		s.survey.Volumes = append(s.survey.Volumes, listedBroken(fmt.Sprint("b", n)))
+	}
+	list, result := collectVolumes(t, s, processor.Request{})
+	if len(list) != maxListedVolumes || list[0].Name != "b0" || list[2].Name != "b2" || list[3].Code != "" {
+		t.Errorf("%d volumes, the first %+v", len(list), list[0])
+	}
+	if !strings.Contains(result.Values[KeyVolumeSurvey], "13 volumes are not listed") {
+		t.Errorf("survey %q", result.Values[KeyVolumeSurvey])
+	}
+	var part []listedVolume
+	text := (&Collector{}).Excerpt(processor.Request{}, KeyVolumes, result.Values[KeyVolumes], 3000)
+	if err := json.Unmarshal([]byte(text), &part); err != nil || len(text) > 3000 || len(part) < 3 || part[2].Name != "b2" {
+		t.Errorf("excerpt of %d bytes: %d volumes, %v", len(text), len(part), err)
+	}
+}

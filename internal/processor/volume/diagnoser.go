@@ -1,0 +1,306 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/fusedaemon"
+	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/podref"
+)
+
+// Keys of the results. Those that hold one of several hold the first.
+const (
+	KeyDiagnoserResult  = "diagnoser.kubernetes.volume_health.result"
+	KeyDiagnoserResults = "diagnoser.kubernetes.volume_health.results"
+	KeyDiagnoserCode    = "diagnoser.kubernetes.volume_health.code"
+	KeyDiagnoserCodes   = "diagnoser.kubernetes.volume_health.codes"
+	// KeyDiagnoserList holds all that was found out about every broken volume, as JSON.
+	KeyDiagnoserList = "diagnoser.kubernetes.volume_health.list"
+	// KeyDiagnoserShares are the other pods that have one of the dead file systems, as JSON. It is absent where there are none.
+	KeyDiagnoserShares = "diagnoser.kubernetes.volume_health.shares"
+)
+
+// Teller tells what has become of the daemons of volumes: a *fate.Teller.
+type Teller interface {
+	// TellAll gives one fate for each question, in their order.
+	TellAll(ctx context.Context, questions []fusedaemon.Question) []fusedaemon.Fate
+}
+
+// Connections tells since when FUSE connections are there: a *fuse.Control.
+type Connections interface {
+	// Since asks for the connection of the mounts whose device is 0:minor; known is whether that can be told.
+	Since(minor uint32) (at time.Time, known bool, err error)
+}
+
+// Diagnoser is the processor volumeHealthDiagnoser.
+//
+// It diagnoses volumes that have died under their pods: whose daemon is gone, that are bound to a
+// directory which was deleted or is not the volume's, that do not answer, or whose server does not know them any more.
+//
+// It decides from the kubelet's directories and records and the kernel's word on each mount. Parameters narrow what is
+// looked at, and prove nothing; results of earlier operations are not read. It changes nothing, and asks no file system
+// but through the prober, which never hangs. For each volume it says what belongs in its place, or why that cannot be
+// told, who else has the same dead file system, and what has become of its daemon.
+type Diagnoser struct {
+	Pods      kubelet.Pods
+	Inspector Surveyor
+	// Teller is nil where nobody knows about daemons.
+	Teller Teller
+	// Connections is nil where the kernel tells nothing: then a daemon may be said to have ended that was not the volume's.
+	Connections Connections
+}
+
+// Name is volumeHealthDiagnoser.
+func (*Diagnoser) Name() string { return "volumeHealthDiagnoser" }
+
+// Parameters are those that it reads.
+func (*Diagnoser) Parameters() []string {
+	return []string{volume.ParamVolume}
+}
+
+// Run looks at the volumes of the request's pod, at those that its container mounts where it names one, or at all of
+// the node where it names no pod.
+func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
+	s := scope{container: r.Pod.Container, Selection: volume.Selection{Volume: r.Values[volume.ParamVolume]}}
+	if r.Pod != (processor.Pod{}) {
+		pod, elsewhere, err := podref.Load(ctx, d.Pods, r)
+		if err != nil || elsewhere != "" {
+			return processor.Result{NotApplicable: elsewhere}, err
+		}
+		s.pod, s.PodUID = pod, string(pod.UID)
+	}
+	survey, err := d.Inspector.Inspect(ctx, s.Selection)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	all := slices.DeleteFunc(slices.Clone(survey.Volumes), func(v *volume.Health) bool { return !s.has(v) })
+	broken := slices.DeleteFunc(slices.Clone(all), func(v *volume.Health) bool { return !v.Broken() })
+	if len(broken) > 0 {
+		return d.found(ctx, broken, survey)
+	}
+	if slices.ContainsFunc(all, func(v *volume.Health) bool { return v.Answer.State == probe.Unasked }) {
+		return processor.Result{}, fmt.Errorf("not every volume of %s could be asked: %s", s, describeVolumes(all, survey))
+	}
+	return processor.Result{NotApplicable: s.nothing(all, survey)}, nil
+}
+
+// scope is what is looked at.
+type scope struct {
+	volume.Selection
+	pod       *corev1.Pod // nil: the node
+	container string      // empty: all of the pod
+}
+
+// has tells whether a volume is in it.
+func (s scope) has(v *volume.Health) bool {
+	return s.pod == nil || v.Pod.UID == s.PodUID && (s.container == "" || slices.Contains(v.Mounters(s.pod), s.container))
+}
+
+// String is the subject of a sentence.
+func (s scope) String() string {
+	switch {
+	case s.pod == nil:
+		return "this node"
+	case s.container != "":
+		return fmt.Sprintf("container %q of pod %s/%s", s.container, s.pod.Namespace, s.pod.Name)
+	}
+	return fmt.Sprintf("pod %s/%s", s.pod.Namespace, s.pod.Name)
+}
+
+// Bounds of what is told.
+const (
+	maxDescribed      = 10  // volumes, in a reason
+	maxBrokenVolumes  = 500 // in the results
+	maxBrokenEvidence = 32  // sentences about one volume
+	maxShares         = 200
+)
+
+// nothing says why this is not the fault.
+func (s scope) nothing(all []*volume.Health, survey *volume.Survey) string {
+	var text string
+	switch {
+	case len(all) == 0 && s.Volume != "":
+		text = fmt.Sprintf("%s has no volume %q that is mounted and lies on a file system that can die; a volume that comes from a claim is "+
+			"known by the name of its PersistentVolume", s, s.Volume)
+	case len(all) == 0:
+		text = fmt.Sprintf("%s has no volume mounted that lies on a file system that can die", s)
+	default:
+		return fmt.Sprintf("no volume of %s is broken: %s", s, describeVolumes(all, survey))
+	}
+	return text + leftOut(survey)
+}
+
+// describeVolumes is what the volumes have answered.
+func describeVolumes(all []*volume.Health, survey *volume.Survey) string {
+	var said []string
+	for _, v := range all[:min(len(all), maxDescribed)] {
+		said = append(said, fmt.Sprintf("volume %q at %q: %s", v.Name, v.Point, state(v)))
+	}
+	if more := len(all) - maxDescribed; more > 0 {
+		said = append(said, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(said, "; ") + leftOut(survey)
+}
+
+// leftOut is what was not looked at.
+func leftOut(survey *volume.Survey) (text string) {
+	if left := survey.Coverage.Incomplete; len(left) > 0 {
+		text += "; not looked at: " + strings.Join(left[:min(len(left), maxDescribed)], "; ")
+	}
+	return text
+}
+
+// state is what a volume that has no fault answered. One that could not be asked is not called healthy.
+func state(v *volume.Health) string {
+	text := string(v.Answer.State)
+	if v.Answer.Errno != 0 {
+		text += fmt.Sprintf(" (%v)", v.Answer.Errno)
+	}
+	if text == "" {
+		return "was not asked"
+	}
+	return text
+}
+
+// found tells the faults.
+func (d *Diagnoser) found(ctx context.Context, broken []*volume.Health, survey *volume.Survey) (processor.Result, error) {
+	var (
+		results, codes []string
+		documents      []brokenVolume
+		findings       []fault.Finding
+		shares         []fault.Pod
+	)
+	fates := d.fates(ctx, broken)
+	for i, v := range broken {
+		findings = append(findings, withFate(v.Findings(), fates[i])...)
+		for _, pod := range v.SharedWith {
+			if !slices.Contains(shares, pod) && len(shares) < maxShares {
+				shares = append(shares, pod)
+			}
+		}
+		if i < maxBrokenVolumes {
+			documents = append(documents, describeBroken(v, slices.Concat(v.DaemonNotes, fates[i])))
+			results, codes = append(results, sentence(v)), append(codes, string(codeOf(v)))
+		}
+	}
+	if more := len(broken) - maxBrokenVolumes; more > 0 {
+		results = append(results, fmt.Sprintf("%d more volumes of %d are broken", more, len(survey.Volumes)))
+	}
+	values := map[string]string{KeyDiagnoserResult: results[0], KeyDiagnoserCode: codes[0]}
+	lists := map[string]any{KeyDiagnoserResults: results, KeyDiagnoserCodes: codes, KeyDiagnoserList: documents}
+	if len(shares) > 0 {
+		lists[KeyDiagnoserShares] = shares
+	}
+	for key, list := range lists {
+		text, err := json.Marshal(list)
+		if err != nil {
+			return processor.Result{}, fmt.Errorf("encode %q: %w", key, err)
+		}
+		values[key] = string(text)
+	}
+	return processor.Result{Values: values, Findings: findings}, nil
+}
+
+// fates asks what has become of the daemons. A volume on a directory of its own that was deleted, or that hangs, has a
+// daemon that lives.
+func (d *Diagnoser) fates(ctx context.Context, broken []*volume.Health) [][]string {
+	fates := make([][]string, len(broken))
+	if d.Teller == nil {
+		return fates
+	}
+	asking := map[fusedaemon.Question][]int{} // one answer serves all volumes of a connection
+	for i, v := range broken {
+		if v.Record != nil && codeOf(v) == fault.DisconnectedFUSE {
+			q := fusedaemon.Question{Driver: v.Record.Driver, Mounted: d.mounted(v)}
+			asking[q] = append(asking[q], i)
+		}
+	}
+	questions := slices.Collect(maps.Keys(asking))
+	for n, told := range d.Teller.TellAll(ctx, questions) {
+		for _, i := range asking[questions[n]] {
+			fates[i] = told.Sentences
+		}
+	}
+	return fates
+}
+
+// mounted is when the file system of the broken mount was mounted, which the driver may have replaced at the staging path
+// since. Zero: not known.
+func (d *Diagnoser) mounted(v *volume.Health) time.Time {
+	m := v.Mount
+	if v.Code == "" {
+		m = v.Copies[0].Mount
+	}
+	if d.Connections == nil || m.Major != 0 {
+		return time.Time{}
+	}
+	at, known, err := d.Connections.Since(m.Minor)
+	if err != nil || !known {
+		return time.Time{}
+	}
+	return at
+}
+
+// withFate adds what has become of the daemon to the evidence of the first finding.
+func withFate(findings []fault.Finding, fate []string) []fault.Finding {
+	if len(findings) > 0 {
+		f := &findings[0]
+		f.Evidence = append(slices.Clone(f.Evidence), fate...)
+		f.Evidence = f.Evidence[:min(len(f.Evidence), maxBrokenEvidence)]
+	}
+	return findings
+}
+
+// codeOf is the fault of a volume, or of its first copy that has one.
+func codeOf(v *volume.Health) fault.Code {
+	if v.Code == "" && len(v.Copies) > 0 {
+		return v.Copies[0].Code
+	}
+	return v.Code
+}
+
+// sentence tells a volume for people.
+func sentence(v *volume.Health) string {
+	text := fmt.Sprintf("volume %q of %s at %q: %s", v.Name, podName(v.Pod), v.Point, codeOf(v))
+	if v.Code == "" {
+		text += " in copies of it, though the volume itself is healthy"
+	}
+	if entry, ok := fault.Lookup(codeOf(v)); ok {
+		text += fmt.Sprintf(" (%s)", entry.Title)
+	}
+	if n := len(v.Copies); n > 0 {
+		text += fmt.Sprintf("; broken mounts of it at other places: %d", n)
+	}
+	switch {
+	case v.Source != nil:
+		text += fmt.Sprintf("; %q belongs in its place: %s", v.Source.Path, v.Source.Reason)
+	case v.NoSourceReason != "":
+		text += "; there is nothing that could take its place: " + v.NoSourceReason
+	}
+	if v.SharedWithCount > 0 {
+		text += fmt.Sprintf("; %d other pods of this node have the same file system", v.SharedWithCount)
+	}
+	return text
+}
+
+func podName(p fault.Pod) string {
+	if p.Name == "" {
+		return fmt.Sprintf("the pod with UID %q", p.UID)
+	}
+	return fmt.Sprintf("pod %s/%s", p.Namespace, p.Name)
+}

@@ -1,0 +1,83 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// brokenVolume is one broken volume as it is written down.
+type brokenVolume struct {
+	Code   fault.Code `json:"code,omitempty"` // empty where only copies are broken
+	Pod    fault.Pod  `json:"pod"`
+	Plugin string     `json:"plugin"`
+	Name   string     `json:"name"`
+	Point  string     `json:"point"`
+	// State is what the mount answered.
+	State    probe.State `json:"state,omitempty"`
+	Evidence []string    `json:"evidence,omitempty"`
+	// Record is what the kubelet has written down, or NoRecord says why there is nothing.
+	Record   *kubelet.VolumeRecord `json:"record,omitempty"`
+	NoRecord string                `json:"noRecord,omitempty"`
+	// Staging is where the driver has mounted it for the node.
+	Staging string `json:"staging,omitempty"`
+	// Source is what belongs in its place, or NoSource says why nothing is known to.
+	Source   *volume.Source `json:"source,omitempty"`
+	NoSource string         `json:"noSource,omitempty"`
+	Copies   []brokenCopy   `json:"copies,omitempty"`
+	// MoreCopies is how many there are besides.
+	MoreCopies int         `json:"moreCopies,omitempty"`
+	Shares     []fault.Pod `json:"shares,omitempty"`
+	Fate       []string    `json:"fate,omitempty"`
+	// Split has names of what was written to the node's own disk instead of to the volume.
+	Split []string `json:"split,omitempty"`
+}
+
+// brokenCopy is a broken mount of the volume at another place.
+type brokenCopy struct {
+	Code      fault.Code `json:"code"`
+	Point     string     `json:"point"`
+	Namespace uint64     `json:"namespace"` // N in mnt:[N]
+	Pod       *fault.Pod `json:"pod,omitempty"`
+	Container string     `json:"container,omitempty"`
+	SubPath   string     `json:"subPath,omitempty"`
+	// Replaceable is whether it may be replaced where there is a source, and Why why, or why not.
+	Replaceable bool   `json:"replaceable"`
+	Why         string `json:"why,omitempty"`
+}
+
+func describeBroken(v *volume.Health, fate []string) brokenVolume {
+	d := brokenVolume{
+		Code: v.Code, Pod: v.Pod, Plugin: v.Plugin, Name: v.Name, Point: v.Point, State: v.Answer.State, Record: v.Record,
+		NoRecord: v.NoRecordReason, Source: v.Source, NoSource: v.NoSourceReason, Split: v.WrittenToNodeDisk, Fate: fate,
+		Evidence: v.Reasons[:min(len(v.Reasons), maxBrokenEvidence)], Shares: v.SharedWith[:min(len(v.SharedWith), maxShares)],
+		MoreCopies: max(0, len(v.Copies)-maxCopies),
+	}
+	if v.Staging != nil {
+		d.Staging = v.Staging.Point
+	}
+	if v.Source != nil {
+		d.NoSource = ""
+	}
+	for _, c := range v.Copies[:min(len(v.Copies), maxCopies)] {
+		broken := brokenCopy{
+			Code: c.Code, Point: c.Point, Namespace: c.Namespace.Inode, Container: c.Container, SubPath: c.SubPath,
+			Replaceable: c.Decision.Replaceable, Why: c.Decision.Reason,
+		}
+		if c.Pod != (fault.Pod{}) {
+			broken.Pod = &c.Pod
+		}
+		d.Copies = append(d.Copies, broken)
+	}
+	return d
+}
+
+// Excerpt keeps as many whole entries of a list as there is room for.
+func (*Diagnoser) Excerpt(_ processor.Request, _, value string, limit int) string {
+	return processor.ExcerptList(value, limit)
+}

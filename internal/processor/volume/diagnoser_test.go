@@ -1,0 +1,257 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/fusedaemon"
+	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// fakeSurveyor is what an inspector sees, and was asked.
+type fakeSurveyor struct {
+	survey volume.Survey
+	err    error
+	asked  volume.Selection
+}
+
+func (s *fakeSurveyor) Inspect(_ context.Context, selection volume.Selection) (*volume.Survey, error) {
+	s.asked = selection
+	return &s.survey, s.err
+}
+
+// daemons counts how often each driver was asked about.
+type daemons map[string]int
+
+func (d daemons) TellAll(_ context.Context, questions []fusedaemon.Question) []fusedaemon.Fate {
+	var fates []fusedaemon.Fate
+	for _, q := range questions {
+		d[q.Driver]++
+		fates = append(fates, fusedaemon.Fate{Cause: fusedaemon.OOMKilled, Sentences: []string{"the kernel killed the daemon of " + q.Driver}})
+	}
+	return fates
+}
+
+func healthy(pod *corev1.Pod, name string) *volume.Health {
+	v := &volume.Health{}
+	v.Volume = volume.Volume{
+		Pod:    fault.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)},
+		Plugin: kubelet.CSI, Name: name, Point: "/p/" + name,
+		Mount: mountns.Mount{Mount: mountinfo.Mount{
+			ID: 7, Parent: 1, Minor: 77, Point: "/p/" + name, Root: "/" + name, FSType: "fuse.x",
+		}, Unique: 1000, Namespace: mountns.Namespace{Inode: 42}},
+		Record: &kubelet.VolumeRecord{Driver: "fuse.example.com", Handle: "h-" + name},
+	}
+	v.Answer = probe.Answer{State: probe.Alive, Bindable: probe.Yes}
+	return v
+}
+
+func broken(pod *corev1.Pod, name string, code fault.Code) *volume.Health {
+	v := healthy(pod, name)
+	v.Code, v.Reasons, v.NoSourceReason = code, []string{"seen to be so"}, "the staging path is dead, too"
+	v.Answer = probe.Answer{State: probe.Disconnected, Errno: sys.ENOTCONN}
+	v.DaemonNotes = []string{"no process serves it"}
+	return v
+}
+
+func requestFor(pod *corev1.Pod) processor.Request {
+	return processor.Request{Node: kubelettest.NodeName, Pod: processor.Pod{Namespace: pod.Namespace, Name: pod.Name}}
+}
+
+func diagnose(t *testing.T, s *fakeSurveyor, r processor.Request, d daemons) processor.Result {
+	t.Helper()
+	pods := &kubelettest.Pods{}
+	pods.Set(kubelettest.NewPod())
+	diagnoser := &Diagnoser{Pods: pods, Inspector: s}
+	if d != nil {
+		diagnoser.Teller = d
+	}
+	result, err := diagnoser.Run(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+func brokenVolumes(t *testing.T, result processor.Result) (all []brokenVolume) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(result.Values[KeyDiagnoserList]), &all); err != nil {
+		t.Fatalf("list %q: %v", result.Values[KeyDiagnoserList], err)
+	}
+	return all
+}
+
+func TestTellsEveryBrokenVolume(t *testing.T) {
+	t.Parallel()
+	pod := kubelettest.NewPod()
+	one, two := broken(pod, "a", fault.DisconnectedFUSE), broken(pod, "b", fault.DeletedVolumeSource)
+	three := broken(pod, "d", fault.DisconnectedFUSE)
+	one.SharedWithCount, one.SharedWith = 1, []fault.Pod{{Namespace: "other", Name: "db", UID: "9"}}
+	three.SharedWithCount, three.SharedWith = 1, one.SharedWith
+	two.Source, two.NoSourceReason = &volume.Source{Path: "/g/b", Reason: "both records name it"}, ""
+	s, d := &fakeSurveyor{survey: volume.Survey{Volumes: []*volume.Health{one, two, healthy(pod, "c"), three}}}, daemons{}
+	result := diagnose(t, s, requestFor(pod), d)
+	if result.NotApplicable != "" || s.asked != (volume.Selection{PodUID: string(pod.UID)}) {
+		t.Fatalf("result %+v of %+v", result, s.asked)
+	}
+	want := map[string]string{
+		KeyDiagnoserCode: "DisconnectedFUSE", KeyDiagnoserCodes: `["DisconnectedFUSE","DeletedVolumeSource","DisconnectedFUSE"]`,
+		KeyDiagnoserShares: `[{"namespace":"other","name":"db","uid":"9"}]`,
+	}
+	for key, value := range want {
+		if result.Values[key] != value {
+			t.Errorf("%s = %s, want %s", key, result.Values[key], value)
+		}
+	}
+	for _, part := range []string{`volume "a" of pod default/web`, "DisconnectedFUSE", "the staging path is dead, too", "1 other pods"} {
+		if !strings.Contains(result.Values[KeyDiagnoserResult], part) {
+			t.Errorf("result %q does not say %q", result.Values[KeyDiagnoserResult], part)
+		}
+	}
+	list := brokenVolumes(t, result)
+	if len(list) != 3 || list[0].NoSource == "" || list[1].Source == nil || list[1].NoSource != "" || list[0].State != probe.Disconnected {
+		t.Errorf("list %+v", list)
+	}
+	if fates := list[0].Fate; !slices.Equal(fates, []string{"no process serves it", "the kernel killed the daemon of fuse.example.com"}) {
+		t.Errorf("fate %q", fates)
+	}
+	if diff := cmp.Diff(daemons{"fuse.example.com": 1}, d); diff != "" || len(list[1].Fate) != 1 {
+		t.Errorf("asked about daemons (-want +got):\n%s; of one that lives: %q", diff, list[1].Fate)
+	}
+	if len(result.Findings) != 3 || result.Findings[0].Mount.ID != 1000 || result.Findings[0].Volume != "a" || result.Findings[0].Healed ||
+		!slices.Contains(result.Findings[0].Evidence, "the kernel killed the daemon of fuse.example.com") {
+		t.Errorf("findings %+v", result.Findings)
+	}
+	if again := diagnose(t, s, requestFor(pod), nil); len(brokenVolumes(t, again)[0].Fate) != 1 {
+		t.Errorf("without one who knows about daemons: %+v", brokenVolumes(t, again)[0].Fate)
+	}
+}
+
+func TestSaysWhatIsNotBroken(t *testing.T) {
+	t.Parallel()
+	pod := kubelettest.NewPod()
+	denied := healthy(pod, "b")
+	denied.Answer = probe.Answer{State: probe.Denied, Errno: sys.EACCES}
+	var many []*volume.Health
+	for n := range 14 {
+		many = append(many, healthy(pod, fmt.Sprint("v", n)))
+	}
+	for name, c := range map[string]struct {
+		survey volume.Survey
+		change func(r *processor.Request)
+		want   []string
+	}{
+		"nothing there":  {volume.Survey{}, func(*processor.Request) {}, []string{"pod default/web has no volume mounted that lies on a file system that can die"}},
+		"healthy":        {volume.Survey{Volumes: []*volume.Health{healthy(pod, "a")}}, func(*processor.Request) {}, []string{`volume "a" at "/p/a": Alive`}},
+		"not asked":      {volume.Survey{Volumes: []*volume.Health{denied}}, func(*processor.Request) {}, []string{"Denied", "permission denied"}},
+		"many":           {volume.Survey{Volumes: many}, func(*processor.Request) {}, []string{`"v9"`, "and 4 more"}},
+		"incomplete":     {volume.Survey{Coverage: volume.Coverage{Incomplete: []string{"mnt:[9] has gone"}}}, func(*processor.Request) {}, []string{"not looked at: mnt:[9] has gone"}},
+		"the whole node": {volume.Survey{}, func(r *processor.Request) { r.Pod = processor.Pod{} }, []string{"this node has no volume"}},
+		"another node":   {volume.Survey{}, func(r *processor.Request) { r.Node = "other" }, []string{`runs on node "my-node", and this is node "other"`}},
+		"another volume": {volume.Survey{}, func(r *processor.Request) { r.Values = map[string]string{volume.ParamVolume: "data"} }, []string{`no volume "data"`, "PersistentVolume"}},
+		// What another pod has is none of this one's, whatever the inspector says.
+		"another pod's": {volume.Survey{Volumes: []*volume.Health{broken(&corev1.Pod{}, "a", fault.HungMount)}}, func(*processor.Request) {}, []string{"no volume mounted"}},
+		"not the container's": {volume.Survey{Volumes: []*volume.Health{broken(pod, "a", fault.HungMount)}}, func(r *processor.Request) {
+			r.Pod.Container = "sidecar"
+		}, []string{`container "sidecar" of pod default/web has no volume`}},
+		// Results of earlier operations and messages are not read.
+		"forged": {volume.Survey{}, func(r *processor.Request) {
+			r.Values = map[string]string{KeyDiagnoserCode: "HungMount", "collector.kubernetes.volume_health.list": `[{"code":"HungMount"}]`}
+		}, []string{"no volume mounted"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := requestFor(pod)
+			c.change(&r)
+			result := diagnose(t, &fakeSurveyor{survey: c.survey}, r, nil)
+			for _, part := range c.want {
+				if !strings.Contains(result.NotApplicable, part) || len(result.Findings) > 0 {
+					t.Errorf("not applicable: %q, want %q; findings %+v", result.NotApplicable, part, result.Findings)
+				}
+			}
+		})
+	}
+}
+
+// TestNarrowsToAContainer by what its spec mounts.
+func TestNarrowsToAContainer(t *testing.T) {
+	t.Parallel()
+	pod, pods := kubelettest.NewPod(), &kubelettest.Pods{}
+	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/data"}}
+	pods.Set(pod)
+	s := &fakeSurveyor{survey: volume.Survey{Volumes: []*volume.Health{broken(pod, "pvc-1", fault.DisconnectedFUSE)}}}
+	for container, want := range map[string]bool{"app": true, "sidecar": false} {
+		r := requestFor(pod)
+		r.Pod.Container = container
+		result, err := (&Diagnoser{Pods: pods, Inspector: s}).Run(t.Context(), r)
+		if err != nil || (result.NotApplicable == "") != want {
+			t.Errorf("container %q: %+v, %v", container, result, err)
+		}
+	}
+}
+
+func TestDiagnoserRefusesBadRequests(t *testing.T) {
+	t.Parallel()
+	lost := errors.New("no mount table")
+	for name, c := range map[string]struct {
+		pod     processor.Pod
+		stalled bool
+		want    string
+	}{
+		"a name alone":      {processor.Pod{Name: "web"}, true, `namespace is ""`},
+		"a container alone": {processor.Pod{Container: "app"}, true, "podReference"},
+		"no such pod":       {processor.Pod{Namespace: "default", Name: "gone"}, true, "default/gone"},
+		"nothing seen":      {processor.Pod{}, false, lost.Error()},
+	} {
+		_, err := (&Diagnoser{Pods: &kubelettest.Pods{}, Inspector: &fakeSurveyor{err: lost}}).Run(t.Context(), processor.Request{Pod: c.pod})
+		if err == nil || !strings.Contains(err.Error(), c.want) || processor.IsStalled(err) != c.stalled {
+			t.Errorf("%s: error %v, want one with %q, stalled %v", name, err, c.want, c.stalled)
+		}
+	}
+}
+
+// TestResultsAreBounded: a node with a thousand dead volumes.
+func TestResultsAreBounded(t *testing.T) {
+	t.Parallel()
+	pod, s := kubelettest.NewPod(), &fakeSurveyor{}
+	for n := range maxBrokenVolumes + 500 {
+		v := broken(pod, fmt.Sprint("v", n), fault.DisconnectedFUSE)
+		v.SharedWith = []fault.Pod{{UID: fmt.Sprint(n)}}
+		s.survey.Volumes = append(s.survey.Volumes, v)
+	}
+	result := diagnose(t, s, processor.Request{}, daemons{})
+	var results []string
+	if err := json.Unmarshal([]byte(result.Values[KeyDiagnoserResults]), &results); err != nil {
+		t.Fatal(err)
+	}
+	if len(results) != maxBrokenVolumes+1 || !strings.Contains(results[maxBrokenVolumes], "500 more volumes") || len(brokenVolumes(t, result)) != maxBrokenVolumes {
+		t.Errorf("%d results, the last %q", len(results), results[len(results)-1])
+	}
+	if n := strings.Count(result.Values[KeyDiagnoserShares], "uid"); n != maxShares {
+		t.Errorf("%d shares", n)
+	}
+	text := (&Diagnoser{}).Excerpt(processor.Request{}, KeyDiagnoserList, result.Values[KeyDiagnoserList], 5000)
+	var part []brokenVolume
+	if err := json.Unmarshal([]byte(text), &part); err != nil || len(part) == 0 || part[0].Name != "v0" || len(text) > 5000 {
+		t.Errorf("excerpt: %d volumes in %d bytes, %v", len(part), len(text), err)
+	}
+}

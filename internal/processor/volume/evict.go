@@ -1,0 +1,192 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/podref"
+)
+
+// KeyEvictResult says what was evicted, and what has become of it.
+const KeyEvictResult = "recover.kubernetes.pod_evict.result"
+
+// What an Evictor says, wrapped.
+var (
+	// ErrGone: there is no such pod any more, or another one has its name.
+	ErrGone = errors.New("pod is gone")
+	// ErrForbidden: the API server does not let us.
+	ErrForbidden = errors.New("eviction is forbidden")
+)
+
+// BlockedError is what an Evictor says where the pod may not go now, because of a PodDisruptionBudget.
+type BlockedError struct {
+	// Reason is the API server's, with the name of the budget where it tells.
+	Reason string
+	// After is when to try again; 0 where the API server does not say.
+	After time.Duration
+}
+
+// Error is the reason.
+func (e *BlockedError) Error() string { return e.Reason }
+
+// Evictor evicts pods.
+type Evictor interface {
+	// Evict asks once. nil: the pod goes. Otherwise ErrGone, ErrForbidden, a *BlockedError, or a failure to try again.
+	Evict(ctx context.Context, namespace, name, uid string) error
+}
+
+// Judge knows the volumes of pods.
+type Judge interface {
+	// Unmendable gives the faults of a pod's volumes that cannot be mended on this node, each with the reason why in
+	// reasons. Without findings, reasons say why there is none.
+	Unmendable(ctx context.Context, podUID string) (findings []fault.Finding, reasons []string, err error)
+}
+
+// EvictRecoverer is the recoverer podEvictRecover.
+//
+// It is the last resort for a pod whose volume cannot be mended where it is: it asks the API server to
+// evict the pod, so that its controller makes another.
+//
+// Only the pod of the Diagnosis is ever evicted, by name and UID, and only while a judge says that it has a volume that
+// is broken and cannot be mended. PodDisruptionBudgets hold: a refusal is waited out, never worked around, and no pod
+// is deleted. Pods that nothing would make anew are left alone. It rests on the Eviction API, which is handed in.
+type EvictRecoverer struct {
+	Pods    kubelet.Pods
+	Kubelet kubelet.Locator
+	Judge   Judge
+	// Evictor is nil where nobody is allowed to evict pods, which is the default.
+	Evictor Evictor
+}
+
+// Name is podEvictRecover.
+func (*EvictRecoverer) Name() string { return "podEvictRecover" }
+
+// Parameters are those that it reads.
+func (*EvictRecoverer) Parameters() []string {
+	return []string{ParamEvictDaemonSet, ParamEvictWaitSeconds}
+}
+
+// notAllowed says how to allow it.
+const notAllowed = "evicting pods is not allowed: to allow it, start the agent with --allow-eviction and give it the right to create " +
+	"pods/eviction, as config/overlays/eviction does"
+
+// Plan looks afresh, and plans one eviction where that is allowed, needed, and does no more harm than it has to.
+func (h *EvictRecoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
+	o, err := evictOptionsOf(r.Values)
+	if err != nil {
+		return processor.Plan{}, err
+	}
+	pod, elsewhere, err := podref.Load(ctx, h.Pods, r)
+	if err != nil || elsewhere != "" {
+		return processor.Plan{NotApplicable: elsewhere}, err
+	}
+	findings, reasons, err := h.Judge.Unmendable(ctx, string(pod.UID))
+	if err != nil {
+		return processor.Plan{}, err
+	}
+	if len(findings) == 0 {
+		return processor.Plan{NotApplicable: nothingToEvict(pod, reasons)}, nil
+	}
+	if why := h.refusal(pod, o); why != "" {
+		why = fmt.Sprintf("pod %s has a volume that cannot be mended here, and is not evicted: %s", evictedName(pod), why)
+		return processor.Plan{Findings: findings, NotApplicable: why}, nil
+	}
+	evicted := fault.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}
+	return processor.Plan{
+		Actions: []fault.Action{{
+			Kind: fault.Evict, Target: evictedIdentity(evicted), Pod: &evicted, Fault: findings[0].Code,
+			Safety: h.safety(ctx, pod, findings, reasons), Loss: h.loss(ctx, pod),
+		}},
+		Findings: findings,
+	}, nil
+}
+
+func nothingToEvict(pod *corev1.Pod, reasons []string) string {
+	text := fmt.Sprintf("pod %s has no volume that is broken and cannot be mended without evicting it", evictedName(pod))
+	if len(reasons) > 0 {
+		text += ": " + strings.Join(reasons, "; ")
+	}
+	return text
+}
+
+// refusal says why a pod is not evicted, whatever its volumes are like; empty: it may be.
+func (h *EvictRecoverer) refusal(pod *corev1.Pod, o evictOptions) string {
+	owner := metav1.GetControllerOf(pod)
+	mirror := pod.Annotations[corev1.MirrorPodAnnotationKey] != ""
+	switch {
+	case mirror, owner != nil && owner.Kind == "Node":
+		return "it is a static pod: the API server has only a mirror of it, and evicting that ends nothing; move its manifest away and " +
+			"back on the node"
+	case pod.DeletionTimestamp != nil:
+		return "it is being deleted already: " + evictionBlocked
+	case pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
+		return fmt.Sprintf("it has ended (phase %s) and does not run", pod.Status.Phase)
+	case owner == nil:
+		return "it has no controller, so nothing would make it anew: what it was would be lost; delete it and create it again"
+	case owner.Kind == "DaemonSet" && !o.daemonSet:
+		return fmt.Sprintf("it is of DaemonSet %q, and would come back on this node, to the same broken volume; where making it anew does help, "+
+			"because the driver mounts the volume afresh for a pod that is new, set %s to \"true\"", owner.Name, ParamEvictDaemonSet)
+	case h.Evictor == nil:
+		return notAllowed
+	}
+	return ""
+}
+
+// evictionBlocked says what may keep a pod that is going.
+const evictionBlocked = "it goes when its containers have ended and the kubelet has unmounted its volumes, which a volume that does not answer " +
+	"can hold up"
+
+// safety says why it may be done.
+func (h *EvictRecoverer) safety(ctx context.Context, pod *corev1.Pod, findings []fault.Finding, reasons []string) string {
+	owner := metav1.GetControllerOf(pod)
+	text := "it has " + describeFindings(findings)
+	if len(reasons) > 0 {
+		text += ", which is not mended here: " + strings.Join(reasons, "; ")
+	}
+	text += fmt.Sprintf("; %s %q makes another pod in its place; PodDisruptionBudgets hold, and only the pod with UID %s is evicted",
+		owner.Kind, owner.Name, pod.UID)
+	switch owner.Kind {
+	case "DaemonSet":
+		text += "; the other pod runs on this node again"
+	case "StatefulSet":
+		text += "; the other pod is made when this one has gone altogether"
+	}
+	if local := h.local(ctx, pod); len(local) > 0 {
+		text += fmt.Sprintf("; it is bound to this node by its local volumes (%s), and runs here again", strings.Join(local, ", "))
+	}
+	hung := slices.ContainsFunc(findings, func(f fault.Finding) bool { return f.Code == fault.HungMount })
+	if hung {
+		text += "; as the volume hangs, it may stay: " + evictionBlocked
+	}
+	return text
+}
+
+// describeFindings names the faults.
+func describeFindings(findings []fault.Finding) string {
+	var all []string
+	for _, f := range findings {
+		text := string(f.Code)
+		if f.Volume != "" {
+			text += " of volume " + f.Volume
+		}
+		if !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+func evictedName(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }

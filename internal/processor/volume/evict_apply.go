@@ -1,0 +1,93 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/podref"
+)
+
+// evictRetry is how long a PodDisruptionBudget is waited for where the API server names no time. The pipeline tries a few
+// times only, and other pods may take minutes to become ready.
+const evictRetry = time.Minute
+
+// evictedIdentity names the pod of an action for people.
+func evictedIdentity(p fault.Pod) string {
+	return fmt.Sprintf("pod %s/%s (UID %s)", p.Namespace, p.Name, p.UID)
+}
+
+// Apply evicts the pod of the plan, if it is still there and still what the plan says. One that has gone meanwhile, or
+// is going, succeeds.
+func (h *EvictRecoverer) Apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
+	switch {
+	case a.Kind != fault.Evict:
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
+	case a.Pod == nil || a.Pod.UID == "":
+		return fault.Applied{}, processor.Stalled(errors.New("apply action: no pod with a UID is named"))
+	case a.Pod.Namespace != r.Pod.Namespace || a.Pod.Name != r.Pod.Name:
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: %s is not the pod of the Diagnosis, %s/%s", evictedIdentity(*a.Pod),
+			r.Pod.Namespace, r.Pod.Name))
+	}
+	done, err := h.check(ctx, r, *a.Pod)
+	if err != nil || done.Already {
+		return done, err
+	}
+	return h.evict(ctx, *a.Pod)
+}
+
+// check makes sure, right before, that what the plan says is still so. The result is Already if there is nothing left to do.
+func (h *EvictRecoverer) check(ctx context.Context, r processor.Request, want fault.Pod) (done fault.Applied, err error) {
+	o, err := evictOptionsOf(r.Values)
+	if err != nil {
+		return fault.Applied{}, err
+	}
+	pod, elsewhere, err := podref.Load(ctx, h.Pods, r)
+	switch {
+	case errors.Is(err, kubelet.ErrPodNotFound):
+		return fault.AlreadySo("was gone already"), nil
+	case err != nil:
+		return fault.Applied{}, err
+	case string(pod.UID) != want.UID:
+		return fault.AlreadySo("was gone already: another pod has its name"), nil
+	case pod.DeletionTimestamp != nil:
+		return fault.AlreadySo("was being deleted already"), nil
+	case elsewhere != "":
+		return fault.Applied{}, processor.Stalled(errors.New(elsewhere))
+	}
+	if why := h.refusal(pod, o); why != "" {
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("evict %s: %s", evictedIdentity(want), why))
+	}
+	findings, reasons, err := h.Judge.Unmendable(ctx, want.UID)
+	if err == nil && len(findings) == 0 {
+		err = processor.Stalled(fmt.Errorf("evict %s: nothing was done: %s", evictedIdentity(want), nothingToEvict(pod, reasons)))
+	}
+	return fault.Applied{}, err
+}
+
+func (h *EvictRecoverer) evict(ctx context.Context, want fault.Pod) (fault.Applied, error) {
+	err := h.Evictor.Evict(ctx, want.Namespace, want.Name, want.UID)
+	var held *BlockedError
+	switch {
+	case err == nil:
+		return fault.Applied{Message: "evicted"}, nil
+	case errors.Is(err, ErrGone):
+		return fault.AlreadySo("was gone already"), nil
+	case errors.As(err, &held):
+		after := held.After
+		if after <= 0 {
+			after = evictRetry
+		}
+		return fault.Applied{}, &processor.WaitingError{Err: fmt.Errorf("evict %s: %w", evictedIdentity(want), err), After: after}
+	case errors.Is(err, ErrForbidden):
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("evict %s: %w; %s", evictedIdentity(want), err, notAllowed))
+	}
+	return fault.Applied{}, fmt.Errorf("evict %s: %w", evictedIdentity(want), err)
+}

@@ -1,0 +1,120 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// loss says what goes with a pod.
+func (h *EvictRecoverer) loss(ctx context.Context, pod *corev1.Pod) string {
+	lost := []string{"the pod: its containers end within its grace period, with what they have not written down"}
+	for _, kind := range []struct {
+		text string
+		is   func(corev1.Volume) bool
+	}{
+		{"the content of emptyDir volumes", func(v corev1.Volume) bool { return v.EmptyDir != nil }},
+		{"the claims, and what is stored behind them, of ephemeral volumes", func(v corev1.Volume) bool { return v.Ephemeral != nil }},
+		{"what the driver keeps for this pod alone of inline CSI volumes", func(v corev1.Volume) bool { return v.CSI != nil }},
+	} {
+		if names := volumes(pod, kind.is); len(names) > 0 {
+			lost = append(lost, kind.text+" "+strings.Join(names, ", "))
+		}
+	}
+	if names := volumes(pod, func(v corev1.Volume) bool { return v.HostPath != nil }); len(names) > 0 {
+		lost = append(lost, "where the other pod runs on another node, the sight of hostPath volumes "+strings.Join(names, ", ")+
+			", which stay here")
+	}
+	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == "Job" {
+		lost = append(lost, "the work of this pod so far, which the Job may count as a failure")
+	}
+	if known, err := h.plugins(ctx, pod); err != nil || known == nil {
+		lost = append(lost, "whether it has local volumes, which bind it to this node, is not known")
+	}
+	return strings.Join(lost, "; ")
+}
+
+func volumes(pod *corev1.Pod, is func(corev1.Volume) bool) []string {
+	var names []string
+	for _, v := range pod.Spec.Volumes {
+		if is(v) {
+			names = append(names, v.Name)
+		}
+	}
+	return names
+}
+
+// localPlugin is the kubelet's name for volumes of type local.
+const localPlugin = "kubernetes.io~local-volume"
+
+// local lists the pod's PersistentVolumes of type local. The agent has no right to read PersistentVolumes, but the
+// kubelet has a directory for each.
+func (h *EvictRecoverer) local(ctx context.Context, pod *corev1.Pod) []string {
+	plugins, err := h.plugins(ctx, pod)
+	if err != nil {
+		return nil
+	}
+	return plugins[localPlugin]
+}
+
+// plugins lists the volumes that the kubelet has for a pod by plugin; nil where it has none. Volumes themselves are not
+// looked at, nor anything that is mounted on the way, which may not answer.
+func (h *EvictRecoverer) plugins(ctx context.Context, pod *corev1.Pod) (map[string][]string, error) {
+	n, err := h.Kubelet.Node(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found map[string][]string
+	err = n.Do(ctx, func() error {
+		dir, err := mountns.Lookup(0, path.Join(n.PodDir(string(pod.UID)), "volumes"))
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
+		plugins, _, err := sys.ListDir(dir, maxNames)
+		if err != nil {
+			return err
+		}
+		found = map[string][]string{}
+		for _, plugin := range plugins {
+			if found[plugin], err = findingNames(dir, plugin); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return found, err
+}
+
+// maxNames bounds how much of a directory is read.
+const maxNames = 1000
+
+// findingNames reads the names in a directory of dir, and asks for nothing about them. Anything else has none: to open a pipe
+// would be to wait for whoever writes to it.
+func findingNames(dir *sys.FD, name string) ([]string, error) {
+	fd, err := sys.OpenEntry(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	defer fd.Close()
+	st, err := fd.Stat(sys.StatType)
+	if err != nil || !st.IsDir() {
+		return nil, err
+	}
+	found, _, err := sys.ListDir(fd, maxNames)
+	return found, err
+}

@@ -1,0 +1,28 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import "kubediag.org/kubediag/internal/processor/restart"
+
+// Parameters. They choose how, never what.
+const (
+	// ParamEvictDaemonSet is "true" or "false" (default): whether a pod of a DaemonSet is evicted as well.
+	ParamEvictDaemonSet = "param.recover.kubernetes.pod_evict.daemon_set"
+	// ParamEvictWaitSeconds is for how many seconds, 0 to 3600, the pod is waited for until it has gone. Default: 45, and never
+	// longer than the operation has time.
+	ParamEvictWaitSeconds = "param.recover.kubernetes.pod_evict.wait_seconds"
+)
+
+type evictOptions struct {
+	restart.Options
+	daemonSet bool
+}
+
+func evictOptionsOf(values map[string]string) (o evictOptions, err error) {
+	if o.daemonSet, err = restart.Bool(values, ParamEvictDaemonSet, false); err != nil {
+		return o, err
+	}
+	o.Options, err = restart.Keys{WaitSeconds: ParamEvictWaitSeconds}.Options(values)
+	return o, err
+}

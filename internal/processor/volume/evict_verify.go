@@ -1,0 +1,84 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// evictPollInterval is how often the pod is looked at while it is waited for.
+const evictPollInterval = time.Second
+
+// Verify proves that the pod is gone, or on its way. While it is on its way its faults are not called healed.
+func (h *EvictRecoverer) Verify(ctx context.Context, r processor.Request, p processor.Plan) (processor.Result, error) {
+	o, err := evictOptionsOf(r.Values)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	if len(p.Actions) != 1 || p.Actions[0].Pod == nil {
+		return processor.Result{}, processor.Stalled(errors.New("read plan: it evicts no pod"))
+	}
+	pod := *p.Actions[0].Pod
+	left, err := h.await(ctx, r, pod.UID, o.Within(ctx))
+	if err != nil {
+		return processor.Result{}, err
+	}
+	did := evictedIdentity(pod) + " was evicted"
+	if done := p.Outcome(0); done.Already {
+		did = fmt.Sprintf("%s was not evicted: %s", evictedIdentity(pod), done.Message)
+	}
+	if left != nil {
+		did += ", and is being deleted: " + h.holdUp(ctx, left, time.Now())
+		return processor.Result{Values: map[string]string{KeyEvictResult: did}, Findings: p.Findings}, nil
+	}
+	return processor.Result{Values: map[string]string{KeyEvictResult: did + ", and is gone"}, Findings: processor.Healed(p.Findings, nil)}, nil
+}
+
+// await waits until the pod has gone, and gives it where it is only on its way.
+func (h *EvictRecoverer) await(ctx context.Context, r processor.Request, uid string, limit time.Duration) (*corev1.Pod, error) {
+	tick := time.NewTicker(evictPollInterval)
+	defer tick.Stop()
+	over := time.NewTimer(limit)
+	defer over.Stop()
+	for {
+		pod, err := h.Pods.Pod(ctx, r.Pod.Namespace, r.Pod.Name)
+		switch {
+		case errors.Is(err, kubelet.ErrPodNotFound), err == nil && string(pod.UID) != uid:
+			return nil, nil
+		case err != nil:
+			return nil, fmt.Errorf("get pod %s/%s: %w", r.Pod.Namespace, r.Pod.Name, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-over.C:
+			if pod.DeletionTimestamp == nil {
+				return nil, processor.Stalled(fmt.Errorf("verify eviction of pod %s/%s: after %.0f s it is neither gone nor being deleted",
+					pod.Namespace, pod.Name, limit.Seconds()))
+			}
+			return pod, nil
+		case <-tick.C:
+		}
+	}
+}
+
+// holdUp says what a pod is waited for that is being deleted. The deletion timestamp is when its grace period ends.
+func (h *EvictRecoverer) holdUp(ctx context.Context, pod *corev1.Pod, now time.Time) string {
+	if left := pod.DeletionTimestamp.Sub(now).Round(time.Second); left > 0 {
+		return fmt.Sprintf("its containers have %s left to end by themselves", left)
+	}
+	findings, _, err := h.Judge.Unmendable(ctx, string(pod.UID))
+	if err != nil || len(findings) == 0 {
+		return "its grace period is over, and it is still there; " + evictionBlocked
+	}
+	return fmt.Sprintf("its grace period is over, and it stays on this node while it has %s: %s", describeFindings(findings), evictionBlocked)
+}

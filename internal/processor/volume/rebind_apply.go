@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/podref"
+)
+
+// Apply does one action of a plan. What is done already succeeds; what has changed since the plan is refused.
+func (h *RebindRecoverer) Apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
+	o, err := rebindOptionsOf(r.Values)
+	if err != nil {
+		return fault.Applied{}, err
+	}
+	pod, elsewhere, err := podref.Load(ctx, h.Pods, r)
+	if err != nil {
+		return fault.Applied{}, err
+	}
+	if elsewhere == "" {
+		if done, ok := h.starter().Apply(ctx, pod, a); ok {
+			return done, nil
+		}
+		elsewhere = going(pod)
+	}
+	if elsewhere != "" {
+		return fault.Applied{}, processor.Stalled(errors.New(elsewhere))
+	}
+	switch a.Kind {
+	case fault.Abort:
+		if !o.abort {
+			return fault.Applied{}, processor.Stalled(fmt.Errorf("abort connection of %q: parameter %s does not ask for it", a.Target, ParamRebindAbort))
+		}
+		return h.apply(ctx, pod, a)
+	case fault.Replace:
+		return h.apply(ctx, pod, a)
+	}
+	return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
+}
+
+// apply has an action done whose mount must be, now, a broken one of a volume of the pod as it is now.
+func (h *RebindRecoverer) apply(ctx context.Context, pod *corev1.Pod, a fault.Action) (fault.Applied, error) {
+	if a.Mount == nil {
+		return fault.Applied{}, processor.Stalled(errors.New("apply action: no mount is named"))
+	}
+	done, err := h.Inspector.Apply(ctx, ofPod(a, string(pod.UID)))
+	if errors.Is(err, volume.ErrRefused) {
+		err = processor.Stalled(fmt.Errorf("nothing was touched: %w", err))
+	}
+	return done, err
+}
+
+// ofPod is the action about a volume of that pod, whichever pod it was planned for.
+func ofPod(a fault.Action, podUID string) fault.Action {
+	a.Pod = &fault.Pod{UID: podUID}
+	return a
+}

@@ -1,0 +1,207 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package volume
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/faults/volume/volumetest"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/pipeline/pipelinetest"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// ward is a pod with a real volume, a container that runs, and one who heals them.
+type ward struct {
+	*volumetest.Scene
+	app     *kerneltest.Actor
+	healer  *RebindRecoverer
+	request processor.Request
+}
+
+func admit(t *testing.T) *ward {
+	t.Helper()
+	s := volumetest.New(t)
+	return &ward{Scene: s, app: s.Start(), healer: &RebindRecoverer{Pods: s.Pods, Inspector: s.Inspector}, request: about(s)}
+}
+
+func (w *ward) plan(t *testing.T) processor.Plan {
+	t.Helper()
+	p, err := w.healer.Plan(t.Context(), w.request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stored(t, p)
+}
+
+// apply does the actions and gives how each went.
+func (w *ward) apply(t *testing.T, actions []fault.Action) (all []fault.Applied) {
+	t.Helper()
+	for _, a := range actions {
+		done, err := w.healer.Apply(t.Context(), w.request, a)
+		if err != nil {
+			t.Fatalf("%s of %q: %v", a.Kind, a.Target, err)
+		}
+		all = append(all, done)
+	}
+	return all
+}
+
+// mended makes sure that the host and the container that never stopped read what is in the volume now.
+func (w *ward) mended(t *testing.T, want string) {
+	t.Helper()
+	if host, inside := w.ReadHost(w.Point), w.Read(w.app); host != want || inside != want {
+		t.Errorf("host reads %q, container %q, want %q", host, inside, want)
+	}
+}
+
+func targets(p processor.Plan) (all []string) {
+	for _, a := range p.Actions {
+		all = append(all, strings.Join([]string{string(a.Kind), a.Target, a.Container, string(a.Fault)}, " "))
+	}
+	return all
+}
+
+// TestHeals a volume whose daemon was killed and came back, under a container that runs.
+func TestHeals(t *testing.T) {
+	w := admit(t)
+	other := w.Share()
+	w.mended(t, "old")
+	w.Kill()
+	w.Remount("new")
+	p := w.plan(t)
+	want := []string{"Replace " + w.Point + "  DisconnectedFUSE", "Replace /data app DisconnectedFUSE"}
+	if diff := cmp.Diff(want, targets(p)); diff != "" || p.NotApplicable != "" {
+		t.Fatalf("plan (-want +got):\n%s%s", diff, p.NotApplicable)
+	}
+	for _, a := range p.Actions {
+		if a.Mount == nil || a.Mount.ID == 0 && a.Mount.MountInfoID == 0 || !a.Lossless || !strings.Contains(a.Safety, w.Staging) {
+			t.Errorf("action %+v", a)
+		}
+	}
+	w.apply(t, p.Actions)
+	result, err := w.healer.Verify(t.Context(), w.request, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.mended(t, "new")
+	if !strings.Contains(result.Values[KeyRebindResult], "replaced the mount at") || result.Values[KeyRebindRefusals] != "" {
+		t.Errorf("values %q", result.Values)
+	}
+	if len(result.Findings) != 2 || !result.Findings[0].Healed || !result.Findings[1].Healed || result.Findings[0].Code != fault.DisconnectedFUSE {
+		t.Errorf("findings %+v", result.Findings)
+	}
+	// The other pod is told of, and is as dead as before.
+	if !strings.Contains(result.Values[KeyRebindShares], volumetest.OtherUID) || !strings.Contains(w.ReadHost(other), "not connected") {
+		t.Errorf("shares %s; at the other pod's place: %s", result.Values[KeyRebindShares], w.ReadHost(other))
+	}
+	if p := w.plan(t); !strings.Contains(p.NotApplicable, "no broken volume") {
+		t.Errorf("once more: %+v", p)
+	}
+}
+
+// TestKilledHalfWay: whoever goes on with the plan ends in the same state, wherever it was left.
+func TestKilledHalfWay(t *testing.T) {
+	for done := range 3 {
+		w := admit(t)
+		w.Kill()
+		w.Remount("new")
+		p := w.plan(t)
+		w.apply(t, p.Actions[:done])
+		// Another process, which knows the plan alone.
+		w.healer = &RebindRecoverer{Pods: w.Pods, Inspector: &volume.Inspector{
+			Kubelet: w.Inspector.Kubelet, Scanner: w.Inspector.Scanner, Prober: w.Inspector.Prober, Runtime: w.Inspector.Runtime,
+			Pods: w.Inspector.Pods, Runner: w.Inspector.Runner,
+		}}
+		for i, applied := range w.apply(t, p.Actions) {
+			if applied.Already != (i < done) {
+				t.Errorf("%d done before, action %d: %+v", done, i, applied)
+			}
+		}
+		before, inside := w.Mounts(), w.MountsOf(w.app)
+		w.apply(t, p.Actions)
+		if _, err := w.healer.Verify(t.Context(), w.request, p); err != nil {
+			t.Errorf("%d done before: %v", done, err)
+		}
+		w.mended(t, "new")
+		if diff := cmp.Diff(before, w.Mounts()); diff != "" || !cmp.Equal(inside, w.MountsOf(w.app)) {
+			t.Errorf("%d done before: the third time has changed mounts (-before +after):\n%s", done, diff)
+		}
+	}
+}
+
+// TestVerifySeesWhatWasNotDone on the host and in the container.
+func TestVerifySeesWhatWasNotDone(t *testing.T) {
+	w := admit(t)
+	w.Kill()
+	w.Remount("new")
+	p := w.plan(t)
+	for done := range 2 {
+		w.apply(t, p.Actions[:done])
+		if _, err := w.healer.Verify(t.Context(), w.request, p); !processor.IsStalled(err) || !strings.Contains(err.Error(), "not all of it is mended") {
+			t.Errorf("%d done: %v", done, err)
+		}
+	}
+}
+
+// TestRefuses where a precondition is false, with the reason and without touching anything.
+func TestRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		set  func(w *ward)
+		want string
+	}{
+		"healthy":           {func(*ward) {}, "no broken volume: 1 volumes"},
+		"nothing is staged": {func(w *ward) { w.Kill(); w.Unstage() }, "nothing mounted for the whole node"},
+		"the staging path is dead, too": {func(w *ward) {
+			w.Kill()
+		}, "is not alive either"},
+		"another volume is staged": {func(w *ward) {
+			w.Kill()
+			w.Remount("new")
+			w.Record(w.Staging, kubelet.VolumeRecord{Driver: volumetest.Driver, Handle: "another"})
+		}, `"another"`},
+		"the record names another volume": {func(w *ward) {
+			w.Kill()
+			w.Remount("new")
+			w.Record(w.Point, kubelet.VolumeRecord{Driver: volumetest.Driver, Handle: "another"})
+		}, "no volume of pod default/web is mended"},
+		"it hangs": {func(w *ward) { w.Stop() }, "has to be asked for"},
+		"another container": {func(w *ward) {
+			w.Kill()
+			w.Remount("new")
+			w.request.Pod.Container = "sidecar"
+		}, "no broken volume"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := admit(t)
+			c.set(w)
+			before, inside := w.Mounts(), w.MountsOf(w.app)
+			p := w.plan(t)
+			if !strings.Contains(p.NotApplicable, c.want) || len(p.Actions) > 0 {
+				t.Errorf("not applicable %q, want %q; actions %q", p.NotApplicable, c.want, targets(p))
+			}
+			if diff := cmp.Diff(before, w.Mounts()); diff != "" || !cmp.Equal(inside, w.MountsOf(w.app)) {
+				t.Errorf("mounts have changed (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestRebindInOtherWords: no sentence of a plan or of an action decides anything.
+func TestRebindInOtherWords(t *testing.T) {
+	pipelinetest.InOtherWords(t, func(t *testing.T) (processor.Recoverer, processor.Request) {
+		w := admit(t)
+		w.Kill()
+		w.Remount("new")
+		return w.healer, w.request
+	})
+}

@@ -1,0 +1,40 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"time"
+
+	"kubediag.org/kubediag/internal/processor/restart"
+)
+
+// Parameters. They choose how, never what.
+const (
+	// ParamRebindAbort is "true" or "false" (default): whether the connection of a volume that hangs may be aborted, by which
+	// what was written there and not stored is lost for every pod that has the file system.
+	ParamRebindAbort = "param.recover.kubernetes.volume_rebind.abort"
+	// ParamRebindBringForward is "true" (default) or "false".
+	ParamRebindBringForward = "param.recover.kubernetes.volume_rebind.bring_forward"
+	// ParamRebindWaitSeconds is for how many seconds, 0 to 3600, the containers are waited for. Default: 120, and never longer
+	// than the operation has time.
+	ParamRebindWaitSeconds = "param.recover.kubernetes.volume_rebind.wait_seconds"
+)
+
+type rebindOptions struct {
+	restart.Options
+	abort bool
+}
+
+// defaultRebindWait is longer than it takes a kubelet of 1.36.3 to look at a pod again, which is 90 s at most where its
+// syncFrequency is a minute, and to start a container.
+const defaultRebindWait = 2 * time.Minute
+
+func rebindOptionsOf(values map[string]string) (rebindOptions, error) {
+	abort, err := restart.Bool(values, ParamRebindAbort, false)
+	if err != nil {
+		return rebindOptions{}, err
+	}
+	o, err := restart.Keys{BringForward: ParamRebindBringForward, WaitSeconds: ParamRebindWaitSeconds, Wait: defaultRebindWait}.Options(values)
+	return rebindOptions{Options: o, abort: abort}, err
+}

@@ -1,0 +1,474 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// judge plays package volume: what it sees, what it would do about each volume by name, and what it was told to do.
+type judge struct {
+	survey  volume.Survey
+	plans   map[string]planned
+	err     error // of everything
+	refuses error // of Apply
+	proof   volume.Proof
+
+	asked    volume.Selection
+	options  volume.PlanOptions
+	applied  []fault.Action
+	verified []fault.Action
+}
+
+// planned is what the judge would do about a volume.
+type planned struct {
+	actions  []fault.Action
+	refusals []string
+}
+
+func (j *judge) Inspect(_ context.Context, s volume.Selection) (*volume.Survey, error) {
+	j.asked = s
+	return &j.survey, j.err
+}
+
+func (j *judge) Plan(_ context.Context, v *volume.Health, o volume.PlanOptions) ([]fault.Action, []string, error) {
+	j.options = o
+	return j.plans[v.Name].actions, j.plans[v.Name].refusals, nil
+}
+
+func (j *judge) Apply(_ context.Context, a fault.Action) (fault.Applied, error) {
+	j.applied = append(j.applied, a)
+	return fault.Applied{Message: "replaced"}, j.refuses
+}
+
+func (j *judge) Verify(_ context.Context, actions []fault.Action) (volume.Proof, error) {
+	j.verified = actions
+	return j.proof, j.err
+}
+
+// world is a pod with a claim that app mounts, and a judge.
+type world struct {
+	*judge
+	pod     *corev1.Pod
+	pods    *kubelettest.Pods
+	healer  *RebindRecoverer
+	request processor.Request
+}
+
+func newWorld() *world {
+	w := &world{judge: &judge{plans: map[string]planned{}, proof: volume.Proof{Healed: true}}, pod: kubelettest.NewPod(), pods: &kubelettest.Pods{}}
+	w.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/data"}}
+	w.pods.Set(w.pod)
+	w.healer = &RebindRecoverer{Pods: w.pods, Inspector: w.judge}
+	w.request = processor.Request{Node: kubelettest.NodeName, Pod: processor.Pod{Namespace: w.pod.Namespace, Name: w.pod.Name}}
+	return w
+}
+
+// breaks adds a broken volume and gives the action that would replace its mount.
+func (w *world) breaks(name string) fault.Action {
+	id := 100 + len(w.survey.Volumes)
+	v := &volume.Health{}
+	v.Code, v.NoSourceReason = fault.DisconnectedFUSE, "nothing is staged"
+	v.Volume = volume.Volume{
+		Pod: fault.Pod{Namespace: w.pod.Namespace, Name: w.pod.Name, UID: string(w.pod.UID)}, Plugin: kubelet.CSI, Name: name,
+		Point: "/p/" + name,
+		Mount: mountns.Mount{
+			Mount:  mountinfo.Mount{ID: id, Parent: 1, Minor: 77, Root: "/" + name, Point: "/p/" + name, FSType: "fuse.x"},
+			Unique: uint64(1000 + id), Namespace: mountns.Namespace{Inode: 42},
+		},
+	}
+	w.survey.Volumes = append(w.survey.Volumes, v)
+	a := fault.Action{
+		Kind: fault.Replace, Target: v.Point, Mount: &v.Findings()[0].Mount, Pod: &v.Pod, Fault: v.Code, Safety: "safe", Loss: "nothing",
+	}
+	w.plans[name] = planned{actions: []fault.Action{a}}
+	return a
+}
+
+// inside is an action like another one, about the mount that a container has at a place.
+func inside(a fault.Action, container, point string) fault.Action {
+	m := *a.Mount
+	m.ID, m.Point, m.Namespace = 5000, point, 43
+	a.Container, a.Target, a.Mount = container, point, &m
+	return a
+}
+
+func (w *world) plan(t *testing.T) processor.Plan {
+	t.Helper()
+	p, err := w.healer.Plan(t.Context(), w.request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// stored is a plan as it comes back from the journal.
+func stored(t *testing.T, p processor.Plan) (q processor.Plan) {
+	t.Helper()
+	text, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &q); err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+// TestMendsWhatCanBeMended, tells what is not, and who else has the file system.
+func TestMendsWhatCanBeMended(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	a, c := w.breaks("pvc-a"), w.breaks("pvc-c")
+	w.breaks("pvc-b")
+	w.survey.Volumes[0].SharedWith = []fault.Pod{{Namespace: "other", Name: "db", UID: "9"}}
+	w.plans["pvc-b"] = planned{refusals: []string{"the mount of pvc-b stays: nothing is staged"}}
+	inner := inside(a, "app", "/data")
+	w.plans["pvc-a"] = planned{actions: []fault.Action{a, inner}}
+	p := stored(t, w.plan(t))
+	var got []string
+	for _, x := range p.Actions {
+		got = append(got, fmt.Sprintf("%s %s mnt:[%d] %s %s %s", x.Kind, x.Target, x.Mount.Namespace, x.Container, x.Safety, x.Loss))
+	}
+	want := []string{"Replace /p/pvc-a mnt:[42]  safe nothing", "Replace /data mnt:[43] app safe nothing", "Replace /p/pvc-c mnt:[42]  safe nothing"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("actions (-want +got):\n%s", diff)
+	}
+	if len(p.Findings) != 2 || p.Findings[0].Volume != "pvc-a" || p.Findings[1].Volume != "pvc-c" {
+		t.Errorf("findings of the plan: %+v", p.Findings)
+	}
+	for _, x := range p.Actions {
+		if done, err := w.healer.Apply(t.Context(), w.request, x); err != nil || done.Message != "replaced" {
+			t.Errorf("apply: %+v, %v", done, err)
+		}
+	}
+	for i, want := range []fault.Action{a, inner, c} {
+		if got := w.applied[i]; *got.Mount != *want.Mount || got.Pod.UID != string(w.pod.UID) || got.Kind != fault.Replace {
+			t.Errorf("applied %+v, want %+v", got, want)
+		}
+	}
+	w.proof.Evidence = []string{"is alive", "is alive inside", "is alive, too"}
+	result, err := w.healer.Verify(t.Context(), w.request, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := result.Values[KeyRebindResult]; text != `replaced the mount at "/p/pvc-a", which was broken by DisconnectedFUSE: is alive; left alone: `+
+		`the mount of pvc-b stays: nothing is staged` {
+		t.Errorf("result %q", text)
+	}
+	if !strings.Contains(result.Values[KeyRebindResults], `container \"app\"`) || result.Values[KeyRebindShares] != `[{"namespace":"other","name":"db","uid":"9"}]` ||
+		!strings.Contains(result.Values[KeyRebindRefusals], "pvc-b") || result.Values[KeyRebindRunningAfter] != "" {
+		t.Errorf("values %q", result.Values)
+	}
+	var states []string
+	for _, f := range result.Findings {
+		states = append(states, fmt.Sprint(f.Volume, " ", f.Healed))
+	}
+	if diff := cmp.Diff([]string{"pvc-a true", "pvc-c true", "pvc-b false"}, states); diff != "" || len(w.verified) != 3 {
+		t.Errorf("findings (-want +got):\n%s, %d actions verified", diff, len(w.verified))
+	}
+}
+
+func TestSaysWhyNothingIsMended(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		set      func(w *world)
+		want     string
+		findings int
+	}{
+		"healthy": {func(w *world) { w.survey.Volumes = []*volume.Health{{}} }, "no broken volume: 1 volumes", 0},
+		"refused": {func(w *world) {
+			w.breaks("a")
+			w.plans["a"] = planned{refusals: []string{"first reason", "second reason"}}
+		}, "no volume of pod default/web is mended: first reason; second reason", 1},
+		"no say": {func(w *world) { w.breaks("a"); w.plans["a"] = planned{} }, "nothing is known that could be done", 1},
+		"another pod's": {func(w *world) {
+			w.breaks("a")
+			w.survey.Volumes[0].Pod.UID = "other"
+		}, "no broken volume", 0},
+		"an action of another pod's": {func(w *world) {
+			a := w.breaks("a")
+			a.Pod = &fault.Pod{UID: "other"}
+			w.plans["a"] = planned{actions: []fault.Action{a}}
+		}, `of the pod with UID "other"`, 1},
+		"a container that does not mount it": {func(w *world) { w.breaks("a"); w.request.Pod.Container = "sidecar" }, "no broken volume", 0},
+		"being deleted":                      {func(w *world) { w.breaks("a"); w.pod.DeletionTimestamp = &metav1.Time{Time: time.Now()} }, "is being deleted", 0},
+		"ended":                              {func(w *world) { w.breaks("a"); w.pod.Status.Phase = corev1.PodSucceeded }, "has ended (Succeeded)", 0},
+		"on another node":                    {func(w *world) { w.breaks("a"); w.request.Node = "other" }, `this is node "other"`, 0},
+		"incomplete":                         {func(w *world) { w.survey.Coverage.Incomplete = []string{"mnt:[9] went"} }, "not looked at: mnt:[9] went", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld()
+			c.set(w)
+			w.pods.Set(w.pod)
+			p := w.plan(t)
+			if !strings.Contains(p.NotApplicable, c.want) || len(p.Actions) > 0 || len(p.Findings) != c.findings {
+				t.Errorf("not applicable %q, want %q; %d actions, findings %+v", p.NotApplicable, c.want, len(p.Actions), p.Findings)
+			}
+		})
+	}
+}
+
+// TestOutsideChoosesNothing: parameters and results of earlier operations reach package volume as a name that narrows and
+// a permission, and in no other way.
+func TestOutsideChoosesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	action := w.breaks("pvc-a")
+	w.request.Values = map[string]string{
+		volume.ParamVolume: "pvc-a", ParamRebindAbort: "true",
+		"diagnoser.kubernetes.volume_health.list": `[{"pod":{"uid":"other"},"point":"/etc","source":{"path":"/root"}}]`,
+		"collector.kubernetes.pod.detail":         `{"metadata":{"uid":"other"}}`, "pod.name": "other", "device": "0:1",
+	}
+	p := w.plan(t)
+	if w.asked != (volume.Selection{PodUID: string(w.pod.UID), Volume: "pvc-a"}) || !w.options.Abort {
+		t.Errorf("asked %+v, %+v", w.asked, w.options)
+	}
+	if len(p.Actions) != 1 || *p.Actions[0].Mount != *action.Mount {
+		t.Errorf("actions %+v", p.Actions)
+	}
+	w.request.Values = nil
+	if w.plan(t); w.options.Abort {
+		t.Error("to abort is permitted, though nobody asked")
+	}
+	abort := p.Actions[0]
+	abort.Kind = fault.Abort
+	if _, err := w.healer.Apply(t.Context(), w.request, abort); !processor.IsStalled(err) || !strings.Contains(err.Error(), ParamRebindAbort) || len(w.applied) > 0 {
+		t.Errorf("an abort that nobody asks for: %v", err)
+	}
+	// The pod's UID is that of the pod as it is, whatever the plan was made for.
+	namesake := w.pod.DeepCopy()
+	namesake.UID = "namesake"
+	w.pods.Set(namesake)
+	w.refuses = fmt.Errorf("%w: no mount of this pod", volume.ErrRefused)
+	if _, err := w.healer.Apply(t.Context(), w.request, p.Actions[0]); !processor.IsStalled(err) || w.applied[0].Pod.UID != "namesake" {
+		t.Errorf("a pod that was replaced: %v, %+v", err, w.applied)
+	}
+	if _, err := w.healer.Verify(t.Context(), w.request, p); !processor.IsStalled(err) || !strings.Contains(err.Error(), "it was replaced") {
+		t.Errorf("verify of a pod that was replaced: %v", err)
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	t.Parallel()
+	for key, value := range map[string]string{ParamRebindAbort: "yes", ParamRebindBringForward: "1", ParamRebindWaitSeconds: "soon"} {
+		w := newWorld()
+		w.request.Values = map[string]string{key: value}
+		_, planned := w.healer.Plan(t.Context(), w.request)
+		_, applied := w.healer.Apply(t.Context(), w.request, fault.Action{Kind: fault.Replace})
+		_, verified := w.healer.Verify(t.Context(), w.request, processor.Plan{})
+		for _, err := range []error{planned, applied, verified} {
+			if !processor.IsStalled(err) || !strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), value) {
+				t.Errorf("%s=%s: %v", key, value, err)
+			}
+		}
+	}
+	w := newWorld()
+	for name, a := range map[string]fault.Action{`"Reboot"`: {Kind: "Reboot"}, "no mount": {Kind: fault.Replace}, ParamRebindAbort: {Kind: fault.Abort}} {
+		if _, err := w.healer.Apply(t.Context(), w.request, a); !processor.IsStalled(err) || !strings.Contains(err.Error(), name) {
+			t.Errorf("action %+v: %v", a, err)
+		}
+	}
+	w.breaks("a")
+	good := w.plan(t)
+	for name, change := range map[string]func(p *processor.Plan){
+		"notes":      func(p *processor.Plan) { p.Notes = nil },
+		"no pod":     func(p *processor.Plan) { p.Notes = map[string]string{processor.MemoryNote: "{}"} },
+		"no actions": func(p *processor.Plan) { p.Actions = nil },
+	} {
+		p := stored(t, good)
+		change(&p)
+		if _, err := w.healer.Verify(t.Context(), w.request, p); !processor.IsStalled(err) {
+			t.Errorf("plan with bad %s: %v", name, err)
+		}
+	}
+	w.proof = volume.Proof{Left: []string{"it is dead still"}}
+	if _, err := w.healer.Verify(t.Context(), w.request, good); !processor.IsStalled(err) || !strings.Contains(err.Error(), "it is dead still") {
+		t.Errorf("not healed: %v", err)
+	}
+	w.refuses = volume.ErrHung
+	if _, err := w.healer.Apply(t.Context(), w.request, good.Actions[0]); !errors.Is(err, volume.ErrHung) || processor.IsStalled(err) {
+		t.Errorf("no answer: %v, want one that is tried again", err)
+	}
+	w.err = errors.New("no mount table")
+	if _, err := w.healer.Plan(t.Context(), w.request); !errors.Is(err, w.err) || processor.IsStalled(err) {
+		t.Errorf("nothing seen: %v", err)
+	}
+}
+
+// TestAbortAloneHealsNothing: what hung is dead then.
+func TestAbortAloneHealsNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	a := w.breaks("a")
+	a.Kind, a.Loss = fault.Abort, "data in flight"
+	w.plans["a"] = planned{actions: []fault.Action{a}, refusals: []string{"no source"}}
+	w.request.Values = map[string]string{ParamRebindAbort: "true"}
+	p := stored(t, w.plan(t))
+	if len(p.Actions) != 1 || p.Actions[0].Kind != fault.Abort || p.Actions[0].Loss != "data in flight" || len(p.Findings) > 0 {
+		t.Fatalf("plan %+v", p)
+	}
+	if _, err := w.healer.Apply(t.Context(), w.request, p.Actions[0]); err != nil || w.applied[0].Kind != fault.Abort {
+		t.Errorf("apply: %v, %+v", err, w.applied)
+	}
+	result, err := w.healer.Verify(t.Context(), w.request, p)
+	if err != nil || !strings.Contains(result.Values[KeyRebindResult], "aborted the connection") || len(result.Findings) != 1 || result.Findings[0].Healed {
+		t.Errorf("result %+v, %v", result, err)
+	}
+}
+
+// records is a runtime with one container that never started.
+type records struct{}
+
+func (records) Records(_ context.Context, uid, container string) ([]cri.Container, error) {
+	return []cri.Container{{ID: container + "-1", PodUID: uid, Name: container, Exited: true, ExitCode: 128}}, nil
+}
+
+func (records) Remove(context.Context, cri.Container) error { return nil }
+
+// TestBringsTheStartForward of containers that mount what is replaced, and waits for them.
+func TestBringsTheStartForward(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.healer.Runtime = records{}
+	w.breaks("pvc-a")
+	failing := w.pod.DeepCopy()
+	failing.Status.ContainerStatuses = []corev1.ContainerStatus{
+		kubelettest.Failing("app", "transport endpoint is not connected"), kubelettest.Failing("sidecar", "another reason"),
+	}
+	w.pods.Set(failing)
+	p := w.plan(t)
+	if len(p.Actions) != 2 || p.Actions[1].Kind != fault.RemoveContainerRecord || p.Actions[1].Record != "app-1" {
+		t.Fatalf("actions %+v, want the record of app alone", p.Actions)
+	}
+	if done, err := w.healer.Apply(t.Context(), w.request, p.Actions[1]); err != nil || done.Message != "removed" {
+		t.Errorf("removal: %+v, %v", done, err)
+	}
+	w.request.Values = map[string]string{ParamRebindWaitSeconds: "1"}
+	if _, err := w.healer.Verify(t.Context(), w.request, p); !processor.IsStalled(err) || !strings.Contains(err.Error(), `container "app" is still not running`) {
+		t.Errorf("a container that stays: %v", err)
+	}
+	w.request.Values = map[string]string{ParamRebindWaitSeconds: "0"}
+	result, err := w.healer.Verify(t.Context(), w.request, p)
+	if err != nil || result.Findings[0].Healed || !slices.Contains(result.Findings[0].Evidence, processor.NotAwaited) {
+		t.Errorf("a container that is not waited for: %+v, %v", result, err)
+	}
+	w.request.Values = nil
+	w.pods.Set(w.pod)
+	result, err = w.healer.Verify(t.Context(), w.request, p)
+	if err != nil || result.Values[KeyRebindRunningAfter] == "" || !result.Findings[0].Healed {
+		t.Errorf("a container that runs: %+v, %v", result, err)
+	}
+	w.request.Values = map[string]string{ParamRebindBringForward: "false"}
+	w.pods.Set(failing)
+	if p := w.plan(t); len(p.Actions) != 1 {
+		t.Errorf("actions %+v, want no removal that is not wanted", p.Actions)
+	}
+}
+
+// TestWaitsForInitContainersFirst: the others cannot start before them, and have time while one runs.
+func TestWaitsForInitContainersFirst(t *testing.T) {
+	t.Parallel()
+	waiting := func(name, reason string) corev1.ContainerStatus {
+		return corev1.ContainerStatus{Name: name, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}
+	}
+	for name, c := range map[string]struct {
+		init, app corev1.ContainerStatus
+		mounts    bool // whether the init container mounts it, too
+		want      []string
+	}{
+		"init container fails":   {waiting("init", "CrashLoopBackOff"), waiting("app", "PodInitializing"), true, []string{"init"}},
+		"another one runs":       {kubelettest.Running("init"), waiting("app", "PodInitializing"), false, nil},
+		"another one is done":    {corev1.ContainerStatus{Name: "init"}, waiting("app", "CreateContainerError"), false, []string{"app"}},
+		"nothing can be mounted": {waiting("init", "PodInitializing"), waiting("app", "PodInitializing"), false, []string{"app"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld()
+			w.breaks("pvc-a")
+			init := corev1.Container{Name: "init"}
+			if c.mounts {
+				init.VolumeMounts = w.pod.Spec.Containers[0].VolumeMounts
+			}
+			w.pod.Spec.InitContainers = []corev1.Container{init}
+			w.pod.Status.InitContainerStatuses, w.pod.Status.ContainerStatuses = []corev1.ContainerStatus{c.init}, []corev1.ContainerStatus{c.app}
+			w.pods.Set(w.pod)
+			m, err := recallRebind(w.plan(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, a := range m.Containers {
+				got = append(got, a.Container)
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("waits for %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestPlanIsBounded for a pod with more broken mounts than one run replaces.
+func TestPlanIsBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	for n := range maxActions + 3 {
+		w.breaks(fmt.Sprint("pvc-", n))
+	}
+	p := w.plan(t)
+	m, err := recallRebind(p)
+	if err != nil || len(p.Actions) != maxActions || len(m.Refusals) != 3 || !strings.Contains(m.Refusals[0], "another run") || len(m.Left) != 3 {
+		t.Errorf("%d actions, notes %+v, %v", len(p.Actions), m, err)
+	}
+}
+
+func TestUnmendable(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	j, uid := &UnrepairableJudge{Inspector: w.judge}, string(w.pod.UID)
+	findings, reasons, err := j.Unmendable(t.Context(), uid)
+	if err != nil || len(findings) > 0 || len(reasons) != 1 || w.asked.PodUID != uid {
+		t.Errorf("healthy: %+v, %q, %v, asked %+v", findings, reasons, err, w.asked)
+	}
+	w.breaks("a")
+	if findings, reasons, err = j.Unmendable(t.Context(), uid); err != nil || len(findings) > 0 || !strings.Contains(reasons[1], `"a" can be mended`) {
+		t.Errorf("what can be mended: %+v, %q, %v", findings, reasons, err)
+	}
+	w.plans["a"] = planned{refusals: []string{"no source"}}
+	if findings, reasons, err = j.Unmendable(t.Context(), uid); err != nil || len(findings) != 1 || !slices.Equal(reasons, []string{"no source"}) || w.options.Abort {
+		t.Errorf("what cannot: %+v, %q, %v", findings, reasons, err)
+	}
+	w.survey.Volumes[0].Pod.UID = "other"
+	if findings, _, err = j.Unmendable(t.Context(), uid); err != nil || len(findings) > 0 {
+		t.Errorf("another pod's: %+v, %v", findings, err)
+	}
+	if _, _, err := j.Unmendable(t.Context(), ""); err == nil {
+		t.Error("no pod: no error")
+	}
+	w.err = errors.New("no mount table")
+	if _, _, err := j.Unmendable(t.Context(), uid); !errors.Is(err, w.err) {
+		t.Errorf("nothing seen: %v", err)
+	}
+}

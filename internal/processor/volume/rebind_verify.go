@@ -1,0 +1,139 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/restart"
+)
+
+// rebindState is what Verify has to know about the time of the plan.
+type rebindState struct {
+	restart.Waiting
+	// Refusals say what was left alone, and Left are the faults that stay with it.
+	Refusals []string        `json:"refusals,omitempty"`
+	Left     []fault.Finding `json:"left,omitempty"`
+	Shares   []fault.Pod     `json:"shares,omitempty"`
+}
+
+func recallRebind(p processor.Plan) (rebindState, error) {
+	var m rebindState
+	err := p.Recall(&m)
+	if err == nil && m.PodUID == "" {
+		err = processor.Stalled(errors.New("decode notes of plan: no pod is noted"))
+	}
+	return m, err
+}
+
+// Verify proves that what was replaced is gone and that what is there now is the volume, and waits until the containers
+// that could not start have. The faults of containers that are not waited for are not called healed.
+func (h *RebindRecoverer) Verify(ctx context.Context, r processor.Request, p processor.Plan) (processor.Result, error) {
+	o, err := rebindOptionsOf(r.Values)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	m, err := recallRebind(p)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	if _, err := h.starter().Pod(ctx, r, m.PodUID); err != nil {
+		return processor.Result{}, err
+	}
+	results, err := h.prove(ctx, p, m)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	values, err := m.values(results)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	healed, running, err := h.starter().Conclude(ctx, r, m.Waiting, o.Options, p.Findings)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	if running != "" {
+		values[KeyRebindRunningAfter] = running
+	}
+	return processor.Result{Values: values, Findings: append(healed, m.Left...)}, nil
+}
+
+// prove looks at the places of the plan, and tells in a sentence each what was done and is there now.
+func (h *RebindRecoverer) prove(ctx context.Context, p processor.Plan, m rebindState) ([]string, error) {
+	var results []string
+	var replaced []fault.Action
+	var did []string // about each
+	for i, a := range p.Actions {
+		done := p.Outcome(i)
+		switch {
+		case a.Mount == nil:
+		case a.Kind == fault.Abort && done.Already:
+			results = append(results, fmt.Sprintf("did not abort the connection of %q: %s", a.Target, done.Message))
+		case a.Kind == fault.Abort:
+			results = append(results, fmt.Sprintf("aborted the connection of %q, which did not answer: every mount of it is dead now, until its "+
+				"driver mounts the volume again", a.Target))
+		case a.Kind == fault.Replace:
+			replaced, did = append(replaced, ofPod(a, m.PodUID)), append(did, deed(a, done))
+		}
+	}
+	if len(replaced) == 0 && len(results) == 0 {
+		return nil, processor.Stalled(errors.New("read plan: it replaces nothing"))
+	}
+	if len(replaced) == 0 {
+		return results, nil
+	}
+	proof, err := h.Inspector.Verify(ctx, replaced)
+	if err != nil {
+		return nil, err
+	}
+	if !proof.Healed {
+		return nil, processor.Stalled(fmt.Errorf("verify volumes of the pod: not all of it is mended: %s", joinReasons(proof.Left)))
+	}
+	for i := range did {
+		if i < len(proof.Evidence) {
+			did[i] += ": " + proof.Evidence[i]
+		}
+	}
+	return append(results, did...), nil
+}
+
+// deed says what an action has replaced, if it has.
+func deed(a fault.Action, done fault.Applied) string {
+	text := fmt.Sprintf("replaced the mount at %q", a.Mount.Point)
+	if done.Already {
+		text = fmt.Sprintf("found nothing left to replace of the mount at %q", a.Mount.Point)
+	}
+	if a.Container != "" {
+		text += fmt.Sprintf(" of container %q", a.Container)
+	}
+	return text + fmt.Sprintf(", which was broken by %s", a.Fault)
+}
+
+// values are the results by key.
+func (m rebindState) values(results []string) (map[string]string, error) {
+	values := map[string]string{KeyRebindResult: results[0]}
+	if len(m.Refusals) > 0 {
+		values[KeyRebindResult] += "; left alone: " + joinReasons(m.Refusals)
+	}
+	lists := map[string]any{KeyRebindResults: results}
+	if len(m.Refusals) > 0 {
+		lists[KeyRebindRefusals] = m.Refusals
+	}
+	if len(m.Shares) > 0 {
+		lists[KeyRebindShares] = m.Shares
+	}
+	for key, list := range lists {
+		text, err := json.Marshal(list)
+		if err != nil {
+			return nil, fmt.Errorf("encode %q: %w", key, err)
+		}
+		values[key] = string(text)
+	}
+	return values, nil
+}

@@ -1,0 +1,58 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"fmt"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/volume"
+)
+
+// UnrepairableJudge says which volumes are broken and beyond what this package mends.
+type UnrepairableJudge struct {
+	Inspector Inspector
+}
+
+// Unmendable gives the faults of a pod's volumes for which nothing would be planned, and in reasons why. Without
+// findings, reasons say why there is none. A copy that another pod has is none of this pod's faults.
+func (j *UnrepairableJudge) Unmendable(ctx context.Context, podUID string) (findings []fault.Finding, reasons []string, err error) {
+	if podUID == "" {
+		return nil, nil, fmt.Errorf("judge volumes: no pod is named")
+	}
+	survey, err := j.Inspector.Inspect(ctx, volume.Selection{PodUID: podUID})
+	if err != nil {
+		return nil, nil, err
+	}
+	mendable := []string{fmt.Sprintf("%d volumes on file systems that can die were looked at", len(survey.Volumes))}
+	for _, v := range survey.Broken() {
+		own := ownFindings(v, podUID)
+		if len(own) == 0 {
+			continue
+		}
+		actions, refusals, err := j.Inspector.Plan(ctx, v, volume.PlanOptions{})
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case len(actions) > 0:
+			mendable = append(mendable, fmt.Sprintf("volume %q can be mended where it is", v.Name))
+		default:
+			findings, reasons = append(findings, own...), append(reasons, refusals...)
+		}
+	}
+	if len(findings) == 0 {
+		reasons = append(mendable, survey.Coverage.Incomplete...)
+	}
+	return findings, reasons, nil
+}
+
+func ownFindings(v *volume.Health, podUID string) (own []fault.Finding) {
+	for _, f := range v.Findings() {
+		if v.Pod.UID == podUID && f.Pod.UID == podUID {
+			own = append(own, f)
+		}
+	}
+	return own
+}
