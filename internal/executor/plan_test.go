@@ -193,6 +193,10 @@ func TestSummary(t *testing.T) {
 			"Found, and not repaired: StaleSubPath (container c, volume v, pod default/p) and 1 more: ask a person"},
 		"gone": {[]processor.Step{{Recoverer: &unmounts{kernel: &kernel{mounts: []uint64{7, 8}, effects: map[uint64]int{}}, gone: true}}},
 			"Gone without a repair: StaleSubPath (container c, volume v, pod default/p) and 1 more"},
+		"gone between": {[]processor.Step{{Recoverer: &unmounts{kernel: &kernel{}}}},
+			"The fault that was found has gone without a repair: operation subpath-remount-recover (node 4) is not applicable: nothing is mounted"},
+		"gone between two operations that succeed": {[]processor.Step{gives("unmounts", processor.Result{Message: "whole", Gone: []fault.Absence{{Code: "StaleSubPath"}}})},
+			"The fault that was found has gone without a repair: whole"},
 		"half": {[]processor.Step{gives("unmounts", processor.Result{Findings: []fault.Finding{stale(8, true)}})},
 			"Repaired StaleSubPath (container c, volume v, pod default/p). Found, and not repaired: StaleSubPath (container c, volume v, pod default/p)"},
 	} {
@@ -206,7 +210,7 @@ func TestSummary(t *testing.T) {
 			if d.Status.Summary != tc.want || d.Status.Target != "pod default/p" {
 				t.Errorf("summary %q of %q, want %q", d.Status.Summary, d.Status.Target, tc.want)
 			}
-			wantOutcome := map[string]v1.Outcome{"no fault": v1.OutcomeNoFault, "all was looked for": v1.OutcomeNoFault, "no search": v1.OutcomeCompleted}
+			wantOutcome := map[string]v1.Outcome{"gone between": v1.OutcomeNoFault, "gone between two operations that succeed": v1.OutcomeNoFault, "no fault": v1.OutcomeNoFault, "all was looked for": v1.OutcomeNoFault, "no search": v1.OutcomeCompleted}
 			if want := wantOutcome[name]; want != "" && d.Status.Outcome != want {
 				t.Errorf("outcome %q, want %q", d.Status.Outcome, want)
 			}

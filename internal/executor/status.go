@@ -24,6 +24,9 @@ func (x *execution) progress(r pipeline.Report) {
 	var findings []fault.Finding
 	for _, o := range r.Operations {
 		s.Operations = append(s.Operations, operationRun(o))
+		for _, a := range o.Gone {
+			findings = slices.DeleteFunc(findings, a.Covers)
+		}
 		findings = append(findings, o.Findings...)
 		if p := planOf(o); p != nil {
 			s.Plan = p
@@ -109,7 +112,7 @@ func outcome(all []v1.Fault, r pipeline.Report, v *verdict) v1.Outcome {
 		return v1.OutcomeFaultFound
 	case len(all) > 0:
 		return v1.OutcomeHealed
-	case v == nil && slices.ContainsFunc(r.Operations, func(o pipeline.OperationRun) bool { return o.NoFault }):
+	case v == nil && slices.ContainsFunc(r.Operations, func(o pipeline.OperationRun) bool { return o.NoFault || o.FoundGone() }):
 		return v1.OutcomeNoFault
 	case v == nil:
 		return v1.OutcomeCompleted

@@ -5,6 +5,7 @@ package executor
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -35,7 +36,11 @@ func (x *execution) summary(r pipeline.Report, v *verdict) string {
 			text += ": " + said
 		}
 	case v1.OutcomeNoFault:
-		if text = said; v != nil {
+		text = said
+		switch {
+		case slices.ContainsFunc(r.Operations, pipeline.OperationRun.FoundGone):
+			text = "The fault that was found has gone without a repair: " + said
+		case v != nil:
 			text = "No fault was found: " + said
 		}
 	case v1.OutcomeCompleted:

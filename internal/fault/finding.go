@@ -6,6 +6,17 @@ package fault
 // Code names a fault of the catalogue. Codes are stable: they appear in statuses, metrics and runbooks.
 type Code string
 
+// Absence says that no fault of a code is there any more, in a pod or, if Pod has no name, in all that was looked at.
+type Absence struct {
+	Code Code `json:"code"`
+	Pod  Pod  `json:"pod,omitzero"`
+}
+
+// Covers reports whether the finding is of a fault that is not there any more.
+func (a Absence) Covers(f Finding) bool {
+	return a.Code == f.Code && (a.Pod.Name == "" || a.Pod.Namespace == f.Pod.Namespace && a.Pod.Name == f.Pod.Name)
+}
+
 // Finding is one fault that was found: where it is and what proves it.
 type Finding struct {
 	Code      Code     `json:"code"`

@@ -94,7 +94,7 @@ func (x *run) attempt(ctx context.Context, id int32, s *state) (processor.Result
 func (x *run) end(ctx context.Context, id int32, result processor.Result) (record, error) {
 	done := record{
 		Kind: kindDone, Node: id, Time: now(), Outcome: Succeeded, Findings: toldFindings(result.Findings),
-		NoFault: result.NoFault, Message: told(result.Message),
+		Gone: result.Gone, NoFault: result.NoFault, Message: told(result.Message),
 	}
 	if result.NotApplicable != "" {
 		done.Outcome, done.Message = NotApplicable, told(result.NotApplicable)

@@ -53,6 +53,7 @@ type record struct {
 	Outcome  Outcome         `json:"outcome,omitempty"`
 	Results  []stored        `json:"results,omitempty"`
 	Findings []fault.Finding `json:"findings,omitempty"`
+	Gone     []fault.Absence `json:"gone,omitempty"`
 
 	wait time.Duration // before the attempt that a retry speaks of
 }

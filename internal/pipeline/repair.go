@@ -22,7 +22,7 @@ func (x *run) repair(ctx context.Context, id int32, s *state) (processor.Result,
 	if s.plan == nil {
 		plan, err := x.plan(ctx, op)
 		if err != nil || plan.NotApplicable != "" {
-			return processor.Result{NotApplicable: plan.NotApplicable, Findings: plan.Findings}, err
+			return processor.Result{NotApplicable: plan.NotApplicable, Findings: plan.Findings, Gone: plan.Gone}, err
 		}
 		if err := x.decide(id, s, plan); err != nil {
 			return processor.Result{}, err
@@ -42,6 +42,7 @@ func (x *run) repair(ctx context.Context, id int32, s *state) (processor.Result,
 		return processor.Result{}, failed
 	}
 	result, err := x.verify(ctx, id, s.applied())
+	result.Gone = s.plan.Gone
 	return result, together(failed, err)
 }
 

@@ -68,9 +68,14 @@ type OperationRun struct {
 	NoFault bool
 	Actions []ActionRun
 	// Findings have texts that are redacted and MaxMessageBytes long at most.
-	Findings  []fault.Finding
+	Findings []fault.Finding
+	// Gone are faults of earlier operations that are not there any more.
+	Gone      []fault.Absence
 	Artifacts []Artifact
 }
+
+// FoundGone reports whether faults of earlier operations are not there any more.
+func (o OperationRun) FoundGone() bool { return len(o.Gone) > 0 }
 
 // ActionPhase is what became of an action.
 type ActionPhase string

@@ -139,7 +139,8 @@ func (x *run) operationRun(id int32, s *state) OperationRun {
 		Attempts: s.attempts, Start: s.start, Actions: append([]ActionRun(nil), s.actions...),
 	}
 	if d := s.done; d != nil {
-		o.Outcome, o.End, o.Reason, o.Message, o.NoFault, o.Findings = d.Outcome, d.Time, d.Reason, d.Message, d.NoFault, d.Findings
+		o.Outcome, o.End, o.Reason, o.Message, o.NoFault = d.Outcome, d.Time, d.Reason, d.Message, d.NoFault
+		o.Findings, o.Gone = d.Findings, d.Gone
 		for _, r := range d.Results {
 			if r.File != nil {
 				a := *r.File

@@ -117,6 +117,8 @@ type Result struct {
 	// Files are results by key that are too long for people: they are kept on the node, and later operations get them like
 	// Values.
 	Files map[string]string
+	// Gone are the faults that a recoverer has looked for and that are not there any more.
+	Gone []fault.Absence
 	// NoFault is set if the processor has looked for every fault that could be there and has found none.
 	NoFault bool
 	// Message says for people what came of it, and what to do next. It may be empty.
@@ -131,6 +133,8 @@ type Plan struct {
 	Parts []int `json:"parts,omitempty"`
 	// Findings are the faults that the plan heals.
 	Findings []fault.Finding `json:"findings,omitempty"`
+	// Gone are the faults that were looked for and are not there any more. They need no repair.
+	Gone []fault.Absence `json:"gone,omitempty"`
 	// Notes are what Verify needs to remember, by key.
 	Notes map[string]string `json:"notes,omitempty"`
 	// NotApplicable, where it is not empty, says why there is nothing to do. Actions are then empty.

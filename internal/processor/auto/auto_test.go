@@ -99,7 +99,7 @@ func (m remedy) Plan(_ context.Context, r processor.Request) (processor.Plan, er
 	case m.refuses != "":
 		return processor.Plan{NotApplicable: m.refuses}, nil
 	case !m.broken[r.Pod.Name]:
-		return processor.Plan{NotApplicable: "nothing is broken"}, nil
+		return processor.Plan{NotApplicable: "nothing is broken", Gone: []fault.Absence{{Code: m.code}}}, nil
 	}
 	return processor.Plan{
 		Actions:  []fault.Action{{Kind: fault.Unmount, Fault: m.code, Mount: &fault.Mount{Point: "/" + m.name + "/" + r.Pod.Name}, Lossless: true}},
@@ -249,6 +249,29 @@ func TestEveryFamilyIsRepaired(t *testing.T) {
 }
 
 // TestOneFailsAndTheOthersGoOn, at each step.
+// TestFaultGoesBeforeItsRepair has the kubelet be quicker than the repair of one family.
+func TestFaultGoesBeforeItsRepair(t *testing.T) {
+	t.Parallel()
+	s := newScene()
+	s.subPath.broken["a"], s.volume.broken["a"] = true, true
+	r := ofPod("a")
+	found, _ := s.diagnose(t, r)
+	r.Values = found.Values
+	delete(s.subPath.broken, "a")
+	h := &Recoverer{Families: s.families(nil)}
+	p, err := h.Plan(t.Context(), r)
+	if err != nil || len(p.Actions) != 1 || p.Actions[0].Fault != fault.DisconnectedFUSE {
+		t.Fatalf("plan %+v, %v", p, err)
+	}
+	if diff := cmp.Diff([]fault.Absence{{Code: fault.StaleSubPath}}, p.Gone); diff != "" {
+		t.Errorf("gone (-want +got):\n%s", diff)
+	}
+	p.Applied = []fault.Applied{{}}
+	if result, err := h.Verify(t.Context(), r, p); err != nil || result.Message != "nothing is broken" {
+		t.Errorf("%+v, %v", result, err)
+	}
+}
+
 func TestOneFailsAndTheOthersGoOn(t *testing.T) {
 	t.Parallel()
 	bad := errors.New("bad luck")

@@ -40,6 +40,8 @@ const maxParts = 50
 type memory struct {
 	Parts   []part    `json:"parts,omitempty"`
 	Refused []refusal `json:"refused,omitempty"`
+	// Gone says of each family whose faults have gone since they were found how it looks now.
+	Gone []string `json:"gone,omitempty"`
 }
 
 // part is the plan of one remedy for one target.
@@ -116,6 +118,10 @@ func (d *draft) add(ctx context.Context, t target, c check, named bool) {
 		case len(p.Actions) > 0:
 			d.take(t, remedy.Name(), p)
 			return
+		case goneAll(p.Gone, c.Codes):
+			d.plan.Gone = append(d.plan.Gone, p.Gone...)
+			d.Gone = append(d.Gone, clip(p.NotApplicable))
+			return
 		default:
 			reasons = append(reasons, cmp.Or(p.NotApplicable, "nothing is known that could be done"))
 		}
@@ -124,6 +130,13 @@ func (d *draft) add(ctx context.Context, t target, c check, named bool) {
 		reasons = []string{cmp.Or(c.Message, "no change of a mount repairs it")}
 	}
 	d.refuse(c, said(reasons))
+}
+
+// goneAll reports whether the faults of every code have gone since they were found.
+func goneAll(gone []fault.Absence, codes []fault.Code) bool {
+	return !slices.ContainsFunc(codes, func(code fault.Code) bool {
+		return !slices.ContainsFunc(gone, func(a fault.Absence) bool { return a.Code == code })
+	})
 }
 
 // take adds a plan as one part. Its actions name the pod, by which Apply knows it.

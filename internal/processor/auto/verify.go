@@ -60,7 +60,7 @@ func (h *Recoverer) Verify(ctx context.Context, r processor.Request, p processor
 
 // message says what is left, and what to do about it.
 func (m memory) message() string {
-	var texts []string
+	texts := slices.Clone(m.Gone)
 	for _, r := range m.Refused {
 		texts = append(texts, fmt.Sprintf("%s. Next: %s", r.Reason, r.Next))
 	}

@@ -82,7 +82,11 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 	}
 	stale, reason := worthwhile(pod, stale)
 	if len(stale) == 0 {
-		return processor.Plan{NotApplicable: reason}, nil
+		plan := processor.Plan{NotApplicable: reason}
+		if len(report.Stale()) == 0 {
+			plan.Gone = []fault.Absence{{Code: fault.StaleSubPath, Pod: fault.Pod{Namespace: pod.Namespace, Name: pod.Name}}}
+		}
+		return plan, nil
 	}
 	plan, containers := processor.Plan{}, []string(nil)
 	for _, b := range stale {

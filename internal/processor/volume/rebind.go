@@ -15,6 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/podref"
 	"kubediag.org/kubediag/internal/processor/restart"
@@ -107,7 +108,7 @@ func (h *RebindRecoverer) Plan(ctx context.Context, r processor.Request) (proces
 		d.refusals = append(d.refusals, refusals...)
 	}
 	if len(d.actions) == 0 {
-		return processor.Plan{NotApplicable: d.nothing(survey), Findings: d.left}, nil
+		return processor.Plan{NotApplicable: d.nothing(survey), Findings: d.left, Gone: d.gone(survey)}, nil
 	}
 	return h.plan(ctx, &d, o)
 }
@@ -182,6 +183,19 @@ func (d *rebindDraft) add(v *volume.Health, actions []fault.Action) {
 
 func (d *rebindDraft) refuse(format string, args ...any) {
 	d.refusals = append(d.refusals, fmt.Sprintf(format, args...))
+}
+
+// gone lists the faults that no volume of the pod has any more. There is none to list if a volume could not be asked.
+func (d *rebindDraft) gone(s *volume.Survey) []fault.Absence {
+	unasked := slices.ContainsFunc(s.Volumes, func(v *volume.Health) bool { return v.Answer.State == probe.Unasked })
+	if unasked || len(s.Coverage.Incomplete) > 0 || len(d.broken(s)) > 0 {
+		return nil
+	}
+	var gone []fault.Absence
+	for _, code := range []fault.Code{fault.DeletedVolumeSource, fault.DisconnectedFUSE, fault.HungMount, fault.StaleFileHandle} {
+		gone = append(gone, fault.Absence{Code: code, Pod: fault.Pod{Namespace: d.pod.Namespace, Name: d.pod.Name}})
+	}
+	return gone
 }
 
 // nothing says why nothing is done.
