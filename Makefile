@@ -54,8 +54,8 @@ $(PROGRAMS:%=bin/%): bin/%:
 	$(BUILD) -o $@ ./cmd/$*
 
 .PHONY: image
-image: ## Pack manager and agent as images into dist/, for amd64 and arm64
-	set -e; for arch in $(ARCHES); do for name in manager agent; do \
+image: ## Pack manager, agent and command as images into dist/, for amd64 and arm64
+	set -e; for arch in $(ARCHES); do for name in $(PROGRAMS); do \
 	  GOARCH=$$arch $(BUILD) -o bin/linux_$$arch/$$name ./cmd/$$name; done; done
 	go run ./hack/image -version $(VERSION) -arch "$$(echo $(ARCHES) | tr ' ' ,)"
 

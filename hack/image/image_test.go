@@ -20,18 +20,20 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-// packed packs a manager for arm64 and gives the path of the archive.
-func packed(t *testing.T) string {
+// packed packs an image for arm64 and gives the path of the archive.
+func packed(t *testing.T, i image) string {
 	t.Helper()
 	dir := t.TempDir()
 	o := options{repository: "example.org/k", version: "v1.2.3", bin: dir, dist: filepath.Join(dir, "dist")}
 	if err := os.MkdirAll(filepath.Join(dir, "linux_arm64"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "linux_arm64", "manager"), []byte("binary"), 0o600); err != nil {
-		t.Fatal(err)
+	for _, name := range i.binaries {
+		if err := os.WriteFile(filepath.Join(dir, "linux_arm64", name), []byte("binary of "+name), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	path, err := images[0].pack("arm64", o)
+	path, err := i.pack("arm64", o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,11 +42,11 @@ func packed(t *testing.T) string {
 
 func TestArchiveIsTheSameEachTime(t *testing.T) {
 	t.Parallel()
-	first, err := os.ReadFile(packed(t))
+	first, err := os.ReadFile(packed(t, images[1]))
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := os.ReadFile(packed(t))
+	second, err := os.ReadFile(packed(t, images[1]))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,29 +57,41 @@ func TestArchiveIsTheSameEachTime(t *testing.T) {
 
 func TestArchiveLoads(t *testing.T) {
 	t.Parallel()
-	tag, err := name.NewTag("example.org/k/manager:v1.2.3")
-	if err != nil {
-		t.Fatal(err)
+	want := map[string]struct {
+		user  string
+		files map[string]string
+	}{
+		"manager": {"65532:65532", map[string]string{"manager 555": "binary of manager"}},
+		"agent":   {"0:0", map[string]string{"agent 555": "binary of agent", "kubediag 555": "binary of kubediag"}},
+		"cli":     {"0:0", map[string]string{"kubediag 555": "binary of kubediag"}},
 	}
-	img, err := tarball.ImageFromPath(packed(t), &tag)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := validate.Image(img); err != nil {
-		t.Error(err)
-	}
-	config, err := img.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := []string{config.OS, config.Architecture, config.Config.User, config.Config.Entrypoint[0], config.Config.Labels["org.opencontainers.image.version"]}
-	if diff := cmp.Diff([]string{"linux", "arm64", "65532:65532", "/manager", "v1.2.3"}, got); diff != "" {
-		t.Errorf("configuration (-want +got):\n%s", diff)
-	}
-	files := mutate.Extract(img)
-	defer files.Close()
-	if diff := cmp.Diff(map[string]string{"manager 555": "binary"}, untar(t, files)); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
+	for _, i := range images {
+		tag, err := name.NewTag("example.org/k/" + i.name + ":v1.2.3")
+		if err != nil {
+			t.Fatal(err)
+		}
+		img, err := tarball.ImageFromPath(packed(t, i), &tag)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := validate.Image(img); err != nil {
+			t.Error(err)
+		}
+		config, err := img.ConfigFile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := []string{config.OS, config.Architecture, config.Config.User, config.Config.Entrypoint[0], config.Config.Labels["org.opencontainers.image.version"]}
+		if diff := cmp.Diff([]string{"linux", "arm64", want[i.name].user, "/" + i.binaries[0], "v1.2.3"}, got); diff != "" {
+			t.Errorf("%s: configuration (-want +got):\n%s", i.name, diff)
+		}
+		files := mutate.Extract(img)
+		if diff := cmp.Diff(want[i.name].files, untar(t, files)); diff != "" {
+			t.Errorf("%s: files (-want +got):\n%s", i.name, diff)
+		}
+		if err := files.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command image packs the static binaries of the manager and the agent into container images, without a container
-// engine and without a registry: bin/linux_<arch>/<name> becomes dist/kubediag-<name>-<arch>.tar.
+// Command image packs the static binaries of bin/linux_<arch> into container images, without a container engine and without
+// a registry. An image is written to dist/kubediag-<name>-<arch>.tar.
 //
 // An archive is one of docker save, which containerd, podman and Docker load. The same binaries give the same bytes: all
-// times are the epoch. An image holds nothing but the binary: no shell, no package manager, no certificates.
+// times are the epoch. An image holds nothing but binaries: no shell, no package manager, no certificates.
 //
 // go-containerregistry makes the layers, configurations and archives. ko would build the binaries itself and fetch a base
 // image from a registry. The module is that of the product, whose tests need go-containerregistry as well.
@@ -25,12 +25,16 @@ import (
 // images are what there is to pack.
 var images = []image{
 	{
-		name: "manager", user: "65532:65532",
+		name: "manager", binaries: []string{"manager"}, user: "65532:65532",
 		description: "Binds each Diagnosis to its node and checks OperationSets. Needs no privilege.",
 	},
 	{
-		name: "agent", user: "0:0",
+		name: "agent", binaries: []string{"agent", "kubediag"}, user: "0:0",
 		description: "Runs diagnoses on its node and repairs mounts. Needs to be privileged, with the PID namespace of the host.",
+	},
+	{
+		name: "cli", binaries: []string{"kubediag"}, user: "0:0",
+		description: "The command kubediag, for kubectl debug node. Needs to be privileged, with the PID namespace of the host.",
 	},
 }
 
@@ -60,11 +64,7 @@ type options struct {
 
 // pack writes the archive of one image and gives its path.
 func (i image) pack(arch string, o options) (string, error) {
-	binary, err := os.ReadFile(filepath.Join(o.bin, "linux_"+arch, i.name))
-	if err != nil {
-		return "", err
-	}
-	img, err := i.build(binary, arch, o)
+	img, err := i.build(arch, o)
 	if err != nil {
 		return "", err
 	}

@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -28,6 +29,7 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/test/cluster"
+	"kubediag.org/kubediag/test/install"
 )
 
 // withTheBug is a node whose kubelet writes each of its Events to its log: it sends only the first 25 about a pod.
@@ -103,6 +105,33 @@ func (s *subPaths) observed(t *testing.T) {
 	if status != 1 || len(report.Faults) != len(kinds) {
 		t.Errorf("scan ends with status %d: %+v", status, report)
 	}
+	s.scansFromPods(t)
+}
+
+// scansFromPods scans from the agent's pod, and from one that kubectl debug makes.
+func (s *subPaths) scansFromPods(t *testing.T) {
+	want := fmt.Sprintf("%d faults: StaleSubPath", len(kinds))
+	said, status := s.KubectlStatus(t, "exec", "-n", install.Namespace, "ds/kubediag-agent", "--", "/kubediag", "scan", "--brief")
+	if status != 1 || !strings.Contains(said, want) {
+		t.Errorf("scan in the agent's pod ends with status %d: %s", status, said)
+	}
+	s.Kubectl(t, "", "debug", "node/"+s.NodeName(), "--image=docker.io/kubediag/cli:v0.1.0", "--profile=sysadmin", "--", "/kubediag", "scan", "--brief")
+	var debugger *corev1.Pod
+	s.Wait(t, "the scan of kubectl debug to end", func(ctx context.Context) bool {
+		var pods corev1.PodList
+		must(t, s.List(ctx, &pods, client.InNamespace("default")))
+		i := slices.IndexFunc(pods.Items, func(p corev1.Pod) bool { return strings.HasPrefix(p.Name, "node-debugger-") })
+		if i < 0 {
+			return false
+		}
+		debugger = &pods.Items[i]
+		return len(debugger.Status.ContainerStatuses) == 1 && debugger.Status.ContainerStatuses[0].State.Terminated != nil
+	})
+	said = s.Kubectl(t, "", "logs", "-n", "default", debugger.Name)
+	if ended := debugger.Status.ContainerStatuses[0].State.Terminated; ended.ExitCode != 1 || !strings.Contains(said, want) {
+		t.Errorf("scan of kubectl debug ends with status %d: %s", ended.ExitCode, said)
+	}
+	s.Kubectl(t, "", "delete", "pod", "-n", "default", debugger.Name)
 }
 
 // broken restarts the containers with stale binds and nobody to unmount them: it shows that the fault is real.

@@ -120,7 +120,7 @@ func keepDataRoot(t testing.TB) {
 // packed has the build tags whose programs this process has packed. Tests take turns.
 var packed = map[string]bool{}
 
-// pack builds both programs and packs them into the images that users get, once for the tests of a process, while the caller
+// pack builds the programs and packs them into the images that users get, once for the tests of a process, while the caller
 // goes on. The function that it gives waits for the end of that.
 func (e *Env) pack(t testing.TB) (wait func() error) {
 	t.Helper()
@@ -131,7 +131,7 @@ func (e *Env) pack(t testing.TB) (wait func() error) {
 		if packed[e.tags] {
 			return
 		}
-		err = errors.Join(e.build(t.Context(), "manager"), e.build(t.Context(), "agent"))
+		err = errors.Join(e.build(t.Context(), "manager"), e.build(t.Context(), "agent"), e.build(t.Context(), "kubediag"))
 		if err == nil {
 			err = command(exec.CommandContext(t.Context(), "go", "run", "kubediag.org/kubediag/hack/image", "-version", version,
 				"-arch", runtime.GOARCH, "-bin", e.programs, "-dist", e.programs))
@@ -145,10 +145,10 @@ func (e *Env) pack(t testing.TB) (wait func() error) {
 	}
 }
 
-// install loads both images and applies config/default, which names them.
+// install loads the images and applies config/default, which names them.
 func (e *Env) install(t testing.TB) {
 	t.Helper()
-	for _, name := range []string{"manager", "agent"} {
+	for _, name := range []string{"manager", "agent", "cli"} {
 		must(t, e.LoadImage(t.Context(), filepath.Join(e.programs, "kubediag-"+name+"-"+runtime.GOARCH+".tar")))
 	}
 	e.Kubectl(t, "", "apply", "-k", filepath.Join(e.root, "config/default"))
@@ -262,6 +262,19 @@ func (e *Env) Kubectl(t testing.TB, input string, args ...string) string {
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+e.Kubeconfig())
 	cmd.Stdin = bytes.NewBufferString(input)
 	return run(t, cmd)
+}
+
+// KubectlStatus does what Kubectl does for a command that may end with an error, and gives its exit status as well.
+func (e *Env) KubectlStatus(t testing.TB, args ...string) (out string, status int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), e.kubectl, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+e.Kubeconfig())
+	text, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, text)
+	}
+	return string(text), cmd.ProcessState.ExitCode()
 }
 
 // Wait polls until done says so, three minutes at most.
