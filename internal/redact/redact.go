@@ -9,7 +9,9 @@ package redact
 
 import (
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 )
 
 // Mark stands where a credential was.
@@ -44,18 +46,24 @@ const (
 	inYAMLKey = `["']:[ \t]+([^\s,;"'\\{\[|>:}\]0-9-][^\s,;"'\\}\]]{5,})` // "name": value
 )
 
-var rules = append([]rule{
-	// The end may have been cut off.
-	{"-----begin ", false, regexp.MustCompile(`^(?is)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----((?:[^"\\]|\\.)+?)(?:-----END |"|\z)`)},
-	{"://", false, regexp.MustCompile(`^://[^\s/:@"'\\]*:([^\s/@"'\\]+)@`)},
-	{"authorization", false, regexp.MustCompile(`^(?i)authorization\s*[:=]\s*(?:\\*["'])?(?:[a-z]+\s+)?([a-z0-9._~+/=-]{8,})`)},
-	{"authorization", false, regexp.MustCompile(`^(?i)authorization\\*["']\s*[:=]\s*\\*["'](?:[a-z]+\s+)?([a-z0-9._~+/=-]{8,})`)},
-	{"bearer", true, regexp.MustCompile(`^(?i)bearer\s+([a-z0-9._~+/=-]{16,})`)},
-	{"basic", true, regexp.MustCompile(`^(?i)basic\s+([a-z0-9+/]{12,}={0,2})(?:[\s"'\\,]|$)`)},
-	{"eyj", true, regexp.MustCompile(`^(eyJ[a-zA-Z0-9_-]{8,}\.[a-zA-Z0-9_-]{8,}\.[a-zA-Z0-9_-]*)`)},
-	{"--pass", false, regexp.MustCompile(`^(?i)--pass(?:w(?:or)?d|phrase)?\s+([^\s"'\\-][^\s"'\\]*)`)},
-	{"-u ", false, regexp.MustCompile(`^-u\s+[^\s:"'\\]+:([^\s"'\\]+)`)},
-}, append(prefixed(), named()...)...)
+// rules are made at the first use: a program that redacts nothing starts without them.
+var rules = sync.OnceValue(func() []rule { return slices.Concat(formats(), prefixed(), named()) })
+
+// formats makes the rules for credentials that are known by what stands around them.
+func formats() []rule {
+	return []rule{
+		// The end may have been cut off.
+		{"-----begin ", false, regexp.MustCompile(`^(?is)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----((?:[^"\\]|\\.)+?)(?:-----END |"|\z)`)},
+		{"://", false, regexp.MustCompile(`^://[^\s/:@"'\\]*:([^\s/@"'\\]+)@`)},
+		{"authorization", false, regexp.MustCompile(`^(?i)authorization\s*[:=]\s*(?:\\*["'])?(?:[a-z]+\s+)?([a-z0-9._~+/=-]{8,})`)},
+		{"authorization", false, regexp.MustCompile(`^(?i)authorization\\*["']\s*[:=]\s*\\*["'](?:[a-z]+\s+)?([a-z0-9._~+/=-]{8,})`)},
+		{"bearer", true, regexp.MustCompile(`^(?i)bearer\s+([a-z0-9._~+/=-]{16,})`)},
+		{"basic", true, regexp.MustCompile(`^(?i)basic\s+([a-z0-9+/]{12,}={0,2})(?:[\s"'\\,]|$)`)},
+		{"eyj", true, regexp.MustCompile(`^(eyJ[a-zA-Z0-9_-]{8,}\.[a-zA-Z0-9_-]{8,}\.[a-zA-Z0-9_-]*)`)},
+		{"--pass", false, regexp.MustCompile(`^(?i)--pass(?:w(?:or)?d|phrase)?\s+([^\s"'\\-][^\s"'\\]*)`)},
+		{"-u ", false, regexp.MustCompile(`^-u\s+[^\s:"'\\]+:([^\s"'\\]+)`)},
+	}
+}
 
 // prefixed makes the rules for tokens that are known by how they begin.
 func prefixed() []rule {
@@ -99,7 +107,7 @@ func named() []rule {
 // Text replaces every credential that it recognises by Mark. What was valid JSON stays valid JSON.
 func Text(text string) string {
 	lower := lowered(text)
-	for _, r := range rules {
+	for _, r := range rules() {
 		if replaced := r.replace(text, lower); replaced != text {
 			text, lower = replaced, lowered(replaced)
 		}
