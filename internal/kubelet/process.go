@@ -36,9 +36,13 @@ func (p process) prefix() string { return p.dir + "/root" }
 // key names the process, also where its number is used again.
 func (p process) key() string { return p.dir + " " + p.started }
 
+// nameBytes is more than the name of a program and a newline take.
+const nameBytes = 64
+
 func (p *process) loadName() error {
-	comm, err := readFile(p.dir + "/comm")
-	p.program = strings.TrimSpace(comm)
+	var name [nameBytes]byte
+	comm, err := sys.ReadPathHead(p.dir+"/comm", name[:])
+	p.program = strings.TrimSpace(string(comm))
 	return err
 }
 

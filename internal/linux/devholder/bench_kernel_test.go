@@ -6,6 +6,7 @@
 package devholder
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -18,21 +19,22 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
-	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
+	"kubediag.org/kubediag/test/program"
 )
 
-// load is a machine full of containers, as in the benchmarks of package
-// mountns. A seventh of the namespaces have the device mounted; the node itself
-// has not.
+// load is a machine full of containers. A seventh of the namespaces have the device mounted; the node itself has not.
 type load struct {
 	processes, namespaces int
+	// plain is a load whose namespaces have hardly a mount of their own, and whose processes have one thread each.
+	plain bool
 }
 
 var loads = map[string]load{
-	"500 processes, 50 namespaces":   {500, 50},
-	"2000 processes, 500 namespaces": {2000, 500},
+	"500 processes, 50 namespaces":                         {500, 50, false},
+	"2000 processes, 500 namespaces":                       {2000, 500, false},
+	"1300 processes of one thread, 260 namespaces, no pod": {1300, 260, true},
 }
 
 // What a container adds to the mounts of its node, and how many of those there
@@ -51,10 +53,14 @@ func (l load) start(b *testing.B, d disk) {
 	b.Cleanup(func() { os.Remove(node) })
 	must(b, sys.NewMount("node", node, "tmpfs", ""))
 	b.Cleanup(func() { systest.UnmountPath(node, true) })
-	must(b, makeNode(node))
+	role := "plain container"
+	if !l.plain {
+		role = "container"
+		must(b, makeNode(node))
+	}
 	d.mount(b)
 	for i := range l.namespaces {
-		kerneltest.Start(b, "container", d.dir, node, strconv.Itoa(i), strconv.Itoa(l.processes/l.namespaces))
+		kerneltest.Start(b, role, d.dir, node, strconv.Itoa(i), strconv.Itoa(l.processes/l.namespaces))
 	}
 	must(b, systest.UnmountPath(d.dir, false))
 }
@@ -119,10 +125,8 @@ func containerRole(args []string, ready func(string)) error {
 			return err
 		}
 	}
-	if number%7 != 0 {
-		if err := systest.UnmountPath(held, true); err != nil {
-			return err
-		}
+	if err := hold(held, number); err != nil {
+		return err
 	}
 	for range processes - 1 {
 		p, err := os.StartProcess("/proc/self/exe", []string{os.Args[0]}, &os.ProcAttr{
@@ -133,6 +137,33 @@ func containerRole(args []string, ready func(string)) error {
 			return err
 		}
 		defer p.Wait()
+	}
+	ready("")
+	kerneltest.WaitForEnd()
+	return nil
+}
+
+// hold lets every seventh namespace keep the device.
+func hold(dir string, number int) error {
+	if number%7 == 0 {
+		return nil
+	}
+	return systest.UnmountPath(dir, true)
+}
+
+// plainRole is a container that mounts nothing. Its other processes have one thread each.
+func plainRole(args []string, ready func(string)) error {
+	number, _ := strconv.Atoi(args[2])
+	processes, _ := strconv.Atoi(args[3])
+	if err := errors.Join(sys.SetPropagation("/", sys.Private, true), hold(args[0], number)); err != nil {
+		return err
+	}
+	for range processes - 1 {
+		p, err := os.StartProcess("/bin/sleep", []string{"sleep", "infinity"}, &os.ProcAttr{Files: []*os.File{nil, os.Stderr, os.Stderr}})
+		if err != nil {
+			return err
+		}
+		defer p.Kill()
 	}
 	ready("")
 	kerneltest.WaitForEnd()
@@ -178,22 +209,23 @@ func rounds(b *testing.B, n int, ways map[string]func() error, quick map[string]
 	return t
 }
 
-// BenchmarkFind compares the search for the holders of a device, attribution to
-// processes included, with what people run today, on the same load in the same
-// run. The numbers that count are the ratios.
-func BenchmarkFind(b *testing.B) {
+// BenchmarkHolders compares the verb of the program, from start to end, with what people type today, on the same load in the
+// same run. The numbers that count are the ratios.
+func BenchmarkHolders(b *testing.B) {
+	kubediag := program.Build(b, "cmd/kubediag")
 	for name, load := range loads {
 		b.Run(name, func(b *testing.B) {
 			d := newDisk(b)
 			load.start(b, d)
+			checkHolders(b, kubediag, d, load)
 			for range b.N {
-				measure(b, d, load)
+				measure(b, kubediag, d)
 			}
 		})
 	}
 }
 
-func measure(b *testing.B, d disk, l load) {
+func measure(b *testing.B, kubediag string, d disk) {
 	b.Helper()
 	number := d.Number.String()
 	lines := map[string]int{}
@@ -210,12 +242,10 @@ func measure(b *testing.B, d disk, l load) {
 			return err
 		}
 	}
-	warm := &Finder{Scanner: mountns.NewScanner()}
-	must(b, findAll(b, warm, d, l))
-	quick := map[string]func() error{
-		"cold":     func() error { return findAll(b, &Finder{}, d, l) },
-		"warm":     func() error { return findAll(b, warm, d, l) },
-		"thorough": func() error { return findAll(b, &Finder{Thorough: true}, d, l) },
+	quick := map[string]func() error{}
+	quick["holders"] = func() error {
+		_, err := tool(kubediag + " holders " + d.dev)
+		return err
 	}
 	t := rounds(b, 3, ways, quick)
 	for name := range t {
@@ -230,19 +260,22 @@ func measure(b *testing.B, d disk, l load) {
 	}
 }
 
-// findAll makes sure that every container that has the device mounted is found,
-// with each of its processes.
-func findAll(b *testing.B, f *Finder, d disk, l load) error {
-	r, err := f.Find(b.Context(), d.Device)
-	if err != nil {
-		return err
+// checkHolders makes sure that the program finds every container that has the device mounted, with each of its processes.
+func checkHolders(b *testing.B, kubediag string, d disk, l load) {
+	b.Helper()
+	out, err := exec.Command(kubediag, "holders", "-o", "json", d.dev).Output()
+	if failed := (*exec.ExitError)(nil); err != nil && (!errors.As(err, &failed) || failed.ExitCode() != 1) {
+		b.Fatal(err)
 	}
+	var said struct {
+		Holders []struct{ PIDs []int }
+	}
+	must(b, json.Unmarshal(out, &said))
 	pids := 0
-	for _, h := range r.Holders {
+	for _, h := range said.Holders {
 		pids += len(h.PIDs)
 	}
-	if want := (l.namespaces + 6) / 7; len(r.Holders) != want || pids != want*l.processes/l.namespaces {
-		b.Fatalf("%d holders, %d processes, want %d namespaces: %v", len(r.Holders), pids, want, r.Looked)
+	if want := (l.namespaces + 6) / 7; len(said.Holders) != want || pids != want*l.processes/l.namespaces {
+		b.Fatalf("%d holders, %d processes, want %d namespaces: %.2000s", len(said.Holders), pids, want, out)
 	}
-	return nil
 }

@@ -58,8 +58,9 @@ var roles = kerneltest.Roles{
 	"churn": churn,
 
 	// container and idle are part of a load.
-	"container": containerRole,
-	"idle":      func([]string, func(string)) error { kerneltest.WaitForEnd(); return nil },
+	"container":       containerRole,
+	"plain container": plainRole,
+	"idle":            func([]string, func(string)) error { kerneltest.WaitForEnd(); return nil },
 }
 
 func mountArgs(args []string) error { return mountPrivately(args[0], args[1]) }

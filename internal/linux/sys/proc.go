@@ -102,15 +102,21 @@ func ReadProcHead(name string, buf []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return fd.readHead(buf)
+	if cap(buf) < unix.Getpagesize() {
+		buf = make([]byte, unix.Getpagesize())
+	}
+	return fd.readHead(buf[:unix.Getpagesize()])
 }
 
-// ReadPathHead is ReadProcHead for a file anywhere. It does not wait for one that
-// is a pipe (EAGAIN).
+// ReadPathHead reads the beginning of a file anywhere into buf, in one read(2): as much as buf has room for, or a page where buf
+// is empty. It does not wait for a pipe (EAGAIN).
 func ReadPathHead(path string, buf []byte) ([]byte, error) {
 	fd, err := openat(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC)
 	if err != nil {
 		return nil, err
+	}
+	if len(buf) == 0 {
+		buf = make([]byte, unix.Getpagesize())
 	}
 	return fd.readHead(buf)
 }
@@ -118,10 +124,7 @@ func ReadPathHead(path string, buf []byte) ([]byte, error) {
 // readHead also closes f.
 func (f *FD) readHead(buf []byte) ([]byte, error) {
 	defer f.Close()
-	if cap(buf) < unix.Getpagesize() {
-		buf = make([]byte, unix.Getpagesize())
-	}
-	n, err := retry(func() (int, error) { return unix.Read(f.n, buf[:unix.Getpagesize()]) })
+	n, err := retry(func() (int, error) { return unix.Read(f.n, buf) })
 	if err != nil {
 		return nil, err
 	}
