@@ -27,7 +27,7 @@ func lockAndHang(args []string, ready func(string)) error {
 		return err
 	}
 	defer lock.Close()
-	for !anyTask(os.Getpid(), "wchan", "request_wait_answer") {
+	for !anyTask(os.Getpid(), "stack", "fuse_") { // kernels before 5.16 may not say in wchan where it waits
 		go func() {
 			runtime.LockOSThread() // for good
 			if (sys.ThreadID() == os.Getpid()) == (args[2] == "main thread") {
