@@ -119,3 +119,15 @@ type Mount struct {
 	Point  string `json:"point,omitempty"`
 	FSType string `json:"fsType,omitempty"`
 }
+
+// Same reports whether both mean one mount of one namespace. If both have an ID, it decides; otherwise everything else
+// must agree, except the type of the file system.
+func (m Mount) Same(o Mount) bool {
+	if m.Namespace != o.Namespace {
+		return false
+	}
+	if m.ID != 0 && o.ID != 0 {
+		return m.ID == o.ID
+	}
+	return m.MountInfoID == o.MountInfoID && m.ParentID == o.ParentID && m.Device == o.Device && m.Root == o.Root && m.Point == o.Point
+}

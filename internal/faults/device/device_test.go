@@ -158,29 +158,6 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-func TestSameMount(t *testing.T) {
-	t.Parallel()
-	a := fault.Mount{ID: 7, MountInfoID: 3, ParentID: 2, Namespace: 1, Device: "7:1", Root: "/", Point: "/x"}
-	for name, c := range map[string]struct {
-		change func(*fault.Mount)
-		want   bool
-	}{
-		"itself":                  {func(*fault.Mount) {}, true},
-		"moved":                   {func(m *fault.Mount) { m.Point = "/y" }, true},
-		"another":                 {func(m *fault.Mount) { m.ID = 8 }, false},
-		"of another namespace":    {func(m *fault.Mount) { m.Namespace = 2 }, false},
-		"no number":               {func(m *fault.Mount) { m.ID = 0 }, true},
-		"no number, elsewhere":    {func(m *fault.Mount) { m.ID, m.Point = 0, "/y" }, false},
-		"no number, other device": {func(m *fault.Mount) { m.ID, m.Device = 0, "7:2" }, false},
-	} {
-		b := a
-		c.change(&b)
-		if got := SameMount(a, b); got != c.want {
-			t.Errorf("%s: %v", name, got)
-		}
-	}
-}
-
 func TestCopiesAreInOrder(t *testing.T) {
 	t.Parallel()
 	c := &Case{Report: &devholder.Report{}}

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"kubediag.org/kubediag/internal/cri"
-	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -172,7 +172,7 @@ func (l *look) examine(ctx context.Context, h *Held, unknown error) (live string
 		return ""
 	}
 	h.order = position(table, m.ID)
-	h.At = writtenDown(mountns.Mount{Mount: m, Unique: h.Mount.Unique, Namespace: h.Mount.Namespace})
+	h.At = faults.MountOf(mountns.Mount{Mount: m, Unique: h.Mount.Unique, Namespace: h.Mount.Namespace})
 	v := view{layoutOf(l.node), l.table, table}
 	d := v.judge(m)
 	h.HostPath, h.Volume = d.hostPath, volumeOf(d.hostPath)
@@ -247,12 +247,4 @@ func position(t *mountinfo.Table, id int) int {
 		}
 	}
 	return -1
-}
-
-// writtenDown is the mount as it is put into plans and findings.
-func writtenDown(m mountns.Mount) fault.Mount {
-	return fault.Mount{
-		ID: m.Unique, MountInfoID: m.ID, ParentID: m.Parent, Namespace: m.Namespace.Inode,
-		Device: fmt.Sprintf("%d:%d", m.Major, m.Minor), Root: m.Root, Point: m.Point, FSType: m.FSType,
-	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
@@ -138,7 +139,7 @@ func (l *look) held(ctx context.Context, h devholder.Holder) (held Held, live st
 		}
 		return held, "", nil
 	}
-	held.At = writtenDown(h.Mount)
+	held.At = faults.MountOf(h.Mount)
 	if l.onHost(h) {
 		held.Why = "it is the kubelet's own mount"
 		return held, "", nil

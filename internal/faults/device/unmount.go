@@ -10,7 +10,7 @@ import (
 	"fmt"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/faults/subpath"
+	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
@@ -28,7 +28,7 @@ func (i *Inspector) Unmount(ctx context.Context, want fault.Mount) error {
 	if err != nil {
 		return err
 	}
-	id, err := subpath.IDOf(h.At)
+	id, err := faults.MountID(h.At)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (i *Inspector) find(ctx context.Context, want fault.Mount) (Held, error) {
 	for _, c := range cases {
 		for _, h := range c.Held {
 			switch {
-			case !SameMount(h.At, want):
+			case !h.At.Same(want):
 			case !c.Removable:
 				return h, fmt.Errorf("%w: device %q: %s", ErrStays, c.Device.Name, c.Why)
 			default:
@@ -85,7 +85,7 @@ func (i *Inspector) find(ctx context.Context, want fault.Mount) (Held, error) {
 
 // stands tells whether the mount is there, wherever it may be.
 func (i *Inspector) stands(want fault.Mount) (bool, error) {
-	id, err := subpath.IDOf(want)
+	id, err := faults.MountID(want)
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", ErrNoTarget, err)
 	}
@@ -95,22 +95,10 @@ func (i *Inspector) stands(want fault.Mount) (bool, error) {
 	}
 	there := false
 	survey, err := scanner.Each(func(b *mountns.Brief) bool { return b.Major == id.Major && b.Minor == id.Minor }, func(m *mountns.Mount) {
-		there = there || SameMount(writtenDown(*m), want)
+		there = there || faults.MountOf(*m).Same(want)
 	})
 	if err == nil && !there {
 		err = survey.Whole()
 	}
 	return there, err
-}
-
-// SameMount tells whether both mean one mount of one namespace. The numbers that the kernel never uses again decide
-// where both have one; otherwise everything else must agree.
-func SameMount(a, b fault.Mount) bool {
-	if a.Namespace != b.Namespace {
-		return false
-	}
-	if a.ID != 0 && b.ID != 0 {
-		return a.ID == b.ID
-	}
-	return a.MountInfoID == b.MountInfoID && a.ParentID == b.ParentID && a.Device == b.Device && a.Root == b.Root && a.Point == b.Point
 }

@@ -4,16 +4,13 @@
 package subpath
 
 import (
-	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/linux/mount"
 )
 
 // Finding tells a bind as a fault, with what proves it: StaleSubPath, or MissingBindSource where the source is gone for
@@ -28,7 +25,7 @@ var codes = map[Verdict]fault.Code{Stale: fault.StaleSubPath, SourceGone: fault.
 // finding is Finding of a pod whose spec may not be known: then pod is nil.
 func (b Bind) finding(of fault.Pod, pod *corev1.Pod, namespace uint64) fault.Finding {
 	f := fault.Finding{
-		Code: codes[b.Verdict], Pod: of, Container: b.Container, Volume: b.Volume.Name, Mount: MountOf(b.State, namespace),
+		Code: codes[b.Verdict], Pod: of, Container: b.Container, Volume: b.Volume.Name, Mount: faults.MountOfState(b.State, namespace),
 		Evidence: []string{b.Why},
 	}
 	add := func(format string, args ...any) { f.Evidence = append(f.Evidence, fmt.Sprintf(format, args...)) }
@@ -81,25 +78,4 @@ func (b Bind) asked() string {
 // PodOf names a pod in a finding.
 func PodOf(pod *corev1.Pod) fault.Pod {
 	return fault.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}
-}
-
-// MountOf writes a mount down, so that IDOf can say later which one was meant.
-func MountOf(st mount.State, namespace uint64) fault.Mount {
-	return fault.Mount{
-		ID: st.Unique, MountInfoID: st.Reused, ParentID: st.Parent, Namespace: namespace,
-		Device: fmt.Sprintf("%d:%d", st.Major, st.Minor), Root: st.Root, Point: st.Point, FSType: st.FSType,
-	}
-}
-
-// IDOf is the reverse of MountOf.
-func IDOf(m fault.Mount) (mount.ID, error) {
-	major, minor, _ := strings.Cut(m.Device, ":")
-	a, errMajor := strconv.ParseUint(major, 10, 32)
-	b, errMinor := strconv.ParseUint(minor, 10, 32)
-	if err := errors.Join(errMajor, errMinor); err != nil {
-		return mount.ID{}, fmt.Errorf("read device %q of mount at %q: %w", m.Device, m.Point, err)
-	}
-	return mount.ID{
-		Unique: m.ID, Reused: m.MountInfoID, Parent: m.ParentID, Major: uint32(a), Minor: uint32(b), Root: m.Root, Point: m.Point,
-	}, nil
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -76,7 +77,7 @@ func (i *Inspector) inspectPod(ctx context.Context, podUID string) (*inspection,
 func (n *inspection) apply(ctx context.Context, i *Inspector, a fault.Action) (fault.Applied, error) {
 	for _, v := range n.volumes {
 		for _, c := range v.choices(PlanOptions{Abort: a.Kind == fault.Abort}) {
-			if c.action.Kind != a.Kind || !sameMount(*c.action.Mount, *a.Mount) && !raised(c.mount, *a.Mount) {
+			if c.action.Kind != a.Kind || !c.action.Mount.Same(*a.Mount) && !raised(c.mount, *a.Mount) {
 				continue
 			}
 			if c.refusal != "" {
@@ -98,7 +99,7 @@ func (n *inspection) apply(ctx context.Context, i *Inspector, a fault.Action) (f
 // aborted is about a mount that does not hang any more.
 func (n *inspection) aborted(want fault.Mount) (fault.Applied, error) {
 	for _, v := range n.volumes {
-		if sameMount(faultMount(v.Mount), want) && v.Answer.State == probe.Disconnected {
+		if faults.MountOf(v.Mount).Same(want) && v.Answer.State == probe.Disconnected {
 			return fault.AlreadySo("was aborted already"), nil
 		}
 	}
@@ -111,7 +112,7 @@ func (n *inspection) replaced(want fault.Mount) (ok bool, how string) {
 		if v.Point != want.Point || want.Namespace != n.host.namespace.Inode || v.Mount.ID == 0 {
 			continue
 		}
-		if v.Code == "" && v.Answer.State == probe.Alive && v.Answer.Bindable == probe.Yes && !sameMount(faultMount(v.Mount), want) {
+		if v.Code == "" && v.Answer.State == probe.Alive && v.Answer.Bindable == probe.Yes && !faults.MountOf(v.Mount).Same(want) {
 			return true, fmt.Sprintf("at %q is what answers, can be bound, and is what belongs there (inode %d of device %s)", v.Point,
 				v.Answer.Stat.Inode, deviceOf(v.Mount.Mount))
 		}
@@ -134,7 +135,7 @@ func (n *inspection) replaced(want fault.Mount) (ok bool, how string) {
 // hasReplaced reports whether a copy is the one that has taken the place of a mount.
 func (c *Copy) hasReplaced(want fault.Mount) (ok bool, how string) {
 	a := c.Answer
-	if c.Code == "" && c.Source.is(a) && a.Bindable == probe.Yes && !sameMount(faultMount(c.Mount), want) {
+	if c.Code == "" && c.Source.is(a) && a.Bindable == probe.Yes && !faults.MountOf(c.Mount).Same(want) {
 		return true, fmt.Sprintf("at %q in mount namespace %s is what belongs there (inode %d of device %s)", c.Point, c.Namespace, a.Stat.Inode,
 			c.Source.Device)
 	}
@@ -199,7 +200,7 @@ func openRoot(m mountns.Mount) (*sys.FD, error) {
 	}
 	found, err := mount.Inspect(m.Point)
 	number, errNumber := mountOn(root) // which no other mount is given while it is open
-	if err = errors.Join(err, errNumber); err == nil && (!found.Same(mountID(m)) || number != found.Unique && number != uint64(found.Reused)) {
+	if err = errors.Join(err, errNumber); err == nil && (!found.Same(mount.IDOf(m)) || number != found.Unique && number != uint64(found.Reused)) {
 		err = fmt.Errorf("%w: another mount is at %q by now", ErrRefused, m.Point)
 	}
 	if err != nil {
@@ -212,9 +213,9 @@ func openRoot(m mountns.Mount) (*sys.FD, error) {
 // raised reports whether m is a mount that was written down before a repair that was cut short put another beneath it.
 // Only its parent differs then, which is at the same point.
 func raised(m mountns.Mount, want fault.Mount) bool {
-	found := faultMount(m)
+	found := faults.MountOf(m)
 	found.ParentID = want.ParentID
-	if want.ID != 0 || !sameMount(found, want) {
+	if want.ID != 0 || !found.Same(want) {
 		return false
 	}
 	table, err := m.Namespace.Table()
@@ -223,16 +224,4 @@ func raised(m mountns.Mount, want fault.Mount) bool {
 	}
 	below, ok := table.ByID(m.Parent)
 	return ok && below.Point == m.Point && below.Parent == want.ParentID
-}
-
-// sameMount reports whether both mean one mount of one namespace. The numbers that the kernel never uses again decide
-// if both have one; otherwise everything else must agree.
-func sameMount(a, b fault.Mount) bool {
-	if a.Namespace != b.Namespace {
-		return false
-	}
-	if a.ID != 0 && b.ID != 0 {
-		return a.ID == b.ID
-	}
-	return a.MountInfoID == b.MountInfoID && a.ParentID == b.ParentID && a.Device == b.Device && a.Root == b.Root && a.Point == b.Point
 }

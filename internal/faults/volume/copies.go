@@ -16,6 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
@@ -193,7 +194,7 @@ func (p *batchProber) askCopies(ctx context.Context, volumes []*Health) (subPath
 		for _, c := range v.Copies {
 			if dead := v.Code == fault.DisconnectedFUSE || v.Code == fault.HungMount; dead && deviceOf(c.Mount.Mount) == deviceOf(v.Mount.Mount) {
 				c.Answer = v.Answer // the whole file system is dead
-				c.Answer.ID = mountID(c.Mount)
+				c.Answer.ID = mount.IDOf(c.Mount)
 			} else {
 				requests = append(requests, probeRequest{probeTarget(c.accountable(), c.Mount, "", true), func(a probe.Answer) {
 					c.Answer, c.Unique = a, max(c.Unique, a.ID.Unique)

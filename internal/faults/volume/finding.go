@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/kubelet"
 )
 
@@ -17,7 +18,7 @@ func (v *Health) Findings() []fault.Finding {
 	var all []fault.Finding
 	if v.Code != "" {
 		all = append(all, fault.Finding{
-			Code: v.Code, Pod: v.Pod, Volume: v.Name, Mount: faultMount(v.Mount), Holder: v.driver(),
+			Code: v.Code, Pod: v.Pod, Volume: v.Name, Mount: faults.MountOf(v.Mount), Holder: v.driver(),
 			Evidence: slices.Concat(v.Reasons, v.remedies(), v.Answer.Evidence, v.facts()),
 			Details:  v.details(v.Source != nil && v.Code != fault.HungMount), // a hung one is aborted first, if a parameter asks for it
 		})
@@ -124,7 +125,7 @@ func (c *Copy) finding() fault.Finding {
 		where = "mount namespace " + c.Namespace.String()
 	}
 	f := fault.Finding{
-		Code: c.Code, Pod: c.Pod, Container: c.Container, Volume: c.volume.Name, Mount: faultMount(c.Mount), Holder: c.volume.driver(),
+		Code: c.Code, Pod: c.Pod, Container: c.Container, Volume: c.volume.Name, Mount: faults.MountOf(c.Mount), Holder: c.volume.driver(),
 		Details: c.volume.details(c.Decision.Replaceable && c.volume.Source != nil),
 	}
 	if c.Pod.UID != c.volume.Pod.UID {

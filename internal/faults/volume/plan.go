@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
@@ -41,7 +42,7 @@ type choice struct {
 
 // choice is one about a mount of the volume that has a fault.
 func (v *Health) choice(kind fault.ActionKind, m mountns.Mount, code fault.Code) choice {
-	pod, at := v.Pod, faultMount(m)
+	pod, at := v.Pod, faults.MountOf(m)
 	return choice{mount: m, action: fault.Action{Kind: kind, Target: at.Point, Mount: &at, Pod: &pod, Fault: code}}
 }
 

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 
+	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 )
@@ -25,7 +26,7 @@ func (r probeRequest) size() int {
 
 // probeTarget is a mount as a target, or what is below its root. The owner is accountable if there is no answer.
 func probeTarget(owner string, m mountns.Mount, below string, bind bool) probe.Target {
-	return probe.Target{Owner: owner, Namespace: m.Namespace, Point: m.Point, ID: mountID(m), Below: below, Bind: bind}
+	return probe.Target{Owner: owner, Namespace: m.Namespace, Point: m.Point, ID: mount.IDOf(m), Below: below, Bind: bind}
 }
 
 var errShortReply = errors.New("the prober has answered something else")

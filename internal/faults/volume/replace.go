@@ -64,9 +64,9 @@ func (i *Inspector) replace(ctx context.Context, order replaceOrder, m mountns.M
 	if err != nil {
 		return fault.Applied{}, err
 	}
-	order.Home, order.Away, order.From, order.Below = home, m.Namespace, mountID(s.mount), s.Below
+	order.Home, order.Away, order.From, order.Below = home, m.Namespace, mount.IDOf(s.mount), s.Below
 	order.Major, order.Minor, order.Inode = s.stat.Major, s.stat.Minor, s.stat.Inode
-	order.Target, order.Answered = mountID(m), a.State == probe.Alive
+	order.Target, order.Answered = mount.IDOf(m), a.State == probe.Alive
 	if home.Inode != s.Mount.Namespace {
 		return fault.Applied{}, fmt.Errorf("%w: the kubelet is in another mount namespace by now", ErrRefused)
 	}

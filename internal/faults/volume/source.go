@@ -10,6 +10,7 @@ import (
 	"path"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
@@ -143,7 +144,7 @@ func (c sourceCandidate) source() (s *Source, reason string) {
 	at, stat := c.mount, c.answer.Stat
 	at.Unique = c.answer.ID.Unique
 	return &Source{
-		Mount: faultMount(at), Below: c.below, Path: name, Reason: c.reason, FSType: c.mount.FSType,
+		Mount: faults.MountOf(at), Below: c.below, Path: name, Reason: c.reason, FSType: c.mount.FSType,
 		Device: device{stat.Major, stat.Minor}.String(), Inode: stat.Inode, mount: at, stat: stat,
 	}, ""
 }

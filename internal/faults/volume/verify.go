@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/linux/probe"
 )
 
@@ -55,7 +56,7 @@ func (i *Inspector) Verify(ctx context.Context, actions []fault.Action) (Proof, 
 // answers reports whether a mount that did not answer does so now, if only with an error, or has gone itself.
 func (n *inspection) answers(want fault.Mount) (ok bool, how string) {
 	for _, v := range n.volumes {
-		if sameMount(faultMount(v.Mount), want) {
+		if faults.MountOf(v.Mount).Same(want) {
 			return v.Answer.State != probe.Hung && v.Answer.State != probe.Unasked, fmt.Sprintf("the mount at %q: %s", v.Point, v.Answer.State)
 		}
 	}

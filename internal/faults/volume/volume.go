@@ -26,7 +26,6 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
@@ -151,22 +150,4 @@ func relative(dir, name string) (string, bool) {
 		return "", false
 	}
 	return strings.Trim(strings.TrimPrefix(name, strings.TrimSuffix(dir, "/")), "/"), true
-}
-
-// mountID identifies a mount for the packages that ask or change it.
-func mountID(m mountns.Mount) mount.ID {
-	return mount.ID{
-		Unique: m.Unique, Reused: m.ID, Parent: m.Parent, Major: m.Major, Minor: m.Minor, Root: m.Root, Point: m.Point,
-	}
-}
-
-// faultMount is the mount as it is put into plans and findings.
-func faultMount(m mountns.Mount) fault.Mount {
-	if m.ID == 0 {
-		return fault.Mount{}
-	}
-	return fault.Mount{
-		ID: m.Unique, MountInfoID: m.ID, ParentID: m.Parent, Namespace: m.Namespace.Inode,
-		Device: deviceOf(m.Mount).String(), Root: m.Root, Point: m.Point, FSType: m.FSType,
-	}
 }

@@ -6,7 +6,6 @@ package volume
 import (
 	"testing"
 
-	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 )
 
@@ -34,29 +33,6 @@ func TestHolds(t *testing.T) {
 	} {
 		if sub, ok := v.holds(c.m); sub != c.sub || ok != c.ok {
 			t.Errorf("%s: %q, %v, want %q, %v", name, sub, ok, c.sub, c.ok)
-		}
-	}
-}
-
-func TestSameMount(t *testing.T) {
-	t.Parallel()
-	m := fault.Mount{ID: 5, MountInfoID: 1, ParentID: 2, Namespace: 3, Device: "0:49", Root: "/", Point: "/p"}
-	for name, c := range map[string]struct {
-		change func(*fault.Mount)
-		want   bool
-	}{
-		"the same":                  {func(*fault.Mount) {}, true},
-		"another number":            {func(m *fault.Mount) { m.ID = 6 }, false},
-		"moved":                     {func(m *fault.Mount) { m.ParentID = 9 }, true},
-		"no number":                 {func(m *fault.Mount) { m.ID = 0 }, true},
-		"no number, another parent": {func(m *fault.Mount) { m.ID, m.ParentID = 0, 9 }, false},
-		"no number, another root":   {func(m *fault.Mount) { m.ID, m.Root = 0, "/x" }, false},
-		"another namespace":         {func(m *fault.Mount) { m.Namespace = 4 }, false},
-	} {
-		other := m
-		c.change(&other)
-		if got := sameMount(m, other); got != c.want || sameMount(other, m) != got {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
 }

@@ -50,6 +50,13 @@ type ID struct {
 	Point string `json:"point"`
 }
 
+// IDOf identifies a mount that was listed.
+func IDOf(m mountns.Mount) ID {
+	return ID{
+		Unique: m.Unique, Reused: m.ID, Parent: m.Parent, Major: m.Major, Minor: m.Minor, Root: m.Root, Point: m.Point,
+	}
+}
+
 // Same tells whether both mean one mount. The unique numbers decide where both
 // have one; otherwise everything else must agree.
 func (id ID) Same(other ID) bool {

@@ -46,9 +46,7 @@ func (t table) identifyIn(mounts *mountinfo.Table, fd *sys.FD, point string) (St
 	return s, nil
 }
 
-func idOf(m mountinfo.Mount) ID {
-	return ID{Reused: m.ID, Parent: m.Parent, Major: m.Major, Minor: m.Minor, Root: m.Root, Point: m.Point}
-}
+func idOf(m mountinfo.Mount) ID { return IDOf(mountns.Mount{Mount: m}) }
 
 func (t table) standing(id ID) (bool, error) {
 	// Before 5.8 a reading may miss a line while others mount and unmount, so

@@ -16,9 +16,9 @@ import (
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/device/devicetest"
-	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
@@ -345,7 +345,7 @@ func forgeHost(t *testing.T, s *devicetest.Scene, a *fault.Action) {
 	must(t, err)
 	self, err := mountns.Self()
 	must(t, err)
-	*a.Mount = subpath.MountOf(st, self.Inode)
+	*a.Mount = faults.MountOfState(st, self.Inode)
 }
 
 func TestReleaseRefusesBadParameters(t *testing.T) {

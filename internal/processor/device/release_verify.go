@@ -117,7 +117,7 @@ func (h *ReleaseRecoverer) verify(ctx context.Context, d released) (state string
 	}
 	for _, held := range c.Held {
 		for _, gone := range d.Mounts {
-			if device.SameMount(held.At, gone) {
+			if held.At.Same(gone) {
 				return "", processor.Stalled(fmt.Errorf("verify unmount of %q: the mount is still in the mount table", gone.Point))
 			}
 		}

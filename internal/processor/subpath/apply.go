@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
@@ -46,7 +47,7 @@ func (h *Recoverer) unmount(ctx context.Context, pod *corev1.Pod, a fault.Action
 	if a.Mount == nil {
 		return fault.Applied{}, processor.Stalled(errors.New("apply action: no mount is named"))
 	}
-	id, err := subpath.IDOf(*a.Mount)
+	id, err := faults.MountID(*a.Mount)
 	if err != nil {
 		return fault.Applied{}, processor.Stalled(err)
 	}

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/processor"
@@ -142,7 +143,7 @@ func worthwhile(pod *corev1.Pod, stale []subpath.Bind) (left []subpath.Bind, rea
 
 // unmountOf is the action that heals one bind.
 func unmountOf(b subpath.Bind, namespace uint64) fault.Action {
-	mount := subpath.MountOf(b.State, namespace)
+	mount := faults.MountOfState(b.State, namespace)
 	safety := b.Why + "; it is the bind of this subPath of this pod; what the subPath names now is bound in its place, where it is there, " +
 		"and else the kubelet binds afresh at the next start; containers that run keep the mount that they have"
 	if b.Spreads != 0 {
