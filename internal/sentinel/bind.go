@@ -50,7 +50,7 @@ type bind struct {
 // needsPolling reports whether the bind can change without an event: its source has no watch, or the name of the
 // subPath may be created again.
 func (b *bind) needsPolling() bool {
-	return !b.watched || b.found.Lost || b.found.Verdict == subpath.SourceGone
+	return !b.watched || b.found.SourceMissing || b.found.Verdict == subpath.SourceGone
 }
 
 // isIdle reports whether the bind needs no action and no report until the next event.
@@ -164,7 +164,7 @@ func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, 
 	if !b.watched {
 		w.watchSource(b, pod)
 	}
-	found, mounted, err := subpath.Look(w.node, pod, b.point)
+	found, mounted, err := subpath.InspectBind(w.node, pod, b.point)
 	if err != nil {
 		return nil, fmt.Errorf("look at %q: %w", b.point, err)
 	}
@@ -180,7 +180,7 @@ func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, 
 	if w.mayUnmount(b, n.inspectedAt) && w.withinRepairLimit(b, n.inspectedAt) {
 		n.repaired, n.err = true, subpath.Unmount(ctx, w.node, pod, found.State.ID)
 		b.recordRepair(n)
-		if n.err == nil && found.Fresh {
+		if n.err == nil && found.SourceReplaced {
 			w.watchSource(b, pod) // the new source may go before the next list of mounts shows its bind
 		}
 	}
@@ -197,8 +197,8 @@ func (w *bindWatcher) affectsContainer(b *bind) bool {
 	if pod == nil {
 		return false
 	}
-	outlook, _ := subpath.OutlookOf(pod, b.sub.Container)
-	return outlook != subpath.Over
+	outlook, _ := subpath.RestartStateOf(pod, b.sub.Container)
+	return outlook != subpath.Finished
 }
 
 // mayUnmount reports whether the bind may be unmounted now. If its source was not replaced, a container that starts now
@@ -207,7 +207,7 @@ func (w *bindWatcher) mayUnmount(b *bind, now time.Time) bool {
 	if w.Mode != Automatic || b.found.Verdict != subpath.Stale || now.Before(b.retryAt) {
 		return false
 	}
-	return b.found.Fresh || subpath.Settled(w.Pods.PodByUID(b.sub.PodUID), b.sub.Container)
+	return b.found.SourceReplaced || subpath.NotStarting(w.Pods.PodByUID(b.sub.PodUID), b.sub.Container)
 }
 
 // withinRepairLimit reports whether the rate limit of the place allows a repair now.

@@ -31,7 +31,7 @@ func TestPollQueuesPendingBinds(t *testing.T) {
 		{inspected: true, watched: true},
 		{inspected: true, watched: true, code: fault.StaleSubPath, fault: &Fault{Finding: fault.Finding{Container: "app"}}},
 		{inspected: true},
-		{inspected: true, watched: true, found: subpath.Bind{Lost: true}},
+		{inspected: true, watched: true, found: subpath.Bind{SourceMissing: true}},
 		{watched: true},
 	} {
 		b.point, b.sub = fmt.Sprint("/", i), kubelet.SubPath{PodUID: "uid", Container: "app"}

@@ -155,7 +155,7 @@ func asSubPath(point string, code fault.Code, why string) (fault.Code, string, f
 	if !ok || code != "" && code != fault.DeletedVolumeSource {
 		return code, why, fault.DeletedVolumeSource
 	}
-	b, there, err := subpath.Look(n, nil, point)
+	b, there, err := subpath.InspectBind(n, nil, point)
 	switch {
 	case err == nil && there && b.Verdict == subpath.Stale:
 		return fault.StaleSubPath, b.Why, fault.StaleSubPath

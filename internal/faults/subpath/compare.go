@@ -20,7 +20,7 @@ type comparison struct {
 
 // compare looks at what the subPath names now. Nothing but local file systems is asked. Whatever cannot be looked at,
 // or is not there for certain, is unknown.
-func (s subject) compare(st mount.State) comparison {
+func (s target) compare(st mount.State) comparison {
 	if !local(st.FSType) {
 		return comparison{}
 	}
@@ -48,7 +48,7 @@ func (s subject) compare(st mount.State) comparison {
 }
 
 // settle leaves out what only a pod's spec can tell where that is not known.
-func (s subject) settle(c comparison) comparison {
+func (s target) settle(c comparison) comparison {
 	if s.pod == nil && (c.relation == another || c.relation == elsewhere) {
 		return comparison{}
 	}

@@ -74,15 +74,15 @@ func neverRan(t *corev1.ContainerStateTerminated) bool {
 
 // containerEvidence returns the state of a container, and what will become of it.
 func containerEvidence(pod *corev1.Pod, name string) []string {
-	s, known := StatusOf(pod, name)
+	s, known := ContainerStatus(pod, name)
 	if !known {
 		return []string{fmt.Sprintf("container %q has no status yet", name)}
 	}
-	evidence := []string{fmt.Sprintf("container %q: %s", name, Describe(s))}
-	switch outlook, why := OutlookOf(pod, name); outlook {
-	case Over:
+	evidence := []string{fmt.Sprintf("container %q: %s", name, DescribeStatus(s))}
+	switch outlook, why := RestartStateOf(pod, name); outlook {
+	case Finished:
 		evidence = append(evidence, fmt.Sprintf("container %q is not started again: %s", name, why))
-	case Rests:
+	case Idle:
 		evidence = append(evidence, fmt.Sprintf("container %q rests: %s", name, why))
 	}
 	return evidence

@@ -14,18 +14,18 @@ import (
 )
 
 // name is where in the volume the subPath is. Empty where that is not known.
-func (s subject) name(v volume, st mount.State) string {
+func (s target) name(v volume, st mount.State) string {
 	if s.pod != nil {
-		if name := NameOf(s.pod, s.want); name != "" {
+		if name := SubPathName(s.pod, s.want); name != "" {
 			return name
 		}
 	}
 	return v.written(s.place.PodUID, st)
 }
 
-// NameOf is the subPath that the pod's spec asks for, with the variables in it expanded as the kubelet does. Empty
+// SubPathName is the subPath that the pod's spec asks for, with the variables in it expanded as the kubelet does. Empty
 // where a variable is not known, or the kubelet would refuse what comes out.
-func NameOf(pod *corev1.Pod, w Want) string {
+func SubPathName(pod *corev1.Pod, w SubPathMount) string {
 	name := w.Mount.SubPath
 	if name == "" {
 		i := slices.IndexFunc(containers(pod), func(c container) bool { return c.name == w.Container })

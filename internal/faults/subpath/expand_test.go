@@ -87,11 +87,11 @@ func TestSubPathOfFields(t *testing.T) {
 	} {
 		pod := knownPod()
 		pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "X", ValueFrom: fieldRef(path)}}
-		w := Want{Container: "app", Mount: corev1.VolumeMount{SubPathExpr: "d/$(X)"}}
+		w := SubPathMount{Container: "app", Mount: corev1.VolumeMount{SubPathExpr: "d/$(X)"}}
 		if want != "" {
 			want = "d/" + want
 		}
-		if got := NameOf(pod, w); got != want {
+		if got := SubPathName(pod, w); got != want {
 			t.Errorf("%s gives %q, want %q", path, got, want)
 		}
 	}
@@ -133,8 +133,8 @@ func TestSubPathOfVariables(t *testing.T) {
 			t.Parallel()
 			pod := knownPod()
 			pod.Spec.Containers[0].Env = c.env
-			w := Want{Container: "app", Mount: corev1.VolumeMount{SubPathExpr: c.expr}}
-			if got := NameOf(pod, w); got != c.want {
+			w := SubPathMount{Container: "app", Mount: corev1.VolumeMount{SubPathExpr: c.expr}}
+			if got := SubPathName(pod, w); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})

@@ -59,10 +59,10 @@ func (b Bind) finding(of fault.Pod, pod *corev1.Pod, namespace uint64) fault.Fin
 // DetailsOf are the facts that a pod's spec and status give about one of its containers.
 func DetailsOf(pod *corev1.Pod, container string) fault.Details {
 	d := fault.Details{Workload: kubelet.WorkloadOf(pod)}
-	switch outlook, _ := OutlookOf(pod, container); outlook {
-	case Runs:
+	switch outlook, _ := RestartStateOf(pod, container); outlook {
+	case Running:
 		d.Container = fault.ContainerRuns
-	case Waits:
+	case Waiting:
 		d.Container = fault.ContainerDown
 	}
 	return d

@@ -248,8 +248,8 @@ func TestLinksInVolume(t *testing.T) {
 			link(c.link)
 			b := f.subPath(t, s, pod, corev1.VolumeMount{SubPath: "current/conf/key"})
 			b.Bind(source, b.point)
-			if got := b.inspect(t)[0]; got.Verdict != Alive || !got.Same {
-				t.Fatalf("at first: %s, same: %v, want that the link is followed", got.Verdict, got.Same)
+			if got := b.inspect(t)[0]; got.Verdict != Alive || !got.SourceUnchanged {
+				t.Fatalf("at first: %s, same: %v, want that the link is followed", got.Verdict, got.SourceUnchanged)
 			}
 			link(c.now)
 			if v := b.verdict(t); v != c.want {
@@ -320,7 +320,7 @@ func TestLookReadsNoTable(t *testing.T) {
 	for name, pod := range map[string]*corev1.Pod{"with the pod": b.pod, "without": nil} {
 		for _, state := range []string{"alive", "stale"} {
 			look := func() {
-				if _, there, err := Look(b.Node, pod, b.point); err != nil || !there {
+				if _, there, err := InspectBind(b.Node, pod, b.point); err != nil || !there {
 					t.Fatalf("there: %v, %v", there, err)
 				}
 			}
@@ -353,7 +353,7 @@ func BenchmarkLook(b *testing.B) {
 	point := s.Point(pod, "configmap", "app", 0)
 	s.Bind(filepath.Join(version, "key"), point)
 	for b.Loop() {
-		if _, _, err := Look(s.Node, pod, point); err != nil {
+		if _, _, err := InspectBind(s.Node, pod, point); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -17,13 +17,13 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// Made reports whether the path of a hostPath volume is made where it is not there: by the kubelet for DirectoryOrCreate and
+// CreatesHostPath reports whether the path of a hostPath volume is made where it is not there: by the kubelet for DirectoryOrCreate and
 // FileOrCreate, and by the runtime, as an empty directory, for a volume without a type.
-func Made(h *corev1.HostPathVolumeSource) bool {
-	return slices.Contains([]corev1.HostPathType{corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate, corev1.HostPathFileOrCreate}, typeWanted(h))
+func CreatesHostPath(h *corev1.HostPathVolumeSource) bool {
+	return slices.Contains([]corev1.HostPathType{corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate, corev1.HostPathFileOrCreate}, HostPathType(h))
 }
 
-func typeWanted(h *corev1.HostPathVolumeSource) corev1.HostPathType {
+func HostPathType(h *corev1.HostPathVolumeSource) corev1.HostPathType {
 	if h == nil || h.Type == nil {
 		return corev1.HostPathUnset
 	}
@@ -91,7 +91,7 @@ type start struct {
 }
 
 func startOf(pod *corev1.Pod, container string, v corev1.Volume) start {
-	status, _ := StatusOf(pod, container)
+	status, _ := ContainerStatus(pod, container)
 	s := start{up: volumesAreUp(status)}
 	for _, r := range refusals(status) {
 		s.refused = true
@@ -99,7 +99,7 @@ func startOf(pod *corev1.Pod, container string, v corev1.Volume) start {
 			s.named = r.where
 		}
 	}
-	s.subPath = slices.ContainsFunc(Wants(pod), func(w Want) bool { return w.Container == container && w.Volume.Name == v.Name })
+	s.subPath = slices.ContainsFunc(SubPathMounts(pod), func(w SubPathMount) bool { return w.Container == container && w.Volume.Name == v.Name })
 	return s
 }
 
@@ -130,7 +130,7 @@ func partOfPath(text string, i int) bool {
 // judgeHostPath decides whether a container that is not started can get a hostPath volume, by what a lookup of the path gave.
 // No code: it can, or nothing is known.
 func judgeHostPath(v corev1.Volume, s start, at sys.Stat, err error) (fault.Code, []string) {
-	want := typeWanted(v.HostPath)
+	want := HostPathType(v.HostPath)
 	kind, demands := demanded[want]
 	switch {
 	case errors.Is(err, sys.ENOTDIR):
@@ -152,12 +152,12 @@ func judgeHostPath(v corev1.Volume, s start, at sys.Stat, err error) (fault.Code
 
 // fails says why the container cannot be started with a hostPath that is not there; empty where the path is made.
 func (s start) fails(h *corev1.HostPathVolumeSource, noParent bool) string {
-	want := typeWanted(h)
+	want := HostPathType(h)
 	switch {
-	case !Made(h) && s.up:
+	case !CreatesHostPath(h) && s.up:
 		return fmt.Sprintf("a %s was there when the kubelet set the pod up, and is gone since: the kubelet refuses the next pod",
 			demanded[want].noun)
-	case !Made(h):
+	case !CreatesHostPath(h):
 		return fmt.Sprintf("the kubelet starts no container of the pod before a %s is there", demanded[want].noun)
 	case want == corev1.HostPathFileOrCreate && noParent && !s.up:
 		return "the kubelet makes the file, but not the directory that it is to lie in"

@@ -20,7 +20,7 @@ import (
 
 // Bind is the visible mount at the place of a subPath bind.
 type Bind struct {
-	Want
+	SubPathMount
 	State   mount.State
 	Verdict Verdict
 	// Why is what the verdict rests on, in words.
@@ -34,17 +34,17 @@ type Bind struct {
 	Beneath int
 	// Spreads is the peer group that an unmount spreads to, 0 for none.
 	Spreads int
-	// Same tells that the subPath names, by now, the very file that is bound. A kubelet that compares the two keeps such a
+	// SourceUnchanged tells that the subPath names, by now, the very file that is bound. A kubelet that compares the two keeps such a
 	// bind, even where the kernel refuses to bind its name any more.
-	Same bool
-	// Fresh tells that the subPath names another file or directory by now, which can be bound in its place.
-	Fresh bool
-	// Lost tells that the subPath names nothing by now.
-	Lost bool
+	SourceUnchanged bool
+	// SourceReplaced tells that the subPath names another file or directory by now, which can be bound in its place.
+	SourceReplaced bool
+	// SourceMissing tells that the subPath names nothing by now.
+	SourceMissing bool
 }
 
 // Renewed tells whether a kubelet that renews binds will replace this one by itself, at the container's next start.
-func (b Bind) Renewed() bool { return b.Verdict == Stale && !b.Same }
+func (b Bind) Renewed() bool { return b.Verdict == Stale && !b.SourceUnchanged }
 
 // Report is what was found about the subPath binds of a pod.
 type Report struct {
@@ -89,7 +89,7 @@ func inspect(n *kubelet.Node, pod *corev1.Pod, container string) (*Report, error
 	}
 	r := &Report{Namespace: ns.Inode, Mounts: table.Under(n.PodDir(string(pod.UID)))}
 	for _, point := range points(table.Under(n.SubPathsDir(string(pod.UID)))) {
-		want, ok := Find(n, pod, point)
+		want, ok := FindSubPathMount(n, pod, point)
 		if !ok {
 			r.Strange = append(r.Strange, point)
 			continue
@@ -97,7 +97,7 @@ func inspect(n *kubelet.Node, pod *corev1.Pod, container string) (*Report, error
 		if container != "" && want.Container != container {
 			continue
 		}
-		b, there, err := Look(n, pod, point)
+		b, there, err := InspectBind(n, pod, point)
 		if err != nil {
 			return nil, err
 		}
@@ -106,7 +106,7 @@ func inspect(n *kubelet.Node, pod *corev1.Pod, container string) (*Report, error
 			r.Binds = append(r.Binds, b)
 		}
 	}
-	r.sort(Wants(pod))
+	r.sort(SubPathMounts(pod))
 	return r, nil
 }
 
@@ -135,9 +135,9 @@ func (b *Bind) Describe(n *kubelet.Node, podUID string, table *mountinfo.Table) 
 	}
 }
 
-func (r *Report) sort(order []Want) {
+func (r *Report) sort(order []SubPathMount) {
 	place := func(b Bind) int {
-		return slices.IndexFunc(order, func(w Want) bool { return w.Container == b.Container && w.Index == b.Index })
+		return slices.IndexFunc(order, func(w SubPathMount) bool { return w.Container == b.Container && w.Index == b.Index })
 	}
 	slices.SortStableFunc(r.Binds, func(a, b Bind) int {
 		return cmp.Or(cmp.Compare(place(a), place(b)), strings.Compare(a.State.Point, b.State.Point))

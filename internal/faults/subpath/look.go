@@ -18,12 +18,12 @@ import (
 // ErrNotStale is returned for a bind that is not, or no longer, stale.
 var ErrNotStale = errors.New("bind is not stale")
 
-// Look inspects the bind at point. It is called inside the kubelet's namespace, and reads no mount table on kernels
+// InspectBind inspects the bind at point. It is called inside the kubelet's namespace, and reads no mount table on kernels
 // with openat2 and statmount. there is false where nothing is mounted there, or nothing that can be seen, and where the
 // kubelet would not bind a subPath of the pod. Where pod is nil, its spec is not known: then the bind is Stale only if
 // the kernel alone proves it.
-func Look(n *kubelet.Node, pod *corev1.Pod, point string) (b Bind, there bool, err error) {
-	s, ok := wanted(n, pod, point)
+func InspectBind(n *kubelet.Node, pod *corev1.Pod, point string) (b Bind, there bool, err error) {
+	s, ok := targetAt(n, pod, point)
 	if !ok {
 		return b, false, nil
 	}
@@ -33,39 +33,39 @@ func Look(n *kubelet.Node, pod *corev1.Pod, point string) (b Bind, there bool, e
 		return b, false, nil
 	case errors.Is(err, mount.ErrMayBlock):
 		st.Point = point
-		return Bind{Want: s.want, State: st, Verdict: Unproven, Why: err.Error()}, true, nil
+		return Bind{SubPathMount: s.want, State: st, Verdict: Unproven, Why: err.Error()}, true, nil
 	case err != nil:
 		return b, false, err
 	}
 	return s.bind(st), true, nil
 }
 
-// subject is a place of a subPath bind, and what is to be there.
-type subject struct {
+// target is a place of a subPath bind, and what is to be there.
+type target struct {
 	node  *kubelet.Node
 	pod   *corev1.Pod // nil where it is not known
 	place kubelet.SubPath
-	want  Want
+	want  SubPathMount
 }
 
-// wanted finds out what belongs at point.
-func wanted(n *kubelet.Node, pod *corev1.Pod, point string) (subject, bool) {
+// targetAt finds out what belongs at point.
+func targetAt(n *kubelet.Node, pod *corev1.Pod, point string) (target, bool) {
 	place, ok := n.ParseSubPath(point)
 	if !ok {
-		return subject{}, false
+		return target{}, false
 	}
 	if pod == nil {
-		w := Want{Container: place.Container, Index: place.Index, Volume: corev1.Volume{Name: place.Volume}}
-		return subject{node: n, place: place, want: w}, true
+		w := SubPathMount{Container: place.Container, Index: place.Index, Volume: corev1.Volume{Name: place.Volume}}
+		return target{node: n, place: place, want: w}, true
 	}
-	w, ok := Find(n, pod, point)
-	return subject{n, pod, place, w}, ok
+	w, ok := FindSubPathMount(n, pod, point)
+	return target{n, pod, place, w}, ok
 }
 
 // bind decides about the mount st that is at the place.
-func (s subject) bind(st mount.State) Bind {
+func (s target) bind(st mount.State) Bind {
 	now := s.compare(st)
-	b := Bind{Want: s.want, State: st, Same: now.relation == same, Fresh: now.relation == another, Lost: now.relation == absent}
+	b := Bind{SubPathMount: s.want, State: st, SourceUnchanged: now.relation == same, SourceReplaced: now.relation == another, SourceMissing: now.relation == absent}
 	b.Verdict, b.Why = judge(st, now.relation)
 	if now.told != "" && b.Verdict != Alive {
 		b.Why += ": " + now.told
@@ -76,7 +76,7 @@ func (s subject) bind(st mount.State) Bind {
 // check is the last word before a bind is unmounted: st must still be a stale bind that the pod's spec asks for. It is
 // called inside the kubelet's namespace.
 func check(n *kubelet.Node, pod *corev1.Pod, st mount.State) error {
-	s, ok := wanted(n, pod, st.Point)
+	s, ok := targetAt(n, pod, st.Point)
 	if !ok || pod == nil {
 		return fmt.Errorf("check %q: %w: no subPath of the pod is known to belong there", st.Point, ErrNotStale)
 	}
@@ -108,7 +108,7 @@ func Unmount(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, id mount.ID)
 
 // fresh opens what is to be bound in the place of the stale bind st; nil where there is nothing, or nothing of its kind.
 func fresh(n *kubelet.Node, pod *corev1.Pod, st mount.State) *sys.FD {
-	s, ok := wanted(n, pod, st.Point)
+	s, ok := targetAt(n, pod, st.Point)
 	if !ok {
 		return nil
 	}

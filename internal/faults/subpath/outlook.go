@@ -10,28 +10,28 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Outlook says what becomes of a container if nothing stands in its way.
-type Outlook string
+// RestartState says what becomes of a container if nothing stands in its way.
+type RestartState string
 
 // Outlooks.
 const (
-	// Runs: the container runs, and is started again after it ends.
-	Runs Outlook = "Runs"
-	// Waits: the container does not run and will be started.
-	Waits Outlook = "Waits"
-	// Rests: an init container that has succeeded. It runs again only if the pod's sandbox is made anew.
-	Rests Outlook = "Rests"
-	// Over: the container is not started again, whatever is done to its mounts.
-	Over Outlook = "Over"
+	// Running: the container runs, and is started again after it ends.
+	Running RestartState = "Running"
+	// Waiting: the container does not run and will be started.
+	Waiting RestartState = "Waiting"
+	// Idle: an init container that has succeeded. It runs again only if the pod's sandbox is made anew.
+	Idle RestartState = "Idle"
+	// Finished: the container is not started again, whatever is done to its mounts.
+	Finished RestartState = "Finished"
 )
 
-// Settled tells whether the kubelet is not just starting the container, as far as the pod's status says: it runs, has
+// NotStarting tells whether the kubelet is not just starting the container, as far as the pod's status says: it runs, has
 // ended, or waits for its back-off.
-func Settled(pod *corev1.Pod, name string) bool {
+func NotStarting(pod *corev1.Pod, name string) bool {
 	if pod == nil {
 		return false
 	}
-	s, known := StatusOf(pod, name)
+	s, known := ContainerStatus(pod, name)
 	waiting := s.State.Waiting
 	return known && (s.State.Running != nil || s.State.Terminated != nil || waiting != nil && waiting.Reason == "CrashLoopBackOff")
 }
@@ -47,7 +47,7 @@ func Ended(pod *corev1.Pod) bool {
 func Unstarted(pod *corev1.Pod, only string) []string {
 	var names []string
 	for _, c := range containers(pod) {
-		s, _ := StatusOf(pod, c.name)
+		s, _ := ContainerStatus(pod, c.name)
 		ended := s.State.Terminated
 		if s.State.Running == nil && (ended == nil || ended.ExitCode != 0) && (only == "" || only == c.name) {
 			names = append(names, c.name)
@@ -56,35 +56,35 @@ func Unstarted(pod *corev1.Pod, only string) []string {
 	return names
 }
 
-// OutlookOf says what becomes of a container of the pod, and why.
-func OutlookOf(pod *corev1.Pod, name string) (Outlook, string) {
+// RestartStateOf says what becomes of a container of the pod, and why.
+func RestartStateOf(pod *corev1.Pod, name string) (RestartState, string) {
 	i := slices.IndexFunc(containers(pod), func(c container) bool { return c.name == name })
 	if i < 0 {
-		return Over, "the pod has no such container"
+		return Finished, "the pod has no such container"
 	}
 	c := containers(pod)[i]
 	switch {
 	case pod.DeletionTimestamp != nil:
-		return Over, "the pod is being deleted"
+		return Finished, "the pod is being deleted"
 	case Ended(pod):
-		return Over, fmt.Sprintf("the pod has ended (%s)", pod.Status.Phase)
+		return Finished, fmt.Sprintf("the pod has ended (%s)", pod.Status.Phase)
 	case c.kind == ephemeral:
-		return Over, "an ephemeral container is started only once"
+		return Finished, "an ephemeral container is started only once"
 	}
-	s, known := StatusOf(pod, name)
+	s, known := ContainerStatus(pod, name)
 	if !known || s.State.Running == nil && s.State.Terminated == nil {
-		return Waits, "it waits to be started"
+		return Waiting, "it waits to be started"
 	}
 	if c.rests(pod, s.State.Terminated) {
-		return Rests, "it has succeeded, and runs again only if the pod's sandbox is made anew"
+		return Idle, "it has succeeded, and runs again only if the pod's sandbox is made anew"
 	}
 	if why := c.over(pod, s.State.Terminated); why != "" {
-		return Over, why
+		return Finished, why
 	}
 	if s.State.Running != nil {
-		return Runs, "it runs"
+		return Running, "it runs"
 	}
-	return Waits, "it has ended and will be started again"
+	return Waiting, "it has ended and will be started again"
 }
 
 // rests tells whether an init container is done for as long as the pod's sandbox lives. A pod that never restarts gets no
@@ -108,8 +108,8 @@ func (c container) over(pod *corev1.Pod, ended *corev1.ContainerStateTerminated)
 	return ""
 }
 
-// StatusOf is the status of the container of that name, of whatever kind.
-func StatusOf(pod *corev1.Pod, name string) (corev1.ContainerStatus, bool) {
+// ContainerStatus is the status of the container of that name, of whatever kind.
+func ContainerStatus(pod *corev1.Pod, name string) (corev1.ContainerStatus, bool) {
 	for _, list := range [][]corev1.ContainerStatus{
 		pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses,
 	} {
@@ -122,8 +122,8 @@ func StatusOf(pod *corev1.Pod, name string) (corev1.ContainerStatus, bool) {
 	return corev1.ContainerStatus{}, false
 }
 
-// Describe tells a container's status in one line.
-func Describe(s corev1.ContainerStatus) string {
+// DescribeStatus tells a container's status in one line.
+func DescribeStatus(s corev1.ContainerStatus) string {
 	text := "state unknown"
 	switch {
 	case s.State.Running != nil && s.State.Running.StartedAt.IsZero():

@@ -17,7 +17,7 @@ import (
 // name: a directory that is removed says nothing itself, its parent does. It is called inside the kubelet's namespace,
 // and asks local file systems only. The caller closes the directory. An error says that it is not known.
 func Parent(n *kubelet.Node, pod *corev1.Pod, point string) (dir *sys.FD, name string, err error) {
-	s, ok := wanted(n, pod, point)
+	s, ok := targetAt(n, pod, point)
 	if !ok {
 		return nil, "", errNoVolume
 	}

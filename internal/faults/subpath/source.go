@@ -40,15 +40,15 @@ func BadSources(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, container
 
 // badSources is BadSources of one container, inside the namespace.
 func badSources(n *kubelet.Node, pod *corev1.Pod, container string) (found []fault.Finding) {
-	status, _ := StatusOf(pod, container)
-	for _, v := range volumesOf(pod, container) {
+	status, _ := ContainerStatus(pod, container)
+	for _, v := range VolumesOf(pod, container) {
 		f := fault.Finding{Pod: PodOf(pod), Container: container, Volume: v.Name, Details: DetailsOf(pod, container)}
 		switch {
 		case v.HostPath != nil:
 			at, err := statHostPath(v.HostPath.Path)
 			f.Code, f.Evidence = judgeHostPath(v, startOf(pod, container, v), at, err)
-		case plugin(v) != "" && volumesAreUp(status):
-			if source := n.VolumeDir(string(pod.UID), plugin(v), v.Name); missing(source) {
+		case KubeletPlugin(v) != "" && volumesAreUp(status):
+			if source := n.VolumeDir(string(pod.UID), KubeletPlugin(v), v.Name); missing(source) {
 				f.Code, f.Evidence = fault.MissingBindSource, []string{nothingThere(v.Name, source)}
 			}
 		}
@@ -75,13 +75,13 @@ func volumesAreUp(s corev1.ContainerStatus) bool {
 
 // missingSubPaths looks for the subPaths of hostPath volumes that are not there, and have not been bound.
 func missingSubPaths(n *kubelet.Node, pod *corev1.Pod, container string) (found []fault.Finding) {
-	for _, w := range Wants(pod) {
+	for _, w := range SubPathMounts(pod) {
 		place := kubelet.SubPath{PodUID: string(pod.UID), Volume: w.Volume.Name, Container: w.Container, Index: w.Index}
 		if w.Container != container || w.Volume.HostPath == nil || !missing(n.SubPathPoint(place), mount.ErrNotMounted) {
 			continue
 		}
-		name := NameOf(pod, w)
-		if name == "" || !(subject{n, pod, place, w}).missing(name) {
+		name := SubPathName(pod, w)
+		if name == "" || !(target{n, pod, place, w}).missing(name) {
 			continue
 		}
 		found = append(found, fault.Finding{
@@ -96,7 +96,7 @@ func missingSubPaths(n *kubelet.Node, pod *corev1.Pod, container string) (found 
 }
 
 // missing tells whether the volume is there and has no such entry. Nothing but a local file system is asked.
-func (s subject) missing(name string) bool {
+func (s target) missing(name string) bool {
 	v, err := s.openVolume()
 	if err != nil {
 		return false
@@ -118,8 +118,8 @@ func missing(source string, or ...error) bool {
 	return slices.ContainsFunc(append(or, sys.ENOENT), func(target error) bool { return errors.Is(err, target) })
 }
 
-// volumesOf lists the volumes that a container mounts, each once.
-func volumesOf(pod *corev1.Pod, name string) []corev1.Volume {
+// VolumesOf lists the volumes that a container mounts, each once.
+func VolumesOf(pod *corev1.Pod, name string) []corev1.Volume {
 	mounted := map[string]bool{}
 	for _, c := range containers(pod) {
 		for _, m := range c.mounts {

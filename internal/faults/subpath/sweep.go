@@ -40,9 +40,9 @@ type Found struct {
 	Bind
 }
 
-// Sweep looks at every subPath bind of every pod directory of the node. podOf gives a pod by its UID, nil where it is
+// Scan looks at every subPath bind of every pod directory of the node. podOf gives a pod by its UID, nil where it is
 // not known; podOf itself may be nil. A mount that the spec of a known pod does not ask for is passed over.
-func Sweep(ctx context.Context, n *kubelet.Node, podOf func(uid string) *corev1.Pod) (*Survey, error) {
+func Scan(ctx context.Context, n *kubelet.Node, podOf func(uid string) *corev1.Pod) (*Survey, error) {
 	s := &Survey{}
 	err := n.Do(ctx, func() error { return s.sweep(ctx, n, podOf) })
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *Survey) look(n *kubelet.Node, podOf func(uid string) *corev1.Pod, point
 	if podOf != nil {
 		pod = podOf(place.PodUID)
 	}
-	b, there, err := Look(n, pod, point)
+	b, there, err := InspectBind(n, pod, point)
 	if err != nil {
 		b, there = Bind{State: mount.State{ID: mount.ID{Point: point}}, Verdict: Unproven, Why: err.Error()}, true
 	}

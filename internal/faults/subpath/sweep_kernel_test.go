@@ -101,7 +101,7 @@ func TestSweep(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			survey, err := Sweep(t.Context(), s.Node, c.podOf)
+			survey, err := Scan(t.Context(), s.Node, c.podOf)
 			must(t, err)
 			counts := map[string]int{}
 			var got []string
@@ -152,7 +152,7 @@ func checkFinding(t *testing.T, s street, found Found, f fault.Finding, podOf fu
 // TestSweepTellsTheKernelsLine compares with the text of mountinfo.
 func TestSweepTellsTheKernelsLine(t *testing.T) {
 	s := newStreet(t)
-	survey, err := Sweep(t.Context(), s.Node, nil)
+	survey, err := Scan(t.Context(), s.Node, nil)
 	must(t, err)
 	text, err := mountns.Read(0, nil)
 	must(t, err)
@@ -167,7 +167,7 @@ func TestSweepTellsWhetherTheKubeletRenews(t *testing.T) {
 	s := newStreet(t)
 	for _, renews := range []bool{true, false} {
 		s.Renews(renews)
-		survey, err := Sweep(t.Context(), s.Node, s.pod)
+		survey, err := Scan(t.Context(), s.Node, s.pod)
 		must(t, err)
 		if !survey.RenewsKnown || survey.Renews != renews {
 			t.Errorf("renews: %v, known: %v, want %v", survey.Renews, survey.RenewsKnown, renews)
@@ -175,7 +175,7 @@ func TestSweepTellsWhetherTheKubeletRenews(t *testing.T) {
 	}
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := Sweep(stopped, s.Node, nil); !errors.Is(err, context.Canceled) {
+	if _, err := Scan(stopped, s.Node, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("after cancellation: %v", err)
 	}
 }
@@ -199,7 +199,7 @@ func TestLookTakesOnlyWhatIsWanted(t *testing.T) {
 		"the root":                {nil, "/", false},
 		"nothing at all":          {nil, "", false},
 	} {
-		b, there, err := Look(s.Node, c.pod, c.point)
+		b, there, err := InspectBind(s.Node, c.pod, c.point)
 		if err != nil || there != c.there || there && (b.Verdict != Stale || b.State.Point != c.point) {
 			t.Errorf("%s: there: %v, %v, %+v, want %v", name, there, err, b, c.there)
 		}
@@ -249,7 +249,7 @@ func TestSameFileIsNotRenewed(t *testing.T) {
 		s := street{kubelettest.New(t), map[string]*corev1.Pod{}}
 		pod, source, point := s.settle(t, "x", kubelettest.EmptyDir, "empty")
 		changes[what].do(t, source)
-		b, there, err := Look(s.Node, pod, point)
+		b, there, err := InspectBind(s.Node, pod, point)
 		if err != nil || !there || b.Verdict != Stale || b.Renewed() != renewed {
 			t.Errorf("%s: %+v, %v, want renewed: %v", what, b, err, renewed)
 		}

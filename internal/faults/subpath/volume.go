@@ -37,13 +37,13 @@ var atomic = []string{"kubernetes.io~configmap", "kubernetes.io~secret", "kubern
 
 // openVolume opens the directory that the subPath is in: as the pod's spec or, where that does not tell, as the
 // kubelet's directories have it.
-func (s subject) openVolume() (v volume, err error) {
+func (s target) openVolume() (v volume, err error) {
 	switch {
 	case s.want.Volume.HostPath != nil:
 		v.asked = s.want.Volume.HostPath.Path
 		v.dir, v.path, err = mountns.LookupFollowing(v.asked)
-	case plugin(s.want.Volume) != "":
-		v.plugin = strings.ReplaceAll(plugin(s.want.Volume), "/", "~")
+	case KubeletPlugin(s.want.Volume) != "":
+		v.plugin = strings.ReplaceAll(KubeletPlugin(s.want.Volume), "/", "~")
 		v.path = s.node.VolumeDir(s.place.PodUID, v.plugin, s.want.Volume.Name)
 		v.dir, err = mountns.Lookup(0, v.path)
 	default:
@@ -65,7 +65,7 @@ func (s subject) openVolume() (v volume, err error) {
 
 // searchVolume finds the one plugin that has a volume of the name that the kubelet bound it under. A PersistentVolume
 // of type hostPath has no such directory.
-func (s subject) searchVolume() (volume, error) {
+func (s target) searchVolume() (volume, error) {
 	volumes := path.Dir(path.Dir(s.node.VolumeDir(s.place.PodUID, "any", s.place.Volume)))
 	plugins, err := listLocal(volumes)
 	if err != nil {

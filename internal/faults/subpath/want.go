@@ -19,8 +19,8 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 )
 
-// Want is one subPath that a container of a pod asks for.
-type Want struct {
+// SubPathMount is one subPath that a container of a pod asks for.
+type SubPathMount struct {
 	Container string
 	// Index is the position in the container's volumeMounts.
 	Index  int
@@ -28,38 +28,38 @@ type Want struct {
 	Volume corev1.Volume
 }
 
-// Wants lists the subPaths of a pod's init, regular and ephemeral containers in the order of its spec. Image volumes
+// SubPathMounts lists the subPaths of a pod's init, regular and ephemeral containers in the order of its spec. Image volumes
 // are left out: the container runtime mounts those itself.
-func Wants(pod *corev1.Pod) []Want {
+func SubPathMounts(pod *corev1.Pod) []SubPathMount {
 	volumes := map[string]corev1.Volume{}
 	for _, v := range pod.Spec.Volumes {
 		volumes[v.Name] = v
 	}
-	var wants []Want
+	var wants []SubPathMount
 	for _, c := range containers(pod) {
 		for i, m := range c.mounts {
 			volume, ok := volumes[m.Name]
 			if ok && volume.Image == nil && (m.SubPath != "" || m.SubPathExpr != "") {
-				wants = append(wants, Want{Container: c.name, Index: i, Mount: m, Volume: volume})
+				wants = append(wants, SubPathMount{Container: c.name, Index: i, Mount: m, Volume: volume})
 			}
 		}
 	}
 	return wants
 }
 
-// Find gives what the pod wants at point. ok is false where the kubelet would not bind a subPath of this pod there:
+// FindSubPathMount gives what the pod wants at point. ok is false where the kubelet would not bind a subPath of this pod there:
 // another root, another pod, a container, an index or a volume that the spec does not have.
-func Find(n *kubelet.Node, pod *corev1.Pod, point string) (want Want, ok bool) {
+func FindSubPathMount(n *kubelet.Node, pod *corev1.Pod, point string) (want SubPathMount, ok bool) {
 	s, ok := n.ParseSubPath(point)
 	if !ok || s.PodUID != string(pod.UID) {
-		return Want{}, false
+		return SubPathMount{}, false
 	}
-	for _, w := range Wants(pod) {
+	for _, w := range SubPathMounts(pod) {
 		if w.Container == s.Container && w.Index == s.Index && (w.Volume.Name == s.Volume || renamed(w.Volume)) {
 			return w, true
 		}
 	}
-	return Want{}, false
+	return SubPathMount{}, false
 }
 
 // renamed tells whether the kubelet may have another name for a volume than the pod: that of the PersistentVolume
@@ -70,8 +70,8 @@ func renamed(v corev1.Volume) bool {
 		v.VsphereVolume != nil || v.PortworxVolume != nil || v.RBD != nil
 }
 
-// plugin is the kubelet's name for the kind of volume, where it keeps the content itself; empty for all others.
-func plugin(v corev1.Volume) string {
+// KubeletPlugin is the kubelet's name for the kind of volume, where it keeps the content itself; empty for all others.
+func KubeletPlugin(v corev1.Volume) string {
 	switch {
 	case v.ConfigMap != nil:
 		return "kubernetes.io/configmap"

@@ -53,10 +53,10 @@ func richPod() *corev1.Pod {
 	return pod
 }
 
-func TestWantsOfEveryKindOfContainer(t *testing.T) {
+func TestSubPathMountsOfEveryKindOfContainer(t *testing.T) {
 	t.Parallel()
 	var got []string
-	for _, w := range Wants(richPod()) {
+	for _, w := range SubPathMounts(richPod()) {
 		got = append(got, fmt.Sprintf("%s %s %d", w.Container, w.Volume.Name, w.Index))
 	}
 	want := []string{"init secret 0", "app configmap 1", "app empty 2", "app claim 3", "debug projected 0"}
@@ -88,7 +88,7 @@ func TestFindTakesOnlyWhatThePodAsksFor(t *testing.T) {
 		n.Root: "", "/": "", "": "", "-a": "", "//deleted": "",
 		"/var/lib/kubelet/pods/" + string(pod.UID) + "/volume-subpaths/configmap/app/1": "", // another kubelet's root
 	} {
-		w, ok := Find(n, pod, point)
+		w, ok := FindSubPathMount(n, pod, point)
 		got := ""
 		if ok {
 			got = w.Container + " " + w.Volume.Name
@@ -103,12 +103,12 @@ func TestFindKnowsTheWalkthrough(t *testing.T) {
 	t.Parallel()
 	n, pod := newNode(t), kubelettest.WalkthroughPod(t)
 	dir := n.SubPathsDir("29da79e5-386c-4e0d-82c1-215f93ff955d") + "/logrotateconf/nginx-ingress-controller/"
-	w, ok := Find(n, pod, dir+"1")
+	w, ok := FindSubPathMount(n, pod, dir+"1")
 	if !ok || w.Mount.SubPath != "nginx.log" {
 		t.Errorf("found %+v, %v, want subPath nginx.log", w, ok)
 	}
 	for _, index := range []string{"0", "2", "10"} {
-		if w, ok := Find(n, pod, dir+index); ok {
+		if w, ok := FindSubPathMount(n, pod, dir+index); ok {
 			t.Errorf("at index %s: found %+v, want nothing", index, w)
 		}
 	}

@@ -73,7 +73,7 @@ func (s *copySearch) checkSpec(c *Copy) (specSubPath, refusal string) {
 	case pod == nil:
 		return "", ""
 	case part:
-		want, ok := subpath.Find(s.node, pod, s.node.SubPathPoint(sub))
+		want, ok := subpath.FindSubPathMount(s.node, pod, s.node.SubPathPoint(sub))
 		if !ok || !isAt(want.Mount, record.ContainerPath) {
 			return "", fmt.Sprintf("the pod's spec does not ask for directory %q of the volume at %q", c.SubPath, record.ContainerPath)
 		}

@@ -144,7 +144,7 @@ func judgeHostPath(e Evidence) Verdict {
 		want = *spec.Type
 	}
 	switch {
-	case a.State == probe.Missing && subpath.Made(spec):
+	case a.State == probe.Missing && subpath.CreatesHostPath(spec):
 		return Verdict{} // it is made when the container is started
 	case a.State == probe.Missing:
 		return broken(fault.MissingBindSource, "there is no %q on the file system that is mounted at %q, and the pod's spec wants a %s", e.Point,

@@ -58,12 +58,12 @@ type Awaited struct {
 func WaitingOf(pod *corev1.Pod, names []string) Waiting {
 	w := Waiting{PodUID: string(pod.UID)}
 	for _, name := range names {
-		outlook, _ := subpath.OutlookOf(pod, name)
+		outlook, _ := subpath.RestartStateOf(pod, name)
 		listed := slices.ContainsFunc(w.Containers, func(a Awaited) bool { return a.Container == name })
-		if outlook != subpath.Waits || listed {
+		if outlook != subpath.Waiting || listed {
 			continue
 		}
-		s, _ := subpath.StatusOf(pod, name)
+		s, _ := subpath.ContainerStatus(pod, name)
 		w.Containers = append(w.Containers, Awaited{Container: name, Past: pastOf(s)})
 	}
 	return w
@@ -247,12 +247,12 @@ func (s Starter) doubts(ctx context.Context, pod *corev1.Pod, w Waiting) []strin
 func (w Waiting) notStarted(pod *corev1.Pod) []string {
 	var missing []string
 	for _, c := range w.Containers {
-		s, _ := subpath.StatusOf(pod, c.Container)
+		s, _ := subpath.ContainerStatus(pod, c.Container)
 		if started(s, c.Past) {
 			continue
 		}
-		text := fmt.Sprintf("container %q is still not running: %s", c.Container, subpath.Describe(s))
-		if outlook, why := subpath.OutlookOf(pod, c.Container); outlook == subpath.Over {
+		text := fmt.Sprintf("container %q is still not running: %s", c.Container, subpath.DescribeStatus(s))
+		if outlook, why := subpath.RestartStateOf(pod, c.Container); outlook == subpath.Finished {
 			text += ", and it is not started again: " + why
 		}
 		missing = append(missing, text)

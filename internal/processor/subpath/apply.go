@@ -51,7 +51,7 @@ func (h *Recoverer) unmount(ctx context.Context, pod *corev1.Pod, a fault.Action
 	if err != nil {
 		return fault.Applied{}, processor.Stalled(err)
 	}
-	if _, ok := subpath.Find(n, pod, id.Point); !ok {
+	if _, ok := subpath.FindSubPathMount(n, pod, id.Point); !ok {
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("unmount %q: no subPath of pod %s/%s with UID %q belongs there", id.Point, pod.Namespace,
 			pod.Name, pod.UID))
 	}

@@ -109,12 +109,12 @@ func look(n *kubelet.Node, report *subpath.Report) seen {
 type scope struct {
 	pod       *corev1.Pod
 	container string // empty: all of them
-	wants     []subpath.Want
+	wants     []subpath.SubPathMount
 }
 
 func scopeOf(pod *corev1.Pod, container string) scope {
 	s := scope{pod: pod, container: container}
-	for _, w := range subpath.Wants(pod) {
+	for _, w := range subpath.SubPathMounts(pod) {
 		if container == "" || w.Container == container {
 			s.wants = append(s.wants, w)
 		}

@@ -52,13 +52,13 @@ func ended(s scope) processor.Result {
 
 // describe returns the state of a container, and what to do if it is not started again.
 func describe(pod *corev1.Pod, name string) []string {
-	status, known := subpath.StatusOf(pod, name)
+	status, known := subpath.ContainerStatus(pod, name)
 	if !known {
 		return []string{fmt.Sprintf("container %q has no status yet", name)}
 	}
-	reasons := []string{fmt.Sprintf("container %q is %s", name, subpath.Describe(status))}
-	switch outlook, why := subpath.OutlookOf(pod, name); {
-	case outlook != subpath.Over:
+	reasons := []string{fmt.Sprintf("container %q is %s", name, subpath.DescribeStatus(status))}
+	switch outlook, why := subpath.RestartStateOf(pod, name); {
+	case outlook != subpath.Finished:
 	case pod.Spec.RestartPolicy == corev1.RestartPolicyNever && pod.DeletionTimestamp == nil:
 		reasons = append(reasons, fmt.Sprintf("container %q is not started again, and the pod must be replaced: its restartPolicy is Never", name))
 	case !subpath.Ended(pod):
@@ -98,7 +98,7 @@ func count(binds []subpath.Bind, v subpath.Verdict) int {
 // mismatches returns a finding for each bind of a container that may be of another kind than its place in the image: the
 // runtime refused the container for that, and the source is seen to be there. The image cannot be seen from here.
 func mismatches(pod *corev1.Pod, name string, binds []subpath.Bind) (found []fault.Finding) {
-	status, _ := subpath.StatusOf(pod, name)
+	status, _ := subpath.ContainerStatus(pod, name)
 	quote, ok := subpath.WrongKind(status)
 	if !ok {
 		return nil

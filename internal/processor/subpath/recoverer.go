@@ -130,8 +130,8 @@ func renewedBy(pod *corev1.Pod, renewed []subpath.Bind) string {
 func worthwhile(pod *corev1.Pod, stale []subpath.Bind) (left []subpath.Bind, reason string) {
 	reason = fmt.Sprintf("pod %s/%s has no stale subPath mount", pod.Namespace, pod.Name)
 	for _, b := range stale {
-		outlook, why := subpath.OutlookOf(pod, b.Container)
-		if outlook != subpath.Over {
+		outlook, why := subpath.RestartStateOf(pod, b.Container)
+		if outlook != subpath.Finished {
 			left = append(left, b)
 			continue
 		}

@@ -252,7 +252,7 @@ func (d *rebindDraft) waiting() restart.Waiting {
 	}
 	busy := slices.ContainsFunc(d.pod.Status.InitContainerStatuses, func(s corev1.ContainerStatus) bool { return s.State.Running != nil })
 	w.Containers = slices.DeleteFunc(w.Containers, func(a restart.Awaited) bool {
-		s, _ := subpath.StatusOf(d.pod, a.Container)
+		s, _ := subpath.ContainerStatus(d.pod, a.Container)
 		return busy && s.State.Waiting != nil && s.State.Waiting.Reason == "PodInitializing"
 	})
 	return w
