@@ -33,7 +33,7 @@ var (
 	node       = []string{"./internal/linux/...", "./internal/kubelet/...", "./internal/faults/...", "./internal/cri/...", "./internal/pipeline/...", "./internal/executor/...", "./internal/agent/...", "./internal/builtin/registry"}
 	client     = []string{"k8s.io/client-go/...", "sigs.k8s.io/controller-runtime/..."}
 	loggers    = []string{"log", "log/slog", "github.com/go-logr/...", "k8s.io/klog/..."}
-	processors = []string{"./internal/linux/...", "./internal/kubelet/...", "./internal/faults/...", "./internal/cri/...", "./internal/fault", "./internal/kubelog", "./internal/processor", "./internal/processor/podref", "./internal/processor/restart", "./internal/redact"}
+	processors = []string{"./internal/linux/...", "./internal/kubelet/...", "./internal/faults", "./internal/podinfo", "./internal/cri/...", "./internal/fault", "./internal/kubelog", "./internal/processor", "./internal/processor/podref", "./internal/processor/restart", "./internal/redact"}
 )
 
 var reaches = []reach{
@@ -56,6 +56,10 @@ var reaches = []reach{
 		why: "every side speaks of faults, also those that know no Kubernetes",
 	},
 	{
+		from: "./internal/podinfo", within: []string{"./internal/podinfo", "./internal/kubelet", "./internal/fault", "./internal/linux/..."},
+		why: "all families of faults use what a pod says about itself, which knows no fault",
+	},
+	{
 		from: "./internal/kubelet/...", never: []string{"./internal/faults/...", "./internal/processor/...", "./internal/pipeline/...", "./internal/executor/..."},
 		why: "the kubelet's own paths, records and habits know no fault",
 	},
@@ -63,7 +67,9 @@ var reaches = []reach{
 		from: "./internal/faults/...", never: []string{"./internal/processor/...", "./internal/pipeline/...", "./internal/executor/..."},
 		why: "a judge of the node hands out plain data of package fault: what runs it is built on it, never the other way round",
 	},
-	family("inventory"), family("subpath"), family("volume"), family("device"), family("orphan"), family("external"),
+	judge("subpath"), judge("volume"), judge("device"), judge("orphan"), judge("fusedaemon"),
+	family("inventory"), family("subpath", "subpath"), family("volume", "volume", "fusedaemon"), family("device", "device"),
+	family("orphan", "orphan"), family("external"),
 	{
 		from: "./internal/pipeline/...", never: []string{"net/http", "k8s.io/...", "sigs.k8s.io/..."},
 		within: []string{"./internal/pipeline/...", "./internal/graph", "./internal/processor", "./internal/processor/processortest", "./internal/fault", "./internal/linux/bounded", "./internal/printable", "./internal/redact"},
@@ -95,12 +101,26 @@ var reaches = []reach{
 	},
 }
 
-// family is the rule for the processors of one family of faults.
-func family(name string) reach {
-	own := "./internal/processor/" + name
+// judge is the rule for the package that judges and repairs one family of faults.
+func judge(name string) reach {
+	own := "./internal/faults/" + name
 	return reach{
-		from: own, within: append([]string{own}, processors...), never: client,
-		why: "a processor is handed what it needs, and knows no processor of another family",
+		from: own + "/...", why: "a family of faults can be read without the others",
+		within: []string{
+			own + "/...", "./internal/faults", "./internal/fault", "./internal/podinfo", "./internal/kubelet/...", "./internal/cri/...",
+			"./internal/kubelog", "./internal/linux/...",
+		},
+	}
+}
+
+// family is the rule for the processors of one family of faults, and of its judges.
+func family(name string, judges ...string) reach {
+	within := append([]string{"./internal/processor/" + name}, processors...)
+	for _, j := range judges {
+		within = append(within, "./internal/faults/"+j)
+	}
+	return reach{
+		from: within[0], within: within, never: client, why: "a processor is handed what it needs, and knows no processor of another family",
 	}
 }
 

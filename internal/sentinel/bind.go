@@ -18,6 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/podinfo"
 )
 
 // The delay after a failed repair. It doubles with each failure, up to maxRetryDelay.
@@ -197,8 +198,8 @@ func (w *bindWatcher) affectsContainer(b *bind) bool {
 	if pod == nil {
 		return false
 	}
-	outlook, _ := subpath.RestartStateOf(pod, b.sub.Container)
-	return outlook != subpath.Finished
+	outlook, _ := podinfo.RestartStateOf(pod, b.sub.Container)
+	return outlook != podinfo.Finished
 }
 
 // mayUnmount reports whether the bind may be unmounted now. If its source was not replaced, a container that starts now
@@ -207,7 +208,7 @@ func (w *bindWatcher) mayUnmount(b *bind, now time.Time) bool {
 	if w.Mode != Automatic || b.found.Verdict != subpath.Stale || now.Before(b.retryAt) {
 		return false
 	}
-	return b.found.SourceReplaced || subpath.NotStarting(w.Pods.PodByUID(b.sub.PodUID), b.sub.Container)
+	return b.found.SourceReplaced || podinfo.NotStarting(w.Pods.PodByUID(b.sub.PodUID), b.sub.Container)
 }
 
 // withinRepairLimit reports whether the rate limit of the place allows a repair now.

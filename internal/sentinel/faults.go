@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/faults/subpath"
+	"kubediag.org/kubediag/internal/podinfo"
 )
 
 // Fault is a fault that is present.
@@ -27,7 +27,7 @@ func (f *Fault) withState(pod *corev1.Pod) *Fault {
 	if pod == nil {
 		return f
 	}
-	now := subpath.DetailsOf(pod, f.Container).Container
+	now := podinfo.DetailsOf(pod, f.Container).Container
 	if f.Details.Container == now {
 		return f
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/podinfo"
 )
 
 // maxQuoted bounds how much of a message is quoted, in bytes.
@@ -74,15 +76,15 @@ func neverRan(t *corev1.ContainerStateTerminated) bool {
 
 // containerEvidence returns the state of a container, and what will become of it.
 func containerEvidence(pod *corev1.Pod, name string) []string {
-	s, known := ContainerStatus(pod, name)
+	s, known := podinfo.ContainerStatus(pod, name)
 	if !known {
 		return []string{fmt.Sprintf("container %q has no status yet", name)}
 	}
-	evidence := []string{fmt.Sprintf("container %q: %s", name, DescribeStatus(s))}
-	switch outlook, why := RestartStateOf(pod, name); outlook {
-	case Finished:
+	evidence := []string{fmt.Sprintf("container %q: %s", name, podinfo.DescribeStatus(s))}
+	switch outlook, why := podinfo.RestartStateOf(pod, name); outlook {
+	case podinfo.Finished:
 		evidence = append(evidence, fmt.Sprintf("container %q is not started again: %s", name, why))
-	case Idle:
+	case podinfo.Idle:
 		evidence = append(evidence, fmt.Sprintf("container %q rests: %s", name, why))
 	}
 	return evidence

@@ -10,13 +10,13 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults"
-	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/podinfo"
 )
 
 // Finding tells a bind as a fault, with what proves it: StaleSubPath, or MissingBindSource where the source is gone for
 // good. namespace is the inode number of the mount namespace.
 func (b Bind) Finding(pod *corev1.Pod, namespace uint64) fault.Finding {
-	return b.finding(PodOf(pod), pod, namespace)
+	return b.finding(podinfo.PodOf(pod), pod, namespace)
 }
 
 // codes by verdict. What is not proven, or no fault, has none.
@@ -48,7 +48,7 @@ func (b Bind) finding(of fault.Pod, pod *corev1.Pod, namespace uint64) fault.Fin
 	}
 	if pod != nil {
 		f.Evidence = append(f.Evidence, containerEvidence(pod, b.Container)...)
-		f.Details = DetailsOf(pod, b.Container)
+		f.Details = podinfo.DetailsOf(pod, b.Container)
 	}
 	if b.Verdict == Stale {
 		f.Details.Repair = fault.Replace
@@ -56,26 +56,9 @@ func (b Bind) finding(of fault.Pod, pod *corev1.Pod, namespace uint64) fault.Fin
 	return f
 }
 
-// DetailsOf are the facts that a pod's spec and status give about one of its containers.
-func DetailsOf(pod *corev1.Pod, container string) fault.Details {
-	d := fault.Details{Workload: kubelet.WorkloadOf(pod)}
-	switch outlook, _ := RestartStateOf(pod, container); outlook {
-	case Running:
-		d.Container = fault.ContainerRuns
-	case Waiting:
-		d.Container = fault.ContainerDown
-	}
-	return d
-}
-
 func (b Bind) asked() string {
 	if b.Mount.SubPathExpr != "" {
 		return fmt.Sprintf("subPathExpr %q", b.Mount.SubPathExpr)
 	}
 	return fmt.Sprintf("subPath %q", b.Mount.SubPath)
-}
-
-// PodOf names a pod in a finding.
-func PodOf(pod *corev1.Pod) fault.Pod {
-	return fault.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}
 }

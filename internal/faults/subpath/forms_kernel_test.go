@@ -170,7 +170,17 @@ func TestEveryKindOfVolume(t *testing.T) {
 	}
 }
 
+// podWithLabel is on the node my-node and has a label for variables.
+func podWithLabel() *corev1.Pod {
+	pod := kubelettest.NewPod()
+	pod.Labels, pod.Spec.NodeName = map[string]string{"app": "shop"}, "my-node"
+	return pod
+}
+
 func TestSubPathExpr(t *testing.T) {
+	fieldRef := func(path string) *corev1.EnvVarSource {
+		return &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}}
+	}
 	for name, c := range map[string]struct {
 		expr string
 		env  []corev1.EnvVar
@@ -186,7 +196,7 @@ func TestSubPathExpr(t *testing.T) {
 		"no pattern": {"plain", nil, "plain", Stale},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, pod, f := kubelettest.New(t), knownPod(), forms["emptyDir"]
+			s, pod, f := kubelettest.New(t), podWithLabel(), forms["emptyDir"]
 			pod.Spec.Containers[0].Env = c.env
 			source := put(t, f.make(t, s, pod), c.dir)
 			b := f.subPath(t, s, pod, corev1.VolumeMount{SubPathExpr: c.expr})

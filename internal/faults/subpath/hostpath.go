@@ -15,20 +15,8 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/podinfo"
 )
-
-// CreatesHostPath reports whether the path of a hostPath volume is made where it is not there: by the kubelet for DirectoryOrCreate and
-// FileOrCreate, and by the runtime, as an empty directory, for a volume without a type.
-func CreatesHostPath(h *corev1.HostPathVolumeSource) bool {
-	return slices.Contains([]corev1.HostPathType{corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate, corev1.HostPathFileOrCreate}, HostPathType(h))
-}
-
-func HostPathType(h *corev1.HostPathVolumeSource) corev1.HostPathType {
-	if h == nil || h.Type == nil {
-		return corev1.HostPathUnset
-	}
-	return *h.Type
-}
 
 // pathKind is what the kubelet demands of a hostPath that is there (kubernetes/pkg/volume/hostpath/host_path.go).
 type pathKind struct {
@@ -91,7 +79,7 @@ type start struct {
 }
 
 func startOf(pod *corev1.Pod, container string, v corev1.Volume) start {
-	status, _ := ContainerStatus(pod, container)
+	status, _ := podinfo.ContainerStatus(pod, container)
 	s := start{up: volumesAreUp(status)}
 	for _, r := range refusals(status) {
 		s.refused = true
@@ -99,7 +87,7 @@ func startOf(pod *corev1.Pod, container string, v corev1.Volume) start {
 			s.named = r.where
 		}
 	}
-	s.subPath = slices.ContainsFunc(SubPathMounts(pod), func(w SubPathMount) bool { return w.Container == container && w.Volume.Name == v.Name })
+	s.subPath = slices.ContainsFunc(podinfo.SubPathMounts(pod), func(w podinfo.SubPathMount) bool { return w.Container == container && w.Volume.Name == v.Name })
 	return s
 }
 
@@ -130,7 +118,7 @@ func partOfPath(text string, i int) bool {
 // judgeHostPath decides whether a container that is not started can get a hostPath volume, by what a lookup of the path gave.
 // No code: it can, or nothing is known.
 func judgeHostPath(v corev1.Volume, s start, at sys.Stat, err error) (fault.Code, []string) {
-	want := HostPathType(v.HostPath)
+	want := podinfo.HostPathType(v.HostPath)
 	kind, demands := demanded[want]
 	switch {
 	case errors.Is(err, sys.ENOTDIR):
@@ -152,12 +140,12 @@ func judgeHostPath(v corev1.Volume, s start, at sys.Stat, err error) (fault.Code
 
 // fails says why the container cannot be started with a hostPath that is not there; empty where the path is made.
 func (s start) fails(h *corev1.HostPathVolumeSource, noParent bool) string {
-	want := HostPathType(h)
+	want := podinfo.HostPathType(h)
 	switch {
-	case !CreatesHostPath(h) && s.up:
+	case !podinfo.CreatesHostPath(h) && s.up:
 		return fmt.Sprintf("a %s was there when the kubelet set the pod up, and is gone since: the kubelet refuses the next pod",
 			demanded[want].noun)
-	case !CreatesHostPath(h):
+	case !podinfo.CreatesHostPath(h):
 		return fmt.Sprintf("the kubelet starts no container of the pod before a %s is there", demanded[want].noun)
 	case want == corev1.HostPathFileOrCreate && noParent && !s.up:
 		return "the kubelet makes the file, but not the directory that it is to lie in"

@@ -16,11 +16,12 @@ import (
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/podinfo"
 )
 
 // Bind is the visible mount at the place of a subPath bind.
 type Bind struct {
-	SubPathMount
+	podinfo.SubPathMount
 	State   mount.State
 	Verdict Verdict
 	// Why is what the verdict rests on, in words.
@@ -89,7 +90,7 @@ func inspect(n *kubelet.Node, pod *corev1.Pod, container string) (*Report, error
 	}
 	r := &Report{Namespace: ns.Inode, Mounts: table.Under(n.PodDir(string(pod.UID)))}
 	for _, point := range points(table.Under(n.SubPathsDir(string(pod.UID)))) {
-		want, ok := FindSubPathMount(n, pod, point)
+		want, ok := podinfo.FindSubPathMount(n, pod, point)
 		if !ok {
 			r.Strange = append(r.Strange, point)
 			continue
@@ -106,7 +107,7 @@ func inspect(n *kubelet.Node, pod *corev1.Pod, container string) (*Report, error
 			r.Binds = append(r.Binds, b)
 		}
 	}
-	r.sort(SubPathMounts(pod))
+	r.sort(podinfo.SubPathMounts(pod))
 	return r, nil
 }
 
@@ -135,9 +136,9 @@ func (b *Bind) Describe(n *kubelet.Node, podUID string, table *mountinfo.Table) 
 	}
 }
 
-func (r *Report) sort(order []SubPathMount) {
+func (r *Report) sort(order []podinfo.SubPathMount) {
 	place := func(b Bind) int {
-		return slices.IndexFunc(order, func(w SubPathMount) bool { return w.Container == b.Container && w.Index == b.Index })
+		return slices.IndexFunc(order, func(w podinfo.SubPathMount) bool { return w.Container == b.Container && w.Index == b.Index })
 	}
 	slices.SortStableFunc(r.Binds, func(a, b Bind) int {
 		return cmp.Or(cmp.Compare(place(a), place(b)), strings.Compare(a.State.Point, b.State.Point))

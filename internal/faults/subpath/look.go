@@ -13,6 +13,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/podinfo"
 )
 
 // ErrNotStale is returned for a bind that is not, or no longer, stale.
@@ -45,7 +46,7 @@ type target struct {
 	node  *kubelet.Node
 	pod   *corev1.Pod // nil where it is not known
 	place kubelet.SubPath
-	want  SubPathMount
+	want  podinfo.SubPathMount
 }
 
 // targetAt finds out what belongs at point.
@@ -55,11 +56,21 @@ func targetAt(n *kubelet.Node, pod *corev1.Pod, point string) (target, bool) {
 		return target{}, false
 	}
 	if pod == nil {
-		w := SubPathMount{Container: place.Container, Index: place.Index, Volume: corev1.Volume{Name: place.Volume}}
+		w := podinfo.SubPathMount{Container: place.Container, Index: place.Index, Volume: corev1.Volume{Name: place.Volume}}
 		return target{node: n, place: place, want: w}, true
 	}
-	w, ok := FindSubPathMount(n, pod, point)
+	w, ok := podinfo.FindSubPathMount(n, pod, point)
 	return target{n, pod, place, w}, ok
+}
+
+// name is where in the volume the subPath is. Empty where that is not known.
+func (s target) name(v volume, st mount.State) string {
+	if s.pod != nil {
+		if name := podinfo.SubPathName(s.pod, s.want); name != "" {
+			return name
+		}
+	}
+	return v.written(s.place.PodUID, st)
 }
 
 // bind decides about the mount st that is at the place.

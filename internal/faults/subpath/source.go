@@ -16,6 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/podinfo"
 )
 
 // BadSources looks for what the containers of a pod that are not started mount and cannot get: the path of a hostPath, what
@@ -24,8 +25,8 @@ import (
 // volume, and does not ask a file system that may hang. What is made at a start counts only once it should have been: a
 // container that waits for its image has no fault yet. A pod that is over, or goes, has none.
 func BadSources(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, container string) ([]fault.Finding, error) {
-	names := Unstarted(pod, container)
-	if len(names) == 0 || Ended(pod) || pod.DeletionTimestamp != nil {
+	names := podinfo.Unstarted(pod, container)
+	if len(names) == 0 || podinfo.Ended(pod) || pod.DeletionTimestamp != nil {
 		return nil, nil
 	}
 	var found []fault.Finding
@@ -40,15 +41,15 @@ func BadSources(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, container
 
 // badSources is BadSources of one container, inside the namespace.
 func badSources(n *kubelet.Node, pod *corev1.Pod, container string) (found []fault.Finding) {
-	status, _ := ContainerStatus(pod, container)
-	for _, v := range VolumesOf(pod, container) {
-		f := fault.Finding{Pod: PodOf(pod), Container: container, Volume: v.Name, Details: DetailsOf(pod, container)}
+	status, _ := podinfo.ContainerStatus(pod, container)
+	for _, v := range podinfo.VolumesOf(pod, container) {
+		f := fault.Finding{Pod: podinfo.PodOf(pod), Container: container, Volume: v.Name, Details: podinfo.DetailsOf(pod, container)}
 		switch {
 		case v.HostPath != nil:
 			at, err := statHostPath(v.HostPath.Path)
 			f.Code, f.Evidence = judgeHostPath(v, startOf(pod, container, v), at, err)
-		case KubeletPlugin(v) != "" && volumesAreUp(status):
-			if source := n.VolumeDir(string(pod.UID), KubeletPlugin(v), v.Name); missing(source) {
+		case podinfo.KubeletPlugin(v) != "" && volumesAreUp(status):
+			if source := n.VolumeDir(string(pod.UID), podinfo.KubeletPlugin(v), v.Name); missing(source) {
 				f.Code, f.Evidence = fault.MissingBindSource, []string{nothingThere(v.Name, source)}
 			}
 		}
@@ -75,17 +76,17 @@ func volumesAreUp(s corev1.ContainerStatus) bool {
 
 // missingSubPaths looks for the subPaths of hostPath volumes that are not there, and have not been bound.
 func missingSubPaths(n *kubelet.Node, pod *corev1.Pod, container string) (found []fault.Finding) {
-	for _, w := range SubPathMounts(pod) {
+	for _, w := range podinfo.SubPathMounts(pod) {
 		place := kubelet.SubPath{PodUID: string(pod.UID), Volume: w.Volume.Name, Container: w.Container, Index: w.Index}
 		if w.Container != container || w.Volume.HostPath == nil || !missing(n.SubPathPoint(place), mount.ErrNotMounted) {
 			continue
 		}
-		name := SubPathName(pod, w)
+		name := podinfo.SubPathName(pod, w)
 		if name == "" || !(target{n, pod, place, w}).missing(name) {
 			continue
 		}
 		found = append(found, fault.Finding{
-			Code: fault.MissingBindSource, Pod: PodOf(pod), Container: container, Volume: w.Volume.Name, Details: DetailsOf(pod, container),
+			Code: fault.MissingBindSource, Pod: podinfo.PodOf(pod), Container: container, Volume: w.Volume.Name, Details: podinfo.DetailsOf(pod, container),
 			Evidence: []string{
 				fmt.Sprintf("%q in %q is to be mounted at %q: nothing is there", name, w.Volume.HostPath.Path, w.Mount.MountPath),
 				"at a start the kubelet makes an empty directory of that name, where it can",
@@ -116,23 +117,4 @@ func missing(source string, or ...error) bool {
 	}
 	_, err := mount.Inspect(path.Clean(source))
 	return slices.ContainsFunc(append(or, sys.ENOENT), func(target error) bool { return errors.Is(err, target) })
-}
-
-// VolumesOf lists the volumes that a container mounts, each once.
-func VolumesOf(pod *corev1.Pod, name string) []corev1.Volume {
-	mounted := map[string]bool{}
-	for _, c := range containers(pod) {
-		for _, m := range c.mounts {
-			if c.name == name {
-				mounted[m.Name] = true
-			}
-		}
-	}
-	var found []corev1.Volume
-	for _, v := range pod.Spec.Volumes {
-		if mounted[v.Name] {
-			found = append(found, v)
-		}
-	}
-	return found
 }

@@ -16,6 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/podinfo"
 )
 
 // Survey is what was found on a node.
@@ -94,7 +95,7 @@ func (s *Survey) look(n *kubelet.Node, podOf func(uid string) *corev1.Pod, point
 		return
 	}
 	s.Binds++
-	if b.Verdict != Alive && (pod == nil || !Ended(pod)) {
+	if b.Verdict != Alive && (pod == nil || !podinfo.Ended(pod)) {
 		b.Describe(n, place.PodUID, table)
 		s.Found = append(s.Found, Found{place, pod, b})
 	}
@@ -120,7 +121,7 @@ func countDirs(dir string) (int, error) {
 func (f Found) Fault(namespace uint64) fault.Finding {
 	pod := fault.Pod{UID: f.SubPath.PodUID}
 	if f.Pod != nil {
-		pod = PodOf(f.Pod)
+		pod = podinfo.PodOf(f.Pod)
 	}
 	return f.Bind.finding(pod, f.Pod, namespace)
 }

@@ -14,6 +14,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/podinfo"
 )
 
 // volume is the directory of a volume, opened. Whoever opened it closes it.
@@ -42,8 +43,8 @@ func (s target) openVolume() (v volume, err error) {
 	case s.want.Volume.HostPath != nil:
 		v.asked = s.want.Volume.HostPath.Path
 		v.dir, v.path, err = mountns.LookupFollowing(v.asked)
-	case KubeletPlugin(s.want.Volume) != "":
-		v.plugin = strings.ReplaceAll(KubeletPlugin(s.want.Volume), "/", "~")
+	case podinfo.KubeletPlugin(s.want.Volume) != "":
+		v.plugin = strings.ReplaceAll(podinfo.KubeletPlugin(s.want.Volume), "/", "~")
 		v.path = s.node.VolumeDir(s.place.PodUID, v.plugin, s.want.Volume.Name)
 		v.dir, err = mountns.Lookup(0, v.path)
 	default:

@@ -14,13 +14,13 @@ import (
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/podinfo"
 )
 
 // Copy is a mount of a volume's directory, or of one in it, at another place.
@@ -127,7 +127,7 @@ func (s *copySearch) decideBind(c *Copy) (d Decision, specSubPath string) {
 	if pod == nil {
 		return refuse("the pod's spec is not known, so neither is which directory of the volume belongs there"), ""
 	}
-	want, ok := subpath.FindSubPathMount(s.node, pod, c.Point)
+	want, ok := podinfo.FindSubPathMount(s.node, pod, c.Point)
 	switch {
 	case !ok:
 		return refuse("the pod's spec asks for no subPath there"), ""
@@ -143,8 +143,8 @@ func (s *copySearch) decideBind(c *Copy) (d Decision, specSubPath string) {
 }
 
 // subPathInSpec returns the subPath of the pod's spec if it is another than that of the copy.
-func subPathInSpec(c *Copy, want subpath.SubPathMount) (specSubPath, refusal string) {
-	name := subpath.SubPathName(c.volume.spec.pod, want)
+func subPathInSpec(c *Copy, want podinfo.SubPathMount) (specSubPath, refusal string) {
+	name := podinfo.SubPathName(c.volume.spec.pod, want)
 	if name == "" {
 		return "", fmt.Sprintf("the pod's spec asks for subPath %q, and which directory that is cannot be told from the pod alone",
 			cmp.Or(want.Mount.SubPath, want.Mount.SubPathExpr))

@@ -9,8 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/podinfo"
 )
 
 // Decision is whether a copy may be replaced if there is a source, and the reason why, or why not.
@@ -73,7 +73,7 @@ func (s *copySearch) checkSpec(c *Copy) (specSubPath, refusal string) {
 	case pod == nil:
 		return "", ""
 	case part:
-		want, ok := subpath.FindSubPathMount(s.node, pod, s.node.SubPathPoint(sub))
+		want, ok := podinfo.FindSubPathMount(s.node, pod, s.node.SubPathPoint(sub))
 		if !ok || !isAt(want.Mount, record.ContainerPath) {
 			return "", fmt.Sprintf("the pod's spec does not ask for directory %q of the volume at %q", c.SubPath, record.ContainerPath)
 		}

@@ -14,10 +14,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/podinfo"
 )
 
 // enumerator lists volumes. It asks no file system that may hang.
@@ -169,7 +169,7 @@ func (e *enumerator) hostPaths(ctx context.Context) ([]*Volume, error) {
 	var volumes []*Volume
 	for _, uid := range uids {
 		pod := e.pod(uid)
-		if pod == nil || subpath.Ended(pod) { // nothing mounts it any more
+		if pod == nil || podinfo.Ended(pod) { // nothing mounts it any more
 			continue
 		}
 		for _, spec := range pod.Spec.Volumes {

@@ -12,9 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/podinfo"
 )
 
 // Verdict is the decision about a mount.
@@ -144,7 +144,7 @@ func judgeHostPath(e Evidence) Verdict {
 		want = *spec.Type
 	}
 	switch {
-	case a.State == probe.Missing && subpath.CreatesHostPath(spec):
+	case a.State == probe.Missing && podinfo.CreatesHostPath(spec):
 		return Verdict{} // it is made when the container is started
 	case a.State == probe.Missing:
 		return broken(fault.MissingBindSource, "there is no %q on the file system that is mounted at %q, and the pod's spec wants a %s", e.Point,

@@ -12,8 +12,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/podinfo"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -35,7 +35,7 @@ func Load(ctx context.Context, pods kubelet.Pods, r processor.Request) (pod *cor
 	if pod.UID == "" {
 		return nil, "", processor.Stalled(fmt.Errorf("get pod %s/%s: it has no UID", pod.Namespace, pod.Name))
 	}
-	if r.Pod.Container != "" && !subpath.HasContainer(pod, r.Pod.Container) {
+	if r.Pod.Container != "" && !podinfo.HasContainer(pod, r.Pod.Container) {
 		return nil, "", processor.Stalled(fmt.Errorf("read podReference: pod %s/%s has no container %q", pod.Namespace, pod.Name,
 			r.Pod.Container))
 	}

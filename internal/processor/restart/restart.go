@@ -20,8 +20,8 @@ import (
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/podinfo"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/podref"
 )
@@ -58,12 +58,12 @@ type Awaited struct {
 func WaitingOf(pod *corev1.Pod, names []string) Waiting {
 	w := Waiting{PodUID: string(pod.UID)}
 	for _, name := range names {
-		outlook, _ := subpath.RestartStateOf(pod, name)
+		outlook, _ := podinfo.RestartStateOf(pod, name)
 		listed := slices.ContainsFunc(w.Containers, func(a Awaited) bool { return a.Container == name })
-		if outlook != subpath.Waiting || listed {
+		if outlook != podinfo.Waiting || listed {
 			continue
 		}
-		s, _ := subpath.ContainerStatus(pod, name)
+		s, _ := podinfo.ContainerStatus(pod, name)
 		w.Containers = append(w.Containers, Awaited{Container: name, Past: pastOf(s)})
 	}
 	return w
@@ -247,12 +247,12 @@ func (s Starter) doubts(ctx context.Context, pod *corev1.Pod, w Waiting) []strin
 func (w Waiting) notStarted(pod *corev1.Pod) []string {
 	var missing []string
 	for _, c := range w.Containers {
-		s, _ := subpath.ContainerStatus(pod, c.Container)
+		s, _ := podinfo.ContainerStatus(pod, c.Container)
 		if started(s, c.Past) {
 			continue
 		}
-		text := fmt.Sprintf("container %q is still not running: %s", c.Container, subpath.DescribeStatus(s))
-		if outlook, why := subpath.RestartStateOf(pod, c.Container); outlook == subpath.Finished {
+		text := fmt.Sprintf("container %q is still not running: %s", c.Container, podinfo.DescribeStatus(s))
+		if outlook, why := podinfo.RestartStateOf(pod, c.Container); outlook == podinfo.Finished {
 			text += ", and it is not started again: " + why
 		}
 		missing = append(missing, text)

@@ -17,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/podinfo"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/podref"
 )
@@ -51,7 +52,7 @@ func (h *Recoverer) unmount(ctx context.Context, pod *corev1.Pod, a fault.Action
 	if err != nil {
 		return fault.Applied{}, processor.Stalled(err)
 	}
-	if _, ok := subpath.FindSubPathMount(n, pod, id.Point); !ok {
+	if _, ok := podinfo.FindSubPathMount(n, pod, id.Point); !ok {
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("unmount %q: no subPath of pod %s/%s with UID %q belongs there", id.Point, pod.Namespace,
 			pod.Name, pod.UID))
 	}

@@ -13,6 +13,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/podinfo"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/podref"
 )
@@ -57,9 +58,9 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 	}
 	scope := scopeOf(pod, r.Pod.Container)
 	switch {
-	case subpath.Ended(pod):
+	case podinfo.Ended(pod):
 		return ended(scope), nil
-	case len(scope.wants) == 0 && len(subpath.Unstarted(pod, scope.container)) == 0:
+	case len(scope.wants) == 0 && len(podinfo.Unstarted(pod, scope.container)) == 0:
 		return processor.Result{NotApplicable: scope.noSubPath()}, nil
 	}
 	n, err := d.Kubelet.Node(ctx)
@@ -109,12 +110,12 @@ func look(n *kubelet.Node, report *subpath.Report) seen {
 type scope struct {
 	pod       *corev1.Pod
 	container string // empty: all of them
-	wants     []subpath.SubPathMount
+	wants     []podinfo.SubPathMount
 }
 
 func scopeOf(pod *corev1.Pod, container string) scope {
 	s := scope{pod: pod, container: container}
-	for _, w := range subpath.SubPathMounts(pod) {
+	for _, w := range podinfo.SubPathMounts(pod) {
 		if container == "" || w.Container == container {
 			s.wants = append(s.wants, w)
 		}

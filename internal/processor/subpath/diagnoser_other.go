@@ -14,6 +14,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/podinfo"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -28,7 +29,7 @@ func otherReasons(ctx context.Context, n *kubelet.Node, s scope, seen seen) (pro
 		return processor.Result{}, err
 	}
 	findings = append(findings, bad...)
-	for _, name := range subpath.Unstarted(s.pod, s.container) {
+	for _, name := range podinfo.Unstarted(s.pod, s.container) {
 		reasons = append(reasons, describe(s.pod, name)...)
 		if s.pod.DeletionTimestamp == nil {
 			findings = append(findings, mismatches(s.pod, name, seen.Binds)...)
@@ -44,7 +45,7 @@ func otherReasons(ctx context.Context, n *kubelet.Node, s scope, seen seen) (pro
 func ended(s scope) processor.Result {
 	reasons := []string{fmt.Sprintf("%s has no fault: the pod has ended (%s), so no container of it is started again, and the kubelet takes "+
 		"its volumes away", s, s.pod.Status.Phase)}
-	for _, name := range subpath.Unstarted(s.pod, s.container) {
+	for _, name := range podinfo.Unstarted(s.pod, s.container) {
 		reasons = append(reasons, describe(s.pod, name)...)
 	}
 	return processor.Result{NotApplicable: strings.Join(reasons, "; ")}
@@ -52,16 +53,16 @@ func ended(s scope) processor.Result {
 
 // describe returns the state of a container, and what to do if it is not started again.
 func describe(pod *corev1.Pod, name string) []string {
-	status, known := subpath.ContainerStatus(pod, name)
+	status, known := podinfo.ContainerStatus(pod, name)
 	if !known {
 		return []string{fmt.Sprintf("container %q has no status yet", name)}
 	}
-	reasons := []string{fmt.Sprintf("container %q is %s", name, subpath.DescribeStatus(status))}
-	switch outlook, why := subpath.RestartStateOf(pod, name); {
-	case outlook != subpath.Finished:
+	reasons := []string{fmt.Sprintf("container %q is %s", name, podinfo.DescribeStatus(status))}
+	switch outlook, why := podinfo.RestartStateOf(pod, name); {
+	case outlook != podinfo.Finished:
 	case pod.Spec.RestartPolicy == corev1.RestartPolicyNever && pod.DeletionTimestamp == nil:
 		reasons = append(reasons, fmt.Sprintf("container %q is not started again, and the pod must be replaced: its restartPolicy is Never", name))
-	case !subpath.Ended(pod):
+	case !podinfo.Ended(pod):
 		reasons = append(reasons, fmt.Sprintf("container %q is not started again: %s", name, why))
 	}
 	return reasons
@@ -98,7 +99,7 @@ func count(binds []subpath.Bind, v subpath.Verdict) int {
 // mismatches returns a finding for each bind of a container that may be of another kind than its place in the image: the
 // runtime refused the container for that, and the source is seen to be there. The image cannot be seen from here.
 func mismatches(pod *corev1.Pod, name string, binds []subpath.Bind) (found []fault.Finding) {
-	status, _ := subpath.ContainerStatus(pod, name)
+	status, _ := podinfo.ContainerStatus(pod, name)
 	quote, ok := subpath.WrongKind(status)
 	if !ok {
 		return nil
@@ -112,8 +113,8 @@ func mismatches(pod *corev1.Pod, name string, binds []subpath.Bind) (found []fau
 			kind = "directory"
 		}
 		found = append(found, fault.Finding{
-			Code: fault.SourceTypeMismatch, Pod: subpath.PodOf(pod), Container: name, Volume: b.Volume.Name,
-			Details: subpath.DetailsOf(pod, name),
+			Code: fault.SourceTypeMismatch, Pod: podinfo.PodOf(pod), Container: name, Volume: b.Volume.Name,
+			Details: podinfo.DetailsOf(pod, name),
 			Evidence: []string{
 				fmt.Sprintf("the source of volumeMounts[%d] is there and is a %s; the image may have the other kind at %q", b.Index, kind,
 					b.Mount.MountPath),

@@ -15,6 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/podinfo"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/podref"
 	"kubediag.org/kubediag/internal/processor/restart"
@@ -130,8 +131,8 @@ func renewedBy(pod *corev1.Pod, renewed []subpath.Bind) string {
 func worthwhile(pod *corev1.Pod, stale []subpath.Bind) (left []subpath.Bind, reason string) {
 	reason = fmt.Sprintf("pod %s/%s has no stale subPath mount", pod.Namespace, pod.Name)
 	for _, b := range stale {
-		outlook, why := subpath.RestartStateOf(pod, b.Container)
-		if outlook != subpath.Finished {
+		outlook, why := podinfo.RestartStateOf(pod, b.Container)
+		if outlook != podinfo.Finished {
 			left = append(left, b)
 			continue
 		}

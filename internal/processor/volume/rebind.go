@@ -12,10 +12,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/podinfo"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/podref"
 	"kubediag.org/kubediag/internal/processor/restart"
@@ -252,7 +252,7 @@ func (d *rebindDraft) waiting() restart.Waiting {
 	}
 	busy := slices.ContainsFunc(d.pod.Status.InitContainerStatuses, func(s corev1.ContainerStatus) bool { return s.State.Running != nil })
 	w.Containers = slices.DeleteFunc(w.Containers, func(a restart.Awaited) bool {
-		s, _ := subpath.ContainerStatus(d.pod, a.Container)
+		s, _ := podinfo.ContainerStatus(d.pod, a.Container)
 		return busy && s.State.Waiting != nil && s.State.Waiting.Reason == "PodInitializing"
 	})
 	return w

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package subpath
+package podinfo
 
 import (
 	"path"
@@ -9,19 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"kubediag.org/kubediag/internal/linux/mount"
 )
-
-// name is where in the volume the subPath is. Empty where that is not known.
-func (s target) name(v volume, st mount.State) string {
-	if s.pod != nil {
-		if name := SubPathName(s.pod, s.want); name != "" {
-			return name
-		}
-	}
-	return v.written(s.place.PodUID, st)
-}
 
 // SubPathName is the subPath that the pod's spec asks for, with the variables in it expanded as the kubelet does. Empty
 // where a variable is not known, or the kubelet would refuse what comes out.

@@ -1,0 +1,28 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package podinfo
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+)
+
+// PodOf names a pod in a finding.
+func PodOf(pod *corev1.Pod) fault.Pod {
+	return fault.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}
+}
+
+// DetailsOf are the facts that a pod's spec and status give about one of its containers.
+func DetailsOf(pod *corev1.Pod, container string) fault.Details {
+	d := fault.Details{Workload: kubelet.WorkloadOf(pod)}
+	switch outlook, _ := RestartStateOf(pod, container); outlook {
+	case Running:
+		d.Container = fault.ContainerRuns
+	case Waiting:
+		d.Container = fault.ContainerDown
+	}
+	return d
+}

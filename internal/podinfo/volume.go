@@ -1,0 +1,60 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package podinfo
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// KubeletPlugin is the kubelet's name for the kind of volume, where it keeps the content itself; empty for all others.
+func KubeletPlugin(v corev1.Volume) string {
+	switch {
+	case v.ConfigMap != nil:
+		return "kubernetes.io/configmap"
+	case v.Secret != nil:
+		return "kubernetes.io/secret"
+	case v.Projected != nil:
+		return "kubernetes.io/projected"
+	case v.DownwardAPI != nil:
+		return "kubernetes.io/downward-api"
+	case v.EmptyDir != nil:
+		return "kubernetes.io/empty-dir"
+	}
+	return ""
+}
+
+// VolumesOf lists the volumes that a container mounts, each once.
+func VolumesOf(pod *corev1.Pod, name string) []corev1.Volume {
+	mounted := map[string]bool{}
+	for _, c := range containers(pod) {
+		for _, m := range c.mounts {
+			if c.name == name {
+				mounted[m.Name] = true
+			}
+		}
+	}
+	var found []corev1.Volume
+	for _, v := range pod.Spec.Volumes {
+		if mounted[v.Name] {
+			found = append(found, v)
+		}
+	}
+	return found
+}
+
+// CreatesHostPath reports whether the path of a hostPath volume is made where it is not there: by the kubelet for DirectoryOrCreate and
+// FileOrCreate, and by the runtime, as an empty directory, for a volume without a type.
+func CreatesHostPath(h *corev1.HostPathVolumeSource) bool {
+	return slices.Contains([]corev1.HostPathType{corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate, corev1.HostPathFileOrCreate}, HostPathType(h))
+}
+
+// HostPathType returns the type of a hostPath volume.
+func HostPathType(h *corev1.HostPathVolumeSource) corev1.HostPathType {
+	if h == nil || h.Type == nil {
+		return corev1.HostPathUnset
+	}
+	return *h.Type
+}
