@@ -129,3 +129,9 @@ type Sys struct {
 	// Tests put a driver in its place that this machine does not have.
 	Write func(path, text string) error
 }
+
+func (s Sys) files() sysfs { return sysfs{s.Root} }
+
+func (s Sys) uses() uses { return uses{s.files()} }
+
+func (s Sys) detacher() detacher { return detacher{s} }

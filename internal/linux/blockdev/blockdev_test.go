@@ -120,10 +120,10 @@ func TestResolveTellsKinds(t *testing.T) {
 func TestResolveBadInput(t *testing.T) {
 	t.Parallel()
 	s := recorded(t, "node.tree")
-	must(t, os.MkdirAll(s.at("dev/dir"), 0o700))
-	must(t, os.WriteFile(s.at("dev/file"), nil, 0o600))
+	must(t, os.MkdirAll(s.files().at("dev/dir"), 0o700))
+	must(t, os.WriteFile(s.files().at("dev/file"), nil, 0o600))
 	for name, target := range map[string]string{"a": "b", "b": "/dev/a", "up": "../../../../dev/file", "proc": "/proc/self/fd/3"} {
-		must(t, os.Symlink(target, s.at("dev/"+name)))
+		must(t, os.Symlink(target, s.files().at("dev/"+name)))
 	}
 	for spec, want := range map[string]error{
 		"":                 nil,
@@ -218,14 +218,14 @@ func TestFileSystemsOfSeveralDevices(t *testing.T) {
 func TestJournalOfUnknownOwner(t *testing.T) {
 	t.Parallel()
 	s := recorded(t, "node.tree")
-	must(t, os.MkdirAll(s.at("proc/fs/jbd2/sda3"), 0o700))
+	must(t, os.MkdirAll(s.files().at("proc/fs/jbd2/sda3"), 0o700))
 	want := []FileSystem{{Type: "ext4", Journal: true, Evidence: "/proc/fs/jbd2/sda3"}}
 	// The number of sda1's thread leads to one that does not write on sda3.
 	found, err := s.FileSystems(find(t, s, "sda3"))
 	if diff := cmp.Diff(want, found); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	must(t, os.WriteFile(s.at("proc/411/comm"), []byte("jbd2/sda3\n"), 0o600))
+	must(t, os.WriteFile(s.files().at("proc/411/comm"), []byte("jbd2/sda3\n"), 0o600))
 	want = []FileSystem{{Type: "ext4", Number: Number{8, 1}, Journal: true, Evidence: "/sys/fs/ext4/sda1/journal_task"}}
 	found, err = s.FileSystems(find(t, s, "sda3"))
 	if diff := cmp.Diff(want, found); err != nil || diff != "" {

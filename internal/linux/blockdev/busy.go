@@ -114,7 +114,7 @@ func (s Sys) openNode(d Device, exclusive bool) (*sys.FD, error) {
 	if exclusive {
 		open = sys.OpenExclusive
 	}
-	fd, err := open(s.at(d.Node()))
+	fd, err := open(s.files().at(d.Node()))
 	if err != nil {
 		return nil, err
 	}
@@ -151,11 +151,11 @@ func (s Sys) stat(d Device) (Activity, error) {
 	if d.Parent != "" {
 		disk = d.Parent
 	}
-	text, err := s.read(d.Name, "stat")
+	text, err := s.files().read(d.Name, "stat")
 	if err != nil {
 		return Activity{}, gone(err)
 	}
-	if s.number(disk, "queue/iostats") != 1 {
+	if s.files().number(disk, "queue/iostats") != 1 {
 		return Activity{}, ErrNotCounted
 	}
 	a, err := parseStat(text)

@@ -22,16 +22,18 @@ import (
 // already. It waits for the kernel as long as ctx allows; ErrNoAnswer says that
 // the kernel may still do it later.
 func (s Sys) Detach(ctx context.Context, d Device) error {
-	detach := map[Kind]func(context.Context, Device) error{
-		KRBD: s.detachKRBD, Loop: s.detachLoop, Zram: s.detachZram,
-	}[d.Kind]
-	if err := s.detachBy(ctx, d, detach); err != nil {
+	r := s.detacher()
+	detach := map[Kind]func(context.Context, Device) error{KRBD: r.detachKRBD, Loop: r.detachLoop, Zram: r.detachZram}[d.Kind]
+	if err := r.detachBy(ctx, d, detach); err != nil {
 		return fmt.Errorf("detach %q: %w", d.Name, err)
 	}
 	return nil
 }
 
-func (s Sys) detachBy(ctx context.Context, d Device, detach func(context.Context, Device) error) error {
+// detacher detaches devices, each kind by its own means.
+type detacher struct{ Sys }
+
+func (r detacher) detachBy(ctx context.Context, d Device, detach func(context.Context, Device) error) error {
 	if d.Parent != "" {
 		return fmt.Errorf("%w: partition of %q", ErrNoMeans, d.Parent)
 	}
@@ -46,8 +48,8 @@ func (s Sys) detachBy(ctx context.Context, d Device, detach func(context.Context
 }
 
 // unchanged fails where the device is no longer the one that was resolved.
-func (s Sys) unchanged(d Device) error {
-	now, err := s.device(d.Name)
+func (r detacher) unchanged(d Device) error {
+	now, err := r.files().device(d.Name)
 	if err == nil && now != d {
 		err = ErrChanged
 	}
@@ -63,8 +65,8 @@ func (s Sys) free(d Device) error {
 }
 
 // order writes to a driver's file.
-func (s Sys) order(path, text string) error {
-	err := insist(detachTries, detachPause, func() error { return s.write(path, text) })
+func (r detacher) order(path, text string) error {
+	err := insist(detachTries, detachPause, func() error { return r.write(path, text) })
 	switch {
 	case errors.Is(err, sys.EBUSY):
 		return openElsewhere(err)
@@ -100,16 +102,16 @@ func verify(ctx context.Context, goneNow func() bool) error {
 
 // detachLoop claims the device until it is done, so that nobody gets it between
 // the test and the act.
-func (s Sys) detachLoop(ctx context.Context, d Device) error {
-	fd, err := s.claim(d)
+func (r detacher) detachLoop(ctx context.Context, d Device) error {
+	fd, err := r.claim(d)
 	if err != nil {
 		return err
 	}
 	defer fd.Close()
-	if !s.has(d.Name, "loop/backing_file") {
+	if !r.files().has(d.Name, "loop/backing_file") {
 		return ErrNotAttached
 	}
-	if err := s.unchanged(d); err != nil {
+	if err := r.unchanged(d); err != nil {
 		return err
 	}
 	err = insist(detachTries, detachPause, fd.LoopClear)
@@ -122,30 +124,30 @@ func (s Sys) detachLoop(ctx context.Context, d Device) error {
 		return err
 	}
 	fd.Close()
-	return verify(ctx, func() bool { return !s.has(d.Name, "loop/backing_file") || s.replaced(d) })
+	return verify(ctx, func() bool { return !r.files().has(d.Name, "loop/backing_file") || r.replaced(d) })
 }
 
 // replaced tells whether something else is behind the device by now.
-func (s Sys) replaced(d Device) bool {
-	now, err := s.device(d.Name)
+func (r detacher) replaced(d Device) bool {
+	now, err := r.files().device(d.Name)
 	return err == nil && d.Known() && now.Known() && (now.Sequence != d.Sequence || now.Image != d.Image)
 }
 
-func (s Sys) detachZram(ctx context.Context, d Device) error {
+func (r detacher) detachZram(ctx context.Context, d Device) error {
 	empty := func() bool {
-		state, err := s.read(d.Name, "initstate")
+		state, err := r.files().read(d.Name, "initstate")
 		return errors.Is(gone(err), ErrNotFound) || state == "0"
 	}
-	if err := s.unchanged(d); err != nil {
+	if err := r.unchanged(d); err != nil {
 		return err
 	}
 	if empty() {
 		return ErrNotAttached
 	}
-	if err := s.free(d); err != nil {
+	if err := r.free(d); err != nil {
 		return err
 	}
-	if err := s.order(s.attr(d.Name, "reset"), "1"); err != nil {
+	if err := r.order(r.files().attr(d.Name, "reset"), "1"); err != nil {
 		return err
 	}
 	return verify(ctx, empty)
@@ -153,25 +155,25 @@ func (s Sys) detachZram(ctx context.Context, d Device) error {
 
 // detachKRBD asks for the device by the number that krbd knows it by. Where
 // krbd has a file for devices of one major, it refuses the other.
-func (s Sys) detachKRBD(ctx context.Context, d Device) error {
-	if err := s.unchanged(d); err != nil {
+func (r detacher) detachKRBD(ctx context.Context, d Device) error {
+	if err := r.unchanged(d); err != nil {
 		return err
 	}
-	id := s.imageID(d.Name, d.Number.String())
+	id := r.files().imageID(d.Name, d.Number.String())
 	if id == "" {
 		return ErrNotFound
 	}
-	if err := s.free(d); err != nil {
+	if err := r.free(d); err != nil {
 		return err
 	}
-	remove := s.at("sys/bus/rbd/remove_single_major")
+	remove := r.files().at("sys/bus/rbd/remove_single_major")
 	if !exists(remove) {
-		remove = s.at("sys/bus/rbd/remove")
+		remove = r.files().at("sys/bus/rbd/remove")
 	}
-	if err := s.order(remove, id); err != nil {
+	if err := r.order(remove, id); err != nil {
 		return err
 	}
 	return verify(ctx, func() bool {
-		return s.imageID(d.Name, d.Number.String()) == "" || s.replaced(d)
+		return r.files().imageID(d.Name, d.Number.String()) == "" || r.replaced(d)
 	})
 }

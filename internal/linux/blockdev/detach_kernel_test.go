@@ -89,7 +89,7 @@ func TestDetachZram(t *testing.T) {
 	wantBusy(t, Sys{}, d, true)
 	wantDetach(t, Sys{}, d, ErrBusy)
 	// What the kernel says to the write itself.
-	if err := (Sys{}).order((Sys{}).attr(d.Name, "reset"), "1"); !errors.Is(err, ErrBusy) || !errors.Is(err, sys.EBUSY) {
+	if err := (detacher{}).order((sysfs{}).attr(d.Name, "reset"), "1"); !errors.Is(err, ErrBusy) || !errors.Is(err, sys.EBUSY) {
 		t.Errorf("reset while it is mounted elsewhere: %v, want EBUSY", err)
 	}
 	holder.End()
@@ -97,7 +97,7 @@ func TestDetachZram(t *testing.T) {
 
 	opener := kerneltest.Start(t, "open", d.Node())
 	wantDetach(t, Sys{}, d, ErrBusy)
-	if state, err := (Sys{}).read(d.Name, "initstate"); err != nil || state != "1" {
+	if state, err := (sysfs{}).read(d.Name, "initstate"); err != nil || state != "1" {
 		t.Errorf("state %q, %v: a refusal changed it", state, err)
 	}
 	opener.End()
@@ -126,7 +126,7 @@ func krbd(t *testing.T, single bool, answer func(s Sys, text string) error) (Sys
 	}
 	s := layOut(t, tree)
 	s.Write = func(path, text string) error {
-		if path != s.at("sys/bus/rbd/"+file) || text != "0" {
+		if path != s.files().at("sys/bus/rbd/"+file) || text != "0" {
 			t.Errorf("%q written to %q", text, path)
 		}
 		return answer(s, text)
@@ -137,8 +137,8 @@ func krbd(t *testing.T, single bool, answer func(s Sys, text string) error) (Sys
 // unmap is what the kernel does when it removes the device.
 func unmap(s Sys, _ string) error {
 	return errors.Join(
-		os.RemoveAll(s.at("sys/bus/rbd/devices/0")), os.RemoveAll(s.at("sys/devices/rbd/0")),
-		os.Remove(s.at("sys/class/block/rbd0")),
+		os.RemoveAll(s.files().at("sys/bus/rbd/devices/0")), os.RemoveAll(s.files().at("sys/devices/rbd/0")),
+		os.Remove(s.files().at("sys/class/block/rbd0")),
 	)
 }
 
@@ -153,7 +153,7 @@ func TestDetachKRBD(t *testing.T) {
 			holder := kerneltest.Start(t, "hold")
 			must(t, systest.UnmountPath(point, false))
 			wantDetach(t, s, d, ErrBusy)
-			if !exists(s.image("0")) {
+			if !exists(s.files().image("0")) {
 				t.Fatal("removed while it was mounted elsewhere")
 			}
 			holder.End()
@@ -183,9 +183,9 @@ func TestDetachKRBDRefused(t *testing.T) {
 
 func TestDetachKRBDMappedAnew(t *testing.T) {
 	s, d := krbd(t, true, unmap)
-	must(t, os.WriteFile(s.attr("rbd0", "diskseq"), []byte("6\n"), 0o600))
+	must(t, os.WriteFile(s.files().attr("rbd0", "diskseq"), []byte("6\n"), 0o600))
 	wantDetach(t, s, d, ErrChanged)
-	if !exists(s.image("0")) {
+	if !exists(s.files().image("0")) {
 		t.Error("another image was unmapped")
 	}
 }
@@ -209,7 +209,7 @@ func TestDetachKRBDWhoseClusterIsGone(t *testing.T) {
 // TestDetachWritesToAFileThatIsThere: the file of a driver is never made.
 func TestDetachWritesToAFileThatIsThere(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "remove")
-	if err := (Sys{}).order(path, "0"); !errors.Is(err, ErrNotFound) || exists(path) {
+	if err := (detacher{}).order(path, "0"); !errors.Is(err, ErrNotFound) || exists(path) {
 		t.Errorf("%v, made %v", err, exists(path))
 	}
 }

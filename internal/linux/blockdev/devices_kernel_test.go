@@ -104,10 +104,10 @@ func zram(t testing.TB) Device {
 	t.Cleanup(func() {
 		// Who has it open lets it go as the processes of the test end.
 		eventually(t, "remove "+d.Name, func() bool {
-			return (Sys{}).write("/sys/class/zram-control/hot_remove", id) == nil
+			return (detacher{}).write("/sys/class/zram-control/hot_remove", id) == nil
 		})
 	})
-	must(t, Sys{}.write(Sys{}.attr(d.Name, "disksize"), "16M"))
+	must(t, detacher{}.write(sysfs{}.attr(d.Name, "disksize"), "16M"))
 	run(t, "mke2fs", "-q", "-t", "ext4", d.Node())
 	return find(t, Sys{}, d.Name)
 }

@@ -13,8 +13,10 @@ import (
 func mapped(t *testing.T) (Sys, func(name, text string)) {
 	t.Helper()
 	s := recorded(t, "node.tree")
-	must(t, os.Remove(s.attr("rbd3", "diskseq")))
-	tell := func(name, text string) { must(t, os.WriteFile(s.image("3")+"/"+name, []byte(text+"\n"), 0o600)) }
+	must(t, os.Remove(s.files().attr("rbd3", "diskseq")))
+	tell := func(name, text string) {
+		must(t, os.WriteFile(s.files().image("3")+"/"+name, []byte(text+"\n"), 0o600))
+	}
 	for name, text := range map[string]string{
 		"pool_id": "2", "image_id": "10a3b4c5", "name": "csi-vol-1", "current_snap": "-", "client_id": "client4711",
 		"config_info": "10.0.0.1 name=x,secret=S csi 1 -",
@@ -44,13 +46,13 @@ func TestImageStandsForTheNumber(t *testing.T) {
 		seen[d.Image] = name
 	}
 	before := find(t, s, "rbd3")
-	must(t, os.Rename(s.image("3"), s.at("old")))
-	must(t, os.CopyFS(s.image("3"), os.DirFS(s.at("old"))))
+	must(t, os.Rename(s.files().image("3"), s.files().at("old")))
+	must(t, os.CopyFS(s.files().image("3"), os.DirFS(s.files().at("old"))))
 	if again := find(t, s, "rbd3"); again.Image == before.Image || !again.Known() {
 		t.Errorf("%+v, want another mapping than %+v of the same image", again, before)
 	}
-	if err := s.unchanged(before); !errors.Is(err, ErrChanged) || !s.replaced(before) {
-		t.Errorf("error %v, replaced %v, want that it is another", err, s.replaced(before))
+	if err := s.detacher().unchanged(before); !errors.Is(err, ErrChanged) || !s.detacher().replaced(before) {
+		t.Errorf("error %v, replaced %v, want that it is another", err, s.detacher().replaced(before))
 	}
 }
 
@@ -58,9 +60,9 @@ func TestImageNotKnown(t *testing.T) {
 	t.Parallel()
 	s := recorded(t, "node.tree")
 	numbered := find(t, s, "rbd3")
-	must(t, os.Remove(s.attr("rbd3", "diskseq")))
+	must(t, os.Remove(s.files().attr("rbd3", "diskseq")))
 	bare, disk := find(t, s, "rbd3"), find(t, s, "dm-0")
-	if !numbered.Known() || numbered.Image != "" || bare.Known() || disk.Known() || s.replaced(bare) {
+	if !numbered.Known() || numbered.Image != "" || bare.Known() || disk.Known() || s.detacher().replaced(bare) {
 		t.Errorf("%+v, %+v, %+v; want only the first known, by its number", numbered, bare, disk)
 	}
 }

@@ -22,14 +22,14 @@ import (
 // ErrNotBlock, whatever is not there ErrNotFound, a path that does not answer
 // within a few seconds ErrNoAnswer.
 func (s Sys) Resolve(spec string) (Device, error) {
-	d, err := s.resolve(spec)
+	d, err := s.files().resolve(spec)
 	if err != nil {
 		return Device{}, fmt.Errorf("resolve device %q: %w", spec, err)
 	}
 	return d, nil
 }
 
-func (s Sys) resolve(spec string) (Device, error) {
+func (s sysfs) resolve(spec string) (Device, error) {
 	switch {
 	case spec == "":
 		return Device{}, errors.New("no path, name or number given")
@@ -54,13 +54,13 @@ func (s Sys) resolve(spec string) (Device, error) {
 // All lists every block device, partitions included, in the order of their
 // names. A device that goes meanwhile is left out.
 func (s Sys) All() ([]Device, error) {
-	entries, err := os.ReadDir(s.at("sys/class/block"))
+	entries, err := os.ReadDir(s.files().at("sys/class/block"))
 	if err != nil {
 		return nil, fmt.Errorf("list block devices: %w", err)
 	}
 	var devices []Device
 	for _, e := range entries {
-		d, err := s.device(e.Name())
+		d, err := s.files().device(e.Name())
 		if errors.Is(err, ErrNotFound) {
 			continue
 		}
@@ -73,7 +73,7 @@ func (s Sys) All() ([]Device, error) {
 }
 
 // byPath finds the device whose node path leads to.
-func (s Sys) byPath(name string) (Device, error) {
+func (s sysfs) byPath(name string) (Device, error) {
 	st, err := within(&paths, s.at(name), func() (sys.Stat, error) { return s.look(name) })
 	if errors.Is(err, sys.ENOENT) || errors.Is(err, sys.ENOTDIR) {
 		return Device{}, fmt.Errorf("%w: %w", ErrNotFound, err)
@@ -89,7 +89,7 @@ func (s Sys) byPath(name string) (Device, error) {
 
 // look looks at what a path leads to, absolute links in it meant from the root. Links
 // of /proc are no paths; no device is there.
-func (s Sys) look(name string) (sys.Stat, error) {
+func (s sysfs) look(name string) (sys.Stat, error) {
 	root, err := sys.OpenRoot(s.at("/"))
 	if err != nil {
 		return sys.Stat{}, err
@@ -108,7 +108,7 @@ func (s Sys) look(name string) (sys.Stat, error) {
 	return fd.Stat(sys.StatType)
 }
 
-func (s Sys) byNumber(n Number) (Device, error) {
+func (s sysfs) byNumber(n Number) (Device, error) {
 	link, err := os.Readlink(s.at("sys/dev/block/" + n.String()))
 	if err != nil {
 		return Device{}, fmt.Errorf("device %v: %w", n, gone(err))
@@ -121,7 +121,7 @@ func (s Sys) byNumber(n Number) (Device, error) {
 }
 
 // device reads what sysfs knows of the device of that name, which has no slash.
-func (s Sys) device(name string) (Device, error) {
+func (s sysfs) device(name string) (Device, error) {
 	text, err := s.read(name, "dev")
 	if err != nil {
 		return Device{}, fmt.Errorf("device %q: %w", name, gone(err))
@@ -148,7 +148,7 @@ func (s Sys) device(name string) (Device, error) {
 }
 
 // kind tells what drives a disk.
-func (s Sys) kind(disk string) Kind {
+func (s sysfs) kind(disk string) Kind {
 	number, _ := s.read(disk, "dev")
 	switch {
 	case s.imageID(disk, number) != "":
@@ -173,7 +173,7 @@ func numbered(name, prefix string) bool {
 
 // imageID is the number by which krbd knows the disk of that name and device
 // number; empty where it does not.
-func (s Sys) imageID(disk, number string) string {
+func (s sysfs) imageID(disk, number string) string {
 	if !numbered(disk, "rbd") {
 		return ""
 	}
@@ -193,7 +193,7 @@ func (s Sys) imageID(disk, number string) string {
 // imageOf tells what is behind a disk from what may be there next, in 16 digits
 // that say nothing else: what krbd was told to map may have secrets in it. Each
 // mapping of krbd has a directory of its own besides. Empty where it is not known.
-func (s Sys) imageOf(kind Kind, disk string) string {
+func (s sysfs) imageOf(kind Kind, disk string) string {
 	var dir string
 	var names []string
 	switch kind {

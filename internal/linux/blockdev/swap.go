@@ -35,7 +35,7 @@ func parseSwaps(text string) []area {
 }
 
 // swapOn finds which of the devices an area is on, or, for a file, lies on.
-func (s Sys) swapOn(a area, devices []Device) (Device, bool) {
+func (u uses) swapOn(a area, devices []Device) (Device, bool) {
 	st, err := within(&paths, a.path, func() (sys.Stat, error) { return sys.StatPath(a.path, sys.StatType) })
 	for _, d := range devices {
 		switch {
@@ -47,7 +47,7 @@ func (s Sys) swapOn(a area, devices []Device) (Device, bool) {
 			if (Number{st.RdevMajor, st.RdevMinor}) == d.Number {
 				return d, true
 			}
-		case s.calls(d, a.path):
+		case u.calls(d, a.path):
 			// The node is in another namespace, or gone: its name is all there is.
 			return d, true
 		}
@@ -56,10 +56,10 @@ func (s Sys) swapOn(a area, devices []Device) (Device, bool) {
 }
 
 // calls tells whether a node of that path is called as the device's is.
-func (s Sys) calls(d Device, node string) bool {
+func (u uses) calls(d Device, node string) bool {
 	if node == d.Node() {
 		return true
 	}
-	name, err := s.read(d.Name, "dm/name")
+	name, err := u.read(d.Name, "dm/name")
 	return err == nil && node == path.Join("/dev/mapper", name)
 }

@@ -11,23 +11,26 @@ import (
 	"strings"
 )
 
+// sysfs reads what the kernel shows of block devices in the files below a root.
+type sysfs struct{ root string }
+
 // at is where a path below the root lies.
-func (s Sys) at(name string) string {
-	if s.Root == "" {
+func (s sysfs) at(name string) string {
+	if s.root == "" {
 		return filepath.Join("/", name)
 	}
-	return filepath.Join(s.Root, name)
+	return filepath.Join(s.root, name)
 }
 
 // attr is where a file about a block device lies.
-func (s Sys) attr(device, name string) string {
+func (s sysfs) attr(device, name string) string {
 	return s.at(filepath.Join("sys/class/block", device, name))
 }
 
 // image is where krbd tells about one of its devices.
-func (s Sys) image(id string) string { return s.at("sys/bus/rbd/devices/" + id) }
+func (s sysfs) image(id string) string { return s.at("sys/bus/rbd/devices/" + id) }
 
-func (s Sys) has(device, name string) bool { return exists(s.attr(device, name)) }
+func (s sysfs) has(device, name string) bool { return exists(s.attr(device, name)) }
 
 func exists(path string) bool {
 	_, err := os.Lstat(path)
@@ -35,7 +38,7 @@ func exists(path string) bool {
 }
 
 // read gives the text of a file about a block device.
-func (s Sys) read(device, name string) (string, error) { return readText(s.attr(device, name)) }
+func (s sysfs) read(device, name string) (string, error) { return readText(s.attr(device, name)) }
 
 // list gives the names in a directory, in order; none where there is none.
 func list(dir string) ([]string, error) {
@@ -51,7 +54,7 @@ func list(dir string) ([]string, error) {
 }
 
 // number reads a file about a block device; 0 where there is none.
-func (s Sys) number(device, name string) uint64 {
+func (s sysfs) number(device, name string) uint64 {
 	text, err := s.read(device, name)
 	if err != nil {
 		return 0
@@ -70,9 +73,9 @@ func readText(path string) (string, error) {
 }
 
 // write writes to a file that is there, in one call, as drivers expect it.
-func (s Sys) write(path, text string) error {
-	if s.Write != nil {
-		return s.Write(path, text)
+func (r detacher) write(path, text string) error {
+	if r.Write != nil {
+		return r.Write(path, text)
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -85,7 +88,7 @@ func (s Sys) write(path, text string) error {
 
 // family is the device, its partitions, and the disk that it is a partition of:
 // who has one of them claimed has the device.
-func (s Sys) family(d Device) ([]Device, error) {
+func (s sysfs) family(d Device) ([]Device, error) {
 	devices := []Device{d}
 	if d.Parent != "" {
 		disk, err := s.device(d.Parent)

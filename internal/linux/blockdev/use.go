@@ -35,20 +35,20 @@ type FileSystem struct {
 // FileSystems lists the live superblocks on the device, on its partitions, and
 // on the disk that it is a partition of: any of them makes it busy.
 func (s Sys) FileSystems(d Device) ([]FileSystem, error) {
-	found, err := s.fileSystems(d)
+	found, err := s.uses().fileSystems(d)
 	if err != nil {
 		return nil, fmt.Errorf("list file systems on %q: %w", d.Name, err)
 	}
 	return found, nil
 }
 
-func (s Sys) fileSystems(d Device) ([]FileSystem, error) {
-	devices, err := s.family(d)
+func (u uses) fileSystems(d Device) ([]FileSystem, error) {
+	devices, err := u.family(d)
 	if err != nil {
 		return nil, err
 	}
 	var found []FileSystem
-	for _, look := range []func(Device) ([]FileSystem, error){s.own, s.btrfs, s.journals} {
+	for _, look := range []func(Device) ([]FileSystem, error){u.own, u.btrfs, u.journals} {
 		for _, device := range devices {
 			some, err := look(device)
 			if err != nil {
@@ -60,16 +60,19 @@ func (s Sys) fileSystems(d Device) ([]FileSystem, error) {
 	return found, nil
 }
 
+// uses finds what keeps block devices busy.
+type uses struct{ sysfs }
+
 // named are the drivers that have a directory for each superblock, called as
 // its device. Some of the others in /sys/fs let users make directories.
 var named = []string{"ext4", "xfs", "f2fs", "erofs", "nilfs2"}
 
 // own lists the superblocks that have the device's number.
-func (s Sys) own(d Device) ([]FileSystem, error) {
+func (u uses) own(d Device) ([]FileSystem, error) {
 	var found []FileSystem
 	for _, driver := range named {
 		dir := filepath.Join("/sys/fs", driver, d.Name)
-		if exists(s.at(dir)) {
+		if exists(u.at(dir)) {
 			found = append(found, FileSystem{Type: driver, Number: d.Number, Evidence: dir})
 		}
 	}
@@ -77,15 +80,15 @@ func (s Sys) own(d Device) ([]FileSystem, error) {
 }
 
 // btrfs lists the file systems of several devices that the device belongs to.
-func (s Sys) btrfs(d Device) ([]FileSystem, error) {
-	ids, err := list(s.at("sys/fs/btrfs"))
+func (u uses) btrfs(d Device) ([]FileSystem, error) {
+	ids, err := list(u.at("sys/fs/btrfs"))
 	if err != nil {
 		return nil, err
 	}
 	var found []FileSystem
 	for _, id := range ids {
 		dir := path.Join("/sys/fs/btrfs", id, "devices")
-		members, err := list(s.at(dir))
+		members, err := list(u.at(dir))
 		if err != nil {
 			return nil, err
 		}
@@ -98,18 +101,18 @@ func (s Sys) btrfs(d Device) ([]FileSystem, error) {
 
 // journals lists the file systems whose external journal is on the device. The
 // journal of a file system that has it inside is called "rbd3-8".
-func (s Sys) journals(d Device) ([]FileSystem, error) {
+func (u uses) journals(d Device) ([]FileSystem, error) {
 	evidence := "/proc/fs/jbd2/" + d.Name
-	if !exists(s.at(evidence)) {
+	if !exists(u.at(evidence)) {
 		return nil, nil
 	}
-	owners, err := list(s.at("sys/fs/ext4"))
+	owners, err := list(u.at("sys/fs/ext4"))
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range owners {
 		task := path.Join("/sys/fs/ext4", name, "journal_task")
-		if owner, err := s.device(name); err == nil && s.keeps(task, d) {
+		if owner, err := u.device(name); err == nil && u.keeps(task, d) {
 			return []FileSystem{{Type: "ext4", Number: owner.Number, Journal: true, Evidence: task}}, nil
 		}
 	}
@@ -117,13 +120,13 @@ func (s Sys) journals(d Device) ([]FileSystem, error) {
 }
 
 // keeps tells whether the thread that a file names writes a journal on d.
-func (s Sys) keeps(task string, d Device) bool {
+func (u uses) keeps(task string, d Device) bool {
 	// The number is 0 where the kernel's threads are out of our sight.
-	pid, err := readText(s.at(task))
+	pid, err := readText(u.at(task))
 	if err != nil || !digits(pid) {
 		return false
 	}
-	command, err := readText(s.at("proc/" + pid + "/comm"))
+	command, err := readText(u.at("proc/" + pid + "/comm"))
 	return err == nil && command == "jbd2/"+d.Name
 }
 
@@ -149,18 +152,18 @@ type User struct {
 // disk that it is a partition of. File systems and loop devices are not among
 // them, see FileSystems and Backing.
 func (s Sys) Users(d Device) ([]User, error) {
-	devices, err := s.family(d)
+	devices, err := s.files().family(d)
 	if err != nil {
 		return nil, fmt.Errorf("list users of %q: %w", d.Name, err)
 	}
-	swaps, err := readText(s.at("proc/swaps"))
+	swaps, err := readText(s.files().at("proc/swaps"))
 	// A kernel without swap has no such file.
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list users of %q: %w", d.Name, err)
 	}
 	var users []User
 	for _, a := range parseSwaps(swaps) {
-		if on, ok := s.swapOn(a, devices); ok {
+		if on, ok := s.uses().swapOn(a, devices); ok {
 			kind := Swap
 			if a.file {
 				kind = SwapFile
@@ -169,18 +172,18 @@ func (s Sys) Users(d Device) ([]User, error) {
 		}
 	}
 	for _, device := range devices {
-		users = append(users, s.stacked(device)...)
+		users = append(users, s.uses().stacked(device)...)
 	}
 	return users, nil
 }
 
 // stacked lists the devices that are made of d.
-func (s Sys) stacked(d Device) []User {
+func (u uses) stacked(d Device) []User {
 	// Without the directory d has gone, and nothing is made of it.
-	above, _ := os.ReadDir(s.attr(d.Name, "holders"))
+	above, _ := os.ReadDir(u.attr(d.Name, "holders"))
 	var users []User
 	for _, e := range above {
-		device, err := s.device(e.Name())
+		device, err := u.device(e.Name())
 		if err != nil {
 			continue
 		}
@@ -217,7 +220,7 @@ func (s Sys) backing(d Device) (Backing, error) {
 	if d.Kind != Loop || d.Parent != "" {
 		return Backing{}, errors.New("not a loop device")
 	}
-	file, err := s.read(d.Name, "loop/backing_file")
+	file, err := s.files().read(d.Name, "loop/backing_file")
 	if errors.Is(gone(err), ErrNotFound) {
 		return Backing{}, ErrNotAttached
 	}
