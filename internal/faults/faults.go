@@ -32,7 +32,7 @@ func MountOfState(st mount.State, namespace uint64) fault.Mount {
 
 func mountOf(id mount.ID, fsType string, namespace uint64) fault.Mount {
 	return fault.Mount{
-		ID: id.Unique, MountInfoID: id.Reused, ParentID: id.Parent, Namespace: namespace,
+		ID: id.UniqueID, MountInfoID: id.MountInfoID, ParentID: id.Parent, Namespace: namespace,
 		Device: fmt.Sprintf("%d:%d", id.Major, id.Minor), Root: id.Root, Point: id.Point, FSType: fsType,
 	}
 }
@@ -46,6 +46,6 @@ func MountID(m fault.Mount) (mount.ID, error) {
 		return mount.ID{}, fmt.Errorf("read device %q of mount at %q: %w", m.Device, m.Point, err)
 	}
 	return mount.ID{
-		Unique: m.ID, Reused: m.MountInfoID, Parent: m.ParentID, Major: uint32(a), Minor: uint32(b), Root: m.Root, Point: m.Point,
+		UniqueID: m.ID, MountInfoID: m.MountInfoID, Parent: m.ParentID, Major: uint32(a), Minor: uint32(b), Root: m.Root, Point: m.Point,
 	}, nil
 }

@@ -12,7 +12,7 @@ import (
 
 func TestMountIsReadAsItWasWritten(t *testing.T) {
 	t.Parallel()
-	st := mount.State{ID: mount.ID{Unique: 1 << 40, Reused: 216, Parent: 22, Major: 254, Minor: 1, Root: "/a//deleted", Point: "/b"}, FSType: "ext4"}
+	st := mount.State{ID: mount.ID{UniqueID: 1 << 40, MountInfoID: 216, Parent: 22, Major: 254, Minor: 1, Root: "/a//deleted", Point: "/b"}, FSType: "ext4"}
 	m := MountOfState(st, 4026531841)
 	if id, err := MountID(m); err != nil || id != st.ID {
 		t.Errorf("read %+v, %v, want %+v", id, err, st.ID)

@@ -248,7 +248,7 @@ func (p *process) readIn(name string) (string, error) {
 		return "", &os.PathError{Op: "open", Path: p.prefix() + name, Err: err}
 	}
 	defer f.Close()
-	function, err := f.IsFunction()
+	function, err := f.IsPseudoFS()
 	if err == nil && function {
 		err = sys.EINVAL
 	}

@@ -47,7 +47,7 @@ func exporter() device.Held {
 				Mount:  mountinfo.Mount{ID: 2892, Parent: 2729, Major: 252, Minor: 48, Root: "/", Point: "/host" + globalMount, FSType: "ext4"},
 				Unique: 4294968000, Namespace: mountns.Namespace{PID: 21839, Inode: 4026532300},
 			},
-			Keepers: []mountns.Holder{{Kind: mountns.Process, PID: 21839}, {Kind: mountns.Process, PID: 21840}},
+			NamespaceHolders: []mountns.Holder{{Kind: mountns.Process, PID: 21839}, {Kind: mountns.Process, PID: 21840}},
 		},
 		Command: "node_exporter", Container: "exporter", Workload: fault.Workload{Kind: "DaemonSet", Name: "node-exporter"}, VolumeMount: "root",
 		Owner:    &cri.Owner{ContainerID: strings.Repeat("4f", 32), Container: "exporter", Image: "registry.example/exporter:1"},

@@ -174,9 +174,9 @@ func newUseHolder(h device.Held) useHolder {
 	}
 	if m := h.Mount; m.Point != "" {
 		u.MountPoint, u.Path = m.Point, ""
-		u.KeptBy = device.KeptBy(h.Keepers)
+		u.KeptBy = device.KeptBy(h.NamespaceHolders)
 		outside := func(k mountns.Holder) bool { return k.Kind != mountns.Process }
-		u.inhabited = len(h.Keepers) > 0 && !slices.ContainsFunc(h.Keepers, outside)
+		u.inhabited = len(h.NamespaceHolders) > 0 && !slices.ContainsFunc(h.NamespaceHolders, outside)
 		u.Mount = &scanMount{
 			ID: m.Unique, MountInfoID: m.ID, Point: m.Point, Root: m.Root,
 			Device: fmt.Sprintf("%d:%d", m.Major, m.Minor), FSType: m.FSType,

@@ -132,7 +132,7 @@ func (o probeOptions) probe(ctx context.Context, name string) (*probeReport, err
 	r := &probeReport{
 		SchemaVersion: schemaVersion, Path: name, Code: code, Evidence: append([]string{}, answers[0].Evidence...),
 		Mount: scanMount{
-			ID: answers[0].ID.Unique, MountInfoID: m.ID, Point: m.Point, Root: m.Root, Device: fmt.Sprintf("%d:%d", m.Major, m.Minor),
+			ID: answers[0].ID.UniqueID, MountInfoID: m.ID, Point: m.Point, Root: m.Root, Device: fmt.Sprintf("%d:%d", m.Major, m.Minor),
 			FSType: m.FSType,
 		},
 		Milliseconds: float64(took.Microseconds()) / 1000,

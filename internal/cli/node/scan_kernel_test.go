@@ -150,7 +150,7 @@ func TestScanFindsWhatIsStale(t *testing.T) {
 		Commands: []fault.Command{{Purpose: f.Commands[0].Purpose, Line: "umount -- " + fault.Quote(state.Point), Effect: fault.EffectRepair}},
 		Code:     fault.StaleSubPath, Pod: scanPod{UID: string(pods[1].UID)}, Container: "app", Volume: "configmap",
 		Mount: scanMount{
-			ID: state.Unique, MountInfoID: state.Reused, Point: state.Point, Root: state.Root,
+			ID: state.UniqueID, MountInfoID: state.MountInfoID, Point: state.Point, Root: state.Root,
 			Device: fmt.Sprintf("%d:%d", state.Major, state.Minor), FSType: "tmpfs",
 		},
 	}

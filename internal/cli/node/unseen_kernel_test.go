@@ -69,7 +69,7 @@ func TestRefused(t *testing.T) {
 }
 
 func TestABindThatWasNotTried(t *testing.T) {
-	for a, want := range map[asking.Verdict]bool{asking.Unknown: true, asking.Yes: false, asking.No: false} {
+	for a, want := range map[asking.Tristate]bool{asking.Unknown: true, asking.Yes: false, asking.No: false} {
 		if got := bindUntried(asking.Answer{State: asking.Alive, Bindable: a}); got != want {
 			t.Errorf("bindable %q: %t", a, got)
 		}

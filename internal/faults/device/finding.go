@@ -116,7 +116,7 @@ func (h Held) evidence() []string {
 const maxKeepers = 10
 
 // kept says what keeps the namespace of a mount alive.
-func (h Held) kept() string { return KeptBy(h.Keepers) }
+func (h Held) kept() string { return KeptBy(h.NamespaceHolders) }
 
 // KeptBy says what keeps a namespace alive.
 func KeptBy(keepers []mountns.Holder) string {

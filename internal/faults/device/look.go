@@ -180,7 +180,7 @@ func residents(h devholder.Holder) []int {
 		return h.PIDs
 	}
 	var pids []int
-	for _, k := range h.Keepers {
+	for _, k := range h.NamespaceHolders {
 		if k.Kind == mountns.Process || k.Kind == mountns.Thread {
 			pids = append(pids, k.PID)
 		}
@@ -231,7 +231,7 @@ func stays(pid int, h devholder.Holder) bool {
 		return true
 	}
 	// A thread alone may be in the namespace; then that of its process is another.
-	for _, k := range h.Keepers {
+	for _, k := range h.NamespaceHolders {
 		if k.PID == pid && k.Kind == mountns.Thread {
 			return true
 		}

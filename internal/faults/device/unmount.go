@@ -42,7 +42,7 @@ func (i *Inspector) Unmount(ctx context.Context, want fault.Mount) error {
 
 // check repeats what the mount tables say, from inside of the namespace.
 func (v view) check(st mount.State) error {
-	m, ok := v.inside.ByID(st.Reused)
+	m, ok := v.inside.ByID(st.MountInfoID)
 	if !ok || m.Point != st.Point {
 		return mount.ErrNotMounted
 	}

@@ -78,7 +78,7 @@ func (w *walker) entry(dir *sys.FD, name, rel string, depth int) error {
 		return err
 	}
 	e := Entry{Path: rel, inode: st.Ino, changed: st.Changed}
-	if e.made, err = fd.Made(); err != nil {
+	if e.made, err = fd.BirthTime(); err != nil {
 		return err
 	}
 	if !st.IsDir() {

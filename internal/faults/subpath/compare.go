@@ -66,8 +66,8 @@ func boundFile(st mount.State) (sys.Stat, bool) {
 	if err != nil {
 		return sys.Stat{}, false
 	}
-	if st.Unique != 0 && bound.Has(sys.StatUniqueID) {
-		return bound, bound.MountID == st.Unique
+	if st.UniqueID != 0 && bound.Has(sys.StatUniqueID) {
+		return bound, bound.MountID == st.UniqueID
 	}
 	again, err := mount.Inspect(st.Point)
 	return bound, err == nil && again.Same(st.ID)

@@ -128,7 +128,7 @@ func points(mounts []mountinfo.Mount) []string {
 func (b *Bind) Describe(n *kubelet.Node, podUID string, table *mountinfo.Table) {
 	b.Beneath = max(0, len(table.All(b.State.Point))-1)
 	b.Source = sourcePath(table, n.PodDir(podUID), b.State)
-	if m, ok := table.ByID(b.State.Reused); ok {
+	if m, ok := table.ByID(b.State.MountInfoID); ok {
 		b.Line = lineOf(m)
 	}
 	if parent, ok := table.ByID(b.State.Parent); ok {
@@ -153,7 +153,7 @@ func sourcePath(table *mountinfo.Table, podDir string, st mount.State) string {
 		if m.Major != st.Major || m.Minor != st.Minor || m.Deleted() || !mountinfo.Within(m.Root, st.Root) {
 			continue
 		}
-		if top, ok := table.Top(m.Point); !ok || top.ID != m.ID || m.ID == st.Reused {
+		if top, ok := table.Top(m.Point); !ok || top.ID != m.ID || m.ID == st.MountInfoID {
 			continue
 		}
 		source := strings.TrimSuffix(m.Point, "/") + "/" + strings.TrimPrefix(st.Root[len(m.Root):], "/")

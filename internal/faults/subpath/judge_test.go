@@ -99,7 +99,7 @@ func TestSourcePathIsOneOfTheHost(t *testing.T) {
 			if !ok {
 				t.Fatalf("no mount %d", c.id)
 			}
-			st := mount.State{ID: mount.ID{Reused: m.ID, Major: m.Major, Minor: m.Minor, Root: m.Root, Point: m.Point}}
+			st := mount.State{ID: mount.ID{MountInfoID: m.ID, Major: m.Major, Minor: m.Minor, Root: m.Root, Point: m.Point}}
 			if got := sourcePath(mounts, c.podDir, st); got != c.want {
 				t.Errorf("source is %q, want %q", got, c.want)
 			}

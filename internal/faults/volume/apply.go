@@ -200,7 +200,7 @@ func openRoot(m mountns.Mount) (*sys.FD, error) {
 	}
 	found, err := mount.Inspect(m.Point)
 	number, errNumber := mountOn(root) // which no other mount is given while it is open
-	if err = errors.Join(err, errNumber); err == nil && (!found.Same(mount.IDOf(m)) || number != found.Unique && number != uint64(found.Reused)) {
+	if err = errors.Join(err, errNumber); err == nil && (!found.Same(mount.IDOf(m)) || number != found.UniqueID && number != uint64(found.MountInfoID)) {
 		err = fmt.Errorf("%w: another mount is at %q by now", ErrRefused, m.Point)
 	}
 	if err != nil {

@@ -197,7 +197,7 @@ func (p *batchProber) askCopies(ctx context.Context, volumes []*Health) (subPath
 				c.Answer.ID = mount.IDOf(c.Mount)
 			} else {
 				requests = append(requests, probeRequest{probeTarget(c.accountable(), c.Mount, "", true), func(a probe.Answer) {
-					c.Answer, c.Unique = a, max(c.Unique, a.ID.Unique)
+					c.Answer, c.Unique = a, max(c.Unique, a.ID.UniqueID)
 				}})
 			}
 			for _, sub := range []string{c.SubPath, c.origin.specSubPath} {

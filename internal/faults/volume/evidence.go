@@ -55,11 +55,11 @@ func (p *batchProber) askMounts(ctx context.Context, evidence []*Evidence) error
 		return err
 	}
 	for _, e := range evidence {
-		e.Mount.Unique = e.Answer.ID.Unique
+		e.Mount.Unique = e.Answer.ID.UniqueID
 		if e.Staging != nil {
 			s := *e.Staging
 			e.StagingAnswer = *staged[s.Point]
-			s.Mount.Unique = e.StagingAnswer.ID.Unique
+			s.Mount.Unique = e.StagingAnswer.ID.UniqueID
 			e.Staging = &s
 		}
 	}

@@ -32,7 +32,7 @@ func (s replaceOrder) check(st mount.State) error {
 	switch {
 	case err != nil:
 		return err
-	case number != st.Unique && number != uint64(st.Reused):
+	case number != st.UniqueID && number != uint64(st.MountInfoID):
 		return fmt.Errorf("%w while it was looked at", mount.ErrChanged)
 	case s.Answered:
 		return s.checkContent(st, root)
@@ -48,7 +48,7 @@ func (s replaceOrder) check(st mount.State) error {
 // if the kernel never uses it again, and so is the kernel's mark, which is part of its ID. Otherwise a mount of the
 // source itself may be a new one.
 func (s replaceOrder) checkContent(st mount.State, root *sys.FD) error {
-	if s.Target.Unique != 0 || st.Deleted {
+	if s.Target.UniqueID != 0 || st.Deleted {
 		return nil
 	}
 	has, err := root.Stat(sys.StatIno)

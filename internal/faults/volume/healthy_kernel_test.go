@@ -25,7 +25,7 @@ func orderOf(t *testing.T, from, below, point string) replaceOrder {
 	must(t, err)
 	target, err := mount.Inspect(point)
 	must(t, err)
-	target.Unique = 0
+	target.UniqueID = 0
 	fd, err := sys.Lookup(filepath.Join(from, below))
 	must(t, err)
 	defer fd.Close()
@@ -51,7 +51,7 @@ func (s replaceOrder) stays(t *testing.T) {
 	after, err := mountns.Table(0)
 	must(t, err)
 	now, ok := after.Top(s.Target.Point)
-	if !ok || now.ID != s.Target.Reused || now.Minor != s.Target.Minor || len(after.Mounts()) != len(before.Mounts()) {
+	if !ok || now.ID != s.Target.MountInfoID || now.Minor != s.Target.Minor || len(after.Mounts()) != len(before.Mounts()) {
 		t.Errorf("at %q is %+v, and of %d mounts %d are left, want what was there", s.Target.Point, now, len(before.Mounts()), len(after.Mounts()))
 	}
 }

@@ -142,7 +142,7 @@ func (c sourceCandidate) source() (s *Source, reason string) {
 		return nil, fmt.Sprintf("%q has not told its inode", name)
 	}
 	at, stat := c.mount, c.answer.Stat
-	at.Unique = c.answer.ID.Unique
+	at.Unique = c.answer.ID.UniqueID
 	return &Source{
 		Mount: faults.MountOf(at), Below: c.below, Path: name, Reason: c.reason, FSType: c.mount.FSType,
 		Device: device{stat.Major, stat.Minor}.String(), Inode: stat.Inode, mount: at, stat: stat,

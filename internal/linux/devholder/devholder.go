@@ -56,9 +56,9 @@ type Holder struct {
 	// Mount is the mount, for Mount and OverlayLayer. Its namespace has a PID
 	// where a process or thread is in it.
 	Mount mountns.Mount
-	// Keepers is what keeps the mount's namespace alive; empty where that was
+	// NamespaceHolders is what keeps the mount's namespace alive; empty where that was
 	// not found.
-	Keepers []mountns.Holder
+	NamespaceHolders []mountns.Holder
 	// PIDs are the processes concerned, ascending: those among Keepers, or those
 	// that have the file.
 	PIDs []int

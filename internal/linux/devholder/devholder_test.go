@@ -64,7 +64,7 @@ func TestBtrfsMembers(t *testing.T) {
 // TestBtrfsIsPlacedByAnyOfItsMounts: its mounts show a number of no device.
 func TestBtrfsIsPlacedByAnyOfItsMounts(t *testing.T) {
 	t.Parallel()
-	s := &search{report: &Report{Busy: true, FileSystems: []blockdev.FileSystem{{Type: "btrfs"}}}, placed: map[blockdev.Number]bool{}}
+	s := &search{report: &Report{Busy: true, FileSystems: []blockdev.FileSystem{{Type: "btrfs"}}}, explained: map[blockdev.Number]bool{}}
 	if !s.busyUnexplained() {
 		t.Error("explained by nothing")
 	}
@@ -80,8 +80,8 @@ func TestRawOpenExplainsNoFileSystem(t *testing.T) {
 	t.Parallel()
 	n := blockdev.Number{Major: 7, Minor: 1}
 	s := &search{
-		report: &Report{Busy: true, FileSystems: []blockdev.FileSystem{{Type: "ext4", Number: n}}},
-		placed: map[blockdev.Number]bool{}, proven: true,
+		report:    &Report{Busy: true, FileSystems: []blockdev.FileSystem{{Type: "ext4", Number: n}}},
+		explained: map[blockdev.Number]bool{}, proven: true,
 	}
 	if !s.busyUnexplained() {
 		t.Error("explained")

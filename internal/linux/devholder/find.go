@@ -60,12 +60,12 @@ type search struct {
 	// that files and mounts on it show.
 	devices, super map[blockdev.Number]bool
 	btrfs          map[string]bool // names of the members of a btrfs on it
-	// placed tells, by Number, which superblocks have a holder.
-	placed  map[blockdev.Number]bool
-	proven  bool                       // anything was found that makes the device busy
-	unique  map[uint64]blockdev.Number // mounts on it, by unique ID
-	reused  map[int]blockdev.Number    // the same by the number in mountinfo
-	entries map[entry]int              // index in report.Holders
+	// explained tells, by Number, which superblocks have a holder.
+	explained map[blockdev.Number]bool
+	proven    bool                       // anything was found that makes the device busy
+	unique    map[uint64]blockdev.Number // mounts on it, by unique ID
+	reused    map[int]blockdev.Number    // the same by the number in mountinfo
+	entries   map[entry]int              // index in report.Holders
 	// unanswered are loop devices that did not tell what backs them.
 	unanswered []string
 }
@@ -84,7 +84,7 @@ func (f *Finder) begin(d blockdev.Device, all []blockdev.Device) (*search, error
 	s := &search{
 		sys: f.Sys, scanner: f.Scanner, runner: f.Runner, thorough: f.Thorough, all: all, report: &Report{Device: d},
 		devices: map[blockdev.Number]bool{}, super: map[blockdev.Number]bool{}, btrfs: map[string]bool{},
-		placed: map[blockdev.Number]bool{}, unique: map[uint64]blockdev.Number{}, reused: map[int]blockdev.Number{},
+		explained: map[blockdev.Number]bool{}, unique: map[uint64]blockdev.Number{}, reused: map[int]blockdev.Number{},
 		entries: map[entry]int{},
 	}
 	if s.scanner == nil {
@@ -93,7 +93,7 @@ func (f *Finder) begin(d blockdev.Device, all []blockdev.Device) (*search, error
 	if err := s.test(); err != nil {
 		return nil, err
 	}
-	if err := s.relate(); err != nil {
+	if err := s.collectNumbers(); err != nil {
 		return nil, err
 	}
 	return s, s.users()
@@ -114,9 +114,9 @@ func (s *search) family() {
 	}
 }
 
-// relate finds the numbers that mounts, files and descriptors which hold the
+// collectNumbers finds the numbers that mounts, files and descriptors which hold the
 // device may show.
-func (s *search) relate() (err error) {
+func (s *search) collectNumbers() (err error) {
 	s.family()
 	if s.report.FileSystems, err = s.sys.FileSystems(s.report.Device); err != nil {
 		return err
@@ -220,7 +220,7 @@ func (s *search) unexplained() bool { return !s.proven || s.busyUnexplained() }
 // busyUnexplained is unexplained for a device that is busy, or may be.
 func (s *search) busyUnexplained() bool {
 	for _, fs := range s.report.FileSystems {
-		if !s.placed[fs.Number] {
+		if !s.explained[fs.Number] {
 			return true
 		}
 	}

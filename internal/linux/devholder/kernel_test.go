@@ -103,7 +103,7 @@ func briefs(r *Report) []brief {
 	var list []brief
 	for _, h := range r.Holders {
 		b := brief{Kind: h.Kind, Path: h.Path, PIDs: h.PIDs, Inferred: h.Inferred}
-		for _, k := range h.Keepers {
+		for _, k := range h.NamespaceHolders {
 			b.Keepers = append(b.Keepers, k.Kind)
 		}
 		list = append(list, b)

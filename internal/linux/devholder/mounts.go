@@ -101,15 +101,15 @@ func (s *search) takeMounts(found []mountns.Mount, keepers map[uint64][]mountns.
 // has one that is no device's, which nothing but its mounts tells.
 func (s *search) place(number blockdev.Number) {
 	s.proven = true
-	s.placed[number] = true
+	s.explained[number] = true
 	if number.Major == 0 {
-		s.placed[blockdev.Number{}] = true
+		s.explained[blockdev.Number{}] = true
 	}
 }
 
 // keptMount is a mount as a holder.
 func keptMount(m mountns.Mount, keepers []mountns.Holder) Holder {
-	h := Holder{Kind: Mount, Mount: m, Keepers: keepers, Path: m.Point}
+	h := Holder{Kind: Mount, Mount: m, NamespaceHolders: keepers, Path: m.Point}
 	for _, k := range keepers {
 		if k.PID != 0 {
 			h.PIDs = append(h.PIDs, k.PID)

@@ -12,7 +12,7 @@ import (
 
 // reopen opens the point, compares what is there with what is meant, and asks
 // the caller's check. The caller closes the descriptor.
-func (u *unmounting) reopen() (*sys.FD, State, error) {
+func (u *unmountOp) reopen() (*sys.FD, State, error) {
 	if u.id.Point == "/" {
 		return nil, State{}, u.fail("look up", ErrBusy)
 	}
@@ -31,7 +31,7 @@ func (u *unmounting) reopen() (*sys.FD, State, error) {
 	return fd, st, nil
 }
 
-func (u *unmounting) examine(fd *sys.FD) (State, error) {
+func (u *unmountOp) examine(fd *sys.FD) (State, error) {
 	st, err := u.ask.identify(fd, u.id.Point)
 	if err != nil {
 		return State{}, u.fail("inspect", err)
@@ -41,13 +41,13 @@ func (u *unmounting) examine(fd *sys.FD) (State, error) {
 
 // compare makes sure that what was found is the mount that is meant, and asks the
 // caller's check.
-func (u *unmounting) compare(st State) error {
+func (u *unmountOp) compare(st State) error {
 	if !st.Same(u.id) && !u.raised(st) {
 		return u.fail("compare", &ChangedError{Want: u.id, Found: st.ID})
 	}
 	// An ID read from mountinfo has no Unique, and what was put beneath, now or
 	// in an attempt that was cut short, is what the mount is on now.
-	u.id.Unique, u.id.Parent = st.Unique, st.Parent
+	u.id.UniqueID, u.id.Parent = st.UniqueID, st.Parent
 	if u.check == nil {
 		return nil
 	}
@@ -60,7 +60,7 @@ func (u *unmounting) compare(st State) error {
 // raised reports whether st is the mount that is meant, with a tree put beneath it
 // by an attempt that was cut short: everything agrees but the parent, and what
 // it lies on now lies where it did.
-func (u *unmounting) raised(st State) bool {
+func (u *unmountOp) raised(st State) bool {
 	was := st.ID
 	was.Parent = u.id.Parent
 	if !was.Same(u.id) {
@@ -72,8 +72,8 @@ func (u *unmounting) raised(st State) bool {
 
 // expectBare gives ErrBusy where there are mounts on that mount or below it, or
 // it is not where it was.
-func (u *unmounting) expectBare() error {
-	bare, err := u.ask.bare(u.id)
+func (u *unmountOp) expectBare() error {
+	bare, err := u.ask.hasNoChildren(u.id)
 	if err != nil {
 		return u.fail("inspect", err)
 	}
@@ -90,7 +90,7 @@ const expireTries = 16
 // kernel will remove: had another been on top at that moment, it would now show
 // as mounted on ours, or ours would be gone. Looking at the mount itself would
 // take the mark away, so only the table is asked in between.
-func (u *unmounting) expire() error {
+func (u *unmountOp) expire() error {
 	name := path.Base(u.id.Point)
 	last := ErrBusy
 	for range expireTries {
@@ -122,11 +122,11 @@ func (u *unmounting) expire() error {
 
 // explain turns a refusal into what the table says about it: a mount that is
 // gone was unmounted by somebody else, and one that is covered has changed.
-func (u *unmounting) explain(err error) error {
+func (u *unmountOp) explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	standing, tableErr := u.ask.standing(u.id)
+	standing, tableErr := u.ask.exists(u.id)
 	if tableErr == nil && !standing {
 		err = ErrNotMounted
 	}
@@ -135,8 +135,8 @@ func (u *unmounting) explain(err error) error {
 
 // verify makes sure that the mount has left the table, and gives otherwise where
 // it has not.
-func (u *unmounting) verify(otherwise error) error {
-	standing, err := u.ask.standing(u.id)
+func (u *unmountOp) verify(otherwise error) error {
+	standing, err := u.ask.exists(u.id)
 	if err != nil {
 		return u.fail("verify", err)
 	}
@@ -146,6 +146,6 @@ func (u *unmounting) verify(otherwise error) error {
 	return nil
 }
 
-func (u *unmounting) fail(op string, err error) error {
+func (u *unmountOp) fail(op string, err error) error {
 	return &Error{Op: op, Target: u.id.Point, Err: err}
 }

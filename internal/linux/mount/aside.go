@@ -20,7 +20,7 @@ var errNoAside = errors.New("no way from aside")
 // leaves what is mounted on that to the parent. So the tree, which is the
 // parent, is made to share, the namespace is copied, and the copy of the mount
 // is unmounted there, where nobody else comes.
-func (r *replacing) detachAside() error {
+func (r *replaceOp) detachAside() error {
 	if r.spreads() {
 		return errNoAside // the tree is elsewhere, and what it has spread to is not to be opened
 	}
@@ -35,7 +35,7 @@ func (r *replacing) detachAside() error {
 		defer func() { _ = sys.SetMountPropagation(r.tree, Private) }()
 	}
 	err = sys.InMountsCopy(func() error { return r.detachCopy(kernel{namespace: home.ID}) })
-	standing, standingErr := r.ask.standing(r.id)
+	standing, standingErr := r.ask.exists(r.id)
 	switch {
 	case standingErr != nil:
 		return r.fail("verify", standingErr)
@@ -50,7 +50,7 @@ func (r *replacing) detachAside() error {
 }
 
 // detachCopy unmounts the copy of the mount, in the copy of the namespace home.
-func (r *replacing) detachCopy(home kernel) error {
+func (r *replaceOp) detachCopy(home kernel) error {
 	dir, err := mountns.Lookup(0, path.Dir(r.id.Point))
 	if err != nil {
 		return errNoAside
@@ -67,7 +67,7 @@ func (r *replacing) detachCopy(home kernel) error {
 	}
 	// As long as the mount is there, its copy is. Were it gone, this would be the
 	// copy of another.
-	bare, err := home.bare(r.id)
+	bare, err := home.hasNoChildren(r.id)
 	if err != nil {
 		return errNoAside
 	}
@@ -81,7 +81,7 @@ func (r *replacing) detachCopy(home kernel) error {
 }
 
 // detachTop removes a mount that is in use as long as it is on top.
-func (r *replacing) detachTop() error {
+func (r *replaceOp) detachTop() error {
 	fd, _, err := r.reopen()
 	if err != nil {
 		return err

@@ -119,7 +119,7 @@ func TestSourcesAgree(t *testing.T) {
 	must(t, SetPropagation(s.target, Shared, false))
 	must(t, systest.RemountBindReadOnly(s.target))
 	want := inspect(t, s.target)
-	if want.Unique == 0 || want.Shared == 0 || !want.ReadOnly || want.Nlink != 1 {
+	if want.UniqueID == 0 || want.Shared == 0 || !want.ReadOnly || want.Nlink != 1 {
 		t.Errorf("state %+v, want a unique number, shared, read-only, one link", want)
 	}
 	// Before 6.13 the kernel's calls do not tell it.
@@ -178,8 +178,8 @@ func TestLocateAllSaysWhatInspectSays(t *testing.T) {
 	must(t, os.Remove(s.source))
 	known := inspect(t, s.target)
 	numbered, wrong := known.ID, known.ID
-	numbered.Unique = 0
-	wrong.Unique, wrong.Reused = 0, 1<<30
+	numbered.UniqueID = 0
+	wrong.UniqueID, wrong.MountInfoID = 0, 1<<30
 	hidden := inspect(t, other)
 	must(t, Bind(other, other))
 	for name, test := range map[string]struct {

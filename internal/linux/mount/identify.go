@@ -15,11 +15,11 @@ import (
 type source interface {
 	// identify says which mount the open file is the root of.
 	identify(fd *sys.FD, point string) (State, error)
-	// standing tells whether that mount is still in the table.
-	standing(id ID) (bool, error)
-	// bare tells whether that mount is still where it was, with no mount on it
+	// exists tells whether that mount is still in the table.
+	exists(id ID) (bool, error)
+	// hasNoChildren tells whether that mount is still where it was, with no mount on it
 	// or below. It leaves no trace on the mount, not even a use of it.
-	bare(id ID) (bool, error)
+	hasNoChildren(id ID) (bool, error)
 	// beneath says which mount that one lies on at the same place: its ID, what it
 	// allows, how it shares. That one may have another parent than id says.
 	// ErrNotMounted: none.
@@ -72,7 +72,7 @@ func (k kernel) identify(fd *sys.FD, point string) (State, error) {
 
 func describe(st sys.Stat, m *sys.MountStat, point string) State {
 	s := State{
-		ID:     ID{Unique: m.ID(), Reused: m.ReusedID(), Parent: m.ReusedParent(), Root: string(m.Root()), Point: point},
+		ID:     ID{UniqueID: m.ID(), MountInfoID: m.ReusedID(), Parent: m.ReusedParent(), Root: string(m.Root()), Point: point},
 		FSType: m.FSType(), Source: string(m.Source()),
 		ReadOnly: m.ReadOnly(), Attr: m.Attr(), Shared: m.PeerGroup(), Master: m.Master(),
 	}
@@ -89,24 +89,24 @@ func (s *State) setFile(st sys.Stat) {
 	s.Gone = st.Nlink == 0
 }
 
-func (k kernel) standing(id ID) (bool, error) {
-	if id.Unique == 0 {
-		return table{}.standing(id)
+func (k kernel) exists(id ID) (bool, error) {
+	if id.UniqueID == 0 {
+		return table{}.exists(id)
 	}
 	var m sys.MountStat
-	err := m.Load(k.ref(id.Unique), sys.StatmountSuper)
+	err := m.Load(k.ref(id.UniqueID), sys.StatmountSuper)
 	if errors.Is(err, sys.ENOENT) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-func (k kernel) bare(id ID) (bool, error) {
+func (k kernel) hasNoChildren(id ID) (bool, error) {
 	var m sys.MountStat
 	below := 0
-	err := m.Load(k.ref(id.Unique), sys.StatmountBasic|sys.StatmountPoint)
+	err := m.Load(k.ref(id.UniqueID), sys.StatmountBasic|sys.StatmountPoint)
 	if err == nil {
-		below, err = sys.Listmount(k.ref(id.Unique), 0, make([]uint64, 1))
+		below, err = sys.Listmount(k.ref(id.UniqueID), 0, make([]uint64, 1))
 	}
 	if errors.Is(err, sys.ENOENT) {
 		return false, nil
@@ -119,7 +119,7 @@ func (k kernel) bare(id ID) (bool, error) {
 
 func (k kernel) beneath(id ID) (State, error) {
 	var m sys.MountStat
-	if err := m.Load(k.ref(id.Unique), sys.StatmountBasic); err != nil {
+	if err := m.Load(k.ref(id.UniqueID), sys.StatmountBasic); err != nil {
 		return State{}, err
 	}
 	err := m.Load(k.ref(m.Parent()), sys.StatmountSuper|sys.StatmountBasic|sys.StatmountRoot|sys.StatmountPoint)

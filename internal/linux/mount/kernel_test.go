@@ -127,7 +127,7 @@ func inspectIn(t testing.TB, pid int, point string) (st State) {
 
 func mounted(t testing.TB, id ID) bool {
 	t.Helper()
-	found, err := table{}.standing(id)
+	found, err := table{}.exists(id)
 	must(t, err)
 	return found
 }
@@ -236,7 +236,7 @@ func TestUnmountAcceptsAnIDFromMountinfo(t *testing.T) {
 		s := newScene(t)
 		must(t, os.Remove(s.source))
 		id := inspect(t, s.target).ID
-		id.Unique = 0
+		id.UniqueID = 0
 		must(t, Unmount(t.Context(), id, Options{}))
 		if mounted(t, id) {
 			t.Error("mount still in the table")

@@ -37,8 +37,8 @@ type locator struct {
 }
 
 func (l *locator) locate(id ID) (State, error) {
-	if id.Unique != 0 && sys.HasStatmount.Probe() == nil {
-		st, err := l.load(id.Unique)
+	if id.UniqueID != 0 && sys.HasStatmount.Probe() == nil {
+		st, err := l.load(id.UniqueID)
 		if err == nil && st.Point == id.Point || err != nil && !errors.Is(err, sys.ENOENT) {
 			return st, err
 		}
@@ -47,7 +47,7 @@ func (l *locator) locate(id ID) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	m, ok := t.ByID(id.Reused)
+	m, ok := t.ByID(id.MountInfoID)
 	if !ok || m.Point != id.Point {
 		if m, ok = t.Top(id.Point); !ok {
 			return State{}, ErrNotMounted

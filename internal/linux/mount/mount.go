@@ -33,11 +33,11 @@ import (
 
 // ID says which mount is meant.
 type ID struct {
-	// Unique is the kernel's number for it, never used again while the machine
+	// UniqueID is the kernel's number for it, never used again while the machine
 	// runs; 0 on kernels before 6.8.
-	Unique uint64 `json:"unique,omitempty"`
-	// Reused is its number in mountinfo, used again once the mount is gone.
-	Reused int `json:"id"`
+	UniqueID uint64 `json:"unique,omitempty"`
+	// MountInfoID is its number in mountinfo, used again once the mount is gone.
+	MountInfoID int `json:"id"`
 	// Parent is the number in mountinfo of the mount that it is mounted on.
 	Parent int `json:"parent"`
 	// Major and Minor are the file system's device.
@@ -53,25 +53,25 @@ type ID struct {
 // IDOf identifies a mount that was listed.
 func IDOf(m mountns.Mount) ID {
 	return ID{
-		Unique: m.Unique, Reused: m.ID, Parent: m.Parent, Major: m.Major, Minor: m.Minor, Root: m.Root, Point: m.Point,
+		UniqueID: m.Unique, MountInfoID: m.ID, Parent: m.Parent, Major: m.Major, Minor: m.Minor, Root: m.Root, Point: m.Point,
 	}
 }
 
 // Same tells whether both mean one mount. The unique numbers decide where both
 // have one; otherwise everything else must agree.
 func (id ID) Same(other ID) bool {
-	if id.Unique != 0 && other.Unique != 0 {
-		return id.Unique == other.Unique
+	if id.UniqueID != 0 && other.UniqueID != 0 {
+		return id.UniqueID == other.UniqueID
 	}
-	id.Unique, other.Unique = 0, 0
+	id.UniqueID, other.UniqueID = 0, 0
 	return id == other
 }
 
 // String is the mount for people: number, root and point.
 func (id ID) String() string {
-	number := "mount " + strconv.Itoa(id.Reused)
-	if id.Unique != 0 {
-		number += " (" + strconv.FormatUint(id.Unique, 10) + ")"
+	number := "mount " + strconv.Itoa(id.MountInfoID)
+	if id.UniqueID != 0 {
+		number += " (" + strconv.FormatUint(id.UniqueID, 10) + ")"
 	}
 	return number + " of " + strconv.Quote(id.Root) + " at " + strconv.Quote(id.Point)
 }

@@ -10,7 +10,7 @@ import (
 
 func TestIDSame(t *testing.T) {
 	t.Parallel()
-	id := ID{Unique: 900, Reused: 30, Parent: 20, Major: 8, Minor: 1, Root: "/r", Point: "/p"}
+	id := ID{UniqueID: 900, MountInfoID: 30, Parent: 20, Major: 8, Minor: 1, Root: "/r", Point: "/p"}
 	with := func(change func(*ID)) ID {
 		other := id
 		change(&other)
@@ -22,14 +22,14 @@ func TestIDSame(t *testing.T) {
 	}{
 		"itself":                       {id, id, true},
 		"moved, same unique number":    {id, with(func(o *ID) { o.Point = "/q" }), true},
-		"number used again":            {id, with(func(o *ID) { o.Unique++ }), false},
-		"one without a unique number":  {id, with(func(o *ID) { o.Unique = 0 }), true},
-		"without, other number":        {id, with(func(o *ID) { o.Unique, o.Reused = 0, 31 }), false},
-		"without, other root":          {id, with(func(o *ID) { o.Unique, o.Root = 0, "/r//deleted" }), false},
-		"without, other point":         {id, with(func(o *ID) { o.Unique, o.Point = 0, "/q" }), false},
-		"without, other device":        {id, with(func(o *ID) { o.Unique, o.Minor = 0, 2 }), false},
-		"without, other parent":        {id, with(func(o *ID) { o.Unique, o.Parent = 0, 21 }), false},
-		"neither, and all else agrees": {with(func(o *ID) { o.Unique = 0 }), with(func(o *ID) { o.Unique = 0 }), true},
+		"number used again":            {id, with(func(o *ID) { o.UniqueID++ }), false},
+		"one without a unique number":  {id, with(func(o *ID) { o.UniqueID = 0 }), true},
+		"without, other number":        {id, with(func(o *ID) { o.UniqueID, o.MountInfoID = 0, 31 }), false},
+		"without, other root":          {id, with(func(o *ID) { o.UniqueID, o.Root = 0, "/r//deleted" }), false},
+		"without, other point":         {id, with(func(o *ID) { o.UniqueID, o.Point = 0, "/q" }), false},
+		"without, other device":        {id, with(func(o *ID) { o.UniqueID, o.Minor = 0, 2 }), false},
+		"without, other parent":        {id, with(func(o *ID) { o.UniqueID, o.Parent = 0, 21 }), false},
+		"neither, and all else agrees": {with(func(o *ID) { o.UniqueID = 0 }), with(func(o *ID) { o.UniqueID = 0 }), true},
 	} {
 		if got := tc.a.Same(tc.b); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
@@ -42,8 +42,8 @@ func TestIDSame(t *testing.T) {
 
 func TestErrorsSayWhat(t *testing.T) {
 	t.Parallel()
-	id := ID{Reused: 30, Root: "/r", Point: "/p"}
-	now := ID{Unique: 7, Reused: 31, Root: "/new", Point: "/p"}
+	id := ID{MountInfoID: 30, Root: "/r", Point: "/p"}
+	now := ID{UniqueID: 7, MountInfoID: 31, Root: "/new", Point: "/p"}
 	err := error(&Error{Op: "compare", Target: "/p", Err: &ChangedError{Want: id, Found: now}})
 	want := `compare "/p": another mount is there now: want mount 30 of "/r" at "/p", found mount 31 (7) of "/new" at "/p"`
 	if err.Error() != want {

@@ -22,7 +22,7 @@ type attacher func(at *sys.FD, beneath bool) (tree *sys.FD, err error)
 const sourceTries = 3
 
 // attachSource attaches a copy of what source gives.
-func (u *unmounting) attachSource(at *sys.FD, beneath bool) (tree *sys.FD, err error) {
+func (u *unmountOp) attachSource(at *sys.FD, beneath bool) (tree *sys.FD, err error) {
 	for range sourceTries {
 		source := u.source()
 		if source == nil {
@@ -37,7 +37,7 @@ func (u *unmounting) attachSource(at *sys.FD, beneath bool) (tree *sys.FD, err e
 	return nil, err
 }
 
-func (u *unmounting) attachCopy(source, at *sys.FD, beneath bool) (*sys.FD, error) {
+func (u *unmountOp) attachCopy(source, at *sys.FD, beneath bool) (*sys.FD, error) {
 	tree, err := sys.CloneTree(source)
 	if errors.Is(err, sys.ENOSYS) && !beneath {
 		return nil, sys.BindFD(source, at)
@@ -53,16 +53,16 @@ func (u *unmounting) attachCopy(source, at *sys.FD, beneath bool) (*sys.FD, erro
 }
 
 // place attaches a tree on what at lies on, or beneath the mount whose root at is.
-func (u *unmounting) place(tree, at *sys.FD, beneath bool) error {
+func (u *unmountOp) place(tree, at *sys.FD, beneath bool) error {
 	if beneath && u.spreads() {
 		return u.spread(tree)
 	}
 	return sys.Attach(tree, at, beneath)
 }
 
-// putBeneath has what is to be there show as soon as the mount whose root fd is goes. That gives the mount another
+// attachBeneath has what is to be there show as soon as the mount whose root fd is goes. That gives the mount another
 // parent. Its number stays its own as long as fd is open, and so it is found again where it has no other.
-func (u *unmounting) putBeneath(fd *sys.FD) error {
+func (u *unmountOp) attachBeneath(fd *sys.FD) error {
 	if u.attach == nil {
 		return errNothing
 	}
@@ -72,14 +72,14 @@ func (u *unmounting) putBeneath(fd *sys.FD) error {
 	}
 	defer tree.Close()
 	if u.put, err = u.ask.beneath(u.id); err == nil {
-		u.id.Parent = u.put.Reused
+		u.id.Parent = u.put.MountInfoID
 	}
 	return err
 }
 
-// putInPlace mounts what is to be there where the mount was, unless somebody
+// attachAt mounts what is to be there where the mount was, unless somebody
 // else has mounted something there already.
-func (u *unmounting) putInPlace() error {
+func (u *unmountOp) attachAt() error {
 	if u.attach == nil {
 		return errNothing
 	}
@@ -108,14 +108,14 @@ func (u *unmounting) putInPlace() error {
 }
 
 // takeBack removes what was put in place, where nobody uses it yet.
-func (u *unmounting) takeBack() error {
-	own := unmounting{id: u.put.ID}
+func (u *unmountOp) takeBack() error {
+	own := unmountOp{id: u.put.ID}
 	return own.run(own.unmount)
 }
 
-// thin takes back what was put in place where it lies on a mount that shows and
+// discard takes back what was put in place where it lies on a mount that shows and
 // allows the same: an attempt that was cut short has left that behind.
-func (u *unmounting) thin() {
+func (u *unmountOp) discard() {
 	below, err := u.ask.beneath(u.put.ID)
 	if err == nil && below.Attr == u.put.Attr && sameContent(below.ID, u.put.ID) {
 		_ = u.takeBack() // it stays where it is used already

@@ -52,28 +52,28 @@ type ReplaceOptions struct {
 //
 // It succeeds where id is gone and what the tree shows is at the point already.
 func Replace(ctx context.Context, id ID, o ReplaceOptions) error {
-	r := replacing{unmounting: unmounting{id: id, check: o.Check}, tree: o.Tree, limits: o.Limits}
+	r := replaceOp{unmountOp: unmountOp{id: id, check: o.Check}, tree: o.Tree, limits: o.Limits}
 	r.attach = r.attachTree
 	return r.start(ctx, r.replace)
 }
 
-// replacing is one Replace under way.
-type replacing struct {
-	unmounting
+// replaceOp is one Replace under way.
+type replaceOp struct {
+	unmountOp
 	tree   *sys.FD
 	limits sys.MountAttr
 	root   sys.Stat // of the tree
 }
 
 // attachTree is the attacher.
-func (r *replacing) attachTree(at *sys.FD, beneath bool) (*sys.FD, error) {
+func (r *replaceOp) attachTree(at *sys.FD, beneath bool) (*sys.FD, error) {
 	if err := r.place(r.tree, at, beneath); err != nil {
 		return nil, err
 	}
 	return r.tree.Dup()
 }
 
-func (r *replacing) replace() error {
+func (r *replaceOp) replace() error {
 	if err := r.inspectTree(); err != nil {
 		return r.fail("inspect the tree for", err)
 	}
@@ -86,7 +86,7 @@ func (r *replacing) replace() error {
 
 // inspectTree makes sure that the tree is none that is mounted somewhere here:
 // attaching it would take it away from there.
-func (r *replacing) inspectTree() (err error) {
+func (r *replaceOp) inspectTree() (err error) {
 	if r.tree == nil {
 		return sys.EBADF
 	}
@@ -108,7 +108,7 @@ func (r *replacing) inspectTree() (err error) {
 	return nil
 }
 
-func (r *replacing) swap() error {
+func (r *replaceOp) swap() error {
 	fd, st, err := r.reopen()
 	if errors.Is(err, sys.ESTALE) {
 		st, err = r.seal()
@@ -131,7 +131,7 @@ func (r *replacing) swap() error {
 	}
 	there, err := r.takeUp()
 	if err == nil && !there {
-		err = r.putBeneath(fd)
+		err = r.attachBeneath(fd)
 	}
 	if errors.Is(err, errStacked) || err != nil && r.sealed {
 		return r.fail("replace", fmt.Errorf("%w: %w", ErrBusy, err))
@@ -156,13 +156,13 @@ func (r *replacing) swap() error {
 		return err
 	}
 	r.tree.Close()
-	r.thin()
+	r.discard()
 	return r.expectShown()
 }
 
 // replaceUnused removes the mount where nobody uses it, and then puts the tree
 // in place, which cause has kept from being put beneath.
-func (r *replacing) replaceUnused(cause error) error {
+func (r *replaceOp) replaceUnused(cause error) error {
 	err := r.expire()
 	switch {
 	case errors.Is(err, sys.EINVAL):
@@ -174,7 +174,7 @@ func (r *replacing) replaceUnused(cause error) error {
 	case err != nil:
 		return err
 	}
-	if err := r.putInPlace(); err != nil {
+	if err := r.attachAt(); err != nil {
 		return r.fail("put in place", fmt.Errorf("%w: %w", ErrNotReplaced, err))
 	}
 	return r.verify(errStillMounted)
@@ -182,7 +182,7 @@ func (r *replacing) replaceUnused(cause error) error {
 
 // detachExactly removes a mount whose root is unlinked, which nothing can be
 // mounted on.
-func (r *replacing) detachExactly(fd *sys.FD) error {
+func (r *replaceOp) detachExactly(fd *sys.FD) error {
 	if err := sys.DetachMount(fd); err != nil {
 		return r.explain(err)
 	}
@@ -191,7 +191,7 @@ func (r *replacing) detachExactly(fd *sys.FD) error {
 
 // removeCovered removes the mount, beneath which the tree is by now: exactly,
 // where nobody uses it.
-func (r *replacing) removeCovered() error {
+func (r *replaceOp) removeCovered() error {
 	fd, _, err := r.reopen() // tells what it is on now
 	if err != nil {
 		return err
@@ -216,7 +216,7 @@ func (r *replacing) removeCovered() error {
 }
 
 // expectShown makes sure that the tree shows at the point.
-func (r *replacing) expectShown() error {
+func (r *replaceOp) expectShown() error {
 	if !r.shows() {
 		return r.fail("verify", ErrChanged)
 	}
@@ -224,7 +224,7 @@ func (r *replacing) expectShown() error {
 }
 
 // shows tells whether what is at the point is what the tree shows.
-func (r *replacing) shows() bool {
+func (r *replaceOp) shows() bool {
 	fd, err := mountns.LookupIn(r.dir, r.id.Point)
 	if err != nil {
 		return false

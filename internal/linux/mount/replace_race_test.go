@@ -112,7 +112,7 @@ func numbered(t *testing.T, id ID) bool {
 	t.Helper()
 	mounts, err := mountns.Table(0)
 	must(t, err)
-	m, ok := mounts.ByID(id.Reused)
+	m, ok := mounts.ByID(id.MountInfoID)
 	return ok && m.Root == id.Root && m.Point == id.Point
 }
 
@@ -174,7 +174,7 @@ type meddler struct {
 }
 
 func (m *meddler) bare(id ID) (bool, error) {
-	ok, err := m.kernel.bare(id)
+	ok, err := m.kernel.hasNoChildren(id)
 	if m.bares++; m.bares == m.moment {
 		m.act()
 	}

@@ -79,7 +79,7 @@ func limit(t testing.TB, tree *sys.FD, attr sys.MountAttr) {
 // putBeneath is the first half of Replace.
 func putBeneath(t testing.TB, id ID, tree, at *sys.FD) {
 	t.Helper()
-	u := &unmounting{id: id, attach: func(*sys.FD, bool) (*sys.FD, error) { return nil, nil }}
+	u := &unmountOp{id: id, attach: func(*sys.FD, bool) (*sys.FD, error) { return nil, nil }}
 	must(t, u.start(t.Context(), func() error { return u.place(tree, at, true) }))
 }
 

@@ -15,7 +15,7 @@ import (
 // one is on top. Nobody can mount anything on it either, so that it stays on top.
 // Whether its root is a directory is for the kernel to say, when the tree is
 // attached where the mount is: nothing is removed before.
-func (r *replacing) seal() (State, error) {
+func (r *replaceOp) seal() (State, error) {
 	mounts, err := mountns.Table(0)
 	if err != nil {
 		return State{}, r.fail("inspect", err)
@@ -25,7 +25,7 @@ func (r *replacing) seal() (State, error) {
 		return State{}, r.fail("inspect", ErrNotMounted)
 	}
 	// The table knows no unique numbers.
-	r.sealed, r.ask, r.id.Unique = true, table{}, 0
+	r.sealed, r.ask, r.id.UniqueID = true, table{}, 0
 	st := stateOf(m)
 	return st, r.compare(st)
 }
@@ -33,7 +33,7 @@ func (r *replacing) seal() (State, error) {
 // detachSealed removes a mount that cannot be opened, beneath which the tree is
 // by now, whether it is in use or not. Nothing holds its number: who has mounted
 // there again since may have been given the same.
-func (r *replacing) detachSealed() error {
+func (r *replaceOp) detachSealed() error {
 	if _, err := r.seal(); err != nil {
 		return err
 	}

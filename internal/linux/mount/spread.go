@@ -16,7 +16,7 @@ import (
 
 // spreads reports whether trees are put beneath mounts by propagation here, as the
 // kernel has no call for it (before 6.5), or none that does without opening the mount.
-func (u *unmounting) spreads() bool {
+func (u *unmountOp) spreads() bool {
 	return onlySpread || u.sealed || sys.HasMoveBeneath.Probe() != nil
 }
 
@@ -37,7 +37,7 @@ var between = func(string) {}
 // and the tree what they were: private, or the slave of whom the parent was one.
 // Only a process that is killed between the first and the last call in lead leaves
 // a parent that shares with nobody.
-func (u *unmounting) spread(tree *sys.FD) error {
+func (u *unmountOp) spread(tree *sys.FD) error {
 	p, err := u.parent()
 	if err != nil {
 		return err
@@ -64,12 +64,12 @@ type parent struct {
 }
 
 // parent opens the root of the mount that holds the point.
-func (u *unmounting) parent() (parent, error) {
+func (u *unmountOp) parent() (parent, error) {
 	mounts, err := mountns.Table(0)
 	if err != nil {
 		return parent{}, err
 	}
-	own, ok := mounts.ByID(u.id.Reused)
+	own, ok := mounts.ByID(u.id.MountInfoID)
 	m, okParent := mounts.ByID(own.Parent)
 	switch {
 	case !ok || !okParent:
@@ -111,7 +111,7 @@ func spreadsOnto(parent, m mountinfo.Mount) bool {
 // attachBy attaches the tree at the point in the leader: a copy of the directory
 // that holds the point, whose mounts spread to the parent. The thread is in a copy
 // of its namespace; home takes it back for a moment.
-func (u *unmounting) attachBy(p parent, tree *sys.FD, home func(func() error) error) error {
+func (u *unmountOp) attachBy(p parent, tree *sys.FD, home func(func() error) error) error {
 	if err := sys.SetPropagation("/", Private, false); err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (u *unmounting) attachBy(p parent, tree *sys.FD, home func(func() error) er
 // closes it. A parent that does not share becomes its slave only then: before 6.15
 // nothing spreads by way of a mount that is attached nowhere, and what the parent's
 // own master has mounted meanwhile would not arrive.
-func (u *unmounting) lead(p parent, home func(func() error) error) (leader *sys.FD, err error) {
+func (u *unmountOp) lead(p parent, home func(func() error) error) (leader *sys.FD, err error) {
 	err = home(func() error {
 		if p.Shared == 0 {
 			if err := sys.SetMountPropagation(p.root, Shared); err != nil {
@@ -192,7 +192,7 @@ func (p parent) restore() error {
 
 // takeUp finds what an attempt that was cut short has put beneath the mount by
 // propagation: it shows what the tree does.
-func (r *replacing) takeUp() (ok bool, err error) {
+func (r *replaceOp) takeUp() (ok bool, err error) {
 	if !r.spreads() {
 		return false, nil
 	}
@@ -208,7 +208,7 @@ func (r *replacing) takeUp() (ok bool, err error) {
 		return nil
 	})
 	if ok {
-		r.put, r.id.Parent = below, below.Reused
+		r.put, r.id.Parent = below, below.MountInfoID
 	}
 	return ok, err
 }

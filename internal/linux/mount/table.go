@@ -48,7 +48,7 @@ func (t table) identifyIn(mounts *mountinfo.Table, fd *sys.FD, point string) (St
 
 func idOf(m mountinfo.Mount) ID { return IDOf(mountns.Mount{Mount: m}) }
 
-func (t table) standing(id ID) (bool, error) {
+func (t table) exists(id ID) (bool, error) {
 	// Before 5.8 a reading may miss a line while others mount and unmount, so
 	// only two readings together prove that a mount is gone.
 	for range 2 {
@@ -56,19 +56,19 @@ func (t table) standing(id ID) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if m, ok := mounts.ByID(id.Reused); ok && id.Same(idOf(m)) {
+		if m, ok := mounts.ByID(id.MountInfoID); ok && id.Same(idOf(m)) {
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-func (t table) bare(id ID) (bool, error) {
+func (t table) hasNoChildren(id ID) (bool, error) {
 	mounts, err := mountns.Table(0)
 	if err != nil {
 		return false, err
 	}
-	m, ok := mounts.ByID(id.Reused)
+	m, ok := mounts.ByID(id.MountInfoID)
 	return ok && id.Same(idOf(m)) && len(mounts.Children(m.ID)) == 0, nil
 }
 
@@ -77,7 +77,7 @@ func (t table) beneath(id ID) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	upper, ok := mounts.ByID(id.Reused)
+	upper, ok := mounts.ByID(id.MountInfoID)
 	id.Parent = upper.Parent
 	if !ok || !id.Same(idOf(upper)) {
 		return State{}, ErrNotMounted

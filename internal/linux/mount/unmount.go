@@ -47,15 +47,15 @@ type Options struct {
 // the kernel has locked the mount in place, as it does for mounts that came
 // from a more privileged namespace. ctx is looked at before anything is done.
 func Unmount(ctx context.Context, id ID, o Options) error {
-	u := unmounting{id: id, check: o.Check, source: o.Source, foreign: o.Foreign}
+	u := unmountOp{id: id, check: o.Check, source: o.Source, foreign: o.Foreign}
 	if o.Source != nil {
 		u.attach = u.attachSource
 	}
 	return u.start(ctx, u.unmount)
 }
 
-// unmounting is one removal of a mount under way, on a thread of its own.
-type unmounting struct {
+// unmountOp is one removal of a mount under way, on a thread of its own.
+type unmountOp struct {
 	id      ID
 	check   func(State) error
 	attach  attacher // of what is to be there instead; nil for nothing
@@ -69,7 +69,7 @@ type unmounting struct {
 }
 
 // start runs act on a thread of its own.
-func (u *unmounting) start(ctx context.Context, act func() error) error {
+func (u *unmountOp) start(ctx context.Context, act func() error) error {
 	if err := ctx.Err(); err != nil {
 		return u.fail("unmount", err)
 	}
@@ -80,7 +80,7 @@ func (u *unmounting) start(ctx context.Context, act func() error) error {
 }
 
 // run opens the directory that holds the point for as long as act runs.
-func (u *unmounting) run(act func() error) error {
+func (u *unmountOp) run(act func() error) error {
 	dir, err := u.lookUp(path.Dir(u.id.Point))
 	if errors.Is(err, sys.ENOENT) {
 		err = ErrNotMounted
@@ -94,7 +94,7 @@ func (u *unmounting) run(act func() error) error {
 }
 
 // lookUp opens the directory that holds the point.
-func (u *unmounting) lookUp(dir string) (*sys.FD, error) {
+func (u *unmountOp) lookUp(dir string) (*sys.FD, error) {
 	if u.foreign {
 		return mountns.LookupForeign(dir)
 	}
@@ -102,14 +102,14 @@ func (u *unmounting) lookUp(dir string) (*sys.FD, error) {
 }
 
 // lookUpIn opens the point in that directory.
-func (u *unmounting) lookUpIn() (*sys.FD, error) {
+func (u *unmountOp) lookUpIn() (*sys.FD, error) {
 	if u.foreign {
 		return mountns.LookupForeignIn(u.dir, u.id.Point)
 	}
 	return mountns.LookupIn(u.dir, u.id.Point)
 }
 
-func (u *unmounting) unmount() error {
+func (u *unmountOp) unmount() error {
 	fd, st, err := u.reopen()
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func (u *unmounting) unmount() error {
 	} else {
 		fd.Close()
 		if err = u.expire(); err == nil {
-			_ = u.putInPlace() // what there is to put is put where it can be
+			_ = u.attachAt() // what there is to put is put where it can be
 		}
 	}
 	if err != nil {
@@ -131,7 +131,7 @@ func (u *unmounting) unmount() error {
 
 // detachDeleted removes a mount whose root is unlinked, and which therefore
 // nothing can have been mounted on since it was opened.
-func (u *unmounting) detachDeleted(fd *sys.FD) error {
+func (u *unmountOp) detachDeleted(fd *sys.FD) error {
 	if err := u.expectBare(); err != nil {
 		return err
 	}
@@ -139,12 +139,12 @@ func (u *unmounting) detachDeleted(fd *sys.FD) error {
 	if err != nil && !errors.Is(err, ErrNotMounted) {
 		return u.explain(err) // it went just now
 	}
-	covered := err == nil || u.putBeneath(fd) == nil
+	covered := err == nil || u.attachBeneath(fd) == nil
 	if err := sys.DetachMount(fd); err != nil {
 		return u.explain(err)
 	}
 	if !covered {
-		_ = u.putInPlace() // as far as it can be
+		_ = u.attachAt() // as far as it can be
 	}
 	return nil
 }

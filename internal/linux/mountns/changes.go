@@ -11,7 +11,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// changes tells whether anything was mounted, unmounted or moved in a mount
+// mountPoll tells whether anything was mounted, unmounted or moved in a mount
 // namespace since it was asked last, without a look at its mounts: a mountinfo
 // that is held open can be polled for that, see proc_pid_mountinfo(5). Its zero
 // value holds nothing open.
@@ -19,14 +19,14 @@ import (
 // A mountinfo that is open keeps its namespace alive, and the root directory of
 // its process. So it is held open of one namespace that lives on anyway: that of
 // PID 1, or our own.
-type changes struct {
+type mountPoll struct {
 	ns    Namespace // that was asked for last
 	table *sys.FD   // nil where it cannot be polled
 }
 
 // since is false where the kernel says that nothing has happened in ns since the
 // last call, which was for ns as well.
-func (c *changes) since(ns Namespace) bool {
+func (c *mountPoll) since(ns Namespace) bool {
 	if c.ns.Inode == 0 || !c.ns.Same(ns) {
 		c.close()
 		c.ns = ns
@@ -38,13 +38,13 @@ func (c *changes) since(ns Namespace) bool {
 	if c.table == nil {
 		return true
 	}
-	urgent, err := c.table.Urgent()
+	urgent, err := c.table.PollPriority()
 	return urgent || err != nil
 }
 
 // open opens the mountinfo of a process that is in the namespace and may be asked
 // where it is; none may be.
-func (c *changes) open() error {
+func (c *mountPoll) open() error {
 	for _, pid := range []int{1, os.Getpid()} {
 		fd, err := openTable(pid, c.ns)
 		if fd != nil || err != nil {
@@ -81,7 +81,7 @@ func isIn(pid int, ns Namespace) (bool, error) {
 	return err == nil && ns.Same(now), err
 }
 
-func (c *changes) close() {
+func (c *mountPoll) close() {
 	c.table.Close()
-	*c = changes{}
+	*c = mountPoll{}
 }

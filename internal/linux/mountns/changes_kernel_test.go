@@ -41,7 +41,7 @@ func TestTheKernelTellsOfEveryChange(t *testing.T) {
 
 	own, err := Of(os.Getpid())
 	must(t, err)
-	var c changes
+	var c mountPoll
 	defer c.close()
 	if !c.since(own) || c.table == nil || c.since(own) {
 		t.Fatal("the first call tells of nothing, there is no table, or the second tells of something")
@@ -90,7 +90,7 @@ func TestTheKernelTellsOfEveryChange(t *testing.T) {
 // TestNoOtherNamespaceIsKeptAlive: of one that is not ours or PID 1's nothing is
 // held open, and what was is given back for it.
 func TestNoOtherNamespaceIsKeptAlive(t *testing.T) {
-	var c changes
+	var c mountPoll
 	defer c.close()
 	own, err := Of(os.Getpid())
 	must(t, err)
@@ -141,7 +141,7 @@ func followerRole(args []string, ready func(string)) error {
 	if err != nil {
 		return err
 	}
-	var c changes
+	var c mountPoll
 	defer c.close()
 	said := []any{!own.Same(one), c.since(one), c.since(one)}
 	if err := one.Do(func() error { return holdMounts(args) }); err != nil {

@@ -40,7 +40,7 @@ type Lister struct {
 	ns      Namespace
 	below   string
 	begun   bool // back has given a list of below in ns
-	changes changes
+	changes mountPoll
 }
 
 // listing is one way to keep such a list.

@@ -25,8 +25,8 @@ func newProcScan(l limits) *procScan { return &procScan{limits: l} }
 // again and again where the table is long. The text is valid until it returns.
 type reader func(ns Namespace, text []byte) error
 
-// spot is a namespace that was found and the way to read it.
-type spot struct {
+// nsEntry is a namespace that was found and the way to read it.
+type nsEntry struct {
 	ns    Namespace
 	whole bool // PID sees the namespace from its root, not from a chroot
 }
@@ -34,19 +34,19 @@ type spot struct {
 // maxKnown bounds tour.known. A table too many is read twice.
 const maxKnown = 1 << 17
 
-// tour is one pass.
-type tour struct {
-	scan   *procScan
-	look   reader
-	spots  map[uint64]*spot // by inode
-	order  []*spot
-	long   []*spot      // those whose tables are long
-	left   int          // how many bytes of beginnings may still be read
-	rest   int          // and of long tables
-	missed bool         // a namespace could not be read through what was noted
-	denied []int        // processes whose namespace may not be known
-	known  map[int]bool // IDs of the mounts of every table that was read, where there are such processes
-	survey Survey
+// procPass is one pass.
+type procPass struct {
+	scan    *procScan
+	look    reader
+	entries map[uint64]*nsEntry // by inode
+	order   []*nsEntry
+	long    []*nsEntry   // those whose tables are long
+	left    int          // how many bytes of beginnings may still be read
+	rest    int          // and of long tables
+	missed  bool         // a namespace could not be read through what was noted
+	denied  []int        // processes whose namespace may not be known
+	known   map[int]bool // IDs of the mounts of every table that was read, where there are such processes
+	survey  Survey
 	// What was not looked at: namespaces beyond the most that are noted, and tables
 	// that were not read, or not to their end.
 	unnoted, unread, cut int
@@ -59,8 +59,8 @@ func (p *procScan) visit(look reader) (Survey, error) {
 	if p.buf == nil {
 		p.buf = make([]byte, p.limits.head)
 	}
-	t := tour{
-		scan: p, look: look, spots: map[uint64]*spot{}, known: map[int]bool{}, left: p.limits.heads, rest: p.limits.tables,
+	t := procPass{
+		scan: p, look: look, entries: map[uint64]*nsEntry{}, known: map[int]bool{}, left: p.limits.heads, rest: p.limits.tables,
 		survey: Survey{Backend: "procfs"},
 	}
 	for range 3 {
@@ -90,7 +90,7 @@ func (p *procScan) visit(look reader) (Survey, error) {
 }
 
 // report says what was not looked at.
-func (t *tour) report() {
+func (t *procPass) report() {
 	l := t.scan.limits
 	t.survey.skipDescriptors(t.many)
 	if t.unnoted > 0 {
@@ -107,7 +107,7 @@ func (t *tour) report() {
 }
 
 // find notes the namespaces that have not been read yet.
-func (t *tour) find() error {
+func (t *procPass) find() error {
 	u, err := processes(t.noteTask)
 	if t.denied = u.denied; err != nil {
 		return err
@@ -122,8 +122,8 @@ func (t *tour) find() error {
 
 // noteTask notes the namespace of a process or thread. Of several, one is
 // wanted that is in no chroot: the others see only what lies inside theirs.
-func (t *tour) noteTask(h held) {
-	s := t.spots[h.inode]
+func (t *procPass) noteTask(h held) {
+	s := t.entries[h.inode]
 	if s != nil && s.whole {
 		return
 	}
@@ -138,26 +138,26 @@ func (t *tour) noteTask(h held) {
 	}
 }
 
-func (t *tour) noteDescriptor(h held) {
-	if t.spots[h.inode] == nil {
+func (t *procPass) noteDescriptor(h held) {
+	if t.entries[h.inode] == nil {
 		t.note(Namespace{Inode: h.inode, Link: h.path()})
 	}
 }
 
-func (t *tour) note(ns Namespace) *spot {
-	s := &spot{ns: ns}
-	if len(t.spots) >= t.scan.limits.namespaces {
+func (t *procPass) note(ns Namespace) *nsEntry {
+	s := &nsEntry{ns: ns}
+	if len(t.entries) >= t.scan.limits.namespaces {
 		t.unnoted++
 		return s
 	}
-	t.spots[ns.Inode] = s
+	t.entries[ns.Inode] = s
 	t.order = append(t.order, s)
 	return s
 }
 
 // open opens the table of a namespace for read, through its representative; where
 // that is in a chroot, or where there is none, from inside.
-func (t *tour) open(s *spot, read func(*sys.FD) error) error {
+func (t *procPass) open(s *nsEntry, read func(*sys.FD) error) error {
 	if s.whole {
 		return withTable(s.ns.PID, read)
 	}
@@ -185,7 +185,7 @@ func withTable(pid int, read func(*sys.FD) error) error {
 }
 
 // head reads the beginning of a table.
-func (t *tour) head(s *spot) (text []byte, whole bool, err error) {
+func (t *procPass) head(s *nsEntry) (text []byte, whole bool, err error) {
 	err = t.open(s, func(f *sys.FD) error {
 		n, err := f.Read(t.scan.buf)
 		text = t.scan.buf[:n]
@@ -196,7 +196,7 @@ func (t *tour) head(s *spot) (text []byte, whole bool, err error) {
 }
 
 // readSpot reads the table of a namespace, or finds that it is long.
-func (t *tour) readSpot(s *spot) {
+func (t *procPass) readSpot(s *nsEntry) {
 	if t.left <= 0 {
 		t.unread++
 		return
@@ -204,7 +204,7 @@ func (t *tour) readSpot(s *spot) {
 	text, whole, err := t.head(s)
 	switch {
 	case ended(err) || (err == nil && len(text) == 0):
-		delete(t.spots, s.ns.Inode)
+		delete(t.entries, s.ns.Inode)
 		t.missed = true
 	case err == nil && !whole:
 		t.long = append(t.long, s)
@@ -214,7 +214,7 @@ func (t *tour) readSpot(s *spot) {
 }
 
 // readLong reads a long table piece by piece.
-func (t *tour) readLong(s *spot) {
+func (t *procPass) readLong(s *nsEntry) {
 	if t.rest <= 0 {
 		t.unread++
 		return
@@ -249,7 +249,7 @@ func (t *tour) readLong(s *spot) {
 	case err == nil:
 		t.rest += max(left, 0)
 	case first && ended(err):
-		delete(t.spots, s.ns.Inode)
+		delete(t.entries, s.ns.Inode)
 		t.missed = true
 	default:
 		t.survey.Partial++
@@ -266,12 +266,12 @@ func ended(err error) bool {
 // mount in the table tells whether the namespace was read already: no two share
 // one. The process may be in another root directory than the one that was read
 // through, so that the two tables begin with different mounts.
-func (t *tour) readDenied(pid int) {
+func (t *procPass) readDenied(pid int) {
 	head, err := sys.ReadProcHead(tableOf(pid), t.scan.buf)
 	if err != nil || len(head) == 0 || t.knows(head) || t.left <= 0 {
 		return // gone, or known
 	}
-	s := &spot{ns: Namespace{PID: pid}, whole: true}
+	s := &nsEntry{ns: Namespace{PID: pid}, whole: true}
 	switch text, whole, err := t.head(s); {
 	case ended(err) || len(text) == 0 || t.knows(text):
 	case err == nil && !whole:
@@ -283,7 +283,7 @@ func (t *tour) readDenied(pid int) {
 
 // knows tells whether a mount of the table, of which the end may be missing, is
 // in one that was read.
-func (t *tour) knows(text []byte) bool {
+func (t *procPass) knows(text []byte) bool {
 	for line := range bytes.Lines(text[:bytes.LastIndexByte(text, '\n')+1]) {
 		if t.known[firstID(line)] {
 			return true
@@ -294,7 +294,7 @@ func (t *tour) knows(text []byte) bool {
 
 // take hands on a table that was read. One that cannot be read, or not understood,
 // must not keep us from all the others.
-func (t *tour) take(ns Namespace, text []byte, err error) {
+func (t *procPass) take(ns Namespace, text []byte, err error) {
 	if err == nil {
 		t.survey.Namespaces++
 		err = t.lines(ns, text)
@@ -305,7 +305,7 @@ func (t *tour) take(ns Namespace, text []byte, err error) {
 }
 
 // lines hands on lines of a table, and notes what they lead to.
-func (t *tour) lines(ns Namespace, text []byte) error {
+func (t *procPass) lines(ns Namespace, text []byte) error {
 	if len(t.denied) > 0 && len(t.known) < maxKnown {
 		for line := range bytes.Lines(text) {
 			t.known[firstID(line)] = true
@@ -328,14 +328,14 @@ func firstID(text []byte) int {
 
 // noteNamed notes the namespaces that are bound to files in this one. Those
 // that are bound only in a namespace without a process stay hidden.
-func (t *tour) noteNamed(ns Namespace, text []byte) error {
+func (t *procPass) noteNamed(ns Namespace, text []byte) error {
 	major, minor, err := namespaceDevice()
 	if err != nil {
 		return err
 	}
 	return mountinfo.EachDevice(text, major, minor, func(line mountinfo.Line) bool {
 		m, err := line.Mount()
-		if inode, ok := inodeOf(m.Root); err == nil && ok && t.spots[inode] == nil {
+		if inode, ok := inodeOf(m.Root); err == nil && ok && t.entries[inode] == nil {
 			t.note(Namespace{Inode: inode, Via: ns.PID, Name: m.Point})
 		}
 		return true

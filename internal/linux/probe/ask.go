@@ -122,7 +122,7 @@ func (a *asker) meant(fd *sys.FD) error {
 func (a *asker) ask(fd *sys.FD, what string) (there bool) {
 	asked := "stat of " + what
 	a.turn.ask(asked)
-	st, err := fd.StatNow(sys.StatType | sys.StatNlink | sys.StatIno)
+	st, err := fd.StatForceSync(sys.StatType | sys.StatNlink | sys.StatIno)
 	absent := errors.Is(err, sys.ENOENT)
 	if err != nil {
 		a.refused(asked, err)

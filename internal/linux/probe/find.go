@@ -27,7 +27,7 @@ func (s *pass) find() {
 	s.placeAll()
 	s.locateAll(func(i int, st mount.State, err error) {
 		a, want := &s.answers[i], s.targets[i].ID
-		if err == nil && want != (mount.ID{}) && (!same(want, st.ID) || want.Reused != 0 && want.Reused != st.Reused) {
+		if err == nil && want != (mount.ID{}) && (!same(want, st.ID) || want.MountInfoID != 0 && want.MountInfoID != st.MountInfoID) {
 			err = &mount.ChangedError{Want: want, Found: st.ID}
 		}
 		if err != nil {
@@ -45,9 +45,9 @@ func (s *pass) describe(i int, st mount.State) {
 	a.ID, a.FSType, a.Deleted, a.ReadOnly = st.ID, st.FSType, st.Deleted, a.ReadOnly || st.ReadOnly
 }
 
-// findAgain makes sure that it was the mount that was meant which answered, or
+// recheck makes sure that it was the mount that was meant which answered, or
 // did not, and adds what the kernel knows of it by now.
-func (s *pass) findAgain() {
+func (s *pass) recheck() {
 	s.locateAll(func(i int, st mount.State, err error) {
 		if s.answers[i].ID == (mount.ID{}) {
 			return // never was there
@@ -158,7 +158,7 @@ func (s *pass) group() {
 			Target: i, Own: f.namespace == (mountns.Namespace{}), Namespace: f.namespace,
 			Local: !mountns.MayHang(f.state.FSType), Below: []byte(t.Below), Bind: t.Bind, Owner: t.Owner,
 		}
-		q.means(f.state.ID)
+		q.setMount(f.state.ID)
 		g.questions = append(g.questions, q)
 	}
 	s.groups = slices.DeleteFunc(s.groups, s.keepsAnother)

@@ -91,7 +91,7 @@ type worker struct {
 // everything it has opened. Where the way to a mount does not answer, the questions
 // that are left are handed over, and it tells so.
 func (w *worker) group(group []question, handOver func(left []question)) (handed bool) {
-	err := sys.OnOwnFiles(func() error {
+	err := sys.WithOwnFDTable(func() error {
 		for len(group) > 0 && !handed {
 			q := &group[0]
 			group = group[1:]

@@ -25,7 +25,7 @@ func (s *pass) refine(i int) {
 	if err != nil {
 		return // it stays as it is
 	}
-	m, ok := table.ByID(a.ID.Reused)
+	m, ok := table.ByID(a.ID.MountInfoID)
 	if !ok {
 		return
 	}

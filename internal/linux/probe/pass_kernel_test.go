@@ -197,8 +197,8 @@ func TestNoSuchMount(t *testing.T) {
 	must(t, sys.BindMount(t.TempDir(), below))
 	t.Cleanup(func() { systest.UnmountPath(below, true) })
 	another := st.ID
-	another.Unique++ // before 6.8 there is none, and the number decides
-	another.Reused++
+	another.UniqueID++ // before 6.8 there is none, and the number decides
+	another.MountInfoID++
 	gone := kerneltest.Start(t, "space", t.TempDir())
 	ns, err := mountns.Of(gone.PID)
 	must(t, err)

@@ -81,14 +81,14 @@ const (
 	Unasked State = "Unasked"
 )
 
-// Verdict is an answer that may not be known.
-type Verdict string
+// Tristate is an answer that may not be known.
+type Tristate string
 
 // The verdicts.
 const (
-	Unknown Verdict = ""
-	Yes     Verdict = "yes"
-	No      Verdict = "no"
+	Unknown Tristate = ""
+	Yes     Tristate = "yes"
+	No      Tristate = "no"
 )
 
 // Stat is what is known of the file or directory that was asked.
@@ -116,7 +116,7 @@ type Answer struct {
 	// Bindable is whether it can be bound elsewhere: Unknown unless Target.Bind
 	// is set and it was tried. No means that a container that wants it cannot
 	// start.
-	Bindable Verdict
+	Bindable Tristate
 	// Deleted is the kernel's mark: the name of the mount's root is unlinked.
 	Deleted bool
 	// FSType is the type, with the subtype where the kernel tells.

@@ -61,7 +61,7 @@ func TestWhatErrorsMean(t *testing.T) {
 func TestPathsOfAnyBytes(t *testing.T) {
 	t.Parallel()
 	sent := question{Target: 3, Below: []byte("\xff\x00\n"), Namespace: mountns.Namespace{PID: 1, Inode: 2, ID: 3}}
-	sent.means(mount.ID{Unique: 1 << 63, Reused: 4, Point: "/\xfe"})
+	sent.setMount(mount.ID{UniqueID: 1 << 63, MountInfoID: 4, Point: "/\xfe"})
 	text, err := json.Marshal(request{Groups: [][]question{{sent}}})
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestPathsOfAnyBytes(t *testing.T) {
 
 func TestMarkMakesNoOtherMount(t *testing.T) {
 	t.Parallel()
-	a := mount.ID{Reused: 1, Parent: 2, Root: "/vol", Point: "/p"}
+	a := mount.ID{MountInfoID: 1, Parent: 2, Root: "/vol", Point: "/p"}
 	b := a
 	if b.Root = "/vol//deleted"; !same(a, b) || !same(b, a) {
 		t.Error("the mark makes another mount of it")
@@ -85,7 +85,7 @@ func TestMarkMakesNoOtherMount(t *testing.T) {
 	if b.Root = "/other"; same(a, b) {
 		t.Error("another root is the same mount")
 	}
-	a.Unique, b.Unique = 5, 6
+	a.UniqueID, b.UniqueID = 5, 6
 	if b.Root = a.Root; same(a, b) {
 		t.Error("another number is the same mount")
 	}

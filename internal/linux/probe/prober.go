@@ -79,7 +79,7 @@ func (p *Prober) Ask(ctx context.Context, targets []Target) ([]Answer, error) {
 	s.find()
 	err := s.askAll(ctx)
 	s.settle()
-	s.findAgain()
+	s.recheck()
 	return s.answers, err
 }
 

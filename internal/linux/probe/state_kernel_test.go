@@ -96,7 +96,7 @@ func TestStates(t *testing.T) {
 					t.Errorf("want the same again")
 				}
 				other := a.ID
-				other.Reused++
+				other.MountInfoID++
 				if again := one(t, p, probe.Target{Point: s.dirs[0], ID: other}); again.State != probe.Vanished {
 					t.Errorf("want it to be another")
 				}

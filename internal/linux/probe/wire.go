@@ -50,6 +50,6 @@ type overdue struct {
 	Stat     Stat // what the kernel remembers of what is asked
 }
 
-func (q *question) means(id mount.ID) {
-	q.Point, q.Unique, q.Reused = []byte(id.Point), id.Unique, id.Reused
+func (q *question) setMount(id mount.ID) {
+	q.Point, q.Unique, q.Reused = []byte(id.Point), id.UniqueID, id.MountInfoID
 }

@@ -22,8 +22,8 @@ const (
 // has taken the request and never answers it, the thread cannot even be killed:
 // only for processes that can be lost.
 
-// StatNow has the file system itself say what it knows about the file.
-func (f *FD) StatNow(mask uint32) (Stat, error) {
+// StatForceSync has the file system itself say what it knows about the file.
+func (f *FD) StatForceSync(mask uint32) (Stat, error) {
 	st, err := statx(f.n, "", unix.AT_STATX_FORCE_SYNC|unix.AT_NO_AUTOMOUNT|unix.AT_EMPTY_PATH, mask)
 	if err == unix.EINVAL { // before 4.11, where stat asks by itself
 		return fstatat(f.n, "", unix.AT_NO_AUTOMOUNT|unix.AT_EMPTY_PATH)
@@ -63,12 +63,12 @@ func (f *FD) ReadSomeEntries() error {
 	return err
 }
 
-// OnOwnFiles is OnThread with a table of descriptors of the thread's own: what
+// WithOwnFDTable is OnThread with a table of descriptors of the thread's own: what
 // fn opens goes with the thread, even where the thread can be ended and the
 // rest of the process cannot. It begins as a copy of the process' table.
 // Nothing that the runtime's poller waits for may be opened in it. What has
 // been opened by another thread since is not there.
-func OnOwnFiles(fn func() error) error {
+func WithOwnFDTable(fn func() error) error {
 	if err := openBase(); err != nil {
 		return err
 	}

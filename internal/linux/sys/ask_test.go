@@ -14,7 +14,7 @@ import (
 func TestOwnFilesAreNoOthers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	err := OnOwnFiles(func() error {
+	err := WithOwnFDTable(func() error {
 		fd, err := Lookup(dir)
 		if err != nil {
 			return err
@@ -58,7 +58,7 @@ func TestAskingALocalDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer fd.Close()
-	st, err := fd.StatNow(StatType | StatNlink | StatIno)
+	st, err := fd.StatForceSync(StatType | StatNlink | StatIno)
 	if err != nil || !st.IsDir() || st.Nlink == 0 || st.Ino == 0 {
 		t.Errorf("stat %+v, %v", st, err)
 	}

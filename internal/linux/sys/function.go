@@ -17,9 +17,9 @@ var functions = []int64{
 	unix.SELINUX_MAGIC, unix.BINFMTFS_MAGIC, unix.NSFS_MAGIC,
 }
 
-// IsFunction tells whether f lies on a file system that keeps no data. It waits
+// IsPseudoFS tells whether f lies on a file system that keeps no data. It waits
 // for that file system (statfs; of a descriptor opened with O_PATH, 3.12).
-func (f *FD) IsFunction() (bool, error) {
+func (f *FD) IsPseudoFS() (bool, error) {
 	var st unix.Statfs_t
 	err := retryErr(func() error { return unix.Fstatfs(f.n, &st) })
 	return slices.Contains(functions, int64(st.Type)), err

@@ -163,10 +163,10 @@ func (f *FD) Read(buf []byte) (n int, err error) {
 	return n, nil
 }
 
-// Urgent tells whether something is to be told of f that is out of the ordinary
+// PollPriority tells whether something is to be told of f that is out of the ordinary
 // (POLLPRI), without waiting: of an open mountinfo, that the mounts of its
 // namespace are others than when it was opened or asked last (2.6.30).
-func (f *FD) Urgent() (bool, error) {
+func (f *FD) PollPriority() (bool, error) {
 	fds := []unix.PollFd{{Fd: int32(f.n), Events: unix.POLLPRI}}
 	_, err := retry(func() (int, error) { return unix.Poll(fds, 0) })
 	return fds[0].Revents != 0, err // also what nobody asks for: an error, or a descriptor that is none

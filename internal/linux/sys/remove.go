@@ -72,10 +72,10 @@ func ReadHead(f *FD, most int) ([]byte, error) {
 	return buf[:read], nil
 }
 
-// Made is when the file was made (statx(2), STATX_BTIME), in UTC; zero where
+// BirthTime is when the file was made (statx(2), STATX_BTIME), in UTC; zero where
 // the kernel or the file system does not know. With the inode's number, which
 // may be used again, it tells a file from one that has taken its place.
-func (f *FD) Made() (time.Time, error) {
+func (f *FD) BirthTime() (time.Time, error) {
 	var x unix.Statx_t
 	err := retryErr(func() error { return unix.Statx(f.n, "", noSync|unix.AT_EMPTY_PATH, unix.STATX_BTIME, &x) })
 	if err == unix.ENOSYS || err == nil && x.Mask&unix.STATX_BTIME == 0 {

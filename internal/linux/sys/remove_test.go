@@ -124,7 +124,7 @@ func TestReadHead(t *testing.T) {
 	if _, err := ReadHead(openDir(t, dir), 10); !errors.Is(err, EINVAL) {
 		t.Errorf("a directory: %v, want EINVAL", err)
 	}
-	made, err := openDir(t, name).Made()
+	made, err := openDir(t, name).BirthTime()
 	if age := time.Since(made); err != nil || !made.IsZero() && (age < -time.Minute || age > time.Minute) {
 		t.Errorf("made %v, %v", made, err)
 	}

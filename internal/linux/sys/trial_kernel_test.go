@@ -38,7 +38,7 @@ func scratches(t *testing.T) map[string]*Scratch {
 // try attaches a copy of what is at path, after then has happened to it.
 func try(t *testing.T, s *Scratch, path string, dir bool, then func() error) (result error) {
 	t.Helper()
-	err := OnOwnFiles(func() error {
+	err := WithOwnFDTable(func() error {
 		fd, err := Lookup(path)
 		if err != nil {
 			return err

@@ -103,8 +103,8 @@ func (t target) changed(cause error) (fault.Applied, error) {
 	}
 	var c *mount.ChangedError
 	// A number of mountinfo is used again at once, but never by two mounts at a time.
-	reused := errors.As(cause, &c) && c.Found.Reused == t.id.Reused
-	m, ok := table.ByID(t.id.Reused)
+	reused := errors.As(cause, &c) && c.Found.MountInfoID == t.id.MountInfoID
+	m, ok := table.ByID(t.id.MountInfoID)
 	if ok && !reused && m.Point == t.id.Point && m.Parent == t.id.Parent {
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("nothing was touched: %w", cause))
 	}

@@ -300,7 +300,7 @@ func TestMountBeneathIsTold(t *testing.T) {
 	must(t, err)
 	must(t, os.Remove(filepath.Join(version, "b")))
 	result := diagnose(t, s, pod, nil)
-	if len(result.Findings) != 1 || result.Findings[0].Mount.ID != top.Unique || !strings.Contains(strings.Join(result.Findings[0].Evidence, "\n"), "beneath it at the same place: 1") {
+	if len(result.Findings) != 1 || result.Findings[0].Mount.ID != top.UniqueID || !strings.Contains(strings.Join(result.Findings[0].Evidence, "\n"), "beneath it at the same place: 1") {
 		t.Errorf("findings = %+v, want the upper mount and a word about the lower", result.Findings)
 	}
 }

@@ -28,7 +28,7 @@ func (r *ring) scene(t *testing.T, c contest, stale mount.State) match {
 	before, err := mountIDs(0)
 	must(t, err)
 	var m sys.MountStat
-	must(t, m.Load(sys.MountRef{Mount: stale.Unique}, sys.StatmountBasic))
+	must(t, m.Load(sys.MountRef{Mount: stale.UniqueID}, sys.StatmountBasic))
 	healthy, err := mount.Inspect(r.places.spare())
 	must(t, err)
 	return match{contest: c, before: before, stale: stale, on: m.Parent(), root: healthy.Root}
@@ -49,8 +49,8 @@ func (m match) judge(t *testing.T, r *ring) {
 	after, err := mountIDs(0)
 	must(t, err)
 	lost := without(slices.Concat(m.before, m.deed.Added), after)
-	stays := !slices.Contains(lost, m.stale.Unique)
-	if foreign := without(lost, []uint64{m.stale.Unique}); len(foreign) > 0 {
+	stays := !slices.Contains(lost, m.stale.UniqueID)
+	if foreign := without(lost, []uint64{m.stale.UniqueID}); len(foreign) > 0 {
 		t.Errorf("%d healthy mounts are gone: %v (outcome %q)", len(foreign), foreign, m.outcome)
 	}
 	if stays && m.outcome == unmounted || !stays && m.outcome != unmounted && !acts[m.act].removes {
@@ -79,7 +79,7 @@ func (m match) judgeNew(t *testing.T, r *ring, ids []uint64) {
 		}
 	}
 	if len(m.deed.Added) == 1 {
-		if top, err := mount.Inspect(r.places.Point); err != nil || top.Unique != m.deed.Added[0] {
+		if top, err := mount.Inspect(r.places.Point); err != nil || top.UniqueID != m.deed.Added[0] {
 			t.Errorf("at the point: %+v, %v, want the rival's mount %d (outcome %q)", top, err, m.deed.Added[0], m.outcome)
 		}
 	}

@@ -28,7 +28,7 @@ type otherMount struct {
 func others(report *subpath.Report, stale []subpath.Bind) []otherMount {
 	var all []otherMount
 	for _, m := range report.Mounts {
-		planned := slices.ContainsFunc(stale, func(b subpath.Bind) bool { return b.State.Reused == m.ID })
+		planned := slices.ContainsFunc(stale, func(b subpath.Bind) bool { return b.State.MountInfoID == m.ID })
 		if !planned {
 			all = append(all, otherMount{ID: m.ID, Point: m.Point})
 		}

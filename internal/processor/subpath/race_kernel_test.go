@@ -425,7 +425,7 @@ func (r *ring) round(t *testing.T, c contest, i int) {
 	c.stale(t, r)
 	st, err := mount.Inspect(r.places.Point)
 	must(t, err)
-	r.places.Stale = st.Unique
+	r.places.Stale = st.UniqueID
 	m := r.scene(t, c, st)
 	o := order{Act: c.act, Places: r.places}
 	var b bout

@@ -244,7 +244,7 @@ func TestHealsInTheKubeletsNamespace(t *testing.T) {
 	p := w.plan(t)
 	var inside mount.State
 	must(t, n.Do(t.Context(), func() (err error) { inside, err = mount.Inspect(w.point); return err }))
-	if len(p.Actions) != 2 || p.Actions[0].Mount.ID != inside.Unique {
+	if len(p.Actions) != 2 || p.Actions[0].Mount.ID != inside.UniqueID {
 		t.Fatalf("plan = %+v, want the mount of the kubelet's namespace, %v", p, inside)
 	}
 	// On the way, the plan is written down and read again.
@@ -375,7 +375,7 @@ func TestRefusesForgedActions(t *testing.T) {
 			change(&a)
 			done, err := w.healer.Apply(t.Context(), w.request, a)
 			// Without an id of its own it may be one that has come in the place, with the number, of one that is gone.
-			another := healthy.Unique == 0 && name == "a healthy bind called gone" && done.Already
+			another := healthy.UniqueID == 0 && name == "a healthy bind called gone" && done.Already
 			if !processor.IsStalled(err) && !another {
 				t.Errorf("%+v, error %v, want a stalled error", done, err)
 			}

@@ -68,9 +68,9 @@ type listedVolume struct {
 	// Beneath is how many mounts it hides.
 	Beneath int `json:"beneath,omitempty"`
 	// State is what became of the question to the mount, Errno the error that decided; Bindable is "yes", "no" or unknown.
-	State    probe.State   `json:"state,omitempty"`
-	Errno    string        `json:"errno,omitempty"`
-	Bindable probe.Verdict `json:"bindable,omitempty"`
+	State    probe.State    `json:"state,omitempty"`
+	Errno    string         `json:"errno,omitempty"`
+	Bindable probe.Tristate `json:"bindable,omitempty"`
 	// Record is what the kubelet has written down, Staging where the driver has mounted it for the node, and how that is.
 	Record       *kubelet.VolumeRecord `json:"record,omitempty"`
 	Staging      string                `json:"staging,omitempty"`

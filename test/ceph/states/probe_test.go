@@ -17,7 +17,7 @@ import (
 // verdict is what of an answer the table speaks of.
 type verdict struct {
 	State    probe.State
-	Bindable probe.Verdict
+	Bindable probe.Tristate
 	Deleted  bool
 }
 
