@@ -38,7 +38,7 @@ import (
 func TestMain(m *testing.M) {
 	subprocess.Main(probe.Job, volume.Job, volume.ArgumentsJob)
 	kerneltest.Main(m, kerneltest.Roles{
-		"serve": serve, "container": container, "daemon": daemon, "workload": volumetest.Attack, "look": look, "trap": trap, "rooted": rooted,
+		"serve": serve, "container": container, "daemon": kerneltest.HoldPrivately, "workload": volumetest.Attack, "look": look, "trap": trap, "rooted": rooted,
 	})
 }
 
@@ -226,16 +226,6 @@ func container(args []string, ready func(string)) error {
 		return fmt.Errorf("pivot_root: %w: %s", err, out)
 	}
 	if err := errors.Join(os.Chdir("/"), systest.UnmountPath("/old", true)); err != nil {
-		return err
-	}
-	ready("")
-	kerneltest.WaitForEnd()
-	return nil
-}
-
-// daemon is a role: a process with a private copy of the host's mounts, as a driver's has.
-func daemon(_ []string, ready func(string)) error {
-	if err := sys.SetPropagation("/", sys.Private, true); err != nil {
 		return err
 	}
 	ready("")

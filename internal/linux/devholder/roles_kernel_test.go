@@ -33,7 +33,7 @@ var roles = kerneltest.Roles{
 	"covered":    inOwn(func(_, dir string) error { return sys.NewMount("cover", dir, "tmpfs", "") }),
 	"chrooted":   inOwn(func(_, _ string) error { return systest.Chroot("/usr") }),
 	"pivoted":    inOwn(pivot),
-	"moved":      inOwn(moveOverRoot),
+	"moved":      inOwn(func(_, dir string) error { return kerneltest.MoveOverRoot(dir) }),
 	"threaded":   holders.InThread(mountArgs, nil),
 	"descriptor": holders.InThread(mountArgs, func() (*os.File, error) { return os.Open("/proc/thread-self/ns/mnt") }),
 	"table":      holders.InThread(mountArgs, func() (*os.File, error) { return os.Open("/proc/thread-self/mountinfo") }),
@@ -111,25 +111,6 @@ func pivot(_, dir string) error {
 		return err
 	}
 	return systest.UnmountPath("/old", true)
-}
-
-// moveOverRoot covers the root, as runtimes do that must not pivot.
-func moveOverRoot(_, dir string) error {
-	root, err := os.MkdirTemp(filepath.Dir(dir), "root")
-	if err != nil {
-		return err
-	}
-	for _, do := range []func() error{
-		func() error { return sys.NewMount("root", root, "tmpfs", "") },
-		func() error { return os.Chdir(root) },
-		func() error { return systest.MoveMountTo(".", "/") },
-		func() error { return systest.Chroot(".") },
-	} {
-		if err := do(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // lazily uses the device in some way, and unmounts it.

@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // Roles are what other processes of a test do, by name. A role calls ready when
@@ -55,6 +57,35 @@ func RoleEnv(role string) []string {
 
 // WaitForEnd is how a role waits for the end of its test.
 func WaitForEnd() { io.Copy(io.Discard, os.Stdin) }
+
+// HoldPrivately is a role with a copy of all mounts of its own, such as a daemon's.
+func HoldPrivately(_ []string, ready func(string)) error {
+	if err := sys.SetPropagation("/", sys.Private, true); err != nil {
+		return err
+	}
+	ready("")
+	WaitForEnd()
+	return nil
+}
+
+// MoveOverRoot mounts a file system beside dir and makes it the root of this process, as runtimes do that must not pivot.
+func MoveOverRoot(dir string) error {
+	root, err := os.MkdirTemp(filepath.Dir(dir), "root")
+	if err != nil {
+		return err
+	}
+	for _, do := range []func() error{
+		func() error { return sys.NewMount("root", root, "tmpfs", "") },
+		func() error { return os.Chdir(root) },
+		func() error { return systest.MoveMountTo(".", "/") },
+		func() error { return systest.Chroot(".") },
+	} {
+		if err := do(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Actor is a process that plays a role. It ends with the test.
 type Actor struct {

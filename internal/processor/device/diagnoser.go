@@ -68,24 +68,28 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 		}
 	}
 	if len(held) == 0 {
-		return processor.Result{NotApplicable: nothingHeld(slices.Concat(choice.Others, rest))}, nil
+		return processor.Result{NotApplicable: joinReasons("no device is held: ", slices.Concat(choice.Others, rest), noneAbandoned)}, nil
 	}
 	return found(held)
 }
 
-// maxSaid bounds how many devices a reason speaks of.
-const maxSaid = 10
+// maxReasons bounds how many devices the reason for a clean result names.
+const maxReasons = 10
 
-func nothingHeld(said []string) string {
-	if len(said) == 0 {
-		return "no device is mounted anywhere that the host no longer mounts"
+// joinReasons joins the reasons of several devices after a prefix. It returns otherwise if there is none.
+func joinReasons(prefix string, reasons []string, otherwise string) string {
+	if len(reasons) == 0 {
+		return otherwise
 	}
-	text := "no device is held: " + strings.Join(said[:min(len(said), maxSaid)], ". ")
-	if more := len(said) - maxSaid; more > 0 {
+	text := prefix + strings.Join(reasons[:min(len(reasons), maxReasons)], ". ")
+	if more := len(reasons) - maxReasons; more > 0 {
 		text += fmt.Sprintf(". And %d more", more)
 	}
 	return text
 }
+
+// noneAbandoned is the reason if no device has a mount that the host lacks.
+const noneAbandoned = "no device is mounted anywhere that the host no longer mounts"
 
 // found tells the fault.
 func found(held []*device.Case) (processor.Result, error) {

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -70,7 +69,7 @@ func (h *IdleRecoverer) Plan(ctx context.Context, r processor.Request) (processo
 		return processor.Plan{}, err
 	}
 	if len(candidates) == 0 {
-		return processor.Plan{NotApplicable: nothingIdle(kept)}, nil
+		return processor.Plan{NotApplicable: joinReasons("", kept, "no krbd device is mapped on this node")}, nil
 	}
 	plan := processor.Plan{}
 	for _, c := range candidates[:min(len(candidates), o.limit)] {
@@ -177,17 +176,6 @@ func (h *IdleRecoverer) now() time.Time {
 		return h.Now()
 	}
 	return time.Now()
-}
-
-func nothingIdle(kept []string) string {
-	if len(kept) == 0 {
-		return "no krbd device is mapped on this node"
-	}
-	text := strings.Join(kept[:min(len(kept), maxSaid)], ". ")
-	if more := len(kept) - maxSaid; more > 0 {
-		text += fmt.Sprintf(". And %d more", more)
-	}
-	return text
 }
 
 // Apply unmaps one device, if it is the one that was planned, and is unused still.

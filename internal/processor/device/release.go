@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
@@ -79,7 +78,7 @@ func (h *ReleaseRecoverer) Plan(ctx context.Context, r processor.Request) (proce
 		}
 	}
 	if len(plan.Actions) == 0 {
-		return processor.Plan{NotApplicable: nothingToRelease(refused)}, nil
+		return processor.Plan{NotApplicable: joinReasons("nothing is released: ", refused, noneAbandoned)}, nil
 	}
 	if m.Others, err = h.Inspector.Around(ctx, copies); err != nil {
 		return processor.Plan{}, err
@@ -102,17 +101,6 @@ func (h *ReleaseRecoverer) closer(ctx context.Context, c *device.Case) (*device.
 
 func refusal(c *device.Case) string {
 	return fmt.Sprintf("device %s (%s) is left alone: %s", c.Device.Node(), c.Device.Number, c.Why)
-}
-
-func nothingToRelease(said []string) string {
-	if len(said) == 0 {
-		return "no device is mounted anywhere that the host no longer mounts"
-	}
-	text := "nothing is released: " + strings.Join(said[:min(len(said), maxSaid)], ". ")
-	if more := len(said) - maxSaid; more > 0 {
-		text += fmt.Sprintf(". And %d more", more)
-	}
-	return text
 }
 
 // release plans for one device, and says whether that is to be detached.

@@ -34,7 +34,7 @@ var caseRoles = kerneltest.Roles{
 	"keep covered":       changed(func(points []string) error { return sys.NewMount("cover", points[1], "tmpfs", "") }),
 	"keep below a cover": changed(coverAbove),
 	"keep chrooted":      changed(func([]string) error { return systest.Chroot("/usr") }),
-	"keep moved":         changed(moveOverRoot),
+	"keep moved":         changed(func(points []string) error { return kerneltest.MoveOverRoot(points[0]) }),
 	"keep in a thread":   holders.InThread(private, nil),
 	"keep a table":       holders.InThread(private, func() (*os.File, error) { return os.Open("/proc/thread-self/mountinfo") }),
 
@@ -70,25 +70,6 @@ func coverAbove(points []string) error {
 			return sys.NewMount("cover", dir, "tmpfs", "")
 		}
 	}
-}
-
-// moveOverRoot covers the root, as runtimes do that must not pivot.
-func moveOverRoot(points []string) error {
-	root, err := os.MkdirTemp(filepath.Dir(points[0]), "root")
-	if err != nil {
-		return err
-	}
-	for _, do := range []func() error{
-		func() error { return sys.NewMount("root", root, "tmpfs", "") },
-		func() error { return os.Chdir(root) },
-		func() error { return systest.MoveMountTo(".", "/") },
-		func() error { return systest.Chroot(".") },
-	} {
-		if err := do(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // private keeps the copy to itself.
