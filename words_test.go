@@ -66,7 +66,7 @@ var (
 	sinkingWords = []sinking{
 		{`anew|afresh`, count{38, 70, 0}, "again"},
 		{`whoever`, count{30, 26, 0}, "anyone who, the process that"},
-		{`tells?`, count{318, 102, 0}, "reports whether, returns, reports"},
+		{`tells?`, count{317, 102, 0}, "reports whether, returns, reports"},
 		{`mend|mends|mended|mending`, count{22, 41, 0}, "repair"},
 		{`for want of`, count{10, 4, 0}, "because there is no"},
 		{`heed|heeds|heeded`, count{0, 2, 0}, "obey, use"},
