@@ -6,6 +6,6 @@ package processor
 // Excerpter is a Processor or a Recoverer that knows which part of a long result matters. The whole is kept on the node
 // and handed to later operations; the excerpt is what people see in the status.
 type Excerpter interface {
-	// Excerpt chooses from a value what fits in limit bytes. What it returns beyond that is cut off.
+	// Excerpt chooses from a value what fits in limit bytes. A longer text is cut off.
 	Excerpt(r Request, key, value string, limit int) string
 }

@@ -29,13 +29,10 @@ const (
 
 // Diagnoser is the processor heldDeviceDiagnoser.
 //
-// It diagnoses devices that cannot be detached because a mount namespace still has a mount of what is
-// on them, though the host has unmounted it: typically that of a container which got a copy of all mounts of the host
-// when it started.
-//
-// It decides from the mount tables of all namespaces and the kernel's word on each device. A device, a volume or a
-// message in the parameters narrows what is looked at, and proves nothing. It changes nothing. A device that is not
-// held is said to be what it is.
+// It diagnoses devices that cannot be detached because a mount namespace still mounts them, though the host has unmounted
+// them. Usually a container got a copy of all mounts of the host when it started. It decides from the mount tables of all
+// namespaces, and from the kernel's answer about each device. A device, a volume or a message in the parameters narrows the
+// search and proves nothing. It changes nothing. For a device that is not held, it gives the device's state.
 type Diagnoser struct {
 	Inspector *device.Inspector
 }

@@ -28,13 +28,10 @@ const (
 
 // IdleRecoverer is the recoverer idleDeviceRecover. It remembers what it has seen, so one serves for all calls.
 //
-// It unmaps krbd devices that nothing has used for a while and nothing holds, one by one, instead of a
-// job that tries to unmap all of them every minute.
-//
-// A device is idle when its counters are the same as when they were first seen with these values, long enough ago, in
-// this process: one that is seen for the first time is never idle yet. It is unmapped through krbd's own interface,
-// which refuses while anybody has it open, and never by force. It rests on the kernel's Documentation/ABI/testing/
-// sysfs-bus-rbd and Documentation/block/stat.rst.
+// It unmaps krbd devices, one by one, that have been idle for a while and that nothing holds. A device is idle if its
+// counters have not changed since this process first saw these values, long enough ago; a device that it sees for the first
+// time is not idle. It unmaps through krbd's own interface, which refuses while the device is open, and never by force. It
+// rests on the kernel's Documentation/ABI/testing/sysfs-bus-rbd and Documentation/block/stat.rst.
 type IdleRecoverer struct {
 	Inspector *device.Inspector
 	// Now is the clock; nil is time.Now.

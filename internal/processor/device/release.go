@@ -22,13 +22,11 @@ const (
 
 // ReleaseRecoverer is the recoverer heldDeviceRecover.
 //
-// It releases devices that mount namespaces still have mounted though the host does not: it unmounts
-// every copy in the namespace of its holder, the newest first, and then detaches the device where that is ours to do.
-//
-// What is released is chosen by looking: a device that the judge of package device finds left behind, and of which
-// every mount is a copy of one that the kubelet had. Parameters narrow that, and nothing from outside adds to it. No
-// process is ended and nothing is forced: what somebody uses stays, and it is said who. It rests on umount2(2) and on
-// the drivers' own means to detach.
+// It releases devices that mount namespaces still mount though the host does not. It unmounts every copy in the namespace
+// of its holder, the newest first, and then detaches the device if that is allowed. The judge of internal/faults/device
+// finds such a device, and proves that every mount is a copy of one of the kubelet's; parameters narrow that. It ends no
+// process and forces nothing: a device in use stays, and its users are named. It rests on umount2(2) and on the drivers'
+// own means to detach.
 type ReleaseRecoverer struct {
 	Inspector *device.Inspector
 }

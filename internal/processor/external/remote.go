@@ -26,13 +26,11 @@ const (
 
 // Remote is one server's processor.
 //
-// It calls processors over HTTP and HTTPS by KubeDiag's contract: POST a JSON object of strings, get a JSON
-// object of strings.
-//
-// The answer decides: 200 with such an object succeeds; 404, 409 and 422 say that this is not the fault the processor
-// looks for; everything else fails. Nothing about a server is trusted: certificates are verified, no proxy is used
-// whatever the environment says, redirects are not followed, and time and size of everything are bounded. A server may
-// answer with all that it was sent; the pipeline refuses an answer that sets a parameter or a context key to anything else.
+// It calls a processor over HTTP or HTTPS by KubeDiag's contract: POST a JSON object of strings, get one back. 200 with such
+// an object succeeds. 404, 409 and 422 say that this is not the processor's fault; everything else fails. Nothing about a
+// server is trusted: certificates are verified, no proxy is used, redirects are not followed, and time and size are
+// bounded. A server may answer with all that it was sent; the pipeline refuses an answer that changes a parameter or a
+// context key.
 type Remote struct {
 	client *http.Client
 	name   string

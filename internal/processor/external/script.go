@@ -25,14 +25,12 @@ const (
 // Enter runs fn in the mount namespace where scripts run; processes that fn starts are born there.
 type Enter func(fn func() error) error
 
-// Script is one Operation's script.
+// Script runs the script of an Operation on the node, with the node's own /bin/sh.
 //
-// It runs the scripts of Operations on the node, with the node's own /bin/sh.
-//
-// The text of a script and its arguments go to the shell as separate arguments: nothing is pasted into anything, and
-// nothing is written to the disk. A script has a clean environment, no input, bounded output and bounded time; when it
-// ends, or its time is up, every process of its group is killed. A process that left the group, as setsid(1) does, is
-// out of reach. The package decides nothing about who may run scripts.
+// The text of a script and its arguments go to the shell as separate arguments; nothing is written to the disk. A script
+// has a clean environment, no input, bounded output and bounded time. When it ends, or its time is up, every process of its
+// group is killed. A process that left the group, as with setsid(1), is out of reach. The caller decides who may run
+// scripts.
 type Script struct {
 	// Operation is the name of the Operation. It is argument 0 of the script.
 	Operation string

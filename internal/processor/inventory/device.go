@@ -20,8 +20,8 @@ const KeyDevices = "collector.system.block_device.list"
 
 // DeviceCollector is the processor blockDeviceCollector.
 //
-// It collects the block devices of the node: what each is, which file systems are alive on it, whether
-// it is busy, and where it is mounted. It judges nothing and changes nothing. It rests on packages blockdev and mountns.
+// It collects the block devices of the node: their kind, their live file systems, whether they are busy, and their mounts.
+// It rests on packages blockdev and mountns.
 type DeviceCollector struct {
 	Kubelet kubelet.Locator
 	Sys     blockdev.Sys

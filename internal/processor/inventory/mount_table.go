@@ -22,8 +22,7 @@ const detailKey = "collector.kubernetes.pod.detail"
 
 // MountTableCollector is the processor mountInfoCollector.
 //
-// It collects the mount table of the host: that of the mount namespace that the kubelet of this node
-// runs in, as the kernel writes it (proc_pid_mountinfo(5)). It judges nothing and changes nothing.
+// It collects the mount table of the kubelet's mount namespace, as the kernel writes it (proc_pid_mountinfo(5)).
 type MountTableCollector struct {
 	Kubelet kubelet.Locator
 }

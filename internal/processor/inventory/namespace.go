@@ -26,8 +26,8 @@ const maxHoldersNamed = 16
 
 // NamespaceCollector is the processor mountNamespaceCollector.
 //
-// It collects the mount namespaces of the node: how many mounts each has, and what keeps it alive,
-// also where no process is in it. It judges nothing and changes nothing. It rests on package mountns.
+// It collects the mount namespaces of the node. For each it gives the number of mounts, and what keeps it alive if no
+// process is in it. It rests on package mountns.
 type NamespaceCollector struct {
 	// Scanner is nil for a new one each time.
 	Scanner *mountns.Scanner

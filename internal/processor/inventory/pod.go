@@ -20,9 +20,8 @@ const KeyPod = "collector.kubernetes.pod.detail"
 
 // PodCollector is the processor podDetailCollector.
 //
-// It collects everything that is known about a pod, as the API server has it, but for what looks like a
-// credential: whoever may read a Diagnosis need not be one who may read the pod. It asks nobody but the source of pods
-// that it is given, and changes nothing.
+// It collects a pod as the API server has it, without anything that looks like a credential: a reader of a Diagnosis need
+// not have the right to read the pod.
 type PodCollector struct {
 	Pods kubelet.Pods
 }

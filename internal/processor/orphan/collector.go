@@ -17,8 +17,8 @@ const KeyList = "collector.kubernetes.orphaned_pods.list"
 
 // Collector is the processor orphanedPodCollector.
 //
-// It collects the directories of pods that are gone: what lies in each, what of it is mounted where,
-// and whether it may be removed. It judges by package orphan, and changes nothing.
+// It collects the directories of pods that are gone: their content, the mounts in them, and whether they may be removed.
+// Package internal/faults/orphan judges them. It changes nothing.
 type Collector struct {
 	Inspector *orphan.Inspector
 }

@@ -30,12 +30,10 @@ const (
 
 // Recoverer is the recoverer orphanedPodRecover.
 //
-// It removes what keeps the kubelet from removing the directories of pods that are gone: the empty
-// directories of their volumes and subPaths, leaf first, and the kubelet's own records of them.
-//
-// What is removed is chosen by looking, see package orphan: parameters narrow that, and nothing from outside adds to it.
-// Each removal is of one name, and is preceded by the whole proof, of which only that the API server does not have the pod
-// may have been heard before. Nothing is ever removed recursively. It rests on unlinkat(2).
+// It removes what keeps the kubelet from removing the directories of pods that are gone: empty directories of volumes and
+// subPaths, leaf first, and the kubelet's own records of them. Package internal/faults/orphan finds them; parameters narrow
+// that. It removes one name at a time, each after the whole proof; only the API server's answer about the pod may be older.
+// It removes nothing recursively. It rests on unlinkat(2).
 type Recoverer struct {
 	Inspector *orphan.Inspector
 	// Patience is for how long the kubelet is waited for, which removes the rest, as far as the operation has time for that.

@@ -35,12 +35,10 @@ const (
 
 // Diagnoser is the processor subpathRemountDiagnoser.
 //
-// It diagnoses kubernetes#68211: a container cannot start because the kubelet keeps a subPath bind
-// whose source was deleted.
-//
-// It decides from the pod's spec and status, the live mount table of the kubelet's namespace and the kernel's word on
-// each mount. Parameters and results of earlier operations are not read at all. It changes nothing. A fault of
-// another kind is named if it can be proven.
+// It diagnoses kubernetes#68211: a container cannot start, because the kubelet keeps a subPath bind whose source was
+// deleted. It decides from the pod's spec and status, the live mount table of the kubelet's namespace, and the kernel's
+// answer about each mount. It reads no parameters and no results of earlier operations, and changes nothing. If it can
+// prove another fault, it names it.
 type Diagnoser struct {
 	Pods    kubelet.Pods
 	Kubelet kubelet.Locator

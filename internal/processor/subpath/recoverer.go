@@ -33,13 +33,11 @@ const (
 
 // Recoverer is the recoverer subpathRemountRecover.
 //
-// It heals kubernetes#68211: it unmounts the stale subPath binds of a pod, so that the kubelet
-// binds afresh, and brings the next start of the containers forward that could not start.
-//
-// What is unmounted is chosen by looking: at the pod's spec, the live mount table and the kernel's word on each mount.
-// Parameters, results of earlier operations and messages choose nothing. A mount is unmounted only if it is, at that
-// moment, the very one that was planned, and still stale. It rests on umount2(2) and on the kubelet's back-off, which
-// counts from the newest exited container that the runtime has a record of.
+// It repairs kubernetes#68211: it unmounts the stale subPath binds of a pod, so that the kubelet binds them again. Then it
+// brings the next start of the containers forward that could not start. It finds its targets in the pod's spec, the live
+// mount table, and the kernel's answer about each mount; parameters, results of earlier operations and messages choose
+// nothing. It unmounts a mount only if that is still the planned one, and still stale. It rests on umount2(2), and on the
+// kubelet's back-off, which counts from the newest exited container in the runtime's records.
 type Recoverer struct {
 	Pods    kubelet.Pods
 	Kubelet kubelet.Locator

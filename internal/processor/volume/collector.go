@@ -39,9 +39,9 @@ type Surveyor interface {
 
 // Collector is the processor volumeHealthCollector.
 //
-// It collects the volumes of a pod, or of all pods of the node, that lie on file systems which can die
-// under them: where each is mounted, what the mount answered, and what the kubelet and the driver know of it, healthy or
-// not. It never waits for a file system longer than the prober does, and changes nothing. It rests on package volume.
+// It collects the volumes of one pod, or of all pods of the node, on file systems that can die under them. For each it
+// gives the mount, its answer, and the records of the kubelet and the driver. It never waits longer for a file system than
+// the prober does, and changes nothing.
 type Collector struct {
 	Pods      kubelet.Pods
 	Inspector Surveyor

@@ -49,13 +49,11 @@ type Connections interface {
 
 // Diagnoser is the processor volumeHealthDiagnoser.
 //
-// It diagnoses volumes that have died under their pods: whose daemon is gone, that are bound to a
-// directory which was deleted or is not the volume's, that do not answer, or whose server does not know them any more.
-//
-// It decides from the kubelet's directories and records and the kernel's word on each mount. Parameters narrow what is
-// looked at, and prove nothing; results of earlier operations are not read. It changes nothing, and asks no file system
-// but through the prober, which never hangs. For each volume it says what belongs in its place, or why that cannot be
-// told, who else has the same dead file system, and what has become of its daemon.
+// It diagnoses dead volumes: their daemon is gone, their directory was deleted or belongs to another volume, they do not
+// answer, or their server does not know them any more. It decides from the kubelet's directories and records, and from the
+// kernel's answer about each mount. Parameters narrow the search and prove nothing; results of earlier operations are not
+// read. It changes nothing, and asks file systems only through the prober, which never hangs. For each volume it names the
+// source of a repair or why there is none, the other pods with the same dead file system, and why the daemon ended.
 type Diagnoser struct {
 	Pods      kubelet.Pods
 	Inspector Surveyor

@@ -57,12 +57,10 @@ type Judge interface {
 
 // EvictRecoverer is the recoverer podEvictRecover.
 //
-// It is the last resort for a pod whose volume cannot be mended where it is: it asks the API server to
-// evict the pod, so that its controller makes another.
-//
-// Only the pod of the Diagnosis is ever evicted, by name and UID, and only while a judge says that it has a volume that
-// is broken and cannot be mended. PodDisruptionBudgets hold: a refusal is waited out, never worked around, and no pod
-// is deleted. Pods that nothing would make anew are left alone. It rests on the Eviction API, which is handed in.
+// It is the last resort for a pod whose volume cannot be repaired on its node: it asks the API server to evict the pod, so
+// that its controller makes another. It evicts only the pod of the Diagnosis, by name and UID, and only while a judge finds
+// such a volume. PodDisruptionBudgets hold: it waits out a refusal, and deletes no pod. It leaves pods alone that no
+// controller would make again. It rests on the Eviction API, which is handed in.
 type EvictRecoverer struct {
 	Pods    kubelet.Pods
 	Kubelet kubelet.Locator

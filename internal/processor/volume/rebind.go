@@ -46,14 +46,11 @@ type Inspector interface {
 
 // RebindRecoverer is the recoverer volumeRebindRecover.
 //
-// It mends the volumes of a pod that have died: it puts the directory that belongs there in the place
-// of every mount of it, on the host first and then in the running containers, without a restart and without a moment in
-// which nothing is there.
-//
-// What is replaced, and by what, is chosen by looking: the judge of package volume finds what is broken, and takes the
-// source from the kubelet's own records. Parameters narrow that, or permit to abort a connection that hangs; nothing
-// from outside adds to it or names a target. Only volumes of the Diagnosis' own pod are changed, and each mount only if
-// it is, at that moment, the very one that was planned, and still broken.
+// It repairs the dead volumes of a pod: it replaces every mount of such a volume by the right directory, first on the host
+// and then in the running containers. No container restarts, and there is no moment without a mount. Package
+// internal/faults/volume finds the broken mounts, and takes the source from the kubelet's own records. Parameters narrow
+// that, or permit to abort a connection that hangs; they name no target. Only volumes of the Diagnosis' own pod change, and
+// each mount only if that is still the planned one, and still broken.
 type RebindRecoverer struct {
 	Pods      kubelet.Pods
 	Inspector Inspector

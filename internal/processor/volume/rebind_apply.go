@@ -16,7 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/processor/podref"
 )
 
-// Apply does one action of a plan. What is done already succeeds; what has changed since the plan is refused.
+// Apply does one action of a plan. It succeeds if that is done already, and refuses if the target has changed since the plan.
 func (h *RebindRecoverer) Apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
 	o, err := rebindOptionsOf(r.Values)
 	if err != nil {
