@@ -27,16 +27,16 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// street is a node with one pod for each thing that may have happened to a bind, named after it.
-type street struct {
+// testNode is a node with one pod for each thing that may have happened to a bind, named after it.
+type testNode struct {
 	*kubelettest.Scene
 	pods map[string]*corev1.Pod
 }
 
-func (s street) pod(uid string) *corev1.Pod { return s.pods[uid] }
+func (s testNode) pod(uid string) *corev1.Pod { return s.pods[uid] }
 
 // settle adds a pod with one subPath of a volume, and gives the source and the point.
-func (s street) settle(t *testing.T, uid, plugin, volume string) (pod *corev1.Pod, source, point string) {
+func (s testNode) settle(t *testing.T, uid, plugin, volume string) (pod *corev1.Pod, source, point string) {
 	t.Helper()
 	pod = kubelettest.NewPod()
 	pod.UID, pod.Name = types.UID(uid), uid
@@ -52,9 +52,9 @@ func (s street) settle(t *testing.T, uid, plugin, volume string) (pod *corev1.Po
 	return pod, source, point
 }
 
-func newStreet(t *testing.T) street {
+func newStreet(t *testing.T) testNode {
 	t.Helper()
-	s := street{kubelettest.New(t), map[string]*corev1.Pod{}}
+	s := testNode{kubelettest.New(t), map[string]*corev1.Pod{}}
 	const cm = kubelettest.ConfigMap
 	s.settle(t, "a-alive", cm, "configmap")
 	pod, _, _ := s.settle(t, "b-updated", cm, "configmap")
@@ -128,7 +128,7 @@ func TestSweep(t *testing.T) {
 }
 
 // checkFinding makes sure that a finding tells where the bind is and what proves it.
-func checkFinding(t *testing.T, s street, found Found, f fault.Finding, podOf func(string) *corev1.Pod) {
+func checkFinding(t *testing.T, s testNode, found Found, f fault.Finding, podOf func(string) *corev1.Pod) {
 	t.Helper()
 	if f.Mount.Point != s.Node.SubPathPoint(found.SubPath) || f.Container != "app" || f.Volume != found.SubPath.Volume || f.Mount.Namespace == 0 {
 		t.Errorf("finding %+v does not name the bind %+v", f, found.SubPath)
@@ -246,7 +246,7 @@ func TestUnmountTakesStaleBindsOnly(t *testing.T) {
 
 func TestSameFileIsNotRenewed(t *testing.T) {
 	for what, renewed := range map[string]bool{"unlinked and linked again": false, "unlinked, another link left": true, "replaced": true, "moved and made anew": true} {
-		s := street{kubelettest.New(t), map[string]*corev1.Pod{}}
+		s := testNode{kubelettest.New(t), map[string]*corev1.Pod{}}
 		pod, source, point := s.settle(t, "x", kubelettest.EmptyDir, "empty")
 		changes[what].do(t, source)
 		b, there, err := InspectBind(s.Node, pod, point)

@@ -19,9 +19,9 @@ import (
 // mounted, swapped to, or used by another driver. It asks by claiming the
 // device for a moment (O_EXCL), in which nobody else can. A process that has
 // the device's node open does not count, though loop, zram and krbd count it
-// when they are detached. Where this process may not open the device, what
-// FileSystems and Users find makes it busy; that they find nothing does not make
-// it free, and EPERM or EACCES comes back.
+// when they are detached. If this process may not open the device, it is busy if
+// FileSystems or Users finds anything. If they find nothing, it need not be free:
+// then EPERM or EACCES comes back.
 func (s Sys) Busy(d Device) (bool, error) {
 	busy, err := within(&devices, d.key(), func() (bool, error) { return s.busy(d) })
 	if forbidden(err) && s.used(d) {

@@ -8,9 +8,8 @@
 //
 // It changes nothing and keeps nothing open. No thread of the calling process waits
 // for a file system: what may hang is looked at by a process that can be lost, in
-// limited time. What it cannot see it does not deny: a device that
-// is busy though no holder was found is reported as such, with what was looked
-// at and what may still hold it.
+// limited time. A device that is busy though no holder was found is reported as
+// busy, with what was looked at and what may still hold it.
 //
 // It rests on what packages blockdev and mountns rest on, and on proc(5) for
 // the descriptors, links and maps of processes.
@@ -76,8 +75,8 @@ type Holder struct {
 type Report struct {
 	Device blockdev.Device
 	// Busy is what the kernel said when it was asked for the device, before and,
-	// where nothing explained the answer, again after the search. Where it did
-	// not answer, Untested says why, and Busy whether anything was found.
+	// if nothing explained the answer, again after the search. If it did not
+	// answer, Untested says why, and Busy is set if anything was found.
 	Busy        bool
 	Untested    error
 	FileSystems []blockdev.FileSystem
@@ -95,7 +94,7 @@ type Report struct {
 type Looked struct {
 	Mounts mountns.Survey // the pass over all namespaces
 	// Processes is whether they were looked into, and not only asked for their
-	// namespace. That is done where mounts alone explain too little.
+	// namespace, because mounts alone explain too little.
 	Processes bool
 	// Threads is whether also those threads were looked into that are no
 	// processes.

@@ -187,7 +187,7 @@ func (s *search) finish(ctx context.Context) error {
 		}
 	}
 	if s.busyUnexplained() {
-		// What held it may have gone meanwhile.
+		// The holder may have gone meanwhile.
 		if err := s.retest(); err != nil {
 			return err
 		}

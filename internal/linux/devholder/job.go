@@ -39,7 +39,7 @@ const (
 	maxLeft  = 64
 )
 
-// What a job looks at.
+// The subjects of a job.
 const (
 	ofProcesses = "processes"
 	ofThreads   = "threads" // that are no processes

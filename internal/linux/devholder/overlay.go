@@ -24,9 +24,9 @@ type overlay struct {
 	missing string // a layer that is not there any more
 }
 
-// overlays looks for overlays with a layer on the device. Where the device is
-// busy and nothing explains it, one of which a layer is no longer to be found
-// may be the reason: its file system was unmounted, and lives on for it.
+// overlays looks for overlays with a layer on the device. If the device is busy
+// and nothing explains it, an overlay may be the reason whose layer cannot be
+// found: the layer's file system was unmounted, and lives on for it.
 func (s *search) overlays(ctx context.Context) error {
 	all, _, err := s.scanner.FileSystems()
 	if err != nil {

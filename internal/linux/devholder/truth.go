@@ -11,8 +11,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// test asks the kernel for the device. That it does not answer must not keep us
-// from the search.
+// test asks the kernel for the device. The search goes on if it does not answer.
 func (s *search) test() error {
 	r := s.report
 	r.Busy, r.Untested = s.sys.Busy(r.Device)

@@ -30,8 +30,8 @@ type Server struct {
 // connection, which is the minor number of the device of its mounts. unseen says
 // why a connection without a server here may have one all the same: the kernel
 // does not tell (before 6.16), or a process does not show, may not be looked into,
-// does not answer, or has very many descriptors. Where it is empty, only a server that has renamed its /dev/fuse is missed. Of one
-// connection MaxServers are told of.
+// does not answer, or has very many descriptors. If it is empty, only a server that
+// has renamed its /dev/fuse is missed. It lists at most MaxServers of a connection.
 func Servers(ctx context.Context) (servers map[uint32][]Server, unseen string, err error) {
 	sight, err := sys.ProcSight()
 	if err != nil {

@@ -71,8 +71,8 @@ func processors(t testing.TB) (all []string) {
 }
 
 // stayOn has this thread, and what it starts, run on these processors alone.
-// Where there is no program for that they run wherever they do, and what is
-// tried often comes to others, too.
+// Without a program for that, they run on any; a test that tries often reaches
+// the others, too.
 func stayOn(processors string) {
 	args := []string{"taskset", "-c", "-p", processors, strconv.Itoa(sys.ThreadID())}
 	if p, err := os.StartProcess("/usr/bin/taskset", args, &os.ProcAttr{}); err == nil {

@@ -44,8 +44,8 @@ func index(text string, at int, c byte) int {
 }
 
 // parse fills m, which is zero, from one line, and tells whether the line is
-// whole. What is missing leaves nothing to what follows, so that a look at the
-// texts at the end is enough. Texts are unescaped only where the line has a
+// whole. A missing part leaves nothing for the parts after it, so that a look at
+// the texts at the end is enough. Texts are unescaped only where the line has a
 // backslash at all.
 func (m *Mount) parse(line string, escaped bool) bool {
 	if len(line) > maxLine {

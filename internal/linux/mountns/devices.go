@@ -11,8 +11,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// A mount's file system takes the kernel a microsecond to tell. Where there are
-// many to ask for, several threads do it.
+// The kernel takes a microsecond to name the file system of a mount. Several
+// threads ask for many mounts.
 const (
 	mountsPerReader = 4096
 	maxReaders      = 4

@@ -16,7 +16,7 @@ import (
 
 // Do runs fn inside the namespace and gives back its error.
 //
-// Where the caller is in that namespace already, fn is simply called: an
+// If the caller is in that namespace already, fn is simply called: an
 // unprivileged process may do that. Otherwise fn runs on an operating system
 // thread of its own that has entered the namespace and ends with fn. There, fn
 // sees the namespace's own root as "/", also when PID is chrooted; processes it
@@ -59,8 +59,8 @@ func (n Namespace) notEntered(err error) error {
 	return fmt.Errorf("enter mount namespace %s of process %d: %w", n, n.PID, err)
 }
 
-// ask opens the namespace, and gives up on a process that does not answer. Where the kernel
-// knows the namespace otherwise, it need not.
+// ask opens the namespace, and gives up on a process that does not answer. It
+// asks no process if the kernel knows the namespace otherwise.
 func (n Namespace) ask() (*sys.FD, error) {
 	fd, err := procfs.Open(n.task(), n.findOpen)
 	if errors.Is(err, procfs.ErrSilent) {

@@ -25,7 +25,7 @@ var standard = limits{
 	roomOfOne: 4 << 20, roomOfAll: 32 << 20,
 }
 
-// What a Mount and a Namespace take without their texts, in bytes.
+// The sizes of a Mount and a Namespace without their texts, in bytes.
 const (
 	mountSize     = 232
 	namespaceSize = 72

@@ -23,16 +23,16 @@ var ErrGone = errors.New("mount namespace is gone")
 // Asked again, it costs little where nothing changed: made for one who asks
 // every second. One goroutine uses it, and closes it.
 //
-// Of the namespace of PID 1, or of this process, it keeps a mountinfo open, by
-// which the kernel tells that nothing was mounted, unmounted or moved: then
-// there is next to nothing to do. Of any other it keeps nothing open, as that
+// It keeps a mountinfo open for the namespace of PID 1, or of this process. The
+// kernel says through it that nothing was mounted, unmounted or moved: then there
+// is next to nothing to do. It keeps nothing open of any other namespace, as that
 // would keep the namespace alive.
 //
 // With the kernel's own calls (6.12) it asks only for the numbers of the mounts,
 // and remembers about each what it was like when first seen: of Root, Parent,
-// and the peer groups only that is known. That a mount was moved, or a directory
-// on the way to it renamed, cannot be seen by its number; its point is looked at
-// again by turns, some at every call. Without those calls it reads the text of
+// and the peer groups only that is known. The number of a mount does not show
+// that it was moved, or that a directory on the way to it was renamed; so it looks
+// at some points again at every call, by turns. Without those calls it reads the text of
 // mountinfo, which shows everything as it is; where the kernel tells of nothing,
 // at one call of many.
 type Lister struct {

@@ -39,8 +39,8 @@ type Namespace struct {
 	// runs; 0 on kernels before 6.12.
 	ID uint64
 	// UserNamespace is the inode number of the user namespace that owns it, and
-	// whose root may change what is mounted in it; 0 where that was not asked
-	// (Owned). Where it was, the namespace is entered only if that owns it still.
+	// whose root may change what is mounted in it; 0 if that was not asked
+	// (Owned). Otherwise the namespace is entered only if it has that owner still.
 	UserNamespace uint64
 
 	// Link and Name are where else it was seen: a link below /proc that leads to
@@ -64,7 +64,7 @@ func (n Namespace) Same(other Namespace) bool {
 	return n.Inode == other.Inode && (n.ID == other.ID || n.ID == 0 || other.ID == 0)
 }
 
-// Of is the mount namespace of the process or thread pid. It needs the right to
+// Of returns the mount namespace of the process or thread pid. It needs the right to
 // trace that process (EACCES without); ENOENT or ESRCH when there is none,
 // procfs.ErrSilent when it does not answer.
 func Of(pid int) (Namespace, error) {

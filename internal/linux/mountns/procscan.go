@@ -47,14 +47,14 @@ type procPass struct {
 	denied  []int        // processes whose namespace may not be known
 	known   map[int]bool // IDs of the mounts of every table that was read, where there are such processes
 	survey  Survey
-	// What was not looked at: namespaces beyond the most that are noted, and tables
-	// that were not read, or not to their end.
+	// Not looked at: namespaces beyond the most that are noted, and tables that
+	// were not read, or not to their end.
 	unnoted, unread, cut int
 	many                 int // as in unasked
 }
 
-// visit reads the mount table of every namespace that can be found. Where the
-// process ends through which one was to be read, others are looked for.
+// visit reads the mount table of every namespace that can be found. If the
+// process ends through which one was to be read, it looks for others.
 func (p *procScan) visit(look reader) (Survey, error) {
 	if p.buf == nil {
 		p.buf = make([]byte, p.limits.head)
@@ -120,8 +120,8 @@ func (t *procPass) find() error {
 	return err
 }
 
-// noteTask notes the namespace of a process or thread. Of several, one is
-// wanted that is in no chroot: the others see only what lies inside theirs.
+// noteTask notes the namespace of a process or thread. It prefers one
+// that is in no chroot: the others see only what lies inside theirs.
 func (t *procPass) noteTask(h held) {
 	s := t.entries[h.inode]
 	if s != nil && s.whole {

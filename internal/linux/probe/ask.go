@@ -94,8 +94,8 @@ func (a *asker) open() (fd *sys.FD, err error) {
 	return fd, nil
 }
 
-// meant makes sure that fd lies on the mount that was found. Where the kernel
-// does not tell (before 5.8), whoever wanted to know finds out afterwards.
+// meant makes sure that fd lies on the mount that was found. If the kernel
+// does not say (before 5.8), the caller finds out afterwards.
 func (a *asker) meant(fd *sys.FD) error {
 	mask, want := uint32(sys.StatUniqueID), a.Unique
 	if a.Unique == 0 {

@@ -173,7 +173,7 @@ func (s *pass) newGroup(device uint64, target int) *group {
 }
 
 // order has the owners take turns, so that one with many file systems that do not answer takes no time from the others.
-// What did not answer in the last pass comes last.
+// File systems that did not answer in the last pass come last.
 func (s *pass) order() {
 	turns := map[string]int{}
 	for _, g := range s.groups {

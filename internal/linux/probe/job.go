@@ -88,8 +88,8 @@ type worker struct {
 }
 
 // group asks questions about one file system on a thread that goes with
-// everything it has opened. Where the way to a mount does not answer, the questions
-// that are left are handed over, and it tells so.
+// everything it has opened. If the way to a mount does not answer, it hands over the
+// questions that are left, and returns true.
 func (w *worker) group(group []question, handOver func(left []question)) (handed bool) {
 	err := sys.WithOwnFDTable(func() error {
 		for len(group) > 0 && !handed {

@@ -174,8 +174,8 @@ func (s *pass) settle() {
 }
 
 // settleGroup tells whether the file system hangs: it was waited for for at
-// least half the time. Who waits for it is remembered, and so is whether it has
-// answered.
+// least half the time. It remembers the waiting thread, and whether the file system
+// has answered.
 func (s *pass) settleGroup(g *group) {
 	var at = -1
 	for _, q := range g.questions {

@@ -3,8 +3,8 @@
 
 // Package probe asks mounts whether they are alive, and never hangs itself.
 //
-// What the kernel tells without the file system is asked first, by the caller's
-// process: the mount table and the state of a FUSE connection. Paths are looked up,
+// The caller's process first asks the kernel alone, without the file system: for the
+// mount table and the state of a FUSE connection. Paths are looked up,
 // and file systems asked, by processes for the whole pass that can be lost (package
 // subprocess), with a bounded number of threads: one for the file systems that have
 // answered when they were asked last, and one for all others.

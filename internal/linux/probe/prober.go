@@ -37,7 +37,7 @@ type Prober struct {
 	turn chan struct{} // holds one value while a pass is on
 	own  subprocess.Runner
 
-	// Of one pass at a time:
+	// One pass at a time uses these:
 
 	// waiting is which thread waits for which file system since an earlier pass.
 	waiting map[uint64]waiter
@@ -53,9 +53,9 @@ type Prober struct {
 // long as the slowest answer does, and the deadline at most. It is not to be
 // called inside mountns.Namespace.Do.
 //
-// Where no process could be had, or it was lost before the deadline, what was
-// not asked is Unasked, and the error says why; the answers are valid all the
-// same, as they are when ctx ends. A target whose Point is not absolute and
+// If no process could be had, or it was lost before the deadline, the other targets
+// are Unasked, and the error says why; the answers are valid all the same, as they
+// are when ctx ends. A target whose Point is not absolute and
 // clean makes an error without answers.
 func (p *Prober) Ask(ctx context.Context, targets []Target) ([]Answer, error) {
 	for i, t := range targets {

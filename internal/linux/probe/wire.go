@@ -8,7 +8,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
-// What the two processes send each other. Paths are bytes of any kind, which a
+// These are the messages of the two processes. Paths are bytes of any kind, which a
 // string of JSON cannot hold.
 
 // request is what the process that asks is handed. The questions of one group

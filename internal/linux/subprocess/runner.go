@@ -49,7 +49,7 @@ func (e *LostError) Unwrap() error { return e.Err }
 
 // Run starts a process, has it do the job, and hands on what it emits. It
 // returns when the job is done, or at the deadline, or when ctx ends; then the
-// process is killed, and the error is a *LostError. What was emitted until then
+// process is killed, and the error is a *LostError. Everything emitted until then
 // has been handed on. ErrTooMany, ErrNotPrepared: nothing was started. Any other error that is
 // no *LostError is the job's own, or says why no process could be started.
 func (r *Runner) Run(ctx context.Context, o Options) error {

@@ -18,9 +18,9 @@ const (
 	ENAMETOOLONG = unix.ENAMETOOLONG
 )
 
-// What follows waits for the file system, for ever if need be, and where that
-// has taken the request and never answers it, the thread cannot even be killed:
-// only for processes that can be lost.
+// The calls below wait for the file system, for ever if need be. If that has taken
+// the request and never answers, the thread cannot even be killed: they are only
+// for processes that can be lost.
 
 // StatForceSync has the file system itself say what it knows about the file.
 func (f *FD) StatForceSync(mask uint32) (Stat, error) {
@@ -66,8 +66,8 @@ func (f *FD) ReadSomeEntries() error {
 // WithOwnFDTable is OnThread with a table of descriptors of the thread's own: what
 // fn opens goes with the thread, even where the thread can be ended and the
 // rest of the process cannot. It begins as a copy of the process' table.
-// Nothing that the runtime's poller waits for may be opened in it. What has
-// been opened by another thread since is not there.
+// Nothing that the runtime's poller waits for may be opened in it. It lacks
+// what other threads have opened since.
 func WithOwnFDTable(fn func() error) error {
 	if err := openBase(); err != nil {
 		return err

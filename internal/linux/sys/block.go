@@ -128,8 +128,8 @@ func (f *FD) loopInfo() (*unix.LoopInfo64, error) {
 	return info, err
 }
 
-// LoopClear releases the file that backs a loop device. Where nobody else has
-// the device open, that happens at the latest as f is closed. Else the kernel
+// LoopClear releases the file that backs a loop device. If no other process
+// has the device open, that happens at the latest as f is closed. Else the kernel
 // would only mark the device to be released by whoever closes it last, and say
 // nothing; LoopClear takes that mark off again and gives EBUSY. ENXIO: the
 // device is free already.

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a watch can be asked to report, and what Event.Mask says. The kernel
+// The changes that a watch can report, and the bits of Event.Mask. The kernel
 // adds WatchIgnored and WatchOverflow of its own accord. For a directory,
 // WatchAttrib and the two after WatchDeleteSelf also report its entries.
 const (

@@ -198,7 +198,7 @@ type Descriptors struct{ beyond int }
 
 const maxDescriptors, maxDescriptorsBeyond = 1024, 1 << 16
 
-// Of lists those of a process or thread, by its directory below the process' own
+// Of lists the descriptors of a process or thread, by its directory below the process' own
 // /proc, and says whether there are more.
 func (d *Descriptors) Of(dir string) (fds []int, more bool, err error) {
 	fds, more, err = procNumbers(dir+"/fd", maxDescriptors+maxDescriptorsBeyond-d.beyond)

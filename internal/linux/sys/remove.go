@@ -91,9 +91,9 @@ func (f *FD) BirthTime() (time.Time, error) {
 // with AT_REMOVEDIR, which never removes anything that has something in it
 // (ENOTEMPTY), or that is no directory (ENOTDIR: a symbolic link is none).
 //
-// EBUSY: something is mounted on it in the caller's mount namespace. What is
-// mounted on it in others the kernel detaches there (fs/namei.c, vfs_rmdir;
-// 3.18): who does not want that has to look before.
+// EBUSY: something is mounted on it in the caller's mount namespace. In other
+// namespaces the kernel detaches the mounts on it (fs/namei.c, vfs_rmdir; 3.18): a
+// caller that does not want that has to look before.
 func RemoveDirAt(dir *FD, name string) error { return unlink(dir, name, unix.AT_REMOVEDIR) }
 
 // RemoveFileAt removes the name of what is no directory (EISDIR) from dir:

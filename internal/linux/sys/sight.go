@@ -26,7 +26,7 @@ const (
 
 // ProcSight finds out which processes the process' own /proc shows. The second
 // process of the machine makes the kernel's threads and is one itself, in no
-// namespace but the first. Who lists processes, and does not see all, must not
+// namespace but the first. A caller that does not see all processes must not
 // conclude that one is not there.
 func ProcSight() (Sight, error) {
 	second, err := ReadProcStat("2")
