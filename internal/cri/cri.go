@@ -46,7 +46,7 @@ type Container struct {
 	Reason                     string
 }
 
-// NeverStarted tells whether the container has ended without a process of its own ever having run. dockershim gives
+// NeverStarted reports whether the container has ended without a process of its own ever having run. dockershim gives
 // such a container the time of its creation as that of its start.
 func (c Container) NeverStarted() bool {
 	if !c.Exited || c.ExitCode == 0 {
@@ -55,7 +55,7 @@ func (c Container) NeverStarted() bool {
 	return c.Started.IsZero() || c.Reason == "ContainerCannotRun" && c.Started.Equal(c.Created)
 }
 
-// Starting tells whether the container was made and has neither started nor failed to yet.
+// Starting reports whether the container was made and has neither started nor failed to yet.
 func (c Container) Starting() bool { return !c.Exited && c.Started.IsZero() }
 
 // Client asks the runtime behind a socket. It is safe for use by several goroutines.

@@ -15,7 +15,7 @@ import (
 // errOnceUnknown is returned where it cannot be seen what a kubelet does, at its start, with volumes of pods that are gone.
 var errOnceUnknown = errors.New("not known whether this kubelet tries only once")
 
-// TriesOnce tells whether this kubelet, when it starts, tries only once to finish with a volume that it finds in the
+// TriesOnce reports whether this kubelet, when it starts, tries only once to finish with a volume that it finds in the
 // directory of a pod that is gone, and that is not mounted: 1.18 does, and knows nothing of the volume from then on. 1.36
 // takes it up again, and goes on trying until its driver answers; a program that can do either counts as such. With a volume
 // that it has itself mounted each goes on trying. It is read from the kubelet's own program, as Renews does it.

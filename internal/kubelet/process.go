@@ -71,7 +71,7 @@ func (p process) suspect(self string) (found process, why string, err error) {
 	return found, why, err
 }
 
-// lives tells whether the process that was identified is there, and runs what it ran, where it did. One that does not
+// lives reports whether the process that was identified is there, and runs what it ran, where it did. One that does not
 // answer is there.
 func (p *process) lives() bool {
 	now, err := process{pid: p.pid, dir: p.dir}.identified()

@@ -75,7 +75,7 @@ func (n *Node) VolumeDir(uid, plugin, volume string) string {
 	return path.Join(n.PodDir(uid), volumesDir, escaped, volume)
 }
 
-// component tells whether name can be one component of a path, and no more.
+// component reports whether name can be one component of a path, and no more.
 func component(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00")
 }

@@ -25,7 +25,7 @@ const (
 	Finished RestartState = "Finished"
 )
 
-// NotStarting tells whether the kubelet is not just starting the container, as far as the pod's status says: it runs, has
+// NotStarting reports whether the kubelet is not just starting the container, as far as the pod's status says: it runs, has
 // ended, or waits for its back-off.
 func NotStarting(pod *corev1.Pod, name string) bool {
 	if pod == nil {
@@ -87,7 +87,7 @@ func RestartStateOf(pod *corev1.Pod, name string) (RestartState, string) {
 	return Waiting, "it has ended and will be started again"
 }
 
-// rests tells whether an init container is done for as long as the pod's sandbox lives. A pod that never restarts gets no
+// rests reports whether an init container is done for as long as the pod's sandbox lives. A pod that never restarts gets no
 // other sandbox.
 func (c container) rests(pod *corev1.Pod, ended *corev1.ContainerStateTerminated) bool {
 	return c.kind == initial && !c.always && ended != nil && ended.ExitCode == 0 && pod.Spec.RestartPolicy != corev1.RestartPolicyNever

@@ -52,7 +52,7 @@ func FindSubPathMount(n *kubelet.Node, pod *corev1.Pod, point string) (want SubP
 	return SubPathMount{}, false
 }
 
-// renamed tells whether the kubelet may have another name for a volume than the pod: that of the PersistentVolume
+// renamed reports whether the kubelet may have another name for a volume than the pod: that of the PersistentVolume
 // behind a claim, or one made up where a volume is handed to a CSI driver. The pod does not say which.
 func renamed(v corev1.Volume) bool {
 	return v.PersistentVolumeClaim != nil || v.Ephemeral != nil || v.AWSElasticBlockStore != nil ||

@@ -32,7 +32,7 @@ func (e *WaitingError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *WaitingError) Unwrap() error { return e.Err }
 
-// IsStalled tells whether a failure is not to be tried again.
+// IsStalled reports whether a failure is not to be tried again.
 func IsStalled(err error) bool {
 	var stalled *stalledError
 	return errors.As(err, &stalled)

@@ -99,7 +99,7 @@ func (r Request) context() map[string]string {
 	}
 }
 
-// Reserved tells whether a key is a parameter's or a context key, which no result may set.
+// Reserved reports whether a key is a parameter's or a context key, which no result may set.
 func Reserved(key string) bool {
 	_, ok := Request{}.context()[key]
 	return ok || strings.HasPrefix(key, ParamPrefix)

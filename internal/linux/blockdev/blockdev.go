@@ -79,7 +79,7 @@ func parseNumber(text string) (Number, error) {
 	return Number{Major: uint32(a), Minor: uint32(b)}, nil
 }
 
-// digits tells whether text is a decimal number without a sign.
+// digits reports whether text is a decimal number without a sign.
 func digits(text string) bool {
 	return text != "" && strings.Trim(text, "0123456789") == ""
 }
@@ -114,7 +114,7 @@ type Device struct {
 	Image string
 }
 
-// Known tells whether the device can be told from one that has taken its place.
+// Known reports whether the device can be told from one that has taken its place.
 func (d Device) Known() bool { return d.Sequence != 0 || d.Image != "" }
 
 // Node is the path of the device's node, "/dev/rbd3". It need not be there.

@@ -14,7 +14,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// Busy tells whether the kernel lets nobody else have the device: something on
+// Busy reports whether the kernel lets nobody else have the device: something on
 // it, on a partition of it, or on the disk that it is a partition of, is
 // mounted, swapped to, or used by another driver. It asks by claiming the
 // device for a moment (O_EXCL), in which nobody else can. A process that has
@@ -52,7 +52,7 @@ func (s Sys) busy(d Device) (bool, error) {
 
 func forbidden(err error) bool { return errors.Is(err, sys.EPERM) || errors.Is(err, sys.EACCES) }
 
-// used tells whether sysfs and proc know of anything that keeps it busy.
+// used reports whether sysfs and proc know of anything that keeps it busy.
 func (s Sys) used(d Device) bool {
 	found, _ := s.FileSystems(d)
 	users, _ := s.Users(d)

@@ -127,7 +127,7 @@ func (r detacher) detachLoop(ctx context.Context, d Device) error {
 	return verify(ctx, func() bool { return !r.files().has(d.Name, "loop/backing_file") || r.replaced(d) })
 }
 
-// replaced tells whether something else is behind the device by now.
+// replaced reports whether something else is behind the device by now.
 func (r detacher) replaced(d Device) bool {
 	now, err := r.files().device(d.Name)
 	return err == nil && d.Known() && now.Known() && (now.Sequence != d.Sequence || now.Image != d.Image)

@@ -165,7 +165,7 @@ func (s sysfs) kind(disk string) Kind {
 	return Other
 }
 
-// numbered tells whether name is prefix and a number.
+// numbered reports whether name is prefix and a number.
 func numbered(name, prefix string) bool {
 	number, ok := strings.CutPrefix(name, prefix)
 	return ok && digits(number)

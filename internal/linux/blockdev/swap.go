@@ -55,7 +55,7 @@ func (u uses) swapOn(a area, devices []Device) (Device, bool) {
 	return Device{}, false
 }
 
-// calls tells whether a node of that path is called as the device's is.
+// calls reports whether a node of that path is called as the device's is.
 func (u uses) calls(d Device, node string) bool {
 	if node == d.Node() {
 		return true

@@ -119,7 +119,7 @@ func (u uses) journals(d Device) ([]FileSystem, error) {
 	return []FileSystem{{Type: "ext4", Journal: true, Evidence: evidence}}, nil
 }
 
-// keeps tells whether the thread that a file names writes a journal on d.
+// keeps reports whether the thread that a file names writes a journal on d.
 func (u uses) keeps(task string, d Device) bool {
 	// The number is 0 where the kernel's threads are out of our sight.
 	pid, err := readText(u.at(task))

@@ -213,7 +213,7 @@ func (s *search) conclude() {
 	})
 }
 
-// unexplained tells whether nothing was found, or a superblock is alive that
+// unexplained reports whether nothing was found, or a superblock is alive that
 // nothing was found for.
 func (s *search) unexplained() bool { return !s.proven || s.busyUnexplained() }
 

@@ -75,7 +75,7 @@ func finishAll(ctx context.Context, scanner *mountns.Scanner, searches []*search
 	return reports, nil
 }
 
-// vanished tells whether err only means that a device is no more.
+// vanished reports whether err only means that a device is no more.
 func vanished(err error) bool {
 	return errors.Is(err, blockdev.ErrNotFound) || errors.Is(err, blockdev.ErrChanged)
 }
@@ -94,7 +94,7 @@ func (f *Finder) deviceOf(fs mountns.FileSystem) (blockdev.Device, bool) {
 	return d, err == nil
 }
 
-// mountedIn tells whether a file system is mounted in ns. One whose namespace
+// mountedIn reports whether a file system is mounted in ns. One whose namespace
 // could not be read goes by its process.
 func mountedIn(fs mountns.FileSystem, ns mountns.Namespace) bool {
 	return slices.ContainsFunc(fs.Namespaces, func(other mountns.Namespace) bool {

@@ -67,7 +67,7 @@ func placeBtrfs(scanner *mountns.Scanner, searches []*search) error {
 	return err
 }
 
-// isMember tells whether a btrfs that was mounted from source is the one that is
+// isMember reports whether a btrfs that was mounted from source is the one that is
 // searched for. The source is the kernel's name of a member's node; of one that
 // was named otherwise only the node itself tells.
 func (s *search) isMember(source string) bool {

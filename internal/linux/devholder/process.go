@@ -80,7 +80,7 @@ func (j *job) eachProcess(ctx context.Context, look func(pid int) error) error {
 	return ctx.Err()
 }
 
-// gone tells whether err only means that what was asked about is no more.
+// gone reports whether err only means that what was asked about is no more.
 func gone(err error) bool {
 	return errors.Is(err, sys.ENOENT) || errors.Is(err, sys.ESRCH)
 }
@@ -231,7 +231,7 @@ func statLink(name string, mask uint32) (sys.Stat, error) {
 	return fd.Stat(sys.StatType | mask)
 }
 
-// pathOnly tells whether a descriptor was opened with O_PATH: it keeps a mount
+// pathOnly reports whether a descriptor was opened with O_PATH: it keeps a mount
 // in use, but no device.
 func pathOnly(dir, name string) bool {
 	text, err := sys.ReadProc(dir+"/fdinfo/"+name[len("fd/"):], nil)

@@ -79,7 +79,7 @@ func (s *search) hidden() []string {
 	return list
 }
 
-// inferred tells whether a holder was concluded from what is no longer there.
+// inferred reports whether a holder was concluded from what is no longer there.
 func (s *search) inferred() bool {
 	for _, h := range s.report.Holders {
 		if h.Inferred {

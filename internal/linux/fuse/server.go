@@ -164,7 +164,7 @@ func (s *search) take(pid int, o seen, err error) {
 	}
 }
 
-// isDevice tells whether what a descriptor leads to may be /dev/fuse, as seen
+// isDevice reports whether what a descriptor leads to may be /dev/fuse, as seen
 // from whatever namespace it was opened in.
 func isDevice(link string) bool {
 	link = strings.TrimSuffix(link, " (deleted)")

@@ -209,7 +209,7 @@ func keepLink(path string) error { return errors.Join(os.Link(path, path+".link"
 
 func moveAway(path string) error { return errors.Join(rename(path), create(path, false)) }
 
-// Leads tells whether the source's path leads to an inode with that number.
+// Leads reports whether the source's path leads to an inode with that number.
 func (s *Source) Leads(inode uint64) bool {
 	fd, err := sys.Lookup(s.Path)
 	if err != nil {

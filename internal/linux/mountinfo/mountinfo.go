@@ -61,7 +61,7 @@ type Mount struct {
 // holds a slash, so a path that ends in it cannot be a real one.
 const mark = "//deleted"
 
-// Deleted tells whether root carries the kernel's mark of an unlinked name,
+// Deleted reports whether root carries the kernel's mark of an unlinked name,
 // and gives the path without it. Escaped and unescaped roots serve alike.
 func Deleted(root string) (path string, ok bool) {
 	if len(root) <= len(mark) || !strings.HasSuffix(root, mark) {
@@ -70,7 +70,7 @@ func Deleted(root string) (path string, ok bool) {
 	return root[:len(root)-len(mark)], true
 }
 
-// Deleted tells whether the mount's root carries the kernel's mark. The name
+// Deleted reports whether the mount's root carries the kernel's mark. The name
 // is gone then; the file may live on under another, and for FUSE even under
 // the same. Look at the link count before calling it lost.
 func (m Mount) Deleted() bool {

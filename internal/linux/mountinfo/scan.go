@@ -72,7 +72,7 @@ func EachBelow(text []byte, dir string, fn func(Line) bool) error {
 	})
 }
 
-// below tells whether point, escaped, begins with dir, a slash and a name.
+// below reports whether point, escaped, begins with dir, a slash and a name.
 func below(dir string, point []byte) bool {
 	for i := range len(dir) {
 		c, size := decode(point)

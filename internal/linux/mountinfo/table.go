@@ -77,7 +77,7 @@ func (t *Table) Under(dir string) []Mount {
 	return found
 }
 
-// Within tells whether path is dir or lies below it. Both are clean and
+// Within reports whether path is dir or lies below it. Both are clean and
 // absolute.
 func Within(dir, path string) bool {
 	if dir == "/" {

@@ -11,7 +11,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// mountPoll tells whether anything was mounted, unmounted or moved in a mount
+// mountPoll reports whether anything was mounted, unmounted or moved in a mount
 // namespace since it was asked last, without a look at its mounts: a mountinfo
 // that is held open can be polled for that, see proc_pid_mountinfo(5). Its zero
 // value holds nothing open.

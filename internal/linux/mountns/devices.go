@@ -92,7 +92,7 @@ type kinds struct {
 	known map[uint64]bool
 }
 
-// mayHang tells whether the file system of the mount that stat has read may hang.
+// mayHang reports whether the file system of the mount that stat has read may hang.
 func (k *kinds) mayHang(stat *sys.MountStat, ref sys.MountRef) (bool, error) {
 	magic := stat.Magic()
 	k.mu.Lock()

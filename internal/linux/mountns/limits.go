@@ -47,7 +47,7 @@ func newRoom(l limits) *room {
 	return &room{limits: l, all: l.roomOfAll, of: map[Namespace]int{}, over: map[Namespace]int{}}
 }
 
-// any tells whether there may be room for one more of that namespace, and counts it
+// any reports whether there may be room for one more of that namespace, and counts it
 // where there is none.
 func (r *room) any(ns Namespace) bool { return r.take(ns, 0) }
 

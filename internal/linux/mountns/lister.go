@@ -83,7 +83,7 @@ func (l *Lister) List(ns Namespace, below string) (mounts []Mount, changed bool,
 	return mounts, changed, nil
 }
 
-// quiet tells whether the kernel says that nothing has happened in ns since the
+// quiet reports whether the kernel says that nothing has happened in ns since the
 // last call.
 func (l *Lister) quiet(ns Namespace) bool {
 	return !l.changes.since(ns)
@@ -225,7 +225,7 @@ func (v *looker) remove(at int, known bool) error {
 	return nil
 }
 
-// strictlyBelow tells whether path lies below dir and is not dir. Both are
+// strictlyBelow reports whether path lies below dir and is not dir. Both are
 // clean and absolute.
 func strictlyBelow(dir string, path []byte) bool {
 	if dir == "/" {

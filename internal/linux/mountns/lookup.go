@@ -109,7 +109,7 @@ func lookup(root *sys.FD, part, whole string, w way) (*sys.FD, error) {
 	return sys.LookupIn(root, part)
 }
 
-// uncached tells whether err says nothing about the path: the cache did not
+// uncached reports whether err says nothing about the path: the cache did not
 // know, or the kernel (before 5.12) or a seccomp filter does not let us ask it.
 func uncached(err error) bool {
 	return slices.ContainsFunc([]error{sys.EAGAIN, sys.EINVAL, sys.ENOSYS, sys.EPERM}, func(target error) bool {
@@ -182,7 +182,7 @@ func FSType(fd *sys.FD) (string, error) {
 	return on.FSType, nil
 }
 
-// MayHang tells whether a file system of that type, as mountinfo has it, waits
+// MayHang reports whether a file system of that type, as mountinfo has it, waits
 // for another machine or for a process: nothing but a lookup with O_PATH is to
 // be asked of it.
 func MayHang(fsType string) bool {

@@ -58,7 +58,7 @@ func (n Namespace) String() string {
 	return "mnt:[" + strconv.FormatUint(n.Inode, 10) + "]"
 }
 
-// Same tells whether both name one namespace, as far as both know it. The
+// Same reports whether both name one namespace, as far as both know it. The
 // processes may differ.
 func (n Namespace) Same(other Namespace) bool {
 	return n.Inode == other.Inode && (n.ID == other.ID || n.ID == 0 || other.ID == 0)

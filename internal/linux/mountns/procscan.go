@@ -256,7 +256,7 @@ func (t *procPass) readLong(s *nsEntry) {
 	}
 }
 
-// ended tells whether a namespace could not be read because what it was to be
+// ended reports whether a namespace could not be read because what it was to be
 // read through is no more.
 func ended(err error) bool {
 	return gone(err) || errors.Is(err, ErrChanged) || errors.Is(err, sys.EINVAL)
@@ -281,7 +281,7 @@ func (t *procPass) readDenied(pid int) {
 	}
 }
 
-// knows tells whether a mount of the table, of which the end may be missing, is
+// knows reports whether a mount of the table, of which the end may be missing, is
 // in one that was read.
 func (t *procPass) knows(text []byte) bool {
 	for line := range bytes.Lines(text[:bytes.LastIndexByte(text, '\n')+1]) {

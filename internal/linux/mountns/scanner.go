@@ -198,7 +198,7 @@ func (s *Scanner) choose() backend {
 	return s.back
 }
 
-// gone tells whether err only means that what was asked about is no more.
+// gone reports whether err only means that what was asked about is no more.
 func gone(err error) bool {
 	return errors.Is(err, sys.ENOENT) || errors.Is(err, sys.ESRCH)
 }

@@ -168,7 +168,7 @@ func (a *asker) entries(fd *sys.FD, what string, absent bool) (decided bool) {
 	return err != nil && !a.harmless(asked, err)
 }
 
-// harmless tells whether an error after an answer to stat takes nothing away
+// harmless reports whether an error after an answer to stat takes nothing away
 // from it: a directory that was deleted has no entries any more, and a server
 // may let others than us read it, or may not know the question. Otherwise the
 // error decides.

@@ -74,7 +74,7 @@ func (s *pass) recheck() {
 	})
 }
 
-// same tells whether both are one mount, of which the kernel may have said
+// same reports whether both are one mount, of which the kernel may have said
 // meanwhile that its root is unlinked.
 func same(a, b mount.ID) bool {
 	a.Root, _ = mountinfo.Deleted(a.Root)
@@ -208,7 +208,7 @@ func (s *pass) connection(st mount.State) fuse.Connection {
 // where that is not known.
 func (s *pass) requests(target int) int { return s.connection(s.found[target].state).Waiting }
 
-// keepsAnother tells whether a thread of an earlier pass still waits for the
+// keepsAnother reports whether a thread of an earlier pass still waits for the
 // group's file system, and has that be the answer.
 func (s *pass) keepsAnother(g *group) bool {
 	w, is := s.waiting[g.device]
@@ -221,7 +221,7 @@ func (s *pass) keepsAnother(g *group) bool {
 	return true
 }
 
-// blockedBefore tells whether a thread of an earlier pass still waits on the way to the target's mount, and has that be
+// blockedBefore reports whether a thread of an earlier pass still waits on the way to the target's mount, and has that be
 // the answer: it says nothing about the mount itself.
 func (s *pass) blockedBefore(target int) bool {
 	w, is := s.blocked[s.wayTo(target)]

@@ -150,7 +150,7 @@ func (s *pass) hear(text json.RawMessage) error {
 	return nil
 }
 
-// asked tells whether there is such a target and no answer yet.
+// asked reports whether there is such a target and no answer yet.
 func (s *pass) asked(target int) bool {
 	return target >= 0 && target < len(s.answers) && s.answers[target].State == ""
 }
@@ -173,7 +173,7 @@ func (s *pass) settle() {
 	s.unasked(fmt.Sprintf("there was no time or no thread left within %v", s.deadline()))
 }
 
-// settleGroup tells whether the file system hangs: it was waited for for at
+// settleGroup reports whether the file system hangs: it was waited for for at
 // least half the time. It remembers the waiting thread, and whether the file system
 // has answered.
 func (s *pass) settleGroup(g *group) {

@@ -56,7 +56,7 @@ func (p *pool) give() {
 	p.free.Signal()
 }
 
-// full tells whether as many threads as may be wait for file systems of an owner.
+// full reports whether as many threads as may be wait for file systems of an owner.
 func (p *pool) full(owner string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -183,7 +183,7 @@ func (t *turn) end() {
 	}
 }
 
-// wasHanded tells whether handOver was called.
+// wasHanded reports whether handOver was called.
 func (t *turn) wasHanded() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

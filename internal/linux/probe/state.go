@@ -38,7 +38,7 @@ func unfound(err error) State {
 	return Unasked
 }
 
-// givenUp tells whether the kernel does not even tell what it remembers of a
+// givenUp reports whether the kernel does not even tell what it remembers of a
 // mount's root, as it has found out that the file system's answers about it are
 // nonsense, or that its server does not know it any more.
 func givenUp(err error) bool {

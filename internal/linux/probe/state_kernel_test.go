@@ -36,7 +36,7 @@ func one(t *testing.T, p *probe.Prober, target probe.Target) probe.Answer {
 	return answers[0]
 }
 
-// says tells whether a sentence of evidence contains the text.
+// says reports whether a sentence of evidence contains the text.
 func says(a probe.Answer, text string) bool {
 	return slices.ContainsFunc(a.Evidence, func(s string) bool { return strings.Contains(s, text) })
 }

@@ -21,7 +21,7 @@ type waiter struct {
 	owner       string
 }
 
-// there tells whether the thread still waits.
+// there reports whether the thread still waits.
 func (w waiter) there() bool {
 	select {
 	case <-w.gone:

@@ -17,7 +17,7 @@ var functions = []int64{
 	unix.SELINUX_MAGIC, unix.BINFMTFS_MAGIC, unix.NSFS_MAGIC,
 }
 
-// IsPseudoFS tells whether f lies on a file system that keeps no data. It waits
+// IsPseudoFS reports whether f lies on a file system that keeps no data. It waits
 // for that file system (statfs; of a descriptor opened with O_PATH, 3.12).
 func (f *FD) IsPseudoFS() (bool, error) {
 	var st unix.Statfs_t

@@ -30,7 +30,7 @@ const (
 // attrATime is what tells the kind of access time.
 const attrATime = unix.MOUNT_ATTR__ATIME | unix.MOUNT_ATTR_NODIRATIME
 
-// Has tells whether a has all of other.
+// Has reports whether a has all of other.
 func (a MountAttr) Has(other MountAttr) bool { return a&other == other }
 
 // Attr is what the mount allows, asked for with StatmountBasic.

@@ -163,7 +163,7 @@ func (f *FD) Read(buf []byte) (n int, err error) {
 	return n, nil
 }
 
-// PollPriority tells whether something is to be told of f that is out of the ordinary
+// PollPriority reports whether something is to be told of f that is out of the ordinary
 // (POLLPRI), without waiting: of an open mountinfo, that the mounts of its
 // namespace are others than when it was opened or asked last (2.6.30).
 func (f *FD) PollPriority() (bool, error) {

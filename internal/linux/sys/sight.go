@@ -70,7 +70,7 @@ func OwnPID() (int, error) {
 // first user namespace.
 const firstUserNamespace = 0xEFFFFFFD
 
-// LooksAnywhere tells whether this process has what it takes to look into every
+// LooksAnywhere reports whether this process has what it takes to look into every
 // process and mount namespace of the machine: CAP_SYS_PTRACE, to trace,
 // CAP_SYS_ADMIN, to enter, CAP_SYS_CHROOT, as entering takes it, and
 // CAP_DAC_READ_SEARCH or CAP_DAC_OVERRIDE, to read, in the first user namespace.
@@ -89,7 +89,7 @@ func LooksAnywhere() bool {
 	return (has(unix.CAP_DAC_READ_SEARCH) || has(unix.CAP_DAC_OVERRIDE)) && InFirstUserNamespace()
 }
 
-// InFirstUserNamespace tells whether this process is in the user namespace that
+// InFirstUserNamespace reports whether this process is in the user namespace that
 // the machine began with, as far as /proc tells: root of another is root of
 // nothing outside.
 func InFirstUserNamespace() bool {
@@ -97,7 +97,7 @@ func InFirstUserNamespace() bool {
 	return err != nil || link == fmt.Sprintf("user:[%d]", firstUserNamespace) // without /proc nothing is concluded from it
 }
 
-// SeesEverything tells whether this process sees every process of the machine
+// SeesEverything reports whether this process sees every process of the machine
 // and may look into it: only then has what is not found no process.
 func SeesEverything() bool {
 	sight, err := ProcSight()

@@ -87,7 +87,7 @@ func (m *MountStat) Load(ref MountRef, mask uint64) error {
 	}
 }
 
-// has tells whether the kernel filled in everything of mask. A string that is
+// has reports whether the kernel filled in everything of mask. A string that is
 // empty counts as not filled in.
 func (m *MountStat) has(mask uint64) bool { return m.u64(8)&mask == mask }
 
@@ -109,7 +109,7 @@ func (m *MountStat) ReusedID() int { return int(m.u32(56)) }
 // ReusedParent is the parent ID that mountinfo shows.
 func (m *MountStat) ReusedParent() int { return int(m.u32(60)) }
 
-// ReadOnly tells whether the mount, not the file system, is read-only.
+// ReadOnly reports whether the mount, not the file system, is read-only.
 func (m *MountStat) ReadOnly() bool { return m.u64(64)&unix.MOUNT_ATTR_RDONLY != 0 }
 
 // PeerGroup is the peer group that the mount shares with; 0 is none.

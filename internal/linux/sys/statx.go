@@ -37,22 +37,22 @@ type Stat struct {
 	MountRoot, RootKnown bool
 }
 
-// Has tells whether the kernel filled in all fields of mask.
+// Has reports whether the kernel filled in all fields of mask.
 func (s Stat) Has(mask uint32) bool { return s.Mask&mask == mask }
 
-// IsDir tells whether the file is a directory.
+// IsDir reports whether the file is a directory.
 func (s Stat) IsDir() bool { return s.Mode&unix.S_IFMT == unix.S_IFDIR }
 
-// IsRegular tells whether the file is a regular one.
+// IsRegular reports whether the file is a regular one.
 func (s Stat) IsRegular() bool { return s.Mode&unix.S_IFMT == unix.S_IFREG }
 
-// IsBlockDevice tells whether the file is the node of a block device.
+// IsBlockDevice reports whether the file is the node of a block device.
 func (s Stat) IsBlockDevice() bool { return s.Mode&unix.S_IFMT == unix.S_IFBLK }
 
-// IsCharDevice tells whether the file is the node of a character device.
+// IsCharDevice reports whether the file is the node of a character device.
 func (s Stat) IsCharDevice() bool { return s.Mode&unix.S_IFMT == unix.S_IFCHR }
 
-// IsSocket tells whether the file is a socket.
+// IsSocket reports whether the file is a socket.
 func (s Stat) IsSocket() bool { return s.Mode&unix.S_IFMT == unix.S_IFSOCK }
 
 // noSync is what keeps statx from asking a remote or user-space file system.

@@ -71,7 +71,7 @@ func private(fn func() error) error {
 
 var privateThreads sync.Map // thread ID -> struct{}
 
-// InPrivateThread tells whether the caller runs inside OnThread, and so may
+// InPrivateThread reports whether the caller runs inside OnThread, and so may
 // change its working directory, root and mount namespace.
 func InPrivateThread() bool {
 	_, ok := privateThreads.Load(unix.Gettid())

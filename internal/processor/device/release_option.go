@@ -80,7 +80,7 @@ func (o releaseOptions) detaches(i *device.Inspector, d blockdev.Device) string 
 	return ""
 }
 
-// inKubelet tells whether the file behind a loop device lies in the kubelet's directories.
+// inKubelet reports whether the file behind a loop device lies in the kubelet's directories.
 func (o releaseOptions) inKubelet(i *device.Inspector, d blockdev.Device) bool {
 	b, err := i.Finder.Sys.Backing(d)
 	return err == nil && path.IsAbs(b.File) && strings.HasPrefix(b.File, o.root+"/")

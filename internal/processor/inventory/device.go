@@ -116,7 +116,7 @@ func (c *DeviceCollector) describe(d blockdev.Device, host mountns.Namespace, mo
 	return out
 }
 
-// isOn tells whether a mounted file system is on the device. A btrfs shows a number of its own, and the node of one of
+// isOn reports whether a mounted file system is on the device. A btrfs shows a number of its own, and the node of one of
 // its devices.
 func isOn(fs mountns.FileSystem, d blockdev.Device, members []string) bool {
 	if fs.FSType != "btrfs" {

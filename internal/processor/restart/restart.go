@@ -192,7 +192,7 @@ func (s Starter) Conclude(ctx context.Context, r processor.Request, w Waiting, o
 	return processor.Healed(findings, nil), fmt.Sprintf("%.1f", took.Seconds()), nil
 }
 
-// Suffers tells whether one of the containers may want the mount of a finding: one on the host is any container's.
+// Suffers reports whether one of the containers may want the mount of a finding: one on the host is any container's.
 func (w Waiting) Suffers(f fault.Finding) bool {
 	return f.Container == "" || slices.ContainsFunc(w.Containers, func(a Awaited) bool { return a.Container == f.Container })
 }
@@ -260,7 +260,7 @@ func (w Waiting) notStarted(pod *corev1.Pod) []string {
 	return missing
 }
 
-// started tells whether a container runs, or has run and ended since the plan was made.
+// started reports whether a container runs, or has run and ended since the plan was made.
 func started(s corev1.ContainerStatus, past []string) bool {
 	if s.State.Running != nil {
 		return true

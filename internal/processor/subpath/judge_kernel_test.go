@@ -85,16 +85,16 @@ func (m match) judgeNew(t *testing.T, r *ring, ids []uint64) {
 	}
 }
 
-// marked tells whether the stale mount is marked deleted.
+// marked reports whether the stale mount is marked deleted.
 func (m match) marked() bool { return m.index == 0 }
 
-// mayBePut tells whether there may be a new bind. One that was put beneath shows as well where the rival was faster to
+// mayBePut reports whether there may be a new bind. One that was put beneath shows as well where the rival was faster to
 // remove the stale mount.
 func (m match) mayBePut() bool {
 	return m.act != "uncover" && (m.outcome == unmounted || m.marked() && acts[m.act].removes && m.outcome == gone)
 }
 
-// mayBeBare tells whether there may be none.
+// mayBeBare reports whether there may be none.
 func (m match) mayBeBare() bool {
 	switch {
 	case m.outcome != unmounted, m.act == "uncover":

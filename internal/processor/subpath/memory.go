@@ -36,7 +36,7 @@ func others(report *subpath.Report, stale []subpath.Bind) []otherMount {
 	return all
 }
 
-// stands tells whether the mount, or another at its place, is in the table. The kubelet itself renews binds of
+// stands reports whether the mount, or another at its place, is in the table. The kubelet itself renews binds of
 // subPaths when it starts a container.
 func (o otherMount) stands(table *mountinfo.Table) bool {
 	m, ok := table.ByID(o.ID)

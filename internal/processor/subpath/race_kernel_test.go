@@ -78,7 +78,7 @@ type deed struct {
 type act struct {
 	do   func(p places) (bound int, err error)
 	undo func(p places) error
-	// removes tells whether it may remove the stale mount itself.
+	// removes reports whether it may remove the stale mount itself.
 	removes bool
 }
 

@@ -104,7 +104,7 @@ type scope struct {
 	container string      // empty: all of the pod
 }
 
-// has tells whether a volume is in it.
+// has reports whether a volume is in it.
 func (s scope) has(v *volume.Health) bool {
 	return s.pod == nil || v.Pod.UID == s.PodUID && (s.container == "" || slices.Contains(v.Mounters(s.pod), s.container))
 }
