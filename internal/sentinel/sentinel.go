@@ -190,7 +190,7 @@ func (s *Sentinel) watchKubelet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if renews, err := node.Renews(); err == nil && renews {
+	if renews, err := node.ReplacesStaleBinds(); err == nil && renews {
 		return s.awaitReplacement(ctx, node)
 	}
 	v, err := newBindWatcher(s, node)

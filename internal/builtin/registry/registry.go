@@ -81,7 +81,7 @@ func New(d Deps) (*processor.Registry, error) {
 		staleSubPath: &subpath.Diagnoser{Pods: d.Pods, Kubelet: d.Kubelet},
 		remount:      &subpath.Recoverer{Pods: d.Pods, Kubelet: d.Kubelet, Runtime: d.Runtime},
 		volumes: &volume.Diagnoser{
-			Pods: d.Pods, Inspector: d.Volumes, Teller: &fusedaemon.Teller{Kubelet: d.Kubelet, Runtime: runtime}, Connections: d.Connections,
+			Pods: d.Pods, Inspector: d.Volumes, Exits: &fusedaemon.Analyzer{Kubelet: d.Kubelet, Runtime: runtime}, Connections: d.Connections,
 		},
 		rebind:  &volume.RebindRecoverer{Pods: d.Pods, Inspector: d.Volumes, Runtime: d.Runtime},
 		evict:   &volume.EvictRecoverer{Pods: d.Pods, Kubelet: d.Kubelet, Judge: &volume.UnrepairableJudge{Inspector: d.Volumes}, Evictor: d.Evictor},

@@ -32,8 +32,8 @@ type Runtime interface {
 	PodRecords(ctx context.Context, podUID string) ([]cri.Container, error)
 }
 
-// Teller tells what became of daemons. It is safe for use by several goroutines.
-type Teller struct {
+// Analyzer finds out why daemons ended. It is safe for use by several goroutines.
+type Analyzer struct {
 	Kubelet kubelet.Locator
 	// Runtime is nil where there is none.
 	Runtime Runtime
@@ -68,8 +68,8 @@ const (
 	Unknown Cause = "Unknown"
 )
 
-// Fate is what was found out.
-type Fate struct {
+// Exit is what was found out.
+type Exit struct {
 	Cause Cause
 	// Pod is the driver's, Container the one in it that serves the driver. Both are empty where they were not found.
 	Pod       fault.Pod
@@ -90,7 +90,7 @@ const (
 	rounding = time.Second
 )
 
-// within tells whether something that happened at a time, told as much as early before it, may be the cause.
+// within reports whether something that happened at a time, told as much as early before it, may be the cause.
 func (q Question) within(at time.Time, early time.Duration) bool {
 	if at.IsZero() || !q.Mounted.IsZero() && at.Before(q.Mounted.Add(-early)) {
 		return false
@@ -98,39 +98,39 @@ func (q Question) within(at time.Time, early time.Duration) bool {
 	return !at.After(q.Seen.Add(skew))
 }
 
-// TellAll says what is known about several volumes, in their order. It gives no error: what could not be looked at is said
+// AnalyzeAll says what is known about several volumes, in their order. It gives no error: what could not be looked at is said
 // in a sentence. What the volumes have in common is read, and asked, once.
-func (t *Teller) TellAll(ctx context.Context, questions []Question) []Fate {
-	fates, r, now := make([]Fate, len(questions)), newReading(t), time.Now()
+func (t *Analyzer) AnalyzeAll(ctx context.Context, questions []Question) []Exit {
+	exits, r, now := make([]Exit, len(questions)), newReading(t), time.Now()
 	for i, q := range questions {
 		if q.Seen.IsZero() {
 			q.Seen = now
 		}
-		fates[i] = r.tell(ctx, q)
+		exits[i] = r.analyze(ctx, q)
 	}
-	return fates
+	return exits
 }
 
-func (r *reading) tell(ctx context.Context, q Question) Fate {
-	l := &look{reading: r, question: q, fate: Fate{Cause: Unknown}}
+func (r *reading) analyze(ctx context.Context, q Question) Exit {
+	l := &look{reading: r, question: q, exit: Exit{Cause: Unknown}}
 	if !q.Mounted.IsZero() {
 		l.say("the dead file system was mounted at %s", moment(q.Mounted))
 	}
 	l.readKills(ctx)
 	l.findPod(ctx)
-	if l.fate.Pod.UID != "" {
+	if l.exit.Pod.UID != "" {
 		l.readRecords(ctx)
 		l.judge()
 	}
 	l.conclude()
-	return l.fate
+	return l.exit
 }
 
 // look is one look.
 type look struct {
 	*reading
 	question Question
-	fate     Fate
+	exit     Exit
 	serving  string // the ID of the container that serves the driver now
 	records  []cri.Container
 	kills    []oomlog.Kill
@@ -151,7 +151,7 @@ func (l *look) readKills(ctx context.Context) {
 
 // readRecords takes the records of the driver's pod.
 func (l *look) readRecords(ctx context.Context) {
-	records, err := l.recordsOf(ctx, l.fate.Pod.UID)
+	records, err := l.recordsOf(ctx, l.exit.Pod.UID)
 	if err != nil {
 		l.say("what became of the driver's containers is not known: %v", err)
 	}

@@ -87,13 +87,13 @@ func kill(cgroup string, at time.Time) oomlog.Kill {
 	return oomlog.Kill{Time: at, PID: 4711, Name: "ceph-fuse", Cgroup: cgroup, Limit: slice}
 }
 
-// fateOf asks about one volume.
-func fateOf(t *testing.T, teller *Teller, q Question) Fate {
+// exitOf asks about one volume.
+func exitOf(t *testing.T, analyzer *Analyzer, q Question) Exit {
 	t.Helper()
-	return teller.TellAll(t.Context(), []Question{q})[0]
+	return analyzer.AnalyzeAll(t.Context(), []Question{q})[0]
 }
 
-func TestTell(t *testing.T) {
+func TestAnalyze(t *testing.T) {
 	t.Parallel()
 	at := seen.Add(-3 * time.Second)
 	for name, c := range map[string]struct {
@@ -201,11 +201,11 @@ func TestTell(t *testing.T) {
 			if c.question == (Question{}) {
 				c.question = Question{Driver: driver, Mounted: mounted, Seen: seen}
 			}
-			teller := &Teller{
+			analyzer := &Analyzer{
 				Kubelet: n, Runtime: &runtime{dir: dir, records: c.records},
 				Kills: func(context.Context) ([]oomlog.Kill, error) { return c.kills, nil },
 			}
-			got := fateOf(t, teller, c.question)
+			got := exitOf(t, analyzer, c.question)
 			if got.Cause != c.want {
 				t.Errorf("cause %q, want %q", got.Cause, c.want)
 			}
@@ -227,15 +227,15 @@ func TestFateIsWhole(t *testing.T) {
 	n, dir := kubelettest.Driver(t, driver, true)
 	records := []cri.Container{now(), before()}
 	k := kill("/kubepods/pod"+pod.UID+"/"+idA, seen)
-	teller := &Teller{
+	analyzer := &Analyzer{
 		Kubelet: n, Runtime: &runtime{dir: dir, records: records},
 		Kills: func(context.Context) ([]oomlog.Kill, error) { return []oomlog.Kill{k}, nil },
 	}
-	got := fateOf(t, teller, Question{Driver: driver, Mounted: mounted, Seen: seen})
+	got := exitOf(t, analyzer, Question{Driver: driver, Mounted: mounted, Seen: seen})
 	got.Sentences = nil
-	want := Fate{Cause: OOMKilled, Pod: pod, Container: "plugin", Before: &records[1], After: &records[0], Kill: &k}
+	want := Exit{Cause: OOMKilled, Pod: pod, Container: "plugin", Before: &records[1], After: &records[0], Kill: &k}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("fate (-want +got):\n%s", diff)
+		t.Errorf("exit (-want +got):\n%s", diff)
 	}
 }
 
@@ -255,8 +255,8 @@ func (c *counting) PodRecords(ctx context.Context, uid string) ([]cri.Container,
 	return c.Runtime.PodRecords(ctx, uid)
 }
 
-// TestTellAll: volumes of one driver that were mounted at different times have different fates, and everything is read once.
-func TestTellAll(t *testing.T) {
+// TestAnalyzeAll: volumes of one driver that were mounted at different times end for different reasons, and everything is read once.
+func TestAnalyzeAll(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		err  error
@@ -269,12 +269,12 @@ func TestTellAll(t *testing.T) {
 		n, dir := kubelettest.Driver(t, driver, true)
 		r := &counting{Runtime: &runtime{dir: dir, err: c.err, records: []cri.Container{now(), before()}}}
 		read := 0
-		teller := &Teller{Kubelet: n, Runtime: r, Kills: func(context.Context) ([]oomlog.Kill, error) {
+		analyzer := &Analyzer{Kubelet: n, Runtime: r, Kills: func(context.Context) ([]oomlog.Kill, error) {
 			read++
 			return nil, c.err
 		}}
 		var got []Cause
-		for _, f := range teller.TellAll(t.Context(), []Question{
+		for _, f := range analyzer.AnalyzeAll(t.Context(), []Question{
 			{Driver: driver, Mounted: mounted, Seen: seen},
 			{Driver: driver, Mounted: seen.Add(-time.Minute), Seen: seen},
 			{Driver: driver, Mounted: mounted},
@@ -302,8 +302,8 @@ func TestWhatCannotBeLookedAtIsSaid(t *testing.T) {
 		"no runtime":     {nil, "no container runtime is known"},
 		"broken runtime": {&runtime{err: broken}, "it is broken"},
 	} {
-		teller := &Teller{Kubelet: n, Runtime: c.runtime, Kills: func(context.Context) ([]oomlog.Kill, error) { return nil, errors.New("no log") }}
-		got := fateOf(t, teller, Question{Driver: driver})
+		analyzer := &Analyzer{Kubelet: n, Runtime: c.runtime, Kills: func(context.Context) ([]oomlog.Kill, error) { return nil, errors.New("no log") }}
+		got := exitOf(t, analyzer, Question{Driver: driver})
 		said := strings.Join(got.Sentences, "\n")
 		for _, want := range []string{c.want, "whether the kernel has killed it for want of memory is not known: no log", "why the daemon is gone is not known"} {
 			if !strings.Contains(said, want) {

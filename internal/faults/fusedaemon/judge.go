@@ -13,10 +13,10 @@ import (
 
 // judge goes from what is surest to what is least: the kernel's word, the runtime's, and then times alone.
 func (l *look) judge() {
-	l.fate.After = l.record(func(r cri.Container) bool { return r.ID == l.serving && !r.Exited })
+	l.exit.After = l.record(func(r cri.Container) bool { return r.ID == l.serving && !r.Exited })
 	l.findKill()
 	l.findEnded()
-	switch f := &l.fate; {
+	switch f := &l.exit; {
 	case f.Kill != nil, f.Before != nil && f.Before.Reason == "OOMKilled":
 		f.Cause = OOMKilled
 	case f.Before != nil:
@@ -41,7 +41,7 @@ func (l *look) findKill() {
 		if !l.inPod(k.Cgroup) {
 			continue
 		}
-		l.fate.Kill = &l.kills[i]
+		l.exit.Kill = &l.kills[i]
 		why := "the limit of its control group " + k.Limit + " was reached"
 		if k.Node {
 			why = "the node had none left"
@@ -64,29 +64,29 @@ func (l *look) findEnded() {
 		}
 		return found
 	}
-	b := last(func(r cri.Container) bool { return r.Name == l.fate.Container })
+	b := last(func(r cri.Container) bool { return r.Name == l.exit.Container })
 	if b == nil {
 		b = last(func(r cri.Container) bool { return !r.Started.IsZero() && r.ExitCode != 0 }) // no init container that did its work
 	}
 	if b == nil {
 		return
 	}
-	l.fate.Before = b
+	l.exit.Before = b
 	reason := ""
 	if b.Reason != "" {
 		reason = " (" + b.Reason + ")"
 	}
 	text := fmt.Sprintf("its container %q, %s, ended at %s, %s, with exit code %d%s", b.Name, short(b.ID), moment(b.Finished),
 		l.relative(b.Finished), b.ExitCode, reason)
-	if a := l.fate.After; a != nil && a.Name == b.Name {
+	if a := l.exit.After; a != nil && a.Name == b.Name {
 		text += fmt.Sprintf("; %s has run in its place since %s", short(a.ID), moment(a.Started))
 	}
 	l.say("%s", text)
 }
 
-// startedSince tells whether the driver's container is younger than the mount.
+// startedSince reports whether the driver's container is younger than the mount.
 func (l *look) startedSince() bool {
-	a := l.fate.After
+	a := l.exit.After
 	if a == nil || l.question.Mounted.IsZero() || !a.Started.After(l.question.Mounted.Add(skew)) || !l.question.within(a.Started, skew) {
 		return false
 	}
@@ -97,7 +97,7 @@ func (l *look) startedSince() bool {
 
 // conclude says what is not known.
 func (l *look) conclude() {
-	f := &l.fate
+	f := &l.exit
 	switch {
 	case f.Cause != Unknown && l.question.Mounted.IsZero():
 		l.say("when the volume was mounted is not known, so its daemon may have been gone for another reason")
@@ -120,7 +120,7 @@ func (l *look) relative(at time.Time) string {
 }
 
 func (l *look) say(format string, args ...any) {
-	l.fate.Sentences = append(l.fate.Sentences, fmt.Sprintf(format, args...))
+	l.exit.Sentences = append(l.exit.Sentences, fmt.Sprintf(format, args...))
 }
 
 func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -58,7 +58,7 @@ func TestListenerBehindAnotherNamespace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	short, err := os.MkdirTemp("", "fate")
+	short, err := os.MkdirTemp("", "exit")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,11 +67,11 @@ func TestListenerBehindAnotherNamespace(t *testing.T) {
 	root = filepath.Join(root, strings.Repeat("long", 40))
 	actor := kerneltest.Start(t, "driver", filepath.Join(root, "plugins", driver), short)
 	var asked string
-	teller := &Teller{
+	analyzer := &Analyzer{
 		Kubelet: &kubelet.Node{Root: root, PID: actor.PID}, Runtime: nobody{&asked},
 		Kills: func(context.Context) ([]oomlog.Kill, error) { return nil, nil },
 	}
-	said := strings.Join(fateOf(t, teller, Question{Driver: driver}).Sentences, "\n")
+	said := strings.Join(exitOf(t, analyzer, Question{Driver: driver}).Sentences, "\n")
 	if want := fmt.Sprintf("process %d listens on", actor.PID); !strings.Contains(said, want) {
 		t.Errorf("it does not say %q:\n%s", want, said)
 	}

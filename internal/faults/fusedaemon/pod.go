@@ -29,7 +29,7 @@ func (l *look) findPod(ctx context.Context) {
 	if err == nil {
 		l.serving = owner.ContainerID
 		l.take(owner)
-		l.say("driver %q is served by container %q of pod %s", l.question.Driver, owner.Container, nameOf(l.fate.Pod))
+		l.say("driver %q is served by container %q of pod %s", l.question.Driver, owner.Container, nameOf(l.exit.Pod))
 		return
 	}
 	l.say("who serves driver %q now is not known: %v", l.question.Driver, err)
@@ -42,8 +42,8 @@ func (l *look) findPod(ctx context.Context) {
 }
 
 func (l *look) take(o cri.Owner) {
-	l.fate.Pod = fault.Pod{Namespace: o.PodNamespace, Name: o.PodName, UID: o.PodUID}
-	l.fate.Container = o.Container
+	l.exit.Pod = fault.Pod{Namespace: o.PodNamespace, Name: o.PodName, UID: o.PodUID}
+	l.exit.Container = o.Container
 }
 
 // pluginDir is where the driver's socket is, in the kubelet's mount namespace.
@@ -95,7 +95,7 @@ func (r *reading) listening(ctx context.Context, dir string) (cri.Owner, error) 
 	return owner, nil
 }
 
-// killed tells whether a process that was killed was in a container that has the driver's directory: its own, or one of
+// killed reports whether a process that was killed was in a container that has the driver's directory: its own, or one of
 // the same pod that announces it to the kubelet.
 func (l *look) killed(ctx context.Context, dir string, k oomlog.Kill) (cri.Owner, bool) {
 	owner, err := l.owner(ctx, "0::"+k.Cgroup+"\n")
@@ -105,15 +105,15 @@ func (l *look) killed(ctx context.Context, dir string, k oomlog.Kill) (cri.Owner
 	return owner, slices.ContainsFunc(owner.Mounts, func(m cri.Mount) bool { return path.Clean(m.HostPath) == dir })
 }
 
-// inPod tells whether a control group is that of a container of the pod, or of the pod. The outermost name counts:
+// inPod reports whether a control group is that of a container of the pod, or of the pod. The outermost name counts:
 // whoever may make control groups can name one inside of its own as it likes.
 func (l *look) inPod(cgroup string) bool {
 	for _, id := range cri.ContainerIDs("0::" + cgroup) {
 		if slices.ContainsFunc(l.records, func(r cri.Container) bool { return r.ID == id }) {
-			return podOf(cgroup) == "" || podOf(cgroup) == l.fate.Pod.UID
+			return podOf(cgroup) == "" || podOf(cgroup) == l.exit.Pod.UID
 		}
 	}
-	return podOf(cgroup) == l.fate.Pod.UID
+	return podOf(cgroup) == l.exit.Pod.UID
 }
 
 // podOf is the UID of the pod that a control group is in, by the first name in it that a kubelet would give; empty where

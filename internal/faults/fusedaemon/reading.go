@@ -12,16 +12,16 @@ import (
 
 // reading is what was read for some questions, failures included: who does not answer is asked once.
 type reading struct {
-	*Teller
+	*Analyzer
 	log        memory[[]oomlog.Kill]
 	listeners  memory[cri.Owner]
 	owners     memory[cri.Owner]
 	containers memory[[]cri.Container]
 }
 
-func newReading(t *Teller) *reading {
+func newReading(t *Analyzer) *reading {
 	return &reading{
-		Teller: t, log: memory[[]oomlog.Kill]{}, listeners: memory[cri.Owner]{}, owners: memory[cri.Owner]{},
+		Analyzer: t, log: memory[[]oomlog.Kill]{}, listeners: memory[cri.Owner]{}, owners: memory[cri.Owner]{},
 		containers: memory[[]cri.Container]{},
 	}
 }

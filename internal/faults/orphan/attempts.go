@@ -18,7 +18,7 @@ type attempts struct {
 }
 
 func attemptsOf(n *kubelet.Node) (a attempts) {
-	if a.once, a.err = n.TriesOnce(); a.err == nil && a.once {
+	if a.once, a.err = n.RetriesCleanupOnce(); a.err == nil && a.once {
 		a.since, a.err = n.Started()
 	}
 	return a

@@ -49,7 +49,7 @@ func Scan(ctx context.Context, n *kubelet.Node, podOf func(uid string) *corev1.P
 	if err != nil {
 		return nil, fmt.Errorf("sweep subPath binds of %s: %w", n, err)
 	}
-	renews, err := n.Renews()
+	renews, err := n.ReplacesStaleBinds()
 	s.Renews, s.RenewsKnown = renews, err == nil
 	return s, nil
 }

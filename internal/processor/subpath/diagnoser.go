@@ -87,7 +87,7 @@ type seen struct {
 
 func look(n *kubelet.Node, report *subpath.Report) seen {
 	c := seen{Report: report, renews: "this kubelet keeps such a bind at the container's next start (Kubernetes before 1.19)"}
-	renews, err := n.Renews()
+	renews, err := n.ReplacesStaleBinds()
 	switch {
 	case err != nil:
 		c.renews = err.Error()

@@ -104,7 +104,7 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 
 // lasting sets those binds apart that the kubelet is known to replace itself.
 func lasting(n *kubelet.Node, stale []subpath.Bind) (left, renewed []subpath.Bind) {
-	renews, err := n.Renews()
+	renews, err := n.ReplacesStaleBinds()
 	for _, b := range stale {
 		if err == nil && renews && b.Renewed() {
 			renewed = append(renewed, b)

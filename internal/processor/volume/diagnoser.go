@@ -35,13 +35,13 @@ const (
 	KeyDiagnoserShares = "diagnoser.kubernetes.volume_health.shares"
 )
 
-// Teller tells what has become of the daemons of volumes: a *fate.Teller.
-type Teller interface {
-	// TellAll gives one fate for each question, in their order.
-	TellAll(ctx context.Context, questions []fusedaemon.Question) []fusedaemon.Fate
+// ExitAnalyzer finds out why the daemons of volumes ended: a *fusedaemon.Analyzer.
+type ExitAnalyzer interface {
+	// AnalyzeAll gives one exit for each question, in their order.
+	AnalyzeAll(ctx context.Context, questions []fusedaemon.Question) []fusedaemon.Exit
 }
 
-// Connections tells since when FUSE connections are there: a *fuse.Control.
+// Connections knows since when FUSE connections exist: a *fuse.Control.
 type Connections interface {
 	// Since asks for the connection of the mounts whose device is 0:minor; known is whether that can be told.
 	Since(minor uint32) (at time.Time, known bool, err error)
@@ -57,8 +57,8 @@ type Connections interface {
 type Diagnoser struct {
 	Pods      kubelet.Pods
 	Inspector Surveyor
-	// Teller is nil where nobody knows about daemons.
-	Teller Teller
+	// Exits is nil where nobody knows about daemons.
+	Exits ExitAnalyzer
 	// Connections is nil where the kernel tells nothing: then a daemon may be said to have ended that was not the volume's.
 	Connections Connections
 }
@@ -183,16 +183,16 @@ func (d *Diagnoser) found(ctx context.Context, broken []*volume.Health, survey *
 		findings       []fault.Finding
 		shares         []fault.Pod
 	)
-	fates := d.fates(ctx, broken)
+	exits := d.exits(ctx, broken)
 	for i, v := range broken {
-		findings = append(findings, withFate(v.Findings(), fates[i])...)
+		findings = append(findings, withExit(v.Findings(), exits[i])...)
 		for _, pod := range v.SharedWith {
 			if !slices.Contains(shares, pod) && len(shares) < maxShares {
 				shares = append(shares, pod)
 			}
 		}
 		if i < maxBrokenVolumes {
-			documents = append(documents, describeBroken(v, slices.Concat(v.DaemonNotes, fates[i])))
+			documents = append(documents, describeBroken(v, slices.Concat(v.DaemonNotes, exits[i])))
 			results, codes = append(results, sentence(v)), append(codes, string(codeOf(v)))
 		}
 	}
@@ -214,12 +214,12 @@ func (d *Diagnoser) found(ctx context.Context, broken []*volume.Health, survey *
 	return processor.Result{Values: values, Findings: findings}, nil
 }
 
-// fates asks what has become of the daemons. A volume on a directory of its own that was deleted, or that hangs, has a
+// exits asks what has become of the daemons. A volume on a directory of its own that was deleted, or that hangs, has a
 // daemon that lives.
-func (d *Diagnoser) fates(ctx context.Context, broken []*volume.Health) [][]string {
-	fates := make([][]string, len(broken))
-	if d.Teller == nil {
-		return fates
+func (d *Diagnoser) exits(ctx context.Context, broken []*volume.Health) [][]string {
+	exits := make([][]string, len(broken))
+	if d.Exits == nil {
+		return exits
 	}
 	asking := map[fusedaemon.Question][]int{} // one answer serves all volumes of a connection
 	for i, v := range broken {
@@ -229,12 +229,12 @@ func (d *Diagnoser) fates(ctx context.Context, broken []*volume.Health) [][]stri
 		}
 	}
 	questions := slices.Collect(maps.Keys(asking))
-	for n, told := range d.Teller.TellAll(ctx, questions) {
+	for n, told := range d.Exits.AnalyzeAll(ctx, questions) {
 		for _, i := range asking[questions[n]] {
-			fates[i] = told.Sentences
+			exits[i] = told.Sentences
 		}
 	}
-	return fates
+	return exits
 }
 
 // mounted is when the file system of the broken mount was mounted, which the driver may have replaced at the staging path
@@ -254,11 +254,11 @@ func (d *Diagnoser) mounted(v *volume.Health) time.Time {
 	return at
 }
 
-// withFate adds what has become of the daemon to the evidence of the first finding.
-func withFate(findings []fault.Finding, fate []string) []fault.Finding {
+// withExit adds what has become of the daemon to the evidence of the first finding.
+func withExit(findings []fault.Finding, reasons []string) []fault.Finding {
 	if len(findings) > 0 {
 		f := &findings[0]
-		f.Evidence = append(slices.Clone(f.Evidence), fate...)
+		f.Evidence = append(slices.Clone(f.Evidence), reasons...)
 		f.Evidence = f.Evidence[:min(len(f.Evidence), maxBrokenEvidence)]
 	}
 	return findings

@@ -51,10 +51,10 @@ type brokenCopy struct {
 	Why         string `json:"why,omitempty"`
 }
 
-func describeBroken(v *volume.Health, fate []string) brokenVolume {
+func describeBroken(v *volume.Health, reasons []string) brokenVolume {
 	d := brokenVolume{
 		Code: v.Code, Pod: v.Pod, Plugin: v.Plugin, Name: v.Name, Point: v.Point, State: v.Answer.State, Record: v.Record,
-		NoRecord: v.NoRecordReason, Source: v.Source, NoSource: v.NoSourceReason, Split: v.WrittenToNodeDisk, Fate: fate,
+		NoRecord: v.NoRecordReason, Source: v.Source, NoSource: v.NoSourceReason, Split: v.WrittenToNodeDisk, Fate: reasons,
 		Evidence: v.Reasons[:min(len(v.Reasons), maxBrokenEvidence)], Shares: v.SharedWith[:min(len(v.SharedWith), maxShares)],
 		MoreCopies: max(0, len(v.Copies)-maxCopies),
 	}

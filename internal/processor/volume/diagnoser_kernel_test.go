@@ -31,9 +31,9 @@ func about(s *volumetest.Scene) processor.Request {
 // asked keeps the questions about daemons.
 type asked []fusedaemon.Question
 
-func (a *asked) TellAll(_ context.Context, questions []fusedaemon.Question) []fusedaemon.Fate {
+func (a *asked) AnalyzeAll(_ context.Context, questions []fusedaemon.Question) []fusedaemon.Exit {
 	*a = append(*a, questions...)
-	return make([]fusedaemon.Fate, len(questions))
+	return make([]fusedaemon.Exit, len(questions))
 }
 
 // TestAsksWithTheTimeOfTheDeadMount, not with that of what the driver has staged since.
@@ -58,7 +58,7 @@ func TestAsksWithTheTimeOfTheDeadMount(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	var a asked
-	d := &Diagnoser{Pods: s.Pods, Inspector: s.Inspector, Teller: &a, Connections: connections}
+	d := &Diagnoser{Pods: s.Pods, Inspector: s.Inspector, Exits: &a, Connections: connections}
 	if _, err := d.Run(ctx, about(s)); err != nil {
 		t.Fatal(err)
 	}

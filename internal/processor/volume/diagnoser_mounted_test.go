@@ -82,7 +82,7 @@ func TestNamesNoCauseBeforeTheMount(t *testing.T) {
 			other := broken(pod, "b", fault.DisconnectedFUSE) // the same driver's, mounted before
 			d := &Diagnoser{
 				Pods: pods, Inspector: &fakeSurveyor{survey: volume.Survey{Volumes: []*volume.Health{v, other}}}, Connections: c.connections,
-				Teller: &fusedaemon.Teller{
+				Exits: &fusedaemon.Analyzer{
 					Kubelet: node, Runtime: driverRuntime{event},
 					Kills: func(context.Context) ([]oomlog.Kill, error) {
 						return []oomlog.Kill{{Time: event, PID: 4711, Name: "fuse", Cgroup: "/kubepods/pod" + podUID + "/now"}}, nil

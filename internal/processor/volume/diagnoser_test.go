@@ -42,13 +42,13 @@ func (s *fakeSurveyor) Inspect(_ context.Context, selection volume.Selection) (*
 // daemons counts how often each driver was asked about.
 type daemons map[string]int
 
-func (d daemons) TellAll(_ context.Context, questions []fusedaemon.Question) []fusedaemon.Fate {
-	var fates []fusedaemon.Fate
+func (d daemons) AnalyzeAll(_ context.Context, questions []fusedaemon.Question) []fusedaemon.Exit {
+	var exits []fusedaemon.Exit
 	for _, q := range questions {
 		d[q.Driver]++
-		fates = append(fates, fusedaemon.Fate{Cause: fusedaemon.OOMKilled, Sentences: []string{"the kernel killed the daemon of " + q.Driver}})
+		exits = append(exits, fusedaemon.Exit{Cause: fusedaemon.OOMKilled, Sentences: []string{"the kernel killed the daemon of " + q.Driver}})
 	}
-	return fates
+	return exits
 }
 
 func healthy(pod *corev1.Pod, name string) *volume.Health {
@@ -83,7 +83,7 @@ func diagnose(t *testing.T, s *fakeSurveyor, r processor.Request, d daemons) pro
 	pods.Set(kubelettest.NewPod())
 	diagnoser := &Diagnoser{Pods: pods, Inspector: s}
 	if d != nil {
-		diagnoser.Teller = d
+		diagnoser.Exits = d
 	}
 	result, err := diagnoser.Run(t.Context(), r)
 	if err != nil {
@@ -131,8 +131,8 @@ func TestTellsEveryBrokenVolume(t *testing.T) {
 	if len(list) != 3 || list[0].NoSource == "" || list[1].Source == nil || list[1].NoSource != "" || list[0].State != probe.Disconnected {
 		t.Errorf("list %+v", list)
 	}
-	if fates := list[0].Fate; !slices.Equal(fates, []string{"no process serves it", "the kernel killed the daemon of fuse.example.com"}) {
-		t.Errorf("fate %q", fates)
+	if exits := list[0].Fate; !slices.Equal(exits, []string{"no process serves it", "the kernel killed the daemon of fuse.example.com"}) {
+		t.Errorf("fate %q", exits)
 	}
 	if diff := cmp.Diff(daemons{"fuse.example.com": 1}, d); diff != "" || len(list[1].Fate) != 1 {
 		t.Errorf("asked about daemons (-want +got):\n%s; of one that lives: %q", diff, list[1].Fate)

@@ -43,7 +43,7 @@ func TestRenewsIsReadFromTheProgram(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := (&Node{Program: program(t, c.text)}).Renews()
+			got, err := (&Node{Program: program(t, c.text)}).ReplacesStaleBinds()
 			if got != c.renews || errors.Is(err, errRenewsUnknown) != c.unknown || err != nil && !c.unknown {
 				t.Errorf("renews: %v, %v, want %v, unknown: %v", got, err, c.renews, c.unknown)
 			}
@@ -57,11 +57,11 @@ func TestRenewsIsNotKnownWithoutAProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if renews, err := n.Renews(); renews || !errors.Is(err, errRenewsUnknown) {
+	if renews, err := n.ReplacesStaleBinds(); renews || !errors.Is(err, errRenewsUnknown) {
 		t.Errorf("renews: %v, %v, want not known", renews, err)
 	}
 	n.Program = filepath.Join(t.TempDir(), "gone")
-	if renews, err := n.Renews(); renews || !errors.Is(err, os.ErrNotExist) {
+	if renews, err := n.ReplacesStaleBinds(); renews || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("renews: %v, %v, want that the program is not there", renews, err)
 	}
 }
@@ -77,11 +77,11 @@ func TestRenewsIsReadOncePerProcess(t *testing.T) {
 	}
 	expect := func(when string, want bool) {
 		t.Helper()
-		if got, err := find().Renews(); got != want || err != nil {
+		if got, err := find().ReplacesStaleBinds(); got != want || err != nil {
 			t.Errorf("%s: %v, %v, want %v", when, got, err, want)
 		}
 	}
-	if _, err := find().Renews(); err == nil || errors.Is(err, errRenewsUnknown) {
+	if _, err := find().ReplacesStaleBinds(); err == nil || errors.Is(err, errRenewsUnknown) {
 		t.Errorf("without a program: %v, want that it cannot be read", err)
 	}
 	m.link(7, "exe", program(t, string(kubeletTexts[everyText])))

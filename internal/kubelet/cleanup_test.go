@@ -29,18 +29,18 @@ func TestTriesOnceIsReadFromTheProgram(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := (&Node{Program: program(t, c.text)}).TriesOnce()
+			got, err := (&Node{Program: program(t, c.text)}).RetriesCleanupOnce()
 			if got != c.once || errors.Is(err, errOnceUnknown) != c.unknown || err != nil && !c.unknown {
 				t.Errorf("tries once: %v, %v, want %v, unknown: %v", got, err, c.once, c.unknown)
 			}
 		})
 	}
 	n := &Node{}
-	if once, err := n.TriesOnce(); once || !errors.Is(err, errOnceUnknown) {
+	if once, err := n.RetriesCleanupOnce(); once || !errors.Is(err, errOnceUnknown) {
 		t.Errorf("without a process: %v, %v, want not known", once, err)
 	}
 	n.Program = filepath.Join(t.TempDir(), "gone")
-	if once, err := n.TriesOnce(); once || !errors.Is(err, os.ErrNotExist) {
+	if once, err := n.RetriesCleanupOnce(); once || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v, %v, want that the program is not there", once, err)
 	}
 }
