@@ -105,7 +105,7 @@ func (s *search) ended() bool {
 
 func (f *Finder) find(ctx context.Context, s *search) {
 	defer close(s.done)
-	if s.err = f.look(ctx, s); s.err != nil {
+	if s.err = f.findCandidates(ctx, s); s.err != nil {
 		return
 	}
 	ours := slices.DeleteFunc(slices.Clone(s.candidates), func(c candidate) bool { return !c.ours })
@@ -129,8 +129,8 @@ func (f *Finder) choose(all []candidate) []candidate {
 	return all
 }
 
-// look considers each process that may be our kubelet.
-func (f *Finder) look(ctx context.Context, s *search) error {
+// findCandidates considers each process that may be our kubelet.
+func (f *Finder) findCandidates(ctx context.Context, s *search) error {
 	processes, err := f.processes(ctx, s)
 	if err != nil {
 		return err

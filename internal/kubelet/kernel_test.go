@@ -215,7 +215,7 @@ func TestKubeletOfAUserNamespace(t *testing.T) {
 	root, pid := startKubelet(t, "pod-of-this-test")
 	evil := kerneltest.StartWith(t, sys.PrivateMounts(sys.Clone{User: true}), "named", "--root-dir="+t.TempDir())
 	var s search
-	if err := (&Finder{}).look(t.Context(), &s); err != nil {
+	if err := (&Finder{}).findCandidates(t.Context(), &s); err != nil {
 		t.Fatal(err)
 	}
 	var ours bool

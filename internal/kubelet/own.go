@@ -41,7 +41,7 @@ func (f *Finder) NodeOrOwn(ctx context.Context) (Choice, error) {
 		return Choice{Node: s.node, Silent: s.silent}, s.err
 	}
 	var s search
-	if err := f.look(ctx, &s); err != nil {
+	if err := f.findCandidates(ctx, &s); err != nil {
 		return Choice{}, err
 	}
 	choice := Choice{Silent: s.silent}

@@ -112,9 +112,9 @@ func (t *Analyzer) AnalyzeAll(ctx context.Context, questions []Question) []Exit 
 }
 
 func (r *reading) analyze(ctx context.Context, q Question) Exit {
-	l := &look{reading: r, question: q, exit: Exit{Cause: Unknown}}
+	l := &exitSearch{reading: r, question: q, exit: Exit{Cause: Unknown}}
 	if !q.Mounted.IsZero() {
-		l.say("the dead file system was mounted at %s", moment(q.Mounted))
+		l.addSentence("the dead file system was mounted at %s", moment(q.Mounted))
 	}
 	l.readKills(ctx)
 	l.findPod(ctx)
@@ -126,8 +126,8 @@ func (r *reading) analyze(ctx context.Context, q Question) Exit {
 	return l.exit
 }
 
-// look is one look.
-type look struct {
+// exitSearch is one look.
+type exitSearch struct {
 	*reading
 	question Question
 	exit     Exit
@@ -137,10 +137,10 @@ type look struct {
 }
 
 // readKills takes those that may be the cause.
-func (l *look) readKills(ctx context.Context) {
+func (l *exitSearch) readKills(ctx context.Context) {
 	kills, err := l.readLog(ctx)
 	if err != nil {
-		l.say("whether the kernel has killed it for want of memory is not known: %v", err)
+		l.addSentence("whether the kernel has killed it for want of memory is not known: %v", err)
 	}
 	for _, k := range kills {
 		if l.question.within(k.Time, skew) {
@@ -150,10 +150,10 @@ func (l *look) readKills(ctx context.Context) {
 }
 
 // readRecords takes the records of the driver's pod.
-func (l *look) readRecords(ctx context.Context) {
+func (l *exitSearch) readRecords(ctx context.Context) {
 	records, err := l.recordsOf(ctx, l.exit.Pod.UID)
 	if err != nil {
-		l.say("what became of the driver's containers is not known: %v", err)
+		l.addSentence("what became of the driver's containers is not known: %v", err)
 	}
 	l.records = records
 }

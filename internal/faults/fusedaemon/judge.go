@@ -12,7 +12,7 @@ import (
 )
 
 // judge goes from what is surest to what is least: the kernel's word, the runtime's, and then times alone.
-func (l *look) judge() {
+func (l *exitSearch) judge() {
 	l.exit.After = l.record(func(r cri.Container) bool { return r.ID == l.serving && !r.Exited })
 	l.findKill()
 	l.findEnded()
@@ -27,7 +27,7 @@ func (l *look) judge() {
 }
 
 // record finds the newest record.
-func (l *look) record(wanted func(cri.Container) bool) *cri.Container {
+func (l *exitSearch) record(wanted func(cri.Container) bool) *cri.Container {
 	i := slices.IndexFunc(l.records, wanted)
 	if i < 0 {
 		return nil
@@ -36,7 +36,7 @@ func (l *look) record(wanted func(cri.Container) bool) *cri.Container {
 }
 
 // findKill takes the last process of the pod that the kernel killed.
-func (l *look) findKill() {
+func (l *exitSearch) findKill() {
 	for i, k := range slices.Backward(l.kills) {
 		if !l.inPod(k.Cgroup) {
 			continue
@@ -48,14 +48,14 @@ func (l *look) findKill() {
 		} else if k.Limit == "" {
 			why = "whose limit was reached is not known"
 		}
-		l.say("at %s, %s, the kernel killed process %d (%q) of this pod for want of memory: %s", moment(k.Time), l.relative(k.Time), k.PID,
+		l.addSentence("at %s, %s, the kernel killed process %d (%q) of this pod for want of memory: %s", moment(k.Time), l.relative(k.Time), k.PID,
 			k.Name, why)
 		return
 	}
 }
 
 // findEnded takes the last container that ended in time: one of the name that serves the driver, if there is one.
-func (l *look) findEnded() {
+func (l *exitSearch) findEnded() {
 	last := func(wanted func(cri.Container) bool) (found *cri.Container) {
 		for i, r := range l.records {
 			if r.Exited && wanted(r) && l.question.within(r.Finished, rounding) && (found == nil || r.Finished.After(found.Finished)) {
@@ -81,37 +81,37 @@ func (l *look) findEnded() {
 	if a := l.exit.After; a != nil && a.Name == b.Name {
 		text += fmt.Sprintf("; %s has run in its place since %s", short(a.ID), moment(a.Started))
 	}
-	l.say("%s", text)
+	l.addSentence("%s", text)
 }
 
 // startedSince reports whether the driver's container is younger than the mount.
-func (l *look) startedSince() bool {
+func (l *exitSearch) startedSince() bool {
 	a := l.exit.After
 	if a == nil || l.question.Mounted.IsZero() || !a.Started.After(l.question.Mounted.Add(skew)) || !l.question.within(a.Started, skew) {
 		return false
 	}
-	l.say("its container %q, %s, was started at %s, after the volume was mounted; the runtime has no record of the one before it: "+
+	l.addSentence("its container %q, %s, was started at %s, after the volume was mounted; the runtime has no record of the one before it: "+
 		"the pod was made anew", a.Name, short(a.ID), moment(a.Started))
 	return true
 }
 
 // conclude says what is not known.
-func (l *look) conclude() {
+func (l *exitSearch) conclude() {
 	f := &l.exit
 	switch {
 	case f.Cause != Unknown && l.question.Mounted.IsZero():
-		l.say("when the volume was mounted is not known, so its daemon may have been gone for another reason")
+		l.addSentence("when the volume was mounted is not known, so its daemon may have been gone for another reason")
 	case f.Cause != Unknown:
 	case f.After != nil:
-		l.say("container %q, %s, has run since %s: the daemon ended by itself, was killed, or ran elsewhere; why is not known",
+		l.addSentence("container %q, %s, has run since %s: the daemon ended by itself, was killed, or ran elsewhere; why is not known",
 			f.After.Name, short(f.After.ID), moment(f.After.Started))
 	default:
-		l.say("why the daemon is gone is not known")
+		l.addSentence("why the daemon is gone is not known")
 	}
 }
 
 // relative is a time as seen from when the fault was.
-func (l *look) relative(at time.Time) string {
+func (l *exitSearch) relative(at time.Time) string {
 	d := l.question.Seen.Sub(at).Round(time.Second)
 	if d < 0 {
 		return "as the fault was first seen" // within the skew
@@ -119,7 +119,7 @@ func (l *look) relative(at time.Time) string {
 	return d.String() + " before the fault was first seen"
 }
 
-func (l *look) say(format string, args ...any) {
+func (l *exitSearch) addSentence(format string, args ...any) {
 	l.exit.Sentences = append(l.exit.Sentences, fmt.Sprintf(format, args...))
 }
 

@@ -19,35 +19,35 @@ import (
 )
 
 // findPod looks for the driver's pod: by who listens on its socket, and where nobody does, by what the kernel killed.
-func (l *look) findPod(ctx context.Context) {
+func (l *exitSearch) findPod(ctx context.Context) {
 	dir, err := l.pluginDir(ctx)
 	if err != nil {
-		l.say("who serves driver %q is not known: %v", l.question.Driver, err)
+		l.addSentence("who serves driver %q is not known: %v", l.question.Driver, err)
 		return
 	}
 	owner, err := l.listener(ctx, dir)
 	if err == nil {
 		l.serving = owner.ContainerID
-		l.take(owner)
-		l.say("driver %q is served by container %q of pod %s", l.question.Driver, owner.Container, nameOf(l.exit.Pod))
+		l.setOwner(owner)
+		l.addSentence("driver %q is served by container %q of pod %s", l.question.Driver, owner.Container, nameOf(l.exit.Pod))
 		return
 	}
-	l.say("who serves driver %q now is not known: %v", l.question.Driver, err)
+	l.addSentence("who serves driver %q now is not known: %v", l.question.Driver, err)
 	for _, k := range slices.Backward(l.kills) {
 		if owner, ok := l.killed(ctx, dir, k); ok {
-			l.take(owner)
+			l.setOwner(owner)
 			return
 		}
 	}
 }
 
-func (l *look) take(o cri.Owner) {
+func (l *exitSearch) setOwner(o cri.Owner) {
 	l.exit.Pod = fault.Pod{Namespace: o.PodNamespace, Name: o.PodName, UID: o.PodUID}
 	l.exit.Container = o.Container
 }
 
 // pluginDir is where the driver's socket is, in the kubelet's mount namespace.
-func (l *look) pluginDir(ctx context.Context) (string, error) {
+func (l *exitSearch) pluginDir(ctx context.Context) (string, error) {
 	if d := l.question.Driver; d == "" || d == "." || d == ".." || strings.ContainsAny(d, "/\x00") {
 		return "", errors.New("that is no driver's name")
 	}
@@ -97,7 +97,7 @@ func (r *reading) listening(ctx context.Context, dir string) (cri.Owner, error) 
 
 // killed reports whether a process that was killed was in a container that has the driver's directory: its own, or one of
 // the same pod that announces it to the kubelet.
-func (l *look) killed(ctx context.Context, dir string, k oomlog.Kill) (cri.Owner, bool) {
+func (l *exitSearch) killed(ctx context.Context, dir string, k oomlog.Kill) (cri.Owner, bool) {
 	owner, err := l.owner(ctx, "0::"+k.Cgroup+"\n")
 	if err != nil || owner.PodUID == "" {
 		return owner, false
@@ -107,7 +107,7 @@ func (l *look) killed(ctx context.Context, dir string, k oomlog.Kill) (cri.Owner
 
 // inPod reports whether a control group is that of a container of the pod, or of the pod. The outermost name counts:
 // whoever may make control groups can name one inside of its own as it likes.
-func (l *look) inPod(cgroup string) bool {
+func (l *exitSearch) inPod(cgroup string) bool {
 	for _, id := range cri.ContainerIDs("0::" + cgroup) {
 		if slices.ContainsFunc(l.records, func(r cri.Container) bool { return r.ID == id }) {
 			return podOf(cgroup) == "" || podOf(cgroup) == l.exit.Pod.UID

@@ -103,7 +103,7 @@ func (s Sys) open(d Device, exclusive bool) (*sys.FD, error) {
 		fd, err = s.openNode(d, exclusive)
 	}
 	if err != nil {
-		return nil, gone(err)
+		return nil, notFound(err)
 	}
 	return fd, nil
 }
@@ -153,7 +153,7 @@ func (s Sys) stat(d Device) (Activity, error) {
 	}
 	text, err := s.files().read(d.Name, "stat")
 	if err != nil {
-		return Activity{}, gone(err)
+		return Activity{}, notFound(err)
 	}
 	if s.files().number(disk, "queue/iostats") != 1 {
 		return Activity{}, ErrNotCounted

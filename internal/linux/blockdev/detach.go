@@ -71,7 +71,7 @@ func (r detacher) order(path, text string) error {
 	case errors.Is(err, sys.EBUSY):
 		return openElsewhere(err)
 	case err != nil:
-		return gone(err)
+		return notFound(err)
 	}
 	return nil
 }
@@ -136,7 +136,7 @@ func (r detacher) replaced(d Device) bool {
 func (r detacher) detachZram(ctx context.Context, d Device) error {
 	empty := func() bool {
 		state, err := r.files().read(d.Name, "initstate")
-		return errors.Is(gone(err), ErrNotFound) || state == "0"
+		return errors.Is(notFound(err), ErrNotFound) || state == "0"
 	}
 	if err := r.unchanged(d); err != nil {
 		return err

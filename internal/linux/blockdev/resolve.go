@@ -74,7 +74,7 @@ func (s Sys) All() ([]Device, error) {
 
 // byPath finds the device whose node path leads to.
 func (s sysfs) byPath(name string) (Device, error) {
-	st, err := within(&paths, s.at(name), func() (sys.Stat, error) { return s.look(name) })
+	st, err := within(&paths, s.at(name), func() (sys.Stat, error) { return s.statPath(name) })
 	if errors.Is(err, sys.ENOENT) || errors.Is(err, sys.ENOTDIR) {
 		return Device{}, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
@@ -87,9 +87,9 @@ func (s sysfs) byPath(name string) (Device, error) {
 	return s.byNumber(Number{st.RdevMajor, st.RdevMinor})
 }
 
-// look looks at what a path leads to, absolute links in it meant from the root. Links
+// statPath looks at what a path leads to, absolute links in it meant from the root. Links
 // of /proc are no paths; no device is there.
-func (s sysfs) look(name string) (sys.Stat, error) {
+func (s sysfs) statPath(name string) (sys.Stat, error) {
 	root, err := sys.OpenRoot(s.at("/"))
 	if err != nil {
 		return sys.Stat{}, err
@@ -111,7 +111,7 @@ func (s sysfs) look(name string) (sys.Stat, error) {
 func (s sysfs) byNumber(n Number) (Device, error) {
 	link, err := os.Readlink(s.at("sys/dev/block/" + n.String()))
 	if err != nil {
-		return Device{}, fmt.Errorf("device %v: %w", n, gone(err))
+		return Device{}, fmt.Errorf("device %v: %w", n, notFound(err))
 	}
 	d, err := s.device(path.Base(link))
 	if err == nil && d.Number != n {
@@ -124,7 +124,7 @@ func (s sysfs) byNumber(n Number) (Device, error) {
 func (s sysfs) device(name string) (Device, error) {
 	text, err := s.read(name, "dev")
 	if err != nil {
-		return Device{}, fmt.Errorf("device %q: %w", name, gone(err))
+		return Device{}, fmt.Errorf("device %q: %w", name, notFound(err))
 	}
 	n, err := parseNumber(text)
 	if err != nil {
@@ -134,7 +134,7 @@ func (s sysfs) device(name string) (Device, error) {
 	if s.has(name, "partition") {
 		link, err := os.Readlink(s.attr(name, ""))
 		if err != nil {
-			return Device{}, fmt.Errorf("device %q: %w", name, gone(err))
+			return Device{}, fmt.Errorf("device %q: %w", name, notFound(err))
 		}
 		disk = path.Base(path.Dir(link))
 		d.Parent = disk
@@ -221,9 +221,9 @@ func (s sysfs) imageOf(kind Kind, disk string) string {
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// gone is ErrNotFound where sysfs has no such file, or its device went while it
+// notFound is ErrNotFound where sysfs has no such file, or its device went while it
 // was read.
-func gone(err error) error {
+func notFound(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, sys.ENODEV) || errors.Is(err, sys.ENXIO) {
 		return ErrNotFound
 	}

@@ -43,7 +43,7 @@ func (s sysfs) read(device, name string) (string, error) { return readText(s.att
 // list gives the names in a directory, in order; none where there is none.
 func list(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
-	if errors.Is(gone(err), ErrNotFound) {
+	if errors.Is(notFound(err), ErrNotFound) {
 		return nil, nil
 	}
 	names := make([]string, len(entries))
@@ -99,7 +99,7 @@ func (s sysfs) family(d Device) ([]Device, error) {
 	}
 	entries, err := os.ReadDir(s.attr(d.Name, ""))
 	if err != nil {
-		return nil, gone(err)
+		return nil, notFound(err)
 	}
 	for _, e := range entries {
 		// A partition is a directory below its disk's, and a device itself.

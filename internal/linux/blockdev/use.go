@@ -48,7 +48,7 @@ func (u uses) fileSystems(d Device) ([]FileSystem, error) {
 		return nil, err
 	}
 	var found []FileSystem
-	for _, look := range []func(Device) ([]FileSystem, error){u.own, u.btrfs, u.journals} {
+	for _, look := range []func(Device) ([]FileSystem, error){u.ownSuperblocks, u.btrfs, u.journals} {
 		for _, device := range devices {
 			some, err := look(device)
 			if err != nil {
@@ -67,8 +67,8 @@ type uses struct{ sysfs }
 // its device. Some of the others in /sys/fs let users make directories.
 var named = []string{"ext4", "xfs", "f2fs", "erofs", "nilfs2"}
 
-// own lists the superblocks that have the device's number.
-func (u uses) own(d Device) ([]FileSystem, error) {
+// ownSuperblocks lists the superblocks that have the device's number.
+func (u uses) ownSuperblocks(d Device) ([]FileSystem, error) {
 	var found []FileSystem
 	for _, driver := range named {
 		dir := filepath.Join("/sys/fs", driver, d.Name)
@@ -221,7 +221,7 @@ func (s Sys) backing(d Device) (Backing, error) {
 		return Backing{}, errors.New("not a loop device")
 	}
 	file, err := s.files().read(d.Name, "loop/backing_file")
-	if errors.Is(gone(err), ErrNotFound) {
+	if errors.Is(notFound(err), ErrNotFound) {
 		return Backing{}, ErrNotAttached
 	}
 	if err != nil {

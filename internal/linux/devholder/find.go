@@ -162,11 +162,11 @@ func (s *search) marks() marks {
 
 // processes looks into every process, and threads into the threads that are no processes.
 func (s *search) processes(ctx context.Context) error {
-	return s.have(ctx, order{Of: ofProcesses, Marks: s.marks()}, nil)
+	return s.runJob(ctx, order{Of: ofProcesses, Marks: s.marks()}, nil)
 }
 
 func (s *search) threads(ctx context.Context) error {
-	return s.have(ctx, order{Of: ofThreads, Marks: s.marks()}, nil)
+	return s.runJob(ctx, order{Of: ofThreads, Marks: s.marks()}, nil)
 }
 
 // finish looks at everything that is no mount, where that is called for, and

@@ -68,10 +68,10 @@ type marks struct {
 
 // said is one line of what a job says: one of these.
 type said struct {
-	Found   *found   `json:",omitempty"`
-	Overlay *layered `json:",omitempty"`
-	Stuck   *stuck   `json:",omitempty"`
-	Tally   *tally   `json:",omitempty"` // the last line
+	Found   *found     `json:",omitempty"`
+	Overlay *layered   `json:",omitempty"`
+	Stuck   *stuck     `json:",omitempty"`
+	Tally   *jobCounts `json:",omitempty"` // the last line
 }
 
 // found is something that a process has open. Its texts need not be UTF-8.
@@ -82,8 +82,8 @@ type found struct {
 	Number       blockdev.Number
 }
 
-// tally counts what was looked into, and what could not be.
-type tally struct{ Tasks, Links, Denied, Unread, Stuck int }
+// jobCounts counts what was looked into, and what could not be.
+type jobCounts struct{ Tasks, Links, Denied, Unread, Stuck int }
 
 // job is one job in its own process.
 type job struct {
@@ -91,7 +91,7 @@ type job struct {
 	emit        func(v any) error
 	began       time.Time
 	calls       bounded.Calls
-	tally       tally
+	tally       jobCounts
 	descriptors sys.Descriptors
 	buf         []byte // for memory maps
 }
@@ -132,8 +132,8 @@ func ask[T any](ctx context.Context, j *job, key string, limit time.Duration, fn
 	return none, cmp.Or(j.emit(said{Stuck: &stuck{key, own}}), errStuck)
 }
 
-// have has a job done for the search, and takes in what it says.
-func (s *search) have(ctx context.Context, o order, overlays []*overlay) error {
+// runJob has a job done for the search, and takes in what it says.
+func (s *search) runJob(ctx context.Context, o order, overlays []*overlay) error {
 	o.Known = jobs.waitFor()
 	o.Most = min(maxStuck, maxLeft-len(o.Known))
 	err := cmp.Or(s.runner, &subprocess.Runner{}).Run(ctx, subprocess.Options{
@@ -143,15 +143,15 @@ func (s *search) have(ctx context.Context, o order, overlays []*overlay) error {
 			if err := json.Unmarshal(text, &line); err != nil {
 				return err
 			}
-			s.take(line, overlays)
+			s.addLine(line, overlays)
 			return nil
 		},
 	})
 	return cmp.Or(ctx.Err(), err)
 }
 
-// take takes in one line.
-func (s *search) take(line said, overlays []*overlay) {
+// addLine takes in one line.
+func (s *search) addLine(line said, overlays []*overlay) {
 	l := &s.report.Looked
 	switch {
 	case line.Found != nil:

@@ -109,7 +109,7 @@ func (m marks) place(names []string, look lookup) layered {
 	for _, name := range names {
 		number, err := layerDevice(name, look)
 		switch {
-		case gone(err) || errors.Is(err, sys.ENOTDIR):
+		case processEnded(err) || errors.Is(err, sys.ENOTDIR):
 			l.Missing, l.Placed = []byte(name), false
 		case err != nil:
 			l.Unclear, l.Placed = true, false

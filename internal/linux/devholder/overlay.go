@@ -78,7 +78,7 @@ func (s *search) placeAll(ctx context.Context, found []*overlay) error {
 		}
 		o.Overlays = append(o.Overlays, m)
 	}
-	return s.have(ctx, o, found)
+	return s.runJob(ctx, o, found)
 }
 
 // takeLayers notes what was found of the layers of an overlay in one namespace.

@@ -48,7 +48,7 @@ func (j *job) threads(ctx context.Context) error {
 				continue
 			}
 			number := strconv.Itoa(tid)
-			if _, err := j.lookInto(ctx, task{pid: pid, dir: dir + "/" + number, name: "thread " + number}); err != nil && !gone(err) {
+			if _, err := j.lookInto(ctx, task{pid: pid, dir: dir + "/" + number, name: "thread " + number}); err != nil && !processEnded(err) {
 				return err
 			}
 		}
@@ -73,15 +73,15 @@ func (j *job) eachProcess(ctx context.Context, look func(pid int) error) error {
 		switch err := look(pid); {
 		case errors.Is(err, errStuck):
 			j.tally.Stuck++
-		case err != nil && !gone(err):
+		case err != nil && !processEnded(err):
 			j.tally.Denied++
 		}
 	}
 	return ctx.Err()
 }
 
-// gone reports whether err only means that what was asked about is no more.
-func gone(err error) bool {
+// processEnded reports whether err only means that what was asked about is no more.
+func processEnded(err error) bool {
 	return errors.Is(err, sys.ENOENT) || errors.Is(err, sys.ESRCH)
 }
 
@@ -101,7 +101,7 @@ const batch = 64
 // where that is on the device.
 func (j *job) lookInto(ctx context.Context, t task) (program string, err error) {
 	j.tally.Tasks++
-	all, err := j.look(ctx, t, fixed)
+	all, err := j.inspectTask(ctx, t, fixed)
 	if err != nil {
 		return "", err
 	}
@@ -119,22 +119,22 @@ func (j *job) lookInto(ctx context.Context, t task) (program string, err error) 
 		for _, fd := range some {
 			links = append(links, link{"fd/" + strconv.Itoa(fd), OpenFile})
 		}
-		if _, err := j.look(ctx, t, links); err != nil {
+		if _, err := j.inspectTask(ctx, t, links); err != nil {
 			return "", err
 		}
 	}
 	return program, err
 }
 
-// seen is what some links of a task have come to.
-type seen struct {
+// linkMatches is what some links of a task have come to.
+type linkMatches struct {
 	found []found
 	links int
 }
 
-// look looks at links of a task, and says what is on the device.
-func (j *job) look(ctx context.Context, t task, links []link) ([]found, error) {
-	s, err := ask(ctx, j, strconv.Itoa(t.pid), taskLimit, func() (seen, error) { return j.Marks.look(t, links) })
+// inspectTask looks at links of a task, and says what is on the device.
+func (j *job) inspectTask(ctx context.Context, t task, links []link) ([]found, error) {
+	s, err := ask(ctx, j, strconv.Itoa(t.pid), taskLimit, func() (linkMatches, error) { return j.Marks.matchLinks(t, links) })
 	j.tally.Links += s.links
 	for _, f := range s.found {
 		if err := j.emit(said{Found: &f}); err != nil {
@@ -144,13 +144,13 @@ func (j *job) look(ctx context.Context, t task, links []link) ([]found, error) {
 	return s.found, err
 }
 
-// look looks at links of a task, until one may not be looked at. One that goes
+// matchLinks looks at links of a task, until one may not be looked at. One that goes
 // meanwhile is passed over; the kernel's own threads have no program.
-func (m marks) look(t task, links []link) (seen, error) {
-	var s seen
+func (m marks) matchLinks(t task, links []link) (linkMatches, error) {
+	var s linkMatches
 	for _, l := range links {
 		st, err := statLink(t.dir+"/"+l.name, m.mountMask())
-		if gone(err) {
+		if processEnded(err) {
 			continue
 		}
 		if err != nil {
@@ -183,7 +183,7 @@ func (m marks) on(t task, l link, st sys.Stat) (f found, on bool) {
 	}
 	name, err := sys.ReadlinkProc(t.dir + "/" + l.name)
 	f.Path, f.Detail = []byte(name), []byte(join(detail, t.name))
-	return f, !gone(err) // a path may also be too long to be told
+	return f, !processEnded(err) // a path may also be too long to be told
 }
 
 // unmounted says what is known of a file whose mount is in no namespace. A

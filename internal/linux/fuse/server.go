@@ -42,12 +42,12 @@ func Servers(ctx context.Context) (servers map[uint32][]Server, unseen string, e
 		return nil, "", err
 	}
 	s := search{servers: map[uint32][]Server{}}
-	procfs.Each(pids, func(pid int, step func()) (seen, error) {
+	procfs.Each(pids, func(pid int, step func()) (serverProcess, error) {
 		if err := ctx.Err(); err != nil {
-			return seen{}, err
+			return serverProcess{}, err
 		}
-		return s.look(pid, step)
-	}, s.take)
+		return s.inspectProcess(pid, step)
+	}, s.addProcess)
 	if err := ctx.Err(); err != nil {
 		return nil, "", err
 	}
@@ -69,8 +69,8 @@ type search struct {
 	descriptors           sys.Descriptors
 }
 
-// seen is what a process has open.
-type seen struct {
+// serverProcess is what a process has open.
+type serverProcess struct {
 	server       Server // where there are connections
 	connections  []uint32
 	told, untold bool
@@ -113,8 +113,8 @@ func (s *search) opened(dir string) (fds []int, more bool, err error) {
 
 func denied(err error) bool { return errors.Is(err, sys.EACCES) || errors.Is(err, sys.EPERM) }
 
-// look looks at what a process has open.
-func (s *search) look(pid int, step func()) (o seen, err error) {
+// inspectProcess looks at what a process has open.
+func (s *search) inspectProcess(pid int, step func()) (o serverProcess, err error) {
 	dir := strconv.Itoa(pid)
 	fds, more, err := s.opened(dir)
 	o.more = more
@@ -143,10 +143,10 @@ func (s *search) look(pid int, step func()) (o seen, err error) {
 	return o, err
 }
 
-// take takes in what was seen of a process. One that ends meanwhile serves
+// addProcess takes in what was seen of a process. One that ends meanwhile serves
 // nothing. Process 1 serves nothing either: some sandboxes keep it even from a
 // caller who has every privilege.
-func (s *search) take(pid int, o seen, err error) {
+func (s *search) addProcess(pid int, o serverProcess, err error) {
 	switch {
 	case errors.Is(err, procfs.ErrSilent):
 		s.silent++

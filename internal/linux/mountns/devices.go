@@ -77,7 +77,7 @@ func (s *space) readSupers(stat *sys.MountStat, kinds *kinds) error {
 				s.supers[i] = newSuper(major, minor, mayHang)
 			}
 		}
-		if err != nil && !gone(err) {
+		if err != nil && !processEnded(err) {
 			return err
 		}
 	}

@@ -91,7 +91,7 @@ func holders(namespaces []Namespace, searches ...search) (map[uint64][]Holder, S
 	for _, ns := range namespaces {
 		wanted[ns.Inode] = true
 	}
-	note := func(h held) {
+	note := func(h taskNamespace) {
 		of := found[h.inode]
 		if !wanted[h.inode] || len(of) == h.Kind.most() || len(of) > 0 && h.PID != 0 && of[len(of)-1].PID == h.PID {
 			return
@@ -117,8 +117,8 @@ func holders(namespaces []Namespace, searches ...search) (map[uint64][]Holder, S
 	return found, survey, nil
 }
 
-// held is a namespace, by its inode, and a holder of it.
-type held struct {
+// taskNamespace is a namespace, by its inode, and a holder of it.
+type taskNamespace struct {
 	inode uint64
 	Holder
 	// root is the root directory of a process or thread, as the caller may see it.
@@ -126,7 +126,7 @@ type held struct {
 }
 
 // search calls note with every holder of one kind, of any namespace.
-type search func(note func(held)) (unasked, error)
+type search func(note func(taskNamespace)) (unasked, error)
 
 // unasked is what a search did not look at: the processes that it may not ask, or
 // that do not answer, and how many have more descriptors than are looked at.
@@ -142,16 +142,16 @@ func (s *Survey) skipDescriptors(many int) {
 }
 
 // processes finds the namespaces of all processes.
-func processes(note func(held)) (unasked, error) {
-	return eachProcess(note, func(pid int, _ func()) ([]held, bool, error) {
+func processes(note func(taskNamespace)) (unasked, error) {
+	return eachProcess(note, func(pid int, _ func()) ([]taskNamespace, bool, error) {
 		h, err := inNamespace(Holder{Kind: Process, PID: pid})
-		return []held{h}, false, err
+		return []taskNamespace{h}, false, err
 	})
 }
 
 // threads finds the namespaces of the threads that are no processes.
-func threads(note func(held)) (unasked, error) {
-	return eachProcess(note, func(pid int, step func()) (all []held, _ bool, _ error) {
+func threads(note func(taskNamespace)) (unasked, error) {
+	return eachProcess(note, func(pid int, step func()) (all []taskNamespace, _ bool, _ error) {
 		if n, err := sys.ProcThreads(pid); err != nil || n < 2 {
 			return nil, false, err
 		}
@@ -167,15 +167,15 @@ func threads(note func(held)) (unasked, error) {
 }
 
 // descriptors finds the namespaces that processes have open.
-func descriptors(note func(held)) (unasked, error) {
+func descriptors(note func(taskNamespace)) (unasked, error) {
 	var all sys.Descriptors
-	return eachProcess(note, func(pid int, step func()) (found []held, more bool, err error) {
+	return eachProcess(note, func(pid int, step func()) (found []taskNamespace, more bool, err error) {
 		fds, more, err := all.Of(strconv.Itoa(pid))
 		for _, fd := range fds {
 			step()
 			h := Holder{Kind: Descriptor, PID: pid, Number: fd}
 			if inode, err := h.namespace(); err == nil {
-				found = append(found, held{inode: inode, Holder: h})
+				found = append(found, taskNamespace{inode: inode, Holder: h})
 			}
 		}
 		return found, more, err
@@ -184,14 +184,14 @@ func descriptors(note func(held)) (unasked, error) {
 
 // namedMounts finds the namespaces that are bound to files: mounts of the one
 // file system that all namespaces lie on.
-func (s *Scanner) namedMounts(note func(held)) (unasked, error) {
+func (s *Scanner) namedMounts(note func(taskNamespace)) (unasked, error) {
 	major, minor, err := namespaceDevice()
 	if err != nil {
 		return unasked{}, err
 	}
 	_, err = s.Each(func(b *Brief) bool { return b.Major == major && b.Minor == minor }, func(m *Mount) {
 		if inode, ok := inodeOf(m.Root); ok {
-			note(held{inode: inode, Holder: Holder{Kind: NamedMount, Mount: m}})
+			note(taskNamespace{inode: inode, Holder: Holder{Kind: NamedMount, Mount: m}})
 		}
 	})
 	return unasked{}, err
@@ -199,13 +199,13 @@ func (s *Scanner) namedMounts(note func(held)) (unasked, error) {
 
 // inNamespace reads which mount namespace a process or thread is in, and where its
 // root directory is.
-func inNamespace(h Holder) (held, error) {
+func inNamespace(h Holder) (taskNamespace, error) {
 	inode, err := h.namespace()
 	if err != nil {
-		return held{}, err
+		return taskNamespace{}, err
 	}
 	root, err := sys.ReadlinkProc(h.root())
-	return held{inode: inode, Holder: h, root: root}, err
+	return taskNamespace{inode: inode, Holder: h, root: root}, err
 }
 
 // namespace reads which mount namespace the holder holds.
@@ -232,13 +232,13 @@ func inodeOf(link string) (uint64, bool) {
 // eachProcess calls note with what look finds in every process, and gives those that
 // it may not ask, or that do not answer. more is whether there was too much to look
 // at. A process that ends meanwhile is passed over.
-func eachProcess(note func(held), look func(pid int, step func()) (found []held, more bool, err error)) (u unasked, err error) {
+func eachProcess(note func(taskNamespace), look func(pid int, step func()) (found []taskNamespace, more bool, err error)) (u unasked, err error) {
 	pids, err := sys.ProcNumbers("")
 	if err != nil {
 		return u, err
 	}
 	type seen struct {
-		found []held
+		found []taskNamespace
 		more  bool
 	}
 	procfs.Each(pids, func(pid int, step func()) (s seen, err error) {
@@ -255,7 +255,7 @@ func eachProcess(note func(held), look func(pid int, step func()) (found []held,
 			for _, h := range s.found {
 				note(h)
 			}
-		case !gone(failed):
+		case !processEnded(failed):
 			err = failed
 		}
 	})

@@ -78,7 +78,7 @@ func (k *kernelScan) list() (Survey, error) {
 			unlisted++
 			continue
 		}
-		if err = k.listSpace(f.space, f.mounts); gone(err) {
+		if err = k.listSpace(f.space, f.mounts); processEnded(err) {
 			continue
 		}
 		if err != nil {
@@ -211,7 +211,7 @@ func (k *kernelScan) each(look func(s *space, i int, ref sys.MountRef) error) er
 	for _, s := range k.order {
 		for i := range s.ids {
 			err := look(s, i, sys.MountRef{Namespace: s.ns.ID, Mount: s.ids[i]})
-			if err != nil && !gone(err) {
+			if err != nil && !processEnded(err) {
 				return err
 			}
 		}

@@ -49,10 +49,10 @@ func newRoom(l limits) *room {
 
 // any reports whether there may be room for one more of that namespace, and counts it
 // where there is none.
-func (r *room) any(ns Namespace) bool { return r.take(ns, 0) }
+func (r *room) any(ns Namespace) bool { return r.reserve(ns, 0) }
 
-// take takes room, and counts what there is none for.
-func (r *room) take(ns Namespace, size int) bool {
+// reserve takes room, and counts what there is none for.
+func (r *room) reserve(ns Namespace, size int) bool {
 	if size+r.of[ns] > r.roomOfOne || size > r.all || r.over[ns] > 0 {
 		r.over[ns]++
 		return false

@@ -142,7 +142,7 @@ func (k *kernelList) list(ns Namespace, below string, quiet bool) ([]Mount, bool
 	}
 	for range min(again, len(k.ids)) {
 		k.turn = (k.turn + 1) % len(k.ids)
-		v.look(k.ids[k.turn])
+		v.readMount(k.ids[k.turn])
 	}
 	return k.mounts, v.changed, v.err
 }
@@ -174,13 +174,13 @@ func (v *looker) meet(ids []uint64) {
 			old = old[1:]
 		}
 		if len(old) == 0 || old[0] != id {
-			v.look(id)
+			v.readMount(id)
 		}
 	}
 }
 
-// look finds out where a mount is now, and has it in the list or not.
-func (v *looker) look(id uint64) {
+// readMount finds out where a mount is now, and has it in the list or not.
+func (v *looker) readMount(id uint64) {
 	at, known := slices.BinarySearchFunc(v.mounts, id, func(m Mount, id uint64) int { return cmp.Compare(m.Unique, id) })
 	err := v.stat.Load(sys.MountRef{Namespace: v.ns.ID, Mount: id}, sys.StatmountPoint)
 	if err == nil {
@@ -193,7 +193,7 @@ func (v *looker) look(id uint64) {
 		}
 		err = v.set(at, known, id)
 	}
-	if gone(err) {
+	if processEnded(err) {
 		err = v.remove(at, known)
 	}
 	if v.err == nil {
@@ -289,7 +289,7 @@ func readIn(ns Namespace, buf []byte) (text []byte, err error) {
 	switch {
 	case err == nil && len(text) == 0: // of a process that ended while it was read
 		return nil, ErrGone
-	case gone(err), errors.Is(err, sys.EINVAL):
+	case processEnded(err), errors.Is(err, sys.EINVAL):
 		return nil, fmt.Errorf("%w: %w", ErrGone, err)
 	}
 	return text, err

@@ -28,14 +28,14 @@ var ErrMayBlock = errors.New("path may block")
 // trace it (EACCES). The caller closes the descriptor.
 func Lookup(pid int, name string) (*sys.FD, error) {
 	if pid == 0 {
-		return lookup(nil, name, name, way{table: readWay(0)})
+		return lookup(nil, name, name, pathMounts{table: readWay(0)})
 	}
 	root, err := sys.OpenProcPath(strconv.Itoa(pid) + "/root")
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	return lookup(root, name, name, way{table: readWay(pid)})
+	return lookup(root, name, name, pathMounts{table: readWay(pid)})
 }
 
 // LookupFollowing is Lookup by the calling thread of an absolute path with symbolic links.
@@ -55,13 +55,13 @@ func LookupFollowing(name string) (fd *sys.FD, resolved string, err error) {
 // or one that hangs be mounted just then, and nothing shows that: only a process that
 // can be lost may call it.
 func LookupForeign(name string) (*sys.FD, error) {
-	return lookup(nil, name, name, way{table: readWay(0), foreign: true})
+	return lookup(nil, name, name, pathMounts{table: readWay(0), foreign: true})
 }
 
 // LookupForeignIn is LookupForeign of the last part of a path in dir, which the other
 // parts were found to be.
 func LookupForeignIn(dir *sys.FD, name string) (*sys.FD, error) {
-	return lookup(dir, "/"+path.Base(name), name, way{table: readWay(0), foreign: true})
+	return lookup(dir, "/"+path.Base(name), name, pathMounts{table: readWay(0), foreign: true})
 }
 
 // lookupKnown is Lookup as process pid sees it from the kernel's cache alone, which
@@ -83,12 +83,12 @@ func lookupKnown(pid int, name string) (*sys.FD, error) {
 // LookupIn is Lookup of the last part of a path in dir, which the other parts
 // were found to be.
 func LookupIn(dir *sys.FD, name string) (*sys.FD, error) {
-	return lookup(dir, "/"+path.Base(name), name, way{table: readWay(0)})
+	return lookup(dir, "/"+path.Base(name), name, pathMounts{table: readWay(0)})
 }
 
 // lookup opens part, seen from root where that is not nil; whole is what both
 // are together.
-func lookup(root *sys.FD, part, whole string, w way) (*sys.FD, error) {
+func lookup(root *sys.FD, part, whole string, w pathMounts) (*sys.FD, error) {
 	if whole != path.Clean(whole) {
 		return nil, sys.EINVAL
 	}
@@ -117,8 +117,8 @@ func uncached(err error) bool {
 	})
 }
 
-// way is what is known of the mounts that a path leads over.
-type way struct {
+// pathMounts is what is known of the mounts that a path leads over.
+type pathMounts struct {
 	table func() ([]mountinfo.Mount, error)
 	// foreign has the root count as any other mount. Otherwise it is taken for
 	// granted, as this program, or the kubelet, itself runs from it.
@@ -126,7 +126,7 @@ type way struct {
 }
 
 // check refuses a path below a mount whose file system may hang.
-func (w way) check(mounts []mountinfo.Mount, name string) error {
+func (w pathMounts) check(mounts []mountinfo.Mount, name string) error {
 	for _, m := range mounts {
 		if MayHang(m.FSType) && (w.foreign || m.Point != "/") && m.Point != name && mountinfo.Within(m.Point, name) {
 			return ErrMayBlock

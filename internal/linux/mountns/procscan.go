@@ -122,7 +122,7 @@ func (t *procPass) find() error {
 
 // noteTask notes the namespace of a process or thread. It prefers one
 // that is in no chroot: the others see only what lies inside theirs.
-func (t *procPass) noteTask(h held) {
+func (t *procPass) noteTask(h taskNamespace) {
 	s := t.entries[h.inode]
 	if s != nil && s.whole {
 		return
@@ -138,7 +138,7 @@ func (t *procPass) noteTask(h held) {
 	}
 }
 
-func (t *procPass) noteDescriptor(h held) {
+func (t *procPass) noteDescriptor(h taskNamespace) {
 	if t.entries[h.inode] == nil {
 		t.note(Namespace{Inode: h.inode, Link: h.path()})
 	}
@@ -168,7 +168,7 @@ func (t *procPass) open(s *nsEntry, read func(*sys.FD) error) error {
 			return read(f)
 		})
 	})
-	if err != nil && s.ns.PID != 0 && !began && !gone(err) {
+	if err != nil && s.ns.PID != 0 && !began && !processEnded(err) {
 		t.survey.Partial++ // what lies inside the chroot, at least
 		err = withTable(s.ns.PID, read)
 	}
@@ -209,7 +209,7 @@ func (t *procPass) readSpot(s *nsEntry) {
 	case err == nil && !whole:
 		t.long = append(t.long, s)
 	default:
-		t.take(s.ns, text, err)
+		t.addTable(s.ns, text, err)
 	}
 }
 
@@ -259,7 +259,7 @@ func (t *procPass) readLong(s *nsEntry) {
 // ended reports whether a namespace could not be read because what it was to be
 // read through is no more.
 func ended(err error) bool {
-	return gone(err) || errors.Is(err, ErrChanged) || errors.Is(err, sys.EINVAL)
+	return processEnded(err) || errors.Is(err, ErrChanged) || errors.Is(err, sys.EINVAL)
 }
 
 // readDenied reads the table of a process whose namespace it may not know. Any
@@ -277,7 +277,7 @@ func (t *procPass) readDenied(pid int) {
 	case err == nil && !whole:
 		t.readLong(s)
 	default:
-		t.take(s.ns, text, err)
+		t.addTable(s.ns, text, err)
 	}
 }
 
@@ -292,9 +292,9 @@ func (t *procPass) knows(text []byte) bool {
 	return false
 }
 
-// take hands on a table that was read. One that cannot be read, or not understood,
+// addTable hands on a table that was read. One that cannot be read, or not understood,
 // must not keep us from all the others.
-func (t *procPass) take(ns Namespace, text []byte, err error) {
+func (t *procPass) addTable(ns Namespace, text []byte, err error) {
 	if err == nil {
 		t.survey.Namespaces++
 		err = t.lines(ns, text)

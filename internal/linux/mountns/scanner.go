@@ -129,7 +129,7 @@ func (s *Scanner) Matching(wanted func(*Brief) bool) ([]Mount, Survey, error) {
 	survey, err := s.Each(func(b *Brief) bool {
 		return wanted(b) && room.any(b.Namespace)
 	}, func(m *Mount) {
-		if room.take(m.Namespace, m.size()) {
+		if room.reserve(m.Namespace, m.size()) {
 			found = append(found, *m)
 		}
 	})
@@ -161,12 +161,12 @@ func (s *Scanner) FileSystems() ([]FileSystem, Survey, error) {
 	room := newRoom(s.limits)
 	survey, err := s.Each(func(b *Brief) bool {
 		i, known := at[deviceNumber(b.Major, b.Minor)]
-		if known && found[i].Namespaces[len(found[i].Namespaces)-1] != b.Namespace && room.take(b.Namespace, namespaceSize) {
+		if known && found[i].Namespaces[len(found[i].Namespaces)-1] != b.Namespace && room.reserve(b.Namespace, namespaceSize) {
 			found[i].Namespaces = append(found[i].Namespaces, b.Namespace) // one comes after the other
 		}
 		return !known && room.any(b.Namespace)
 	}, func(m *Mount) {
-		if room.take(m.Namespace, m.size()+namespaceSize) {
+		if room.reserve(m.Namespace, m.size()+namespaceSize) {
 			at[deviceNumber(m.Major, m.Minor)] = len(found)
 			found = append(found, FileSystem{Mount: *m, Namespaces: []Namespace{m.Namespace}})
 		}
@@ -198,7 +198,7 @@ func (s *Scanner) choose() backend {
 	return s.back
 }
 
-// gone reports whether err only means that what was asked about is no more.
-func gone(err error) bool {
+// processEnded reports whether err only means that what was asked about is no more.
+func processEnded(err error) bool {
 	return errors.Is(err, sys.ENOENT) || errors.Is(err, sys.ESRCH)
 }

@@ -29,7 +29,7 @@ func walk(visit func(fd *sys.FD, info sys.NamespaceInfo) error) error {
 			}
 		}
 		fd.Close()
-		if !gone(err) {
+		if !processEnded(err) {
 			return err
 		}
 	}

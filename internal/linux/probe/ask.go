@@ -32,7 +32,7 @@ func (a *asker) run() error {
 	if err != nil {
 		a.turn.end()
 		a.answer.State, a.answer.Errno = unfound(err), errno(err)
-		a.note(say("lookup of the mount", err))
+		a.note(describeError("lookup of the mount", err))
 		return err
 	}
 	defer fd.Close()
@@ -85,7 +85,7 @@ func (a *asker) open() (fd *sys.FD, err error) {
 		return err
 	})
 	if err == nil {
-		err = a.meant(fd)
+		err = a.verifyMount(fd)
 	}
 	if err != nil {
 		fd.Close()
@@ -94,9 +94,9 @@ func (a *asker) open() (fd *sys.FD, err error) {
 	return fd, nil
 }
 
-// meant makes sure that fd lies on the mount that was found. If the kernel
+// verifyMount makes sure that fd lies on the mount that was found. If the kernel
 // does not say (before 5.8), the caller finds out afterwards.
-func (a *asker) meant(fd *sys.FD) error {
+func (a *asker) verifyMount(fd *sys.FD) error {
 	mask, want := uint32(sys.StatUniqueID), a.Unique
 	if a.Unique == 0 {
 		mask, want = sys.StatMountID, uint64(a.Reused)
@@ -174,7 +174,7 @@ func (a *asker) entries(fd *sys.FD, what string, absent bool) (decided bool) {
 // error decides.
 func (a *asker) harmless(asked string, err error) bool {
 	if isAny(err, sys.ENOENT, sys.ENOSYS) || stateOf(err) == Denied {
-		a.note(say(asked, err))
+		a.note(describeError(asked, err))
 		return true
 	}
 	a.refused(asked, err)
@@ -184,7 +184,7 @@ func (a *asker) harmless(asked string, err error) bool {
 // refused notes the error that decides.
 func (a *asker) refused(asked string, err error) {
 	a.answer.State, a.answer.Errno = stateOf(err), errno(err)
-	a.note(say(asked, err))
+	a.note(describeError(asked, err))
 }
 
 // below looks up the path beneath fd, where that answered, and asks what is
@@ -216,7 +216,7 @@ func (a *asker) below(fd *sys.FD) (at *sys.FD, there bool) {
 // is asked for that.
 func (a *asker) bind(fd *sys.FD) error {
 	if a.noScratch != nil {
-		a.note(say("a place for a trial bind", a.noScratch))
+		a.note(describeError("a place for a trial bind", a.noScratch))
 		return nil
 	}
 	dir := a.dir
@@ -234,9 +234,9 @@ func (a *asker) bind(fd *sys.FD) error {
 		a.answer.Bindable = Yes
 	case errors.Is(err, sys.ENOENT):
 		a.answer.Bindable = No
-		a.note(say("a trial bind was refused", err))
+		a.note(describeError("a trial bind was refused", err))
 	default:
-		a.note(say("no trial bind could be made", err))
+		a.note(describeError("no trial bind could be made", err))
 	}
 	return err
 }

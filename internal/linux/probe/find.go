@@ -231,13 +231,13 @@ func (s *pass) blockedBefore(target int) bool {
 	return is
 }
 
-// way is where a mount is looked up.
-type way struct {
+// pathToMount is where a mount is looked up.
+type pathToMount struct {
 	space uint64 // inode of the namespace, or the process in it where that may not be read
 	point string
 }
 
-func (s *pass) wayTo(target int) way {
+func (s *pass) wayTo(target int) pathToMount {
 	ns := s.found[target].namespace
-	return way{cmp.Or(ns.Inode, uint64(ns.PID)), s.targets[target].Point}
+	return pathToMount{cmp.Or(ns.Inode, uint64(ns.PID)), s.targets[target].Point}
 }

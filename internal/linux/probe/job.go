@@ -50,7 +50,7 @@ func (w *worker) all(groups [][]question) {
 	var first, other sync.WaitGroup
 	rest := make(chan []question, len(groups))
 	for _, g := range groups {
-		w.pool.take()
+		w.pool.reserveThread()
 		first.Go(func() {
 			defer w.pool.give()
 			if handOver := func([]question) { rest <- g[1:] }; !w.group(g[:1], handOver) {
@@ -68,7 +68,7 @@ func (w *worker) all(groups [][]question) {
 			return
 		}
 		other.Go(func() {
-			w.pool.take()
+			w.pool.reserveThread()
 			defer w.pool.give()
 			w.group(g, ask)
 		})
@@ -117,7 +117,7 @@ func (w *worker) group(group []question, handOver func(left []question)) (handed
 		return true
 	}
 	for _, q := range group {
-		w.decline(&q, say("a thread to ask with", err))
+		w.decline(&q, describeError("a thread to ask with", err))
 	}
 	return false
 }

@@ -29,8 +29,8 @@ type pass struct {
 	groups  []*group
 	room    *room
 
-	mu   sync.Mutex   // of what the processes say
-	late map[int]late // by target
+	mu   sync.Mutex           // of what the processes say
+	late map[int]lateQuestion // by target
 }
 
 // group is the targets on one file system.
@@ -43,8 +43,8 @@ type group struct {
 	lost      *subprocess.LostError // the process that has asked, where that is lost
 }
 
-// late is a question that has not been answered for a while.
-type late struct {
+// lateQuestion is a question that has not been answered for a while.
+type lateQuestion struct {
 	overdue
 	since    time.Time
 	requests int // that wait for the server; 0 also where that is not known
@@ -53,9 +53,9 @@ type late struct {
 func (p *Prober) newPass(targets []Target) *pass {
 	s := &pass{
 		Prober: p, targets: targets, answers: make([]Answer, len(targets)), began: time.Now(),
-		found: make([]found, len(targets)), late: map[int]late{},
+		found: make([]found, len(targets)), late: map[int]lateQuestion{},
 	}
-	p.forget()
+	p.dropOldWaiters()
 	s.room = p.newRoom()
 	for i := range s.answers {
 		s.answers[i].Target = i
@@ -101,7 +101,7 @@ func (s *pass) askSome(ctx context.Context, groups []*group, r request) error {
 	if len(r.Groups) == 0 || left <= 0 {
 		return nil
 	}
-	err := s.runner().Run(ctx, subprocess.Options{Job: Job.Name, Input: r, Deadline: left, Each: s.hear})
+	err := s.runner().Run(ctx, subprocess.Options{Job: Job.Name, Input: r, Deadline: left, Each: s.readReply})
 	lost, _ := errors.AsType[*subprocess.LostError](err)
 	for _, g := range groups {
 		g.lost = lost
@@ -124,8 +124,8 @@ func (s *pass) askSome(ctx context.Context, groups []*group, r request) error {
 	return err
 }
 
-// hear takes in what the process says.
-func (s *pass) hear(text json.RawMessage) error {
+// readReply takes in what the process says.
+func (s *pass) readReply(text json.RawMessage) error {
 	var r reply
 	if err := json.Unmarshal(text, &r); err != nil {
 		return fmt.Errorf("read answer: %w", err)
@@ -215,7 +215,7 @@ func (s *pass) settleGroup(g *group) {
 }
 
 // settleWay is for a mount that was not come to: that says nothing about it.
-func (s *pass) settleWay(g *group, l late) {
+func (s *pass) settleWay(g *group, l lateQuestion) {
 	if g.lost != nil {
 		s.blocked[s.wayTo(l.Target)] = s.waiterOf(g, l)
 	}
@@ -223,14 +223,14 @@ func (s *pass) settleWay(g *group, l late) {
 	s.conclude(l.Target, Unasked, waited, s.silence(l, waited)...)
 }
 
-func (s *pass) waiterOf(g *group, l late) waiter {
+func (s *pass) waiterOf(g *group, l lateQuestion) waiter {
 	return waiter{
 		pid: g.lost.PID, thread: l.Thread, gone: g.lost.Gone, since: l.since, question: l.Question, owner: s.targets[l.Target].Owner,
 	}
 }
 
 // silence is the evidence of no answer.
-func (s *pass) silence(l late, waited time.Duration) []string {
+func (s *pass) silence(l lateQuestion, waited time.Duration) []string {
 	said := fmt.Sprintf("%s: no answer within %v", l.Question, waited.Round(time.Millisecond))
 	return append([]string{said}, queue(l.requests)...)
 }

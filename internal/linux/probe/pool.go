@@ -38,8 +38,8 @@ func newPool(room func(owner string) int) *pool {
 	return p
 }
 
-// take waits until there may be one more thread that asks.
-func (p *pool) take() {
+// reserveThread waits until there may be one more thread that asks.
+func (p *pool) reserveThread() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for p.asking >= maxAsking {
@@ -139,7 +139,7 @@ func (t *turn) ask(question string) {
 	t.question = question
 	switch {
 	case t.late:
-		t.tell()
+		t.report()
 	case t.timer == nil:
 		t.timer = time.AfterFunc(patience, t.overdue)
 	}
@@ -153,7 +153,7 @@ func (t *turn) overdue() {
 		return // answered at this moment
 	}
 	t.late = true
-	t.tell()
+	t.report()
 	t.parked = t.pool.park(t.owner)
 	if t.way && t.handOver != nil {
 		t.handed = true
@@ -161,7 +161,7 @@ func (t *turn) overdue() {
 	}
 }
 
-func (t *turn) tell() {
+func (t *turn) report() {
 	o := overdue{Target: t.target, Question: t.question, Thread: t.thread, Way: t.way, Stat: t.stat}
 	_ = t.emit(reply{Overdue: &o}) // nobody is left to tell
 }

@@ -152,7 +152,7 @@ func TestPoolReplacesThoseThatWait(t *testing.T) {
 		}
 		all.Go(func() {
 			for range maxAsking + maxWaiting + 50 {
-				p.take()
+				p.reserveThread()
 				begun++
 				all.Go(func() {
 					defer p.give()

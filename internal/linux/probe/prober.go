@@ -42,7 +42,7 @@ type Prober struct {
 	// waiting is which thread waits for which file system since an earlier pass.
 	waiting map[uint64]waiter
 	// blocked is which thread waits since then on the way to a mount.
-	blocked map[way]waiter
+	blocked map[pathToMount]waiter
 	// slow is which file systems did not answer in the last pass.
 	slow map[uint64]bool
 	// answered is which file systems have answered when they were asked last.
@@ -65,7 +65,7 @@ func (p *Prober) Ask(ctx context.Context, targets []Target) ([]Answer, error) {
 	}
 	p.init.Do(func() {
 		p.turn = make(chan struct{}, 1)
-		p.waiting, p.blocked = map[uint64]waiter{}, map[way]waiter{}
+		p.waiting, p.blocked = map[uint64]waiter{}, map[pathToMount]waiter{}
 		p.slow, p.answered = map[uint64]bool{}, map[uint64]bool{}
 	})
 	select {

@@ -71,10 +71,10 @@ func (r *room) others() request {
 	return request{Room: left, RoomElse: share}
 }
 
-// forget forgets those that wait no more.
-func (p *Prober) forget() {
+// dropOldWaiters forgets those that wait no more.
+func (p *Prober) dropOldWaiters() {
 	maps.DeleteFunc(p.waiting, func(_ uint64, w waiter) bool { return !w.there() })
-	maps.DeleteFunc(p.blocked, func(_ way, w waiter) bool { return !w.there() })
+	maps.DeleteFunc(p.blocked, func(_ pathToMount, w waiter) bool { return !w.there() })
 	if len(p.answered) > maxKnown {
 		clear(p.answered)
 	}

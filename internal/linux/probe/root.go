@@ -10,7 +10,7 @@ import "kubediag.org/kubediag/internal/linux/sys"
 // be lost may call it. The answer has no ID.
 func AskRoot(root *sys.FD) Answer {
 	w := &worker{pool: newPool(func(string) int { return 1 }), emit: func(any) error { return nil }}
-	w.pool.take()
+	w.pool.reserveThread()
 	defer w.pool.give()
 	a := asker{question: &question{}, worker: w, turn: &turn{pool: w.pool, emit: w.emit, thread: sys.ThreadID()}}
 	a.ask(root, theRoot)

@@ -51,8 +51,8 @@ func errno(err error) sys.Errno {
 	return number
 }
 
-// say is a sentence of evidence: what was asked, and what the kernel answered.
-func say(asked string, err error) string { return asked + ": " + err.Error() }
+// describeError is a sentence of evidence: what was asked, and what the kernel answered.
+func describeError(asked string, err error) string { return asked + ": " + err.Error() }
 
 func isAny(err error, targets ...error) bool {
 	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })

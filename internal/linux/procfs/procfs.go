@@ -171,7 +171,7 @@ func (r *round[T]) give(pid int, value T, err error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.left {
-		r.forget(pid)
+		r.remove(pid)
 		return false
 	}
 	r.take(pid, value, err)
@@ -218,7 +218,7 @@ func (s *silence) note(pid int) {
 	s.of[pid] = s.group(pid)
 }
 
-func (s *silence) forget(pid int) {
+func (s *silence) remove(pid int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.of, pid)

@@ -36,14 +36,14 @@ func (r *Runner) start(ctx context.Context, o Options) (*child, error) {
 	}
 	stdin, in, err := os.Pipe()
 	if err != nil {
-		r.forget(c)
+		r.removeChild(c)
 		return nil, err
 	}
 	defer stdin.Close()
 	out, stdout, err := os.Pipe()
 	if err != nil {
 		in.Close()
-		r.forget(c)
+		r.removeChild(c)
 		return nil, err
 	}
 	defer stdout.Close()
@@ -69,14 +69,14 @@ func (r *Runner) live(c *child, stdin, stdout *os.File, started chan<- error) {
 		Dir: "/", Env: []string{}, Files: []*os.File{stdin, stdout, stdout}, Sys: sys.DiesWithParent(),
 	})
 	if err != nil {
-		r.forget(c)
+		r.removeChild(c)
 		started <- err
 		return
 	}
 	c.process = p
 	started <- nil
 	c.state, _ = p.Wait() // it is our own and nobody else waits for it
-	r.forget(c)
+	r.removeChild(c)
 	close(c.gone)
 }
 

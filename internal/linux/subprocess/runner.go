@@ -156,8 +156,8 @@ func (r *Runner) leave(c *child, done bool) {
 	}
 }
 
-// forget notes that the process has ended.
-func (r *Runner) forget(c *child) {
+// removeChild notes that the process has ended.
+func (r *Runner) removeChild(c *child) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.children, c)

@@ -140,8 +140,8 @@ func clip(text string) string {
 	return strings.ToValidUTF8(text[:maxMessage-3], "") + "..."
 }
 
-// said puts sentences together.
-func said(all []string) string {
+// joinReasons puts sentences together.
+func joinReasons(all []string) string {
 	text := strings.Join(all[:min(len(all), maxSaid)], "; ")
 	if more := len(all) - maxSaid; more > 0 {
 		text += fmt.Sprintf("; and %d more", more)

@@ -93,7 +93,7 @@ func (h *IdleRecoverer) sweep(ctx context.Context, o idleOptions) (candidates []
 		return nil, nil, err
 	}
 	devices = slices.DeleteFunc(devices, func(d blockdev.Device) bool { return d.Kind != blockdev.KRBD || d.Parent != "" })
-	h.forget(devices)
+	h.dropOldSamples(devices)
 	for _, d := range devices {
 		idle, why, err := h.idle(d)
 		if err == nil && why == "" && idle < o.minimum {
@@ -155,8 +155,8 @@ func (h *IdleRecoverer) idle(d blockdev.Device) (lasted time.Duration, why strin
 	return h.now().Sub(before.since), "", nil
 }
 
-// forget drops what is known of devices that have gone.
-func (h *IdleRecoverer) forget(devices []blockdev.Device) {
+// dropOldSamples drops what is known of devices that have gone.
+func (h *IdleRecoverer) dropOldSamples(devices []blockdev.Device) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	kept := map[fault.Device]counterSample{}

@@ -104,19 +104,21 @@ func openDevice(args []string, ready func(string)) error {
 
 // situation is a way to hold a device that the kubelet no longer mounts.
 type situation struct {
-	hold func(t *testing.T, w *ward) (pid int) // 0: nobody
+	hold func(t *testing.T, w *heldScene) (pid int) // 0: nobody
 	// refused is in what the plan says where it has no action. stalled is in the error of its first action, or of the
 	// proof afterwards, where the plan cannot tell that the kernel will not do it. Both empty: it is released.
 	refused, stalled string
 	free             bool // the kernel does not call it busy
 }
 
-// by has a process with a mount namespace of its own play a role.
-func by(role string) func(*testing.T, *ward) int { return with(sys.PrivateMounts(sys.Clone{}), role) }
+// withRole has a process with a mount namespace of its own play a role.
+func withRole(role string) func(*testing.T, *heldScene) int {
+	return with(sys.PrivateMounts(sys.Clone{}), role)
+}
 
 // with has a process made with attr play a role; nil leaves it in the host's namespace.
-func with(attr *sys.ProcAttr, role string) func(*testing.T, *ward) int {
-	return func(t *testing.T, w *ward) int {
+func with(attr *sys.ProcAttr, role string) func(*testing.T, *heldScene) int {
+	return func(t *testing.T, w *heldScene) int {
 		t.Helper()
 		w.exporter = kerneltest.StartWith(t, attr, role, w.Global, w.Mount, w.Device.Node())
 		pid, err := strconv.Atoi(w.exporter.Answer)
@@ -125,16 +127,16 @@ func with(attr *sys.ProcAttr, role string) func(*testing.T, *ward) int {
 	}
 }
 
-func inContainer(_ *testing.T, w *ward) int {
+func inContainer(_ *testing.T, w *heldScene) int {
 	w.exporter = w.Container("exporter")
 	w.Runtime.Of = devicetest.Exporter()
 	return w.exporter.PID
 }
 
-func orphaned(_ *testing.T, w *ward) int { return w.Orphan().PID }
+func orphaned(_ *testing.T, w *heldScene) int { return w.Orphan().PID }
 
 // bound has a namespace be bound to a file.
-func bound(t *testing.T, w *ward) int {
+func bound(t *testing.T, w *heldScene) int {
 	file := filepath.Join(t.TempDir(), "namespace")
 	must(t, os.WriteFile(file, nil, 0o600))
 	kerneltest.BindNamespace(t, file, w.Daemon)
@@ -142,7 +144,7 @@ func bound(t *testing.T, w *ward) int {
 }
 
 // swapped has the kernel swap to the device, once nothing mounts it.
-func swapped(t *testing.T, w *ward) int {
+func swapped(t *testing.T, w *heldScene) int {
 	w.UnmountOnHost()
 	for _, program := range [][]string{{"mkswap", "--force"}, {"swapon"}} {
 		out, err := exec.Command(program[0], append(program[1:], w.Device.Node())...).CombinedOutput()
@@ -159,32 +161,32 @@ func swapped(t *testing.T, w *ward) int {
 }
 
 var holdings = map[string]situation{
-	"own namespace":                   {hold: by("keep")},
+	"own namespace":                   {hold: withRole("keep")},
 	"after pivot_root":                {hold: inContainer},
 	"namespace of one thread":         {hold: with(nil, "keep in a thread")},
-	"outside a chroot":                {hold: by("keep chrooted")},
+	"outside a chroot":                {hold: withRole("keep chrooted")},
 	"namespace kept by a bind":        {hold: bound},
 	"namespace kept by a descriptor":  {hold: orphaned},
 	"namespace kept by a mount table": {hold: with(nil, "keep a table")},
 	// To unmount it would first take away what somebody has mounted on it.
-	"covered": {hold: by("keep covered"), refused: "another file system is mounted on it"},
+	"covered": {hold: withRole("keep covered"), refused: "another file system is mounted on it"},
 	// No path of the namespace leads to it, and umount2 knows nothing but paths.
-	"covered above":               {hold: by("keep below a cover"), refused: "another mount hides it"},
-	"below a root that was moved": {hold: by("keep moved"), refused: "stays: "},
+	"covered above":               {hold: withRole("keep below a cover"), refused: "another mount hides it"},
+	"below a root that was moved": {hold: withRole("keep moved"), refused: "stays: "},
 	// The kernel locks what a namespace of fewer rights has inherited, and nothing is tried there.
 	"child user namespace": {
 		hold: with(sys.PrivateMounts(sys.Clone{User: true}), "keep"), refused: "a workload has made that mount namespace for itself",
 	},
 
 	// What is no mount is a person's to end.
-	"open file":            {hold: by("leave a file"), refused: `held by open file "/file" of process`},
-	"working directory":    {hold: by("leave a directory"), refused: `held by working directory "/" of process`},
-	"mapping":              {hold: by("leave a mapping"), refused: `held by mapping "/library" of process`},
-	"detached tree":        {hold: by("leave a tree"), refused: `held by detached mount "/" of process`},
-	"overlay":              {hold: by("leave an overlay"), refused: "held by overlay layer"},
-	"loop device":          {hold: by("leave a loop"), refused: "held by loop device"},
-	"descriptor in flight": {hold: by("leave a message"), refused: "its holder hidden: it may be a descriptor on its way"},
-	"raw open":             {hold: by("open the device"), refused: "held by raw open", free: true},
+	"open file":            {hold: withRole("leave a file"), refused: `held by open file "/file" of process`},
+	"working directory":    {hold: withRole("leave a directory"), refused: `held by working directory "/" of process`},
+	"mapping":              {hold: withRole("leave a mapping"), refused: `held by mapping "/library" of process`},
+	"detached tree":        {hold: withRole("leave a tree"), refused: `held by detached mount "/" of process`},
+	"overlay":              {hold: withRole("leave an overlay"), refused: "held by overlay layer"},
+	"loop device":          {hold: withRole("leave a loop"), refused: "held by loop device"},
+	"descriptor in flight": {hold: withRole("leave a message"), refused: "its holder hidden: it may be a descriptor on its way"},
+	"raw open":             {hold: withRole("open the device"), refused: "held by raw open", free: true},
 	"swap":                 {hold: swapped, refused: "held by swap"},
 }
 
@@ -193,7 +195,7 @@ func TestEveryHolding(t *testing.T) {
 	kerneltest.Needs(t, sys.HasNamespaceWalk)
 	for name, c := range holdings {
 		t.Run(name, func(t *testing.T) {
-			w := &ward{Scene: devicetest.New(t, "")}
+			w := &heldScene{Scene: devicetest.New(t, "")}
 			w.healer = &ReleaseRecoverer{Inspector: w.Inspector}
 			w.request = processor.Request{Values: map[string]string{device.ParamDevice: w.Device.Node()}}
 			pid := c.hold(t, w)
@@ -220,7 +222,7 @@ func TestEveryHolding(t *testing.T) {
 }
 
 // heal plans, and does what is planned.
-func (c situation) heal(t *testing.T, w *ward) {
+func (c situation) heal(t *testing.T, w *heldScene) {
 	t.Helper()
 	p := w.plan(t)
 	if c.refused != "" {
@@ -257,7 +259,7 @@ func (c situation) heal(t *testing.T, w *ward) {
 }
 
 // spaces are the mount namespaces that have the device mounted.
-func spaces(t *testing.T, w *ward) map[uint64]bool {
+func spaces(t *testing.T, w *heldScene) map[uint64]bool {
 	t.Helper()
 	mounts, _, err := w.Inspector.Finder.Scanner.OnDevices(func(major, minor uint32) bool {
 		return major == w.Device.Major && minor == w.Device.Minor
@@ -271,7 +273,7 @@ func spaces(t *testing.T, w *ward) map[uint64]bool {
 }
 
 // others lists the mounts in these namespaces that are of anything else, also those that no path leads to.
-func others(t *testing.T, w *ward, spaces map[uint64]bool) map[string]bool {
+func others(t *testing.T, w *heldScene, spaces map[uint64]bool) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
 	mounts, _, err := w.Inspector.Finder.Scanner.OnDevices(func(major, minor uint32) bool {

@@ -37,22 +37,22 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// ward is a device that an exporter holds, and all that a recoverer needs.
-type ward struct {
+// heldScene is a device that an exporter holds, and all that a recoverer needs.
+type heldScene struct {
 	*devicetest.Scene
 	exporter *kerneltest.Actor
 	healer   *ReleaseRecoverer
 	request  processor.Request
 }
 
-func admit(t *testing.T, image, mode string, args ...string) *ward {
+func admit(t *testing.T, image, mode string, args ...string) *heldScene {
 	t.Helper()
 	return admitTo(t, devicetest.New(t, image), mode, args...)
 }
 
-func admitTo(t *testing.T, s *devicetest.Scene, mode string, args ...string) *ward {
+func admitTo(t *testing.T, s *devicetest.Scene, mode string, args ...string) *heldScene {
 	t.Helper()
-	w := &ward{Scene: s}
+	w := &heldScene{Scene: s}
 	if len(args) > 0 {
 		args = []string{w.Global}
 	}
@@ -64,7 +64,7 @@ func admitTo(t *testing.T, s *devicetest.Scene, mode string, args ...string) *wa
 	return w
 }
 
-func (w *ward) plan(t *testing.T) processor.Plan {
+func (w *heldScene) plan(t *testing.T) processor.Plan {
 	t.Helper()
 	p, err := w.healer.Plan(t.Context(), w.request)
 	must(t, err)
@@ -76,7 +76,7 @@ func (w *ward) plan(t *testing.T) processor.Plan {
 	return p
 }
 
-func (w *ward) apply(t *testing.T, p processor.Plan) (messages []string) {
+func (w *heldScene) apply(t *testing.T, p processor.Plan) (messages []string) {
 	t.Helper()
 	for _, a := range p.Actions {
 		done, err := w.healer.Apply(t.Context(), w.request, a)
@@ -217,18 +217,18 @@ func TestRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode string
 		args []string
-		set  func(w *ward)
+		set  func(w *heldScene)
 		why  string
 	}{
-		"the host mounts it": {"exporter", nil, func(w *ward) { w.MountOnHost() }, "in use as it should be"},
-		"the pod is alive": {"exporter", nil, func(w *ward) {
+		"the host mounts it": {"exporter", nil, func(w *heldScene) { w.MountOnHost() }, "in use as it should be"},
+		"the pod is alive": {"exporter", nil, func(w *heldScene) {
 			w.Runtime.Ready = []cri.Sandbox{{PodUID: devicetest.PodUID, Namespace: "default", Name: "db-0", Ready: true}}
 		}, "pod default/db-0"},
-		"mounted by the container": {"exporter", nil, func(w *ward) { w.Runtime.Of.Mounts = nil }, "has mounted it itself"},
-		"in use":                   {"user", []string{""}, func(*ward) {}, "open file"},
-		"another device":           {"exporter", nil, func(w *ward) { w.request.Values[device.ParamDevice] = "0:0" }, "there is no device"},
-		"another volume":           {"exporter", nil, func(w *ward) { w.request.Values[device.ParamPersistentVolume] = "pvc-other" }, `"pvc-other"`},
-		"another message": {"exporter", nil, func(w *ward) {
+		"mounted by the container": {"exporter", nil, func(w *heldScene) { w.Runtime.Of.Mounts = nil }, "has mounted it itself"},
+		"in use":                   {"user", []string{""}, func(*heldScene) {}, "open file"},
+		"another device":           {"exporter", nil, func(w *heldScene) { w.request.Values[device.ParamDevice] = "0:0" }, "there is no device"},
+		"another volume":           {"exporter", nil, func(w *heldScene) { w.request.Values[device.ParamPersistentVolume] = "pvc-other" }, `"pvc-other"`},
+		"another message": {"exporter", nil, func(w *heldScene) {
 			w.request.Values = map[string]string{device.ParamMessage: "rbd: failed to unmap device /dev/rbd77, error exit status 16"}
 		}, "nothing that is left behind"},
 	} {
@@ -250,19 +250,19 @@ func TestRefuses(t *testing.T) {
 // TestRefusesWhatHasChanged changes something between plan and act.
 func TestRefusesWhatHasChanged(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(t *testing.T, w *ward)
+		change func(t *testing.T, w *heldScene)
 		why    string
 	}{
-		"the host mounts it again": {func(_ *testing.T, w *ward) { w.MountOnHost() }, "own mount namespace has it mounted"},
-		"the pod lives again": {func(_ *testing.T, w *ward) {
+		"the host mounts it again": {func(_ *testing.T, w *heldScene) { w.MountOnHost() }, "own mount namespace has it mounted"},
+		"the pod lives again": {func(_ *testing.T, w *heldScene) {
 			w.Runtime.Ready = []cri.Sandbox{{PodUID: devicetest.PodUID, Ready: true}}
 		}, "is alive"},
-		"somebody uses it": {func(t *testing.T, w *ward) {
+		"somebody uses it": {func(t *testing.T, w *heldScene) {
 			f, err := mountns.Lookup(w.exporter.PID, "/host"+w.Mount)
 			must(t, err)
 			t.Cleanup(func() { f.Close() })
 		}, "mount is in use"},
-		"another holder": {func(_ *testing.T, w *ward) { w.Container("own", w.Device.Node()) }, "no copy of such a mount"},
+		"another holder": {func(_ *testing.T, w *heldScene) { w.Container("own", w.Device.Node()) }, "no copy of such a mount"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := admit(t, "", "exporter")

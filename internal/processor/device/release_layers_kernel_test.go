@@ -20,7 +20,7 @@ import (
 )
 
 // release plans for what is named, does it, and gives what is said of it at the end.
-func (w *ward) release(t *testing.T, values map[string]string, actions int) string {
+func (w *heldScene) release(t *testing.T, values map[string]string, actions int) string {
 	t.Helper()
 	w.request.Values = values
 	p := w.plan(t)

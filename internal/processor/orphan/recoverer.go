@@ -121,8 +121,8 @@ func (h *Recoverer) Apply(ctx context.Context, _ processor.Request, a fault.Acti
 	return fault.Applied{Message: "removed"}, nil
 }
 
-// tally is what a plan does to one pod.
-type tally struct {
+// podOutcome is what a plan does to one pod.
+type podOutcome struct {
 	uid                string
 	directories, files int
 	already            int // of both, that had gone by themselves
@@ -155,7 +155,7 @@ func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, p processor
 	}
 	var results []string
 	for _, t := range pods {
-		results = append(results, t.say(gone[t.uid], patience))
+		results = append(results, t.describe(gone[t.uid], patience))
 	}
 	all, err := json.Marshal(results)
 	if err != nil {
@@ -169,7 +169,7 @@ func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, p processor
 }
 
 // awaitGone waits until the kubelet has removed the directories of the pods, and tells which are gone by then.
-func (h *Recoverer) awaitGone(ctx context.Context, pods []*tally, patience time.Duration) (map[string]bool, error) {
+func (h *Recoverer) awaitGone(ctx context.Context, pods []*podOutcome, patience time.Duration) (map[string]bool, error) {
 	var uids []string
 	for _, t := range pods {
 		uids = append(uids, t.uid)
@@ -201,8 +201,8 @@ func healed(findings []fault.Finding, gone map[string]bool) []fault.Finding {
 }
 
 // tallies counts what a plan removes, by pod, and makes sure that each of it is gone.
-func (h *Recoverer) tallies(ctx context.Context, p processor.Plan) ([]*tally, error) {
-	var pods []*tally
+func (h *Recoverer) tallies(ctx context.Context, p processor.Plan) ([]*podOutcome, error) {
+	var pods []*podOutcome
 	for i, a := range p.Actions {
 		there, err := h.Inspector.There(ctx, a)
 		if err == nil && there {
@@ -219,7 +219,7 @@ func (h *Recoverer) tallies(ctx context.Context, p processor.Plan) ([]*tally, er
 			return nil, err
 		}
 		if len(pods) == 0 || pods[len(pods)-1].uid != uid {
-			pods = append(pods, &tally{uid: uid})
+			pods = append(pods, &podOutcome{uid: uid})
 		}
 		t := pods[len(pods)-1]
 		switch {
@@ -234,7 +234,7 @@ func (h *Recoverer) tallies(ctx context.Context, p processor.Plan) ([]*tally, er
 	return pods, nil
 }
 
-func (t *tally) say(gone bool, waited time.Duration) string {
+func (t *podOutcome) describe(gone bool, waited time.Duration) string {
 	var did strings.Builder
 	fmt.Fprintf(&did, "removed %d empty directories", t.directories)
 	if t.files > 0 {

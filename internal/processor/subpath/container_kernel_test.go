@@ -180,7 +180,7 @@ func TestContainerThatMountsInALoop(t *testing.T) {
 
 // loops says what the container does: it mounts at a place of its own, above the place of a bind that is healed, at that
 // place, where it follows the host also in the bind, and on its copy of another pod's healthy bind.
-func (w *ward) loops(t *testing.T, p mount.Propagation) loops {
+func (w *repairScene) loops(t *testing.T, p mount.Propagation) loops {
 	t.Helper()
 	w.ask(0, "empty", "sub")
 	must(t, systest.UnmountPath(w.point, false))
@@ -201,12 +201,12 @@ func (w *ward) loops(t *testing.T, p mount.Propagation) loops {
 }
 
 // sub is what the second subPath of container app names.
-func (w *ward) sub() string {
+func (w *repairScene) sub() string {
 	return filepath.Join(w.Volume(w.pod, kubelettest.EmptyDir, "empty"), "sub")
 }
 
 // copies takes out of a table what has come since before to the places that are healed.
-func (w *ward) copies(after, before table) (n int) {
+func (w *repairScene) copies(after, before table) (n int) {
 	points := []string{w.point, w.Point(w.pod, "empty", "app", 1)}
 	for id, m := range after {
 		if _, old := before[id]; !old && slices.Contains(points, m.Point) {
@@ -219,7 +219,7 @@ func (w *ward) copies(after, before table) (n int) {
 
 // healInALoop makes stale binds of both kinds and heals them, and holds after each that nothing else is gone, and that one
 // mount of what the subPath names now is there in its place.
-func (w *ward) healInALoop(t *testing.T) map[string]int {
+func (w *repairScene) healInALoop(t *testing.T) map[string]int {
 	t.Helper()
 	outcomes := map[string]int{}
 	for i := range healRounds {
@@ -239,7 +239,7 @@ func (w *ward) healInALoop(t *testing.T) map[string]int {
 }
 
 // spoil makes the stale bind of a round: marked deleted, or not.
-func (w *ward) spoil(t *testing.T, round int) repair {
+func (w *repairScene) spoil(t *testing.T, round int) repair {
 	t.Helper()
 	if round%4 == 0 {
 		w.putStale(t, w.point)

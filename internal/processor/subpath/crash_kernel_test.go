@@ -138,7 +138,7 @@ func putBeneath(source, point string) error {
 }
 
 // journal is of a plan for stale binds in the namespace of another process.
-func (w *ward) journal(t *testing.T) (journal, *Recoverer) {
+func (w *repairScene) journal(t *testing.T) (journal, *Recoverer) {
 	t.Helper()
 	j := journal{Root: w.Root, PID: kerneltest.Start(t, "hold").PID, Pod: w.pod, Request: w.request}
 	healer, err := j.healer(t.Context())

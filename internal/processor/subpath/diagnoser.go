@@ -54,7 +54,7 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 	if err != nil || elsewhere != "" {
 		return processor.Result{NotApplicable: elsewhere}, err
 	}
-	scope := scopeOf(pod, r.Pod.Container)
+	scope := podScopeOf(pod, r.Pod.Container)
 	switch {
 	case podinfo.Ended(pod):
 		return ended(scope), nil
@@ -69,15 +69,15 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 	if err != nil {
 		return processor.Result{}, err
 	}
-	c := look(n, report)
+	c := classifyBinds(n, report)
 	if len(c.stale) > 0 {
 		return found(pod, c)
 	}
 	return otherReasons(ctx, n, scope, c)
 }
 
-// seen is what was seen of the pod, and what the kubelet does about it.
-type seen struct {
+// classifiedBinds is what was seen of the pod, and what the kubelet does about it.
+type classifiedBinds struct {
 	*subpath.Report
 	// stale are the binds that stay stale; renewed those that the kubelet replaces itself.
 	stale, renewed []subpath.Bind
@@ -85,8 +85,8 @@ type seen struct {
 	renews string
 }
 
-func look(n *kubelet.Node, report *subpath.Report) seen {
-	c := seen{Report: report, renews: "this kubelet keeps such a bind at the container's next start (Kubernetes before 1.19)"}
+func classifyBinds(n *kubelet.Node, report *subpath.Report) classifiedBinds {
+	c := classifiedBinds{Report: report, renews: "this kubelet keeps such a bind at the container's next start (Kubernetes before 1.19)"}
 	renews, err := n.ReplacesStaleBinds()
 	switch {
 	case err != nil:
@@ -104,15 +104,15 @@ func look(n *kubelet.Node, report *subpath.Report) seen {
 	return c
 }
 
-// scope is what is looked at.
-type scope struct {
+// podScope is what is looked at.
+type podScope struct {
 	pod       *corev1.Pod
 	container string // empty: all of them
 	wants     []podinfo.SubPathMount
 }
 
-func scopeOf(pod *corev1.Pod, container string) scope {
-	s := scope{pod: pod, container: container}
+func podScopeOf(pod *corev1.Pod, container string) podScope {
+	s := podScope{pod: pod, container: container}
 	for _, w := range podinfo.SubPathMounts(pod) {
 		if container == "" || w.Container == container {
 			s.wants = append(s.wants, w)
@@ -122,17 +122,17 @@ func scopeOf(pod *corev1.Pod, container string) scope {
 }
 
 // String is the subject of a sentence.
-func (s scope) String() string {
+func (s podScope) String() string {
 	if s.container != "" {
 		return fmt.Sprintf("container %q of pod %s/%s", s.container, s.pod.Namespace, s.pod.Name)
 	}
 	return fmt.Sprintf("pod %s/%s", s.pod.Namespace, s.pod.Name)
 }
 
-func (s scope) noSubPath() string { return fmt.Sprintf("%s mounts no volume with a subPath", s) }
+func (s podScope) noSubPath() string { return fmt.Sprintf("%s mounts no volume with a subPath", s) }
 
 // found tells the fault.
-func found(pod *corev1.Pod, c seen) (processor.Result, error) {
+func found(pod *corev1.Pod, c classifiedBinds) (processor.Result, error) {
 	var sources, destinations []string
 	var findings []fault.Finding
 	for _, b := range c.stale {

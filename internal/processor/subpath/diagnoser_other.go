@@ -19,7 +19,7 @@ import (
 )
 
 // otherReasons says why the pod does not have this fault, and which it has instead where that can be seen.
-func otherReasons(ctx context.Context, n *kubelet.Node, s scope, seen seen) (processor.Result, error) {
+func otherReasons(ctx context.Context, n *kubelet.Node, s podScope, seen classifiedBinds) (processor.Result, error) {
 	reasons, findings := []string{s.noSubPath()}, []fault.Finding(nil)
 	if len(s.wants) > 0 {
 		reasons, findings = binds(s, seen)
@@ -42,7 +42,7 @@ func otherReasons(ctx context.Context, n *kubelet.Node, s scope, seen seen) (pro
 }
 
 // ended says why a pod that is over has no fault.
-func ended(s scope) processor.Result {
+func ended(s podScope) processor.Result {
 	reasons := []string{fmt.Sprintf("%s has no fault: the pod has ended (%s), so no container of it is started again, and the kubelet takes "+
 		"its volumes away", s, s.pod.Status.Phase)}
 	for _, name := range podinfo.Unstarted(s.pod, s.container) {
@@ -69,7 +69,7 @@ func describe(pod *corev1.Pod, name string) []string {
 }
 
 // binds tells of every bind that is not alive.
-func binds(s scope, seen seen) (reasons []string, findings []fault.Finding) {
+func binds(s podScope, seen classifiedBinds) (reasons []string, findings []fault.Finding) {
 	subject := "has no stale subPath mount"
 	if len(seen.renewed) > 0 {
 		subject = "has no subPath mount that stays stale"

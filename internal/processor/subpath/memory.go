@@ -36,9 +36,9 @@ func others(report *subpath.Report, stale []subpath.Bind) []otherMount {
 	return all
 }
 
-// stands reports whether the mount, or another at its place, is in the table. The kubelet itself renews binds of
+// isMounted reports whether the mount, or another at its place, is in the table. The kubelet itself renews binds of
 // subPaths when it starts a container.
-func (o otherMount) stands(table *mountinfo.Table) bool {
+func (o otherMount) isMounted(table *mountinfo.Table) bool {
 	m, ok := table.ByID(o.ID)
 	return ok && m.Point == o.Point || len(table.All(o.Point)) > 0
 }

@@ -240,16 +240,16 @@ var contests = []contest{
 
 // ring is where a contest takes place.
 type ring struct {
-	*ward
+	*repairScene
 	places places
 	in     *gob.Decoder
 	out    *gob.Encoder
 	usual  time.Duration // of applying a plan
-	tally  tally
+	tally  raceCounts
 }
 
-// tally is what came of the rounds of a contest.
-type tally struct {
+// raceCounts is what came of the rounds of a contest.
+type raceCounts struct {
 	outcomes map[string]int
 	rounds   int
 	met      int // in how many both sides acted at the same time
@@ -259,7 +259,7 @@ type tally struct {
 // enter makes a ring with a rival in a process of its own, in the same mount namespace.
 func enter(t *testing.T, c contest) *ring {
 	t.Helper()
-	r := &ring{ward: admit(t), tally: tally{outcomes: map[string]int{}}}
+	r := &ring{repairScene: admit(t), tally: raceCounts{outcomes: map[string]int{}}}
 	r.ask(0, "empty", "sub")
 	must(t, systest.UnmountPath(r.point, false))
 	r.lay(t, c)
@@ -433,9 +433,9 @@ func (r *ring) round(t *testing.T, c contest, i int) {
 	case 0:
 		p := r.planOne(t)
 		b.deed = r.send(t, o).receive(t)
-		b.apply(t, r.ward, p)
+		b.apply(t, r.repairScene, p)
 	case 1:
-		b.apply(t, r.ward, r.planOne(t))
+		b.apply(t, r.repairScene, r.planOne(t))
 		b.deed = r.send(t, o).receive(t)
 	case 2:
 		o.Delay = r.someTime()
@@ -448,7 +448,7 @@ func (r *ring) round(t *testing.T, c contest, i int) {
 		r.send(t, o)
 		for start, wait := time.Now(), r.someTime(); time.Since(start) < wait; {
 		}
-		b.apply(t, r.ward, p)
+		b.apply(t, r.repairScene, p)
 		b.deed = r.receive(t)
 	}
 	if acts[c.act].undo != nil {
@@ -509,12 +509,12 @@ func (b *bout) planAndApply(t *testing.T, r *ring) {
 		t.Errorf("plan %q, want nothing but the stale bind at %q", targets(p), r.places.Point)
 	default:
 		began := b.began
-		b.apply(t, r.ward, p)
+		b.apply(t, r.repairScene, p)
 		b.began = began
 	}
 }
 
-func (b *bout) apply(t *testing.T, w *ward, p processor.Plan) {
+func (b *bout) apply(t *testing.T, w *repairScene, p processor.Plan) {
 	t.Helper()
 	b.began = time.Now().UnixNano()
 	done, err := w.healer.Apply(t.Context(), w.request, p.Actions[0])
@@ -534,7 +534,7 @@ func (b *bout) apply(t *testing.T, w *ward, p processor.Plan) {
 }
 
 // putStale binds a file at point, whatever is there, and deletes it.
-func (w *ward) putStale(t *testing.T, point string) {
+func (w *repairScene) putStale(t *testing.T, point string) {
 	t.Helper()
 	source := filepath.Join(w.Root, "lost")
 	must(t, os.WriteFile(source, nil, 0o644))

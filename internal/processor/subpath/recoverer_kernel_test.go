@@ -45,8 +45,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// ward is a pod with a bind that may be stale, and all that a recoverer needs.
-type ward struct {
+// repairScene is a pod with a bind that may be stale, and all that a recoverer needs.
+type repairScene struct {
 	*kubelettest.Scene
 	pod     *corev1.Pod
 	pods    *kubelettest.Pods
@@ -57,9 +57,9 @@ type ward struct {
 }
 
 // admit makes one with containers app and sidecar that have one subPath of the ConfigMap each, both bound.
-func admit(t *testing.T) *ward {
+func admit(t *testing.T) *repairScene {
 	t.Helper()
-	w := &ward{Scene: kubelettest.New(t), pod: kubelettest.NewPod(), pods: &kubelettest.Pods{}, runtime: &fakeRuntime{}}
+	w := &repairScene{Scene: kubelettest.New(t), pod: kubelettest.NewPod(), pods: &kubelettest.Pods{}, runtime: &fakeRuntime{}}
 	version := w.Update(w.pod, kubelettest.ConfigMap, "configmap", map[string]string{"key": "one"})
 	for i, c := range []string{"app", "sidecar"} {
 		w.pod.Spec.Containers[i].VolumeMounts = []corev1.VolumeMount{{Name: "configmap", MountPath: "/x", SubPath: "key"}}
@@ -73,35 +73,35 @@ func admit(t *testing.T) *ward {
 }
 
 // ask has a container, by its number, ask for one more subPath.
-func (w *ward) ask(container int, volume, subPath string) {
+func (w *repairScene) ask(container int, volume, subPath string) {
 	c := &w.pod.Spec.Containers[container]
 	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: volume, MountPath: "/y", SubPath: subPath})
 	w.pods.Set(w.pod)
 }
 
 // renew is an update of the ConfigMap.
-func (w *ward) renew() {
+func (w *repairScene) renew() {
 	w.Update(w.pod, kubelettest.ConfigMap, "configmap", map[string]string{"key": "two"})
 }
 
 // rebind is the kubelet's next start of container app.
-func (w *ward) rebind() {
+func (w *repairScene) rebind() {
 	w.Bind(filepath.Join(w.Volume(w.pod, kubelettest.ConfigMap, "configmap"), "key"), w.point)
 }
 
-func (w *ward) set(statuses ...corev1.ContainerStatus) {
+func (w *repairScene) set(statuses ...corev1.ContainerStatus) {
 	w.pod.Status.ContainerStatuses = statuses
 	w.pods.Set(w.pod)
 }
 
-func (w *ward) plan(t *testing.T) processor.Plan {
+func (w *repairScene) plan(t *testing.T) processor.Plan {
 	t.Helper()
 	p, err := w.healer.Plan(t.Context(), w.request)
 	must(t, err)
 	return p
 }
 
-func (w *ward) apply(t *testing.T, p processor.Plan) (messages []string) {
+func (w *repairScene) apply(t *testing.T, p processor.Plan) (messages []string) {
 	t.Helper()
 	for _, a := range p.Actions {
 		done, err := w.healer.Apply(t.Context(), w.request, a)
@@ -184,7 +184,7 @@ func TestHeals(t *testing.T) {
 var many = kerneltest.Fewer(20_000)
 
 // crowd mounts as many more.
-func (w *ward) crowd(t *testing.T) {
+func (w *repairScene) crowd(t *testing.T) {
 	t.Helper()
 	for i := range many {
 		dir := filepath.Join(w.Root, "crowd", strconv.Itoa(i))
@@ -278,41 +278,41 @@ func TestSharedMountIsTold(t *testing.T) {
 // TestRefusesWhatHasChanged changes something between plan and act.
 func TestRefusesWhatHasChanged(t *testing.T) {
 	for name, c := range map[string]struct {
-		change  func(t *testing.T, w *ward)
+		change  func(t *testing.T, w *repairScene)
 		message string // of a success without an act
 		err     string
 	}{
 		"unmounted by somebody": {
-			change:  func(t *testing.T, w *ward) { must(t, systest.UnmountPath(w.point, false)) },
+			change:  func(t *testing.T, w *repairScene) { must(t, systest.UnmountPath(w.point, false)) },
 			message: "was gone already",
 		},
 		"renewed by the kubelet": {
-			change: func(t *testing.T, w *ward) {
+			change: func(t *testing.T, w *repairScene) {
 				must(t, systest.UnmountPath(w.point, false))
 				w.rebind()
 			},
 			message: "was gone already; another mount is there now and is left alone",
 		},
 		"pod replaced": {
-			change: func(_ *testing.T, w *ward) {
+			change: func(_ *testing.T, w *repairScene) {
 				w.pod.UID = "another"
 				w.pods.Set(w.pod)
 			},
 			err: `UID "another"`,
 		},
 		"pod gone": {
-			change: func(_ *testing.T, w *ward) { w.pods.Set(nil) },
+			change: func(_ *testing.T, w *repairScene) { w.pods.Set(nil) },
 			err:    "pod not found",
 		},
 		"pod on another node": {
-			change: func(_ *testing.T, w *ward) {
+			change: func(_ *testing.T, w *repairScene) {
 				w.pod.Spec.NodeName = "other"
 				w.pods.Set(w.pod)
 			},
 			err: `node "other"`,
 		},
 		"spec does not ask for it": {
-			change: func(_ *testing.T, w *ward) {
+			change: func(_ *testing.T, w *repairScene) {
 				w.pod.Spec.Containers[0].VolumeMounts[0].SubPath = ""
 				w.pods.Set(w.pod)
 			},
@@ -386,24 +386,24 @@ func TestRefusesForgedActions(t *testing.T) {
 
 func TestNothingToHeal(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(w *ward)
+		change func(w *repairScene)
 		want   []string
 	}{
 		"healthy": {nil, []string{"pod default/web has no stale subPath mount"}},
 		"never restarted": {
-			func(w *ward) { w.renew(); w.pod.Spec.RestartPolicy = corev1.RestartPolicyNever },
+			func(w *repairScene) { w.renew(); w.pod.Spec.RestartPolicy = corev1.RestartPolicyNever },
 			[]string{"is not started again", "restartPolicy is Never", "create the pod anew"},
 		},
 		"ended": {
-			func(w *ward) { w.renew(); w.pod.Status.Phase = corev1.PodFailed },
+			func(w *repairScene) { w.renew(); w.pod.Status.Phase = corev1.PodFailed },
 			[]string{"is not started again", "the pod has ended (Failed)"},
 		},
 		"being deleted": {
-			func(w *ward) { w.renew(); w.pod.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} },
+			func(w *repairScene) { w.renew(); w.pod.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} },
 			[]string{"is not started again", "the pod is being deleted"},
 		},
 		"kubelet that renews": {
-			func(w *ward) { w.Renews(true); w.healer.Kubelet = w.Node; w.renew() },
+			func(w *repairScene) { w.Renews(true); w.healer.Kubelet = w.Node; w.renew() },
 			[]string{"kubelet"},
 		},
 	} {

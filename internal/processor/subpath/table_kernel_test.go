@@ -107,7 +107,7 @@ type repair struct {
 }
 
 // repairs are those of the plan's unmounts, of subPaths that all name the key of one volume.
-func (w *ward) repairs(p processor.Plan, volume string) (all []repair) {
+func (w *repairScene) repairs(p processor.Plan, volume string) (all []repair) {
 	for _, a := range p.Actions {
 		if a.Kind == fault.Unmount {
 			all = append(all, repair{a.Target, filepath.Join(w.Volume(w.pod, kubelettest.ConfigMap, volume), "key")})

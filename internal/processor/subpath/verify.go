@@ -93,7 +93,7 @@ func (m memory) verifyOthers(ctx context.Context, n *kubelet.Node, pod *corev1.P
 		return err
 	}
 	for _, o := range m.Others {
-		if !o.stands(table) {
+		if !o.isMounted(table) {
 			return processor.Stalled(fmt.Errorf("verify mounts of the pod: mount %d at %q was not to be touched, and is gone", o.ID, o.Point))
 		}
 	}

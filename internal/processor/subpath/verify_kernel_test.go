@@ -25,12 +25,12 @@ import (
 )
 
 // fail has container app fail to start for want of its source.
-func (w *ward) fail() {
+func (w *repairScene) fail() {
 	w.renew()
 	w.set(kubelettest.Failing("app", "no such file or directory"), kubelettest.Running("sidecar"))
 }
 
-func (w *ward) record(id, name string, change func(*cri.Container)) {
+func (w *repairScene) record(id, name string, change func(*cri.Container)) {
 	c := cri.Container{ID: id, PodUID: string(w.pod.UID), Name: name, Exited: true, ExitCode: 128, Reason: "StartError"}
 	if change != nil {
 		change(&c)
@@ -60,13 +60,13 @@ func TestBringsTheNextStartForward(t *testing.T) {
 }
 
 func TestNextStartIsNotBroughtForward(t *testing.T) {
-	for name, change := range map[string]func(w *ward){
-		"by parameter":          func(w *ward) { w.request.Values = map[string]string{ParamBringForward: "false"} },
-		"no runtime":            func(w *ward) { w.healer.Runtime = nil },
-		"runtime fails":         func(w *ward) { w.runtime.err = cri.ErrUnavailable },
-		"the last has run":      func(w *ward) { w.runtime.records[0].Started = time.Unix(1, 0) },
-		"the container runs":    func(w *ward) { w.set(kubelettest.Running("app"), kubelettest.Running("sidecar")) },
-		"record of another pod": func(w *ward) { w.runtime.records[0].PodUID = "other" },
+	for name, change := range map[string]func(w *repairScene){
+		"by parameter":          func(w *repairScene) { w.request.Values = map[string]string{ParamBringForward: "false"} },
+		"no runtime":            func(w *repairScene) { w.healer.Runtime = nil },
+		"runtime fails":         func(w *repairScene) { w.runtime.err = cri.ErrUnavailable },
+		"the last has run":      func(w *repairScene) { w.runtime.records[0].Started = time.Unix(1, 0) },
+		"the container runs":    func(w *repairScene) { w.set(kubelettest.Running("app"), kubelettest.Running("sidecar")) },
+		"record of another pod": func(w *repairScene) { w.runtime.records[0].PodUID = "other" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := admit(t)
@@ -97,7 +97,7 @@ func TestFailureToBringForwardIsNoFailure(t *testing.T) {
 // lateStart has the containers run when the pod is looked at for the third time: once to judge the mounts, and once before
 // anybody waits.
 type lateStart struct {
-	*ward
+	*repairScene
 	looks int
 }
 
@@ -113,7 +113,7 @@ func TestWaitsUntilTheContainerRuns(t *testing.T) {
 	w.fail()
 	p := w.plan(t)
 	w.apply(t, p)
-	kubelet := &lateStart{ward: w}
+	kubelet := &lateStart{repairScene: w}
 	w.healer.Pods = kubelet
 	start := time.Now()
 	result, err := w.healer.Verify(t.Context(), w.request, p)
@@ -128,29 +128,29 @@ func TestWaitsUntilTheContainerRuns(t *testing.T) {
 func TestVerifyFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		wait   string
-		change func(t *testing.T, w *ward)
+		change func(t *testing.T, w *repairScene)
 		want   []string
 	}{
 		"container does not run": {
-			"1", func(*testing.T, *ward) {},
+			"1", func(*testing.T, *repairScene) {},
 			[]string{"its mounts are repaired", `container "app" is still not running`, "waiting (CrashLoopBackOff)", "StartError, exit code 128"},
 		},
 		"pod replaced": {
-			"1", func(_ *testing.T, w *ward) { w.pod.UID = "another"; w.pods.Set(w.pod) },
+			"1", func(_ *testing.T, w *repairScene) { w.pod.UID = "another"; w.pods.Set(w.pod) },
 			[]string{`"another" is there now`},
 		},
 		"pod gone": {
-			"1", func(_ *testing.T, w *ward) { w.pods.Set(nil) },
+			"1", func(_ *testing.T, w *repairScene) { w.pods.Set(nil) },
 			[]string{"default/web", "pod not found"},
 		},
 		"another mount of the pod is gone": {
-			"0", func(t *testing.T, w *ward) {
+			"0", func(t *testing.T, w *repairScene) {
 				must(t, systest.UnmountPath(w.Point(w.pod, "configmap", "extra", 0), false))
 			},
 			[]string{"was not to be touched, and is gone", "configmap/extra/0"},
 		},
 		"stale again": {
-			"0", func(_ *testing.T, w *ward) { w.rebind(); w.renew() },
+			"0", func(_ *testing.T, w *repairScene) { w.rebind(); w.renew() },
 			[]string{"another stale mount is there now"},
 		},
 	} {

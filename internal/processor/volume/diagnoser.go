@@ -74,7 +74,7 @@ func (*Diagnoser) Parameters() []string {
 // Run looks at the volumes of the request's pod, at those that its container mounts where it names one, or at all of
 // the node where it names no pod.
 func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
-	s := scope{container: r.Pod.Container, Selection: volume.Selection{Volume: r.Values[volume.ParamVolume]}}
+	s := searchScope{container: r.Pod.Container, Selection: volume.Selection{Volume: r.Values[volume.ParamVolume]}}
 	if r.Pod != (processor.Pod{}) {
 		pod, elsewhere, err := podref.Load(ctx, d.Pods, r)
 		if err != nil || elsewhere != "" {
@@ -97,20 +97,20 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 	return processor.Result{NotApplicable: s.nothing(all, survey)}, nil
 }
 
-// scope is what is looked at.
-type scope struct {
+// searchScope is what is looked at.
+type searchScope struct {
 	volume.Selection
 	pod       *corev1.Pod // nil: the node
 	container string      // empty: all of the pod
 }
 
 // has reports whether a volume is in it.
-func (s scope) has(v *volume.Health) bool {
+func (s searchScope) has(v *volume.Health) bool {
 	return s.pod == nil || v.Pod.UID == s.PodUID && (s.container == "" || slices.Contains(v.Mounters(s.pod), s.container))
 }
 
 // String is the subject of a sentence.
-func (s scope) String() string {
+func (s searchScope) String() string {
 	switch {
 	case s.pod == nil:
 		return "this node"
@@ -129,7 +129,7 @@ const (
 )
 
 // nothing says why this is not the fault.
-func (s scope) nothing(all []*volume.Health, survey *volume.Survey) string {
+func (s searchScope) nothing(all []*volume.Health, survey *volume.Survey) string {
 	var text string
 	switch {
 	case len(all) == 0 && s.Volume != "":

@@ -105,7 +105,7 @@ func (h *RebindRecoverer) Plan(ctx context.Context, r processor.Request) (proces
 		d.refusals = append(d.refusals, refusals...)
 	}
 	if len(d.actions) == 0 {
-		return processor.Plan{NotApplicable: d.nothing(survey), Findings: d.left, Gone: d.gone(survey)}, nil
+		return processor.Plan{NotApplicable: d.nothing(survey), Findings: d.left, Gone: d.absences(survey)}, nil
 	}
 	return h.plan(ctx, &d, o)
 }
@@ -182,8 +182,8 @@ func (d *rebindDraft) refuse(format string, args ...any) {
 	d.refusals = append(d.refusals, fmt.Sprintf(format, args...))
 }
 
-// gone lists the faults that no volume of the pod has any more. There is none to list if a volume could not be asked.
-func (d *rebindDraft) gone(s *volume.Survey) []fault.Absence {
+// absences lists the faults that no volume of the pod has any more. There is none to list if a volume could not be asked.
+func (d *rebindDraft) absences(s *volume.Survey) []fault.Absence {
 	unasked := slices.ContainsFunc(s.Volumes, func(v *volume.Health) bool { return v.Answer.State == probe.Unasked })
 	if unasked || len(s.Coverage.Incomplete) > 0 || len(d.broken(s)) > 0 {
 		return nil

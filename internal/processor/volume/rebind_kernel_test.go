@@ -20,21 +20,21 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// ward is a pod with a real volume, a container that runs, and one who heals them.
-type ward struct {
+// rebindScene is a pod with a real volume, a container that runs, and one who heals them.
+type rebindScene struct {
 	*volumetest.Scene
 	app     *kerneltest.Actor
 	healer  *RebindRecoverer
 	request processor.Request
 }
 
-func admit(t *testing.T) *ward {
+func admit(t *testing.T) *rebindScene {
 	t.Helper()
 	s := volumetest.New(t)
-	return &ward{Scene: s, app: s.Start(), healer: &RebindRecoverer{Pods: s.Pods, Inspector: s.Inspector}, request: about(s)}
+	return &rebindScene{Scene: s, app: s.Start(), healer: &RebindRecoverer{Pods: s.Pods, Inspector: s.Inspector}, request: about(s)}
 }
 
-func (w *ward) plan(t *testing.T) processor.Plan {
+func (w *rebindScene) plan(t *testing.T) processor.Plan {
 	t.Helper()
 	p, err := w.healer.Plan(t.Context(), w.request)
 	if err != nil {
@@ -44,7 +44,7 @@ func (w *ward) plan(t *testing.T) processor.Plan {
 }
 
 // apply does the actions and gives how each went.
-func (w *ward) apply(t *testing.T, actions []fault.Action) (all []fault.Applied) {
+func (w *rebindScene) apply(t *testing.T, actions []fault.Action) (all []fault.Applied) {
 	t.Helper()
 	for _, a := range actions {
 		done, err := w.healer.Apply(t.Context(), w.request, a)
@@ -57,7 +57,7 @@ func (w *ward) apply(t *testing.T, actions []fault.Action) (all []fault.Applied)
 }
 
 // mended makes sure that the host and the container that never stopped read what is in the volume now.
-func (w *ward) mended(t *testing.T, want string) {
+func (w *rebindScene) mended(t *testing.T, want string) {
 	t.Helper()
 	if host, inside := w.ReadHost(w.Point), w.Read(w.app); host != want || inside != want {
 		t.Errorf("host reads %q, container %q, want %q", host, inside, want)
@@ -156,26 +156,26 @@ func TestVerifySeesWhatWasNotDone(t *testing.T) {
 // TestRefuses where a precondition is false, with the reason and without touching anything.
 func TestRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
-		set  func(w *ward)
+		set  func(w *rebindScene)
 		want string
 	}{
-		"healthy":           {func(*ward) {}, "no broken volume: 1 volumes"},
-		"nothing is staged": {func(w *ward) { w.Kill(); w.Unstage() }, "nothing mounted for the whole node"},
-		"the staging path is dead, too": {func(w *ward) {
+		"healthy":           {func(*rebindScene) {}, "no broken volume: 1 volumes"},
+		"nothing is staged": {func(w *rebindScene) { w.Kill(); w.Unstage() }, "nothing mounted for the whole node"},
+		"the staging path is dead, too": {func(w *rebindScene) {
 			w.Kill()
 		}, "is not alive either"},
-		"another volume is staged": {func(w *ward) {
+		"another volume is staged": {func(w *rebindScene) {
 			w.Kill()
 			w.Remount("new")
 			w.Record(w.Staging, kubelet.VolumeRecord{Driver: volumetest.Driver, Handle: "another"})
 		}, `"another"`},
-		"the record names another volume": {func(w *ward) {
+		"the record names another volume": {func(w *rebindScene) {
 			w.Kill()
 			w.Remount("new")
 			w.Record(w.Point, kubelet.VolumeRecord{Driver: volumetest.Driver, Handle: "another"})
 		}, "no volume of pod default/web is mended"},
-		"it hangs": {func(w *ward) { w.Stop() }, "has to be asked for"},
-		"another container": {func(w *ward) {
+		"it hangs": {func(w *rebindScene) { w.Stop() }, "has to be asked for"},
+		"another container": {func(w *rebindScene) {
 			w.Kill()
 			w.Remount("new")
 			w.request.Pod.Container = "sidecar"
