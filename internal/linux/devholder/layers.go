@@ -13,6 +13,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/procfs"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -109,7 +110,7 @@ func (m marks) place(names []string, look lookup) layered {
 	for _, name := range names {
 		number, err := layerDevice(name, look)
 		switch {
-		case processEnded(err) || errors.Is(err, sys.ENOTDIR):
+		case procfs.Ended(err) || errors.Is(err, sys.ENOTDIR):
 			l.Missing, l.Placed = []byte(name), false
 		case err != nil:
 			l.Unclear, l.Placed = true, false

@@ -12,6 +12,7 @@ import (
 	"strconv"
 
 	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/procfs"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -48,7 +49,7 @@ func (j *job) threads(ctx context.Context) error {
 				continue
 			}
 			number := strconv.Itoa(tid)
-			if _, err := j.lookInto(ctx, task{pid: pid, dir: dir + "/" + number, name: "thread " + number}); err != nil && !processEnded(err) {
+			if _, err := j.lookInto(ctx, task{pid: pid, dir: dir + "/" + number, name: "thread " + number}); err != nil && !procfs.Ended(err) {
 				return err
 			}
 		}
@@ -73,16 +74,11 @@ func (j *job) eachProcess(ctx context.Context, look func(pid int) error) error {
 		switch err := look(pid); {
 		case errors.Is(err, errStuck):
 			j.tally.Stuck++
-		case err != nil && !processEnded(err):
+		case err != nil && !procfs.Ended(err):
 			j.tally.Denied++
 		}
 	}
 	return ctx.Err()
-}
-
-// processEnded reports whether err only means that what was asked about is no more.
-func processEnded(err error) bool {
-	return errors.Is(err, sys.ENOENT) || errors.Is(err, sys.ESRCH)
 }
 
 // link is something that a task has open, by its name below the task's directory.
@@ -150,7 +146,7 @@ func (m marks) matchLinks(t task, links []link) (linkMatches, error) {
 	var s linkMatches
 	for _, l := range links {
 		st, err := statLink(t.dir+"/"+l.name, m.mountMask())
-		if processEnded(err) {
+		if procfs.Ended(err) {
 			continue
 		}
 		if err != nil {
@@ -183,7 +179,7 @@ func (m marks) on(t task, l link, st sys.Stat) (f found, on bool) {
 	}
 	name, err := sys.ReadlinkProc(t.dir + "/" + l.name)
 	f.Path, f.Detail = []byte(name), []byte(join(detail, t.name))
-	return f, !processEnded(err) // a path may also be too long to be told
+	return f, !procfs.Ended(err) // a path may also be too long to be told
 }
 
 // unmounted says what is known of a file whose mount is in no namespace. A

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"sync"
 
+	"kubediag.org/kubediag/internal/linux/procfs"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -77,7 +78,7 @@ func (s *space) readSupers(stat *sys.MountStat, kinds *kinds) error {
 				s.supers[i] = newSuper(major, minor, mayHang)
 			}
 		}
-		if err != nil && !processEnded(err) {
+		if err != nil && !procfs.Ended(err) {
 			return err
 		}
 	}

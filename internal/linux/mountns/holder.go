@@ -255,7 +255,7 @@ func eachProcess(note func(taskNamespace), look func(pid int, step func()) (foun
 			for _, h := range s.found {
 				note(h)
 			}
-		case !processEnded(failed):
+		case !procfs.Ended(failed):
 			err = failed
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"slices"
 
+	"kubediag.org/kubediag/internal/linux/procfs"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -78,7 +79,7 @@ func (k *kernelScan) list() (Survey, error) {
 			unlisted++
 			continue
 		}
-		if err = k.listSpace(f.space, f.mounts); processEnded(err) {
+		if err = k.listSpace(f.space, f.mounts); procfs.Ended(err) {
 			continue
 		}
 		if err != nil {
@@ -211,7 +212,7 @@ func (k *kernelScan) each(look func(s *space, i int, ref sys.MountRef) error) er
 	for _, s := range k.order {
 		for i := range s.ids {
 			err := look(s, i, sys.MountRef{Namespace: s.ns.ID, Mount: s.ids[i]})
-			if err != nil && !processEnded(err) {
+			if err != nil && !procfs.Ended(err) {
 				return err
 			}
 		}

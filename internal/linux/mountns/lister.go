@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/procfs"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -193,7 +194,7 @@ func (v *looker) readMount(id uint64) {
 		}
 		err = v.set(at, known, id)
 	}
-	if processEnded(err) {
+	if procfs.Ended(err) {
 		err = v.remove(at, known)
 	}
 	if v.err == nil {
@@ -289,7 +290,7 @@ func readIn(ns Namespace, buf []byte) (text []byte, err error) {
 	switch {
 	case err == nil && len(text) == 0: // of a process that ended while it was read
 		return nil, ErrGone
-	case processEnded(err), errors.Is(err, sys.EINVAL):
+	case procfs.Ended(err), errors.Is(err, sys.EINVAL):
 		return nil, fmt.Errorf("%w: %w", ErrGone, err)
 	}
 	return text, err

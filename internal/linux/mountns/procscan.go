@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/procfs"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -168,7 +169,7 @@ func (t *procPass) open(s *nsEntry, read func(*sys.FD) error) error {
 			return read(f)
 		})
 	})
-	if err != nil && s.ns.PID != 0 && !began && !processEnded(err) {
+	if err != nil && s.ns.PID != 0 && !began && !procfs.Ended(err) {
 		t.survey.Partial++ // what lies inside the chroot, at least
 		err = withTable(s.ns.PID, read)
 	}
@@ -259,7 +260,7 @@ func (t *procPass) readLong(s *nsEntry) {
 // ended reports whether a namespace could not be read because what it was to be
 // read through is no more.
 func ended(err error) bool {
-	return processEnded(err) || errors.Is(err, ErrChanged) || errors.Is(err, sys.EINVAL)
+	return procfs.Ended(err) || errors.Is(err, ErrChanged) || errors.Is(err, sys.EINVAL)
 }
 
 // readDenied reads the table of a process whose namespace it may not know. Any

@@ -5,7 +5,6 @@ package mountns
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -196,9 +195,4 @@ func (s *Scanner) choose() backend {
 		}
 	}
 	return s.back
-}
-
-// processEnded reports whether err only means that what was asked about is no more.
-func processEnded(err error) bool {
-	return errors.Is(err, sys.ENOENT) || errors.Is(err, sys.ESRCH)
 }

@@ -4,6 +4,7 @@
 package mountns
 
 import (
+	"kubediag.org/kubediag/internal/linux/procfs"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -29,7 +30,7 @@ func walk(visit func(fd *sys.FD, info sys.NamespaceInfo) error) error {
 			}
 		}
 		fd.Close()
-		if !processEnded(err) {
+		if !procfs.Ended(err) {
 			return err
 		}
 	}

@@ -232,3 +232,6 @@ func controlGroup(pid int) string {
 	}
 	return string(text)
 }
+
+// Ended reports whether err only means that the process, or its file, no longer exists.
+func Ended(err error) bool { return errors.Is(err, sys.ENOENT) || errors.Is(err, sys.ESRCH) }
