@@ -299,10 +299,10 @@ const maxPassed = 4
 func (f *Finder) none(s *search) string {
 	text := "no process is a kubelet"
 	if f.Proc == "" {
-		switch sight, err := sys.ProcSight(); {
-		case err != nil || sight == sys.SeesOwn:
+		switch visible, err := sys.ProcVisibility(); {
+		case err != nil || visible == sys.SeesOwn:
 			text = "no process that /proc shows is a kubelet, and it does not show the processes of others"
-		case sight == sys.SeesNamespace:
+		case visible == sys.SeesNamespace:
 			text = "no process that /proc shows is a kubelet, and it shows none outside of this PID namespace"
 		}
 	}

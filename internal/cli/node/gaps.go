@@ -74,7 +74,7 @@ var shortSighted = sync.OnceValue(func() bool { return !sys.SeesEverything() })
 // sightGaps are what could not be looked at of other processes: denied is how many refuse to be looked into, partial how
 // many mount namespaces were seen in part.
 func sightGaps(denied, partial int) (gaps []gap) {
-	switch sight, err := sys.ProcSight(); {
+	switch sight, err := sys.ProcVisibility(); {
 	case err != nil:
 		gaps = append(gaps, gap{"other processes, and what they have mounted", err.Error(), asRoot})
 	case sight == sys.SeesNamespace:

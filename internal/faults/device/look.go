@@ -92,7 +92,7 @@ func (l *look) inside(ns mountns.Namespace) (*mountinfo.Table, error) {
 // unseen says why there may be processes in a namespace in which none was found; empty: there are none. Process 1 does not
 // count: it stays in the one that the machine began with, where others are.
 func unseen(survey mountns.Survey) string {
-	switch sight, err := sys.ProcSight(); {
+	switch sight, err := sys.ProcVisibility(); {
 	case err != nil || sight == sys.SeesOwn:
 		return "/proc does not show the processes of others"
 	case sight == sys.SeesNamespace:

@@ -104,7 +104,7 @@ func (n *namespaces) find(ctx context.Context, mounts []mountns.Mount) error {
 	for _, what := range survey.Skipped {
 		n.coverage.addGap("not looked at: %s", what)
 	}
-	view, err := sys.ProcSight()
+	view, err := sys.ProcVisibility()
 	n.blind = err != nil || view != sys.SeesAll || survey.Denied > 0 && !sys.LooksAnywhere()
 	for key, o := range n.all {
 		for _, h := range occupants[key.inode] {

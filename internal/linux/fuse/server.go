@@ -33,7 +33,7 @@ type Server struct {
 // does not answer, or has very many descriptors. If it is empty, only a server that
 // has renamed its /dev/fuse is missed. It lists at most MaxServers of a connection.
 func Servers(ctx context.Context) (servers map[uint32][]Server, unseen string, err error) {
-	sight, err := sys.ProcSight()
+	visible, err := sys.ProcVisibility()
 	if err != nil {
 		return nil, "", err
 	}
@@ -51,7 +51,7 @@ func Servers(ctx context.Context) (servers map[uint32][]Server, unseen string, e
 	if err := ctx.Err(); err != nil {
 		return nil, "", err
 	}
-	return s.servers, s.unseen(sight), nil
+	return s.servers, s.unseen(visible), nil
 }
 
 // MaxServers bounds how many processes are told of that serve one connection: each
@@ -78,11 +78,11 @@ type serverProcess struct {
 }
 
 // unseen says why there may be servers that were not found.
-func (s *search) unseen(sight sys.Sight) string {
+func (s *search) unseen(visible sys.Visibility) string {
 	switch {
-	case sight == sys.SeesNamespace:
+	case visible == sys.SeesNamespace:
 		return "/proc shows no process outside of this PID namespace"
-	case sight == sys.SeesOwn:
+	case visible == sys.SeesOwn:
 		return "/proc does not show the processes of others"
 	case s.refused == 1:
 		return "1 process may not be looked into"

@@ -67,10 +67,10 @@ func (s *search) hidden() []string {
 	if l.Mounts.Backend != "kernel" {
 		list = append(list, "a mount outside the root of every process of its namespace")
 	}
-	switch sight, err := sys.ProcSight(); {
-	case err != nil || sight == sys.SeesOwn:
+	switch visible, err := sys.ProcVisibility(); {
+	case err != nil || visible == sys.SeesOwn:
 		list = append(list, "a process of others, which /proc does not show")
-	case sight == sys.SeesNamespace:
+	case visible == sys.SeesNamespace:
 		list = append(list, "a process outside of this PID namespace, which /proc does not show")
 	}
 	if len(s.btrfs) > 0 {

@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sight is which processes of the machine /proc shows to this process.
-type Sight int
+// Visibility is which processes of the machine /proc shows to this process.
+type Visibility int
 
 const (
 	// SeesAll is a /proc that shows all of them.
-	SeesAll Sight = iota
+	SeesAll Visibility = iota
 	// SeesNamespace is a /proc that shows a PID namespace which is not the
 	// machine's first: no process outside of it shows.
 	SeesNamespace
@@ -24,17 +24,17 @@ const (
 	SeesOwn
 )
 
-// ProcSight finds out which processes the process' own /proc shows. The second
+// ProcVisibility finds out which processes the process' own /proc shows. The second
 // process of the machine makes the kernel's threads and is one itself, in no
 // namespace but the first. A caller that does not see all processes must not
 // conclude that one is not there.
-func ProcSight() (Sight, error) {
+func ProcVisibility() (Visibility, error) {
 	second, err := ReadProcStat("2")
 	switch {
 	case errors.Is(err, EACCES), errors.Is(err, EPERM):
 		return SeesOwn, nil
 	case errors.Is(err, ENOENT), errors.Is(err, ESRCH):
-		return sightOfFirst()
+		return visibilityWithoutSecond()
 	case err != nil:
 		return SeesOwn, fmt.Errorf("find out which processes /proc shows: %w", err)
 	case second.isKernelThread():
@@ -43,9 +43,9 @@ func ProcSight() (Sight, error) {
 	return SeesNamespace, nil
 }
 
-// sightOfFirst tells a namespace with no second process from one that is
+// visibilityWithoutSecond distinguishes a namespace with no second process from one that is
 // hidden: each has a first.
-func sightOfFirst() (Sight, error) {
+func visibilityWithoutSecond() (Visibility, error) {
 	proc, err := Procfs()
 	if err != nil {
 		return SeesOwn, err
@@ -100,6 +100,6 @@ func InFirstUserNamespace() bool {
 // SeesEverything reports whether this process sees every process of the machine
 // and may look into it: only then has what is not found no process.
 func SeesEverything() bool {
-	sight, err := ProcSight()
+	sight, err := ProcVisibility()
 	return err == nil && sight == SeesAll && LooksAnywhere()
 }
