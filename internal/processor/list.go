@@ -5,6 +5,7 @@ package processor
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 )
 
@@ -26,4 +27,13 @@ func ExcerptList(value string, limit int) string {
 		kept = append(kept, string(one))
 	}
 	return "[" + strings.Join(kept, ",") + "]"
+}
+
+// JoinReasons joins at most so many reasons, and says how many more there are.
+func JoinReasons(reasons []string, most int) string {
+	text := strings.Join(reasons[:min(len(reasons), most)], "; ")
+	if more := len(reasons) - most; more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return text
 }

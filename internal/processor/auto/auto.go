@@ -140,15 +140,6 @@ func clip(text string) string {
 	return strings.ToValidUTF8(text[:maxMessage-3], "") + "..."
 }
 
-// joinReasons puts sentences together.
-func joinReasons(all []string) string {
-	text := strings.Join(all[:min(len(all), maxSaid)], "; ")
-	if more := len(all) - maxSaid; more > 0 {
-		text += fmt.Sprintf("; and %d more", more)
-	}
-	return text
-}
-
 // Collector is the processor autoCollector. It keeps on the node what people may ask for when they doubt the answer.
 type Collector struct {
 	// OfPod run where a pod is named, OfNode always.

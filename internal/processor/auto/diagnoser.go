@@ -198,5 +198,5 @@ func all(errs []error) error {
 	if len(others) == 0 {
 		return errs[first]
 	}
-	return fmt.Errorf("%w; %s", errs[first], joinReasons(others))
+	return fmt.Errorf("%w; %s", errs[first], processor.JoinReasons(others, maxSaid))
 }

@@ -129,7 +129,7 @@ func (d *draft) add(ctx context.Context, t target, c check, named bool) {
 	if len(reasons) == 0 {
 		reasons = []string{cmp.Or(c.Message, "no change of a mount repairs it")}
 	}
-	d.refuse(c, joinReasons(reasons))
+	d.refuse(c, processor.JoinReasons(reasons, maxSaid))
 }
 
 // goneAll reports whether the faults of every code have gone since they were found.

@@ -64,7 +64,7 @@ func (m memory) message() string {
 	for _, r := range m.Refused {
 		texts = append(texts, fmt.Sprintf("%s. Next: %s", r.Reason, r.Next))
 	}
-	return joinReasons(texts)
+	return processor.JoinReasons(texts, maxSaid)
 }
 
 // proof is one part of a plan that is to be verified.

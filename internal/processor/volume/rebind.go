@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -74,7 +73,8 @@ func (h *RebindRecoverer) starter() restart.Starter {
 const (
 	maxActions        = 32
 	maxFindings       = 64
-	maxRebindEvidence = 8 // sentences of one finding
+	maxRebindEvidence = 8  // sentences of one finding
+	maxReasons        = 10 // in one message
 )
 
 // Plan looks afresh, and plans what package volume would do about every broken volume of the pod, and then the removal of
@@ -199,24 +199,14 @@ func (d *rebindDraft) absences(s *volume.Survey) []fault.Absence {
 func (d *rebindDraft) nothing(s *volume.Survey) string {
 	name := d.pod.Namespace + "/" + d.pod.Name
 	if len(d.refusals) > 0 {
-		return fmt.Sprintf("no volume of pod %s is mended: %s", name, joinReasons(d.refusals))
+		return fmt.Sprintf("no volume of pod %s is mended: %s", name, processor.JoinReasons(d.refusals, maxReasons))
 	}
 	if len(d.left) > 0 {
 		return fmt.Sprintf("no volume of pod %s is mended: nothing is known that could be done", name)
 	}
 	text := fmt.Sprintf("pod %s has no broken volume: %d volumes on file systems that can die were looked at", name, len(s.Volumes))
 	if len(s.Coverage.Incomplete) > 0 {
-		text += "; not looked at: " + joinReasons(s.Coverage.Incomplete)
-	}
-	return text
-}
-
-// joinReasons bounds how many sentences a reason has.
-func joinReasons(all []string) string {
-	const most = 10
-	text := strings.Join(all[:min(len(all), most)], "; ")
-	if more := len(all) - most; more > 0 {
-		text += fmt.Sprintf("; and %d more", more)
+		text += "; not looked at: " + processor.JoinReasons(s.Coverage.Incomplete, maxReasons)
 	}
 	return text
 }

@@ -93,7 +93,7 @@ func (h *RebindRecoverer) prove(ctx context.Context, p processor.Plan, m rebindS
 		return nil, err
 	}
 	if !proof.Healed {
-		return nil, processor.Stalled(fmt.Errorf("verify volumes of the pod: not all of it is mended: %s", joinReasons(proof.Left)))
+		return nil, processor.Stalled(fmt.Errorf("verify volumes of the pod: not all of it is mended: %s", processor.JoinReasons(proof.Left, maxReasons)))
 	}
 	for i := range did {
 		if i < len(proof.Evidence) {
@@ -119,7 +119,7 @@ func deed(a fault.Action, done fault.Applied) string {
 func (m rebindState) values(results []string) (map[string]string, error) {
 	values := map[string]string{KeyRebindResult: results[0]}
 	if len(m.Refusals) > 0 {
-		values[KeyRebindResult] += "; left alone: " + joinReasons(m.Refusals)
+		values[KeyRebindResult] += "; left alone: " + processor.JoinReasons(m.Refusals, maxReasons)
 	}
 	lists := map[string]any{KeyRebindResults: results}
 	if len(m.Refusals) > 0 {
