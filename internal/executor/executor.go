@@ -72,6 +72,8 @@ type Options struct {
 	// caller's own.
 	EnableScripts bool
 	EnterScripts  external.Enter
+	// Exclusive keeps other programs of the node from repairs while one is done here, as pipeline.Job has it. It may be nil.
+	Exclusive func(ctx context.Context) (release func(), err error)
 	// DefaultDeadline is that of a Diagnosis which names none. 0: 30 minutes.
 	DefaultDeadline time.Duration
 }

@@ -106,7 +106,7 @@ func (x *execution) job(ctx context.Context, g *graph.Graph) (pipeline.Job, erro
 	operations, err := x.operations(ctx)
 	return pipeline.Job{
 		UID: string(x.d.UID), Request: x.request(), Graph: g, Operations: operations, Deadline: x.deadline(),
-		PlanOnly: x.d.Spec.Mode == v1.ModePlan,
+		PlanOnly: x.d.Spec.Mode == v1.ModePlan, Exclusive: x.Exclusive,
 	}, err
 }
 

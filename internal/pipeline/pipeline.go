@@ -63,6 +63,9 @@ type Job struct {
 	// BeforeRepair, where it is set, is called when a plan is in the journal and before anything of it is done. An error
 	// ends the run with nothing changed, and Run returns it; the plan is carried on with when Run is called again.
 	BeforeRepair func(ctx context.Context, r Report) error
+	// Exclusive, where it is set, is called before the actions of a plan, and what it returns after them: no other program of
+	// the node repairs meanwhile. An error is that of the attempt.
+	Exclusive func(ctx context.Context) (release func(), err error)
 	// OperationEnded, where it is set, hears of every operation that ends in this process: the last of the report.
 	OperationEnded func(r Report)
 	// ActionEnded, where it is set, hears of every action that ends in this process. The last operation of the report is

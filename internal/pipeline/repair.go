@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"kubediag.org/kubediag/internal/fault"
@@ -37,7 +36,7 @@ func (x *run) repair(ctx context.Context, id int32, s *state) (processor.Result,
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, left, limited(op))
 	defer cancel()
-	failed := x.parts(ctx, id, s)
+	failed := x.exclusive(ctx, id, s)
 	if failed != nil && (stops(failed) || ctx.Err() != nil || !s.complete()) {
 		return processor.Result{}, failed
 	}
@@ -48,6 +47,19 @@ func (x *run) repair(ctx context.Context, id int32, s *state) (processor.Result,
 
 // errPlanned says that the run ends here, because nothing may be changed.
 var errPlanned = errors.New("the plan is made, and nothing is to be changed")
+
+// exclusive does the plan while no other program of the node repairs, if there is anything left to do.
+func (x *run) exclusive(ctx context.Context, id int32, s *state) error {
+	if x.job.Exclusive == nil || !s.pending() {
+		return x.parts(ctx, id, s)
+	}
+	release, err := x.job.Exclusive(ctx)
+	if err != nil {
+		return fmt.Errorf("waiting for another program that repairs: %w", timed(ctx, err))
+	}
+	defer release()
+	return x.parts(ctx, id, s)
+}
 
 // parts does one part of the plan after another. A failure in one does not keep the others from being done.
 func (x *run) parts(ctx context.Context, id int32, s *state) error {
@@ -118,8 +130,7 @@ func (x *run) decide(id int32, s *state, plan processor.Plan) error {
 
 // agree asks BeforeRepair once, where there is something left to do.
 func (x *run) agree(ctx context.Context, id int32, s *state) error {
-	pending := slices.ContainsFunc(s.actions, func(a ActionRun) bool { return a.Phase != Done })
-	if !pending || s.agreed || x.job.BeforeRepair == nil {
+	if !s.pending() || s.agreed || x.job.BeforeRepair == nil {
 		return nil
 	}
 	if err := x.job.BeforeRepair(ctx, x.soFar(id, s)); err != nil {

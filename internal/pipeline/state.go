@@ -91,6 +91,11 @@ func (s *state) setPlan(p processor.Plan) {
 	s.tries = make([]int, len(p.Actions))
 }
 
+// pending reports whether any action of the plan is left to do.
+func (s *state) pending() bool {
+	return slices.ContainsFunc(s.actions, func(a ActionRun) bool { return a.Phase != Done })
+}
+
 // applied is the plan with what Verify is to know about its actions.
 func (s *state) applied() processor.Plan {
 	p := *s.plan
