@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/filelock"
 	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/mountfault"
 	"kubediag.org/kubediag/internal/processor/external"
@@ -41,12 +43,14 @@ type agent struct {
 	orphans     *orphan.Inspector
 	connections *fuse.Control // nil where the kernel tells nothing
 	executor    *executor.Executor
+	repairs     *filelock.Lock // of repairs on this node, with the command kubediag
 	broadcaster record.EventBroadcaster
 }
 
 // assemble makes the parts and hands them to the manager, which starts them.
 func (a *agent) assemble(ctx context.Context) error {
 	a.runs = newRuns()
+	a.repairs = &filelock.Lock{Path: filepath.Join(a.DataRoot, filelock.Repairs)}
 	a.store = &store{client: a.manager.GetClient(), live: a.manager.GetAPIReader(), backoff: saving}
 	a.pods = &pods{node: a.NodeName, cache: a.manager.GetCache(), live: a.manager.GetAPIReader()}
 	observer, err := a.observer()
@@ -109,6 +113,7 @@ func (a *agent) newExecutor(o *observer) (*executor.Executor, error) {
 		EnableScripts:   a.EnableScripts,
 		EnterScripts:    a.enterHost,
 		DefaultDeadline: a.DiagnosisTimeout,
+		Exclusive:       a.repairs.Hold,
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/flags"
+	"kubediag.org/kubediag/internal/linux/filelock"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -43,7 +44,7 @@ func openDataRoot(ctx context.Context, dir string, patience time.Duration) (*dat
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("closing --data-root to others: %w", err)
 	}
-	return lockDataRoot(ctx, filepath.Join(dir, "lock"), patience)
+	return lockDataRoot(ctx, filepath.Join(dir, filelock.Agent), patience)
 }
 
 func lockDataRoot(ctx context.Context, file string, patience time.Duration) (*dataRoot, error) {

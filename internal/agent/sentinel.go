@@ -35,7 +35,7 @@ var watched = []fault.Code{
 // newSentinel makes the part that watches the node whether there is a Diagnosis or not, and the one that shows in the API what
 // that sees.
 func (a *agent) newSentinel(o *observer) (*sentinel.Sentinel, *mountfault.Writer, error) {
-	s := &sentinel.Sentinel{Mode: a.SentinelMode, Kubelet: a.kubelet, Pods: a.index, Volumes: a.volumes, Orphans: a.orphans}
+	s := &sentinel.Sentinel{Mode: a.SentinelMode, Kubelet: a.kubelet, Pods: a.index, Volumes: a.volumes, Orphans: a.orphans, Lock: a.repairs}
 	if a.connections != nil {
 		s.Connections = a.connections
 	}

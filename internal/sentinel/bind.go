@@ -94,6 +94,9 @@ type notification struct {
 
 // inspectBatch inspects binds in one visit to the kubelet's mount namespace, and repairs them if that is allowed.
 func (w *bindWatcher) inspectBatch(ctx context.Context, batch []*bind) error {
+	release, locked := w.tryLock() // here, since its file is in our mount namespace
+	defer release()
+	w.locked = locked
 	return w.node.Do(ctx, func() error {
 		ns, err := mountns.Self()
 		if err != nil {
@@ -178,7 +181,7 @@ func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, 
 	if !w.affectsContainer(b) {
 		return nil, nil
 	}
-	if w.mayUnmount(b, n.inspectedAt) && w.withinRepairLimit(b, n.inspectedAt) {
+	if w.mayUnmount(b, n.inspectedAt) && w.alone(b, n.inspectedAt) && w.withinRepairLimit(b, n.inspectedAt) {
 		n.repaired, n.err = true, subpath.Unmount(ctx, w.node, pod, found.State.ID)
 		b.recordRepair(n)
 		if n.err == nil && found.SourceReplaced {
@@ -209,6 +212,14 @@ func (w *bindWatcher) mayUnmount(b *bind, now time.Time) bool {
 		return false
 	}
 	return b.found.SourceReplaced || podinfo.NotStarting(w.Pods.PodByUID(b.sub.PodUID), b.sub.Container)
+}
+
+// alone reports whether no other program of the node repairs now.
+func (w *bindWatcher) alone(b *bind, now time.Time) bool {
+	if !w.locked {
+		b.retryAt = now.Add(tickInterval)
+	}
+	return w.locked
 }
 
 // withinRepairLimit reports whether the rate limit of the place allows a repair now.

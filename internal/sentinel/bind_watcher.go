@@ -44,6 +44,7 @@ type bindWatcher struct {
 	queue         []*bind        // binds to inspect, in order
 	notifications []notification // for the observer
 	namespace     uint64         // the inode number of the kubelet's mount namespace
+	locked        bool           // whether no other program of the node repairs meanwhile
 	// nextFullScan is when all binds are inspected again.
 	nextFullScan time.Time
 	// statusChanged is set if the status may have changed since the last report.

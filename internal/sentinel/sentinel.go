@@ -67,6 +67,24 @@ type Pods interface {
 	PodByUID(uid string) *corev1.Pod
 }
 
+// Lock keeps repairs of several programs apart.
+type Lock interface {
+	// Try takes the lock, or returns an error at once. The caller calls release.
+	Try() (release func(), err error)
+}
+
+// tryLock takes the lock for repairs. It reports whether repairs may be made; a later try follows if they may not.
+func (s *Sentinel) tryLock() (release func(), ok bool) {
+	if s.Lock == nil || s.Mode != Automatic {
+		return func() {}, true
+	}
+	release, err := s.Lock.Try()
+	if err != nil {
+		return func() {}, false
+	}
+	return release, true
+}
+
 // Observer is notified of faults and repairs. Its methods are called one at a time and return soon.
 type Observer interface {
 	// Found reports a fault once, when it is first seen. after is the age of the fault, and 0 if the kernel does not
@@ -124,6 +142,8 @@ type Sentinel struct {
 	// Then the next scan finds a dead one.
 	Volumes     Volumes
 	Connections Connections
+	// Lock keeps other programs of the node from repairs while the sentinel makes one. Nil: there are no others.
+	Lock Lock
 	// Orphans is nil if the directories of pods that are gone are not counted.
 	Orphans Orphans
 	// Changed is called when the result of Faults may have changed. It returns at once. It may be nil.

@@ -312,8 +312,13 @@ func isEnding(pod *corev1.Pod) bool {
 // of its pod. If one file system does not answer, the next repairs would wait and fail as well, so that a scan comes
 // first.
 func (w *volumeWatcher) repairNext(ctx context.Context) (repaired bool) {
+	if w.repairs.empty() {
+		return false
+	}
+	release, ok := w.tryLock()
+	defer release()
 	deadline := time.Now().Add(max(minRepairTime, w.scanDuration))
-	for !w.repairs.empty() && ctx.Err() == nil && time.Now().Before(deadline) {
+	for ok && !w.repairs.empty() && ctx.Err() == nil && time.Now().Before(deadline) {
 		batch, untried := w.repairs.next(), 0
 		var allowed []fault.Action
 		for _, a := range batch {
