@@ -147,7 +147,11 @@ func (c *connection) status(ctx context.Context, id string) (Container, error) {
 	if err := c.call(ctx, "ContainerStatus", &runtimeapi.ContainerStatusRequest{ContainerId: id}, &response); err != nil {
 		return Container{}, err
 	}
-	s := response.GetStatus()
+	return recordOf(response.GetStatus()), nil
+}
+
+// recordOf is what a status says of a container.
+func recordOf(s *runtimeapi.ContainerStatus) Container {
 	return Container{
 		ID:       s.GetId(),
 		PodUID:   s.GetLabels()[labelPodUID],
@@ -158,7 +162,7 @@ func (c *connection) status(ctx context.Context, id string) (Container, error) {
 		Finished: moment(s.GetFinishedAt()),
 		ExitCode: s.GetExitCode(),
 		Reason:   s.GetReason(),
-	}, nil
+	}
 }
 
 // moment turns the runtime's nanoseconds into a time. Go's zero time, sent as nanoseconds, is far below zero.

@@ -130,10 +130,15 @@ func (c *connection) container(ctx context.Context, id string) (Owner, error) {
 	s := response.GetStatus()
 	owner := labelled(id, s.GetLabels())
 	owner.Image, owner.Created, owner.PID = s.GetImage().GetImage(), moment(s.GetCreatedAt()), firstProcess(response.GetInfo())
-	for _, m := range s.GetMounts() {
-		owner.Mounts = append(owner.Mounts, Mount{m.GetHostPath(), m.GetContainerPath(), m.GetReadonly(), propagations[m.GetPropagation()]})
-	}
+	owner.Mounts = mountsOf(s)
 	return owner, nil
+}
+
+func mountsOf(s *runtimeapi.ContainerStatus) (mounts []Mount) {
+	for _, m := range s.GetMounts() {
+		mounts = append(mounts, Mount{m.GetHostPath(), m.GetContainerPath(), m.GetReadonly(), propagations[m.GetPropagation()]})
+	}
+	return mounts
 }
 
 func (c *connection) sandbox(ctx context.Context, id string) (Owner, error) {
