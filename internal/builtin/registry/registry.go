@@ -41,6 +41,8 @@ type Deps struct {
 	Owners devicefault.Runtime
 	// Volumes judges volumes. Nil: one of its own, which does not know pods by their UIDs.
 	Volumes *volumefault.Inspector
+	// Devices judges devices. Nil: one of its own.
+	Devices *devicefault.Inspector
 	// Evictor evicts pods. Nil: no pod is evicted.
 	Evictor volume.Evictor
 	// Connections tells since when FUSE connections are there. Nil: it is not known.
@@ -70,8 +72,11 @@ func New(d Deps) (*processor.Registry, error) {
 		}
 	}
 	runner := &subprocess.Runner{}
-	inspector := &devicefault.Inspector{
-		Kubelet: d.Kubelet, Finder: &devholder.Finder{Scanner: scanner, Runner: runner}, Runtime: d.Owners, Pods: d.Pods, Runner: runner,
+	inspector := d.Devices
+	if inspector == nil {
+		inspector = &devicefault.Inspector{
+			Kubelet: d.Kubelet, Finder: &devholder.Finder{Scanner: scanner, Runner: runner}, Runtime: d.Owners, Pods: d.Pods, Runner: runner,
+		}
 	}
 	if d.Orphans == nil {
 		d.Orphans = &orphanfault.Inspector{Kubelet: d.Kubelet, Scanner: scanner, Runtime: runtime}
