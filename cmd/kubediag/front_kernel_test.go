@@ -21,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/builtin/registry"
+	"kubediag.org/kubediag/internal/faults/volume/volumetest"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
@@ -38,7 +39,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(programEnv) != "" {
 		main()
 	}
-	kerneltest.Main(m, kerneltest.Roles{"copy": playCopy, "kubelet": playKubelet, "front": playFront})
+	volumetest.Main(m, kerneltest.Roles{"copy": playCopy, "kubelet": playKubelet, "front": playFront})
 }
 
 // playCopy is a process in a mount namespace that is a copy of the test's.

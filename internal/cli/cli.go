@@ -39,7 +39,8 @@ func newCommand(proc string) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%s: %w, see %s --help", cmd.Name(), err, cmd.CommandPath())
 	})
-	root.AddCommand(node.NewScanCommand(proc), node.NewShowCommand(proc), node.NewExplainCommand(), node.NewProbeCommand(), node.NewHoldersCommand(proc), node.NewFeaturesCommand(),
+	root.AddCommand(node.NewScanCommand(proc), node.NewShowCommand(proc), node.NewRecoverCommand(proc), node.NewReleaseCommand(proc),
+		node.NewDiagnoseCommand(proc), node.NewExplainCommand(), node.NewProbeCommand(), node.NewHoldersCommand(proc), node.NewFeaturesCommand(),
 		node.NewDecodeCommand(), node.NewDemoCommand(), newVersionCommand())
 	return root
 }

@@ -88,3 +88,10 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	}
 	return fmt.Errorf("%s: takes no arguments, not %q, see %s --help", cmd.Name(), args, cmd.CommandPath())
 }
+
+// completeEach has a shell complete each of several arguments.
+func completeEach(list choices) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return list(), cobra.ShellCompDirectiveNoFileComp
+	}
+}

@@ -5,6 +5,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -44,11 +45,21 @@ func (o *nodeOptions) validate() error {
 	if len(o.root) > 1 {
 		o.root = strings.TrimSuffix(o.root, "/") // with which a shell completes it
 	}
-	if o.root != "" && (!filepath.IsAbs(o.root) || filepath.Clean(o.root) != o.root) { // as the agent has it
-		return fmt.Errorf("--kubelet-root=%q: must be an absolute path without . and .. in it", o.root)
+	if o.root != "" {
+		if err := absolute(o.root); err != nil {
+			return fmt.Errorf("--kubelet-root=%q: %w", o.root, err)
+		}
 	}
 	if o.pid < 0 {
 		return fmt.Errorf("--kubelet-pid=%d: must not be negative", o.pid)
+	}
+	return nil
+}
+
+// absolute refuses paths that the agent refuses.
+func absolute(name string) error {
+	if !filepath.IsAbs(name) || filepath.Clean(name) != name {
+		return errors.New("must be an absolute path without . and .. in it")
 	}
 	return nil
 }

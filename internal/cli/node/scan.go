@@ -74,6 +74,17 @@ type scanOptions struct {
 
 func (o *scanOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
+	o.addSelection(cmd)
+	f.DurationVar(&o.watch, "watch", 0, "scan again and again, with this time between, 1s to 1h, and show what changes")
+	f.Lookup("watch").NoOptDefVal = "5s"
+	f.BoolVar(&o.brief, "brief", false, fmt.Sprintf("one line of at most %d bytes", maxBrief))
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "with the evidence of each fault")
+	o.out = addFormat(cmd)
+}
+
+// addSelection adds the flags that say where and for what it is looked.
+func (o *scanOptions) addSelection(cmd *cobra.Command) {
+	f := cmd.Flags()
 	o.nodeOptions.addFlags(f)
 	f.StringVar(&o.pods, "pods", "", "file of pods in JSON or YAML (\"-\": standard input), for what only their specs tell:\n"+
 		"sources that were moved away, and names")
@@ -81,11 +92,6 @@ func (o *scanOptions) addFlags(cmd *cobra.Command) {
 		"for how long nothing must have changed in a pod's directory before the\npod can be gone, 5m to 720h")
 	f.StringSliceVar(&o.only, "only", nil, "only faults of these codes, with commas between them")
 	f.StringVar(&o.pod, "pod", "", "only faults of this pod: NAMESPACE/NAME, or its UID")
-	f.DurationVar(&o.watch, "watch", 0, "scan again and again, with this time between, 1s to 1h, and show what changes")
-	f.Lookup("watch").NoOptDefVal = "5s"
-	f.BoolVar(&o.brief, "brief", false, fmt.Sprintf("one line of at most %d bytes", maxBrief))
-	f.BoolVarP(&o.verbose, "verbose", "v", false, "with the evidence of each fault")
-	o.out = addFormat(cmd)
 	completeFlag(cmd, "only", codeNames)
 	completeFlag(cmd, "pod", podsOfLast)
 }
@@ -161,19 +167,35 @@ func (o scanOptions) view(w io.Writer, r *scanReport) scanView {
 
 // scan looks at the node. An error means that it could not, and nothing is said about faults then.
 func (o scanOptions) scan(ctx context.Context, stdin io.Reader) (*scanReport, error) {
-	s := &scan{orphanAge: o.orphanAge}
-	if o.pods != "" {
-		var err error
-		if s.specs, err = readPods(ctx, o.pods, stdin); err != nil {
-			return nil, err
-		}
-	}
-	start := time.Now()
-	choice, err := o.node(ctx)
+	at, err := o.site(ctx, stdin)
 	if err != nil {
 		return nil, err
 	}
-	s.node, s.looked.Notes, s.looked.KubeletDown = choice.Node, notes(o.root, choice), choice.Down
+	return o.look(ctx, at)
+}
+
+// site is where it is looked, and what is known of its pods.
+type site struct {
+	kubelet.Choice
+	specs podFile
+	start time.Time // of the search for it
+}
+
+func (o scanOptions) site(ctx context.Context, stdin io.Reader) (at site, err error) {
+	if o.pods != "" {
+		if at.specs, err = readPods(ctx, o.pods, stdin); err != nil {
+			return at, err
+		}
+	}
+	at.start = time.Now()
+	at.Choice, err = o.node(ctx)
+	return at, err
+}
+
+// look is one look at a site.
+func (o scanOptions) look(ctx context.Context, at site) (*scanReport, error) {
+	s := &scan{orphanAge: o.orphanAge, specs: at.specs}
+	s.node, s.looked.Notes, s.looked.KubeletDown = at.Node, notes(o.root, at.Choice), at.Down
 	faults, err := s.run(ctx, wanted(o.only))
 	if err != nil {
 		return nil, err
@@ -186,7 +208,7 @@ func (o scanOptions) scan(ctx context.Context, stdin io.Reader) (*scanReport, er
 		return nil, err
 	}
 	s.conclude()
-	s.looked.Milliseconds = float64(time.Since(start).Microseconds()) / 1000
+	s.looked.Milliseconds = float64(time.Since(at.start).Microseconds()) / 1000
 	var caller fault.Caller
 	if len(faults) > 0 {
 		caller = s.caller()

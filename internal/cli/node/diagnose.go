@@ -1,0 +1,315 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/config/operations"
+	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/executor"
+	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/faults/orphan"
+	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/store"
+)
+
+// NewDiagnoseCommand makes the verb diagnose. It looks for kubelets in the process file system at proc; empty: /proc.
+func NewDiagnoseCommand(proc string) *cobra.Command {
+	o := diagnoseOptions{scanOptions: scanOptions{nodeOptions: nodeOptions{proc: proc}, orphanAge: orphan.DefaultMinimumAge}}
+	cmd := &cobra.Command{
+		Use:   "diagnose",
+		Short: "Run an OperationSet on this node, as a Diagnosis would",
+		Long: "diagnose runs one of the OperationSets that ship, with the code of the agent and a store in memory: about a pod, a\n" +
+			"device, or the whole node. It prints what each operation found, and the plan of a repair. It changes nothing, unless\n" +
+			"--heal is given: then it prints the plan, and carries it out. It needs no API server.\n\n" +
+			"Pods are those of the container runtime, or of the file of --pods.\n\n" +
+			"Exit status: 0 no fault, or all are healed; 1 there are faults; 2 could not look; 3 refused: an agent works on it.",
+		Example: "  kubediag diagnose\n" +
+			"  kubediag diagnose --pod shop/web-0\n" +
+			"  kubediag diagnose --pod shop/web-0 --heal\n" +
+			"  kubediag diagnose --operation-set held-device-op-set --device /dev/rbd3 -o yaml",
+		Args: NoArgs,
+	}
+	o.addFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return ended("diagnose", cmd.Context(), o.run(cmd))
+	}
+	return cmd
+}
+
+// diagnoseOptions are the flags of diagnose.
+type diagnoseOptions struct {
+	scanOptions
+	change    changeOptions
+	set       string
+	device    string
+	container string
+	heal      bool
+	output    string
+}
+
+func (o *diagnoseOptions) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	o.nodeOptions.addFlags(f)
+	f.StringVar(&o.set, "operation-set", v1.DefaultOperationSet, "OperationSet to run: "+strings.Join(shippedSets(), ", "))
+	f.StringVar(&o.pod, "pod", "", "pod to look at: NAMESPACE/NAME (default: the whole node)")
+	f.StringVar(&o.container, "container", "", "only this container of the pod")
+	f.StringVar(&o.device, "device", "", "device to look at: its path, the kernel's name of it, or major:minor")
+	f.StringVar(&o.pods, "pods", "", "file of pods in JSON or YAML (\"-\": standard input)")
+	f.DurationVar(&o.orphanAge, "orphan-minimum-age", orphan.DefaultMinimumAge,
+		"for how long nothing must have changed in a pod's directory before the\npod can be gone, 5m to 720h")
+	f.BoolVar(&o.heal, "heal", false, "carry out the plan")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "with the evidence of each fault")
+	f.StringVarP(&o.output, "output", "o", "text", "how to write: text, or the Diagnosis as json or yaml")
+	o.change.addRoot(cmd)
+	completeFlag(cmd, "operation-set", shippedSets)
+	completeFlag(cmd, "pod", podsOfLast)
+	completeFlag(cmd, "device", blockDevices)
+	completeFlag(cmd, "output", func() []string { return outputs })
+}
+
+// outputs are the ways to write a Diagnosis.
+var outputs = []string{"text", "json", "yaml"}
+
+// shippedSets are the names of the OperationSets that ship.
+func shippedSets() (names []string) {
+	files, err := fs.Glob(operations.Files, "*.yaml")
+	if err != nil {
+		return nil
+	}
+	for _, file := range files {
+		text, err := operations.Files.ReadFile(file)
+		if err != nil {
+			return nil
+		}
+		for document := range strings.SplitSeq(string(text), "\n---\n") {
+			var head struct {
+				Kind     string
+				Metadata struct{ Name string }
+			}
+			if yaml.Unmarshal([]byte(document), &head) == nil && head.Kind == "OperationSet" {
+				names = append(names, head.Metadata.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (o *diagnoseOptions) validate() error {
+	if err := o.scanOptions.validate(); err != nil {
+		return err
+	}
+	namespace, name, named := strings.Cut(o.pod, "/")
+	switch {
+	case !slices.Contains(shippedSets(), o.set):
+		return fmt.Errorf("--operation-set=%q: is none of %s", o.set, strings.Join(shippedSets(), ", "))
+	case o.pod != "" && (!named || namespace == "" || name == ""):
+		return fmt.Errorf("--pod=%q: must be NAMESPACE/NAME", o.pod)
+	case o.container != "" && o.pod == "":
+		return fmt.Errorf("--container=%q: needs --pod", o.container)
+	case o.pod != "" && o.device != "":
+		return errors.New("--device: cannot be with --pod")
+	case !slices.Contains(outputs, o.output):
+		return fmt.Errorf("--output=%q: is none of %s", o.output, strings.Join(outputs, ", "))
+	}
+	return o.change.validate()
+}
+
+// spec is that of the Diagnosis.
+func (o *diagnoseOptions) spec() v1.DiagnosisSpec {
+	spec := v1.DiagnosisSpec{OperationSet: o.set, Parameters: map[string]string{}}
+	if namespace, name, ok := strings.Cut(o.pod, "/"); ok {
+		spec.PodReference = &v1.PodReference{Namespace: namespace, Name: name, Container: o.container}
+	}
+	if o.device != "" {
+		spec.Parameters[device.ParamDevice] = o.device
+	}
+	return spec
+}
+
+func (o diagnoseOptions) run(cmd *cobra.Command) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	ctx, w := cmd.Context(), cmd.OutOrStdout()
+	at, err := o.site(ctx, cmd.InOrStdin())
+	if err != nil {
+		return err
+	}
+	e, err := newEngine(at.Node, at.specs, o.orphanAge)
+	if err != nil {
+		return err
+	}
+	if o.pod == "" && o.device == "" {
+		if err := e.list(ctx); err != nil {
+			return err
+		}
+	}
+	story := &story{view: recoverView{scanView{Screen: terminal.New(w, os.Getenv), program: thisProgram(), verbose: o.verbose}}, out: io.Discard}
+	if o.output == "text" {
+		story.out = w
+	}
+	d, err := o.diagnose(ctx, e, story)
+	if d != nil {
+		err = errors.Join(err, o.print(w, d, story, cmd))
+	}
+	if err != nil {
+		return err
+	}
+	return endOf(d)
+}
+
+// diagnose runs the set up to its plan, and carries that out if it is to.
+func (o diagnoseOptions) diagnose(ctx context.Context, e *engine, s *story) (*v1.Diagnosis, error) {
+	d, err := e.plan(ctx, o.spec(), s)
+	if err != nil || !o.heal || d.Status.Outcome != v1.OutcomePlanned {
+		return d, err
+	}
+	s.say("%s", s.view.actions(d))
+	root, err := openRepairRoot(o.change.dataRoot)
+	if err != nil {
+		return d, err
+	}
+	underway, err := agentRepairs(root.dir)
+	if err != nil {
+		return d, err
+	}
+	for _, u := range underway {
+		if overlaps(u.Actions, d) {
+			return d, fmt.Errorf("%w: an agent of this node works on it: the Diagnosis with UID %s", ErrRefused, u.UID)
+		}
+	}
+	return e.repair(ctx, o.spec(), d.Status.Plan.Hash, root, s)
+}
+
+// print writes the Diagnosis, or what came of it.
+func (o diagnoseOptions) print(w io.Writer, d *v1.Diagnosis, s *story, cmd *cobra.Command) error {
+	switch o.output {
+	case "json":
+		return writeJSON(w, d)
+	case "yaml":
+		text, err := store.YAML(d)
+		if err != nil {
+			return err
+		}
+		return write(w, printable.Text(string(text)))
+	}
+	return write(w, s.view.Text(s.conclusion(d, typed(cmd, s.view.program, "--heal"))))
+}
+
+// endOf is how the verb ends.
+func endOf(d *v1.Diagnosis) error {
+	switch d.Status.Outcome {
+	case v1.OutcomeHealed, v1.OutcomeNoFault, v1.OutcomeCompleted:
+		return nil
+	case v1.OutcomePlanned, v1.OutcomeFaultFound:
+		return ErrFaults
+	}
+	return errors.New(messageOf(d))
+}
+
+// story prints a Diagnosis as it goes on.
+type story struct {
+	view recoverView
+	out  io.Writer
+}
+
+var _ executor.Observer = (*story)(nil)
+
+// say prints a text; the end says whether the output could be written.
+func (s *story) say(format string, args ...any) {
+	_ = write(s.out, s.view.Text(fmt.Sprintf(format, args...)))
+}
+
+// Accepted says nothing: the first operation follows at once.
+func (s *story) Accepted(*v1.Diagnosis) {}
+
+// OperationEnded prints how an operation went.
+func (s *story) OperationEnded(d *v1.Diagnosis, run v1.OperationRun) {
+	text := run.Operation
+	if run.CompletionTime != nil && run.StartTime != nil {
+		text += fmt.Sprintf(", %d ms", run.CompletionTime.Sub(run.StartTime.Time).Milliseconds())
+	}
+	if run.Message != "" {
+		text += ": " + run.Message
+	}
+	s.say("%s", s.view.Wrap(fmt.Sprintf("%-14s ", run.Phase), printable.Quoted(text), 15))
+}
+
+// ActionEnded prints what became of an action.
+func (s *story) ActionEnded(_ *v1.Diagnosis, _ string, a executor.ActionEnd) {
+	text := a.Kind + " " + a.Target
+	if a.Message != "" {
+		text += ": " + a.Message
+	}
+	s.say("%s", s.view.Wrap(fmt.Sprintf("  %-12s ", a.Phase), printable.Quoted(text), 15))
+}
+
+// Ended says nothing: the conclusion follows.
+func (s *story) Ended(*v1.Diagnosis) {}
+
+// conclusion is the report: faults, the plan, the result, and what to type.
+func (s *story) conclusion(d *v1.Diagnosis, heal string) string {
+	var b strings.Builder
+	for _, f := range d.Status.Faults {
+		b.WriteString("\n" + s.fault(f))
+	}
+	if d.Status.Outcome == v1.OutcomePlanned {
+		b.WriteString("\n" + s.view.actions(d))
+	}
+	b.WriteString("\n" + s.view.Wrap(string(d.Status.Outcome)+": ", printable.Quoted(summaryOf(d)), 2))
+	if d.Status.Outcome == v1.OutcomePlanned {
+		b.WriteString("\nNothing was changed. To carry out the plan:\n  " + heal + "\n")
+	}
+	return b.String()
+}
+
+// summaryOf is that of the Diagnosis. That of a plan speaks of an object of the API server, which is not there.
+func summaryOf(d *v1.Diagnosis) string {
+	if d.Status.Outcome != v1.OutcomePlanned {
+		return d.Status.Summary
+	}
+	loss := "nothing would be lost"
+	if !d.Status.Plan.Lossless {
+		loss = "could be lost: " + strings.Join(d.Status.Plan.Loss, "; ")
+	}
+	return fmt.Sprintf("%s found, %s planned; %s", count(len(d.Status.Faults), "fault"), count(int(d.Status.Plan.Actions), "action"), loss)
+}
+
+// fault is one of the Diagnosis.
+func (s *story) fault(f v1.Fault) string {
+	var b strings.Builder
+	state := strings.ToLower(string(f.State))
+	b.WriteString(s.view.Wrap("", fmt.Sprintf("%s (%s)", f.Code, state), 0))
+	if f.Pod != nil {
+		s.view.field(&b, "pod", scanPod{string(f.Pod.UID), f.Pod.Namespace, f.Pod.Name}.String())
+	}
+	s.view.field(&b, "container", f.Container)
+	s.view.field(&b, "volume", f.Volume)
+	if f.Mount != nil {
+		s.view.field(&b, "mount", f.Mount.Point)
+	}
+	s.view.field(&b, "holder", f.Holder)
+	evidence := f.Evidence
+	if !s.view.verbose {
+		evidence = evidence[:min(len(evidence), 1)]
+	}
+	for i, e := range evidence {
+		s.view.field(&b, map[bool]string{true: "why"}[i == 0], e)
+	}
+	return b.String()
+}

@@ -1,0 +1,203 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/config/operations"
+	"kubediag.org/kubediag/internal/builtin/registry"
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/executor"
+	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/faults/orphan"
+	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/devholder"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	asking "kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/subprocess"
+	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/store"
+)
+
+// engine runs Diagnoses on this node with the executor and the processors of the agent. Its store is in memory and has the
+// Operations and OperationSets that ship.
+type engine struct {
+	name     string // of the node
+	pods     *nodePods
+	here     []*corev1.Pod // all pods of the node, if they were asked for
+	store    store.Memory
+	registry *processor.Registry
+	made     int // Diagnoses
+}
+
+// newEngine makes one for the node of the kubelet. Nothing is asked yet.
+func newEngine(n *kubelet.Node, specs podFile, orphanAge time.Duration) (*engine, error) {
+	e := &engine{pods: &nodePods{node: n, specs: specs}}
+	e.name, e.pods.name = nodeNameOf(specs), nodeNameOf(specs)
+	if err := e.load(); err != nil {
+		return nil, err
+	}
+	scanner, runner := mountns.NewScanner(), &subprocess.Runner{}
+	d := registry.Deps{
+		Pods: e.pods, Kubelet: n, Lister: e,
+		Volumes: &volume.Inspector{Kubelet: n, Scanner: scanner, Prober: &asking.Prober{}, Runner: runner},
+		Devices: &device.Inspector{Kubelet: n, Finder: &devholder.Finder{Scanner: scanner, Runner: runner}, Pods: e.pods, Runner: runner},
+		Orphans: &orphan.Inspector{Kubelet: n, Scanner: scanner, MinimumAge: orphanAge},
+	}
+	runtime := &cri.Client{Socket: n.RuntimeSocket}
+	d.Volumes.Runtime = runtime // which says that there is none
+	if n.PID != 0 {
+		e.pods.runtime, d.Devices.Runtime, d.Orphans.Runtime, d.Owners, d.Runtime = runtime, runtime, runtime, runtime, runtime
+	}
+	if specs != nil {
+		d.Volumes.Pods, d.Orphans.Pods = specs, specs
+	}
+	var err error
+	e.registry, err = registry.New(d)
+	return e, err
+}
+
+// nodeNameOf is the name that the pods' specs have for this node, if it is one; else that of the machine.
+func nodeNameOf(specs podFile) string {
+	name := ""
+	for _, pod := range specs {
+		if pod == nil || pod.Spec.NodeName == "" || name != "" && pod.Spec.NodeName != name {
+			name = ""
+			break
+		}
+		name = pod.Spec.NodeName
+	}
+	if host, err := os.Hostname(); name == "" && err == nil {
+		name = strings.ToLower(host)
+	}
+	if name == "" {
+		name = "this-node"
+	}
+	return name
+}
+
+// load takes in what ships. The Operations of a repair that is one of several ways are in more than one file.
+func (e *engine) load() error {
+	files, err := fs.Glob(operations.Files, "*.yaml")
+	if err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for _, file := range files {
+		text, err := operations.Files.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		for document := range strings.SplitSeq(string(text), "\n---\n") {
+			if key := headOf(document); !seen[key] {
+				seen[key] = true
+				if err := e.store.Load(strings.NewReader(document)); err != nil {
+					return fmt.Errorf("load %s: %w", file, err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// headOf is the document without its comments: two that are the same say the same.
+func headOf(document string) string {
+	var b strings.Builder
+	for line := range strings.Lines(document) {
+		if !strings.HasPrefix(line, "#") {
+			b.WriteString(line)
+		}
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// PodsHere lists the pods that were asked for.
+func (e *engine) PodsHere() []*corev1.Pod { return e.here }
+
+// list asks for all pods of the node.
+func (e *engine) list(ctx context.Context) (err error) {
+	e.here, err = e.pods.list(ctx, func(types.NamespacedName) bool { return true })
+	return err
+}
+
+// only makes an OperationSet of one Operation, and gives its name.
+func (e *engine) only(ctx context.Context, operation string) (string, error) {
+	name := "only-" + operation
+	if _, err := e.store.OperationSet(ctx, name); err == nil {
+		return name, nil
+	}
+	set := &v1.OperationSet{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "OperationSet"}, ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1.OperationSetSpec{AdjacencyList: []v1.Node{{ID: 0, To: []int32{1}}, {ID: 1, Operation: operation}}},
+	}
+	return name, e.add(set)
+}
+
+func (e *engine) add(object any) error {
+	text, err := store.YAML(object)
+	if err != nil {
+		return err
+	}
+	return e.store.Load(bytes.NewReader(text))
+}
+
+// diagnosis makes a Diagnosis of a spec.
+func (e *engine) diagnosis(spec v1.DiagnosisSpec) (*v1.Diagnosis, error) {
+	e.made++
+	d := &v1.Diagnosis{TypeMeta: metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "Diagnosis"}, Spec: spec}
+	d.Namespace, d.Name, d.Spec.NodeName = metav1.NamespaceDefault, fmt.Sprintf("kubediag-%d-%d", os.Getpid(), e.made), e.name
+	if err := e.add(d); err != nil {
+		return nil, err
+	}
+	d, err := e.store.Diagnosis(d.Namespace, d.Name)
+	if err == nil {
+		d.APIVersion, d.Kind = v1.GroupVersion.String(), "Diagnosis"
+	}
+	return d, err
+}
+
+// plan runs a Diagnosis up to its plan, and changes nothing. Its journal is of no use afterwards.
+func (e *engine) plan(ctx context.Context, spec v1.DiagnosisSpec, o executor.Observer) (d *v1.Diagnosis, err error) {
+	dir, err := os.MkdirTemp("", "kubediag-plan-")
+	if err != nil {
+		return nil, fmt.Errorf("make directory for journal: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	spec.Mode, spec.PlanHash = v1.ModePlan, ""
+	return e.run(ctx, spec, executor.Options{DataRoot: dir, Observer: o})
+}
+
+// repair runs a Diagnosis that may change what its plan says, if that has this hash; empty: whatever it says.
+func (e *engine) repair(ctx context.Context, spec v1.DiagnosisSpec, hash string, r *repairRoot, o executor.Observer) (*v1.Diagnosis, error) {
+	spec.Mode, spec.PlanHash = v1.ModeRecover, hash
+	return e.run(ctx, spec, executor.Options{DataRoot: filepath.Join(r.dir, ownDir), Exclusive: r.hold, Observer: o})
+}
+
+func (e *engine) run(ctx context.Context, spec v1.DiagnosisSpec, o executor.Options) (d *v1.Diagnosis, err error) {
+	o.Node, o.Registry, o.Store = e.name, e.registry, &e.store
+	x, err := executor.New(o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, x.Close()) }()
+	if d, err = e.diagnosis(spec); err != nil {
+		return nil, err
+	}
+	return x.Run(ctx, d)
+}

@@ -1,0 +1,116 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/kubelet"
+)
+
+// podRuntime is what the container runtime knows of pods.
+type podRuntime interface {
+	Sandboxes(ctx context.Context) ([]cri.Sandbox, error)
+	PodContainers(ctx context.Context, podUID string) ([]cri.PodContainer, error)
+}
+
+// nodePods are the pods of this node without an API server: their specs come from a file, or as far as the kubelet has told
+// it from the container runtime. Only a pod with a directory of the kubelet is one of this node. How containers are is what
+// the runtime says now, if there is one.
+type nodePods struct {
+	node    *kubelet.Node
+	name    string // of the node, which all pods are given
+	specs   podFile
+	runtime podRuntime // nil where no kubelet runs
+}
+
+// Pod gives the pod with that name. If its name was used again, it is the one that is not being deleted.
+func (p *nodePods) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	all, err := p.list(ctx, func(o types.NamespacedName) bool { return o.Namespace == namespace && o.Name == name })
+	if err != nil {
+		return nil, err
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%w: %s/%s has no directory of the kubelet here, or neither --pods nor the container runtime has it",
+			kubelet.ErrPodNotFound, namespace, name)
+	}
+	slices.SortStableFunc(all, func(a, b *corev1.Pod) int { return cmp.Compare(leaving(a), leaving(b)) })
+	return all[0], nil
+}
+
+func leaving(pod *corev1.Pod) int {
+	if pod.DeletionTimestamp != nil {
+		return 1
+	}
+	return 0
+}
+
+// list gives the pods of this node whose names are wanted.
+func (p *nodePods) list(ctx context.Context, wanted func(types.NamespacedName) bool) (all []*corev1.Pod, err error) {
+	here, err := p.node.PodUIDs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, uid := range here {
+		if pod := p.specs.pod(uid); pod != nil && wanted(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}) {
+			pod, err := p.fromFile(ctx, pod)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, pod)
+		}
+	}
+	if p.runtime == nil {
+		return all, nil
+	}
+	sandboxes, err := p.runtime.Sandboxes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range sandboxes {
+		_, known := p.specs[s.PodUID]
+		if known || !s.Ready || !slices.Contains(here, s.PodUID) || !wanted(types.NamespacedName{Namespace: s.Namespace, Name: s.Name}) {
+			continue
+		}
+		pod, err := p.fromRuntime(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, pod)
+	}
+	return all, nil
+}
+
+// fromFile is a pod of the file, with its containers as they are now.
+func (p *nodePods) fromFile(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+	pod = pod.DeepCopy()
+	pod.Spec.NodeName = p.name
+	if p.runtime == nil {
+		return pod, nil
+	}
+	containers, err := p.runtime.PodContainers(ctx, string(pod.UID))
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range containers {
+		for _, list := range []*[]corev1.ContainerStatus{
+			&pod.Status.InitContainerStatuses, &pod.Status.ContainerStatuses, &pod.Status.EphemeralContainerStatuses,
+		} {
+			for i := range *list {
+				if s := &(*list)[i]; s.Name == c.Name {
+					now := statusOf(c)
+					s.State, s.ContainerID = now.State, now.ContainerID
+				}
+			}
+		}
+	}
+	return pod, nil
+}

@@ -1,0 +1,244 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/orphan"
+)
+
+// NewRecoverCommand makes the verb recover. It looks for kubelets in the process file system at proc; empty: /proc.
+func NewRecoverCommand(proc string) *cobra.Command {
+	o := recoverOptions{scanOptions: scanOptions{nodeOptions: nodeOptions{proc: proc}, orphanAge: orphan.DefaultMinimumAge}}
+	cmd := &cobra.Command{
+		Use:   "recover [N|NAME...]",
+		Short: "Repair faults of this node: print the plan, ask, repair, prove it",
+		Long: "recover looks for faults as scan does, and repairs those that can be repaired with nothing lost. It prints the plan\n" +
+			"first and asks. Then it repairs with the code of the agent: the same checks, the same journal, the same proof. At the\n" +
+			"end it scans again, and says of each fault what was seen. It needs no API server.\n\n" +
+			"N and NAME mean rows of the last scan of this user, as for kubediag show. Without them, it is every fault.\n\n" +
+			"It leaves alone what an agent of this node repairs, and waits while another program repairs. Where no container\n" +
+			"runtime tells of a pod, its spec has to be given by --pods.\n\n" +
+			"Exit status: 0 no fault is left, 1 faults are left, 2 could not look, 3 refused: nothing was changed.",
+		Example: "  kubediag recover --dry-run\n" +
+			"  kubediag recover 4 5\n" +
+			"  kubediag recover --yes shop/web-0\n" +
+			"  kubectl get pods -A -o json | kubediag recover --pods - --yes",
+		ValidArgsFunction: completeEach(placesOfLast),
+	}
+	o.addSelection(cmd)
+	o.change.addFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return ended("recover", cmd.Context(), o.run(cmd, args))
+	}
+	return cmd
+}
+
+// ended is how a verb ends, with its name.
+func ended(verb string, ctx context.Context, err error) error {
+	if err == nil || errors.Is(err, ErrFaults) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", verb, interrupted(ctx, err))
+}
+
+// changeOptions are the flags of verbs that change something.
+type changeOptions struct {
+	yes, dryRun, verbose bool
+	dataRoot             string
+}
+
+func (o *changeOptions) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
+	f.BoolVar(&o.dryRun, "dry-run", false, "print the plan and change nothing")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "with the evidence of each fault")
+	o.addRoot(cmd)
+}
+
+func (o *changeOptions) addRoot(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.dataRoot, "data-root", defaultDataRoot, "directory of the agent: where journals are kept, and where it is seen what an agent repairs")
+}
+
+func (o *changeOptions) validate() error {
+	if o.yes && o.dryRun {
+		return errors.New("--yes: cannot be with --dry-run")
+	}
+	if err := absolute(o.dataRoot); err != nil {
+		return fmt.Errorf("--data-root=%q: %w", o.dataRoot, err)
+	}
+	return mayChange()
+}
+
+// mayChange refuses callers who may not see and change every mount.
+func mayChange() error {
+	if os.Geteuid() == 0 && !shortSighted() {
+		return nil
+	}
+	return fmt.Errorf("it changes mounts, and has to see all of them to prove what it did: %s", asRoot)
+}
+
+// recoverOptions are the flags of recover.
+type recoverOptions struct {
+	scanOptions
+	change changeOptions
+}
+
+func (o *recoverOptions) validate(args []string) error {
+	if err := o.scanOptions.validate(); err != nil {
+		return err
+	}
+	if len(args) > 0 && (len(o.only) > 0 || o.pod != "") {
+		return fmt.Errorf("%q: cannot be with --only or --pod", args)
+	}
+	return o.change.validate()
+}
+
+// run is one recovery.
+func (o recoverOptions) run(cmd *cobra.Command, args []string) error {
+	if err := o.validate(args); err != nil {
+		return err
+	}
+	ctx, w := cmd.Context(), cmd.OutOrStdout()
+	at, err := o.site(ctx, cmd.InOrStdin())
+	if err != nil {
+		return err
+	}
+	r, err := o.look(ctx, at)
+	if err != nil {
+		return err
+	}
+	chosen, gone, err := choose(r, args)
+	if err != nil {
+		return err
+	}
+	v := recoverView{o.view(w, r)}
+	v.verbose = o.change.verbose
+	if r.Looked.Interrupted {
+		return writeThen(w, v.Text(v.unseen()), r.end())
+	}
+	if len(chosen) == 0 {
+		return writeThen(w, v.Text(v.clean(args, gone)), unseen(r.Looked.NotLookedAt))
+	}
+	e, err := newEngine(at.Node, at.specs, o.orphanAge)
+	if err != nil {
+		return err
+	}
+	rec := &recovery{engine: e, view: v, targets: targetsOf(chosen)}
+	rec.plan(ctx)
+	if err := write(w, v.Text(rec.planText(gone))); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err := rec.agree(cmd, o.change); err != nil || rec.left(planned) == 0 || o.change.dryRun {
+		return rec.end(err, len(args) > 0)
+	}
+	if err := rec.repair(ctx, o.change.dataRoot); err != nil {
+		return err
+	}
+	if err := rec.prove(ctx, func(ctx context.Context) (*scanReport, error) { return o.look(ctx, at) }); err != nil {
+		return writeThen(w, v.Text(rec.resultText()), err)
+	}
+	return writeThen(w, v.Text(rec.resultText()), rec.end(nil, len(args) > 0))
+}
+
+// writeThen writes a text, and gives the other error if that went well.
+func writeThen(w io.Writer, text string, then error) error {
+	if err := write(w, text); err != nil {
+		return err
+	}
+	return then
+}
+
+// choose gives the faults that the arguments mean, with the numbers that the user knows, and those of them that are gone.
+func choose(r *scanReport, args []string) (chosen, gone []*scanFault, err error) {
+	last, err := lastScan()
+	switch {
+	case len(args) == 0:
+		keep(r)
+		for i := range r.Faults {
+			chosen = append(chosen, &r.Faults[i])
+		}
+		return chosen, nil, nil
+	case errors.Is(err, fs.ErrNotExist):
+		keep(r)
+		last = r
+	case err != nil:
+		return nil, nil, err
+	case last.Looked.KubeletRoot != r.Looked.KubeletRoot:
+		return nil, nil, fmt.Errorf("%q: the last scan was of kubelet root %q, and this is %q: scan again with the same flags", args,
+			last.Looked.KubeletRoot, r.Looked.KubeletRoot)
+	}
+	now := map[faultSpot]*scanFault{}
+	for i := range r.Faults {
+		now[r.Faults[i].spot()] = &r.Faults[i]
+	}
+	seen := map[faultSpot]bool{}
+	for _, arg := range args {
+		places, err := last.named(arg)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, f := range pointers(places) {
+			at := f.spot()
+			if seen[at] {
+				continue
+			}
+			seen[at] = true
+			if found := now[at]; found != nil {
+				found.Place = f.Place
+				chosen = append(chosen, found)
+			} else {
+				gone = append(gone, f)
+			}
+		}
+	}
+	slices.SortStableFunc(chosen, func(a, b *scanFault) int { return a.Place - b.Place })
+	return chosen, gone, nil
+}
+
+func pointers(places []faultPlace) (all []*scanFault) {
+	for _, p := range places {
+		all = append(all, p.faults...)
+	}
+	return all
+}
+
+// faultSpot tells faults of two scans apart. A mount that has taken the place of another and is broken is the same fault.
+type faultSpot struct {
+	code                          fault.Code
+	pod, container, volume, point string
+	namespace                     uint64
+	device                        string
+}
+
+func (f *scanFault) spot() faultSpot {
+	k := faultSpot{f.Code, f.Pod.UID, f.Container, f.Volume, f.Mount.Point, f.Mount.Namespace, f.Details.Device}
+	if f.Code == fault.HeldDevice { // the pod is the holder's, which only the container runtime tells
+		k.pod, k.container = "", ""
+	}
+	return k
+}
+
+// typed is the command as the user may type it again, with other arguments.
+func typed(cmd *cobra.Command, p shellName, extra string, args ...string) string {
+	words := append([]string{"kubediag", cmd.Name(), extra}, given(cmd)...)
+	for _, arg := range args {
+		words = append(words, fault.Quote(arg))
+	}
+	return p.line(strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), " "))
+}

@@ -1,0 +1,214 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/bounded"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/printable"
+)
+
+// recoverView writes what recover does for people.
+type recoverView struct{ scanView }
+
+// clean is said where there is nothing to repair.
+func (v recoverView) clean(args []string, gone []*scanFault) string {
+	if len(args) > 0 {
+		return v.goneText(gone)
+	}
+	mark, colour, text := "✓", terminal.Green, "nothing to repair."
+	if len(v.Looked.NotLookedAt) > 0 {
+		mark, colour, text = "!", terminal.Yellow, "nothing to repair in what was looked at."
+	}
+	return v.marked(mark, colour, printable.Quoted(v.Node)+": "+text+" "+v.coverage()) + v.unseen()
+}
+
+func (v recoverView) goneText(gone []*scanFault) string {
+	var b strings.Builder
+	for _, f := range gone {
+		b.WriteString(v.marked("✓", terminal.Green, v.name(f)+": gone since the last scan."))
+	}
+	return b.String()
+}
+
+// name is a fault in one line.
+func (v recoverView) name(f *scanFault) string {
+	text := fmt.Sprintf("%d. %s", f.Place, f.Code)
+	if f.Code == fault.HeldDevice {
+		return printable.Quoted(text + " " + f.device() + " at " + f.Mount.Point)
+	}
+	if f.Pod != (scanPod{}) {
+		text += " " + f.Pod.short()
+	}
+	if f.Container != "" {
+		text += ", container " + f.Container
+	}
+	if f.Volume != "" {
+		text += ", volume " + f.Volume
+	}
+	return printable.Quoted(text)
+}
+
+// planText is what would be done, and what is refused.
+func (r *recovery) planText(gone []*scanFault) string {
+	var b strings.Builder
+	v := r.view
+	b.WriteString(v.goneText(gone))
+	for _, t := range r.targets {
+		if t.progress == planned && t.plan != nil {
+			for _, f := range t.faults {
+				if v.verbose {
+					b.WriteString(v.evidence(f))
+				} else {
+					b.WriteString(v.Wrap("", v.name(f), 3))
+				}
+			}
+			b.WriteString(v.actions(t.plan))
+		}
+	}
+	for _, t := range r.targets {
+		if t.progress != planned {
+			b.WriteString(v.result(t))
+		}
+	}
+	return b.String()
+}
+
+// actions are those of the plan of a Diagnosis.
+func (v scanView) actions(d *v1.Diagnosis) string {
+	var b strings.Builder
+	for _, run := range d.Status.Operations {
+		for _, a := range run.Actions {
+			target := a.Target
+			if m := a.Mount; m != nil && m.MountInfoID != 0 {
+				target += fmt.Sprintf(" (mount %d of mount namespace %d)", m.MountInfoID, m.Namespace)
+			}
+			b.WriteString(v.Wrap("   would ", printable.Quoted(a.Kind+" "+target), 11))
+			b.WriteString(v.Wrap("     safe: ", printable.Quoted(a.Safety), 11))
+			b.WriteString(v.Wrap("     lost: ", printable.Quoted(a.Loss), 11))
+		}
+	}
+	return b.String()
+}
+
+// marks of results.
+var marks = map[progress]struct {
+	mark   string
+	colour terminal.Colour
+	word   string
+}{
+	healed:   {"✓", terminal.Green, "healed: "},
+	gone:     {"✓", terminal.Green, "gone: "},
+	refusal:  {"!", terminal.Yellow, "refused because "},
+	failed:   {"✗", terminal.Red, "failed because "},
+	repaired: {"!", terminal.Yellow, "repaired, and not looked at again"},
+	planned:  {"!", terminal.Yellow, "not tried"},
+}
+
+// result is one line for each fault.
+func (v recoverView) result(t *target) string {
+	var b strings.Builder
+	m := marks[t.progress]
+	for _, f := range t.faults {
+		text := v.name(f) + ": " + m.word + printable.Quoted(t.why)
+		if t.progress == refusal || t.progress == failed {
+			text = strings.TrimSuffix(text, ".") + ". Next: " + v.program.line(fmt.Sprintf("kubediag show %d", f.Place))
+		}
+		b.WriteString(v.marked(m.mark, m.colour, text))
+	}
+	return b.String()
+}
+
+// resultText is what came of what was planned, and the sum.
+func (r *recovery) resultText() string {
+	var b strings.Builder
+	good, all := 0, 0
+	for _, t := range r.targets {
+		all += len(t.faults)
+		if t.progress == healed || t.progress == gone {
+			good += len(t.faults)
+		}
+		if t.plan != nil && t.plan.Status.Plan != nil {
+			b.WriteString(r.view.result(t))
+		}
+	}
+	b.WriteString(r.view.Wrap("", fmt.Sprintf("%d of %s healed.", good, count(all, "fault")), 0))
+	return b.String()
+}
+
+// agree asks whether the plan is to be carried out. Without a terminal nobody can be asked, and it is refused.
+func (r *recovery) agree(cmd *cobra.Command, o changeOptions) error {
+	n := r.left(planned)
+	if n == 0 || o.yes || o.dryRun {
+		return nil
+	}
+	faults := 0
+	for _, t := range r.targets {
+		if t.progress == planned {
+			faults += len(t.faults)
+		}
+	}
+	return agree(cmd, "Repair "+count(faults, "fault")+" as planned?", typed(cmd, r.view.program, "--yes", cmd.Flags().Args()...))
+}
+
+// agree asks a question on the terminal. line is what to type where there is none.
+func agree(cmd *cobra.Command, question, line string) error {
+	in := cmd.InOrStdin()
+	file, ok := in.(*os.File)
+	if ok {
+		_, ok = sys.Columns(file)
+	}
+	if !ok {
+		return fmt.Errorf("%w: nothing was changed: there is no terminal to ask on. To carry out the plan, type: %s", ErrRefused, line)
+	}
+	if err := write(cmd.OutOrStdout(), question+" [y/N] "); err != nil {
+		return err
+	}
+	answer, err := answerOf(cmd.Context(), in)
+	if err != nil {
+		return err
+	}
+	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
+		return fmt.Errorf("%w: nothing was changed", ErrRefused)
+	}
+	return nil
+}
+
+// answerOf reads a line. Whoever presses Ctrl-C instead has answered, too.
+func answerOf(ctx context.Context, in io.Reader) (string, error) {
+	line, err := bounded.Do(ctx, &bounded.Calls{}, bounded.Call{}, func() (string, error) { return bufio.NewReader(in).ReadString('\n') })
+	switch {
+	case errors.Is(err, bounded.ErrLeft):
+		return "", context.Cause(ctx)
+	case errors.Is(err, io.EOF):
+		return line, nil
+	}
+	return line, err
+}
+
+// given are the flags that the user has set, without those that say whether it is asked.
+func given(cmd *cobra.Command) (list []string) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		switch f.Name {
+		case "yes", "dry-run", "verbose":
+		default:
+			list = append(list, fault.Quote("--"+f.Name+"="+strings.Trim(f.Value.String(), "[]")))
+		}
+	})
+	return list
+}

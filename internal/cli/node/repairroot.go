@@ -1,0 +1,121 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/filelock"
+	"kubediag.org/kubediag/internal/pipeline"
+)
+
+// defaultDataRoot is that of the agent.
+const defaultDataRoot = "/var/lib/kubediag"
+
+// ownDir is the directory of this command below the data root: the agent removes journals that are none of its own.
+const ownDir = "node"
+
+const (
+	// lockPatience is for how long another program is waited for that repairs.
+	lockPatience = 30 * time.Second
+	// journalAge is for how long the journals of repairs are kept.
+	journalAge = 30 * 24 * time.Hour
+)
+
+// repairRoot is the data root of the agent, as far as it concerns other programs that repair.
+type repairRoot struct {
+	dir  string
+	lock *filelock.Lock
+}
+
+// openRepairRoot makes the directories for journals if they are not there. Others must not be able to write to them.
+func openRepairRoot(dir string) (*repairRoot, error) {
+	for _, d := range []string{dir, filepath.Join(dir, ownDir)} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return nil, fmt.Errorf("make directory for journals (--data-root): %w", err)
+		}
+		if err := owned(d); err != nil {
+			return nil, fmt.Errorf("directory for journals (--data-root): %w", err)
+		}
+	}
+	r := &repairRoot{dir: dir, lock: &filelock.Lock{Path: filepath.Join(dir, filelock.Repairs)}}
+	return r, r.forget()
+}
+
+// hold keeps other programs of the node from repairs.
+func (r *repairRoot) hold(ctx context.Context) (release func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, lockPatience)
+	defer cancel()
+	return r.lock.Hold(ctx)
+}
+
+// forget removes what repairs of long ago have left.
+func (r *repairRoot) forget() error {
+	var errs []error
+	for _, pattern := range []string{"journal/*", "artifacts/*"} {
+		files, err := filepath.Glob(filepath.Join(r.dir, ownDir, pattern))
+		errs = append(errs, err)
+		for _, name := range files {
+			if st, err := os.Lstat(name); err == nil && time.Since(st.ModTime()) > journalAge {
+				errs = append(errs, os.RemoveAll(name))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// agentRepairs are the repairs that an agent of this node has begun, and its process. There are none without an agent that
+// runs: what an earlier one has left is taken up by the next.
+func agentRepairs(dataRoot string) ([]pipeline.Repair, error) {
+	lock := filepath.Join(dataRoot, filelock.Agent)
+	if _, err := os.Stat(lock); errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	release, err := (&filelock.Lock{Path: lock}).Try()
+	if err == nil {
+		release()
+		return nil, nil
+	}
+	if !errors.Is(err, filelock.ErrBusy) {
+		return nil, fmt.Errorf("see whether an agent runs: %w", err)
+	}
+	return pipeline.Underway(dataRoot)
+}
+
+// concerns reports whether an agent's repair is about one of the faults.
+func concerns(r pipeline.Repair, faults []*scanFault) bool {
+	return slices.ContainsFunc(r.Actions, func(a fault.Action) bool {
+		return slices.ContainsFunc(faults, func(f *scanFault) bool {
+			switch {
+			case a.Mount != nil && a.Mount.Point == f.Mount.Point && (f.Mount.Namespace == 0 || a.Mount.Namespace == f.Mount.Namespace):
+				return true
+			case a.Device != nil && f.Details.Device != "":
+				return a.Device.Name == f.Details.Device
+			case a.File != nil && f.Details.Path != "":
+				return a.File.Path == f.Details.Path || filepath.Dir(a.File.Path) == f.Details.Path
+			}
+			return a.Pod != nil && a.Pod.UID != "" && a.Pod.UID == f.Pod.UID && a.Fault == f.Code
+		})
+	})
+}
+
+// overlaps reports whether actions of an agent change what a plan would change.
+func overlaps(actions []fault.Action, d *v1.Diagnosis) bool {
+	for _, run := range d.Status.Operations {
+		for _, own := range run.Actions {
+			if slices.ContainsFunc(actions, func(a fault.Action) bool { return a.Kind == fault.ActionKind(own.Kind) && a.Target == own.Target }) {
+				return true
+			}
+		}
+	}
+	return false
+}
