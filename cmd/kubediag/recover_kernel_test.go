@@ -6,7 +6,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -201,9 +200,9 @@ func TestRecoverRefuses(t *testing.T) {
 	w := newWard(t)
 	w.Stop() // the daemon of what the driver has mounted again
 	w.run(t, "scan", "--pods="+w.pods).says(t, 1)
+	w.unchanged(t, func() *result { return w.recover(t, "--yes", "DisconnectedFUSE") }).says(t, 3, ": refused because ", "Next: ")
 	w.unchanged(t, func() *result { return w.run(t, "recover", "--yes", "--data-root="+w.data, "--only=StaleSubPath") }).
 		says(t, 1, ": refused because its pod is not known: neither --pods nor the container runtime tells of it. Next: ")
-	w.unchanged(t, func() *result { return w.recover(t, "--yes", "DisconnectedFUSE") }).says(t, 3, ": refused because ", "Next: ")
 	w.Pod.UID = "another"
 	text, err := json.Marshal(w.Pod)
 	must(t, err)
@@ -227,11 +226,8 @@ func TestRecoverAsksOnATerminal(t *testing.T) {
 	w := newWard(t)
 	line := fmt.Sprintf("%s recover --kubelet-root=%s --pods=%s --data-root=%s", w.s.program, fault.Quote(w.Root), w.pods, w.data)
 	ask := func(answer string) string {
-		cmd := exec.Command("script", "-qec", line, "/dev/null")
-		cmd.Env = append(os.Environ(), programEnv+"=1", "XDG_RUNTIME_DIR="+callers[0].runtimeDir(t, w.s.program), "COLUMNS=200", "SHELL=/bin/bash")
-		cmd.Stdin = strings.NewReader(answer)
-		out, _ := cmd.CombinedOutput() // its status is that of the program
-		return string(bytes.ReplaceAll(out, []byte("\r"), nil))
+		out, _ := w.s.typed(t, line, answer) // its status is that of the program
+		return out
 	}
 	r := w.unchanged(t, func() *result { return &result{out: ask("n\n")} })
 	r.says(t, 0, "Repair 3 faults as planned? [y/N] ", "refused: nothing was changed")

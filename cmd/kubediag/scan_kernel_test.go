@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,21 +45,31 @@ func (s *scenery) scan(t *testing.T) (found scanned) {
 	return found
 }
 
-// TestCommandsCanBePasted has a shell run every command that is said to repair something and to lose nothing: what it was for
-// is healed then, and nothing else is worse.
+// TestCommandsCanBePasted has a shell run commands that are said to repair something and to lose nothing, the first of each fault
+// on one node and the last on another: what it was for is healed then, and nothing else is worse.
 func TestCommandsCanBePasted(t *testing.T) {
+	for name, pick := range map[string]func([]fault.Command) fault.Command{
+		"first": func(all []fault.Command) fault.Command { return all[0] },
+		"last":  func(all []fault.Command) fault.Command { return all[len(all)-1] },
+	} {
+		t.Run(name, func(t *testing.T) { pasteCommands(t, pick) })
+	}
+}
+
+func pasteCommands(t *testing.T, pick func([]fault.Command) fault.Command) {
+	t.Helper()
 	s := newScenery(t)
 	before := s.scan(t)
 	ran := map[fault.Code]bool{}
 	for _, f := range before.Faults {
-		for _, c := range f.Commands {
-			if c.Effect != fault.EffectRepair {
-				continue
-			}
-			ran[f.Code] = true
-			if out, err := exec.Command("bash", "-c", c.Line).CombinedOutput(); err != nil {
-				t.Errorf("%s: %q: %v, %s", f.Code, c.Line, err, out)
-			}
+		repairs := slices.DeleteFunc(slices.Clone(f.Commands), func(c fault.Command) bool { return c.Effect != fault.EffectRepair })
+		if len(repairs) == 0 {
+			continue
+		}
+		ran[f.Code] = true
+		line := pick(repairs).Line
+		if out, err := s.typed(t, line, "y\n"); err != nil {
+			t.Errorf("%s: %q: %v, %s", f.Code, line, err, out)
 		}
 	}
 	for _, code := range []fault.Code{fault.StaleSubPath, fault.HungMount, fault.HeldDevice} {
@@ -75,6 +86,17 @@ func TestCommandsCanBePasted(t *testing.T) {
 	if before.Verdict.Safe != 2 || len(before.Verdict.PodsNow) != 1 || len(after.Faults) == 0 {
 		t.Errorf("verdict %+v, after that %+v", before.Verdict, after.Verdict)
 	}
+}
+
+// typed has a shell on a terminal run a line, with the program in its path.
+func (s *scenery) typed(t *testing.T, line, answer string) (string, error) {
+	t.Helper()
+	cmd := exec.Command("script", "-qec", line, "/dev/null")
+	cmd.Env = append(os.Environ(), programEnv+"=1", "XDG_RUNTIME_DIR="+callers[0].runtimeDir(t, s.program), "COLUMNS=200", "SHELL=/bin/bash",
+		"PATH="+filepath.Dir(s.program)+":"+os.Getenv("PATH"))
+	cmd.Stdin = strings.NewReader(answer)
+	out, err := cmd.CombinedOutput()
+	return strings.ReplaceAll(string(out), "\r", ""), err
 }
 
 // TestShowIsOfTheLastScan: faults that changed since do not matter.

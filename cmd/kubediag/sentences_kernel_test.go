@@ -176,7 +176,7 @@ var sentences = []sentence{
 	line(`kubediag: (?:scan|holders): not everything was looked at, so there may be faults that were not seen: `+remedy, whoDoesNot),
 	line(`kubediag: probe "ROOT/.*/live/mount": it answers, but could not be bound in a trial, so that it may be a DeletedVolumeSource: `+remedy,
 		func(_ *scenery, c caller, _ []string) bool { return !c.sees }),
-	line(`kubediag: (?:scan|show|holders|probe|demo).*no process file system is mounted at /proc.*`, withoutProc),
+	line(`kubediag: (?:scan|show|recover|release|diagnose|holders|probe|demo).*no process file system is mounted at /proc.*`, withoutProc),
 	// The verdict and the table.
 	line(`[✗x] \S+: (\d+) faults in (\d+) places( in what was looked at)?\. \d pods? .*`, func(_ *scenery, c caller, said []string) bool {
 		return (said[1] <= "3" || c.everything()) && said[1] == said[2] && (said[3] == "") == c.everything()
@@ -202,7 +202,7 @@ var sentences = []sentence{
 	line(`  sh -c 'echo 1 >/sys/fs/fuse/connections/(\d+)/abort' +# .*`, func(s *scenery, _ caller, said []string) bool {
 		return said[1] == s.stopped.minor
 	}),
-	line(`  # (?:number \d: )?(?:removes|evidence|cause|lets|shows|ends)\b.*`, always),
+	line(`  # (?:number \d: )?(?:removes|evidence|cause|lets|shows|ends|repairs)\b.*`, always),
 	line(`  umount -- .*/configmap/app/0'(?: +# .*)?`, always),
 	line(`  \S*kubediag (?:show 1|explain \S+)(?: +# .*)?`, always),
 	line(`\S+, scan of .*, \S+s ago. To look again: \S*kubediag scan`, always),
@@ -210,6 +210,26 @@ var sentences = []sentence{
 	line(`It is not known whether this kubelet renews stale binds by itself, as kubelets from 1.19 do`, always),
 	line(`Without pod specs \(--pods\) a source that was moved away is not seen, and one that is gone for good looks replaced`, always),
 	line(`no kubelet process was made use of, root "ROOT", mount namespace \d+`, always),
+	// What would be repaired, and what not.
+	line(`4\. HeldDevice /dev/loop\d+ at ROOT/.*/pv-1`, whoSeesAll),
+	line(`   would Unmount ROOT/.*/pv-1 \(mount \d+ of mount namespace \d+\)`, whoSeesAll),
+	line(`     safe: in the mount namespace of process (\d+) \(.*\): it is a copy of what the kubelet had mounted at "ROOT/.*/pv-1", and `+
+		`the kubelet's namespace has that file system mounted no more; that namespace began as a private copy of the host's; no unmount spreads from there`,
+		func(s *scenery, c caller, said []string) bool {
+			return c.everything() && said[1] == fmt.Sprint(s.holder.PID)
+		}),
+	line(`     lost: nothing`, whoSeesAll),
+	line(`1\. HungMount pod \S+, volume stopped: refused because kubediag does nothing by itself: the daemon or the server has to answer again. Next: \S+ show 1`, whoSeesAll),
+	line(`2\. DisconnectedFUSE pod \S+, volume dead: refused because kubediag does nothing yet: .* Next: \S+ show 2`, whoSeesAll),
+	line(`3\. StaleSubPath pod \S+, container app, volume configmap: refused because its pod is not known: neither --pods nor the container runtime `+
+		`tells of it. Next: \S+ show 3`, whoSeesAll),
+	line(`  \S*kubediag (?:recover|release|diagnose) .*kube let .*`, whoSeesAll),
+	line(`Succeeded      auto-(?:collector|diagnoser|recover), \d+ ms`, whoSeesAll),
+	line(`(?:DisconnectedFUSE|HungMount|HeldDevice) \(present\)`, whoSeesAll),
+	line(`Planned: 3 faults found, 1 action planned; nothing would be lost`, whoSeesAll),
+	line(`Nothing was changed\. To carry out the plan:`, whoSeesAll),
+	line(`Not looked at: the subPaths of 1 pod: neither --pods nor the container runtime tells of them: kubectl get pods .*`, whoSeesAll),
+	line(`kubediag: (?:recover|release|diagnose): it changes mounts, and has to see all of them to prove what it did: `+remedy, whoDoesNot),
 	// The features.
 	line(`Linux \S+; kubediag is tested on 5\.10 and later`, always),
 	line(`without ([^:]+): (.*[^.])`, lacks),

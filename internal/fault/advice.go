@@ -46,12 +46,14 @@ type Caller struct {
 	Automatic bool
 	// Enter is a process in the kubelet's mount namespace. 0: a shell is in that namespace already.
 	Enter int
+	// Flags are those with which the command kubediag looks at the same node, with a space before each. Empty: it finds it.
+	Flags string
 }
 
 // Advise derives from a finding when it hurts, what repairs it, and what a person can type. It reads typed fields only.
 func Advise(f Finding, c Caller) Advice {
 	a := Advice{Impact: impactOf(f), Heal: healOf(f, c.Automatic), Summary: summaryOf(f), Plan: planOf(f)}
-	a.Commands = commandsOf(f, c.Enter)
+	a.Commands = commandsOf(f, c)
 	return a
 }
 
@@ -173,13 +175,17 @@ func planOf(f Finding) string {
 }
 
 // commandsOf are lines for a shell.
-func commandsOf(f Finding, enter int) (list []Command) {
+func commandsOf(f Finding, c Caller) (list []Command) {
 	add := func(effect Effect, purpose, line string) { list = append(list, Command{purpose, line, effect}) }
 	prefix := ""
-	if enter != 0 {
-		prefix = fmt.Sprintf("nsenter -t %d -m ", enter)
+	if c.Enter != 0 {
+		prefix = fmt.Sprintf("nsenter -t %d -m ", c.Enter)
 	}
 	d := f.Details
+	const asks = "shows the plan, asks, repairs it and proves it"
+	if d.Repair == Replace && f.Pod.Name != "" {
+		add(EffectRepair, asks, "kubediag recover"+c.Flags+" "+Quote(f.Pod.Namespace+"/"+f.Pod.Name))
+	}
 	switch f.Code {
 	case StaleSubPath:
 		if f.Mount.Point != "" {
@@ -188,11 +194,14 @@ func commandsOf(f Finding, enter int) (list []Command) {
 	case HungMount:
 		list = append(list, hungCommands(f)...)
 	case HeldDevice:
+		if d.Repair != "" && d.Device != "" {
+			add(EffectRepair, asks, "kubediag release"+c.Flags+" "+Quote(d.Device))
+		}
 		if d.HeldBy != nil && d.Repair != "" {
 			add(EffectRepair, "removes the copy; ends no process", fmt.Sprintf("nsenter -t %d -m umount -- %s", d.HeldBy.PID, Quote(f.Mount.Point)))
 		}
 		if d.Device != "" {
-			add(EffectNone, "shows everything that holds the device, and what prevents it", "kubediag holders "+Quote(d.Device))
+			add(EffectNone, "shows everything that holds the device, and what prevents it", "kubediag holders"+c.Flags+" "+Quote(d.Device))
 		}
 	case OrphanedPodVolumes:
 		if d.Path != "" {

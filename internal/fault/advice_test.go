@@ -26,7 +26,7 @@ func TestAdvice(t *testing.T) {
 	}{
 		"stale, and runs": {
 			Finding{Code: StaleSubPath, Pod: pod, Mount: Mount{Point: "/k/p"}, Details: Details{Container: ContainerRuns, Repair: Replace}},
-			Caller{}, ImpactNextStart, HealSafe, "the file it is bound to was deleted or replaced", []string{"umount -- /k/p"},
+			Caller{}, ImpactNextStart, HealSafe, "the file it is bound to was deleted or replaced", []string{"kubediag recover shop/web-0", "umount -- /k/p"},
 		},
 		"stale, and down, in another namespace": {
 			Finding{Code: StaleSubPath, Mount: Mount{Point: "/k/a b"}, Details: Details{Container: ContainerDown, Repair: Replace}},
@@ -60,8 +60,9 @@ func TestAdvice(t *testing.T) {
 				Code: HeldDevice, Mount: Mount{Point: "/host/k"},
 				Details: Details{HeldBy: &Process{PID: 77, Command: "exporter"}, Device: "rbd3", Repair: Unmount},
 			},
-			Caller{Automatic: true}, ImpactDetach, HealSafe, "held by exporter[77], which has a private copy of the host's mounts",
-			[]string{"nsenter -t 77 -m umount -- /host/k", "kubediag holders rbd3"},
+			Caller{Automatic: true, Flags: " --kubelet-root=/k"}, ImpactDetach, HealSafe,
+			"held by exporter[77], which has a private copy of the host's mounts",
+			[]string{"kubediag release --kubelet-root=/k rbd3", "nsenter -t 77 -m umount -- /host/k", "kubediag holders --kubelet-root=/k rbd3"},
 		},
 		"held by others": {
 			Finding{Code: HeldDevice, Details: Details{Device: "rbd3"}}, Caller{}, ImpactDetach, HealPerson,

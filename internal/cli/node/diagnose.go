@@ -154,8 +154,9 @@ func (o diagnoseOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	var gaps []gap
 	if o.pod == "" && o.device == "" {
-		if err := e.list(ctx); err != nil {
+		if gaps, err = e.list(ctx); err != nil {
 			return err
 		}
 	}
@@ -170,7 +171,12 @@ func (o diagnoseOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return endOf(d)
+	var b strings.Builder
+	gapLines(&b, gaps)
+	if err := writeThen(story.out, story.view.Text(b.String()), endOf(d)); err != nil {
+		return err
+	}
+	return unseen(gaps)
 }
 
 // diagnose runs the set up to its plan, and carries that out if it is to.

@@ -130,10 +130,18 @@ func headOf(document string) string {
 // PodsHere lists the pods that were asked for.
 func (e *engine) PodsHere() []*corev1.Pod { return e.here }
 
-// list asks for all pods of the node.
-func (e *engine) list(ctx context.Context) (err error) {
-	e.here, err = e.pods.list(ctx, func(types.NamespacedName) bool { return true })
-	return err
+// list asks for all pods of the node. The gaps are those that no source tells of.
+func (e *engine) list(ctx context.Context) (gaps []gap, err error) {
+	if e.here, err = e.pods.list(ctx, func(types.NamespacedName) bool { return true }); err != nil {
+		return nil, err
+	}
+	uids, err := e.pods.node.PodUIDs(ctx)
+	unknown := len(uids) - len(e.here)
+	if err != nil || unknown <= 0 {
+		return nil, err
+	}
+	what := "the subPaths of " + count(unknown, "pod")
+	return []gap{{what, "neither --pods nor the container runtime tells of them", "kubectl get pods -A -o json | kubediag diagnose --pods -"}}, nil
 }
 
 // only makes an OperationSet of one Operation, and gives its name.

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 )
 
@@ -26,6 +27,17 @@ type nodeOptions struct {
 func (o *nodeOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.root, "kubelet-root", "", "root directory of the kubelet (default: that of the running kubelet); where no kubelet that runs\nserves it, it is looked at in the mount namespace of this shell")
 	f.IntVar(&o.pid, "kubelet-pid", 0, "process id of the kubelet (default: the kubelet is looked for)")
+}
+
+// typed are the flags as they can be typed again, with a space before each.
+func (o *nodeOptions) typed() (text string) {
+	if o.root != "" {
+		text += " " + fault.Quote("--kubelet-root="+o.root)
+	}
+	if o.pid != 0 {
+		text += fmt.Sprintf(" --kubelet-pid=%d", o.pid)
+	}
+	return text
 }
 
 // takes has a verb take one argument, which its help calls name, or none where that is enough.

@@ -11,12 +11,14 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/orphan"
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // NewRecoverCommand makes the verb recover. It looks for kubelets in the process file system at proc; empty: /proc.
@@ -84,6 +86,9 @@ func (o *changeOptions) validate() error {
 
 // mayChange refuses callers who may not see and change every mount.
 func mayChange() error {
+	if _, err := sys.Procfs(); err != nil {
+		return fmt.Errorf("see mounts of other processes: %w: %s", err, mountProc)
+	}
 	if os.Geteuid() == 0 && !shortSighted() {
 		return nil
 	}
@@ -190,6 +195,11 @@ func choose(r *scanReport, args []string) (chosen, gone []*scanFault, err error)
 	seen := map[faultSpot]bool{}
 	for _, arg := range args {
 		places, err := last.named(arg)
+		if _, number := strconv.Atoi(arg); number != nil {
+			if found, unknown := r.named(arg); unknown == nil { // names need no earlier scan
+				places, err = append(places, found...), nil
+			}
+		}
 		if err != nil {
 			return nil, nil, err
 		}

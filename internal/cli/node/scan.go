@@ -162,7 +162,12 @@ func (o scanOptions) run(cmd *cobra.Command) error {
 
 // view is the report as it is shown where w leads.
 func (o scanOptions) view(w io.Writer, r *scanReport) scanView {
-	return scanView{Screen: terminal.New(w, os.Getenv), scanReport: r, program: thisProgram(), verbose: o.verbose}
+	v := scanView{Screen: terminal.New(w, os.Getenv), scanReport: r, program: thisProgram(), verbose: o.verbose}
+	v.flags, v.piped = o.typed(), o.pods == "-"
+	if o.pods != "" {
+		v.flags += " " + fault.Quote("--pods="+o.pods)
+	}
+	return v
 }
 
 // scan looks at the node. An error means that it could not, and nothing is said about faults then.
@@ -212,6 +217,7 @@ func (o scanOptions) look(ctx context.Context, at site) (*scanReport, error) {
 	var caller fault.Caller
 	if len(faults) > 0 {
 		caller = s.caller()
+		caller.Flags = o.nodeOptions.typed() // a file of pods may be gone by then
 	}
 	r := newReport(faults, s.looked, caller)
 	r.blind, r.Time = shortSighted(), time.Now().UTC().Truncate(time.Second)

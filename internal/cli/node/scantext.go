@@ -20,6 +20,10 @@ type scanView struct {
 	*scanReport
 	program shellName
 	verbose bool // with the evidence of each fault
+	// flags are those with which other verbs look at the same, with a space before each. piped is whether they cannot, since
+	// the pods came by standard input.
+	flags string
+	piped bool
 }
 
 // maxGaps bounds how many lines of one kind say what was not seen, unless all is to be shown.
@@ -187,13 +191,34 @@ func (v scanView) next(places []faultPlace) string {
 	if len(places) > 0 {
 		worst := places[0].faults[0]
 		commands = append(commands, fault.Command{Purpose: "evidence, plan and commands of number 1", Line: "kubediag show 1"})
-		commands = append(commands, v.repair(places)...)
+		heal, left := v.recover(places)
+		commands = append(commands, heal...)
+		commands = append(commands, v.repair(left)...)
 		commands = append(commands, fault.Command{Purpose: "cause, proof, repair by hand, prevention", Line: "kubediag explain " + string(worst.Code)})
 	}
 	if len(commands) == 0 {
 		return ""
 	}
 	return "\nNext:\n" + v.commands(commands)
+}
+
+// recover is the command that repairs all that it can, and the places that it leaves.
+func (v scanView) recover(places []faultPlace) (list []fault.Command, left []faultPlace) {
+	if v.piped {
+		return nil, places
+	}
+	line := "kubediag recover" + v.flags
+	for _, p := range places {
+		if f := p.faults[0]; f.Details.Repair == "" || recoverers[f.Code] == "" || f.Pod.Name == "" && f.Code != fault.HeldDevice && f.Code != fault.OrphanedPodVolumes {
+			left = append(left, p)
+			continue
+		}
+		line += " " + strconv.Itoa(p.number)
+	}
+	if len(left) == len(places) {
+		return nil, left
+	}
+	return []fault.Command{{Purpose: "repairs what loses nothing; asks first", Line: line}}, left
 }
 
 // repair is the first command that repairs something and loses nothing, if it fits.

@@ -110,6 +110,7 @@
 
 Next:
   kubediag show 1             # evidence, plan and commands of number 1
+  kubediag recover 3 4 5      # repairs what loses nothing; asks first
   kill -CONT 21087            # number 1: lets the stopped daemon run again
   kubediag explain HungMount  # cause, proof, repair by hand, prevention
 

@@ -1,0 +1,186 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/graph"
+	"kubediag.org/kubediag/internal/linux/filelock"
+	"kubediag.org/kubediag/internal/pipeline"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// busy is a recoverer of an agent that has begun a repair, and goes on when it is told to.
+type busy struct {
+	point   string
+	begun   chan struct{}
+	proceed chan struct{}
+}
+
+func (*busy) Name() string { return "busy" }
+
+func (b *busy) Plan(context.Context, processor.Request) (processor.Plan, error) {
+	return processor.Plan{Actions: []fault.Action{{Kind: fault.Unmount, Target: b.point, Mount: &fault.Mount{Point: b.point}}}}, nil
+}
+
+func (b *busy) Apply(context.Context, processor.Request, fault.Action) (fault.Applied, error) {
+	close(b.begun)
+	<-b.proceed
+	return fault.Applied{}, nil
+}
+
+func (*busy) Verify(context.Context, processor.Request, processor.Plan) (processor.Result, error) {
+	return processor.Result{}, nil
+}
+
+// TestRecoverKeepsOffWhatAnAgentRepairs, and repairs it when the agent is gone.
+func TestRecoverKeepsOffWhatAnAgentRepairs(t *testing.T) {
+	w := newWard(t)
+	must(t, os.MkdirAll(w.data, 0o700))
+	agent, err := (&filelock.Lock{Path: filepath.Join(w.data, filelock.Agent)}).Try()
+	must(t, err)
+	runner, err := pipeline.New(w.data)
+	must(t, err)
+	defer runner.Close()
+	b := &busy{point: w.subPath, begun: make(chan struct{}), proceed: make(chan struct{})}
+	g, err := graph.New([]graph.Node{{ID: 0, To: []int32{1}}, {ID: 1, Operation: "busy"}})
+	must(t, err)
+	done := make(chan error)
+	go func() {
+		_, err := runner.Run(t.Context(), pipeline.Job{
+			UID: "uid-of-diagnosis", Graph: g, Deadline: time.Now().Add(time.Hour),
+			Operations: map[int32]pipeline.Operation{1: {Name: "busy", Step: processor.Step{Recoverer: b}, Timeout: time.Hour}},
+		})
+		done <- err
+	}()
+	<-b.begun
+	w.unchanged(t, func() *result { return w.recover(t, "--yes", "StaleSubPath") }).
+		says(t, 3, ": refused because an agent of this node works on it: the Diagnosis with UID uid-of-diagnosis. Next: ")
+	w.recover(t, "--yes", "--only=HeldDevice").says(t, 0, ": healed: ")
+	agent()
+	w.recover(t, "--yes", "--only=StaleSubPath").says(t, 0, ": healed: ")
+	close(b.proceed)
+	must(t, <-done)
+}
+
+// nodeRuntime plays the container runtime of a node with the pod of a ward: the container app runs, and sidecar starts as soon
+// as its subPath can be bound.
+type nodeRuntime struct {
+	runtimeapi.UnimplementedRuntimeServiceServer
+	w *ward
+}
+
+func (r *nodeRuntime) labels(container string) map[string]string {
+	return map[string]string{
+		"io.kubernetes.pod.uid": string(r.w.Pod.UID), "io.kubernetes.pod.namespace": r.w.Pod.Namespace, "io.kubernetes.pod.name": r.w.Pod.Name,
+		"io.kubernetes.container.name": container,
+	}
+}
+
+func (r *nodeRuntime) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
+	return &runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{{Id: "s", Labels: r.labels("")}}}, nil
+}
+
+func (r *nodeRuntime) all() []*runtimeapi.ContainerStatus {
+	second := int64(time.Second)
+	mount := func(point string) []*runtimeapi.Mount {
+		return []*runtimeapi.Mount{{HostPath: point, ContainerPath: "/x"}}
+	}
+	all := []*runtimeapi.ContainerStatus{
+		{Id: "app-1", State: runtimeapi.ContainerState_CONTAINER_RUNNING, CreatedAt: second, StartedAt: second, Labels: r.labels("app"), Mounts: mount(r.w.Point)},
+		{
+			Id: "sidecar-1", State: runtimeapi.ContainerState_CONTAINER_EXITED, CreatedAt: second, FinishedAt: second, ExitCode: 128, Reason: "StartError",
+			Labels: r.labels("sidecar"), Mounts: mount(r.w.subPath),
+		},
+	}
+	if text, err := os.ReadFile(r.w.subPath); err == nil && string(text) == "two" {
+		all = append(all, &runtimeapi.ContainerStatus{
+			Id: "sidecar-2", State: runtimeapi.ContainerState_CONTAINER_RUNNING, CreatedAt: 2 * second, StartedAt: 2 * second,
+			Labels: r.labels("sidecar"), Mounts: mount(r.w.subPath),
+		})
+	}
+	return all
+}
+
+func (r *nodeRuntime) ListContainers(context.Context, *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
+	var listed []*runtimeapi.Container
+	for _, c := range r.all() {
+		listed = append(listed, &runtimeapi.Container{Id: c.Id, State: c.State, CreatedAt: c.CreatedAt, Labels: c.Labels})
+	}
+	return &runtimeapi.ListContainersResponse{Containers: listed}, nil
+}
+
+func (r *nodeRuntime) ContainerStatus(_ context.Context, q *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
+	all := r.all()
+	i := slices.IndexFunc(all, func(c *runtimeapi.ContainerStatus) bool { return c.Id == q.ContainerId })
+	if i < 0 {
+		return nil, errors.New("no such container")
+	}
+	return &runtimeapi.ContainerStatusResponse{Status: all[i]}, nil
+}
+
+func (r *nodeRuntime) RemoveContainer(context.Context, *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
+	return &runtimeapi.RemoveContainerResponse{}, nil
+}
+
+// kubelet starts a process that looks like a kubelet, in the mount namespace of the test, with a container runtime.
+func (w *ward) kubelet(t *testing.T) (pid string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "cri") // a socket's path must be short
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	must(t, err)
+	server := grpc.NewServer()
+	runtimeapi.RegisterRuntimeServiceServer(server, &nodeRuntime{w: w})
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(server.Stop)
+	// No program of ours: those have the texts of any kubelet.
+	cmd := exec.Command("sh", "-c", "echo kubelet >/proc/$$/comm; echo; read end", "kubelet", "--root-dir="+w.Root,
+		"--container-runtime-endpoint=unix://"+dir+"/s")
+	in, err := cmd.StdinPipe()
+	must(t, err)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		in.Close()
+		_ = cmd.Wait() // it ends with what read says
+	})
+	_, err = out.Read(make([]byte, 1))
+	must(t, err)
+	return strconv.Itoa(cmd.Process.Pid)
+}
+
+// TestRecoverAsksTheRuntime for pods where there is no file of them, and sees their containers start.
+func TestRecoverAsksTheRuntime(t *testing.T) {
+	w := newWard(t)
+	pid := "--kubelet-pid=" + w.kubelet(t)
+	run := func(verb string, args ...string) *result {
+		return callers[0].run(t, w.s.program, "", append([]string{verb, pid, "--data-root=" + w.data}, args...)...)
+	}
+	w.unchanged(t, func() *result { return run("recover", "--dry-run", "--only=StaleSubPath,DisconnectedFUSE") }).says(t, 1,
+		"StaleSubPath default/web, container sidecar, volume configmap", "would Unmount "+w.subPath, "would Replace "+w.Point)
+	run("recover", "--yes", "--only=StaleSubPath,DisconnectedFUSE").says(t, 0, "StaleSubPath default/web, container sidecar, volume configmap: healed: ",
+		"; its containers have started after ", "DisconnectedFUSE default/web, volume pvc-1: healed: ")
+	run("release", "--yes", w.s.device).says(t, 0, "Released: ")
+	run("diagnose", "--pod=default/web").says(t, 0, "NoFault: ")
+	w.clean(t)
+}
