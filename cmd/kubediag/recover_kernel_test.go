@@ -147,7 +147,7 @@ func TestRecover(t *testing.T) {
 	}
 	w.clean(t)
 	w.recover(t, "--yes").says(t, 0, "nothing to repair.")
-	journals, err := filepath.Glob(filepath.Join(w.data, "node/journal/*.jsonl"))
+	journals, err := filepath.Glob(filepath.Join(w.data, "by-hand/journal/*.jsonl"))
 	if err != nil || len(journals) != 3 {
 		t.Errorf("journals %q, %v", journals, err)
 	}

@@ -64,7 +64,7 @@ func (f *files) storageDir(dir string) (string, error) {
 		return "", fmt.Errorf("must be below %q", f.base)
 	}
 	switch first, _, _ := strings.Cut(rel, "/"); first {
-	case journalDir, artifactDir, "lock", "repair.lock", "node":
+	case journalDir, artifactDir, "lock", "repair.lock", "by-hand":
 		return "", fmt.Errorf("must not be in %q, which kubediag uses itself", path.Join(f.base, first))
 	}
 	return rel, nil

@@ -135,7 +135,10 @@ func (o recoverOptions) run(cmd *cobra.Command, args []string) error {
 		return writeThen(w, v.Text(v.unseen()), r.end())
 	}
 	if len(chosen) == 0 {
-		return writeThen(w, v.Text(v.clean(args, gone)), unseen(r.Looked.NotLookedAt))
+		if len(args) > 0 {
+			return writeThen(w, v.Text(v.goneText(gone)), unseen(r.Looked.NotLookedAt))
+		}
+		return writeThen(w, v.Text(v.clean()), r.end())
 	}
 	e, err := newEngine(at.Node, at.specs, o.orphanAge)
 	if err != nil {

@@ -27,12 +27,12 @@ import (
 type recoverView struct{ scanView }
 
 // clean is said where there is nothing to repair.
-func (v recoverView) clean(args []string, gone []*scanFault) string {
-	if len(args) > 0 {
-		return v.goneText(gone)
-	}
+func (v recoverView) clean() string {
 	mark, colour, text := "✓", terminal.Green, "nothing to repair."
-	if len(v.Looked.NotLookedAt) > 0 {
+	switch {
+	case v.Looked.KubeletDown:
+		mark, colour, text = "✗", terminal.Red, "no kubelet is running, and nothing else is broken."
+	case len(v.Looked.NotLookedAt) > 0:
 		mark, colour, text = "!", terminal.Yellow, "nothing to repair in what was looked at."
 	}
 	return v.marked(mark, colour, printable.Quoted(v.Node)+": "+text+" "+v.coverage()) + v.unseen()

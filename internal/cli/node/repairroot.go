@@ -22,7 +22,7 @@ import (
 const defaultDataRoot = "/var/lib/kubediag"
 
 // ownDir is the directory of this command below the data root: the agent removes journals that are none of its own.
-const ownDir = "node"
+const ownDir = "by-hand"
 
 const (
 	// lockPatience is for how long another program is waited for that repairs.
