@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strconv"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -67,22 +68,68 @@ func (p *process) runtimeEndpoint() (string, error) {
 	if endpoint := flagValue(p.args, "container-runtime-endpoint"); endpoint != "" {
 		return endpoint, nil
 	}
+	c, err := p.configuration()
+	if c == nil {
+		return "", err
+	}
+	return c.ContainerRuntimeEndpoint, err
+}
+
+// configuration is as much of the kubelet's configuration as is needed here.
+type configuration struct {
+	ContainerRuntimeEndpoint string `json:"containerRuntimeEndpoint"`
+	ReadOnlyPort             int    `json:"readOnlyPort"`
+}
+
+// configuration reads the configuration file; nil where the arguments name none.
+func (p *process) configuration() (*configuration, error) {
 	file := flagValue(p.args, "config")
 	// Of a program with a kubelet in it, --config is the configuration of that program.
 	if file == "" || !strings.HasPrefix(p.program, "kubelet") {
-		return "", nil
+		return nil, nil
 	}
 	content, err := p.readIn(file)
 	if err != nil {
-		return "", fmt.Errorf("read kubelet configuration %q: %w", file, err)
+		return nil, fmt.Errorf("read kubelet configuration %q: %w", file, err)
 	}
-	var configuration struct {
-		ContainerRuntimeEndpoint string `json:"containerRuntimeEndpoint"`
+	c := &configuration{}
+	if err := yaml.Unmarshal([]byte(content), c); err != nil {
+		return nil, fmt.Errorf("parse kubelet configuration %q: %w", file, err)
 	}
-	if err := yaml.Unmarshal([]byte(content), &configuration); err != nil {
-		return "", fmt.Errorf("parse kubelet configuration %q: %w", file, err)
+	return c, nil
+}
+
+// defaultReadOnlyPort is that of a kubelet that has neither a configuration file nor the flag.
+const defaultReadOnlyPort = 10255
+
+// ReadOnlyPort is where the kubelet tells of its pods without a login; 0 where it does not.
+func (n *Node) ReadOnlyPort(ctx context.Context) (int, error) {
+	if n.PID == 0 {
+		return 0, nil
 	}
-	return configuration.ContainerRuntimeEndpoint, nil
+	return within(ctx, "configuration of "+n.process.key(), n.process.readOnlyPort)
+}
+
+func (p *process) readOnlyPort() (int, error) {
+	if value := flagValue(p.args, "read-only-port"); value != "" {
+		port, err := strconv.Atoi(value)
+		if err != nil || port < 0 || port > 65535 {
+			return 0, fmt.Errorf("read --read-only-port of kubelet: %q is no port", value)
+		}
+		return port, nil
+	}
+	c, err := p.configuration()
+	switch {
+	case err != nil:
+		return 0, err
+	case c != nil && (c.ReadOnlyPort < 0 || c.ReadOnlyPort > 65535):
+		return 0, fmt.Errorf("read readOnlyPort of kubelet: %d is no port", c.ReadOnlyPort)
+	case c != nil:
+		return c.ReadOnlyPort, nil
+	case strings.HasPrefix(p.program, "kubelet"):
+		return defaultReadOnlyPort, nil
+	}
+	return 0, nil
 }
 
 // socket turns an endpoint in the kubelet's eyes into a path in ours.
