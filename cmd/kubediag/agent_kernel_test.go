@@ -7,8 +7,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +21,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubediag.org/kubediag/internal/fault"
@@ -52,7 +57,7 @@ func (*busy) Verify(context.Context, processor.Request, processor.Plan) (process
 
 // TestRecoverKeepsOffWhatAnAgentRepairs, and repairs it when the agent is gone.
 func TestRecoverKeepsOffWhatAnAgentRepairs(t *testing.T) {
-	w := newWard(t)
+	w := newBrokenNode(t)
 	must(t, os.MkdirAll(w.data, 0o700))
 	agent, err := (&filelock.Lock{Path: filepath.Join(w.data, filelock.Agent)}).Try()
 	must(t, err)
@@ -80,11 +85,11 @@ func TestRecoverKeepsOffWhatAnAgentRepairs(t *testing.T) {
 	must(t, <-done)
 }
 
-// nodeRuntime plays the container runtime of a node with the pod of a ward: the container app runs, and sidecar starts as soon
+// nodeRuntime plays the container runtime of a node with the pod of a broken node: the container app runs, and sidecar starts as soon
 // as its subPath can be bound.
 type nodeRuntime struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
-	w *ward
+	w *brokenNode
 }
 
 func (r *nodeRuntime) labels(container string) map[string]string {
@@ -141,7 +146,7 @@ func (r *nodeRuntime) RemoveContainer(context.Context, *runtimeapi.RemoveContain
 }
 
 // kubelet starts a process that looks like a kubelet, in the mount namespace of the test, with a container runtime.
-func (w *ward) kubelet(t *testing.T) (pid string) {
+func (w *brokenNode) kubelet(t *testing.T, flags ...string) (pid string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "cri") // a socket's path must be short
 	must(t, err)
@@ -153,8 +158,10 @@ func (w *ward) kubelet(t *testing.T) (pid string) {
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(server.Stop)
 	// No program of ours: those have the texts of any kubelet.
-	cmd := exec.Command("sh", "-c", "echo kubelet >/proc/$$/comm; echo; read end", "kubelet", "--root-dir="+w.Root,
-		"--container-runtime-endpoint=unix://"+dir+"/s")
+	cmd := exec.Command("sh", append([]string{
+		"-c", "echo kubelet >/proc/$$/comm; echo; read end", "kubelet", "--root-dir=" + w.Root, "--read-only-port=0",
+		"--container-runtime-endpoint=unix://" + dir + "/s",
+	}, flags...)...)
 	in, err := cmd.StdinPipe()
 	must(t, err)
 	out, err := cmd.StdoutPipe()
@@ -171,7 +178,7 @@ func (w *ward) kubelet(t *testing.T) (pid string) {
 
 // TestRecoverAsksTheRuntime for pods where there is no file of them, and sees their containers start.
 func TestRecoverAsksTheRuntime(t *testing.T) {
-	w := newWard(t)
+	w := newBrokenNode(t)
 	pid := "--kubelet-pid=" + w.kubelet(t)
 	run := func(verb string, args ...string) *result {
 		return callers[0].run(t, w.s.program, "", append([]string{verb, pid, "--data-root=" + w.data}, args...)...)
@@ -183,4 +190,27 @@ func TestRecoverAsksTheRuntime(t *testing.T) {
 	run("release", "--yes", w.s.device).says(t, 0, "Released: ")
 	run("diagnose", "--pod=default/web").says(t, 0, "NoFault: ")
 	w.clean(t)
+}
+
+// TestRecoverAsksTheKubelet for pods where the container runtime does not answer.
+func TestRecoverAsksTheKubelet(t *testing.T) {
+	w := newBrokenNode(t)
+	server := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
+		if in.URL.Path != "/pods" {
+			http.NotFound(out, in)
+			return
+		}
+		list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []corev1.Pod{*w.Pod}}
+		if err := json.NewEncoder(out).Encode(list); err != nil {
+			t.Error(err)
+		}
+	}))
+	defer server.Close()
+	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	must(t, err)
+	pid := w.kubelet(t, "--read-only-port="+port, "--container-runtime-endpoint=unix:///nowhere")
+	r := callers[0].run(t, w.s.program, "", "diagnose", "--kubelet-pid="+pid, "--data-root="+w.data, "--pod=default/web")
+	r.says(t, 1, "StaleSubPath (present)", "DisconnectedFUSE (present)")
+	r = callers[0].run(t, w.s.program, "", "diagnose", "--kubelet-pid="+pid, "--data-root="+w.data, "--pod=default/web", "--heal")
+	r.says(t, 0, "Healed: ")
 }

@@ -25,9 +25,9 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
-// ward is a node with faults that can be repaired: a stale subPath, a dead volume that its driver has mounted again, and a
+// brokenNode is a node with faults that can be repaired: a stale subPath, a dead volume that its driver has mounted again, and a
 // device that a copy holds.
-type ward struct {
+type brokenNode struct {
 	*volumetest.Scene
 	s        *scenery
 	pods     string // file
@@ -36,9 +36,9 @@ type ward struct {
 	observed []int  // processes whose mounts are compared
 }
 
-func newWard(t *testing.T) *ward {
+func newBrokenNode(t *testing.T) *brokenNode {
 	t.Helper()
-	w := &ward{Scene: volumetest.New(t), data: filepath.Join(t.TempDir(), "data")}
+	w := &brokenNode{Scene: volumetest.New(t), data: filepath.Join(t.TempDir(), "data")}
 	w.Pod.Spec.Containers[1].VolumeMounts = []corev1.VolumeMount{{Name: "configmap", MountPath: "/x", SubPath: "key"}}
 	version := w.Update(w.Pod, kubelettest.ConfigMap, "configmap", map[string]string{"key": "one"})
 	w.subPath = w.Scene.Scene.Point(w.Pod, "configmap", "sidecar", 0)
@@ -56,19 +56,19 @@ func newWard(t *testing.T) *ward {
 	return w
 }
 
-func (w *ward) run(t *testing.T, verb string, args ...string) *result {
+func (w *brokenNode) run(t *testing.T, verb string, args ...string) *result {
 	t.Helper()
 	return callers[0].run(t, w.s.program, "", append([]string{verb, "--kubelet-root=" + w.Root}, args...)...)
 }
 
-// recover runs the verb with the pods and the data root of the ward.
-func (w *ward) recover(t *testing.T, args ...string) *result {
+// recover runs the verb with the pods and the data root of the node.
+func (w *brokenNode) recover(t *testing.T, args ...string) *result {
 	t.Helper()
 	return w.run(t, "recover", append([]string{"--pods=" + w.pods, "--data-root=" + w.data}, args...)...)
 }
 
 // tables are the mounts that are compared before and after.
-func (w *ward) tables(t *testing.T) []string {
+func (w *brokenNode) tables(t *testing.T) []string {
 	t.Helper()
 	var all []string
 	for _, pid := range w.observed {
@@ -84,7 +84,7 @@ func (w *ward) tables(t *testing.T) []string {
 }
 
 // unchanged has a command change no mount.
-func (w *ward) unchanged(t *testing.T, command func() *result) *result {
+func (w *brokenNode) unchanged(t *testing.T, command func() *result) *result {
 	t.Helper()
 	before := w.tables(t)
 	r := command()
@@ -95,7 +95,7 @@ func (w *ward) unchanged(t *testing.T, command func() *result) *result {
 }
 
 // paste has a shell run a line as the program has printed it.
-func (w *ward) paste(t *testing.T, line string) string {
+func (w *brokenNode) paste(t *testing.T, line string) string {
 	t.Helper()
 	cmd := exec.Command("bash", "-c", line)
 	cmd.Env = append(os.Environ(), programEnv+"=1", "XDG_RUNTIME_DIR="+callers[0].runtimeDir(t, w.s.program))
@@ -120,7 +120,7 @@ func (r *result) says(t *testing.T, status int, texts ...string) {
 }
 
 // clean has a scan find nothing, and the container read what belongs there.
-func (w *ward) clean(t *testing.T) {
+func (w *brokenNode) clean(t *testing.T) {
 	t.Helper()
 	w.run(t, "scan", "--pods="+w.pods, "--only=StaleSubPath,DisconnectedFUSE,HeldDevice").says(t, 0, "nothing broken.")
 	if text := w.ReadHost(w.Point); text != "new" {
@@ -133,7 +133,7 @@ func (w *ward) clean(t *testing.T) {
 
 // TestRecover builds a fault of each family that can be repaired, and has the program find, plan, repair and prove them.
 func TestRecover(t *testing.T) {
-	w := newWard(t)
+	w := newBrokenNode(t)
 	w.unchanged(t, func() *result { return w.recover(t, "--dry-run") }).says(t, 1, "would Unmount "+w.subPath, "would Replace "+w.Point,
 		"would Unmount "+w.s.copied, "safe: ", "lost: nothing")
 	refused := w.unchanged(t, func() *result { return w.recover(t) })
@@ -155,7 +155,7 @@ func TestRecover(t *testing.T) {
 
 // TestRecoverOfOneRow leaves the others alone.
 func TestRecoverOfOneRow(t *testing.T) {
-	w := newWard(t)
+	w := newBrokenNode(t)
 	w.run(t, "scan", "--pods="+w.pods).says(t, 1)
 	w.recover(t, "--yes", "StaleSubPath").says(t, 0, ": healed: ", "1 of 1 fault healed.")
 	w.recover(t, "--yes", "StaleSubPath").says(t, 0, ": gone since the last scan.")
@@ -165,7 +165,7 @@ func TestRecoverOfOneRow(t *testing.T) {
 
 // TestTwoRecoversRepairOnce has two programs repair the same at once.
 func TestTwoRecoversRepairOnce(t *testing.T) {
-	w := newWard(t)
+	w := newBrokenNode(t)
 	results := make([]*result, 2)
 	var both sync.WaitGroup
 	for i := range results {
@@ -197,12 +197,12 @@ func TestTwoRecoversRepairOnce(t *testing.T) {
 
 // TestRecoverRefuses what no plan repairs without loss, and whatever its pod is not known of.
 func TestRecoverRefuses(t *testing.T) {
-	w := newWard(t)
+	w := newBrokenNode(t)
 	w.Stop() // the daemon of what the driver has mounted again
 	w.run(t, "scan", "--pods="+w.pods).says(t, 1)
 	w.unchanged(t, func() *result { return w.recover(t, "--yes", "DisconnectedFUSE") }).says(t, 3, ": refused because ", "Next: ")
 	w.unchanged(t, func() *result { return w.run(t, "recover", "--yes", "--data-root="+w.data, "--only=StaleSubPath") }).
-		says(t, 1, ": refused because its pod is not known: neither --pods nor the container runtime tells of it. Next: ")
+		says(t, 1, ": refused because its pod is not known: neither --pods, the kubelet nor the container runtime knows it. Next: ")
 	w.Pod.UID = "another"
 	text, err := json.Marshal(w.Pod)
 	must(t, err)
@@ -223,7 +223,7 @@ func TestRecoverNeedsRights(t *testing.T) {
 
 // TestRecoverAsksOnATerminal and does what the answer says.
 func TestRecoverAsksOnATerminal(t *testing.T) {
-	w := newWard(t)
+	w := newBrokenNode(t)
 	line := fmt.Sprintf("%s recover --kubelet-root=%s --pods=%s --data-root=%s", w.s.program, fault.Quote(w.Root), w.pods, w.data)
 	ask := func(answer string) string {
 		out, _ := w.s.typed(t, line, answer) // its status is that of the program
@@ -239,7 +239,7 @@ func TestRecoverAsksOnATerminal(t *testing.T) {
 
 // TestRelease has the program release a held device, and prove that it is free.
 func TestRelease(t *testing.T) {
-	w := newWard(t)
+	w := newBrokenNode(t)
 	w.unchanged(t, func() *result { return w.run(t, "release", "--dry-run", w.s.device) }).says(t, 1, " is held.", "would Unmount "+w.s.copied)
 	refused := w.unchanged(t, func() *result { return w.run(t, "release", "--data-root="+w.data, w.s.device) })
 	refused.says(t, 3, "there is no terminal to ask on")
@@ -251,9 +251,9 @@ func TestRelease(t *testing.T) {
 	w.run(t, "release", "/").says(t, 3, "refused: the device is in use as it should be")
 }
 
-// TestDiagnose tells the story, changes nothing, and with --heal repairs what it has planned.
+// TestDiagnose prints the story, changes nothing, and with --heal repairs what it has planned.
 func TestDiagnose(t *testing.T) {
-	w := newWard(t)
+	w := newBrokenNode(t)
 	pods := "--pods=" + w.pods
 	planned := w.unchanged(t, func() *result { return w.run(t, "diagnose", pods, "--data-root="+w.data, "--pod=default/web") })
 	planned.says(t, 1, "StaleSubPath (present)", "DisconnectedFUSE (present)", "Planned: 2 faults found", "Nothing was changed. To carry out the plan:\n  ")

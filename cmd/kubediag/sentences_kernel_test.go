@@ -210,7 +210,7 @@ var sentences = []sentence{
 	line(`It is not known whether this kubelet renews stale binds by itself, as kubelets from 1.19 do`, always),
 	line(`Without pod specs \(--pods\) a source that was moved away is not seen, and one that is gone for good looks replaced`, always),
 	line(`no kubelet process was made use of, root "ROOT", mount namespace \d+`, always),
-	// What would be repaired, and what not.
+	// The repairs that would be made, and those that would not.
 	line(`4\. HeldDevice /dev/loop\d+ at ROOT/.*/pv-1`, whoSeesAll),
 	line(`   would Unmount ROOT/.*/pv-1 \(mount \d+ of mount namespace \d+\)`, whoSeesAll),
 	line(`     safe: in the mount namespace of process (\d+) \(.*\): it is a copy of what the kubelet had mounted at "ROOT/.*/pv-1", and `+
@@ -221,14 +221,14 @@ var sentences = []sentence{
 	line(`     lost: nothing`, whoSeesAll),
 	line(`1\. HungMount pod \S+, volume stopped: refused because kubediag does nothing by itself: the daemon or the server has to answer again. Next: \S+ show 1`, whoSeesAll),
 	line(`2\. DisconnectedFUSE pod \S+, volume dead: refused because kubediag does nothing yet: .* Next: \S+ show 2`, whoSeesAll),
-	line(`3\. StaleSubPath pod \S+, container app, volume configmap: refused because its pod is not known: neither --pods nor the container runtime `+
-		`tells of it. Next: \S+ show 3`, whoSeesAll),
+	line(`3\. StaleSubPath pod \S+, container app, volume configmap: refused because its pod is not known: neither --pods, the kubelet nor the container runtime `+
+		`knows it. Next: \S+ show 3`, whoSeesAll),
 	line(`  \S*kubediag (?:recover|release|diagnose) .*kube let .*`, whoSeesAll),
 	line(`Succeeded      auto-(?:collector|diagnoser|recover), \d+ ms`, whoSeesAll),
 	line(`(?:DisconnectedFUSE|HungMount|HeldDevice) \(present\)`, whoSeesAll),
 	line(`Planned: 3 faults found, 1 action planned; nothing would be lost`, whoSeesAll),
 	line(`Nothing was changed\. To carry out the plan:`, whoSeesAll),
-	line(`Not looked at: the subPaths of 1 pod: neither --pods nor the container runtime tells of them: kubectl get pods .*`, whoSeesAll),
+	line(`Not looked at: the subPaths of 1 pod: neither --pods, the kubelet nor the container runtime knows them: kubectl get pods .*`, whoSeesAll),
 	line(`kubediag: (?:recover|release|diagnose): it changes mounts, and has to see all of them to prove what it did: `+remedy, whoDoesNot),
 	// The features.
 	line(`Linux \S+; kubediag is tested on 5\.10 and later`, always),

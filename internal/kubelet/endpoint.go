@@ -102,7 +102,7 @@ func (p *process) configuration() (*configuration, error) {
 // defaultReadOnlyPort is that of a kubelet that has neither a configuration file nor the flag.
 const defaultReadOnlyPort = 10255
 
-// ReadOnlyPort is where the kubelet tells of its pods without a login; 0 where it does not.
+// ReadOnlyPort is where the kubelet lists its pods without a login; 0 where it does not.
 func (n *Node) ReadOnlyPort(ctx context.Context) (int, error) {
 	if n.PID == 0 {
 		return 0, nil

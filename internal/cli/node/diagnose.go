@@ -150,7 +150,7 @@ func (o diagnoseOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	e, err := newEngine(at.Node, at.specs, o.orphanAge)
+	e, err := newEngine(ctx, at.Node, at.specs, o.orphanAge)
 	if err != nil {
 		return err
 	}
@@ -284,7 +284,7 @@ func (s *story) conclusion(d *v1.Diagnosis, heal string) string {
 	return b.String()
 }
 
-// summaryOf is that of the Diagnosis. That of a plan speaks of an object of the API server, which is not there.
+// summaryOf is that of the Diagnosis. The summary of a plan speaks of an object of the API server, which is not there.
 func summaryOf(d *v1.Diagnosis) string {
 	if d.Status.Outcome != v1.OutcomePlanned {
 		return d.Status.Summary

@@ -43,11 +43,12 @@ type engine struct {
 	here     []*corev1.Pod // all pods of the node, if they were asked for
 	store    store.Memory
 	registry *processor.Registry
-	made     int // Diagnoses
+	made     int      // Diagnoses
+	notes    []string // why a source of pods does not answer
 }
 
-// newEngine makes one for the node of the kubelet. Nothing is asked yet.
-func newEngine(n *kubelet.Node, specs podFile, orphanAge time.Duration) (*engine, error) {
+// newEngine makes one for the node of the kubelet, with pods of a file, or without one of the kubelet and the container runtime.
+func newEngine(ctx context.Context, n *kubelet.Node, specs podFile, orphanAge time.Duration) (*engine, error) {
 	e := &engine{pods: &nodePods{node: n, specs: specs}}
 	e.name, e.pods.name = nodeNameOf(specs), nodeNameOf(specs)
 	if err := e.load(); err != nil {
@@ -68,9 +69,36 @@ func newEngine(n *kubelet.Node, specs podFile, orphanAge time.Duration) (*engine
 	if specs != nil {
 		d.Volumes.Pods, d.Orphans.Pods = specs, specs
 	}
+	e.ask(ctx)
 	var err error
 	e.registry, err = registry.New(d)
 	return e, err
+}
+
+// ask finds out which sources of pods answer. One that does not answer is left out: a fault of a pod that only it knows is refused.
+func (e *engine) ask(ctx context.Context) {
+	if e.pods.specs == nil {
+		pods, err := podsOfKubelet(ctx, e.pods.node)
+		if err != nil {
+			e.notes = append(e.notes, err.Error())
+		}
+		e.pods.specs = pods
+	}
+	if e.pods.runtime == nil {
+		return
+	}
+	if _, err := within(ctx, nameTimeout, e.pods.runtime.Sandboxes); err != nil {
+		e.pods.runtime = nil
+		e.notes = append(e.notes, "ask the container runtime for pods: "+err.Error())
+	}
+}
+
+// whyUnknown says why sources of pods do not answer; empty if all have answered.
+func (e *engine) whyUnknown() string {
+	if len(e.notes) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(e.notes, "; ") + ")"
 }
 
 // nodeNameOf is the name that the pods' specs have for this node, if it is one; else that of the machine.
@@ -130,7 +158,7 @@ func headOf(document string) string {
 // PodsHere lists the pods that were asked for.
 func (e *engine) PodsHere() []*corev1.Pod { return e.here }
 
-// list asks for all pods of the node. The gaps are those that no source tells of.
+// list asks for all pods of the node. The gaps are those that no source knows.
 func (e *engine) list(ctx context.Context) (gaps []gap, err error) {
 	if e.here, err = e.pods.list(ctx, func(types.NamespacedName) bool { return true }); err != nil {
 		return nil, err
@@ -141,7 +169,7 @@ func (e *engine) list(ctx context.Context) (gaps []gap, err error) {
 		return nil, err
 	}
 	what := "the subPaths of " + count(unknown, "pod")
-	return []gap{{what, "neither --pods nor the container runtime tells of them", "kubectl get pods -A -o json | kubediag diagnose --pods -"}}, nil
+	return []gap{{what, "neither --pods, the kubelet nor the container runtime knows them", "kubectl get pods -A -o json | kubediag diagnose --pods -"}}, nil
 }
 
 // only makes an OperationSet of one Operation, and gives its name.

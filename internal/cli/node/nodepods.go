@@ -22,14 +22,14 @@ type podRuntime interface {
 	PodContainers(ctx context.Context, podUID string) ([]cri.PodContainer, error)
 }
 
-// nodePods are the pods of this node without an API server: their specs come from a file, or as far as the kubelet has told
-// it from the container runtime. Only a pod with a directory of the kubelet is one of this node. How containers are is what
+// nodePods are the pods of this node without an API server: their specs come from a file, from the kubelet, or as far as that has
+// told it from the container runtime. Only a pod with a directory of the kubelet is one of this node. How containers are is what
 // the runtime says now, if there is one.
 type nodePods struct {
 	node    *kubelet.Node
 	name    string // of the node, which all pods are given
 	specs   podFile
-	runtime podRuntime // nil where no kubelet runs
+	runtime podRuntime // nil where there is none, or it does not answer
 }
 
 // Pod gives the pod with that name. If its name was used again, it is the one that is not being deleted.
@@ -39,7 +39,7 @@ func (p *nodePods) Pod(ctx context.Context, namespace, name string) (*corev1.Pod
 		return nil, err
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%w: %s/%s has no directory of the kubelet here, or neither --pods nor the container runtime has it",
+		return nil, fmt.Errorf("%w: %s/%s has no directory of the kubelet here, or neither --pods, the kubelet nor the container runtime has it",
 			kubelet.ErrPodNotFound, namespace, name)
 	}
 	slices.SortStableFunc(all, func(a, b *corev1.Pod) int { return cmp.Compare(leaving(a), leaving(b)) })

@@ -31,8 +31,8 @@ func NewRecoverCommand(proc string) *cobra.Command {
 			"first and asks. Then it repairs with the code of the agent: the same checks, the same journal, the same proof. At the\n" +
 			"end it scans again, and says of each fault what was seen. It needs no API server.\n\n" +
 			"N and NAME mean rows of the last scan of this user, as for kubediag show. Without them, it is every fault.\n\n" +
-			"It leaves alone what an agent of this node repairs, and waits while another program repairs. Where no container\n" +
-			"runtime tells of a pod, its spec has to be given by --pods.\n\n" +
+			"It leaves alone what an agent of this node repairs, and waits while another program repairs. If neither\n" +
+			"the kubelet nor the container runtime knows a pod, its spec has to be given by --pods.\n\n" +
 			"Exit status: 0 no fault is left, 1 faults are left, 2 could not look, 3 refused: nothing was changed.",
 		Example: "  kubediag recover --dry-run\n" +
 			"  kubediag recover 4 5\n" +
@@ -140,7 +140,7 @@ func (o recoverOptions) run(cmd *cobra.Command, args []string) error {
 		}
 		return writeThen(w, v.Text(v.clean()), r.end())
 	}
-	e, err := newEngine(at.Node, at.specs, o.orphanAge)
+	e, err := newEngine(ctx, at.Node, at.specs, o.orphanAge)
 	if err != nil {
 		return err
 	}
@@ -231,7 +231,7 @@ func pointers(places []faultPlace) (all []*scanFault) {
 	return all
 }
 
-// faultSpot tells faults of two scans apart. A mount that has taken the place of another and is broken is the same fault.
+// faultSpot identifies a fault in two scans. A mount that has taken the place of another and is broken is the same fault.
 type faultSpot struct {
 	code                          fault.Code
 	pod, container, volume, point string
@@ -241,7 +241,7 @@ type faultSpot struct {
 
 func (f *scanFault) spot() faultSpot {
 	k := faultSpot{f.Code, f.Pod.UID, f.Container, f.Volume, f.Mount.Point, f.Mount.Namespace, f.Details.Device}
-	if f.Code == fault.HeldDevice { // the pod is the holder's, which only the container runtime tells
+	if f.Code == fault.HeldDevice { // the pod is the holder's, whom only the container runtime knows
 		k.pod, k.container = "", ""
 	}
 	return k

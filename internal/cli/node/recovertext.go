@@ -151,7 +151,7 @@ func (r *recovery) resultText() string {
 	return b.String()
 }
 
-// agree asks whether the plan is to be carried out. Without a terminal nobody can be asked, and it is refused.
+// agree asks whether the plan is to be carried out. Without a terminal it is refused.
 func (r *recovery) agree(cmd *cobra.Command, o changeOptions) error {
 	n := r.left(planned)
 	if n == 0 || o.yes || o.dryRun {
@@ -189,7 +189,7 @@ func agree(cmd *cobra.Command, question, line string) error {
 	return nil
 }
 
-// answerOf reads a line. Whoever presses Ctrl-C instead has answered, too.
+// answerOf reads a line. Ctrl-C is an answer, too.
 func answerOf(ctx context.Context, in io.Reader) (string, error) {
 	line, err := bounded.Do(ctx, &bounded.Calls{}, bounded.Call{}, func() (string, error) { return bufio.NewReader(in).ReadString('\n') })
 	switch {

@@ -56,7 +56,7 @@ var recoverers = map[fault.Code]string{
 	fault.OrphanedPodVolumes:  "orphaned-pod-recover",
 }
 
-// targetsOf groups faults, in their order. What cannot be repaired is a target for each row.
+// targetsOf groups faults, in their order. Faults that cannot be repaired are a target for each row.
 func targetsOf(faults []*scanFault) (all []*target) {
 	type group struct {
 		operation, pod, container, volume, device string
@@ -137,7 +137,7 @@ func (r *recovery) planOne(ctx context.Context, t *target) (err error) {
 			t.refuse("%s", why)
 			return nil
 		}
-		if r.engine.pods.runtime == nil { // no source tells how containers are later
+		if r.engine.pods.runtime == nil { // no source says how containers are later
 			t.spec.Parameters[subpath.ParamWaitSeconds] = "0"
 			if t.operation == recoverers[fault.DisconnectedFUSE] {
 				t.spec.Parameters[rebind.ParamRebindWaitSeconds] = "0"
@@ -167,12 +167,12 @@ func (r *recovery) planOne(ctx context.Context, t *target) (err error) {
 func (r *recovery) unknownPod(ctx context.Context, t *target) string {
 	f := t.faults[0]
 	if f.Pod.Name == "" {
-		return "its pod is not known: neither --pods nor the container runtime tells of it"
+		return "its pod is not known: neither --pods, the kubelet nor the container runtime knows it" + r.engine.whyUnknown()
 	}
 	pod, err := r.engine.pods.Pod(ctx, f.Pod.Namespace, f.Pod.Name)
 	switch {
 	case err != nil:
-		return "its pod is not known: " + err.Error()
+		return "its pod is not known: " + err.Error() + r.engine.whyUnknown()
 	case string(pod.UID) != f.Pod.UID:
 		return fmt.Sprintf("the pod with this name has UID %s now", pod.UID)
 	}

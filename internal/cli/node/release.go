@@ -73,7 +73,7 @@ func (o nodeOptions) release(cmd *cobra.Command, name string, change changeOptio
 	if done, err := releasable(report); done {
 		return err
 	}
-	e, err := newEngine(choice.Node, nil, orphan.DefaultMinimumAge)
+	e, err := newEngine(ctx, choice.Node, nil, orphan.DefaultMinimumAge)
 	if err != nil {
 		return err
 	}

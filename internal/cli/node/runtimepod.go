@@ -127,7 +127,7 @@ func (p *nodePods) plugins(ctx context.Context, uid string) (map[string]string, 
 	return all, err
 }
 
-// sourceOf is as much of a volume's source as its plugin tells.
+// sourceOf is as much of a volume's source as its plugin says.
 func sourceOf(plugin, name string) (s corev1.VolumeSource) {
 	reference := corev1.LocalObjectReference{Name: name}
 	switch plugin {
