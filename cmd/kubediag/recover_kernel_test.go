@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -267,4 +268,21 @@ func TestDiagnose(t *testing.T) {
 	w.run(t, "diagnose", pods, "--pod=default/none").says(t, 2, "pod not found")
 	w.run(t, "diagnose", pods, "--data-root="+w.data, "--heal").says(t, 0, "Healed: ")
 	w.clean(t)
+}
+
+// TestAnInterruptedRecoverSaysWhatItHasFound, and changes nothing: it is interrupted while a volume does not answer.
+func TestAnInterruptedRecoverSaysWhatItHasFound(t *testing.T) {
+	w := newBrokenNode(t)
+	w.Stop()
+	r := w.unchanged(t, func() *result {
+		cmd, r := callers[0].command(t, w.s.program, "", "recover", "--yes", "--kubelet-root="+w.Root, "--data-root="+w.data)
+		must(t, cmd.Start())
+		for deadline := time.Now().Add(time.Minute); !hasChild(cmd.Process.Pid) && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		}
+		must(t, cmd.Process.Signal(os.Interrupt))
+		_ = cmd.Wait() // its status says more
+		r.status = cmd.ProcessState.ExitCode()
+		return r
+	})
+	r.says(t, 2, "StaleSubPath", "HeldDevice", "the scan was interrupted")
 }

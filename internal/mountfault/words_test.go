@@ -51,6 +51,8 @@ func TestObjectOfAPod(t *testing.T) {
 			Summary:  "container app, volume config: the file it is bound to was deleted or replaced; the next start of the container fails",
 			Evidence: []string{"link count is 0"}, Plan: fault.Advise(f.Finding, fault.Caller{}).Plan,
 			Commands: []v1.FaultCommand{{
+				Purpose: "shows the plan, asks, repairs it and proves it", Line: "kubediag recover shop/web-5d5f8b6c5-x2x9k",
+			}, {
 				Purpose: "removes the stale bind; the kubelet binds the current file at the next start",
 				Line:    `nsenter -t 21 -m umount -- '/pods/it'\''s/0'`,
 			}},
@@ -84,7 +86,7 @@ func TestMountsOfOneVolume(t *testing.T) {
 	own.Details.Repair, b.Details.Driver = fault.Replace, ""
 	got := n.only(t, b, a, own)
 	if s := got.Status; s.Container != "" || s.Heal != v1.HealPerson || s.Evidence[0] != "mounts with this fault: 3" ||
-		s.Driver != "csi.example.org" || s.Commands[0].Line != "kubectl -n shop delete pod web" {
+		s.Driver != "csi.example.org" || s.Commands[0].Line != "kubediag recover shop/web" || s.Commands[1].Line != "kubectl -n shop delete pod web" {
 		t.Errorf("%+v", s)
 	}
 	if s := n.only(t, a).Status; s.Container != "a" { // its own mount was repaired

@@ -132,7 +132,7 @@ func (o recoverOptions) run(cmd *cobra.Command, args []string) error {
 	v := recoverView{o.view(w, r)}
 	v.verbose = o.change.verbose
 	if r.Looked.Interrupted {
-		return writeThen(w, v.Text(v.unseen()), r.end())
+		return writeThen(w, v.text(), r.end()) // what is known
 	}
 	if len(chosen) == 0 {
 		if len(args) > 0 {
