@@ -226,6 +226,7 @@ var sentences = []sentence{
 	line(`  \S*kubediag (?:recover|release|diagnose) .*kube let .*`, whoSeesAll),
 	line(`Succeeded      auto-(?:collector|diagnoser|recover), \d+ ms`, whoSeesAll),
 	line(`(?:DisconnectedFUSE|HungMount|HeldDevice) \(present\)`, whoSeesAll),
+	line(`No action repairs (?:DisconnectedFUSE|HungMount) now\. See \S+ explain \S+`, whoSeesAll),
 	line(`Planned: 3 faults found, 1 action planned; nothing would be lost`, whoSeesAll),
 	line(`Nothing was changed\. To carry out the plan:`, whoSeesAll),
 	line(`Not looked at: the subPaths of 1 pod: neither --pods, the kubelet nor the container runtime knows them: kubectl get pods .*`, whoSeesAll),

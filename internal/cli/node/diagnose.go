@@ -77,6 +77,7 @@ func (o *diagnoseOptions) addFlags(cmd *cobra.Command) {
 	o.change.addRoot(cmd)
 	completeFlag(cmd, "operation-set", shippedSets)
 	completeFlag(cmd, "pod", podsOfLast)
+	completeFlag(cmd, "container", func() []string { return nil })
 	completeFlag(cmd, "device", blockDevices)
 	completeFlag(cmd, "output", func() []string { return outputs })
 }
@@ -276,12 +277,32 @@ func (s *story) conclusion(d *v1.Diagnosis, heal string) string {
 	}
 	if d.Status.Outcome == v1.OutcomePlanned {
 		b.WriteString("\n" + s.view.actions(d))
+		for _, code := range unplanned(d) {
+			b.WriteString(s.view.marked("!", terminal.Yellow, "No action repairs "+code+" now. See "+s.view.program.line("kubediag explain "+code)))
+		}
 	}
 	b.WriteString("\n" + s.view.Wrap(string(d.Status.Outcome)+": ", printable.Quoted(summaryOf(d)), 2))
 	if d.Status.Outcome == v1.OutcomePlanned {
 		b.WriteString("\nNothing was changed. To carry out the plan:\n  " + heal + "\n")
 	}
 	return b.String()
+}
+
+// unplanned are the codes of faults for which a plan has no action.
+func unplanned(d *v1.Diagnosis) (codes []string) {
+	has := map[string]bool{}
+	for _, run := range d.Status.Operations {
+		for _, a := range run.Actions {
+			has[a.Fault] = true
+		}
+	}
+	for _, f := range d.Status.Faults {
+		if !has[f.Code] {
+			has[f.Code] = true
+			codes = append(codes, f.Code)
+		}
+	}
+	return codes
 }
 
 // summaryOf is that of the Diagnosis. The summary of a plan speaks of an object of the API server, which is not there.
