@@ -253,5 +253,9 @@ func typed(cmd *cobra.Command, p shellName, extra string, args ...string) string
 	for _, arg := range args {
 		words = append(words, fault.Quote(arg))
 	}
-	return p.line(strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), " "))
+	line := p.line(strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), " "))
+	if pods := cmd.Flags().Lookup("pods"); pods != nil && pods.Value.String() == "-" {
+		line = "kubectl get pods -A -o json | " + line
+	}
+	return line
 }
