@@ -130,7 +130,7 @@ func TestSourcesAgree(t *testing.T) {
 	for _, source := range []source{table{}, table{fdinfo: true}} {
 		with(t, source, func(t *testing.T) {
 			got := inspect(t, s.target)
-			if diff := cmp.Diff(want, got, known, cmpopts.IgnoreFields(ID{}, "Unique")); diff != "" {
+			if diff := cmp.Diff(want, got, known, cmpopts.IgnoreFields(ID{}, "UniqueID")); diff != "" {
 				t.Errorf("%+v: %s", source, diff)
 			}
 			if !got.Same(want.ID) {

@@ -173,7 +173,7 @@ type meddler struct {
 	act           func()
 }
 
-func (m *meddler) bare(id ID) (bool, error) {
+func (m *meddler) hasNoChildren(id ID) (bool, error) {
 	ok, err := m.kernel.hasNoChildren(id)
 	if m.bares++; m.bares == m.moment {
 		m.act()
