@@ -45,7 +45,7 @@ func NewDiagnoseCommand(proc string) *cobra.Command {
 	}
 	o.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return ended("diagnose", cmd.Context(), o.run(cmd))
+		return ended(cmd.Context(), "diagnose", o.run(cmd))
 	}
 	return cmd
 }
@@ -246,7 +246,7 @@ func (s *story) say(format string, args ...any) {
 func (s *story) Accepted(*v1.Diagnosis) {}
 
 // OperationEnded prints how an operation went.
-func (s *story) OperationEnded(d *v1.Diagnosis, run v1.OperationRun) {
+func (s *story) OperationEnded(_ *v1.Diagnosis, run v1.OperationRun) {
 	text := run.Operation
 	if run.CompletionTime != nil && run.StartTime != nil {
 		text += fmt.Sprintf(", %d ms", run.CompletionTime.Sub(run.StartTime.Time).Milliseconds())

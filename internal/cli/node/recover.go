@@ -43,13 +43,13 @@ func NewRecoverCommand(proc string) *cobra.Command {
 	o.addSelection(cmd)
 	o.change.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return ended("recover", cmd.Context(), o.run(cmd, args))
+		return ended(cmd.Context(), "recover", o.run(cmd, args))
 	}
 	return cmd
 }
 
 // ended is how a verb ends, with its name.
-func ended(verb string, ctx context.Context, err error) error {
+func ended(ctx context.Context, verb string, err error) error {
 	if err == nil || errors.Is(err, ErrFaults) {
 		return err
 	}

@@ -153,9 +153,9 @@ func (r *recovery) planOne(ctx context.Context, t *target) (err error) {
 		return err
 	}
 	t.plan = d
-	switch {
-	case d.Status.Outcome == v1.OutcomePlanned:
-	case d.Status.Outcome == v1.OutcomeError:
+	switch d.Status.Outcome {
+	case v1.OutcomePlanned:
+	case v1.OutcomeError:
 		t.progress, t.why = failed, "it could not be planned: "+messageOf(d)
 	default:
 		t.refuse("%s", messageOf(d))

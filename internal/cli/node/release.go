@@ -42,7 +42,7 @@ func NewReleaseCommand(proc string) *cobra.Command {
 	o.addFlags(cmd.Flags())
 	change.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return ended("release", cmd.Context(), o.release(cmd, args[0], change))
+		return ended(cmd.Context(), "release", o.release(cmd, args[0], change))
 	}
 	return cmd
 }
