@@ -1,0 +1,172 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lint finds workloads whose pods are at risk of a mount fault, from their templates alone, and writes down the
+// change that cures each. It asks no cluster and no node, so it cannot know what an image has in a directory.
+//
+// It rests on the kubelet's habits (package faults/subpath) and on mount_namespaces(7): a container without mount
+// propagation keeps its copy of every mount that was there when it started.
+package lint
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"kubediag.org/kubediag/internal/fault"
+)
+
+// Rule is the name of a risk.
+type Rule string
+
+// Rules.
+const (
+	// MutableSubPath: a container mounts a subPath of content that the kubelet replaces, on a kubelet with
+	// kubernetes#68211.
+	MutableSubPath Rule = "MutableSubPath"
+	// HostPropagation: a container mounts a directory of the host in which the kubelet mounts volumes, and does not follow
+	// what is unmounted there.
+	HostPropagation Rule = "HostPropagation"
+	// FUSEPropagation: a container uses a file system that another container mounts, and does not follow its daemon's
+	// restart.
+	FUSEPropagation Rule = "FUSEPropagation"
+)
+
+// Rules lists all rules.
+func Rules() []Rule { return []Rule{MutableSubPath, HostPropagation, FUSEPropagation} }
+
+// Code is the fault that the risk becomes.
+func (r Rule) Code() fault.Code {
+	switch r {
+	case MutableSubPath:
+		return fault.StaleSubPath
+	case HostPropagation:
+		return fault.HeldDevice
+	}
+	return fault.DisconnectedFUSE
+}
+
+// Finding is one risk of one container.
+type Finding struct {
+	Rule Rule `json:"rule"`
+	// Code is the fault that the risk becomes.
+	Code      fault.Code `json:"code"`
+	Kind      string     `json:"kind"`
+	Namespace string     `json:"namespace,omitempty"`
+	Name      string     `json:"name"`
+	Container string     `json:"container"`
+	// Mounts are the volumeMounts at risk that one change cures.
+	Mounts []Mount `json:"mounts"`
+	// Summary says in one sentence what is wrong.
+	Summary string `json:"summary"`
+	// Cure says in one or two sentences what to change, and what to check before.
+	Cure string `json:"cure"`
+	// Patch is the change as a strategic merge patch of the object, in YAML. It is empty if the template does not say
+	// enough for one.
+	Patch string `json:"patch,omitempty"`
+}
+
+// Mount is one volumeMount of a container.
+type Mount struct {
+	// Field is its place in the object, such as spec.template.spec.containers[0].volumeMounts[1].
+	Field     string `json:"field"`
+	Volume    string `json:"volume"`
+	MountPath string `json:"mountPath"`
+	// SubPath is empty if the whole volume is mounted; it is the expression if there is one.
+	SubPath string `json:"subPath,omitempty"`
+}
+
+// Options narrow and widen a check. The zero value is ready for use.
+type Options struct {
+	// KubeletVersion is that of the nodes' kubelets; nil: not known, and the oldest is assumed.
+	KubeletVersion *version.Version
+	// KubeletRoot is the kubelets' root directory; empty: /var/lib/kubelet.
+	KubeletRoot string
+	// MountDirs are directories of the host in which containers of other workloads mount file systems, see MountDirs.
+	MountDirs []string
+}
+
+// fixedSubPath is the first version whose kubelet compares a subPath bind with its source and renews it.
+var fixedSubPath = version.MustParseGeneric("1.19.0")
+
+// HasSubPathBug reports whether kubelets of a version have kubernetes#68211; nil: the version is not known.
+func HasSubPathBug(v *version.Version) bool { return v == nil || v.LessThan(fixedSubPath) }
+
+// Check returns the risks of one workload's template. kind decides where in the object the template is; Kinds lists
+// those that have one.
+func Check(kind, namespace, name string, template *corev1.PodTemplateSpec, o Options) []Finding {
+	if template == nil {
+		return nil
+	}
+	o.KubeletRoot = path.Clean(cmp.Or(o.KubeletRoot, "/var/lib/kubelet"))
+	c := check{kind: kind, options: o, spec: &template.Spec, volumes: map[string]corev1.Volume{}, taken: map[string]bool{}}
+	for _, v := range template.Spec.Volumes {
+		c.volumes[v.Name], c.taken[v.Name] = v, true
+	}
+	c.findMounters()
+	var all []Finding
+	for _, of := range c.containers() {
+		if HasSubPathBug(o.KubeletVersion) {
+			all = append(all, c.mutableSubPaths(of)...)
+		}
+		all = append(all, c.propagation(of)...)
+	}
+	for i := range all {
+		all[i].Kind, all[i].Namespace, all[i].Name, all[i].Code = kind, namespace, name, all[i].Rule.Code()
+	}
+	return all
+}
+
+// check is one look at one template.
+type check struct {
+	kind    string
+	options Options
+	spec    *corev1.PodSpec
+	volumes map[string]corev1.Volume
+	// mounters are the containers of this pod that mount into a volume for others, by the volume's name.
+	mounters map[string][]string
+	taken    map[string]bool // names of volumes, those that patches add included
+}
+
+// container is what a regular and an init container have in common. Ephemeral containers are in no template.
+type container struct {
+	list   string
+	index  int
+	name   string
+	mounts []corev1.VolumeMount
+}
+
+func (c *check) containers() []container {
+	var all []container
+	for i, of := range c.spec.InitContainers {
+		all = append(all, container{"initContainers", i, of.Name, of.VolumeMounts})
+	}
+	for i, of := range c.spec.Containers {
+		all = append(all, container{"containers", i, of.Name, of.VolumeMounts})
+	}
+	return all
+}
+
+// mount writes a volumeMount down.
+func (c *check) mount(of container, index int) Mount {
+	m := of.mounts[index]
+	return Mount{
+		Field:  fmt.Sprintf("%s.%s[%d].volumeMounts[%d]", specField(c.kind), of.list, of.index, index),
+		Volume: m.Name, MountPath: m.MountPath, SubPath: cmp.Or(m.SubPathExpr, m.SubPath),
+	}
+}
+
+// follows reports whether a mount sees what the host mounts and unmounts below it later.
+func follows(m corev1.VolumeMount) bool {
+	return m.MountPropagation != nil && slices.Contains(
+		[]corev1.MountPropagationMode{corev1.MountPropagationHostToContainer, corev1.MountPropagationBidirectional}, *m.MountPropagation)
+}
+
+// spreads reports whether the host sees what the container mounts below it.
+func spreads(m corev1.VolumeMount) bool {
+	return m.MountPropagation != nil && *m.MountPropagation == corev1.MountPropagationBidirectional
+}

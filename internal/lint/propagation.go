@@ -1,0 +1,146 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lint
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// driverDirs are directories of the host in which known FUSE drivers mount, for pods that take them by hostPath:
+// JuiceFS, Fluid and CernVM-FS.
+var driverDirs = []string{"/var/lib/juicefs", "/jfs", "/runtime-mnt", "/cvmfs"}
+
+// MountDirs lists the directories of the host in which containers of a pod mount file systems for others: hostPath
+// volumes that they mount with Bidirectional propagation. Those above the kubelet's root directory are left out: they are
+// mounted for the kubelet's sake.
+func MountDirs(spec *corev1.PodSpec) []string {
+	volumes := map[string]corev1.Volume{}
+	for _, v := range spec.Volumes {
+		volumes[v.Name] = v
+	}
+	var dirs []string
+	for _, of := range slices.Concat(spec.InitContainers, spec.Containers) {
+		for _, m := range of.VolumeMounts {
+			dir := hostDir(volumes[m.Name], m)
+			if spreads(m) && dir != "" && !inside("/var/lib/kubelet", dir) && !inside(dir, "/var/lib/kubelet") && !slices.Contains(dirs, dir) {
+				dirs = append(dirs, dir)
+			}
+		}
+	}
+	return dirs
+}
+
+// hostDir is the directory of the host that a volumeMount mounts; empty if the volume is no hostPath. A path with a
+// symbolic link in it is taken by its letters.
+func hostDir(v corev1.Volume, m corev1.VolumeMount) string {
+	if v.HostPath == nil || !path.IsAbs(v.HostPath.Path) {
+		return ""
+	}
+	return path.Join(v.HostPath.Path, m.SubPath)
+}
+
+// inside reports whether name is dir or lies in it.
+func inside(name, dir string) bool {
+	return name == dir || dir == "/" || strings.HasPrefix(name, dir+"/")
+}
+
+// overlaps reports whether one of the two lies in the other.
+func overlaps(a, b string) bool { return inside(a, b) || inside(b, a) }
+
+// findMounters finds the containers that mount into a volume of the pod for others.
+func (c *check) findMounters() {
+	c.mounters = map[string][]string{}
+	for _, of := range c.containers() {
+		for _, m := range of.mounts {
+			if spreads(m) {
+				c.mounters[m.Name] = append(c.mounters[m.Name], of.name)
+			}
+		}
+	}
+}
+
+// propagation finds the mounts of a container that do not follow what is mounted and unmounted below them.
+func (c *check) propagation(of container) []Finding {
+	var all []Finding
+	for i, m := range of.mounts {
+		if follows(m) {
+			continue
+		}
+		rule, why := c.copies(of, m)
+		if rule == "" {
+			continue
+		}
+		all = append(all, Finding{
+			Rule: rule, Container: of.name, Mounts: []Mount{c.mount(of, i)}, Summary: why,
+			Cure:  c.cureOf(rule, hostDir(c.volumes[m.Name], m)),
+			Patch: patch(c.kind, map[string]any{of.list: []any{map[string]any{"name": of.name, "volumeMounts": []any{propagated(m)}}}}),
+		})
+	}
+	return all
+}
+
+// copies says why a mount is a risk, in one sentence; no rule: it is none.
+func (c *check) copies(of container, m corev1.VolumeMount) (rule Rule, why string) {
+	dir := hostDir(c.volumes[m.Name], m)
+	for _, other := range c.mounters[m.Name] {
+		if other != of.name {
+			return FUSEPropagation, fmt.Sprintf("container %q mounts volume %q, in which container %q mounts file systems, without "+
+				"mountPropagation HostToContainer: once they are mounted again, it keeps the dead ones", of.name, m.Name, other)
+		}
+	}
+	switch {
+	case dir == "":
+		return "", ""
+	case c.holdsVolumes(dir):
+		return HostPropagation, fmt.Sprintf("container %q mounts %q of the host, in which the kubelet mounts volumes, without mountPropagation "+
+			"HostToContainer: it keeps a copy of every volume that is mounted there when it starts, and their devices cannot be detached",
+			of.name, dir)
+	}
+	if i := slices.IndexFunc(c.options.MountDirs, func(d string) bool { return overlaps(dir, path.Clean(d)) }); i >= 0 {
+		return FUSEPropagation, fmt.Sprintf("container %q mounts %q of the host, and another workload mounts file systems in %q, without "+
+			"mountPropagation HostToContainer: once they are mounted again, it keeps the dead ones", of.name, dir, c.options.MountDirs[i])
+	}
+	if i := slices.IndexFunc(driverDirs, func(d string) bool { return inside(dir, d) }); i >= 0 {
+		return FUSEPropagation, fmt.Sprintf("container %q mounts %q of the host, and FUSE drivers mount in %q, without mountPropagation "+
+			"HostToContainer: once the file system is mounted again, it keeps the dead one", of.name, dir, driverDirs[i])
+	}
+	return "", ""
+}
+
+// holdsVolumes reports whether the kubelet's mounts of volumes lie in a directory of the host, or it is one of them. The
+// directories of drivers' sockets, which are in plugins, too, have none.
+func (c *check) holdsVolumes(dir string) bool {
+	for _, name := range []string{"pods", "plugins/kubernetes.io"} {
+		if overlaps(dir, path.Join(c.options.KubeletRoot, name)) {
+			return true
+		}
+	}
+	return false
+}
+
+// cureOf says what to do against a rule of propagation.
+func (c *check) cureOf(rule Rule, dir string) string {
+	cure := "set mountPropagation: HostToContainer"
+	if rule == HostPropagation {
+		cure += ", or mount a directory that has no volumes in it"
+	}
+	if dir != "" {
+		cure += fmt.Sprintf("; %q must lie on a shared mount of the node, as it does under systemd, or the container does not start", dir)
+	}
+	return cure
+}
+
+// propagated is the volumeMount as a patch. A mount that is read-only with all that lies on it cannot follow others.
+func propagated(m corev1.VolumeMount) map[string]any {
+	p := map[string]any{"name": m.Name, "mountPath": m.MountPath, "mountPropagation": string(corev1.MountPropagationHostToContainer)}
+	if m.RecursiveReadOnly != nil && *m.RecursiveReadOnly != corev1.RecursiveReadOnlyDisabled {
+		p["recursiveReadOnly"] = nil
+	}
+	return p
+}

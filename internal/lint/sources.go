@@ -1,0 +1,172 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lint
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// sources are the sources of a projected volume that has the files of these subPaths, each under the name that it has in
+// the container. A reason: the template does not say enough for that.
+func (c *check) sources(of container, indexes []int) (all []corev1.VolumeProjection, why string) {
+	for _, i := range indexes {
+		m := of.mounts[i]
+		w := wanted{as: path.Base(path.Clean("/" + m.MountPath)), name: path.Clean(m.SubPath), volume: m.Name}
+		if m.SubPathExpr != "" {
+			return nil, fmt.Sprintf("subPathExpr %q is known in the container alone", m.SubPathExpr)
+		}
+		if strings.HasPrefix(w.name, "..") {
+			return nil, fmt.Sprintf("subPath %q is a name that the kubelet uses for itself", m.SubPath)
+		}
+		found := w.project(c.volumes[m.Name])
+		if len(found) == 0 {
+			return nil, fmt.Sprintf("the template does not say which source of volume %q has %q", m.Name, m.SubPath)
+		}
+		all = append(all, found...)
+	}
+	return all, ""
+}
+
+// wanted is what one subPath names in a volume, and the name that it has in the container's directory.
+type wanted struct{ name, as, volume string }
+
+// rename gives a path in the volume its path in the new one; ok is false if the subPath does not cover it.
+func (w wanted) rename(name string) (renamed string, ok bool) {
+	name = path.Clean(name)
+	if !inside(name, w.name) {
+		return "", false
+	}
+	return path.Join(w.as, strings.TrimPrefix(name, w.name)), true
+}
+
+// project returns what of a volume the subPath covers, as sources of a projected volume.
+func (w wanted) project(v corev1.Volume) []corev1.VolumeProjection {
+	switch {
+	case v.ConfigMap != nil:
+		return w.configMap(corev1.ConfigMapProjection{
+			LocalObjectReference: v.ConfigMap.LocalObjectReference, Items: withMode(v.ConfigMap.Items, v.ConfigMap.DefaultMode),
+			Optional: v.ConfigMap.Optional,
+		}, v.ConfigMap.DefaultMode)
+	case v.Secret != nil:
+		return w.secret(corev1.SecretProjection{
+			LocalObjectReference: corev1.LocalObjectReference{Name: v.Secret.SecretName}, Items: withMode(v.Secret.Items, v.Secret.DefaultMode),
+			Optional: v.Secret.Optional,
+		}, v.Secret.DefaultMode)
+	case v.DownwardAPI != nil:
+		return w.downward(v.DownwardAPI.Items, v.DownwardAPI.DefaultMode)
+	case v.Projected != nil:
+		return w.projected(v.Projected)
+	}
+	return nil
+}
+
+// withMode gives items the mode of their volume.
+func withMode(items []corev1.KeyToPath, mode *int32) []corev1.KeyToPath {
+	items = slices.Clone(items)
+	for i := range items {
+		if items[i].Mode == nil {
+			items[i].Mode = mode
+		}
+	}
+	return items
+}
+
+// keys are the items that the subPath covers. Without items, every key is a file of its own name.
+func (w wanted) keys(items []corev1.KeyToPath, mode *int32) (covered []corev1.KeyToPath) {
+	if len(items) == 0 && !strings.Contains(w.name, "/") {
+		return []corev1.KeyToPath{{Key: w.name, Path: w.as, Mode: mode}}
+	}
+	for _, item := range items {
+		if renamed, ok := w.rename(item.Path); ok {
+			covered = append(covered, corev1.KeyToPath{Key: item.Key, Path: renamed, Mode: item.Mode})
+		}
+	}
+	return covered
+}
+
+func (w wanted) configMap(p corev1.ConfigMapProjection, mode *int32) []corev1.VolumeProjection {
+	if p.Items = w.keys(p.Items, mode); len(p.Items) == 0 {
+		return nil
+	}
+	return []corev1.VolumeProjection{{ConfigMap: &p}}
+}
+
+func (w wanted) secret(p corev1.SecretProjection, mode *int32) []corev1.VolumeProjection {
+	if p.Items = w.keys(p.Items, mode); len(p.Items) == 0 {
+		return nil
+	}
+	return []corev1.VolumeProjection{{Secret: &p}}
+}
+
+func (w wanted) downward(items []corev1.DownwardAPIVolumeFile, mode *int32) []corev1.VolumeProjection {
+	var covered []corev1.DownwardAPIVolumeFile
+	for _, item := range items {
+		if renamed, ok := w.rename(item.Path); ok {
+			item.Path = renamed
+			if item.Mode == nil {
+				item.Mode = mode
+			}
+			covered = append(covered, item)
+		}
+	}
+	if len(covered) == 0 {
+		return nil
+	}
+	return []corev1.VolumeProjection{{DownwardAPI: &corev1.DownwardAPIProjection{Items: covered}}}
+}
+
+// projected takes what is named by a path from every source. A source that has all of its keys may have the file or not:
+// it is taken only if there is one such source, and no path names the file.
+func (w wanted) projected(v *corev1.ProjectedVolumeSource) (all []corev1.VolumeProjection) {
+	var open []corev1.VolumeProjection
+	for _, s := range v.Sources {
+		switch {
+		case s.ConfigMap != nil && len(s.ConfigMap.Items) == 0, s.Secret != nil && len(s.Secret.Items) == 0:
+			open = append(open, s)
+		default:
+			all = append(all, w.named(s, v.DefaultMode)...)
+		}
+	}
+	if len(all) > 0 || len(open) != 1 {
+		return all
+	}
+	if open[0].ConfigMap != nil {
+		return w.configMap(*open[0].ConfigMap, v.DefaultMode)
+	}
+	return w.secret(*open[0].Secret, v.DefaultMode)
+}
+
+// named is what the subPath covers of a source whose files have paths in the template.
+func (w wanted) named(s corev1.VolumeProjection, mode *int32) []corev1.VolumeProjection {
+	switch {
+	case s.ConfigMap != nil:
+		p := *s.ConfigMap
+		p.Items = withMode(p.Items, mode)
+		return w.configMap(p, mode)
+	case s.Secret != nil:
+		p := *s.Secret
+		p.Items = withMode(p.Items, mode)
+		return w.secret(p, mode)
+	case s.DownwardAPI != nil:
+		return w.downward(s.DownwardAPI.Items, mode)
+	case s.ServiceAccountToken != nil:
+		p := *s.ServiceAccountToken
+		if renamed, ok := w.rename(p.Path); ok {
+			p.Path = renamed
+			return []corev1.VolumeProjection{{ServiceAccountToken: &p}}
+		}
+	case s.ClusterTrustBundle != nil:
+		p := *s.ClusterTrustBundle
+		if renamed, ok := w.rename(p.Path); ok {
+			p.Path = renamed
+			return []corev1.VolumeProjection{{ClusterTrustBundle: &p}}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lint
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// systemDirs are directories that an image needs what it has in. Nothing is mounted over one, or over any at the top.
+var systemDirs = []string{
+	"/etc/ssl", "/etc/pki", "/usr/bin", "/usr/lib", "/usr/lib64", "/usr/local", "/usr/local/bin", "/usr/local/lib", "/usr/sbin",
+	"/usr/share", "/var/lib", "/var/run", "/var/log",
+}
+
+// mutableSubPaths finds the subPaths of content that the kubelet replaces. Those of one directory of the container are one
+// finding: they are cured by one volume.
+func (c *check) mutableSubPaths(of container) []Finding {
+	groups := map[string][]int{}
+	var order []string
+	for i, m := range of.mounts {
+		if (m.SubPath == "" && m.SubPathExpr == "") || !mutable(c.volumes[m.Name]) {
+			continue
+		}
+		dir := path.Dir(path.Clean("/" + m.MountPath))
+		if groups[dir] == nil {
+			order = append(order, dir)
+		}
+		groups[dir] = append(groups[dir], i)
+	}
+	var all []Finding
+	for _, dir := range order {
+		all = append(all, c.mutableSubPath(of, dir, groups[dir]))
+	}
+	return all
+}
+
+// mutable reports whether the kubelet replaces the content of a volume while it is in use.
+func mutable(v corev1.Volume) bool {
+	return v.ConfigMap != nil || v.Secret != nil || v.Projected != nil || v.DownwardAPI != nil
+}
+
+// mutableSubPath is the finding about the mounts of a container that lie in one directory.
+func (c *check) mutableSubPath(of container, dir string, indexes []int) Finding {
+	f := Finding{Rule: MutableSubPath, Container: of.name}
+	var paths []string
+	for _, i := range indexes {
+		f.Mounts = append(f.Mounts, c.mount(of, i))
+		paths = append(paths, fmt.Sprintf("%q", of.mounts[i].MountPath))
+	}
+	f.Summary = fmt.Sprintf("container %q mounts %s by subPath from content that the kubelet replaces at each update: on a kubelet before 1.19 it "+
+		"cannot start again after one", of.name, strings.Join(paths, ", "))
+	sources, why := c.sources(of, indexes)
+	if why != "" {
+		f.Cure = "mount the whole volume as a directory instead of a subPath; it is not written out here: " + why
+		return f
+	}
+	name := c.newVolume(of.mounts[indexes[0]].Name)
+	at := dir
+	moved := !c.hideable(of, dir, indexes)
+	if moved {
+		at = "/mnt/" + name
+	}
+	f.Patch = c.projection(of, indexes, at, corev1.Volume{
+		Name: name, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: sources}},
+	})
+	f.Cure = fmt.Sprintf("mount these files from a projected volume at the directory %q, as the patch does: then updates reach the container, too; "+
+		"what the image has in that directory is hidden", at)
+	if moved {
+		f.Cure = fmt.Sprintf("mount these files from a projected volume at a directory of their own, %q, as the patch does, and have the program read "+
+			"them there, or link to them when it starts: %q cannot be hidden by a volume", at, dir)
+	}
+	return f
+}
+
+// hideable reports whether a volume may be mounted in the place of the files' directory: the image can do without what it
+// has there, and nothing else is mounted in it.
+func (c *check) hideable(of container, dir string, indexes []int) bool {
+	for i, m := range of.mounts {
+		if !slices.Contains(indexes, i) && inside(path.Clean("/"+m.MountPath), dir) {
+			return false // the runtime can make no directory in a volume that is read-only
+		}
+	}
+	return strings.Count(dir, "/") > 1 && !slices.Contains(systemDirs, dir)
+}
+
+// newVolume is the name of a volume that a patch adds: that of the old one with a mark.
+func (c *check) newVolume(old string) string {
+	base := strings.TrimRight(old[:min(len(old), 50)], "-") + "-dir"
+	name := base
+	for i := 2; c.taken[name]; i++ {
+		name = fmt.Sprintf("%s-%d", base, i)
+	}
+	c.taken[name] = true
+	return name
+}
+
+// projection is the change as a patch: the new volume, its mount, and that those of the subPaths go.
+func (c *check) projection(of container, indexes []int, at string, v corev1.Volume) string {
+	mounts := []any{map[string]any{"name": v.Name, "mountPath": at, "readOnly": true}}
+	for _, i := range indexes {
+		mounts = append(mounts, map[string]any{"$patch": "delete", "mountPath": of.mounts[i].MountPath})
+	}
+	return patch(c.kind, map[string]any{
+		"volumes": []any{v},
+		of.list:   []any{map[string]any{"name": of.name, "volumeMounts": mounts}},
+	})
+}
