@@ -88,7 +88,12 @@ type Options struct {
 	KubeletRoot string
 	// MountDirs are directories of the host in which containers of other workloads mount file systems, see MountDirs.
 	MountDirs []string
+	// Immutable are the ConfigMaps and Secrets that never change.
+	Immutable map[Content]bool
 }
+
+// Content names a ConfigMap or a Secret.
+type Content struct{ Kind, Namespace, Name string }
 
 // fixedSubPath is the first version whose kubelet compares a subPath bind with its source and renews it.
 var fixedSubPath = version.MustParseGeneric("1.19.0")
@@ -103,7 +108,7 @@ func Check(kind, namespace, name string, template *corev1.PodTemplateSpec, o Opt
 		return nil
 	}
 	o.KubeletRoot = path.Clean(cmp.Or(o.KubeletRoot, "/var/lib/kubelet"))
-	c := check{kind: kind, options: o, spec: &template.Spec, volumes: map[string]corev1.Volume{}, taken: map[string]bool{}}
+	c := check{kind: kind, namespace: namespace, options: o, spec: &template.Spec, volumes: map[string]corev1.Volume{}, taken: map[string]bool{}}
 	for _, v := range template.Spec.Volumes {
 		c.volumes[v.Name], c.taken[v.Name] = v, true
 	}
@@ -123,7 +128,8 @@ func Check(kind, namespace, name string, template *corev1.PodTemplateSpec, o Opt
 
 // check is one look at one template.
 type check struct {
-	kind    string
+	kind, namespace string
+
 	options Options
 	spec    *corev1.PodSpec
 	volumes map[string]corev1.Volume

@@ -12,7 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// systemDirs are directories that an image needs what it has in. Nothing is mounted over one, or over any at the top.
+// systemDirs are directories with content of the image that it needs. Nothing is mounted over one, nor over any at the top,
+// nor over one that several packages share, whose name ends in .d.
 var systemDirs = []string{
 	"/etc/ssl", "/etc/pki", "/usr/bin", "/usr/lib", "/usr/lib64", "/usr/local", "/usr/local/bin", "/usr/local/lib", "/usr/sbin",
 	"/usr/share", "/var/lib", "/var/run", "/var/log",
@@ -24,7 +25,7 @@ func (c *check) mutableSubPaths(of container) []Finding {
 	groups := map[string][]int{}
 	var order []string
 	for i, m := range of.mounts {
-		if (m.SubPath == "" && m.SubPathExpr == "") || !mutable(c.volumes[m.Name]) {
+		if (m.SubPath == "" && m.SubPathExpr == "") || !c.mutable(c.volumes[m.Name]) {
 			continue
 		}
 		dir := path.Dir(path.Clean("/" + m.MountPath))
@@ -41,8 +42,14 @@ func (c *check) mutableSubPaths(of container) []Finding {
 }
 
 // mutable reports whether the kubelet replaces the content of a volume while it is in use.
-func mutable(v corev1.Volume) bool {
-	return v.ConfigMap != nil || v.Secret != nil || v.Projected != nil || v.DownwardAPI != nil
+func (c *check) mutable(v corev1.Volume) bool {
+	switch {
+	case v.ConfigMap != nil:
+		return !c.options.Immutable[Content{"ConfigMap", c.namespace, v.ConfigMap.Name}]
+	case v.Secret != nil:
+		return !c.options.Immutable[Content{"Secret", c.namespace, v.Secret.SecretName}]
+	}
+	return v.Projected != nil || v.DownwardAPI != nil
 }
 
 // mutableSubPath is the finding about the mounts of a container that lie in one directory.
@@ -86,7 +93,7 @@ func (c *check) hideable(of container, dir string, indexes []int) bool {
 			return false // the runtime can make no directory in a volume that is read-only
 		}
 	}
-	return strings.Count(dir, "/") > 1 && !slices.Contains(systemDirs, dir)
+	return strings.Count(dir, "/") > 1 && !strings.HasSuffix(dir, ".d") && !slices.Contains(systemDirs, dir)
 }
 
 // newVolume is the name of a volume that a patch adds: that of the old one with a mark.

@@ -1,0 +1,193 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"kubediag.org/kubediag/internal/lint"
+	"kubediag.org/kubediag/internal/linux/bounded"
+)
+
+// maxLintFiles bounds how many files the directories that are named may hold.
+const maxLintFiles = 100_000
+
+// NewLintCommand makes the verb lint.
+func NewLintCommand() *cobra.Command {
+	o := lintOptions{format: lintText}
+	cmd := &cobra.Command{
+		Use:   "lint -f FILE...",
+		Short: "Find workloads at risk of a mount fault in manifests, and write the change that cures each",
+		Long: "lint reads Pods, PodTemplates, Deployments, StatefulSets, DaemonSets, ReplicaSets, Jobs, CronJobs and lists of\n" +
+			"them, in YAML or JSON of one or more documents. It asks no cluster. Objects of other kinds are counted.\n\n" +
+			"MutableSubPath: a subPath of a ConfigMap, Secret, projected or downwardAPI volume. A kubelet before 1.19 cannot\n" +
+			"start such a container again after the content was updated. HostPropagation: a mount of the host's directories of\n" +
+			"volumes that does not follow what is unmounted there, so that devices stay held. FUSEPropagation: a mount that\n" +
+			"another container or a driver fills, and that does not follow when it is mounted again.\n\n" +
+			"Each change is printed as a strategic merge patch of the object.\n\n" +
+			"Exit status: 0 no risks, 1 risks found, 2 something could not be read.",
+		Example: "  kubediag lint -f manifests/\n" +
+			"  helm template chart | kubediag lint -f - --kubelet-version 1.18\n" +
+			"  kubediag lint -o github -f deploy/*.yaml",
+	}
+	o.addFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		o.files = append(o.files, args...) // a shell makes several of -f *.yaml
+		if err := o.run(cmd); err != nil && !errors.Is(err, ErrFaults) {
+			return fmt.Errorf("lint: %w", err)
+		} else if err != nil {
+			return err
+		}
+		return nil
+	}
+	return cmd
+}
+
+// lintOptions are the flags of lint.
+type lintOptions struct {
+	files   []string
+	version string
+	root    string
+	format  lintFormat
+}
+
+func (o *lintOptions) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringArrayVarP(&o.files, "filename", "f", nil, "file, or directory with files that end in .yaml, .yml or .json; \"-\": standard input")
+	f.StringVar(&o.version, "kubelet-version", "", "version of the kubelets, such as 1.18.20: from 1.19 on a subPath is no risk\n(default: not known, and the oldest is assumed)")
+	f.StringVar(&o.root, "kubelet-root", "", "root directory of the kubelets (default /var/lib/kubelet)")
+	f.VarP(&o.format, "output", "o", "how to write: text, json, or github for the annotations of its workflows")
+	completeFlag(cmd, "output", func() []string { return lintFormats })
+	completeFlag(cmd, "kubelet-version", func() []string {
+		return []string{"1.18\tand before: with kubernetes#68211", "1.19\tand later: the kubelet renews such binds"}
+	})
+	if err := cmd.MarkFlagFilename("filename", "yaml", "yml", "json"); err != nil {
+		panic(err) // the flag is not there
+	}
+}
+
+// check turns the flags into what the rules take.
+func (o *lintOptions) check() (lint.Options, error) {
+	options := lint.Options{KubeletRoot: o.root}
+	switch {
+	case len(o.files) == 0:
+		return options, errors.New("-f FILE is missing, see kubediag lint --help")
+	case o.root != "" && (!filepath.IsAbs(o.root) || filepath.Clean(o.root) != o.root):
+		return options, fmt.Errorf("--kubelet-root=%q: must be an absolute path without . and .. in it", o.root)
+	case o.version != "":
+		v, err := version.ParseGeneric(o.version)
+		if err != nil {
+			return options, fmt.Errorf("--kubelet-version=%q: must be a version such as 1.18 or v1.18.20", o.version)
+		}
+		options.KubeletVersion = v
+	}
+	return options, nil
+}
+
+// run reads all that can be read, and writes what was found in it.
+func (o *lintOptions) run(cmd *cobra.Command) error {
+	options, err := o.check()
+	if err != nil {
+		return err
+	}
+	r, err := bounded.Do(cmd.Context(), &bounded.Calls{}, bounded.Call{}, func() (*lintReport, error) {
+		return o.read(cmd.Context(), options, cmd.InOrStdin())
+	})
+	if err != nil {
+		return interrupted(cmd.Context(), err)
+	}
+	w := cmd.OutOrStdout()
+	switch o.format {
+	case lintJSON:
+		err = writeJSON(w, r)
+	case lintGitHub:
+		err = write(w, r.annotations())
+	default:
+		err = write(w, r.text())
+	}
+	switch {
+	case err != nil:
+		return err
+	case r.failed != nil:
+		return r.failed
+	case len(r.Findings) > 0:
+		return ErrFaults
+	}
+	return nil
+}
+
+// read reads one file after the other. It fails where there is nothing to read.
+func (o *lintOptions) read(ctx context.Context, options lint.Options, stdin io.Reader) (*lintReport, error) {
+	var m lint.Manifests
+	r := &lintReport{SchemaVersion: schemaVersion, Findings: []lint.Located{}, Errors: []string{}}
+	for _, name := range o.files {
+		files, err := filesOf(name)
+		r.fail(err)
+		for _, file := range files {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			r.Looked.Files++
+			r.fail(readManifest(&m, file, stdin))
+		}
+	}
+	r.Looked.Workloads, r.Looked.PassedOver = len(m.Workloads), m.PassedOver
+	if r.Looked.PassedOver == nil {
+		r.Looked.PassedOver = map[string]int{}
+	}
+	if r.failed == nil && r.Looked.Workloads+len(m.PassedOver) == 0 {
+		r.fail(fmt.Errorf("there is no object in %q", o.files))
+	}
+	r.Findings = append(r.Findings, m.Check(options)...)
+	return r, nil
+}
+
+func readManifest(m *lint.Manifests, name string, stdin io.Reader) error {
+	if name == "-" {
+		return m.Read("standard input", stdin)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return m.Read(name, f)
+}
+
+// filesOf are the files of a directory and of those in it, in order, or the one file itself. Links to directories are not
+// followed.
+func filesOf(name string) (files []string, err error) {
+	st, err := os.Stat(name)
+	if name == "-" || err == nil && !st.IsDir() {
+		return []string{name}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	err = filepath.WalkDir(name, func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case len(files) >= maxLintFiles:
+			return fmt.Errorf("%q has more than %d files", name, maxLintFiles)
+		case !e.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)):
+			files = append(files, path)
+		}
+		return nil
+	})
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("%q has no files that end in .yaml, .yml or .json", name)
+	}
+	return files, err
+}

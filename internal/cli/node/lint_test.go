@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const lintExporter = `apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: exporter, namespace: mon}
+spec:
+  template:
+    spec:
+      volumes:
+      - {name: root, hostPath: {path: /}}
+      containers:
+      - name: exporter
+        volumeMounts:
+        - {name: root, mountPath: /host}
+`
+
+const lintClean = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c}]}\n"
+
+// runLint runs the verb on files of a directory.
+func runLint(t *testing.T, files map[string]string, args ...string) (out string, err error) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range files {
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := NewLintCommand()
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	var b strings.Builder
+	cmd.SetOut(&b)
+	cmd.SetIn(strings.NewReader(lintExporter))
+	for i, arg := range args {
+		args[i] = strings.ReplaceAll(arg, "DIR", dir)
+	}
+	cmd.SetArgs(args)
+	err = cmd.ExecuteContext(t.Context())
+	return strings.ReplaceAll(b.String(), dir, "DIR"), err
+}
+
+func TestLint(t *testing.T) {
+	t.Parallel()
+	files := map[string]string{"a.yaml": lintClean, "sub/b.yml": lintExporter, "note.txt": "{{", "broken/c.yaml": "{{ .x }}: [\n"}
+	for name, c := range map[string]struct {
+		args  []string
+		ends  error // of the kind of which it ends
+		fails string
+		has   []string
+	}{
+		"clean":            {args: []string{"-f", "DIR/a.yaml"}, has: []string{"No risk found in 1 workload of 1 file.\n"}},
+		"a directory":      {args: []string{"-f", "DIR/sub"}, ends: ErrFaults, has: []string{"DIR/sub/b.yml:12: HostPropagation: DaemonSet mon/exporter: ", "      mountPropagation: HostToContainer\n", "1 risk in 1 of 1 workload.\n"}},
+		"standard input":   {args: []string{"-f", "-"}, ends: ErrFaults, has: []string{"standard input:12: HostPropagation"}},
+		"several":          {args: []string{"-f", "DIR/a.yaml", "DIR/sub/b.yml"}, ends: ErrFaults, has: []string{"1 risk in 1 of 2 workloads.\n"}},
+		"broken beside":    {args: []string{"-f", "DIR"}, fails: "DIR/broken/c.yaml:1: document 1: ", has: []string{"HostPropagation", "not read: 1 document."}},
+		"not there":        {args: []string{"-f", "DIR/x"}, fails: "no such file"},
+		"an empty one":     {args: []string{"-f", "/dev/null"}, fails: "there is no object"},
+		"no file":          {fails: "-f FILE is missing, see kubediag lint --help"},
+		"a wrong version":  {args: []string{"-f", "-", "--kubelet-version", "new"}, fails: `--kubelet-version="new": must be a version`},
+		"a wrong root":     {args: []string{"-f", "-", "--kubelet-root", "k"}, fails: `--kubelet-root="k": must be an absolute path`},
+		"another root":     {args: []string{"-f", "-", "--kubelet-root", "/data/kubelet"}, ends: ErrFaults},
+		"for the workflow": {args: []string{"-f", "DIR/sub", "-o", "github"}, ends: ErrFaults, has: []string{"::warning file=DIR/sub/b.yml,line=12,title=HostPropagation::DaemonSet mon/exporter: container "}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out, err := runLint(t, files, c.args...)
+			switch {
+			case c.fails != "":
+				if err == nil || errors.Is(err, ErrFaults) || !strings.Contains(err.Error(), strings.TrimPrefix(c.fails, "DIR")) {
+					t.Errorf("error %v, want %q", err, c.fails)
+				}
+			case !errors.Is(err, c.ends):
+				t.Errorf("error %v, want %v", err, c.ends)
+			}
+			for _, text := range c.has {
+				if !strings.Contains(out, text) {
+					t.Errorf("printed %s\nwithout %q", out, text)
+				}
+			}
+		})
+	}
+}
+
+func TestLintJSON(t *testing.T) {
+	t.Parallel()
+	out, err := runLint(t, map[string]string{"a.yaml": lintExporter + "---\nkind: Service\napiVersion: v1\n---\nkind: Pod\n"}, "-f", "DIR", "-o", "json")
+	if err == nil {
+		t.Error("no error for a pod without apiVersion")
+	}
+	var r lintReport
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Findings) != 1 || r.Findings[0].Line != 12 || r.Findings[0].Code != "HeldDevice" || r.Findings[0].Patch == "" ||
+		r.Looked.PassedOver["Service"] != 1 || len(r.Errors) != 1 || r.SchemaVersion != 1 {
+		t.Errorf("report %+v", r)
+	}
+}

@@ -1,0 +1,136 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"kubediag.org/kubediag/internal/lint"
+	"kubediag.org/kubediag/internal/printable"
+)
+
+// lintFormat is how lint writes.
+type lintFormat string
+
+const (
+	lintText   lintFormat = "text"
+	lintJSON   lintFormat = "json"
+	lintGitHub lintFormat = "github"
+)
+
+var lintFormats = []string{string(lintText), string(lintJSON), string(lintGitHub)}
+
+// String is the format's name.
+func (f *lintFormat) String() string { return string(*f) }
+
+// Type is what the flag's help calls the value.
+func (f *lintFormat) Type() string { return "format" }
+
+// Set takes the value of the flag.
+func (f *lintFormat) Set(value string) error {
+	if !slices.Contains(lintFormats, value) {
+		return fmt.Errorf("must be one of %q", lintFormats)
+	}
+	*f = lintFormat(value)
+	return nil
+}
+
+// lintReport is the result of lint, as it is in JSON.
+type lintReport struct {
+	SchemaVersion int `json:"schemaVersion"`
+	// Findings are in the order of the files. It is never null, nor is Errors.
+	Findings []lint.Located `json:"findings"`
+	Looked   lintLooked     `json:"looked"`
+	// Errors is what could not be read, with file, line and document.
+	Errors []string `json:"errors"`
+
+	failed error
+}
+
+// lintLooked is what was looked at.
+type lintLooked struct {
+	Files     int `json:"files"`
+	Workloads int `json:"workloads"`
+	// PassedOver counts the objects that have no pods, by kind.
+	PassedOver map[string]int `json:"passedOver"`
+}
+
+// fail notes what could not be read.
+func (r *lintReport) fail(err error) {
+	if err == nil {
+		return
+	}
+	r.failed = errors.Join(r.failed, err)
+	r.Errors = append(r.Errors, strings.Split(err.Error(), "\n")...)
+}
+
+// lintObject names the object of a finding.
+func lintObject(f lint.Located) string {
+	name := f.Name
+	if f.Namespace != "" {
+		name = f.Namespace + "/" + name
+	}
+	return f.Kind + " " + name
+}
+
+// text is the report for people.
+func (r *lintReport) text() string {
+	var b strings.Builder
+	for _, f := range r.Findings {
+		fmt.Fprintf(&b, "%s:%d: %s: %s: %s\n", printable.Quoted(f.File), f.Line, f.Rule, printable.Quoted(lintObject(f)), printable.Quoted(f.Summary))
+		fmt.Fprintf(&b, "  Cure: %s.\n", printable.Quoted(f.Cure))
+		if f.Patch != "" {
+			b.WriteString("  Patch:\n")
+			for line := range strings.Lines(f.Patch) {
+				b.WriteString("    " + printable.Text(line))
+			}
+		}
+		b.WriteString("\n")
+	}
+	b.WriteString(r.verdict() + "\n")
+	return b.String()
+}
+
+// verdict is the last line for people.
+func (r *lintReport) verdict() string {
+	risky := map[string]bool{}
+	for _, f := range r.Findings {
+		risky[fmt.Sprintf("%s %d %s", f.File, f.Document, lintObject(f))] = true
+	}
+	text := fmt.Sprintf("No risk found in %s of %s", count(r.Looked.Workloads, "workload"), count(r.Looked.Files, "file"))
+	if len(risky) > 0 {
+		text = fmt.Sprintf("%s in %d of %s", count(len(r.Findings), "risk"), len(risky), count(r.Looked.Workloads, "workload"))
+	}
+	if len(r.Looked.PassedOver) > 0 {
+		var kinds []string
+		for _, kind := range slices.Sorted(maps.Keys(r.Looked.PassedOver)) {
+			kinds = append(kinds, fmt.Sprintf("%d %s", r.Looked.PassedOver[kind], printable.Quoted(kind)))
+		}
+		text += "; without pods: " + strings.Join(kinds, ", ")
+	}
+	if len(r.Errors) > 0 {
+		text += "; not read: " + count(len(r.Errors), "document")
+	}
+	return text + "."
+}
+
+// annotations are the findings as commands of GitHub's workflows, which show each beside its line.
+func (r *lintReport) annotations() string {
+	var b strings.Builder
+	data := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
+	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
+	for _, f := range r.Findings {
+		message := fmt.Sprintf("%s: %s. Cure: %s.", lintObject(f), f.Summary, f.Cure)
+		fmt.Fprintf(&b, "::warning file=%s,line=%d,title=%s::%s\n", property.Replace(printable.Quoted(f.File)), f.Line, f.Rule,
+			data.Replace(printable.Quoted(message)))
+	}
+	for _, text := range r.Errors {
+		fmt.Fprintf(&b, "::error title=lint::%s\n", data.Replace(printable.Quoted(text)))
+	}
+	return b.String()
+}

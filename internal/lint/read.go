@@ -1,0 +1,328 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lint
+
+import (
+	"bytes"
+	stdjson "encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/json"
+	sigsyaml "sigs.k8s.io/yaml"
+)
+
+// MaxFile bounds one file, in bytes.
+const MaxFile = 64 << 20
+
+// groups are the API groups whose kinds are read. Those of others may have the same name and another form.
+var groups = []string{"", "apps", "extensions", "batch"}
+
+// noKind is the kind of what is no object of Kubernetes, such as values of a chart.
+const noKind = "document that is no object"
+
+// Workload is an object of a manifest that has a template of pods.
+type Workload struct {
+	File string
+	// Document counts the documents of the file from 1, Line is where this one begins.
+	Document, Line        int
+	Kind, Namespace, Name string
+	Template              *corev1.PodTemplateSpec
+
+	lines lines
+	field string // the way from the document to the object
+}
+
+// Manifests is what was read.
+type Manifests struct {
+	Workloads []Workload
+	// PassedOver counts the objects that have no pods, by kind.
+	PassedOver map[string]int
+
+	immutable map[Content]bool
+}
+
+// Located is a finding with its place in the files.
+type Located struct {
+	File     string `json:"file"`
+	Document int    `json:"document"`
+	// Line is that of the first mount at risk, or where the document begins if that is not known.
+	Line int `json:"line"`
+	Finding
+}
+
+// Read adds the objects of a file, which is YAML or JSON of one or more documents. A document that is broken gives an
+// error with file, document and line, and the others are read.
+func (m *Manifests) Read(file string, r io.Reader) error {
+	content, err := io.ReadAll(io.LimitReader(r, MaxFile+1))
+	if err != nil {
+		return fmt.Errorf("read %q: %w", file, err)
+	}
+	if len(content) > MaxFile {
+		return fmt.Errorf("read %q: it is larger than %d MiB", file, MaxFile>>20)
+	}
+	if m.PassedOver == nil {
+		m.PassedOver, m.immutable = map[string]int{}, map[Content]bool{}
+	}
+	var errs []error
+	for i, d := range split(content) {
+		d.file, d.number = file, i+1
+		if err := m.document(d); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Check returns the risks of all workloads, in their order. Workloads that mount file systems for others, and content that
+// is immutable, count for all.
+func (m *Manifests) Check(o Options) []Located {
+	o.Immutable = m.immutable
+	for _, w := range m.Workloads {
+		o.MountDirs = append(o.MountDirs, MountDirs(&w.Template.Spec)...)
+	}
+	var all []Located
+	for _, w := range m.Workloads {
+		for _, f := range Check(w.Kind, w.Namespace, w.Name, w.Template, o) {
+			line := w.lines.of(w.field + f.Mounts[0].Field)
+			all = append(all, Located{File: w.File, Document: w.Document, Line: max(line, w.Line), Finding: f})
+		}
+	}
+	return all
+}
+
+// document is one document of a file.
+type document struct {
+	file   string
+	number int // from 1
+	line   int // where it begins
+	text   []byte
+}
+
+// split cuts a file into documents at lines that begin with three dashes. In valid YAML no text begins a line with them.
+func split(content []byte) (all []document) {
+	d := document{line: 1}
+	line := 0
+	add := func() {
+		if blank := bytes.TrimSpace(uncommented(d.text)); len(blank) > 0 {
+			all = append(all, d)
+		}
+	}
+	for text := range bytes.Lines(content) {
+		line++
+		if rest, ok := bytes.CutPrefix(text, []byte("---")); ok && len(bytes.TrimLeft(rest, " \t\r\n")) == 0 {
+			add()
+			d = document{line: line + 1}
+			continue
+		}
+		d.text = append(d.text, text...)
+	}
+	add()
+	return all
+}
+
+// uncommented is text without lines that are comments alone.
+func uncommented(text []byte) (rest []byte) {
+	for line := range bytes.Lines(text) {
+		if !bytes.HasPrefix(bytes.TrimSpace(line), []byte("#")) {
+			rest = append(rest, line...)
+		}
+	}
+	return rest
+}
+
+// yamlLine is how the reader of YAML names a line.
+var yamlLine = regexp.MustCompile(`line (\d+)`)
+
+// error says where it is.
+func (d document) error(err error) error {
+	line, text := d.line, strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "yaml: ")
+	if found := yamlLine.FindStringSubmatch(text); found != nil {
+		if n, err := strconv.Atoi(found[1]); err == nil {
+			line += min(n-1, bytes.Count(bytes.TrimSpace(d.text), []byte("\n")))
+			text = strings.TrimPrefix(strings.Replace(text, found[0], "", 1), ": ")
+		}
+	}
+	return fmt.Errorf("%s:%d: document %d: %s", d.file, line, d.number, strings.TrimSpace(text))
+}
+
+// document takes in one document. JSON may have several objects, one after the other.
+func (m *Manifests) document(d document) error {
+	if bytes.HasPrefix(bytes.TrimSpace(d.text), []byte("{")) {
+		return m.jsonDocument(d)
+	}
+	text, err := sigsyaml.YAMLToJSON(d.text)
+	if err == nil {
+		err = m.add(d, text, place{lines: parseLines(d)})
+	}
+	if err != nil {
+		return d.error(err)
+	}
+	return nil
+}
+
+func (m *Manifests) jsonDocument(d document) error {
+	at := place{lines: parseLines(d)}
+	decoder := stdjson.NewDecoder(bytes.NewReader(d.text))
+	for {
+		var text stdjson.RawMessage
+		err := decoder.Decode(&text)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		line := d.line + bytes.Count(d.text[:min(offset(decoder, err), len(d.text))], []byte("\n"))
+		if err == nil {
+			err = m.add(d, text, at)
+		}
+		if err != nil {
+			d.line = line
+			return d.error(err)
+		}
+		at.lines = nil // they are those of the first object
+	}
+}
+
+// offset is where a decoder is, or has failed.
+func offset(decoder *stdjson.Decoder, err error) int {
+	if syntax, ok := errors.AsType[*stdjson.SyntaxError](err); ok {
+		return int(syntax.Offset)
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return math.MaxInt
+	}
+	return int(decoder.InputOffset())
+}
+
+// place is where an object is in its document.
+type place struct {
+	lines lines
+	field string
+	// kind and version are those of an item that does not say its own.
+	kind, version string
+}
+
+// object has what is read of an object of any kind.
+type object struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Immutable         bool                 `json:"immutable"`
+	Items             []stdjson.RawMessage `json:"items"`
+}
+
+// add takes in one object, or those of a list.
+func (m *Manifests) add(d document, text []byte, at place) error {
+	if text = bytes.TrimSpace(text); bytes.Equal(text, []byte("null")) {
+		return nil
+	}
+	if !bytes.HasPrefix(text, []byte("{")) {
+		m.PassedOver[noKind]++ // a patch of kustomize is a list
+		return nil
+	}
+	var kind metav1.TypeMeta
+	if err := json.UnmarshalCaseSensitivePreserveInts(text, &kind); err != nil {
+		return err
+	}
+	if kind.Kind == "" && at.kind != "" {
+		kind = metav1.TypeMeta{Kind: at.kind, APIVersion: at.version}
+	}
+	group, err := schema.ParseGroupVersion(kind.APIVersion)
+	switch {
+	case err != nil:
+		return fmt.Errorf("apiVersion: %w", err)
+	case kind == metav1.TypeMeta{}:
+		m.PassedOver[noKind]++
+		return nil
+	case kind.Kind == "":
+		return errors.New("kind: it is missing")
+	case strings.HasSuffix(kind.Kind, "List"):
+		return m.list(d, text, at, kind)
+	case !HasTemplate(kind.Kind) || !slices.Contains(groups, group.Group):
+		m.PassedOver[kind.Kind]++
+		return m.content(text, kind)
+	}
+	return m.workload(d, text, at, kind.Kind)
+}
+
+// list takes in the items of a list, whose kind they have if they do not say their own.
+func (m *Manifests) list(d document, text []byte, at place, kind metav1.TypeMeta) error {
+	var o object
+	if err := json.UnmarshalCaseSensitivePreserveInts(text, &o); err != nil {
+		return err
+	}
+	for i, item := range o.Items {
+		in := place{lines: at.lines, field: fmt.Sprintf("%sitems[%d].", at.field, i)}
+		if kind.Kind != "List" {
+			in.kind, in.version = strings.TrimSuffix(kind.Kind, "List"), kind.APIVersion
+		}
+		if strings.HasSuffix(in.kind, "List") {
+			return errors.New("items: it is a list of lists")
+		}
+		if err := m.add(d, item, in); err != nil {
+			return fmt.Errorf("%sitems[%d]: %w", at.field, i, err)
+		}
+	}
+	return nil
+}
+
+// content notes content that cannot change.
+func (m *Manifests) content(text []byte, kind metav1.TypeMeta) error {
+	if kind.APIVersion != "v1" || kind.Kind != "ConfigMap" && kind.Kind != "Secret" {
+		return nil
+	}
+	var o object
+	if err := json.UnmarshalCaseSensitivePreserveInts(text, &o); err != nil {
+		return err
+	}
+	if o.Immutable {
+		m.immutable[Content{kind.Kind, o.Namespace, o.Name}] = true
+	}
+	return nil
+}
+
+func (m *Manifests) workload(d document, text []byte, at place, kind string) error {
+	var o object
+	if err := json.UnmarshalCaseSensitivePreserveInts(text, &o); err != nil {
+		return err
+	}
+	template, err := templateOf(kind, text)
+	if err != nil {
+		return err
+	}
+	w := Workload{
+		File: d.file, Document: d.number, Line: d.line, Kind: kind, Namespace: o.Namespace, Name: o.Name, Template: template,
+		lines: at.lines, field: at.field,
+	}
+	if w.Name == "" {
+		w.Name = o.GenerateName
+	}
+	m.Workloads = append(m.Workloads, w)
+	return nil
+}
+
+// templateOf follows the way to the spec of the pods.
+func templateOf(kind string, text []byte) (*corev1.PodTemplateSpec, error) {
+	for _, name := range templates[kind] {
+		var fields map[string]stdjson.RawMessage
+		if err := json.UnmarshalCaseSensitivePreserveInts(text, &fields); err != nil {
+			return nil, err
+		}
+		if text = fields[name]; text == nil {
+			return nil, fmt.Errorf("%s: %s is missing", kind, specField(kind))
+		}
+	}
+	var t corev1.PodTemplateSpec
+	if err := json.UnmarshalCaseSensitivePreserveInts(text, &t.Spec); err != nil {
+		return nil, fmt.Errorf("%s: %w", specField(kind), err)
+	}
+	return &t, nil
+}
