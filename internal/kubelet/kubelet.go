@@ -142,3 +142,7 @@ func (n *Node) String() string {
 
 // Node returns n itself: it is a Locator.
 func (n *Node) Node(context.Context) (*Node, error) { return n, nil }
+
+// Elsewhere is the node of another machine: it gives the paths of that kubelet, and nothing may be asked of it. pods is
+// the directory of the pods.
+func Elsewhere(root, pods string) *Node { return &Node{Root: root, pods: pods} }

@@ -99,7 +99,8 @@ type Held struct {
 	// Unread is whether its mount table could not be read: then it is not known whether it is a copy.
 	Unread bool
 
-	order int // in the table of its namespace
+	order   int  // in the table of its namespace
+	seesAll bool // whether nothing that keeps the namespace alive was hidden
 }
 
 // Name says in a few words what holds: where, and which processes.
@@ -124,6 +125,7 @@ func (i *Inspector) Inspect(ctx context.Context, d blockdev.Device) (*Case, erro
 	if err != nil {
 		return nil, err
 	}
+	l.unseen = unseen(report.Looked.Mounts)
 	return l.judge(ctx, report)
 }
 
@@ -138,23 +140,26 @@ func (i *Inspector) InspectThoroughly(ctx context.Context, d blockdev.Device) (*
 
 // Left looks at every device that is mounted in some namespace, and not in the kubelet's.
 func (i *Inspector) Left(ctx context.Context) ([]*Case, error) {
-	l, err := i.look(ctx)
-	if err != nil {
-		return nil, err
+	_, _, cases, err := i.left(ctx)
+	return cases, err
+}
+
+func (i *Inspector) left(ctx context.Context) (l *look, reports []*devholder.Report, cases []*Case, err error) {
+	if l, err = i.look(ctx); err != nil {
+		return nil, nil, nil, err
 	}
-	reports, err := i.Finder.Left(ctx, l.host)
-	if err != nil {
-		return nil, err
+	if reports, err = i.Finder.Left(ctx, l.host); err != nil {
+		return nil, nil, nil, err
 	}
-	var cases []*Case
 	for _, report := range reports {
+		l.unseen = unseen(report.Looked.Mounts)
 		c, err := l.judge(ctx, report)
 		if err != nil {
-			return nil, err
+			return nil, nil, nil, err
 		}
 		cases = append(cases, c)
 	}
-	return cases, nil
+	return l, reports, cases, nil
 }
 
 // Resolve finds the device that spec names, see blockdev.Sys.Resolve. Paths are those of the kubelet's root directory.
@@ -182,7 +187,6 @@ func (i *Inspector) Resolve(ctx context.Context, spec string) (blockdev.Device, 
 // judge completes a report.
 func (l *look) judge(ctx context.Context, report *devholder.Report) (*Case, error) {
 	c := &Case{Report: report}
-	l.unseen = unseen(report.Looked.Mounts)
 	for _, h := range report.Holders {
 		held, live, err := l.held(ctx, h)
 		if err != nil {

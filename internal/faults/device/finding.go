@@ -116,10 +116,12 @@ func (h Held) evidence() []string {
 const maxKeepers = 10
 
 // kept says what keeps the namespace of a mount alive.
-func (h Held) kept() string { return KeptBy(h.NamespaceHolders) }
+func (h Held) kept() string { return keptBy(h.NamespaceHolders, h.seesAll) }
 
 // KeptBy says what keeps a namespace alive.
-func KeptBy(keepers []mountns.Holder) string {
+func KeptBy(keepers []mountns.Holder) string { return keptBy(keepers, sys.SeesEverything()) }
+
+func keptBy(keepers []mountns.Holder, seesAll bool) string {
 	var parts []string
 	for _, k := range keepers[:min(len(keepers), maxKeepers)] {
 		switch k.Kind {
@@ -139,7 +141,7 @@ func KeptBy(keepers []mountns.Holder) string {
 	if len(parts) > 0 {
 		return strings.Join(parts, ", ")
 	}
-	if !sys.SeesEverything() {
+	if !seesAll {
 		return "something that was not found: a process that may not be looked into or does not show here, an open mount table, or a " +
 			"descriptor in a socket"
 	}

@@ -30,6 +30,18 @@ type look struct {
 	people map[int]person
 	pods   map[string]string // UID -> why it is alive; empty: it is not
 	unseen string            // in the report that is judged, see unseen
+	unread map[uint64]error  // why the mount table of a namespace could not be read
+	// seesAll is whether this process sees all others.
+	seesAll bool
+	asker   asker
+}
+
+// asker says what has not been asked for yet in this look.
+type asker interface {
+	table(ns mountns.Namespace) (*mountinfo.Table, error)
+	person(ctx context.Context, pid int, h devholder.Holder) person
+	// alive says why a pod is alive; empty: it is not.
+	alive(ctx context.Context, uid string) string
 }
 
 func (i *Inspector) look(ctx context.Context) (*look, error) {
@@ -53,10 +65,12 @@ func (i *Inspector) look(ctx context.Context) (*look, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &look{
+	l := &look{
 		Inspector: i, node: n, host: host, table: table, tables: map[uint64]*mountinfo.Table{}, people: map[int]person{},
-		pods: map[string]string{},
-	}, nil
+		pods: map[string]string{}, unread: map[uint64]error{}, seesAll: sys.SeesEverything(),
+	}
+	l.asker = nodeAsker{l}
+	return l, nil
 }
 
 // hostTable is the kubelet's mount table, whatever namespace the calling thread is in.
@@ -81,8 +95,12 @@ func (l *look) inside(ns mountns.Namespace) (*mountinfo.Table, error) {
 	if t := l.tables[ns.Inode]; t != nil {
 		return t, nil
 	}
-	t, err := ns.Table()
+	if err := l.unread[ns.Inode]; err != nil {
+		return nil, err
+	}
+	t, err := l.asker.table(ns)
 	if err != nil {
+		l.unread[ns.Inode] = err
 		return nil, err
 	}
 	l.tables[ns.Inode] = t
@@ -122,7 +140,7 @@ type person struct {
 // held finds out who is behind a holder, and for a mount whether it may go. live says how the holder uses the device as
 // it should.
 func (l *look) held(ctx context.Context, h devholder.Holder) (held Held, live string, err error) {
-	held = Held{Holder: h}
+	held = Held{Holder: h, seesAll: l.seesAll}
 	if err := ctx.Err(); err != nil {
 		return held, "", err
 	}
@@ -160,7 +178,7 @@ func (l *look) who(ctx context.Context, h devholder.Holder) person {
 	for _, pid := range pids[:min(len(pids), maxAsked)] {
 		p, known := l.people[pid]
 		if !known {
-			p = l.ask(ctx, pid, h)
+			p = l.asker.person(ctx, pid, h)
 			l.people[pid] = p
 		}
 		switch {
@@ -188,7 +206,12 @@ func residents(h devholder.Holder) []int {
 	return pids
 }
 
-func (l *look) ask(ctx context.Context, pid int, h devholder.Holder) person {
+// nodeAsker asks the node.
+type nodeAsker struct{ *look }
+
+func (nodeAsker) table(ns mountns.Namespace) (*mountinfo.Table, error) { return ns.Table() }
+
+func (l nodeAsker) person(ctx context.Context, pid int, h devholder.Holder) person {
 	dir := strconv.Itoa(pid)
 	cgroup, err := sys.ReadProc(dir+"/cgroup", nil)
 	comm, _ := sys.ReadProc(dir+"/comm", nil) // empty: it has ended

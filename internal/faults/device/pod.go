@@ -29,13 +29,13 @@ func (l *look) livePod(ctx context.Context, v view, name string) string {
 	if why, known := l.pods[uid]; known {
 		return why
 	}
-	why := l.alive(ctx, uid)
+	why := l.asker.alive(ctx, uid)
 	l.pods[uid] = why
 	return why
 }
 
 // alive asks the runtime, and where there is none goes by the kubelet's directory. What cannot be told is alive.
-func (l *look) alive(ctx context.Context, uid string) string {
+func (l nodeAsker) alive(ctx context.Context, uid string) string {
 	if l.Runtime == nil {
 		return l.hasDirectory(uid)
 	}

@@ -109,6 +109,8 @@ type Survey struct {
 	Skipped []string `json:"skipped,omitempty"`
 	// Looked says where it was looked for mounts; nil where no directory had to be looked at.
 	Looked *Looked `json:"looked,omitempty"`
+
+	terms terms
 }
 
 // Looked is how the mounts of the node were looked at.
@@ -150,8 +152,10 @@ type Pod struct {
 	// Actions remove what has to go before the kubelet removes the rest. There are none where anything speaks against it.
 	Actions []fault.Action `json:"steps,omitempty"`
 
-	all   []Entry
-	files bool // whether the kubelet's own files are in it
+	all       []Entry
+	files     bool   // whether the kubelet's own files are in it
+	contained string // why it is not proven that it has no container; empty: it is
+	mounts    use
 }
 
 // Kind is what an entry of a pod's directory is.
@@ -178,6 +182,7 @@ type Entry struct {
 	inode         uint64
 	made, changed time.Time
 	record        *kubelet.VolumeRecord // nil for one that is empty: the kubelet does not wait until it is written out
+	needed        string                // what speaks against removing a record; empty: nothing
 }
 
 // Mounted is a mount that shows the directory to be in use.

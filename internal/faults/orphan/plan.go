@@ -14,15 +14,15 @@ import (
 // plan says what is removed of a pod's directory, and in which order, or why nothing is. Where volumes or subPaths are
 // left it is these; then a kubelet removes the rest. A directory in which none is left, and which stays all the same, is
 // removed itself, as long as nothing but directories is in it.
-func (l *look) plan(p *Pod, looked *Looked) {
+func (p *Pod) plan(looked *Looked) {
 	rest := len(p.Volumes) == 0 && !p.SubPaths
 	for _, e := range p.all {
 		switch e.Kind {
 		case MountPoint, Other:
 			p.refuse(fmt.Sprintf("%q stays: %s", e.Path, e.Why))
 		case Record:
-			if why := l.needed(e, p.UID); why != "" {
-				p.refuse(fmt.Sprintf("%q stays: %s", e.Path, why))
+			if e.needed != "" {
+				p.refuse(fmt.Sprintf("%q stays: %s", e.Path, e.needed))
 			}
 		case KubeletFile:
 			if rest {

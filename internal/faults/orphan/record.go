@@ -28,6 +28,15 @@ func directoryOf(r *kubelet.VolumeRecord) string {
 	return strings.ReplaceAll(r.PersistentVolume, "/", "~")
 }
 
+// noteNeeded notes what speaks against removing the records of a pod.
+func (l *look) noteNeeded(p *Pod) {
+	for i, e := range p.all {
+		if e.Kind == Record {
+			p.all[i].needed = l.needed(e, p.UID)
+		}
+	}
+}
+
 // needed says what speaks against removing a record; empty: nothing.
 //
 // No kubelet can finish with a volume by an empty one. But where the volume is staged all the same, its directory is the last

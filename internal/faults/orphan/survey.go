@@ -45,6 +45,15 @@ type look struct {
 	acting bool
 }
 
+// terms are those on which directories are judged, the same for all.
+type terms struct {
+	at         time.Time
+	minimumAge time.Duration
+	unasked    []string // the sources that could not be asked, and why
+	// server is whether the API server was asked in this look.
+	server bool
+}
+
 // ground is a directory of a file system.
 type ground struct {
 	major, minor uint32
@@ -130,7 +139,7 @@ func (l *look) open(ctx context.Context, uids []string, pods *sys.FD) (open []st
 		if err := l.fill(p, pods); err != nil {
 			return nil, fmt.Errorf("look into %q: %w", p.Path, err)
 		}
-		if l.young(p) == "" {
+		if p.young(terms{at: l.now(), minimumAge: l.minimumAge()}, l.acting) == "" {
 			open = append(open, uid)
 		}
 	}
@@ -145,20 +154,19 @@ func (l *look) lookInto(ctx context.Context, uids []string, s *Survey) error {
 		return fmt.Errorf("look for mounts: %w", err)
 	}
 	l.attempts = attemptsOf(l.node)
+	s.terms = terms{l.now(), l.minimumAge(), l.from.unasked, l.from.server != nil}
 	s.Looked = &Looked{survey.Backend, survey.Namespaces, survey.Mounts, survey.Denied, survey.Partial, survey.Skipped}
 	err = l.inPods(ctx, func(pods *sys.FD) error {
 		for _, uid := range uids {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			p := &Pod{UID: uid, Path: l.node.PodDir(uid), Unproven: slices.Clone(l.from.unasked)}
-			if why := contained[uid]; why != "" {
-				p.Unproven = append(p.Unproven, why)
-			}
+			p := &Pod{UID: uid, Path: l.node.PodDir(uid), contained: contained[uid], mounts: *found[uid]}
 			if err := l.fill(p, pods); err != nil {
 				return fmt.Errorf("look into %q: %w", p.Path, err)
 			}
-			l.judge(p, s.Looked, *found[uid])
+			l.noteNeeded(p)
+			l.judge(p, s.terms, s.Looked)
 			s.Pods = append(s.Pods, p)
 		}
 		return nil
@@ -241,21 +249,25 @@ func (l *look) directories(pods *sys.FD, s *Survey) ([]string, error) {
 }
 
 // judge says whether a directory belongs to no pod, and what may be removed of it.
-func (l *look) judge(p *Pod, looked *Looked, mounts use) {
+func (l *look) judge(p *Pod, t terms, looked *Looked) {
+	p.Unproven = slices.Clone(t.unasked)
+	if p.contained != "" {
+		p.Unproven = append(p.Unproven, p.contained)
+	}
 	if !serverUID.MatchString(p.UID) {
 		p.Unproven = append(p.Unproven, "its name is not a UID that an API server gives: it may be that of a static pod")
 	}
-	if young := l.young(p); young != "" {
+	if young := p.young(t, l.acting); young != "" {
 		p.Unproven = append(p.Unproven, young)
 	}
-	if len(p.Unproven) == 0 && l.from.server == nil && !l.absent.has(p.UID) {
+	if len(p.Unproven) == 0 && !t.server && !l.absent.has(p.UID) {
 		p.Unproven = append(p.Unproven, "the API server was not asked for it, as it was too young until now")
 	}
 	p.Orphaned = len(p.Unproven) == 0
-	p.Mounts = mounts.first
-	if mounts.all > 0 {
-		m := mounts.first[0]
-		p.refuse(fmt.Sprintf("mounts that show it to be in use: %d, the first at %q in mount namespace %d, %s", mounts.all, m.Point,
+	p.Mounts = p.mounts.first
+	if p.mounts.all > 0 && len(p.Mounts) > 0 {
+		m := p.Mounts[0]
+		p.refuse(fmt.Sprintf("mounts that show it to be in use: %d, the first at %q in mount namespace %d, %s", p.mounts.all, m.Point,
 			m.Namespace, m.Why))
 	}
 	if looked.Partial > 0 {
@@ -264,7 +276,7 @@ func (l *look) judge(p *Pod, looked *Looked, mounts use) {
 	for _, what := range looked.Skipped {
 		p.refuse("something of it may be mounted where it was not looked: " + what)
 	}
-	l.plan(p, looked)
+	p.plan(looked)
 	p.Entries = p.all[:min(len(p.all), maxEntriesTold)]
 	p.More = len(p.all) - len(p.Entries)
 }
@@ -280,14 +292,14 @@ func (p *Pod) refuse(why string) {
 
 // young says why the directory may be that of a pod that is about to begin; empty: it is not. Once something of it has
 // been removed, that is the last change, and what was made counts instead, as far as that is known.
-func (l *look) young(p *Pod) string {
+func (p *Pod) young(t terms, acting bool) string {
 	for _, e := range p.all {
 		if e.changed.After(p.Changed) {
 			p.Changed = e.changed
 		}
 	}
 	last := p.Changed
-	if l.acting {
+	if acting {
 		last = time.Time{}
 		for _, e := range p.all {
 			if e.made.After(last) {
@@ -295,12 +307,12 @@ func (l *look) young(p *Pod) string {
 			}
 		}
 	}
-	switch age := l.now().Sub(last); {
+	switch age := t.at.Sub(last); {
 	case age < 0:
 		return "something in it was changed at a time that is yet to come: " + last.Format(time.RFC3339)
-	case age < l.minimumAge():
+	case age < t.minimumAge:
 		return fmt.Sprintf("something in it has changed %d seconds ago, and a kubelet makes the directory before anything else of a pod: "+
-			"%d have to pass", int(age.Seconds()), int(l.minimumAge().Seconds()))
+			"%d have to pass", int(age.Seconds()), int(t.minimumAge.Seconds()))
 	}
 	return ""
 }

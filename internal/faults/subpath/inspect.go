@@ -42,6 +42,9 @@ type Bind struct {
 	SourceReplaced bool
 	// SourceMissing tells that the subPath names nothing by now.
 	SourceMissing bool
+
+	now     comparison // the evidence that decided, with State
+	unasked bool       // it could not be looked at, and Why says why
 }
 
 // Renewed tells whether a kubelet that renews binds will replace this one by itself, at the container's next start.

@@ -49,15 +49,15 @@ func judge(st mount.State, now relation) (Verdict, string) {
 }
 
 // relation is how a bind compares with what its subPath names now.
-type relation int
+type relation string
 
 const (
-	unknown relation = iota
-	same
-	another
-	elsewhere // another, on a file system that may only show because one that belongs there is not mounted
-	absent
-	emptied // absent, from a volume that was written anew
+	unknown   relation = ""
+	same      relation = "same"
+	another   relation = "another"
+	elsewhere relation = "elsewhere" // another, on a file system that may only show because one that belongs there is not mounted
+	absent    relation = "absent"
+	emptied   relation = "emptied" // absent, from a volume whose content was replaced
 )
 
 // local tells whether a file system answers from this machine, and numbers its files for good.

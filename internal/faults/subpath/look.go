@@ -34,7 +34,7 @@ func InspectBind(n *kubelet.Node, pod *corev1.Pod, point string) (b Bind, there 
 		return b, false, nil
 	case errors.Is(err, mount.ErrMayBlock):
 		st.Point = point
-		return Bind{SubPathMount: s.want, State: st, Verdict: Unproven, Why: err.Error()}, true, nil
+		return unasked(s.want, st, err.Error()), true, nil
 	case err != nil:
 		return b, false, err
 	}
@@ -74,14 +74,24 @@ func (s target) name(v volume, st mount.State) string {
 }
 
 // bind decides about the mount st that is at the place.
-func (s target) bind(st mount.State) Bind {
-	now := s.compare(st)
-	b := Bind{SubPathMount: s.want, State: st, SourceUnchanged: now.relation == same, SourceReplaced: now.relation == another, SourceMissing: now.relation == absent}
+func (s target) bind(st mount.State) Bind { return decide(s.want, st, s.compare(st)) }
+
+// decide decides about the mount st from evidence alone.
+func decide(w podinfo.SubPathMount, st mount.State, now comparison) Bind {
+	b := Bind{
+		SubPathMount: w, State: st, SourceUnchanged: now.relation == same, SourceReplaced: now.relation == another,
+		SourceMissing: now.relation == absent, now: now,
+	}
 	b.Verdict, b.Why = judge(st, now.relation)
 	if now.told != "" && b.Verdict != Alive {
 		b.Why += ": " + now.told
 	}
 	return b
+}
+
+// unasked is a bind that could not be looked at.
+func unasked(w podinfo.SubPathMount, st mount.State, why string) Bind {
+	return Bind{SubPathMount: w, State: st, Verdict: Unproven, Why: why, unasked: true}
 }
 
 // check is the last word before a bind is unmounted: st must still be a stale bind that the pod's spec asks for. It is

@@ -25,14 +25,33 @@ import (
 // volume, and does not ask a file system that may hang. What is made at a start counts only once it should have been: a
 // container that waits for its image has no fault yet. A pod that is over, or goes, has none.
 func BadSources(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, container string) ([]fault.Finding, error) {
-	names := podinfo.Unstarted(pod, container)
-	if len(names) == 0 || podinfo.Ended(pod) || pod.DeletionTimestamp != nil {
+	return lookUp(ctx, nodeAsker{}, place{n, pod, container})
+}
+
+// place is whose sources are looked for.
+type place struct {
+	node      *kubelet.Node
+	pod       *corev1.Pod
+	container string // empty: all
+}
+
+// containers are those that are not started and will be.
+func (p place) containers() []string {
+	if podinfo.Ended(p.pod) || p.pod.DeletionTimestamp != nil {
+		return nil
+	}
+	return podinfo.Unstarted(p.pod, p.container)
+}
+
+// lookUp asks the node in the kubelet's namespace.
+func lookUp(ctx context.Context, a asker, p place) (found []fault.Finding, err error) {
+	names := p.containers()
+	if len(names) == 0 {
 		return nil, nil
 	}
-	var found []fault.Finding
-	err := n.Do(ctx, func() error {
+	err = p.node.Do(ctx, func() error {
 		for _, name := range names {
-			found = append(found, badSources(n, pod, name)...)
+			found = append(found, badSources(a, p.node, p.pod, name)...)
 		}
 		return ctx.Err()
 	})
@@ -40,16 +59,16 @@ func BadSources(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, container
 }
 
 // badSources is BadSources of one container, inside the namespace.
-func badSources(n *kubelet.Node, pod *corev1.Pod, container string) (found []fault.Finding) {
+func badSources(a asker, n *kubelet.Node, pod *corev1.Pod, container string) (found []fault.Finding) {
 	status, _ := podinfo.ContainerStatus(pod, container)
 	for _, v := range podinfo.VolumesOf(pod, container) {
 		f := fault.Finding{Pod: podinfo.PodOf(pod), Container: container, Volume: v.Name, Details: podinfo.DetailsOf(pod, container)}
 		switch {
 		case v.HostPath != nil:
-			at, err := statHostPath(v.HostPath.Path)
+			at, err := a.hostPath(v.HostPath.Path)
 			f.Code, f.Evidence = judgeHostPath(v, startOf(pod, container, v), at, err)
 		case podinfo.KubeletPlugin(v) != "" && volumesAreUp(status):
-			if source := n.VolumeDir(string(pod.UID), podinfo.KubeletPlugin(v), v.Name); missing(source) {
+			if source := n.VolumeDir(string(pod.UID), podinfo.KubeletPlugin(v), v.Name); a.missing(source) {
 				f.Code, f.Evidence = fault.MissingBindSource, []string{nothingThere(v.Name, source)}
 			}
 		}
@@ -58,7 +77,7 @@ func badSources(n *kubelet.Node, pod *corev1.Pod, container string) (found []fau
 		}
 	}
 	if len(refusals(status)) > 0 { // the kubelet makes them at a start
-		found = append(found, missingSubPaths(n, pod, container)...)
+		found = append(found, missingSubPaths(a, n, pod, container)...)
 	}
 	return found
 }
@@ -75,14 +94,14 @@ func volumesAreUp(s corev1.ContainerStatus) bool {
 }
 
 // missingSubPaths looks for the subPaths of hostPath volumes that are not there, and have not been bound.
-func missingSubPaths(n *kubelet.Node, pod *corev1.Pod, container string) (found []fault.Finding) {
+func missingSubPaths(a asker, n *kubelet.Node, pod *corev1.Pod, container string) (found []fault.Finding) {
 	for _, w := range podinfo.SubPathMounts(pod) {
 		place := kubelet.SubPath{PodUID: string(pod.UID), Volume: w.Volume.Name, Container: w.Container, Index: w.Index}
-		if w.Container != container || w.Volume.HostPath == nil || !missing(n.SubPathPoint(place), mount.ErrNotMounted) {
+		if w.Container != container || w.Volume.HostPath == nil || !a.missing(n.SubPathPoint(place), mount.ErrNotMounted) {
 			continue
 		}
 		name := podinfo.SubPathName(pod, w)
-		if name == "" || !(target{n, pod, place, w}).missing(name) {
+		if name == "" || !a.missingIn(target{n, pod, place, w}, name) {
 			continue
 		}
 		found = append(found, fault.Finding{

@@ -89,7 +89,7 @@ func (s *Survey) look(n *kubelet.Node, podOf func(uid string) *corev1.Pod, point
 	}
 	b, there, err := InspectBind(n, pod, point)
 	if err != nil {
-		b, there = Bind{State: mount.State{ID: mount.ID{Point: point}}, Verdict: Unproven, Why: err.Error()}, true
+		b, there = unasked(podinfo.SubPathMount{}, mount.State{ID: mount.ID{Point: point}}, err.Error()), true
 	}
 	if !there {
 		return

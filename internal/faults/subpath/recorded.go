@@ -1,0 +1,183 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package subpath
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/podinfo"
+)
+
+// Evidence is what the node has answered to a sweep, so that it can be written down and judged again elsewhere.
+type Evidence struct {
+	Namespace uint64 `json:"namespace"`
+	Pods      int    `json:"pods"`
+	Mounts    int    `json:"mounts"`
+	Binds     int    `json:"binds"`
+	// Renews and RenewsKnown are those of Survey.
+	Renews      bool `json:"renews"`
+	RenewsKnown bool `json:"renewsKnown"`
+	// Found is on the binds that are not alive.
+	Found []BindEvidence `json:"found"`
+}
+
+// BindEvidence is what the node has answered about one bind.
+type BindEvidence struct {
+	SubPath kubelet.SubPath      `json:"subPath"`
+	Want    podinfo.SubPathMount `json:"want"`
+	State   mount.State          `json:"state"`
+	// Unasked is why it could not be looked at; empty: it was.
+	Unasked string `json:"unasked,omitempty"`
+	// Relation is how it compares with what the subPath names now, and Seen what was seen of that.
+	Relation string `json:"relation,omitempty"`
+	Seen     string `json:"seen,omitempty"`
+	// Line, Source, Beneath and Spreads are those of Bind.
+	Line    string `json:"line,omitempty"`
+	Source  string `json:"source,omitempty"`
+	Beneath int    `json:"beneath,omitempty"`
+	Spreads int    `json:"spreads,omitempty"`
+}
+
+// Evidence is what the sweep rests on.
+func (s *Survey) Evidence() Evidence {
+	e := Evidence{
+		Namespace: s.Namespace, Pods: s.Pods, Mounts: s.Mounts, Binds: s.Binds, Renews: s.Renews, RenewsKnown: s.RenewsKnown,
+		Found: []BindEvidence{},
+	}
+	for _, f := range s.Found {
+		b := BindEvidence{
+			SubPath: f.SubPath, Want: f.SubPathMount, State: f.State, Relation: string(f.now.relation), Seen: f.now.told, Line: f.Line,
+			Source: f.Source, Beneath: f.Beneath, Spreads: f.Spreads,
+		}
+		if f.unasked {
+			b.Unasked = f.Why
+		}
+		e.Found = append(e.Found, b)
+	}
+	return e
+}
+
+// Judge makes the survey again from evidence alone. podOf gives a pod by its UID, nil if it is not known.
+func (e Evidence) Judge(podOf func(uid string) *corev1.Pod) *Survey {
+	s := &Survey{Namespace: e.Namespace, Pods: e.Pods, Mounts: e.Mounts, Binds: e.Binds, Renews: e.Renews, RenewsKnown: e.RenewsKnown}
+	for _, of := range e.Found {
+		b := decide(of.Want, of.State, comparison{relation(of.Relation), of.Seen})
+		if of.Unasked != "" {
+			b = unasked(of.Want, of.State, of.Unasked)
+		}
+		b.Line, b.Source, b.Beneath, b.Spreads = of.Line, of.Source, of.Beneath, of.Spreads
+		if b.Verdict != Alive {
+			s.Found = append(s.Found, Found{of.SubPath, podOf(of.SubPath.PodUID), b})
+		}
+	}
+	return s
+}
+
+// asker says what is at paths of the node.
+type asker interface {
+	// hostPath looks up the path of a hostPath volume, see statHostPath.
+	hostPath(name string) (sys.Stat, error)
+	// missing reports whether nothing is at a path, or something for which or counts the same.
+	missing(name string, or ...error) bool
+	// missingIn reports whether a volume is there and has no such entry.
+	missingIn(s target, name string) bool
+}
+
+// nodeAsker asks the kernel, inside the kubelet's namespace.
+type nodeAsker struct{}
+
+func (nodeAsker) hostPath(name string) (sys.Stat, error) { return statHostPath(name) }
+func (nodeAsker) missing(name string, or ...error) bool  { return missing(name, or...) }
+func (nodeAsker) missingIn(s target, name string) bool   { return s.missing(name) }
+
+// Lookups are what the node has answered about the sources of pods, by path.
+type Lookups struct {
+	HostPaths map[string]Lookup `json:"hostPaths,omitempty"`
+	// Missing is whether nothing is at a path, MissingIn whether a volume has no entry of a subPath, by the place of its bind.
+	Missing   map[string]bool `json:"missing,omitempty"`
+	MissingIn map[string]bool `json:"missingIn,omitempty"`
+}
+
+// Lookup is what is at one path, or why that is not known.
+type Lookup struct {
+	Stat sys.Stat `json:"stat,omitzero"`
+	// Errno is that of the lookup, NoParent whether the directory of the path is not there either.
+	Errno    sys.Errno `json:"errno,omitempty"`
+	NoParent bool      `json:"noParent,omitempty"`
+	// Unknown is why it could not be looked up.
+	Unknown string `json:"unknown,omitempty"`
+}
+
+// Ask is BadSources of all containers of a pod that writes down what the node answers.
+func (l *Lookups) Ask(ctx context.Context, n *kubelet.Node, pod *corev1.Pod) ([]fault.Finding, error) {
+	if l.HostPaths == nil {
+		l.HostPaths, l.Missing, l.MissingIn = map[string]Lookup{}, map[string]bool{}, map[string]bool{}
+	}
+	return lookUp(ctx, recordingAsker{l}, place{n, pod, ""})
+}
+
+// Judge is BadSources from what was written down. n gives paths alone. An answer that is missing proves nothing.
+func (l *Lookups) Judge(n *kubelet.Node, pod *corev1.Pod) (found []fault.Finding) {
+	p := place{n, pod, ""}
+	for _, name := range p.containers() {
+		found = append(found, badSources(recordedAsker{l}, n, pod, name)...)
+	}
+	return found
+}
+
+// recordingAsker asks the kernel and writes down what it says.
+type recordingAsker struct{ *Lookups }
+
+func (r recordingAsker) hostPath(name string) (sys.Stat, error) {
+	st, err := statHostPath(name)
+	l := Lookup{Stat: st, NoParent: errors.Is(err, errNoParent)}
+	if err != nil && !errors.As(err, &l.Errno) {
+		l.Unknown = err.Error()
+	}
+	r.HostPaths[name] = l
+	return st, err
+}
+
+func (r recordingAsker) missing(name string, or ...error) bool {
+	r.Missing[name] = missing(name, or...)
+	return r.Missing[name]
+}
+
+func (r recordingAsker) missingIn(s target, name string) bool {
+	at := s.node.SubPathPoint(s.place)
+	r.MissingIn[at] = s.missing(name)
+	return r.MissingIn[at]
+}
+
+// recordedAsker says what was written down.
+type recordedAsker struct{ *Lookups }
+
+func (r recordedAsker) hostPath(name string) (sys.Stat, error) {
+	l, known := r.HostPaths[name]
+	switch {
+	case !known:
+		return sys.Stat{}, fmt.Errorf("look up %q: it was not asked for", name)
+	case l.NoParent:
+		return sys.Stat{}, errNoParent
+	case l.Errno != 0:
+		return sys.Stat{}, l.Errno
+	case l.Unknown != "":
+		return sys.Stat{}, errors.New(l.Unknown)
+	}
+	return l.Stat, nil
+}
+
+func (r recordedAsker) missing(name string, _ ...error) bool { return r.Missing[name] }
+
+func (r recordedAsker) missingIn(s target, _ string) bool {
+	return r.MissingIn[s.node.SubPathPoint(s.place)]
+}
