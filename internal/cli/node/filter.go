@@ -30,7 +30,7 @@ func (s *scan) filter(ctx context.Context, faults []fault.Finding, o scanOptions
 // uids are those of the pods of this node that have a name. Several had it where it was used again. A pod that is not known
 // here is an error: that nothing of it is broken would say nothing.
 func (s *scan) uids(ctx context.Context, pod string) (uids []string, err error) {
-	here, err := s.node.PodUIDs(ctx)
+	here, err := s.source.podUIDs(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (s *scan) uids(ctx context.Context, pod string) (uids []string, err error) 
 		}
 	}
 	failed := ""
-	for _, ask := range []func(context.Context) (podNames, error){s.askRuntime, s.askLogs} {
+	for _, ask := range []func(context.Context) (podNames, error){s.source.runtimeNames, s.source.logNames} {
 		names, err := within(ctx, nameTimeout, ask)
 		if err != nil {
 			failed += "; " + err.Error()

@@ -11,13 +11,12 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/linux/blockdev"
-	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
 // heldDevices looks for block devices that the kubelet has done with and other mount namespaces keep: with a copy of one
 // of its mounts. What containers have mounted by themselves is theirs, and no fault.
 func heldDevices(ctx context.Context, s *scan) ([]fault.Finding, error) {
-	left, err := newInspector(s.node, mountns.NewScanner(), s.runtime).Left(ctx)
+	left, err := s.source.devices(ctx)
 	if err != nil {
 		return nil, err
 	}

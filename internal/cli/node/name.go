@@ -40,13 +40,16 @@ func (s *scan) name(ctx context.Context, faults []fault.Finding) {
 	if slices.ContainsFunc(faults, named) {
 		s.looked.NamesFrom = append(s.looked.NamesFrom, namesFromPods)
 	}
-	for _, source := range []nameSource{{namesFromRuntime, s.askRuntime}, {namesFromLogs, s.askLogs}} {
-		if !slices.ContainsFunc(faults, func(f fault.Finding) bool { return !named(f) }) {
+	if !slices.ContainsFunc(faults, unnamed) {
+		return
+	}
+	for _, source := range []nameSource{{namesFromRuntime, s.source.runtimeNames}, {namesFromLogs, s.source.logNames}} {
+		if !slices.ContainsFunc(faults, unnamed) {
 			return
 		}
 		names, err := within(ctx, nameTimeout, source.ask)
 		switch {
-		case errors.Is(err, kubelet.ErrNoRuntime) && s.node.PID == 0: // nobody to ask
+		case errors.Is(err, kubelet.ErrNoRuntime) && s.looked.KubeletPID == 0: // nobody to ask
 		case err != nil:
 			s.looked.NameErrors = append(s.looked.NameErrors, fmt.Sprintf("%s: %v", source.name, err))
 		case fill(faults, names):
@@ -57,6 +60,8 @@ func (s *scan) name(ctx context.Context, faults []fault.Finding) {
 
 // named tells whether the pod's name is known, or there is no pod.
 func named(f fault.Finding) bool { return f.Pod.Name != "" || f.Pod.UID == "" }
+
+func unnamed(f fault.Finding) bool { return !named(f) }
 
 // fill tells whether names had any that was missing.
 func fill(faults []fault.Finding, names podNames) (filled bool) {
@@ -76,17 +81,3 @@ func within[T any](ctx context.Context, limit time.Duration, ask func(ctx contex
 	defer cancel()
 	return bounded.Do(ctx, &bounded.Calls{}, bounded.Call{}, func() (T, error) { return ask(ctx) })
 }
-
-func (s *scan) askRuntime(ctx context.Context) (podNames, error) {
-	sandboxes, err := s.runtime.Sandboxes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	names := podNames{}
-	for _, sandbox := range sandboxes {
-		names[sandbox.PodUID] = kubelet.PodName{Namespace: sandbox.Namespace, Name: sandbox.Name}
-	}
-	return names, nil
-}
-
-func (s *scan) askLogs(ctx context.Context) (podNames, error) { return s.node.PodNames(ctx) }

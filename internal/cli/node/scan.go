@@ -199,8 +199,18 @@ func (o scanOptions) site(ctx context.Context, stdin io.Reader) (at site, err er
 
 // look is one look at a site.
 func (o scanOptions) look(ctx context.Context, at site) (*scanReport, error) {
-	s := &scan{orphanAge: o.orphanAge, specs: at.specs}
-	s.node, s.looked.Notes, s.looked.KubeletDown = at.Node, notes(o.root, at.Choice), at.Down
+	return o.begin(at).report(ctx, o)
+}
+
+// begin begins a look at a site.
+func (o scanOptions) begin(at site) *scan {
+	s := &scan{node: at.Node, start: at.start, specs: at.specs, orphanAge: o.orphanAge}
+	s.looked.Notes, s.looked.KubeletDown = notes(o.root, at.Choice), at.Down
+	return s
+}
+
+// report scans, and puts the result together.
+func (s *scan) report(ctx context.Context, o scanOptions) (*scanReport, error) {
 	faults, err := s.run(ctx, wanted(o.only))
 	if err != nil {
 		return nil, err
@@ -213,22 +223,38 @@ func (o scanOptions) look(ctx context.Context, at site) (*scanReport, error) {
 		return nil, err
 	}
 	s.conclude()
-	s.looked.Milliseconds = float64(time.Since(at.start).Microseconds()) / 1000
-	var caller fault.Caller
-	if len(faults) > 0 {
-		caller = s.caller()
-		caller.Flags = o.nodeOptions.typed() // a file of pods may be gone by then
+	s.looked.Milliseconds = float64(time.Since(s.start).Microseconds()) / 1000
+	if s.seen == nil {
+		s.seen = &seen{Node: hostname(), Time: time.Now().UTC().Truncate(time.Second), Blind: shortSighted(), Caller: s.caller(faults, o)}
 	}
-	r := newReport(faults, s.looked, caller)
-	r.blind, r.Time = shortSighted(), time.Now().UTC().Truncate(time.Second)
-	if r.Node, err = os.Hostname(); err != nil {
-		r.Node = "this node"
-	}
+	r := newReport(faults, s.looked, s.seen.Caller)
+	r.blind, r.Time, r.Node = s.seen.Blind, s.seen.Time, s.seen.Node
 	return r, nil
 }
 
-// caller is the shell in which commands are typed.
-func (s *scan) caller() (c fault.Caller) {
+// seen is where and when a scan has looked, and from where.
+type seen struct {
+	Node string    `json:"node"`
+	Time time.Time `json:"time"`
+	// Blind is whether the caller lacks what it takes to see what others do.
+	Blind  bool         `json:"blind,omitempty"`
+	Caller fault.Caller `json:"caller"`
+}
+
+// hostname is the name of the machine.
+func hostname() string {
+	if name, err := os.Hostname(); err == nil {
+		return name
+	}
+	return "this node"
+}
+
+// caller is the shell in which commands against the faults are typed.
+func (s *scan) caller(faults []fault.Finding, o scanOptions) (c fault.Caller) {
+	if len(faults) == 0 {
+		return c
+	}
+	c.Flags = o.nodeOptions.typed() // a file of pods may be gone by then
 	if s.node.PID == 0 {
 		return c
 	}
@@ -269,7 +295,9 @@ func wanted(codes []string) []kind {
 // scan is one pass over a node.
 type scan struct {
 	node      *kubelet.Node
-	runtime   *boundedRuntime
+	source    source
+	seen      *seen // nil: this process sees the node now
+	start     time.Time // of the search for the node
 	specs     podFile
 	orphanAge time.Duration
 	looked    looked
@@ -277,14 +305,12 @@ type scan struct {
 
 // run looks for one kind after the other. Where ctx ends, what was found by then counts, and the rest was not looked for.
 func (s *scan) run(ctx context.Context, kinds []kind) ([]fault.Finding, error) {
-	s.runtime = newBoundedRuntime(s.node)
-	s.looked.KubeletRoot, s.looked.KubeletPID, s.looked.KubeletRenews = s.node.Root, s.node.PID, renewsUnknown
-	ns, err := s.node.Namespace()
-	if err != nil {
-		return nil, err
+	if s.source == nil {
+		if err := s.useNode(); err != nil {
+			return nil, err
+		}
 	}
-	s.looked.MountNamespace = ns.Inode
-	_, err = s.step(ctx, func(ctx context.Context, s *scan) ([]fault.Finding, error) { return nil, s.node.Do(ctx, s.countPods) })
+	_, err := s.step(ctx, func(ctx context.Context, s *scan) ([]fault.Finding, error) { return nil, s.countPods(ctx) })
 	if err != nil && ctx.Err() == nil {
 		return nil, err
 	}
@@ -302,6 +328,18 @@ func (s *scan) run(ctx context.Context, kinds []kind) ([]fault.Finding, error) {
 		}
 	}
 	return all, nil
+}
+
+// useNode has the scan ask the node that was found.
+func (s *scan) useNode() error {
+	s.source = nodeSource{s.node, newBoundedRuntime(s.node), s.orphanAge}
+	s.looked.KubeletRoot, s.looked.KubeletPID, s.looked.KubeletRenews = s.node.Root, s.node.PID, renewsUnknown
+	ns, err := s.node.Namespace()
+	if err != nil {
+		return err
+	}
+	s.looked.MountNamespace = ns.Inode
+	return nil
 }
 
 // step does one step on a copy of s, which counts once it is done: where ctx ends first, nobody waits for it.
@@ -331,21 +369,20 @@ func (s *scan) interrupt(left []kind) {
 // conclude adds what else was not looked at.
 func (s *scan) conclude() {
 	l := &s.looked
-	l.Denied = refused(l.Denied)
-	l.NotLookedAt = append(l.NotLookedAt, sightGaps(l.Denied, l.Partial)...)
-	l.NotLookedAt = append(l.NotLookedAt, s.runtime.gaps()...)
+	refusing, gaps := s.source.unseen(l.Denied, l.Partial)
+	l.Denied, l.NotLookedAt = refusing, append(l.NotLookedAt, gaps...)
 }
 
-// countPods runs inside the kubelet's namespace. A root without a directory of pods is not that of a kubelet: a clean
+// countPods counts the pods of which the kubelet has a directory. A root without a directory of pods is not that of a kubelet: a clean
 // result from there would be a lie.
-func (s *scan) countPods() error {
-	entries, err := os.ReadDir(s.node.PodsDir())
+func (s *scan) countPods(ctx context.Context) error {
+	entries, err := s.source.entries(ctx)
 	if err != nil {
 		return fmt.Errorf("list pods of kubelet root %q in the mount namespace of %s: %w", s.node.Root, whose(s.node.PID), err)
 	}
 	s.looked.PodSpecs.Given = s.specs != nil
 	for _, e := range entries {
-		if s.specs.pod(e.Name()) != nil {
+		if s.specs.pod(e) != nil {
 			s.looked.PodSpecs.Pods++
 		}
 	}

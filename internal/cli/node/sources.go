@@ -12,12 +12,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/faults/subpath"
 )
 
 // badSources looks for what containers that are not started mount and cannot get. Only the specs of pods say what that is.
 func badSources(ctx context.Context, s *scan) (faults []fault.Finding, err error) {
-	uids, err := s.node.PodUIDs(ctx)
+	uids, err := s.source.podUIDs(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -26,7 +25,7 @@ func badSources(ctx context.Context, s *scan) (faults []fault.Finding, err error
 	})
 	slices.SortFunc(here, func(a, b *corev1.Pod) int { return cmp.Compare(a.UID, b.UID) })
 	for _, pod := range here {
-		found, err := subpath.BadSources(ctx, s.node, pod, "")
+		found, err := s.source.badSources(ctx, pod)
 		if err != nil {
 			return nil, err
 		}

@@ -13,7 +13,7 @@ import (
 // staleSubPaths looks for subPath binds whose source is gone or another one by now. What the kubelet renews by itself is
 // counted, and is no fault.
 func staleSubPaths(ctx context.Context, s *scan) ([]fault.Finding, error) {
-	survey, err := subpath.Scan(ctx, s.node, s.specs.pod)
+	survey, err := s.source.subPaths(ctx, s.specs)
 	if err != nil {
 		return nil, err
 	}

@@ -22,10 +22,10 @@ func (s *scan) states(ctx context.Context, faults []fault.Finding) {
 			asked[key] = append(asked[key], f)
 		}
 	}
-	if len(asked) == 0 || s.node.PID == 0 {
+	if len(asked) == 0 || s.looked.KubeletPID == 0 {
 		return
 	}
-	states, err := s.runtime.States(ctx, func(uid, container string) bool { return asked[[2]string{uid, container}] != nil })
+	states, err := s.source.states(ctx, func(uid, container string) bool { return asked[[2]string{uid, container}] != nil })
 	if err != nil {
 		return // the runtime's errors are reported with the gaps
 	}

@@ -11,10 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/faults/orphan"
-	"kubediag.org/kubediag/internal/faults/volume"
-	"kubediag.org/kubediag/internal/linux/mountns"
-	asking "kubediag.org/kubediag/internal/linux/probe"
 )
 
 // PodByUID gives the pod of the file; nil where it has none.
@@ -31,13 +27,7 @@ func (p podFile) PodsNow(context.Context) ([]metav1.ObjectMeta, error) {
 
 // brokenVolumes looks for volumes whose file system is dead, hangs, or is not the one that the pod was given.
 func brokenVolumes(ctx context.Context, s *scan) ([]fault.Finding, error) {
-	i := &volume.Inspector{
-		Kubelet: s.node, Scanner: mountns.NewScanner(), Prober: &asking.Prober{}, Runtime: s.runtime,
-	}
-	if s.specs != nil {
-		i.Pods = s.specs
-	}
-	survey, err := i.Inspect(ctx, volume.Selection{})
+	survey, err := s.source.volumes(ctx, s.specs)
 	if err != nil {
 		return nil, err
 	}
@@ -55,11 +45,7 @@ func brokenVolumes(ctx context.Context, s *scan) ([]fault.Finding, error) {
 // orphanedPods looks for directories of pods that are gone. Without the specs of all pods nothing is proven; what speaks
 // for it otherwise is told all the same, where only sources are missing or one thing else.
 func orphanedPods(ctx context.Context, s *scan) ([]fault.Finding, error) {
-	i := &orphan.Inspector{Kubelet: s.node, Runtime: s.runtime, MinimumAge: s.orphanAge}
-	if s.specs != nil {
-		i.Pods = s.specs
-	}
-	survey, err := i.Survey(ctx)
+	survey, err := s.source.orphans(ctx, s.specs)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/faults/orphan"
+	"kubediag.org/kubediag/internal/faults/subpath"
+	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	asking "kubediag.org/kubediag/internal/linux/probe"
+)
+
+// source answers all that a scan asks of a node: the node itself, or a bundle that was made on it.
+type source interface {
+	// entries lists the directory of the pods. It fails if there is none.
+	entries(ctx context.Context) ([]string, error)
+	podUIDs(ctx context.Context) ([]string, error)
+	subPaths(ctx context.Context, specs podFile) (*subpath.Survey, error)
+	badSources(ctx context.Context, pod *corev1.Pod) ([]fault.Finding, error)
+	devices(ctx context.Context) ([]*device.Case, error)
+	volumes(ctx context.Context, specs podFile) (*volume.Survey, error)
+	orphans(ctx context.Context, specs podFile) (*orphan.Survey, error)
+	runtimeNames(ctx context.Context) (podNames, error)
+	logNames(ctx context.Context) (podNames, error)
+	states(ctx context.Context, wanted func(podUID, container string) bool) ([]cri.State, error)
+	// unseen says what could not be looked at of other processes and of the runtime, if a survey was refused denied processes
+	// and saw partial mount namespaces in part.
+	unseen(denied, partial int) (refusing int, gaps []gap)
+}
+
+// nodeSource asks the node that this process runs on.
+type nodeSource struct {
+	node      *kubelet.Node
+	runtime   *boundedRuntime
+	orphanAge time.Duration
+}
+
+func (n nodeSource) entries(ctx context.Context) (names []string, err error) {
+	err = n.node.Do(ctx, func() error {
+		entries, err := os.ReadDir(n.node.PodsDir())
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return err
+	})
+	return names, err
+}
+
+func (n nodeSource) podUIDs(ctx context.Context) ([]string, error) { return n.node.PodUIDs(ctx) }
+
+func (n nodeSource) subPaths(ctx context.Context, specs podFile) (*subpath.Survey, error) {
+	return subpath.Scan(ctx, n.node, specs.pod)
+}
+
+func (n nodeSource) badSources(ctx context.Context, pod *corev1.Pod) ([]fault.Finding, error) {
+	return subpath.BadSources(ctx, n.node, pod, "")
+}
+
+func (n nodeSource) devices(ctx context.Context) ([]*device.Case, error) {
+	return newInspector(n.node, mountns.NewScanner(), n.runtime).Left(ctx)
+}
+
+func (n nodeSource) volumes(ctx context.Context, specs podFile) (*volume.Survey, error) {
+	i := &volume.Inspector{
+		Kubelet: n.node, Scanner: mountns.NewScanner(), Prober: &asking.Prober{}, Runtime: n.runtime,
+	}
+	if specs != nil {
+		i.Pods = specs
+	}
+	return i.Inspect(ctx, volume.Selection{})
+}
+
+func (n nodeSource) orphans(ctx context.Context, specs podFile) (*orphan.Survey, error) {
+	i := &orphan.Inspector{Kubelet: n.node, Runtime: n.runtime, MinimumAge: n.orphanAge}
+	if specs != nil {
+		i.Pods = specs
+	}
+	return i.Survey(ctx)
+}
+
+func (n nodeSource) runtimeNames(ctx context.Context) (podNames, error) {
+	sandboxes, err := n.runtime.Sandboxes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := podNames{}
+	for _, sandbox := range sandboxes {
+		names[sandbox.PodUID] = kubelet.PodName{Namespace: sandbox.Namespace, Name: sandbox.Name}
+	}
+	return names, nil
+}
+
+func (n nodeSource) logNames(ctx context.Context) (podNames, error) { return n.node.PodNames(ctx) }
+
+func (n nodeSource) states(ctx context.Context, wanted func(podUID, container string) bool) ([]cri.State, error) {
+	return n.runtime.States(ctx, wanted)
+}
+
+func (n nodeSource) unseen(denied, partial int) (refusing int, gaps []gap) {
+	refusing = refused(denied)
+	return refusing, append(sightGaps(refusing, partial), n.runtime.gaps()...)
+}
