@@ -41,7 +41,8 @@ func newCommand(proc string) *cobra.Command {
 	})
 	root.AddCommand(node.NewScanCommand(proc), node.NewShowCommand(proc), node.NewRecoverCommand(proc), node.NewReleaseCommand(proc),
 		node.NewDiagnoseCommand(proc), node.NewExplainCommand(), node.NewProbeCommand(), node.NewHoldersCommand(proc), node.NewFeaturesCommand(),
-		node.NewDecodeCommand(), node.NewDemoCommand(), node.NewLintCommand(), newVersionCommand())
+		node.NewDecodeCommand(), node.NewDemoCommand(), node.NewLintCommand(),
+		node.NewBundleCommand(proc), newVersionCommand())
 	return root
 }
 

@@ -21,6 +21,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/bounded"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/printable"
 )
 
 // ErrFaults is how a verb ends that has looked and found faults. What they are has been written by then.
@@ -39,6 +40,7 @@ func NewScanCommand(proc string) *cobra.Command {
 			"kubelet cleans up. HEAL is what repairs it: kubediag with nothing lost (safe), the volume's driver, or a person.\n\n" +
 			"It looks in the mount namespace of the kubelet, which takes root. If no kubelet runs, it says so and looks at\n" +
 			"the default root directory. --kubelet-root has it look at another one in the mount namespace of the shell.\n\n" +
+			"--from looks into a bundle that was made on any node (kubediag bundle): its evidence is judged again here.\n\n" +
 			"Interrupted (Ctrl-C), it prints what it has found so far.\n\n" +
 			"Exit status: 0 no faults, 1 faults found or no kubelet runs, 2 could not look, or not everywhere.",
 		Example: "  kubediag scan\n" +
@@ -63,6 +65,7 @@ func NewScanCommand(proc string) *cobra.Command {
 type scanOptions struct {
 	nodeOptions
 	pods      string
+	from      string
 	orphanAge time.Duration
 	only      []string
 	pod       string
@@ -75,11 +78,23 @@ type scanOptions struct {
 func (o *scanOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	o.addSelection(cmd)
+	o.addFrom(cmd)
 	f.DurationVar(&o.watch, "watch", 0, "scan again and again, with this time between, 1s to 1h, and show what changes")
 	f.Lookup("watch").NoOptDefVal = "5s"
 	f.BoolVar(&o.brief, "brief", false, fmt.Sprintf("one line of at most %d bytes", maxBrief))
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "with the evidence of each fault")
 	o.out = addFormat(cmd)
+}
+
+// addFrom adds the flag that has a bundle looked at in place of the node.
+func (o *scanOptions) addFrom(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.from, "from", "", "look at a bundle (\"-\": standard input) instead of this node, see kubediag bundle")
+	for _, flag := range []string{"kubelet-root", "kubelet-pid", "pods", "orphan-minimum-age"} {
+		cmd.MarkFlagsMutuallyExclusive("from", flag)
+	}
+	if err := cmd.MarkFlagFilename("from", "gz"); err != nil {
+		panic(err) // the flag is not there
+	}
 }
 
 // addSelection adds the flags that say where and for what it is looked.
@@ -114,6 +129,8 @@ func (o scanOptions) validate() error {
 	switch {
 	case o.watch != 0 && (o.watch < time.Second || o.watch > time.Hour):
 		return fmt.Errorf("--watch=%s: must be between 1s and 1h", o.watch)
+	case o.watch != 0 && o.from != "":
+		return errors.New("--watch: cannot be with --from: a bundle does not change")
 	case o.watch != 0 && o.pods == "-":
 		return errors.New("--watch: cannot be with --pods=-: standard input is read once")
 	case o.brief && *o.out == jsonFormat:
@@ -150,6 +167,9 @@ func (o scanOptions) run(cmd *cobra.Command) error {
 		err = write(w, r.brief())
 	case *o.out == jsonFormat:
 		err = writeJSON(w, r)
+	case o.from != "":
+		err = write(w, printable.Line(fmt.Sprintf("From the bundle that was made on %s at %s:", r.Node, r.Time.Format(time.RFC3339)))+"\n"+
+			o.view(w, r).text())
 	default:
 		keep(r)
 		err = write(w, o.view(w, r).text())
@@ -172,6 +192,13 @@ func (o scanOptions) view(w io.Writer, r *scanReport) scanView {
 
 // scan looks at the node. An error means that it could not, and nothing is said about faults then.
 func (o scanOptions) scan(ctx context.Context, stdin io.Reader) (*scanReport, error) {
+	if o.from != "" {
+		s, err := openBundle(ctx, o.from, stdin)
+		if err != nil {
+			return nil, err
+		}
+		return s.report(ctx, o)
+	}
 	at, err := o.site(ctx, stdin)
 	if err != nil {
 		return nil, err
@@ -296,7 +323,7 @@ func wanted(codes []string) []kind {
 type scan struct {
 	node      *kubelet.Node
 	source    source
-	seen      *seen // nil: this process sees the node now
+	seen      *seen     // nil: this process sees the node now
 	start     time.Time // of the search for the node
 	specs     podFile
 	orphanAge time.Duration
@@ -320,6 +347,8 @@ func (s *scan) run(ctx context.Context, kinds []kind) ([]fault.Finding, error) {
 		switch {
 		case err == nil:
 			all = append(all, found...)
+		case errors.Is(err, errNotRecorded):
+			s.looked.NotLookedAt = append(s.looked.NotLookedAt, gap{What: kind.what, Why: err.Error()})
 		case ctx.Err() != nil:
 			s.interrupt(kinds[i:])
 			return all, nil //nolint:nilerr // what was found counts, and the report says that it was interrupted

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -180,4 +181,14 @@ func (r recordedAsker) missing(name string, _ ...error) bool { return r.Missing[
 
 func (r recordedAsker) missingIn(s target, _ string) bool {
 	return r.MissingIn[s.node.SubPathPoint(s.place)]
+}
+
+// Merge adds the answers about another pod.
+func (l *Lookups) Merge(other Lookups) {
+	if l.HostPaths == nil {
+		l.HostPaths, l.Missing, l.MissingIn = map[string]Lookup{}, map[string]bool{}, map[string]bool{}
+	}
+	maps.Copy(l.HostPaths, other.HostPaths)
+	maps.Copy(l.Missing, other.Missing)
+	maps.Copy(l.MissingIn, other.MissingIn)
 }

@@ -49,31 +49,54 @@ const (
 // Kills lists what the kernel's log still holds, oldest first, at most the newest 1,000. An error that wraps
 // fs.ErrNotExist or fs.ErrPermission says that the log cannot be read here.
 func Kills(ctx context.Context) ([]Kill, error) {
-	log, err := sys.OpenKernelLog()
-	if err != nil {
-		return nil, fmt.Errorf("read kernel log: %w", err)
-	}
-	defer func() { _ = log.Close() }() // it was only read
 	up, err := sys.Uptime()
 	if err != nil {
 		return nil, fmt.Errorf("read kernel log: %w", err)
 	}
 	p := parser{boot: time.Now().Add(-up)}
+	if err := each(ctx, p.add); err != nil {
+		return nil, err
+	}
+	return p.kills, nil
+}
+
+// Messages lists the kernel's own messages that are to be kept, oldest first, each with the time since the start of the
+// machine: the newest, at most as many as said. Its errors are those of Kills.
+func Messages(ctx context.Context, most int, keep func(message string) bool) (lines []string, err error) {
+	err = each(ctx, func(record string) {
+		at, message, ok := parseRecord(record)
+		if !ok || !keep(message) {
+			return
+		}
+		if lines = append(lines, fmt.Sprintf("[%12.6f] %s", at.Seconds(), message)); len(lines) > 2*most {
+			lines = append(lines[:0], lines[len(lines)-most:]...)
+		}
+	})
+	return lines[max(0, len(lines)-most):], err
+}
+
+// each reads the log, one record after the other.
+func each(ctx context.Context, add func(record string)) error {
+	log, err := sys.OpenKernelLog()
+	if err != nil {
+		return fmt.Errorf("read kernel log: %w", err)
+	}
+	defer func() { _ = log.Close() }() // it was only read
 	buf := make([]byte, maxRecord)
 	for range maxRecords {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return err
 		}
 		n, err := log.Read(buf)
 		switch {
 		case errors.Is(err, io.EOF):
-			return p.kills, nil
+			return nil
 		case errors.Is(err, sys.EINVAL): // longer than any that is of interest
 		case err != nil:
-			return nil, fmt.Errorf("read kernel log: %w", err)
+			return fmt.Errorf("read kernel log: %w", err)
 		default:
-			p.add(string(buf[:n]))
+			add(string(buf[:n]))
 		}
 	}
-	return p.kills, nil
+	return nil
 }

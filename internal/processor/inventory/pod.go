@@ -44,7 +44,7 @@ func (c *PodCollector) Run(ctx context.Context, r processor.Request) (processor.
 		return processor.Result{}, err
 	}
 	pod = pod.DeepCopy()
-	cleanPod(pod)
+	CleanPod(pod)
 	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
 	detail, err := json.Marshal(pod)
 	if err != nil {

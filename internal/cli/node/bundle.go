@@ -1,0 +1,230 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kubediag.org/kubediag/internal/bundle"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/orphan"
+	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/version"
+)
+
+// NewBundleCommand makes the verb bundle. It looks for kubelets in the process file system at proc; empty: /proc.
+func NewBundleCommand(proc string) *cobra.Command {
+	o := bundleOptions{nodeOptions: nodeOptions{proc: proc}}
+	cmd := &cobra.Command{
+		Use:   "bundle",
+		Short: "Write one file for a ticket: what was found, and all that it rests on",
+		Long: "bundle scans the node and writes one file (tar.gz): the result, what the node has answered, the mount tables of the\n" +
+			"kubelet and of the mount namespaces that hold something, block devices, log lines about mounts, names of pods,\n" +
+			"and what this kernel can do. kubediag scan --from FILE reaches the same findings from it on any machine.\n\n" +
+			"Values that look like credentials are taken out, and so are all values of environment variables, arguments and\n" +
+			"headers of the pods of --pods. The manifest has the SHA-256 of each entry, and says what was left out and why.\n" +
+			"The file has mode 0600. It changes nothing on the node.\n\n" +
+			"Exit status: 0 written, whatever was found; 2 not written, or the scan failed.",
+		Example: "  kubediag bundle\n" +
+			"  kubectl get pods -A -o json | kubediag bundle --pods - -o ticket.tar.gz\n" +
+			"  journalctl -u kubelet --since -1d | kubediag bundle --log -\n" +
+			"  kubediag scan --from ticket.tar.gz",
+		Args: NoArgs,
+	}
+	o.addFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := o.run(cmd); err != nil {
+			return fmt.Errorf("bundle: %w", interrupted(cmd.Context(), err))
+		}
+		return nil
+	}
+	return cmd
+}
+
+// bundleOptions are the flags of bundle.
+type bundleOptions struct {
+	nodeOptions
+	file      string
+	force     bool
+	pods      string
+	log       string
+	orphanAge time.Duration
+}
+
+func (o *bundleOptions) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	o.nodeOptions.addFlags(f)
+	f.StringVarP(&o.file, "output", "o", "", "file to write, \"-\": standard output (default kubediag-NODE-TIME.tar.gz in this directory)")
+	f.BoolVar(&o.force, "force", false, "replace a file that is there")
+	f.StringVar(&o.pods, "pods", "", "file of pods in JSON or YAML (\"-\": standard input), as for kubediag scan")
+	f.StringVar(&o.log, "log", "", "file with lines of the kubelet's log (\"-\": standard input)\n(default: /var/log/kubelet.log, messages or syslog of the kubelet)")
+	f.DurationVar(&o.orphanAge, "orphan-minimum-age", orphan.DefaultMinimumAge, "as for kubediag scan")
+	if err := errors.Join(cmd.MarkFlagFilename("output", "gz"), cmd.MarkFlagFilename("pods", "json", "yaml"), cmd.MarkFlagFilename("log")); err != nil {
+		panic(err) // a flag is not there
+	}
+}
+
+func (o *bundleOptions) validate() error {
+	if err := o.nodeOptions.validate(); err != nil {
+		return err
+	}
+	if err := orphan.CheckMinimumAge(o.orphanAge); err != nil {
+		return fmt.Errorf("--orphan-minimum-age=%s: %w", o.orphanAge, err)
+	}
+	if o.pods == "-" && o.log == "-" {
+		return errors.New("--pods=- cannot be with --log=-: standard input is read once")
+	}
+	return nil
+}
+
+// run scans, collects and writes.
+func (o *bundleOptions) run(cmd *cobra.Command) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	if o.file == "" {
+		o.file = fmt.Sprintf("kubediag-%s-%s.tar.gz", plainName.ReplaceAllString(hostname(), "_"), time.Now().UTC().Format("20060102T150405Z"))
+	}
+	if _, err := os.Lstat(o.file); err == nil && !o.force { // before the work, and again when it is written
+		return errThere(o.file)
+	}
+	b, failed, err := o.collect(ctx, cmd.InOrStdin())
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return err
+	}
+	if o.file == "-" {
+		return errors.Join(b.Write(cmd.OutOrStdout()), failed)
+	}
+	size, err := o.write(b)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(cmd.OutOrStdout(), written(b, o.file, size)), failed)
+}
+
+// plainName has all that is not part of a plain file name.
+var plainName = regexp.MustCompile(`[^a-zA-Z0-9.-]+`)
+
+func errThere(name string) error {
+	return fmt.Errorf("%w: %q is there already: name another file with -o, or add --force", ErrRefused, name)
+}
+
+// write writes the file whole or not at all. Only with --force it takes the place of another.
+func (o *bundleOptions) write(b *bundle.Bundle) (size int64, err error) {
+	f, err := os.CreateTemp(filepath.Dir(o.file), ".kubediag-bundle-*") // of mode 0600
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = os.Remove(f.Name()) }() // it is gone if it was renamed
+	err = b.Write(f)
+	if err == nil {
+		err = f.Sync()
+	}
+	if st, failed := f.Stat(); failed == nil {
+		size = st.Size()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return 0, err
+	}
+	if o.force {
+		return size, os.Rename(f.Name(), o.file)
+	}
+	err = os.Link(f.Name(), o.file) // which replaces nothing
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		err = errThere(o.file)
+	case err != nil: // a file system without links
+		err = copyNew(f.Name(), o.file)
+	}
+	return size, err
+}
+
+// copyNew copies a file to a name that nothing has.
+func copyNew(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return errThere(to)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// written says what was written.
+func written(b *bundle.Bundle, name string, size int64) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "Wrote %s: %s, %d KiB.\n", printable.Quoted(name), entries(len(b.Manifest.Entries)), (size+1023)>>10)
+	for _, out := range b.Manifest.LeftOut {
+		fmt.Fprintf(&text, "Left out: %s: %s.\n", printable.Quoted(out.What), printable.Quoted(out.Why))
+	}
+	fmt.Fprintf(&text, "Read it with: kubediag scan --from %s\n", fault.Quote(name))
+	return text.String()
+}
+
+func entries(n int) string {
+	if n == 1 {
+		return "1 entry"
+	}
+	return fmt.Sprintf("%d entries", n)
+}
+
+// collect scans and puts everything together. failed is why the scan failed; then the bundle has the rest.
+func (o *bundleOptions) collect(ctx context.Context, stdin io.Reader) (b *bundle.Bundle, failed, err error) {
+	look := scanOptions{nodeOptions: o.nodeOptions, pods: o.pods, orphanAge: o.orphanAge}
+	at, err := look.site(ctx, stdin)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := look.begin(at)
+	if err := s.useNode(); err != nil {
+		return nil, nil, err
+	}
+	asked := nodeSource{s.node, newBoundedRuntime(s.node), s.orphanAge}
+	r := &recorder{nodeSource: asked}
+	s.source = r
+	c := &collection{scan: s, Bundle: &bundle.Bundle{Manifest: bundle.Manifest{
+		Program: version.String(), Node: printable.Line(hostname()), Time: time.Now().UTC().Truncate(time.Second),
+	}}}
+	report, err := s.report(ctx, scanOptions{nodeOptions: o.nodeOptions})
+	if err != nil {
+		failed = fmt.Errorf("the scan failed: %w", err)
+		c.Omit("scan.json and scan.txt", err.Error())
+	} else {
+		c.json("scan.json", "result of the scan", report)
+		view := scanView{scanReport: report, program: thisProgram(), verbose: true}
+		view.Width = reportWidth
+		c.text("scan.txt", "result of the scan, for people", view.text())
+	}
+	has := r.finish(ctx, s)
+	c.evidence(has)
+	c.pods(s.specs, has.node)
+	c.node(ctx, has, report)
+	c.logs(ctx, o.log, stdin)
+	return c.Bundle, failed, c.failed
+}
+
+// reportWidth is for how many columns the report in a bundle is written.
+const reportWidth = 120

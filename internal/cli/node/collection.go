@@ -1,0 +1,304 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/bundle"
+	"kubediag.org/kubediag/internal/kubelog"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/oomlog"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/processor/inventory"
+	"kubediag.org/kubediag/internal/redact"
+)
+
+// Bounds of what is collected beside the evidence.
+const (
+	maxTables     = 64   // mount tables of other namespaces
+	maxNamespaces = 4096 // that are listed
+	maxBlock      = 4096 // devices that are listed
+	maxLogLines   = 2000
+	maxLogText    = 4 << 20 // the last of a log file, in bytes
+	maxLogLine    = 4 << 10
+	logTimeout    = 5 * time.Second
+)
+
+// collection puts a bundle together. All text goes through redact and printable.
+type collection struct {
+	*bundle.Bundle
+
+	scan   *scan
+	failed error
+}
+
+// text adds an entry for people.
+func (c *collection) text(name, about, text string) {
+	if err := c.Add(name, about, []byte(printable.Text(redact.Text(text)))); err != nil {
+		c.failed = errors.Join(c.failed, err)
+	}
+}
+
+// json adds an entry for programs.
+func (c *collection) json(name, about string, v any) {
+	text, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		c.failed = errors.Join(c.failed, fmt.Errorf("write %q: %w", name, err))
+		return
+	}
+	c.text(name, about, string(text)+"\n")
+}
+
+// evidence adds what the node has answered.
+func (c *collection) evidence(has recording) {
+	c.json(nodeEntry, "what the scan has to know beside the evidence", has.node)
+	add := func(name, about string, known bool, v any) {
+		if known {
+			c.json(name, about, v)
+		}
+	}
+	add(subPathsEntry, "evidence on subPath binds", has.subPaths != nil, has.subPaths)
+	add(sourcesEntry, "lookups of the sources of volumes", has.sources != nil, has.sources)
+	add(devicesEntry, "evidence on devices that are mounted in other namespaces alone", has.devices != nil, has.devices)
+	add(volumesEntry, "answers of the mounts of volumes", has.volumes != nil, has.volumes)
+	add(orphansEntry, "directories of pods that no source knows", has.orphans != nil, has.orphans)
+}
+
+// pods adds the specs that were given, without what may be a credential, and the names that the runtime and the logs give.
+func (c *collection) pods(specs podFile, n nodeRecord) {
+	if specs == nil {
+		c.Omit(podsEntry, "no specs of pods were given (--pods)")
+		return
+	}
+	l := corev1.PodList{Items: []corev1.Pod{}}
+	l.APIVersion, l.Kind = "v1", "PodList"
+	for _, uid := range slices.Sorted(slices.Values(n.PodUIDs)) {
+		if pod := specs.pod(uid); pod != nil {
+			pod = pod.DeepCopy()
+			inventory.CleanPod(pod)
+			l.Items = append(l.Items, *pod)
+		}
+	}
+	c.json(podsEntry, "specs and status of the pods of this node", l)
+}
+
+// node adds mount tables, namespaces, devices, and what the kernel can do.
+func (c *collection) node(ctx context.Context, has recording, report *scanReport) {
+	c.json("features.json", "what this kernel can do", probe(sys.Features()))
+	if text, err := c.scan.node.ReadMounts(); err != nil {
+		c.Omit("mountinfo/kubelet.txt", err.Error())
+	} else {
+		c.text("mountinfo/kubelet.txt", "mount table of the kubelet", string(text))
+	}
+	spaces, _, err := mountns.NewScanner().Namespaces()
+	if err != nil {
+		c.Omit("namespaces.json", err.Error())
+	} else {
+		c.namespaces(spaces, matter(has, report))
+	}
+	devices, err := within(ctx, logTimeout, func(context.Context) ([]blockFacts, error) { return listBlock("/sys/class/block") })
+	if err != nil {
+		c.Omit("block.json", err.Error())
+	} else {
+		c.json("block.json", "block devices", devices)
+	}
+}
+
+// matter are the numbers of the mount namespaces that the evidence or a fault names.
+func matter(has recording, report *scanReport) map[uint64]bool {
+	all := map[uint64]bool{}
+	if has.devices != nil {
+		for inode := range has.devices.Tables {
+			all[inode] = true
+		}
+	}
+	if has.volumes != nil {
+		for _, v := range has.volumes.Volumes {
+			for _, of := range v.Copies {
+				all[of.Mount.Namespace.Inode] = true
+			}
+		}
+	}
+	if report != nil {
+		for _, f := range report.Faults {
+			all[f.Mount.Namespace] = true
+		}
+	}
+	delete(all, 0)
+	delete(all, has.node.MountNamespace)
+	return all
+}
+
+// namespaceFacts is one mount namespace.
+type namespaceFacts struct {
+	Inode   uint64 `json:"inode"`
+	ID      uint64 `json:"id,omitempty"`
+	PID     int    `json:"pid,omitempty"`
+	Command string `json:"command,omitempty"`
+	// Mounts is the entry with its mount table; empty: it was not collected.
+	Mounts string `json:"mounts,omitempty"`
+}
+
+// namespaces adds the list of mount namespaces, and the tables of those that matter and have a process.
+func (c *collection) namespaces(spaces []mountns.Namespace, matter map[uint64]bool) {
+	var list []namespaceFacts
+	tables := 0
+	for _, ns := range spaces[:min(len(spaces), maxNamespaces)] {
+		of := namespaceFacts{Inode: ns.Inode, ID: ns.ID, PID: ns.PID}
+		if ns.PID != 0 {
+			command, _ := sys.ReadProc(strconv.Itoa(ns.PID)+"/comm", nil) // empty: it has ended
+			of.Command = strings.TrimSpace(string(command))
+		}
+		if matter[ns.Inode] && ns.PID != 0 && tables < maxTables {
+			name := fmt.Sprintf("mountinfo/%d.txt", ns.Inode)
+			if text, err := mountns.Read(ns.PID, nil); err == nil {
+				of.Mounts = name
+				tables++
+				c.text(name, fmt.Sprintf("mount table of namespace %d, as process %d sees it", ns.Inode, ns.PID), string(text))
+			}
+		}
+		if matter[ns.Inode] && of.Mounts == "" {
+			c.Omit(fmt.Sprintf("mount table of namespace %d", ns.Inode), "it has no process whose table could be read, or there are too many")
+		}
+		list = append(list, of)
+	}
+	if more := len(spaces) - maxNamespaces; more > 0 {
+		c.Omit("some mount namespaces", fmt.Sprintf("there are %d more than are listed", more))
+	}
+	c.json("namespaces.json", "mount namespaces of the node", list)
+}
+
+// blockFacts is one block device.
+type blockFacts struct {
+	Name string `json:"name"`
+	// Number is major:minor, Sectors the size in units of 512 bytes.
+	Number   string   `json:"number"`
+	Sectors  string   `json:"sectors"`
+	ReadOnly bool     `json:"readOnly"`
+	Holders  []string `json:"holders,omitempty"`
+	Slaves   []string `json:"slaves,omitempty"`
+}
+
+// listBlock reads the devices below a directory of sysfs.
+func listBlock(dir string) (all []blockFacts, err error) {
+	devices, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range devices[:min(len(devices), maxBlock)] {
+		at := filepath.Join(dir, e.Name())
+		attribute := func(name string) string {
+			text, _ := os.ReadFile(filepath.Join(at, name)) // empty: it is gone
+			return strings.TrimSpace(string(text))
+		}
+		names := func(name string) (names []string) {
+			entries, _ := os.ReadDir(filepath.Join(at, name)) // a partition has none
+			for _, e := range entries {
+				names = append(names, e.Name())
+			}
+			return names
+		}
+		all = append(all, blockFacts{
+			Name: e.Name(), Number: attribute("dev"), Sectors: attribute("size"), ReadOnly: attribute("ro") == "1",
+			Holders: names("holders"), Slaves: names("slaves"),
+		})
+	}
+	return all, nil
+}
+
+// aboutMounts finds messages of the kernel that have to do with file systems, devices and memory.
+var aboutMounts = regexp.MustCompile(`(?i)ext4-fs|xfs|btrfs|fuse|nfs|ceph|rbd\d|cifs|gluster|i/o error|buffer i/o|blk_update|nvme|scsi|device-mapper|` +
+	`blocked for more than|hung_task|out of memory|oom-kill|killed process|iscsi|remount`)
+
+// logs adds the lines of the kernel's and of the kubelet's log that are about mounts.
+func (c *collection) logs(ctx context.Context, file string, stdin io.Reader) {
+	lines, err := within(ctx, logTimeout, func(ctx context.Context) ([]string, error) {
+		return oomlog.Messages(ctx, maxLogLines, aboutMounts.MatchString)
+	})
+	if err != nil {
+		c.Omit("logs/kernel.txt", err.Error())
+	} else {
+		c.text("logs/kernel.txt", "messages of the kernel about file systems, devices and memory", joined(lines))
+	}
+	files, limit := []string{file}, time.Duration(math.MaxInt64) // a pipe may take its time
+	if file == "" {
+		limit = logTimeout
+		root := ""
+		if pid := c.scan.node.PID; pid != 0 {
+			root = fmt.Sprintf("/proc/%d/root", pid)
+		}
+		files = []string{root + "/var/log/kubelet.log", root + "/var/log/messages", root + "/var/log/syslog"}
+	}
+	for _, name := range files {
+		lines, err = within(ctx, limit, func(context.Context) ([]string, error) { return kubeletLines(name, stdin) })
+		if err == nil {
+			c.text("logs/kubelet.txt", "lines of the kubelet's log about mounts, from "+printable.Line(name), joined(lines))
+			return
+		}
+	}
+	c.Omit("logs/kubelet.txt", fmt.Sprintf("%v (give it with --log, as from journalctl -u kubelet)", err))
+}
+
+func joined(lines []string) string {
+	if len(lines) == 0 {
+		return "(no line is about mounts)\n"
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// kubeletLines are the last lines of a log, or of standard input, that speak of a fault or of a volume.
+func kubeletLines(name string, stdin io.Reader) (lines []string, err error) {
+	in := stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		st, err := f.Stat()
+		if err != nil {
+			return nil, err
+		}
+		if !st.Mode().IsRegular() {
+			return nil, fmt.Errorf("read %q: it is no regular file", name)
+		}
+		if _, err := f.Seek(max(0, st.Size()-maxLogText), io.SeekStart); err != nil {
+			return nil, err
+		}
+		in = io.LimitReader(f, maxLogText)
+	}
+	scanner := bufio.NewScanner(in)
+	scanner.Buffer(make([]byte, 0, 64<<10), maxLogText)
+	for scanner.Scan() {
+		line := scanner.Text()
+		line = strings.ToValidUTF8(line[:min(len(line), maxLogLine)], "")
+		if found := kubelog.Mentions(line); len(found.Codes)+len(found.Volumes) == 0 {
+			continue
+		}
+		if lines = append(lines, line); len(lines) > 2*maxLogLines {
+			lines = append(lines[:0], lines[len(lines)-maxLogLines:]...)
+		}
+	}
+	if err := scanner.Err(); err != nil {
+		return nil, fmt.Errorf("read %q: %w", name, err)
+	}
+	return lines[max(0, len(lines)-maxLogLines):], nil
+}

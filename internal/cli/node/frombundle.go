@@ -1,0 +1,118 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"kubediag.org/kubediag/internal/bundle"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/bounded"
+)
+
+// Names of the entries of a bundle that a scan from it reads.
+const (
+	nodeEntry     = "evidence/node.json"
+	subPathsEntry = "evidence/subpaths.json"
+	sourcesEntry  = "evidence/sources.json"
+	devicesEntry  = "evidence/devices.json"
+	volumesEntry  = "evidence/volumes.json"
+	orphansEntry  = "evidence/orphans.json"
+	podsEntry     = "pods.json"
+)
+
+// openBundle makes a scan of the node that a bundle was made on. The bundle may come from anyone: all of it is data.
+func openBundle(ctx context.Context, name string, stdin io.Reader) (*scan, error) {
+	b, err := bounded.Do(ctx, &bounded.Calls{}, bounded.Call{}, func() (*bundle.Bundle, error) {
+		if name == "-" {
+			return bundle.Read(stdin)
+		}
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		return bundle.Read(f)
+	})
+	if errors.Is(err, bounded.ErrLeft) {
+		err = context.Cause(ctx)
+	}
+	var s *scan
+	if err == nil {
+		s, err = scanOf(b)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read bundle %q (--from): %w", name, err)
+	}
+	return s, nil
+}
+
+// scanOf is a scan that asks a bundle.
+func scanOf(b *bundle.Bundle) (*scan, error) {
+	var has recording
+	if b.File(nodeEntry) == nil {
+		return nil, fmt.Errorf("%w: it has no entry %q, which says what node it is of", bundle.ErrRefused, nodeEntry)
+	}
+	for _, err := range []error{
+		decodeEntry(b, nodeEntry, func(n *nodeRecord) { has.node = *n }), decodeEntry(b, subPathsEntry, set(&has.subPaths)),
+		decodeEntry(b, sourcesEntry, set(&has.sources)), decodeEntry(b, devicesEntry, set(&has.devices)),
+		decodeEntry(b, volumesEntry, set(&has.volumes)), decodeEntry(b, orphansEntry, set(&has.orphans)),
+	} {
+		if err != nil {
+			return nil, err
+		}
+	}
+	n := &has.node
+	paths := kubelet.Elsewhere(n.KubeletRoot, n.PodsDir)
+	s := &scan{node: paths, source: recorded{has, paths}, seen: &n.Seen, start: time.Now()}
+	if n.PodSpecs {
+		specs, err := specsOf(b)
+		if err != nil {
+			return nil, err
+		}
+		s.specs = specs
+	}
+	s.looked = looked{
+		KubeletRoot: n.KubeletRoot, KubeletPID: n.KubeletPID, KubeletDown: n.KubeletDown, MountNamespace: n.MountNamespace,
+		KubeletRenews: renewsUnknown, Notes: n.Notes,
+	}
+	return s, nil
+}
+
+// specsOf reads the pods. A bundle whose pods were left out has the answers about them alone.
+func specsOf(b *bundle.Bundle) (podFile, error) {
+	content := b.File(podsEntry)
+	if content == nil {
+		return podFile{}, nil
+	}
+	specs, err := parsePods(bytes.NewReader(content))
+	if err != nil {
+		return nil, fmt.Errorf("%w: entry %q: %w", bundle.ErrRefused, podsEntry, err)
+	}
+	return specs, nil
+}
+
+// set puts a value behind a pointer.
+func set[T any](at **T) func(*T) { return func(value *T) { *at = value } }
+
+// decodeEntry gives the content of an entry to take; nothing if the bundle does not have it.
+func decodeEntry[T any](b *bundle.Bundle, name string, take func(*T)) error {
+	content := b.File(name)
+	if content == nil {
+		return nil
+	}
+	value := new(T)
+	if err := json.Unmarshal(content, value); err != nil {
+		return fmt.Errorf("%w: entry %q: %w", bundle.ErrRefused, name, err)
+	}
+	take(value)
+	return nil
+}

@@ -1,0 +1,293 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/faults/orphan"
+	"kubediag.org/kubediag/internal/faults/subpath"
+	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mountns"
+)
+
+// recording is all that a node has answered to a scan. Each field but the first is a file of a bundle, and nil if there was
+// no answer.
+type recording struct {
+	node     nodeRecord
+	subPaths *subpath.Evidence
+	sources  *subpath.Lookups
+	devices  *device.Evidence
+	volumes  *volume.Recording
+	orphans  *orphan.Evidence
+}
+
+// nodeRecord is what a scan has to know beside.
+type nodeRecord struct {
+	Seen        seen   `json:"seen"`
+	KubeletRoot string `json:"kubeletRoot"`
+	PodsDir     string `json:"podsDir"`
+	KubeletPID  int    `json:"kubeletPID"`
+	KubeletDown bool   `json:"kubeletDown,omitempty"`
+	// MountNamespace is an inode number.
+	MountNamespace uint64   `json:"mountNamespace"`
+	Notes          []string `json:"notes,omitempty"`
+	// Entries are those of the directory of the pods, PodUIDs the pods.
+	Entries []string `json:"entries"`
+	PodUIDs []string `json:"podUIDs"`
+	// PodSpecs is whether the specs of pods were given.
+	PodSpecs bool `json:"podSpecs"`
+	// RuntimeNames and LogNames are names of pods, States those of containers.
+	RuntimeNames namesRecord `json:"runtimeNames"`
+	LogNames     namesRecord `json:"logNames"`
+	States       []cri.State `json:"states,omitempty"`
+	StatesError  string      `json:"statesError,omitempty"`
+	Denied       int         `json:"denied"`
+	Gaps         []gap       `json:"gaps,omitempty"`
+}
+
+// namesRecord is what a source of names has answered.
+type namesRecord struct {
+	Asked     bool     `json:"asked"`
+	Names     podNames `json:"names,omitempty"`
+	Error     string   `json:"error,omitempty"`
+	NoRuntime bool     `json:"noRuntime,omitempty"`
+}
+
+// recordNames writes an answer down.
+func recordNames(names podNames, err error) namesRecord {
+	r := namesRecord{Asked: true, Names: names, NoRuntime: errors.Is(err, kubelet.ErrNoRuntime)}
+	if err != nil {
+		r.Error = err.Error()
+	}
+	return r
+}
+
+// recordedError is an error that was written down.
+type recordedError struct {
+	text string
+	is   error // that it wraps; nil: none that matters
+}
+
+// Error is the text.
+func (e recordedError) Error() string { return e.text }
+
+// Unwrap is what the error was.
+func (e recordedError) Unwrap() error { return e.is }
+
+// answer is what was written down.
+func (n namesRecord) answer() (podNames, error) {
+	switch {
+	case !n.Asked:
+		return nil, errNotRecorded
+	case n.Error != "" && n.NoRuntime:
+		return nil, recordedError{n.Error, kubelet.ErrNoRuntime}
+	case n.Error != "":
+		return nil, recordedError{n.Error, nil}
+	}
+	return n.Names, nil
+}
+
+// recorder asks the node and writes down what it answers. A question that was given up may still be
+// answered, so it may be used by several goroutines.
+type recorder struct {
+	nodeSource
+
+	mu  sync.Mutex
+	has recording
+}
+
+// note writes down under the lock.
+func (r *recorder) note(write func(has *recording)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	write(&r.has)
+}
+
+func (r *recorder) entries(ctx context.Context) ([]string, error) {
+	names, err := r.nodeSource.entries(ctx)
+	r.note(func(has *recording) { has.node.Entries = names })
+	return names, err
+}
+
+func (r *recorder) podUIDs(ctx context.Context) ([]string, error) {
+	uids, err := r.nodeSource.podUIDs(ctx)
+	r.note(func(has *recording) { has.node.PodUIDs = uids })
+	return uids, err
+}
+
+func (r *recorder) subPaths(ctx context.Context, specs podFile) (*subpath.Survey, error) {
+	s, err := r.nodeSource.subPaths(ctx, specs)
+	if err == nil {
+		e := s.Evidence()
+		r.note(func(has *recording) { has.subPaths = &e })
+	}
+	return s, err
+}
+
+func (r *recorder) badSources(ctx context.Context, pod *corev1.Pod) ([]fault.Finding, error) {
+	var l subpath.Lookups
+	found, err := l.Ask(ctx, r.node, pod)
+	if err == nil {
+		r.note(func(has *recording) {
+			if has.sources == nil {
+				has.sources = &subpath.Lookups{}
+			}
+			has.sources.Merge(l)
+		})
+	}
+	return found, err
+}
+
+func (r *recorder) devices(ctx context.Context) ([]*device.Case, error) {
+	cases, e, err := newInspector(r.node, mountns.NewScanner(), r.runtime).LeftWithEvidence(ctx)
+	r.note(func(has *recording) { has.devices = e })
+	return cases, err
+}
+
+func (r *recorder) volumes(ctx context.Context, specs podFile) (*volume.Survey, error) {
+	s, err := r.nodeSource.volumes(ctx, specs)
+	if err == nil {
+		e := s.Record()
+		r.note(func(has *recording) { has.volumes = &e })
+	}
+	return s, err
+}
+
+func (r *recorder) orphans(ctx context.Context, specs podFile) (*orphan.Survey, error) {
+	s, err := r.nodeSource.orphans(ctx, specs)
+	if err == nil {
+		e := s.Evidence()
+		r.note(func(has *recording) { has.orphans = &e })
+	}
+	return s, err
+}
+
+func (r *recorder) runtimeNames(ctx context.Context) (podNames, error) {
+	names, err := r.nodeSource.runtimeNames(ctx)
+	r.note(func(has *recording) { has.node.RuntimeNames = recordNames(names, err) })
+	return names, err
+}
+
+func (r *recorder) logNames(ctx context.Context) (podNames, error) {
+	names, err := r.nodeSource.logNames(ctx)
+	r.note(func(has *recording) { has.node.LogNames = recordNames(names, err) })
+	return names, err
+}
+
+func (r *recorder) states(ctx context.Context, wanted func(podUID, container string) bool) ([]cri.State, error) {
+	states, err := r.nodeSource.states(ctx, wanted)
+	r.note(func(has *recording) {
+		if has.node.States = states; err != nil {
+			has.node.StatesError = err.Error()
+		}
+	})
+	return states, err
+}
+
+func (r *recorder) unseen(denied, partial int) (int, []gap) {
+	refusing, gaps := r.nodeSource.unseen(denied, partial)
+	r.note(func(has *recording) { has.node.Denied, has.node.Gaps = refusing, gaps })
+	return refusing, gaps
+}
+
+// finish adds what a scan without faults does not ask for, and returns what was recorded.
+func (r *recorder) finish(ctx context.Context, s *scan) recording {
+	ask := func(known bool, names func(context.Context) (podNames, error)) {
+		if !known {
+			_, _ = within(ctx, nameTimeout, names) // an error is written down
+		}
+	}
+	r.mu.Lock()
+	has := r.has
+	r.mu.Unlock()
+	ask(has.node.RuntimeNames.Asked, r.runtimeNames)
+	ask(has.node.LogNames.Asked, r.logNames)
+	if has.node.PodUIDs == nil {
+		_, _ = within(ctx, nameTimeout, r.podUIDs) // without them a pod cannot be named
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n, l := &r.has.node, s.looked
+	n.KubeletRoot, n.PodsDir, n.KubeletPID, n.KubeletDown = r.node.Root, r.node.PodsDir(), r.node.PID, l.KubeletDown
+	n.MountNamespace, n.PodSpecs = l.MountNamespace, s.specs != nil
+	n.Seen = seen{Node: hostname(), Time: time.Now().UTC().Truncate(time.Second), Blind: shortSighted()}
+	if s.seen != nil {
+		n.Seen = *s.seen
+	}
+	return r.has
+}
+
+// errNotRecorded is the error for what a bundle does not have.
+var errNotRecorded = errors.New("the bundle has no answer of the node to that")
+
+// recorded answers from a bundle.
+type recorded struct {
+	recording
+
+	paths *kubelet.Node // gives paths alone
+}
+
+func (r recorded) entries(context.Context) ([]string, error) { return r.node.Entries, nil }
+func (r recorded) podUIDs(context.Context) ([]string, error) { return r.node.PodUIDs, nil }
+
+func (r recorded) subPaths(_ context.Context, specs podFile) (*subpath.Survey, error) {
+	if r.recording.subPaths == nil {
+		return nil, errNotRecorded
+	}
+	return r.recording.subPaths.Judge(specs.pod), nil
+}
+
+func (r recorded) badSources(_ context.Context, pod *corev1.Pod) ([]fault.Finding, error) {
+	if r.sources == nil {
+		return nil, errNotRecorded
+	}
+	return r.sources.Judge(r.paths, pod), nil
+}
+
+func (r recorded) devices(ctx context.Context) ([]*device.Case, error) {
+	if r.recording.devices == nil {
+		return nil, errNotRecorded
+	}
+	return r.recording.devices.Judge(ctx, r.paths)
+}
+
+func (r recorded) volumes(_ context.Context, specs podFile) (*volume.Survey, error) {
+	if r.recording.volumes == nil {
+		return nil, errNotRecorded
+	}
+	return r.recording.volumes.Judge(specs.pod), nil
+}
+
+func (r recorded) orphans(context.Context, podFile) (*orphan.Survey, error) {
+	if r.recording.orphans == nil {
+		return nil, errNotRecorded
+	}
+	return r.recording.orphans.Judge(), nil
+}
+
+func (r recorded) runtimeNames(context.Context) (podNames, error) {
+	return r.node.RuntimeNames.answer()
+}
+
+func (r recorded) logNames(context.Context) (podNames, error) { return r.node.LogNames.answer() }
+
+func (r recorded) states(_ context.Context, wanted func(podUID, container string) bool) ([]cri.State, error) {
+	if r.node.StatesError != "" {
+		return nil, recordedError{r.node.StatesError, nil}
+	}
+	return slices.DeleteFunc(slices.Clone(r.node.States), func(s cri.State) bool { return !wanted(s.PodUID, s.Container) }), nil
+}
+
+func (r recorded) unseen(int, int) (int, []gap) { return r.node.Denied, r.node.Gaps }
