@@ -279,6 +279,8 @@ func (s *scenery) verbs() []verb {
 		{[]string{"holders", root, s.device}, "", 1, 2, 2},
 		{[]string{"decode"}, "[104 105]\n", 0, 0, 0},
 		{[]string{"features"}, "", 0, 0, 0},
+		{[]string{"lint", "-f", "-"}, "kind: Pod\napiVersion: v1\nspec: {}\n", 0, 0, 0},
+		{[]string{"bundle", root, "-o", "-"}, "", 0, 0, 2},
 		{[]string{"demo"}, "", 0, 0, 2},
 		{[]string{"version"}, "", 0, 0, 0},
 		{[]string{"help"}, "", 0, 0, 0},

@@ -221,7 +221,7 @@ func (o *bundleOptions) collect(ctx context.Context, stdin io.Reader) (b *bundle
 	has := r.finish(ctx, s)
 	c.evidence(has)
 	c.pods(s.specs, has.node)
-	c.node(ctx, has, report)
+	c.node(ctx, has)
 	c.logs(ctx, o.log, stdin)
 	return c.Bundle, failed, c.failed
 }

@@ -5,6 +5,7 @@ package node
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -101,7 +102,7 @@ func (c *collection) pods(specs podFile, n nodeRecord) {
 }
 
 // node adds mount tables, namespaces, devices, and what the kernel can do.
-func (c *collection) node(ctx context.Context, has recording, report *scanReport) {
+func (c *collection) node(ctx context.Context, has recording) {
 	c.json("features.json", "what this kernel can do", probe(sys.Features()))
 	if text, err := c.scan.node.ReadMounts(); err != nil {
 		c.Omit("mountinfo/kubelet.txt", err.Error())
@@ -112,7 +113,7 @@ func (c *collection) node(ctx context.Context, has recording, report *scanReport
 	if err != nil {
 		c.Omit("namespaces.json", err.Error())
 	} else {
-		c.namespaces(spaces, matter(has, report))
+		c.namespaces(spaces, matter(has))
 	}
 	devices, err := within(ctx, logTimeout, func(context.Context) ([]blockFacts, error) { return listBlock("/sys/class/block") })
 	if err != nil {
@@ -122,24 +123,24 @@ func (c *collection) node(ctx context.Context, has recording, report *scanReport
 	}
 }
 
-// matter are the numbers of the mount namespaces that the evidence or a fault names.
-func matter(has recording, report *scanReport) map[uint64]bool {
-	all := map[uint64]bool{}
+// matter are the numbers of the mount namespaces that the evidence names, each with a process in it; 0: none is known.
+func matter(has recording) map[uint64]int {
+	all := map[uint64]int{}
 	if has.devices != nil {
-		for inode := range has.devices.Tables {
-			all[inode] = true
+		for _, d := range has.devices.Devices {
+			for _, h := range d.Report.Holders {
+				ns := h.Mount.Namespace
+				if all[ns.Inode] = max(all[ns.Inode], ns.PID); len(h.PIDs) > 0 {
+					all[ns.Inode] = h.PIDs[0]
+				}
+			}
 		}
 	}
 	if has.volumes != nil {
 		for _, v := range has.volumes.Volumes {
 			for _, of := range v.Copies {
-				all[of.Mount.Namespace.Inode] = true
+				all[of.Mount.Namespace.Inode] = max(all[of.Mount.Namespace.Inode], of.Mount.Namespace.PID)
 			}
-		}
-	}
-	if report != nil {
-		for _, f := range report.Faults {
-			all[f.Mount.Namespace] = true
 		}
 	}
 	delete(all, 0)
@@ -158,24 +159,25 @@ type namespaceFacts struct {
 }
 
 // namespaces adds the list of mount namespaces, and the tables of those that matter and have a process.
-func (c *collection) namespaces(spaces []mountns.Namespace, matter map[uint64]bool) {
+func (c *collection) namespaces(spaces []mountns.Namespace, matter map[uint64]int) {
 	var list []namespaceFacts
 	tables := 0
 	for _, ns := range spaces[:min(len(spaces), maxNamespaces)] {
-		of := namespaceFacts{Inode: ns.Inode, ID: ns.ID, PID: ns.PID}
-		if ns.PID != 0 {
-			command, _ := sys.ReadProc(strconv.Itoa(ns.PID)+"/comm", nil) // empty: it has ended
+		pid, matters := matter[ns.Inode]
+		of := namespaceFacts{Inode: ns.Inode, ID: ns.ID, PID: cmp.Or(pid, ns.PID)}
+		if of.PID != 0 {
+			command, _ := sys.ReadProc(strconv.Itoa(of.PID)+"/comm", nil) // empty: it has ended
 			of.Command = strings.TrimSpace(string(command))
 		}
-		if matter[ns.Inode] && ns.PID != 0 && tables < maxTables {
+		if matters && of.PID != 0 && tables < maxTables {
 			name := fmt.Sprintf("mountinfo/%d.txt", ns.Inode)
-			if text, err := mountns.Read(ns.PID, nil); err == nil {
+			if text, err := mountns.Read(of.PID, nil); err == nil {
 				of.Mounts = name
 				tables++
-				c.text(name, fmt.Sprintf("mount table of namespace %d, as process %d sees it", ns.Inode, ns.PID), string(text))
+				c.text(name, fmt.Sprintf("mount table of namespace %d, as process %d sees it", ns.Inode, of.PID), string(text))
 			}
 		}
-		if matter[ns.Inode] && of.Mounts == "" {
+		if matters && of.Mounts == "" {
 			c.Omit(fmt.Sprintf("mount table of namespace %d", ns.Inode), "it has no process whose table could be read, or there are too many")
 		}
 		list = append(list, of)

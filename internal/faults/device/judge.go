@@ -177,7 +177,7 @@ func (l *look) examine(ctx context.Context, h *Held, unknown error) (live string
 	d := v.judge(m)
 	h.HostPath, h.Volume = d.hostPath, volumeOf(d.hostPath)
 	how, why, live := l.cameIn(v, h, d, m, unknown)
-	ns, foreign := cri.Claim(l.host, h.Mount.Namespace, h.Owner)
+	ns, foreign := l.claim(h.Mount.Namespace, h.Owner)
 	if live == "" && d.hostPath != "" {
 		live = l.livePod(ctx, v, d.hostPath)
 	}

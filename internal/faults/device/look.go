@@ -33,13 +33,35 @@ type look struct {
 	unread map[uint64]error  // why the mount table of a namespace could not be read
 	// seesAll is whether this process sees all others.
 	seesAll bool
+	claims  map[string]claimed
 	asker   asker
+}
+
+// claimed is whether a namespace may be entered for its owner, see cri.Claim.
+type claimed struct {
+	namespace mountns.Namespace
+	foreign   error
+}
+
+// claim asks once for each namespace and owner.
+func (l *look) claim(ns mountns.Namespace, owner *cri.Owner) (mountns.Namespace, error) {
+	key := strconv.FormatUint(ns.Inode, 10)
+	if owner != nil {
+		key += " " + owner.ContainerID
+	}
+	c, known := l.claims[key]
+	if !known {
+		c.namespace, c.foreign = l.asker.claim(ns, owner)
+		l.claims[key] = c
+	}
+	return c.namespace, c.foreign
 }
 
 // asker says what has not been asked for yet in this look.
 type asker interface {
 	table(ns mountns.Namespace) (*mountinfo.Table, error)
 	person(ctx context.Context, pid int, h devholder.Holder) person
+	claim(ns mountns.Namespace, owner *cri.Owner) (mountns.Namespace, error)
 	// alive says why a pod is alive; empty: it is not.
 	alive(ctx context.Context, uid string) string
 }
@@ -67,7 +89,7 @@ func (i *Inspector) look(ctx context.Context) (*look, error) {
 	}
 	l := &look{
 		Inspector: i, node: n, host: host, table: table, tables: map[uint64]*mountinfo.Table{}, people: map[int]person{},
-		pods: map[string]string{}, unread: map[uint64]error{}, seesAll: sys.SeesEverything(),
+		pods: map[string]string{}, unread: map[uint64]error{}, seesAll: sys.SeesEverything(), claims: map[string]claimed{},
 	}
 	l.asker = nodeAsker{l}
 	return l, nil
@@ -210,6 +232,10 @@ func residents(h devholder.Holder) []int {
 type nodeAsker struct{ *look }
 
 func (nodeAsker) table(ns mountns.Namespace) (*mountinfo.Table, error) { return ns.Table() }
+
+func (l nodeAsker) claim(ns mountns.Namespace, owner *cri.Owner) (mountns.Namespace, error) {
+	return cri.Claim(l.host, ns, owner)
+}
 
 func (l nodeAsker) person(ctx context.Context, pid int, h devholder.Holder) person {
 	dir := strconv.Itoa(pid)

@@ -32,7 +32,15 @@ type Evidence struct {
 	// AlivePods says by UID why a pod is alive; empty: it is not.
 	AlivePods map[string]string `json:"alivePods,omitempty"`
 	SeesAll   bool              `json:"seesAll"`
-	Devices   []Reported        `json:"devices"`
+	// Claims say by namespace and container whether the namespace may be entered for it.
+	Claims  map[string]Claim `json:"claims,omitempty"`
+	Devices []Reported       `json:"devices"`
+}
+
+// Claim is a namespace that may be entered, or why not.
+type Claim struct {
+	Namespace mountns.Namespace `json:"namespace"`
+	Foreign   string            `json:"foreign,omitempty"`
 }
 
 // Process is who a process is.
@@ -68,6 +76,7 @@ func (l *look) evidence(reports []*devholder.Report) *Evidence {
 	e := &Evidence{
 		KubeletPID: l.node.PID, Host: l.host, AlivePods: l.pods, SeesAll: l.seesAll, Devices: []Reported{},
 		Tables: map[uint64][]mountinfo.Mount{}, Unread: map[uint64]string{}, Processes: map[int]Process{},
+		Claims: map[string]Claim{},
 	}
 	for _, r := range reports {
 		of := Reported{Report: *r, Unseen: unseen(r.Looked.Mounts)}
@@ -82,6 +91,13 @@ func (l *look) evidence(reports []*devholder.Report) *Evidence {
 	}
 	for inode, err := range l.unread {
 		e.Unread[inode] = err.Error()
+	}
+	for key, c := range l.claims {
+		of := Claim{Namespace: c.namespace}
+		if c.foreign != nil {
+			of.Foreign = c.foreign.Error()
+		}
+		e.Claims[key] = of
 	}
 	for pid, p := range l.people {
 		of := Process{Command: p.command, Owner: p.owner, Gone: p.gone}
@@ -99,7 +115,8 @@ func (e *Evidence) Judge(ctx context.Context, n *kubelet.Node) ([]*Case, error) 
 	of.PID = e.KubeletPID
 	l := &look{
 		Inspector: &Inspector{Kubelet: n}, node: &of, host: e.Host, table: mountinfo.NewTable(e.Table), tables: map[uint64]*mountinfo.Table{},
-		people: map[int]person{}, pods: e.AlivePods, unread: map[uint64]error{}, seesAll: e.SeesAll, asker: recordedAsker{},
+		people: map[int]person{}, pods: e.AlivePods, unread: map[uint64]error{}, seesAll: e.SeesAll, claims: map[string]claimed{},
+		asker: recordedAsker{},
 	}
 	if l.pods == nil {
 		l.pods = map[string]string{}
@@ -109,6 +126,13 @@ func (e *Evidence) Judge(ctx context.Context, n *kubelet.Node) ([]*Case, error) 
 	}
 	for inode, why := range e.Unread {
 		l.unread[inode] = errors.New(why)
+	}
+	for key, c := range e.Claims {
+		of := claimed{namespace: c.Namespace}
+		if c.Foreign != "" {
+			of.foreign = errors.New(c.Foreign)
+		}
+		l.claims[key] = of
 	}
 	for pid, p := range e.Processes {
 		who := person{command: p.Command, owner: p.Owner, gone: p.Gone}
@@ -149,6 +173,10 @@ type recordedAsker struct{}
 
 func (recordedAsker) table(ns mountns.Namespace) (*mountinfo.Table, error) {
 	return nil, fmt.Errorf("the table of mount namespace %s was not recorded", ns)
+}
+
+func (recordedAsker) claim(ns mountns.Namespace, _ *cri.Owner) (mountns.Namespace, error) {
+	return ns, fmt.Errorf("whether mount namespace %s may be entered was not recorded", ns)
 }
 
 func (recordedAsker) person(_ context.Context, pid int, _ devholder.Holder) person {
