@@ -1,0 +1,198 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"kubediag.org/kubediag/internal/bundle"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/orphan"
+	"kubediag.org/kubediag/internal/faults/subpath"
+	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/podinfo"
+)
+
+// aRecording is of a node with one stale bind.
+func aRecording() recording {
+	st := mount.State{ID: mount.ID{Point: "/k/pods/u/volume-subpaths/v/c/0", Root: "/a//deleted"}, FSType: "tmpfs", Deleted: true, Gone: true}
+	return recording{
+		node: nodeRecord{
+			Seen: seen{Node: "n1", Time: time.Unix(1700000000, 0).UTC()}, KubeletRoot: "/k", PodsDir: "/k/pods", MountNamespace: 5, KubeletPID: 7,
+			Entries: []string{"u"}, PodUIDs: []string{"u"}, RuntimeNames: recordNames(podNames{"u": {Namespace: "shop", Name: "web"}}, nil),
+			LogNames: recordNames(nil, kubelet.ErrNoRuntime),
+		},
+		subPaths: &subpath.Evidence{Namespace: 5, Pods: 1, Mounts: 3, Binds: 1, Found: []subpath.BindEvidence{{
+			SubPath: kubelet.SubPath{PodUID: "u", Volume: "v", Container: "c"}, Want: podinfo.SubPathMount{Container: "c"}, State: st,
+		}}},
+		volumes: &volume.Recording{}, orphans: &orphan.Evidence{},
+	}
+}
+
+// bundled writes a recording as a bundle.
+func bundled(t testing.TB, has recording) *bundle.Bundle {
+	t.Helper()
+	c := &collection{Bundle: &bundle.Bundle{}}
+	c.evidence(has)
+	if c.failed != nil {
+		t.Fatal(c.failed)
+	}
+	return c.Bundle
+}
+
+// TestScanFromABundle: what the bundle has no evidence of was not looked at.
+func TestScanFromABundle(t *testing.T) {
+	t.Parallel()
+	s, err := scanOf(bundled(t, aRecording()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.report(t.Context(), scanOptions{pod: "shop/web"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Faults) != 1 || r.Faults[0].Code != fault.StaleSubPath || r.Faults[0].Pod.Name != "web" || r.Node != "n1" || !r.Time.Equal(time.Unix(1700000000, 0)) {
+		t.Errorf("report %+v", r)
+	}
+	if gaps := r.Looked.NotLookedAt; len(gaps) != 1 || gaps[0].What != "devices" || !strings.Contains(gaps[0].Why, "the bundle has no answer") {
+		t.Errorf("not looked at %+v, want devices alone", gaps)
+	}
+	if r.Looked.KubeletPID != 7 || r.Looked.Pods != 1 || r.Looked.MountNamespace != 5 {
+		t.Errorf("looked %+v", r.Looked)
+	}
+}
+
+func TestBundleWithoutEvidence(t *testing.T) {
+	t.Parallel()
+	if _, err := scanOf(&bundle.Bundle{}); !errors.Is(err, bundle.ErrRefused) || !strings.Contains(err.Error(), nodeEntry) {
+		t.Errorf("error %v", err)
+	}
+	b := bundled(t, recording{})
+	broken := &bundle.Bundle{}
+	if err := errors.Join(broken.Add(nodeEntry, "", b.File(nodeEntry)), broken.Add(volumesEntry, "", []byte(`{"volumes":5}`))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := scanOf(broken); !errors.Is(err, bundle.ErrRefused) || !strings.Contains(err.Error(), volumesEntry) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestFromFlags: a bundle is of a node that is chosen already.
+func TestFromFlags(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"--from", "b", "--pods", "p"}, {"--from", "b", "--kubelet-root", "/k"}, {"--from", "b", "--watch"}, {"--from", "/none/b"},
+	} {
+		cmd := NewScanCommand("")
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetArgs(args)
+		cmd.SetOut(&bytes.Buffer{})
+		if err := cmd.ExecuteContext(t.Context()); err == nil || errors.Is(err, ErrFaults) || !strings.Contains(err.Error(), "from") {
+			t.Errorf("%q: error %v", args, err)
+		}
+	}
+}
+
+// TestCollectionIsClean: credentials and what a terminal would act on are taken out of all text.
+func TestCollectionIsClean(t *testing.T) {
+	t.Parallel()
+	c := &collection{Bundle: &bundle.Bundle{}}
+	c.text("a.txt", "", "password=hunter2hunter2 \x1b[2J\u202e")
+	c.json("b.json", "", map[string]string{"x": "\x1b]0;", "token": "abcdefghijkl"})
+	for name, not := range map[string][]string{"a.txt": {"hunter2", "\x1b", "\u202e"}, "b.json": {"\x1b", "abcdefghijkl"}} {
+		for _, text := range not {
+			if strings.Contains(string(c.File(name)), text) {
+				t.Errorf("%s has %q: %s", name, text, c.File(name))
+			}
+		}
+	}
+	var v map[string]string
+	if err := json.Unmarshal(c.File("b.json"), &v); err != nil || v["x"] != "\x1b]0;" {
+		t.Errorf("b.json is %v, %v", v, err)
+	}
+}
+
+// TestBundleKeepsWhatIsThere: a file is replaced with --force alone, and nothing else is left beside it.
+func TestBundleKeepsWhatIsThere(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	name := filepath.Join(dir, "b.tar.gz")
+	if err := os.WriteFile(name, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := bundleOptions{file: name}
+	if _, err := o.write(bundled(t, recording{})); !errors.Is(err, ErrRefused) {
+		t.Errorf("error %v, want a refusal", err)
+	}
+	if content, err := os.ReadFile(name); err != nil || string(content) != "mine" {
+		t.Errorf("has %q, %v", content, err)
+	}
+	o.force = true
+	size, err := o.write(bundled(t, recording{}))
+	st, failed := os.Stat(name)
+	if err != nil || failed != nil || st.Size() != size || st.Mode().Perm() != 0o600 {
+		t.Errorf("wrote %d bytes, %v, %v, %v", size, st, err, failed)
+	}
+	if err := copyNew(name, name); !errors.Is(err, ErrRefused) {
+		t.Errorf("copied over it: %v", err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("left are %v, %v", left, err)
+	}
+}
+
+func TestKubeletLines(t *testing.T) {
+	t.Parallel()
+	log := "of no interest\nrbd: failed to unmap device /dev/rbd3, error exit status 16: Device or resource busy\n" + strings.Repeat("x", 8<<10) + "\n"
+	lines, err := kubeletLines("-", strings.NewReader(log))
+	if err != nil || len(lines) != 1 || !strings.Contains(lines[0], "rbd3") {
+		t.Errorf("lines %q, %v", lines, err)
+	}
+	if _, err := kubeletLines(t.TempDir(), nil); err == nil {
+		t.Error("a directory was read")
+	}
+}
+
+// FuzzEvidence has anything be in the entries of a bundle that is well otherwise.
+func FuzzEvidence(f *testing.F) {
+	b := bundled(f, aRecording())
+	f.Add(b.File(nodeEntry), b.File(subPathsEntry), []byte(`{}`), b.File(volumesEntry), b.File(orphansEntry))
+	f.Add([]byte(`{"podSpecs":true}`), []byte(`{"found":[{}]}`),
+		[]byte(`{"table":[{"ID":1,"Parent":1}],"tables":{"3":[{"ID":1,"Parent":2},{"ID":2,"Parent":1}]},`+
+			`"devices":[{"report":{"Holders":[{"Kind":"mount","Mount":{"ID":1,"Namespace":{"Inode":3}}}]}}]}`),
+		[]byte(`{"volumes":[{"evidence":{"Mount":{"ID":1},"Staging":{}},"copies":[{}]}]}`), []byte(`{"pods":[{"allMounts":3,"entries":[{}]}]}`))
+	f.Fuzz(func(t *testing.T, node, subPaths, devices, volumes, orphans []byte) {
+		var b bundle.Bundle
+		for name, content := range map[string][]byte{
+			nodeEntry: node, subPathsEntry: subPaths, devicesEntry: devices, volumesEntry: volumes, orphansEntry: orphans,
+		} {
+			if err := b.Add(name, "", content); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s, err := scanOf(&b)
+		if err != nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		r, err := s.report(ctx, scanOptions{})
+		if ctx.Err() != nil {
+			t.Error("it does not end")
+		}
+		if err == nil {
+			_ = scanView{scanReport: r}.text()
+		}
+	})
+}

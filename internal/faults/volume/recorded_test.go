@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// TestRecordingIsJudgedAgain writes down a volume with each answer that a mount can give, and reaches the same findings from it.
+func TestRecordingIsJudgedAgain(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answer probe.Answer
+		want   fault.Code
+	}{
+		"alive":        {probe.Answer{State: probe.Alive, Bindable: probe.Yes, Stat: probe.Stat{Fresh: true, Dir: true, Nlink: 2}}, ""},
+		"deleted":      {probe.Answer{State: probe.Alive, Bindable: probe.No, Deleted: true}, fault.DeletedVolumeSource},
+		"disconnected": {probe.Answer{State: probe.Disconnected, Errno: sys.ENOTCONN, Evidence: []string{"statx: not connected"}}, fault.DisconnectedFUSE},
+		"hung":         {probe.Answer{State: probe.Hung, Took: 2 * time.Second}, fault.HungMount},
+		"stale":        {probe.Answer{State: probe.Stale, Errno: sys.ESTALE}, fault.StaleFileHandle},
+		"no access":    {probe.Answer{State: probe.Stale, Errno: sys.EACCES}, fault.StaleFileHandle},
+		"denied":       {probe.Answer{State: probe.Denied, Errno: sys.EPERM}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pod := &corev1.Pod{}
+			pod.UID = "u"
+			at := mountns.Mount{Mount: mountinfo.Mount{ID: 7, Root: "/", Point: "/v", FSType: "fuse.x", Source: "x"}, Namespace: mountns.Namespace{Inode: 3}}
+			e := Evidence{Answer: c.answer, Volume: Volume{
+				Pod: fault.Pod{UID: "u"}, Plugin: kubelet.CSI, Name: "v", Point: "/v", Mount: at, Record: &kubelet.VolumeRecord{Driver: "d", Handle: "h"},
+				Staging:  &Staging{Point: "/s", Mount: at, location: stagedLocation{known: true, below: "b"}},
+				children: 2, spec: podSpec{pod: pod},
+			}}
+			v := &Health{Evidence: e, Verdict: Judge(e), DaemonNotes: []string{"it is served"}, Daemon: &fault.Process{PID: 9}, SharedWithCount: 1}
+			v.Source, v.NoSourceReason = findSource(&v.Evidence, v.Verdict)
+			if v.Code != c.want {
+				t.Fatalf("judged %q, want %q", v.Code, c.want)
+			}
+			text, err := json.Marshal((&Survey{Volumes: []*Health{v}, Coverage: Coverage{Incomplete: []string{"x"}}}).Record())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var r Recording
+			if err := json.Unmarshal(text, &r); err != nil {
+				t.Fatal(err)
+			}
+			s := r.Judge(func(string) *corev1.Pod { return pod })
+			if diff := cmp.Diff(v.Findings(), s.Volumes[0].Findings()); diff != "" || len(s.Coverage.Incomplete) != 1 {
+				t.Errorf("findings (-node +recording):\n%s", diff)
+			}
+		})
+	}
+}
