@@ -230,6 +230,24 @@ containers:
   - {name: s3, mountPath: /data}
 `
 
+// TestOthersThatMount: what is mounted for the node is no FUSE file system.
+func TestOthersThatMount(t *testing.T) {
+	t.Parallel()
+	for _, dir := range []string{"/dev", "/sys/fs/bpf", "/run/netns", "/var/lib/kubelet/pods", "/"} {
+		template := pod(t, "volumes:\n- {name: v, hostPath: {path: "+dir+"}}\ncontainers:\n"+
+			"- {name: a, volumeMounts: [{name: v, mountPath: /a, mountPropagation: Bidirectional}]}\n"+
+			"- {name: b, volumeMounts: [{name: v, mountPath: /b}]}\n")
+		if got := MountDirs(&template.Spec); len(got) > 0 {
+			t.Errorf("%s: mounts in %q", dir, got)
+		}
+		for _, f := range Check("Pod", "", "p", template, Options{}) {
+			if f.Rule == FUSEPropagation {
+				t.Errorf("%s: found %+v", dir, f)
+			}
+		}
+	}
+}
+
 func TestMounterInThePod(t *testing.T) {
 	t.Parallel()
 	template := pod(t, sidecar)

@@ -16,9 +16,21 @@ import (
 // JuiceFS, Fluid and CernVM-FS.
 var driverDirs = []string{"/var/lib/juicefs", "/jfs", "/runtime-mnt", "/cvmfs"}
 
+// otherDirs are directories of the host in which others than FUSE drivers mount: devices, bpf, network namespaces.
+var otherDirs = []string{"/dev", "/sys", "/proc", "/etc", "/lib", "/run", "/var/run"}
+
+// fills reports whether a container mounts file systems for others by a volumeMount, as far as the template shows it. A
+// directory above the kubelet's, or in it, is mounted for the kubelet's sake.
+func fills(v corev1.Volume, m corev1.VolumeMount) bool {
+	if !spreads(m) || v.HostPath == nil {
+		return spreads(m)
+	}
+	dir := hostDir(v, m)
+	return dir != "" && !overlaps(dir, "/var/lib/kubelet") && !slices.ContainsFunc(otherDirs, func(d string) bool { return inside(dir, d) })
+}
+
 // MountDirs lists the directories of the host in which containers of a pod mount file systems for others: hostPath
-// volumes that they mount with Bidirectional propagation. Those above the kubelet's root directory are left out: they are
-// mounted for the kubelet's sake.
+// volumes that they mount with Bidirectional propagation.
 func MountDirs(spec *corev1.PodSpec) []string {
 	volumes := map[string]corev1.Volume{}
 	for _, v := range spec.Volumes {
@@ -27,8 +39,8 @@ func MountDirs(spec *corev1.PodSpec) []string {
 	var dirs []string
 	for _, of := range slices.Concat(spec.InitContainers, spec.Containers) {
 		for _, m := range of.VolumeMounts {
-			dir := hostDir(volumes[m.Name], m)
-			if spreads(m) && dir != "" && !inside("/var/lib/kubelet", dir) && !inside(dir, "/var/lib/kubelet") && !slices.Contains(dirs, dir) {
+			v := volumes[m.Name]
+			if dir := hostDir(v, m); dir != "" && fills(v, m) && !slices.Contains(dirs, dir) {
 				dirs = append(dirs, dir)
 			}
 		}
@@ -58,7 +70,7 @@ func (c *check) findMounters() {
 	c.mounters = map[string][]string{}
 	for _, of := range c.containers() {
 		for _, m := range of.mounts {
-			if spreads(m) {
+			if fills(c.volumes[m.Name], m) {
 				c.mounters[m.Name] = append(c.mounters[m.Name], of.name)
 			}
 		}
