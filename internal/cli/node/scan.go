@@ -20,7 +20,6 @@ import (
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/bounded"
-	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -206,24 +205,6 @@ func (o scanOptions) scan(ctx context.Context, stdin io.Reader) (*scanReport, er
 	return o.look(ctx, at)
 }
 
-// site is where it is looked, and what is known of its pods.
-type site struct {
-	kubelet.Choice
-	specs podFile
-	start time.Time // of the search for it
-}
-
-func (o scanOptions) site(ctx context.Context, stdin io.Reader) (at site, err error) {
-	if o.pods != "" {
-		if at.specs, err = readPods(ctx, o.pods, stdin); err != nil {
-			return at, err
-		}
-	}
-	at.start = time.Now()
-	at.Choice, err = o.node(ctx)
-	return at, err
-}
-
 // look is one look at a site.
 func (o scanOptions) look(ctx context.Context, at site) (*scanReport, error) {
 	return o.begin(at).report(ctx, o)
@@ -257,39 +238,6 @@ func (s *scan) report(ctx context.Context, o scanOptions) (*scanReport, error) {
 	r := newReport(faults, s.looked, s.seen.Caller)
 	r.blind, r.Time, r.Node = s.seen.Blind, s.seen.Time, s.seen.Node
 	return r, nil
-}
-
-// seen is where and when a scan has looked, and from where.
-type seen struct {
-	Node string    `json:"node"`
-	Time time.Time `json:"time"`
-	// Blind is whether the caller lacks what it takes to see what others do.
-	Blind  bool         `json:"blind,omitempty"`
-	Caller fault.Caller `json:"caller"`
-}
-
-// hostname is the name of the machine.
-func hostname() string {
-	if name, err := os.Hostname(); err == nil {
-		return name
-	}
-	return "this node"
-}
-
-// caller is the shell in which commands against the faults are typed.
-func (s *scan) caller(faults []fault.Finding, o scanOptions) (c fault.Caller) {
-	if len(faults) == 0 {
-		return c
-	}
-	c.Flags = o.nodeOptions.typed() // a file of pods may be gone by then
-	if s.node.PID == 0 {
-		return c
-	}
-	own, err := mountns.Self()
-	if err != nil || own.Inode != s.looked.MountNamespace {
-		c.Enter = s.node.PID
-	}
-	return c
 }
 
 // kind looks for faults of one kind, and writes down in s.looked what it has looked at.
