@@ -14,6 +14,8 @@ const (
 	MaxParameters                  = 64
 	MaxActiveDeadlineSeconds int32 = 86400
 	MaxSummaryBytes                = 512
+	// MaxArtifactBytes bounds the copies of all artifacts together, compressed.
+	MaxArtifactBytes = 256 << 10
 )
 
 // DefaultOperationSet is the OperationSet of a Diagnosis that names none.
@@ -66,6 +68,19 @@ const (
 	ModeRecover DiagnosisMode = "Recover"
 	// ModePlan ends with the plan of the first repair, and changes nothing.
 	ModePlan DiagnosisMode = "Plan"
+)
+
+// ArtifactPlace says where artifacts can be read.
+//
+// +kubebuilder:validation:Enum=Node;Status
+type ArtifactPlace string
+
+// Places of artifacts.
+const (
+	// ArtifactsOnNode keeps them on the node alone.
+	ArtifactsOnNode ArtifactPlace = "Node"
+	// ArtifactsInStatus also copies them into the status.
+	ArtifactsInStatus ArtifactPlace = "Status"
 )
 
 // DiagnosisPhase is where a Diagnosis stands.
@@ -150,6 +165,7 @@ type DiagnosisList struct {
 // +kubebuilder:validation:XValidation:rule="has(self.activeDeadlineSeconds) == has(oldSelf.activeDeadlineSeconds) && (!has(self.activeDeadlineSeconds) || self.activeDeadlineSeconds == oldSelf.activeDeadlineSeconds)",message="activeDeadlineSeconds cannot be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.mode) == has(oldSelf.mode) && (!has(self.mode) || self.mode == oldSelf.mode)",message="mode cannot be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.planHash) == has(oldSelf.planHash) && (!has(self.planHash) || self.planHash == oldSelf.planHash)",message="planHash cannot be changed"
+// +kubebuilder:validation:XValidation:rule="has(self.artifacts) == has(oldSelf.artifacts) && (!has(self.artifacts) || self.artifacts == oldSelf.artifacts)",message="artifacts cannot be changed"
 // +kubebuilder:validation:XValidation:rule="!has(self.planHash) || !has(self.mode) || self.mode != 'Plan'",message="planHash cannot be set with mode Plan"
 type DiagnosisSpec struct {
 	// operationSet is the name of the OperationSet to run. Default: auto, which runs all that applies to the pod, the node
@@ -167,6 +183,9 @@ type DiagnosisSpec struct {
 	// +optional
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
 	PlanHash string `json:"planHash,omitempty"`
+	// artifacts is Node, or Status: copy the artifacts into the status too, when the Diagnosis ends. Default: Node.
+	// +optional
+	Artifacts ArtifactPlace `json:"artifacts,omitempty"`
 	// nodeName is the node. Default: the node of the pod.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253

@@ -98,4 +98,8 @@ type Artifact struct {
 	SizeBytes int64 `json:"sizeBytes"`
 	// sha256 is the digest of the file in hexadecimal.
 	SHA256 string `json:"sha256"`
+	// content is a copy of the file, compressed with gzip, if spec.artifacts is Status. Credentials are taken out of it. All copies of a
+	// Diagnosis have 262144 bytes at most, compressed: a file for which there is no room has none.
+	// +optional
+	Content []byte `json:"content,omitempty"`
 }

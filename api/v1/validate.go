@@ -82,6 +82,9 @@ func (s *DiagnosisSpec) validateMode(at *field.Path) field.ErrorList {
 	if modes := []DiagnosisMode{"", ModeRecover, ModePlan}; !slices.Contains(modes, s.Mode) {
 		errs = append(errs, field.NotSupported(at.Child("mode"), s.Mode, modes[1:]))
 	}
+	if places := []ArtifactPlace{"", ArtifactsOnNode, ArtifactsInStatus}; !slices.Contains(places, s.Artifacts) {
+		errs = append(errs, field.NotSupported(at.Child("artifacts"), s.Artifacts, places[1:]))
+	}
 	switch {
 	case s.PlanHash == "":
 	case !planHash.MatchString(s.PlanHash):

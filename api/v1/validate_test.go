@@ -50,6 +50,8 @@ func TestDiagnosisSpecValidate(t *testing.T) {
 		"plan":               {"{nodeName: n, mode: Plan}", nil},
 		"one plan":           {"{nodeName: n, mode: Recover, planHash: " + strings.Repeat("0a", 32) + "}", nil},
 		"mode":               {"{nodeName: n, mode: plan}", []string{"spec.mode", `"plan"`, "Recover", "Plan"}},
+		"copies":             {"{nodeName: n, artifacts: Status}", nil},
+		"place of artifacts": {"{nodeName: n, artifacts: Mail}", []string{"spec.artifacts", `"Mail"`}},
 		"plan hash":          {"{nodeName: n, planHash: 0AF}", []string{"spec.planHash", `"0AF"`}},
 		"plan of a plan":     {"{nodeName: n, mode: Plan, planHash: " + strings.Repeat("0a", 32) + "}", []string{"spec.planHash", "mode Plan"}},
 		"set is no name":     {"{operationSet: A/b, nodeName: n}", []string{"spec.operationSet", `"A/b"`}},

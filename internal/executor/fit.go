@@ -27,6 +27,7 @@ func fit(d *v1.Diagnosis) {
 	limit := maxObjectBytes - size(&v1.Diagnosis{ObjectMeta: d.ObjectMeta, Spec: d.Spec})
 	limit = max(min(limit, maxStatusBytes), minStatusBytes)
 	for _, shrink := range []func(){
+		func() { dropCopies(s) },
 		func() { s.FailedPaths = s.FailedPaths[:min(len(s.FailedPaths), 10)] },
 		func() { shorten(s, 512) },
 		func() { bound(s, 100) },
@@ -42,6 +43,13 @@ func fit(d *v1.Diagnosis) {
 			return
 		}
 		shrink()
+	}
+}
+
+// dropCopies leaves the artifacts to the node.
+func dropCopies(s *v1.DiagnosisStatus) {
+	for i := range s.Artifacts {
+		s.Artifacts[i].Content = nil
 	}
 }
 

@@ -62,6 +62,7 @@ func (x *execution) conclude(r pipeline.Report, v *verdict) {
 	if len(r.Path) > 0 {
 		x.progress(r)
 	}
+	x.copyArtifacts()
 	now := metav1.Now()
 	s.CompletionTime, s.Outcome = &now, outcome(s.Faults, r, v)
 	c := metav1.Condition{Type: v1.ConditionComplete, Status: metav1.ConditionTrue, Reason: v1.ReasonComplete, Message: "Diagnosis is completed"}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -102,6 +103,16 @@ func (r *Runner) Abandoned() int64 { return int64(r.calls.Left()) }
 // StorageDir checks the directory of an Operation's storage. A relative path is below the data root; an absolute one
 // must be.
 func (r *Runner) StorageDir(path string) (string, error) { return r.files.storageDir(path) }
+
+// Artifact reads a file that a run has kept, by the path and the digest in the report of the run.
+func (r *Runner) Artifact(a Artifact) (string, error) {
+	rel, below := strings.CutPrefix(a.Path, r.files.base+"/")
+	if !below {
+		return "", fmt.Errorf("reading artifact %q: must be below %q", a.Path, r.files.base)
+	}
+	a.Path = rel
+	return r.files.load(a)
+}
 
 // uidPattern is what can be the name of a file and part of no other.
 var uidPattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_-]{0,127}$`)

@@ -1,0 +1,49 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package executor
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/pipeline"
+	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/redact"
+)
+
+// maxCopied is how large a file may be that is copied, in bytes: what is larger has no room in any case.
+const maxCopied = 16 << 20
+
+// copyArtifacts copies the files that the operations have kept into the status, as far as there is room, if that is asked
+// for. A file that cannot be read has no copy.
+func (x *execution) copyArtifacts() {
+	if x.d.Spec.Artifacts != v1.ArtifactsInStatus {
+		return
+	}
+	room := v1.MaxArtifactBytes
+	for i := range x.d.Status.Artifacts {
+		a := &x.d.Status.Artifacts[i]
+		if a.SizeBytes > maxCopied {
+			continue
+		}
+		text, err := x.runner.Artifact(pipeline.Artifact{Path: a.Path, SHA256: a.SHA256})
+		if err != nil {
+			continue
+		}
+		if content := compress(printable.Text(redact.Text(text))); len(content) <= room {
+			a.Content = content
+			room -= len(content)
+		}
+	}
+}
+
+func compress(text string) []byte {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, _ = io.WriteString(w, text) // memory takes all
+	_ = w.Close()
+	return b.Bytes()
+}
