@@ -84,6 +84,16 @@ var reaches = []reach{
 		why: "the verbs of a node work while the API server is dead",
 	},
 	{
+		from:  "./internal/cli/cluster",
+		never: []string{"./internal/agent/...", "./internal/pipeline/...", "./internal/executor/...", "./internal/cli/node"},
+		why:   "the verbs of a cluster ask the API server, and leave the node to its agent",
+	},
+	{
+		from:  "./cmd/kubediag",
+		never: []string{"k8s.io/client-go/kubernetes/...", "k8s.io/cli-runtime/pkg/genericclioptions", "sigs.k8s.io/controller-runtime/..."},
+		why:   "they set up all kinds of Kubernetes before main, and the verbs of a node start in milliseconds",
+	},
+	{
 		from: "./internal/kubeclient", within: []string{"./internal/kubeclient", "./internal/printable", "./api/..."},
 		why: "the manager and the agent share their way to the API server, and nothing else of either",
 	},

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubediag finds and heals broken mounts from a shell.
+// Command kubediag finds and heals broken mounts from a shell. As kubectl-kubediag it is a plugin of kubectl.
 package main
 
 import (
@@ -19,7 +19,7 @@ func main() {
 	subprocess.Main(registry.Jobs()...)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // the second one ends us at once
-	status := cli.Run(ctx, cli.NewCommand())
+	status := cli.Run(ctx, cli.NewCommand(os.Args[0], os.Args[1:]))
 	stop()
 	os.Exit(status)
 }

@@ -2,25 +2,56 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cli is the kubediag command: it puts the verbs together and does nothing itself. Verbs that work on a node,
-// without an API server, are in package node.
+// without an API server, are in package node. Those that ask an API server are in package cluster.
 package cli
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"kubediag.org/kubediag/internal/cli/cluster"
 	"kubediag.org/kubediag/internal/cli/node"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/version"
 )
 
-// NewCommand makes the kubediag command.
-func NewCommand() *cobra.Command { return newCommand("") }
+// Names by which kubectl calls this program.
+const (
+	pluginName     = "kubectl-kubediag"
+	completionName = "kubectl_complete-kubediag"
+)
+
+// NewCommand makes the command that a program of this name is: kubediag, or the plugin of kubectl.
+func NewCommand(program string, args []string) *cobra.Command {
+	switch filepath.Base(program) {
+	case pluginName:
+		return newPlugin()
+	case completionName:
+		root := newPlugin()
+		root.SetArgs(append([]string{cobra.ShellCompRequestCmd}, args...))
+		return root
+	}
+	return newCommand("")
+}
+
+// newPlugin makes the plugin of kubectl.
+func newPlugin() *cobra.Command {
+	root := cluster.NewCommand()
+	root.Version = version.String()
+	root.SetFlagErrorFunc(flagError)
+	root.AddCommand(node.NewExplainCommand(), newVersionCommand())
+	return root
+}
+
+func flagError(cmd *cobra.Command, err error) error {
+	return fmt.Errorf("%s: %w, see %s --help", cmd.Name(), err, cmd.CommandPath())
+}
 
 // newCommand makes one whose verbs look for kubelets in the process file system at proc; empty: /proc.
 func newCommand(proc string) *cobra.Command {
@@ -36,9 +67,7 @@ func newCommand(proc string) *cobra.Command {
 			}
 		},
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%s: %w, see %s --help", cmd.Name(), err, cmd.CommandPath())
-	})
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(node.NewScanCommand(proc), node.NewShowCommand(proc), node.NewRecoverCommand(proc), node.NewReleaseCommand(proc),
 		node.NewDiagnoseCommand(proc), node.NewExplainCommand(), node.NewProbeCommand(), node.NewHoldersCommand(proc), node.NewFeaturesCommand(),
 		node.NewDecodeCommand(), node.NewDemoCommand(), node.NewLintCommand(),
@@ -74,11 +103,11 @@ func Run(ctx context.Context, cmd *cobra.Command) int {
 	switch {
 	case err == nil:
 		return statusDone
-	case errors.Is(err, node.ErrFaults):
+	case errors.Is(err, node.ErrFaults), errors.Is(err, cluster.ErrFaults):
 		return statusFaults
 	}
 	status := statusFailed
-	if errors.Is(err, node.ErrRefused) {
+	if errors.Is(err, node.ErrRefused) || errors.Is(err, cluster.ErrRefused) {
 		status = statusRefused
 	}
 	lines := strings.Split(strings.TrimRight(err.Error(), "\n"), "\n") // several errors at once

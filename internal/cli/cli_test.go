@@ -132,6 +132,35 @@ func TestAShellCompletes(t *testing.T) {
 	}
 }
 
+// TestProgramsByName: the name by which the program is called decides which verbs it has.
+func TestProgramsByName(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		program string
+		args    []string
+		status  int
+		want    string
+	}{
+		{"/usr/local/bin/kubediag", []string{"help"}, statusDone, "\n  scan "},
+		{"/usr/local/bin/kubectl-kubediag", []string{"help"}, statusDone, "\n  faults "},
+		{"kubectl-kubediag", []string{"explain", "hung"}, statusDone, "HungMount"},
+		{"kubectl-kubediag", []string{"run"}, statusFailed, "kubediag: run: TARGET is missing, see kubectl kubediag run --help\n"},
+		{"kubectl-kubediag", []string{"faults", "--fast"}, statusFailed, "kubediag: faults: unknown flag: --fast, see kubectl kubediag faults --help\n"},
+		{"kubectl_complete-kubediag", []string{"explain", "Hu"}, statusDone, "HungMount\t"},
+	} {
+		var out bytes.Buffer
+		cmd := NewCommand(c.program, c.args)
+		if !strings.Contains(c.program, "complete") {
+			cmd.SetArgs(c.args)
+		}
+		cmd.SetOut(&out)
+		cmd.SetErr(&out)
+		if status := Run(t.Context(), cmd); status != c.status || !strings.Contains(out.String(), c.want) {
+			t.Errorf("%s %q: status %d, want %d, %q in:\n%s", c.program, c.args, status, c.status, c.want, &out)
+		}
+	}
+}
+
 func TestOldKernelIsWarnedOf(t *testing.T) {
 	t.Parallel()
 	want := "Linux 4.19.0-26-amd64 is older than 5.10, the oldest that kubediag is tested on; kubediag features shows what works here"

@@ -1,0 +1,93 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubediag.org/kubediag/internal/printable"
+)
+
+// completionTimeout is how long a shell waits for names.
+const completionTimeout = 3 * time.Second
+
+// choices are values that a shell can complete.
+type choices func() []string
+
+// completeFlag has a shell complete the value of a flag, after the last comma.
+func completeFlag(cmd *cobra.Command, flag string, list choices) {
+	err := cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+		before := begun[:strings.LastIndexByte(begun, ',')+1]
+		var values []string
+		for _, value := range list() {
+			values = append(values, before+value)
+		}
+		return values, cobra.ShellCompDirectiveNoFileComp
+	})
+	if err != nil {
+		panic(err) // the flag is not there
+	}
+}
+
+// completeArgs has a shell complete the one argument of a verb.
+func completeArgs(list choices) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return list(), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// namesOf are the names of a resource in the namespace of the call; none where the API server does not give them.
+func (c *connection) namesOf(r resource) choices {
+	return func() (names []string) {
+		client, err := c.client()
+		if err != nil {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), completionTimeout) // cobra gives a completion none
+		defer cancel()
+		list := &metav1.Table{}
+		if err := client.table(ctx, r.in(client.namespace), metav1.ListOptions{}, list); err != nil {
+			return nil
+		}
+		for _, row := range list.Rows {
+			of, ok := row.Object.Object.(*metav1.PartialObjectMetadata)
+			if ok && printable.Quoted(of.Name) == of.Name {
+				names = append(names, of.Name)
+			}
+		}
+		return names
+	}
+}
+
+func (c *connection) namespaces() []string { return c.namesOf(namespaces)() }
+
+// completeTargets completes kinds first, and then names.
+func (c *connection) completeTargets(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	device, _, isDevice := strings.Cut(begun, "@")
+	for _, kind := range []struct {
+		prefix string
+		of     resource
+	}{{"pod/", pods}, {"node/", nodes}, {"pvc/", claims}, {device + "@", nodes}} {
+		if !strings.HasPrefix(begun, kind.prefix) || kind.prefix == "@" && !isDevice {
+			continue
+		}
+		var values []string
+		for _, name := range c.namesOf(kind.of)() {
+			values = append(values, kind.prefix+name)
+		}
+		return values, cobra.ShellCompDirectiveNoFileComp
+	}
+	return []string{"pod/", "node/", "pvc/"}, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+}

@@ -1,0 +1,125 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/version"
+)
+
+// requestTimeout is how long one request may take if --request-timeout says nothing. A watch has no limit.
+const requestTimeout = 30 * time.Second
+
+// connection is the user's way to the API server, by the flags of kubectl. Nothing is read before a verb needs it.
+type connection struct {
+	rules     *clientcmd.ClientConfigLoadingRules
+	overrides clientcmd.ConfigOverrides
+}
+
+func (c *connection) addFlags(f *pflag.FlagSet) {
+	c.rules = clientcmd.NewDefaultClientConfigLoadingRules()
+	f.StringVar(&c.rules.ExplicitPath, clientcmd.RecommendedConfigPathFlag, "", "Path to the kubeconfig file to use for CLI requests")
+	flags := clientcmd.RecommendedConfigOverrideFlags("")
+	flags.Timeout.Default = requestTimeout.String()
+	clientcmd.BindOverrideFlags(&c.overrides, f, flags)
+}
+
+// client makes the client of a verb. The log of client-go is for programs that go on: here an error says it all.
+func (c *connection) client() (*client, error) {
+	klog.SetLogger(logr.Discard())
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(c.rules, &c.overrides)
+	config, err := loader.ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, fmt.Errorf("there is no kubeconfig: name one with --kubeconfig or KUBECONFIG: %w", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	namespace, _, err := loader.Namespace()
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	made, err := newClient(config, namespace)
+	if err != nil {
+		return nil, err
+	}
+	made.flags = c.given()
+	return made, nil
+}
+
+// given are the flags by which this call has found the API server, for the commands that are printed.
+func (c *connection) given() (flags []string) {
+	for _, f := range []struct{ name, value string }{
+		{clientcmd.RecommendedConfigPathFlag, c.rules.ExplicitPath}, {clientcmd.FlagContext, c.overrides.CurrentContext},
+	} {
+		if f.value != "" {
+			flags = append(flags, "--"+f.name+"="+f.value)
+		}
+	}
+	return flags
+}
+
+// client asks one API server.
+type client struct {
+	// namespace is the one that is meant where none is named.
+	namespace string
+
+	config  *rest.Config
+	http    *http.Client
+	codecs  serializer.CodecFactory
+	timeout time.Duration // of one request; 0: none
+	flags   []string
+}
+
+func newClient(config *rest.Config, namespace string) (*client, error) {
+	config = rest.CopyConfig(config)
+	c := &client{namespace: namespace, config: config, timeout: config.Timeout}
+	config.Timeout = 0 // it would end watches
+	config.UserAgent = "kubectl-kubediag/" + version.String()
+	config.QPS, config.Burst = -1, 0 // a person is slow enough
+	config.WarningHandler = rest.NewWarningWriter(printable.Writer(os.Stderr), rest.WarningWriterOptions{Deduplicate: true})
+	scheme := runtime.NewScheme()
+	if err := v1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	for _, group := range groups {
+		if err := group.add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	c.codecs = serializer.NewCodecFactory(scheme)
+	var err error
+	if c.http, err = rest.HTTPClientFor(config); err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	return c, nil
+}
+
+// of is the client of one group and version.
+func (c *client) of(gv schema.GroupVersion) (rest.Interface, error) {
+	config := rest.CopyConfig(c.config)
+	config.GroupVersion, config.APIPath = &gv, "/apis"
+	if gv.Group == "" {
+		config.APIPath = "/api"
+	}
+	config.NegotiatedSerializer = c.codecs.WithoutConversion()
+	return rest.RESTClientForConfigAndClient(config, c.http)
+}

@@ -1,0 +1,248 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+// Names in the namespace of kubediag.
+const (
+	managerLease   = "kubediag-manager"
+	componentLabel = "app.kubernetes.io/component"
+	modeVariable   = "KUBEDIAG_SENTINEL_MODE"
+)
+
+// Kernels that matter.
+var (
+	oldestKernel = version.MustParseGeneric("5.10")
+	smoothKernel = version.MustParseGeneric("6.5") // replaces a mount with no moment in which readers miss it
+)
+
+// manager checks that the Deployment is ready and that one manager leads.
+func (d *doctor) manager(ctx context.Context) []checked {
+	var list appsv1.DeploymentList
+	if err := d.list(ctx, deployments.in(d.home), metav1.ListOptions{LabelSelector: componentLabel + "=manager"}, &list); err != nil {
+		return []checked{unseen("the manager is", err)}
+	}
+	if len(list.Items) == 0 {
+		return []checked{fail("install it: "+applyDefault+"; or name its namespace with --kubediag-namespace", "there is no manager in namespace %s", d.home)}
+	}
+	m := list.Items[0]
+	logs := fmt.Sprintf("kubectl logs -n %s deployment/%s", d.home, m.Name)
+	if m.Status.ReadyReplicas == 0 {
+		return []checked{fail(logs, "manager %s/%s: none of %s is ready: no Diagnosis gets to its node", d.home, m.Name, plural(int(m.Status.Replicas), "replica"))}
+	}
+	var lease coordinationv1.Lease
+	err := d.get(ctx, leases.in(d.home), managerLease, &lease)
+	if err != nil && !isMissing(err) {
+		return []checked{unseen("the Lease of the manager is", err)}
+	}
+	held, ok := renewed(&lease, d.now)
+	if err != nil || !ok {
+		return []checked{warn(logs, "manager %s/%s: no leader has renewed its Lease for %s, by the clock of this machine", d.home, m.Name, held)}
+	}
+	return []checked{good("manager: %d of %s ready, one leads", m.Status.ReadyReplicas, plural(int(m.Status.Replicas), "replica"))}
+}
+
+// renewed reports whether a Lease is held, and how old its last renewal is.
+func renewed(l *coordinationv1.Lease, now time.Time) (string, bool) {
+	if l.Spec.RenewTime == nil || l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" {
+		return "any time", false
+	}
+	const least = 40 * time.Second
+	limit := least
+	if s := l.Spec.LeaseDurationSeconds; s != nil {
+		limit = max(limit, time.Duration(*s)*time.Second)
+	}
+	old := now.Sub(l.Spec.RenewTime.Time)
+	return humanDuration(max(0, old)), old <= limit
+}
+
+// agents checks the DaemonSet, and that the agent of each node renews its Lease.
+func (d *doctor) agents(ctx context.Context) []checked {
+	var sets appsv1.DaemonSetList
+	if err := d.list(ctx, daemonSets.in(d.home), metav1.ListOptions{LabelSelector: componentLabel + "=agent"}, &sets); err != nil {
+		return []checked{unseen("the agents are", err)}
+	}
+	if len(sets.Items) == 0 {
+		return []checked{fail("install it: "+applyDefault+"; or name its namespace with --kubediag-namespace", "there is no DaemonSet of agents in namespace %s", d.home)}
+	}
+	set := sets.Items[0]
+	results := []checked{good("agents: %d of %d ready", set.Status.NumberReady, set.Status.DesiredNumberScheduled)}
+	if set.Status.NumberReady < set.Status.DesiredNumberScheduled {
+		results[0] = fail(fmt.Sprintf("kubectl get pods -n %s -l %s=agent -o wide", d.home, componentLabel),
+			"agents: %d of %d ready", set.Status.NumberReady, set.Status.DesiredNumberScheduled)
+	}
+	results = append(results, d.coverage(ctx)...)
+	return append(results, sentinelMode(&set, d.home))
+}
+
+// coverage checks that each node has an agent that answers.
+func (d *doctor) coverage(ctx context.Context) []checked {
+	all, err := d.linuxNodes(ctx)
+	if err != nil {
+		return []checked{unseen("nodes are", err)}
+	}
+	var list coordinationv1.LeaseList
+	if err := d.list(ctx, leases.in(d.home), metav1.ListOptions{LabelSelector: v1.LabelAgent}, &list); err != nil {
+		return []checked{unseen("the Leases of the agents are", err)}
+	}
+	byName := map[string]*coordinationv1.Lease{}
+	for i := range list.Items {
+		byName[list.Items[i].Name] = &list.Items[i]
+	}
+	var without, silent []string
+	for _, n := range all {
+		lease := byName[v1.AgentLeaseName(n.Name)]
+		if lease == nil {
+			without = append(without, n.Name)
+			continue
+		}
+		if since, ok := renewed(lease, d.now); !ok {
+			silent = append(silent, fmt.Sprintf("%s (%s)", n.Name, since))
+		}
+	}
+	var results []checked
+	if len(without) > 0 {
+		results = append(results, fail("a Diagnosis of these nodes waits: let the DaemonSet run there", "%s without an agent: %s", plural(len(without), "node"), listed(without)))
+	}
+	if len(silent) > 0 {
+		results = append(results, fail("look at the agents there, and at the clocks", "%s whose agent does not renew its Lease, by the clock of this machine: %s",
+			plural(len(silent), "node"), listed(silent)))
+	}
+	if len(results) == 0 {
+		results = append(results, good("the agents of all %s renew their Leases", plural(len(all), "node")))
+	}
+	return results
+}
+
+func sentinelMode(set *appsv1.DaemonSet, home string) checked {
+	mode := "Observe"
+	for _, c := range set.Spec.Template.Spec.Containers {
+		for _, e := range c.Env {
+			if e.Name == modeVariable && e.Value != "" {
+				mode = e.Value
+			}
+		}
+	}
+	if mode == "Off" {
+		return warn(fmt.Sprintf("kubectl -n %s set env daemonset/%s %s=Observe", home, set.Name, modeVariable), "the sentinel is off: no MountFault shows what is broken")
+	}
+	return good("the sentinel is in mode %s", mode)
+}
+
+// linuxNodes are the nodes that can have an agent.
+func (d *doctor) linuxNodes(ctx context.Context) ([]corev1.Node, error) {
+	var list corev1.NodeList
+	if err := d.list(ctx, nodes.in(""), metav1.ListOptions{}, &list); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(list.Items, func(n corev1.Node) bool {
+		system := n.Status.NodeInfo.OperatingSystem
+		return system != "" && system != "linux"
+	}), nil
+}
+
+// nodes names the kernels and the kubelets that are a risk.
+func (d *doctor) nodes(ctx context.Context) []checked {
+	all, err := d.linuxNodes(ctx)
+	if err != nil {
+		return []checked{unseen("nodes are", err)}
+	}
+	var buggy, old, rough []string
+	for _, n := range all {
+		info := n.Status.NodeInfo
+		if minor := minorOf(info.KubeletVersion); minor >= 0 && minor < renewingKubelet {
+			buggy = append(buggy, n.Name+" ("+info.KubeletVersion+")")
+		}
+		kernel, err := version.ParseGeneric(info.KernelVersion)
+		switch {
+		case err != nil:
+		case kernel.LessThan(oldestKernel):
+			old = append(old, n.Name+" ("+info.KernelVersion+")")
+		case kernel.LessThan(smoothKernel):
+			rough = append(rough, n.Name+" ("+info.KernelVersion+")")
+		}
+	}
+	var results []checked
+	if len(buggy) > 0 {
+		results = append(results, warn("sentinel mode Automatic heals it before it hurts; "+d.command("lint", "-A")+" names the workloads at risk; a kubelet from 1.19 on has it not",
+			"%s with kubernetes#68211 (stale subPaths): %s", plural(len(buggy), "kubelet"), listed(buggy)))
+	}
+	if len(old) > 0 {
+		results = append(results, warn("nothing is guaranteed there: update to Linux 5.10 or later", "%s with a kernel that kubediag is not tested on: %s", plural(len(old), "node"), listed(old)))
+	}
+	if len(rough) > 0 {
+		results = append(results, warn("nothing has to be done; Linux 6.5 has no such moment", "%s where a repair in a running container has a moment in which readers miss the mount: %s",
+			plural(len(rough), "node"), listed(rough)))
+	}
+	if len(results) == 0 {
+		results = append(results, good("no kernel or kubelet of %s is a known risk", plural(len(all), "node")))
+	}
+	return results
+}
+
+// faults counts what is broken, and what could be healed now.
+func (d *doctor) faults(ctx context.Context) []checked {
+	var list v1.MountFaultList
+	if err := d.list(ctx, mountFaults.in(""), metav1.ListOptions{}, &list); err != nil {
+		return []checked{unseen("faults are", err)}
+	}
+	safe, people := 0, 0
+	for _, f := range list.Items {
+		switch f.Status.Heal {
+		case v1.HealSafe:
+			safe++
+		case v1.HealDriver, v1.HealPerson:
+			people++
+		}
+	}
+	var results []checked
+	if safe > 0 {
+		results = append(results, warn(d.command("faults", "-A"), "%s could be healed now, and nothing would be lost", plural(safe, "fault")))
+	}
+	if people > 0 {
+		results = append(results, warn(d.command("faults", "-A"), "%s wait for a driver or for a person", plural(people, "fault")))
+	}
+	if len(results) == 0 {
+		results = append(results, good("no fault waits to be healed"))
+	}
+	return results
+}
+
+// minorOf is the minor version of a release of Kubernetes 1; -1 if it is not known.
+func minorOf(release string) int {
+	v, err := version.ParseGeneric(release)
+	if err != nil || v.Major() != 1 {
+		return -1
+	}
+	return int(v.Minor())
+}
+
+// isMissing reports whether an object is not there.
+func isMissing(err error) bool { return errors.Is(err, errMissing) }
+
+// listed names at most five.
+func listed(names []string) string {
+	const most = 5
+	text := strings.Join(names[:min(len(names), most)], ", ")
+	if more := len(names) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}

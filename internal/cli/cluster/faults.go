@@ -1,0 +1,202 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/printable"
+)
+
+// faultsOptions are the flags of the verb faults.
+type faultsOptions struct {
+	*connection
+	all, watch bool
+	node       string
+	codes      []string
+	out        *format
+}
+
+func newFaultsCommand(c *connection) *cobra.Command {
+	o := &faultsOptions{connection: c}
+	cmd := &cobra.Command{
+		Use:   "faults",
+		Short: "Show the mount faults that are present, those that hurt most first",
+		Long: "faults shows the MountFaults of a namespace, or of all: what is broken now, since when, how it hurts, who can heal it, and\n" +
+			"what to type next. Faults of a node itself are in the namespace of kubediag. The agents look for faults all the time, unless\n" +
+			"their sentinel is off. They do not look for held devices: run device@NODE does.\n\n" +
+			"Exit status: 0 no fault, 1 faults, 2 it could not look, 3 it was refused.",
+		Example: "  kubectl kubediag faults -A\n  kubectl kubediag faults -n shop -w\n  kubectl kubediag faults -A --node worker-7 -o json",
+		Args:    takes("", 0, 0),
+		RunE:    verb(func(cmd *cobra.Command, _ []string) error { return o.run(cmd) }),
+	}
+	f := cmd.Flags()
+	f.BoolVarP(&o.all, "all-namespaces", "A", false, "faults of all namespaces")
+	f.BoolVarP(&o.watch, "watch", "w", false, "after the list, show what comes and what goes")
+	f.StringVar(&o.node, "node", "", "only faults of this node")
+	f.StringSliceVar(&o.codes, "code", nil, "only faults of these codes, with commas between them")
+	o.out = addFormat(cmd, wide, inJSON, inYAML, asName)
+	completeFlag(cmd, "code", codes)
+	completeFlag(cmd, "node", c.namesOf(nodes))
+	return cmd
+}
+
+// codes are those of the catalogue.
+func codes() (names []string) {
+	for _, entry := range fault.Catalogue() {
+		names = append(names, string(entry.Code))
+	}
+	return names
+}
+
+func (o *faultsOptions) run(cmd *cobra.Command) error {
+	for _, code := range o.codes {
+		if !slices.Contains(codes(), code) && code != v1.UnlistedFaults {
+			return fmt.Errorf("--code=%q: is none of %s", code, strings.Join(codes(), ", "))
+		}
+	}
+	c, err := o.client()
+	if err != nil {
+		return err
+	}
+	in := mountFaults.in(c.namespace)
+	if o.all {
+		in.namespace = ""
+	}
+	w := &watcher{client: c, place: in, newList: func() runtime.Object { return &v1.MountFaultList{} }, lost: waits(cmd)}
+	if o.node != "" {
+		w.options.LabelSelector = v1.LabelNode + "=" + v1.NodeLabelValue(o.node)
+	}
+	items, err := w.start(cmd.Context())
+	if err != nil {
+		return err
+	}
+	list := o.chosen(items)
+	if err := o.show(cmd, c, in, list); err != nil {
+		return err
+	}
+	if o.watch {
+		if err := o.follow(cmd, w); err != nil && cmd.Context().Err() == nil {
+			return err
+		}
+		items = nil
+		for _, item := range w.known {
+			items = append(items, item)
+		}
+		list = o.chosen(items)
+	}
+	if len(list) > 0 {
+		return ErrFaults
+	}
+	return nil
+}
+
+// waits reports on the error output that the API server does not answer.
+func waits(cmd *cobra.Command) func(error) {
+	return func(err error) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "kubediag: %s; trying again\n", printable.Quoted(err.Error()))
+	}
+}
+
+// chosen are the faults that the flags ask for, the worst first.
+func (o *faultsOptions) chosen(items []runtime.Object) (list []*v1.MountFault) {
+	for _, item := range items {
+		if f, ok := item.(*v1.MountFault); ok && o.chooses(f) {
+			list = append(list, f)
+		}
+	}
+	slices.SortFunc(list, compareFaults)
+	return list
+}
+
+func (o *faultsOptions) chooses(f *v1.MountFault) bool {
+	return (len(o.codes) == 0 || slices.Contains(o.codes, f.Status.Code)) && (o.node == "" || f.Status.Node == o.node)
+}
+
+// compareFaults puts what hurts most first, and of that what has lasted longest.
+func compareFaults(a, b *v1.MountFault) int {
+	rank := func(f *v1.MountFault) int { return slices.Index(fault.Impacts(), fault.Impact(f.Status.Impact)) }
+	return cmp.Or(rank(a)-rank(b), a.Status.Since.Compare(b.Status.Since.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// show writes the list as it is.
+func (o *faultsOptions) show(cmd *cobra.Command, c *client, in place, list []*v1.MountFault) error {
+	w := cmd.OutOrStdout()
+	if *o.out == forPeople || *o.out == wide {
+		view := faultsView{Screen: screen(cmd), client: c, wide: *o.out == wide, now: time.Now()}
+		return write(w, view.text(list, in.namespace))
+	}
+	all := &v1.MountFaultList{Items: []v1.MountFault{}}
+	for _, f := range list {
+		all.Items = append(all.Items, *f)
+	}
+	p := newPrinter(*o.out, v1.GroupVersion.WithKind("MountFaultList"))
+	if o.watch { // one object after the other, now and later
+		return p.each(w, v1.GroupVersion.WithKind("MountFault"), list)
+	}
+	if *o.out == asName && len(list) == 0 {
+		return nil
+	}
+	return p.object(w, all)
+}
+
+// follow writes what changes until the user interrupts it.
+func (o *faultsOptions) follow(cmd *cobra.Command, w *watcher) error {
+	out, s := cmd.OutOrStdout(), screen(cmd)
+	p := newPrinter(*o.out, v1.GroupVersion.WithKind("MountFault"))
+	err := w.follow(cmd.Context(), func(now change) error {
+		f, ok := now.object.(*v1.MountFault)
+		switch {
+		case !ok || !o.chooses(f):
+			return nil
+		case *o.out == inJSON:
+			return p.event(out, now)
+		case *o.out == inYAML || *o.out == asName:
+			return p.object(out, f)
+		}
+		return write(out, s.Text(changeLine(s, now.kind, f, time.Now())))
+	})
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// changeLine is one line about a fault that has come, has changed or is gone.
+func changeLine(s terminal.Screen, kind watch.EventType, f *v1.MountFault, now time.Time) string {
+	mark, colour := "✗", colours[f.Status.Impact]
+	text := fmt.Sprintf("%s, heal: %s: %s", hurts[f.Status.Impact], heals[f.Status.Heal], f.Status.Summary)
+	switch kind {
+	case watch.Deleted:
+		mark, colour, text = "✓", terminal.Green, "gone after "+age(f.Status.Since, now)
+	case watch.Modified:
+		mark = "!"
+	}
+	line := fmt.Sprintf("%s %s: %s", f.Status.Code, subject(f), text)
+	stamp := now.Format(time.TimeOnly) + " "
+	wrapped := s.Wrap(stamp+mark+" ", printable.Quoted(line), len(stamp)+2)
+	return stamp + s.Paint(colour, mark) + strings.TrimPrefix(wrapped, stamp+mark)
+}
+
+// age is how long something has lasted, as kubectl writes it.
+func age(since metav1.Time, now time.Time) string {
+	if since.IsZero() {
+		return "?"
+	}
+	return humanDuration(max(0, now.Sub(since.Time)))
+}

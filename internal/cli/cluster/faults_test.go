@@ -1,0 +1,130 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/terminal"
+)
+
+var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+
+// faultOf is a fault of a pod of a Deployment.
+func faultOf(code string, impact v1.FaultImpact, heal v1.FaultHeal, pod string) *v1.MountFault {
+	f := &v1.MountFault{Status: v1.MountFaultStatus{
+		Code: code, Impact: impact, Heal: heal, Node: "worker-7", Target: pod, Volume: "conf", Summary: "the file was replaced",
+		Since: metav1.NewTime(noon.Add(-time.Minute)), Pod: &v1.FaultPod{Namespace: "shop", Name: pod},
+	}}
+	f.Namespace, f.Name = "shop", pod+"-1a2b"
+	if at := strings.LastIndexByte(pod, '-'); at > 0 {
+		f.Status.Workload = &v1.Workload{Kind: "Deployment", Name: pod[:at]}
+	}
+	return f
+}
+
+func some() []*v1.MountFault {
+	left := faultOf("OrphanedPodVolumes", v1.ImpactCleanup, v1.HealSafe, "x")
+	left.Namespace, left.Status.Pod, left.Status.Workload, left.Status.Target = "kubediag", nil, nil, "/var/lib/kubelet/pods/0ffd0c49-626d-4a4b-9e2d-c4b2455e3586"
+	left.Status.Volume = ""
+	hung := faultOf("HungMount", v1.ImpactNow, v1.HealPerson, "trainer-1")
+	hung.Status.Diagnosis = "shop/trainer-x"
+	list := []*v1.MountFault{
+		left, faultOf("StaleSubPath", v1.ImpactNextStart, v1.HealSafe, "web-a"), faultOf("StaleSubPath", v1.ImpactNextStart, v1.HealSafe, "web-b"), hung,
+	}
+	items := make([]runtime.Object, len(list))
+	for i, f := range list {
+		items[i] = f
+	}
+	return (&faultsOptions{}).chosen(items)
+}
+
+func TestFaultsTable(t *testing.T) {
+	t.Parallel()
+	view := faultsView{Screen: terminal.Screen{Width: 120}, client: &client{flags: []string{"--context=prod"}}, now: noon}
+	const want = `✗ 4 faults in all namespaces. Hurt now: 1 pod. At risk at the next start: 2 pods.
+
+FAULT               HURTS       HEAL    POD OR DEVICE                                      VOLUME  NODE      SINCE
+HungMount           now         person  shop/trainer-1                                     conf    worker-7  60s
+    the file was replaced; Diagnosis shop/trainer-x works on it
+StaleSubPath        next start  safe    shop/web ×2                                        conf    worker-7  60s
+    the file was replaced
+OrphanedPodVolumes  cleanup     safe    /var/lib/kubelet/pods/0f…626d-4a4b-9e2d-c4b2455e3586          worker-7  60s
+    the file was replaced
+
+Next:
+  kubectl get mf -n shop trainer-1-1a2b -o yaml --context=prod    # evidence, plan and commands of the first
+  kubectl kubediag run pod/web-a -n shop --context=prod           # its plan; it asks before it heals
+  kubectl kubediag explain HungMount --context=prod               # cause, proof, repair by hand, prevention
+`
+	got := view.text(some(), "")
+	squeeze := func(text string) string { return strings.Join(strings.Fields(text), " ") }
+	if a, b := squeeze(strings.ReplaceAll(got, "…", "")), squeeze(strings.ReplaceAll(want, "…", "")); cut(a) != cut(b) {
+		t.Errorf("got\n%s\nwant, but for the cut\n%s", got, want)
+	}
+}
+
+// cut leaves out the name that is cut to the width.
+func cut(text string) string {
+	before, rest, _ := strings.Cut(text, "/var/lib")
+	_, after, _ := strings.Cut(rest, " worker-7")
+	return before + after
+}
+
+func TestFaultsFitTheScreen(t *testing.T) {
+	t.Parallel()
+	for _, width := range []int{40, 80, 100, 120} {
+		view := faultsView{Screen: terminal.Screen{Width: width}, client: &client{}, now: noon}
+		for _, line := range strings.Split(view.table(rowsOf(some(), false)), "\n") {
+			if terminal.Columns(line) > width {
+				t.Errorf("%d columns: %q", width, line)
+			}
+		}
+	}
+	none := faultsView{client: &client{}, now: noon}
+	if got, want := none.text(nil, "shop"), "✓ No fault is known in namespace shop. All namespaces: kubectl kubediag faults -A\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestManyFaults: thousands of faults with one cause take few rows, and names that a terminal would act on are escaped.
+func TestManyFaults(t *testing.T) {
+	t.Parallel()
+	var list []*v1.MountFault
+	for i := range 5000 {
+		list = append(list, faultOf("StaleSubPath", v1.ImpactNextStart, v1.HealSafe, fmt.Sprintf("app%d-%d", i%50, i)))
+	}
+	odd := faultOf("HungMount", v1.ImpactNow, v1.HealPerson, "\x1b[31mred\u202e")
+	odd.Status.Summary = "a\x07bell\nand a line"
+	view := faultsView{Screen: terminal.Screen{Width: 100}, client: &client{}, now: noon}
+	text := view.text(append([]*v1.MountFault{odd}, list...), "")
+	if n := strings.Count(text, "\n"); n > 40 {
+		t.Errorf("%d lines:\n%s", n, text)
+	}
+	if strings.ContainsAny(text, "\x1b\x07\u202e") || !strings.Contains(text, "shop: 5000 pods") || !strings.Contains(text, "5001 faults") {
+		t.Errorf("%q", text)
+	}
+}
+
+func TestChangeLines(t *testing.T) {
+	t.Parallel()
+	f := faultOf("StaleSubPath", v1.ImpactNextStart, v1.HealSafe, "web-a")
+	for kind, want := range map[watch.EventType]string{
+		watch.Added:    "12:00:00 ✗ StaleSubPath shop/web-a: next start, heal: safe: the file was replaced\n",
+		watch.Modified: "12:00:00 ! StaleSubPath shop/web-a: next start, heal: safe: the file was replaced\n",
+		watch.Deleted:  "12:00:00 ✓ StaleSubPath shop/web-a: gone after 60s\n",
+	} {
+		if got := changeLine(terminal.Screen{}, kind, f, noon); got != want {
+			t.Errorf("%s: %q, want %q", kind, got, want)
+		}
+	}
+}

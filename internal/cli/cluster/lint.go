@@ -1,0 +1,237 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/lint"
+	"kubediag.org/kubediag/internal/printable"
+)
+
+// workloadKind is a kind of objects with a template of pods.
+type workloadKind struct {
+	resource
+	kind string
+	list func() runtime.Object
+}
+
+// workloadKinds are the kinds that lint looks at.
+var workloadKinds = []workloadKind{
+	{resource{appsv1.SchemeGroupVersion, "deployments", false}, "Deployment", func() runtime.Object { return &appsv1.DeploymentList{} }},
+	{resource{appsv1.SchemeGroupVersion, "statefulsets", false}, "StatefulSet", func() runtime.Object { return &appsv1.StatefulSetList{} }},
+	{daemonSets, "DaemonSet", func() runtime.Object { return &appsv1.DaemonSetList{} }},
+	{resource{appsv1.SchemeGroupVersion, "replicasets", false}, "ReplicaSet", func() runtime.Object { return &appsv1.ReplicaSetList{} }},
+	{resource{batchv1.SchemeGroupVersion, "cronjobs", false}, "CronJob", func() runtime.Object { return &batchv1.CronJobList{} }},
+	{resource{batchv1.SchemeGroupVersion, "jobs", false}, "Job", func() runtime.Object { return &batchv1.JobList{} }},
+	{resource{corev1.SchemeGroupVersion, "replicationcontrollers", false}, "ReplicationController",
+		func() runtime.Object { return &corev1.ReplicationControllerList{} }},
+	{pods, "Pod", func() runtime.Object { return &corev1.PodList{} }},
+}
+
+// templateOf is the template of an object; nil if it has none.
+func templateOf(o runtime.Object) *corev1.PodTemplateSpec {
+	switch o := o.(type) {
+	case *appsv1.Deployment:
+		return &o.Spec.Template
+	case *appsv1.StatefulSet:
+		return &o.Spec.Template
+	case *appsv1.DaemonSet:
+		return &o.Spec.Template
+	case *appsv1.ReplicaSet:
+		return &o.Spec.Template
+	case *batchv1.CronJob:
+		return &o.Spec.JobTemplate.Spec.Template
+	case *batchv1.Job:
+		return &o.Spec.Template
+	case *corev1.ReplicationController:
+		return o.Spec.Template
+	case *corev1.Pod:
+		return &corev1.PodTemplateSpec{Spec: o.Spec}
+	}
+	return nil
+}
+
+// linted is the result of lint, as it is in JSON.
+type linted struct {
+	SchemaVersion int `json:"schemaVersion"`
+	// Findings and NotLookedAt are never null.
+	Findings    []lint.Finding `json:"findings"`
+	Workloads   int            `json:"workloads"`
+	NotLookedAt []string       `json:"notLookedAt"`
+	// KubeletVersion is the oldest of the cluster. Empty: not known, and the oldest that there is was assumed.
+	KubeletVersion string `json:"kubeletVersion,omitempty"`
+}
+
+func newLintCommand(c *connection) *cobra.Command {
+	var all bool
+	var out *format
+	cmd := &cobra.Command{
+		Use:   "lint",
+		Short: "Find workloads of the cluster at risk of a mount fault, and write the change that cures each",
+		Long: "lint reads the workloads of a namespace, or of all, and the versions of the kubelets. Each change is printed as a strategic\n" +
+			"merge patch for kubectl patch. For manifests, without a cluster: kubediag lint -f.\n\n" +
+			"Exit status: 0 no risk, 1 risks, 2 it could not look.",
+		Example: "  kubectl kubediag lint -A",
+		Args:    takes("", 0, 0),
+		RunE: verb(func(cmd *cobra.Command, _ []string) error {
+			client, err := c.client()
+			if err != nil {
+				return err
+			}
+			namespace := client.namespace
+			if all {
+				namespace = ""
+			}
+			r, err := client.lint(cmd.Context(), namespace)
+			if err != nil {
+				return err
+			}
+			return r.end(cmd, *out)
+		}),
+	}
+	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "workloads of all namespaces")
+	out = addFormat(cmd, inJSON)
+	return cmd
+}
+
+// lintedWorkload is an object with a template.
+type lintedWorkload struct {
+	kind string
+	metav1.Object
+	template *corev1.PodTemplateSpec
+}
+
+// lint looks at all kinds that the user may list.
+func (c *client) lint(ctx context.Context, namespace string) (*linted, error) {
+	r := &linted{SchemaVersion: 1, Findings: []lint.Finding{}, NotLookedAt: []string{}}
+	options := lint.Options{KubeletVersion: c.oldestKubelet(ctx)}
+	if options.KubeletVersion != nil {
+		r.KubeletVersion = options.KubeletVersion.String()
+	}
+	var workloads []lintedWorkload
+	for _, kind := range workloadKinds {
+		found, err := c.workloads(ctx, kind, namespace)
+		switch {
+		case errors.Is(err, ErrRefused), errors.Is(err, errNotServed):
+			r.NotLookedAt = append(r.NotLookedAt, err.Error())
+		case err != nil:
+			return nil, err
+		}
+		workloads = append(workloads, found...)
+	}
+	for _, w := range workloads {
+		options.MountDirs = append(options.MountDirs, lint.MountDirs(&w.template.Spec)...)
+	}
+	r.Workloads = len(workloads)
+	for _, w := range workloads {
+		r.Findings = append(r.Findings, lint.Check(w.kind, w.GetNamespace(), w.GetName(), w.template, options)...)
+	}
+	return r, nil
+}
+
+func (c *client) workloads(ctx context.Context, kind workloadKind, namespace string) (all []lintedWorkload, err error) {
+	list := kind.list()
+	if err := c.list(ctx, kind.in(namespace), metav1.ListOptions{}, list); err != nil {
+		return nil, err
+	}
+	items, err := meta.ExtractList(list)
+	if err != nil {
+		return nil, fmt.Errorf("read list of %s: %w", kind.resource, err)
+	}
+	for _, item := range items {
+		access, err := meta.Accessor(item)
+		if err != nil {
+			return nil, fmt.Errorf("read list of %s: %w", kind.resource, err)
+		}
+		template := templateOf(item) // of an object that another one controls, it is in that one
+		if template != nil && metav1.GetControllerOf(access) == nil {
+			all = append(all, lintedWorkload{kind.kind, access, template})
+		}
+	}
+	return all, nil
+}
+
+// oldestKubelet is the oldest version of a kubelet; nil if it is not known.
+func (c *client) oldestKubelet(ctx context.Context) (oldest *version.Version) {
+	var list corev1.NodeList
+	if err := c.list(ctx, nodes.in(""), metav1.ListOptions{}, &list); err != nil {
+		return nil
+	}
+	for _, n := range list.Items {
+		v, err := version.ParseGeneric(n.Status.NodeInfo.KubeletVersion)
+		if err != nil {
+			return nil
+		}
+		if oldest == nil || v.LessThan(oldest) {
+			oldest = v
+		}
+	}
+	return oldest
+}
+
+func (r *linted) end(cmd *cobra.Command, out format) error {
+	text := r.text(screen(cmd))
+	if out == inJSON {
+		encoded, err := json.MarshalIndent(r, "", "    ")
+		if err != nil {
+			return fmt.Errorf("print findings: %w", err)
+		}
+		text = printable.Text(string(encoded) + "\n")
+	}
+	if err := write(cmd.OutOrStdout(), text); err != nil {
+		return err
+	}
+	switch {
+	case len(r.Findings) > 0:
+		return ErrFaults
+	case len(r.NotLookedAt) > 0:
+		return errors.New("not all workloads were looked at")
+	}
+	return nil
+}
+
+func (r *linted) text(s terminal.Screen) string {
+	var b strings.Builder
+	for _, f := range r.Findings {
+		name := printable.Quoted(f.Kind + " " + f.Namespace + "/" + f.Name)
+		b.WriteString(s.Wrap("", fmt.Sprintf("%s %s: %s", f.Rule, name, printable.Quoted(f.Summary)), 2))
+		b.WriteString(s.Wrap("  Cure: ", printable.Quoted(f.Cure)+".", 4))
+		if f.Patch != "" {
+			b.WriteString("  Patch:\n")
+			for line := range strings.Lines(f.Patch) {
+				b.WriteString("    " + printable.Text(line))
+			}
+		}
+		b.WriteString("\n")
+	}
+	mark, colour, text := "✓", terminal.Green, "No risk found in "+plural(r.Workloads, "workload")
+	if len(r.Findings) > 0 {
+		mark, colour, text = "✗", terminal.Red, plural(len(r.Findings), "risk")+" in "+plural(r.Workloads, "workload")
+	}
+	if r.KubeletVersion != "" {
+		text += "; the oldest kubelet is " + r.KubeletVersion
+	} else {
+		text += "; the versions of the kubelets are not known, and the oldest was assumed"
+	}
+	b.WriteString(marked(s, mark, colour, text+"."))
+	for _, gap := range r.NotLookedAt {
+		b.WriteString(marked(s, "!", terminal.Yellow, "Not looked at: "+gap))
+	}
+	return s.Text(b.String())
+}

@@ -1,0 +1,137 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/printable"
+)
+
+// format is how a verb writes. The empty one is for people.
+type format string
+
+// Formats that more than one verb knows.
+const (
+	forPeople format = ""
+	wide      format = "wide"
+	inJSON    format = "json"
+	inYAML    format = "yaml"
+	asName    format = "name"
+	markdown  format = "markdown"
+)
+
+// addFormat gives a verb its flag -o.
+func addFormat(cmd *cobra.Command, formats ...format) *format {
+	f := new(format)
+	var names []string
+	for _, each := range formats {
+		names = append(names, string(each))
+	}
+	cmd.Flags().VarP(&formatFlag{f, names}, "output", "o", "Output format. One of: ("+strings.Join(names, ", ")+")")
+	completeFlag(cmd, "output", func() []string { return names })
+	return f
+}
+
+// formatFlag is the flag -o.
+type formatFlag struct {
+	to    *format
+	names []string
+}
+
+// String is the format's name.
+func (f *formatFlag) String() string {
+	if f.to == nil {
+		return ""
+	}
+	return string(*f.to)
+}
+
+// Type is what the flag's help calls the value.
+func (f *formatFlag) Type() string { return "format" }
+
+// Set takes the value of the flag.
+func (f *formatFlag) Set(value string) error {
+	if !slices.Contains(f.names, value) {
+		return fmt.Errorf("must be one of %s", strings.Join(f.names, ", "))
+	}
+	*f.to = format(value)
+	return nil
+}
+
+// printer writes objects for programs.
+type printer struct {
+	printers.ResourcePrinter
+	kind schema.GroupVersionKind
+}
+
+// newPrinter makes the printer of a format for objects of a kind.
+func newPrinter(f format, kind schema.GroupVersionKind) *printer {
+	p := &printer{kind: kind}
+	switch f {
+	case inJSON:
+		p.ResourcePrinter = &printers.JSONPrinter{}
+	case inYAML:
+		p.ResourcePrinter = &printers.YAMLPrinter{}
+	default:
+		p.ResourcePrinter = &printers.NamePrinter{}
+	}
+	return p
+}
+
+// object writes one object. No character of it reaches a terminal that the terminal would act on.
+func (p *printer) object(w io.Writer, o runtime.Object) error {
+	o = o.DeepCopyObject()
+	if o.GetObjectKind().GroupVersionKind().Empty() {
+		o.GetObjectKind().SetGroupVersionKind(p.kind)
+	}
+	var b bytes.Buffer
+	if err := p.PrintObj(o, &b); err != nil {
+		return fmt.Errorf("print %s: %w", p.kind.Kind, err)
+	}
+	return write(w, printable.Text(b.String()))
+}
+
+// each writes objects one after the other.
+func (p *printer) each(w io.Writer, kind schema.GroupVersionKind, list []*v1.MountFault) error {
+	one := &printer{p.ResourcePrinter, kind}
+	for _, f := range list {
+		var err error
+		if _, asJSON := p.ResourcePrinter.(*printers.JSONPrinter); asJSON {
+			err = one.event(w, change{watch.Added, f})
+		} else {
+			err = one.object(w, f)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// event writes a change as a JSON object on a line, as kubectl does with --output-watch-events.
+func (p *printer) event(w io.Writer, now change) error {
+	o := now.object.DeepCopyObject()
+	o.GetObjectKind().SetGroupVersionKind(p.kind)
+	text, err := json.Marshal(struct {
+		Type   watch.EventType `json:"type"`
+		Object runtime.Object  `json:"object"`
+	}{now.kind, o})
+	if err != nil {
+		return fmt.Errorf("print %s: %w", p.kind.Kind, err)
+	}
+	return write(w, printable.Text(string(text)+"\n"))
+}

@@ -1,0 +1,322 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/watch"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/terminal"
+)
+
+// Values of --heal.
+const (
+	healAsk   = "ask"
+	healAuto  = "auto"
+	healNever = "never"
+)
+
+// runOptions are the flags of the verb run.
+type runOptions struct {
+	*connection
+	container, heal, plan string
+	artifacts             bool
+	patience              time.Duration
+	out                   *format
+}
+
+func newRunCommand(c *connection) *cobra.Command {
+	o := &runOptions{connection: c}
+	cmd := &cobra.Command{
+		Use:   "run TARGET",
+		Short: "Diagnose a pod, a node, a claim or a device, show the plan, and heal",
+		Long: "run has the agent of the node look for every mount fault of TARGET: " + targetForms + ". It changes\n" +
+			"nothing: it ends with a plan. On a terminal it then asks, and repairs exactly that plan. If the plan no longer fits by then,\n" +
+			"nothing is repaired. For a claim, it diagnoses each pod that uses it.\n\n" +
+			"Exit status: 0 no fault, or healed; 1 faults; 2 it could not look; 3 it was refused.",
+		Example: "  kubectl kubediag run pod/web-7d9f8b6c5-x2x9k -n shop\n  kubectl kubediag run node/worker-7 --heal=never\n" +
+			"  kubectl kubediag run pvc/data -n shop\n  kubectl kubediag run rbd3@worker-7",
+		Args:              takes("TARGET", 1, 1),
+		ValidArgsFunction: c.completeTargets,
+		RunE:              verb(func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) }),
+	}
+	f := cmd.Flags()
+	f.StringVarP(&o.container, "container", "c", "", "only this container of the pod")
+	f.StringVar(&o.heal, "heal", healAsk, "what to do with a plan: ask (without a terminal: never), auto (repair it if nothing can be lost), never")
+	f.StringVar(&o.plan, "plan-hash", "", "repair the plan with this hash, and no other, without a question")
+	f.BoolVar(&o.artifacts, "artifacts", false, "copy the mount table and the Pod into the Diagnosis, for report --artifacts")
+	f.DurationVar(&o.patience, "timeout", 5*time.Minute, "how long to wait for a Diagnosis, which goes on without us")
+	o.out = addFormat(cmd, inJSON, inYAML)
+	completeFlag(cmd, "heal", func() []string { return []string{healAsk, healAuto, healNever} })
+	return cmd
+}
+
+var planHash = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+func (o *runOptions) validate() error {
+	switch {
+	case !slices.Contains([]string{healAsk, healAuto, healNever}, o.heal):
+		return fmt.Errorf("--heal=%q: must be %s, %s or %s", o.heal, healAsk, healAuto, healNever)
+	case o.plan != "" && !planHash.MatchString(o.plan):
+		return fmt.Errorf("--plan-hash=%q: must be the 64 hexadecimal digits of a plan", o.plan)
+	case o.patience < time.Second:
+		return fmt.Errorf("--timeout=%s: must be at least 1s", o.patience)
+	}
+	return nil
+}
+
+func (o *runOptions) run(cmd *cobra.Command, argument string) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	c, err := o.client()
+	if err != nil {
+		return err
+	}
+	targets, err := c.targets(cmd.Context(), argument, o.container)
+	if err != nil {
+		return err
+	}
+	if o.plan != "" && len(targets) > 1 {
+		return fmt.Errorf("--plan-hash: %d pods use this claim, and a plan is for one: name the pod", len(targets))
+	}
+	var worst error
+	for i, t := range targets {
+		if i > 0 {
+			if _, err := fmt.Fprintln(o.story(cmd)); err != nil {
+				return err
+			}
+		}
+		r := &runner{runOptions: o, client: c, cmd: cmd, target: t, Screen: terminal.New(o.story(cmd), os.Getenv), out: o.story(cmd)}
+		switch err := r.run(cmd.Context()); {
+		case err == nil:
+		case errors.Is(err, ErrFaults) && worst == nil:
+			worst = err
+		case !errors.Is(err, ErrFaults):
+			return err
+		}
+	}
+	return worst
+}
+
+// story is where people read what happens: beside the output that is for a program.
+func (o *runOptions) story(cmd *cobra.Command) io.Writer {
+	if *o.out != forPeople {
+		return cmd.ErrOrStderr()
+	}
+	return cmd.OutOrStdout()
+}
+
+// runner diagnoses one target.
+type runner struct {
+	*runOptions
+	*client
+	terminal.Screen
+	cmd    *cobra.Command
+	target target
+	out    io.Writer
+}
+
+func (r *runner) run(ctx context.Context) error {
+	if r.plan != "" {
+		return r.repair(ctx, r.plan)
+	}
+	d, err := r.diagnose(ctx, v1.ModePlan, "")
+	if err != nil {
+		return err
+	}
+	if d.Status.Outcome != v1.OutcomePlanned || d.Status.Plan == nil {
+		return r.end(d)
+	}
+	hash := d.Status.Plan.Hash
+	agreed, err := r.agreed(ctx, d)
+	if err != nil {
+		return err
+	}
+	if agreed {
+		return r.repair(ctx, hash)
+	}
+	if err := r.say(r.Text("\nNothing was changed. To repair exactly this:\n  " + r.retype("--plan-hash="+hash) + "\n")); err != nil {
+		return err
+	}
+	return r.end(d)
+}
+
+// retype is this call with another flag.
+func (r *runner) retype(flag string) string {
+	args := []string{"run", r.target.argument, "-n", r.target.namespace}
+	if r.container != "" {
+		args = append(args, "-c", r.container)
+	}
+	return r.command(append(args, flag)...)
+}
+
+// agreed reports whether the plan is to be repaired.
+func (r *runner) agreed(ctx context.Context, d *v1.Diagnosis) (bool, error) {
+	switch plan := d.Status.Plan; {
+	case r.heal == healNever:
+		return false, nil
+	case r.heal == healAuto && !plan.Lossless:
+		return false, r.say(marked(r.Screen, "!", terminal.Yellow, "Not repaired by itself: something could be lost."))
+	case r.heal == healAuto:
+		return true, nil
+	}
+	stdin, ok := r.cmd.InOrStdin().(*os.File)
+	if !r.Terminal || !ok || !terminal.New(stdin, os.Getenv).Terminal {
+		return false, nil
+	}
+	return ask(ctx, stdin, r.out, "Heal? [y/N] ")
+}
+
+func (r *runner) repair(ctx context.Context, hash string) error {
+	d, err := r.diagnose(ctx, v1.ModeRecover, hash)
+	if err != nil {
+		return err
+	}
+	return r.end(d)
+}
+
+// diagnose creates a Diagnosis and follows it to its end.
+func (r *runner) diagnose(ctx context.Context, mode v1.DiagnosisMode, hash string) (*v1.Diagnosis, error) {
+	d := r.target.diagnosis(mode, hash)
+	if r.artifacts {
+		d.Spec.Artifacts = v1.ArtifactsInStatus
+	}
+	if err := r.create(ctx, diagnoses.in(d.Namespace), d); err != nil {
+		return nil, err
+	}
+	s := newStory(r.Screen, d)
+	if err := r.say(s.begin(r.target.name)); err != nil {
+		return nil, err
+	}
+	defer r.idle(s).Stop()
+	limited, cancel := context.WithTimeout(ctx, r.patience)
+	defer cancel()
+	err := r.follow(limited, r.watcher(d), s, d)
+	switch {
+	case ctx.Err() != nil:
+		return nil, r.left(d, "interrupted")
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, r.left(d, fmt.Sprintf("it has not ended within %s", r.patience))
+	case err != nil:
+		return nil, err
+	}
+	return d, nil
+}
+
+// idle has a hint printed if nothing happens for a while.
+func (r *runner) idle(s *story) *time.Timer {
+	const patience = 10 * time.Second
+	return time.AfterFunc(patience, func() {
+		if !s.begun.Load() {
+			fmt.Fprintf(r.cmd.ErrOrStderr(), "kubediag: nothing has happened for %s: look at the manager with %s\n", patience, r.command("doctor"))
+		}
+	})
+}
+
+// follow shows what happens to a Diagnosis until it has ended, which d then says.
+func (r *runner) follow(ctx context.Context, w *watcher, s *story, d *v1.Diagnosis) error {
+	see := func(now change) error {
+		got, ok := now.object.(*v1.Diagnosis)
+		switch {
+		case !ok || got.UID != d.UID:
+			return nil
+		case now.kind == watch.Deleted:
+			return fmt.Errorf("diagnosis %s/%s was deleted before it ended: it is cancelled", d.Namespace, d.Name)
+		}
+		*d = *got
+		if err := r.say(s.news(d)); err != nil {
+			return err
+		}
+		if ended(d) {
+			return errDone
+		}
+		return nil
+	}
+	items, err := w.start(ctx)
+	if err == nil && len(items) == 0 {
+		err = see(change{watch.Deleted, d})
+	}
+	for i := 0; err == nil && i < len(items); i++ {
+		err = see(change{watch.Added, items[i]})
+	}
+	if err == nil {
+		err = w.follow(ctx, see)
+	}
+	if errors.Is(err, errDone) {
+		return nil
+	}
+	return err
+}
+
+// left says how to look at a Diagnosis that goes on.
+func (r *runner) left(d *v1.Diagnosis, why string) error {
+	text := hints(r.Screen, []hint{
+		{r.command("get", d.Name, "-n", d.Namespace, "-w"), "follows it"}, {r.command("report", d.Name, "-n", d.Namespace), "shows all of it"},
+		{r.command("cancel", d.Name, "-n", d.Namespace), "ends it"},
+	})
+	if err := r.say("\nThe Diagnosis goes on:\n" + text); err != nil {
+		return err
+	}
+	return fmt.Errorf("diagnosis %s/%s: %s", d.Namespace, d.Name, why)
+}
+
+// end writes the Diagnosis if that is asked for, and says how the verb ends.
+func (r *runner) end(d *v1.Diagnosis) error {
+	if *r.runOptions.out != forPeople {
+		p := newPrinter(*r.runOptions.out, v1.GroupVersion.WithKind("Diagnosis"))
+		if err := p.object(r.cmd.OutOrStdout(), d); err != nil {
+			return err
+		}
+	}
+	complete := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)
+	switch outcome := d.Status.Outcome; {
+	case complete != nil && complete.Reason == v1.ReasonPlanChanged:
+		return fmt.Errorf("%w: %s", ErrRefused, complete.Message)
+	case outcome == v1.OutcomeFaultFound, outcome == v1.OutcomePlanned:
+		return ErrFaults
+	case d.Status.Phase == v1.DiagnosisSucceeded, outcome == v1.OutcomeNoFault, outcome == v1.OutcomeHealed:
+		return nil
+	case complete != nil:
+		return fmt.Errorf("diagnosis %s/%s: %s: %s", d.Namespace, d.Name, complete.Reason, complete.Message)
+	}
+	return fmt.Errorf("diagnosis %s/%s: %s", d.Namespace, d.Name, d.Status.Summary)
+}
+
+func (r *runner) say(text string) error { return write(r.out, text) }
+
+func ended(d *v1.Diagnosis) bool {
+	return d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed
+}
+
+// ask reads a line, and reports whether it begins with a y.
+func ask(ctx context.Context, in io.Reader, out io.Writer, question string) (bool, error) {
+	if err := write(out, question); err != nil {
+		return false, err
+	}
+	answer := make(chan string, 1)
+	go func() {
+		var line string
+		_, _ = fmt.Fscanln(in, &line)
+		answer <- line
+	}()
+	select {
+	case <-ctx.Done():
+		return false, write(out, "\n")
+	case line := <-answer:
+		return strings.HasPrefix(strings.ToLower(line), "y"), nil
+	}
+}

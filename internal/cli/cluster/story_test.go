@@ -1,0 +1,166 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/terminal"
+)
+
+// step is a Diagnosis at some time.
+func step(change func(*v1.DiagnosisStatus)) *v1.Diagnosis {
+	d := &v1.Diagnosis{Spec: v1.DiagnosisSpec{NodeName: "worker-7", Mode: v1.ModeRecover}}
+	d.Namespace, d.Name = "shop", "web-4k2fd"
+	change(&d.Status)
+	return d
+}
+
+// TestStory: each thing is said once, in the order in which it happens.
+func TestStory(t *testing.T) {
+	t.Parallel()
+	waiting := func(s *v1.DiagnosisStatus) {
+		s.Phase = v1.DiagnosisPending
+		s.Conditions = []metav1.Condition{{Type: v1.ConditionAccepted, Status: metav1.ConditionFalse, Reason: v1.ReasonNoAgent, Message: "No agent answers on node worker-7"}}
+	}
+	accepted := func(s *v1.DiagnosisStatus) {
+		s.Phase = v1.DiagnosisRunning
+		s.Conditions = []metav1.Condition{{Type: v1.ConditionAccepted, Status: metav1.ConditionTrue, Message: "accepted"}}
+	}
+	planned := func(s *v1.DiagnosisStatus) {
+		accepted(s)
+		s.Plan = &v1.Plan{Operation: "auto-recover", Hash: strings.Repeat("ab", 32), Actions: 1, Lossless: true}
+		s.Operations = []v1.OperationRun{
+			{ID: 1, Operation: "auto-diagnoser", Phase: v1.OperationSucceeded},
+			{ID: 2, Operation: "auto-recover", Phase: v1.OperationRunning, Actions: []v1.Action{{Kind: "Unmount", Target: "/x\x1b", Safety: "it is stale", Phase: v1.ActionPlanned}}},
+		}
+		s.Faults = []v1.Fault{{Code: "StaleSubPath", State: v1.FaultPresent, Container: "nginx"}}
+	}
+	lost := func(s *v1.DiagnosisStatus) {
+		planned(s)
+		s.Phase = v1.DiagnosisUnknown
+	}
+	healed := func(s *v1.DiagnosisStatus) {
+		planned(s)
+		s.Phase, s.Outcome, s.Summary = v1.DiagnosisSucceeded, v1.OutcomeHealed, "Repaired StaleSubPath."
+		s.Operations[1].Phase, s.Operations[1].Actions[0].Phase = v1.OperationSucceeded, v1.ActionDone
+		s.Faults[0].State = v1.FaultHealed
+	}
+	s := newStory(terminal.Screen{}, step(waiting))
+	s.began = s.began.Add(time.Hour) // so that no time has passed
+	var got strings.Builder
+	for _, at := range []func(*v1.DiagnosisStatus){waiting, waiting, accepted, planned, lost, lost, healed, healed} {
+		got.WriteString(s.news(step(at)))
+	}
+	const want = `  ! waits: No agent answers on node worker-7
+  ✓ accepted by the agent of node worker-7 as Diagnosis shop/web-4k2fd
+  ✓ auto-diagnoser
+  ✗ StaleSubPath: container nginx
+Plan abababababab, 1 action; nothing is lost
+  1 Unmount /x\x1b
+      it is stale
+  ! the agent of node worker-7 does not answer; the Diagnosis goes on when it is back
+  ✓ auto-recover
+  ✓ 1 Unmount /x\x1b
+  ✓ StaleSubPath: container nginx is healed
+✓ Healed in 0 ms. Repaired StaleSubPath
+`
+	if got.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", &got, want)
+	}
+}
+
+func TestReportIsMarkdown(t *testing.T) {
+	t.Parallel()
+	d := step(func(s *v1.DiagnosisStatus) {
+		s.Outcome, s.Summary = v1.OutcomePlanned, "Found *one* | two"
+		s.Faults = []v1.Fault{{Code: "StaleSubPath", State: v1.FaultPresent, Evidence: []string{"a `quoted` | fact\x1b"}, Mount: &v1.Mount{ID: 7, Point: "/p"}}}
+		s.OperationResults = map[string]string{"key": "```\nfence\n", "long": strings.Repeat("x", maxResult+1)}
+		s.Artifacts = []v1.Artifact{{Key: "collector.system.mountinfo", SizeBytes: 7, Path: "/p", SHA256: "ab"}}
+	})
+	got := report(d)
+	for _, want := range []string{
+		"# Diagnosis shop/web-4k2fd\n", "**Planned**: Found \\*one\\* \\| two\n", "1. **StaleSubPath**, Present\n", "   - mount `id 7, namespace 0, device , , root , at /p`\n",
+		"   - `` a `quoted` \\| fact\\x1b ``\n", "````\n```\nfence\n````\n", "The first 4096 of 4097 bytes.\n", "| `collector.system.mountinfo` | 7 | `/p` | `ab` | no |\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in:\n%s", want, got)
+		}
+	}
+}
+
+func TestAnswersOfTheServer(t *testing.T) {
+	t.Parallel()
+	c := &client{}
+	of := action{"list", mountFaults.in("shop"), ""}
+	group := schema.GroupResource{Group: v1.Group, Resource: "mountfaults"}
+	for name, tc := range map[string]struct {
+		answer  error
+		refused bool
+		want    string
+	}{
+		"no kind":     {apierrors.NewGenericServerResponse(http.StatusNotFound, "get", group, "", "404 page not found", 0, true), false, "kubediag is not installed: the API server serves no mountfaults.diagnosis.kubediag.org"},
+		"no object":   {apierrors.NewNotFound(group, "web"), false, "mountfaults.diagnosis.kubediag.org shop/"},
+		"no right":    {apierrors.NewForbidden(group, "", errors.New("eve may not")), true, "refused: mountfaults.diagnosis.kubediag.org is forbidden: eve may not"},
+		"no password": {apierrors.NewUnauthorized("who"), false, "does not accept the credentials"},
+		"slow":        {apierrors.NewTimeoutError("slow", 1), false, "give it more with --request-timeout"},
+		"namespace":   {apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop"), false, `namespaces "shop" not found`},
+	} {
+		err := c.said(of, tc.answer)
+		if err == nil || !strings.Contains(err.Error(), tc.want) || errors.Is(err, ErrRefused) != tc.refused {
+			t.Errorf("%s: %v, want %q", name, err, tc.want)
+		}
+	}
+}
+
+func TestUsersOfAClaim(t *testing.T) {
+	t.Parallel()
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{
+		{Name: "a", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}},
+		{Name: "b", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}},
+	}}}
+	pod.Name = "web"
+	for claim, want := range map[string]bool{"data": true, "web-b": true, "b": false} {
+		if got := uses(pod, claim); got != want {
+			t.Errorf("%s: %v", claim, got)
+		}
+	}
+	pod.Status.Phase = corev1.PodSucceeded
+	if uses(pod, "data") {
+		t.Error("a pod that has ended uses its claim")
+	}
+}
+
+func TestNamesOfDiagnoses(t *testing.T) {
+	t.Parallel()
+	for argument, want := range map[string]string{
+		"pod/web-7d9f8b6c5-x2x9k": "web-7d9f8b6c5-x2x9k-", "/dev/rbd3@worker-7.example": "rbd3-worker-7-example-", "node/" + strings.Repeat("n", 60): strings.Repeat("n", 50) + "-",
+	} {
+		if got := (target{argument: argument}).diagnosis(v1.ModePlan, "").GenerateName; got != want {
+			t.Errorf("%s: %q, want %q", argument, got, want)
+		}
+	}
+}
+
+func TestDefinitionsOfAnotherRelease(t *testing.T) {
+	t.Parallel()
+	field := func(properties map[string]fieldSchema) fieldSchema { return fieldSchema{Properties: properties} }
+	want := field(map[string]fieldSchema{"spec": field(map[string]fieldSchema{"mode": {}, "node": {}}), "list": {Items: &fieldSchema{Properties: map[string]fieldSchema{"new": {}}}}})
+	have := field(map[string]fieldSchema{"spec": field(map[string]fieldSchema{"node": {}, "other": {}}), "list": {Items: &fieldSchema{}}})
+	var missing []string
+	want.lacking(have, "", &missing)
+	if len(missing) != 2 || !strings.Contains(strings.Join(missing, " "), "spec.mode") || !strings.Contains(strings.Join(missing, " "), "list.new") {
+		t.Errorf("missing %q", missing)
+	}
+}

@@ -1,0 +1,181 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// watchRetry is the time between two attempts to reach the API server.
+const watchRetry = time.Second
+
+// errDone ends a watch from within.
+var errDone = errors.New("done")
+
+// stopped is an error of the function that sees the changes: the watch ends with it.
+type stopped struct{ error }
+
+// Unwrap is the error itself.
+func (s stopped) Unwrap() error { return s.error }
+
+// hand gives a change to the function that sees it.
+func hand(see func(change) error, now change) error {
+	if err := see(now); err != nil {
+		return stopped{err}
+	}
+	return nil
+}
+
+// change is what became of an object. Types are those of package watch: Added, Modified and Deleted.
+type change struct {
+	kind   watch.EventType
+	object runtime.Object
+}
+
+// watcher follows the objects of a place. It survives an API server that is away for a while.
+type watcher struct {
+	client  *client
+	place   place
+	options metav1.ListOptions
+	newList func() runtime.Object
+	// lost hears that the API server does not answer, once each time.
+	lost func(error)
+
+	known   map[types.UID]runtime.Object
+	version string
+}
+
+// start lists the objects as they are.
+func (w *watcher) start(ctx context.Context) ([]runtime.Object, error) {
+	list := w.newList()
+	if err := w.client.list(ctx, w.place, w.options, list); err != nil {
+		return nil, err
+	}
+	items, err := meta.ExtractList(list)
+	if err != nil {
+		return nil, fmt.Errorf("read list of %s: %w", w.place.resource, err)
+	}
+	access, err := meta.ListAccessor(list)
+	if err != nil {
+		return nil, fmt.Errorf("read list of %s: %w", w.place.resource, err)
+	}
+	w.version, w.known = access.GetResourceVersion(), map[types.UID]runtime.Object{}
+	for _, item := range items {
+		w.known[uidOf(item)] = item
+	}
+	return items, nil
+}
+
+// follow hands on what changes after start, until see returns an error or ctx ends.
+func (w *watcher) follow(ctx context.Context, see func(change) error) error {
+	silent := false
+	for {
+		err := w.stream(ctx, see)
+		for err == nil || !w.ends(ctx, err) {
+			if err != nil && !silent {
+				silent = true
+				w.lost(err)
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(watchRetry):
+			}
+			if err = w.again(ctx, see); err == nil {
+				silent = false
+				break
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// ends reports whether an error is not one that passes.
+func (w *watcher) ends(ctx context.Context, err error) bool {
+	return ctx.Err() != nil || errors.As(err, new(stopped)) || errors.Is(err, ErrRefused) || errors.Is(err, errNotServed)
+}
+
+// stream follows one watch to its end.
+func (w *watcher) stream(ctx context.Context, see func(change) error) error {
+	o := w.options
+	o.ResourceVersion = w.version
+	events, err := w.client.watch(ctx, w.place, o)
+	if err != nil {
+		return err
+	}
+	defer events.Stop()
+	for event := range events.ResultChan() {
+		if event.Type == watch.Error || event.Type == watch.Bookmark {
+			return nil // the version is too old, most likely: it is listed again
+		}
+		if access, err := meta.Accessor(event.Object); err == nil {
+			w.version = access.GetResourceVersion()
+		}
+		if event.Type == watch.Deleted {
+			delete(w.known, uidOf(event.Object))
+		} else {
+			w.known[uidOf(event.Object)] = event.Object
+		}
+		if err := hand(see, change{event.Type, event.Object}); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// again lists the objects, and hands on what has changed meanwhile.
+func (w *watcher) again(ctx context.Context, see func(change) error) error {
+	before := w.known
+	items, err := w.start(ctx)
+	if err != nil {
+		return err
+	}
+	for _, item := range items {
+		old, was := before[uidOf(item)]
+		delete(before, uidOf(item))
+		kind := watch.Added
+		if was {
+			if versionOf(old) == versionOf(item) {
+				continue
+			}
+			kind = watch.Modified
+		}
+		if err := hand(see, change{kind, item}); err != nil {
+			return err
+		}
+	}
+	for _, gone := range before {
+		if err := hand(see, change{watch.Deleted, gone}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func uidOf(o runtime.Object) types.UID {
+	access, err := meta.Accessor(o)
+	if err != nil {
+		return ""
+	}
+	return access.GetUID()
+}
+
+func versionOf(o runtime.Object) string {
+	access, err := meta.Accessor(o)
+	if err != nil {
+		return ""
+	}
+	return access.GetResourceVersion()
+}
