@@ -20,6 +20,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -140,6 +141,34 @@ func (e *Env) installCRD(ctx context.Context, file string) error {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(v1.GroupVersion.WithKind(kind + "List"))
 		return e.Client.List(ctx, list)
+	})
+}
+
+// Without takes a CustomResourceDefinition away, and installs it again when the test has ended. The name is that of its resource.
+// No other test may run meanwhile.
+func (e *Env) Without(t testing.TB, resource string) {
+	t.Helper()
+	crd := &unstructured.Unstructured{}
+	crd.SetAPIVersion("apiextensions.k8s.io/v1")
+	crd.SetKind("CustomResourceDefinition")
+	crd.SetName(resource + "." + v1.Group)
+	if err := e.Client.Delete(t.Context(), crd); err != nil {
+		t.Fatal(err)
+	}
+	Eventually(t, func() error {
+		if err := e.Client.Get(t.Context(), client.ObjectKeyFromObject(crd), crd); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is still there: %w", err)
+		}
+		return nil
+	})
+	t.Cleanup(func() {
+		root, err := moduleRoot()
+		if err == nil {
+			err = e.installCRD(context.Background(), filepath.Join(root, "config", "crd", v1.Group+"_"+resource+".yaml")) // that of the test is done
+		}
+		if err != nil {
+			t.Error(err)
+		}
 	})
 }
 

@@ -107,6 +107,12 @@ func (s *Stage) Build(t testing.TB, name, tags string) {
 	s.programs[name] = path
 }
 
+// Program is the path of a program that was built.
+func (s *Stage) Program(name string) string { return s.programs[name] }
+
+// Kubeconfig is a file for a client that may do everything.
+func (s *Stage) Kubeconfig() string { return s.kubeconfig }
+
 // Launch starts a program that was built, as the last arguments of the command wrap where there is one. It runs until
 // it is ended with End, or else to the end of the test.
 func (s *Stage) Launch(t testing.TB, name string, wrap ...string) *exec.Cmd {

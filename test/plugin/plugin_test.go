@@ -1,0 +1,383 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package plugin
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/test/apitest"
+	"kubediag.org/kubediag/test/fakenode"
+)
+
+func TestMain(m *testing.M) { fakenode.Main(m) }
+
+// plugin is the program as kubectl finds it.
+type plugin struct {
+	*fakenode.Stage
+	path string
+}
+
+// install starts everything but the agent.
+func install(t *testing.T) *plugin {
+	t.Helper()
+	p := &plugin{Stage: fakenode.New(t), path: filepath.Join(t.TempDir(), "kubectl-kubediag")}
+	p.Build(t, "manager", "")
+	p.Build(t, "agent", "")
+	p.Build(t, "kubediag", "")
+	if err := os.Symlink(p.Program("kubediag"), p.path); err != nil {
+		t.Fatal(err)
+	}
+	p.Launch(t, "manager")
+	apitest.Eventually(t, func() error { // the manager installs it
+		set := &v1.OperationSet{}
+		err := p.Get(t.Context(), client.ObjectKey{Name: v1.DefaultOperationSet}, set)
+		if err == nil && !set.Status.Ready {
+			err = errors.New("it is not ready")
+		}
+		return err
+	})
+	return p
+}
+
+// command is a call of the program, without a terminal.
+func (p *plugin) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, p.path, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+p.Kubeconfig(), "LANG=C.UTF-8", "COLUMNS=160")
+	return cmd
+}
+
+// call runs the program, and fails the test unless it ends with this status.
+func (p *plugin) call(t *testing.T, status int, args ...string) (out string) {
+	t.Helper()
+	cmd := p.command(t.Context(), args...)
+	text, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != status {
+		t.Fatalf("%q: %v, want status %d:\n%s", args, err, status, text)
+	}
+	if bytes.ContainsAny(text, "\x1b\r") {
+		t.Errorf("%q: control characters in %q", args, text)
+	}
+	return string(text)
+}
+
+// expect fails the test unless a text matches each of the patterns, in this order.
+func expect(t *testing.T, text string, patterns ...string) {
+	t.Helper()
+	rest := text
+	for _, pattern := range patterns {
+		at := regexp.MustCompile(pattern).FindStringIndex(rest)
+		if at == nil {
+			t.Errorf("%q is not, or not there, in:\n%s", pattern, text)
+			return
+		}
+		rest = rest[at[1]:]
+	}
+}
+
+// background is a call that goes on.
+type background struct {
+	*exec.Cmd
+	mu  sync.Mutex
+	out bytes.Buffer
+}
+
+func (b *background) Write(text []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.out.Write(text)
+}
+
+func (b *background) text() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.out.String()
+}
+
+// await waits until the output matches.
+func (b *background) await(t *testing.T, pattern string) {
+	t.Helper()
+	apitest.Eventually(t, func() error {
+		if !regexp.MustCompile(pattern).MatchString(b.text()) {
+			return errors.New(pattern + " is not in:\n" + b.text())
+		}
+		return nil
+	})
+}
+
+// interrupt ends the call as Ctrl-C does, and returns its status.
+func (b *background) interrupt(t *testing.T) int {
+	t.Helper()
+	if err := b.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_ = b.Wait()
+	return b.ProcessState.ExitCode()
+}
+
+func (p *plugin) start(t *testing.T, args ...string) *background {
+	t.Helper()
+	b := &background{Cmd: p.command(t.Context(), args...)}
+	b.Stdout, b.Stderr = b, b
+	if err := b.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (p *plugin) mountedAt(t *testing.T) mount.State {
+	t.Helper()
+	state, err := mount.Inspect(p.Point())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state
+}
+
+// unmount takes away what is mounted where the kubelet binds the subPath.
+func (p *plugin) unmount(t *testing.T) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), "umount", p.Point()).CombinedOutput(); err != nil {
+		t.Fatalf("umount: %v\n%s", err, out)
+	}
+}
+
+var hash = regexp.MustCompile(`--plan-hash=[0-9a-f]{64}`)
+
+func TestRun(t *testing.T) {
+	p := install(t)
+	p.LaunchAgent(t, "Off")
+	p.Bind(t)
+
+	began := time.Now()
+	healthy := p.call(t, 0, "run", "pod/core2")
+	t.Logf("run on a healthy pod took %.2f s:\n%s", time.Since(began).Seconds(), healthy)
+	expect(t, healthy, `^pod default/core2\n  ✓ accepted by the agent of node stage-node as Diagnosis default/core2-\w+\n`, `  ✓ auto-diagnoser \(\d`, `\n✓ No mount fault was found: pod default/core2 does not wait for anything \(\d+ ms\)`)
+
+	stale := p.Break(t, 1)
+	plan := p.call(t, 1, "run", "pod/core2")
+	t.Logf("a plan:\n%s", plan)
+	expect(t, plan, `✗ StaleSubPath: container debian, volume conf, pod default/core2\n`, `Plan [0-9a-f]{12}, \d+ actions?; nothing is lost\n  1 `,
+		`Nothing was changed\. To repair exactly this:\n  kubectl kubediag run pod/core2 -n default --plan-hash=[0-9a-f]{64}\n`)
+	if now := p.mountedAt(t); now.UniqueID != stale.UniqueID {
+		t.Errorf("a plan has changed the mount: %+v, was %+v", now, stale)
+	}
+
+	// The same pod has another mount by now, so the plan that was shown is not the one that would be repaired.
+	p.unmount(t)
+	again := p.Break(t, 2)
+	refused := p.call(t, 3, "run", "pod/core2", hash.FindString(plan))
+	expect(t, refused, `kubediag: run: refused: .*the plan has hash [0-9a-f]{64} now`)
+	if now := p.mountedAt(t); now.UniqueID != again.UniqueID {
+		t.Errorf("a plan that does not fit has changed the mount: %+v, was %+v", now, again)
+	}
+
+	plan = p.call(t, 1, "run", "pod/core2", "--heal=never")
+	healed := p.call(t, 0, "run", "pod/core2", "-n", "default", hash.FindString(plan))
+	t.Logf("a repair:\n%s", healed)
+	expect(t, healed, `  ✓ 1 \w+ `, `StaleSubPath.* is healed\n`, `✓ Healed in \d+.* m?s\. Repaired StaleSubPath`)
+	expect(t, p.call(t, 0, "run", "pod/core2"), `No mount fault was found`)
+
+	p.Break(t, 3)
+	p.asks(t, "n", `Heal\? \[y/N\] n\s+Nothing was changed`)
+	p.asks(t, "y", `Heal\? \[y/N\] y\n`, `accepted by the agent`, `Healed in`)
+	p.Break(t, 4)
+	auto := p.call(t, 0, "run", "pod/core2", "--heal=auto")
+	expect(t, auto, `Plan [0-9a-f]{12}`, `Healed in`)
+	p.artifacts(t)
+	p.reports(t)
+}
+
+// artifacts reads the mount table of the node and the Pod through the API server alone.
+func (p *plugin) artifacts(t *testing.T) {
+	t.Helper()
+	out := p.call(t, 0, "run", "pod/core2", "--artifacts", "-o", "json")
+	name := regexp.MustCompile(`"name": "(core2-\w{5})"`).FindStringSubmatch(out)
+	if name == nil {
+		t.Fatalf("no Diagnosis in:\n%s", out)
+	}
+	dir := t.TempDir()
+	files := strings.Fields(p.call(t, 0, "report", name[1], "--artifacts", dir))
+	for i, want := range []string{`"kind":"Pod"`, "/volume-subpaths/conf/debian/0 "} {
+		if len(files) != 2 {
+			t.Fatalf("files %q", files)
+		}
+		if text, err := os.ReadFile(files[i]); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s: %v, %.200q, want %q in it", files[i], err, text, want)
+		}
+	}
+}
+
+// reports shows what was done in other ways.
+func (p *plugin) reports(t *testing.T) {
+	t.Helper()
+	var list v1.DiagnosisList
+	if err := p.List(t.Context(), &list, client.InNamespace("default")); err != nil {
+		t.Fatal(err)
+	}
+	name := ""
+	for _, d := range list.Items {
+		if d.Status.Outcome == v1.OutcomeHealed {
+			name = d.Name
+		}
+	}
+	report := p.call(t, 0, "report", name)
+	t.Logf("a report:\n%s", report)
+	expect(t, report, `^# Diagnosis default/`+name, `\*\*Healed\*\*`, `\n## Findings\n\n1\. \*\*StaleSubPath\*\*, Healed`, `\n## Plan\n`, `\| 1 \| `, `\n## Calls\n`,
+		"`auto-recover`", `\n## Results and proof\n`, `\n## Artifacts on the node\n`)
+	expect(t, p.call(t, 0, "report", name, "-o", "json"), `"kind": "Diagnosis"`, `"outcome": "Healed"`)
+	expect(t, p.call(t, 0, "get"), `NAME +TARGET +FAULT +OUTCOME +AGE\n`, name+` +pod default/core2 +StaleSubPath +Healed`)
+	expect(t, p.call(t, 0, "get", "-A", "-o", "wide"), `NAMESPACE +NAME +TARGET .*SUMMARY`, `default +core2-`)
+	expect(t, p.call(t, 0, "get", name, "-o", "name"), `^diagnosis.diagnosis.kubediag.org/`+name+`\n$`)
+	expect(t, p.call(t, 0, "get", name, "-w"), `StaleSubPath.* is healed`, `Healed in`)
+	expect(t, p.call(t, 0, "cancel", name), `has ended already`)
+	expect(t, p.call(t, 2, "report", "nope"), `report: diagnoses.diagnosis.kubediag.org default/nope: not found`)
+}
+
+func TestFaultsComeAndGo(t *testing.T) {
+	p := install(t)
+	p.Bind(t)
+	expect(t, p.call(t, 0, "faults"), `^✓ No fault is known in namespace default\. All namespaces: kubectl kubediag faults -A\n$`)
+	p.LaunchAgent(t, "Observe")
+	watch := p.start(t, "faults", "-A", "-w")
+	watch.await(t, `^✓ No fault is known in all namespaces`)
+	p.Break(t, 1)
+	watch.await(t, `\d\d:\d\d:\d\d ✗ StaleSubPath default/core2: next start, heal: safe: `)
+	table := p.call(t, 1, "faults", "-A")
+	t.Logf("a table:\n%s", table)
+	expect(t, table, `^✗ 1 fault in all namespaces\. At risk at the next start: 1 pod\.\n`, `FAULT +HURTS +HEAL +POD OR DEVICE +VOLUME +NODE +SINCE\n`,
+		`StaleSubPath +next start +safe +default/core2 +conf +stage-node +\d`, `\nNext:\n  kubectl get mf -n default core2-\w+ -o yaml `,
+		`  kubectl kubediag run pod/core2 -n default `, `  kubectl kubediag explain StaleSubPath `)
+	expect(t, p.call(t, 1, "faults", "-o", "json", "--code", "StaleSubPath"), `"kind": "MountFaultList"`, `"code": "StaleSubPath"`)
+	expect(t, p.call(t, 0, "faults", "--code", "HungMount"), `No fault`)
+	expect(t, p.call(t, 0, "faults", "--node", "another"), `No fault`)
+	p.call(t, 0, "run", "pod/core2", "--heal=auto")
+	watch.await(t, `\d\d:\d\d:\d\d ✓ StaleSubPath default/core2: gone after \d+`)
+	if status := watch.interrupt(t); status != 0 {
+		t.Errorf("status %d:\n%s", status, watch.text())
+	}
+	t.Logf("what was seen:\n%s", watch.text())
+}
+
+// TestWaiting: without an agent nothing happens to a Diagnosis, and that is said.
+func TestWaiting(t *testing.T) {
+	p := install(t)
+	lease := &coordinationv1.Lease{}
+	lease.Namespace, lease.Name = "default", v1.AgentLeaseName(fakenode.Node) // of an agent of another test
+	if err := p.Delete(t.Context(), lease); client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+	run := p.start(t, "run", "node/"+fakenode.Node)
+	run.await(t, `! waits: No agent answers on node stage-node`)
+	if status := run.interrupt(t); status != 2 {
+		t.Errorf("status %d", status)
+	}
+	expect(t, run.text(), `The Diagnosis goes on:\n  kubectl kubediag get stage-node-\w+ -n default -w `, `kubediag: run: diagnosis default/stage-node-\w+: interrupted`)
+	expect(t, p.call(t, 2, "run", "node/"+fakenode.Node, "--timeout=1s"), `it has not ended within 1s`)
+	var list v1.DiagnosisList
+	if err := p.List(t.Context(), &list, client.InNamespace("default")); err != nil || len(list.Items) != 2 {
+		t.Fatalf("%v, %d Diagnoses", err, len(list.Items))
+	}
+	for _, d := range list.Items {
+		follow := p.start(t, "get", d.Name, "-w")
+		follow.await(t, `waits: `)
+		expect(t, p.call(t, 0, "cancel", d.Name), `waits: `, `✓ Deleted Diagnosis default/`+d.Name)
+		if _ = follow.Wait(); follow.ProcessState.ExitCode() != 2 || !strings.Contains(follow.text(), "it is cancelled") {
+			t.Errorf("%s:\n%s", follow.ProcessState, follow.text())
+		}
+		if err := p.Get(t.Context(), client.ObjectKeyFromObject(&d), &d); !apierrors.IsNotFound(err) {
+			t.Errorf("the Diagnosis is there: %v", err)
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	p := install(t)
+	empty := filepath.Join(t.TempDir(), "empty")
+	for _, c := range []struct {
+		status  int
+		args    string
+		pattern string
+	}{
+		{3, "faults -A --as=eve", `kubediag: faults: refused: .*"eve" cannot list resource "mountfaults" in API group "diagnosis.kubediag.org"`},
+		{3, "run pod/core2 --as=eve", `refused: .*"eve" cannot create resource "diagnoses"`},
+		{2, "run pod/nope", `run: pods default/nope: not found`},
+		{2, "run node/nope", `run: nodes nope: not found`},
+		{2, "run pvc/nope", `persistentvolumeclaims default/nope: not found`},
+		{2, "run rbd0@nope", `nodes nope: not found`},
+		{2, "run deployment/web", `"deployment/web": must be pod/NAME, node/NAME, pvc/NAME or DEVICE@NODE`},
+		{2, "run pod/core2 --heal=yes", `--heal="yes": must be ask, auto or never`},
+		{2, "run pod/core2 --plan-hash=f", `--plan-hash="f": must be the 64 hexadecimal digits`},
+		{2, "run", `run: TARGET is missing, see kubectl kubediag run --help`},
+		{2, "faults web", `faults: takes no arguments`},
+		{2, "faults --code=x", `--code="x": is none of`},
+		{2, "faults -o xml", `must be one of wide, json, yaml, name`},
+		{2, "faults --kubeconfig=" + empty, `no such file`},
+		{2, "faults --server=https://127.0.0.1:1", `the API server at https://127.0.0.1:1 is not reached: .*refused`},
+		{2, "faults --request-timeout=1ns", `the API server did not answer within 1ns: give it more with --request-timeout`},
+		{2, "scan", `unknown command "scan" for "kubectl kubediag"`},
+	} {
+		expect(t, p.call(t, c.status, strings.Fields(c.args)...), c.pattern)
+	}
+	cmd := p.command(t.Context(), "faults")
+	cmd.Env = []string{"HOME=" + t.TempDir(), "KUBECONFIG="}
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "there is no kubeconfig") {
+		t.Errorf("without a kubeconfig: %v\n%s", err, out)
+	}
+	expect(t, p.call(t, 0, "__complete", "run", "pod/c"), `pod/core2\n`)
+	expect(t, p.call(t, 0, "__complete", "run", "rbd0@"), `rbd0@stage-node\n`)
+	expect(t, p.call(t, 0, "explain", "StaleSubPath", "--lang", "zh"), `kubernetes#68211|68211`)
+}
+
+// TestDoctor: there is no Deployment and no DaemonSet here, and no kubelet has filled in the node.
+func TestDoctor(t *testing.T) {
+	p := install(t)
+	out := p.call(t, 1, "doctor")
+	t.Logf("doctor:\n%s", out)
+	expect(t, out, `OK    API server v1\.`, `OK    \d CustomResourceDefinitions of diagnosis.kubediag.org are there`, `WARN  policy kubediag-agent-node is not installed\n      -> recommended: kubectl apply -f config/policy`,
+		`OK    \d+ OperationSets ready`, `OK    you may see faults`, `FAIL  there is no manager in namespace kubediag\n      -> install it`, `FAIL  there is no DaemonSet of agents`)
+	expect(t, p.call(t, 1, "doctor", "-o", "json"), `"level": "FAIL"`, `"schemaVersion": 1`)
+	expect(t, p.call(t, 2, "doctor", "--as=eve", "--as-group=system:authenticated"), `WARN  you may not: list mountfaults.diagnosis.kubediag.org; `, `create diagnoses.diagnosis.kubediag.org in\s+namespace\s+default`)
+}
+
+// TestLint: the pod has a subPath of a ConfigMap, and the version of the kubelet is not known.
+func TestLint(t *testing.T) {
+	p := install(t)
+	out := p.call(t, 1, "lint", "-A")
+	t.Logf("lint:\n%s", out)
+	expect(t, out, `^MutableSubPath Pod default/core2: `, `  Cure: `, `\n✗ 1 risk in \d+ workloads?; the versions of the kubelets are not known, and the oldest was assumed\.\n$`)
+	expect(t, p.call(t, 1, "lint", "-o", "json"), `"code": "StaleSubPath"`, `"name": "core2"`, `"workloads": \d`)
+	expect(t, p.call(t, 2, "lint", "--as=eve"), `! Not looked at: refused: `, `kubediag: lint: not all workloads were looked at`)
+}
+
+// TestNotInstalled takes a kind away, and brings it back for the other tests.
+func TestNotInstalled(t *testing.T) {
+	p := install(t)
+	apitest.Start(t).Without(t, "mountfaults")
+	apitest.Eventually(t, func() error {
+		if err := p.List(t.Context(), &v1.MountFaultList{}); err == nil {
+			return errors.New("it is still served")
+		}
+		return nil
+	})
+	expect(t, p.call(t, 2, "faults", "-A"), `kubediag: faults: kubediag is not installed: the API server serves no mountfaults.diagnosis.kubediag.org`)
+	expect(t, p.call(t, 1, "doctor"), `FAIL  CustomResourceDefinition mountfaults.diagnosis.kubediag.org is missing\n      -> install it: kubectl apply -k config/default`)
+}
