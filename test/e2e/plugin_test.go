@@ -1,0 +1,165 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kubediag.org/kubediag/test/cluster"
+)
+
+// noImage is a pod whose image is in no registry that the node reaches.
+const noImage = `
+apiVersion: v1
+kind: Pod
+metadata: {name: no-image, namespace: default, labels: {app: no-image}}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - {name: web, image: "kubediag.org/test/there-is-none:1", imagePullPolicy: Never}
+`
+
+// TestPlugin is what a person does with kubectl kubediag about the walkthrough's pod, a healthy one, and one that has another
+// trouble.
+func TestPlugin(t *testing.T) {
+	e := start(t, cluster.Options{Kubelet: cluster.Kubernetes118, SyncFrequency: time.Second})
+	e.link(t)
+	pod := e.deploy(t)
+
+	out, status := e.kubediag(t, "run", "pod/"+pod.Name, "-n", "default")
+	t.Logf("a healthy pod:\n%s", out)
+	if status != 0 || !regexp.MustCompile(`\n✓ No mount fault`).MatchString(out) {
+		t.Errorf("status %d", status)
+	}
+
+	e.Kubectl(t, noImage, "apply", "-f", "-")
+	e.Wait(t, "the pod without an image to wait for it", func(ctx context.Context) bool {
+		p := &corev1.Pod{}
+		err := e.Get(ctx, client.ObjectKey{Namespace: "default", Name: "no-image"}, p)
+		return err == nil && len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].State.Waiting != nil &&
+			strings.HasPrefix(p.Status.ContainerStatuses[0].State.Waiting.Reason, "ErrImage")
+	})
+	out, status = e.kubediag(t, "run", "pod/no-image", "-n", "default")
+	t.Logf("a pod without an image:\n%s", out)
+	if status != 0 || !strings.Contains(out, "It is not a mount: the kubelet says ErrImage") {
+		t.Errorf("status %d", status)
+	}
+
+	watch := e.watchFaults(t)
+	e.breakSubPath(t, pod, "second content")
+	e.Wait(t, "the fault to be shown", func(context.Context) bool {
+		return strings.Contains(watch.text(), "✗ StaleSubPath default/"+pod.Name)
+	})
+	out, status = e.kubediag(t, "faults", "-A")
+	t.Logf("faults:\n%s", out)
+	if status != 1 || !strings.Contains(out, "kubectl kubediag run pod/"+pod.Name+" -n default") {
+		t.Errorf("status %d", status)
+	}
+	e.healsAsPrinted(t, pod)
+	e.Wait(t, "the fault to be gone", func(context.Context) bool {
+		return strings.Contains(watch.text(), "✓ StaleSubPath default/"+pod.Name)
+	})
+	out, status = e.kubediag(t, "doctor")
+	t.Logf("doctor, status %d:\n%s", status, out)
+	if strings.Contains(out, "FAIL") || !strings.Contains(out, "kubernetes#68211") {
+		t.Errorf("status %d", status)
+	}
+}
+
+// healsAsPrinted asks for the plan, and pastes the command that it ends with.
+func (e *env) healsAsPrinted(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	out, status := e.kubediag(t, "run", "pod/"+pod.Name, "-n", "default")
+	t.Logf("a plan:\n%s", out)
+	line := regexp.MustCompile(`(?m)^  kubectl kubediag (run pod/.* --plan-hash=[0-9a-f]{64})$`).FindStringSubmatch(out)
+	if status != 1 || line == nil {
+		t.Fatalf("status %d, and no command to paste", status)
+	}
+	out, status = e.kubediag(t, strings.Fields(line[1])...)
+	t.Logf("the repair:\n%s", out)
+	if status != 0 || !strings.Contains(out, "✓ Healed in ") {
+		t.Fatalf("status %d", status)
+	}
+	after := e.podOf(t.Context(), "core2")
+	if after == nil || after.UID != pod.UID || !running(after) {
+		t.Fatalf("the pod is not running again: %+v", after)
+	}
+}
+
+// link puts the program where kubectl looks for it.
+func (e *env) link(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	must(t, os.Symlink(e.Build(t, "kubediag"), filepath.Join(dir, "kubectl-kubediag")))
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	t.Setenv("LANG", "C.UTF-8")
+}
+
+func (e *env) plugin(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	kubectl, err := cluster.Kubectl(t.Context())
+	must(t, err)
+	cmd := exec.CommandContext(t.Context(), kubectl, append([]string{"kubediag"}, args...)...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+e.Kubeconfig())
+	return cmd
+}
+
+// kubediag runs kubectl kubediag, and returns its output and its status.
+func (e *env) kubediag(t *testing.T, args ...string) (string, int) {
+	t.Helper()
+	cmd := e.plugin(t, args...)
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// output is what a program has written so far.
+type output struct {
+	mu      sync.Mutex
+	written bytes.Buffer
+}
+
+// Write takes output.
+func (o *output) Write(text []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.written.Write(text)
+}
+
+func (o *output) text() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.written.String()
+}
+
+// watchFaults follows the faults until the test ends.
+func (e *env) watchFaults(t *testing.T) *output {
+	t.Helper()
+	o := &output{}
+	cmd := e.plugin(t, "faults", "-A", "-w")
+	cmd.Stdout, cmd.Stderr = o, o
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		t.Logf("faults -A -w:\n%s", o.text())
+	})
+	return o
+}
