@@ -92,7 +92,7 @@ func TestMapNamesPackages(t *testing.T) {
 
 // ours begins a line of a code block that calls one of our programs.
 var (
-	ours      = regexp.MustCompile(`^\s*(sudo )?(bin/)?(kubediag|kubectl diag|manager|agent)\b`)
+	ours      = regexp.MustCompile(`^\s*(sudo )?(bin/)?(kubediag|kubectl kubediag|manager|agent)\b`)
 	flagName  = regexp.MustCompile(`--([a-z][a-z0-9-]+)`)
 	flagCode  = regexp.MustCompile("`--([a-z][a-z0-9-]+)")
 	makeGoals = regexp.MustCompile(`\bmake ([a-z]+(-[a-z]+)*)\b`)
