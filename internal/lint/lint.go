@@ -88,8 +88,9 @@ type Options struct {
 	KubeletRoot string
 	// MountDirs are directories of the host in which containers of other workloads mount file systems, see MountDirs.
 	MountDirs []string
-	// Immutable are the ConfigMaps and Secrets that never change.
-	Immutable map[Content]bool
+	// Immutable reports whether a ConfigMap or Secret never changes. It is asked only of those that are mounted with a
+	// subPath. nil: all may change.
+	Immutable func(Content) bool
 }
 
 // Content names a ConfigMap or a Secret.

@@ -87,7 +87,7 @@ func (m *Manifests) Read(file string, r io.Reader) error {
 // Check returns the risks of all workloads, in their order. Workloads that mount file systems for others, and content that
 // is immutable, count for all.
 func (m *Manifests) Check(o Options) []Located {
-	o.Immutable = m.immutable
+	o.Immutable = func(c Content) bool { return m.immutable[c] }
 	for _, w := range m.Workloads {
 		o.MountDirs = append(o.MountDirs, MountDirs(&w.Template.Spec)...)
 	}

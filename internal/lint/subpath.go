@@ -45,11 +45,16 @@ func (c *check) mutableSubPaths(of container) []Finding {
 func (c *check) mutable(v corev1.Volume) bool {
 	switch {
 	case v.ConfigMap != nil:
-		return !c.options.Immutable[Content{"ConfigMap", c.namespace, v.ConfigMap.Name}]
+		return c.changes(Content{"ConfigMap", c.namespace, v.ConfigMap.Name})
 	case v.Secret != nil:
-		return !c.options.Immutable[Content{"Secret", c.namespace, v.Secret.SecretName}]
+		return c.changes(Content{"Secret", c.namespace, v.Secret.SecretName})
 	}
 	return v.Projected != nil || v.DownwardAPI != nil
+}
+
+// changes reports whether a ConfigMap or Secret may change.
+func (c *check) changes(content Content) bool {
+	return c.options.Immutable == nil || !c.options.Immutable(content)
 }
 
 // mutableSubPath is the finding about the mounts of a container that lie in one directory.

@@ -19,7 +19,9 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -365,6 +367,17 @@ func TestLint(t *testing.T) {
 	t.Logf("lint:\n%s", out)
 	expect(t, out, `^MutableSubPath Pod default/core2: `, `  Cure: `, `\n✗ 1 risk in \d+ workloads?; the versions of the kubelets are not known, and the oldest was assumed\.\n$`)
 	expect(t, p.call(t, 1, "lint", "-o", "json"), `"code": "StaleSubPath"`, `"name": "core2"`, `"workloads": \d`)
+	fixed := true
+	conf := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "conf"}, Immutable: &fixed}
+	if err := p.Create(t.Context(), conf); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Delete(context.WithoutCancel(t.Context()), conf); err != nil {
+			t.Error(err)
+		}
+	})
+	expect(t, p.call(t, 0, "lint", "-A"), `^✓ No risk found in \d+ workloads?; `)
 	expect(t, p.call(t, 2, "lint", "--as=eve"), `! Not looked at: refused: `, `kubediag: lint: not all workloads were looked at`)
 }
 

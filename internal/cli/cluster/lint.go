@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -138,11 +140,40 @@ func (c *client) lint(ctx context.Context, namespace string) (*linted, error) {
 	for _, w := range workloads {
 		options.MountDirs = append(options.MountDirs, lint.MountDirs(&w.template.Spec)...)
 	}
+	unread := map[string]error{}
+	options.Immutable = c.immutable(ctx, unread)
 	r.Workloads = len(workloads)
 	for _, w := range workloads {
 		r.Findings = append(r.Findings, lint.Check(w.kind, w.GetNamespace(), w.GetName(), w.template, options)...)
 	}
+	r.NotLookedAt = append(r.NotLookedAt, unreadLines(unread)...)
 	return r, nil
+}
+
+// immutable asks the API server whether a ConfigMap never changes. Secrets are not read: they count as changing. So do
+// ConfigMaps that could not be read: unread gets the reason, one for each namespace.
+func (c *client) immutable(ctx context.Context, unread map[string]error) func(lint.Content) bool {
+	known := map[lint.Content]bool{}
+	return func(of lint.Content) bool {
+		fixed, asked := known[of]
+		if of.Kind != "ConfigMap" || asked || unread[of.Namespace] != nil {
+			return fixed
+		}
+		var found corev1.ConfigMap
+		if err := c.get(ctx, configMaps.in(of.Namespace), of.Name, &found); err != nil && !errors.Is(err, errMissing) {
+			unread[of.Namespace] = err
+		}
+		known[of] = found.Immutable != nil && *found.Immutable
+		return known[of]
+	}
+}
+
+// unreadLines says why it is not known of which ConfigMaps that they never change.
+func unreadLines(unread map[string]error) (lines []string) {
+	for _, namespace := range slices.Sorted(maps.Keys(unread)) {
+		lines = append(lines, fmt.Sprintf("whether ConfigMaps of namespace %s are immutable: %v", namespace, unread[namespace]))
+	}
+	return lines
 }
 
 func (c *client) workloads(ctx context.Context, kind workloadKind, namespace string) (all []lintedWorkload, err error) {

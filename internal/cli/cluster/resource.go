@@ -43,6 +43,7 @@ var (
 	diagnoses   = resource{GroupVersion: v1.GroupVersion, name: "diagnoses"}
 	mountFaults = resource{GroupVersion: v1.GroupVersion, name: "mountfaults"}
 	sets        = resource{GroupVersion: v1.GroupVersion, name: "operationsets", global: true}
+	configMaps  = resource{GroupVersion: corev1.SchemeGroupVersion, name: "configmaps"}
 	pods        = resource{GroupVersion: corev1.SchemeGroupVersion, name: "pods"}
 	claims      = resource{GroupVersion: corev1.SchemeGroupVersion, name: "persistentvolumeclaims"}
 	nodes       = resource{GroupVersion: corev1.SchemeGroupVersion, name: "nodes", global: true}
