@@ -10,6 +10,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
+	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
@@ -76,7 +78,7 @@ func entriesOf(t *testing.T, name string) map[string]string {
 	all := map[string]string{}
 	for archive := tar.NewReader(zip); ; {
 		header, err := archive.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return all
 		}
 		must(t, err)
@@ -130,6 +132,7 @@ func TestABundleReachesTheSameFindings(t *testing.T) {
 		fault.DeletedVolumeSource, fault.DisconnectedFUSE, fault.HeldDevice, fault.HungMount, fault.MissingBindSource, fault.SourceTypeMismatch,
 		fault.StaleSubPath,
 	}
+	judgeBundle(t, s.program, string(content), live)
 	if got := codesOf(t, all["scan.json"]); !slices.Equal(got, want) || !slices.Equal(codesOf(t, live.out), want) {
 		t.Errorf("found %q in the bundle and %q on the node, want %q", got, codesOf(t, live.out), want)
 	}
@@ -156,6 +159,24 @@ func TestABundleReachesTheSameFindings(t *testing.T) {
 	left, err := os.ReadDir(filepath.Dir(file))
 	if err != nil || len(left) != 1 {
 		t.Errorf("left are %v, %v", left, err)
+	}
+}
+
+// judgeBundle has diagnose find in a bundle what scan found on the node.
+func judgeBundle(t *testing.T, program, content string, live *result) {
+	t.Helper()
+	judged := callers[1].run(t, program, content, "diagnose", "-o", "json", "--from", "-")
+	var d v1.Diagnosis
+	if err := json.Unmarshal([]byte(judged.out), &d); err != nil {
+		t.Fatalf("diagnose --from: %v: %v", err, judged)
+	}
+	if judged.status != live.status || d.Status.Outcome != v1.OutcomeFaultFound {
+		t.Errorf("diagnose --from: status %d, want %d: %s", judged.status, live.status, judged.out)
+	}
+	for _, code := range codesOf(t, live.out) {
+		if !slices.ContainsFunc(d.Status.Faults, func(f v1.Fault) bool { return f.Code == string(code) }) {
+			t.Errorf("diagnose --from has no %s: %s", code, judged.out)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/pipeline"
 )
 
@@ -49,6 +50,18 @@ func (x *execution) summary(r pipeline.Report, v *verdict) string {
 		text = said
 	}
 	return clip(strings.Join(strings.Fields(text), " "), v1.MaxSummaryBytes)
+}
+
+// Conclude writes into a Diagnosis that nothing has run for what findings say, as an execution that found them would:
+// faults, outcome and summary. said is the summary if there are none.
+func Conclude(d *v1.Diagnosis, findings []fault.Finding, said string) {
+	x, r := &execution{d: d}, pipeline.Report{Operations: []pipeline.OperationRun{{NoFault: len(findings) == 0}}}
+	d.Status.Faults = faults(findings)
+	d.Status.Outcome = outcome(d.Status.Faults, r, nil)
+	if len(findings) == 0 {
+		r.Operations[0].Message = said
+	}
+	d.Status.Summary = x.summary(r, nil)
 }
 
 // nothingLeft reports whether every action that is done found nothing left to do.

@@ -36,6 +36,7 @@ func NewDiagnoseCommand(proc string) *cobra.Command {
 			"device, or the whole node. It prints what each operation found, and the plan of a repair. It changes nothing, unless\n" +
 			"--heal is given: then it prints the plan, and carries it out. It needs no API server.\n\n" +
 			"Pods are those of the container runtime, or of the file of --pods.\n\n" +
+			"With --from it judges what a bundle has, on any machine. Nothing runs then, and nothing is planned.\n\n" +
 			"Exit status: 0 no fault, or all are healed; 1 there are faults; 2 could not look; 3 refused: an agent works on it.",
 		Example: "  kubediag diagnose\n" +
 			"  kubediag diagnose --pod shop/web-0\n" +
@@ -75,6 +76,10 @@ func (o *diagnoseOptions) addFlags(cmd *cobra.Command) {
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "with the evidence of each fault")
 	f.StringVarP(&o.output, "output", "o", "text", "how to write: text, or the Diagnosis as json or yaml")
 	o.change.addRoot(cmd)
+	o.addFrom(cmd)
+	for _, flag := range []string{"operation-set", "container", "device", "heal"} {
+		cmd.MarkFlagsMutuallyExclusive("from", flag)
+	}
 	completeFlag(cmd, "operation-set", shippedSets)
 	completeFlag(cmd, "pod", podsOfLast)
 	completeFlag(cmd, "container", func() []string { return nil })
@@ -126,6 +131,8 @@ func (o *diagnoseOptions) validate() error {
 		return errors.New("--device: cannot be with --pod")
 	case !slices.Contains(outputs, o.output):
 		return fmt.Errorf("--output=%q: is none of %s", o.output, strings.Join(outputs, ", "))
+	case o.from != "":
+		return nil
 	}
 	return o.change.validate()
 }
@@ -145,6 +152,9 @@ func (o *diagnoseOptions) spec() v1.DiagnosisSpec {
 func (o diagnoseOptions) run(cmd *cobra.Command) error {
 	if err := o.validate(); err != nil {
 		return err
+	}
+	if o.from != "" {
+		return o.bundled(cmd)
 	}
 	ctx, w := cmd.Context(), cmd.OutOrStdout()
 	at, err := o.site(ctx, cmd.InOrStdin())

@@ -219,6 +219,17 @@ func (o scanOptions) begin(at site) *scan {
 
 // report scans, and puts the result together.
 func (s *scan) report(ctx context.Context, o scanOptions) (*scanReport, error) {
+	faults, err := s.findings(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	r := newReport(faults, s.looked, s.seen.Caller)
+	r.blind, r.Time, r.Node = s.seen.Blind, s.seen.Time, s.seen.Node
+	return r, nil
+}
+
+// findings scans. Where and when it was looked, and at what, is in s then.
+func (s *scan) findings(ctx context.Context, o scanOptions) ([]fault.Finding, error) {
 	faults, err := s.run(ctx, wanted(o.only))
 	if err != nil {
 		return nil, err
@@ -235,9 +246,7 @@ func (s *scan) report(ctx context.Context, o scanOptions) (*scanReport, error) {
 	if s.seen == nil {
 		s.seen = &seen{Node: hostname(), Time: time.Now().UTC().Truncate(time.Second), Blind: shortSighted(), Caller: s.caller(faults, o)}
 	}
-	r := newReport(faults, s.looked, s.seen.Caller)
-	r.blind, r.Time, r.Node = s.seen.Blind, s.seen.Time, s.seen.Node
-	return r, nil
+	return faults, nil
 }
 
 // kind looks for faults of one kind, and writes down in s.looked what it has looked at.
