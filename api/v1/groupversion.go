@@ -23,6 +23,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&Diagnosis{}, &DiagnosisList{},
 		&Trigger{}, &TriggerList{},
 		&MountFault{}, &MountFaultList{},
+		&RecoveryPolicy{}, &RecoveryPolicyList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -25,6 +25,10 @@ const (
 	AnnotationSpecHash = Group + "/spec-hash"
 	// AnnotationManaged is set to "false" by a user on one of them that is to stay as it is.
 	AnnotationManaged = Group + "/managed"
+	// AnnotationRecovery is set to "off" on a pod or a namespace by its owner. No fault of it is then repaired without a request.
+	AnnotationRecovery = Group + "/recovery"
+	// LabelRepairSlot is on the Leases with which agents share the budget of a cluster or of a workload.
+	LabelRepairSlot = Group + "/repair-slot"
 	// AgentLeasePrefix begins the name of the Lease of an agent. NodeLabelValue of its node follows. The holder is the
 	// node's name.
 	AgentLeasePrefix = "kubediag-agent-"

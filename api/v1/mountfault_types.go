@@ -89,6 +89,7 @@ const (
 	MaxFaultCommands = 4
 	MaxFaultEvidence = 8
 	MaxFaultFact     = 512
+	MaxFaultPolicies = 16
 )
 
 // MountFaultStatus says which fault it is, how it hurts and what can be done.
@@ -172,10 +173,36 @@ type MountFaultStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=320
 	Diagnosis string `json:"diagnosis,omitempty"`
+	// recovery says what the RecoveryPolicies say about the fault, and why it is not repaired.
+	// +optional
+	Recovery *FaultRecovery `json:"recovery,omitempty"`
 	// unlisted counts the faults of the node which have no object of their own. Only UnlistedFaults has it.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Unlisted int32 `json:"unlisted,omitempty"`
+}
+
+// FaultRecovery is what RecoveryPolicies decide about a fault.
+type FaultRecovery struct {
+	// mode that holds for the fault now: Observe, Approve or Automatic.
+	// +required
+	Mode RecoveryMode `json:"mode"`
+	// policies are the names of the RecoveryPolicies that select the fault, the first 16 of them.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
+	Policies []string `json:"policies,omitempty"`
+	// message says why this mode holds, or for what a repair waits.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Message string `json:"message,omitempty"`
+	// failedRepairs counts the repairs of the fault that have failed since one of the same code succeeded on the node.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	FailedRepairs int32 `json:"failedRepairs,omitempty"`
+	// lastFailureTime is when the last of them failed.
+	// +optional
+	LastFailureTime *metav1.Time `json:"lastFailureTime,omitempty"`
 }
 
 // FaultCommand is a line for a shell.

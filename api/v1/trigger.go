@@ -37,22 +37,12 @@ func (s *TriggerSpec) Validate() field.ErrorList {
 }
 
 func (s *TriggerSpec) validateNumbers(at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for _, n := range []struct {
-		name        string
-		value       *int32
-		least, most int32
-	}{
+	return validateRanges(at, []optionalRange{
 		{"repeatIntervalSeconds", s.RepeatIntervalSeconds, 1, MaxRepeatIntervalSeconds},
 		{"diagnosesPerMinute", s.DiagnosesPerMinute, 1, MaxDiagnosesPerMinute},
 		{"successfulHistoryLimit", s.SuccessfulHistoryLimit, 0, MaxHistoryLimit},
 		{"failedHistoryLimit", s.FailedHistoryLimit, 0, MaxHistoryLimit},
-	} {
-		if n.value != nil {
-			errs = append(errs, validateRange(at.Child(n.name), *n.value, n.least, n.most)...)
-		}
-	}
-	return errs
+	})
 }
 
 // validate checks where parameters come from: each from one place, and none from two.

@@ -1,0 +1,139 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1
+
+import (
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// RecoveryModes lists all modes, the most careful first.
+func RecoveryModes() []RecoveryMode {
+	return []RecoveryMode{RecoveryOff, RecoveryObserve, RecoveryApprove, RecoveryAutomatic}
+}
+
+// Validate checks what a RecoveryPolicySpec can say about itself, but for the schedules of its windows, whose parser is no
+// part of apimachinery, and for the codes, whose catalogue is not. The errors name the fields, from spec on, and the values.
+func (s *RecoveryPolicySpec) Validate() field.ErrorList {
+	at := field.NewPath("spec")
+	var errs field.ErrorList
+	if modes := RecoveryModes(); !slices.Contains(modes, s.Mode) {
+		errs = append(errs, field.NotSupported(at.Child("mode"), s.Mode, modes))
+	}
+	for name, selector := range map[string]*metav1.LabelSelector{
+		"namespaceSelector": s.NamespaceSelector, "podSelector": s.PodSelector, "nodeSelector": s.NodeSelector,
+	} {
+		if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
+			errs = append(errs, field.Invalid(at.Child(name), metav1.FormatLabelSelector(selector), err.Error()))
+		}
+	}
+	if len(s.FaultCodes) > MaxFaultCodes {
+		errs = append(errs, field.TooMany(at.Child("faultCodes"), len(s.FaultCodes), MaxFaultCodes))
+	}
+	if len(s.Windows) > MaxRecoveryWindows {
+		errs = append(errs, field.TooMany(at.Child("windows"), len(s.Windows), MaxRecoveryWindows))
+	}
+	for i, w := range s.Windows {
+		at := at.Child("windows").Index(i)
+		errs = append(errs, validateRange(at.Child("durationSeconds"), w.DurationSeconds, MinWindowSeconds, MaxWindowSeconds)...)
+	}
+	errs = append(errs, s.Budgets.validate(at.Child("budgets"))...)
+	errs = append(errs, s.Breaker.validate(at.Child("breaker"))...)
+	return append(errs, validateRanges(at, []optionalRange{
+		{"cooldownSeconds", s.CooldownSeconds, 0, MaxCooldownSeconds},
+		{"maximumStalenessSeconds", s.MaximumStalenessSeconds, MinStalenessSeconds, MaxStalenessSeconds},
+	})...)
+}
+
+func (b *RecoveryBudgets) validate(at *field.Path) field.ErrorList {
+	if b == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	for _, of := range []struct {
+		name string
+		*RepairBudget
+	}{{"node", b.Node}, {"cluster", b.Cluster}, {"workload", b.Workload}} {
+		if of.RepairBudget != nil {
+			errs = append(errs, validateRange(at.Child(of.name, "atOnce"), of.AtOnce, 1, MaxAtOnce)...)
+			errs = append(errs, validateRange(at.Child(of.name, "perHour"), of.PerHour, 1, MaxPerHour)...)
+		}
+	}
+	return errs
+}
+
+func (b *RecoveryBreaker) validate(at *field.Path) field.ErrorList {
+	if b == nil {
+		return nil
+	}
+	errs := validateRanges(at, []optionalRange{
+		{"failedRepairs", b.FailedRepairs, 1, MaxFailedRepairs},
+		{"maximumNodesPercent", b.MaximumNodesPercent, 1, 99},
+		{"minimumFaultyNodes", b.MinimumFaultyNodes, 1, 5000},
+		{"resetAfterSeconds", b.ResetAfterSeconds, 60, MaxResetAfterSeconds},
+	})
+	if b.FailedRepairs == nil && b.MaximumNodesPercent == nil {
+		errs = append(errs, field.Required(at, "failedRepairs or maximumNodesPercent must be set"))
+	}
+	if b.NodePoolLabel != "" {
+		for _, wrong := range validation.IsQualifiedName(b.NodePoolLabel) {
+			errs = append(errs, field.Invalid(at.Child("nodePoolLabel"), b.NodePoolLabel, wrong))
+		}
+	}
+	return errs
+}
+
+// optionalRange is a field that may be unset, and its bounds.
+type optionalRange struct {
+	name        string
+	value       *int32
+	least, most int32
+}
+
+func validateRanges(at *field.Path, all []optionalRange) field.ErrorList {
+	var errs field.ErrorList
+	for _, n := range all {
+		if n.value != nil {
+			errs = append(errs, validateRange(at.Child(n.name), *n.value, n.least, n.most)...)
+		}
+	}
+	return errs
+}
+
+// Cooldown is how long after a repair the same mount is not repaired again.
+func (s *RecoveryPolicySpec) Cooldown() time.Duration {
+	return time.Duration(orDefault(s.CooldownSeconds, 0)) * time.Second
+}
+
+// MaximumStaleness is how old the agent's knowledge of policies may be when it repairs.
+func (s *RecoveryPolicySpec) MaximumStaleness() time.Duration {
+	return time.Duration(orDefault(s.MaximumStalenessSeconds, DefaultStalenessSeconds)) * time.Second
+}
+
+// MinimumNodes is how many nodes must have a fault before their share matters.
+func (b *RecoveryBreaker) MinimumNodes() int {
+	return int(orDefault(b.MinimumFaultyNodes, DefaultMinimumFaultyNodes))
+}
+
+// Pool returns the pool of a node with these labels.
+func (b *RecoveryBreaker) Pool(node map[string]string) string {
+	if b.NodePoolLabel == "" {
+		return ""
+	}
+	return node[b.NodePoolLabel]
+}
+
+// Breaker returns the state of the breaker of a fault code in a pool, or nil if it has never opened.
+func (s *RecoveryPolicyStatus) Breaker(code, pool string) *BreakerStatus {
+	for i := range s.Breakers {
+		if b := &s.Breakers[i]; b.Code == code && b.Pool == pool {
+			return b
+		}
+	}
+	return nil
+}
