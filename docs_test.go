@@ -21,6 +21,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/graph"
+	"kubediag.org/kubediag/internal/policy"
 )
 
 // documents are the pages that people read.
@@ -303,6 +304,8 @@ func checkExample(t *testing.T, name, doc string) {
 		err = checkSpec(doc, &v1.Diagnosis{}, func(d *v1.Diagnosis) error { return d.Spec.Validate().ToAggregate() })
 	case "Trigger":
 		err = checkSpec(doc, &v1.Trigger{}, func(tr *v1.Trigger) error { return tr.Spec.Validate().ToAggregate() })
+	case "RecoveryPolicy":
+		err = checkSpec(doc, &v1.RecoveryPolicy{}, func(p *v1.RecoveryPolicy) error { return policy.Compile(p).Problems.ToAggregate() })
 	case "MountFault":
 		err = checkSpec(doc, &v1.MountFault{}, func(*v1.MountFault) error { return nil })
 	default:

@@ -1,0 +1,130 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package policy says what RecoveryPolicies decide about a fault. It is pure: no clock, no cache, no request. The agent asks it
+// before every repair, and the manager asks it whether a policy is valid.
+package policy
+
+import (
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/trigger/cron"
+)
+
+// Policy is a RecoveryPolicy that is ready to be asked. It does not change.
+type Policy struct {
+	*v1.RecoveryPolicy
+	// Problems are why the policy is invalid. An invalid policy allows no repair of what it selects.
+	Problems field.ErrorList
+
+	namespaces, pods, nodes labels.Selector // nil: all
+	windows                 []window
+}
+
+// window is a time at which repairs may be made.
+type window struct {
+	opens cron.Schedule
+	lasts time.Duration
+}
+
+// Compile prepares a policy. The caller does not change it any more. A selector that cannot be read selects nothing.
+func Compile(p *v1.RecoveryPolicy) *Policy {
+	c := &Policy{RecoveryPolicy: p, Problems: p.Spec.Validate()}
+	at := field.NewPath("spec")
+	for i, code := range p.Spec.FaultCodes {
+		if !slices.ContainsFunc(fault.Catalogue(), func(e fault.Entry) bool { return string(e.Code) == code }) {
+			c.Problems = append(c.Problems, field.Invalid(at.Child("faultCodes").Index(i), code, "is not a fault of the catalogue"))
+		}
+	}
+	for i, w := range p.Spec.Windows {
+		opens, err := cron.Parse(&v1.CronTemplate{Schedule: w.Schedule, TimeZone: w.TimeZone})
+		if err != nil {
+			c.Problems = append(c.Problems, field.Invalid(at.Child("windows").Index(i).Child("schedule"), w.Schedule, err.Error()))
+			continue
+		}
+		c.windows = append(c.windows, window{opens, time.Duration(w.DurationSeconds) * time.Second})
+	}
+	c.namespaces, c.pods, c.nodes = selector(p.Spec.NamespaceSelector), selector(p.Spec.PodSelector), selector(p.Spec.NodeSelector)
+	return c
+}
+
+func selector(s *metav1.LabelSelector) labels.Selector {
+	if s == nil {
+		return nil
+	}
+	compiled, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		return labels.Nothing()
+	}
+	return compiled
+}
+
+// needsNode reports whether the labels of the node matter.
+func (p *Policy) needsNode() bool {
+	return p.nodes != nil || p.Spec.Breaker != nil && p.Spec.Breaker.NodePoolLabel != ""
+}
+
+// SelectsNode reports whether the policy selects nodes with these labels.
+func (p *Policy) SelectsNode(node map[string]string) bool {
+	return p.nodes == nil || p.nodes.Matches(labels.Set(node))
+}
+
+// open reports whether repairs may be made at this time.
+func (p *Policy) open(now time.Time) bool {
+	return len(p.Spec.Windows) == 0 || slices.ContainsFunc(p.windows, func(w window) bool {
+		next := w.opens.Next(now.Add(-w.lasts))
+		return !next.IsZero() && !next.After(now)
+	})
+}
+
+// NeverOpens reports whether the policy has windows and none of them opens in the next five years.
+func (p *Policy) NeverOpens(now time.Time) bool {
+	return len(p.windows) > 0 && !p.open(now) && !slices.ContainsFunc(p.windows, func(w window) bool { return !w.opens.Next(now).IsZero() })
+}
+
+// Overrules reports whether the policy selects all that another one selects, as far as that shows in the selectors, and is
+// more careful.
+func (p *Policy) Overrules(other *Policy) bool {
+	if rank(p.Spec.Mode) >= rank(other.Spec.Mode) {
+		return false
+	}
+	for _, code := range other.codes() {
+		if !slices.Contains(p.codes(), code) {
+			return false
+		}
+	}
+	return covers(p.Spec.NamespaceSelector, other.Spec.NamespaceSelector) && covers(p.Spec.PodSelector, other.Spec.PodSelector) &&
+		covers(p.Spec.NodeSelector, other.Spec.NodeSelector)
+}
+
+// codes are the codes that the policy selects.
+func (p *Policy) codes() []string {
+	if len(p.Spec.FaultCodes) > 0 {
+		return p.Spec.FaultCodes
+	}
+	var all []string
+	for _, e := range fault.Catalogue() {
+		all = append(all, string(e.Code))
+	}
+	return all
+}
+
+// covers reports whether one selector selects all that another one selects, which is certain if it selects all or is the same.
+func covers(wide, narrow *metav1.LabelSelector) bool {
+	return wide == nil || narrow != nil && metav1.FormatLabelSelector(wide) == metav1.FormatLabelSelector(narrow)
+}
+
+// rank orders modes, the most careful first. One that is not known is the most careful that still reports.
+func rank(m v1.RecoveryMode) int {
+	if i := slices.Index(v1.RecoveryModes(), m); i >= 0 {
+		return i
+	}
+	return rank(v1.RecoveryObserve)
+}
