@@ -94,9 +94,11 @@ type notification struct {
 
 // inspectBatch inspects binds in one visit to the kubelet's mount namespace, and repairs them if that is allowed.
 func (w *bindWatcher) inspectBatch(ctx context.Context, batch []*bind) error {
-	release, locked := w.tryLock() // here, since its file is in our mount namespace
-	defer release()
-	w.locked = locked
+	if w.locked = false; w.mayRepairSome(batch) {
+		release, ok := w.tryLock() // here, since its file is in our mount namespace
+		defer release()
+		w.locked = ok
+	}
 	return w.node.Do(ctx, func() error {
 		ns, err := mountns.Self()
 		if err != nil {
@@ -176,14 +178,18 @@ func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, 
 	if !mounted || found.Verdict != subpath.Stale && found.Verdict != subpath.SourceGone {
 		return nil, nil
 	}
-	b.code = subpath.Found{SubPath: b.sub, Pod: pod, Bind: found}.Fault(0).Code
+	f := subpath.Found{SubPath: b.sub, Pod: pod, Bind: found}.Fault(w.namespace)
+	b.code = f.Code
 	n := &notification{bind: b, pod: pod, found: found, inspectedAt: time.Now()}
 	if !w.affectsContainer(b) {
 		return nil, nil
 	}
-	if w.mayUnmount(b, n.inspectedAt) && w.alone(b, n.inspectedAt) && w.withinRepairLimit(b, n.inspectedAt) {
+	if w.mayUnmount(b, n.inspectedAt) && w.alone(b, n.inspectedAt) && w.withinRepairLimit(b, n.inspectedAt) && w.guard().Acquire(ctx, f, pod) {
 		n.repaired, n.err = true, subpath.Unmount(ctx, w.node, pod, found.State.ID)
 		b.recordRepair(n)
+		if n.repaired {
+			w.guard().Ended(f, n.err)
+		}
 		if n.err == nil && found.SourceReplaced {
 			w.watchSource(b, pod) // the new source may go before the next list of mounts shows its bind
 		}
@@ -191,14 +197,14 @@ func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, 
 	return n, nil
 }
 
-// affectsContainer reports whether the fault of a bind will make a container fail. A container that is not started
-// again is not affected.
+// affectsContainer reports whether the fault of a bind will make a container fail, and is to be reported. A container that
+// is not started again is not affected.
 func (w *bindWatcher) affectsContainer(b *bind) bool {
 	if b.code == "" {
 		return false
 	}
 	pod := w.Pods.PodByUID(b.sub.PodUID)
-	if pod == nil {
+	if pod == nil || w.guard().Mode(b.code, pod) == Off {
 		return false
 	}
 	outlook, _ := podinfo.RestartStateOf(pod, b.sub.Container)
@@ -208,7 +214,7 @@ func (w *bindWatcher) affectsContainer(b *bind) bool {
 // mayUnmount reports whether the bind may be unmounted now. If its source was not replaced, a container that starts now
 // would get the empty file or directory below the bind. In that case the unmount waits until no container starts.
 func (w *bindWatcher) mayUnmount(b *bind, now time.Time) bool {
-	if w.Mode != Automatic || b.found.Verdict != subpath.Stale || now.Before(b.retryAt) {
+	if w.mode(b) != Automatic || b.found.Verdict != subpath.Stale || now.Before(b.retryAt) {
 		return false
 	}
 	return b.found.SourceReplaced || podinfo.NotStarting(w.Pods.PodByUID(b.sub.PodUID), b.sub.Container)

@@ -54,6 +54,8 @@ type bindWatcher struct {
 	tableTime time.Time
 	// outOfWatches is set when the kernel refuses more watches. The observer is notified of it once.
 	outOfWatches bool
+	// decisions receives when the guard may decide otherwise than before.
+	decisions <-chan struct{}
 }
 
 func newBindWatcher(s *Sentinel, node *kubelet.Node) (*bindWatcher, error) {
@@ -63,6 +65,7 @@ func newBindWatcher(s *Sentinel, node *kubelet.Node) (*bindWatcher, error) {
 	}
 	return &bindWatcher{
 		Sentinel: s, node: node, mounts: newMountList(), sources: sources, binds: map[string]*bind{}, pending: map[*bind]bool{},
+		decisions: s.bindDecisions,
 	}, nil
 }
 
@@ -102,6 +105,9 @@ func (w *bindWatcher) run(ctx context.Context) error {
 			if err := w.handleEvents(events, ok); err != nil {
 				return err
 			}
+		case <-w.decisions:
+			w.queuePending(time.Now())
+			w.statusChanged = true
 		case <-tick.C:
 			if err := w.onTick(ctx); err != nil {
 				return err
@@ -154,7 +160,7 @@ func (w *bindWatcher) queuePending(now time.Time) {
 			if w.Pods.PodByUID(b.sub.PodUID) != nil { // the pod is known by now
 				w.enqueue(b)
 			}
-		case b.code != "" && w.affectsContainer(b) && (!w.wasNotified(b) || b.fault == nil || w.Mode == Automatic && !now.Before(b.retryAt)):
+		case b.code != "" && w.affectsContainer(b) && (!w.wasNotified(b) || b.fault == nil || w.mode(b) == Automatic && !now.Before(b.retryAt)):
 			w.enqueue(b)
 		case b.needsPolling() && polled < maxPolledBinds: // the order of a map is random, so that each bind is polled
 			polled++

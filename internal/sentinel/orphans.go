@@ -75,6 +75,9 @@ func (s *Sentinel) surveyOrphans(ctx context.Context, counted map[string]*Fault)
 	}
 	found := map[string]bool{}
 	for _, f := range survey.Findings() {
+		if s.guard().Mode(f.Code, nil) == Off {
+			continue
+		}
 		found[f.Pod.UID] = true
 		if counted[f.Pod.UID] == nil {
 			s.Observer.Found(f, 0)

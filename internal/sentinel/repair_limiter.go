@@ -33,3 +33,10 @@ func (l *repairLimiter) allow(now time.Time) bool {
 	l.tokens--
 	return true
 }
+
+// repairBackoff delays repairs of one place after failures, and limits their rate.
+type repairBackoff struct {
+	repairLimiter
+	delay                time.Duration
+	retryAt, lastAttempt time.Time
+}

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package sentinel watches a node. It keeps the set of present faults, notifies an observer of each, and in mode
-// Automatic repairs those that can be repaired without a loss.
+// Automatic repairs those that can be repaired without a loss. A Guard may decide for each fault.
 //
 // It watches the subPath binds. A bind that becomes stale (kubernetes#68211) is reported within milliseconds, while its
 // container still runs. In mode Automatic it is unmounted at once, so that the next start of the container finds the
@@ -75,7 +75,7 @@ type Lock interface {
 
 // tryLock takes the lock for repairs. It reports whether repairs may be made; a later try follows if they may not.
 func (s *Sentinel) tryLock() (release func(), ok bool) {
-	if s.Lock == nil || s.Mode != Automatic {
+	if s.Lock == nil {
 		return func() {}, true
 	}
 	release, err := s.Lock.Try()
@@ -132,9 +132,24 @@ const (
 	retryInterval = 5 * time.Second
 )
 
+// Guard decides what may be done about faults.
+type Guard interface {
+	// Mode returns at once what may be done about a fault of a pod. pod is nil for a fault of no pod. If it is Automatic,
+	// Acquire decides.
+	Mode(code fault.Code, pod *corev1.Pod) Mode
+	// Acquire reports whether a fault of a pod may be repaired now. It may wait for a moment.
+	Acquire(ctx context.Context, f fault.Finding, pod *corev1.Pod) bool
+	// Ended records how a repair ended that Acquire has allowed.
+	Ended(f fault.Finding, err error)
+	// Subscribe returns a channel that receives when answers may have changed.
+	Subscribe() <-chan struct{}
+}
+
 // Sentinel watches one node. Its fields are set before Run.
 type Sentinel struct {
+	// Mode is Off if nothing is watched. Without a Guard, it holds for all faults.
 	Mode     Mode
+	Guard    Guard
 	Kubelet  kubelet.Locator
 	Pods     Pods
 	Observer Observer
@@ -154,6 +169,9 @@ type Sentinel struct {
 	// repairLimiters limit the repairs of each place, by mount point.
 	repairLimiters map[string]*repairLimiter
 
+	// bindDecisions and volumeDecisions receive when the guard may decide otherwise than before.
+	bindDecisions, volumeDecisions <-chan struct{}
+
 	mu           sync.Mutex
 	bindStatus   Status // of binds
 	volumeStatus Status // of volumes
@@ -166,6 +184,7 @@ func (s *Sentinel) Run(ctx context.Context) error {
 	if s.Mode != Observe && s.Mode != Automatic {
 		return nil
 	}
+	s.bindDecisions, s.volumeDecisions = s.guard().Subscribe(), s.guard().Subscribe()
 	s.notified, s.repairLimiters = map[string]mount.ID{}, map[string]*repairLimiter{}
 	s.Observer = &serialObserver{observer: s.Observer}
 	s.setBindStatus(Status{})

@@ -115,13 +115,6 @@ type mountPlace struct {
 
 func placeOf(m *fault.Mount) mountPlace { return mountPlace{m.Namespace, m.Point} }
 
-// repairBackoff delays repairs of one place after failures, and limits their rate.
-type repairBackoff struct {
-	repairLimiter
-	delay                time.Duration
-	retryAt, lastAttempt time.Time
-}
-
 func newVolumeWatcher(s *Sentinel) *volumeWatcher {
 	return &volumeWatcher{
 		Sentinel: s, mounts: newMountList(), seed: maphash.MakeSeed(),
@@ -139,6 +132,8 @@ func (w *volumeWatcher) run(ctx context.Context) {
 		w.reportTrouble(ctx, cmp.Or(err, w.probeErr))
 		select {
 		case <-ctx.Done():
+		case <-w.volumeDecisions:
+			w.scanDue = w.scanDue || len(w.present) > 0
 		case <-tick.C:
 		}
 	}
@@ -276,9 +271,7 @@ func (w *volumeWatcher) scan(ctx context.Context) error {
 		if w.probeErr == nil {
 			w.publish(fromVolumes, faultsOf(w.present))
 		}
-		if w.Mode == Automatic {
-			w.planRepairs(ctx, survey.Broken())
-		}
+		w.planRepairs(ctx, survey.Broken())
 		if !w.repairNext(ctx) || !w.repairs.empty() {
 			break
 		}
@@ -291,7 +284,7 @@ func (w *volumeWatcher) scan(ctx context.Context) error {
 func (w *volumeWatcher) planRepairs(ctx context.Context, broken []*volume.Health) {
 	var all []fault.Action
 	for _, v := range broken {
-		if pod := w.Pods.PodByUID(v.Pod.UID); pod == nil || isEnding(pod) {
+		if pod := w.Pods.PodByUID(v.Pod.UID); pod == nil || isEnding(pod) || !w.mayRepairSome(v, pod) {
 			continue
 		}
 		actions, _, err := w.Volumes.Plan(ctx, v, volume.PlanOptions{})
@@ -322,7 +315,7 @@ func (w *volumeWatcher) repairNext(ctx context.Context) (repaired bool) {
 		batch, untried := w.repairs.next(), 0
 		var allowed []fault.Action
 		for _, a := range batch {
-			if w.mayRepair(a) {
+			if w.mayRepair(ctx, a) {
 				allowed = append(allowed, a)
 			}
 		}
@@ -339,19 +332,22 @@ func (w *volumeWatcher) repairNext(ctx context.Context) (repaired bool) {
 				w.repairs.dropPod()
 				untried = 0
 			}
-			return err == nil && ctx.Err() == nil && time.Now().Before(deadline)
+			return err == nil && ctx.Err() == nil && time.Now().Before(deadline) && w.modeOf(allowed[i]) == Automatic
 		})
 		w.repairs.putBack(allowed[len(allowed)-untried:])
 	}
 	return repaired
 }
 
-// mayRepair reports whether a repair may be tried now. It takes a token of the rate limit.
-func (w *volumeWatcher) mayRepair(a fault.Action) bool {
-	if a.Kind != fault.Replace || !a.Lossless {
+// mayRepair reports whether a repair may be tried now. It takes a token of the rate limit, and of the guard's budgets. If the
+// guard refuses, the next scan plans the repair again.
+func (w *volumeWatcher) mayRepair(ctx context.Context, a fault.Action) bool {
+	if a.Kind != fault.Replace || !a.Lossless || w.modeOf(a) != Automatic {
 		return false
 	}
-	if _, known := w.present[faultKeyOf(a.Mount, a.Fault)]; !known {
+	f, known := w.present[faultKeyOf(a.Mount, a.Fault)]
+	pod := w.Pods.PodByUID(a.Pod.UID)
+	if !known || pod == nil {
 		return false
 	}
 	place := placeOf(a.Mount)
@@ -366,14 +362,15 @@ func (w *volumeWatcher) mayRepair(a fault.Action) bool {
 		return false
 	}
 	backoff.lastAttempt = now
-	return true
+	return w.guard().Acquire(ctx, f, pod)
 }
 
 // recordRepair records the result of a repair. It returns the error of a repair that was tried and failed.
 func (w *volumeWatcher) recordRepair(a fault.Action, applied fault.Applied, err error) (repaired bool, failed error) {
 	refused := errors.Is(err, volume.ErrRefused) // another process was faster, or the mount has changed
-	if !refused && !applied.Already {
-		w.Observer.Repaired(w.present[faultKeyOf(a.Mount, a.Fault)], err)
+	if f := w.present[faultKeyOf(a.Mount, a.Fault)]; !refused && !applied.Already {
+		w.guard().Ended(f, err)
+		w.Observer.Repaired(f, err)
 	}
 	backoff := w.backoffs[placeOf(a.Mount)]
 	if err == nil {
