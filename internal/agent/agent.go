@@ -18,6 +18,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/guard"
 	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/internal/kubelet"
 )
@@ -34,11 +35,12 @@ func runWith(ctx context.Context, config *rest.Config, o options, registry prome
 		return err
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
-	m, err := newManager(config, o)
+	freshness := &guard.Freshness{}
+	m, err := newManager(config, o, freshness)
 	if err != nil {
 		return err
 	}
-	a := &agent{options: o, manager: m, registry: registry}
+	a := &agent{options: o, manager: m, registry: registry, freshness: freshness}
 	a.kubelet = &kubelet.Finder{Root: o.KubeletRoot, PID: o.KubeletPID, PodUID: string(o.PodUID)}
 	defer func() { err = errors.Join(err, a.close()) }()
 	if err := a.assemble(ctx); err != nil {

@@ -20,6 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/guard"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/filelock"
 	"kubediag.org/kubediag/internal/linux/fuse"
@@ -44,6 +45,8 @@ type agent struct {
 	connections *fuse.Control // nil where the kernel tells nothing
 	executor    *executor.Executor
 	repairs     *filelock.Lock // of repairs on this node, with the command kubediag
+	guard       *guard.Guard
+	freshness   *guard.Freshness
 	broadcaster record.EventBroadcaster
 }
 
@@ -60,6 +63,9 @@ func (a *agent) assemble(ctx context.Context) error {
 	if err := a.newVolumes(ctx); err != nil {
 		return err
 	}
+	if err := a.newGuard(ctx); err != nil {
+		return err
+	}
 	a.executor, err = a.newExecutor(observer)
 	if err != nil {
 		return err
@@ -74,11 +80,11 @@ func (a *agent) assemble(ctx context.Context) error {
 	if err := reconciler.setUp(a.manager, a.Workers); err != nil {
 		return err
 	}
-	guard, faults, err := a.newSentinel(observer)
+	watcher, faults, err := a.newSentinel(observer)
 	if err != nil {
 		return err
 	}
-	if err := a.addRunnables(reconciler, guard, faults); err != nil {
+	if err := a.addRunnables(reconciler, watcher, faults); err != nil {
 		return err
 	}
 	return addChecks(a.manager, a.kubelet)
@@ -99,6 +105,7 @@ func (a *agent) newExecutor(o *observer) (*executor.Executor, error) {
 	if err != nil {
 		return nil, err
 	}
+	hold := &holds{guard: a.guard, index: a.index, pods: a.pods, diagnoses: a.manager.GetCache()}
 	client, err := external.NewClient(a.ProcessorCAFile)
 	if err != nil {
 		return nil, fmt.Errorf("--processor-ca-file=%s: %w", a.ProcessorCAFile, err)
@@ -106,7 +113,7 @@ func (a *agent) newExecutor(o *observer) (*executor.Executor, error) {
 	return executor.New(executor.Options{
 		Node:            a.NodeName,
 		DataRoot:        a.DataRoot,
-		Registry:        registry,
+		Registry:        registry.Replace(hold.wrap),
 		Store:           a.store,
 		Observer:        o,
 		HTTP:            client,
@@ -160,14 +167,15 @@ func (a *agent) label(ctx context.Context, operation string) string {
 	return string(call.Kind)
 }
 
-func (a *agent) addRunnables(r *reconciler, guard *sentinel.Sentinel, faults *mountfault.Writer) error {
+func (a *agent) addRunnables(r *reconciler, watcher *sentinel.Sentinel, faults *mountfault.Writer) error {
 	for _, runnable := range []manager.Runnable{
 		manager.RunnableFunc(r.sweep),
-		manager.RunnableFunc(guard.Run),
+		manager.RunnableFunc(watcher.Run),
+		a.guard,
 		faults,
 		&lease{
 			client: a.manager.GetClient(), namespace: a.Namespace, node: a.NodeName,
-			renewal: a.LeaseRenewal, duration: a.LeaseDuration, now: time.Now,
+			renewal: a.LeaseRenewal, duration: a.LeaseDuration, now: time.Now, renewed: a.freshness.Answered,
 		},
 	} {
 		if err := a.manager.Add(runnable); err != nil {

@@ -4,31 +4,49 @@
 package agent
 
 import (
+	"time"
+
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/guard"
 	"kubediag.org/kubediag/internal/kubeclient"
 )
 
 // newManager makes the controller-runtime manager of the agent: one that sees this node's work and nothing else.
-func newManager(rest *rest.Config, o options) (manager.Manager, error) {
+func newManager(rest *rest.Config, o options, freshness *guard.Freshness) (manager.Manager, error) {
+	caching := cacheOptions(o.NodeName)
+	caching.NewInformer = following(freshness)
 	return kubeclient.New(rest, manager.Options{
-		Cache:                  cacheOptions(o.NodeName),
+		Cache:                  caching,
 		Client:                 client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&coordinationv1.Lease{}}}},
 		Metrics:                server.Options{BindAddress: o.MetricsBindAddress},
 		HealthProbeBindAddress: o.HealthProbeBindAddress,
 	})
 }
 
-// cacheOptions restrict the cache to the Diagnoses and the Pods of one node. Operations and OperationSets are few.
+// following makes informers as a cache does by default, and has those of RecoveryPolicies recorded.
+func following(f *guard.Freshness) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
+	return func(lw toolscache.ListerWatcher, of runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
+		if _, ok := of.(*v1.RecoveryPolicy); ok {
+			lw = f.Follow(lw)
+		}
+		return toolscache.NewSharedIndexInformer(lw, of, resync, by)
+	}
+}
+
+// cacheOptions restrict the cache to the Diagnoses and the Pods of one node. Operations, OperationSets and RecoveryPolicies are
+// few.
 func cacheOptions(node string) cache.Options {
 	return cache.Options{
 		ByObject: map[client.Object]cache.ByObject{

@@ -80,7 +80,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.KubeletRoot, "kubelet-root", "", "root directory of the kubelet (default: that of the running kubelet)")
 	f.IntVar(&o.KubeletPID, "kubelet-pid", 0, "process id of the kubelet (default: the kubelet is looked for)")
 	o.SentinelMode = sentinel.Observe
-	f.Var(&o.SentinelMode, "sentinel-mode", "what is done about faults as they arise: Off, Observe (tell of them) or Automatic (heal them)")
+	f.Var(&o.SentinelMode, "sentinel-mode", "deprecated, use RecoveryPolicies: what is done about faults that none selects: Off, Observe (report them) or Automatic (repair them)")
 	f.BoolVar(&o.EnableScripts, "enable-scripts", false, "let Operations run scripts")
 	f.BoolVar(&o.AllowEviction, "allow-eviction", false, "let podEvictRecover evict pods whose volumes cannot be mended")
 	f.StringVar(&o.ProcessorCAFile, "processor-ca-file", "", "PEM file of authorities to trust for external processors")

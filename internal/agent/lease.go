@@ -26,6 +26,8 @@ type lease struct {
 	namespace, node   string
 	renewal, duration time.Duration
 	now               func() time.Time
+	// renewed is called after each renewal. It may be nil.
+	renewed func()
 }
 
 // Start renews the Lease until ctx is done. A renewal that fails is tried again sooner.
@@ -60,6 +62,9 @@ func (l *lease) renew(ctx context.Context) error {
 	if apierrors.IsNotFound(err) {
 		want.Spec.AcquireTime = want.Spec.RenewTime
 		err = l.client.Create(ctx, want)
+	}
+	if err == nil && l.renewed != nil {
+		l.renewed()
 	}
 	return err
 }

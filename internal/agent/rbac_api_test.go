@@ -78,6 +78,8 @@ func TestAgentHasTheseRightsAndNoOthers(t *testing.T) {
 		"get diagnoses." + group, "list diagnoses." + group, "watch diagnoses." + group, "patch diagnoses/status." + group,
 		"get operations." + group, "list operations." + group, "watch operations." + group,
 		"get operationsets." + group, "list operationsets." + group, "watch operationsets." + group,
+		"get recoverypolicies." + group, "list recoverypolicies." + group, "watch recoverypolicies." + group,
+		"get namespaces.", "get nodes.", // by name, for the labels that policies select by
 	}
 	for namespace, more := range map[string][]string{
 		"default":  nil,
@@ -95,9 +97,10 @@ func TestManagerHasTheseRightsAndNoOthers(t *testing.T) {
 	everywhere := []string{
 		"create events.", "patch events.", "list events.", "watch events.", "get nodes.", "list nodes.", "get pods.",
 		"get diagnoses." + group, "list diagnoses." + group, "watch diagnoses." + group, "patch diagnoses." + group, "delete diagnoses." + group,
-		"patch diagnoses/status." + group, "delete mountfaults." + group, "list mountfaults." + group,
+		"patch diagnoses/status." + group, "delete mountfaults." + group, "get mountfaults." + group,
+		"list mountfaults." + group, "watch mountfaults." + group,
 	}
-	for _, kind := range []string{"operations", "operationsets", "triggers"} {
+	for _, kind := range []string{"operations", "operationsets", "recoverypolicies", "triggers"} {
 		everywhere = append(everywhere, "get "+kind+"."+group, "list "+kind+"."+group, "watch "+kind+"."+group, "patch "+kind+"/status."+group)
 	}
 	for _, kind := range []string{"operations", "operationsets"} { // those that ship, see package shipped
@@ -154,7 +157,7 @@ func TestRolesAreNarrow(t *testing.T) {
 			checkRule(t, role, rule)
 		}
 	}
-	if seen != 4 {
+	if seen != 5 {
 		t.Errorf("%d ClusterRoles", seen)
 	}
 }

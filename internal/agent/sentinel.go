@@ -35,7 +35,9 @@ var watched = []fault.Code{
 // newSentinel makes the part that watches the node whether there is a Diagnosis or not, and the one that shows in the API what
 // that sees.
 func (a *agent) newSentinel(o *observer) (*sentinel.Sentinel, *mountfault.Writer, error) {
-	s := &sentinel.Sentinel{Mode: a.SentinelMode, Kubelet: a.kubelet, Pods: a.index, Volumes: a.volumes, Orphans: a.orphans, Lock: a.repairs}
+	s := &sentinel.Sentinel{
+		Mode: a.SentinelMode, Guard: a.guard, Kubelet: a.kubelet, Pods: a.index, Volumes: a.volumes, Orphans: a.orphans, Lock: a.repairs,
+	}
 	if a.connections != nil {
 		s.Connections = a.connections
 	}
@@ -44,7 +46,7 @@ func (a *agent) newSentinel(o *observer) (*sentinel.Sentinel, *mountfault.Writer
 	w := mountfault.New(mountfault.Options{
 		Node: a.NodeName, Namespace: a.Namespace, Client: a.manager.GetClient(), Reader: a.manager.GetAPIReader(),
 		Diagnoses: a.manager.GetCache(), Pods: a.index, Events: o.events, Log: a.manager.GetLogger().WithName("mountfault"),
-		Interval: mountfault.Interval, Automatic: a.SentinelMode == sentinel.Automatic,
+		Interval: mountfault.Interval, Recovery: a.guard.Recovery,
 	})
 	if a.SentinelMode == sentinel.Observe || a.SentinelMode == sentinel.Automatic {
 		w.Faults, s.Changed = s.Faults, w.Changed

@@ -32,6 +32,7 @@ func TestMapper(t *testing.T) {
 	for kind, want := range map[schema.GroupVersionKind]string{
 		v1.GroupVersion.WithKind("Diagnosis"): "diagnoses", v1.GroupVersion.WithKind("Operation"): "operations",
 		v1.GroupVersion.WithKind("OperationSet"): "operationsets", v1.GroupVersion.WithKind("Trigger"): "triggers",
+		v1.GroupVersion.WithKind("RecoveryPolicy"): "recoverypolicies", {Version: "v1", Kind: "Namespace"}: "namespaces",
 		v1.GroupVersion.WithKind("MountFault"): "mountfaults", {Version: "v1", Kind: "PersistentVolumeClaim"}: "persistentvolumeclaims",
 		{Version: "v1", Kind: "Pod"}: "pods", {Version: "v1", Kind: "Node"}: "nodes",
 		{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}: "leases",

@@ -85,17 +85,19 @@ func (w *Writer) candidate(s subject, group []*sentinel.Fault, pod *corev1.Pod) 
 	slices.SortFunc(group, func(a, b *sentinel.Fault) int { // the volume's own mount first
 		return cmp.Or(cmp.Compare(a.Container, b.Container), cmp.Compare(a.Mount.Point, b.Mount.Point), cmp.Compare(a.Mount.ID, b.Mount.ID))
 	})
-	first := group[0]
-	advice := w.advise(first)
+	first, recovery := group[0], w.recovery(group, pod)
+	automatic := recovery != nil && recovery.Mode == v1.RecoveryAutomatic
+	advice := advise(first, automatic)
 	impact, heal := slices.Index(fault.Impacts(), advice.Impact), slices.Index(fault.Heals(), advice.Heal)
 	for _, f := range group[1:] { // the worst of all
-		a := w.advise(f)
+		a := advise(f, automatic)
 		impact, heal = min(impact, slices.Index(fault.Impacts(), a.Impact)), max(heal, slices.Index(fault.Heals(), a.Heal))
 	}
 	d := first.Details
 	f := &v1.MountFault{Status: v1.MountFaultStatus{
 		Code: string(s.code), Node: w.Node, Volume: s.volume, Driver: d.Driver, Device: cmp.Or(d.Device, first.Mount.Device),
 		Impact: v1.FaultImpact(fault.Impacts()[impact]), Heal: v1.FaultHeal(fault.Heals()[heal]), Since: sinceOf(group),
+		Recovery: recovery,
 	}}
 	if !slices.ContainsFunc(group, func(f *sentinel.Fault) bool { return f.Container != first.Container }) {
 		f.Status.Container = first.Container
@@ -107,8 +109,20 @@ func (w *Writer) candidate(s subject, group []*sentinel.Fault, pod *corev1.Pod) 
 	return &candidate{MountFault: f, pod: pod, first: first, advice: advice, mounts: len(group)}
 }
 
-func (w *Writer) advise(f *sentinel.Fault) fault.Advice {
-	return fault.Advise(f.Finding, fault.Caller{Automatic: w.Automatic, Enter: f.KubeletPID})
+func advise(f *sentinel.Fault, automatic bool) fault.Advice {
+	return fault.Advise(f.Finding, fault.Caller{Automatic: automatic, Enter: f.KubeletPID})
+}
+
+// recovery returns what RecoveryPolicies say about faults of one subject, or nil.
+func (w *Writer) recovery(group []*sentinel.Fault, pod *corev1.Pod) *v1.FaultRecovery {
+	if w.Recovery == nil {
+		return nil
+	}
+	findings := make([]fault.Finding, len(group))
+	for i, f := range group {
+		findings[i] = f.Finding
+	}
+	return w.Recovery(findings, pod)
 }
 
 // object writes the texts of a candidate.
@@ -191,6 +205,9 @@ func bound(s *v1.MountFaultStatus) {
 	s.Device = cut(s.Device, v1.MaxFaultDevice)
 	s.Plan = cut(s.Plan, v1.MaxFaultPlan)
 	s.Holder = cut(s.Holder, v1.MaxFaultFact)
+	if s.Recovery != nil {
+		s.Recovery.Message = cut(s.Recovery.Message, v1.MaxFaultFact)
+	}
 	for i := range s.Evidence {
 		s.Evidence[i] = cut(s.Evidence[i], v1.MaxFaultFact)
 	}

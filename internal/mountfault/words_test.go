@@ -120,7 +120,9 @@ func TestTheAgentsWords(t *testing.T) {
 func TestHolder(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	n.Automatic = true
+	n.Recovery = func([]fault.Finding, *corev1.Pod) *v1.FaultRecovery {
+		return &v1.FaultRecovery{Mode: v1.RecoveryAutomatic}
+	}
 	p := n.pod("web")
 	f := dead(p, "")
 	f.Details.Daemon, f.Details.Repair = &fault.Process{PID: 21, Command: "ceph-fuse"}, fault.Replace

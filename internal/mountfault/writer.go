@@ -64,8 +64,9 @@ type Options struct {
 	Pods      Pods
 	Events    Recorder
 	Log       logr.Logger
-	// Automatic is whether the agent repairs dead binds and volumes by itself.
-	Automatic bool
+	// Recovery returns what RecoveryPolicies say about faults of one code and one pod, which is nil for a fault of no pod. It may
+	// be nil.
+	Recovery func(faults []fault.Finding, pod *corev1.Pod) *v1.FaultRecovery
 	// Faults returns the faults that are present, and the codes of which it is not known yet whether there are any. nil: no
 	// faults are watched, so what is left of earlier times is deleted.
 	Faults func() (present []*sentinel.Fault, unknown []fault.Code)

@@ -44,6 +44,17 @@ func NewRegistry(steps ...Step) (*Registry, error) {
 	return r, nil
 }
 
+// Replace returns a registry with other recoverers in the place of all.
+func (r *Registry) Replace(by func(Recoverer) Recoverer) *Registry {
+	other := &Registry{steps: maps.Clone(r.steps)}
+	for name, s := range other.steps {
+		if s.Recoverer != nil {
+			other.steps[name] = Step{Recoverer: by(s.Recoverer)}
+		}
+	}
+	return other
+}
+
 // Lookup finds a step by name.
 func (r *Registry) Lookup(name string) (Step, bool) {
 	s, ok := r.steps[name]

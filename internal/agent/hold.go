@@ -1,0 +1,101 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// holdRetry is the wait if it is not known whether a policy holds a repair.
+const holdRetry = 5 * time.Second
+
+// errHeld is the error of a repair that a RecoveryPolicy holds.
+var errHeld = errors.New("held by policy")
+
+// holds has policies hold the repairs of Diagnoses.
+type holds struct {
+	guard interface {
+		Hold(ctx context.Context, code fault.Code, pod *corev1.Pod, asked bool) (why string, err error)
+	}
+	index *podIndex
+	pods  *pods
+	// diagnoses has the Diagnoses of the node.
+	diagnoses client.Reader
+}
+
+// wrap returns a recoverer that asks the guard before each action.
+func (s *holds) wrap(r processor.Recoverer) processor.Recoverer {
+	h := holdable{Recoverer: r, holds: s}
+	if e, ok := r.(processor.Excerpter); ok {
+		return struct {
+			holdable
+			processor.Excerpter
+		}{h, e}
+	}
+	return h
+}
+
+// holdable is a recoverer whose actions a policy can hold.
+type holdable struct {
+	processor.Recoverer
+	holds *holds
+}
+
+// Apply implements processor.Recoverer.
+func (h holdable) Apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
+	pod, err := h.holds.podOf(ctx, r, a)
+	if err != nil {
+		return fault.Applied{}, err
+	}
+	why, err := h.holds.guard.Hold(ctx, a.Fault, pod, !h.holds.isTriggered(ctx, r.Diagnosis))
+	if err != nil {
+		return fault.Applied{}, &processor.WaitingError{Err: err, After: holdRetry}
+	}
+	if why != "" {
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("%w: %s", errHeld, why))
+	}
+	return h.Recoverer.Apply(ctx, r, a)
+}
+
+// podOf returns the pod that an action concerns, or nil if there is none.
+func (s *holds) podOf(ctx context.Context, r processor.Request, action fault.Action) (*corev1.Pod, error) {
+	if action.Pod != nil && action.Pod.UID != "" {
+		if pod := s.index.PodByUID(action.Pod.UID); pod != nil {
+			return pod, nil
+		}
+	}
+	if r.Pod.Name == "" {
+		return nil, nil
+	}
+	pod, err := s.pods.find(ctx, types.NamespacedName{Namespace: r.Pod.Namespace, Name: r.Pod.Name})
+	if errors.Is(err, kubelet.ErrPodNotFound) {
+		return nil, nil
+	}
+	return pod, err
+}
+
+// isTriggered reports whether a Trigger has made a Diagnosis. One that is not known counts as such.
+func (s *holds) isTriggered(ctx context.Context, of processor.Diagnosis) bool {
+	d := &v1.Diagnosis{}
+	if err := s.diagnoses.Get(ctx, types.NamespacedName{Namespace: of.Namespace, Name: of.Name}, d); err != nil {
+		return true
+	}
+	return slices.ContainsFunc(d.OwnerReferences, func(o metav1.OwnerReference) bool {
+		return o.Kind == "Trigger" && o.APIVersion == v1.GroupVersion.String()
+	})
+}

@@ -1,0 +1,54 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+
+	toolscache "k8s.io/client-go/tools/cache"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/guard"
+)
+
+// These are the rights for it. Namespaces and the node are read by name. Slots of budgets are Leases in the agent's namespace.
+//
+// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=recoverypolicies,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=namespaces;nodes,verbs=get
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create,namespace=kubediag
+
+// newGuard makes the part that obeys RecoveryPolicies. Faults that none selects have the mode of the flag.
+func (a *agent) newGuard(ctx context.Context) error {
+	a.guard = guard.New(guard.Options{
+		Node: a.NodeName, Namespace: a.Namespace, Otherwise: v1.RecoveryMode(a.SentinelMode),
+		Live: a.manager.GetAPIReader(), Client: a.manager.GetClient(), Freshness: a.freshness,
+		Log: a.manager.GetLogger().WithName("guard"),
+	})
+	informer, err := a.manager.GetCache().GetInformer(ctx, &v1.RecoveryPolicy{})
+	if err != nil {
+		return fmt.Errorf("watching recovery policies: %w", err)
+	}
+	set := func(obj any) {
+		if p, ok := obj.(*v1.RecoveryPolicy); ok {
+			a.guard.Set(p)
+		}
+	}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    set,
+		UpdateFunc: func(_, now any) { set(now) },
+		DeleteFunc: func(obj any) {
+			if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+				obj = tombstone.Obj
+			}
+			if p, ok := obj.(*v1.RecoveryPolicy); ok {
+				a.guard.Delete(p.Name)
+			}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("watching recovery policies: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,226 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/guard"
+	"kubediag.org/kubediag/internal/sentinel"
+	"kubediag.org/kubediag/test/apitest"
+)
+
+// guarded is the part of an agent that obeys policies, with the rights of an agent.
+type guarded struct {
+	*agent
+	env *apitest.Env
+	pod *corev1.Pod
+	cut atomic.Bool // the API server cannot be reached
+}
+
+// startGuard starts it on a node of that name, whose label of the same name policies select.
+func startGuard(t *testing.T, name string, mode sentinel.Mode) *guarded {
+	t.Helper()
+	g := &guarded{env: install(t)}
+	g.env.MustCreate(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"test": name}}})
+	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	g.env.MustCreate(t, space)
+	g.pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "p", UID: "u"}}
+	n := newNode(t, name, g.env.Config)
+	n.options.SentinelMode = mode
+	n.config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if g.cut.Load() {
+				return nil, errors.New("connection refused")
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	freshness := &guard.Freshness{}
+	m, err := newManager(n.config, n.options, freshness)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.agent = &agent{options: n.options, manager: m, freshness: freshness}
+	if err := g.newGuard(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 3)
+	go func() { done <- m.GetCache().Start(ctx) }()
+	go func() { done <- g.guard.Start(ctx) }()
+	l := &lease{
+		client: m.GetClient(), namespace: "kubediag", node: name, renewal: 200 * time.Millisecond, duration: time.Second,
+		now: time.Now, renewed: freshness.Answered,
+	}
+	go func() { done <- l.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		for range cap(done) {
+			<-done
+		}
+	})
+	return g
+}
+
+func (g *guarded) acquire(t *testing.T) bool {
+	t.Helper()
+	f := fault.Finding{Code: fault.StaleSubPath, Pod: fault.Pod{UID: string(g.pod.UID)}, Container: "c", Volume: "v"}
+	return g.guard.Acquire(t.Context(), f, g.pod)
+}
+
+// within waits until repairs are allowed or not, and returns how long that took.
+func (g *guarded) within(t *testing.T, allowed bool) time.Duration {
+	t.Helper()
+	start := time.Now()
+	apitest.Eventually(t, func() error {
+		if g.acquire(t) != allowed {
+			return fmt.Errorf("allowed: %t, %+v", !allowed, g.guard.Decide(fault.StaleSubPath, g.pod))
+		}
+		return nil
+	})
+	return time.Since(start)
+}
+
+// policy creates a policy for the node.
+func (g *guarded) policy(t *testing.T, mode v1.RecoveryMode, change func(*v1.RecoveryPolicySpec)) *v1.RecoveryPolicy {
+	t.Helper()
+	p := &v1.RecoveryPolicy{ObjectMeta: metav1.ObjectMeta{GenerateName: g.NodeName + "-"}, Spec: v1.RecoveryPolicySpec{
+		Mode: mode, NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"test": g.NodeName}},
+	}}
+	if change != nil {
+		change(&p.Spec)
+	}
+	g.env.MustCreate(t, p)
+	return p
+}
+
+func (g *guarded) patch(t *testing.T, o client.Object, change func()) {
+	t.Helper()
+	before, ok := o.DeepCopyObject().(client.Object)
+	if !ok {
+		t.Fatalf("%T", o)
+	}
+	change()
+	if err := g.env.Client.Patch(t.Context(), o, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAgentObeysPolicies: from the API server to the decision, with the rights that the manifests give. A pause counts within a
+// second, a policy that is deleted allows nothing any more.
+func TestAgentObeysPolicies(t *testing.T) {
+	t.Parallel()
+	g := startGuard(t, "policies", sentinel.Observe)
+	if g.acquire(t) {
+		t.Error("a repair without a policy")
+	}
+	p := g.policy(t, v1.RecoveryAutomatic, nil)
+	g.within(t, true)
+	g.patch(t, p, func() { p.Spec.Paused = true })
+	if took := g.within(t, false); took > time.Second {
+		t.Errorf("paused after %s", took)
+	}
+	g.patch(t, p, func() { p.Spec.Paused = false })
+	g.within(t, true)
+	careful := g.policy(t, v1.RecoveryApprove, nil)
+	g.within(t, false)
+	r := g.guard.Recovery([]fault.Finding{{Code: fault.StaleSubPath}}, g.pod)
+	if r.Mode != v1.RecoveryApprove || r.Message != "policy "+careful.Name+" wants approval" || len(r.Policies) != 2 {
+		t.Errorf("%+v", r)
+	}
+	for _, gone := range []*v1.RecoveryPolicy{careful, p} {
+		if err := g.env.Client.Delete(t.Context(), gone); err != nil {
+			t.Fatal(err)
+		}
+		g.within(t, gone == careful)
+	}
+}
+
+// TestOwnersOptOut: by an annotation on the pod or on its namespace, of a policy and of the flag.
+func TestOwnersOptOut(t *testing.T) {
+	t.Parallel()
+	g := startGuard(t, "opts-out", sentinel.Automatic)
+	g.within(t, true)
+	g.pod.Annotations = map[string]string{v1.AnnotationRecovery: "off"}
+	if g.acquire(t) {
+		t.Error("the pod opts out")
+	}
+	other := startGuard(t, "space-opts-out", sentinel.Automatic)
+	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other.pod.Namespace}}
+	other.patch(t, space, func() { space.Annotations = map[string]string{v1.AnnotationRecovery: "off"} })
+	other.policy(t, v1.RecoveryAutomatic, nil)
+	other.within(t, false)
+	if d := other.guard.Decide(fault.StaleSubPath, other.pod); !strings.Contains(d.Why, "the namespace has the annotation") {
+		t.Errorf("%+v", d)
+	}
+}
+
+// TestSlotsOfABudget: an agent creates a Lease for each share of the cluster's budget, and repairs no more than it allows.
+func TestSlotsOfABudget(t *testing.T) {
+	t.Parallel()
+	g := startGuard(t, "slots", sentinel.Observe)
+	g.policy(t, v1.RecoveryAutomatic, func(s *v1.RecoveryPolicySpec) {
+		s.Budgets = &v1.RecoveryBudgets{Cluster: &v1.RepairBudget{AtOnce: 4, PerHour: 1}}
+	})
+	g.within(t, true)
+	for range 3 {
+		g.within(t, true)
+	}
+	if g.acquire(t) {
+		t.Error("a fifth repair")
+	}
+	var slots coordinationv1.LeaseList
+	if err := g.env.Client.List(t.Context(), &slots, client.InNamespace("kubediag"), client.HasLabels{v1.LabelRepairSlot}); err != nil {
+		t.Fatal(err)
+	}
+	if len(slots.Items) != 2 || *slots.Items[0].Spec.HolderIdentity != "slots" {
+		t.Errorf("slots %+v", slots.Items)
+	}
+}
+
+// TestAgentDistrustsOldPolicies: an agent that cannot reach the API server knows since when.
+func TestAgentDistrustsOldPolicies(t *testing.T) {
+	t.Parallel()
+	g := startGuard(t, "cut-off", sentinel.Observe)
+	g.policy(t, v1.RecoveryAutomatic, func(s *v1.RecoveryPolicySpec) {
+		s.MaximumStalenessSeconds = new(int32)
+		*s.MaximumStalenessSeconds = 30
+	})
+	g.within(t, true)
+	g.cut.Store(true)
+	start := time.Now()
+	for time.Since(start) < 4*time.Second {
+		if age, known := g.freshness.Age(time.Now()); !known || age > time.Since(start)+2*time.Second {
+			t.Fatalf("age %s, %t", age, known)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if age, _ := g.freshness.Age(start.Add(31 * time.Second)); age <= 30*time.Second {
+		t.Errorf("age %s", age)
+	}
+	g.cut.Store(false)
+	apitest.Eventually(t, func() error {
+		if age, _ := g.freshness.Age(time.Now()); age > time.Second {
+			return fmt.Errorf("age %s", age)
+		}
+		return nil
+	})
+}

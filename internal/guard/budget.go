@@ -1,0 +1,118 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package guard
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/policy"
+)
+
+// maxPlaces is how many places of repairs are remembered for their cooldown.
+const maxPlaces = 10000
+
+// place is where a repair is made.
+type place struct{ podUID, container, point string }
+
+func placeOf(f fault.Finding) place { return place{f.Pod.UID, f.Container, f.Mount.Point} }
+
+// cooling says which policy's cooldown has not passed at a place; empty if that of all has. The caller holds the lock.
+func (g *Guard) cooling(at place, policies []*policy.Policy, now time.Time) string {
+	last, ok := g.repaired[at]
+	if !ok {
+		return ""
+	}
+	for _, p := range policies {
+		if cooldown := p.Spec.Cooldown(); now.Sub(last) < cooldown {
+			return fmt.Sprintf("policy %s wants %s between two repairs of a mount", p.Name, cooldown)
+		}
+	}
+	return ""
+}
+
+// setRepaired records when a place was repaired last. The caller holds the lock.
+func (g *Guard) setRepaired(at place, now time.Time) {
+	if len(g.repaired) >= maxPlaces {
+		maps.DeleteFunc(g.repaired, func(_ place, last time.Time) bool {
+			return now.Sub(last) > time.Duration(v1.MaxCooldownSeconds)*time.Second
+		})
+	}
+	if len(g.repaired) < maxPlaces {
+		g.repaired[at] = now
+	}
+}
+
+// limiter returns the budget of the node of a policy, with the tokens that are left if the policy has changed. The caller
+// holds the lock.
+func (g *Guard) limiter(p *policy.Policy, now time.Time) *rate.Limiter {
+	b := p.Spec.Budgets
+	if b == nil || b.Node == nil {
+		return nil
+	}
+	perSecond, atOnce := rate.Limit(float64(b.Node.PerHour)/time.Hour.Seconds()), int(b.Node.AtOnce)
+	l := g.limiters[p.Name]
+	if l == nil {
+		l = rate.NewLimiter(perSecond, atOnce)
+		g.limiters[p.Name] = l
+	}
+	if l.Limit() != perSecond {
+		l.SetLimitAt(now, perSecond)
+	}
+	if l.Burst() != atOnce {
+		l.SetBurstAt(now, atOnce)
+	}
+	return l
+}
+
+// take takes a repair of a pod from all budgets, or from none. Otherwise it says which is used up, or pending if the API server
+// is being asked for a share. The caller holds the lock.
+func (g *Guard) take(pod *corev1.Pod, policies []*policy.Policy, now time.Time) (refusal string, pending bool) {
+	for _, p := range policies {
+		if l := g.limiter(p, now); l != nil && l.TokensAt(now) < 1 {
+			return fmt.Sprintf("the budget of policy %s for the node is used up", p.Name), false
+		}
+	}
+	var shares []*share
+	for _, p := range policies {
+		for _, s := range sharesOf(p, pod) {
+			if !g.hasShare(s, now) {
+				return fmt.Sprintf("the budget of policy %s for %s is used up", p.Name, s.of), !g.isUsedUp(s, now)
+			}
+			shares = append(shares, s)
+		}
+	}
+	for _, p := range policies {
+		if l := g.limiter(p, now); l != nil {
+			l.AllowN(now, 1)
+		}
+	}
+	for _, s := range shares {
+		g.claims[s.key].left--
+	}
+	return "", false
+}
+
+// sharesOf are the budgets of a policy that nodes share, for a repair of a pod.
+func sharesOf(p *policy.Policy, pod *corev1.Pod) []*share {
+	b := p.Spec.Budgets
+	if b == nil {
+		return nil
+	}
+	var all []*share
+	if b.Cluster != nil {
+		all = append(all, newShare(p, "the cluster", "", b.Cluster))
+	}
+	if w := kubelet.WorkloadOf(pod); b.Workload != nil && w != (fault.Workload{}) {
+		all = append(all, newShare(p, w.String(), pod.Namespace, b.Workload))
+	}
+	return all
+}

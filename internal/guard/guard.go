@@ -1,0 +1,182 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package guard has an agent obey RecoveryPolicies. It decides from what the agent knows, at once and without a request, so
+// that it can be asked before every repair. Requests are made in the background: for the labels of
+// namespaces and of the node, and for shares of the budgets of the cluster and of workloads. Until there is an answer, nothing is
+// repaired. Package policy holds the rules.
+package guard
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/policy"
+	"kubediag.org/kubediag/internal/sentinel"
+)
+
+// Options are what a Guard works with.
+type Options struct {
+	// Node is the name of the node, and Namespace the agent's.
+	Node, Namespace string
+	// Otherwise is the mode of faults that no policy selects.
+	Otherwise v1.RecoveryMode
+	// Live asks the API server itself, and Client creates the slots of budgets.
+	Live   client.Reader
+	Client client.Writer
+	// Freshness knows how old the agent's knowledge of policies is.
+	Freshness *Freshness
+	Log       logr.Logger
+}
+
+// Guard decides about the faults of one node. It may be used from several goroutines.
+type Guard struct {
+	Options
+	requests *requests
+
+	mu       sync.Mutex
+	policies map[string]*policy.Policy
+	objects  map[string]*object       // by namespace; nodeKey for the node
+	limiters map[string]*rate.Limiter // the budgets of the node, by policy
+	claims   map[string]*claim        // the budgets that nodes share, by key
+	repaired map[place]time.Time      // the last repair of a place
+	failures map[faultKey]failure     // since the last success of the same code
+	refusals map[faultKey]string      // why the last repair of a fault was refused
+	// answered is closed when anything may have changed, and replaced. subscribers receive then, too.
+	answered    chan struct{}
+	subscribers []chan struct{}
+	// noWaitUntil is set if a request took too long: until then no repair waits for one.
+	noWaitUntil time.Time
+}
+
+// New returns a Guard. Start makes its requests.
+func New(o Options) *Guard {
+	return &Guard{
+		Options: o, requests: newRequests(), policies: map[string]*policy.Policy{}, objects: map[string]*object{},
+		limiters: map[string]*rate.Limiter{}, claims: map[string]*claim{}, repaired: map[place]time.Time{},
+		failures: map[faultKey]failure{}, refusals: map[faultKey]string{}, answered: make(chan struct{}),
+	}
+}
+
+// Start makes requests until ctx is done.
+func (g *Guard) Start(ctx context.Context) error {
+	g.requests.run(ctx, g.Log, g.notify)
+	return nil
+}
+
+// Subscribe returns a channel that receives when answers may have changed.
+func (g *Guard) Subscribe() <-chan struct{} {
+	changed := make(chan struct{}, 1)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.subscribers = append(g.subscribers, changed)
+	return changed
+}
+
+// notify makes those ask again who wait or have subscribed.
+func (g *Guard) notify() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	close(g.answered)
+	g.answered = make(chan struct{})
+	for _, s := range g.subscribers {
+		select {
+		case s <- struct{}{}:
+		default: // it is to ask again already
+		}
+	}
+}
+
+// Set replaces a policy.
+func (g *Guard) Set(p *v1.RecoveryPolicy) {
+	g.mu.Lock()
+	compiled := policy.Compile(p)
+	g.forgetFailures(g.policies[p.Name], compiled)
+	g.policies[p.Name] = compiled
+	g.mu.Unlock()
+	g.notify()
+}
+
+// Delete removes a policy.
+func (g *Guard) Delete(name string) {
+	g.mu.Lock()
+	delete(g.policies, name)
+	delete(g.limiters, name)
+	g.mu.Unlock()
+	g.notify()
+}
+
+// Mode returns what may be done about a fault of a pod, which is nil for a fault of no pod. Automatic means that Acquire has to be
+// asked. It implements sentinel.Guard.
+func (g *Guard) Mode(code fault.Code, pod *corev1.Pod) sentinel.Mode {
+	d := g.Decide(code, pod)
+	switch {
+	case d.Mode == v1.RecoveryOff:
+		return sentinel.Off
+	case d.Mode == v1.RecoveryAutomatic || d.NeedsNamespace || d.NeedsNode:
+		return sentinel.Automatic
+	}
+	return sentinel.Observe
+}
+
+// Decide returns what the policies say about a fault of a pod now. pod is nil for a fault of no pod.
+func (g *Guard) Decide(code fault.Code, pod *corev1.Pod) policy.Decision {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.decide(code, pod, time.Now())
+}
+
+func (g *Guard) decide(code fault.Code, pod *corev1.Pod, now time.Time) policy.Decision {
+	f := policy.Fault{Code: string(code), Node: g.object(nodeKey, now)}
+	if pod != nil {
+		f.Pod = &policy.Object{Labels: pod.Labels, Annotations: pod.Annotations}
+		f.Namespace = g.object(pod.Namespace, now)
+	}
+	d := policy.Decide(f, slices.Collect(maps.Values(g.policies)), g.Otherwise, now)
+	if d.NeedsNamespace {
+		g.want(pod.Namespace)
+	}
+	if d.NeedsNode {
+		g.want(nodeKey)
+	}
+	if d.Mode == v1.RecoveryApprove || d.Mode == v1.RecoveryAutomatic {
+		g.distrust(&d, code, now)
+	}
+	return d
+}
+
+// distrust allows no repair if the agent's knowledge is too old, or if the agent itself has seen too many repairs fail.
+func (g *Guard) distrust(d *policy.Decision, code fault.Code, now time.Time) {
+	oldest := time.Duration(v1.DefaultStalenessSeconds) * time.Second
+	for i, p := range d.Policies {
+		if i == 0 || p.Spec.MaximumStaleness() < oldest {
+			oldest = p.Spec.MaximumStaleness()
+		}
+	}
+	if age, known := g.Freshness.Age(now); !known || age > oldest {
+		d.Mode, d.Why = v1.RecoveryObserve, fmt.Sprintf("the agent may have missed changes of policies for more than %s", oldest)
+		return
+	}
+	for _, p := range d.Policies {
+		b := p.Spec.Breaker
+		if b == nil || b.FailedRepairs == nil {
+			continue
+		}
+		if row := g.row(code, now); row >= int(*b.FailedRepairs) {
+			d.Mode = v1.RecoveryObserve
+			d.Why = fmt.Sprintf("%d repairs of %s in a row have failed on the node: the breaker of policy %s opens", row, code, p.Name)
+			return
+		}
+	}
+}

@@ -1,0 +1,283 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/sentinel"
+)
+
+var _ sentinel.Guard = (*Guard)(nil)
+
+// server answers requests for namespaces and nodes, and takes slots.
+type server struct {
+	client.Reader
+	client.Writer
+
+	mu          sync.Mutex
+	annotations map[string]string // of each namespace
+	gets        int
+	slots       map[string]bool
+	err         error
+}
+
+func (s *server) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gets++
+	o.SetAnnotations(s.annotations)
+	return s.err
+}
+
+func (s *server) Create(_ context.Context, o client.Object, _ ...client.CreateOption) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.slots[o.GetName()] {
+		return apierrors.NewAlreadyExists(schema.GroupResource{Resource: "leases"}, o.GetName())
+	}
+	s.slots[o.GetName()] = true
+	return s.err
+}
+
+func (s *server) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.slots)
+}
+
+// begin starts a guard inside a bubble. Its knowledge is fresh.
+func begin(t *testing.T, s *server) *Guard {
+	t.Helper()
+	if s.slots == nil {
+		s.slots = map[string]bool{}
+	}
+	f := &Freshness{}
+	f.opened()
+	f.Answered()
+	g := New(Options{Node: "node", Namespace: "kubediag", Otherwise: v1.RecoveryObserve, Live: s, Client: s, Freshness: f, Log: logr.Discard()})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- g.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return g
+}
+
+func automatic(change func(*v1.RecoveryPolicySpec)) *v1.RecoveryPolicy {
+	p := &v1.RecoveryPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u"}, Spec: v1.RecoveryPolicySpec{Mode: v1.RecoveryAutomatic}}
+	if change != nil {
+		change(&p.Spec)
+	}
+	return p
+}
+
+func podOf(i int) *corev1.Pod {
+	yes := true
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: fmt.Sprint("pod-", i), UID: types.UID(fmt.Sprint("uid-", i)),
+		OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet", Name: "app", Controller: &yes}},
+	}}
+}
+
+func faultOf(p *corev1.Pod) fault.Finding {
+	return fault.Finding{Code: fault.StaleSubPath, Pod: fault.Pod{UID: string(p.UID)}, Container: "app", Volume: "v", Mount: fault.Mount{Point: "/p"}}
+}
+
+// acquired counts the repairs of different pods that are allowed.
+func acquired(t *testing.T, g *Guard, tries int) int {
+	t.Helper()
+	n := 0
+	for i := range tries {
+		if p := podOf(i); g.Acquire(t.Context(), faultOf(p), p) {
+			n++
+			g.Ended(faultOf(p), nil)
+		}
+	}
+	return n
+}
+
+func TestNoPolicyObserves(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		g := begin(t, s)
+		p := podOf(0)
+		if mode := g.Mode(fault.StaleSubPath, p); mode != sentinel.Observe {
+			t.Errorf("mode %s", mode)
+		}
+		if acquired(t, g, 3) != 0 || s.gets != 0 {
+			t.Errorf("repairs, or %d requests", s.gets)
+		}
+		if r := g.Recovery([]fault.Finding{faultOf(p)}, p); r.Mode != v1.RecoveryObserve || r.Message != "no RecoveryPolicy selects the fault" {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+// TestPolicyIsObeyedAtOnce: a policy that is set, paused, resumed and deleted counts from the next question on.
+func TestPolicyIsObeyedAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		g := begin(t, s)
+		changed := g.Subscribe()
+		g.Set(automatic(nil))
+		<-changed
+		if acquired(t, g, 10) != 10 || s.gets != 1 {
+			t.Errorf("%d requests", s.gets)
+		}
+		g.Set(automatic(func(s *v1.RecoveryPolicySpec) { s.Paused = true }))
+		if acquired(t, g, 1) != 0 || g.Mode(fault.StaleSubPath, podOf(0)) != sentinel.Observe {
+			t.Error("paused")
+		}
+		for _, asked := range []bool{true, false} {
+			if why, err := g.Hold(t.Context(), fault.StaleSubPath, podOf(0), asked); err != nil || why != "policy p is paused" {
+				t.Errorf("%q, %v", why, err)
+			}
+		}
+		g.Set(automatic(nil))
+		if acquired(t, g, 1) != 1 {
+			t.Error("resumed")
+		}
+		g.Delete("p")
+		if acquired(t, g, 1) != 0 {
+			t.Error("deleted")
+		}
+	})
+}
+
+func TestNamespaceOptsOut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{annotations: map[string]string{v1.AnnotationRecovery: "off"}}
+		g := begin(t, s)
+		g.Set(automatic(nil))
+		if acquired(t, g, 1) != 0 {
+			t.Error("repaired")
+		}
+		// A person's Diagnosis is not held, that of a Trigger is.
+		if why, err := g.Hold(t.Context(), fault.StaleSubPath, podOf(0), true); why != "" || err != nil {
+			t.Errorf("%q, %v", why, err)
+		}
+		if why, err := g.Hold(t.Context(), fault.StaleSubPath, podOf(0), false); !strings.Contains(why, "the namespace has") || err != nil {
+			t.Errorf("%q, %v", why, err)
+		}
+		s.mu.Lock()
+		s.annotations = nil
+		s.mu.Unlock()
+		time.Sleep(objectAge)
+		if acquired(t, g, 1) != 1 {
+			t.Error("not repaired")
+		}
+	})
+}
+
+// TestServerIsGone: as long as it is not known what the namespace says, nothing is repaired, and nothing waits for long.
+func TestServerIsGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := begin(t, &server{err: errors.New("no route to host")})
+		g.Set(automatic(nil))
+		start := time.Now()
+		if acquired(t, g, 100) != 0 || time.Since(start) > 2*maxWait {
+			t.Errorf("after %s", time.Since(start))
+		}
+		if _, err := g.Hold(t.Context(), fault.StaleSubPath, podOf(0), true); err == nil {
+			t.Error("a Diagnosis repairs without knowing")
+		}
+	})
+}
+
+func TestStaleKnowledgeRepairsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := begin(t, &server{})
+		g.Set(automatic(func(s *v1.RecoveryPolicySpec) { s.MaximumStalenessSeconds = number(60) }))
+		if acquired(t, g, 1) != 1 {
+			t.Fatal("not repaired")
+		}
+		time.Sleep(61 * time.Second)
+		if acquired(t, g, 1) != 0 {
+			t.Error("the Lease was not renewed")
+		}
+		g.Freshness.Answered()
+		if acquired(t, g, 1) != 1 {
+			t.Error("the Lease was renewed")
+		}
+		g.Freshness.begin() // the watch ended
+		time.Sleep(61 * time.Second)
+		g.Freshness.Answered()
+		if acquired(t, g, 1) != 0 {
+			t.Error("there is no watch")
+		}
+		if d := g.Decide(fault.StaleSubPath, podOf(0)); !strings.Contains(d.Why, "may have missed changes") {
+			t.Errorf("%q", d.Why)
+		}
+		g.Freshness.opened()
+		if acquired(t, g, 1) != 1 {
+			t.Error("there is a watch again")
+		}
+	})
+}
+
+func TestFreshnessFollowsRequests(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &Freshness{}
+		f.Answered()
+		fails := false
+		lw := cache.ToListerWatcherWithContext(f.Follow(&cache.ListWatch{
+			ListFunc: func(metav1.ListOptions) (runtime.Object, error) { return &v1.RecoveryPolicyList{}, nil },
+			WatchFunc: func(metav1.ListOptions) (watch.Interface, error) {
+				if fails {
+					return nil, errors.New("refused")
+				}
+				return watch.NewFake(), nil
+			},
+		}))
+		if _, known := f.Age(time.Now()); known {
+			t.Error("known before the first watch")
+		}
+		if _, err := lw.WatchWithContext(t.Context(), metav1.ListOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if age, known := f.Age(time.Now()); !known || age != 0 {
+			t.Errorf("%s, %t", age, known)
+		}
+		fails = true
+		for range 3 {
+			_, _ = lw.WatchWithContext(t.Context(), metav1.ListOptions{})
+			time.Sleep(10 * time.Second)
+			f.Answered()
+		}
+		if age, _ := f.Age(time.Now()); age != 30*time.Second {
+			t.Errorf("age %s", age)
+		}
+	})
+}
+
+func number(n int32) *int32 { return &n }

@@ -1,0 +1,208 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package guard
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/policy"
+)
+
+const (
+	// maxWait is how long a repair waits for an answer of the API server. If none comes, no repair waits for a while.
+	maxWait, noWait = 300 * time.Millisecond, 5 * time.Second
+	// rowMemory is how long a failed repair counts. By then the manager has opened the breaker, if the fault is still there.
+	rowMemory = time.Hour
+	// maxFaults is how many faults are remembered.
+	maxFaults = 10000
+)
+
+// faultKey identifies a fault as a MountFault does.
+type faultKey struct {
+	code                      fault.Code
+	podUID, container, volume string
+}
+
+func keyOf(f fault.Finding) faultKey { return faultKey{f.Code, f.Pod.UID, f.Container, f.Volume} }
+
+// failure counts the failed repairs of a fault.
+type failure struct {
+	count int
+	last  time.Time
+}
+
+// Acquire reports whether a fault of a pod may be repaired now, and takes the repair from the budgets. It may wait for a moment
+// if the API server has to be asked. It implements sentinel.Guard.
+func (g *Guard) Acquire(ctx context.Context, f fault.Finding, pod *corev1.Pod) bool {
+	limit := time.NewTimer(maxWait)
+	defer limit.Stop()
+	for {
+		allowed, answered := g.acquire(f, pod, time.Now())
+		if answered == nil {
+			return allowed
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-answered:
+		case <-limit.C:
+			g.mu.Lock()
+			g.noWaitUntil = time.Now().Add(noWait)
+			g.mu.Unlock()
+			return false
+		}
+	}
+}
+
+// acquire is Acquire without a wait. If answered is not nil, it is to be asked again when that is closed.
+func (g *Guard) acquire(f fault.Finding, pod *corev1.Pod, now time.Time) (allowed bool, answered <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	d := g.decide(f.Code, pod, now)
+	refusal, pending := d.Why, d.NeedsNamespace || d.NeedsNode
+	if d.Mode == v1.RecoveryAutomatic {
+		if refusal = g.cooling(placeOf(f), d.Policies, now); refusal == "" {
+			refusal, pending = g.take(pod, d.Policies, now)
+		}
+	}
+	switch {
+	case refusal == "" && d.Mode == v1.RecoveryAutomatic:
+		delete(g.refusals, keyOf(f))
+		return true, nil
+	case pending && !now.Before(g.noWaitUntil):
+		return false, g.answered
+	}
+	if len(g.refusals) >= maxFaults {
+		clear(g.refusals)
+	}
+	g.refusals[keyOf(f)] = refusal
+	return false, nil
+}
+
+// Ended records how a repair ended that Acquire has allowed. It implements sentinel.Guard.
+func (g *Guard) Ended(f fault.Finding, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	g.setRepaired(placeOf(f), now)
+	if err == nil {
+		g.clearFailures(f.Code)
+		delete(g.refusals, keyOf(f))
+		return
+	}
+	if len(g.failures) >= maxFaults {
+		maps.DeleteFunc(g.failures, func(_ faultKey, f failure) bool { return now.Sub(f.last) > rowMemory })
+	}
+	if failed := g.failures[keyOf(f)]; failed.count > 0 || len(g.failures) < maxFaults {
+		g.failures[keyOf(f)] = failure{failed.count + 1, now}
+	}
+}
+
+// row is how many repairs of a code have failed on the node since one succeeded. The caller holds the lock.
+func (g *Guard) row(code fault.Code, now time.Time) int {
+	n := 0
+	for key, f := range g.failures {
+		if key.code == code && now.Sub(f.last) <= rowMemory {
+			n += f.count
+		}
+	}
+	return n
+}
+
+func (g *Guard) clearFailures(code fault.Code) {
+	maps.DeleteFunc(g.failures, func(key faultKey, _ failure) bool { return key.code == code })
+}
+
+// forgetFailures forgets the failed repairs of codes whose breaker was closed between two versions of a policy. The caller holds
+// the lock.
+func (g *Guard) forgetFailures(before, now *policy.Policy) {
+	if before == nil {
+		return
+	}
+	pool := now.Pool(g.object(nodeKey, time.Now()))
+	for i := range now.Status.Breakers {
+		b := &now.Status.Breakers[i]
+		known := before.Status.Breaker(b.Code, b.Pool)
+		if b.ClosedTime == nil || known != nil && b.ClosedTime.Equal(known.ClosedTime) || b.Pool != pool && pool != "" {
+			continue
+		}
+		g.clearFailures(fault.Code(b.Code))
+	}
+}
+
+// Recovery is what a MountFault says of the faults that it is about, which all have the same code. pod is nil for a fault of no
+// pod.
+func (g *Guard) Recovery(faults []fault.Finding, pod *corev1.Pod) *v1.FaultRecovery {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	d := g.decide(faults[0].Code, pod, now)
+	r := &v1.FaultRecovery{Mode: d.Mode, Policies: d.Names(), Message: d.Why}
+	r.Policies = r.Policies[:min(len(r.Policies), v1.MaxFaultPolicies)]
+	counted := map[faultKey]bool{}
+	for _, f := range faults {
+		key := keyOf(f)
+		if why := g.refusals[key]; why != "" && d.Mode == v1.RecoveryAutomatic {
+			r.Message = why
+		}
+		failed := g.failures[key]
+		if failed.count == 0 || counted[key] || now.Sub(failed.last) > rowMemory {
+			continue
+		}
+		counted[key] = true
+		r.FailedRepairs += int32(min(failed.count, 1000))
+		if at := metav1.NewTime(failed.last.Truncate(time.Second)); r.LastFailureTime == nil || r.LastFailureTime.Before(&at) {
+			r.LastFailureTime = &at
+		}
+	}
+	return r
+}
+
+// Hold says why the repair of a fault by a Diagnosis is held; empty if it is not. asked is set if a person has made the
+// Diagnosis, and not a Trigger. A paused policy holds all repairs. The other rules hold for Triggers,
+// except that a Trigger needs no policy. pod is nil for a fault of no pod. It waits until enough is known to decide.
+func (g *Guard) Hold(ctx context.Context, code fault.Code, pod *corev1.Pod, asked bool) (why string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	for {
+		d, answered := g.decideFully(code, pod)
+		if answered == nil {
+			switch {
+			case d.Paused != "":
+				return fmt.Sprintf("policy %s is paused", d.Paused), nil
+			case !asked && (d.OptOut || len(d.Policies) > 0 && d.Mode != v1.RecoveryAutomatic):
+				return d.Why, nil
+			}
+			return "", nil
+		}
+		select {
+		case <-ctx.Done():
+			return "", fmt.Errorf("reading what policies select by: %w", ctx.Err())
+		case <-answered:
+		}
+	}
+}
+
+// decideFully decides with the labels of the namespace and the node. If answered is not nil, one of them is being read.
+func (g *Guard) decideFully(code fault.Code, pod *corev1.Pod) (d policy.Decision, answered <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	if d = g.decide(code, pod, now); d.NeedsNamespace || d.NeedsNode {
+		return d, g.answered
+	}
+	if pod != nil && g.object(pod.Namespace, now) == nil {
+		g.want(pod.Namespace)
+		return d, g.answered
+	}
+	return d, nil
+}

@@ -1,0 +1,88 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package guard
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+)
+
+// requestTimeout bounds one request, and retryDelay is the least time between one that failed and the next of the same key.
+const requestTimeout, retryDelay = 5 * time.Second, 2 * time.Second
+
+// requests are made of the API server one after another, in the background. A key is asked once at a time.
+type requests struct {
+	mu      sync.Mutex
+	queue   []string
+	pending map[string]func(context.Context) error
+	failed  map[string]time.Time
+	wake    chan struct{}
+}
+
+func newRequests() *requests {
+	return &requests{pending: map[string]func(context.Context) error{}, failed: map[string]time.Time{}, wake: make(chan struct{}, 1)}
+}
+
+// add has a request made, unless the same one waits, or has failed a short time ago.
+func (r *requests) add(key string, do func(context.Context) error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if at, ok := r.failed[key]; r.pending[key] != nil || ok && time.Since(at) < retryDelay {
+		return
+	}
+	r.pending[key], r.queue = do, append(r.queue, key)
+	select {
+	case r.wake <- struct{}{}:
+	default: // it wakes already
+	}
+}
+
+// run makes requests until ctx is done, and calls answered after each.
+func (r *requests) run(ctx context.Context, log logr.Logger, answered func()) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.wake:
+		}
+		for key, do := r.next(); do != nil && ctx.Err() == nil; key, do = r.next() {
+			err := r.perform(ctx, do)
+			if err != nil && ctx.Err() == nil {
+				log.Error(err, "Could not ask the API server about a repair")
+			}
+			r.end(key, err)
+			answered()
+		}
+	}
+}
+
+func (r *requests) perform(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return do(ctx)
+}
+
+func (r *requests) next() (string, func(context.Context) error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.queue) == 0 {
+		return "", nil
+	}
+	key := r.queue[0]
+	r.queue = r.queue[1:]
+	return key, r.pending[key]
+}
+
+func (r *requests) end(key string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.pending, key)
+	delete(r.failed, key)
+	if err != nil {
+		r.failed[key] = time.Now()
+	}
+}
