@@ -14,9 +14,24 @@ import (
 func cacheOptions() cache.Options {
 	return cache.Options{
 		ByObject: map[client.Object]cache.ByObject{
-			&v1.Diagnosis{}: {Transform: stripDiagnosis},
+			&v1.Diagnosis{}:  {Transform: stripDiagnosis},
+			&v1.MountFault{}: {Transform: stripMountFault},
 		},
 	}
+}
+
+// stripMountFault keeps of a MountFault what is counted and selected by, and none of its texts.
+func stripMountFault(object any) (any, error) {
+	f, ok := object.(*v1.MountFault)
+	if !ok {
+		return object, nil // a tombstone
+	}
+	f.ManagedFields, f.Annotations = nil, nil
+	f.Status.Summary, f.Status.Plan, f.Status.Holder, f.Status.Evidence, f.Status.Commands = "", "", "", nil, nil
+	if f.Status.Recovery != nil {
+		f.Status.Recovery.Message = ""
+	}
+	return f, nil
 }
 
 // stripDiagnosis keeps of a Diagnosis what binding, watching over and deleting need: its results can be half a megabyte.

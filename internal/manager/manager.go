@@ -24,6 +24,7 @@ import (
 	"kubediag.org/kubediag/internal/controller/mountfault"
 	"kubediag.org/kubediag/internal/controller/operation"
 	"kubediag.org/kubediag/internal/controller/operationset"
+	"kubediag.org/kubediag/internal/controller/recoverypolicy"
 	"kubediag.org/kubediag/internal/controller/retention"
 	"kubediag.org/kubediag/internal/controller/shipped"
 	"kubediag.org/kubediag/internal/kubeclient"
@@ -76,7 +77,7 @@ func newManager(config *rest.Config, o options) (manager.Manager, error) {
 
 // addCaches fills the caches before this manager is the leader, so that it is soon up to date when it becomes it.
 func addCaches(m manager.Manager) error {
-	for _, kind := range []client.Object{&v1.Diagnosis{}, &v1.Operation{}, &v1.OperationSet{}, &v1.Trigger{}} {
+	for _, kind := range []client.Object{&v1.Diagnosis{}, &v1.Operation{}, &v1.OperationSet{}, &v1.Trigger{}, &v1.RecoveryPolicy{}, &v1.MountFault{}} {
 		if _, err := m.GetCache().GetInformer(context.Background(), kind, cache.BlockUntilSynced(false)); err != nil {
 			return fmt.Errorf("adding cache: %w", err)
 		}
@@ -106,6 +107,10 @@ func controllers(m manager.Manager, o options) []func(manager.Manager) error {
 			TTL: o.DiagnosisTTL, PerNode: o.DiagnosesPerNode, MinimumAge: o.DiagnosisMinimumTTL, MaxDeletions: maxDeletions,
 		},
 	}
+	policies := &recoverypolicy.Reconciler{
+		Client: m.GetClient(), Reader: m.GetAPIReader(), Clock: real, Every: o.PolicyInterval,
+		Events: m.GetEventRecorderFor("kubediag-manager"), //nolint:staticcheck // events.k8s.io/v1 came with 1.19
+	}
 	faults := &mountfault.Collector{Client: m.GetClient(), Reader: m.GetAPIReader(), Clock: real}
 	leases := &lease.Sweeper{Client: m.GetClient(), Reader: m.GetAPIReader(), Clock: real, Namespace: o.Namespace}
 	return []func(manager.Manager) error{
@@ -117,6 +122,7 @@ func controllers(m manager.Manager, o options) []func(manager.Manager) error {
 		keeper.SetupWithManager,
 		leases.SetupWithManager,
 		faults.SetupWithManager,
+		policies.SetupWithManager,
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"kubediag.org/kubediag/internal/controller/recoverypolicy"
 	"kubediag.org/kubediag/internal/flags"
 )
 
@@ -45,6 +46,8 @@ type options struct {
 	AlertSecretFile string
 	// TriggerInterval is how often a Trigger is looked at. It has no flag.
 	TriggerInterval time.Duration
+	// PolicyInterval is how often the breakers of a RecoveryPolicy are looked at. It has no flag.
+	PolicyInterval time.Duration
 }
 
 // off is the address of what does not listen.
@@ -64,6 +67,7 @@ func defaultOptions() options {
 		RetentionInterval:      time.Minute,
 		AlertBindAddress:       off,
 		TriggerInterval:        triggerInterval,
+		PolicyInterval:         recoverypolicy.Interval,
 	}
 }
 

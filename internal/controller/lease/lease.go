@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package lease deletes the Leases of agents whose nodes are gone for good. Nobody else does: a Lease of an agent has no
-// owner, and a cluster that grows and shrinks would keep one for every node that it ever had.
+// owner, and a cluster that grows and shrinks would keep one for every node that it ever had. It also deletes the slots of
+// budgets whose periods are over, which are Leases as well.
 package lease
 
 import (
@@ -27,6 +28,8 @@ const (
 	// keep is for how long a Lease must not have been renewed. A node that is gone for a while, as for a reboot on some clouds,
 	// finds its Lease there; one that comes back later makes a new one.
 	keep = time.Hour
+	// slotKeep is how long a slot of a budget is kept after its period.
+	slotKeep = 5 * time.Minute
 )
 
 // What the manager may do for this.
@@ -67,6 +70,28 @@ func (s *Sweeper) pass(ctx context.Context) error {
 	for i := range all.Items {
 		if l := &all.Items[i]; s.Clock.Since(renewed(l)) > keep {
 			errs = append(errs, s.sweep(ctx, l))
+		}
+	}
+	return errors.Join(append(errs, s.sweepSlots(ctx))...)
+}
+
+// sweepSlots deletes the slots of budgets that have not counted for a while. The clocks of nodes may differ.
+func (s *Sweeper) sweepSlots(ctx context.Context) error {
+	var all coordinationv1.LeaseList
+	if err := s.Reader.List(ctx, &all, client.InNamespace(s.Namespace), client.HasLabels{v1.LabelRepairSlot}); err != nil {
+		return fmt.Errorf("listing slots of budgets in namespace %q: %w", s.Namespace, err)
+	}
+	var errs []error
+	for i := range all.Items {
+		l, period := &all.Items[i], time.Duration(0)
+		if seconds := l.Spec.LeaseDurationSeconds; seconds != nil {
+			period = time.Duration(*seconds) * time.Second
+		}
+		if s.Clock.Since(renewed(l)) <= period+slotKeep {
+			continue
+		}
+		if _, err := kubeclient.DeleteUnchanged(ctx, s.Client, l); err != nil {
+			errs = append(errs, fmt.Errorf("deleting slot %s/%s: %w", l.Namespace, l.Name, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// interval is the time between two passes. No cache of MountFaults is kept for them.
+	// interval is the time between two passes. They ask the API server itself, so that nothing is deleted by an old cache.
 	interval = 10 * time.Minute
 	// pageSize bounds one answer of the API server.
 	pageSize = 500

@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package recoverypolicy
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+const (
+	// grace is how long after a breaker was closed failed repairs do not count. Agents take their counts back meanwhile.
+	grace = 30 * time.Second
+	// closedMemory is how long a closed breaker is kept in the status, or longer if too many nodes still have the fault.
+	closedMemory = 24 * time.Hour
+)
+
+// change is a breaker that was opened or closed.
+type change struct {
+	v1.BreakerStatus
+	// why it was closed.
+	why string
+}
+
+// decide returns the breakers of a policy as they are to be, and which of them change.
+func decide(p *v1.RecoveryPolicy, counts map[breakerKey]*counted, now time.Time) (all []v1.BreakerStatus, changes []change) {
+	keys := map[breakerKey]bool{}
+	for key := range counts {
+		keys[key] = true
+	}
+	for _, b := range p.Status.Breakers {
+		keys[breakerKey{b.Code, b.Pool}] = true
+	}
+	order := slices.SortedFunc(maps.Keys(keys), func(a, b breakerKey) int {
+		return cmp.Or(cmp.Compare(a.code, b.code), cmp.Compare(a.pool, b.pool))
+	})
+	for _, key := range order {
+		b := v1.BreakerStatus{Code: key.code, Pool: key.pool, State: v1.BreakerClosed}
+		if known := p.Status.Breaker(key.code, key.pool); known != nil {
+			b = *known
+		}
+		c := counts[key]
+		if c == nil {
+			c = &counted{}
+		}
+		if made := step(&b, p.Spec.Breaker, c, now); made != nil {
+			changes = append(changes, *made)
+		}
+		if b.State == v1.BreakerOpen || b.NodesWhenClosed > 0 || b.ClosedTime != nil && now.Sub(b.ClosedTime.Time) < closedMemory {
+			all = append(all, b)
+		}
+	}
+	if over := len(all) - v1.MaxBreakers; over > 0 { // open ones first
+		slices.SortStableFunc(all, func(a, b v1.BreakerStatus) int { return -cmp.Compare(a.State, b.State) })
+		all = all[:v1.MaxBreakers]
+	}
+	return all, changes
+}
+
+// step opens or closes one breaker if that is due, and returns the change.
+func step(b *v1.BreakerStatus, spec *v1.RecoveryBreaker, c *counted, now time.Time) *change {
+	at := metav1.NewTime(now.Truncate(time.Second))
+	if b.State == v1.BreakerOpen {
+		why := closes(b, spec, now)
+		if why == "" {
+			return nil
+		}
+		b.State, b.ClosedTime, b.NodesWhenClosed = v1.BreakerClosed, &at, int32(len(c.nodes))
+		return &change{*b, why}
+	}
+	if !tooMany(spec, c) {
+		b.NodesWhenClosed = 0
+	}
+	reason, message := opens(b, spec, c, now)
+	if reason == "" {
+		return nil
+	}
+	b.State, b.Reason, b.Message, b.OpenedTime = v1.BreakerOpen, reason, message, &at
+	return &change{BreakerStatus: *b}
+}
+
+// closes says why an open breaker is to be closed; empty if it is not. A time in the future closes nothing yet.
+func closes(b *v1.BreakerStatus, spec *v1.RecoveryBreaker, now time.Time) string {
+	if b.OpenedTime == nil {
+		return "it has no time"
+	}
+	if reset := spec.ResetTime; reset != nil && !reset.Before(b.OpenedTime) && !reset.After(now) {
+		return "spec.breaker.resetTime was set"
+	}
+	if after := spec.ResetAfterSeconds; after != nil && now.Sub(b.OpenedTime.Time) >= time.Duration(*after)*time.Second {
+		return fmt.Sprintf("it was open for %d seconds", *after)
+	}
+	return ""
+}
+
+// opens says why a closed breaker is to be opened; no reason if it is not.
+func opens(b *v1.BreakerStatus, spec *v1.RecoveryBreaker, c *counted, now time.Time) (reason, message string) {
+	var closed time.Time
+	if b.ClosedTime != nil {
+		closed = b.ClosedTime.Time
+	}
+	if spec.FailedRepairs != nil && now.Sub(closed) >= grace {
+		if n := c.failures(closed); n >= *spec.FailedRepairs {
+			return v1.ReasonFailedRepairs, fmt.Sprintf("%d repairs in a row have failed", n)
+		}
+	}
+	if tooMany(spec, c) && len(c.nodes) > int(b.NodesWhenClosed) {
+		return v1.ReasonTooManyNodes, fmt.Sprintf("%d of %d nodes have the fault, which is more than %d%%", len(c.nodes), c.size, *spec.MaximumNodesPercent)
+	}
+	return "", ""
+}
+
+// tooMany reports whether a greater share of the nodes has the fault than the policy allows.
+func tooMany(spec *v1.RecoveryBreaker, c *counted) bool {
+	return spec.MaximumNodesPercent != nil && len(c.nodes) >= spec.MinimumNodes() && 100*len(c.nodes) > int(*spec.MaximumNodesPercent)*c.size
+}

@@ -1,0 +1,147 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package recoverypolicy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+
+func number(n int32) *int32 { return &n }
+
+// on makes a count of nodes of a pool that have a fault.
+func on(nodes, size int) *counted {
+	c := &counted{nodes: map[string]bool{}, size: size}
+	for i := range nodes {
+		c.nodes[fmt.Sprint(i)] = true
+	}
+	return c
+}
+
+// withFailures adds failed repairs of faults.
+func (c *counted) withFailures(at time.Time, repairs ...int32) *counted {
+	for _, n := range repairs {
+		c.failed = append(c.failed, failed{n, at})
+	}
+	return c
+}
+
+func TestBreakerOpens(t *testing.T) {
+	t.Parallel()
+	row := &v1.RecoveryBreaker{FailedRepairs: number(3)}
+	share := &v1.RecoveryBreaker{MaximumNodesPercent: number(25)}
+	for name, tc := range map[string]struct {
+		spec  *v1.RecoveryBreaker
+		count *counted
+		want  string // the reason; empty: it stays closed
+	}{
+		"no failure":            {row, on(10, 10), ""},
+		"two failures":          {row, on(1, 10).withFailures(noon, 2), ""},
+		"three of one fault":    {row, on(1, 10).withFailures(noon, 3), v1.ReasonFailedRepairs},
+		"three of three":        {row, on(3, 10).withFailures(noon, 1, 1, 1), v1.ReasonFailedRepairs},
+		"a share":               {share, on(3, 11), v1.ReasonTooManyNodes},
+		"exactly the share":     {share, on(3, 12), ""},
+		"too few for a share":   {share, on(2, 2), ""},
+		"one node is enough":    {&v1.RecoveryBreaker{MaximumNodesPercent: number(50), MinimumFaultyNodes: number(1)}, on(1, 1), v1.ReasonTooManyNodes},
+		"nodes are not counted": {row, on(100, 100), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := &v1.RecoveryPolicy{Spec: v1.RecoveryPolicySpec{Breaker: tc.spec}}
+			all, changes := decide(p, map[breakerKey]*counted{{"StaleSubPath", "a"}: tc.count}, noon.Add(time.Second))
+			if tc.want == "" {
+				if len(all)+len(changes) > 0 {
+					t.Errorf("%+v", all)
+				}
+				return
+			}
+			if len(all) != 1 || len(changes) != 1 || all[0].State != v1.BreakerOpen || all[0].Reason != tc.want || all[0].Message == "" || all[0].Pool != "a" {
+				t.Errorf("%+v, %+v", all, changes)
+			}
+		})
+	}
+}
+
+// TestBreakerCloses goes through the life of a breaker.
+func TestBreakerCloses(t *testing.T) {
+	t.Parallel()
+	p := &v1.RecoveryPolicy{Spec: v1.RecoveryPolicySpec{Breaker: &v1.RecoveryBreaker{FailedRepairs: number(3)}}}
+	now := noon
+	step := func(want v1.BreakerState, changed bool, count *counted) {
+		t.Helper()
+		var changes []change
+		p.Status.Breakers, changes = decide(p, map[breakerKey]*counted{{code: "StaleSubPath"}: count}, now)
+		if len(p.Status.Breakers) != 1 || p.Status.Breakers[0].State != want || (len(changes) > 0) != changed {
+			t.Fatalf("%+v, changes %+v, want %s", p.Status.Breakers, changes, want)
+		}
+	}
+	set := func(at time.Time) { p.Spec.Breaker.ResetTime = &metav1.Time{Time: at} }
+	failing := on(1, 10).withFailures(noon.Add(-time.Second), 3)
+	step(v1.BreakerOpen, true, failing)
+	now = now.Add(24 * time.Hour)
+	step(v1.BreakerOpen, false, failing)  // a person has to close it
+	step(v1.BreakerOpen, false, on(0, 1)) // also if the faults are gone
+	set(noon.Add(-time.Minute))
+	step(v1.BreakerOpen, false, failing) // of an earlier time
+	set(now.Add(time.Hour))
+	step(v1.BreakerOpen, false, failing) // of the future
+	set(now)
+	step(v1.BreakerClosed, true, failing)
+	now = now.Add(time.Minute)
+	step(v1.BreakerClosed, false, failing) // the old failures do not count
+	step(v1.BreakerOpen, true, on(1, 10).withFailures(now, 3))
+	p.Spec.Breaker.ResetTime, p.Spec.Breaker.ResetAfterSeconds = nil, number(60)
+	now = now.Add(59 * time.Second)
+	step(v1.BreakerOpen, false, failing)
+	now = now.Add(time.Second)
+	step(v1.BreakerClosed, true, failing)
+}
+
+// TestShareAfterAReset: after a person has closed the breaker, repairs go on although as many nodes have the fault, and stop if
+// there are more.
+func TestShareAfterAReset(t *testing.T) {
+	t.Parallel()
+	spec := &v1.RecoveryBreaker{MaximumNodesPercent: number(10)}
+	b := &v1.BreakerStatus{State: v1.BreakerOpen, OpenedTime: &metav1.Time{Time: noon}}
+	spec.ResetTime = &metav1.Time{Time: noon}
+	for i, tc := range []struct {
+		nodes int
+		want  v1.BreakerState
+	}{
+		{5, v1.BreakerClosed}, {5, v1.BreakerClosed}, {4, v1.BreakerClosed}, {1, v1.BreakerClosed}, {5, v1.BreakerOpen}, {5, v1.BreakerOpen},
+	} {
+		if step(b, spec, on(tc.nodes, 10), noon.Add(time.Duration(i+1)*time.Minute)); b.State != tc.want {
+			t.Fatalf("step %d: %+v", i, b)
+		}
+	}
+}
+
+func TestBreakersAreBounded(t *testing.T) {
+	t.Parallel()
+	p := &v1.RecoveryPolicy{Spec: v1.RecoveryPolicySpec{Breaker: &v1.RecoveryBreaker{FailedRepairs: number(1)}}}
+	counts := map[breakerKey]*counted{}
+	for i := range 2 * v1.MaxBreakers {
+		counts[breakerKey{"StaleSubPath", fmt.Sprint(i)}] = on(1, 10).withFailures(noon, 1)
+	}
+	if all, _ := decide(p, counts, noon); len(all) != v1.MaxBreakers {
+		t.Errorf("%d breakers", len(all))
+	}
+}
+
+func TestMessagesAreShort(t *testing.T) {
+	t.Parallel()
+	b := &v1.BreakerStatus{}
+	step(b, &v1.RecoveryBreaker{MaximumNodesPercent: number(1)}, on(5000, 5000), noon)
+	if len(b.Message) > 100 || !strings.Contains(b.Message, "5000 of 5000") {
+		t.Errorf("%q", b.Message)
+	}
+}

@@ -1,0 +1,196 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package recoverypolicy checks RecoveryPolicies, and opens and closes their breakers. It counts what agents write into
+// MountFaults: which nodes have a fault, and how many repairs of it have failed. Agents obey the status that it writes. They decide
+// without it: package policy holds the rules for both.
+package recoverypolicy
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kubeclient"
+	"kubediag.org/kubediag/internal/policy"
+)
+
+// These are the rights for it. Nodes are counted for the share of those that have a fault.
+//
+// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=recoverypolicies,verbs=get;list;watch
+// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=recoverypolicies/status,verbs=patch
+// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=mountfaults,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=list
+// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
+
+const (
+	// Interval is how often breakers are looked at.
+	Interval = 5 * time.Second
+	// nodesAge is how old the list of nodes may be if it has all that have a fault, and nodesPage is how many are asked for at
+	// once.
+	nodesAge, nodesPage = time.Minute, 500
+)
+
+// Reconciler checks RecoveryPolicies and keeps their breakers.
+type Reconciler struct {
+	// Client reads RecoveryPolicies and MountFaults from a cache, and writes the status of the first.
+	Client client.Client
+	// Reader asks the API server itself.
+	Reader client.Reader
+	Events record.EventRecorder
+	Clock  clock.PassiveClock
+	// Every is how often breakers are looked at.
+	Every time.Duration
+
+	mu      sync.Mutex
+	listed  time.Time
+	nodes   map[string]map[string]string // labels by name
+	metrics breakerCounts
+}
+
+// SetupWithManager adds the reconciler to a manager. A change of one policy may change what another one can do.
+func (r *Reconciler) SetupWithManager(m manager.Manager) error {
+	others := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, changed client.Object) []reconcile.Request {
+		var all v1.RecoveryPolicyList
+		if err := r.Client.List(ctx, &all); err != nil {
+			return nil
+		}
+		var requests []reconcile.Request
+		for i := range all.Items {
+			if name := all.Items[i].Name; name != changed.GetName() {
+				requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
+			}
+		}
+		return requests
+	})
+	specs := builder.WithPredicates(predicate.GenerationChangedPredicate{})
+	return builder.ControllerManagedBy(m).Named("recoverypolicy").
+		For(&v1.RecoveryPolicy{}, specs).Watches(&v1.RecoveryPolicy{}, others, specs).
+		Complete(r)
+}
+
+// Reconcile checks one policy, and looks at its breakers.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	var old v1.RecoveryPolicy
+	if err := r.Client.Get(ctx, req.NamespacedName, &old); err != nil {
+		r.metrics.set(req.Name, nil)
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	p, now := policy.Compile(old.DeepCopy()), r.Clock.Now()
+	if err := r.conditions(ctx, p, now); err != nil {
+		return reconcile.Result{}, err
+	}
+	var changes []change
+	if p.Spec.Breaker == nil {
+		p.Status.Breakers = nil
+	} else if len(p.Problems) == 0 {
+		counts, err := r.count(ctx, p)
+		if err != nil {
+			return reconcile.Result{}, err
+		}
+		p.Status.Breakers, changes = decide(p.RecoveryPolicy, counts, now)
+	}
+	p.Status.OpenBreakers = 0
+	for _, b := range p.Status.Breakers {
+		if b.State == v1.BreakerOpen {
+			p.Status.OpenBreakers++
+		}
+	}
+	result, err := kubeclient.PatchStatus(ctx, r.Client, &old, p.RecoveryPolicy)
+	if err != nil || result.RequeueAfter > 0 {
+		return result, err
+	}
+	r.announce(p.RecoveryPolicy, changes)
+	if p.Spec.Breaker == nil {
+		return reconcile.Result{}, nil
+	}
+	return reconcile.Result{RequeueAfter: r.Every}, nil
+}
+
+// conditions says whether the policy is valid, and whether it can have a repair made.
+func (r *Reconciler) conditions(ctx context.Context, p *policy.Policy, now time.Time) error {
+	ready := metav1.Condition{
+		Type: v1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1.ReasonReady, Message: "RecoveryPolicy is valid",
+		ObservedGeneration: p.Generation,
+	}
+	effective := metav1.Condition{
+		Type: v1.ConditionEffective, Status: metav1.ConditionFalse, ObservedGeneration: p.Generation,
+	}
+	overruled, err := r.overruled(ctx, p)
+	switch {
+	case err != nil:
+		return err
+	case len(p.Problems) > 0:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1.ReasonInvalidSpec, v1.Message(p.Problems)
+		effective.Reason, effective.Message = v1.ReasonInvalidSpec, "an invalid policy allows no repair of what it selects"
+	case p.Spec.Paused:
+		effective.Reason, effective.Message = v1.ReasonPaused, "spec.paused is set: no repair is made, also not by a Diagnosis"
+	case p.Spec.Mode == v1.RecoveryOff || p.Spec.Mode == v1.RecoveryObserve:
+		effective.Reason, effective.Message = v1.ReasonNoRepair, fmt.Sprintf("mode %s allows no repair", p.Spec.Mode)
+	case overruled != nil:
+		effective.Reason = v1.ReasonOverruled
+		effective.Message = fmt.Sprintf("policy %s selects all that this policy selects, and has mode %s", overruled.Name, overruled.Spec.Mode)
+	case p.NeverOpens(now):
+		effective.Reason, effective.Message = v1.ReasonNeverFires, "spec.windows: no window opens in the next five years"
+	default:
+		effective.Status, effective.Reason = metav1.ConditionTrue, v1.ReasonEffective
+		effective.Message = fmt.Sprintf("mode %s holds, unless another policy is more careful", p.Spec.Mode)
+	}
+	meta.SetStatusCondition(&p.Status.Conditions, ready)
+	meta.SetStatusCondition(&p.Status.Conditions, effective)
+	return nil
+}
+
+// overruled returns a policy that selects all that this one selects and is more careful, or nil.
+func (r *Reconciler) overruled(ctx context.Context, p *policy.Policy) (*policy.Policy, error) {
+	var all v1.RecoveryPolicyList
+	if err := r.Client.List(ctx, &all); err != nil {
+		return nil, fmt.Errorf("listing recovery policies: %w", err)
+	}
+	for i := range all.Items {
+		if other := policy.Compile(&all.Items[i]); other.Name != p.Name && other.Overrules(p) {
+			return other, nil
+		}
+	}
+	return nil, nil
+}
+
+// nodeLabels returns the labels of all nodes, which may be of some time ago.
+func (r *Reconciler) nodeLabels(ctx context.Context, age time.Duration) (map[string]map[string]string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.nodes != nil && r.Clock.Since(r.listed).Abs() < age {
+		return r.nodes, nil
+	}
+	nodes, now := map[string]map[string]string{}, r.Clock.Now()
+	for next := ""; ; {
+		page := &metav1.PartialObjectMetadataList{}
+		page.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
+		if err := r.Reader.List(ctx, page, client.Limit(nodesPage), client.Continue(next)); err != nil {
+			return nil, fmt.Errorf("listing nodes: %w", err)
+		}
+		for i := range page.Items {
+			nodes[page.Items[i].Name] = page.Items[i].Labels
+		}
+		if next = page.Continue; next == "" {
+			break
+		}
+	}
+	r.nodes, r.listed = nodes, now
+	return nodes, nil
+}
