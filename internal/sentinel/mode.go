@@ -58,3 +58,10 @@ func (w *volumeWatcher) mayRepairSome(v *volume.Health, pod *corev1.Pod) bool {
 func (w *volumeWatcher) modeOf(a fault.Action) Mode {
 	return w.guard().Mode(a.Fault, w.Pods.PodByUID(a.Pod.UID))
 }
+
+// acquire reports whether the guard allows a repair now. A yes counts in its budgets.
+func (w *volumeWatcher) acquire(ctx context.Context, a fault.Action) bool {
+	f, known := w.present[faultKeyOf(a.Mount, a.Fault)]
+	pod := w.Pods.PodByUID(a.Pod.UID)
+	return known && pod != nil && w.guard().Acquire(ctx, f, pod)
+}

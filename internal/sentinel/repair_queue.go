@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"kubediag.org/kubediag/internal/fault"
 )
 
@@ -58,3 +60,7 @@ func (q *repairQueue) putBack(actions []fault.Action) {
 
 // dropPod drops the repairs of the pod of the last turn. The next scan plans them again.
 func (q *repairQueue) dropPod() { q.setRemaining(nil) }
+
+func isEnding(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}

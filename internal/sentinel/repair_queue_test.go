@@ -4,11 +4,14 @@
 package sentinel
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/volume"
@@ -94,5 +97,33 @@ func TestRepairQueue(t *testing.T) {
 	queue.dropPod()
 	if next := queue.next(); next[0].Pod.UID != "c" || len(queue.actions) != 1 {
 		t.Errorf("after a failure of b, %q has its turn, and %d pods wait", next[0].Pod.UID, len(queue.actions))
+	}
+}
+
+// countingGuard allows everything and counts.
+type countingGuard struct {
+	always
+	acquired, ended int
+}
+
+func (g *countingGuard) Acquire(context.Context, fault.Finding, *corev1.Pod) bool {
+	g.acquired++
+	return true
+}
+
+func (g *countingGuard) Ended(fault.Finding, error) { g.ended++ }
+
+// TestUntriedRepairsSpendNoBudget: the first repair of a pod fails, and the other repairs of its batch are not tried.
+func TestUntriedRepairsSpendNoBudget(t *testing.T) {
+	t.Parallel()
+	d := newDeadVolumes(maxRepairs)
+	d.repair = func(fault.Action) error { return volume.ErrHung }
+	w, g := d.watcher(), &countingGuard{always: always{Automatic}}
+	w.Guard = g
+	if err := w.scan(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if tried := d.totalRepairs(); tried != 1 || g.acquired != tried || g.ended != tried {
+		t.Errorf("%d repairs were tried, %d acquired, %d ended", tried, g.acquired, g.ended)
 	}
 }

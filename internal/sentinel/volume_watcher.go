@@ -13,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
@@ -297,10 +295,6 @@ func (w *volumeWatcher) planRepairs(ctx context.Context, broken []*volume.Health
 	w.repairs.plan(all)
 }
 
-func isEnding(pod *corev1.Pod) bool {
-	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
-
 // repairNext makes planned repairs for a limited time, and reports whether one succeeded. A failed repair ends the plan
 // of its pod. If one file system does not answer, the next repairs would wait and fail as well, so that a scan comes
 // first.
@@ -312,42 +306,50 @@ func (w *volumeWatcher) repairNext(ctx context.Context) (repaired bool) {
 	defer release()
 	deadline := time.Now().Add(max(minRepairTime, w.scanDuration))
 	for ok && !w.repairs.empty() && ctx.Err() == nil && time.Now().Before(deadline) {
-		batch, untried := w.repairs.next(), 0
-		var allowed []fault.Action
-		for _, a := range batch {
-			if w.mayRepair(ctx, a) {
-				allowed = append(allowed, a)
-			}
+		if w.repairBatch(ctx, w.repairs.next(), deadline) {
+			repaired = true
 		}
-		if untried = len(allowed); untried == 0 {
-			continue
-		}
-		w.heartbeat()
-		w.Volumes.ApplyAll(ctx, allowed, func(i int, applied fault.Applied, err error) bool {
-			w.heartbeat()
-			untried--
-			ok, err := w.recordRepair(allowed[i], applied, err)
-			repaired = repaired || ok
-			if err != nil {
-				w.repairs.dropPod()
-				untried = 0
-			}
-			return err == nil && ctx.Err() == nil && time.Now().Before(deadline) && w.modeOf(allowed[i]) == Automatic
-		})
-		w.repairs.putBack(allowed[len(allowed)-untried:])
 	}
 	return repaired
 }
 
-// mayRepair reports whether a repair may be tried now. It takes a token of the rate limit, and of the guard's budgets. If the
-// guard refuses, the next scan plans the repair again.
-func (w *volumeWatcher) mayRepair(ctx context.Context, a fault.Action) bool {
-	if a.Kind != fault.Replace || !a.Lossless || w.modeOf(a) != Automatic {
+// repairBatch makes repairs of one pod until deadline, and reports whether one succeeded. The guard is asked just before each, so
+// that its budgets lose none that is not tried. If it refuses a repair, the next scan plans that again.
+func (w *volumeWatcher) repairBatch(ctx context.Context, batch []fault.Action, deadline time.Time) (repaired bool) {
+	batch = slices.DeleteFunc(slices.Clone(batch), func(a fault.Action) bool { return !w.mayRepair(a) })
+	for len(batch) > 0 && !w.acquire(ctx, batch[0]) {
+		batch = batch[1:]
+	}
+	if len(batch) == 0 {
 		return false
 	}
-	f, known := w.present[faultKeyOf(a.Mount, a.Fault)]
-	pod := w.Pods.PodByUID(a.Pod.UID)
-	if !known || pod == nil {
+	untried := batch
+	w.heartbeat()
+	w.Volumes.ApplyAll(ctx, batch, func(i int, applied fault.Applied, err error) (goOn bool) {
+		w.heartbeat()
+		untried = batch[i+1:]
+		ok, err := w.recordRepair(batch[i], applied, err)
+		repaired = repaired || ok
+		if err != nil {
+			w.repairs.dropPod()
+			untried = nil
+		}
+		if len(untried) == 0 || ctx.Err() != nil || !time.Now().Before(deadline) {
+			return false
+		}
+		if goOn = w.acquire(ctx, untried[0]); !goOn {
+			untried = untried[1:]
+		}
+		return goOn
+	})
+	w.repairs.putBack(untried)
+	return repaired
+}
+
+// mayRepair reports whether a repair may be tried now, and takes a token of the rate limit. Before it is tried, acquire asks the
+// guard.
+func (w *volumeWatcher) mayRepair(a fault.Action) bool {
+	if a.Kind != fault.Replace || !a.Lossless || w.modeOf(a) != Automatic {
 		return false
 	}
 	place := placeOf(a.Mount)
@@ -362,7 +364,7 @@ func (w *volumeWatcher) mayRepair(ctx context.Context, a fault.Action) bool {
 		return false
 	}
 	backoff.lastAttempt = now
-	return w.guard().Acquire(ctx, f, pod)
+	return true
 }
 
 // recordRepair records the result of a repair. It returns the error of a repair that was tried and failed.
