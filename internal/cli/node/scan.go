@@ -228,7 +228,7 @@ func (s *scan) report(ctx context.Context, o scanOptions) (*scanReport, error) {
 	return r, nil
 }
 
-// findings scans. Where and when it was looked, and at what, is in s then.
+// findings scans. Then s has the place, the time and all that was looked at.
 func (s *scan) findings(ctx context.Context, o scanOptions) ([]fault.Finding, error) {
 	faults, err := s.run(ctx, wanted(o.only))
 	if err != nil {
