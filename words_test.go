@@ -66,7 +66,7 @@ var (
 	sinkingWords = []sinking{
 		{`anew|afresh`, count{35, 70, 0}, "again"},
 		{`whoever`, count{28, 26, 0}, "anyone who, the process that"},
-		{`tells?`, count{225, 96, 0}, "reports whether, returns, reports"},
+		{`tells?`, count{224, 96, 0}, "reports whether, returns, reports"},
 		{`mend|mends|mended|mending`, count{19, 41, 0}, "repair"},
 		{`for want of`, count{10, 4, 0}, "because there is no"},
 		{`heed|heeds|heeded`, count{0, 2, 0}, "obey, use"},
