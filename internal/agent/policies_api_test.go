@@ -74,7 +74,9 @@ func startGuard(t *testing.T, name string, mode sentinel.Mode) *guarded {
 	t.Cleanup(func() {
 		cancel()
 		for range cap(done) {
-			<-done
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
 		}
 	})
 	return g

@@ -82,7 +82,9 @@ func begin(t *testing.T, s *server) *Guard {
 	go func() { done <- g.Start(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		<-done
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	})
 	return g
 }
@@ -251,8 +253,10 @@ func TestFreshnessFollowsRequests(t *testing.T) {
 		f.Answered()
 		fails := false
 		lw := cache.ToListerWatcherWithContext(f.Follow(&cache.ListWatch{
-			ListFunc: func(metav1.ListOptions) (runtime.Object, error) { return &v1.RecoveryPolicyList{}, nil },
-			WatchFunc: func(metav1.ListOptions) (watch.Interface, error) {
+			ListWithContextFunc: func(_ context.Context, _ metav1.ListOptions) (runtime.Object, error) {
+				return &v1.RecoveryPolicyList{}, nil
+			},
+			WatchFuncWithContext: func(_ context.Context, _ metav1.ListOptions) (watch.Interface, error) {
 				if fails {
 					return nil, errors.New("refused")
 				}
