@@ -70,6 +70,7 @@ func TestPlugin(t *testing.T) {
 	if status != 1 || !strings.Contains(out, "kubectl kubediag run pod/"+pod.Name+" -n default") {
 		t.Errorf("status %d", status)
 	}
+	e.bundles(t)
 	e.healsAsPrinted(t, pod)
 	e.Wait(t, "the fault to be gone", func(context.Context) bool {
 		return strings.Contains(watch.text(), "✓ StaleSubPath default/"+pod.Name)
@@ -78,6 +79,20 @@ func TestPlugin(t *testing.T) {
 	t.Logf("doctor, status %d:\n%s", status, out)
 	if strings.Contains(out, "FAIL") || !strings.Contains(out, "kubernetes#68211") {
 		t.Errorf("status %d", status)
+	}
+}
+
+// bundles has the agent's pod write a bundle, and finds in it what is broken.
+func (e *env) bundles(t *testing.T) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "ticket.tar.gz")
+	out, status := e.kubediag(t, "bundle", "--node", e.NodeName(), "-o", file)
+	if status != 0 || !strings.Contains(out, "kubediag scan --from "+file) {
+		t.Errorf("bundle ends with status %d: %s", status, out)
+	}
+	found, err := exec.CommandContext(t.Context(), e.Build(t, "kubediag"), "scan", "--brief", "--from", file).CombinedOutput()
+	if !strings.Contains(string(found), "1 fault: StaleSubPath") {
+		t.Errorf("scan --from: %v: %s", err, found)
 	}
 }
 

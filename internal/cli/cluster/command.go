@@ -38,7 +38,8 @@ func NewCommand() *cobra.Command {
 	}
 	c := &connection{}
 	c.addFlags(root.PersistentFlags())
-	root.AddCommand(newFaultsCommand(c), newRunCommand(c), newGetCommand(c), newReportCommand(c), newCancelCommand(c), newDoctorCommand(c), newLintCommand(c))
+	root.AddCommand(newFaultsCommand(c), newRunCommand(c), newGetCommand(c), newReportCommand(c), newCancelCommand(c), newDoctorCommand(c), newLintCommand(c),
+		newBundleCommand(c))
 	completeFlag(root, "namespace", c.namespaces)
 	return root
 }

@@ -8,10 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 
@@ -96,10 +92,12 @@ func (o *bundleOptions) run(cmd *cobra.Command) error {
 	}
 	ctx := cmd.Context()
 	if o.file == "" {
-		o.file = fmt.Sprintf("kubediag-%s-%s.tar.gz", plainName.ReplaceAllString(hostname(), "_"), time.Now().UTC().Format("20060102T150405Z"))
+		o.file = bundle.FileName(hostname(), time.Now())
 	}
-	if _, err := os.Lstat(o.file); err == nil && !o.force { // before the work, and again when it is written
-		return errThere(o.file)
+	if o.file != "-" && !o.force { // before the work, and again when it is written
+		if err := bundle.Absent(o.file); err != nil {
+			return fmt.Errorf("%w: %w", ErrRefused, err)
+		}
 	}
 	b, failed, err := o.collect(ctx, cmd.InOrStdin())
 	if err == nil {
@@ -111,66 +109,14 @@ func (o *bundleOptions) run(cmd *cobra.Command) error {
 	if o.file == "-" {
 		return errors.Join(b.Write(cmd.OutOrStdout()), failed)
 	}
-	size, err := o.write(b)
-	if err != nil {
+	size, err := b.Create(o.file, o.force)
+	switch {
+	case errors.Is(err, bundle.ErrExists):
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	case err != nil:
 		return err
 	}
 	return errors.Join(write(cmd.OutOrStdout(), written(b, o.file, size)), failed)
-}
-
-// plainName has all that is not part of a plain file name.
-var plainName = regexp.MustCompile(`[^a-zA-Z0-9.-]+`)
-
-func errThere(name string) error {
-	return fmt.Errorf("%w: %q is there already: name another file with -o, or add --force", ErrRefused, name)
-}
-
-// write writes the file whole or not at all. Only with --force it takes the place of another.
-func (o *bundleOptions) write(b *bundle.Bundle) (size int64, err error) {
-	f, err := os.CreateTemp(filepath.Dir(o.file), ".kubediag-bundle-*") // of mode 0600
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = os.Remove(f.Name()) }() // it is gone if it was renamed
-	err = b.Write(f)
-	if err == nil {
-		err = f.Sync()
-	}
-	if st, failed := f.Stat(); failed == nil {
-		size = st.Size()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return 0, err
-	}
-	if o.force {
-		return size, os.Rename(f.Name(), o.file)
-	}
-	err = os.Link(f.Name(), o.file) // which replaces nothing
-	switch {
-	case errors.Is(err, fs.ErrExist):
-		err = errThere(o.file)
-	case err != nil: // a file system without links
-		err = copyNew(f.Name(), o.file)
-	}
-	return size, err
-}
-
-// copyNew copies a file to a name that nothing has.
-func copyNew(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return errThere(to)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
 }
 
 // written says what was written.

@@ -8,8 +8,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -120,35 +118,6 @@ func TestCollectionIsClean(t *testing.T) {
 	var v map[string]string
 	if err := json.Unmarshal(c.File("b.json"), &v); err != nil || v["x"] != "\x1b]0;" {
 		t.Errorf("b.json is %v, %v", v, err)
-	}
-}
-
-// TestBundleKeepsWhatIsThere: a file is replaced with --force alone, and nothing else is left beside it.
-func TestBundleKeepsWhatIsThere(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	name := filepath.Join(dir, "b.tar.gz")
-	if err := os.WriteFile(name, []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	o := bundleOptions{file: name}
-	if _, err := o.write(bundled(t, recording{})); !errors.Is(err, ErrRefused) {
-		t.Errorf("error %v, want a refusal", err)
-	}
-	if content, err := os.ReadFile(name); err != nil || string(content) != "mine" {
-		t.Errorf("has %q, %v", content, err)
-	}
-	o.force = true
-	size, err := o.write(bundled(t, recording{}))
-	st, failed := os.Stat(name)
-	if err != nil || failed != nil || st.Size() != size || st.Mode().Perm() != 0o600 {
-		t.Errorf("wrote %d bytes, %v, %v, %v", size, st, err, failed)
-	}
-	if err := copyNew(name, name); !errors.Is(err, ErrRefused) {
-		t.Errorf("copied over it: %v", err)
-	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
-		t.Errorf("left are %v, %v", left, err)
 	}
 }
 

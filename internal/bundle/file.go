@@ -1,0 +1,87 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package bundle
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+)
+
+// ErrExists is the error for a file that is there and is not to be replaced.
+var ErrExists = errors.New("is there already")
+
+// plainName has all that is not part of a plain file name.
+var plainName = regexp.MustCompile(`[^a-zA-Z0-9.-]+`)
+
+// FileName is the name of the file for the bundle of a node, if the user gives none.
+func FileName(node string, at time.Time) string {
+	return fmt.Sprintf("kubediag-%s-%s.tar.gz", plainName.ReplaceAllString(node, "_"), at.UTC().Format("20060102T150405Z"))
+}
+
+// Absent returns an ErrExists if there is a file, or a link, of that name.
+func Absent(name string) error {
+	if _, err := os.Lstat(name); err == nil {
+		return errThere(name)
+	}
+	return nil
+}
+
+func errThere(name string) error {
+	return fmt.Errorf("%q %w: name another file with -o, or add --force", name, ErrExists)
+}
+
+// Create writes the bundle to a file of mode 0600, whole or not at all, and returns its size in bytes. A file that is there
+// is replaced only if replace is set; otherwise the error is an ErrExists.
+func (b *Bundle) Create(name string, replace bool) (size int64, err error) {
+	f, err := os.CreateTemp(filepath.Dir(name), ".kubediag-bundle-*") // of mode 0600
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = os.Remove(f.Name()) }() // it is gone if it was renamed
+	err = b.Write(f)
+	if err == nil {
+		err = f.Sync()
+	}
+	if st, failed := f.Stat(); failed == nil {
+		size = st.Size()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return 0, err
+	}
+	if replace {
+		return size, os.Rename(f.Name(), name)
+	}
+	err = os.Link(f.Name(), name) // which replaces nothing
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		err = errThere(name)
+	case err != nil: // a file system without links
+		err = copyNew(f.Name(), name)
+	}
+	return size, err
+}
+
+// copyNew copies a file to a name that nothing has.
+func copyNew(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return errThere(to)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}

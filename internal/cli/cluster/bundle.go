@@ -1,0 +1,205 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/httpstream"
+	"k8s.io/client-go/tools/remotecommand"
+
+	"kubediag.org/kubediag/internal/bundle"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/printable"
+)
+
+// agentContainer is the container of an agent's pod that has the program.
+const agentContainer = "agent"
+
+func newBundleCommand(c *connection) *cobra.Command {
+	o := &bundleOptions{}
+	cmd := &cobra.Command{
+		Use:   "bundle --node NODE",
+		Short: "Write one file for a ticket: what the agent's pod of a node sees there",
+		Long: "bundle runs kubediag bundle in the agent's pod of a node, with the pods of that node, and writes the file here. The file\n" +
+			"has no credentials; read it with kubediag scan --from. It takes the right to create pods/exec in kubediag's namespace,\n" +
+			"which is the right to do anything on the node.\n\n" +
+			"Exit status: 0 written, 2 it could not look, 3 refused: a right is missing, or the file is there already.",
+		Example: "  kubectl kubediag bundle --node worker-3\n  kubediag scan --from kubediag-worker-3-20261123T120000Z.tar.gz",
+		Args:    takes("", 0, 0),
+		RunE: verb(func(cmd *cobra.Command, _ []string) error {
+			if o.node == "" {
+				return errors.New("--node is missing: name the node")
+			}
+			client, err := c.client()
+			if err != nil {
+				return err
+			}
+			return o.run(cmd, client)
+		}),
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.node, "node", "", "the node")
+	f.StringVarP(&o.file, "output", "o", "", "file to write, \"-\": standard output (default kubediag-NODE-TIME.tar.gz in this directory)")
+	f.BoolVar(&o.force, "force", false, "replace a file that is there")
+	f.StringVar(&o.home, "kubediag-namespace", "kubediag", "the namespace that kubediag is installed in")
+	completeFlag(cmd, "node", c.namesOf(nodes))
+	return cmd
+}
+
+// bundleOptions are the flags of bundle.
+type bundleOptions struct {
+	node, file, home string
+	force            bool
+}
+
+func (o *bundleOptions) run(cmd *cobra.Command, c *client) error {
+	ctx := cmd.Context()
+	name := o.file
+	if name == "" {
+		name = bundle.FileName(o.node, time.Now())
+	}
+	if name != "-" && !o.force { // before the work, and again when it is written
+		if err := bundle.Absent(name); err != nil {
+			return fmt.Errorf("%w: %w", ErrRefused, err)
+		}
+	}
+	pod, err := c.agentOf(ctx, o.node, o.home)
+	if err != nil {
+		return err
+	}
+	args := []string{"/kubediag", "bundle", "-o", "-"}
+	specs, err := c.podsOf(ctx, o.node)
+	switch {
+	case errors.Is(err, ErrRefused):
+		fmt.Fprintln(cmd.ErrOrStderr(), printable.Line("without the pods' specs: "+err.Error()))
+	case err != nil:
+		return err
+	default:
+		args = append(args, "--pods", "-")
+	}
+	b, err := c.bundleIn(ctx, pod, args, specs)
+	if err != nil {
+		return err
+	}
+	if name == "-" {
+		return b.Write(cmd.OutOrStdout())
+	}
+	size, err := b.Create(name, o.force)
+	switch {
+	case errors.Is(err, bundle.ErrExists):
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	case err != nil:
+		return err
+	}
+	return write(cmd.OutOrStdout(), fmt.Sprintf("Wrote %s: %d KiB.\nRead it with: kubediag scan --from %s\n",
+		printable.Quoted(name), (size+1023)>>10, fault.Quote(name)))
+}
+
+// agentOf is the pod of the agent that runs on a node.
+func (c *client) agentOf(ctx context.Context, node, home string) (*corev1.Pod, error) {
+	var list corev1.PodList
+	o := metav1.ListOptions{LabelSelector: componentLabel + "=agent", FieldSelector: "spec.nodeName=" + node}
+	if err := c.list(ctx, pods.in(home), o, &list); err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(list.Items, func(p corev1.Pod) bool {
+		return slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == agentContainer && s.State.Running != nil })
+	})
+	if i < 0 {
+		return nil, fmt.Errorf("no agent runs on node %q: use kubectl debug node/%s --image=docker.io/kubediag/cli --profile=sysadmin, see docs/kubectl.md", node, node)
+	}
+	return &list.Items[i], nil
+}
+
+// podsOf are the pods of a node, as JSON.
+func (c *client) podsOf(ctx context.Context, node string) ([]byte, error) {
+	var list corev1.PodList
+	if err := c.list(ctx, pods.in(""), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node}, &list); err != nil {
+		return nil, err
+	}
+	list.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}
+	text, err := json.Marshal(&list)
+	if err != nil {
+		return nil, fmt.Errorf("write down the pods of node %q: %w", node, err)
+	}
+	return text, nil
+}
+
+// bundleIn runs a command in the agent's container, and reads the bundle that it writes to its standard output.
+func (c *client) bundleIn(ctx context.Context, pod *corev1.Pod, args []string, stdin []byte) (*bundle.Bundle, error) {
+	run, err := c.execution(pod, args)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r, w := io.Pipe()
+	defer r.Close()
+	var said bytes.Buffer // its size is bounded below
+	ended := make(chan error, 1)
+	go func() {
+		err := run.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: bytes.NewReader(stdin), Stdout: w, Stderr: &clipped{&said, 16 << 10}})
+		ended <- errors.Join(err, w.Close())
+	}()
+	b, bad := bundle.Read(r)
+	if bad != nil {
+		cancel() // what comes is not wanted
+	}
+	_ = r.Close()
+	err = <-ended
+	if text := strings.TrimSpace(said.String()); bad != nil && text != "" {
+		return nil, fmt.Errorf("kubediag in pod %s/%s: %s", pod.Namespace, pod.Name, printable.Line(text))
+	}
+	if bad != nil && err != nil && !errors.Is(err, context.Canceled) {
+		return nil, c.said(action{"create", place{resource{corev1.SchemeGroupVersion, "pods/exec", false}, pod.Namespace}, pod.Name}, err)
+	}
+	return b, bad
+}
+
+// execution prepares a command in the agent's container: by WebSocket, or by SPDY if the API server is older.
+func (c *client) execution(pod *corev1.Pod, args []string) (remotecommand.Executor, error) {
+	core, err := c.of(corev1.SchemeGroupVersion)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	request := core.Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
+		Param("container", agentContainer).Param("stdin", "true").Param("stdout", "true").Param("stderr", "true")
+	for _, arg := range args {
+		request = request.Param("command", arg)
+	}
+	spdy, err := remotecommand.NewSPDYExecutor(c.config, "POST", request.URL())
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	socket, err := remotecommand.NewWebSocketExecutor(c.config, "GET", request.URL().String())
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	return remotecommand.NewFallbackExecutor(socket, spdy, func(err error) bool {
+		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+	})
+}
+
+// clipped keeps the beginning of what is written to it.
+type clipped struct {
+	to   *bytes.Buffer
+	room int
+}
+
+func (c *clipped) Write(p []byte) (int, error) {
+	c.to.Write(p[:min(len(p), c.room-min(c.room, c.to.Len()))])
+	return len(p), nil
+}
