@@ -64,7 +64,7 @@ type sinking struct {
 
 var (
 	sinkingWords = []sinking{
-		{`anew|afresh`, count{35, 70, 0}, "again"},
+		{`anew|afresh`, count{34, 70, 0}, "again"},
 		{`whoever`, count{28, 26, 0}, "anyone who, the process that"},
 		{`tells?`, count{224, 96, 0}, "reports whether, returns, reports"},
 		{`mend|mends|mended|mending`, count{19, 41, 0}, "repair"},

@@ -97,6 +97,7 @@ func (a *agent) newExecutor(o *observer) (*executor.Executor, error) {
 	}
 	deps := registry.Deps{
 		Pods: a.pods, Kubelet: a.kubelet, Volumes: a.volumes, Orphans: a.orphans, Evictor: evictor, Lister: a.index,
+		IdleFile: filepath.Join(a.DataRoot, idleFile),
 	}
 	if a.connections != nil {
 		deps.Connections = a.connections

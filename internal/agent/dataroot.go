@@ -23,6 +23,9 @@ const (
 	lockRetry    = 500 * time.Millisecond
 )
 
+// idleFile has what the sweep of idle devices has seen.
+const idleFile = "idle-devices.json"
+
 // dataRoot is the directory of journals and full results, held by this process alone.
 type dataRoot struct {
 	lock *sys.FD

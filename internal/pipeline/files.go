@@ -64,7 +64,7 @@ func (f *files) storageDir(dir string) (string, error) {
 		return "", fmt.Errorf("must be below %q", f.base)
 	}
 	switch first, _, _ := strings.Cut(rel, "/"); first {
-	case journalDir, artifactDir, "lock", "repair.lock", "by-hand":
+	case journalDir, artifactDir, "lock", "repair.lock", "by-hand", "idle-devices.json":
 		return "", fmt.Errorf("must not be in %q, which kubediag uses itself", path.Join(f.base, first))
 	}
 	return rel, nil

@@ -47,6 +47,8 @@ type Deps struct {
 	Evictor volume.Evictor
 	// Connections tells since when FUSE connections are there. Nil: it is not known.
 	Connections volume.Connections
+	// IdleFile keeps what was seen of devices over a restart. Empty: nothing does.
+	IdleFile string
 	// Lister lists the pods of the node. Nil: they are not known, and only a pod that is named is looked at.
 	Lister auto.Lister
 }
@@ -101,7 +103,7 @@ func New(d Deps) (*processor.Registry, error) {
 		processor.Step{Recoverer: &auto.Recoverer{Families: families}},
 		processor.Step{Processor: &inventory.NamespaceCollector{Scanner: scanner}},
 		processor.Step{Processor: &inventory.DeviceCollector{Kubelet: d.Kubelet, Scanner: scanner}},
-		processor.Step{Recoverer: &device.IdleRecoverer{Inspector: inspector}},
+		processor.Step{Recoverer: &device.IdleRecoverer{Inspector: inspector, File: d.IdleFile}},
 		processor.Step{Processor: &volume.Collector{Pods: d.Pods, Inspector: d.Volumes}},
 	)...)
 }

@@ -16,6 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -26,25 +27,28 @@ const (
 	KeyIdleResults = "recover.system.idle_device.results"
 )
 
-// IdleRecoverer is the recoverer idleDeviceRecover. It remembers what it has seen, so one serves for all calls.
+// IdleRecoverer is the recoverer idleDeviceRecover. It remembers what it has seen, so one serves for all calls. With a File
+// it goes on where the last one has ended, until the node boots again.
 //
 // It unmaps krbd devices, one by one, that have been idle for a while and that nothing holds. A device is idle if its
-// counters have not changed since this process first saw these values, long enough ago; a device that it sees for the first
+// counters have not changed since they were first seen with these values, long enough ago; a device that is seen for the first
 // time is not idle. It unmaps through krbd's own interface, which refuses while the device is open, and never by force. It
 // rests on the kernel's Documentation/ABI/testing/sysfs-bus-rbd and Documentation/block/stat.rst.
 type IdleRecoverer struct {
 	Inspector *device.Inspector
-	// Now is the clock; nil is time.Now.
-	Now func() time.Time
+	// File keeps what was seen. Empty: it is forgotten when the process ends. One process at a time may use a file.
+	File string
+	// Now is the time since the boot; nil is sys.SinceBoot.
+	Now func() time.Duration
 
 	mu   sync.Mutex
-	seen map[fault.Device]counterSample
+	seen map[fault.Device]counterSample // nil: File was not read yet
 }
 
 // counterSample is a device's counters and when they were first seen with these values.
 type counterSample struct {
 	activity blockdev.Activity
-	since    time.Time
+	since    time.Duration // since the boot
 }
 
 // Name is idleDeviceRecover.
@@ -93,7 +97,9 @@ func (h *IdleRecoverer) sweep(ctx context.Context, o idleOptions) (candidates []
 		return nil, nil, err
 	}
 	devices = slices.DeleteFunc(devices, func(d blockdev.Device) bool { return d.Kind != blockdev.KRBD || d.Parent != "" })
-	h.dropOldSamples(devices)
+	if err := h.recall(devices); err != nil {
+		return nil, nil, err
+	}
 	for _, d := range devices {
 		idle, why, err := h.idle(d)
 		if err == nil && why == "" && idle < o.minimum {
@@ -111,6 +117,9 @@ func (h *IdleRecoverer) sweep(ctx context.Context, o idleOptions) (candidates []
 		default:
 			candidates = append(candidates, idleCandidate{d, idle})
 		}
+	}
+	if err := h.keep(); err != nil {
+		return nil, nil, err
 	}
 	slices.SortStableFunc(candidates, func(a, b idleCandidate) int { return cmp.Compare(b.idle, a.idle) })
 	return candidates, kept, nil
@@ -152,13 +161,18 @@ func (h *IdleRecoverer) idle(d blockdev.Device) (lasted time.Duration, why strin
 		h.seen[key] = counterSample{now, h.now()}
 		return 0, "", nil
 	}
-	return h.now().Sub(before.since), "", nil
+	return h.now() - before.since, "", nil
 }
 
-// dropOldSamples drops what is known of devices that have gone.
-func (h *IdleRecoverer) dropOldSamples(devices []blockdev.Device) {
+// recall reads the file, if that was not done yet, and drops what is known of devices that have gone.
+func (h *IdleRecoverer) recall(devices []blockdev.Device) (err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.seen == nil && h.File != "" {
+		if h.seen, err = readSamples(h.File, h.now()); err != nil {
+			return err
+		}
+	}
 	kept := map[fault.Device]counterSample{}
 	for _, d := range devices {
 		if s, ok := h.seen[device.RefOf(d)]; ok {
@@ -166,13 +180,24 @@ func (h *IdleRecoverer) dropOldSamples(devices []blockdev.Device) {
 		}
 	}
 	h.seen = kept
+	return nil
 }
 
-func (h *IdleRecoverer) now() time.Time {
+// keep writes the file.
+func (h *IdleRecoverer) keep() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.File == "" {
+		return nil
+	}
+	return writeSamples(h.File, h.seen)
+}
+
+func (h *IdleRecoverer) now() time.Duration {
 	if h.Now != nil {
 		return h.Now()
 	}
-	return time.Now()
+	return sys.SinceBoot()
 }
 
 // Apply unmaps one device, if it is the one that was planned, and is unused still.
@@ -193,7 +218,7 @@ func (h *IdleRecoverer) Apply(ctx context.Context, _ processor.Request, a fault.
 }
 
 // allowed refuses what is no krbd device, has its node bound, or has been used since it was planned for. What the
-// counters were is not known any more where the agent began anew in between; then that nothing holds it has to do.
+// counters were is not known if the node's agent has started since and has not swept yet: then it is enough that nothing holds it.
 func (h *IdleRecoverer) allowed(ctx context.Context, d blockdev.Device) error {
 	if d.Kind != blockdev.KRBD || d.Parent != "" {
 		return fmt.Errorf("%w: %s is no krbd device", device.ErrStays, d.Node())

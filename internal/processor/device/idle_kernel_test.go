@@ -6,7 +6,9 @@
 package device
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +29,7 @@ type idleScene struct {
 	*devicetest.Scene
 	healer  *IdleRecoverer
 	request processor.Request
-	clock   time.Time
+	clock   time.Duration
 }
 
 func newIdleScene(t *testing.T, devices int) *idleScene {
@@ -38,7 +40,7 @@ func newIdleScene(t *testing.T, devices int) *idleScene {
 		s.UnmountOnHost()
 		scenes = append(scenes, s)
 	}
-	w := &idleScene{Scene: scenes[0], clock: time.Unix(1_700_000_000, 0), request: processor.Request{Values: map[string]string{}}}
+	w := &idleScene{Scene: scenes[0], clock: time.Hour, request: processor.Request{Values: map[string]string{}}}
 	w.KRBD = devicetest.MapKRBD(t, scenes...)
 	w.healer = w.begin()
 	return w
@@ -46,7 +48,7 @@ func newIdleScene(t *testing.T, devices int) *idleScene {
 
 // begin is a recoverer that has seen nothing yet, as after a start of the agent.
 func (w *idleScene) begin() *IdleRecoverer {
-	return &IdleRecoverer{Inspector: w.Inspector, Now: func() time.Time { return w.clock }}
+	return &IdleRecoverer{Inspector: w.Inspector, Now: func() time.Duration { return w.clock }}
 }
 
 func (w *idleScene) plan(t *testing.T) processor.Plan {
@@ -64,7 +66,7 @@ func (w *idleScene) idle(t *testing.T, lasts time.Duration) {
 	if p := w.plan(t); len(p.Actions) != 0 || !strings.Contains(p.NotApplicable, "seen idle for 0 seconds only") {
 		t.Fatalf("plan = %+v, want nothing for devices that are seen for the first time", p)
 	}
-	w.clock = w.clock.Add(lasts)
+	w.clock += lasts
 }
 
 func TestUnmapsWhatIsIdle(t *testing.T) {
@@ -124,6 +126,49 @@ func TestIdleKilledHalfWay(t *testing.T) {
 	}
 }
 
+// TestIdleOverARestart has a new agent count on from where the old one has ended, unless the file is of another boot, or of
+// a later time, or is broken.
+func TestIdleOverARestart(t *testing.T) {
+	w := newIdleScene(t, 1)
+	file := filepath.Join(t.TempDir(), "idle-devices.json")
+	again := func() {
+		w.healer = w.begin()
+		w.healer.File = file
+	}
+	again()
+	w.plan(t)
+	content, err := os.ReadFile(file)
+	must(t, err)
+	w.clock += 20 * time.Minute
+	again()
+	if diff := cmp.Diff([]string{"Detach /dev/rbd0 (diskseq 5)"}, targets(w.plan(t))); diff != "" {
+		t.Errorf("after a restart (-want +got):\n%s", diff)
+	}
+	boot, err := sys.BootID()
+	must(t, err)
+	for name, text := range map[string]string{
+		"of another boot": strings.ReplaceAll(string(content), boot, "another"),
+		"of a later time": strings.ReplaceAll(string(content), fmt.Sprintf(`"since":%d`, time.Hour), fmt.Sprintf(`"since":%d`, w.clock+1)),
+		"broken":          string(content[:len(content)-1]),
+		"used since":      strings.ReplaceAll(string(content), `"Reads":`, `"Reads":1`),
+	} {
+		if text == string(content) {
+			t.Errorf("%s: it is the same file: %s", name, content)
+		}
+		must(t, os.WriteFile(file, []byte(text), 0o600))
+		again()
+		if p := w.plan(t); len(p.Actions) != 0 || !strings.Contains(p.NotApplicable, "seen idle for 0 seconds only") {
+			t.Errorf("a file %s: plan %+v", name, p)
+		}
+	}
+	must(t, os.Remove(file))
+	must(t, os.Mkdir(file, 0o700))
+	again()
+	if _, err := w.healer.Plan(t.Context(), w.request); err == nil || !strings.Contains(err.Error(), "what was seen of devices") {
+		t.Errorf("a directory instead of the file: %v", err)
+	}
+}
+
 func TestLeavesUsedDevicesAlone(t *testing.T) {
 	for name, c := range map[string]struct {
 		set func(t *testing.T, w *idleScene)
@@ -133,7 +178,7 @@ func TestLeavesUsedDevicesAlone(t *testing.T) {
 		"mounted elsewhere":    {func(_ *testing.T, w *idleScene) { w.Container("own", w.Device.Node()) }, "is held by mount"},
 		"open":                 {func(t *testing.T, w *idleScene) { openCandidate(t, w.Device.Node()) }, "raw open"},
 		"read from meanwhile":  {func(_ *testing.T, w *idleScene) { w.Count(0, 101) }, "seen idle for 0 seconds only"},
-		"too short":            {func(_ *testing.T, w *idleScene) { w.clock = w.clock.Add(-15 * time.Minute) }, "seen idle for 300 seconds only"},
+		"too short":            {func(_ *testing.T, w *idleScene) { w.clock -= 15 * time.Minute }, "seen idle for 300 seconds only"},
 		"another image by now": {func(_ *testing.T, w *idleScene) { w.Replace(0) }, "seen idle for 0 seconds only"},
 		"no agent's memory":    {func(_ *testing.T, w *idleScene) { w.healer = w.begin() }, "seen idle for 0 seconds only"},
 		"not mapped any more":  {func(_ *testing.T, w *idleScene) { must(t, os.RemoveAll(w.KRBD.Root+"/sys/bus/rbd/devices/0")) }, "no krbd device"},

@@ -1,0 +1,81 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// idleFile is what IdleRecoverer keeps of what it has seen. Counters begin at 0 when the node boots, so it counts for one boot.
+type idleFile struct {
+	// Boot is the kernel's name of the boot.
+	Boot    string       `json:"boot"`
+	Devices []idleSample `json:"devices"`
+}
+
+type idleSample struct {
+	Device   fault.Device      `json:"device"`
+	Activity blockdev.Activity `json:"activity"`
+	// Since is when the counters were first seen so, in nanoseconds since the boot.
+	Since time.Duration `json:"since"`
+}
+
+// readSamples reads the file. One that is not there, is broken or is of another boot says nothing: then each device is seen
+// for the first time. A time after now says nothing either.
+func readSamples(name string, now time.Duration) (map[fault.Device]counterSample, error) {
+	seen := map[fault.Device]counterSample{}
+	content, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return seen, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read what was seen of devices: %w", err)
+	}
+	boot, err := sys.BootID()
+	if err != nil {
+		return nil, err
+	}
+	var kept idleFile
+	if json.Unmarshal(content, &kept) != nil || kept.Boot != boot {
+		return seen, nil
+	}
+	for _, s := range kept.Devices {
+		if s.Since >= 0 && s.Since <= now {
+			seen[s.Device] = counterSample{s.Activity, s.Since}
+		}
+	}
+	return seen, nil
+}
+
+// writeSamples replaces the file. It need not outlive a crash of the node, which begins another boot.
+func writeSamples(name string, seen map[fault.Device]counterSample) error {
+	boot, err := sys.BootID()
+	if err != nil {
+		return err
+	}
+	kept := idleFile{Boot: boot, Devices: []idleSample{}}
+	for device, s := range seen {
+		kept.Devices = append(kept.Devices, idleSample{device, s.activity, s.since})
+	}
+	content, err := json.Marshal(kept)
+	if err == nil {
+		err = os.WriteFile(name+".part", content, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(name+".part", name)
+	}
+	if err != nil {
+		return fmt.Errorf("keep what was seen of devices: %w", err)
+	}
+	return nil
+}
