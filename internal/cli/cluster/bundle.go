@@ -17,8 +17,8 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/streaming/pkg/httpstream"
 
 	"kubediag.org/kubediag/internal/bundle"
 	"kubediag.org/kubediag/internal/fault"
@@ -147,7 +147,7 @@ func (c *client) bundleIn(ctx context.Context, pod *corev1.Pod, args []string, s
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r, w := io.Pipe()
-	defer r.Close()
+	defer func() { _ = r.Close() }() // the writer sees it
 	var said bytes.Buffer // its size is bounded below
 	ended := make(chan error, 1)
 	go func() {

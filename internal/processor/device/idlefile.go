@@ -46,8 +46,8 @@ func readSamples(name string, now time.Duration) (map[fault.Device]counterSample
 		return nil, err
 	}
 	var kept idleFile
-	if json.Unmarshal(content, &kept) != nil || kept.Boot != boot {
-		return seen, nil
+	if err := json.Unmarshal(content, &kept); err != nil || kept.Boot != boot {
+		kept = idleFile{}
 	}
 	for _, s := range kept.Devices {
 		if s.Since >= 0 && s.Since <= now {
