@@ -84,6 +84,7 @@ func raceReplace(t *testing.T, v victim, act rival) tally {
 			return err
 		}, func() []ID { return act(s) }, usual*time.Duration(got.rounds%48)/32)
 		held.Close()
+		tree.Close() // which a refused replacement leaves open
 		got.count(t, left, err)
 		clear(t, s)
 	}
