@@ -252,6 +252,27 @@ func TestRelease(t *testing.T) {
 	w.run(t, "release", "/").says(t, 3, "refused: the device is in use as it should be")
 }
 
+// TestHoldersPrintsTheRelease has a person look for holders, and type the command that is printed: a device need not be named.
+func TestHoldersPrintsTheRelease(t *testing.T) {
+	w := newBrokenNode(t)
+	printed := regexp.MustCompile(`\n  To release it:\n\n    (.* ` + filepath.Base(w.s.device) + `)\n`)
+	var line string
+	for _, args := range [][]string{{w.s.device}, nil} {
+		r := w.unchanged(t, func() *result { return w.run(t, "holders", args...) })
+		r.says(t, 1, w.s.device+" (")
+		said := printed.FindStringSubmatch(r.out)
+		if said == nil || line != "" && said[1] != line {
+			t.Fatalf("command %q, earlier %q: %s", said, line, r)
+		}
+		line = said[1]
+	}
+	out, err := w.s.typed(t, line+" --data-root="+w.data, "y\n")
+	if err != nil || !strings.Contains(out, "Released: "+w.s.device+" (") || strings.Contains(out, "To release it:") {
+		t.Errorf("%s: %v\n%s", line, err, out)
+	}
+	w.run(t, "holders", w.s.device).says(t, 0, " is free")
+}
+
 // TestDiagnose prints the story, changes nothing, and with --heal repairs what it has planned.
 func TestDiagnose(t *testing.T) {
 	w := newBrokenNode(t)

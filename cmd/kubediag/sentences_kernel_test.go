@@ -141,6 +141,8 @@ var sentences = []sentence{
 	line(`/dev/loop\d+ \(7:\d+, loop, ext4\) is held. It can be released by unmounting what is named here`, whoSeesAll),
 	line(`/dev/loop\d+ \(7:\d+, loop, ext4\) is held, and what holds it cannot be seen`, whoDoesNot),
 	line(`/dev/loop\d+ \(7:\d+, loop, ext4\) is mounted in a mount namespace that may not be looked into: it is not known whether it is held or in use as it should be`, whoDoesNot),
+	line(`  To release it:`, whoSeesAll),
+	line(`    \S*kubediag release .*kube let .* loop\d+`, whoSeesAll),
 	line(`  stays      the mount at "ROOT/.*" in mount namespace of process (\d+) stays: its mount table cannot be read: enter mount namespace of process \d+: (?:permission denied|operation not permitted)`, whoDoesNot),
 	line(`    why        its mount table cannot be read: enter mount namespace of process \d+: (?:permission denied|operation not permitted)`, whoDoesNot),
 	line(`  mount ROOT/.*/pv-1`, always),

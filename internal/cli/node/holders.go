@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/blockdev"
@@ -71,6 +72,7 @@ func (o nodeOptions) holders(ctx context.Context, args []string) (writable, erro
 	}
 	l := newHolderLook(choice.Node)
 	l.notes = notes(o.root, choice)
+	l.release = thisProgram().line("kubediag release" + o.typed())
 	if len(args) == 0 {
 		return l.left(ctx, start)
 	}
@@ -108,6 +110,7 @@ type holderLook struct {
 	runtime   *boundedRuntime
 	inspector *device.Inspector
 	notes     []string
+	release   string // the command that releases a device, without its name; empty: none is printed
 }
 
 func newHolderLook(n *kubelet.Node) *holderLook {
@@ -189,6 +192,9 @@ func (l *holderLook) use(ctx context.Context, c *device.Case) (deviceUse, error)
 		u.Device.State = stateUnknown
 	}
 	u.Looked.Denied = refused(max(u.Looked.Denied, u.Looked.Locked))
+	if l.release != "" && u.held() && u.Device.Removable {
+		u.release = l.release + " " + fault.Quote(u.Device.Name)
+	}
 	return u, err
 }
 

@@ -93,6 +93,7 @@ func holdersReports(t *testing.T) map[string]writable {
 		Report: report(devholder.Report{Busy: true, FileSystems: ext4, Looked: devholder.Looked{Mounts: survey}}),
 		Held:   []device.Held{exporter()}, Removable: true, Why: "it is held by 1 mounts",
 	})
+	held.release = "kubediag release rbd3"
 	stuck := use(t, &device.Case{
 		Report: report(devholder.Report{Busy: true, FileSystems: ext4, Looked: everyone}),
 		Held:   []device.Held{exporter(), shredder()}, Why: "open file holds it as well, which is no mount",

@@ -41,6 +41,8 @@ type deviceUse struct {
 	// foreign is whether it is in use by mounts that never were the kubelet's, partial whether there may be holders that were
 	// not seen.
 	foreign, partial bool
+	// release is the command that releases it; empty: there is none.
+	release string
 }
 
 // The states of a device.

@@ -190,6 +190,9 @@ func (u deviceUse) holdersText(b *strings.Builder) {
 	if more := len(u.Holders) - maxHolders; more > 0 {
 		fmt.Fprintf(b, "\n  and %s more, which -o json lists\n", count(more, "holder"))
 	}
+	if u.release != "" {
+		fmt.Fprintf(b, "\n  To release it:\n\n    %s\n", printable.Quoted(u.release))
+	}
 	u.patches(b)
 }
 
