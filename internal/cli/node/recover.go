@@ -33,6 +33,7 @@ func NewRecoverCommand(proc string) *cobra.Command {
 			"N and NAME mean rows of the last scan of this user, as for kubediag show. Without them, it is every fault.\n\n" +
 			"It leaves alone what an agent of this node repairs, and waits while another program repairs. If neither\n" +
 			"the kubelet nor the container runtime knows a pod, its spec has to be given by --pods.\n\n" +
+			"With -o json it asks nothing: without --yes it writes the plan and changes nothing.\n\n" +
 			"Exit status: 0 no fault is left, 1 faults are left, 2 could not look, 3 refused: nothing was changed.",
 		Example: "  kubediag recover --dry-run\n" +
 			"  kubediag recover 4 5\n" +
@@ -60,6 +61,7 @@ func ended(ctx context.Context, verb string, err error) error {
 type changeOptions struct {
 	yes, dryRun, verbose bool
 	dataRoot             string
+	out                  *format
 }
 
 func (o *changeOptions) addFlags(cmd *cobra.Command) {
@@ -68,6 +70,7 @@ func (o *changeOptions) addFlags(cmd *cobra.Command) {
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the plan and change nothing")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "with the evidence of each fault")
 	o.addRoot(cmd)
+	o.out = addFormat(cmd)
 }
 
 func (o *changeOptions) addRoot(cmd *cobra.Command) {
@@ -111,57 +114,70 @@ func (o *recoverOptions) validate(args []string) error {
 	return o.change.validate()
 }
 
-// run is one recovery.
+// run is one recovery. Programs get one object at its end.
 func (o recoverOptions) run(cmd *cobra.Command, args []string) error {
 	if err := o.validate(args); err != nil {
 		return err
 	}
-	ctx, w := cmd.Context(), cmd.OutOrStdout()
+	w := cmd.OutOrStdout()
+	if *o.change.out == textFormat {
+		_, err := o.recover(cmd, args, w)
+		return err
+	}
+	rec, err := o.recover(cmd, args, io.Discard)
+	if rec == nil {
+		return err
+	}
+	return jsonThen(w, rec.report(), err)
+}
+
+// recover looks, plans, repairs and proves. It writes what people read to w. The recovery is there once it has looked.
+func (o recoverOptions) recover(cmd *cobra.Command, args []string, w io.Writer) (*recovery, error) {
+	ctx := cmd.Context()
 	at, err := o.site(ctx, cmd.InOrStdin())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r, err := o.look(ctx, at)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	chosen, gone, err := choose(r, args)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	v := recoverView{o.view(w, r)}
 	v.verbose = o.change.verbose
-	if r.Looked.Interrupted {
-		return writeThen(w, v.text(), r.end()) // what is known
+	rec := &recovery{view: v, gone: gone, targets: targetsOf(chosen)}
+	switch {
+	case r.Looked.Interrupted:
+		return rec, writeThen(w, v.text(), r.end()) // what is known
+	case len(chosen) == 0 && len(args) > 0:
+		return rec, writeThen(w, v.Text(v.goneText(gone)), unseen(r.Looked.NotLookedAt))
+	case len(chosen) == 0:
+		return rec, writeThen(w, v.Text(v.clean()), r.end())
 	}
-	if len(chosen) == 0 {
-		if len(args) > 0 {
-			return writeThen(w, v.Text(v.goneText(gone)), unseen(r.Looked.NotLookedAt))
-		}
-		return writeThen(w, v.Text(v.clean()), r.end())
+	if rec.engine, err = newEngine(ctx, at.Node, at.specs, o.orphanAge); err != nil {
+		return rec, err
 	}
-	e, err := newEngine(ctx, at.Node, at.specs, o.orphanAge)
-	if err != nil {
-		return err
-	}
-	rec := &recovery{engine: e, view: v, targets: targetsOf(chosen)}
 	rec.plan(ctx)
-	if err := write(w, v.Text(rec.planText(gone))); err != nil {
-		return err
+	if rec.left(planned) > 0 {
+		rec.next = typed(cmd, v.program, "--yes", args...)
 	}
-	if ctx.Err() != nil {
-		return ctx.Err()
+	if err := writeThen(w, v.Text(rec.planText()), ctx.Err()); err != nil {
+		return rec, err
 	}
 	if err := rec.agree(cmd, o.change); err != nil || rec.left(planned) == 0 || o.change.dryRun {
-		return rec.end(err, len(args) > 0)
+		return rec, rec.end(err, len(args) > 0)
 	}
 	if err := rec.repair(ctx, o.change.dataRoot); err != nil {
-		return err
+		return rec, err
 	}
-	if err := rec.prove(ctx, func(ctx context.Context) (*scanReport, error) { return o.look(ctx, at) }); err != nil {
-		return writeThen(w, v.Text(rec.resultText()), err)
+	err = rec.prove(ctx, func(ctx context.Context) (*scanReport, error) { return o.look(ctx, at) })
+	if err == nil {
+		err = rec.end(nil, len(args) > 0)
 	}
-	return writeThen(w, v.Text(rec.resultText()), rec.end(nil, len(args) > 0))
+	return rec, writeThen(w, v.Text(rec.resultText()), err)
 }
 
 // writeThen writes a text, and gives the other error if that went well.

@@ -64,11 +64,11 @@ func TestTargets(t *testing.T) {
 		got = append(got, text)
 	}
 	want := []string{
-		"refused  HungMount/a//v HungMount/b//v",
-		"planned subpath-remount-recover StaleSubPath/a/app/x StaleSubPath/a/app/y",
-		"planned subpath-remount-recover StaleSubPath/a/sidecar/x",
-		"planned volume-rebind-recover DisconnectedFUSE/a//v DisconnectedFUSE/a/app/v",
-		"planned orphaned-pod-recover OrphanedPodVolumes/c//",
+		"Refused  HungMount/a//v HungMount/b//v",
+		"Planned subpath-remount-recover StaleSubPath/a/app/x StaleSubPath/a/app/y",
+		"Planned subpath-remount-recover StaleSubPath/a/sidecar/x",
+		"Planned volume-rebind-recover DisconnectedFUSE/a//v DisconnectedFUSE/a/app/v",
+		"Planned orphaned-pod-recover OrphanedPodVolumes/c//",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("targets (-want +got):\n%s", diff)

@@ -65,10 +65,10 @@ func (v recoverView) name(f *scanFault) string {
 }
 
 // planText is what would be done, and what is refused.
-func (r *recovery) planText(gone []*scanFault) string {
+func (r *recovery) planText() string {
 	var b strings.Builder
 	v := r.view
-	b.WriteString(v.goneText(gone))
+	b.WriteString(v.goneText(r.gone))
 	for _, t := range r.targets {
 		if t.progress == planned && t.plan != nil {
 			for _, f := range t.faults {
@@ -137,16 +137,12 @@ func (v recoverView) result(t *target) string {
 // resultText is what came of what was planned, and the sum.
 func (r *recovery) resultText() string {
 	var b strings.Builder
-	good, all := 0, 0
 	for _, t := range r.targets {
-		all += len(t.faults)
-		if t.progress == healed || t.progress == gone {
-			good += len(t.faults)
-		}
 		if t.plan != nil && t.plan.Status.Plan != nil {
 			b.WriteString(r.view.result(t))
 		}
 	}
+	good, all := r.healed()
 	b.WriteString(r.view.Wrap("", fmt.Sprintf("%d of %s healed.", good, count(all, "fault")), 0))
 	return b.String()
 }
@@ -163,11 +159,14 @@ func (r *recovery) agree(cmd *cobra.Command, o changeOptions) error {
 			faults += len(t.faults)
 		}
 	}
-	return agree(cmd, "Repair "+count(faults, "fault")+" as planned?", typed(cmd, r.view.program, "--yes", cmd.Flags().Args()...))
+	return o.agree(cmd, "Repair "+count(faults, "fault")+" as planned?", r.next)
 }
 
-// agree asks a question on the terminal. line is what to type where there is none.
-func agree(cmd *cobra.Command, question, line string) error {
+// agree asks a question on the terminal. line is what to type if no question can be asked.
+func (o changeOptions) agree(cmd *cobra.Command, question, line string) error {
+	if *o.out == jsonFormat {
+		return fmt.Errorf("%w: nothing was changed: --output=json asks nothing. To carry out the plan, type: %s", ErrRefused, line)
+	}
 	in := cmd.InOrStdin()
 	file, ok := in.(*os.File)
 	if ok {

@@ -25,13 +25,18 @@ import (
 type progress string
 
 const (
-	planned  progress = "planned"
-	refusal  progress = "refused"
-	failed   progress = "failed"
-	repaired progress = "repaired" // by the word of the recoverer
-	gone     progress = "gone"     // before this command has changed anything
-	healed   progress = "healed"   // a second look has proven it
+	// notPlanned is told of a target that is planned and has no plan: the command was interrupted before.
+	notPlanned progress = "NotPlanned"
+	planned    progress = "Planned"
+	refusal    progress = "Refused"
+	failed     progress = "Failed"
+	repaired   progress = "Repaired" // by the word of the recoverer
+	gone       progress = "Gone"     // before this command has changed anything
+	healed     progress = "Healed"   // a second look has proven it
 )
+
+// progresses are all of them that are told.
+var progresses = []progress{notPlanned, planned, refusal, failed, repaired, gone, healed}
 
 // target is what one plan is made for: faults that one recoverer repairs together.
 type target struct {
@@ -108,6 +113,8 @@ type recovery struct {
 	engine  *engine
 	view    recoverView
 	targets []*target
+	gone    []*scanFault // that were named, and are gone since the last scan
+	next    string       // the command that carries out the plans; empty: there is none
 }
 
 // left counts the targets that are that far.

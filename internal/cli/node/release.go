@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -33,6 +34,7 @@ func NewReleaseCommand(proc string) *cobra.Command {
 			"forces nothing. It prints the plan first and asks; it repairs with the code of the agent, and proves at the end that\n" +
 			"the device is free. A device that is in use, or held in another way, is left alone.\n\n" +
 			"DEVICE is named as for holders.\n\n" +
+			"With -o json it asks nothing: without --yes it writes the plan and changes nothing.\n\n" +
 			"Exit status: 0 the device is free, 1 it is still held, 2 could not look, 3 refused: nothing was changed.",
 		Example: "  kubediag release /dev/rbd3\n" +
 			"  kubediag release --dry-run 252:48",
@@ -47,7 +49,21 @@ func NewReleaseCommand(proc string) *cobra.Command {
 	return cmd
 }
 
-// release releases the device that is named.
+// release is the release of one device.
+type release struct {
+	node   *kubelet.Node
+	at     place
+	view   recoverView
+	out    io.Writer // for people
+	before *holdersReport
+	target *target
+	next   string // the command that carries out the plan; empty: there is none
+	// after is the second look; nil: there was none, or the device was gone by then.
+	after    *holdersReport
+	detached bool
+}
+
+// release releases the device that is named. Programs get one object at the end.
 func (o nodeOptions) release(cmd *cobra.Command, name string, change changeOptions) error {
 	if err := errors.Join(o.validate(), change.validate()); err != nil {
 		return err
@@ -58,64 +74,80 @@ func (o nodeOptions) release(cmd *cobra.Command, name string, change changeOptio
 		return err
 	}
 	l := newHolderLook(choice.Node)
-	at, err := l.find(ctx, name)
-	if err != nil {
+	r := &release{node: choice.Node, out: w, view: recoverView{scanView{Screen: terminal.New(w, os.Getenv), program: thisProgram()}}}
+	if r.at, err = l.find(ctx, name); err != nil {
 		return err
 	}
-	report, err := l.one(ctx, at, time.Now())
-	if err != nil {
+	if r.before, err = l.one(ctx, r.at, time.Now()); err != nil {
 		return err
 	}
-	v := recoverView{scanView{Screen: terminal.New(w, os.Getenv), program: thisProgram()}}
-	if err := write(w, v.Text(report.text())); err != nil {
-		return err
+	if *change.out == jsonFormat {
+		r.out = io.Discard
 	}
-	if done, err := releasable(report); done {
-		return err
+	err = r.run(cmd, name, change)
+	if *change.out == jsonFormat {
+		return jsonThen(w, r.report(), err)
 	}
-	e, err := newEngine(ctx, choice.Node, nil, orphan.DefaultMinimumAge)
-	if err != nil {
-		return err
-	}
-	t := &target{operation: recoverers[fault.HeldDevice], progress: planned, faults: []*scanFault{{
-		Code: fault.HeldDevice, Details: fault.Details{Device: at.device.Name}, Mount: scanMount{Device: at.device.Number.String()},
+	return err
+}
+
+// run plans, asks, repairs and looks again.
+func (r *release) run(cmd *cobra.Command, name string, change changeOptions) error {
+	ctx, d, v := cmd.Context(), r.at.device, r.view
+	r.target = &target{operation: recoverers[fault.HeldDevice], progress: planned, faults: []*scanFault{{
+		Code: fault.HeldDevice, Details: fault.Details{Device: d.Name}, Mount: scanMount{Device: d.Number.String()},
 	}}}
-	t.spec.Parameters = map[string]string{device.ParamDevice: at.device.Number.String()}
-	rec := &recovery{engine: e, view: v, targets: []*target{t}}
-	if rec.plan(ctx); t.progress != planned {
-		return t.error()
+	r.target.spec.Parameters = map[string]string{device.ParamDevice: d.Number.String()}
+	if err := write(r.out, v.Text(r.before.text())); err != nil {
+		return err
 	}
-	if err := writeThen(w, v.Text("\n"+v.actions(t.plan)), ctx.Err()); err != nil {
+	if done, err := r.releasable(); done {
+		return err
+	}
+	e, err := newEngine(ctx, r.node, nil, orphan.DefaultMinimumAge)
+	if err != nil {
+		return err
+	}
+	rec := &recovery{engine: e, view: v, targets: []*target{r.target}}
+	if rec.plan(ctx); r.target.progress != planned {
+		return r.target.error()
+	}
+	r.next = typed(cmd, v.program, "--yes", name)
+	if err := writeThen(r.out, v.Text("\n"+v.actions(r.target.plan)), ctx.Err()); err != nil {
 		return err
 	}
 	if change.dryRun {
 		return ErrFaults
 	}
 	if !change.yes {
-		if err := agree(cmd, "Release "+report.Device.title()+" as planned?", typed(cmd, v.program, "--yes", name)); err != nil {
+		if err := change.agree(cmd, "Release "+r.before.Device.title()+" as planned?", r.next); err != nil {
 			return err
 		}
 	}
 	if err := rec.repair(ctx, change.dataRoot); err != nil {
 		return err
 	}
-	text, err := released(ctx, choice.Node, at, t)
-	return writeThen(w, v.Text(text), err)
+	text, err := r.prove(ctx)
+	return writeThen(r.out, v.Text(text), err)
 }
 
-// releasable says where a device is not to be released how the verb ends: it is free, in use, or held in another way.
-func releasable(r *holdersReport) (done bool, err error) {
+// releasable says how the verb ends if the device is not to be released: it is free, in use, or held in another way.
+func (r *release) releasable() (done bool, err error) {
+	d := r.before.Device
 	switch {
-	case r.Device.State == stateFree && !r.partial:
+	case d.State == stateFree && r.before.partial:
+		return true, unseen(r.before.Looked.NotLookedAt)
+	case d.State == stateFree:
+		r.target.progress = gone
 		return true, nil
-	case r.Device.State == stateFree:
-		return true, unseen(r.Looked.NotLookedAt)
-	case r.Device.State == stateInUse:
-		return true, fmt.Errorf("%w: the device is in use as it should be", ErrRefused)
-	case !r.Device.Removable:
-		return true, fmt.Errorf("%w: %s", ErrRefused, cmp.Or(r.Device.Why, "nothing is known that could be unmounted"))
+	case d.State == stateInUse:
+		r.target.refuse("the device is in use as it should be")
+	case !d.Removable:
+		r.target.refuse("%s", cmp.Or(d.Why, "nothing is known that could be unmounted"))
+	default:
+		return false, nil
 	}
-	return false, nil
+	return true, r.target.error()
 }
 
 // error is how the verb ends where the target was not repaired.
@@ -126,29 +158,66 @@ func (t *target) error() error {
 	return errors.New(t.why)
 }
 
-// released looks again, and says whether the device is free. The kubelet's next look may have detached it.
-func released(ctx context.Context, n *kubelet.Node, at place, t *target) (text string, err error) {
+// prove looks again, and says whether the device is free. The kubelet's next look may have detached it.
+func (r *release) prove(ctx context.Context) (text string, err error) {
+	t := r.target
 	if ctx.Err() != nil {
 		return "", ctx.Err()
 	}
 	if t.progress == refusal {
 		return "", t.error()
 	}
-	after, err := newHolderLook(n).one(ctx, place{device: at.device}, time.Now())
-	name := fmt.Sprintf("%s (%s)", at.device.Node(), at.device.Number)
+	after, err := newHolderLook(r.node).one(ctx, place{device: r.at.device}, time.Now())
+	name := fmt.Sprintf("%s (%s)", r.at.device.Node(), r.at.device.Number)
 	switch {
 	case device.Vanished(err):
+		r.detached = true
+		t.released()
 		return "Released: " + name + " is detached.\n", nil
 	case err != nil:
 		return "", fmt.Errorf("look again: %w", err)
-	case after.Device.State == stateFree && !after.Busy:
-		text = "Released: " + name + " is free: the kernel lets it be opened exclusively, and nothing was found that has it.\n"
-	default:
-		text = after.text()
-		err = ErrFaults
 	}
-	if t.progress == failed {
+	ended := t.progress
+	if r.after = after; after.Device.State == stateFree && !after.Busy {
+		t.released()
+		text = "Released: " + name + " is free: the kernel lets it be opened exclusively, and nothing was found that has it.\n"
+	} else {
+		t.progress, t.why = failed, cmp.Or(t.why, "a second look still finds it held")
+		text, err = after.text(), ErrFaults
+	}
+	if ended == failed {
 		text += printable.Quoted("The repair ended with: "+t.why) + "\n"
 	}
 	return text, err
+}
+
+// released notes that a second look has found the device free. If this command has changed nothing, it was gone before.
+func (t *target) released() {
+	if t.progress != gone {
+		t.progress = healed
+	}
+}
+
+// releaseReport is what release has planned and done, as it is in JSON.
+type releaseReport struct {
+	SchemaVersion int `json:"schemaVersion"`
+	repairResult
+	// Next is the command that carries out what is planned. It is left out if nothing is.
+	Next string `json:"next,omitempty"`
+	// Detached is whether the device was gone when it was looked for again.
+	Detached bool `json:"detached"`
+	// Before is what was found first, and After what a second look has found. After is left out if there was none.
+	Before deviceUse  `json:"before"`
+	After  *deviceUse `json:"after,omitempty"`
+}
+
+func (r *release) report() *releaseReport {
+	report := &releaseReport{SchemaVersion: schemaVersion, repairResult: r.target.result(), Detached: r.detached, Before: r.before.deviceUse}
+	if r.target.progress == planned {
+		report.Next = r.next
+	}
+	if r.after != nil {
+		report.After = &r.after.deviceUse
+	}
+	return report
 }

@@ -6,6 +6,7 @@ package node
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -19,11 +20,12 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
 	"k8s.io/kube-openapi/pkg/validation/validate"
 
+	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 )
 
-// schemaFile is the schema of what scan and show write as JSON, for those who read it.
-const schemaFile = "../../../docs/spec/scan.schema.json"
+// schemaDir has the schemas of what verbs write as JSON, for those who read it.
+const schemaDir = "../../../docs/spec"
 
 // enums are the values of strings that have few.
 func enums() map[reflect.Type][]string {
@@ -42,6 +44,8 @@ func enums() map[reflect.Type][]string {
 		reflect.TypeFor[fault.ContainerState](): words([]fault.ContainerState{fault.ContainerRuns, fault.ContainerDown}),
 		reflect.TypeFor[fault.ProcessState]():   words([]fault.ProcessState{fault.ProcessStopped, fault.ProcessBlocked, fault.ProcessEnded}),
 		reflect.TypeFor[fault.ActionKind]():     words([]fault.ActionKind{fault.Replace, fault.Unmount, fault.RemoveDirectory}),
+		reflect.TypeFor[progress]():             words(progresses),
+		reflect.TypeFor[v1.ActionPhase]():       words([]v1.ActionPhase{v1.ActionPlanned, v1.ActionDone, v1.ActionFailed}),
 	}
 }
 
@@ -62,7 +66,7 @@ func schemaOf(t reflect.Type) map[string]any {
 		return map[string]any{"type": "string"}
 	case reflect.Slice:
 		return map[string]any{"type": "array", "items": schemaOf(t.Elem())}
-	case reflect.Int, reflect.Uint64:
+	case reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint32, reflect.Uint64:
 		return map[string]any{"type": "integer"}
 	case reflect.Float64:
 		return map[string]any{"type": "number"}
@@ -71,6 +75,12 @@ func schemaOf(t reflect.Type) map[string]any {
 	}
 	properties, required := map[string]any{}, []string{}
 	for f := range t.Fields() {
+		if f.Anonymous {
+			embedded := schemaOf(f.Type)
+			maps.Copy(properties, embedded["properties"].(map[string]any))
+			required = append(required, embedded["required"].([]string)...)
+			continue
+		}
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if !f.IsExported() {
 			continue
@@ -84,49 +94,72 @@ func schemaOf(t reflect.Type) map[string]any {
 	return map[string]any{"type": "object", "properties": properties, "required": required}
 }
 
-// TestSchema keeps the file that is handed out the same as the types, and what is written the same as the file.
-func TestSchema(t *testing.T) {
+// TestSchemas keeps the files that are handed out the same as the types, and what is written the same as the files.
+func TestSchemas(t *testing.T) {
 	t.Parallel()
-	whole := schemaOf(reflect.TypeFor[scanReport]())
+	written := map[string]map[string]any{"scan": {}, "recover": {}, "release": {}}
+	for name, r := range reports {
+		written["scan"][name] = r
+	}
+	for name, r := range changeReports(t) {
+		verb, _, _ := strings.Cut(name, "-")
+		written[verb][name] = r
+	}
+	for verb, of := range map[string]struct {
+		kind reflect.Type
+		key  string // without which nothing is valid
+	}{
+		"scan":    {reflect.TypeFor[scanReport](), "verdict"},
+		"recover": {reflect.TypeFor[recoverReport](), "repairs"},
+		"release": {reflect.TypeFor[releaseReport](), "before"},
+	} {
+		checkSchema(t, verb, of.kind, of.key, written[verb])
+	}
+}
+
+func checkSchema(t *testing.T, verb string, kind reflect.Type, key string, written map[string]any) {
+	t.Helper()
+	whole := schemaOf(kind)
 	whole["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-	whole["title"] = "kubediag scan -o json, schemaVersion 1"
+	whole["title"] = "kubediag " + verb + " -o json, schemaVersion 1"
 	text, err := json.MarshalIndent(whole, "", "  ")
 	if err != nil {
 		t.Fatal(err)
 	}
 	text = append(text, '\n')
+	name := filepath.Join(schemaDir, verb+".schema.json")
 	if os.Getenv("KUBEDIAG_GOLDEN") != "" {
-		if err := os.WriteFile(schemaFile, text, 0o644); err != nil {
+		if err := os.WriteFile(name, text, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	file, err := os.ReadFile(schemaFile)
+	file, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(file), string(text)); diff != "" {
-		t.Errorf("%s (-file +types):\n%s", schemaFile, diff)
+		t.Errorf("%s (-file +types):\n%s", name, diff)
 	}
 	var schema spec.Schema
 	if err := json.Unmarshal(file, &schema); err != nil {
 		t.Fatal(err)
 	}
 	validator := validate.NewSchemaValidator(&schema, nil, "", strfmt.Default)
-	for name, r := range reports {
-		var written bytes.Buffer
-		if err := writeJSON(&written, r); err != nil {
+	for name, r := range written {
+		var text bytes.Buffer
+		if err := writeJSON(&text, r); err != nil {
 			t.Fatal(err)
 		}
 		var value any
-		if err := json.Unmarshal(written.Bytes(), &value); err != nil {
+		if err := json.Unmarshal(text.Bytes(), &value); err != nil {
 			t.Fatal(err)
 		}
 		for _, err := range validator.Validate(value).Errors {
 			t.Errorf("%s: %v", name, err)
 		}
-		delete(value.(map[string]any), "verdict")
+		delete(value.(map[string]any), key)
 		if validator.Validate(value).IsValid() {
-			t.Errorf("%s: without its verdict it is valid", name)
+			t.Errorf("%s: without its %s it is valid", name, key)
 		}
 	}
 }
@@ -134,7 +167,7 @@ func TestSchema(t *testing.T) {
 // TestDocumentsNameEveryField has no field be read that the page does not describe.
 func TestDocumentsNameEveryField(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(filepath.Join(filepath.Dir(schemaFile), "node.md"))
+	page, err := os.ReadFile(filepath.Join(schemaDir, "node.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,4 +186,6 @@ func TestDocumentsNameEveryField(t *testing.T) {
 	}
 	names(schemaOf(reflect.TypeFor[scanReport]()))
 	names(schemaOf(reflect.TypeFor[change]()))
+	names(schemaOf(reflect.TypeFor[recoverReport]()))
+	names(schemaOf(reflect.TypeFor[releaseReport]()))
 }

@@ -1,0 +1,115 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"io"
+	"time"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+// recoverReport is what recover has planned and done, as it is in JSON.
+type recoverReport struct {
+	SchemaVersion int `json:"schemaVersion"`
+	// Node is the name of the machine, Time when the first scan ended.
+	Node string    `json:"node"`
+	Time time.Time `json:"time"`
+	// Faults counts the faults of all repairs, and Healed those that are healed or gone.
+	Faults int `json:"faults"`
+	Healed int `json:"healed"`
+	// Repairs and Gone are never null. Gone are faults that were named, and are gone since the scan that has numbered them.
+	Repairs []repairReport `json:"repairs"`
+	Gone    []scanFault    `json:"gone"`
+	// Next is the command that carries out what is planned. It is left out if nothing is.
+	Next string `json:"next,omitempty"`
+	// Looked is what the first scan has looked at.
+	Looked looked `json:"looked"`
+}
+
+// repairReport is what one plan repairs, and what became of it.
+type repairReport struct {
+	repairResult
+	// Faults is never null.
+	Faults []scanFault `json:"faults"`
+}
+
+// repairResult is a plan, and what became of it.
+type repairResult struct {
+	Result progress `json:"result"`
+	// Reason is for people: why it was refused or has failed, or what was seen.
+	Reason string `json:"reason,omitempty"`
+	// PlanHash is that of the plan. It is left out if there is none.
+	PlanHash string `json:"planHash,omitempty"`
+	// Actions are those that were tried, or those of the plan. It is never null.
+	Actions []v1.Action `json:"actions"`
+}
+
+// report is what came of a recovery.
+func (r *recovery) report() *recoverReport {
+	report := &recoverReport{
+		SchemaVersion: schemaVersion, Node: r.view.Node, Time: r.view.Time, Repairs: []repairReport{}, Gone: []scanFault{}, Looked: r.view.Looked,
+	}
+	for _, t := range r.targets {
+		one := repairReport{repairResult: t.result(), Faults: []scanFault{}}
+		for _, f := range t.faults {
+			one.Faults = append(one.Faults, *f)
+		}
+		report.Repairs = append(report.Repairs, one)
+	}
+	report.Healed, report.Faults = r.healed()
+	for _, f := range r.gone {
+		report.Gone = append(report.Gone, *f)
+	}
+	if r.left(planned) > 0 {
+		report.Next = r.next
+	}
+	return report
+}
+
+// healed counts the faults that are healed or gone, and all of them.
+func (r *recovery) healed() (good, all int) {
+	for _, t := range r.targets {
+		all += len(t.faults)
+		if t.progress == healed || t.progress == gone {
+			good += len(t.faults)
+		}
+	}
+	return good, all
+}
+
+// result is what became of a target.
+func (t *target) result() repairResult {
+	r := repairResult{Result: t.progress, Reason: t.why, Actions: actionsOf(t.done)}
+	if len(r.Actions) == 0 {
+		r.Actions = actionsOf(t.plan)
+	}
+	if t.plan != nil && t.plan.Status.Plan != nil {
+		r.PlanHash = t.plan.Status.Plan.Hash
+	}
+	if t.progress == planned && t.plan == nil {
+		r.Result = notPlanned
+	}
+	return r
+}
+
+// actionsOf are those of a Diagnosis, which may be nil.
+func actionsOf(d *v1.Diagnosis) []v1.Action {
+	all := []v1.Action{}
+	if d == nil {
+		return all
+	}
+	for _, run := range d.Status.Operations {
+		all = append(all, run.Actions...)
+	}
+	return all
+}
+
+// jsonThen writes v as JSON, and gives the other error if that went well.
+func jsonThen(w io.Writer, v any, then error) error {
+	if err := writeJSON(w, v); err != nil {
+		return err
+	}
+	return then
+}

@@ -1,0 +1,116 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
+)
+
+// diagnosisOf has one operation, which has these actions.
+func diagnosisOf(actions ...v1.Action) *v1.Diagnosis {
+	d := &v1.Diagnosis{}
+	d.Status.Plan = &v1.Plan{Hash: "sha256:9f2c"}
+	d.Status.Operations = []v1.OperationRun{{Operation: "subpath-remount-recover", Actions: actions}}
+	return d
+}
+
+// unmountOf is an action in a phase.
+func unmountOf(phase v1.ActionPhase) v1.Action {
+	return v1.Action{
+		Kind: string(fault.Unmount), Target: "/var/lib/kubelet/pods/5f0e/volume-subpaths/configmap/app/0", Fault: string(fault.StaleSubPath),
+		Mount:  &v1.Mount{MountInfoID: 216, Namespace: 4026531841, Point: "/var/lib/kubelet/pods/5f0e/volume-subpaths/configmap/app/0"},
+		Safety: "the root of the mount is deleted\x1b", Loss: "nothing", Phase: phase,
+	}
+}
+
+// changeReports are what recover and release write as JSON, by the verb and what happens.
+func changeReports(t *testing.T) map[string]any {
+	t.Helper()
+	recovered := func(scan *scanReport, gone []*scanFault, each ...*target) *recoverReport {
+		r := &recovery{view: recoverView{scanView{scanReport: scan}}, targets: each, gone: gone, next: "kubediag recover --yes --output=json"}
+		return r.report()
+	}
+	faults := func() (all []*scanFault) {
+		for i := range reports["faults"].Faults {
+			all = append(all, &reports["faults"].Faults[i])
+		}
+		return all
+	}()
+	at := func(p progress, why string, plan, done *v1.Diagnosis) *target {
+		return &target{faults: faults[:1], progress: p, why: why, plan: plan, done: done}
+	}
+	planOf, doneOf := diagnosisOf(unmountOf(v1.ActionPlanned)), diagnosisOf(unmountOf(v1.ActionDone))
+	held := holdersReports(t)["held"].(*holdersReport)
+	released := func(p progress, why string, plan, done *v1.Diagnosis, r release) *releaseReport {
+		r.before, r.target, r.next = held, at(p, why, plan, done), "kubediag release --yes --output=json rbd3"
+		return r.report()
+	}
+	return map[string]any{
+		"recover-clean": recovered(reports["clean"], nil),
+		"recover-planned": recovered(reports["faults"], nil, at(planned, "", planOf, nil), at(refusal, "its pod is not known\x1b", nil, nil),
+			at(planned, "", nil, nil)),
+		"recover-ended": recovered(reports["faults"], faults[2:3], at(healed, "a second scan does not see it any more", planOf, doneOf),
+			at(gone, "it was gone before this command has changed anything", planOf, diagnosisOf()), at(failed, "busy", planOf, diagnosisOf(unmountOf(v1.ActionFailed)))),
+		"release-planned":  released(planned, "", planOf, nil, release{}),
+		"release-refused":  released(refusal, "the device is in use as it should be", nil, nil, release{}),
+		"release-released": released(healed, "", planOf, doneOf, release{after: holdersReports(t)["free"].(*holdersReport)}),
+		"release-detached": released(healed, "", planOf, doneOf, release{detached: true}),
+	}
+}
+
+func TestChangeReports(t *testing.T) {
+	t.Parallel()
+	for name, r := range changeReports(t) {
+		var b bytes.Buffer
+		if err := writeJSON(&b, r); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name+".json", b.String())
+	}
+}
+
+// TestRecoverReport counts what is healed, and says what to type only if something is planned.
+func TestRecoverReport(t *testing.T) {
+	t.Parallel()
+	all := changeReports(t)
+	for name, want := range map[string]struct {
+		results        []progress
+		faults, healed int
+		next           bool
+	}{
+		"recover-clean":   {nil, 0, 0, false},
+		"recover-planned": {[]progress{planned, refusal, notPlanned}, 3, 0, true},
+		"recover-ended":   {[]progress{healed, gone, failed}, 3, 2, false},
+	} {
+		r := all[name].(*recoverReport)
+		var results []progress
+		for _, one := range r.Repairs {
+			results = append(results, one.Result)
+		}
+		if !slices.Equal(results, want.results) || r.Faults != want.faults || r.Healed != want.healed || (r.Next != "") != want.next {
+			t.Errorf("%s: results %q, %d of %d healed, next %q; want %+v", name, results, r.Healed, r.Faults, r.Next, want)
+		}
+	}
+}
+
+// TestJSONAsksNothing, whatever there is to ask on.
+func TestJSONAsksNothing(t *testing.T) {
+	t.Parallel()
+	out := jsonFormat
+	cmd := &cobra.Command{}
+	cmd.SetIn(strings.NewReader("y\n"))
+	err := changeOptions{out: &out}.agree(cmd, "?", "kubediag recover --yes")
+	if !errors.Is(err, ErrRefused) || !strings.HasSuffix(err.Error(), "To carry out the plan, type: kubediag recover --yes") {
+		t.Errorf("error %v", err)
+	}
+}
