@@ -234,16 +234,7 @@ func (s *scenery) loop(t *testing.T) {
 	t.Helper()
 	image := filepath.Join(t.TempDir(), "image")
 	must(t, errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 16<<20)))
-	for range 10 { // another program may take the device that was found free
-		if out, err := exec.Command("losetup", "--find", "--show", image).Output(); err == nil {
-			s.device = strings.TrimSpace(string(out))
-			break
-		}
-	}
-	if s.device == "" {
-		t.Fatal("no loop device was to be had in ten tries")
-	}
-	t.Cleanup(func() { tool(t, "losetup", "--detach", s.device) })
+	s.device = attach(t, image)
 	tool(t, "mkfs.ext4", "-q", s.device)
 	s.copied = filepath.Join(s.Root, "plugins/kubernetes.io/local-volume/mounts/pv-1")
 	must(t, os.MkdirAll(s.copied, 0o755))
@@ -251,6 +242,20 @@ func (s *scenery) loop(t *testing.T) {
 	t.Cleanup(func() { _ = systest.UnmountPath(s.copied, true) })
 	s.holder = kerneltest.Start(t, "copy")
 	must(t, systest.UnmountPath(s.copied, false))
+}
+
+// attach gives a loop device of an image, which goes with the test.
+func attach(t *testing.T, image string) string {
+	t.Helper()
+	for range 10 { // another program may take the device that was found free
+		if out, err := exec.Command("losetup", "--find", "--show", image).Output(); err == nil {
+			device := strings.TrimSpace(string(out))
+			t.Cleanup(func() { tool(t, "losetup", "--detach", device) })
+			return device
+		}
+	}
+	t.Fatal("no loop device was to be had in ten tries")
+	return ""
 }
 
 // verb is one that is run, and how it is to end for a caller who sees everything, and for one who does not.

@@ -39,7 +39,7 @@ type brokenNode struct {
 
 func newBrokenNode(t *testing.T) *brokenNode {
 	t.Helper()
-	w := &brokenNode{Scene: volumetest.New(t), data: filepath.Join(t.TempDir(), "data")}
+	w := newNode(t, volumetest.New(t))
 	w.Pod.Spec.Containers[1].VolumeMounts = []corev1.VolumeMount{{Name: "configmap", MountPath: "/x", SubPath: "key"}}
 	version := w.Update(w.Pod, kubelettest.ConfigMap, "configmap", map[string]string{"key": "one"})
 	w.subPath = w.Scene.Scene.Point(w.Pod, "configmap", "sidecar", 0)
@@ -47,14 +47,29 @@ func newBrokenNode(t *testing.T) *brokenNode {
 	w.Update(w.Pod, kubelettest.ConfigMap, "configmap", map[string]string{"key": "two"})
 	w.Kill()
 	w.Remount("new")
-	w.s = &scenery{Scene: w.Scene.Scene, program: program(t)}
 	w.s.loop(t)
-	w.observed = []int{0, w.s.holder.PID}
+	w.observed = append(w.observed, w.s.holder.PID)
+	w.writePods(t)
+	return w
+}
+
+// newNode is a node without a fault.
+func newNode(t *testing.T, s *volumetest.Scene) *brokenNode {
+	t.Helper()
+	w := &brokenNode{
+		Scene: s, s: &scenery{Scene: s.Scene, program: program(t)}, data: filepath.Join(t.TempDir(), "data"),
+		pods: filepath.Join(t.TempDir(), "pods.json"), observed: []int{0},
+	}
+	w.writePods(t)
+	return w
+}
+
+// writePods writes the file of pods.
+func (w *brokenNode) writePods(t *testing.T) {
+	t.Helper()
 	text, err := json.Marshal(w.Pod)
 	must(t, err)
-	w.pods = filepath.Join(t.TempDir(), "pods.json")
 	must(t, os.WriteFile(w.pods, text, 0o600))
-	return w
 }
 
 func (w *brokenNode) run(t *testing.T, verb string, args ...string) *result {
@@ -205,9 +220,7 @@ func TestRecoverRefuses(t *testing.T) {
 	w.unchanged(t, func() *result { return w.run(t, "recover", "--yes", "--data-root="+w.data, "--only=StaleSubPath") }).
 		says(t, 1, ": refused because its pod is not known: neither --pods, the kubelet nor the container runtime knows it. Next: ")
 	w.Pod.UID = "another"
-	text, err := json.Marshal(w.Pod)
-	must(t, err)
-	must(t, os.WriteFile(w.pods, text, 0o600))
+	w.writePods(t)
 	w.unchanged(t, func() *result { return w.recover(t, "--yes", "--only=StaleSubPath") }).says(t, 1, ": refused because its pod is not known")
 }
 

@@ -8,25 +8,68 @@ import (
 	"context"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/sys"
 )
+
+// forget is the name whose lookup at the root has the daemon forget all directories.
+const forget = "forget"
+
+// directory is one of the file system. Once it is forgotten, its handle is stale.
+type directory struct {
+	fs.Inode
+	forgotten *atomic.Bool // of all
+}
+
+var (
+	_ fs.NodeLookuper  = (*directory)(nil)
+	_ fs.NodeGetattrer = (*directory)(nil)
+)
+
+// Lookup finds a directory or a file.
+func (d *directory) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, sys.Errno) {
+	if d.IsRoot() && name == forget {
+		d.forgotten.Store(true)
+	}
+	child := d.GetChild(name)
+	switch {
+	case d.forgotten.Load():
+		return nil, sys.ESTALE
+	case child == nil:
+		return nil, sys.ENOENT
+	}
+	var attr fuse.AttrOut
+	errno := child.Operations().(fs.NodeGetattrer).Getattr(ctx, nil, &attr)
+	out.Attr = attr.Attr
+	return child, errno
+}
+
+// Getattr has the attributes of any directory.
+func (d *directory) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) sys.Errno {
+	if d.forgotten.Load() {
+		return sys.ESTALE
+	}
+	out.Mode, out.Nlink = 0o755, 2
+	return 0
+}
 
 // serve is a role: the daemon of a file system that is kept in memory, at args[0], with a file "data" that says args[2] in
 // directory args[1]. The kernel is told to remember nothing.
 func serve(args []string, ready func(string)) error {
-	root, zero, forged := &fs.Inode{}, time.Duration(0), os.Getenv(NameEnv)
+	root, zero, forged := &directory{forgotten: &atomic.Bool{}}, time.Duration(0), os.Getenv(NameEnv)
 	_, err := fs.Mount(args[0], root, &fs.Options{
 		EntryTimeout: &zero, AttrTimeout: &zero, NegativeTimeout: &zero,
 		MountOptions: fuse.MountOptions{DirectMountStrict: true, AllowOther: forged == "", FsName: "mem", Name: cmp.Or(forged, Name)},
 		OnAdd: func(ctx context.Context) {
-			at := root
+			at := &root.Inode
 			for name := range strings.SplitSeq(args[1], "/") {
-				next := at.NewPersistentInode(ctx, &fs.Inode{}, fs.StableAttr{Mode: fuse.S_IFDIR})
+				next := at.NewPersistentInode(ctx, &directory{forgotten: root.forgotten}, fs.StableAttr{Mode: fuse.S_IFDIR})
 				at.AddChild(name, next, false)
 				at = next
 			}

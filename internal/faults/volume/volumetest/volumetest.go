@@ -137,6 +137,14 @@ func (s *Scene) Stop() {
 	s.t.Cleanup(s.server.Kill) // SIGKILL ends one that is stopped, too
 }
 
+// Forget has the daemon know no directory any more, as a server whose directories were made again: every handle is stale.
+func (s *Scene) Forget() {
+	s.t.Helper()
+	if _, err := os.Lstat(filepath.Join(s.Staging, forget)); !errors.Is(err, sys.ESTALE) {
+		s.t.Fatalf("the daemon has forgotten all: %v, want ESTALE", err)
+	}
+}
+
 // Remount has the driver do what it does after its daemon has died: the file "data" of the volume says content then.
 func (s *Scene) Remount(content string) {
 	s.t.Helper()
