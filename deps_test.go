@@ -72,7 +72,7 @@ var reaches = []reach{
 	family("orphan", "orphan"), family("external"),
 	{
 		from: "./internal/pipeline/...", never: []string{"net/http", "k8s.io/...", "sigs.k8s.io/..."},
-		within: []string{"./internal/pipeline/...", "./internal/graph", "./internal/processor", "./internal/processor/processortest", "./internal/fault", "./internal/linux/bounded", "./internal/printable", "./internal/redact"},
+		within: []string{"./internal/pipeline/...", "./internal/graph", "./internal/processor", "./internal/processor/processortest", "./internal/fault", "./internal/linux/bounded", "./internal/linux/calls", "./internal/printable", "./internal/redact"},
 		why:    "the order of a pipeline can be tested without a node, a network or a cluster",
 	},
 	{

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -40,6 +41,8 @@ type release struct {
 type released struct {
 	Text  string // the error; empty: none
 	Cause int    // which of the causes it is; -1: none of them
+	// Calls are the changing calls of the process.
+	Calls []calls.Call
 }
 
 // causes are the errors that callers of Unmount tell apart.
@@ -62,6 +65,13 @@ func (i *Inspector) release(ctx context.Context, r release, owner string) error 
 		Waits: []string{"device " + blockdev.Number{Major: r.Mount.Major, Minor: r.Mount.Minor}.String()},
 		Each:  func(text json.RawMessage) error { return json.Unmarshal(text, &answer) },
 	})
+	log := calls.From(ctx)
+	if answer != nil {
+		log.Add(answer.Calls...)
+	}
+	if err != nil {
+		_ = log.Did("wait4", "the process that unmounts "+r.Mount.Point, err)
+	}
 	switch {
 	case errors.Is(err, subprocess.ErrDeadline):
 		return fmt.Errorf("unmount %q in mount namespace %s, which may still be done: %w", r.Mount.Point, r.Holder, err)
@@ -83,12 +93,14 @@ func runRelease(ctx context.Context, in []byte, emit func(v any) error) error {
 	if err := json.Unmarshal(in, &r); err != nil {
 		return fmt.Errorf("read order: %w", err)
 	}
+	log := &calls.Log{}
+	ctx = calls.With(ctx, log)
 	err := r.Holder.Do(func() error { return mount.Unmount(ctx, r.Mount, mount.Options{Check: r.check, Foreign: true}) })
 	if err == nil {
-		return emit(released{})
+		return emit(released{Calls: log.All()})
 	}
 	cause := slices.IndexFunc(causes, func(target error) bool { return errors.Is(err, target) })
-	return emit(released{Text: err.Error(), Cause: cause})
+	return emit(released{Text: err.Error(), Cause: cause, Calls: log.All()})
 }
 
 // check repeats what the mount tables say, from inside of the holder's namespace.

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -31,7 +32,7 @@ func (i *Inspector) Apply(ctx context.Context, a fault.Action) (gone bool, err e
 	if err != nil {
 		return false, err
 	}
-	err = l.inPods(ctx, func(pods *sys.FD) error { return entry.remove(pods, l.uid) })
+	err = l.inPods(ctx, func(pods *sys.FD) error { return entry.remove(ctx, pods, l.uid) })
 	switch {
 	case errors.Is(err, sys.ENOENT):
 		return true, nil
@@ -125,7 +126,7 @@ func parent(pods *sys.FD, uid, rel string) (dir *sys.FD, name string, err error)
 }
 
 // remove removes the entry if it still is the one that was looked at.
-func (e Entry) remove(pods *sys.FD, uid string) error {
+func (e Entry) remove(ctx context.Context, pods *sys.FD, uid string) error {
 	dir, name, err := parent(pods, uid, e.Path)
 	if err != nil {
 		return err
@@ -144,9 +145,9 @@ func (e Entry) remove(pods *sys.FD, uid string) error {
 		return fmt.Errorf("%w: it has changed", ErrStays)
 	}
 	if e.Kind == Directory {
-		return sys.RemoveDirAt(dir, name)
+		return calls.From(ctx).Did("unlinkat", uid+"/"+e.Path+" AT_REMOVEDIR", sys.RemoveDirAt(dir, name))
 	}
-	return sys.RemoveFileAt(dir, name)
+	return calls.From(ctx).Did("unlinkat", uid+"/"+e.Path, sys.RemoveFileAt(dir, name))
 }
 
 // There reports whether the file of an action is there, or another one at its path.

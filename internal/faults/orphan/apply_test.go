@@ -45,7 +45,7 @@ func TestRemovesTheVeryEntry(t *testing.T) {
 			if err := c.then(dir); err != nil {
 				t.Fatal(err)
 			}
-			if err := p.all[0].remove(pods, "pod"); p.all[0].Path != "volumes/b" || !errors.Is(err, c.want) {
+			if err := p.all[0].remove(t.Context(), pods, "pod"); p.all[0].Path != "volumes/b" || !errors.Is(err, c.want) {
 				t.Errorf("remove %q: %v, want %v", p.all[0].Path, err, c.want)
 			}
 		})

@@ -10,6 +10,7 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults"
+	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -169,7 +170,9 @@ func (i *Inspector) abort(ctx context.Context, m mountns.Mount) (fault.Applied, 
 		return fault.Applied{}, err
 	}
 	defer func() { _ = control.Close() }() // nothing is kept in it
-	done, err := i.abortWhenIdle(ctx, control, m, func(check func() error) error { return abortConnection(control, m, check) })
+	done, err := i.abortWhenIdle(ctx, control, m, func(check func() error) error {
+		return abortConnection(ctx, control, m, check)
+	})
 	if errors.Is(err, fuse.ErrNoConnection) {
 		return fault.AlreadySo(fmt.Sprintf("was aborted already, or its daemon has ended: FUSE connection %d is dead", m.Minor)), nil
 	}
@@ -178,7 +181,7 @@ func (i *Inspector) abort(ctx context.Context, m mountns.Mount) (fault.Applied, 
 
 // abortConnection ends the connection of a mount if check returns no error. It has the mount's root open meanwhile: a
 // driver that mounts again is given the same number for its connection as soon as the old file system has gone.
-func abortConnection(control *fuse.Control, m mountns.Mount, check func() error) error {
+func abortConnection(ctx context.Context, control *fuse.Control, m mountns.Mount, check func() error) error {
 	return m.Namespace.Do(func() error {
 		root, err := openRoot(m)
 		if err != nil {
@@ -188,7 +191,7 @@ func abortConnection(control *fuse.Control, m mountns.Mount, check func() error)
 		if err := check(); err != nil {
 			return err
 		}
-		return control.Abort(m.Minor)
+		return calls.From(ctx).Did("write", fmt.Sprintf("/sys/fs/fuse/connections/%d/abort", m.Minor), control.Abort(m.Minor))
 	})
 }
 

@@ -69,20 +69,20 @@ func TestAbortOfWhatHasGone(t *testing.T) {
 		refused["another number"] = mountns.Mount{Mount: was.Mount, Namespace: was.Namespace, Unique: 1}
 	}
 	for name, m := range refused {
-		if err := abortConnection(control, m, agrees); !errors.Is(err, ErrRefused) {
+		if err := abortConnection(t.Context(), control, m, agrees); !errors.Is(err, ErrRefused) {
 			t.Errorf("%s: %v, want that it is refused", name, err)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, "dir")); err != nil {
 		t.Fatalf("the new file system: %v", err)
 	}
-	if err := abortConnection(control, now, func() error { return ErrRefused }); !errors.Is(err, ErrRefused) {
+	if err := abortConnection(t.Context(), control, now, func() error { return ErrRefused }); !errors.Is(err, ErrRefused) {
 		t.Errorf("what is said against it is not heeded: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "dir")); err != nil {
 		t.Fatalf("the new file system: %v", err)
 	}
-	must(t, abortConnection(control, now, agrees))
+	must(t, abortConnection(t.Context(), control, now, agrees))
 	if _, err := os.Stat(dir); !errors.Is(err, sys.ENOTCONN) {
 		t.Errorf("after the abort: %v, want ENOTCONN", err)
 	}

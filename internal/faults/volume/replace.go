@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
@@ -51,6 +52,8 @@ type replaceOrder struct {
 type replaceResult struct {
 	Done    bool
 	Refused string // why not; nothing was touched then
+	// Calls are the changing calls of the process.
+	Calls []calls.Call
 }
 
 // replace puts the source in the place of a mount that was judged by an answer. The order says whether it is for reading alone,
@@ -80,6 +83,10 @@ func (i *Inspector) run(ctx context.Context, order replaceOrder, name string) (f
 		Job: Job.Name, Input: order, Deadline: replaceDeadline, Each: each, Owner: order.Owner,
 		Waits: []string{device{order.Major, order.Minor}.String(), device{order.Target.Major, order.Target.Minor}.String()},
 	})
+	log := calls.From(ctx)
+	if log.Add(r.Calls...); err != nil {
+		_ = log.Did("wait4", "the process that replaces "+order.Target.Point, err)
+	}
 	switch {
 	case errors.Is(err, subprocess.ErrDeadline):
 		return fault.Applied{}, fmt.Errorf("put %q in the place of the mount at %q: %w within %s", name, order.Target.Point, ErrHung, replaceDeadline)
@@ -108,6 +115,8 @@ func runReplace(ctx context.Context, in []byte, emit func(v any) error) error {
 		return emit(replaceResult{Refused: err.Error()})
 	}
 	defer tree.Close()
+	log := &calls.Log{}
+	ctx = calls.With(ctx, log)
 	err = s.Away.Do(func() error {
 		pin(s.Target.Point)
 		var limits sys.MountAttr
@@ -117,12 +126,12 @@ func runReplace(ctx context.Context, in []byte, emit func(v any) error) error {
 		return mount.Replace(ctx, s.Target, mount.ReplaceOptions{Tree: tree, Check: s.check, Limits: limits})
 	})
 	if refused(err) {
-		return emit(replaceResult{Refused: err.Error() + s.remedy(err)})
+		return emit(replaceResult{Refused: err.Error() + s.remedy(err), Calls: log.All()})
 	}
 	if err != nil {
-		return err
+		return errors.Join(err, emit(replaceResult{Calls: log.All()}))
 	}
-	return emit(replaceResult{Done: true})
+	return emit(replaceResult{Done: true, Calls: log.All()})
 }
 
 // remedy says what helps if the kernel does not allow to replace a mount of a container while that runs.

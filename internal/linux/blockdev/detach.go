@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/linux/bounded"
+	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -65,8 +66,8 @@ func (s Sys) free(d Device) error {
 }
 
 // order writes to a driver's file.
-func (r detacher) order(path, text string) error {
-	err := insist(detachTries, detachPause, func() error { return r.write(path, text) })
+func (r detacher) order(ctx context.Context, path, text string) error {
+	err := calls.From(ctx).Did("write", path+" "+text, insist(detachTries, detachPause, func() error { return r.write(path, text) }))
 	switch {
 	case errors.Is(err, sys.EBUSY):
 		return openElsewhere(err)
@@ -114,7 +115,7 @@ func (r detacher) detachLoop(ctx context.Context, d Device) error {
 	if err := r.unchanged(d); err != nil {
 		return err
 	}
-	err = insist(detachTries, detachPause, fd.LoopClear)
+	err = calls.From(ctx).Did("ioctl", d.Node()+" LOOP_CLR_FD", insist(detachTries, detachPause, fd.LoopClear))
 	switch {
 	case errors.Is(err, sys.ENXIO):
 		return ErrNotAttached
@@ -147,7 +148,7 @@ func (r detacher) detachZram(ctx context.Context, d Device) error {
 	if err := r.free(d); err != nil {
 		return err
 	}
-	if err := r.order(r.files().attr(d.Name, "reset"), "1"); err != nil {
+	if err := r.order(ctx, r.files().attr(d.Name, "reset"), "1"); err != nil {
 		return err
 	}
 	return verify(ctx, empty)
@@ -170,7 +171,7 @@ func (r detacher) detachKRBD(ctx context.Context, d Device) error {
 	if !exists(remove) {
 		remove = r.files().at("sys/bus/rbd/remove")
 	}
-	if err := r.order(remove, id); err != nil {
+	if err := r.order(ctx, remove, id); err != nil {
 		return err
 	}
 	return verify(ctx, func() bool {

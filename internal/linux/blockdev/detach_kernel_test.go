@@ -89,7 +89,7 @@ func TestDetachZram(t *testing.T) {
 	wantBusy(t, Sys{}, d, true)
 	wantDetach(t, Sys{}, d, ErrBusy)
 	// What the kernel says to the write itself.
-	if err := (detacher{}).order((sysfs{}).attr(d.Name, "reset"), "1"); !errors.Is(err, ErrBusy) || !errors.Is(err, sys.EBUSY) {
+	if err := (detacher{}).order(t.Context(), (sysfs{}).attr(d.Name, "reset"), "1"); !errors.Is(err, ErrBusy) || !errors.Is(err, sys.EBUSY) {
 		t.Errorf("reset while it is mounted elsewhere: %v, want EBUSY", err)
 	}
 	holder.End()
@@ -209,7 +209,7 @@ func TestDetachKRBDWhoseClusterIsGone(t *testing.T) {
 // TestDetachWritesToAFileThatIsThere: the file of a driver is never made.
 func TestDetachWritesToAFileThatIsThere(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "remove")
-	if err := (detacher{}).order(path, "0"); !errors.Is(err, ErrNotFound) || exists(path) {
+	if err := (detacher{}).order(t.Context(), path, "0"); !errors.Is(err, ErrNotFound) || exists(path) {
 		t.Errorf("%v, made %v", err, exists(path))
 	}
 }

@@ -94,12 +94,12 @@ func (u *unmountOp) expire() error {
 	name := path.Base(u.id.Point)
 	last := ErrBusy
 	for range expireTries {
-		err := sys.ExpireMount(u.dir, name)
+		err := u.did("umount2", "MNT_EXPIRE", sys.ExpireMount(u.dir, name))
 		if errors.Is(err, sys.EAGAIN) {
 			if err := u.expectBare(); err != nil {
 				return err
 			}
-			err = sys.ExpireMount(u.dir, name)
+			err = u.did("umount2", "MNT_EXPIRE", sys.ExpireMount(u.dir, name))
 		}
 		switch {
 		case errors.Is(err, sys.EBUSY):

@@ -29,10 +29,10 @@ func (r *replaceOp) detachAside() error {
 		return errNoAside
 	}
 	if r.put.Shared == 0 {
-		if err := sys.SetMountPropagation(r.tree, Shared); err != nil {
+		if err := r.did("mount_setattr", "MS_SHARED of the tree", sys.SetMountPropagation(r.tree, Shared)); err != nil {
 			return errNoAside
 		}
-		defer func() { _ = sys.SetMountPropagation(r.tree, Private) }()
+		defer func() { _ = r.did("mount_setattr", "MS_PRIVATE of the tree", sys.SetMountPropagation(r.tree, Private)) }()
 	}
 	err = sys.InMountsCopy(func() error { return r.detachCopy(kernel{namespace: home.ID}) })
 	standing, standingErr := r.ask.exists(r.id)
@@ -74,7 +74,7 @@ func (r *replaceOp) detachCopy(home kernel) error {
 	if !bare {
 		return r.fail("unmount", ErrBusy)
 	}
-	if err := sys.DetachMount(copied); err != nil {
+	if err := r.did("umount2", "MNT_DETACH of its copy in a namespace of our own", sys.DetachMount(copied)); err != nil {
 		return errNoAside // it is locked, or gone
 	}
 	return nil
@@ -92,6 +92,9 @@ func (r *replaceOp) detachTop() error {
 		refusal = r.expectBare()
 		return refusal
 	})
+	if refusal == nil {
+		_ = r.did("umount2", "MNT_DETACH", err)
+	}
 	if refusal != nil {
 		return refusal
 	}

@@ -40,7 +40,7 @@ func (u *unmountOp) attachSource(at *sys.FD, beneath bool) (tree *sys.FD, err er
 func (u *unmountOp) attachCopy(source, at *sys.FD, beneath bool) (*sys.FD, error) {
 	tree, err := sys.CloneTree(source)
 	if errors.Is(err, sys.ENOSYS) && !beneath {
-		return nil, sys.BindFD(source, at)
+		return nil, u.did("mount", "MS_BIND", sys.BindFD(source, at))
 	}
 	if err != nil {
 		return nil, err
@@ -57,7 +57,10 @@ func (u *unmountOp) place(tree, at *sys.FD, beneath bool) error {
 	if beneath && u.spreads() {
 		return u.spread(tree)
 	}
-	return sys.Attach(tree, at, beneath)
+	if beneath {
+		return u.did("move_mount", "MOVE_MOUNT_BENEATH", sys.Attach(tree, at, true))
+	}
+	return u.did("move_mount", "of the tree", sys.Attach(tree, at, false))
 }
 
 // attachBeneath has what is to be there show as soon as the mount whose root fd is goes. That gives the mount another
@@ -109,7 +112,7 @@ func (u *unmountOp) attachAt() error {
 
 // takeBack removes what was put in place, where nobody uses it yet.
 func (u *unmountOp) takeBack() error {
-	own := unmountOp{id: u.put.ID}
+	own := unmountOp{id: u.put.ID, calls: u.calls}
 	return own.run(own.unmount)
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 
+	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
@@ -52,7 +53,7 @@ type ReplaceOptions struct {
 //
 // It succeeds where id is gone and what the tree shows is at the point already.
 func Replace(ctx context.Context, id ID, o ReplaceOptions) error {
-	r := replaceOp{unmountOp: unmountOp{id: id, check: o.Check}, tree: o.Tree, limits: o.Limits}
+	r := replaceOp{unmountOp: unmountOp{id: id, check: o.Check, calls: calls.From(ctx)}, tree: o.Tree, limits: o.Limits}
 	r.attach = r.attachTree
 	return r.start(ctx, r.replace)
 }
@@ -126,7 +127,7 @@ func (r *replaceOp) swap() error {
 	if err := r.expectBare(); err != nil {
 		return err
 	}
-	if err := limitTree(r.tree, st.Attr|r.limits); err != nil {
+	if err := r.did("mount_setattr", "of the tree to attach", limitTree(r.tree, st.Attr|r.limits)); err != nil {
 		return r.fail("set attributes of the tree for", err)
 	}
 	there, err := r.takeUp()
@@ -183,7 +184,7 @@ func (r *replaceOp) replaceUnused(cause error) error {
 // detachExactly removes a mount whose root is unlinked, which nothing can be
 // mounted on.
 func (r *replaceOp) detachExactly(fd *sys.FD) error {
-	if err := sys.DetachMount(fd); err != nil {
+	if err := r.did("umount2", "MNT_DETACH", sys.DetachMount(fd)); err != nil {
 		return r.explain(err)
 	}
 	return r.verify(errStillMounted)

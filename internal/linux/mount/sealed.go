@@ -40,7 +40,7 @@ func (r *replaceOp) detachSealed() error {
 	if err := r.expectBare(); err != nil {
 		return err
 	}
-	if err := sys.DetachNamed(r.dir, path.Base(r.id.Point)); err != nil {
+	if err := r.did("umount2", "MNT_DETACH", sys.DetachNamed(r.dir, path.Base(r.id.Point))); err != nil {
 		return r.explain(err)
 	}
 	return r.verify(errStillMounted)

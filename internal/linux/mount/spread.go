@@ -43,7 +43,7 @@ func (u *unmountOp) spread(tree *sys.FD) error {
 		return err
 	}
 	defer p.root.Close()
-	if errors.Is(sys.ExpireMount(u.dir, path.Base(u.id.Point)), sys.EINVAL) {
+	if errors.Is(u.did("umount2", "MNT_EXPIRE", sys.ExpireMount(u.dir, path.Base(u.id.Point))), sys.EINVAL) {
 		return fmt.Errorf("locked in place by the kernel: %w", sys.EINVAL)
 	}
 	if err := sys.BesideMountsCopy(func(home func(func() error) error) error { return u.attachBy(p, tree, home) }); err != nil {
@@ -125,7 +125,7 @@ func (u *unmountOp) attachBy(p parent, tree *sys.FD, home func(func() error) err
 		return err
 	}
 	defer at.Close()
-	if err := sys.Attach(tree, at, false); err != nil {
+	if err := u.did("move_mount", "of the tree, spreading from a copy of the directory", sys.Attach(tree, at, false)); err != nil {
 		return err
 	}
 	between("attached")
@@ -140,7 +140,7 @@ func (u *unmountOp) attachBy(p parent, tree *sys.FD, home func(func() error) err
 func (u *unmountOp) lead(p parent, home func(func() error) error) (leader *sys.FD, err error) {
 	err = home(func() error {
 		if p.Shared == 0 {
-			if err := sys.SetMountPropagation(p.root, Shared); err != nil {
+			if err := u.did("mount_setattr", "MS_SHARED of its parent", sys.SetMountPropagation(p.root, Shared)); err != nil {
 				return err
 			}
 			between("shared")
@@ -157,7 +157,9 @@ func (u *unmountOp) lead(p parent, home func(func() error) error) (leader *sys.F
 		between("copied")
 	}
 	if p.Shared == 0 { // the kernel takes the leader as its master; where there is none, the one that it had
-		err = errors.Join(err, home(func() error { return sys.SetMountPropagation(p.root, Slave) }))
+		err = errors.Join(err, home(func() error {
+			return u.did("mount_setattr", "MS_SLAVE of its parent", sys.SetMountPropagation(p.root, Slave))
+		}))
 	}
 	if err != nil {
 		leader.Close()

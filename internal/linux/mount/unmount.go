@@ -8,6 +8,7 @@ import (
 	"errors"
 	"path"
 
+	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
@@ -47,7 +48,7 @@ type Options struct {
 // the kernel has locked the mount in place, as it does for mounts that came
 // from a more privileged namespace. ctx is looked at before anything is done.
 func Unmount(ctx context.Context, id ID, o Options) error {
-	u := unmountOp{id: id, check: o.Check, source: o.Source, foreign: o.Foreign}
+	u := unmountOp{id: id, check: o.Check, source: o.Source, foreign: o.Foreign, calls: calls.From(ctx)}
 	if o.Source != nil {
 		u.attach = u.attachSource
 	}
@@ -61,9 +62,10 @@ type unmountOp struct {
 	attach  attacher // of what is to be there instead; nil for nothing
 	source  func() *sys.FD
 	foreign bool
-	sealed  bool    // see replacing.seal
+	sealed  bool    // see replaceOp.seal
 	dir     *sys.FD // the directory that holds the point
 	ask     source
+	calls   *calls.Log
 
 	put State // what is there instead
 }
@@ -77,6 +79,11 @@ func (u *unmountOp) start(ctx context.Context, act func() error) error {
 		return u.run(act)
 	}
 	return sys.OnThread(func() error { return u.run(act) })
+}
+
+// did notes a call that changes the mounts at the point, and returns its error.
+func (u *unmountOp) did(call, flags string, err error) error {
+	return u.calls.Did(call, u.id.Point+" "+flags, err)
 }
 
 // run opens the directory that holds the point for as long as act runs.
@@ -140,7 +147,7 @@ func (u *unmountOp) detachDeleted(fd *sys.FD) error {
 		return u.explain(err) // it went just now
 	}
 	covered := err == nil || u.attachBeneath(fd) == nil
-	if err := sys.DetachMount(fd); err != nil {
+	if err := u.did("umount2", "MNT_DETACH", sys.DetachMount(fd)); err != nil {
 		return u.explain(err)
 	}
 	if !covered {

@@ -21,6 +21,7 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/podinfo"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/podref"
@@ -126,12 +127,12 @@ func (s Starter) forget(ctx context.Context, pod *corev1.Pod, a fault.Action) st
 	}
 	removed := ""
 	for _, r := range later {
-		if err := s.Runtime.Remove(ctx, r); err != nil {
+		if err := calls.From(ctx).Did("RemoveContainer", r.ID, s.Runtime.Remove(ctx, r)); err != nil {
 			return "left alone: " + err.Error() + removed
 		}
 		removed += "; removed is " + r.ID + " of a start that has failed since"
 	}
-	if err := s.Runtime.Remove(ctx, record); err != nil {
+	if err := calls.From(ctx).Did("RemoveContainer", record.ID, s.Runtime.Remove(ctx, record)); err != nil {
 		return "left alone: " + err.Error() + removed
 	}
 	return "removed" + removed

@@ -11,6 +11,7 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/podref"
 )
@@ -73,7 +74,7 @@ func (h *EvictRecoverer) check(ctx context.Context, r processor.Request, want fa
 }
 
 func (h *EvictRecoverer) evict(ctx context.Context, want fault.Pod) (fault.Applied, error) {
-	err := h.Evictor.Evict(ctx, want.Namespace, want.Name, want.UID)
+	err := calls.From(ctx).Did("create pods/eviction", evictedIdentity(want), h.Evictor.Evict(ctx, want.Namespace, want.Name, want.UID))
 	var held *BlockedError
 	switch {
 	case err == nil:
