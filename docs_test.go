@@ -308,6 +308,8 @@ func checkExample(t *testing.T, name, doc string) {
 		err = checkSpec(doc, &v1.RecoveryPolicy{}, func(p *v1.RecoveryPolicy) error { return policy.Compile(p).Problems.ToAggregate() })
 	case "MountFault":
 		err = checkSpec(doc, &v1.MountFault{}, func(*v1.MountFault) error { return nil })
+	case "RecoveryApproval":
+		err = checkSpec(doc, &v1.RecoveryApproval{}, func(*v1.RecoveryApproval) error { return nil })
 	default:
 		t.Errorf("%s: there is no kind %q", name, kind.Kind)
 	}

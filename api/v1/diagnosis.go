@@ -3,7 +3,10 @@
 
 package v1
 
-import "cmp"
+import (
+	"cmp"
+	"time"
+)
 
 // Set is the name of the OperationSet to run.
 func (s *DiagnosisSpec) Set() string { return cmp.Or(s.OperationSet, DefaultOperationSet) }
@@ -17,4 +20,13 @@ func (s *DiagnosisSpec) Target() string {
 		return "device " + device + " of " + s.NodeName
 	}
 	return "node " + s.NodeName
+}
+
+// ApprovalTimeout is how long a plan waits for its approval.
+func (s *DiagnosisSpec) ApprovalTimeout() time.Duration {
+	seconds := DefaultApprovalTimeoutSeconds
+	if s.ApprovalTimeoutSeconds != nil {
+		seconds = *s.ApprovalTimeoutSeconds
+	}
+	return time.Duration(seconds) * time.Second
 }

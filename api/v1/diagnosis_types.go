@@ -16,6 +16,9 @@ const (
 	MaxSummaryBytes                = 512
 	// MaxArtifactBytes bounds the copies of all artifacts together, compressed.
 	MaxArtifactBytes = 256 << 10
+	// DefaultApprovalTimeoutSeconds is how long a Diagnosis with mode Approve waits for its approval if it says nothing.
+	DefaultApprovalTimeoutSeconds int32 = 86400
+	MaxApprovalTimeoutSeconds     int32 = 604800
 )
 
 // DefaultOperationSet is the OperationSet of a Diagnosis that names none.
@@ -30,6 +33,8 @@ const (
 	ConditionAccepted = "Accepted"
 	// ConditionComplete is true when a path succeeded and false when the Diagnosis ended any other way.
 	ConditionComplete = "Complete"
+	// ConditionApproved is there with mode Approve once there is a plan: false while it waits for its approval.
+	ConditionApproved = "Approved"
 )
 
 // Condition reasons of a Diagnosis.
@@ -53,13 +58,21 @@ const (
 	ReasonAgentLost = "AgentLost"
 	// ReasonNoAgent: the Diagnosis waits for a node on which no agent answers.
 	ReasonNoAgent = "NoAgent"
-	// ReasonPlanChanged: the plan is not the one that spec.planHash names, so nothing was changed.
+	// ReasonPlanChanged: the plan is not the one that spec.planHash names or that was approved, so nothing was changed.
 	ReasonPlanChanged = "PlanChanged"
+	// ReasonWaitingForApproval: the plan waits for a RecoveryApproval.
+	ReasonWaitingForApproval = "WaitingForApproval"
+	// ReasonApproved: a RecoveryApproval allows the plan.
+	ReasonApproved = "PlanApproved"
+	// ReasonApprovalExpired: no RecoveryApproval came in time, so nothing was changed.
+	ReasonApprovalExpired = "ApprovalExpired"
+	// ReasonRecorded: the agent repaired this on its own, and made the Diagnosis afterwards.
+	ReasonRecorded = "RepairRecorded"
 )
 
 // DiagnosisMode says how far a Diagnosis goes.
 //
-// +kubebuilder:validation:Enum=Recover;Plan
+// +kubebuilder:validation:Enum=Recover;Plan;Approve;Record
 type DiagnosisMode string
 
 // Modes of a Diagnosis.
@@ -68,6 +81,10 @@ const (
 	ModeRecover DiagnosisMode = "Recover"
 	// ModePlan ends with the plan of the first repair, and changes nothing.
 	ModePlan DiagnosisMode = "Plan"
+	// ModeApprove repairs after a RecoveryApproval has allowed exactly the plan.
+	ModeApprove DiagnosisMode = "Approve"
+	// ModeRecord runs nothing: the agent has made it to write down what its sentinel repaired.
+	ModeRecord DiagnosisMode = "Record"
 )
 
 // ArtifactPlace says where artifacts can be read.
@@ -100,7 +117,7 @@ const (
 
 // Outcome says in one word what came of a Diagnosis.
 //
-// +kubebuilder:validation:Enum=Healed;Planned;FaultFound;NoFault;Completed;Error
+// +kubebuilder:validation:Enum=Healed;Planned;AwaitingApproval;FaultFound;NoFault;Completed;Error
 type Outcome string
 
 // Outcomes of a Diagnosis.
@@ -109,6 +126,9 @@ const (
 	OutcomeHealed Outcome = "Healed"
 	// OutcomePlanned: a fault was found, the plan of its repair is in the status, and nothing was changed.
 	OutcomePlanned Outcome = "Planned"
+	// OutcomeAwaitingApproval: a fault was found, and the plan of its repair waits for a RecoveryApproval. It is the only
+	// outcome of a Diagnosis that has not ended.
+	OutcomeAwaitingApproval Outcome = "AwaitingApproval"
 	// OutcomeFaultFound: a fault was found and is still there.
 	OutcomeFaultFound Outcome = "FaultFound"
 	// OutcomeNoFault: every path ended with a clean negative, or all families of faults were looked for and none was found.
@@ -130,6 +150,7 @@ const (
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="OperationSet",type=string,priority=1,JSONPath=`.spec.operationSet`
 // +kubebuilder:printcolumn:name="Mode",type=string,priority=1,JSONPath=`.spec.mode`
+// +kubebuilder:printcolumn:name="Origin",type=string,priority=1,JSONPath=`.metadata.labels.diagnosis\.kubediag\.org/origin`
 // +kubebuilder:printcolumn:name="Node",type=string,priority=1,JSONPath=`.spec.nodeName`
 // +kubebuilder:printcolumn:name="Container",type=string,priority=1,JSONPath=`.spec.podReference.container`
 // +kubebuilder:printcolumn:name="Phase",type=string,priority=1,JSONPath=`.status.phase`
@@ -166,7 +187,9 @@ type DiagnosisList struct {
 // +kubebuilder:validation:XValidation:rule="has(self.mode) == has(oldSelf.mode) && (!has(self.mode) || self.mode == oldSelf.mode)",message="mode cannot be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.planHash) == has(oldSelf.planHash) && (!has(self.planHash) || self.planHash == oldSelf.planHash)",message="planHash cannot be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.artifacts) == has(oldSelf.artifacts) && (!has(self.artifacts) || self.artifacts == oldSelf.artifacts)",message="artifacts cannot be changed"
+// +kubebuilder:validation:XValidation:rule="has(self.approvalTimeoutSeconds) == has(oldSelf.approvalTimeoutSeconds) && (!has(self.approvalTimeoutSeconds) || self.approvalTimeoutSeconds == oldSelf.approvalTimeoutSeconds)",message="approvalTimeoutSeconds cannot be changed"
 // +kubebuilder:validation:XValidation:rule="!has(self.planHash) || !has(self.mode) || self.mode != 'Plan'",message="planHash cannot be set with mode Plan"
+// +kubebuilder:validation:XValidation:rule="!has(self.approvalTimeoutSeconds) || (has(self.mode) && self.mode == 'Approve')",message="approvalTimeoutSeconds takes mode Approve"
 type DiagnosisSpec struct {
 	// operationSet is the name of the OperationSet to run. Default: auto, which runs all that applies to the pod, the node
 	// or the device that is named.
@@ -175,9 +198,16 @@ type DiagnosisSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	OperationSet string `json:"operationSet,omitempty"`
-	// mode is Recover, or Plan: look, write the plan into the status, and change nothing. Default: Recover.
+	// mode is Recover, or Plan: look, write the plan into the status, and change nothing, or Approve: wait with the plan
+	// until a RecoveryApproval allows it. Record runs nothing, and only agents use it. Default: Recover.
 	// +optional
 	Mode DiagnosisMode `json:"mode,omitempty"`
+	// approvalTimeoutSeconds is how long the plan waits for its approval, in seconds, 1 to 604800. It takes mode Approve.
+	// Default: 86400.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=604800
+	ApprovalTimeoutSeconds *int32 `json:"approvalTimeoutSeconds,omitempty"`
 	// planHash is that of the only plan that may be carried out, as status.plan of an earlier Diagnosis has it. Default:
 	// whatever the plan is, it is carried out.
 	// +optional
@@ -197,7 +227,8 @@ type DiagnosisSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Parameters map[string]string `json:"parameters,omitempty"`
-	// activeDeadlineSeconds bounds the whole Diagnosis from its startTime, in seconds, 1 to 86400. Default: the agent's
+	// activeDeadlineSeconds bounds the whole Diagnosis from its startTime, in seconds, 1 to 86400. The time that a plan
+	// waits for its approval does not count, and with the approval the deadline starts again. Default: the agent's
 	// --diagnosis-timeout, 1800 unless set.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
@@ -240,6 +271,15 @@ type DiagnosisStatus struct {
 	// plan is the repair that was planned last. Its actions are those of its operation.
 	// +optional
 	Plan *Plan `json:"plan,omitempty"`
+	// approval is where the approval of the plan stands, with mode Approve.
+	// +optional
+	Approval *ApprovalStatus `json:"approval,omitempty"`
+	// decision says what allowed a repair without a request.
+	// +optional
+	Decision *Decision `json:"decision,omitempty"`
+	// repeats counts the repairs that one record stands for, if there are several.
+	// +optional
+	Repeats *Repeats `json:"repeats,omitempty"`
 	// startTime is when an agent took the Diagnosis, or the manager refused it. Null is what older releases stored before that.
 	// +optional
 	// +nullable
@@ -247,7 +287,7 @@ type DiagnosisStatus struct {
 	// completionTime is when it became Succeeded or Failed.
 	// +optional
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
-	// conditions holds Accepted and Complete.
+	// conditions holds Accepted and Complete, and with mode Approve also Approved.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -282,23 +322,6 @@ type DiagnosisStatus struct {
 	// +optional
 	// +listType=atomic
 	Artifacts []Artifact `json:"artifacts,omitempty"`
-}
-
-// Plan is a repair, as it was planned before anything was changed.
-type Plan struct {
-	// operation is the name of the Operation that planned it.
-	Operation string `json:"operation"`
-	// hash identifies what would be changed: the kinds and the identities in its actions, in their order, and none of their
-	// sentences. It is a SHA-256 in hexadecimal.
-	Hash string `json:"hash"`
-	// actions is how many actions it has.
-	Actions int32 `json:"actions"`
-	// lossless is true if no action could lose data or work.
-	Lossless bool `json:"lossless"`
-	// loss says what could be lost: one entry for each thing. It is empty if that is nothing.
-	// +optional
-	// +listType=atomic
-	Loss []string `json:"loss,omitempty"`
 }
 
 // Checkpoint is a place in the list of paths.
@@ -349,46 +372,4 @@ type OperationRun struct {
 	// +optional
 	// +listType=atomic
 	Actions []Action `json:"actions,omitempty"`
-}
-
-// ActionPhase is what became of a planned action.
-//
-// +kubebuilder:validation:Enum=Planned;Done;Failed
-type ActionPhase string
-
-// Phases of an action.
-const (
-	ActionPlanned ActionPhase = "Planned"
-	ActionDone    ActionPhase = "Done"
-	ActionFailed  ActionPhase = "Failed"
-)
-
-// Action is one change of a plan.
-type Action struct {
-	// kind is what is done: Unmount (take a mount away), Replace (put a volume's source in the place of a mount), Abort (end
-	// the connection of a FUSE file system), Detach (detach a device), Evict (evict the pod), RemoveDirectory and RemoveFile
-	// (of a pod that is gone), RemoveContainerRecord (the runtime's record of a container).
-	Kind string `json:"kind"`
-	// target is what it is done to, for people.
-	Target string `json:"target"`
-	// mount is the mount that is changed, by identity.
-	// +optional
-	Mount *Mount `json:"mount,omitempty"`
-	// fault is the code of the fault that it heals.
-	// +optional
-	Fault string `json:"fault,omitempty"`
-	// safety says why it is safe.
-	// +optional
-	Safety string `json:"safety,omitempty"`
-	// loss says what could be lost.
-	// +optional
-	Loss string `json:"loss,omitempty"`
-	// phase is what became of it.
-	Phase ActionPhase `json:"phase"`
-	// message says how it went.
-	// +optional
-	Message string `json:"message,omitempty"`
-	// already is true if it is Done because nothing was left to do. Default: false.
-	// +optional
-	Already bool `json:"already,omitempty"`
 }

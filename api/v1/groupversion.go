@@ -24,6 +24,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&Trigger{}, &TriggerList{},
 		&MountFault{}, &MountFaultList{},
 		&RecoveryPolicy{}, &RecoveryPolicyList{},
+		&RecoveryApproval{}, &RecoveryApprovalList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -17,6 +17,11 @@ const (
 	LabelNode = Group + "/node"
 	// LabelTrigger is on every Diagnosis that a Trigger made: the name of the Trigger, in the form that NodeLabelValue gives.
 	LabelTrigger = Group + "/trigger"
+	// LabelOrigin is on every Diagnosis that is bound to a node: who asked for it, one of the values below.
+	LabelOrigin = Group + "/origin"
+	// AnnotationApproval is set by the manager on a Diagnosis that waits for its approval: the name of the RecoveryApproval
+	// that its agent is to look at. It allows nothing: the agent reads that object.
+	AnnotationApproval = Group + "/approval"
 	// LabelAgent is on the Lease of every agent, with the same value.
 	LabelAgent = Group + "/agent"
 	// LabelVersion is on the Operations and OperationSets that ship, with the release that has written them.
@@ -32,6 +37,16 @@ const (
 	// AgentLeasePrefix begins the name of the Lease of an agent. NodeLabelValue of its node follows. The holder is the
 	// node's name.
 	AgentLeasePrefix = "kubediag-agent-"
+)
+
+// Values of LabelOrigin.
+const (
+	// OriginPerson: a person, or a program of theirs.
+	OriginPerson = "person"
+	// OriginTrigger: a Trigger.
+	OriginTrigger = "trigger"
+	// OriginSentinel: the sentinel of the agent repaired on its own.
+	OriginSentinel = "sentinel"
 )
 
 // Annotations of a Diagnosis that a Trigger made: what fired, as a JSON object of strings, 4096 bytes at most. The annotation of

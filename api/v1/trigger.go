@@ -22,6 +22,9 @@ func (s *TriggerSpec) Validate() field.ErrorList {
 	if s.SourceTemplate.CronTemplate != nil && s.NodeName == "" && s.NodeSelector == nil {
 		errs = append(errs, field.Required(at.Child("nodeName"), "nodeName or nodeSelector must be set with cronTemplate"))
 	}
+	if modes := []DiagnosisMode{"", ModeRecover, ModePlan, ModeApprove}; !slices.Contains(modes, s.Mode) {
+		errs = append(errs, field.NotSupported(at.Child("mode"), s.Mode, modes[1:]))
+	}
 	if s.NodeName != "" && s.NodeSelector != nil {
 		errs = append(errs, field.Invalid(at.Child("nodeName"), s.NodeName, "must not be set together with nodeSelector"))
 	}

@@ -88,14 +88,15 @@ type TriggerList struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.sourceTemplate.cronTemplate) || (has(self.nodeName) && size(self.nodeName) > 0) || has(self.nodeSelector)",message="nodeName or nodeSelector must be set with cronTemplate"
 // +kubebuilder:validation:XValidation:rule="!(has(self.nodeName) && size(self.nodeName) > 0 && has(self.nodeSelector))",message="nodeName and nodeSelector must not both be set"
+// +kubebuilder:validation:XValidation:rule="!has(self.mode) || self.mode != 'Record'",message="mode must not be Record"
 type TriggerSpec struct {
 	// operationSet is the name of the OperationSet to run.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	OperationSet string `json:"operationSet"`
-	// mode of every Diagnosis: Recover, or Plan: write the plan into the status of the Diagnosis and change nothing. Default:
-	// Recover.
+	// mode of every Diagnosis: Recover, or Plan: write the plan into the status of the Diagnosis and change nothing, or
+	// Approve: wait with the plan until a RecoveryApproval allows it. Default: Recover.
 	// +optional
 	Mode DiagnosisMode `json:"mode,omitempty"`
 	// parameters are passed to every Diagnosis, 64 at most.

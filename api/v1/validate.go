@@ -79,7 +79,7 @@ var planHash = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 func (s *DiagnosisSpec) validateMode(at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if modes := []DiagnosisMode{"", ModeRecover, ModePlan}; !slices.Contains(modes, s.Mode) {
+	if modes := []DiagnosisMode{"", ModeRecover, ModePlan, ModeApprove, ModeRecord}; !slices.Contains(modes, s.Mode) {
 		errs = append(errs, field.NotSupported(at.Child("mode"), s.Mode, modes[1:]))
 	}
 	if places := []ArtifactPlace{"", ArtifactsOnNode, ArtifactsInStatus}; !slices.Contains(places, s.Artifacts) {
@@ -92,7 +92,14 @@ func (s *DiagnosisSpec) validateMode(at *field.Path) field.ErrorList {
 	case s.Mode == ModePlan:
 		errs = append(errs, field.Forbidden(at.Child("planHash"), "planHash cannot be set with mode Plan"))
 	}
-	return errs
+	if s.ApprovalTimeoutSeconds == nil {
+		return errs
+	}
+	timeout := at.Child("approvalTimeoutSeconds")
+	if s.Mode != ModeApprove {
+		errs = append(errs, field.Forbidden(timeout, "approvalTimeoutSeconds takes mode Approve"))
+	}
+	return append(errs, validateRange(timeout, *s.ApprovalTimeoutSeconds, 1, MaxApprovalTimeoutSeconds)...)
 }
 
 // validateOrder checks what a Trigger hands on to its Diagnoses: what to run and, where that is known, on which node.

@@ -42,6 +42,7 @@ func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 		{v1.GroupVersion, "Operation", "operations", "operation", meta.RESTScopeRoot},
 		{v1.GroupVersion, "OperationSet", "operationsets", "operationset", meta.RESTScopeRoot},
 		{v1.GroupVersion, "Trigger", "triggers", "trigger", meta.RESTScopeRoot},
+		{v1.GroupVersion, "RecoveryApproval", "recoveryapprovals", "recoveryapproval", meta.RESTScopeNamespace},
 		{v1.GroupVersion, "MountFault", "mountfaults", "mountfault", meta.RESTScopeNamespace},
 		{v1.GroupVersion, "RecoveryPolicy", "recoverypolicies", "recoverypolicy", meta.RESTScopeRoot},
 		{corev1.SchemeGroupVersion, "Pod", "pods", "pod", meta.RESTScopeNamespace},

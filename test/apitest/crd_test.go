@@ -114,6 +114,12 @@ var refused = map[string]struct {
 	"artifacts":         {"Diagnosis", "{nodeName: n1, artifacts: Mail}", []string{"spec.artifacts"}, false},
 	"plan hash":         {"Diagnosis", "{nodeName: n1, planHash: abc}", []string{"spec.planHash"}, false},
 	"plan of a plan":    {"Diagnosis", "{nodeName: n1, mode: Plan, planHash: " + strings.Repeat("0a", 32) + "}", []string{"spec", "planHash cannot be set with mode Plan"}, true},
+	"wait of no end":    {"Diagnosis", "{nodeName: n1, mode: Approve, approvalTimeoutSeconds: 604801}", []string{"spec.approvalTimeoutSeconds", "604801"}, false},
+	"wait for nothing":  {"Diagnosis", "{nodeName: n1, approvalTimeoutSeconds: 5}", []string{"spec", "approvalTimeoutSeconds takes mode Approve"}, true},
+	"record by trigger": {"Trigger", "{operationSet: s, mode: Record, sourceTemplate: {mountFaultTemplate: {}}}", []string{"spec", "mode must not be Record"}, true},
+	"approval of none":  {"RecoveryApproval", "{planHash: " + strings.Repeat("0a", 32) + "}", []string{"spec.diagnosis"}, false},
+	"approval of all":   {"RecoveryApproval", "{diagnosis: {name: d}, planHash: any}", []string{"spec.planHash"}, false},
+	"approval for ever": {"RecoveryApproval", "{diagnosis: {name: d}, planHash: " + strings.Repeat("0a", 32) + ", expirationSeconds: 86401}", []string{"spec.expirationSeconds", "86401"}, false},
 	"pod without name":  {"Diagnosis", "{operationSet: s, podReference: {namespace: a}}", []string{"spec.podReference.name"}, false},
 	"deadline 0":        {"Diagnosis", "{operationSet: s, nodeName: n1, activeDeadlineSeconds: 0}", []string{"spec.activeDeadlineSeconds", "0"}, false},
 	"no source":         {"Trigger", "{operationSet: s, sourceTemplate: {}}", []string{"spec.sourceTemplate", "exactly one of"}, true},
@@ -131,7 +137,7 @@ func TestRefused(t *testing.T) {
 			t.Run(version+" "+name, func(t *testing.T) {
 				object := apitest.Objects(t, "{apiVersion: diagnosis.kubediag.org/v1, kind: "+tc.kind+
 					", metadata: {name: refused}, spec: "+tc.spec+"}")[0]
-				if tc.kind == "Diagnosis" {
+				if tc.kind == "Diagnosis" || tc.kind == "RecoveryApproval" {
 					object.SetNamespace("default")
 				}
 				err := env.Create(t, object)
@@ -179,6 +185,7 @@ func TestDiagnosisSpecIsFixed(t *testing.T) {
 		"deadline":       {func(s *v1.DiagnosisSpec) { s.ActiveDeadlineSeconds = &longer }, "activeDeadlineSeconds cannot be changed"},
 		"mode":           {func(s *v1.DiagnosisSpec) { s.Mode = v1.ModePlan }, "mode cannot be changed"},
 		"artifacts":      {func(s *v1.DiagnosisSpec) { s.Artifacts = v1.ArtifactsInStatus }, "artifacts cannot be changed"},
+		"wait":           {func(s *v1.DiagnosisSpec) { s.ApprovalTimeoutSeconds = &longer }, "approvalTimeoutSeconds cannot be changed"},
 		"plan":           {func(s *v1.DiagnosisSpec) { s.PlanHash = strings.Repeat("0a", 32) }, "planHash cannot be changed"},
 		"no deadline":    {func(s *v1.DiagnosisSpec) { s.ActiveDeadlineSeconds = nil }, "activeDeadlineSeconds cannot be changed"},
 		"nothing at all": {func(*v1.DiagnosisSpec) {}, ""},
@@ -269,7 +276,7 @@ func TestColumns(t *testing.T) {
 	for version, env := range servers(t) {
 		t.Run(version, func(t *testing.T) {
 			d := &v1.Diagnosis{}
-			d.Namespace, d.Name = env.Namespace(t), "d"
+			d.Namespace, d.Name, d.Labels = env.Namespace(t), "d", map[string]string{v1.LabelOrigin: v1.OriginPerson}
 			d.Spec = v1.DiagnosisSpec{OperationSet: "s", NodeName: "n1", PodReference: &v1.PodReference{Namespace: "a", Name: "b"}}
 			env.MustCreate(t, d)
 			before := d.DeepCopy()
@@ -292,6 +299,7 @@ func TestColumns(t *testing.T) {
 			want := map[string]any{
 				"Name": "d", "Target": "pod a/b", "Fault": "StaleSubPath", "Outcome": "Healed", "OperationSet": "s", "Node": "n1",
 				"Mode": cells["Mode"], "Container": cells["Container"], "Phase": "Succeeded", "Summary": "Repaired it.",
+				"Origin": "person",
 			}
 			if diff := cmp.Diff(want, cells); diff != "" {
 				t.Errorf("columns (-want +got):\n%s", diff)

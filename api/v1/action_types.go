@@ -1,0 +1,134 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Plan is a repair, as it was planned before anything was changed.
+type Plan struct {
+	// operation is the name of the Operation that planned it.
+	Operation string `json:"operation"`
+	// hash identifies what would be changed: the kinds and the identities in its actions, in their order, and none of their
+	// sentences. It is a SHA-256 in hexadecimal.
+	Hash string `json:"hash"`
+	// actions is how many actions it has.
+	Actions int32 `json:"actions"`
+	// lossless is true if no action could lose data or work.
+	Lossless bool `json:"lossless"`
+	// loss says what could be lost: one entry for each thing. It is empty if that is nothing.
+	// +optional
+	// +listType=atomic
+	Loss []string `json:"loss,omitempty"`
+}
+
+// ApprovalStatus says where the approval of a plan stands.
+type ApprovalStatus struct {
+	// planHash is that of the plan.
+	PlanHash string `json:"planHash"`
+	// requestTime is when the plan began to wait.
+	RequestTime metav1.Time `json:"requestTime"`
+	// expirationTime is when it stops to wait.
+	ExpirationTime metav1.Time `json:"expirationTime"`
+	// name of the RecoveryApproval that allowed the plan.
+	// +optional
+	Name string `json:"name,omitempty"`
+	// uid of it.
+	// +optional
+	UID types.UID `json:"uid,omitempty"`
+	// approver is the user that it names.
+	// +optional
+	Approver string `json:"approver,omitempty"`
+	// approveTime is when the agent took it.
+	// +optional
+	ApproveTime *metav1.Time `json:"approveTime,omitempty"`
+}
+
+// Decision says what allowed a repair without a request.
+type Decision struct {
+	// mode is that of the policies together, or of the agent where there is none: Automatic.
+	Mode string `json:"mode"`
+	// policies are the names of those that matched.
+	// +optional
+	// +listType=atomic
+	Policies []string `json:"policies,omitempty"`
+	// reason says why, for people.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+}
+
+// Repeats counts the repairs that one record stands for. The record shows the last of them.
+type Repeats struct {
+	// count is how many there were.
+	Count int32 `json:"count"`
+	// failed is how many of them failed.
+	// +optional
+	Failed int32 `json:"failed,omitempty"`
+	// firstTarget is the first that was repaired.
+	FirstTarget string `json:"firstTarget"`
+	// lastTarget is the last.
+	LastTarget string `json:"lastTarget"`
+	// calls is how many changing calls were made for all of them.
+	// +optional
+	Calls int32 `json:"calls,omitempty"`
+}
+
+// ActionPhase is what became of a planned action.
+//
+// +kubebuilder:validation:Enum=Planned;Done;Failed
+type ActionPhase string
+
+// Phases of an action.
+const (
+	ActionPlanned ActionPhase = "Planned"
+	ActionDone    ActionPhase = "Done"
+	ActionFailed  ActionPhase = "Failed"
+)
+
+// Action is one change of a plan.
+type Action struct {
+	// kind is what is done: Unmount (take a mount away), Replace (put a volume's source in the place of a mount), Abort (end
+	// the connection of a FUSE file system), Detach (detach a device), Evict (evict the pod), RemoveDirectory and RemoveFile
+	// (of a pod that is gone), RemoveContainerRecord (the runtime's record of a container).
+	Kind string `json:"kind"`
+	// target is what it is done to, for people.
+	Target string `json:"target"`
+	// mount is the mount that is changed, by identity.
+	// +optional
+	Mount *Mount `json:"mount,omitempty"`
+	// fault is the code of the fault that it heals.
+	// +optional
+	Fault string `json:"fault,omitempty"`
+	// safety says why it is safe.
+	// +optional
+	Safety string `json:"safety,omitempty"`
+	// loss says what could be lost.
+	// +optional
+	Loss string `json:"loss,omitempty"`
+	// phase is what became of it.
+	Phase ActionPhase `json:"phase"`
+	// message says how it went.
+	// +optional
+	Message string `json:"message,omitempty"`
+	// already is true if it is Done because nothing was left to do. Default: false.
+	// +optional
+	Already bool `json:"already,omitempty"`
+	// calls are the changing calls that were made for it, in their order, 32 at most. They are those of all its attempts.
+	// +optional
+	// +listType=atomic
+	Calls []ActionCall `json:"calls,omitempty"`
+}
+
+// ActionCall is one call that changes something: of the kernel, of the container runtime or of the API server.
+type ActionCall struct {
+	// name is the system call, or the request.
+	Name string `json:"name"`
+	// arguments are the arguments in short.
+	// +optional
+	Arguments string `json:"arguments,omitempty"`
+	// result is ok, or the error.
+	Result string `json:"result"`
+}
