@@ -116,6 +116,7 @@ func (a *agent) newExecutor(o *observer) (*executor.Executor, error) {
 		DataRoot:        a.DataRoot,
 		Registry:        registry.Replace(hold.wrap),
 		Store:           a.store,
+		Approvals:       &approvals{client: a.manager.GetClient(), live: a.manager.GetAPIReader()},
 		Observer:        o,
 		HTTP:            client,
 		EnableScripts:   a.EnableScripts,

@@ -84,10 +84,11 @@ func (r *reconciler) events() handler.TypedFuncs[*v1.Diagnosis, reconcile.Reques
 // due tells whether a Diagnosis is for this agent to run. The label that the watch goes by proves nothing; the spec does.
 func (r *reconciler) due(d *v1.Diagnosis) bool {
 	over := d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed
-	return !over && d.DeletionTimestamp == nil && d.Spec.NodeName == r.node
+	return !over && d.Spec.Mode != v1.ModeRecord && d.DeletionTimestamp == nil && d.Spec.NodeName == r.node
 }
 
-// Reconcile runs a Diagnosis to its end.
+// Reconcile runs a Diagnosis to its end, or until it waits for its approval: then it gives its worker back, and comes again
+// when the manager names an approval or the time is up.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	d, err := r.get(ctx, req.NamespacedName)
 	if d == nil {
@@ -108,7 +109,10 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	_, err = r.pipeline.Run(runCtx, d)
 	over = err == nil && runCtx.Err() == nil
+	var waiting *executor.WaitingError
 	switch {
+	case errors.As(err, &waiting):
+		return reconcile.Result{RequeueAfter: max(time.Until(waiting.Until), time.Second)}, nil
 	case errors.Is(err, executor.ErrGone), errors.Is(context.Cause(runCtx), executor.ErrDeleted):
 		log.FromContext(ctx).Info("Stopped a Diagnosis that is gone", "uid", d.UID)
 		return reconcile.Result{}, nil

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -161,6 +162,22 @@ func TestWhatCouldNotBeStoredComesBack(t *testing.T) {
 	}
 	if len(p.ran) != 2 {
 		t.Errorf("ran %d times", len(p.ran))
+	}
+}
+
+// TestWaitingGivesTheWorkerBack: a Diagnosis that waits for its approval comes again when that ends, and whenever it changes.
+func TestWaitingGivesTheWorkerBack(t *testing.T) {
+	t.Parallel()
+	p := &script{during: func(context.Context) error { return &executor.WaitingError{Until: time.Now().Add(time.Hour)} }}
+	r, _ := newTestReconciler(diagnosis("u1", v1.DiagnosisRunning), p)
+	for range 2 {
+		result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
+		if err != nil || result.RequeueAfter < 59*time.Minute || result.RequeueAfter > time.Hour {
+			t.Errorf("%+v, %v", result, err)
+		}
+	}
+	if len(p.ran) != 2 || r.runs.count() != 0 {
+		t.Errorf("ran %v, %d under way", p.ran, r.runs.count())
 	}
 }
 

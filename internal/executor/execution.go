@@ -35,6 +35,8 @@ type execution struct {
 	*Executor
 	d     *v1.Diagnosis
 	graph *graph.Graph
+	// stored is the status as it is stored.
+	stored *v1.DiagnosisStatus
 }
 
 func (x *execution) run(ctx context.Context) error {
@@ -112,15 +114,16 @@ func (x *execution) save(ctx context.Context) error {
 	if err := x.Store.Save(ctx, x.d.DeepCopy()); err != nil {
 		return fmt.Errorf("saving status: %w", err)
 	}
+	x.stored = x.d.Status.DeepCopy()
 	return nil
 }
 
 // pipeline runs the job, and tells of what it does.
 func (x *execution) pipeline(ctx context.Context, job pipeline.Job) (pipeline.Report, error) {
 	var last pipeline.Report
-	job.BeforeRepair = func(ctx context.Context, r pipeline.Report) error {
+	job.BeforeRepair = func(ctx context.Context, r pipeline.Report, again pipeline.Replan) error {
 		last = r
-		return x.beforeRepair(ctx, r)
+		return x.beforeRepair(ctx, r, again)
 	}
 	job.OperationEnded = func(r pipeline.Report) {
 		x.progress(r)
@@ -145,7 +148,7 @@ func (x *execution) pipeline(ctx context.Context, job pipeline.Job) (pipeline.Re
 }
 
 // beforeRepair stores the plan. It also has the last word: nothing is repaired for a set that is not the one that began.
-func (x *execution) beforeRepair(ctx context.Context, r pipeline.Report) error {
+func (x *execution) beforeRepair(ctx context.Context, r pipeline.Report, again pipeline.Replan) error {
 	if _, err := x.set(ctx); err != nil {
 		var v *verdict
 		if errors.As(err, &v) {
@@ -155,6 +158,9 @@ func (x *execution) beforeRepair(ctx context.Context, r pipeline.Report) error {
 	}
 	x.progress(r)
 	if err := x.checkPlan(r); err != nil {
+		return err
+	}
+	if err := x.approve(ctx, r, again); err != nil {
 		return err
 	}
 	return x.save(ctx)

@@ -44,6 +44,8 @@ type Observer interface {
 	Accepted(d *v1.Diagnosis)
 	OperationEnded(d *v1.Diagnosis, run v1.OperationRun)
 	ActionEnded(d *v1.Diagnosis, operation string, a ActionEnd)
+	// Waiting hears that the Diagnosis waits for its approval, after that was saved.
+	Waiting(d *v1.Diagnosis)
 	// Ended hears of the end, after it was saved.
 	Ended(d *v1.Diagnosis)
 }
@@ -64,6 +66,8 @@ type Options struct {
 	// Registry holds the built-in processors.
 	Registry *processor.Registry
 	Store    Store
+	// Approvals is nil without an API server.
+	Approvals Approvals
 	// Observer may be nil.
 	Observer Observer
 	// HTTP calls external processors. Nil: one that trusts the system's certificates.
@@ -90,7 +94,7 @@ func New(o Options) (*Executor, error) {
 		o.DefaultDeadline = 30 * time.Minute
 	}
 	if o.Observer == nil {
-		o.Observer = nobody{}
+		o.Observer = discard{}
 	}
 	if o.HTTP == nil {
 		client, err := external.NewClient("")
@@ -121,20 +125,21 @@ func (e *Executor) Forget(keep map[types.UID]bool) error {
 // has ended is returned as it is. d is not changed.
 //
 // An error means that the end is not stored: the status or the journal could not be written, a definition could not be
-// read, or ctx was cancelled, whose cause it then wraps. Run can be called again and goes on from its journal, except
-// that a Diagnosis which is gone or was deleted has nothing to go on with.
+// read, or ctx was cancelled, whose cause it then wraps. A *WaitingError: the Diagnosis waits for its approval. Run can be
+// called again and goes on from its journal, except that a Diagnosis which is gone or was deleted has nothing to go on with.
 func (e *Executor) Run(ctx context.Context, d *v1.Diagnosis) (*v1.Diagnosis, error) {
-	x := &execution{Executor: e, d: d.DeepCopy()}
-	if d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed {
+	x := &execution{Executor: e, d: d.DeepCopy(), stored: d.Status.DeepCopy()}
+	if d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed || d.Spec.Mode == v1.ModeRecord {
 		return x.d, nil
 	}
 	return x.d, x.run(ctx)
 }
 
-// nobody hears nothing.
-type nobody struct{}
+// discard is an Observer that does nothing.
+type discard struct{}
 
-func (nobody) Accepted(*v1.Diagnosis)                        {}
-func (nobody) OperationEnded(*v1.Diagnosis, v1.OperationRun) {}
-func (nobody) ActionEnded(*v1.Diagnosis, string, ActionEnd)  {}
-func (nobody) Ended(*v1.Diagnosis)                           {}
+func (discard) Accepted(*v1.Diagnosis)                        {}
+func (discard) OperationEnded(*v1.Diagnosis, v1.OperationRun) {}
+func (discard) ActionEnded(*v1.Diagnosis, string, ActionEnd)  {}
+func (discard) Waiting(*v1.Diagnosis)                         {}
+func (discard) Ended(*v1.Diagnosis)                           {}

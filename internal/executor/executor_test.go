@@ -415,6 +415,7 @@ func (l *listener) OperationEnded(d *v1.Diagnosis, run v1.OperationRun) {
 func (l *listener) ActionEnded(d *v1.Diagnosis, operation string, a ActionEnd) {
 	l.heard = append(l.heard, fmt.Sprintf("%s of %s: %s, %d faults", a.Kind, operation, a.Phase, len(d.Status.Faults)))
 }
+func (l *listener) Waiting(*v1.Diagnosis) { l.heard = append(l.heard, "waiting") }
 func (l *listener) Ended(d *v1.Diagnosis) { l.heard = append(l.heard, string(d.Status.Phase)) }
 
 func TestWhatAnObserverHears(t *testing.T) {

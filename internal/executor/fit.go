@@ -78,6 +78,7 @@ func shorten(s *v1.DiagnosisStatus, most int) {
 		for j := range o.Actions {
 			a := &o.Actions[j]
 			a.Message, a.Safety, a.Loss = clip(a.Message, most), clip(a.Safety, most), clip(a.Loss, most)
+			a.Calls = a.Calls[:min(len(a.Calls), most/16)]
 		}
 	}
 	for i := range s.Faults {

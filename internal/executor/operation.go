@@ -53,7 +53,7 @@ func (x *execution) operation(o *v1.Operation) (pipeline.Operation, field.ErrorL
 		return op, errs
 	}
 	if call.Kind != v1.ProcessorBuiltIn && onlyPlanned(&x.d.Spec) {
-		return op, field.ErrorList{field.Forbidden(field.NewPath("spec", "processor"), "with mode Plan or a planHash only built-in processors "+
+		return op, field.ErrorList{field.Forbidden(field.NewPath("spec", "processor"), "with mode Plan or Approve, or a planHash, only built-in processors "+
 			"run: what another one changes is in no plan")}
 	}
 	if s := o.Spec.Storage; s != nil && s.HostPath != nil {

@@ -74,8 +74,10 @@ func planHash(actions []pipeline.ActionRun) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// onlyPlanned reports whether only what a plan shows may be changed: nothing, or what was shown before.
-func onlyPlanned(s *v1.DiagnosisSpec) bool { return s.Mode == v1.ModePlan || s.PlanHash != "" }
+// onlyPlanned reports whether only what a plan shows may be changed: nothing, or what was shown before it was allowed.
+func onlyPlanned(s *v1.DiagnosisSpec) bool {
+	return s.Mode == v1.ModePlan || s.Mode == v1.ModeApprove || s.PlanHash != ""
+}
 
 // checkPlan refuses a plan that is not the one which was agreed to.
 func (x *execution) checkPlan(r pipeline.Report) error {

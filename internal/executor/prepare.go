@@ -102,6 +102,9 @@ func (x *execution) job(ctx context.Context, g *graph.Graph) (pipeline.Job, erro
 	if errs := x.d.Spec.Validate(); len(errs) > 0 {
 		return pipeline.Job{}, end(v1.ReasonInvalid, "%s", v1.Message(errs))
 	}
+	if x.d.Spec.Mode == v1.ModeApprove && x.Approvals == nil {
+		return pipeline.Job{}, end(v1.ReasonInvalid, "spec.mode: a plan cannot be approved without an API server: use mode Plan")
+	}
 	x.graph, x.d.Status.AdjacencyListHash = g, g.Hash()
 	operations, err := x.operations(ctx)
 	return pipeline.Job{
@@ -130,11 +133,19 @@ func (x *execution) passed() string {
 	return fmt.Sprintf("the deadline of the Diagnosis has passed (the agent's --diagnosis-timeout: %s)", x.DefaultDeadline)
 }
 
-// deadline counts from when the Diagnosis was first taken, however often it was begun again.
+// deadline counts from when the Diagnosis was first taken, however often it was begun again. It does not pass while a plan
+// waits for its approval, and counts again from then on.
 func (x *execution) deadline() time.Time {
 	limit := x.DefaultDeadline
 	if seconds := x.d.Spec.ActiveDeadlineSeconds; seconds != nil {
 		limit = time.Duration(*seconds) * time.Second
 	}
-	return x.d.Status.StartTime.Add(limit)
+	from := x.d.Status.StartTime.Time
+	if a := x.d.Status.Approval; a != nil {
+		from = time.Now()
+		if a.ApproveTime != nil {
+			from = a.ApproveTime.Time
+		}
+	}
+	return from.Add(limit)
 }

@@ -123,6 +123,11 @@ func outcome(all []v1.Fault, r pipeline.Report, v *verdict) v1.Outcome {
 	return v1.OutcomeError
 }
 
+// Written is an operation as statuses have it: the run, its plan, which is nil if it has none, and its findings.
+func Written(o pipeline.OperationRun) (v1.OperationRun, *v1.Plan, []v1.Fault) {
+	return operationRun(o), planOf(o), faults(o.Findings)
+}
+
 func operationRun(o pipeline.OperationRun) v1.OperationRun {
 	run := v1.OperationRun{
 		ID: o.ID, Operation: o.Operation, Phase: v1.OperationPhase(o.Outcome), Attempts: int32(o.Attempts),
@@ -141,6 +146,9 @@ func action(a pipeline.ActionRun) v1.Action {
 	out := v1.Action{
 		Kind: string(a.Kind), Target: clip(a.Target, maxMessage), Fault: string(a.Fault), Safety: clip(a.Safety, maxMessage),
 		Loss: clip(a.Loss, maxMessage), Phase: v1.ActionPhase(a.Phase), Message: a.Message, Already: a.Already,
+	}
+	for _, c := range a.Calls {
+		out.Calls = append(out.Calls, v1.ActionCall{Name: c.Name, Arguments: c.Arguments, Result: c.Result})
 	}
 	if a.Mount != nil {
 		out.Mount = mountOf(*a.Mount)

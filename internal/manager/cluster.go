@@ -41,10 +41,14 @@ func stripDiagnosis(object any) (any, error) {
 	if !ok {
 		return object, nil // a tombstone
 	}
-	d.ManagedFields, d.Annotations = nil, nil
+	d.ManagedFields = nil
+	approval, named := d.Annotations[v1.AnnotationApproval]
+	if d.Annotations = nil; named {
+		d.Annotations = map[string]string{v1.AnnotationApproval: approval}
+	}
 	d.Status = v1.DiagnosisStatus{
 		Phase: d.Status.Phase, Outcome: d.Status.Outcome, Conditions: d.Status.Conditions, Target: d.Status.Target, Summary: d.Status.Summary,
-		StartTime: d.Status.StartTime, CompletionTime: d.Status.CompletionTime,
+		StartTime: d.Status.StartTime, CompletionTime: d.Status.CompletionTime, Approval: d.Status.Approval,
 	}
 	if d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed {
 		d.Spec.Parameters, d.Status.Conditions, d.Status.Target, d.Status.Summary = nil, nil, "", ""

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/controller/approval"
 	"kubediag.org/kubediag/internal/controller/diagnosis"
 	"kubediag.org/kubediag/internal/controller/lease"
 	"kubediag.org/kubediag/internal/controller/mountfault"
@@ -77,7 +78,9 @@ func newManager(config *rest.Config, o options) (manager.Manager, error) {
 
 // addCaches fills the caches before this manager is the leader, so that it is soon up to date when it becomes it.
 func addCaches(m manager.Manager) error {
-	for _, kind := range []client.Object{&v1.Diagnosis{}, &v1.Operation{}, &v1.OperationSet{}, &v1.Trigger{}, &v1.RecoveryPolicy{}, &v1.MountFault{}} {
+	for _, kind := range []client.Object{
+		&v1.Diagnosis{}, &v1.Operation{}, &v1.OperationSet{}, &v1.Trigger{}, &v1.RecoveryPolicy{}, &v1.RecoveryApproval{}, &v1.MountFault{},
+	} {
 		if _, err := m.GetCache().GetInformer(context.Background(), kind, cache.BlockUntilSynced(false)); err != nil {
 			return fmt.Errorf("adding cache: %w", err)
 		}
@@ -111,6 +114,10 @@ func controllers(m manager.Manager, o options) []func(manager.Manager) error {
 		Client: m.GetClient(), Reader: m.GetAPIReader(), Clock: real, Every: o.PolicyInterval,
 		Events: m.GetEventRecorderFor("kubediag-manager"), //nolint:staticcheck // events.k8s.io/v1 came with 1.19
 	}
+	approvals := &approval.Reconciler{
+		Client: m.GetClient(), Clock: real,
+		Events: m.GetEventRecorderFor("kubediag-manager"), //nolint:staticcheck // events.k8s.io/v1 came with 1.19
+	}
 	faults := &mountfault.Collector{Client: m.GetClient(), Reader: m.GetAPIReader(), Clock: real}
 	leases := &lease.Sweeper{Client: m.GetClient(), Reader: m.GetAPIReader(), Clock: real, Namespace: o.Namespace}
 	return []func(manager.Manager) error{
@@ -119,6 +126,7 @@ func controllers(m manager.Manager, o options) []func(manager.Manager) error {
 		func(m manager.Manager) error { return addTriggers(m, o) },
 		ships.SetupWithManager,
 		diagnoses.SetupWithManager,
+		approvals.SetupWithManager,
 		keeper.SetupWithManager,
 		leases.SetupWithManager,
 		faults.SetupWithManager,

@@ -126,13 +126,14 @@ func TestStripDiagnosis(t *testing.T) {
 	full := func(phase v1.DiagnosisPhase) *v1.Diagnosis {
 		d := &v1.Diagnosis{}
 		d.Name, d.Labels = "d", map[string]string{v1.LabelNode: "n1"}
-		d.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: "much"}
+		d.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: "much", v1.AnnotationApproval: "yes"}
 		d.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
 		d.Spec = v1.DiagnosisSpec{OperationSet: "s", NodeName: "n1", Parameters: map[string]string{"k": "v"}}
 		d.Status = v1.DiagnosisStatus{
 			Phase: phase, Outcome: v1.OutcomeHealed, StartTime: &now, CompletionTime: &now,
 			Conditions:       []metav1.Condition{{Type: v1.ConditionAccepted}},
 			OperationResults: map[string]string{"k": "v"}, Operations: []v1.OperationRun{{ID: 1}}, Faults: []v1.Fault{{Code: "x"}},
+			Approval:  &v1.ApprovalStatus{PlanHash: "h"},
 			Artifacts: []v1.Artifact{{Key: "k"}}, SucceededPath: v1.Path{{ID: 1}}, FailedPaths: []v1.Path{{{ID: 1}}},
 		}
 		return d
@@ -140,7 +141,10 @@ func TestStripDiagnosis(t *testing.T) {
 	want := &v1.Diagnosis{}
 	want.Name, want.Labels = "d", map[string]string{v1.LabelNode: "n1"}
 	want.Spec = v1.DiagnosisSpec{OperationSet: "s", NodeName: "n1"}
-	want.Status = v1.DiagnosisStatus{Phase: v1.DiagnosisFailed, Outcome: v1.OutcomeHealed, StartTime: &now, CompletionTime: &now}
+	want.Annotations = map[string]string{v1.AnnotationApproval: "yes"}
+	want.Status = v1.DiagnosisStatus{
+		Phase: v1.DiagnosisFailed, Outcome: v1.OutcomeHealed, StartTime: &now, CompletionTime: &now, Approval: &v1.ApprovalStatus{PlanHash: "h"},
+	}
 	got, err := stripDiagnosis(full(v1.DiagnosisFailed))
 	if diff := cmp.Diff(any(want), got); diff != "" || err != nil {
 		t.Errorf("ended (-want +got):\n%s%v", diff, err)

@@ -39,6 +39,7 @@ var (
 	triggers   = grant{everywhere: true, group: v1.Group, resource: "triggers", verb: "*"}
 	repairN1   = grant{everywhere: true, group: v1.Group, resource: "nodes", name: "n1", verb: "repair"}
 	repairHere = grant{group: v1.Group, resource: "nodes", verb: "repair"} // a node is in no namespace: of no use
+	approve    = grant{group: v1.Group, resource: "recoveryapprovals", verb: "create"}
 	useSubPath = grant{group: v1.Group, resource: "operationsets", name: "subpath-remount-op-set", verb: "use"}
 )
 
@@ -56,22 +57,26 @@ var people = map[string]struct {
 	"n1":       {grants: []grant{diagnoses, getPods, repairN1, triggers}},
 	"operator": {role: "kubediag-node-repairer", everywhere: true, grants: []grant{diagnoses, getAllPods, triggers}},
 	"no pods":  {role: "kubediag-node-repairer", everywhere: true, grants: []grant{diagnoses, triggers}},
+	"approver": {role: "kubediag-approver", grants: []grant{approve}},
+	"one of d": {grants: []grant{approve, {group: v1.Group, resource: "diagnoses", name: "d", verb: "get"}}},
 	"all":      {role: "kubediag-node-repairer", everywhere: true, grants: []grant{diagnoses, getAllPods, triggers, evictAll}},
 }
 
 // Texts of specs. NS is the namespace of the world, where the pod is that most may get.
 const (
-	mine      = "podReference: {namespace: NS, name: web}"
-	theirs    = "podReference: {namespace: kube-system, name: web}"
-	subPath   = "operationSet: subpath-remount-op-set"
-	cleanup   = "operationSet: idle-device-op-set"
-	aborting  = "parameters: {param.recover.kubernetes.volume_rebind.abort: 'true'}"
-	careful   = "parameters: {param.recover.kubernetes.volume_rebind.abort: 'false', param.recover.system.held_device.detach: 'false'}"
-	detach    = "parameters: {param.recover.system.held_device.detach: auto}"
-	evicting  = "parameters: {param.recover.kubernetes.pod_evict.daemon_set: 'true'}"
-	event     = "sourceTemplate: {kubernetesEventTemplate: {regexp: {reason: a}}}"
-	injecting = "sourceTemplate: {prometheusAlertTemplate: {regexp: {}, parametersFrom: [{name: param.recover.kubernetes.pod_evict.daemon_set, label: a}]}}"
-	cron      = "sourceTemplate: {cronTemplate: {schedule: '@daily'}}"
+	mine        = "podReference: {namespace: NS, name: web}"
+	theirs      = "podReference: {namespace: kube-system, name: web}"
+	subPath     = "operationSet: subpath-remount-op-set"
+	cleanup     = "operationSet: idle-device-op-set"
+	aborting    = "parameters: {param.recover.kubernetes.volume_rebind.abort: 'true'}"
+	careful     = "parameters: {param.recover.kubernetes.volume_rebind.abort: 'false', param.recover.system.held_device.detach: 'false'}"
+	detach      = "parameters: {param.recover.system.held_device.detach: auto}"
+	evicting    = "parameters: {param.recover.kubernetes.pod_evict.daemon_set: 'true'}"
+	event       = "sourceTemplate: {kubernetesEventTemplate: {regexp: {reason: a}}}"
+	injecting   = "sourceTemplate: {prometheusAlertTemplate: {regexp: {}, parametersFrom: [{name: param.recover.kubernetes.pod_evict.daemon_set, label: a}]}}"
+	planHash    = "0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a"
+	approvalOfD = "diagnosis: {name: d}, planHash: " + planHash
+	cron        = "sourceTemplate: {cronTemplate: {schedule: '@daily'}}"
 )
 
 // asked is what somebody creates, and what must be in the message that refuses it. No text: it is allowed.
@@ -111,6 +116,17 @@ var rights = map[string]asked{
 	"eviction by who may evict":      {"evictor", "Diagnosis", subPath + ", " + mine + ", " + evicting, ""},
 	"eviction in another namespace":  {"evictor", "Diagnosis", subPath + ", " + theirs + ", " + evicting, `spec.podReference: "kube-system/web"`},
 	"eviction by who may everywhere": {"all", "Diagnosis", subPath + ", " + theirs + ", " + evicting, ""},
+
+	"a record":              {"all", "Diagnosis", "mode: Record, nodeName: n1", "spec.mode: Record is for the agents of kubediag"},
+	"to be approved":        {"dev", "Diagnosis", "mode: Approve, " + mine, ""},
+	"approved by operator":  {"operator", "RecoveryApproval", approvalOfD, "cannot create resource \"recoveryapprovals\""},
+	"approved by dev":       {"dev", "RecoveryApproval", approvalOfD, "cannot create resource \"recoveryapprovals\""},
+	"approved":              {"approver", "RecoveryApproval", approvalOfD, ""},
+	"approved by name":      {"approver", "RecoveryApproval", approvalOfD + ", approver: approver NS", ""},
+	"for another user":      {"approver", "RecoveryApproval", approvalOfD + ", approver: operator NS", `spec.approver: "operator NS": must be the user who creates the approval (user "approver NS")`},
+	"what one may see":      {"one of d", "RecoveryApproval", approvalOfD, ""},
+	"what one may not see":  {"one of d", "RecoveryApproval", "diagnosis: {name: e}, planHash: " + planHash, `spec.diagnosis.name: "e": the right to get this Diagnosis is missing`},
+	"diagnosed by approver": {"approver", "Diagnosis", mine, "cannot create resource \"diagnoses\""},
 
 	"trigger":                       {"operator", "Trigger", subPath + ", " + event, ""},
 	"trigger without repair":        {"dev", "Trigger", subPath + ", " + event, "spec.sourceTemplate: any node can be named: this takes the right to repair nodes.diagnosis.kubediag.org on all nodes"},
@@ -152,11 +168,15 @@ func (w *world) applyPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	const manager = "'system:serviceaccount:kubediag:kubediag-manager'"
-	if strings.Count(string(text), manager) != 1 {
-		t.Fatalf("%s does not name %s once", file, manager)
+	if strings.Count(string(text), manager) != 2 {
+		t.Fatalf("%s does not name %s twice", file, manager)
 	}
-	objects := apitest.Objects(t, strings.Replace(string(text), manager, "'"+w.config.Impersonate.UserName+"'", 1))
-	for _, o := range objects {
+	objects := apitest.Objects(t, strings.ReplaceAll(string(text), manager, "'"+w.config.Impersonate.UserName+"'"))
+	role, err := os.ReadFile("../../config/rbac/users/approver.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range append(objects, apitest.Objects(t, string(role))...) {
 		w.MustCreate(t, o)
 	}
 }
@@ -165,7 +185,7 @@ func (w *world) object(t *testing.T, tc asked) client.Object {
 	t.Helper()
 	spec := strings.ReplaceAll(tc.spec, "NS", w.ns)
 	o := apitest.Objects(t, "{apiVersion: diagnosis.kubediag.org/v1, kind: "+tc.kind+", metadata: {generateName: a-}, spec: {"+spec+"}}")[0]
-	if tc.kind == "Diagnosis" {
+	if tc.kind != "Trigger" {
 		o.SetNamespace(w.ns)
 	}
 	return o
@@ -195,6 +215,9 @@ func (w *world) updates(t *testing.T, clients map[string]client.Client) {
 		"node":                {asked{"dev", "Diagnosis", subPath + ", " + mine, ""}, func(d *v1.Diagnosis) { d.Spec.NodeName = "n1" }},
 		"node of another pod": {asked{"dev", "Diagnosis", subPath + ", " + theirs, `spec.podReference: "kube-system/web"`}, func(d *v1.Diagnosis) { d.Spec.NodeName = "n1" }},
 		"node where to abort": {asked{"dev", "Diagnosis", subPath + ", " + mine + ", " + aborting, "on node n1"}, func(d *v1.Diagnosis) { d.Spec.NodeName = "n1" }},
+		"trigger":             {asked{"all", "Diagnosis", subPath + ", " + mine, `metadata.labels[diagnosis.kubediag.org/trigger]: "a": the origin`}, func(d *v1.Diagnosis) { d.Labels = map[string]string{v1.LabelTrigger: "a"} }},
+		"origin":              {asked{"all", "Diagnosis", subPath + ", " + mine, `metadata.labels[diagnosis.kubediag.org/origin]: "sentinel": the origin`}, func(d *v1.Diagnosis) { d.Labels = map[string]string{v1.LabelOrigin: v1.OriginSentinel} }},
+		"a person":            {asked{"all", "Diagnosis", subPath + ", " + mine, ""}, func(d *v1.Diagnosis) { d.Labels = map[string]string{v1.LabelOrigin: v1.OriginPerson} }},
 		"node to repair":      {asked{"n1", "Diagnosis", subPath + ", " + mine + ", " + aborting, ""}, func(d *v1.Diagnosis) { d.Spec.NodeName = "n1" }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -339,7 +362,8 @@ func (w *world) inForce(t *testing.T, clients map[string]client.Client) {
 	t.Helper()
 	for _, name := range []string{
 		"a pod of another namespace", "trigger without repair", // refused
-		"a pod that one may get", "trigger", "any node by an operator", "eviction by who may evict", "trigger that may evict",
+		"a record", "what one may not see", // refused, too
+		"a pod that one may get", "trigger", "approved", "any node by an operator", "eviction by who may evict", "trigger that may evict",
 	} {
 		tc := rights[name]
 		apitest.Eventually(t, func() error {

@@ -43,6 +43,11 @@ func (x *run) try(ctx context.Context, id int32, s *state) (record, error) {
 	if n := s.interrupted(); n >= maxInterrupted {
 		return failure(id, ReasonInterrupted, fmt.Sprintf("the process ended %d times while the operation ran", n)), nil
 	}
+	if s.plan != nil && !x.job.PlanOnly { // a plan that still waits for its approval begins no attempt
+		if err := x.agree(ctx, id, s); err != nil {
+			return record{}, errors.Unwrap(err)
+		}
+	}
 	begin := record{Kind: kindAttempt, Node: id, Time: now()}
 	write := x.journal.write
 	if x.job.Operations[id].Acts {

@@ -58,7 +58,7 @@ func (s *scene) job(t *testing.T) Job {
 		return processor.Result{Values: map[string]string{"short": "1"}}, nil
 	}}
 	j := job(t, [][]int32{{1}, {2}, {3, 4}, {5}, {5}, nil}, gives("long", long), flaky, declines("another fault"), check, last)
-	j.BeforeRepair = func(context.Context, Report) error {
+	j.BeforeRepair = func(context.Context, Report, Replan) error {
 		s.agreed++
 		return nil
 	}
@@ -255,7 +255,7 @@ func TestAPlanIsNeverMadeAnew(t *testing.T) {
 	rec := &repairs{node: n}
 	j := job(t, nil, rec)
 	errLater := errors.New("the status cannot be stored")
-	j.BeforeRepair = func(_ context.Context, r Report) error {
+	j.BeforeRepair = func(_ context.Context, r Report, _ Replan) error {
 		o := r.Operations[0]
 		if o.Outcome != Running || len(o.Actions) != 1 || o.Actions[0].Phase != Planned || o.Actions[0].Target != "/m/7" {
 			t.Errorf("what BeforeRepair sees: %+v", o)
@@ -330,7 +330,7 @@ func TestTimeLimitOfARepair(t *testing.T) {
 		slow := func(int) error { time.Sleep(40 * time.Second); return nil }
 		n := &node{mounts: []uint64{1}, effects: map[uint64]int{}}
 		j := job(t, nil, &repairs{node: n, failApply: slow, failVerify: slow})
-		j.BeforeRepair = func(context.Context, Report) error { time.Sleep(5 * time.Minute); return nil }
+		j.BeforeRepair = func(context.Context, Report, Replan) error { time.Sleep(5 * time.Minute); return nil }
 		report := mustRun(t, newRunner(t, t.TempDir()), j)
 		// The first verification has 20 s left and is left behind; it may still be at work, so there is no second one.
 		if o := report.Operations[0]; o.Reason != ReasonAbandoned || o.Actions[0].Phase != Done {

@@ -62,8 +62,9 @@ type Job struct {
 	// PlanOnly ends the run with the first plan that would change something, before BeforeRepair.
 	PlanOnly bool
 	// BeforeRepair, where it is set, is called when a plan is in the journal and before anything of it is done. An error
-	// ends the run with nothing changed, and Run returns it; the plan is carried on with when Run is called again.
-	BeforeRepair func(ctx context.Context, r Report) error
+	// ends the run with nothing changed, and Run returns it; the plan is carried on with when Run is called again. again
+	// plans a second time, and changes nothing.
+	BeforeRepair func(ctx context.Context, r Report, again Replan) error
 	// Exclusive, where it is set, is called before the actions of a plan, and what it returns after them: no other program of
 	// the node repairs meanwhile. An error is that of the attempt.
 	Exclusive func(ctx context.Context) (release func(), err error)
@@ -73,6 +74,9 @@ type Job struct {
 	// the one whose action it is.
 	ActionEnded func(r Report, a ActionRun)
 }
+
+// Replan returns the plan that the recoverer would make now. It says nothing about the plan in the journal.
+type Replan func(ctx context.Context) (processor.Plan, error)
 
 // Runner runs jobs and keeps their journals and artifacts. It may be used by several goroutines at once.
 type Runner struct {

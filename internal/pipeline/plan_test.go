@@ -24,7 +24,7 @@ func TestPlanOnly(t *testing.T) {
 	recoverer, after := &repairs{node: n}, gives("after", "x")
 	j := job(t, nil, gives("before", "x"), recoverer, after)
 	j.PlanOnly = true
-	j.BeforeRepair = func(context.Context, Report) error { return errors.New("was asked") }
+	j.BeforeRepair = func(context.Context, Report, Replan) error { return errors.New("was asked") }
 	dir := t.TempDir()
 	for range 2 {
 		r := mustRun(t, newRunner(t, dir), j)

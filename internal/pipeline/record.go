@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -41,6 +42,8 @@ type record struct {
 	Action int             `json:"action,omitempty"`
 	// Already is set for an action that found nothing left to do.
 	Already bool `json:"already,omitempty"`
+	// Calls are the changing calls of an action.
+	Calls []calls.Call `json:"calls,omitempty"`
 	// Planned is set for an operation that ended with its plan, NoFault for one that found no fault at all.
 	Planned bool `json:"planned,omitempty"`
 	NoFault bool `json:"noFault,omitempty"`

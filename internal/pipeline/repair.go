@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -133,7 +134,8 @@ func (x *run) agree(ctx context.Context, id int32, s *state) error {
 	if !s.pending() || s.agreed || x.job.BeforeRepair == nil {
 		return nil
 	}
-	if err := x.job.BeforeRepair(ctx, x.soFar(id, s)); err != nil {
+	again := func(ctx context.Context) (processor.Plan, error) { return x.plan(ctx, x.job.Operations[id]) }
+	if err := x.job.BeforeRepair(ctx, x.soFar(id, s), again); err != nil {
 		return &fatal{err}
 	}
 	s.agreed = true
@@ -154,14 +156,14 @@ func (x *run) act(ctx context.Context, id int32, s *state, i int) error {
 		return err
 	}
 	s.apply(begin)
-	op, request := x.job.Operations[id], x.request()
-	applied, err := guard(ctx, x.Runner, func(ctx context.Context) (fault.Applied, error) {
+	op, request, log := x.job.Operations[id], x.request(), &calls.Log{}
+	applied, err := guard(calls.With(ctx, log), x.Runner, func(ctx context.Context) (fault.Applied, error) {
 		return op.Step.Recoverer.Apply(ctx, request, action)
 	})
 	if err != nil && stopped(ctx) != nil {
 		return err // not a failure of the action
 	}
-	r := record{Kind: kindApplied, Node: id, Action: i, Already: applied.Already, Message: told(applied.Message)}
+	r := record{Kind: kindApplied, Node: id, Action: i, Already: applied.Already, Message: told(applied.Message), Calls: callsOf(log)}
 	if err != nil {
 		r.Already, r.Reason, r.Message = false, reasonOf(ctx, err), told(err.Error())
 		err = fmt.Errorf("%s of %q: %w", action.Kind, action.Target, err)
@@ -177,6 +179,16 @@ func (x *run) act(ctx context.Context, id int32, s *state, i int) error {
 		x.job.ActionEnded(x.soFar(id, s), s.actions[i])
 	}
 	return err
+}
+
+// callsOf are the calls of a log with texts that are fit for people.
+func callsOf(log *calls.Log) []calls.Call {
+	all := log.All()
+	for i := range all {
+		c := &all[i]
+		c.Name, c.Arguments, c.Result = told(c.Name), told(c.Arguments), told(c.Result)
+	}
+	return all
 }
 
 func (x *run) verify(ctx context.Context, id int32, plan processor.Plan) (processor.Result, error) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/calls"
 )
 
 // Report says how a run went.
@@ -94,6 +95,8 @@ type ActionRun struct {
 	Message string
 	// Already is set if it is Done, and this run did not do it.
 	Already bool
+	// Calls are the changing calls that were made for it, by all its attempts.
+	Calls []calls.Call
 	// Waiting is set if it has Failed only because it may not be done yet, and has changed nothing.
 	Waiting bool
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -136,6 +137,7 @@ func (s *state) complete() bool {
 func (s *state) acted(r record) {
 	a := &s.actions[r.Action]
 	a.Phase, a.Message, a.Waiting = Done, r.Message, r.Reason == reasonWaiting
+	a.Calls = append(a.Calls, r.Calls[:min(len(r.Calls), calls.MaxCalls-len(a.Calls))]...)
 	switch {
 	case r.Reason != "":
 		a.Phase = ActionFailed

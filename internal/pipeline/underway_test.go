@@ -42,7 +42,7 @@ func TestUnderway(t *testing.T) {
 		seen = append(seen, underway())
 		return nil
 	}})
-	j.BeforeRepair = func(context.Context, Report) error {
+	j.BeforeRepair = func(context.Context, Report, Replan) error {
 		seen = append(seen, underway())
 		return nil
 	}

@@ -177,7 +177,7 @@ func (d *Dispatcher) diagnosis(t *v1.Trigger, c *Cause, to target) *v1.Diagnosis
 	maps.Copy(parameters, c.Parameters)
 	made := &v1.Diagnosis{}
 	made.Namespace, made.Name = d.Namespace, diagnosisName(t, c, c.slot(t.Spec.RepeatInterval()), to.node)
-	made.Labels = map[string]string{v1.LabelTrigger: v1.NodeLabelValue(t.Name)}
+	made.Labels = map[string]string{v1.LabelTrigger: v1.NodeLabelValue(t.Name), v1.LabelOrigin: v1.OriginTrigger}
 	made.Annotations = c.Annotations
 	made.OwnerReferences = []metav1.OwnerReference{{
 		APIVersion: v1.GroupVersion.String(), Kind: "Trigger", Name: t.Name, UID: t.UID,

@@ -279,6 +279,9 @@ func (s *story) ActionEnded(_ *v1.Diagnosis, _ string, a executor.ActionEnd) {
 // Ended says nothing: the conclusion follows.
 func (s *story) Ended(*v1.Diagnosis) {}
 
+// Waiting does nothing: without an API server nothing is approved.
+func (s *story) Waiting(*v1.Diagnosis) {}
+
 // conclusion is the report: faults, the plan, the result, and what to type.
 func (s *story) conclusion(d *v1.Diagnosis, heal string) string {
 	var b strings.Builder

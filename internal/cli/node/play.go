@@ -155,6 +155,9 @@ func (p *play) ActionEnded(_ *v1.Diagnosis, _ string, a executor.ActionEnd) {
 // Ended is told by the YAML.
 func (p *play) Ended(*v1.Diagnosis) {}
 
+// Waiting does nothing: without an API server nothing is approved.
+func (p *play) Waiting(*v1.Diagnosis) {}
+
 // prove looks at the container, which has started again.
 func (p *play) prove() error {
 	content := p.node.contentLine()

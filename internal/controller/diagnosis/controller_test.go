@@ -200,7 +200,8 @@ func TestBind(t *testing.T) {
 				t.Errorf("wrote %q, want one patch of the object", got)
 			}
 			d := w.diagnosis(t)
-			if d.Spec.NodeName != tc.want || d.Labels[v1.LabelNode] != v1.NodeLabelValue(tc.want) || d.Status.Phase != "" {
+			if d.Spec.NodeName != tc.want || d.Labels[v1.LabelNode] != v1.NodeLabelValue(tc.want) || d.Status.Phase != "" ||
+				d.Labels[v1.LabelOrigin] != v1.OriginPerson {
 				t.Errorf("diagnosis = %+v", d)
 			}
 		})
@@ -438,7 +439,11 @@ func TestLeftAlone(t *testing.T) {
 	succeeded.Status.Phase, failed.Status.Phase = v1.DiagnosisSucceeded, v1.DiagnosisFailed
 	old := diagnosisOn("", webPod)
 	old.Status.Phase = v1.DiagnosisRunning // left behind by an older release
-	for name, d := range map[string]*v1.Diagnosis{"deleted": going, "succeeded": succeeded, "failed": failed, "running nowhere": old} {
+	record := diagnosisOn("node-1", nil)
+	record.Spec.Mode = v1.ModeRecord // whose status is not stored yet
+	for name, d := range map[string]*v1.Diagnosis{
+		"deleted": going, "succeeded": succeeded, "failed": failed, "running nowhere": old, "record": record,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, d)

@@ -19,9 +19,9 @@ import (
 	"kubediag.org/kubediag/internal/podstatus"
 )
 
-// skip leaves alone what has ended or is going away.
+// skip leaves alone what has ended or is going away, and records, which are not run.
 func (r *Reconciler) skip(_ context.Context, v *visit) error {
-	v.done = ended(v.was) || !v.was.DeletionTimestamp.IsZero()
+	v.done = ended(v.was) || !v.was.DeletionTimestamp.IsZero() || v.was.Spec.Mode == v1.ModeRecord
 	return nil
 }
 
@@ -54,9 +54,17 @@ func (r *Reconciler) bind(ctx context.Context, v *visit) error {
 	if v.is.Labels == nil {
 		v.is.Labels = map[string]string{}
 	}
-	v.is.Labels[v1.LabelNode] = v1.NodeLabelValue(v.is.Spec.NodeName)
+	v.is.Labels[v1.LabelNode], v.is.Labels[v1.LabelOrigin] = v1.NodeLabelValue(v.is.Spec.NodeName), originOf(v.is)
 	v.again, v.done = r.Agents.CheckEvery, true
 	return nil
+}
+
+// originOf is who asked for a Diagnosis that is to be run. Only the manager makes those of Triggers, and it says so at once.
+func originOf(d *v1.Diagnosis) string {
+	if d.Labels[v1.LabelOrigin] == v1.OriginTrigger && d.Labels[v1.LabelTrigger] != "" {
+		return v1.OriginTrigger
+	}
+	return v1.OriginPerson
 }
 
 // locate fills in spec.nodeName, or refuses, or waits.

@@ -76,8 +76,9 @@ func (l Limits) cause(age time.Duration, left int) string {
 	return ""
 }
 
+// hasEnded reports whether a Diagnosis is over. A record is from the beginning.
 func hasEnded(d *v1.Diagnosis) bool {
-	return d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed
+	return d.Spec.Mode == v1.ModeRecord || d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed
 }
 
 // endOf is when a Diagnosis ended. Those of older releases say only when they started, and not always that.

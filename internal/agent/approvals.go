@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kubeclient"
+)
+
+// These are the rights for it. The agent reads the one RecoveryApproval that the manager has named, and watches none.
+//
+// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=recoveryapprovals,verbs=get
+// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=recoveryapprovals/status,verbs=patch
+
+// approvals are the executor's Approvals on the API server.
+type approvals struct {
+	client client.Client
+	live   client.Reader
+}
+
+// Approval reads the approval that the manager has named.
+func (a *approvals) Approval(ctx context.Context, d *v1.Diagnosis) (*v1.RecoveryApproval, error) {
+	name := d.Annotations[v1.AnnotationApproval]
+	if name == "" {
+		return nil, nil
+	}
+	found := &v1.RecoveryApproval{}
+	err := a.live.Get(ctx, client.ObjectKey{Namespace: d.Namespace, Name: name}, found)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get recovery approval %q: %w", name, err)
+	}
+	return found, nil
+}
+
+// Settle stores the status of an approval, unless it has changed since it was read.
+func (a *approvals) Settle(ctx context.Context, settled *v1.RecoveryApproval) error {
+	was := settled.DeepCopy()
+	was.Status = v1.RecoveryApprovalStatus{}
+	patch := client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})
+	if err := a.client.Status().Patch(ctx, settled.DeepCopy(), patch, fieldOwner); err != nil {
+		return fmt.Errorf("store status of recovery approval: %w", err)
+	}
+	return nil
+}
+
+// eventWaiting is the reason of the Event that a Diagnosis waits for its approval.
+const eventWaiting = "WaitingForApproval"
+
+// Waiting hears that a Diagnosis waits for its approval.
+func (o *observer) Waiting(d *v1.Diagnosis) {
+	o.faults(d)
+	if c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionApproved); c != nil {
+		o.events.Event(d, corev1.EventTypeNormal, eventWaiting, kubeclient.EventMessage(c.Message, kubeclient.DiagnosisCommand(d)))
+	}
+}

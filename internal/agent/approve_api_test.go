@@ -1,0 +1,368 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/approval"
+	deliver "kubediag.org/kubediag/internal/controller/approval"
+	"kubediag.org/kubediag/internal/executor"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/guard"
+	"kubediag.org/kubediag/internal/kubeclient"
+	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/test/apitest"
+)
+
+// fileRepair repairs a node whose mounts are the files of a directory, each named after its number.
+type fileRepair struct{ dir string }
+
+func (*fileRepair) Name() string { return "testFileRepair" }
+
+// mounts are the numbers of those that are there.
+func (f *fileRepair) mounts() []uint64 {
+	entries, _ := os.ReadDir(f.dir)
+	var all []uint64
+	for _, e := range entries {
+		id, err := strconv.ParseUint(e.Name(), 10, 64)
+		if err == nil {
+			all = append(all, id)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (f *fileRepair) add(t *testing.T, id uint64) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(f.dir, fmt.Sprint(id)), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f *fileRepair) Plan(context.Context, processor.Request) (processor.Plan, error) {
+	var p processor.Plan
+	for _, id := range f.mounts() {
+		m := fault.Mount{ID: id, Point: fmt.Sprint("/m/", id)}
+		p.Actions = append(p.Actions, fault.Action{Kind: fault.Unmount, Target: m.Point, Mount: &m, Fault: fault.StaleSubPath, Lossless: true})
+		p.Findings = append(p.Findings, fault.Finding{Code: fault.StaleSubPath, Mount: m})
+	}
+	if p.Actions == nil {
+		p.NotApplicable = "nothing is mounted"
+	}
+	return p, nil
+}
+
+func (f *fileRepair) Apply(_ context.Context, _ processor.Request, a fault.Action) (fault.Applied, error) {
+	return fault.Applied{Message: "unmounted"}, os.Remove(filepath.Join(f.dir, fmt.Sprint(a.Mount.ID)))
+}
+
+func (*fileRepair) Verify(_ context.Context, _ processor.Request, p processor.Plan) (processor.Result, error) {
+	for i := range p.Findings {
+		p.Findings[i].Healed = true
+	}
+	return processor.Result{Findings: p.Findings}, nil
+}
+
+// approvable is a node with an agent whose one processor is a fileRepair, and a manager that brings approvals to it.
+type approvable struct {
+	*node
+	env    *apitest.Env
+	repair *fileRepair
+}
+
+func newApprovable(t *testing.T, env *apitest.Env, name string) *approvable {
+	t.Helper()
+	a := &approvable{node: newNode(t, name, env.Config), env: env, repair: &fileRepair{t.TempDir()}}
+	define(t, env, name, "/processor/testFileRepair")
+	a.manage(t)
+	return a
+}
+
+// manage runs the part of the manager with the rights of the manager.
+func (a *approvable) manage(t *testing.T) {
+	t.Helper()
+	m, err := kubeclient.New(as(a.env.Config, account("kubediag-manager")), manager.Options{
+		Metrics: server.Options{BindAddress: "0"}, Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &deliver.Reconciler{Client: m.GetClient(), Clock: clock.RealClock{}, Events: m.GetEventRecorderFor("kubediag-manager")} //nolint:staticcheck // as the manager has it
+	if err := r.SetupWithManager(m); err != nil {
+		t.Fatal(err)
+	}
+	serve(t, m)
+}
+
+// serve runs a manager until the test ends or the function is called.
+func serve(t *testing.T, m manager.Manager) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- m.Start(ctx) }()
+	stopped := false
+	stop = func() {
+		if cancel(); !stopped {
+			stopped = true
+			if err := <-ended; err != nil {
+				t.Errorf("manager: %v", err)
+			}
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// startAgent runs the parts of an agent that take, run and store Diagnoses.
+func (a *approvable) startAgent(t *testing.T) (stop func()) {
+	t.Helper()
+	m, err := newManager(a.config, a.options, &guard.Freshness{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry, err := processor.NewRegistry(processor.Step{Recoverer: a.repair})
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := &agent{options: a.options, manager: m, registry: prometheus.NewRegistry(), runs: newRuns()}
+	part.store = &store{client: m.GetClient(), live: m.GetAPIReader(), backoff: saving}
+	observer, err := part.observer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := executor.New(executor.Options{
+		Node: a.name, DataRoot: a.options.DataRoot, Registry: registry, Store: part.store, Observer: observer,
+		Approvals: &approvals{client: m.GetClient(), live: m.GetAPIReader()}, DefaultDeadline: a.options.DiagnosisTimeout,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	part.executor = e
+	if err := watch(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	r := &reconciler{node: a.name, cache: m.GetCache(), runs: part.runs, done: observer.Forget, pipeline: e}
+	if err := r.setUp(m, 1); err != nil { // one worker, so that one who waits must not hold it
+		t.Fatal(err)
+	}
+	end := serve(t, m)
+	closed := false
+	stop = func() {
+		end()
+		if closed {
+			return
+		}
+		closed = true
+		if err := part.close(); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// ask makes a Diagnosis whose plan is to be approved, and waits until it waits.
+func (a *approvable) ask(t *testing.T, name string) *v1.Diagnosis {
+	t.Helper()
+	d := a.diagnosis(name, a.name)
+	d.Spec.Mode = v1.ModeApprove
+	a.env.MustCreate(t, d)
+	return a.waits(t, d)
+}
+
+func (a *approvable) waits(t *testing.T, d *v1.Diagnosis) *v1.Diagnosis {
+	t.Helper()
+	now := &v1.Diagnosis{}
+	apitest.Eventually(t, func() error {
+		if err := a.env.Client.Get(t.Context(), client.ObjectKeyFromObject(d), now); err != nil {
+			return err
+		}
+		c := meta.FindStatusCondition(now.Status.Conditions, v1.ConditionApproved)
+		if c == nil || c.Reason != v1.ReasonWaitingForApproval || now.Status.Outcome != v1.OutcomeAwaitingApproval {
+			return fmt.Errorf("condition %+v, outcome %q", c, now.Status.Outcome)
+		}
+		return nil
+	})
+	return now
+}
+
+// settled waits until an approval is in a state.
+func (a *approvable) settled(t *testing.T, given *v1.RecoveryApproval, state v1.ApprovalState) *v1.RecoveryApproval {
+	t.Helper()
+	now := &v1.RecoveryApproval{}
+	apitest.Eventually(t, func() error {
+		if err := a.env.Client.Get(t.Context(), client.ObjectKeyFromObject(given), now); err != nil {
+			return err
+		}
+		if now.Status.State != state {
+			return fmt.Errorf("status %+v, want %s", now.Status, state)
+		}
+		return nil
+	})
+	return now
+}
+
+// approve creates the approval of the plan of a Diagnosis, as a user.
+func approve(t *testing.T, c client.Client, d *v1.Diagnosis) *v1.RecoveryApproval {
+	t.Helper()
+	given, err := approval.For(d, approval.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	apitest.Eventually(t, func() error { return c.Create(t.Context(), given) }) // a role is new to the API server
+	return given
+}
+
+// user is a client with one of the roles that are shipped for people.
+func user(t *testing.T, env *apitest.Env, name, role string) client.Client {
+	t.Helper()
+	_, err := apitest.Clientset(t, env.Config).RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(as(env.Config, rest.ImpersonationConfig{UserName: name}), client.Options{Scheme: env.Client.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestApproval goes from the plan to its approval, which comes while the agent is down, from one who may approve and nothing else.
+func TestApproval(t *testing.T) {
+	for version, start := range servers {
+		t.Run(version, func(t *testing.T) {
+			install(t)
+			name := "approve-" + strings.ReplaceAll(version, ".", "-")
+			a := newApprovable(t, start(t), name)
+			a.repair.add(t, 7)
+			a.repair.add(t, 8)
+			stop := a.startAgent(t)
+			d := a.ask(t, name)
+			if got := a.repair.mounts(); len(got) != 2 || d.Status.Plan.Actions != 2 {
+				t.Fatalf("mounts %v, plan %+v", got, d.Status.Plan)
+			}
+			wrong, _ := approval.For(d, approval.Options{})
+			wrong.Spec.PlanHash = strings.Repeat("0a", 32)
+			a.env.MustCreate(t, wrong)
+			if got := a.settled(t, wrong, v1.ApprovalRefused); !strings.Contains(got.Status.Message, "it approves another plan") {
+				t.Errorf("status %+v", got.Status)
+			}
+			planned := a.diagnosis(name+"-other", name) // the one worker is free
+			planned.Spec.Mode = v1.ModePlan
+			a.env.MustCreate(t, planned)
+			if other := await(t, a.env, planned, v1.DiagnosisSucceeded); other.Status.Plan.Hash != d.Status.Plan.Hash {
+				t.Errorf("mode Plan has another plan: %+v", other.Status.Plan)
+			}
+			stop()
+			given := a.byApprover(t, name, d)
+			stop = a.startAgent(t)
+			d = await(t, a.env, d, v1.DiagnosisSucceeded)
+			if s := d.Status; s.Outcome != v1.OutcomeHealed || len(a.repair.mounts()) > 0 || s.Approval.Name != given.Name ||
+				!meta.IsStatusConditionTrue(s.Conditions, v1.ConditionApproved) {
+				t.Errorf("mounts %v, status %+v", a.repair.mounts(), s)
+			}
+			given = a.settled(t, given, v1.ApprovalUsed)
+			if len(given.OwnerReferences) != 1 || given.OwnerReferences[0].UID != d.UID || given.Status.DiagnosisUID != d.UID {
+				t.Errorf("approval %+v", given)
+			}
+			stop()
+		})
+	}
+}
+
+// byApprover has an operator try to approve, and an approver do it.
+func (a *approvable) byApprover(t *testing.T, name string, d *v1.Diagnosis) *v1.RecoveryApproval {
+	t.Helper()
+	operator, approver := user(t, a.env, name+"-operator", "kubediag-operator"), user(t, a.env, name+"-approver", "kubediag-approver")
+	given := approve(t, approver, d)
+	err := approver.Create(t.Context(), a.diagnosis(name+"-made", name))
+	if !apierrors.IsForbidden(err) {
+		t.Errorf("an approver makes a Diagnosis: %v", err)
+	}
+	second, _ := approval.For(d, approval.Options{})
+	if err := operator.Create(t.Context(), second); !apierrors.IsForbidden(err) {
+		t.Errorf("an operator approves: %v", err)
+	}
+	changed := given.DeepCopy()
+	changed.Spec.PlanHash = strings.Repeat("0b", 32)
+	err = a.env.Client.Patch(t.Context(), changed, client.MergeFrom(given), client.DryRunAll)
+	if err == nil && !strings.Contains(name, "1-18") { // whose schema has no rules
+		t.Error("an approval can be changed")
+	}
+	return given
+}
+
+// TestApprovalOfWhatHasChanged: another mount is there when the approval comes, so nothing is done.
+func TestApprovalOfWhatHasChanged(t *testing.T) {
+	t.Parallel()
+	a := newApprovable(t, install(t), "approve-changed")
+	a.repair.add(t, 7)
+	a.startAgent(t)
+	d := a.ask(t, "approve-changed")
+	a.repair.add(t, 9)
+	given := approve(t, a.env.Client, d)
+	d = await(t, a.env, d, v1.DiagnosisFailed)
+	c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)
+	if c.Reason != v1.ReasonPlanChanged || !slices.Equal(a.repair.mounts(), []uint64{7, 9}) {
+		t.Errorf("condition %+v, mounts %v", c, a.repair.mounts())
+	}
+	if got := a.settled(t, given, v1.ApprovalRefused); got.Status.Message != c.Message {
+		t.Errorf("the approval says %q, the Diagnosis %q", got.Status.Message, c.Message)
+	}
+	late, err := approval.For(d, approval.Options{})
+	if !errors.Is(err, approval.ErrNotWaiting) {
+		t.Fatalf("approval %+v, error %v", late, err)
+	}
+}
+
+// TestApprovalTooLate: no approval comes in time, and what comes afterwards is refused.
+func TestApprovalTooLate(t *testing.T) {
+	t.Parallel()
+	a := newApprovable(t, install(t), "approve-late")
+	a.repair.add(t, 7)
+	a.startAgent(t)
+	d := a.diagnosis("approve-late", a.name)
+	d.Spec.Mode, d.Spec.ApprovalTimeoutSeconds = v1.ModeApprove, new(int32(2))
+	a.env.MustCreate(t, d)
+	waiting := a.waits(t, d)
+	d = await(t, a.env, d, v1.DiagnosisFailed)
+	c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)
+	if c.Reason != v1.ReasonApprovalExpired || len(a.repair.mounts()) != 1 || d.Status.CompletionTime.Sub(d.Status.StartTime.Time) > 30*time.Second {
+		t.Errorf("condition %+v, mounts %v", c, a.repair.mounts())
+	}
+	given := approve(t, a.env.Client, waiting)
+	if got := a.settled(t, given, v1.ApprovalRefused); !strings.HasPrefix(got.Status.Message, "it came too late: Diagnosis default/approve-late has ended") {
+		t.Errorf("status %+v", got.Status)
+	}
+}

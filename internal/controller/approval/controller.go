@@ -1,0 +1,238 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package approval brings RecoveryApprovals to the Diagnoses that they name, and refuses those that can allow nothing.
+//
+// It allows nothing itself. It names an approval in an annotation of the Diagnosis, where the agent of the node sees it, and the agent
+// reads the approval and decides. An approval belongs to its Diagnosis and is deleted with it.
+package approval
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kubeclient"
+)
+
+// These are the rights for it.
+//
+// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=recoveryapprovals,verbs=get;list;watch;patch;delete
+// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=recoveryapprovals/status,verbs=patch
+// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=diagnoses,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
+
+const (
+	// diagnosisIndex finds the approvals of a Diagnosis by its name.
+	diagnosisIndex = "approval.diagnosis"
+	// keepUnowned is how long an approval stays that was refused and belongs to no Diagnosis, after it has expired.
+	keepUnowned = 24 * time.Hour
+	// eventRefused is the reason of the Event that an approval was refused.
+	eventRefused = "ApprovalRefused"
+	// conflictDelay is how long the cache gets to catch up.
+	conflictDelay = 200 * time.Millisecond
+)
+
+// Reconciler brings approvals to their Diagnoses.
+type Reconciler struct {
+	// Client reads both kinds from a cache, and writes to both.
+	Client client.Client
+	Events record.EventRecorder
+	Clock  clock.PassiveClock
+}
+
+// SetupWithManager adds the reconciler, and the index by which it finds the approvals of a Diagnosis, to a manager.
+func (r *Reconciler) SetupWithManager(m manager.Manager) error {
+	err := m.GetFieldIndexer().IndexField(context.Background(), &v1.RecoveryApproval{}, diagnosisIndex, func(o client.Object) []string {
+		a, ok := o.(*v1.RecoveryApproval)
+		if !ok {
+			return nil
+		}
+		return []string{a.Spec.Diagnosis.Name}
+	})
+	if err != nil {
+		return fmt.Errorf("indexing approvals: %w", err)
+	}
+	approvable := predicate.NewPredicateFuncs(func(o client.Object) bool {
+		d, ok := o.(*v1.Diagnosis)
+		return ok && d.Spec.Mode == v1.ModeApprove
+	})
+	return builder.ControllerManagedBy(m).
+		For(&v1.RecoveryApproval{}).
+		Watches(&v1.Diagnosis{}, handler.EnqueueRequestsFromMapFunc(r.approvalsOf), builder.WithPredicates(approvable)).
+		Complete(r)
+}
+
+// approvalsOf are the approvals that name a Diagnosis.
+func (r *Reconciler) approvalsOf(ctx context.Context, d client.Object) []reconcile.Request {
+	var list v1.RecoveryApprovalList
+	err := r.Client.List(ctx, &list, client.InNamespace(d.GetNamespace()), client.MatchingFields{diagnosisIndex: d.GetName()})
+	if err != nil {
+		return nil // the cache is closed
+	}
+	var requests []reconcile.Request
+	for i := range list.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return requests
+}
+
+// Reconcile looks at one approval.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	was := &v1.RecoveryApproval{}
+	if err := r.Client.Get(ctx, req.NamespacedName, was); err != nil || !was.DeletionTimestamp.IsZero() {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if was.Settled() {
+		return r.tidy(ctx, was)
+	}
+	d, err := r.diagnosis(ctx, was)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	now := r.Clock.Now()
+	v := judge(was, d, now)
+	if d != nil && v.state == "" {
+		if err := r.own(ctx, was, d); err != nil {
+			return again(err)
+		}
+	}
+	if v.deliver {
+		if v, err = r.turn(ctx, was, d); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	if result, err := r.store(ctx, was, d, v); err != nil || result.RequeueAfter > 0 {
+		return result, err
+	}
+	if v.deliver { // last, so that the agent finds the approval as it stays
+		if err := r.deliver(ctx, was, d); err != nil {
+			return again(err)
+		}
+	}
+	return reconcile.Result{RequeueAfter: max(was.Expires().Sub(now), time.Second)}, nil
+}
+
+// again is the result after an error: a conflict passes when the cache has caught up.
+func again(err error) (reconcile.Result, error) {
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: conflictDelay}, nil
+	}
+	return reconcile.Result{}, client.IgnoreNotFound(err)
+}
+
+// store writes the status of an approval, and says on the Diagnosis if it was refused.
+func (r *Reconciler) store(ctx context.Context, was *v1.RecoveryApproval, d *v1.Diagnosis, v verdict) (reconcile.Result, error) {
+	is := was.DeepCopy()
+	is.Status.State, is.Status.Message = v1.ApprovalPending, v.message
+	if v.state != "" {
+		at := metav1.NewTime(r.Clock.Now())
+		is.Status.State, is.Status.Time = v.state, &at
+	}
+	result, err := kubeclient.PatchStatus(ctx, r.Client, was, is)
+	if err == nil && result.RequeueAfter == 0 && v.state == v1.ApprovalRefused && d != nil {
+		r.Events.Event(d, corev1.EventTypeWarning, eventRefused,
+			kubeclient.EventMessage(fmt.Sprintf("RecoveryApproval %s was refused: %s", was.Name, v.message), kubeclient.DiagnosisCommand(d)))
+	}
+	return result, err
+}
+
+// diagnosis is the one that an approval names; nil if there is none.
+func (r *Reconciler) diagnosis(ctx context.Context, a *v1.RecoveryApproval) (*v1.Diagnosis, error) {
+	d := &v1.Diagnosis{}
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.Diagnosis.Name}, d)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading diagnosis %s/%s: %w", a.Namespace, a.Spec.Diagnosis.Name, err)
+	}
+	return d, nil
+}
+
+// own makes an approval belong to its Diagnosis.
+func (r *Reconciler) own(ctx context.Context, a *v1.RecoveryApproval, d *v1.Diagnosis) error {
+	if len(ownersOf(a)) > 0 {
+		return nil
+	}
+	was := a.DeepCopy()
+	a.OwnerReferences = append(a.OwnerReferences, metav1.OwnerReference{
+		APIVersion: v1.GroupVersion.String(), Kind: "Diagnosis", Name: d.Name, UID: d.UID,
+	})
+	if err := r.Client.Patch(ctx, a, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("setting owner of approval %s/%s: %w", a.Namespace, a.Name, err)
+	}
+	return nil
+}
+
+// ownersOf are the UIDs of the Diagnoses that an approval belongs to.
+func ownersOf(a *v1.RecoveryApproval) (uids []types.UID) {
+	for _, o := range a.OwnerReferences {
+		if o.Kind == "Diagnosis" && o.APIVersion == v1.GroupVersion.String() {
+			uids = append(uids, o.UID)
+		}
+	}
+	return uids
+}
+
+// turn is the verdict about an approval that counts: it waits while another one that counts is named in the Diagnosis.
+func (r *Reconciler) turn(ctx context.Context, a *v1.RecoveryApproval, d *v1.Diagnosis) (verdict, error) {
+	named := d.Annotations[v1.AnnotationApproval]
+	if named != "" && named != a.Name {
+		other := &v1.RecoveryApproval{}
+		err := r.Client.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: named}, other)
+		if client.IgnoreNotFound(err) != nil {
+			return verdict{}, fmt.Errorf("reading approval %s/%s: %w", a.Namespace, named, err)
+		}
+		if err == nil && !other.Settled() && judge(other, d, r.Clock.Now()).deliver {
+			return verdict{message: "RecoveryApproval " + named + " approves the same plan, and came before"}, nil
+		}
+	}
+	return verdict{deliver: true, message: fmt.Sprintf("the agent of node %s has not taken it yet", d.Spec.NodeName)}, nil
+}
+
+// deliver names an approval in its Diagnosis.
+func (r *Reconciler) deliver(ctx context.Context, a *v1.RecoveryApproval, d *v1.Diagnosis) error {
+	if d.Annotations[v1.AnnotationApproval] == a.Name {
+		return nil
+	}
+	was := d.DeepCopy()
+	if d.Annotations == nil {
+		d.Annotations = map[string]string{}
+	}
+	d.Annotations[v1.AnnotationApproval] = a.Name
+	if err := r.Client.Patch(ctx, d, client.MergeFrom(was)); err != nil {
+		return fmt.Errorf("naming approval in diagnosis %s/%s: %w", d.Namespace, d.Name, err)
+	}
+	return nil
+}
+
+// tidy deletes an approval that was refused, has expired and belongs to no Diagnosis.
+func (r *Reconciler) tidy(ctx context.Context, a *v1.RecoveryApproval) (reconcile.Result, error) {
+	if len(ownersOf(a)) > 0 {
+		return reconcile.Result{}, nil
+	}
+	if left := a.Expires().Add(keepUnowned).Sub(r.Clock.Now()); left > 0 {
+		return reconcile.Result{RequeueAfter: left}, nil
+	}
+	uid := a.UID
+	err := r.Client.Delete(ctx, a, client.Preconditions{UID: &uid})
+	if client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, fmt.Errorf("deleting approval %s/%s: %w", a.Namespace, a.Name, err)
+	}
+	return reconcile.Result{}, nil
+}

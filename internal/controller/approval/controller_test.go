@@ -1,0 +1,216 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package approval
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+var (
+	now  = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	hash = strings.Repeat("0a", 32)
+)
+
+// waiting is a Diagnosis that waits for the approval of its plan.
+func waiting() *v1.Diagnosis {
+	d := &v1.Diagnosis{}
+	d.Namespace, d.Name, d.UID = "team", "d", "d-uid"
+	d.Spec.Mode, d.Spec.NodeName = v1.ModeApprove, "n1"
+	d.Status.Phase = v1.DiagnosisRunning
+	d.Status.Approval = &v1.ApprovalStatus{
+		PlanHash: hash, RequestTime: metav1.NewTime(now.Add(-time.Hour)), ExpirationTime: metav1.NewTime(now.Add(time.Hour)),
+	}
+	return d
+}
+
+// given is an approval of its plan, some minutes old.
+func given(name string) *v1.RecoveryApproval {
+	a := &v1.RecoveryApproval{}
+	a.Namespace, a.Name, a.UID = "team", name, types.UID(name)
+	a.CreationTimestamp = metav1.NewTime(now.Add(-5 * time.Minute))
+	a.Spec = v1.RecoveryApprovalSpec{Diagnosis: v1.ApprovedDiagnosis{Name: "d"}, PlanHash: hash}
+	return a
+}
+
+// scene is an API server with a reconciler.
+type scene struct {
+	client.Client
+	r      *Reconciler
+	clock  *testclock.FakeClock
+	events *record.FakeRecorder
+}
+
+func newScene(t *testing.T, objects ...client.Object) *scene {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithStatusSubresource(&v1.Diagnosis{}, &v1.RecoveryApproval{}).Build()
+	s := &scene{Client: c, clock: testclock.NewFakeClock(now), events: record.NewFakeRecorder(10)}
+	s.r = &Reconciler{Client: c, Events: s.events, Clock: s.clock}
+	return s
+}
+
+// visit reconciles one approval, and returns it with its Diagnosis as they are then.
+func (s *scene) visit(t *testing.T, name string) (*v1.RecoveryApproval, *v1.Diagnosis, reconcile.Result) {
+	t.Helper()
+	key := client.ObjectKey{Namespace: "team", Name: name}
+	result, err := s.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, d := &v1.RecoveryApproval{}, &v1.Diagnosis{}
+	if err := s.Get(t.Context(), key, a); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Get(t.Context(), client.ObjectKey{Namespace: "team", Name: "d"}, d); client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+	return a, d, result
+}
+
+// TestDelivered: the approval belongs to the Diagnosis, which names it, and a second visit writes nothing.
+func TestDelivered(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, waiting(), given("yes"))
+	a, d, result := s.visit(t, "yes")
+	if a.Status.State != v1.ApprovalPending || d.Annotations[v1.AnnotationApproval] != "yes" || result.RequeueAfter != 55*time.Minute {
+		t.Errorf("status %+v, annotations %v, %+v", a.Status, d.Annotations, result)
+	}
+	if len(a.OwnerReferences) != 1 || a.OwnerReferences[0].UID != d.UID || a.OwnerReferences[0].Controller != nil {
+		t.Errorf("owners %+v", a.OwnerReferences)
+	}
+	again, same, _ := s.visit(t, "yes")
+	if again.ResourceVersion != a.ResourceVersion || same.ResourceVersion != d.ResourceVersion {
+		t.Error("a second visit has written")
+	}
+	if len(s.events.Events) > 0 {
+		t.Errorf("event %q", <-s.events.Events)
+	}
+}
+
+// TestRefused: an approval that can allow nothing is refused with the reason, and the Diagnosis stays as it is.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		change func(a *v1.RecoveryApproval, d *v1.Diagnosis)
+		why    string
+	}{
+		"another plan": {func(a *v1.RecoveryApproval, _ *v1.Diagnosis) { a.Spec.PlanHash = strings.Repeat("0b", 32) }, "it approves another plan: that of Diagnosis team/d has hash " + hash},
+		"late":         {func(a *v1.RecoveryApproval, _ *v1.Diagnosis) { a.CreationTimestamp.Time = now.Add(-2 * time.Hour) }, "it was not used before it expired at"},
+		"after the wait": {func(_ *v1.RecoveryApproval, d *v1.Diagnosis) {
+			d.Status.Approval.ExpirationTime.Time = now.Add(-time.Hour)
+		}, "it came too late: the plan waited until"},
+		"after the end":  {func(_ *v1.RecoveryApproval, d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisFailed }, "it came too late: Diagnosis team/d has ended"},
+		"not to approve": {func(_ *v1.RecoveryApproval, d *v1.Diagnosis) { d.Spec.Mode = "" }, "Diagnosis team/d has mode Recover"},
+		"an earlier one": {func(a *v1.RecoveryApproval, _ *v1.Diagnosis) { a.Spec.Diagnosis.UID = "before" }, "spec.diagnosis.uid: Diagnosis team/d has UID d-uid"},
+		"approved already": {func(_ *v1.RecoveryApproval, d *v1.Diagnosis) {
+			d.Status.Approval.Name, d.Status.Approval.ApproveTime = "first", &metav1.Time{Time: now}
+		}, "RecoveryApproval first has approved the plan before"},
+		"belongs to another": {func(a *v1.RecoveryApproval, _ *v1.Diagnosis) {
+			a.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1.GroupVersion.String(), Kind: "Diagnosis", Name: "d", UID: "before"}}
+		}, "it belongs to an earlier Diagnosis"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, d := given("yes"), waiting()
+			tc.change(a, d)
+			s := newScene(t, a, d)
+			a, d, _ = s.visit(t, "yes")
+			if a.Status.State != v1.ApprovalRefused || !strings.HasPrefix(a.Status.Message, tc.why) || a.Status.Time == nil {
+				t.Errorf("status %+v, want %q", a.Status, tc.why)
+			}
+			if d.Annotations[v1.AnnotationApproval] != "" {
+				t.Error("it was delivered")
+			}
+			if event := <-s.events.Events; !strings.HasPrefix(event, "Warning ApprovalRefused RecoveryApproval yes was refused: ") {
+				t.Errorf("event %q", event)
+			}
+		})
+	}
+}
+
+// TestBeforeThePlan: an approval may come before the plan, and before the Diagnosis.
+func TestBeforeThePlan(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, given("yes"))
+	if a, _, _ := s.visit(t, "yes"); a.Status.State != v1.ApprovalPending || a.Status.Message != "Diagnosis team/d does not exist yet" {
+		t.Errorf("status %+v", a.Status)
+	}
+	d := waiting()
+	approval := d.Status.Approval
+	d.Status.Approval = nil
+	if err := s.Create(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	a, d, _ := s.visit(t, "yes")
+	if a.Status.Message != "Diagnosis team/d has no plan yet" || len(a.OwnerReferences) != 1 {
+		t.Errorf("status %+v, owners %v", a.Status, a.OwnerReferences)
+	}
+	d.Status.Approval = approval
+	if err := s.Status().Update(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	if _, d, _ = s.visit(t, "yes"); d.Annotations[v1.AnnotationApproval] != "yes" {
+		t.Errorf("annotations %v", d.Annotations)
+	}
+}
+
+// TestSecondApproval waits behind the first, and takes its place when that has expired.
+func TestSecondApproval(t *testing.T) {
+	t.Parallel()
+	first, second := given("first"), given("second")
+	first.Spec.ExpirationSeconds = new(int32(600))
+	s := newScene(t, waiting(), first, second)
+	s.visit(t, "first")
+	a, d, _ := s.visit(t, "second")
+	if !strings.HasPrefix(a.Status.Message, "RecoveryApproval first approves the same plan") || d.Annotations[v1.AnnotationApproval] != "first" {
+		t.Errorf("status %+v, annotations %v", a.Status, d.Annotations)
+	}
+	s.clock.Step(6 * time.Minute)
+	if a, _, _ := s.visit(t, "first"); a.Status.State != v1.ApprovalRefused {
+		t.Errorf("the first: %+v", a.Status)
+	}
+	if _, d, _ = s.visit(t, "second"); d.Annotations[v1.AnnotationApproval] != "second" {
+		t.Errorf("annotations %v", d.Annotations)
+	}
+}
+
+// TestUnownedAreDeleted a day after they have expired; those of a Diagnosis go with it.
+func TestUnownedAreDeleted(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, given("yes"))
+	s.clock.Step(time.Hour)
+	a, _, _ := s.visit(t, "yes")
+	if a.Status.State != v1.ApprovalRefused {
+		t.Fatalf("status %+v", a.Status)
+	}
+	if _, _, result := s.visit(t, "yes"); result.RequeueAfter != 23*time.Hour+55*time.Minute {
+		t.Errorf("%+v", result)
+	}
+	s.clock.Step(24 * time.Hour)
+	key := client.ObjectKeyFromObject(a)
+	if _, err := s.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Get(t.Context(), key, a); !apierrors.IsNotFound(err) {
+		t.Errorf("it is still there: %v", err)
+	}
+}
