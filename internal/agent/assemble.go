@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/audit"
 	"kubediag.org/kubediag/internal/builtin"
 	"kubediag.org/kubediag/internal/builtin/registry"
 	"kubediag.org/kubediag/internal/executor"
@@ -47,6 +48,7 @@ type agent struct {
 	repairs     *filelock.Lock // of repairs on this node, with the command kubediag
 	guard       *guard.Guard
 	freshness   *guard.Freshness
+	recorder    *audit.Recorder
 	broadcaster record.EventBroadcaster
 }
 
@@ -78,6 +80,9 @@ func (a *agent) assemble(ctx context.Context) error {
 		pipeline: &checked{pipeline: a.executor, pods: a.pods, store: a.store, observer: observer},
 	}
 	if err := reconciler.setUp(a.manager, a.Workers); err != nil {
+		return err
+	}
+	if err := a.newRecorder(); err != nil {
 		return err
 	}
 	watcher, faults, err := a.newSentinel(observer)
@@ -148,7 +153,9 @@ func (a *agent) observer() (*observer, error) {
 		return nil, err
 	}
 	a.broadcaster = broadcaster
-	return newObserver(events, m, a.label), nil
+	o := newObserver(events, m, a.label)
+	o.log = a.manager.GetLogger().WithName("diagnosis")
+	return o, nil
 }
 
 // label is the name of a built-in processor, or what kind of other one an Operation names.
@@ -174,6 +181,7 @@ func (a *agent) addRunnables(r *reconciler, watcher *sentinel.Sentinel, faults *
 		manager.RunnableFunc(r.sweep),
 		manager.RunnableFunc(watcher.Run),
 		a.guard,
+		manager.RunnableFunc(a.recorder.Run),
 		faults,
 		&lease{
 			client: a.manager.GetClient(), namespace: a.Namespace, node: a.NodeName,
@@ -198,6 +206,9 @@ func (a *agent) close() error {
 	}
 	if a.connections != nil {
 		err = errors.Join(err, a.connections.Close())
+	}
+	if a.recorder != nil {
+		err = errors.Join(err, a.recorder.Close())
 	}
 	return err
 }

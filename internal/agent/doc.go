@@ -10,8 +10,10 @@
 package agent
 
 // What the agent may do in the API. There is nothing about Secrets in it, and nothing that changes a Pod or a spec.
+// The Diagnoses that it creates are records of what its sentinel has repaired.
 //
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=diagnoses,verbs=get;list;watch
+// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=diagnoses,verbs=create,namespace=kubediag
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=diagnoses/status,verbs=patch
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=operations;operationsets,verbs=get;list;watch
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=mountfaults,verbs=create;delete;get;list;patch

@@ -10,7 +10,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -67,15 +66,15 @@ func TestLongestEvents(t *testing.T) {
 		d.Status.Phase = phase
 		o.Ended(d)
 	}
-	l := &lookout{observer: o, mode: sentinel.Observe, log: logr.Discard(), logs: "kubectl logs -n " + d.Namespace + " kubediag-agent-x"}
+	l := newLookout(o, sentinel.Observe, "kubectl logs -n "+d.Namespace+" kubediag-agent-x")
 	if err := l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }); err != nil {
 		t.Fatal(err)
 	}
 	for _, code := range watched {
 		f := fault.Finding{Code: code, Pod: pod, Container: name, Volume: name, Mount: fault.Mount{Point: long}, Evidence: []string{long}}
 		l.Found(f, 0)
-		l.Repaired(f, errors.New(long))
-		l.Repaired(f, nil)
+		l.Repaired(repairOf(f, errors.New(long)))
+		l.Repaired(repairOf(f, nil))
 	}
 	for _, reason := range []string{
 		eventAccepted, eventSucceeded, eventFailed, eventMountRepaired, eventActionFailed, "OperationSucceeded", "OperationNotApplicable",

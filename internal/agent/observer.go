@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
@@ -35,6 +36,8 @@ var repairs = map[fault.ActionKind]string{fault.Unmount: "unmounted", fault.Repl
 type observer struct {
 	events  mountfault.Recorder
 	metrics *metrics
+	// log gets a line for every action, with the calls that it made.
+	log logr.Logger
 	// label gives the metrics' label for an Operation by name.
 	label func(ctx context.Context, operation string) string
 
@@ -79,6 +82,7 @@ func (o *observer) ActionEnded(d *v1.Diagnosis, operation string, a executor.Act
 	if a.Already {
 		return
 	}
+	o.logAction(d, operation, a)
 	if !a.Waiting {
 		o.metrics.repairs.WithLabelValues(a.Fault, a.Kind, string(a.Phase)).Inc()
 	}
@@ -95,6 +99,18 @@ func (o *observer) ActionEnded(d *v1.Diagnosis, operation string, a executor.Act
 	if pod := podOf(d); pod != nil {
 		o.events.Event(pod, corev1.EventTypeNormal, eventMountRepaired, kubeclient.EventAdvice(text, kubeclient.DiagnosisCommand(d)))
 	}
+}
+
+// logAction writes the record of an action that has changed something, or was to.
+func (o *observer) logAction(d *v1.Diagnosis, operation string, a executor.ActionEnd) {
+	fields := []any{
+		"namespace", d.Namespace, "diagnosis", d.Name, "uid", d.UID, "origin", d.Labels[v1.LabelOrigin], "operation", operation, "fault", a.Fault,
+		"action", a.Kind, "target", a.Target, "phase", a.Phase, "calls", a.Calls, "message", a.Message,
+	}
+	if approved := d.Status.Approval; approved != nil {
+		fields = append(fields, "approval", approved.Name, "approver", approved.Approver, "planHash", approved.PlanHash)
+	}
+	o.log.Info("Did an action of a plan", fields...)
 }
 
 // Ended hears that a Diagnosis is over.

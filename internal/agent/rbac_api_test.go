@@ -74,7 +74,7 @@ func TestAgentHasTheseRightsAndNoOthers(t *testing.T) {
 		"create events.", "patch events.",
 		"get pods.", "list pods.", "watch pods.", "get persistentvolumeclaims.",
 		"create mountfaults." + group, "delete mountfaults." + group, "get mountfaults." + group, "list mountfaults." + group,
-		"patch mountfaults." + group,
+		"patch mountfaults." + group, "get recoveryapprovals." + group, "patch recoveryapprovals/status." + group,
 		"get diagnoses." + group, "list diagnoses." + group, "watch diagnoses." + group, "patch diagnoses/status." + group,
 		"get operations." + group, "list operations." + group, "watch operations." + group,
 		"get operationsets." + group, "list operationsets." + group, "watch operationsets." + group,
@@ -82,8 +82,11 @@ func TestAgentHasTheseRightsAndNoOthers(t *testing.T) {
 		"get namespaces.", "get nodes.", // by name, for the labels that policies select by
 	}
 	for namespace, more := range map[string][]string{
-		"default":  nil,
-		"kubediag": {"create leases.coordination.k8s.io", "patch leases.coordination.k8s.io"},
+		"default": nil,
+		"kubediag": {
+			"create leases.coordination.k8s.io", "patch leases.coordination.k8s.io",
+			"create diagnoses." + group, // records of what the sentinel repaired
+		},
 	} {
 		checkRights(t, config, namespace, slices.Concat(everywhere, more))
 	}
@@ -99,8 +102,9 @@ func TestManagerHasTheseRightsAndNoOthers(t *testing.T) {
 		"get diagnoses." + group, "list diagnoses." + group, "watch diagnoses." + group, "patch diagnoses." + group, "delete diagnoses." + group,
 		"patch diagnoses/status." + group, "delete mountfaults." + group, "get mountfaults." + group,
 		"list mountfaults." + group, "watch mountfaults." + group,
+		"delete recoveryapprovals." + group, "patch recoveryapprovals." + group,
 	}
-	for _, kind := range []string{"operations", "operationsets", "recoverypolicies", "triggers"} {
+	for _, kind := range []string{"operations", "operationsets", "recoveryapprovals", "recoverypolicies", "triggers"} {
 		everywhere = append(everywhere, "get "+kind+"."+group, "list "+kind+"."+group, "watch "+kind+"."+group, "patch "+kind+"/status."+group)
 	}
 	for _, kind := range []string{"operations", "operationsets"} { // those that ship, see package shipped

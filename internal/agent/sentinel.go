@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/audit"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/internal/mountfault"
@@ -41,7 +42,10 @@ func (a *agent) newSentinel(o *observer) (*sentinel.Sentinel, *mountfault.Writer
 	if a.connections != nil {
 		s.Connections = a.connections
 	}
-	l := &lookout{mode: a.SentinelMode, observer: o, log: a.manager.GetLogger().WithName("sentinel"), logs: a.logsCommand()}
+	l := &lookout{
+		mode: a.SentinelMode, observer: o, log: a.manager.GetLogger().WithName("sentinel"), logs: a.logsCommand(),
+		decide: a.guard.Allowed, record: a.recorder.Add,
+	}
 	s.Observer = l
 	w := mountfault.New(mountfault.Options{
 		Node: a.NodeName, Namespace: a.Namespace, Client: a.manager.GetClient(), Reader: a.manager.GetAPIReader(),
@@ -54,7 +58,7 @@ func (a *agent) newSentinel(o *observer) (*sentinel.Sentinel, *mountfault.Writer
 	return s, w, l.register(a.registry, s.Status)
 }
 
-// lookout turns what the sentinel sees and does into metrics and lines of the log, and its repairs into Events on pods.
+// lookout turns what the sentinel sees and does into metrics and lines of the log, and its repairs into Events on pods and records.
 type lookout struct {
 	*observer
 	mode  sentinel.Mode
@@ -62,6 +66,19 @@ type lookout struct {
 	delay *prometheus.HistogramVec
 	// logs is the command that shows the log; empty where that is not known.
 	logs string
+	// decide says what allowed a repair.
+	decide func(f fault.Finding) v1.Decision
+	// record writes a repair down, and returns the name of the Diagnosis that has it.
+	record func(r sentinel.Repair, d v1.Decision) (name string)
+}
+
+// newRecorder makes the part that writes down what the sentinel repairs.
+func (a *agent) newRecorder() (err error) {
+	a.recorder, err = audit.New(audit.Options{
+		Node: a.NodeName, Namespace: a.Namespace, DataRoot: a.DataRoot, Client: a.manager.GetClient(), Reader: a.manager.GetAPIReader(),
+		Log: a.manager.GetLogger().WithName("audit"),
+	})
+	return err
 }
 
 // logsCommand is the command that shows the agent's log, where it runs in a pod: whose name its host has.
@@ -82,19 +99,19 @@ func (l *lookout) Found(f fault.Finding, after time.Duration) {
 }
 
 // Repaired hears how a repair went.
-func (l *lookout) Repaired(f fault.Finding, err error) {
-	kind := fault.Unmount
-	if f.Code != fault.StaleSubPath {
-		kind = fault.Replace
-	}
+func (l *lookout) Repaired(r sentinel.Repair) {
+	f, kind, err := r.Fault, r.Action.Kind, r.Err
+	decision := l.decide(f)
+	fields := append(fieldsOf(f), "origin", v1.OriginSentinel, "action", kind, "target", r.Action.Target, "mode", decision.Mode,
+		"policies", decision.Policies, "reason", decision.Reason, "calls", r.Calls, "proof", r.Proof, "diagnosis", l.record(r, decision))
 	if err != nil {
 		l.metrics.repairs.WithLabelValues(string(f.Code), string(kind), outcomeFailed).Inc()
-		l.log.Error(err, "Could not repair a fault", fieldsOf(f)...)
+		l.log.Error(err, "Could not repair a fault", fields...)
 		l.about(f, corev1.EventTypeWarning, string(f.Code), fmt.Sprintf("Could not repair %s in %s: %v", f.Code, mountfault.Whose(f.Container, f.Volume), err))
 		return
 	}
 	l.metrics.repairs.WithLabelValues(string(f.Code), string(kind), outcomeDone).Inc()
-	l.log.Info("Repaired a fault", fieldsOf(f)...)
+	l.log.Info("Repaired a fault", fields...)
 	l.about(f, corev1.EventTypeNormal, eventMountRepaired, fmt.Sprintf("Repaired %s in %s: %s %s", f.Code, mountfault.Whose(f.Container, f.Volume),
 		repairs[kind], f.Mount.Point))
 }

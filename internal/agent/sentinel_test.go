@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 
+	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/sentinel"
 )
@@ -43,7 +44,7 @@ func TestWhatTheSentinelTells(t *testing.T) {
 			mode: sentinel.Automatic,
 			do: func(l *lookout) {
 				l.Found(finding, 0)
-				l.Repaired(finding, nil)
+				l.Repaired(repairOf(finding, nil))
 			},
 			events: []string{"Pod ns/p u Normal MountRepaired: Repaired StaleSubPath in container app, volume config: unmounted /point"},
 			counts: map[string]float64{"kubediag_repairs_total action=Unmount fault=StaleSubPath outcome=Done": 1},
@@ -52,7 +53,7 @@ func TestWhatTheSentinelTells(t *testing.T) {
 			mode: sentinel.Automatic,
 			do: func(l *lookout) {
 				l.Found(finding, 0)
-				l.Repaired(finding, errors.New("mount is busy"))
+				l.Repaired(repairOf(finding, errors.New("mount is busy")))
 			},
 			events: []string{"Pod ns/p u Warning StaleSubPath: Could not repair StaleSubPath in container app, volume config: " +
 				"mount is busy. See: kubectl logs -n kubediag kubediag-agent-x"},
@@ -62,7 +63,7 @@ func TestWhatTheSentinelTells(t *testing.T) {
 			mode: sentinel.Automatic,
 			do: func(l *lookout) {
 				l.Found(dead, 0)
-				l.Repaired(dead, nil)
+				l.Repaired(repairOf(dead, nil))
 			},
 			events: []string{
 				"Pod ns/p u Normal MountRepaired: Repaired DisconnectedFUSE in volume data: put the volume in the place of the mount at /volume",
@@ -73,7 +74,7 @@ func TestWhatTheSentinelTells(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o, n, counter := newTestObserver(t)
-			l := &lookout{observer: o, mode: c.mode, log: logr.Discard(), logs: "kubectl logs -n kubediag kubediag-agent-x"}
+			l := newLookout(o, c.mode, "kubectl logs -n kubediag kubediag-agent-x")
 			status := sentinel.Status{
 				Watching: true, Binds: 7, Unwatched: 2, Connections: 4, Present: map[fault.Code]int{fault.StaleSubPath: 3, fault.HungMount: 2},
 			}
@@ -102,18 +103,36 @@ func TestWhatTheSentinelTells(t *testing.T) {
 	}
 }
 
+// newLookout makes a lookout whose records are lost.
+func newLookout(o *observer, mode sentinel.Mode, logs string) *lookout {
+	return &lookout{
+		observer: o, mode: mode, log: logr.Discard(), logs: logs,
+		decide: func(fault.Finding) v1.Decision { return v1.Decision{Mode: string(mode), Reason: "allowed by policy p"} },
+		record: func(sentinel.Repair, v1.Decision) string { return "" },
+	}
+}
+
+// repairOf is a repair of a fault by the action that the sentinel does about it.
+func repairOf(f fault.Finding, err error) sentinel.Repair {
+	kind := fault.Unmount
+	if f.Code != fault.StaleSubPath {
+		kind = fault.Replace
+	}
+	return sentinel.Repair{Fault: f, Action: fault.Action{Kind: kind, Target: f.Mount.Point, Mount: &f.Mount, Fault: f.Code}, Err: err}
+}
+
 // TestEveryRepairOfTheSentinelIsCountedFromZero: of the faults that it repairs, none begins with its first failure.
 func TestEveryRepairOfTheSentinelIsCountedFromZero(t *testing.T) {
 	t.Parallel()
 	o, _, counter := newTestObserver(t)
-	l := &lookout{observer: o, mode: sentinel.Automatic, log: logr.Discard()}
+	l := newLookout(o, sentinel.Automatic, "")
 	atFirst := len(counter.all(t))
 	repaired := []fault.Code{
 		fault.DeletedVolumeSource, fault.DisconnectedFUSE, fault.HungMount, fault.StaleFileHandle, fault.StaleSubPath,
 	}
 	for _, code := range repaired {
-		l.Repaired(fault.Finding{Code: code}, errors.New("it is busy"))
-		l.Repaired(fault.Finding{Code: code}, nil)
+		l.Repaired(repairOf(fault.Finding{Code: code}, errors.New("it is busy")))
+		l.Repaired(repairOf(fault.Finding{Code: code}, nil))
 	}
 	if all := counter.all(t); len(all) != atFirst || len(counter.counted(t)) != 2*len(repaired)+3 { // and three gauges
 		t.Errorf("there were %d metrics at the start, and now there are %v", atFirst, all)

@@ -53,6 +53,7 @@ type Guard struct {
 	repaired map[place]time.Time      // the last repair of a place
 	failures map[faultKey]failure     // since the last success of the same code
 	refusals map[faultKey]string      // why the last repair of a fault was refused
+	allowed  map[faultKey]v1.Decision // what allowed a repair, until Allowed is asked
 	// answered is closed when anything may have changed, and replaced. subscribers receive then, too.
 	answered    chan struct{}
 	subscribers []chan struct{}
@@ -65,7 +66,7 @@ func New(o Options) *Guard {
 	return &Guard{
 		Options: o, requests: newRequests(), policies: map[string]*policy.Policy{}, objects: map[string]*object{},
 		limiters: map[string]*rate.Limiter{}, claims: map[string]*claim{}, repaired: map[place]time.Time{},
-		failures: map[faultKey]failure{}, refusals: map[faultKey]string{}, answered: make(chan struct{}),
+		failures: map[faultKey]failure{}, refusals: map[faultKey]string{}, allowed: map[faultKey]v1.Decision{}, answered: make(chan struct{}),
 	}
 }
 

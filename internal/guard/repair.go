@@ -77,6 +77,13 @@ func (g *Guard) acquire(f fault.Finding, pod *corev1.Pod, now time.Time) (allowe
 	switch {
 	case refusal == "" && d.Mode == v1.RecoveryAutomatic:
 		delete(g.refusals, keyOf(f))
+		if len(g.allowed) >= maxFaults {
+			clear(g.allowed)
+		}
+		if len(d.Policies) == 0 {
+			d.Why += fmt.Sprintf(", and the agent runs with --sentinel-mode=%s", g.Otherwise)
+		}
+		g.allowed[keyOf(f)] = v1.Decision{Mode: string(d.Mode), Policies: d.Names(), Reason: d.Why}
 		return true, nil
 	case pending && !now.Before(g.noWaitUntil):
 		return false, g.answered
@@ -86,6 +93,15 @@ func (g *Guard) acquire(f fault.Finding, pod *corev1.Pod, now time.Time) (allowe
 	}
 	g.refusals[keyOf(f)] = refusal
 	return false, nil
+}
+
+// Allowed returns, once, what allowed the last repair of a fault.
+func (g *Guard) Allowed(f fault.Finding) v1.Decision {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	d := g.allowed[keyOf(f)]
+	delete(g.allowed, keyOf(f))
+	return d
 }
 
 // Ended records how a repair ended that Acquire has allowed. It implements sentinel.Guard.

@@ -32,10 +32,10 @@ func applyPolicy(t *testing.T, env *apitest.Env, user string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Count(string(text), account) != 1 {
-		t.Fatalf("%s does not name %s once", file, account)
+	if strings.Count(string(text), account) != 2 {
+		t.Fatalf("%s does not name %s twice", file, account)
 	}
-	for _, o := range apitest.Objects(t, strings.Replace(string(text), account, "'"+user+"'", 1)) {
+	for _, o := range apitest.Objects(t, strings.ReplaceAll(string(text), account, "'"+user+"'")) {
 		env.MustCreate(t, o)
 	}
 }
@@ -95,6 +95,7 @@ func TestAgentsWriteTheirNodeOnly(t *testing.T) {
 	check("two nodes in the token", both.Create(t.Context(), n.made("n1", "n1"), client.DryRunAll), "names no node")
 	check("by a person", n.env.Client.Create(t.Context(), n.made("n9", "n8"), client.DryRunAll), "")
 	t.Run("objects that are there", n.changesUnderThePolicy)
+	t.Run("Diagnoses", n.diagnosesUnderThePolicy)
 	t.Run("the agent itself", n.agentUnderThePolicy)
 }
 
@@ -119,6 +120,50 @@ func (n *realNode) changesUnderThePolicy(t *testing.T) {
 	check("the deletion of another's", one.Delete(t.Context(), f.DeepCopy()), changesOfOne)
 	check("a deletion without a node", none.Delete(t.Context(), f.DeepCopy()), "names no node")
 	check("a deletion", two.Delete(t.Context(), f.DeepCopy()), "")
+}
+
+// record is a Diagnosis that an agent makes of a repair.
+func (n *realNode) record(node string) *v1.Diagnosis {
+	d := &v1.Diagnosis{Spec: v1.DiagnosisSpec{Mode: v1.ModeRecord, NodeName: node}}
+	d.Namespace, d.GenerateName = n.ns, "r-"
+	d.Labels = map[string]string{v1.LabelNode: node, v1.LabelOrigin: v1.OriginSentinel}
+	return d
+}
+
+// diagnosesUnderThePolicy has an agent create Diagnoses, which may only be records, and write statuses.
+func (n *realNode) diagnosesUnderThePolicy(t *testing.T) {
+	one, none := onNode(t, n.config, "n1"), onNode(t, n.config)
+	apitest.Eventually(t, func() error { // until that policy is in force
+		if err := one.Create(t.Context(), n.record("n2"), client.DryRunAll); !apierrors.IsForbidden(err) {
+			return errors.Join(errors.New("it is not refused"), err)
+		}
+		return nil
+	})
+	for what, tc := range map[string]struct {
+		change  func(d *v1.Diagnosis)
+		refused string
+	}{
+		"a record":        {func(*v1.Diagnosis) {}, ""},
+		"of another node": {func(d *v1.Diagnosis) { d.Spec.NodeName = "n2" }, "the agent of node n1 writes the Diagnoses of that node only"},
+		"that runs":       {func(d *v1.Diagnosis) { d.Spec.Mode = v1.ModeRecover }, "an agent creates records only"},
+		"of no mode":      {func(d *v1.Diagnosis) { d.Spec.Mode = "" }, "an agent creates records only"},
+		"of a person":     {func(d *v1.Diagnosis) { d.Labels[v1.LabelOrigin] = v1.OriginPerson }, "an agent creates records only"},
+		"unlabelled":      {func(d *v1.Diagnosis) { d.Labels = nil }, "an agent creates records only"},
+		"of no node": {func(d *v1.Diagnosis) {
+			d.Spec.NodeName, d.Spec.PodReference = "", &v1.PodReference{Namespace: "a", Name: "b"}
+		}, "writes the Diagnoses of that node only"},
+	} {
+		d := n.record("n1")
+		tc.change(d)
+		checkRefused(t, what, one.Create(t.Context(), d, client.DryRunAll), tc.refused)
+	}
+	checkRefused(t, "no node in the token", none.Create(t.Context(), n.record("n1"), client.DryRunAll), "names no node")
+	status := client.RawPatch("application/merge-patch+json", []byte(`{"status":{"phase":"Succeeded"}}`))
+	for node, refused := range map[string]string{"n1": "", "n2": "writes the Diagnoses of that node only"} {
+		d := n.record(node)
+		n.env.MustCreate(t, d)
+		checkRefused(t, "the status of "+node, one.Status().Patch(t.Context(), d, status), refused)
+	}
 }
 
 // agentUnderThePolicy has an agent do its work.

@@ -14,6 +14,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -90,6 +91,8 @@ type notification struct {
 	inspectedAt time.Time
 	repaired    bool
 	err         error // of the repair
+	endedAt     time.Time
+	calls       []calls.Call // of the repair
 }
 
 // inspectBatch inspects binds in one visit to the kubelet's mount namespace, and repairs them if that is allowed.
@@ -106,11 +109,13 @@ func (w *bindWatcher) inspectBatch(ctx context.Context, batch []*bind) error {
 		}
 		w.namespace = ns.Inode
 		for _, b := range batch {
-			n, err := w.inspectBind(ctx, b)
+			log := &calls.Log{}
+			n, err := w.inspectBind(calls.With(ctx, log), b)
 			if err != nil {
 				w.Observer.Trouble(err) // of this bind only
 			}
 			if n != nil {
+				n.calls, n.endedAt = log.Take(), time.Now()
 				w.notifications = append(w.notifications, *n)
 			}
 		}
@@ -136,7 +141,7 @@ func (w *bindWatcher) notify(ctx context.Context) error {
 				w.Observer.Found(f, faultAge(n.found.State, n.inspectedAt))
 			}
 			if n.repaired {
-				w.Observer.Repaired(f, n.err)
+				w.Observer.Repaired(unmountOf(&n, f))
 			}
 		}
 		w.notifications = w.notifications[:0]

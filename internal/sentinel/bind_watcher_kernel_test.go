@@ -12,6 +12,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,6 +27,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/volume/volumetest"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
@@ -63,6 +65,7 @@ type bindFixture struct {
 	point         string
 	sentinel      *Sentinel
 	notifications chan string
+	repaired      []Repair // read after the last notification of a repair
 
 	mu   sync.Mutex
 	pods map[string]*corev1.Pod
@@ -103,8 +106,9 @@ func (f *bindFixture) Found(finding fault.Finding, _ time.Duration) {
 	f.notifications <- fmt.Sprintf("found %s in %s of %s at %s", finding.Code, finding.Container, finding.Pod.Name, filepath.Base(finding.Mount.Point))
 }
 
-func (f *bindFixture) Repaired(finding fault.Finding, err error) {
-	f.notifications <- fmt.Sprintf("repaired %s in %s of %s: %v", finding.Code, finding.Container, finding.Pod.Name, err)
+func (f *bindFixture) Repaired(r Repair) {
+	f.repaired = append(f.repaired, r)
+	f.notifications <- fmt.Sprintf("repaired %s in %s of %s: %v", r.Fault.Code, r.Fault.Container, r.Fault.Pod.Name, r.Err)
 }
 
 func (f *bindFixture) Trouble(err error) { f.notifications <- "trouble: " + err.Error() }
@@ -232,6 +236,23 @@ func TestAutomaticRepairsBeforeNextStart(t *testing.T) {
 		}
 	}
 	f.expectNoMore(t)
+	f.checkRecord(t, f.repaired[0])
+}
+
+// checkRecord expects of a repair the calls that were made, and the proof.
+func (f *bindFixture) checkRecord(t *testing.T, r Repair) {
+	t.Helper()
+	done := func(name, flag string) bool {
+		return slices.ContainsFunc(r.Calls, func(c calls.Call) bool {
+			return c.Name == name && c.Arguments == f.point+" "+flag && c.Result == calls.OK
+		})
+	}
+	if !done("umount2", "MNT_DETACH") || len(r.Calls) < 2 {
+		t.Errorf("calls %+v", r.Calls)
+	}
+	if r.Action.Kind != fault.Unmount || r.Action.Mount.Point != f.point || r.Action.Safety == "" || r.Proof == "" || r.Ended.IsZero() {
+		t.Errorf("repair %+v", r)
+	}
 }
 
 func TestRestartFindsEarlierFault(t *testing.T) {

@@ -90,8 +90,8 @@ type Observer interface {
 	// Found reports a fault once, when it is first seen. after is the age of the fault, and 0 if the kernel does not
 	// record it.
 	Found(f fault.Finding, after time.Duration)
-	// Repaired reports the result of a repair. Found has reported the fault before.
-	Repaired(f fault.Finding, err error)
+	// Repaired reports a repair that was tried. Found has reported the fault before.
+	Repaired(r Repair)
 	// Trouble reports an error that keeps the sentinel from seeing everything. The sentinel retries on its own.
 	Trouble(err error)
 }
@@ -109,10 +109,10 @@ func (o *serialObserver) Found(f fault.Finding, after time.Duration) {
 	o.observer.Found(f, after)
 }
 
-func (o *serialObserver) Repaired(f fault.Finding, err error) {
+func (o *serialObserver) Repaired(r Repair) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.observer.Repaired(f, err)
+	o.observer.Repaired(r)
 }
 
 func (o *serialObserver) Trouble(err error) {

@@ -16,6 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -325,10 +326,11 @@ func (w *volumeWatcher) repairBatch(ctx context.Context, batch []fault.Action, d
 	}
 	untried := batch
 	w.heartbeat()
-	w.Volumes.ApplyAll(ctx, batch, func(i int, applied fault.Applied, err error) (goOn bool) {
+	log := &calls.Log{}
+	w.Volumes.ApplyAll(calls.With(ctx, log), batch, func(i int, applied fault.Applied, err error) (goOn bool) {
 		w.heartbeat()
 		untried = batch[i+1:]
-		ok, err := w.recordRepair(batch[i], applied, err)
+		ok, err := w.recordRepair(batch[i], applied, log.Take(), err)
 		repaired = repaired || ok
 		if err != nil {
 			w.repairs.dropPod()
@@ -368,11 +370,11 @@ func (w *volumeWatcher) mayRepair(a fault.Action) bool {
 }
 
 // recordRepair records the result of a repair. It returns the error of a repair that was tried and failed.
-func (w *volumeWatcher) recordRepair(a fault.Action, applied fault.Applied, err error) (repaired bool, failed error) {
+func (w *volumeWatcher) recordRepair(a fault.Action, applied fault.Applied, made []calls.Call, err error) (repaired bool, failed error) {
 	refused := errors.Is(err, volume.ErrRefused) // another process was faster, or the mount has changed
 	if f := w.present[faultKeyOf(a.Mount, a.Fault)]; !refused && !applied.Already {
 		w.guard().Ended(f, err)
-		w.Observer.Repaired(f, err)
+		w.Observer.Repaired(replacementOf(f, a, applied, made, err))
 	}
 	backoff := w.backoffs[placeOf(a.Mount)]
 	if err == nil {

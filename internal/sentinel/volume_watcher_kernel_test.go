@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -43,8 +44,9 @@ func (f *volumeFixture) Found(finding fault.Finding, _ time.Duration) {
 	f.notifications <- fmt.Sprintf("found %s in %q", finding.Code, finding.Container)
 }
 
-func (f *volumeFixture) Repaired(finding fault.Finding, err error) {
-	f.notifications <- fmt.Sprintf("repaired %s in %q: %v", finding.Code, finding.Container, err)
+func (f *volumeFixture) Repaired(r Repair) {
+	f.repaired = append(f.repaired, r)
+	f.notifications <- fmt.Sprintf("repaired %s in %q: %v", r.Fault.Code, r.Fault.Container, r.Err)
 }
 
 func (f *volumeFixture) start(t *testing.T) {
@@ -132,6 +134,15 @@ func (f *volumeFixture) checkDriverRestart(t *testing.T) {
 		t.Errorf("on the host: %q", got)
 	}
 	f.expectNoMore(t)
+	for _, r := range f.repaired { // the calls were made by processes of their own
+		var names []string
+		for _, c := range r.Calls {
+			names = append(names, c.Name)
+		}
+		if !slices.Contains(names, "move_mount") || !slices.Contains(names, "umount2") || r.Action.Kind != fault.Replace || r.Proof == "" {
+			t.Errorf("repair %+v", r)
+		}
+	}
 }
 
 func TestHungVolumeIsOnlyReported(t *testing.T) {

@@ -74,7 +74,7 @@ func (d *deadVolumes) totalRepairs() (n int) {
 
 func (d *deadVolumes) PodByUID(string) *corev1.Pod        { return &d.pod }
 func (d *deadVolumes) Found(fault.Finding, time.Duration) { d.found++ }
-func (d *deadVolumes) Repaired(fault.Finding, error)      { d.repaired++ }
+func (d *deadVolumes) Repaired(Repair)                    { d.repaired++ }
 func (d *deadVolumes) Trouble(err error)                  { d.trouble = append(d.trouble, err.Error()) }
 func (d *deadVolumes) watcher() *volumeWatcher {
 	return newVolumeWatcher(&Sentinel{Mode: Automatic, Pods: d, Observer: d, Volumes: d})

@@ -59,7 +59,7 @@ func (l Limits) choose(now time.Time, all []v1.Diagnosis) []choice {
 type group struct{ namespace, node string }
 
 func groupOf(d *v1.Diagnosis) group {
-	if !meta.IsStatusConditionTrue(d.Status.Conditions, v1.ConditionAccepted) {
+	if d.Spec.Mode != v1.ModeRecord && !meta.IsStatusConditionTrue(d.Status.Conditions, v1.ConditionAccepted) {
 		return group{namespace: d.Namespace}
 	}
 	return group{d.Namespace, d.Spec.NodeName}

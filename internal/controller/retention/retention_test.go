@@ -47,6 +47,11 @@ func with(d v1.Diagnosis, change func(*v1.Diagnosis)) v1.Diagnosis {
 	return d
 }
 
+// record makes a Diagnosis the record of a repair, whose status is not stored yet.
+func record(d *v1.Diagnosis) {
+	d.Spec.Mode, d.Status = v1.ModeRecord, v1.DiagnosisStatus{}
+}
+
 func ago(d time.Duration) *metav1.Time {
 	at := metav1.NewTime(now.Add(-d))
 	return &at
@@ -96,6 +101,13 @@ func TestChoose(t *testing.T) {
 				with(old("a", "new", 99*day), func(d *v1.Diagnosis) { d.Status.Phase = "" }),
 			},
 			nil,
+		},
+		"records, by node, with or without a status": {
+			Limits{PerNode: 1, MaxDeletions: 100},
+			[]v1.Diagnosis{
+				with(old("a", "3h", 3*time.Hour), record), with(old("a", "2h", 2*time.Hour), record), with(old("b", "4h", 4*time.Hour), record),
+			},
+			[]string{"3h count"},
 		},
 		"running ones do not push others out": {
 			limits,

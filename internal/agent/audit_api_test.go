@@ -1,0 +1,137 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/audit"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/guard"
+	"kubediag.org/kubediag/internal/linux/calls"
+	"kubediag.org/kubediag/internal/sentinel"
+	"kubediag.org/kubediag/test/apitest"
+)
+
+// sentinelRepair is what the sentinel says of a repair.
+func sentinelRepair(n int, code fault.Code, err error) sentinel.Repair {
+	m := fault.Mount{ID: uint64(1)<<40 + uint64(n), Namespace: 4026531840, Point: fmt.Sprintf("/kubelet/%d", n)}
+	f := fault.Finding{
+		Code: code, Pod: fault.Pod{Namespace: "default", Name: fmt.Sprintf("web-%d", n), UID: "u"}, Container: "app", Volume: "config", Mount: m,
+		Evidence: []string{"nlink 0"},
+	}
+	return sentinel.Repair{
+		Fault: f, Ended: time.Now(), Proof: "the mount table shows that this mount is gone", Err: err,
+		Action: fault.Action{Kind: fault.Unmount, Target: m.Point, Mount: &m, Fault: code, Safety: "its source is gone", Lossless: true},
+		Calls:  []calls.Call{{Name: "umount2", Arguments: m.Point + " MNT_DETACH", Result: calls.OK}},
+	}
+}
+
+// recorderOf runs a recorder with the rights of an agent.
+func recorderOf(t *testing.T, n *node) *audit.Recorder {
+	t.Helper()
+	m, err := newManager(n.config, n.options, &guard.Freshness{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := audit.New(audit.Options{
+		Node: n.name, Namespace: n.options.Namespace, DataRoot: t.TempDir(), Client: m.GetClient(), Reader: m.GetAPIReader(), Log: logr.Discard(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Add(manager.RunnableFunc(r.Run)); err != nil {
+		t.Fatal(err)
+	}
+	stop := serve(t, m)
+	t.Cleanup(func() {
+		stop()
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// TestSentinelRepairsAreRecorded on both API servers, with the rights of an agent, and an agent runs none of the records.
+func TestSentinelRepairsAreRecorded(t *testing.T) {
+	for version, start := range servers {
+		t.Run(version, func(t *testing.T) {
+			install(t)
+			env := start(t)
+			n := newNode(t, "audit-"+strings.ReplaceAll(version, ".", "-"), env.Config)
+			n.start(t)
+			r := recorderOf(t, n)
+			decision := v1.Decision{Mode: string(sentinel.Automatic), Policies: []string{"p"}, Reason: "allowed by policy p"}
+			names := map[v1.DiagnosisPhase]string{
+				v1.DiagnosisSucceeded: r.Add(sentinelRepair(1, fault.StaleSubPath, nil), decision),
+				v1.DiagnosisFailed:    r.Add(sentinelRepair(2, fault.StaleSubPath, errors.New("busy")), decision),
+			}
+			for phase, name := range names {
+				d := &v1.Diagnosis{}
+				apitest.Eventually(t, func() error {
+					err := env.Client.Get(t.Context(), client.ObjectKey{Namespace: n.options.Namespace, Name: name}, d)
+					if err == nil && d.Status.Phase != phase {
+						err = fmt.Errorf("phase %q, want %q", d.Status.Phase, phase)
+					}
+					return err
+				})
+				a := d.Status.Operations[0].Actions[0]
+				if d.Status.Decision.Mode != "Automatic" || d.Labels[v1.LabelOrigin] != v1.OriginSentinel || a.Mount.ID < 1<<40 ||
+					len(a.Calls) != 1 || a.Calls[0].Result != "ok" || d.Status.Plan.Hash == "" || d.Spec.Mode != v1.ModeRecord {
+					t.Errorf("labels %v, status %+v", d.Labels, d.Status)
+				}
+			}
+			// A record without a status, as after a crash between the two writes, is not run either.
+			bare := n.diagnosis("record-"+n.name, "")
+			bare.Spec.Mode = v1.ModeRecord
+			env.MustCreate(t, bare)
+			await(t, env, n.give(t, env, "after-"+n.name, "no-such-set"), v1.DiagnosisFailed)
+			if now := read(t, env, bare); now.Status.Phase != "" {
+				t.Errorf("a record was run: %+v", now.Status)
+			}
+		})
+	}
+}
+
+// TestStormOfRepairs: a thousand repairs within a moment are seven Diagnoses, and the last of them counts.
+func TestStormOfRepairs(t *testing.T) {
+	t.Parallel()
+	env := install(t)
+	n := newNode(t, "audit-storm", env.Config)
+	r := recorderOf(t, n)
+	const all, single = 1000, 6
+	for i := range all {
+		r.Add(sentinelRepair(i, fault.DisconnectedFUSE, nil), v1.Decision{Mode: string(sentinel.Automatic)})
+	}
+	var list v1.DiagnosisList
+	deadline := time.Now().Add(90 * time.Second) // a window is a minute
+	for ; len(list.Items) <= single && time.Now().Before(deadline); <-time.After(time.Second) {
+		err := env.Client.List(t.Context(), &list, client.InNamespace("kubediag"), client.MatchingLabels{v1.LabelNode: n.name})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var counted []v1.Repeats
+	for _, d := range list.Items {
+		if d.Status.Repeats != nil {
+			counted = append(counted, *d.Status.Repeats)
+		}
+	}
+	if len(list.Items) != single+1 || len(counted) != 1 || counted[0].Count != all-single || counted[0].Calls != all-single ||
+		!strings.HasSuffix(counted[0].LastTarget, "web-999") {
+		t.Errorf("%d records, counts %+v", len(list.Items), counted)
+	}
+}

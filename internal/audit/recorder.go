@@ -1,0 +1,255 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package audit writes down what the sentinel of a node has repaired, as Diagnoses with mode Record that have ended.
+//
+// A record is on the disk before it is sent, and stays there until the API server has all of it, so that neither a restart nor an API
+// server that is away loses one. Many repairs of one fault within a minute become a few records and one that counts the rest. It
+// decides about no repair, and delays none: who adds a repair never waits. At rest it does nothing.
+package audit
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/sentinel"
+)
+
+// Bounds of what is written.
+const (
+	// perWindow is how many repairs of one fault code get a record of their own in a window. The others are counted in one
+	// record that is written at its end.
+	perWindow = 6
+	// window is how long repairs are counted together.
+	window = time.Minute
+	// maxQueued is how many records wait to be sent. While there are as many, repairs are only counted.
+	maxQueued = 256
+	// persistInterval is how often the counts of a window are put on the disk.
+	persistInterval = time.Second
+	// sendTimeout bounds the sending of one record.
+	sendTimeout = 10 * time.Second
+	// maxRetry is the longest time between two attempts to send. The first comes after a second.
+	maxRetry = time.Minute
+)
+
+// Options are what a Recorder is made of.
+type Options struct {
+	// Node is the name of the node.
+	Node string
+	// Namespace is where records are made.
+	Namespace string
+	// DataRoot is a directory for what waits to be sent. It must exist.
+	DataRoot string
+	// Client writes, Reader asks the API server itself.
+	Client client.Client
+	Reader client.Reader
+	Log    logr.Logger
+}
+
+// Recorder writes down repairs.
+type Recorder struct {
+	Options
+	spool *spool
+	wake  chan struct{}
+
+	mu      sync.Mutex
+	windows map[fault.Code]*counted
+	queue   []*queued
+	made    int // records, for their names
+}
+
+// queued is a record that waits to be sent.
+type queued struct {
+	record *v1.Diagnosis
+	saved  bool // whether it is on the disk
+}
+
+// counted are the repairs of one code in a window.
+type counted struct {
+	ends   time.Time
+	single int // have records of their own
+	rest   *fold
+	// stored is how many of the rest are on the disk.
+	stored int32
+}
+
+// fold are repairs that share a record.
+type fold struct {
+	name        string
+	first, last sentinel.Repair
+	decision    v1.Decision
+	repeats     v1.Repeats
+}
+
+// New makes a Recorder, with what an earlier process has left to send.
+func New(o Options) (*Recorder, error) {
+	root, err := os.OpenRoot(o.DataRoot)
+	if err != nil {
+		return nil, fmt.Errorf("opening data root: %w", err)
+	}
+	r := &Recorder{Options: o, spool: &spool{root: root}, wake: make(chan struct{}, 1), windows: map[fault.Code]*counted{}}
+	left, err := r.spool.load()
+	if err != nil {
+		_ = root.Close()
+		return nil, err
+	}
+	for _, d := range left {
+		r.queue = append(r.queue, &queued{record: d, saved: true})
+	}
+	return r, nil
+}
+
+// Close releases the data root. Run must have ended.
+func (r *Recorder) Close() error { return r.spool.root.Close() }
+
+// Add takes a repair and returns at once. The name is that of the Diagnosis that will have it.
+func (r *Recorder) Add(repair sentinel.Repair, d v1.Decision) (name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	code, now := repair.Fault.Code, time.Now()
+	w := r.windows[code]
+	if w == nil || now.After(w.ends) && r.flush(code, w) {
+		w = &counted{ends: now.Add(window)}
+		r.windows[code] = w
+	}
+	if w.single < perWindow && len(r.queue) < maxQueued {
+		w.single++
+		name = r.name(code, now)
+		r.queue = append(r.queue, &queued{record: r.record(name, &fold{first: repair, last: repair, decision: d})})
+	} else {
+		name = w.add(repair, d, func() string { return r.name(code, now) })
+	}
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+	return name
+}
+
+// add counts a repair in the record of the rest.
+func (w *counted) add(repair sentinel.Repair, d v1.Decision, name func() string) string {
+	if w.rest == nil {
+		w.rest = &fold{name: name(), first: repair, repeats: v1.Repeats{FirstTarget: target(repair)}}
+		w.stored = 0
+	}
+	f := w.rest
+	f.last, f.decision = repair, d
+	f.repeats.LastTarget = target(repair)
+	f.repeats.Count++
+	f.repeats.Calls += int32(len(repair.Calls))
+	if repair.Err != nil {
+		f.repeats.Failed++
+	}
+	return f.name
+}
+
+// flush ends a window: the record of its rest is queued. It reports whether there was room.
+func (r *Recorder) flush(code fault.Code, w *counted) bool {
+	if w.rest == nil {
+		delete(r.windows, code)
+		return true
+	}
+	if len(r.queue) >= maxQueued {
+		return false
+	}
+	r.queue = append(r.queue, &queued{record: r.record(w.rest.name, w.rest)})
+	delete(r.windows, code)
+	return true
+}
+
+// Run sends records until ctx is done. The rest is on the disk then.
+func (r *Recorder) Run(ctx context.Context) error {
+	retry := time.Duration(0)
+	for {
+		r.persist()
+		if err := r.send(ctx); err != nil && ctx.Err() == nil {
+			retry = min(max(2*retry, time.Second), maxRetry)
+			r.Log.Error(err, "Could not record repairs of the sentinel", "tryAgainIn", retry.String())
+		} else {
+			retry = 0
+		}
+		wait := r.next(retry)
+		var timer <-chan time.Time
+		if wait > 0 {
+			timer = time.After(wait)
+		}
+		select {
+		case <-ctx.Done():
+			r.end()
+			return nil
+		case <-r.waker(retry):
+		case <-timer:
+		}
+	}
+}
+
+// waker is where Add wakes Run. While the API server does not answer, nothing but the time does.
+func (r *Recorder) waker(retry time.Duration) <-chan struct{} {
+	if retry > 0 {
+		return nil
+	}
+	return r.wake
+}
+
+// next is how long nothing needs to be done, and 0 if that is until the next repair.
+func (r *Recorder) next(retry time.Duration) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	wait := retry
+	for _, w := range r.windows {
+		left := time.Until(w.ends)
+		if left <= 0 || w.rest != nil && left > persistInterval { // one that is over waits for room in the queue
+			left = persistInterval
+		}
+		if wait == 0 || left < wait {
+			wait = left
+		}
+	}
+	return wait
+}
+
+// persist ends the windows that are over, and puts on the disk what is not there.
+func (r *Recorder) persist() {
+	r.mu.Lock()
+	var unsaved []*v1.Diagnosis
+	now := time.Now()
+	for code, w := range r.windows {
+		if now.After(w.ends) && r.flush(code, w) {
+			continue
+		}
+		if w.rest != nil && w.stored != w.rest.repeats.Count {
+			w.stored = w.rest.repeats.Count
+			unsaved = append(unsaved, r.record(w.rest.name, w.rest))
+		}
+	}
+	for _, q := range r.queue {
+		if !q.saved {
+			q.saved = true
+			unsaved = append(unsaved, q.record)
+		}
+	}
+	r.mu.Unlock()
+	for _, d := range unsaved {
+		if err := r.spool.save(d); err != nil {
+			r.Log.Error(err, "Could not put a record on the disk", "diagnosis", d.Name)
+		}
+	}
+}
+
+// end puts what is counted on the disk. The next start sends it.
+func (r *Recorder) end() {
+	r.mu.Lock()
+	for _, w := range r.windows {
+		w.ends = time.Time{}
+	}
+	r.mu.Unlock()
+	r.persist()
+}
