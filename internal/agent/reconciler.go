@@ -87,8 +87,11 @@ func (r *reconciler) due(d *v1.Diagnosis) bool {
 	return !over && d.Spec.Mode != v1.ModeRecord && d.DeletionTimestamp == nil && d.Spec.NodeName == r.node
 }
 
+// approvalInterval is how often it is checked that a plan which waits for its approval is still the plan of the node.
+const approvalInterval = 5 * time.Minute
+
 // Reconcile runs a Diagnosis to its end, or until it waits for its approval: then it gives its worker back, and comes again
-// when the manager names an approval or the time is up.
+// when the manager names an approval or the time is up, and in between to plan again.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	d, err := r.get(ctx, req.NamespacedName)
 	if d == nil {
@@ -112,7 +115,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	var waiting *executor.WaitingError
 	switch {
 	case errors.As(err, &waiting):
-		return reconcile.Result{RequeueAfter: max(time.Until(waiting.Until), time.Second)}, nil
+		return reconcile.Result{RequeueAfter: min(max(time.Until(waiting.Until), time.Second), approvalInterval)}, nil
 	case errors.Is(err, executor.ErrGone), errors.Is(context.Cause(runCtx), executor.ErrDeleted):
 		log.FromContext(ctx).Info("Stopped a Diagnosis that is gone", "uid", d.UID)
 		return reconcile.Result{}, nil

@@ -172,7 +172,7 @@ func TestWaitingGivesTheWorkerBack(t *testing.T) {
 	r, _ := newTestReconciler(diagnosis("u1", v1.DiagnosisRunning), p)
 	for range 2 {
 		result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
-		if err != nil || result.RequeueAfter < 59*time.Minute || result.RequeueAfter > time.Hour {
+		if err != nil || result.RequeueAfter != approvalInterval {
 			t.Errorf("%+v, %v", result, err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/processor"
 )
 
 // Approvals are where the approvals of plans are read and settled.
@@ -66,7 +67,46 @@ func (x *execution) approve(ctx context.Context, r pipeline.Report, again pipeli
 		x.unapproved(v1.ReasonApprovalExpired, "plan "+hash+" was not approved in time")
 		return end(v1.ReasonApprovalExpired, "nothing was changed: plan %s was not approved until %s", hash, stamp(until))
 	}
+	if err := x.stillPlanned(ctx, hash, again); err != nil {
+		return err
+	}
 	return x.wait(ctx, hash)
+}
+
+// replanAfter is how long a plan waits for its approval before it is planned again.
+const replanAfter = time.Minute
+
+// stillPlanned ends a Diagnosis that has waited for a while, if the node gives another plan by now: no approval could allow that one.
+func (x *execution) stillPlanned(ctx context.Context, hash string, again pipeline.Replan) error {
+	if time.Since(x.d.Status.Approval.RequestTime.Time) < replanAfter {
+		return nil
+	}
+	why, err := changed(ctx, hash, again)
+	if err != nil || why == "" {
+		return nil //nolint:nilerr // it is planned again later
+	}
+	why = fmt.Sprintf("nothing was changed: plan %s waited for approval, and %s", hash, why)
+	x.unapproved(v1.ReasonPlanChanged, why)
+	return end(v1.ReasonPlanChanged, "%s", why)
+}
+
+// changed says how the plan differs that the node gives now; empty if it does not.
+func changed(ctx context.Context, hash string, again pipeline.Replan) (why string, err error) {
+	plan, err := again(ctx)
+	switch {
+	case processor.IsStalled(err):
+		return "there is no plan now: " + printable.Line(err.Error()), nil
+	case err != nil:
+		return "", fmt.Errorf("planning again: %w", err)
+	}
+	got := hashOf(plan.Actions)
+	switch {
+	case got == hash:
+		return "", nil
+	case len(plan.Actions) == 0:
+		return "there is nothing to repair now: " + printable.Line(plan.NotApplicable), nil
+	}
+	return "the plan has hash " + got + " now", nil
 }
 
 // awaitApproval notes in the status since when this plan waits, once. The time is that of the journal, so that one who reads a
@@ -106,16 +146,12 @@ func (x *execution) unusable(a *v1.RecoveryApproval, hash string, now time.Time)
 
 // carryOut takes an approval if the node still gives the plan that it approves.
 func (x *execution) carryOut(ctx context.Context, a *v1.RecoveryApproval, again pipeline.Replan) error {
-	plan, err := again(ctx)
+	why, err := changed(ctx, a.Spec.PlanHash, again)
 	if err != nil {
-		return fmt.Errorf("planning again: %w", err)
+		return err
 	}
-	if got := hashOf(plan.Actions); got != a.Spec.PlanHash {
-		now := "the plan has hash " + got + " now"
-		if len(plan.Actions) == 0 {
-			now = "there is nothing to repair now: " + plan.NotApplicable
-		}
-		why := fmt.Sprintf("nothing was changed: plan %s was approved, and %s", a.Spec.PlanHash, printable.Line(now))
+	if why != "" {
+		why = fmt.Sprintf("nothing was changed: plan %s was approved, and %s", a.Spec.PlanHash, why)
 		if !a.Settled() {
 			if err := x.settle(ctx, a, v1.ApprovalRefused, why); err != nil {
 				return err

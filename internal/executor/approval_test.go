@@ -218,6 +218,26 @@ func TestApprovedPlanHasChanged(t *testing.T) {
 	}
 }
 
+// TestPlanChangesWhileItWaits: a plan that no approval can allow any more ends the Diagnosis. One that cannot be made now does not.
+func TestPlanChangesWhileItWaits(t *testing.T) {
+	t.Parallel()
+	w, _, d := approvable(t)
+	d = w.awaits(t, d)
+	mounts := w.kernel.mounts
+	w.kernel.mounts = nil
+	d = w.awaits(t, d) // it is new
+	d.Status.Approval.RequestTime.Time = time.Now().Add(-replanAfter)
+	w.kernel.mounts = mounts
+	d = w.awaits(t, d)
+	w.kernel.mounts = nil
+	d, err := w.try(t, d)
+	c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)
+	if err != nil || d.Status.Phase != v1.DiagnosisFailed || c.Reason != v1.ReasonPlanChanged || len(w.kernel.effects) > 0 ||
+		!strings.Contains(c.Message, "waited for approval, and there is nothing to repair now") {
+		t.Errorf("error %v, phase %q, condition %+v, effects %v", err, d.Status.Phase, c, w.kernel.effects)
+	}
+}
+
 // TestApprovalSurvivesCrashes: the process ends before and after the approval is taken, and the plan is carried out once.
 func TestApprovalSurvivesCrashes(t *testing.T) {
 	t.Parallel()
