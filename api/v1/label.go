@@ -30,6 +30,9 @@ const (
 	AnnotationSpecHash = Group + "/spec-hash"
 	// AnnotationManaged is set to "false" by a user on one of them that is to stay as it is.
 	AnnotationManaged = Group + "/managed"
+	// AnnotationPolicies is on a Diagnosis that the manager made because RecoveryPolicies want the repair of a fault approved: their
+	// names, with commas between them.
+	AnnotationPolicies = Group + "/policies"
 	// AnnotationRecovery is set to "off" on a pod or a namespace by its owner. No fault of it is then repaired without a request.
 	AnnotationRecovery = Group + "/recovery"
 	// LabelRepairSlot is on the Leases with which agents share the budget of a cluster or of a workload.
@@ -45,6 +48,8 @@ const (
 	OriginPerson = "person"
 	// OriginTrigger: a Trigger.
 	OriginTrigger = "trigger"
+	// OriginPolicy: a RecoveryPolicy that wants a repair approved.
+	OriginPolicy = "policy"
 	// OriginSentinel: the sentinel of the agent repaired on its own.
 	OriginSentinel = "sentinel"
 )

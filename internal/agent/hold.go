@@ -17,6 +17,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/guard"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/processor"
 )
@@ -30,7 +31,9 @@ var errHeld = errors.New("held by policy")
 // holds has policies hold the repairs of Diagnoses.
 type holds struct {
 	guard interface {
-		Hold(ctx context.Context, code fault.Code, pod *corev1.Pod, asked bool) (why string, err error)
+		Hold(ctx context.Context, code fault.Code, pod *corev1.Pod, by guard.Consent) (why string, err error)
+		AcquireApproved(ctx context.Context, code fault.Code, pod *corev1.Pod) (why string, err error)
+		Ended(f fault.Finding, err error)
 	}
 	index *podIndex
 	pods  *pods
@@ -62,14 +65,37 @@ func (h holdable) Apply(ctx context.Context, r processor.Request, a fault.Action
 	if err != nil {
 		return fault.Applied{}, err
 	}
-	why, err := h.holds.guard.Hold(ctx, a.Fault, pod, !h.holds.isTriggered(ctx, r.Diagnosis))
+	d := h.holds.diagnosis(ctx, r.Diagnosis)
+	byPolicy := d.Labels[v1.LabelOrigin] == v1.OriginPolicy
+	var why string
+	if byPolicy {
+		why, err = h.holds.guard.AcquireApproved(ctx, a.Fault, pod)
+	} else {
+		why, err = h.holds.guard.Hold(ctx, a.Fault, pod, consentOf(d))
+	}
 	if err != nil {
 		return fault.Applied{}, &processor.WaitingError{Err: err, After: holdRetry}
 	}
 	if why != "" {
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("%w: %s", errHeld, why))
 	}
-	return h.Recoverer.Apply(ctx, r, a)
+	done, err := h.Recoverer.Apply(ctx, r, a)
+	if byPolicy && !done.Already && ctx.Err() == nil {
+		h.holds.guard.Ended(findingOf(a, pod), err)
+	}
+	return done, err
+}
+
+// findingOf returns the fault that an action is about, as far as budgets and breakers tell faults apart.
+func findingOf(a fault.Action, pod *corev1.Pod) fault.Finding {
+	f := fault.Finding{Code: a.Fault, Container: a.Container}
+	if pod != nil {
+		f.Pod = fault.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}
+	}
+	if a.Mount != nil {
+		f.Mount = *a.Mount
+	}
+	return f
 }
 
 // podOf returns the pod that an action concerns, or nil if there is none.
@@ -89,13 +115,26 @@ func (s *holds) podOf(ctx context.Context, r processor.Request, action fault.Act
 	return pod, err
 }
 
-// isTriggered reports whether a Trigger has made a Diagnosis. One that is not known counts as such.
-func (s *holds) isTriggered(ctx context.Context, of processor.Diagnosis) bool {
+// diagnosis returns a Diagnosis of the node. One that is not known counts as that of a Trigger, which the policies hold.
+func (s *holds) diagnosis(ctx context.Context, of processor.Diagnosis) *v1.Diagnosis {
 	d := &v1.Diagnosis{}
 	if err := s.diagnoses.Get(ctx, types.NamespacedName{Namespace: of.Namespace, Name: of.Name}, d); err != nil {
-		return true
+		d.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1.GroupVersion.String(), Kind: "Trigger"}}
 	}
-	return slices.ContainsFunc(d.OwnerReferences, func(o metav1.OwnerReference) bool {
+	return d
+}
+
+// consentOf says whether a person has allowed the repair of a Diagnosis that no policy has asked for. In mode Approve nothing is
+// repaired before a person has approved it.
+func consentOf(d *v1.Diagnosis) guard.Consent {
+	triggered := slices.ContainsFunc(d.OwnerReferences, func(o metav1.OwnerReference) bool {
 		return o.Kind == "Trigger" && o.APIVersion == v1.GroupVersion.String()
 	})
+	switch {
+	case !triggered:
+		return guard.MadeByPerson
+	case d.Spec.Mode == v1.ModeApprove:
+		return guard.PlanApproved
+	}
+	return guard.NoConsent
 }

@@ -15,14 +15,15 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/guard"
 	"kubediag.org/kubediag/internal/processor"
 )
 
 // onePod gives the same pod, and the same Diagnosis, whatever it is asked for.
 type onePod struct {
 	client.Reader
-	pod    corev1.Pod
-	owners []metav1.OwnerReference
+	pod       corev1.Pod
+	diagnosis v1.Diagnosis
 }
 
 func (o *onePod) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
@@ -30,26 +31,35 @@ func (o *onePod) Get(_ context.Context, _ client.ObjectKey, into client.Object, 
 	case *corev1.Pod:
 		*into = o.pod
 	case *v1.Diagnosis:
-		into.OwnerReferences = o.owners
+		*into = o.diagnosis
 	}
 	return nil
 }
 
 // holdBy answers with the same reason, and records what it is asked.
 type holdBy struct {
-	why   string
-	err   error
-	pod   string
-	asked bool
+	why      string
+	err      error
+	pod      string
+	by       guard.Consent
+	acquired bool
+	ended    []fault.Finding
 }
 
-func (h *holdBy) Hold(_ context.Context, _ fault.Code, pod *corev1.Pod, asked bool) (string, error) {
-	h.pod, h.asked = "", asked
+func (h *holdBy) Hold(_ context.Context, _ fault.Code, pod *corev1.Pod, by guard.Consent) (string, error) {
+	h.pod, h.by = "", by
 	if pod != nil {
 		h.pod = pod.Name
 	}
 	return h.why, h.err
 }
+
+func (h *holdBy) AcquireApproved(ctx context.Context, code fault.Code, pod *corev1.Pod) (string, error) {
+	h.acquired = true
+	return h.Hold(ctx, code, pod, guard.NoConsent)
+}
+
+func (h *holdBy) Ended(f fault.Finding, _ error) { h.ended = append(h.ended, f) }
 
 // applies counts the actions that were done.
 type applies struct {
@@ -68,33 +78,46 @@ func (excerpting) Excerpt(processor.Request, string, string, int) string { retur
 
 func TestPoliciesHoldDiagnoses(t *testing.T) {
 	t.Parallel()
-	trigger := []metav1.OwnerReference{{APIVersion: v1.GroupVersion.String(), Kind: "Trigger", Name: "t"}}
+	trigger := v1.Diagnosis{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{
+		{APIVersion: v1.GroupVersion.String(), Kind: "Trigger", Name: "t"},
+	}}}
+	approved := *trigger.DeepCopy()
+	approved.Spec.Mode = v1.ModeApprove
+	policy := v1.Diagnosis{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1.LabelOrigin: v1.OriginPolicy}}}
 	byName := processor.Request{Pod: processor.Pod{Namespace: "ns", Name: "named"}}
+	const person = guard.MadeByPerson
 	for name, tc := range map[string]struct {
-		guard   holdBy
-		owners  []metav1.OwnerReference
-		request processor.Request
-		action  fault.Action
-		pod     string // that the guard is asked about
-		done    int
-		asked   bool
+		guard     holdBy
+		diagnosis v1.Diagnosis
+		request   processor.Request
+		action    fault.Action
+		pod       string // that the guard is asked about
+		done      int
+		by        guard.Consent
 	}{
-		"a person's":             {request: byName, pod: "named", done: 1, asked: true},
-		"a Trigger's":            {request: byName, owners: trigger, pod: "named", done: 1},
-		"the pod of the action":  {request: byName, action: fault.Action{Pod: &fault.Pod{UID: "u"}}, pod: "indexed", done: 1, asked: true},
-		"no pod":                 {done: 1, asked: true},
-		"held":                   {guard: holdBy{why: "policy p is paused"}, request: byName, pod: "named", asked: true},
-		"not known whether held": {guard: holdBy{err: errors.New("refused")}, request: byName, pod: "named", asked: true},
+		"a person's":             {request: byName, pod: "named", done: 1, by: person},
+		"a Trigger's":            {request: byName, diagnosis: trigger, pod: "named", done: 1},
+		"a Trigger's, approved":  {request: byName, diagnosis: approved, pod: "named", done: 1, by: guard.PlanApproved},
+		"a policy's":             {request: byName, diagnosis: policy, pod: "named", done: 1},
+		"a policy's, held":       {guard: holdBy{why: "the budget is used up"}, request: byName, diagnosis: policy, pod: "named"},
+		"the pod of the action":  {request: byName, action: fault.Action{Pod: &fault.Pod{UID: "u"}}, pod: "indexed", done: 1, by: person},
+		"no pod":                 {done: 1, by: person},
+		"held":                   {guard: holdBy{why: "policy p is paused"}, request: byName, pod: "named", by: person},
+		"not known whether held": {guard: holdBy{err: errors.New("refused")}, request: byName, pod: "named", by: person},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			reader := &onePod{pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "named"}, Spec: corev1.PodSpec{NodeName: "n"}}, owners: tc.owners}
+			reader := &onePod{pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "named"}, Spec: corev1.PodSpec{NodeName: "n"}}, diagnosis: tc.diagnosis}
 			index := &podIndex{byUID: map[types.UID]*corev1.Pod{"u": {ObjectMeta: metav1.ObjectMeta{Name: "indexed"}}}}
 			h := &holds{guard: &tc.guard, index: index, pods: &pods{node: "n", cache: reader, live: reader}, diagnoses: reader}
 			r := &applies{}
 			_, err := h.wrap(r).Apply(t.Context(), tc.request, tc.action)
-			if r.n != tc.done || (err == nil) != (tc.done == 1) || tc.guard.pod != tc.pod || tc.guard.asked != tc.asked {
-				t.Errorf("done %d, error %v, asked about %q, by a person %t", r.n, err, tc.guard.pod, tc.guard.asked)
+			if r.n != tc.done || (err == nil) != (tc.done == 1) || tc.guard.pod != tc.pod || tc.guard.by != tc.by {
+				t.Errorf("done %d, error %v, asked about %q, consent %d", r.n, err, tc.guard.pod, tc.guard.by)
+			}
+			byPolicy := len(tc.diagnosis.Labels) > 0
+			if ended := len(tc.guard.ended) == 1; tc.guard.acquired != byPolicy || ended != (byPolicy && tc.done == 1) {
+				t.Errorf("acquired %t, ended %+v", tc.guard.acquired, tc.guard.ended)
 			}
 			if held := tc.guard.why != ""; processor.IsStalled(err) != held || errors.Is(err, errHeld) != held {
 				t.Errorf("error %v", err)

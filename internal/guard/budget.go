@@ -111,6 +111,9 @@ func sharesOf(p *policy.Policy, pod *corev1.Pod) []*share {
 	if b.Cluster != nil {
 		all = append(all, newShare(p, "the cluster", "", b.Cluster))
 	}
+	if pod == nil {
+		return all
+	}
 	if w := kubelet.WorkloadOf(pod); b.Workload != nil && w != (fault.Workload{}) {
 		all = append(all, newShare(p, w.String(), pod.Namespace, b.Workload))
 	}

@@ -156,8 +156,8 @@ func TestPolicyIsObeyedAtOnce(t *testing.T) {
 		if acquired(t, g, 1) != 0 || g.Mode(fault.StaleSubPath, podOf(0)) != sentinel.Observe {
 			t.Error("paused")
 		}
-		for _, asked := range []bool{true, false} {
-			if why, err := g.Hold(t.Context(), fault.StaleSubPath, podOf(0), asked); err != nil || why != "policy p is paused" {
+		for _, by := range []Consent{NoConsent, PlanApproved, MadeByPerson} {
+			if why, err := g.Hold(t.Context(), fault.StaleSubPath, podOf(0), by); err != nil || why != "policy p is paused" {
 				t.Errorf("%q, %v", why, err)
 			}
 		}
@@ -182,10 +182,10 @@ func TestNamespaceOptsOut(t *testing.T) {
 			t.Error("repaired")
 		}
 		// A person's Diagnosis is not held, that of a Trigger is.
-		if why, err := g.Hold(t.Context(), fault.StaleSubPath, podOf(0), true); why != "" || err != nil {
+		if why, err := g.Hold(t.Context(), fault.StaleSubPath, podOf(0), MadeByPerson); why != "" || err != nil {
 			t.Errorf("%q, %v", why, err)
 		}
-		if why, err := g.Hold(t.Context(), fault.StaleSubPath, podOf(0), false); !strings.Contains(why, "the namespace has") || err != nil {
+		if why, err := g.Hold(t.Context(), fault.StaleSubPath, podOf(0), NoConsent); !strings.Contains(why, "the namespace has") || err != nil {
 			t.Errorf("%q, %v", why, err)
 		}
 		s.mu.Lock()
@@ -208,7 +208,7 @@ func TestServerIsGone(t *testing.T) {
 		if acquired(t, g, 100) != 0 || time.Since(start) > 2*maxWait {
 			t.Errorf("after %s", time.Since(start))
 		}
-		if _, err := g.Hold(t.Context(), fault.StaleSubPath, podOf(0), true); err == nil {
+		if _, err := g.Hold(t.Context(), fault.StaleSubPath, podOf(0), MadeByPerson); err == nil {
 			t.Error("a Diagnosis repairs without knowing")
 		}
 	})

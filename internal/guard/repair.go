@@ -170,55 +170,19 @@ func (g *Guard) Recovery(faults []fault.Finding, pod *corev1.Pod) *v1.FaultRecov
 		if why := g.refusals[key]; why != "" && d.Mode == v1.RecoveryAutomatic {
 			r.Message = why
 		}
-		failed := g.failures[key]
-		if failed.count == 0 || counted[key] || now.Sub(failed.last) > rowMemory {
-			continue
-		}
-		counted[key] = true
-		r.FailedRepairs += int32(min(failed.count, 1000))
-		if at := metav1.NewTime(failed.last.Truncate(time.Second)); r.LastFailureTime == nil || r.LastFailureTime.Before(&at) {
-			r.LastFailureTime = &at
+		approved := key
+		approved.volume = "" // an action names no volume
+		for _, key := range []faultKey{key, approved} {
+			failed := g.failures[key]
+			if failed.count == 0 || counted[key] || now.Sub(failed.last) > rowMemory {
+				continue
+			}
+			counted[key] = true
+			r.FailedRepairs += int32(min(failed.count, 1000))
+			if at := metav1.NewTime(failed.last.Truncate(time.Second)); r.LastFailureTime == nil || r.LastFailureTime.Before(&at) {
+				r.LastFailureTime = &at
+			}
 		}
 	}
 	return r
-}
-
-// Hold says why the repair of a fault by a Diagnosis is held; empty if it is not. asked is set if a person has made the
-// Diagnosis, and not a Trigger. A paused policy holds all repairs. The other rules hold for Triggers,
-// except that a Trigger needs no policy. pod is nil for a fault of no pod. It waits until enough is known to decide.
-func (g *Guard) Hold(ctx context.Context, code fault.Code, pod *corev1.Pod, asked bool) (why string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	for {
-		d, answered := g.decideFully(code, pod)
-		if answered == nil {
-			switch {
-			case d.Paused != "":
-				return fmt.Sprintf("policy %s is paused", d.Paused), nil
-			case !asked && (d.OptOut || len(d.Policies) > 0 && d.Mode != v1.RecoveryAutomatic):
-				return d.Why, nil
-			}
-			return "", nil
-		}
-		select {
-		case <-ctx.Done():
-			return "", fmt.Errorf("reading what policies select by: %w", ctx.Err())
-		case <-answered:
-		}
-	}
-}
-
-// decideFully decides with the labels of the namespace and the node. If answered is not nil, one of them is being read.
-func (g *Guard) decideFully(code fault.Code, pod *corev1.Pod) (d policy.Decision, answered <-chan struct{}) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	now := time.Now()
-	if d = g.decide(code, pod, now); d.NeedsNamespace || d.NeedsNode {
-		return d, g.answered
-	}
-	if pod != nil && g.object(pod.Namespace, now) == nil {
-		g.want(pod.Namespace)
-		return d, g.answered
-	}
-	return d, nil
 }

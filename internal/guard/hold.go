@@ -1,0 +1,99 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package guard
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/policy"
+)
+
+// Consent says whether a person has allowed the repair of a Diagnosis.
+type Consent int
+
+// Consents.
+const (
+	// NoConsent: a Trigger has made the Diagnosis, and no person has approved its plan.
+	NoConsent Consent = iota
+	// PlanApproved: a Trigger has made it, and a person has approved its plan.
+	PlanApproved
+	// MadeByPerson: a person has made it.
+	MadeByPerson
+)
+
+// Hold says why the repair of a fault by a Diagnosis is held; empty if it is not. A paused policy holds all repairs. The other
+// rules hold for Triggers, except that a Trigger needs no policy. pod is nil for a fault of no pod. It waits until enough is known
+// to decide.
+func (g *Guard) Hold(ctx context.Context, code fault.Code, pod *corev1.Pod, by Consent) (why string, err error) {
+	return g.ask(ctx, func() (string, <-chan struct{}) {
+		d, answered := g.decideFully(code, pod)
+		switch {
+		case answered != nil:
+			return "", answered
+		case d.Paused != "":
+			return fmt.Sprintf("policy %s is paused", d.Paused), nil
+		case by == MadeByPerson || !d.OptOut && len(d.Policies) == 0:
+			return "", nil
+		case d.Mode == v1.RecoveryAutomatic || d.Mode == v1.RecoveryApprove && by == PlanApproved:
+			return "", nil
+		}
+		return d.Why, nil
+	})
+}
+
+// AcquireApproved takes a repair from the budgets that a policy wanted approved, and a person has approved. Else it says why not.
+// The policies have to allow it still. A cooldown does not count, because a person has decided. pod is nil for a fault of no pod.
+func (g *Guard) AcquireApproved(ctx context.Context, code fault.Code, pod *corev1.Pod) (why string, err error) {
+	return g.ask(ctx, func() (string, <-chan struct{}) {
+		d, answered := g.decideFully(code, pod)
+		if answered != nil || d.Mode != v1.RecoveryApprove && d.Mode != v1.RecoveryAutomatic {
+			return d.Why, answered
+		}
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		refusal, pending := g.take(pod, d.Policies, time.Now())
+		if pending {
+			return "", g.answered
+		}
+		return refusal, nil
+	})
+}
+
+// ask asks until the answer does not depend on the API server any more.
+func (g *Guard) ask(ctx context.Context, question func() (why string, answered <-chan struct{})) (why string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	for {
+		why, answered := question()
+		if answered == nil {
+			return why, nil
+		}
+		select {
+		case <-ctx.Done():
+			return "", fmt.Errorf("asking what policies allow: %w", ctx.Err())
+		case <-answered:
+		}
+	}
+}
+
+// decideFully decides with the labels of the namespace and the node. If answered is not nil, one of them is being read.
+func (g *Guard) decideFully(code fault.Code, pod *corev1.Pod) (d policy.Decision, answered <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	if d = g.decide(code, pod, now); d.NeedsNamespace || d.NeedsNode {
+		return d, g.answered
+	}
+	if pod != nil && g.object(pod.Namespace, now) == nil {
+		g.want(pod.Namespace)
+		return d, g.answered
+	}
+	return d, nil
+}

@@ -1,0 +1,153 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package guard
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
+)
+
+// approving is a policy that wants approval, and allows so many repairs on the node, and as many in the cluster.
+func approving(repairs int32) *v1.RecoveryPolicy {
+	b := &v1.RepairBudget{AtOnce: repairs, PerHour: 1}
+	return automatic(func(s *v1.RecoveryPolicySpec) {
+		s.Mode, s.Budgets = v1.RecoveryApprove, &v1.RecoveryBudgets{Node: b, Cluster: b}
+		s.CooldownSeconds = new(int32)
+		*s.CooldownSeconds = 3600
+	})
+}
+
+// TestApprovedRepairs take from the budgets when they are made, although the sentinel may repair nothing.
+func TestApprovedRepairs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		g := begin(t, s)
+		g.Set(approving(2))
+		if acquired(t, g, 3) != 0 || s.count() != 0 {
+			t.Error("repaired without an approval")
+		}
+		p := podOf(0)
+		for i := range 2 { // of the same mount: a cooldown does not count
+			if why, err := g.AcquireApproved(t.Context(), fault.StaleSubPath, p); why != "" || err != nil {
+				t.Errorf("repair %d: %q, %v", i, why, err)
+			}
+			g.Ended(faultOf(p), nil)
+		}
+		if s.count() == 0 {
+			t.Error("no slot of the cluster's budget")
+		}
+		why, err := g.AcquireApproved(t.Context(), fault.StaleSubPath, p)
+		if err != nil || why != "the budget of policy p for the node is used up" {
+			t.Errorf("%q, %v", why, err)
+		}
+		g.Set(automatic(nil))
+		if why, err := g.AcquireApproved(t.Context(), fault.StaleSubPath, nil); why != "" || err != nil {
+			t.Errorf("of no pod, without an approval: %q, %v", why, err)
+		}
+	})
+}
+
+// TestApprovedRepairsAreHeld: what the policies say at the time of the repair counts, and not what they said before.
+func TestApprovedRepairsAreHeld(t *testing.T) {
+	t.Parallel()
+	failed := int32(2)
+	for name, tc := range map[string]struct {
+		change func(g *Guard, s *server, pod *corev1.Pod)
+		why    string
+	}{
+		"paused": {func(g *Guard, _ *server, _ *corev1.Pod) {
+			p := approving(2)
+			p.Spec.Paused = true
+			g.Set(p)
+		}, "policy p is paused"},
+		"observe": {func(g *Guard, _ *server, _ *corev1.Pod) {
+			p := approving(2)
+			p.Spec.Mode = v1.RecoveryObserve
+			g.Set(p)
+		}, "policy p has mode Observe"},
+		"deleted": {func(g *Guard, _ *server, _ *corev1.Pod) { g.Delete("p") }, "no RecoveryPolicy selects the fault"},
+		"pod opts out": {func(_ *Guard, _ *server, pod *corev1.Pod) {
+			pod.Annotations = map[string]string{v1.AnnotationRecovery: "off"}
+		}, "the pod has the annotation"},
+		"breaker": {func(g *Guard, _ *server, pod *corev1.Pod) {
+			p := approving(2)
+			p.Spec.Breaker = &v1.RecoveryBreaker{FailedRepairs: &failed}
+			g.Set(p)
+			for range failed {
+				g.Ended(faultOf(pod), errors.New("busy"))
+			}
+		}, "2 repairs of StaleSubPath in a row have failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := &server{}
+				g, pod := begin(t, s), podOf(0)
+				g.Set(approving(2))
+				tc.change(g, s, pod)
+				why, err := g.AcquireApproved(t.Context(), fault.StaleSubPath, pod)
+				if err != nil || !strings.HasPrefix(why, tc.why) || s.count() != 0 {
+					t.Errorf("%q, %v, %d slots", why, err, s.count())
+				}
+			})
+		})
+	}
+}
+
+// TestFailedApprovedRepairIsCounted: an action names no volume, and the MountFault has its failure.
+func TestFailedApprovedRepairIsCounted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, pod := begin(t, &server{}), podOf(0)
+		g.Set(approving(2))
+		failed := faultOf(pod)
+		failed.Volume = ""
+		g.Ended(failed, errors.New("busy"))
+		r := g.Recovery([]fault.Finding{faultOf(pod), faultOf(pod)}, pod)
+		if r.FailedRepairs != 1 || r.LastFailureTime == nil {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+// TestApprovedRepairNeedsTheServer: without an answer about the namespace it is not known whether its owner opts out.
+func TestApprovedRepairNeedsTheServer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := begin(t, &server{err: errors.New("no route to host")})
+		g.Set(approving(2))
+		if why, err := g.AcquireApproved(t.Context(), fault.StaleSubPath, podOf(0)); err == nil {
+			t.Errorf("%q", why)
+		}
+	})
+}
+
+// TestConsent: a policy in mode Approve holds a Trigger whose plan no person has approved.
+func TestConsent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := begin(t, &server{})
+		g.Set(approving(1))
+		for by, held := range map[Consent]bool{NoConsent: true, PlanApproved: false, MadeByPerson: false} {
+			why, err := g.Hold(t.Context(), fault.StaleSubPath, podOf(0), by)
+			if err != nil || (why == "policy p wants approval") != held || (why == "") == held {
+				t.Errorf("consent %d: %q, %v", by, why, err)
+			}
+		}
+		opted := podOf(0)
+		opted.ObjectMeta = metav1.ObjectMeta{Namespace: "ns", Name: "p", Annotations: map[string]string{v1.AnnotationRecovery: "off"}}
+		if why, err := g.Hold(t.Context(), fault.StaleSubPath, opted, PlanApproved); why == "" || err != nil {
+			t.Errorf("the owner of the pod opts out: %q, %v", why, err)
+		}
+	})
+}
