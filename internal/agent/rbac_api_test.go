@@ -115,7 +115,7 @@ func TestManagerHasTheseRightsAndNoOthers(t *testing.T) {
 		"kubediag": {
 			"create leases.coordination.k8s.io", "get leases.coordination.k8s.io", "update leases.coordination.k8s.io",
 			"list leases.coordination.k8s.io", "delete leases.coordination.k8s.io", // of agents whose nodes are gone
-			"create diagnoses." + group, // of Triggers
+			"create diagnoses." + group, // of Triggers and RecoveryPolicies
 		},
 	} {
 		checkRights(t, config, namespace, slices.Concat(everywhere, more))

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -26,6 +27,7 @@ import (
 	"kubediag.org/kubediag/internal/controller/operation"
 	"kubediag.org/kubediag/internal/controller/operationset"
 	"kubediag.org/kubediag/internal/controller/recoverypolicy"
+	"kubediag.org/kubediag/internal/controller/repairrequest"
 	"kubediag.org/kubediag/internal/controller/retention"
 	"kubediag.org/kubediag/internal/controller/shipped"
 	"kubediag.org/kubediag/internal/kubeclient"
@@ -118,6 +120,9 @@ func controllers(m manager.Manager, o options) []func(manager.Manager) error {
 		Client: m.GetClient(), Clock: real,
 		Events: m.GetEventRecorderFor("kubediag-manager"), //nolint:staticcheck // events.k8s.io/v1 came with 1.19
 	}
+	requests := &repairrequest.Reconciler{
+		Client: m.GetClient(), Clock: real, Namespace: o.Namespace, Limiter: rate.NewLimiter(repairrequest.PerSecond, repairrequest.Burst),
+	}
 	faults := &mountfault.Collector{Client: m.GetClient(), Reader: m.GetAPIReader(), Clock: real}
 	leases := &lease.Sweeper{Client: m.GetClient(), Reader: m.GetAPIReader(), Clock: real, Namespace: o.Namespace}
 	return []func(manager.Manager) error{
@@ -127,6 +132,7 @@ func controllers(m manager.Manager, o options) []func(manager.Manager) error {
 		ships.SetupWithManager,
 		diagnoses.SetupWithManager,
 		approvals.SetupWithManager,
+		requests.SetupWithManager,
 		keeper.SetupWithManager,
 		leases.SetupWithManager,
 		faults.SetupWithManager,

@@ -14,14 +14,17 @@ func TestOrigin(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		labels map[string]string
+		mode   v1.DiagnosisMode
 		want   string
 	}{
-		"trigger":  {map[string]string{v1.LabelOrigin: v1.OriginTrigger, v1.LabelTrigger: "t"}, v1.OriginTrigger},
-		"sentinel": {map[string]string{v1.LabelOrigin: v1.OriginSentinel}, v1.OriginPerson},
-		"nothing":  {nil, v1.OriginPerson},
+		"policy":              {map[string]string{v1.LabelOrigin: v1.OriginPolicy}, v1.ModeApprove, v1.OriginPolicy},
+		"policy that repairs": {map[string]string{v1.LabelOrigin: v1.OriginPolicy}, "", v1.OriginPerson},
+		"trigger":             {map[string]string{v1.LabelOrigin: v1.OriginTrigger, v1.LabelTrigger: "t"}, "", v1.OriginTrigger},
+		"sentinel":            {map[string]string{v1.LabelOrigin: v1.OriginSentinel}, "", v1.OriginPerson},
+		"nothing":             {nil, "", v1.OriginPerson},
 	} {
 		d := diagnosisOn("node-1", nil)
-		d.Labels = tc.labels
+		d.Labels, d.Spec.Mode = tc.labels, tc.mode
 		w := newWorld(t, d, node("node-1"))
 		w.visit(t)
 		if got := w.diagnosis(t).Labels[v1.LabelOrigin]; got != tc.want {

@@ -59,10 +59,12 @@ func (r *Reconciler) bind(ctx context.Context, v *visit) error {
 	return nil
 }
 
-// originOf is who asked for a Diagnosis that is to be run. Only the manager makes those of Triggers, and it says so at once.
+// originOf is who asked for a Diagnosis that is to be run. Only the manager makes those of Triggers and policies, and it says so at
+// once.
 func originOf(d *v1.Diagnosis) string {
-	if d.Labels[v1.LabelOrigin] == v1.OriginTrigger && d.Labels[v1.LabelTrigger] != "" {
-		return v1.OriginTrigger
+	origin := d.Labels[v1.LabelOrigin]
+	if origin == v1.OriginTrigger && d.Labels[v1.LabelTrigger] != "" || origin == v1.OriginPolicy && d.Spec.Mode == v1.ModeApprove {
+		return origin
 	}
 	return v1.OriginPerson
 }

@@ -1,0 +1,181 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package repairrequest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/time/rate"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+var start = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+
+// faultOf is a fault of the pod web whose repair two policies want approved.
+func faultOf(name string, change func(*v1.MountFaultStatus)) *v1.MountFault {
+	f := &v1.MountFault{}
+	f.Namespace, f.Name = "team", name
+	f.Status = v1.MountFaultStatus{
+		Code: "StaleSubPath", Node: "n1", Heal: v1.HealSafe, Pod: &v1.FaultPod{Namespace: "team", Name: "web", UID: "pod-uid"},
+		Recovery: &v1.FaultRecovery{Mode: v1.RecoveryApprove, Policies: []string{"a", "b"}},
+	}
+	if change != nil {
+		change(&f.Status)
+	}
+	return f
+}
+
+// cluster is an API server with a reconciler.
+type cluster struct {
+	client.Client
+	r     *Reconciler
+	clock *testclock.FakeClock
+	fail  error // of the next creations
+}
+
+func newCluster(t *testing.T, objects ...client.Object) *cluster {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{clock: testclock.NewFakeClock(start)}
+	c.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1.Diagnosis{}).
+		WithIndex(&v1.Diagnosis{}, unfinishedIndex, unfinished).
+		WithInterceptorFuncs(interceptor.Funcs{
+			Create: func(ctx context.Context, next client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+				if c.fail != nil {
+					return c.fail
+				}
+				return next.Create(ctx, o, opts...)
+			},
+		}).Build()
+	c.r = &Reconciler{Client: c.Client, Clock: c.clock, Namespace: "kubediag", Limiter: rate.NewLimiter(1, 2)}
+	return c
+}
+
+// visit reconciles a fault, and returns how many Diagnoses there are then.
+func (c *cluster) visit(t *testing.T, name string) (result reconcile.Result, made []v1.Diagnosis) {
+	t.Helper()
+	result, err := c.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "team", Name: name}})
+	var list v1.DiagnosisList
+	if errList := c.List(t.Context(), &list); err != nil || errList != nil {
+		t.Fatal(err, errList)
+	}
+	return result, list.Items
+}
+
+// TestAsks: one Diagnosis for the faults of a pod, that waits for an approval; the next one after it has ended, and not at once.
+func TestAsks(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, faultOf("one", nil), faultOf("two", nil))
+	result, made := c.visit(t, "one")
+	if len(made) != 1 || result.RequeueAfter != Interval {
+		t.Fatalf("%+v, %+v", result, made)
+	}
+	want := v1.DiagnosisSpec{
+		OperationSet: "auto", Mode: v1.ModeApprove, NodeName: "n1", PodReference: &v1.PodReference{Namespace: "team", Name: "web"},
+	}
+	d := &made[0]
+	if diff := cmp.Diff(want, d.Spec); diff != "" || d.Namespace != "kubediag" || d.Labels[v1.LabelOrigin] != v1.OriginPolicy ||
+		d.Annotations[v1.AnnotationPolicies] != "a,b" {
+		t.Errorf("%+v (-want +got):\n%s", d.ObjectMeta, diff)
+	}
+	if _, made := c.visit(t, "two"); len(made) != 1 {
+		t.Errorf("%d Diagnoses for one pod", len(made))
+	}
+	c.clock.Step(Interval)
+	if _, made := c.visit(t, "one"); len(made) != 1 {
+		t.Errorf("%d Diagnoses while one waits", len(made))
+	}
+	d.Status.Phase = v1.DiagnosisFailed
+	if err := c.Status().Update(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int{2, 2} {
+		_, made = c.visit(t, "one")
+		if len(made) != want {
+			t.Errorf("visit %d: %d Diagnoses", i, len(made))
+		}
+		for j := range made {
+			made[j].Status.Phase = v1.DiagnosisFailed
+			if err := c.Status().Update(t.Context(), &made[j]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestAsksForNothingElse: only for what a person can allow, and only if no other Diagnosis works on it.
+func TestAsksForNothingElse(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*v1.MountFaultStatus){
+		"automatic":       func(s *v1.MountFaultStatus) { s.Recovery.Mode = v1.RecoveryAutomatic },
+		"observe":         func(s *v1.MountFaultStatus) { s.Recovery.Mode = v1.RecoveryObserve },
+		"no policy":       func(s *v1.MountFaultStatus) { s.Recovery = nil },
+		"no repair known": func(s *v1.MountFaultStatus) { s.Heal = v1.HealDriver },
+		"of the node":     func(s *v1.MountFaultStatus) { s.Pod = nil },
+		"in work":         func(s *v1.MountFaultStatus) { s.Diagnosis = "team/d" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, faultOf("one", change))
+			if _, made := c.visit(t, "one"); len(made) != 0 {
+				t.Errorf("%+v", made)
+			}
+		})
+	}
+	c := newCluster(t)
+	if result, made := c.visit(t, "gone"); len(made) != 0 || result.RequeueAfter != 0 {
+		t.Errorf("%+v, %+v", result, made)
+	}
+}
+
+// TestPace: a storm of faults becomes no storm of Diagnoses.
+func TestPace(t *testing.T) {
+	t.Parallel()
+	var faults []client.Object
+	for _, name := range []string{"a", "b", "c"} {
+		faults = append(faults, faultOf(name, func(s *v1.MountFaultStatus) { s.Pod.Name = name }))
+	}
+	c := newCluster(t, faults...)
+	c.visit(t, "a")
+	c.visit(t, "b")
+	result, made := c.visit(t, "c")
+	if len(made) != 2 || result.RequeueAfter != time.Second {
+		t.Errorf("%+v, %d Diagnoses", result, len(made))
+	}
+	c.clock.Step(time.Second)
+	if _, made := c.visit(t, "c"); len(made) != 3 {
+		t.Errorf("%d Diagnoses", len(made))
+	}
+}
+
+// TestRefusedCreation is tried again later, and another error at once.
+func TestRefusedCreation(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, faultOf("one", nil))
+	c.fail = apierrors.NewForbidden(schema.GroupResource{Resource: "diagnoses"}, "d", errors.New("the namespace is being terminated"))
+	if result, made := c.visit(t, "one"); result.RequeueAfter != Interval || len(made) != 0 {
+		t.Errorf("%+v, %d Diagnoses", result, len(made))
+	}
+	c.fail = errors.New("no route to host")
+	_, err := c.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "team", Name: "one"}})
+	if !errors.Is(err, c.fail) {
+		t.Errorf("error %v", err)
+	}
+}
