@@ -86,7 +86,7 @@ func (h holdable) Apply(ctx context.Context, r processor.Request, a fault.Action
 	return done, err
 }
 
-// findingOf returns the fault that an action is about, as far as budgets and breakers tell faults apart.
+// findingOf returns the fault that an action is about, as far as budgets and breakers distinguish faults.
 func findingOf(a fault.Action, pod *corev1.Pod) fault.Finding {
 	f := fault.Finding{Code: a.Fault, Container: a.Container}
 	if pod != nil {

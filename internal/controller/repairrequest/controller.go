@@ -35,8 +35,9 @@ import (
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=diagnoses,verbs=create,namespace=kubediag
 
 const (
-	// Interval is the least time between two Diagnoses of the same pod, and PerSecond and Burst bound those of the cluster.
-	Interval         = 10 * time.Minute
+	// Interval is the least time between two Diagnoses of the same pod.
+	Interval = 10 * time.Minute
+	// PerSecond and Burst bound the Diagnoses of the cluster.
 	PerSecond, Burst = 10, 100
 	// unfinishedIndex finds the Diagnoses of a pod on a node that have not ended.
 	unfinishedIndex = "repairrequest.unfinished"
