@@ -38,8 +38,8 @@ func NewCommand() *cobra.Command {
 	}
 	c := &connection{}
 	c.addFlags(root.PersistentFlags())
-	root.AddCommand(newFaultsCommand(c), newRunCommand(c), newGetCommand(c), newReportCommand(c), newCancelCommand(c), newDoctorCommand(c), newLintCommand(c),
-		newBundleCommand(c))
+	root.AddCommand(newFaultsCommand(c), newRunCommand(c), newApproveCommand(c), newGetCommand(c), newReportCommand(c), newCancelCommand(c),
+		newDoctorCommand(c), newLintCommand(c), newBundleCommand(c))
 	completeFlag(root, "namespace", c.namespaces)
 	return root
 }

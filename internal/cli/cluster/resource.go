@@ -41,6 +41,7 @@ type resource struct {
 // The resources that the verbs use.
 var (
 	diagnoses   = resource{GroupVersion: v1.GroupVersion, name: "diagnoses"}
+	approvals   = resource{GroupVersion: v1.GroupVersion, name: "recoveryapprovals"}
 	mountFaults = resource{GroupVersion: v1.GroupVersion, name: "mountfaults"}
 	sets        = resource{GroupVersion: v1.GroupVersion, name: "operationsets", global: true}
 	configMaps  = resource{GroupVersion: corev1.SchemeGroupVersion, name: "configmaps"}

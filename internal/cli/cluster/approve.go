@@ -1,0 +1,104 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/approval"
+	"kubediag.org/kubediag/internal/cli/terminal"
+)
+
+// approveOptions are the flags of the verb approve.
+type approveOptions struct {
+	*connection
+	plan       string
+	expiration time.Duration
+}
+
+func newApproveCommand(c *connection) *cobra.Command {
+	o := &approveOptions{connection: c}
+	cmd := &cobra.Command{
+		Use:   "approve NAME",
+		Short: "Approve the plan of a Diagnosis that waits for it",
+		Long: "approve shows the plan of a Diagnosis with mode Approve. On a terminal it then asks, and creates a RecoveryApproval of\n" +
+			"exactly that plan. The agent repairs if the plan still fits. The role kubediag-approver has the rights.\n\n" +
+			"Exit status: 0 approved; 1 not approved; 2 it could not look; 3 it was refused.",
+		Example: "  kubectl kubediag approve web-0a1b2c3d4e -n kubediag\n" +
+			"  kubectl get diag -n kubediag -l diagnosis.kubediag.org/origin=policy",
+		Args:              takes("NAME", 1, 1),
+		ValidArgsFunction: completeArgs(c.namesOf(diagnoses)),
+		RunE:              verb(func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) }),
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.plan, "plan-hash", "", "approve the plan with this hash, and no other, without a question")
+	f.DurationVar(&o.expiration, "expires", time.Hour, "how long the approval counts, 1s to 24h")
+	return cmd
+}
+
+func (o *approveOptions) run(cmd *cobra.Command, name string) error {
+	if o.plan != "" && !planHash.MatchString(o.plan) {
+		return fmt.Errorf("--plan-hash=%q: must be the 64 hexadecimal digits of a plan", o.plan)
+	}
+	c, err := o.client()
+	if err != nil {
+		return err
+	}
+	d := &v1.Diagnosis{}
+	if err := c.get(cmd.Context(), diagnoses.in(c.namespace), name, d); err != nil {
+		return err
+	}
+	a, err := approval.For(d, approval.Options{PlanHash: o.plan, Expiration: o.expiration})
+	if errors.Is(err, approval.ErrNotWaiting) {
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	if err != nil {
+		return fmt.Errorf("--expires: %w", err)
+	}
+	s := screen(cmd)
+	shown := newStory(s, d)
+	if err := write(cmd.OutOrStdout(), shown.begin(d.Spec.Target())+shown.news(d)); err != nil {
+		return err
+	}
+	if o.plan == "" {
+		agreed, err := agreesOnTerminal(cmd)
+		if err != nil {
+			return err
+		}
+		if !agreed {
+			return c.notApproved(cmd, s, d, a.Spec.PlanHash)
+		}
+	}
+	if err := c.create(cmd.Context(), approvals.in(a.Namespace), a); err != nil {
+		return err
+	}
+	return write(cmd.OutOrStdout(), s.Text(marked(s, "✓", terminal.Green,
+		fmt.Sprintf("Created RecoveryApproval %s/%s of plan %.12s", a.Namespace, a.Name, a.Spec.PlanHash))+
+		hints(s, []hint{{c.command("get", d.Name, "-n", d.Namespace, "-w"), "follows the repair"}})))
+}
+
+// agreesOnTerminal asks on a terminal. Without a terminal the answer is no.
+func agreesOnTerminal(cmd *cobra.Command) (bool, error) {
+	stdin, ok := cmd.InOrStdin().(*os.File)
+	if !screen(cmd).Terminal || !ok || !terminal.New(stdin, os.Getenv).Terminal {
+		return false, nil
+	}
+	return ask(cmd.Context(), stdin, cmd.OutOrStdout(), "Approve? [y/N] ")
+}
+
+// notApproved says how to approve what was shown.
+func (c *client) notApproved(cmd *cobra.Command, s terminal.Screen, d *v1.Diagnosis, hash string) error {
+	err := write(cmd.OutOrStdout(), s.Text("\nNothing was approved. To approve exactly this:\n  "+
+		c.command("approve", d.Name, "-n", d.Namespace, "--plan-hash="+hash)+"\n"))
+	if err != nil {
+		return err
+	}
+	return ErrFaults
+}

@@ -1,0 +1,86 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+// waiting is a Diagnosis whose plan waits for its approval.
+func waiting(hash string) *v1.Diagnosis {
+	d := &v1.Diagnosis{}
+	d.APIVersion, d.Kind = v1.GroupVersion.String(), "Diagnosis"
+	d.Namespace, d.Name, d.UID = "shop", "web", "web-uid"
+	d.Spec = v1.DiagnosisSpec{Mode: v1.ModeApprove, NodeName: "n1"}
+	d.Status.Phase, d.Status.Outcome = v1.DiagnosisRunning, v1.OutcomeAwaitingApproval
+	d.Status.Plan = &v1.Plan{Hash: hash, Operation: "repair", Actions: 1, Lossless: true}
+	d.Status.Approval = &v1.ApprovalStatus{PlanHash: hash}
+	d.Status.Operations = []v1.OperationRun{{ID: 1, Operation: "repair", Actions: []v1.Action{{Kind: "Unmount", Target: "/m", Phase: v1.ActionPlanned}}}}
+	return d
+}
+
+// TestApprove: nothing is created without an answer, and only the approval of the plan that waits.
+func TestApprove(t *testing.T) {
+	t.Parallel()
+	hash, other := strings.Repeat("0a", 32), strings.Repeat("0b", 32)
+	for name, tc := range map[string]struct {
+		args    []string
+		change  func(*v1.Diagnosis)
+		want    error
+		created bool
+		says    string
+	}{
+		"its plan":       {args: []string{"--plan-hash=" + hash}, created: true, says: "Created RecoveryApproval shop/web-1 of plan 0a0a0a0a0a0a"},
+		"for a minute":   {args: []string{"--plan-hash=" + hash, "--expires=1m"}, created: true, says: "Unmount /m"},
+		"no terminal":    {want: ErrFaults, says: "approve web -n shop --plan-hash=" + hash},
+		"another plan":   {args: []string{"--plan-hash=" + other}, want: ErrRefused},
+		"no plan hash":   {args: []string{"--plan-hash=abc"}, says: ""},
+		"for ever":       {args: []string{"--plan-hash=" + hash, "--expires=25h"}},
+		"another mode":   {args: []string{"--plan-hash=" + hash}, change: func(d *v1.Diagnosis) { d.Spec.Mode = v1.ModePlan }, want: ErrRefused},
+		"approved":       {args: []string{"--plan-hash=" + hash}, change: func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisSucceeded }, want: ErrRefused},
+		"no plan so far": {change: func(d *v1.Diagnosis) { d.Status.Approval = nil }, want: ErrRefused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := waiting(hash)
+			if tc.change != nil {
+				tc.change(d)
+			}
+			var got *v1.RecoveryApproval
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				if r.Method != http.MethodPost {
+					_ = json.NewEncoder(w).Encode(d)
+					return
+				}
+				got = &v1.RecoveryApproval{}
+				if err := json.NewDecoder(r.Body).Decode(got); err != nil || !strings.HasSuffix(r.URL.Path, "/namespaces/shop/recoveryapprovals") {
+					t.Errorf("%s: %v", r.URL.Path, err)
+				}
+				got.Name = got.GenerateName + "1"
+				_ = json.NewEncoder(w).Encode(got)
+			}))
+			defer server.Close()
+			var out strings.Builder
+			cmd := NewCommand()
+			cmd.SetOut(&out)
+			cmd.SetErr(&out)
+			cmd.SetArgs(append([]string{"approve", "web", "-n", "shop", "--server=" + server.URL}, tc.args...))
+			err := cmd.ExecuteContext(t.Context())
+			if (err == nil) != tc.created || tc.want != nil && !errors.Is(err, tc.want) || !strings.Contains(out.String(), tc.says) {
+				t.Errorf("error %v, output:\n%s", err, &out)
+			}
+			if (got != nil) != tc.created || got != nil && (got.Spec.PlanHash != hash || got.Spec.Diagnosis.UID != d.UID) {
+				t.Errorf("created %+v", got)
+			}
+		})
+	}
+}
