@@ -265,9 +265,26 @@ func (w *world) itself(t *testing.T) {
 		PodReference: w.pod(t, node), Parameters: map[string]string{"param.recover.kubernetes.volume_rebind.abort": "true"},
 	})
 	w.until(t, d, func() bool { return d.Labels[v1.LabelNode] == node && d.Spec.NodeName == node })
+	w.keepsOrigin(t, d)
 	agent := w.as(t, w.Limited(t, "agent", w.ns))
 	running := client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Running"}}`))
 	apitest.Eventually(t, func() error { return agent.Status().Patch(t.Context(), d, running) }) // its role is new to the API server
+}
+
+// keepsOrigin: the manager says that a policy has asked, and no person takes that away.
+func (w *world) keepsOrigin(t *testing.T, d *v1.Diagnosis) {
+	t.Helper()
+	origin := func(value string) client.Patch {
+		return client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+v1.LabelOrigin+`":`+value+`}}}`))
+	}
+	if err := w.as(t, w.config).Patch(t.Context(), d, origin(`"policy"`)); err != nil {
+		t.Fatal(err)
+	}
+	for _, value := range []string{"null", `"person"`, `"trigger"`} {
+		if err := w.Client.Patch(t.Context(), d.DeepCopy(), origin(value)); !apierrors.IsForbidden(err) {
+			t.Errorf("origin %s: %v", value, err)
+		}
+	}
 }
 
 // people makes everybody, with a client, and waits until the API server knows what they may do.
