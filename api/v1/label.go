@@ -59,6 +59,7 @@ const (
 const (
 	AnnotationKubernetesEvent = Group + "/kubernetes-event"
 	AnnotationPrometheusAlert = Group + "/prometheus-alert"
+	AnnotationMountFault      = Group + "/mount-fault"
 	AnnotationCron            = Group + "/cron"
 	AnnotationScheduledTime   = Group + "/scheduled-time"
 )

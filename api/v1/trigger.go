@@ -36,6 +36,9 @@ func (s *TriggerSpec) Validate() field.ErrorList {
 	if alert := s.SourceTemplate.PrometheusAlertTemplate; alert != nil {
 		errs = append(errs, alert.validate(at.Child("sourceTemplate", "prometheusAlertTemplate"), s.Parameters)...)
 	}
+	if fault := s.SourceTemplate.MountFaultTemplate; fault != nil {
+		errs = append(errs, fault.validate(at.Child("sourceTemplate", "mountFaultTemplate"))...)
+	}
 	return append(errs, s.SourceTemplate.validate(at.Child("sourceTemplate"))...)
 }
 
@@ -72,6 +75,30 @@ func (p *PrometheusAlertTemplate) validate(at *field.Path, set map[string]string
 		errs = append(errs, field.TooMany(at.Child("parametersFrom"), len(given)+len(set), MaxParameters))
 	}
 	return errs
+}
+
+// validate checks the selectors and how long a fault must have lasted.
+func (m *MountFaultTemplate) validate(at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, s := range []struct {
+		name  string
+		value *metav1.LabelSelector
+	}{
+		{"namespaceSelector", m.NamespaceSelector}, {"podSelector", m.PodSelector}, {"nodeSelector", m.NodeSelector},
+	} {
+		if _, err := metav1.LabelSelectorAsSelector(s.value); err != nil {
+			errs = append(errs, field.Invalid(at.Child(s.name), s.value, err.Error()))
+		}
+	}
+	if m.LastingSeconds != nil {
+		errs = append(errs, validateRange(at.Child("lastingSeconds"), *m.LastingSeconds, 0, MaxLastingSeconds)...)
+	}
+	return errs
+}
+
+// Lasting is how long a fault must have lasted.
+func (m *MountFaultTemplate) Lasting() time.Duration {
+	return time.Duration(orDefault(m.LastingSeconds, 0)) * time.Second
 }
 
 func (t *SourceTemplate) validate(at *field.Path) field.ErrorList {

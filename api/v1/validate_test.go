@@ -109,7 +109,11 @@ func TestTriggerSpecValidate(t *testing.T) {
 		"to approve":  {"{operationSet: s, mode: Approve, sourceTemplate: {mountFaultTemplate: {}}}", nil},
 		"record":      {"{operationSet: s, mode: Record, sourceTemplate: {mountFaultTemplate: {}}}", []string{"spec.mode", `"Record"`, "Approve"}},
 		"mount fault": {"{operationSet: s, sourceTemplate: {mountFaultTemplate: {codes: [StaleSubPath]}}}", nil},
-		"none":        {"{operationSet: s, sourceTemplate: {}}", []string{"spec.sourceTemplate", `""`, "exactly one"}},
+		"mount fault selectors": {
+			"{operationSet: s, sourceTemplate: {mountFaultTemplate: {namespaceSelector: {matchLabels: {a: 'b c'}}, podSelector: {matchExpressions: [{key: a, operator: Near}]}, nodeSelector: {matchLabels: {'x y': b}}, lastingSeconds: 2592001}}}",
+			[]string{"mountFaultTemplate.namespaceSelector", "mountFaultTemplate.podSelector", "mountFaultTemplate.nodeSelector", "mountFaultTemplate.lastingSeconds"},
+		},
+		"none": {"{operationSet: s, sourceTemplate: {}}", []string{"spec.sourceTemplate", `""`, "exactly one"}},
 		"two": {
 			"{operationSet: s, nodeName: n, sourceTemplate: {cronTemplate: {schedule: '@daily'}, mountFaultTemplate: {}}}",
 			[]string{"spec.sourceTemplate", `"cronTemplate,mountFaultTemplate"`},

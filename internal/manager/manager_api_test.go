@@ -126,7 +126,7 @@ func TestConditions(t *testing.T) {
 			"two places":      {"Trigger", "{operationSet: s, nodeName: n1, nodeSelector: {}, sourceTemplate: {kubernetesEventTemplate: {regexp: {}}}}", v1.ReasonInvalidSpec, true, []string{"spec.nodeName", "nodeSelector"}},
 			"no receiver":     {"Trigger", "{operationSet: s, sourceTemplate: {prometheusAlertTemplate: {regexp: {}}}}", v1.ReasonReceiverOff, false, []string{"--alert-bind-address"}},
 			"suspended":       {"Trigger", "{operationSet: s, suspend: true, sourceTemplate: {kubernetesEventTemplate: {regexp: {}}}}", v1.ReasonSuspended, false, nil},
-			"no watch":        {"Trigger", "{operationSet: s, sourceTemplate: {mountFaultTemplate: {}}}", v1.ReasonSourceNotSupported, false, nil},
+			"no watch":        {"Trigger", "{operationSet: s, sourceTemplate: {commonEventTemplate: {regexp: {}}}}", v1.ReasonSourceNotSupported, false, nil},
 			"nowhere":         {"Diagnosis", "{operationSet: s}", v1.ReasonInvalid, true, []string{"spec.nodeName"}},
 			"node is no name": {"Diagnosis", "{operationSet: s, nodeName: a/b}", v1.ReasonInvalid, false, []string{"spec.nodeName", `"a/b"`}},
 			"no node":         {"Diagnosis", "{operationSet: s, nodeName: gone-1}", v1.ReasonNodeNotFound, false, []string{"spec.nodeName", `"gone-1"`}},

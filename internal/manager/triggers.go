@@ -20,6 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/trigger"
 	"kubediag.org/kubediag/internal/trigger/alertmanager"
 	eventsource "kubediag.org/kubediag/internal/trigger/event"
+	"kubediag.org/kubediag/internal/trigger/mountfault"
 )
 
 // triggerInterval is how often a Trigger is looked at, and its status written if there is something new.
@@ -41,11 +42,12 @@ func addTriggers(m manager.Manager, o options) error {
 	if err != nil {
 		return err
 	}
+	faults := mountfault.New(m.GetClient(), m.GetAPIReader(), dispatcher, real)
 	r := &controller.Reconciler{
 		Client: m.GetClient(), Clock: real, Namespace: o.Namespace, Dispatcher: dispatcher,
-		Sources: []trigger.Source{events, alerts}, AlertsReceived: alerts.Address != "", Every: o.TriggerInterval,
+		Sources: []trigger.Source{events, alerts, faults}, AlertsReceived: alerts.Address != "", Every: o.TriggerInterval,
 	}
-	return errors.Join(dispatcher.SetupWithManager(m), m.Add(events), m.Add(alerts), r.SetupWithManager(m))
+	return errors.Join(dispatcher.SetupWithManager(m), m.Add(events), m.Add(alerts), faults.SetupWithManager(m), r.SetupWithManager(m))
 }
 
 // newReceiver makes the receiver of alerts. Without a secret of its own, it asks the API server about senders, for which the

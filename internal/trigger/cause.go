@@ -35,9 +35,10 @@ type Kind string
 
 // Kinds of signals.
 const (
-	KindEvent Kind = "event"
-	KindAlert Kind = "alert"
-	KindCron  Kind = "cron"
+	KindEvent      Kind = "event"
+	KindAlert      Kind = "alert"
+	KindCron       Kind = "cron"
+	KindMountFault Kind = "mountfault"
 )
 
 // Cause is what a Trigger has matched.

@@ -27,7 +27,8 @@ import (
 	"kubediag.org/kubediag/internal/trigger/cron"
 )
 
-// These are the rights for it. Nodes are listed for a nodeSelector, Events for a kubernetesEventTemplate.
+// These are the rights for it. Nodes are listed for a nodeSelector, Events for a kubernetesEventTemplate. A mountFaultTemplate has
+// the MountFaults watched, and the labels of a fault's namespace, pod and node read.
 //
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=triggers,verbs=get;list;watch
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=triggers/status,verbs=patch
@@ -36,6 +37,8 @@ import (
 // +kubebuilder:rbac:groups="",resources=events,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
+// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=mountfaults,verbs=get;list;watch
 
 // workers is how many Triggers are looked at at once, so that none waits for the writes of another.
 const workers = 4
@@ -126,7 +129,7 @@ func (r *Reconciler) check(t *v1.Trigger) metav1.Condition {
 	switch errs := validate(&t.Spec); {
 	case len(errs) > 0:
 		ready.Reason, ready.Message = v1.ReasonInvalidSpec, v1.Message(errs)
-	case source.CommonEventTemplate != nil || source.MountFaultTemplate != nil:
+	case source.CommonEventTemplate != nil:
 		ready.Reason = v1.ReasonSourceNotSupported
 		ready.Message = "spec.sourceTemplate: this release does not watch this source, so that the Trigger never fires"
 	case t.Spec.Suspend:

@@ -132,7 +132,7 @@ func TestReady(t *testing.T) {
 		"31st of February":     {cronTrigger("0 0 31 2 *"), v1.ReasonNeverFires, 0},
 		"alerts, off":          {newTrigger("t", v1.SourceTemplate{PrometheusAlertTemplate: &v1.PrometheusAlertTemplate{}}), v1.ReasonReceiverOff, 0},
 		"common event":         {newTrigger("t", v1.SourceTemplate{CommonEventTemplate: &v1.CommonEventTemplate{}}), v1.ReasonSourceNotSupported, 0},
-		"mount fault":          {newTrigger("t", v1.SourceTemplate{MountFaultTemplate: &v1.MountFaultTemplate{}}), v1.ReasonSourceNotSupported, 0},
+		"mount fault":          {newTrigger("t", v1.SourceTemplate{MountFaultTemplate: &v1.MountFaultTemplate{}}), v1.ReasonReady, 5 * time.Second},
 		"an expression of 5 k": {newTrigger("t", v1.SourceTemplate{KubernetesEventTemplate: &v1.KubernetesEventTemplate{Regexp: v1.KubernetesEventRegexp{Reason: strings.Repeat("x", 5000)}}}), v1.ReasonInvalidSpec, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,138 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package manager
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1 "k8s.io/api/core/v1"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/test/apitest"
+)
+
+// fault makes a MountFault of a pod, as the agent of its node does.
+func (w *world) fault(t testing.TB, node string, pod *v1.PodReference, code string) *v1.MountFault {
+	t.Helper()
+	var p corev1.Pod
+	if err := w.Client.Get(t.Context(), client.ObjectKey{Namespace: pod.Namespace, Name: pod.Name}, &p); err != nil {
+		t.Fatal(err)
+	}
+	f := &v1.MountFault{Status: v1.MountFaultStatus{
+		Code: code, Target: pod.Name, Impact: v1.ImpactNextStart, Heal: v1.HealSafe, Node: node, Container: "web", Volume: "conf",
+		Pod: &v1.FaultPod{Namespace: pod.Namespace, Name: pod.Name, UID: p.UID}, Since: metav1.Now(), LastSeen: metav1.Now(),
+	}}
+	f.Namespace, f.GenerateName, f.Labels = pod.Namespace, pod.Name+"-", map[string]string{v1.LabelNode: v1.NodeLabelValue(node)}
+	w.MustCreate(t, f)
+	return f
+}
+
+// faultTemplate matches the faults of the world and of no other test.
+func (w *world) faultTemplate(more v1.MountFaultTemplate) v1.SourceTemplate {
+	more.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"world": w.ns}}
+	return v1.SourceTemplate{MountFaultTemplate: &more}
+}
+
+// mark gives the namespace of the world a label. Its objects are deleted for the tests that share the API server.
+func (w *world) mark(t testing.TB) {
+	t.Helper()
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		for _, kind := range []client.Object{&v1.Diagnosis{}, &v1.MountFault{}} {
+			if err := w.Client.DeleteAllOf(ctx, kind, client.InNamespace(w.ns)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}}
+	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata": {"labels": {"world": "`+w.ns+`"}}}`))
+	if err := w.Client.Patch(t.Context(), ns, patch); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A fault that matches makes one Diagnosis of its pod, bound to its node: one that was there before the Trigger, and one that
+// comes. With the manager's own rights, other codes, pods and nodes make none.
+func TestMountFaultTrigger(t *testing.T) {
+	onServers(t, func(t *testing.T, w *world) {
+		w.mark(t)
+		w.run(t)
+		node, other := w.node(t), w.node(t)
+		patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata": {"labels": {"pool": "`+w.ns+`"}}}`))
+		if err := w.Client.Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, patch); err != nil {
+			t.Fatal(err)
+		}
+		pod := w.pod(t, node)
+		w.fault(t, node, pod, "StaleSubPath")
+		tr := w.trigger(t, v1.TriggerSpec{SourceTemplate: w.faultTemplate(v1.MountFaultTemplate{
+			Codes: []string{"StaleSubPath", "DisconnectedFUSE"}, NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"pool": w.ns}},
+		})})
+		w.count(t, tr, 1)
+		d := w.made(t, tr)[0]
+		w.until(t, &d, func() bool { return d.Labels[v1.LabelNode] == node })
+		if d.Spec.PodReference.Name != pod.Name || d.Spec.PodReference.Container != "" ||
+			!strings.Contains(d.Annotations[v1.AnnotationMountFault], `"code":"StaleSubPath"`) {
+			t.Errorf("Diagnosis = %+v", d)
+		}
+		w.fault(t, node, w.pod(t, node), "HungMount")
+		w.fault(t, other, w.pod(t, other), "StaleSubPath")
+		second := w.pod(t, node)
+		w.fault(t, node, second, "DisconnectedFUSE")
+		w.count(t, tr, 2)
+		w.until(t, tr, func() bool { return tr.Status.Fired == 2 && tr.Status.Matched == 2 })
+	})
+}
+
+// A fault fires when it has lasted, and not at all if it is gone by then; one of which the pod is gone is dropped and counted.
+func TestMountFaultTriggerWaits(t *testing.T) {
+	w := newWorld(t, apitest.Start(t))
+	w.mark(t)
+	w.run(t)
+	node := w.node(t)
+	tr := w.trigger(t, v1.TriggerSpec{SourceTemplate: w.faultTemplate(v1.MountFaultTemplate{LastingSeconds: new(int32(3))})})
+	short := w.fault(t, node, w.pod(t, node), "HungMount")
+	if err := w.Client.Delete(t.Context(), short); err != nil {
+		t.Fatal(err)
+	}
+	gone := w.pod(t, node)
+	w.fault(t, node, gone, "HungMount")
+	if err := w.Client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: gone.Namespace, Name: gone.Name}}, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	stays := w.fault(t, node, w.pod(t, node), "HungMount")
+	w.until(t, tr, func() bool { return tr.Status.Fired == 1 && len(tr.Status.Dropped) == 1 })
+	d := w.made(t, tr)[0]
+	if waited := d.CreationTimestamp.Sub(stays.Status.Since.Time); waited < 3*time.Second || tr.Status.Dropped[0].Reason != v1.ReasonPodNotFound {
+		t.Errorf("fired after %s, status %+v", waited, tr.Status)
+	}
+}
+
+// Two managers that both lead make one Diagnosis of each fault in a burst, also when a third begins later.
+func TestBurstOfMountFaults(t *testing.T) {
+	w := newWorld(t, apitest.Start(t))
+	w.mark(t)
+	w.options.LeaderElection = false
+	w.run(t)
+	w.run(t)
+	tr := w.trigger(t, v1.TriggerSpec{DiagnosesPerMinute: new(int32(600)), SourceTemplate: w.faultTemplate(v1.MountFaultTemplate{})})
+	node := w.node(t)
+	const faults = 40
+	for range faults {
+		w.fault(t, node, w.pod(t, node), "StaleSubPath")
+	}
+	w.count(t, tr, faults)
+	w.run(t)
+	w.until(t, tr, func() bool { return tr.Status.Repeated >= faults })
+	if n := len(w.made(t, tr)); n != faults {
+		t.Errorf("%d Diagnoses of %d faults", n, faults)
+	}
+}

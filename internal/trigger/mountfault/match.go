@@ -1,0 +1,169 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mountfault
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	klabels "k8s.io/apimachinery/pkg/labels"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/trigger"
+)
+
+// A fault that stays is compared again after a quarter of the repeat interval, within these bounds.
+const (
+	minRepeat = time.Second
+	maxRepeat = 5 * time.Minute
+)
+
+// signal is a MountFault as it is now. A rule that must see it again writes so into it.
+type signal struct {
+	fault  *v1.MountFault
+	labels *labels
+	now    time.Time
+
+	again time.Duration // 0: when it changes
+	err   error         // labels could not be read
+}
+
+// later has the signal compared again after a while.
+func (s *signal) later(after time.Duration) {
+	if s.again == 0 || after < s.again {
+		s.again = after
+	}
+}
+
+// compile makes a rule of a template.
+func compile(t *v1.Trigger) (trigger.Match[*signal], error) {
+	template := t.Spec.SourceTemplate.MountFaultTemplate
+	for _, code := range template.Codes {
+		if !known(code) && code != v1.UnlistedFaults {
+			return nil, fmt.Errorf("spec.sourceTemplate.mountFaultTemplate.codes: there is no fault %q", code)
+		}
+	}
+	of, err := compileSelectors(template)
+	if err != nil {
+		return nil, err
+	}
+	lasting, interval := template.Lasting(), t.Spec.RepeatInterval()
+	return func(s *signal) (trigger.Cause, bool, error) {
+		if !hasCode(template.Codes, s.fault.Status.Code) {
+			return trigger.Cause{}, false, nil
+		}
+		if left := lasting - s.now.Sub(began(s.fault)); left > 0 {
+			s.later(left)
+			return trigger.Cause{}, false, nil
+		}
+		if !of.match(s) {
+			return trigger.Cause{}, false, nil
+		}
+		s.later(min(max(interval/4, minRepeat), maxRepeat))
+		return causeOf(s.fault, period(began(s.fault), s.now, interval)), true, nil
+	}, nil
+}
+
+// hasCode reports whether a template asks for a code.
+func hasCode(codes []string, code string) bool {
+	if len(codes) == 0 {
+		return known(code)
+	}
+	return slices.Contains(codes, code)
+}
+
+// known reports whether the catalogue has a code.
+func known(code string) bool {
+	_, ok := fault.Lookup(fault.Code(code))
+	return ok
+}
+
+// began is when a fault began by the clock of its node, and never later than its object, by that of the API server: a node
+// whose clock is ahead delays nothing.
+func began(f *v1.MountFault) time.Time {
+	if since := f.Status.Since.Time; since.Before(f.CreationTimestamp.Time) {
+		return since
+	}
+	return f.CreationTimestamp.Time
+}
+
+// period is the beginning of the interval, counted from the beginning of the fault, in which now falls. So two managers give one
+// fault the same time.
+func period(began, now time.Time, interval time.Duration) time.Time {
+	if now.Before(began) {
+		return now
+	}
+	return began.Add(now.Sub(began).Truncate(interval))
+}
+
+// selectors are those of a template. Nil: there is none.
+type selectors struct{ namespace, pod, node klabels.Selector }
+
+func compileSelectors(t *v1.MountFaultTemplate) (selectors, error) {
+	var of selectors
+	for _, s := range []struct {
+		from *metav1.LabelSelector
+		to   *klabels.Selector
+	}{{t.NamespaceSelector, &of.namespace}, {t.PodSelector, &of.pod}, {t.NodeSelector, &of.node}} {
+		if s.from == nil {
+			continue
+		}
+		selector, err := metav1.LabelSelectorAsSelector(s.from)
+		if err != nil {
+			return selectors{}, fmt.Errorf("compiling selector: %w", err)
+		}
+		*s.to = selector
+	}
+	return of, nil
+}
+
+// match compares the labels of the namespace, the pod and the node of a fault. A fault without a pod has neither of the first
+// two, and an object that is gone has no labels.
+func (of selectors) match(s *signal) bool {
+	pod := s.fault.Status.Pod
+	if pod == nil && (of.namespace != nil || of.pod != nil) {
+		return false
+	}
+	for _, c := range []struct {
+		selector klabels.Selector
+		read     func() (klabels.Set, bool, error)
+	}{
+		{of.namespace, func() (klabels.Set, bool, error) { return s.labels.namespace(pod.Namespace) }},
+		{of.pod, func() (klabels.Set, bool, error) { return s.labels.pod(pod) }},
+		{of.node, func() (klabels.Set, bool, error) { return s.labels.node(s.fault.Status.Node) }},
+	} {
+		if c.selector == nil {
+			continue
+		}
+		set, found, err := c.read()
+		if err != nil {
+			s.err = err
+			return false
+		}
+		if !found || !c.selector.Matches(set) {
+			return false
+		}
+	}
+	return true
+}
+
+// causeOf is the object: its name is that of the node, the fault, the pod, the container and the volume. The Diagnosis is for the
+// whole pod, because faults of one pod come together and one of its Diagnoses runs at a time.
+func causeOf(f *v1.MountFault, at time.Time) trigger.Cause {
+	s := &f.Status
+	c := trigger.Cause{
+		Kind: trigger.KindMountFault, Time: at, Node: s.Node, Key: f.Namespace + "/" + f.Name,
+		Annotations: map[string]string{v1.AnnotationMountFault: trigger.Excerpt(map[string]string{
+			"namespace": f.Namespace, "name": f.Name, "code": s.Code, "impact": string(s.Impact), "node": s.Node, "target": s.Target,
+			"container": s.Container, "volume": s.Volume, "since": s.Since.UTC().Format(time.RFC3339),
+		})},
+	}
+	if s.Pod != nil {
+		c.Pod, c.PodUID = &v1.PodReference{Namespace: s.Pod.Namespace, Name: s.Pod.Name}, s.Pod.UID
+	}
+	return c
+}
