@@ -102,11 +102,12 @@ bench: ## Measure what has a bound, as ratios within one run
 ##@ Keep in order
 
 .PHONY: generate
-generate: ## Write deep copies, CRDs and roles from the markers in the code
+generate: ## Write deep copies, CRDs, roles, the page of metrics and the PrometheusRule from the code
 	$(GEN) object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	$(GEN) crd:deprecatedV1beta1CompatibilityPreserveUnknownFields=false paths=./api/... output:crd:dir=config/crd
 	$(GEN) rbac:roleName=kubediag-manager paths=./internal/manager/... paths=./internal/controller/... output:rbac:dir=config/rbac/manager
 	$(GEN) rbac:roleName=kubediag-agent paths=./internal/agent/... output:rbac:dir=config/rbac/agent
+	go run ./hack/metrics
 
 .PHONY: support
 support: ## Write into docs/support.md what works on which kernel, by the tests that show it

@@ -10,13 +10,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/yaml"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/metric/metrictest"
 	"kubediag.org/kubediag/internal/sentinel"
 )
+
+// agentGroup is the group of the rules on metrics of the agents.
+const agentGroup = "kubediag"
 
 // rule is an alert.
 type rule struct {
@@ -32,6 +37,7 @@ func rulesOf(t *testing.T) (all []rule) {
 	}
 	var rules struct {
 		Groups []struct {
+			Name  string
 			Rules []rule
 		}
 	}
@@ -39,9 +45,35 @@ func rulesOf(t *testing.T) (all []rule) {
 		t.Fatal(err)
 	}
 	for _, g := range rules.Groups {
-		all = append(all, g.Rules...)
+		if g.Name == agentGroup {
+			all = append(all, g.Rules...)
+		}
 	}
 	return all
+}
+
+// The metrics that the agent exposes are declared, and keep the conventions of Prometheus.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	o, _, counter := newTestObserver(t)
+	l := &lookout{observer: o, mode: sentinel.Observe, log: logr.Discard()}
+	if err := l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }); err != nil {
+		t.Fatal(err)
+	}
+	l.Found(fault.Finding{Code: fault.HungMount}, time.Second)
+	o.metrics.operations.WithLabelValues("HTTP", "Failed").Inc()
+	o.metrics.durations.WithLabelValues("HTTP").Observe(1)
+	o.metrics.diagnoses.WithLabelValues("Healed").Inc()
+	exposed, err := counter.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(exposed) != len(Metrics()) {
+		t.Errorf("%d metrics are exposed, %d declared", len(exposed), len(Metrics()))
+	}
+	for _, problem := range metrictest.Problems(exposed, Metrics()) {
+		t.Error(problem)
+	}
 }
 
 func TestAlertsAreOnMetricsThatThereAre(t *testing.T) {

@@ -44,23 +44,8 @@ var actions = map[fault.Code][]fault.ActionKind{
 // newMetrics registers the metrics of the agent of a node.
 func newMetrics(registry prometheus.Registerer, node string, g gauges) (*metrics, error) {
 	m := &metrics{
-		operations: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubediag_operations_total",
-			Help: "Operations that ended, by processor (the name of a built-in one, or HTTP, or Script) and outcome.",
-		}, []string{"processor", "outcome"}),
-		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "kubediag_operation_duration_seconds",
-			Help:    "Time from the first attempt of an operation to the end of the last.",
-			Buckets: []float64{.001, .005, .025, .1, .5, 1, 5, 15, 60, 300, 1800},
-		}, []string{"processor"}),
-		repairs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubediag_repairs_total",
-			Help: "Actions of repairs, by the fault that they are for, what they did, and outcome.",
-		}, []string{"fault", "action", "outcome"}),
-		diagnoses: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubediag_diagnoses_total",
-			Help: "Diagnoses that ended, by outcome.",
-		}, []string{"outcome"}),
+		operations: operationsTotal.CounterVec(), durations: operationDuration.HistogramVec(),
+		repairs: repairsTotal.CounterVec(), diagnoses: diagnosesTotal.CounterVec(),
 	}
 	for code, kinds := range actions {
 		for _, kind := range kinds {
@@ -70,19 +55,9 @@ func newMetrics(registry prometheus.Registerer, node string, g gauges) (*metrics
 	}
 	for _, c := range []prometheus.Collector{
 		m.operations, m.durations, m.repairs, m.diagnoses,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name:        "kubediag_agent_info",
-			Help:        "1. Its label says which node the agent is on, for joins.",
-			ConstLabels: prometheus.Labels{"node": node},
-		}, func() float64 { return 1 }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "kubediag_diagnoses_running",
-			Help: "Diagnoses that are running.",
-		}, func() float64 { return float64(g.running()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "kubediag_abandoned_goroutines",
-			Help: "Processors that did not return when their time was up and are still at work.",
-		}, func() float64 { return float64(g.abandoned()) }),
+		agentInfo.GaugeFunc(func() float64 { return 1 }, node),
+		diagnosesRunning.GaugeFunc(func() float64 { return float64(g.running()) }),
+		abandonedGoroutines.GaugeFunc(func() float64 { return float64(g.abandoned()) }),
 	} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("registering metrics: %w", err)

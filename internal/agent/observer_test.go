@@ -52,12 +52,12 @@ func newTestObserver(t *testing.T) (*observer, *notes, *counters) {
 // counters read what was counted.
 type counters struct{ registry *prometheus.Registry }
 
-// counted is all but the repairs that there were none of.
+// counted is all but the repairs and faults that there were none of.
 func (n *counters) counted(t *testing.T) map[string]float64 {
 	t.Helper()
 	all := n.all(t)
 	maps.DeleteFunc(all, func(name string, count float64) bool {
-		return count == 0 && strings.HasPrefix(name, "kubediag_repairs_total ")
+		return count == 0 && (strings.HasPrefix(name, "kubediag_repairs_total ") || strings.HasPrefix(name, "kubediag_faults_by_impact "))
 	})
 	return all
 }

@@ -17,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/audit"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubeclient"
+	"kubediag.org/kubediag/internal/metric"
 	"kubediag.org/kubediag/internal/mountfault"
 	"kubediag.org/kubediag/internal/sentinel"
 )
@@ -54,6 +55,7 @@ func (a *agent) newSentinel(o *observer) (*sentinel.Sentinel, *mountfault.Writer
 	})
 	if a.SentinelMode == sentinel.Observe || a.SentinelMode == sentinel.Automatic {
 		w.Faults, s.Changed = s.Faults, w.Changed
+		l.impacts = w.Impacts
 	}
 	return s, w, l.register(a.registry, s.Status)
 }
@@ -70,6 +72,8 @@ type lookout struct {
 	decide func(f fault.Finding) v1.Decision
 	// record writes a repair down, and returns the name of the Diagnosis that has it.
 	record func(r sentinel.Repair, d v1.Decision) (name string)
+	// impacts counts the faults that are present. nil: none are watched.
+	impacts func() map[fault.Code]map[fault.Impact]int
 }
 
 // newRecorder makes the part that writes down what the sentinel repairs.
@@ -142,38 +146,26 @@ func (l *lookout) register(registry prometheus.Registerer, status func() sentine
 	if l.mode == sentinel.Off {
 		return nil
 	}
-	l.delay = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "kubediag_fault_detection_seconds",
-		Help:    "Time from the cause of a fault, where the kernel tells it, until the sentinel saw the fault.",
-		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .5, 1, 5, 60, 3600},
-	}, []string{"code"})
-	all := []prometheus.Collector{l.delay}
+	l.delay = faultDetection.HistogramVec()
+	all := []prometheus.Collector{l.delay, &impacts{read: l.impacts}}
 	for _, code := range watched {
-		all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name:        "kubediag_faults",
-			Help:        "Faults that the sentinel sees on the node now, by code.",
-			ConstLabels: prometheus.Labels{"code": string(code)},
-		}, func() float64 { return float64(status().Present[code]) }))
+		all = append(all, faultsPresent.GaugeFunc(func() float64 { return float64(status().Present[code]) }, string(code)))
 	}
-	for name, g := range map[string]struct {
-		help string
-		read func(sentinel.Status) int
+	for _, g := range []struct {
+		metric metric.Declaration
+		read   func(sentinel.Status) int
 	}{
-		"kubediag_sentinel_watching": {"1 while the sentinel sees the kubelet's mounts, 0 otherwise.", func(s sentinel.Status) int {
+		{sentinelWatching, func(s sentinel.Status) int {
 			if s.Watching {
 				return 1
 			}
 			return 0
 		}},
-		"kubediag_sentinel_binds": {"Binds of subPaths that the sentinel keeps an eye on.", func(s sentinel.Status) int { return s.Binds }},
-		"kubediag_sentinel_unwatched_binds": {
-			"Binds of subPaths whose sources the kernel does not tell about, so that they are looked at every second instead.",
-			func(s sentinel.Status) int { return s.Unwatched },
-		},
-		"kubediag_sentinel_connections": {"FUSE connections of the node's volumes.", func(s sentinel.Status) int { return s.Connections }},
+		{sentinelBinds, func(s sentinel.Status) int { return s.Binds }},
+		{sentinelUnwatchedBinds, func(s sentinel.Status) int { return s.Unwatched }},
+		{sentinelConnections, func(s sentinel.Status) int { return s.Connections }},
 	} {
-		all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: g.help},
-			func() float64 { return float64(g.read(status())) }))
+		all = append(all, g.metric.GaugeFunc(func() float64 { return float64(g.read(status())) }))
 	}
 	for _, c := range all {
 		if err := registry.Register(c); err != nil {
@@ -181,4 +173,25 @@ func (l *lookout) register(registry prometheus.Registerer, status func() sentine
 		}
 	}
 	return nil
+}
+
+// impacts counts the faults by how they hurt, each time that the metrics are read.
+type impacts struct {
+	read func() map[fault.Code]map[fault.Impact]int // nil: no faults are watched
+}
+
+// Describe describes the one metric.
+func (i *impacts) Describe(to chan<- *prometheus.Desc) { to <- faultsByImpact.Desc() }
+
+// Collect gives a sample for every code that is watched, and for every impact.
+func (i *impacts) Collect(to chan<- prometheus.Metric) {
+	var found map[fault.Code]map[fault.Impact]int
+	if i.read != nil {
+		found = i.read()
+	}
+	for _, code := range watched {
+		for _, impact := range fault.Impacts() {
+			to <- prometheus.MustNewConstMetric(faultsByImpact.Desc(), prometheus.GaugeValue, float64(found[code][impact]), string(code), string(impact))
+		}
+	}
 }

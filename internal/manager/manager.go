@@ -124,6 +124,7 @@ func controllers(m manager.Manager, o options) []func(manager.Manager) error {
 		Client: m.GetClient(), Clock: real, Namespace: o.Namespace, Limiter: rate.NewLimiter(repairrequest.PerSecond, repairrequest.Burst),
 	}
 	faults := &mountfault.Collector{Client: m.GetClient(), Reader: m.GetAPIReader(), Clock: real}
+	ages := &lease.Ages{Reader: m.GetAPIReader(), Clock: real, Namespace: o.Namespace, Every: o.LeaseAgeInterval}
 	leases := &lease.Sweeper{Client: m.GetClient(), Reader: m.GetAPIReader(), Clock: real, Namespace: o.Namespace}
 	return []func(manager.Manager) error{
 		operations.SetupWithManager,
@@ -135,6 +136,7 @@ func controllers(m manager.Manager, o options) []func(manager.Manager) error {
 		requests.SetupWithManager,
 		keeper.SetupWithManager,
 		leases.SetupWithManager,
+		ages.SetupWithManager,
 		faults.SetupWithManager,
 		policies.SetupWithManager,
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"kubediag.org/kubediag/internal/controller/lease"
 	"kubediag.org/kubediag/internal/controller/recoverypolicy"
 	"kubediag.org/kubediag/internal/flags"
 )
@@ -48,6 +49,8 @@ type options struct {
 	TriggerInterval time.Duration
 	// PolicyInterval is how often the breakers of a RecoveryPolicy are looked at. It has no flag.
 	PolicyInterval time.Duration
+	// LeaseAgeInterval is how often the ages of the agents' Leases are measured. It has no flag.
+	LeaseAgeInterval time.Duration
 }
 
 // off is the address of what does not listen.
@@ -68,6 +71,7 @@ func defaultOptions() options {
 		AlertBindAddress:       off,
 		TriggerInterval:        triggerInterval,
 		PolicyInterval:         recoverypolicy.Interval,
+		LeaseAgeInterval:       lease.AgeInterval,
 	}
 }
 

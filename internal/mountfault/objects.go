@@ -125,6 +125,19 @@ func (w *Writer) recovery(group []*sentinel.Fault, pod *corev1.Pod) *v1.FaultRec
 	return w.Recovery(findings, pod)
 }
 
+// Impacts counts the faults that are present by code and by how they hurt. It may be called while the Writer runs.
+func (w *Writer) Impacts() map[fault.Code]map[fault.Impact]int {
+	present, _ := w.Faults()
+	found := map[fault.Code]map[fault.Impact]int{}
+	for _, f := range present {
+		if found[f.Code] == nil {
+			found[f.Code] = map[fault.Impact]int{}
+		}
+		found[f.Code][advise(f, false).Impact]++ // the impact does not depend on the mode
+	}
+	return found
+}
+
 // object writes the texts of a candidate.
 func (c *candidate) object(u underway) *v1.MountFault {
 	s := &c.Status

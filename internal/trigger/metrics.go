@@ -4,8 +4,10 @@
 package trigger
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/metric"
 )
 
 // Results of a cause that are no reasons of a drop.
@@ -14,19 +16,41 @@ const (
 	resultRepeated = "Repeated"
 )
 
+// Metrics declares what this package exposes.
+func Metrics() []metric.Declaration {
+	return []metric.Declaration{causesTotal, signalsTotal, waitingCauses}
+}
+
 var (
-	results = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kubediag_trigger_causes_total", Help: "What Triggers matched, by source and by what came of it: Fired, Repeated or why it was dropped.",
-	}, []string{"source", "result"})
-	signals = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kubediag_trigger_signals_total", Help: "Signals that were compared with Triggers, by source.",
-	}, []string{"source"})
-	waiting = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "kubediag_trigger_waiting_causes", Help: "Causes that wait for the turn of their Diagnoses.",
-	})
+	causesTotal = metric.Declaration{
+		Name: "kubediag_trigger_causes_total", Kind: metric.Counter,
+		Labels: []metric.Label{
+			{Name: "source", Values: "`event`, `alert`, `cron`, `mountfault`"},
+			{Name: "result", Values: "`Fired`, `Repeated`, or the [reason](trigger.md#status) of the drop"},
+		},
+		Help: "What Triggers matched, by what came of it.",
+	}
+	signalsTotal = metric.Declaration{
+		Name: "kubediag_trigger_signals_total", Kind: metric.Counter,
+		Labels: []metric.Label{{Name: "source", Values: "`event`, `alert`, `mountfault`"}},
+		Help:   "Events, alerts and MountFaults that were compared with Triggers.",
+	}
+	waitingCauses = metric.Declaration{
+		Name: "kubediag_trigger_waiting_causes", Kind: metric.Gauge, Help: "Causes that wait for the turn of their Diagnoses.",
+	}
+
+	results, signals, waiting = causesTotal.CounterVec(), signalsTotal.CounterVec(), waitingCauses.Gauge()
 )
 
-func init() { metrics.Registry.MustRegister(results, signals, waiting) }
+// init begins the counts that alerts are on with 0: an alert on an increase does not see a count begin.
+func init() {
+	for _, kind := range []Kind{KindEvent, KindAlert, KindCron, KindMountFault} {
+		for _, result := range []string{resultFired, resultRepeated, v1.ReasonQueueFull, v1.ReasonAPIError} {
+			results.WithLabelValues(string(kind), result)
+		}
+	}
+	metrics.Registry.MustRegister(results, signals, waiting)
+}
 
 // Seen counts a signal of a source.
 func Seen(kind Kind) { signals.WithLabelValues(string(kind)).Inc() }

@@ -4,23 +4,32 @@
 package diagnosis
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/metric"
 )
 
+// Metrics declares what this package exposes.
+func Metrics() []metric.Declaration {
+	return []metric.Declaration{bindingsTotal, refusalsTotal, lossesTotal}
+}
+
 var (
-	bindings = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kubediag_diagnosis_bindings_total", Help: "Diagnoses that were given to the agent of a node.",
-	})
-	refusals = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kubediag_diagnosis_refusals_total", Help: "Diagnoses that the manager refused, by the reason in their conditions.",
-	}, []string{"reason"})
-	losses = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kubediag_diagnosis_agent_losses_total", Help: "Diagnoses that became Unknown because their agent was gone.",
-	})
+	bindingsTotal = metric.Declaration{
+		Name: "kubediag_diagnosis_bindings_total", Kind: metric.Counter, Help: "Diagnoses that were bound to a node.",
+	}
+	refusalsTotal = metric.Declaration{
+		Name: "kubediag_diagnosis_refusals_total", Kind: metric.Counter, Labels: []metric.Label{{Name: "reason"}},
+		Help: "Diagnoses that were refused, by the reason in their conditions.",
+	}
+	lossesTotal = metric.Declaration{
+		Name: "kubediag_diagnosis_agent_losses_total", Kind: metric.Counter,
+		Help: "Diagnoses that became Unknown because their agent was gone.",
+	}
+
+	bindings, refusals, losses = bindingsTotal.Counter(), refusalsTotal.CounterVec(), lossesTotal.Counter()
 )
 
 func init() { metrics.Registry.MustRegister(bindings, refusals, losses) }

@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/kubeclient"
+	"kubediag.org/kubediag/internal/metric"
 )
 
 // Reasons of Events on a RecoveryPolicy.
@@ -21,13 +21,23 @@ const (
 	eventClosed = "BreakerClosed"
 )
 
+// Metrics declares what this package exposes.
+func Metrics() []metric.Declaration {
+	return []metric.Declaration{openingsTotal, breakersOpen}
+}
+
 var (
-	openings = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kubediag_breaker_openings_total", Help: "Breakers of RecoveryPolicies that were opened, by fault and reason.",
-	}, []string{"fault", "reason"})
-	openBreakers = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "kubediag_breakers_open", Help: "Breakers of RecoveryPolicies that are open, by fault.",
-	}, []string{"fault"})
+	openingsTotal = metric.Declaration{
+		Name: "kubediag_breaker_openings_total", Kind: metric.Counter,
+		Labels: []metric.Label{{Name: "fault"}, {Name: "reason", Values: "`FailedRepairs`, `TooManyNodes`"}},
+		Help:   "Breakers of RecoveryPolicies that were opened, by fault and reason.", More: "[Breakers](recoverypolicy.md#breaker)",
+	}
+	breakersOpen = metric.Declaration{
+		Name: "kubediag_breakers_open", Kind: metric.Gauge, Labels: []metric.Label{{Name: "fault"}},
+		Help: "Breakers of RecoveryPolicies that are open, by fault.", More: "[Breakers](recoverypolicy.md#breaker)",
+	}
+
+	openings, openBreakers = openingsTotal.CounterVec(), breakersOpen.GaugeVec()
 )
 
 func init() { metrics.Registry.MustRegister(openings, openBreakers) }

@@ -8,22 +8,32 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/metric"
 )
 
+// Metrics declares what this package exposes.
+func Metrics() []metric.Declaration {
+	return []metric.Declaration{deletionsTotal, failuresTotal, passDuration, storedDiagnoses}
+}
+
 var (
-	deletions = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kubediag_retention_deletions_total", Help: "Diagnoses that were deleted, by cause: age or count.",
-	}, []string{"cause"})
-	failures = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kubediag_retention_failures_total", Help: "Passes that an error ended.",
-	})
-	passSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "kubediag_retention_pass_duration_seconds", Help: "How long a pass over all Diagnoses took.",
+	deletionsTotal = metric.Declaration{
+		Name: "kubediag_retention_deletions_total", Kind: metric.Counter, Labels: []metric.Label{{Name: "cause", Values: "`age`, `count`"}},
+		Help: "Diagnoses that the retention has deleted.",
+	}
+	failuresTotal = metric.Declaration{
+		Name: "kubediag_retention_failures_total", Kind: metric.Counter, Help: "Passes of the retention that an error ended.",
+	}
+	passDuration = metric.Declaration{
+		Name: "kubediag_retention_pass_duration_seconds", Kind: metric.Histogram, Help: "Duration of a pass of the retention.",
 		Buckets: prometheus.ExponentialBuckets(0.001, 4, 8),
-	})
-	stored = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "kubediag_retention_diagnoses", Help: "Diagnoses that were there at the last pass, by phase.",
-	}, []string{"phase"})
+	}
+	storedDiagnoses = metric.Declaration{
+		Name: "kubediag_retention_diagnoses", Kind: metric.Gauge, Labels: []metric.Label{{Name: "phase"}},
+		Help: "Diagnoses at the last pass of the retention.",
+	}
+
+	deletions, failures, passSeconds, stored = deletionsTotal.CounterVec(), failuresTotal.Counter(), passDuration.Histogram(), storedDiagnoses.GaugeVec()
 )
 
 func init() { metrics.Registry.MustRegister(deletions, failures, passSeconds, stored) }

@@ -12,18 +12,25 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"kubediag.org/kubediag/internal/metric"
 	"kubediag.org/kubediag/internal/trigger"
 )
 
 // maxDecoding is how many bodies are decoded at once: a decoded body takes several times its size.
 const maxDecoding = 2
 
-var requests = prometheus.NewCounterVec(prometheus.CounterOpts{
-	Name: "kubediag_trigger_alert_requests_total", Help: "Requests to the receiver of alerts, by the status of the answer.",
-}, []string{"code"})
+// Metrics declares what this package exposes.
+func Metrics() []metric.Declaration { return []metric.Declaration{requestsTotal} }
+
+var (
+	requestsTotal = metric.Declaration{
+		Name: "kubediag_trigger_alert_requests_total", Kind: metric.Counter, Labels: []metric.Label{{Name: "code"}},
+		Help: "Requests to the receiver of alerts, by the status of the answer.",
+	}
+	requests = requestsTotal.CounterVec()
+)
 
 func init() { metrics.Registry.MustRegister(requests) }
 

@@ -1,0 +1,104 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command metrics writes what follows from the declarations of metrics and from the alert rules: the tables in
+// docs/spec/metrics.md, and config/alerts/prometheusrule.yaml. It works in the root of the source tree.
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"kubediag.org/kubediag/internal/agent"
+	"kubediag.org/kubediag/internal/manager"
+	"kubediag.org/kubediag/internal/metric"
+)
+
+// Files, relative to the root of the source tree.
+const (
+	page       = "docs/spec/metrics.md"
+	rules      = "config/alerts/kubediag.yaml"
+	ruleObject = "config/alerts/prometheusrule.yaml"
+)
+
+func main() {
+	if err := write("."); err != nil {
+		fmt.Fprintln(os.Stderr, "metrics:", err)
+		os.Exit(1)
+	}
+}
+
+// write writes the files in the tree at root.
+func write(root string) error {
+	for name, make := range files {
+		text, err := make(root)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(root+"/"+name, []byte(text), 0o644); err != nil {
+			return fmt.Errorf("writing %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// files are what is written, and how each is made.
+var files = map[string]func(root string) (string, error){page: makePage, ruleObject: makeRuleObject}
+
+// tables are the programs by the headings of their tables.
+var tables = map[string]func() []metric.Declaration{"## Agent": agent.Metrics, "## Manager": manager.Metrics}
+
+// makePage puts the tables in the place of those that are there: below a heading, the first lines that begin with a bar.
+func makePage(root string) (string, error) {
+	text, err := os.ReadFile(root + "/" + page)
+	if err != nil {
+		return "", fmt.Errorf("reading page: %w", err)
+	}
+	for heading, declared := range tables {
+		before, after, found := strings.Cut(string(text), heading+"\n\n|")
+		if !found {
+			return "", fmt.Errorf("%s: no table follows %q", page, heading)
+		}
+		_, rest, found := strings.Cut(after, "\n\n")
+		if !found {
+			return "", fmt.Errorf("%s: nothing follows the table below %q", page, heading)
+		}
+		text = []byte(before + heading + "\n\n" + metric.Table(declared()) + "\n" + rest)
+	}
+	return string(text), nil
+}
+
+// ruleHead is what makes a PrometheusRule of the rules.
+const ruleHead = `# SPDX-FileCopyrightText: The kubediag Authors
+# SPDX-License-Identifier: Apache-2.0
+
+# Written by make generate from kubediag.yaml, for the Prometheus operator. Set the labels that your Prometheus selects.
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: kubediag
+  namespace: kubediag
+spec:
+`
+
+// makeRuleObject indents the rules below spec.
+func makeRuleObject(root string) (string, error) {
+	text, err := os.ReadFile(root + "/" + rules)
+	if err != nil {
+		return "", fmt.Errorf("reading rules: %w", err)
+	}
+	_, groups, found := strings.Cut(string(text), "\ngroups:\n")
+	if !found {
+		return "", fmt.Errorf("%s has no groups", rules)
+	}
+	var b strings.Builder
+	b.WriteString(ruleHead + "  groups:\n")
+	for line := range strings.Lines(groups) {
+		if strings.TrimSpace(line) != "" {
+			b.WriteString("  ")
+		}
+		b.WriteString(line)
+	}
+	return b.String(), nil
+}

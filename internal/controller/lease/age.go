@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lease
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kubeclient"
+	"kubediag.org/kubediag/internal/metric"
+)
+
+const (
+	// AgeInterval is the time between two looks at the ages. It is the error of an age.
+	AgeInterval = 30 * time.Second
+	// pageSize bounds one answer of the API server.
+	pageSize = 500
+)
+
+// Metrics declares what this package exposes.
+func Metrics() []metric.Declaration { return []metric.Declaration{leaseAge} }
+
+var (
+	leaseAge = metric.Declaration{
+		Name: "kubediag_agent_lease_age_seconds", Kind: metric.Gauge, Labels: []metric.Label{{Name: "node"}},
+		Help: "Time since the manager saw that the agent of a node has renewed its Lease.",
+		More: "It is measured every 30 s, by the clock of the leader, which begins at 0. Only the leader has it. If a node is deleted, so is its series",
+	}
+	ages = leaseAge.GaugeVec()
+)
+
+func init() { metrics.Registry.MustRegister(ages) }
+
+// renewal is what was last seen of a Lease.
+type renewal struct {
+	renewed time.Time // by the clock of the agent, which may be wrong
+	seen    time.Time // when that was new, by our clock
+}
+
+// Ages measures how old the Leases of the agents are. It keeps no cache: the Leases of a large cluster change hundreds of times a
+// second.
+type Ages struct {
+	// Reader asks the API server itself.
+	Reader client.Reader
+	Clock  clock.WithTicker
+	// Namespace is where the Leases are.
+	Namespace string
+	// Every is the time between two looks.
+	Every time.Duration
+
+	nodes map[string]renewal
+}
+
+// SetupWithManager adds it to a manager.
+func (a *Ages) SetupWithManager(m manager.Manager) error { return m.Add(a) }
+
+// NeedLeaderElection makes the leader the only one who exposes the ages.
+func (a *Ages) NeedLeaderElection() bool { return true }
+
+// Start measures until ctx is done. A look that fails is logged, and the ages stay as they were.
+func (a *Ages) Start(ctx context.Context) error {
+	log := logr.FromContextOrDiscard(ctx).WithName("lease")
+	kubeclient.RunPasses(logr.NewContext(ctx, log), a.Clock, a.Every, "Could not read the Leases of the agents", a.pass)
+	ages.Reset()
+	return nil
+}
+
+// pass reads all Leases of agents, page by page.
+func (a *Ages) pass(ctx context.Context) error {
+	now, found := a.Clock.Now(), map[string]renewal{}
+	for next := ""; ; {
+		var page coordinationv1.LeaseList
+		err := a.Reader.List(ctx, &page, client.InNamespace(a.Namespace), client.HasLabels{v1.LabelAgent}, client.Limit(pageSize), client.Continue(next))
+		if err != nil {
+			return fmt.Errorf("listing leases in namespace %q: %w", a.Namespace, err)
+		}
+		for i := range page.Items {
+			l := &page.Items[i]
+			if l.Spec.HolderIdentity == nil {
+				continue
+			}
+			node, at := *l.Spec.HolderIdentity, renewed(l)
+			was, known := a.nodes[node]
+			if !known || !was.renewed.Equal(at) {
+				was = renewal{renewed: at, seen: now}
+			}
+			found[node] = was
+		}
+		if next = page.Continue; next == "" {
+			break
+		}
+	}
+	for node := range a.nodes {
+		if _, there := found[node]; !there {
+			ages.DeleteLabelValues(node)
+		}
+	}
+	for node, r := range found {
+		ages.WithLabelValues(node).Set(now.Sub(r.seen).Seconds())
+	}
+	a.nodes = found
+	return nil
+}

@@ -1,0 +1,85 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lease
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	dto "github.com/prometheus/client_model/go"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+// measured reads the ages as Prometheus does.
+func measured(t *testing.T) map[string]float64 {
+	t.Helper()
+	families, err := metrics.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]float64{}
+	for _, f := range families {
+		if f.GetName() == leaseAge.Name {
+			for _, m := range f.GetMetric() {
+				found[labelOf(m)] = m.GetGauge().GetValue()
+			}
+		}
+	}
+	return found
+}
+
+func labelOf(m *dto.Metric) string { return m.GetLabel()[0].GetValue() }
+
+// An age is that of the last change which the manager saw: the clock of a node that is wrong makes no agent old. A node that is
+// gone has no age.
+func TestAges(t *testing.T) {
+	start := time.Date(2026, 11, 23, 6, 0, 0, 0, time.UTC)
+	clock := testclock.NewFakeClock(start)
+	scheme := runtime.NewScheme()
+	if err := coordinationv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	leaseOf := func(node string, at time.Time) *coordinationv1.Lease {
+		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kubediag", Name: v1.AgentLeaseName(node), Labels: map[string]string{v1.LabelAgent: node}}}
+		l.Spec.HolderIdentity, l.Spec.RenewTime = &node, &metav1.MicroTime{Time: at}
+		return l
+	}
+	live, dead := leaseOf("live", start.Add(-time.Hour)), leaseOf("dead", start.Add(time.Hour))
+	other := leaseOf("other", start)
+	other.Labels = nil // the manager's own
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(live, dead, other).Build()
+	a := &Ages{Reader: c, Clock: clock, Namespace: "kubediag", Every: AgeInterval}
+	step := func(name string, want map[string]float64) {
+		t.Helper()
+		if err := a.pass(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, measured(t)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		clock.Step(time.Minute)
+	}
+	step("at first", map[string]float64{"live": 0, "dead": 0})
+	live.Spec.RenewTime = &metav1.MicroTime{Time: start.Add(-time.Minute)}
+	if err := c.Update(t.Context(), live); err != nil {
+		t.Fatal(err)
+	}
+	step("one was renewed", map[string]float64{"live": 0, "dead": 60})
+	step("none was", map[string]float64{"live": 60, "dead": 120})
+	if err := c.Delete(t.Context(), dead); err != nil {
+		t.Fatal(err)
+	}
+	step("one is gone", map[string]float64{"live": 120})
+	if !a.NeedLeaderElection() {
+		t.Error("every manager exposes the ages")
+	}
+}

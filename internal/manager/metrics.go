@@ -1,0 +1,23 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package manager
+
+import (
+	"slices"
+
+	"kubediag.org/kubediag/internal/controller/diagnosis"
+	"kubediag.org/kubediag/internal/controller/lease"
+	"kubediag.org/kubediag/internal/controller/recoverypolicy"
+	"kubediag.org/kubediag/internal/controller/retention"
+	"kubediag.org/kubediag/internal/metric"
+	"kubediag.org/kubediag/internal/trigger"
+	"kubediag.org/kubediag/internal/trigger/alertmanager"
+)
+
+// Metrics declares what the manager exposes, without the metrics of the libraries.
+func Metrics() []metric.Declaration {
+	return slices.Concat(
+		diagnosis.Metrics(), lease.Metrics(), recoverypolicy.Metrics(), retention.Metrics(), trigger.Metrics(), alertmanager.Metrics(),
+	)
+}
