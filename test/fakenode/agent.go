@@ -53,6 +53,11 @@ func (s *Stage) launchAgent(t testing.TB, mode string, through ...string) *Agent
 	)}
 }
 
+// Address is where the agent serves its metrics, as host and port.
+func (a *Agent) Address() string {
+	return strings.TrimSuffix(strings.TrimPrefix(a.metrics, "http://"), "/metrics")
+}
+
 // Health asks the agent for its health, as the kubelet does, and gives an error where it does not say within a second that
 // it is well. The kubelet does not mind until the third in a row: on a busy machine any answer can be late.
 func (a *Agent) Health() error {

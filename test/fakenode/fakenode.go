@@ -120,6 +120,12 @@ func (s *Stage) Launch(t testing.TB, name string, wrap ...string) *exec.Cmd {
 	return s.launch(t, name, wrap, nil)
 }
 
+// LaunchWith is Launch with more flags.
+func (s *Stage) LaunchWith(t testing.TB, name string, flags ...string) *exec.Cmd {
+	t.Helper()
+	return s.launch(t, name, nil, flags)
+}
+
 // launch starts a program with flags besides those that every test needs, of which the last word counts.
 func (s *Stage) launch(t testing.TB, name string, wrap, flags []string) *exec.Cmd {
 	t.Helper()
