@@ -11,12 +11,13 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/metric/metrictest"
 	"kubediag.org/kubediag/test/apitest"
 )
 
@@ -89,6 +90,13 @@ func TestMountFaultTrigger(t *testing.T) {
 		w.fault(t, node, second, "DisconnectedFUSE")
 		w.count(t, tr, 2)
 		w.until(t, tr, func() bool { return tr.Status.Fired == 2 && tr.Status.Matched == 2 })
+		exposed, err := metrics.Registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, problem := range metrictest.Problems(exposed, Metrics()) {
+			t.Error(problem)
+		}
 	})
 }
 
