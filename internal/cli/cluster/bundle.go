@@ -148,7 +148,7 @@ func (c *client) bundleIn(ctx context.Context, pod *corev1.Pod, args []string, s
 	defer cancel()
 	r, w := io.Pipe()
 	defer func() { _ = r.Close() }() // the writer sees it
-	var said bytes.Buffer // its size is bounded below
+	var said bytes.Buffer            // its size is bounded below
 	ended := make(chan error, 1)
 	go func() {
 		err := run.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: bytes.NewReader(stdin), Stdout: w, Stderr: &clipped{&said, 16 << 10}})
