@@ -22,12 +22,6 @@ import (
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
-// The delay after a failed repair. It doubles with each failure, up to maxRetryDelay.
-const (
-	firstRetryDelay = time.Second
-	maxRetryDelay   = 5 * time.Minute
-)
-
 // bind is a subPath bind as the last inspection found it.
 type bind struct {
 	sub      kubelet.SubPath
@@ -41,12 +35,11 @@ type bind struct {
 	// noWatchUntil is the end of the pause after a flood of events. Until then its source gets no watch.
 	noWatchUntil time.Time
 
-	inspected  bool // whether found is set
-	found      subpath.Bind
-	code       fault.Code // of its fault, if a container is affected
-	fault      *Fault     // with that code; nil until it is described
-	retryAt    time.Time  // no repair before
-	retryDelay time.Duration
+	inspected bool // whether found is set
+	found     subpath.Bind
+	code      fault.Code // of its fault, if a container is affected
+	fault     *Fault     // with that code; nil until it is described
+	retry     retry
 }
 
 // needsPolling reports whether the bind can change without an event: its source has no watch, or the name of the
@@ -219,7 +212,7 @@ func (w *bindWatcher) affectsContainer(b *bind) bool {
 // mayUnmount reports whether the bind may be unmounted now. If its source was not replaced, a container that starts now
 // would get the empty file or directory below the bind. In that case the unmount waits until no container starts.
 func (w *bindWatcher) mayUnmount(b *bind, now time.Time) bool {
-	if w.mode(b) != Automatic || b.found.Verdict != subpath.Stale || now.Before(b.retryAt) {
+	if w.mode(b) != Automatic || b.found.Verdict != subpath.Stale || now.Before(b.retry.at) {
 		return false
 	}
 	return b.found.SourceReplaced || podinfo.NotStarting(w.Pods.PodByUID(b.sub.PodUID), b.sub.Container)
@@ -228,7 +221,7 @@ func (w *bindWatcher) mayUnmount(b *bind, now time.Time) bool {
 // alone reports whether no other program of the node repairs now.
 func (w *bindWatcher) alone(b *bind, now time.Time) bool {
 	if !w.locked {
-		b.retryAt = now.Add(tickInterval)
+		b.retry.at = now.Add(tickInterval)
 	}
 	return w.locked
 }
@@ -237,13 +230,13 @@ func (w *bindWatcher) alone(b *bind, now time.Time) bool {
 func (w *bindWatcher) withinRepairLimit(b *bind, now time.Time) bool {
 	limiter := w.repairLimiters[b.point]
 	if limiter == nil {
-		limiter = &repairLimiter{}
+		limiter = newRepairLimiter()
 		w.repairLimiters[b.point] = limiter
 	}
-	if limiter.allow(now) {
+	if limiter.AllowN(now, 1) {
 		return true
 	}
-	b.retryAt = now.Add(tickInterval)
+	b.retry.at = now.Add(tickInterval)
 	return false
 }
 
@@ -256,8 +249,7 @@ func (b *bind) recordRepair(n *notification) {
 	case errors.Is(n.err, mount.ErrNotMounted), errors.Is(n.err, mount.ErrChanged), errors.Is(n.err, subpath.ErrNotStale):
 		b.code, n.repaired, n.err = "", false, nil
 	default:
-		b.retryDelay = min(max(firstRetryDelay, 2*b.retryDelay), maxRetryDelay)
-		b.retryAt = n.inspectedAt.Add(b.retryDelay)
+		b.retry.failed(n.inspectedAt)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
@@ -133,7 +135,7 @@ func (w *bindWatcher) onTick(ctx context.Context) error {
 		for _, b := range w.binds {
 			w.enqueue(b)
 		}
-		maps.DeleteFunc(w.repairLimiters, func(point string, _ *repairLimiter) bool { return w.binds[point] == nil })
+		maps.DeleteFunc(w.repairLimiters, func(point string, _ *rate.Limiter) bool { return w.binds[point] == nil })
 	}
 	if err := w.updateBinds(); err != nil {
 		return err
@@ -160,7 +162,7 @@ func (w *bindWatcher) queuePending(now time.Time) {
 			if w.Pods.PodByUID(b.sub.PodUID) != nil { // the pod is known by now
 				w.enqueue(b)
 			}
-		case b.code != "" && w.affectsContainer(b) && (!w.wasNotified(b) || b.fault == nil || w.mode(b) == Automatic && !now.Before(b.retryAt)):
+		case b.code != "" && w.affectsContainer(b) && (!w.wasNotified(b) || b.fault == nil || w.mode(b) == Automatic && !now.Before(b.retry.at)):
 			w.enqueue(b)
 		case b.needsPolling() && polled < maxPolledBinds: // the order of a map is random, so that each bind is polled
 			polled++

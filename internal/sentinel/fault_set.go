@@ -53,7 +53,7 @@ func (w *volumeWatcher) updateFaults(volumes []*volume.Health) (changed bool) {
 	changed = changed || len(present) != len(w.present)
 	w.present = present
 	maps.DeleteFunc(w.backoffs, func(place mountPlace, backoff *repairBackoff) bool {
-		return !places[place] && time.Now().After(backoff.retryAt) && time.Since(backoff.lastAttempt) > repairBurst*repairRefill
+		return !places[place] && time.Now().After(backoff.at) && time.Since(backoff.lastAttempt) > repairBurst*repairRefill
 	})
 	return changed
 }

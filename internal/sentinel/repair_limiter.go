@@ -3,7 +3,11 @@
 
 package sentinel
 
-import "time"
+import (
+	"time"
+
+	"golang.org/x/time/rate"
+)
 
 // The rate limit of repairs. If a source is replaced all the time, the first repairBurst repairs follow at once, and
 // then one in each repairRefill.
@@ -12,31 +16,29 @@ const (
 	repairRefill = time.Second
 )
 
-// repairLimiter is a token bucket that limits the repairs of one place.
-type repairLimiter struct {
-	tokens   int
-	refilled time.Time // when tokens were added last
+// newRepairLimiter limits the repairs of one place.
+func newRepairLimiter() *rate.Limiter { return rate.NewLimiter(rate.Every(repairRefill), repairBurst) }
+
+// The delay after a failed repair. It doubles with each failure, up to maxRetryDelay.
+const (
+	firstRetryDelay = time.Second
+	maxRetryDelay   = 5 * time.Minute
+)
+
+// retry delays repairs after failures.
+type retry struct {
+	delay time.Duration
+	at    time.Time // no repair before
 }
 
-// allow reports whether a repair is allowed now, and takes a token.
-func (l *repairLimiter) allow(now time.Time) bool {
-	if l.refilled.IsZero() {
-		l.tokens, l.refilled = repairBurst, now
-	}
-	if refill := int(now.Sub(l.refilled) / repairRefill); refill > 0 {
-		l.tokens = min(repairBurst, l.tokens+refill)
-		l.refilled = l.refilled.Add(time.Duration(refill) * repairRefill)
-	}
-	if l.tokens == 0 {
-		return false
-	}
-	l.tokens--
-	return true
+func (r *retry) failed(now time.Time) {
+	r.delay = min(max(firstRetryDelay, 2*r.delay), maxRetryDelay)
+	r.at = now.Add(r.delay)
 }
 
 // repairBackoff delays repairs of one place after failures, and limits their rate.
 type repairBackoff struct {
-	repairLimiter
-	delay                time.Duration
-	retryAt, lastAttempt time.Time
+	*rate.Limiter
+	retry
+	lastAttempt time.Time
 }

@@ -25,6 +25,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
@@ -167,7 +168,7 @@ type Sentinel struct {
 	// notified are the mounts whose faults the observer knows, by mount point. They stay if the kubelet is restarted.
 	notified map[string]mount.ID
 	// repairLimiters limit the repairs of each place, by mount point.
-	repairLimiters map[string]*repairLimiter
+	repairLimiters map[string]*rate.Limiter
 
 	// bindDecisions and volumeDecisions receive when the guard may decide otherwise than before.
 	bindDecisions, volumeDecisions <-chan struct{}
@@ -185,7 +186,7 @@ func (s *Sentinel) Run(ctx context.Context) error {
 		return nil
 	}
 	s.bindDecisions, s.volumeDecisions = s.guard().Subscribe(), s.guard().Subscribe()
-	s.notified, s.repairLimiters = map[string]mount.ID{}, map[string]*repairLimiter{}
+	s.notified, s.repairLimiters = map[string]mount.ID{}, map[string]*rate.Limiter{}
 	s.Observer = &serialObserver{observer: s.Observer}
 	s.setBindStatus(Status{})
 	var group sync.WaitGroup

@@ -357,11 +357,11 @@ func (w *volumeWatcher) mayRepair(a fault.Action) bool {
 	place := placeOf(a.Mount)
 	backoff := w.backoffs[place]
 	if backoff == nil {
-		backoff = &repairBackoff{}
+		backoff = &repairBackoff{Limiter: newRepairLimiter()}
 		w.backoffs[place] = backoff
 	}
 	now := time.Now()
-	if now.Before(backoff.retryAt) || !backoff.allow(now) {
+	if now.Before(backoff.at) || !backoff.AllowN(now, 1) {
 		w.scanDue = true
 		return false
 	}
@@ -381,8 +381,7 @@ func (w *volumeWatcher) recordRepair(a fault.Action, applied fault.Applied, made
 		backoff.delay = 0
 		return true, nil
 	}
-	backoff.delay = min(max(firstRetryDelay, 2*backoff.delay), maxRetryDelay)
-	backoff.retryAt = time.Now().Add(backoff.delay)
+	backoff.failed(time.Now())
 	w.scanDue = true
 	if refused {
 		err = nil
