@@ -161,7 +161,7 @@ func TestRolesAreNarrow(t *testing.T) {
 			checkRule(t, role, rule)
 		}
 	}
-	if seen != 5 {
+	if seen != 6 {
 		t.Errorf("%d ClusterRoles", seen)
 	}
 }
