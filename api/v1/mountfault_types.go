@@ -184,7 +184,7 @@ type MountFaultStatus struct {
 
 // FaultRecovery is what RecoveryPolicies decide about a fault.
 type FaultRecovery struct {
-	// mode that holds for the fault now: Observe, Approve or Automatic.
+	// mode that holds for the fault now: Observe, Plan, Approve or Automatic.
 	// +required
 	Mode RecoveryMode `json:"mode"`
 	// policies are the names of the RecoveryPolicies that select the fault, the first 16 of them.

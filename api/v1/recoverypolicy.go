@@ -14,7 +14,7 @@ import (
 
 // RecoveryModes lists all modes, the most careful first.
 func RecoveryModes() []RecoveryMode {
-	return []RecoveryMode{RecoveryOff, RecoveryObserve, RecoveryApprove, RecoveryAutomatic}
+	return []RecoveryMode{RecoveryOff, RecoveryObserve, RecoveryPlan, RecoveryApprove, RecoveryAutomatic}
 }
 
 // Validate checks what a RecoveryPolicySpec can say about itself, but for the schedules of its windows, whose parser is no

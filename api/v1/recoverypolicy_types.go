@@ -9,7 +9,7 @@ import (
 
 // RecoveryMode says what an agent does about a fault that it sees.
 //
-// +kubebuilder:validation:Enum=Off;Observe;Approve;Automatic
+// +kubebuilder:validation:Enum=Off;Observe;Plan;Approve;Automatic
 type RecoveryMode string
 
 // Modes, the most careful first. If several policies select a fault, the most careful mode holds.
@@ -18,6 +18,8 @@ const (
 	RecoveryOff RecoveryMode = "Off"
 	// RecoveryObserve: the fault is reported.
 	RecoveryObserve RecoveryMode = "Observe"
+	// RecoveryPlan: the fault is reported, and a Diagnosis shows how it would be repaired. Nothing is changed.
+	RecoveryPlan RecoveryMode = "Plan"
 	// RecoveryApprove: the fault is reported, and a person has to approve its repair.
 	RecoveryApprove RecoveryMode = "Approve"
 	// RecoveryAutomatic: the fault is reported, and repaired if that loses nothing.
@@ -53,7 +55,7 @@ const (
 	ReasonOverruled = "Overruled"
 	// ReasonPaused: spec.paused is set.
 	ReasonPaused = "Paused"
-	// ReasonNoRepair: the mode Off or Observe allows no repair.
+	// ReasonNoRepair: the mode Off, Observe or Plan allows no repair.
 	ReasonNoRepair = "NoRepair"
 )
 

@@ -138,8 +138,8 @@ func (p *Policy) mode(f *Fault, now time.Time) (v1.RecoveryMode, string) {
 		return v1.RecoveryOff, fmt.Sprintf("policy %s has mode Off", p.Name)
 	case p.Spec.Paused:
 		return v1.RecoveryObserve, fmt.Sprintf("policy %s is paused", p.Name)
-	case p.Spec.Mode == v1.RecoveryObserve:
-		return v1.RecoveryObserve, fmt.Sprintf("policy %s has mode Observe", p.Name)
+	case p.Spec.Mode == v1.RecoveryObserve, p.Spec.Mode == v1.RecoveryPlan:
+		return p.Spec.Mode, fmt.Sprintf("policy %s has mode %s", p.Name, p.Spec.Mode)
 	}
 	if why := p.breaks(f); why != "" {
 		return v1.RecoveryObserve, why

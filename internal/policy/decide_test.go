@@ -72,6 +72,7 @@ func TestDecide(t *testing.T) {
 			want: v1.RecoveryObserve, why: "policy a has mode Observe", policyNum: 1,
 		},
 		"one":               {policies: []*Policy{automatic}, want: v1.RecoveryAutomatic, why: "allowed by policy automatic", policyNum: 1},
+		"plan":              {policies: []*Policy{named("a", v1.RecoveryPlan, nil), named("b", v1.RecoveryApprove, nil)}, want: v1.RecoveryPlan, why: "policy a has mode Plan", policyNum: 2},
 		"approval":          {policies: []*Policy{named("a", v1.RecoveryApprove, nil)}, want: v1.RecoveryApprove, why: "policy a wants approval", policyNum: 1},
 		"off":               {policies: []*Policy{automatic, named("a", v1.RecoveryOff, nil)}, want: v1.RecoveryOff, why: "policy a has mode Off", policyNum: 2},
 		"contradiction":     {policies: []*Policy{automatic, named("z", v1.RecoveryObserve, nil), named("a", v1.RecoveryApprove, nil)}, want: v1.RecoveryObserve, why: "policy z", policyNum: 3},

@@ -140,7 +140,7 @@ func (r *Reconciler) conditions(ctx context.Context, p *policy.Policy, now time.
 		effective.Reason, effective.Message = v1.ReasonInvalidSpec, "an invalid policy allows no repair of what it selects"
 	case p.Spec.Paused:
 		effective.Reason, effective.Message = v1.ReasonPaused, "spec.paused is set: no repair is made, also not by a Diagnosis"
-	case p.Spec.Mode == v1.RecoveryOff || p.Spec.Mode == v1.RecoveryObserve:
+	case p.Spec.Mode == v1.RecoveryOff || p.Spec.Mode == v1.RecoveryObserve || p.Spec.Mode == v1.RecoveryPlan:
 		effective.Reason, effective.Message = v1.ReasonNoRepair, fmt.Sprintf("mode %s allows no repair", p.Spec.Mode)
 	case overruled != nil:
 		effective.Reason = v1.ReasonOverruled

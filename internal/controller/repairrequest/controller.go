@@ -3,7 +3,7 @@
 
 // Package repairrequest asks people to approve the repairs that RecoveryPolicies want approved. Agents write into a MountFault which
 // mode holds for it. If that is Approve, this package makes a Diagnosis with mode Approve of the pod. Its agent plans the repair and
-// waits for a RecoveryApproval. This package allows nothing.
+// waits for a RecoveryApproval. If it is Plan, the Diagnosis has mode Plan, and ends with its plan. This package allows nothing.
 package repairrequest
 
 import (
@@ -60,17 +60,20 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 	if err != nil {
 		return fmt.Errorf("indexing unfinished diagnoses: %w", err)
 	}
-	wanted := predicate.NewPredicateFuncs(func(o client.Object) bool {
+	asked := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		f, ok := o.(*v1.MountFault)
-		return ok && wantsApproval(f)
+		return ok && asks(f)
 	})
-	return builder.ControllerManagedBy(m).Named("repairrequest").For(&v1.MountFault{}, builder.WithPredicates(wanted)).Complete(r)
+	return builder.ControllerManagedBy(m).Named("repairrequest").For(&v1.MountFault{}, builder.WithPredicates(asked)).Complete(r)
 }
 
-// wantsApproval reports whether a fault could be repaired without a loss if a person approves it.
-func wantsApproval(f *v1.MountFault) bool {
+// modes are those of the Diagnoses for faults that policies do not leave to the agents.
+var modes = map[v1.RecoveryMode]v1.DiagnosisMode{v1.RecoveryPlan: v1.ModePlan, v1.RecoveryApprove: v1.ModeApprove}
+
+// asks reports whether policies want the plan of a repair that loses nothing, to see it or to approve it.
+func asks(f *v1.MountFault) bool {
 	return f.DeletionTimestamp.IsZero() && f.Status.Pod != nil && f.Status.Heal == v1.HealSafe &&
-		f.Status.Recovery != nil && f.Status.Recovery.Mode == v1.RecoveryApprove
+		f.Status.Recovery != nil && modes[f.Status.Recovery.Mode] != ""
 }
 
 // unfinished are the values of unfinishedIndex.
@@ -85,10 +88,10 @@ func unfinished(o client.Object) []string {
 
 func key(namespace, name string) string { return namespace + "/" + name }
 
-// Reconcile makes the Diagnosis of the pod of a fault, unless one is under way. While the fault wants approval, it looks again.
+// Reconcile makes the Diagnosis of the pod of a fault, unless one is under way. While the fault is there, it looks again.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	f := &v1.MountFault{}
-	if err := r.Client.Get(ctx, req.NamespacedName, f); err != nil || !wantsApproval(f) {
+	if err := r.Client.Get(ctx, req.NamespacedName, f); err != nil || !asks(f) {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	again := reconcile.Result{RequeueAfter: Interval}
@@ -139,17 +142,20 @@ func (r *Reconciler) busy(ctx context.Context, f *v1.MountFault) (bool, error) {
 const maxBase = 200
 
 // diagnosisOf is the Diagnosis of the pod of a fault. All faults of a pod have the same in an interval, so that a manager that
-// is restarted makes no second one.
+// is restarted makes no second one. With mode Plan, a fault has one as long as it lasts.
 func diagnosisOf(f *v1.MountFault, now time.Time) *v1.Diagnosis {
 	pod := f.Status.Pod
-	sum := sha256.Sum256([]byte(strings.Join(
-		[]string{f.Status.Node, string(pod.UID), strconv.FormatInt(now.UnixNano()/int64(Interval), 10)}, "\x00")))
+	mode, once := modes[f.Status.Recovery.Mode], strconv.FormatInt(now.UnixNano()/int64(Interval), 10)
+	if mode == v1.ModePlan {
+		once = f.Namespace + "/" + f.Name
+	}
+	sum := sha256.Sum256([]byte(strings.Join([]string{f.Status.Node, string(pod.UID), once}, "\x00")))
 	d := &v1.Diagnosis{}
 	d.Name = strings.TrimRight(pod.Name[:min(len(pod.Name), maxBase)], "-.") + "-" + hex.EncodeToString(sum[:5])
 	d.Labels = map[string]string{v1.LabelOrigin: v1.OriginPolicy}
 	d.Annotations = map[string]string{v1.AnnotationPolicies: strings.Join(f.Status.Recovery.Policies, ",")}
 	d.Spec = v1.DiagnosisSpec{
-		OperationSet: v1.DefaultOperationSet, Mode: v1.ModeApprove, NodeName: f.Status.Node,
+		OperationSet: v1.DefaultOperationSet, Mode: mode, NodeName: f.Status.Node,
 		PodReference: &v1.PodReference{Namespace: pod.Namespace, Name: pod.Name},
 	}
 	return d

@@ -145,6 +145,23 @@ func TestAsksForNothingElse(t *testing.T) {
 	}
 }
 
+// TestPlans: a policy with mode Plan has a fault planned once, and nothing more.
+func TestPlans(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, faultOf("one", func(s *v1.MountFaultStatus) { s.Recovery.Mode = v1.RecoveryPlan }))
+	for range 3 {
+		_, made := c.visit(t, "one")
+		if len(made) != 1 || made[0].Spec.Mode != v1.ModePlan || made[0].Labels[v1.LabelOrigin] != v1.OriginPolicy {
+			t.Fatalf("%+v", made)
+		}
+		made[0].Status.Phase = v1.DiagnosisSucceeded
+		if err := c.Status().Update(t.Context(), &made[0]); err != nil {
+			t.Fatal(err)
+		}
+		c.clock.Step(2 * Interval)
+	}
+}
+
 // TestPace: a storm of faults becomes no storm of Diagnoses.
 func TestPace(t *testing.T) {
 	t.Parallel()
