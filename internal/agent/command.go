@@ -19,6 +19,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/flags"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/memlimit"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/sentinel"
 	"kubediag.org/kubediag/internal/version"
@@ -55,7 +56,7 @@ func NewCommand() *cobra.Command {
 			if release := sys.Release(); sys.TooOld(release) {
 				slog.Warn("Kernel is older than any that kubediag is tested on", "release", release, "oldest", sys.OldestKernel)
 			}
-			limitMemory()
+			memlimit.Set()
 			rest, err := config.GetConfig()
 			if err != nil {
 				return fmt.Errorf("finding the API server: %w", err)

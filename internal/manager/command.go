@@ -18,6 +18,7 @@ import (
 
 	"kubediag.org/kubediag/internal/flags"
 	"kubediag.org/kubediag/internal/kubeclient"
+	"kubediag.org/kubediag/internal/memlimit"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/version"
 )
@@ -47,6 +48,7 @@ func NewCommand() *cobra.Command {
 				return err
 			}
 			logTo(slog.NewJSONHandler(printable.Writer(os.Stderr), &slog.HandlerOptions{Level: verbosity.Level()}))
+			memlimit.Set()
 			config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 			if err != nil {
 				return fmt.Errorf("finding the API server: %w", err)

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+// Package memlimit keeps a program within the memory of its container.
+package memlimit
 
 import (
 	"bytes"
@@ -15,9 +16,9 @@ import (
 	"strings"
 )
 
-// limitMemory has the collector keep the program below nine tenths of the memory that its container may have: the kernel
-// would end it at the limit. A limit that somebody has set by GOMEMLIMIT stays.
-func limitMemory() {
+// Set has the collector keep the program below nine tenths of the memory that its container may have: the kernel would end it
+// at the limit. A limit that the user has set by GOMEMLIMIT stays.
+func Set() {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
