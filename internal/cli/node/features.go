@@ -20,7 +20,7 @@ import (
 func NewFeaturesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "features",
-		Short: "Tell what this kernel can do, and which ways kubediag takes because of it",
+		Short: "Show what this kernel can do, and which ways kubediag takes because of it",
 		Long: "features tries out everything that kubediag makes use of where a kernel has it: it goes by what works, not by\n" +
 			"version. \"no\" comes with the first mainline kernel that has it. \"failed\" means that it cannot be told, mostly for\n" +
 			"want of a privilege. It changes nothing and ends with status 0 whatever the answers are.",

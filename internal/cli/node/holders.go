@@ -28,7 +28,7 @@ func NewHoldersCommand(proc string) *cobra.Command {
 	o := nodeOptions{proc: proc}
 	cmd := &cobra.Command{
 		Use:   "holders [DEVICE]",
-		Short: "Tell who holds a block device that cannot be detached, and why",
+		Short: "Find the holders of a block device that cannot be detached",
 		Long: "holders looks for whatever keeps a block device busy: its mounts in every mount namespace of the node, with and\n" +
 			"without processes, and open files, detached mounts, overlays, loop devices, swap and devices made of it. It names\n" +
 			"the processes, their containers and pods, the volume mount that has carried a mount into a container, and the\n" +
