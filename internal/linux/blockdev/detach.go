@@ -154,8 +154,8 @@ func (r detacher) detachZram(ctx context.Context, d Device) error {
 	return verify(ctx, empty)
 }
 
-// detachKRBD asks for the device by the number that krbd knows it by. Where
-// krbd has a file for devices of one major, it refuses the other.
+// detachKRBD asks for the device by the number that krbd knows it by. If krbd has a
+// file for devices of one major, it refuses the other.
 func (r detacher) detachKRBD(ctx context.Context, d Device) error {
 	if err := r.unchanged(d); err != nil {
 		return err

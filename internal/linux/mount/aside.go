@@ -61,7 +61,7 @@ func (r *replaceOp) detachCopy(home kernel) error {
 		return errNoAside
 	}
 	defer copied.Close()
-	// What is mounted on the mount from now on stays away from the copy.
+	// Mounts on the mount from now on do not propagate to the copy.
 	if err := sys.SetMountPropagation(copied, Private); err != nil {
 		return errNoAside
 	}

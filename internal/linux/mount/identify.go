@@ -21,8 +21,8 @@ type source interface {
 	// or below. It leaves no trace on the mount, not even a use of it.
 	hasNoChildren(id ID) (bool, error)
 	// beneath says which mount that one lies on at the same place: its ID, what it
-	// allows, how it shares. That one may have another parent than id says.
-	// ErrNotMounted: none.
+	// allows, how it shares. The mount beneath may have another parent than id
+	// says. ErrNotMounted: none.
 	beneath(id ID) (State, error)
 }
 

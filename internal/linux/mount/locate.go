@@ -12,12 +12,12 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// LocateAll says what the mount table of the calling thread's namespace has about
-// each of the mounts, and calls then with the index of each, in their order. It
-// looks up no path, so that it never waits. Of an ID with nothing but a Point it is
-// the mount that shows there. Otherwise it is the mount that is meant, also if
-// another one hides it; the one that shows at its Point if it is not there any more.
-// ErrNotMounted: none. What the root's own inode says is not known.
+// LocateAll looks up each of the mounts in the mount table of the calling thread's
+// namespace, and calls then with the index of each, in their order. It looks up no
+// path, so that it never waits. An ID with nothing but a Point means the mount that
+// shows there. Any other ID means one mount, also if another one hides it. If that
+// is not there any more, the result is the one that shows at its Point.
+// ErrNotMounted: none. State does not say what the root's own inode says.
 func LocateAll(wanted []ID, then func(i int, st State, err error)) {
 	l := locator{whole: sync.OnceValues(func() (*mountinfo.Table, error) { return mountns.Table(0) }), numbers: sync.OnceValues(uniqueNumbers)}
 	for i, id := range wanted {

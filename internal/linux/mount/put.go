@@ -63,7 +63,7 @@ func (u *unmountOp) place(tree, at *sys.FD, beneath bool) error {
 	return u.did("move_mount", "of the tree", sys.Attach(tree, at, false))
 }
 
-// attachBeneath has what is to be there show as soon as the mount whose root fd is goes. That gives the mount another
+// attachBeneath has what is to be there show as soon as the mount whose root fd is goes. The mount then has another
 // parent. Its number stays its own as long as fd is open, and so it is found again where it has no other.
 func (u *unmountOp) attachBeneath(fd *sys.FD) error {
 	if u.attach == nil {

@@ -20,8 +20,8 @@ type ReplaceOptions struct {
 	// closes it in any case.
 	Tree *sys.FD
 	// Check is asked as in Options, and again right before the mount is removed.
-	// Where it refuses only then, the tree stays beneath the mount, where it does
-	// not show; the next Replace takes it away.
+	// If it refuses only then, the tree stays beneath the mount, where it does not
+	// show; the next Replace takes it away.
 	Check func(State) error
 	// Limits are what the tree is not to allow, on top of the mount's own limits.
 	Limits sys.MountAttr
@@ -41,11 +41,11 @@ type ReplaceOptions struct {
 // other users, what somebody mounts on it within the microseconds after the last
 // look goes in its place (ErrOtherUnmounted) or with it.
 //
-// Where the tree cannot be put beneath, a mount that nobody uses is removed and
-// the tree put in place right afterwards, and one that is in use is left alone:
-// ErrBusy, and why it could not be. Nothing is touched where other mounts lie on
-// the mount (ErrBusy), where the kernel has locked it in place (EINVAL), where
-// the tree's own root has been unlinked (ENOENT), where owners of files are mapped
+// If the tree cannot be put beneath, a mount that no process uses is removed and
+// the tree put in place right afterwards. A mount in use is left alone: ErrBusy,
+// and why the tree could not be put beneath. Nothing is touched if other mounts lie
+// on the mount (ErrBusy), if the kernel has locked it in place (EINVAL), if the
+// tree's own root has been unlinked (ENOENT), or if owners of files are mapped
 // (errors.ErrUnsupported).
 //
 // A mount whose root the kernel opens no more, as the server has disowned it

@@ -20,11 +20,11 @@ type Options struct {
 	// Its error is handed on and nothing is touched.
 	Check func(State) error
 	// Source gives what is to be at the point instead, opened in the namespace;
-	// nil for nothing. It is asked after Check, and again where what it gave has
-	// been unlinked meanwhile; Unmount closes it. It is put beneath a deleted
-	// mount before that goes, so that there is no moment without, and else
-	// bound right afterwards. Where that cannot be, or another mount shows
-	// then, nothing is.
+	// nil for nothing. It is asked after Check, and again if its result has been
+	// unlinked meanwhile; Unmount closes it. It is put beneath a deleted mount
+	// before that goes, so that there is no moment without, and else bound right
+	// afterwards. If that is impossible, or another mount shows then, nothing is
+	// put there.
 	Source func() *sys.FD
 	// Foreign says that others have made the namespace: nothing on the way to the point
 	// is taken for granted then, and only a process that can be lost may call Unmount

@@ -138,8 +138,8 @@ func parseTaskIn(message string) Kill {
 }
 
 // parseKill reads "Memory cgroup out of memory: Killed process 12 (name) total-vm:...", "Out of memory: Killed process",
-// "Out of memory (oom_kill_allocating_task): Killed process", and "Killed process" as kernels before 5.0 have it. Where
-// a name has brackets in it, it ends at the last that is followed by what the kernel adds.
+// "Out of memory (oom_kill_allocating_task): Killed process", and "Killed process" as kernels before 5.0 have it. A
+// name with brackets in it ends at the last one that is followed by what the kernel adds.
 func parseKill(message string) (pid int, name string, node, ok bool) {
 	head, rest, found := strings.Cut(message, "Killed process ")
 	node = strings.HasPrefix(head, "Out of memory") && strings.HasSuffix(head, ": ")

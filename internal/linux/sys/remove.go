@@ -97,8 +97,8 @@ func (f *FD) BirthTime() (time.Time, error) {
 func RemoveDirAt(dir *FD, name string) error { return unlink(dir, name, unix.AT_REMOVEDIR) }
 
 // RemoveFileAt removes the name of what is no directory (EISDIR) from dir:
-// unlinkat(2). A symbolic link itself is removed, not what it leads to. Of
-// mounts on it the same holds as for RemoveDirAt.
+// unlinkat(2). A symbolic link itself is removed, not what it leads to. Mounts on
+// it are treated as in RemoveDirAt.
 func RemoveFileAt(dir *FD, name string) error { return unlink(dir, name, 0) }
 
 func unlink(dir *FD, name string, flags int) error {
