@@ -12,10 +12,10 @@ import (
 const idLength = 64
 
 // ContainerID gives the ID of the container, or of the pod's sandbox, that a process runs in, from the text of
-// /proc/PID/cgroup. Where containers run in containers it is that of the innermost, so that inside of a node that is a
-// container itself, as kind has them, it is known to the node's runtime.
+// /proc/PID/cgroup. If containers run in containers, it is the ID of the innermost. The runtime of a node that is a
+// container itself, as with kind, then knows it.
 //
-// A process may give its own cgroups any name. Where the ID decides something, use Client.Owner.
+// A process may give its own cgroups any name. If the ID decides something, use Client.Owner.
 func ContainerID(cgroup string) (id string, ok bool) {
 	ids := ContainerIDs(cgroup)
 	if len(ids) == 0 {
@@ -50,8 +50,8 @@ func idsOf(path string) []string {
 }
 
 // idOf reads the name of one cgroup. cgroupfs: ID, or crio-ID. systemd: docker-ID.scope, cri-containerd-ID.scope,
-// crio-ID.scope. A containerd that was not told of systemd takes the name that is meant for it: SLICE:cri-containerd:ID.
-// What watches over a container from outside, as crio-conmon-ID.scope does, is not in it.
+// crio-ID.scope. A containerd without the systemd driver takes the name that is meant for systemd:
+// SLICE:cri-containerd:ID. A process that monitors a container from outside, as in crio-conmon-ID.scope, is not in it.
 func idOf(name string) (id string, ok bool) {
 	name = strings.TrimSuffix(name, ".scope")
 	if len(name) < idLength {

@@ -94,7 +94,7 @@ func (c *Client) PodRecords(ctx context.Context, podUID string) ([]Container, er
 }
 
 // Remove removes the record with that ID, PodUID and Name, if it is one of a container that has exited and never
-// started: ErrNotRemovable otherwise. Where the pod's container has no record with that ID, nothing is done.
+// started: ErrNotRemovable otherwise. If the pod's container has no record with that ID, nothing is done.
 func (c *Client) Remove(ctx context.Context, record Container) error {
 	conn, err := c.dial(ctx)
 	if err != nil {

@@ -76,9 +76,9 @@ func (c *Client) Container(ctx context.Context, id string) (Owner, error) {
 	return c.owner(ctx, []string{id})
 }
 
-// Owner tells which container a process belongs to, from the text of its /proc/PID/cgroup: the outermost that the
-// runtime knows. Whoever may make cgroups can name one inside of its own like another container, but none around it.
-// ErrNotFound where the runtime knows none, or the process is in no container; ErrUnavailable where it cannot be reached.
+// Owner returns the container that a process belongs to, from the text of its /proc/PID/cgroup: the outermost that the
+// runtime knows. A process that may make cgroups can name one inside of its own like another container, but none around
+// it. ErrNotFound if the runtime knows none, or the process is in no container; ErrUnavailable if it cannot be reached.
 func (c *Client) Owner(ctx context.Context, cgroup string) (Owner, error) {
 	ids := ContainerIDs(cgroup)
 	if len(ids) == 0 {
@@ -165,8 +165,8 @@ func labelled(id string, labels map[string]string) Owner {
 }
 
 // Carrier says which of the container's mounts has carried in what is mounted at point, a path as the container sees
-// it: the one with the longest ContainerPath that contains point. Where two are the same, the later one lies on top.
-// ok is false where none contains it, also because the image has a symbolic link there.
+// it: the one with the longest ContainerPath that contains point. If two are the same, the later one lies on top. ok is
+// false if none contains it, also because the image has a symbolic link there.
 func (o Owner) Carrier(point string) (mount Mount, ok bool) {
 	longest := -1
 	for _, m := range o.Mounts {

@@ -84,7 +84,7 @@ type configuration struct {
 // configuration reads the configuration file; nil where the arguments name none.
 func (p *process) configuration() (*configuration, error) {
 	file := flagValue(p.args, "config")
-	// Of a program with a kubelet in it, --config is the configuration of that program.
+	// In a program with a kubelet in it, --config is the configuration of that program.
 	if file == "" || !strings.HasPrefix(p.program, "kubelet") {
 		return nil, nil
 	}

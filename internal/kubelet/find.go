@@ -55,7 +55,7 @@ type search struct {
 // ErrNotFound is returned where no kubelet, or more than one, could be ours.
 var ErrNotFound = errors.New("kubelet not found")
 
-// Node is our kubelet. What was found is kept as long as that process lives, with its program and its mount namespace.
+// Node is our kubelet. The result is kept as long as that process lives, with its program and its mount namespace.
 func (f *Finder) Node(ctx context.Context) (*Node, error) {
 	s, err := f.current(ctx)
 	if err != nil {

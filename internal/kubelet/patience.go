@@ -42,9 +42,9 @@ func (c *callers) of(p process, host string) (*bounded.Calls, bounded.Call) {
 	return &c.others, call
 }
 
-// askEach looks at processes, and gives up on those that keep us waiting. What look does then comes to nothing. Those of
-// one mount namespace come one after the other, and namespaces side by side: one that waits holds up none but its own. All
-// together have the time of Patience.
+// askEach looks at processes, and gives up on those that keep us waiting. The result of look is dropped then. Those of
+// one mount namespace come one after the other, and namespaces side by side: one that waits holds up none but its own.
+// All together have the time of Patience.
 func askEach[T any](ctx context.Context, c *callers, processes []process, look func(process) T) (values []T, silent []process, err error) {
 	limit, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()

@@ -31,9 +31,9 @@ type PodName struct {
 
 // PodNames reads the names of pods, by UID, from the directories of their logs, through the root directory of the
 // kubelet's process. It needs no API server and no container runtime. Pods of which the kubelet has no logs are not in
-// it. Whoever may write to that directory chooses what is in it: the names are for people, and choose nothing. Nothing is
-// read of a file system that may hang (mountns.ErrMayBlock), and what does not show that it may is not waited for
-// longer than Patience (bounded.ErrNoAnswer).
+// it. A process that may write to that directory chooses what is in it: the names are for people, and decide nothing.
+// Nothing is read of a file system that may hang (mountns.ErrMayBlock). Any other file system is waited for no longer
+// than Patience (bounded.ErrNoAnswer).
 func (n *Node) PodNames(ctx context.Context) (map[string]PodName, error) {
 	names, err := within(ctx, "logs of "+n.process.key(), n.readPodNames)
 	if errors.Is(err, bounded.ErrNoAnswer) {

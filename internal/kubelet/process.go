@@ -81,7 +81,7 @@ func (p *process) lives() bool {
 // String is the process for people.
 func (p process) String() string { return fmt.Sprintf("process %d (%s)", p.pid, p.program) }
 
-// podGroup is what the control group of a pod is called, by its UID. That of a static pod has no dashes.
+// podGroup is what the control group of a pod is called, by its UID. The UID of a static pod has no dashes.
 var podGroup = regexp.MustCompile(`(^|-)pod[0-9a-f]{8}([-_]?[0-9a-f]{4}){3}[-_]?[0-9a-f]{12}(\.slice)?$`)
 
 // alien says why the process cannot be the kubelet of our host, whatever its name; empty: it may be. self is our own
@@ -148,8 +148,8 @@ func (p *process) load() error {
 // programs that have a kubelet in them.
 var programs = []string{"kubelite", "hyperkube", "k3s", "k3s-server", "k3s-agent"}
 
-// kubeletName is how a kubelet is called: its version may be in its name. What else begins so is another program, such as
-// kubelet-csr-approver.
+// kubeletName is how a kubelet is called: its version may be in its name. Any other name that begins so is another
+// program, such as kubelet-csr-approver.
 var kubeletName = regexp.MustCompile(`^kubelet([-_.]?v?[0-9].*)?$`)
 
 func mayBeKubelet(program string) bool {

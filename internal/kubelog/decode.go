@@ -17,9 +17,9 @@ const minArray = 2
 // [114 98 100], become the text that they are, and quotes, line breaks, tabs and carriage returns that were escaped,
 // once or in quotes of quotes, become what they stand for.
 //
-// What is no array of bytes (a 300 in it, cut in the middle), or is one of bytes that are no text, stays as it is. So do
-// all other escapes: \x2d is part of the names of systemd, \040 of those in a mount table. The content of an array is not
-// decoded a second time. The result is not longer than text. It may hold anything: print it escaped.
+// A list that is no array of bytes (a 300 in it, cut in the middle), or one of bytes that are no text, stays as it is.
+// So do all other escapes: \x2d is part of the names of systemd, \040 of those in a mount table. The content of an
+// array is not decoded a second time. The result is not longer than text. It may hold anything: print it escaped.
 func Decode(text string) string {
 	var b strings.Builder
 	b.Grow(len(text))
@@ -72,7 +72,7 @@ func array(s string) (decoded string, length int) {
 	return s, len(s)
 }
 
-// number reads a decimal number up to 255 without leading zeros. Where there is none, digits is 0.
+// number reads a decimal number up to 255 without leading zeros. If there is none, digits is 0.
 func number(s string) (value byte, digits int) {
 	n := 0
 	for digits < len(s) && s[digits] >= '0' && s[digits] <= '9' {

@@ -57,7 +57,7 @@ func Mentions(text string) Found {
 	return f
 }
 
-// What ends a word, inside of a set of characters of a regular expression.
+// Characters that end a word, for a set of characters of a regular expression.
 const ends = `\s"'` + "`" + `,;()\[\]{}<>|…`
 
 const uuid = `[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}`
