@@ -5,7 +5,7 @@
 // namespace that got a copy of the kubelet's mounts and kept it, and which copies may go.
 //
 // It decides from the kernel's word: the mount tables of the holder and of the kubelet, and on which directory of which
-// file system a mount lies. What the container runtime tells of a container only narrows that further. A message, a
+// file system a mount lies. The container runtime's word about a container only narrows that further. A message, a
 // parameter or a name of a device narrows what is looked at and never widens what may be changed.
 //
 // It changes nothing but in Unmount, which removes one copy, never by force. It rests on package devholder, on the layout

@@ -34,7 +34,7 @@ func (l *look) livePod(ctx context.Context, v view, name string) string {
 	return why
 }
 
-// alive asks the runtime, and where there is none goes by the kubelet's directory. What cannot be told is alive.
+// alive asks the runtime, and if there is none goes by the kubelet's directory. A pod in doubt counts as alive.
 func (l nodeAsker) alive(ctx context.Context, uid string) string {
 	if l.Runtime == nil {
 		return l.hasDirectory(uid)

@@ -19,10 +19,10 @@ import (
 var ErrStays = errors.New("mount stays")
 
 // Unmount removes one copy, if it is the very mount that was written down, and the judge still says that it may go, at
-// the moment of the act and in the namespace of its holder. It is never forced: mount.ErrBusy where somebody uses it.
-// mount.ErrNotMounted: it is gone already. ErrStays: it is not to go. What may wait for a file system is done by a process
-// that can be lost (subprocess.ErrDeadline, subprocess.ErrTooMany): the way to the mount is the holder's to choose, and the last mount of a file system
-// takes that with it.
+// the moment of the act and in the namespace of its holder. It is never forced: mount.ErrBusy if a process uses it.
+// mount.ErrNotMounted: it is gone already. ErrStays: it is not to go. A child process that can be lost does every step
+// that may wait for a file system (subprocess.ErrDeadline, subprocess.ErrTooMany): the holder chooses the way to the
+// mount, and the last mount of a file system takes that with it.
 func (i *Inspector) Unmount(ctx context.Context, want fault.Mount) error {
 	h, err := i.find(ctx, want)
 	if err != nil {

@@ -4,9 +4,9 @@
 // Package fusedaemon finds out why the daemon of a volume is gone: what has become of the containers of the driver that
 // started it, and whether the kernel has killed a process of theirs.
 //
-// Who listens on the driver's socket is asked of the kernel, by the credentials of a connection: the path that
-// /proc/net/unix has is the one inside of the driver's container, which is the same for all drivers. From there it goes
-// by the runtime's records, and by the kernel's log. A daemon that ran elsewhere, as those of drivers do that make a pod
+// The kernel says which process listens on the driver's socket, by the credentials of a connection. The path in
+// /proc/net/unix is the one inside of the driver's container, which is the same for all drivers. From there it goes by
+// the runtime's records, and by the kernel's log. A daemon that ran elsewhere, as those of drivers do that make a pod
 // for each mount, leaves no trace there: where nothing explains it, the answer says that it is not known.
 //
 // It changes nothing. It rests on unix(7), on the layout <root>/plugins/<driver>/csi.sock that the kubelet's plugin
@@ -99,7 +99,7 @@ func (q Question) within(at time.Time, early time.Duration) bool {
 }
 
 // AnalyzeAll says what is known about several volumes, in their order. It gives no error: what could not be looked at is said
-// in a sentence. What the volumes have in common is read, and asked, once.
+// in a sentence. Facts that the volumes have in common are read, and asked for, once.
 func (t *Analyzer) AnalyzeAll(ctx context.Context, questions []Question) []Exit {
 	exits, r, now := make([]Exit, len(questions)), newReading(t), time.Now()
 	for i, q := range questions {

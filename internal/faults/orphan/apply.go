@@ -101,7 +101,7 @@ func (l *look) there(ctx context.Context, rel string) (there bool, err error) {
 	if errors.Is(err, sys.ENOENT) {
 		return false, nil
 	}
-	// What is in the way is there.
+	// Something in the way is there.
 	if errors.Is(err, sys.EXDEV) || errors.Is(err, sys.ELOOP) || errors.Is(err, sys.ENOTDIR) {
 		return true, nil
 	}

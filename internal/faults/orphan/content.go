@@ -15,7 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// What the kubelet has in the directory of a pod.
+// The kubelet's names in the directory of a pod.
 const (
 	volumesDir  = "volumes"
 	subPathsDir = "volume-subpaths"
@@ -37,7 +37,7 @@ type walker struct {
 	pod *Pod
 }
 
-// fill lists what lies in the directory of a pod, and that itself last. Where it is gone there is nothing.
+// fill lists what lies in the directory of a pod, and that itself last. If it is gone there is nothing.
 func (l *look) fill(p *Pod, pods *sys.FD) error {
 	w := &walker{look: l, pod: p}
 	if err := w.entry(pods, p.UID, ".", 0); err != nil {
@@ -56,7 +56,7 @@ func (l *look) fill(p *Pod, pods *sys.FD) error {
 	return nil
 }
 
-// entry adds what is called name in dir, after all that is in it. What cannot be looked at may be data.
+// entry adds what is called name in dir, after all that is in it. An entry that cannot be looked at may be data.
 func (w *walker) entry(dir *sys.FD, name, rel string, depth int) error {
 	fd, err := sys.OpenEntry(dir, name)
 	switch {

@@ -34,7 +34,7 @@ func (u uses) note(uid string, m *mountns.Mount, why string) {
 
 // mounted finds, in every mount namespace of the machine, the mounts that show the directories of these pods to be in
 // use. A path means something else in each namespace; so a mount is placed by the directory of the file system that it
-// covers, or that it shows, and hidden mounts count as others do. Of all other mounts nothing is kept.
+// covers, or that it shows, and hidden mounts count as others do. Nothing is kept of all other mounts.
 func (l *look) mounted(uids []string) (uses, mountns.Survey, error) {
 	scanner := l.Scanner
 	if scanner == nil {

@@ -11,9 +11,9 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 )
 
-// plan says what is removed of a pod's directory, and in which order, or why nothing is. Where volumes or subPaths are
-// left it is these; then a kubelet removes the rest. A directory in which none is left, and which stays all the same, is
-// removed itself, as long as nothing but directories is in it.
+// plan says what is removed of a pod's directory, and in which order, or why nothing is. If volumes or subPaths are
+// left it is these; then a kubelet removes the rest. A directory in which none is left, and which stays all the same,
+// is removed itself, as long as nothing but directories is in it.
 func (p *Pod) plan(looked *Looked) {
 	rest := len(p.Volumes) == 0 && !p.SubPaths
 	for _, e := range p.all {

@@ -57,8 +57,8 @@ func (l *look) needed(e Entry, uid string) string {
 	return l.attempts.waiting(e)
 }
 
-// staged says where the driver has the volume mounted for all pods; empty: nowhere. Where other pods have the volume
-// that is as it should be, and empty as well.
+// staged says where the driver has the volume mounted for all pods; empty: nowhere. It is empty as well if other pods
+// have the volume, for then that mount is as it should be.
 func (l *look) staged(r *kubelet.VolumeRecord, uid string) string {
 	for _, m := range l.table.Mounts() {
 		below, ok := strings.CutPrefix(m.Point, l.node.PodsDir()+"/")

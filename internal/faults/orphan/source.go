@@ -22,7 +22,7 @@ const hashAnnotation = "kubernetes.io/config.hash"
 // maxSandboxes is from how many sandboxes on a list may not be whole: package cri tells of no more.
 const maxSandboxes = 10_000
 
-// serverUID is what an API server gives pods for a UID. That of a static pod has no dashes, unless somebody chose one.
+// serverUID is what an API server gives pods for a UID. The UID of a static pod has no dashes, unless a user chose one.
 var serverUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 // sources is what those know who may know of a pod.
@@ -157,8 +157,8 @@ func (i *Inspector) contained(ctx context.Context, uids []string, from sources) 
 	return why
 }
 
-// agree tells whether the two speak of one node. That of the wrong node would know none of the pods of ours. Where the API
-// server was not asked, what the cache has of it counts.
+// agree reports whether the two speak of one node. A runtime of the wrong node would know none of our pods. If the API
+// server was not asked, its pods in the cache count.
 func (i *Inspector) agree(s sources) bool {
 	for uid := range s.runtime {
 		if s.server[uid] || s.server == nil && i.cached(uid) {

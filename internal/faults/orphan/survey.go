@@ -24,8 +24,8 @@ const (
 	maxPods        = 200_000
 )
 
-// maxLooked bounds how many directories are looked into at once, as each takes room and a question to the runtime. Where
-// there are more, it is the turn of others every hour, so that a repair still finds what was diagnosed.
+// maxLooked bounds how many directories are looked into at once, as each takes room and a question to the runtime. If
+// there are more, others have their turn every hour, so that a repair still finds what was diagnosed.
 const (
 	maxLooked = 1000
 	turnEvery = time.Hour

@@ -50,8 +50,8 @@ var (
 	// refusing are the reasons to wait that the kubelet gives where it, or the runtime, could not start the container.
 	// Those of hooks and of images are not among them: their messages quote what a container or a registry says.
 	refusing = []string{"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
-	// unstarted are the reasons of runtimes for the end of a container that never ran: of containerd, and of Docker. That
-	// no start is known does not prove it: after a restart, containerd does not know that of some that have run.
+	// unstarted are the reasons of runtimes for the end of a container that never ran: of containerd, and of Docker. A
+	// missing start time does not prove it: after a restart, containerd lacks the start time of some that have run.
 	unstarted = []string{"StartError", "ContainerCannotRun"}
 )
 

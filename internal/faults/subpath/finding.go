@@ -19,7 +19,7 @@ func (b Bind) Finding(pod *corev1.Pod, namespace uint64) fault.Finding {
 	return b.finding(podinfo.PodOf(pod), pod, namespace)
 }
 
-// codes by verdict. What is not proven, or no fault, has none.
+// codes by verdict. A bind that is no fault, or is not proven to be one, has none.
 var codes = map[Verdict]fault.Code{Stale: fault.StaleSubPath, SourceGone: fault.MissingBindSource}
 
 // finding is Finding of a pod whose spec may not be known: then pod is nil.

@@ -28,7 +28,7 @@ type Bind struct {
 	Why string
 	// Line is the mount's line of mountinfo.
 	Line string
-	// Source is the path of the source on the host, with the kernel's mark //deleted. Where no mount shows that part of
+	// Source is the path of the source on the host, with the kernel's mark //deleted. If no mount shows that part of
 	// the file system, it is the path inside the file system, as in mountinfo.
 	Source string
 	// Beneath is how many further mounts are at the same place, hidden by this one.

@@ -20,9 +20,9 @@ import (
 var ErrNotStale = errors.New("bind is not stale")
 
 // InspectBind inspects the bind at point. It is called inside the kubelet's namespace, and reads no mount table on kernels
-// with openat2 and statmount. there is false where nothing is mounted there, or nothing that can be seen, and where the
-// kubelet would not bind a subPath of the pod. Where pod is nil, its spec is not known: then the bind is Stale only if
-// the kernel alone proves it.
+// with openat2 and statmount. there is false if nothing is mounted there, or nothing that can be seen, and if the
+// kubelet would not bind a subPath of the pod there. If pod is nil, its spec is not known: then the bind is Stale only
+// if the kernel alone proves it.
 func InspectBind(n *kubelet.Node, pod *corev1.Pod, point string) (b Bind, there bool, err error) {
 	s, ok := targetAt(n, pod, point)
 	if !ok {
@@ -110,7 +110,7 @@ func check(n *kubelet.Node, pod *corev1.Pod, st mount.State) error {
 // Unmount removes exactly the mount that id means, if it is a stale bind that the pod's spec asks for at that moment, and
 // binds what the subPath names now in its place, where something is there: a kubelet that is just starting the container
 // may have found the bind and handed its path on, and is not to have the container started with the empty file or
-// directory below. A kubelet keeps what it finds bound. Where nothing is there, the kubelet binds at the next start.
+// directory below. A kubelet keeps what it finds bound. If nothing is there, the kubelet binds at the next start.
 // Unmount is called inside the kubelet's namespace. Its errors are ErrNotStale and those of package mount.
 func Unmount(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, id mount.ID) error {
 	var st mount.State

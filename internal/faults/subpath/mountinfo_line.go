@@ -11,7 +11,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 )
 
-// What the kernel escapes in paths, and in the names of types and sources.
+// Characters that the kernel escapes in paths, and in the names of types and sources.
 var (
 	escapePath = strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`)
 	escapeName = strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`, "#", `\043`)

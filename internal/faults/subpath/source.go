@@ -22,8 +22,8 @@ import (
 // BadSources looks for what the containers of a pod that are not started mount and cannot get: the path of a hostPath, what
 // a subPath in it names and nothing is bound for, or the directory of a volume that the kubelet makes. container narrows
 // it to one container; empty means all of them. Only what a lookup proves is reported: one that does not leave the
-// volume, and does not ask a file system that may hang. What is made at a start counts only once it should have been: a
-// container that waits for its image has no fault yet. A pod that is over, or goes, has none.
+// volume, and does not ask a file system that may hang. A source that a start makes counts only once it should be
+// there: a container that waits for its image has no fault yet. A pod that is over, or goes, has none.
 func BadSources(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, container string) ([]fault.Finding, error) {
 	return lookUp(ctx, nodeAsker{}, place{n, pod, container})
 }

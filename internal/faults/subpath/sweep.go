@@ -116,7 +116,7 @@ func countDirs(dir string) (int, error) {
 	return count, nil
 }
 
-// Fault tells what was found as a fault: StaleSubPath or MissingBindSource. Where nothing is proven it has no code.
+// Fault returns what was found as a fault: StaleSubPath or MissingBindSource. It has no code if nothing is proven.
 // namespace is the inode number of the mount namespace.
 func (f Found) Fault(namespace uint64) fault.Finding {
 	pod := fault.Pod{UID: f.SubPath.PodUID}

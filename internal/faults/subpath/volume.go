@@ -17,7 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
-// volume is the directory of a volume, opened. Whoever opened it closes it.
+// volume is the directory of a volume, opened. The function that opened it closes it.
 type volume struct {
 	dir *sys.FD
 	// path leads to it and has no link in it; asked is how the pod's spec names it, empty where it does not.
