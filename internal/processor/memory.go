@@ -21,7 +21,7 @@ func (p *Plan) Remember(memory any) error {
 	return nil
 }
 
-// Recall reads what Remember wrote. That it cannot is not worth another try.
+// Recall reads what Remember wrote. A failure is not worth another try.
 func (p *Plan) Recall(memory any) error {
 	if err := json.Unmarshal([]byte(p.Notes[MemoryNote]), memory); err != nil {
 		return Stalled(fmt.Errorf("decode notes of plan: %w", err))

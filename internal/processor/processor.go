@@ -11,7 +11,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 )
 
-// ParamPrefix begins the keys of parameters. Whoever asks for the run sets them, and nobody else.
+// ParamPrefix begins the keys of parameters. Only the requester of the run sets them.
 const ParamPrefix = "param."
 
 // Context keys that every processor sees in Request.Data. They overrule parameters of the same names, and no result has

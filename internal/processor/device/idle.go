@@ -217,8 +217,9 @@ func (h *IdleRecoverer) Apply(ctx context.Context, _ processor.Request, a fault.
 	return fault.Applied{}, err
 }
 
-// allowed refuses what is no krbd device, has its node bound, or has been used since it was planned for. What the
-// counters were is not known if the node's agent has started since and has not swept yet: then it is enough that nothing holds it.
+// allowed refuses what is no krbd device, has its node bound, or has been used since it was planned for. The counters
+// of that time are unknown if the node's agent has started since and has not swept yet: then it is enough that nothing
+// holds it.
 func (h *IdleRecoverer) allowed(ctx context.Context, d blockdev.Device) error {
 	if d.Kind != blockdev.KRBD || d.Parent != "" {
 		return fmt.Errorf("%w: %s is no krbd device", device.ErrStays, d.Node())

@@ -56,7 +56,7 @@ func (s *Script) Run(ctx context.Context, r processor.Request) (processor.Result
 		return processor.Result{}, fmt.Errorf("start script of operation %q: %w", s.Operation, err)
 	}
 	err := cmd.Wait()
-	// What the script left running in the background goes with it.
+	// Processes that the script left in the background end with it.
 	if killErr := sys.KillGroup(cmd.Process.Pid); killErr != nil && err == nil {
 		err = killErr
 	}

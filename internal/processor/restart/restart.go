@@ -176,8 +176,8 @@ func (s Starter) Pod(ctx context.Context, r processor.Request, uid string) (*cor
 }
 
 // Conclude gives the findings of a plan that is proven as healed, once the containers have started; running is for how many
-// seconds they were waited for, empty where none was. Where the options say to wait for none, the findings stay open that are
-// of a container which is to be started.
+// seconds they were waited for, empty where none was. If the options say to wait for none, the findings of a container
+// that is to be started stay open.
 func (s Starter) Conclude(ctx context.Context, r processor.Request, w Waiting, o Options, findings []fault.Finding) (
 	healed []fault.Finding, running string, err error) {
 	switch {

@@ -23,7 +23,7 @@ import (
 // KeyEvictResult says what was evicted, and what has become of it.
 const KeyEvictResult = "recover.kubernetes.pod_evict.result"
 
-// What an Evictor says, wrapped.
+// The errors of an Evictor, wrapped.
 var (
 	// ErrGone: there is no such pod any more, or another one has its name.
 	ErrGone = errors.New("pod is gone")

@@ -222,8 +222,8 @@ func (h *RebindRecoverer) plan(ctx context.Context, d *rebindDraft, o rebindOpti
 	return plan, err
 }
 
-// waiting are the containers that could not start for want of what is replaced. Where an init container is one of them,
-// the others cannot start before it; and while another one runs, they have their time.
+// waiting are the containers that could not start because they lacked what is replaced. If an init container is one of
+// them, the others cannot start before it; and while another one runs, they have their time.
 func (d *rebindDraft) waiting() restart.Waiting {
 	names := d.mounters
 	if d.container != "" {
