@@ -5,6 +5,7 @@
 // run them, and writes down in the status what happened. It turns the API's types into the pipeline's and back, and
 // talks to a Store for everything else: that is the API server for the agent, and memory for the demo.
 //
-// A status is written when a Diagnosis is accepted, before something is repaired, and at the end; not more often. What is
-// under way is in the pipeline's journal, so a Diagnosis can be given to Run again after anything that may happen.
+// A status is written when a Diagnosis is accepted, before something is repaired, and at the end; not more often. The
+// pipeline's journal holds the work in progress, so a Diagnosis can be given to Run again after anything that may
+// happen.
 package executor

@@ -38,7 +38,7 @@ type Store interface {
 }
 
 // Observer hears what happens, for people and metrics. It is called in order, must be quick, and does not keep d, whose
-// status says how far things are. What ended in an earlier process is not told again.
+// status says how far things are. The end of something in an earlier process is not reported again.
 type Observer interface {
 	// Accepted hears that a Diagnosis is taken for the first time.
 	Accepted(d *v1.Diagnosis)

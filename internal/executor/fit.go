@@ -13,8 +13,8 @@ import (
 
 const (
 	maxMessage = pipeline.MaxMessageBytes
-	// What etcd takes by default is 1.5 MiB. Of that, bytes of JSON for the whole object, and for the status: as many as
-	// the rest of the object leaves, within bounds.
+	// etcd takes 1.5 MiB by default. These are bytes of JSON for the whole object, and for the status: as many as the
+	// rest of the object leaves, within bounds.
 	maxObjectBytes = 1300 << 10
 	maxStatusBytes = 900 << 10
 	minStatusBytes = 64 << 10

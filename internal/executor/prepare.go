@@ -18,7 +18,8 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// Who applies everything at once may be faster than the manager, so a set that is not there or not ready is waited for.
+// A user who applies everything at once may be faster than the manager, so a set that is missing or not ready is waited
+// for.
 const (
 	patience = 10 * time.Second
 	poll     = 250 * time.Millisecond
@@ -47,7 +48,7 @@ func (x *execution) awaitSet(ctx context.Context, err error) (*graph.Graph, erro
 	}
 }
 
-// set reads the OperationSet and makes its graph. Where it cannot be used, the error is a verdict. A Diagnosis that has
+// set reads the OperationSet and makes its graph. If it cannot be used, the error is a verdict. A Diagnosis that has
 // begun needs the same graph, and no more: the set was ready then.
 func (x *execution) set(ctx context.Context) (*graph.Graph, error) {
 	name, hash := x.d.Spec.Set(), x.d.Status.AdjacencyListHash

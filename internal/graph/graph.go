@@ -36,7 +36,7 @@ type Graph struct {
 	counts []int32 // paths from node 0 to the node, saturated
 }
 
-// New checks a list of nodes and makes a graph of it. Where every id is 0, a node's id is its position. The error joins
+// New checks a list of nodes and makes a graph of it. If every id is 0, a node's id is its position. The error joins
 // the first ten problems, each an *Error that names node, field and value.
 func New(nodes []Node) (*Graph, error) {
 	g := &Graph{nodes: numbered(nodes)}
@@ -79,7 +79,7 @@ func (g *Graph) Hash() string {
 	return hex.EncodeToString(sum[:20])
 }
 
-// sort fills in walk and sinks. What no walk enters lies on a cycle or behind one.
+// sort fills in walk and sinks. A node that no walk enters lies on a cycle or behind one.
 func (g *Graph) sort() []*Error {
 	waiting := make([]int, len(g.nodes))
 	for i, before := range g.before {

@@ -51,8 +51,8 @@ func timed(ctx context.Context, err error) error {
 	return err
 }
 
-// guard calls fn in a goroutine of its own and returns what it returns. A panic becomes an error. Where fn does not
-// return within the grace after ctx is done, it is left behind; its result is dropped when it comes.
+// guard calls fn in a goroutine of its own and returns what it returns. A panic becomes an error. If fn does not return
+// within the grace after ctx is done, it is left behind; its result is dropped when it comes.
 func guard[T any](ctx context.Context, r *Runner, fn func(context.Context) (T, error)) (T, error) {
 	var none T
 	if n := r.calls.Left(); n >= maxAbandoned {

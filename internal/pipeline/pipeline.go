@@ -39,8 +39,8 @@ var (
 type Operation struct {
 	Name string
 	Step processor.Step
-	// Acts says that Step.Processor may change something, as an external server or a script may. That it is about to be
-	// run is then on the disk before it is.
+	// Acts says that Step.Processor may change something, as an external server or a script may. The journal on the
+	// disk then says so before it runs.
 	Acts bool
 	// Timeout bounds one attempt.
 	Timeout time.Duration

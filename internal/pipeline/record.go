@@ -48,7 +48,8 @@ type record struct {
 	Planned bool `json:"planned,omitempty"`
 	NoFault bool `json:"noFault,omitempty"`
 
-	// Of an attempt, an action or an operation that failed, or of one that is not applicable. Any operation may have a Message.
+	// Reason belongs to an attempt, an action or an operation that failed, or to one that is not applicable. Any
+	// operation may have a Message.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 	Stack   string `json:"stack,omitempty"`

@@ -86,7 +86,7 @@ func fields(v reflect.Value) {
 		}
 	case reflect.Map:
 		for _, key := range v.MapKeys() {
-			// What a map holds cannot be set in its place.
+			// A value in a map cannot be set in its place.
 			value := reflect.New(v.Type().Elem()).Elem()
 			value.Set(v.MapIndex(key))
 			fields(value)

@@ -104,7 +104,7 @@ func named() []rule {
 	return all
 }
 
-// Text replaces every credential that it recognises by Mark. What was valid JSON stays valid JSON.
+// Text replaces every credential that it recognises by Mark. Valid JSON stays valid JSON.
 func Text(text string) string {
 	lower := lowered(text)
 	for _, r := range rules() {
