@@ -23,8 +23,8 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 )
 
-// runAgent runs the agent until ctx is done. What runs then is left so that the next start goes on with it. The process must
-// end after it returns: see kube.Run for what may be left behind.
+// runAgent runs the agent until ctx is done. The next start resumes the Diagnoses that run then. The process must end
+// after it returns: see kube.Run for what may be left behind.
 func runAgent(ctx context.Context, config *rest.Config, o options) error {
 	return runWith(ctx, config, o, ctrlmetrics.Registry)
 }

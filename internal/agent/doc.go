@@ -9,8 +9,8 @@
 // done is in the status of the Diagnosis.
 package agent
 
-// What the agent may do in the API. There is nothing about Secrets in it, and nothing that changes a Pod or a spec.
-// The Diagnoses that it creates are records of what its sentinel has repaired.
+// The permissions of the agent in the API. They include no Secrets, and no change of a Pod or a spec. The Diagnoses
+// that it creates are records of what its sentinel has repaired.
 //
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=diagnoses,verbs=get;list;watch
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=diagnoses,verbs=create,namespace=kubediag

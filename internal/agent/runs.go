@@ -40,7 +40,7 @@ func (r *runs) begin(parent context.Context, uid types.UID) (context.Context, bo
 	return ctx, true
 }
 
-// end marks a Diagnosis as no longer running. Where it is over for good, it never begins again.
+// end marks a Diagnosis as no longer running. If it is over for good, it never begins again.
 func (r *runs) end(uid types.UID, over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

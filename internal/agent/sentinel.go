@@ -140,8 +140,8 @@ func fieldsOf(f fault.Finding) []any {
 	}
 }
 
-// register registers the metrics of what the sentinel sees. Where it is off there are none: 0 would say that it does not see
-// what it should, and that there is no fault.
+// register registers the metrics of what the sentinel sees. If the sentinel is off there are none: 0 would say that it
+// does not see what it should, and that there is no fault.
 func (l *lookout) register(registry prometheus.Registerer, status func() sentinel.Status) error {
 	if l.mode == sentinel.Off {
 		return nil
