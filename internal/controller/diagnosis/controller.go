@@ -28,15 +28,15 @@ import (
 // workers is how many Diagnoses are looked at at once.
 const workers = 4
 
-// Delays before a Diagnosis is looked at again. What is waited for is asked for as often as it has been waited for
-// already: after one second first, then twice as late each time, at most once a minute.
+// Delays before a Diagnosis is looked at again. While it waits for something, the delay doubles with each look, from
+// one second to one minute.
 const (
 	conflictDelay = 100 * time.Millisecond
 	minWait       = time.Second
 	maxWait       = time.Minute
 )
 
-// What the manager may do for this.
+// The permissions of the manager for this.
 //
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=diagnoses,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=diagnoses/status,verbs=patch

@@ -36,8 +36,8 @@ func (r *Reconciler) announce(v *visit) {
 	}
 }
 
-// concernsManager lets through what may need the manager: a new Diagnosis, another phase, a changed spec or label. What
-// an agent writes while it works is its own affair, and so is a Diagnosis that has just become bound: it is looked at
+// concernsManager lets through what may need the manager: a new Diagnosis, another phase, a changed spec or label. The
+// writes of an agent that works do not concern it. Nor does a Diagnosis that has just become bound: it is looked at
 // again when its agent has had the time to take it.
 func concernsManager() predicate.Predicate {
 	return predicate.Funcs{

@@ -36,8 +36,8 @@ func (r *Reconciler) validate(_ context.Context, v *visit) error {
 	return nil
 }
 
-// bind finds the node and names it in the label by which its agent watches. What an agent has taken already gets its
-// label back and nothing else.
+// bind finds the node and names it in the label by which its agent watches. A Diagnosis that an agent has taken already
+// gets its label back and nothing else.
 func (r *Reconciler) bind(ctx context.Context, v *visit) error {
 	if bound(v.was) {
 		return nil

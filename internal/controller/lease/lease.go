@@ -32,7 +32,7 @@ const (
 	slotKeep = 5 * time.Minute
 )
 
-// What the manager may do for this.
+// The permissions of the manager for this.
 //
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=list;delete,namespace=kubediag
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get
@@ -97,7 +97,7 @@ func (s *Sweeper) sweepSlots(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// renewed is when an agent last renewed its Lease, by its own clock. That clock may be wrong: it is the node that decides.
+// renewed is when an agent last renewed its Lease, by its own clock. This clock may be wrong: the Node object decides.
 func renewed(l *coordinationv1.Lease) time.Time {
 	if l.Spec.RenewTime == nil {
 		return l.CreationTimestamp.Time

@@ -25,7 +25,7 @@ import (
 	"kubediag.org/kubediag/internal/kubeclient"
 )
 
-// What the manager may do for this.
+// The permissions of the manager for this.
 //
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=operations,verbs=get;list;watch
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=operations/status,verbs=patch

@@ -22,7 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/kubeclient"
 )
 
-// What the manager may do for this.
+// The permissions of the manager for this.
 //
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=operations;operationsets,verbs=get;list;watch
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=operationsets/status,verbs=patch

@@ -31,8 +31,8 @@ const (
 	maxProblemBytes = 512
 )
 
-// operations says why the Operations of a set cannot be used; the reason is empty where all of them can. What does not
-// exist is told before what is not ready.
+// operations says why the Operations of a set cannot be used; the reason is empty if all of them can. Missing
+// Operations come before those that are not ready.
 func (r *Reconciler) operations(ctx context.Context, set *v1.OperationSet) (reason, message string, err error) {
 	var missing, unready []string
 	seen := map[string]bool{"": true}
@@ -64,7 +64,7 @@ func (r *Reconciler) operations(ctx context.Context, set *v1.OperationSet) (reas
 	return "", "", nil
 }
 
-// unreadiness says why an Operation cannot be used. What was found out about an older generation does not count.
+// unreadiness says why an Operation cannot be used. A condition of an older generation does not count.
 func unreadiness(op *v1.Operation) string {
 	ready := meta.FindStatusCondition(op.Status.Conditions, v1.ConditionReady)
 	switch {

@@ -20,7 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/kubeclient"
 )
 
-// What the manager may do for this.
+// The permissions of the manager for this.
 //
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=diagnoses,verbs=get;list;watch;delete
 
