@@ -21,7 +21,7 @@ import (
 const maxManifest = 4 << 20
 
 // Load takes in every object of a manifest of one or more YAML documents. A field that the kind does not have is an
-// error that names it. What stands before the error has been taken in.
+// error that names it. The objects before the error have been taken in.
 func (m *Memory) Load(manifest io.Reader) error {
 	documents := yaml.NewYAMLReader(bufio.NewReader(io.LimitReader(manifest, maxManifest)))
 	for i := 1; ; i++ {

@@ -92,8 +92,8 @@ func ask(f *sys.Feature) answer {
 	return a
 }
 
-// backends says what packages mountns and mount choose where a feature is there, or not. Where that cannot be told, the way
-// of this caller is the one without it, and that of another may be the other.
+// backends says what packages mountns and mount choose where a feature is there, or not. If that is unknown, this
+// caller uses the way without the feature, and another caller may use the other.
 func backends(probe func(*sys.Feature) error) []backend {
 	choose := func(purpose string, yes, no backend, needs ...*sys.Feature) backend {
 		refused := false

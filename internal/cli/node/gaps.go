@@ -22,7 +22,7 @@ const mountProc = "mount it: mount -t proc proc /proc"
 
 // gap is something that was not looked at, and may hide a fault.
 type gap struct {
-	// What was not looked at, Why not, and Do is what to do about that; empty where nothing can be done.
+	// The thing What was not looked at, for the reason Why. Do is the remedy; it is empty if there is none.
 	What string `json:"what"`
 	Why  string `json:"why"`
 	Do   string `json:"do,omitempty"`
@@ -51,7 +51,8 @@ func noteLines(b *strings.Builder, notes []string) {
 	}
 }
 
-// errUnseen is how a verb ends that could not look at everything. What it has seen, and what not, has been written by then.
+// errUnseen is how a verb ends that could not look at everything. By then the verb has written what it has seen, and
+// what not.
 var errUnseen = errors.New("not everything was looked at, so there may be faults that were not seen")
 
 // unseen is errUnseen with what to do; nil where there are no gaps.

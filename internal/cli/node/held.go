@@ -14,7 +14,7 @@ import (
 )
 
 // heldDevices looks for block devices that the kubelet has done with and other mount namespaces keep: with a copy of one
-// of its mounts. What containers have mounted by themselves is theirs, and no fault.
+// of its mounts. A mount that a container made itself is its own, and no fault.
 func heldDevices(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	left, err := s.source.devices(ctx)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"kubediag.org/kubediag/internal/printable"
 )
 
-// lookedAt is what holders has looked at. Where no device was named, the whole says where it looked from and what it
-// passed through, and each device what was looked into because of it.
+// lookedAt is what holders has looked at. If no device was named, the whole says where it looked from and what it
+// passed through. Each device then says what was looked into because of it.
 type lookedAt struct {
 	lookedThrough
 	lookedInto

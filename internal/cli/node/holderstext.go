@@ -44,8 +44,8 @@ func writeAs(w io.Writer, f format, all any, text func() string) error {
 	return write(w, text())
 }
 
-// verdict is what a verb ends with that has looked at these. Who does not see what others do cannot tell what is held from
-// what is in use.
+// verdict returns the error with which a verb ends that has looked at these. A caller that does not see what other
+// processes do cannot distinguish a held device from one in use.
 func verdict(uses []deviceUse, from lookedFrom) error {
 	if slices.ContainsFunc(uses, deviceUse.held) && !from.blind {
 		return ErrFaults
@@ -159,7 +159,7 @@ func (u deviceUse) verdict() string {
 	return "is held."
 }
 
-// usesText says why a device is in use as it should be. Who uses it would be a long list, of no use to people.
+// usesText says why a device is in use as it should be. A list of its users would be long, and of no use to people.
 func (u deviceUse) usesText(b *strings.Builder) {
 	for _, why := range u.Device.InUseBy {
 		row(b, 2, "because", why)

@@ -18,7 +18,7 @@ import (
 // nameTimeout bounds how long one source of names is waited for: names are a convenience.
 const nameTimeout = 2 * time.Second
 
-// Where the names of pods come from.
+// The sources of the names of pods.
 const (
 	namesFromPods    = "pods"
 	namesFromRuntime = "runtime"

@@ -23,7 +23,7 @@ import (
 	"kubediag.org/kubediag/internal/store"
 )
 
-// What the ConfigMap says before and after it is updated.
+// The content of the ConfigMap before and after its update.
 const (
 	oldContent = "rotate 7, the old content"
 	newContent = "rotate 14, the new content"

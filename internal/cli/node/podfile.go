@@ -119,8 +119,8 @@ func (p podFile) add(document []byte) error {
 	return nil
 }
 
-// addPod takes in one pod. kind is the kind of an object that does not say its own. What two pods say of one UID is
-// believed of neither.
+// addPod takes in one pod. kind is the kind of an object that does not say its own. If two pods have one UID, neither
+// is believed.
 func (p podFile) addPod(document []byte, kind string) error {
 	pod := &corev1.Pod{}
 	pod.Kind = kind

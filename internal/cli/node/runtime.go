@@ -20,7 +20,7 @@ import (
 )
 
 // boundedRuntime is the container runtime for a verb that cannot wait for it: it is asked for nameTimeout in all, and then
-// no more. What it has said is remembered.
+// no more. Its answers are remembered.
 type boundedRuntime struct {
 	runtime interface {
 		device.Runtime
@@ -58,7 +58,7 @@ func newBoundedRuntime(n *kubelet.Node) *boundedRuntime {
 	return r
 }
 
-// Owner is that of cri.Client. What is in no container is not asked about.
+// Owner is that of cri.Client. The runtime is not asked about a process in no container.
 func (r *boundedRuntime) Owner(ctx context.Context, cgroup string) (cri.Owner, error) {
 	ids := cri.ContainerIDs(cgroup)
 	if len(ids) == 0 {

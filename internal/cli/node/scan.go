@@ -23,7 +23,7 @@ import (
 	"kubediag.org/kubediag/internal/printable"
 )
 
-// ErrFaults is how a verb ends that has looked and found faults. What they are has been written by then.
+// ErrFaults is how a verb ends that has looked and found faults. The verb has written them by then.
 var ErrFaults = errors.New("faults found")
 
 // NewScanCommand makes the verb scan. It looks for kubelets in the process file system at proc; empty: /proc.
@@ -287,7 +287,7 @@ type scan struct {
 	looked    looked
 }
 
-// run looks for one kind after the other. Where ctx ends, what was found by then counts, and the rest was not looked for.
+// run looks for one kind after the other. If ctx ends, the faults found by then count, and the rest was not looked for.
 func (s *scan) run(ctx context.Context, kinds []kind) ([]fault.Finding, error) {
 	if s.source == nil {
 		if err := s.useNode(); err != nil {

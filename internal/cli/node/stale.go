@@ -10,8 +10,8 @@ import (
 	"kubediag.org/kubediag/internal/faults/subpath"
 )
 
-// staleSubPaths looks for subPath binds whose source is gone or another one by now. What the kubelet renews by itself is
-// counted, and is no fault.
+// staleSubPaths looks for subPath binds whose source is gone or another one by now. A bind that the kubelet renews by
+// itself is counted, and is no fault.
 func staleSubPaths(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	survey, err := s.source.subPaths(ctx, s.specs)
 	if err != nil {

@@ -33,9 +33,9 @@ const (
 	nodeName      = "my-node"
 )
 
-// standIn plays the kubelet and the container runtime for one pod with one container. What it does with files and
-// mounts is real and done the way kubelets before 1.19 do it: it binds a subPath once, and never looks whether the
-// source is still there. Its container is no process, but a mount at the place where the container's would be.
+// standIn plays the kubelet and the container runtime for one pod with one container. Its files and mounts are real,
+// and made the way kubelets before 1.19 make them: it binds a subPath once, and never checks whether the source is
+// still there. Its container is no process, but a mount at the place where the container's would be.
 type standIn struct {
 	root  string // the kubelet's root directory
 	point string // where the subPath is bound
