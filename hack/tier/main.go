@@ -199,8 +199,9 @@ func (t tier) call(args ...string) []string {
 	return slices.Concat([]string{"test", "-json"}, t.args, args)
 }
 
-// fuzzArgs is what go test -fuzz does, but for one thing: that has the compiler watch every package that the test needs,
-// which takes minutes, and this only those of this module. What fuzzing found worth keeping is kept from run to run.
+// fuzzArgs returns the arguments of go test -fuzz, with one difference. go test -fuzz has the compiler instrument every
+// package that the test needs, which takes minutes. These arguments instrument only the packages of this module. The
+// inputs that fuzzing kept stay in the cache from run to run.
 func fuzzArgs(dir, name, cache string, d time.Duration) []string {
 	return []string{
 		"-run=^$", "-gcflags=./...=-d=libfuzzer", dir, "-args",
@@ -209,7 +210,8 @@ func fuzzArgs(dir, name, cache string, d time.Duration) []string {
 	}
 }
 
-// goTest runs go test and tells the report what it said. That go test exits with 1 is for the report to say.
+// goTest runs go test and passes its output to the report. If tests failed, the exit code of go test is no error: the
+// report counts them.
 func goTest(ctx context.Context, r *report, args []string) error {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Stderr = os.Stderr

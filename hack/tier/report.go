@@ -29,7 +29,7 @@ type event struct {
 	Key, Value  string // of an attribute
 }
 
-// maxOutput bounds what is kept of one test's output, in bytes. Of more, the end is kept.
+// maxOutput bounds what is kept of one test's output, in bytes. If there is more, the end is kept.
 const maxOutput = 64 << 10
 
 // slow is what a test takes that is worth a line of its own, so that a long tier is seen to move.
@@ -172,8 +172,8 @@ func (r *report) note(k key, t *test, action string) {
 	r.ended[dir+" "+k.name] = o
 }
 
-// fail counts and prints a test that failed by itself. Of one that failed only because of a test below it, it prints
-// what it said, for a panic below is told by the test above.
+// fail counts and prints a test that failed by itself. If a test failed only because of a test below it, fail prints
+// only its output: the test above reports a panic below.
 func (r *report) fail(k key, t *test, e event) {
 	what := strings.TrimSpace(k.pkg + " " + k.name)
 	if k.name == "" {
