@@ -88,7 +88,7 @@ func TestDetachZram(t *testing.T) {
 	must(t, systest.UnmountPath(point, false))
 	wantBusy(t, Sys{}, d, true)
 	wantDetach(t, Sys{}, d, ErrBusy)
-	// What the kernel says to the write itself.
+	// The kernel's answer to the write itself.
 	if err := (detacher{}).order(t.Context(), (sysfs{}).attr(d.Name, "reset"), "1"); !errors.Is(err, ErrBusy) || !errors.Is(err, sys.EBUSY) {
 		t.Errorf("reset while it is mounted elsewhere: %v, want EBUSY", err)
 	}

@@ -102,7 +102,7 @@ func zram(t testing.TB) Device {
 	must(t, err)
 	d := find(t, Sys{}, "zram"+id)
 	t.Cleanup(func() {
-		// Who has it open lets it go as the processes of the test end.
+		// Processes of the test that have it open close it when they end.
 		eventually(t, "remove "+d.Name, func() bool {
 			return (detacher{}).write("/sys/class/zram-control/hot_remove", id) == nil
 		})

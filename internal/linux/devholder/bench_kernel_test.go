@@ -37,8 +37,8 @@ var loads = map[string]load{
 	"1300 processes of one thread, 260 namespaces, no pod": {1300, 260, true},
 }
 
-// What a container adds to the mounts of its node, and how many of those there
-// are, so that a namespace has some 199.
+// The mounts that a container adds to those of its node, and the number of the
+// node's, so that a namespace has some 199.
 const (
 	ownMounts  = 24
 	nodeMounts = 165

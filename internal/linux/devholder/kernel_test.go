@@ -35,8 +35,8 @@ type disk struct {
 	dev, dir string
 }
 
-// newDisk makes a device that is gone after the test. Whoever holds it must have
-// ended by then.
+// newDisk makes a device that is gone after the test. Every process that holds it
+// must have ended by then.
 func newDisk(t testing.TB, mkfs ...string) disk {
 	t.Helper()
 	base, err := os.MkdirTemp("", "disk")

@@ -196,7 +196,7 @@ func TestListerFollowsWhatHappens(t *testing.T) {
 		must(t, systest.UnmountPath(l.at("one"), false))
 		must(t, sys.BindMount(l.at("one.source"), l.at("one")))
 		l.expect(t, l.dir, true)
-		// What happens elsewhere is no change.
+		// An event elsewhere is no change.
 		outside := newListed(t, lister)
 		outside.bind(t, "elsewhere")
 		l.expect(t, l.dir, false)

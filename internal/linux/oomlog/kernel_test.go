@@ -78,7 +78,7 @@ func TestKernelSpeaksOfAKill(t *testing.T) {
 	dir := controlGroup(t, name)
 	began := time.Now()
 	eater := kerneltest.Start(t, "eater", dir)
-	// What a process writes to the log is not the kernel's word.
+	// Text that a process writes to the log is not the kernel's word.
 	forged := fmt.Sprintf("<0>Out of memory: Killed process %d (forged) total-vm:1kB\n", os.Getpid())
 	must(t, os.WriteFile("/dev/kmsg", []byte(forged), 0))
 	kill := await(t, "/"+name)

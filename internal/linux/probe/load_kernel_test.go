@@ -151,7 +151,7 @@ func TestMoreHangThanThreads(t *testing.T) {
 	if without != len(points)-threads || waited != threads {
 		t.Errorf("no thread was left for %d of %d, and %d were waited for", without, len(points), waited)
 	}
-	// What has not been asked comes before most others next time.
+	// A mount that has not been asked comes before most others next time.
 	if got := states(ask(t, p, points...)); got[len(got)-1] != probe.Alive || slices.Contains(got[:len(got)-1], probe.Alive) {
 		t.Errorf("states %v, want the last alone to be alive", got)
 	}

@@ -84,7 +84,7 @@ func TestNoOtherIsSent(t *testing.T) {
 	if !says(answers[0], "still waits, and no other one is sent") || stuck.waiting(t, 0) != 1 {
 		t.Errorf("evidence %q, %d requests wait", answers[0].Evidence, stuck.waiting(t, 0))
 	}
-	// What the process had open of the other file systems is not kept with it.
+	// The descriptors of the other file systems are not kept open with the process.
 	until(t, "the mount that goes on can be unmounted", func() bool { return systest.UnmountPath(points[1], false) == nil })
 	if r.Lingering() != 1 {
 		t.Errorf("%d processes linger: the test shows nothing", r.Lingering())
@@ -329,8 +329,8 @@ func peak(t testing.TB) (stop func() (threads, children int)) {
 	}
 }
 
-// probers is the processes of jobs that this process has started. Of one that
-// cannot end, the name is gone already.
+// probers is the processes of jobs that this process has started. One that cannot
+// end has lost its name already.
 func probers(t testing.TB) []int {
 	t.Helper()
 	pids, err := sys.ProcNumbers("")

@@ -214,7 +214,7 @@ func (s *served) signal(name string) {
 	_ = exec.Command("kill", "-"+name, strconv.Itoa(s.PID)).Run()
 }
 
-// abort ends a connection; what waits for it ends. Where a test has unmounted it, its number may be another test's by now.
+// abort ends a connection; what waits for it ends. If a test has unmounted it, its number may be another test's by now.
 func (s *served) abort(t testing.TB, i int) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/thread-self/mountinfo")

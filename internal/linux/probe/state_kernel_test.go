@@ -129,7 +129,7 @@ func TestLostServers(t *testing.T) {
 			if a.State != test.state || a.Errno != test.errno {
 				t.Errorf("want %v, %v", test.state, test.errno)
 			}
-			// What the kernel remembers of the directory is known all the same.
+			// The kernel's cached inode of the directory is known all the same.
 			if a.Stat.Inode != 2 || a.Stat.Fresh {
 				t.Errorf("stat %+v", a.Stat)
 			}

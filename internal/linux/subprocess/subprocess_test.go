@@ -204,8 +204,8 @@ func TestEndsThatAreNotGood(t *testing.T) {
 	}
 }
 
-// TestStatusIsTold has processes end by themselves. Where one takes too long to
-// end it is not waited for, and nothing is known of its status.
+// TestStatusIsTold has processes end by themselves. If one takes too long to end it
+// is not waited for, and its status is unknown.
 func TestStatusIsTold(t *testing.T) {
 	t.Parallel()
 	var r subprocess.Runner
@@ -356,7 +356,7 @@ func TestChildDiesWithItsParent(t *testing.T) {
 	}
 	for deadline := time.Now().Add(enough); ; time.Sleep(5 * time.Millisecond) {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		// Whoever takes up orphans may not have taken note of its end yet.
+		// The process that adopts orphans may not have reaped it yet.
 		if err != nil || strings.Contains(string(text), ") Z ") {
 			return
 		}

@@ -63,7 +63,7 @@ func TestThreadTimeIsThatOfWork(t *testing.T) {
 }
 
 // Package initialisation is the one place that certainly runs on the main
-// thread. What happens there is looked at by the test below.
+// thread. The test below checks what it found.
 var fromMain struct {
 	onMain, avoided bool
 	err             error
