@@ -144,7 +144,7 @@ func FuzzDecode(f *testing.F) {
 		if !strings.ContainsAny(in, `[\`) && got != in {
 			t.Errorf("%q, in which nothing is written otherwise, becomes %q", in, got)
 		}
-		// What is no part of an array or of an escape is kept, in its order.
+		// Text outside of arrays and escapes is kept, in its order.
 		if want := strings.Map(kept, in); strings.Map(kept, got) != want && !strings.Contains(in, " ") {
 			t.Errorf("%q becomes %q, and something is lost", in, got)
 		}
