@@ -19,8 +19,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// TestNamespaceOfAWorkload: a process in a user namespace of its own has a copy of the node's mounts. That holds the
-// device, and is named, and nothing is unmounted in there.
+// TestNamespaceOfAWorkload: a process in a user namespace of its own has a copy of the node's mounts. The process holds
+// the device, and is named, and nothing is unmounted in its namespace.
 func TestNamespaceOfAWorkload(t *testing.T) {
 	for name, owner := range map[string]*cri.Owner{"of a container": devicetest.Exporter(), "of no container": nil} {
 		t.Run(name, func(t *testing.T) {

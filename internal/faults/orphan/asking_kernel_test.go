@@ -74,7 +74,7 @@ func TestAsksWhereItDecides(t *testing.T) {
 					t.Errorf("pod %s: orphaned %v, unproven %q, want %q", p.UID, p.Orphaned, p.Unproven, c.why)
 				}
 			}
-			// Who has said that it is gone is not asked again, and who has not is.
+			// A server that has said that the pod is gone is not asked again, and one that has not is.
 			again := c.asked
 			if c.why != "" || len(found.Pods) == 0 {
 				again *= 2

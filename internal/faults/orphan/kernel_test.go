@@ -113,7 +113,7 @@ func TestRemovesWhatIsLeft(t *testing.T) {
 	}
 }
 
-// TestDirectoryThatStays: a kubelet removes it where no volume is left. Where it does not, the last empty directories go.
+// TestDirectoryThatStays: a kubelet removes it where no volume is left. If it does not, the last empty directories go.
 func TestDirectoryThatStays(t *testing.T) {
 	s := orphantest.New(t)
 	s.Dir(gone, "volumes/kubernetes.io~csi")

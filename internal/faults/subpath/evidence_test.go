@@ -22,7 +22,7 @@ func state(waits bool, reason, message string, started int64) corev1.ContainerSt
 	}}
 }
 
-// TestRefusals has the same message wherever it can stand. What ran has written it itself.
+// TestRefusals has the same message wherever it can stand. A container that ran has written it itself.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	const text = "mounting /pods/u/volume-subpaths/v/c/0 to rootfs: not a directory: trying to mount a directory onto a file"

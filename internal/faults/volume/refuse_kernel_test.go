@@ -133,8 +133,8 @@ func TestRefusals(t *testing.T) {
 }
 
 // TestCopiesOfOthers: in a container of another pod, that of the driver mostly, to which the kubelet's root directory is
-// mounted, and in services of the node that have a mount namespace of their own. What they have is no fault of the pod,
-// keeps nothing of it from being mended, and stays as it is.
+// mounted, and in services of the node that have a mount namespace of their own. Their copies are no fault of the pod,
+// keep nothing of it from being repaired, and stay as they are.
 func TestCopiesOfOthers(t *testing.T) {
 	for name, set := range map[string]func(*scene){
 		"another pod":  func(s *scene) { s.runtime.of.PodUID = "another" },

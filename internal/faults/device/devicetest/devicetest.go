@@ -32,7 +32,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// What the volume and its pod are called. The pod is gone.
+// The names of the volume and its pod. The pod is gone.
 const (
 	Volume = "pvc-9984bdab-9c79-11e9-b8ba-fa163ed7c802"
 	PodUID = "0d2a2ae4-5a0c-4f0f-8f6c-7a3c3f7c1d11"

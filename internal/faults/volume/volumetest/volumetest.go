@@ -35,7 +35,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// What the volume is called.
+// The name of the volume.
 const (
 	Driver = "memory.csi.example.com"
 	Handle = "handle-1"
