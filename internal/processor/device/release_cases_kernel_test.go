@@ -178,7 +178,7 @@ var holdings = map[string]situation{
 		hold: with(sys.PrivateMounts(sys.Clone{User: true}), "keep"), refused: "a workload has made that mount namespace for itself",
 	},
 
-	// What is no mount is a person's to end.
+	// A person must end a holder that is no mount.
 	"open file":            {hold: withRole("leave a file"), refused: `held by open file "/file" of process`},
 	"working directory":    {hold: withRole("leave a directory"), refused: `held by working directory "/" of process`},
 	"mapping":              {hold: withRole("leave a mapping"), refused: `held by mapping "/library" of process`},

@@ -91,7 +91,7 @@ func playContainer(args []string, ready func(string)) error {
 	}
 }
 
-// take mounts, and some time later unmounts exactly what it has mounted, which must be there still. What it is on may
+// take mounts, and some time later unmounts exactly what it has mounted, which must be there still. The mount below may
 // have come and gone with the host's mounts.
 func (n turn) take(result *looped) error {
 	source, err := sys.Lookup(n.Source)

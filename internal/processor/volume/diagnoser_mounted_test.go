@@ -62,7 +62,7 @@ func TestNamesNoCauseBeforeTheMount(t *testing.T) {
 			[]string{ended, killed, "mounted at " + older.UTC().Format(time.RFC3339)}, []string{why}},
 		"mounted after": {func(v *volume.Health) { v.Mount.Minor = 78 }, connections{77: older, 78: younger},
 			[]string{"why is not known", "mounted at " + younger.UTC().Format(time.RFC3339)}, []string{ended, killed, why}},
-		// What the driver has staged since is younger than the mount that is dead.
+		// The mount that the driver has staged since is younger than the dead one.
 		"staged anew": {func(v *volume.Health) {
 			v.Staging = &volume.Staging{Mount: v.Mount}
 			v.Staging.Mount.Minor = 78

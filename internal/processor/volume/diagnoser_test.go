@@ -168,7 +168,7 @@ func TestSaysWhatIsNotBroken(t *testing.T) {
 		"the whole node": {volume.Survey{}, func(r *processor.Request) { r.Pod = processor.Pod{} }, []string{"this node has no volume"}},
 		"another node":   {volume.Survey{}, func(r *processor.Request) { r.Node = "other" }, []string{`runs on node "my-node", and this is node "other"`}},
 		"another volume": {volume.Survey{}, func(r *processor.Request) { r.Values = map[string]string{volume.ParamVolume: "data"} }, []string{`no volume "data"`, "PersistentVolume"}},
-		// What another pod has is none of this one's, whatever the inspector says.
+		// A volume of another pod is none of this one's, whatever the inspector says.
 		"another pod's": {volume.Survey{Volumes: []*volume.Health{broken(&corev1.Pod{}, "a", fault.HungMount)}}, func(*processor.Request) {}, []string{"no volume mounted"}},
 		"not the container's": {volume.Survey{Volumes: []*volume.Health{broken(pod, "a", fault.HungMount)}}, func(r *processor.Request) {
 			r.Pod.Container = "sidecar"

@@ -198,7 +198,7 @@ func TestAbortsWhenAsked(t *testing.T) {
 			t.Errorf("healed: %+v", f)
 		}
 	}
-	// What hung is dead now, and is mended when the driver has mounted it again.
+	// The mount that hung is dead now, and is repaired when the driver has mounted it again.
 	w.Remount("new")
 	w.request.Values = nil
 	p = w.plan(t)
