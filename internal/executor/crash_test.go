@@ -21,7 +21,7 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// Where a child process lives, and at which edge it kills itself.
+// The directory of a child process, and the edge at which it kills itself.
 const (
 	lifeDir  = "KUBEDIAG_TEST_LIFE_DIR"
 	lifeEdge = "KUBEDIAG_TEST_LIFE_EDGE"

@@ -262,7 +262,7 @@ func TestEndings(t *testing.T) {
 	}
 }
 
-// Who applies everything at once finds the OperationSet missing, then not ready, then ready.
+// After everything was applied at once, the OperationSet is missing, then not ready, then ready.
 func TestTheSetIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// Whoever answers does not set what later operations obey.
+// An answer does not set what later operations obey.
 func TestNoResultIsAParameter(t *testing.T) {
 	t.Parallel()
 	for _, forged := range [][2]string{

@@ -196,7 +196,7 @@ func TestJournalIsBounded(t *testing.T) {
 	}
 }
 
-// What a full disk leaves of a record does not stay, and the next record follows the last whole one.
+// The part of a record that a full disk took does not stay, and the next record follows the last whole one.
 func TestHalfARecordIsTakenBack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
