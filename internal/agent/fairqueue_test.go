@@ -21,7 +21,8 @@ func requestIn(namespace string, i int) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: fmt.Sprint(i)}}
 }
 
-// A tenant has 3,000 Diagnoses wait that take three minutes each. That of another, which comes later, begins at once.
+// A tenant has 3,000 Diagnoses wait that take three minutes each. The Diagnosis of another tenant comes later and
+// begins at once.
 func TestOneTenantDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const workers, each, many = 16, 3 * time.Minute, 3000
