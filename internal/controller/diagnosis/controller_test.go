@@ -454,7 +454,7 @@ func TestLeftAlone(t *testing.T) {
 	}
 }
 
-// What an agent runs gets its label back, and is not judged again: its pod may be gone by now.
+// A Diagnosis that an agent runs gets its label back, and is not judged again: its pod may be gone by now.
 func TestLabelComesBack(t *testing.T) {
 	t.Parallel()
 	d := diagnosisOn("node-1", &v1.PodReference{Namespace: "apps", Name: "gone"})
