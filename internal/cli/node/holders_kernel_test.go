@@ -67,7 +67,8 @@ func tool(t testing.TB, name string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// newLoop binds an empty file to a loop device until the test ends. Whoever holds it must have ended by then.
+// newLoop binds an empty file to a loop device until the test ends. Every process that holds it must have ended by
+// then.
 func newLoop(t testing.TB) blockdev.Device {
 	t.Helper()
 	image := filepath.Join(t.TempDir(), "image")

@@ -116,7 +116,7 @@ func TestProbeDoesNotHang(t *testing.T) {
 	must(t, os.Mkdir(served, 0o700))
 	kerneltest.FUSE(t, served)
 	start := time.Now()
-	// What hangs is known to only where it was waited for for half of this.
+	// A path is known to hang only after a wait of half of this.
 	out, err := runProbe(t, "--timeout", "4s", "-o", "json", served+"/hang")
 	if took := time.Since(start); took > 30*time.Second {
 		t.Errorf("it took %s", took)

@@ -240,7 +240,7 @@ func TestScanInTheKubeletsNamespace(t *testing.T) {
 	s, pods := stage(t, 1, 1)
 	update(s, pods[0])
 	actor := kerneltest.Start(t, "kubelet", "--root-dir="+s.Root, "--container-runtime-endpoint=unix:///nowhere/s")
-	// What we unmount here, the copy still has.
+	// The copy keeps the mount that we unmount here.
 	must(t, systest.UnmountPath(s.Point(pods[0], "configmap", "app", 0), true))
 	ns, err := mountns.Of(actor.PID)
 	must(t, err)
