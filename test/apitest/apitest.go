@@ -136,7 +136,8 @@ func (e *Env) installCRD(ctx context.Context, file string) error {
 	if err != nil {
 		return err
 	}
-	// What serves the kind, and the list of kinds, can be behind the CustomResourceDefinition that says it is established.
+	// The handler of the kind and the list of kinds can lag behind the CustomResourceDefinition that says it is
+	// established.
 	return poll(ctx, func() error {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(v1.GroupVersion.WithKind(kind + "List"))

@@ -34,7 +34,7 @@ func servers(t *testing.T) map[string]*apitest.Env {
 	return map[string]*apitest.Env{"1.36": apitest.Start(t), "1.18": apitest.StartOld(t)}
 }
 
-// What was written for KubeDiag applies as it stands and keeps every field.
+// A manifest that was written for KubeDiag applies as it stands and keeps every field.
 func TestOriginApplies(t *testing.T) {
 	origin, err := os.ReadFile("testdata/origin.yaml")
 	if err != nil {

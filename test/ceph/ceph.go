@@ -35,7 +35,7 @@ type Cluster struct {
 }
 
 // Start starts a cluster, installs what it needs for that, and waits until its file system can be mounted: some eight
-// seconds. What is left of clusters whose owner was killed is removed first. The caller must Stop it.
+// seconds. It first removes the rest of clusters whose owner was killed. The caller must Stop it.
 func Start(ctx context.Context) (*Cluster, error) {
 	return start(ctx, programs, (*Cluster).startMDS)
 }

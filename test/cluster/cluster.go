@@ -16,8 +16,9 @@
 // A second process, the reaper, holds one end of a pipe and takes everything down when the other end closes, be it
 // because of Stop or because the test was killed. Only when both were killed is something left, for Sweep to find.
 //
-// What a kubelet does to the whole machine stays: it sets kernel.panic, kernel.panic_on_oops and vm.overcommit_memory,
-// and 1.36 empties /var/lib/kubelet/device-plugins. Do not run this on a machine that is a Kubernetes node.
+// The changes of a kubelet to the whole machine stay: it sets kernel.panic, kernel.panic_on_oops and
+// vm.overcommit_memory, and 1.36 empties /var/lib/kubelet/device-plugins. Do not run this on a machine that is a
+// Kubernetes node.
 package cluster
 
 import (
@@ -56,7 +57,7 @@ type Options struct {
 	KubeletArgs []string
 }
 
-// Cluster is a running cluster. Whoever started it stops it.
+// Cluster is a running cluster. The caller that started it stops it.
 type Cluster struct {
 	o       Options
 	dir     string

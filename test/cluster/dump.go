@@ -18,7 +18,7 @@ import (
 )
 
 // Dump writes what a failed test wants to know: the pods and events of all namespaces, the mounts under the kubelet's
-// root, and the end of every log. What cannot be had is written as its error.
+// root, and the end of every log. If a part cannot be read, its error is written instead.
 func (c *Cluster) Dump(ctx context.Context, w io.Writer) {
 	fmt.Fprintf(w, "== pods\n%s\n", asText(c.pods(ctx)))
 	fmt.Fprintf(w, "== events\n%s\n", asText(c.events(ctx)))

@@ -141,7 +141,7 @@ func (d *Driver) pid(t testing.TB) int {
 }
 
 // Restart kills the driver's container, and with it the daemons of all volumes, and waits for the next one to be
-// registered. That mounts every volume anew at its staging path.
+// registered. The next container mounts every volume again at its staging path.
 func (d *Driver) Restart(t testing.TB) {
 	t.Helper()
 	if err := os.Remove(filepath.Join(d.dir, staged.Leave)); !errors.Is(err, fs.ErrNotExist) {

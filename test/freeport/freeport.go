@@ -9,8 +9,9 @@ import (
 	"net"
 )
 
-// Find gives n TCP addresses of ip that nobody listens on at this moment, no two the same. Whoever starts several servers
-// asks once for all of them: nothing is held after that, so that a second call can find the same port again.
+// Find returns n TCP addresses of ip that no process listens on at this moment, no two the same. A test that starts
+// several servers asks once for all of them: nothing is held after that, so that a second call can find the same port
+// again.
 func Find(ip net.IP, n int) ([]*net.TCPAddr, error) {
 	var found []*net.TCPAddr
 	for range n {

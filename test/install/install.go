@@ -232,7 +232,8 @@ func (e *Env) DeletePods(t testing.TB, namespace string, names ...string) {
 }
 
 // hasten has the kubelet look at the pods that are being deleted, as it does when a pod changes: one of 1.18 says up to ten
-// seconds late that nothing is left of them. That is done twice a second at most, as that kubelet may send five requests.
+// seconds late that nothing is left of them. hasten does so twice a second at most, as that kubelet may send five
+// requests.
 func (e *Env) hasten(ctx context.Context, namespace string) {
 	if time.Since(e.hastened) < 500*time.Millisecond {
 		return

@@ -16,7 +16,8 @@ import (
 
 const losetup = "/usr/sbin/losetup"
 
-// Attach makes a loop device of a file, with more options of losetup, and gives its node. Whoever takes it away calls Detach.
+// Attach makes a loop device of a file, with more options of losetup, and returns its node. The caller removes it with
+// Detach.
 func Attach(t testing.TB, file string, options ...string) (node string) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {

@@ -49,7 +49,7 @@ func Start(t testing.TB) *Server {
 	if threads, err := os.ReadFile(filepath.Join(control, "threads")); err != nil || strings.TrimSpace(string(threads)) != "0" {
 		t.Fatal("start NFS server: the kernel runs one already, which is not this test's")
 	}
-	// Who knows a directory for 90 seconds more would have every test wait for that long.
+	// With the default of 90 seconds every test would wait for that long.
 	for _, name := range []string{"nfsv4leasetime", "nfsv4gracetime"} {
 		s.must(os.WriteFile(filepath.Join(control, name), []byte("10"), 0))
 	}

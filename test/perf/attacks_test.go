@@ -85,7 +85,7 @@ type phase struct {
 	binds, volumes, mended []time.Duration
 }
 
-// measure has ConfigMaps change and volumes die for a while. What was repaired has to be what was broken.
+// measure has ConfigMaps change and volumes die for a while. Every broken mount, and no other, has to be repaired.
 func (n *attackedNode) measure(b *testing.B, period time.Duration) phase {
 	b.Helper()
 	before := n.repairs(b)

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// settling is how long it is waited after the start, when everything is looked at for the first time. What is done every
-	// five or ten minutes is in the figure only where -benchtime has it go on for that long.
+	// settling is how long it is waited after the start, when everything is looked at for the first time. Work that is
+	// due every five or ten minutes is in the figure only if -benchtime lasts that long.
 	settling = 45 * time.Second
 	idle     = time.Minute
 )

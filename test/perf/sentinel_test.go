@@ -42,8 +42,8 @@ func newNode(b *testing.B) *node {
 }
 
 // BenchmarkSentinel measures how long a bind stays stale: from right before the rename with which the kubelet renews a
-// volume until the bind is seen to be unmounted, by the sentinel of an agent with an API server, on Automatic. What is
-// compared with is a script that looks for deleted sources in the mount table and unmounts them once a second.
+// volume until the bind is seen to be unmounted, by the sentinel of an agent with an API server, on Automatic. The
+// comparison is a script that looks for deleted sources in the mount table and unmounts them once a second.
 func BenchmarkSentinel(b *testing.B) {
 	n := newNode(b)
 	script := median(runScript(b, n.single[:scriptUpdates]))

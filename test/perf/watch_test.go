@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watch waits for unmounts in this process' own mount namespace. The kernel wakes those who poll mountinfo when a mount
-// comes or goes, so that nothing is asked in vain. That is some 50 µs before umount2 returns, and at times before the
-// unmount can be seen: from the first change on, it is looked every 100 µs. It is no os.File, as the runtime's poller
+// watch waits for unmounts in this process' own mount namespace. The kernel wakes pollers of mountinfo when a mount
+// comes or goes, so that nothing is asked in vain. They wake some 50 µs before umount2 returns, and at times before the
+// unmount can be seen: from the first change on, watch looks every 100 µs. It is no os.File, as the runtime's poller
 // would take the changes for itself.
 type watch int
 
@@ -81,7 +81,7 @@ func (w watch) unmounted(points []string) error {
 	return nil
 }
 
-// stale tells whether what is mounted at point is a file that has no name any more. Where it was unmounted, there may be
+// stale reports whether the mount at point is a file that has no name any more. If that was unmounted, there may be
 // another mount by then, or what it was mounted on, or nothing. It is one system call, so that it disturbs no one.
 func stale(point string) (bool, error) {
 	var st unix.Statx_t

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// archive is a view of the machine's own Debian archive that knows older suites, too, and takes nothing for installed. What it
-// says and does has no effect on the machine.
+// archive is a view of the machine's own Debian archive that knows older suites, too, and takes nothing for installed.
+// It has no effect on the machine.
 type archive struct{ dir string }
 
 // suites are those of Debian that kernels are taken from beside the machine's own, and the suites of their security updates.

@@ -183,7 +183,8 @@ func (m *Machine) Release() string { return m.release }
 // Console is the end of what the console showed, at most 256 KiB.
 func (m *Machine) Console() string { return m.console.end(tail) }
 
-// Run runs a program in the guest and gives what it has printed. Where it ends with another status than 0, the error is an *ExitError.
+// Run runs a program in the guest and gives what it has printed. If it ends with another status than 0, the error is an
+// *ExitError.
 func (m *Machine) Run(ctx context.Context, args ...string) (string, error) {
 	var out bytes.Buffer
 	err := m.Do(ctx, Command{Args: args, Out: &out})

@@ -103,7 +103,7 @@ func TestProgramNamesEveryState(t *testing.T) {
 				t.Errorf("probe has changed %q to %q", before, after)
 			}
 			p.scans(t, s, place)
-			// Where the staging path answers it is looked into: the kernel may learn by it that the folder is gone.
+			// A staging path that answers is looked into: the kernel may learn by it that the folder is gone.
 			if after := place.Line(t); after != before && (!s.Staged || strings.Replace(after, "//deleted", "", 1) != before) {
 				t.Errorf("scan has changed %q to %q", before, after)
 			}

@@ -97,8 +97,8 @@ func (s *scene) plan(v *volume.Health) (actions []fault.Action, refusals []strin
 	return actions, refusals
 }
 
-// refuse asserts that a volume is named with its code and left alone. Where the staging path answers it is looked into,
-// by which the kernel may learn that the folder is gone, and mark it; nothing else changes then, and nothing at all
+// refuse asserts that a volume is named with its code and left alone. If the staging path answers it is looked into.
+// The kernel may learn by this that the folder is gone, and mark it; nothing else changes then. Nothing at all changes
 // otherwise.
 func (s *scene) refuse(state states.State) (refusals []string) {
 	s.t.Helper()

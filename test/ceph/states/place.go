@@ -25,7 +25,7 @@ import (
 	"kubediag.org/kubediag/test/ceph"
 )
 
-// What the records of the volume say.
+// The content of the volume's records.
 const (
 	Driver           = "cephfs.csi.ceph.com"
 	PersistentVolume = "pvc-1"
@@ -62,7 +62,8 @@ type Place struct {
 var places atomic.Int64
 
 // New makes the directories and records of a volume below the root of a kubelet, and its folder, with Data in it, in a
-// part of the file system that no other place sees. Nothing is mounted below root yet. What is, goes with the test.
+// part of the file system that no other place sees. Nothing is mounted below root yet. Later mounts there go with the
+// test.
 func New(t testing.TB, c *ceph.Cluster, root, podUID, below string) *Place {
 	t.Helper()
 	p := &Place{Root: root, PodUID: podUID, Below: below, cluster: c}
@@ -100,8 +101,8 @@ func (p *Place) Mount(t testing.TB) {
 	p.bind(t)
 }
 
-// Stage mounts the file system at Staging. What is there already, dead or alive, is taken away first; what is bound to
-// it elsewhere stays as it is.
+// Stage mounts the file system at Staging. A mount that is there already, dead or alive, is taken away first; binds of
+// it elsewhere stay as they are.
 func (p *Place) Stage(t testing.TB) {
 	t.Helper()
 	if p.Client != nil {

@@ -70,7 +70,7 @@ func TestKernelSaysWhatTheTableSays(t *testing.T) {
 	})
 }
 
-// life asks a folder. That there is nothing to list is what the kernel itself says of one that was removed.
+// life asks a folder. The kernel itself says of a removed folder that there is nothing to list.
 func life(t *testing.T, dir string) states.Life {
 	t.Helper()
 	_, err := os.ReadDir(dir)

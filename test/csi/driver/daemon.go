@@ -35,7 +35,8 @@ func (d *driver) restore() error {
 	return err
 }
 
-// stage has a daemon mount a volume at path and writes that down. What a dead one left there goes away first.
+// stage has a daemon mount a volume at path and writes that down. The mount that a dead daemon left there goes away
+// first.
 func (d *driver) stage(handle, path string) error {
 	if alive(path) {
 		return nil

@@ -96,7 +96,7 @@ func enter(host, root string) error {
 	return errors.Join(unix.Chroot(host), os.Chdir("/"))
 }
 
-// serve serves on a socket for good. What a driver before this one has left there goes away.
+// serve serves on a socket for good. The socket of an earlier driver goes away.
 func serve(path string, add func(*grpc.Server)) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove old socket: %w", err)

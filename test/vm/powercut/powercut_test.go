@@ -74,7 +74,8 @@ func (n *node) play(verb, dir string, boundary int) (told Told, killed bool) {
 	return told, false
 }
 
-// end goes on after the boot, and checks what comes of it. Where rebound is set, the kubelet has bound the subPath again before.
+// end goes on after the boot, and checks what comes of it. If rebound is set, the kubelet has bound the subPath again
+// before.
 func (n *node) end(dir string, rebound bool) v1.DiagnosisStatus {
 	n.t.Helper()
 	verb := "resume"
@@ -82,7 +83,8 @@ func (n *node) end(dir string, rebound bool) v1.DiagnosisStatus {
 		verb = "rebind"
 	}
 	told, _ := n.play(verb, dir, 0)
-	// What the boot has taken away need not be healed: either that was under way, or there is nothing to do.
+	// A bind that the boot has taken away need not be healed: either the repair was under way, or there is nothing to
+	// do.
 	if (told.Status.Phase == v1.DiagnosisSucceeded) != (told.Status.Outcome == v1.OutcomeHealed) || rank[told.Status.Outcome] == 0 {
 		n.t.Errorf("%s: the Diagnosis ended with %s, %s", dir, told.Status.Phase, told.Status.Outcome)
 	}

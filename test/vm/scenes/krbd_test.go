@@ -19,7 +19,7 @@ import (
 	"kubediag.org/kubediag/test/vm"
 )
 
-// Where the kubelet's own rbd plugin mounts an image, and the volume of a pod.
+// The paths at which the kubelet's own rbd plugin mounts an image, and the volume of a pod.
 const (
 	globalMount = "/var/lib/kubelet/plugins/kubernetes.io/rbd/mounts/rbd-image-held"
 	podDir      = "/var/lib/kubelet/pods/29da79e5-386c-4e0d-82c1-215f93ff955d"
