@@ -242,7 +242,7 @@ func TestSpecNamesEveryFieldAndReason(t *testing.T) {
 }
 
 // promises are what users may see of a declaration: a field's name in JSON, the value of a constant that is a string.
-// Of what is no part of the API they see reasons, and the keys of results and parameters.
+// Outside of the API they see reasons, and the keys of results and parameters.
 func promises(n ast.Node, api bool) []string {
 	switch n := n.(type) {
 	case *ast.Field:

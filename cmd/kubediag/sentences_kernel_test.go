@@ -80,7 +80,7 @@ const remedy = `run it as root in the host's PID namespace(?: \(in a pod: hostPI
 
 // sentences are all that scan, probe, holders and features may print. Root is written ROOT.
 var sentences = []sentence{
-	// Who serves a FUSE connection.
+	// The server of a FUSE connection.
 	line(`(?:  why  )? *no process serves FUSE connection (\d+) any more: its daemon has ended`, func(s *scenery, c caller, said []string) bool {
 		return c.everything() && said[1] == s.dead.minor
 	}),
@@ -169,7 +169,7 @@ var sentences = []sentence{
 	// Somebody on the machine has made more than is looked at.
 	line(`Not judged: not looked at: `+bounds, always),
 	line(`Not looked at: `+bounds+`: somebody has made more of them than are looked at`, always),
-	// What was not looked at.
+	// Things that were not looked at.
 	line(`Not looked at: (\d+ process(?:es)?, and what only they have mounted: .*): `+remedy, rights),
 	line(`Not looked at: (processes outside of this PID namespace, and what they have mounted: /proc does not show them): `+remedy, rights),
 	line(`Not judged: a mount of volume "(?:dead|stopped)" of pod "\S+" at "ROOT/.*" in mount namespace of process (\d+) could not be judged: process \d+ is in that mount namespace, and may not be looked into`,
