@@ -44,7 +44,7 @@ func (x *execution) run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("running Diagnosis: %w", context.Cause(ctx))
 	}
-	v := x.judge(report)
+	v := x.verdictOn(report)
 	if err != nil && !errors.As(err, &v) {
 		return err
 	}

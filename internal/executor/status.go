@@ -74,8 +74,8 @@ func (x *execution) conclude(r pipeline.Report, v *verdict) {
 	s.Summary = x.summary(r, v)
 }
 
-// judge says why a run did not succeed: the failures first, for they are what somebody can do something about.
-func (x *execution) judge(r pipeline.Report) *verdict {
+// verdictOn says why a run did not succeed: the failures first, for they are what somebody can do something about.
+func (x *execution) verdictOn(r pipeline.Report) *verdict {
 	if r.Succeeded || r.Planned {
 		return nil
 	}

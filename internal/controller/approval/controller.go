@@ -105,7 +105,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	now := r.Clock.Now()
-	v := judge(was, d, now)
+	v := verdictOn(was, d, now)
 	if d != nil && v.state == "" {
 		if err := r.own(ctx, was, d); err != nil {
 			return again(err)
@@ -198,7 +198,7 @@ func (r *Reconciler) turn(ctx context.Context, a *v1.RecoveryApproval, d *v1.Dia
 		if client.IgnoreNotFound(err) != nil {
 			return verdict{}, fmt.Errorf("reading approval %s/%s: %w", a.Namespace, named, err)
 		}
-		if err == nil && !other.Settled() && judge(other, d, r.Clock.Now()).deliver {
+		if err == nil && !other.Settled() && verdictOn(other, d, r.Clock.Now()).deliver {
 			return verdict{message: "RecoveryApproval " + named + " approves the same plan, and came before"}, nil
 		}
 	}

@@ -24,8 +24,8 @@ func refused(format string, args ...any) verdict {
 	return verdict{state: v1.ApprovalRefused, message: fmt.Sprintf(format, args...)}
 }
 
-// judge says what is to be done about an approval that is not settled. d is nil if there is no such Diagnosis.
-func judge(a *v1.RecoveryApproval, d *v1.Diagnosis, now time.Time) verdict {
+// verdictOn says what is to be done about an approval that is not settled. d is nil if there is no such Diagnosis.
+func verdictOn(a *v1.RecoveryApproval, d *v1.Diagnosis, now time.Time) verdict {
 	name := a.Namespace + "/" + a.Spec.Diagnosis.Name
 	switch expires := a.Expires(); {
 	case !now.Before(expires):

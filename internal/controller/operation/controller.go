@@ -49,12 +49,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	op := old.DeepCopy()
-	judge(op)
+	setReady(op)
 	return kubeclient.PatchStatus(ctx, r.Client, &old, op)
 }
 
-// judge fills in the status.
-func judge(op *v1.Operation) {
+// setReady fills in the status.
+func setReady(op *v1.Operation) {
 	call, errs := op.Spec.Call()
 	ready := metav1.Condition{
 		Type: v1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: op.Generation,

@@ -56,7 +56,7 @@ func TestJudge(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			op := operationOf(t, tc.processor)
-			judge(op)
+			setReady(op)
 			s := op.Status
 			if s.Kind != tc.kind || s.Target != tc.target || s.ObservedGeneration != 3 {
 				t.Errorf("status = %+v", s)

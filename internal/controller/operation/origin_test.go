@@ -30,7 +30,7 @@ func TestOperationsOfKubeDiag(t *testing.T) {
 	t.Parallel()
 	reason := func(processor string) string {
 		op := operationOf(t, processor)
-		judge(op)
+		setReady(op)
 		return meta.FindStatusCondition(op.Status.Conditions, v1.ConditionReady).Reason
 	}
 	got := map[string]bool{}

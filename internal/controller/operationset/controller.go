@@ -50,14 +50,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	set := old.DeepCopy()
-	if err := r.judge(ctx, set); err != nil {
+	if err := r.resolve(ctx, set); err != nil {
 		return reconcile.Result{}, err
 	}
 	return kubeclient.PatchStatus(ctx, r.Client, &old, set)
 }
 
-// judge fills in the status.
-func (r *Reconciler) judge(ctx context.Context, set *v1.OperationSet) error {
+// resolve fills in the status.
+func (r *Reconciler) resolve(ctx context.Context, set *v1.OperationSet) error {
 	status := v1.OperationSetStatus{ObservedGeneration: set.Generation, Conditions: set.Status.Conditions}
 	ready := metav1.Condition{
 		Type: v1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: set.Generation,

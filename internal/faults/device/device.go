@@ -126,7 +126,7 @@ func (i *Inspector) Inspect(ctx context.Context, d blockdev.Device) (*Case, erro
 		return nil, err
 	}
 	l.unseen = unseen(report.Looked.Mounts)
-	return l.judge(ctx, report)
+	return l.caseOf(ctx, report)
 }
 
 // InspectThoroughly is Inspect that looks for open files also where mounts explain by themselves why the device is busy.
@@ -153,7 +153,7 @@ func (i *Inspector) left(ctx context.Context) (l *look, reports []*devholder.Rep
 	}
 	for _, report := range reports {
 		l.unseen = unseen(report.Looked.Mounts)
-		c, err := l.judge(ctx, report)
+		c, err := l.caseOf(ctx, report)
 		if err != nil {
 			return nil, nil, nil, err
 		}
@@ -184,8 +184,8 @@ func (i *Inspector) Resolve(ctx context.Context, spec string) (blockdev.Device, 
 	return d, err
 }
 
-// judge completes a report.
-func (l *look) judge(ctx context.Context, report *devholder.Report) (*Case, error) {
+// caseOf completes a report.
+func (l *look) caseOf(ctx context.Context, report *devholder.Report) (*Case, error) {
 	c := &Case{Report: report}
 	for _, h := range report.Holders {
 		held, live, err := l.held(ctx, h)

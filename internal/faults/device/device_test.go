@@ -70,7 +70,7 @@ func TestJudge(t *testing.T) {
 			t.Parallel()
 			v := view{layoutOf(n), tableOf(t, c.host...), tableOf(t, c.inside...)}
 			m, _ := v.inside.ByID(12)
-			d := v.judge(m)
+			d := v.verdictOn(m)
 			if d.hostPath != c.path || !strings.Contains(d.why, c.why) || (d.why == "") != (c.why == "") {
 				t.Errorf("path %q, why %q, want %q and %q", d.hostPath, d.why, c.path, c.why)
 			}
@@ -79,7 +79,7 @@ func TestJudge(t *testing.T) {
 	inside := tableOf(t, "10 9 0:5 / /", "11 10 8:1 / /host", "12 11 7:1 / /host"+plugin, "13 12 0:9 / /host"+plugin+"/sub")
 	v := view{layoutOf(n), tableOf(t, "1 0 8:1 / /"), inside}
 	m, _ := v.inside.ByID(12)
-	if d := v.judge(m); !strings.Contains(d.why, "another file system is mounted on it") {
+	if d := v.verdictOn(m); !strings.Contains(d.why, "another file system is mounted on it") {
 		t.Errorf("with a mount on it: %q", d.why)
 	}
 }

@@ -37,8 +37,8 @@ type verdict struct {
 	why      string // the mount stays; empty where nothing in the tables speaks against its going
 }
 
-// judge looks whether m, of the table inside, is a copy of what the kubelet had mounted for a volume and has no more.
-func (v view) judge(m mountinfo.Mount) verdict {
+// verdictOn looks whether m, of the table inside, is a copy of what the kubelet had mounted for a volume and has no more.
+func (v view) verdictOn(m mountinfo.Mount) verdict {
 	parent, ok := v.inside.ByID(m.Parent)
 	if !ok || parent.ID == m.ID {
 		return verdict{why: "it is the root of its namespace, which nothing has carried in"}
@@ -174,7 +174,7 @@ func (l *look) examine(ctx context.Context, h *Held, unknown error) (live string
 	h.order = position(table, m.ID)
 	h.At = faults.MountOf(mountns.Mount{Mount: m, Unique: h.Mount.Unique, Namespace: h.Mount.Namespace})
 	v := view{layoutOf(l.node), l.table, table}
-	d := v.judge(m)
+	d := v.verdictOn(m)
 	h.HostPath, h.Volume = d.hostPath, volumeOf(d.hostPath)
 	how, why, live := l.cameIn(v, h, d, m, unknown)
 	ns, foreign := l.claim(h.Mount.Namespace, h.Owner)

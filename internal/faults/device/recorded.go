@@ -147,7 +147,7 @@ func (e *Evidence) Judge(ctx context.Context, n *kubelet.Node) ([]*Case, error) 
 			d.Report.Untested = untested{d.Untested, d.NoAnswer}
 		}
 		l.unseen = d.Unseen
-		c, err := l.judge(ctx, &d.Report)
+		c, err := l.caseOf(ctx, &d.Report)
 		if err != nil {
 			return nil, err
 		}

@@ -46,7 +46,7 @@ func (v view) check(st mount.State) error {
 	if !ok || m.Point != st.Point {
 		return mount.ErrNotMounted
 	}
-	d := v.judge(m)
+	d := v.verdictOn(m)
 	if d.why == "" && len(v.inside.Children(m.ID)) > 0 {
 		d.why = "another mount lies on it"
 	}

@@ -120,7 +120,7 @@ func (r *reading) analyze(ctx context.Context, q Question) Exit {
 	l.findPod(ctx)
 	if l.exit.Pod.UID != "" {
 		l.readRecords(ctx)
-		l.judge()
+		l.explain()
 	}
 	l.conclude()
 	return l.exit

@@ -11,8 +11,8 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 )
 
-// judge goes from what is surest to what is least: the kernel's word, the runtime's, and then times alone.
-func (l *exitSearch) judge() {
+// explain goes from what is surest to what is least: the kernel's word, the runtime's, and then times alone.
+func (l *exitSearch) explain() {
 	l.exit.After = l.record(func(r cri.Container) bool { return r.ID == l.serving && !r.Exited })
 	l.findKill()
 	l.findEnded()

@@ -93,7 +93,7 @@ func (e Evidence) Judge() *Survey {
 			p.all = append(p.all, one)
 			p.files = p.files || one.Kind == KubeletFile
 		}
-		l.judge(p, t, looked)
+		l.classify(p, t, looked)
 		s.Pods = append(s.Pods, p)
 	}
 	return s

@@ -166,7 +166,7 @@ func (l *look) lookInto(ctx context.Context, uids []string, s *Survey) error {
 				return fmt.Errorf("look into %q: %w", p.Path, err)
 			}
 			l.noteNeeded(p)
-			l.judge(p, s.terms, s.Looked)
+			l.classify(p, s.terms, s.Looked)
 			s.Pods = append(s.Pods, p)
 		}
 		return nil
@@ -248,8 +248,8 @@ func (l *look) directories(pods *sys.FD, s *Survey) ([]string, error) {
 	return names, nil
 }
 
-// judge says whether a directory belongs to no pod, and what may be removed of it.
-func (l *look) judge(p *Pod, t terms, looked *Looked) {
+// classify says whether a directory belongs to no pod, and what may be removed of it.
+func (l *look) classify(p *Pod, t terms, looked *Looked) {
 	p.Unproven = slices.Clone(t.unasked)
 	if p.contained != "" {
 		p.Unproven = append(p.Unproven, p.contained)

@@ -80,13 +80,13 @@ func (s *Survey) Record() Recording {
 func (r Recording) Judge(podOf func(uid string) *corev1.Pod) *Survey {
 	s := &Survey{Namespace: r.Namespace, Coverage: r.Coverage}
 	for _, of := range r.Volumes {
-		s.Volumes = append(s.Volumes, of.judge(podOf(of.Evidence.Pod.UID)))
+		s.Volumes = append(s.Volumes, of.health(podOf(of.Evidence.Pod.UID)))
 	}
 	return s
 }
 
-// judge decides about one volume and its copies.
-func (r Recorded) judge(pod *corev1.Pod) *Health {
+// health is that of one volume and its copies.
+func (r Recorded) health(pod *corev1.Pod) *Health {
 	e := r.Evidence
 	e.spec = specOf(pod, e.Volume)
 	if at := r.Location; e.Staging != nil && at != nil {
