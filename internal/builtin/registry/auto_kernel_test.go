@@ -149,10 +149,10 @@ func TestAutoHealsAPod(t *testing.T) {
 	}
 	var did []v1.Action
 	for _, a := range d.Status.Operations[len(d.Status.Operations)-1].Actions {
-		if a.Phase != v1.ActionDone {
+		if a.Phase != v1.ActionDone || len(a.Calls) == 0 {
 			t.Errorf("action %+v", a)
 		}
-		a.Phase, a.Message = v1.ActionPlanned, ""
+		a.Phase, a.Message, a.Calls = v1.ActionPlanned, "", nil
 		did = append(did, a)
 	}
 	if diff := cmp.Diff(planned, did); diff != "" {
