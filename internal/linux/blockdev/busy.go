@@ -14,14 +14,14 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// Busy reports whether the kernel lets nobody else have the device: something on
-// it, on a partition of it, or on the disk that it is a partition of, is
-// mounted, swapped to, or used by another driver. It asks by claiming the
-// device for a moment (O_EXCL), in which nobody else can. A process that has
-// the device's node open does not count, though loop, zram and krbd count it
-// when they are detached. If this process may not open the device, it is busy if
-// FileSystems or Users finds anything. If they find nothing, it need not be free:
-// then EPERM or EACCES comes back.
+// Busy reports whether the kernel refuses the device to all others: something on
+// it, on a partition of it, or on the disk that it is a partition of, is mounted,
+// swapped to, or used by another driver. It asks by claiming the device for a
+// moment (O_EXCL), in which no other process can claim it. A process that has the
+// device's node open does not count, though loop, zram and krbd count it when they
+// are detached. If this process may not open the device, it is busy if FileSystems
+// or Users finds anything. If they find nothing, it need not be free: then EPERM or
+// EACCES comes back.
 func (s Sys) Busy(d Device) (bool, error) {
 	busy, err := within(&devices, d.key(), func() (bool, error) { return s.busy(d) })
 	if forbidden(err) && s.used(d) {
@@ -82,7 +82,7 @@ func insist(tries int, pause time.Duration, ask func() error) error {
 	}
 }
 
-// claim opens the device so that nobody else can have it. ErrBusy: somebody has.
+// claim opens the device so that nothing else can claim it. ErrBusy: something has claimed it.
 func (s Sys) claim(d Device) (*sys.FD, error) {
 	var fd *sys.FD
 	err := insist(claimTries, claimPause, func() (err error) {
@@ -136,8 +136,8 @@ type Activity struct {
 	InFlight                         uint64 // requests under way
 }
 
-// Stat reads the device's counters. ErrNotCounted: somebody has switched the
-// counting off, so that equal samples would say nothing.
+// Stat reads the device's counters. ErrNotCounted: the counting is switched off, so
+// that equal samples would say nothing.
 func (s Sys) Stat(d Device) (Activity, error) {
 	a, err := s.stat(d)
 	if err != nil {

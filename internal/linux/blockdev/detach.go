@@ -101,8 +101,8 @@ func verify(ctx context.Context, goneNow func() bool) error {
 	return nil
 }
 
-// detachLoop claims the device until it is done, so that nobody gets it between
-// the test and the act.
+// detachLoop claims the device until it is done, so that no other process gets it
+// between the test and the act.
 func (r detacher) detachLoop(ctx context.Context, d Device) error {
 	fd, err := r.claim(d)
 	if err != nil {

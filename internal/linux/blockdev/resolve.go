@@ -190,9 +190,9 @@ func (s sysfs) imageID(disk, number string) string {
 	return id
 }
 
-// imageOf tells what is behind a disk from what may be there next, in 16 digits
-// that say nothing else: what krbd was told to map may have secrets in it. Each
-// mapping of krbd has a directory of its own besides. Empty where it is not known.
+// imageOf distinguishes the image behind a disk from what may be there next, in 16
+// digits that say nothing else: the order to map may have secrets in it. Each
+// mapping of krbd also has a directory of its own. Empty if it is not known.
 func (s sysfs) imageOf(kind Kind, disk string) string {
 	var dir string
 	var names []string

@@ -201,8 +201,8 @@ type Backing struct {
 	// Device is the number of the block device that is in the file's place;
 	// zero for an ordinary file.
 	Device Number
-	// Autoclear is whether the kernel releases the loop device by itself as
-	// soon as nobody uses it any more.
+	// Autoclear is whether the kernel releases the loop device by itself as soon as
+	// its last user closes it.
 	Autoclear bool
 }
 

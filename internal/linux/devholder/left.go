@@ -14,8 +14,8 @@ import (
 )
 
 // Left is Find for every block device that is mounted in some namespace, but
-// not in host: those that the host has done with and somebody keeps. They are
-// in the order of their numbers. Devices that go meanwhile are left out.
+// not in host: those that the host has done with and another namespace keeps. They
+// are in the order of their numbers. Devices that go meanwhile are left out.
 func (f *Finder) Left(ctx context.Context, host mountns.Namespace) ([]*Report, error) {
 	shared := *f
 	if shared.Scanner == nil {

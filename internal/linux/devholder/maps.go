@@ -15,8 +15,8 @@ import (
 )
 
 // mappings looks for files on the device in the memory of a process. Its program
-// has been noted already. A process whose memory is locked, as it waits for a file
-// system that does not answer, has whoever reads its map wait, too.
+// has been noted already. If the memory of a process is locked, as it waits for a
+// file system that does not answer, every reader of its map waits, too.
 func (j *job) mappings(ctx context.Context, t task, program string) error {
 	buf := j.buf
 	j.buf = nil // it belongs to the call, which may be left behind

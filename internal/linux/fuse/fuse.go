@@ -104,12 +104,11 @@ func (c *Control) Connection(minor uint32) (Connection, error) {
 // and a tick of the clock, which is 10 ms at most.
 const slack = time.Second
 
-// Since tells since when the connection of the mounts whose device is 0:minor is
-// there; they were mounted at that time. Neither the death of the server nor an
-// abort changes it; but whoever mounted it can move it, by a chmod of its
-// directory in the control file system. known is false where the connection may be older than the
-// control file system, which holds for those that were there before Open if
-// nothing else had it open or mounted. ErrNoConnection where there is none.
+// Since returns the time at which the connection of the mounts whose device is 0:minor was made; they were mounted at
+// that time. Neither the death of the server nor an abort changes it; but the user who mounted it can move it, by a
+// chmod of its directory in the control file system. known is false if the connection may be older than the control
+// file system, which holds for those that were there before Open if nothing else had it open or mounted.
+// ErrNoConnection if there is none.
 func (c *Control) Since(minor uint32) (at time.Time, known bool, err error) {
 	st, err := c.root.StatAt(strconv.FormatUint(uint64(minor), 10), sys.StatChanged)
 	if err != nil {

@@ -120,8 +120,8 @@ func (u *unmountOp) expire() error {
 	return u.explain(last)
 }
 
-// explain turns a refusal into what the table says about it: a mount that is
-// gone was unmounted by somebody else, and one that is covered has changed.
+// explain turns a refusal into what the table says about it: a mount that is gone
+// was unmounted by another process, and one that is covered has changed.
 func (u *unmountOp) explain(err error) error {
 	if err == nil {
 		return nil

@@ -18,8 +18,8 @@ var errNoAside = errors.New("no way from aside")
 // mount on it meanwhile. An unmount by a name takes what is on top. One that
 // spreads from a peer of the parent takes what is mounted on the parent, and
 // leaves what is mounted on that to the parent. So the tree, which is the
-// parent, is made to share, the namespace is copied, and the copy of the mount
-// is unmounted there, where nobody else comes.
+// parent, is made to share, the namespace is copied, and the copy of the mount is
+// unmounted there, where no other process comes.
 func (r *replaceOp) detachAside() error {
 	if r.spreads() {
 		return errNoAside // the tree is elsewhere, and what it has spread to is not to be opened

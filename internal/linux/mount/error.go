@@ -29,9 +29,9 @@ var (
 	// errStillMounted: the kernel reported success, yet the mount is still in
 	// the table.
 	errStillMounted = errors.New("still mounted after unmount")
-	// ErrOtherUnmounted: somebody mounted something on a mount that is in use at
-	// the very moment at which it was to be removed, and that went in its place.
-	// The mount meant is still there, with what was to replace it beneath.
+	// ErrOtherUnmounted: another process mounted something on a mount in use at the
+	// very moment of its removal, and the new mount went in its place. The mount
+	// meant is still there, with what was to replace it beneath.
 	ErrOtherUnmounted = errors.New("still mounted, and another mount made at that moment was unmounted in its place")
 	// ErrNotReplaced: the mount is gone, and what was to be there is not.
 	ErrNotReplaced = errors.New("unmounted without a replacement")

@@ -7,9 +7,9 @@
 // A path is a poor name for a mount: between a look and an unmount another
 // mount may have come in its place or on top. So Inspect gives an ID that the
 // kernel never uses again where it has one (6.8), and otherwise all that can be
-// known (number, root, point, device, parent); Unmount opens the path afresh,
+// known (number, root, point, device, parent); Unmount opens the path again,
 // compares, acts on what it opened, and looks into the mount table afterwards.
-// Replace does the same, and nobody who looks sees the place without a mount.
+// Replace does the same, and at no moment is the place without a mount.
 //
 // It decides nothing: whether a mount may go is for its callers to know. It
 // does not wait for file systems: paths are opened with O_PATH, files are read
@@ -94,7 +94,7 @@ type State struct {
 	Inode uint64 `json:"inode"`
 	Dir   bool   `json:"dir"`
 	// Changed is when the root's inode last changed (ctime, UTC): for an unlinked
-	// file, when its name went, unless somebody changed its mode or owner since.
+	// file, when its name went, unless its mode or owner has changed since.
 	Changed time.Time `json:"changed,omitzero"`
 	// ReadOnly is the mount's own option, not that of its file system.
 	ReadOnly bool `json:"readOnly"`

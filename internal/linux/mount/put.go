@@ -80,8 +80,8 @@ func (u *unmountOp) attachBeneath(fd *sys.FD) error {
 	return err
 }
 
-// attachAt mounts what is to be there where the mount was, unless somebody
-// else has mounted something there already.
+// attachAt mounts what is to be there where the mount was, unless another process
+// has mounted something there already.
 func (u *unmountOp) attachAt() error {
 	if u.attach == nil {
 		return errNothing
@@ -103,14 +103,14 @@ func (u *unmountOp) attachAt() error {
 		return err
 	}
 	if _, err := u.ask.beneath(u.put.ID); !errors.Is(err, ErrNotMounted) {
-		// Somebody else was faster, and it lies on a mount of theirs.
+		// Another process was faster, and the tree lies on its mount.
 		tree.Close()
 		return errors.Join(ErrChanged, u.takeBack())
 	}
 	return nil
 }
 
-// takeBack removes what was put in place, where nobody uses it yet.
+// takeBack removes what was put in place, if no process uses it yet.
 func (u *unmountOp) takeBack() error {
 	own := unmountOp{id: u.put.ID, calls: u.calls}
 	return own.run(own.unmount)

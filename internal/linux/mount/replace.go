@@ -30,16 +30,15 @@ type ReplaceOptions struct {
 // Replace puts a tree where the mount is that id means, in the calling thread's
 // namespace, and removes that mount: there is no moment in which nothing is
 // mounted there. The tree gets the limits that the mount had (read-only, no
-// devices, ...) besides its own, and shares with nobody but whom its new parent
-// makes it share with. Both spread to the peers of the parent: see
+// devices, ...) in addition to its own, and shares only with mounts that its new
+// parent makes it share with. Both spread to the peers of the parent: see
 // State.Shared.
 //
 // The tree is put beneath the mount, with the call for it (6.5) or by propagation.
-// The mount is then removed as Unmount does it, and where others use it, lazily: they keep what they have open, and
-// who looks anew finds the tree. From 6.12 that is exact, too: what somebody else
-// mounts on it at that moment stays, on the tree. Before, and in namespaces of
-// other users, what somebody mounts on it within the microseconds after the last
-// look goes in its place (ErrOtherUnmounted) or with it.
+// The mount is then removed as Unmount does it, and if others use it, lazily: they keep what they have open, and a new
+// lookup finds the tree. From 6.12 that is exact, too: a mount that another process makes on it at that moment stays,
+// on the tree. Before, and in namespaces of other users, a mount made on it within the microseconds after the last look
+// goes in its place (ErrOtherUnmounted) or with it.
 //
 // If the tree cannot be put beneath, a mount that no process uses is removed and
 // the tree put in place right afterwards. A mount in use is left alone: ErrBusy,
@@ -161,8 +160,8 @@ func (r *replaceOp) swap() error {
 	return r.expectShown()
 }
 
-// replaceUnused removes the mount where nobody uses it, and then puts the tree
-// in place, which cause has kept from being put beneath.
+// replaceUnused removes the mount if no process uses it, and then puts the tree in
+// place, which cause has kept from being put beneath.
 func (r *replaceOp) replaceUnused(cause error) error {
 	err := r.expire()
 	switch {
@@ -190,8 +189,8 @@ func (r *replaceOp) detachExactly(fd *sys.FD) error {
 	return r.verify(errStillMounted)
 }
 
-// removeCovered removes the mount, beneath which the tree is by now: exactly,
-// where nobody uses it.
+// removeCovered removes the mount, beneath which the tree is by now: exactly, if no
+// process uses it.
 func (r *replaceOp) removeCovered() error {
 	fd, _, err := r.reopen() // tells what it is on now
 	if err != nil {

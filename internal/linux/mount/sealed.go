@@ -11,10 +11,10 @@ import (
 )
 
 // seal is reopen for a mount whose root cannot be opened: its server has disowned
-// it, and every lookup that ends there gives ESTALE. The mount table says which
-// one is on top. Nobody can mount anything on it either, so that it stays on top.
-// Whether its root is a directory is for the kernel to say, when the tree is
-// attached where the mount is: nothing is removed before.
+// it, and every lookup that ends there gives ESTALE. The mount table says which one
+// is on top. No process can mount anything on it either, so that it stays on top.
+// The kernel says whether its root is a directory, when the tree is attached where
+// the mount is: nothing is removed before.
 func (r *replaceOp) seal() (State, error) {
 	mounts, err := mountns.Table(0)
 	if err != nil {

@@ -36,7 +36,7 @@ var between = func(string) {}
 // copy goes, be it because this process was killed, the kernel makes the parent
 // and the tree what they were: private, or the slave of whom the parent was one.
 // Only a process that is killed between the first and the last call in lead leaves
-// a parent that shares with nobody.
+// a parent that shares with no other mount.
 func (u *unmountOp) spread(tree *sys.FD) error {
 	p, err := u.parent()
 	if err != nil {
@@ -129,7 +129,7 @@ func (u *unmountOp) attachBy(p parent, tree *sys.FD, home func(func() error) err
 		return err
 	}
 	between("attached")
-	// Nothing leads any more, even if somebody keeps this namespace.
+	// Nothing leads any more, even if another process keeps this namespace.
 	return errors.Join(sys.SetMountPropagation(tree, Private), sys.SetMountPropagation(leader, Private))
 }
 
@@ -178,8 +178,9 @@ func attachAtRoot(tree *sys.FD) error {
 	return sys.Attach(tree, root, false)
 }
 
-// restore makes sure that the mount shares as it did. Somebody may have copied the
-// namespace while it led, and the kernel may have taken that copy as its master.
+// restore makes sure that the mount shares as it did. Another process may have
+// copied the namespace while it led, and the kernel may have taken that copy as its
+// master.
 func (p parent) restore() error {
 	mounts, err := mountns.Table(0)
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 
 // Options say how Unmount goes about it.
 type Options struct {
-	// Check has the last word, after the mount was opened afresh and found to
-	// be the one meant, right before the act. It may be called several times.
-	// Its error is handed on and nothing is touched.
+	// Check has the last word, after the mount was opened again and found to be the
+	// one meant, right before the act. It may be called several times. Its error is
+	// handed on and nothing is touched.
 	Check func(State) error
 	// Source gives what is to be at the point instead, opened in the namespace;
 	// nil for nothing. It is asked after Check, and again if its result has been
@@ -39,10 +39,9 @@ type Options struct {
 //
 // A mount that is marked deleted is detached through its descriptor whether it
 // is in use or not. Nothing can be mounted on an unlinked root, so that is
-// exact. Any other mount is removed by expiry: the kernel marks it, the mount
-// table shows that it was indeed the one marked, and the kernel removes only
-// what is marked still and used by nobody. A mount that others use gives
-// ErrBusy.
+// exact. Any other mount is removed by expiry: the kernel marks it, the mount table
+// shows that it was indeed the one marked, and the kernel removes only a mount that
+// is still marked and not in use. A mount that others use gives ErrBusy.
 //
 // See the errors of this package. EINVAL from the unmount itself means that
 // the kernel has locked the mount in place, as it does for mounts that came

@@ -63,8 +63,8 @@ func newKernelScan(l limits) *kernelScan {
 func deviceNumber(major, minor uint32) uint64 { return uint64(major)<<32 | uint64(minor) }
 
 // list brings the list of namespaces and of their mounts up to date. It begins with
-// the namespaces that have few mounts: whoever makes many is the one who is passed
-// over when the bound is met.
+// the namespaces that have few mounts: one with many is passed over when the bound
+// is met.
 func (k *kernelScan) list() (Survey, error) {
 	k.pass++
 	survey := Survey{Backend: "kernel"}

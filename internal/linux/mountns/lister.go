@@ -47,7 +47,8 @@ type Lister struct {
 // listing is one way to keep such a list.
 type listing interface {
 	// list brings the list up to date. quiet says that nothing was mounted,
-	// unmounted or moved since the last call. After an error it starts anew.
+	// unmounted or moved since the last call. After an error it starts from the
+	// beginning.
 	list(ns Namespace, below string, quiet bool) (mounts []Mount, changed bool, err error)
 }
 
@@ -55,7 +56,7 @@ type listing interface {
 // closes it.
 func NewLister() *Lister { return &Lister{} }
 
-// Close gives back what is held open. Used again, the Lister starts anew.
+// Close gives back what is held open. Used again, the Lister starts from the beginning.
 func (l *Lister) Close() {
 	l.changes.close()
 	l.begun = false
@@ -65,8 +66,8 @@ func (l *Lister) Close() {
 // absolute (EINVAL), and is not the path itself: hidden ones, too, in the order
 // in which the kernel lists them. changed is false where they are the ones of
 // the last call. The list is valid until the next call and is not to be changed.
-// Another namespace or path than last time starts anew. ErrGone: there is no
-// such namespace any more. ErrChanged: its PID is in another by now.
+// Another namespace or path than last time starts from the beginning. ErrGone:
+// there is no such namespace any more. ErrChanged: its PID is in another by now.
 func (l *Lister) List(ns Namespace, below string) (mounts []Mount, changed bool, err error) {
 	if !path.IsAbs(below) || path.Clean(below) != below {
 		return nil, false, fmt.Errorf("list mounts below %q: path not clean and absolute: %w", below, sys.EINVAL)
@@ -202,7 +203,7 @@ func (v *looker) readMount(id uint64) {
 	}
 }
 
-// set describes a mount anew and puts it into the list, if it still belongs there.
+// set describes a mount again and puts it into the list, if it still belongs there.
 func (v *looker) set(at int, known bool, id uint64) error {
 	m, err := loadMount(&v.stat, v.ns, id)
 	switch {

@@ -6,9 +6,9 @@
 //
 // It keeps nothing open. An open namespace or mountinfo descriptor pins the
 // namespace, its mounts and their devices, and would cause the very fault that
-// this program looks for; so a Namespace is a plain value, opened afresh and
-// compared for every use. A Lister alone may hold one, of a namespace that lives
-// on without that.
+// this program looks for; so a Namespace is a plain value, opened and compared
+// again for every use. A Lister alone may hold one, of a namespace that lives on
+// without that.
 //
 // It changes nothing in any namespace. It rests on mount_namespaces(7),
 // setns(2), and ioctl_nsfs(2).

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package oomlog reads from the kernel's log which processes the kernel has killed for want of memory.
+// Package oomlog reads from the kernel's log which processes the kernel has killed when it was out of memory.
 //
 // It reads what the log still holds, once, and never waits. Only records of the kernel itself count: what a process has
 // written to the log is told apart by its facility. Processes choose their names and, some, those of their control
@@ -20,7 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// Kill is a process that the kernel has killed for want of memory.
+// Kill is a process that the kernel has killed when it was out of memory.
 type Kill struct {
 	// Time is to the second at best: the log counts from the start of the machine, without the time it was suspended.
 	Time time.Time

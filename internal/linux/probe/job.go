@@ -106,7 +106,7 @@ func (w *worker) group(group []question, handOver func(left []question)) (handed
 			a.answer.Target = q.Target
 			err := a.run()
 			handed = a.turn.wasHanded()
-			_ = w.emit(reply{Answer: &a.answer}) // nobody is left to tell
+			_ = w.emit(reply{Answer: &a.answer}) // the parent is gone
 			if errors.Is(err, errStranded) {
 				return err
 			}

@@ -103,7 +103,7 @@ type turn struct {
 	target int
 	owner  string
 	thread int
-	// handOver is called once where the way to the mount does not answer: whoever comes next need not wait for that.
+	// handOver is called once where the way to the mount does not answer: the next caller need not wait for that.
 	handOver func()
 
 	mu       sync.Mutex
@@ -163,7 +163,7 @@ func (t *turn) overdue() {
 
 func (t *turn) report() {
 	o := overdue{Target: t.target, Question: t.question, Thread: t.thread, Way: t.way, Stat: t.stat}
-	_ = t.emit(reply{Overdue: &o}) // nobody is left to tell
+	_ = t.emit(reply{Overdue: &o}) // the parent is gone
 }
 
 // end says that everything was answered.

@@ -45,8 +45,8 @@ type Target struct {
 	Below string
 	// Bind has it tried out whether what is asked can be bound elsewhere.
 	Bind bool
-	// Owner is who is held to account where there is no answer, such as a pod: the file systems of one owner that do not
-	// answer take no room from those of others. Empty: nobody in particular.
+	// Owner is charged if there is no answer, such as a pod: the file systems of one owner that do not answer take no
+	// room from those of others. Empty: no owner in particular.
 	Owner string
 }
 
@@ -67,8 +67,8 @@ const (
 	// Stale: the server does not know the directory any more (ESTALE), or, of
 	// NFS, refuses this node (EACCES).
 	Stale State = "Stale"
-	// Denied: this process may not ask (EACCES, EPERM). The owner of a FUSE
-	// mount may, where nobody else can.
+	// Denied: this process may not ask (EACCES, EPERM). The owner of a FUSE mount
+	// may ask it, where no other user can.
 	Denied State = "Denied"
 	// Broken: any other error, see Answer.Errno.
 	Broken State = "Broken"

@@ -26,7 +26,7 @@ const (
 )
 
 // room is how many threads may wait, as the waiters of earlier passes leave it. The share of an owner becomes smaller with
-// the room that is left, and is never less than one thread: so nobody takes all of it, and nobody is left without.
+// the room that is left, and is never less than one thread: so no owner takes all of it, and no owner is left without.
 type room struct {
 	left int // in all
 	of   map[string]int

@@ -34,9 +34,9 @@ const (
 	// tick is how often it is looked whether anything moves on. A process is given up
 	// when nothing has between two ticks.
 	tick = 500 * time.Millisecond
-	// maxSilent is for how many processes a thread waits at most, and maxSilentOf for
-	// how many of one control group: whoever makes such processes keeps nobody from
-	// looking at those of others.
+	// maxSilent is for how many processes a thread waits at most, and maxSilentOf
+	// for how many of one control group. A user who makes such processes prevents
+	// no look at those of others.
 	maxSilent   = 64
 	maxSilentOf = 2
 )

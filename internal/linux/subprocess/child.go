@@ -28,7 +28,7 @@ type child struct {
 	done    bool             // it has done its job; guarded by the Runner
 }
 
-// start starts a process. Somebody waits for its end from then on.
+// start starts a process. A goroutine waits for its end from then on.
 func (r *Runner) start(ctx context.Context, o Options) (*child, error) {
 	c := &child{job: o.Job, owner: o.Owner, waits: o.Waits, gone: make(chan struct{})}
 	if err := r.acquire(ctx, c); err != nil {
@@ -63,8 +63,8 @@ func (r *Runner) start(ctx context.Context, o Options) (*child, error) {
 func (r *Runner) live(c *child, stdin, stdout *os.File, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	// Its errors go where its answers go: who holds an end of our own standard
-	// error keeps whoever reads the other end waiting.
+	// Its errors go where its answers go: a process that holds an end of our own
+	// standard error keeps the reader of the other end waiting.
 	p, err := os.StartProcess("/proc/self/exe", []string{childName, c.job}, &os.ProcAttr{
 		Dir: "/", Env: []string{}, Files: []*os.File{stdin, stdout, stdout}, Sys: sys.DiesWithParent(),
 	})
@@ -75,7 +75,7 @@ func (r *Runner) live(c *child, stdin, stdout *os.File, started chan<- error) {
 	}
 	c.process = p
 	started <- nil
-	c.state, _ = p.Wait() // it is our own and nobody else waits for it
+	c.state, _ = p.Wait() // it is our own child and nothing else waits for it
 	r.removeChild(c)
 	close(c.gone)
 }

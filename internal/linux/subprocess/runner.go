@@ -24,8 +24,7 @@ type Runner struct {
 	MaxLingering int
 
 	mu sync.Mutex
-	// children are all that have not ended, and whether nobody waits for them
-	// any more.
+	// children are all that have not ended, and whether they were left behind.
 	children map[*child]bool
 }
 
@@ -147,7 +146,7 @@ func (r *Runner) defaultMax() int {
 	return defaultMaxLingering
 }
 
-// leave notes that nobody waits for the process any more, and whether it has done its job.
+// leave notes that no caller waits for the process any more, and whether it has done its job.
 func (r *Runner) leave(c *child, done bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,9 +162,9 @@ func (r *Runner) removeChild(c *child) {
 	delete(r.children, c)
 }
 
-// A process that has said all it had to say ends within a millisecond. Nobody
-// waits longer than this for one that does not, nor for the last words of one
-// that was killed.
+// A process that has said all it had to say ends within a millisecond. No caller
+// waits longer than this for one that does not, nor for the last output of one that
+// was killed.
 const (
 	endGrace  = 100 * time.Millisecond
 	lastWords = 10 * time.Millisecond

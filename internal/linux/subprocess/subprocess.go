@@ -9,9 +9,9 @@
 // The process is this program once more, which calls Main first of all and
 // there finds out that it is to do a job. It begins with nothing of its parent's
 // but a pipe for its input and one for its answers, dies with its parent, and
-// is killed at the deadline. Nobody waits for it then: what does not go is
-// counted, its memory is taken from it where the kernel can do that (5.15), and
-// there is a bound to it, in all and for each owner.
+// is killed at the deadline. No caller waits for it then. A process that does not
+// end is counted, and loses its memory if the kernel can do that (5.15). The number
+// of these is bounded, in all and for each owner.
 //
 // It starts no other programs and knows nothing about the work. It rests on
 // pipe(7), and on PR_SET_PDEATHSIG of prctl(2).
@@ -58,8 +58,8 @@ type Job struct {
 	Name string
 	// Run does the work in that process. in is Options.Input as JSON; emit sends
 	// v, as JSON of at most 1 MiB, to Options.Each, and may be called by several
-	// goroutines. The process ends as soon as Run returns. The error's text goes
-	// to whoever wanted the job done.
+	// goroutines. The process ends as soon as Run returns. The error's text goes to
+	// the caller of Runner.
 	Run func(ctx context.Context, in []byte, emit func(v any) error) error
 }
 
@@ -75,8 +75,8 @@ type Options struct {
 	// Each is called with everything that the job emits, in that order, one
 	// after another and before Run returns. Its error ends the job.
 	Each func(json.RawMessage) error
-	// Owner is who is held to account for what the job waits for, such as a pod: the
-	// processes of one take no room from those of others. Empty: nobody.
+	// Owner is charged for what the job waits for, such as a pod: the processes of
+	// one take no room from those of others. Empty: no owner.
 	Owner string
 	// Waits names what the job may wait for, such as a file system. While a process
 	// that was given up is there, no other is started that has one of its names.

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The error numbers that a file system answers with when it has lost its
-// server, besides ENOTCONN and ESTALE, or when a name is no good.
+// The error numbers other than ENOTCONN and ESTALE that a file system answers with
+// when it has lost its server, or when a name is no good.
 const (
 	ECONNABORTED = unix.ECONNABORTED
 	ESHUTDOWN    = unix.ESHUTDOWN
@@ -47,7 +47,7 @@ func (f *FD) OpenEntries() (*FD, error) {
 	// Not by /proc/self: the calling thread may have descriptors of its own.
 	name := ThreadProc("fd/" + f.String())
 	dir, err := openProc(name, flags|unix.O_NOATIME)
-	if err == unix.EPERM { // somebody else's, and no capability for it
+	if err == unix.EPERM { // another user's, and no capability for it
 		dir, err = openProc(name, flags)
 	}
 	return dir, err

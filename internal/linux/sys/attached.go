@@ -8,9 +8,9 @@ import (
 )
 
 // WhileAttached runs fn with a tree that CloneTree made attached in a copy of the
-// thread's mount namespace, which nobody else sees. Some calls refuse a tree that is
-// attached nowhere. Afterwards tree is a copy of what it was at the end of fn,
-// attached nowhere again. Only inside OnThread (5.2).
+// thread's mount namespace, which no other process sees. Some calls refuse a tree
+// that is attached nowhere. Afterwards tree is a copy of what it was at the end of
+// fn, attached nowhere again. Only inside OnThread (5.2).
 func WhileAttached(tree *FD, fn func() error) error {
 	st, err := tree.Stat(StatType)
 	if err != nil {

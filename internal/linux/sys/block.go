@@ -21,7 +21,7 @@ func StatPath(path string, mask uint32) (Stat, error) {
 // claims it: EBUSY where it, a partition of it, or the disk that it is a
 // partition of is claimed already, by a mounted file system, swap, or another
 // driver. An open without O_EXCL claims nothing and is not noticed. While the
-// descriptor is open, nobody else can mount the device. ENOTBLK: not a block
+// descriptor is open, nothing else can mount the device. ENOTBLK: not a block
 // device. A link at the end of path gives ELOOP.
 func OpenExclusive(path string) (*FD, error) { return openNodeAt(unix.AT_FDCWD, path, true) }
 
@@ -130,9 +130,9 @@ func (f *FD) loopInfo() (*unix.LoopInfo64, error) {
 
 // LoopClear releases the file that backs a loop device. If no other process
 // has the device open, that happens at the latest as f is closed. Else the kernel
-// would only mark the device to be released by whoever closes it last, and say
-// nothing; LoopClear takes that mark off again and gives EBUSY. ENXIO: the
-// device is free already.
+// would only mark the device to be released at its last close, and say nothing;
+// LoopClear takes that mark off again and returns EBUSY. ENXIO: the device is free
+// already.
 func (f *FD) LoopClear() error {
 	before, err := f.loopInfo()
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 const (
 	WatchAttrib     uint32 = unix.IN_ATTRIB      // a name of the inode is gone, or its mode, owner or times changed
 	WatchMoveSelf   uint32 = unix.IN_MOVE_SELF   // the inode was renamed
-	WatchDeleteSelf uint32 = unix.IN_DELETE_SELF // the inode itself is gone: no name, nobody uses it
+	WatchDeleteSelf uint32 = unix.IN_DELETE_SELF // the inode itself is gone: no name, no user
 	WatchDelete     uint32 = unix.IN_DELETE      // an entry was removed
 	WatchMovedFrom  uint32 = unix.IN_MOVED_FROM  // an entry was renamed, under its old name
 	WatchIgnored    uint32 = unix.IN_IGNORED     // the watch is no more: removed, inode gone, or file system unmounted

@@ -14,7 +14,7 @@ import (
 // Capability is a privilege that the kernel checks by itself: capabilities(7).
 type Capability uint
 
-// The capabilities that somebody in this module keeps.
+// The capabilities that some process of this module keeps.
 const (
 	CapDACOverride    Capability = unix.CAP_DAC_OVERRIDE
 	CapDACReadSearch  Capability = unix.CAP_DAC_READ_SEARCH

@@ -14,14 +14,14 @@ import (
 // ProcAttr is what exec.Cmd.SysProcAttr and os.ProcAttr.Sys take.
 type ProcAttr = syscall.SysProcAttr
 
-// Clone says which namespaces of its own a child process gets besides the
+// Clone says which namespaces of its own a child process gets in addition to the
 // mount namespace.
 type Clone struct {
 	// User gives the child a user namespace in which the caller's user is
 	// root, so that it needs no privilege outside.
 	User bool
-	// Processes gives it a PID namespace, whose process 1 it is. /proc shows
-	// that once the child has mounted it anew.
+	// Processes gives it a PID namespace, whose process 1 it is. /proc shows that
+	// once the child has mounted it again.
 	Processes bool
 }
 

@@ -40,11 +40,11 @@ func NewScratch() (*Scratch, error) {
 	return newScratchSpace()
 }
 
-// TryAttach attaches a tree that CloneTree made, whose root is a directory or
-// not, where nobody sees it, and takes it away again. ENOENT: the tree's root,
-// or a directory on the way to it, has been unlinked, or is not to be found
-// any more; no container could have it mounted either. It asks no file system.
-// Only inside OnThread, which it leaves in the process' own namespace.
+// TryAttach attaches a tree that CloneTree made, whose root is a directory or not,
+// where no other process sees it, and takes it away again. ENOENT: the tree's root,
+// or a directory on the way to it, has been unlinked, or is not to be found any
+// more; no container could have it mounted either. It asks no file system. Only
+// inside OnThread, which it leaves in the process' own namespace.
 func (s *Scratch) TryAttach(tree *FD, dir bool) error {
 	if s.space == nil {
 		return attachDetached(tree, dir)
