@@ -10,7 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Labels that the kubelet gives to every sandbox, besides labelPodUID.
+// Labels that the kubelet gives to every sandbox, in addition to labelPodUID.
 const (
 	labelPodNamespace = "io.kubernetes.pod.namespace"
 	labelPodName      = "io.kubernetes.pod.name"
@@ -22,7 +22,7 @@ const maxSandboxes = 10_000
 // Sandbox is the runtime's record of what the containers of a pod run in. The names are those that the kubelet gave.
 type Sandbox struct {
 	PodUID, Namespace, Name string
-	// Ready says that it runs. A pod whose sandbox was made anew has others that do not.
+	// Ready says that it runs. A pod whose sandbox was recreated has others that do not.
 	Ready bool
 }
 

@@ -88,7 +88,7 @@ func (f *Finder) current(ctx context.Context) (*search, error) {
 			return nil, ctx.Err()
 		case <-s.done:
 		}
-		if !errors.Is(s.err, context.Canceled) && !errors.Is(s.err, context.DeadlineExceeded) { // of whoever began it
+		if !errors.Is(s.err, context.Canceled) && !errors.Is(s.err, context.DeadlineExceeded) { // of the caller that began it
 			return s, nil
 		}
 	}

@@ -9,8 +9,8 @@
 // arguments, and where we run in a pod, the one that has the directory of that pod is ours, and has bound the file
 // etc-hosts in it into our container: any process may be called as a kubelet is, and make such a directory.
 //
-// It changes nothing. It keeps no descriptor open: a namespace is entered afresh for each use. It rests on the layout
-// in kubernetes/pkg/kubelet/kubelet_getters.go and pkg/volume/util/subpath, which has been the same since 1.10, and on
+// It changes nothing. It keeps no descriptor open: a namespace is entered again for each use. It rests on the layout in
+// kubernetes/pkg/kubelet/kubelet_getters.go and pkg/volume/util/subpath, which has been the same since 1.10, and on
 // proc(5).
 package kubelet
 

@@ -19,9 +19,9 @@ import (
 const (
 	// Patience is how long is waited for all processes of one search, and for what is read of the kubelet later.
 	Patience = 2 * time.Second
-	// maxStuckIn is for how many processes of one mount namespace a thread waits at most, and maxStuck for how many of all
-	// but that of process 1: whoever makes containers full of such processes keeps nobody from looking at a kubelet of the
-	// host.
+	// maxStuckIn is for how many processes of one mount namespace a thread waits at most, and maxStuck for how many of
+	// all namespaces but that of process 1. A user who makes containers full of such processes prevents no look at a
+	// kubelet of the host.
 	maxStuckIn = 4
 	maxStuck   = 64
 )

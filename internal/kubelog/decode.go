@@ -84,8 +84,8 @@ func number(s string) (value byte, digits int) {
 	return byte(n), digits
 }
 
-// isText tells bytes that somebody has printed from other numbers: they are UTF-8, there is a letter, and at most a
-// quarter are control characters. Colours of a terminal are as many.
+// isText distinguishes printed bytes from other numbers: they are UTF-8, there is a letter, and at most a quarter are
+// control characters. Colours of a terminal are as many.
 func isText(content []byte) bool {
 	if !utf8.Valid(content) {
 		return false
