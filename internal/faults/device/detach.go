@@ -47,7 +47,7 @@ func (i *Inspector) resolve(want *fault.Device) (d blockdev.Device, there bool, 
 }
 
 // Detach detaches the device that was written down, by its own means, if nothing at all holds it. gone: it had gone
-// already. ErrStays: it is held, or may be another by now without anybody being able to tell. blockdev.ErrBusy: somebody has
+// already. ErrStays: it is held, or may be another by now, which cannot be ruled out. blockdev.ErrBusy: a process has
 // just opened it.
 func (i *Inspector) Detach(ctx context.Context, want *fault.Device, allowed func(blockdev.Device) error) (gone bool, err error) {
 	d, there, err := i.resolve(want)

@@ -44,7 +44,7 @@ func SelectionOf(values map[string]string) Selection {
 
 // Choice is what a look has found.
 type Choice struct {
-	// Left are the devices of the selection that the host no longer mounts and somebody does.
+	// Left are the devices of the selection that the host no longer mounts and another mount namespace does.
 	Left []*Case
 	// Others says what the other devices are that the selection names, in sentences.
 	Others []string

@@ -37,7 +37,7 @@ type Analyzer struct {
 	Kubelet kubelet.Locator
 	// Runtime is nil where there is none.
 	Runtime Runtime
-	// Kills are the processes that the kernel has killed for want of memory. Nil: those in the kernel's log.
+	// Kills are the processes that the kernel has killed when it was out of memory. Nil: those in the kernel's log.
 	Kills func(context.Context) ([]oomlog.Kill, error)
 }
 
@@ -57,7 +57,7 @@ type Cause string
 
 // Causes.
 const (
-	// OOMKilled: the kernel killed it, or another process of its container, for want of memory.
+	// OOMKilled: the kernel was out of memory and killed it, or another process of its container.
 	OOMKilled Cause = "OOMKilled"
 	// ContainerEnded: its container ended, and took it along.
 	ContainerEnded Cause = "ContainerEnded"
@@ -83,8 +83,8 @@ type Exit struct {
 }
 
 // skew is how far the clocks of the kernel's log, of the runtime and of ours may be apart. The runtime reads the clock
-// that mounts have their time of, and not before a container has ended: rounding is what is allowed for. A driver that is
-// started anew mounts within seconds of its container's end.
+// that mounts have their time of, and not before a container has ended: skew allows for rounding. A restarted driver
+// mounts within seconds of its container's end.
 const (
 	skew     = 10 * time.Second
 	rounding = time.Second

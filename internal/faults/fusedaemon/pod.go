@@ -18,7 +18,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// findPod looks for the driver's pod: by who listens on its socket, and where nobody does, by what the kernel killed.
+// findPod looks for the driver's pod: by the process that listens on its socket, and if there is none, by the processes
+// that the kernel killed.
 func (l *exitSearch) findPod(ctx context.Context) {
 	dir, err := l.pluginDir(ctx)
 	if err != nil {
@@ -105,8 +106,8 @@ func (l *exitSearch) killed(ctx context.Context, dir string, k oomlog.Kill) (cri
 	return owner, slices.ContainsFunc(owner.Mounts, func(m cri.Mount) bool { return path.Clean(m.HostPath) == dir })
 }
 
-// inPod reports whether a control group is that of a container of the pod, or of the pod. The outermost name counts:
-// whoever may make control groups can name one inside of its own as it likes.
+// inPod reports whether a control group is that of a container of the pod, or of the pod. The outermost name counts: a
+// process that may make control groups can choose any name inside of its own.
 func (l *exitSearch) inPod(cgroup string) bool {
 	for _, id := range cri.ContainerIDs("0::" + cgroup) {
 		if slices.ContainsFunc(l.records, func(r cri.Container) bool { return r.ID == id }) {

@@ -186,7 +186,7 @@ func (i *Inspector) Gone(ctx context.Context, uids []string) (map[string]bool, e
 	return gone, err
 }
 
-// Left lists the volumes and subPaths that are left in the directory of a pod, whoever it belongs to.
+// Left lists the volumes and subPaths that are left in the directory of a pod, whichever pod that is.
 func (i *Inspector) Left(ctx context.Context, uid string) (left []string, err error) {
 	n, err := i.Kubelet.Node(ctx)
 	if err != nil {

@@ -42,7 +42,7 @@ const (
 	longestMinimumAge = 720 * time.Hour
 )
 
-// CheckMinimumAge says what is wrong with a minimum age that somebody has set.
+// CheckMinimumAge says what is wrong with a minimum age that the user has set.
 func CheckMinimumAge(age time.Duration) error {
 	if age < shortestMinimumAge || age > longestMinimumAge {
 		return fmt.Errorf("must be between %.0fm and %.0fh", shortestMinimumAge.Minutes(), longestMinimumAge.Hours())
@@ -141,8 +141,8 @@ type Pod struct {
 	Volumes []string `json:"volumes,omitempty"`
 	// SubPaths is whether the directory of the subPaths is left.
 	SubPaths bool `json:"subPaths,omitempty"`
-	// Entries are what lies in it, each directory after what is in it; at most 256 are told of, and More says how many
-	// there are besides.
+	// Entries are what lies in it, each directory after what is in it; at most 256 are listed, and More says how many
+	// others there are.
 	Entries []Entry `json:"entries,omitempty"`
 	More    int     `json:"more,omitempty"`
 	// Mounts are what is mounted of it, at most 32.

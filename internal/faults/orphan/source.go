@@ -60,9 +60,9 @@ func (i *Inspector) ask(ctx context.Context, open []string) sources {
 // absent are the UIDs that have a directory on this node, and that the API server was asked for and did not have.
 //
 // They need not be asked for again. A pod is bound to a node before the kubelet there makes its directory, and for good; so
-// one that has a directory and is not among the node's pods is deleted, and a UID is given once. It could come back only by
-// a backup of the API server's data, or with a static pod for which somebody chose the UID: such a one the cache, the
-// runtime and the mounts still tell of, and they are asked each time.
+// one that has a directory and is not among the node's pods is deleted, and a UID is given once. It could come back
+// only by a backup of the API server's data, or with a static pod for which a user chose the UID. The cache, the
+// runtime and the mounts still show such a pod, and they are asked each time.
 type absent struct {
 	mu   sync.Mutex
 	uids map[string]bool
@@ -168,7 +168,7 @@ func (i *Inspector) agree(s sources) bool {
 	return false
 }
 
-// knows says who knows the pod; empty: nobody.
+// knows says which source knows the pod; empty: none.
 func (s sources) knows(uid string) string {
 	switch {
 	case s.server[uid]:

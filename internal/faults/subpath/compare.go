@@ -87,8 +87,8 @@ func (v volume) relate(bound, now sys.Stat, name string) comparison {
 		bound.Major, bound.Minor, name, v.path, now.Ino, now.Major, now.Minor)}
 }
 
-// absence tells a volume that was written anew without the entry from one that is not written by the kubelet or a
-// driver, but by the containers: there it is for them to say what exists.
+// absence distinguishes two volumes without the entry: one that the kubelet or a driver has written again, and one that
+// the containers write. The containers decide what exists in the latter.
 func (v volume) absence(name string) comparison {
 	if !v.writtenAnew() {
 		return comparison{relation: absent}
