@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// stalledError is a failure that trying again does not mend: a person is needed.
+// stalledError is a failure that another try does not repair: a person is needed.
 type stalledError struct{ Err error }
 
 // Stalled marks an error as one that is not tried again.

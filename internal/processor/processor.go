@@ -37,7 +37,7 @@ type Processor interface {
 // Recoverer repairs. Nothing but Apply may change anything.
 type Recoverer interface {
 	Name() string
-	// Plan inspects afresh and says what would be done, or why nothing is (Plan.NotApplicable). It never believes the
+	// Plan inspects again and says what would be done, or why nothing is (Plan.NotApplicable). It never believes the
 	// parameters or results in the request about what to change.
 	Plan(ctx context.Context, r Request) (Plan, error)
 	// Apply does one action of a plan and says how it went. It is called again after a crash or a failure with the same

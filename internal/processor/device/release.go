@@ -42,7 +42,7 @@ func (*ReleaseRecoverer) Parameters() []string {
 // maxDevices bounds how many devices one plan releases: each is looked at closely, and that takes time.
 const maxDevices = 16
 
-// Plan looks afresh, and plans an unmount for each copy of each device that can be released, then its detach.
+// Plan looks again, and plans an unmount for each copy of each device that can be released, then its detach.
 func (h *ReleaseRecoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
 	o, err := h.options(ctx, r.Values)
 	if err != nil {

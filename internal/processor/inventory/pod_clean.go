@@ -21,8 +21,8 @@ var shownAnnotations = []string{"kubernetes.io", "k8s.io", "prometheus.io", "kub
 var sensitive = regexp.MustCompile(`(?i)(pass|password|passwd|passphrase|[-_.]pwd|secret|token|credentials?|api[-_.]?key|[-_.]key|[-_.]pat|` +
 	`auth|authorization|dsn|connection[-_.]?string|cookie)([-_.]?[0-9]+)?$`)
 
-// CleanPod takes out of a pod what nobody needs and what may be a credential. No value of an environment variable, of an
-// argument or of a header is copied: names, references and how many there are say enough about a mount.
+// CleanPod removes from a pod what no user of it needs and what may be a credential. No value of an environment
+// variable, of an argument or of a header is copied: names, references and how many there are say enough about a mount.
 func CleanPod(pod *corev1.Pod) {
 	pod.ManagedFields = nil
 	delete(pod.Annotations, corev1.LastAppliedConfigAnnotation)

@@ -55,7 +55,7 @@ func (*Recoverer) Parameters() []string {
 	return []string{ParamUID, ParamLimit}
 }
 
-// Plan looks afresh, and plans every removal by name, pod after pod, up to the limit.
+// Plan looks again, and plans every removal by name, pod after pod, up to the limit.
 func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
 	o, err := optionsOf(r.Values)
 	if err != nil {

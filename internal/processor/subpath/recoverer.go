@@ -27,7 +27,7 @@ const (
 	KeyRecoverResult  = "recover.kubernetes.subpath_remount.result"
 	KeyRecoverResults = "recover.kubernetes.subpath_remount.results"
 	// KeyRecoverRunningAfter is how many seconds after the unmount all containers that could not start were seen to have
-	// started. It is absent where there was none, or nobody waited.
+	// started. It is absent if there was none, or the run did not wait.
 	KeyRecoverRunningAfter = "recover.kubernetes.subpath_remount.running_after_seconds"
 )
 
@@ -57,7 +57,7 @@ func (h *Recoverer) starter() restart.Starter {
 	return restart.Starter{Pods: h.Pods, Runtime: h.Runtime}
 }
 
-// Plan looks afresh, and plans an unmount for each stale bind of a container that is to be started again, and then the
+// Plan looks again, and plans an unmount for each stale bind of a container that is to be started again, and then the
 // removal of the runtime's records of the ones that never started.
 func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
 	o, err := parameters.Options(r.Values)

@@ -57,7 +57,7 @@ type Connections interface {
 type Diagnoser struct {
 	Pods      kubelet.Pods
 	Inspector Surveyor
-	// Exits is nil where nobody knows about daemons.
+	// Exits is nil if nothing is known about daemons.
 	Exits ExitAnalyzer
 	// Connections is nil where the kernel tells nothing: then a daemon may be said to have ended that was not the volume's.
 	Connections Connections

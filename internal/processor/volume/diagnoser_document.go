@@ -30,7 +30,7 @@ type brokenVolume struct {
 	Source   *volume.Source `json:"source,omitempty"`
 	NoSource string         `json:"noSource,omitempty"`
 	Copies   []brokenCopy   `json:"copies,omitempty"`
-	// MoreCopies is how many there are besides.
+	// MoreCopies is how many others there are.
 	MoreCopies int         `json:"moreCopies,omitempty"`
 	Shares     []fault.Pod `json:"shares,omitempty"`
 	Fate       []string    `json:"fate,omitempty"`

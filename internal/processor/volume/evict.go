@@ -50,8 +50,8 @@ type Evictor interface {
 
 // Judge knows the volumes of pods.
 type Judge interface {
-	// Unmendable gives the faults of a pod's volumes that cannot be mended on this node, each with the reason why in
-	// reasons. Without findings, reasons say why there is none.
+	// Unmendable returns the faults of a pod's volumes that cannot be repaired on this node, each with the reason why
+	// in reasons. Without findings, reasons say why there is none.
 	Unmendable(ctx context.Context, podUID string) (findings []fault.Finding, reasons []string, err error)
 }
 
@@ -65,7 +65,7 @@ type EvictRecoverer struct {
 	Pods    kubelet.Pods
 	Kubelet kubelet.Locator
 	Judge   Judge
-	// Evictor is nil where nobody is allowed to evict pods, which is the default.
+	// Evictor is nil if evictions are not allowed, which is the default.
 	Evictor Evictor
 }
 
@@ -81,7 +81,7 @@ func (*EvictRecoverer) Parameters() []string {
 const notAllowed = "evicting pods is not allowed: to allow it, start the agent with --allow-eviction and give it the right to create " +
 	"pods/eviction, as config/overlays/eviction does"
 
-// Plan looks afresh, and plans one eviction where that is allowed, needed, and does no more harm than it has to.
+// Plan looks again, and plans one eviction if that is allowed, needed, and does no more harm than it has to.
 func (h *EvictRecoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
 	o, err := evictOptionsOf(r.Values)
 	if err != nil {

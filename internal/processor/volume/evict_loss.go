@@ -103,8 +103,8 @@ func (h *EvictRecoverer) plugins(ctx context.Context, pod *corev1.Pod) (map[stri
 // maxNames bounds how much of a directory is read.
 const maxNames = 1000
 
-// findingNames reads the names in a directory of dir, and asks for nothing about them. Anything else has none: to open a pipe
-// would be to wait for whoever writes to it.
+// findingNames reads the names in a directory of dir, and asks for nothing about them. Anything else has none: to open
+// a pipe would be to wait for a writer.
 func findingNames(dir *sys.FD, name string) ([]string, error) {
 	fd, err := sys.OpenEntry(dir, name)
 	if err != nil {

@@ -31,7 +31,7 @@ const (
 	// changed. It is absent where there are none.
 	KeyRebindShares = "recover.kubernetes.volume_rebind.shares"
 	// KeyRebindRunningAfter is how many seconds after the repair all containers that could not start were seen to have started.
-	// It is absent where there was none, or nobody waited.
+	// It is absent if there was none, or the run did not wait.
 	KeyRebindRunningAfter = "recover.kubernetes.volume_rebind.running_after_seconds"
 )
 
@@ -77,8 +77,8 @@ const (
 	maxReasons        = 10 // in one message
 )
 
-// Plan looks afresh, and plans what package volume would do about every broken volume of the pod, and then the removal of
-// the runtime's records of containers that never started.
+// Plan looks again, and plans what package volume would do about every broken volume of the pod, and then the removal
+// of the runtime's records of containers that never started.
 func (h *RebindRecoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
 	o, err := rebindOptionsOf(r.Values)
 	if err != nil {

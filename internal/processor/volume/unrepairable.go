@@ -11,7 +11,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/volume"
 )
 
-// UnrepairableJudge says which volumes are broken and beyond what this package mends.
+// UnrepairableJudge says which volumes are broken and beyond what this package repairs.
 type UnrepairableJudge struct {
 	Inspector Inspector
 }
