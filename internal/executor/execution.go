@@ -78,7 +78,7 @@ func (x *execution) steps(ctx context.Context) (pipeline.Report, error) {
 	return x.pipeline(ctx, job)
 }
 
-// accept takes the Diagnosis. One that was accepted before is only written again where somebody thought its agent lost.
+// accept takes the Diagnosis. One that was accepted before is only written again if the manager thought its agent lost.
 func (x *execution) accept(ctx context.Context) error {
 	s := &x.d.Status
 	accepted := meta.IsStatusConditionTrue(s.Conditions, v1.ConditionAccepted)

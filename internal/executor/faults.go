@@ -13,7 +13,8 @@ import (
 )
 
 // faults turns findings into faults. A later finding about the same thing takes the place of an earlier one, as when it
-// is healed. Evidence that only the earlier one has stays, after its own: whoever mends a fault does not ask for its cause.
+// is healed. Evidence that only the earlier one has stays, after its own: a repair does not look for the cause of a
+// fault.
 func faults(findings []fault.Finding) []v1.Fault {
 	var all []v1.Fault
 	at := map[identity]int{}

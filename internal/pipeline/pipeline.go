@@ -17,7 +17,8 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// What Run returns besides errors of the disk, of BeforeRepair, and the cause for which its context was cancelled.
+// The errors that Run returns in addition to errors of the disk, of BeforeRepair, and the cause for which its context
+// was cancelled.
 var (
 	// ErrCorrupt: the journal or a result on the disk is not what was written. Nothing was run.
 	ErrCorrupt = errors.New("journal is corrupted")

@@ -121,9 +121,9 @@ func (x *run) keep(ctx context.Context, id int32, result processor.Result) ([]st
 	return all, nil
 }
 
-// own leaves out what an operation has only handed back, as a server does that answers with all it was sent. Parameters
-// and context keys are what later operations obey, and whoever answers does not set them: one that is not what was sent is
-// refused. Other keys are anybody's, and the latest result of a name stands.
+// own leaves out what an operation has only handed back, as a server does that answers with all it was sent. Later
+// operations obey parameters and context keys, and an answer does not set them: one that differs from what was sent is
+// refused. Any operation may set other keys, and the latest result of a name stands.
 func own(sent, values map[string]string) (map[string]string, error) {
 	results := map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(values)) {
