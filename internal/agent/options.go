@@ -32,13 +32,14 @@ type options struct {
 	KubeletRoot string
 	// KubeletPID is the process id of the kubelet. 0: the kubelet is looked for.
 	KubeletPID int
-	// SentinelMode is what is done about faults that nobody has asked about.
+	// SentinelMode is what is done about faults without a Diagnosis.
 	SentinelMode sentinel.Mode
 	// EnableScripts lets Operations run scripts.
 	EnableScripts bool
 	// AllowEviction lets podEvictRecover evict pods, which also takes the right to.
 	AllowEviction bool
-	// ProcessorCAFile holds certificates of authorities that external processors may present, besides the system's.
+	// ProcessorCAFile holds certificates of authorities that external processors may present, in addition to the
+	// system's.
 	ProcessorCAFile string
 	// MetricsBindAddress and HealthProbeBindAddress are TCP addresses; "0" turns them off.
 	MetricsBindAddress, HealthProbeBindAddress string

@@ -18,8 +18,8 @@ import (
 	"kubediag.org/kubediag/internal/printable"
 )
 
-// checked is a pipeline that takes only Diagnoses whose pod is on this node. The manager has looked at that when it
-// bound them; since then the pod may have gone, and the label by which a Diagnosis comes here may be somebody else's.
+// checked is a pipeline that takes only Diagnoses whose pod is on this node. The manager checked that when it bound
+// them. Since then the pod may have gone, and another user may have set the label by which a Diagnosis comes here.
 type checked struct {
 	pipeline
 	pods     *pods
