@@ -17,7 +17,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 )
 
-// forgetAfter is how long a node is remembered that nobody asks about.
+// forgetAfter is how long a node is remembered after the last question about it.
 const forgetAfter = time.Hour
 
 // Agents knows which agents are alive. It asks for a Lease only when a Diagnosis is unfinished on its node, so that its

@@ -62,7 +62,7 @@ func (r *Reconciler) wait(v *visit, reason, message string) {
 	v.done = true
 }
 
-// lose says that nobody knows how the Diagnosis is getting on.
+// lose says that the progress of the Diagnosis is unknown.
 func (r *Reconciler) lose(v *visit, message string) {
 	if v.was.Status.Phase != v1.DiagnosisUnknown {
 		v.warn(v1.ReasonAgentLost, message)

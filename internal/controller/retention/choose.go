@@ -54,8 +54,8 @@ func (l Limits) choose(now time.Time, all []v1.Diagnosis) []choice {
 	return chosen
 }
 
-// group is what a limit on the number counts together. The node is empty where no agent took the Diagnosis: its creator
-// chose that name, and nobody has confirmed it. So one namespace never pushes out the records of another.
+// group is what a limit on the number counts together. The node is empty if no agent took the Diagnosis: its creator
+// chose that name, and no agent has confirmed it. So one namespace never pushes out the records of another.
 type group struct{ namespace, node string }
 
 func groupOf(d *v1.Diagnosis) group {
