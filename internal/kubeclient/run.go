@@ -21,9 +21,9 @@ type startable interface {
 
 // Run runs m until it ends or ctx is done, and then lets it stop, which the manager's GracefulShutdownTimeout bounds.
 //
-// While its caches are not filled, for want of an API server or of CustomResourceDefinitions, a manager does not see
-// that ctx is done. It does no work yet, so Run leaves it behind 5 seconds after ctx is done and returns nil: the process
-// must end then.
+// While its caches are not filled, as the API server or CustomResourceDefinitions are missing, a manager does not see
+// that ctx is done. It does no work yet, so Run leaves it behind 5 seconds after ctx is done and returns nil: the
+// process must end then.
 func Run(ctx context.Context, m startable) error {
 	work := began{make(chan struct{})}
 	if err := m.Add(work); err != nil {

@@ -19,7 +19,7 @@ const (
 	Running RestartState = "Running"
 	// Waiting: the container does not run and will be started.
 	Waiting RestartState = "Waiting"
-	// Idle: an init container that has succeeded. It runs again only if the pod's sandbox is made anew.
+	// Idle: an init container that has succeeded. It runs again only if the pod's sandbox is recreated.
 	Idle RestartState = "Idle"
 	// Finished: the container is not started again, whatever is done to its mounts.
 	Finished RestartState = "Finished"

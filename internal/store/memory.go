@@ -19,7 +19,7 @@ import (
 
 // Memory is a store in memory. Its zero value is empty and ready. It may be used from several goroutines.
 type Memory struct {
-	// Saved hears of every status that is stored; nil: nobody. It is called with the store unlocked.
+	// Saved is called with every status that is stored, with the store unlocked; it may be nil.
 	Saved func(d *v1.Diagnosis)
 
 	mu         sync.Mutex

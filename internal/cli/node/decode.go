@@ -71,7 +71,7 @@ type logLine struct {
 	cut  bool   // the line goes on
 }
 
-// run ends with ctx: whoever writes the log may never do.
+// run ends with ctx: the writer of the log may never end.
 func (d *decoding) run(ctx context.Context) error {
 	_, err := bounded.Do(ctx, &bounded.Calls{}, bounded.Call{}, func() (struct{}, error) { return struct{}{}, d.copy() })
 	if errors.Is(err, bounded.ErrLeft) {

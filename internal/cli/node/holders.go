@@ -119,7 +119,7 @@ func newHolderLook(n *kubelet.Node) *holderLook {
 	return l
 }
 
-// newInspector asks the runtime of the kubelet; where no kubelet is known, nobody tells of containers.
+// newInspector asks the runtime of the kubelet; if no kubelet is known, nothing is known about containers.
 func newInspector(n *kubelet.Node, scanner *mountns.Scanner, runtime *boundedRuntime) *device.Inspector {
 	i := &device.Inspector{Kubelet: n, Finder: &devholder.Finder{Scanner: scanner, Runner: &subprocess.Runner{}}}
 	if n.PID != 0 {
@@ -145,7 +145,7 @@ func (l *holderLook) one(ctx context.Context, at place, start time.Time) (*holde
 	return r, err
 }
 
-// left looks at every device that the host has done with and somebody keeps.
+// left looks at every device that the host has done with and another mount namespace keeps.
 func (l *holderLook) left(ctx context.Context, start time.Time) (*leftReport, error) {
 	cases, err := l.inspector.Left(ctx)
 	if err != nil {
@@ -172,8 +172,7 @@ func (l *holderLook) left(ctx context.Context, start time.Time) (*leftReport, er
 	return r, err
 }
 
-// neverKubelets is why a device is in use that somebody has mounted by himself: as the diagnoser has it, that is his own
-// business.
+// neverKubelets is why a device is in use that a process has mounted by itself: as for the diagnoser, that is no fault.
 const neverKubelets = "none of its mounts is a copy of one of the kubelet's"
 
 // use is what is told about a case.

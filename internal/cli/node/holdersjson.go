@@ -47,7 +47,7 @@ type deviceUse struct {
 
 // The states of a device.
 const (
-	stateFree  = "free"  // nobody uses it
+	stateFree  = "free"  // nothing uses it
 	stateInUse = "inUse" // as it should be
 	stateHeld  = "held"
 	// stateUnknown: it is mounted where the caller may not look, and may be held or in use.

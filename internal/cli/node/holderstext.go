@@ -25,7 +25,7 @@ func (r *holdersReport) write(w io.Writer, f format) error {
 		return err
 	}
 	if r.Device.State == stateInUse && !r.foreign {
-		return nil // what is in use as it should be is not held, whoever else has it
+		return nil // a device in use as it should be is not held, whatever else has it
 	}
 	return verdict([]deviceUse{r.deviceUse}, r.Looked.lookedFrom)
 }
@@ -60,7 +60,7 @@ func (r *holdersReport) text() string {
 	var b strings.Builder
 	r.deviceUse.text(&b)
 	if r.foreign {
-		r.holdersText(&b) // whoever names a device wants to know
+		r.holdersText(&b) // the user who names a device wants to know
 	}
 	if r.held() || r.foreign || r.Device.State == stateUnknown {
 		b.WriteByte('\n')
@@ -224,7 +224,7 @@ func (h useHolder) text(b *strings.Builder) {
 	}
 }
 
-// namespace says where a mount is, and what keeps that namespace alive besides processes.
+// namespace says where a mount is, and what other than processes keeps that namespace alive.
 func (h useHolder) namespace() string {
 	switch {
 	case h.Mount == nil:

@@ -49,7 +49,7 @@ func (s *scan) name(ctx context.Context, faults []fault.Finding) {
 		}
 		names, err := within(ctx, nameTimeout, source.ask)
 		switch {
-		case errors.Is(err, kubelet.ErrNoRuntime) && s.looked.KubeletPID == 0: // nobody to ask
+		case errors.Is(err, kubelet.ErrNoRuntime) && s.looked.KubeletPID == 0: // there is no runtime to ask
 		case err != nil:
 			s.looked.NameErrors = append(s.looked.NameErrors, fmt.Sprintf("%s: %v", source.name, err))
 		case fill(faults, names):
@@ -75,7 +75,7 @@ func fill(faults []fault.Finding, names podNames) (filled bool) {
 	return filled
 }
 
-// within gives up on whoever does not answer in time.
+// within gives up on a source that does not answer in time.
 func within[T any](ctx context.Context, limit time.Duration, ask func(ctx context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

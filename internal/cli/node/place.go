@@ -64,7 +64,7 @@ func (l *holderLook) mountOf(ctx context.Context, name string) (m mountinfo.Moun
 }
 
 // deviceOf is the device that a mounted file system is on. There is none where it is in memory, comes over a network, or
-// is made of other file systems. The number of a btrfs is nobody else's.
+// is made of other file systems. The number of a btrfs belongs to no device.
 func deviceOf(m mountinfo.Mount) (blockdev.Device, error) {
 	spec := blockdev.Number{Major: m.Major, Minor: m.Minor}.String()
 	switch {

@@ -167,7 +167,7 @@ func asSubPath(point string, code fault.Code, why string) (fault.Code, string, f
 	return "", why, fault.StaleSubPath
 }
 
-// remedied adds what to do to an error for want of a privilege.
+// remedied adds what to do to an error that a missing privilege causes.
 func remedied(err error) error {
 	if denied(err) && !sys.LooksAnywhere() {
 		return fmt.Errorf("%w: %s", err, asRoot)

@@ -116,7 +116,7 @@ func asked[T any](ctx context.Context, r *boundedRuntime, ask func(context.Conte
 	began := time.Now()
 	value, err := within(ctx, time.Until(r.until), ask)
 	switch {
-	case errors.Is(ctx.Err(), context.Canceled): // nobody waits any more
+	case errors.Is(ctx.Err(), context.Canceled): // the caller no longer waits
 	case err != nil && !errors.Is(err, cri.ErrNotFound):
 		r.failed = err
 		if ctx.Err() != nil || !time.Now().Before(r.until) {

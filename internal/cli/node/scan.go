@@ -328,7 +328,7 @@ func (s *scan) useNode() error {
 	return nil
 }
 
-// step does one step on a copy of s, which counts once it is done: where ctx ends first, nobody waits for it.
+// step does one step on a copy of s, which counts once it is done: if ctx ends first, scan does not wait for it.
 func (s *scan) step(ctx context.Context, find func(context.Context, *scan) ([]fault.Finding, error)) ([]fault.Finding, error) {
 	own := *s
 	own.looked.Unproven, own.looked.NotLookedAt = slices.Clip(own.looked.Unproven), slices.Clip(own.looked.NotLookedAt)

@@ -73,7 +73,7 @@ func (s *standIn) volume() string {
 	return filepath.Join(s.root, "pods", podUID, "volumes", "kubernetes.io~configmap", volumeName)
 }
 
-// update writes the volume anew as the kubelet does: a directory with the time in its name, a link to it that is put
+// update writes the volume again as the kubelet does: a directory with the time in its name, a link to it that is put
 // in place at once, and the old directory removed.
 func (s *standIn) update(content string) error {
 	name := time.Now().UTC().Format("..2006_01_02_15_04_05.000000000")
