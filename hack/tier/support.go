@@ -67,7 +67,8 @@ type outcome struct {
 	lacks  string // of one that was skipped: what the kernel lacks
 }
 
-// matrixOf gives each row's cell for each column. A test that did not run on a kernel is an error: the table would say what nobody saw.
+// matrixOf gives each row's cell for each column. A test that did not run on a kernel is an error: the table would
+// state an unobserved result.
 func matrixOf(columns []string, seen map[string]map[string]outcome) (map[string][]string, error) {
 	cells := map[string][]string{}
 	for _, c := range capabilities {
