@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package blockdev knows the block devices of the machine as the kernel tells
-// of them: what lives on one, which parts of the kernel use it, whether it is
-// busy, and how each is detached by its own means.
+// Package blockdev knows the block devices of the machine as the kernel reports
+// them: what lives on one, which parts of the kernel use it, whether it is busy,
+// and how each is detached by its own means.
 //
 // It knows nothing of mounts and processes. It never forces a device: a busy one
 // stays as it is. It believes the kernel's numbers, never the name of a node or a
@@ -107,9 +107,9 @@ type Device struct {
 	// Sequence is the kernel's number for what is behind the disk now, never
 	// used again while the machine runs; 0 on kernels before 5.15.
 	Sequence uint64
-	// Image stands for Sequence where that is 0 and krbd tells which image is
-	// behind the disk, and by which mapping, or the loop driver which file; else
-	// empty.
+	// Image stands for Sequence if that is 0 and the driver identifies what is
+	// behind the disk: krbd the image and the mapping, the loop driver the file.
+	// Else it is empty.
 	Image string
 }
 

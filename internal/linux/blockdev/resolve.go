@@ -147,7 +147,7 @@ func (s sysfs) device(name string) (Device, error) {
 	return d, nil
 }
 
-// kind tells what drives a disk.
+// kind returns what drives a disk.
 func (s sysfs) kind(disk string) Kind {
 	number, _ := s.read(disk, "dev")
 	switch {

@@ -10,7 +10,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// area is a swap area as /proc/swaps tells of it.
+// area is a swap area as /proc/swaps lists it.
 type area struct {
 	path string // as seen from our root, or from its own namespace's
 	file bool   // a file, not a device

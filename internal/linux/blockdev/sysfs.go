@@ -27,7 +27,7 @@ func (s sysfs) attr(device, name string) string {
 	return s.at(filepath.Join("sys/class/block", device, name))
 }
 
-// image is where krbd tells about one of its devices.
+// image is the directory in which krbd describes one of its devices.
 func (s sysfs) image(id string) string { return s.at("sys/bus/rbd/devices/" + id) }
 
 func (s sysfs) has(device, name string) bool { return exists(s.attr(device, name)) }

@@ -20,8 +20,8 @@ type FileSystem struct {
 	// Type is the driver: "ext4" serves ext2 and ext3, too.
 	Type string
 	// Number is the device that mounts of it show in mountinfo and statmount;
-	// the zero Number for btrfs, whose mounts show one that no file of sysfs
-	// tells, and where it is not known whose journal the device is.
+	// the zero Number for btrfs, whose mounts show one that is in no file of sysfs,
+	// and if it is not known whose journal the device is.
 	Number Number
 	// Members are the names of all devices of a btrfs; its mounts name the node
 	// of one of them as their source.
@@ -29,7 +29,7 @@ type FileSystem struct {
 	// Journal is whether the device is not the file system's own but carries
 	// its external journal.
 	Journal  bool
-	Evidence string // the file that tells, "/sys/fs/ext4/rbd3"
+	Evidence string // the file that says so, "/sys/fs/ext4/rbd3"
 }
 
 // FileSystems lists the live superblocks on the device, on its partitions, and
@@ -206,7 +206,7 @@ type Backing struct {
 	Autoclear bool
 }
 
-// Backing tells what a loop device is bound to. ErrNotAttached: nothing.
+// Backing returns what a loop device is bound to. ErrNotAttached: nothing.
 // ErrNoAnswer: the file system of the file hangs; File is filled in even then.
 func (s Sys) Backing(d Device) (Backing, error) {
 	b, err := s.backing(d)

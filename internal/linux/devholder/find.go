@@ -60,13 +60,13 @@ type search struct {
 	// that files and mounts on it show.
 	devices, super map[blockdev.Number]bool
 	btrfs          map[string]bool // names of the members of a btrfs on it
-	// explained tells, by Number, which superblocks have a holder.
+	// explained says, by Number, which superblocks have a holder.
 	explained map[blockdev.Number]bool
 	proven    bool                       // anything was found that makes the device busy
 	unique    map[uint64]blockdev.Number // mounts on it, by unique ID
 	reused    map[int]blockdev.Number    // the same by the number in mountinfo
 	entries   map[entry]int              // index in report.Holders
-	// unanswered are loop devices that did not tell what backs them.
+	// unanswered are loop devices whose backing file is unknown.
 	unanswered []string
 }
 
@@ -153,7 +153,7 @@ func (s *search) users() error {
 	return err
 }
 
-// marks are what tells that something is on the device.
+// marks are the signs that something is on the device.
 func (s *search) marks() marks {
 	return marks{
 		Devices: slices.Collect(maps.Keys(s.devices)), Super: slices.Collect(maps.Keys(s.super)), Unique: s.unique, Reused: s.reused,

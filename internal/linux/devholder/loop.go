@@ -28,7 +28,7 @@ func (s *search) loops(ctx context.Context) error {
 		h := Holder{Kind: LoopDevice, Path: d.Node(), Detail: "backed by " + b.File}
 		switch {
 		case err != nil:
-			// One whose file system hangs: it tells only the path.
+			// One whose file system hangs: only the path is known.
 			s.unanswered = append(s.unanswered, d.Node()+" backed by "+b.File)
 		case s.super[b.Number]:
 			s.place(b.Number)

@@ -47,8 +47,8 @@ func pass(scanner *mountns.Scanner, searches []*search) error {
 	return nil
 }
 
-// placeBtrfs finds out the number of each btrfs that is searched for: it is
-// that of no device, and only its mounts tell it.
+// placeBtrfs finds out the number of each btrfs that is searched for: it is that of
+// no device, and only its mounts show it.
 func placeBtrfs(scanner *mountns.Scanner, searches []*search) error {
 	if !slices.ContainsFunc(searches, func(s *search) bool { return len(s.btrfs) > 0 }) {
 		return nil
@@ -68,8 +68,8 @@ func placeBtrfs(scanner *mountns.Scanner, searches []*search) error {
 }
 
 // isMember reports whether a btrfs that was mounted from source is the one that is
-// searched for. The source is the kernel's name of a member's node; of one that
-// was named otherwise only the node itself tells.
+// searched for. The source is the kernel's name of a member's node. If it was named
+// otherwise, only the node itself identifies it.
 func (s *search) isMember(source string) bool {
 	if d, err := s.sys.Resolve(source); err == nil {
 		return s.btrfs[d.Name]
@@ -98,7 +98,7 @@ func (s *search) takeMounts(found []mountns.Mount, keepers map[uint64][]mountns.
 }
 
 // place notes that something holds the superblock with that number. Only a btrfs
-// has one that is no device's, which nothing but its mounts tells.
+// has one that is no device's, which nothing but its mounts shows.
 func (s *search) place(number blockdev.Number) {
 	s.proven = true
 	s.explained[number] = true

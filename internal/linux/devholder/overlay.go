@@ -15,8 +15,8 @@ import (
 // overlays. Most are found in the first, that of the host.
 const maxSpaces = 64
 
-// overlay is an overlay whose layers are looked for. The kernel tells nothing
-// about them but the paths that it was mounted with.
+// overlay is an overlay whose layers are looked for. The kernel shows nothing about
+// them but the paths that it was mounted with.
 type overlay struct {
 	mountns.FileSystem
 	placed  bool   // every layer was found

@@ -188,7 +188,7 @@ func (m marks) on(t task, l link, st sys.Stat) (f found, on bool) {
 func (m marks) unmounted(st sys.Stat, kind Kind, pathOnly func() bool) (Kind, string) {
 	switch {
 	case !st.Has(m.mountMask()):
-		return kind, "" // the kernel does not tell which mount it is on
+		return kind, "" // the kernel does not say which mount it is on
 	case kind == OpenFile && st.MountRoot && pathOnly():
 		return DetachedMount, "mounted in no namespace, kept by this descriptor"
 	}

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fuse tells what the kernel knows about FUSE connections, without
-// asking the processes that serve them: whether one is dead, how many requests
-// wait for an answer, and which processes serve it. It can abort one.
+// Package fuse reports what the kernel knows about FUSE connections, without asking
+// the processes that serve them: whether one is dead, how many requests wait for an
+// answer, and which processes serve it. It can abort one.
 //
 // Nothing here waits for a server. It decides nothing: that a connection is to
 // be aborted is for its callers to know. It rests on the control file system
@@ -25,7 +25,7 @@ import (
 // ErrNoConnection: there is no FUSE connection of that number, or not any more.
 var ErrNoConnection = errors.New("no such FUSE connection")
 
-// Connection is what the kernel tells about one.
+// Connection is what the kernel reports about one.
 type Connection struct {
 	// Dead: the server is gone or the connection was aborted. It is a hint: the
 	// kernel has no word for it, but sets max_background to its greatest value
@@ -85,8 +85,8 @@ func control(root *sys.FD) (*Control, error) {
 // Close gives the control file system back.
 func (c *Control) Close() error { return c.root.Close() }
 
-// Connection tells about the connection of the mounts whose device is 0:minor.
-// ErrNoConnection where there is none.
+// Connection describes the connection of the mounts whose device is 0:minor.
+// ErrNoConnection if there is none.
 func (c *Control) Connection(minor uint32) (Connection, error) {
 	limit, err := c.read(minor, "max_background")
 	if err != nil {

@@ -28,10 +28,10 @@ type Server struct {
 
 // Servers finds the processes that serve FUSE connections, by the number of the
 // connection, which is the minor number of the device of its mounts. unseen says
-// why a connection without a server here may have one all the same: the kernel
-// does not tell (before 6.16), or a process does not show, may not be looked into,
-// does not answer, or has very many descriptors. If it is empty, only a server that
-// has renamed its /dev/fuse is missed. It lists at most MaxServers of a connection.
+// why a connection without a server here may have one all the same: the kernel does
+// not say (before 6.16), or a process does not show, may not be looked into, does
+// not answer, or has very many descriptors. If it is empty, only a server that has
+// renamed its /dev/fuse is missed. It lists at most MaxServers of a connection.
 func Servers(ctx context.Context) (servers map[uint32][]Server, unseen string, err error) {
 	visible, err := sys.ProcVisibility()
 	if err != nil {
@@ -60,8 +60,8 @@ const MaxServers = 16
 
 type search struct {
 	servers map[uint32][]Server
-	// told and untold: some open /dev/fuse told its connection, some did not. One
-	// that nothing has been mounted with has none to tell.
+	// told and untold: some open /dev/fuse showed its connection, some did not. One
+	// that nothing has been mounted with has none.
 	told, untold bool
 	// refused counts the processes that may not be looked into, silent those that do
 	// not answer, and many those of whose descriptors only the first were looked at.

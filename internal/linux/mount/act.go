@@ -86,10 +86,10 @@ func (u *unmountOp) expectBare() error {
 // expireTries bounds how often a mount that others keep looking at is marked.
 const expireTries = 16
 
-// expire removes a mount that nothing uses. Marking tells which mount the
-// kernel will remove: had another been on top at that moment, it would now show
-// as mounted on ours, or ours would be gone. Looking at the mount itself would
-// take the mark away, so only the table is asked in between.
+// expire removes a mount that nothing uses. Marking shows which mount the kernel
+// will remove: had another been on top at that moment, it would now show as mounted
+// on ours, or ours would be gone. Looking at the mount itself would take the mark
+// away, so only the table is asked in between.
 func (u *unmountOp) expire() error {
 	name := path.Base(u.id.Point)
 	last := ErrBusy

@@ -15,10 +15,10 @@ import (
 type source interface {
 	// identify says which mount the open file is the root of.
 	identify(fd *sys.FD, point string) (State, error)
-	// exists tells whether that mount is still in the table.
+	// exists reports whether that mount is still in the table.
 	exists(id ID) (bool, error)
-	// hasNoChildren tells whether that mount is still where it was, with no mount on it
-	// or below. It leaves no trace on the mount, not even a use of it.
+	// hasNoChildren reports whether that mount is still where it was, with no mount
+	// on it or below. It leaves no trace on the mount, not even a use of it.
 	hasNoChildren(id ID) (bool, error)
 	// beneath says which mount that one lies on at the same place: its ID, what it
 	// allows, how it shares. The mount beneath may have another parent than id

@@ -90,7 +90,7 @@ func (l *locator) load(unique uint64) (State, error) {
 		return State{}, err
 	}
 	st := describe(sys.Stat{}, &l.stat, string(l.stat.Point()))
-	st.Gone = false // which only the inode tells
+	st.Gone = false // which only the inode shows
 	return st, nil
 }
 

@@ -57,8 +57,8 @@ func IDOf(m mountns.Mount) ID {
 	}
 }
 
-// Same tells whether both mean one mount. The unique numbers decide where both
-// have one; otherwise everything else must agree.
+// Same reports whether both mean one mount. The unique numbers decide if both have
+// one; otherwise everything else must agree.
 func (id ID) Same(other ID) bool {
 	if id.UniqueID != 0 && other.UniqueID != 0 {
 		return id.UniqueID == other.UniqueID
@@ -79,10 +79,10 @@ func (id ID) String() string {
 // State is what the kernel knows about a mount without asking its file system.
 type State struct {
 	ID
-	// FSType is the type, with the subtype where the kernel tells.
+	// FSType is the type, with the subtype if the kernel gives it.
 	FSType string `json:"fsType"`
-	// Source is what the file system says it was made from; empty where the
-	// kernel does not tell (6.8 to 6.12).
+	// Source is what the file system says it was made from; empty if the kernel
+	// does not give it (6.8 to 6.12).
 	Source string `json:"source,omitempty"`
 	// Deleted is the kernel's mark: the name of the root has been unlinked. The
 	// content may live on, see Gone.

@@ -125,7 +125,7 @@ func (u *unmountOp) discard() {
 	}
 }
 
-// sameContent tells whether both mounts show the same part of one file system.
+// sameContent reports whether both mounts show the same part of one file system.
 func sameContent(a, b ID) bool {
 	return a.Root == b.Root && a.Major == b.Major && a.Minor == b.Minor
 }

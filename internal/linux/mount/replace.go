@@ -192,7 +192,7 @@ func (r *replaceOp) detachExactly(fd *sys.FD) error {
 // removeCovered removes the mount, beneath which the tree is by now: exactly, if no
 // process uses it.
 func (r *replaceOp) removeCovered() error {
-	fd, _, err := r.reopen() // tells what it is on now
+	fd, _, err := r.reopen() // says what it is on now
 	if err != nil {
 		return err
 	}
@@ -223,7 +223,7 @@ func (r *replaceOp) expectShown() error {
 	return nil
 }
 
-// shows tells whether what is at the point is what the tree shows.
+// shows reports whether the point shows what the tree shows.
 func (r *replaceOp) shows() bool {
 	fd, err := mountns.LookupIn(r.dir, r.id.Point)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 // table asks the text of mountinfo, which every kernel has.
 type table struct {
-	// fdinfo has mount numbers read from fdinfo even where statx tells them.
+	// fdinfo has mount numbers read from fdinfo even if statx gives them.
 	fdinfo bool
 }
 

@@ -43,7 +43,7 @@ func index(text string, at int, c byte) int {
 	return len(text)
 }
 
-// parse fills m, which is zero, from one line, and tells whether the line is
+// parse fills m, which is zero, from one line, and reports whether the line is
 // whole. A missing part leaves nothing for the parts after it, so that a look at
 // the texts at the end is enough. Texts are unescaped only where the line has a
 // backslash at all.

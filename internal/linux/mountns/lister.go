@@ -34,8 +34,8 @@ var ErrGone = errors.New("mount namespace is gone")
 // and the peer groups only that is known. The number of a mount does not show
 // that it was moved, or that a directory on the way to it was renamed; so it looks
 // at some points again at every call, by turns. Without those calls it reads the text of
-// mountinfo, which shows everything as it is; where the kernel tells of nothing,
-// at one call of many.
+// mountinfo, which shows everything as it is; if the kernel reports no change, at
+// one call of many.
 type Lister struct {
 	back    listing
 	ns      Namespace

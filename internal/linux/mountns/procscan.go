@@ -264,7 +264,7 @@ func ended(err error) bool {
 }
 
 // readDenied reads the table of a process whose namespace it may not know. Any
-// mount in the table tells whether the namespace was read already: no two share
+// mount in the table shows whether the namespace was read already: no two share
 // one. The process may be in another root directory than the one that was read
 // through, so that the two tables begin with different mounts.
 func (t *procPass) readDenied(pid int) {

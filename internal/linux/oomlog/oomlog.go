@@ -28,10 +28,10 @@ type Kill struct {
 	PID int
 	// Name is what the process called itself, at most 15 bytes.
 	Name string
-	// Cgroup is the path of its memory control group from the root of the hierarchy; empty where the log does not tell.
+	// Cgroup is the path of its memory control group from the root of the hierarchy; empty if the log does not name it.
 	Cgroup string
-	// Limit is the control group whose limit was reached; empty where the whole node was out of memory, or the log does
-	// not tell.
+	// Limit is the control group whose limit was reached; empty if the whole node was out of memory, or the log does
+	// not name it.
 	Limit string
 	// Node says that the node as a whole was out of memory, not a control group.
 	Node bool

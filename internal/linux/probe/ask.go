@@ -24,7 +24,7 @@ type asker struct {
 
 const theRoot = "the mount's root"
 
-// run finds the answer. The error is errStranded, or one that the answer tells.
+// run finds the answer. The error is errStranded, or one that the answer contains.
 func (a *asker) run() error {
 	began := time.Now()
 	a.turn.lookUp("lookup of the mount")
@@ -118,7 +118,7 @@ func (a *asker) verifyMount(fd *sys.FD) error {
 	return nil
 }
 
-// ask asks fd, which has a name for people, and tells whether it is there.
+// ask asks fd, which has a name for people, and reports whether it is there.
 func (a *asker) ask(fd *sys.FD, what string) (there bool) {
 	asked := "stat of " + what
 	a.turn.ask(asked)
@@ -147,9 +147,9 @@ func (a *asker) fileSystem(fd *sys.FD, asked string) (ok bool) {
 	return err == nil || a.harmless(asked, err)
 }
 
-// entries opens a directory, and reads some of its entries where that leaves no
-// trace, or where only this tells what stat means by saying that it is not
-// there: that the client has been thrown out. decided is whether it failed.
+// entries opens a directory, and reads some of its entries if that leaves no trace.
+// It also reads them if only this explains ENOENT of stat: that the server has
+// evicted the client. decided is whether it failed.
 func (a *asker) entries(fd *sys.FD, what string, absent bool) (decided bool) {
 	if st, err := fd.Stat(sys.StatType); err != nil || !st.IsDir() {
 		return false

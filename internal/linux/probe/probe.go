@@ -119,7 +119,7 @@ type Answer struct {
 	Bindable Tristate
 	// Deleted is the kernel's mark: the name of the mount's root is unlinked.
 	Deleted bool
-	// FSType is the type, with the subtype where the kernel tells.
+	// FSType is the type, with the subtype if the kernel gives it.
 	FSType string
 	// ReadOnly is the mount's option, or the file system's where it answered.
 	ReadOnly bool

@@ -38,9 +38,9 @@ func unfound(err error) State {
 	return Unasked
 }
 
-// givenUp reports whether the kernel does not even tell what it remembers of a
-// mount's root, as it has found out that the file system's answers about it are
-// nonsense, or that its server does not know it any more.
+// givenUp reports whether the kernel does not even return its cached attributes of
+// a mount's root. It has found that the file system's answers about the root are
+// invalid, or that its server does not know it any more.
 func givenUp(err error) bool {
 	return isAny(err, sys.EIO, sys.ESTALE, sys.ENOTCONN, sys.ECONNABORTED, sys.ESHUTDOWN)
 }

@@ -31,8 +31,8 @@ func (f *FD) StatForceSync(mask uint32) (Stat, error) {
 	return st, err
 }
 
-// FileSystemReadOnly has the file system say how it is (statfs), and tells
-// whether it, or the mount, is read-only.
+// FileSystemReadOnly asks the file system (statfs), and reports whether it, or the
+// mount, is read-only.
 func (f *FD) FileSystemReadOnly() (bool, error) {
 	var st unix.Statfs_t
 	err := retryErr(func() error { return unix.Fstatfs(f.n, &st) })

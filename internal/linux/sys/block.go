@@ -103,8 +103,8 @@ type Loop struct {
 	File      string // the name given when it was bound, cut at 63 bytes: not to be trusted
 }
 
-// LoopStatus tells what a loop device is bound to; ENXIO where it is free. It
-// asks the file system of the backing file and waits for it.
+// LoopStatus returns what a loop device is bound to; ENXIO if it is free. It asks
+// the file system of the backing file and waits for it.
 func (f *FD) LoopStatus() (Loop, error) {
 	info, err := f.loopInfo()
 	if err != nil {

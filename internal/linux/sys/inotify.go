@@ -34,10 +34,9 @@ type Event struct {
 	Name  string // the directory entry that it happened to; empty for the inode itself
 }
 
-// Watcher is an inotify instance: it tells what happens to inodes. A watch
-// keeps its inode in memory, but no mount and no namespace busy: what it
-// watches can be unmounted. Read is for one goroutine; the other methods are
-// for any, at any time.
+// Watcher is an inotify instance: it reports events on inodes. A watch keeps its
+// inode in memory, but no mount and no namespace busy: what it watches can be
+// unmounted. Read is for one goroutine; the other methods are for any, at any time.
 type Watcher struct {
 	file *os.File
 	buf  []byte

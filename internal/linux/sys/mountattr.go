@@ -27,7 +27,7 @@ const (
 	AttrIDMap MountAttr = unix.MOUNT_ATTR_IDMAP
 )
 
-// attrATime is what tells the kind of access time.
+// attrATime is the bits of the kind of access time.
 const attrATime = unix.MOUNT_ATTR__ATIME | unix.MOUNT_ATTR_NODIRATIME
 
 // Has reports whether a has all of other.

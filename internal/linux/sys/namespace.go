@@ -20,7 +20,7 @@ const (
 	nsMntGetPrev = 0x8010b70c
 )
 
-// NamespaceInfo is what the kernel tells about a mount namespace.
+// NamespaceInfo is what the kernel reports about a mount namespace.
 type NamespaceInfo struct {
 	ID     uint64 // never used again while the machine runs
 	Mounts uint32 // how many mounts it has
@@ -33,8 +33,8 @@ type mntNSInfo struct {
 	id     uint64
 }
 
-// ExpectMountNamespace fails with EINVAL where f is a namespace of another kind
-// than those of mounts. A kernel before 4.11 does not tell, and setns(2) alone
+// ExpectMountNamespace fails with EINVAL if f is a namespace of another kind than
+// those of mounts. A kernel before 4.11 does not give the kind, and setns(2) alone
 // refuses there.
 func (f *FD) ExpectMountNamespace() error {
 	kind, err := retry(func() (int, error) { return unix.IoctlRetInt(f.n, nsGetType) })

@@ -272,8 +272,8 @@ var threadSelf = sync.OnceValue(func() bool {
 	return err == nil
 })
 
-// FDMountID reads the mount ID of an open file from its fdinfo (3.15), for
-// kernels whose statx does not tell.
+// FDMountID reads the mount ID of an open file from its fdinfo (3.15), for kernels
+// whose statx does not give it.
 func (f *FD) FDMountID() (int, error) {
 	text, err := ReadProc(ThreadProc("fdinfo/"+f.String()), nil)
 	if err != nil {

@@ -73,8 +73,8 @@ func ReadHead(f *FD, most int) ([]byte, error) {
 }
 
 // BirthTime is when the file was made (statx(2), STATX_BTIME), in UTC; zero where
-// the kernel or the file system does not know. With the inode's number, which
-// may be used again, it tells a file from one that has taken its place.
+// the kernel or the file system does not know. With the inode's number, which may
+// be used again, it distinguishes a file from one that has taken its place.
 func (f *FD) BirthTime() (time.Time, error) {
 	var x unix.Statx_t
 	err := retryErr(func() error { return unix.Statx(f.n, "", noSync|unix.AT_EMPTY_PATH, unix.STATX_BTIME, &x) })

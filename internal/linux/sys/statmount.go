@@ -126,8 +126,8 @@ func (m *MountStat) Root() []byte { return m.str(104, StatmountRoot) }
 // namespace's root for another namespace.
 func (m *MountStat) Point() []byte { return m.str(108, StatmountPoint) }
 
-// FSType is the file system's type, with its subtype ("fuse.sshfs") where both
-// were asked for and the kernel tells.
+// FSType is the file system's type, with its subtype ("fuse.sshfs") if both were
+// asked for and the kernel gives it.
 func (m *MountStat) FSType() string {
 	name := string(m.str(36, StatmountType))
 	if sub := m.str(120, StatmountSubtype); len(sub) > 0 {

@@ -32,8 +32,8 @@ type Stat struct {
 	// RdevMajor and RdevMinor are the device that a device node stands for.
 	RdevMajor, RdevMinor uint32
 	MountID              uint64 // as StatMountID or StatUniqueID, by Mask
-	// MountRoot is whether the file is the root of a mount; RootKnown whether
-	// the kernel can tell (5.8).
+	// MountRoot is whether the file is the root of a mount; RootKnown whether the
+	// kernel says so (5.8).
 	MountRoot, RootKnown bool
 }
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package sys is the door to the kernel: typed system calls, descriptors with
-// an owner, threads that may leave the process' mount namespace, and probes
-// that tell what the running kernel has.
+// an owner, threads that may leave the process' mount namespace, and probes of the
+// features of the running kernel.
 //
 // It decides nothing. Every call returns the kernel's own error number, which
 // callers compare with errors.Is against the names below; no other package
@@ -25,7 +25,7 @@ import (
 // Errno is the kernel's error number.
 type Errno = syscall.Errno
 
-// The error numbers that callers in this module tell apart.
+// The error numbers that callers in this module distinguish.
 const (
 	E2BIG     = unix.E2BIG
 	EACCES    = unix.EACCES

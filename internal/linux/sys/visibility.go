@@ -90,8 +90,8 @@ func LooksAnywhere() bool {
 }
 
 // InFirstUserNamespace reports whether this process is in the user namespace that
-// the machine began with, as far as /proc tells: root of another is root of
-// nothing outside.
+// the machine began with, as far as /proc shows: root of another is root of nothing
+// outside.
 func InFirstUserNamespace() bool {
 	link, err := ReadlinkProc("self/ns/user")
 	return err != nil || link == fmt.Sprintf("user:[%d]", firstUserNamespace) // without /proc nothing is concluded from it
