@@ -65,7 +65,7 @@ func (o *Owner) first() (ns mountns.Namespace, known bool) {
 	return ns, err == nil
 }
 
-// firstProcess reads the number of the first process out of what a runtime tells at length; 0 where it is not in there.
+// firstProcess reads the number of the first process from the verbose answer of a runtime; 0 if it is not in there.
 func firstProcess(info map[string]string) int {
 	var at struct {
 		PID int `json:"pid"`

@@ -47,7 +47,7 @@ type Mount struct {
 	// ContainerPath is as it was asked for: symbolic links of the image are not followed in it.
 	ContainerPath string
 	ReadOnly      bool
-	// Propagation is None as well where a runtime, such as that of docker, does not tell.
+	// Propagation is None as well if a runtime, such as that of docker, does not report it.
 	Propagation Propagation
 }
 
@@ -67,8 +67,8 @@ type Owner struct {
 	Mounts []Mount
 }
 
-// Container tells what the runtime knows of the container, or of the pod's sandbox, with that whole ID. ErrNotFound
-// where it has neither, ErrUnavailable where it cannot be reached.
+// Container returns what the runtime knows of the container, or of the pod's sandbox, with that whole ID. ErrNotFound
+// if it has neither, ErrUnavailable if it cannot be reached.
 func (c *Client) Container(ctx context.Context, id string) (Owner, error) {
 	if id == "" { // which runtimes take for any
 		return Owner{}, fmt.Errorf("%w: the ID is empty", ErrNotFound)

@@ -33,7 +33,7 @@ func (n *Node) RetriesCleanupOnce() (bool, error) {
 	return false, n.unknown(errOnceUnknown)
 }
 
-// ticks is how many of the units in which the kernel tells when a process has started are a second.
+// ticks is how many units of the start time that the kernel gives for a process are one second.
 const ticks = 100
 
 // Started is when the kubelet's process has started, by the clock as it is set now.

@@ -46,7 +46,7 @@ func (p *process) loadName() error {
 	return err
 }
 
-// identified reads what tells the process from another. A process that runs another program by now is another.
+// identified reads what distinguishes the process from another. A process that runs another program by now is another.
 // procfs.ErrSilent: it does not answer.
 func (p process) identified() (process, error) {
 	return procfs.Ask(p.pid, func() (process, error) {

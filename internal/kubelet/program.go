@@ -14,7 +14,7 @@ import (
 	"sync"
 )
 
-// text is one of those that tell kubelets apart, by its index.
+// text is one of those that distinguish kubelets, by its index.
 type text int
 
 const (
@@ -47,7 +47,7 @@ var lastRead struct {
 	has [texts]bool
 }
 
-// texts tells which of the texts the kubelet's program has; none where there is no kubelet process.
+// texts returns which of the texts the kubelet's program has; none if there is no kubelet process.
 func (n *Node) texts() (has [texts]bool, err error) {
 	if n.Program != "" {
 		return textsOf(n.Program)
@@ -68,7 +68,7 @@ func (n *Node) texts() (has [texts]bool, err error) {
 	return has, err
 }
 
-// unknown says why the program does not tell.
+// unknown says why the program's texts are unknown.
 func (n *Node) unknown(err error) error {
 	if n.Program == "" && n.PID == 0 {
 		return fmt.Errorf("%w: there is no kubelet process", err)

@@ -36,7 +36,7 @@ func Decode(text string) string {
 	}
 }
 
-// decodeNext decodes what s, which begins with a bracket or a backslash, begins with, and tells how long that is.
+// decodeNext decodes the beginning of s, which is a bracket or a backslash, and returns the length that it has decoded.
 func decodeNext(s string) (decoded string, length int) {
 	if s[0] == '[' {
 		return array(s)
