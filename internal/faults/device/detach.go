@@ -16,7 +16,7 @@ import (
 // ErrNoTarget is returned for an action that names no device, and a mount that is written down as none is.
 var ErrNoTarget = errors.New("no device is named")
 
-// Vanished tells whether err only means that a device is gone, or another by now.
+// Vanished reports whether err only means that a device is gone, or another by now.
 func Vanished(err error) bool {
 	return errors.Is(err, blockdev.ErrNotFound) || errors.Is(err, blockdev.ErrChanged)
 }
@@ -74,7 +74,7 @@ func (i *Inspector) Detach(ctx context.Context, want *fault.Device, allowed func
 	return false, err
 }
 
-// Unused tells whether nothing holds the device, and nothing may hold it unseen.
+// Unused reports whether nothing holds the device, and nothing may hold it unseen.
 func (c *Case) Unused() bool {
 	return !c.Busy && c.Untested == nil && len(c.Held) == 0 && len(c.Hidden) == 0 && len(c.FileSystems) == 0
 }

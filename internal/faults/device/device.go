@@ -32,7 +32,7 @@ import (
 
 // Runtime is the container runtime of this node: a cri.Client.
 type Runtime interface {
-	// Owner tells which container a process belongs to, from the text of its /proc/PID/cgroup.
+	// Owner returns the container that a process belongs to, from the text of its /proc/PID/cgroup.
 	Owner(ctx context.Context, cgroup string) (cri.Owner, error)
 	// Sandboxes lists the sandboxes of the pods.
 	Sandboxes(ctx context.Context) ([]cri.Sandbox, error)
@@ -45,7 +45,7 @@ type Inspector struct {
 	Finder  *devholder.Finder
 	// Runtime is nil where there is none: then no process is known to be in a container.
 	Runtime Runtime
-	// Pods tells of the pods that hold something, for people; nil where they are not known.
+	// Pods describes the pods that hold something, for people; nil if they are not known.
 	Pods kubelet.Pods
 	// Runner runs Job for Unmount; nil: one for each.
 	Runner *subprocess.Runner
@@ -234,17 +234,17 @@ func (c *Case) conclude() (removable bool, why string) {
 	return true, fmt.Sprintf("it is held by %d mounts, each a copy of what the kubelet had mounted and has unmounted since", copies)
 }
 
-// IsHeld tells whether the device is held by a mount, and not in use as it should be.
+// IsHeld reports whether the device is held by a mount, and not in use as it should be.
 func (c *Case) IsHeld() bool {
 	return len(c.LiveUse) == 0 && slices.ContainsFunc(c.Held, func(h Held) bool { return h.Kind == devholder.Mount })
 }
 
-// Copied tells whether one of the mounts is a copy of one of the kubelet's.
+// Copied reports whether one of the mounts is a copy of one of the kubelet's.
 func (c *Case) Copied() bool {
 	return slices.ContainsFunc(c.Held, func(h Held) bool { return h.HostPath != "" })
 }
 
-// Unread tells whether it is not known of one of the mounts whether it is a copy of one of the kubelet's.
+// Unread reports whether it is unknown if one of the mounts is a copy of one of the kubelet's.
 func (c *Case) Unread() bool {
 	return slices.ContainsFunc(c.Held, func(h Held) bool { return h.Unread })
 }

@@ -15,7 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// Findings tells the case as faults, one for each mount that holds the device, with what proves it.
+// Findings returns the case as faults, one for each mount that holds the device, with what proves it.
 func (c *Case) Findings() []fault.Finding {
 	var all []fault.Finding
 	for _, h := range c.Held {

@@ -59,13 +59,13 @@ func (v view) verdictOn(m mountinfo.Mount) verdict {
 	return d
 }
 
-// hidden tells whether the way to m ends on a mount of another file system.
+// hidden reports whether the way to m ends on a mount of another file system.
 func (v view) hidden(m mountinfo.Mount) bool {
 	top, ok := v.inside.On(m.Point)
 	return !ok || top.Major != m.Major || top.Minor != m.Minor
 }
 
-// hostMounts tells whether the host has the file system of m mounted.
+// hostMounts reports whether the host has the file system of m mounted.
 func (v view) hostMounts(m mountinfo.Mount) bool {
 	for _, h := range v.host.Mounts() {
 		if h.Major == m.Major && h.Minor == m.Minor {
@@ -75,7 +75,7 @@ func (v view) hostMounts(m mountinfo.Mount) bool {
 	return false
 }
 
-// covered tells whether a mount of another file system lies on m.
+// covered reports whether a mount of another file system lies on m.
 func (v view) covered(m mountinfo.Mount) bool {
 	for _, child := range v.inside.Children(m.ID) {
 		if child.Major != m.Major || child.Minor != m.Minor {
@@ -124,7 +124,7 @@ func relative(dir, name string) (string, bool) {
 	return strings.TrimPrefix(name, strings.TrimSuffix(dir, "/")), true
 }
 
-// ofVolume tells whether the kubelet mounts volumes at such a path: ROOT/plugins/..., ROOT/pods/UID/volume...
+// ofVolume reports whether the kubelet mounts volumes at such a path: ROOT/plugins/..., ROOT/pods/UID/volume...
 func (v view) ofVolume(name string) bool {
 	if rest, ok := strings.CutPrefix(name, v.Plugins+"/"); ok {
 		return rest != ""
@@ -143,7 +143,8 @@ func (v view) podPath(name string) (uid, rest string, ok bool) {
 	return uid, rest, uid != ""
 }
 
-// holdsAll tells whether the directory has all volumes of the node below it, or all global or all pods' mounts of them.
+// holdsAll reports whether the directory has all volumes of the node below it, or all global or all pods' mounts of
+// them.
 func (v view) holdsAll(dir string) bool {
 	dir = path.Clean(dir)
 	return mountinfo.Within(dir, v.Plugins) || mountinfo.Within(dir, v.Pods)

@@ -107,7 +107,7 @@ func hostTable(n *kubelet.Node) (*mountinfo.Table, error) {
 	return mountns.Table(own)
 }
 
-// onHost tells whether a holder is a mount of the kubelet's own namespace.
+// onHost reports whether a holder is a mount of the kubelet's own namespace.
 func (l *look) onHost(h devholder.Holder) bool {
 	return h.Kind == devholder.Mount && (h.Mount.Namespace.Same(l.host) || h.Mount.Namespace.Inode == 0 && h.Mount.Namespace.PID == l.node.PID)
 }

@@ -45,7 +45,7 @@ type released struct {
 	Calls []calls.Call
 }
 
-// causes are the errors that callers of Unmount tell apart.
+// causes are the errors that callers of Unmount distinguish.
 var causes = []error{mount.ErrNotMounted, mountns.ErrGone, mount.ErrBusy, mount.ErrChanged, ErrStays, sys.EINVAL}
 
 // releaseError is an error of the process that has done it.

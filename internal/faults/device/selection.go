@@ -127,7 +127,7 @@ func (i *Inspector) filters(ctx context.Context, s Selection, c *Choice) ([]filt
 	return fits, nil
 }
 
-// onPath tells whether the components of the host path of one of the mounts fit.
+// onPath reports whether the components of the host path of one of the mounts fit.
 func (c *Case) onPath(fit func(parts []string) bool) bool {
 	return slices.ContainsFunc(c.Held, func(h Held) bool { return h.HostPath != "" && fit(strings.Split(h.HostPath, "/")) })
 }
@@ -167,7 +167,7 @@ func (i *Inspector) withStacked(devices ...blockdev.Device) ([]blockdev.Device, 
 	return devices, nil
 }
 
-// has tells whether the case is about a device, its disk, one of its partitions, or a member of its file system.
+// has reports whether the case is about a device, its disk, one of its partitions, or a member of its file system.
 func (c *Case) has(d blockdev.Device) bool {
 	own := c.Device
 	if own.Number == d.Number || own.Parent != "" && own.Parent == d.Name || d.Parent != "" && d.Parent == own.Name {
@@ -176,7 +176,7 @@ func (c *Case) has(d blockdev.Device) bool {
 	return c.member(d)
 }
 
-// member tells whether the file system of the case is a btrfs that the device belongs to.
+// member reports whether the file system of the case is a btrfs that the device belongs to.
 func (c *Case) member(d blockdev.Device) bool {
 	return slices.ContainsFunc(c.FileSystems, func(fs blockdev.FileSystem) bool { return slices.Contains(fs.Members, d.Name) })
 }

@@ -83,7 +83,7 @@ func (i *Inspector) find(ctx context.Context, want fault.Mount) (Held, error) {
 	return Held{}, err
 }
 
-// stands tells whether the mount is there, wherever it may be.
+// stands reports whether the mount is there, wherever it may be.
 func (i *Inspector) stands(want fault.Mount) (bool, error) {
 	id, err := faults.MountID(want)
 	if err != nil {

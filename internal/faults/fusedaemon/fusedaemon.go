@@ -26,7 +26,7 @@ import (
 
 // Runtime is the container runtime of this node.
 type Runtime interface {
-	// Owner tells whose a process is, by the text of its /proc/PID/cgroup; cri.ErrNotFound where it is in no container.
+	// Owner returns the container of a process, by the text of its /proc/PID/cgroup; cri.ErrNotFound if it is in none.
 	Owner(ctx context.Context, cgroup string) (cri.Owner, error)
 	// PodRecords lists the records of all containers of a pod, the newest first.
 	PodRecords(ctx context.Context, podUID string) ([]cri.Container, error)

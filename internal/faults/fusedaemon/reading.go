@@ -57,7 +57,7 @@ func (r *reading) listener(ctx context.Context, dir string) (cri.Owner, error) {
 	return r.listeners.get(dir, func() (cri.Owner, error) { return r.listening(ctx, dir) })
 }
 
-// owner tells whose a process in a control group is, or was.
+// owner returns the container that a process in a control group is in, or was.
 func (r *reading) owner(ctx context.Context, cgroup string) (cri.Owner, error) {
 	return r.owners.get(cgroup, func() (cri.Owner, error) { return r.Runtime.Owner(ctx, cgroup) })
 }

@@ -87,7 +87,7 @@ func (l *look) confirm(ctx context.Context, a fault.Action) (Entry, error) {
 	return p.all[at], nil
 }
 
-// there tells whether the path of a pod's directory is there.
+// there reports whether the path of a pod's directory is there.
 func (l *look) there(ctx context.Context, rel string) (there bool, err error) {
 	err = l.inPods(ctx, func(pods *sys.FD) error {
 		dir, name, err := parent(pods, l.uid, rel)
@@ -168,7 +168,7 @@ func (i *Inspector) PodOf(ctx context.Context, a fault.Action) (string, error) {
 	return l.uid, nil
 }
 
-// Gone tells which of these pods have no directory.
+// Gone returns which of these pods have no directory.
 func (i *Inspector) Gone(ctx context.Context, uids []string) (map[string]bool, error) {
 	n, err := i.Kubelet.Node(ctx)
 	if err != nil {

@@ -158,12 +158,12 @@ func (e *Entry) classify(fd *sys.FD, st sys.Stat) {
 	}
 }
 
-// isRecord tells the place of a record: volumes/kubernetes.io~csi/NAME/vol_data.json.
+// isRecord recognises the path of a record: volumes/kubernetes.io~csi/NAME/vol_data.json.
 func isRecord(parts []string) bool {
 	return len(parts) == 4 && parts[0] == volumesDir && parts[1] == csiPlugin && parts[3] == kubelet.VolumeRecordName
 }
 
-// isSubPath tells the place of a subPath: volume-subpaths/VOLUME/CONTAINER/INDEX.
+// isSubPath recognises the path of a subPath: volume-subpaths/VOLUME/CONTAINER/INDEX.
 func isSubPath(parts []string) bool {
 	if len(parts) != 4 || parts[0] != subPathsDir {
 		return false

@@ -25,7 +25,7 @@ func (s *Survey) Findings() []fault.Finding {
 	return all
 }
 
-// Finding tells the directory as a fault.
+// Finding returns the directory as a fault.
 func (p *Pod) Finding() fault.Finding {
 	f := fault.Finding{
 		Code: fault.OrphanedPodVolumes,

@@ -117,7 +117,7 @@ func (p parents) add(m *mountns.Mount) {
 	p[at][m.ID] = m
 }
 
-// leads tells whether the directory of one of the pods can be reached by way of the mount.
+// leads reports whether the directory of one of the pods can be reached by way of the mount.
 func (l *look) leads(m *mountns.Mount, pods uses) bool {
 	root, _ := mountinfo.Deleted(m.Root)
 	return mountinfo.Within(root, l.base.root) || pods[first(l.base.root, root)] != nil

@@ -64,7 +64,7 @@ type Pods interface {
 // Cache knows pods of this node without asking anybody. A pod that it knows is not gone; one that it does not know may be
 // there all the same.
 type Cache interface {
-	// Knows tells whether a pod has the UID, or is a mirror pod that stands for it: see UIDs.
+	// Knows reports whether a pod has the UID, or is a mirror pod that stands for it: see UIDs.
 	Knows(uid string) bool
 }
 

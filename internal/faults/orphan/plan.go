@@ -42,7 +42,8 @@ func (p *Pod) plan(looked *Looked) {
 	}
 }
 
-// removed tells what has to go for the kubelet to remove the rest: the directories of volumes, and that of the subPaths.
+// removed reports whether an entry has to go for the kubelet to remove the rest: the directories of volumes, and that
+// of the subPaths.
 func removed(rel string) bool {
 	parts := strings.Split(rel, "/")
 	return parts[0] == volumesDir && len(parts) > 2 || parts[0] == subPathsDir

@@ -19,7 +19,7 @@ import (
 // hashAnnotation has the UID by which the kubelet knows a static pod, as the annotation of a mirror pod has.
 const hashAnnotation = "kubernetes.io/config.hash"
 
-// maxSandboxes is from how many sandboxes on a list may not be whole: package cri tells of no more.
+// maxSandboxes is from how many sandboxes on a list may not be whole: package cri lists no more.
 const maxSandboxes = 10_000
 
 // serverUID is what an API server gives pods for a UID. The UID of a static pod has no dashes, unless a user chose one.
@@ -117,7 +117,7 @@ func UIDs(pod *metav1.ObjectMeta) []string {
 	return []string{string(pod.UID), pod.Annotations[corev1.MirrorPodAnnotationKey], pod.Annotations[hashAnnotation]}
 }
 
-// cached tells whether the cache knows the pod.
+// cached reports whether the cache knows the pod.
 func (i *Inspector) cached(uid string) bool { return i.Cache != nil && uid != "" && i.Cache.Knows(uid) }
 
 func (i *Inspector) askRuntime(ctx context.Context) (map[string]bool, error) {

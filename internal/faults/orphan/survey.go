@@ -198,8 +198,8 @@ func (l *look) inPods(ctx context.Context, fn func(pods *sys.FD) error) error {
 	})
 }
 
-// groundOf tells on which directory of which file system the directory of the pods lies, by the mount table: what files
-// say of their device does not hold for all file systems.
+// groundOf returns the directory and the file system that the directory of the pods lies on, by the mount table: the
+// device number of a file is not reliable on all file systems.
 func (l *look) groundOf(pods *sys.FD) (ground, error) {
 	m, ok := l.table.On(l.node.PodsDir())
 	id, err := mountID(pods)
@@ -317,7 +317,7 @@ func (p *Pod) young(t terms, acting bool) string {
 	return ""
 }
 
-// callByName tells what people called the pods, as far as that is known.
+// callByName fills in the names of the pods, as far as they are known.
 func (l *look) callByName(ctx context.Context, pods []*Pod) {
 	if len(pods) == 0 {
 		return

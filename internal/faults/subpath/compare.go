@@ -47,7 +47,7 @@ func (s target) compare(st mount.State) comparison {
 	return s.settle(v.relate(bound, now, name))
 }
 
-// settle leaves out what only a pod's spec can tell where that is not known.
+// settle leaves out what only a pod's spec can say if that is not known.
 func (s target) settle(c comparison) comparison {
 	if s.pod == nil && (c.relation == another || c.relation == elsewhere) {
 		return comparison{}

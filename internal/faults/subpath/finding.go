@@ -13,8 +13,8 @@ import (
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
-// Finding tells a bind as a fault, with what proves it: StaleSubPath, or MissingBindSource where the source is gone for
-// good. namespace is the inode number of the mount namespace.
+// Finding returns a bind as a fault, with its proof: StaleSubPath, or MissingBindSource if the source is gone for good.
+// namespace is the inode number of the mount namespace.
 func (b Bind) Finding(pod *corev1.Pod, namespace uint64) fault.Finding {
 	return b.finding(podinfo.PodOf(pod), pod, namespace)
 }

@@ -35,19 +35,19 @@ type Bind struct {
 	Beneath int
 	// Spreads is the peer group that an unmount spreads to, 0 for none.
 	Spreads int
-	// SourceUnchanged tells that the subPath names, by now, the very file that is bound. A kubelet that compares the two keeps such a
-	// bind, even where the kernel refuses to bind its name any more.
+	// SourceUnchanged says that the subPath names, by now, the very file that is bound. A kubelet that compares the two
+	// keeps such a bind, even if the kernel refuses to bind its name any more.
 	SourceUnchanged bool
-	// SourceReplaced tells that the subPath names another file or directory by now, which can be bound in its place.
+	// SourceReplaced says that the subPath names another file or directory by now, which can be bound in its place.
 	SourceReplaced bool
-	// SourceMissing tells that the subPath names nothing by now.
+	// SourceMissing says that the subPath names nothing by now.
 	SourceMissing bool
 
 	now     comparison // the evidence that decided, with State
 	unasked bool       // it could not be looked at, and Why says why
 }
 
-// Renewed tells whether a kubelet that renews binds will replace this one by itself, at the container's next start.
+// Renewed reports whether a kubelet that renews binds will replace this one by itself, at the container's next start.
 func (b Bind) Renewed() bool { return b.Verdict == Stale && !b.SourceUnchanged }
 
 // Report is what was found about the subPath binds of a pod.
@@ -127,7 +127,7 @@ func points(mounts []mountinfo.Mount) []string {
 	return found
 }
 
-// Describe fills in what only the mount table tells: Source, Line, Spreads and Beneath.
+// Describe fills in what only the mount table shows: Source, Line, Spreads and Beneath.
 func (b *Bind) Describe(n *kubelet.Node, podUID string, table *mountinfo.Table) {
 	b.Beneath = max(0, len(table.All(b.State.Point))-1)
 	b.Source = sourcePath(table, n.PodDir(podUID), b.State)

@@ -60,7 +60,7 @@ const (
 	emptied   relation = "emptied" // absent, from a volume whose content was replaced
 )
 
-// local tells whether a file system answers from this machine, and numbers its files for good.
+// local reports whether a file system answers from this machine, and numbers its files for good.
 func local(fsType string) bool {
 	return slices.Contains([]string{"ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "f2fs"}, fsType)
 }

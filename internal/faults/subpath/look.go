@@ -157,13 +157,13 @@ func fresh(n *kubelet.Node, pod *corev1.Pod, st mount.State) *sys.FD {
 	return fd
 }
 
-// replaces tells whether a file can be bound in the place of another: it lies on the same file system, which answers,
+// replaces reports whether a file can be bound in the place of another: it lies on the same file system, which answers,
 // and is a file or directory as that was.
 func replaces(now sys.Stat, st mount.State) bool {
 	return local(st.FSType) && now.Major == st.Major && now.Minor == st.Minor && now.IsDir() == st.Dir && (now.IsDir() || now.IsRegular())
 }
 
-// empty tells whether nothing is mounted at point.
+// empty reports whether nothing is mounted at point.
 func empty(point string) bool {
 	_, err := mount.Inspect(point)
 	return errors.Is(err, mount.ErrNotMounted) || errors.Is(err, sys.ENOENT)

@@ -115,7 +115,7 @@ func missingSubPaths(a asker, n *kubelet.Node, pod *corev1.Pod, container string
 	return found
 }
 
-// missing tells whether the volume is there and has no such entry. Nothing but a local file system is asked.
+// missing reports whether the volume is there and has no such entry. Nothing but a local file system is asked.
 func (s target) missing(name string) bool {
 	v, err := s.openVolume()
 	if err != nil {
@@ -129,7 +129,7 @@ func (s target) missing(name string) bool {
 	return errors.Is(err, sys.ENOENT)
 }
 
-// missing tells whether nothing is at a path, or something for which or counts the same.
+// missing reports whether nothing is at a path, or the lookup gives one of the errors in or.
 func missing(source string, or ...error) bool {
 	if source == "" {
 		return false

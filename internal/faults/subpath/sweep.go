@@ -29,7 +29,7 @@ type Survey struct {
 	// Found are the binds that are not alive, in the order of the mount table. Those of a pod that is over are none: no
 	// container of it is started again.
 	Found []Found
-	// Renews tells whether the kubelet replaces such binds itself, RenewsKnown whether that is known.
+	// Renews says whether the kubelet replaces such binds itself, RenewsKnown whether that is known.
 	Renews, RenewsKnown bool
 }
 

@@ -36,7 +36,7 @@ const csi = "kubernetes.io~csi"
 // atomic are the plugins that write with the kubelet's atomic writer.
 var atomic = []string{"kubernetes.io~configmap", "kubernetes.io~secret", "kubernetes.io~projected", "kubernetes.io~downward-api"}
 
-// openVolume opens the directory that the subPath is in: as the pod's spec or, where that does not tell, as the
+// openVolume opens the directory that the subPath is in: as the pod's spec or, if that does not name it, as the
 // kubelet's directories have it.
 func (s target) openVolume() (v volume, err error) {
 	switch {
@@ -109,7 +109,7 @@ func listLocal(dir string) ([]string, error) {
 	return names, err
 }
 
-// local tells whether the volume lies on a local file system: that of the bind st, whose root is bound, or another.
+// local reports whether the volume lies on a local file system: that of the bind st, whose root is bound, or another.
 func (v volume) local(bound sys.Stat, st mount.State) bool {
 	if v.at.Major == bound.Major && v.at.Minor == bound.Minor {
 		return local(st.FSType)
@@ -123,7 +123,7 @@ func (v volume) onLocal() bool {
 	return err == nil && local(kind)
 }
 
-// writtenAnew tells whether the volume is one that the kubelet's atomic writer, or that of a CSI driver, has written.
+// writtenAnew reports whether the volume is one that the kubelet's atomic writer, or that of a CSI driver, has written.
 func (v volume) writtenAnew() bool {
 	if v.plugin != csi && !slices.Contains(atomic, v.plugin) {
 		return false
