@@ -88,7 +88,7 @@ func joinReasons(prefix string, reasons []string, otherwise string) string {
 // noneAbandoned is the reason if no device has a mount that the host lacks.
 const noneAbandoned = "no device is mounted anywhere that the host no longer mounts"
 
-// found tells the fault.
+// found returns the fault.
 func found(held []*device.Case) (processor.Result, error) {
 	var (
 		results, devices, patches []string

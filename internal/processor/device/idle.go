@@ -22,7 +22,7 @@ import (
 
 // Keys of the results.
 const (
-	// KeyIdleResult tells of the first device that was unmapped, KeyResults of all.
+	// KeyIdleResult describes the first device that was unmapped, KeyResults all.
 	KeyIdleResult  = "recover.system.idle_device.result"
 	KeyIdleResults = "recover.system.idle_device.results"
 )

@@ -15,7 +15,7 @@ import (
 
 // Keys of the results.
 const (
-	// KeyReleaseResult tells of the first device that was released, KeyResults of all.
+	// KeyReleaseResult describes the first device that was released, KeyResults all.
 	KeyReleaseResult  = "recover.system.held_device.result"
 	KeyReleaseResults = "recover.system.held_device.results"
 )

@@ -135,8 +135,8 @@ func (h *ReleaseRecoverer) verify(ctx context.Context, d released) (state string
 	return "free, and left to its driver", nil
 }
 
-// empty reports whether nothing is behind a device that stays when it is detached. A zram device does not tell; its driver
-// was asked right after the reset.
+// empty reports whether nothing is behind a device that stays when it is detached. A zram device does not show it; its
+// driver was asked right after the reset.
 func (h *ReleaseRecoverer) empty(d blockdev.Device) bool {
 	if d.Kind == blockdev.Zram {
 		return true

@@ -21,7 +21,7 @@ import (
 
 // Keys of the results.
 const (
-	// KeyRecoverResult tells of the first pod whose volumes were removed, KeyResults of all.
+	// KeyRecoverResult describes the first pod whose volumes were removed, KeyResults all.
 	KeyRecoverResult  = "recover.kubernetes.orphaned_pods.result"
 	KeyRecoverResults = "recover.kubernetes.orphaned_pods.results"
 	// KeyRecoverRefused says why others were left alone.
@@ -168,7 +168,7 @@ func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, p processor
 	return processor.Result{Values: values, Findings: healed(p.Findings, gone)}, nil
 }
 
-// awaitGone waits until the kubelet has removed the directories of the pods, and tells which are gone by then.
+// awaitGone waits until the kubelet has removed the directories of the pods, and returns which are gone by then.
 func (h *Recoverer) awaitGone(ctx context.Context, pods []*podOutcome, patience time.Duration) (map[string]bool, error) {
 	var uids []string
 	for _, t := range pods {

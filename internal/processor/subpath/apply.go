@@ -95,7 +95,7 @@ func unmountHere(ctx context.Context, t target) (fault.Applied, error) {
 	return fault.Applied{}, err
 }
 
-// changed tells a planned mount that is gone, with another in its place, from one that is covered by another.
+// changed distinguishes a planned mount that is gone, with another in its place, from one that is covered by another.
 func (t target) changed(cause error) (fault.Applied, error) {
 	table, err := mountns.Table(0)
 	if err != nil {

@@ -131,7 +131,7 @@ func (s podScope) String() string {
 
 func (s podScope) noSubPath() string { return fmt.Sprintf("%s mounts no volume with a subPath", s) }
 
-// found tells the fault.
+// found returns the fault.
 func found(pod *corev1.Pod, c classifiedBinds) (processor.Result, error) {
 	var sources, destinations []string
 	var findings []fault.Finding

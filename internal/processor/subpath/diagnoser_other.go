@@ -68,7 +68,7 @@ func describe(pod *corev1.Pod, name string) []string {
 	return reasons
 }
 
-// binds tells of every bind that is not alive.
+// binds describes every bind that is not alive.
 func binds(s podScope, seen classifiedBinds) (reasons []string, findings []fault.Finding) {
 	subject := "has no stale subPath mount"
 	if len(seen.renewed) > 0 {

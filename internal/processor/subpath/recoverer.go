@@ -23,7 +23,7 @@ import (
 
 // Keys of the results.
 const (
-	// KeyRecoverResult tells of the first bind that was unmounted, KeyResults of all.
+	// KeyRecoverResult describes the first bind that was unmounted, KeyResults all.
 	KeyRecoverResult  = "recover.kubernetes.subpath_remount.result"
 	KeyRecoverResults = "recover.kubernetes.subpath_remount.results"
 	// KeyRecoverRunningAfter is how many seconds after the unmount all containers that could not start were seen to have

@@ -59,7 +59,8 @@ type Diagnoser struct {
 	Inspector Surveyor
 	// Exits is nil if nothing is known about daemons.
 	Exits ExitAnalyzer
-	// Connections is nil where the kernel tells nothing: then a daemon may be said to have ended that was not the volume's.
+	// Connections is nil if the kernel reports nothing: then a daemon may be said to have ended that was not the
+	// volume's.
 	Connections Connections
 }
 
@@ -175,7 +176,7 @@ func state(v *volume.Health) string {
 	return text
 }
 
-// found tells the faults.
+// found returns the faults.
 func (d *Diagnoser) found(ctx context.Context, broken []*volume.Health, survey *volume.Survey) (processor.Result, error) {
 	var (
 		results, codes []string
@@ -272,7 +273,7 @@ func codeOf(v *volume.Health) fault.Code {
 	return v.Code
 }
 
-// sentence tells a volume for people.
+// sentence describes a volume for people.
 func sentence(v *volume.Health) string {
 	text := fmt.Sprintf("volume %q of %s at %q: %s", v.Name, podName(v.Pod), v.Point, codeOf(v))
 	if v.Code == "" {

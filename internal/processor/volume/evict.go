@@ -33,7 +33,7 @@ var (
 
 // BlockedError is what an Evictor says where the pod may not go now, because of a PodDisruptionBudget.
 type BlockedError struct {
-	// Reason is the API server's, with the name of the budget where it tells.
+	// Reason is the API server's, with the name of the budget if it gives one.
 	Reason string
 	// After is when to try again; 0 where the API server does not say.
 	After time.Duration

@@ -22,7 +22,7 @@ import (
 
 // Keys of the results.
 const (
-	// KeyRebindResult tells of the first mount that was replaced, KeyResults of all.
+	// KeyRebindResult describes the first mount that was replaced, KeyResults all.
 	KeyRebindResult  = "recover.kubernetes.volume_rebind.result"
 	KeyRebindResults = "recover.kubernetes.volume_rebind.results"
 	// KeyRebindRefusals says what is still broken and was left alone, and why, as JSON. It is absent where nothing was.

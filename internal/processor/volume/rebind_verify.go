@@ -64,7 +64,7 @@ func (h *RebindRecoverer) Verify(ctx context.Context, r processor.Request, p pro
 	return processor.Result{Values: values, Findings: append(healed, m.Left...)}, nil
 }
 
-// prove looks at the places of the plan, and tells in a sentence each what was done and is there now.
+// prove looks at the places of the plan, and says in a sentence each what was done and is there now.
 func (h *RebindRecoverer) prove(ctx context.Context, p processor.Plan, m rebindState) ([]string, error) {
 	var results []string
 	var replaced []fault.Action
