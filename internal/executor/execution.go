@@ -118,7 +118,7 @@ func (x *execution) save(ctx context.Context) error {
 	return nil
 }
 
-// pipeline runs the job, and tells of what it does.
+// pipeline runs the job, and reports its progress.
 func (x *execution) pipeline(ctx context.Context, job pipeline.Job) (pipeline.Report, error) {
 	var last pipeline.Report
 	job.BeforeRepair = func(ctx context.Context, r pipeline.Report, again pipeline.Replan) error {

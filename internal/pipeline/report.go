@@ -18,7 +18,7 @@ type Report struct {
 	Path []int32
 	// Reached is the index in Path of the node that ran last.
 	Reached int
-	// Succeeded tells whether every operation of Path did.
+	// Succeeded says whether every operation of Path did.
 	Succeeded bool
 	// Planned is set if the run ended with a plan, as Job.PlanOnly asks: that of the last operation.
 	Planned bool
@@ -26,7 +26,7 @@ type Report struct {
 	Failed [][]int32
 	// Values are the results, redacted and bounded to 512 KiB as JSON.
 	Values map[string]string
-	// DeadlineExceeded tells that the run ended because its time was up.
+	// DeadlineExceeded says that the run ended because its time was up.
 	DeadlineExceeded bool
 }
 

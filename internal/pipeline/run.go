@@ -132,7 +132,7 @@ func (x *run) request() processor.Request {
 	return r
 }
 
-// operationRun tells how a node went, or is going.
+// operationRun returns the result or the progress of a node.
 func (x *run) operationRun(id int32, s *state) OperationRun {
 	o := OperationRun{
 		ID: id, Operation: x.job.Operations[id].Name, Outcome: Running,
