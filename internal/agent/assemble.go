@@ -43,7 +43,7 @@ type agent struct {
 	index       *podIndex
 	volumes     *volume.Inspector
 	orphans     *orphan.Inspector
-	connections *fuse.Control // nil where the kernel tells nothing
+	connections *fuse.Control // nil if the kernel reports nothing
 	executor    *executor.Executor
 	repairs     *filelock.Lock // of repairs on this node, with the command kubediag
 	guard       *guard.Guard

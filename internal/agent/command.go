@@ -90,7 +90,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.DurationVar(&o.OrphanMinimumAge, "orphan-minimum-age", orphan.DefaultMinimumAge,
 		"for how long nothing must have changed in a pod's directory before the pod can be gone, 5m to 720h")
 	f.DurationVar(&o.DiagnosisTimeout, "diagnosis-timeout", 30*time.Minute, "deadline of a Diagnosis that names none")
-	// Most of the time they wait for the kubelet to tell that a container runs, and the next must not wait for that.
+	// Most of the time they wait for the kubelet to report that a container runs, and the next must not wait for that.
 	f.IntVar(&o.Workers, "workers", 16, "how many Diagnoses run at once")
 	f.DurationVar(&o.LeaseRenewal, "lease-renewal", 10*time.Second, "how often the agent's Lease is renewed")
 	f.DurationVar(&o.LeaseDuration, "lease-duration", 40*time.Second, "how long a renewal of the Lease counts")

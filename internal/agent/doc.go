@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package agent is the part of kubediag that runs on every node: it takes the Diagnoses that are bound to its node from
-// the API server, has the executor run them, and tells the API server how they went.
+// the API server, has the executor run them, and writes their results to the API server.
 //
 // It watches no more than its own node's work, so no watch of it grows with the cluster. It decides nothing about faults
 // and repairs, and holds no state that a restart would lose: what is under way is in the executor's journal, what is

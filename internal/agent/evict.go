@@ -92,7 +92,7 @@ func newEviction(version, namespace, name, uid string) (runtime.Object, error) {
 	return nil, fmt.Errorf("%w in a version that is known: it has %q", errNoEviction, version)
 }
 
-// conflict tells whether another pod has the name. Otherwise the pod was changed meanwhile, and it is tried again.
+// conflict reports whether another pod has the name. Otherwise the pod was changed meanwhile, and it is tried again.
 func (e *evictor) conflict(ctx context.Context, namespace, name, uid string, conflict error) error {
 	pod, err := e.set.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {

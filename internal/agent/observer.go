@@ -32,7 +32,7 @@ const (
 // repairs are the actions that repair a mount, and what is told of them.
 var repairs = map[fault.ActionKind]string{fault.Unmount: "unmounted", fault.Replace: "put the volume in the place of the mount at"}
 
-// observer turns what the executor tells into Events and metrics.
+// observer turns the executor's calls into Events and metrics.
 type observer struct {
 	events  mountfault.Recorder
 	metrics *metrics
@@ -135,7 +135,7 @@ func (o *observer) Forget(uid types.UID) {
 	delete(o.told, uid)
 }
 
-// faults tells of the faults that have been found since it was last called, on the pods that have them.
+// faults sends Events about the faults that have been found since it was last called, on the pods that have them.
 func (o *observer) faults(d *v1.Diagnosis) {
 	o.mu.Lock()
 	from := min(o.told[d.UID], len(d.Status.Faults))

@@ -81,7 +81,8 @@ func (r *reconciler) events() handler.TypedFuncs[*v1.Diagnosis, reconcile.Reques
 	}
 }
 
-// due tells whether a Diagnosis is for this agent to run. The label that the watch goes by proves nothing; the spec does.
+// due reports whether a Diagnosis is for this agent to run. The label that the watch goes by proves nothing; the spec
+// does.
 func (r *reconciler) due(d *v1.Diagnosis) bool {
 	over := d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed
 	return !over && d.Spec.Mode != v1.ModeRecord && d.DeletionTimestamp == nil && d.Spec.NodeName == r.node

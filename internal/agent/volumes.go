@@ -53,7 +53,7 @@ func (a *agent) runtimeSocket(ctx context.Context) (string, error) {
 	return node.RuntimeSocket(ctx)
 }
 
-// Knows tells whether the cache has a pod of this UID, or a mirror pod that stands for it.
+// Knows reports whether the cache has a pod of this UID, or a mirror pod that stands for it.
 func (p *podIndex) Knows(uid string) bool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
