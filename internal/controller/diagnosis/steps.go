@@ -160,17 +160,17 @@ func hasContainer(pod *corev1.Pod, name string) bool {
 		slices.ContainsFunc(pod.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == name })
 }
 
-// ended tells whether the phase is final.
+// ended reports whether the phase is final.
 func ended(d *v1.Diagnosis) bool {
 	return d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed
 }
 
-// started tells whether an agent has taken the Diagnosis.
+// started reports whether an agent has taken the Diagnosis.
 func started(d *v1.Diagnosis) bool {
 	return d.Status.Phase != "" && d.Status.Phase != v1.DiagnosisPending
 }
 
-// bound tells whether the agent of the node can see the Diagnosis.
+// bound reports whether the agent of the node can see the Diagnosis.
 func bound(d *v1.Diagnosis) bool {
 	return d.Spec.NodeName != "" && d.Labels[v1.LabelNode] == v1.NodeLabelValue(d.Spec.NodeName)
 }

@@ -18,7 +18,7 @@ func nodes(list []v1.Node) []graph.Node {
 	return all
 }
 
-// graphMessage tells the problems of a graph in one line.
+// graphMessage lists the problems of a graph in one line.
 func graphMessage(err error) string {
 	return strings.ReplaceAll(err.Error(), "\n", "; ")
 }
