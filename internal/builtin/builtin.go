@@ -39,7 +39,7 @@ var names = []string{
 // Names lists all built-in processors in order. The caller owns the slice.
 func Names() []string { return slices.Clone(names) }
 
-// Known tells whether name is that of a built-in processor.
+// Known reports whether name is that of a built-in processor.
 func Known(name string) bool { return slices.Contains(names, name) }
 
 // Parameters of one family of faults, in order.

@@ -29,7 +29,7 @@ func SubPathName(pod *corev1.Pod, w SubPathMount) string {
 	return name
 }
 
-// environment gives the variables of a container whose values the pod tells. The kubelet has more: those of services,
+// environment returns the variables of a container whose values the pod gives. The kubelet has more: those of services,
 // and what ConfigMaps and Secrets hold. So a value that refers to a variable that is not known is not known either.
 func environment(pod *corev1.Pod, list []corev1.EnvVar) map[string]string {
 	env := map[string]string{}

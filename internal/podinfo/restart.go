@@ -122,7 +122,7 @@ func ContainerStatus(pod *corev1.Pod, name string) (corev1.ContainerStatus, bool
 	return corev1.ContainerStatus{}, false
 }
 
-// DescribeStatus tells a container's status in one line.
+// DescribeStatus describes a container's status in one line.
 func DescribeStatus(s corev1.ContainerStatus) string {
 	text := "state unknown"
 	switch {

@@ -37,7 +37,7 @@ type Deps struct {
 	Orphans *orphanfault.Inspector
 	// Runtime is the container runtime. Nil: the one that the kubelet uses.
 	Runtime restart.Runtime
-	// Owners tells whose processes are whose. Nil: the container runtime that the kubelet uses.
+	// Owners finds the container of a process. Nil: the container runtime that the kubelet uses.
 	Owners devicefault.Runtime
 	// Volumes judges volumes. Nil: one of its own, which does not know pods by their UIDs.
 	Volumes *volumefault.Inspector
@@ -45,7 +45,7 @@ type Deps struct {
 	Devices *devicefault.Inspector
 	// Evictor evicts pods. Nil: no pod is evicted.
 	Evictor volume.Evictor
-	// Connections tells since when FUSE connections are there. Nil: it is not known.
+	// Connections returns the times at which FUSE connections were made. Nil: they are not known.
 	Connections volume.Connections
 	// IdleFile keeps what was seen of devices over a restart. Empty: nothing does.
 	IdleFile string

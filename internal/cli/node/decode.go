@@ -105,7 +105,7 @@ func (d *decoding) copy() error {
 	}
 }
 
-// ready tells whether the next line can be had without waiting.
+// ready reports whether the next line can be had without waiting.
 func (d *decoding) ready() bool {
 	waiting, _ := d.in.Peek(d.in.Buffered())
 	return bytes.IndexByte(waiting, '\n') >= 0
@@ -135,7 +135,7 @@ func (d *decoding) next() (logLine, error) {
 	return logLine{text: visible(content)}, nil
 }
 
-// unfinished tells how many bytes at the end of b are the beginning of a character.
+// unfinished counts the bytes at the end of b that are the beginning of a character.
 func unfinished(b []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(b); n++ {
 		if tail := b[len(b)-n:]; utf8.RuneStart(tail[0]) {

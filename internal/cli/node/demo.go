@@ -17,7 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// insideVariable tells the demo that it runs in namespaces of its own already.
+// insideVariable is set if the demo runs in namespaces of its own already.
 const insideVariable = "KUBEDIAG_DEMO_INSIDE"
 
 // errNoNamespace says what the demo needs.

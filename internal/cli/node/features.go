@@ -37,7 +37,7 @@ func NewFeaturesCommand() *cobra.Command {
 	return cmd
 }
 
-// featureReport is what the verb features tells.
+// featureReport is the output of the verb features.
 type featureReport struct {
 	SchemaVersion int `json:"schemaVersion"`
 	// Kernel is the release of the running kernel, OldestKernel the oldest version that is tested.

@@ -68,8 +68,8 @@ func unseen(gaps []gap) error {
 	return fmt.Errorf("%w: %s", errUnseen, gaps[0])
 }
 
-// shortSighted tells whether this process lacks what it takes to see what others do. Then nothing that was not found is
-// known not to be there, and what was found may be only part of the truth.
+// shortSighted reports whether this process lacks the privileges to see what others do. Then nothing that was not found
+// is known not to be there, and what was found may be only part of the truth.
 var shortSighted = sync.OnceValue(func() bool { return !sys.SeesEverything() })
 
 // sightGaps are what could not be looked at of other processes: denied is how many refuse to be looked into, partial how

@@ -14,13 +14,13 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
-// holdersReport is what holders tells of a device that was named, as it is in JSON.
+// holdersReport is the report of holders about a device that was named, as it is in JSON.
 type holdersReport struct {
 	SchemaVersion int `json:"schemaVersion"`
 	deviceUse
 }
 
-// leftReport is what holders tells where no device was named. Each has an object of its own.
+// leftReport is the report of holders if no device was named. Each has an object of its own.
 type leftReport struct {
 	SchemaVersion int `json:"schemaVersion"`
 	// Devices is never null.

@@ -95,7 +95,7 @@ func (l lookedAt) text() string {
 	return text + "\n"
 }
 
-// unseen tells whether something may hold a device and was not looked at.
+// unseen reports whether something may hold a device and was not looked at.
 func (l lookedAt) unseen() bool { return len(l.NotLookedAt) > 0 }
 
 // left is what could not be looked into by the way.

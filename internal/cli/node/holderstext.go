@@ -267,7 +267,7 @@ func (m *volumeMount) String() string {
 	return fmt.Sprintf("%shostPath %q at %q, mountPropagation %s", name, m.HostPath, m.MountPath, m.MountPropagation)
 }
 
-// patches tells each change once that keeps it from happening again.
+// patches writes each change once that keeps it from happening again.
 func (u deviceUse) patches(b *strings.Builder) {
 	var told []string
 	for _, h := range u.Holders {

@@ -27,7 +27,7 @@ const (
 
 type podNames = map[string]kubelet.PodName
 
-// nameSource is something that can tell the names of pods by UID.
+// nameSource is a source of the names of pods by UID.
 type nameSource struct {
 	name string
 	ask  func(ctx context.Context) (podNames, error)
@@ -58,12 +58,12 @@ func (s *scan) name(ctx context.Context, faults []fault.Finding) {
 	}
 }
 
-// named tells whether the pod's name is known, or there is no pod.
+// named reports whether the pod's name is known, or there is no pod.
 func named(f fault.Finding) bool { return f.Pod.Name != "" || f.Pod.UID == "" }
 
 func unnamed(f fault.Finding) bool { return !named(f) }
 
-// fill tells whether names had any that was missing.
+// fill reports whether names had any that was missing.
 func fill(faults []fault.Finding, names podNames) (filled bool) {
 	for i := range faults {
 		pod := &faults[i].Pod

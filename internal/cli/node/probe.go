@@ -77,7 +77,7 @@ type probeOptions struct {
 	timeout time.Duration
 }
 
-// probeReport is what probe tells, as it is in JSON.
+// probeReport is the report of probe, as it is in JSON.
 type probeReport struct {
 	SchemaVersion int    `json:"schemaVersion"`
 	Path          string `json:"path"`

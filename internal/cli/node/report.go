@@ -93,7 +93,7 @@ type looked struct {
 	// Volumes are those that can die under their pods, and were asked. VolumesIncomplete is what could not be.
 	Volumes           int      `json:"volumes"`
 	VolumesIncomplete []string `json:"volumesIncomplete,omitempty"`
-	// KubeletRenews tells whether this kubelet replaces stale binds by itself: true, false or "unknown".
+	// KubeletRenews says whether this kubelet replaces stale binds by itself: true, false or "unknown".
 	KubeletRenews any `json:"kubeletRenews"`
 	// RenewedByKubelet counts stale binds that are no faults for that reason.
 	RenewedByKubelet int `json:"renewedByKubelet"`

@@ -222,7 +222,7 @@ func (s *standIn) setState(state corev1.ContainerState, running bool) {
 	status.State, status.Ready, status.Started = state, running, &running
 }
 
-// newPod is the pod of the walkthrough as the API server would tell of it.
+// newPod is the pod of the walkthrough as the API server would return it.
 func newPod() *corev1.Pod {
 	return &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},

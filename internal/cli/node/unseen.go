@@ -13,10 +13,10 @@ import (
 )
 
 // refused counts the processes that may not be looked into, or do not answer, and so may hide a mount namespace, where a survey was refused
-// so many. A survey cannot tell them from those that have ended while they were looked at, as for both the kernel may
-// answer that it is not permitted: only a process that is still there and refuses again counts. Process 1 does not count
-// for who may look anywhere: a sandbox may keep it even from a caller who has every privilege, who can do no more about
-// it. It hides little, as its mount table may be read all the same.
+// so many. A survey cannot distinguish them from those that have ended while they were looked at, as for both the
+// kernel may answer EPERM: only a process that is still there and refuses again counts. Process 1 does not count for a
+// caller with every privilege: a sandbox may hide it even from that caller, who can do no more about it. It hides
+// little, as its mount table may be read all the same.
 func refused(surveyed int) (n int) {
 	anywhere := sys.LooksAnywhere()
 	if surveyed == 0 && anywhere {
@@ -44,7 +44,7 @@ func denied(err error) bool {
 	return errors.Is(err, sys.EACCES) || errors.Is(err, sys.EPERM) || errors.Is(err, procfs.ErrSilent)
 }
 
-// bindUntried tells whether what answers could not be bound in a trial, though the kernel can do that (5.2).
+// bindUntried reports whether a path that answers could not be bound in a trial, though the kernel can do that (5.2).
 func bindUntried(a asking.Answer) bool {
 	return a.State == asking.Alive && a.Bindable == asking.Unknown && !errors.Is(sys.HasMountTrees.Probe(), errors.ErrUnsupported)
 }
