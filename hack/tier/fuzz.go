@@ -12,7 +12,7 @@ import (
 // fuzzTries is how often a fuzz test is run whose time was taken for a failure.
 const fuzzTries = 3
 
-// goFuzz runs one fuzz test and tells the report of it.
+// goFuzz runs one fuzz test and passes its result to the report.
 func goFuzz(ctx context.Context, r *report, args []string) error {
 	for try := 1; ; try++ {
 		var said bytes.Buffer
@@ -26,9 +26,9 @@ func goFuzz(ctx context.Context, r *report, args []string) error {
 	}
 }
 
-// ranOut tells whether all that go test has against a fuzz test is that its time is over. CoordinateFuzzing of Go's
-// internal/fuzz takes that for a failure where it learns of it before the context below the one that has the deadline does.
-// One that has failed says where the input is that it failed for.
+// ranOut reports whether a fuzz test failed only because its time is over. CoordinateFuzzing of Go's internal/fuzz
+// takes that for a failure if it learns of it before the context below the one that has the deadline does. A real
+// failure names the file of its input.
 func ranOut(said string) bool {
 	over := false
 	for line := range strings.Lines(said) {

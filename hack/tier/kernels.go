@@ -166,7 +166,7 @@ func chosen(wanted []string, dir string) bool {
 	return len(wanted) == 0
 }
 
-// run runs the suites on one kernel and tells the report.
+// run runs the suites on one kernel and passes the results to the report.
 func (c *column) run(ctx context.Context, t tier, built *matrix.Build, suites []matrix.Suite) error {
 	if c.kernel == own {
 		return c.runOwn(ctx, t, suites)

@@ -38,7 +38,7 @@ const slow = 5 * time.Second
 // counts are those of the closing line.
 type counts struct{ passed, failed, skipped int }
 
-// report listens to go test and tells people what matters: the output of what failed, at once, and the reasons of
+// report reads the output of go test and prints what matters: the output of what failed, at once, and the reasons of
 // what was skipped, at the end.
 type report struct {
 	out     io.Writer
