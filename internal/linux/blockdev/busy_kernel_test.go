@@ -49,7 +49,7 @@ func TestResolveByEveryName(t *testing.T) {
 	}
 }
 
-// TestResolveWhereNothingAnswers: whoever names a path may name a hung one.
+// TestResolveWhereNothingAnswers: a user who names a path may name a hung one.
 func TestResolveWhereNothingAnswers(t *testing.T) {
 	dir := t.TempDir()
 	kerneltest.FUSE(t, dir)

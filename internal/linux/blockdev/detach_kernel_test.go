@@ -41,7 +41,7 @@ func TestDetachLoop(t *testing.T) {
 }
 
 // TestDetachLoopThatIsOpen: the kernel would say yes and only mark the device,
-// which then goes at a time that nobody chose.
+// which then goes at an unknown time.
 func TestDetachLoopThatIsOpen(t *testing.T) {
 	d := formatted(t)
 	opener := kerneltest.Start(t, "open", d.Node())

@@ -136,7 +136,7 @@ func wantDetach(t testing.TB, s Sys, d Device, want error) {
 	}
 }
 
-// detach detaches what nobody holds, but others of the machine may look at.
+// detach detaches a device that nothing holds, but that other processes of the machine may look at.
 func detach(t testing.TB, s Sys, d Device) {
 	t.Helper()
 	var err error

@@ -58,7 +58,7 @@ func newDisk(t testing.TB, mkfs ...string) disk {
 	return disk{Device: d, dev: dev, dir: dir}
 }
 
-// checkFree has the device go, and fails where somebody still holds it. The number may be another's device then.
+// checkFree has the device go, and fails if a process still holds it. The number may be another's device then.
 func checkFree(t testing.TB, dev, image string) {
 	for range 200 {
 		d, err := blockdev.Sys{}.Resolve(dev)
@@ -276,7 +276,7 @@ func TestEverySituation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newDisk(t)
 			want := s.build(t, d)
-			for range 2 { // cold and warm, and nobody the worse for it
+			for range 2 { // cold and warm, and no process the worse for it
 				r, err := finder.Find(t.Context(), d.Device)
 				for deadline := time.Now().Add(30 * time.Second); err == nil && errors.Is(r.Untested, context.DeadlineExceeded) &&
 					time.Now().Before(deadline); { // others want the processors, too

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package kerneltest runs the kernel tier of this module's tests: as root, on
-// real mounts, in a mount namespace that nobody else sees, with a check that
+// real mounts, in a mount namespace that no other process sees, with a check that
 // nothing stays open afterwards. It is for tests alone.
 //
 // It rests on mount_namespaces(7). It does not skip: asked for without root it

@@ -117,7 +117,7 @@ func (l localSource) bring(t *testing.T) *Source {
 	return &s
 }
 
-// forgottenFUSE carries the mark, though nobody removed anything.
+// forgottenFUSE carries the mark, though nothing was removed.
 func forgottenFUSE(t *testing.T) *Source {
 	t.Helper()
 	dir := t.TempDir()

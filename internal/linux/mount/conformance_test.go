@@ -122,7 +122,7 @@ func TestSourcesAgree(t *testing.T) {
 	if want.UniqueID == 0 || want.Shared == 0 || !want.ReadOnly || want.Nlink != 1 {
 		t.Errorf("state %+v, want a unique number, shared, read-only, one link", want)
 	}
-	// Before 6.13 the kernel's calls do not tell it.
+	// Before 6.13 the kernel's calls do not give it.
 	known := cmpopts.IgnoreFields(State{}, "Source")
 	if sys.HasStatmountSource.Probe() == nil {
 		known = cmp.Options{}

@@ -128,7 +128,7 @@ func race(t *testing.T, act rival, deleted bool) {
 	t.Log(outcomes)
 }
 
-// usualTime is how long an unmount takes that nobody disturbs.
+// usualTime is how long an undisturbed unmount takes.
 func usualTime(t *testing.T, s scene) time.Duration {
 	t.Helper()
 	best := time.Second

@@ -202,8 +202,8 @@ func readRole(args []string, ready func(string)) error {
 	return os.WriteFile(args[1], text, 0o600)
 }
 
-// BenchmarkReplace tells how long a swap takes while another process reads at the
-// point in a loop, and what that meets.
+// BenchmarkReplace measures how long a swap takes while another process reads at
+// the point in a loop, and what that meets.
 func BenchmarkReplace(b *testing.B) {
 	onlyKernel(b)
 	for name, inUse := range map[string]bool{"idle but for the reader": false, "in use": true} {

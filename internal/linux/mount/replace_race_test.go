@@ -108,7 +108,7 @@ func (got *tally) count(t *testing.T, left []ID, err error) {
 	}
 }
 
-// numbered tells whether a mount is there, on whatever other mount.
+// numbered reports whether a mount is there, on whatever other mount.
 func numbered(t *testing.T, id ID) bool {
 	t.Helper()
 	mounts, err := mountns.Table(0)

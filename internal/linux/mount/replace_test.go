@@ -55,7 +55,7 @@ func clone(t testing.TB, path string) *sys.FD {
 	return tree
 }
 
-// shows tells whether both paths lead to one file, without asking a server.
+// shows reports whether both paths lead to one file, without asking a server.
 func shows(t testing.TB, point, path string) bool {
 	t.Helper()
 	inode := func(path string) sys.Stat {

@@ -209,7 +209,7 @@ func killAndGoOn(t *testing.T, k killing) {
 		t.Fatalf("process that was to be killed when it had %s: %v", step, state)
 	}
 	now := waitForSharing(t, dir, before)
-	// Between these calls nobody but the process itself knows that it has made the parent share.
+	// Between these calls only the process itself knows that it has made the parent share.
 	left := sharing != Shared && (step == "shared" || step == "cloned" || step == "copied")
 	if now.Master != before.Master || (now.Shared != before.Shared) != left {
 		t.Errorf("the parent is %+v, and was %+v", now, before)
@@ -295,8 +295,8 @@ func TestSpreadRefuses(t *testing.T) {
 	}
 }
 
-// TestSpreadWhileCopied has somebody copy the namespace between any two steps, and the parent's master have something
-// mounted. The parent shares afterwards as it did, and has got what its master has.
+// TestSpreadWhileCopied has another process copy the namespace between any two steps, and the parent's master have
+// something mounted. The parent shares afterwards as it did, and has got what its master has.
 func TestSpreadWhileCopied(t *testing.T) {
 	for _, step := range []string{"shared", "cloned", "copied", "led", "attached", "spread"} {
 		for name, sharing := range sharings {

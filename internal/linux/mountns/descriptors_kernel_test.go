@@ -55,8 +55,8 @@ func descriptorsRole(args []string, ready func(string)) error {
 	return nil
 }
 
-// manyDescriptors has half a million descriptors of one namespace be open, in which nobody
-// is, by as many processes as that takes.
+// manyDescriptors has half a million descriptors of one namespace open, in as many
+// processes as that takes. No process is in that namespace.
 func manyDescriptors(t *testing.T) Namespace {
 	t.Helper()
 	args := []string{"513000"}

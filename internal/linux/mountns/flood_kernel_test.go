@@ -33,7 +33,7 @@ func backends(l limits) map[string]*Scanner {
 	return all
 }
 
-// flooded is a mount that somebody has in a namespace, while others have many.
+// flooded is a mount that one process has in a namespace, while others have many.
 type flooded struct {
 	inode uint64
 	point string
@@ -66,7 +66,7 @@ func (f flooded) look(t testing.TB, s *Scanner) (survey Survey) {
 	return survey
 }
 
-// newFlooded has somebody have a mount.
+// newFlooded has one process have a mount.
 func newFlooded(t testing.TB) flooded {
 	t.Helper()
 	point := t.TempDir()
@@ -78,8 +78,8 @@ func newFlooded(t testing.TB) flooded {
 	return flooded{inode, point}
 }
 
-// TestFlood has somebody make mounts beyond measure at long paths: another's mount is
-// found all the same, with less memory than the agent has.
+// TestFlood has a process make mounts beyond measure at long paths: another's mount
+// is found all the same, with less memory than the agent has.
 func TestFlood(t *testing.T) {
 	f := newFlooded(t)
 	t.Logf("%s mounts", kerneltest.Flood(t, "", floodSize(), 1).Answer)

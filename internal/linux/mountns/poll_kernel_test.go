@@ -107,7 +107,7 @@ func TestNoOtherNamespaceIsKeptAlive(t *testing.T) {
 	}
 }
 
-// TestTheKernelTellsByProcessOne has somebody in another mount namespace follow
+// TestTheKernelTellsByProcessOne has a process in another mount namespace follow
 // that of process 1, as an agent in a pod does.
 func TestTheKernelTellsByProcessOne(t *testing.T) {
 	attr := sys.PrivateMounts(sys.Clone{Processes: true})
@@ -152,7 +152,7 @@ func followerRole(args []string, ready func(string)) error {
 	return nil
 }
 
-// TestAQuietListerReadsLittle: nothing of the table while the kernel tells of
+// TestAQuietListerReadsLittle: nothing of the table while the kernel reports
 // nothing, and at a mount all of it.
 func TestAQuietListerReadsLittle(t *testing.T) {
 	back := &countedList{}

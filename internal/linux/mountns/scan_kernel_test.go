@@ -146,7 +146,7 @@ func checkDevice(t *testing.T, s *Scanner, ns Namespace, dir string) {
 	must(t, err)
 	want := "held"
 	if len(found) > 0 && found[0].Source == "" && errors.Is(sys.HasStatmountSource.Probe(), errors.ErrUnsupported) {
-		want = "" // the kernel does not tell
+		want = "" // the kernel does not say
 	}
 	if len(found) != 1 || found[0].Point != dir || found[0].Source != want || found[0].FSType != "tmpfs" || !found[0].Namespace.Same(ns) {
 		t.Errorf("on the device: %+v, want %s in %v", found, dir, ns)

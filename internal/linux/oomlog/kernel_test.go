@@ -93,8 +93,8 @@ func TestKernelSpeaksOfAKill(t *testing.T) {
 	}
 }
 
-// await gives the kill in a control group, and makes sure that none is told of that we have made up. The numbers of
-// processes tell neither: the log may have earlier kills with the same.
+// await returns the kill in a control group, and makes sure that no forged kill is reported. The numbers of processes
+// prove neither: the log may have earlier kills with the same.
 func await(t *testing.T, group string) Kill {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -185,7 +185,7 @@ func mountFUSE(t testing.TB, manners ...string) *served {
 		must(t, os.Mkdir(dir, 0o700))
 		s.dirs, args = append(s.dirs, dir), append(args, dir+"="+m)
 	}
-	// Runs after the process has ended, which it can do once nobody waits for it.
+	// Runs after the process has ended, which it can do once no other process waits for it.
 	t.Cleanup(func() {
 		for _, dir := range s.dirs {
 			systest.UnmountPath(dir, true)
@@ -249,7 +249,7 @@ func (s *served) requests(i int) (waiting int, err error) {
 }
 
 // whenAsked acts beside the test as soon as a request to the first file system
-// waits, and tells how that went; an error too where ctx ends before.
+// waits, and reports how that went; an error too if ctx ends before.
 func (s *served) whenAsked(ctx context.Context, act func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() {

@@ -41,7 +41,7 @@ func says(a probe.Answer, text string) bool {
 	return slices.ContainsFunc(a.Evidence, func(s string) bool { return strings.Contains(s, text) })
 }
 
-// subtyped is the type of a file system as the kernel tells it: one that has
+// subtyped is the type of a file system as the kernel gives it: one that has
 // statmount without sources (6.8 to 6.12) leaves out the subtype as well.
 func subtyped(fsType string) string {
 	if sys.HasStatmount.Probe() == nil && sys.HasStatmountSource.Probe() != nil {

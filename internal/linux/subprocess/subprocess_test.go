@@ -72,7 +72,7 @@ var jobs = []subprocess.Job{
 		}
 		return errors.Join(err, failed, emit(surroundings{dir, os.Environ(), links}))
 	}},
-	// parent starts another one and tells which.
+	// parent starts another one and returns which.
 	{Name: "parent", Run: func(ctx context.Context, _ []byte, emit emitter) error {
 		var r subprocess.Runner
 		return r.Run(ctx, subprocess.Options{Job: "hang", Deadline: time.Minute, Each: func(v json.RawMessage) error { return emit(v) }})
