@@ -20,7 +20,7 @@ const (
 	podGroup = "/kubepods/burstable/pod29da79e5-386c-4e0d-82c1-215f93ff955d/"
 )
 
-// cgroups are texts of /proc/PID/cgroup, and the containers that they tell of.
+// cgroups are texts of /proc/PID/cgroup, and the containers that they name.
 var cgroups = map[string]struct {
 	text string
 	want []string

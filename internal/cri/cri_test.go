@@ -25,7 +25,7 @@ import (
 type fakeRuntime struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	statusErr error             // what ContainerStatus answers with
-	info      map[string]string // what it tells at length
+	info      map[string]string // its verbose answer
 
 	mu      sync.Mutex
 	records []*runtimeapi.ContainerStatus
@@ -234,7 +234,7 @@ func TestRuntimeThatDoesNotAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	l, err := net.Listen("unix", filepath.Join(dir, "deaf")) // nobody accepts
+	l, err := net.Listen("unix", filepath.Join(dir, "deaf")) // no process accepts
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func exporter(id string) *runtimeapi.ContainerStatus {
 	}
 }
 
-// exporterOwner is the same as this package tells it.
+// exporterOwner is the same as this package returns it.
 func exporterOwner(id string) Owner {
 	return Owner{
 		ContainerID: id, Container: "exporter", PodUID: "uid", PodNamespace: "monitoring", PodName: "exporter-x",

@@ -63,7 +63,7 @@ func TestStarted(t *testing.T) {
 	}
 }
 
-// TestOwnStart: the kernel tells of a process that it has started not before, and not after it was started.
+// TestOwnStart: the start time that the kernel gives for a process is not before, and not after its start.
 func TestOwnStart(t *testing.T) {
 	t.Parallel()
 	dir := fmt.Sprintf("/proc/%d", os.Getpid())

@@ -166,7 +166,7 @@ func TestOwnNamespace(t *testing.T) {
 }
 
 // TestWhoeverCallsItselfAKubelet: a process whose arguments lead to a pipe, and one whose root directory lies on a file
-// system that does not answer, keep nobody from finding the kubelet.
+// system that does not answer, do not keep the kubelet from being found.
 func TestWhoeverCallsItselfAKubelet(t *testing.T) {
 	const pod = "5f0e5d0c-3a7c-4a53-9f0e-1b2f0f6f7a10"
 	dir := t.TempDir()

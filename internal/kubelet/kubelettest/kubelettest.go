@@ -84,7 +84,8 @@ func New(t testing.TB) *Scene {
 	return newScene(t, func(dir string) error { return mount.Tmpfs(dir, 8<<20) })
 }
 
-// NewOnDisk is New on the file system of temporary files. A tmpfs does not tell on every kernel when a file was made.
+// NewOnDisk is New on the file system of temporary files. A tmpfs does not give the birth time of a file on every
+// kernel.
 func NewOnDisk(t testing.TB) *Scene {
 	t.Helper()
 	return newScene(t, func(dir string) error { return sys.BindMount(dir, dir) })
@@ -104,7 +105,7 @@ func newScene(t testing.TB, mounted func(dir string) error) *Scene {
 	return s
 }
 
-// Reopen resolves the root anew, after a test has put links in its way.
+// Reopen resolves the root again, after a test has put links in its way.
 func (s *Scene) Reopen() {
 	s.t.Helper()
 	n, err := kubelet.Own(s.Root)
@@ -162,8 +163,8 @@ func (s *Scene) Volume(pod *corev1.Pod, plugin, name string) string {
 	return dir
 }
 
-// Update writes a volume anew as the kubelet's atomic writer does: a directory with a new name, a link ..data to it that
-// is renamed into place, links to what is in it, and the old directory removed. It returns the new directory.
+// Update writes a volume again as the kubelet's atomic writer does: a directory with a new name, a link ..data to it
+// that is renamed into place, links to what is in it, and the old directory removed. It returns the new directory.
 func (s *Scene) Update(pod *corev1.Pod, plugin, name string, files map[string]string) string {
 	s.t.Helper()
 	dir := s.Volume(pod, plugin, name)
