@@ -132,7 +132,7 @@ func (r runtime) Owner(context.Context, string) (cri.Owner, error) {
 }
 func (r runtime) Sandboxes(context.Context) ([]cri.Sandbox, error) { return nil, r.err }
 
-// TestOwner: what is in a container that nobody can tell about is not taken for a process of the host.
+// TestOwner: a process in an unknown container is not taken for a process of the host.
 func TestOwner(t *testing.T) {
 	t.Parallel()
 	contained := "0::/kubepods/pod1/" + strings.Repeat("a", 64) + "\n"

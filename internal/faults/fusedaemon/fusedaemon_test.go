@@ -100,7 +100,7 @@ func TestAnalyze(t *testing.T) {
 		question Question
 		records  []cri.Container
 		kills    []oomlog.Kill
-		deaf     bool // nobody listens on the driver's socket
+		deaf     bool // no process listens on the driver's socket
 		want     Cause
 		says     []string
 		never    string

@@ -22,8 +22,8 @@ import (
 // directories is how many pods leave one behind in TestFlood. A disk takes a minute to remove a hundred thousand.
 var directories = flag.Int("flood.directories", 19_900, "how many directories of pods are left behind")
 
-// TestFlood has pods beyond measure leave their directories behind, while somebody has mounts beyond measure: each
-// directory has its turn, those that wait are told of, and it takes less memory than the agent has.
+// TestFlood has pods beyond measure leave their directories behind, while a process has mounts beyond measure. Each
+// directory has its turn, those that wait are reported, and it takes less memory than the agent has.
 func TestFlood(t *testing.T) {
 	s := orphantest.New(t)
 	pods, mounts := *directories, 50_000

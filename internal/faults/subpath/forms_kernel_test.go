@@ -99,7 +99,7 @@ var forms = map[string]form{
 type change struct {
 	do   func(t *testing.T, source string)
 	want Verdict
-	// starts tells whether the kernel lets a container have the bind.
+	// starts says whether the kernel lets a container have the bind.
 	starts bool
 }
 
@@ -128,7 +128,7 @@ var changes = map[string]change{
 	"written to": {func(t *testing.T, source string) { must(t, os.WriteFile(source, []byte("two"), 0o644)) }, Alive, true},
 }
 
-// replace writes a file anew as editors do.
+// replace writes a new file in place of the old one as editors do.
 func replace(source string) error {
 	return errors.Join(os.WriteFile(source+".new", []byte("two"), 0o644), os.Rename(source+".new", source))
 }

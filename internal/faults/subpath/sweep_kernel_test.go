@@ -127,7 +127,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// checkFinding makes sure that a finding tells where the bind is and what proves it.
+// checkFinding makes sure that a finding says where the bind is and what proves it.
 func checkFinding(t *testing.T, s testNode, found Found, f fault.Finding, podOf func(string) *corev1.Pod) {
 	t.Helper()
 	if f.Mount.Point != s.Node.SubPathPoint(found.SubPath) || f.Container != "app" || f.Volume != found.SubPath.Volume || f.Mount.Namespace == 0 {

@@ -23,8 +23,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// TestReadOnlyStays: whoever may mount in a container can put a dead mount that is writable where the pod was given its
-// volume to read alone; what takes its place is not to be written to.
+// TestReadOnlyStays: a process that may mount in a container can put a writable dead mount where the pod has a
+// read-only volume. The mount that takes its place must be read-only.
 func TestReadOnlyStays(t *testing.T) {
 	for name, set := range map[string]func(s *scene){
 		"by the spec":    func(s *scene) { s.pod.Spec.Containers[0].VolumeMounts[0].ReadOnly = true },
@@ -80,7 +80,7 @@ func TestAMountOfTheContainersOwn(t *testing.T) {
 	same(t, before, mountsOf(t, c.PID))
 }
 
-// TestConnectionOfAHostPath: the pod's spec may name any path of the host, and what is mounted there is somebody else's.
+// TestConnectionOfAHostPath: the pod's spec may name any path of the host, and the mount there belongs to another user.
 func TestConnectionOfAHostPath(t *testing.T) {
 	s := bareScene(t, "vol1")
 	s.serve("old")

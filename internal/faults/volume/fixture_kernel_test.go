@@ -62,7 +62,7 @@ type scene struct {
 	i       *volume.Inspector
 }
 
-// runtime knows one container: whoever is in the control group.
+// runtime knows one container, for every process in the control group.
 type runtime struct {
 	of    *cri.Owner
 	group string

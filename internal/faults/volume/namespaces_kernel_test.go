@@ -44,8 +44,8 @@ func mountAt(t *testing.T, point string) mountns.Mount {
 	return mountns.Mount{Mount: m, Namespace: ns}
 }
 
-// TestAbortOfWhatHasGone: the driver has mounted anew since the connection was seen to hang, and the kernel has given the
-// new connection the number of the old.
+// TestAbortOfWhatHasGone: the driver has mounted again since the connection was seen to hang, and the kernel has given
+// the new connection the number of the old.
 func TestAbortOfWhatHasGone(t *testing.T) {
 	dir, agrees := t.TempDir(), func() error { return nil }
 	control, err := fuse.Open()
@@ -64,7 +64,8 @@ func TestAbortOfWhatHasGone(t *testing.T) {
 	other := was
 	other.Root = "/elsewhere"
 	refused := map[string]mountns.Mount{"another root": other}
-	// Before, all that tells them apart is the question that waits: it keeps the old file system, and with it the number.
+	// Before, all that distinguishes them is the request that waits: it keeps the old file system, and with it the
+	// number.
 	if sys.HasUniqueMountID.Probe() == nil {
 		refused["another number"] = mountns.Mount{Mount: was.Mount, Namespace: was.Namespace, Unique: 1}
 	}

@@ -206,7 +206,7 @@ func planned(actions []fault.Action, a fault.Action) bool {
 	return slices.ContainsFunc(actions, func(p fault.Action) bool { return *p.Mount == *a.Mount })
 }
 
-// TestForgedActions has actions name mounts that are nobody's fault.
+// TestForgedActions has actions name mounts that are no fault.
 func TestForgedActions(t *testing.T) {
 	s := newScene(t, deepDir)
 	c := s.start()
@@ -256,7 +256,7 @@ func TestCrash(t *testing.T) {
 			_, err := s.i.Apply(t.Context(), step)
 			s.must(err)
 		}
-		s.i.Scanner = mountns.NewScanner() // whoever comes next remembers nothing
+		s.i.Scanner = mountns.NewScanner() // the next one remembers nothing
 		second, refusals, err := s.i.Plan(t.Context(), s.inspect(), volume.PlanOptions{})
 		s.must(err)
 		if len(second) != 4-done || len(refusals) > 0 {
@@ -274,7 +274,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// TestDriverMendsItself has the driver mount the volume anew at the pod's place: what the container has is left.
+// TestDriverMendsItself has the driver mount the volume again at the pod's place: the container's mount is left.
 func TestDriverMendsItself(t *testing.T) {
 	for name, unmount := range map[string]bool{"in place": true, "on top": false} {
 		t.Run(name, func(t *testing.T) {

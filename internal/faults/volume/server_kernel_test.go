@@ -23,7 +23,7 @@ import (
 
 // serve is a role: a FUSE file system that keeps everything in memory, at args[0]. It has the directories of the other
 // arguments, each with a file "data" that says args[1]. To look "cmd:OP:A:B" up at its root does to it what another
-// client of the same storage would do, and tells the kernel nothing. The file system's type is this test's
+// client of the same storage would do, and the kernel learns nothing of it. The file system's type is this test's
 // alone.
 func serve(args []string, ready func(string)) error {
 	root := &dir{}

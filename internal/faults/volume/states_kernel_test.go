@@ -243,7 +243,7 @@ func TestHung(t *testing.T) {
 	}
 }
 
-// TestHungWithSource has the driver mount the volume anew while the old daemon hangs.
+// TestHungWithSource has the driver mount the volume again while the old daemon hangs.
 func TestHungWithSource(t *testing.T) {
 	s := newScene(t, deepDir)
 	c := s.start()

@@ -31,7 +31,7 @@ func TestSubPathsThatAreWorkedOut(t *testing.T) {
 	const astray, untold = "which does not lead there", "cannot be told from the pod alone"
 	for name, c := range map[string]struct {
 		spec func(*corev1.Container)
-		link []string // what there is in the volume besides, and where it leads; with dots for slashes
+		link []string // what else there is in the volume, and where it leads; with dots for slashes
 		why  string
 	}{
 		"an expression":                      {spec: env("$(POD_NAME)", podName)},

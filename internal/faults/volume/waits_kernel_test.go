@@ -70,7 +70,7 @@ func look(args []string, ready func(string)) error {
 	}
 	i := &volume.Inspector{
 		Kubelet: node, Scanner: mountns.NewScanner(), Prober: &probe.Prober{Deadline: 2 * time.Second}, Runner: &subprocess.Runner{},
-		Runtime: &runtime{of: &cri.Owner{ContainerID: "c1", Container: "app", PodUID: args[2]}}, // whoever is asked for
+		Runtime: &runtime{of: &cri.Owner{ContainerID: "c1", Container: "app", PodUID: args[2]}}, // for every process
 	}
 	answers, err := os.OpenFile(args[1], os.O_WRONLY, 0)
 	if err != nil {

@@ -167,7 +167,7 @@ func (s *Scene) UnmountOnHost() {
 	s.must(systest.UnmountPath(s.Global, false))
 }
 
-// Exporter is what a runtime tells of a container of a monitoring exporter.
+// Exporter is a runtime's answer about a container of a monitoring exporter.
 func Exporter() *cri.Owner {
 	return &cri.Owner{
 		ContainerID: strings.Repeat("a1", 32), Container: "node-exporter", Created: time.Unix(1562550374, 0),
@@ -270,7 +270,7 @@ func release(t *testing.T, dev, image string) {
 		}
 		b, err := blockdev.Sys{}.Backing(d)
 		if err != nil || strings.TrimSuffix(b.File, " (deleted)") != image {
-			return // nothing is behind it any more, or what belongs to somebody else
+			return // nothing is behind it any more, or what belongs to another owner
 		}
 		if err = (blockdev.Sys{}).Detach(context.Background(), d); err == nil {
 			return

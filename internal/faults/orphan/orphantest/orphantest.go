@@ -61,7 +61,7 @@ func (s *Server) Knows(uid string) {
 // Cache plays a cache of the API server, by UIDs.
 type Cache map[string]bool
 
-// Knows tells whether the UID was set.
+// Knows reports whether the UID was set.
 func (c Cache) Knows(uid string) bool { return c[uid] }
 
 // Runtime plays the container runtime.
@@ -215,7 +215,7 @@ func hideThere(args []string, ready func(string)) error {
 	return nil
 }
 
-// kubeletThere is a kubelet's process whose root directory nobody else sees. It makes one with a pod left behind.
+// kubeletThere is a kubelet's process whose root directory no other process sees. It makes one with a pod left behind.
 func kubeletThere(args []string, ready func(string)) error {
 	root := args[0]
 	if err := sys.NewMount("none", root, "tmpfs", ""); err != nil {

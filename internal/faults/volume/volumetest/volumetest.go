@@ -45,7 +45,7 @@ const (
 	OtherUID = "7b6b3f0a-52f5-4d3b-9d0f-0a4b7f5b1c22"
 )
 
-// Main is for TestMain. roles are those that the tests have besides.
+// Main is for TestMain. roles are the other roles of the tests.
 func Main(m *testing.M, roles ...kerneltest.Roles) {
 	subprocess.Main(probe.Job, volume.Job, volume.ArgumentsJob)
 	all := kerneltest.Roles{"serve": serve, "container": container, "workload": Attack}

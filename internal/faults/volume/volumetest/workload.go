@@ -18,8 +18,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// Workload is a process of a container in a mount namespace that begins as a copy of that of whoever starts it. It attacks
-// what is mounted at At when it is told to.
+// Workload is a process of a container in a mount namespace that begins as a copy of its starter's. It attacks what is
+// mounted at At on request.
 type Workload struct {
 	// User has it make the namespace in a user namespace of its own, whose root it is.
 	User bool
@@ -45,7 +45,7 @@ func (w Workload) Forged() string { return w.At + ".own" }
 // that allow other users, as the kernel takes those of other user namespaces for such.
 const NameEnv = "KUBEDIAG_VOLUMETEST_NAME"
 
-// Locks are the attributes that nobody in a user namespace of his own may clear.
+// Locks are the attributes that no process in a user namespace of its own may clear.
 const Locks = sys.AttrReadOnly | sys.AttrNoSUID | sys.AttrNoDev | sys.AttrNoExec
 
 // Attempt is how an attack on the mount went: empty texts are successes.
