@@ -104,9 +104,9 @@ func openDevice(args []string, ready func(string)) error {
 
 // situation is a way to hold a device that the kubelet no longer mounts.
 type situation struct {
-	hold func(t *testing.T, w *heldScene) (pid int) // 0: nobody
+	hold func(t *testing.T, w *heldScene) (pid int) // 0: none
 	// refused is in what the plan says where it has no action. stalled is in the error of its first action, or of the
-	// proof afterwards, where the plan cannot tell that the kernel will not do it. Both empty: it is released.
+	// proof afterwards, if the plan cannot know that the kernel will refuse. Both empty: it is released.
 	refused, stalled string
 	free             bool // the kernel does not call it busy
 }
@@ -168,7 +168,7 @@ var holdings = map[string]situation{
 	"namespace kept by a bind":        {hold: bound},
 	"namespace kept by a descriptor":  {hold: orphaned},
 	"namespace kept by a mount table": {hold: with(nil, "keep a table")},
-	// To unmount it would first take away what somebody has mounted on it.
+	// An unmount would first take away what a process has mounted on it.
 	"covered": {hold: withRole("keep covered"), refused: "another file system is mounted on it"},
 	// No path of the namespace leads to it, and umount2 knows nothing but paths.
 	"covered above":               {hold: withRole("keep below a cover"), refused: "another mount hides it"},

@@ -69,7 +69,7 @@ func TestWalkthroughPodStaysAsItIs(t *testing.T) {
 	}
 }
 
-// No name of a variable and no form of an argument makes its value show: nobody guesses which are credentials.
+// No name of a variable and no form of an argument makes its value show: the code does not guess which are credentials.
 func TestNoValueIsCopied(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cr3t-V4lue"

@@ -161,7 +161,7 @@ func TestForgedTextsDecideNothing(t *testing.T) {
 				for what, lie := range s.lies() {
 					s.lie(lie)
 					result := s.told(t, everyKey(lie))
-					if !stale { // reasons tell what messages point at; what comes first is what was seen
+					if !stale { // reasons say what messages point at; what comes first is what was seen
 						truth.NotApplicable, _, _ = strings.Cut(truth.NotApplicable, ";")
 						result.NotApplicable, _, _ = strings.Cut(result.NotApplicable, ";")
 					}

@@ -107,7 +107,7 @@ func (m match) mayBeBare() bool {
 	return m.act == "stack" && !m.marked() && m.deed.Bound == 1 && m.deed.Began < m.ended // in the place of the stale one
 }
 
-// look checks that a new mount is the one that is to be there, and tells whether it lies on one that the rival made.
+// look checks that a new mount is the one that is to be there, and reports whether it lies on one that the rival made.
 func (m match) look(t *testing.T, p places, id uint64) (covers bool) {
 	t.Helper()
 	var s sys.MountStat

@@ -32,7 +32,7 @@ const (
 	raceRounds = 10000
 	raceTime   = 20 * time.Second
 	// minRounds has each contest, however long it takes, and as many more as it takes until both sides have acted at once in
-	// minMet: fewer prove nothing. How often they do is up to whoever else uses the processors.
+	// minMet: fewer prove nothing. How often they do depends on the other users of the processors.
 	minRounds, minMet = 160, 20
 	// maxTime is when a contest in which they do not is given up.
 	maxTime = 2 * time.Minute
@@ -393,7 +393,7 @@ func TestRivals(t *testing.T) {
 	t.Logf("%d rounds, in %d both at once", rounds, met)
 }
 
-// warmUp learns how long it takes to apply a plan that nobody disturbs.
+// warmUp learns how long it takes to apply an undisturbed plan.
 func (r *ring) warmUp(t *testing.T, c contest) {
 	t.Helper()
 	r.usual = time.Second
@@ -462,7 +462,7 @@ func (r *ring) round(t *testing.T, c contest, i int) {
 // someTime is at most what applying a plan takes.
 func (r *ring) someTime() time.Duration { return rand.N(r.usual) }
 
-// planOne makes a plan while nobody disturbs.
+// planOne makes a plan without any disturbance.
 func (r *ring) planOne(t *testing.T) processor.Plan {
 	t.Helper()
 	p := r.plan(t)

@@ -426,7 +426,8 @@ func TestNothingToHeal(t *testing.T) {
 	}
 }
 
-// TestInitContainerThatHasSucceeded runs again only if the pod's sandbox is made anew: it is healed, and not waited for.
+// TestInitContainerThatHasSucceeded runs again only if the pod's sandbox is recreated: it is healed, and not waited
+// for.
 func TestInitContainerThatHasSucceeded(t *testing.T) {
 	w := admit(t)
 	w.pod.Spec.InitContainers, w.pod.Spec.Containers = w.pod.Spec.Containers[:1], w.pod.Spec.Containers[1:]

@@ -15,7 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// TestWithoutWaitingNothingIsHealedThatSuffered: the mounts are repaired, and whether app starts nobody has seen.
+// TestWithoutWaitingNothingIsHealedThatSuffered: the mounts are repaired, and it is unknown whether app starts.
 func TestWithoutWaitingNothingIsHealedThatSuffered(t *testing.T) {
 	w := admit(t)
 	w.fail()

@@ -24,7 +24,7 @@ import (
 	"kubediag.org/kubediag/internal/processor/restart"
 )
 
-// fail has container app fail to start for want of its source.
+// fail has container app fail to start because its source is missing.
 func (w *repairScene) fail() {
 	w.renew()
 	w.set(kubelettest.Failing("app", "no such file or directory"), kubelettest.Running("sidecar"))

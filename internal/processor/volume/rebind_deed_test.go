@@ -13,7 +13,7 @@ import (
 	"kubediag.org/kubediag/internal/processor/restart"
 )
 
-// TestClaimsNoDeedOfOthers: what had gone, or was mended by somebody else, is not said to have been replaced.
+// TestClaimsNoDeedOfOthers: a mount that had gone, or that another process repaired, is not said to have been replaced.
 func TestClaimsNoDeedOfOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld()

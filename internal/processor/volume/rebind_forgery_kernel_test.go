@@ -148,7 +148,7 @@ func TestAnotherPodOfTheName(t *testing.T) {
 	}
 }
 
-// TestPlanThatIsOutOfDate: what was mended by another meanwhile, or has been mounted anew, is left alone.
+// TestPlanThatIsOutOfDate: a mount that another process has repaired or mounted again meanwhile is left alone.
 func TestPlanThatIsOutOfDate(t *testing.T) {
 	w := admit(t)
 	w.Kill()

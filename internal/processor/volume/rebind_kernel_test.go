@@ -109,7 +109,7 @@ func TestHeals(t *testing.T) {
 	}
 }
 
-// TestKilledHalfWay: whoever goes on with the plan ends in the same state, wherever it was left.
+// TestKilledHalfWay: a run that resumes the plan ends in the same state, wherever it was left.
 func TestKilledHalfWay(t *testing.T) {
 	for done := range 3 {
 		w := admit(t)

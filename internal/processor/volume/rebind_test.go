@@ -136,7 +136,7 @@ func stored(t *testing.T, p processor.Plan) (q processor.Plan) {
 	return q
 }
 
-// TestMendsWhatCanBeMended, tells what is not, and who else has the file system.
+// TestMendsWhatCanBeMended also reports what is not, and what else has the file system.
 func TestMendsWhatCanBeMended(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
