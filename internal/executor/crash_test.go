@@ -151,7 +151,7 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// lead lets a process live in dir. It tells whether it was killed.
+// lead lets a process live in dir. It reports whether it was killed.
 func lead(t *testing.T, dir string, edge int) (killed bool) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestLife$")

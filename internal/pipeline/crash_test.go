@@ -36,7 +36,7 @@ func newScene(t *testing.T) *scene {
 	return &scene{node: &node{mounts: []uint64{7, 8}, effects: map[uint64]int{}}, dir: t.TempDir()}
 }
 
-// job is made anew for every life of the process.
+// job is made for every life of the process.
 func (s *scene) job(t *testing.T) Job {
 	long := strings.Repeat("line of a long result\n", 12000)
 	last := &repairs{node: s.node, failApply: func(int) error {
@@ -66,7 +66,7 @@ func (s *scene) job(t *testing.T) Job {
 }
 
 // live runs the job in a process that dies at the n-th record, before or after it is written. A torn record is one of
-// which half was written. It tells whether the process died.
+// which half was written. It reports whether the process died.
 func (s *scene) live(t *testing.T, n int, how string) (report Report, died bool) {
 	t.Helper()
 	r, err := New(s.dir)

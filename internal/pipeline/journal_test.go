@@ -144,7 +144,7 @@ func TestEveryFlippedBitIsNoticed(t *testing.T) {
 	}
 }
 
-// sealed gives each line the checksum of what it holds now, as nobody does who does not mean to.
+// sealed gives each line the checksum of what it holds now, as only a deliberate edit does.
 func sealed(text string) string {
 	var out strings.Builder
 	for line := range strings.Lines(unsealed(text)) {

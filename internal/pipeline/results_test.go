@@ -269,7 +269,7 @@ func TestStorageDir(t *testing.T) {
 	}
 }
 
-// A symbolic link that somebody put below the data root leads nowhere outside.
+// A symbolic link that a process put below the data root leads nowhere outside.
 func TestStorageDoesNotEscapeByLinks(t *testing.T) {
 	t.Parallel()
 	dir, outside := t.TempDir(), t.TempDir()
