@@ -139,7 +139,8 @@ func TestTheFirstIncreaseRaisesTheAlert(t *testing.T) {
 	}
 }
 
-// TestNoAlertWhereNothingIsToBeWatched: a sentinel that is off tells nothing, neither that it does not see nor that all is well.
+// TestNoAlertWhereNothingIsToBeWatched: a sentinel that is off reports nothing, neither that it does not see nor that
+// all is well.
 func TestNoAlertWhereNothingIsToBeWatched(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []sentinel.Mode{sentinel.Off, sentinel.Observe, sentinel.Automatic} {

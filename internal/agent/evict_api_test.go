@@ -31,7 +31,7 @@ import (
 	"kubediag.org/kubediag/test/apitest"
 )
 
-// deadVolumes is a judge to whom every pod has a volume that cannot be mended.
+// deadVolumes is a judge to whom every pod has a volume that cannot be repaired.
 type deadVolumes struct{}
 
 func (deadVolumes) Unmendable(_ context.Context, uid string) ([]fault.Finding, []string, error) {
@@ -106,7 +106,7 @@ func evictingAgent(t *testing.T, set *kubernetes.Clientset) rest.ImpersonationCo
 	return rest.ImpersonationConfig{UserName: "test-evictor", Groups: []string{"system:authenticated"}}
 }
 
-// awaitRight waits until the API server knows of a right to pods, or to a part of them, that somebody was just given.
+// awaitRight waits until the API server knows of a right to pods, or to a part of them, that a user was just given.
 func awaitRight(t *testing.T, config *rest.Config, verb, part string) {
 	t.Helper()
 	reviews := apitest.Clientset(t, config).AuthorizationV1().SelfSubjectAccessReviews()

@@ -21,7 +21,7 @@ import (
 	"kubediag.org/kubediag/test/apitest"
 )
 
-// rights asks the API server for all that somebody may do to objects in a namespace, but for what everybody may.
+// rights asks the API server for all that a user may do to objects in a namespace, but for what every user may.
 func rights(t *testing.T, config *rest.Config, namespace string) []string {
 	t.Helper()
 	review, err := apitest.Clientset(t, config).AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(),

@@ -46,8 +46,8 @@ func (p *pages) List(_ context.Context, list client.ObjectList, options ...clien
 	return nil
 }
 
-// TestPodsPageByPage: what the first page was of may be forgotten before the last is asked for. Then it is begun anew, and
-// nothing of the first time is kept; but not for ever.
+// TestPodsPageByPage: what the first page was of may be forgotten before the last is asked for. Then it is begun again,
+// and nothing of the first time is kept; but not for ever.
 func TestPodsPageByPage(t *testing.T) {
 	t.Parallel()
 	expired, gone := apierrors.NewResourceExpired("too old"), &apierrors.StatusError{
