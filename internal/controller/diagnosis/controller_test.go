@@ -395,7 +395,7 @@ func TestAgentLostAndBack(t *testing.T) {
 	}
 }
 
-// A Lease that somebody deleted comes back at the agent's next renewal; nothing is lost before that had to happen.
+// A Lease that a user deleted comes back at the agent's next renewal; nothing is lost before that had to happen.
 func TestLeaseDeleted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, boundTo("node-1", v1.DiagnosisRunning), node("node-1"))
@@ -562,7 +562,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// The nodes that are remembered are those that somebody asks about.
+// The nodes that are remembered are those that are asked about.
 func TestAgentsForget(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

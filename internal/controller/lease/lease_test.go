@@ -101,7 +101,7 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// An error about one Lease does not keep the others; one that says that somebody was faster is none.
+// An error about one Lease does not keep the others; a conflict or a missing Lease is no error.
 func TestPassMeetsErrors(t *testing.T) {
 	t.Parallel()
 	resource := schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
