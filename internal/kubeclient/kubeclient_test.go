@@ -18,7 +18,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 )
 
-// Every kind that is used has its resource, so that nobody has to ask for it.
+// Every kind that is used has its resource, so that no client has to ask for it.
 func TestMapper(t *testing.T) {
 	t.Parallel()
 	mapper, err := newMapper(nil, nil)

@@ -223,7 +223,7 @@ func pathsOf(t *testing.T, set v1.OperationSet) (all []string) {
 	return all
 }
 
-// TestEvictionComesLast: what can be mended in place is.
+// TestEvictionComesLast: a volume that can be repaired in place is.
 func TestEvictionComesLast(t *testing.T) {
 	t.Parallel()
 	documents := strings.Split(operations.VolumeHealth, "\n---\n")

@@ -168,7 +168,7 @@ func TestScanFindsWhatIsStale(t *testing.T) {
 func TestScanKnowsMoreFromPods(t *testing.T) {
 	s, pods := stage(t, 2, 1)
 	update(s, pods[0])
-	// The second one's source is moved away and made anew: nothing but the spec tells.
+	// The second one's source is moved away and made again: only the spec shows that.
 	data := filepath.Join(s.Volume(pods[1], kubelettest.ConfigMap, "configmap"), "..data", "app.ini")
 	must(t, os.Rename(data, data+".bak"))
 	must(t, os.WriteFile(data, nil, 0o600))

@@ -18,7 +18,7 @@ import (
 	asking "kubediag.org/kubediag/internal/linux/probe"
 )
 
-// TestBuiltProgramWithoutPrivilege has nobody run what finds nothing wrong as root.
+// TestBuiltProgramWithoutPrivilege has the user nobody run verbs that find nothing wrong as root.
 func TestBuiltProgramWithoutPrivilege(t *testing.T) {
 	dir, err := os.MkdirTemp("", "kubediag")
 	must(t, err)
