@@ -271,7 +271,7 @@ func table(t *testing.T, env *apitest.Env, path string) *metav1.Table {
 	return &got
 }
 
-// The columns tell fault and outcome at a glance.
+// The columns show fault and outcome at a glance.
 func TestColumns(t *testing.T) {
 	for version, env := range servers(t) {
 		t.Run(version, func(t *testing.T) {

@@ -52,7 +52,7 @@ func poll(ctx context.Context, check func() error) error {
 	}
 }
 
-// Namespace makes a namespace with a name of its own. It stays: nobody is there to empty it.
+// Namespace makes a namespace with a name of its own. It stays: no controller is there to empty it.
 func (e *Env) Namespace(t testing.TB) string {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}

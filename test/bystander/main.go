@@ -144,7 +144,8 @@ func loop(_ context.Context, dir string) error {
 	return errors.Join(err, unix.IoctlSetInt(int(device.Fd()), unix.LOOP_CLR_FD, 0))
 }
 
-// connection mounts a FUSE that nobody serves. A process waits for it until the connection is closed, and then it is dead.
+// connection mounts a FUSE that no process serves. A process waits for it until the connection is closed, and then it
+// is dead.
 func connection(ctx context.Context, dir string) error {
 	device, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {

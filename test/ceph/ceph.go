@@ -160,7 +160,7 @@ func (c *Cluster) startOSD(ctx context.Context) error {
 	return c.daemon("ceph-osd", "-f", "-i", "0")
 }
 
-// startMDS makes the file system and waits until somebody serves it.
+// startMDS makes the file system and waits until an MDS serves it.
 func (c *Cluster) startMDS(ctx context.Context) error {
 	for _, args := range [][]string{
 		{"osd", "pool", "create", "fs_meta", "8"},

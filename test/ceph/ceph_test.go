@@ -173,7 +173,7 @@ func TestStartThatFailsLeavesNothing(t *testing.T) {
 	}
 }
 
-// all tells whether all of the files lie in one of the folders.
+// all reports whether all of the files lie in one of the folders.
 func all(files, in []string) bool {
 	return !slices.ContainsFunc(files, func(name string) bool { return !slices.Contains(in, filepath.Dir(name)) })
 }

@@ -94,7 +94,7 @@ func (m *Client) mount(ctx context.Context) error {
 }
 
 // settle waits until ceph-fuse answers, and has done what it does once at its start: it tries whether it can have
-// mount(8) mount it anew.
+// mount(8) mount it again.
 func (m *Client) settle(ctx context.Context) error {
 	answer := make(chan error, 1)
 	go func() {
@@ -134,7 +134,7 @@ func mountsOn(path string) ([]*mountinfo.Info, error) {
 // PID is that of the ceph-fuse.
 func (m *Client) PID() int { return m.cmd.Process.Pid }
 
-// Freeze stops the process: whoever asks the mount from now on waits, until Thaw or Kill.
+// Freeze stops the process: every request to the mount from now on waits, until Thaw or Kill.
 func (m *Client) Freeze() error {
 	if err := m.signal(syscall.SIGSTOP); err != nil {
 		return err
@@ -202,7 +202,7 @@ func (m *Client) abort() error {
 	return err
 }
 
-// Serves tells whether the client answers, as far as nothing was done to it here.
+// Serves reports whether the client answers, as far as nothing was done to it here.
 func (m *Client) Serves() bool { return !m.ended() && !m.frozen && !m.evicted }
 
 // Evict has the MDS end the client's session and refuse it any other, whether it lives or not. It is no error that
@@ -230,7 +230,7 @@ func (m *Client) Evict(ctx context.Context) error {
 }
 
 // Restart does what a driver does when its ceph-fuse is gone: it takes the mount at Target away, not its copies
-// elsewhere, and mounts the file system there anew. A process that lives is killed first, and what the MDS knows of it
+// elsewhere, and mounts the file system there again. A process that lives is killed first, and what the MDS knows of it
 // is forgotten.
 func (m *Client) Restart(ctx context.Context) error {
 	if err := m.Close(ctx); err != nil {

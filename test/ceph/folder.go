@@ -33,8 +33,8 @@ const (
 	confEnv = "CEPH_CONF="
 )
 
-// newCluster makes a cluster's folder and takes the lock in it, which says that somebody looks after it. The lock is
-// made under another name first, so that nobody ever sees it free.
+// newCluster makes a cluster's folder and takes the lock in it, which says that the cluster has an owner. The lock is
+// made under another name first, so that no process ever sees it free.
 func newCluster() (*Cluster, error) {
 	dir, err := os.MkdirTemp(folders, prefix)
 	if err != nil {
@@ -69,7 +69,7 @@ func Sweep() error {
 
 func sweep(dir string) error {
 	path := filepath.Join(dir, "lock")
-	take := lock.TryExisting // a lock that is made anew would be in the way of whoever removes the folder just now
+	take := lock.TryExisting // a new lock would be in the way of a process that removes the folder just now
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		st, err := os.Lstat(dir)
 		if err != nil || time.Since(st.ModTime()) < time.Minute {

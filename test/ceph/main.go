@@ -18,7 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
-// folderEnv tells the tests where the cluster is that was started for them.
+// folderEnv says where the cluster is that was started for the tests.
 const folderEnv = "KUBEDIAG_CEPH"
 
 // maxStart bounds how long a cluster takes to start, its packages' installation included.
@@ -39,7 +39,7 @@ func Main(m *testing.M, roles kerneltest.Roles) {
 	os.Exit(status)
 }
 
-// Shared is the cluster that Main started. Nobody but Main stops it.
+// Shared is the cluster that Main started. Only Main stops it.
 func Shared(t testing.TB) *Cluster {
 	t.Helper()
 	dir := os.Getenv(folderEnv)

@@ -93,7 +93,7 @@ func (p *process) kill(limit time.Duration) bool {
 	return true
 }
 
-// hasGroup tells whether a living process belongs to the group. A zombie has nothing any more.
+// hasGroup reports whether a living process belongs to the group. A zombie has nothing any more.
 func hasGroup(group int) bool {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range stats {

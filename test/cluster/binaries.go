@@ -93,8 +93,8 @@ func binary(ctx context.Context, name, version string) (string, error) {
 	return components[i].build(ctx)
 }
 
-// build gives the path of the program, which changes with everything that goes into it. One build runs at a time on
-// a machine: whoever comes second finds it done.
+// build returns the path of the program, which changes with everything that goes into it. One build runs at a time on a
+// machine: a second caller finds it done.
 func (c component) build(ctx context.Context) (string, error) {
 	source, err := sourceDir()
 	if err != nil {

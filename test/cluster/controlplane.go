@@ -141,10 +141,10 @@ func (c *Cluster) apiServerArgs() []string {
 		"--kubelet-preferred-address-types=InternalIP",
 	}
 	if c.o.Kubelet == "" {
-		args = append(args, "--endpoint-reconciler-type=none") // nobody reaches a loopback address through a Service
+		args = append(args, "--endpoint-reconciler-type=none") // no client reaches a loopback address through a Service
 	}
 	if !c.o.Controllers {
-		args = append(args, "--disable-admission-plugins=ServiceAccount") // nobody makes the accounts it asks for
+		args = append(args, "--disable-admission-plugins=ServiceAccount") // nothing makes the accounts it asks for
 	}
 	return args
 }

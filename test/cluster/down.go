@@ -17,7 +17,7 @@ import (
 // errNotFound says that there is no living cluster of that name.
 var errNotFound = errors.New("no such cluster")
 
-// AwaitDown returns when somebody calls Down for the cluster's name, or ctx ends. Then it is time for Stop.
+// AwaitDown returns when a process calls Down for the cluster's name, or ctx ends. Then it is time for Stop.
 func (c *Cluster) AwaitDown(ctx context.Context) error {
 	l, err := new(net.ListenConfig).Listen(ctx, "unix", c.path("down.sock"))
 	if err != nil {
@@ -34,7 +34,7 @@ func (c *Cluster) AwaitDown(ctx context.Context) error {
 	return conn.Close()
 }
 
-// Down tells the owner of the named cluster of this user to stop it, and waits until its folder is gone.
+// Down has the owner of the named cluster of this user stop it, and waits until its folder is gone.
 func Down(ctx context.Context, name string) error {
 	dir, err := find(name)
 	if err != nil {

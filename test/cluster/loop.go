@@ -16,7 +16,7 @@ import (
 )
 
 // AddDisk makes an empty disk of size bytes and gives the path of its loop device and of the file below that. Neither
-// outlives the cluster, whoever has it mounted.
+// outlives the cluster, even if a process has it mounted.
 func (c *Cluster) AddDisk(ctx context.Context, size int64) (device, image string, err error) {
 	if err := installPackages(ctx, diskPrograms...); err != nil {
 		return "", "", err

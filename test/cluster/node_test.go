@@ -227,8 +227,8 @@ func (n *node) removeContainer(t *testing.T, name string) {
 	}
 }
 
-// restartKubelet shows that a pod's container outlives its kubelet, and that nothing of the pod is left in the runtime, and
-// nobody starts it, once it was removed there, until the kubelet is back.
+// restartKubelet shows that a pod's container outlives its kubelet. Once the container was removed, nothing of the pod
+// is left in the runtime, and nothing starts it until the kubelet is back.
 func (n *node) restartKubelet(t *testing.T, name string) {
 	t.Helper()
 	ctx, pid, p := t.Context(), n.c.KubeletPID(), n.pod(t, name)

@@ -114,7 +114,7 @@ func writePEM(path, kind string, der []byte) error {
 	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
 }
 
-// user is somebody whom the API server knows by a token.
+// user is a user whom the API server knows by a token.
 type user struct{ name, group, token string }
 
 // newUser makes a user with a token of its own.

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// owner is the variable by which every process of a cluster is found again, whoever its parent is by then: it holds
+// owner is the variable by which every process of a cluster is found again, whatever its parent is by then: it holds
 // the cluster's folder.
 const owner = "KUBEDIAG_CLUSTER"
 

@@ -50,8 +50,8 @@ func (c *Cluster) RemoveContainer(ctx context.Context, podUID, container string)
 	})
 }
 
-// Started says when the newest container of that name in the pod was started, as the container runtime knows: the kubelet
-// tells of it up to a second later. The time is zero where it was not started.
+// Started says when the newest container of that name in the pod was started, as the container runtime knows: the
+// kubelet reports it up to a second later. The time is zero if it was not started.
 func (c *Cluster) Started(ctx context.Context, podUID, container string) (at time.Time, err error) {
 	err = c.withRuntime(func(client criv1.RuntimeServiceClient) error {
 		found, err := newest(ctx, client, podUID, container)
@@ -71,7 +71,7 @@ func (c *Cluster) Started(ctx context.Context, podUID, container string) (at tim
 }
 
 // RemoveContainers kills all containers of the pod at once and removes every record of them, behind the kubelet's back.
-// The kubelet counts its back-off from such records, so it starts all of them anew without any.
+// The kubelet counts its back-off from such records, so it starts all of them again without any.
 func (c *Cluster) RemoveContainers(ctx context.Context, podUID string) error {
 	return c.withRuntime(func(client criv1.RuntimeServiceClient) error {
 		list, err := containers(ctx, client, map[string]string{labelPodUID: podUID})

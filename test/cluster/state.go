@@ -23,7 +23,7 @@ const base = "/tmp"
 
 const dirPrefix = "kdcluster-"
 
-// state is what must be known to take a cluster down when whoever started it is gone.
+// state is what must be known to take a cluster down when its starter is gone.
 type state struct {
 	Name    string `json:"name,omitempty"`
 	Kubelet string `json:"kubelet,omitempty"`
@@ -42,7 +42,7 @@ func (s state) write(dir string) error {
 	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
 		return fmt.Errorf("write cluster state: %w", err)
 	}
-	return os.Rename(path+".new", path) // so that nobody ever reads half of it
+	return os.Rename(path+".new", path) // so that no process ever reads half of it
 }
 
 // readState gives the zero value for a cluster that ended before it wrote one: it had nothing outside its folder.
@@ -61,8 +61,8 @@ func readState(dir string) (state, error) {
 	return s, nil
 }
 
-// newDir makes a cluster's folder and takes the lock in it, which says that somebody looks after it. The lock is made
-// under another name first, so that nobody ever sees it free.
+// newDir makes a cluster's folder and takes the lock in it, which says that the cluster has an owner. The lock is made
+// under another name first, so that no process ever sees it free.
 func newDir() (string, *os.File, error) {
 	dir, err := os.MkdirTemp(base, dirPrefix)
 	if err != nil {
@@ -144,8 +144,8 @@ func clusterDirs() ([]string, error) {
 	return dirs, nil
 }
 
-// Sweep takes down what is left of clusters that nobody looks after any more, because their owner and their reaper
-// were both killed. It leaves living clusters, and other users', alone.
+// Sweep takes down what is left of clusters without an owner, because their owner and their reaper were both killed. It
+// leaves living clusters, and other users', alone.
 func Sweep() error {
 	dirs, err := clusterDirs()
 	if err != nil {
@@ -160,7 +160,7 @@ func Sweep() error {
 
 func sweep(dir string) error {
 	lockPath := filepath.Join(dir, "lock")
-	take := lock.TryExisting // a lock that is made anew would be in the way of whoever removes the folder just now
+	take := lock.TryExisting // a new lock would be in the way of a process that removes the folder just now
 	if _, err := os.Lstat(lockPath); errors.Is(err, fs.ErrNotExist) {
 		st, err := os.Lstat(dir)
 		if err != nil || time.Since(st.ModTime()) < time.Minute {

@@ -36,8 +36,9 @@ const (
 	image     = "kubediag.org/test/csi-driver:1"
 )
 
-// manifest is what a driver is installed with. Besides the node's root directory, for its programs, it has the kubelet's
-// at its own path, so that what the driver mounts there reaches the node, and what the node mounts there the driver.
+// manifest is what a driver is installed with. In addition to the node's root directory, for its programs, it has the
+// kubelet's at its own path, so that what the driver mounts there reaches the node, and what the node mounts there the
+// driver.
 const manifest = `
 apiVersion: v1
 kind: Namespace
@@ -150,8 +151,8 @@ func (d *Driver) Restart(t testing.TB) {
 	d.restart(t)
 }
 
-// RestartAndLeave does the same with a driver that mounts a volume anew only for a pod that is new: what is mounted stays
-// as it is, dead.
+// RestartAndLeave does the same with a driver that mounts a volume again only for a pod that is new: what is mounted
+// stays as it is, dead.
 func (d *Driver) RestartAndLeave(t testing.TB) {
 	t.Helper()
 	must(t, os.WriteFile(filepath.Join(d.dir, staged.Leave), nil, 0o600))
@@ -200,7 +201,7 @@ func (d *Driver) Pod(t testing.TB) *corev1.Pod {
 	return &pods.Items[0]
 }
 
-// Staged tells of a volume that is staged: its staging path, and the process ID of its daemon.
+// Staged describes a volume that is staged: its staging path, and the process ID of its daemon.
 func (d *Driver) Staged(t testing.TB, volume string) staged.Volume {
 	t.Helper()
 	v, err := staged.Load(d.dir, handle(volume))

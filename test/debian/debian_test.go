@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// aptTree makes directories for apt-get that are nobody else's. It gives the options that name them, and the lock files by
-// what needs them.
+// aptTree makes directories for apt-get that only this test uses. It returns the options that name them, and the lock
+// files by what needs them.
 func aptTree(t *testing.T) (options []string, locks map[string]string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -3,9 +3,9 @@
 
 // Package fakenode sets up kubediag for tests with real parts but no kubelet: an API server, the manager and the agent as
 // processes of their own, and a kubelet root with one pod in it, and more if asked for, whose containers run as far as
-// anybody can tell. Tests break the pods' subPaths with real mounts. The test's process stands in for the kubelet: it
-// must not have package kubelet in it, which holds a text by which one knows a kubelet that mends its binds by itself.
-// It needs root, and is torn down with the test.
+// any component can see. Tests break the pods' subPaths with real mounts. The test's process stands in for the kubelet:
+// it must not have package kubelet in it, which holds a text by which one knows a kubelet that repairs its binds by
+// itself. It needs root, and is torn down with the test.
 package fakenode
 
 import (
@@ -126,7 +126,8 @@ func (s *Stage) LaunchWith(t testing.TB, name string, flags ...string) *exec.Cmd
 	return s.launch(t, name, nil, flags)
 }
 
-// launch starts a program with flags besides those that every test needs, of which the last word counts.
+// launch starts a program with flags in addition to those that every test needs. If a flag is given twice, the last one
+// counts.
 func (s *Stage) launch(t testing.TB, name string, wrap, flags []string) *exec.Cmd {
 	t.Helper()
 	args := slices.Concat(wrap, []string{s.programs[name], "--namespace=default", "--metrics-bind-address=0", "--health-probe-bind-address=0"})
@@ -214,8 +215,8 @@ func (s *Stage) Point() string {
 	return filepath.Join(s.root, "pods", string(s.Pod.UID), "volume-subpaths/conf/debian/0")
 }
 
-// Break binds a file where the kubelet binds the subPath, over what is bound there, and deletes the file. version tells
-// one file from another.
+// Break binds a file where the kubelet binds the subPath, over what is bound there, and deletes the file. version
+// distinguishes one file from another.
 func (s *Stage) Break(t testing.TB, version int) mount.State {
 	t.Helper()
 	name := fmt.Sprint("..", version)

@@ -17,9 +17,9 @@ import (
 // inside is set in the process that runs the tests.
 const inside = "KUBEDIAG_STAGE_INSIDE"
 
-// Main is for TestMain of tests with many mounts: it is apitest.Main in a mount namespace that nobody else sees, so
-// that neither the tests nor others on the machine see each other's mounts come and go. A process that a stage has started
-// plays its part instead.
+// Main is for TestMain of tests with many mounts: it is apitest.Main in a mount namespace that no other process sees,
+// so that neither the tests nor others on the machine see each other's mounts come and go. A process that a stage has
+// started plays its part instead.
 func Main(m *testing.M) {
 	if part := os.Getenv(partEnv); part != "" {
 		os.Exit(play(part, os.Args[1:]))

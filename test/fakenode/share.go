@@ -123,7 +123,7 @@ func (s *Stage) addPod(t testing.TB, name string, volumes []*Share) {
 	}
 }
 
-// startServer starts a daemon for all of the shares, and tells when it mounted the first.
+// startServer starts a daemon for all of the shares, and returns when it mounted the first.
 func startServer(content string, all ...*Share) time.Time {
 	if len(all) == 0 {
 		return time.Time{}
@@ -162,7 +162,7 @@ func (v *Share) Continue(t testing.TB) {
 }
 
 // Remount has the driver do what it does after its daemon has died, for the whole node alone: the file of the volume
-// says content then. It tells when that was mounted.
+// says content then. It returns when that was mounted.
 func (v *Share) Remount(t testing.TB, content string) time.Time {
 	t.Helper()
 	v.server.kill()

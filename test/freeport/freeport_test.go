@@ -11,7 +11,7 @@ import (
 func TestFoundPortsDifferAndAreFree(t *testing.T) {
 	t.Parallel()
 	const n = 200
-	ip := net.IPv4(127, 77, 3, 1) // nobody else listens here meanwhile
+	ip := net.IPv4(127, 77, 3, 1) // no other process listens here meanwhile
 	found, err := Find(ip, n)
 	if err != nil || len(found) != n {
 		t.Fatalf("%d addresses, %v", len(found), err)

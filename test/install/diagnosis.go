@@ -13,7 +13,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 )
 
-// Ended tells whether a Diagnosis is over.
+// Ended reports whether a Diagnosis is over.
 func Ended(d *v1.Diagnosis) bool {
 	return d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed
 }

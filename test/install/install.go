@@ -108,7 +108,7 @@ func takeTurn(t testing.TB) {
 func keepDataRoot(t testing.TB) {
 	t.Helper()
 	if _, err := os.Lstat(dataRoot); err == nil {
-		return // somebody else's
+		return // of another owner
 	}
 	t.Cleanup(func() {
 		if err := os.RemoveAll(dataRoot); err != nil {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrHeld is returned by Try when somebody else holds the lock.
+// ErrHeld is returned by Try when another process holds the lock.
 var ErrHeld = errors.New("locked by another process")
 
 // Try opens path, creating it, and takes its exclusive flock without waiting. The lock lives as long as any descriptor

@@ -31,8 +31,8 @@ var attackers = kerneltest.Roles{
 const manyDescriptors = 513_000
 
 // floodDescriptors has as many descriptors of one mount namespace as args[0] says, or as it may have. It answers how many
-// and by what name another process finds one: args[1], if there is one. Nobody is in that namespace, and a FUSE file system
-// that never answers is in it.
+// and by what name another process finds one: args[1], if there is one. No process is in that namespace, and a FUSE
+// file system that never answers is in it.
 func floodDescriptors(args []string, ready func(string)) error {
 	wanted, err := strconv.Atoi(args[0])
 	if err != nil {
@@ -63,7 +63,7 @@ func floodDescriptors(args []string, ready func(string)) error {
 	return nil //nolint:nilerr // full: that is how many it may have
 }
 
-// leftSpace opens a mount namespace in which nobody stays.
+// leftSpace opens a mount namespace in which no process stays.
 func leftSpace() (space int, err error) {
 	runtime.LockOSThread()
 	if err := errors.Join(unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS), private()); err != nil {

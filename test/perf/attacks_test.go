@@ -119,7 +119,8 @@ func (n *attackedNode) measure(b *testing.B, period time.Duration) phase {
 	return phase{binds: u.took, volumes: f.metric, mended: f.all}
 }
 
-// update renews ConfigMaps in turn, and tells how long each bind stayed stale, and how many show what they should not.
+// update renews ConfigMaps in turn, and returns how long each bind stayed stale, and how many show what they should
+// not.
 func (n *attackedNode) update(ctx context.Context) (took []time.Duration, wrong int, err error) {
 	w, err := openWatch()
 	if err != nil {
@@ -172,7 +173,7 @@ func (n *attackedNode) repairs(b *testing.B) map[string]float64 {
 	return done
 }
 
-// hang has all volumes of one pod answer no more, and somebody ask each of them. It gives their places.
+// hang has all volumes of one pod answer no more, and a process ask each of them. It returns their places.
 func (n *attackedNode) hang(b *testing.B) (points []string) {
 	b.Helper()
 	shares := n.AddShares(b, fakenode.Shares{Name: "hung", Volumes: hungVolumes, Pods: 1, Servers: 1})
@@ -188,7 +189,7 @@ func (n *attackedNode) hang(b *testing.B) (points []string) {
 	return points
 }
 
-// attack starts all other attacks, and gives the processes whose mounts nobody may change.
+// attack starts all other attacks, and returns the processes whose mounts must not change.
 func (n *attackedNode) attack(b *testing.B, scratch string) (forging []int) {
 	b.Helper()
 	kerneltest.Flood(b, "", floodMounts, floodSpaces)

@@ -204,7 +204,7 @@ func (w *ward) treat(b *testing.B) {
 	}
 }
 
-// visit does what is due for a patient, whose pods these are, and tells whether it is well.
+// visit does what is due for a patient, whose pods these are, and reports whether it is well.
 func (w *ward) visit(ctx context.Context, b *testing.B, p *patient, pods []corev1.Pod) (well bool) {
 	b.Helper()
 	for _, pod := range pods {
@@ -212,7 +212,7 @@ func (w *ward) visit(ctx context.Context, b *testing.B, p *patient, pods []corev
 		switch {
 		case !same && (p.treatment == heals || p.begun.IsZero()):
 			b.Fatalf("pod %s was not to be replaced", p.name)
-		case p.due.IsZero() && waits >= p.backOff: // the kubelet does not tell of every one
+		case p.due.IsZero() && waits >= p.backOff: // the kubelet does not report every one
 			p.due = time.Now().Add(p.delay)
 		case !p.due.IsZero() && p.begun.IsZero() && !time.Now().Before(p.due):
 			p.begun = time.Now()

@@ -18,7 +18,8 @@ import (
 )
 
 // TestHungVolumesHoldNobodyElseUp: while five connections hang, and processes wait for them, an agent that has found that
-// out goes on saying that it is well, and a Diagnosis of another pod, whose volume has died and is staged anew, heals it.
+// out goes on saying that it is well, and a Diagnosis of another pod, whose volume has died and is staged again, heals
+// it.
 func TestHungVolumesHoldNobodyElseUp(t *testing.T) {
 	s := fakenode.New(t)
 	s.Apply(t, operations.VolumeHealth)
@@ -72,11 +73,11 @@ func TestHungVolumesHoldNobodyElseUp(t *testing.T) {
 	t.Logf("the Diagnosis took %v", took)
 }
 
-// maxFailures is how many failures in a row have the kubelet start a container anew, see failureThreshold of a probe.
+// maxFailures is how many failures in a row have the kubelet restart a container, see failureThreshold of a probe.
 const maxFailures = 3
 
-// stayHealthy asks the agent for its health again and again. The end of that is an error where the kubelet would have
-// started the agent anew, and otherwise waits for one more answer that it is well.
+// stayHealthy asks the agent for its health again and again. end returns an error if the kubelet would have restarted
+// the agent, and otherwise waits for one more answer that it is well.
 func stayHealthy(t *testing.T, a *fakenode.Agent) (end func() error) {
 	ctx, stop := context.WithCancel(t.Context())
 	result := make(chan error, 1)

@@ -61,7 +61,7 @@ func BenchmarkIdleVolumes(b *testing.B) {
 // looking is how long one look lasts at most.
 const looking = 15 * time.Second
 
-// look has the agent look at all volumes, as it does when their mounts change, and tells what it spent meanwhile.
+// look has the agent look at all volumes, as it does when their mounts change, and returns what it spent meanwhile.
 func look(b *testing.B, pid int, point string) time.Duration {
 	b.Helper()
 	must(b, unix.Mount(point, point, "", unix.MS_BIND, ""))

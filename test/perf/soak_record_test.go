@@ -72,7 +72,7 @@ func newRecorder(b *testing.B, s *soak) *recorder {
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // and never unlocked: nobody else gets a thread of this kind
+		runtime.LockOSThread() // and never unlocked: no other goroutine gets a thread of this kind
 		_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
 		for {
 			select {

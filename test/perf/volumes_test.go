@@ -67,7 +67,7 @@ func newCoast(b *testing.B) *coast {
 	return c
 }
 
-// listen takes in what Events tell of pods.
+// listen takes in the Events of pods.
 func (c *coast) listen(b *testing.B) {
 	b.Helper()
 	ctx, cancel := context.WithCancel(b.Context())
@@ -91,13 +91,14 @@ func (c *coast) listen(b *testing.B) {
 // figures are how long it took.
 type figures struct {
 	metric, event []time.Duration // until it was told of, from the kill
-	pod, all      []time.Duration // until one pod's mount, on the host or in its container, was mended, from the remount, and until all were
+	pod, all      []time.Duration // until one pod's mount, on the host or in its container, was repaired, from the remount, and until all were
 }
 
 // BenchmarkVolumes measures, on a node with 50 pods and 10 FUSE connections of a CSI driver, how long it takes from the
 // SIGKILL of a connection's daemon until all its mounts, on the host and in the containers, are among the agent's faults,
-// and until the first Event tells of it; and from the driver's remount at the staging path until a pod reads the volume anew
-// at its place on the host or in its container, and until all do. Then the same while half the connections hang, and right after they have begun to.
+// and until the first Event reports it; and from the driver's remount at the staging path until a pod reads the volume
+// again at its place on the host or in its container, and until all do. Then the same while half the connections hang,
+// and right after they have begun to.
 func BenchmarkVolumes(b *testing.B) {
 	c := newCoast(b)
 	b.Run("hung=0", func(b *testing.B) { c.measure(b, kills, c.shares, alone) })
@@ -138,7 +139,7 @@ func (c *coast) measure(b *testing.B, n int, shares []*fakenode.Share, amid func
 
 func alone(kill func()) { kill() }
 
-// once kills the daemon of a share and has the driver mount it anew.
+// once kills the daemon of a share and has the driver mount it again.
 func (c *coast) once(b *testing.B, v *fakenode.Share, f *figures) {
 	b.Helper()
 	content := fmt.Sprint("content-", c.turn)
@@ -181,7 +182,7 @@ func (c *coast) heard(b *testing.B, v *fakenode.Share) time.Time {
 	}
 }
 
-// reads waits until content is read of a share at each of the places, and tells how long after begin each did.
+// reads waits until content is read of a share at each of the places, and returns how long after begin each did.
 func reads(b *testing.B, v *fakenode.Share, places []string, content string, begin time.Time) []time.Duration {
 	b.Helper()
 	var took []time.Duration
@@ -202,8 +203,8 @@ func reads(b *testing.B, v *fakenode.Share, places []string, content string, beg
 	return took
 }
 
-// halt has the daemons of shares answer no more, and somebody wait for each, until release. It returns when the agent has
-// told of all.
+// halt has the daemons of shares answer no more, and a process wait for each, until release. It returns when the agent
+// has reported all.
 func (c *coast) halt(b *testing.B, shares []*fakenode.Share) (release func()) {
 	b.Helper()
 	var users []*exec.Cmd

@@ -57,7 +57,7 @@ func (s store) keep(ctx context.Context, name string, make func(context.Context,
 	if err != nil {
 		return "", err
 	}
-	// Nobody else is at work here: what others have begun, they have been killed over.
+	// No other process is at work here: any other was killed before it had finished its work.
 	unfinished := filepath.Join(s.dir, ".unfinished")
 	if err := os.RemoveAll(unfinished); err != nil {
 		return "", err

@@ -183,7 +183,7 @@ func TestNeverBoots(t *testing.T) {
 	}
 }
 
-// TestKilledStarterLeavesNothing: whoever started a machine is killed, and cannot clean up.
+// TestKilledStarterLeavesNothing: the process that started a machine is killed, and cannot clean up.
 func TestKilledStarterLeavesNothing(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), holder+"=1", "TMPDIR="+t.TempDir())

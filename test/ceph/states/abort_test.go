@@ -30,8 +30,8 @@ func named(t *testing.T, name string) states.State {
 	return states.All()[i]
 }
 
-// TestAbort ends the connection of a ceph-fuse that hangs, which has to be asked for: the volume is as if the daemon had
-// died then, and is mended once the driver has come.
+// TestAbort ends the connection of a ceph-fuse that hangs, which has to be asked for: the volume is as if the daemon
+// had died then, and is repaired once the driver has come.
 func TestAbort(t *testing.T) {
 	hung, dead := named(t, "H"), named(t, "Z")
 	s := newScene(t, hung)

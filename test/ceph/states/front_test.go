@@ -22,7 +22,8 @@ import (
 	"kubediag.org/kubediag/test/ceph/states"
 )
 
-// margin is what the program may take besides waiting for a file system: much, as the machine may have other things to do.
+// margin is what the program may take in addition to waiting for a file system: much, as the machine may have other
+// things to do.
 const margin = 20 * time.Second
 
 // patience is how long a file system may take to answer. One that does not hang is not to be taken for one that does
@@ -112,7 +113,7 @@ func TestProgramNamesEveryState(t *testing.T) {
 	})
 }
 
-// probes has the verb probe say what the mount by itself tells.
+// probes has the verb probe report what the mount by itself shows.
 func (p program) probes(t *testing.T, s states.State, place *states.Place) {
 	t.Helper()
 	want := s.Code

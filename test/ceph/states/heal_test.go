@@ -119,7 +119,7 @@ func (s *scene) refuse(state states.State) (refusals []string) {
 	return refusals
 }
 
-// heal asserts that a volume is named with its code, and mended under a container that runs.
+// heal asserts that a volume is named with its code, and repaired under a container that runs.
 func (s *scene) heal(code fault.Code) {
 	s.t.Helper()
 	v := s.inspect()

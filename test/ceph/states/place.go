@@ -113,8 +113,8 @@ func (p *Place) Stage(t testing.TB) {
 	t.Cleanup(func() { closeClient(t, p.Client) })
 }
 
-// Restage does what makes a volume whole for those who mount it from then on: where ceph-fuse is no longer of use, the
-// driver starts it anew, and the volume's folder is there, with Fresh in it.
+// Restage does what makes a volume whole for those who mount it from then on: if ceph-fuse is no longer of use, the
+// driver restarts it, and the volume's folder is there, with Fresh in it.
 func (p *Place) Restage(t testing.TB) {
 	t.Helper()
 	if p.Client == nil || !p.Client.Serves() {
@@ -165,13 +165,13 @@ func (p *Place) Line(t testing.TB) string {
 // unescape undoes what the kernel does to a path in the table.
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-// Marked tells whether the kernel marks the root of Target's mount as deleted.
+// Marked reports whether the kernel marks the root of Target's mount as deleted.
 func (p *Place) Marked(t testing.TB) bool {
 	t.Helper()
 	return strings.HasSuffix(strings.Fields(p.Line(t))[3], "//deleted")
 }
 
-// Bindable tells whether Target can be bound elsewhere, as it is for a container that starts.
+// Bindable reports whether Target can be bound elsewhere, as it is for a container that starts.
 func (p *Place) Bindable(t testing.TB) bool {
 	t.Helper()
 	scratch := t.TempDir()

@@ -90,8 +90,8 @@ func runOnce(t *testing.T, volume string) (string, error) {
 	return string(out), err
 }
 
-// looks has a container read its volume again and again, and say what it has seen last. It ends when nobody holds the
-// other end of its standard input any more.
+// looks has a container read its volume again and again, and say what it has seen last. It ends when no process holds
+// the other end of its standard input any more.
 const looks = `while :; do /bin/busybox cat /data/data > /out/new 2>&1; /bin/busybox mv /out/new /out/seen; /bin/busybox sleep 0.05; done &
 exec /bin/busybox cat > /dev/null`
 

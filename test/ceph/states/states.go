@@ -26,7 +26,7 @@ type State struct {
 	Bindable, Deleted bool
 	// Staged is whether what is at Staging answers.
 	Staged bool
-	// Mute is whether the mount by itself looks healthy: only what is at Staging tells.
+	// Mute is whether the mount by itself looks healthy: only the mount at Staging shows the fault.
 	Mute bool
 	// Build brings about the state at a place that is new.
 	Build func(t testing.TB, p *Place)
@@ -40,7 +40,7 @@ type Life int
 // How mounts answer.
 const (
 	Alive Life = iota
-	Dead       // with an error that says that nobody serves it
+	Dead       // with an error that says that no process serves it
 	Hung       // not at all
 )
 
@@ -75,14 +75,14 @@ func mounted(t testing.TB, p *Place) {
 	p.Mount(t)
 }
 
-// killed: nobody serves the volume any more, and nobody has touched it since.
+// killed: no process serves the volume any more, and none has touched it since.
 func killed(t testing.TB, p *Place) {
 	t.Helper()
 	p.Mount(t)
 	must(t, p.Client.Kill())
 }
 
-// killedAndLookedUp: somebody has looked the folder up through the dead mount at Staging.
+// killedAndLookedUp: a process has looked the folder up through the dead mount at Staging.
 func killedAndLookedUp(t testing.TB, p *Place) {
 	t.Helper()
 	killed(t, p)
@@ -116,7 +116,7 @@ func replaced(t testing.TB, p *Place) {
 	})
 }
 
-// removedElsewhere: another client has removed the folder and what was in it, and nobody has looked for it since.
+// removedElsewhere: another client has removed the folder and what was in it, and no process has looked for it since.
 func removedElsewhere(t testing.TB, p *Place) {
 	t.Helper()
 	p.Mount(t)
@@ -164,7 +164,7 @@ func evicted(t testing.TB, p *Place) {
 	})
 }
 
-// frozen: ceph-fuse lives, but answers nobody.
+// frozen: ceph-fuse lives, but does not answer.
 func frozen(t testing.TB, p *Place) {
 	t.Helper()
 	p.Mount(t)

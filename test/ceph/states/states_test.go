@@ -84,7 +84,7 @@ func life(t *testing.T, dir string) states.Life {
 	return 0
 }
 
-// hangs checks that nobody answers at Target until the server is dead.
+// hangs checks that Target does not answer until the server is dead.
 func hangs(t *testing.T, p *states.Place) {
 	t.Helper()
 	answer := make(chan error, 1)

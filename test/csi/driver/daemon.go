@@ -23,7 +23,7 @@ import (
 // mountTimeout bounds how long a daemon takes to mount its file system.
 const mountTimeout = 20 * time.Second
 
-// restore mounts every volume anew that was staged when the last driver ended, unless there is a file that forbids it.
+// restore mounts every volume again that was staged when the last driver ended, unless there is a file that forbids it.
 func (d *driver) restore() error {
 	if _, err := os.Lstat(filepath.Join(d.dir, staged.Leave)); err == nil {
 		return nil

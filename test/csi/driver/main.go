@@ -110,7 +110,7 @@ func serve(path string, add func(*grpc.Server)) error {
 	return s.Serve(l)
 }
 
-// registration tells the kubelet about the driver.
+// registration registers the driver with the kubelet.
 type registration struct {
 	register.UnimplementedRegistrationServer
 	info *register.PluginInfo

@@ -72,7 +72,7 @@ func (d *driver) NodeStageVolume(_ context.Context, r *csi.NodeStageVolumeReques
 	return &csi.NodeStageVolumeResponse{}, told("stage", r, d.stage(r.GetVolumeId(), r.GetStagingTargetPath()))
 }
 
-// NodeUnstageVolume unmounts a volume, dead or alive. Its daemon ends when nobody has a copy of the mount any more.
+// NodeUnstageVolume unmounts a volume, dead or alive. Its daemon ends when no copy of the mount is left.
 func (d *driver) NodeUnstageVolume(_ context.Context, r *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -83,9 +83,9 @@ func (d *driver) NodeUnstageVolume(_ context.Context, r *csi.NodeUnstageVolumeRe
 	return &csi.NodeUnstageVolumeResponse{}, told("unstage", r, err)
 }
 
-// NodePublishVolume binds the directory of the volume that its attribute "directory" names, which must be there. A volume
-// that is dead is mounted anew first, as the driver for CephFS does it: a kubelet asks for that only where no other pod on
-// the node has the volume.
+// NodePublishVolume binds the directory of the volume that its attribute "directory" names, which must be there. A
+// volume that is dead is mounted again first, as the driver for CephFS does it: a kubelet asks for that only where no
+// other pod on the node has the volume.
 func (d *driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 
 // Files in the driver's directory.
 const (
-	// Leave keeps a driver that starts from mounting anything anew.
+	// Leave keeps a driver that starts from mounting anything again.
 	Leave = "leave"
 	// Registered holds the process ID of the driver that the kubelet has registered last.
 	Registered = "registered"
@@ -50,7 +50,7 @@ func (v Volume) Save(dir string) error {
 	if err := os.WriteFile(name+".new", text, 0o600); err != nil {
 		return fmt.Errorf("write staged volume: %w", err)
 	}
-	return os.Rename(name+".new", name) // so that nobody ever reads half of it
+	return os.Rename(name+".new", name) // so that no process ever reads half of it
 }
 
 // Load reads the volume of that handle; the error is fs.ErrNotExist where it is not staged.

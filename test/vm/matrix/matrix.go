@@ -52,7 +52,7 @@ var modules = []string{"overlay", "zram", "xfs", "squashfs", "btrfs", "dm_mod", 
 var programs = []string{"cmd/agent", "cmd/kubediag"}
 
 // Compile compiles the tests of the packages, and the programs that they run, into dir, where it finds what it did before. The
-// current folder is the root of the module. Nobody else uses dir until the build is closed.
+// current folder is the root of the module. No other process uses dir until the build is closed.
 func Compile(ctx context.Context, dir, tag string, suites []Suite) (_ *Build, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func (b *Build) test(s Suite) string {
 	return filepath.Join(b.dir, "tests", strings.ReplaceAll(s.Dir, "/", "_")+".test")
 }
 
-// boots bounds how often a machine is started anew because it was lost.
+// boots bounds how often a machine is started again because it was lost.
 const boots = 4
 
 // Run runs the suites on a kernel, one after the other, and writes to out what go test -json would have said. A suite whose

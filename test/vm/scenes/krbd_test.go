@@ -102,7 +102,7 @@ func (r *rbd) mapped() string {
 	return r.run("cd /sys/bus/rbd/devices; echo *")
 }
 
-// sweepsIdle has the idle sweep unmap a device that nobody uses, and leave alone the one that the kubelet has mounted.
+// sweepsIdle has the idle sweep unmap an unused device, and leave alone the one that the kubelet has mounted.
 func (r *rbd) sweepsIdle(used, idle string) {
 	r.t.Helper()
 	r.run("mkdir -p " + globalMount + "; mount " + used + " " + globalMount)

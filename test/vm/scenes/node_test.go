@@ -99,7 +99,7 @@ func TestNode(t *testing.T) {
 	for path, content := range map[string]string{
 		"/etc/containerd/config.toml": containerdConfig, "/etc/kubernetes/kubelet.yaml": kubeletConfig,
 		"/etc/systemd/system/kubelet.service": kubeletUnit, "/srv/reader.yaml": reader,
-		// Units that nobody is there for.
+		// Units that need a user at the console.
 		"/etc/systemd/system/systemd-firstboot.service": "", "/etc/systemd/system/serial-getty@ttyS0.service": "",
 	} {
 		files[path] = filepath.Join(dir, filepath.Base(path))
