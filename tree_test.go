@@ -37,7 +37,7 @@ type source struct {
 
 func (x text) dir() string { return path.Dir(x.name) }
 
-// test says whether nobody but the tests needs the file.
+// test reports whether only tests need the file.
 func (x text) test() bool {
 	return strings.HasSuffix(x.name, "_test.go") || strings.HasPrefix(x.name, "test/") || strings.HasSuffix(x.dir(), "test")
 }

@@ -74,7 +74,7 @@ func playFront(args []string, _ func(string)) error {
 	return syscall.Exec(args[1], args[1:], append(os.Environ(), programEnv+"=1"))
 }
 
-// caller is whoever runs the program, and what is true for him.
+// caller is the user who runs the program, and what is true for that user.
 type caller struct {
 	name string
 	proc string // what becomes of /proc before: "as it is", "own" or "none"
@@ -107,7 +107,7 @@ func nobody() *syscall.SysProcAttr {
 
 func inPIDs() *syscall.SysProcAttr { return sys.PrivateMounts(sys.Clone{Processes: true}) }
 
-// everything tells whether the caller sees all that others do.
+// everything reports whether the caller sees all that others do.
 func (c caller) everything() bool { return c.sees && c.all }
 
 // result is what the program has written and how it has ended.

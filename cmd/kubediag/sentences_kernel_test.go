@@ -17,7 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// never is what no sentence has in it: inventions, names of states, times that nobody knows, wrong plurals.
+// never is what no sentence has in it: inventions, names of states, unknown times, wrong plurals.
 var never = []string{
 	"mnt:[0]", "0001-01-01", "Unasked", ": Denied", " 1 processes ", " 1 mounts ", "namespace  0,", "nothing broken.",
 	"of process 0", "<nil>", "%!",
@@ -166,7 +166,7 @@ var sentences = []sentence{
 		_, err := os.Stat(said[1])
 		return errors.Is(err, os.ErrNotExist)
 	}),
-	// Somebody on the machine has made more than is looked at.
+	// A process on the machine has made more than is looked at.
 	line(`Not judged: not looked at: `+bounds, always),
 	line(`Not looked at: `+bounds+`: somebody has made more of them than are looked at`, always),
 	// Things that were not looked at.
@@ -246,7 +246,7 @@ var sentences = []sentence{
 	}),
 }
 
-// ends tells with which status a verb is to end for a caller; -1: that depends on the machine.
+// ends returns the status with which a verb is to end for a caller; -1: that depends on the machine.
 func (v verb) ends(c caller) int {
 	switch sees := c.everything(); {
 	case c.proc == "none":

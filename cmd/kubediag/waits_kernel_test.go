@@ -50,7 +50,7 @@ func TestAnInterruptedScanSaysWhatItHasFound(t *testing.T) {
 	}
 }
 
-// hasChild tells whether a process has started another: the program does so to ask volumes.
+// hasChild reports whether a process has started another: the program does so to ask volumes.
 func hasChild(pid int) bool {
 	files, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
 	for _, file := range files {
