@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package kubediag_test holds the rules of the source tree: who may import whom, headers, sizes, words, and that the
-// documents tell the truth about the code. It holds no code of the product. A rule that no file breaks any more is
-// kept; a rule that speaks of a package that is gone fails.
+// documents are true of the code. It holds no code of the product. A rule that no file breaks any more is kept; a rule
+// that speaks of a package that is gone fails.
 package kubediag_test
 
 import (
