@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -95,11 +96,13 @@ type approvable struct {
 	*node
 	env    *apitest.Env
 	repair *fileRepair
+	// obeys is set if the agent obeys RecoveryPolicies.
+	obeys bool
 }
 
 func newApprovable(t *testing.T, env *apitest.Env, name string) *approvable {
 	t.Helper()
-	a := &approvable{node: newNode(t, name, env.Config), env: env, repair: &fileRepair{t.TempDir()}}
+	a := &approvable{node: newNode(t, name, env.Config), env: env, repair: &fileRepair{dir: t.TempDir()}}
 	define(t, env, name, "/processor/testFileRepair")
 	a.manage(t)
 	return a
@@ -143,15 +146,20 @@ func serve(t *testing.T, m manager.Manager) (stop func()) {
 // startAgent runs the parts of an agent that take, run and store Diagnoses.
 func (a *approvable) startAgent(t *testing.T) (stop func()) {
 	t.Helper()
-	m, err := newManager(a.config, a.options, &guard.Freshness{})
+	freshness := &guard.Freshness{}
+	m, err := newManager(a.config, a.options, freshness)
 	if err != nil {
 		t.Fatal(err)
 	}
-	registry, err := processor.NewRegistry(processor.Step{Recoverer: a.repair})
+	part := &agent{options: a.options, manager: m, registry: prometheus.NewRegistry(), runs: newRuns(), freshness: freshness}
+	recoverer := processor.Recoverer(a.repair)
+	if a.obeys {
+		recoverer = part.obeying(t, recoverer)
+	}
+	registry, err := processor.NewRegistry(processor.Step{Recoverer: recoverer})
 	if err != nil {
 		t.Fatal(err)
 	}
-	part := &agent{options: a.options, manager: m, registry: prometheus.NewRegistry(), runs: newRuns()}
 	part.store = &store{client: m.GetClient(), live: m.GetAPIReader(), backoff: saving}
 	observer, err := part.observer()
 	if err != nil {
@@ -188,11 +196,32 @@ func (a *approvable) startAgent(t *testing.T) (stop func()) {
 	return stop
 }
 
+// obeying adds the part that obeys policies to an agent, and returns the recoverer with it.
+func (a *agent) obeying(t *testing.T, r processor.Recoverer) processor.Recoverer {
+	t.Helper()
+	if err := a.newGuard(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	renewals := &lease{
+		client: a.manager.GetClient(), namespace: a.Namespace, node: a.NodeName, renewal: a.LeaseRenewal, duration: a.LeaseDuration,
+		now: time.Now, renewed: a.freshness.Answered,
+	}
+	for _, runnable := range []manager.Runnable{a.guard, renewals} {
+		if err := a.manager.Add(runnable); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return (&holds{guard: a.guard, index: &podIndex{}, diagnoses: a.manager.GetCache()}).wrap(r)
+}
+
 // ask makes a Diagnosis whose plan is to be approved, and waits until it waits.
 func (a *approvable) ask(t *testing.T, name string) *v1.Diagnosis {
 	t.Helper()
 	d := a.diagnosis(name, a.name)
 	d.Spec.Mode = v1.ModeApprove
+	if a.obeys {
+		d.Labels[v1.LabelOrigin] = v1.OriginPolicy
+	}
 	a.env.MustCreate(t, d)
 	return a.waits(t, d)
 }
@@ -365,4 +394,35 @@ func TestApprovalTooLate(t *testing.T) {
 	if got := a.settled(t, given, v1.ApprovalRefused); !strings.HasPrefix(got.Status.Message, "it came too late: Diagnosis default/approve-late has ended") {
 		t.Errorf("status %+v", got.Status)
 	}
+}
+
+// TestBudgetHoldsApprovedRepairs: a policy wants approval and allows one repair. The second approved plan changes nothing.
+func TestBudgetHoldsApprovedRepairs(t *testing.T) {
+	t.Parallel()
+	const name = "approve-budget"
+	a := newApprovable(t, install(t), name)
+	a.obeys = true
+	a.env.MustCreate(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"test": name}}})
+	a.env.MustCreate(t, &v1.RecoveryPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.RecoveryPolicySpec{
+		Mode: v1.RecoveryApprove, FaultCodes: []string{string(fault.StaleSubPath)},
+		NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"test": name}},
+		Budgets:      &v1.RecoveryBudgets{Node: &v1.RepairBudget{AtOnce: 1, PerHour: 1}},
+	}})
+	a.startAgent(t)
+	a.repair.add(t, 7)
+	d := a.ask(t, name+"-first")
+	approve(t, a.env.Client, d)
+	if d = await(t, a.env, d, v1.DiagnosisSucceeded); d.Status.Outcome != v1.OutcomeHealed || len(a.repair.mounts()) > 0 {
+		t.Fatalf("mounts %v, status %+v", a.repair.mounts(), d.Status)
+	}
+	a.repair.add(t, 8)
+	d = a.ask(t, name+"-second")
+	given := approve(t, a.env.Client, d)
+	d = await(t, a.env, d, v1.DiagnosisFailed)
+	c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)
+	const why = "held by policy: the budget of policy " + name + " for the node is used up"
+	if !strings.Contains(c.Message, why) || !slices.Equal(a.repair.mounts(), []uint64{8}) {
+		t.Errorf("mounts %v, condition %+v", a.repair.mounts(), c)
+	}
+	a.settled(t, given, v1.ApprovalUsed)
 }
