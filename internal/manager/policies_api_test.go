@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/controller/repairrequest"
 	"kubediag.org/kubediag/test/apitest"
 )
 
@@ -156,7 +157,8 @@ func TestPolicyAsksForApproval(t *testing.T) {
 		w.run(t)
 		for name, mode := range map[string]v1.RecoveryMode{"observe": v1.RecoveryObserve, "one": v1.RecoveryApprove, "two": v1.RecoveryApprove} {
 			f := &v1.MountFault{Status: v1.MountFaultStatus{
-				Code: "StaleSubPath", Node: node, Impact: v1.ImpactNextStart, Heal: v1.HealSafe, Since: metav1.Now(), LastSeen: metav1.Now(),
+				Code: "StaleSubPath", Node: node, Impact: v1.ImpactNextStart, Heal: v1.HealSafe, LastSeen: metav1.Now(),
+				Since:    metav1.NewTime(time.Now().Add(-repairrequest.Delay)),
 				Pod:      &v1.FaultPod{Namespace: pod.Namespace, Name: pod.Name, UID: "u"},
 				Recovery: &v1.FaultRecovery{Mode: mode, Policies: []string{"careful"}},
 			}}

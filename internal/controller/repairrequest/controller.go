@@ -37,6 +37,9 @@ import (
 const (
 	// Interval is the least time between two Diagnoses of the same pod.
 	Interval = 10 * time.Minute
+	// Delay is how long a fault lasts before a Diagnosis is made for it. The kubelet updates the volumes of a pod one after the other,
+	// and a plan that lacks a part of the faults is of no use: it changes with the next fault.
+	Delay = 10 * time.Second
 	// PerSecond and Burst bound the Diagnoses of the cluster.
 	PerSecond, Burst = 10, 100
 	// unfinishedIndex finds the Diagnoses of a pod on a node that have not ended.
@@ -94,12 +97,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.Client.Get(ctx, req.NamespacedName, f); err != nil || !asks(f) {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
+	now := r.Clock.Now()
+	// A fault that is newer than the clock is one of a node whose clock is ahead.
+	if wait := f.Status.Since.Add(Delay).Sub(now); wait > 0 && wait <= Delay {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
 	again := reconcile.Result{RequeueAfter: Interval}
 	busy, err := r.busy(ctx, f)
 	if err != nil || busy {
 		return again, err
 	}
-	now := r.Clock.Now()
 	d := diagnosisOf(f, now)
 	d.Namespace = r.Namespace
 	err = r.Client.Get(ctx, client.ObjectKeyFromObject(d), &v1.Diagnosis{})

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	testclock "k8s.io/utils/clock/testing"
@@ -31,7 +32,7 @@ func faultOf(name string, change func(*v1.MountFaultStatus)) *v1.MountFault {
 	f.Namespace, f.Name = "team", name
 	f.Status = v1.MountFaultStatus{
 		Code: "StaleSubPath", Node: "n1", Heal: v1.HealSafe, Pod: &v1.FaultPod{Namespace: "team", Name: "web", UID: "pod-uid"},
-		Recovery: &v1.FaultRecovery{Mode: v1.RecoveryApprove, Policies: []string{"a", "b"}},
+		Recovery: &v1.FaultRecovery{Mode: v1.RecoveryApprove, Policies: []string{"a", "b"}}, Since: metav1.NewTime(start.Add(-Delay)),
 	}
 	if change != nil {
 		change(&f.Status)
@@ -117,6 +118,28 @@ func TestAsks(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// TestAsksForFaultsThatLast: the Diagnosis is made when the other faults of the pod had time to appear.
+func TestAsksForFaultsThatLast(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		age, wait time.Duration
+		made      int
+	}{
+		"new":           {0, Delay, 0},
+		"a moment old":  {3 * time.Second, Delay - 3*time.Second, 0},
+		"old enough":    {Delay, Interval, 1},
+		"a clock ahead": {-time.Hour, Interval, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, faultOf("one", func(s *v1.MountFaultStatus) { s.Since = metav1.NewTime(start.Add(-tc.age)) }))
+			if result, made := c.visit(t, "one"); result.RequeueAfter != tc.wait || len(made) != tc.made {
+				t.Errorf("%+v, %d Diagnoses", result, len(made))
+			}
+		})
 	}
 }
 
