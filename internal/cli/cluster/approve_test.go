@@ -41,6 +41,7 @@ func TestApprove(t *testing.T) {
 		"its plan":       {args: []string{"--plan-hash=" + hash}, created: true, says: "Created RecoveryApproval shop/web-1 of plan 0a0a0a0a0a0a"},
 		"for a minute":   {args: []string{"--plan-hash=" + hash, "--expires=1m"}, created: true, says: "Unmount /m"},
 		"no terminal":    {want: ErrFaults, says: "approve web -n shop --plan-hash=" + hash},
+		"as another":     {args: []string{"--as=anna", "--as-group=shop"}, want: ErrFaults, says: "--plan-hash=" + hash + " --as=anna --as-group=shop\n"},
 		"another plan":   {args: []string{"--plan-hash=" + other}, want: ErrRefused},
 		"no plan hash":   {args: []string{"--plan-hash=abc"}, says: ""},
 		"for ever":       {args: []string{"--plan-hash=" + hash, "--expires=25h"}},

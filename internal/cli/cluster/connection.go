@@ -64,11 +64,19 @@ func (c *connection) client() (*client, error) {
 	return made, nil
 }
 
-// given are the flags by which this call has found the API server, for the commands that are printed.
+// given are the flags by which this call has found the API server and says who the user is, for the commands that are printed.
+// Credentials are not among them.
 func (c *connection) given() (flags []string) {
-	for _, f := range []struct{ name, value string }{
-		{clientcmd.RecommendedConfigPathFlag, c.rules.ExplicitPath}, {clientcmd.FlagContext, c.overrides.CurrentContext},
-	} {
+	o := &c.overrides
+	named := []struct{ name, value string }{
+		{clientcmd.RecommendedConfigPathFlag, c.rules.ExplicitPath}, {clientcmd.FlagContext, o.CurrentContext},
+		{clientcmd.FlagClusterName, o.Context.Cluster}, {clientcmd.FlagAuthInfoName, o.Context.AuthInfo},
+		{clientcmd.FlagImpersonate, o.AuthInfo.Impersonate}, {clientcmd.FlagImpersonateUID, o.AuthInfo.ImpersonateUID},
+	}
+	for _, group := range o.AuthInfo.ImpersonateGroups {
+		named = append(named, struct{ name, value string }{clientcmd.FlagImpersonateGroup, group})
+	}
+	for _, f := range named {
 		if f.value != "" {
 			flags = append(flags, "--"+f.name+"="+f.value)
 		}
