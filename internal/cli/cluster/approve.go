@@ -4,17 +4,22 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
+	authenticationv1 "k8s.io/api/authentication/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/approval"
 	"kubediag.org/kubediag/internal/cli/terminal"
 )
+
+// maxApprover bounds the name of an approver, in bytes.
+const maxApprover = 253
 
 // approveOptions are the flags of the verb approve.
 type approveOptions struct {
@@ -76,12 +81,29 @@ func (o *approveOptions) run(cmd *cobra.Command, name string) error {
 			return c.notApproved(cmd, s, d, a.Spec.PlanHash)
 		}
 	}
+	if a.Spec.Approver, err = c.user(cmd.Context()); err != nil {
+		return err
+	}
 	if err := c.create(cmd.Context(), approvals.in(a.Namespace), a); err != nil {
 		return err
 	}
 	return write(cmd.OutOrStdout(), s.Text(marked(s, "✓", terminal.Green,
 		fmt.Sprintf("Created RecoveryApproval %s/%s of plan %.12s", a.Namespace, a.Name, a.Spec.PlanHash))+
 		hints(s, []hint{{c.command("get", d.Name, "-n", d.Namespace, "-w"), "follows the repair"}})))
+}
+
+// user is the name of the user as the API server knows it. It is empty for a server before Kubernetes 1.28, which does not say it, and
+// for a name that is too long for an approval.
+func (c *client) user(ctx context.Context) (string, error) {
+	review := &authenticationv1.SelfSubjectReview{}
+	err := c.create(ctx, selfReviews.in(""), review)
+	if err != nil && !errors.Is(err, errNotServed) && !errors.Is(err, ErrRefused) {
+		return "", err
+	}
+	if name := review.Status.UserInfo.Username; len(name) <= maxApprover {
+		return name, nil
+	}
+	return "", nil
 }
 
 // agreesOnTerminal asks on a terminal. Without a terminal the answer is no.

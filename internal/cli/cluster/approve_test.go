@@ -62,6 +62,10 @@ func TestApprove(t *testing.T) {
 					_ = json.NewEncoder(w).Encode(d)
 					return
 				}
+				if strings.HasSuffix(r.URL.Path, "/selfsubjectreviews") {
+					_, _ = w.Write([]byte(`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview","status":{"userInfo":{"username":"anna"}}}`))
+					return
+				}
 				got = &v1.RecoveryApproval{}
 				if err := json.NewDecoder(r.Body).Decode(got); err != nil || !strings.HasSuffix(r.URL.Path, "/namespaces/shop/recoveryapprovals") {
 					t.Errorf("%s: %v", r.URL.Path, err)
@@ -79,7 +83,7 @@ func TestApprove(t *testing.T) {
 			if (err == nil) != tc.created || tc.want != nil && !errors.Is(err, tc.want) || !strings.Contains(out.String(), tc.says) {
 				t.Errorf("error %v, output:\n%s", err, &out)
 			}
-			if (got != nil) != tc.created || got != nil && (got.Spec.PlanHash != hash || got.Spec.Diagnosis.UID != d.UID) {
+			if (got != nil) != tc.created || got != nil && (got.Spec.PlanHash != hash || got.Spec.Diagnosis.UID != d.UID || got.Spec.Approver != "anna") {
 				t.Errorf("created %+v", got)
 			}
 		})

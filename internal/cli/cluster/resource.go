@@ -9,6 +9,7 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -28,7 +29,7 @@ var optionsVersion = schema.GroupVersion{Version: "v1"}
 
 // groups are the kinds of Kubernetes that the verbs use.
 var groups = []struct{ add func(*runtime.Scheme) error }{
-	{corev1.AddToScheme}, {appsv1.AddToScheme}, {coordinationv1.AddToScheme}, {authorizationv1.AddToScheme}, {admissionv1.AddToScheme}, {batchv1.AddToScheme},
+	{corev1.AddToScheme}, {appsv1.AddToScheme}, {coordinationv1.AddToScheme}, {authorizationv1.AddToScheme}, {authenticationv1.AddToScheme}, {admissionv1.AddToScheme}, {batchv1.AddToScheme},
 }
 
 // resource is what the API server serves at one path.
@@ -53,6 +54,7 @@ var (
 	deployments = resource{GroupVersion: appsv1.SchemeGroupVersion, name: "deployments"}
 	leases      = resource{GroupVersion: coordinationv1.SchemeGroupVersion, name: "leases"}
 	reviews     = resource{GroupVersion: authorizationv1.SchemeGroupVersion, name: "selfsubjectaccessreviews", global: true}
+	selfReviews = resource{GroupVersion: authenticationv1.SchemeGroupVersion, name: "selfsubjectreviews", global: true}
 	policies    = resource{GroupVersion: admissionv1.SchemeGroupVersion, name: "validatingadmissionpolicies", global: true}
 	bindings    = resource{GroupVersion: admissionv1.SchemeGroupVersion, name: "validatingadmissionpolicybindings", global: true}
 )
