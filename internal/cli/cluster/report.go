@@ -4,6 +4,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -71,6 +72,7 @@ func report(d *v1.Diagnosis) string {
 	p.question(d)
 	p.findings(d)
 	p.plan(d)
+	p.operations(d)
 	p.calls(d)
 	p.results(d)
 	p.artifacts(d)
@@ -87,7 +89,8 @@ func (p *page) question(d *v1.Diagnosis) {
 	p.row("---", "---")
 	for _, line := range [][2]string{
 		{"target", d.Spec.Target()}, {"OperationSet", d.Spec.Set()}, {"mode", string(d.Spec.Mode)}, {"plan that was agreed to", d.Spec.PlanHash},
-		{"node", d.Spec.NodeName}, {"phase", string(s.Phase)}, {"outcome", string(s.Outcome)}, {"created", moment(&d.CreationTimestamp)},
+		{"origin", d.Labels[v1.LabelOrigin]}, {"policies", d.Annotations[v1.AnnotationPolicies]}, {"allowed by", allowed(s.Decision)},
+		{"approved by", approved(s.Approval)}, {"node", d.Spec.NodeName}, {"phase", string(s.Phase)}, {"outcome", string(s.Outcome)}, {"created", moment(&d.CreationTimestamp)},
 		{"started", moment(s.StartTime)}, {"ended", moment(s.CompletionTime)},
 	} {
 		if line[1] != "" {
@@ -100,6 +103,22 @@ func (p *page) question(d *v1.Diagnosis) {
 	for _, c := range s.Conditions {
 		p.row(c.Type, code(string(c.Status)+", "+c.Reason+": "+c.Message))
 	}
+}
+
+// allowed says what allowed a repair without a request.
+func allowed(by *v1.Decision) string {
+	if by == nil {
+		return ""
+	}
+	return strings.TrimSuffix(by.Mode+": "+by.Reason, ": ")
+}
+
+// approved says who approved the plan, when, and by which object.
+func approved(by *v1.ApprovalStatus) string {
+	if by == nil || by.ApproveTime == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s, %s, RecoveryApproval %s", cmp.Or(by.Approver, "a user who is not named"), moment(by.ApproveTime), by.Name)
 }
 
 func (p *page) findings(d *v1.Diagnosis) {
@@ -150,8 +169,8 @@ func (p *page) plan(d *v1.Diagnosis) {
 	}
 }
 
-func (p *page) calls(d *v1.Diagnosis) {
-	p.printf("\n## Calls\n\n")
+func (p *page) operations(d *v1.Diagnosis) {
+	p.printf("\n## Operations\n\n")
 	p.row("#", "operation", "phase", "attempts", "took", "message")
 	p.row("---", "---", "---", "---", "---", "---")
 	for _, o := range d.Status.Operations {
@@ -160,6 +179,24 @@ func (p *page) calls(d *v1.Diagnosis) {
 			took = seconds(o.CompletionTime.Sub(o.StartTime.Time))
 		}
 		p.row(fmt.Sprint(o.ID), code(o.Operation), string(o.Phase), fmt.Sprint(o.Attempts), took, code(o.Message))
+	}
+}
+
+// calls are the changing calls of all actions, in their order.
+func (p *page) calls(d *v1.Diagnosis) {
+	begun := false
+	for _, o := range d.Status.Operations {
+		for i, a := range o.Actions {
+			for _, c := range a.Calls {
+				if !begun {
+					begun = true
+					p.printf("\n## Calls\n\n")
+					p.row("action", "call", "arguments", "result")
+					p.row("---", "---", "---", "---")
+				}
+				p.row(fmt.Sprint(i+1), code(c.Name), code(c.Arguments), code(c.Result))
+			}
+		}
 	}
 }
 

@@ -88,11 +88,21 @@ func TestReportIsMarkdown(t *testing.T) {
 		s.Faults = []v1.Fault{{Code: "StaleSubPath", State: v1.FaultPresent, Evidence: []string{"a `quoted` | fact\x1b"}, Mount: &v1.Mount{ID: 7, Point: "/p"}}}
 		s.OperationResults = map[string]string{"key": "```\nfence\n", "long": strings.Repeat("x", maxResult+1)}
 		s.Artifacts = []v1.Artifact{{Key: "collector.system.mountinfo", SizeBytes: 7, Path: "/p", SHA256: "ab"}}
+		s.Operations = []v1.OperationRun{{ID: 3, Operation: "heal", Phase: v1.OperationSucceeded, Attempts: 2, Actions: []v1.Action{
+			{Kind: "Unmount", Target: "/p", Phase: v1.ActionDone, Calls: []v1.ActionCall{{Name: "umount2", Arguments: "/p, MNT_DETACH", Result: "ok"}}},
+		}}}
+		s.Decision = &v1.Decision{Mode: "Automatic", Reason: "policy careful"}
+		s.Approval = &v1.ApprovalStatus{Name: "web-1", ApproveTime: &metav1.Time{Time: time.Unix(0, 0)}, Approver: "anna"}
 	})
+	d.Labels = map[string]string{v1.LabelOrigin: v1.OriginPolicy}
+	d.Annotations = map[string]string{v1.AnnotationPolicies: "careful,slow"}
 	got := report(d)
 	for _, want := range []string{
 		"# Diagnosis shop/web-4k2fd\n", "**Planned**: Found \\*one\\* \\| two\n", "1. **StaleSubPath**, Present\n", "   - mount `id 7, namespace 0, device , , root , at /p`\n",
 		"   - `` a `quoted` \\| fact\\x1b ``\n", "````\n```\nfence\n````\n", "The first 4096 of 4097 bytes.\n", "| `collector.system.mountinfo` | 7 | `/p` | `ab` | no |\n",
+		"| 3 | `heal` | Succeeded | 2 |", "## Calls\n\n| action | call | arguments | result |\n| --- | --- | --- | --- |\n| 1 | `umount2` | `/p, MNT_DETACH` | `ok` |\n",
+		"| origin | `policy` |\n| policies | `careful,slow` |\n| allowed by | `Automatic: policy careful` |\n",
+		"| approved by | `anna, 1970-01-01T00:00:00Z, RecoveryApproval web-1` |\n",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in:\n%s", want, got)
