@@ -6,10 +6,10 @@ package agent
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -61,7 +61,8 @@ const eventWaiting = "WaitingForApproval"
 // Waiting hears that a Diagnosis waits for its approval.
 func (o *observer) Waiting(d *v1.Diagnosis) {
 	o.faults(d)
-	if c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionApproved); c != nil {
-		o.events.Event(d, corev1.EventTypeNormal, eventWaiting, kubeclient.EventMessage(c.Message, kubeclient.DiagnosisCommand(d)))
+	if a := d.Status.Approval; a != nil {
+		text := fmt.Sprintf("Plan %.12s waits for approval until %s", a.PlanHash, a.ExpirationTime.UTC().Format(time.RFC3339))
+		o.events.Event(d, corev1.EventTypeNormal, eventWaiting, kubeclient.EventAdvice(text, kubeclient.ApproveCommand(d)))
 	}
 }

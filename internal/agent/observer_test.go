@@ -200,3 +200,19 @@ func TestResumedRunTellsItsFaultsAgain(t *testing.T) {
 		t.Errorf("told %d times: %q", told, n.list)
 	}
 }
+
+// TestWaitingSaysWhatToType: the Event on a Diagnosis that waits for its approval ends with the command that approves it.
+func TestWaitingSaysWhatToType(t *testing.T) {
+	t.Parallel()
+	o, n, _ := newTestObserver(t)
+	d := &v1.Diagnosis{ObjectMeta: metav1.ObjectMeta{Namespace: "kubediag", Name: "web-1"}}
+	d.Status.Approval = &v1.ApprovalStatus{
+		PlanHash: strings.Repeat("0a", 32), ExpirationTime: metav1.NewTime(time.Date(2026, 11, 24, 0, 0, 0, 0, time.UTC)),
+	}
+	o.Waiting(d)
+	const want = "Diagnosis Normal WaitingForApproval: Plan 0a0a0a0a0a0a waits for approval until 2026-11-24T00:00:00Z." +
+		" See: kubectl kubediag approve web-1 -n kubediag"
+	if len(n.list) != 1 || n.list[0] != want {
+		t.Errorf("Events %q, want %q", n.list, want)
+	}
+}

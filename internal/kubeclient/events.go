@@ -35,6 +35,16 @@ func EventAdvice(text, next string) string { return withNext(printable.Line(text
 // DiagnosisCommand is the command that shows all of a Diagnosis; of its namespace where the name is too long for a message.
 func DiagnosisCommand(d *v1.Diagnosis) string { return getCommand("diag", d.Namespace, d.Name) }
 
+// ApproveCommand is the command that shows the plan of a Diagnosis and approves it; DiagnosisCommand where the name is too long for a
+// message.
+func ApproveCommand(d *v1.Diagnosis) string {
+	command := fmt.Sprintf("kubectl kubediag approve %s -n %s", d.Name, d.Namespace)
+	if utf8.RuneCountInString(command) > maxNextCharacters {
+		return DiagnosisCommand(d)
+	}
+	return command
+}
+
 // MountFaultCommand is the command that shows all of a MountFault; of its namespace where the name is too long for a message.
 func MountFaultCommand(f *v1.MountFault) string { return getCommand("mf", f.Namespace, f.Name) }
 

@@ -58,3 +58,14 @@ func TestDiagnosisCommand(t *testing.T) {
 		}
 	}
 }
+
+// TestApproveCommand: where the name is too long, the command shows the Diagnosis.
+func TestApproveCommand(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("d", 253)
+	for name, want := range map[string]string{"d": "kubectl kubediag approve d -n ns", long: "kubectl get diag -n ns"} {
+		if got := ApproveCommand(&v1.Diagnosis{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
