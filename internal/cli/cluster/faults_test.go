@@ -73,6 +73,17 @@ Next:
 	}
 }
 
+// TestFaultsToApprove: while the plan of the only fault waits for its approval, the next command approves it.
+func TestFaultsToApprove(t *testing.T) {
+	t.Parallel()
+	f := faultOf("StaleSubPath", v1.ImpactNextStart, v1.HealSafe, "web-a")
+	f.Status.Diagnosis, f.Status.Recovery = "kubediag/web-a-7", &v1.FaultRecovery{Mode: v1.RecoveryApprove}
+	got := faultsView{client: &client{}, now: noon}.text([]*v1.MountFault{f}, "")
+	if !strings.Contains(got, "  kubectl kubediag approve web-a-7 -n kubediag ") || strings.Contains(got, "kubectl kubediag run") {
+		t.Errorf("got\n%s", got)
+	}
+}
+
 // cut leaves out the name that is cut to the width.
 func cut(text string) string {
 	before, rest, _ := strings.Cut(text, "/var/lib")

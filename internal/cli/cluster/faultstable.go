@@ -285,6 +285,16 @@ func (r faultRow) reason() string {
 	return text
 }
 
+// waitingFor is the Diagnosis of the first fault whose repair a policy wants approved; empty if there is none.
+func waitingFor(rows []faultRow) string {
+	for _, r := range rows {
+		if s := r.faults[0].Status; s.Recovery != nil && s.Recovery.Mode == v1.RecoveryApprove && s.Diagnosis != "" {
+			return s.Diagnosis
+		}
+	}
+	return ""
+}
+
 // next is what to type: about the worst row, and what repairs the first that can be repaired safely.
 func (v faultsView) next(rows []faultRow) (list []hint) {
 	worst := rows[0].faults[0]
@@ -296,9 +306,16 @@ func (v faultsView) next(rows []faultRow) (list []hint) {
 			break
 		}
 	}
-	if p := of.Status.Pod; p != nil {
+	waiting := waitingFor(rows)
+	if waiting != "" {
+		namespace, name, _ := strings.Cut(waiting, "/")
+		list = append(list, hint{v.command("approve", name, "-n", namespace), "its plan, which a policy wants approved"})
+	}
+	switch p := of.Status.Pod; {
+	case waiting != "" && of.Status.Diagnosis == waiting: // run would repeat the plan
+	case p != nil:
 		list = append(list, hint{v.command("run", "pod/"+p.Name, "-n", p.Namespace), "its plan; it asks before it heals"})
-	} else {
+	default:
 		list = append(list, hint{v.command("run", "node/"+of.Status.Node), "its plan; it asks before it heals"})
 	}
 	if worst.Status.Code != v1.UnlistedFaults {
