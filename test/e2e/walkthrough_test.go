@@ -143,9 +143,8 @@ func (e *env) deploy(t *testing.T) *corev1.Pod {
 	return pod
 }
 
-// breakSubPath updates the ConfigMap, waits until the kernel marks the bind's source deleted, removes the container
-// through the runtime and waits until its next start has failed.
-func (e *env) breakSubPath(t *testing.T, pod *corev1.Pod, content string) {
+// makeStale updates the ConfigMap of the walkthrough's pod, and waits until the kernel marks the source of the bind deleted.
+func (e *env) makeStale(t *testing.T, pod *corev1.Pod, content string) {
 	t.Helper()
 	e.Kubectl(t, "", "patch", "configmap", "-n", "default", "nginx-logrotate", "--type=merge",
 		"-p", fmt.Sprintf(`{"data":{"nginx.log":"%s\n"}}`, content))
@@ -154,6 +153,12 @@ func (e *env) breakSubPath(t *testing.T, pod *corev1.Pod, content string) {
 			return m.Deleted() && strings.Contains(m.Point, string(pod.UID))
 		})
 	})
+}
+
+// breakSubPath makes the bind stale, removes the container through the runtime and waits until its next start has failed.
+func (e *env) breakSubPath(t *testing.T, pod *corev1.Pod, content string) {
+	t.Helper()
+	e.makeStale(t, pod, content)
 	must(t, e.RemoveContainer(t.Context(), string(pod.UID), "debian"))
 	e.Wait(t, "the container's next start to fail", func(ctx context.Context) bool {
 		p := e.podOf(ctx, "core2")
