@@ -24,8 +24,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -63,34 +61,18 @@ func install(t *testing.T) *apitest.Env {
 // kubectl runs the command that users run, with input on its standard input, and gives its output.
 func kubectl(t *testing.T, env *apitest.Env, input string, args ...string) string {
 	t.Helper()
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(kubeconfigOf(env.Config), kubeconfig); err != nil {
-		t.Fatal(err)
-	}
 	program, err := cluster.Kubectl(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), program, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+apitest.Kubeconfig(t, env.Config))
 	cmd.Stdin = strings.NewReader(input)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("kubectl %q: %v\n%s", args, err, out)
 	}
 	return string(out)
-}
-
-func kubeconfigOf(c *rest.Config) clientcmdapi.Config {
-	config := clientcmdapi.NewConfig()
-	config.Clusters["c"] = &clientcmdapi.Cluster{Server: c.Host, CertificateAuthorityData: c.CAData, CertificateAuthority: c.CAFile}
-	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{
-		Token: c.BearerToken, ClientCertificateData: c.CertData, ClientKeyData: c.KeyData,
-		ClientCertificate: c.CertFile, ClientKey: c.KeyFile,
-	}
-	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
-	config.CurrentContext = "x"
-	return *config
 }
 
 // node is a node for one test, and the agent on it.

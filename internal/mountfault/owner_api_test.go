@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kubediag.org/kubediag/test/apitest"
@@ -31,16 +29,7 @@ func startGarbageCollector(t *testing.T, config *rest.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conf := clientcmdapi.NewConfig()
-	conf.Clusters["c"] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthority: config.CAFile, CertificateAuthorityData: config.CAData}
-	conf.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: config.BearerToken}
-	conf.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
-	conf.CurrentContext = "x"
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*conf, kubeconfig); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), program, "--kubeconfig="+kubeconfig, "--controllers=garbage-collector-controller",
+	cmd := exec.CommandContext(t.Context(), program, "--kubeconfig="+apitest.Kubeconfig(t, config), "--controllers=garbage-collector-controller",
 		"--leader-elect=false", "--secure-port=0")
 	log := filepath.Join(t.TempDir(), "log")
 	out, err := os.Create(log)

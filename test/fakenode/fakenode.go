@@ -24,9 +24,6 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/yaml"
@@ -64,7 +61,7 @@ func New(t testing.TB) *Stage {
 	must(t, mount.Tmpfs(s.root, 64<<20))
 	t.Cleanup(func() { _ = exec.Command("umount", "-R", "-l", s.root).Run() })
 	must(t, mount.SetPropagation(s.root, mount.Private, true))
-	s.kubeconfig = writeKubeconfig(t, env.Config)
+	s.kubeconfig = apitest.Kubeconfig(t, env.Config)
 	s.Apply(t, operations.SubPathRemount)
 	t.Cleanup(func() { s.clear(t) })
 	s.makePod(t)
@@ -291,20 +288,6 @@ func (s *Stage) RunThat(t testing.TB, d *v1.Diagnosis, begun func()) *v1.Diagnos
 	}
 	t.Fatalf("Diagnosis %s did not end", d.Name)
 	return nil
-}
-
-func writeKubeconfig(t testing.TB, c *rest.Config) string {
-	config := clientcmdapi.NewConfig()
-	config.Clusters["c"] = &clientcmdapi.Cluster{Server: c.Host, CertificateAuthorityData: c.CAData, CertificateAuthority: c.CAFile, InsecureSkipTLSVerify: c.Insecure}
-	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{
-		Token: c.BearerToken, ClientCertificateData: c.CertData, ClientKeyData: c.KeyData,
-		ClientCertificate: c.CertFile, ClientKey: c.KeyFile,
-	}
-	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
-	config.CurrentContext = "x"
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	must(t, clientcmd.WriteToFile(*config, path))
-	return path
 }
 
 func must(t testing.TB, err error) {
