@@ -67,6 +67,7 @@ func decide(p *v1.RecoveryPolicy, counts map[breakerKey]*counted, now time.Time)
 // step opens or closes one breaker if that is due, and returns the change.
 func step(b *v1.BreakerStatus, spec *v1.RecoveryBreaker, c *counted, now time.Time) *change {
 	at := metav1.NewTime(now.Truncate(time.Second))
+	b.OpenedTime, b.ClosedTime = notAfter(b.OpenedTime, at), notAfter(b.ClosedTime, at)
 	if b.State == v1.BreakerOpen {
 		why := closes(b, spec, now)
 		if why == "" {
@@ -84,6 +85,15 @@ func step(b *v1.BreakerStatus, spec *v1.RecoveryBreaker, c *counted, now time.Ti
 	}
 	b.State, b.Reason, b.Message, b.OpenedTime = v1.BreakerOpen, reason, message, &at
 	return &change{BreakerStatus: *b}
+}
+
+// notAfter returns a time, or the limit if the time is later: a clock that was ahead has gone back since. Without this, no person could
+// close a breaker that was opened then, and no failed repair would open one that was closed then.
+func notAfter(t *metav1.Time, limit metav1.Time) *metav1.Time {
+	if t != nil && t.After(limit.Time) {
+		return &limit
+	}
+	return t
 }
 
 // closes says why an open breaker is to be closed; empty if it is not. A time in the future closes nothing yet.

@@ -125,6 +125,28 @@ func TestShareAfterAReset(t *testing.T) {
 	}
 }
 
+// TestBreakerOfClockAhead: the clock of the manager was a year ahead when the breaker changed.
+func TestBreakerOfClockAhead(t *testing.T) {
+	t.Parallel()
+	ahead, later := metav1.NewTime(noon.AddDate(1, 0, 0)), noon.Add(time.Minute)
+	spec := &v1.RecoveryBreaker{FailedRepairs: number(3)}
+	open := &v1.BreakerStatus{State: v1.BreakerOpen, OpenedTime: &ahead}
+	if made := step(open, spec, on(0, 10), noon); made != nil || !open.OpenedTime.Time.Equal(noon) {
+		t.Errorf("%+v", open)
+	}
+	spec.ResetTime = &metav1.Time{Time: later}
+	if made := step(open, spec, on(0, 10), later); made == nil || open.State != v1.BreakerClosed {
+		t.Errorf("a person cannot close it: %+v", open)
+	}
+	closed := &v1.BreakerStatus{State: v1.BreakerClosed, ClosedTime: &ahead}
+	if made := step(closed, spec, on(0, 10), noon); made != nil || !closed.ClosedTime.Time.Equal(noon) {
+		t.Errorf("%+v", closed)
+	}
+	if made := step(closed, spec, on(1, 10).withFailures(later, 3), later); made == nil || closed.State != v1.BreakerOpen {
+		t.Errorf("failed repairs do not open it: %+v", closed)
+	}
+}
+
 func TestBreakersAreBounded(t *testing.T) {
 	t.Parallel()
 	p := &v1.RecoveryPolicy{Spec: v1.RecoveryPolicySpec{Breaker: &v1.RecoveryBreaker{FailedRepairs: number(1)}}}
