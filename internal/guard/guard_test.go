@@ -172,6 +172,42 @@ func TestPolicyIsObeyedAtOnce(t *testing.T) {
 	})
 }
 
+// TestPolicyIsDeletedDuringRepair: the repair that is under way ends as one that the policy allowed, and counts. No other begins.
+func TestPolicyIsDeletedDuringRepair(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := begin(t, &server{})
+		p := automatic(func(s *v1.RecoveryPolicySpec) {
+			s.Breaker = &v1.RecoveryBreaker{FailedRepairs: number(1)}
+			s.Budgets = &v1.RecoveryBudgets{Node: &v1.RepairBudget{AtOnce: 2, PerHour: 2}, Cluster: &v1.RepairBudget{AtOnce: 2, PerHour: 2}}
+		})
+		g.Set(p)
+		pod := podOf(0)
+		f := faultOf(pod)
+		if !g.Acquire(t.Context(), f, pod) {
+			t.Fatal("not allowed")
+		}
+		g.Delete(p.Name)
+		if g.Acquire(t.Context(), faultOf(podOf(1)), podOf(1)) {
+			t.Error("another repair begins")
+		}
+		if why, err := g.AcquireApproved(t.Context(), f.Code, pod); why == "" || err != nil {
+			t.Errorf("an approved repair begins: %q, %v", why, err)
+		}
+		if d := g.Allowed(f); len(d.Policies) != 1 || d.Policies[0] != p.Name {
+			t.Errorf("what allowed the repair is forgotten: %+v", d)
+		}
+		g.Ended(f, errors.New("busy"))
+		if r := g.Recovery([]fault.Finding{f}, pod); r.Mode != v1.RecoveryObserve || r.FailedRepairs != 1 {
+			t.Errorf("%+v", r)
+		}
+		g.Set(p)
+		if d := g.Decide(f.Code, pod); d.Mode != v1.RecoveryObserve || !strings.Contains(d.Why, "1 repairs of StaleSubPath in a row have failed") {
+			t.Errorf("the policy that is back does not know of the failed repair: %+v", d)
+		}
+	})
+}
+
 func TestNamespaceOptsOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
