@@ -160,19 +160,23 @@ func (w *world) series(t *testing.T, of *corev1.Event) {
 // Two managers that both lead, as with --leader-elect=false, make one Diagnosis of each cause.
 func TestTwoLeadersMakeOneDiagnosis(t *testing.T) {
 	w := newWorld(t, apitest.Start(t))
+	w.mark(t)
 	w.options.LeaderElection = false
 	w.run(t)
 	w.run(t)
 	tr := w.trigger(t, v1.TriggerSpec{SourceTemplate: w.mine(), NodeName: w.node(t)})
+	faults := w.trigger(t, v1.TriggerSpec{SourceTemplate: w.faultTemplate(v1.MountFaultTemplate{})})
 	node := w.node(t)
 	const pods = 8
 	for range pods {
 		w.failed(t, w.pod(t, node))
+		w.fault(t, w.pod(t, node), "StaleSubPath")
 	}
 	clock := w.trigger(t, v1.TriggerSpec{NodeName: node, SourceTemplate: v1.SourceTemplate{CronTemplate: &v1.CronTemplate{
 		Schedule: "@every 1s", ConcurrencyPolicy: v1.AllowConcurrent,
 	}}})
 	w.count(t, tr, pods)
+	w.count(t, faults, pods)
 	apitest.Eventually(t, func() error {
 		if n := len(w.made(t, clock)); n < 3 {
 			return fmt.Errorf("%d runs", n)
@@ -187,8 +191,10 @@ func TestTwoLeadersMakeOneDiagnosis(t *testing.T) {
 		}
 		seen[at] = true
 	}
-	if n := len(w.made(t, tr)); n != pods {
-		t.Errorf("%d Diagnoses of %d pods", n, pods)
+	for _, tr := range []*v1.Trigger{tr, faults} {
+		if n := len(w.made(t, tr)); n != pods {
+			t.Errorf("%d Diagnoses of %d pods", n, pods)
+		}
 	}
 }
 

@@ -22,18 +22,24 @@ import (
 )
 
 // fault makes a MountFault of a pod, as the agent of its node does.
-func (w *world) fault(t testing.TB, node string, pod *v1.PodReference, code string) *v1.MountFault {
+func (w *world) fault(t testing.TB, pod *v1.PodReference, code string) *v1.MountFault {
 	t.Helper()
 	var p corev1.Pod
 	if err := w.Client.Get(t.Context(), client.ObjectKey{Namespace: pod.Namespace, Name: pod.Name}, &p); err != nil {
 		t.Fatal(err)
 	}
-	f := &v1.MountFault{Status: v1.MountFaultStatus{
-		Code: code, Target: pod.Name, Impact: v1.ImpactNextStart, Heal: v1.HealSafe, Node: node, Container: "web", Volume: "conf",
-		Pod: &v1.FaultPod{Namespace: pod.Namespace, Name: pod.Name, UID: p.UID}, Since: metav1.Now(), LastSeen: metav1.Now(),
-	}}
-	f.Namespace, f.GenerateName, f.Labels = pod.Namespace, pod.Name+"-", map[string]string{v1.LabelNode: v1.NodeLabelValue(node)}
+	f := newFault(&p, code)
 	w.MustCreate(t, f)
+	return f
+}
+
+// newFault is one of a pod, not created yet.
+func newFault(p *corev1.Pod, code string) *v1.MountFault {
+	f := &v1.MountFault{Status: v1.MountFaultStatus{
+		Code: code, Target: p.Name, Impact: v1.ImpactNextStart, Heal: v1.HealSafe, Node: p.Spec.NodeName, Container: "web", Volume: "conf",
+		Pod: &v1.FaultPod{Namespace: p.Namespace, Name: p.Name, UID: p.UID}, Since: metav1.Now(), LastSeen: metav1.Now(),
+	}}
+	f.Namespace, f.GenerateName, f.Labels = p.Namespace, p.Name+"-", map[string]string{v1.LabelNode: v1.NodeLabelValue(p.Spec.NodeName)}
 	return f
 }
 
@@ -48,7 +54,7 @@ func (w *world) mark(t testing.TB) {
 	t.Helper()
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
-		for _, kind := range []client.Object{&v1.Diagnosis{}, &v1.MountFault{}} {
+		for _, kind := range []client.Object{&v1.Diagnosis{}, &v1.MountFault{}, &corev1.Pod{}} {
 			if err := w.Client.DeleteAllOf(ctx, kind, client.InNamespace(w.ns)); err != nil {
 				t.Error(err)
 			}
@@ -73,7 +79,7 @@ func TestMountFaultTrigger(t *testing.T) {
 			t.Fatal(err)
 		}
 		pod := w.pod(t, node)
-		w.fault(t, node, pod, "StaleSubPath")
+		w.fault(t, pod, "StaleSubPath")
 		tr := w.trigger(t, v1.TriggerSpec{SourceTemplate: w.faultTemplate(v1.MountFaultTemplate{
 			Codes: []string{"StaleSubPath", "DisconnectedFUSE"}, NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"pool": w.ns}},
 		})})
@@ -84,10 +90,10 @@ func TestMountFaultTrigger(t *testing.T) {
 			!strings.Contains(d.Annotations[v1.AnnotationMountFault], `"code":"StaleSubPath"`) {
 			t.Errorf("Diagnosis = %+v", d)
 		}
-		w.fault(t, node, w.pod(t, node), "HungMount")
-		w.fault(t, other, w.pod(t, other), "StaleSubPath")
+		w.fault(t, w.pod(t, node), "HungMount")
+		w.fault(t, w.pod(t, other), "StaleSubPath")
 		second := w.pod(t, node)
-		w.fault(t, node, second, "DisconnectedFUSE")
+		w.fault(t, second, "DisconnectedFUSE")
 		w.count(t, tr, 2)
 		w.until(t, tr, func() bool { return tr.Status.Fired == 2 && tr.Status.Matched == 2 })
 		exposed, err := metrics.Registry.Gather()
@@ -107,40 +113,19 @@ func TestMountFaultTriggerWaits(t *testing.T) {
 	w.run(t)
 	node := w.node(t)
 	tr := w.trigger(t, v1.TriggerSpec{SourceTemplate: w.faultTemplate(v1.MountFaultTemplate{LastingSeconds: new(int32(3))})})
-	short := w.fault(t, node, w.pod(t, node), "HungMount")
+	short := w.fault(t, w.pod(t, node), "HungMount")
 	if err := w.Client.Delete(t.Context(), short); err != nil {
 		t.Fatal(err)
 	}
 	gone := w.pod(t, node)
-	w.fault(t, node, gone, "HungMount")
+	w.fault(t, gone, "HungMount")
 	if err := w.Client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: gone.Namespace, Name: gone.Name}}, client.GracePeriodSeconds(0)); err != nil {
 		t.Fatal(err)
 	}
-	stays := w.fault(t, node, w.pod(t, node), "HungMount")
+	stays := w.fault(t, w.pod(t, node), "HungMount")
 	w.until(t, tr, func() bool { return tr.Status.Fired == 1 && len(tr.Status.Dropped) == 1 })
 	d := w.made(t, tr)[0]
 	if waited := d.CreationTimestamp.Sub(stays.Status.Since.Time); waited < 3*time.Second || tr.Status.Dropped[0].Reason != v1.ReasonPodNotFound {
 		t.Errorf("fired after %s, status %+v", waited, tr.Status)
-	}
-}
-
-// Two managers that both lead make one Diagnosis of each fault in a burst, also when a third begins later.
-func TestBurstOfMountFaults(t *testing.T) {
-	w := newWorld(t, apitest.Start(t))
-	w.mark(t)
-	w.options.LeaderElection = false
-	w.run(t)
-	w.run(t)
-	tr := w.trigger(t, v1.TriggerSpec{DiagnosesPerMinute: new(int32(600)), SourceTemplate: w.faultTemplate(v1.MountFaultTemplate{})})
-	node := w.node(t)
-	const faults = 40
-	for range faults {
-		w.fault(t, node, w.pod(t, node), "StaleSubPath")
-	}
-	w.count(t, tr, faults)
-	w.run(t)
-	w.until(t, tr, func() bool { return tr.Status.Repeated >= faults })
-	if n := len(w.made(t, tr)); n != faults {
-		t.Errorf("%d Diagnoses of %d faults", n, faults)
 	}
 }

@@ -116,14 +116,20 @@ func (w *world) node(t testing.TB) string {
 // pod makes a pod that has a node already, or none where node is empty.
 func (w *world) pod(t testing.TB, node string) *v1.PodReference {
 	t.Helper()
+	p := w.newPod(node)
+	w.MustCreate(t, p)
+	return &v1.PodReference{Namespace: p.Namespace, Name: p.Name, Container: "web"}
+}
+
+// newPod is one that is not created yet.
+func (w *world) newPod(node string) *corev1.Pod {
 	p := &corev1.Pod{}
 	p.GenerateName, p.Namespace = "pod-", w.ns
 	no := int64(0)
 	p.Spec = corev1.PodSpec{
 		NodeName: node, TerminationGracePeriodSeconds: &no, Containers: []corev1.Container{{Name: "web", Image: "none"}},
 	}
-	w.MustCreate(t, p)
-	return &v1.PodReference{Namespace: p.Namespace, Name: p.Name, Container: "web"}
+	return p
 }
 
 func (w *world) diagnose(t testing.TB, spec v1.DiagnosisSpec) *v1.Diagnosis {
