@@ -246,7 +246,55 @@ func TestNodeSelector(t *testing.T) {
 	})
 }
 
-// Alerts are taken from a ServiceAccount that may create them, and from no other; what they name and is not there is counted.
+// A sweep makes one Diagnosis at each time of its schedule for each node that is selected, and none for others.
+func TestSweepOfSelectedNodes(t *testing.T) {
+	w := newWorld(t, apitest.Start(t))
+	w.run(t)
+	const nodes, sweeps = 4, 3
+	w.agent(t, w.node(t)) // not selected
+	selected := map[string]bool{}
+	for range nodes {
+		n := &corev1.Node{}
+		n.GenerateName, n.Labels = "worker-", map[string]string{"pool": w.ns}
+		w.MustCreate(t, n)
+		w.agent(t, n.Name)
+		selected[n.Name] = true
+	}
+	tr := w.trigger(t, v1.TriggerSpec{
+		OperationSet: "idle-device-op-set", DiagnosesPerMinute: new(int32(600)),
+		NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"pool": w.ns}},
+		SourceTemplate: v1.SourceTemplate{CronTemplate: &v1.CronTemplate{
+			Schedule: "@every 2s", ConcurrencyPolicy: v1.AllowConcurrent, // no agent ends one
+		}},
+	})
+	apitest.Eventually(t, func() error {
+		if n := len(w.made(t, tr)); n < sweeps*nodes {
+			return fmt.Errorf("%d Diagnoses", n)
+		}
+		return nil
+	})
+	swept, last := map[string]map[string]int{}, ""
+	for _, d := range w.made(t, tr) {
+		at := d.Annotations[v1.AnnotationScheduledTime]
+		if swept[at] == nil {
+			swept[at] = map[string]int{}
+		}
+		swept[at][d.Spec.NodeName]++
+		last = max(last, at)
+	}
+	for at, found := range swept {
+		for node, n := range found {
+			if n != 1 || !selected[node] {
+				t.Errorf("node %s has %d Diagnoses of %s", node, n, at)
+			}
+		}
+		if len(found) != nodes && at != last { // the last may be under way
+			t.Errorf("%d nodes at %s", len(found), at)
+		}
+	}
+}
+
+// Alerts are taken from a ServiceAccount that may create them, and from no other; pods and nodes that are not there are counted.
 func TestAlertTrigger(t *testing.T) {
 	w := newWorld(t, apitest.Start(t))
 	free, err := freeport.Find(net.IPv4(127, 0, 0, 1), 1)
@@ -259,6 +307,9 @@ func TestAlertTrigger(t *testing.T) {
 	tr := w.trigger(t, v1.TriggerSpec{SourceTemplate: v1.SourceTemplate{PrometheusAlertTemplate: &v1.PrometheusAlertTemplate{
 		Regexp: v1.PrometheusAlertRegexp{AlertName: "^VolumeBroken$"}, PodNamespaceReferenceLabel: "namespace", PodNameReferenceLabel: "pod",
 		ParametersFrom: []v1.AlertParameter{{Name: "param.diagnoser.system.held_device.device", Label: "device"}},
+	}}})
+	ofNode := w.trigger(t, v1.TriggerSpec{SourceTemplate: v1.SourceTemplate{PrometheusAlertTemplate: &v1.PrometheusAlertTemplate{
+		Regexp: v1.PrometheusAlertRegexp{AlertName: "^VolumeBroken$"}, NodeNameReferenceLabel: "device",
 	}}})
 	node := w.node(t)
 	pod := w.pod(t, node)
@@ -290,6 +341,9 @@ func TestAlertTrigger(t *testing.T) {
 			dropped[d.Reason] = true
 		}
 		return tr.Status.Fired == 1 && tr.Status.Repeated > 0 && dropped[v1.ReasonPodNotFound] && dropped[v1.ReasonLabelMissing] && dropped[v1.ReasonInvalidTarget]
+	})
+	w.until(t, ofNode, func() bool {
+		return ofNode.Status.Fired == 0 && slices.ContainsFunc(ofNode.Status.Dropped, func(d v1.TriggerDrop) bool { return d.Reason == v1.ReasonNodeNotFound })
 	})
 	d := w.made(t, tr)[0]
 	w.until(t, &d, func() bool { return d.Labels[v1.LabelNode] == node })
