@@ -99,6 +99,7 @@ func TestManagerHasTheseRightsAndNoOthers(t *testing.T) {
 	const group = "diagnosis.kubediag.org"
 	everywhere := []string{
 		"create events.", "patch events.", "list events.", "watch events.", "get nodes.", "list nodes.", "get pods.",
+		"get namespaces.", // the labels that a mountFaultTemplate selects by
 		"get diagnoses." + group, "list diagnoses." + group, "watch diagnoses." + group, "patch diagnoses." + group, "delete diagnoses." + group,
 		"patch diagnoses/status." + group, "delete mountfaults." + group, "get mountfaults." + group,
 		"list mountfaults." + group, "watch mountfaults." + group,
