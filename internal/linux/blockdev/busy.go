@@ -14,14 +14,14 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// Busy reports whether the kernel refuses the device to all others: something on
-// it, on a partition of it, or on the disk that it is a partition of, is mounted,
-// swapped to, or used by another driver. It asks by claiming the device for a
-// moment (O_EXCL), in which no other process can claim it. A process that has the
-// device's node open does not count, though loop, zram and krbd count it when they
-// are detached. If this process may not open the device, it is busy if FileSystems
-// or Users finds anything. If they find nothing, it need not be free: then EPERM or
-// EACCES comes back.
+// Busy reports whether the kernel refuses the device to all others. Then it, a
+// partition of it, or the disk that it is a partition of is mounted, swapped to, or
+// used by another driver. It asks by claiming the device for a moment (O_EXCL), in
+// which no other process can claim it. A process that has the device's node open
+// does not count, though loop, zram and krbd count it when they are detached. If
+// this process may not open the device, it is busy if FileSystems or Users finds
+// anything. If they find nothing, it need not be free: then EPERM or EACCES comes
+// back.
 func (s Sys) Busy(d Device) (bool, error) {
 	busy, err := within(&devices, d.key(), func() (bool, error) { return s.busy(d) })
 	if forbidden(err) && s.used(d) {

@@ -172,7 +172,7 @@ func numbered(name, prefix string) bool {
 }
 
 // imageID is the number by which krbd knows the disk of that name and device
-// number; empty where it does not.
+// number; empty if it does not.
 func (s sysfs) imageID(disk, number string) string {
 	if !numbered(disk, "rbd") {
 		return ""
@@ -190,9 +190,9 @@ func (s sysfs) imageID(disk, number string) string {
 	return id
 }
 
-// imageOf distinguishes the image behind a disk from what may be there next, in 16
-// digits that say nothing else: the order to map may have secrets in it. Each
-// mapping of krbd also has a directory of its own. Empty if it is not known.
+// imageOf distinguishes the image behind a disk from what may be there next. Its 16
+// digits say nothing else, as the order to map may have secrets in it. Each mapping
+// of krbd also has a directory of its own. Empty if it is not known.
 func (s sysfs) imageOf(kind Kind, disk string) string {
 	var dir string
 	var names []string
@@ -221,7 +221,7 @@ func (s sysfs) imageOf(kind Kind, disk string) string {
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// notFound is ErrNotFound where sysfs has no such file, or its device went while it
+// notFound is ErrNotFound if sysfs has no such file, or its device went while it
 // was read.
 func notFound(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, sys.ENODEV) || errors.Is(err, sys.ENXIO) {

@@ -40,7 +40,7 @@ func exists(path string) bool {
 // read gives the text of a file about a block device.
 func (s sysfs) read(device, name string) (string, error) { return readText(s.attr(device, name)) }
 
-// list gives the names in a directory, in order; none where there is none.
+// list gives the names in a directory, in order; none if there is none.
 func list(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(notFound(err), ErrNotFound) {
@@ -53,7 +53,7 @@ func list(dir string) ([]string, error) {
 	return names, err
 }
 
-// number reads a file about a block device; 0 where there is none.
+// number reads a file about a block device; 0 if there is none.
 func (s sysfs) number(device, name string) uint64 {
 	text, err := s.read(device, name)
 	if err != nil {

@@ -121,7 +121,7 @@ func (u uses) journals(d Device) ([]FileSystem, error) {
 
 // keeps reports whether the thread that a file names writes a journal on d.
 func (u uses) keeps(task string, d Device) bool {
-	// The number is 0 where the kernel's threads do not show.
+	// The number is 0 if the kernel's threads do not show.
 	pid, err := readText(u.at(task))
 	if err != nil || !digits(pid) {
 		return false

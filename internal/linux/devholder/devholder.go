@@ -55,7 +55,7 @@ type Holder struct {
 	// Mount is the mount, for Mount and OverlayLayer. Its namespace has a PID
 	// where a process or thread is in it.
 	Mount mountns.Mount
-	// NamespaceHolders is what keeps the mount's namespace alive; empty where that was
+	// NamespaceHolders is what keeps the mount's namespace alive; empty if that was
 	// not found.
 	NamespaceHolders []mountns.Holder
 	// PIDs are the processes concerned, ascending: those among Keepers, or those
@@ -82,7 +82,7 @@ type Report struct {
 	FileSystems []blockdev.FileSystem
 	// Holders are in the order of the kinds.
 	Holders []Holder
-	// Hidden is what may hold the device unseen: not empty where it is busy, or
+	// Hidden is what may hold the device unseen: not empty if it is busy, or
 	// was not tested, or a file system on it is alive, and Holders do not explain
 	// that.
 	Hidden []string

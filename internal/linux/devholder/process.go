@@ -160,7 +160,7 @@ func (m marks) matchLinks(t task, links []link) (linkMatches, error) {
 	return s, nil
 }
 
-// on says whether the file behind a link is on the device, and what that is then.
+// on reports whether the file behind a link is on the device, and what that is then.
 func (m marks) on(t task, l link, st sys.Stat) (f found, on bool) {
 	f = found{Kind: l.kind, PID: t.pid, Number: blockdev.Number{Major: st.Major, Minor: st.Minor}}
 	open := func() bool { return !pathOnly(t.dir, l.name) }

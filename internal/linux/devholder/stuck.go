@@ -20,7 +20,7 @@ type process struct {
 // there reports whether it has not ended.
 func (p process) there() bool { return p.Started != "" && started(p.PID) == p.Started }
 
-// started is when a process of ours has; empty where that cannot be read. Another one may not answer.
+// started is when a process of ours has; empty if that cannot be read. Another one may not answer.
 func started(pid int) string {
 	stat, err := sys.ReadProcStat(strconv.Itoa(pid))
 	if err != nil {

@@ -105,10 +105,10 @@ func (c *Control) Connection(minor uint32) (Connection, error) {
 const slack = time.Second
 
 // Since returns the time at which the connection of the mounts whose device is 0:minor was made; they were mounted at
-// that time. Neither the death of the server nor an abort changes it; but the user who mounted it can move it, by a
+// that time. Neither the death of the server nor an abort changes it. But the user who mounted it can move it, by a
 // chmod of its directory in the control file system. known is false if the connection may be older than the control
-// file system, which holds for those that were there before Open if nothing else had it open or mounted.
-// ErrNoConnection if there is none.
+// file system. This holds for connections that were there before Open if nothing else had the control file system open
+// or mounted. ErrNoConnection if there is none.
 func (c *Control) Since(minor uint32) (at time.Time, known bool, err error) {
 	st, err := c.root.StatAt(strconv.FormatUint(uint64(minor), 10), sys.StatChanged)
 	if err != nil {
@@ -140,7 +140,7 @@ func (c *Control) read(minor uint32, name string) (uint64, error) {
 // Abort ends the connection of the mounts whose device is 0:minor: everything
 // that waits for it fails, data that the server has not stored is lost, and the
 // mounts answer ENOTCONN from then on. It does not wait for the server.
-// ErrNoConnection where there is none.
+// ErrNoConnection if there is none.
 func (c *Control) Abort(minor uint32) error {
 	if err := sys.WriteBelow(c.root, file(minor, "abort"), "1"); err != nil {
 		return failed("abort", minor, err)

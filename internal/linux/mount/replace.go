@@ -30,7 +30,7 @@ type ReplaceOptions struct {
 // Replace puts a tree where the mount is that id means, in the calling thread's
 // namespace, and removes that mount: there is no moment in which nothing is
 // mounted there. The tree gets the limits that the mount had (read-only, no
-// devices, ...) in addition to its own, and shares only with mounts that its new
+// devices, ...) in addition to its own. It shares only with mounts that its new
 // parent makes it share with. Both spread to the peers of the parent: see
 // State.Shared.
 //

@@ -39,9 +39,9 @@ type Options struct {
 //
 // A mount that is marked deleted is detached through its descriptor whether it
 // is in use or not. Nothing can be mounted on an unlinked root, so that is
-// exact. Any other mount is removed by expiry: the kernel marks it, the mount table
-// shows that it was indeed the one marked, and the kernel removes only a mount that
-// is still marked and not in use. A mount that others use gives ErrBusy.
+// exact. Any other mount is removed by expiry. The kernel marks it, and the mount
+// table shows that it was indeed the one marked. The kernel then removes only a
+// mount that is still marked and not in use. A mount that others use gives ErrBusy.
 //
 // See the errors of this package. EINVAL from the unmount itself means that
 // the kernel has locked the mount in place, as it does for mounts that came

@@ -64,7 +64,7 @@ func (l *Lister) Close() {
 
 // List is every mount of ns whose Point lies below the path, which is clean and
 // absolute (EINVAL), and is not the path itself: hidden ones, too, in the order
-// in which the kernel lists them. changed is false where they are the ones of
+// in which the kernel lists them. changed is false if they are the ones of
 // the last call. The list is valid until the next call and is not to be changed.
 // Another namespace or path than last time starts from the beginning. ErrGone:
 // there is no such namespace any more. ErrChanged: its PID is in another by now.

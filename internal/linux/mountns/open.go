@@ -118,7 +118,7 @@ func identify(fd *sys.FD) (Namespace, error) {
 }
 
 // Owned is the namespace with the user namespace that owns it. Its errors are
-// those of Do, and EPERM where the owner is neither our own nor below that.
+// those of Do, and EPERM if the owner is neither our own nor below that.
 func (n Namespace) Owned() (Namespace, error) {
 	fd, err := n.ask()
 	if err == nil {
@@ -179,7 +179,7 @@ func (n Namespace) ways() []func() (*sys.FD, Namespace, error) {
 	return ways
 }
 
-// searchOpen opens the namespace with our number, wherever it is; nil where it
+// searchOpen opens the namespace with our number, wherever it is; nil if it
 // is not found.
 func (n Namespace) searchOpen() *sys.FD {
 	if n.ID == 0 || sys.HasNamespaceWalk.Probe() != nil {

@@ -21,10 +21,10 @@ import (
 // PID 1, or our own.
 type mountPoll struct {
 	ns    Namespace // that was asked for last
-	table *sys.FD   // nil where it cannot be polled
+	table *sys.FD   // nil if it cannot be polled
 }
 
-// since is false where the kernel says that nothing has happened in ns since the
+// since is false if the kernel says that nothing has happened in ns since the
 // last call, which was for ns as well.
 func (c *mountPoll) since(ns Namespace) bool {
 	if c.ns.Inode == 0 || !c.ns.Same(ns) {
@@ -55,7 +55,7 @@ func (c *mountPoll) open() error {
 	return nil
 }
 
-// openTable opens the mountinfo of a process if that is in ns; nil where it is
+// openTable opens the mountinfo of a process if that is in ns; nil if it is
 // not, or may not be asked.
 func openTable(pid int, ns Namespace) (*sys.FD, error) {
 	if in, err := isIn(pid, ns); !in {

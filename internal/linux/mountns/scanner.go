@@ -21,7 +21,7 @@ type Mount struct {
 	// and Point is relative to the root of the namespace, not to that of one of
 	// its processes.
 	mountinfo.Mount
-	// Unique is the kernel's number that is never used again; 0 where the
+	// Unique is the kernel's number that is never used again; 0 if the
 	// kernel has none or mountinfo was asked.
 	Unique uint64
 	// Namespace is where it is mounted.
@@ -86,7 +86,7 @@ type backend interface {
 // NewScanner remembers nothing yet, and chooses its way at the first pass.
 func NewScanner() *Scanner { return &Scanner{limits: standard} }
 
-// Namespaces is every mount namespace of the machine. PID is 0 where no process
+// Namespaces is every mount namespace of the machine. PID is 0 if no process
 // is known; Holders finds out.
 func (s *Scanner) Namespaces() ([]Namespace, Survey, error) {
 	s.mu.Lock()

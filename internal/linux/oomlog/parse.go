@@ -14,7 +14,7 @@ type parser struct {
 	boot  time.Time // when the machine was started
 	kills []Kill
 
-	victim Kill   // what the kernel has said of the process that it is about to kill; PID is 0 where it named none
+	victim Kill   // what the kernel has said of the process that it is about to kill; PID is 0 if it named none
 	group  string // the control group all of whose processes are about to be killed
 }
 

@@ -45,7 +45,7 @@ type Target struct {
 	Below string
 	// Bind has it tried out whether what is asked can be bound elsewhere.
 	Bind bool
-	// Owner is charged if there is no answer, such as a pod: the file systems of one owner that do not answer take no
+	// Owner, such as a pod, is charged if there is no answer. The file systems of one owner that do not answer take no
 	// room from those of others. Empty: no owner in particular.
 	Owner string
 }
@@ -107,7 +107,7 @@ type Answer struct {
 	// Target is its index.
 	Target int
 	State  State
-	// Errno is the error that decided; 0 where there was none.
+	// Errno is the error that decided; 0 if there was none.
 	Errno sys.Errno
 	// ID is the mount that was asked; the zero value where none was found.
 	ID mount.ID

@@ -45,7 +45,7 @@ func givenUp(err error) bool {
 	return isAny(err, sys.EIO, sys.ESTALE, sys.ENOTCONN, sys.ECONNABORTED, sys.ESHUTDOWN)
 }
 
-// errno is the kernel's number in err; 0 where there is none.
+// errno is the kernel's number in err; 0 if there is none.
 func errno(err error) sys.Errno {
 	number, _ := errors.AsType[sys.Errno](err)
 	return number

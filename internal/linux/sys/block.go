@@ -18,7 +18,7 @@ func StatPath(path string, mask uint32) (Stat, error) {
 }
 
 // OpenExclusive opens the block device whose node is at path for reading, and
-// claims it: EBUSY where it, a partition of it, or the disk that it is a
+// claims it: EBUSY if it, a partition of it, or the disk that it is a
 // partition of is claimed already, by a mounted file system, swap, or another
 // driver. An open without O_EXCL claims nothing and is not noticed. While the
 // descriptor is open, nothing else can mount the device. ENOTBLK: not a block

@@ -53,7 +53,7 @@ func (e *ProbeError) Error() string { return "probe " + e.Feature + ": " + e.Err
 // Unwrap is the cause.
 func (e *ProbeError) Unwrap() error { return e.Err }
 
-// Probe answers nil where the kernel has the feature and lets this process use
+// Probe answers nil if the kernel has the feature and lets this process use
 // it, an *UnsupportedError where the kernel lacks it, and a *ProbeError
 // where it cannot be told or is not permitted. The first two answers are final
 // and kept; a refusal is asked about again.

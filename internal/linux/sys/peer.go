@@ -11,7 +11,7 @@ import (
 
 // ListenerOf gives the process that listens on a stream socket of a file
 // system, which the caller has opened with O_PATH, in the caller's process
-// namespace; 0 where it is in none that can be seen. It connects and says
+// namespace; 0 if it is in none that can be seen. It connects and says
 // nothing, which is all that the other end notices. It does not wait: EAGAIN if the
 // other end accepts no connection. ECONNREFUSED: no process listens, or it is no
 // socket. It must not be called in a thread of another mount namespace.

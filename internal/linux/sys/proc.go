@@ -50,7 +50,7 @@ func Procfs() (*FD, error) {
 	return fd, nil
 }
 
-// expectMagic fails with ENODEV where f lies on another type of file system.
+// expectMagic fails with ENODEV if f lies on another type of file system.
 // Only for local file systems: statfs waits for a remote one.
 func (f *FD) expectMagic(magic int64) error {
 	var st unix.Statfs_t

@@ -11,8 +11,8 @@ import (
 )
 
 // OpenEntry opens the entry called name of the directory dir with O_PATH. It
-// leaves neither the directory nor its mount: EXDEV where something is mounted
-// on the entry, which is not asked; ELOOP where it is a symbolic link, which is
+// leaves neither the directory nor its mount: EXDEV if something is mounted
+// on the entry, which is not asked; ELOOP if it is a symbolic link, which is
 // not followed. The caller closes it.
 func OpenEntry(dir *FD, name string) (*FD, error) {
 	if err := checkName(name); err != nil {

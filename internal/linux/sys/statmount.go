@@ -142,7 +142,7 @@ func (m *MountStat) Source() []byte { return m.str(124, StatmountSource) }
 func (m *MountStat) u32(off int) uint32 { return binary.NativeEndian.Uint32(m.buf[off:]) }
 func (m *MountStat) u64(off int) uint64 { return binary.NativeEndian.Uint64(m.buf[off:]) }
 
-// str is the string whose offset lies at off, nil where the kernel gave none.
+// str is the string whose offset lies at off, nil if the kernel gave none.
 func (m *MountStat) str(off int, mask uint64) []byte {
 	if !m.has(mask) {
 		return nil
