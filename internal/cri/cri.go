@@ -40,7 +40,7 @@ type Container struct {
 	PodUID string
 	Name   string
 	Exited bool
-	// Created, Started and Finished are zero where the runtime does not know.
+	// Created, Started and Finished are zero if the runtime does not know.
 	Created, Started, Finished time.Time
 	ExitCode                   int32
 	Reason                     string
@@ -64,7 +64,7 @@ type Client struct {
 	Socket func(ctx context.Context) (string, error)
 }
 
-// Records lists the runtime's records of one container of a pod, the newest first. ErrUnavailable where the runtime
+// Records lists the runtime's records of one container of a pod, the newest first. ErrUnavailable if the runtime
 // cannot be reached.
 func (c *Client) Records(ctx context.Context, podUID, container string) ([]Container, error) {
 	conn, err := c.dial(ctx)

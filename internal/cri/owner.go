@@ -56,13 +56,13 @@ type Owner struct {
 	ContainerID string
 	// Container is the name in the pod's spec; empty for the pod's sandbox.
 	Container string
-	// The pod's, as the kubelet labels it. All empty where no kubelet asked for the container.
+	// The pod's, as the kubelet labels it. All empty if no kubelet asked for the container.
 	PodUID, PodNamespace, PodName string
 	// Image is what the container was made from, as the runtime calls it; empty for a sandbox.
 	Image string
-	// Created is zero where the runtime does not know.
+	// Created is zero if the runtime does not know.
 	Created time.Time
-	// PID is the container's first process, in the PID namespace of the runtime; 0 where the runtime does not say.
+	// PID is the container's first process, in the PID namespace of the runtime; 0 if the runtime does not say.
 	PID    int
 	Mounts []Mount
 }

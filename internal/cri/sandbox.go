@@ -27,7 +27,7 @@ type Sandbox struct {
 }
 
 // Sandboxes lists the runtime's records of the sandboxes that a kubelet asked for, in no order, at most 10,000.
-// ErrUnavailable where the runtime cannot be reached.
+// ErrUnavailable if the runtime cannot be reached.
 func (c *Client) Sandboxes(ctx context.Context) ([]Sandbox, error) {
 	conn, err := c.dial(ctx)
 	if err != nil {

@@ -48,7 +48,7 @@ func TestInPod(t *testing.T) {
 	}
 }
 
-// TestFinderPassesOverAliens: a process that is called as the kubelet is, and sees what the kubelet has, is none where it
+// TestFinderPassesOverAliens: a process that is called as the kubelet is, and sees what the kubelet has, is none if it
 // runs in a pod or in a user namespace.
 func TestFinderPassesOverAliens(t *testing.T) {
 	t.Parallel()

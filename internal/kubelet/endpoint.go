@@ -34,7 +34,7 @@ var sockets = []string{
 
 // RuntimeSocket is the path of the container runtime's socket as the caller can connect to it, through the root
 // directory of the kubelet's process. It is the one that the kubelet was told, else the first well-known one that is
-// there. ErrNoRuntime where there is none, as on a node without a kubelet process; bounded.ErrNoAnswer where what the
+// there. ErrNoRuntime if there is none, as on a node without a kubelet process; bounded.ErrNoAnswer if what the
 // kubelet was told lies on a file system that does not answer.
 func (n *Node) RuntimeSocket(ctx context.Context) (string, error) {
 	if n.PID == 0 {
@@ -63,7 +63,7 @@ func (p *process) runtimeSocket() (string, error) {
 	return "", fmt.Errorf("%w: none of %s is there", ErrNoRuntime, strings.Join(sockets, ", "))
 }
 
-// runtimeEndpoint is what the kubelet's arguments or its configuration file say; empty where they say nothing.
+// runtimeEndpoint is what the kubelet's arguments or its configuration file say; empty if they say nothing.
 func (p *process) runtimeEndpoint() (string, error) {
 	if endpoint := flagValue(p.args, "container-runtime-endpoint"); endpoint != "" {
 		return endpoint, nil
@@ -81,7 +81,7 @@ type configuration struct {
 	ReadOnlyPort             int    `json:"readOnlyPort"`
 }
 
-// configuration reads the configuration file; nil where the arguments name none.
+// configuration reads the configuration file; nil if the arguments name none.
 func (p *process) configuration() (*configuration, error) {
 	file := flagValue(p.args, "config")
 	// In a program with a kubelet in it, --config is the configuration of that program.
@@ -102,7 +102,7 @@ func (p *process) configuration() (*configuration, error) {
 // defaultReadOnlyPort is that of a kubelet that has neither a configuration file nor the flag.
 const defaultReadOnlyPort = 10255
 
-// ReadOnlyPort is where the kubelet lists its pods without a login; 0 where it does not.
+// ReadOnlyPort is where the kubelet lists its pods without a login; 0 if it does not.
 func (n *Node) ReadOnlyPort(ctx context.Context) (int, error) {
 	if n.PID == 0 {
 		return 0, nil

@@ -22,12 +22,11 @@ type Choice struct {
 }
 
 // NodeOrOwn is Node for a shell: a kubelet may not run any more, or may not be looked into. If f.Root is set, f.PID is
-// not, and no kubelet is seen that serves that directory, the result is the directory that the caller sees, in the
-// caller's own mount namespace. A kubelet serves the root that its arguments name. Another kubelet may have a directory
-// of that name, too, but it proves nothing: its namespace is not the one that is meant, and its habits are not those of
-// the kubelet that filled the directory. If several kubelets serve it, each may mean another place by it: then the
-// error is that of Node. If f.Root is not set and no process of the machine is a kubelet, it is f.Default in the same
-// way.
+// not, and no visible kubelet serves that directory, the result is the directory in the caller's own mount namespace. A
+// kubelet serves the root that its arguments name. Another kubelet may have a directory of that name, too, but it
+// proves nothing. Its namespace is not the one that is meant, and its habits are not those of the kubelet that filled
+// the directory. If several kubelets serve it, each may mean another place by it: then the error is that of Node. If
+// f.Root is not set and no process of the machine is a kubelet, it is f.Default in the same way.
 func (f *Finder) NodeOrOwn(ctx context.Context) (Choice, error) {
 	if f.Root == "" || f.PID != 0 {
 		s, err := f.current(ctx)

@@ -27,7 +27,7 @@ type process struct {
 	args    []string
 	dir     string // /proc/PID
 	started string // when it started, in the kernel's ticks: a number that is used again has another
-	mounts  string // its mount namespace, as /proc/PID/ns/mnt has it; empty where that may not be read
+	mounts  string // its mount namespace, as /proc/PID/ns/mnt has it; empty if that may not be read
 }
 
 // prefix leads to the root directory of the process.

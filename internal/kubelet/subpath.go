@@ -25,7 +25,7 @@ type SubPath struct {
 	Index int
 }
 
-// SubPathPoint is the path of the bind. It is empty where s cannot be a path.
+// SubPathPoint is the path of the bind. It is empty if s cannot be a path.
 func (n *Node) SubPathPoint(s SubPath) string {
 	if !component(s.PodUID) || !component(s.Volume) || !component(s.Container) || s.Index < 0 {
 		return ""
@@ -54,7 +54,7 @@ func (n *Node) ParseSubPath(point string) (SubPath, bool) {
 }
 
 // NodeOfSubPath is the node, in the caller's own mount namespace, whose directory of pods has point as the place of a subPath
-// bind, by how the path is built. ok is false where it is built otherwise.
+// bind, by how the path is built. ok is false if it is built otherwise.
 func NodeOfSubPath(point string) (n *Node, ok bool) {
 	pods := point
 	for range 5 { // UID/volume-subpaths/VOLUME/CONTAINER/INDEX
@@ -66,7 +66,7 @@ func NodeOfSubPath(point string) (n *Node, ok bool) {
 }
 
 // VolumeDir is where the kubelet keeps a volume of a pod. plugin is the name of the volume plugin, such as
-// kubernetes.io/configmap. It is empty where the names cannot be a path.
+// kubernetes.io/configmap. It is empty if the names cannot be a path.
 func (n *Node) VolumeDir(uid, plugin, volume string) string {
 	escaped := strings.ReplaceAll(plugin, "/", "~")
 	if !component(uid) || !component(escaped) || !component(volume) {

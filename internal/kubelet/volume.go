@@ -31,7 +31,7 @@ type Volume struct {
 }
 
 // VolumePoint is where such a volume is mounted, if it is a mount: its directory, and for a CSI volume one in it. It is
-// empty where the names cannot be a path.
+// empty if the names cannot be a path.
 func (n *Node) VolumePoint(v Volume) string {
 	dir := n.VolumeDir(v.PodUID, v.Plugin, v.Name)
 	if dir != "" && v.Plugin == CSI {
