@@ -57,7 +57,7 @@ type Workload struct {
 	Name string `json:"name"`
 }
 
-// String is the workload for people, such as "DaemonSet node-exporter"; empty where it is not known.
+// String is the workload for people, such as "DaemonSet node-exporter"; empty if it is not known.
 func (w Workload) String() string {
 	if w == (Workload{}) {
 		return ""
@@ -104,7 +104,7 @@ type Pod struct {
 
 // Mount is one mount of a node as it is written down in plans, journals and statuses.
 type Mount struct {
-	// ID is never used again by the kernel (Linux 6.8). 0 where the kernel has no such id; the mount is then identified
+	// ID is never used again by the kernel (Linux 6.8). 0 if the kernel has no such id; the mount is then identified
 	// by MountInfoID, ParentID, Root, Point and Device together.
 	ID uint64 `json:"id,omitempty"`
 	// MountInfoID and ParentID are columns 1 and 2 of mountinfo.

@@ -43,7 +43,7 @@ type Runtime interface {
 type Inspector struct {
 	Kubelet kubelet.Locator
 	Finder  *devholder.Finder
-	// Runtime is nil where there is none: then no process is known to be in a container.
+	// Runtime is nil if there is none: then no process is known to be in a container.
 	Runtime Runtime
 	// Pods describes the pods that hold something, for people; nil if they are not known.
 	Pods kubelet.Pods
@@ -58,7 +58,7 @@ type Case struct {
 	Host bool
 	// Held has every holder, in the order of the report.
 	Held []Held
-	// LiveUse says which uses are as they should be; empty where there is none.
+	// LiveUse says which uses are as they should be; empty if there is none.
 	LiveUse []string
 	// Removable is whether the device can be released by unmounting copies: all of its mounts are such, and nothing but
 	// descriptors of the device itself holds it otherwise.
@@ -72,7 +72,7 @@ type Held struct {
 	devholder.Holder
 	// Command is the name of the first process.
 	Command string
-	// Owner is the container that the processes are in; nil where they are in none that the runtime knows. Pod and
+	// Owner is the container that the processes are in; nil if they are in none that the runtime knows. Pod and
 	// Container name it.
 	Owner     *cri.Owner
 	Pod       fault.Pod
@@ -81,9 +81,9 @@ type Held struct {
 	Workload fault.Workload
 	// Carrier is the volume of the container that has carried the mount in.
 	Carrier *cri.Mount
-	// VolumeMount is the name of that volume in the pod; empty where the pod is not known.
+	// VolumeMount is the name of that volume in the pod; empty if the pod is not known.
 	VolumeMount string
-	// HostPath is the same directory on the host; empty where the mount lies on none of the kubelet's volume directories.
+	// HostPath is the same directory on the host; empty if the mount lies on none of the kubelet's volume directories.
 	HostPath string
 	// Volume is the name of the volume by that path.
 	Volume string
@@ -207,7 +207,7 @@ func (l *look) caseOf(ctx context.Context, report *devholder.Report) (*Case, err
 	return c, nil
 }
 
-// conclude says whether unmounting copies releases the device.
+// conclude reports whether unmounting copies releases the device.
 func (c *Case) conclude() (removable bool, why string) {
 	copies := 0
 	for _, h := range c.Held {

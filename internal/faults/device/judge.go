@@ -34,7 +34,7 @@ func layoutOf(n *kubelet.Node) layout { return layout{n.PluginsDir(), n.PodsDir(
 type verdict struct {
 	parent   mountinfo.Mount
 	hostPath string // the same directory on the host, among those of volumes; empty: none
-	why      string // the mount stays; empty where nothing in the tables speaks against its going
+	why      string // the mount stays; empty if nothing in the tables speaks against its going
 }
 
 // verdictOn looks whether m, of the table inside, is a copy of what the kubelet had mounted for a volume and has no more.

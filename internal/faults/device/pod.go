@@ -19,7 +19,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// livePod says why the pod is alive that a path of a volume belongs to. It is empty where the pod has ended, or the path
+// livePod says why the pod is alive that a path of a volume belongs to. It is empty if the pod has ended, or the path
 // belongs to none.
 func (l *look) livePod(ctx context.Context, v view, name string) string {
 	uid, _, ok := v.podPath(name)

@@ -21,7 +21,7 @@ var ErrStays = errors.New("mount stays")
 // Unmount removes one copy, if it is the very mount that was written down, and the judge still says that it may go, at
 // the moment of the act and in the namespace of its holder. It is never forced: mount.ErrBusy if a process uses it.
 // mount.ErrNotMounted: it is gone already. ErrStays: it is not to go. A child process that can be lost does every step
-// that may wait for a file system (subprocess.ErrDeadline, subprocess.ErrTooMany): the holder chooses the way to the
+// that may wait for a file system (subprocess.ErrDeadline, subprocess.ErrTooMany). The holder chooses the way to the
 // mount, and the last mount of a file system takes that with it.
 func (i *Inspector) Unmount(ctx context.Context, want fault.Mount) error {
 	h, err := i.find(ctx, want)

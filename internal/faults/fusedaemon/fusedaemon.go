@@ -35,7 +35,7 @@ type Runtime interface {
 // Analyzer finds out why daemons ended. It is safe for use by several goroutines.
 type Analyzer struct {
 	Kubelet kubelet.Locator
-	// Runtime is nil where there is none.
+	// Runtime is nil if there is none.
 	Runtime Runtime
 	// Kills are the processes that the kernel has killed when it was out of memory. Nil: those in the kernel's log.
 	Kills func(context.Context) ([]oomlog.Kill, error)
@@ -71,7 +71,7 @@ const (
 // Exit is what was found out.
 type Exit struct {
 	Cause Cause
-	// Pod is the driver's, Container the one in it that serves the driver. Both are empty where they were not found.
+	// Pod is the driver's, Container the one in it that serves the driver. Both are empty if they were not found.
 	Pod       fault.Pod
 	Container string
 	// Before is the container that ended, After the one that serves the driver now. Nil: none, or not known.

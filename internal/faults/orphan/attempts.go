@@ -29,7 +29,7 @@ func attemptsOf(n *kubelet.Node) (a attempts) {
 // fail for as long as its process lives, also once the driver is there.
 //
 // A kubelet that tries once may write a record again when it starts, into the same file. So the time at which the file
-// was made counts: if it was after the start, the kubelet has mounted the volume itself, and goes on trying as any
+// was made counts. If it was after the start, the kubelet has mounted the volume itself, and goes on trying as any
 // other.
 func (a attempts) waiting(e Entry) string {
 	may := fmt.Sprintf("the kubelet may be waiting for driver %q to finish with the volume, and needs the record for that", e.record.Driver)

@@ -138,7 +138,7 @@ func (l *look) covered(m, parent *mountns.Mount) string {
 	return first(l.base.root, within(parent.Point, root, m.Point))
 }
 
-// first is the first name of a path below dir; empty where it is not below.
+// first is the first name of a path below dir; empty if it is not below.
 func first(dir, name string) string {
 	if !mountinfo.Within(dir, name) {
 		return ""

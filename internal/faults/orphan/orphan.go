@@ -82,7 +82,7 @@ type Inspector struct {
 	Kubelet kubelet.Locator
 	// Scanner is nil for a new one each time.
 	Scanner *mountns.Scanner
-	// Pods and Runtime are nil where there is no such source. Then nothing is proven.
+	// Pods and Runtime are nil if there is no such source. Then nothing is proven.
 	Pods    Pods
 	Runtime Runtime
 	// Cache spares Pods questions. Nil: it is asked at each look.
@@ -107,7 +107,7 @@ type Survey struct {
 	Unasked []string `json:"unasked,omitempty"`
 	// Skipped is what was not looked at because there is too much of it.
 	Skipped []string `json:"skipped,omitempty"`
-	// Looked says where it was looked for mounts; nil where no directory had to be looked at.
+	// Looked says where it was looked for mounts; nil if no directory had to be looked at.
 	Looked *Looked `json:"looked,omitempty"`
 
 	terms terms
@@ -149,7 +149,7 @@ type Pod struct {
 	Mounts []Mounted `json:"mounts,omitempty"`
 	// Refusals say why nothing of it is removed, at most 32.
 	Refusals []string `json:"refusals,omitempty"`
-	// Actions remove what has to go before the kubelet removes the rest. There are none where anything speaks against it.
+	// Actions remove what has to go before the kubelet removes the rest. There are none if anything speaks against it.
 	Actions []fault.Action `json:"steps,omitempty"`
 
 	all       []Entry
@@ -187,7 +187,7 @@ type Entry struct {
 
 // Mounted is a mount that shows the directory to be in use.
 type Mounted struct {
-	// Namespace is the inode number of the mount namespace; 0 where that could not be told.
+	// Namespace is the inode number of the mount namespace; 0 if that could not be told.
 	Namespace uint64 `json:"namespace"`
 	Point     string `json:"point"`
 	Root      string `json:"root"`

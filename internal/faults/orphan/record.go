@@ -40,7 +40,7 @@ func (l *look) noteNeeded(p *Pod) {
 // needed says what speaks against removing a record; empty: nothing.
 //
 // No kubelet can finish with a volume by an empty one. But if the volume is staged all the same, its directory is the
-// last sign that it has to be unstaged, and after a reset of the machine nothing is staged.
+// last sign that it has to be unstaged. After a reset of the machine nothing is staged.
 func (l *look) needed(e Entry, uid string) string {
 	if e.record == nil {
 		name := path.Base(path.Dir(e.Path))

@@ -27,7 +27,7 @@ var serverUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`
 
 // sources is what those know who may know of a pod.
 type sources struct {
-	server, runtime map[string]bool // UIDs; nil where it was not asked, or could not be
+	server, runtime map[string]bool // UIDs; nil if it was not asked, or could not be
 	unasked         []string
 }
 

@@ -55,7 +55,7 @@ func (s target) settle(c comparison) comparison {
 	return c
 }
 
-// boundFile is the file that is the root of the mount st. ok is false where that is no longer the one at its point.
+// boundFile is the file that is the root of the mount st. ok is false if that is no longer the one at its point.
 func boundFile(st mount.State) (sys.Stat, bool) {
 	fd, err := mountns.Lookup(0, st.Point)
 	if err != nil {

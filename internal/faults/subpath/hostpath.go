@@ -138,7 +138,7 @@ func judgeHostPath(v corev1.Volume, s start, at sys.Stat, err error) (fault.Code
 	return "", nil
 }
 
-// fails says why the container cannot be started with a hostPath that is not there; empty where the path is made.
+// fails says why the container cannot be started with a hostPath that is not there; empty if the path is made.
 func (s start) fails(h *corev1.HostPathVolumeSource, noParent bool) string {
 	want := podinfo.HostPathType(h)
 	switch {

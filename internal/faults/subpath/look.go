@@ -44,7 +44,7 @@ func InspectBind(n *kubelet.Node, pod *corev1.Pod, point string) (b Bind, there 
 // target is a place of a subPath bind, and what is to be there.
 type target struct {
 	node  *kubelet.Node
-	pod   *corev1.Pod // nil where it is not known
+	pod   *corev1.Pod // nil if it is not known
 	place kubelet.SubPath
 	want  podinfo.SubPathMount
 }
@@ -63,7 +63,7 @@ func targetAt(n *kubelet.Node, pod *corev1.Pod, point string) (target, bool) {
 	return target{n, pod, place, w}, ok
 }
 
-// name is where in the volume the subPath is. Empty where that is not known.
+// name is where in the volume the subPath is. Empty if that is not known.
 func (s target) name(v volume, st mount.State) string {
 	if s.pod != nil {
 		if name := podinfo.SubPathName(s.pod, s.want); name != "" {
@@ -127,7 +127,7 @@ func Unmount(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, id mount.ID)
 	return err
 }
 
-// fresh opens what is to be bound in the place of the stale bind st; nil where there is nothing, or nothing of its kind.
+// fresh opens what is to be bound in the place of the stale bind st; nil if there is nothing, or nothing of its kind.
 func fresh(n *kubelet.Node, pod *corev1.Pod, st mount.State) *sys.FD {
 	s, ok := targetAt(n, pod, st.Point)
 	if !ok {

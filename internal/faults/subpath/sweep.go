@@ -36,12 +36,12 @@ type Survey struct {
 // Found is a bind that is not alive.
 type Found struct {
 	SubPath kubelet.SubPath
-	// Pod is nil where it is not known.
+	// Pod is nil if it is not known.
 	Pod *corev1.Pod
 	Bind
 }
 
-// Scan looks at every subPath bind of every pod directory of the node. podOf gives a pod by its UID, nil where it is
+// Scan looks at every subPath bind of every pod directory of the node. podOf gives a pod by its UID, nil if it is
 // not known; podOf itself may be nil. A mount that the spec of a known pod does not ask for is passed over.
 func Scan(ctx context.Context, n *kubelet.Node, podOf func(uid string) *corev1.Pod) (*Survey, error) {
 	s := &Survey{}
@@ -101,7 +101,7 @@ func (s *Survey) look(n *kubelet.Node, podOf func(uid string) *corev1.Pod, point
 	}
 }
 
-// countDirs counts the directories in dir; none where dir is not there.
+// countDirs counts the directories in dir; none if dir is not there.
 func countDirs(dir string) (int, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -20,7 +20,7 @@ import (
 // volume is the directory of a volume, opened. The function that opened it closes it.
 type volume struct {
 	dir *sys.FD
-	// path leads to it and has no link in it; asked is how the pod's spec names it, empty where it does not.
+	// path leads to it and has no link in it; asked is how the pod's spec names it, empty if it does not.
 	path, asked string
 	// plugin is the directory of the volume's plugin in that of the pod, such as kubernetes.io~csi. Empty for a hostPath.
 	plugin string

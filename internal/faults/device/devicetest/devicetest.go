@@ -189,7 +189,7 @@ func exporterPod() *corev1.Pod {
 	}
 }
 
-// Left is the case of the scene's device among those that are left behind; nil where it is not.
+// Left is the case of the scene's device among those that are left behind; nil if it is not.
 func (s *Scene) Left() *device.Case {
 	s.t.Helper()
 	cases, err := s.Inspector.Left(s.t.Context())

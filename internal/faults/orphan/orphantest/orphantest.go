@@ -148,7 +148,7 @@ func (s *Scene) File(uid, rel, content string) string {
 	return s.Path(uid, rel)
 }
 
-// Tree lists what lies in the directory of a pod, to compare before and after; nil where it is gone.
+// Tree lists what lies in the directory of a pod, to compare before and after; nil if it is gone.
 func (s *Scene) Tree(uid string) []string {
 	s.t.Helper()
 	var all []string
