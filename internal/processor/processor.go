@@ -54,7 +54,7 @@ type Request struct {
 	Diagnosis Diagnosis
 	// Node is the name of the node that the processor runs on.
 	Node string
-	// Pod is the pod in question; its Name is empty where there is none.
+	// Pod is the pod in question; its Name is empty if there is none.
 	Pod Pod
 	// Values holds the parameters of the Diagnosis overlaid by the results of earlier operations, none of which has a key
 	// that is Reserved. It comes from outside and never chooses what is changed.

@@ -22,7 +22,7 @@ import (
 // Diagnoser is the processor autoDiagnoser.
 type Diagnoser struct {
 	Pods kubelet.Pods
-	// Lister is nil where the pods of the node are not known: then only those that are named are looked at.
+	// Lister is nil if the pods of the node are not known: then only those that are named are looked at.
 	Lister   Lister
 	Families []Family
 }

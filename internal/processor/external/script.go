@@ -40,7 +40,7 @@ type Script struct {
 	ArgKeys []string
 	// ResultKey names the results operation.<key>.output and operation.<key>.error.
 	ResultKey string
-	// Enter is nil where the script runs in the caller's own mount namespace.
+	// Enter is nil if the script runs in the caller's own mount namespace.
 	Enter Enter
 }
 

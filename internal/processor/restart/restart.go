@@ -73,7 +73,7 @@ func WaitingOf(pod *corev1.Pod, names []string) Waiting {
 // Starter knows the pod and its records. Its methods may be called by several goroutines.
 type Starter struct {
 	Pods kubelet.Pods
-	// Runtime is nil where there is none; then no record is removed.
+	// Runtime is nil if there is none; then no record is removed.
 	Runtime Runtime
 }
 
@@ -176,7 +176,7 @@ func (s Starter) Pod(ctx context.Context, r processor.Request, uid string) (*cor
 }
 
 // Conclude gives the findings of a plan that is proven as healed, once the containers have started; running is for how many
-// seconds they were waited for, empty where none was. If the options say to wait for none, the findings of a container
+// seconds they were waited for, empty if none was. If the options say to wait for none, the findings of a container
 // that is to be started stay open.
 func (s Starter) Conclude(ctx context.Context, r processor.Request, w Waiting, o Options, findings []fault.Finding) (
 	healed []fault.Finding, running string, err error) {

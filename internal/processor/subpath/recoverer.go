@@ -41,7 +41,7 @@ const (
 type Recoverer struct {
 	Pods    kubelet.Pods
 	Kubelet kubelet.Locator
-	// Runtime is nil where there is none; no start is brought forward then.
+	// Runtime is nil if there is none; no start is brought forward then.
 	Runtime restart.Runtime
 }
 

@@ -13,7 +13,7 @@ import (
 
 // brokenVolume is one broken volume as it is written down.
 type brokenVolume struct {
-	Code   fault.Code `json:"code,omitempty"` // empty where only copies are broken
+	Code   fault.Code `json:"code,omitempty"` // empty if only copies are broken
 	Pod    fault.Pod  `json:"pod"`
 	Plugin string     `json:"plugin"`
 	Name   string     `json:"name"`

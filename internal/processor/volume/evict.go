@@ -35,7 +35,7 @@ var (
 type BlockedError struct {
 	// Reason is the API server's, with the name of the budget if it gives one.
 	Reason string
-	// After is when to try again; 0 where the API server does not say.
+	// After is when to try again; 0 if the API server does not say.
 	After time.Duration
 }
 

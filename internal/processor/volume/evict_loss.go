@@ -68,7 +68,7 @@ func (h *EvictRecoverer) local(ctx context.Context, pod *corev1.Pod) []string {
 	return plugins[localPlugin]
 }
 
-// plugins lists the volumes that the kubelet has for a pod by plugin; nil where it has none. Volumes themselves are not
+// plugins lists the volumes that the kubelet has for a pod by plugin; nil if it has none. Volumes themselves are not
 // looked at, nor anything that is mounted on the way, which may not answer.
 func (h *EvictRecoverer) plugins(ctx context.Context, pod *corev1.Pod) (map[string][]string, error) {
 	n, err := h.Kubelet.Node(ctx)

@@ -53,7 +53,7 @@ type Inspector interface {
 type RebindRecoverer struct {
 	Pods      kubelet.Pods
 	Inspector Inspector
-	// Runtime is nil where there is none; no start is brought forward then.
+	// Runtime is nil if there is none; no start is brought forward then.
 	Runtime restart.Runtime
 }
 
