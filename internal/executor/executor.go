@@ -29,10 +29,10 @@ var (
 
 // Store is where definitions are read and statuses written.
 type Store interface {
-	// OperationSet and Operation give an error that wraps ErrNotFound where there is none of that name.
+	// OperationSet and Operation give an error that wraps ErrNotFound if there is none of that name.
 	OperationSet(ctx context.Context, name string) (*v1.OperationSet, error)
 	Operation(ctx context.Context, name string) (*v1.Operation, error)
-	// Save makes the status of d durable. It does not keep d. The error wraps ErrGone where there is no Diagnosis of this
+	// Save makes the status of d durable. It does not keep d. The error wraps ErrGone if there is no Diagnosis of this
 	// name and UID.
 	Save(ctx context.Context, d *v1.Diagnosis) error
 }

@@ -20,7 +20,7 @@ const (
 	maxLossBytes = 512
 )
 
-// planOf is the plan of an operation; nil where it has none.
+// planOf is the plan of an operation; nil if it has none.
 func planOf(o pipeline.OperationRun) *v1.Plan {
 	if len(o.Actions) == 0 {
 		return nil

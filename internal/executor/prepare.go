@@ -81,7 +81,7 @@ func nodesOf(set *v1.OperationSet) []graph.Node {
 	return nodes
 }
 
-// unready says why a set cannot be used yet; empty where it can.
+// unready says why a set cannot be used yet; empty if it can.
 func unready(set *v1.OperationSet) string {
 	if set.Status.ObservedGeneration == set.Generation {
 		if set.Status.Ready {

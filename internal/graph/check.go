@@ -20,7 +20,7 @@ const (
 type Error struct {
 	// Index is the position of the node in the list, -1 where the list as a whole is wrong.
 	Index int
-	// Field is id, operation, to or to[n]; empty where the node or the list as a whole is wrong.
+	// Field is id, operation, to or to[n]; empty if the node or the list as a whole is wrong.
 	Field string
 	// Value is what the field holds.
 	Value any

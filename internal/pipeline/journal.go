@@ -179,7 +179,7 @@ func (j *journal) announce(r record) error {
 	return nil
 }
 
-// readBegin reads the first record of a journal in any format; nil where there is none to be read.
+// readBegin reads the first record of a journal in any format; nil if there is none to be read.
 func readBegin(root *os.Root, name string) *begin {
 	file, err := root.Open(name)
 	if err != nil {

@@ -199,7 +199,7 @@ type excerptOf struct {
 	room int
 }
 
-// excerpt is the part of a value that the status shows, and where the rest is. Empty where there is no room even for that.
+// excerpt is the part of a value that the status shows, and where the rest is. Empty if there is no room even for that.
 func (x *run) excerpt(ctx context.Context, id int32, s stored, of excerptOf) string {
 	note := fmt.Sprintf("\n[cut: %d bytes in all, kept whole on node %q in %q, SHA-256 %s]",
 		s.File.Size, x.job.Request.Node, path.Join(x.files.base, s.File.Path), s.File.SHA256)

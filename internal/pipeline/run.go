@@ -77,7 +77,7 @@ func (x *run) path(ctx context.Context) error {
 	return nil
 }
 
-// stopped is the cause for which the run is to end here and go on later: none where just some time is up.
+// stopped is the cause for which the run is to end here and go on later: none if just some time is up.
 func stopped(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, errDeadline) || errors.Is(cause, errTimeout) {

@@ -46,7 +46,7 @@ func replay(job Job, records []record) (map[int32]*state, error) {
 	return states, nil
 }
 
-// apply takes in one record; false where it makes no sense.
+// apply takes in one record; false if it makes no sense.
 func (s *state) apply(r record) bool {
 	switch {
 	case s.done != nil, r.Kind != kindAttempt && s.attempts == 0:
