@@ -34,7 +34,7 @@ type evictor struct {
 	set kubernetes.Interface
 }
 
-// newEvictor is nil where evicting pods is not allowed, for which podEvictRecover has words.
+// newEvictor is nil if evicting pods is not allowed, for which podEvictRecover has words.
 func (o *options) newEvictor(config *rest.Config) (volume.Evictor, error) {
 	if !o.AllowEviction {
 		return nil, nil

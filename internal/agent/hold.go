@@ -124,8 +124,8 @@ func (s *holds) diagnosis(ctx context.Context, of processor.Diagnosis) *v1.Diagn
 	return d
 }
 
-// consentOf says whether a person has allowed the repair of a Diagnosis that no policy has asked for. In mode Approve nothing is
-// repaired before a person has approved it.
+// consentOf reports whether a person has allowed the repair of a Diagnosis that no policy has asked for. In mode
+// Approve nothing is repaired before a person has approved it.
 func consentOf(d *v1.Diagnosis) guard.Consent {
 	triggered := slices.ContainsFunc(d.OwnerReferences, func(o metav1.OwnerReference) bool {
 		return o.Kind == "Trigger" && o.APIVersion == v1.GroupVersion.String()

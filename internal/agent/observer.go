@@ -150,7 +150,7 @@ func (o *observer) faults(d *v1.Diagnosis) {
 	}
 }
 
-// podOf is the pod whose fault a Diagnosis has found; nil where it has found none.
+// podOf is the pod whose fault a Diagnosis has found; nil if it has found none.
 func podOf(d *v1.Diagnosis) *corev1.ObjectReference {
 	for _, f := range d.Status.Faults {
 		if f.Pod != nil && f.Pod.UID != "" {

@@ -128,7 +128,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{}, nil
 }
 
-// get reads a Diagnosis from the cache; nil where there is none to run.
+// get reads a Diagnosis from the cache; nil if there is none to run.
 func (r *reconciler) get(ctx context.Context, key types.NamespacedName) (*v1.Diagnosis, error) {
 	d := &v1.Diagnosis{}
 	if err := r.cache.Get(ctx, key, d); err != nil {

@@ -66,7 +66,7 @@ type lookout struct {
 	mode  sentinel.Mode
 	log   logr.Logger
 	delay *prometheus.HistogramVec
-	// logs is the command that shows the log; empty where that is not known.
+	// logs is the command that shows the log; empty if that is not known.
 	logs string
 	// decide says what allowed a repair.
 	decide func(f fault.Finding) v1.Decision

@@ -20,8 +20,8 @@ import (
 
 var _ orphan.Pods = (*pods)(nil)
 
-// TestPodsNow: a list of the pods of this node and of no other, with the annotation of a static pod's mirror, and an
-// error if there is no list, so that no pod is taken for gone.
+// TestPodsNow: a list of the pods of this node and of no other, with the annotation of a static pod's mirror. If there
+// is no list it is an error, so that no pod is taken for gone.
 func TestPodsNow(t *testing.T) {
 	t.Parallel()
 	for version, start := range servers {
