@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lease deletes the Leases of agents whose nodes are gone for good. No other component does: a Lease of an
+// Package lease deletes the Leases of agents whose nodes are gone for good. No other component does. A Lease of an
 // agent has no owner, and a cluster that grows and shrinks would keep one for every node that it ever had. It also
 // deletes the slots of budgets whose periods are over, which are Leases as well.
 package lease

@@ -122,7 +122,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: r.Every}, nil
 }
 
-// conditions says whether the policy is valid, and whether it can have a repair made.
+// conditions reports whether the policy is valid, and whether it can have a repair made.
 func (r *Reconciler) conditions(ctx context.Context, p *policy.Policy, now time.Time) error {
 	ready := metav1.Condition{
 		Type: v1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1.ReasonReady, Message: "RecoveryPolicy is valid",
