@@ -94,7 +94,7 @@ func (c container) rests(pod *corev1.Pod, ended *corev1.ContainerStateTerminated
 }
 
 // over says why the kubelet does not start the container again once it has ended, or has ended the way it did. It is
-// empty where the kubelet does.
+// empty if the kubelet does.
 func (c container) over(pod *corev1.Pod, ended *corev1.ContainerStateTerminated) string {
 	succeeded := ended != nil && ended.ExitCode == 0
 	switch {

@@ -45,7 +45,7 @@ func completeArgs(list choices) cobra.CompletionFunc {
 	}
 }
 
-// namesOf are the names of a resource in the namespace of the call; none where the API server does not give them.
+// namesOf are the names of a resource in the namespace of the call; none if the API server does not give them.
 func (c *connection) namesOf(r resource) choices {
 	return func() (names []string) {
 		client, err := c.client()

@@ -55,7 +55,7 @@ func noteLines(b *strings.Builder, notes []string) {
 // what not.
 var errUnseen = errors.New("not everything was looked at, so there may be faults that were not seen")
 
-// unseen is errUnseen with what to do; nil where there are no gaps.
+// unseen is errUnseen with what to do; nil if there are no gaps.
 func unseen(gaps []gap) error {
 	if len(gaps) == 0 {
 		return nil

@@ -85,7 +85,7 @@ type superFS struct {
 // useHolder is one thing that uses a device.
 type useHolder struct {
 	Kind string `json:"kind"`
-	// MountNamespace is an inode number; 0 where the holder is no mount.
+	// MountNamespace is an inode number; 0 if the holder is no mount.
 	MountNamespace uint64 `json:"mountNamespace"`
 	// PIDs is never null. Command is what the first of them calls itself.
 	PIDs       []int   `json:"pids"`
@@ -121,7 +121,7 @@ type useHolder struct {
 	Why       string `json:"why,omitempty"`
 }
 
-// volumeMount is one of a container. Its name is empty where the pod's spec is not known.
+// volumeMount is one of a container. Its name is empty if the pod's spec is not known.
 type volumeMount struct {
 	Name             string `json:"name,omitempty"`
 	HostPath         string `json:"hostPath"`

@@ -24,7 +24,7 @@ type lookedAt struct {
 // lookedFrom is whose host is meant.
 type lookedFrom struct {
 	KubeletRoot string `json:"kubeletRoot,omitempty"`
-	// KubeletPID is 0 where no kubelet process was made use of, and the mount namespace is that of the shell.
+	// KubeletPID is 0 if no kubelet process was made use of, and the mount namespace is that of the shell.
 	KubeletPID int `json:"kubeletPID,omitempty"`
 	// MountNamespace is an inode number.
 	MountNamespace uint64 `json:"mountNamespace,omitempty"`

@@ -16,7 +16,7 @@ import (
 
 // writable is what a verb has to say.
 type writable interface {
-	// write ends with ErrFaults where there are faults, and with errUnseen where there are none but may be, if it could write.
+	// write ends with ErrFaults if there are faults, and with errUnseen if there are none but may be, if it could write.
 	write(w io.Writer, f format) error
 }
 

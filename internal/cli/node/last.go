@@ -24,7 +24,7 @@ const maxLast = 64 << 20
 // ErrRefused is how a verb ends that could do what it was asked for, and must not.
 var ErrRefused = errors.New("refused")
 
-// lastDir is the directory of this user; empty where there is none.
+// lastDir is the directory of this user; empty if there is none.
 func lastDir() string {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && owned(dir) == nil {
 		return filepath.Join(dir, "kubediag")

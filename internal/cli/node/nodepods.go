@@ -29,7 +29,7 @@ type nodePods struct {
 	node    *kubelet.Node
 	name    string // of the node, which all pods are given
 	specs   podFile
-	runtime podRuntime // nil where there is none, or it does not answer
+	runtime podRuntime // nil if there is none, or it does not answer
 }
 
 // Pod gives the pod with that name. If its name was used again, it is the one that is not being deleted.

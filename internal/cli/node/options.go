@@ -40,7 +40,7 @@ func (o *nodeOptions) typed() (text string) {
 	return text
 }
 
-// takes has a verb take one argument, which its help calls name, or none where that is enough.
+// takes has a verb take one argument, which its help calls name, or none if that is enough.
 func takes(name string, least int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {

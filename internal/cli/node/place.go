@@ -21,7 +21,7 @@ const pathTimeout = 3 * time.Second
 // place is a device, and how it was named.
 type place struct {
 	device blockdev.Device
-	// point is where the file system is mounted that a path lies on. Empty where the device itself was named.
+	// point is where the file system is mounted that a path lies on. Empty if the device itself was named.
 	point string
 }
 
@@ -63,7 +63,7 @@ func (l *holderLook) mountOf(ctx context.Context, name string) (m mountinfo.Moun
 	return m, err
 }
 
-// deviceOf is the device that a mounted file system is on. There is none where it is in memory, comes over a network, or
+// deviceOf is the device that a mounted file system is on. There is none if it is in memory, comes over a network, or
 // is made of other file systems. The number of a btrfs belongs to no device.
 func deviceOf(m mountinfo.Mount) (blockdev.Device, error) {
 	spec := blockdev.Number{Major: m.Major, Minor: m.Minor}.String()

@@ -24,7 +24,7 @@ import (
 // maxPodFile bounds a file of pods, in bytes: a cluster of 5,000 pods gives half of it.
 const maxPodFile = 64 << 20
 
-// podFile is what was read from a file of pods, by UID. nil where there was no file.
+// podFile is what was read from a file of pods, by UID. nil if there was no file.
 type podFile map[string]*corev1.Pod
 
 // readPods reads the file, or stdin where it is "-". Reading may wait for another program: it ends with ctx.
@@ -141,5 +141,5 @@ func (p podFile) addPod(document []byte, kind string) error {
 	return nil
 }
 
-// pod gives the pod with that UID, nil where it is not known.
+// pod gives the pod with that UID, nil if it is not known.
 func (p podFile) pod(uid string) *corev1.Pod { return p[uid] }

@@ -81,7 +81,7 @@ type probeOptions struct {
 type probeReport struct {
 	SchemaVersion int    `json:"schemaVersion"`
 	Path          string `json:"path"`
-	// Code is empty where the path is healthy.
+	// Code is empty if the path is healthy.
 	Code fault.Code `json:"code"`
 	// Evidence is never null.
 	Evidence     []string  `json:"evidence"`

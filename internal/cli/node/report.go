@@ -25,7 +25,7 @@ type scanReport struct {
 	blind bool // the caller lacks what it takes to see what others do
 }
 
-// scanFault is one fault. Pod names and namespaces are empty where they are not known.
+// scanFault is one fault. Pod names and namespaces are empty if they are not known.
 type scanFault struct {
 	// Place is the number of the row that the fault is in: faults of one cause share it.
 	Place  int          `json:"place"`
@@ -69,7 +69,7 @@ type scanMount struct {
 // looked is what was looked at, so that a clean result can be trusted.
 type looked struct {
 	KubeletRoot string `json:"kubeletRoot"`
-	// KubeletPID is 0 where no kubelet process was made use of, and the mount namespace is that of the shell.
+	// KubeletPID is 0 if no kubelet process was made use of, and the mount namespace is that of the shell.
 	KubeletPID int `json:"kubeletPID"`
 	// KubeletDown is whether no process of the node is a kubelet.
 	KubeletDown bool `json:"kubeletDown,omitempty"`
@@ -154,8 +154,8 @@ func newReport(findings []fault.Finding, l looked, caller fault.Caller) *scanRep
 	return r
 }
 
-// end is errUnseen where not all was looked at, and there are no faults, or it is not known which there are;
-// else ErrFaults where there are faults, or no kubelet runs.
+// end is errUnseen if not all was looked at, and there are no faults, or it is not known which there are;
+// else ErrFaults if there are faults, or no kubelet runs.
 func (r *scanReport) end() error {
 	if r.broken() && !r.blind && !r.Looked.Interrupted {
 		return ErrFaults

@@ -37,7 +37,7 @@ type boundedRuntime struct {
 	silent    time.Duration // how long was waited for it in vain
 	expected  bool          // there is a kubelet, so there is to be a runtime
 
-	socket atomic.Value // a string: where it listens, as the kubelet sees it; none where it is not known
+	socket atomic.Value // a string: where it listens, as the kubelet sees it; none if it is not known
 }
 
 type ownerAnswer struct {

@@ -34,7 +34,7 @@ const (
 )
 
 // standIn plays the kubelet and the container runtime for one pod with one container. Its files and mounts are real,
-// and made the way kubelets before 1.19 make them: it binds a subPath once, and never checks whether the source is
+// and made the way kubelets before 1.19 make them. It binds a subPath once, and never checks whether the source is
 // still there. Its container is no process, but a mount at the place where the container's would be.
 type standIn struct {
 	root  string // the kubelet's root directory

@@ -12,11 +12,11 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// refused counts the processes that may not be looked into, or do not answer, and so may hide a mount namespace, where a survey was refused
-// so many. A survey cannot distinguish them from those that have ended while they were looked at, as for both the
-// kernel may answer EPERM: only a process that is still there and refuses again counts. Process 1 does not count for a
-// caller with every privilege: a sandbox may hide it even from that caller, who can do no more about it. It hides
-// little, as its mount table may be read all the same.
+// refused counts the processes that may not be looked into, or do not answer, and so may hide a mount namespace.
+// surveyed is how many a survey could not look into. A survey cannot distinguish them from those that have ended while
+// they were looked at, as the kernel may refuse both in the same way. Only a process that is still there and refuses
+// again counts. Process 1 does not count for a caller with every privilege: a sandbox may hide it even from that
+// caller, who can do no more about it. It hides little, as its mount table may be read all the same.
 func refused(surveyed int) (n int) {
 	anywhere := sys.LooksAnywhere()
 	if surveyed == 0 && anywhere {

@@ -174,7 +174,7 @@ func compareScans(before, now *scanReport) (changes []change) {
 	return changes
 }
 
-// key says whether a fault is the same in two scans.
+// key is the same for two findings of one fault in two scans.
 func (f *scanFault) key() string {
 	return fmt.Sprintf("%s\x00%s\x00%s\x00%s\x00%s\x00%d\x00%d", f.Code, f.Pod.UID, f.Container, f.Volume, f.Mount.Point, f.Mount.Namespace,
 		f.Mount.ID)
