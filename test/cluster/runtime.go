@@ -116,7 +116,7 @@ const (
 	labelContainer = "io.kubernetes.container.name"
 )
 
-// newest is the newest container of that name in the pod; nil where there is none.
+// newest is the newest container of that name in the pod; nil if there is none.
 func newest(ctx context.Context, client criv1.RuntimeServiceClient, podUID, container string) (*criv1.Container, error) {
 	list, err := containers(ctx, client, map[string]string{labelPodUID: podUID, labelContainer: container})
 	if err != nil || len(list) == 0 {

@@ -53,7 +53,7 @@ func (v Volume) Save(dir string) error {
 	return os.Rename(name+".new", name) // so that no process ever reads half of it
 }
 
-// Load reads the volume of that handle; the error is fs.ErrNotExist where it is not staged.
+// Load reads the volume of that handle; the error is fs.ErrNotExist if it is not staged.
 func Load(dir, handle string) (Volume, error) { return load(file(dir, handle)) }
 
 // All reads all volumes.

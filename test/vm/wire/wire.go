@@ -29,7 +29,7 @@ type Boot struct {
 type Hello struct {
 	Release string        // of the kernel
 	Uptime  time.Duration // of the guest
-	Failed  string        // empty where all is in place
+	Failed  string        // empty if all is in place
 }
 
 // Call asks the guest to run a program.
