@@ -18,7 +18,7 @@ import (
 // testFile is a file of tests.
 type testFile struct {
 	dir   string   // its package, such as ./internal/fault
-	tag   string   // its build tag, empty where it has none
+	tag   string   // its build tag, empty if it has none
 	tests []string // names of its tests, examples included
 	fuzz  []string // names of its fuzz tests, where it has no tag
 	bench bool     // whether it has benchmarks

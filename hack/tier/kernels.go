@@ -155,7 +155,7 @@ func support(out io.Writer, columns []*column, write bool) error {
 	return os.WriteFile(supportPage, slices.Concat(before, []byte(table), after), 0o644)
 }
 
-// chosen says whether a package is among those that were asked for.
+// chosen reports whether a package is among those that were asked for.
 func chosen(wanted []string, dir string) bool {
 	for _, w := range wanted {
 		below, all := strings.CutSuffix(w, "/...")
