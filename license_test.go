@@ -27,7 +27,7 @@ func TestLicenceHeaders(t *testing.T) {
 	}
 }
 
-// commentMark is how the file begins a comment; empty where it needs no header.
+// commentMark is how the file begins a comment; empty if it needs no header.
 func commentMark(x text) string {
 	switch path.Ext(x.name) {
 	case ".go":
