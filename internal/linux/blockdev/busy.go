@@ -33,7 +33,7 @@ func (s Sys) Busy(d Device) (bool, error) {
 	return busy, nil
 }
 
-// busy claims the device once, and again only where nothing is known that would
+// busy claims the device once, and again only if nothing is known that would
 // explain the refusal.
 func (s Sys) busy(d Device) (bool, error) {
 	fd, err := s.open(d, true)

@@ -37,10 +37,10 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// read gives the text of a file about a block device.
+// read returns the text of a file about a block device.
 func (s sysfs) read(device, name string) (string, error) { return readText(s.attr(device, name)) }
 
-// list gives the names in a directory, in order; none if there is none.
+// list returns the names in a directory, in order; none if there is none.
 func list(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(notFound(err), ErrNotFound) {
@@ -66,7 +66,7 @@ func (s sysfs) number(device, name string) uint64 {
 	return n
 }
 
-// readText gives the text of a file without the newline at its end.
+// readText returns the text of a file without the newline at its end.
 func readText(path string) (string, error) {
 	text, err := os.ReadFile(path)
 	return strings.TrimSuffix(string(text), "\n"), err

@@ -169,8 +169,8 @@ func (s *search) threads(ctx context.Context) error {
 	return s.runJob(ctx, order{Of: ofThreads, Marks: s.marks()}, nil)
 }
 
-// finish looks at everything that is no mount, where that is called for, and
-// brings the report to an end.
+// finish looks at everything that is no mount, if that is called for, and brings
+// the report to an end.
 func (s *search) finish(ctx context.Context) error {
 	if s.thorough || s.unexplained() {
 		s.report.Looked.Processes = true

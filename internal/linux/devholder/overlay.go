@@ -93,7 +93,7 @@ func (s *search) takeLayers(o *overlay, l *layered) {
 	}
 }
 
-// byOverlays gives the namespaces that overlays are mounted in, those with most
+// byOverlays returns the namespaces that overlays are mounted in, those with most
 // of them first.
 func byOverlays(found []*overlay) []mountns.Namespace {
 	count := map[mountns.Namespace]int{}

@@ -20,7 +20,7 @@ type Source struct {
 	Path  string // of the source
 	Point string // where it is bound
 
-	Root    string // of the mount, with the mark where it is to have one
+	Root    string // of the mount, with the mark if it is to have one
 	Deleted bool   // it is to have the mark
 	Nlink   uint32 // how many names the content is to have; a directory has two
 	Dir     bool
@@ -154,7 +154,7 @@ func removedCgroup(t *testing.T) *Source {
 }
 
 // mountOn mounts a file system of that type for as long as the test runs, and
-// skips the test where that cannot be done here.
+// skips the test if that cannot be done here.
 func mountOn(t *testing.T, fsType string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -70,7 +70,7 @@ func (u *unmountOp) raised(st State) bool {
 	return err == nil && below.Parent == u.id.Parent
 }
 
-// expectBare gives ErrBusy if there are mounts on that mount or below it, or
+// expectBare returns ErrBusy if there are mounts on that mount or below it, or
 // it is not where it was.
 func (u *unmountOp) expectBare() error {
 	bare, err := u.ask.hasNoChildren(u.id)

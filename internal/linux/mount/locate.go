@@ -94,7 +94,7 @@ func (l *locator) load(unique uint64) (State, error) {
 	return st, nil
 }
 
-// uniqueNumbers gives the number that is never used again of each mount, by its
+// uniqueNumbers returns the number that is never used again of each mount, by its
 // number in mountinfo.
 func uniqueNumbers() (map[int]uint64, error) {
 	var (

@@ -6,10 +6,10 @@
 //
 // A path is a poor name for a mount: between a look and an unmount another
 // mount may have come in its place or on top. So Inspect gives an ID that the
-// kernel never uses again where it has one (6.8), and otherwise all that can be
-// known (number, root, point, device, parent); Unmount opens the path again,
-// compares, acts on what it opened, and looks into the mount table afterwards.
-// Replace does the same, and at no moment is the place without a mount.
+// kernel never uses again if it has one (6.8), and otherwise all that can be known
+// (number, root, point, device, parent); Unmount opens the path again, compares,
+// acts on what it opened, and looks into the mount table afterwards. Replace does
+// the same, and at no moment is the place without a mount.
 //
 // It decides nothing: whether a mount may go is for its callers to know. It
 // does not wait for file systems: paths are opened with O_PATH, files are read

@@ -64,7 +64,7 @@ func (u *unmountOp) place(tree, at *sys.FD, beneath bool) error {
 }
 
 // attachBeneath has what is to be there show as soon as the mount whose root fd is goes. The mount then has another
-// parent. Its number stays its own as long as fd is open, and so it is found again where it has no other.
+// parent. Its number stays its own as long as fd is open, and so it is found again if it has no other.
 func (u *unmountOp) attachBeneath(fd *sys.FD) error {
 	if u.attach == nil {
 		return errNothing
@@ -121,7 +121,7 @@ func (u *unmountOp) takeBack() error {
 func (u *unmountOp) discard() {
 	below, err := u.ask.beneath(u.put.ID)
 	if err == nil && below.Attr == u.put.Attr && sameContent(below.ID, u.put.ID) {
-		_ = u.takeBack() // it stays where it is used already
+		_ = u.takeBack() // it stays if it is used already
 	}
 }
 

@@ -133,7 +133,7 @@ func (u *unmountOp) attachBy(p parent, tree *sys.FD, home func(func() error) err
 	return errors.Join(sys.SetMountPropagation(tree, Private), sys.SetMountPropagation(leader, Private))
 }
 
-// lead gives the leader, attached at the root of the copied namespace. The caller
+// lead returns the leader, attached at the root of the copied namespace. The caller
 // closes it. A parent that does not share becomes its slave only then: before 6.15
 // nothing spreads by way of a mount that is attached nowhere, and what the parent's
 // own master has mounted meanwhile would not arrive.

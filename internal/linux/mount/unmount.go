@@ -19,7 +19,7 @@ type Options struct {
 	// one meant, right before the act. It may be called several times. Its error is
 	// handed on and nothing is touched.
 	Check func(State) error
-	// Source gives what is to be at the point instead, opened in the namespace;
+	// Source returns what is to be at the point instead, opened in the namespace;
 	// nil for nothing. It is asked after Check, and again if its result has been
 	// unlinked meanwhile; Unmount closes it. It is put beneath a deleted mount
 	// before that goes, so that there is no moment without, and else bound right
@@ -126,7 +126,7 @@ func (u *unmountOp) unmount() error {
 	} else {
 		fd.Close()
 		if err = u.expire(); err == nil {
-			_ = u.attachAt() // what there is to put is put where it can be
+			_ = u.attachAt() // what there is to put is put if it can be
 		}
 	}
 	if err != nil {

@@ -62,7 +62,7 @@ type Mount struct {
 const mark = "//deleted"
 
 // Deleted reports whether root carries the kernel's mark of an unlinked name,
-// and gives the path without it. Escaped and unescaped roots serve alike.
+// and returns the path without it. Escaped and unescaped roots serve alike.
 func Deleted(root string) (path string, ok bool) {
 	if len(root) <= len(mark) || !strings.HasSuffix(root, mark) {
 		return root, false

@@ -21,8 +21,8 @@ import (
 var ErrGone = errors.New("mount namespace is gone")
 
 // Lister keeps the list of what is mounted below a path in one mount namespace.
-// Asked again, it costs little where nothing changed: made for one who asks
-// every second. One goroutine uses it, and closes it.
+// Asked again, it costs little if nothing changed: made for one who asks every
+// second. One goroutine uses it, and closes it.
 //
 // It keeps a mountinfo open for the namespace of PID 1, or of this process. The
 // kernel says through it that nothing was mounted, unmounted or moved: then there

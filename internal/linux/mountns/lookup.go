@@ -86,8 +86,8 @@ func LookupIn(dir *sys.FD, name string) (*sys.FD, error) {
 	return lookup(dir, "/"+path.Base(name), name, pathMounts{table: readWay(0)})
 }
 
-// lookup opens part, seen from root where that is not nil; whole is what both
-// are together.
+// lookup opens part, seen from root if that is not nil; whole is what both are
+// together.
 func lookup(root *sys.FD, part, whole string, w pathMounts) (*sys.FD, error) {
 	if whole != path.Clean(whole) {
 		return nil, sys.EINVAL

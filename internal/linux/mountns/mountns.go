@@ -106,7 +106,7 @@ func Self() (Namespace, error) {
 	return ns, nil
 }
 
-// Read gives the text of /proc/PID/mountinfo, read into buf[:0], which grows as
+// Read returns the text of /proc/PID/mountinfo, read into buf[:0], which grows as
 // needed; pid 0 is the calling thread. It needs no right to trace the process,
 // so it serves for PID 1. Mounts outside the process' root are not in it.
 func Read(pid int, buf []byte) ([]byte, error) {

@@ -46,7 +46,7 @@ type procPass struct {
 	rest    int          // and of long tables
 	missed  bool         // a namespace could not be read through what was noted
 	denied  []int        // processes whose namespace may not be known
-	known   map[int]bool // IDs of the mounts of every table that was read, where there are such processes
+	known   map[int]bool // IDs of the mounts of every table that was read, if there are such processes
 	survey  Survey
 	// Not looked at: namespaces beyond the most that are noted, and tables that
 	// were not read, or not to their end.

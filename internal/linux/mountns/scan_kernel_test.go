@@ -228,7 +228,7 @@ func TestScannerConformance(t *testing.T) {
 	})
 }
 
-// deletedMounts gives the mounts, in every namespace, whose root carries the kernel's mark.
+// deletedMounts returns the mounts, in every namespace, whose root carries the kernel's mark.
 func deletedMounts(s *Scanner) (found []Mount, survey Survey, err error) {
 	survey, err = s.Each(func(*Brief) bool { return true }, func(m *Mount) {
 		if m.Deleted() {
@@ -238,7 +238,7 @@ func deletedMounts(s *Scanner) (found []Mount, survey Survey, err error) {
 	return found, survey, err
 }
 
-// deletedIn gives the roots of the marked mounts at or below dir in one
+// deletedIn returns the roots of the marked mounts at or below dir in one
 // namespace by the last part of their points. The machine may have others.
 func deletedIn(t *testing.T, s *Scanner, inode uint64, dir string) map[string]string {
 	t.Helper()

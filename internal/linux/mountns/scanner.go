@@ -36,7 +36,7 @@ type Survey struct {
 	// Namespaces and Mounts are how many were looked at.
 	Namespaces, Mounts int
 	// Denied counts processes whose namespace may not be read. Through procfs
-	// their mounts are looked at all the same, where they show any.
+	// their mounts are looked at all the same, if they show any.
 	Denied int
 	// Partial counts namespaces that could not be read, or of which only what
 	// lies inside some process' chroot was seen.

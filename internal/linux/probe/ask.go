@@ -187,8 +187,7 @@ func (a *asker) refused(asked string, err error) {
 	a.note(describeError(asked, err))
 }
 
-// below looks up the path beneath fd, where that answered, and asks what is
-// there.
+// below looks up the path beneath fd, if that answered, and asks what is there.
 func (a *asker) below(fd *sys.FD) (at *sys.FD, there bool) {
 	if a.answer.State != Alive {
 		return nil, false

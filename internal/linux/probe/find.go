@@ -165,8 +165,8 @@ func (s *pass) group() {
 	s.order()
 }
 
-// newGroup is a group without questions yet, of the target's file system. It is proven where that has answered when it
-// was asked last, and no request waits for the server; one whose server is gone answers at once.
+// newGroup is a group without questions yet, of the target's file system. It is proven if that has answered when it was
+// asked last, and no request waits for the server; one whose server is gone answers at once.
 func (s *pass) newGroup(device uint64, target int) *group {
 	c := s.connection(s.found[target].state)
 	return &group{device: device, owner: s.targets[target].Owner, proven: s.answered[device] && (c.Dead || c.Waiting == 0)}
@@ -194,7 +194,7 @@ func (s *pass) order() {
 }
 
 // connection is what the kernel knows of a file system's server, where that is
-// one of FUSE; the zero value where nothing is known.
+// one of FUSE; the zero value if nothing is known.
 func (s *pass) connection(st mount.State) fuse.Connection {
 	base, _, _ := strings.Cut(st.FSType, ".")
 	if s.control == nil || st.Major != 0 || base != "fuse" && base != "virtiofs" {
@@ -233,7 +233,7 @@ func (s *pass) blockedBefore(target int) bool {
 
 // pathToMount is where a mount is looked up.
 type pathToMount struct {
-	space uint64 // inode of the namespace, or the process in it where that may not be read
+	space uint64 // inode of the namespace, or the process in it if that may not be read
 	point string
 }
 

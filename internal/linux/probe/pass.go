@@ -40,14 +40,14 @@ type group struct {
 	proven    bool // it has answered when it was asked last
 	turn      int  // of the owner's: lower ones are asked first
 	questions []question
-	lost      *subprocess.LostError // the process that has asked, where that is lost
+	lost      *subprocess.LostError // the process that has asked, if that is lost
 }
 
 // lateQuestion is a question that has not been answered for a while.
 type lateQuestion struct {
 	overdue
 	since    time.Time
-	requests int // that wait for the server; 0 also where that is not known
+	requests int // that wait for the server; 0 also if that is not known
 }
 
 func (p *Prober) newPass(targets []Target) *pass {

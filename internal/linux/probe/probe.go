@@ -28,7 +28,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// DefaultDeadline is how long a pass takes at most where nothing else is said.
+// DefaultDeadline is how long a pass takes at most if nothing else is said.
 const DefaultDeadline = 2 * time.Second
 
 // Target is a mount that is to be asked.
@@ -109,9 +109,9 @@ type Answer struct {
 	State  State
 	// Errno is the error that decided; 0 if there was none.
 	Errno sys.Errno
-	// ID is the mount that was asked; the zero value where none was found.
+	// ID is the mount that was asked; the zero value if none was found.
 	ID mount.ID
-	// Stat is the zero value where nothing is known.
+	// Stat is the zero value if nothing is known.
 	Stat Stat
 	// Bindable is whether it can be bound elsewhere: Unknown unless Target.Bind
 	// is set and it was tried. No means that a container that wants it cannot
@@ -121,7 +121,7 @@ type Answer struct {
 	Deleted bool
 	// FSType is the type, with the subtype if the kernel gives it.
 	FSType string
-	// ReadOnly is the mount's option, or the file system's where it answered.
+	// ReadOnly is the mount's option, or the file system's if it answered.
 	ReadOnly bool
 	// Took is how long the file system took to answer, or was waited for.
 	Took time.Duration

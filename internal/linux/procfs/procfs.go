@@ -101,7 +101,7 @@ type round[T any] struct {
 	left  bool // the rest is not waited for
 }
 
-// run gives how many processes are done with.
+// run returns how many processes are done with.
 func (r *round[T]) run() int {
 	ctx, stop := r.watch()
 	defer stop()
@@ -128,7 +128,7 @@ func (r *round[T]) run() int {
 	return r.taken + 1
 }
 
-// watch gives a context that ends when nothing has moved on between two ticks.
+// watch returns a context that ends when nothing has moved on between two ticks.
 func (r *round[T]) watch() (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {

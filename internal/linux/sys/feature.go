@@ -73,7 +73,7 @@ func (f *Feature) Probe() error {
 	return err
 }
 
-// The features that the mount layer makes use of where it finds them.
+// The features that the mount layer uses if it finds them.
 var (
 	HasMountTrees = &Feature{
 		Name: "open_tree and move_mount", Kernel: "5.2", probe: probeMountTrees,

@@ -38,7 +38,7 @@ func OpenKernelLog() (*KernelLog, error) {
 	return &KernelLog{fd}, nil
 }
 
-// Read gives the next record in buf, cut to its length. io.EOF: no more has
+// Read returns the next record in buf, cut to its length. io.EOF: no more has
 // been said yet. Records that were overwritten before they could be read are
 // passed over. EINVAL: buf is too small, and the record is lost; 8 KiB are
 // enough for any.

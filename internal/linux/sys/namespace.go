@@ -47,7 +47,7 @@ func (f *FD) ExpectMountNamespace() error {
 	return err
 }
 
-// OwnerUserNamespace gives the inode number of the user namespace that owns the
+// OwnerUserNamespace returns the inode number of the user namespace that owns the
 // namespace behind f. EPERM: it is neither the caller's nor below that.
 func (f *FD) OwnerUserNamespace() (uint64, error) {
 	n, err := retry(func() (int, error) { return unix.IoctlRetInt(f.n, nsGetUserNS) })

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ListenerOf gives the process that listens on a stream socket of a file
+// ListenerOf returns the process that listens on a stream socket of a file
 // system, which the caller has opened with O_PATH, in the caller's process
 // namespace; 0 if it is in none that can be seen. It connects and says
 // nothing, which is all that the other end notices. It does not wait: EAGAIN if the

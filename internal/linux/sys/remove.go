@@ -21,7 +21,7 @@ func OpenEntry(dir *FD, name string) (*FD, error) {
 	return Walk{Root: dir, NoLinks: true, Beneath: true, OneMount: true}.Open(name)
 }
 
-// ListDir gives the names in the directory dir, which may have been opened with
+// ListDir returns the names in the directory dir, which may have been opened with
 // O_PATH, in no order, without "." and "..". It stops soon after most names,
 // and then more is true. It reads the directory, and waits for its file system.
 func ListDir(dir *FD, most int) (names []string, more bool, err error) {
@@ -41,7 +41,7 @@ func ListDir(dir *FD, most int) (names []string, more bool, err error) {
 	return names, true, nil
 }
 
-// ReadHead gives the first bytes, at most most, of the regular file that f,
+// ReadHead returns the first bytes, at most most, of the regular file that f,
 // opened with O_PATH, lies on. It waits for its file system. EINVAL: it is
 // something else, which opening might do anything to.
 func ReadHead(f *FD, most int) ([]byte, error) {
