@@ -11,7 +11,7 @@ import (
 // idLength is how many hexadecimal digits the IDs of containers and sandboxes have.
 const idLength = 64
 
-// ContainerID gives the ID of the container, or of the pod's sandbox, that a process runs in, from the text of
+// ContainerID returns the ID of the container, or of the pod's sandbox, that a process runs in, from the text of
 // /proc/PID/cgroup. If containers run in containers, it is the ID of the innermost. The runtime of a node that is a
 // container itself, as with kind, then knows it.
 //
@@ -24,7 +24,7 @@ func ContainerID(cgroup string) (id string, ok bool) {
 	return ids[len(ids)-1], true
 }
 
-// ContainerIDs gives the IDs of all containers that the process runs in, the outermost first. It knows the names that
+// ContainerIDs returns the IDs of all containers that the process runs in, the outermost first. It knows the names that
 // docker, containerd and CRI-O choose, under both cgroup drivers, and goes by the first hierarchy that has any.
 func ContainerIDs(cgroup string) []string {
 	for line := range strings.Lines(cgroup) {

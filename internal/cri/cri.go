@@ -113,7 +113,7 @@ func (c *connection) records(ctx context.Context, podUID, container string) ([]C
 	return c.list(ctx, labels, func(r Container) bool { return r.PodUID == podUID && r.Name == container })
 }
 
-// list gives the records with these labels that are wanted, the newest first.
+// list returns the records with these labels that are wanted, the newest first.
 func (c *connection) list(ctx context.Context, labels map[string]string, wanted func(Container) bool) ([]Container, error) {
 	request := &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: labels}}
 	var response runtimeapi.ListContainersResponse

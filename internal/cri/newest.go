@@ -24,7 +24,7 @@ type State struct {
 	ExitCode int32
 }
 
-// States gives the newest record of each container that is wanted, in no order. It lists all containers in one call, and
+// States returns the newest record of each container that is wanted, in no order. It lists all containers in one call, and
 // asks about those that do not run, at most 1,000. ErrUnavailable if the runtime cannot be reached.
 func (c *Client) States(ctx context.Context, wanted func(podUID, container string) bool) ([]State, error) {
 	conn, err := c.dial(ctx)

@@ -87,7 +87,7 @@ func TestOwnerOfAProcess(t *testing.T) {
 	}
 }
 
-// cgroup gives the text of /proc/PID/cgroup of the container's first process, whose number the shim has written down.
+// cgroup returns the text of /proc/PID/cgroup of the container's first process, whose number the shim has written down.
 func (c *containerd) cgroup(id string) string {
 	c.t.Helper()
 	file, err := filepath.Glob(filepath.Join(c.dir, "state/io.containerd.runtime.v2.task/k8s.io", id, "init.pid"))

@@ -12,14 +12,15 @@ import (
 	"time"
 )
 
-// errOnceUnknown is returned where it cannot be seen what a kubelet does, at its start, with volumes of pods that are gone.
+// errOnceUnknown is returned if it cannot be seen what a kubelet does, at its start, with volumes of pods that are
+// gone.
 var errOnceUnknown = errors.New("not known whether this kubelet tries only once")
 
 // RetriesCleanupOnce reports whether this kubelet, when it starts, tries only once to finish with a volume that it finds in the
 // directory of a pod that is gone, and that is not mounted: 1.18 does, and knows nothing of the volume from then on. 1.36
 // takes it up again, and goes on trying until its driver answers; a program that can do either counts as such. With a volume
 // that it has itself mounted each goes on trying. It is read from the kubelet's own program, as Renews does it.
-// It gives an error if there is no kubelet process, or its program has none of the texts that it looks for.
+// It returns an error if there is no kubelet process, or its program has none of the texts that it looks for.
 func (n *Node) RetriesCleanupOnce() (bool, error) {
 	has, err := n.texts()
 	switch {

@@ -17,7 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/bounded"
 )
 
-// ErrNoRuntime is returned where no socket of a container runtime is known.
+// ErrNoRuntime is returned if no socket of a container runtime is known.
 var ErrNoRuntime = errors.New("container runtime not found")
 
 // sockets are where container runtimes listen unless they were told otherwise. Those of one distribution come first,

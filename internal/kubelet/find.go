@@ -24,7 +24,7 @@ import (
 type Finder struct {
 	// Root is the kubelet's root directory in its mount namespace; it overrules what the kubelet's arguments say.
 	Root string
-	// Default is the root that NodeOrOwn looks at where no process is a kubelet. Empty: none.
+	// Default is the root that NodeOrOwn looks at if no process is a kubelet. Empty: none.
 	Default string
 	// PID is the kubelet's process. 0: it is looked for.
 	PID int
@@ -52,7 +52,7 @@ type search struct {
 	passed     []string // processes that cannot be the kubelet of the host, in words
 }
 
-// ErrNotFound is returned where no kubelet, or more than one, could be ours.
+// ErrNotFound is returned if no kubelet, or more than one, could be ours.
 var ErrNotFound = errors.New("kubelet not found")
 
 // Node is our kubelet. The result is kept as long as that process lives, with its program and its mount namespace.
@@ -198,7 +198,7 @@ func (f *Finder) processes(ctx context.Context, s *search) ([]process, error) {
 type candidate struct {
 	node *Node
 	ours bool
-	why  string // not, or where it is not known
+	why  string // not, or if it is not known
 	// serves is whether the root that is looked for is the one that its arguments name.
 	serves bool
 }

@@ -32,12 +32,12 @@ import (
 // DefaultRoot is where a kubelet keeps its directories unless it was told otherwise.
 const DefaultRoot = "/var/lib/kubelet"
 
-// ErrPodNotFound is what a source of pods gives, wrapped, where there is no such pod.
+// ErrPodNotFound is what a source of pods returns, wrapped, if there is no such pod.
 var ErrPodNotFound = errors.New("pod not found")
 
 // Pods is where pods come from: the agent's cache, or the demo's memory.
 type Pods interface {
-	// Pod gives the pod as it is known now. The caller does not change it.
+	// Pod returns the pod as it is known now. The caller does not change it.
 	Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error)
 }
 
@@ -103,7 +103,7 @@ func (n *Node) Namespace() (mountns.Namespace, error) {
 	return mountns.Of(n.PID)
 }
 
-// ReadMounts gives the text of the kubelet's mountinfo.
+// ReadMounts returns the text of the kubelet's mountinfo.
 func (n *Node) ReadMounts() ([]byte, error) { return mountns.Read(n.PID, nil) }
 
 // Mounts is the kubelet's mount table.

@@ -32,7 +32,7 @@ type callers struct {
 	once         sync.Once
 }
 
-// of gives those for a process. host is the mount namespace of process 1.
+// of returns those for a process. host is the mount namespace of process 1.
 func (c *callers) of(p process, host string) (*bounded.Calls, bounded.Call) {
 	c.once.Do(func() { c.host.PerOwner, c.others.PerOwner, c.others.Total = maxStuckIn, maxStuckIn, maxStuck })
 	call := bounded.Call{Key: p.key(), Owner: p.mounts}

@@ -71,8 +71,8 @@ func (p process) suspect(self string) (found process, why string, err error) {
 	return found, why, err
 }
 
-// lives reports whether the process that was identified is there, and runs what it ran, where it did. One that does not
-// answer is there.
+// lives reports whether the process that was identified is there, and still runs the same program in the same mount
+// namespace. One that does not answer is there.
 func (p *process) lives() bool {
 	now, err := process{pid: p.pid, dir: p.dir}.identified()
 	return errors.Is(err, procfs.ErrSilent) || err == nil && now.started == p.started && now.program == p.program && now.mounts == p.mounts

@@ -5,7 +5,7 @@ package kubelet
 
 import "errors"
 
-// errRenewsUnknown is returned where it cannot be seen whether a kubelet renews subPath binds.
+// errRenewsUnknown is returned if it cannot be seen whether a kubelet renews subPath binds.
 var errRenewsUnknown = errors.New("not known whether this kubelet renews subPath binds")
 
 // ReplacesStaleBinds reports whether this kubelet itself replaces a subPath bind whose source is another one by now: Kubernetes 1.19

@@ -97,7 +97,7 @@ func (n *Node) PodUIDs(ctx context.Context) ([]string, error) {
 	return uids, nil
 }
 
-// OwnPath gives a path below a pod's directory as this kubelet's root has it. The kubelet gives the container runtime
+// OwnPath returns a path below a pod's directory as this kubelet's root has it. The kubelet gives the container runtime
 // paths with the links that are in its own arguments. Other paths are given as they are. No link is followed but those
 // that lead to the directory of the pods.
 func (n *Node) OwnPath(told, podUID string) string {

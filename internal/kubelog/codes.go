@@ -92,7 +92,7 @@ func codes(text string) (found []fault.Code) {
 	return slices.Compact(found)
 }
 
-// simplify gives text in small letters, one space between words and one at either end, without anything that quotes.
+// simplify returns text in small letters, one space between words and one at either end, without anything that quotes.
 func simplify(text string) string {
 	text = strings.Map(func(r rune) rune {
 		switch r {

@@ -13,7 +13,7 @@ import (
 // minArray is how many numbers an array has at least. A single number in brackets is a number.
 const minArray = 2
 
-// Decode gives text as it was before programs wrote it down for each other. Byte arrays as Go prints them, such as
+// Decode returns text as it was before programs wrote it down for each other. Byte arrays as Go prints them, such as
 // [114 98 100], become the text that they are, and quotes, line breaks, tabs and carriage returns that were escaped,
 // once or in quotes of quotes, become what they stand for.
 //

@@ -56,7 +56,7 @@ func (p *Pods) Set(pod *corev1.Pod) {
 	p.pod = pod.DeepCopy()
 }
 
-// Pod gives the pod.
+// Pod returns the pod.
 func (p *Pods) Pod(_ context.Context, namespace, name string) (*corev1.Pod, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
