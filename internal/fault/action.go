@@ -55,7 +55,7 @@ type Device struct {
 	Name string `json:"name"`
 	// Sequence is the kernel's number for what is behind the device, never used again. 0: the kernel has none (before 5.15).
 	Sequence uint64 `json:"sequence,omitempty"`
-	// Image stands for Sequence where that is 0: what krbd has mapped, or the file of a loop device. Empty: not known.
+	// Image stands for Sequence if that is 0: what krbd has mapped, or the file of a loop device. Empty: not known.
 	Image string `json:"image,omitempty"`
 }
 

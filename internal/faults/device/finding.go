@@ -148,8 +148,8 @@ func keptBy(keepers []mountns.Holder, seesAll bool) string {
 	return "something that was not found: an open mount table, or a descriptor in a socket"
 }
 
-// Describe says in words what the device is, where it is not held: free, in use as it should be, or held by something
-// that is no mount.
+// Describe says in words what the device is, if it is not held: free, in use as it should be, or held by something that
+// is no mount.
 func (c *Case) Describe() string {
 	name := fmt.Sprintf("device %s (%s)", c.Device.Node(), c.Device.Number)
 	switch {

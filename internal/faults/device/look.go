@@ -155,7 +155,7 @@ const maxAsked = 16
 type person struct {
 	command string
 	owner   *cri.Owner
-	err     error // why the owner is not known, where there may be one
+	err     error // why the owner is not known, if there may be one
 	gone    bool
 }
 

@@ -73,7 +73,7 @@ func (i *Inspector) Choose(ctx context.Context, s Selection) (*Choice, error) {
 	return c, i.explain(ctx, fits, c)
 }
 
-// asNamed is the case of the device that a parameter names, where that is another of the same btrfs.
+// asNamed is the case of the device that a parameter names, if that is another of the same btrfs.
 func (i *Inspector) asNamed(ctx context.Context, c *Case, fits []filter) (*Case, error) {
 	for _, fit := range fits {
 		for _, d := range fit.devices {
@@ -94,7 +94,7 @@ func (i *Inspector) asNamed(ctx context.Context, c *Case, fits []filter) (*Case,
 type filter struct {
 	devices []blockdev.Device // those that are named, and those that are made of them
 	matches func(*Case) bool
-	nothing string // where no case matches
+	nothing string // if no case matches
 }
 
 func (i *Inspector) filters(ctx context.Context, s Selection, c *Choice) ([]filter, error) {

@@ -62,7 +62,7 @@ func (l *exitSearch) pluginDir(ctx context.Context) (string, error) {
 	return path.Join(n.Root, "plugins", l.question.Driver), nil
 }
 
-// listening gives the container whose process listens on the driver's socket.
+// listening returns the container whose process listens on the driver's socket.
 func (r *reading) listening(ctx context.Context, dir string) (cri.Owner, error) {
 	n, err := r.Kubelet.Node(ctx)
 	if err != nil {

@@ -43,7 +43,7 @@ func (m memory[T]) get(key string, ask func() (T, error)) (T, error) {
 	return known.value, known.err
 }
 
-// readLog gives the kills of the kernel's log.
+// readLog returns the kills of the kernel's log.
 func (r *reading) readLog(ctx context.Context) ([]oomlog.Kill, error) {
 	read := r.Kills
 	if read == nil {
@@ -52,7 +52,7 @@ func (r *reading) readLog(ctx context.Context) ([]oomlog.Kill, error) {
 	return r.log.get("", func() ([]oomlog.Kill, error) { return read(ctx) })
 }
 
-// listener gives the container that listens on the socket in a driver's directory.
+// listener returns the container that listens on the socket in a driver's directory.
 func (r *reading) listener(ctx context.Context, dir string) (cri.Owner, error) {
 	return r.listeners.get(dir, func() (cri.Owner, error) { return r.listening(ctx, dir) })
 }

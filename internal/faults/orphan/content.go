@@ -99,7 +99,7 @@ func (w *walker) entry(dir *sys.FD, name, rel string, depth int) error {
 
 func (w *walker) add(e Entry) { w.pod.all = append(w.pod.all, e) }
 
-// list gives the names in a directory in order, or says why not.
+// list returns the names in a directory in order, or says why not.
 func list(fd *sys.FD, limit int) (names []string, why string) {
 	names, more, err := sys.ListDir(fd, limit)
 	switch {

@@ -176,7 +176,7 @@ type Entry struct {
 	// Path is relative to the pod's directory; "." is that itself.
 	Path string `json:"path"`
 	Kind Kind   `json:"kind"`
-	// Why says what it is, where that is not plain.
+	// Why says what it is, if that is not plain.
 	Why string `json:"why,omitempty"`
 
 	inode         uint64

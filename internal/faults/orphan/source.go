@@ -25,13 +25,13 @@ const maxSandboxes = 10_000
 // serverUID is what an API server gives pods for a UID. The UID of a static pod has no dashes, unless a user chose one.
 var serverUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// sources is what those know who may know of a pod.
+// sources is what the API server and the runtime know of the pods.
 type sources struct {
 	server, runtime map[string]bool // UIDs; nil if it was not asked, or could not be
 	unasked         []string
 }
 
-// ask asks both. To ask the API server costs it a look at all pods of the cluster: so that is done only where it decides
+// ask asks both. To ask the API server costs it a look at all pods of the cluster: so that is done only if it decides
 // about one of the open pods, and the runtime neither knows all of these nor is silent.
 func (i *Inspector) ask(ctx context.Context, open []string) sources {
 	var s sources
@@ -138,7 +138,7 @@ func (i *Inspector) askRuntime(ctx context.Context) (map[string]bool, error) {
 	return known, nil
 }
 
-// contained says for each pod, where there is anything to say, why it is not proven that it has no container. A runtime
+// contained says for each pod, if there is anything to say, why it is not proven that it has no container. A runtime
 // removes containers with their sandbox; one may have been removed behind its back.
 func (i *Inspector) contained(ctx context.Context, uids []string, from sources) map[string]string {
 	why := map[string]string{}

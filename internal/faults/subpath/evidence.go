@@ -47,7 +47,7 @@ func clip(text string) string {
 type refusal struct{ where, text string }
 
 var (
-	// refusing are the reasons to wait that the kubelet gives where it, or the runtime, could not start the container.
+	// refusing are the reasons to wait that the kubelet gives if it, or the runtime, could not start the container.
 	// Those of hooks and of images are not among them: their messages quote what a container or a registry says.
 	refusing = []string{"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 	// unstarted are the reasons of runtimes for the end of a container that never ran: of containerd, and of Docker. A
@@ -55,7 +55,7 @@ var (
 	unstarted = []string{"StartError", "ContainerCannotRun"}
 )
 
-// refusals lists why the last try to start a container failed. None where it runs, or has run since.
+// refusals lists why the last try to start a container failed. None if it runs, or has run since.
 func refusals(s corev1.ContainerStatus) (found []refusal) {
 	if w := s.State.Waiting; w != nil && slices.Contains(refusing, w.Reason) {
 		found = append(found, refusal{"state.waiting", w.Message})

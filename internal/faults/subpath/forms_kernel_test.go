@@ -26,7 +26,7 @@ import (
 type form struct {
 	volume string // in the pod
 	name   string // the kubelet's, which is in the path of the bind
-	// make gives the directory of the volume, and sets in the pod what is to be set.
+	// make returns the directory of the volume, and sets in the pod what is to be set.
 	make func(t *testing.T, s *kubelettest.Scene, pod *corev1.Pod) string
 }
 

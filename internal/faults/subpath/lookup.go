@@ -51,7 +51,7 @@ func (v volume) resolve(name string) (fd *sys.FD, resolved string, err error) {
 	return sys.Walk{Root: v.dir, Beneath: true, OneMount: true, Target: v.within}.Resolve(name)
 }
 
-// within gives the target of a link as the kubelet means it: one that is absolute is given from the volume.
+// within returns the target of a link as the kubelet means it: one that is absolute is given from the volume.
 func (v volume) within(target string) (string, error) {
 	if !path.IsAbs(target) {
 		return target, nil

@@ -152,7 +152,7 @@ func (v volume) written(uid string, st mount.State) string {
 	return name
 }
 
-// cutLast gives what follows the last sep in s.
+// cutLast returns what follows the last sep in s.
 func cutLast(s, sep string) (after string, found bool) {
 	i := strings.LastIndex(s, sep)
 	if i < 0 {

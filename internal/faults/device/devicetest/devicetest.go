@@ -60,7 +60,7 @@ type Runtime struct {
 	Broken error
 }
 
-// Owner gives the container.
+// Owner returns the container.
 func (r *Runtime) Owner(context.Context, string) (cri.Owner, error) {
 	switch {
 	case r.Broken != nil:
@@ -71,7 +71,7 @@ func (r *Runtime) Owner(context.Context, string) (cri.Owner, error) {
 	return *r.Of, nil
 }
 
-// Sandboxes gives those that were set.
+// Sandboxes returns those that were set.
 func (r *Runtime) Sandboxes(context.Context) ([]cri.Sandbox, error) { return r.Ready, r.Broken }
 
 // New makes a scene with a loop device mounted, and has it go with the test. image is where the file behind it is made,

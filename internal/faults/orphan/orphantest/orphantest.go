@@ -47,7 +47,7 @@ type Server struct {
 	Asked  int // how often
 }
 
-// PodsNow gives the pods that were set.
+// PodsNow returns the pods that were set.
 func (s *Server) PodsNow(context.Context) ([]metav1.ObjectMeta, error) {
 	s.Asked++
 	return s.Pods, s.Broken
@@ -73,12 +73,12 @@ type Runtime struct {
 	NoContainers error
 }
 
-// PodRecords gives those that were set.
+// PodRecords returns those that were set.
 func (r *Runtime) PodRecords(_ context.Context, uid string) ([]cri.Container, error) {
 	return r.Containers[uid], r.NoContainers
 }
 
-// Sandboxes gives those that were set.
+// Sandboxes returns those that were set.
 func (r *Runtime) Sandboxes(context.Context) ([]cri.Sandbox, error) { return r.All, r.Broken }
 
 // Scene is the root of a kubelet that tries once to finish with what it finds, and was started half an hour later; with a pod

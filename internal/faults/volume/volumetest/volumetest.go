@@ -214,7 +214,7 @@ func (s *Scene) Owner(context.Context, string) (cri.Owner, error) {
 	return *s.owner, nil
 }
 
-// PodByUID gives the pod.
+// PodByUID returns the pod.
 func (s *Scene) PodByUID(uid string) *corev1.Pod {
 	if uid != string(s.Pod.UID) {
 		return nil
