@@ -12,7 +12,7 @@ import (
 // NotAwaited is the evidence of a fault that Healed leaves open.
 const NotAwaited = "the mount is repaired; the container was not waited for"
 
-// Healed gives the findings of a plan as healed, but for those that are open: what was done to them is proven, and not
+// Healed returns the findings of a plan as healed, but for those that are open: what was done to them is proven, and not
 // that the containers which could not start have started, for the run did not wait. Nil: none is open.
 func Healed(findings []fault.Finding, open func(f fault.Finding) bool) []fault.Finding {
 	all := slices.Clone(findings)

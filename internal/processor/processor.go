@@ -66,7 +66,7 @@ type Diagnosis struct {
 	UID, Namespace, Name string
 }
 
-// Pod names a pod and, where it matters, one of its containers.
+// Pod names a pod and, if it matters, one of its containers.
 type Pod struct {
 	Namespace, Name, Container string
 }
@@ -111,8 +111,8 @@ type Result struct {
 	Values map[string]string
 	// Findings are the faults that were found, or healed.
 	Findings []fault.Finding
-	// NotApplicable, where it is not empty, says why this is not the fault that the processor looks for. It is an
-	// answer, not an error: it is not tried again.
+	// NotApplicable, if it is not empty, says why this is not the fault that the processor looks for. It is an answer,
+	// not an error: it is not tried again.
 	NotApplicable string
 	// Files are results by key that are too long for people: they are kept on the node, and later operations get them like
 	// Values.
@@ -137,7 +137,7 @@ type Plan struct {
 	Gone []fault.Absence `json:"gone,omitempty"`
 	// Notes are what Verify needs to remember, by key.
 	Notes map[string]string `json:"notes,omitempty"`
-	// NotApplicable, where it is not empty, says why there is nothing to do. Actions are then empty.
+	// NotApplicable, if it is not empty, says why there is nothing to do. Actions are then empty.
 	NotApplicable string `json:"notApplicable,omitempty"`
 	// Applied says how each of Actions went. Only the plan that Verify gets has it. Already is not set there if an earlier
 	// try, which was cut short or failed, may have made the change.

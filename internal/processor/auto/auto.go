@@ -27,7 +27,8 @@ const (
 	// KeyChecks says what each family has found, as JSON: all of them for a pod, and for a node those that found something or
 	// could not look.
 	KeyChecks = "diagnoser.kubernetes.auto.checks"
-	// KeyRefused says what is still broken and was left alone, why, and what to do, as JSON. It is absent where nothing was.
+	// KeyRefused says what is still broken and was left alone, why, and what to do, as JSON. It is absent if nothing
+	// was.
 	KeyRefused = "recover.kubernetes.auto.refused"
 )
 
@@ -70,7 +71,7 @@ const (
 
 // Lister lists the pods of this node.
 type Lister interface {
-	// PodsHere gives pods that the caller does not change.
+	// PodsHere returns pods that the caller does not change.
 	PodsHere() []*corev1.Pod
 }
 

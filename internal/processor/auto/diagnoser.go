@@ -42,7 +42,7 @@ func (d *Diagnoser) Parameters() []string {
 // Run has every family look that applies. A family that cannot look fails the whole only if no other has found a fault:
 // what was found can be repaired.
 func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
-	nothing := "" // what to say where nothing is found
+	nothing := "" // what to say if nothing is found
 	if r.Pod != (processor.Pod{}) {
 		pod, elsewhere, err := podref.Load(ctx, d.Pods, r)
 		if err != nil || elsewhere != "" {
@@ -145,7 +145,7 @@ func (s *sum) add(t target, one processor.Result, err error) {
 	}
 }
 
-// ofPods are one check for each pod with a finding, or that of the node where there is none.
+// ofPods are one check for each pod with a finding, or that of the node if there is none.
 func ofPods(c check, findings []fault.Finding) []check {
 	var all []check
 	for _, f := range findings {

@@ -22,7 +22,7 @@ const (
 )
 
 // NewClient makes the client for all calls. Servers must have a certificate of an authority that the system trusts, or
-// of one in the PEM file caFile, where that is not empty.
+// of one in the PEM file caFile, if that is not empty.
 func NewClient(caFile string) (*http.Client, error) {
 	roots, err := trust(caFile)
 	if err != nil {
@@ -44,7 +44,7 @@ func NewClient(caFile string) (*http.Client, error) {
 	}, nil
 }
 
-// trust gives the system's authorities and those of the file. nil stands for the system's alone.
+// trust returns the system's authorities and those of the file. nil stands for the system's alone.
 func trust(caFile string) (*x509.CertPool, error) {
 	if caFile == "" {
 		return nil, nil

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { devicetest.Main(m) }
 
-// listDevice gives what is collected about the device of the scene.
+// listDevice returns what is collected about the device of the scene.
 func listDevice(t *testing.T, s *devicetest.Scene) deviceDocument {
 	t.Helper()
 	result, err := (&DeviceCollector{Kubelet: s.Node}).Run(t.Context(), processor.Request{})

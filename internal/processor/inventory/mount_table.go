@@ -30,7 +30,7 @@ type MountTableCollector struct {
 // Name is mountInfoCollector.
 func (c *MountTableCollector) Name() string { return "mountInfoCollector" }
 
-// Run gives the whole table.
+// Run returns the whole table.
 func (c *MountTableCollector) Run(ctx context.Context, _ processor.Request) (processor.Result, error) {
 	n, err := c.Kubelet.Node(ctx)
 	if err != nil {

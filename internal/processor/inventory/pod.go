@@ -29,7 +29,7 @@ type PodCollector struct {
 // Name is podDetailCollector.
 func (c *PodCollector) Name() string { return "podDetailCollector" }
 
-// Run gives the pod of the request as JSON.
+// Run returns the pod of the request as JSON.
 func (c *PodCollector) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
 	if r.Pod.Namespace == "" || r.Pod.Name == "" {
 		return processor.Result{}, processor.Stalled(fmt.Errorf("read podReference: namespace is %q and name is %q, both must be set",

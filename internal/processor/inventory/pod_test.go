@@ -17,7 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// collectPod gives the detail of a pod, read back.
+// collectPod returns the detail of a pod, read back.
 func collectPod(t *testing.T, pod *corev1.Pod) (detail string, read *corev1.Pod) {
 	t.Helper()
 	pods := &kubelettest.Pods{}

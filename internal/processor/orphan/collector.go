@@ -26,7 +26,7 @@ type Collector struct {
 // Name is orphanedPodCollector.
 func (*Collector) Name() string { return "orphanedPodCollector" }
 
-// Run lists them by UID, those of which nothing is proven included. It is not applicable where none is proven to be
+// Run lists them by UID, those of which nothing is proven included. It is not applicable if none is proven to be
 // orphaned.
 func (c *Collector) Run(ctx context.Context, _ processor.Request) (processor.Result, error) {
 	s, err := c.Inspector.Survey(ctx)

@@ -17,9 +17,9 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// Load gives the pod that a request is about, as it is now. elsewhere, where it is not empty, says why there is
-// nothing of the pod to be seen on this node. A request that names no pod, or none that exists, gives an error that is
-// not worth another try.
+// Load returns the pod that a request is about, as it is now. elsewhere, if it is not empty, says why there is nothing
+// of the pod to be seen on this node. A request that names no pod, or none that exists, gives an error that is not
+// worth another try.
 func Load(ctx context.Context, pods kubelet.Pods, r processor.Request) (pod *corev1.Pod, elsewhere string, err error) {
 	if r.Pod.Namespace == "" || r.Pod.Name == "" {
 		return nil, "", processor.Stalled(fmt.Errorf("read podReference: namespace is %q and name is %q, both must be set",

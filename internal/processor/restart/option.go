@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// defaultWait is for how long containers are waited for where nothing else is said.
+	// defaultWait is for how long containers are waited for if nothing else is said.
 	defaultWait    = 45 * time.Second
 	maxWaitSeconds = 3600
 	// Reserve is left of the operation's time to say how it went.

@@ -138,7 +138,7 @@ func (s Starter) forget(ctx context.Context, pod *corev1.Pod, a fault.Action) st
 	return "removed" + removed
 }
 
-// later gives the records of starts that have failed after that of which this is the record, once none is under way.
+// later returns the records of starts that have failed after that of which this is the record, once none is under way.
 func (s Starter) later(ctx context.Context, record cri.Container) ([]cri.Container, error) {
 	for limit := time.Now().Add(startLimit); ; {
 		records, err := s.Runtime.Records(ctx, record.PodUID, record.Name)
@@ -160,7 +160,7 @@ func (s Starter) later(ctx context.Context, record cri.Container) ([]cri.Contain
 	}
 }
 
-// Pod gives the pod, if it is still the one with that UID, and on this node. It is not worth another try if it is not.
+// Pod returns the pod, if it is still the one with that UID, and on this node. It is not worth another try if it is not.
 func (s Starter) Pod(ctx context.Context, r processor.Request, uid string) (*corev1.Pod, error) {
 	pod, elsewhere, err := podref.Load(ctx, s.Pods, r)
 	switch {
@@ -175,7 +175,7 @@ func (s Starter) Pod(ctx context.Context, r processor.Request, uid string) (*cor
 	return pod, nil
 }
 
-// Conclude gives the findings of a plan that is proven as healed, once the containers have started; running is for how many
+// Conclude returns the findings of a plan that is proven as healed, once the containers have started; running is for how many
 // seconds they were waited for, empty if none was. If the options say to wait for none, the findings of a container
 // that is to be started stay open.
 func (s Starter) Conclude(ctx context.Context, r processor.Request, w Waiting, o Options, findings []fault.Finding) (
@@ -228,7 +228,7 @@ func (s Starter) Await(ctx context.Context, r processor.Request, w Waiting, limi
 	}
 }
 
-// doubts looks at the pod again where it may only be remembered that its containers run.
+// doubts looks at the pod again if it may only be remembered that its containers run.
 func (s Starter) doubts(ctx context.Context, pod *corev1.Pod, w Waiting) []string {
 	source, ok := s.Pods.(kubelet.FreshPods)
 	if !ok {

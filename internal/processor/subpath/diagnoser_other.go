@@ -18,7 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// otherReasons says why the pod does not have this fault, and which it has instead where that can be seen.
+// otherReasons says why the pod does not have this fault, and which it has instead if that can be seen.
 func otherReasons(ctx context.Context, n *kubelet.Node, s podScope, seen classifiedBinds) (processor.Result, error) {
 	reasons, findings := []string{s.noSubPath()}, []fault.Finding(nil)
 	if len(s.wants) > 0 {

@@ -90,7 +90,7 @@ type listedCopy struct {
 	Container string     `json:"container,omitempty"`
 }
 
-// Run looks at the volumes of the request's pod, or where it names none at all of the node.
+// Run looks at the volumes of the request's pod, or, if it names none, at all of the node.
 func (c *Collector) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
 	selection, elsewhere, err := c.selection(ctx, r)
 	if err != nil || elsewhere != "" {

@@ -31,13 +31,14 @@ const (
 	KeyDiagnoserCodes   = "diagnoser.kubernetes.volume_health.codes"
 	// KeyDiagnoserList holds all that was found out about every broken volume, as JSON.
 	KeyDiagnoserList = "diagnoser.kubernetes.volume_health.list"
-	// KeyDiagnoserShares are the other pods that have one of the dead file systems, as JSON. It is absent where there are none.
+	// KeyDiagnoserShares are the other pods that have one of the dead file systems, as JSON. It is absent if there are
+	// none.
 	KeyDiagnoserShares = "diagnoser.kubernetes.volume_health.shares"
 )
 
 // ExitAnalyzer finds out why the daemons of volumes ended: a *fusedaemon.Analyzer.
 type ExitAnalyzer interface {
-	// AnalyzeAll gives one exit for each question, in their order.
+	// AnalyzeAll returns one exit for each question, in their order.
 	AnalyzeAll(ctx context.Context, questions []fusedaemon.Question) []fusedaemon.Exit
 }
 
@@ -72,8 +73,8 @@ func (*Diagnoser) Parameters() []string {
 	return []string{volume.ParamVolume}
 }
 
-// Run looks at the volumes of the request's pod, at those that its container mounts where it names one, or at all of
-// the node where it names no pod.
+// Run looks at the volumes of the request's pod, at those that its container mounts if it names one, or at all of the
+// node if it names no pod.
 func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
 	s := searchScope{container: r.Pod.Container, Selection: volume.Selection{Volume: r.Values[volume.ParamVolume]}}
 	if r.Pod != (processor.Pod{}) {

@@ -46,7 +46,7 @@ type brokenCopy struct {
 	Pod       *fault.Pod `json:"pod,omitempty"`
 	Container string     `json:"container,omitempty"`
 	SubPath   string     `json:"subPath,omitempty"`
-	// Replaceable is whether it may be replaced where there is a source, and Why why, or why not.
+	// Replaceable is whether it may be replaced if there is a source, and Why why, or why not.
 	Replaceable bool   `json:"replaceable"`
 	Why         string `json:"why,omitempty"`
 }

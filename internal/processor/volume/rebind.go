@@ -25,10 +25,10 @@ const (
 	// KeyRebindResult describes the first mount that was replaced, KeyResults all.
 	KeyRebindResult  = "recover.kubernetes.volume_rebind.result"
 	KeyRebindResults = "recover.kubernetes.volume_rebind.results"
-	// KeyRebindRefusals says what is still broken and was left alone, and why, as JSON. It is absent where nothing was.
+	// KeyRebindRefusals says what is still broken and was left alone, and why, as JSON. It is absent if nothing was.
 	KeyRebindRefusals = "recover.kubernetes.volume_rebind.refusals"
 	// KeyRebindShares are the other pods of the node that have one of the dead file systems, as JSON: nothing of theirs was
-	// changed. It is absent where there are none.
+	// changed. It is absent if there are none.
 	KeyRebindShares = "recover.kubernetes.volume_rebind.shares"
 	// KeyRebindRunningAfter is how many seconds after the repair all containers that could not start were seen to have started.
 	// It is absent if there was none, or the run did not wait.

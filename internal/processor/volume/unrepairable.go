@@ -16,7 +16,7 @@ type UnrepairableJudge struct {
 	Inspector Inspector
 }
 
-// Unmendable gives the faults of a pod's volumes for which nothing would be planned, and in reasons why. Without
+// Unmendable returns the faults of a pod's volumes for which nothing would be planned, and in reasons why. Without
 // findings, reasons say why there is none. A copy that another pod has is none of this pod's faults.
 func (j *UnrepairableJudge) Unmendable(ctx context.Context, podUID string) (findings []fault.Finding, reasons []string, err error) {
 	if podUID == "" {
