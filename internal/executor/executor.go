@@ -19,9 +19,9 @@ import (
 )
 
 var (
-	// ErrNotFound is what a Store gives, wrapped, where there is no such object.
+	// ErrNotFound is what a Store returns, wrapped, if there is no such object.
 	ErrNotFound = errors.New("not found")
-	// ErrGone is what Store.Save gives, wrapped, where the Diagnosis no longer exists or has another UID.
+	// ErrGone is what Store.Save returns, wrapped, if the Diagnosis no longer exists or has another UID.
 	ErrGone = errors.New("diagnosis is gone")
 	// ErrDeleted is the cause with which the context of Run is cancelled when the Diagnosis was deleted.
 	ErrDeleted = errors.New("diagnosis was deleted")

@@ -36,7 +36,8 @@ func faults(findings []fault.Finding) []v1.Fault {
 	return all
 }
 
-// identity is what makes two findings one: the code and the mount, or where there is none, who suffers.
+// identity is what makes two findings one: the code and the mount, or if there is none, the pod, the container and the
+// volume.
 type identity struct {
 	code                   fault.Code
 	mount                  fault.Mount

@@ -49,7 +49,7 @@ func New(nodes []Node) (*Graph, error) {
 	return g, nil
 }
 
-// numbered copies the list and fills in the ids where none is given.
+// numbered copies the list and fills in the ids if none is given.
 func numbered(nodes []Node) []Node {
 	given := slices.ContainsFunc(nodes, func(n Node) bool { return n.ID != 0 })
 	copied := make([]Node, len(nodes))
@@ -66,7 +66,7 @@ func numbered(nodes []Node) []Node {
 // Nodes is the list with every id filled in. The caller must not change it.
 func (g *Graph) Nodes() []Node { return g.nodes }
 
-// Node gives a node by its id, which must be that of one.
+// Node returns a node by its id, which must be that of one.
 func (g *Graph) Node(id int32) Node { return g.nodes[g.at[id]] }
 
 // Hash identifies the list with every id filled in: 40 hexadecimal digits.

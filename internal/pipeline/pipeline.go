@@ -62,17 +62,17 @@ type Job struct {
 	Deadline time.Time
 	// PlanOnly ends the run with the first plan that would change something, before BeforeRepair.
 	PlanOnly bool
-	// BeforeRepair, where it is set, is called when a plan is in the journal and before anything of it is done. An error
-	// ends the run with nothing changed, and Run returns it; the plan is carried on with when Run is called again. again
-	// plans a second time, and changes nothing.
+	// BeforeRepair, if it is set, is called when a plan is in the journal and before anything of it is done. An error
+	// ends the run with nothing changed, and Run returns it; the plan is carried on with when Run is called again.
+	// again plans a second time, and changes nothing.
 	BeforeRepair func(ctx context.Context, r Report, again Replan) error
-	// Exclusive, where it is set, is called before the actions of a plan, and what it returns after them: no other program of
-	// the node repairs meanwhile. An error is that of the attempt.
+	// Exclusive, if it is set, is called before the actions of a plan, and what it returns after them: no other program
+	// of the node repairs meanwhile. An error is that of the attempt.
 	Exclusive func(ctx context.Context) (release func(), err error)
-	// OperationEnded, where it is set, hears of every operation that ends in this process: the last of the report.
+	// OperationEnded, if it is set, is called for every operation that ends in this process: the last of the report.
 	OperationEnded func(r Report)
-	// ActionEnded, where it is set, hears of every action that ends in this process. The last operation of the report is
-	// the one whose action it is.
+	// ActionEnded, if it is set, is called for every action that ends in this process. The last operation of the report
+	// is the one whose action it is.
 	ActionEnded func(r Report, a ActionRun)
 }
 
@@ -122,9 +122,9 @@ func (r *Runner) Artifact(a Artifact) (string, error) {
 // uidPattern is what can be the name of a file and part of no other.
 var uidPattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_-]{0,127}$`)
 
-// Run runs a job to its end, going on from its journal where there is one. A nil error means that the Report is final,
-// and it is the same whenever Run is called again. When ctx is cancelled, Run stops with the cause; the journal is left
-// so that a later call goes on.
+// Run runs a job to its end, going on from its journal if there is one. A nil error means that the Report is final, and
+// it is the same whenever Run is called again. When ctx is cancelled, Run stops with the cause; the journal is left so
+// that a later call goes on.
 func (r *Runner) Run(ctx context.Context, job Job) (Report, error) {
 	uid := job.UID
 	if !uidPattern.MatchString(uid) {

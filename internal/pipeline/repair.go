@@ -129,7 +129,7 @@ func (x *run) decide(id int32, s *state, plan processor.Plan) error {
 	return nil
 }
 
-// agree asks BeforeRepair once, where there is something left to do.
+// agree asks BeforeRepair once, if there is something left to do.
 func (x *run) agree(ctx context.Context, id int32, s *state) error {
 	if !s.pending() || s.agreed || x.job.BeforeRepair == nil {
 		return nil

@@ -38,7 +38,7 @@ type stored struct {
 	Value  string    `json:"value,omitempty"`
 	InFile bool      `json:"inFile,omitempty"`
 	File   *Artifact `json:"file,omitempty"`
-	// Shown is for the status, where that differs from Value. Hidden says that there was no room for it.
+	// Shown is for the status, if that differs from Value. Hidden says that there was no room for it.
 	Shown  string `json:"shown,omitempty"`
 	Hidden bool   `json:"hidden,omitempty"`
 }
@@ -250,7 +250,7 @@ func costOfRune(r rune) int {
 	return utf8.RuneLen(r)
 }
 
-// head is as much of the beginning of a text as costs no more than room, whole lines where that loses little.
+// head is as much of the beginning of a text as costs no more than room, whole lines if that loses little.
 func head(text string, room int) string {
 	for i, r := range text {
 		if room -= costOfRune(r); room < 0 {
