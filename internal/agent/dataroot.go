@@ -31,7 +31,7 @@ type dataRoot struct {
 	lock *sys.FD
 }
 
-// openDataRoot makes the directory where there is none, closes it to everybody but root, and takes its lock. The caller
+// openDataRoot makes the directory if there is none, closes it to every user but root, and takes its lock. The caller
 // closes it, after everything that writes there has ended.
 func openDataRoot(ctx context.Context, dir string, patience time.Duration) (*dataRoot, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {

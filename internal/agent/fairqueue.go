@@ -14,7 +14,7 @@ import (
 )
 
 // fairQueue is the order in which Diagnoses get a worker. Namespaces take turns. A namespace has a quarter of the workers, at
-// least one. It gets more only where no other namespace waits, and never the last quarter, so that one that comes later
+// least one. It gets more only if no other namespace waits, and never the last quarter, so that one that comes later
 // finds a worker free.
 type fairQueue struct {
 	workers, share int

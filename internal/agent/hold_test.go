@@ -19,7 +19,7 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// onePod gives the same pod, and the same Diagnosis, whatever it is asked for.
+// onePod returns the same pod, and the same Diagnosis, whatever it is asked for.
 type onePod struct {
 	client.Reader
 	pod       corev1.Pod

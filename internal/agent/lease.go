@@ -46,7 +46,7 @@ func (l *lease) Start(ctx context.Context) error {
 	}
 }
 
-// renew writes the Lease in one request, and makes it where there is none.
+// renew writes the Lease in one request, and makes it if there is none.
 func (l *lease) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.renewal)
 	defer cancel()

@@ -38,7 +38,7 @@ type observer struct {
 	metrics *metrics
 	// log gets a line for every action, with the calls that it made.
 	log logr.Logger
-	// label gives the metrics' label for an Operation by name.
+	// label returns the metrics' label for an Operation by name.
 	label func(ctx context.Context, operation string) string
 
 	mu   sync.Mutex

@@ -27,7 +27,7 @@ type pods struct {
 	cache, live client.Reader
 }
 
-// Pod gives a pod of this node. The cache may be behind; before a pod is called missing the API server is asked.
+// Pod returns a pod of this node. The cache may be behind; before a pod is called missing the API server is asked.
 func (p *pods) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
 	pod, err := p.find(ctx, types.NamespacedName{Namespace: namespace, Name: name})
 	if err != nil {
@@ -110,7 +110,7 @@ func (p *podIndex) PodsHere() []*corev1.Pod {
 	return slices.Collect(maps.Values(p.byUID))
 }
 
-// PodByUID gives the pod that the cache has; the caller does not change it.
+// PodByUID returns the pod that the cache has; the caller does not change it.
 func (p *podIndex) PodByUID(uid string) *corev1.Pod {
 	p.mu.RLock()
 	defer p.mu.RUnlock()

@@ -41,7 +41,7 @@ func (c *checked) Run(ctx context.Context, d *v1.Diagnosis) (*v1.Diagnosis, erro
 	return c.pipeline.Run(ctx, d)
 }
 
-// check says why a Diagnosis cannot run here; no reason where it can.
+// check says why a Diagnosis cannot run here; no reason if it can.
 func (c *checked) check(ctx context.Context, ref *v1.PodReference) (reason, message string, err error) {
 	pod, err := c.pods.find(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
 	if errors.Is(err, kubelet.ErrPodNotFound) {

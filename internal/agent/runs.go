@@ -27,7 +27,7 @@ func newRuns() *runs {
 	return &runs{running: map[types.UID]*run{}, ended: map[types.UID]bool{}}
 }
 
-// begin marks a Diagnosis as running. It says no where it runs already or has ended. The context is cancelled with the
+// begin marks a Diagnosis as running. It says no if it runs already or has ended. The context is cancelled with the
 // cause that drop is given, or when its parent is.
 func (r *runs) begin(parent context.Context, uid types.UID) (context.Context, bool) {
 	r.mu.Lock()
@@ -52,7 +52,7 @@ func (r *runs) end(uid types.UID, over bool) {
 	}
 }
 
-// drop forgets a Diagnosis that no longer exists, and stops it with the cause where it runs.
+// drop forgets a Diagnosis that no longer exists, and stops it with the cause if it runs.
 func (r *runs) drop(uid types.UID, cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

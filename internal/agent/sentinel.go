@@ -85,7 +85,7 @@ func (a *agent) newRecorder() (err error) {
 	return err
 }
 
-// logsCommand is the command that shows the agent's log, where it runs in a pod: whose name its host has.
+// logsCommand is the command that shows the agent's log, if it runs in a pod: its host has the pod's name.
 func (a *agent) logsCommand() string {
 	host, err := os.Hostname()
 	if a.PodUID == "" || err != nil {
@@ -183,7 +183,7 @@ type impacts struct {
 // Describe describes the one metric.
 func (i *impacts) Describe(to chan<- *prometheus.Desc) { to <- faultsByImpact.Desc() }
 
-// Collect gives a sample for every code that is watched, and for every impact.
+// Collect returns a sample for every code that is watched, and for every impact.
 func (i *impacts) Collect(to chan<- prometheus.Metric) {
 	var found map[fault.Code]map[fault.Impact]int
 	if i.read != nil {

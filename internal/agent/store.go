@@ -32,13 +32,13 @@ type store struct {
 	backoff wait.Backoff
 }
 
-// OperationSet gives an OperationSet by name.
+// OperationSet returns an OperationSet by name.
 func (s *store) OperationSet(ctx context.Context, name string) (*v1.OperationSet, error) {
 	set := &v1.OperationSet{}
 	return set, s.definition(ctx, name, set)
 }
 
-// Operation gives an Operation by name.
+// Operation returns an Operation by name.
 func (s *store) Operation(ctx context.Context, name string) (*v1.Operation, error) {
 	op := &v1.Operation{}
 	return op, s.definition(ctx, name, op)
