@@ -23,7 +23,7 @@ type Schedule struct{ next cron.Schedule }
 // Parse reads a schedule. Without a time zone it is in UTC.
 func Parse(t *v1.CronTemplate) (Schedule, error) {
 	zoned := strings.HasPrefix(t.Schedule, "TZ=") || strings.HasPrefix(t.Schedule, "CRON_TZ=")
-	// cron/v3 cuts the zone off at the first space and panics where there is none.
+	// cron/v3 cuts the zone off at the first space and panics if there is none.
 	if zoned && !strings.Contains(t.Schedule, " ") {
 		return Schedule{}, errors.New("a space and five fields must follow the time zone")
 	}
