@@ -17,7 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/cli/node"
 )
 
-// run gives the exit status and what was written, on a machine that seems to have no kubelet, whichever it has.
+// run returns the exit status and what was written, on a machine that seems to have no kubelet, whichever it has.
 func run(t *testing.T, stdin string, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer

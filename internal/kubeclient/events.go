@@ -69,7 +69,7 @@ func withNext(line, next string) string {
 	return shorten(line, MaxEventCharacters-utf8.RuneCountInString(cut)) + cut
 }
 
-// shorten cuts a line to a number of characters, after a word where there is one in its second half.
+// shorten cuts a line to a number of characters, after a word if there is one in its second half.
 func shorten(line string, most int) string {
 	runes := []rune(line)
 	if len(runes) <= most {

@@ -19,8 +19,9 @@ import (
 // conflictDelay is how long a reconciler waits for its cache to catch up.
 const conflictDelay = 200 * time.Millisecond
 
-// PatchStatus ends a reconciliation: it makes the status of now printable, and writes it where it differs from old, of
-// which now is a copy. A write that others were faster than comes back after a while, and an object that is gone is no error.
+// PatchStatus ends a reconciliation: it makes the status of now printable, and writes it if it differs from old, of
+// which now is a copy. A write that others were faster than comes back after a while, and an object that is gone is no
+// error.
 func PatchStatus(ctx context.Context, c client.Client, old, now client.Object) (reconcile.Result, error) {
 	printable.Fields(statusOf(now))
 	if equality.Semantic.DeepEqual(old, now) {

@@ -37,7 +37,7 @@ func SubPathMounts(pod *corev1.Pod) []SubPathMount {
 	return wants
 }
 
-// FindSubPathMount gives what the pod wants at point. ok is false if the kubelet would not bind a subPath of this pod there:
+// FindSubPathMount returns what the pod wants at point. ok is false if the kubelet would not bind a subPath of this pod there:
 // another root, another pod, a container, an index or a volume that the spec does not have.
 func FindSubPathMount(n *kubelet.Node, pod *corev1.Pod, point string) (want SubPathMount, ok bool) {
 	s, ok := n.ParseSubPath(point)

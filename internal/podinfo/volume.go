@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// KubeletPlugin is the kubelet's name for the kind of volume, where it keeps the content itself; empty for all others.
+// KubeletPlugin is the kubelet's name for the kind of volume, if it keeps the content itself; empty for all others.
 func KubeletPlugin(v corev1.Volume) string {
 	switch {
 	case v.ConfigMap != nil:
@@ -45,8 +45,8 @@ func VolumesOf(pod *corev1.Pod, name string) []corev1.Volume {
 	return found
 }
 
-// CreatesHostPath reports whether the path of a hostPath volume is made where it is not there: by the kubelet for DirectoryOrCreate and
-// FileOrCreate, and by the runtime, as an empty directory, for a volume without a type.
+// CreatesHostPath reports whether the path of a hostPath volume is made if it is not there: by the kubelet for
+// DirectoryOrCreate and FileOrCreate, and by the runtime, as an empty directory, for a volume without a type.
 func CreatesHostPath(h *corev1.HostPathVolumeSource) bool {
 	return slices.Contains([]corev1.HostPathType{corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate, corev1.HostPathFileOrCreate}, HostPathType(h))
 }

@@ -77,7 +77,7 @@ func decode(document []byte, into any) error {
 	return errors.Join(err, errors.Join(unknown...))
 }
 
-// YAML gives an object as kubectl get -o yaml would.
+// YAML returns an object as kubectl get -o yaml would.
 func YAML(object any) ([]byte, error) {
 	b, err := sigsyaml.Marshal(object)
 	if err != nil {

@@ -30,7 +30,7 @@ type Memory struct {
 
 var _ executor.Store = (*Memory)(nil)
 
-// Operation gives the Operation with that name, or an error that wraps executor.ErrNotFound.
+// Operation returns the Operation with that name, or an error that wraps executor.ErrNotFound.
 func (m *Memory) Operation(_ context.Context, name string) (*v1.Operation, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -41,7 +41,7 @@ func (m *Memory) Operation(_ context.Context, name string) (*v1.Operation, error
 	return o.DeepCopy(), nil
 }
 
-// OperationSet gives the OperationSet with that name, or an error that wraps executor.ErrNotFound.
+// OperationSet returns the OperationSet with that name, or an error that wraps executor.ErrNotFound.
 func (m *Memory) OperationSet(_ context.Context, name string) (*v1.OperationSet, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -52,7 +52,7 @@ func (m *Memory) OperationSet(_ context.Context, name string) (*v1.OperationSet,
 	return s.DeepCopy(), nil
 }
 
-// Diagnosis gives a Diagnosis, or an error that wraps executor.ErrGone.
+// Diagnosis returns a Diagnosis, or an error that wraps executor.ErrGone.
 func (m *Memory) Diagnosis(namespace, name string) (*v1.Diagnosis, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

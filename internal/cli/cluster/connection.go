@@ -86,7 +86,7 @@ func (c *connection) given() (flags []string) {
 
 // client asks one API server.
 type client struct {
-	// namespace is the one that is meant where none is named.
+	// namespace is the one that is meant if none is named.
 	namespace string
 
 	config  *rest.Config

@@ -118,7 +118,7 @@ func (d *decoding) flush() error {
 	return nil
 }
 
-// next gives a line however it ends, and an error, io.EOF too, when there is nothing before it.
+// next returns a line however it ends, and an error, io.EOF too, when there is nothing before it.
 func (d *decoding) next() (logLine, error) {
 	part, err := d.in.ReadSlice('\n')
 	content := append(d.held, part...)

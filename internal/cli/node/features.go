@@ -54,7 +54,7 @@ type answer struct {
 	Answer string `json:"answer"`
 	// MinimumKernel is the first mainline version that has it.
 	MinimumKernel string `json:"minimumKernel"`
-	// Without is what kubediag does where it is missing.
+	// Without is what kubediag does if it is missing.
 	Without string `json:"without"`
 	// Error is why the answer is "failed".
 	Error string `json:"error,omitempty"`

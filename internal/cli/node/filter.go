@@ -27,8 +27,8 @@ func (s *scan) filter(ctx context.Context, faults []fault.Finding, o scanOptions
 	return slices.DeleteFunc(faults, func(f fault.Finding) bool { return !slices.Contains(uids, f.Pod.UID) }), nil
 }
 
-// uids are those of the pods of this node that have a name. Several had it where it was used again. A pod that is not known
-// here is an error: that nothing of it is broken would say nothing.
+// uids are those of the pods of this node that have a name. Several had it if it was used again. A pod that is not
+// known here is an error: that nothing of it is broken would say nothing.
 func (s *scan) uids(ctx context.Context, pod string) (uids []string, err error) {
 	here, err := s.source.podUIDs(ctx)
 	if err != nil {

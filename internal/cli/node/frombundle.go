@@ -103,7 +103,7 @@ func specsOf(b *bundle.Bundle) (podFile, error) {
 // set puts a value behind a pointer.
 func set[T any](at **T) func(*T) { return func(value *T) { *at = value } }
 
-// decodeEntry gives the content of an entry to take; nothing if the bundle does not have it.
+// decodeEntry returns the content of an entry to take; nothing if the bundle does not have it.
 func decodeEntry[T any](b *bundle.Bundle, name string, take func(*T)) error {
 	content := b.File(name)
 	if content == nil {

@@ -14,10 +14,10 @@ import (
 	"kubediag.org/kubediag/internal/printable"
 )
 
-// asRoot is what to do where it could not be looked everywhere.
+// asRoot is what to do if the look was not complete.
 const asRoot = "run it as root in the host's PID namespace (in a pod: hostPID: true)"
 
-// mountProc is what to do where there is no process file system.
+// mountProc is what to do if there is no process file system.
 const mountProc = "mount it: mount -t proc proc /proc"
 
 // gap is something that was not looked at, and may hide a fault.

@@ -15,7 +15,7 @@ func (*interruption) Error() string { return "interrupted" }
 // Unwrap is why the context has ended.
 func (i *interruption) Unwrap() error { return i.cause }
 
-// interrupted is err, or an interruption where that comes of a signal.
+// interrupted is err, or an interruption if that comes of a signal.
 func interrupted(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return &interruption{ctx.Err()}

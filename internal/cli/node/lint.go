@@ -127,7 +127,7 @@ func (o *lintOptions) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// read reads one file after the other. It fails where there is nothing to read.
+// read reads one file after the other. It fails if there is nothing to read.
 func (o *lintOptions) read(ctx context.Context, options lint.Options, stdin io.Reader) (*lintReport, error) {
 	var m lint.Manifests
 	r := &lintReport{SchemaVersion: schemaVersion, Findings: []lint.Located{}, Errors: []string{}}

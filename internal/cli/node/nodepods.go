@@ -32,7 +32,7 @@ type nodePods struct {
 	runtime podRuntime // nil if there is none, or it does not answer
 }
 
-// Pod gives the pod with that name. If its name was used again, it is the one that is not being deleted.
+// Pod returns the pod with that name. If its name was used again, it is the one that is not being deleted.
 func (p *nodePods) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
 	all, err := p.list(ctx, func(o types.NamespacedName) bool { return o.Namespace == namespace && o.Name == name })
 	if err != nil {
@@ -53,7 +53,7 @@ func leaving(pod *corev1.Pod) int {
 	return 0
 }
 
-// list gives the pods of this node whose names are wanted.
+// list returns the pods of this node whose names are wanted.
 func (p *nodePods) list(ctx context.Context, wanted func(types.NamespacedName) bool) (all []*corev1.Pod, err error) {
 	here, err := p.node.PodUIDs(ctx)
 	if err != nil {

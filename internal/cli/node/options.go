@@ -76,7 +76,7 @@ func absolute(name string) error {
 	return nil
 }
 
-// node is the kubelet's, or the caller's own where no kubelet serves the root directory.
+// node is the kubelet's, or the caller's own if no kubelet serves the root directory.
 func (o nodeOptions) node(ctx context.Context) (kubelet.Choice, error) {
 	finder := kubelet.Finder{Root: o.root, PID: o.pid, Proc: o.proc}
 	if !shortSighted() { // else a kubelet may run that is not seen

@@ -19,7 +19,7 @@ type faultPlace struct {
 }
 
 // maxAlike is how many places may differ in pod and volume alone. Beyond that they become one place for each volume of a
-// namespace, and where that is not enough, one in all: a cause that hits hundreds of pods takes one row.
+// namespace, and if that is not enough, one in all: a cause that hits hundreds of pods takes one row.
 const maxAlike = 8
 
 // places groups the faults, puts the worst first and writes its number into each fault.

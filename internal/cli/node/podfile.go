@@ -27,7 +27,7 @@ const maxPodFile = 64 << 20
 // podFile is what was read from a file of pods, by UID. nil if there was no file.
 type podFile map[string]*corev1.Pod
 
-// readPods reads the file, or stdin where it is "-". Reading may wait for another program: it ends with ctx.
+// readPods reads the file, or stdin if it is "-". Reading may wait for another program: it ends with ctx.
 func readPods(ctx context.Context, file string, stdin io.Reader) (podFile, error) {
 	pods, err := bounded.Do(ctx, &bounded.Calls{}, bounded.Call{}, func() (podFile, error) { return openPods(file, stdin) })
 	if errors.Is(err, bounded.ErrLeft) {
@@ -141,5 +141,5 @@ func (p podFile) addPod(document []byte, kind string) error {
 	return nil
 }
 
-// pod gives the pod with that UID, nil if it is not known.
+// pod returns the pod with that UID, nil if it is not known.
 func (p podFile) pod(uid string) *corev1.Pod { return p[uid] }

@@ -148,8 +148,9 @@ func (o probeOptions) probe(ctx context.Context, name string) (*probeReport, err
 	return r, nil
 }
 
-// asSubPath is what a fault of the mount at point is called where that is the place of a subPath bind, whose source is a file
-// or directory in a volume, and not a volume: as scan has it. suspected is how it would be called that it cannot be bound.
+// asSubPath is what a fault of the mount at point is called if that is the place of a subPath bind, whose source is a
+// file or directory in a volume, and not a volume: as scan has it. suspected is how it would be called that it cannot
+// be bound.
 func asSubPath(point string, code fault.Code, why string) (fault.Code, string, fault.Code) {
 	n, ok := kubelet.NodeOfSubPath(point)
 	if !ok || code != "" && code != fault.DeletedVolumeSource {

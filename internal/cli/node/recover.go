@@ -87,7 +87,7 @@ func (o *changeOptions) validate() error {
 	return mayChange()
 }
 
-// mayChange refuses callers who may not see and change every mount.
+// mayChange refuses callers that may not see and change every mount.
 func mayChange() error {
 	if _, err := sys.Procfs(); err != nil {
 		return fmt.Errorf("see mounts of other processes: %w: %s", err, mountProc)
@@ -188,7 +188,7 @@ func writeThen(w io.Writer, text string, then error) error {
 	return then
 }
 
-// choose gives the faults that the arguments mean, with the numbers that the user knows, and those of them that are gone.
+// choose returns the faults that the arguments mean, with the numbers that the user knows, and those of them that are gone.
 func choose(r *scanReport, args []string) (chosen, gone []*scanFault, err error) {
 	last, err := lastScan()
 	switch {

@@ -26,7 +26,7 @@ import (
 // recoverView writes what recover does for people.
 type recoverView struct{ scanView }
 
-// clean is said where there is nothing to repair.
+// clean is said if there is nothing to repair.
 func (v recoverView) clean() string {
 	mark, colour, text := "✓", terminal.Green, "nothing to repair."
 	switch {

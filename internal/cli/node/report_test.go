@@ -141,7 +141,7 @@ var screens = map[string]terminal.Screen{
 	"40": {Width: 40, Terminal: true, ASCII: true}, "colour": {Width: 80, Terminal: true, Colour: true},
 }
 
-// shownAs gives a report as it is shown.
+// shownAs returns a report as it is shown.
 func shownAs(r *scanReport, s terminal.Screen) string {
 	return scanView{Screen: s, scanReport: r}.text()
 }

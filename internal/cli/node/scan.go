@@ -266,7 +266,7 @@ var kinds = []kind{
 	{"directories of pods that are gone", []fault.Code{fault.OrphanedPodVolumes}, orphanedPods},
 }
 
-// wanted are the kinds that can find faults of these codes; all where there are none.
+// wanted are the kinds that can find faults of these codes; all if there are none.
 func wanted(codes []string) []kind {
 	if len(codes) == 0 {
 		return kinds

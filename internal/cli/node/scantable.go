@@ -157,7 +157,7 @@ func (p faultPlace) volume() string {
 	}
 }
 
-// reason is one sentence: the containers, the volume where it has no column, and what is wrong.
+// reason is one sentence: the containers, the volume if it has no column, and what is wrong.
 func (p faultPlace) reason(volume bool) string {
 	const maxContainers = 3
 	var who []string

@@ -237,7 +237,7 @@ func (v scanView) repair(places []faultPlace) []fault.Command {
 // fits reports whether a command takes no more than half of a line.
 func (v scanView) fits(line string) bool { return v.Width == 0 || terminal.Columns(line) <= v.Width/2 }
 
-// commands are lines to paste, with their purpose behind them, or above them where that does not fit.
+// commands are lines to paste, with their purpose behind them, or above them if that does not fit.
 func (v scanView) commands(list []fault.Command) string {
 	var b strings.Builder
 	column := 0

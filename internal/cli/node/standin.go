@@ -134,7 +134,7 @@ func (s *standIn) stop(ctx context.Context) error {
 	return mount.Unmount(ctx, state.ID, mount.Options{})
 }
 
-// sync is the kubelet's loop: it starts the container where it does not run and the back-off is over.
+// sync is the kubelet's loop: it starts the container if it does not run and the back-off is over.
 func (s *standIn) sync(ctx context.Context) {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()

@@ -13,7 +13,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 )
 
-// PodByUID gives the pod of the file; nil if it has none.
+// PodByUID returns the pod of the file; nil if it has none.
 func (p podFile) PodByUID(uid string) *corev1.Pod { return p.pod(uid) }
 
 // PodsNow lists what the file has.
