@@ -41,7 +41,7 @@ type Env struct {
 	Client client.Client
 }
 
-// Start gives the API server 1.36.3.
+// Start returns the API server 1.36.3.
 func Start(t testing.TB) *Env {
 	t.Helper()
 	env, err := current()
@@ -51,7 +51,7 @@ func Start(t testing.TB) *Env {
 	return env
 }
 
-// StartOld gives an API server that treats kubediag's kinds as 1.18.19 does and everything else as 1.36.3 does.
+// StartOld returns an API server that treats kubediag's kinds as 1.18.19 does and everything else as 1.36.3 does.
 func StartOld(t testing.TB) *Env {
 	t.Helper()
 	env, err := old()

@@ -72,19 +72,19 @@ func BuildAll(ctx context.Context) error {
 	return nil
 }
 
-// Kubectl gives the path of kubectl 1.36, for tests that do what users do. It is built if it is not there.
+// Kubectl returns the path of kubectl 1.36, for tests that do what users do. It is built if it is not there.
 func Kubectl(ctx context.Context) (string, error) { return binary(ctx, "kubectl", Kubernetes136) }
 
-// ControllerManager gives the path of kube-controller-manager 1.36, for tests that need one of its controllers. It is built if it
+// ControllerManager returns the path of kube-controller-manager 1.36, for tests that need one of its controllers. It is built if it
 // is not there.
 func ControllerManager(ctx context.Context) (string, error) {
 	return binary(ctx, "kube-controller-manager", Kubernetes136)
 }
 
-// Kubelet gives the path of the kubelet 1.36, for a node that is no Cluster's. It is built if it is not there.
+// Kubelet returns the path of the kubelet 1.36, for a node that is no Cluster's. It is built if it is not there.
 func Kubelet(ctx context.Context) (string, error) { return binary(ctx, "kubelet", Kubernetes136) }
 
-// binary gives the path of a program in the cache of this user and builds it if it is not there.
+// binary returns the path of a program in the cache of this user and builds it if it is not there.
 func binary(ctx context.Context, name, version string) (string, error) {
 	i := slices.IndexFunc(components, func(c component) bool { return c.name == name && c.version == version })
 	if i < 0 {

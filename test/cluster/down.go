@@ -63,7 +63,7 @@ func Exists(name string) bool {
 	return err == nil
 }
 
-// find gives the folder of the living cluster of that name.
+// find returns the folder of the living cluster of that name.
 func find(name string) (string, error) {
 	if err := Sweep(); err != nil {
 		return "", err

@@ -73,7 +73,7 @@ func (c *Cluster) mounts() (string, error) {
 	return b.String(), err
 }
 
-// allLogs gives the end of every log.
+// allLogs returns the end of every log.
 func (c *Cluster) allLogs() string {
 	entries, _ := os.ReadDir(c.path("log")) // a cluster that is stopped has no logs
 	var b strings.Builder

@@ -43,7 +43,7 @@ func (c *Cluster) LoadExporter(ctx context.Context) error {
 	})
 }
 
-// libraries gives the dynamic linker of a program and the libraries that it loads, by the linker's own word. There are
+// libraries returns the dynamic linker of a program and the libraries that it loads, by the linker's own word. There are
 // none for one that is linked statically.
 func libraries(ctx context.Context, program string) ([]string, error) {
 	linker, err := linkerOf(program)
@@ -63,7 +63,7 @@ func libraries(ctx context.Context, program string) ([]string, error) {
 	return paths, nil
 }
 
-// linkerOf gives the dynamic linker that a program asks for.
+// linkerOf returns the dynamic linker that a program asks for.
 func linkerOf(program string) (string, error) {
 	f, err := elf.Open(program)
 	if err != nil {

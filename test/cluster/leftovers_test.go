@@ -49,7 +49,7 @@ func traceOf(t *testing.T, c *Cluster, podUIDs ...string) trace {
 	return tr
 }
 
-// find gives everything of the cluster that is on the machine now, by kind.
+// find returns everything of the cluster that is on the machine now, by kind.
 func (tr trace) find(t *testing.T) map[string][]string {
 	t.Helper()
 	found := map[string][]string{}
@@ -137,7 +137,7 @@ func (tr trace) cgroups() []string {
 	return found
 }
 
-// grep gives the lines of a file that contain s; a file that cannot be read has none.
+// grep returns the lines of a file that contain s; a file that cannot be read has none.
 func grep(path, s string) []string {
 	text, _ := os.ReadFile(path)
 	var lines []string

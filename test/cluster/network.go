@@ -52,7 +52,7 @@ func (c *Cluster) claimNetwork(ctx context.Context) error {
 		c.run(ctx, "ip", "address", "add", c.net.service().String()+"/32", "dev", dev))
 }
 
-// randomLoopback gives an address below 127.0.0.0/8 that, most likely, no other cluster has.
+// randomLoopback returns an address below 127.0.0.0/8 that, most likely, no other cluster has.
 func randomLoopback() net.IP {
 	r := rand.Uint32()
 	return net.IPv4(127, byte(1+r%254), byte(r>>8), byte(1+(r>>16)%254))

@@ -118,14 +118,14 @@ func (c *Cluster) path(names ...string) string {
 	return filepath.Join(append([]string{c.dir}, names...)...)
 }
 
-// Logs gives the last 16 KiB of what a component has written: "etcd", "kube-apiserver", "kube-controller-manager",
+// Logs returns the last 16 KiB of what a component has written: "etcd", "kube-apiserver", "kube-controller-manager",
 // "kube-scheduler", "containerd", "kubelet", or "apiextensions-apiserver". It is empty for one that never ran.
 func (c *Cluster) Logs(name string) string {
 	b, _ := os.ReadFile(c.logPath(name)) // a log that is not there is an empty one
 	return string(tail(b, 16<<10))
 }
 
-// tail gives the last n bytes, from the start of a line.
+// tail returns the last n bytes, from the start of a line.
 func tail(b []byte, n int) []byte {
 	if len(b) <= n {
 		return b

@@ -45,7 +45,7 @@ func (s state) write(dir string) error {
 	return os.Rename(path+".new", path) // so that no process ever reads half of it
 }
 
-// readState gives the zero value for a cluster that ended before it wrote one: it had nothing outside its folder.
+// readState returns the zero value for a cluster that ended before it wrote one: it had nothing outside its folder.
 func readState(dir string) (state, error) {
 	var s state
 	b, err := os.ReadFile(filepath.Join(dir, "state.json"))

@@ -117,7 +117,7 @@ func (a *Agent) AwaitWatches(t testing.TB, volumes []*Volume) {
 	t.Fatalf("waited too long for the agent to watch %d files", missing)
 }
 
-// watched gives the inode numbers of all files that the agent has inotify watches on, see proc_pid_fdinfo(5).
+// watched returns the inode numbers of all files that the agent has inotify watches on, see proc_pid_fdinfo(5).
 func (a *Agent) watched(t testing.TB) map[uint64]bool {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", a.Process.Pid))

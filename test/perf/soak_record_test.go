@@ -223,7 +223,7 @@ func (r *recorder) explain(f failure, volume string) (cause, string) {
 	return other, why
 }
 
-// report gives the figures of all updates.
+// report returns the figures of all updates.
 func (r *recorder) report(b *testing.B) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

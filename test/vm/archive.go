@@ -29,7 +29,7 @@ const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 // stale is the age at which lists of packages are fetched again.
 const stale = 12 * time.Hour
 
-// openArchive gives the view, with lists of packages that are not stale. The caller holds the lock of dir.
+// openArchive returns the view, with lists of packages that are not stale. The caller holds the lock of dir.
 func openArchive(ctx context.Context, dir string) (archive, error) {
 	a := archive{dir}
 	for _, sub := range []string{"lists/partial", "cache/archives/partial"} {

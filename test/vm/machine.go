@@ -55,7 +55,7 @@ type ExitError struct {
 	Output []byte // the end of it, where Run has collected it
 }
 
-// Error gives the status and the end of the output.
+// Error returns the status and the end of the output.
 func (e *ExitError) Error() string {
 	said := e.Failed
 	if said == "" {

@@ -36,7 +36,7 @@ func openStore() (store, error) {
 	return s, os.MkdirAll(s.dir, 0o755)
 }
 
-// keep gives the folder of that name, which make has filled now or before. Programs that want it at the same time take turns.
+// keep returns the folder of that name, which make has filled now or before. Programs that want it at the same time take turns.
 func (s store) keep(ctx context.Context, name string, make func(context.Context, archive, string) error) (string, error) {
 	dir := filepath.Join(s.dir, name+"-"+format)
 	if _, err := os.Stat(dir); err == nil {
@@ -81,7 +81,7 @@ type kernel struct {
 func (k kernel) image() string   { return filepath.Join(k.dir, "vmlinuz") }
 func (k kernel) modules() string { return filepath.Join(k.dir, "modules.ext4") }
 
-// kernel gives the kernel of a version such as 5.10.
+// kernel returns the kernel of a version such as 5.10.
 func (s store) kernel(ctx context.Context, version string) (kernel, error) {
 	dir, err := s.keep(ctx, "kernel-"+version, func(ctx context.Context, a archive, dir string) error {
 		return unpackKernel(ctx, a, version, dir)
@@ -175,7 +175,7 @@ var skeleton = []string{
 	"var/tmp", "vm",
 }
 
-// root gives the image of a root file system with the packages.
+// root returns the image of a root file system with the packages.
 func (s store) root(ctx context.Context, packages []string) (string, error) {
 	all := slices.Concat(basic, packages)
 	slices.Sort(all)

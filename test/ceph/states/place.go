@@ -182,7 +182,7 @@ func (p *Place) Bindable(t testing.TB) bool {
 	return err == nil
 }
 
-// names gives how many names Target's folder has: none once it was removed.
+// names returns how many names Target's folder has: none once it was removed.
 func (p *Place) names(t testing.TB) uint64 {
 	t.Helper()
 	var st unix.Stat_t
