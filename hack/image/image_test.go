@@ -95,7 +95,7 @@ func TestArchiveLoads(t *testing.T) {
 	}
 }
 
-// untar gives the content of each file by its name and mode.
+// untar returns the content of each file by its name and mode.
 func untar(t *testing.T, r io.Reader) map[string]string {
 	t.Helper()
 	files := map[string]string{}

@@ -95,7 +95,7 @@ func (c *code) functionsPer1000() float64 {
 	return 1000 * float64(len(c.functionLines)) / float64(max(c.lines, 1))
 }
 
-// sharedNames gives the number of packages for each name that more than maxPackages declare.
+// sharedNames returns the number of packages for each name that more than maxPackages declare.
 func (c *code) sharedNames() map[string]int {
 	shared := map[string]int{}
 	for name, folders := range c.declaredBy {

@@ -20,7 +20,7 @@ type testFile struct {
 	dir   string   // its package, such as ./internal/fault
 	tag   string   // its build tag, empty if it has none
 	tests []string // names of its tests, examples included
-	fuzz  []string // names of its fuzz tests, where it has no tag
+	fuzz  []string // names of its fuzz tests, if it has no tag
 	bench bool     // whether it has benchmarks
 }
 
@@ -86,7 +86,7 @@ func readTests(name string) (testFile, error) {
 	return f, nil
 }
 
-// buildTag gives the tag of a file whose constraint is one tag alone. Any other constraint comes back as it stands,
+// buildTag returns the tag of a file whose constraint is one tag alone. Any other constraint comes back as it stands,
 // and is the tag of no tier.
 func buildTag(file *ast.File) string {
 	for _, group := range file.Comments {

@@ -67,7 +67,7 @@ type outcome struct {
 	lacks  string // of one that was skipped: what the kernel lacks
 }
 
-// matrixOf gives each row's cell for each column. A test that did not run on a kernel is an error: the table would
+// matrixOf returns each row's cell for each column. A test that did not run on a kernel is an error: the table would
 // state an unobserved result.
 func matrixOf(columns []string, seen map[string]map[string]outcome) (map[string][]string, error) {
 	cells := map[string][]string{}
@@ -143,7 +143,7 @@ func tableOf(page []byte) (before, table, after []byte) {
 	return page[:start], page[start:end], page[end:]
 }
 
-// readTable gives the columns and cells of a table that supportTable made.
+// readTable returns the columns and cells of a table that supportTable made.
 func readTable(table []byte) (columns []string, cells map[string][]string) {
 	cells = map[string][]string{}
 	for l := range strings.Lines(string(table)) {
