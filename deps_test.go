@@ -244,7 +244,7 @@ func importGraph(t *testing.T) map[string][]string {
 	}
 }
 
-// closure gives all packages that from reaches, each with a shortest way to it.
+// closure returns all packages that from reaches, each with a shortest way to it.
 func closure(imports map[string][]string, from string) map[string]string {
 	ways := map[string]string{from: from}
 	for next := []string{from}; len(next) > 0; next = next[1:] {

@@ -244,7 +244,7 @@ func (s *scenery) loop(t *testing.T) {
 	must(t, systest.UnmountPath(s.copied, false))
 }
 
-// attach gives a loop device of an image, which goes with the test.
+// attach returns a loop device of an image, which goes with the test.
 func attach(t *testing.T, image string) string {
 	t.Helper()
 	for range 10 { // another program may take the device that was found free
