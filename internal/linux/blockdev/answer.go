@@ -17,8 +17,8 @@ var (
 	// devices are the calls that wait for a device. One is made at a time for each, so
 	// that two that claim it are never taken for others.
 	devices = bounded.Calls{Queue: true}
-	// paths are the calls that wait for the way to a device. Anybody may name paths
-	// that do not answer; devices are only so many.
+	// paths are the calls that wait for the way to a device. Any user may name
+	// paths that do not answer; devices are only so many.
 	paths = bounded.Calls{Queue: true, Total: 32}
 )
 

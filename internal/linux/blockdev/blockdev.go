@@ -5,9 +5,9 @@
 // them: what lives on one, which parts of the kernel use it, whether it is busy,
 // and how each is detached by its own means.
 //
-// It knows nothing of mounts and processes. It never forces a device: a busy one
-// stays as it is. It believes the kernel's numbers, never the name of a node or a
-// text that another process may have written. Nothing in it but Detach, which has a
+// It does not use mounts or processes. It never forces a device: a busy one stays
+// as it is. It believes the kernel's numbers, never the name of a node or a text
+// that another process may have written. Nothing in it but Detach, which has a
 // context, waits longer than a few seconds for a device that does not answer.
 //
 // It rests on the kernel's Documentation/ABI (sysfs-block, sysfs-bus-rbd,

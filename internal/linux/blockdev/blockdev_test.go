@@ -191,7 +191,7 @@ func TestFileSystemsOfRelatives(t *testing.T) {
 		"sda1": {ext4},
 		"sda2": nil,
 		"dm-0": {{Type: "xfs", Number: Number{253, 0}, Evidence: "/sys/fs/xfs/dm-0"}},
-		"rbd3": nil, // directories that anybody can make are no file systems
+		"rbd3": nil, // directories that any user can make are no file systems
 	} {
 		found, err := s.FileSystems(find(t, s, name))
 		if diff := cmp.Diff(want, found); err != nil || diff != "" {

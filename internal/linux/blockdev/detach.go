@@ -58,7 +58,7 @@ func (r detacher) unchanged(d Device) error {
 }
 
 // free claims the device and lets it go again: krbd and zram refuse to detach
-// what anybody has open.
+// what any process has open.
 func (s Sys) free(d Device) error {
 	fd, err := s.claim(d)
 	fd.Close()

@@ -203,7 +203,7 @@ func replaceKeepsLimits(t *testing.T) {
 }
 
 // TestReplaceUnderUsers: who has files open in the mount, or works in it, keeps
-// them, and everybody else finds the tree.
+// them, and every other process finds the tree.
 func TestReplaceUnderUsers(t *testing.T) { eachWay(t, replaceUnderUsers) }
 
 func replaceUnderUsers(t *testing.T) {

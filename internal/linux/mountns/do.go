@@ -89,7 +89,7 @@ const maxTable = 8 << 20
 
 // Table is the mount table of the namespace, as it is seen from its root. Its
 // errors are those of Do and of the function Table; one of more than 8 MiB, which
-// anybody can make, is sys.ErrTooLarge.
+// any user can make, is sys.ErrTooLarge.
 func (n Namespace) Table() (t *mountinfo.Table, err error) {
 	err = n.Do(func() error {
 		text, err := sys.ReadProcUpTo(tableOf(0), nil, maxTable)

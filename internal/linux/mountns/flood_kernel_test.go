@@ -15,8 +15,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// floodSize is nearly as many mounts as a kernel lets anybody have in a namespace,
-// and a tenth of that on a kernel that the tests run emulated.
+// floodSize is nearly as many mounts as a kernel allows in a namespace, and a tenth
+// of that on a kernel that the tests run emulated.
 func floodSize() int {
 	if sys.HasNamespaceWalk.Probe() != nil {
 		return 9_500

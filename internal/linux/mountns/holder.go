@@ -35,7 +35,7 @@ type Holder struct {
 }
 
 // maxTasks bounds how many processes or threads of one namespace are told of, and
-// maxOthers how many other holders. Anybody can have half a million descriptors of
+// maxOthers how many other holders. Any user can have half a million descriptors of
 // one, in each of his processes.
 const (
 	maxTasks  = 64
@@ -71,9 +71,8 @@ func (h Holder) root() string { return strings.TrimSuffix(h.path(), "ns/mnt") + 
 // 64 processes or threads of each, or 16 others, and one of each process. For
 // each it looks for processes; only if there are none, for threads; then for open descriptors; and last for files that
 // the namespace is bound to. Survey.Denied counts processes that could not be asked, or do not answer: where it is not
-// 0, a namespace without a holder may have one, as it may where Survey.Skipped speaks of descriptors. An open
-// mountinfo, a descriptor on its way through a socket, and the kernel itself keep a namespace alive, too, and cannot be
-// found.
+// 0, a namespace without a holder may have one, as it may if Survey.Skipped mentions descriptors. An open mountinfo, a
+// descriptor on its way through a socket, and the kernel itself keep a namespace alive, too, and cannot be found.
 func (s *Scanner) Holders(namespaces []Namespace) (map[uint64][]Holder, Survey, error) {
 	return holders(namespaces, processes, threads, descriptors, s.namedMounts)
 }

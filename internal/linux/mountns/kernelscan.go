@@ -35,7 +35,7 @@ type space struct {
 
 // super is the file system of a mount, which does not change: the major number of
 // its device, of at most 12 bits, the minor number, and two bits of our own. It is
-// small, as anybody may make millions of mounts.
+// small, as any user may make millions of mounts.
 type super uint64
 
 const (

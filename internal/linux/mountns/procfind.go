@@ -52,7 +52,7 @@ func (p *procScan) scan(wanted func(*Brief) bool, found func(*Mount)) (Survey, e
 	})
 }
 
-// mayHang is MayHang of the type, without its subtype, which is anybody's choice.
+// mayHang is MayHang of the type, without its subtype, which any user may choose.
 func mayHang(kinds map[string]bool, kind []byte) bool {
 	name, _, _ := bytes.Cut(kind, []byte{'.'})
 	hangs, known := kinds[string(name)]

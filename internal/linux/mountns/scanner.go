@@ -69,7 +69,7 @@ func (s *Survey) skip(format string, args ...any) {
 // reads /proc, which does not show what lies outside the root of every process
 // of a namespace, and which needs the right to trace processes for much of it.
 // Neither is a snapshot: what comes and goes during a pass may be missed until
-// the next. Anybody may make mounts, so all that a pass reads or remembers is
+// the next. Any user may make mounts, so all that a pass reads or remembers is
 // bounded: see limits.
 type Scanner struct {
 	mu     sync.Mutex

@@ -19,7 +19,7 @@ import (
 // gives to subprocess.Main.
 var Job = subprocess.Job{Name: "probe", Run: work}
 
-// work asks every question, and says what it hears as soon as it does.
+// work asks every question, and passes on each answer at once.
 func work(_ context.Context, in []byte, emit func(v any) error) error {
 	var r request
 	if err := json.Unmarshal(in, &r); err != nil {

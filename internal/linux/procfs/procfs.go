@@ -7,7 +7,7 @@
 // A process that becomes another program is locked meanwhile, and it closes files then:
 // if the file system of one does not answer, it stays locked. Most of what /proc shows
 // of it waits for that lock: maps and environ always, and on newer kernels the links to
-// its namespaces, descriptors and directories, and its stat. Anybody can make such
+// its namespaces, descriptors and directories, and its stat. Any user can make such
 // a process. The thread that waits for it ends when the process goes on or ends, or
 // by SIGKILL.
 //

@@ -59,7 +59,7 @@ func ParseProcStat(text []byte) (ProcStat, error) {
 	return s, nil
 }
 
-// isKernelThread reports whether it is a thread of the kernel. Anybody can choose its name.
+// isKernelThread reports whether it is a thread of the kernel. Its name proves nothing: any process can choose one.
 func (s ProcStat) isKernelThread() bool {
 	const flag = 0x00200000 // PF_KTHREAD
 	return s.flags&flag != 0
