@@ -235,8 +235,8 @@ func (f *Finder) consider(p process) candidate {
 	return c
 }
 
-// stranger says why a kubelet is not the one that runs our pod; empty: it is. Anybody can make a directory of the pod in
-// a container. But the one file etc-hosts in there the kubelet has bound into our container, too.
+// stranger says why a kubelet is not the one that runs our pod; empty: it is. Any user can make a directory of the pod
+// in a container. But the one file etc-hosts in there the kubelet has bound into our container, too.
 func (f *Finder) stranger(n *Node) string {
 	const file = "etc-hosts"
 	found, err := sys.OpenIn(n.process.prefix(), n.PodDir(f.PodUID)+"/"+file)

@@ -210,7 +210,7 @@ func considering() int {
 	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "(*Finder).consider(")
 }
 
-// TestKubeletOfAUserNamespace: anybody can be root of a user namespace, and call his process a kubelet there.
+// TestKubeletOfAUserNamespace: any user can be root of a user namespace, and call a process a kubelet there.
 func TestKubeletOfAUserNamespace(t *testing.T) {
 	root, pid := startKubelet(t, "pod-of-this-test")
 	evil := kerneltest.StartWith(t, sys.PrivateMounts(sys.Clone{User: true}), "named", "--root-dir="+t.TempDir())

@@ -13,7 +13,7 @@ import (
 // maxWording bounds how much of a text is compared with the wordings, in bytes. The kubelet cuts messages far earlier.
 const maxWording = 64 << 10
 
-// wording is how programs speak of a fault: one phrase of each list, and none of the others. Phrases are as simplify
+// wording is how programs describe a fault: one phrase of each list, and none of the others. Phrases are as simplify
 // writes them.
 type wording struct {
 	code fault.Code

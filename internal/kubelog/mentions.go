@@ -18,8 +18,8 @@ const (
 	maxFound = 100
 )
 
-// Found is what a text speaks of: each name once, in the order of the text, at most 100 of a kind. None of it is known to
-// exist.
+// Found is what a text mentions: each name once, in the order of the text, at most 100 of a kind. None of it is known
+// to exist.
 type Found struct {
 	// Devices are paths below /dev.
 	Devices []string `json:"devices,omitempty"`
@@ -30,7 +30,7 @@ type Found struct {
 	PodUIDs []string `json:"podUIDs,omitempty"`
 	// Paths are absolute paths that are not below /dev. A path with a space in it is cut there.
 	Paths []string `json:"paths,omitempty"`
-	// Codes are the faults that the text may speak of, in order.
+	// Codes are the faults that the text may describe, in order.
 	Codes []fault.Code `json:"codes,omitempty"`
 }
 
@@ -63,7 +63,7 @@ const ends = `\s"'` + "`" + `,;()\[\]{}<>|…`
 const uuid = `[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}`
 
 var (
-	// mapped is how libdevmapper and the kernel speak of a device: by its name alone.
+	// mapped is how libdevmapper and the kernel name a device: by its name alone.
 	mapped = regexp.MustCompile(`(?:remove ioctl on|unable to remove open device) ([^` + ends + `/]+)`)
 	// uniqueName begins where a word does, and so is no part of a path. {volumeName:...} is how the kubelet prints it, too.
 	uniqueName = regexp.MustCompile(`(?:^|[` + ends + `]|volumeName:)(kubernetes\.io/[a-z0-9-]+/[^` + ends + `]+)`)
