@@ -181,7 +181,7 @@ func (c *Case) member(d blockdev.Device) bool {
 	return slices.ContainsFunc(c.FileSystems, func(fs blockdev.FileSystem) bool { return slices.Contains(fs.Members, d.Name) })
 }
 
-// byMessage matches what the message speaks of: one of its devices, volumes, pods or paths.
+// byMessage matches what the message mentions: one of its devices, volumes, pods or paths.
 func (i *Inspector) byMessage(ctx context.Context, text string) (filter, error) {
 	found := kubelog.Mentions(text)
 	if len(found.Devices)+len(found.PersistentVolumes)+len(found.PodUIDs)+len(found.Paths) == 0 {

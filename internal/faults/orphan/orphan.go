@@ -61,7 +61,7 @@ type Pods interface {
 	PodsNow(ctx context.Context) ([]metav1.ObjectMeta, error)
 }
 
-// Cache knows pods of this node without asking anybody. A pod that it knows is not gone; one that it does not know may be
+// Cache knows pods of this node without a request. A pod that it knows is not gone; one that it does not know may be
 // there all the same.
 type Cache interface {
 	// Knows reports whether a pod has the UID, or is a mirror pod that stands for it: see UIDs.

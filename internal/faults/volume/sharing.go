@@ -17,7 +17,7 @@ const maxShares = 100
 func (e *enumerator) addSharing(volumes []*Health) {
 	users := e.users(volumes)
 	for _, v := range volumes {
-		if v.Code == "" || v.location().onNodeDisk { // the node's own disk is everybody's
+		if v.Code == "" || v.location().onNodeDisk { // all pods share the node's own disk
 			continue
 		}
 		for _, pod := range users[deviceOf(v.Mount.Mount)] {
