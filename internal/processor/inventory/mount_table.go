@@ -73,7 +73,7 @@ func (*MountTableCollector) Excerpt(r processor.Request, _, value string, limit 
 	return b.String()
 }
 
-// podUID reads the UID of the pod from what an earlier operation has found out, which anybody may have written: it
+// podUID reads the UID of the pod from what an earlier operation has found out, which any user may have written: it
 // chooses lines to show, and nothing else.
 func podUID(detail string) string {
 	var pod struct {

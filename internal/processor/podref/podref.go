@@ -51,7 +51,7 @@ func whereElse(pod *corev1.Pod, node string) string {
 		return fmt.Sprintf("pod %s runs on node %q, and this is node %q", name, pod.Spec.NodeName, node)
 	case pod.Annotations[corev1.MirrorPodAnnotationKey] != "":
 		// The kubelet's directory for it has the UID of a file on the node. An annotation could say which, but
-		// annotations are for anybody to write.
+		// any user may write annotations.
 		return fmt.Sprintf("pod %s mirrors a static pod, whose directories have another UID: they are not looked at", name)
 	}
 	return ""

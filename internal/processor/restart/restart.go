@@ -272,7 +272,7 @@ func started(s corev1.ContainerStatus, past []string) bool {
 	})
 }
 
-// pastOf lists the runtime's containers that a status speaks of.
+// pastOf lists the runtime's containers that a status mentions.
 func pastOf(s corev1.ContainerStatus) []string {
 	past := []string{s.ContainerID}
 	for _, t := range terminations(s) {

@@ -56,7 +56,7 @@ func (m match) judge(t *testing.T, r *ring) {
 	if stays && m.outcome == unmounted || !stays && m.outcome != unmounted && !acts[m.act].removes {
 		t.Errorf("outcome %q, but the stale mount is there: %v", m.outcome, stays)
 	}
-	// A source that was in place again before anybody looked makes the bind healthy.
+	// A source that was in place again before the first look makes the bind healthy.
 	if m.act == "replace the source" && m.deed.Ended < m.began && m.outcome == unmounted {
 		t.Errorf("outcome %q although the source was replaced before", m.outcome)
 	}

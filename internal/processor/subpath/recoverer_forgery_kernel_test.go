@@ -96,7 +96,7 @@ func (s *attackedPods) lies() map[string]string {
 	return lies
 }
 
-// noEntry is how a message ends that speaks of a source that is gone.
+// noEntry is how a message ends that reports a source that is gone.
 const noEntry = ": no such file or directory"
 
 // targets are what a lie may name.
