@@ -37,16 +37,16 @@ type Store interface {
 	Save(ctx context.Context, d *v1.Diagnosis) error
 }
 
-// Observer hears what happens, for people and metrics. It is called in order, must be quick, and does not keep d, whose
-// status says how far things are. The end of something in an earlier process is not reported again.
+// Observer is called with the progress, for people and metrics. It is called in order, must be quick, and does not keep
+// d, whose status says how far things are. The end of something in an earlier process is not reported again.
 type Observer interface {
-	// Accepted hears that a Diagnosis is taken for the first time.
+	// Accepted is called when a Diagnosis is taken for the first time.
 	Accepted(d *v1.Diagnosis)
 	OperationEnded(d *v1.Diagnosis, run v1.OperationRun)
 	ActionEnded(d *v1.Diagnosis, operation string, a ActionEnd)
-	// Waiting hears that the Diagnosis waits for its approval, after that was saved.
+	// Waiting is called when the Diagnosis waits for its approval, after that was saved.
 	Waiting(d *v1.Diagnosis)
-	// Ended hears of the end, after it was saved.
+	// Ended is called at the end, after it was saved.
 	Ended(d *v1.Diagnosis)
 }
 
@@ -121,8 +121,8 @@ func (e *Executor) Forget(keep map[types.UID]bool) error {
 	return e.runner.Forget(func(uid string) bool { return keep[types.UID(uid)] })
 }
 
-// Run runs a Diagnosis to its end, or goes on with one that was begun, and returns it as it was stored last. One that
-// has ended is returned as it is. d is not changed.
+// Run runs a Diagnosis to its end, or resumes one that was begun, and returns it as it was stored last. One that has
+// ended is returned as it is. d is not changed.
 //
 // An error means that the end is not stored: the status or the journal could not be written, a definition could not be
 // read, or ctx was cancelled, whose cause it then wraps. A *WaitingError: the Diagnosis waits for its approval. Run can be

@@ -79,7 +79,7 @@ func (x *run) try(ctx context.Context, id int32, s *state) (record, error) {
 // attempt runs the step once, within its time limit.
 func (x *run) attempt(ctx context.Context, id int32, s *state) (processor.Result, error) {
 	op := x.job.Operations[id]
-	if s.plan == nil { // a repair that was decided on is carried on with
+	if s.plan == nil { // a repair that was decided on is resumed
 		if err := op.Step.CheckParameters(x.job.Request.Values); err != nil {
 			return processor.Result{}, err
 		}

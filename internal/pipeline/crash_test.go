@@ -247,7 +247,7 @@ func TestAnOperationThatKillsTheProcess(t *testing.T) {
 	t.Error("it was tried for ever")
 }
 
-// A plan that is written down is carried on with, whatever a new one would be.
+// A plan that is written down is resumed, whatever a new one would be.
 func TestAPlanIsNeverMadeAnew(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

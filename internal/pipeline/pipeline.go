@@ -63,8 +63,8 @@ type Job struct {
 	// PlanOnly ends the run with the first plan that would change something, before BeforeRepair.
 	PlanOnly bool
 	// BeforeRepair, if it is set, is called when a plan is in the journal and before anything of it is done. An error
-	// ends the run with nothing changed, and Run returns it; the plan is carried on with when Run is called again.
-	// again plans a second time, and changes nothing.
+	// ends the run with nothing changed, and Run returns it; the plan is resumed when Run is called again. again plans
+	// a second time, and changes nothing.
 	BeforeRepair func(ctx context.Context, r Report, again Replan) error
 	// Exclusive, if it is set, is called before the actions of a plan, and what it returns after them: no other program
 	// of the node repairs meanwhile. An error is that of the attempt.

@@ -59,7 +59,7 @@ type record struct {
 	Findings []fault.Finding `json:"findings,omitempty"`
 	Gone     []fault.Absence `json:"gone,omitempty"`
 
-	wait time.Duration // before the attempt that a retry speaks of
+	wait time.Duration // before the attempt that a retry describes
 }
 
 // begin is what the first record says about the run.
