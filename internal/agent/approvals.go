@@ -58,7 +58,7 @@ func (a *approvals) Settle(ctx context.Context, settled *v1.RecoveryApproval) er
 // eventWaiting is the reason of the Event that a Diagnosis waits for its approval.
 const eventWaiting = "WaitingForApproval"
 
-// Waiting hears that a Diagnosis waits for its approval.
+// Waiting is called when a Diagnosis waits for its approval.
 func (o *observer) Waiting(d *v1.Diagnosis) {
 	o.faults(d)
 	if a := d.Status.Approval; a != nil {

@@ -82,7 +82,7 @@ func (f *fairQueue) Pop() reconcile.Request {
 	return r
 }
 
-// done hears that a worker has ended with a request.
+// done is called when a worker has ended with a request.
 func (f *fairQueue) done(r reconcile.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

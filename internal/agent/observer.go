@@ -49,7 +49,7 @@ func newObserver(events mountfault.Recorder, m *metrics, label func(context.Cont
 	return &observer{events: events, metrics: m, label: label, told: map[types.UID]int{}}
 }
 
-// Accepted hears that a Diagnosis was taken for the first time.
+// Accepted is called when a Diagnosis was taken for the first time.
 func (o *observer) Accepted(d *v1.Diagnosis) {
 	message := ""
 	if c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionAccepted); c != nil {
@@ -58,7 +58,7 @@ func (o *observer) Accepted(d *v1.Diagnosis) {
 	o.tell(d, corev1.EventTypeNormal, eventAccepted, message)
 }
 
-// OperationEnded hears how an operation went.
+// OperationEnded is called with the result of an operation.
 func (o *observer) OperationEnded(d *v1.Diagnosis, run v1.OperationRun) {
 	label := o.label(context.Background(), run.Operation)
 	o.metrics.operations.WithLabelValues(label, string(run.Phase)).Inc()
@@ -76,8 +76,9 @@ func (o *observer) OperationEnded(d *v1.Diagnosis, run v1.OperationRun) {
 	o.tell(d, kind, "Operation"+string(run.Phase), text)
 }
 
-// ActionEnded hears of every action that was done, or that failed. One that failed may be tried again much later, and the
-// status is not written before. One that found nothing left to do is no repair, and one that has to wait has not failed to be.
+// ActionEnded is called for every action that was done, or that failed. One that failed may be tried again much later,
+// and the status is not written before. One that found nothing left to do is no repair, and one that has to wait has
+// not failed to be.
 func (o *observer) ActionEnded(d *v1.Diagnosis, operation string, a executor.ActionEnd) {
 	if a.Already {
 		return
@@ -113,7 +114,7 @@ func (o *observer) logAction(d *v1.Diagnosis, operation string, a executor.Actio
 	o.log.Info("Did an action of a plan", fields...)
 }
 
-// Ended hears that a Diagnosis is over.
+// Ended is called when a Diagnosis is over.
 func (o *observer) Ended(d *v1.Diagnosis) {
 	o.faults(d)
 	o.metrics.diagnoses.WithLabelValues(string(d.Status.Outcome)).Inc()

@@ -38,7 +38,7 @@ type reconciler struct {
 	cache    client.Reader
 	pipeline pipeline
 	runs     *runs
-	// done hears that a run is no longer under way, whatever came of it.
+	// done is called when a run is no longer under way, whatever its result.
 	done func(types.UID)
 }
 

@@ -94,7 +94,7 @@ func (a *agent) logsCommand() string {
 	return fmt.Sprintf("kubectl logs -n %s %s", a.Namespace, host)
 }
 
-// Found hears of a fault.
+// Found is called with a fault.
 func (l *lookout) Found(f fault.Finding, after time.Duration) {
 	if after > 0 {
 		l.delay.WithLabelValues(string(f.Code)).Observe(after.Seconds())
@@ -102,7 +102,7 @@ func (l *lookout) Found(f fault.Finding, after time.Duration) {
 	l.log.Info("Found a fault", fieldsOf(f)...)
 }
 
-// Repaired hears how a repair went.
+// Repaired is called with the result of a repair.
 func (l *lookout) Repaired(r sentinel.Repair) {
 	f, kind, err := r.Fault, r.Action.Kind, r.Err
 	decision := l.decide(f)
@@ -120,7 +120,7 @@ func (l *lookout) Repaired(r sentinel.Repair) {
 		repairs[kind], f.Mount.Point))
 }
 
-// Trouble hears what the sentinel cannot do.
+// Trouble is called with what the sentinel cannot do.
 func (l *lookout) Trouble(err error) { l.log.Error(err, "The sentinel does not see everything") }
 
 // about sends an Event about a repair on the pod.

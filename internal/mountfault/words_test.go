@@ -184,7 +184,7 @@ func TestWorkloads(t *testing.T) {
 	}
 }
 
-// TestEventsGoToAllThatIsBroken: a dead volume's claim hears of it too, and a stale subPath's does not.
+// TestEventsGoToAllThatIsBroken: a dead volume's claim gets an Event too, and a stale subPath's does not.
 func TestEventsGoToAllThatIsBroken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		claim := func(name, volume string) *corev1.PersistentVolumeClaim {
