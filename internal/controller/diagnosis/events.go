@@ -18,7 +18,7 @@ const reasonAgentBack = "AgentBack"
 // reasonSucceeded is the reason of the Event about the end of a Diagnosis, as agents have it.
 const reasonSucceeded = "DiagnosisSucceeded"
 
-// note is an Event on the Diagnosis. It is sent after the status that it speaks of has been written.
+// note is an Event on the Diagnosis. It is sent after the status that it describes has been written.
 type note struct{ kind, reason, message string }
 
 func (v *visit) warn(reason, message string) {
