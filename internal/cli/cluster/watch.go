@@ -48,7 +48,7 @@ type watcher struct {
 	place   place
 	options metav1.ListOptions
 	newList func() runtime.Object
-	// lost hears that the API server does not answer, once each time.
+	// lost is called when the API server does not answer, once each time.
 	lost func(error)
 
 	known   map[types.UID]runtime.Object

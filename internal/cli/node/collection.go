@@ -266,7 +266,7 @@ func joined(lines []string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// kubeletLines are the last lines of a log, or of standard input, that speak of a fault or of a volume.
+// kubeletLines are the last lines of a log, or of standard input, that mention a fault or a volume.
 func kubeletLines(name string, stdin io.Reader) (lines []string, err error) {
 	in := stdin
 	if name != "-" {

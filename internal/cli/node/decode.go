@@ -187,7 +187,7 @@ func decodedText(line logLine) (string, error) {
 type decodedLine struct {
 	Text     string        `json:"text"`
 	Mentions kubelog.Found `json:"mentions"`
-	// Cut says that the next object goes on with the same line.
+	// Cut says that the next object continues the same line.
 	Cut bool `json:"cut,omitempty"`
 }
 

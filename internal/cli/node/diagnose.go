@@ -318,7 +318,7 @@ func unplanned(d *v1.Diagnosis) (codes []string) {
 	return codes
 }
 
-// summaryOf is that of the Diagnosis. The summary of a plan speaks of an object of the API server, which is not there.
+// summaryOf is that of the Diagnosis. The summary of a plan mentions an object of the API server, which is not there.
 func summaryOf(d *v1.Diagnosis) string {
 	if d.Status.Outcome != v1.OutcomePlanned {
 		return d.Status.Summary

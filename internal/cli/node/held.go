@@ -32,7 +32,7 @@ func heldDevices(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	return faults, nil
 }
 
-// waits say for what was waited in vain that could have told more of a device.
+// waits name the sources that did not answer and could have shown more about a device.
 func waits(c *device.Case) (list []string) {
 	if errors.Is(c.Untested, blockdev.ErrNoAnswer) {
 		list = append(list, fmt.Sprintf("waited in vain for device %s to say whether it is busy: %v", c.Device.Node(), c.Untested))

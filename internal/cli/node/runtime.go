@@ -34,7 +34,7 @@ type boundedRuntime struct {
 	sandboxes []cri.Sandbox
 	listed    bool
 	failed    error         // the latest that it has not answered
-	silent    time.Duration // how long was waited for it in vain
+	silent    time.Duration // how long it was waited for without an answer
 	expected  bool          // there is a kubelet, so there is to be a runtime
 
 	socket atomic.Value // a string: where it listens, as the kubelet sees it; none if it is not known
