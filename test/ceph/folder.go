@@ -118,7 +118,7 @@ func killEach(dir string) ([]int, error) {
 	return slices.Compact(pids), nil
 }
 
-// remove removes a cluster's folder, once nothing is mounted below it, since a mount could lead to anybody's files.
+// remove removes a cluster's folder, once nothing is mounted below it, since a mount could lead to files of any user.
 func remove(dir string) error {
 	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 )
 
 // tearDown removes everything of the cluster in dir: processes first, since they make the rest, and files last, only
-// when nothing is mounted among them any more, since a mount could lead to anybody's files.
+// when nothing is mounted among them any more, since a mount could lead to files of any user.
 func tearDown(dir string) error {
 	s, err := readState(dir)
 	if err != nil {

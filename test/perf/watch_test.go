@@ -15,7 +15,7 @@ import (
 )
 
 // watch waits for unmounts in this process' own mount namespace. The kernel wakes pollers of mountinfo when a mount
-// comes or goes, so that nothing is asked in vain. They wake some 50 µs before umount2 returns, and at times before the
+// comes or goes, so that no request is wasted. They wake some 50 µs before umount2 returns, and at times before the
 // unmount can be seen: from the first change on, watch looks every 100 µs. It is no os.File, as the runtime's poller
 // would take the changes for itself.
 type watch int

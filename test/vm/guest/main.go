@@ -49,7 +49,7 @@ func main() {
 		halt(unix.Exec(boot.Init[0], boot.Init, os.Environ()))
 	}
 	for {
-		_, err := unix.Wait4(-1, nil, 0, nil) // the orphans are everybody's, and so ours
+		_, err := unix.Wait4(-1, nil, 0, nil) // this process adopts all orphans
 		if err == unix.ECHILD {
 			halt(err)
 		}

@@ -121,7 +121,7 @@ func (s scene) bind(name string) error {
 	return mount.Bind(filepath.Join(s.volume(), name), s.point())
 }
 
-// diagnose runs the Diagnosis, or goes on with it.
+// diagnose runs the Diagnosis, or resumes it.
 func (s scene) diagnose(ctx context.Context) (v1.DiagnosisStatus, error) {
 	server := &server{file: filepath.Join(s.dir, "diagnosis.json")}
 	if err := server.Load(strings.NewReader(operations.SubPathRemount)); err != nil {
