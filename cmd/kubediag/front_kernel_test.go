@@ -203,7 +203,7 @@ func newScenery(t *testing.T) *scenery {
 	return s
 }
 
-// program is the test binary where everybody may run it.
+// program is the test binary at a path where every user may run it.
 func program(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
