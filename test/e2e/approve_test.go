@@ -150,7 +150,7 @@ func (a *approvals) checkPlan(t *testing.T, d *v1.Diagnosis) {
 			t.Errorf("action %+v", action)
 			continue
 		}
-		planned[action.Mount.Point] = uint64(action.Mount.ID)
+		planned[action.Mount.Point] = action.Mount.ID
 	}
 	if !maps.Equal(planned, stale) || d.Status.Plan == nil || int(d.Status.Plan.Actions) != len(stale) || !d.Status.Plan.Lossless {
 		t.Fatalf("planned are %v, stale are %v: %+v", planned, stale, d.Status.Plan)
