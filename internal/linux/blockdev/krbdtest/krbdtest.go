@@ -56,9 +56,9 @@ func (k *Tree) Replace(device int) {
 	k.write("sys/devices/rbd/"+n+"/block/rbd"+n+"/diskseq", "6")
 }
 
-// Unmap takes away the device with that number.
+// Unmap takes away the device with that number. As with the kernel, krbd knows it until the disk is gone.
 func (k *Tree) Unmap(device string) error {
-	for _, gone := range []string{"sys/bus/rbd/devices/" + device, "sys/devices/rbd/" + device, "sys/class/block/rbd" + device} {
+	for _, gone := range []string{"sys/class/block/rbd" + device, "sys/devices/rbd/" + device, "sys/bus/rbd/devices/" + device} {
 		if err := os.RemoveAll(filepath.Join(k.Root, gone)); err != nil {
 			return fmt.Errorf("unmapping rbd%s: %w", device, err)
 		}
