@@ -74,7 +74,7 @@ func (x *execution) conclude(r pipeline.Report, v *verdict) {
 	s.Summary = x.summary(r, v)
 }
 
-// verdictOn says why a run did not succeed: the failures first, for they are what somebody can do something about.
+// verdictOn says why a run did not succeed: the failures first, for a person can do something about them.
 func (x *execution) verdictOn(r pipeline.Report) *verdict {
 	if r.Succeeded || r.Planned {
 		return nil

@@ -168,8 +168,8 @@ func (m *Client) await(state byte) error {
 // Kill kills the process, as a crash would, and returns when the kernel has noticed. The dead mount stays, and the MDS
 // keeps what it had given to the client: other clients wait a minute for it, unless it is evicted.
 //
-// A ceph-fuse has mount(8) mount it again now and then. That mount(8) inherits the connection to the kernel. It can
-// wait, in an uninterruptible sleep, for an answer from its dead parent; as long as it does, the mount is not dead but
+// A ceph-fuse has mount(8) mount it again now and then. This child inherits the connection to the kernel. It can wait,
+// without a reaction to any signal, for an answer from its dead parent; as long as it does, the mount is not dead but
 // hangs. So the connection is aborted then.
 func (m *Client) Kill() error {
 	if m.kill(promptly) {

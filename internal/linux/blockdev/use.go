@@ -145,7 +145,7 @@ type User struct {
 	Kind     UserKind
 	Device   Device // the one above, for Stacked; the one used, else
 	Path     string // of the swap space, as /proc/swaps has it
-	Evidence string // the file that tells
+	Evidence string // the file that says so
 }
 
 // Users lists which parts of the kernel use the device, its partitions, or the
