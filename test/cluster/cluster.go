@@ -59,22 +59,23 @@ type Options struct {
 
 // Cluster is a running cluster. The caller that started it stops it.
 type Cluster struct {
-	o       Options
-	dir     string
-	local   net.IP // where etcd and the controllers listen: a loopback address of this cluster alone
-	api     net.TCPAddr
-	etcd    string // URL
-	peer    string // URL at which etcd would speak to others of its kind
-	ports   struct{ manager, scheduler int }
-	net     network
-	admin   user
-	ca      *authority
-	rest    *rest.Config
-	kubelet *process // nil without a node, and while it is stopped
-	stopped *process // the kubelet that was stopped, until it is started again
-	daemons daemons
-	reaper  *reaper
-	stop    func() error
+	o         Options
+	dir       string
+	local     net.IP // where etcd and the controllers listen: a loopback address of this cluster alone
+	api       net.TCPAddr
+	etcd      string // URL
+	peer      string // URL at which etcd would speak to others of its kind
+	ports     struct{ manager, scheduler int }
+	net       network
+	admin     user
+	ca        *authority
+	rest      *rest.Config
+	apiServer *process
+	kubelet   *process // nil without a node, and while it is stopped
+	stopped   *process // the kubelet that was stopped, until it is started again
+	daemons   daemons
+	reaper    *reaper
+	stop      func() error
 }
 
 // startTimeout bounds Start once the programs are there.

@@ -31,10 +31,22 @@ func (c *Cluster) startControlPlane(ctx context.Context, bin map[string]string) 
 	if err := c.startEtcd(bin["etcd"]); err != nil {
 		return err
 	}
-	if _, err := c.spawn("kube-apiserver", bin["kube-apiserver"], c.apiServerArgs()...); err != nil {
+	return c.startAPIServer(ctx, bin["kube-apiserver"])
+}
+
+func (c *Cluster) startAPIServer(ctx context.Context, path string) (err error) {
+	if c.apiServer, err = c.spawn("kube-apiserver", path, c.apiServerArgs()...); err != nil {
 		return err
 	}
 	return c.waitReady(ctx, c.rest)
+}
+
+// StopAPIServer kills the API server. The node goes on by itself until StartAPIServer.
+func (c *Cluster) StopAPIServer() { c.end(c.apiServer) }
+
+// StartAPIServer starts the API server that was stopped, and returns when it is ready.
+func (c *Cluster) StartAPIServer(ctx context.Context) error {
+	return c.startAPIServer(ctx, c.apiServer.cmd.Path)
 }
 
 // chooseAddresses decides where the control plane listens: the API server at the Service's own address where there is a

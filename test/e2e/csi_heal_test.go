@@ -423,8 +423,7 @@ func (v *cephVolume) checkBudgetHolds(t *testing.T) {
 
 // healAlone kills the daemons, and has a driver come that mounts all volumes anew. The sentinel mends all pods.
 func (v *cephVolume) healAlone(t *testing.T) {
-	var before v1.DiagnosisList
-	must(t, v.List(t.Context(), &before))
+	asked, recorded := v.countDiagnoses(t)
 	daemon := v.driver.Staged(t, volumeName).PID
 	v.driver.KillDaemon(t, volumeName)
 	v.forget(t, daemon)
@@ -443,11 +442,28 @@ func (v *cephVolume) healAlone(t *testing.T) {
 	v.awaitFaults(t, "", 0)
 	failed := v.metric(t, `kubediag_repairs_total{action="Replace",fault="DisconnectedFUSE",outcome="Failed"}`)
 	t.Logf("%v repairs have failed at first", failed) // where a ceph-fuse that has just been started does not answer in time
-	var after v1.DiagnosisList
-	must(t, v.List(t.Context(), &after))
-	if len(after.Items) != len(before.Items) {
-		t.Errorf("there were %d Diagnoses, and there are %d", len(before.Items), len(after.Items))
+	v.Wait(t, "a record of the repairs", func(context.Context) bool {
+		_, now := v.countDiagnoses(t)
+		return now > recorded
+	})
+	if now, _ := v.countDiagnoses(t); now != asked {
+		t.Errorf("there were %d Diagnoses that are no records, and there are %d", asked, now)
 	}
+}
+
+// countDiagnoses counts the Diagnoses that work was asked by, and those that record repairs of the sentinel.
+func (v *cephVolume) countDiagnoses(t *testing.T) (asked, recorded int) {
+	t.Helper()
+	var all v1.DiagnosisList
+	must(t, v.List(t.Context(), &all))
+	for i := range all.Items {
+		if all.Items[i].Spec.Mode == v1.ModeRecord {
+			recorded++
+		} else {
+			asked++
+		}
+	}
+	return asked, recorded
 }
 
 // logDelay tells how long after a volume was mounted for the node the last of the containers has read from it.
