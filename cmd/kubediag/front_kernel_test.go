@@ -131,6 +131,9 @@ func (c caller) runtimeDir(t *testing.T, program string) string {
 	t.Helper()
 	dir := program + " of " + c.name
 	must(t, os.MkdirAll(dir, 0o755))
+	if c.userns { // root there would else look at the machine's own
+		must(t, os.Chown(dir, 65534, 65534))
+	}
 	return dir
 }
 

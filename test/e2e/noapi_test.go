@@ -8,6 +8,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -24,9 +25,12 @@ func TestHealsWithoutAnAPIServer(t *testing.T) {
 	e.breakSubPath(t, pod, "second content")
 	began := time.Now()
 	e.StopAPIServer()
+	runtimeDir := t.TempDir() // not the machine's own
+	must(t, os.Chmod(runtimeDir, 0o700))
 	flag := fmt.Sprintf("--kubelet-pid=%d", e.KubeletPID())
 	onNode := func(args ...string) (string, int) {
 		cmd := exec.CommandContext(t.Context(), e.Build(t, "kubediag"), append(args, flag)...)
+		cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+runtimeDir)
 		out, err := cmd.CombinedOutput()
 		if cmd.ProcessState == nil {
 			t.Fatal(err)

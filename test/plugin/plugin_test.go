@@ -243,8 +243,8 @@ func (p *plugin) reports(t *testing.T) {
 	}
 	report := p.call(t, 0, "report", name)
 	t.Logf("a report:\n%s", report)
-	expect(t, report, `^# Diagnosis default/`+name, `\*\*Healed\*\*`, `\n## Findings\n\n1\. \*\*StaleSubPath\*\*, Healed`, `\n## Plan\n`, `\| 1 \| `, `\n## Calls\n`,
-		"`auto-recover`", `\n## Results and proof\n`, `\n## Artifacts on the node\n`)
+	expect(t, report, `^# Diagnosis default/`+name, `\*\*Healed\*\*`, `\n## Findings\n\n1\. \*\*StaleSubPath\*\*, Healed`, `\n## Plan\n`, `\| 1 \| `, `\n## Operations\n`,
+		"`auto-recover`", `\n## Calls\n`, "`umount2`", `\n## Results and proof\n`, `\n## Artifacts on the node\n`)
 	expect(t, p.call(t, 0, "report", name, "-o", "json"), `"kind": "Diagnosis"`, `"outcome": "Healed"`)
 	expect(t, p.call(t, 0, "get"), `NAME +TARGET +FAULT +OUTCOME +AGE\n`, name+` +pod default/core2 +StaleSubPath +Healed`)
 	expect(t, p.call(t, 0, "get", "-A", "-o", "wide"), `NAMESPACE +NAME +TARGET .*SUMMARY`, `default +core2-`)
