@@ -211,7 +211,7 @@ func TestTwoRecoversRepairOnce(t *testing.T) {
 	}
 }
 
-// TestRecoverRefuses what no plan repairs without loss, and whatever its pod is not known of.
+// TestRecoverRefuses: a fault stays if its repair could lose something, or if its pod is not known.
 func TestRecoverRefuses(t *testing.T) {
 	w := newBrokenNode(t)
 	w.Stop() // the daemon of what the driver has mounted again

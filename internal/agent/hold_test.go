@@ -19,7 +19,7 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// onePod returns the same pod, and the same Diagnosis, whatever it is asked for.
+// onePod returns the same pod, and the same Diagnosis, for every name.
 type onePod struct {
 	client.Reader
 	pod       corev1.Pod

@@ -38,7 +38,7 @@ type reconciler struct {
 	cache    client.Reader
 	pipeline pipeline
 	runs     *runs
-	// done is called when a run is no longer under way, whatever its result.
+	// done is called when a run is no longer under way, with or without an error.
 	done func(types.UID)
 }
 

@@ -15,6 +15,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/approval"
+	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/cli/terminal"
 )
 
@@ -39,7 +40,7 @@ func newApproveCommand(c *connection) *cobra.Command {
 		Example: "  kubectl kubediag approve web-0a1b2c3d4e -n kubediag\n" +
 			"  kubectl get diag -n kubediag -l diagnosis.kubediag.org/origin=policy",
 		Args:              takes("NAME", 1, 1),
-		ValidArgsFunction: completeArgs(c.namesOf(diagnoses)),
+		ValidArgsFunction: complete.Arg(c.namesOf(diagnoses)),
 		RunE:              verb(func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) }),
 	}
 	f := cmd.Flags()

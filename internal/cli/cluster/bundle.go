@@ -21,6 +21,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 
 	"kubediag.org/kubediag/internal/bundle"
+	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
 )
@@ -55,7 +56,7 @@ func newBundleCommand(c *connection) *cobra.Command {
 	f.StringVarP(&o.file, "output", "o", "", "file to write, \"-\": standard output (default kubediag-NODE-TIME.tar.gz in this directory)")
 	f.BoolVar(&o.force, "force", false, "replace a file that is there")
 	f.StringVar(&o.home, "kubediag-namespace", "kubediag", "the namespace that kubediag is installed in")
-	completeFlag(cmd, "node", c.namesOf(nodes))
+	complete.Flag(cmd, "node", c.namesOf(nodes))
 	return cmd
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/cli/terminal"
 )
 
@@ -40,7 +41,7 @@ func NewCommand() *cobra.Command {
 	c.addFlags(root.PersistentFlags())
 	root.AddCommand(newFaultsCommand(c), newRunCommand(c), newApproveCommand(c), newGetCommand(c), newReportCommand(c), newCancelCommand(c),
 		newDoctorCommand(c), newLintCommand(c), newBundleCommand(c))
-	completeFlag(root, "namespace", c.namespaces)
+	complete.Flag(root, "namespace", c.namespaces)
 	return root
 }
 

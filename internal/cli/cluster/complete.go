@@ -11,42 +11,15 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/printable"
 )
 
 // completionTimeout is how long a shell waits for names.
 const completionTimeout = 3 * time.Second
 
-// choices are values that a shell can complete.
-type choices func() []string
-
-// completeFlag has a shell complete the value of a flag, after the last comma.
-func completeFlag(cmd *cobra.Command, flag string, list choices) {
-	err := cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
-		before := begun[:strings.LastIndexByte(begun, ',')+1]
-		var values []string
-		for _, value := range list() {
-			values = append(values, before+value)
-		}
-		return values, cobra.ShellCompDirectiveNoFileComp
-	})
-	if err != nil {
-		panic(err) // the flag is not there
-	}
-}
-
-// completeArgs has a shell complete the one argument of a verb.
-func completeArgs(list choices) cobra.CompletionFunc {
-	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return list(), cobra.ShellCompDirectiveNoFileComp
-	}
-}
-
 // namesOf are the names of a resource in the namespace of the call; none if the API server does not give them.
-func (c *connection) namesOf(r resource) choices {
+func (c *connection) namesOf(r resource) complete.Choices {
 	return func() (names []string) {
 		client, err := c.client()
 		if err != nil {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
@@ -51,8 +52,8 @@ func newFaultsCommand(c *connection) *cobra.Command {
 	f.StringVar(&o.node, "node", "", "only faults of this node")
 	f.StringSliceVar(&o.codes, "code", nil, "only faults of these codes, with commas between them")
 	o.out = addFormat(cmd, wide, inJSON, inYAML, asName)
-	completeFlag(cmd, "code", codes)
-	completeFlag(cmd, "node", c.namesOf(nodes))
+	complete.Flag(cmd, "code", codes)
+	complete.Flag(cmd, "node", c.namesOf(nodes))
 	return cmd
 }
 

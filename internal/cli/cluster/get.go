@@ -16,6 +16,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/printable"
 )
@@ -35,7 +36,7 @@ func newGetCommand(c *connection) *cobra.Command {
 		Long:              "get shows the Diagnoses of a namespace, or of all. With NAME and -w it shows what happens to one until it ends.",
 		Example:           "  kubectl kubediag get -A\n  kubectl kubediag get web-x2x9k-4k2fd -n shop -w",
 		Args:              takes("NAME", 0, 1),
-		ValidArgsFunction: completeArgs(c.namesOf(diagnoses)),
+		ValidArgsFunction: complete.Arg(c.namesOf(diagnoses)),
 	}
 	cmd.RunE = verb(func(cmd *cobra.Command, args []string) error {
 		if o.all && len(args) > 0 {
@@ -151,7 +152,7 @@ func newCancelCommand(c *connection) *cobra.Command {
 			"repairs stay, and cancel shows how far it came. A Diagnosis that has ended stays as it is.",
 		Example:           "  kubectl kubediag cancel web-x2x9k-4k2fd -n shop",
 		Args:              takes("NAME", 1, 1),
-		ValidArgsFunction: completeArgs(c.namesOf(diagnoses)),
+		ValidArgsFunction: complete.Arg(c.namesOf(diagnoses)),
 		RunE: verb(func(cmd *cobra.Command, args []string) error {
 			made, err := c.client()
 			if err != nil {

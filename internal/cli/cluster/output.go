@@ -18,6 +18,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -42,7 +43,7 @@ func addFormat(cmd *cobra.Command, formats ...format) *format {
 		names = append(names, string(each))
 	}
 	cmd.Flags().VarP(&formatFlag{f, names}, "output", "o", "Output format. One of: ("+strings.Join(names, ", ")+")")
-	completeFlag(cmd, "output", func() []string { return names })
+	complete.Flag(cmd, "output", func() []string { return names })
 	return f
 }
 

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
 )
@@ -34,7 +35,7 @@ func newReportCommand(c *connection) *cobra.Command {
 			"a Diagnosis that was made by run --artifacts. Credentials are taken out.",
 		Example:           "  kubectl kubediag report web-x2x9k-4k2fd -n shop > ticket.md",
 		Args:              takes("NAME", 1, 1),
-		ValidArgsFunction: completeArgs(c.namesOf(diagnoses)),
+		ValidArgsFunction: complete.Arg(c.namesOf(diagnoses)),
 		RunE: verb(func(cmd *cobra.Command, args []string) error {
 			client, err := c.client()
 			if err != nil {

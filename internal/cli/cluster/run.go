@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/cli/terminal"
 )
 
@@ -60,7 +61,7 @@ func newRunCommand(c *connection) *cobra.Command {
 	f.BoolVar(&o.artifacts, "artifacts", false, "copy the mount table and the Pod into the Diagnosis, for report --artifacts")
 	f.DurationVar(&o.patience, "timeout", 5*time.Minute, "how long to wait for a Diagnosis, which goes on without us")
 	o.out = addFormat(cmd, inJSON, inYAML)
-	completeFlag(cmd, "heal", func() []string { return []string{healAsk, healAuto, healNever} })
+	complete.Flag(cmd, "heal", func() []string { return []string{healAsk, healAuto, healNever} })
 	return cmd
 }
 

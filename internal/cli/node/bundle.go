@@ -32,7 +32,7 @@ func NewBundleCommand(proc string) *cobra.Command {
 			"Values that look like credentials are taken out, and so are all values of environment variables, arguments and\n" +
 			"headers of the pods of --pods. The manifest has the SHA-256 of each entry, and says what was left out and why.\n" +
 			"The file has mode 0600. It changes nothing on the node.\n\n" +
-			"Exit status: 0 written, whatever was found; 2 not written, or the scan failed.",
+			"Exit status: 0 written, with or without faults in it; 2 not written, or the scan failed.",
 		Example: "  kubediag bundle\n" +
 			"  kubectl get pods -A -o json | kubediag bundle --pods - -o ticket.tar.gz\n" +
 			"  journalctl -u kubelet --since -1d | kubediag bundle --log -\n" +

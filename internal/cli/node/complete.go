@@ -12,36 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/printable"
 )
-
-// choices are values that a shell can complete; a tab separates one from what is said of it.
-type choices func() []string
-
-// completeFlag has a shell complete the value of a flag, after the last comma.
-func completeFlag(cmd *cobra.Command, flag string, list choices) {
-	err := cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
-		before := begun[:strings.LastIndexByte(begun, ',')+1]
-		var values []string
-		for _, value := range list() {
-			values = append(values, before+value)
-		}
-		return values, cobra.ShellCompDirectiveNoFileComp
-	})
-	if err != nil {
-		panic(err) // the flag is not there
-	}
-}
-
-// completeArgs has a shell complete the one argument of a verb.
-func completeArgs(list choices) cobra.CompletionFunc {
-	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return list(), cobra.ShellCompDirectiveNoFileComp
-	}
-}
 
 // placesOfLast are the numbers of the last scan.
 func placesOfLast() (list []string) {
@@ -90,7 +63,7 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 }
 
 // completeEach has a shell complete each of several arguments.
-func completeEach(list choices) cobra.CompletionFunc {
+func completeEach(list complete.Choices) cobra.CompletionFunc {
 	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return list(), cobra.ShellCompDirectiveNoFileComp
 	}

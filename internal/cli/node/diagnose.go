@@ -18,6 +18,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/operations"
+	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/faults/device"
@@ -80,11 +81,11 @@ func (o *diagnoseOptions) addFlags(cmd *cobra.Command) {
 	for _, flag := range []string{"operation-set", "container", "device", "heal"} {
 		cmd.MarkFlagsMutuallyExclusive("from", flag)
 	}
-	completeFlag(cmd, "operation-set", shippedSets)
-	completeFlag(cmd, "pod", podsOfLast)
-	completeFlag(cmd, "container", func() []string { return nil })
-	completeFlag(cmd, "device", blockDevices)
-	completeFlag(cmd, "output", func() []string { return outputs })
+	complete.Flag(cmd, "operation-set", shippedSets)
+	complete.Flag(cmd, "pod", podsOfLast)
+	complete.Flag(cmd, "container", func() []string { return nil })
+	complete.Flag(cmd, "device", blockDevices)
+	complete.Flag(cmd, "output", func() []string { return outputs })
 }
 
 // outputs are the ways to write a Diagnosis.

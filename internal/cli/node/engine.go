@@ -219,7 +219,7 @@ func (e *engine) plan(ctx context.Context, spec v1.DiagnosisSpec, o executor.Obs
 	return e.run(ctx, spec, executor.Options{DataRoot: dir, Observer: o})
 }
 
-// repair runs a Diagnosis that may change what its plan says, if that has this hash; empty: whatever it says.
+// repair runs a Diagnosis that may change what its plan says, if that has this hash; with an empty hash, any plan.
 func (e *engine) repair(ctx context.Context, spec v1.DiagnosisSpec, hash string, r *repairRoot, o executor.Observer) (*v1.Diagnosis, error) {
 	spec.Mode, spec.PlanHash = v1.ModeRecover, hash
 	return e.run(ctx, spec, executor.Options{DataRoot: filepath.Join(r.dir, ownDir), Exclusive: r.hold, Observer: o})

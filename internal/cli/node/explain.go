@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kubediag.org/kubediag/docs/runbook"
+	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/fault"
 )
@@ -27,10 +28,10 @@ func NewExplainCommand() *cobra.Command {
 		Example: "  kubediag explain StaleSubPath\n" +
 			"  kubediag explain hung --lang zh",
 		Args:              takes("CODE", 0),
-		ValidArgsFunction: completeArgs(explained),
+		ValidArgsFunction: complete.Arg(explained),
 	}
 	cmd.Flags().StringVar(&language, "lang", "en", "language: "+strings.Join(runbook.Languages(), " or "))
-	completeFlag(cmd, "lang", runbook.Languages)
+	complete.Flag(cmd, "lang", runbook.Languages)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !slices.Contains(runbook.Languages(), language) {
 			return fmt.Errorf("explain: --lang=%q: must be %s", language, strings.Join(runbook.Languages(), " or "))

@@ -22,7 +22,7 @@ const mountProc = "mount it: mount -t proc proc /proc"
 
 // gap is something that was not looked at, and may hide a fault.
 type gap struct {
-	// The thing What was not looked at, for the reason Why. Do is the remedy; it is empty if there is none.
+	// The fields name the thing that was not looked at, the reason, and the remedy. Do is empty if there is no remedy.
 	What string `json:"what"`
 	Why  string `json:"why"`
 	Do   string `json:"do,omitempty"`

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/kubelet"
@@ -41,7 +42,7 @@ func NewHoldersCommand(proc string) *cobra.Command {
 			"  kubediag holders 252:48 -o json\n" +
 			"  kubediag holders",
 		Args:              takes("DEVICE", 0),
-		ValidArgsFunction: completeArgs(blockDevices),
+		ValidArgsFunction: complete.Arg(blockDevices),
 	}
 	o.addFlags(cmd.Flags())
 	out := addFormat(cmd)

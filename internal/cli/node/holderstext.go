@@ -25,7 +25,7 @@ func (r *holdersReport) write(w io.Writer, f format) error {
 		return err
 	}
 	if r.Device.State == stateInUse && !r.foreign {
-		return nil // a device in use as it should be is not held, whatever else has it
+		return nil // a device in use as it should be is not held, even if others have it, too
 	}
 	return verdict([]deviceUse{r.deviceUse}, r.Looked.lookedFrom)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/version"
 
+	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/lint"
 	"kubediag.org/kubediag/internal/linux/bounded"
 )
@@ -68,8 +69,8 @@ func (o *lintOptions) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.version, "kubelet-version", "", "version of the kubelets, such as 1.18.20: from 1.19 on a subPath is no risk\n(default: not known, and the oldest is assumed)")
 	f.StringVar(&o.root, "kubelet-root", "", "root directory of the kubelets (default /var/lib/kubelet)")
 	f.VarP(&o.format, "output", "o", "how to write: text, json, or github for the annotations of its workflows")
-	completeFlag(cmd, "output", func() []string { return lintFormats })
-	completeFlag(cmd, "kubelet-version", func() []string {
+	complete.Flag(cmd, "output", func() []string { return lintFormats })
+	complete.Flag(cmd, "kubelet-version", func() []string {
 		return []string{"1.18\tand before: with kubernetes#68211", "1.19\tand later: the kubelet renews such binds"}
 	})
 	if err := cmd.MarkFlagFilename("filename", "yaml", "yml", "json"); err != nil {

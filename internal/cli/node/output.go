@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -30,7 +31,7 @@ const (
 func addFormat(cmd *cobra.Command) *format {
 	f := textFormat
 	cmd.Flags().VarP(&f, "output", "o", "how to write: text or json")
-	completeFlag(cmd, "output", func() []string { return []string{string(textFormat), string(jsonFormat)} })
+	complete.Flag(cmd, "output", func() []string { return []string{string(textFormat), string(jsonFormat)} })
 	return &f
 }
 

@@ -103,7 +103,7 @@ func TestRecoverReport(t *testing.T) {
 	}
 }
 
-// TestJSONAsksNothing, whatever there is to ask on.
+// TestJSONAsksNothing: JSON is for programs, so no question is asked, on a terminal neither.
 func TestJSONAsksNothing(t *testing.T) {
 	t.Parallel()
 	out := jsonFormat

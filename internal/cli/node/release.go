@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
@@ -39,7 +40,7 @@ func NewReleaseCommand(proc string) *cobra.Command {
 		Example: "  kubediag release /dev/rbd3\n" +
 			"  kubediag release --dry-run 252:48",
 		Args:              takes("DEVICE", 1),
-		ValidArgsFunction: completeArgs(blockDevices),
+		ValidArgsFunction: complete.Arg(blockDevices),
 	}
 	o.addFlags(cmd.Flags())
 	change.addFlags(cmd)

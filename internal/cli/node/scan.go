@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/orphan"
@@ -106,8 +107,8 @@ func (o *scanOptions) addSelection(cmd *cobra.Command) {
 		"for how long nothing must have changed in a pod's directory before the\npod can be gone, 5m to 720h")
 	f.StringSliceVar(&o.only, "only", nil, "only faults of these codes, with commas between them")
 	f.StringVar(&o.pod, "pod", "", "only faults of this pod: NAMESPACE/NAME, or its UID")
-	completeFlag(cmd, "only", codeNames)
-	completeFlag(cmd, "pod", podsOfLast)
+	complete.Flag(cmd, "only", codeNames)
+	complete.Flag(cmd, "pod", podsOfLast)
 }
 
 func (o scanOptions) validate() error {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/orphan"
@@ -38,7 +39,7 @@ func NewShowCommand(proc string) *cobra.Command {
 		Example: "  kubediag show 1\n" +
 			"  kubediag show shop/web-0 -o json",
 		Args:              takes("N|NAME", 1),
-		ValidArgsFunction: completeArgs(placesOfLast),
+		ValidArgsFunction: complete.Arg(placesOfLast),
 	}
 	cmd.Flags().BoolVarP(&all, "verbose", "v", false, "with the evidence of each fault of the row")
 	out := addFormat(cmd)
