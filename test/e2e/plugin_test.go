@@ -6,14 +6,12 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kubediag.org/kubediag/test/cluster"
+	"kubediag.org/kubediag/test/program"
 )
 
 // noImage is a pod whose image is in no registry that the node reaches.
@@ -63,7 +62,7 @@ func TestPlugin(t *testing.T) {
 	watch := e.watchFaults(t)
 	e.breakSubPath(t, pod, "second content")
 	e.Wait(t, "the fault to be shown", func(context.Context) bool {
-		return strings.Contains(watch.text(), "✗ StaleSubPath default/"+pod.Name)
+		return strings.Contains(watch.Text(), "✗ StaleSubPath default/"+pod.Name)
 	})
 	out, status = e.kubediag(t, "faults", "-A")
 	t.Logf("faults:\n%s", out)
@@ -73,7 +72,7 @@ func TestPlugin(t *testing.T) {
 	e.bundles(t)
 	e.healsAsPrinted(t, pod)
 	e.Wait(t, "the fault to be gone", func(context.Context) bool {
-		return strings.Contains(watch.text(), "✓ StaleSubPath default/"+pod.Name)
+		return strings.Contains(watch.Text(), "✓ StaleSubPath default/"+pod.Name)
 	})
 	out, status = e.kubediag(t, "doctor")
 	t.Logf("doctor, status %d:\n%s", status, out)
@@ -145,36 +144,17 @@ func (e *env) kubediag(t *testing.T, args ...string) (string, int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// output is what a program has written so far.
-type output struct {
-	mu      sync.Mutex
-	written bytes.Buffer
-}
-
-// Write takes output.
-func (o *output) Write(text []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.written.Write(text)
-}
-
-func (o *output) text() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.written.String()
-}
-
 // watchFaults follows the faults until the test ends.
-func (e *env) watchFaults(t *testing.T) *output {
+func (e *env) watchFaults(t *testing.T) *program.Output {
 	t.Helper()
-	o := &output{}
+	o := &program.Output{}
 	cmd := e.plugin(t, "faults", "-A", "-w")
 	cmd.Stdout, cmd.Stderr = o, o
 	must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		t.Logf("faults -A -w:\n%s", o.text())
+		t.Logf("faults -A -w:\n%s", o.Text())
 	})
 	return o
 }

@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -28,6 +27,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/test/apitest"
 	"kubediag.org/kubediag/test/fakenode"
+	"kubediag.org/kubediag/test/program"
 )
 
 func TestMain(m *testing.M) { fakenode.Main(m) }
@@ -98,28 +98,15 @@ func expect(t *testing.T, text string, patterns ...string) {
 // background is a call that goes on.
 type background struct {
 	*exec.Cmd
-	mu  sync.Mutex
-	out bytes.Buffer
-}
-
-func (b *background) Write(text []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.out.Write(text)
-}
-
-func (b *background) text() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.out.String()
+	program.Output
 }
 
 // await waits until the output matches.
 func (b *background) await(t *testing.T, pattern string) {
 	t.Helper()
 	apitest.Eventually(t, func() error {
-		if !regexp.MustCompile(pattern).MatchString(b.text()) {
-			return errors.New(pattern + " is not in:\n" + b.text())
+		if !regexp.MustCompile(pattern).MatchString(b.Text()) {
+			return errors.New(pattern + " is not in:\n" + b.Text())
 		}
 		return nil
 	})
@@ -274,9 +261,9 @@ func TestFaultsComeAndGo(t *testing.T) {
 	p.call(t, 0, "run", "pod/core2", "--heal=auto")
 	watch.await(t, `\d\d:\d\d:\d\d ✓ StaleSubPath default/core2: gone after \d+`)
 	if status := watch.interrupt(t); status != 0 {
-		t.Errorf("status %d:\n%s", status, watch.text())
+		t.Errorf("status %d:\n%s", status, watch.Text())
 	}
-	t.Logf("what was seen:\n%s", watch.text())
+	t.Logf("what was seen:\n%s", watch.Text())
 }
 
 // TestWaiting: without an agent nothing happens to a Diagnosis, and that is said.
@@ -292,7 +279,7 @@ func TestWaiting(t *testing.T) {
 	if status := run.interrupt(t); status != 2 {
 		t.Errorf("status %d", status)
 	}
-	expect(t, run.text(), `The Diagnosis goes on:\n  kubectl kubediag get stage-node-\w+ -n default -w `, `kubediag: run: diagnosis default/stage-node-\w+: interrupted`)
+	expect(t, run.Text(), `The Diagnosis goes on:\n  kubectl kubediag get stage-node-\w+ -n default -w `, `kubediag: run: diagnosis default/stage-node-\w+: interrupted`)
 	expect(t, p.call(t, 2, "run", "node/"+fakenode.Node, "--timeout=1s"), `it has not ended within 1s`)
 	var list v1.DiagnosisList
 	if err := p.List(t.Context(), &list, client.InNamespace("default")); err != nil || len(list.Items) != 2 {
@@ -302,8 +289,8 @@ func TestWaiting(t *testing.T) {
 		follow := p.start(t, "get", d.Name, "-w")
 		follow.await(t, `waits: `)
 		expect(t, p.call(t, 0, "cancel", d.Name), `waits: `, `✓ Deleted Diagnosis default/`+d.Name)
-		if _ = follow.Wait(); follow.ProcessState.ExitCode() != 2 || !strings.Contains(follow.text(), "it is cancelled") {
-			t.Errorf("%s:\n%s", follow.ProcessState, follow.text())
+		if _ = follow.Wait(); follow.ProcessState.ExitCode() != 2 || !strings.Contains(follow.Text(), "it is cancelled") {
+			t.Errorf("%s:\n%s", follow.ProcessState, follow.Text())
 		}
 		if err := p.Get(t.Context(), client.ObjectKeyFromObject(&d), &d); !apierrors.IsNotFound(err) {
 			t.Errorf("the Diagnosis is there: %v", err)

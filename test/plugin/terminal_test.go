@@ -65,13 +65,13 @@ func (p *plugin) asks(t *testing.T, answer string, patterns ...string) {
 	}
 	_ = b.Wait()
 	<-read
-	t.Logf("on a terminal:\n%s", strings.ReplaceAll(b.text(), "\r", ""))
+	t.Logf("on a terminal:\n%s", strings.ReplaceAll(b.Text(), "\r", ""))
 	want := map[string]int{"n": 1, "y": 0}[answer]
 	if status := b.ProcessState.ExitCode(); status != want {
 		t.Errorf("answer %q: status %d, want %d", answer, status, want)
 	}
-	if bytes.Contains([]byte(b.text()), []byte("\x1b")) {
-		t.Errorf("colour although NO_COLOR is set: %q", b.text())
+	if bytes.Contains([]byte(b.Text()), []byte("\x1b")) {
+		t.Errorf("colour although NO_COLOR is set: %q", b.Text())
 	}
-	expect(t, strings.ReplaceAll(b.text(), "\r\n", "\n"), patterns...)
+	expect(t, strings.ReplaceAll(b.Text(), "\r\n", "\n"), patterns...)
 }
