@@ -25,9 +25,13 @@ func FileName(node string, at time.Time) string {
 	return fmt.Sprintf("kubediag-%s-%s.tar.gz", plainName.ReplaceAllString(node, "_"), at.UTC().Format("20060102T150405Z"))
 }
 
-// Absent returns an ErrExists if there is a file, or a link, of that name.
-func Absent(name string) error {
-	if _, err := os.Lstat(name); err == nil {
+// Check reports why Create would fail before anything is collected: there is no such directory, or, unless replace is set, a
+// file or a link of that name is there already, which is an ErrExists.
+func Check(name string, replace bool) error {
+	if _, err := os.Stat(filepath.Dir(name)); err != nil {
+		return fmt.Errorf("write %q: %w", name, err)
+	}
+	if _, err := os.Lstat(name); err == nil && !replace {
 		return errThere(name)
 	}
 	return nil

@@ -5,6 +5,7 @@ package bundle
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -23,14 +24,20 @@ func TestCreateKeepsWhatIsThere(t *testing.T) {
 	if err := b.Add("a.txt", "a text", []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	if err := Absent(name); err != nil {
+	if err := Check(name, false); err != nil {
 		t.Error(err)
+	}
+	if err := Check(filepath.Join(dir, "none", "b"), true); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without a directory: %v", err)
 	}
 	if err := os.WriteFile(name, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := Absent(name); !errors.Is(err, ErrExists) {
+	if err := Check(name, false); !errors.Is(err, ErrExists) {
 		t.Errorf("error %v, want %v", err, ErrExists)
+	}
+	if err := Check(name, true); err != nil {
+		t.Error(err)
 	}
 	if _, err := b.Create(name, false); !errors.Is(err, ErrExists) {
 		t.Errorf("error %v, want %v", err, ErrExists)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kubediag.org/kubediag/internal/bundle"
 	"kubediag.org/kubediag/internal/cli/cluster"
 	"kubediag.org/kubediag/internal/cli/node"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -107,7 +108,7 @@ func Run(ctx context.Context, cmd *cobra.Command) int {
 		return statusFaults
 	}
 	status := statusFailed
-	if errors.Is(err, node.ErrRefused) || errors.Is(err, cluster.ErrRefused) {
+	if errors.Is(err, node.ErrRefused) || errors.Is(err, cluster.ErrRefused) || errors.Is(err, bundle.ErrExists) {
 		status = statusRefused
 	}
 	lines := strings.Split(strings.TrimRight(err.Error(), "\n"), "\n") // several errors at once

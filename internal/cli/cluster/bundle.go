@@ -72,9 +72,9 @@ func (o *bundleOptions) run(cmd *cobra.Command, c *client) error {
 	if name == "" {
 		name = bundle.FileName(o.node, time.Now())
 	}
-	if name != "-" && !o.force { // before the work, and again when it is written
-		if err := bundle.Absent(name); err != nil {
-			return fmt.Errorf("%w: %w", ErrRefused, err)
+	if name != "-" { // before the work, and again when it is written
+		if err := bundle.Check(name, o.force); err != nil {
+			return err
 		}
 	}
 	pod, err := c.agentOf(ctx, o.node, o.home)
@@ -99,10 +99,7 @@ func (o *bundleOptions) run(cmd *cobra.Command, c *client) error {
 		return b.Write(cmd.OutOrStdout())
 	}
 	size, err := b.Create(name, o.force)
-	switch {
-	case errors.Is(err, bundle.ErrExists):
-		return fmt.Errorf("%w: %w", ErrRefused, err)
-	case err != nil:
+	if err != nil {
 		return err
 	}
 	return write(cmd.OutOrStdout(), fmt.Sprintf("Wrote %s: %d KiB.\nRead it with: kubediag scan --from %s\n",

@@ -94,9 +94,9 @@ func (o *bundleOptions) run(cmd *cobra.Command) error {
 	if o.file == "" {
 		o.file = bundle.FileName(hostname(), time.Now())
 	}
-	if o.file != "-" && !o.force { // before the work, and again when it is written
-		if err := bundle.Absent(o.file); err != nil {
-			return fmt.Errorf("%w: %w", ErrRefused, err)
+	if o.file != "-" { // before the work, and again when it is written
+		if err := bundle.Check(o.file, o.force); err != nil {
+			return err
 		}
 	}
 	b, failed, err := o.collect(ctx, cmd.InOrStdin())
@@ -110,10 +110,7 @@ func (o *bundleOptions) run(cmd *cobra.Command) error {
 		return errors.Join(b.Write(cmd.OutOrStdout()), failed)
 	}
 	size, err := b.Create(o.file, o.force)
-	switch {
-	case errors.Is(err, bundle.ErrExists):
-		return fmt.Errorf("%w: %w", ErrRefused, err)
-	case err != nil:
+	if err != nil {
 		return err
 	}
 	return errors.Join(write(cmd.OutOrStdout(), written(b, o.file, size)), failed)

@@ -77,10 +77,7 @@ func (o *diagnoseOptions) addFlags(cmd *cobra.Command) {
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "with the evidence of each fault")
 	f.StringVarP(&o.output, "output", "o", "text", "how to write: text, or the Diagnosis as json or yaml")
 	o.change.addRoot(cmd)
-	o.addFrom(cmd)
-	for _, flag := range []string{"operation-set", "container", "device", "heal"} {
-		cmd.MarkFlagsMutuallyExclusive("from", flag)
-	}
+	o.addFrom(cmd, "operation-set", "container", "device", "heal")
 	complete.Flag(cmd, "operation-set", shippedSets)
 	complete.Flag(cmd, "pod", podsOfLast)
 	complete.Flag(cmd, "container", func() []string { return nil })

@@ -66,6 +66,7 @@ type scanOptions struct {
 	nodeOptions
 	pods      string
 	from      string
+	checkFrom func() error // nil if the verb has no --from
 	orphanAge time.Duration
 	only      []string
 	pod       string
@@ -87,10 +88,16 @@ func (o *scanOptions) addFlags(cmd *cobra.Command) {
 }
 
 // addFrom adds the flag that has a bundle looked at in place of the node.
-func (o *scanOptions) addFrom(cmd *cobra.Command) {
+func (o *scanOptions) addFrom(cmd *cobra.Command, others ...string) {
 	cmd.Flags().StringVar(&o.from, "from", "", "look at a bundle (\"-\": standard input) instead of this node, see kubediag bundle")
-	for _, flag := range []string{"kubelet-root", "kubelet-pid", "pods", "orphan-minimum-age"} {
-		cmd.MarkFlagsMutuallyExclusive("from", flag)
+	others = append(others, "kubelet-root", "kubelet-pid", "pods", "orphan-minimum-age")
+	o.checkFrom = func() error {
+		for _, flag := range others {
+			if o.from != "" && cmd.Flags().Changed(flag) {
+				return fmt.Errorf("--%s: cannot be with --from: a bundle is of one node, as it was", flag)
+			}
+		}
+		return nil
 	}
 	if err := cmd.MarkFlagFilename("from", "gz"); err != nil {
 		panic(err) // the flag is not there
@@ -112,6 +119,11 @@ func (o *scanOptions) addSelection(cmd *cobra.Command) {
 }
 
 func (o scanOptions) validate() error {
+	if o.checkFrom != nil {
+		if err := o.checkFrom(); err != nil {
+			return err
+		}
+	}
 	if err := o.nodeOptions.validate(); err != nil {
 		return err
 	}
