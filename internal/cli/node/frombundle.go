@@ -13,6 +13,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"kubediag.org/kubediag/internal/bundle"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/bounded"
@@ -28,6 +30,23 @@ const (
 	orphansEntry  = "evidence/orphans.json"
 	podsEntry     = "pods.json"
 )
+
+// addFrom adds the flag that has a bundle looked at in place of the node.
+func (o *scanOptions) addFrom(cmd *cobra.Command, others ...string) {
+	cmd.Flags().StringVar(&o.from, "from", "", "look at a bundle (\"-\": standard input) instead of this node, see kubediag bundle")
+	others = append(others, "kubelet-root", "kubelet-pid", "pods", "orphan-minimum-age")
+	o.checkFrom = func() error {
+		for _, flag := range others {
+			if o.from != "" && cmd.Flags().Changed(flag) {
+				return fmt.Errorf("--%s: cannot be with --from: a bundle is of one node, as it was", flag)
+			}
+		}
+		return nil
+	}
+	if err := cmd.MarkFlagFilename("from", "gz"); err != nil {
+		panic(err) // the flag is not there
+	}
+}
 
 // openBundle makes a scan of the node that a bundle was made on. The bundle may come from anyone: all of it is data.
 func openBundle(ctx context.Context, name string, stdin io.Reader) (*scan, error) {

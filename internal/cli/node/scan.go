@@ -87,23 +87,6 @@ func (o *scanOptions) addFlags(cmd *cobra.Command) {
 	o.out = addFormat(cmd)
 }
 
-// addFrom adds the flag that has a bundle looked at in place of the node.
-func (o *scanOptions) addFrom(cmd *cobra.Command, others ...string) {
-	cmd.Flags().StringVar(&o.from, "from", "", "look at a bundle (\"-\": standard input) instead of this node, see kubediag bundle")
-	others = append(others, "kubelet-root", "kubelet-pid", "pods", "orphan-minimum-age")
-	o.checkFrom = func() error {
-		for _, flag := range others {
-			if o.from != "" && cmd.Flags().Changed(flag) {
-				return fmt.Errorf("--%s: cannot be with --from: a bundle is of one node, as it was", flag)
-			}
-		}
-		return nil
-	}
-	if err := cmd.MarkFlagFilename("from", "gz"); err != nil {
-		panic(err) // the flag is not there
-	}
-}
-
 // addSelection adds the flags that say where and for what it is looked.
 func (o *scanOptions) addSelection(cmd *cobra.Command) {
 	f := cmd.Flags()
@@ -118,7 +101,8 @@ func (o *scanOptions) addSelection(cmd *cobra.Command) {
 	complete.Flag(cmd, "pod", podsOfLast)
 }
 
-func (o scanOptions) validate() error {
+// validateSource checks the flags that say what is looked at: a node or a bundle.
+func (o scanOptions) validateSource() error {
 	if o.checkFrom != nil {
 		if err := o.checkFrom(); err != nil {
 			return err
@@ -129,6 +113,13 @@ func (o scanOptions) validate() error {
 	}
 	if err := orphan.CheckMinimumAge(o.orphanAge); err != nil {
 		return fmt.Errorf("--orphan-minimum-age=%s: %w", o.orphanAge, err)
+	}
+	return nil
+}
+
+func (o scanOptions) validate() error {
+	if err := o.validateSource(); err != nil {
+		return err
 	}
 	for _, code := range o.only {
 		if _, ok := fault.Lookup(fault.Code(code)); !ok {
