@@ -39,6 +39,8 @@ type Env struct {
 	Config *rest.Config
 	// Client reads and writes without a cache.
 	Client client.Client
+	// Etcd is the URL of the server's etcd, which asks for no credentials.
+	Etcd string
 }
 
 // Start returns the API server 1.36.3.
@@ -98,7 +100,7 @@ func newEnv(ctx context.Context, config *rest.Config) (*Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	env := &Env{Config: config, Client: c}
+	env := &Env{Config: config, Client: c, Etcd: running.Etcd()}
 	return env, env.installCRDs(ctx)
 }
 

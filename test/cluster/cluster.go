@@ -235,6 +235,9 @@ func (c *Cluster) Kubeconfig() string { return c.path("kubeconfig") }
 // RESTConfig is a copy of the configuration of a client in system:masters, without a rate limit.
 func (c *Cluster) RESTConfig() *rest.Config { return rest.CopyConfig(c.rest) }
 
+// Etcd is the URL of etcd, which asks for no credentials and listens on this machine only.
+func (c *Cluster) Etcd() string { return c.etcd }
+
 // NodeName is the name of the node.
 func (c *Cluster) NodeName() string { return c.o.NodeName }
 

@@ -49,18 +49,20 @@ type large struct {
 	client client.Client
 	config *rest.Config
 	set    *kubernetes.Clientset
+	etcd   string // URL
 }
 
 func newLarge(b *testing.B) *large {
 	b.Helper()
-	config := rest.CopyConfig(apitest.Start(b).Config)
+	env := apitest.Start(b)
+	config := rest.CopyConfig(env.Config)
 	config.QPS, config.Burst = -1, 0
 	stage := fakenode.New(b)
 	c, err := client.New(config, client.Options{Scheme: stage.Scheme()})
 	must(b, err)
 	set, err := kubernetes.NewForConfig(config)
 	must(b, err)
-	return &large{Stage: stage, client: c, config: config, set: set}
+	return &large{Stage: stage, client: c, config: config, set: set, etcd: env.Etcd}
 }
 
 // each calls make for 0 to n-1, several at once.
@@ -93,28 +95,6 @@ func (l *large) addNodes(b *testing.B) {
 		}
 		return nil
 	})
-}
-
-// fill makes the nodes and Diagnoses that have ended, if they are not there yet.
-func (l *large) fill(b *testing.B) {
-	b.Helper()
-	began := time.Now()
-	l.addNodes(b)
-	must(b, client.IgnoreAlreadyExists(l.client.Create(b.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: past}})))
-	now := metav1.Now()
-	each(b, *ended, func(ctx context.Context, i int) error {
-		d := newDiagnosis(fmt.Sprintf("ended-%06d", i), nodeName(i%*nodes))
-		d.Namespace, d.Labels = past, map[string]string{v1.LabelNode: v1.NodeLabelValue(d.Spec.NodeName)}
-		if err := l.client.Create(ctx, d); err != nil {
-			return client.IgnoreAlreadyExists(err)
-		}
-		d.Status = v1.DiagnosisStatus{
-			Phase: v1.DiagnosisSucceeded, Outcome: v1.OutcomeHealed, StartTime: &now, CompletionTime: &now,
-			OperationResults: map[string]string{"collector.system.mountinfo": strings.Repeat("x", 2048)},
-		}
-		return l.client.Status().Update(ctx, d)
-	})
-	b.Logf("filled with %d nodes and %d ended Diagnoses in %s", *nodes, *ended, time.Since(began).Round(time.Second))
 }
 
 func newDiagnosis(name, node string) *v1.Diagnosis {
