@@ -15,7 +15,7 @@ type Choice struct {
 	*Node
 	// Passed are the kubelets that run, and do not serve the root that was asked for, in words.
 	Passed []string
-	// Down is whether no process of the machine is a kubelet.
+	// Down is whether no process of the machine is a kubelet, also with ErrNotFound.
 	Down bool
 	// Silent are the processes that may be kubelets, and have kept us waiting, in words.
 	Silent []string
@@ -33,12 +33,13 @@ func (f *Finder) NodeOrOwn(ctx context.Context) (Choice, error) {
 		if err != nil {
 			return Choice{}, err
 		}
-		if s.err != nil && f.Default != "" && f.PID == 0 && len(s.candidates)+len(s.silent) == 0 {
+		down := s.err != nil && f.PID == 0 && len(s.candidates)+len(s.silent) == 0
+		if down && f.Default != "" {
 			if own, err := within(ctx, "root "+f.Default, f.leftRoot); err == nil {
 				return Choice{Node: own, Down: true}, nil
 			}
 		}
-		return Choice{Node: s.node, Silent: s.silent}, s.err
+		return Choice{Node: s.node, Silent: s.silent, Down: down}, s.err
 	}
 	var s search
 	if err := f.findCandidates(ctx, &s); err != nil {

@@ -94,6 +94,9 @@ func (o nodeOptions) nodeOrDefault(ctx context.Context) (kubelet.Choice, error) 
 	if !errors.Is(err, kubelet.ErrNotFound) {
 		return n, err
 	}
+	if n.Down {
+		return kubelet.Choice{Node: &kubelet.Node{Root: kubelet.DefaultRoot}}, nil
+	}
 	o.root = kubelet.DefaultRoot
 	switch own, ownErr := o.node(ctx); {
 	case ownErr == nil && own.PID == 0:

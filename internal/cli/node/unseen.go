@@ -5,6 +5,7 @@ package node
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 
 	asking "kubediag.org/kubediag/internal/linux/probe"
@@ -26,18 +27,22 @@ func refused(surveyed int) (n int) {
 	if err != nil {
 		return surveyed
 	}
-	for _, pid := range pids {
-		if (pid != 1 || !anywhere) && denied(askProcess(pid)) && denied(askProcess(pid)) {
-			n++
-		}
+	if anywhere {
+		pids = slices.DeleteFunc(pids, func(pid int) bool { return pid == 1 })
 	}
-	return n
+	return len(refusals(refusals(pids)))
 }
 
-// askProcess asks for the mount namespace of a process.
-func askProcess(pid int) error {
-	_, err := procfs.Ask(pid, func() (string, error) { return sys.ReadlinkProc(strconv.Itoa(pid) + "/ns/mnt") })
-	return err
+// refusals are those of the processes that do not say which mount namespace they are in.
+func refusals(pids []int) (some []int) {
+	procfs.Each(pids, func(pid int, _ func()) (string, error) {
+		return sys.ReadlinkProc(strconv.Itoa(pid) + "/ns/mnt")
+	}, func(pid int, _ string, err error) {
+		if denied(err) {
+			some = append(some, pid)
+		}
+	})
+	return some
 }
 
 func denied(err error) bool {

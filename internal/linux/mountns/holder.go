@@ -74,13 +74,13 @@ func (h Holder) root() string { return strings.TrimSuffix(h.path(), "ns/mnt") + 
 // 0, a namespace without a holder may have one, as it may if Survey.Skipped mentions descriptors. An open mountinfo, a
 // descriptor on its way through a socket, and the kernel itself keep a namespace alive, too, and cannot be found.
 func (s *Scanner) Holders(namespaces []Namespace) (map[uint64][]Holder, Survey, error) {
-	return holders(namespaces, processes, threads, descriptors, s.namedMounts)
+	return holders(namespaces, processes(false), threads(false), descriptors, s.namedMounts)
 }
 
 // Occupants finds the processes and threads that are in each of the namespaces, as
 // Holders does. It reads no descriptors, of which there may be very many.
 func (s *Scanner) Occupants(namespaces []Namespace) (map[uint64][]Holder, Survey, error) {
-	return holders(namespaces, processes, threads)
+	return holders(namespaces, processes(false), threads(false))
 }
 
 func holders(namespaces []Namespace, searches ...search) (map[uint64][]Holder, Survey, error) {
@@ -119,7 +119,7 @@ func holders(namespaces []Namespace, searches ...search) (map[uint64][]Holder, S
 type taskNamespace struct {
 	inode uint64
 	Holder
-	// root is the root directory of a process or thread, as the caller may see it.
+	// root is the root directory of a process or thread, as the caller may see it, if it was asked for.
 	root string
 }
 
@@ -139,29 +139,33 @@ func (s *Survey) skipDescriptors(many int) {
 	}
 }
 
-// processes finds the namespaces of all processes.
-func processes(note func(taskNamespace)) (unasked, error) {
-	return eachProcess(note, func(pid int, _ func()) ([]taskNamespace, bool, error) {
-		h, err := inNamespace(Holder{Kind: Process, PID: pid})
-		return []taskNamespace{h}, false, err
-	})
+// processes finds the namespaces of all processes, and their root directories if roots is set.
+func processes(roots bool) search {
+	return func(note func(taskNamespace)) (unasked, error) {
+		return eachProcess(note, func(pid int, _ func()) ([]taskNamespace, bool, error) {
+			h, err := inNamespace(Holder{Kind: Process, PID: pid}, roots)
+			return []taskNamespace{h}, false, err
+		})
+	}
 }
 
-// threads finds the namespaces of the threads that are no processes.
-func threads(note func(taskNamespace)) (unasked, error) {
-	return eachProcess(note, func(pid int, step func()) (all []taskNamespace, _ bool, _ error) {
-		if n, err := sys.ProcThreads(pid); err != nil || n < 2 {
-			return nil, false, err
-		}
-		tids, err := sys.ProcNumbers(strconv.Itoa(pid) + "/task")
-		for _, tid := range tids {
-			step()
-			if h, err := inNamespace(Holder{Kind: Thread, PID: pid, Number: tid}); err == nil && tid != pid {
-				all = append(all, h)
+// threads does the same for the threads that are no processes.
+func threads(roots bool) search {
+	return func(note func(taskNamespace)) (unasked, error) {
+		return eachProcess(note, func(pid int, step func()) (all []taskNamespace, _ bool, _ error) {
+			if n, err := sys.ProcThreads(pid); err != nil || n < 2 {
+				return nil, false, err
 			}
-		}
-		return all, false, err
-	})
+			tids, err := sys.ProcNumbers(strconv.Itoa(pid) + "/task")
+			for _, tid := range tids {
+				step()
+				if h, err := inNamespace(Holder{Kind: Thread, PID: pid, Number: tid}, roots); err == nil && tid != pid {
+					all = append(all, h)
+				}
+			}
+			return all, false, err
+		})
+	}
 }
 
 // descriptors finds the namespaces that processes have open.
@@ -195,15 +199,13 @@ func (s *Scanner) namedMounts(note func(taskNamespace)) (unasked, error) {
 	return unasked{}, err
 }
 
-// inNamespace reads which mount namespace a process or thread is in, and where its
-// root directory is.
-func inNamespace(h Holder) (taskNamespace, error) {
-	inode, err := h.namespace()
-	if err != nil {
-		return taskNamespace{}, err
+// inNamespace reads which mount namespace a process or thread is in and, if root is set, where its root directory is.
+func inNamespace(h Holder, root bool) (found taskNamespace, err error) {
+	found.Holder = h
+	if found.inode, err = h.namespace(); err == nil && root {
+		found.root, err = sys.ReadlinkProc(h.root())
 	}
-	root, err := sys.ReadlinkProc(h.root())
-	return taskNamespace{inode: inode, Holder: h, root: root}, err
+	return found, err
 }
 
 // namespace reads which mount namespace the holder holds.

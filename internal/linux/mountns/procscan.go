@@ -109,11 +109,11 @@ func (t *procPass) report() {
 
 // find notes the namespaces that have not been read yet.
 func (t *procPass) find() error {
-	u, err := processes(t.noteTask)
+	u, err := processes(true)(t.noteTask)
 	if t.denied = u.denied; err != nil {
 		return err
 	}
-	if _, err = threads(t.noteTask); err != nil {
+	if _, err = threads(true)(t.noteTask); err != nil {
 		return err
 	}
 	u, err = descriptors(t.noteDescriptor)
