@@ -25,9 +25,12 @@ type place struct{ podUID, container, point string }
 
 func placeOf(f fault.Finding) place { return place{f.Pod.UID, f.Container, f.Mount.Point} }
 
-// cooling says which policy's cooldown has not passed at a place; empty if that of all has. The caller holds the lock.
-func (g *Guard) cooling(at place, policies []*policy.Policy, now time.Time) string {
-	last, ok := g.repaired[at]
+// cooldowns are when places were repaired last.
+type cooldowns map[place]time.Time
+
+// waiting says which policy's cooldown has not passed at a place; empty if that of all has.
+func (c cooldowns) waiting(at place, policies []*policy.Policy, now time.Time) string {
+	last, ok := c[at]
 	if !ok {
 		return ""
 	}
@@ -39,30 +42,32 @@ func (g *Guard) cooling(at place, policies []*policy.Policy, now time.Time) stri
 	return ""
 }
 
-// setRepaired records when a place was repaired last. The caller holds the lock.
-func (g *Guard) setRepaired(at place, now time.Time) {
-	if len(g.repaired) >= maxPlaces {
-		maps.DeleteFunc(g.repaired, func(_ place, last time.Time) bool {
+// set records when a place was repaired last.
+func (c cooldowns) set(at place, now time.Time) {
+	if len(c) >= maxPlaces {
+		maps.DeleteFunc(c, func(_ place, last time.Time) bool {
 			return now.Sub(last) > time.Duration(v1.MaxCooldownSeconds)*time.Second
 		})
 	}
-	if len(g.repaired) < maxPlaces {
-		g.repaired[at] = now
+	if len(c) < maxPlaces {
+		c[at] = now
 	}
 }
 
-// limiter returns the budget of the node of a policy, with the tokens that are left if the policy has changed. The caller
-// holds the lock.
-func (g *Guard) limiter(p *policy.Policy, now time.Time) *rate.Limiter {
+// nodeBudgets are the budgets of the node, by policy.
+type nodeBudgets map[string]*rate.Limiter
+
+// limiter returns the budget of a policy, with the tokens that are left if the policy has changed; nil if it has none.
+func (n nodeBudgets) limiter(p *policy.Policy, now time.Time) *rate.Limiter {
 	b := p.Spec.Budgets
 	if b == nil || b.Node == nil {
 		return nil
 	}
 	perSecond, atOnce := rate.Limit(float64(b.Node.PerHour)/time.Hour.Seconds()), int(b.Node.AtOnce)
-	l := g.limiters[p.Name]
+	l := n[p.Name]
 	if l == nil {
 		l = rate.NewLimiter(perSecond, atOnce)
-		g.limiters[p.Name] = l
+		n[p.Name] = l
 	}
 	if l.Limit() != perSecond {
 		l.SetLimitAt(now, perSecond)
@@ -77,26 +82,26 @@ func (g *Guard) limiter(p *policy.Policy, now time.Time) *rate.Limiter {
 // is being asked for a share. The caller holds the lock.
 func (g *Guard) take(pod *corev1.Pod, policies []*policy.Policy, now time.Time) (refusal string, pending bool) {
 	for _, p := range policies {
-		if l := g.limiter(p, now); l != nil && l.TokensAt(now) < 1 {
+		if l := g.budgets.limiter(p, now); l != nil && l.TokensAt(now) < 1 {
 			return fmt.Sprintf("the budget of policy %s for the node is used up", p.Name), false
 		}
 	}
 	var shares []*share
 	for _, p := range policies {
 		for _, s := range sharesOf(p, pod) {
-			if !g.hasShare(s, now) {
-				return fmt.Sprintf("the budget of policy %s for %s is used up", p.Name, s.of), !g.isUsedUp(s, now)
+			if !g.slots.allow(s, now) {
+				return fmt.Sprintf("the budget of policy %s for %s is used up", p.Name, s.of), !g.slots.usedUp(s, now)
 			}
 			shares = append(shares, s)
 		}
 	}
 	for _, p := range policies {
-		if l := g.limiter(p, now); l != nil {
+		if l := g.budgets.limiter(p, now); l != nil {
 			l.AllowN(now, 1)
 		}
 	}
 	for _, s := range shares {
-		g.claims[s.key].left--
+		g.slots.take(s)
 	}
 	return "", false
 }

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -44,14 +43,14 @@ type Options struct {
 type Guard struct {
 	Options
 	requests *requests
+	objects  *objects
+	slots    *slots
 
 	mu       sync.Mutex
 	policies map[string]*policy.Policy
-	objects  map[string]*object       // by namespace; nodeKey for the node
-	limiters map[string]*rate.Limiter // the budgets of the node, by policy
-	claims   map[string]*claim        // the budgets that nodes share, by key
-	repaired map[place]time.Time      // the last repair of a place
-	failures map[faultKey]failure     // since the last success of the same code
+	budgets  nodeBudgets
+	repaired cooldowns
+	failures failures
 	refusals map[faultKey]string      // why the last repair of a fault was refused
 	allowed  map[faultKey]v1.Decision // what allowed a repair, until Allowed is asked
 	// answered is closed when anything may have changed, and replaced. subscribers receive then, too.
@@ -63,10 +62,13 @@ type Guard struct {
 
 // New returns a Guard. Start makes its requests.
 func New(o Options) *Guard {
+	r := newRequests()
 	return &Guard{
-		Options: o, requests: newRequests(), policies: map[string]*policy.Policy{}, objects: map[string]*object{},
-		limiters: map[string]*rate.Limiter{}, claims: map[string]*claim{}, repaired: map[place]time.Time{},
-		failures: map[faultKey]failure{}, refusals: map[faultKey]string{}, allowed: map[faultKey]v1.Decision{}, answered: make(chan struct{}),
+		Options: o, requests: r,
+		objects:  &objects{node: o.Node, live: o.Live, requests: r, known: map[string]*object{}},
+		slots:    &slots{node: o.Node, namespace: o.Namespace, client: o.Client, requests: r, claims: map[string]*claim{}},
+		policies: map[string]*policy.Policy{}, budgets: nodeBudgets{}, repaired: cooldowns{}, failures: failures{},
+		refusals: map[faultKey]string{}, allowed: map[faultKey]v1.Decision{}, answered: make(chan struct{}),
 	}
 }
 
@@ -113,7 +115,7 @@ func (g *Guard) Set(p *v1.RecoveryPolicy) {
 func (g *Guard) Delete(name string) {
 	g.mu.Lock()
 	delete(g.policies, name)
-	delete(g.limiters, name)
+	delete(g.budgets, name)
 	g.mu.Unlock()
 	g.notify()
 }
@@ -139,17 +141,17 @@ func (g *Guard) Decide(code fault.Code, pod *corev1.Pod) policy.Decision {
 }
 
 func (g *Guard) decide(code fault.Code, pod *corev1.Pod, now time.Time) policy.Decision {
-	f := policy.Fault{Code: string(code), Node: g.object(nodeKey, now)}
+	f := policy.Fault{Code: string(code), Node: g.objects.get(nodeKey, now)}
 	if pod != nil {
 		f.Pod = &policy.Object{Labels: pod.Labels, Annotations: pod.Annotations}
-		f.Namespace = g.object(pod.Namespace, now)
+		f.Namespace = g.objects.get(pod.Namespace, now)
 	}
 	d := policy.Decide(f, slices.Collect(maps.Values(g.policies)), g.Otherwise, now)
 	if d.NeedsNamespace {
-		g.want(pod.Namespace)
+		g.objects.want(pod.Namespace)
 	}
 	if d.NeedsNode {
-		g.want(nodeKey)
+		g.objects.want(nodeKey)
 	}
 	if d.Mode == v1.RecoveryApprove || d.Mode == v1.RecoveryAutomatic {
 		g.distrust(&d, code, now)
@@ -174,7 +176,7 @@ func (g *Guard) distrust(d *policy.Decision, code fault.Code, now time.Time) {
 		if b == nil || b.FailedRepairs == nil {
 			continue
 		}
-		if row := g.row(code, now); row >= int(*b.FailedRepairs) {
+		if row := g.failures.row(code, now); row >= int(*b.FailedRepairs) {
 			d.Mode = v1.RecoveryObserve
 			d.Why = fmt.Sprintf("%d repairs of %s in a row have failed on the node: the breaker of policy %s opens", row, code, p.Name)
 			return

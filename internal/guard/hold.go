@@ -91,8 +91,8 @@ func (g *Guard) decideFully(code fault.Code, pod *corev1.Pod) (d policy.Decision
 	if d = g.decide(code, pod, now); d.NeedsNamespace || d.NeedsNode {
 		return d, g.answered
 	}
-	if pod != nil && g.object(pod.Namespace, now) == nil {
-		g.want(pod.Namespace)
+	if pod != nil && g.objects.get(pod.Namespace, now) == nil {
+		g.objects.want(pod.Namespace)
 		return d, g.answered
 	}
 	return d, nil

@@ -6,12 +6,14 @@ package guard
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kubediag.org/kubediag/internal/policy"
 )
@@ -32,40 +34,52 @@ type object struct {
 	at time.Time
 }
 
-// object returns what is known of a namespace, or of the node for nodeKey. nil: it is not known. It is read when it is wanted,
-// as a watch on all namespaces would grow with the cluster. The caller holds the lock.
-func (g *Guard) object(key string, now time.Time) *policy.Object {
-	o := g.objects[key]
+// objects are the namespaces and the node as they were read last. They are read when they are wanted, as a watch on all namespaces
+// would grow with the cluster.
+type objects struct {
+	node     string
+	live     client.Reader
+	requests *requests
+
+	mu    sync.Mutex
+	known map[string]*object // by namespace; nodeKey for the node
+}
+
+// get returns what is known of a namespace, or of the node for nodeKey. nil: it is not known.
+func (s *objects) get(key string, now time.Time) *policy.Object {
+	s.mu.Lock()
+	o := s.known[key]
+	s.mu.Unlock()
 	if o == nil || now.Sub(o.at) >= objectAge {
 		return nil
 	}
 	if now.Sub(o.at) >= refreshAge {
-		g.want(key)
+		s.want(key)
 	}
 	return &o.Object
 }
 
-// want has an object read. The caller holds the lock.
-func (g *Guard) want(key string) {
-	g.requests.add("object "+key, func(ctx context.Context) error { return g.readObject(ctx, key) })
+// want has an object read.
+func (s *objects) want(key string) {
+	s.requests.add("object "+key, func(ctx context.Context) error { return s.read(ctx, key) })
 }
 
-// readObject asks the API server. A namespace that does not exist has no labels.
-func (g *Guard) readObject(ctx context.Context, key string) error {
+// read asks the API server. A namespace that does not exist has no labels.
+func (s *objects) read(ctx context.Context, key string) error {
 	kind, name := "Namespace", key
 	if key == nodeKey {
-		kind, name = "Node", g.Node
+		kind, name = "Node", s.node
 	}
 	meta, at := &metav1.PartialObjectMetadata{}, time.Now()
 	meta.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
-	if err := g.Live.Get(ctx, types.NamespacedName{Name: name}, meta); err != nil && !apierrors.IsNotFound(err) {
+	if err := s.live.Get(ctx, types.NamespacedName{Name: name}, meta); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("reading %s %q: %w", kind, name, err)
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if len(g.objects) >= maxObjects {
-		clear(g.objects)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.known) >= maxObjects {
+		clear(s.known)
 	}
-	g.objects[key] = &object{policy.Object{Labels: meta.Labels, Annotations: meta.Annotations}, at}
+	s.known[key] = &object{policy.Object{Labels: meta.Labels, Annotations: meta.Annotations}, at}
 	return nil
 }

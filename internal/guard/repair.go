@@ -40,6 +40,35 @@ type failure struct {
 	last  time.Time
 }
 
+// failures are the failed repairs of faults since the last success of the same code.
+type failures map[faultKey]failure
+
+// add counts a failed repair.
+func (f failures) add(key faultKey, now time.Time) {
+	if len(f) >= maxFaults {
+		maps.DeleteFunc(f, func(_ faultKey, f failure) bool { return now.Sub(f.last) > rowMemory })
+	}
+	if failed := f[key]; failed.count > 0 || len(f) < maxFaults {
+		f[key] = failure{failed.count + 1, now}
+	}
+}
+
+// row is how many repairs of a code have failed since one succeeded.
+func (f failures) row(code fault.Code, now time.Time) int {
+	n := 0
+	for key, failed := range f {
+		if key.code == code && now.Sub(failed.last) <= rowMemory {
+			n += failed.count
+		}
+	}
+	return n
+}
+
+// clear forgets the failed repairs of a code.
+func (f failures) clear(code fault.Code) {
+	maps.DeleteFunc(f, func(key faultKey, _ failure) bool { return key.code == code })
+}
+
 // Acquire reports whether a fault of a pod may be repaired now, and takes the repair from the budgets. It may wait for a moment
 // if the API server has to be asked. It implements sentinel.Guard.
 func (g *Guard) Acquire(ctx context.Context, f fault.Finding, pod *corev1.Pod) bool {
@@ -70,7 +99,7 @@ func (g *Guard) acquire(f fault.Finding, pod *corev1.Pod, now time.Time) (allowe
 	d := g.decide(f.Code, pod, now)
 	refusal, pending := d.Why, d.NeedsNamespace || d.NeedsNode
 	if d.Mode == v1.RecoveryAutomatic {
-		if refusal = g.cooling(placeOf(f), d.Policies, now); refusal == "" {
+		if refusal = g.repaired.waiting(placeOf(f), d.Policies, now); refusal == "" {
 			refusal, pending = g.take(pod, d.Policies, now)
 		}
 	}
@@ -109,33 +138,13 @@ func (g *Guard) Ended(f fault.Finding, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
-	g.setRepaired(placeOf(f), now)
+	g.repaired.set(placeOf(f), now)
 	if err == nil {
-		g.clearFailures(f.Code)
+		g.failures.clear(f.Code)
 		delete(g.refusals, keyOf(f))
 		return
 	}
-	if len(g.failures) >= maxFaults {
-		maps.DeleteFunc(g.failures, func(_ faultKey, f failure) bool { return now.Sub(f.last) > rowMemory })
-	}
-	if failed := g.failures[keyOf(f)]; failed.count > 0 || len(g.failures) < maxFaults {
-		g.failures[keyOf(f)] = failure{failed.count + 1, now}
-	}
-}
-
-// row is how many repairs of a code have failed on the node since one succeeded. The caller holds the lock.
-func (g *Guard) row(code fault.Code, now time.Time) int {
-	n := 0
-	for key, f := range g.failures {
-		if key.code == code && now.Sub(f.last) <= rowMemory {
-			n += f.count
-		}
-	}
-	return n
-}
-
-func (g *Guard) clearFailures(code fault.Code) {
-	maps.DeleteFunc(g.failures, func(key faultKey, _ failure) bool { return key.code == code })
+	g.failures.add(keyOf(f), now)
 }
 
 // forgetFailures forgets the failed repairs of codes whose breaker was closed between two versions of a policy. The caller holds
@@ -144,14 +153,14 @@ func (g *Guard) forgetFailures(before, now *policy.Policy) {
 	if before == nil {
 		return
 	}
-	pool := now.Pool(g.object(nodeKey, time.Now()))
+	pool := now.Pool(g.objects.get(nodeKey, time.Now()))
 	for i := range now.Status.Breakers {
 		b := &now.Status.Breakers[i]
 		known := before.Status.Breaker(b.Code, b.Pool)
 		if b.ClosedTime == nil || known != nil && b.ClosedTime.Equal(known.ClosedTime) || b.Pool != pool && pool != "" {
 			continue
 		}
-		g.clearFailures(fault.Code(b.Code))
+		g.failures.clear(fault.Code(b.Code))
 	}
 }
 

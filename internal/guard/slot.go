@@ -11,12 +11,14 @@ import (
 	"math"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/policy"
@@ -35,6 +37,16 @@ const (
 	// maxClaims is how many budgets are remembered.
 	maxClaims = 1000
 )
+
+// slots are what an agent has of the budgets that nodes share.
+type slots struct {
+	node, namespace string
+	client          client.Writer
+	requests        *requests
+
+	mu     sync.Mutex
+	claims map[string]*claim // by key of the share
+}
 
 // share is a budget that nodes share.
 type share struct {
@@ -67,53 +79,65 @@ type claim struct {
 	delay     time.Duration
 }
 
-// hasShare reports whether the agent may make a repair from a shared budget. If not, it asks for a slot. The caller holds the
-// lock.
-func (g *Guard) hasShare(s *share, now time.Time) bool {
-	c := g.claims[s.key]
+// allow reports whether the agent may make a repair from a shared budget. If not, it asks for a slot.
+func (o *slots) allow(s *share, now time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c := o.claims[s.key]
 	if c == nil || c.period != s.number(now) {
-		if len(g.claims) >= maxClaims {
-			clear(g.claims)
+		if len(o.claims) >= maxClaims {
+			clear(o.claims)
 		}
 		c = &claim{period: s.number(now)}
-		g.claims[s.key] = c
+		o.claims[s.key] = c
 	}
 	if c.left > 0 {
 		return true
 	}
 	if !now.Before(c.notBefore) {
-		g.requests.add("slot "+s.key, func(ctx context.Context) error { return g.claimSlot(ctx, s) })
+		o.requests.add("slot "+s.key, func(ctx context.Context) error { return o.claim(ctx, s) })
 	}
 	return false
 }
 
-// isUsedUp reports whether no slot was left when the agent last asked. The caller holds the lock.
-func (g *Guard) isUsedUp(s *share, now time.Time) bool { return now.Before(g.claims[s.key].notBefore) }
+// usedUp reports whether no slot was left when the agent last asked. allow was called before.
+func (o *slots) usedUp(s *share, now time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return now.Before(o.claims[s.key].notBefore)
+}
 
-// claimSlot tries to create some of the slots of the present period, in random order.
-func (g *Guard) claimSlot(ctx context.Context, s *share) error {
+// take takes a repair that allow has allowed.
+func (o *slots) take(s *share) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.claims[s.key].left--
+}
+
+// claim tries to create some of the slots of the present period, in random order.
+func (o *slots) claim(ctx context.Context, s *share) error {
 	now := time.Now()
 	number := s.number(now)
 	for _, i := range rand.Perm(s.slots)[:min(s.slots, maxSlotTries)] {
-		err := g.Client.Create(ctx, g.slot(s, number, i, now))
+		err := o.client.Create(ctx, o.lease(s, number, i, now))
 		if apierrors.IsAlreadyExists(err) {
 			continue
 		}
 		if err != nil {
 			return fmt.Errorf("creating slot of a budget: %w", err)
 		}
-		g.record(s, number, s.repairs)
+		o.record(s, number, s.repairs)
 		return nil
 	}
-	g.record(s, number, 0)
+	o.record(s, number, 0)
 	return nil
 }
 
 // record records the answer to a claim.
-func (g *Guard) record(s *share, number int64, repairs int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	c := g.claims[s.key]
+func (o *slots) record(s *share, number int64, repairs int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c := o.claims[s.key]
 	if c == nil || c.period != number {
 		return
 	}
@@ -125,15 +149,15 @@ func (g *Guard) record(s *share, number int64, repairs int) {
 	c.notBefore = time.Now().Add(c.delay/2 + rand.N(c.delay/2))
 }
 
-func (g *Guard) slot(s *share, number int64, i int, now time.Time) *coordinationv1.Lease {
+func (o *slots) lease(s *share, number int64, i int, now time.Time) *coordinationv1.Lease {
 	seconds := int32(min(s.period/time.Second+1, math.MaxInt32))
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: g.Namespace, Name: fmt.Sprintf("%s%s-%d-%d", slotPrefix, s.key, number, i),
+			Namespace: o.namespace, Name: fmt.Sprintf("%s%s-%d-%d", slotPrefix, s.key, number, i),
 			Labels: map[string]string{v1.LabelRepairSlot: s.key},
 		},
 		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: ptr.To(g.Node), LeaseDurationSeconds: ptr.To(seconds), RenewTime: &metav1.MicroTime{Time: now},
+			HolderIdentity: ptr.To(o.node), LeaseDurationSeconds: ptr.To(seconds), RenewTime: &metav1.MicroTime{Time: now},
 		},
 	}
 }
