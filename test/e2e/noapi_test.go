@@ -42,7 +42,7 @@ func TestHealsWithoutAnAPIServer(t *testing.T) {
 	}
 	out, status := onNode("recover", "--yes")
 	t.Logf("recover:\n%s", out)
-	if status != 0 {
+	if status != 0 || !strings.Contains(out, "its containers have started after") {
 		t.Errorf("recover ends with status %d", status)
 	}
 	if out, status := onNode("scan"); status != 0 {

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -30,6 +31,9 @@ type nodePods struct {
 	name    string // of the node, which all pods are given
 	specs   podFile
 	runtime podRuntime // nil if there is none, or it does not answer
+
+	mu   sync.Mutex
+	seen map[string][]cri.PodContainer // by UID of the pod
 }
 
 // Pod returns the pod with that name. If its name was used again, it is the one that is not being deleted.
@@ -89,6 +93,27 @@ func (p *nodePods) list(ctx context.Context, wanted func(types.NamespacedName) b
 	return all, nil
 }
 
+// containers are those of a pod in the runtime. A container whose record was removed is as it was before: the kubelet starts it
+// again, so the pod still has it.
+func (p *nodePods) containers(ctx context.Context, uid string) ([]cri.PodContainer, error) {
+	now, err := p.runtime.PodContainers(ctx, uid)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, before := range p.seen[uid] {
+		if !slices.ContainsFunc(now, func(c cri.PodContainer) bool { return c.Name == before.Name }) {
+			now = append(now, before)
+		}
+	}
+	if p.seen == nil {
+		p.seen = map[string][]cri.PodContainer{}
+	}
+	p.seen[uid] = now
+	return now, nil
+}
+
 // fromFile is a pod of the file, with its containers as they are now.
 func (p *nodePods) fromFile(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	pod = pod.DeepCopy()
@@ -96,7 +121,7 @@ func (p *nodePods) fromFile(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, 
 	if p.runtime == nil {
 		return pod, nil
 	}
-	containers, err := p.runtime.PodContainers(ctx, string(pod.UID))
+	containers, err := p.containers(ctx, string(pod.UID))
 	if err != nil {
 		return nil, err
 	}

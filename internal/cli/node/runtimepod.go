@@ -27,7 +27,7 @@ const unknownSubPath = "$(KUBEDIAG_UNKNOWN)"
 // fromRuntime makes of what the kubelet has asked the runtime for as much of a pod as follows from it: containers, the mounts
 // of volumes and subPaths, and how the containers are. All the rest of its spec is not known and left empty.
 func (p *nodePods) fromRuntime(ctx context.Context, s cri.Sandbox) (*corev1.Pod, error) {
-	containers, err := p.runtime.PodContainers(ctx, s.PodUID)
+	containers, err := p.containers(ctx, s.PodUID)
 	if err != nil {
 		return nil, err
 	}
