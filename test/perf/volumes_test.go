@@ -123,8 +123,7 @@ func (c *coast) measure(b *testing.B, n int, shares []*fakenode.Share, amid func
 	var f figures
 	for b.Loop() {
 		for range n {
-			kill := func() { c.once(b, shares[c.turn%len(shares)], &f) }
-			amid(kill)
+			amid(func() { c.once(b, shares[c.turn%len(shares)], &f) })
 			c.turn++
 		}
 	}
@@ -139,23 +138,36 @@ func (c *coast) measure(b *testing.B, n int, shares []*fakenode.Share, amid func
 
 func alone(kill func()) { kill() }
 
-// once kills the daemon of a share and has the driver mount it again.
+// once kills the daemon of a share, waits for the metric and an Event, and has the driver mount it again.
 func (c *coast) once(b *testing.B, v *fakenode.Share, f *figures) {
 	b.Helper()
-	content := fmt.Sprint("content-", c.turn)
+	begin := c.kill(b, v, f)
+	f.event = append(f.event, c.heard(b, v).Sub(begin))
+	c.mend(b, v, f)
+}
+
+// kill kills the daemon of a share, and waits until all its mounts are among the agent's faults.
+func (c *coast) kill(b *testing.B, v *fakenode.Share, f *figures) (begin time.Time) {
+	b.Helper()
 	pause() // not in step with the agent
 	for len(c.events) > 0 {
 		<-c.events
 	}
-	begin := time.Now()
+	begin = time.Now()
 	v.Kill(b)
 	c.agent.AwaitClosely(b, 5*time.Millisecond, "all mounts to be told of", func(m map[string]float64) bool {
 		return m[disconnected] == 2*podsPer
 	})
 	f.metric = append(f.metric, time.Since(begin))
-	f.event = append(f.event, c.heard(b, v).Sub(begin))
+	return begin
+}
+
+// mend has the driver mount a share again, and waits until all its mounts are repaired.
+func (c *coast) mend(b *testing.B, v *fakenode.Share, f *figures) {
+	b.Helper()
+	content := fmt.Sprint("content-", c.turn)
 	pause()
-	begin = v.Remount(b, content)
+	begin := v.Remount(b, content)
 	took := reads(b, v, slices.Concat(v.Points, v.Inside), content, begin)
 	f.pod, f.all = append(f.pod, took...), append(f.all, took[len(took)-1])
 	c.agent.Await(b, "no fault to be left", func(m map[string]float64) bool { return m[disconnected] == 0 })
