@@ -106,7 +106,7 @@ func (n *attackedNode) measure(b *testing.B, period time.Duration) phase {
 	for ctx.Err() == nil {
 		v := n.shares[n.turn%len(n.shares)]
 		n.kill(b, v, &f)
-		n.mend(b, v, &f) // no Event is awaited: those of one object are bounded, and in an hour it has more faults than that
+		n.remount(b, v, &f) // no Event is awaited: those of one object are bounded, and in an hour it has more faults than that
 		n.turn++
 	}
 	u := <-updates

@@ -143,7 +143,7 @@ func (c *coast) once(b *testing.B, v *fakenode.Share, f *figures) {
 	b.Helper()
 	begin := c.kill(b, v, f)
 	f.event = append(f.event, c.heard(b, v).Sub(begin))
-	c.mend(b, v, f)
+	c.remount(b, v, f)
 }
 
 // kill kills the daemon of a share, and waits until all its mounts are among the agent's faults.
@@ -162,8 +162,8 @@ func (c *coast) kill(b *testing.B, v *fakenode.Share, f *figures) (begin time.Ti
 	return begin
 }
 
-// mend has the driver mount a share again, and waits until all its mounts are repaired.
-func (c *coast) mend(b *testing.B, v *fakenode.Share, f *figures) {
+// remount has the driver mount a share again, and waits until all its mounts are repaired.
+func (c *coast) remount(b *testing.B, v *fakenode.Share, f *figures) {
 	b.Helper()
 	content := fmt.Sprint("content-", c.turn)
 	pause()
