@@ -123,9 +123,7 @@ func (a *agent) newExecutor(o *observer) (*executor.Executor, error) {
 		Store:           a.store,
 		Approvals:       &approvals{client: a.manager.GetClient(), live: a.manager.GetAPIReader()},
 		Observer:        o,
-		HTTP:            client,
-		EnableScripts:   a.EnableScripts,
-		EnterScripts:    a.enterHost,
+		External:        &external.Processors{Node: a.NodeName, HTTP: client, EnableScripts: a.EnableScripts, EnterScripts: a.enterHost},
 		DefaultDeadline: a.DiagnosisTimeout,
 		Exclusive:       a.repairs.Hold,
 	})

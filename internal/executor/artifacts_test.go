@@ -24,7 +24,7 @@ func TestArtifactsAreCopied(t *testing.T) {
 		script.Spec.Processor = v1.Processor{ScriptRunner: &v1.ScriptRunner{Script: `echo 'password: hunter2'; seq 1 1000`, OperationResultKey: &key}}
 		script.Spec.Storage = &v1.Storage{HostPath: &v1.HostPathStorage{Path: "scripts"}}
 		w.operations["script"] = script
-		w.options = func(o *Options) { o.EnableScripts = true }
+		w.external.EnableScripts = true
 		d := diagnosis()
 		d.Spec.Artifacts = place
 		d = w.run(t, d)

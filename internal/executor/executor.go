@@ -7,7 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
+	"net/url"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -15,7 +15,6 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/processor"
-	"kubediag.org/kubediag/internal/processor/external"
 )
 
 var (
@@ -50,6 +49,12 @@ type Observer interface {
 	Ended(d *v1.Diagnosis)
 }
 
+// External makes processors that are not built in. Their names are those of their Operations.
+type External interface {
+	Server(operation string, u *url.URL) processor.Processor
+	Script(operation, text string, argKeys []string, resultKey string) processor.Processor
+}
+
 // ActionEnd is an action that was done or that failed.
 type ActionEnd struct {
 	v1.Action
@@ -70,12 +75,8 @@ type Options struct {
 	Approvals Approvals
 	// Observer may be nil.
 	Observer Observer
-	// HTTP calls external processors. Nil: one that trusts the system's certificates.
-	HTTP *http.Client
-	// EnableScripts lets Operations run scripts, EnterScripts enters the mount namespace where they run. Nil: the
-	// caller's own.
-	EnableScripts bool
-	EnterScripts  external.Enter
+	// External makes the processors of Operations that are not built in. Nil: only built-in ones run.
+	External External
 	// Exclusive keeps other programs of the node from repairs while one is done here, as pipeline.Job has it. It may be nil.
 	Exclusive func(ctx context.Context) (release func(), err error)
 	// DefaultDeadline is that of a Diagnosis which names none. 0: 30 minutes.
@@ -95,13 +96,6 @@ func New(o Options) (*Executor, error) {
 	}
 	if o.Observer == nil {
 		o.Observer = discard{}
-	}
-	if o.HTTP == nil {
-		client, err := external.NewClient("")
-		if err != nil {
-			return nil, err
-		}
-		o.HTTP = client
 	}
 	runner, err := pipeline.New(o.DataRoot)
 	if err != nil {

@@ -57,7 +57,7 @@ func TestExternalServerAndScript(t *testing.T) {
 	}}
 	script.Spec.Storage = &v1.Storage{HostPath: &v1.HostPathStorage{Path: "scripts"}}
 	w.operations["script"] = script
-	w.options = func(o *Options) { o.EnableScripts = true }
+	w.external.EnableScripts = true
 	d := w.run(t, diagnosis())
 	want := map[string]string{
 		"collector.kubernetes.pod.detail": "{}", "found": "it; rm -rf $HOME",

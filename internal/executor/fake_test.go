@@ -17,6 +17,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/external"
 )
 
 // shelf is a Store that remembers every status.
@@ -200,10 +201,11 @@ func (u *unmounts) Verify(_ context.Context, _ processor.Request, p processor.Pl
 // world is an executor with all that it needs.
 type world struct {
 	*shelf
-	kernel  *kernel
-	dir     string
-	steps   []processor.Step
-	options func(*Options)
+	kernel   *kernel
+	dir      string
+	steps    []processor.Step
+	external external.Processors
+	options  func(*Options)
 }
 
 // newWorld has the four operations of the walkthrough, with processors that are quick.
@@ -245,7 +247,12 @@ func (w *world) start(t *testing.T) *Executor {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Node: "my-node", DataRoot: w.dir, Registry: registry, Store: w.shelf}
+	client, err := external.NewClient("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.external.Node, w.external.HTTP = "my-node", client
+	o := Options{Node: "my-node", DataRoot: w.dir, Registry: registry, Store: w.shelf, External: &w.external}
 	if w.options != nil {
 		w.options(&o)
 	}

@@ -13,7 +13,6 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/processor"
-	"kubediag.org/kubediag/internal/processor/external"
 )
 
 // operations reads what runs at every node, before anything does.
@@ -56,6 +55,9 @@ func (x *execution) operation(o *v1.Operation) (pipeline.Operation, field.ErrorL
 		return op, field.ErrorList{field.Forbidden(field.NewPath("spec", "processor"), "with mode Plan or Approve, or a planHash, only built-in processors "+
 			"run: what another one changes is in no plan")}
 	}
+	if call.Kind != v1.ProcessorBuiltIn && x.External == nil {
+		return op, field.ErrorList{field.Forbidden(field.NewPath("spec", "processor"), "only built-in processors run here")}
+	}
 	if s := o.Spec.Storage; s != nil && s.HostPath != nil {
 		var err error
 		if op.Storage, err = x.runner.StorageDir(s.HostPath.Path); err != nil {
@@ -71,7 +73,7 @@ func (x *execution) operation(o *v1.Operation) (pipeline.Operation, field.ErrorL
 		}
 		op.Step = step
 	case v1.ProcessorHTTP:
-		op.Acts, op.Step.Processor = true, external.NewRemote(x.HTTP, o.Name, call.URL)
+		op.Acts, op.Step.Processor = true, x.External.Server(o.Name, call.URL)
 	case v1.ProcessorScript:
 		op.Acts, op.Step.Processor = true, x.script(o.Name, call.Script)
 	default:
@@ -90,21 +92,9 @@ func (x *execution) paths() []string {
 }
 
 func (x *execution) script(name string, s *v1.ScriptRunner) processor.Processor {
-	if !x.EnableScripts {
-		return disabled{name: name, node: x.Node}
-	}
 	key := name
 	if s.OperationResultKey != nil && *s.OperationResultKey != "" {
 		key = *s.OperationResultKey
 	}
-	return &external.Script{Operation: name, Text: s.Script, ArgKeys: s.ArgKeys, ResultKey: key, Enter: x.EnterScripts}
-}
-
-// disabled stands for a script where scripts are off.
-type disabled struct{ name, node string }
-
-func (d disabled) Name() string { return d.name }
-
-func (d disabled) Run(context.Context, processor.Request) (processor.Result, error) {
-	return processor.Result{}, processor.Stalled(fmt.Errorf("scripts are off on node %q: its agent runs without --enable-scripts", d.node))
+	return x.External.Script(name, s.Script, s.ArgKeys, key)
 }
