@@ -30,7 +30,7 @@ type reach struct {
 }
 
 var (
-	node       = []string{"./internal/linux/...", "./internal/kubelet/...", "./internal/faults/...", "./internal/cri/...", "./internal/pipeline/...", "./internal/executor/...", "./internal/agent/...", "./internal/builtin/registry"}
+	node       = []string{"./internal/linux/...", "./internal/kubelet/...", "./internal/faults/...", "./internal/cri/...", "./internal/pipeline/...", "./internal/agent/...", "./internal/builtin/registry"}
 	client     = []string{"k8s.io/client-go/...", "sigs.k8s.io/controller-runtime/..."}
 	loggers    = []string{"log", "log/slog", "github.com/go-logr/...", "k8s.io/klog/..."}
 	processors = []string{"./internal/linux/...", "./internal/kubelet/...", "./internal/faults", "./internal/podinfo", "./internal/cri/...", "./internal/fault", "./internal/kubelog", "./internal/processor", "./internal/processor/podref", "./internal/processor/restart", "./internal/redact"}
@@ -60,24 +60,20 @@ var reaches = []reach{
 		why: "all families of faults use what a pod says about itself, which knows no fault",
 	},
 	{
-		from: "./internal/kubelet/...", never: []string{"./internal/faults/...", "./internal/processor/...", "./internal/pipeline/...", "./internal/executor/..."},
+		from: "./internal/kubelet/...", never: []string{"./internal/faults/...", "./internal/processor/...", "./internal/pipeline/..."},
 		why: "the kubelet's own paths, records and habits know no fault",
 	},
 	{
-		from: "./internal/faults/...", never: []string{"./internal/processor/...", "./internal/pipeline/...", "./internal/executor/..."},
+		from: "./internal/faults/...", never: []string{"./internal/processor/...", "./internal/pipeline/..."},
 		why: "a judge of the node hands out plain data of package fault: what runs it is built on it, never the other way round",
 	},
 	judge("subpath"), judge("volume"), judge("device"), judge("orphan"), judge("fusedaemon"),
 	family("inventory"), family("subpath", "subpath"), family("volume", "volume", "fusedaemon"), family("device", "device"),
 	family("orphan", "orphan"), family("external"),
 	{
-		from: "./internal/pipeline/...", never: []string{"net/http", "k8s.io/...", "sigs.k8s.io/..."},
-		within: []string{"./internal/pipeline/...", "./internal/graph", "./internal/processor", "./internal/processor/processortest", "./internal/fault", "./internal/linux/bounded", "./internal/linux/calls", "./internal/printable", "./internal/redact"},
-		why:    "the order of a pipeline can be tested without a node, a network or a cluster",
-	},
-	{
-		from: "./internal/executor/...", never: client,
-		why: "the same executor runs under an API server and without one",
+		from: "./internal/pipeline/...", never: client,
+		within: []string{"./internal/pipeline/...", "./api/...", "./internal/graph", "./internal/processor", "./internal/processor/processortest", "./internal/fault", "./internal/linux/bounded", "./internal/linux/calls", "./internal/printable", "./internal/redact"},
+		why:    "the API's types are plain data; the pipeline is tested without a node, a network or a cluster, and runs without an API server",
 	},
 	{
 		from: "./internal/cli/node/...", never: client,
@@ -85,7 +81,7 @@ var reaches = []reach{
 	},
 	{
 		from:  "./internal/cli/cluster",
-		never: []string{"./internal/agent/...", "./internal/pipeline/...", "./internal/executor/...", "./internal/cli/node"},
+		never: []string{"./internal/agent/...", "./internal/pipeline/...", "./internal/cli/node"},
 		why:   "the verbs of a cluster ask the API server, and leave the node to its agent",
 	},
 	{

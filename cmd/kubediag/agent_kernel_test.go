@@ -26,9 +26,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/graph"
 	"kubediag.org/kubediag/internal/linux/filelock"
 	"kubediag.org/kubediag/internal/pipeline"
+	"kubediag.org/kubediag/internal/pipeline/pipelinetest"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -61,18 +61,11 @@ func TestRecoverKeepsOffWhatAnAgentRepairs(t *testing.T) {
 	must(t, os.MkdirAll(w.data, 0o700))
 	agent, err := (&filelock.Lock{Path: filepath.Join(w.data, filelock.Agent)}).Try()
 	must(t, err)
-	runner, err := pipeline.New(w.data)
-	must(t, err)
-	defer runner.Close()
 	b := &busy{point: w.subPath, begun: make(chan struct{}), proceed: make(chan struct{})}
-	g, err := graph.New([]graph.Node{{ID: 0, To: []int32{1}}, {ID: 1, Operation: "busy"}})
-	must(t, err)
+	runner := pipelinetest.NewRunner(t, pipeline.Options{Node: "node", DataRoot: w.data}, b)
 	done := make(chan error)
 	go func() {
-		_, err := runner.Run(t.Context(), pipeline.Job{
-			UID: "uid-of-diagnosis", Graph: g, Deadline: time.Now().Add(time.Hour),
-			Operations: map[int32]pipeline.Operation{1: {Name: "busy", Step: processor.Step{Recoverer: b}, Timeout: time.Hour}},
-		})
+		_, err := runner.Run(t.Context(), pipelinetest.Diagnosis("uid-of-diagnosis", processor.Request{Node: "node"}))
 		done <- err
 	}()
 	<-b.begun

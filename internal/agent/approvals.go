@@ -21,7 +21,7 @@ import (
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=recoveryapprovals,verbs=get
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=recoveryapprovals/status,verbs=patch
 
-// approvals are the executor's Approvals on the API server.
+// approvals are the pipeline's Approvals on the API server.
 type approvals struct {
 	client client.Client
 	live   client.Reader

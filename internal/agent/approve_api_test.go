@@ -33,10 +33,10 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/approval"
 	deliver "kubediag.org/kubediag/internal/controller/approval"
-	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/guard"
 	"kubediag.org/kubediag/internal/kubeclient"
+	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/test/apitest"
 )
@@ -165,18 +165,18 @@ func (a *approvable) startAgent(t *testing.T) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := executor.New(executor.Options{
+	e, err := pipeline.New(pipeline.Options{
 		Node: a.name, DataRoot: a.options.DataRoot, Registry: registry, Store: part.store, Observer: observer,
 		Approvals: &approvals{client: m.GetClient(), live: m.GetAPIReader()}, DefaultDeadline: a.options.DiagnosisTimeout,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	part.executor = e
+	part.runner = e
 	if err := watch(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
-	r := &reconciler{node: a.name, cache: m.GetCache(), runs: part.runs, done: observer.Forget, pipeline: e}
+	r := &reconciler{node: a.name, cache: m.GetCache(), runs: part.runs, done: observer.Forget, runner: e}
 	if err := r.setUp(m, 1); err != nil { // one worker, so that one who waits must not hold it
 		t.Fatal(err)
 	}

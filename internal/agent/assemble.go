@@ -18,7 +18,6 @@ import (
 	"kubediag.org/kubediag/internal/audit"
 	"kubediag.org/kubediag/internal/builtin"
 	"kubediag.org/kubediag/internal/builtin/registry"
-	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/guard"
@@ -26,6 +25,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/filelock"
 	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/mountfault"
+	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/processor/external"
 	"kubediag.org/kubediag/internal/sentinel"
 )
@@ -44,7 +44,7 @@ type agent struct {
 	volumes     *volume.Inspector
 	orphans     *orphan.Inspector
 	connections *fuse.Control // nil if the kernel reports nothing
-	executor    *executor.Executor
+	runner      *pipeline.Runner
 	repairs     *filelock.Lock // of repairs on this node, with the command kubediag
 	guard       *guard.Guard
 	freshness   *guard.Freshness
@@ -68,7 +68,7 @@ func (a *agent) assemble(ctx context.Context) error {
 	if err := a.newGuard(ctx); err != nil {
 		return err
 	}
-	a.executor, err = a.newExecutor(observer)
+	a.runner, err = a.newRunner(observer)
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (a *agent) assemble(ctx context.Context) error {
 	}
 	reconciler := &reconciler{
 		node: a.NodeName, cache: a.manager.GetCache(), runs: a.runs, done: observer.Forget,
-		pipeline: &checked{pipeline: a.executor, pods: a.pods, store: a.store, observer: observer},
+		runner: &checked{runner: a.runner, pods: a.pods, store: a.store, observer: observer},
 	}
 	if err := reconciler.setUp(a.manager, a.Workers); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (a *agent) assemble(ctx context.Context) error {
 	return addChecks(a.manager, a.kubelet)
 }
 
-func (a *agent) newExecutor(o *observer) (*executor.Executor, error) {
+func (a *agent) newRunner(o *observer) (*pipeline.Runner, error) {
 	evictor, err := a.newEvictor(a.manager.GetConfig())
 	if err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (a *agent) newExecutor(o *observer) (*executor.Executor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--processor-ca-file=%s: %w", a.ProcessorCAFile, err)
 	}
-	return executor.New(executor.Options{
+	return pipeline.New(pipeline.Options{
 		Node:            a.NodeName,
 		DataRoot:        a.DataRoot,
 		Registry:        registry.Replace(hold.wrap),
@@ -141,7 +141,7 @@ func (a *agent) enterHost(fn func() error) error {
 func (a *agent) observer() (*observer, error) {
 	m, err := newMetrics(a.registry, a.NodeName, gauges{
 		running:   a.runs.count,
-		abandoned: func() int64 { return a.executor.Abandoned() },
+		abandoned: func() int64 { return a.runner.Abandoned() },
 	})
 	if err != nil {
 		return nil, err
@@ -199,8 +199,8 @@ func (a *agent) close() error {
 		a.broadcaster.Shutdown()
 	}
 	var err error
-	if a.executor != nil {
-		err = a.executor.Close()
+	if a.runner != nil {
+		err = a.runner.Close()
 	}
 	if a.connections != nil {
 		err = errors.Join(err, a.connections.Close())

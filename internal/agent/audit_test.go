@@ -10,9 +10,9 @@ import (
 	"github.com/go-logr/logr/funcr"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/calls"
+	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
@@ -26,7 +26,7 @@ func TestRepairsAreLogged(t *testing.T) {
 	d := &v1.Diagnosis{}
 	d.Namespace, d.Name, d.Labels = "team", "web", map[string]string{v1.LabelOrigin: v1.OriginTrigger}
 	d.Status.Approval = &v1.ApprovalStatus{PlanHash: "0a", Name: "yes", Approver: "ann"}
-	o.ActionEnded(d, "recover", executor.ActionEnd{Action: v1.Action{
+	o.ActionEnded(d, "recover", pipeline.ActionEnd{Action: v1.Action{
 		Kind: string(fault.Unmount), Target: "/m", Fault: "StaleSubPath", Phase: v1.ActionDone,
 		Calls: []v1.ActionCall{{Name: "umount2", Arguments: "/m MNT_DETACH", Result: "ok"}},
 	}})

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package agent is the part of kubediag that runs on every node: it takes the Diagnoses that are bound to its node from
-// the API server, has the executor run them, and writes their results to the API server.
+// the API server, has the pipeline run them, and writes their results to the API server.
 //
 // It watches no more than its own node's work, so no watch of it grows with the cluster. It decides nothing about faults
-// and repairs, and holds no state that a restart would lose: what is under way is in the executor's journal, what is
+// and repairs, and holds no state that a restart would lose: what is under way is in the pipeline's journal, what is
 // done is in the status of the Diagnosis.
 package agent
 

@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubeclient"
+	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
@@ -60,8 +60,8 @@ func TestLongestEvents(t *testing.T) {
 			Code: string(entry.Code), Container: name, Volume: name, Pod: &v1.FaultPod{Namespace: pod.Namespace, Name: name, UID: "u"}, Evidence: []string{long},
 		})
 	}
-	o.ActionEnded(d, name, executor.ActionEnd{Action: v1.Action{Kind: string(fault.Unmount), Target: long, Fault: "StaleSubPath", Phase: v1.ActionDone}})
-	o.ActionEnded(d, name, executor.ActionEnd{Action: v1.Action{Kind: string(fault.Unmount), Fault: "StaleSubPath", Phase: v1.ActionFailed, Message: long}})
+	o.ActionEnded(d, name, pipeline.ActionEnd{Action: v1.Action{Kind: string(fault.Unmount), Target: long, Fault: "StaleSubPath", Phase: v1.ActionDone}})
+	o.ActionEnded(d, name, pipeline.ActionEnd{Action: v1.Action{Kind: string(fault.Unmount), Fault: "StaleSubPath", Phase: v1.ActionFailed, Message: long}})
 	for _, phase := range []v1.DiagnosisPhase{v1.DiagnosisSucceeded, v1.DiagnosisFailed} {
 		d.Status.Phase = phase
 		o.Ended(d)

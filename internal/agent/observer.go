@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/internal/mountfault"
+	"kubediag.org/kubediag/internal/pipeline"
 )
 
 // Reasons of Events. On a Pod, a fault that was found has the fault's code for its reason.
@@ -32,7 +32,7 @@ const (
 // repairs are the actions that repair a mount, and what is told of them.
 var repairs = map[fault.ActionKind]string{fault.Unmount: "unmounted", fault.Replace: "put the volume in the place of the mount at"}
 
-// observer turns the executor's calls into Events and metrics.
+// observer turns the pipeline's calls into Events and metrics.
 type observer struct {
 	events  mountfault.Recorder
 	metrics *metrics
@@ -79,7 +79,7 @@ func (o *observer) OperationEnded(d *v1.Diagnosis, run v1.OperationRun) {
 // ActionEnded is called for every action that was done, or that failed. One that failed may be tried again much later,
 // and the status is not written before. One that found nothing left to do is no repair, and one that has to wait has
 // not failed to be.
-func (o *observer) ActionEnded(d *v1.Diagnosis, operation string, a executor.ActionEnd) {
+func (o *observer) ActionEnded(d *v1.Diagnosis, operation string, a pipeline.ActionEnd) {
 	if a.Already {
 		return
 	}
@@ -103,7 +103,7 @@ func (o *observer) ActionEnded(d *v1.Diagnosis, operation string, a executor.Act
 }
 
 // logAction writes the record of an action that has changed something, or was to.
-func (o *observer) logAction(d *v1.Diagnosis, operation string, a executor.ActionEnd) {
+func (o *observer) logAction(d *v1.Diagnosis, operation string, a pipeline.ActionEnd) {
 	fields := []any{
 		"namespace", d.Namespace, "diagnosis", d.Name, "uid", d.UID, "origin", d.Labels[v1.LabelOrigin], "operation", operation, "fault", a.Fault,
 		"action", a.Kind, "target", a.Target, "phase", a.Phase, "calls", a.Calls, "message", a.Message,

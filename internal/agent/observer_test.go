@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/executor"
+	"kubediag.org/kubediag/internal/pipeline"
 )
 
 // notes is a recorder that keeps Events as text.
@@ -100,14 +100,14 @@ func TestRepairIsTold(t *testing.T) {
 	o.OperationEnded(d, v1.OperationRun{Operation: "collect", Phase: v1.OperationSucceeded, StartTime: &begin, CompletionTime: &end})
 	d.Status.Faults = []v1.Fault{staleFault(v1.FaultPresent)}
 	o.OperationEnded(d, v1.OperationRun{Operation: "diagnose", Phase: v1.OperationSucceeded})
-	o.ActionEnded(d, "evict", executor.ActionEnd{Waiting: true, Action: v1.Action{Kind: "Evict", Target: "ns/p", Fault: "DisconnectedFUSE",
+	o.ActionEnded(d, "evict", pipeline.ActionEnd{Waiting: true, Action: v1.Action{Kind: "Evict", Target: "ns/p", Fault: "DisconnectedFUSE",
 		Phase: v1.ActionFailed, Message: "the budget does not allow it"}})
-	o.ActionEnded(d, "recover", executor.ActionEnd{Action: v1.Action{Kind: "Unmount", Target: "/point", Fault: "StaleSubPath", Phase: v1.ActionDone}})
-	o.ActionEnded(d, "recover", executor.ActionEnd{Action: v1.Action{Kind: "RemoveContainerRecord", Target: "c1", Fault: "StaleSubPath",
+	o.ActionEnded(d, "recover", pipeline.ActionEnd{Action: v1.Action{Kind: "Unmount", Target: "/point", Fault: "StaleSubPath", Phase: v1.ActionDone}})
+	o.ActionEnded(d, "recover", pipeline.ActionEnd{Action: v1.Action{Kind: "RemoveContainerRecord", Target: "c1", Fault: "StaleSubPath",
 		Phase: v1.ActionFailed, Message: "remove record: no runtime"}})
-	o.ActionEnded(d, "rebind", executor.ActionEnd{Action: v1.Action{Kind: "Replace", Target: "/volume", Fault: "DisconnectedFUSE", Phase: v1.ActionDone}})
-	o.ActionEnded(d, "rebind", executor.ActionEnd{Action: v1.Action{Kind: "Abort", Target: "/volume", Fault: "HungMount", Phase: v1.ActionDone}})
-	o.ActionEnded(d, "rebind", executor.ActionEnd{Action: v1.Action{Kind: "Replace", Target: "/other", Already: true,
+	o.ActionEnded(d, "rebind", pipeline.ActionEnd{Action: v1.Action{Kind: "Replace", Target: "/volume", Fault: "DisconnectedFUSE", Phase: v1.ActionDone}})
+	o.ActionEnded(d, "rebind", pipeline.ActionEnd{Action: v1.Action{Kind: "Abort", Target: "/volume", Fault: "HungMount", Phase: v1.ActionDone}})
+	o.ActionEnded(d, "rebind", pipeline.ActionEnd{Action: v1.Action{Kind: "Replace", Target: "/other", Already: true,
 		Fault: "DisconnectedFUSE", Phase: v1.ActionDone, Message: "was replaced already: mount namespace mnt:[7] has gone, and the mount with it"}})
 	d.Status.Faults = []v1.Fault{staleFault(v1.FaultHealed)}
 	o.OperationEnded(d, v1.OperationRun{Operation: "recover", Phase: v1.OperationSucceeded})

@@ -13,18 +13,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/printable"
 )
 
 // checked is a pipeline that takes only Diagnoses whose pod is on this node. The manager checked that when it bound
 // them. Since then the pod may have gone, and another user may have set the label by which a Diagnosis comes here.
 type checked struct {
-	pipeline
+	runner
 	pods     *pods
-	store    executor.Store
-	observer executor.Observer
+	store    pipeline.Store
+	observer pipeline.Observer
 }
 
 // Run runs a Diagnosis, or refuses it before anything runs.
@@ -38,7 +38,7 @@ func (c *checked) Run(ctx context.Context, d *v1.Diagnosis) (*v1.Diagnosis, erro
 			return c.refuse(ctx, d.DeepCopy(), reason, message)
 		}
 	}
-	return c.pipeline.Run(ctx, d)
+	return c.runner.Run(ctx, d)
 }
 
 // check says why a Diagnosis cannot run here; no reason if it can.

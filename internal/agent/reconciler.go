@@ -21,11 +21,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/executor"
+	"kubediag.org/kubediag/internal/pipeline"
 )
 
-// pipeline is the executor.
-type pipeline interface {
+// runner runs Diagnoses: the pipeline's, with checked before it.
+type runner interface {
 	Run(ctx context.Context, d *v1.Diagnosis) (*v1.Diagnosis, error)
 	Forget(keep map[types.UID]bool) error
 }
@@ -34,10 +34,10 @@ type pipeline interface {
 // time as there are workers, and whatever was missed or failed to be stored comes back. A run lasts as long as its call
 // of Reconcile; what happens to the Diagnosis meanwhile reaches it through runs.
 type reconciler struct {
-	node     string
-	cache    client.Reader
-	pipeline pipeline
-	runs     *runs
+	node   string
+	cache  client.Reader
+	runner runner
+	runs   *runs
 	// done is called when a run is no longer under way, with or without an error.
 	done func(types.UID)
 }
@@ -71,12 +71,12 @@ func (r *reconciler) events() handler.TypedFuncs[*v1.Diagnosis, reconcile.Reques
 		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*v1.Diagnosis], q queue) { add(q, e.Object) },
 		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*v1.Diagnosis], q queue) {
 			if e.ObjectOld.UID != e.ObjectNew.UID || e.ObjectNew.DeletionTimestamp != nil {
-				r.runs.drop(e.ObjectOld.UID, executor.ErrDeleted)
+				r.runs.drop(e.ObjectOld.UID, pipeline.ErrDeleted)
 			}
 			add(q, e.ObjectNew)
 		},
 		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*v1.Diagnosis], _ queue) {
-			r.runs.drop(e.Object.UID, executor.ErrDeleted)
+			r.runs.drop(e.Object.UID, pipeline.ErrDeleted)
 		},
 	}
 }
@@ -111,13 +111,13 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if again, err := r.get(ctx, req.NamespacedName); again == nil || again.UID != d.UID {
 		return reconcile.Result{}, err
 	}
-	_, err = r.pipeline.Run(runCtx, d)
+	_, err = r.runner.Run(runCtx, d)
 	over = err == nil && runCtx.Err() == nil
-	var waiting *executor.WaitingError
+	var waiting *pipeline.WaitingError
 	switch {
 	case errors.As(err, &waiting):
 		return reconcile.Result{RequeueAfter: min(max(time.Until(waiting.Until), time.Second), approvalInterval)}, nil
-	case errors.Is(err, executor.ErrGone), errors.Is(context.Cause(runCtx), executor.ErrDeleted):
+	case errors.Is(err, pipeline.ErrGone), errors.Is(context.Cause(runCtx), pipeline.ErrDeleted):
 		log.FromContext(ctx).Info("Stopped a Diagnosis that is gone", "uid", d.UID)
 		return reconcile.Result{}, nil
 	case ctx.Err() != nil:
@@ -166,6 +166,6 @@ func (r *reconciler) forget(ctx context.Context) error {
 		for _, d := range list.Items {
 			keep[d.UID] = true
 		}
-		return r.pipeline.Forget(keep)
+		return r.runner.Forget(keep)
 	})
 }

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/executor"
+	"kubediag.org/kubediag/internal/pipeline"
 )
 
 var key = types.NamespacedName{Namespace: "ns", Name: "d"}
@@ -91,7 +91,7 @@ func (s *script) Forget(keep map[types.UID]bool) error {
 
 func newTestReconciler(d *v1.Diagnosis, p *script) (*reconciler, *shelf) {
 	s := &shelf{d: d}
-	return &reconciler{node: "n1", cache: s, pipeline: p, runs: newRuns(), done: func(types.UID) {}}, s
+	return &reconciler{node: "n1", cache: s, runner: p, runs: newRuns(), done: func(types.UID) {}}, s
 }
 
 func TestOnlyWhatIsDueRuns(t *testing.T) {
@@ -168,7 +168,7 @@ func TestWhatCouldNotBeStoredComesBack(t *testing.T) {
 // TestWaitingGivesTheWorkerBack: a Diagnosis that waits for its approval comes again when that ends, and whenever it changes.
 func TestWaitingGivesTheWorkerBack(t *testing.T) {
 	t.Parallel()
-	p := &script{during: func(context.Context) error { return &executor.WaitingError{Until: time.Now().Add(time.Hour)} }}
+	p := &script{during: func(context.Context) error { return &pipeline.WaitingError{Until: time.Now().Add(time.Hour)} }}
 	r, _ := newTestReconciler(diagnosis("u1", v1.DiagnosisRunning), p)
 	for range 2 {
 		result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
@@ -255,7 +255,7 @@ func TestStoppedAgentLeavesItsWork(t *testing.T) {
 	p := &script{during: func(ctx context.Context) error {
 		stop()
 		<-ctx.Done()
-		if errors.Is(context.Cause(ctx), executor.ErrDeleted) {
+		if errors.Is(context.Cause(ctx), pipeline.ErrDeleted) {
 			t.Error("the run was told that its Diagnosis was deleted")
 		}
 		return ctx.Err()

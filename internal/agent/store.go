@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/executor"
+	"kubediag.org/kubediag/internal/pipeline"
 )
 
 // fieldOwner is the agent's name in managedFields.
@@ -25,7 +25,7 @@ const fieldOwner = client.FieldOwner("kubediag-agent")
 // saving is how often a status is sent before the Diagnosis is given back to the queue: six times in about 16 seconds.
 var saving = wait.Backoff{Steps: 6, Duration: 250 * time.Millisecond, Factor: 2.5, Jitter: 0.1, Cap: 10 * time.Second}
 
-// store is the executor's Store on the API server: definitions come from the cache, statuses go straight out.
+// store is the pipeline's Store on the API server: definitions come from the cache, statuses go straight out.
 type store struct {
 	client  client.Client
 	live    client.Reader
@@ -53,7 +53,7 @@ func (s *store) definition(ctx context.Context, name string, into client.Object)
 		err = s.live.Get(ctx, key, into)
 	}
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("%w: %w", executor.ErrNotFound, err)
+		return fmt.Errorf("%w: %w", pipeline.ErrNotFound, err)
 	}
 	return err
 }
@@ -73,7 +73,7 @@ func (s *store) Save(ctx context.Context, d *v1.Diagnosis) error {
 		case last == nil:
 			return true, nil
 		case apierrors.IsNotFound(last):
-			return false, fmt.Errorf("%w: %w", executor.ErrGone, last)
+			return false, fmt.Errorf("%w: %w", pipeline.ErrGone, last)
 		case apierrors.IsInvalid(last):
 			return false, s.refused(ctx, d, last)
 		}
@@ -109,7 +109,7 @@ func (s *store) refused(ctx context.Context, d *v1.Diagnosis, why error) error {
 	now.SetGroupVersionKind(v1.GroupVersion.WithKind("Diagnosis"))
 	err := s.live.Get(ctx, client.ObjectKeyFromObject(d), now)
 	if apierrors.IsNotFound(err) || err == nil && now.UID != d.UID {
-		return fmt.Errorf("%w: %w", executor.ErrGone, why)
+		return fmt.Errorf("%w: %w", pipeline.ErrGone, why)
 	}
 	return fmt.Errorf("storing status: %w", why)
 }

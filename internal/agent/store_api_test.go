@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/kubeclient"
+	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/test/apitest"
 )
 
@@ -112,11 +112,11 @@ func TestSaveNeverTouchesAnother(t *testing.T) {
 				t.Fatal(err)
 			}
 			d.Status.Phase = v1.DiagnosisSucceeded
-			if err := s.Save(t.Context(), d); !errors.Is(err, executor.ErrGone) {
+			if err := s.Save(t.Context(), d); !errors.Is(err, pipeline.ErrGone) {
 				t.Errorf("saving what is deleted: %v", err)
 			}
 			other := create(t, env, "recreated")
-			if err := s.Save(t.Context(), d); !errors.Is(err, executor.ErrGone) {
+			if err := s.Save(t.Context(), d); !errors.Is(err, pipeline.ErrGone) {
 				t.Errorf("saving what was created anew: %v", err)
 			}
 			if phase := read(t, env, other).Status.Phase; phase != "" {
@@ -132,7 +132,7 @@ func TestSaveDoesNotCallAnInvalidStatusGone(t *testing.T) {
 	d := create(t, env, "invalid")
 	d.Status.Phase = "Dancing"
 	err := newTestStore(t, env.Config).Save(t.Context(), d)
-	if err == nil || errors.Is(err, executor.ErrGone) || !strings.Contains(err.Error(), "Dancing") {
+	if err == nil || errors.Is(err, pipeline.ErrGone) || !strings.Contains(err.Error(), "Dancing") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -204,10 +204,10 @@ func TestDefinitionsThatTheCacheDoesNotHaveYet(t *testing.T) {
 	if got, err := s.Operation(t.Context(), "late"); err != nil || got.UID != op.UID {
 		t.Errorf("operation %v, error %v", got, err)
 	}
-	if _, err := s.Operation(t.Context(), "never"); !errors.Is(err, executor.ErrNotFound) {
+	if _, err := s.Operation(t.Context(), "never"); !errors.Is(err, pipeline.ErrNotFound) {
 		t.Errorf("error %v", err)
 	}
-	if _, err := s.OperationSet(t.Context(), "never"); !errors.Is(err, executor.ErrNotFound) {
+	if _, err := s.OperationSet(t.Context(), "never"); !errors.Is(err, pipeline.ErrNotFound) {
 		t.Errorf("error %v", err)
 	}
 }

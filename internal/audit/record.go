@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/pipeline"
@@ -52,7 +51,7 @@ func (r *Recorder) record(name string, f *fold) *v1.Diagnosis {
 // status says what was seen, the plan, the decision, the calls and the proof.
 func (r *Recorder) status(f *fold, about string) v1.DiagnosisStatus {
 	last, failed := f.last, f.repeats.Failed > 0 || f.last.Err != nil
-	run, plan, faults := executor.Written(runOf(last))
+	run, plan, faults := pipeline.Written(runOf(last))
 	decision := f.decision
 	began, ended := metav1.NewTime(f.first.Ended), metav1.NewTime(last.Ended)
 	s := v1.DiagnosisStatus{

@@ -69,7 +69,7 @@ func (s *scene) job(t *testing.T) Job {
 // which half was written. It reports whether the process died.
 func (s *scene) live(t *testing.T, n int, how string) (report Report, died bool) {
 	t.Helper()
-	r, err := New(s.dir)
+	r, err := New(Options{DataRoot: s.dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +262,7 @@ func TestAPlanIsNeverMadeAnew(t *testing.T) {
 		}
 		return errLater
 	}
-	if _, err := newRunner(t, dir).Run(t.Context(), j); !errors.Is(err, errLater) {
+	if _, err := newRunner(t, dir).run(t.Context(), j); !errors.Is(err, errLater) {
 		t.Fatalf("error %v, want that of BeforeRepair", err)
 	}
 	if len(n.mounts) != 1 || rec.applies != 0 {

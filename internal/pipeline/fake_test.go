@@ -158,7 +158,7 @@ func job(t testing.TB, edges [][]int32, steps ...any) Job {
 
 func newRunner(t testing.TB, dir string) *Runner {
 	t.Helper()
-	r, err := New(dir)
+	r, err := New(Options{DataRoot: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func newRunner(t testing.TB, dir string) *Runner {
 
 func mustRun(t testing.TB, r *Runner, j Job) Report {
 	t.Helper()
-	report, err := r.Run(t.Context(), j)
+	report, err := r.run(t.Context(), j)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,7 +51,8 @@ func openFiles(dataRoot string) (*files, error) {
 	return f, nil
 }
 
-// storageDir checks a directory and makes it relative.
+// storageDir checks the directory of an Operation's storage and makes it relative. A relative path is below the data root;
+// an absolute one must be.
 func (f *files) storageDir(dir string) (string, error) {
 	rel := path.Clean(dir)
 	if path.IsAbs(dir) {
@@ -123,6 +124,16 @@ func (f *files) load(a Artifact) (string, error) {
 		return "", fmt.Errorf("%w: %q has another digest than %q", ErrCorrupt, a.Path, a.SHA256)
 	}
 	return string(content), nil
+}
+
+// read reads a file that a run has kept, by the path and the digest in the report of the run.
+func (f *files) read(a Artifact) (string, error) {
+	rel, below := strings.CutPrefix(a.Path, f.base+"/")
+	if !below {
+		return "", fmt.Errorf("reading artifact %q: must be below %q", a.Path, f.base)
+	}
+	a.Path = rel
+	return f.load(a)
 }
 
 func (f *files) syncDir(name string) error {

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 func journalPath(dir string) string { return filepath.Join(dir, journalDir, "uid-1"+journalEnd) }
@@ -100,7 +101,7 @@ func TestDamagedJournals(t *testing.T) {
 			if err := os.WriteFile(journalPath(dir), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			got, err := newRunner(t, dir).Run(t.Context(), job(t, nil, l))
+			got, err := newRunner(t, dir).run(t.Context(), job(t, nil, l))
 			if !errors.Is(err, test.want) || err != nil && !strings.Contains(err.Error(), test.text) {
 				t.Fatalf("error %v, want %v with %q", err, test.want, test.text)
 			}
@@ -239,7 +240,7 @@ func TestForget(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.running.Store("runs", true)
-	if err := r.Forget(func(uid string) bool { return uid == "keep" }); err != nil {
+	if err := r.Forget(map[types.UID]bool{"keep": true}); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
@@ -292,12 +293,12 @@ func FuzzJournal(f *testing.F) {
 		if err := os.WriteFile(journalPath(dir), text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := r.Run(t.Context(), j)
+		_, err := r.run(t.Context(), j)
 		known := slices.ContainsFunc([]error{nil, ErrCorrupt, ErrFormat, ErrGraphChanged, ErrFull}, func(k error) bool { return errors.Is(err, k) })
 		if !known {
 			t.Errorf("error %v", err)
 		}
-		if err := r.Forget(func(string) bool { return false }); err != nil {
+		if err := r.Forget(nil); err != nil {
 			t.Errorf("forgetting: %v", err)
 		}
 	})

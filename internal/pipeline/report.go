@@ -63,12 +63,12 @@ type OperationRun struct {
 	// Attempts is how often it was tried, counting those that a restart cut short.
 	Attempts   int
 	Start, End time.Time
-	// Reason is one word for a failure, Message says why, or what came of it: redacted, MaxMessageBytes at most.
+	// Reason is one word for a failure, Message says why, or what came of it: redacted, maxMessageBytes at most.
 	Reason, Message string
 	// NoFault is set if it has looked for every fault and found none.
 	NoFault bool
 	Actions []ActionRun
-	// Findings have texts that are redacted and MaxMessageBytes long at most.
+	// Findings have texts that are redacted and maxMessageBytes long at most.
 	Findings []fault.Finding
 	// Gone are faults of earlier operations that are not there any more.
 	Gone      []fault.Absence

@@ -22,7 +22,7 @@ import (
 const (
 	maxValueBytes    = 256 << 10 // of one value
 	maxResultsBytes  = 512 << 10 // of all values and keys together
-	MaxMessageBytes  = 4096
+	maxMessageBytes  = 4096
 	maxArtifactBytes = 64 << 20 // of all files of one run
 	maxFiles         = 1000     // of one run
 	maxKeys          = 256      // of one operation
@@ -274,4 +274,4 @@ func clip(text string, n int) string {
 }
 
 // told is a message for people: redacted, printable and bounded.
-func told(text string) string { return clip(printable.Text(redact.Text(text)), MaxMessageBytes) }
+func told(text string) string { return clip(printable.Text(redact.Text(text)), maxMessageBytes) }

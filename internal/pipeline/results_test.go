@@ -196,7 +196,7 @@ func TestBinaryResults(t *testing.T) {
 		stop() // it ends the first run: the second has the value from the journal
 		return processor.Result{}, ctx.Err()
 	}}
-	if _, err := newRunner(t, dir).Run(ctx, job(t, nil, gives("k", value), last)); !errors.Is(err, context.Canceled) {
+	if _, err := newRunner(t, dir).run(ctx, job(t, nil, gives("k", value), last)); !errors.Is(err, context.Canceled) {
 		t.Fatalf("error %v, want that the run was cancelled", err)
 	}
 	report := mustRun(t, newRunner(t, dir), job(t, nil, gives("k", value), last))
@@ -225,13 +225,13 @@ func TestTamperedFiles(t *testing.T) {
 	if err := os.WriteFile(a.Path, []byte("other"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newRunner(t, dir).Run(t.Context(), j); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), a.SHA256) {
+	if _, err := newRunner(t, dir).run(t.Context(), j); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), a.SHA256) {
 		t.Errorf("error %v", err)
 	}
 	if err := os.Remove(a.Path); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newRunner(t, dir).Run(t.Context(), j); !errors.Is(err, ErrCorrupt) {
+	if _, err := newRunner(t, dir).run(t.Context(), j); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -262,7 +262,7 @@ func TestStorageDir(t *testing.T) {
 		"": "", ".": "", "/": "", "..": "", "../a": "", "a/../../b": "", dir: "", dir + "/..": "", dir + "x/a": "",
 		"/etc": "", dir + "/../etc": "", "journal": "", "journal/x": "", "artifacts": "", "lock": "", dir + "/journal/a": "",
 	} {
-		got, err := r.StorageDir(path)
+		got, err := r.files.storageDir(path)
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: %q, %v, want %q", path, got, err, want)
 		}

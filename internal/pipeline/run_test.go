@@ -281,7 +281,7 @@ func TestCancelledRunsStopAndGoOn(t *testing.T) {
 		j := job(t, nil, first, l)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(errGone) })
-		if _, err := newRunner(t, dir).Run(ctx, j); !errors.Is(err, errGone) {
+		if _, err := newRunner(t, dir).run(ctx, j); !errors.Is(err, errGone) {
 			t.Fatalf("error %v, want the cause", err)
 		}
 		block = false
@@ -299,7 +299,7 @@ func TestCancelledWhileWaiting(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Minute, func() { cancel(errGone) })
 		begin := time.Now()
-		_, err := newRunner(t, t.TempDir()).Run(ctx, job(t, nil, fails(&processor.WaitingError{Err: errBroken, After: 30 * time.Minute})))
+		_, err := newRunner(t, t.TempDir()).run(ctx, job(t, nil, fails(&processor.WaitingError{Err: errBroken, After: 30 * time.Minute})))
 		if !errors.Is(err, errGone) || time.Since(begin) != time.Minute {
 			t.Errorf("error %v after %v", err, time.Since(begin))
 		}
@@ -312,7 +312,7 @@ func TestNoTwoRunsOfOneUID(t *testing.T) {
 	j := job(t, nil, gives("a", "1"))
 	var second error
 	j.Operations[1].Step.Processor.(*look).run = func(ctx context.Context, _ processor.Request) (processor.Result, error) {
-		_, second = r.Run(ctx, j)
+		_, second = r.run(ctx, j)
 		return processor.Result{}, nil
 	}
 	mustRun(t, r, j)
@@ -327,13 +327,13 @@ func TestBadJobs(t *testing.T) {
 	for _, uid := range []string{"", "..", "../x", "a/b", ".", "a.b", strings.Repeat("x", 129), "-x"} {
 		j := job(t, nil, gives("a", "1"))
 		j.UID = uid
-		if _, err := r.Run(t.Context(), j); err == nil || !strings.Contains(err.Error(), "cannot be the name of a file") {
+		if _, err := r.run(t.Context(), j); err == nil || !strings.Contains(err.Error(), "cannot be the name of a file") {
 			t.Errorf("UID %q: error %v", uid, err)
 		}
 	}
 	j := job(t, nil, gives("a", "1"))
 	delete(j.Operations, 1)
-	if _, err := r.Run(t.Context(), j); err == nil || !strings.Contains(err.Error(), "node 1") {
+	if _, err := r.run(t.Context(), j); err == nil || !strings.Contains(err.Error(), "node 1") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -43,15 +43,15 @@ func Underway(dataRoot string) ([]Repair, error) {
 		if !ok {
 			continue
 		}
-		if actions := planned(root, journalName(uid)); len(actions) > 0 {
+		if actions := unfinished(root, journalName(uid)); len(actions) > 0 {
 			all = append(all, Repair{UID: uid, Actions: actions})
 		}
 	}
 	return all, nil
 }
 
-// planned are the actions of plans in a journal whose operations have not ended.
-func planned(root *os.Root, name string) (all []fault.Action) {
+// unfinished are the actions of plans in a journal whose operations have not ended.
+func unfinished(root *os.Root, name string) (all []fault.Action) {
 	file, err := root.Open(name)
 	if err != nil {
 		return nil

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/graph"
+	"kubediag.org/kubediag/internal/pipeline"
 )
 
 // Memory is a store in memory. Its zero value is empty and ready. It may be used from several goroutines.
@@ -28,48 +28,48 @@ type Memory struct {
 	diagnoses  map[types.NamespacedName]*v1.Diagnosis
 }
 
-var _ executor.Store = (*Memory)(nil)
+var _ pipeline.Store = (*Memory)(nil)
 
-// Operation returns the Operation with that name, or an error that wraps executor.ErrNotFound.
+// Operation returns the Operation with that name, or an error that wraps pipeline.ErrNotFound.
 func (m *Memory) Operation(_ context.Context, name string) (*v1.Operation, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	o, ok := m.operations[name]
 	if !ok {
-		return nil, fmt.Errorf("get operation %q: %w", name, executor.ErrNotFound)
+		return nil, fmt.Errorf("get operation %q: %w", name, pipeline.ErrNotFound)
 	}
 	return o.DeepCopy(), nil
 }
 
-// OperationSet returns the OperationSet with that name, or an error that wraps executor.ErrNotFound.
+// OperationSet returns the OperationSet with that name, or an error that wraps pipeline.ErrNotFound.
 func (m *Memory) OperationSet(_ context.Context, name string) (*v1.OperationSet, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s, ok := m.sets[name]
 	if !ok {
-		return nil, fmt.Errorf("get operation set %q: %w", name, executor.ErrNotFound)
+		return nil, fmt.Errorf("get operation set %q: %w", name, pipeline.ErrNotFound)
 	}
 	return s.DeepCopy(), nil
 }
 
-// Diagnosis returns a Diagnosis, or an error that wraps executor.ErrGone.
+// Diagnosis returns a Diagnosis, or an error that wraps pipeline.ErrGone.
 func (m *Memory) Diagnosis(namespace, name string) (*v1.Diagnosis, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	d, ok := m.diagnoses[types.NamespacedName{Namespace: namespace, Name: name}]
 	if !ok {
-		return nil, fmt.Errorf("get diagnosis %q: %w", namespace+"/"+name, executor.ErrGone)
+		return nil, fmt.Errorf("get diagnosis %q: %w", namespace+"/"+name, pipeline.ErrGone)
 	}
 	return d.DeepCopy(), nil
 }
 
-// Save stores the status of a Diagnosis that the store has, or gives an error that wraps executor.ErrGone.
+// Save stores the status of a Diagnosis that the store has, or gives an error that wraps pipeline.ErrGone.
 func (m *Memory) Save(_ context.Context, d *v1.Diagnosis) error {
 	m.mu.Lock()
 	mine, ok := m.diagnoses[types.NamespacedName{Namespace: d.Namespace, Name: d.Name}]
 	if !ok || mine.UID != d.UID {
 		m.mu.Unlock()
-		return fmt.Errorf("save diagnosis %q: %w", d.Namespace+"/"+d.Name, executor.ErrGone)
+		return fmt.Errorf("save diagnosis %q: %w", d.Namespace+"/"+d.Name, pipeline.ErrGone)
 	}
 	mine.Status = *d.Status.DeepCopy()
 	m.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/executor"
+	"kubediag.org/kubediag/internal/pipeline"
 )
 
 const good = `
@@ -56,10 +56,10 @@ func TestLoadedObjectsComeBack(t *testing.T) {
 		t.Errorf("phase is %q", d.Status.Phase)
 	}
 	d.UID = "another"
-	if err := m.Save(t.Context(), d); !errors.Is(err, executor.ErrGone) {
+	if err := m.Save(t.Context(), d); !errors.Is(err, pipeline.ErrGone) {
 		t.Errorf("saving one with another UID: %v", err)
 	}
-	if _, err := m.Operation(t.Context(), "two"); !errors.Is(err, executor.ErrNotFound) {
+	if _, err := m.Operation(t.Context(), "two"); !errors.Is(err, pipeline.ErrNotFound) {
 		t.Errorf("an Operation that is not there: %v", err)
 	}
 }

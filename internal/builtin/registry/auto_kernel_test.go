@@ -19,12 +19,12 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/operations"
-	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/orphan/orphantest"
 	"kubediag.org/kubediag/internal/faults/volume/volumetest"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/store"
 )
 
@@ -32,9 +32,9 @@ func TestMain(m *testing.M) { volumetest.Main(m, orphantest.Roles) }
 
 // asker runs Diagnoses that name no OperationSet, as the agent runs them.
 type asker struct {
-	store    store.Memory
-	executor *executor.Executor
-	asked    int
+	store  store.Memory
+	runner *pipeline.Runner
+	asked  int
 }
 
 func newAsker(t *testing.T, d Deps) *asker {
@@ -43,9 +43,9 @@ func newAsker(t *testing.T, d Deps) *asker {
 	must(t, a.store.Load(strings.NewReader(operations.Auto)))
 	registry, err := New(d)
 	must(t, err)
-	a.executor, err = executor.New(executor.Options{Node: kubelettest.NodeName, DataRoot: t.TempDir(), Registry: registry, Store: &a.store})
+	a.runner, err = pipeline.New(pipeline.Options{Node: kubelettest.NodeName, DataRoot: t.TempDir(), Registry: registry, Store: &a.store})
 	must(t, err)
-	t.Cleanup(func() { _ = a.executor.Close() })
+	t.Cleanup(func() { _ = a.runner.Close() })
 	return a
 }
 
@@ -68,7 +68,7 @@ func (a *asker) ask(t *testing.T, spec v1.DiagnosisSpec) *v1.Diagnosis {
 	must(t, a.store.Load(bytes.NewReader(text)))
 	d, err = a.store.Diagnosis(d.Namespace, d.Name)
 	must(t, err)
-	done, err := a.executor.Run(t.Context(), d)
+	done, err := a.runner.Run(t.Context(), d)
 	must(t, err)
 	return done
 }

@@ -15,7 +15,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/terminal"
-	"kubediag.org/kubediag/internal/executor"
+	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -36,7 +36,7 @@ func (o diagnoseOptions) bundled(cmd *cobra.Command) error {
 		Spec:       o.spec(),
 	}
 	d.Spec.NodeName = s.seen.Node
-	executor.Conclude(d, found, "no fault was found in what the bundle has")
+	pipeline.Conclude(d, found, "no fault was found in what the bundle has")
 	story := &story{view: recoverView{scanView{Screen: terminal.New(w, os.Getenv), program: thisProgram(), verbose: o.verbose}}, out: io.Discard}
 	if o.output == "text" {
 		story.out = w

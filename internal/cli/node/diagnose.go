@@ -20,9 +20,9 @@ import (
 	"kubediag.org/kubediag/config/operations"
 	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/cli/terminal"
-	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/orphan"
+	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/store"
 )
@@ -243,7 +243,7 @@ type story struct {
 	out  io.Writer
 }
 
-var _ executor.Observer = (*story)(nil)
+var _ pipeline.Observer = (*story)(nil)
 
 // say prints a text; the end says whether the output could be written.
 func (s *story) say(format string, args ...any) {
@@ -266,7 +266,7 @@ func (s *story) OperationEnded(_ *v1.Diagnosis, run v1.OperationRun) {
 }
 
 // ActionEnded prints what became of an action.
-func (s *story) ActionEnded(_ *v1.Diagnosis, _ string, a executor.ActionEnd) {
+func (s *story) ActionEnded(_ *v1.Diagnosis, _ string, a pipeline.ActionEnd) {
 	text := a.Kind + " " + a.Target
 	if a.Message != "" {
 		text += ": " + a.Message

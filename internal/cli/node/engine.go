@@ -22,7 +22,6 @@ import (
 	"kubediag.org/kubediag/config/operations"
 	"kubediag.org/kubediag/internal/builtin/registry"
 	"kubediag.org/kubediag/internal/cri"
-	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/faults/volume"
@@ -31,11 +30,12 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	asking "kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/subprocess"
+	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/store"
 )
 
-// engine runs Diagnoses on this node with the executor and the processors of the agent. Its store is in memory and has the
+// engine runs Diagnoses on this node with the pipeline and the processors of the agent. Its store is in memory and has the
 // Operations and OperationSets that ship.
 type engine struct {
 	name     string // of the node
@@ -209,25 +209,25 @@ func (e *engine) diagnosis(spec v1.DiagnosisSpec) (*v1.Diagnosis, error) {
 }
 
 // plan runs a Diagnosis up to its plan, and changes nothing. Its journal is of no use afterwards.
-func (e *engine) plan(ctx context.Context, spec v1.DiagnosisSpec, o executor.Observer) (d *v1.Diagnosis, err error) {
+func (e *engine) plan(ctx context.Context, spec v1.DiagnosisSpec, o pipeline.Observer) (d *v1.Diagnosis, err error) {
 	dir, err := os.MkdirTemp("", "kubediag-plan-")
 	if err != nil {
 		return nil, fmt.Errorf("make directory for journal: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	spec.Mode, spec.PlanHash = v1.ModePlan, ""
-	return e.run(ctx, spec, executor.Options{DataRoot: dir, Observer: o})
+	return e.run(ctx, spec, pipeline.Options{DataRoot: dir, Observer: o})
 }
 
 // repair runs a Diagnosis that may change what its plan says, if that has this hash; with an empty hash, any plan.
-func (e *engine) repair(ctx context.Context, spec v1.DiagnosisSpec, hash string, r *repairRoot, o executor.Observer) (*v1.Diagnosis, error) {
+func (e *engine) repair(ctx context.Context, spec v1.DiagnosisSpec, hash string, r *repairRoot, o pipeline.Observer) (*v1.Diagnosis, error) {
 	spec.Mode, spec.PlanHash = v1.ModeRecover, hash
-	return e.run(ctx, spec, executor.Options{DataRoot: filepath.Join(r.dir, ownDir), Exclusive: r.hold, Observer: o})
+	return e.run(ctx, spec, pipeline.Options{DataRoot: filepath.Join(r.dir, ownDir), Exclusive: r.hold, Observer: o})
 }
 
-func (e *engine) run(ctx context.Context, spec v1.DiagnosisSpec, o executor.Options) (d *v1.Diagnosis, err error) {
+func (e *engine) run(ctx context.Context, spec v1.DiagnosisSpec, o pipeline.Options) (d *v1.Diagnosis, err error) {
 	o.Node, o.Registry, o.Store = e.name, e.registry, &e.store
-	x, err := executor.New(o)
+	x, err := pipeline.New(o)
 	if err != nil {
 		return nil, err
 	}

@@ -16,10 +16,10 @@ import (
 	"kubediag.org/kubediag/config/operations"
 	"kubediag.org/kubediag/config/samples"
 	"kubediag.org/kubediag/internal/builtin/registry"
-	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/store"
 )
 
@@ -92,7 +92,7 @@ func (p *play) breakIt(ctx context.Context) (err error) {
 	return nil
 }
 
-// diagnose runs the manifests of the walkthrough, with the executor and the processors of the agent.
+// diagnose runs the manifests of the walkthrough, with the pipeline and the processors of the agent.
 func (p *play) diagnose(ctx context.Context) (*v1.Diagnosis, error) {
 	for _, manifest := range []string{operations.SubPathRemount, samples.Diagnosis} {
 		if err := p.store.Load(strings.NewReader(manifest)); err != nil {
@@ -111,7 +111,7 @@ func (p *play) diagnose(ctx context.Context) (*v1.Diagnosis, error) {
 	if err := os.Mkdir(data, 0o700); err != nil {
 		return nil, err
 	}
-	e, err := executor.New(executor.Options{Node: nodeName, DataRoot: data, Registry: registry, Store: &p.store, Observer: p})
+	e, err := pipeline.New(pipeline.Options{Node: nodeName, DataRoot: data, Registry: registry, Store: &p.store, Observer: p})
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +148,7 @@ func (p *play) OperationEnded(_ *v1.Diagnosis, run v1.OperationRun) {
 }
 
 // ActionEnded prints what became of one action of a plan.
-func (p *play) ActionEnded(_ *v1.Diagnosis, _ string, a executor.ActionEnd) {
+func (p *play) ActionEnded(_ *v1.Diagnosis, _ string, a pipeline.ActionEnd) {
 	p.say("   %-7s %s %s %s", strings.ToLower(string(a.Phase)), a.Kind, p.short(a.Target), p.short(a.Message))
 }
 

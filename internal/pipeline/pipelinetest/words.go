@@ -7,16 +7,15 @@ package pipelinetest
 import (
 	"context"
 	"testing"
-	"time"
 
+	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/graph"
 	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/processortest"
 )
 
-// InOtherWords makes sure that a repair succeeds whatever its sentences say, and that the report says of every action
+// InOtherWords makes sure that a repair succeeds whatever its sentences say, and that the status says of every action
 // whether this run did it. prepare makes a node with something to repair.
 func InOtherWords(t *testing.T, prepare func(t *testing.T) (processor.Recoverer, processor.Request)) {
 	t.Helper()
@@ -27,11 +26,11 @@ func InOtherWords(t *testing.T, prepare func(t *testing.T) (processor.Recoverer,
 				r = second{r}
 			}
 			o := run(t, processortest.Reworded{Recoverer: r}, request)
-			if o.Outcome != pipeline.Succeeded || len(o.Actions) == 0 {
-				t.Fatalf("it ended as %s with %d actions: %s", o.Outcome, len(o.Actions), o.Message)
+			if o.Phase != v1.OperationSucceeded || len(o.Actions) == 0 {
+				t.Fatalf("it ended as %s with %d actions: %s", o.Phase, len(o.Actions), o.Message)
 			}
 			for _, a := range o.Actions {
-				if a.Phase != pipeline.Done || a.Already != (already && a.Kind != fault.RemoveContainerRecord) {
+				if a.Phase != v1.ActionDone || a.Already != (already && a.Kind != string(fault.RemoveContainerRecord)) {
 					t.Errorf("%s is %s, already %v, want Done and %v", a.Kind, a.Phase, a.Already, already)
 				}
 			}
@@ -49,28 +48,19 @@ func (s second) Apply(ctx context.Context, r processor.Request, a fault.Action) 
 	return s.Recoverer.Apply(ctx, r, a)
 }
 
-// run runs a recoverer as the one operation of a job.
-func run(t *testing.T, r processor.Recoverer, request processor.Request) pipeline.OperationRun {
+// run runs a recoverer as the one operation of a Diagnosis.
+func run(t *testing.T, r processor.Recoverer, request processor.Request) v1.OperationRun {
 	t.Helper()
-	runner, err := pipeline.New(t.TempDir())
+	if request.Node == "" {
+		request.Node = "node"
+	}
+	runner := NewRunner(t, pipeline.Options{Node: request.Node, DataRoot: t.TempDir()}, r)
+	d, err := runner.Run(t.Context(), Diagnosis("uid", request))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		if err := runner.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	g, err := graph.New([]graph.Node{{ID: 0, To: []int32{1}}, {ID: 1, Operation: r.Name()}})
-	if err != nil {
-		t.Fatal(err)
+	if len(d.Status.Operations) != 1 {
+		t.Fatalf("%d operations: %s", len(d.Status.Operations), d.Status.Summary)
 	}
-	report, err := runner.Run(t.Context(), pipeline.Job{
-		UID: "uid", Request: request, Graph: g, Deadline: time.Now().Add(time.Hour),
-		Operations: map[int32]pipeline.Operation{1: {Name: r.Name(), Step: processor.Step{Recoverer: r}, Timeout: time.Minute}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return report.Operations[0]
+	return d.Status.Operations[0]
 }

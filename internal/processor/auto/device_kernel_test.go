@@ -15,11 +15,11 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/operations"
 	"kubediag.org/kubediag/internal/builtin/registry"
-	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/faults/device/devicetest"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/subprocess"
+	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/store"
 )
 
@@ -40,7 +40,7 @@ func ask(t *testing.T, s *devicetest.Scene, spec v1.DiagnosisSpec) *v1.Diagnosis
 	registry, err := registry.New(registry.Deps{Pods: s.Pods, Kubelet: s.Node, Owners: s.Runtime})
 	must(err)
 	var memory store.Memory
-	e, err := executor.New(executor.Options{Node: kubelettest.NodeName, DataRoot: t.TempDir(), Registry: registry, Store: &memory})
+	e, err := pipeline.New(pipeline.Options{Node: kubelettest.NodeName, DataRoot: t.TempDir(), Registry: registry, Store: &memory})
 	must(err)
 	defer func() { _ = e.Close() }()
 	d := &v1.Diagnosis{Spec: spec}

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command diagnose runs an OperationSet of the samples in a virtual machine that has no API server: with the store in memory,
-// and with the executor, the journal and the processors of the agent. It is for tests alone.
+// and with the pipeline, the journal and the processors of the agent. It is for tests alone.
 package main
 
 import (
@@ -23,12 +23,12 @@ import (
 	"kubediag.org/kubediag/config/operations"
 	"kubediag.org/kubediag/internal/builtin/registry"
 	"kubediag.org/kubediag/internal/cri"
-	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/subprocess"
+	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/store"
 )
 
@@ -63,7 +63,7 @@ func (r run) diagnose(ctx context.Context, set string, parameters []string) erro
 	if err := objects.Load(strings.NewReader(strings.Join([]string{operations.HeldDevice, operations.IdleDevice, operations.VolumeHealth}, "\n---\n"))); err != nil {
 		return err
 	}
-	e, err := r.newExecutor(&objects)
+	e, err := r.newRunner(&objects)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ const nodeName = "vm"
 // patience is how long a file system has to answer: an emulated machine is slow.
 const patience = 30 * time.Second
 
-func (r run) newExecutor(objects executor.Store) (*executor.Executor, error) {
+func (r run) newRunner(objects pipeline.Store) (*pipeline.Runner, error) {
 	if err := os.MkdirAll(r.data, 0o700); err != nil {
 		return nil, err
 	}
@@ -122,10 +122,10 @@ func (r run) newExecutor(objects executor.Store) (*executor.Executor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return executor.New(executor.Options{Node: nodeName, DataRoot: r.data, Registry: registry, Store: objects})
+	return pipeline.New(pipeline.Options{Node: nodeName, DataRoot: r.data, Registry: registry, Store: objects})
 }
 
-func runOne(ctx context.Context, e *executor.Executor, objects *store.Memory, name string, spec v1.DiagnosisSpec) (*v1.Diagnosis, error) {
+func runOne(ctx context.Context, e *pipeline.Runner, objects *store.Memory, name string, spec v1.DiagnosisSpec) (*v1.Diagnosis, error) {
 	manifest, err := sigsyaml.Marshal(&v1.Diagnosis{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "Diagnosis"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}, Spec: spec,
@@ -181,7 +181,7 @@ func (p pods) find(is func(*corev1.Pod) bool) *corev1.Pod {
 func (p pods) Pod(_ context.Context, namespace, name string) (*corev1.Pod, error) {
 	pod := p.find(func(pod *corev1.Pod) bool { return pod.Namespace == namespace && pod.Name == name })
 	if pod == nil {
-		return nil, fmt.Errorf("get pod %q: %w", namespace+"/"+name, executor.ErrNotFound)
+		return nil, fmt.Errorf("get pod %q: %w", namespace+"/"+name, pipeline.ErrNotFound)
 	}
 	return pod, nil
 }

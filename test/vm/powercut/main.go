@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command powercut repairs a stale subPath in a virtual machine that loses its power meanwhile, and goes on at the next boot:
-// with the executor, the journal and the processors of the agent. A file stands in for the API server, which is on a machine
+// with the pipeline, the journal and the processors of the agent. A file stands in for the API server, which is on a machine
 // that keeps its power. It is for tests alone.
 package main
 
@@ -21,10 +21,10 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/operations"
 	"kubediag.org/kubediag/internal/builtin/registry"
-	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/subprocess"
+	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/store"
 )
 
@@ -139,7 +139,7 @@ func (s scene) diagnose(ctx context.Context) (v1.DiagnosisStatus, error) {
 	if err != nil {
 		return v1.DiagnosisStatus{}, err
 	}
-	e, err := executor.New(executor.Options{Node: nodeName, DataRoot: filepath.Join(s.dir, "data"), Registry: registry, Store: server})
+	e, err := pipeline.New(pipeline.Options{Node: nodeName, DataRoot: filepath.Join(s.dir, "data"), Registry: registry, Store: server})
 	if err != nil {
 		return v1.DiagnosisStatus{}, err
 	}

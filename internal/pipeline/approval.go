@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package executor
+package pipeline
 
 import (
 	"cmp"
@@ -15,7 +15,6 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/processor"
 )
@@ -42,7 +41,7 @@ func (w *WaitingError) Error() string {
 
 // approve returns nil if the plan may be carried out: with mode Approve only if an approval of exactly this plan is there, and
 // the node still gives the same plan. A *WaitingError has the Diagnosis wait, and a verdict ends it.
-func (x *execution) approve(ctx context.Context, r pipeline.Report, again pipeline.Replan) error {
+func (x *execution) approve(ctx context.Context, r Report, again Replan) error {
 	if x.d.Spec.Mode != v1.ModeApprove {
 		return nil
 	}
@@ -77,7 +76,7 @@ func (x *execution) approve(ctx context.Context, r pipeline.Report, again pipeli
 const replanAfter = time.Minute
 
 // stillPlanned ends a Diagnosis that has waited for a while, if the node gives another plan by now: no approval could allow that one.
-func (x *execution) stillPlanned(ctx context.Context, hash string, again pipeline.Replan) error {
+func (x *execution) stillPlanned(ctx context.Context, hash string, again Replan) error {
 	if time.Since(x.d.Status.Approval.RequestTime.Time) < replanAfter {
 		return nil
 	}
@@ -91,7 +90,7 @@ func (x *execution) stillPlanned(ctx context.Context, hash string, again pipelin
 }
 
 // changed says how the plan differs that the node gives now; empty if it does not.
-func changed(ctx context.Context, hash string, again pipeline.Replan) (why string, err error) {
+func changed(ctx context.Context, hash string, again Replan) (why string, err error) {
 	plan, err := again(ctx)
 	switch {
 	case processor.IsStalled(err):
@@ -145,7 +144,7 @@ func (x *execution) unusable(a *v1.RecoveryApproval, hash string, now time.Time)
 }
 
 // carryOut takes an approval if the node still gives the plan that it approves.
-func (x *execution) carryOut(ctx context.Context, a *v1.RecoveryApproval, again pipeline.Replan) error {
+func (x *execution) carryOut(ctx context.Context, a *v1.RecoveryApproval, again Replan) error {
 	why, err := changed(ctx, a.Spec.PlanHash, again)
 	if err != nil {
 		return err
@@ -180,7 +179,7 @@ func (x *execution) carryOut(ctx context.Context, a *v1.RecoveryApproval, again 
 }
 
 func hashOf(actions []fault.Action) string {
-	all := make([]pipeline.ActionRun, len(actions))
+	all := make([]ActionRun, len(actions))
 	for i, a := range actions {
 		all[i].Action = a
 	}
@@ -190,7 +189,7 @@ func hashOf(actions []fault.Action) string {
 // settle stores what came of an approval.
 func (x *execution) settle(ctx context.Context, a *v1.RecoveryApproval, state v1.ApprovalState, message string) error {
 	now := metav1.Now()
-	a.Status.State, a.Status.Message, a.Status.Time = state, clip(message, maxMessage), &now
+	a.Status.State, a.Status.Message, a.Status.Time = state, clip(message, maxMessageBytes), &now
 	if err := x.Approvals.Settle(ctx, a); err != nil {
 		return fmt.Errorf("settling approval %q: %w", a.Name, err)
 	}

@@ -1,19 +1,19 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package executor
+package pipeline
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/url"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/pipeline"
+	"kubediag.org/kubediag/internal/linux/bounded"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -62,7 +62,7 @@ type ActionEnd struct {
 	Waiting bool
 }
 
-// Options are what an Executor is made of.
+// Options are what a Runner is made of.
 type Options struct {
 	// Node is the name of the node.
 	Node string
@@ -77,42 +77,51 @@ type Options struct {
 	Observer Observer
 	// External makes the processors of Operations that are not built in. Nil: only built-in ones run.
 	External External
-	// Exclusive keeps other programs of the node from repairs while one is done here, as pipeline.Job has it. It may be nil.
+	// Exclusive keeps other programs of the node from repairs while one is done here, as Job has it. It may be nil.
 	Exclusive func(ctx context.Context) (release func(), err error)
 	// DefaultDeadline is that of a Diagnosis which names none. 0: 30 minutes.
 	DefaultDeadline time.Duration
 }
 
-// Executor runs Diagnoses. It may be used from several goroutines.
-type Executor struct {
+// Runner runs Diagnoses. It may be used from several goroutines.
+type Runner struct {
 	Options
-	runner *pipeline.Runner
+	files   *files
+	running sync.Map                    // UIDs
+	calls   bounded.Calls               // of processors
+	hook    func(before bool, r record) // tests look at every record as it is written
 }
 
-// New makes an Executor. The caller closes it.
-func New(o Options) (*Executor, error) {
+// crashHook is the hook of every Runner. Only a program that was built with the tag crash has one.
+var crashHook func(before bool, r record)
+
+// New makes a Runner. The caller closes it.
+func New(o Options) (*Runner, error) {
 	if o.DefaultDeadline == 0 {
 		o.DefaultDeadline = 30 * time.Minute
 	}
 	if o.Observer == nil {
 		o.Observer = discard{}
 	}
-	runner, err := pipeline.New(o.DataRoot)
+	f, err := openFiles(o.DataRoot)
 	if err != nil {
-		return nil, fmt.Errorf("open data root: %w", err)
+		return nil, err
 	}
-	return &Executor{Options: o, runner: runner}, nil
+	return &Runner{Options: o, files: f, calls: bounded.Calls{Grace: grace}, hook: crashHook}, nil
 }
 
 // Close releases the data root. Runs must have ended.
-func (e *Executor) Close() error { return e.runner.Close() }
+func (r *Runner) Close() error { return r.files.root.Close() }
 
 // Abandoned is how many processors are still at work although their time was up.
-func (e *Executor) Abandoned() int64 { return e.runner.Abandoned() }
+func (r *Runner) Abandoned() int64 { return int64(r.calls.Left()) }
 
 // Forget removes the journals and full results of all Diagnoses but those to keep and those that run.
-func (e *Executor) Forget(keep map[types.UID]bool) error {
-	return e.runner.Forget(func(uid string) bool { return keep[types.UID(uid)] })
+func (r *Runner) Forget(keep map[types.UID]bool) error {
+	return r.files.forget(func(uid string) bool {
+		_, running := r.running.Load(uid)
+		return running || keep[types.UID(uid)]
+	})
 }
 
 // Run runs a Diagnosis to its end, or resumes one that was begun, and returns it as it was stored last. One that has
@@ -121,8 +130,8 @@ func (e *Executor) Forget(keep map[types.UID]bool) error {
 // An error means that the end is not stored: the status or the journal could not be written, a definition could not be
 // read, or ctx was cancelled, whose cause it then wraps. A *WaitingError: the Diagnosis waits for its approval. Run can be
 // called again and goes on from its journal, except that a Diagnosis which is gone or was deleted has nothing to go on with.
-func (e *Executor) Run(ctx context.Context, d *v1.Diagnosis) (*v1.Diagnosis, error) {
-	x := &execution{Executor: e, d: d.DeepCopy(), stored: d.Status.DeepCopy()}
+func (r *Runner) Run(ctx context.Context, d *v1.Diagnosis) (*v1.Diagnosis, error) {
+	x := &execution{Runner: r, d: d.DeepCopy(), stored: d.Status.DeepCopy()}
 	if d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed || d.Spec.Mode == v1.ModeRecord {
 		return x.d, nil
 	}

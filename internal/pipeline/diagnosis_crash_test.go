@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package executor
+package pipeline
 
 import (
 	"context"
@@ -168,8 +168,8 @@ func lead(t *testing.T, dir string, edge int) (killed bool) {
 	return false
 }
 
-// begin makes a world with two stale mounts.
-func begin(t *testing.T) *life {
+// newLife makes a world with two stale mounts.
+func newLife(t *testing.T) *life {
 	t.Helper()
 	dir := t.TempDir()
 	l := &life{t: t, file: filepath.Join(dir, "world.json")}
@@ -183,7 +183,7 @@ func begin(t *testing.T) *life {
 // An agent that is killed with SIGKILL at any edge and started again ends the same, with one unmount of each mount.
 func TestKilledAtEveryEdge(t *testing.T) {
 	t.Parallel()
-	undisturbed := begin(t)
+	undisturbed := newLife(t)
 	lead(t, filepath.Dir(undisturbed.file), 0)
 	want := undisturbed.load()
 	if want.Status.Phase != v1.DiagnosisSucceeded || want.Status.Outcome != v1.OutcomeHealed || want.Writes != 3 {
@@ -191,7 +191,7 @@ func TestKilledAtEveryEdge(t *testing.T) {
 	}
 	edges := 0
 	for edge := 1; ; edge++ {
-		l := begin(t)
+		l := newLife(t)
 		dir := filepath.Dir(l.file)
 		if !lead(t, dir, edge) {
 			edges = edge - 1
@@ -209,7 +209,7 @@ func TestKilledAtEveryEdge(t *testing.T) {
 	if edges != 2*(3+3+1+2+1) {
 		t.Errorf("%d edges", edges)
 	}
-	again := begin(t)
+	again := newLife(t)
 	for edge := 1; lead(t, filepath.Dir(again.file), 3); edge++ {
 		if edge > edges {
 			t.Fatal("does not come to an end")

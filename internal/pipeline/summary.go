@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package executor
+package pipeline
 
 import (
 	"fmt"
@@ -10,11 +10,10 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/pipeline"
 )
 
 // summary says in one sentence what came of a Diagnosis that has ended, and what to do.
-func (x *execution) summary(r pipeline.Report, v *verdict) string {
+func (x *execution) summary(r Report, v *verdict) string {
 	s, said := &x.d.Status, lastMessage(r)
 	if v != nil {
 		said = v.message
@@ -39,7 +38,7 @@ func (x *execution) summary(r pipeline.Report, v *verdict) string {
 	case v1.OutcomeNoFault:
 		text = said
 		switch {
-		case slices.ContainsFunc(r.Operations, pipeline.OperationRun.FoundGone):
+		case slices.ContainsFunc(r.Operations, OperationRun.FoundGone):
 			text = "The fault that was found has gone without a repair: " + said
 		case v != nil:
 			text = "No fault was found: " + said
@@ -55,7 +54,7 @@ func (x *execution) summary(r pipeline.Report, v *verdict) string {
 // Conclude writes into a Diagnosis that nothing has run for what findings say, as an execution that found them would:
 // faults, outcome and summary. said is the summary if there are none.
 func Conclude(d *v1.Diagnosis, findings []fault.Finding, said string) {
-	x, r := &execution{d: d}, pipeline.Report{Operations: []pipeline.OperationRun{{NoFault: len(findings) == 0}}}
+	x, r := &execution{d: d}, Report{Operations: []OperationRun{{NoFault: len(findings) == 0}}}
 	d.Status.Faults = faults(findings)
 	d.Status.Outcome = outcome(d.Status.Faults, r, nil)
 	if len(findings) == 0 {
@@ -65,11 +64,11 @@ func Conclude(d *v1.Diagnosis, findings []fault.Finding, said string) {
 }
 
 // nothingLeft reports whether every action that is done found nothing left to do.
-func nothingLeft(r pipeline.Report) bool {
+func nothingLeft(r Report) bool {
 	already := false
 	for _, o := range r.Operations {
 		for _, a := range o.Actions {
-			if a.Phase == pipeline.Done && !a.Already {
+			if a.Phase == Done && !a.Already {
 				return false
 			}
 			already = already || a.Already
@@ -79,7 +78,7 @@ func nothingLeft(r pipeline.Report) bool {
 }
 
 // lastMessage is what the last operation says that says something.
-func lastMessage(r pipeline.Report) (text string) {
+func lastMessage(r Report) (text string) {
 	for _, o := range r.Operations {
 		if o.Message != "" {
 			text = o.Message

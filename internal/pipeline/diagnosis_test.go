@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package executor
+package pipeline
 
 import (
 	"context"
@@ -133,16 +133,18 @@ func TestEndings(t *testing.T) {
 		message string
 	}{
 		"not this fault": {
-			func(w *world, _ *v1.Diagnosis) { w.replace(gives("subpathRemountDiagnoser", healthy)) },
+			func(w *world, _ *v1.Diagnosis) { w.replace(returning("subpathRemountDiagnoser", healthy)) },
 			v1.OutcomeNoFault, v1.ReasonNotApplicable,
 			"operation subpath-remount-diagnoser (node 3) is not applicable: no mount of the pod is stale",
 		},
 		"an operation fails": {
-			func(w *world, _ *v1.Diagnosis) { w.replace(fails("mountInfoCollector", processor.Stalled(errBroken))) },
+			func(w *world, _ *v1.Diagnosis) {
+				w.replace(failing("mountInfoCollector", processor.Stalled(errBroken)))
+			},
 			v1.OutcomeError, v1.ReasonOperationFailed, "operation mount-info-collector (node 2) failed after 1 attempt: broken",
 		},
 		"an operation fails again and again": {
-			func(w *world, _ *v1.Diagnosis) { w.replace(fails("mountInfoCollector", errBroken)) },
+			func(w *world, _ *v1.Diagnosis) { w.replace(failing("mountInfoCollector", errBroken)) },
 			v1.OutcomeError, v1.ReasonOperationFailed, "operation mount-info-collector (node 2) failed after 3 attempts: broken",
 		},
 		"a repair does not work": {
@@ -443,7 +445,7 @@ func TestWhatAnObserverHears(t *testing.T) {
 	}
 }
 
-func TestForget(t *testing.T) {
+func TestForgottenDiagnoses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	d := w.run(t, diagnosis())

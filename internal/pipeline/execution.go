@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package executor
+package pipeline
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/graph"
-	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -32,7 +31,7 @@ func end(reason, format string, args ...any) error {
 
 // execution is one call of Run. d is its own, and always what the status is to be.
 type execution struct {
-	*Executor
+	*Runner
 	d     *v1.Diagnosis
 	graph *graph.Graph
 	// stored is the status as it is stored.
@@ -57,23 +56,23 @@ func (x *execution) run(ctx context.Context) error {
 }
 
 // steps does all that is to be done. A verdict is an error here.
-func (x *execution) steps(ctx context.Context) (pipeline.Report, error) {
+func (x *execution) steps(ctx context.Context) (Report, error) {
 	g, notReady := x.set(ctx)
 	if g != nil {
 		x.d.Status.AdjacencyListHash = g.Hash()
 	}
 	if err := x.accept(ctx); err != nil {
-		return pipeline.Report{}, err
+		return Report{}, err
 	}
 	if notReady != nil {
 		var err error
 		if g, err = x.awaitSet(ctx, notReady); err != nil {
-			return pipeline.Report{}, err
+			return Report{}, err
 		}
 	}
 	job, err := x.job(ctx, g)
 	if err != nil {
-		return pipeline.Report{}, err
+		return Report{}, err
 	}
 	return x.pipeline(ctx, job)
 }
@@ -104,7 +103,7 @@ func (x *execution) accept(ctx context.Context) error {
 }
 
 func (x *execution) condition(c metav1.Condition) {
-	c.Message, c.ObservedGeneration = clip(c.Message, maxMessage), x.d.Generation
+	c.Message, c.ObservedGeneration = clip(c.Message, maxMessageBytes), x.d.Generation
 	meta.SetStatusCondition(&x.d.Status.Conditions, c)
 }
 
@@ -119,36 +118,36 @@ func (x *execution) save(ctx context.Context) error {
 }
 
 // pipeline runs the job, and reports its progress.
-func (x *execution) pipeline(ctx context.Context, job pipeline.Job) (pipeline.Report, error) {
-	var last pipeline.Report
-	job.BeforeRepair = func(ctx context.Context, r pipeline.Report, again pipeline.Replan) error {
+func (x *execution) pipeline(ctx context.Context, job Job) (Report, error) {
+	var last Report
+	job.BeforeRepair = func(ctx context.Context, r Report, again Replan) error {
 		last = r
 		return x.beforeRepair(ctx, r, again)
 	}
-	job.OperationEnded = func(r pipeline.Report) {
+	job.OperationEnded = func(r Report) {
 		x.progress(r)
 		x.Observer.OperationEnded(x.d, operationRun(r.Operations[len(r.Operations)-1]))
 	}
-	job.ActionEnded = func(r pipeline.Report, a pipeline.ActionRun) {
+	job.ActionEnded = func(r Report, a ActionRun) {
 		x.progress(r)
 		x.Observer.ActionEnded(x.d, r.Operations[len(r.Operations)-1].Operation,
 			ActionEnd{Action: action(a), Waiting: a.Waiting})
 	}
-	report, err := x.runner.Run(ctx, job)
+	report, err := x.Runner.run(ctx, job)
 	var v *verdict
 	switch {
 	case errors.As(err, &v):
 		return refused(last, v), err
-	case errors.Is(err, pipeline.ErrGraphChanged):
+	case errors.Is(err, ErrGraphChanged):
 		return report, x.changed()
-	case errors.Is(err, pipeline.ErrCorrupt), errors.Is(err, pipeline.ErrFormat), errors.Is(err, pipeline.ErrFull):
+	case errors.Is(err, ErrCorrupt), errors.Is(err, ErrFormat), errors.Is(err, ErrFull):
 		return report, end(reasonJournal, "Diagnosis cannot go on: %v", err)
 	}
 	return report, err
 }
 
 // beforeRepair stores the plan. It also has the last word: nothing is repaired for a set that is not the one that began.
-func (x *execution) beforeRepair(ctx context.Context, r pipeline.Report, again pipeline.Replan) error {
+func (x *execution) beforeRepair(ctx context.Context, r Report, again Replan) error {
 	if _, err := x.set(ctx); err != nil {
 		var v *verdict
 		if errors.As(err, &v) {
@@ -167,8 +166,8 @@ func (x *execution) beforeRepair(ctx context.Context, r pipeline.Report, again p
 }
 
 // refused is the report of a run that ended just before a repair.
-func refused(r pipeline.Report, v *verdict) pipeline.Report {
+func refused(r Report, v *verdict) Report {
 	o := &r.Operations[len(r.Operations)-1]
-	o.Outcome, o.Reason, o.Message, o.End = pipeline.Failed, v.reason, v.message, time.Now()
+	o.Outcome, o.Reason, o.Message, o.End = Failed, v.reason, v.message, time.Now()
 	return r
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package executor
+package pipeline
 
 import (
 	"maps"
@@ -15,7 +15,6 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -130,45 +129,45 @@ func TestOthersAreNotRunForAPlan(t *testing.T) {
 // TestPlanHash is that of what is changed, and of nothing that is said about it.
 func TestPlanHash(t *testing.T) {
 	t.Parallel()
-	plan := func(change func(a []pipeline.ActionRun) []pipeline.ActionRun) string {
-		actions := []pipeline.ActionRun{
+	plan := func(change func(a []ActionRun) []ActionRun) string {
+		actions := []ActionRun{
 			{Action: fault.Action{Kind: fault.Unmount, Mount: &fault.Mount{ID: 7, Point: "/m"}, Container: "c", Fault: fault.StaleSubPath}},
 			{Action: fault.Action{Kind: fault.RemoveContainerRecord, Record: "r1", Container: "c", Fault: fault.StaleSubPath}},
 			{Action: fault.Action{Kind: fault.Evict, Pod: &fault.Pod{Namespace: "n", Name: "p", UID: "u"}}},
 		}
 		return planHash(change(actions))
 	}
-	same := plan(func(a []pipeline.ActionRun) []pipeline.ActionRun { return a })
+	same := plan(func(a []ActionRun) []ActionRun { return a })
 	for name, tc := range map[string]struct {
-		change func(a []pipeline.ActionRun) []pipeline.ActionRun
+		change func(a []ActionRun) []ActionRun
 		same   bool
 	}{
-		"sentences": {func(a []pipeline.ActionRun) []pipeline.ActionRun {
+		"sentences": {func(a []ActionRun) []ActionRun {
 			for i := range a {
 				a[i].Target, a[i].Safety, a[i].Loss, a[i].Message, a[i].Lossless = "other", "words", "than", "before", true
 			}
 			return a
 		}, true},
-		"phases":         {func(a []pipeline.ActionRun) []pipeline.ActionRun { a[0].Phase = pipeline.Done; return a }, true},
-		"another record": {func(a []pipeline.ActionRun) []pipeline.ActionRun { a[1].Record = "r2"; return a }, true},
-		"more records":   {func(a []pipeline.ActionRun) []pipeline.ActionRun { return slices.Insert(a, 1, a[1], a[1]) }, true},
-		"names of a pod": {func(a []pipeline.ActionRun) []pipeline.ActionRun { a[2].Pod.Name = "q"; return a }, true},
-		"a pod":          {func(a []pipeline.ActionRun) []pipeline.ActionRun { a[2].Pod.UID = "v"; return a }, false},
-		"a mount":        {func(a []pipeline.ActionRun) []pipeline.ActionRun { a[0].Mount.ID = 8; return a }, false},
-		"a place":        {func(a []pipeline.ActionRun) []pipeline.ActionRun { a[0].Mount.Point = "/n"; return a }, false},
-		"a container":    {func(a []pipeline.ActionRun) []pipeline.ActionRun { a[1].Container = "d"; return a }, false},
-		"a kind":         {func(a []pipeline.ActionRun) []pipeline.ActionRun { a[0].Kind = fault.Replace; return a }, false},
-		"a device": {func(a []pipeline.ActionRun) []pipeline.ActionRun {
+		"phases":         {func(a []ActionRun) []ActionRun { a[0].Phase = Done; return a }, true},
+		"another record": {func(a []ActionRun) []ActionRun { a[1].Record = "r2"; return a }, true},
+		"more records":   {func(a []ActionRun) []ActionRun { return slices.Insert(a, 1, a[1], a[1]) }, true},
+		"names of a pod": {func(a []ActionRun) []ActionRun { a[2].Pod.Name = "q"; return a }, true},
+		"a pod":          {func(a []ActionRun) []ActionRun { a[2].Pod.UID = "v"; return a }, false},
+		"a mount":        {func(a []ActionRun) []ActionRun { a[0].Mount.ID = 8; return a }, false},
+		"a place":        {func(a []ActionRun) []ActionRun { a[0].Mount.Point = "/n"; return a }, false},
+		"a container":    {func(a []ActionRun) []ActionRun { a[1].Container = "d"; return a }, false},
+		"a kind":         {func(a []ActionRun) []ActionRun { a[0].Kind = fault.Replace; return a }, false},
+		"a device": {func(a []ActionRun) []ActionRun {
 			a[0].Device = &fault.Device{Name: "rbd0", Sequence: 1}
 			return a
 		}, false},
-		"a file": {func(a []pipeline.ActionRun) []pipeline.ActionRun {
+		"a file": {func(a []ActionRun) []ActionRun {
 			a[0].File = &fault.File{Path: "/f", Inode: 1}
 			return a
 		}, false},
-		"a fault": {func(a []pipeline.ActionRun) []pipeline.ActionRun { a[0].Fault = fault.HeldDevice; return a }, false},
-		"order":   {func(a []pipeline.ActionRun) []pipeline.ActionRun { slices.Reverse(a); return a }, false},
-		"less":    {func(a []pipeline.ActionRun) []pipeline.ActionRun { return a[1:] }, false},
+		"a fault": {func(a []ActionRun) []ActionRun { a[0].Fault = fault.HeldDevice; return a }, false},
+		"order":   {func(a []ActionRun) []ActionRun { slices.Reverse(a); return a }, false},
+		"less":    {func(a []ActionRun) []ActionRun { return a[1:] }, false},
 	} {
 		if got := plan(tc.change); (got == same) != tc.same || len(got) != 64 {
 			t.Errorf("%s: hash %s, want the same as %s: %v", name, got, same, tc.same)
@@ -184,20 +183,20 @@ func TestSummary(t *testing.T) {
 		steps []processor.Step
 		want  string
 	}{
-		"no fault":           {[]processor.Step{gives("subpathRemountDiagnoser", processor.Result{NotApplicable: "not stale"})}, "No fault was found: operation subpath-remount-diagnoser (node 3) is not applicable: not stale"},
-		"all was looked for": {[]processor.Step{gives("subpathRemountDiagnoser", processor.Result{NoFault: true, Message: "It is\nnot a mount."}), gives("unmounts", processor.Result{})}, "It is not a mount."},
-		"no search":          {[]processor.Step{gives("subpathRemountDiagnoser", processor.Result{}), gives("unmounts", processor.Result{})}, "OperationSet set has succeeded"},
-		"failed": {[]processor.Step{fails("subpathRemountDiagnoser", refused)},
+		"no fault":           {[]processor.Step{returning("subpathRemountDiagnoser", processor.Result{NotApplicable: "not stale"})}, "No fault was found: operation subpath-remount-diagnoser (node 3) is not applicable: not stale"},
+		"all was looked for": {[]processor.Step{returning("subpathRemountDiagnoser", processor.Result{NoFault: true, Message: "It is\nnot a mount."}), returning("unmounts", processor.Result{})}, "It is not a mount."},
+		"no search":          {[]processor.Step{returning("subpathRemountDiagnoser", processor.Result{}), returning("unmounts", processor.Result{})}, "OperationSet set has succeeded"},
+		"failed": {[]processor.Step{failing("subpathRemountDiagnoser", refused)},
 			"operation subpath-remount-diagnoser (node 3) failed after 1 attempt: broken"},
-		"left alone": {[]processor.Step{gives("unmounts", processor.Result{Message: "ask a person"})},
+		"left alone": {[]processor.Step{returning("unmounts", processor.Result{Message: "ask a person"})},
 			"Found, and not repaired: StaleSubPath (container c, volume v, pod default/p) and 1 more: ask a person"},
 		"gone": {[]processor.Step{{Recoverer: &unmounts{kernel: &kernel{mounts: []uint64{7, 8}, effects: map[uint64]int{}}, gone: true}}},
 			"Gone without a repair: StaleSubPath (container c, volume v, pod default/p) and 1 more"},
 		"gone between": {[]processor.Step{{Recoverer: &unmounts{kernel: &kernel{}}}},
 			"The fault that was found has gone without a repair: operation subpath-remount-recover (node 4) is not applicable: nothing is mounted"},
-		"gone between two operations that succeed": {[]processor.Step{gives("unmounts", processor.Result{Message: "whole", Gone: []fault.Absence{{Code: "StaleSubPath"}}})},
+		"gone between two operations that succeed": {[]processor.Step{returning("unmounts", processor.Result{Message: "whole", Gone: []fault.Absence{{Code: "StaleSubPath"}}})},
 			"The fault that was found has gone without a repair: whole"},
-		"half": {[]processor.Step{gives("unmounts", processor.Result{Findings: []fault.Finding{stale(8, true)}})},
+		"half": {[]processor.Step{returning("unmounts", processor.Result{Findings: []fault.Finding{stale(8, true)}})},
 			"Repaired StaleSubPath (container c, volume v, pod default/p). Found, and not repaired: StaleSubPath (container c, volume v, pod default/p)"},
 	} {
 		t.Run(name, func(t *testing.T) {

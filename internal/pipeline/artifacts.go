@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package executor
+package pipeline
 
 import (
 	"bytes"
@@ -9,7 +9,6 @@ import (
 	"io"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/redact"
 )
@@ -29,7 +28,7 @@ func (x *execution) copyArtifacts() {
 		if a.SizeBytes > maxCopied {
 			continue
 		}
-		text, err := x.runner.Artifact(pipeline.Artifact{Path: a.Path, SHA256: a.SHA256})
+		text, err := x.files.read(Artifact{Path: a.Path, SHA256: a.SHA256})
 		if err != nil {
 			continue
 		}

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package executor
+package pipeline
 
 import (
 	"context"
@@ -11,14 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/processor"
 )
 
 // operations reads what runs at every node, before anything does.
-func (x *execution) operations(ctx context.Context) (map[int32]pipeline.Operation, error) {
-	byName := map[string]pipeline.Operation{}
-	byNode := map[int32]pipeline.Operation{}
+func (x *execution) operations(ctx context.Context) (map[int32]Operation, error) {
+	byName := map[string]Operation{}
+	byNode := map[int32]Operation{}
 	for _, n := range x.graph.Nodes() {
 		if n.ID == 0 {
 			continue
@@ -45,9 +44,9 @@ func (x *execution) operations(ctx context.Context) (map[int32]pipeline.Operatio
 }
 
 // operation makes of a definition what the pipeline runs. The errors name fields and values.
-func (x *execution) operation(o *v1.Operation) (pipeline.Operation, field.ErrorList) {
+func (x *execution) operation(o *v1.Operation) (Operation, field.ErrorList) {
 	call, errs := o.Spec.Call()
-	op := pipeline.Operation{Name: o.Name, Timeout: call.Timeout}
+	op := Operation{Name: o.Name, Timeout: call.Timeout}
 	if len(errs) > 0 {
 		return op, errs
 	}
@@ -60,7 +59,7 @@ func (x *execution) operation(o *v1.Operation) (pipeline.Operation, field.ErrorL
 	}
 	if s := o.Spec.Storage; s != nil && s.HostPath != nil {
 		var err error
-		if op.Storage, err = x.runner.StorageDir(s.HostPath.Path); err != nil {
+		if op.Storage, err = x.files.storageDir(s.HostPath.Path); err != nil {
 			errs = append(errs, field.Invalid(field.NewPath("spec", "storage", "hostPath", "path"), s.HostPath.Path, err.Error()))
 		}
 	}

@@ -8,16 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"strings"
-	"sync"
 	"time"
 
 	"kubediag.org/kubediag/internal/graph"
-	"kubediag.org/kubediag/internal/linux/bounded"
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// The errors that Run returns in addition to errors of the disk, of BeforeRepair, and the cause for which its context
+// The errors that run returns in addition to errors of the disk, of BeforeRepair, and the cause for which its context
 // was cancelled.
 var (
 	// ErrCorrupt: the journal or a result on the disk is not what was written. Nothing was run.
@@ -45,7 +42,7 @@ type Operation struct {
 	Acts bool
 	// Timeout bounds one attempt.
 	Timeout time.Duration
-	// Storage is a directory below the data root, as Runner.StorageDir gives it, where results are kept whole. Empty: no.
+	// Storage is a directory below the data root, as files.storageDir gives it, where results are kept whole. Empty: no.
 	Storage string
 }
 
@@ -63,7 +60,7 @@ type Job struct {
 	// PlanOnly ends the run with the first plan that would change something, before BeforeRepair.
 	PlanOnly bool
 	// BeforeRepair, if it is set, is called when a plan is in the journal and before anything of it is done. An error
-	// ends the run with nothing changed, and Run returns it; the plan is resumed when Run is called again. again plans
+	// ends the run with nothing changed, and run returns it; the plan is resumed when run is called again. again plans
 	// a second time, and changes nothing.
 	BeforeRepair func(ctx context.Context, r Report, again Replan) error
 	// Exclusive, if it is set, is called before the actions of a plan, and what it returns after them: no other program
@@ -79,53 +76,13 @@ type Job struct {
 // Replan returns the plan that the recoverer would make now. It says nothing about the plan in the journal.
 type Replan func(ctx context.Context) (processor.Plan, error)
 
-// Runner runs jobs and keeps their journals and artifacts. It may be used by several goroutines at once.
-type Runner struct {
-	files   *files
-	running sync.Map                    // UIDs
-	calls   bounded.Calls               // of processors
-	hook    func(before bool, r record) // tests look at every record as it is written
-}
-
-// crashHook is the hook of every Runner. Only a program that was built with the tag crash has one.
-var crashHook func(before bool, r record)
-
-// New makes a Runner whose files live below dataRoot, which must exist. The caller closes it.
-func New(dataRoot string) (*Runner, error) {
-	f, err := openFiles(dataRoot)
-	if err != nil {
-		return nil, err
-	}
-	return &Runner{files: f, calls: bounded.Calls{Grace: grace}, hook: crashHook}, nil
-}
-
-// Close releases the directory. Runs must have ended.
-func (r *Runner) Close() error { return r.files.root.Close() }
-
-// Abandoned is how many processors are still at work although their time was up.
-func (r *Runner) Abandoned() int64 { return int64(r.calls.Left()) }
-
-// StorageDir checks the directory of an Operation's storage. A relative path is below the data root; an absolute one
-// must be.
-func (r *Runner) StorageDir(path string) (string, error) { return r.files.storageDir(path) }
-
-// Artifact reads a file that a run has kept, by the path and the digest in the report of the run.
-func (r *Runner) Artifact(a Artifact) (string, error) {
-	rel, below := strings.CutPrefix(a.Path, r.files.base+"/")
-	if !below {
-		return "", fmt.Errorf("reading artifact %q: must be below %q", a.Path, r.files.base)
-	}
-	a.Path = rel
-	return r.files.load(a)
-}
-
 // uidPattern is what can be the name of a file and part of no other.
 var uidPattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_-]{0,127}$`)
 
-// Run runs a job to its end, going on from its journal if there is one. A nil error means that the Report is final, and
-// it is the same whenever Run is called again. When ctx is cancelled, Run stops with the cause; the journal is left so
+// run runs a job to its end, going on from its journal if there is one. A nil error means that the Report is final, and
+// it is the same whenever run is called again. When ctx is cancelled, run stops with the cause; the journal is left so
 // that a later call goes on.
-func (r *Runner) Run(ctx context.Context, job Job) (Report, error) {
+func (r *Runner) run(ctx context.Context, job Job) (Report, error) {
 	uid := job.UID
 	if !uidPattern.MatchString(uid) {
 		return Report{}, fmt.Errorf("opening journal: %q cannot be the name of a file", uid)
@@ -151,12 +108,4 @@ func (r *Runner) Run(ctx context.Context, job Job) (Report, error) {
 		return Report{}, err
 	}
 	return x.report, nil
-}
-
-// Forget removes the journals and results of all UIDs but those to keep and those that run.
-func (r *Runner) Forget(keep func(uid string) bool) error {
-	return r.files.forget(func(uid string) bool {
-		_, running := r.running.Load(uid)
-		return running || keep(uid)
-	})
 }

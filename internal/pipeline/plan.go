@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package executor
+package pipeline
 
 import (
 	"crypto/sha256"
@@ -11,7 +11,6 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/pipeline"
 )
 
 // Bounds of a plan in the status.
@@ -21,7 +20,7 @@ const (
 )
 
 // planOf is the plan of an operation; nil if it has none.
-func planOf(o pipeline.OperationRun) *v1.Plan {
+func planOf(o OperationRun) *v1.Plan {
 	if len(o.Actions) == 0 {
 		return nil
 	}
@@ -54,7 +53,7 @@ type change struct {
 
 // planHash identifies what a plan changes. The kubelet makes another record of a container each time that its start fails,
 // so such records count by their container, once.
-func planHash(actions []pipeline.ActionRun) string {
+func planHash(actions []ActionRun) string {
 	var all []change
 	for _, a := range actions {
 		c := change{Kind: a.Kind, Fault: a.Fault, Mount: a.Mount, Device: a.Device, File: a.File, Container: a.Container}
@@ -80,7 +79,7 @@ func onlyPlanned(s *v1.DiagnosisSpec) bool {
 }
 
 // checkPlan refuses a plan that is not the one which was agreed to.
-func (x *execution) checkPlan(r pipeline.Report) error {
+func (x *execution) checkPlan(r Report) error {
 	want := x.d.Spec.PlanHash
 	if want == "" {
 		return nil

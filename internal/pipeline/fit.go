@@ -1,18 +1,15 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package executor
+package pipeline
 
 import (
 	"encoding/json"
-	"strings"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/pipeline"
 )
 
 const (
-	maxMessage = pipeline.MaxMessageBytes
 	// etcd takes 1.5 MiB by default. These are bytes of JSON for the whole object, and for the status: as many as the
 	// rest of the object leaves, within bounds.
 	maxObjectBytes = 1300 << 10
@@ -59,15 +56,6 @@ func size(object any) int {
 		panic(err) // strings, numbers and times only
 	}
 	return len(text)
-}
-
-// clip cuts a text to a number of bytes, at the border of a character, and shows that it did.
-func clip(text string, most int) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most-3], "") + "..."
 }
 
 // shorten clips every text that says why.

@@ -1,11 +1,10 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package executor
+package pipeline
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -121,19 +120,17 @@ func waits(name string, fn func()) processor.Step {
 	}}}
 }
 
-func gives(name string, result processor.Result) processor.Step {
+func returning(name string, result processor.Result) processor.Step {
 	return processor.Step{Processor: &step{name, func(context.Context, processor.Request) (processor.Result, error) {
 		return result, nil
 	}}}
 }
 
-func fails(name string, err error) processor.Step {
+func failing(name string, err error) processor.Step {
 	return processor.Step{Processor: &step{name, func(context.Context, processor.Request) (processor.Result, error) {
 		return processor.Result{}, err
 	}}}
 }
-
-var errBroken = errors.New("broken")
 
 // stale is a finding about one mount.
 func stale(id uint64, healed bool) fault.Finding {
@@ -198,7 +195,7 @@ func (u *unmounts) Verify(_ context.Context, _ processor.Request, p processor.Pl
 	}, nil
 }
 
-// world is an executor with all that it needs.
+// world is a Runner with all that it needs.
 type world struct {
 	*shelf
 	kernel   *kernel
@@ -215,9 +212,9 @@ func newWorld(t *testing.T) *world {
 		shelf:  &shelf{sets: map[string]*v1.OperationSet{}, operations: map[string]*v1.Operation{}},
 		kernel: k, dir: t.TempDir(),
 		steps: []processor.Step{
-			gives("podDetailCollector", processor.Result{Values: map[string]string{"collector.kubernetes.pod.detail": "{}"}}),
-			gives("mountInfoCollector", processor.Result{Values: map[string]string{"collector.system.mountinfo": "7 8"}}),
-			gives("subpathRemountDiagnoser", processor.Result{
+			returning("podDetailCollector", processor.Result{Values: map[string]string{"collector.kubernetes.pod.detail": "{}"}}),
+			returning("mountInfoCollector", processor.Result{Values: map[string]string{"collector.system.mountinfo": "7 8"}}),
+			returning("subpathRemountDiagnoser", processor.Result{
 				Values:   map[string]string{"diagnoser.kubernetes.subpath_remount.result": "pod met a bug of subpath-remounting"},
 				Findings: []fault.Finding{stale(7, false), stale(8, false)},
 			}),
@@ -240,8 +237,8 @@ func (w *world) replace(s processor.Step) {
 	w.steps[i] = s
 }
 
-// start makes an executor, as a process that starts does.
-func (w *world) start(t *testing.T) *Executor {
+// start makes a Runner, as a process that starts does.
+func (w *world) start(t *testing.T) *Runner {
 	t.Helper()
 	registry, err := processor.NewRegistry(w.steps...)
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package executor
+package pipeline
 
 import (
 	"fmt"
@@ -13,11 +13,10 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/pipeline"
 )
 
 // progress writes into the status how far a run is.
-func (x *execution) progress(r pipeline.Report) {
+func (x *execution) progress(r Report) {
 	s := &x.d.Status
 	s.OperationResults = r.Values
 	s.Operations, s.Artifacts, s.FailedPaths, s.SucceededPath, s.Plan = nil, nil, nil, nil, nil
@@ -57,7 +56,7 @@ func (x *execution) path(ids []int32) v1.Path {
 }
 
 // conclude writes the end into the status. No verdict is success. Without a report, what is known from before stays.
-func (x *execution) conclude(r pipeline.Report, v *verdict) {
+func (x *execution) conclude(r Report, v *verdict) {
 	s := &x.d.Status
 	if len(r.Path) > 0 {
 		x.progress(r)
@@ -75,7 +74,7 @@ func (x *execution) conclude(r pipeline.Report, v *verdict) {
 }
 
 // verdictOn says why a run did not succeed: the failures first, for a person can do something about them.
-func (x *execution) verdictOn(r pipeline.Report) *verdict {
+func (x *execution) verdictOn(r Report) *verdict {
 	if r.Succeeded || r.Planned {
 		return nil
 	}
@@ -83,10 +82,10 @@ func (x *execution) verdictOn(r pipeline.Report) *verdict {
 	var failed, negative []string
 	for _, o := range r.Operations {
 		switch o.Outcome {
-		case pipeline.Failed:
+		case Failed:
 			reason = v1.ReasonOperationFailed
 			failed = append(failed, fmt.Sprintf("operation %s (node %d) failed after %s: %s", o.Operation, o.ID, attempts(o.Attempts), o.Message))
-		case pipeline.NotApplicable:
+		case NotApplicable:
 			negative = append(negative, fmt.Sprintf("operation %s (node %d) is not applicable: %s", o.Operation, o.ID, o.Message))
 		}
 	}
@@ -105,7 +104,7 @@ func attempts(n int) string {
 }
 
 // outcome says in one word what came of a Diagnosis that has ended.
-func outcome(all []v1.Fault, r pipeline.Report, v *verdict) v1.Outcome {
+func outcome(all []v1.Fault, r Report, v *verdict) v1.Outcome {
 	switch {
 	case r.Planned:
 		return v1.OutcomePlanned
@@ -113,7 +112,7 @@ func outcome(all []v1.Fault, r pipeline.Report, v *verdict) v1.Outcome {
 		return v1.OutcomeFaultFound
 	case len(all) > 0:
 		return v1.OutcomeHealed
-	case v == nil && slices.ContainsFunc(r.Operations, func(o pipeline.OperationRun) bool { return o.NoFault || o.FoundGone() }):
+	case v == nil && slices.ContainsFunc(r.Operations, func(o OperationRun) bool { return o.NoFault || o.FoundGone() }):
 		return v1.OutcomeNoFault
 	case v == nil:
 		return v1.OutcomeCompleted
@@ -124,16 +123,16 @@ func outcome(all []v1.Fault, r pipeline.Report, v *verdict) v1.Outcome {
 }
 
 // Written is an operation as statuses have it: the run, its plan, which is nil if it has none, and its findings.
-func Written(o pipeline.OperationRun) (v1.OperationRun, *v1.Plan, []v1.Fault) {
+func Written(o OperationRun) (v1.OperationRun, *v1.Plan, []v1.Fault) {
 	return operationRun(o), planOf(o), faults(o.Findings)
 }
 
-func operationRun(o pipeline.OperationRun) v1.OperationRun {
+func operationRun(o OperationRun) v1.OperationRun {
 	run := v1.OperationRun{
 		ID: o.ID, Operation: o.Operation, Phase: v1.OperationPhase(o.Outcome), Attempts: int32(o.Attempts),
 		StartTime: moment(o.Start), CompletionTime: moment(o.End), Reason: o.Reason, Message: o.Message,
 	}
-	if o.Outcome == pipeline.NotApplicable {
+	if o.Outcome == NotApplicable {
 		run.Reason = v1.ReasonNotApplicable
 	}
 	for _, a := range o.Actions {
@@ -142,10 +141,10 @@ func operationRun(o pipeline.OperationRun) v1.OperationRun {
 	return run
 }
 
-func action(a pipeline.ActionRun) v1.Action {
+func action(a ActionRun) v1.Action {
 	out := v1.Action{
-		Kind: string(a.Kind), Target: clip(a.Target, maxMessage), Fault: string(a.Fault), Safety: clip(a.Safety, maxMessage),
-		Loss: clip(a.Loss, maxMessage), Phase: v1.ActionPhase(a.Phase), Message: a.Message, Already: a.Already,
+		Kind: string(a.Kind), Target: clip(a.Target, maxMessageBytes), Fault: string(a.Fault), Safety: clip(a.Safety, maxMessageBytes),
+		Loss: clip(a.Loss, maxMessageBytes), Phase: v1.ActionPhase(a.Phase), Message: a.Message, Already: a.Already,
 	}
 	for _, c := range a.Calls {
 		out.Calls = append(out.Calls, v1.ActionCall{Name: c.Name, Arguments: c.Arguments, Result: c.Result})

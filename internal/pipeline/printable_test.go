@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package executor
+package pipeline
 
 import (
 	"context"
@@ -41,7 +41,7 @@ func TestTheStatusIsPrintable(t *testing.T) {
 	w := newWorld(t)
 	f := stale(7, false)
 	f.Mount.Root, f.Mount.Point, f.Mount.FSType, f.Holder, f.Container, f.Volume, f.Evidence = evil, evil, evil, evil, evil, evil, []string{"mountinfo: " + evil}
-	w.replace(gives("mountInfoCollector", processor.Result{Values: map[string]string{"collector.system.mountinfo": evil}, Findings: []fault.Finding{f}}))
+	w.replace(returning("mountInfoCollector", processor.Result{Values: map[string]string{"collector.system.mountinfo": evil}, Findings: []fault.Finding{f}}))
 	w.replace(processor.Step{Recoverer: hostile{&unmounts{kernel: w.kernel, verify: processor.Stalled(errors.New(evil))}}})
 	d := w.run(t, diagnosis())
 	if len(d.Status.Faults) < 2 || len(d.Status.Operations) != 4 || len(d.Status.Operations[3].Actions) != 2 {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package executor
+package pipeline
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/graph"
-	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -99,16 +98,16 @@ func (x *execution) changed() error {
 }
 
 // job makes the job of the Diagnosis, or says with a verdict why there is none.
-func (x *execution) job(ctx context.Context, g *graph.Graph) (pipeline.Job, error) {
+func (x *execution) job(ctx context.Context, g *graph.Graph) (Job, error) {
 	if errs := x.d.Spec.Validate(); len(errs) > 0 {
-		return pipeline.Job{}, end(v1.ReasonInvalid, "%s", v1.Message(errs))
+		return Job{}, end(v1.ReasonInvalid, "%s", v1.Message(errs))
 	}
 	if x.d.Spec.Mode == v1.ModeApprove && x.Approvals == nil {
-		return pipeline.Job{}, end(v1.ReasonInvalid, "spec.mode: a plan cannot be approved without an API server: use mode Plan")
+		return Job{}, end(v1.ReasonInvalid, "spec.mode: a plan cannot be approved without an API server: use mode Plan")
 	}
 	x.graph, x.d.Status.AdjacencyListHash = g, g.Hash()
 	operations, err := x.operations(ctx)
-	return pipeline.Job{
+	return Job{
 		UID: string(x.d.UID), Request: x.request(), Graph: g, Operations: operations, Deadline: x.deadline(),
 		PlanOnly: x.d.Spec.Mode == v1.ModePlan, Exclusive: x.Exclusive,
 	}, err
