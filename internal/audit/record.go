@@ -51,12 +51,12 @@ func (r *Recorder) record(name string, f *fold) *v1.Diagnosis {
 // status says what was seen, the plan, the decision, the calls and the proof.
 func (r *Recorder) status(f *fold, about string) v1.DiagnosisStatus {
 	last, failed := f.last, f.repeats.Failed > 0 || f.last.Err != nil
-	run, plan, faults := pipeline.Written(runOf(last))
-	decision := f.decision
+	decision, found := f.decision, last.Fault
+	found.Healed = last.Err == nil
 	began, ended := metav1.NewTime(f.first.Ended), metav1.NewTime(last.Ended)
 	s := v1.DiagnosisStatus{
 		Phase: v1.DiagnosisSucceeded, Outcome: v1.OutcomeHealed, Target: about, Summary: clip(summary(f), v1.MaxSummaryBytes),
-		Plan: plan, Decision: &decision, StartTime: &began, CompletionTime: &ended, Operations: []v1.OperationRun{run}, Faults: faults,
+		Plan: pipeline.NewPlan(operation, []fault.Action{last.Action}), Decision: &decision, StartTime: &began, CompletionTime: &ended, Operations: []v1.OperationRun{runOf(last)}, Faults: pipeline.Faults([]fault.Finding{found}),
 	}
 	if f.repeats.Count > 1 {
 		repeats := f.repeats
@@ -77,19 +77,21 @@ func (r *Recorder) status(f *fold, about string) v1.DiagnosisStatus {
 }
 
 // runOf is a repair as an operation of a pipeline.
-func runOf(r sentinel.Repair) pipeline.OperationRun {
-	found := r.Fault
-	found.Healed = r.Err == nil
-	a := pipeline.ActionRun{Action: r.Action, Phase: pipeline.Done, Message: r.Proof, Calls: r.Calls}
-	o := pipeline.OperationRun{
-		ID: 1, Operation: operation, Outcome: pipeline.Succeeded, Attempts: 1, Start: r.Ended, End: r.Ended, Message: r.Proof,
-		Findings: []fault.Finding{found},
+func runOf(r sentinel.Repair) v1.OperationRun {
+	ended := &metav1.MicroTime{Time: r.Ended}
+	a := pipeline.NewAction(r.Action)
+	a.Phase, a.Message = v1.ActionDone, r.Proof
+	for _, c := range r.Calls {
+		a.Calls = append(a.Calls, v1.ActionCall(c))
+	}
+	o := v1.OperationRun{
+		ID: 1, Operation: operation, Phase: v1.OperationSucceeded, Attempts: 1, StartTime: ended, CompletionTime: ended, Message: r.Proof,
 	}
 	if r.Err != nil {
-		a.Phase, a.Message = pipeline.ActionFailed, r.Err.Error()
-		o.Outcome, o.Reason, o.Message = pipeline.Failed, pipeline.ReasonFailed, r.Err.Error()
+		a.Phase, a.Message = v1.ActionFailed, r.Err.Error()
+		o.Phase, o.Reason, o.Message = v1.OperationFailed, pipeline.ReasonFailed, r.Err.Error()
 	}
-	o.Actions = []pipeline.ActionRun{a}
+	o.Actions = []v1.Action{a}
 	return o
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/processortest"
@@ -87,13 +88,13 @@ func TestWhatWasDoneAlready(t *testing.T) {
 // checkAlready runs the job, and once more from its journal.
 func checkAlready(t *testing.T, dir string, r processor.Recoverer, want bool) {
 	t.Helper()
-	var ended []ActionRun
+	var ended []ActionEnd
 	j := job(t, nil, r)
-	j.ActionEnded = func(_ Report, a ActionRun) { ended = append(ended, a) }
+	j.ActionEnded = func(_ Report, a ActionEnd) { ended = append(ended, a) }
 	for range 2 {
 		o := mustRun(t, newRunner(t, dir), j).Operations[0]
-		if a := o.Actions[0]; o.Outcome != Succeeded || a.Phase != Done || a.Already != want {
-			t.Errorf("operation %s, action %+v, want already %v", o.Outcome, a, want)
+		if a := o.Actions[0]; o.Phase != v1.OperationSucceeded || a.Phase != v1.ActionDone || a.Already != want {
+			t.Errorf("operation %s, action %+v, want already %v", o.Phase, a, want)
 		}
 	}
 	if last := ended[len(ended)-1]; last.Already != want {

@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/processor"
 )
@@ -46,8 +45,8 @@ func (x *execution) approve(ctx context.Context, r Report, again Replan) error {
 		return nil
 	}
 	planned := r.Operations[len(r.Operations)-1]
-	hash := planHash(planned.Actions)
-	x.awaitApproval(hash, planned.Start)
+	hash := planned.Plan.Hash
+	x.awaitApproval(hash, planned.StartTime.Time)
 	a, err := x.Approvals.Approval(ctx, x.d)
 	if err != nil {
 		return fmt.Errorf("reading approval: %w", err)
@@ -98,7 +97,7 @@ func changed(ctx context.Context, hash string, again Replan) (why string, err er
 	case err != nil:
 		return "", fmt.Errorf("planning again: %w", err)
 	}
-	got := hashOf(plan.Actions)
+	got := planHash(plan.Actions)
 	switch {
 	case got == hash:
 		return "", nil
@@ -176,14 +175,6 @@ func (x *execution) carryOut(ctx context.Context, a *v1.RecoveryApproval, again 
 		Message: fmt.Sprintf("RecoveryApproval %s approves plan %s", a.Name, a.Spec.PlanHash),
 	})
 	return nil
-}
-
-func hashOf(actions []fault.Action) string {
-	all := make([]ActionRun, len(actions))
-	for i, a := range actions {
-		all[i].Action = a
-	}
-	return planHash(all)
 }
 
 // settle stores what came of an approval.

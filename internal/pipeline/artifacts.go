@@ -28,7 +28,7 @@ func (x *execution) copyArtifacts() {
 		if a.SizeBytes > maxCopied {
 			continue
 		}
-		text, err := x.files.read(Artifact{Path: a.Path, SHA256: a.SHA256})
+		text, err := x.files.read(*a)
 		if err != nil {
 			continue
 		}

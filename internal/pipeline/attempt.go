@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/processor"
 )
@@ -65,7 +66,7 @@ func (x *run) try(ctx context.Context, id int32, s *state) (record, error) {
 		}
 	}
 	if errors.Is(err, errPlanned) {
-		return record{Kind: kindDone, Node: id, Time: now(), Outcome: Succeeded, Planned: true, Findings: toldFindings(s.plan.Findings)}, nil
+		return record{Kind: kindDone, Node: id, Time: now(), Outcome: v1.OperationSucceeded, Planned: true, Findings: toldFindings(s.plan.Findings)}, nil
 	}
 	if f := (*fatal)(nil); errors.As(err, &f) {
 		return record{}, f.err
@@ -98,11 +99,11 @@ func (x *run) attempt(ctx context.Context, id int32, s *state) (processor.Result
 // end is the record of an operation that has given an answer.
 func (x *run) end(ctx context.Context, id int32, result processor.Result) (record, error) {
 	done := record{
-		Kind: kindDone, Node: id, Time: now(), Outcome: Succeeded, Findings: toldFindings(result.Findings),
+		Kind: kindDone, Node: id, Time: now(), Outcome: v1.OperationSucceeded, Findings: toldFindings(result.Findings),
 		Gone: result.Gone, NoFault: result.NoFault, Message: told(result.Message),
 	}
 	if result.NotApplicable != "" {
-		done.Outcome, done.Message = NotApplicable, told(result.NotApplicable)
+		done.Outcome, done.Message = v1.OperationNotApplicable, told(result.NotApplicable)
 		return done, nil
 	}
 	if err := checkFindings(done.Findings); err != nil {
@@ -136,7 +137,7 @@ func toldFindings(findings []fault.Finding) []fault.Finding {
 }
 
 func failure(id int32, reason, message string) record {
-	return record{Kind: kindDone, Node: id, Time: now(), Outcome: Failed, Reason: reason, Message: told(message)}
+	return record{Kind: kindDone, Node: id, Time: now(), Outcome: v1.OperationFailed, Reason: reason, Message: told(message)}
 }
 
 // attempted is an attempt that has failed.

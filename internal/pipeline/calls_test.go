@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/processor"
@@ -34,7 +35,7 @@ func TestCallsOfActions(t *testing.T) {
 		return nil
 	}}}
 	j := job(t, nil, rec)
-	want := []calls.Call{{Name: "umount2", Arguments: "/m/7", Result: errBroken.Error()}, {Name: "umount2", Arguments: "/m/7", Result: calls.OK}}
+	want := []v1.ActionCall{{Name: "umount2", Arguments: "/m/7", Result: errBroken.Error()}, {Name: "umount2", Arguments: "/m/7", Result: calls.OK}}
 	for _, when := range []string{"first", "from the journal"} {
 		report := mustRun(t, newRunner(t, dir), j)
 		if diff := cmp.Diff(want, report.Operations[0].Actions[0].Calls); diff != "" {

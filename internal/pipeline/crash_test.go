@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -141,9 +142,9 @@ func synced(t *testing.T, text []byte) []byte {
 // end compares a report with that of a run that nothing disturbed. How often and when things ran may differ.
 func sameEnd(want, got Report) string {
 	return cmp.Diff(want, got,
-		cmpopts.IgnoreFields(OperationRun{}, "Attempts", "Start", "End"),
+		cmpopts.IgnoreFields(v1.OperationRun{}, "Attempts", "StartTime", "CompletionTime"),
 		// Every run has its own directory.
-		cmpopts.IgnoreFields(Artifact{}, "Path"),
+		cmpopts.IgnoreFields(v1.Artifact{}, "Path"),
 		cmp.FilterPath(func(p cmp.Path) bool { return p.String() == "Values" }, cmp.Comparer(func(a, b map[string]string) bool {
 			return cmp.Equal(firstLines(a), firstLines(b))
 		})))
@@ -257,7 +258,7 @@ func TestAPlanIsNeverMadeAnew(t *testing.T) {
 	errLater := errors.New("the status cannot be stored")
 	j.BeforeRepair = func(_ context.Context, r Report, _ Replan) error {
 		o := r.Operations[0]
-		if o.Outcome != Running || len(o.Actions) != 1 || o.Actions[0].Phase != Planned || o.Actions[0].Target != "/m/7" {
+		if o.Phase != v1.OperationRunning || len(o.Actions) != 1 || o.Actions[0].Phase != v1.ActionPlanned || o.Actions[0].Target != "/m/7" {
 			t.Errorf("what BeforeRepair sees: %+v", o)
 		}
 		return errLater
@@ -288,30 +289,30 @@ func TestRepairEndings(t *testing.T) {
 	for name, test := range map[string]struct {
 		mounts                 []uint64
 		failApply, failVerify  func(int) error
-		outcome                Outcome
+		outcome                v1.OperationPhase
 		message                string
 		applies, verifications int
-		phases                 []ActionPhase
+		phases                 []v1.ActionPhase
 	}{
-		"works":          {[]uint64{1, 2}, nil, nil, Succeeded, "", 2, 1, []ActionPhase{Done, Done}},
-		"nothing to do":  {nil, nil, nil, NotApplicable, "nothing is mounted", 0, 0, nil},
-		"apply fails":    {[]uint64{1, 2}, stalled, nil, Failed, `Unmount of "/m/1": broken`, 1, 0, []ActionPhase{ActionFailed, Planned}},
-		"apply retried":  {[]uint64{1, 2}, once, nil, Succeeded, "", 3, 1, []ActionPhase{Done, Done}},
-		"verify fails":   {[]uint64{1}, nil, stalled, Failed, "verifying: broken", 1, 1, []ActionPhase{Done}},
-		"verify retried": {[]uint64{1, 2}, nil, once, Succeeded, "", 2, 2, []ActionPhase{Done, Done}},
+		"works":          {[]uint64{1, 2}, nil, nil, v1.OperationSucceeded, "", 2, 1, []v1.ActionPhase{v1.ActionDone, v1.ActionDone}},
+		"nothing to do":  {nil, nil, nil, v1.OperationNotApplicable, "nothing is mounted", 0, 0, nil},
+		"apply fails":    {[]uint64{1, 2}, stalled, nil, v1.OperationFailed, `Unmount of "/m/1": broken`, 1, 0, []v1.ActionPhase{v1.ActionFailed, v1.ActionPlanned}},
+		"apply retried":  {[]uint64{1, 2}, once, nil, v1.OperationSucceeded, "", 3, 1, []v1.ActionPhase{v1.ActionDone, v1.ActionDone}},
+		"verify fails":   {[]uint64{1}, nil, stalled, v1.OperationFailed, "verifying: broken", 1, 1, []v1.ActionPhase{v1.ActionDone}},
+		"verify retried": {[]uint64{1, 2}, nil, once, v1.OperationSucceeded, "", 2, 2, []v1.ActionPhase{v1.ActionDone, v1.ActionDone}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := &node{mounts: test.mounts, effects: map[uint64]int{}}
 				rec := &repairs{node: n, failApply: test.failApply, failVerify: test.failVerify}
 				j := job(t, nil, rec)
-				var heard []ActionPhase
-				j.ActionEnded = func(_ Report, a ActionRun) { heard = append(heard, a.Phase) }
+				var heard []v1.ActionPhase
+				j.ActionEnded = func(_ Report, a ActionEnd) { heard = append(heard, a.Phase) }
 				o := mustRun(t, newRunner(t, t.TempDir()), j).Operations[0]
-				if o.Outcome != test.outcome || o.Message != test.message || rec.applies != test.applies || rec.ver != test.verifications {
+				if o.Phase != test.outcome || o.Message != test.message || rec.applies != test.applies || rec.ver != test.verifications {
 					t.Errorf("%d applies, %d verifications, %+v", rec.applies, rec.ver, o)
 				}
-				var phases []ActionPhase
+				var phases []v1.ActionPhase
 				for _, a := range o.Actions {
 					phases = append(phases, a.Phase)
 				}
@@ -333,7 +334,7 @@ func TestTimeLimitOfARepair(t *testing.T) {
 		j.BeforeRepair = func(context.Context, Report, Replan) error { time.Sleep(5 * time.Minute); return nil }
 		report := mustRun(t, newRunner(t, t.TempDir()), j)
 		// The first verification has 20 s left and is left behind; it may still be at work, so there is no second one.
-		if o := report.Operations[0]; o.Reason != ReasonAbandoned || o.Actions[0].Phase != Done {
+		if o := report.Operations[0]; o.Reason != ReasonAbandoned || o.Actions[0].Phase != v1.ActionDone {
 			t.Errorf("operation %+v", o)
 		}
 		time.Sleep(time.Hour)
@@ -349,8 +350,8 @@ func TestPlanTooLarge(t *testing.T) {
 	}
 	report := mustRun(t, newRunner(t, t.TempDir()), job(t, nil, &repairs{node: n}))
 	o := report.Operations[0]
-	if o.Outcome != Failed || !strings.Contains(o.Message, "with 20000 actions, at most 1048576") || len(n.effects) != 0 {
-		t.Errorf("operation %s %q, %d effects", o.Outcome, o.Message, len(n.effects))
+	if o.Phase != v1.OperationFailed || !strings.Contains(o.Message, "with 20000 actions, at most 1048576") || len(n.effects) != 0 {
+		t.Errorf("operation %s %q, %d effects", o.Phase, o.Message, len(n.effects))
 	}
 	if len(o.Actions) != 0 {
 		t.Error(fmt.Sprint(len(o.Actions), " actions are in the report"))

@@ -473,7 +473,7 @@ func TestFaultsOfOneMountAreOne(t *testing.T) {
 		return fault.Finding{Code: "StaleSubPath", Mount: fault.Mount{MountInfoID: 5, ParentID: parent, Root: "/a//deleted", Point: "/m", Device: "8:1"}, Healed: healed}
 	}
 	orphan := fault.Finding{Code: "OrphanedPodVolumes", Pod: fault.Pod{UID: "u"}, Volume: "v"}
-	got := faults([]fault.Finding{stale(7, false), old(1, false), old(2, false), orphan, stale(7, true), old(2, true), orphan})
+	got := Faults([]fault.Finding{stale(7, false), old(1, false), old(2, false), orphan, stale(7, true), old(2, true), orphan})
 	var states []v1.FaultState
 	for _, f := range got {
 		states = append(states, f.State)

@@ -126,12 +126,11 @@ func (x *execution) pipeline(ctx context.Context, job Job) (Report, error) {
 	}
 	job.OperationEnded = func(r Report) {
 		x.progress(r)
-		x.Observer.OperationEnded(x.d, operationRun(r.Operations[len(r.Operations)-1]))
+		x.Observer.OperationEnded(x.d, r.Operations[len(r.Operations)-1].OperationRun)
 	}
-	job.ActionEnded = func(r Report, a ActionRun) {
+	job.ActionEnded = func(r Report, a ActionEnd) {
 		x.progress(r)
-		x.Observer.ActionEnded(x.d, r.Operations[len(r.Operations)-1].Operation,
-			ActionEnd{Action: action(a), Waiting: a.Waiting})
+		x.Observer.ActionEnded(x.d, r.Operations[len(r.Operations)-1].Operation, a)
 	}
 	report, err := x.Runner.run(ctx, job)
 	var v *verdict
@@ -168,6 +167,6 @@ func (x *execution) beforeRepair(ctx context.Context, r Report, again Replan) er
 // refused is the report of a run that ended just before a repair.
 func refused(r Report, v *verdict) Report {
 	o := &r.Operations[len(r.Operations)-1]
-	o.Outcome, o.Reason, o.Message, o.End = Failed, v.reason, v.message, time.Now()
+	o.Phase, o.Reason, o.Message, o.CompletionTime = v1.OperationFailed, v.reason, v.message, moment(time.Now())
 	return r
 }

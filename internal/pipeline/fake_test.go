@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/graph"
 	"kubediag.org/kubediag/internal/processor"
@@ -176,10 +177,10 @@ func mustRun(t testing.TB, r *Runner, j Job) Report {
 }
 
 // outcomes are the outcomes by node id.
-func outcomes(r Report) map[int32]Outcome {
-	all := map[int32]Outcome{}
+func outcomes(r Report) map[int32]v1.OperationPhase {
+	all := map[int32]v1.OperationPhase{}
 	for _, o := range r.Operations {
-		all[o.ID] = o.Outcome
+		all[o.ID] = o.Phase
 	}
 	return all
 }

@@ -12,10 +12,10 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 )
 
-// faults turns findings into faults. A later finding about the same thing takes the place of an earlier one, as when it
+// Faults turns findings into faults. A later finding about the same thing takes the place of an earlier one, as when it
 // is healed. Evidence that only the earlier one has stays, after its own: a repair does not look for the cause of a
 // fault.
-func faults(findings []fault.Finding) []v1.Fault {
+func Faults(findings []fault.Finding) []v1.Fault {
 	var all []v1.Fault
 	at := map[identity]int{}
 	for _, finding := range findings {
@@ -59,7 +59,7 @@ func identityOf(f fault.Finding) identity {
 func faultOf(f fault.Finding) v1.Fault {
 	out := v1.Fault{
 		Code: string(f.Code), State: v1.FaultPresent, Container: f.Container, Volume: f.Volume,
-		Mount: mountOf(f.Mount), Holder: f.Holder, Evidence: slices.Clone(f.Evidence),
+		Mount: mountOf(&f.Mount), Holder: f.Holder, Evidence: slices.Clone(f.Evidence),
 	}
 	if f.Healed {
 		out.State = v1.FaultHealed
@@ -70,8 +70,8 @@ func faultOf(f fault.Finding) v1.Fault {
 	return out
 }
 
-func mountOf(m fault.Mount) *v1.Mount {
-	if m == (fault.Mount{}) {
+func mountOf(m *fault.Mount) *v1.Mount {
+	if m == nil || *m == (fault.Mount{}) {
 		return nil
 	}
 	return &v1.Mount{

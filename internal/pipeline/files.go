@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	v1 "kubediag.org/kubediag/api/v1"
 )
 
 // Directories below the data root, and how the names of a journal and of a file that is not whole yet end.
@@ -87,12 +89,12 @@ func (f *files) openJournal(uid string, begin func(create func(line []byte) erro
 }
 
 // save writes a file as a whole: after a crash there is the new content or what was there before.
-func (f *files) save(name, content string) (Artifact, error) {
+func (f *files) save(name, content string) (artifact, error) {
 	if err := f.write(name, content); err != nil {
-		return Artifact{}, fmt.Errorf("keeping %q: %w", name, err)
+		return artifact{}, fmt.Errorf("keeping %q: %w", name, err)
 	}
 	sum := sha256.Sum256([]byte(content))
-	return Artifact{Path: name, Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:])}, nil
+	return artifact{Path: name, SizeBytes: int64(len(content)), SHA256: hex.EncodeToString(sum[:])}, nil
 }
 
 func (f *files) write(name, content string) error {
@@ -115,7 +117,7 @@ func (f *files) write(name, content string) error {
 }
 
 // load reads back what save has written.
-func (f *files) load(a Artifact) (string, error) {
+func (f *files) load(a artifact) (string, error) {
 	content, err := f.root.ReadFile(a.Path)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrCorrupt, err)
@@ -127,13 +129,13 @@ func (f *files) load(a Artifact) (string, error) {
 }
 
 // read reads a file that a run has kept, by the path and the digest in the report of the run.
-func (f *files) read(a Artifact) (string, error) {
+func (f *files) read(a v1.Artifact) (string, error) {
 	rel, below := strings.CutPrefix(a.Path, f.base+"/")
 	if !below {
 		return "", fmt.Errorf("reading artifact %q: must be below %q", a.Path, f.base)
 	}
 	a.Path = rel
-	return f.load(a)
+	return f.load(artifact(a))
 }
 
 func (f *files) syncDir(name string) error {

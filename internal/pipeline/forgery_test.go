@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -29,7 +30,7 @@ func TestNoResultIsAParameter(t *testing.T) {
 		}}
 		report := mustRun(t, newRunner(t, t.TempDir()), job(t, nil, answer, after))
 		o := report.Operations[0]
-		if o.Outcome != Failed || o.Reason != ReasonStalled || !strings.Contains(o.Message, `"`+forged[0]+`"`) ||
+		if o.Phase != v1.OperationFailed || o.Reason != ReasonStalled || !strings.Contains(o.Message, `"`+forged[0]+`"`) ||
 			!strings.Contains(o.Message, `"`+forged[1]+`"`) || answer.calls != 1 {
 			t.Errorf("%q: operation %+v, %d calls", forged, o, answer.calls)
 		}
@@ -91,8 +92,8 @@ func TestUnknownParametersAreRefused(t *testing.T) {
 			j := job(t, nil, step)
 			j.Request.Values = map[string]string{key: "v"}
 			o := mustRun(t, newRunner(t, t.TempDir()), j).Operations[0]
-			if (o.Outcome == Failed) != refused {
-				t.Errorf("%s, %s: %s %q", name, key, o.Outcome, o.Message)
+			if (o.Phase == v1.OperationFailed) != refused {
+				t.Errorf("%s, %s: %s %q", name, key, o.Phase, o.Message)
 			}
 			want := `read parameter ` + key + `: value "v"`
 			if refused && (o.Reason != ReasonStalled || !strings.HasPrefix(o.Message, want) || !strings.HasSuffix(o.Message, "param.a.b.only")) {

@@ -70,7 +70,7 @@ type Job struct {
 	OperationEnded func(r Report)
 	// ActionEnded, if it is set, is called for every action that ends in this process. The last operation of the report
 	// is the one whose action it is.
-	ActionEnded func(r Report, a ActionRun)
+	ActionEnded func(r Report, a ActionEnd)
 }
 
 // Replan returns the plan that the recoverer would make now. It says nothing about the plan in the journal.

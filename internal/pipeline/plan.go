@@ -19,13 +19,13 @@ const (
 	maxLossBytes = 512
 )
 
-// planOf is the plan of an operation; nil if it has none.
-func planOf(o OperationRun) *v1.Plan {
-	if len(o.Actions) == 0 {
+// NewPlan returns the plan of an operation as statuses have it; nil if it has no actions.
+func NewPlan(operation string, actions []fault.Action) *v1.Plan {
+	if len(actions) == 0 {
 		return nil
 	}
-	p := &v1.Plan{Operation: o.Operation, Hash: planHash(o.Actions), Actions: int32(len(o.Actions)), Lossless: true}
-	for _, a := range o.Actions {
+	p := &v1.Plan{Operation: operation, Hash: planHash(actions), Actions: int32(len(actions)), Lossless: true}
+	for _, a := range actions {
 		if a.Lossless {
 			continue
 		}
@@ -53,7 +53,7 @@ type change struct {
 
 // planHash identifies what a plan changes. The kubelet makes another record of a container each time that its start fails,
 // so such records count by their container, once.
-func planHash(actions []ActionRun) string {
+func planHash(actions []fault.Action) string {
 	var all []change
 	for _, a := range actions {
 		c := change{Kind: a.Kind, Fault: a.Fault, Mount: a.Mount, Device: a.Device, File: a.File, Container: a.Container}
@@ -84,7 +84,7 @@ func (x *execution) checkPlan(r Report) error {
 	if want == "" {
 		return nil
 	}
-	if got := planHash(r.Operations[len(r.Operations)-1].Actions); got != want {
+	if got := r.Operations[len(r.Operations)-1].Plan.Hash; got != want {
 		return end(v1.ReasonPlanChanged, "nothing was changed: the plan has hash %s now, and spec.planHash names %s; look at the plan, and "+
 			"create a Diagnosis with its hash", got, want)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/processor"
 )
@@ -32,7 +33,7 @@ func TestPlanOnly(t *testing.T) {
 			t.Fatalf("report %+v", r)
 		}
 		last := r.Operations[1]
-		if last.Outcome != Succeeded || len(last.Actions) != 2 || last.Actions[0].Phase != Planned || len(last.Findings) != 2 || last.Findings[0].Healed {
+		if last.Phase != v1.OperationSucceeded || len(last.Actions) != 2 || last.Actions[0].Phase != v1.ActionPlanned || len(last.Findings) != 2 || last.Findings[0].Healed {
 			t.Errorf("the recoverer: %+v", last)
 		}
 	}
@@ -126,7 +127,7 @@ func TestPartsDoNotWaitForEachOther(t *testing.T) {
 				t.Errorf("mounts that are left: %v, want %v", n.mounts, tc.undone)
 			}
 			o := r.Operations[0]
-			if o.Outcome != Failed || o.Reason != tc.reason {
+			if o.Phase != v1.OperationFailed || o.Reason != tc.reason {
 				t.Errorf("operation %+v", o)
 			}
 			verified := len(tc.undone) < 4 && recoverer.ver > 0
@@ -162,7 +163,7 @@ func TestFilesAreForLaterOperations(t *testing.T) {
 			t.Errorf("values (-want +got):\n%s", diff)
 		}
 		files := r.Operations[0].Artifacts
-		if len(files) != 1 || files[0].Key != "table" || files[0].Size != 5 {
+		if len(files) != 1 || files[0].Key != "table" || files[0].SizeBytes != 5 {
 			t.Fatalf("artifacts %+v", files)
 		}
 		if text, err := os.ReadFile(files[0].Path); err != nil || string(text) != "1 2 3" {

@@ -129,45 +129,44 @@ func TestOthersAreNotRunForAPlan(t *testing.T) {
 // TestPlanHash is that of what is changed, and of nothing that is said about it.
 func TestPlanHash(t *testing.T) {
 	t.Parallel()
-	plan := func(change func(a []ActionRun) []ActionRun) string {
-		actions := []ActionRun{
-			{Action: fault.Action{Kind: fault.Unmount, Mount: &fault.Mount{ID: 7, Point: "/m"}, Container: "c", Fault: fault.StaleSubPath}},
-			{Action: fault.Action{Kind: fault.RemoveContainerRecord, Record: "r1", Container: "c", Fault: fault.StaleSubPath}},
-			{Action: fault.Action{Kind: fault.Evict, Pod: &fault.Pod{Namespace: "n", Name: "p", UID: "u"}}},
+	plan := func(change func(a []fault.Action) []fault.Action) string {
+		actions := []fault.Action{
+			{Kind: fault.Unmount, Mount: &fault.Mount{ID: 7, Point: "/m"}, Container: "c", Fault: fault.StaleSubPath},
+			{Kind: fault.RemoveContainerRecord, Record: "r1", Container: "c", Fault: fault.StaleSubPath},
+			{Kind: fault.Evict, Pod: &fault.Pod{Namespace: "n", Name: "p", UID: "u"}},
 		}
 		return planHash(change(actions))
 	}
-	same := plan(func(a []ActionRun) []ActionRun { return a })
+	same := plan(func(a []fault.Action) []fault.Action { return a })
 	for name, tc := range map[string]struct {
-		change func(a []ActionRun) []ActionRun
+		change func(a []fault.Action) []fault.Action
 		same   bool
 	}{
-		"sentences": {func(a []ActionRun) []ActionRun {
+		"sentences": {func(a []fault.Action) []fault.Action {
 			for i := range a {
-				a[i].Target, a[i].Safety, a[i].Loss, a[i].Message, a[i].Lossless = "other", "words", "than", "before", true
+				a[i].Target, a[i].Safety, a[i].Loss, a[i].Lossless = "other", "words", "than", true
 			}
 			return a
 		}, true},
-		"phases":         {func(a []ActionRun) []ActionRun { a[0].Phase = Done; return a }, true},
-		"another record": {func(a []ActionRun) []ActionRun { a[1].Record = "r2"; return a }, true},
-		"more records":   {func(a []ActionRun) []ActionRun { return slices.Insert(a, 1, a[1], a[1]) }, true},
-		"names of a pod": {func(a []ActionRun) []ActionRun { a[2].Pod.Name = "q"; return a }, true},
-		"a pod":          {func(a []ActionRun) []ActionRun { a[2].Pod.UID = "v"; return a }, false},
-		"a mount":        {func(a []ActionRun) []ActionRun { a[0].Mount.ID = 8; return a }, false},
-		"a place":        {func(a []ActionRun) []ActionRun { a[0].Mount.Point = "/n"; return a }, false},
-		"a container":    {func(a []ActionRun) []ActionRun { a[1].Container = "d"; return a }, false},
-		"a kind":         {func(a []ActionRun) []ActionRun { a[0].Kind = fault.Replace; return a }, false},
-		"a device": {func(a []ActionRun) []ActionRun {
+		"another record": {func(a []fault.Action) []fault.Action { a[1].Record = "r2"; return a }, true},
+		"more records":   {func(a []fault.Action) []fault.Action { return slices.Insert(a, 1, a[1], a[1]) }, true},
+		"names of a pod": {func(a []fault.Action) []fault.Action { a[2].Pod.Name = "q"; return a }, true},
+		"a pod":          {func(a []fault.Action) []fault.Action { a[2].Pod.UID = "v"; return a }, false},
+		"a mount":        {func(a []fault.Action) []fault.Action { a[0].Mount.ID = 8; return a }, false},
+		"a place":        {func(a []fault.Action) []fault.Action { a[0].Mount.Point = "/n"; return a }, false},
+		"a container":    {func(a []fault.Action) []fault.Action { a[1].Container = "d"; return a }, false},
+		"a kind":         {func(a []fault.Action) []fault.Action { a[0].Kind = fault.Replace; return a }, false},
+		"a device": {func(a []fault.Action) []fault.Action {
 			a[0].Device = &fault.Device{Name: "rbd0", Sequence: 1}
 			return a
 		}, false},
-		"a file": {func(a []ActionRun) []ActionRun {
+		"a file": {func(a []fault.Action) []fault.Action {
 			a[0].File = &fault.File{Path: "/f", Inode: 1}
 			return a
 		}, false},
-		"a fault": {func(a []ActionRun) []ActionRun { a[0].Fault = fault.HeldDevice; return a }, false},
-		"order":   {func(a []ActionRun) []ActionRun { slices.Reverse(a); return a }, false},
-		"less":    {func(a []ActionRun) []ActionRun { return a[1:] }, false},
+		"a fault": {func(a []fault.Action) []fault.Action { a[0].Fault = fault.HeldDevice; return a }, false},
+		"order":   {func(a []fault.Action) []fault.Action { slices.Reverse(a); return a }, false},
+		"less":    {func(a []fault.Action) []fault.Action { return a[1:] }, false},
 	} {
 		if got := plan(tc.change); (got == same) != tc.same || len(got) != 64 {
 			t.Errorf("%s: hash %s, want the same as %s: %v", name, got, same, tc.same)

@@ -10,8 +10,8 @@ import (
 	"hash/crc32"
 	"time"
 
+	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -43,7 +43,7 @@ type record struct {
 	// Already is set for an action that found nothing left to do.
 	Already bool `json:"already,omitempty"`
 	// Calls are the changing calls of an action.
-	Calls []calls.Call `json:"calls,omitempty"`
+	Calls []v1.ActionCall `json:"calls,omitempty"`
 	// Planned is set for an operation that ended with its plan, NoFault for one that found no fault at all.
 	Planned bool `json:"planned,omitempty"`
 	NoFault bool `json:"noFault,omitempty"`
@@ -54,10 +54,10 @@ type record struct {
 	Message string `json:"message,omitempty"`
 	Stack   string `json:"stack,omitempty"`
 
-	Outcome  Outcome         `json:"outcome,omitempty"`
-	Results  []stored        `json:"results,omitempty"`
-	Findings []fault.Finding `json:"findings,omitempty"`
-	Gone     []fault.Absence `json:"gone,omitempty"`
+	Outcome  v1.OperationPhase `json:"outcome,omitempty"`
+	Results  []stored          `json:"results,omitempty"`
+	Findings []fault.Finding   `json:"findings,omitempty"`
+	Gone     []fault.Absence   `json:"gone,omitempty"`
 
 	wait time.Duration // before the attempt that a retry describes
 }

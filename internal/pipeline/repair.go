@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"time"
 
+	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/processor"
@@ -145,7 +146,7 @@ func (x *run) agree(ctx context.Context, id int32, s *state) error {
 // act does one action, unless it is done.
 func (x *run) act(ctx context.Context, id int32, s *state, i int) error {
 	action := s.plan.Actions[i]
-	if s.actions[i].Phase == Done {
+	if s.actions[i].Phase == v1.ActionDone {
 		return nil
 	}
 	if ctx.Err() != nil {
@@ -176,17 +177,15 @@ func (x *run) act(ctx context.Context, id int32, s *state, i int) error {
 	}
 	s.apply(r)
 	if x.job.ActionEnded != nil {
-		x.job.ActionEnded(x.soFar(id, s), s.actions[i])
+		x.job.ActionEnded(x.soFar(id, s), ActionEnd{Action: s.actions[i], Waiting: r.Reason == reasonWaiting})
 	}
 	return err
 }
 
 // callsOf are the calls of a log with texts that are fit for people.
-func callsOf(log *calls.Log) []calls.Call {
-	all := log.All()
-	for i := range all {
-		c := &all[i]
-		c.Name, c.Arguments, c.Result = told(c.Name), told(c.Arguments), told(c.Result)
+func callsOf(log *calls.Log) (all []v1.ActionCall) {
+	for _, c := range log.All() {
+		all = append(all, v1.ActionCall{Name: told(c.Name), Arguments: told(c.Arguments), Result: told(c.Result)})
 	}
 	return all
 }

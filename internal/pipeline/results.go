@@ -37,10 +37,20 @@ type stored struct {
 	// Value is the whole value, but where InFile says that only File has it.
 	Value  string    `json:"value,omitempty"`
 	InFile bool      `json:"inFile,omitempty"`
-	File   *Artifact `json:"file,omitempty"`
+	File   *artifact `json:"file,omitempty"`
 	// Shown is for the status, if that differs from Value. Hidden says that there was no room for it.
 	Shown  string `json:"shown,omitempty"`
 	Hidden bool   `json:"hidden,omitempty"`
+}
+
+// artifact is a v1.Artifact as the journal has it: its path is relative to the data root, and it has no content.
+type artifact struct {
+	Key       string `json:"key"`
+	Operation string `json:"operation"`
+	Path      string `json:"path"`
+	SizeBytes int64  `json:"size"`
+	SHA256    string `json:"sha256"`
+	Content   []byte `json:"-"`
 }
 
 // ledger holds the results of a run so far.
@@ -79,7 +89,7 @@ func (l *ledger) add(s stored, whole string) {
 	l.whole[s.Key] = whole
 	if s.File != nil {
 		l.files++
-		l.bytes += s.File.Size
+		l.bytes += s.File.SizeBytes
 	}
 	if s.Hidden {
 		return
@@ -178,9 +188,9 @@ func (x *run) store(ctx context.Context, l *ledger, id int32, s stored) (stored,
 }
 
 // file keeps a value whole.
-func (x *run) file(l *ledger, id int32, s stored) (Artifact, error) {
+func (x *run) file(l *ledger, id int32, s stored) (artifact, error) {
 	if total := l.bytes + int64(len(s.Value)); total > maxArtifactBytes || l.files >= maxFiles {
-		return Artifact{}, processor.Stalled(fmt.Errorf("keeping result %q: the run would have %d files with %d bytes, at most %d with %d",
+		return artifact{}, processor.Stalled(fmt.Errorf("keeping result %q: the run would have %d files with %d bytes, at most %d with %d",
 			s.Key, l.files+1, total, maxFiles, int64(maxArtifactBytes)))
 	}
 	op := x.job.Operations[id]
@@ -202,7 +212,7 @@ type excerptOf struct {
 // excerpt is the part of a value that the status shows, and where the rest is. Empty if there is no room even for that.
 func (x *run) excerpt(ctx context.Context, id int32, s stored, of excerptOf) string {
 	note := fmt.Sprintf("\n[cut: %d bytes in all, kept whole on node %q in %q, SHA-256 %s]",
-		s.File.Size, x.job.Request.Node, path.Join(x.files.base, s.File.Path), s.File.SHA256)
+		s.File.SizeBytes, x.job.Request.Node, path.Join(x.files.base, s.File.Path), s.File.SHA256)
 	room := of.room - costOf(note)
 	if room < 0 {
 		return ""

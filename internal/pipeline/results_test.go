@@ -15,6 +15,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/processor"
 )
@@ -51,7 +52,7 @@ func TestLongResultsGoToAFile(t *testing.T) {
 	if !strings.HasSuffix(shown, note) || !strings.HasPrefix(printable.Text(long), strings.TrimSuffix(shown, note)) {
 		t.Errorf("excerpt ends in %q", shown[len(shown)-300:])
 	}
-	if content, err := os.ReadFile(a.Path); err != nil || string(content) != long || a.Size != int64(len(long)) {
+	if content, err := os.ReadFile(a.Path); err != nil || string(content) != long || a.SizeBytes != int64(len(long)) {
 		t.Errorf("artifact %+v has %d bytes, error %v", a, len(content), err)
 	}
 	if want := filepath.Join(dir, "artifacts", "uid-1", "1-collector.system.mountinfo"); a.Path != want {
@@ -95,8 +96,8 @@ func TestFilesTogetherAreBounded(t *testing.T) {
 	big := strings.Repeat("x", 24<<20)
 	report := mustRun(t, newRunner(t, t.TempDir()), job(t, nil, gives("a", big), gives("b", big), gives("c", big)))
 	o := report.Operations[2]
-	if o.Outcome != Failed || o.Message != `keeping result "c": the run would have 3 files with 75497472 bytes, at most 1000 with 67108864` {
-		t.Errorf("operation %s %q", o.Outcome, o.Message)
+	if o.Phase != v1.OperationFailed || o.Message != `keeping result "c": the run would have 3 files with 75497472 bytes, at most 1000 with 67108864` {
+		t.Errorf("operation %s %q", o.Phase, o.Message)
 	}
 	if _, ok := report.Values["c"]; ok {
 		t.Error("a part of what failed is in the results")
@@ -115,8 +116,8 @@ func TestTheNumberOfFilesIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	report := mustRun(t, newRunner(t, dir), job(t, nil, many, many, many, many))
 	o := report.Operations[3]
-	if o.Outcome != Failed || !strings.Contains(o.Message, "1001 files") || len(tree(t, dir)) != 1+maxFiles {
-		t.Errorf("operation %s %q, %d files", o.Outcome, o.Message, len(tree(t, dir)))
+	if o.Phase != v1.OperationFailed || !strings.Contains(o.Message, "1001 files") || len(tree(t, dir)) != 1+maxFiles {
+		t.Errorf("operation %s %q, %d files", o.Phase, o.Message, len(tree(t, dir)))
 	}
 }
 

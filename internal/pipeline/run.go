@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"slices"
 	"time"
 
+	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -63,7 +65,7 @@ func (x *run) path(ctx context.Context) error {
 		if err := x.node(ctx, id, s); err != nil {
 			return err
 		}
-		if s.done.Outcome != Succeeded {
+		if s.done.Outcome != v1.OperationSucceeded {
 			x.failed[id] = true
 			x.report.DeadlineExceeded = s.done.Reason == ReasonDeadlineExceeded
 			return nil
@@ -133,17 +135,23 @@ func (x *run) request() processor.Request {
 }
 
 // operationRun returns the result or the progress of a node.
-func (x *run) operationRun(id int32, s *state) OperationRun {
-	o := OperationRun{
-		ID: id, Operation: x.job.Operations[id].Name, Outcome: Running,
-		Attempts: s.attempts, Start: s.start, Actions: append([]ActionRun(nil), s.actions...),
+func (x *run) operationRun(id int32, s *state) operationRun {
+	o := operationRun{OperationRun: v1.OperationRun{
+		ID: id, Operation: x.job.Operations[id].Name, Phase: v1.OperationRunning,
+		Attempts: int32(s.attempts), StartTime: moment(s.start), Actions: slices.Clone(s.actions),
+	}}
+	if s.plan != nil {
+		o.Plan = NewPlan(o.Operation, s.plan.Actions)
 	}
 	if d := s.done; d != nil {
-		o.Outcome, o.End, o.Reason, o.Message, o.NoFault = d.Outcome, d.Time, d.Reason, d.Message, d.NoFault
+		o.Phase, o.CompletionTime, o.Reason, o.Message, o.NoFault = d.Outcome, moment(d.Time), d.Reason, d.Message, d.NoFault
+		if o.Phase == v1.OperationNotApplicable {
+			o.Reason = v1.ReasonNotApplicable
+		}
 		o.Findings, o.Gone = d.Findings, d.Gone
 		for _, r := range d.Results {
 			if r.File != nil {
-				a := *r.File
+				a := v1.Artifact(*r.File)
 				a.Path = path.Join(x.files.base, a.Path)
 				o.Artifacts = append(o.Artifacts, a)
 			}
@@ -155,7 +163,7 @@ func (x *run) operationRun(id int32, s *state) OperationRun {
 // soFar is the report with the node that runs, or has just ended.
 func (x *run) soFar(id int32, s *state) Report {
 	r := x.report
-	r.Operations = append(append([]OperationRun(nil), r.Operations...), x.operationRun(id, s))
+	r.Operations = append(slices.Clone(r.Operations), x.operationRun(id, s))
 	r.Values = maps.Clone(x.ledger.shown)
 	return r
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -49,7 +50,7 @@ func TestTheNextPathIsTriedFromItsBeginning(t *testing.T) {
 	if !report.Succeeded || !cmp.Equal(report.Path, []int32{1, 3, 4}) || !cmp.Equal(report.Failed, [][]int32{{1, 2, 4}}) {
 		t.Errorf("path %v, failed %v", report.Path, report.Failed)
 	}
-	want := map[int32]Outcome{1: Succeeded, 2: NotApplicable, 3: Succeeded, 4: Succeeded}
+	want := map[int32]v1.OperationPhase{1: v1.OperationSucceeded, 2: v1.OperationNotApplicable, 3: v1.OperationSucceeded, 4: v1.OperationSucceeded}
 	if diff := cmp.Diff(want, outcomes(report)); diff != "" {
 		t.Errorf("outcomes (-want +got):\n%s", diff)
 	}
@@ -87,7 +88,7 @@ func TestRetries(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := fails(test.err)
 				report := mustRun(t, newRunner(t, t.TempDir()), job(t, nil, l))
-				if l.calls != len(test.waits)+1 || report.Operations[0].Attempts != l.calls {
+				if l.calls != len(test.waits)+1 || int(report.Operations[0].Attempts) != l.calls {
 					t.Fatalf("%d calls, %d attempts, want %d", l.calls, report.Operations[0].Attempts, len(test.waits)+1)
 				}
 				for i, want := range test.waits {
@@ -126,7 +127,7 @@ func TestBadProcessors(t *testing.T) {
 		run      func(ctx context.Context, r processor.Request) (processor.Result, error)
 		reason   string
 		message  string
-		attempts int
+		attempts int32
 		took     time.Duration
 	}{
 		"panic": {func(_ context.Context, r processor.Request) (processor.Result, error) {
@@ -164,7 +165,7 @@ func TestBadProcessors(t *testing.T) {
 				begin := time.Now()
 				report := mustRun(t, r, job(t, nil, &look{run: test.run}))
 				o := report.Operations[0]
-				if o.Outcome != Failed || o.Reason != test.reason || o.Message != test.message || o.Attempts != test.attempts {
+				if o.Phase != v1.OperationFailed || o.Reason != test.reason || o.Message != test.message || o.Attempts != test.attempts {
 					t.Errorf("operation %+v", o)
 				}
 				if took := time.Since(begin); took < test.took-time.Second || took > test.took+time.Second {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/processor"
@@ -19,7 +20,7 @@ type state struct {
 	attempts int // begun
 	failures int // ended, to be tried again
 	plan     *processor.Plan
-	actions  []ActionRun
+	actions  []v1.Action
 	tries    []int   // by action: how often it was begun, but for those tries that surely did nothing
 	done     *record // how it ended
 	agreed   bool    // whether BeforeRepair has agreed to the plan: nothing of it is done before
@@ -87,14 +88,14 @@ func (s *state) apply(r record) bool {
 func (s *state) setPlan(p processor.Plan) {
 	s.plan = &p
 	for _, a := range p.Actions {
-		s.actions = append(s.actions, ActionRun{Action: a, Phase: Planned})
+		s.actions = append(s.actions, NewAction(a))
 	}
 	s.tries = make([]int, len(p.Actions))
 }
 
 // pending reports whether any action of the plan is left to do.
 func (s *state) pending() bool {
-	return slices.ContainsFunc(s.actions, func(a ActionRun) bool { return a.Phase != Done })
+	return slices.ContainsFunc(s.actions, func(a v1.Action) bool { return a.Phase != v1.ActionDone })
 }
 
 // applied is the plan with what Verify is to know about its actions.
@@ -102,7 +103,7 @@ func (s *state) applied() processor.Plan {
 	p := *s.plan
 	p.Applied = nil
 	for _, a := range s.actions {
-		p.Applied = append(p.Applied, fault.Applied{Already: a.Already, Undone: a.Phase != Done, Message: a.Message})
+		p.Applied = append(p.Applied, fault.Applied{Already: a.Already, Undone: a.Phase != v1.ActionDone, Message: a.Message})
 	}
 	return p
 }
@@ -130,18 +131,18 @@ func (s *state) parts() []part {
 // complete reports whether one of several parts is done as a whole.
 func (s *state) complete() bool {
 	return slices.ContainsFunc(s.parts(), func(p part) bool {
-		return !slices.ContainsFunc(s.actions[p.from:p.to], func(a ActionRun) bool { return a.Phase != Done })
+		return !slices.ContainsFunc(s.actions[p.from:p.to], func(a v1.Action) bool { return a.Phase != v1.ActionDone })
 	})
 }
 
 func (s *state) acted(r record) {
 	a := &s.actions[r.Action]
-	a.Phase, a.Message, a.Waiting = Done, r.Message, r.Reason == reasonWaiting
+	a.Phase, a.Message = v1.ActionDone, r.Message
 	a.Calls = append(a.Calls, r.Calls[:min(len(r.Calls), calls.MaxCalls-len(a.Calls))]...)
 	switch {
 	case r.Reason != "":
-		a.Phase = ActionFailed
-		if a.Waiting {
+		a.Phase = v1.ActionFailed
+		if r.Reason == reasonWaiting {
 			s.tries[r.Action]--
 		}
 	case s.tries[r.Action] == 1: // an earlier try may have been what did it

@@ -22,19 +22,17 @@ func (x *execution) progress(r Report) {
 	s.Operations, s.Artifacts, s.FailedPaths, s.SucceededPath, s.Plan = nil, nil, nil, nil, nil
 	var findings []fault.Finding
 	for _, o := range r.Operations {
-		s.Operations = append(s.Operations, operationRun(o))
+		s.Operations = append(s.Operations, o.OperationRun)
 		for _, a := range o.Gone {
 			findings = slices.DeleteFunc(findings, a.Covers)
 		}
 		findings = append(findings, o.Findings...)
-		if p := planOf(o); p != nil {
-			s.Plan = p
+		if o.Plan != nil {
+			s.Plan = o.Plan
 		}
-		for _, a := range o.Artifacts {
-			s.Artifacts = append(s.Artifacts, v1.Artifact{Key: a.Key, Operation: a.Operation, Path: a.Path, SizeBytes: a.Size, SHA256: a.SHA256})
-		}
+		s.Artifacts = append(s.Artifacts, o.Artifacts...)
 	}
-	s.Faults = faults(findings)
+	s.Faults = Faults(findings)
 	for _, path := range r.Failed[:min(len(r.Failed), v1.MaxListedPaths)] {
 		s.FailedPaths = append(s.FailedPaths, x.path(path))
 	}
@@ -81,11 +79,11 @@ func (x *execution) verdictOn(r Report) *verdict {
 	reason := v1.ReasonNotApplicable
 	var failed, negative []string
 	for _, o := range r.Operations {
-		switch o.Outcome {
-		case Failed:
+		switch o.Phase {
+		case v1.OperationFailed:
 			reason = v1.ReasonOperationFailed
 			failed = append(failed, fmt.Sprintf("operation %s (node %d) failed after %s: %s", o.Operation, o.ID, attempts(o.Attempts), o.Message))
-		case NotApplicable:
+		case v1.OperationNotApplicable:
 			negative = append(negative, fmt.Sprintf("operation %s (node %d) is not applicable: %s", o.Operation, o.ID, o.Message))
 		}
 	}
@@ -96,7 +94,7 @@ func (x *execution) verdictOn(r Report) *verdict {
 	return &verdict{reason: reason, message: strings.Join(texts, "; ")}
 }
 
-func attempts(n int) string {
+func attempts(n int32) string {
 	if n == 1 {
 		return "1 attempt"
 	}
@@ -112,7 +110,7 @@ func outcome(all []v1.Fault, r Report, v *verdict) v1.Outcome {
 		return v1.OutcomeFaultFound
 	case len(all) > 0:
 		return v1.OutcomeHealed
-	case v == nil && slices.ContainsFunc(r.Operations, func(o OperationRun) bool { return o.NoFault || o.FoundGone() }):
+	case v == nil && slices.ContainsFunc(r.Operations, func(o operationRun) bool { return o.NoFault || o.foundGone() }):
 		return v1.OutcomeNoFault
 	case v == nil:
 		return v1.OutcomeCompleted
@@ -122,37 +120,12 @@ func outcome(all []v1.Fault, r Report, v *verdict) v1.Outcome {
 	return v1.OutcomeError
 }
 
-// Written is an operation as statuses have it: the run, its plan, which is nil if it has none, and its findings.
-func Written(o OperationRun) (v1.OperationRun, *v1.Plan, []v1.Fault) {
-	return operationRun(o), planOf(o), faults(o.Findings)
-}
-
-func operationRun(o OperationRun) v1.OperationRun {
-	run := v1.OperationRun{
-		ID: o.ID, Operation: o.Operation, Phase: v1.OperationPhase(o.Outcome), Attempts: int32(o.Attempts),
-		StartTime: moment(o.Start), CompletionTime: moment(o.End), Reason: o.Reason, Message: o.Message,
+// NewAction returns an action of a plan as statuses have it, planned.
+func NewAction(a fault.Action) v1.Action {
+	return v1.Action{
+		Kind: string(a.Kind), Target: clip(a.Target, maxMessageBytes), Mount: mountOf(a.Mount), Fault: string(a.Fault),
+		Safety: clip(a.Safety, maxMessageBytes), Loss: clip(a.Loss, maxMessageBytes), Phase: v1.ActionPlanned,
 	}
-	if o.Outcome == NotApplicable {
-		run.Reason = v1.ReasonNotApplicable
-	}
-	for _, a := range o.Actions {
-		run.Actions = append(run.Actions, action(a))
-	}
-	return run
-}
-
-func action(a ActionRun) v1.Action {
-	out := v1.Action{
-		Kind: string(a.Kind), Target: clip(a.Target, maxMessageBytes), Fault: string(a.Fault), Safety: clip(a.Safety, maxMessageBytes),
-		Loss: clip(a.Loss, maxMessageBytes), Phase: v1.ActionPhase(a.Phase), Message: a.Message, Already: a.Already,
-	}
-	for _, c := range a.Calls {
-		out.Calls = append(out.Calls, v1.ActionCall{Name: c.Name, Arguments: c.Arguments, Result: c.Result})
-	}
-	if a.Mount != nil {
-		out.Mount = mountOf(*a.Mount)
-	}
-	return out
 }
 
 func moment(t time.Time) *metav1.MicroTime {

@@ -38,7 +38,7 @@ func (x *execution) summary(r Report, v *verdict) string {
 	case v1.OutcomeNoFault:
 		text = said
 		switch {
-		case slices.ContainsFunc(r.Operations, OperationRun.FoundGone):
+		case slices.ContainsFunc(r.Operations, operationRun.foundGone):
 			text = "The fault that was found has gone without a repair: " + said
 		case v != nil:
 			text = "No fault was found: " + said
@@ -54,8 +54,8 @@ func (x *execution) summary(r Report, v *verdict) string {
 // Conclude writes into a Diagnosis that nothing has run for what findings say, as an execution that found them would:
 // faults, outcome and summary. said is the summary if there are none.
 func Conclude(d *v1.Diagnosis, findings []fault.Finding, said string) {
-	x, r := &execution{d: d}, Report{Operations: []OperationRun{{NoFault: len(findings) == 0}}}
-	d.Status.Faults = faults(findings)
+	x, r := &execution{d: d}, Report{Operations: []operationRun{{NoFault: len(findings) == 0}}}
+	d.Status.Faults = Faults(findings)
 	d.Status.Outcome = outcome(d.Status.Faults, r, nil)
 	if len(findings) == 0 {
 		r.Operations[0].Message = said
@@ -68,7 +68,7 @@ func nothingLeft(r Report) bool {
 	already := false
 	for _, o := range r.Operations {
 		for _, a := range o.Actions {
-			if a.Phase == Done && !a.Already {
+			if a.Phase == v1.ActionDone && !a.Already {
 				return false
 			}
 			already = already || a.Already
