@@ -89,8 +89,8 @@ func TestWhatWasDoneAlready(t *testing.T) {
 func checkAlready(t *testing.T, dir string, r processor.Recoverer, want bool) {
 	t.Helper()
 	var ended []ActionEnd
-	j := job(t, nil, r)
-	j.ActionEnded = func(_ Report, a ActionEnd) { ended = append(ended, a) }
+	j := newJob(t, nil, r)
+	j.ActionEnded = func(_ report, a ActionEnd) { ended = append(ended, a) }
 	for range 2 {
 		o := mustRun(t, newRunner(t, dir), j).Operations[0]
 		if a := o.Actions[0]; o.Phase != v1.OperationSucceeded || a.Phase != v1.ActionDone || a.Already != want {
@@ -117,5 +117,5 @@ func killed(t *testing.T, dir string, step processor.Recoverer) {
 			t.Error("it was not killed")
 		}
 	}()
-	mustRun(t, r, job(t, nil, step))
+	mustRun(t, r, newJob(t, nil, step))
 }

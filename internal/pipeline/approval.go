@@ -40,7 +40,7 @@ func (w *WaitingError) Error() string {
 
 // approve returns nil if the plan may be carried out: with mode Approve only if an approval of exactly this plan is there, and
 // the node still gives the same plan. A *WaitingError has the Diagnosis wait, and a verdict ends it.
-func (x *execution) approve(ctx context.Context, r Report, again Replan) error {
+func (x *execution) approve(ctx context.Context, r report, again replan) error {
 	if x.d.Spec.Mode != v1.ModeApprove {
 		return nil
 	}
@@ -75,7 +75,7 @@ func (x *execution) approve(ctx context.Context, r Report, again Replan) error {
 const replanAfter = time.Minute
 
 // stillPlanned ends a Diagnosis that has waited for a while, if the node gives another plan by now: no approval could allow that one.
-func (x *execution) stillPlanned(ctx context.Context, hash string, again Replan) error {
+func (x *execution) stillPlanned(ctx context.Context, hash string, again replan) error {
 	if time.Since(x.d.Status.Approval.RequestTime.Time) < replanAfter {
 		return nil
 	}
@@ -89,7 +89,7 @@ func (x *execution) stillPlanned(ctx context.Context, hash string, again Replan)
 }
 
 // changed says how the plan differs that the node gives now; empty if it does not.
-func changed(ctx context.Context, hash string, again Replan) (why string, err error) {
+func changed(ctx context.Context, hash string, again replan) (why string, err error) {
 	plan, err := again(ctx)
 	switch {
 	case processor.IsStalled(err):
@@ -143,7 +143,7 @@ func (x *execution) unusable(a *v1.RecoveryApproval, hash string, now time.Time)
 }
 
 // carryOut takes an approval if the node still gives the plan that it approves.
-func (x *execution) carryOut(ctx context.Context, a *v1.RecoveryApproval, again Replan) error {
+func (x *execution) carryOut(ctx context.Context, a *v1.RecoveryApproval, again replan) error {
 	why, err := changed(ctx, a.Spec.PlanHash, again)
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ func TestCallsOfActions(t *testing.T) {
 		}
 		return nil
 	}}}
-	j := job(t, nil, rec)
+	j := newJob(t, nil, rec)
 	want := []v1.ActionCall{{Name: "umount2", Arguments: "/m/7", Result: errBroken.Error()}, {Name: "umount2", Arguments: "/m/7", Result: calls.OK}}
 	for _, when := range []string{"first", "from the journal"} {
 		report := mustRun(t, newRunner(t, dir), j)

@@ -38,7 +38,7 @@ func newScene(t *testing.T) *scene {
 }
 
 // job is made for every life of the process.
-func (s *scene) job(t *testing.T) Job {
+func (s *scene) job(t *testing.T) job {
 	long := strings.Repeat("line of a long result\n", 12000)
 	last := &repairs{node: s.node, failApply: func(int) error {
 		if s.applies++; s.applies == 2 {
@@ -58,8 +58,8 @@ func (s *scene) job(t *testing.T) Job {
 		}
 		return processor.Result{Values: map[string]string{"short": "1"}}, nil
 	}}
-	j := job(t, [][]int32{{1}, {2}, {3, 4}, {5}, {5}, nil}, gives("long", long), flaky, declines("another fault"), check, last)
-	j.BeforeRepair = func(context.Context, Report, Replan) error {
+	j := newJob(t, [][]int32{{1}, {2}, {3, 4}, {5}, {5}, nil}, gives("long", long), flaky, declines("another fault"), check, last)
+	j.BeforeRepair = func(context.Context, report, replan) error {
 		s.agreed++
 		return nil
 	}
@@ -68,7 +68,7 @@ func (s *scene) job(t *testing.T) Job {
 
 // live runs the job in a process that dies at the n-th record, before or after it is written. A torn record is one of
 // which half was written. It reports whether the process died.
-func (s *scene) live(t *testing.T, n int, how string) (report Report, died bool) {
+func (s *scene) live(t *testing.T, n int, how string) (report report, died bool) {
 	t.Helper()
 	r, err := New(Options{DataRoot: s.dir})
 	if err != nil {
@@ -140,7 +140,7 @@ func synced(t *testing.T, text []byte) []byte {
 }
 
 // end compares a report with that of a run that nothing disturbed. How often and when things ran may differ.
-func sameEnd(want, got Report) string {
+func sameEnd(want, got report) string {
 	return cmp.Diff(want, got,
 		cmpopts.IgnoreFields(v1.OperationRun{}, "Attempts", "StartTime", "CompletionTime"),
 		// Every run has its own directory.
@@ -223,7 +223,7 @@ func TestAnOperationThatKillsTheProcess(t *testing.T) {
 	dir := t.TempDir()
 	l := gives("a", "1")
 	for life := range 20 {
-		report, died := func() (report Report, died bool) {
+		report, died := func() (report report, died bool) {
 			r := newRunner(t, dir)
 			r.hook = func(before bool, rec record) {
 				if !before && rec.Kind == kindAttempt {
@@ -235,7 +235,7 @@ func TestAnOperationThatKillsTheProcess(t *testing.T) {
 					died = true
 				}
 			}()
-			return mustRun(t, r, job(t, nil, l)), false
+			return mustRun(t, r, newJob(t, nil, l)), false
 		}()
 		if died {
 			continue
@@ -254,9 +254,9 @@ func TestAPlanIsNeverMadeAnew(t *testing.T) {
 	dir := t.TempDir()
 	n := &node{mounts: []uint64{7}, effects: map[uint64]int{}}
 	rec := &repairs{node: n}
-	j := job(t, nil, rec)
+	j := newJob(t, nil, rec)
 	errLater := errors.New("the status cannot be stored")
-	j.BeforeRepair = func(_ context.Context, r Report, _ Replan) error {
+	j.BeforeRepair = func(_ context.Context, r report, _ replan) error {
 		o := r.Operations[0]
 		if o.Phase != v1.OperationRunning || len(o.Actions) != 1 || o.Actions[0].Phase != v1.ActionPlanned || o.Actions[0].Target != "/m/7" {
 			t.Errorf("what BeforeRepair sees: %+v", o)
@@ -305,9 +305,9 @@ func TestRepairEndings(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := &node{mounts: test.mounts, effects: map[uint64]int{}}
 				rec := &repairs{node: n, failApply: test.failApply, failVerify: test.failVerify}
-				j := job(t, nil, rec)
+				j := newJob(t, nil, rec)
 				var heard []v1.ActionPhase
-				j.ActionEnded = func(_ Report, a ActionEnd) { heard = append(heard, a.Phase) }
+				j.ActionEnded = func(_ report, a ActionEnd) { heard = append(heard, a.Phase) }
 				o := mustRun(t, newRunner(t, t.TempDir()), j).Operations[0]
 				if o.Phase != test.outcome || o.Message != test.message || rec.applies != test.applies || rec.ver != test.verifications {
 					t.Errorf("%d applies, %d verifications, %+v", rec.applies, rec.ver, o)
@@ -330,8 +330,8 @@ func TestTimeLimitOfARepair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := func(int) error { time.Sleep(40 * time.Second); return nil }
 		n := &node{mounts: []uint64{1}, effects: map[uint64]int{}}
-		j := job(t, nil, &repairs{node: n, failApply: slow, failVerify: slow})
-		j.BeforeRepair = func(context.Context, Report, Replan) error { time.Sleep(5 * time.Minute); return nil }
+		j := newJob(t, nil, &repairs{node: n, failApply: slow, failVerify: slow})
+		j.BeforeRepair = func(context.Context, report, replan) error { time.Sleep(5 * time.Minute); return nil }
 		report := mustRun(t, newRunner(t, t.TempDir()), j)
 		// The first verification has 20 s left and is left behind; it may still be at work, so there is no second one.
 		if o := report.Operations[0]; o.Reason != ReasonAbandoned || o.Actions[0].Phase != v1.ActionDone {
@@ -348,7 +348,7 @@ func TestPlanTooLarge(t *testing.T) {
 	for i := range 20000 {
 		n.mounts = append(n.mounts, uint64(i+1))
 	}
-	report := mustRun(t, newRunner(t, t.TempDir()), job(t, nil, &repairs{node: n}))
+	report := mustRun(t, newRunner(t, t.TempDir()), newJob(t, nil, &repairs{node: n}))
 	o := report.Operations[0]
 	if o.Phase != v1.OperationFailed || !strings.Contains(o.Message, "with 20000 actions, at most 1048576") || len(n.effects) != 0 {
 		t.Errorf("operation %s %q, %d effects", o.Phase, o.Message, len(n.effects))

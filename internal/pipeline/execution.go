@@ -56,23 +56,23 @@ func (x *execution) run(ctx context.Context) error {
 }
 
 // steps does all that is to be done. A verdict is an error here.
-func (x *execution) steps(ctx context.Context) (Report, error) {
+func (x *execution) steps(ctx context.Context) (report, error) {
 	g, notReady := x.set(ctx)
 	if g != nil {
 		x.d.Status.AdjacencyListHash = g.Hash()
 	}
 	if err := x.accept(ctx); err != nil {
-		return Report{}, err
+		return report{}, err
 	}
 	if notReady != nil {
 		var err error
 		if g, err = x.awaitSet(ctx, notReady); err != nil {
-			return Report{}, err
+			return report{}, err
 		}
 	}
 	job, err := x.job(ctx, g)
 	if err != nil {
-		return Report{}, err
+		return report{}, err
 	}
 	return x.pipeline(ctx, job)
 }
@@ -118,17 +118,17 @@ func (x *execution) save(ctx context.Context) error {
 }
 
 // pipeline runs the job, and reports its progress.
-func (x *execution) pipeline(ctx context.Context, job Job) (Report, error) {
-	var last Report
-	job.BeforeRepair = func(ctx context.Context, r Report, again Replan) error {
+func (x *execution) pipeline(ctx context.Context, job job) (report, error) {
+	var last report
+	job.BeforeRepair = func(ctx context.Context, r report, again replan) error {
 		last = r
 		return x.beforeRepair(ctx, r, again)
 	}
-	job.OperationEnded = func(r Report) {
+	job.OperationEnded = func(r report) {
 		x.progress(r)
 		x.Observer.OperationEnded(x.d, r.Operations[len(r.Operations)-1].OperationRun)
 	}
-	job.ActionEnded = func(r Report, a ActionEnd) {
+	job.ActionEnded = func(r report, a ActionEnd) {
 		x.progress(r)
 		x.Observer.ActionEnded(x.d, r.Operations[len(r.Operations)-1].Operation, a)
 	}
@@ -146,7 +146,7 @@ func (x *execution) pipeline(ctx context.Context, job Job) (Report, error) {
 }
 
 // beforeRepair stores the plan. It also has the last word: nothing is repaired for a set that is not the one that began.
-func (x *execution) beforeRepair(ctx context.Context, r Report, again Replan) error {
+func (x *execution) beforeRepair(ctx context.Context, r report, again replan) error {
 	if _, err := x.set(ctx); err != nil {
 		var v *verdict
 		if errors.As(err, &v) {
@@ -165,7 +165,7 @@ func (x *execution) beforeRepair(ctx context.Context, r Report, again Replan) er
 }
 
 // refused is the report of a run that ended just before a repair.
-func refused(r Report, v *verdict) Report {
+func refused(r report, v *verdict) report {
 	o := &r.Operations[len(r.Operations)-1]
 	o.Phase, o.Reason, o.Message, o.CompletionTime = v1.OperationFailed, v.reason, v.message, moment(time.Now())
 	return r

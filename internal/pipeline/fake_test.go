@@ -118,10 +118,10 @@ func (r *repairs) Verify(_ context.Context, _ processor.Request, p processor.Pla
 }
 
 // job makes a job of a chain of steps, or of the graph that edges describe.
-func job(t testing.TB, edges [][]int32, steps ...any) Job {
+func newJob(t testing.TB, edges [][]int32, steps ...any) job {
 	t.Helper()
 	nodes := make([]graph.Node, len(steps)+1)
-	ops := map[int32]Operation{}
+	ops := map[int32]operation{}
 	for i := range nodes {
 		nodes[i].ID = int32(i)
 		if edges != nil {
@@ -132,7 +132,7 @@ func job(t testing.TB, edges [][]int32, steps ...any) Job {
 		if i == 0 {
 			continue
 		}
-		op := Operation{Name: fmt.Sprintf("op-%d", i), Timeout: time.Minute}
+		op := operation{Name: fmt.Sprintf("op-%d", i), Timeout: time.Minute}
 		switch s := steps[i-1].(type) {
 		case processor.Processor:
 			op.Step.Processor = s
@@ -146,7 +146,7 @@ func job(t testing.TB, edges [][]int32, steps ...any) Job {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Job{
+	return job{
 		UID: "uid-1",
 		Request: processor.Request{
 			Diagnosis: processor.Diagnosis{UID: "u", Namespace: "default", Name: "d"},
@@ -167,7 +167,7 @@ func newRunner(t testing.TB, dir string) *Runner {
 	return r
 }
 
-func mustRun(t testing.TB, r *Runner, j Job) Report {
+func mustRun(t testing.TB, r *Runner, j job) report {
 	t.Helper()
 	report, err := r.run(t.Context(), j)
 	if err != nil {
@@ -177,7 +177,7 @@ func mustRun(t testing.TB, r *Runner, j Job) Report {
 }
 
 // outcomes are the outcomes by node id.
-func outcomes(r Report) map[int32]v1.OperationPhase {
+func outcomes(r report) map[int32]v1.OperationPhase {
 	all := map[int32]v1.OperationPhase{}
 	for _, o := range r.Operations {
 		all[o.ID] = o.Phase

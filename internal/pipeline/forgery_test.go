@@ -28,7 +28,7 @@ func TestNoResultIsAParameter(t *testing.T) {
 		answer := &look{run: func(context.Context, processor.Request) (processor.Result, error) {
 			return processor.Result{Values: map[string]string{"a": "1", forged[0]: forged[1]}}, nil
 		}}
-		report := mustRun(t, newRunner(t, t.TempDir()), job(t, nil, answer, after))
+		report := mustRun(t, newRunner(t, t.TempDir()), newJob(t, nil, answer, after))
 		o := report.Operations[0]
 		if o.Phase != v1.OperationFailed || o.Reason != ReasonStalled || !strings.Contains(o.Message, `"`+forged[0]+`"`) ||
 			!strings.Contains(o.Message, `"`+forged[1]+`"`) || answer.calls != 1 {
@@ -54,7 +54,7 @@ func TestEchoes(t *testing.T) {
 		return processor.Result{}, nil
 	}}
 	dir := t.TempDir()
-	j := job(t, nil, gives("a", "1"), echo, last)
+	j := newJob(t, nil, gives("a", "1"), echo, last)
 	j.Request.Values = map[string]string{"param.x": "1", "mine": "kept", processor.KeyPodName: "forged"}
 	j.Request.Pod.Container = ""
 	report := mustRun(t, newRunner(t, dir), j)
@@ -89,7 +89,7 @@ func TestUnknownParametersAreRefused(t *testing.T) {
 	} {
 		l, r := gives("a", "1"), &repairs{node: &node{mounts: []uint64{7}, effects: map[uint64]int{}}}
 		for name, step := range map[string]any{"processor": knows{l}, "recoverer": careful{r}} {
-			j := job(t, nil, step)
+			j := newJob(t, nil, step)
 			j.Request.Values = map[string]string{key: "v"}
 			o := mustRun(t, newRunner(t, t.TempDir()), j).Operations[0]
 			if (o.Phase == v1.OperationFailed) != refused {

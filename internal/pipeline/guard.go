@@ -39,7 +39,7 @@ func (e *timeoutError) Error() string { return e.cause.Error() + ": " + e.err.Er
 func (e *timeoutError) Unwrap() error { return e.err }
 
 // limited is the cause of a context whose time is limited by the operation. It names the limit as the user knows it.
-func limited(op Operation) error {
+func limited(op operation) error {
 	return fmt.Errorf("%w (timeoutSeconds: %g)", errTimeout, op.Timeout.Seconds())
 }
 

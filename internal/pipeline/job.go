@@ -33,8 +33,8 @@ var (
 	errTimeout  = errors.New("time limit of the operation has passed")
 )
 
-// Operation is what runs at a node.
-type Operation struct {
+// operation is what runs at a node.
+type operation struct {
 	Name string
 	Step processor.Step
 	// Acts says that Step.Processor may change something, as an external server or a script may. The journal on the
@@ -46,15 +46,15 @@ type Operation struct {
 	Storage string
 }
 
-// Job is one run.
-type Job struct {
+// job is one run.
+type job struct {
 	// UID names the journal: letters, digits, - and _, 128 at most.
 	UID string
 	// Request is what every operation is asked, with the parameters in Values.
 	Request processor.Request
 	Graph   *graph.Graph
 	// Operations by node id, for every node but 0.
-	Operations map[int32]Operation
+	Operations map[int32]operation
 	// Deadline of the whole run.
 	Deadline time.Time
 	// PlanOnly ends the run with the first plan that would change something, before BeforeRepair.
@@ -62,50 +62,50 @@ type Job struct {
 	// BeforeRepair, if it is set, is called when a plan is in the journal and before anything of it is done. An error
 	// ends the run with nothing changed, and run returns it; the plan is resumed when run is called again. again plans
 	// a second time, and changes nothing.
-	BeforeRepair func(ctx context.Context, r Report, again Replan) error
+	BeforeRepair func(ctx context.Context, r report, again replan) error
 	// Exclusive, if it is set, is called before the actions of a plan, and what it returns after them: no other program
 	// of the node repairs meanwhile. An error is that of the attempt.
 	Exclusive func(ctx context.Context) (release func(), err error)
 	// OperationEnded, if it is set, is called for every operation that ends in this process: the last of the report.
-	OperationEnded func(r Report)
+	OperationEnded func(r report)
 	// ActionEnded, if it is set, is called for every action that ends in this process. The last operation of the report
 	// is the one whose action it is.
-	ActionEnded func(r Report, a ActionEnd)
+	ActionEnded func(r report, a ActionEnd)
 }
 
-// Replan returns the plan that the recoverer would make now. It says nothing about the plan in the journal.
-type Replan func(ctx context.Context) (processor.Plan, error)
+// replan returns the plan that the recoverer would make now. It says nothing about the plan in the journal.
+type replan func(ctx context.Context) (processor.Plan, error)
 
 // uidPattern is what can be the name of a file and part of no other.
 var uidPattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_-]{0,127}$`)
 
-// run runs a job to its end, going on from its journal if there is one. A nil error means that the Report is final, and
+// run runs a job to its end, going on from its journal if there is one. A nil error means that the report is final, and
 // it is the same whenever run is called again. When ctx is cancelled, run stops with the cause; the journal is left so
 // that a later call goes on.
-func (r *Runner) run(ctx context.Context, job Job) (Report, error) {
+func (r *Runner) run(ctx context.Context, job job) (report, error) {
 	uid := job.UID
 	if !uidPattern.MatchString(uid) {
-		return Report{}, fmt.Errorf("opening journal: %q cannot be the name of a file", uid)
+		return report{}, fmt.Errorf("opening journal: %q cannot be the name of a file", uid)
 	}
 	for _, n := range job.Graph.Nodes() {
 		if s := job.Operations[n.ID].Step; n.ID != 0 && s.Processor == nil && s.Recoverer == nil {
-			return Report{}, fmt.Errorf("running node %d: it has no step", n.ID)
+			return report{}, fmt.Errorf("running node %d: it has no step", n.ID)
 		}
 	}
 	if _, taken := r.running.LoadOrStore(uid, true); taken {
-		return Report{}, fmt.Errorf("running %q: it runs already", uid)
+		return report{}, fmt.Errorf("running %q: it runs already", uid)
 	}
 	defer r.running.Delete(uid)
 	j, states, err := r.openJournal(job)
 	if err != nil {
-		return Report{}, err
+		return report{}, err
 	}
 	defer j.close()
 	x := &run{Runner: r, job: job, journal: j, states: states, failed: map[int32]bool{}, ledger: newLedger()}
 	ctx, cancel := context.WithDeadlineCause(ctx, job.Deadline, errDeadline)
 	defer cancel()
 	if err := x.all(ctx); err != nil {
-		return Report{}, err
+		return report{}, err
 	}
 	return x.report, nil
 }

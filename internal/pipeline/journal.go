@@ -42,7 +42,7 @@ type journal struct {
 }
 
 // openJournal opens or creates the journal of a job and reads what is in it.
-func (r *Runner) openJournal(job Job) (*journal, map[int32]*state, error) {
+func (r *Runner) openJournal(job job) (*journal, map[int32]*state, error) {
 	j := &journal{hook: r.hook}
 	want := &begin{Version: journalVersion, UID: job.UID, Graph: job.Graph.Hash(), Storage: storageOf(job)}
 	file, err := r.files.openJournal(job.UID, func(create func(line []byte) error) error {
@@ -62,7 +62,7 @@ func (r *Runner) openJournal(job Job) (*journal, map[int32]*state, error) {
 
 func (j *journal) close() { j.file.Close() }
 
-func (j *journal) resume(job Job, want *begin) (map[int32]*state, error) {
+func (j *journal) resume(job job, want *begin) (map[int32]*state, error) {
 	records, err := j.read()
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (j *journal) resume(job Job, want *begin) (map[int32]*state, error) {
 	return replay(job, records)
 }
 
-func storageOf(job Job) []string {
+func storageOf(job job) []string {
 	var dirs []string
 	for _, op := range job.Operations {
 		if op.Storage != "" {

@@ -32,7 +32,7 @@ func journalText(t *testing.T, dir string) string {
 func TestJournalIsForNobodyElse(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	mustRun(t, newRunner(t, dir), job(t, nil, gives("a", strings.Repeat("x", maxValueBytes+1))))
+	mustRun(t, newRunner(t, dir), newJob(t, nil, gives("a", strings.Repeat("x", maxValueBytes+1))))
 	count := 0
 	err := filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
 		if err != nil || name == dir {
@@ -96,12 +96,12 @@ func TestDamagedJournals(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			l := gives("a", "1")
-			want := mustRun(t, newRunner(t, dir), job(t, nil, l))
+			want := mustRun(t, newRunner(t, dir), newJob(t, nil, l))
 			text := test.damage(journalText(t, dir))
 			if err := os.WriteFile(journalPath(dir), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			got, err := newRunner(t, dir).run(t.Context(), job(t, nil, l))
+			got, err := newRunner(t, dir).run(t.Context(), newJob(t, nil, l))
 			if !errors.Is(err, test.want) || err != nil && !strings.Contains(err.Error(), test.text) {
 				t.Fatalf("error %v, want %v with %q", err, test.want, test.text)
 			}
@@ -119,7 +119,7 @@ func TestDamagedJournals(t *testing.T) {
 func TestEveryFlippedBitIsNoticed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	mustRun(t, newRunner(t, dir), job(t, nil, gives("a", "1"), &repairs{node: &node{mounts: []uint64{7}, effects: map[uint64]int{}}}))
+	mustRun(t, newRunner(t, dir), newJob(t, nil, gives("a", "1"), &repairs{node: &node{mounts: []uint64{7}, effects: map[uint64]int{}}}))
 	text := []byte(journalText(t, dir))
 	file, err := os.OpenFile(journalPath(dir), os.O_RDWR, 0)
 	if err != nil {
@@ -175,7 +175,7 @@ func lines(text string, which ...int) string {
 func TestJournalIsBounded(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t, t.TempDir())
-	j, _, err := r.openJournal(job(t, nil, gives("a", "1")))
+	j, _, err := r.openJournal(newJob(t, nil, gives("a", "1")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestHalfARecordIsTakenBack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	r := newRunner(t, dir)
-	j, _, err := r.openJournal(job(t, nil, gives("a", "1")))
+	j, _, err := r.openJournal(newJob(t, nil, gives("a", "1")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestHalfARecordIsTakenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	j.close()
-	again, states, err := r.openJournal(job(t, nil, gives("a", "1")))
+	again, states, err := r.openJournal(newJob(t, nil, gives("a", "1")))
 	if err != nil || states[1].attempts != 1 {
 		t.Fatalf("states %v, error %v", states, err)
 	}
@@ -229,7 +229,7 @@ func TestForget(t *testing.T) {
 	r := newRunner(t, dir)
 	outside := filepath.Join(dir, "kept", "mine.txt")
 	for _, uid := range []string{"keep", "drop", "runs"} {
-		j := job(t, nil, gives("a", strings.Repeat("x", maxValueBytes+1)), gives("b", "1"))
+		j := newJob(t, nil, gives("a", strings.Repeat("x", maxValueBytes+1)), gives("b", "1"))
 		stored := j.Operations[2]
 		stored.Storage = "kept"
 		j.Operations[2] = stored
@@ -280,7 +280,7 @@ func FuzzJournal(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte, right bool) {
 		dir := t.TempDir()
 		r := newRunner(t, dir)
-		j := job(t, nil, gives("a", "1"))
+		j := newJob(t, nil, gives("a", "1"))
 		text = bytes.ReplaceAll(text, []byte(`"graph":"G"`), []byte(`"graph":"`+j.Graph.Hash()+`"`))
 		if right {
 			var lines []byte

@@ -15,9 +15,9 @@ import (
 )
 
 // operations reads what runs at every node, before anything does.
-func (x *execution) operations(ctx context.Context) (map[int32]Operation, error) {
-	byName := map[string]Operation{}
-	byNode := map[int32]Operation{}
+func (x *execution) operations(ctx context.Context) (map[int32]operation, error) {
+	byName := map[string]operation{}
+	byNode := map[int32]operation{}
 	for _, n := range x.graph.Nodes() {
 		if n.ID == 0 {
 			continue
@@ -44,9 +44,9 @@ func (x *execution) operations(ctx context.Context) (map[int32]Operation, error)
 }
 
 // operation makes of a definition what the pipeline runs. The errors name fields and values.
-func (x *execution) operation(o *v1.Operation) (Operation, field.ErrorList) {
+func (x *execution) operation(o *v1.Operation) (operation, field.ErrorList) {
 	call, errs := o.Spec.Call()
-	op := Operation{Name: o.Name, Timeout: call.Timeout}
+	op := operation{Name: o.Name, Timeout: call.Timeout}
 	if len(errs) > 0 {
 		return op, errs
 	}

@@ -79,7 +79,7 @@ func onlyPlanned(s *v1.DiagnosisSpec) bool {
 }
 
 // checkPlan refuses a plan that is not the one which was agreed to.
-func (x *execution) checkPlan(r Report) error {
+func (x *execution) checkPlan(r report) error {
 	want := x.d.Spec.PlanHash
 	if want == "" {
 		return nil

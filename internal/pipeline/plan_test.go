@@ -23,9 +23,9 @@ func TestPlanOnly(t *testing.T) {
 	t.Parallel()
 	n := &node{mounts: []uint64{1, 2}, effects: map[uint64]int{}}
 	recoverer, after := &repairs{node: n}, gives("after", "x")
-	j := job(t, nil, gives("before", "x"), recoverer, after)
+	j := newJob(t, nil, gives("before", "x"), recoverer, after)
 	j.PlanOnly = true
-	j.BeforeRepair = func(context.Context, Report, Replan) error { return errors.New("was asked") }
+	j.BeforeRepair = func(context.Context, report, replan) error { return errors.New("was asked") }
 	dir := t.TempDir()
 	for range 2 {
 		r := mustRun(t, newRunner(t, dir), j)
@@ -45,7 +45,7 @@ func TestPlanOnly(t *testing.T) {
 // TestPlanOnlyGoesOn where nothing is to be changed.
 func TestPlanOnlyGoesOn(t *testing.T) {
 	t.Parallel()
-	j := job(t, nil, &empty{}, gives("after", "x"))
+	j := newJob(t, nil, &empty{}, gives("after", "x"))
 	j.PlanOnly = true
 	r := mustRun(t, newRunner(t, t.TempDir()), j)
 	if !r.Succeeded || r.Planned || r.Values["after"] != "x" {
@@ -122,7 +122,7 @@ func TestPartsDoNotWaitForEachOther(t *testing.T) {
 			t.Parallel()
 			n := &node{mounts: []uint64{1, 2, 3, 4}, effects: map[uint64]int{}}
 			recoverer := &inParts{repairs: repairs{node: n}, parts: tc.parts, refused: tc.refused}
-			r := mustRun(t, newRunner(t, t.TempDir()), job(t, nil, recoverer))
+			r := mustRun(t, newRunner(t, t.TempDir()), newJob(t, nil, recoverer))
 			if !slices.Equal(n.mounts, tc.undone) {
 				t.Errorf("mounts that are left: %v, want %v", n.mounts, tc.undone)
 			}
@@ -158,7 +158,7 @@ func TestFilesAreForLaterOperations(t *testing.T) {
 	}}
 	dir := t.TempDir()
 	for range 2 {
-		r := mustRun(t, newRunner(t, dir), job(t, nil, first, second))
+		r := mustRun(t, newRunner(t, dir), newJob(t, nil, first, second))
 		if diff := cmp.Diff(map[string]string{"short": "x"}, r.Values); diff != "" {
 			t.Errorf("values (-want +got):\n%s", diff)
 		}

@@ -98,16 +98,16 @@ func (x *execution) changed() error {
 }
 
 // job makes the job of the Diagnosis, or says with a verdict why there is none.
-func (x *execution) job(ctx context.Context, g *graph.Graph) (Job, error) {
+func (x *execution) job(ctx context.Context, g *graph.Graph) (job, error) {
 	if errs := x.d.Spec.Validate(); len(errs) > 0 {
-		return Job{}, end(v1.ReasonInvalid, "%s", v1.Message(errs))
+		return job{}, end(v1.ReasonInvalid, "%s", v1.Message(errs))
 	}
 	if x.d.Spec.Mode == v1.ModeApprove && x.Approvals == nil {
-		return Job{}, end(v1.ReasonInvalid, "spec.mode: a plan cannot be approved without an API server: use mode Plan")
+		return job{}, end(v1.ReasonInvalid, "spec.mode: a plan cannot be approved without an API server: use mode Plan")
 	}
 	x.graph, x.d.Status.AdjacencyListHash = g, g.Hash()
 	operations, err := x.operations(ctx)
-	return Job{
+	return job{
 		UID: string(x.d.UID), Request: x.request(), Graph: g, Operations: operations, Deadline: x.deadline(),
 		PlanOnly: x.d.Spec.Mode == v1.ModePlan, Exclusive: x.Exclusive,
 	}, err

@@ -100,7 +100,7 @@ func together(a, b error) error {
 	return fmt.Errorf("%w; %s", a, b.Error())
 }
 
-func (x *run) plan(ctx context.Context, op Operation) (processor.Plan, error) {
+func (x *run) plan(ctx context.Context, op operation) (processor.Plan, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, op.Timeout, limited(op))
 	defer cancel()
 	r := x.request()

@@ -8,8 +8,8 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 )
 
-// Report says how a run went.
-type Report struct {
+// report says how a run went.
+type report struct {
 	// Operations in the order in which they ran.
 	Operations []operationRun
 	// Path is the path that succeeded, or the one tried last, as node ids.
@@ -18,7 +18,7 @@ type Report struct {
 	Reached int
 	// Succeeded says whether every operation of Path did.
 	Succeeded bool
-	// Planned is set if the run ended with a plan, as Job.PlanOnly asks: that of the last operation.
+	// Planned is set if the run ended with a plan, as job.PlanOnly asks: that of the last operation.
 	Planned bool
 	// Failed are the paths that were tried and failed, in order.
 	Failed [][]int32

@@ -35,7 +35,7 @@ func TestLongResultsGoToAFile(t *testing.T) {
 	long := strings.Repeat("0123456789 <&>\"\\\t\x01\n", 10<<20/18)
 	var seen string
 	dir := t.TempDir()
-	j := job(t, nil, gives("collector.system.mountinfo", long), &look{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
+	j := newJob(t, nil, gives("collector.system.mountinfo", long), &look{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
 		seen = r.Values["collector.system.mountinfo"]
 		return processor.Result{}, nil
 	}})
@@ -78,7 +78,7 @@ func TestAllResultsTogetherAreBounded(t *testing.T) {
 		seen = r.Values
 		return processor.Result{}, nil
 	}})
-	report := mustRun(t, newRunner(t, t.TempDir()), job(t, nil, steps...))
+	report := mustRun(t, newRunner(t, t.TempDir()), newJob(t, nil, steps...))
 	if size := jsonSize(t, report.Values); size > maxResultsBytes+6*len(report.Values)+2 {
 		t.Errorf("the status holds %d bytes", size)
 	}
@@ -94,7 +94,7 @@ func TestAllResultsTogetherAreBounded(t *testing.T) {
 func TestFilesTogetherAreBounded(t *testing.T) {
 	t.Parallel()
 	big := strings.Repeat("x", 24<<20)
-	report := mustRun(t, newRunner(t, t.TempDir()), job(t, nil, gives("a", big), gives("b", big), gives("c", big)))
+	report := mustRun(t, newRunner(t, t.TempDir()), newJob(t, nil, gives("a", big), gives("b", big), gives("c", big)))
 	o := report.Operations[2]
 	if o.Phase != v1.OperationFailed || o.Message != `keeping result "c": the run would have 3 files with 75497472 bytes, at most 1000 with 67108864` {
 		t.Errorf("operation %s %q", o.Phase, o.Message)
@@ -114,7 +114,7 @@ func TestTheNumberOfFilesIsBounded(t *testing.T) {
 		return processor.Result{Values: values}, nil
 	}}
 	dir := t.TempDir()
-	report := mustRun(t, newRunner(t, dir), job(t, nil, many, many, many, many))
+	report := mustRun(t, newRunner(t, dir), newJob(t, nil, many, many, many, many))
 	o := report.Operations[3]
 	if o.Phase != v1.OperationFailed || !strings.Contains(o.Message, "1001 files") || len(tree(t, dir)) != 1+maxFiles {
 		t.Errorf("operation %s %q, %d files", o.Phase, o.Message, len(tree(t, dir)))
@@ -152,7 +152,7 @@ func TestExcerpts(t *testing.T) {
 		"careless":  {careless{gives("k", long)}, "y\uFFFDy\uFFFD"},
 		"panicking": {panicking{gives("k", long)}, "xxxx"},
 	} {
-		report := mustRun(t, newRunner(t, t.TempDir()), job(t, nil, test.step))
+		report := mustRun(t, newRunner(t, t.TempDir()), newJob(t, nil, test.step))
 		if got := report.Values["k"]; !strings.HasPrefix(got, test.want) || costOf(got) > maxValueBytes {
 			t.Errorf("%s: %d bytes, %.80q", name, len(got), got)
 		}
@@ -163,7 +163,7 @@ func TestCredentialsDoNotReachTheStatus(t *testing.T) {
 	t.Parallel()
 	var seen string
 	secret := "--password=hunter2"
-	j := job(t, nil, gives("k", secret), gives("long", strings.Repeat("x", maxValueBytes-1000)+" "+secret+strings.Repeat(" ", 1000)),
+	j := newJob(t, nil, gives("k", secret), gives("long", strings.Repeat("x", maxValueBytes-1000)+" "+secret+strings.Repeat(" ", 1000)),
 		&look{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
 			seen = r.Values["k"]
 			return processor.Result{NotApplicable: "not with " + secret}, nil
@@ -197,10 +197,10 @@ func TestBinaryResults(t *testing.T) {
 		stop() // it ends the first run: the second has the value from the journal
 		return processor.Result{}, ctx.Err()
 	}}
-	if _, err := newRunner(t, dir).run(ctx, job(t, nil, gives("k", value), last)); !errors.Is(err, context.Canceled) {
+	if _, err := newRunner(t, dir).run(ctx, newJob(t, nil, gives("k", value), last)); !errors.Is(err, context.Canceled) {
 		t.Fatalf("error %v, want that the run was cancelled", err)
 	}
-	report := mustRun(t, newRunner(t, dir), job(t, nil, gives("k", value), last))
+	report := mustRun(t, newRunner(t, dir), newJob(t, nil, gives("k", value), last))
 	if report.Values["k"] != "a\uFFFD\uFFFDb\\u0000" || !slices.Equal(seen, []string{value, value}) {
 		t.Errorf("shown %q, seen %q", report.Values["k"], seen)
 	}
@@ -212,7 +212,7 @@ func TestBinaryResults(t *testing.T) {
 func TestALaterResultReplacesAnEarlierOne(t *testing.T) {
 	t.Parallel()
 	big := strings.Repeat("x", maxValueBytes-100)
-	report := mustRun(t, newRunner(t, t.TempDir()), job(t, nil, gives("k", big), gives("k", big), gives("k", big+"y"), gives("l", big)))
+	report := mustRun(t, newRunner(t, t.TempDir()), newJob(t, nil, gives("k", big), gives("k", big), gives("k", big+"y"), gives("l", big)))
 	if report.Values["k"] != big+"y" || report.Values["l"] != big {
 		t.Errorf("%d and %d bytes", len(report.Values["k"]), len(report.Values["l"]))
 	}
@@ -221,7 +221,7 @@ func TestALaterResultReplacesAnEarlierOne(t *testing.T) {
 func TestTamperedFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	j := job(t, nil, gives("k", strings.Repeat("x", maxValueBytes+1)))
+	j := newJob(t, nil, gives("k", strings.Repeat("x", maxValueBytes+1)))
 	a := mustRun(t, newRunner(t, dir), j).Operations[0].Artifacts[0]
 	if err := os.WriteFile(a.Path, []byte("other"), 0o600); err != nil {
 		t.Fatal(err)
@@ -240,7 +240,7 @@ func TestTamperedFiles(t *testing.T) {
 func TestStorage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	j := job(t, nil, gives("short", "1"))
+	j := newJob(t, nil, gives("short", "1"))
 	op := j.Operations[1]
 	op.Storage = "results/here"
 	j.Operations[1] = op
@@ -278,7 +278,7 @@ func TestStorageDoesNotEscapeByLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		j := job(t, nil, gives("a", "1"))
+		j := newJob(t, nil, gives("a", "1"))
 		op := j.Operations[1]
 		op.Storage = "link/x"
 		j.Operations[1] = op

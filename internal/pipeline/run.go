@@ -19,12 +19,12 @@ import (
 // run is one call of Run.
 type run struct {
 	*Runner
-	job     Job
+	job     job
 	journal *journal
 	states  map[int32]*state
 	ledger  *ledger
 	failed  map[int32]bool
-	report  Report
+	report  report
 }
 
 // all tries paths until one succeeds or none is left.
@@ -161,7 +161,7 @@ func (x *run) operationRun(id int32, s *state) operationRun {
 }
 
 // soFar is the report with the node that runs, or has just ended.
-func (x *run) soFar(id int32, s *state) Report {
+func (x *run) soFar(id int32, s *state) report {
 	r := x.report
 	r.Operations = append(slices.Clone(r.Operations), x.operationRun(id, s))
 	r.Values = maps.Clone(x.ledger.shown)

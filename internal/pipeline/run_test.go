@@ -22,7 +22,7 @@ import (
 func TestResultsArePassedOn(t *testing.T) {
 	t.Parallel()
 	var seen map[string]string
-	j := job(t, nil, gives("a", "1"), gives("b", "2"), &look{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
+	j := newJob(t, nil, gives("a", "1"), gives("b", "2"), &look{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
 		seen = r.Values
 		return processor.Result{Values: map[string]string{"c": "3"}}, nil
 	}})
@@ -45,7 +45,7 @@ func TestResultsArePassedOn(t *testing.T) {
 func TestTheNextPathIsTriedFromItsBeginning(t *testing.T) {
 	t.Parallel()
 	first, bad, other, last := gives("a", "1"), declines("no such fault"), gives("b", "2"), gives("c", "3")
-	j := job(t, [][]int32{{1}, {2, 3}, {4}, {4}, nil}, first, bad, other, last)
+	j := newJob(t, [][]int32{{1}, {2, 3}, {4}, {4}, nil}, first, bad, other, last)
 	report := mustRun(t, newRunner(t, t.TempDir()), j)
 	if !report.Succeeded || !cmp.Equal(report.Path, []int32{1, 3, 4}) || !cmp.Equal(report.Failed, [][]int32{{1, 2, 4}}) {
 		t.Errorf("path %v, failed %v", report.Path, report.Failed)
@@ -61,7 +61,7 @@ func TestTheNextPathIsTriedFromItsBeginning(t *testing.T) {
 
 func TestAllPathsFail(t *testing.T) {
 	t.Parallel()
-	j := job(t, [][]int32{{1, 2}, nil, nil}, declines("not this"), fails(processor.Stalled(errBroken)))
+	j := newJob(t, [][]int32{{1, 2}, nil, nil}, declines("not this"), fails(processor.Stalled(errBroken)))
 	report := mustRun(t, newRunner(t, t.TempDir()), j)
 	if report.Succeeded || !cmp.Equal(report.Failed, [][]int32{{1}, {2}}) || !cmp.Equal(report.Path, []int32{2}) {
 		t.Errorf("report %+v", report)
@@ -87,7 +87,7 @@ func TestRetries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := fails(test.err)
-				report := mustRun(t, newRunner(t, t.TempDir()), job(t, nil, l))
+				report := mustRun(t, newRunner(t, t.TempDir()), newJob(t, nil, l))
 				if l.calls != len(test.waits)+1 || int(report.Operations[0].Attempts) != l.calls {
 					t.Fatalf("%d calls, %d attempts, want %d", l.calls, report.Operations[0].Attempts, len(test.waits)+1)
 				}
@@ -114,7 +114,7 @@ func TestARetryCanSucceed(t *testing.T) {
 			}
 			return processor.Result{}, nil
 		}
-		report := mustRun(t, newRunner(t, t.TempDir()), job(t, nil, l))
+		report := mustRun(t, newRunner(t, t.TempDir()), newJob(t, nil, l))
 		if !report.Succeeded || report.Operations[0].Attempts != 3 || report.Operations[0].Message != "" {
 			t.Errorf("report %+v", report)
 		}
@@ -163,7 +163,7 @@ func TestBadProcessors(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRunner(t, t.TempDir())
 				begin := time.Now()
-				report := mustRun(t, r, job(t, nil, &look{run: test.run}))
+				report := mustRun(t, r, newJob(t, nil, &look{run: test.run}))
 				o := report.Operations[0]
 				if o.Phase != v1.OperationFailed || o.Reason != test.reason || o.Message != test.message || o.Attempts != test.attempts {
 					t.Errorf("operation %+v", o)
@@ -189,7 +189,7 @@ func TestBadProcessors(t *testing.T) {
 func TestPanicsLeaveTheirStackInTheJournal(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	mustRun(t, newRunner(t, dir), job(t, nil, &look{run: explode}))
+	mustRun(t, newRunner(t, dir), newJob(t, nil, &look{run: explode}))
 	text := journalText(t, dir)
 	if !strings.Contains(text, "pipeline.explode") {
 		t.Errorf("no stack in the journal:\n%s", text)
@@ -203,7 +203,7 @@ func TestTooManyAbandonedProcessors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRunner(t, t.TempDir())
 		for i := range maxAbandoned + 1 {
-			j := job(t, nil, &look{run: func(context.Context, processor.Request) (processor.Result, error) {
+			j := newJob(t, nil, &look{run: func(context.Context, processor.Request) (processor.Result, error) {
 				time.Sleep(1000 * time.Hour)
 				return processor.Result{}, nil
 			}})
@@ -235,7 +235,7 @@ func TestDeadlineOfTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		begin := time.Now()
-		j := job(t, nil, &look{run: slow}, &look{run: slow}, gives("a", "1"))
+		j := newJob(t, nil, &look{run: slow}, &look{run: slow}, gives("a", "1"))
 		j.Deadline = begin.Add(time.Minute)
 		report := mustRun(t, newRunner(t, dir), j)
 		if took := time.Since(begin); took != time.Minute {
@@ -254,7 +254,7 @@ func TestDeadlineThatPassedWhileNobodyRan(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := gives("a", "1")
-		j := job(t, nil, l)
+		j := newJob(t, nil, l)
 		time.Sleep(2 * time.Hour)
 		report := mustRun(t, newRunner(t, t.TempDir()), j)
 		if l.calls != 0 || !report.DeadlineExceeded || report.Succeeded || len(report.Operations) != 0 {
@@ -279,7 +279,7 @@ func TestCancelledRunsStopAndGoOn(t *testing.T) {
 			return processor.Result{}, nil
 		}
 		first := gives("a", "1")
-		j := job(t, nil, first, l)
+		j := newJob(t, nil, first, l)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(errGone) })
 		if _, err := newRunner(t, dir).run(ctx, j); !errors.Is(err, errGone) {
@@ -300,7 +300,7 @@ func TestCancelledWhileWaiting(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Minute, func() { cancel(errGone) })
 		begin := time.Now()
-		_, err := newRunner(t, t.TempDir()).run(ctx, job(t, nil, fails(&processor.WaitingError{Err: errBroken, After: 30 * time.Minute})))
+		_, err := newRunner(t, t.TempDir()).run(ctx, newJob(t, nil, fails(&processor.WaitingError{Err: errBroken, After: 30 * time.Minute})))
 		if !errors.Is(err, errGone) || time.Since(begin) != time.Minute {
 			t.Errorf("error %v after %v", err, time.Since(begin))
 		}
@@ -310,7 +310,7 @@ func TestCancelledWhileWaiting(t *testing.T) {
 func TestNoTwoRunsOfOneUID(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t, t.TempDir())
-	j := job(t, nil, gives("a", "1"))
+	j := newJob(t, nil, gives("a", "1"))
 	var second error
 	j.Operations[1].Step.Processor.(*look).run = func(ctx context.Context, _ processor.Request) (processor.Result, error) {
 		_, second = r.run(ctx, j)
@@ -326,13 +326,13 @@ func TestBadJobs(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t, t.TempDir())
 	for _, uid := range []string{"", "..", "../x", "a/b", ".", "a.b", strings.Repeat("x", 129), "-x"} {
-		j := job(t, nil, gives("a", "1"))
+		j := newJob(t, nil, gives("a", "1"))
 		j.UID = uid
 		if _, err := r.run(t.Context(), j); err == nil || !strings.Contains(err.Error(), "cannot be the name of a file") {
 			t.Errorf("UID %q: error %v", uid, err)
 		}
 	}
-	j := job(t, nil, gives("a", "1"))
+	j := newJob(t, nil, gives("a", "1"))
 	delete(j.Operations, 1)
 	if _, err := r.run(t.Context(), j); err == nil || !strings.Contains(err.Error(), "node 1") {
 		t.Errorf("error %v", err)
@@ -340,7 +340,7 @@ func TestBadJobs(t *testing.T) {
 }
 
 // ladder has rungs of two nodes, each leading to both of the next; whatever runs last fails.
-func ladder(t testing.TB, rungs int, step func(last bool) *look) (Job, []*look) {
+func ladder(t testing.TB, rungs int, step func(last bool) *look) (job, []*look) {
 	edges := [][]int32{{1, 2}}
 	var looks []*look
 	var steps []any
@@ -355,7 +355,7 @@ func ladder(t testing.TB, rungs int, step func(last bool) *look) (Job, []*look) 
 			steps = append(steps, looks[len(looks)-1])
 		}
 	}
-	return job(t, edges, steps...), looks
+	return newJob(t, edges, steps...), looks
 }
 
 func TestLadderRunsEachNodeOnce(t *testing.T) {
@@ -382,7 +382,7 @@ func BenchmarkLadder25(b *testing.B) {
 	r := newRunner(b, b.TempDir())
 	n := 0
 	for b.Loop() {
-		var j Job
+		var j job
 		j, _ = ladder(b, 12, func(last bool) *look {
 			n++
 			if last || n%2 == 1 {

@@ -77,7 +77,7 @@ type Options struct {
 	Observer Observer
 	// External makes the processors of Operations that are not built in. Nil: only built-in ones run.
 	External External
-	// Exclusive keeps other programs of the node from repairs while one is done here, as Job has it. It may be nil.
+	// Exclusive keeps other programs of the node from repairs while one is done here, as job has it. It may be nil.
 	Exclusive func(ctx context.Context) (release func(), err error)
 	// DefaultDeadline is that of a Diagnosis which names none. 0: 30 minutes.
 	DefaultDeadline time.Duration

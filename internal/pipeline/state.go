@@ -28,7 +28,7 @@ type state struct {
 }
 
 // replay makes the states of records, which a correct run has written in an order that makes sense.
-func replay(job Job, records []record) (map[int32]*state, error) {
+func replay(job job, records []record) (map[int32]*state, error) {
 	states := map[int32]*state{}
 	for _, r := range records[1:] {
 		if r.Kind == kindEnd && r.Seq == len(records) {

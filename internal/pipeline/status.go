@@ -16,7 +16,7 @@ import (
 )
 
 // progress writes into the status how far a run is.
-func (x *execution) progress(r Report) {
+func (x *execution) progress(r report) {
 	s := &x.d.Status
 	s.OperationResults = r.Values
 	s.Operations, s.Artifacts, s.FailedPaths, s.SucceededPath, s.Plan = nil, nil, nil, nil, nil
@@ -54,7 +54,7 @@ func (x *execution) path(ids []int32) v1.Path {
 }
 
 // conclude writes the end into the status. No verdict is success. Without a report, what is known from before stays.
-func (x *execution) conclude(r Report, v *verdict) {
+func (x *execution) conclude(r report, v *verdict) {
 	s := &x.d.Status
 	if len(r.Path) > 0 {
 		x.progress(r)
@@ -72,7 +72,7 @@ func (x *execution) conclude(r Report, v *verdict) {
 }
 
 // verdictOn says why a run did not succeed: the failures first, for a person can do something about them.
-func (x *execution) verdictOn(r Report) *verdict {
+func (x *execution) verdictOn(r report) *verdict {
 	if r.Succeeded || r.Planned {
 		return nil
 	}
@@ -102,7 +102,7 @@ func attempts(n int32) string {
 }
 
 // outcome says in one word what came of a Diagnosis that has ended.
-func outcome(all []v1.Fault, r Report, v *verdict) v1.Outcome {
+func outcome(all []v1.Fault, r report, v *verdict) v1.Outcome {
 	switch {
 	case r.Planned:
 		return v1.OutcomePlanned

@@ -13,7 +13,7 @@ import (
 )
 
 // summary says in one sentence what came of a Diagnosis that has ended, and what to do.
-func (x *execution) summary(r Report, v *verdict) string {
+func (x *execution) summary(r report, v *verdict) string {
 	s, said := &x.d.Status, lastMessage(r)
 	if v != nil {
 		said = v.message
@@ -54,7 +54,7 @@ func (x *execution) summary(r Report, v *verdict) string {
 // Conclude writes into a Diagnosis that nothing has run for what findings say, as an execution that found them would:
 // faults, outcome and summary. said is the summary if there are none.
 func Conclude(d *v1.Diagnosis, findings []fault.Finding, said string) {
-	x, r := &execution{d: d}, Report{Operations: []operationRun{{NoFault: len(findings) == 0}}}
+	x, r := &execution{d: d}, report{Operations: []operationRun{{NoFault: len(findings) == 0}}}
 	d.Status.Faults = Faults(findings)
 	d.Status.Outcome = outcome(d.Status.Faults, r, nil)
 	if len(findings) == 0 {
@@ -64,7 +64,7 @@ func Conclude(d *v1.Diagnosis, findings []fault.Finding, said string) {
 }
 
 // nothingLeft reports whether every action that is done found nothing left to do.
-func nothingLeft(r Report) bool {
+func nothingLeft(r report) bool {
 	already := false
 	for _, o := range r.Operations {
 		for _, a := range o.Actions {
@@ -78,7 +78,7 @@ func nothingLeft(r Report) bool {
 }
 
 // lastMessage is what the last operation says that says something.
-func lastMessage(r Report) (text string) {
+func lastMessage(r report) (text string) {
 	for _, o := range r.Operations {
 		if o.Message != "" {
 			text = o.Message

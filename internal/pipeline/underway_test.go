@@ -33,16 +33,16 @@ func TestUnderway(t *testing.T) {
 	if got := underway(); got != 0 {
 		t.Errorf("in an empty directory %d", got)
 	}
-	planned := job(t, nil, &repairs{node: &node{mounts: []uint64{7}, effects: map[uint64]int{}}})
+	planned := newJob(t, nil, &repairs{node: &node{mounts: []uint64{7}, effects: map[uint64]int{}}})
 	planned.UID, planned.PlanOnly = "uid-0", true
 	mustRun(t, newRunner(t, dir), planned)
 	var seen []int
 	n := &node{mounts: []uint64{7}, effects: map[uint64]int{}}
-	j := job(t, nil, &repairs{node: n, failVerify: func(int) error {
+	j := newJob(t, nil, &repairs{node: n, failVerify: func(int) error {
 		seen = append(seen, underway())
 		return nil
 	}})
-	j.BeforeRepair = func(context.Context, Report, Replan) error {
+	j.BeforeRepair = func(context.Context, report, replan) error {
 		seen = append(seen, underway())
 		return nil
 	}
@@ -74,7 +74,7 @@ func TestExclusive(t *testing.T) {
 		}
 		return nil
 	}}
-	j := job(t, nil, r)
+	j := newJob(t, nil, r)
 	j.Exclusive = func(context.Context) (func(), error) {
 		if taken++; taken == 1 {
 			return nil, processor.Stalled(errors.New("another has it"))
