@@ -145,7 +145,7 @@ func sameEnd(want, got report) string {
 		cmpopts.IgnoreFields(v1.OperationRun{}, "Attempts", "StartTime", "CompletionTime"),
 		// Every run has its own directory.
 		cmpopts.IgnoreFields(v1.Artifact{}, "Path"),
-		cmp.FilterPath(func(p cmp.Path) bool { return p.String() == "Values" }, cmp.Comparer(func(a, b map[string]string) bool {
+		cmp.FilterPath(func(p cmp.Path) bool { return p.String() == "Results" }, cmp.Comparer(func(a, b map[string]string) bool {
 			return cmp.Equal(firstLines(a), firstLines(b))
 		})))
 }

@@ -167,6 +167,6 @@ func (x *execution) beforeRepair(ctx context.Context, r report, again replan) er
 // refused is the report of a run that ended just before a repair.
 func refused(r report, v *verdict) report {
 	o := &r.Operations[len(r.Operations)-1]
-	o.Phase, o.Reason, o.Message, o.CompletionTime = v1.OperationFailed, v.reason, v.message, moment(time.Now())
+	o.Phase, o.Reason, o.Message, o.CompletionTime = v1.OperationFailed, v.reason, v.message, microTime(time.Now())
 	return r
 }

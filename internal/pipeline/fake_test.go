@@ -147,9 +147,8 @@ func newJob(t testing.TB, edges [][]int32, steps ...any) job {
 		t.Fatal(err)
 	}
 	return job{
-		UID: "uid-1",
 		Request: processor.Request{
-			Diagnosis: processor.Diagnosis{UID: "u", Namespace: "default", Name: "d"},
+			Diagnosis: processor.Diagnosis{UID: "uid-1", Namespace: "default", Name: "d"},
 			Node:      "node-1",
 			Values:    map[string]string{"param.x": "1"},
 		},

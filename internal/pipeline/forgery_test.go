@@ -34,8 +34,8 @@ func TestNoResultIsAParameter(t *testing.T) {
 			!strings.Contains(o.Message, `"`+forged[1]+`"`) || answer.calls != 1 {
 			t.Errorf("%q: operation %+v, %d calls", forged, o, answer.calls)
 		}
-		if after.calls != 0 || len(report.Values) != 0 {
-			t.Errorf("%q: %d later calls, results %q", forged, after.calls, report.Values)
+		if after.calls != 0 || len(report.Results) != 0 {
+			t.Errorf("%q: %d later calls, results %q", forged, after.calls, report.Results)
 		}
 	}
 }
@@ -59,7 +59,7 @@ func TestEchoes(t *testing.T) {
 	j.Request.Pod.Container = ""
 	report := mustRun(t, newRunner(t, dir), j)
 	want := map[string]string{"a": "changed", "b": "2", "mine": "kept"}
-	if diff := cmp.Diff(want, report.Values); diff != "" || !report.Succeeded {
+	if diff := cmp.Diff(want, report.Results); diff != "" || !report.Succeeded {
 		t.Errorf("results (-want +got):\n%s", diff)
 	}
 	want["param.x"], want[processor.KeyPodName] = "1", "forged" // Data overrules it

@@ -38,13 +38,13 @@ type timeoutError struct{ cause, err error }
 func (e *timeoutError) Error() string { return e.cause.Error() + ": " + e.err.Error() }
 func (e *timeoutError) Unwrap() error { return e.err }
 
-// limited is the cause of a context whose time is limited by the operation. It names the limit as the user knows it.
-func limited(op operation) error {
+// timeoutCause is the cause of a context whose time is limited by the operation. It names the limit as the user knows it.
+func timeoutCause(op operation) error {
 	return fmt.Errorf("%w (timeoutSeconds: %g)", errTimeout, op.Timeout.Seconds())
 }
 
-// timed marks an error that comes after the time limit of the operation.
-func timed(ctx context.Context, err error) error {
+// wrapTimeout marks an error that comes after the time limit of the operation.
+func wrapTimeout(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errTimeout) {
 		return &timeoutError{cause, err}
 	}
@@ -72,5 +72,5 @@ func guard[T any](ctx context.Context, r *Runner, fn func(context.Context) (T, e
 	case errors.Is(err, bounded.ErrEnded):
 		err = &panicError{value: err}
 	}
-	return value, timed(ctx, err)
+	return value, wrapTimeout(ctx, err)
 }

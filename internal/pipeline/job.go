@@ -37,9 +37,9 @@ var (
 type operation struct {
 	Name string
 	Step processor.Step
-	// Acts says that Step.Processor may change something, as an external server or a script may. The journal on the
+	// HasSideEffects says that Step.Processor may change something, as an external server or a script may. The journal on the
 	// disk then says so before it runs.
-	Acts bool
+	HasSideEffects bool
 	// Timeout bounds one attempt.
 	Timeout time.Duration
 	// Storage is a directory below the data root, as files.storageDir gives it, where results are kept whole. Empty: no.
@@ -48,9 +48,8 @@ type operation struct {
 
 // job is one run.
 type job struct {
-	// UID names the journal: letters, digits, - and _, 128 at most.
-	UID string
-	// Request is what every operation is asked, with the parameters in Values.
+	// Request is what every operation is asked, with the parameters in Values. The UID in it names the journal: letters,
+	// digits, - and _, 128 at most.
 	Request processor.Request
 	Graph   *graph.Graph
 	// Operations by node id, for every node but 0.
@@ -63,9 +62,6 @@ type job struct {
 	// ends the run with nothing changed, and run returns it; the plan is resumed when run is called again. again plans
 	// a second time, and changes nothing.
 	BeforeRepair func(ctx context.Context, r report, again replan) error
-	// Exclusive, if it is set, is called before the actions of a plan, and what it returns after them: no other program
-	// of the node repairs meanwhile. An error is that of the attempt.
-	Exclusive func(ctx context.Context) (release func(), err error)
 	// OperationEnded, if it is set, is called for every operation that ends in this process: the last of the report.
 	OperationEnded func(r report)
 	// ActionEnded, if it is set, is called for every action that ends in this process. The last operation of the report
@@ -83,7 +79,7 @@ var uidPattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_-]{0,127}$`)
 // it is the same whenever run is called again. When ctx is cancelled, run stops with the cause; the journal is left so
 // that a later call goes on.
 func (r *Runner) run(ctx context.Context, job job) (report, error) {
-	uid := job.UID
+	uid := job.Request.Diagnosis.UID
 	if !uidPattern.MatchString(uid) {
 		return report{}, fmt.Errorf("opening journal: %q cannot be the name of a file", uid)
 	}
@@ -101,10 +97,10 @@ func (r *Runner) run(ctx context.Context, job job) (report, error) {
 		return report{}, err
 	}
 	defer j.close()
-	x := &run{Runner: r, job: job, journal: j, states: states, failed: map[int32]bool{}, ledger: newLedger()}
+	x := &run{Runner: r, job: job, journal: j, states: states, failed: map[int32]bool{}, results: newResults()}
 	ctx, cancel := context.WithDeadlineCause(ctx, job.Deadline, errDeadline)
 	defer cancel()
-	if err := x.all(ctx); err != nil {
+	if err := x.paths(ctx); err != nil {
 		return report{}, err
 	}
 	return x.report, nil

@@ -44,8 +44,8 @@ type journal struct {
 // openJournal opens or creates the journal of a job and reads what is in it.
 func (r *Runner) openJournal(job job) (*journal, map[int32]*state, error) {
 	j := &journal{hook: r.hook}
-	want := &begin{Version: journalVersion, UID: job.UID, Graph: job.Graph.Hash(), Storage: storageOf(job)}
-	file, err := r.files.openJournal(job.UID, func(create func(line []byte) error) error {
+	want := &begin{Version: journalVersion, UID: job.Request.Diagnosis.UID, Graph: job.Graph.Hash(), Storage: storageOf(job)}
+	file, err := r.files.openJournal(job.Request.Diagnosis.UID, func(create func(line []byte) error) error {
 		return j.add(record{Kind: kindBegin, Begin: want}, create)
 	})
 	if err != nil {

@@ -16,6 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
+
+	v1 "kubediag.org/kubediag/api/v1"
 )
 
 func journalPath(dir string) string { return filepath.Join(dir, journalDir, "uid-1"+journalEnd) }
@@ -32,7 +34,7 @@ func journalText(t *testing.T, dir string) string {
 func TestJournalIsForNobodyElse(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	mustRun(t, newRunner(t, dir), newJob(t, nil, gives("a", strings.Repeat("x", maxValueBytes+1))))
+	mustRun(t, newRunner(t, dir), newJob(t, nil, gives("a", strings.Repeat("x", v1.MaxValueBytes+1))))
 	count := 0
 	err := filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
 		if err != nil || name == dir {
@@ -229,11 +231,11 @@ func TestForget(t *testing.T) {
 	r := newRunner(t, dir)
 	outside := filepath.Join(dir, "kept", "mine.txt")
 	for _, uid := range []string{"keep", "drop", "runs"} {
-		j := newJob(t, nil, gives("a", strings.Repeat("x", maxValueBytes+1)), gives("b", "1"))
+		j := newJob(t, nil, gives("a", strings.Repeat("x", v1.MaxValueBytes+1)), gives("b", "1"))
 		stored := j.Operations[2]
 		stored.Storage = "kept"
 		j.Operations[2] = stored
-		j.UID = uid
+		j.Request.Diagnosis.UID = uid
 		mustRun(t, r, j)
 	}
 	if err := os.WriteFile(outside, nil, 0o600); err != nil {

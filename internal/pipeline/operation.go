@@ -72,9 +72,9 @@ func (x *execution) operation(o *v1.Operation) (operation, field.ErrorList) {
 		}
 		op.Step = step
 	case v1.ProcessorHTTP:
-		op.Acts, op.Step.Processor = true, x.External.Server(o.Name, call.URL)
+		op.HasSideEffects, op.Step.Processor = true, x.External.Server(o.Name, call.URL)
 	case v1.ProcessorScript:
-		op.Acts, op.Step.Processor = true, x.script(o.Name, call.Script)
+		op.HasSideEffects, op.Step.Processor = true, x.script(o.Name, call.Script)
 	default:
 		errs = append(errs, field.Forbidden(at.Child("function"), "functions are not run"))
 	}

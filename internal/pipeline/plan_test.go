@@ -48,7 +48,7 @@ func TestPlanOnlyGoesOn(t *testing.T) {
 	j := newJob(t, nil, &empty{}, gives("after", "x"))
 	j.PlanOnly = true
 	r := mustRun(t, newRunner(t, t.TempDir()), j)
-	if !r.Succeeded || r.Planned || r.Values["after"] != "x" {
+	if !r.Succeeded || r.Planned || r.Results["after"] != "x" {
 		t.Errorf("report %+v", r)
 	}
 	if o := r.Operations[0]; !o.NoFault || o.Message != "nothing is wrong" {
@@ -159,7 +159,7 @@ func TestFilesAreForLaterOperations(t *testing.T) {
 	dir := t.TempDir()
 	for range 2 {
 		r := mustRun(t, newRunner(t, dir), newJob(t, nil, first, second))
-		if diff := cmp.Diff(map[string]string{"short": "x"}, r.Values); diff != "" {
+		if diff := cmp.Diff(map[string]string{"short": "x"}, r.Results); diff != "" {
 			t.Errorf("values (-want +got):\n%s", diff)
 		}
 		files := r.Operations[0].Artifacts

@@ -108,8 +108,8 @@ func (x *execution) job(ctx context.Context, g *graph.Graph) (job, error) {
 	x.graph, x.d.Status.AdjacencyListHash = g, g.Hash()
 	operations, err := x.operations(ctx)
 	return job{
-		UID: string(x.d.UID), Request: x.request(), Graph: g, Operations: operations, Deadline: x.deadline(),
-		PlanOnly: x.d.Spec.Mode == v1.ModePlan, Exclusive: x.Exclusive,
+		Request: x.request(), Graph: g, Operations: operations, Deadline: x.deadline(),
+		PlanOnly: x.d.Spec.Mode == v1.ModePlan,
 	}, err
 }
 

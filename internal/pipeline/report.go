@@ -22,8 +22,8 @@ type report struct {
 	Planned bool
 	// Failed are the paths that were tried and failed, in order.
 	Failed [][]int32
-	// Values are the results, redacted and bounded to 512 KiB as JSON.
-	Values map[string]string
+	// Results are those of all operations, redacted and bounded to 512 KiB as JSON.
+	Results map[string]string
 	// DeadlineExceeded says that the run ended because its time was up.
 	DeadlineExceeded bool
 }

@@ -4,6 +4,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -13,15 +14,14 @@ import (
 	"time"
 	"unicode/utf8"
 
+	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/redact"
 )
 
-// Bounds of results. Bytes of values are counted as JSON needs them, where a control character takes six.
+// Bounds of results, beside those of the API. Bytes of values are counted as JSON needs them, where a control character takes six.
 const (
-	maxValueBytes    = 256 << 10 // of one value
-	maxResultsBytes  = 512 << 10 // of all values and keys together
 	maxMessageBytes  = 4096
 	maxArtifactBytes = 64 << 20 // of all files of one run
 	maxFiles         = 1000     // of one run
@@ -53,8 +53,8 @@ type artifact struct {
 	Content   []byte `json:"-"`
 }
 
-// ledger holds the results of a run so far.
-type ledger struct {
+// results are those of a run so far: whole for later operations, and bounded for the status.
+type results struct {
 	whole map[string]string
 	shown map[string]string
 	cost  int   // of shown
@@ -62,26 +62,26 @@ type ledger struct {
 	bytes int64 // of files
 }
 
-func newLedger() *ledger {
-	return &ledger{whole: map[string]string{}, shown: map[string]string{}}
+func newResults() *results {
+	return &results{whole: map[string]string{}, shown: map[string]string{}}
 }
 
-func (l *ledger) clone() *ledger {
+func (l *results) clone() *results {
 	c := *l
 	c.whole, c.shown = maps.Clone(l.whole), maps.Clone(l.shown)
 	return &c
 }
 
 // room is how much of a value there is place for.
-func (l *ledger) room(key string) int {
+func (l *results) room(key string) int {
 	used := l.cost
 	if old, ok := l.shown[key]; ok {
 		used -= costOf(key) + costOf(old)
 	}
-	return min(maxValueBytes, maxResultsBytes-used-costOf(key))
+	return min(v1.MaxValueBytes, v1.MaxResultsBytes-used-costOf(key))
 }
 
-func (l *ledger) add(s stored, whole string) {
+func (l *results) add(s stored, whole string) {
 	if old, ok := l.shown[s.Key]; ok {
 		l.cost -= costOf(s.Key) + costOf(old)
 		delete(l.shown, s.Key)
@@ -102,39 +102,39 @@ func (l *ledger) add(s stored, whole string) {
 	l.cost += costOf(s.Key) + costOf(shown)
 }
 
-// keep takes in the results of an operation, all or none: it writes the files, and returns what the journal is to hold.
-func (x *run) keep(ctx context.Context, id int32, result processor.Result) ([]stored, error) {
+// keep takes in the results of the operation, all or none: it writes the files, and returns what the journal is to hold.
+func (n *nodeRun) keep(ctx context.Context, result processor.Result) ([]stored, error) {
 	values := maps.Clone(result.Values)
 	if values == nil {
 		values = map[string]string{}
 	}
 	maps.Copy(values, result.Files)
-	values, err := own(x.request().Data(), values)
+	values, err := dropEchoed(n.request().Data(), values)
 	if err == nil {
 		err = checkValues(values)
 	}
 	if err != nil {
 		return nil, processor.Stalled(err)
 	}
-	l := x.ledger.clone()
+	k := &keeper{nodeRun: n, results: n.results.clone()}
 	var all []stored
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		_, whole := result.Files[key]
-		s, err := x.store(ctx, l, id, stored{Key: key, Value: values[key], InFile: whole, Hidden: whole})
+		s, err := k.store(ctx, stored{Key: key, Value: values[key], InFile: whole, Hidden: whole})
 		if err != nil {
 			return nil, err
 		}
-		l.add(s, values[key])
+		k.results.add(s, values[key])
 		all = append(all, s)
 	}
-	x.ledger = l
+	n.results = k.results
 	return all, nil
 }
 
-// own leaves out what an operation has only handed back, as a server does that answers with all it was sent. Later
+// dropEchoed leaves out what an operation has only handed back, as a server does that answers with all it was sent. Later
 // operations obey parameters and context keys, and an answer does not set them: one that differs from what was sent is
 // refused. Any operation may set other keys, and the latest result of a name stands.
-func own(sent, values map[string]string) (map[string]string, error) {
+func dropEchoed(sent, values map[string]string) (map[string]string, error) {
 	results := map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		switch {
@@ -160,14 +160,20 @@ func checkValues(values map[string]string) error {
 	return nil
 }
 
+// keeper keeps the results of one operation.
+type keeper struct {
+	*nodeRun
+	results *results
+}
+
 // store decides what becomes of one value. A hidden one is in its file alone.
-func (x *run) store(ctx context.Context, l *ledger, id int32, s stored) (stored, error) {
+func (k *keeper) store(ctx context.Context, s stored) (stored, error) {
 	value := s.Value
-	text := printable.Text(redact.Text(value))
-	fits := costOf(text) <= l.room(s.Key)
-	s.InFile = s.InFile || !fits || !utf8.ValidString(value) || costOf(value) > maxValueBytes
-	if s.InFile || x.job.Operations[id].Storage != "" {
-		file, err := x.file(l, id, s)
+	text, room := printable.Text(redact.Text(value)), k.results.room(s.Key)
+	fits := costOf(text) <= room
+	s.InFile = s.InFile || !fits || !utf8.ValidString(value) || costOf(value) > v1.MaxValueBytes
+	if s.InFile || k.op.Storage != "" {
+		file, err := k.file(s)
 		if err != nil {
 			return s, err
 		}
@@ -179,7 +185,7 @@ func (x *run) store(ctx context.Context, l *ledger, id int32, s stored) (stored,
 	switch {
 	case s.Hidden:
 	case !fits:
-		s.Shown = x.excerpt(ctx, id, s, excerptOf{text, l.room(s.Key)})
+		s.Shown = k.excerpt(ctx, s, text, room)
 		s.Hidden = s.Shown == ""
 	case s.InFile || text != value:
 		s.Shown = text
@@ -188,42 +194,31 @@ func (x *run) store(ctx context.Context, l *ledger, id int32, s stored) (stored,
 }
 
 // file keeps a value whole.
-func (x *run) file(l *ledger, id int32, s stored) (artifact, error) {
+func (k *keeper) file(s stored) (artifact, error) {
+	l := k.results
 	if total := l.bytes + int64(len(s.Value)); total > maxArtifactBytes || l.files >= maxFiles {
 		return artifact{}, processor.Stalled(fmt.Errorf("keeping result %q: the run would have %d files with %d bytes, at most %d with %d",
 			s.Key, l.files+1, total, maxFiles, int64(maxArtifactBytes)))
 	}
-	op := x.job.Operations[id]
-	dir := op.Storage
-	if dir == "" {
-		dir = artifactDir
-	}
-	a, err := x.files.save(path.Join(dir, x.job.UID, fileName(id, s.Key)), s.Value)
-	a.Key, a.Operation = s.Key, op.Name
+	dir := cmp.Or(k.op.Storage, artifactDir)
+	a, err := k.files.save(path.Join(dir, k.job.Request.Diagnosis.UID, fileName(k.id, s.Key)), s.Value)
+	a.Key, a.Operation = s.Key, k.op.Name
 	return a, err
 }
 
-// excerptOf is what an excerpt is made of, and how much it may cost.
-type excerptOf struct {
-	text string
-	room int
-}
-
-// excerpt is the part of a value that the status shows, and where the rest is. Empty if there is no room even for that.
-func (x *run) excerpt(ctx context.Context, id int32, s stored, of excerptOf) string {
+// excerpt is the part of a text that the status shows, and where the rest is. Empty if there is no room even for that.
+func (k *keeper) excerpt(ctx context.Context, s stored, text string, room int) string {
 	note := fmt.Sprintf("\n[cut: %d bytes in all, kept whole on node %q in %q, SHA-256 %s]",
-		s.File.SizeBytes, x.job.Request.Node, path.Join(x.files.base, s.File.Path), s.File.SHA256)
-	room := of.room - costOf(note)
-	if room < 0 {
+		s.File.SizeBytes, k.job.Request.Node, path.Join(k.files.base, s.File.Path), s.File.SHA256)
+	if room -= costOf(note); room < 0 {
 		return ""
 	}
-	text := of.text
-	if e := excerpter(x.job.Operations[id].Step); e != nil {
+	if e := excerpter(k.op.Step); e != nil {
 		ctx, cancel := context.WithTimeoutCause(ctx, excerptTimeout, errTimeout)
 		defer cancel()
-		r := x.request()
-		chosen, err := guard(ctx, x.Runner, func(context.Context) (string, error) {
-			return e.Excerpt(r, s.Key, of.text, room), nil
+		r := k.request()
+		chosen, err := guard(ctx, k.Runner, func(context.Context) (string, error) {
+			return e.Excerpt(r, s.Key, text, room), nil
 		})
 		if err == nil {
 			text = printable.Text(chosen)
@@ -283,5 +278,5 @@ func clip(text string, n int) string {
 	return strings.ToValidUTF8(text[:n-3], "") + "..."
 }
 
-// told is a message for people: redacted, printable and bounded.
-func told(text string) string { return clip(printable.Text(redact.Text(text)), maxMessageBytes) }
+// sanitize makes a text fit for people: redacted, printable and bounded.
+func sanitize(text string) string { return clip(printable.Text(redact.Text(text)), maxMessageBytes) }

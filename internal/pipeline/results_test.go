@@ -43,8 +43,8 @@ func TestLongResultsGoToAFile(t *testing.T) {
 	if seen != long {
 		t.Error("the next operation did not see the whole value")
 	}
-	shown := report.Values["collector.system.mountinfo"]
-	if size := jsonSize(t, report.Values); size > maxValueBytes+1000 || size < maxValueBytes*9/10 {
+	shown := report.Results["collector.system.mountinfo"]
+	if size := jsonSize(t, report.Results); size > v1.MaxValueBytes+1000 || size < v1.MaxValueBytes*9/10 {
 		t.Errorf("the status holds %d bytes", size)
 	}
 	a := report.Operations[0].Artifacts[0]
@@ -64,7 +64,7 @@ func TestAllResultsTogetherAreBounded(t *testing.T) {
 	t.Parallel()
 	var steps []any
 	for i := range 8 {
-		steps = append(steps, gives(fmt.Sprint("key-", i), strings.Repeat("x", maxValueBytes*3/4)))
+		steps = append(steps, gives(fmt.Sprint("key-", i), strings.Repeat("x", v1.MaxValueBytes*3/4)))
 	}
 	many := map[string]string{}
 	for i := range maxKeys {
@@ -79,11 +79,11 @@ func TestAllResultsTogetherAreBounded(t *testing.T) {
 		return processor.Result{}, nil
 	}})
 	report := mustRun(t, newRunner(t, t.TempDir()), newJob(t, nil, steps...))
-	if size := jsonSize(t, report.Values); size > maxResultsBytes+6*len(report.Values)+2 {
+	if size := jsonSize(t, report.Results); size > v1.MaxResultsBytes+6*len(report.Results)+2 {
 		t.Errorf("the status holds %d bytes", size)
 	}
 	delete(seen, "param.x")
-	if len(seen) != 8+maxKeys || seen["key-7"] != strings.Repeat("x", maxValueBytes*3/4) {
+	if len(seen) != 8+maxKeys || seen["key-7"] != strings.Repeat("x", v1.MaxValueBytes*3/4) {
 		t.Errorf("the last operation saw %d results", len(seen))
 	}
 	if len(report.Operations[0].Artifacts) != 0 || len(report.Operations[7].Artifacts) != 1 {
@@ -99,7 +99,7 @@ func TestFilesTogetherAreBounded(t *testing.T) {
 	if o.Phase != v1.OperationFailed || o.Message != `keeping result "c": the run would have 3 files with 75497472 bytes, at most 1000 with 67108864` {
 		t.Errorf("operation %s %q", o.Phase, o.Message)
 	}
-	if _, ok := report.Values["c"]; ok {
+	if _, ok := report.Results["c"]; ok {
 		t.Error("a part of what failed is in the results")
 	}
 }
@@ -125,7 +125,7 @@ func TestTheNumberOfFilesIsBounded(t *testing.T) {
 type relevant struct{ *look }
 
 func (relevant) Excerpt(r processor.Request, key, value string, limit int) string {
-	if limit > maxValueBytes || len(value) < maxValueBytes || r.Node != "node-1" {
+	if limit > v1.MaxValueBytes || len(value) < v1.MaxValueBytes || r.Node != "node-1" {
 		return "excerpt was asked for with other arguments"
 	}
 	return "the line that matters in " + key
@@ -143,7 +143,7 @@ func (panicking) Excerpt(processor.Request, string, string, int) string { panic(
 
 func TestExcerpts(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("x", maxValueBytes+1)
+	long := strings.Repeat("x", v1.MaxValueBytes+1)
 	for name, test := range map[string]struct {
 		step any
 		want string
@@ -153,7 +153,7 @@ func TestExcerpts(t *testing.T) {
 		"panicking": {panicking{gives("k", long)}, "xxxx"},
 	} {
 		report := mustRun(t, newRunner(t, t.TempDir()), newJob(t, nil, test.step))
-		if got := report.Values["k"]; !strings.HasPrefix(got, test.want) || costOf(got) > maxValueBytes {
+		if got := report.Results["k"]; !strings.HasPrefix(got, test.want) || costOf(got) > v1.MaxValueBytes {
 			t.Errorf("%s: %d bytes, %.80q", name, len(got), got)
 		}
 	}
@@ -163,7 +163,7 @@ func TestCredentialsDoNotReachTheStatus(t *testing.T) {
 	t.Parallel()
 	var seen string
 	secret := "--password=hunter2"
-	j := newJob(t, nil, gives("k", secret), gives("long", strings.Repeat("x", maxValueBytes-1000)+" "+secret+strings.Repeat(" ", 1000)),
+	j := newJob(t, nil, gives("k", secret), gives("long", strings.Repeat("x", v1.MaxValueBytes-1000)+" "+secret+strings.Repeat(" ", 1000)),
 		&look{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
 			seen = r.Values["k"]
 			return processor.Result{NotApplicable: "not with " + secret}, nil
@@ -171,7 +171,7 @@ func TestCredentialsDoNotReachTheStatus(t *testing.T) {
 	dir := t.TempDir()
 	for range 2 { // the second time from the journal
 		report := mustRun(t, newRunner(t, dir), j)
-		for key, value := range report.Values {
+		for key, value := range report.Results {
 			if strings.Contains(value, "hunter2") || !strings.Contains(value, "[redacted]") {
 				t.Errorf("%s holds %.100q", key, value)
 			}
@@ -201,8 +201,8 @@ func TestBinaryResults(t *testing.T) {
 		t.Fatalf("error %v, want that the run was cancelled", err)
 	}
 	report := mustRun(t, newRunner(t, dir), newJob(t, nil, gives("k", value), last))
-	if report.Values["k"] != "a\uFFFD\uFFFDb\\u0000" || !slices.Equal(seen, []string{value, value}) {
-		t.Errorf("shown %q, seen %q", report.Values["k"], seen)
+	if report.Results["k"] != "a\uFFFD\uFFFDb\\u0000" || !slices.Equal(seen, []string{value, value}) {
+		t.Errorf("shown %q, seen %q", report.Results["k"], seen)
 	}
 	if content, err := os.ReadFile(report.Operations[0].Artifacts[0].Path); err != nil || string(content) != value {
 		t.Errorf("artifact %q, error %v", content, err)
@@ -211,17 +211,17 @@ func TestBinaryResults(t *testing.T) {
 
 func TestALaterResultReplacesAnEarlierOne(t *testing.T) {
 	t.Parallel()
-	big := strings.Repeat("x", maxValueBytes-100)
+	big := strings.Repeat("x", v1.MaxValueBytes-100)
 	report := mustRun(t, newRunner(t, t.TempDir()), newJob(t, nil, gives("k", big), gives("k", big), gives("k", big+"y"), gives("l", big)))
-	if report.Values["k"] != big+"y" || report.Values["l"] != big {
-		t.Errorf("%d and %d bytes", len(report.Values["k"]), len(report.Values["l"]))
+	if report.Results["k"] != big+"y" || report.Results["l"] != big {
+		t.Errorf("%d and %d bytes", len(report.Results["k"]), len(report.Results["l"]))
 	}
 }
 
 func TestTamperedFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	j := newJob(t, nil, gives("k", strings.Repeat("x", maxValueBytes+1)))
+	j := newJob(t, nil, gives("k", strings.Repeat("x", v1.MaxValueBytes+1)))
 	a := mustRun(t, newRunner(t, dir), j).Operations[0].Artifacts[0]
 	if err := os.WriteFile(a.Path, []byte("other"), 0o600); err != nil {
 		t.Fatal(err)

@@ -6,29 +6,26 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
-	"path"
 	"slices"
-	"time"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// run is one call of Run.
+// run is one run of a job.
 type run struct {
 	*Runner
 	job     job
 	journal *journal
 	states  map[int32]*state
-	ledger  *ledger
+	results *results
 	failed  map[int32]bool
 	report  report
 }
 
-// all tries paths until one succeeds or none is left.
-func (x *run) all(ctx context.Context) error {
+// paths tries paths until one succeeds or none is left.
+func (x *run) paths(ctx context.Context) error {
 	for !x.report.Succeeded && !x.report.Planned && !x.report.DeadlineExceeded {
 		next, ok := x.job.Graph.Next(func(id int32) bool { return x.failed[id] })
 		if !ok {
@@ -42,7 +39,7 @@ func (x *run) all(ctx context.Context) error {
 			x.report.Failed = append(x.report.Failed, next)
 		}
 	}
-	x.report.Values = x.ledger.shown
+	x.report.Results = x.results.shown
 	if x.journal.over {
 		return nil
 	}
@@ -53,24 +50,20 @@ func (x *run) all(ctx context.Context) error {
 func (x *run) path(ctx context.Context) error {
 	for i, id := range x.report.Path {
 		x.report.Reached = i
-		s := x.states[id]
-		if s == nil {
-			s = &state{}
-			x.states[id] = s
-		}
-		if s.done == nil && ctx.Err() != nil {
+		n := x.node(id)
+		if n.done == nil && ctx.Err() != nil {
 			x.report.DeadlineExceeded = errors.Is(context.Cause(ctx), errDeadline)
-			return stopped(ctx)
+			return interruption(ctx)
 		}
-		if err := x.node(ctx, id, s); err != nil {
+		if err := n.finish(ctx); err != nil {
 			return err
 		}
-		if s.done.Outcome != v1.OperationSucceeded {
+		if n.done.Outcome != v1.OperationSucceeded {
 			x.failed[id] = true
-			x.report.DeadlineExceeded = s.done.Reason == ReasonDeadlineExceeded
+			x.report.DeadlineExceeded = n.done.Reason == ReasonDeadlineExceeded
 			return nil
 		}
-		if s.done.Planned {
+		if n.done.Planned {
 			x.report.Planned = true
 			return nil
 		}
@@ -79,8 +72,8 @@ func (x *run) path(ctx context.Context) error {
 	return nil
 }
 
-// stopped is the cause for which the run is to end here and go on later: none if just some time is up.
-func stopped(ctx context.Context) error {
+// interruption is the cause for which the run is to end here and go on later: none if just some time is up.
+func interruption(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, errDeadline) || errors.Is(cause, errTimeout) {
 		return nil
@@ -88,29 +81,17 @@ func stopped(ctx context.Context) error {
 	return cause
 }
 
-// node brings a node to its end, or remembers it, and adds it to the report the first time it is met.
-func (x *run) node(ctx context.Context, id int32, s *state) error {
-	if s.reported {
-		return nil
+// node returns the run of a node as far as it is.
+func (x *run) node(id int32) *nodeRun {
+	if x.states[id] == nil {
+		x.states[id] = &state{}
 	}
-	s.reported = true
-	if s.done != nil {
-		x.report.Operations = append(x.report.Operations, x.operationRun(id, s))
-		return x.remember(s.done.Results)
-	}
-	if err := x.operate(ctx, id, s); err != nil {
-		return err
-	}
-	if x.job.OperationEnded != nil {
-		x.job.OperationEnded(x.soFar(id, s))
-	}
-	x.report.Operations = append(x.report.Operations, x.operationRun(id, s))
-	return nil
+	return &nodeRun{run: x, id: id, op: x.job.Operations[id], state: x.states[id]}
 }
 
 // remember takes results from the journal.
-func (x *run) remember(results []stored) error {
-	for _, s := range results {
+func (x *run) remember(all []stored) error {
+	for _, s := range all {
 		whole := s.Value
 		if s.InFile {
 			var err error
@@ -118,7 +99,7 @@ func (x *run) remember(results []stored) error {
 				return err
 			}
 		}
-		x.ledger.add(s, whole)
+		x.results.add(s, whole)
 	}
 	return nil
 }
@@ -130,73 +111,22 @@ func (x *run) request() processor.Request {
 	if r.Values == nil {
 		r.Values = map[string]string{}
 	}
-	maps.Copy(r.Values, x.ledger.whole)
+	maps.Copy(r.Values, x.results.whole)
 	return r
 }
 
-// operationRun returns the result or the progress of a node.
-func (x *run) operationRun(id int32, s *state) operationRun {
-	o := operationRun{OperationRun: v1.OperationRun{
-		ID: id, Operation: x.job.Operations[id].Name, Phase: v1.OperationRunning,
-		Attempts: int32(s.attempts), StartTime: moment(s.start), Actions: slices.Clone(s.actions),
-	}}
-	if s.plan != nil {
-		o.Plan = NewPlan(o.Operation, s.plan.Actions)
+// announce puts a record on the disk before what it announces is done.
+func (x *run) announce(r record) error {
+	if err := x.journal.announce(r); err != nil {
+		return &fatal{err}
 	}
-	if d := s.done; d != nil {
-		o.Phase, o.CompletionTime, o.Reason, o.Message, o.NoFault = d.Outcome, moment(d.Time), d.Reason, d.Message, d.NoFault
-		if o.Phase == v1.OperationNotApplicable {
-			o.Reason = v1.ReasonNotApplicable
-		}
-		o.Findings, o.Gone = d.Findings, d.Gone
-		for _, r := range d.Results {
-			if r.File != nil {
-				a := v1.Artifact(*r.File)
-				a.Path = path.Join(x.files.base, a.Path)
-				o.Artifacts = append(o.Artifacts, a)
-			}
-		}
-	}
-	return o
+	return nil
 }
 
-// soFar is the report with the node that runs, or has just ended.
-func (x *run) soFar(id int32, s *state) report {
+// partialReport is the report with the node that runs, or has just ended.
+func (x *run) partialReport(n *nodeRun) report {
 	r := x.report
-	r.Operations = append(slices.Clone(r.Operations), x.operationRun(id, s))
-	r.Values = maps.Clone(x.ledger.shown)
+	r.Operations = append(slices.Clone(r.Operations), n.result())
+	r.Results = maps.Clone(x.results.shown)
 	return r
-}
-
-// operate runs an operation until it ends, one way or the other.
-func (x *run) operate(ctx context.Context, id int32, s *state) error {
-	for {
-		done, err := x.try(ctx, id, s)
-		if err != nil {
-			return err
-		}
-		if done.Kind == kindDone {
-			s.done = &done
-			return x.journal.write(done)
-		}
-		s.failures++
-		if err := x.journal.write(done); err != nil {
-			return err
-		}
-		if err := sleep(ctx, done.wait); err != nil {
-			return fmt.Errorf("waiting for another attempt: %w", err)
-		}
-	}
-}
-
-// sleep waits, or returns the cause for which ctx was cancelled.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

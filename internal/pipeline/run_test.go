@@ -30,7 +30,7 @@ func TestResultsArePassedOn(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"param.x": "1", "a": "1", "b": "2"}, seen); diff != "" {
 		t.Errorf("what the last operation saw (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(map[string]string{"a": "1", "b": "2", "c": "3"}, report.Values); diff != "" {
+	if diff := cmp.Diff(map[string]string{"a": "1", "b": "2", "c": "3"}, report.Results); diff != "" {
 		t.Errorf("results (-want +got):\n%s", diff)
 	}
 	if !report.Succeeded || report.Reached != 2 || !cmp.Equal(report.Path, []int32{1, 2, 3}) || report.Failed != nil {
@@ -207,7 +207,7 @@ func TestTooManyAbandonedProcessors(t *testing.T) {
 				time.Sleep(1000 * time.Hour)
 				return processor.Result{}, nil
 			}})
-			j.UID = fmt.Sprint("uid-", i)
+			j.Request.Diagnosis.UID = fmt.Sprint("uid-", i)
 			report := mustRun(t, r, j)
 			want := ReasonAbandoned
 			if i == maxAbandoned {
@@ -327,7 +327,7 @@ func TestBadJobs(t *testing.T) {
 	r := newRunner(t, t.TempDir())
 	for _, uid := range []string{"", "..", "../x", "a/b", ".", "a.b", strings.Repeat("x", 129), "-x"} {
 		j := newJob(t, nil, gives("a", "1"))
-		j.UID = uid
+		j.Request.Diagnosis.UID = uid
 		if _, err := r.run(t.Context(), j); err == nil || !strings.Contains(err.Error(), "cannot be the name of a file") {
 			t.Errorf("UID %q: error %v", uid, err)
 		}
@@ -390,7 +390,7 @@ func BenchmarkLadder25(b *testing.B) {
 			}
 			return gives("a", "1")
 		})
-		j.UID = fmt.Sprint("uid-", n)
+		j.Request.Diagnosis.UID = fmt.Sprint("uid-", n)
 		if report := mustRun(b, r, j); len(report.Operations) != 24 {
 			b.Fatal(len(report.Operations))
 		}

@@ -77,7 +77,8 @@ type Options struct {
 	Observer Observer
 	// External makes the processors of Operations that are not built in. Nil: only built-in ones run.
 	External External
-	// Exclusive keeps other programs of the node from repairs while one is done here, as job has it. It may be nil.
+	// Exclusive, if it is set, is called before the actions of a plan, and what it returns after them: no other program of
+	// the node repairs meanwhile. An error is that of the attempt.
 	Exclusive func(ctx context.Context) (release func(), err error)
 	// DefaultDeadline is that of a Diagnosis which names none. 0: 30 minutes.
 	DefaultDeadline time.Duration

@@ -23,8 +23,9 @@ type state struct {
 	actions  []v1.Action
 	tries    []int   // by action: how often it was begun, but for those tries that surely did nothing
 	done     *record // how it ended
-	agreed   bool    // whether BeforeRepair has agreed to the plan: nothing of it is done before
-	reported bool    // whether the report of this process has it
+	// confirmed is whether BeforeRepair has confirmed the plan: nothing of it is done before.
+	confirmed bool
+	reported  bool // whether the report of this process has it
 }
 
 // replay makes the states of records, which a correct run has written in an order that makes sense.
@@ -67,7 +68,7 @@ func (s *state) apply(r record) bool {
 		if s.plan == nil || r.Action < 0 || r.Action >= len(s.actions) {
 			return false
 		}
-		s.agreed = true
+		s.confirmed = true
 		if r.Kind == kindApplied {
 			s.acted(r)
 		} else {

@@ -18,7 +18,7 @@ import (
 // progress writes into the status how far a run is.
 func (x *execution) progress(r report) {
 	s := &x.d.Status
-	s.OperationResults = r.Values
+	s.OperationResults = r.Results
 	s.Operations, s.Artifacts, s.FailedPaths, s.SucceededPath, s.Plan = nil, nil, nil, nil, nil
 	var findings []fault.Finding
 	for _, o := range r.Operations {
@@ -128,7 +128,7 @@ func NewAction(a fault.Action) v1.Action {
 	}
 }
 
-func moment(t time.Time) *metav1.MicroTime {
+func microTime(t time.Time) *metav1.MicroTime {
 	if t.IsZero() {
 		return nil
 	}

@@ -34,7 +34,7 @@ func TestUnderway(t *testing.T) {
 		t.Errorf("in an empty directory %d", got)
 	}
 	planned := newJob(t, nil, &repairs{node: &node{mounts: []uint64{7}, effects: map[uint64]int{}}})
-	planned.UID, planned.PlanOnly = "uid-0", true
+	planned.Request.Diagnosis.UID, planned.PlanOnly = "uid-0", true
 	mustRun(t, newRunner(t, dir), planned)
 	var seen []int
 	n := &node{mounts: []uint64{7}, effects: map[uint64]int{}}
@@ -74,19 +74,23 @@ func TestExclusive(t *testing.T) {
 		}
 		return nil
 	}}
-	j := newJob(t, nil, r)
-	j.Exclusive = func(context.Context) (func(), error) {
+	exclusive := func(context.Context) (func(), error) {
 		if taken++; taken == 1 {
 			return nil, processor.Stalled(errors.New("another has it"))
 		}
 		held = true
 		return func() { held = false }, nil
 	}
-	report := mustRun(t, newRunner(t, t.TempDir()), j)
+	runs := func() report {
+		runner := newRunner(t, t.TempDir())
+		runner.Exclusive = exclusive
+		return mustRun(t, runner, newJob(t, nil, r))
+	}
+	report := runs()
 	if report.Succeeded || r.applies != 0 || report.Operations[0].Message != "waiting for another program that repairs: another has it" {
 		t.Errorf("while another has it: %+v", report)
 	}
-	report = mustRun(t, newRunner(t, t.TempDir()), j)
+	report = runs()
 	if !report.Succeeded || r.applies != 2 || taken != 2 {
 		t.Errorf("afterwards: %+v", report)
 	}

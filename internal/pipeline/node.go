@@ -1,0 +1,272 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path"
+	"slices"
+	"time"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+const (
+	maxAttempts = 3
+	// maxInterrupted is how often an operation is begun again after the process ended during it.
+	maxInterrupted = 10
+	firstBackoff   = time.Second
+	maxBackoff     = 30 * time.Second
+)
+
+// fatal is an error that is not the operation's: the run ends here and goes on another time.
+type fatal struct{ err error }
+
+func (f *fatal) Error() string { return f.err.Error() }
+func (f *fatal) Unwrap() error { return f.err }
+
+// nodeRun is the run of one node.
+type nodeRun struct {
+	*run
+	*state
+	id int32
+	op operation
+}
+
+// finish brings the node to its end, or remembers it, and adds it to the report the first time it is met.
+func (n *nodeRun) finish(ctx context.Context) error {
+	if n.reported {
+		return nil
+	}
+	n.reported = true
+	if n.done != nil {
+		n.report.Operations = append(n.report.Operations, n.result())
+		return n.remember(n.done.Results)
+	}
+	if err := n.operate(ctx); err != nil {
+		return err
+	}
+	if n.job.OperationEnded != nil {
+		n.job.OperationEnded(n.partialReport(n))
+	}
+	n.report.Operations = append(n.report.Operations, n.result())
+	return nil
+}
+
+// result returns the result or the progress of the node.
+func (n *nodeRun) result() operationRun {
+	o := operationRun{OperationRun: v1.OperationRun{
+		ID: n.id, Operation: n.op.Name, Phase: v1.OperationRunning,
+		Attempts: int32(n.attempts), StartTime: microTime(n.start), Actions: slices.Clone(n.actions),
+	}}
+	if n.plan != nil {
+		o.Plan = NewPlan(n.op.Name, n.plan.Actions)
+	}
+	d := n.done
+	if d == nil {
+		return o
+	}
+	o.Phase, o.CompletionTime, o.Reason, o.Message, o.NoFault = d.Outcome, microTime(d.Time), d.Reason, d.Message, d.NoFault
+	if o.Phase == v1.OperationNotApplicable {
+		o.Reason = v1.ReasonNotApplicable
+	}
+	o.Findings, o.Gone = d.Findings, d.Gone
+	for _, r := range d.Results {
+		if r.File != nil {
+			a := v1.Artifact(*r.File)
+			a.Path = path.Join(n.files.base, a.Path)
+			o.Artifacts = append(o.Artifacts, a)
+		}
+	}
+	return o
+}
+
+// operate runs the operation until it ends, one way or the other.
+func (n *nodeRun) operate(ctx context.Context) error {
+	for {
+		done, err := n.try(ctx)
+		if err != nil {
+			return err
+		}
+		if done.Kind == kindDone {
+			n.done = &done
+			return n.journal.write(done)
+		}
+		n.failures++
+		if err := n.journal.write(done); err != nil {
+			return err
+		}
+		if err := sleep(ctx, done.wait); err != nil {
+			return fmt.Errorf("waiting for another attempt: %w", err)
+		}
+	}
+}
+
+// sleep waits, or returns the cause for which ctx was cancelled.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// try makes one attempt. The record says how the operation ended, or that it is to be tried again after a wait.
+func (n *nodeRun) try(ctx context.Context) (record, error) {
+	if times := n.interrupted(); times >= maxInterrupted {
+		return n.failure(ReasonInterrupted, fmt.Sprintf("the process ended %d times while the operation ran", times)), nil
+	}
+	if n.plan != nil && !n.job.PlanOnly { // a plan that still waits for its approval begins no attempt
+		if err := n.confirmPlan(ctx); err != nil {
+			return record{}, errors.Unwrap(err)
+		}
+	}
+	begin := record{Kind: kindAttempt, Node: n.id, Time: now()}
+	write := n.journal.write
+	if n.op.HasSideEffects {
+		write = n.journal.announce
+	}
+	if err := write(begin); err != nil {
+		return record{}, err
+	}
+	n.apply(begin)
+	result, err := n.attempt(ctx)
+	if err == nil {
+		var done record
+		if done, err = n.success(ctx, result); err == nil {
+			return done, nil
+		}
+	}
+	if errors.Is(err, errPlanned) {
+		return record{Kind: kindDone, Node: n.id, Time: now(), Outcome: v1.OperationSucceeded, Planned: true, Findings: sanitizeFindings(n.plan.Findings)}, nil
+	}
+	if f := (*fatal)(nil); errors.As(err, &f) {
+		return record{}, f.err
+	}
+	if cause := interruption(ctx); cause != nil {
+		return record{}, cause
+	}
+	return n.failedAttempt(ctx, result.Findings, err), nil
+}
+
+// attempt runs the step once, within its time limit.
+func (n *nodeRun) attempt(ctx context.Context) (processor.Result, error) {
+	if n.plan == nil { // a repair that was decided on is resumed
+		if err := n.op.Step.CheckParameters(n.job.Request.Values); err != nil {
+			return processor.Result{}, err
+		}
+	}
+	if n.op.Step.Recoverer != nil {
+		return n.repair(ctx)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, n.op.Timeout, timeoutCause(n.op))
+	defer cancel()
+	r := n.request()
+	return guard(ctx, n.Runner, func(ctx context.Context) (processor.Result, error) {
+		return n.op.Step.Processor.Run(ctx, r)
+	})
+}
+
+// success is the record of an operation that has given an answer.
+func (n *nodeRun) success(ctx context.Context, result processor.Result) (record, error) {
+	done := record{
+		Kind: kindDone, Node: n.id, Time: now(), Outcome: v1.OperationSucceeded, Findings: sanitizeFindings(result.Findings),
+		Gone: result.Gone, NoFault: result.NoFault, Message: sanitize(result.Message),
+	}
+	if result.NotApplicable != "" {
+		done.Outcome, done.Message = v1.OperationNotApplicable, sanitize(result.NotApplicable)
+		return done, nil
+	}
+	if err := checkFindings(done.Findings); err != nil {
+		return done, processor.Stalled(err)
+	}
+	var err error
+	done.Results, err = n.keep(ctx, result)
+	return done, err
+}
+
+func checkFindings(findings []fault.Finding) error {
+	text, err := json.Marshal(findings)
+	if err == nil && len(text) > maxFindingsBytes {
+		err = fmt.Errorf("keeping findings: %d bytes with %d findings, at most %d", len(text), len(findings), maxFindingsBytes)
+	}
+	return err
+}
+
+// sanitizeFindings are findings whose texts are fit for people.
+func sanitizeFindings(findings []fault.Finding) []fault.Finding {
+	findings = slices.Clone(findings)
+	for i := range findings {
+		f := &findings[i]
+		f.Holder = sanitize(f.Holder)
+		f.Evidence = slices.Clone(f.Evidence)
+		for j := range f.Evidence {
+			f.Evidence[j] = sanitize(f.Evidence[j])
+		}
+	}
+	return findings
+}
+
+func (n *nodeRun) failure(reason, message string) record {
+	return record{Kind: kindDone, Node: n.id, Time: now(), Outcome: v1.OperationFailed, Reason: reason, Message: sanitize(message)}
+}
+
+// failedAttempt is the record of an attempt that has failed: the operation has, or there is to be another attempt. The
+// findings are what it has proven all the same.
+func (n *nodeRun) failedAttempt(ctx context.Context, findings []fault.Finding, err error) record {
+	r := n.failure(reasonOf(ctx, err), err.Error())
+	if checkFindings(findings) == nil {
+		r.Findings = sanitizeFindings(findings)
+	}
+	if p := (*panicError)(nil); errors.As(err, &p) {
+		r.Stack = clip(string(p.stack), maxStackBytes)
+	}
+	if r.Reason != ReasonFailed && r.Reason != ReasonTimedOut || n.failures+1 >= maxAttempts {
+		return r
+	}
+	r.wait = delay(n.failures, err)
+	if time.Now().Add(r.wait).After(n.job.Deadline) {
+		r.Message = sanitize(err.Error() + "; no time is left to try again")
+		return r
+	}
+	r.Kind, r.Outcome, r.Findings = kindRetry, "", nil
+	return r
+}
+
+func reasonOf(ctx context.Context, err error) string {
+	var panicked *panicError
+	var late *timeoutError
+	switch {
+	case errors.As(err, &panicked):
+		return ReasonPanicked
+	case errors.Is(err, errAbandoned):
+		return ReasonAbandoned
+	case errors.Is(context.Cause(ctx), errDeadline):
+		return ReasonDeadlineExceeded
+	case processor.IsStalled(err):
+		return ReasonStalled
+	case errors.As(err, &late):
+		return ReasonTimedOut
+	}
+	return ReasonFailed
+}
+
+// delay before another attempt: what the processor asks for, else a second that doubles, give or take a fifth.
+func delay(failures int, err error) time.Duration {
+	var waiting *processor.WaitingError
+	if errors.As(err, &waiting) {
+		return max(waiting.After, 0)
+	}
+	d := min(firstBackoff<<failures, maxBackoff)
+	return d + time.Duration((rand.Float64()-0.5)*0.4*float64(d))
+}
