@@ -6,8 +6,6 @@ package pipeline
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -38,59 +36,52 @@ func (w *WaitingError) Error() string {
 	return "Diagnosis waits for an approval until " + w.Until.UTC().Format(time.RFC3339)
 }
 
-// approve returns nil if the plan may be carried out: with mode Approve only if an approval of exactly this plan is there, and
-// the node still gives the same plan. A *WaitingError has the Diagnosis wait, and a verdict ends it.
-func (x *execution) approve(ctx context.Context, r report, again replan) error {
-	if x.d.Spec.Mode != v1.ModeApprove {
-		return nil
-	}
-	planned := r.Operations[len(r.Operations)-1]
-	hash := planned.Plan.Hash
-	x.awaitApproval(hash, planned.StartTime.Time)
-	a, err := x.Approvals.Approval(ctx, x.d)
+// replanAfter is how long a plan waits for its approval before it is planned again.
+const replanAfter = time.Minute
+
+// approval is the wait of a Diagnosis with mode Approve for the approval of its plan.
+type approval struct {
+	*execution
+	// planned is the operation with the plan, which replan makes again.
+	planned operationRun
+	replan  replan
+}
+
+// await returns nil if the plan may be carried out: only if an approval of exactly this plan is there, and the node still
+// gives the same plan. A *WaitingError has the Diagnosis wait, and a *terminalError ends it.
+func (a *approval) await(ctx context.Context) error {
+	a.noteRequest()
+	given, err := a.Approvals.Approval(ctx, a.d)
 	if err != nil {
 		return fmt.Errorf("reading approval: %w", err)
 	}
 	now := time.Now()
-	why := x.unusable(a, hash, now)
-	if a != nil && why == "" {
-		return x.carryOut(ctx, a, again)
+	why := a.unusable(given, now)
+	if given != nil && why == "" {
+		return a.take(ctx, given)
 	}
-	if a != nil && !a.Settled() {
-		if err := x.settle(ctx, a, v1.ApprovalRefused, why); err != nil {
+	if given != nil && !given.Settled() {
+		if err := a.settle(ctx, given, v1.ApprovalRefused, why); err != nil {
 			return err
 		}
 	}
-	if until := x.d.Status.Approval.ExpirationTime.Time; !now.Before(until) {
-		x.unapproved(v1.ReasonApprovalExpired, "plan "+hash+" was not approved in time")
-		return end(v1.ReasonApprovalExpired, "nothing was changed: plan %s was not approved until %s", hash, stamp(until))
+	if until := a.d.Status.Approval.ExpirationTime.Time; !now.Before(until) {
+		a.condition(v1.ReasonApprovalExpired, "plan "+a.hash()+" was not approved in time")
+		return terminal(v1.ReasonApprovalExpired, "nothing was changed: plan %s was not approved until %s", a.hash(), formatTime(until))
 	}
-	if err := x.stillPlanned(ctx, hash, again); err != nil {
-		return err
+	if time.Since(a.d.Status.Approval.RequestTime.Time) >= replanAfter {
+		if why, err := a.planChange(ctx); err == nil && why != "" { // an error: it is planned again later
+			return a.refuse("waited for approval", why)
+		}
 	}
-	return x.wait(ctx, hash)
+	return a.wait(ctx)
 }
 
-// replanAfter is how long a plan waits for its approval before it is planned again.
-const replanAfter = time.Minute
+func (a *approval) hash() string { return a.planned.Plan.Hash }
 
-// stillPlanned ends a Diagnosis that has waited for a while, if the node gives another plan by now: no approval could allow that one.
-func (x *execution) stillPlanned(ctx context.Context, hash string, again replan) error {
-	if time.Since(x.d.Status.Approval.RequestTime.Time) < replanAfter {
-		return nil
-	}
-	why, err := changed(ctx, hash, again)
-	if err != nil || why == "" {
-		return nil //nolint:nilerr // it is planned again later
-	}
-	why = fmt.Sprintf("nothing was changed: plan %s waited for approval, and %s", hash, why)
-	x.unapproved(v1.ReasonPlanChanged, why)
-	return end(v1.ReasonPlanChanged, "%s", why)
-}
-
-// changed says how the plan differs that the node gives now; empty if it does not.
-func changed(ctx context.Context, hash string, again replan) (why string, err error) {
-	plan, err := again(ctx)
+// planChange says how the plan differs that the node gives now; empty if it does not.
+func (a *approval) planChange(ctx context.Context) (why string, err error) {
+	plan, err := a.replan(ctx)
 	switch {
 	case processor.IsStalled(err):
 		return "there is no plan now: " + printable.Line(err.Error()), nil
@@ -99,7 +90,7 @@ func changed(ctx context.Context, hash string, again replan) (why string, err er
 	}
 	got := planHash(plan.Actions)
 	switch {
-	case got == hash:
+	case got == a.hash():
 		return "", nil
 	case len(plan.Actions) == 0:
 		return "there is nothing to repair now: " + printable.Line(plan.NotApplicable), nil
@@ -107,114 +98,112 @@ func changed(ctx context.Context, hash string, again replan) (why string, err er
 	return "the plan has hash " + got + " now", nil
 }
 
-// awaitApproval notes in the status since when this plan waits, once. The time is that of the journal, so that one who reads a
+// noteRequest notes in the status since when this plan waits, once. The time is that of the journal, so that one who reads a
 // status that is behind notes the same.
-func (x *execution) awaitApproval(hash string, since time.Time) {
-	if a := x.d.Status.Approval; a != nil && a.PlanHash == hash {
+func (a *approval) noteRequest() {
+	if s := a.d.Status.Approval; s != nil && s.PlanHash == a.hash() {
 		return
 	}
-	from := metav1.NewTime(since.Truncate(time.Second))
-	x.d.Status.Approval = &v1.ApprovalStatus{
-		PlanHash: hash, RequestTime: from, ExpirationTime: metav1.NewTime(from.Add(x.d.Spec.ApprovalTimeout())),
+	from := metav1.NewTime(a.planned.StartTime.Truncate(time.Second))
+	a.d.Status.Approval = &v1.ApprovalStatus{
+		PlanHash: a.hash(), RequestTime: from, ExpirationTime: metav1.NewTime(from.Add(a.d.Spec.ApprovalTimeout())),
 	}
 }
 
 // unusable says why an approval does not allow this plan now; empty if it does.
-func (x *execution) unusable(a *v1.RecoveryApproval, hash string, now time.Time) string {
-	if a == nil {
+func (a *approval) unusable(given *v1.RecoveryApproval, now time.Time) string {
+	if given == nil {
 		return "there is none"
 	}
-	used := a.Status.State == v1.ApprovalUsed
+	used := given.Status.State == v1.ApprovalUsed
 	switch {
-	case a.Spec.Diagnosis.Name != x.d.Name || a.Namespace != x.d.Namespace || a.Spec.Diagnosis.UID != "" && a.Spec.Diagnosis.UID != x.d.UID:
-		return fmt.Sprintf("it approves another Diagnosis than %s with UID %s", x.d.Name, x.d.UID)
-	case a.Spec.PlanHash != hash:
-		return "it approves another plan: that of the Diagnosis has hash " + hash
-	case used && a.Status.DiagnosisUID == x.d.UID: // the agent was stopped after it had taken it
+	case given.Spec.Diagnosis.Name != a.d.Name || given.Namespace != a.d.Namespace || given.Spec.Diagnosis.UID != "" && given.Spec.Diagnosis.UID != a.d.UID:
+		return fmt.Sprintf("it approves another Diagnosis than %s with UID %s", a.d.Name, a.d.UID)
+	case given.Spec.PlanHash != a.hash():
+		return "it approves another plan: that of the Diagnosis has hash " + a.hash()
+	case used && given.Status.DiagnosisUID == a.d.UID: // the agent was stopped after it had taken it
 		return ""
-	case a.Settled():
-		return cmp.Or(a.Status.Message, "it has been used")
-	case !now.Before(a.Expires()):
-		return "it came too late: it expired at " + stamp(a.Expires())
-	case !a.CreationTimestamp.Time.Before(x.d.Status.Approval.ExpirationTime.Time):
-		return "it came too late: the plan waited until " + stamp(x.d.Status.Approval.ExpirationTime.Time)
+	case given.Settled():
+		return cmp.Or(given.Status.Message, "it has been used")
+	case !now.Before(given.Expires()):
+		return "it came too late: it expired at " + formatTime(given.Expires())
+	case !given.CreationTimestamp.Time.Before(a.d.Status.Approval.ExpirationTime.Time):
+		return "it came too late: the plan waited until " + formatTime(a.d.Status.Approval.ExpirationTime.Time)
 	}
 	return ""
 }
 
-// carryOut takes an approval if the node still gives the plan that it approves.
-func (x *execution) carryOut(ctx context.Context, a *v1.RecoveryApproval, again replan) error {
-	why, err := changed(ctx, a.Spec.PlanHash, again)
+// take takes an approval if the node still gives the plan that it approves.
+func (a *approval) take(ctx context.Context, given *v1.RecoveryApproval) error {
+	why, err := a.planChange(ctx)
 	if err != nil {
 		return err
 	}
 	if why != "" {
-		why = fmt.Sprintf("nothing was changed: plan %s was approved, and %s", a.Spec.PlanHash, why)
-		if !a.Settled() {
-			if err := x.settle(ctx, a, v1.ApprovalRefused, why); err != nil {
+		refusal := a.refuse("was approved", why)
+		if !given.Settled() {
+			if err := a.settle(ctx, given, v1.ApprovalRefused, refusal.Error()); err != nil {
 				return err
 			}
 		}
-		x.unapproved(v1.ReasonPlanChanged, why)
-		return end(v1.ReasonPlanChanged, "%s", why)
+		return refusal
 	}
-	if !a.Settled() {
-		a.Status.DiagnosisUID = x.d.UID
-		if err := x.settle(ctx, a, v1.ApprovalUsed, "the agent of node "+x.Node+" carries the plan out"); err != nil {
+	if !given.Settled() {
+		given.Status.DiagnosisUID = a.d.UID
+		if err := a.settle(ctx, given, v1.ApprovalUsed, "the agent of node "+a.Node+" carries the plan out"); err != nil {
 			return err
 		}
 	}
-	s, now := &x.d.Status, metav1.Now()
-	s.Approval.Name, s.Approval.UID, s.Approval.Approver = a.Name, a.UID, a.Spec.Approver
+	s, now := &a.d.Status, metav1.Now()
+	s.Approval.Name, s.Approval.UID, s.Approval.Approver = given.Name, given.UID, given.Spec.Approver
 	if s.Approval.ApproveTime == nil {
 		s.Approval.ApproveTime = &now
 	}
 	s.Outcome, s.Summary = "", ""
-	x.condition(metav1.Condition{
+	a.status.condition(metav1.Condition{
 		Type: v1.ConditionApproved, Status: metav1.ConditionTrue, Reason: v1.ReasonApproved,
-		Message: fmt.Sprintf("RecoveryApproval %s approves plan %s", a.Name, a.Spec.PlanHash),
+		Message: fmt.Sprintf("RecoveryApproval %s approves plan %s", given.Name, given.Spec.PlanHash),
 	})
 	return nil
 }
 
+// refuse returns the error that ends the Diagnosis because the node gives another plan by now, which no approval allows.
+func (a *approval) refuse(state, why string) error {
+	why = fmt.Sprintf("nothing was changed: plan %s %s, and %s", a.hash(), state, why)
+	a.condition(v1.ReasonPlanChanged, why)
+	return terminal(v1.ReasonPlanChanged, "%s", why)
+}
+
 // settle stores what came of an approval.
-func (x *execution) settle(ctx context.Context, a *v1.RecoveryApproval, state v1.ApprovalState, message string) error {
+func (a *approval) settle(ctx context.Context, given *v1.RecoveryApproval, state v1.ApprovalState, message string) error {
 	now := metav1.Now()
-	a.Status.State, a.Status.Message, a.Status.Time = state, clip(message, maxMessageBytes), &now
-	if err := x.Approvals.Settle(ctx, a); err != nil {
-		return fmt.Errorf("settling approval %q: %w", a.Name, err)
+	given.Status.State, given.Status.Message, given.Status.Time = state, clip(message, maxMessageBytes), &now
+	if err := a.Approvals.Settle(ctx, given); err != nil {
+		return fmt.Errorf("settling approval %q: %w", given.Name, err)
 	}
 	return nil
 }
 
-func (x *execution) unapproved(reason, message string) {
-	x.condition(metav1.Condition{Type: v1.ConditionApproved, Status: metav1.ConditionFalse, Reason: reason, Message: message})
+// condition says why the plan is not approved.
+func (a *approval) condition(reason, message string) {
+	a.status.condition(metav1.Condition{Type: v1.ConditionApproved, Status: metav1.ConditionFalse, Reason: reason, Message: message})
 }
 
 // wait stores that the Diagnosis waits, unless that is stored.
-func (x *execution) wait(ctx context.Context, hash string) error {
-	s := &x.d.Status
+func (a *approval) wait(ctx context.Context) error {
+	s := &a.d.Status
 	until := s.Approval.ExpirationTime.Time
-	waits := fmt.Sprintf("waits for approval of plan %s until %s", hash, stamp(until))
-	s.Outcome, s.Summary = v1.OutcomeAwaitingApproval, clip("Found "+cmp.Or(listed(s.Faults, v1.FaultPresent), "a fault")+"; "+waits, v1.MaxSummaryBytes)
-	x.unapproved(v1.ReasonWaitingForApproval, "Diagnosis "+waits)
-	printable.Fields(s)
-	fit(x.d)
-	if same(s, x.stored) {
+	waits := fmt.Sprintf("waits for approval of plan %s until %s", a.hash(), formatTime(until))
+	s.Outcome, s.Summary = v1.OutcomeAwaitingApproval, clip("Found "+cmp.Or(firstFault(s.Faults, v1.FaultPresent), "a fault")+"; "+waits, v1.MaxSummaryBytes)
+	a.condition(v1.ReasonWaitingForApproval, "Diagnosis "+waits)
+	if a.status.isStored() {
 		return &WaitingError{Until: until}
 	}
-	if err := x.save(ctx); err != nil {
+	if err := a.status.save(ctx); err != nil {
 		return err
 	}
-	x.Observer.Waiting(x.d)
+	a.Observer.Waiting(a.d)
 	return &WaitingError{Until: until}
 }
 
-// same reports whether both are the same when they are stored.
-func same(a, b *v1.DiagnosisStatus) bool {
-	textA, errA := json.Marshal(a)
-	textB, errB := json.Marshal(b)
-	return errors.Join(errA, errB) == nil && string(textA) == string(textB)
-}
-
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }

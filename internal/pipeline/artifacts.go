@@ -16,19 +16,16 @@ import (
 // maxCopied is how large a file may be that is copied, in bytes: what is larger has no room in any case.
 const maxCopied = 16 << 20
 
-// copyArtifacts copies the files that the operations have kept into the status, as far as there is room, if that is asked
-// for. A file that cannot be read has no copy.
-func (x *execution) copyArtifacts() {
-	if x.d.Spec.Artifacts != v1.ArtifactsInStatus {
-		return
-	}
+// copyArtifacts copies the files that the operations have kept into the status, as far as there is room. A file that cannot
+// be read has no copy.
+func copyArtifacts(all []v1.Artifact, f *files) {
 	room := v1.MaxArtifactBytes
-	for i := range x.d.Status.Artifacts {
-		a := &x.d.Status.Artifacts[i]
+	for i := range all {
+		a := &all[i]
 		if a.SizeBytes > maxCopied {
 			continue
 		}
-		text, err := x.files.read(*a)
+		text, err := f.read(*a)
 		if err != nil {
 			continue
 		}

@@ -14,28 +14,35 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/graph"
-	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/processor"
 )
 
 // reasonJournal ends a Diagnosis whose journal is of no use: what was done before is not known, so nothing more is.
 const reasonJournal = "JournalUnusable"
 
-// verdict is an error that ends a Diagnosis: the reason and the message of its condition.
-type verdict struct{ reason, message string }
+// terminalError is an error that ends a Diagnosis: the reason and the message of its condition.
+type terminalError struct{ reason, message string }
 
-func (v *verdict) Error() string { return v.message }
+func (t *terminalError) Error() string { return t.message }
 
-func end(reason, format string, args ...any) error {
-	return &verdict{reason: reason, message: fmt.Sprintf(format, args...)}
+func terminal(reason, format string, args ...any) error {
+	return &terminalError{reason: reason, message: fmt.Sprintf(format, args...)}
 }
 
-// execution is one call of Run. d is its own, and always what the status is to be.
+// execution is one call of Run. Its Diagnosis is its own.
 type execution struct {
 	*Runner
-	d     *v1.Diagnosis
-	graph *graph.Graph
-	// stored is the status as it is stored.
-	stored *v1.DiagnosisStatus
+	d           *v1.Diagnosis
+	status      *statusWriter
+	definitions definitions
+}
+
+func (r *Runner) execution(d *v1.Diagnosis) *execution {
+	d = d.DeepCopy()
+	return &execution{
+		Runner: r, d: d, definitions: definitions{r, d},
+		status: &statusWriter{store: r.Store, d: d, stored: d.Status.DeepCopy()},
+	}
 }
 
 func (x *execution) run(ctx context.Context) error {
@@ -43,21 +50,21 @@ func (x *execution) run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("running Diagnosis: %w", context.Cause(ctx))
 	}
-	v := x.verdictOn(report)
-	if err != nil && !errors.As(err, &v) {
+	t := report.terminalError(x.deadlineMessage)
+	if err != nil && !errors.As(err, &t) {
 		return err
 	}
-	x.conclude(report, v)
-	if err := x.save(ctx); err != nil {
+	x.status.conclude(report, t, x.files)
+	if err := x.status.save(ctx); err != nil {
 		return err
 	}
 	x.Observer.Ended(x.d)
 	return nil
 }
 
-// steps does all that is to be done. A verdict is an error here.
+// steps does all that is to be done. An error that ends the Diagnosis is a *terminalError.
 func (x *execution) steps(ctx context.Context) (report, error) {
-	g, notReady := x.set(ctx)
+	g, notReady := x.definitions.set(ctx)
 	if g != nil {
 		x.d.Status.AdjacencyListHash = g.Hash()
 	}
@@ -66,7 +73,7 @@ func (x *execution) steps(ctx context.Context) (report, error) {
 	}
 	if notReady != nil {
 		var err error
-		if g, err = x.awaitSet(ctx, notReady); err != nil {
+		if g, err = x.definitions.awaitSet(ctx, notReady, x.deadline()); err != nil {
 			return report{}, err
 		}
 	}
@@ -74,7 +81,7 @@ func (x *execution) steps(ctx context.Context) (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	return x.pipeline(ctx, job)
+	return x.operate(ctx, job)
 }
 
 // accept takes the Diagnosis. One that was accepted before is only written again if the manager thought its agent lost.
@@ -89,11 +96,11 @@ func (x *execution) accept(ctx context.Context) error {
 	}
 	s.Phase, s.Target, s.Summary = v1.DiagnosisRunning, x.d.Spec.Target(), ""
 	meta.RemoveStatusCondition(&s.Conditions, v1.ConditionComplete)
-	x.condition(metav1.Condition{
+	x.status.condition(metav1.Condition{
 		Type: v1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: v1.ReasonAccepted,
 		Message: "Diagnosis is accepted by agent on node " + x.Node,
 	})
-	if err := x.save(ctx); err != nil {
+	if err := x.status.save(ctx); err != nil {
 		return err
 	}
 	if !accepted {
@@ -102,71 +109,115 @@ func (x *execution) accept(ctx context.Context) error {
 	return nil
 }
 
-func (x *execution) condition(c metav1.Condition) {
-	c.Message, c.ObservedGeneration = clip(c.Message, maxMessageBytes), x.d.Generation
-	meta.SetStatusCondition(&x.d.Status.Conditions, c)
-}
-
-func (x *execution) save(ctx context.Context) error {
-	printable.Fields(&x.d.Status)
-	fit(x.d)
-	if err := x.Store.Save(ctx, x.d.DeepCopy()); err != nil {
-		return fmt.Errorf("saving status: %w", err)
-	}
-	x.stored = x.d.Status.DeepCopy()
-	return nil
-}
-
-// pipeline runs the job, and reports its progress.
-func (x *execution) pipeline(ctx context.Context, job job) (report, error) {
-	var last report
+// operate runs the job, and reports its progress.
+func (x *execution) operate(ctx context.Context, job job) (report, error) {
+	x.status.graph = job.Graph
+	var planned report
 	job.BeforeRepair = func(ctx context.Context, r report, again replan) error {
-		last = r
+		planned = r
 		return x.beforeRepair(ctx, r, again)
 	}
 	job.OperationEnded = func(r report) {
-		x.progress(r)
-		x.Observer.OperationEnded(x.d, r.Operations[len(r.Operations)-1].OperationRun)
+		x.status.progress(r)
+		x.Observer.OperationEnded(x.d, r.last().OperationRun)
 	}
 	job.ActionEnded = func(r report, a ActionEnd) {
-		x.progress(r)
-		x.Observer.ActionEnded(x.d, r.Operations[len(r.Operations)-1].Operation, a)
+		x.status.progress(r)
+		x.Observer.ActionEnded(x.d, r.last().Operation, a)
 	}
-	report, err := x.Runner.run(ctx, job)
-	var v *verdict
+	r, err := x.Runner.run(ctx, job)
+	var t *terminalError
 	switch {
-	case errors.As(err, &v):
-		return refused(last, v), err
-	case errors.Is(err, ErrGraphChanged):
-		return report, x.changed()
-	case errors.Is(err, ErrCorrupt), errors.Is(err, ErrFormat), errors.Is(err, ErrFull):
-		return report, end(reasonJournal, "Diagnosis cannot go on: %v", err)
+	case errors.As(err, &t):
+		return planned.refused(t), err
+	case errors.Is(err, errGraphChanged):
+		return r, x.definitions.changed()
+	case errors.Is(err, errCorrupt), errors.Is(err, errFormat), errors.Is(err, errFull):
+		return r, terminal(reasonJournal, "Diagnosis cannot go on: %v", err)
 	}
-	return report, err
+	return r, err
 }
 
 // beforeRepair stores the plan. It also has the last word: nothing is repaired for a set that is not the one that began.
 func (x *execution) beforeRepair(ctx context.Context, r report, again replan) error {
-	if _, err := x.set(ctx); err != nil {
-		var v *verdict
-		if errors.As(err, &v) {
-			return x.changed()
+	_, err := x.definitions.set(ctx)
+	if t := (*terminalError)(nil); errors.As(err, &t) {
+		err = x.definitions.changed()
+	}
+	if err != nil {
+		return err
+	}
+	x.status.progress(r)
+	if err := x.checkPlan(r.last().Plan); err != nil {
+		return err
+	}
+	if x.d.Spec.Mode == v1.ModeApprove {
+		a := approval{execution: x, planned: *r.last(), replan: again}
+		if err := a.await(ctx); err != nil {
+			return err
 		}
-		return err
 	}
-	x.progress(r)
-	if err := x.checkPlan(r); err != nil {
-		return err
-	}
-	if err := x.approve(ctx, r, again); err != nil {
-		return err
-	}
-	return x.save(ctx)
+	return x.status.save(ctx)
 }
 
-// refused is the report of a run that ended just before a repair.
-func refused(r report, v *verdict) report {
-	o := &r.Operations[len(r.Operations)-1]
-	o.Phase, o.Reason, o.Message, o.CompletionTime = v1.OperationFailed, v.reason, v.message, microTime(time.Now())
+// checkPlan refuses a plan that is not the one which was agreed to.
+func (x *execution) checkPlan(plan *v1.Plan) error {
+	if want := x.d.Spec.PlanHash; want != "" && plan.Hash != want {
+		return terminal(v1.ReasonPlanChanged, "nothing was changed: the plan has hash %s now, and spec.planHash names %s; look at the plan, and "+
+			"create a Diagnosis with its hash", plan.Hash, want)
+	}
+	return nil
+}
+
+// job makes the job of the Diagnosis. If there is none, the error is a *terminalError.
+func (x *execution) job(ctx context.Context, g *graph.Graph) (job, error) {
+	if errs := x.d.Spec.Validate(); len(errs) > 0 {
+		return job{}, terminal(v1.ReasonInvalid, "%s", v1.Message(errs))
+	}
+	if x.d.Spec.Mode == v1.ModeApprove && x.Approvals == nil {
+		return job{}, terminal(v1.ReasonInvalid, "spec.mode: a plan cannot be approved without an API server: use mode Plan")
+	}
+	x.d.Status.AdjacencyListHash = g.Hash()
+	operations, err := x.definitions.operations(ctx, g)
+	return job{
+		Request: x.request(), Graph: g, Operations: operations, Deadline: x.deadline(),
+		PlanOnly: x.d.Spec.Mode == v1.ModePlan,
+	}, err
+}
+
+func (x *execution) request() processor.Request {
+	r := processor.Request{
+		Diagnosis: processor.Diagnosis{UID: string(x.d.UID), Namespace: x.d.Namespace, Name: x.d.Name},
+		Node:      x.Node,
+		Values:    x.d.Spec.Parameters,
+	}
+	if p := x.d.Spec.PodReference; p != nil {
+		r.Pod = processor.Pod{Namespace: p.Namespace, Name: p.Name, Container: p.Container}
+	}
 	return r
+}
+
+// deadlineMessage says which deadline has passed, as the user knows it.
+func (x *execution) deadlineMessage() string {
+	if seconds := x.d.Spec.ActiveDeadlineSeconds; seconds != nil {
+		return fmt.Sprintf("the deadline of the Diagnosis has passed (spec.activeDeadlineSeconds: %d)", *seconds)
+	}
+	return fmt.Sprintf("the deadline of the Diagnosis has passed (the agent's --diagnosis-timeout: %s)", x.DefaultDeadline)
+}
+
+// deadline counts from when the Diagnosis was first taken, however often it was begun again. It does not pass while a plan
+// waits for its approval, and counts again from then on.
+func (x *execution) deadline() time.Time {
+	limit := x.DefaultDeadline
+	if seconds := x.d.Spec.ActiveDeadlineSeconds; seconds != nil {
+		limit = time.Duration(*seconds) * time.Second
+	}
+	from := x.d.Status.StartTime.Time
+	if a := x.d.Status.Approval; a != nil {
+		from = time.Now()
+		if a.ApproveTime != nil {
+			from = a.ApproveTime.Time
+		}
+	}
+	return from.Add(limit)
 }

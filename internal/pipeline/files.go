@@ -120,10 +120,10 @@ func (f *files) write(name, content string) error {
 func (f *files) load(a artifact) (string, error) {
 	content, err := f.root.ReadFile(a.Path)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrCorrupt, err)
+		return "", fmt.Errorf("%w: %w", errCorrupt, err)
 	}
 	if sum := sha256.Sum256(content); hex.EncodeToString(sum[:]) != a.SHA256 {
-		return "", fmt.Errorf("%w: %q has another digest than %q", ErrCorrupt, a.Path, a.SHA256)
+		return "", fmt.Errorf("%w: %q has another digest than %q", errCorrupt, a.Path, a.SHA256)
 	}
 	return string(content), nil
 }

@@ -17,14 +17,14 @@ import (
 // The errors that run returns in addition to errors of the disk, of BeforeRepair, and the cause for which its context
 // was cancelled.
 var (
-	// ErrCorrupt: the journal or a result on the disk is not what was written. Nothing was run.
-	ErrCorrupt = errors.New("journal is corrupted")
-	// ErrFormat: another release has written the journal, in another format. Nothing was run.
-	ErrFormat = errors.New("journal has format")
-	// ErrGraphChanged: the journal is that of another graph. Nothing was run.
-	ErrGraphChanged = errors.New("graph has changed")
-	// ErrFull: the run would write more into its journal than a run may.
-	ErrFull = errors.New("journal is full")
+	// errCorrupt: the journal or a result on the disk is not what was written. Nothing was run.
+	errCorrupt = errors.New("journal is corrupted")
+	// errFormat: another release has written the journal, in another format. Nothing was run.
+	errFormat = errors.New("journal has format")
+	// errGraphChanged: the journal is that of another graph. Nothing was run.
+	errGraphChanged = errors.New("graph has changed")
+	// errFull: the run would write more into its journal than a run may.
+	errFull = errors.New("journal is full")
 )
 
 // errDeadline is the cause of a context whose run is over time, errTimeout of one whose attempt is.

@@ -30,7 +30,7 @@ const (
 
 // otherFormat refuses a journal that another release has written: what its records mean is not known here.
 func otherFormat(version int) error {
-	return fmt.Errorf("%w %d, and this release reads %d only: apply a new Diagnosis", ErrFormat, version, journalVersion)
+	return fmt.Errorf("%w %d, and this release reads %d only: apply a new Diagnosis", errFormat, version, journalVersion)
 }
 
 type journal struct {
@@ -69,9 +69,9 @@ func (j *journal) resume(job job, want *begin) (map[int32]*state, error) {
 	}
 	switch got := records[0].Begin; {
 	case got == nil || got.UID != want.UID:
-		return nil, fmt.Errorf("%w: %q is not that of %q", ErrCorrupt, j.file.Name(), want.UID)
+		return nil, fmt.Errorf("%w: %q is not that of %q", errCorrupt, j.file.Name(), want.UID)
 	case got.Graph != want.Graph:
-		return nil, fmt.Errorf("%w: from %q to %q", ErrGraphChanged, got.Graph, want.Graph)
+		return nil, fmt.Errorf("%w: from %q to %q", errGraphChanged, got.Graph, want.Graph)
 	}
 	j.over = records[len(records)-1].Kind == kindEnd
 	return replay(job, records)
@@ -93,7 +93,7 @@ func (j *journal) read() ([]record, error) {
 	if info, err := j.file.Stat(); err != nil {
 		return nil, fmt.Errorf("reading journal: %w", err)
 	} else if info.Size() > maxJournalBytes {
-		return nil, fmt.Errorf("%w: %q has %d bytes, and no journal has more than %d", ErrCorrupt, j.file.Name(), info.Size(), maxJournalBytes)
+		return nil, fmt.Errorf("%w: %q has %d bytes, and no journal has more than %d", errCorrupt, j.file.Name(), info.Size(), maxJournalBytes)
 	}
 	var records []record
 	j.size = 0
@@ -110,8 +110,8 @@ func (j *journal) read() ([]record, error) {
 		if err != nil && bad == nil {
 			bad = errors.New("no newline follows the record")
 		}
-		if bad != nil && !errors.Is(bad, ErrFormat) {
-			bad = fmt.Errorf("%w: line %d: %w", ErrCorrupt, len(records)+1, bad)
+		if bad != nil && !errors.Is(bad, errFormat) {
+			bad = fmt.Errorf("%w: line %d: %w", errCorrupt, len(records)+1, bad)
 		}
 		if bad != nil {
 			return nil, fmt.Errorf("reading %q: %w", j.file.Name(), bad)
@@ -145,7 +145,7 @@ func (j *journal) add(r record, write func(line []byte) error) error {
 		return err
 	}
 	if len(line) > maxRecordBytes || j.size+int64(len(line)) > maxJournalBytes {
-		return fmt.Errorf("%w: it has %d bytes, and a record of %d is to be added", ErrFull, j.size, len(line))
+		return fmt.Errorf("%w: it has %d bytes, and a record of %d is to be added", errFull, j.size, len(line))
 	}
 	if j.hook != nil {
 		j.hook(true, r)
@@ -191,10 +191,10 @@ func readBegin(root *os.Root, name string) *begin {
 		return nil
 	}
 	r, err := decode(line, 1)
-	if errors.Is(err, ErrFormat) && r.Begin == nil { // format 1
+	if errors.Is(err, errFormat) && r.Begin == nil { // format 1
 		err = json.Unmarshal(line, &r)
 	}
-	if err != nil && !errors.Is(err, ErrFormat) {
+	if err != nil && !errors.Is(err, errFormat) {
 		return nil
 	}
 	return r.Begin

@@ -62,12 +62,12 @@ func TestDamagedJournals(t *testing.T) {
 		want   error
 		text   string
 	}{
-		"empty":           {func(string) string { return "" }, ErrCorrupt, "line 1"},
-		"torn beginning":  {func(text string) string { return text[:20] }, ErrCorrupt, "line 1"},
-		"no newline":      {func(text string) string { return strings.TrimSuffix(lines(text, 0), "\n") }, ErrCorrupt, "no newline"},
-		"zeros":           {func(string) string { return strings.Repeat("\x00", 4096) }, ErrCorrupt, "line 1"},
-		"one long line":   {func(string) string { return strings.Repeat("x", maxJournalBytes) }, ErrCorrupt, "line 1"},
-		"more than a run": {func(text string) string { return text + strings.Repeat("x", maxJournalBytes) }, ErrCorrupt, "no journal has more"},
+		"empty":           {func(string) string { return "" }, errCorrupt, "line 1"},
+		"torn beginning":  {func(text string) string { return text[:20] }, errCorrupt, "line 1"},
+		"no newline":      {func(text string) string { return strings.TrimSuffix(lines(text, 0), "\n") }, errCorrupt, "no newline"},
+		"zeros":           {func(string) string { return strings.Repeat("\x00", 4096) }, errCorrupt, "line 1"},
+		"one long line":   {func(string) string { return strings.Repeat("x", maxJournalBytes) }, errCorrupt, "line 1"},
+		"more than a run": {func(text string) string { return text + strings.Repeat("x", maxJournalBytes) }, errCorrupt, "no journal has more"},
 		"torn end":        {func(text string) string { return text + `01234567 {"seq":9,"ki` }, nil, ""},
 		"zeros at the end": {
 			func(text string) string { return text + strings.Repeat("\x00", 512) }, nil, "",
@@ -76,23 +76,23 @@ func TestDamagedJournals(t *testing.T) {
 			func(text string) string { return strings.TrimSuffix(text, "\n") + "\x00" }, nil, "",
 		},
 		"newline lost at the end": {
-			func(text string) string { return strings.TrimSuffix(text, "\n") + "\x0b" }, ErrCorrupt, "line 4",
+			func(text string) string { return strings.TrimSuffix(text, "\n") + "\x0b" }, errCorrupt, "line 4",
 		},
 		"another digit": {
-			func(text string) string { return strings.Replace(text, `"node":1`, `"node":3`, 1) }, ErrCorrupt, "checksum",
+			func(text string) string { return strings.Replace(text, `"node":1`, `"node":3`, 1) }, errCorrupt, "checksum",
 		},
-		"broken line in between": {forged(`"kind":"attempt"`, `"kind":"att`), ErrCorrupt, "line 2"},
-		"line missing":           {func(text string) string { return lines(text, 0, 2) }, ErrCorrupt, "record has number 3, not 2"},
-		"unknown kind":           {forged(`"kind":"done"`, `"kind":"none"`), ErrCorrupt, `"none" is out of place`},
-		"unknown field":          {forged(`"node":1`, `"nodes":1`), ErrCorrupt, "nodes"},
-		"unknown node":           {forged(`"node":1`, `"node":99`), ErrCorrupt, "there is no node 99"},
-		"ended before it began":  {forged(`"kind":"attempt"`, `"kind":"done"`), ErrCorrupt, "out of place"},
-		"other UID":              {forged(`"uid":"uid-1"`, `"uid":"uid-2"`), ErrCorrupt, `"uid-1"`},
-		"of a later release":     {forged(`"version":3`, `"version":4`), ErrFormat, "has format 4, and this release reads 3 only"},
-		"of an earlier release":  {forged(`"version":3`, `"version":2`), ErrFormat, "has format 2"},
-		"without checksums":      {func(text string) string { return strings.Replace(unsealed(text), `"version":3`, `"version":1`, 1) }, ErrFormat, "has format 1"},
+		"broken line in between": {forged(`"kind":"attempt"`, `"kind":"att`), errCorrupt, "line 2"},
+		"line missing":           {func(text string) string { return lines(text, 0, 2) }, errCorrupt, "record has number 3, not 2"},
+		"unknown kind":           {forged(`"kind":"done"`, `"kind":"none"`), errCorrupt, `"none" is out of place`},
+		"unknown field":          {forged(`"node":1`, `"nodes":1`), errCorrupt, "nodes"},
+		"unknown node":           {forged(`"node":1`, `"node":99`), errCorrupt, "there is no node 99"},
+		"ended before it began":  {forged(`"kind":"attempt"`, `"kind":"done"`), errCorrupt, "out of place"},
+		"other UID":              {forged(`"uid":"uid-1"`, `"uid":"uid-2"`), errCorrupt, `"uid-1"`},
+		"of a later release":     {forged(`"version":3`, `"version":4`), errFormat, "has format 4, and this release reads 3 only"},
+		"of an earlier release":  {forged(`"version":3`, `"version":2`), errFormat, "has format 2"},
+		"without checksums":      {func(text string) string { return strings.Replace(unsealed(text), `"version":3`, `"version":1`, 1) }, errFormat, "has format 1"},
 		"no beginning":           {forged(`"kind":"begin"`, `"kind":"end"`), nil, ""},
-		"other graph":            {forged(`"graph":"`, `"graph":"0`), ErrGraphChanged, "graph has changed"},
+		"other graph":            {forged(`"graph":"`, `"graph":"0`), errGraphChanged, "graph has changed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -134,7 +134,7 @@ func TestEveryFlippedBitIsNoticed(t *testing.T) {
 			_, err := file.WriteAt(text[i:i+1], int64(i))
 			_, err2 := file.Seek(0, io.SeekStart)
 			records, err3 := (&journal{file: file}).read()
-			if text[i] ^= 1 << bit; err != nil || err2 != nil || !errors.Is(err3, ErrCorrupt) {
+			if text[i] ^= 1 << bit; err != nil || err2 != nil || !errors.Is(err3, errCorrupt) {
 				t.Fatalf("bit %d of byte %d, %q: %d records, errors %v, %v, %v", bit, i, text[max(0, i-20):min(len(text), i+20)], len(records), err, err2, err3)
 			}
 		}
@@ -182,12 +182,12 @@ func TestJournalIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer j.close()
-	if err := j.write(record{Kind: kindRetry, Message: strings.Repeat("x", maxRecordBytes)}); !errors.Is(err, ErrFull) {
+	if err := j.write(record{Kind: kindRetry, Message: strings.Repeat("x", maxRecordBytes)}); !errors.Is(err, errFull) {
 		t.Errorf("large record: error %v", err)
 	}
 	for i := 0; ; i++ {
 		err := j.write(record{Kind: kindRetry, Message: strings.Repeat("x", maxRecordBytes/2)})
-		if errors.Is(err, ErrFull) {
+		if errors.Is(err, errFull) {
 			break
 		}
 		if err != nil || i > 20 {
@@ -296,7 +296,7 @@ func FuzzJournal(f *testing.F) {
 			t.Fatal(err)
 		}
 		_, err := r.run(t.Context(), j)
-		known := slices.ContainsFunc([]error{nil, ErrCorrupt, ErrFormat, ErrGraphChanged, ErrFull}, func(k error) bool { return errors.Is(err, k) })
+		known := slices.ContainsFunc([]error{nil, errCorrupt, errFormat, errGraphChanged, errFull}, func(k error) bool { return errors.Is(err, k) })
 		if !known {
 			t.Errorf("error %v", err)
 		}

@@ -77,16 +77,3 @@ func planHash(actions []fault.Action) string {
 func onlyPlanned(s *v1.DiagnosisSpec) bool {
 	return s.Mode == v1.ModePlan || s.Mode == v1.ModeApprove || s.PlanHash != ""
 }
-
-// checkPlan refuses a plan that is not the one which was agreed to.
-func (x *execution) checkPlan(r report) error {
-	want := x.d.Spec.PlanHash
-	if want == "" {
-		return nil
-	}
-	if got := r.Operations[len(r.Operations)-1].Plan.Hash; got != want {
-		return end(v1.ReasonPlanChanged, "nothing was changed: the plan has hash %s now, and spec.planHash names %s; look at the plan, and "+
-			"create a Diagnosis with its hash", got, want)
-	}
-	return nil
-}

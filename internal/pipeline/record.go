@@ -87,7 +87,7 @@ func encode(r record) ([]byte, error) {
 	return append([]byte(checksum(text)), append(text, '\n')...), nil
 }
 
-// decode reads a line, with its newline or without. ErrFormat: it is the first of a journal in another format.
+// decode reads a line, with its newline or without. errFormat: it is the first of a journal in another format.
 func decode(line []byte, seq int) (record, error) {
 	line = bytes.TrimSuffix(line, []byte("\n"))
 	if seq == 1 && bytes.HasPrefix(line, []byte(`{"seq":1,`)) {

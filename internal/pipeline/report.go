@@ -4,6 +4,11 @@
 package pipeline
 
 import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 )
@@ -26,6 +31,71 @@ type report struct {
 	Results map[string]string
 	// DeadlineExceeded says that the run ended because its time was up.
 	DeadlineExceeded bool
+}
+
+// last is the operation that ran last.
+func (r report) last() *operationRun { return &r.Operations[len(r.Operations)-1] }
+
+// refused is the report of a run that ended just before a repair.
+func (r report) refused(t *terminalError) report {
+	o := r.last()
+	o.Phase, o.Reason, o.Message, o.CompletionTime = v1.OperationFailed, t.reason, t.message, microTime(time.Now())
+	return r
+}
+
+// terminalError says why a run did not succeed: the failures first, for a person can do something about them. deadline
+// says which deadline has passed, if one has.
+func (r report) terminalError(deadline func() string) *terminalError {
+	if r.Succeeded || r.Planned {
+		return nil
+	}
+	reason := v1.ReasonNotApplicable
+	var failed, negative []string
+	for _, o := range r.Operations {
+		switch o.Phase {
+		case v1.OperationFailed:
+			reason = v1.ReasonOperationFailed
+			failed = append(failed, fmt.Sprintf("operation %s (node %d) failed after %s: %s", o.Operation, o.ID, attempts(o.Attempts), o.Message))
+		case v1.OperationNotApplicable:
+			negative = append(negative, fmt.Sprintf("operation %s (node %d) is not applicable: %s", o.Operation, o.ID, o.Message))
+		}
+	}
+	texts := slices.Concat(failed, negative)
+	if r.DeadlineExceeded {
+		reason, texts = v1.ReasonDeadlineExceeded, slices.Insert(texts, 0, deadline())
+	}
+	return &terminalError{reason: reason, message: strings.Join(texts, "; ")}
+}
+
+func attempts(n int32) string {
+	if n == 1 {
+		return "1 attempt"
+	}
+	return fmt.Sprintf("%d attempts", n)
+}
+
+// nothingLeft reports whether every action that is done found nothing left to do.
+func (r report) nothingLeft() bool {
+	already := false
+	for _, o := range r.Operations {
+		for _, a := range o.Actions {
+			if a.Phase == v1.ActionDone && !a.Already {
+				return false
+			}
+			already = already || a.Already
+		}
+	}
+	return already
+}
+
+// lastMessage is what the last operation says that says something.
+func (r report) lastMessage() (text string) {
+	for _, o := range r.Operations {
+		if o.Message != "" {
+			text = o.Message
+		}
+	}
+	return text
 }
 
 // Reasons why an operation failed, each one word.

@@ -226,13 +226,13 @@ func TestTamperedFiles(t *testing.T) {
 	if err := os.WriteFile(a.Path, []byte("other"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newRunner(t, dir).run(t.Context(), j); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), a.SHA256) {
+	if _, err := newRunner(t, dir).run(t.Context(), j); !errors.Is(err, errCorrupt) || !strings.Contains(err.Error(), a.SHA256) {
 		t.Errorf("error %v", err)
 	}
 	if err := os.Remove(a.Path); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newRunner(t, dir).run(t.Context(), j); !errors.Is(err, ErrCorrupt) {
+	if _, err := newRunner(t, dir).run(t.Context(), j); !errors.Is(err, errCorrupt) {
 		t.Errorf("error %v", err)
 	}
 }

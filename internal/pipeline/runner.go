@@ -132,7 +132,7 @@ func (r *Runner) Forget(keep map[types.UID]bool) error {
 // read, or ctx was cancelled, whose cause it then wraps. A *WaitingError: the Diagnosis waits for its approval. Run can be
 // called again and goes on from its journal, except that a Diagnosis which is gone or was deleted has nothing to go on with.
 func (r *Runner) Run(ctx context.Context, d *v1.Diagnosis) (*v1.Diagnosis, error) {
-	x := &execution{Runner: r, d: d.DeepCopy(), stored: d.Status.DeepCopy()}
+	x := r.execution(d)
 	if d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed || d.Spec.Mode == v1.ModeRecord {
 		return x.d, nil
 	}

@@ -36,13 +36,13 @@ func replay(job job, records []record) (map[int32]*state, error) {
 			break
 		}
 		if _, ok := job.Operations[r.Node]; !ok {
-			return nil, fmt.Errorf("%w: record %d: there is no node %d", ErrCorrupt, r.Seq, r.Node)
+			return nil, fmt.Errorf("%w: record %d: there is no node %d", errCorrupt, r.Seq, r.Node)
 		}
 		if states[r.Node] == nil {
 			states[r.Node] = &state{}
 		}
 		if !states[r.Node].apply(r) {
-			return nil, fmt.Errorf("%w: record %d: %q is out of place", ErrCorrupt, r.Seq, r.Kind)
+			return nil, fmt.Errorf("%w: record %d: %q is out of place", errCorrupt, r.Seq, r.Kind)
 		}
 	}
 	return states, nil

@@ -4,20 +4,59 @@
 package pipeline
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/graph"
+	"kubediag.org/kubediag/internal/printable"
 )
 
+// statusWriter writes the status of a Diagnosis: into d, and from there to the store.
+type statusWriter struct {
+	store Store
+	d     *v1.Diagnosis
+	// stored is the status as it is stored.
+	stored *v1.DiagnosisStatus
+	// graph is that of the run whose progress is written.
+	graph *graph.Graph
+}
+
+func (w *statusWriter) condition(c metav1.Condition) {
+	c.Message, c.ObservedGeneration = clip(c.Message, maxMessageBytes), w.d.Generation
+	meta.SetStatusCondition(&w.d.Status.Conditions, c)
+}
+
+func (w *statusWriter) save(ctx context.Context) error {
+	printable.Fields(&w.d.Status)
+	fit(w.d)
+	if err := w.store.Save(ctx, w.d.DeepCopy()); err != nil {
+		return fmt.Errorf("saving status: %w", err)
+	}
+	w.stored = w.d.Status.DeepCopy()
+	return nil
+}
+
+// isStored reports whether the status is stored as it is.
+func (w *statusWriter) isStored() bool {
+	printable.Fields(&w.d.Status)
+	fit(w.d)
+	now, errNow := json.Marshal(&w.d.Status)
+	stored, errStored := json.Marshal(w.stored)
+	return errors.Join(errNow, errStored) == nil && string(now) == string(stored)
+}
+
 // progress writes into the status how far a run is.
-func (x *execution) progress(r report) {
-	s := &x.d.Status
+func (w *statusWriter) progress(r report) {
+	s := &w.d.Status
 	s.OperationResults = r.Results
 	s.Operations, s.Artifacts, s.FailedPaths, s.SucceededPath, s.Plan = nil, nil, nil, nil, nil
 	var findings []fault.Finding
@@ -34,75 +73,47 @@ func (x *execution) progress(r report) {
 	}
 	s.Faults = Faults(findings)
 	for _, path := range r.Failed[:min(len(r.Failed), v1.MaxListedPaths)] {
-		s.FailedPaths = append(s.FailedPaths, x.path(path))
+		s.FailedPaths = append(s.FailedPaths, w.path(path))
 	}
 	if len(r.Path) > 0 {
-		s.Checkpoint = &v1.Checkpoint{PathIndex: x.graph.Rank(r.Path), NodeIndex: int32(r.Reached)}
+		s.Checkpoint = &v1.Checkpoint{PathIndex: w.graph.Rank(r.Path), NodeIndex: int32(r.Reached)}
 	}
 	if r.Succeeded {
-		s.SucceededPath = x.path(r.Path)
+		s.SucceededPath = w.path(r.Path)
 	}
 }
 
-func (x *execution) path(ids []int32) v1.Path {
+func (w *statusWriter) path(ids []int32) v1.Path {
 	path := make(v1.Path, len(ids))
 	for i, id := range ids {
-		n := x.graph.Node(id)
+		n := w.graph.Node(id)
 		path[i] = v1.Node{ID: n.ID, To: n.To, Operation: n.Operation}
 	}
 	return path
 }
 
-// conclude writes the end into the status. No verdict is success. Without a report, what is known from before stays.
-func (x *execution) conclude(r report, v *verdict) {
-	s := &x.d.Status
+// conclude writes the end into the status. No error is success. Without a report, what is known from before stays.
+func (w *statusWriter) conclude(r report, t *terminalError, f *files) {
+	s := &w.d.Status
 	if len(r.Path) > 0 {
-		x.progress(r)
+		w.progress(r)
 	}
-	x.copyArtifacts()
+	if w.d.Spec.Artifacts == v1.ArtifactsInStatus {
+		copyArtifacts(s.Artifacts, f)
+	}
 	now := metav1.Now()
-	s.CompletionTime, s.Outcome = &now, outcome(s.Faults, r, v)
+	s.CompletionTime, s.Outcome = &now, outcome(s.Faults, r, t)
 	c := metav1.Condition{Type: v1.ConditionComplete, Status: metav1.ConditionTrue, Reason: v1.ReasonComplete, Message: "Diagnosis is completed"}
 	s.Phase = v1.DiagnosisSucceeded
-	if v != nil {
-		s.Phase, c.Status, c.Reason, c.Message = v1.DiagnosisFailed, metav1.ConditionFalse, v.reason, v.message
+	if t != nil {
+		s.Phase, c.Status, c.Reason, c.Message = v1.DiagnosisFailed, metav1.ConditionFalse, t.reason, t.message
 	}
-	x.condition(c)
-	s.Summary = x.summary(r, v)
-}
-
-// verdictOn says why a run did not succeed: the failures first, for a person can do something about them.
-func (x *execution) verdictOn(r report) *verdict {
-	if r.Succeeded || r.Planned {
-		return nil
-	}
-	reason := v1.ReasonNotApplicable
-	var failed, negative []string
-	for _, o := range r.Operations {
-		switch o.Phase {
-		case v1.OperationFailed:
-			reason = v1.ReasonOperationFailed
-			failed = append(failed, fmt.Sprintf("operation %s (node %d) failed after %s: %s", o.Operation, o.ID, attempts(o.Attempts), o.Message))
-		case v1.OperationNotApplicable:
-			negative = append(negative, fmt.Sprintf("operation %s (node %d) is not applicable: %s", o.Operation, o.ID, o.Message))
-		}
-	}
-	texts := slices.Concat(failed, negative)
-	if r.DeadlineExceeded {
-		reason, texts = v1.ReasonDeadlineExceeded, slices.Insert(texts, 0, x.passed())
-	}
-	return &verdict{reason: reason, message: strings.Join(texts, "; ")}
-}
-
-func attempts(n int32) string {
-	if n == 1 {
-		return "1 attempt"
-	}
-	return fmt.Sprintf("%d attempts", n)
+	w.condition(c)
+	s.Summary = summary(w.d, r, t)
 }
 
 // outcome says in one word what came of a Diagnosis that has ended.
-func outcome(all []v1.Fault, r report, v *verdict) v1.Outcome {
+func outcome(all []v1.Fault, r report, t *terminalError) v1.Outcome {
 	switch {
 	case r.Planned:
 		return v1.OutcomePlanned
@@ -110,11 +121,11 @@ func outcome(all []v1.Fault, r report, v *verdict) v1.Outcome {
 		return v1.OutcomeFaultFound
 	case len(all) > 0:
 		return v1.OutcomeHealed
-	case v == nil && slices.ContainsFunc(r.Operations, func(o operationRun) bool { return o.NoFault || o.foundGone() }):
+	case t == nil && slices.ContainsFunc(r.Operations, func(o operationRun) bool { return o.NoFault || o.foundGone() }):
 		return v1.OutcomeNoFault
-	case v == nil:
+	case t == nil:
 		return v1.OutcomeCompleted
-	case v.reason == v1.ReasonNotApplicable:
+	case t.reason == v1.ReasonNotApplicable:
 		return v1.OutcomeNoFault
 	}
 	return v1.OutcomeError
@@ -128,6 +139,7 @@ func NewAction(a fault.Action) v1.Action {
 	}
 }
 
+// microTime is nil for no time at all.
 func microTime(t time.Time) *metav1.MicroTime {
 	if t.IsZero() {
 		return nil

@@ -13,89 +13,65 @@ import (
 )
 
 // summary says in one sentence what came of a Diagnosis that has ended, and what to do.
-func (x *execution) summary(r report, v *verdict) string {
-	s, said := &x.d.Status, lastMessage(r)
-	if v != nil {
-		said = v.message
+func summary(d *v1.Diagnosis, r report, t *terminalError) string {
+	s, message := &d.Status, r.lastMessage()
+	if t != nil {
+		message = t.message
 	}
 	text := ""
 	switch s.Outcome {
 	case v1.OutcomeHealed:
-		text = "Repaired " + listed(s.Faults, v1.FaultHealed)
-		if nothingLeft(r) {
-			text = "Gone without a repair: " + listed(s.Faults, v1.FaultHealed)
+		text = "Repaired " + firstFault(s.Faults, v1.FaultHealed)
+		if r.nothingLeft() {
+			text = "Gone without a repair: " + firstFault(s.Faults, v1.FaultHealed)
 		}
 	case v1.OutcomePlanned:
-		text = planned(s)
+		text = plannedSummary(s)
 	case v1.OutcomeFaultFound:
-		text = "Found, and not repaired: " + listed(s.Faults, v1.FaultPresent)
-		if healed := listed(s.Faults, v1.FaultHealed); healed != "" {
+		text = "Found, and not repaired: " + firstFault(s.Faults, v1.FaultPresent)
+		if healed := firstFault(s.Faults, v1.FaultHealed); healed != "" {
 			text = "Repaired " + healed + ". " + text
 		}
-		if said != "" {
-			text += ": " + said
+		if message != "" {
+			text += ": " + message
 		}
 	case v1.OutcomeNoFault:
-		text = said
+		text = message
 		switch {
 		case slices.ContainsFunc(r.Operations, operationRun.foundGone):
-			text = "The fault that was found has gone without a repair: " + said
-		case v != nil:
-			text = "No fault was found: " + said
+			text = "The fault that was found has gone without a repair: " + message
+		case t != nil:
+			text = "No fault was found: " + message
 		}
 	case v1.OutcomeCompleted:
-		text = fmt.Sprintf("OperationSet %s has succeeded", x.d.Spec.Set())
+		text = fmt.Sprintf("OperationSet %s has succeeded", d.Spec.Set())
 	default:
-		text = said
+		text = message
 	}
 	return clip(strings.Join(strings.Fields(text), " "), v1.MaxSummaryBytes)
 }
 
 // Conclude writes into a Diagnosis that nothing has run for what findings say, as an execution that found them would:
-// faults, outcome and summary. said is the summary if there are none.
-func Conclude(d *v1.Diagnosis, findings []fault.Finding, said string) {
-	x, r := &execution{d: d}, report{Operations: []operationRun{{NoFault: len(findings) == 0}}}
+// faults, outcome and summary. none is the summary if there are none.
+func Conclude(d *v1.Diagnosis, findings []fault.Finding, none string) {
+	r := report{Operations: []operationRun{{NoFault: len(findings) == 0}}}
+	if len(findings) == 0 {
+		r.last().Message = none
+	}
 	d.Status.Faults = Faults(findings)
 	d.Status.Outcome = outcome(d.Status.Faults, r, nil)
-	if len(findings) == 0 {
-		r.Operations[0].Message = said
-	}
-	d.Status.Summary = x.summary(r, nil)
+	d.Status.Summary = summary(d, r, nil)
 }
 
-// nothingLeft reports whether every action that is done found nothing left to do.
-func nothingLeft(r report) bool {
-	already := false
-	for _, o := range r.Operations {
-		for _, a := range o.Actions {
-			if a.Phase == v1.ActionDone && !a.Already {
-				return false
-			}
-			already = already || a.Already
-		}
-	}
-	return already
-}
-
-// lastMessage is what the last operation says that says something.
-func lastMessage(r report) (text string) {
-	for _, o := range r.Operations {
-		if o.Message != "" {
-			text = o.Message
-		}
-	}
-	return text
-}
-
-// listed names the first fault of a state, where it is, and how many more there are.
-func listed(faults []v1.Fault, state v1.FaultState) (text string) {
+// firstFault names the first fault of a state, where it is, and how many more there are.
+func firstFault(faults []v1.Fault, state v1.FaultState) (text string) {
 	more := -1
 	for _, f := range faults {
 		if f.State != state {
 			continue
 		}
 		if more++; more == 0 {
-			text = f.Code + whereabouts(f)
+			text = f.Code + location(f)
 		}
 	}
 	if more > 0 {
@@ -104,7 +80,7 @@ func listed(faults []v1.Fault, state v1.FaultState) (text string) {
 	return text
 }
 
-func whereabouts(f v1.Fault) string {
+func location(f v1.Fault) string {
 	var parts []string
 	for _, p := range []struct{ name, value string }{{"container", f.Container}, {"volume", f.Volume}} {
 		if p.value != "" {
@@ -125,9 +101,9 @@ func whereabouts(f v1.Fault) string {
 	return " (" + strings.Join(parts, ", ") + ")"
 }
 
-// planned says what would be done.
-func planned(s *v1.DiagnosisStatus) string {
-	what := listed(s.Faults, v1.FaultPresent)
+// plannedSummary says what would be done.
+func plannedSummary(s *v1.DiagnosisStatus) string {
+	what := firstFault(s.Faults, v1.FaultPresent)
 	if what == "" {
 		what = "no fault"
 	}

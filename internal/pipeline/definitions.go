@@ -1,0 +1,189 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/graph"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// A user who applies everything at once may be faster than the manager, so a set that is missing or not ready is waited
+// for.
+const (
+	setTimeout      = 10 * time.Second
+	setPollInterval = 250 * time.Millisecond
+)
+
+// definitions reads what a Diagnosis runs.
+type definitions struct {
+	*Runner
+	d *v1.Diagnosis
+}
+
+// awaitSet waits for a set for which set has given an error, until the deadline at most.
+func (x definitions) awaitSet(ctx context.Context, err error, deadline time.Time) (*graph.Graph, error) {
+	until := time.Now().Add(setTimeout)
+	if deadline.Before(until) {
+		until = deadline
+	}
+	for {
+		var t *terminalError
+		if !errors.As(err, &t) || t.reason == v1.ReasonOperationSetChanged || !time.Now().Before(until) {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(setPollInterval):
+		}
+		var g *graph.Graph
+		if g, err = x.set(ctx); err == nil {
+			return g, nil
+		}
+	}
+}
+
+// set reads the OperationSet and makes its graph. If it cannot be used, the error is a *terminalError. A Diagnosis that has
+// begun needs the same graph, and no more: the set was ready then.
+func (x definitions) set(ctx context.Context) (*graph.Graph, error) {
+	name, hash := x.d.Spec.Set(), x.d.Status.AdjacencyListHash
+	set, err := x.Store.OperationSet(ctx, name)
+	if errors.Is(err, ErrNotFound) {
+		return nil, terminal(v1.ReasonOperationSetNotFound, "OperationSet %s is not found", name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading OperationSet %q: %w", name, err)
+	}
+	g, err := graph.New(nodesOf(set))
+	switch {
+	case err != nil && hash == "":
+		return nil, terminal(v1.ReasonOperationSetNotReady, "OperationSet %s is not ready: %s", name, strings.ReplaceAll(err.Error(), "\n", "; "))
+	case hash == "":
+		if why := notReadyReason(set); why != "" {
+			return nil, terminal(v1.ReasonOperationSetNotReady, "OperationSet %s is not ready: %s", name, why)
+		}
+	case err != nil || hash != g.Hash():
+		return nil, x.changed()
+	}
+	return g, nil
+}
+
+func nodesOf(set *v1.OperationSet) []graph.Node {
+	nodes := make([]graph.Node, len(set.Spec.AdjacencyList))
+	for i, n := range set.Spec.AdjacencyList {
+		nodes[i] = graph.Node{ID: n.ID, To: n.To, Operation: n.Operation}
+	}
+	return nodes
+}
+
+// notReadyReason says why a set cannot be used yet; empty if it can.
+func notReadyReason(set *v1.OperationSet) string {
+	if set.Status.ObservedGeneration == set.Generation {
+		if set.Status.Ready {
+			return ""
+		}
+		if c := meta.FindStatusCondition(set.Status.Conditions, v1.ConditionReady); c != nil {
+			return c.Message
+		}
+	}
+	return "the manager has not looked at its latest specification"
+}
+
+func (x definitions) changed() error {
+	return terminal(v1.ReasonOperationSetChanged, "OperationSet %s specification has been changed during diagnosis execution", x.d.Spec.Set())
+}
+
+// operations reads what runs at every node, before anything does.
+func (x definitions) operations(ctx context.Context, g *graph.Graph) (map[int32]operation, error) {
+	byName := map[string]operation{}
+	byNode := map[int32]operation{}
+	for _, n := range g.Nodes() {
+		if n.ID == 0 {
+			continue
+		}
+		op, ok := byName[n.Operation]
+		if !ok {
+			definition, err := x.Store.Operation(ctx, n.Operation)
+			if errors.Is(err, ErrNotFound) {
+				return nil, terminal(v1.ReasonOperationNotFound, "Operation %s is not found: node %d of OperationSet %s names it",
+					n.Operation, n.ID, x.d.Spec.Set())
+			}
+			if err != nil {
+				return nil, fmt.Errorf("reading Operation %q: %w", n.Operation, err)
+			}
+			var errs field.ErrorList
+			if op, errs = x.operation(definition); len(errs) > 0 {
+				return nil, terminal(v1.ReasonOperationInvalid, "Operation %s of node %d is invalid: %s", n.Operation, n.ID, v1.Message(errs))
+			}
+			byName[n.Operation] = op
+		}
+		byNode[n.ID] = op
+	}
+	return byNode, nil
+}
+
+// operation makes of a definition what the pipeline runs. The errors name fields and values.
+func (x definitions) operation(o *v1.Operation) (operation, field.ErrorList) {
+	call, errs := o.Spec.Call()
+	op := operation{Name: o.Name, Timeout: call.Timeout}
+	if len(errs) > 0 {
+		return op, errs
+	}
+	if call.Kind != v1.ProcessorBuiltIn && onlyPlanned(&x.d.Spec) {
+		return op, field.ErrorList{field.Forbidden(field.NewPath("spec", "processor"), "with mode Plan or Approve, or a planHash, only built-in processors "+
+			"run: what another one changes is in no plan")}
+	}
+	if call.Kind != v1.ProcessorBuiltIn && x.External == nil {
+		return op, field.ErrorList{field.Forbidden(field.NewPath("spec", "processor"), "only built-in processors run here")}
+	}
+	if s := o.Spec.Storage; s != nil && s.HostPath != nil {
+		var err error
+		if op.Storage, err = x.files.storageDir(s.HostPath.Path); err != nil {
+			errs = append(errs, field.Invalid(field.NewPath("spec", "storage", "hostPath", "path"), s.HostPath.Path, err.Error()))
+		}
+	}
+	at := field.NewPath("spec", "processor")
+	switch call.Kind {
+	case v1.ProcessorBuiltIn:
+		step, ok := x.Registry.Lookup(call.BuiltIn)
+		if !ok {
+			errs = append(errs, field.NotSupported(at.Child("path"), v1.BuiltInPathPrefix+call.BuiltIn, x.paths()))
+		}
+		op.Step = step
+	case v1.ProcessorHTTP:
+		op.HasSideEffects, op.Step.Processor = true, x.External.Server(o.Name, call.URL)
+	case v1.ProcessorScript:
+		op.HasSideEffects, op.Step.Processor = true, x.script(o.Name, call.Script)
+	default:
+		errs = append(errs, field.Forbidden(at.Child("function"), "functions are not run"))
+	}
+	return op, errs
+}
+
+// paths lists the paths of all built-in processors.
+func (x definitions) paths() []string {
+	var paths []string
+	for _, name := range x.Registry.Names() {
+		paths = append(paths, v1.BuiltInPathPrefix+name)
+	}
+	return paths
+}
+
+func (x definitions) script(name string, s *v1.ScriptRunner) processor.Processor {
+	key := name
+	if s.OperationResultKey != nil && *s.OperationResultKey != "" {
+		key = *s.OperationResultKey
+	}
+	return x.External.Script(name, s.Script, s.ArgKeys, key)
+}
