@@ -55,13 +55,13 @@ func TestCopiesGoFirst(t *testing.T) {
 	d := diagnosis()
 	d.Status.Artifacts = []v1.Artifact{{Key: "k", Content: bytes.Repeat([]byte{1}, v1.MaxArtifactBytes)}}
 	d.Status.OperationResults = map[string]string{"a": strings.Repeat("x", v1.MaxResultsBytes)}
-	fit(d)
+	shrinkStatus(d)
 	if d.Status.Artifacts[0].Content == nil {
 		t.Error("the copy was dropped although there was room")
 	}
-	d.Status.Operations = []v1.OperationRun{{Message: strings.Repeat("y", 200<<10)}}
-	fit(d)
-	if d.Status.Artifacts[0].Content != nil || len(d.Status.Operations[0].Message) != 200<<10 {
+	d.Status.Operations = []v1.OperationRun{{Message: strings.Repeat("y", 400<<10)}}
+	shrinkStatus(d)
+	if d.Status.Artifacts[0].Content != nil || len(d.Status.Operations[0].Message) != 400<<10 {
 		t.Error("the copy was kept, or something else was dropped")
 	}
 }

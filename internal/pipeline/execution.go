@@ -181,7 +181,7 @@ func (x *execution) job(ctx context.Context, g *graph.Graph) (job, error) {
 	operations, err := x.definitions.operations(ctx, g)
 	return job{
 		Request: x.request(), Graph: g, Operations: operations, Deadline: x.deadline(),
-		PlanOnly: x.d.Spec.Mode == v1.ModePlan,
+		PlanOnly: x.d.Spec.Mode == v1.ModePlan, MaxResults: resultsLimit(x.d),
 	}, err
 }
 

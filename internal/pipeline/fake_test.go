@@ -152,7 +152,7 @@ func newJob(t testing.TB, edges [][]int32, steps ...any) job {
 			Node:      "node-1",
 			Values:    map[string]string{"param.x": "1"},
 		},
-		Graph: g, Operations: ops, Deadline: time.Now().Add(time.Hour),
+		Graph: g, Operations: ops, Deadline: time.Now().Add(time.Hour), MaxResults: v1.MaxResultsBytes,
 	}
 }
 

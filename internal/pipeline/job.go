@@ -56,6 +56,8 @@ type job struct {
 	Operations map[int32]operation
 	// Deadline of the whole run.
 	Deadline time.Time
+	// MaxResults bounds the results in the report, in bytes of JSON.
+	MaxResults int
 	// PlanOnly ends the run with the first plan that would change something, before BeforeRepair.
 	PlanOnly bool
 	// BeforeRepair, if it is set, is called when a plan is in the journal and before anything of it is done. An error
@@ -97,7 +99,7 @@ func (r *Runner) run(ctx context.Context, job job) (report, error) {
 		return report{}, err
 	}
 	defer j.close()
-	x := &run{Runner: r, job: job, journal: j, states: states, failed: map[int32]bool{}, results: newResults()}
+	x := &run{Runner: r, job: job, journal: j, states: states, failed: map[int32]bool{}, results: newResults(job.MaxResults)}
 	ctx, cancel := context.WithDeadlineCause(ctx, job.Deadline, errDeadline)
 	defer cancel()
 	if err := x.paths(ctx); err != nil {

@@ -27,7 +27,7 @@ type report struct {
 	Planned bool
 	// Failed are the paths that were tried and failed, in order.
 	Failed [][]int32
-	// Results are those of all operations, redacted and bounded to 512 KiB as JSON.
+	// Results are those of all operations, redacted and bounded to job.MaxResults.
 	Results map[string]string
 	// DeadlineExceeded says that the run ended because its time was up.
 	DeadlineExceeded bool

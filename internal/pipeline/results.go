@@ -10,7 +10,6 @@ import (
 	"maps"
 	"path"
 	"slices"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -20,16 +19,7 @@ import (
 	"kubediag.org/kubediag/internal/redact"
 )
 
-// Bounds of results, beside those of the API. Bytes of values are counted as JSON needs them, where a control character takes six.
-const (
-	maxMessageBytes  = 4096
-	maxArtifactBytes = 64 << 20 // of all files of one run
-	maxFiles         = 1000     // of one run
-	maxKeys          = 256      // of one operation
-	maxKeyBytes      = 253
-	maxStackBytes    = 8 << 10
-	excerptTimeout   = 5 * time.Second
-)
+const excerptTimeout = 5 * time.Second
 
 // stored is a result as the journal has it.
 type stored struct {
@@ -60,10 +50,11 @@ type results struct {
 	cost  int   // of shown
 	files int   // in number
 	bytes int64 // of files
+	limit int   // of cost
 }
 
-func newResults() *results {
-	return &results{whole: map[string]string{}, shown: map[string]string{}}
+func newResults(limit int) *results {
+	return &results{whole: map[string]string{}, shown: map[string]string{}, limit: limit}
 }
 
 func (l *results) clone() *results {
@@ -78,7 +69,7 @@ func (l *results) room(key string) int {
 	if old, ok := l.shown[key]; ok {
 		used -= costOf(key) + costOf(old)
 	}
-	return min(v1.MaxValueBytes, v1.MaxResultsBytes-used-costOf(key))
+	return min(v1.MaxValueBytes, l.limit-used-costOf(key))
 }
 
 func (l *results) add(s stored, whole string) {
@@ -235,48 +226,3 @@ func excerpter(s processor.Step) processor.Excerpter {
 	e, _ := s.Processor.(processor.Excerpter)
 	return e
 }
-
-// costOf is how many bytes a text takes as JSON, the quotes left out.
-func costOf(text string) int {
-	cost := 0
-	for _, r := range text {
-		cost += costOfRune(r)
-	}
-	return cost
-}
-
-func costOfRune(r rune) int {
-	switch {
-	case r == '"', r == '\\', r == '\n', r == '\r', r == '\t':
-		return 2
-	case r < ' ', r == '<', r == '>', r == '&', r == '\u2028', r == '\u2029', r == 0x7f:
-		return 6
-	}
-	return utf8.RuneLen(r)
-}
-
-// head is as much of the beginning of a text as costs no more than room, whole lines if that loses little.
-func head(text string, room int) string {
-	for i, r := range text {
-		if room -= costOfRune(r); room < 0 {
-			text = text[:i]
-			if line := strings.LastIndexByte(text, '\n'); line > len(text)*3/4 {
-				text = text[:line]
-			}
-			break
-		}
-	}
-	return text
-}
-
-// clip cuts a text to at most n bytes and says so.
-func clip(text string, n int) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) <= n {
-		return text
-	}
-	return strings.ToValidUTF8(text[:n-3], "") + "..."
-}
-
-// sanitize makes a text fit for people: redacted, printable and bounded.
-func sanitize(text string) string { return clip(printable.Text(redact.Text(text)), maxMessageBytes) }

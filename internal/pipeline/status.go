@@ -37,7 +37,7 @@ func (w *statusWriter) condition(c metav1.Condition) {
 
 func (w *statusWriter) save(ctx context.Context) error {
 	printable.Fields(&w.d.Status)
-	fit(w.d)
+	shrinkStatus(w.d)
 	if err := w.store.Save(ctx, w.d.DeepCopy()); err != nil {
 		return fmt.Errorf("saving status: %w", err)
 	}
@@ -48,7 +48,7 @@ func (w *statusWriter) save(ctx context.Context) error {
 // isStored reports whether the status is stored as it is.
 func (w *statusWriter) isStored() bool {
 	printable.Fields(&w.d.Status)
-	fit(w.d)
+	shrinkStatus(w.d)
 	now, errNow := json.Marshal(&w.d.Status)
 	stored, errStored := json.Marshal(w.stored)
 	return errors.Join(errNow, errStored) == nil && string(now) == string(stored)

@@ -1,0 +1,136 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"encoding/json"
+	"strings"
+	"unicode/utf8"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/redact"
+)
+
+// Bounds, beside those of the API. Bytes of results and statuses are those of their JSON, where a control character takes six.
+const (
+	maxMessageBytes  = 4096
+	maxStackBytes    = 8 << 10
+	maxArtifactBytes = 64 << 20 // of all files of one run
+	maxFiles         = 1000     // of one run
+	maxKeys          = 256      // of one operation
+	maxKeyBytes      = 253
+	// etcd takes 1.5 MiB by default. The status has what the rest of the object leaves, within bounds, and its results have
+	// half of that.
+	maxObjectBytes = 1300 << 10
+	maxStatusBytes = 2 * v1.MaxResultsBytes
+	minStatusBytes = 64 << 10
+)
+
+// statusLimit is how large the status of a Diagnosis may be.
+func statusLimit(d *v1.Diagnosis) int {
+	rest := maxObjectBytes - size(&v1.Diagnosis{ObjectMeta: d.ObjectMeta, Spec: d.Spec})
+	return max(min(rest, maxStatusBytes), minStatusBytes)
+}
+
+// resultsLimit is how large the results in the status of a Diagnosis may be.
+func resultsLimit(d *v1.Diagnosis) int { return statusLimit(d) / 2 }
+
+// shrinkStatus makes a status small enough to be stored. Nearly every one is. Copies of artifacts go first; then all lists
+// and texts lose their ends, ever more of them, until the rest fits. The summary says how many faults there were.
+func shrinkStatus(d *v1.Diagnosis) {
+	s, limit := &d.Status, statusLimit(d)
+	if size(s) > limit {
+		for i := range s.Artifacts {
+			s.Artifacts[i].Content = nil
+		}
+	}
+	for most := 1024; most > 0 && size(s) > limit; most /= 4 {
+		cutStatus(s, most)
+	}
+	if size(s) > limit {
+		s.OperationResults = nil
+	}
+	if size(s) > limit {
+		s.SucceededPath, s.Operations = nil, s.Operations[max(0, len(s.Operations)-100):]
+	}
+}
+
+// cutStatus leaves as many entries in each list whose length is up to a processor or to the graph, and as many bytes in each
+// text that says why, but no fewer than a short line has.
+func cutStatus(s *v1.DiagnosisStatus, most int) {
+	text := max(most, 64)
+	s.FailedPaths, s.Faults, s.Artifacts = first(s.FailedPaths, most), first(s.Faults, most), first(s.Artifacts, most)
+	for i := range s.Faults {
+		f := &s.Faults[i]
+		f.Evidence = first(f.Evidence, most)
+		for j := range f.Evidence {
+			f.Evidence[j] = clip(f.Evidence[j], text)
+		}
+	}
+	for i := range s.Operations {
+		o := &s.Operations[i]
+		o.Message, o.Actions = clip(o.Message, text), first(o.Actions, most)
+		for j := range o.Actions {
+			a := &o.Actions[j]
+			a.Message, a.Safety, a.Loss = clip(a.Message, text), clip(a.Safety, text), clip(a.Loss, text)
+			a.Calls = first(a.Calls, text/16)
+		}
+	}
+}
+
+func first[T any](list []T, most int) []T { return list[:min(len(list), most)] }
+
+func size(object any) int {
+	text, err := json.Marshal(object)
+	if err != nil {
+		panic(err) // strings, numbers and times only
+	}
+	return len(text)
+}
+
+// costOf is how many bytes a text takes as JSON, the quotes left out.
+func costOf(text string) int {
+	cost := 0
+	for _, r := range text {
+		cost += costOfRune(r)
+	}
+	return cost
+}
+
+func costOfRune(r rune) int {
+	switch {
+	case r == '"', r == '\\', r == '\n', r == '\r', r == '\t':
+		return 2
+	case r < ' ', r == '<', r == '>', r == '&', r == '\u2028', r == '\u2029', r == 0x7f:
+		return 6
+	}
+	return utf8.RuneLen(r)
+}
+
+// head is as much of the beginning of a text as costs no more than room, whole lines if that loses little.
+func head(text string, room int) string {
+	for i, r := range text {
+		if room -= costOfRune(r); room < 0 {
+			text = text[:i]
+			if line := strings.LastIndexByte(text, '\n'); line > len(text)*3/4 {
+				text = text[:line]
+			}
+			break
+		}
+	}
+	return text
+}
+
+// clip cuts a text to at most n bytes and says so.
+func clip(text string, n int) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) <= n {
+		return text
+	}
+	return strings.ToValidUTF8(text[:n-3], "") + "..."
+}
+
+// sanitize makes a text fit for people: redacted, printable and bounded.
+func sanitize(text string) string { return clip(printable.Text(redact.Text(text)), maxMessageBytes) }

@@ -1,0 +1,69 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/graph"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// TestResultsLeaveRoomForALargeSpec: what has no room in the status is kept on the node, and the status says where.
+func TestResultsLeaveRoomForALargeSpec(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	long := strings.Repeat("x", 200<<10)
+	w.put(chain("pod-detail-collector", "mount-info-collector"))
+	w.replace(returning("podDetailCollector", processor.Result{Values: map[string]string{"first": long}}))
+	w.replace(returning("mountInfoCollector", processor.Result{Values: map[string]string{"second": long}}))
+	d := diagnosis()
+	d.Spec.Parameters = map[string]string{}
+	for i := range 4 {
+		d.Spec.Parameters[fmt.Sprint("param.", i)] = long
+	}
+	s := w.run(t, d).Status
+	results := s.OperationResults
+	if results["first"] != long || !strings.Contains(results["second"], "[cut: 204800 bytes in all, kept whole on node") {
+		t.Errorf("%d and %d bytes", len(results["first"]), len(results["second"]))
+	}
+	if len(s.Artifacts) != 1 || s.Artifacts[0].Key != "second" || size(results) > statusLimit(d)/2+100 {
+		t.Errorf("%d bytes of %d, artifacts %+v", size(results), statusLimit(d), s.Artifacts)
+	}
+}
+
+// TestShrinkStatus keeps the first of everything, however small the status has to become.
+func TestShrinkStatus(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(s *v1.DiagnosisStatus){
+		"faults":      func(s *v1.DiagnosisStatus) { s.Faults = make([]v1.Fault, 100_000) },
+		"evidence":    func(s *v1.DiagnosisStatus) { s.Faults[0].Evidence = make([]string, 1_000_000) },
+		"a long fact": func(s *v1.DiagnosisStatus) { s.Faults[0].Evidence = []string{strings.Repeat("<", 1<<20)} },
+		"actions":     func(s *v1.DiagnosisStatus) { s.Operations[0].Actions = make([]v1.Action, 100_000) },
+		"artifacts":   func(s *v1.DiagnosisStatus) { s.Artifacts = make([]v1.Artifact, 100_000) },
+		"paths":       func(s *v1.DiagnosisStatus) { s.FailedPaths = slices.Repeat([]v1.Path{make(v1.Path, graph.MaxNodes)}, v1.MaxListedPaths) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := diagnosis()
+			d.Status = v1.DiagnosisStatus{
+				Operations: []v1.OperationRun{{Message: "m", Actions: make([]v1.Action, 1)}}, Faults: make([]v1.Fault, 1), Artifacts: make([]v1.Artifact, 1),
+				OperationResults: map[string]string{"a": strings.Repeat("x", v1.MaxResultsBytes)},
+			}
+			change(&d.Status)
+			shrinkStatus(d)
+			if got := size(&d.Status); got > statusLimit(d) {
+				t.Errorf("%d bytes, at most %d", got, statusLimit(d))
+			}
+			s := d.Status
+			if len(s.Operations) != 1 || len(s.Operations[0].Actions) == 0 || len(s.Faults) == 0 || len(s.Artifacts) == 0 || len(s.OperationResults) != 1 {
+				t.Errorf("%d operations, %d faults, %d artifacts, %d results", len(s.Operations), len(s.Faults), len(s.Artifacts), len(s.OperationResults))
+			}
+		})
+	}
+}
