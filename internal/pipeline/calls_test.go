@@ -16,10 +16,10 @@ import (
 )
 
 // calling is a recoverer that says which calls it makes.
-type calling struct{ *repairs }
+type calling struct{ *unmounter }
 
 func (c calling) Apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
-	applied, err := c.repairs.Apply(ctx, r, a)
+	applied, err := c.unmounter.Apply(ctx, r, a)
 	_ = calls.From(ctx).Did("umount2", a.Target, err)
 	return applied, err
 }
@@ -28,7 +28,7 @@ func (c calling) Apply(ctx context.Context, r processor.Request, a fault.Action)
 func TestCallsOfActions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	rec := calling{&repairs{node: &node{mounts: []uint64{7}, effects: map[uint64]int{}}, failApply: func(call int) error {
+	rec := calling{&unmounter{kernel: newKernel(7), failApply: func(call int) error {
 		if call == 1 {
 			return errBroken
 		}

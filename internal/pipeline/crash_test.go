@@ -27,20 +27,20 @@ type death struct{}
 // scene is a pipeline with everything in it that a crash could upset: a path that fails, a result in a file, a failed
 // attempt, two mounts to repair, one of which needs two tries.
 type scene struct {
-	node *node
-	dir  string
+	kernel *kernel
+	dir    string
 	// agreed is how often BeforeRepair was asked, looks how often the flaky operation ran, applies how often an action was.
 	agreed, looks, applies int
 }
 
 func newScene(t *testing.T) *scene {
-	return &scene{node: &node{mounts: []uint64{7, 8}, effects: map[uint64]int{}}, dir: t.TempDir()}
+	return &scene{kernel: newKernel(7, 8), dir: t.TempDir()}
 }
 
 // job is made for every life of the process.
 func (s *scene) job(t *testing.T) job {
 	long := strings.Repeat("line of a long result\n", 12000)
-	last := &repairs{node: s.node, failApply: func(int) error {
+	last := &unmounter{kernel: s.kernel, failApply: func(int) error {
 		if s.applies++; s.applies == 2 {
 			return errBroken
 		}
@@ -182,7 +182,7 @@ func TestKilledAtEveryRecordAndRunAgain(t *testing.T) {
 					if diff := sameEnd(want, got); diff != "" {
 						t.Errorf("killed at record %d (-undisturbed +resumed):\n%s", n, diff)
 					}
-					if diff := cmp.Diff(map[uint64]int{7: 1, 8: 1}, s.node.effects); diff != "" {
+					if diff := cmp.Diff(map[uint64]int{7: 1, 8: 1}, s.kernel.effects); diff != "" {
 						t.Errorf("killed at record %d: effects (-want +got):\n%s", n, diff)
 					}
 				}
@@ -211,7 +211,7 @@ func TestKilledAgainAndAgain(t *testing.T) {
 				t.Fatal("does not come to an end")
 			}
 		}
-		if diff := cmp.Diff(map[uint64]int{7: 1, 8: 1}, s.node.effects); diff != "" {
+		if diff := cmp.Diff(map[uint64]int{7: 1, 8: 1}, s.kernel.effects); diff != "" {
 			t.Errorf("effects (-want +got):\n%s", diff)
 		}
 	})
@@ -252,8 +252,8 @@ func TestAnOperationThatKillsTheProcess(t *testing.T) {
 func TestAPlanIsNeverMadeAnew(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	n := &node{mounts: []uint64{7}, effects: map[uint64]int{}}
-	rec := &repairs{node: n}
+	n := newKernel(7)
+	rec := &unmounter{kernel: n}
 	j := newJob(t, nil, rec)
 	errLater := errors.New("the status cannot be stored")
 	j.BeforeRepair = func(_ context.Context, r report, _ replan) error {
@@ -303,14 +303,14 @@ func TestRepairEndings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := &node{mounts: test.mounts, effects: map[uint64]int{}}
-				rec := &repairs{node: n, failApply: test.failApply, failVerify: test.failVerify}
+				n := newKernel(test.mounts...)
+				rec := &unmounter{kernel: n, failApply: test.failApply, failVerify: test.failVerify}
 				j := newJob(t, nil, rec)
 				var heard []v1.ActionPhase
 				j.ActionEnded = func(_ report, a ActionEnd) { heard = append(heard, a.Phase) }
 				o := mustRun(t, newRunner(t, t.TempDir()), j).Operations[0]
-				if o.Phase != test.outcome || o.Message != test.message || rec.applies != test.applies || rec.ver != test.verifications {
-					t.Errorf("%d applies, %d verifications, %+v", rec.applies, rec.ver, o)
+				if o.Phase != test.outcome || o.Message != test.message || rec.applies != test.applies || rec.proofs != test.verifications {
+					t.Errorf("%d applies, %d verifications, %+v", rec.applies, rec.proofs, o)
 				}
 				var phases []v1.ActionPhase
 				for _, a := range o.Actions {
@@ -329,8 +329,8 @@ func TestTimeLimitOfARepair(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		slow := func(int) error { time.Sleep(40 * time.Second); return nil }
-		n := &node{mounts: []uint64{1}, effects: map[uint64]int{}}
-		j := newJob(t, nil, &repairs{node: n, failApply: slow, failVerify: slow})
+		n := newKernel(1)
+		j := newJob(t, nil, &unmounter{kernel: n, failApply: slow, failVerify: slow})
 		j.BeforeRepair = func(context.Context, report, replan) error { time.Sleep(5 * time.Minute); return nil }
 		report := mustRun(t, newRunner(t, t.TempDir()), j)
 		// The first verification has 20 s left and is left behind; it may still be at work, so there is no second one.
@@ -344,11 +344,11 @@ func TestTimeLimitOfARepair(t *testing.T) {
 
 func TestPlanTooLarge(t *testing.T) {
 	t.Parallel()
-	n := &node{effects: map[uint64]int{}}
+	n := newKernel()
 	for i := range 20000 {
 		n.mounts = append(n.mounts, uint64(i+1))
 	}
-	report := mustRun(t, newRunner(t, t.TempDir()), newJob(t, nil, &repairs{node: n}))
+	report := mustRun(t, newRunner(t, t.TempDir()), newJob(t, nil, &unmounter{kernel: n}))
 	o := report.Operations[0]
 	if o.Phase != v1.OperationFailed || !strings.Contains(o.Message, "with 20000 actions, at most 1048576") || len(n.effects) != 0 {
 		t.Errorf("operation %s %q, %d effects", o.Phase, o.Message, len(n.effects))

@@ -92,13 +92,13 @@ func (l *life) Save(_ context.Context, d *v1.Diagnosis) error {
 // edgy is a recoverer with edges, whose kernel is the lasting one.
 type edgy struct {
 	*life
-	unmounts
+	unmounter
 }
 
 func (e *edgy) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
 	e.edge()
-	e.unmounts.kernel.mounts = e.life.load().Mounts
-	p, err := e.unmounts.Plan(ctx, r)
+	e.unmounter.kernel.mounts = e.life.load().Mounts
+	p, err := e.unmounter.Plan(ctx, r)
 	e.edge()
 	return p, err
 }
@@ -107,7 +107,7 @@ func (e *edgy) Apply(ctx context.Context, r processor.Request, a fault.Action) (
 	e.edge()
 	w := e.life.load()
 	k := &kernel{mounts: w.Mounts, effects: w.Effects}
-	done, err := (&unmounts{kernel: k}).Apply(ctx, r, a)
+	done, err := (&unmounter{kernel: k}).Apply(ctx, r, a)
 	w.Mounts, w.Effects = k.mounts, k.effects
 	e.life.store(w)
 	e.edge()
@@ -116,7 +116,8 @@ func (e *edgy) Apply(ctx context.Context, r processor.Request, a fault.Action) (
 
 func (e *edgy) Verify(ctx context.Context, r processor.Request, p processor.Plan) (processor.Result, error) {
 	e.edge()
-	result, err := e.unmounts.Verify(ctx, r, p)
+	e.unmounter.kernel.mounts = e.life.load().Mounts
+	result, err := e.unmounter.Verify(ctx, r, p)
 	e.edge()
 	return result, err
 }
@@ -135,14 +136,14 @@ func TestLife(t *testing.T) {
 	l.dir = filepath.Join(dir, "data")
 	for i, s := range l.steps {
 		if s.Processor != nil {
-			l.steps[i].Processor = &step{s.Name(), func(ctx context.Context, r processor.Request) (processor.Result, error) {
+			l.steps[i].Processor = &look{name: s.Name(), run: func(ctx context.Context, r processor.Request) (processor.Result, error) {
 				l.edge()
 				defer l.edge()
 				return s.Processor.Run(ctx, r)
 			}}
 		}
 	}
-	l.replace(processor.Step{Recoverer: &edgy{life: l, unmounts: unmounts{kernel: &kernel{}}}})
+	l.replace(processor.Step{Recoverer: &edgy{life: l, unmounter: unmounter{kernel: newKernel()}}})
 	l.options = func(o *Options) { o.Store = l }
 	d := diagnosis()
 	d.Status = l.load().Status

@@ -99,21 +99,9 @@ func builtIn(name, processor string) *v1.Operation {
 	}
 }
 
-// step is a processor made of a function.
-type step struct {
-	name string
-	run  func(ctx context.Context, r processor.Request) (processor.Result, error)
-}
-
-func (s *step) Name() string { return s.name }
-
-func (s *step) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
-	return s.run(ctx, r)
-}
-
-// waits is a step that calls fn and then goes on until its context ends.
+// waits is a processor that calls fn and then goes on until its context ends.
 func waits(name string, fn func()) processor.Step {
-	return processor.Step{Processor: &step{name, func(ctx context.Context, _ processor.Request) (processor.Result, error) {
+	return processor.Step{Processor: &look{name: name, run: func(ctx context.Context, _ processor.Request) (processor.Result, error) {
 		fn()
 		<-ctx.Done()
 		return processor.Result{}, ctx.Err()
@@ -121,78 +109,15 @@ func waits(name string, fn func()) processor.Step {
 }
 
 func returning(name string, result processor.Result) processor.Step {
-	return processor.Step{Processor: &step{name, func(context.Context, processor.Request) (processor.Result, error) {
+	return processor.Step{Processor: &look{name: name, run: func(context.Context, processor.Request) (processor.Result, error) {
 		return result, nil
 	}}}
 }
 
 func failing(name string, err error) processor.Step {
-	return processor.Step{Processor: &step{name, func(context.Context, processor.Request) (processor.Result, error) {
+	return processor.Step{Processor: &look{name: name, run: func(context.Context, processor.Request) (processor.Result, error) {
 		return processor.Result{}, err
 	}}}
-}
-
-// stale is a finding about one mount.
-func stale(id uint64, healed bool) fault.Finding {
-	return fault.Finding{
-		Code: "StaleSubPath", Pod: fault.Pod{Namespace: "default", Name: "p", UID: "pod-uid"}, Container: "c", Volume: "v",
-		Mount: fault.Mount{ID: id, Root: "/a//deleted", Point: fmt.Sprint("/m/", id)}, Healed: healed, Evidence: []string{"nlink 0"},
-	}
-}
-
-// kernel is what outlives a process: the mounts of a node, and how often each was unmounted.
-type kernel struct {
-	mounts  []uint64
-	effects map[uint64]int
-}
-
-// unmounts is a recoverer that unmounts all mounts.
-type unmounts struct {
-	kernel *kernel
-	verify error
-	gone   bool // whether others unmount them before it does
-}
-
-func (*unmounts) Name() string { return "unmounts" }
-
-func (u *unmounts) Plan(context.Context, processor.Request) (processor.Plan, error) {
-	var p processor.Plan
-	for _, id := range u.kernel.mounts {
-		p.Actions = append(p.Actions, fault.Action{
-			Kind: "Unmount", Target: fmt.Sprint("/m/", id), Mount: &fault.Mount{ID: id}, Fault: "StaleSubPath", Safety: "nobody reads it", Loss: "nothing",
-			Lossless: true,
-		})
-		p.Findings = append(p.Findings, stale(id, false))
-	}
-	if p.Actions == nil {
-		p.NotApplicable = "nothing is mounted"
-		p.Gone = []fault.Absence{{Code: "StaleSubPath", Pod: fault.Pod{Namespace: "default", Name: "p"}}}
-	}
-	return p, nil
-}
-
-func (u *unmounts) Apply(_ context.Context, _ processor.Request, a fault.Action) (fault.Applied, error) {
-	if i := slices.Index(u.kernel.mounts, a.Mount.ID); i >= 0 {
-		u.kernel.mounts = slices.Delete(u.kernel.mounts, i, i+1)
-		u.kernel.effects[a.Mount.ID]++
-	}
-	if u.gone {
-		return fault.AlreadySo("was gone already"), nil
-	}
-	return fault.Applied{Message: "unmounted"}, nil
-}
-
-func (u *unmounts) Verify(_ context.Context, _ processor.Request, p processor.Plan) (processor.Result, error) {
-	if u.verify != nil {
-		return processor.Result{}, u.verify
-	}
-	for i := range p.Findings {
-		p.Findings[i].Healed = true
-	}
-	return processor.Result{
-		Values:   map[string]string{"recover.kubernetes.subpath_remount.result": "Succeesfully umount /m/7 on host"},
-		Findings: p.Findings,
-	}, nil
 }
 
 // world is a Runner with all that it needs.
@@ -207,7 +132,7 @@ type world struct {
 
 // newWorld has the four operations of the walkthrough, with processors that are quick.
 func newWorld(t *testing.T) *world {
-	k := &kernel{mounts: []uint64{7, 8}, effects: map[uint64]int{}}
+	k := newKernel(7, 8)
 	w := &world{
 		shelf:  &shelf{sets: map[string]*v1.OperationSet{}, operations: map[string]*v1.Operation{}},
 		kernel: k, dir: t.TempDir(),
@@ -218,13 +143,13 @@ func newWorld(t *testing.T) *world {
 				Values:   map[string]string{"diagnoser.kubernetes.subpath_remount.result": "pod met a bug of subpath-remounting"},
 				Findings: []fault.Finding{stale(7, false), stale(8, false)},
 			}),
-			{Recoverer: &unmounts{kernel: k}},
+			{Recoverer: &unmounter{kernel: k}},
 		},
 	}
 	w.put(chain("pod-detail-collector", "mount-info-collector", "subpath-remount-diagnoser", "subpath-remount-recover"))
 	for name, processor := range map[string]string{
 		"pod-detail-collector": "podDetailCollector", "mount-info-collector": "mountInfoCollector",
-		"subpath-remount-diagnoser": "subpathRemountDiagnoser", "subpath-remount-recover": "unmounts",
+		"subpath-remount-diagnoser": "subpathRemountDiagnoser", "subpath-remount-recover": "unmounter",
 	} {
 		w.operations[name] = builtIn(name, processor)
 	}

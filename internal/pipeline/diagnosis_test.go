@@ -17,7 +17,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
@@ -149,7 +148,7 @@ func TestEndings(t *testing.T) {
 		},
 		"a repair does not work": {
 			func(w *world, _ *v1.Diagnosis) {
-				w.replace(processor.Step{Recoverer: &unmounts{kernel: w.kernel, verify: processor.Stalled(errBroken)}})
+				w.replace(processor.Step{Recoverer: &unmounter{kernel: w.kernel, failVerify: always(errBroken)}})
 			},
 			v1.OutcomeFaultFound, v1.ReasonOperationFailed, "operation subpath-remount-recover (node 4) failed after 1 attempt: verifying: broken",
 		},
@@ -188,7 +187,7 @@ func TestEndings(t *testing.T) {
 			},
 			v1.OutcomeError, v1.ReasonOperationInvalid,
 			`Operation mount-info-collector of node 2 is invalid: spec.processor.path: Unsupported value: "/processor/other": ` +
-				`supported values: "/processor/mountInfoCollector", "/processor/podDetailCollector", "/processor/subpathRemountDiagnoser", "/processor/unmounts"`,
+				`supported values: "/processor/mountInfoCollector", "/processor/podDetailCollector", "/processor/subpathRemountDiagnoser", "/processor/unmounter"`,
 		},
 		"operation without a processor": {
 			func(w *world, _ *v1.Diagnosis) { w.operations["mount-info-collector"].Spec.Processor = v1.Processor{} },
@@ -307,7 +306,7 @@ func TestTheSetChangesBeforeTheRepair(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.replace(processor.Step{Processor: &step{"mountInfoCollector", func(context.Context, processor.Request) (processor.Result, error) {
+			w.replace(processor.Step{Processor: &look{name: "mountInfoCollector", run: func(context.Context, processor.Request) (processor.Result, error) {
 				change(w)
 				return processor.Result{}, nil
 			}}})
@@ -321,19 +320,6 @@ func TestTheSetChangesBeforeTheRepair(t *testing.T) {
 				t.Errorf("outcome %q, recoverer %+v", s.Outcome, o)
 			}
 		})
-	}
-}
-
-func TestDeleted(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	ctx, cancel := context.WithCancelCause(t.Context())
-	w.replace(waits("mountInfoCollector", func() { cancel(ErrDeleted) }))
-	if _, err := w.start(t).Run(ctx, diagnosis()); !errors.Is(err, ErrDeleted) {
-		t.Errorf("error %v, want the cause", err)
-	}
-	if len(w.saved) != 1 || len(w.kernel.effects) != 0 {
-		t.Errorf("%d writes, %d effects", len(w.saved), len(w.kernel.effects))
 	}
 }
 
@@ -386,12 +372,11 @@ func TestWritesThatFail(t *testing.T) {
 func TestAgentStopsAndGoesOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	errStop := errors.New("the agent stops")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	quick := w.steps[1]
-	w.replace(waits("mountInfoCollector", func() { cancel(errStop) }))
-	if _, err := w.start(t).Run(ctx, diagnosis()); !errors.Is(err, errStop) {
-		t.Fatalf("error %v", err)
+	w.replace(waits("mountInfoCollector", func() { cancel(ErrDeleted) }))
+	if _, err := w.start(t).Run(ctx, diagnosis()); !errors.Is(err, ErrDeleted) || len(w.saved) != 1 || len(w.kernel.effects) != 0 {
+		t.Fatalf("error %v, want the cause; %d writes, %d effects", err, len(w.saved), len(w.kernel.effects))
 	}
 	w.replace(quick)
 	d := w.last(diagnosis())
@@ -445,28 +430,6 @@ func TestWhatAnObserverHears(t *testing.T) {
 	}
 }
 
-func TestForgottenDiagnoses(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	d := w.run(t, diagnosis())
-	again := w.last(diagnosis())
-	again.Status = v1.DiagnosisStatus{}
-	e := w.start(t)
-	if err := e.Forget(map[types.UID]bool{d.UID: true}); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := e.Run(t.Context(), again); err != nil || got.Status.Operations[0].StartTime.Time != d.Status.Operations[0].StartTime.Time {
-		t.Errorf("a journal that is kept was not gone on with: %v", err)
-	}
-	if err := e.Forget(nil); err != nil {
-		t.Fatal(err)
-	}
-	// Nothing is mounted any more: a run that knows of no repair finds none to do.
-	if got, err := e.Run(t.Context(), again); err != nil || got.Status.Outcome != v1.OutcomeNoFault {
-		t.Errorf("a journal that is forgotten was gone on with: %+v, %v", got.Status, err)
-	}
-}
-
 func TestFaultsOfOneMountAreOne(t *testing.T) {
 	t.Parallel()
 	old := func(parent int, healed bool) fault.Finding {
@@ -498,7 +461,7 @@ func TestTheStatusFits(t *testing.T) {
 	}
 	w.put(chain(names...))
 	calls := 0
-	w.replace(processor.Step{Processor: &step{"mountInfoCollector", func(context.Context, processor.Request) (processor.Result, error) {
+	w.replace(processor.Step{Processor: &look{name: "mountInfoCollector", run: func(context.Context, processor.Request) (processor.Result, error) {
 		calls++
 		f := stale(uint64(calls), false)
 		f.Evidence = []string{strings.Repeat("<", 5000)}

@@ -20,14 +20,15 @@ import (
 
 // look is a processor made of a function. It counts its calls.
 type look struct {
-	run func(ctx context.Context, r processor.Request) (processor.Result, error)
+	name string
+	run  func(ctx context.Context, r processor.Request) (processor.Result, error)
 
 	mu    sync.Mutex
 	calls int
 	at    []time.Time
 }
 
-func (l *look) Name() string { return "look" }
+func (l *look) Name() string { return l.name }
 
 func (l *look) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
 	l.mu.Lock()
@@ -59,63 +60,83 @@ func declines(why string) *look {
 
 var errBroken = errors.New("broken")
 
-// node is what a kernel is to a recoverer: mounts by identity. It outlives crashes of the process.
-type node struct {
+// kernel is what outlives a process: the mounts of a node, and how often each was unmounted.
+type kernel struct {
 	mounts  []uint64
-	effects map[uint64]int // how often each was unmounted
+	effects map[uint64]int
 }
 
-// repairs is a recoverer that unmounts every mount that the node has when it plans. The fail functions, where they are
-// set, may fail a call by its number.
-type repairs struct {
-	node                *node
-	failApply           func(call int) error
-	failVerify          func(call int) error
-	applies, plans, ver int
+func newKernel(mounts ...uint64) *kernel { return &kernel{mounts: mounts, effects: map[uint64]int{}} }
+
+// stale is a finding about one mount.
+func stale(id uint64, healed bool) fault.Finding {
+	return fault.Finding{
+		Code: "StaleSubPath", Pod: fault.Pod{Namespace: "default", Name: "p", UID: "pod-uid"}, Container: "c", Volume: "v",
+		Mount: fault.Mount{ID: id, Root: "/a//deleted", Point: fmt.Sprint("/m/", id)}, Healed: healed, Evidence: []string{"nlink 0"},
+	}
 }
 
-func (r *repairs) Name() string { return "repairs" }
+// unmounter is a recoverer that unmounts every mount that the kernel has when it plans. The fail functions, if they are set,
+// may fail a call by its number.
+type unmounter struct {
+	kernel                 *kernel
+	failApply, failVerify  func(call int) error
+	already                bool // whether others unmount them before it does
+	plans, applies, proofs int
+}
 
-func (r *repairs) Plan(context.Context, processor.Request) (processor.Plan, error) {
-	r.plans++
-	if len(r.node.mounts) == 0 {
-		return processor.Plan{NotApplicable: "nothing is mounted"}, nil
+func (*unmounter) Name() string { return "unmounter" }
+
+func (u *unmounter) Plan(context.Context, processor.Request) (processor.Plan, error) {
+	u.plans++
+	if len(u.kernel.mounts) == 0 {
+		return processor.Plan{
+			NotApplicable: "nothing is mounted", Gone: []fault.Absence{{Code: "StaleSubPath", Pod: fault.Pod{Namespace: "default", Name: "p"}}},
+		}, nil
 	}
-	var p processor.Plan
-	for _, id := range r.node.mounts {
-		p.Actions = append(p.Actions, fault.Action{Kind: "Unmount", Target: fmt.Sprint("/m/", id), Mount: &fault.Mount{ID: id}})
-		p.Findings = append(p.Findings, fault.Finding{Code: "StaleSubPath", Mount: fault.Mount{ID: id}})
+	p := processor.Plan{Notes: map[string]string{"result": "Succeesfully umount /m/7 on host"}}
+	for _, id := range u.kernel.mounts {
+		p.Actions = append(p.Actions, fault.Action{
+			Kind: "Unmount", Target: fmt.Sprint("/m/", id), Mount: &fault.Mount{ID: id}, Fault: "StaleSubPath", Safety: "nobody reads it", Loss: "nothing",
+			Lossless: true,
+		})
+		p.Findings = append(p.Findings, stale(id, false))
 	}
-	p.Notes = map[string]string{"mounts": fmt.Sprint(len(p.Actions))}
 	return p, nil
 }
 
-func (r *repairs) Apply(_ context.Context, _ processor.Request, a fault.Action) (fault.Applied, error) {
-	r.applies++
-	if r.failApply != nil {
-		if err := r.failApply(r.applies); err != nil {
+func (u *unmounter) Apply(_ context.Context, _ processor.Request, a fault.Action) (fault.Applied, error) {
+	u.applies++
+	if u.failApply != nil {
+		if err := u.failApply(u.applies); err != nil {
 			return fault.Applied{}, err
 		}
 	}
-	if i := slices.Index(r.node.mounts, a.Mount.ID); i >= 0 {
-		r.node.mounts = slices.Delete(r.node.mounts, i, i+1)
-		r.node.effects[a.Mount.ID]++
+	if i := slices.Index(u.kernel.mounts, a.Mount.ID); i >= 0 {
+		u.kernel.mounts = slices.Delete(u.kernel.mounts, i, i+1)
+		u.kernel.effects[a.Mount.ID]++
+	}
+	if u.already {
+		return fault.AlreadySo("was gone already"), nil
 	}
 	return fault.Applied{Message: "unmounted " + a.Target}, nil
 }
 
-func (r *repairs) Verify(_ context.Context, _ processor.Request, p processor.Plan) (processor.Result, error) {
-	r.ver++
-	if r.failVerify != nil {
-		if err := r.failVerify(r.ver); err != nil {
+func (u *unmounter) Verify(_ context.Context, _ processor.Request, p processor.Plan) (processor.Result, error) {
+	u.proofs++
+	if u.failVerify != nil {
+		if err := u.failVerify(u.proofs); err != nil {
 			return processor.Result{}, err
 		}
 	}
 	for i := range p.Findings {
-		p.Findings[i].Healed = !slices.Contains(r.node.mounts, p.Findings[i].Mount.ID)
+		p.Findings[i].Healed = !slices.Contains(u.kernel.mounts, p.Findings[i].Mount.ID)
 	}
-	return processor.Result{Values: map[string]string{"healed": p.Notes["mounts"]}, Findings: p.Findings}, nil
+	return processor.Result{Values: map[string]string{"recover.kubernetes.subpath_remount.result": p.Notes["result"]}, Findings: p.Findings}, nil
 }
+
+// always fails every call with the error, which no retry helps.
+func always(err error) func(int) error { return func(int) error { return processor.Stalled(err) } }
 
 // job makes a job of a chain of steps, or of the graph that edges describe.
 func newJob(t testing.TB, edges [][]int32, steps ...any) job {

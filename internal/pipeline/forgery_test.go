@@ -74,7 +74,7 @@ func TestEchoes(t *testing.T) {
 // knows is a processor that reads one parameter, careful a recoverer that does.
 type (
 	knows   struct{ *look }
-	careful struct{ *repairs }
+	careful struct{ *unmounter }
 )
 
 func (knows) Parameters() []string   { return []string{"param.a.b.only"} }
@@ -87,7 +87,7 @@ func TestUnknownParametersAreRefused(t *testing.T) {
 		"param.a.b.only": false, "param.a.c.onyl": false, "param.a.bc": false, "param.a.b": false, "a.b.onyl": false,
 		"param.a.b.onyl": true, "param.a.b.only.": true, "param.a.b.": true, "param.a.b.Only": true,
 	} {
-		l, r := gives("a", "1"), &repairs{node: &node{mounts: []uint64{7}, effects: map[uint64]int{}}}
+		l, r := gives("a", "1"), &unmounter{kernel: newKernel(7)}
 		for name, step := range map[string]any{"processor": knows{l}, "recoverer": careful{r}} {
 			j := newJob(t, nil, step)
 			j.Request.Values = map[string]string{key: "v"}

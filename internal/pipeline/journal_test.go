@@ -121,7 +121,7 @@ func TestDamagedJournals(t *testing.T) {
 func TestEveryFlippedBitIsNoticed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	mustRun(t, newRunner(t, dir), newJob(t, nil, gives("a", "1"), &repairs{node: &node{mounts: []uint64{7}, effects: map[uint64]int{}}}))
+	mustRun(t, newRunner(t, dir), newJob(t, nil, gives("a", "1"), &unmounter{kernel: newKernel(7)}))
 	text := []byte(journalText(t, dir))
 	file, err := os.OpenFile(journalPath(dir), os.O_RDWR, 0)
 	if err != nil {

@@ -46,7 +46,9 @@ func TestShrinkStatus(t *testing.T) {
 		"a long fact": func(s *v1.DiagnosisStatus) { s.Faults[0].Evidence = []string{strings.Repeat("<", 1<<20)} },
 		"actions":     func(s *v1.DiagnosisStatus) { s.Operations[0].Actions = make([]v1.Action, 100_000) },
 		"artifacts":   func(s *v1.DiagnosisStatus) { s.Artifacts = make([]v1.Artifact, 100_000) },
-		"paths":       func(s *v1.DiagnosisStatus) { s.FailedPaths = slices.Repeat([]v1.Path{make(v1.Path, graph.MaxNodes)}, v1.MaxListedPaths) },
+		"paths": func(s *v1.DiagnosisStatus) {
+			s.FailedPaths = slices.Repeat([]v1.Path{make(v1.Path, graph.MaxNodes)}, v1.MaxListedPaths)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -21,8 +21,8 @@ import (
 // TestPlanOnly ends with the plan, changes nothing, and does not ask BeforeRepair; the end is the same when it is run again.
 func TestPlanOnly(t *testing.T) {
 	t.Parallel()
-	n := &node{mounts: []uint64{1, 2}, effects: map[uint64]int{}}
-	recoverer, after := &repairs{node: n}, gives("after", "x")
+	n := newKernel(1, 2)
+	recoverer, after := &unmounter{kernel: n}, gives("after", "x")
 	j := newJob(t, nil, gives("before", "x"), recoverer, after)
 	j.PlanOnly = true
 	j.BeforeRepair = func(context.Context, report, replan) error { return errors.New("was asked") }
@@ -37,7 +37,7 @@ func TestPlanOnly(t *testing.T) {
 			t.Errorf("the recoverer: %+v", last)
 		}
 	}
-	if len(n.effects) > 0 || recoverer.applies+recoverer.ver+after.calls > 0 || recoverer.plans != 1 {
+	if len(n.effects) > 0 || recoverer.applies+recoverer.proofs+after.calls > 0 || recoverer.plans != 1 {
 		t.Errorf("effects %v, %d plans, %d calls that act", n.effects, recoverer.plans, recoverer.applies)
 	}
 }
@@ -57,7 +57,7 @@ func TestPlanOnlyGoesOn(t *testing.T) {
 }
 
 // empty is a recoverer whose plan has no action.
-type empty struct{ repairs }
+type empty struct{ unmounter }
 
 func (*empty) Plan(context.Context, processor.Request) (processor.Plan, error) {
 	return processor.Plan{}, nil
@@ -69,7 +69,7 @@ func (*empty) Verify(context.Context, processor.Request, processor.Plan) (proces
 
 // inParts is a recoverer whose plan has one part for each mount, and of each the action and one after it.
 type inParts struct {
-	repairs
+	unmounter
 	refused map[uint64]error
 	// undone are the mounts that Verify was told of as not unmounted.
 	undone []uint64
@@ -77,7 +77,7 @@ type inParts struct {
 }
 
 func (r *inParts) Plan(ctx context.Context, q processor.Request) (processor.Plan, error) {
-	p, err := r.repairs.Plan(ctx, q)
+	p, err := r.unmounter.Plan(ctx, q)
 	p.Parts = r.parts
 	return p, err
 }
@@ -86,7 +86,7 @@ func (r *inParts) Apply(ctx context.Context, q processor.Request, a fault.Action
 	if err := r.refused[a.Mount.ID]; err != nil {
 		return fault.Applied{}, err
 	}
-	return r.repairs.Apply(ctx, q, a)
+	return r.unmounter.Apply(ctx, q, a)
 }
 
 func (r *inParts) Verify(ctx context.Context, q processor.Request, p processor.Plan) (processor.Result, error) {
@@ -96,7 +96,7 @@ func (r *inParts) Verify(ctx context.Context, q processor.Request, p processor.P
 			r.undone = append(r.undone, a.Mount.ID)
 		}
 	}
-	return r.repairs.Verify(ctx, q, p)
+	return r.unmounter.Verify(ctx, q, p)
 }
 
 // TestPartsDoNotWaitForEachOther: what fails in one leaves the rest of that one undone, and what is proven of the others stays.
@@ -120,8 +120,8 @@ func TestPartsDoNotWaitForEachOther(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := &node{mounts: []uint64{1, 2, 3, 4}, effects: map[uint64]int{}}
-			recoverer := &inParts{repairs: repairs{node: n}, parts: tc.parts, refused: tc.refused}
+			n := newKernel(1, 2, 3, 4)
+			recoverer := &inParts{unmounter: unmounter{kernel: n}, parts: tc.parts, refused: tc.refused}
 			r := mustRun(t, newRunner(t, t.TempDir()), newJob(t, nil, recoverer))
 			if !slices.Equal(n.mounts, tc.undone) {
 				t.Errorf("mounts that are left: %v, want %v", n.mounts, tc.undone)
@@ -130,7 +130,7 @@ func TestPartsDoNotWaitForEachOther(t *testing.T) {
 			if o.Phase != v1.OperationFailed || o.Reason != tc.reason {
 				t.Errorf("operation %+v", o)
 			}
-			verified := len(tc.undone) < 4 && recoverer.ver > 0
+			verified := len(tc.undone) < 4 && recoverer.proofs > 0
 			if verified && !slices.Equal(recoverer.undone, tc.undone) {
 				t.Errorf("verified without %v, want %v", recoverer.undone, tc.undone)
 			}

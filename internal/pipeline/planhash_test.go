@@ -183,19 +183,19 @@ func TestSummary(t *testing.T) {
 		want  string
 	}{
 		"no fault":           {[]processor.Step{returning("subpathRemountDiagnoser", processor.Result{NotApplicable: "not stale"})}, "No fault was found: operation subpath-remount-diagnoser (node 3) is not applicable: not stale"},
-		"all was looked for": {[]processor.Step{returning("subpathRemountDiagnoser", processor.Result{NoFault: true, Message: "It is\nnot a mount."}), returning("unmounts", processor.Result{})}, "It is not a mount."},
-		"no search":          {[]processor.Step{returning("subpathRemountDiagnoser", processor.Result{}), returning("unmounts", processor.Result{})}, "OperationSet set has succeeded"},
+		"all was looked for": {[]processor.Step{returning("subpathRemountDiagnoser", processor.Result{NoFault: true, Message: "It is\nnot a mount."}), returning("unmounter", processor.Result{})}, "It is not a mount."},
+		"no search":          {[]processor.Step{returning("subpathRemountDiagnoser", processor.Result{}), returning("unmounter", processor.Result{})}, "OperationSet set has succeeded"},
 		"failed": {[]processor.Step{failing("subpathRemountDiagnoser", refused)},
 			"operation subpath-remount-diagnoser (node 3) failed after 1 attempt: broken"},
-		"left alone": {[]processor.Step{returning("unmounts", processor.Result{Message: "ask a person"})},
+		"left alone": {[]processor.Step{returning("unmounter", processor.Result{Message: "ask a person"})},
 			"Found, and not repaired: StaleSubPath (container c, volume v, pod default/p) and 1 more: ask a person"},
-		"gone": {[]processor.Step{{Recoverer: &unmounts{kernel: &kernel{mounts: []uint64{7, 8}, effects: map[uint64]int{}}, gone: true}}},
+		"gone": {[]processor.Step{{Recoverer: &unmounter{kernel: newKernel(7, 8), already: true}}},
 			"Gone without a repair: StaleSubPath (container c, volume v, pod default/p) and 1 more"},
-		"gone between": {[]processor.Step{{Recoverer: &unmounts{kernel: &kernel{}}}},
+		"gone between": {[]processor.Step{{Recoverer: &unmounter{kernel: newKernel()}}},
 			"The fault that was found has gone without a repair: operation subpath-remount-recover (node 4) is not applicable: nothing is mounted"},
-		"gone between two operations that succeed": {[]processor.Step{returning("unmounts", processor.Result{Message: "whole", Gone: []fault.Absence{{Code: "StaleSubPath"}}})},
+		"gone between two operations that succeed": {[]processor.Step{returning("unmounter", processor.Result{Message: "whole", Gone: []fault.Absence{{Code: "StaleSubPath"}}})},
 			"The fault that was found has gone without a repair: whole"},
-		"half": {[]processor.Step{returning("unmounts", processor.Result{Findings: []fault.Finding{stale(8, true)}})},
+		"half": {[]processor.Step{returning("unmounter", processor.Result{Findings: []fault.Finding{stale(8, true)}})},
 			"Repaired StaleSubPath (container c, volume v, pod default/p). Found, and not repaired: StaleSubPath (container c, volume v, pod default/p)"},
 	} {
 		t.Run(name, func(t *testing.T) {

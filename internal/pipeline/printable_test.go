@@ -19,10 +19,10 @@ import (
 const evil = "x\x1b]0;pwned\x07\x1b[2J\u202e\u009b31m\x7f\r\xff"
 
 // hostile is a recoverer all of whose texts come from an attacker.
-type hostile struct{ *unmounts }
+type hostile struct{ *unmounter }
 
 func (h hostile) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
-	p, err := h.unmounts.Plan(ctx, r)
+	p, err := h.unmounter.Plan(ctx, r)
 	for i := range p.Actions {
 		a := &p.Actions[i]
 		a.Target, a.Safety, a.Loss, a.Mount.Root, a.Mount.Point = evil, evil, evil, evil, evil
@@ -31,7 +31,7 @@ func (h hostile) Plan(ctx context.Context, r processor.Request) (processor.Plan,
 }
 
 func (h hostile) Apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
-	_, err := h.unmounts.Apply(ctx, r, a)
+	_, err := h.unmounter.Apply(ctx, r, a)
 	return fault.Applied{Message: evil}, err
 }
 
@@ -42,7 +42,7 @@ func TestTheStatusIsPrintable(t *testing.T) {
 	f := stale(7, false)
 	f.Mount.Root, f.Mount.Point, f.Mount.FSType, f.Holder, f.Container, f.Volume, f.Evidence = evil, evil, evil, evil, evil, evil, []string{"mountinfo: " + evil}
 	w.replace(returning("mountInfoCollector", processor.Result{Values: map[string]string{"collector.system.mountinfo": evil}, Findings: []fault.Finding{f}}))
-	w.replace(processor.Step{Recoverer: hostile{&unmounts{kernel: w.kernel, verify: processor.Stalled(errors.New(evil))}}})
+	w.replace(processor.Step{Recoverer: hostile{&unmounter{kernel: w.kernel, failVerify: always(errors.New(evil))}}})
 	d := w.run(t, diagnosis())
 	if len(d.Status.Faults) < 2 || len(d.Status.Operations) != 4 || len(d.Status.Operations[3].Actions) != 2 {
 		t.Fatalf("status: %+v", d.Status)

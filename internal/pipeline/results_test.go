@@ -237,22 +237,6 @@ func TestTamperedFiles(t *testing.T) {
 	}
 }
 
-func TestStorage(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	j := newJob(t, nil, gives("short", "1"))
-	op := j.Operations[1]
-	op.Storage = "results/here"
-	j.Operations[1] = op
-	o := mustRun(t, newRunner(t, dir), j).Operations[0]
-	if len(o.Artifacts) != 1 || o.Artifacts[0].Path != filepath.Join(dir, "results/here/uid-1/1-short") || o.Artifacts[0].Operation != "op-1" {
-		t.Fatalf("artifacts %+v", o.Artifacts)
-	}
-	if content, err := os.ReadFile(o.Artifacts[0].Path); err != nil || string(content) != "1" {
-		t.Errorf("content %q, error %v", content, err)
-	}
-}
-
 func TestStorageDir(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -265,34 +265,6 @@ func TestDeadlineThatPassedWhileNobodyRan(t *testing.T) {
 
 var errGone = errors.New("it was deleted")
 
-func TestCancelledRunsStopAndGoOn(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		block := true
-		l := &look{}
-		l.run = func(ctx context.Context, _ processor.Request) (processor.Result, error) {
-			if block {
-				<-ctx.Done()
-				return processor.Result{}, ctx.Err()
-			}
-			return processor.Result{}, nil
-		}
-		first := gives("a", "1")
-		j := newJob(t, nil, first, l)
-		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(time.Second, func() { cancel(errGone) })
-		if _, err := newRunner(t, dir).run(ctx, j); !errors.Is(err, errGone) {
-			t.Fatalf("error %v, want the cause", err)
-		}
-		block = false
-		report := mustRun(t, newRunner(t, dir), j)
-		if !report.Succeeded || first.calls != 1 || l.calls != 2 {
-			t.Errorf("%d and %d calls, report %+v", first.calls, l.calls, report)
-		}
-	})
-}
-
 // A wait for another attempt ends when the run is cancelled.
 func TestCancelledWhileWaiting(t *testing.T) {
 	t.Parallel()

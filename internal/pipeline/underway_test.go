@@ -33,12 +33,12 @@ func TestUnderway(t *testing.T) {
 	if got := underway(); got != 0 {
 		t.Errorf("in an empty directory %d", got)
 	}
-	planned := newJob(t, nil, &repairs{node: &node{mounts: []uint64{7}, effects: map[uint64]int{}}})
+	planned := newJob(t, nil, &unmounter{kernel: newKernel(7)})
 	planned.Request.Diagnosis.UID, planned.PlanOnly = "uid-0", true
 	mustRun(t, newRunner(t, dir), planned)
 	var seen []int
-	n := &node{mounts: []uint64{7}, effects: map[uint64]int{}}
-	j := newJob(t, nil, &repairs{node: n, failVerify: func(int) error {
+	n := newKernel(7)
+	j := newJob(t, nil, &unmounter{kernel: n, failVerify: func(int) error {
 		seen = append(seen, underway())
 		return nil
 	}})
@@ -61,9 +61,9 @@ func TestUnderway(t *testing.T) {
 // TestExclusive is asked for before the first action and given back after the last; nothing is done without it.
 func TestExclusive(t *testing.T) {
 	t.Parallel()
-	n := &node{mounts: []uint64{1, 2}, effects: map[uint64]int{}}
+	n := newKernel(1, 2)
 	held, taken := false, 0
-	r := &repairs{node: n, failApply: func(int) error {
+	r := &unmounter{kernel: n, failApply: func(int) error {
 		if !held {
 			return errors.New("it is not held")
 		}
