@@ -139,7 +139,7 @@ func FuzzGraph(f *testing.F) {
 		if int(g.PathCount()) != len(want) {
 			t.Fatalf("count %d, want %d", g.PathCount(), len(want))
 		}
-		checkRanks(t, g)
+		checkPathIndexes(t, g)
 		checkNext(t, g, want, func(id int32) bool { return fails>>id&1 == 1 })
 	})
 }

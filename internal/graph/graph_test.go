@@ -89,18 +89,18 @@ func TestPathOrder(t *testing.T) {
 			if got := g.PathCount(); int(got) != len(test.want) {
 				t.Errorf("count %d, want %d", got, len(test.want))
 			}
-			checkRanks(t, g)
+			checkPathIndexes(t, g)
 		})
 	}
 }
 
-// checkRanks compares Rank and the limit of Paths with the list of all paths.
-func checkRanks(t *testing.T, g *Graph) {
+// checkPathIndexes compares PathIndex and the limit of Paths with the list of all paths.
+func checkPathIndexes(t *testing.T, g *Graph) {
 	t.Helper()
 	all := g.Paths(math.MaxInt)
 	for i, p := range all {
-		if rank := g.Rank(p); int(rank) != i {
-			t.Errorf("rank of %v is %d, want %d", p, rank, i)
+		if index := g.PathIndex(p); int(index) != i {
+			t.Errorf("index of %v is %d, want %d", p, index, i)
 		}
 		if diff := cmp.Diff(all[:i], g.Paths(i), cmp.Transformer("len", func(p [][]int32) int { return len(p) })); diff != "" {
 			t.Errorf("first %d paths (-want +got):\n%s", i, diff)
@@ -108,12 +108,12 @@ func checkRanks(t *testing.T, g *Graph) {
 	}
 }
 
-func TestRankOfNoPath(t *testing.T) {
+func TestPathIndexOfNoPath(t *testing.T) {
 	t.Parallel()
 	g := mustNew(t, list([]int32{1, 2}, []int32{3}, []int32{3}, nil))
 	for _, path := range [][]int32{nil, {}, {1}, {3}, {2, 1, 3}, {0, 1, 3}, {1, 3, 3}, {-1}, {99}, {99, 3}} {
-		if rank := g.Rank(path); rank != -1 {
-			t.Errorf("rank of %v is %d, want -1", path, rank)
+		if index := g.PathIndex(path); index != -1 {
+			t.Errorf("index of %v is %d, want -1", path, index)
 		}
 	}
 }
@@ -275,8 +275,8 @@ func TestManyPaths(t *testing.T) {
 	if !ok || path[len(path)-1] != 998 {
 		t.Errorf("next ends in %v", path)
 	}
-	if rank := g.Rank(path); rank != math.MaxInt32 {
-		t.Errorf("rank %d, want it saturated", rank)
+	if index := g.PathIndex(path); index != math.MaxInt32 {
+		t.Errorf("index %d, want it saturated", index)
 	}
 	if took := time.Since(begin); took > 5*time.Second {
 		t.Errorf("took %v", took)

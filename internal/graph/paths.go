@@ -70,8 +70,8 @@ func (g *Graph) path(trail []int) []int32 {
 	return ids
 }
 
-// Rank is the index of a path in the order of Paths, 2147483647 where it is larger, -1 where it is no path of the graph.
-func (g *Graph) Rank(path []int32) int32 {
+// PathIndex is the index of a path in the order of Paths, 2147483647 where it is larger, -1 where it is no path of the graph.
+func (g *Graph) PathIndex(path []int32) int32 {
 	if len(path) == 0 || slices.ContainsFunc(path, func(id int32) bool { return !g.has(id) || id == 0 }) {
 		return -1
 	}

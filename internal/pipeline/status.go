@@ -76,7 +76,7 @@ func (w *statusWriter) progress(r report) {
 		s.FailedPaths = append(s.FailedPaths, w.path(path))
 	}
 	if len(r.Path) > 0 {
-		s.Checkpoint = &v1.Checkpoint{PathIndex: w.graph.Rank(r.Path), NodeIndex: int32(r.Reached)}
+		s.Checkpoint = &v1.Checkpoint{PathIndex: w.graph.PathIndex(r.Path), NodeIndex: int32(r.Reached)}
 	}
 	if r.Succeeded {
 		s.SucceededPath = w.path(r.Path)
