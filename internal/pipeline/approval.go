@@ -177,7 +177,7 @@ func (a *approval) refuse(state, why string) error {
 // settle stores what came of an approval.
 func (a *approval) settle(ctx context.Context, given *v1.RecoveryApproval, state v1.ApprovalState, message string) error {
 	now := metav1.Now()
-	given.Status.State, given.Status.Message, given.Status.Time = state, clip(message, maxMessageBytes), &now
+	given.Status.State, given.Status.Message, given.Status.Time = state, printable.Clip(message, maxMessageBytes), &now
 	if err := a.Approvals.Settle(ctx, given); err != nil {
 		return fmt.Errorf("settling approval %q: %w", given.Name, err)
 	}
@@ -194,7 +194,7 @@ func (a *approval) wait(ctx context.Context) error {
 	s := &a.d.Status
 	until := s.Approval.ExpirationTime.Time
 	waits := fmt.Sprintf("waits for approval of plan %s until %s", a.hash(), formatTime(until))
-	s.Outcome, s.Summary = v1.OutcomeAwaitingApproval, clip("Found "+cmp.Or(firstFault(s.Faults, v1.FaultPresent), "a fault")+"; "+waits, v1.MaxSummaryBytes)
+	s.Outcome, s.Summary = v1.OutcomeAwaitingApproval, printable.Clip("Found "+cmp.Or(firstFault(s.Faults, v1.FaultPresent), "a fault")+"; "+waits, v1.MaxSummaryBytes)
 	a.condition(v1.ReasonWaitingForApproval, "Diagnosis "+waits)
 	if a.status.isStored() {
 		return &WaitingError{Until: until}

@@ -66,15 +66,15 @@ func cutStatus(s *v1.DiagnosisStatus, most int) {
 		f := &s.Faults[i]
 		f.Evidence = first(f.Evidence, most)
 		for j := range f.Evidence {
-			f.Evidence[j] = clip(f.Evidence[j], text)
+			f.Evidence[j] = printable.Clip(f.Evidence[j], text)
 		}
 	}
 	for i := range s.Operations {
 		o := &s.Operations[i]
-		o.Message, o.Actions = clip(o.Message, text), first(o.Actions, most)
+		o.Message, o.Actions = printable.Clip(o.Message, text), first(o.Actions, most)
 		for j := range o.Actions {
 			a := &o.Actions[j]
-			a.Message, a.Safety, a.Loss = clip(a.Message, text), clip(a.Safety, text), clip(a.Loss, text)
+			a.Message, a.Safety, a.Loss = printable.Clip(a.Message, text), printable.Clip(a.Safety, text), printable.Clip(a.Loss, text)
 			a.Calls = first(a.Calls, text/16)
 		}
 	}
@@ -123,14 +123,7 @@ func head(text string, room int) string {
 	return text
 }
 
-// clip cuts a text to at most n bytes and says so.
-func clip(text string, n int) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) <= n {
-		return text
-	}
-	return strings.ToValidUTF8(text[:n-3], "") + "..."
-}
-
 // sanitize makes a text fit for people: redacted, printable and bounded.
-func sanitize(text string) string { return clip(printable.Text(redact.Text(text)), maxMessageBytes) }
+func sanitize(text string) string {
+	return printable.Clip(printable.Text(redact.Text(text)), maxMessageBytes)
+}

@@ -15,6 +15,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -229,7 +230,7 @@ func (n *nodeRun) failedAttempt(ctx context.Context, findings []fault.Finding, e
 		r.Findings = sanitizeFindings(findings)
 	}
 	if p := (*panicError)(nil); errors.As(err, &p) {
-		r.Stack = clip(string(p.stack), maxStackBytes)
+		r.Stack = printable.Clip(string(p.stack), maxStackBytes)
 	}
 	if r.Reason != ReasonFailed && r.Reason != ReasonTimedOut || n.failures+1 >= maxAttempts {
 		return r

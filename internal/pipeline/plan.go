@@ -11,6 +11,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/printable"
 )
 
 // Bounds of a plan in the status.
@@ -30,7 +31,7 @@ func NewPlan(operation string, actions []fault.Action) *v1.Plan {
 			continue
 		}
 		p.Lossless = false
-		if loss := clip(a.Loss, maxLossBytes); loss != "" && !slices.Contains(p.Loss, loss) && len(p.Loss) < maxLosses {
+		if loss := printable.Clip(a.Loss, maxLossBytes); loss != "" && !slices.Contains(p.Loss, loss) && len(p.Loss) < maxLosses {
 			p.Loss = append(p.Loss, loss)
 		}
 	}

@@ -133,7 +133,7 @@ func dropEchoed(sent, values map[string]string) (map[string]string, error) {
 			results[key] = values[key]
 		case values[key] != sent[key]:
 			return nil, fmt.Errorf("keeping results: %q is a parameter or a context key, which no result sets: the operation was sent %q and "+
-				"answered %q", clip(key, maxKeyBytes), clip(sent[key], maxKeyBytes), clip(values[key], maxKeyBytes))
+				"answered %q", printable.Clip(key, maxKeyBytes), printable.Clip(sent[key], maxKeyBytes), printable.Clip(values[key], maxKeyBytes))
 		}
 	}
 	return results, nil
@@ -145,7 +145,7 @@ func checkValues(values map[string]string) error {
 	}
 	for key := range values {
 		if key == "" || len(key) > maxKeyBytes || printable.Quoted(key) != key {
-			return fmt.Errorf("keeping results: key %q must be printable, of 1 to %d bytes", clip(key, maxKeyBytes), maxKeyBytes)
+			return fmt.Errorf("keeping results: key %q must be printable, of 1 to %d bytes", printable.Clip(key, maxKeyBytes), maxKeyBytes)
 		}
 	}
 	return nil

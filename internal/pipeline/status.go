@@ -31,7 +31,7 @@ type statusWriter struct {
 }
 
 func (w *statusWriter) condition(c metav1.Condition) {
-	c.Message, c.ObservedGeneration = clip(c.Message, maxMessageBytes), w.d.Generation
+	c.Message, c.ObservedGeneration = printable.Clip(c.Message, maxMessageBytes), w.d.Generation
 	meta.SetStatusCondition(&w.d.Status.Conditions, c)
 }
 
@@ -134,8 +134,8 @@ func outcome(all []v1.Fault, r report, t *terminalError) v1.Outcome {
 // NewAction returns an action of a plan as statuses have it, planned.
 func NewAction(a fault.Action) v1.Action {
 	return v1.Action{
-		Kind: string(a.Kind), Target: clip(a.Target, maxMessageBytes), Mount: mountOf(a.Mount), Fault: string(a.Fault),
-		Safety: clip(a.Safety, maxMessageBytes), Loss: clip(a.Loss, maxMessageBytes), Phase: v1.ActionPlanned,
+		Kind: string(a.Kind), Target: printable.Clip(a.Target, maxMessageBytes), Mount: mountOf(a.Mount), Fault: string(a.Fault),
+		Safety: printable.Clip(a.Safety, maxMessageBytes), Loss: printable.Clip(a.Loss, maxMessageBytes), Phase: v1.ActionPlanned,
 	}
 }
 

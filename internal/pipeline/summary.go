@@ -10,6 +10,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/printable"
 )
 
 // summary says in one sentence what came of a Diagnosis that has ended, and what to do.
@@ -48,7 +49,7 @@ func summary(d *v1.Diagnosis, r report, t *terminalError) string {
 	default:
 		text = message
 	}
-	return clip(strings.Join(strings.Fields(text), " "), v1.MaxSummaryBytes)
+	return printable.Clip(strings.Join(strings.Fields(text), " "), v1.MaxSummaryBytes)
 }
 
 // Conclude writes into a Diagnosis that nothing has run for what findings say, as an execution that found them would:

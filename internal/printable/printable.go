@@ -45,6 +45,16 @@ func Line(s string) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(replace(s, func(rune) bool { return false }, blank), "\uFFFD", " ")), " ")
 }
 
+// Clip cuts a text to a number of bytes, at the border of a character, and shows that it did. Bytes that are no UTF-8 become
+// U+FFFD.
+func Clip(text string, most int) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-3], "") + "..."
+}
+
 // replace puts another text in the place of each character, or byte that belongs to none, that cannot be printed.
 func replace(s string, keep func(r rune) bool, by func(part string) string) string {
 	done := 0

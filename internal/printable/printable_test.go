@@ -50,6 +50,15 @@ func unprintable(s string) bool {
 	return !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) && r != '\n' && r != '\t' })
 }
 
+func TestClip(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{"": "", "12345678": "12345678", "123456789": "12345...", "1234\u00e9678": "1234...", "\xff": "\uFFFD"} {
+		if got := Clip(text, 8); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
 func FuzzForms(f *testing.F) {
 	f.Add("a\x1b[31m\xff\u202e")
 	f.Add(evil)

@@ -5,12 +5,12 @@ package diagnosis
 
 import (
 	"fmt"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/printable"
 )
 
 // refuse ends the Diagnosis: nothing that is waited for would change the answer.
@@ -93,10 +93,7 @@ func (r *Reconciler) resume(v *visit) {
 // sum says in the status what the Diagnosis is about, and what has come of it so far.
 func (v *visit) sum(message string) {
 	s := &v.is.Status
-	s.Target, s.Summary = v.is.Spec.Target(), message
-	if len(message) > v1.MaxSummaryBytes {
-		s.Summary = strings.ToValidUTF8(message[:v1.MaxSummaryBytes-3], "") + "..."
-	}
+	s.Target, s.Summary = v.is.Spec.Target(), printable.Clip(message, v1.MaxSummaryBytes)
 }
 
 func (r *Reconciler) set(v *visit, condition string, status metav1.ConditionStatus, reason, message string) {
