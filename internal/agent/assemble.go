@@ -77,7 +77,7 @@ func (a *agent) assemble(ctx context.Context) error {
 	}
 	reconciler := &reconciler{
 		node: a.NodeName, cache: a.manager.GetCache(), runs: a.runs, done: observer.Forget,
-		runner: &checked{runner: a.runner, pods: a.pods, store: a.store, observer: observer},
+		runner: &podGuard{runner: a.runner, pods: a.pods, store: a.store, observer: observer},
 	}
 	if err := reconciler.setUp(a.manager, a.Workers); err != nil {
 		return err

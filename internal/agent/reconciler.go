@@ -24,7 +24,7 @@ import (
 	"kubediag.org/kubediag/internal/pipeline"
 )
 
-// runner runs Diagnoses: the pipeline's, with checked before it.
+// runner runs Diagnoses: the pipeline's, with podGuard before it.
 type runner interface {
 	Run(ctx context.Context, d *v1.Diagnosis) (*v1.Diagnosis, error)
 	Forget(keep map[types.UID]bool) error

@@ -18,9 +18,9 @@ import (
 	"kubediag.org/kubediag/internal/printable"
 )
 
-// checked is a pipeline that takes only Diagnoses whose pod is on this node. The manager checked that when it bound
+// podGuard is a runner that takes only Diagnoses whose pod is on this node. The manager checked that when it bound
 // them. Since then the pod may have gone, and another user may have set the label by which a Diagnosis comes here.
-type checked struct {
+type podGuard struct {
 	runner
 	pods     *pods
 	store    pipeline.Store
@@ -28,36 +28,36 @@ type checked struct {
 }
 
 // Run runs a Diagnosis, or refuses it before anything runs.
-func (c *checked) Run(ctx context.Context, d *v1.Diagnosis) (*v1.Diagnosis, error) {
+func (g *podGuard) Run(ctx context.Context, d *v1.Diagnosis) (*v1.Diagnosis, error) {
 	if ref := d.Spec.PodReference; ref != nil && !meta.IsStatusConditionTrue(d.Status.Conditions, v1.ConditionAccepted) {
-		reason, message, err := c.check(ctx, ref)
+		reason, message, err := g.check(ctx, ref)
 		if err != nil {
 			return d, err
 		}
 		if reason != "" {
-			return c.refuse(ctx, d.DeepCopy(), reason, message)
+			return g.refuse(ctx, d.DeepCopy(), reason, message)
 		}
 	}
-	return c.runner.Run(ctx, d)
+	return g.runner.Run(ctx, d)
 }
 
 // check says why a Diagnosis cannot run here; no reason if it can.
-func (c *checked) check(ctx context.Context, ref *v1.PodReference) (reason, message string, err error) {
-	pod, err := c.pods.find(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
+func (g *podGuard) check(ctx context.Context, ref *v1.PodReference) (reason, message string, err error) {
+	pod, err := g.pods.find(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
 	if errors.Is(err, kubelet.ErrPodNotFound) {
 		return v1.ReasonPodNotFound, fmt.Sprintf("spec.podReference: Pod %s/%s does not exist", ref.Namespace, ref.Name), nil
 	}
 	if err != nil {
 		return "", "", err
 	}
-	if pod.Spec.NodeName != c.pods.node {
+	if pod.Spec.NodeName != g.pods.node {
 		return v1.ReasonPodOnOtherNode, fmt.Sprintf("spec.podReference: Pod %s/%s is on node %q, this is node %q",
-			ref.Namespace, ref.Name, pod.Spec.NodeName, c.pods.node), nil
+			ref.Namespace, ref.Name, pod.Spec.NodeName, g.pods.node), nil
 	}
 	return "", "", nil
 }
 
-func (c *checked) refuse(ctx context.Context, d *v1.Diagnosis, reason, message string) (*v1.Diagnosis, error) {
+func (g *podGuard) refuse(ctx context.Context, d *v1.Diagnosis, reason, message string) (*v1.Diagnosis, error) {
 	now := metav1.Now()
 	s := &d.Status
 	s.Phase, s.Outcome, s.CompletionTime = v1.DiagnosisFailed, v1.OutcomeError, &now
@@ -71,9 +71,9 @@ func (c *checked) refuse(ctx context.Context, d *v1.Diagnosis, reason, message s
 		})
 	}
 	printable.Fields(s)
-	if err := c.store.Save(ctx, d); err != nil {
+	if err := g.store.Save(ctx, d); err != nil {
 		return d, err
 	}
-	c.observer.Ended(d)
+	g.observer.Ended(d)
 	return d, nil
 }
