@@ -158,7 +158,7 @@ func (x definitions) operation(o *v1.Operation) (operation, field.ErrorList) {
 	case v1.ProcessorBuiltIn:
 		step, ok := x.Registry.Lookup(call.BuiltIn)
 		if !ok {
-			errs = append(errs, field.NotSupported(at.Child("path"), v1.BuiltInPathPrefix+call.BuiltIn, x.paths()))
+			errs = append(errs, field.NotSupported(at.Child("path"), v1.BuiltInPathPrefix+call.BuiltIn, x.builtInPaths()))
 		}
 		op.Step = step
 	case v1.ProcessorHTTP:
@@ -171,8 +171,8 @@ func (x definitions) operation(o *v1.Operation) (operation, field.ErrorList) {
 	return op, errs
 }
 
-// paths lists the paths of all built-in processors.
-func (x definitions) paths() []string {
+// builtInPaths lists the paths of all built-in processors.
+func (x definitions) builtInPaths() []string {
 	var paths []string
 	for _, name := range x.Registry.Names() {
 		paths = append(paths, v1.BuiltInPathPrefix+name)

@@ -85,11 +85,6 @@ func (r *Runner) run(ctx context.Context, job job) (report, error) {
 	if !uidPattern.MatchString(uid) {
 		return report{}, fmt.Errorf("opening journal: %q cannot be the name of a file", uid)
 	}
-	for _, n := range job.Graph.Nodes() {
-		if s := job.Operations[n.ID].Step; n.ID != 0 && s.Processor == nil && s.Recoverer == nil {
-			return report{}, fmt.Errorf("running node %d: it has no step", n.ID)
-		}
-	}
 	if _, taken := r.running.LoadOrStore(uid, true); taken {
 		return report{}, fmt.Errorf("running %q: it runs already", uid)
 	}

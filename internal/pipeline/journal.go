@@ -123,15 +123,19 @@ func (j *journal) read() ([]record, error) {
 	return records, j.cut()
 }
 
-// write adds a record. It is on the disk no later than the next one that is announced.
+// write adds a record. It is on the disk no later than the next one that is announced. The error is fatal.
 func (j *journal) write(r record) error {
-	return j.add(r, func(line []byte) error {
+	err := j.add(r, func(line []byte) error {
 		if _, err := j.file.Write(line); err != nil {
 			// Half a line must not stand before the next one.
 			return errors.Join(fmt.Errorf("writing journal: %w", err), j.cut())
 		}
 		return nil
 	})
+	if err != nil {
+		return &fatal{err}
+	}
+	return nil
 }
 
 // add makes the line of a record and has it written.
@@ -168,13 +172,13 @@ func (j *journal) cut() error {
 	return err
 }
 
-// announce adds a record and returns when it is on the disk, with all before it.
+// announce adds a record and returns when it is on the disk, with all before it. The error is fatal.
 func (j *journal) announce(r record) error {
 	if err := j.write(r); err != nil {
 		return err
 	}
 	if err := j.file.Sync(); err != nil {
-		return fmt.Errorf("syncing journal: %w", err)
+		return &fatal{fmt.Errorf("syncing journal: %w", err)}
 	}
 	return nil
 }

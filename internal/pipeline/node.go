@@ -129,7 +129,7 @@ func (n *nodeRun) try(ctx context.Context) (record, error) {
 	}
 	if n.plan != nil && !n.job.PlanOnly { // a plan that still waits for its approval begins no attempt
 		if err := n.confirmPlan(ctx); err != nil {
-			return record{}, errors.Unwrap(err)
+			return record{}, err
 		}
 	}
 	begin := record{Kind: kindAttempt, Node: n.id, Time: now()}
@@ -151,8 +151,8 @@ func (n *nodeRun) try(ctx context.Context) (record, error) {
 	if errors.Is(err, errPlanned) {
 		return record{Kind: kindDone, Node: n.id, Time: now(), Outcome: v1.OperationSucceeded, Planned: true, Findings: sanitizeFindings(n.plan.Findings)}, nil
 	}
-	if f := (*fatal)(nil); errors.As(err, &f) {
-		return record{}, f.err
+	if isFatal(err) {
+		return record{}, err
 	}
 	if cause := interruption(ctx); cause != nil {
 		return record{}, cause

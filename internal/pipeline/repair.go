@@ -123,7 +123,7 @@ func (n *nodeRun) recordPlan(plan processor.Plan) error {
 		return processor.Stalled(fmt.Errorf("writing plan: %d bytes with %d actions, at most %d", len(text), len(plan.Actions), maxPlanBytes))
 	}
 	r := record{Kind: kindPlan, Node: n.id, Plan: &plan}
-	if err := n.announce(r); err != nil {
+	if err := n.journal.announce(r); err != nil {
 		return err
 	}
 	n.apply(r)
@@ -152,7 +152,7 @@ func (n *nodeRun) act(ctx context.Context, i int) error {
 		return wrapTimeout(ctx, context.Cause(ctx))
 	}
 	begin := record{Kind: kindApply, Node: n.id, Action: i}
-	if err := n.announce(begin); err != nil {
+	if err := n.journal.announce(begin); err != nil {
 		return err
 	}
 	n.apply(begin)
@@ -172,7 +172,7 @@ func (n *nodeRun) act(ctx context.Context, i int) error {
 		}
 	}
 	if err := n.journal.write(r); err != nil {
-		return &fatal{err}
+		return err
 	}
 	n.apply(r)
 	if n.job.ActionEnded != nil {
@@ -191,7 +191,7 @@ func callsOf(log *calls.Log) (all []v1.ActionCall) {
 
 func (n *nodeRun) verify(ctx context.Context) (processor.Result, error) {
 	if err := n.journal.write(record{Kind: kindVerify, Node: n.id}); err != nil {
-		return processor.Result{}, &fatal{err}
+		return processor.Result{}, err
 	}
 	r, plan := n.request(), n.applied()
 	result, err := guard(ctx, n.Runner, func(ctx context.Context) (processor.Result, error) {

@@ -57,30 +57,30 @@ func newResults(limit int) *results {
 	return &results{whole: map[string]string{}, shown: map[string]string{}, limit: limit}
 }
 
-func (l *results) clone() *results {
-	c := *l
-	c.whole, c.shown = maps.Clone(l.whole), maps.Clone(l.shown)
+func (r *results) clone() *results {
+	c := *r
+	c.whole, c.shown = maps.Clone(r.whole), maps.Clone(r.shown)
 	return &c
 }
 
 // room is how much of a value there is place for.
-func (l *results) room(key string) int {
-	used := l.cost
-	if old, ok := l.shown[key]; ok {
+func (r *results) room(key string) int {
+	used := r.cost
+	if old, ok := r.shown[key]; ok {
 		used -= costOf(key) + costOf(old)
 	}
-	return min(v1.MaxValueBytes, l.limit-used-costOf(key))
+	return min(v1.MaxValueBytes, r.limit-used-costOf(key))
 }
 
-func (l *results) add(s stored, whole string) {
-	if old, ok := l.shown[s.Key]; ok {
-		l.cost -= costOf(s.Key) + costOf(old)
-		delete(l.shown, s.Key)
+func (r *results) add(s stored, whole string) {
+	if old, ok := r.shown[s.Key]; ok {
+		r.cost -= costOf(s.Key) + costOf(old)
+		delete(r.shown, s.Key)
 	}
-	l.whole[s.Key] = whole
+	r.whole[s.Key] = whole
 	if s.File != nil {
-		l.files++
-		l.bytes += s.File.SizeBytes
+		r.files++
+		r.bytes += s.File.SizeBytes
 	}
 	if s.Hidden {
 		return
@@ -89,8 +89,8 @@ func (l *results) add(s stored, whole string) {
 	if s.Shown != "" || s.InFile {
 		shown = s.Shown
 	}
-	l.shown[s.Key] = shown
-	l.cost += costOf(s.Key) + costOf(shown)
+	r.shown[s.Key] = shown
+	r.cost += costOf(s.Key) + costOf(shown)
 }
 
 // keep takes in the results of the operation, all or none: it writes the files, and returns what the journal is to hold.
@@ -186,10 +186,10 @@ func (k *keeper) store(ctx context.Context, s stored) (stored, error) {
 
 // file keeps a value whole.
 func (k *keeper) file(s stored) (artifact, error) {
-	l := k.results
-	if total := l.bytes + int64(len(s.Value)); total > maxArtifactBytes || l.files >= maxFiles {
+	r := k.results
+	if total := r.bytes + int64(len(s.Value)); total > maxArtifactBytes || r.files >= maxFiles {
 		return artifact{}, processor.Stalled(fmt.Errorf("keeping result %q: the run would have %d files with %d bytes, at most %d with %d",
-			s.Key, l.files+1, total, maxFiles, int64(maxArtifactBytes)))
+			s.Key, r.files+1, total, maxFiles, int64(maxArtifactBytes)))
 	}
 	dir := cmp.Or(k.op.Storage, artifactDir)
 	a, err := k.files.save(path.Join(dir, k.job.Request.Diagnosis.UID, fileName(k.id, s.Key)), s.Value)

@@ -115,14 +115,6 @@ func (x *run) request() processor.Request {
 	return r
 }
 
-// announce puts a record on the disk before what it announces is done.
-func (x *run) announce(r record) error {
-	if err := x.journal.announce(r); err != nil {
-		return &fatal{err}
-	}
-	return nil
-}
-
 // partialReport is the report with the node that runs, or has just ended.
 func (x *run) partialReport(n *nodeRun) report {
 	r := x.report

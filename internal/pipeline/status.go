@@ -61,13 +61,13 @@ func (w *statusWriter) progress(r report) {
 	s.Operations, s.Artifacts, s.FailedPaths, s.SucceededPath, s.Plan = nil, nil, nil, nil, nil
 	var findings []fault.Finding
 	for _, o := range r.Operations {
-		s.Operations = append(s.Operations, o.OperationRun)
+		s.Operations = append(s.Operations, *o.DeepCopy())
 		for _, a := range o.Gone {
 			findings = slices.DeleteFunc(findings, a.Covers)
 		}
 		findings = append(findings, o.Findings...)
 		if o.Plan != nil {
-			s.Plan = o.Plan
+			s.Plan = o.Plan.DeepCopy()
 		}
 		s.Artifacts = append(s.Artifacts, o.Artifacts...)
 	}
