@@ -4,173 +4,214 @@
 package pipeline
 
 import (
-	"context"
-	"errors"
 	"maps"
-	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// TestPlanOnly ends with the plan, changes nothing, and does not ask BeforeRepair; the end is the same when it is run again.
-func TestPlanOnly(t *testing.T) {
+// planOnly is a Diagnosis that may change nothing.
+func planOnly() *v1.Diagnosis {
+	d := diagnosis()
+	d.UID, d.Spec.Mode = "only-planned", v1.ModePlan
+	return d
+}
+
+// exactly is a Diagnosis that may carry out one plan.
+func exactly(hash string) *v1.Diagnosis {
+	d := diagnosis()
+	d.UID, d.Spec.PlanHash = types.UID("exactly-"+hash[:8]), hash
+	return d
+}
+
+// TestPlan changes nothing, and what it plans is what a Diagnosis that repairs does.
+func TestPlan(t *testing.T) {
 	t.Parallel()
-	n := newKernel(1, 2)
-	recoverer, after := &unmounter{kernel: n}, gives("after", "x")
-	j := newJob(t, nil, gives("before", "x"), recoverer, after)
-	j.PlanOnly = true
-	j.BeforeRepair = func(context.Context, report, replan) error { return errors.New("was asked") }
-	dir := t.TempDir()
-	for range 2 {
-		r := mustRun(t, newRunner(t, dir), j)
-		if !r.Planned || r.Succeeded || len(r.Failed) > 0 || len(r.Operations) != 2 {
-			t.Fatalf("report %+v", r)
-		}
-		last := r.Operations[1]
-		if last.Phase != v1.OperationSucceeded || len(last.Actions) != 2 || last.Actions[0].Phase != v1.ActionPlanned || len(last.Findings) != 2 || last.Findings[0].Healed {
-			t.Errorf("the recoverer: %+v", last)
-		}
+	w := newWorld(t)
+	d := w.run(t, planOnly())
+	s := d.Status
+	if s.Phase != v1.DiagnosisSucceeded || s.Outcome != v1.OutcomePlanned || len(s.SucceededPath)+len(s.FailedPaths) > 0 {
+		t.Errorf("phase %q, outcome %q, paths %v %v", s.Phase, s.Outcome, s.SucceededPath, s.FailedPaths)
 	}
-	if len(n.effects) > 0 || recoverer.applies+recoverer.proofs+after.calls > 0 || recoverer.plans != 1 {
-		t.Errorf("effects %v, %d plans, %d calls that act", n.effects, recoverer.plans, recoverer.applies)
+	if len(w.kernel.effects) > 0 || len(w.saved) != 2 {
+		t.Errorf("effects %v, %d writes", w.kernel.effects, len(w.saved))
 	}
-}
-
-// TestPlanOnlyGoesOn where nothing is to be changed.
-func TestPlanOnlyGoesOn(t *testing.T) {
-	t.Parallel()
-	j := newJob(t, nil, &empty{}, gives("after", "x"))
-	j.PlanOnly = true
-	r := mustRun(t, newRunner(t, t.TempDir()), j)
-	if !r.Succeeded || r.Planned || r.Results["after"] != "x" {
-		t.Errorf("report %+v", r)
+	if s.Plan == nil || s.Plan.Actions != 2 || !s.Plan.Lossless || s.Plan.Operation != "subpath-remount-recover" || s.Plan.Loss != nil {
+		t.Fatalf("plan %+v", s.Plan)
 	}
-	if o := r.Operations[0]; !o.NoFault || o.Message != "nothing is wrong" {
-		t.Errorf("operation %+v", o)
+	if len(s.Faults) != 2 || s.Faults[0].State != v1.FaultPresent {
+		t.Errorf("faults %+v", s.Faults)
 	}
-}
-
-// empty is a recoverer whose plan has no action.
-type empty struct{ unmounter }
-
-func (*empty) Plan(context.Context, processor.Request) (processor.Plan, error) {
-	return processor.Plan{}, nil
-}
-
-func (*empty) Verify(context.Context, processor.Request, processor.Plan) (processor.Result, error) {
-	return processor.Result{NoFault: true, Message: "nothing is wrong"}, nil
-}
-
-// inParts is a recoverer whose plan has one part for each mount, and of each the action and one after it.
-type inParts struct {
-	unmounter
-	refused map[uint64]error
-	// undone are the mounts that Verify was told of as not unmounted.
-	undone []uint64
-	parts  []int
-}
-
-func (r *inParts) Plan(ctx context.Context, q processor.Request) (processor.Plan, error) {
-	p, err := r.unmounter.Plan(ctx, q)
-	p.Parts = r.parts
-	return p, err
-}
-
-func (r *inParts) Apply(ctx context.Context, q processor.Request, a fault.Action) (fault.Applied, error) {
-	if err := r.refused[a.Mount.ID]; err != nil {
-		return fault.Applied{}, err
-	}
-	return r.unmounter.Apply(ctx, q, a)
-}
-
-func (r *inParts) Verify(ctx context.Context, q processor.Request, p processor.Plan) (processor.Result, error) {
-	r.undone = nil
-	for i, a := range p.Actions {
-		if p.Outcome(i).Undone {
-			r.undone = append(r.undone, a.Mount.ID)
+	for _, part := range []string{"StaleSubPath", "2 actions", "planHash " + s.Plan.Hash, "nothing would be lost"} {
+		if !strings.Contains(s.Summary, part) {
+			t.Errorf("summary %q does not contain %q", s.Summary, part)
 		}
 	}
-	return r.unmounter.Verify(ctx, q, p)
+	actions := s.Operations[3].Actions
+	if len(actions) != 2 || actions[0].Phase != v1.ActionPlanned {
+		t.Fatalf("actions %+v", actions)
+	}
+
+	healed := w.run(t, exactly(s.Plan.Hash))
+	if healed.Status.Outcome != v1.OutcomeHealed || !maps.Equal(w.kernel.effects, map[uint64]int{7: 1, 8: 1}) {
+		t.Errorf("with the hash: %q, effects %v", healed.Status.Outcome, w.kernel.effects)
+	}
+	if diff := cmp.Diff(s.Plan, healed.Status.Plan); diff != "" {
+		t.Errorf("plans (-planned +done):\n%s", diff)
+	}
 }
 
-// TestPartsDoNotWaitForEachOther: what fails in one leaves the rest of that one undone, and what is proven of the others stays.
-func TestPartsDoNotWaitForEachOther(t *testing.T) {
+// TestAnotherPlanIsRefused, and the status has the one that it is now.
+func TestAnotherPlanIsRefused(t *testing.T) {
 	t.Parallel()
-	refused := processor.Stalled(errors.New("has changed"))
-	for name, tc := range map[string]struct {
-		parts   []int
-		refused map[uint64]error
-		undone  []uint64
-		reason  string
-	}{
-		"the first part":       {[]int{2, 2}, map[uint64]error{1: refused}, []uint64{1, 2}, ReasonStalled},
-		"the second part":      {[]int{2, 2}, map[uint64]error{4: refused}, []uint64{4}, ReasonStalled},
-		"worth another try":    {[]int{1, 1, 2}, map[uint64]error{1: refused, 3: errBroken}, []uint64{1, 3, 4}, ReasonFailed},
-		"one part":             {nil, map[uint64]error{3: refused}, []uint64{3, 4}, ReasonStalled},
-		"numbers too small":    {[]int{1}, map[uint64]error{3: refused}, []uint64{3, 4}, ReasonStalled},
-		"numbers too large":    {[]int{2, 3}, map[uint64]error{3: refused}, []uint64{3, 4}, ReasonStalled},
-		"a number below zero":  {[]int{5, -1}, map[uint64]error{3: refused}, []uint64{3, 4}, ReasonStalled},
-		"nothing is left over": {[]int{2, 2}, map[uint64]error{2: refused, 4: refused}, []uint64{2, 4}, ReasonStalled},
+	for name, change := range map[string]func(w *world, hash string) string{
+		"a wrong hash":   func(*world, string) string { return strings.Repeat("0a", 32) },
+		"one more mount": func(w *world, hash string) string { w.kernel.mounts = append(w.kernel.mounts, 9); return hash },
+		"one mount less": func(w *world, hash string) string { w.kernel.mounts = w.kernel.mounts[:1]; return hash },
+		"another mount":  func(w *world, hash string) string { w.kernel.mounts[0] = 6; return hash },
+		"another order":  func(w *world, hash string) string { slices.Reverse(w.kernel.mounts); return hash },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := newKernel(1, 2, 3, 4)
-			recoverer := &inParts{unmounter: unmounter{kernel: n}, parts: tc.parts, refused: tc.refused}
-			r := mustRun(t, newRunner(t, t.TempDir()), newJob(t, nil, recoverer))
-			if !slices.Equal(n.mounts, tc.undone) {
-				t.Errorf("mounts that are left: %v, want %v", n.mounts, tc.undone)
+			w := newWorld(t)
+			before := w.run(t, planOnly()).Status.Plan.Hash
+			want := change(w, before)
+			s := w.run(t, exactly(want)).Status
+			c := meta.FindStatusCondition(s.Conditions, v1.ConditionComplete)
+			if s.Phase != v1.DiagnosisFailed || s.Outcome != v1.OutcomeFaultFound || c.Reason != v1.ReasonPlanChanged || len(w.kernel.effects) > 0 {
+				t.Errorf("phase %q, outcome %q, condition %+v, effects %v", s.Phase, s.Outcome, c, w.kernel.effects)
 			}
-			o := r.Operations[0]
-			if o.Phase != v1.OperationFailed || o.Reason != tc.reason {
-				t.Errorf("operation %+v", o)
+			if !strings.Contains(c.Message, s.Plan.Hash) || !strings.Contains(c.Message, want) || s.Plan.Hash == want {
+				t.Errorf("message %q with plan %+v", c.Message, s.Plan)
 			}
-			verified := len(tc.undone) < 4 && recoverer.proofs > 0
-			if verified && !slices.Equal(recoverer.undone, tc.undone) {
-				t.Errorf("verified without %v, want %v", recoverer.undone, tc.undone)
-			}
-			healed := slices.DeleteFunc(slices.Clone(o.Findings), func(f fault.Finding) bool { return !f.Healed })
-			if verified != (len(healed) > 0) || verified && len(healed) != 4-len(tc.undone) {
-				t.Errorf("healed %+v, verified %v", healed, verified)
-			}
-			if verified != (name == "the first part" || name == "worth another try" || name == "the second part") {
-				t.Errorf("verified: %v", verified)
+			if last := s.Operations[len(s.Operations)-1]; last.Reason != v1.ReasonPlanChanged || last.Actions[0].Phase != v1.ActionPlanned {
+				t.Errorf("operation %+v", last)
 			}
 		})
 	}
 }
 
-// TestFilesAreForLaterOperations and not for the status.
-func TestFilesAreForLaterOperations(t *testing.T) {
+// TestNothingLeftOfAPlan: what is named has gone by itself.
+func TestNothingLeftOfAPlan(t *testing.T) {
 	t.Parallel()
-	var seen map[string]string
-	first := &look{run: func(context.Context, processor.Request) (processor.Result, error) {
-		return processor.Result{Files: map[string]string{"table": "1 2 3"}, Values: map[string]string{"short": "x"}}, nil
-	}}
-	second := &look{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
-		seen = maps.Clone(r.Values)
-		return processor.Result{}, nil
-	}}
-	dir := t.TempDir()
-	for range 2 {
-		r := mustRun(t, newRunner(t, dir), newJob(t, nil, first, second))
-		if diff := cmp.Diff(map[string]string{"short": "x"}, r.Results); diff != "" {
-			t.Errorf("values (-want +got):\n%s", diff)
-		}
-		files := r.Operations[0].Artifacts
-		if len(files) != 1 || files[0].Key != "table" || files[0].SizeBytes != 5 {
-			t.Fatalf("artifacts %+v", files)
-		}
-		if text, err := os.ReadFile(files[0].Path); err != nil || string(text) != "1 2 3" {
-			t.Errorf("artifact %q, %v", text, err)
+	w := newWorld(t)
+	hash := w.run(t, planOnly()).Status.Plan.Hash
+	w.kernel.mounts = nil
+	s := w.run(t, exactly(hash)).Status
+	if s.Plan != nil || len(w.kernel.effects) > 0 || s.Outcome == v1.OutcomeHealed {
+		t.Errorf("outcome %q, plan %+v", s.Outcome, s.Plan)
+	}
+}
+
+// TestOthersAreNotRunForAPlan: a server or a script may change what no plan shows.
+func TestOthersAreNotRunForAPlan(t *testing.T) {
+	t.Parallel()
+	for _, d := range []*v1.Diagnosis{planOnly(), exactly(strings.Repeat("0a", 32))} {
+		w := newWorld(t)
+		address := "127.0.0.1"
+		w.operations["pod-detail-collector"].Spec.Processor.ExternalAddress = &address
+		s := w.run(t, d).Status
+		c := meta.FindStatusCondition(s.Conditions, v1.ConditionComplete)
+		if c.Reason != v1.ReasonOperationInvalid || !strings.Contains(c.Message, "only built-in processors") || len(s.Operations) > 0 {
+			t.Errorf("condition %+v, operations %+v", c, s.Operations)
 		}
 	}
-	if seen["table"] != "1 2 3" || seen["short"] != "x" {
-		t.Errorf("the second operation was given %v", seen)
+}
+
+// TestPlanHash is that of what is changed, and of nothing that is said about it.
+func TestPlanHash(t *testing.T) {
+	t.Parallel()
+	plan := func(change func(a []fault.Action) []fault.Action) string {
+		actions := []fault.Action{
+			{Kind: fault.Unmount, Mount: &fault.Mount{ID: 7, Point: "/m"}, Container: "c", Fault: fault.StaleSubPath},
+			{Kind: fault.RemoveContainerRecord, Record: "r1", Container: "c", Fault: fault.StaleSubPath},
+			{Kind: fault.Evict, Pod: &fault.Pod{Namespace: "n", Name: "p", UID: "u"}},
+		}
+		return planHash(change(actions))
+	}
+	same := plan(func(a []fault.Action) []fault.Action { return a })
+	for name, tc := range map[string]struct {
+		change func(a []fault.Action) []fault.Action
+		same   bool
+	}{
+		"sentences": {func(a []fault.Action) []fault.Action {
+			for i := range a {
+				a[i].Target, a[i].Safety, a[i].Loss, a[i].Lossless = "other", "words", "than", true
+			}
+			return a
+		}, true},
+		"another record": {func(a []fault.Action) []fault.Action { a[1].Record = "r2"; return a }, true},
+		"more records":   {func(a []fault.Action) []fault.Action { return slices.Insert(a, 1, a[1], a[1]) }, true},
+		"names of a pod": {func(a []fault.Action) []fault.Action { a[2].Pod.Name = "q"; return a }, true},
+		"a pod":          {func(a []fault.Action) []fault.Action { a[2].Pod.UID = "v"; return a }, false},
+		"a mount":        {func(a []fault.Action) []fault.Action { a[0].Mount.ID = 8; return a }, false},
+		"a place":        {func(a []fault.Action) []fault.Action { a[0].Mount.Point = "/n"; return a }, false},
+		"a container":    {func(a []fault.Action) []fault.Action { a[1].Container = "d"; return a }, false},
+		"a kind":         {func(a []fault.Action) []fault.Action { a[0].Kind = fault.Replace; return a }, false},
+		"a device": {func(a []fault.Action) []fault.Action {
+			a[0].Device = &fault.Device{Name: "rbd0", Sequence: 1}
+			return a
+		}, false},
+		"a file": {func(a []fault.Action) []fault.Action {
+			a[0].File = &fault.File{Path: "/f", Inode: 1}
+			return a
+		}, false},
+		"a fault": {func(a []fault.Action) []fault.Action { a[0].Fault = fault.HeldDevice; return a }, false},
+		"order":   {func(a []fault.Action) []fault.Action { slices.Reverse(a); return a }, false},
+		"less":    {func(a []fault.Action) []fault.Action { return a[1:] }, false},
+	} {
+		if got := plan(tc.change); (got == same) != tc.same || len(got) != 64 {
+			t.Errorf("%s: hash %s, want the same as %s: %v", name, got, same, tc.same)
+		}
+	}
+}
+
+// TestSummary is one sentence about each end.
+func TestSummary(t *testing.T) {
+	t.Parallel()
+	refused := processor.Stalled(errBroken)
+	for name, tc := range map[string]struct {
+		steps []processor.Step
+		want  string
+	}{
+		"no fault":           {[]processor.Step{returning("subpathRemountDiagnoser", processor.Result{NotApplicable: "not stale"})}, "No fault was found: operation subpath-remount-diagnoser (node 3) is not applicable: not stale"},
+		"all was looked for": {[]processor.Step{returning("subpathRemountDiagnoser", processor.Result{NoFault: true, Message: "It is\nnot a mount."}), returning("unmounter", processor.Result{})}, "It is not a mount."},
+		"no search":          {[]processor.Step{returning("subpathRemountDiagnoser", processor.Result{}), returning("unmounter", processor.Result{})}, "OperationSet set has succeeded"},
+		"failed": {[]processor.Step{failing("subpathRemountDiagnoser", refused)},
+			"operation subpath-remount-diagnoser (node 3) failed after 1 attempt: broken"},
+		"left alone": {[]processor.Step{returning("unmounter", processor.Result{Message: "ask a person"})},
+			"Found, and not repaired: StaleSubPath (container c, volume v, pod default/p) and 1 more: ask a person"},
+		"gone": {[]processor.Step{{Recoverer: &unmounter{kernel: newKernel(7, 8), already: true}}},
+			"Gone without a repair: StaleSubPath (container c, volume v, pod default/p) and 1 more"},
+		"gone between": {[]processor.Step{{Recoverer: &unmounter{kernel: newKernel()}}},
+			"The fault that was found has gone without a repair: operation subpath-remount-recover (node 4) is not applicable: nothing is mounted"},
+		"gone between two operations that succeed": {[]processor.Step{returning("unmounter", processor.Result{Message: "whole", Gone: []fault.Absence{{Code: "StaleSubPath"}}})},
+			"The fault that was found has gone without a repair: whole"},
+		"half": {[]processor.Step{returning("unmounter", processor.Result{Findings: []fault.Finding{stale(8, true)}})},
+			"Repaired StaleSubPath (container c, volume v, pod default/p). Found, and not repaired: StaleSubPath (container c, volume v, pod default/p)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			for _, s := range tc.steps {
+				w.replace(s)
+			}
+			d := w.run(t, diagnosis())
+			if d.Status.Summary != tc.want || d.Status.Target != "pod default/p" {
+				t.Errorf("summary %q of %q, want %q", d.Status.Summary, d.Status.Target, tc.want)
+			}
+			wantOutcome := map[string]v1.Outcome{"gone between": v1.OutcomeNoFault, "gone between two operations that succeed": v1.OutcomeNoFault, "no fault": v1.OutcomeNoFault, "all was looked for": v1.OutcomeNoFault, "no search": v1.OutcomeCompleted}
+			if want := wantOutcome[name]; want != "" && d.Status.Outcome != want {
+				t.Errorf("outcome %q, want %q", d.Status.Outcome, want)
+			}
+		})
 	}
 }
