@@ -19,21 +19,21 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 )
 
-// desk is where one approval may lie.
-type desk struct {
+// fakeApprovals is where one approval may lie.
+type fakeApprovals struct {
 	mu      sync.Mutex
 	given   *v1.RecoveryApproval
 	settled int
 	fail    error // of Settle, once
 }
 
-func (k *desk) Approval(context.Context, *v1.Diagnosis) (*v1.RecoveryApproval, error) {
+func (k *fakeApprovals) Approval(context.Context, *v1.Diagnosis) (*v1.RecoveryApproval, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.given.DeepCopy(), nil
 }
 
-func (k *desk) Settle(_ context.Context, a *v1.RecoveryApproval) error {
+func (k *fakeApprovals) Settle(_ context.Context, a *v1.RecoveryApproval) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err := k.fail; err != nil {
@@ -45,10 +45,10 @@ func (k *desk) Settle(_ context.Context, a *v1.RecoveryApproval) error {
 	return nil
 }
 
-// approvable is a Diagnosis with mode Approve in a world that has a desk.
-func approvable(t *testing.T) (*world, *desk, *v1.Diagnosis) {
+// approvable is a Diagnosis with mode Approve in a world that has them.
+func approvable(t *testing.T) (*world, *fakeApprovals, *v1.Diagnosis) {
 	t.Helper()
-	w, k, d := newWorld(t), &desk{}, diagnosis()
+	w, k, d := newWorld(t), &fakeApprovals{}, diagnosis()
 	w.options = func(o *Options) { o.Approvals = k }
 	d.UID, d.Spec.Mode = "approvable", v1.ModeApprove
 	return w, k, d

@@ -24,21 +24,21 @@ import (
 // death is what a killed process throws.
 type death struct{}
 
-// scene is a pipeline with everything in it that a crash could upset: a path that fails, a result in a file, a failed
+// crashScene is a pipeline with everything in it that a crash could upset: a path that fails, a result in a file, a failed
 // attempt, two mounts to repair, one of which needs two tries.
-type scene struct {
+type crashScene struct {
 	kernel *kernel
 	dir    string
 	// agreed is how often BeforeRepair was asked, looks how often the flaky operation ran, applies how often an action was.
 	agreed, looks, applies int
 }
 
-func newScene(t *testing.T) *scene {
-	return &scene{kernel: newKernel(7, 8), dir: t.TempDir()}
+func newCrashScene(t *testing.T) *crashScene {
+	return &crashScene{kernel: newKernel(7, 8), dir: t.TempDir()}
 }
 
 // job is made for every life of the process.
-func (s *scene) job(t *testing.T) job {
+func (s *crashScene) job(t *testing.T) job {
 	long := strings.Repeat("line of a long result\n", 12000)
 	last := &unmounter{kernel: s.kernel, failApply: func(int) error {
 		if s.applies++; s.applies == 2 {
@@ -46,13 +46,13 @@ func (s *scene) job(t *testing.T) job {
 		}
 		return nil
 	}}
-	check := &look{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
+	check := &fakeProcessor{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
 		if r.Values["long"] != long || r.Values["short"] != "1" {
 			return processor.Result{}, processor.Stalled(errors.New("earlier results are not whole"))
 		}
 		return processor.Result{Values: map[string]string{"checked": "yes"}}, nil
 	}}
-	flaky := &look{run: func(context.Context, processor.Request) (processor.Result, error) {
+	flaky := &fakeProcessor{run: func(context.Context, processor.Request) (processor.Result, error) {
 		if s.looks++; s.looks == 1 {
 			return processor.Result{}, errBroken
 		}
@@ -68,7 +68,7 @@ func (s *scene) job(t *testing.T) job {
 
 // live runs the job in a process that dies at the n-th record, before or after it is written. A torn record is one of
 // which half was written. It reports whether the process died.
-func (s *scene) live(t *testing.T, n int, how string) (report report, died bool) {
+func (s *crashScene) live(t *testing.T, n int, how string) (report report, died bool) {
 	t.Helper()
 	r, err := New(Options{DataRoot: s.dir})
 	if err != nil {
@@ -97,7 +97,7 @@ func (s *scene) live(t *testing.T, n int, how string) (report report, died bool)
 }
 
 // damage does to the journal what the way of dying does.
-func (s *scene) damage(t *testing.T, how string) {
+func (s *crashScene) damage(t *testing.T, how string) {
 	t.Helper()
 	if _, err := os.Stat(journalPath(s.dir)); err != nil {
 		// Killed before the first record: at most a part of it is there, under another name.
@@ -164,13 +164,13 @@ func TestKilledAtEveryRecordAndRunAgain(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				undisturbed := newScene(t)
+				undisturbed := newCrashScene(t)
 				want, _ := undisturbed.live(t, 0, how)
 				if !want.Succeeded || len(want.Operations) != 5 || undisturbed.agreed != 1 {
 					t.Fatalf("undisturbed run: %+v", want)
 				}
 				for n := 1; ; n++ {
-					s := newScene(t)
+					s := newCrashScene(t)
 					_, died := s.live(t, n, how)
 					if !died {
 						if n < 15 {
@@ -195,9 +195,9 @@ func TestKilledAtEveryRecordAndRunAgain(t *testing.T) {
 func TestKilledAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		undisturbed := newScene(t)
+		undisturbed := newCrashScene(t)
 		want, _ := undisturbed.live(t, 0, "")
-		s := newScene(t)
+		s := newCrashScene(t)
 		for life := 1; ; life++ {
 			// The third record of this life is an attempt and what follows it.
 			got, died := s.live(t, 3, "after")

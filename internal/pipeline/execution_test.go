@@ -306,7 +306,7 @@ func TestTheSetChangesBeforeTheRepair(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.replace(processor.Step{Processor: &look{name: "mountInfoCollector", run: func(context.Context, processor.Request) (processor.Result, error) {
+			w.replace(processor.Step{Processor: &fakeProcessor{name: "mountInfoCollector", run: func(context.Context, processor.Request) (processor.Result, error) {
 				change(w)
 				return processor.Result{}, nil
 			}}})
@@ -392,22 +392,22 @@ func TestAgentStopsAndGoesOn(t *testing.T) {
 	}
 }
 
-// listener notes what an Observer hears.
-type listener struct{ heard []string }
+// recordingObserver notes what an Observer hears.
+type recordingObserver struct{ heard []string }
 
-func (l *listener) Accepted(*v1.Diagnosis) { l.heard = append(l.heard, "accepted") }
-func (l *listener) OperationEnded(d *v1.Diagnosis, run v1.OperationRun) {
+func (l *recordingObserver) Accepted(*v1.Diagnosis) { l.heard = append(l.heard, "accepted") }
+func (l *recordingObserver) OperationEnded(d *v1.Diagnosis, run v1.OperationRun) {
 	l.heard = append(l.heard, fmt.Sprintf("%s %s, %d faults", run.Operation, run.Phase, len(d.Status.Faults)))
 }
-func (l *listener) ActionEnded(d *v1.Diagnosis, operation string, a ActionEnd) {
+func (l *recordingObserver) ActionEnded(d *v1.Diagnosis, operation string, a ActionEnd) {
 	l.heard = append(l.heard, fmt.Sprintf("%s of %s: %s, %d faults", a.Kind, operation, a.Phase, len(d.Status.Faults)))
 }
-func (l *listener) Waiting(*v1.Diagnosis) { l.heard = append(l.heard, "waiting") }
-func (l *listener) Ended(d *v1.Diagnosis) { l.heard = append(l.heard, string(d.Status.Phase)) }
+func (l *recordingObserver) Waiting(*v1.Diagnosis) { l.heard = append(l.heard, "waiting") }
+func (l *recordingObserver) Ended(d *v1.Diagnosis) { l.heard = append(l.heard, string(d.Status.Phase)) }
 
 func TestWhatAnObserverHears(t *testing.T) {
 	t.Parallel()
-	w, l := newWorld(t), &listener{}
+	w, l := newWorld(t), &recordingObserver{}
 	w.options = func(o *Options) { o.Observer = l }
 	w.fail = func(n int) error {
 		if n == 3 {
@@ -461,7 +461,7 @@ func TestTheStatusFits(t *testing.T) {
 	}
 	w.put(chain(names...))
 	calls := 0
-	w.replace(processor.Step{Processor: &look{name: "mountInfoCollector", run: func(context.Context, processor.Request) (processor.Result, error) {
+	w.replace(processor.Step{Processor: &fakeProcessor{name: "mountInfoCollector", run: func(context.Context, processor.Request) (processor.Result, error) {
 		calls++
 		f := stale(uint64(calls), false)
 		f.Evidence = []string{strings.Repeat("<", 5000)}

@@ -18,8 +18,8 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// look is a processor made of a function. It counts its calls.
-type look struct {
+// fakeProcessor is a processor made of a function. It counts its calls.
+type fakeProcessor struct {
 	name string
 	run  func(ctx context.Context, r processor.Request) (processor.Result, error)
 
@@ -28,9 +28,9 @@ type look struct {
 	at    []time.Time
 }
 
-func (l *look) Name() string { return l.name }
+func (l *fakeProcessor) Name() string { return l.name }
 
-func (l *look) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
+func (l *fakeProcessor) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
 	l.mu.Lock()
 	l.calls++
 	l.at = append(l.at, time.Now())
@@ -38,22 +38,22 @@ func (l *look) Run(ctx context.Context, r processor.Request) (processor.Result, 
 	return l.run(ctx, r)
 }
 
-// gives is a look that succeeds with one value.
-func gives(key, value string) *look {
-	return &look{run: func(context.Context, processor.Request) (processor.Result, error) {
+// gives is a fakeProcessor that succeeds with one value.
+func gives(key, value string) *fakeProcessor {
+	return &fakeProcessor{run: func(context.Context, processor.Request) (processor.Result, error) {
 		return processor.Result{Values: map[string]string{key: value}}, nil
 	}}
 }
 
-// fails is a look that fails with an error each time.
-func fails(err error) *look {
-	return &look{run: func(context.Context, processor.Request) (processor.Result, error) {
+// fails is a fakeProcessor that fails with an error each time.
+func fails(err error) *fakeProcessor {
+	return &fakeProcessor{run: func(context.Context, processor.Request) (processor.Result, error) {
 		return processor.Result{}, err
 	}}
 }
 
-func declines(why string) *look {
-	return &look{run: func(context.Context, processor.Request) (processor.Result, error) {
+func declines(why string) *fakeProcessor {
+	return &fakeProcessor{run: func(context.Context, processor.Request) (processor.Result, error) {
 		return processor.Result{NotApplicable: why}, nil
 	}}
 }

@@ -25,7 +25,7 @@ func TestNoResultIsAParameter(t *testing.T) {
 		{processor.KeyDiagnosisNamespace, "other"},
 	} {
 		after := gives("b", "2")
-		answer := &look{run: func(context.Context, processor.Request) (processor.Result, error) {
+		answer := &fakeProcessor{run: func(context.Context, processor.Request) (processor.Result, error) {
 			return processor.Result{Values: map[string]string{"a": "1", forged[0]: forged[1]}}, nil
 		}}
 		report := mustRun(t, newRunner(t, t.TempDir()), newJob(t, nil, answer, after))
@@ -43,13 +43,13 @@ func TestNoResultIsAParameter(t *testing.T) {
 // A server that answers with all that it was sent has said nothing but what is its own.
 func TestEchoes(t *testing.T) {
 	t.Parallel()
-	echo := &look{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
+	echo := &fakeProcessor{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
 		values := r.Data()
 		maps.Copy(values, map[string]string{"a": "changed", "b": "2", processor.KeyContainer: r.Pod.Container})
 		return processor.Result{Values: values}, nil
 	}}
 	var seen map[string]string
-	last := &look{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
+	last := &fakeProcessor{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
 		seen = r.Values
 		return processor.Result{}, nil
 	}}
@@ -73,7 +73,7 @@ func TestEchoes(t *testing.T) {
 
 // knows is a processor that reads one parameter, careful a recoverer that does.
 type (
-	knows   struct{ *look }
+	knows   struct{ *fakeProcessor }
 	careful struct{ *unmounter }
 )
 

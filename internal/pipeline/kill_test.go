@@ -136,7 +136,7 @@ func TestLife(t *testing.T) {
 	l.dir = filepath.Join(dir, "data")
 	for i, s := range l.steps {
 		if s.Processor != nil {
-			l.steps[i].Processor = &look{name: s.Name(), run: func(ctx context.Context, r processor.Request) (processor.Result, error) {
+			l.steps[i].Processor = &fakeProcessor{name: s.Name(), run: func(ctx context.Context, r processor.Request) (processor.Result, error) {
 				l.edge()
 				defer l.edge()
 				return s.Processor.Run(ctx, r)

@@ -149,10 +149,10 @@ func TestPartsDoNotWaitForEachOther(t *testing.T) {
 func TestFilesAreForLaterOperations(t *testing.T) {
 	t.Parallel()
 	var seen map[string]string
-	first := &look{run: func(context.Context, processor.Request) (processor.Result, error) {
+	first := &fakeProcessor{run: func(context.Context, processor.Request) (processor.Result, error) {
 		return processor.Result{Files: map[string]string{"table": "1 2 3"}, Values: map[string]string{"short": "x"}}, nil
 	}}
-	second := &look{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
+	second := &fakeProcessor{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
 		seen = maps.Clone(r.Values)
 		return processor.Result{}, nil
 	}}

@@ -35,7 +35,7 @@ func TestLongResultsGoToAFile(t *testing.T) {
 	long := strings.Repeat("0123456789 <&>\"\\\t\x01\n", 10<<20/18)
 	var seen string
 	dir := t.TempDir()
-	j := newJob(t, nil, gives("collector.system.mountinfo", long), &look{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
+	j := newJob(t, nil, gives("collector.system.mountinfo", long), &fakeProcessor{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
 		seen = r.Values["collector.system.mountinfo"]
 		return processor.Result{}, nil
 	}})
@@ -70,11 +70,11 @@ func TestAllResultsTogetherAreBounded(t *testing.T) {
 	for i := range maxKeys {
 		many[strings.Repeat("k", 200)+fmt.Sprint(i)] = strings.Repeat("\x01", 200)
 	}
-	steps = append(steps, &look{run: func(context.Context, processor.Request) (processor.Result, error) {
+	steps = append(steps, &fakeProcessor{run: func(context.Context, processor.Request) (processor.Result, error) {
 		return processor.Result{Values: many}, nil
 	}})
 	var seen map[string]string
-	steps = append(steps, &look{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
+	steps = append(steps, &fakeProcessor{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
 		seen = r.Values
 		return processor.Result{}, nil
 	}})
@@ -110,7 +110,7 @@ func TestTheNumberOfFilesIsBounded(t *testing.T) {
 	for i := range maxKeys {
 		values[fmt.Sprint("k", i)] = "\xff" // is not UTF-8, so it goes to a file
 	}
-	many := &look{run: func(context.Context, processor.Request) (processor.Result, error) {
+	many := &fakeProcessor{run: func(context.Context, processor.Request) (processor.Result, error) {
 		return processor.Result{Values: values}, nil
 	}}
 	dir := t.TempDir()
@@ -122,7 +122,7 @@ func TestTheNumberOfFilesIsBounded(t *testing.T) {
 }
 
 // relevant is a processor that knows which lines matter.
-type relevant struct{ *look }
+type relevant struct{ *fakeProcessor }
 
 func (relevant) Excerpt(r processor.Request, key, value string, limit int) string {
 	if limit > v1.MaxValueBytes || len(value) < v1.MaxValueBytes || r.Node != "node-1" {
@@ -131,13 +131,13 @@ func (relevant) Excerpt(r processor.Request, key, value string, limit int) strin
 	return "the line that matters in " + key
 }
 
-type careless struct{ *look }
+type careless struct{ *fakeProcessor }
 
 func (careless) Excerpt(processor.Request, string, string, int) string {
 	return strings.Repeat("y\xff", 1<<20)
 }
 
-type panicking struct{ *look }
+type panicking struct{ *fakeProcessor }
 
 func (panicking) Excerpt(processor.Request, string, string, int) string { panic("no way") }
 
@@ -164,7 +164,7 @@ func TestCredentialsDoNotReachTheStatus(t *testing.T) {
 	var seen string
 	secret := "--password=hunter2"
 	j := newJob(t, nil, gives("k", secret), gives("long", strings.Repeat("x", v1.MaxValueBytes-1000)+" "+secret+strings.Repeat(" ", 1000)),
-		&look{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
+		&fakeProcessor{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
 			seen = r.Values["k"]
 			return processor.Result{NotApplicable: "not with " + secret}, nil
 		}})
@@ -192,7 +192,7 @@ func TestBinaryResults(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var seen []string
-	last := &look{run: func(ctx context.Context, r processor.Request) (processor.Result, error) {
+	last := &fakeProcessor{run: func(ctx context.Context, r processor.Request) (processor.Result, error) {
 		seen = append(seen, r.Values["k"])
 		stop() // it ends the first run: the second has the value from the journal
 		return processor.Result{}, ctx.Err()

@@ -22,7 +22,7 @@ import (
 func TestResultsArePassedOn(t *testing.T) {
 	t.Parallel()
 	var seen map[string]string
-	j := newJob(t, nil, gives("a", "1"), gives("b", "2"), &look{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
+	j := newJob(t, nil, gives("a", "1"), gives("b", "2"), &fakeProcessor{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
 		seen = r.Values
 		return processor.Result{Values: map[string]string{"c": "3"}}, nil
 	}})
@@ -107,7 +107,7 @@ func TestRetries(t *testing.T) {
 func TestARetryCanSucceed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := &look{}
+		l := &fakeProcessor{}
 		l.run = func(context.Context, processor.Request) (processor.Result, error) {
 			if l.calls < 3 {
 				return processor.Result{}, errBroken
@@ -163,7 +163,7 @@ func TestBadProcessors(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRunner(t, t.TempDir())
 				begin := time.Now()
-				report := mustRun(t, r, newJob(t, nil, &look{run: test.run}))
+				report := mustRun(t, r, newJob(t, nil, &fakeProcessor{run: test.run}))
 				o := report.Operations[0]
 				if o.Phase != v1.OperationFailed || o.Reason != test.reason || o.Message != test.message || o.Attempts != test.attempts {
 					t.Errorf("operation %+v", o)
@@ -189,7 +189,7 @@ func TestBadProcessors(t *testing.T) {
 func TestPanicsLeaveTheirStackInTheJournal(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	mustRun(t, newRunner(t, dir), newJob(t, nil, &look{run: explode}))
+	mustRun(t, newRunner(t, dir), newJob(t, nil, &fakeProcessor{run: explode}))
 	text := journalText(t, dir)
 	if !strings.Contains(text, "pipeline.explode") {
 		t.Errorf("no stack in the journal:\n%s", text)
@@ -203,7 +203,7 @@ func TestTooManyAbandonedProcessors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRunner(t, t.TempDir())
 		for i := range maxAbandoned + 1 {
-			j := newJob(t, nil, &look{run: func(context.Context, processor.Request) (processor.Result, error) {
+			j := newJob(t, nil, &fakeProcessor{run: func(context.Context, processor.Request) (processor.Result, error) {
 				time.Sleep(1000 * time.Hour)
 				return processor.Result{}, nil
 			}})
@@ -235,7 +235,7 @@ func TestDeadlineOfTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		begin := time.Now()
-		j := newJob(t, nil, &look{run: slow}, &look{run: slow}, gives("a", "1"))
+		j := newJob(t, nil, &fakeProcessor{run: slow}, &fakeProcessor{run: slow}, gives("a", "1"))
 		j.Deadline = begin.Add(time.Minute)
 		report := mustRun(t, newRunner(t, dir), j)
 		if took := time.Since(begin); took != time.Minute {
@@ -284,7 +284,7 @@ func TestNoTwoRunsOfOneUID(t *testing.T) {
 	r := newRunner(t, t.TempDir())
 	j := newJob(t, nil, gives("a", "1"))
 	var second error
-	j.Operations[1].Step.Processor.(*look).run = func(ctx context.Context, _ processor.Request) (processor.Result, error) {
+	j.Operations[1].Step.Processor.(*fakeProcessor).run = func(ctx context.Context, _ processor.Request) (processor.Result, error) {
 		_, second = r.run(ctx, j)
 		return processor.Result{}, nil
 	}
@@ -307,9 +307,9 @@ func TestBadUIDs(t *testing.T) {
 }
 
 // ladder has rungs of two nodes, each leading to both of the next; whatever runs last fails.
-func ladder(t testing.TB, rungs int, step func(last bool) *look) (job, []*look) {
+func ladder(t testing.TB, rungs int, step func(last bool) *fakeProcessor) (job, []*fakeProcessor) {
 	edges := [][]int32{{1, 2}}
-	var looks []*look
+	var looks []*fakeProcessor
 	var steps []any
 	for r := range rungs {
 		next := []int32{int32(2*r + 3), int32(2*r + 4)}
@@ -327,7 +327,7 @@ func ladder(t testing.TB, rungs int, step func(last bool) *look) (job, []*look) 
 
 func TestLadderRunsEachNodeOnce(t *testing.T) {
 	t.Parallel()
-	j, looks := ladder(t, 12, func(last bool) *look {
+	j, looks := ladder(t, 12, func(last bool) *fakeProcessor {
 		if last {
 			return declines("no")
 		}
@@ -350,7 +350,7 @@ func BenchmarkLadder25(b *testing.B) {
 	n := 0
 	for b.Loop() {
 		var j job
-		j, _ = ladder(b, 12, func(last bool) *look {
+		j, _ = ladder(b, 12, func(last bool) *fakeProcessor {
 			n++
 			if last || n%2 == 1 {
 				return declines("no")

@@ -19,8 +19,8 @@ import (
 	"kubediag.org/kubediag/internal/processor/external"
 )
 
-// shelf is a Store that remembers every status.
-type shelf struct {
+// fakeStore is a Store that remembers every status.
+type fakeStore struct {
 	mu         sync.Mutex
 	sets       map[string]*v1.OperationSet
 	operations map[string]*v1.Operation
@@ -30,7 +30,7 @@ type shelf struct {
 	n    int
 }
 
-func (s *shelf) OperationSet(_ context.Context, name string) (*v1.OperationSet, error) {
+func (s *fakeStore) OperationSet(_ context.Context, name string) (*v1.OperationSet, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if set := s.sets[name]; set != nil {
@@ -39,7 +39,7 @@ func (s *shelf) OperationSet(_ context.Context, name string) (*v1.OperationSet, 
 	return nil, fmt.Errorf("looking for %q: %w", name, ErrNotFound)
 }
 
-func (s *shelf) Operation(_ context.Context, name string) (*v1.Operation, error) {
+func (s *fakeStore) Operation(_ context.Context, name string) (*v1.Operation, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if op := s.operations[name]; op != nil {
@@ -48,7 +48,7 @@ func (s *shelf) Operation(_ context.Context, name string) (*v1.Operation, error)
 	return nil, fmt.Errorf("looking for %q: %w", name, ErrNotFound)
 }
 
-func (s *shelf) Save(_ context.Context, d *v1.Diagnosis) error {
+func (s *fakeStore) Save(_ context.Context, d *v1.Diagnosis) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.n++
@@ -62,7 +62,7 @@ func (s *shelf) Save(_ context.Context, d *v1.Diagnosis) error {
 }
 
 // last is the Diagnosis as it was saved last.
-func (s *shelf) last(d *v1.Diagnosis) *v1.Diagnosis {
+func (s *fakeStore) last(d *v1.Diagnosis) *v1.Diagnosis {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d = d.DeepCopy()
@@ -72,7 +72,7 @@ func (s *shelf) last(d *v1.Diagnosis) *v1.Diagnosis {
 	return d
 }
 
-func (s *shelf) put(set *v1.OperationSet) {
+func (s *fakeStore) put(set *v1.OperationSet) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sets[set.Name] = set
@@ -101,7 +101,7 @@ func builtIn(name, processor string) *v1.Operation {
 
 // waits is a processor that calls fn and then goes on until its context ends.
 func waits(name string, fn func()) processor.Step {
-	return processor.Step{Processor: &look{name: name, run: func(ctx context.Context, _ processor.Request) (processor.Result, error) {
+	return processor.Step{Processor: &fakeProcessor{name: name, run: func(ctx context.Context, _ processor.Request) (processor.Result, error) {
 		fn()
 		<-ctx.Done()
 		return processor.Result{}, ctx.Err()
@@ -109,20 +109,20 @@ func waits(name string, fn func()) processor.Step {
 }
 
 func returning(name string, result processor.Result) processor.Step {
-	return processor.Step{Processor: &look{name: name, run: func(context.Context, processor.Request) (processor.Result, error) {
+	return processor.Step{Processor: &fakeProcessor{name: name, run: func(context.Context, processor.Request) (processor.Result, error) {
 		return result, nil
 	}}}
 }
 
 func failing(name string, err error) processor.Step {
-	return processor.Step{Processor: &look{name: name, run: func(context.Context, processor.Request) (processor.Result, error) {
+	return processor.Step{Processor: &fakeProcessor{name: name, run: func(context.Context, processor.Request) (processor.Result, error) {
 		return processor.Result{}, err
 	}}}
 }
 
 // world is a Runner with all that it needs.
 type world struct {
-	*shelf
+	*fakeStore
 	kernel   *kernel
 	dir      string
 	steps    []processor.Step
@@ -134,8 +134,8 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	k := newKernel(7, 8)
 	w := &world{
-		shelf:  &shelf{sets: map[string]*v1.OperationSet{}, operations: map[string]*v1.Operation{}},
-		kernel: k, dir: t.TempDir(),
+		fakeStore: &fakeStore{sets: map[string]*v1.OperationSet{}, operations: map[string]*v1.Operation{}},
+		kernel:    k, dir: t.TempDir(),
 		steps: []processor.Step{
 			returning("podDetailCollector", processor.Result{Values: map[string]string{"collector.kubernetes.pod.detail": "{}"}}),
 			returning("mountInfoCollector", processor.Result{Values: map[string]string{"collector.system.mountinfo": "7 8"}}),
@@ -174,7 +174,7 @@ func (w *world) start(t *testing.T) *Runner {
 		t.Fatal(err)
 	}
 	w.external.Node, w.external.HTTP = "my-node", client
-	o := Options{Node: "my-node", DataRoot: w.dir, Registry: registry, Store: w.shelf, External: &w.external}
+	o := Options{Node: "my-node", DataRoot: w.dir, Registry: registry, Store: w.fakeStore, External: &w.external}
 	if w.options != nil {
 		w.options(&o)
 	}
