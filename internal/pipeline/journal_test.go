@@ -117,6 +117,27 @@ func TestDamagedJournals(t *testing.T) {
 	}
 }
 
+// TestRecordsKeepTheirFormat: an agent goes on with the journals of all releases that have written this format.
+func TestRecordsKeepTheirFormat(t *testing.T) {
+	t.Parallel()
+	want := `{"seq":1,"kind":"done","time":"2026-11-21T00:00:00Z","begin":{"version":3,"uid":"u","graph":"g","storage":["s"]},"node":1,` +
+		`"plan":{"actions":[{"kind":"Unmount","target":"/m"}]},"action":1,"already":true,"calls":[{"name":"umount2","arguments":"/m","result":"ok"}],` +
+		`"outcome":"Succeeded","planned":true,"noFault":true,"results":[{"key":"k","value":"v","inFile":true,` +
+		`"file":{"key":"k","operation":"o","path":"p","size":1,"sha256":"00"},"shown":"s","hidden":true}],` +
+		`"findings":[{"code":"StaleSubPath","pod":{},"mount":{}}],"gone":[{"code":"StaleSubPath"}],"reason":"Failed","message":"m","stack":"s"}`
+	r, err := decode([]byte(checksum([]byte(want))+want), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := encode(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, strings.TrimSuffix(string(got[checksumBytes:]), "\n")); diff != "" {
+		t.Errorf("record (-want +got):\n%s", diff)
+	}
+}
+
 // Every bit of a journal counts: none can be another one and go unnoticed.
 func TestEveryFlippedBitIsNoticed(t *testing.T) {
 	t.Parallel()

@@ -149,7 +149,7 @@ func (n *nodeRun) try(ctx context.Context) (record, error) {
 		}
 	}
 	if errors.Is(err, errPlanned) {
-		return record{Kind: kindDone, Node: n.id, Time: now(), Outcome: v1.OperationSucceeded, Planned: true, Findings: sanitizeFindings(n.plan.Findings)}, nil
+		return n.end(operationRecord{Outcome: v1.OperationSucceeded, Planned: true, Findings: sanitizeFindings(n.plan.Findings)}, ""), nil
 	}
 	if isFatal(err) {
 		return record{}, err
@@ -180,10 +180,9 @@ func (n *nodeRun) attempt(ctx context.Context) (processor.Result, error) {
 
 // success is the record of an operation that has given an answer.
 func (n *nodeRun) success(ctx context.Context, result processor.Result) (record, error) {
-	done := record{
-		Kind: kindDone, Node: n.id, Time: now(), Outcome: v1.OperationSucceeded, Findings: sanitizeFindings(result.Findings),
-		Gone: result.Gone, NoFault: result.NoFault, Message: sanitize(result.Message),
-	}
+	done := n.end(operationRecord{
+		Outcome: v1.OperationSucceeded, Findings: sanitizeFindings(result.Findings), Gone: result.Gone, NoFault: result.NoFault,
+	}, result.Message)
 	if result.NotApplicable != "" {
 		done.Outcome, done.Message = v1.OperationNotApplicable, sanitize(result.NotApplicable)
 		return done, nil
@@ -218,8 +217,15 @@ func sanitizeFindings(findings []fault.Finding) []fault.Finding {
 	return findings
 }
 
+// end is the record of an operation that has ended.
+func (n *nodeRun) end(o operationRecord, message string) record {
+	return record{Kind: kindDone, Node: n.id, Time: now(), operationRecord: o, Message: sanitize(message)}
+}
+
 func (n *nodeRun) failure(reason, message string) record {
-	return record{Kind: kindDone, Node: n.id, Time: now(), Outcome: v1.OperationFailed, Reason: reason, Message: sanitize(message)}
+	r := n.end(operationRecord{Outcome: v1.OperationFailed}, message)
+	r.Reason = reason
+	return r
 }
 
 // failedAttempt is the record of an attempt that has failed: the operation has, or there is to be another attempt. The

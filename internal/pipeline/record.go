@@ -36,17 +36,11 @@ type record struct {
 	Kind kind      `json:"kind"`
 	Time time.Time `json:"time"`
 
-	Begin  *begin          `json:"begin,omitempty"`
-	Node   int32           `json:"node,omitempty"`
-	Plan   *processor.Plan `json:"plan,omitempty"`
-	Action int             `json:"action,omitempty"`
-	// Already is set for an action that found nothing left to do.
-	Already bool `json:"already,omitempty"`
-	// Calls are the changing calls of an action.
-	Calls []v1.ActionCall `json:"calls,omitempty"`
-	// Planned is set for an operation that ended with its plan, NoFault for one that found no fault at all.
-	Planned bool `json:"planned,omitempty"`
-	NoFault bool `json:"noFault,omitempty"`
+	Begin *begin          `json:"begin,omitempty"`
+	Node  int32           `json:"node,omitempty"`
+	Plan  *processor.Plan `json:"plan,omitempty"`
+	actionRecord
+	operationRecord
 
 	// Reason belongs to an attempt, an action or an operation that failed, or to one that is not applicable. Any
 	// operation may have a Message.
@@ -54,12 +48,28 @@ type record struct {
 	Message string `json:"message,omitempty"`
 	Stack   string `json:"stack,omitempty"`
 
-	Outcome  v1.OperationPhase `json:"outcome,omitempty"`
-	Results  []stored          `json:"results,omitempty"`
-	Findings []fault.Finding   `json:"findings,omitempty"`
-	Gone     []fault.Absence   `json:"gone,omitempty"`
-
 	wait time.Duration // before the attempt that a retry describes
+}
+
+// actionRecord is about an action of a plan.
+type actionRecord struct {
+	// Action is its index.
+	Action int `json:"action,omitempty"`
+	// Already is set if it found nothing left to do.
+	Already bool `json:"already,omitempty"`
+	// Calls are the changing calls that were made.
+	Calls []v1.ActionCall `json:"calls,omitempty"`
+}
+
+// operationRecord is about an operation that has ended.
+type operationRecord struct {
+	Outcome v1.OperationPhase `json:"outcome,omitempty"`
+	// Planned is set if it ended with its plan, NoFault if it found no fault at all.
+	Planned  bool            `json:"planned,omitempty"`
+	NoFault  bool            `json:"noFault,omitempty"`
+	Results  []stored        `json:"results,omitempty"`
+	Findings []fault.Finding `json:"findings,omitempty"`
+	Gone     []fault.Absence `json:"gone,omitempty"`
 }
 
 // begin is what the first record says about the run.

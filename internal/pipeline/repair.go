@@ -151,7 +151,7 @@ func (n *nodeRun) act(ctx context.Context, i int) error {
 	if ctx.Err() != nil {
 		return wrapTimeout(ctx, context.Cause(ctx))
 	}
-	begin := record{Kind: kindApply, Node: n.id, Action: i}
+	begin := record{Kind: kindApply, Node: n.id, actionRecord: actionRecord{Action: i}}
 	if err := n.journal.announce(begin); err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (n *nodeRun) act(ctx context.Context, i int) error {
 	if err != nil && interruption(ctx) != nil {
 		return err // not a failure of the action
 	}
-	r := record{Kind: kindApplied, Node: n.id, Action: i, Already: applied.Already, Message: sanitize(applied.Message), Calls: callsOf(log)}
+	r := record{Kind: kindApplied, Node: n.id, actionRecord: actionRecord{i, applied.Already, callsOf(log)}, Message: sanitize(applied.Message)}
 	if err != nil {
 		r.Already, r.Reason, r.Message = false, reasonOf(ctx, err), sanitize(err.Error())
 		err = fmt.Errorf("%s of %q: %w", action.Kind, action.Target, err)
