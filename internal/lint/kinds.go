@@ -23,16 +23,6 @@ var templates = map[string][]string{
 	"CronJob":               {"spec", "jobTemplate", "spec", "template", "spec"},
 }
 
-// Kinds lists the kinds of objects that have a template of pods, or are a pod.
-func Kinds() []string {
-	var all []string
-	for kind := range templates {
-		all = append(all, kind)
-	}
-	slices.Sort(all)
-	return all
-}
-
 // HasTemplate reports whether objects of a kind have a template of pods, or are a pod.
 func HasTemplate(kind string) bool { return templates[kind] != nil }
 

@@ -36,9 +36,6 @@ const (
 	FUSEPropagation Rule = "FUSEPropagation"
 )
 
-// Rules lists all rules.
-func Rules() []Rule { return []Rule{MutableSubPath, HostPropagation, FUSEPropagation} }
-
 // Code is the fault that the risk becomes.
 func (r Rule) Code() fault.Code {
 	switch r {
@@ -102,8 +99,7 @@ var fixedSubPath = version.MustParseGeneric("1.19.0")
 // HasSubPathBug reports whether kubelets of a version have kubernetes#68211; nil: the version is not known.
 func HasSubPathBug(v *version.Version) bool { return v == nil || v.LessThan(fixedSubPath) }
 
-// Check returns the risks of one workload's template. kind decides where in the object the template is; Kinds lists
-// those that have one.
+// Check returns the risks of one workload's template. kind decides where in the object the template is.
 func Check(kind, namespace, name string, template *corev1.PodTemplateSpec, o Options) []Finding {
 	if template == nil {
 		return nil

@@ -300,8 +300,8 @@ func TestPatchesCure(t *testing.T) {
 
 func TestKinds(t *testing.T) {
 	t.Parallel()
-	if len(Kinds()) != len(templates) || !HasTemplate("Job") || HasTemplate("ConfigMap") {
-		t.Errorf("kinds: %q", Kinds())
+	if !HasTemplate("Job") || HasTemplate("ConfigMap") {
+		t.Error("a Job has a template, and a ConfigMap has none")
 	}
 	if Check("Pod", "", "p", nil, Options{}) != nil {
 		t.Error("found something in no template")

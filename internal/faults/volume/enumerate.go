@@ -127,7 +127,7 @@ func (e *enumerator) staging(of *kubelet.VolumeRecord) (s *Staging, reason strin
 		case !record.Same(of):
 			reason = fmt.Sprintf("the staging path %q is of %s, and this is %s", point, record, of)
 		default:
-			found = append(found, &Staging{Point: point, Record: record, Mount: e.mount(m)})
+			found = append(found, &Staging{Point: point, Mount: e.mount(m)})
 		}
 	}
 	if len(found) == 0 {
