@@ -25,6 +25,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
@@ -41,12 +42,6 @@ const (
 	requestTimeout = 10 * time.Second
 )
 
-// Pods are the pods of this node.
-type Pods interface {
-	// PodByUID returns the pod as it is known now, nil if it is not known. The caller does not change it.
-	PodByUID(uid string) *corev1.Pod
-}
-
 // Recorder sends Events: a record.EventRecorder.
 type Recorder interface {
 	Event(about runtime.Object, kind, reason, message string)
@@ -61,7 +56,7 @@ type Options struct {
 	Reader client.Reader
 	// Diagnoses has the Diagnoses of this node.
 	Diagnoses client.Reader
-	Pods      Pods
+	Pods      kubelet.PodCache
 	Events    Recorder
 	Log       logr.Logger
 	// Recovery returns what RecoveryPolicies say about faults of one code and one pod, which is nil for a fault of no pod. It may
