@@ -56,7 +56,7 @@ func (r *Recorder) status(f *fold, about string) v1.DiagnosisStatus {
 	decision := f.decision
 	began, ended := metav1.NewTime(f.first.Ended), metav1.NewTime(last.Ended)
 	s := v1.DiagnosisStatus{
-		Phase: v1.DiagnosisSucceeded, Outcome: v1.OutcomeHealed, Target: about, Summary: clip(summary(f), v1.MaxSummaryBytes),
+		Phase: v1.DiagnosisSucceeded, Outcome: v1.OutcomeHealed, Target: about, Summary: printable.Cut(summary(f), v1.MaxSummaryBytes),
 		Plan: plan, Decision: &decision, StartTime: &began, CompletionTime: &ended, Operations: []v1.OperationRun{run}, Faults: faults,
 	}
 	if f.repeats.Count > 1 {
@@ -120,13 +120,5 @@ func target(r sentinel.Repair) string {
 	if f.Pod.Name != "" {
 		text += ", pod " + f.Pod.Namespace + "/" + f.Pod.Name
 	}
-	return clip(text, calls.MaxBytes)
-}
-
-func clip(text string, most int) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most-3], "") + "..."
+	return printable.Cut(text, calls.MaxBytes)
 }

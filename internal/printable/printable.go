@@ -45,6 +45,15 @@ func Line(s string) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(replace(s, func(rune) bool { return false }, blank), "\uFFFD", " ")), " ")
 }
 
+// Cut returns at most that many bytes of s, with no half of a character, and "..." at the end if there were more. Bytes
+// that are no UTF-8 become U+FFFD.
+func Cut(s string, most int) string {
+	if s = strings.ToValidUTF8(s, "\uFFFD"); len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most-3], "") + "..."
+}
+
 // replace puts another text in the place of each character, or byte that belongs to none, that cannot be printed.
 func replace(s string, keep func(r rune) bool, by func(part string) string) string {
 	done := 0

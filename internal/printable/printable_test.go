@@ -74,6 +74,15 @@ func FuzzForms(f *testing.F) {
 	})
 }
 
+func TestCut(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{"abc": "abc", "abcdefghijk": "abcdefg...", "abcdefüxyz": "abcdef...", "a\xffb": "a\uFFFDb"} {
+		if got := Cut(in, 10); got != want {
+			t.Errorf("Cut(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
 func TestFields(t *testing.T) {
 	t.Parallel()
 	type inner struct {
