@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -38,7 +39,7 @@ func saveArtifacts(cmd *cobra.Command, c *client, d *v1.Diagnosis, dir string) e
 		a := &d.Status.Artifacts[i]
 		if len(a.Content) == 0 {
 			line := fmt.Sprintf("%s is only on node %s: %s\n", a.Key, d.Spec.NodeName, a.Path)
-			if err := write(cmd.ErrOrStderr(), printable.Text(line)); err != nil {
+			if err := verb.Write(cmd.ErrOrStderr(), printable.Text(line)); err != nil {
 				return err
 			}
 			continue
@@ -48,7 +49,7 @@ func saveArtifacts(cmd *cobra.Command, c *client, d *v1.Diagnosis, dir string) e
 			return fmt.Errorf("artifact %s: %w", a.Key, err)
 		}
 		saved++
-		if err := write(cmd.OutOrStdout(), printable.Text(name+"\n")); err != nil {
+		if err := verb.Write(cmd.OutOrStdout(), printable.Text(name+"\n")); err != nil {
 			return err
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/crd"
 	"kubediag.org/kubediag/config/policy"
+	"kubediag.org/kubediag/internal/cli/verb"
 )
 
 const (
@@ -76,7 +77,7 @@ func (d *doctor) kinds(ctx context.Context) (results []checked) {
 		current++
 	}
 	if current > 0 {
-		results = slices.Insert(results, 0, good("%s of %s are there and have all fields of this release", plural(current, "CustomResourceDefinition"), v1.Group))
+		results = slices.Insert(results, 0, good("%s of %s are there and have all fields of this release", verb.Count(current, "CustomResourceDefinition"), v1.Group))
 	}
 	return results
 }
@@ -216,7 +217,7 @@ func (d *doctor) sets(ctx context.Context) []checked {
 		results = append(results, fail("the manager installs it: look at the manager", "OperationSet %s is missing, which Diagnoses use that name none", v1.DefaultOperationSet))
 	}
 	if ready > 0 {
-		results = slices.Insert(results, 0, good("%s ready", plural(ready, "OperationSet")))
+		results = slices.Insert(results, 0, good("%s ready", verb.Count(ready, "OperationSet")))
 	}
 	return results
 }

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/verb"
 )
 
 // errNotServed is in the error of a request for a resource that the API server does not know.
@@ -57,7 +58,7 @@ func (c *client) said(a action, err error) error {
 	case apierrors.IsNotFound(err) && about(err, a.name):
 		return fmt.Errorf("%s %s: %w", a.resource, a.full(), errMissing)
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w: %w", ErrRefused, err) // it names the user, the verb and the resource, or the policy
+		return fmt.Errorf("%w: %w", verb.ErrRefused, err) // it names the user, the verb and the resource, or the policy
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("the API server does not accept the credentials of the kubeconfig: %w", err)
 	case errors.Is(err, context.DeadlineExceeded), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):

@@ -9,22 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/duration"
-
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
-)
-
-// hurts and heals are the words of the table. They are those of kubediag scan.
-var (
-	hurts = map[v1.FaultImpact]string{
-		v1.ImpactNow: "now", v1.ImpactNextStart: "next start", v1.ImpactDetach: "detach", v1.ImpactCleanup: "cleanup",
-	}
-	heals = map[v1.FaultHeal]string{
-		v1.HealAutomatic: "automatic", v1.HealSafe: "safe", v1.HealDriver: "driver", v1.HealPerson: "person",
-	}
-	colours = map[v1.FaultImpact]terminal.Colour{v1.ImpactNow: terminal.Red, v1.ImpactNextStart: terminal.Yellow}
 )
 
 // maxRows is how many rows of one kind the table has before they are put together by namespace, and then all together.
@@ -63,67 +52,41 @@ func (v faultsView) text(list []*v1.MountFault, namespace string) string {
 			next[subject(f)] = true
 		}
 	}
-	verdict := fmt.Sprintf("%s in %s.", plural(count, "fault"), where)
+	verdict := fmt.Sprintf("%s in %s.", verb.Count(count, "fault"), where)
 	if len(now) > 0 {
-		verdict += " Hurt now: " + plural(len(now), "pod") + "."
+		verdict += " Hurt now: " + verb.Count(len(now), "pod") + "."
 	}
 	if len(next) > 0 {
-		verdict += " At risk at the next start: " + plural(len(next), "pod") + "."
+		verdict += " At risk at the next start: " + verb.Count(len(next), "pod") + "."
 	}
 	return v.Text(marked(v.Screen, "✗", terminal.Red, verdict) + "\n" + v.table(rows) + "\nNext:\n" + hints(v.Screen, v.next(rows)))
 }
 
 // rowsOf groups faults that are sorted. The order of the rows is that of their first faults.
 func rowsOf(list []*v1.MountFault, single bool) (rows []faultRow) {
-	var kinds []string
-	byKind := map[string][]*v1.MountFault{}
-	for _, f := range list {
-		s := f.Status
-		kind := fmt.Sprintf("%s\x00%s\x00%s\x00%s", s.Code, s.Impact, s.Heal, s.Driver)
-		if byKind[kind] == nil {
-			kinds = append(kinds, kind)
-		}
-		byKind[kind] = append(byKind[kind], f)
+	kind := func(f *v1.MountFault) string {
+		return fmt.Sprintf("%s\x00%s\x00%s\x00%s", f.Status.Code, f.Status.Impact, f.Status.Heal, f.Status.Driver)
 	}
-	for _, kind := range kinds {
+	exact := func(f *v1.MountFault) string {
+		if w := f.Status.Workload; w != nil {
+			return f.Namespace + "\x00" + w.Kind + "\x00" + w.Name + "\x00" + f.Status.Volume
+		}
+		return f.Namespace + "\x00" + f.Status.Target + "\x00" + f.Status.Volume
+	}
+	namespace := func(f *v1.MountFault) string { return f.Namespace }
+	whole := func(*v1.MountFault) string { return "" }
+	for _, faults := range verb.Group(list, kind) {
 		if single {
-			for _, f := range byKind[kind] {
-				rows = append(rows, faultRow{[]*v1.MountFault{f}})
+			for i := range faults {
+				rows = append(rows, faultRow{faults[i : i+1]})
 			}
 			continue
 		}
-		rows = append(rows, merge(byKind[kind])...)
+		for _, same := range verb.Merge(faults, maxRows, exact, namespace, whole) {
+			rows = append(rows, faultRow{same})
+		}
 	}
 	slices.SortStableFunc(rows, func(a, b faultRow) int { return compareFaults(a.faults[0], b.faults[0]) })
-	return rows
-}
-
-// merge puts faults of one kind together as finely as leaves few rows.
-func merge(faults []*v1.MountFault) (rows []faultRow) {
-	for _, key := range []func(*v1.MountFault) string{
-		func(f *v1.MountFault) string {
-			if w := f.Status.Workload; w != nil {
-				return f.Namespace + "\x00" + w.Kind + "\x00" + w.Name + "\x00" + f.Status.Volume
-			}
-			return f.Namespace + "\x00" + f.Status.Target + "\x00" + f.Status.Volume
-		},
-		func(f *v1.MountFault) string { return f.Namespace },
-		func(*v1.MountFault) string { return "" },
-	} {
-		rows = nil
-		at := map[string]int{}
-		for _, f := range faults {
-			i, known := at[key(f)]
-			if !known {
-				i = len(rows)
-				at[key(f)], rows = i, append(rows, faultRow{})
-			}
-			rows[i].faults = append(rows[i].faults, f)
-		}
-		if len(rows) <= maxRows {
-			break
-		}
-	}
 	return rows
 }
 
@@ -139,7 +102,7 @@ func (v faultsView) table(rows []faultRow) string {
 	cells := [][]string{{"FAULT", "HURTS", "HEAL", "POD OR DEVICE", "VOLUME", "NODE", "SINCE"}}
 	for _, r := range rows {
 		first := r.faults[0].Status
-		cells = append(cells, []string{first.Code, hurts[first.Impact], heals[first.Heal], r.subject(),
+		cells = append(cells, []string{first.Code, verb.Hurts[fault.Impact(first.Impact)], verb.Heals[fault.Heal(first.Heal)], r.subject(),
 			r.said(func(f *v1.MountFault) string { return f.Status.Volume }, "volumes"),
 			r.said(func(f *v1.MountFault) string { return f.Status.Node }, "nodes"), age(first.Since, v.now)})
 	}
@@ -156,7 +119,7 @@ func (v faultsView) table(rows []faultRow) string {
 	for i, row := range cells {
 		colour := terminal.Plain
 		if i > 0 {
-			colour = colours[rows[i-1].faults[0].Status.Impact]
+			colour = verb.Colours[fault.Impact(rows[i-1].faults[0].Status.Impact)]
 		}
 		line := v.line(row, widths, colour)
 		if i == 0 {
@@ -175,7 +138,7 @@ func (v faultsView) narrow(rows []faultRow) string {
 	var b strings.Builder
 	for _, r := range rows {
 		first := r.faults[0].Status
-		b.WriteString(v.Wrap("", printable.Quoted(fmt.Sprintf("%s, %s, %s", first.Code, hurts[first.Impact], heals[first.Heal])), 2))
+		b.WriteString(v.Wrap("", printable.Quoted(fmt.Sprintf("%s, %s, %s", first.Code, verb.Hurts[fault.Impact(first.Impact)], verb.Heals[fault.Heal(first.Heal)])), 2))
 		b.WriteString("  " + v.Cut(r.subject(), v.Width-2) + "\n" + v.Wrap("  ", r.reason(), 2))
 	}
 	return b.String()
@@ -227,13 +190,13 @@ func (r faultRow) subject() string {
 	case len(pods) == 1:
 		return pods[0]
 	case first.Status.Pod == nil:
-		return plural(len(pods), "place")
+		return verb.Count(len(pods), "place")
 	case len(spaces) > 1:
-		return fmt.Sprintf("%s in %d namespaces", plural(len(pods), "pod"), len(spaces))
+		return fmt.Sprintf("%s in %d namespaces", verb.Count(len(pods), "pod"), len(spaces))
 	case w != nil && len(r.each(workload)) == 1:
 		return printable.Quoted(first.Namespace+"/"+w.Name) + fmt.Sprintf(" ×%d", len(pods))
 	}
-	return printable.Quoted(first.Namespace) + ": " + plural(len(pods), "pod")
+	return printable.Quoted(first.Namespace) + ": " + verb.Count(len(pods), "pod")
 }
 
 // subject is the pod, or the target of a fault of the node.
@@ -263,17 +226,8 @@ func (r faultRow) said(say func(*v1.MountFault) string, many string) string {
 	}
 }
 
-// each collects what is said of the faults, each text once, in their order.
-func (r faultRow) each(say func(*v1.MountFault) string) (all []string) {
-	seen := map[string]bool{"": true}
-	for _, f := range r.faults {
-		if text := say(f); !seen[text] {
-			seen[text] = true
-			all = append(all, text)
-		}
-	}
-	return all
-}
+// each collects what is said of the faults.
+func (r faultRow) each(say func(*v1.MountFault) string) []string { return verb.Distinct(r.faults, say) }
 
 // reason is what the first fault says, and which Diagnosis works on it.
 func (r faultRow) reason() string {
@@ -323,13 +277,3 @@ func (v faultsView) next(rows []faultRow) (list []hint) {
 	}
 	return list
 }
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// humanDuration is a duration as kubectl writes it.
-func humanDuration(d time.Duration) string { return duration.HumanDuration(d) }

@@ -18,7 +18,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/cli/complete"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -43,7 +43,7 @@ func addFormat(cmd *cobra.Command, formats ...format) *format {
 		names = append(names, string(each))
 	}
 	cmd.Flags().VarP(&formatFlag{f, names}, "output", "o", "Output format. One of: ("+strings.Join(names, ", ")+")")
-	complete.Flag(cmd, "output", func() []string { return names })
+	verb.CompleteFlag(cmd, "output", func() []string { return names })
 	return f
 }
 
@@ -103,7 +103,7 @@ func (p *printer) object(w io.Writer, o runtime.Object) error {
 	if err := p.PrintObj(o, &b); err != nil {
 		return fmt.Errorf("print %s: %w", p.kind.Kind, err)
 	}
-	return write(w, printable.Text(b.String()))
+	return verb.Write(w, printable.Text(b.String()))
 }
 
 // each writes objects one after the other.
@@ -134,5 +134,5 @@ func (p *printer) event(w io.Writer, now change) error {
 	if err != nil {
 		return fmt.Errorf("print %s: %w", p.kind.Kind, err)
 	}
-	return write(w, printable.Text(string(text)+"\n"))
+	return verb.Write(w, printable.Text(string(text)+"\n"))
 }

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/cli/complete"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
 )
@@ -34,9 +34,9 @@ func newReportCommand(c *connection) *cobra.Command {
 			"With --artifacts, it writes the artifacts of a Diagnosis into a directory: the mount table of the node, and the Pod. They are in\n" +
 			"a Diagnosis that was made by run --artifacts. Credentials are taken out.",
 		Example:           "  kubectl kubediag report web-x2x9k-4k2fd -n shop > ticket.md",
-		Args:              takes("NAME", 1, 1),
-		ValidArgsFunction: complete.Arg(c.namesOf(diagnoses)),
-		RunE: verb(func(cmd *cobra.Command, args []string) error {
+		Args:              verb.Takes("NAME", 1),
+		ValidArgsFunction: verb.CompleteArg(c.namesOf(diagnoses)),
+		RunE: verb.Named(func(cmd *cobra.Command, args []string) error {
 			client, err := c.client()
 			if err != nil {
 				return err
@@ -51,7 +51,7 @@ func newReportCommand(c *connection) *cobra.Command {
 			if *out == inJSON || *out == inYAML {
 				return newPrinter(*out, v1.GroupVersion.WithKind("Diagnosis")).object(cmd.OutOrStdout(), d)
 			}
-			return write(cmd.OutOrStdout(), report(d))
+			return verb.Write(cmd.OutOrStdout(), report(d))
 		}),
 	}
 	cmd.Flags().StringVar(&dir, "artifacts", "", "write the artifacts into this directory, which must be new or empty, and no report")

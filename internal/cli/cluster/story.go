@@ -14,6 +14,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -162,7 +163,7 @@ func (s *story) plan(d *v1.Diagnosis) string {
 		loss = "could be lost: " + strings.Join(p.Loss, "; ")
 	}
 	var b strings.Builder
-	b.WriteString(s.Wrap("", printable.Quoted(fmt.Sprintf("Plan %.12s, %s; %s", p.Hash, plural(int(p.Actions), "action"), loss)), 2))
+	b.WriteString(s.Wrap("", printable.Quoted(fmt.Sprintf("Plan %.12s, %s; %s", p.Hash, verb.Count(int(p.Actions), "action"), loss)), 2))
 	for _, o := range d.Status.Operations {
 		if o.Operation != p.Operation {
 			continue

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"kubediag.org/kubediag/internal/cli/verb"
 )
 
 // watchRetry is the time between two attempts to reach the API server.
@@ -104,7 +106,7 @@ func (w *watcher) follow(ctx context.Context, see func(change) error) error {
 
 // ends reports whether an error is not one that passes.
 func (w *watcher) ends(ctx context.Context, err error) bool {
-	return ctx.Err() != nil || errors.As(err, new(stopped)) || errors.Is(err, ErrRefused) || errors.Is(err, errNotServed)
+	return ctx.Err() != nil || errors.As(err, new(stopped)) || errors.Is(err, verb.ErrRefused) || errors.Is(err, errNotServed)
 }
 
 // stream follows one watch to its end.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -20,11 +21,11 @@ func (r *scanReport) brief() string {
 	text := ""
 	switch {
 	case len(r.Faults) > 0:
-		text = count(len(r.Faults), "fault")
+		text = verb.Count(len(r.Faults), "fault")
 	case len(l.NotLookedAt) > 0:
 		text = "no fault seen, but not everything was looked at"
 	case !l.KubeletDown:
-		text = fmt.Sprintf("no fault: %s, %s, %s", count(l.Pods, "pod"), count(l.Binds, "subPath bind"), count(l.Volumes, "volume"))
+		text = fmt.Sprintf("no fault: %s, %s, %s", verb.Count(l.Pods, "pod"), verb.Count(l.Binds, "subPath bind"), verb.Count(l.Volumes, "volume"))
 	}
 	if l.KubeletDown {
 		text = strings.TrimSuffix("no kubelet runs; "+text, "; ")

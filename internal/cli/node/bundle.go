@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kubediag.org/kubediag/internal/bundle"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/printable"
@@ -37,15 +38,10 @@ func NewBundleCommand(proc string) *cobra.Command {
 			"  kubectl get pods -A -o json | kubediag bundle --pods - -o ticket.tar.gz\n" +
 			"  journalctl -u kubelet --since -1d | kubediag bundle --log -\n" +
 			"  kubediag scan --from ticket.tar.gz",
-		Args: NoArgs,
+		Args: verb.NoArgs,
 	}
 	o.addFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := o.run(cmd); err != nil {
-			return fmt.Errorf("bundle: %w", interrupted(cmd.Context(), err))
-		}
-		return nil
-	}
+	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error { return o.run(cmd) })
 	return cmd
 }
 
@@ -113,7 +109,7 @@ func (o *bundleOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(write(cmd.OutOrStdout(), written(b, o.file, size)), failed)
+	return errors.Join(verb.Write(cmd.OutOrStdout(), written(b, o.file, size)), failed)
 }
 
 // written says what was written.

@@ -18,8 +18,8 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/operations"
-	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/orphan"
@@ -43,12 +43,10 @@ func NewDiagnoseCommand(proc string) *cobra.Command {
 			"  kubediag diagnose --pod shop/web-0\n" +
 			"  kubediag diagnose --pod shop/web-0 --heal\n" +
 			"  kubediag diagnose --operation-set held-device-op-set --device /dev/rbd3 -o yaml",
-		Args: NoArgs,
+		Args: verb.NoArgs,
 	}
 	o.addFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return ended(cmd.Context(), "diagnose", o.run(cmd))
-	}
+	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error { return o.run(cmd) })
 	return cmd
 }
 
@@ -78,11 +76,11 @@ func (o *diagnoseOptions) addFlags(cmd *cobra.Command) {
 	f.StringVarP(&o.output, "output", "o", "text", "how to write: text, or the Diagnosis as json or yaml")
 	o.change.addRoot(cmd)
 	o.addFrom(cmd, "operation-set", "container", "device", "heal")
-	complete.Flag(cmd, "operation-set", shippedSets)
-	complete.Flag(cmd, "pod", podsOfLast)
-	complete.Flag(cmd, "container", func() []string { return nil })
-	complete.Flag(cmd, "device", blockDevices)
-	complete.Flag(cmd, "output", func() []string { return outputs })
+	verb.CompleteFlag(cmd, "operation-set", shippedSets)
+	verb.CompleteFlag(cmd, "pod", podsOfLast)
+	verb.CompleteFlag(cmd, "container", func() []string { return nil })
+	verb.CompleteFlag(cmd, "device", blockDevices)
+	verb.CompleteFlag(cmd, "output", func() []string { return outputs })
 }
 
 // outputs are the ways to write a Diagnosis.
@@ -205,7 +203,7 @@ func (o diagnoseOptions) diagnose(ctx context.Context, e *engine, s *story) (*v1
 	}
 	for _, u := range underway {
 		if overlaps(u.Actions, d) {
-			return d, fmt.Errorf("%w: an agent of this node works on it: the Diagnosis with UID %s", ErrRefused, u.UID)
+			return d, fmt.Errorf("%w: an agent of this node works on it: the Diagnosis with UID %s", verb.ErrRefused, u.UID)
 		}
 	}
 	return e.repair(ctx, o.spec(), d.Status.Plan.Hash, root, s)
@@ -221,9 +219,9 @@ func (o diagnoseOptions) print(w io.Writer, d *v1.Diagnosis, s *story, cmd *cobr
 		if err != nil {
 			return err
 		}
-		return write(w, printable.Text(string(text)))
+		return verb.Write(w, printable.Text(string(text)))
 	}
-	return write(w, s.view.Text(s.conclusion(d, typed(cmd, s.view.program, "--heal"))))
+	return verb.Write(w, s.view.Text(s.conclusion(d, typed(cmd, s.view.program, "--heal"))))
 }
 
 // endOf is how the verb ends.
@@ -232,7 +230,7 @@ func endOf(d *v1.Diagnosis) error {
 	case v1.OutcomeHealed, v1.OutcomeNoFault, v1.OutcomeCompleted:
 		return nil
 	case v1.OutcomePlanned, v1.OutcomeFaultFound:
-		return ErrFaults
+		return verb.ErrFaults
 	}
 	return errors.New(messageOf(d))
 }
@@ -247,7 +245,7 @@ var _ executor.Observer = (*story)(nil)
 
 // say prints a text; the end says whether the output could be written.
 func (s *story) say(format string, args ...any) {
-	_ = write(s.out, s.view.Text(fmt.Sprintf(format, args...)))
+	_ = verb.Write(s.out, s.view.Text(fmt.Sprintf(format, args...)))
 }
 
 // Accepted says nothing: the first operation follows at once.
@@ -325,7 +323,7 @@ func summaryOf(d *v1.Diagnosis) string {
 	if !d.Status.Plan.Lossless {
 		loss = "could be lost: " + strings.Join(d.Status.Plan.Loss, "; ")
 	}
-	return fmt.Sprintf("%s found, %s planned; %s", count(len(d.Status.Faults), "fault"), count(int(d.Status.Plan.Actions), "action"), loss)
+	return fmt.Sprintf("%s found, %s planned; %s", verb.Count(len(d.Status.Faults), "fault"), verb.Count(int(d.Status.Plan.Actions), "action"), loss)
 }
 
 // fault is one of the Diagnosis.

@@ -21,6 +21,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/operations"
 	"kubediag.org/kubediag/internal/builtin/registry"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/faults/device"
@@ -168,7 +169,7 @@ func (e *engine) list(ctx context.Context) (gaps []gap, err error) {
 	if err != nil || unknown <= 0 {
 		return nil, err
 	}
-	what := "the subPaths of " + count(unknown, "pod")
+	what := "the subPaths of " + verb.Count(unknown, "pod")
 	return []gap{{what, "neither --pods, the kubelet nor the container runtime knows them", "kubectl get pods -A -o json | kubediag diagnose --pods -"}}, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
 )
@@ -21,12 +22,12 @@ func (v scanView) evidence(f *scanFault) string {
 		held = f.Mount.Device
 	}
 	for _, line := range append([][2]string{
-		{"hurts", hurts[f.Impact]}, {"pod", f.Pod.String()}, {"workload", f.Details.Workload.String()}, {"container", f.Container},
+		{"hurts", verb.Hurts[f.Impact]}, {"pod", f.Pod.String()}, {"workload", f.Details.Workload.String()}, {"container", f.Container},
 		{"volume", f.Volume}, {"device", held}, {"mount", f.Mount.Point}, {"driver", f.Details.Driver}, {"holder", f.holder()},
 	}, f.why()...) {
 		v.field(&b, line[0], line[1])
 	}
-	v.field(&b, "heal", heals[f.Heal])
+	v.field(&b, "heal", verb.Heals[f.Heal])
 	v.field(&b, "plan", f.Plan)
 	for _, line := range remedies(entry, v.program) {
 		v.field(&b, line[0], line[1])

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/printable"
 )
@@ -91,7 +92,7 @@ func sightGaps(denied, partial int) (gaps []gap) {
 		gaps = append(gaps, gap{what, whyDenied(), asRoot})
 	}
 	if partial > 0 {
-		gaps = append(gaps, gap{"parts of " + count(partial, "mount namespace"), "they could not be read", asRoot})
+		gaps = append(gaps, gap{"parts of " + verb.Count(partial, "mount namespace"), "they could not be read", asRoot})
 	}
 	return gaps
 }

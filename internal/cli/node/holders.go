@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kubediag.org/kubediag/internal/cli/complete"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/kubelet"
@@ -41,28 +41,23 @@ func NewHoldersCommand(proc string) *cobra.Command {
 		Example: "  kubediag holders /dev/rbd3\n" +
 			"  kubediag holders 252:48 -o json\n" +
 			"  kubediag holders",
-		Args:              takes("DEVICE", 0),
-		ValidArgsFunction: complete.Arg(blockDevices),
+		Args:              verb.Takes("DEVICE", 0),
+		ValidArgsFunction: verb.CompleteArg(blockDevices),
 	}
 	o.addFlags(cmd.Flags())
 	out := addFormat(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = verb.Named(func(cmd *cobra.Command, args []string) error {
 		r, err := o.holders(cmd.Context(), args)
-		if err == nil {
-			err = r.write(cmd.OutOrStdout(), *out)
-		} else {
-			err = interrupted(cmd.Context(), err)
+		if err != nil {
+			return interrupted(cmd.Context(), err)
 		}
-		if err != nil && !errors.Is(err, ErrFaults) {
-			return fmt.Errorf("holders: %w", err)
-		}
-		return err
-	}
+		return writeReport(cmd.OutOrStdout(), *out, r)
+	})
 	return cmd
 }
 
 // holders looks for who holds the device that args name, or every device that was left behind.
-func (o nodeOptions) holders(ctx context.Context, args []string) (writable, error) {
+func (o nodeOptions) holders(ctx context.Context, args []string) (deviceReport, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}

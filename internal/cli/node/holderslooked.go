@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/printable"
@@ -80,13 +81,13 @@ func newLookedInto(l devholder.Looked) lookedInto {
 
 // text is what was looked at, from where, and what could not be.
 func (l lookedAt) text() string {
-	parts := []string{fmt.Sprintf("%s in %s (%s)", count(l.Mounts, "mount"), count(l.Namespaces, "mount namespace"), l.Backend)}
+	parts := []string{fmt.Sprintf("%s in %s (%s)", verb.Count(l.Mounts, "mount"), verb.Count(l.Namespaces, "mount namespace"), l.Backend)}
 	if i := l.lookedInto; i.Processes {
 		tasks := "processes"
 		if i.Threads {
 			tasks = "processes and threads"
 		}
-		parts = append(parts, fmt.Sprintf("what %d %s have open", i.Tasks, tasks), count(i.Overlays, "overlay"), count(i.Loops, "loop device"))
+		parts = append(parts, fmt.Sprintf("what %d %s have open", i.Tasks, tasks), verb.Count(i.Overlays, "overlay"), verb.Count(i.Loops, "loop device"))
 	}
 	text := fmt.Sprintf("Looked at %s %s.", strings.Join(parts, ", "), l.lookedFrom.text())
 	if left := l.left(); len(left) > 0 {

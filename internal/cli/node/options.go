@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"kubediag.org/kubediag/internal/fault"
@@ -38,19 +37,6 @@ func (o *nodeOptions) typed() (text string) {
 		text += fmt.Sprintf(" --kubelet-pid=%d", o.pid)
 	}
 	return text
-}
-
-// takes has a verb take one argument, which its help calls name, or none if that is enough.
-func takes(name string, least int) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		switch {
-		case len(args) < least:
-			return fmt.Errorf("%s: %s is missing, see %s --help", cmd.Name(), name, cmd.CommandPath())
-		case len(args) > 1:
-			return fmt.Errorf("%s: one %s at a time, not %d: %q", cmd.Name(), name, len(args), args)
-		}
-		return nil
-	}
 }
 
 func (o *nodeOptions) validate() error {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kubediag.org/kubediag/internal/cli/complete"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -31,7 +31,7 @@ const (
 func addFormat(cmd *cobra.Command) *format {
 	f := textFormat
 	cmd.Flags().VarP(&f, "output", "o", "how to write: text or json")
-	complete.Flag(cmd, "output", func() []string { return []string{string(textFormat), string(jsonFormat)} })
+	verb.CompleteFlag(cmd, "output", func() []string { return []string{string(textFormat), string(jsonFormat)} })
 	return &f
 }
 
@@ -61,12 +61,13 @@ func writeJSON(w io.Writer, v any) error {
 		return fmt.Errorf("write json: %w", err)
 	}
 	// The encoder escapes the first 32 characters alone.
-	return write(w, printable.Text(b.String()))
+	return verb.Write(w, printable.Text(b.String()))
 }
 
-func write(w io.Writer, text string) error {
-	if _, err := io.WriteString(w, text); err != nil {
-		return fmt.Errorf("write output: %w", err)
+// writeAs writes a report for programs or, as text says it, for people.
+func writeAs(w io.Writer, f format, all any, text func() string) error {
+	if f == jsonFormat {
+		return writeJSON(w, all)
 	}
-	return nil
+	return verb.Write(w, text())
 }

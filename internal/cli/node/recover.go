@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -43,18 +44,8 @@ func NewRecoverCommand(proc string) *cobra.Command {
 	}
 	o.addSelection(cmd)
 	o.change.addFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return ended(cmd.Context(), "recover", o.run(cmd, args))
-	}
+	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) })
 	return cmd
-}
-
-// ended is how a verb ends, with its name.
-func ended(ctx context.Context, verb string, err error) error {
-	if err == nil || errors.Is(err, ErrFaults) {
-		return err
-	}
-	return fmt.Errorf("%s: %w", verb, interrupted(ctx, err))
 }
 
 // changeOptions are the flags of verbs that change something.
@@ -182,7 +173,7 @@ func (o recoverOptions) recover(cmd *cobra.Command, args []string, w io.Writer) 
 
 // writeThen writes a text, and gives the other error if that went well.
 func writeThen(w io.Writer, text string, then error) error {
-	if err := write(w, text); err != nil {
+	if err := verb.Write(w, text); err != nil {
 		return err
 	}
 	return then

@@ -17,6 +17,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/bounded"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -143,7 +144,7 @@ func (r *recovery) resultText() string {
 		}
 	}
 	good, all := r.healed()
-	b.WriteString(r.view.Wrap("", fmt.Sprintf("%d of %s healed.", good, count(all, "fault")), 0))
+	b.WriteString(r.view.Wrap("", fmt.Sprintf("%d of %s healed.", good, verb.Count(all, "fault")), 0))
 	return b.String()
 }
 
@@ -159,13 +160,13 @@ func (r *recovery) agree(cmd *cobra.Command, o changeOptions) error {
 			faults += len(t.faults)
 		}
 	}
-	return o.agree(cmd, "Repair "+count(faults, "fault")+" as planned?", r.next)
+	return o.agree(cmd, "Repair "+verb.Count(faults, "fault")+" as planned?", r.next)
 }
 
 // agree asks a question on the terminal. line is what to type if no question can be asked.
 func (o changeOptions) agree(cmd *cobra.Command, question, line string) error {
 	if *o.out == jsonFormat {
-		return fmt.Errorf("%w: nothing was changed: --output=json asks nothing. To carry out the plan, type: %s", ErrRefused, line)
+		return fmt.Errorf("%w: nothing was changed: --output=json asks nothing. To carry out the plan, type: %s", verb.ErrRefused, line)
 	}
 	in := cmd.InOrStdin()
 	file, ok := in.(*os.File)
@@ -173,9 +174,9 @@ func (o changeOptions) agree(cmd *cobra.Command, question, line string) error {
 		_, ok = sys.Columns(file)
 	}
 	if !ok {
-		return fmt.Errorf("%w: nothing was changed: there is no terminal to ask on. To carry out the plan, type: %s", ErrRefused, line)
+		return fmt.Errorf("%w: nothing was changed: there is no terminal to ask on. To carry out the plan, type: %s", verb.ErrRefused, line)
 	}
-	if err := write(cmd.OutOrStdout(), question+" [y/N] "); err != nil {
+	if err := verb.Write(cmd.OutOrStdout(), question+" [y/N] "); err != nil {
 		return err
 	}
 	answer, err := answerOf(cmd.Context(), in)
@@ -183,7 +184,7 @@ func (o changeOptions) agree(cmd *cobra.Command, question, line string) error {
 		return err
 	}
 	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
-		return fmt.Errorf("%w: nothing was changed", ErrRefused)
+		return fmt.Errorf("%w: nothing was changed", verb.ErrRefused)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/volume"
@@ -319,7 +320,7 @@ func (r *recovery) end(err error, named bool) error {
 	case ok == len(r.targets):
 		return nil
 	case refused == len(r.targets) && named:
-		return fmt.Errorf("%w: nothing was changed", ErrRefused)
+		return fmt.Errorf("%w: nothing was changed", verb.ErrRefused)
 	}
-	return ErrFaults
+	return verb.ErrFaults
 }

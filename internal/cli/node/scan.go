@@ -15,17 +15,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/bounded"
 	"kubediag.org/kubediag/internal/printable"
 )
-
-// ErrFaults is how a verb ends that has looked and found faults. The verb has written them by then.
-var ErrFaults = errors.New("faults found")
 
 // NewScanCommand makes the verb scan. It looks for kubelets in the process file system at proc; empty: /proc.
 func NewScanCommand(proc string) *cobra.Command {
@@ -47,17 +44,10 @@ func NewScanCommand(proc string) *cobra.Command {
 			"  kubediag scan --watch --only HungMount,DisconnectedFUSE\n" +
 			"  kubediag scan --pod shop/web-0 -v\n" +
 			"  kubectl get pods -A -o json | kubediag scan --pods - -o json",
-		Args: NoArgs,
+		Args: verb.NoArgs,
 	}
 	o.addFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := o.run(cmd); err != nil && !errors.Is(err, ErrFaults) {
-			return fmt.Errorf("scan: %w", err)
-		} else if err != nil {
-			return err
-		}
-		return nil
-	}
+	cmd.RunE = verb.Named(func(cmd *cobra.Command, _ []string) error { return o.run(cmd) })
 	return cmd
 }
 
@@ -97,8 +87,8 @@ func (o *scanOptions) addSelection(cmd *cobra.Command) {
 		"for how long nothing must have changed in a pod's directory before the\npod can be gone, 5m to 720h")
 	f.StringSliceVar(&o.only, "only", nil, "only faults of these codes, with commas between them")
 	f.StringVar(&o.pod, "pod", "", "only faults of this pod: NAMESPACE/NAME, or its UID")
-	complete.Flag(cmd, "only", codeNames)
-	complete.Flag(cmd, "pod", podsOfLast)
+	verb.CompleteFlag(cmd, "only", verb.Codes)
+	verb.CompleteFlag(cmd, "pod", podsOfLast)
 }
 
 // validateSource checks the flags that say what is looked at: a node or a bundle.
@@ -123,7 +113,7 @@ func (o scanOptions) validate() error {
 	}
 	for _, code := range o.only {
 		if _, ok := fault.Lookup(fault.Code(code)); !ok {
-			return fmt.Errorf("--only=%q: is none of %s", code, strings.Join(codeNames(), ", "))
+			return fmt.Errorf("--only=%q: is none of %s", code, strings.Join(verb.Codes(), ", "))
 		}
 	}
 	if namespace, name, ok := strings.Cut(o.pod, "/"); ok && (namespace == "" || name == "") {
@@ -144,14 +134,6 @@ func (o scanOptions) validate() error {
 	return nil
 }
 
-// codeNames are the codes of the catalogue.
-func codeNames() (names []string) {
-	for _, entry := range fault.Catalogue() {
-		names = append(names, string(entry.Code))
-	}
-	return names
-}
-
 // run scans once, or until it is interrupted, and writes the result.
 func (o scanOptions) run(cmd *cobra.Command) error {
 	if err := o.validate(); err != nil {
@@ -167,15 +149,15 @@ func (o scanOptions) run(cmd *cobra.Command) error {
 	w := cmd.OutOrStdout()
 	switch {
 	case o.brief:
-		err = write(w, r.brief())
+		err = verb.Write(w, r.brief())
 	case *o.out == jsonFormat:
 		err = writeJSON(w, r)
 	case o.from != "":
-		err = write(w, printable.Line(fmt.Sprintf("From the bundle that was made on %s at %s:", r.Node, r.Time.Format(time.RFC3339)))+"\n"+
+		err = verb.Write(w, printable.Line(fmt.Sprintf("From the bundle that was made on %s at %s:", r.Node, r.Time.Format(time.RFC3339)))+"\n"+
 			o.view(w, r).text())
 	default:
 		keep(r)
-		err = write(w, o.view(w, r).text())
+		err = verb.Write(w, o.view(w, r).text())
 	}
 	if err != nil {
 		return err

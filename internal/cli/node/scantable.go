@@ -9,19 +9,9 @@ import (
 	"strings"
 
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
-)
-
-// hurts and heals are the words of the table.
-var (
-	hurts = map[fault.Impact]string{
-		fault.ImpactNow: "now", fault.ImpactNextStart: "next start", fault.ImpactDetach: "detach", fault.ImpactCleanup: "cleanup",
-	}
-	heals = map[fault.Heal]string{
-		fault.HealAutomatic: "automatic", fault.HealSafe: "safe", fault.HealDriver: "driver", fault.HealPerson: "person",
-	}
-	colours = map[fault.Impact]terminal.Colour{fault.ImpactNow: terminal.Red, fault.ImpactNextStart: terminal.Yellow}
 )
 
 // Widths from which on the table has more columns.
@@ -39,7 +29,7 @@ func (v scanView) table(places []faultPlace) string {
 	}
 	for _, p := range places {
 		first := p.faults[0]
-		row := []string{strconv.Itoa(p.number), string(first.Code), hurts[first.Impact], heals[first.Heal], p.subject()}
+		row := []string{strconv.Itoa(p.number), string(first.Code), verb.Hurts[first.Impact], verb.Heals[first.Heal], p.subject()}
 		if wide {
 			row = append(row, p.volume())
 		}
@@ -52,7 +42,7 @@ func (v scanView) table(places []faultPlace) string {
 	var b strings.Builder
 	for i, row := range cells {
 		if i > 0 {
-			b.WriteString(v.line(row, widths, colours[places[i-1].faults[0].Impact]))
+			b.WriteString(v.line(row, widths, verb.Colours[places[i-1].faults[0].Impact]))
 			b.WriteString(v.Wrap(strings.Repeat(" ", widths[0]+4), places[i-1].reason(!wide), widths[0]+4))
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
 )
@@ -66,9 +67,9 @@ func (v scanView) verdict() string {
 		found = append(found, "no kubelet is running")
 		fallthrough
 	case sum.Faults > 0:
-		text := count(sum.Faults, "fault")
+		text := verb.Count(sum.Faults, "fault")
 		if sum.Places > 1 {
-			text += " in " + count(sum.Places, "place")
+			text += " in " + verb.Count(sum.Places, "place")
 		}
 		found = append(found, text)
 	default:
@@ -171,8 +172,8 @@ func (v scanView) coverage() string {
 	if l.PodSpecs.Given {
 		specs = fmt.Sprintf("specs of %d", l.PodSpecs.Pods)
 	}
-	return fmt.Sprintf("Looked at %s (%s), %s, %s and %s in %s.", count(l.Pods, "pod"), specs, count(l.Binds, "subPath bind"),
-		count(l.Volumes, "volume"), count(l.Mounts, "mount"), took(l.Milliseconds))
+	return fmt.Sprintf("Looked at %s (%s), %s, %s and %s in %s.", verb.Count(l.Pods, "pod"), specs, verb.Count(l.Binds, "subPath bind"),
+		verb.Count(l.Volumes, "volume"), verb.Count(l.Mounts, "mount"), took(l.Milliseconds))
 }
 
 func took(milliseconds float64) string {
@@ -303,7 +304,7 @@ func (v scanView) unseen() string {
 func (v scanView) caveats() (lines []string) {
 	l := v.Looked
 	if n := l.RenewedByKubelet; n > 0 && (v.broken() || v.verbose) {
-		lines = append(lines, count(n, "stale bind")+" left out, which this kubelet renews by itself.")
+		lines = append(lines, verb.Count(n, "stale bind")+" left out, which this kubelet renews by itself.")
 	}
 	if l.KubeletRenews == renewsUnknown && slices.ContainsFunc(v.Faults, func(f scanFault) bool { return f.Code == fault.StaleSubPath }) {
 		lines = append(lines, "It is not known whether this kubelet renews stale binds by itself, as kubelets from 1.19 do.")

@@ -21,6 +21,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/validate"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 )
 
@@ -37,7 +38,7 @@ func enums() map[reflect.Type][]string {
 		return all
 	}
 	return map[reflect.Type][]string{
-		reflect.TypeFor[fault.Code]():           codeNames(),
+		reflect.TypeFor[fault.Code]():           verb.Codes(),
 		reflect.TypeFor[fault.Impact]():         words(fault.Impacts()),
 		reflect.TypeFor[fault.Heal]():           words(fault.Heals()),
 		reflect.TypeFor[fault.Effect]():         words([]fault.Effect{fault.EffectNone, fault.EffectRepair, fault.EffectLoss}),

@@ -15,8 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/printable"
@@ -38,31 +38,31 @@ func NewShowCommand(proc string) *cobra.Command {
 			"Exit status: 0 shown, 2 there is no such fault, or it could not look, 3 the kept scan is not this user's own.",
 		Example: "  kubediag show 1\n" +
 			"  kubediag show shop/web-0 -o json",
-		Args:              takes("N|NAME", 1),
-		ValidArgsFunction: complete.Arg(placesOfLast),
+		Args:              verb.Takes("N|NAME", 1),
+		ValidArgsFunction: verb.CompleteArg(placesOfLast),
 	}
 	cmd.Flags().BoolVarP(&all, "verbose", "v", false, "with the evidence of each fault of the row")
 	out := addFormat(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
 		r, err := lastScan()
 		if errors.Is(err, fs.ErrNotExist) {
 			o := scanOptions{nodeOptions: nodeOptions{proc: proc}, orphanAge: orphan.DefaultMinimumAge}
 			r, err = o.scan(cmd.Context(), nil)
 		}
 		if err != nil {
-			return fmt.Errorf("show: %w", interrupted(cmd.Context(), err))
+			return err
 		}
 		found, err := r.named(args[0])
 		if err != nil {
-			return fmt.Errorf("show: %w", err)
+			return err
 		}
 		w := cmd.OutOrStdout()
 		if *out == jsonFormat {
 			return writeJSON(w, shown{r.SchemaVersion, r.Node, r.Time, faultsOf(found)})
 		}
 		v := scanView{Screen: terminal.New(w, os.Getenv), scanReport: r, program: thisProgram(), verbose: all}
-		return write(w, v.show(found, time.Now()))
-	}
+		return verb.Write(w, v.show(found, time.Now()))
+	})
 	return cmd
 }
 
@@ -134,7 +134,7 @@ func (v scanView) showPlace(p faultPlace) string {
 		others = nil
 	}
 	if len(others) > 0 {
-		b.WriteString("\n" + v.Wrap("", "The same fault, "+count(len(others), "time")+" more:", 0))
+		b.WriteString("\n" + v.Wrap("", "The same fault, "+verb.Count(len(others), "time")+" more:", 0))
 	}
 	for _, f := range others[:min(len(others), maxShown)] {
 		text := f.Pod.short()
