@@ -88,9 +88,9 @@ func (o *approveOptions) run(cmd *cobra.Command, name string) error {
 	if err := c.create(cmd.Context(), approvals.in(a.Namespace), a); err != nil {
 		return err
 	}
-	return verb.Write(cmd.OutOrStdout(), s.Text(marked(s, "✓", terminal.Green,
+	return verb.Write(cmd.OutOrStdout(), s.Text(s.Marked("", "✓", terminal.Green,
 		fmt.Sprintf("Created RecoveryApproval %s/%s of plan %.12s", a.Namespace, a.Name, a.Spec.PlanHash))+
-		hints(s, []hint{{c.command("get", d.Name, "-n", d.Namespace, "-w"), "follows the repair"}})))
+		s.Hints([]terminal.Hint{{Line: c.command("get", d.Name, "-n", d.Namespace, "-w"), Purpose: "follows the repair"}}, nil)))
 }
 
 // user is the name of the user as the API server knows it. It is empty for a server before Kubernetes 1.28, which does not say it, and

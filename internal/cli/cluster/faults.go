@@ -182,9 +182,7 @@ func changeLine(s terminal.Screen, kind watch.EventType, f *v1.MountFault, now t
 		mark = "!"
 	}
 	line := fmt.Sprintf("%s %s: %s", f.Status.Code, subject(f), text)
-	stamp := now.Format(time.TimeOnly) + " "
-	wrapped := s.Wrap(stamp+mark+" ", printable.Quoted(line), len(stamp)+2)
-	return stamp + s.Paint(colour, mark) + strings.TrimPrefix(wrapped, stamp+mark)
+	return s.Marked(now.Format(time.TimeOnly)+" ", mark, colour, line)
 }
 
 // age is how long something has lasted, as kubectl writes it.

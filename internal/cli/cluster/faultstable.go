@@ -40,7 +40,7 @@ func (v faultsView) text(list []*v1.MountFault, namespace string) string {
 		if namespace != "" {
 			note += " All namespaces: " + v.command("faults", "-A")
 		}
-		return v.Text(marked(v.Screen, "✓", terminal.Green, note))
+		return v.Text(v.Marked("", "✓", terminal.Green, note))
 	}
 	rows := rowsOf(list, v.wide)
 	count, now, next := 0, map[string]bool{}, map[string]bool{}
@@ -59,7 +59,7 @@ func (v faultsView) text(list []*v1.MountFault, namespace string) string {
 	if len(next) > 0 {
 		verdict += " At risk at the next start: " + verb.Count(len(next), "pod") + "."
 	}
-	return v.Text(marked(v.Screen, "✗", terminal.Red, verdict) + "\n" + v.table(rows) + "\nNext:\n" + hints(v.Screen, v.next(rows)))
+	return v.Text(v.Marked("", "✗", terminal.Red, verdict) + "\n" + v.table(rows) + "\nNext:\n" + v.Hints(v.next(rows), nil))
 }
 
 // rowsOf groups faults that are sorted. The order of the rows is that of their first faults.
@@ -98,61 +98,42 @@ const (
 )
 
 // table has a row for each group and its reason below.
-func (v faultsView) table(rows []faultRow) string {
-	cells := [][]string{{"FAULT", "HURTS", "HEAL", "POD OR DEVICE", "VOLUME", "NODE", "SINCE"}}
-	for _, r := range rows {
+func (v faultsView) table(groups []faultRow) string {
+	rows := []terminal.Row{{Cells: []string{"FAULT", "HURTS", "HEAL", "POD OR DEVICE", "VOLUME", "NODE", "SINCE"}}}
+	for _, r := range groups {
 		first := r.faults[0].Status
-		cells = append(cells, []string{first.Code, verb.Hurts[fault.Impact(first.Impact)], verb.Heals[fault.Heal(first.Heal)], r.subject(),
+		impact := fault.Impact(first.Impact)
+		rows = append(rows, terminal.Row{Colour: verb.Colours[impact], Below: r.reason(), Cells: []string{
+			first.Code, verb.Hurts[impact], verb.Heals[fault.Heal(first.Heal)], r.subject(),
 			r.said(func(f *v1.MountFault) string { return f.Status.Volume }, "volumes"),
-			r.said(func(f *v1.MountFault) string { return f.Status.Node }, "nodes"), age(first.Since, v.now)})
+			r.said(func(f *v1.MountFault) string { return f.Status.Node }, "nodes"), age(first.Since, v.now),
+		}})
 	}
 	if v.Width > 0 && v.Width < leastTable {
-		return v.narrow(rows)
+		return v.narrow(rows[1:])
 	}
 	if v.Width > 0 && v.Width < narrowScreen {
-		for i := range cells {
-			cells[i] = cells[i][:subjectColumn+1]
+		for i := range rows {
+			rows[i].Cells = rows[i].Cells[:subjectColumn+1]
 		}
 	}
-	widths := v.widths(cells)
-	var b strings.Builder
-	for i, row := range cells {
-		colour := terminal.Plain
-		if i > 0 {
-			colour = verb.Colours[fault.Impact(rows[i-1].faults[0].Status.Impact)]
-		}
-		line := v.line(row, widths, colour)
-		if i == 0 {
-			line = v.Paint(terminal.Dim, line)
-		}
-		b.WriteString(line + "\n")
-		if i > 0 {
-			b.WriteString(v.Wrap("    ", rows[i-1].reason(), 4))
-		}
-	}
-	return b.String()
+	return v.Table(rows, v.widths(rows), 1, 4)
 }
 
 // narrow is the table with a row on several lines.
-func (v faultsView) narrow(rows []faultRow) string {
+func (v faultsView) narrow(rows []terminal.Row) string {
 	var b strings.Builder
 	for _, r := range rows {
-		first := r.faults[0].Status
-		b.WriteString(v.Wrap("", printable.Quoted(fmt.Sprintf("%s, %s, %s", first.Code, verb.Hurts[fault.Impact(first.Impact)], verb.Heals[fault.Heal(first.Heal)])), 2))
-		b.WriteString("  " + v.Cut(r.subject(), v.Width-2) + "\n" + v.Wrap("  ", r.reason(), 2))
+		b.WriteString(v.Wrap("", printable.Quoted(strings.Join(r.Cells[:subjectColumn], ", ")), 2))
+		b.WriteString("  " + v.Cut(r.Cells[subjectColumn], v.Width-2) + "\n" + v.Wrap("  ", r.Below, 2))
 	}
 	return b.String()
 }
 
 // widths cuts the widest of the columns that can be cut until a line fits.
-func (v faultsView) widths(cells [][]string) []int {
+func (v faultsView) widths(rows []terminal.Row) []int {
 	const least = 8
-	widths := make([]int, len(cells[0]))
-	for _, row := range cells {
-		for i, cell := range row {
-			widths[i] = max(widths[i], terminal.Columns(cell))
-		}
-	}
+	widths := terminal.Widths(rows)
 	for v.Width > 0 {
 		sum, widest := -2, subjectColumn
 		for i, w := range widths {
@@ -167,18 +148,6 @@ func (v faultsView) widths(cells [][]string) []int {
 		widths[widest]--
 	}
 	return widths
-}
-
-func (v faultsView) line(row []string, widths []int, hurt terminal.Colour) string {
-	var b strings.Builder
-	for i, cell := range row {
-		cell = terminal.Pad(v.Cut(cell, widths[i]), widths[i])
-		if i == 1 {
-			cell = v.Paint(hurt, cell)
-		}
-		b.WriteString(cell + "  ")
-	}
-	return strings.TrimRight(b.String(), " ")
 }
 
 // subject is what is hurt.
@@ -250,9 +219,10 @@ func waitingFor(rows []faultRow) string {
 }
 
 // next is what to type: about the worst row, and what repairs the first that can be repaired safely.
-func (v faultsView) next(rows []faultRow) (list []hint) {
+func (v faultsView) next(rows []faultRow) (list []terminal.Hint) {
+	add := func(line, purpose string) { list = append(list, terminal.Hint{Line: line, Purpose: purpose}) }
 	worst := rows[0].faults[0]
-	list = append(list, hint{v.kubectl("get", "mf", "-n", worst.Namespace, worst.Name, "-o", "yaml"), "evidence, plan and commands of the first"})
+	add(v.kubectl("get", "mf", "-n", worst.Namespace, worst.Name, "-o", "yaml"), "evidence, plan and commands of the first")
 	of := worst
 	for _, r := range rows {
 		if s := r.faults[0].Status; s.Heal == v1.HealSafe && s.Diagnosis == "" {
@@ -263,17 +233,17 @@ func (v faultsView) next(rows []faultRow) (list []hint) {
 	waiting := waitingFor(rows)
 	if waiting != "" {
 		namespace, name, _ := strings.Cut(waiting, "/")
-		list = append(list, hint{v.command("approve", name, "-n", namespace), "its plan, which a policy wants approved"})
+		add(v.command("approve", name, "-n", namespace), "its plan, which a policy wants approved")
 	}
 	switch p := of.Status.Pod; {
 	case waiting != "" && of.Status.Diagnosis == waiting: // run would repeat the plan
 	case p != nil:
-		list = append(list, hint{v.command("run", "pod/"+p.Name, "-n", p.Namespace), "its plan; it asks before it heals"})
+		add(v.command("run", "pod/"+p.Name, "-n", p.Namespace), "its plan; it asks before it heals")
 	default:
-		list = append(list, hint{v.command("run", "node/"+of.Status.Node), "its plan; it asks before it heals"})
+		add(v.command("run", "node/"+of.Status.Node), "its plan; it asks before it heals")
 	}
 	if worst.Status.Code != v1.UnlistedFaults {
-		list = append(list, hint{v.command("explain", worst.Status.Code), "cause, proof, repair by hand, prevention"})
+		add(v.command("explain", worst.Status.Code), "cause, proof, repair by hand, prevention")
 	}
 	return list
 }

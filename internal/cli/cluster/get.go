@@ -169,7 +169,7 @@ func (c *client) cancel(cmd *cobra.Command, name string) error {
 		return err
 	}
 	if ended(d) {
-		return verb.Write(cmd.OutOrStdout(), s.Text(marked(s, "!", terminal.Yellow, fmt.Sprintf("Diagnosis %s/%s has ended already: %s", d.Namespace, d.Name, d.Status.Summary))))
+		return verb.Write(cmd.OutOrStdout(), s.Text(s.Marked("", "!", terminal.Yellow, fmt.Sprintf("Diagnosis %s/%s has ended already: %s", d.Namespace, d.Name, d.Status.Summary))))
 	}
 	soFar := newStory(s, d)
 	if err := verb.Write(cmd.OutOrStdout(), soFar.begin(d.Spec.Target())+soFar.news(d)); err != nil {
@@ -178,7 +178,7 @@ func (c *client) cancel(cmd *cobra.Command, name string) error {
 	if err := c.remove(cmd.Context(), in, &d.ObjectMeta); err != nil {
 		return err
 	}
-	return verb.Write(cmd.OutOrStdout(), s.Text(marked(s, "✓", terminal.Green,
+	return verb.Write(cmd.OutOrStdout(), s.Text(s.Marked("", "✓", terminal.Green,
 		fmt.Sprintf("Deleted Diagnosis %s/%s, which cancels it. Its repairs stay.", d.Namespace, d.Name))))
 }
 

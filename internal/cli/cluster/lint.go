@@ -261,9 +261,9 @@ func (r *linted) text(s terminal.Screen) string {
 	} else {
 		text += "; the versions of the kubelets are not known, and the oldest was assumed"
 	}
-	b.WriteString(marked(s, mark, colour, text+"."))
+	b.WriteString(s.Marked("", mark, colour, text+"."))
 	for _, gap := range r.NotLookedAt {
-		b.WriteString(marked(s, "!", terminal.Yellow, "Not looked at: "+gap))
+		b.WriteString(s.Marked("", "!", terminal.Yellow, "Not looked at: "+gap))
 	}
 	return s.Text(b.String())
 }

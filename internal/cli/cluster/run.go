@@ -171,7 +171,7 @@ func (r *runner) agreed(ctx context.Context, d *v1.Diagnosis) (bool, error) {
 	case r.heal == healNever:
 		return false, nil
 	case r.heal == healAuto && !plan.Lossless:
-		return false, r.say(marked(r.Screen, "!", terminal.Yellow, "Not repaired by itself: something could be lost."))
+		return false, r.say(r.Marked("", "!", terminal.Yellow, "Not repaired by itself: something could be lost."))
 	case r.heal == healAuto:
 		return true, nil
 	}
@@ -265,10 +265,11 @@ func (r *runner) follow(ctx context.Context, w *watcher, s *story, d *v1.Diagnos
 
 // left says how to look at a Diagnosis that goes on.
 func (r *runner) left(d *v1.Diagnosis, why string) error {
-	text := hints(r.Screen, []hint{
-		{r.command("get", d.Name, "-n", d.Namespace, "-w"), "follows it"}, {r.command("report", d.Name, "-n", d.Namespace), "shows all of it"},
-		{r.command("cancel", d.Name, "-n", d.Namespace), "ends it"},
-	})
+	text := r.Hints([]terminal.Hint{
+		{Line: r.command("get", d.Name, "-n", d.Namespace, "-w"), Purpose: "follows it"},
+		{Line: r.command("report", d.Name, "-n", d.Namespace), Purpose: "shows all of it"},
+		{Line: r.command("cancel", d.Name, "-n", d.Namespace), Purpose: "ends it"},
+	}, nil)
 	if err := r.say("\nThe Diagnosis goes on:\n" + text); err != nil {
 		return err
 	}

@@ -287,7 +287,7 @@ func (s *story) conclusion(d *v1.Diagnosis, heal string) string {
 	if d.Status.Outcome == v1.OutcomePlanned {
 		b.WriteString("\n" + s.view.actions(d))
 		for _, code := range unplanned(d) {
-			b.WriteString(s.view.marked("!", terminal.Yellow, "No action repairs "+code+" now. See "+s.view.program.line("kubediag explain "+code)))
+			b.WriteString(s.view.Marked("", "!", terminal.Yellow, "No action repairs "+code+" now. See "+s.view.program.line("kubediag explain "+code)))
 		}
 	}
 	b.WriteString("\n" + s.view.Wrap(string(d.Status.Outcome)+": ", printable.Quoted(summaryOf(d)), 2))

@@ -36,13 +36,13 @@ func (v recoverView) clean() string {
 	case len(v.Looked.NotLookedAt) > 0:
 		mark, colour, text = "!", terminal.Yellow, "nothing to repair in what was looked at."
 	}
-	return v.marked(mark, colour, printable.Quoted(v.Node)+": "+text+" "+v.coverage()) + v.unseen()
+	return v.Marked("", mark, colour, v.Node+": "+text+" "+v.coverage()) + v.unseen()
 }
 
 func (v recoverView) goneText(gone []*scanFault) string {
 	var b strings.Builder
 	for _, f := range gone {
-		b.WriteString(v.marked("✓", terminal.Green, v.name(f)+": gone since the last scan."))
+		b.WriteString(v.Marked("", "✓", terminal.Green, v.name(f)+": gone since the last scan."))
 	}
 	return b.String()
 }
@@ -130,7 +130,7 @@ func (v recoverView) result(t *target) string {
 		if t.progress == refusal || t.progress == failed {
 			text = strings.TrimSuffix(text, ".") + ". Next: " + v.program.line(fmt.Sprintf("kubediag show %d", f.Place))
 		}
-		b.WriteString(v.marked(m.mark, m.colour, text))
+		b.WriteString(v.Marked("", m.mark, m.colour, text))
 	}
 	return b.String()
 }

@@ -86,14 +86,8 @@ func (v scanView) verdict() string {
 	if !v.broken() {
 		text += " " + v.coverage()
 	}
-	out := v.marked(mark, colour, printable.Quoted(v.Node)+": "+text)
+	out := v.Marked("", mark, colour, v.Node+": "+text)
 	return out + v.names("hurt now:      ", sum.PodsNow) + v.names("at next start: ", sum.PodsNextStart)
-}
-
-// marked is a text behind a mark in colour.
-func (v scanView) marked(mark string, c terminal.Colour, text string) string {
-	lines := v.Wrap(mark+" ", text, 2)
-	return v.Paint(c, mark) + strings.TrimPrefix(lines, mark)
 }
 
 // parts are what is hurt, in numbers.
@@ -238,29 +232,13 @@ func (v scanView) repair(places []faultPlace) []fault.Command {
 // fits reports whether a command takes no more than half of a line.
 func (v scanView) fits(line string) bool { return v.Width == 0 || terminal.Columns(line) <= v.Width/2 }
 
-// commands are lines to paste, with their purpose behind them, or above them if that does not fit.
+// commands are lines to paste.
 func (v scanView) commands(list []fault.Command) string {
-	var b strings.Builder
-	column := 0
-	list = slices.Clone(list)
-	for i := range list {
-		list[i].Line = v.program.line(list[i].Line)
+	hints := make([]terminal.Hint, len(list))
+	for i, c := range list {
+		hints[i] = terminal.Hint{Line: v.program.line(c.Line), Purpose: c.Purpose}
 	}
-	for _, c := range list {
-		if v.fits(c.Line) && len(c.Line) < 60 {
-			column = max(column, terminal.Columns(c.Line))
-		}
-	}
-	for _, c := range list {
-		purpose := printable.Quoted(c.Purpose)
-		beside := terminal.Columns(c.Line) <= column
-		if !beside || v.Width > 0 && 2+column+4+terminal.Columns(purpose) > v.Width {
-			b.WriteString(v.Wrap("  # ", purpose, 4) + "  " + c.Line + "\n")
-			continue
-		}
-		b.WriteString("  " + terminal.Pad(c.Line, column) + "  " + v.Paint(terminal.Dim, "# "+purpose) + "\n")
-	}
-	return b.String()
+	return v.Hints(hints, func(line string) bool { return v.fits(line) && len(line) < 60 })
 }
 
 // unseen is what could not be looked at, and what the result rests on.
@@ -292,7 +270,7 @@ func (v scanView) unseen() string {
 		b.WriteString("\n" + v.Wrap("", v.coverage(), 0))
 	}
 	for _, line := range lines {
-		b.WriteString(v.marked("!", terminal.Yellow, printable.Quoted(line)))
+		b.WriteString(v.Marked("", "!", terminal.Yellow, line))
 	}
 	if v.verbose {
 		b.WriteString(v.Wrap("", v.where(), 0))
