@@ -113,11 +113,7 @@ func (d *doctor) run(cmd *cobra.Command) error {
 
 func (d *doctor) show(cmd *cobra.Command, results []checked) error {
 	if *d.out == inJSON {
-		text, err := json.MarshalIndent(map[string]any{"schemaVersion": 1, "checks": results}, "", "    ")
-		if err != nil {
-			return fmt.Errorf("print checks: %w", err)
-		}
-		return verb.Write(cmd.OutOrStdout(), printable.Text(string(text)+"\n"))
+		return writeJSON(cmd.OutOrStdout(), map[string]any{"schemaVersion": 1, "checks": results})
 	}
 	s := screen(cmd)
 	colours := map[level]terminal.Colour{levelOK: terminal.Green, levelWarn: terminal.Yellow, levelFail: terminal.Red}

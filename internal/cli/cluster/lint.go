@@ -5,7 +5,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -218,18 +217,15 @@ func (c *client) oldestKubelet(ctx context.Context) (oldest *version.Version) {
 }
 
 func (r *linted) end(cmd *cobra.Command, out format) error {
-	text := r.text(screen(cmd))
+	var err error
 	if out == inJSON {
-		encoded, err := json.MarshalIndent(r, "", "    ")
-		if err != nil {
-			return fmt.Errorf("print findings: %w", err)
-		}
-		text = printable.Text(string(encoded) + "\n")
-	}
-	if err := verb.Write(cmd.OutOrStdout(), text); err != nil {
-		return err
+		err = writeJSON(cmd.OutOrStdout(), r)
+	} else {
+		err = verb.Write(cmd.OutOrStdout(), r.text(screen(cmd)))
 	}
 	switch {
+	case err != nil:
+		return err
 	case len(r.Findings) > 0:
 		return verb.ErrFaults
 	case len(r.NotLookedAt) > 0:

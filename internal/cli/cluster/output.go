@@ -136,3 +136,12 @@ func (p *printer) event(w io.Writer, now change) error {
 	}
 	return verb.Write(w, printable.Text(string(text)+"\n"))
 }
+
+// writeJSON writes the report of a verb with no character that a terminal would act on.
+func writeJSON(w io.Writer, report any) error {
+	text, err := json.MarshalIndent(report, "", "    ")
+	if err != nil {
+		return fmt.Errorf("write json: %w", err)
+	}
+	return verb.Write(w, printable.Text(string(text)+"\n"))
+}
