@@ -23,7 +23,7 @@ import (
 
 // NewBundleCommand makes the verb bundle. It looks for kubelets in the process file system at proc; empty: /proc.
 func NewBundleCommand(proc string) *cobra.Command {
-	o := bundleOptions{nodeOptions: nodeOptions{proc: proc}}
+	o := bundleOptions{scanOptions: scanOptions{nodeOptions: nodeOptions{proc: proc}}}
 	cmd := &cobra.Command{
 		Use:   "bundle",
 		Short: "Write one file for a ticket: what was found, and all that it rests on",
@@ -47,12 +47,10 @@ func NewBundleCommand(proc string) *cobra.Command {
 
 // bundleOptions are the flags of bundle.
 type bundleOptions struct {
-	nodeOptions
-	file      string
-	force     bool
-	pods      string
-	log       string
-	orphanAge time.Duration
+	scanOptions
+	file  string
+	force bool
+	log   string
 }
 
 func (o *bundleOptions) addFlags(cmd *cobra.Command) {
@@ -69,11 +67,8 @@ func (o *bundleOptions) addFlags(cmd *cobra.Command) {
 }
 
 func (o *bundleOptions) validate() error {
-	if err := o.nodeOptions.validate(); err != nil {
+	if err := o.validateSource(); err != nil {
 		return err
-	}
-	if err := orphan.CheckMinimumAge(o.orphanAge); err != nil {
-		return fmt.Errorf("--orphan-minimum-age=%s: %w", o.orphanAge, err)
 	}
 	if o.pods == "-" && o.log == "-" {
 		return errors.New("--pods=- cannot be with --log=-: standard input is read once")
@@ -132,22 +127,20 @@ func entries(n int) string {
 
 // collect scans and puts everything together. failed is why the scan failed; then the bundle has the rest.
 func (o *bundleOptions) collect(ctx context.Context, stdin io.Reader) (b *bundle.Bundle, failed, err error) {
-	look := scanOptions{nodeOptions: o.nodeOptions, pods: o.pods, orphanAge: o.orphanAge}
-	at, err := look.site(ctx, stdin)
+	at, err := o.site(ctx, stdin)
 	if err != nil {
 		return nil, nil, err
 	}
-	s := look.begin(at)
+	s := o.begin(at)
 	if err := s.useNode(); err != nil {
 		return nil, nil, err
 	}
-	asked := nodeSource{s.node, newBoundedRuntime(s.node), s.orphanAge}
-	r := &recorder{nodeSource: asked}
+	r := &recorder{nodeSource: nodeSource{s.node, newBoundedRuntime(s.node), s.orphanAge}}
 	s.source = r
 	c := &collection{scan: s, Bundle: &bundle.Bundle{Manifest: bundle.Manifest{
 		Program: version.String(), Node: printable.Line(hostname()), Time: time.Now().UTC().Truncate(time.Second),
 	}}}
-	report, err := s.report(ctx, scanOptions{nodeOptions: o.nodeOptions})
+	report, err := s.report(ctx, o.scanOptions)
 	if err != nil {
 		failed = fmt.Errorf("the scan failed: %w", err)
 		c.Omit("scan.json and scan.txt", err.Error())

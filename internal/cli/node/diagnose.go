@@ -332,20 +332,20 @@ func (s *story) fault(f v1.Fault) string {
 	state := strings.ToLower(string(f.State))
 	b.WriteString(s.view.Wrap("", fmt.Sprintf("%s (%s)", f.Code, state), 0))
 	if f.Pod != nil {
-		s.view.field(&b, "pod", scanPod{string(f.Pod.UID), f.Pod.Namespace, f.Pod.Name}.String())
+		row(&b, 2, "pod", scanPod{string(f.Pod.UID), f.Pod.Namespace, f.Pod.Name}.String())
 	}
-	s.view.field(&b, "container", f.Container)
-	s.view.field(&b, "volume", f.Volume)
+	row(&b, 2, "container", f.Container)
+	row(&b, 2, "volume", f.Volume)
 	if f.Mount != nil {
-		s.view.field(&b, "mount", f.Mount.Point)
+		row(&b, 2, "mount", f.Mount.Point)
 	}
-	s.view.field(&b, "holder", f.Holder)
+	row(&b, 2, "holder", f.Holder)
 	evidence := f.Evidence
 	if !s.view.verbose {
 		evidence = evidence[:min(len(evidence), 1)]
 	}
 	for i, e := range evidence {
-		s.view.field(&b, map[bool]string{true: "why"}[i == 0], e)
+		row(&b, 2, map[bool]string{true: "why"}[i == 0], e)
 	}
 	return b.String()
 }

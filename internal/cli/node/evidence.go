@@ -9,7 +9,6 @@ import (
 
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/printable"
 )
 
 // evidence is a fault with all that is known of it.
@@ -25,21 +24,14 @@ func (v scanView) evidence(f *scanFault) string {
 		{"hurts", verb.Hurts[f.Impact]}, {"pod", f.Pod.String()}, {"workload", f.Details.Workload.String()}, {"container", f.Container},
 		{"volume", f.Volume}, {"device", held}, {"mount", f.Mount.Point}, {"driver", f.Details.Driver}, {"holder", f.holder()},
 	}, f.why()...) {
-		v.field(&b, line[0], line[1])
+		row(&b, 2, line[0], line[1])
 	}
-	v.field(&b, "heal", verb.Heals[f.Heal])
-	v.field(&b, "plan", f.Plan)
+	row(&b, 2, "heal", verb.Heals[f.Heal])
+	row(&b, 2, "plan", f.Plan)
 	for _, line := range remedies(entry, v.program) {
-		v.field(&b, line[0], line[1])
+		row(&b, 2, line[0], line[1])
 	}
 	return b.String()
-}
-
-// field writes a line of a block, unless it says nothing. Evidence is not broken: it is read by machines, too.
-func (v scanView) field(b *strings.Builder, name, value string) {
-	if value != "" {
-		fmt.Fprintf(b, "  %-10s %s\n", name, printable.Quoted(value))
-	}
 }
 
 func (f *scanFault) why() (lines [][2]string) {

@@ -42,7 +42,7 @@ func (s *scan) uids(ctx context.Context, pod string) (uids []string, err error) 
 		return []string{pod}, nil
 	}
 	for _, uid := range here {
-		if spec := s.specs.pod(uid); spec != nil && spec.Namespace == namespace && spec.Name == name {
+		if spec := s.specs.PodByUID(uid); spec != nil && spec.Namespace == namespace && spec.Name == name {
 			uids = append(uids, uid)
 		}
 	}

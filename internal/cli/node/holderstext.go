@@ -281,7 +281,7 @@ func (u deviceUse) patches(b *strings.Builder) {
 	}
 }
 
-// row writes a line of a block, unless it says nothing.
+// row writes a line of a block, unless it says nothing. It is not broken: evidence is read by machines, too.
 func row(b *strings.Builder, indent int, name, value string) {
 	if value != "" {
 		fmt.Fprintf(b, "%*s%-10s %s\n", indent, "", name, printable.Quoted(value))

@@ -64,7 +64,7 @@ func (p *nodePods) list(ctx context.Context, wanted func(types.NamespacedName) b
 		return nil, err
 	}
 	for _, uid := range here {
-		if pod := p.specs.pod(uid); pod != nil && wanted(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}) {
+		if pod := p.specs.PodByUID(uid); pod != nil && wanted(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}) {
 			pod, err := p.fromFile(ctx, pod)
 			if err != nil {
 				return nil, err

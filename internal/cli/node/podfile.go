@@ -140,6 +140,3 @@ func (p podFile) addPod(document []byte, kind string) error {
 	p[uid] = pod
 	return nil
 }
-
-// pod returns the pod with that UID, nil if it is not known.
-func (p podFile) pod(uid string) *corev1.Pod { return p[uid] }

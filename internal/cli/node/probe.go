@@ -21,7 +21,6 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	asking "kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
-	"kubediag.org/kubediag/internal/printable"
 )
 
 // Bounds of probe's --timeout.
@@ -203,20 +202,19 @@ func (r *probeReport) text() string {
 	} else {
 		b.WriteString("Alive\n")
 	}
-	fmt.Fprintf(&b, "  %-10s %s\n", "path", printable.Quoted(r.Path))
-	fmt.Fprintf(&b, "  %-10s %s\n", "mount", printable.Quoted(fmt.Sprintf("%s, %s, device %s, root %s", r.Mount.Point, r.Mount.FSType, r.Mount.Device,
-		r.Mount.Root)))
+	row(&b, 2, "path", r.Path)
+	row(&b, 2, "mount", fmt.Sprintf("%s, %s, device %s, root %s", r.Mount.Point, r.Mount.FSType, r.Mount.Device, r.Mount.Root))
 	label := "why"
 	if r.Code == "" {
 		label = "note"
 	}
 	for _, e := range r.Evidence {
-		fmt.Fprintf(&b, "  %-10s %s\n", label, printable.Quoted(e))
+		row(&b, 2, label, e)
 		label = ""
 	}
 	if entry, ok := fault.Lookup(r.Code); ok {
 		for _, line := range remedies(entry, thisProgram()) {
-			fmt.Fprintf(&b, "  %-10s %s\n", line[0], printable.Quoted(line[1]))
+			row(&b, 2, line[0], line[1])
 		}
 	}
 	fmt.Fprintf(&b, "Took %.1f ms.\n", r.Milliseconds)

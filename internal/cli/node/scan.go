@@ -92,7 +92,7 @@ func (o *scanOptions) addSelection(cmd *cobra.Command) {
 }
 
 // validateSource checks the flags that say what is looked at: a node or a bundle.
-func (o scanOptions) validateSource() error {
+func (o *scanOptions) validateSource() error {
 	if o.checkFrom != nil {
 		if err := o.checkFrom(); err != nil {
 			return err
@@ -107,7 +107,7 @@ func (o scanOptions) validateSource() error {
 	return nil
 }
 
-func (o scanOptions) validate() error {
+func (o *scanOptions) validate() error {
 	if err := o.validateSource(); err != nil {
 		return err
 	}
@@ -354,7 +354,7 @@ func (s *scan) countPods(ctx context.Context) error {
 	}
 	s.looked.PodSpecs.Given = s.specs != nil
 	for _, e := range entries {
-		if s.specs.pod(e) != nil {
+		if s.specs.PodByUID(e) != nil {
 			s.looked.PodSpecs.Pods++
 		}
 	}

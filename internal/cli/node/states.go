@@ -16,7 +16,7 @@ func (s *scan) states(ctx context.Context, faults []fault.Finding) {
 	asked := map[[2]string][]*fault.Finding{}
 	for i := range faults {
 		f := &faults[i]
-		if f.Container != "" && f.Details.Container == "" && s.specs.pod(f.Pod.UID) == nil &&
+		if f.Container != "" && f.Details.Container == "" && s.specs.PodByUID(f.Pod.UID) == nil &&
 			fault.Advise(*f, fault.Caller{}).Impact == fault.ImpactNextStart {
 			key := [2]string{f.Pod.UID, f.Container}
 			asked[key] = append(asked[key], f)

@@ -14,7 +14,7 @@ import (
 )
 
 // PodByUID returns the pod of the file; nil if it has none.
-func (p podFile) PodByUID(uid string) *corev1.Pod { return p.pod(uid) }
+func (p podFile) PodByUID(uid string) *corev1.Pod { return p[uid] }
 
 // PodsNow lists what the file has.
 func (p podFile) PodsNow(context.Context) ([]metav1.ObjectMeta, error) {
