@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -27,50 +26,19 @@ type format string
 
 // Formats that more than one verb knows.
 const (
-	forPeople format = ""
-	wide      format = "wide"
-	inJSON    format = "json"
-	inYAML    format = "yaml"
-	asName    format = "name"
-	markdown  format = "markdown"
+	forPeople = ""
+	wide      = "wide"
+	inJSON    = "json"
+	inYAML    = "yaml"
+	asName    = "name"
+	markdown  = "markdown"
 )
 
 // addFormat gives a verb its flag -o.
-func addFormat(cmd *cobra.Command, formats ...format) *format {
-	f := new(format)
-	var names []string
-	for _, each := range formats {
-		names = append(names, string(each))
-	}
-	cmd.Flags().VarP(&formatFlag{f, names}, "output", "o", "Output format. One of: ("+strings.Join(names, ", ")+")")
-	verb.CompleteFlag(cmd, "output", func() []string { return names })
+func addFormat(cmd *cobra.Command, formats ...string) *format {
+	f, list := new(format), strings.Join(formats, ", ")
+	verb.AddFormat(cmd, f, "Output format. One of: ("+list+")", "must be one of "+list, formats...)
 	return f
-}
-
-// formatFlag is the flag -o.
-type formatFlag struct {
-	to    *format
-	names []string
-}
-
-// String is the format's name.
-func (f *formatFlag) String() string {
-	if f.to == nil {
-		return ""
-	}
-	return string(*f.to)
-}
-
-// Type is what the flag's help calls the value.
-func (f *formatFlag) Type() string { return "format" }
-
-// Set takes the value of the flag.
-func (f *formatFlag) Set(value string) error {
-	if !slices.Contains(f.names, value) {
-		return fmt.Errorf("must be one of %s", strings.Join(f.names, ", "))
-	}
-	*f.to = format(value)
-	return nil
 }
 
 // printer writes objects for programs.

@@ -63,8 +63,8 @@ func (o *lintOptions) addFlags(cmd *cobra.Command) {
 	f.StringArrayVarP(&o.files, "filename", "f", nil, "file, or directory with files that end in .yaml, .yml or .json; \"-\": standard input")
 	f.StringVar(&o.version, "kubelet-version", "", "version of the kubelets, such as 1.18.20: from 1.19 on a subPath is no risk\n(default: not known, and the oldest is assumed)")
 	f.StringVar(&o.root, "kubelet-root", "", "root directory of the kubelets (default /var/lib/kubelet)")
-	f.VarP(&o.format, "output", "o", "how to write: text, json, or github for the annotations of its workflows")
-	verb.CompleteFlag(cmd, "output", func() []string { return lintFormats })
+	verb.AddFormat(cmd, &o.format, "how to write: text, json, or github for the annotations of its workflows",
+		`must be one of ["text" "json" "github"]`, string(lintText), string(lintJSON), string(lintGitHub))
 	verb.CompleteFlag(cmd, "kubelet-version", func() []string {
 		return []string{"1.18\tand before: with kubernetes#68211", "1.19\tand later: the kubelet renews such binds"}
 	})

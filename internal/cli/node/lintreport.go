@@ -24,23 +24,6 @@ const (
 	lintGitHub lintFormat = "github"
 )
 
-var lintFormats = []string{string(lintText), string(lintJSON), string(lintGitHub)}
-
-// String is the format's name.
-func (f *lintFormat) String() string { return string(*f) }
-
-// Type is what the flag's help calls the value.
-func (f *lintFormat) Type() string { return "format" }
-
-// Set takes the value of the flag.
-func (f *lintFormat) Set(value string) error {
-	if !slices.Contains(lintFormats, value) {
-		return fmt.Errorf("must be one of %q", lintFormats)
-	}
-	*f = lintFormat(value)
-	return nil
-}
-
 // lintReport is the result of lint, as it is in JSON.
 type lintReport struct {
 	SchemaVersion int `json:"schemaVersion"`

@@ -4,7 +4,6 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -46,15 +45,8 @@ func (p *nodePods) Pod(ctx context.Context, namespace, name string) (*corev1.Pod
 		return nil, fmt.Errorf("%w: %s/%s has no directory of the kubelet here, or neither --pods, the kubelet nor the container runtime has it",
 			kubelet.ErrPodNotFound, namespace, name)
 	}
-	slices.SortStableFunc(all, func(a, b *corev1.Pod) int { return cmp.Compare(leaving(a), leaving(b)) })
-	return all[0], nil
-}
-
-func leaving(pod *corev1.Pod) int {
-	if pod.DeletionTimestamp != nil {
-		return 1
-	}
-	return 0
+	stays := slices.IndexFunc(all, func(pod *corev1.Pod) bool { return pod.DeletionTimestamp == nil })
+	return all[max(stays, 0)], nil
 }
 
 // list returns the pods of this node whose names are wanted.

@@ -30,25 +30,8 @@ const (
 // addFormat gives the verb its flag -o.
 func addFormat(cmd *cobra.Command) *format {
 	f := textFormat
-	cmd.Flags().VarP(&f, "output", "o", "how to write: text or json")
-	verb.CompleteFlag(cmd, "output", func() []string { return []string{string(textFormat), string(jsonFormat)} })
+	verb.AddFormat(cmd, &f, "how to write: text or json", `must be "text" or "json"`, string(textFormat), string(jsonFormat))
 	return &f
-}
-
-// String is the format's name.
-func (f *format) String() string { return string(*f) }
-
-// Type is what the flag's help calls the value.
-func (f *format) Type() string { return "format" }
-
-// Set takes the value of the flag.
-func (f *format) Set(value string) error {
-	switch format(value) {
-	case textFormat, jsonFormat:
-		*f = format(value)
-		return nil
-	}
-	return fmt.Errorf("must be %q or %q", textFormat, jsonFormat)
 }
 
 // writeJSON writes v with no character that a terminal would act on.
