@@ -10,6 +10,7 @@
 package mountfault
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -224,10 +225,7 @@ func (w *Writer) order() []types.NamespacedName {
 		return impactRank(f)
 	}
 	return slices.SortedFunc(maps.Keys(w.entries), func(a, b types.NamespacedName) int {
-		if d := rank(a) - rank(b); d != 0 {
-			return d
-		}
-		return compareNames(a, b)
+		return cmp.Or(rank(a)-rank(b), compareNames(a, b))
 	})
 }
 

@@ -13,8 +13,6 @@ import (
 	klabels "k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	v1 "kubediag.org/kubediag/api/v1"
 )
 
 // labels reads labels from the API server itself, each object once, and of each the metadata only. It is for one comparison: no
@@ -29,19 +27,7 @@ func newLabels(ctx context.Context, reader client.Reader) *labels {
 	return &labels{ctx: ctx, reader: reader, read: map[string]*metav1.PartialObjectMetadata{}}
 }
 
-func (l *labels) namespace(name string) (klabels.Set, bool, error) {
-	return l.of("Namespace", types.NamespacedName{Name: name}, "")
-}
-
-func (l *labels) node(name string) (klabels.Set, bool, error) {
-	return l.of("Node", types.NamespacedName{Name: name}, "")
-}
-
-// pod finds no other pod of the same name.
-func (l *labels) pod(p *v1.FaultPod) (klabels.Set, bool, error) {
-	return l.of("Pod", types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, p.UID)
-}
-
+// of are the labels of an object. With a UID, another one of the same name is not found.
 func (l *labels) of(kind string, key types.NamespacedName, uid types.UID) (set klabels.Set, found bool, err error) {
 	id := kind + " " + key.String()
 	o, read := l.read[id]

@@ -4,12 +4,14 @@
 package mountfault
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	klabels "k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
@@ -124,22 +126,24 @@ func compileSelectors(t *v1.MountFaultTemplate) (selectors, error) {
 // match compares the labels of the namespace, the pod and the node of a fault. A fault without a pod has neither of the first
 // two, and an object that is gone has no labels.
 func (of selectors) match(s *signal) bool {
-	pod := s.fault.Status.Pod
-	if pod == nil && (of.namespace != nil || of.pod != nil) {
+	pod := cmp.Or(s.fault.Status.Pod, &v1.FaultPod{})
+	if pod.Name == "" && (of.namespace != nil || of.pod != nil) {
 		return false
 	}
 	for _, c := range []struct {
 		selector klabels.Selector
-		read     func() (klabels.Set, bool, error)
+		kind     string
+		key      types.NamespacedName
+		uid      types.UID
 	}{
-		{of.namespace, func() (klabels.Set, bool, error) { return s.labels.namespace(pod.Namespace) }},
-		{of.pod, func() (klabels.Set, bool, error) { return s.labels.pod(pod) }},
-		{of.node, func() (klabels.Set, bool, error) { return s.labels.node(s.fault.Status.Node) }},
+		{of.namespace, "Namespace", types.NamespacedName{Name: pod.Namespace}, ""},
+		{of.pod, "Pod", types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, pod.UID},
+		{of.node, "Node", types.NamespacedName{Name: s.fault.Status.Node}, ""},
 	} {
 		if c.selector == nil {
 			continue
 		}
-		set, found, err := c.read()
+		set, found, err := s.labels.of(c.kind, c.key, c.uid)
 		if err != nil {
 			s.err = err
 			return false
