@@ -160,7 +160,7 @@ func (d *doctor) policies(ctx context.Context) (results []checked) {
 		var have admissionv1.ValidatingAdmissionPolicy
 		err := d.get(ctx, policies.in(""), want.Name, &have)
 		switch {
-		case isMissing(err):
+		case errors.Is(err, errMissing):
 			results = append(results, warn("recommended: "+applyPolicies, "policy %s is not installed", want.Name))
 		case err != nil:
 			results = append(results, unseen("policy "+want.Name+" is", err))

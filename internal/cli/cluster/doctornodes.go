@@ -51,7 +51,7 @@ func (d *doctor) manager(ctx context.Context) []checked {
 	}
 	var lease coordinationv1.Lease
 	err := d.get(ctx, leases.in(d.home), managerLease, &lease)
-	if err != nil && !isMissing(err) {
+	if err != nil && !errors.Is(err, errMissing) {
 		return []checked{unseen("the Lease of the manager is", err)}
 	}
 	held, ok := renewed(&lease, d.now)
@@ -235,9 +235,6 @@ func minorOf(release string) int {
 	}
 	return int(v.Minor())
 }
-
-// isMissing reports whether an object is not there.
-func isMissing(err error) bool { return errors.Is(err, errMissing) }
 
 // listed names at most five.
 func listed(names []string) string {

@@ -84,7 +84,7 @@ func (p *page) question(d *v1.Diagnosis) {
 	s := d.Status
 	p.printf("# Diagnosis %s/%s\n\n", d.Namespace, d.Name)
 	if s.Summary != "" {
-		p.printf("**%s**: %s\n\n", orNone(string(s.Outcome)), prose(s.Summary))
+		p.printf("**%s**: %s\n\n", cmp.Or(string(s.Outcome), "No outcome yet"), prose(s.Summary))
 	}
 	p.row("", "")
 	p.row("---", "---")
@@ -256,11 +256,4 @@ func moment(t *metav1.Time) string {
 		return ""
 	}
 	return t.UTC().Format(time.RFC3339)
-}
-
-func orNone(text string) string {
-	if text == "" {
-		return "No outcome yet"
-	}
-	return text
 }

@@ -27,10 +27,9 @@ import (
 // optionsVersion is the version of the options of requests.
 var optionsVersion = schema.GroupVersion{Version: "v1"}
 
-// groups are the kinds of Kubernetes that the verbs use.
-var groups = []struct{ add func(*runtime.Scheme) error }{
-	{corev1.AddToScheme}, {appsv1.AddToScheme}, {coordinationv1.AddToScheme}, {authorizationv1.AddToScheme}, {authenticationv1.AddToScheme}, {admissionv1.AddToScheme}, {batchv1.AddToScheme},
-}
+// groups are the kinds that the verbs use.
+var groups = runtime.NewSchemeBuilder(v1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, coordinationv1.AddToScheme, authorizationv1.AddToScheme,
+	authenticationv1.AddToScheme, admissionv1.AddToScheme, batchv1.AddToScheme)
 
 // resource is what the API server serves at one path.
 type resource struct {
@@ -76,17 +75,22 @@ type place struct {
 // in is the resource in a namespace.
 func (r resource) in(namespace string) place { return place{r, namespace} }
 
+// limited is the context of one request.
+func (c *client) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	if c.timeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, c.timeout)
+}
+
 // do sends one request, and decodes the answer unless into is nil.
 func (c *client) do(ctx context.Context, a action, build func(rest.Interface) *rest.Request, into runtime.Object) error {
 	client, err := c.of(a.GroupVersion)
 	if err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
 	}
-	if c.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.timeout)
-		defer cancel()
-	}
+	ctx, cancel := c.limited(ctx)
+	defer cancel()
 	result := build(client).NamespaceIfScoped(a.namespace, a.namespace != "" && !a.global).Resource(a.name).Do(ctx)
 	if into == nil {
 		return c.said(a, result.Error())
@@ -117,11 +121,8 @@ func (c *client) raw(ctx context.Context, path string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	if c.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.timeout)
-		defer cancel()
-	}
+	ctx, cancel := c.limited(ctx)
+	defer cancel()
 	result := client.Get().AbsPath(path).Do(ctx)
 	if err := result.Error(); apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("get %s: %w", path, errNotServed)

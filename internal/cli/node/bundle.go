@@ -110,19 +110,12 @@ func (o *bundleOptions) run(cmd *cobra.Command) error {
 // written says what was written.
 func written(b *bundle.Bundle, name string, size int64) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "Wrote %s: %s, %d KiB.\n", printable.Quoted(name), entries(len(b.Manifest.Entries)), (size+1023)>>10)
+	fmt.Fprintf(&text, "Wrote %s: %s, %d KiB.\n", printable.Quoted(name), verb.Plural(len(b.Manifest.Entries), "entry", "entries"), (size+1023)>>10)
 	for _, out := range b.Manifest.LeftOut {
 		fmt.Fprintf(&text, "Left out: %s: %s.\n", printable.Quoted(out.What), printable.Quoted(out.Why))
 	}
 	fmt.Fprintf(&text, "Read it with: kubediag scan --from %s\n", fault.Quote(name))
 	return text.String()
-}
-
-func entries(n int) string {
-	if n == 1 {
-		return "1 entry"
-	}
-	return fmt.Sprintf("%d entries", n)
 }
 
 // collect scans and puts everything together. failed is why the scan failed; then the bundle has the rest.

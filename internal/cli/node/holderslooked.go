@@ -110,12 +110,7 @@ func (l lookedAt) left() (list []string) {
 	return list
 }
 
-func processes(n int) string {
-	if n == 1 {
-		return "1 process"
-	}
-	return strconv.Itoa(n) + " processes"
-}
+func processes(n int) string { return verb.Plural(n, "process", "processes") }
 
 // text is where it was looked from.
 func (l lookedFrom) text() string {

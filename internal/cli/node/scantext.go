@@ -93,10 +93,8 @@ func (v scanView) verdict() string {
 // parts are what is hurt, in numbers.
 func (s scanVerdict) parts() (list []string) {
 	add := func(n int, one, many string) {
-		if n == 1 {
-			list = append(list, "1 "+one)
-		} else if n > 1 {
-			list = append(list, fmt.Sprintf("%d %s", n, many))
+		if n > 0 {
+			list = append(list, verb.Plural(n, one, many))
 		}
 	}
 	add(len(s.PodsNow), "pod is hurt now", "pods are hurt now")

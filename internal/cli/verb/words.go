@@ -30,11 +30,14 @@ func Codes() (names []string) {
 }
 
 // Count is a number of things.
-func Count(n int, what string) string {
+func Count(n int, what string) string { return Plural(n, what, what+"s") }
+
+// Plural is a number of things whose plural is another word.
+func Plural(n int, one, many string) string {
 	if n == 1 {
-		return "1 " + what
+		return "1 " + one
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 // Distinct is what is said of the members of a list, each text once, in their order. An empty text says nothing.
