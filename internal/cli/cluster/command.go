@@ -5,11 +5,13 @@ package cluster
 
 import (
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/fault"
 )
 
 // Name is how users call the program.
@@ -37,3 +39,17 @@ func NewCommand() *cobra.Command {
 
 // screen describes where the output of a verb leads.
 func screen(cmd *cobra.Command) terminal.Screen { return terminal.New(cmd.OutOrStdout(), os.Getenv) }
+
+// command is a line to paste: a verb of this program with its arguments, and the flags by which this call found the cluster.
+func (c *client) command(args ...string) string {
+	words := []string{Name}
+	for _, arg := range append(args, c.flags...) {
+		words = append(words, fault.Quote(arg))
+	}
+	return strings.Join(words, " ")
+}
+
+// kubectl is a line to paste that calls kubectl itself.
+func (c *client) kubectl(args ...string) string {
+	return "kubectl" + strings.TrimPrefix(c.command(args...), Name)
+}

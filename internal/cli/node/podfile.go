@@ -14,6 +14,7 @@ import (
 	"os"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/json"
 	sigsyaml "sigs.k8s.io/yaml"
@@ -139,4 +140,16 @@ func (p podFile) addPod(document []byte, kind string) error {
 	}
 	p[uid] = pod
 	return nil
+}
+
+// PodByUID returns the pod of the file; nil if it has none.
+func (p podFile) PodByUID(uid string) *corev1.Pod { return p[uid] }
+
+// PodsNow lists what the file has.
+func (p podFile) PodsNow(context.Context) ([]metav1.ObjectMeta, error) {
+	all := make([]metav1.ObjectMeta, 0, len(p))
+	for _, pod := range p {
+		all = append(all, pod.ObjectMeta)
+	}
+	return all, nil
 }

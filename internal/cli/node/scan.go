@@ -235,33 +235,6 @@ func (s *scan) findings(ctx context.Context, o scanOptions) ([]fault.Finding, er
 	return faults, nil
 }
 
-// kind looks for faults of one kind, and writes down in s.looked what it has looked at.
-type kind struct {
-	// what it looks for, as people say it.
-	what  string
-	codes []fault.Code
-	find  func(ctx context.Context, s *scan) ([]fault.Finding, error)
-}
-
-// kinds are all that is looked for.
-var kinds = []kind{
-	{"subPath binds", []fault.Code{fault.StaleSubPath, fault.MissingBindSource}, staleSubPaths},
-	{"sources of hostPath volumes", []fault.Code{fault.MissingBindSource, fault.SourceTypeMismatch}, badSources},
-	{"devices", []fault.Code{fault.HeldDevice}, heldDevices},
-	{"volumes", []fault.Code{fault.DeletedVolumeSource, fault.DisconnectedFUSE, fault.HungMount, fault.StaleFileHandle}, brokenVolumes},
-	{"directories of pods that are gone", []fault.Code{fault.OrphanedPodVolumes}, orphanedPods},
-}
-
-// wanted are the kinds that can find faults of these codes; all if there are none.
-func wanted(codes []string) []kind {
-	if len(codes) == 0 {
-		return kinds
-	}
-	return slices.DeleteFunc(slices.Clone(kinds), func(k kind) bool {
-		return !slices.ContainsFunc(k.codes, func(c fault.Code) bool { return slices.Contains(codes, string(c)) })
-	})
-}
-
 // scan is one pass over a node.
 type scan struct {
 	node      *kubelet.Node
