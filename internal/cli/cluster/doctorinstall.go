@@ -5,12 +5,8 @@ package cluster
 
 import (
 	"context"
-	"embed"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -18,12 +14,12 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/crd"
 	"kubediag.org/kubediag/config/policy"
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/manifests"
 )
 
 const (
@@ -52,7 +48,7 @@ type fieldSchema struct {
 
 // kinds checks that the API server has all kinds, with all fields of this release.
 func (d *doctor) kinds(ctx context.Context) (results []checked) {
-	wanted, err := manifests[definition](crd.Files, "CustomResourceDefinition")
+	wanted, err := manifests.Read[definition](crd.Files, "CustomResourceDefinition")
 	if err != nil {
 		return []checked{unseen("CustomResourceDefinitions are", err)}
 	}
@@ -109,40 +105,9 @@ func (s fieldSchema) lacking(have fieldSchema, at string, missing *[]string) {
 	}
 }
 
-var documentEnd = regexp.MustCompile(`(?m)^---\s*$`)
-
-// manifests are the objects of one kind in a directory.
-func manifests[T any](files embed.FS, kind string) (all []T, err error) {
-	entries, err := files.ReadDir(".")
-	if err != nil {
-		return nil, fmt.Errorf("read manifests: %w", err)
-	}
-	for _, e := range entries {
-		text, err := files.ReadFile(path.Clean(e.Name()))
-		if err != nil {
-			return nil, fmt.Errorf("read manifests: %w", err)
-		}
-		for _, document := range documentEnd.Split(string(text), -1) {
-			var of metav1.TypeMeta
-			var object T
-			if err := yaml.Unmarshal([]byte(document), &of); err != nil {
-				return nil, fmt.Errorf("read manifest %q: %w", e.Name(), err)
-			}
-			if of.Kind != kind {
-				continue
-			}
-			if err := yaml.Unmarshal([]byte(document), &object); err != nil {
-				return nil, fmt.Errorf("read manifest %q: %w", e.Name(), err)
-			}
-			all = append(all, object)
-		}
-	}
-	return all, nil
-}
-
 // policies checks that the policies that ship are there, current and bound.
 func (d *doctor) policies(ctx context.Context) (results []checked) {
-	wanted, err := manifests[admissionv1.ValidatingAdmissionPolicy](policy.Files, "ValidatingAdmissionPolicy")
+	wanted, err := manifests.Read[admissionv1.ValidatingAdmissionPolicy](policy.Files, "ValidatingAdmissionPolicy")
 	if err != nil {
 		return []checked{unseen("policies are", err)}
 	}

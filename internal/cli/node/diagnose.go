@@ -8,13 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/operations"
@@ -23,6 +21,7 @@ import (
 	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/orphan"
+	"kubediag.org/kubediag/internal/manifests"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/store"
 )
@@ -88,24 +87,9 @@ var outputs = []string{"text", "json", "yaml"}
 
 // shippedSets are the names of the OperationSets that ship.
 func shippedSets() (names []string) {
-	files, err := fs.Glob(operations.Files, "*.yaml")
-	if err != nil {
-		return nil
-	}
-	for _, file := range files {
-		text, err := operations.Files.ReadFile(file)
-		if err != nil {
-			return nil
-		}
-		for document := range strings.SplitSeq(string(text), "\n---\n") {
-			var head struct {
-				Kind     string
-				Metadata struct{ Name string }
-			}
-			if yaml.Unmarshal([]byte(document), &head) == nil && head.Kind == "OperationSet" {
-				names = append(names, head.Metadata.Name)
-			}
-		}
+	sets, _ := manifests.Read[v1.OperationSet](operations.Files, "OperationSet") // they are in the program
+	for _, s := range sets {
+		names = append(names, s.Name)
 	}
 	slices.Sort(names)
 	return names

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,6 +31,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	asking "kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/subprocess"
+	"kubediag.org/kubediag/internal/manifests"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/store"
 )
@@ -121,39 +121,18 @@ func nodeNameOf(specs podFile) string {
 	return name
 }
 
-// load takes in what ships. The Operations of a repair that is one of several ways are in more than one file.
+// load takes in what ships.
 func (e *engine) load() error {
-	files, err := fs.Glob(operations.Files, "*.yaml")
-	if err != nil {
-		return err
+	all, err := manifests.Read[v1.Operation](operations.Files, "Operation")
+	sets, errSets := manifests.Read[v1.OperationSet](operations.Files, "OperationSet")
+	err = errors.Join(err, errSets)
+	for _, o := range all {
+		err = errors.Join(err, e.add(o))
 	}
-	seen := map[string]bool{}
-	for _, file := range files {
-		text, err := operations.Files.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		for document := range strings.SplitSeq(string(text), "\n---\n") {
-			if key := headOf(document); !seen[key] {
-				seen[key] = true
-				if err := e.store.Load(strings.NewReader(document)); err != nil {
-					return fmt.Errorf("load %s: %w", file, err)
-				}
-			}
-		}
+	for _, s := range sets {
+		err = errors.Join(err, e.add(s))
 	}
-	return nil
-}
-
-// headOf is the document without its comments: two that are the same say the same.
-func headOf(document string) string {
-	var b strings.Builder
-	for line := range strings.Lines(document) {
-		if !strings.HasPrefix(line, "#") {
-			b.WriteString(line)
-		}
-	}
-	return strings.TrimSpace(b.String())
+	return err
 }
 
 // PodsHere lists the pods that were asked for.
