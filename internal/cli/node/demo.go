@@ -100,6 +100,8 @@ const (
 
 // play is the demo from curtain to curtain, in a mount namespace of its own and below a directory of its own.
 type play struct {
+	quiet
+
 	out io.Writer
 	dir string
 
@@ -207,9 +209,6 @@ func (p *play) plan(d *v1.Diagnosis) {
 	}
 }
 
-// Accepted is told by the YAML.
-func (p *play) Accepted(*v1.Diagnosis) {}
-
 // OperationEnded prints how an operation went.
 func (p *play) OperationEnded(_ *v1.Diagnosis, run v1.OperationRun) {
 	took := run.CompletionTime.Sub(run.StartTime.Time).Milliseconds()
@@ -220,12 +219,6 @@ func (p *play) OperationEnded(_ *v1.Diagnosis, run v1.OperationRun) {
 func (p *play) ActionEnded(_ *v1.Diagnosis, _ string, a executor.ActionEnd) {
 	p.say("   %-7s %s %s %s", strings.ToLower(string(a.Phase)), a.Kind, p.short(a.Target), p.short(a.Message))
 }
-
-// Ended is told by the YAML.
-func (p *play) Ended(*v1.Diagnosis) {}
-
-// Waiting does nothing: without an API server nothing is approved.
-func (p *play) Waiting(*v1.Diagnosis) {}
 
 // prove looks at the container, which has started again.
 func (p *play) prove() error {

@@ -136,7 +136,7 @@ func (o diagnoseOptions) run(cmd *cobra.Command) error {
 	if o.from != "" {
 		return o.bundled(cmd)
 	}
-	ctx, w := cmd.Context(), cmd.OutOrStdout()
+	ctx := cmd.Context()
 	at, err := o.site(ctx, cmd.InOrStdin())
 	if err != nil {
 		return err
@@ -151,23 +151,37 @@ func (o diagnoseOptions) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	story := &story{view: recoverView{scanView{Screen: terminal.New(w, os.Getenv), program: thisProgram(), verbose: o.verbose}}, out: io.Discard}
-	if o.output == "text" {
-		story.out = w
-	}
+	story := o.story(cmd.OutOrStdout())
 	d, err := o.diagnose(ctx, e, story)
-	if d != nil {
-		err = errors.Join(err, o.print(w, d, story, cmd))
+	if err != nil && d != nil {
+		err = errors.Join(err, o.print(cmd, d, story))
 	}
 	if err != nil {
 		return err
 	}
+	return o.finish(cmd, d, story, gaps)
+}
+
+// finish writes the Diagnosis and what was not looked at, and says how the verb ends.
+func (o diagnoseOptions) finish(cmd *cobra.Command, d *v1.Diagnosis, s *story, gaps []gap) error {
+	if err := o.print(cmd, d, s); err != nil {
+		return err
+	}
 	var b strings.Builder
 	gapLines(&b, gaps)
-	if err := writeThen(story.out, story.view.Text(b.String()), endOf(d)); err != nil {
+	if err := writeThen(s.out, s.view.Text(b.String()), endOf(d)); err != nil {
 		return err
 	}
 	return unseen(gaps)
+}
+
+// story is what people read of the Diagnosis.
+func (o diagnoseOptions) story(w io.Writer) *story {
+	s := &story{view: recoverView{scanView{Screen: terminal.New(w, os.Getenv), program: thisProgram(), verbose: o.verbose}}, out: w}
+	if o.output != "text" {
+		s.out = io.Discard
+	}
+	return s
 }
 
 // diagnose runs the set up to its plan, and carries that out if it is to.
@@ -194,8 +208,8 @@ func (o diagnoseOptions) diagnose(ctx context.Context, e *engine, s *story) (*v1
 }
 
 // print writes the Diagnosis, or what came of it.
-func (o diagnoseOptions) print(w io.Writer, d *v1.Diagnosis, s *story, cmd *cobra.Command) error {
-	switch o.output {
+func (o diagnoseOptions) print(cmd *cobra.Command, d *v1.Diagnosis, s *story) error {
+	switch w := cmd.OutOrStdout(); o.output {
 	case "json":
 		return writeJSON(w, d)
 	case "yaml":
@@ -205,7 +219,7 @@ func (o diagnoseOptions) print(w io.Writer, d *v1.Diagnosis, s *story, cmd *cobr
 		}
 		return verb.Write(w, printable.Text(string(text)))
 	}
-	return verb.Write(w, s.view.Text(s.conclusion(d, typed(cmd, s.view.program, "--heal"))))
+	return verb.Write(s.out, s.view.Text(s.conclusion(d, typed(cmd, s.view.program, "--heal"))))
 }
 
 // endOf is how the verb ends.
@@ -221,6 +235,8 @@ func endOf(d *v1.Diagnosis) error {
 
 // story prints a Diagnosis as it goes on.
 type story struct {
+	quiet
+
 	view recoverView
 	out  io.Writer
 }
@@ -231,9 +247,6 @@ var _ executor.Observer = (*story)(nil)
 func (s *story) say(format string, args ...any) {
 	_ = verb.Write(s.out, s.view.Text(fmt.Sprintf(format, args...)))
 }
-
-// Accepted says nothing: the first operation follows at once.
-func (s *story) Accepted(*v1.Diagnosis) {}
 
 // OperationEnded prints how an operation went.
 func (s *story) OperationEnded(_ *v1.Diagnosis, run v1.OperationRun) {
@@ -256,11 +269,18 @@ func (s *story) ActionEnded(_ *v1.Diagnosis, _ string, a executor.ActionEnd) {
 	s.say("%s", s.view.Wrap(fmt.Sprintf("  %-12s ", a.Phase), printable.Quoted(text), 15))
 }
 
-// Ended says nothing: the conclusion follows.
-func (s *story) Ended(*v1.Diagnosis) {}
+// quiet is the part of an executor.Observer that a program for people has no use for: the report follows at once, and without
+// an API server nothing is approved.
+type quiet struct{}
 
-// Waiting does nothing: without an API server nothing is approved.
-func (s *story) Waiting(*v1.Diagnosis) {}
+// Accepted says nothing.
+func (quiet) Accepted(*v1.Diagnosis) {}
+
+// Ended says nothing.
+func (quiet) Ended(*v1.Diagnosis) {}
+
+// Waiting says nothing.
+func (quiet) Waiting(*v1.Diagnosis) {}
 
 // conclusion is the report: faults, the plan, the result, and what to type.
 func (s *story) conclusion(d *v1.Diagnosis, heal string) string {

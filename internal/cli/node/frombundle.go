@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,7 +18,6 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/bundle"
-	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/bounded"
@@ -144,7 +142,7 @@ func decodeEntry[T any](b *bundle.Bundle, name string, take func(*T)) error {
 
 // bundled prints the Diagnosis of the node that a bundle was made on.
 func (o diagnoseOptions) bundled(cmd *cobra.Command) error {
-	ctx, w := cmd.Context(), cmd.OutOrStdout()
+	ctx := cmd.Context()
 	s, err := openBundle(ctx, o.from, cmd.InOrStdin())
 	if err != nil {
 		return err
@@ -160,18 +158,7 @@ func (o diagnoseOptions) bundled(cmd *cobra.Command) error {
 	}
 	d.Spec.NodeName = s.seen.Node
 	executor.Conclude(d, found, "no fault was found in what the bundle has")
-	story := &story{view: recoverView{scanView{Screen: terminal.New(w, os.Getenv), program: thisProgram(), verbose: o.verbose}}, out: io.Discard}
-	if o.output == "text" {
-		story.out = w
-		story.say("%s\n", printable.Line(fmt.Sprintf("From the bundle that was made on %s at %s:", s.seen.Node, s.seen.Time.Format(time.RFC3339))))
-	}
-	if err := o.print(w, d, story, cmd); err != nil {
-		return err
-	}
-	var b strings.Builder
-	gapLines(&b, s.looked.NotLookedAt)
-	if err := writeThen(story.out, story.view.Text(b.String()), endOf(d)); err != nil {
-		return err
-	}
-	return unseen(s.looked.NotLookedAt)
+	story := o.story(cmd.OutOrStdout())
+	story.say("%s\n", printable.Line(fmt.Sprintf("From the bundle that was made on %s at %s:", s.seen.Node, s.seen.Time.Format(time.RFC3339))))
+	return o.finish(cmd, d, story, s.looked.NotLookedAt)
 }
