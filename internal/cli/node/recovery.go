@@ -36,9 +36,6 @@ const (
 	healed     progress = "Healed"   // a second look has proven it
 )
 
-// progresses are all of them that are told.
-var progresses = []progress{notPlanned, planned, refusal, failed, repaired, gone, healed}
-
 // target is what one plan is made for: faults that one recoverer repairs together.
 type target struct {
 	faults    []*scanFault
