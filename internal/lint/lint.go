@@ -98,9 +98,6 @@ type Content struct{ Kind, Namespace, Name string }
 // fixedSubPath is the first version whose kubelet compares a subPath bind with its source and renews it.
 var fixedSubPath = version.MustParseGeneric("1.19.0")
 
-// HasSubPathBug reports whether kubelets of a version have kubernetes#68211; nil: the version is not known.
-func HasSubPathBug(v *version.Version) bool { return v == nil || v.LessThan(fixedSubPath) }
-
 // Check returns the risks of one workload's template. kind decides where in the object the template is.
 func Check(kind, namespace, name string, template *corev1.PodTemplateSpec, o Options) []Finding {
 	if template == nil {
@@ -114,7 +111,7 @@ func Check(kind, namespace, name string, template *corev1.PodTemplateSpec, o Opt
 	c.findMounters()
 	var all []Finding
 	for _, of := range c.containers() {
-		if HasSubPathBug(o.KubeletVersion) {
+		if o.KubeletVersion == nil || o.KubeletVersion.LessThan(fixedSubPath) {
 			all = append(all, c.mutableSubPaths(of)...)
 		}
 		all = append(all, c.propagation(of)...)
@@ -188,9 +185,6 @@ var templates = map[string][]string{
 	"Job":                   {"spec", "template", "spec"},
 	"CronJob":               {"spec", "jobTemplate", "spec", "template", "spec"},
 }
-
-// HasTemplate reports whether objects of a kind have a template of pods, or are a pod.
-func HasTemplate(kind string) bool { return templates[kind] != nil }
 
 // specField is the way to the pod's spec in an object of that kind; that of a Pod for any other.
 func specField(kind string) string {
