@@ -33,7 +33,7 @@ func NewCommand() *cobra.Command {
 	c.addFlags(root.PersistentFlags())
 	root.AddCommand(newFaultsCommand(c), newRunCommand(c), newApproveCommand(c), newGetCommand(c), newReportCommand(c), newCancelCommand(c),
 		newDoctorCommand(c), newLintCommand(c), newBundleCommand(c))
-	verb.CompleteFlag(root, "namespace", c.namespaces)
+	verb.CompleteFlag(root, "namespace", c.namesOf(namespaces))
 	return root
 }
 
@@ -47,9 +47,4 @@ func (c *client) command(args ...string) string {
 		words = append(words, fault.Quote(arg))
 	}
 	return strings.Join(words, " ")
-}
-
-// kubectl is a line to paste that calls kubectl itself.
-func (c *client) kubectl(args ...string) string {
-	return "kubectl" + strings.TrimPrefix(c.command(args...), Name)
 }

@@ -41,8 +41,6 @@ func (c *connection) namesOf(r resource) verb.Choices {
 	}
 }
 
-func (c *connection) namespaces() []string { return c.namesOf(namespaces)() }
-
 // completeTargets completes kinds first, and then names.
 func (c *connection) completeTargets(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {

@@ -222,7 +222,7 @@ func waitingFor(rows []faultRow) string {
 func (v faultsView) next(rows []faultRow) (list []terminal.Hint) {
 	add := func(line, purpose string) { list = append(list, terminal.Hint{Line: line, Purpose: purpose}) }
 	worst := rows[0].faults[0]
-	add(v.kubectl("get", "mf", "-n", worst.Namespace, worst.Name, "-o", "yaml"), "evidence, plan and commands of the first")
+	add("kubectl"+strings.TrimPrefix(v.command("get", "mf", "-n", worst.Namespace, worst.Name, "-o", "yaml"), Name), "evidence, plan and commands of the first")
 	of := worst
 	for _, r := range rows {
 		if s := r.faults[0].Status; s.Heal == v1.HealSafe && s.Diagnosis == "" {

@@ -4,8 +4,6 @@
 package cluster
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -103,21 +101,6 @@ func (o *getOptions) table(cmd *cobra.Command, c *client, in place, args []strin
 	p := printers.NewTablePrinter(printers.PrintOptions{Wide: *o.out == wide, WithNamespace: in.namespace == ""})
 	if err := p.PrintObj(table, printable.Writer(cmd.OutOrStdout())); err != nil {
 		return fmt.Errorf("print table: %w", err)
-	}
-	return nil
-}
-
-// table lists objects as the API server's table of them.
-func (c *client) table(ctx context.Context, in place, o metav1.ListOptions, into *metav1.Table) error {
-	if err := c.listTable(ctx, in, o, into); err != nil {
-		return err
-	}
-	for i := range into.Rows {
-		of := &metav1.PartialObjectMetadata{}
-		if err := json.Unmarshal(into.Rows[i].Object.Raw, of); err != nil {
-			return fmt.Errorf("read table of %s: %w", in.resource, err)
-		}
-		into.Rows[i].Object.Object = of
 	}
 	return nil
 }

@@ -141,17 +141,13 @@ func (p *page) findings(d *v1.Diagnosis) {
 			p.printf("   - %s\n", entry.Title)
 		}
 		if m := f.Mount; m != nil {
-			p.printf("   - mount %s\n", code(mountText(m)))
+			text := fmt.Sprintf("id %d, namespace %d, device %s, %s, root %s, at %s", m.ID, m.Namespace, m.Device, m.FSType, m.Root, m.Point)
+			p.printf("   - mount %s\n", code(text))
 		}
 		for _, fact := range f.Evidence {
 			p.printf("   - %s\n", code(fact))
 		}
 	}
-}
-
-// mountText identifies a mount.
-func mountText(m *v1.Mount) string {
-	return fmt.Sprintf("id %d, namespace %d, device %s, %s, root %s, at %s", m.ID, m.Namespace, m.Device, m.FSType, m.Root, m.Point)
 }
 
 func (p *page) plan(d *v1.Diagnosis) {

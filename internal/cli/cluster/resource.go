@@ -5,6 +5,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -112,11 +113,22 @@ func (c *client) list(ctx context.Context, p place, o metav1.ListOptions, into r
 	}, into)
 }
 
-// listTable lists the objects of a place as the table that the API server makes of them.
-func (c *client) listTable(ctx context.Context, p place, o metav1.ListOptions, into *metav1.Table) error {
-	return c.do(ctx, action{"list", p, ""}, func(r rest.Interface) *rest.Request {
+// table lists the objects of a place as the table that the API server makes of them.
+func (c *client) table(ctx context.Context, p place, o metav1.ListOptions, into *metav1.Table) error {
+	err := c.do(ctx, action{"list", p, ""}, func(r rest.Interface) *rest.Request {
 		return r.Get().SpecificallyVersionedParams(&o, metav1.ParameterCodec, optionsVersion).SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
 	}, into)
+	if err != nil {
+		return err
+	}
+	for i := range into.Rows {
+		of := &metav1.PartialObjectMetadata{}
+		if err := json.Unmarshal(into.Rows[i].Object.Raw, of); err != nil {
+			return fmt.Errorf("read table of %s: %w", p.resource, err)
+		}
+		into.Rows[i].Object.Object = of
+	}
+	return nil
 }
 
 // raw reads a path of the API server that has no type here. The path of an object that is not there is not served.

@@ -10,9 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/spf13/cobra"
-
-	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -52,11 +49,4 @@ func blockDevices() (list []string) {
 		list = append(list, "/dev/"+strings.ReplaceAll(e.Name(), "!", "/"))
 	}
 	return list
-}
-
-// completeEach has a shell complete each of several arguments.
-func completeEach(list verb.Choices) cobra.CompletionFunc {
-	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return list(), cobra.ShellCompDirectiveNoFileComp
-	}
 }

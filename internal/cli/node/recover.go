@@ -40,7 +40,9 @@ func NewRecoverCommand(proc string) *cobra.Command {
 			"  kubediag recover 4 5\n" +
 			"  kubediag recover --yes shop/web-0\n" +
 			"  kubectl get pods -A -o json | kubediag recover --pods - --yes",
-		ValidArgsFunction: completeEach(placesOfLast),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return placesOfLast(), cobra.ShellCompDirectiveNoFileComp // for each of several
+		},
 	}
 	o.addSelection(cmd)
 	o.change.addFlags(cmd)
@@ -213,7 +215,7 @@ func choose(r *scanReport, args []string) (chosen, gone []*scanFault, err error)
 		if err != nil {
 			return nil, nil, err
 		}
-		for _, f := range pointers(places) {
+		for _, f := range faultsOf(places) {
 			at := f.spot()
 			if seen[at] {
 				continue
@@ -229,13 +231,6 @@ func choose(r *scanReport, args []string) (chosen, gone []*scanFault, err error)
 	}
 	slices.SortStableFunc(chosen, func(a, b *scanFault) int { return a.Place - b.Place })
 	return chosen, gone, nil
-}
-
-func pointers(places []faultPlace) (all []*scanFault) {
-	for _, p := range places {
-		all = append(all, p.faults...)
-	}
-	return all
 }
 
 // faultSpot identifies a fault in two scans. A mount that has taken the place of another and is broken is the same fault.

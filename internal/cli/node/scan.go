@@ -227,8 +227,10 @@ func (s *scan) findings(ctx context.Context, o scanOptions) ([]fault.Finding, er
 	if faults, err = s.filter(ctx, faults, o); err != nil {
 		return nil, err
 	}
-	s.conclude()
-	s.looked.Milliseconds = float64(time.Since(s.start).Microseconds()) / 1000
+	l := &s.looked
+	refusing, gaps := s.source.unseen(l.Denied, l.Partial)
+	l.Denied, l.NotLookedAt = refusing, append(l.NotLookedAt, gaps...)
+	l.Milliseconds = float64(time.Since(s.start).Microseconds()) / 1000
 	if s.seen == nil {
 		s.seen = &seen{Node: hostname(), Time: time.Now().UTC().Truncate(time.Second), Blind: shortSighted(), Caller: s.caller(faults, o)}
 	}
@@ -309,13 +311,6 @@ func (s *scan) interrupt(left []kind) {
 		what = append(what, kind.what)
 	}
 	s.looked.NotLookedAt = append(s.looked.NotLookedAt, gap{strings.Join(what, ", "), "the scan was interrupted", "run it again"})
-}
-
-// conclude adds what else was not looked at.
-func (s *scan) conclude() {
-	l := &s.looked
-	refusing, gaps := s.source.unseen(l.Denied, l.Partial)
-	l.Denied, l.NotLookedAt = refusing, append(l.NotLookedAt, gaps...)
 }
 
 // countPods counts the pods of which the kubelet has a directory. A root without a directory of pods is not that of a kubelet: a clean

@@ -133,7 +133,7 @@ func (v scanView) names(label string, pods []string) string {
 	}
 	line, shown := "  "+label, 0
 	for i, pod := range pods {
-		word := v.cutName(pod)
+		word := v.Cut(printable.Quoted(pod), max(0, v.Width-30)) // beside the label
 		if i+1 < len(pods) {
 			word += ", "
 		}
@@ -150,11 +150,6 @@ func (v scanView) names(label string, pods []string) string {
 		line += fmt.Sprintf("and %d more", len(pods)-shown)
 	}
 	return strings.TrimRight(line, " ") + "\n"
-}
-
-// cutName is a name that fits beside a label.
-func (v scanView) cutName(name string) string {
-	return v.Cut(printable.Quoted(name), max(0, v.Width-30))
 }
 
 // coverage is what was looked at, in one sentence.

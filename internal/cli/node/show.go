@@ -68,17 +68,15 @@ func NewShowCommand(proc string) *cobra.Command {
 
 // shown is what the verb show gives as JSON.
 type shown struct {
-	SchemaVersion int         `json:"schemaVersion"`
-	Node          string      `json:"node"`
-	Time          time.Time   `json:"time"`
-	Faults        []scanFault `json:"faults"`
+	SchemaVersion int          `json:"schemaVersion"`
+	Node          string       `json:"node"`
+	Time          time.Time    `json:"time"`
+	Faults        []*scanFault `json:"faults"`
 }
 
-func faultsOf(places []faultPlace) (all []scanFault) {
+func faultsOf(places []faultPlace) (all []*scanFault) {
 	for _, p := range places {
-		for _, f := range p.faults {
-			all = append(all, *f)
-		}
+		all = append(all, p.faults...)
 	}
 	return all
 }
