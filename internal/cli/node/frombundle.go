@@ -7,10 +7,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,7 +18,6 @@ import (
 	"kubediag.org/kubediag/internal/bundle"
 	"kubediag.org/kubediag/internal/executor"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/linux/bounded"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -54,24 +51,13 @@ func (o *scanOptions) addFrom(cmd *cobra.Command, others ...string) {
 
 // openBundle makes a scan of the node that a bundle was made on. The bundle may come from anyone: all of it is data.
 func openBundle(ctx context.Context, name string, stdin io.Reader) (*scan, error) {
-	b, err := bounded.Do(ctx, &bounded.Calls{}, bounded.Call{}, func() (*bundle.Bundle, error) {
-		if name == "-" {
-			return bundle.Read(stdin)
-		}
-		f, err := os.Open(name)
+	s, err := readInput(ctx, name, stdin, func(r io.Reader) (*scan, error) {
+		b, err := bundle.Read(r)
 		if err != nil {
 			return nil, err
 		}
-		defer f.Close()
-		return bundle.Read(f)
+		return scanOf(b)
 	})
-	if errors.Is(err, bounded.ErrLeft) {
-		err = context.Cause(ctx)
-	}
-	var s *scan
-	if err == nil {
-		s, err = scanOf(b)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("read bundle %q (--from): %w", name, err)
 	}

@@ -19,7 +19,6 @@ import (
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/linux/bounded"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/printable"
 )
@@ -191,12 +190,9 @@ func (o changeOptions) agree(cmd *cobra.Command, question, line string) error {
 
 // answerOf reads a line. Ctrl-C is an answer, too.
 func answerOf(ctx context.Context, in io.Reader) (string, error) {
-	line, err := bounded.Do(ctx, &bounded.Calls{}, bounded.Call{}, func() (string, error) { return bufio.NewReader(in).ReadString('\n') })
-	switch {
-	case errors.Is(err, bounded.ErrLeft):
-		return "", context.Cause(ctx)
-	case errors.Is(err, io.EOF):
-		return line, nil
+	line, err := await(ctx, func() (string, error) { return bufio.NewReader(in).ReadString('\n') })
+	if errors.Is(err, io.EOF) {
+		err = nil
 	}
 	return line, err
 }
