@@ -46,7 +46,7 @@ func TestEveryFaultHasARunbook(t *testing.T) {
 	t.Parallel()
 	var want []string
 	for _, e := range fault.Catalogue() {
-		want = append(want, e.Runbook)
+		want = append(want, "docs/runbook/"+string(e.Code)+".md")
 	}
 	var got []string
 	for _, d := range documents(t) {

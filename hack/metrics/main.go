@@ -8,6 +8,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"kubediag.org/kubediag/internal/agent"
@@ -64,7 +65,7 @@ func makePage(root string) (string, error) {
 		if !found {
 			return "", fmt.Errorf("%s: nothing follows the table below %q", page, heading)
 		}
-		text = []byte(before + heading + "\n\n" + metric.Table(declared()) + "\n" + rest)
+		text = []byte(before + heading + "\n\n" + table(declared()) + "\n" + rest)
 	}
 	return string(text), nil
 }
@@ -101,4 +102,31 @@ func makeRuleObject(root string) (string, error) {
 		b.WriteString(line)
 	}
 	return b.String(), nil
+}
+
+// table is the declarations as a table of Markdown, in the order of their names.
+func table(all []metric.Declaration) string {
+	var b strings.Builder
+	b.WriteString("| metric | type | labels | meaning |\n|---|---|---|---|\n")
+	for _, d := range slices.SortedFunc(slices.Values(all), func(a, b metric.Declaration) int { return strings.Compare(a.Name, b.Name) }) {
+		labels := make([]string, 0, len(d.Labels))
+		for _, l := range d.Labels {
+			text := "`" + l.Name + "`"
+			if l.Values != "" {
+				text += " (" + l.Values + ")"
+			}
+			labels = append(labels, text)
+		}
+		meaning := strings.TrimSuffix(strings.TrimSpace(d.Help+" "+d.More), ".")
+		fmt.Fprintf(&b, "| `%s` | %s | %s| %s |\n", d.Name, d.Kind, cell(strings.Join(labels, ", ")), meaning)
+	}
+	return b.String()
+}
+
+// cell is a text with the space before the bar that follows, if there is a text.
+func cell(text string) string {
+	if text == "" {
+		return ""
+	}
+	return text + " "
 }

@@ -5,6 +5,7 @@ package main
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -69,5 +70,24 @@ func TestDeclarations(t *testing.T) {
 				t.Errorf("%s: a %s with %d buckets", d.Name, d.Kind, len(d.Buckets))
 			}
 		}
+	}
+}
+
+func TestTable(t *testing.T) {
+	t.Parallel()
+	opened := metric.Declaration{
+		Name: "kubediag_doors_opened_total", Kind: metric.Counter, Labels: []metric.Label{{Name: "side", Values: "`left`, `right`"}},
+		Help: "Doors that were opened.", More: "[Doors](doors.md)",
+	}
+	open := metric.Declaration{Name: "kubediag_doors_open", Kind: metric.Gauge, Help: "Doors that are open."}
+	want := strings.Join([]string{
+		"| metric | type | labels | meaning |",
+		"|---|---|---|---|",
+		"| `kubediag_doors_open` | gauge | | Doors that are open |",
+		"| `kubediag_doors_opened_total` | counter | `side` (`left`, `right`) | Doors that were opened. [Doors](doors.md) |",
+		"",
+	}, "\n")
+	if diff := cmp.Diff(want, table([]metric.Declaration{opened, open})); diff != "" {
+		t.Errorf("table (-want +got):\n%s", diff)
 	}
 }

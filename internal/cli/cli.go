@@ -17,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/bundle"
 	"kubediag.org/kubediag/internal/cli/cluster"
 	"kubediag.org/kubediag/internal/cli/node"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/version"
@@ -104,11 +105,11 @@ func Run(ctx context.Context, cmd *cobra.Command) int {
 	switch {
 	case err == nil:
 		return statusDone
-	case errors.Is(err, node.ErrFaults), errors.Is(err, cluster.ErrFaults):
+	case errors.Is(err, verb.ErrFaults):
 		return statusFaults
 	}
 	status := statusFailed
-	if errors.Is(err, node.ErrRefused) || errors.Is(err, cluster.ErrRefused) || errors.Is(err, bundle.ErrExists) {
+	if errors.Is(err, verb.ErrRefused) || errors.Is(err, bundle.ErrExists) {
 		status = statusRefused
 	}
 	lines := strings.Split(strings.TrimRight(err.Error(), "\n"), "\n") // several errors at once
@@ -144,7 +145,7 @@ func newVersionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  node.NoArgs,
+		Args:  verb.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), version.String())
 			return err

@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kubediag.org/kubediag/internal/cli/node"
+	"kubediag.org/kubediag/internal/cli/verb"
 )
 
 // run returns the exit status and what was written, on a machine that seems to have no kubelet, whichever it has.
@@ -106,7 +106,7 @@ func TestStatuses(t *testing.T) {
 		status int
 		said   string
 	}{
-		{node.ErrFaults, statusFaults, ""}, {fmt.Errorf("show: %w: it is not yours", node.ErrRefused), statusRefused, "kubediag: show: refused: it is not yours\n"},
+		{verb.ErrFaults, statusFaults, ""}, {fmt.Errorf("show: %w: it is not yours", verb.ErrRefused), statusRefused, "kubediag: show: refused: it is not yours\n"},
 	} {
 		var errs bytes.Buffer
 		cmd := &cobra.Command{SilenceErrors: true, SilenceUsage: true, RunE: func(*cobra.Command, []string) error { return c.ends }}

@@ -46,7 +46,6 @@ func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 		{v1.GroupVersion, "MountFault", "mountfaults", "mountfault", meta.RESTScopeNamespace},
 		{v1.GroupVersion, "RecoveryPolicy", "recoverypolicies", "recoverypolicy", meta.RESTScopeRoot},
 		{corev1.SchemeGroupVersion, "Pod", "pods", "pod", meta.RESTScopeNamespace},
-		{corev1.SchemeGroupVersion, "Namespace", "namespaces", "namespace", meta.RESTScopeRoot},
 		{corev1.SchemeGroupVersion, "Node", "nodes", "node", meta.RESTScopeRoot},
 		{corev1.SchemeGroupVersion, "Namespace", "namespaces", "namespace", meta.RESTScopeRoot},
 		{corev1.SchemeGroupVersion, "PersistentVolumeClaim", "persistentvolumeclaims", "persistentvolumeclaim", meta.RESTScopeNamespace},

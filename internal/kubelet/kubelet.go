@@ -41,6 +41,12 @@ type Pods interface {
 	Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error)
 }
 
+// PodCache knows the pods of this node.
+type PodCache interface {
+	// PodByUID returns the pod as it is known now; nil if it is not known. The caller does not change it.
+	PodByUID(uid string) *corev1.Pod
+}
+
 // FreshPods is a source of pods that remembers them, and can be asked to look again.
 type FreshPods interface {
 	// FreshPod is Pod past what is remembered.

@@ -13,9 +13,11 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/version"
+	"sigs.k8s.io/yaml"
 
 	"kubediag.org/kubediag/internal/fault"
 )
@@ -35,9 +37,6 @@ const (
 	// restart.
 	FUSEPropagation Rule = "FUSEPropagation"
 )
-
-// Rules lists all rules.
-func Rules() []Rule { return []Rule{MutableSubPath, HostPropagation, FUSEPropagation} }
 
 // Code is the fault that the risk becomes.
 func (r Rule) Code() fault.Code {
@@ -99,11 +98,7 @@ type Content struct{ Kind, Namespace, Name string }
 // fixedSubPath is the first version whose kubelet compares a subPath bind with its source and renews it.
 var fixedSubPath = version.MustParseGeneric("1.19.0")
 
-// HasSubPathBug reports whether kubelets of a version have kubernetes#68211; nil: the version is not known.
-func HasSubPathBug(v *version.Version) bool { return v == nil || v.LessThan(fixedSubPath) }
-
-// Check returns the risks of one workload's template. kind decides where in the object the template is; Kinds lists
-// those that have one.
+// Check returns the risks of one workload's template. kind decides where in the object the template is.
 func Check(kind, namespace, name string, template *corev1.PodTemplateSpec, o Options) []Finding {
 	if template == nil {
 		return nil
@@ -116,7 +111,7 @@ func Check(kind, namespace, name string, template *corev1.PodTemplateSpec, o Opt
 	c.findMounters()
 	var all []Finding
 	for _, of := range c.containers() {
-		if HasSubPathBug(o.KubeletVersion) {
+		if o.KubeletVersion == nil || o.KubeletVersion.LessThan(fixedSubPath) {
 			all = append(all, c.mutableSubPaths(of)...)
 		}
 		all = append(all, c.propagation(of)...)
@@ -176,4 +171,37 @@ func follows(m corev1.VolumeMount) bool {
 // spreads reports whether the host sees what the container mounts below it.
 func spreads(m corev1.VolumeMount) bool {
 	return m.MountPropagation != nil && *m.MountPropagation == corev1.MountPropagationBidirectional
+}
+
+// templates are the ways from an object to the spec of its pods, by kind.
+var templates = map[string][]string{
+	"Pod":                   {"spec"},
+	"PodTemplate":           {"template", "spec"},
+	"Deployment":            {"spec", "template", "spec"},
+	"StatefulSet":           {"spec", "template", "spec"},
+	"DaemonSet":             {"spec", "template", "spec"},
+	"ReplicaSet":            {"spec", "template", "spec"},
+	"ReplicationController": {"spec", "template", "spec"},
+	"Job":                   {"spec", "template", "spec"},
+	"CronJob":               {"spec", "jobTemplate", "spec", "template", "spec"},
+}
+
+// specField is the way to the pod's spec in an object of that kind; that of a Pod for any other.
+func specField(kind string) string {
+	if way := templates[kind]; way != nil {
+		return strings.Join(way, ".")
+	}
+	return "spec"
+}
+
+// patch writes a strategic merge patch of a pod's spec for an object of that kind.
+func patch(kind string, spec map[string]any) string {
+	for _, name := range slices.Backward(strings.Split(specField(kind), ".")) {
+		spec = map[string]any{name: spec}
+	}
+	text, err := yaml.Marshal(spec)
+	if err != nil {
+		return "" // maps, lists and texts can be written
+	}
+	return string(text)
 }

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,8 +23,8 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// MaxFile bounds one file, in bytes.
-const MaxFile = 64 << 20
+// maxFile bounds one file, in bytes.
+const maxFile = 64 << 20
 
 // groups are the API groups whose kinds are read. Those of others may have the same name and another form.
 var groups = []string{"", "apps", "extensions", "batch"}
@@ -64,12 +65,12 @@ type Located struct {
 // Read adds the objects of a file, which is YAML or JSON of one or more documents. A document that is broken gives an
 // error with file, document and line, and the others are read.
 func (m *Manifests) Read(file string, r io.Reader) error {
-	content, err := io.ReadAll(io.LimitReader(r, MaxFile+1))
+	content, err := io.ReadAll(io.LimitReader(r, maxFile+1))
 	if err != nil {
 		return fmt.Errorf("read %q: %w", file, err)
 	}
-	if len(content) > MaxFile {
-		return fmt.Errorf("read %q: it is larger than %d MiB", file, MaxFile>>20)
+	if len(content) > maxFile {
+		return fmt.Errorf("read %q: it is larger than %d MiB", file, maxFile>>20)
 	}
 	if m.PassedOver == nil {
 		m.PassedOver, m.immutable = map[string]int{}, map[Content]bool{}
@@ -94,7 +95,7 @@ func (m *Manifests) Check(o Options) []Located {
 	var all []Located
 	for _, w := range m.Workloads {
 		for _, f := range Check(w.Kind, w.Namespace, w.Name, w.Template, o) {
-			line := w.lines.of(w.field + f.Mounts[0].Field)
+			line := w.lines[w.field+f.Mounts[0].Field] // 0: it is not known
 			all = append(all, Located{File: w.File, Document: w.Document, Line: max(line, w.Line), Finding: f})
 		}
 	}
@@ -246,7 +247,7 @@ func (m *Manifests) add(d document, text []byte, at place) error {
 		return errors.New("kind: it is missing")
 	case strings.HasSuffix(kind.Kind, "List"):
 		return m.list(d, text, at, kind)
-	case !HasTemplate(kind.Kind) || !slices.Contains(groups, group.Group):
+	case templates[kind.Kind] == nil || !slices.Contains(groups, group.Group):
 		m.PassedOver[kind.Kind]++
 		return m.content(text, kind)
 	}
@@ -325,4 +326,38 @@ func templateOf(kind string, text []byte) (*corev1.PodTemplateSpec, error) {
 		return nil, fmt.Errorf("%s: %w", specField(kind), err)
 	}
 	return &t, nil
+}
+
+// lines are the lines of the fields of a document, by the way to each.
+type lines map[string]int
+
+// parseLines reads the lines of a document. It has none if the document can be read as JSON alone.
+func parseLines(d document) lines {
+	var node yaml.Node
+	if yaml.Unmarshal(d.text, &node) != nil || len(node.Content) == 0 {
+		return nil
+	}
+	l := lines{}
+	l.walk(node.Content[0], "", d.line-1)
+	return l
+}
+
+// walk notes a node and all below it. A node that an alias stands for is noted at its own place alone.
+func (l lines) walk(node *yaml.Node, at string, offset int) {
+	l[at] = node.Line + offset
+	switch node.Kind {
+	case yaml.SequenceNode:
+		for i, item := range node.Content {
+			l.walk(item, fmt.Sprintf("%s[%d]", at, i), offset)
+		}
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			name := node.Content[i].Value
+			if at != "" {
+				name = at + "." + name
+			}
+			l.walk(node.Content[i+1], name, offset)
+		}
+	case yaml.DocumentNode, yaml.ScalarNode, yaml.AliasNode:
+	}
 }

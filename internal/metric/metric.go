@@ -6,10 +6,6 @@
 package metric
 
 import (
-	"fmt"
-	"slices"
-	"strings"
-
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -93,31 +89,4 @@ func (d Declaration) HistogramVec() *prometheus.HistogramVec {
 // Desc describes samples that a collector makes itself.
 func (d Declaration) Desc() *prometheus.Desc {
 	return prometheus.NewDesc(d.Name, d.Help, d.names(), nil)
-}
-
-// Table is the declarations as a table of Markdown, in the order of their names.
-func Table(all []Declaration) string {
-	var b strings.Builder
-	b.WriteString("| metric | type | labels | meaning |\n|---|---|---|---|\n")
-	for _, d := range slices.SortedFunc(slices.Values(all), func(a, b Declaration) int { return strings.Compare(a.Name, b.Name) }) {
-		labels := make([]string, 0, len(d.Labels))
-		for _, l := range d.Labels {
-			text := "`" + l.Name + "`"
-			if l.Values != "" {
-				text += " (" + l.Values + ")"
-			}
-			labels = append(labels, text)
-		}
-		meaning := strings.TrimSuffix(strings.TrimSpace(d.Help+" "+d.More), ".")
-		fmt.Fprintf(&b, "| `%s` | %s | %s| %s |\n", d.Name, d.Kind, cell(strings.Join(labels, ", ")), meaning)
-	}
-	return b.String()
-}
-
-// cell is a text with the space before the bar that follows, if there is a text.
-func cell(text string) string {
-	if text == "" {
-		return ""
-	}
-	return text + " "
 }

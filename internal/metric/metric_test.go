@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"kubediag.org/kubediag/internal/metric"
@@ -22,20 +21,6 @@ var (
 	open  = metric.Declaration{Name: "kubediag_doors_open", Kind: metric.Gauge, Help: "Doors that are open."}
 	delay = metric.Declaration{Name: "kubediag_door_delay_seconds", Kind: metric.Histogram, Help: "Time that a door takes.", Buckets: []float64{1}}
 )
-
-func TestTable(t *testing.T) {
-	t.Parallel()
-	want := strings.Join([]string{
-		"| metric | type | labels | meaning |",
-		"|---|---|---|---|",
-		"| `kubediag_doors_open` | gauge | | Doors that are open |",
-		"| `kubediag_doors_opened_total` | counter | `side` (`left`, `right`) | Doors that were opened. [Doors](doors.md) |",
-		"",
-	}, "\n")
-	if diff := cmp.Diff(want, metric.Table([]metric.Declaration{opened, open})); diff != "" {
-		t.Errorf("table (-want +got):\n%s", diff)
-	}
-}
 
 func TestProblems(t *testing.T) {
 	t.Parallel()

@@ -10,6 +10,7 @@
 package mountfault
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -25,6 +26,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
@@ -41,12 +43,6 @@ const (
 	requestTimeout = 10 * time.Second
 )
 
-// Pods are the pods of this node.
-type Pods interface {
-	// PodByUID returns the pod as it is known now, nil if it is not known. The caller does not change it.
-	PodByUID(uid string) *corev1.Pod
-}
-
 // Recorder sends Events: a record.EventRecorder.
 type Recorder interface {
 	Event(about runtime.Object, kind, reason, message string)
@@ -61,7 +57,7 @@ type Options struct {
 	Reader client.Reader
 	// Diagnoses has the Diagnoses of this node.
 	Diagnoses client.Reader
-	Pods      Pods
+	Pods      kubelet.PodCache
 	Events    Recorder
 	Log       logr.Logger
 	// Recovery returns what RecoveryPolicies say about faults of one code and one pod, which is nil for a fault of no pod. It may
@@ -229,10 +225,7 @@ func (w *Writer) order() []types.NamespacedName {
 		return impactRank(f)
 	}
 	return slices.SortedFunc(maps.Keys(w.entries), func(a, b types.NamespacedName) int {
-		if d := rank(a) - rank(b); d != 0 {
-			return d
-		}
-		return compareNames(a, b)
+		return cmp.Or(rank(a)-rank(b), compareNames(a, b))
 	})
 }
 
@@ -248,4 +241,41 @@ func (w *Writer) next() time.Duration {
 		}
 	}
 	return wait
+}
+
+// underway are the Diagnoses that have not ended: by pod, and the one without a pod under the empty name.
+type underway map[types.NamespacedName]string
+
+func (w *Writer) underway(ctx context.Context, faults int) underway {
+	if faults == 0 {
+		return nil
+	}
+	var list v1.DiagnosisList
+	if err := w.Diagnoses.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		w.note(ctx, fmt.Errorf("listing diagnoses: %w", err))
+		return nil
+	}
+	found := underway{}
+	for i := range list.Items {
+		d := &list.Items[i]
+		if d.Spec.NodeName != w.Node || d.Spec.Mode == v1.ModeRecord || d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed {
+			continue
+		}
+		pod := types.NamespacedName{}
+		if r := d.Spec.PodReference; r != nil {
+			pod = types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
+		}
+		if name := d.Namespace + "/" + d.Name; found[pod] == "" || name < found[pod] {
+			found[pod] = name
+		}
+	}
+	return found
+}
+
+// of is the Diagnosis that concerns a pod, or the node if pod is nil.
+func (u underway) of(pod *corev1.Pod) string {
+	if pod == nil {
+		return u[types.NamespacedName{}]
+	}
+	return cmp.Or(u[client.ObjectKeyFromObject(pod)], u[types.NamespacedName{}])
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/printable"
 )
 
 // maxMessage bounds the message that is quoted, in bytes.
@@ -148,9 +150,5 @@ func waits(pod *corev1.Pod, only string) bool {
 
 // clip makes one line of a text that others wrote, and cuts it.
 func clip(text string) string {
-	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "\uFFFD")), " ")
-	if len(text) <= maxMessage {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxMessage-3], "") + "..."
+	return printable.Clip(strings.Join(strings.Fields(text), " "), maxMessage)
 }

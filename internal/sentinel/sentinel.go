@@ -62,12 +62,6 @@ func (m *Mode) String() string { return string(*m) }
 // Type returns the name of the value's type in the help of a flag.
 func (*Mode) Type() string { return "mode" }
 
-// Pods are the pods of this node.
-type Pods interface {
-	// PodByUID returns the pod as it is known now, or nil. The caller does not change it.
-	PodByUID(uid string) *corev1.Pod
-}
-
 // Lock keeps repairs of several programs apart.
 type Lock interface {
 	// Try takes the lock, or returns an error at once. The caller calls release.
@@ -152,7 +146,7 @@ type Sentinel struct {
 	Mode     Mode
 	Guard    Guard
 	Kubelet  kubelet.Locator
-	Pods     Pods
+	Pods     kubelet.PodCache
 	Observer Observer
 	// Volumes is nil if volumes are not watched. Connections is nil if the kernel gives no access to FUSE connections.
 	// Then the next scan finds a dead one.

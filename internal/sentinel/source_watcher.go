@@ -68,7 +68,7 @@ func newSourceWatcher() (*sourceWatcher, error) {
 func (s *sourceWatcher) readEvents() {
 	defer close(s.events)
 	for {
-		events, err := s.inotify.Read(nil)
+		events, err := s.inotify.Read()
 		if err != nil {
 			s.err = fmt.Errorf("read inotify events: %w", err)
 			return

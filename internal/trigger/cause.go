@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -86,7 +85,7 @@ type Rejection struct {
 func (r *Rejection) Error() string { return r.Reason + ": " + r.Message }
 
 func reject(c *Cause, reason, format string, args ...any) *Rejection {
-	return &Rejection{Kind: c.Kind, Reason: reason, Message: cut(printable.Line(fmt.Sprintf(format, args...)), maxMessageBytes)}
+	return &Rejection{Kind: c.Kind, Reason: reason, Message: printable.Clip(printable.Line(fmt.Sprintf(format, args...)), maxMessageBytes)}
 }
 
 // Reject returns a Rejection with a message of one line, 512 bytes at most.
@@ -97,16 +96,16 @@ func Reject(kind Kind, reason, format string, args ...any) *Rejection {
 // Check refuses a cause whose target no object can have, or whose parameters are too long.
 func (c *Cause) Check() error {
 	if c.Node != "" && len(validation.IsDNS1123Subdomain(c.Node)) > 0 {
-		return reject(c, v1.ReasonInvalidTarget, "%q cannot be the name of a node", cut(c.Node, maxExcerptValue))
+		return reject(c, v1.ReasonInvalidTarget, "%q cannot be the name of a node", printable.Clip(c.Node, maxExcerptValue))
 	}
 	if p := c.Pod; p != nil {
 		switch {
 		case len(validation.IsDNS1123Label(p.Namespace)) > 0:
-			return reject(c, v1.ReasonInvalidTarget, "%q cannot be the namespace of a pod", cut(p.Namespace, maxExcerptValue))
+			return reject(c, v1.ReasonInvalidTarget, "%q cannot be the namespace of a pod", printable.Clip(p.Namespace, maxExcerptValue))
 		case len(validation.IsDNS1123Subdomain(p.Name)) > 0:
-			return reject(c, v1.ReasonInvalidTarget, "%q cannot be the name of a pod", cut(p.Name, maxExcerptValue))
+			return reject(c, v1.ReasonInvalidTarget, "%q cannot be the name of a pod", printable.Clip(p.Name, maxExcerptValue))
 		case p.Container != "" && len(validation.IsDNS1123Label(p.Container)) > 0:
-			return reject(c, v1.ReasonInvalidTarget, "%q cannot be the name of a container", cut(p.Container, maxExcerptValue))
+			return reject(c, v1.ReasonInvalidTarget, "%q cannot be the name of a container", printable.Clip(p.Container, maxExcerptValue))
 		}
 	}
 	size := 0
@@ -135,7 +134,7 @@ func diagnosisName(t *v1.Trigger, c *Cause, slot int64, node string) string {
 func Excerpt(fields map[string]string) string {
 	kept, size := map[string]string{}, 2
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
-		name, value := cut(printable.Line(key), maxExcerptValue), cut(printable.Line(fields[key]), maxExcerptValue)
+		name, value := printable.Clip(printable.Line(key), maxExcerptValue), printable.Clip(printable.Line(fields[key]), maxExcerptValue)
 		if value == "" {
 			continue
 		}
@@ -151,16 +150,4 @@ func Excerpt(fields map[string]string) string {
 		return "{}"
 	}
 	return string(text)
-}
-
-// cut returns at most that many bytes of a text, and no half of a character.
-func cut(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	text = text[:most-3]
-	for len(text) > 0 && !utf8.ValidString(text[max(len(text)-utf8.UTFMax, 0):]) {
-		text = text[:len(text)-1]
-	}
-	return text + "..."
 }

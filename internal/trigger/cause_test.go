@@ -72,15 +72,6 @@ func TestExcerpt(t *testing.T) {
 	}
 }
 
-func TestCut(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]string{"abc": "abc", "abcdefghijk": "abcdefg...", "abcdefüxyz": "abcdef..."} {
-		if got := cut(in, 10); got != want {
-			t.Errorf("cut(%q) = %q, want %q", in, got, want)
-		}
-	}
-}
-
 // One bad Trigger stops no other, and a signal is offered to all that it matches.
 func TestRules(t *testing.T) {
 	t.Parallel()

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/printable"
 )
 
 func (c *cluster) offer(t *testing.T, trigger string, causes ...Cause) {
@@ -148,7 +149,7 @@ func TestNamesOfOneSecond(t *testing.T) {
 			c := nodeCause(key, node)
 			name := diagnosisName(tr, &c, 1, node)
 			if seen[name] || len(name) > 63 || strings.ContainsAny(name, ". ") || strings.Contains(name, "--") {
-				t.Errorf("name of %q on %s = %q", cut(key, 20), node, name)
+				t.Errorf("name of %q on %s = %q", printable.Clip(key, 20), node, name)
 			}
 			seen[name] = true
 		}

@@ -6,14 +6,18 @@ package trigger
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/builtin"
 )
 
 // nodesAtOnce is how many nodes one request lists.
@@ -108,4 +112,60 @@ func (d *Dispatcher) selected(ctx context.Context, t *v1.Trigger, c *Cause) ([]t
 		return nil, reject(c, v1.ReasonNoNode, "spec.nodeSelector selects no node")
 	}
 	return found, nil
+}
+
+// notYet is a Rejection for what may be there soon: a Trigger and its OperationSet are often applied together.
+func notYet(c *Cause, reason, format string, args ...any) *Rejection {
+	r := reject(c, reason, format, args...)
+	r.passes = true
+	return r
+}
+
+// declared refuses a cause whose OperationSet cannot be used, or that has parameters which no Operation of the set declares.
+func (d *Dispatcher) declared(ctx context.Context, t *v1.Trigger, c *Cause) error {
+	set := &v1.OperationSet{}
+	err := d.Client.Get(ctx, client.ObjectKey{Name: t.Spec.OperationSet}, set)
+	switch {
+	case apierrors.IsNotFound(err):
+		return notYet(c, v1.ReasonOperationSetNotFound, "there is no OperationSet %q", t.Spec.OperationSet)
+	case err != nil:
+		return fmt.Errorf("reading operation set %q: %w", t.Spec.OperationSet, err)
+	case !meta.IsStatusConditionTrue(set.Status.Conditions, v1.ConditionReady):
+		return notYet(c, v1.ReasonOperationSetNotReady, "OperationSet %q is not ready", set.Name)
+	}
+	if len(c.Parameters) == 0 {
+		return nil
+	}
+	var known []string
+	for _, n := range set.Spec.AdjacencyList {
+		if n.Operation == "" {
+			continue
+		}
+		op := &v1.Operation{}
+		err := d.Client.Get(ctx, client.ObjectKey{Name: n.Operation}, op)
+		if err != nil {
+			return fmt.Errorf("reading operation %q: %w", n.Operation, err)
+		}
+		known = append(known, declaredBy(op)...)
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.Parameters)) {
+		if !slices.Contains(known, key) {
+			return reject(c, v1.ReasonParameterNotDeclared, "no Operation of OperationSet %q declares the parameter %q", set.Name, key)
+		}
+	}
+	return nil
+}
+
+// declaredBy lists the parameters that an Operation reads: those of its built-in processor, the arguments of its script, and
+// those that it declares itself.
+func declaredBy(op *v1.Operation) []string {
+	call, errs := op.Spec.Call()
+	if len(errs) > 0 {
+		return nil
+	}
+	known := slices.Concat(op.Spec.Parameters, builtin.Parameters(call.BuiltIn))
+	if call.Script != nil {
+		known = append(known, call.Script.ArgKeys...)
+	}
+	return known
 }

@@ -15,8 +15,8 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/approval"
-	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
 )
 
 // maxApprover bounds the name of an approver, in bytes.
@@ -39,9 +39,9 @@ func newApproveCommand(c *connection) *cobra.Command {
 			"Exit status: 0 approved; 1 not approved; 2 it could not look; 3 it was refused.",
 		Example: "  kubectl kubediag approve web-0a1b2c3d4e -n kubediag\n" +
 			"  kubectl get diag -n kubediag -l diagnosis.kubediag.org/origin=policy",
-		Args:              takes("NAME", 1, 1),
-		ValidArgsFunction: complete.Arg(c.namesOf(diagnoses)),
-		RunE:              verb(func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) }),
+		Args:              verb.Takes("NAME", 1),
+		ValidArgsFunction: verb.CompleteArg(c.namesOf(diagnoses)),
+		RunE:              verb.Named(func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) }),
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.plan, "plan-hash", "", "approve the plan with this hash, and no other, without a question")
@@ -63,14 +63,14 @@ func (o *approveOptions) run(cmd *cobra.Command, name string) error {
 	}
 	a, err := approval.For(d, approval.Options{PlanHash: o.plan, Expiration: o.expiration})
 	if errors.Is(err, approval.ErrNotWaiting) {
-		return fmt.Errorf("%w: %w", ErrRefused, err)
+		return fmt.Errorf("%w: %w", verb.ErrRefused, err)
 	}
 	if err != nil {
 		return fmt.Errorf("--expires: %w", err)
 	}
 	s := screen(cmd)
 	shown := newStory(s, d)
-	if err := write(cmd.OutOrStdout(), shown.begin(d.Spec.Target())+shown.news(d)); err != nil {
+	if err := verb.Write(cmd.OutOrStdout(), shown.begin(d.Spec.Target())+shown.news(d)); err != nil {
 		return err
 	}
 	if o.plan == "" {
@@ -88,9 +88,9 @@ func (o *approveOptions) run(cmd *cobra.Command, name string) error {
 	if err := c.create(cmd.Context(), approvals.in(a.Namespace), a); err != nil {
 		return err
 	}
-	return write(cmd.OutOrStdout(), s.Text(marked(s, "✓", terminal.Green,
+	return verb.Write(cmd.OutOrStdout(), s.Text(s.Marked("", "✓", terminal.Green,
 		fmt.Sprintf("Created RecoveryApproval %s/%s of plan %.12s", a.Namespace, a.Name, a.Spec.PlanHash))+
-		hints(s, []hint{{c.command("get", d.Name, "-n", d.Namespace, "-w"), "follows the repair"}})))
+		s.Hints([]terminal.Hint{{Line: c.command("get", d.Name, "-n", d.Namespace, "-w"), Purpose: "follows the repair"}}, nil)))
 }
 
 // user is the name of the user as the API server knows it. It is empty for a server before Kubernetes 1.28, which does not say it, and
@@ -98,7 +98,7 @@ func (o *approveOptions) run(cmd *cobra.Command, name string) error {
 func (c *client) user(ctx context.Context) (string, error) {
 	review := &authenticationv1.SelfSubjectReview{}
 	err := c.create(ctx, selfReviews.in(""), review)
-	if err != nil && !errors.Is(err, errNotServed) && !errors.Is(err, ErrRefused) {
+	if err != nil && !errors.Is(err, errNotServed) && !errors.Is(err, verb.ErrRefused) {
 		return "", err
 	}
 	if name := review.Status.UserInfo.Username; len(name) <= maxApprover {
@@ -118,10 +118,10 @@ func agreesOnTerminal(cmd *cobra.Command) (bool, error) {
 
 // notApproved says how to approve what was shown.
 func (c *client) notApproved(cmd *cobra.Command, s terminal.Screen, d *v1.Diagnosis, hash string) error {
-	err := write(cmd.OutOrStdout(), s.Text("\nNothing was approved. To approve exactly this:\n  "+
+	err := verb.Write(cmd.OutOrStdout(), s.Text("\nNothing was approved. To approve exactly this:\n  "+
 		c.command("approve", d.Name, "-n", d.Namespace, "--plan-hash="+hash)+"\n"))
 	if err != nil {
 		return err
 	}
-	return ErrFaults
+	return verb.ErrFaults
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/verb"
 )
 
 // waiting is a Diagnosis whose plan waits for its approval.
@@ -40,14 +41,14 @@ func TestApprove(t *testing.T) {
 	}{
 		"its plan":       {args: []string{"--plan-hash=" + hash}, created: true, says: "Created RecoveryApproval shop/web-1 of plan 0a0a0a0a0a0a"},
 		"for a minute":   {args: []string{"--plan-hash=" + hash, "--expires=1m"}, created: true, says: "Unmount /m"},
-		"no terminal":    {want: ErrFaults, says: "approve web -n shop --plan-hash=" + hash},
-		"as another":     {args: []string{"--as=anna", "--as-group=shop"}, want: ErrFaults, says: "--plan-hash=" + hash + " --as=anna --as-group=shop\n"},
-		"another plan":   {args: []string{"--plan-hash=" + other}, want: ErrRefused},
+		"no terminal":    {want: verb.ErrFaults, says: "approve web -n shop --plan-hash=" + hash},
+		"as another":     {args: []string{"--as=anna", "--as-group=shop"}, want: verb.ErrFaults, says: "--plan-hash=" + hash + " --as=anna --as-group=shop\n"},
+		"another plan":   {args: []string{"--plan-hash=" + other}, want: verb.ErrRefused},
 		"no plan hash":   {args: []string{"--plan-hash=abc"}, says: ""},
 		"for ever":       {args: []string{"--plan-hash=" + hash, "--expires=25h"}},
-		"another mode":   {args: []string{"--plan-hash=" + hash}, change: func(d *v1.Diagnosis) { d.Spec.Mode = v1.ModePlan }, want: ErrRefused},
-		"approved":       {args: []string{"--plan-hash=" + hash}, change: func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisSucceeded }, want: ErrRefused},
-		"no plan so far": {change: func(d *v1.Diagnosis) { d.Status.Approval = nil }, want: ErrRefused},
+		"another mode":   {args: []string{"--plan-hash=" + hash}, change: func(d *v1.Diagnosis) { d.Spec.Mode = v1.ModePlan }, want: verb.ErrRefused},
+		"approved":       {args: []string{"--plan-hash=" + hash}, change: func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisSucceeded }, want: verb.ErrRefused},
+		"no plan so far": {change: func(d *v1.Diagnosis) { d.Status.Approval = nil }, want: verb.ErrRefused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

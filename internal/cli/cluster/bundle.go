@@ -21,7 +21,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 
 	"kubediag.org/kubediag/internal/bundle"
-	"kubediag.org/kubediag/internal/cli/complete"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
 )
@@ -39,8 +39,8 @@ func newBundleCommand(c *connection) *cobra.Command {
 			"which is the right to do anything on the node.\n\n" +
 			"Exit status: 0 written, 2 it could not look, 3 refused: a right is missing, or the file is there already.",
 		Example: "  kubectl kubediag bundle --node worker-3\n  kubediag scan --from kubediag-worker-3-20261123T120000Z.tar.gz",
-		Args:    takes("", 0, 0),
-		RunE: verb(func(cmd *cobra.Command, _ []string) error {
+		Args:    verb.NoArgs,
+		RunE: verb.Named(func(cmd *cobra.Command, _ []string) error {
 			if o.node == "" {
 				return errors.New("--node is missing: name the node")
 			}
@@ -56,7 +56,7 @@ func newBundleCommand(c *connection) *cobra.Command {
 	f.StringVarP(&o.file, "output", "o", "", "file to write, \"-\": standard output (default kubediag-NODE-TIME.tar.gz in this directory)")
 	f.BoolVar(&o.force, "force", false, "replace a file that is there")
 	f.StringVar(&o.home, "kubediag-namespace", "kubediag", "the namespace that kubediag is installed in")
-	complete.Flag(cmd, "node", c.namesOf(nodes))
+	verb.CompleteFlag(cmd, "node", c.namesOf(nodes))
 	return cmd
 }
 
@@ -84,7 +84,7 @@ func (o *bundleOptions) run(cmd *cobra.Command, c *client) error {
 	args := []string{"/kubediag", "bundle", "-o", "-"}
 	specs, err := c.podsOf(ctx, o.node)
 	switch {
-	case errors.Is(err, ErrRefused):
+	case errors.Is(err, verb.ErrRefused):
 		fmt.Fprintln(cmd.ErrOrStderr(), printable.Line("without the pods' specs: "+err.Error()))
 	case err != nil:
 		return err
@@ -102,7 +102,7 @@ func (o *bundleOptions) run(cmd *cobra.Command, c *client) error {
 	if err != nil {
 		return err
 	}
-	return write(cmd.OutOrStdout(), fmt.Sprintf("Wrote %s: %d KiB.\nRead it with: kubediag scan --from %s\n",
+	return verb.Write(cmd.OutOrStdout(), fmt.Sprintf("Wrote %s: %d KiB.\nRead it with: kubediag scan --from %s\n",
 		printable.Quoted(name), (size+1023)>>10, fault.Quote(name)))
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"kubediag.org/kubediag/internal/cli/complete"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -19,7 +19,7 @@ import (
 const completionTimeout = 3 * time.Second
 
 // namesOf are the names of a resource in the namespace of the call; none if the API server does not give them.
-func (c *connection) namesOf(r resource) complete.Choices {
+func (c *connection) namesOf(r resource) verb.Choices {
 	return func() (names []string) {
 		client, err := c.client()
 		if err != nil {
@@ -40,8 +40,6 @@ func (c *connection) namesOf(r resource) complete.Choices {
 		return names
 	}
 }
-
-func (c *connection) namespaces() []string { return c.namesOf(namespaces)() }
 
 // completeTargets completes kinds first, and then names.
 func (c *connection) completeTargets(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {

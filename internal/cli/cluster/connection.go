@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
-	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/version"
 )
@@ -104,13 +103,8 @@ func newClient(config *rest.Config, namespace string) (*client, error) {
 	config.QPS, config.Burst = -1, 0 // a person is slow enough
 	config.WarningHandler = rest.NewWarningWriter(printable.Writer(os.Stderr), rest.WarningWriterOptions{Deduplicate: true})
 	scheme := runtime.NewScheme()
-	if err := v1.AddToScheme(scheme); err != nil {
+	if err := groups.AddToScheme(scheme); err != nil {
 		return nil, err
-	}
-	for _, group := range groups {
-		if err := group.add(scheme); err != nil {
-			return nil, err
-		}
 	}
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 	c.codecs = serializer.NewCodecFactory(scheme)

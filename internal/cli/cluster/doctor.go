@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -68,8 +69,8 @@ func newDoctorCommand(c *connection) *cobra.Command {
 			"manager and the agents work, which nodes have kernels and kubelets at risk, and what could be healed now.\n\n" +
 			"Exit status: 0 no FAIL, 1 a FAIL, 2 it could not look.",
 		Example: "  kubectl kubediag doctor",
-		Args:    takes("", 0, 0),
-		RunE: verb(func(cmd *cobra.Command, _ []string) error {
+		Args:    verb.NoArgs,
+		RunE: verb.Named(func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if d.client, err = c.client(); err != nil {
 				return err
@@ -101,7 +102,7 @@ func (d *doctor) run(cmd *cobra.Command) error {
 	var blind error
 	for _, r := range results {
 		if r.Level == levelFail {
-			return ErrFaults
+			return verb.ErrFaults
 		}
 		if r.unseen {
 			blind = errors.New("some checks could not look")
@@ -112,11 +113,7 @@ func (d *doctor) run(cmd *cobra.Command) error {
 
 func (d *doctor) show(cmd *cobra.Command, results []checked) error {
 	if *d.out == inJSON {
-		text, err := json.MarshalIndent(map[string]any{"schemaVersion": 1, "checks": results}, "", "    ")
-		if err != nil {
-			return fmt.Errorf("print checks: %w", err)
-		}
-		return write(cmd.OutOrStdout(), printable.Text(string(text)+"\n"))
+		return writeJSON(cmd.OutOrStdout(), map[string]any{"schemaVersion": 1, "checks": results})
 	}
 	s := screen(cmd)
 	colours := map[level]terminal.Colour{levelOK: terminal.Green, levelWarn: terminal.Yellow, levelFail: terminal.Red}
@@ -129,7 +126,7 @@ func (d *doctor) show(cmd *cobra.Command, results []checked) error {
 			b.WriteString(s.Wrap("      -> ", printable.Quoted(r.Advice), 9))
 		}
 	}
-	return write(cmd.OutOrStdout(), s.Text(b.String()))
+	return verb.Write(cmd.OutOrStdout(), s.Text(b.String()))
 }
 
 // unseen is the result of a check that could not look.

@@ -5,12 +5,8 @@ package cluster
 
 import (
 	"context"
-	"embed"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -18,11 +14,12 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/crd"
 	"kubediag.org/kubediag/config/policy"
+	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/manifests"
 )
 
 const (
@@ -51,7 +48,7 @@ type fieldSchema struct {
 
 // kinds checks that the API server has all kinds, with all fields of this release.
 func (d *doctor) kinds(ctx context.Context) (results []checked) {
-	wanted, err := manifests[definition](crd.Files, "CustomResourceDefinition")
+	wanted, err := manifests.Read[definition](crd.Files, "CustomResourceDefinition")
 	if err != nil {
 		return []checked{unseen("CustomResourceDefinitions are", err)}
 	}
@@ -76,7 +73,7 @@ func (d *doctor) kinds(ctx context.Context) (results []checked) {
 		current++
 	}
 	if current > 0 {
-		results = slices.Insert(results, 0, good("%s of %s are there and have all fields of this release", plural(current, "CustomResourceDefinition"), v1.Group))
+		results = slices.Insert(results, 0, good("%s of %s are there and have all fields of this release", verb.Count(current, "CustomResourceDefinition"), v1.Group))
 	}
 	return results
 }
@@ -108,40 +105,9 @@ func (s fieldSchema) lacking(have fieldSchema, at string, missing *[]string) {
 	}
 }
 
-var documentEnd = regexp.MustCompile(`(?m)^---\s*$`)
-
-// manifests are the objects of one kind in a directory.
-func manifests[T any](files embed.FS, kind string) (all []T, err error) {
-	entries, err := files.ReadDir(".")
-	if err != nil {
-		return nil, fmt.Errorf("read manifests: %w", err)
-	}
-	for _, e := range entries {
-		text, err := files.ReadFile(path.Clean(e.Name()))
-		if err != nil {
-			return nil, fmt.Errorf("read manifests: %w", err)
-		}
-		for _, document := range documentEnd.Split(string(text), -1) {
-			var of metav1.TypeMeta
-			var object T
-			if err := yaml.Unmarshal([]byte(document), &of); err != nil {
-				return nil, fmt.Errorf("read manifest %q: %w", e.Name(), err)
-			}
-			if of.Kind != kind {
-				continue
-			}
-			if err := yaml.Unmarshal([]byte(document), &object); err != nil {
-				return nil, fmt.Errorf("read manifest %q: %w", e.Name(), err)
-			}
-			all = append(all, object)
-		}
-	}
-	return all, nil
-}
-
 // policies checks that the policies that ship are there, current and bound.
 func (d *doctor) policies(ctx context.Context) (results []checked) {
-	wanted, err := manifests[admissionv1.ValidatingAdmissionPolicy](policy.Files, "ValidatingAdmissionPolicy")
+	wanted, err := manifests.Read[admissionv1.ValidatingAdmissionPolicy](policy.Files, "ValidatingAdmissionPolicy")
 	if err != nil {
 		return []checked{unseen("policies are", err)}
 	}
@@ -159,7 +125,7 @@ func (d *doctor) policies(ctx context.Context) (results []checked) {
 		var have admissionv1.ValidatingAdmissionPolicy
 		err := d.get(ctx, policies.in(""), want.Name, &have)
 		switch {
-		case isMissing(err):
+		case errors.Is(err, errMissing):
 			results = append(results, warn("recommended: "+applyPolicies, "policy %s is not installed", want.Name))
 		case err != nil:
 			results = append(results, unseen("policy "+want.Name+" is", err))
@@ -216,7 +182,7 @@ func (d *doctor) sets(ctx context.Context) []checked {
 		results = append(results, fail("the manager installs it: look at the manager", "OperationSet %s is missing, which Diagnoses use that name none", v1.DefaultOperationSet))
 	}
 	if ready > 0 {
-		results = slices.Insert(results, 0, good("%s ready", plural(ready, "OperationSet")))
+		results = slices.Insert(results, 0, good("%s ready", verb.Count(ready, "OperationSet")))
 	}
 	return results
 }

@@ -15,9 +15,11 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/util/version"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/verb"
 )
 
 // Names in the namespace of kubediag.
@@ -45,18 +47,18 @@ func (d *doctor) manager(ctx context.Context) []checked {
 	m := list.Items[0]
 	logs := fmt.Sprintf("kubectl logs -n %s deployment/%s", d.home, m.Name)
 	if m.Status.ReadyReplicas == 0 {
-		return []checked{fail(logs, "manager %s/%s: none of %s is ready: no Diagnosis gets to its node", d.home, m.Name, plural(int(m.Status.Replicas), "replica"))}
+		return []checked{fail(logs, "manager %s/%s: none of %s is ready: no Diagnosis gets to its node", d.home, m.Name, verb.Count(int(m.Status.Replicas), "replica"))}
 	}
 	var lease coordinationv1.Lease
 	err := d.get(ctx, leases.in(d.home), managerLease, &lease)
-	if err != nil && !isMissing(err) {
+	if err != nil && !errors.Is(err, errMissing) {
 		return []checked{unseen("the Lease of the manager is", err)}
 	}
 	held, ok := renewed(&lease, d.now)
 	if err != nil || !ok {
 		return []checked{warn(logs, "manager %s/%s: no leader has renewed its Lease for %s, by the clock of this machine", d.home, m.Name, held)}
 	}
-	return []checked{good("manager: %d of %s ready, one leads", m.Status.ReadyReplicas, plural(int(m.Status.Replicas), "replica"))}
+	return []checked{good("manager: %d of %s ready, one leads", m.Status.ReadyReplicas, verb.Count(int(m.Status.Replicas), "replica"))}
 }
 
 // renewed reports whether a Lease is held, and how old its last renewal is.
@@ -70,7 +72,7 @@ func renewed(l *coordinationv1.Lease, now time.Time) (string, bool) {
 		limit = max(limit, time.Duration(*s)*time.Second)
 	}
 	old := now.Sub(l.Spec.RenewTime.Time)
-	return humanDuration(max(0, old)), old <= limit
+	return duration.HumanDuration(max(0, old)), old <= limit
 }
 
 // agents checks the DaemonSet, and that the agent of each node renews its Lease.
@@ -119,14 +121,14 @@ func (d *doctor) coverage(ctx context.Context) []checked {
 	}
 	var results []checked
 	if len(without) > 0 {
-		results = append(results, fail("a Diagnosis of these nodes waits: let the DaemonSet run there", "%s without an agent: %s", plural(len(without), "node"), listed(without)))
+		results = append(results, fail("a Diagnosis of these nodes waits: let the DaemonSet run there", "%s without an agent: %s", verb.Count(len(without), "node"), listed(without)))
 	}
 	if len(silent) > 0 {
 		results = append(results, fail("look at the agents there, and at the clocks", "%s whose agent does not renew its Lease, by the clock of this machine: %s",
-			plural(len(silent), "node"), listed(silent)))
+			verb.Count(len(silent), "node"), listed(silent)))
 	}
 	if len(results) == 0 {
-		results = append(results, good("the agents of all %s renew their Leases", plural(len(all), "node")))
+		results = append(results, good("the agents of all %s renew their Leases", verb.Count(len(all), "node")))
 	}
 	return results
 }
@@ -182,17 +184,17 @@ func (d *doctor) nodes(ctx context.Context) []checked {
 	var results []checked
 	if len(buggy) > 0 {
 		results = append(results, warn("sentinel mode Automatic heals it before it hurts; "+d.command("lint", "-A")+" names the workloads at risk; a kubelet from 1.19 on has it not",
-			"%s with kubernetes#68211 (stale subPaths): %s", plural(len(buggy), "kubelet"), listed(buggy)))
+			"%s with kubernetes#68211 (stale subPaths): %s", verb.Count(len(buggy), "kubelet"), listed(buggy)))
 	}
 	if len(old) > 0 {
-		results = append(results, warn("nothing is guaranteed there: update to Linux 5.10 or later", "%s with a kernel that kubediag is not tested on: %s", plural(len(old), "node"), listed(old)))
+		results = append(results, warn("nothing is guaranteed there: update to Linux 5.10 or later", "%s with a kernel that kubediag is not tested on: %s", verb.Count(len(old), "node"), listed(old)))
 	}
 	if len(rough) > 0 {
 		results = append(results, warn("nothing has to be done; Linux 6.5 has no such moment", "%s where a repair in a running container has a moment in which readers miss the mount: %s",
-			plural(len(rough), "node"), listed(rough)))
+			verb.Count(len(rough), "node"), listed(rough)))
 	}
 	if len(results) == 0 {
-		results = append(results, good("no kernel or kubelet of %s is a known risk", plural(len(all), "node")))
+		results = append(results, good("no kernel or kubelet of %s is a known risk", verb.Count(len(all), "node")))
 	}
 	return results
 }
@@ -214,10 +216,10 @@ func (d *doctor) faults(ctx context.Context) []checked {
 	}
 	var results []checked
 	if safe > 0 {
-		results = append(results, warn(d.command("faults", "-A"), "%s could be healed now, and nothing would be lost", plural(safe, "fault")))
+		results = append(results, warn(d.command("faults", "-A"), "%s could be healed now, and nothing would be lost", verb.Count(safe, "fault")))
 	}
 	if people > 0 {
-		results = append(results, warn(d.command("faults", "-A"), "%s wait for a driver or for a person", plural(people, "fault")))
+		results = append(results, warn(d.command("faults", "-A"), "%s wait for a driver or for a person", verb.Count(people, "fault")))
 	}
 	if len(results) == 0 {
 		results = append(results, good("no fault waits to be healed"))
@@ -233,9 +235,6 @@ func minorOf(release string) int {
 	}
 	return int(v.Minor())
 }
-
-// isMissing reports whether an object is not there.
-func isMissing(err error) bool { return errors.Is(err, errMissing) }
 
 // listed names at most five.
 func listed(names []string) string {

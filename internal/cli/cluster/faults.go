@@ -15,11 +15,12 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/watch"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
 )
@@ -43,8 +44,8 @@ func newFaultsCommand(c *connection) *cobra.Command {
 			"their sentinel is off. They do not look for held devices: run device@NODE does.\n\n" +
 			"Exit status: 0 no fault, 1 faults, 2 it could not look, 3 it was refused.",
 		Example: "  kubectl kubediag faults -A\n  kubectl kubediag faults -n shop -w\n  kubectl kubediag faults -A --node worker-7 -o json",
-		Args:    takes("", 0, 0),
-		RunE:    verb(func(cmd *cobra.Command, _ []string) error { return o.run(cmd) }),
+		Args:    verb.NoArgs,
+		RunE:    verb.Named(func(cmd *cobra.Command, _ []string) error { return o.run(cmd) }),
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&o.all, "all-namespaces", "A", false, "faults of all namespaces")
@@ -52,23 +53,15 @@ func newFaultsCommand(c *connection) *cobra.Command {
 	f.StringVar(&o.node, "node", "", "only faults of this node")
 	f.StringSliceVar(&o.codes, "code", nil, "only faults of these codes, with commas between them")
 	o.out = addFormat(cmd, wide, inJSON, inYAML, asName)
-	complete.Flag(cmd, "code", codes)
-	complete.Flag(cmd, "node", c.namesOf(nodes))
+	verb.CompleteFlag(cmd, "code", verb.Codes)
+	verb.CompleteFlag(cmd, "node", c.namesOf(nodes))
 	return cmd
-}
-
-// codes are those of the catalogue.
-func codes() (names []string) {
-	for _, entry := range fault.Catalogue() {
-		names = append(names, string(entry.Code))
-	}
-	return names
 }
 
 func (o *faultsOptions) run(cmd *cobra.Command) error {
 	for _, code := range o.codes {
-		if !slices.Contains(codes(), code) && code != v1.UnlistedFaults {
-			return fmt.Errorf("--code=%q: is none of %s", code, strings.Join(codes(), ", "))
+		if !slices.Contains(verb.Codes(), code) && code != v1.UnlistedFaults {
+			return fmt.Errorf("--code=%q: is none of %s", code, strings.Join(verb.Codes(), ", "))
 		}
 	}
 	c, err := o.client()
@@ -102,7 +95,7 @@ func (o *faultsOptions) run(cmd *cobra.Command) error {
 		list = o.chosen(items)
 	}
 	if len(list) > 0 {
-		return ErrFaults
+		return verb.ErrFaults
 	}
 	return nil
 }
@@ -140,7 +133,7 @@ func (o *faultsOptions) show(cmd *cobra.Command, c *client, in place, list []*v1
 	w := cmd.OutOrStdout()
 	if *o.out == forPeople || *o.out == wide {
 		view := faultsView{Screen: screen(cmd), client: c, wide: *o.out == wide, now: time.Now()}
-		return write(w, view.text(list, in.namespace))
+		return verb.Write(w, view.text(list, in.namespace))
 	}
 	all := &v1.MountFaultList{Items: []v1.MountFault{}}
 	for _, f := range list {
@@ -170,7 +163,7 @@ func (o *faultsOptions) follow(cmd *cobra.Command, w *watcher) error {
 		case *o.out == inYAML || *o.out == asName:
 			return p.object(out, f)
 		}
-		return write(out, s.Text(changeLine(s, now.kind, f, time.Now())))
+		return verb.Write(out, s.Text(changeLine(s, now.kind, f, time.Now())))
 	})
 	if errors.Is(err, context.Canceled) {
 		return nil
@@ -180,8 +173,8 @@ func (o *faultsOptions) follow(cmd *cobra.Command, w *watcher) error {
 
 // changeLine is one line about a fault that has come, has changed or is gone.
 func changeLine(s terminal.Screen, kind watch.EventType, f *v1.MountFault, now time.Time) string {
-	mark, colour := "✗", colours[f.Status.Impact]
-	text := fmt.Sprintf("%s, heal: %s: %s", hurts[f.Status.Impact], heals[f.Status.Heal], f.Status.Summary)
+	mark, colour := "✗", verb.Colours[fault.Impact(f.Status.Impact)]
+	text := fmt.Sprintf("%s, heal: %s: %s", verb.Hurts[fault.Impact(f.Status.Impact)], verb.Heals[fault.Heal(f.Status.Heal)], f.Status.Summary)
 	switch kind {
 	case watch.Deleted:
 		mark, colour, text = "✓", terminal.Green, "gone after "+age(f.Status.Since, now)
@@ -189,9 +182,7 @@ func changeLine(s terminal.Screen, kind watch.EventType, f *v1.MountFault, now t
 		mark = "!"
 	}
 	line := fmt.Sprintf("%s %s: %s", f.Status.Code, subject(f), text)
-	stamp := now.Format(time.TimeOnly) + " "
-	wrapped := s.Wrap(stamp+mark+" ", printable.Quoted(line), len(stamp)+2)
-	return stamp + s.Paint(colour, mark) + strings.TrimPrefix(wrapped, stamp+mark)
+	return s.Marked(now.Format(time.TimeOnly)+" ", mark, colour, line)
 }
 
 // age is how long something has lasted, as kubectl writes it.
@@ -199,5 +190,5 @@ func age(since metav1.Time, now time.Time) string {
 	if since.IsZero() {
 		return "?"
 	}
-	return humanDuration(max(0, now.Sub(since.Time)))
+	return duration.HumanDuration(max(0, now.Sub(since.Time)))
 }

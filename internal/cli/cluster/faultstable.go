@@ -9,22 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/duration"
-
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
-)
-
-// hurts and heals are the words of the table. They are those of kubediag scan.
-var (
-	hurts = map[v1.FaultImpact]string{
-		v1.ImpactNow: "now", v1.ImpactNextStart: "next start", v1.ImpactDetach: "detach", v1.ImpactCleanup: "cleanup",
-	}
-	heals = map[v1.FaultHeal]string{
-		v1.HealAutomatic: "automatic", v1.HealSafe: "safe", v1.HealDriver: "driver", v1.HealPerson: "person",
-	}
-	colours = map[v1.FaultImpact]terminal.Colour{v1.ImpactNow: terminal.Red, v1.ImpactNextStart: terminal.Yellow}
 )
 
 // maxRows is how many rows of one kind the table has before they are put together by namespace, and then all together.
@@ -51,7 +40,7 @@ func (v faultsView) text(list []*v1.MountFault, namespace string) string {
 		if namespace != "" {
 			note += " All namespaces: " + v.command("faults", "-A")
 		}
-		return v.Text(marked(v.Screen, "✓", terminal.Green, note))
+		return v.Text(v.Marked("", "✓", terminal.Green, note))
 	}
 	rows := rowsOf(list, v.wide)
 	count, now, next := 0, map[string]bool{}, map[string]bool{}
@@ -63,67 +52,41 @@ func (v faultsView) text(list []*v1.MountFault, namespace string) string {
 			next[subject(f)] = true
 		}
 	}
-	verdict := fmt.Sprintf("%s in %s.", plural(count, "fault"), where)
+	verdict := fmt.Sprintf("%s in %s.", verb.Count(count, "fault"), where)
 	if len(now) > 0 {
-		verdict += " Hurt now: " + plural(len(now), "pod") + "."
+		verdict += " Hurt now: " + verb.Count(len(now), "pod") + "."
 	}
 	if len(next) > 0 {
-		verdict += " At risk at the next start: " + plural(len(next), "pod") + "."
+		verdict += " At risk at the next start: " + verb.Count(len(next), "pod") + "."
 	}
-	return v.Text(marked(v.Screen, "✗", terminal.Red, verdict) + "\n" + v.table(rows) + "\nNext:\n" + hints(v.Screen, v.next(rows)))
+	return v.Text(v.Marked("", "✗", terminal.Red, verdict) + "\n" + v.table(rows) + "\nNext:\n" + v.Hints(v.next(rows), nil))
 }
 
 // rowsOf groups faults that are sorted. The order of the rows is that of their first faults.
 func rowsOf(list []*v1.MountFault, single bool) (rows []faultRow) {
-	var kinds []string
-	byKind := map[string][]*v1.MountFault{}
-	for _, f := range list {
-		s := f.Status
-		kind := fmt.Sprintf("%s\x00%s\x00%s\x00%s", s.Code, s.Impact, s.Heal, s.Driver)
-		if byKind[kind] == nil {
-			kinds = append(kinds, kind)
-		}
-		byKind[kind] = append(byKind[kind], f)
+	kind := func(f *v1.MountFault) string {
+		return fmt.Sprintf("%s\x00%s\x00%s\x00%s", f.Status.Code, f.Status.Impact, f.Status.Heal, f.Status.Driver)
 	}
-	for _, kind := range kinds {
+	exact := func(f *v1.MountFault) string {
+		if w := f.Status.Workload; w != nil {
+			return f.Namespace + "\x00" + w.Kind + "\x00" + w.Name + "\x00" + f.Status.Volume
+		}
+		return f.Namespace + "\x00" + f.Status.Target + "\x00" + f.Status.Volume
+	}
+	namespace := func(f *v1.MountFault) string { return f.Namespace }
+	whole := func(*v1.MountFault) string { return "" }
+	for _, faults := range verb.Group(list, kind) {
 		if single {
-			for _, f := range byKind[kind] {
-				rows = append(rows, faultRow{[]*v1.MountFault{f}})
+			for i := range faults {
+				rows = append(rows, faultRow{faults[i : i+1]})
 			}
 			continue
 		}
-		rows = append(rows, merge(byKind[kind])...)
+		for _, same := range verb.Merge(faults, maxRows, exact, namespace, whole) {
+			rows = append(rows, faultRow{same})
+		}
 	}
 	slices.SortStableFunc(rows, func(a, b faultRow) int { return compareFaults(a.faults[0], b.faults[0]) })
-	return rows
-}
-
-// merge puts faults of one kind together as finely as leaves few rows.
-func merge(faults []*v1.MountFault) (rows []faultRow) {
-	for _, key := range []func(*v1.MountFault) string{
-		func(f *v1.MountFault) string {
-			if w := f.Status.Workload; w != nil {
-				return f.Namespace + "\x00" + w.Kind + "\x00" + w.Name + "\x00" + f.Status.Volume
-			}
-			return f.Namespace + "\x00" + f.Status.Target + "\x00" + f.Status.Volume
-		},
-		func(f *v1.MountFault) string { return f.Namespace },
-		func(*v1.MountFault) string { return "" },
-	} {
-		rows = nil
-		at := map[string]int{}
-		for _, f := range faults {
-			i, known := at[key(f)]
-			if !known {
-				i = len(rows)
-				at[key(f)], rows = i, append(rows, faultRow{})
-			}
-			rows[i].faults = append(rows[i].faults, f)
-		}
-		if len(rows) <= maxRows {
-			break
-		}
-	}
 	return rows
 }
 
@@ -135,61 +98,42 @@ const (
 )
 
 // table has a row for each group and its reason below.
-func (v faultsView) table(rows []faultRow) string {
-	cells := [][]string{{"FAULT", "HURTS", "HEAL", "POD OR DEVICE", "VOLUME", "NODE", "SINCE"}}
-	for _, r := range rows {
+func (v faultsView) table(groups []faultRow) string {
+	rows := []terminal.Row{{Cells: []string{"FAULT", "HURTS", "HEAL", "POD OR DEVICE", "VOLUME", "NODE", "SINCE"}}}
+	for _, r := range groups {
 		first := r.faults[0].Status
-		cells = append(cells, []string{first.Code, hurts[first.Impact], heals[first.Heal], r.subject(),
+		impact := fault.Impact(first.Impact)
+		rows = append(rows, terminal.Row{Colour: verb.Colours[impact], Below: r.reason(), Cells: []string{
+			first.Code, verb.Hurts[impact], verb.Heals[fault.Heal(first.Heal)], r.subject(),
 			r.said(func(f *v1.MountFault) string { return f.Status.Volume }, "volumes"),
-			r.said(func(f *v1.MountFault) string { return f.Status.Node }, "nodes"), age(first.Since, v.now)})
+			r.said(func(f *v1.MountFault) string { return f.Status.Node }, "nodes"), age(first.Since, v.now),
+		}})
 	}
 	if v.Width > 0 && v.Width < leastTable {
-		return v.narrow(rows)
+		return v.narrow(rows[1:])
 	}
 	if v.Width > 0 && v.Width < narrowScreen {
-		for i := range cells {
-			cells[i] = cells[i][:subjectColumn+1]
+		for i := range rows {
+			rows[i].Cells = rows[i].Cells[:subjectColumn+1]
 		}
 	}
-	widths := v.widths(cells)
-	var b strings.Builder
-	for i, row := range cells {
-		colour := terminal.Plain
-		if i > 0 {
-			colour = colours[rows[i-1].faults[0].Status.Impact]
-		}
-		line := v.line(row, widths, colour)
-		if i == 0 {
-			line = v.Paint(terminal.Dim, line)
-		}
-		b.WriteString(line + "\n")
-		if i > 0 {
-			b.WriteString(v.Wrap("    ", rows[i-1].reason(), 4))
-		}
-	}
-	return b.String()
+	return v.Table(rows, v.widths(rows), 1, 4)
 }
 
 // narrow is the table with a row on several lines.
-func (v faultsView) narrow(rows []faultRow) string {
+func (v faultsView) narrow(rows []terminal.Row) string {
 	var b strings.Builder
 	for _, r := range rows {
-		first := r.faults[0].Status
-		b.WriteString(v.Wrap("", printable.Quoted(fmt.Sprintf("%s, %s, %s", first.Code, hurts[first.Impact], heals[first.Heal])), 2))
-		b.WriteString("  " + v.Cut(r.subject(), v.Width-2) + "\n" + v.Wrap("  ", r.reason(), 2))
+		b.WriteString(v.Wrap("", printable.Quoted(strings.Join(r.Cells[:subjectColumn], ", ")), 2))
+		b.WriteString("  " + v.Cut(r.Cells[subjectColumn], v.Width-2) + "\n" + v.Wrap("  ", r.Below, 2))
 	}
 	return b.String()
 }
 
 // widths cuts the widest of the columns that can be cut until a line fits.
-func (v faultsView) widths(cells [][]string) []int {
+func (v faultsView) widths(rows []terminal.Row) []int {
 	const least = 8
-	widths := make([]int, len(cells[0]))
-	for _, row := range cells {
-		for i, cell := range row {
-			widths[i] = max(widths[i], terminal.Columns(cell))
-		}
-	}
+	widths := terminal.Widths(rows)
 	for v.Width > 0 {
 		sum, widest := -2, subjectColumn
 		for i, w := range widths {
@@ -206,18 +150,6 @@ func (v faultsView) widths(cells [][]string) []int {
 	return widths
 }
 
-func (v faultsView) line(row []string, widths []int, hurt terminal.Colour) string {
-	var b strings.Builder
-	for i, cell := range row {
-		cell = terminal.Pad(v.Cut(cell, widths[i]), widths[i])
-		if i == 1 {
-			cell = v.Paint(hurt, cell)
-		}
-		b.WriteString(cell + "  ")
-	}
-	return strings.TrimRight(b.String(), " ")
-}
-
 // subject is what is hurt.
 func (r faultRow) subject() string {
 	first := r.faults[0]
@@ -227,13 +159,13 @@ func (r faultRow) subject() string {
 	case len(pods) == 1:
 		return pods[0]
 	case first.Status.Pod == nil:
-		return plural(len(pods), "place")
+		return verb.Count(len(pods), "place")
 	case len(spaces) > 1:
-		return fmt.Sprintf("%s in %d namespaces", plural(len(pods), "pod"), len(spaces))
+		return fmt.Sprintf("%s in %d namespaces", verb.Count(len(pods), "pod"), len(spaces))
 	case w != nil && len(r.each(workload)) == 1:
 		return printable.Quoted(first.Namespace+"/"+w.Name) + fmt.Sprintf(" ×%d", len(pods))
 	}
-	return printable.Quoted(first.Namespace) + ": " + plural(len(pods), "pod")
+	return printable.Quoted(first.Namespace) + ": " + verb.Count(len(pods), "pod")
 }
 
 // subject is the pod, or the target of a fault of the node.
@@ -263,17 +195,8 @@ func (r faultRow) said(say func(*v1.MountFault) string, many string) string {
 	}
 }
 
-// each collects what is said of the faults, each text once, in their order.
-func (r faultRow) each(say func(*v1.MountFault) string) (all []string) {
-	seen := map[string]bool{"": true}
-	for _, f := range r.faults {
-		if text := say(f); !seen[text] {
-			seen[text] = true
-			all = append(all, text)
-		}
-	}
-	return all
-}
+// each collects what is said of the faults.
+func (r faultRow) each(say func(*v1.MountFault) string) []string { return verb.Distinct(r.faults, say) }
 
 // reason is what the first fault says, and which Diagnosis works on it.
 func (r faultRow) reason() string {
@@ -296,9 +219,10 @@ func waitingFor(rows []faultRow) string {
 }
 
 // next is what to type: about the worst row, and what repairs the first that can be repaired safely.
-func (v faultsView) next(rows []faultRow) (list []hint) {
+func (v faultsView) next(rows []faultRow) (list []terminal.Hint) {
+	add := func(line, purpose string) { list = append(list, terminal.Hint{Line: line, Purpose: purpose}) }
 	worst := rows[0].faults[0]
-	list = append(list, hint{v.kubectl("get", "mf", "-n", worst.Namespace, worst.Name, "-o", "yaml"), "evidence, plan and commands of the first"})
+	add("kubectl"+strings.TrimPrefix(v.command("get", "mf", "-n", worst.Namespace, worst.Name, "-o", "yaml"), Name), "evidence, plan and commands of the first")
 	of := worst
 	for _, r := range rows {
 		if s := r.faults[0].Status; s.Heal == v1.HealSafe && s.Diagnosis == "" {
@@ -309,27 +233,17 @@ func (v faultsView) next(rows []faultRow) (list []hint) {
 	waiting := waitingFor(rows)
 	if waiting != "" {
 		namespace, name, _ := strings.Cut(waiting, "/")
-		list = append(list, hint{v.command("approve", name, "-n", namespace), "its plan, which a policy wants approved"})
+		add(v.command("approve", name, "-n", namespace), "its plan, which a policy wants approved")
 	}
 	switch p := of.Status.Pod; {
 	case waiting != "" && of.Status.Diagnosis == waiting: // run would repeat the plan
 	case p != nil:
-		list = append(list, hint{v.command("run", "pod/"+p.Name, "-n", p.Namespace), "its plan; it asks before it heals"})
+		add(v.command("run", "pod/"+p.Name, "-n", p.Namespace), "its plan; it asks before it heals")
 	default:
-		list = append(list, hint{v.command("run", "node/"+of.Status.Node), "its plan; it asks before it heals"})
+		add(v.command("run", "node/"+of.Status.Node), "its plan; it asks before it heals")
 	}
 	if worst.Status.Code != v1.UnlistedFaults {
-		list = append(list, hint{v.command("explain", worst.Status.Code), "cause, proof, repair by hand, prevention"})
+		add(v.command("explain", worst.Status.Code), "cause, proof, repair by hand, prevention")
 	}
 	return list
 }
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// humanDuration is a duration as kubectl writes it.
-func humanDuration(d time.Duration) string { return duration.HumanDuration(d) }

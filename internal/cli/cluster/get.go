@@ -4,8 +4,6 @@
 package cluster
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -16,8 +14,8 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -35,10 +33,10 @@ func newGetCommand(c *connection) *cobra.Command {
 		Short:             "Show Diagnoses, or follow one",
 		Long:              "get shows the Diagnoses of a namespace, or of all. With NAME and -w it shows what happens to one until it ends.",
 		Example:           "  kubectl kubediag get -A\n  kubectl kubediag get web-x2x9k-4k2fd -n shop -w",
-		Args:              takes("NAME", 0, 1),
-		ValidArgsFunction: complete.Arg(c.namesOf(diagnoses)),
+		Args:              verb.Takes("NAME", 0),
+		ValidArgsFunction: verb.CompleteArg(c.namesOf(diagnoses)),
 	}
-	cmd.RunE = verb(func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = verb.Named(func(cmd *cobra.Command, args []string) error {
 		if o.all && len(args) > 0 {
 			return errors.New("--all-namespaces: cannot be with a NAME")
 		}
@@ -98,26 +96,11 @@ func (o *getOptions) table(cmd *cobra.Command, c *client, in place, args []strin
 		return err
 	}
 	if len(table.Rows) == 0 {
-		return write(cmd.OutOrStdout(), "No Diagnosis is here. To make one: "+c.command("run", "pod/NAME")+"\n")
+		return verb.Write(cmd.OutOrStdout(), "No Diagnosis is here. To make one: "+c.command("run", "pod/NAME")+"\n")
 	}
 	p := printers.NewTablePrinter(printers.PrintOptions{Wide: *o.out == wide, WithNamespace: in.namespace == ""})
 	if err := p.PrintObj(table, printable.Writer(cmd.OutOrStdout())); err != nil {
 		return fmt.Errorf("print table: %w", err)
-	}
-	return nil
-}
-
-// table lists objects as the API server's table of them.
-func (c *client) table(ctx context.Context, in place, o metav1.ListOptions, into *metav1.Table) error {
-	if err := c.listTable(ctx, in, o, into); err != nil {
-		return err
-	}
-	for i := range into.Rows {
-		of := &metav1.PartialObjectMetadata{}
-		if err := json.Unmarshal(into.Rows[i].Object.Raw, of); err != nil {
-			return fmt.Errorf("read table of %s: %w", in.resource, err)
-		}
-		into.Rows[i].Object.Object = of
 	}
 	return nil
 }
@@ -151,9 +134,9 @@ func newCancelCommand(c *connection) *cobra.Command {
 		Long: "cancel deletes a Diagnosis that has not ended: there is no other way to end one. Its agent stops before the next action. Its\n" +
 			"repairs stay, and cancel shows how far it came. A Diagnosis that has ended stays as it is.",
 		Example:           "  kubectl kubediag cancel web-x2x9k-4k2fd -n shop",
-		Args:              takes("NAME", 1, 1),
-		ValidArgsFunction: complete.Arg(c.namesOf(diagnoses)),
-		RunE: verb(func(cmd *cobra.Command, args []string) error {
+		Args:              verb.Takes("NAME", 1),
+		ValidArgsFunction: verb.CompleteArg(c.namesOf(diagnoses)),
+		RunE: verb.Named(func(cmd *cobra.Command, args []string) error {
 			made, err := c.client()
 			if err != nil {
 				return err
@@ -169,16 +152,16 @@ func (c *client) cancel(cmd *cobra.Command, name string) error {
 		return err
 	}
 	if ended(d) {
-		return write(cmd.OutOrStdout(), s.Text(marked(s, "!", terminal.Yellow, fmt.Sprintf("Diagnosis %s/%s has ended already: %s", d.Namespace, d.Name, d.Status.Summary))))
+		return verb.Write(cmd.OutOrStdout(), s.Text(s.Marked("", "!", terminal.Yellow, fmt.Sprintf("Diagnosis %s/%s has ended already: %s", d.Namespace, d.Name, d.Status.Summary))))
 	}
 	soFar := newStory(s, d)
-	if err := write(cmd.OutOrStdout(), soFar.begin(d.Spec.Target())+soFar.news(d)); err != nil {
+	if err := verb.Write(cmd.OutOrStdout(), soFar.begin(d.Spec.Target())+soFar.news(d)); err != nil {
 		return err
 	}
 	if err := c.remove(cmd.Context(), in, &d.ObjectMeta); err != nil {
 		return err
 	}
-	return write(cmd.OutOrStdout(), s.Text(marked(s, "✓", terminal.Green,
+	return verb.Write(cmd.OutOrStdout(), s.Text(s.Marked("", "✓", terminal.Green,
 		fmt.Sprintf("Deleted Diagnosis %s/%s, which cancels it. Its repairs stay.", d.Namespace, d.Name))))
 }
 

@@ -5,7 +5,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -22,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/lint"
 	"kubediag.org/kubediag/internal/printable"
 )
@@ -90,8 +90,8 @@ func newLintCommand(c *connection) *cobra.Command {
 			"merge patch for kubectl patch. For manifests, without a cluster: kubediag lint -f.\n\n" +
 			"Exit status: 0 no risk, 1 risks, 2 it could not look.",
 		Example: "  kubectl kubediag lint -A",
-		Args:    takes("", 0, 0),
-		RunE: verb(func(cmd *cobra.Command, _ []string) error {
+		Args:    verb.NoArgs,
+		RunE: verb.Named(func(cmd *cobra.Command, _ []string) error {
 			client, err := c.client()
 			if err != nil {
 				return err
@@ -130,7 +130,7 @@ func (c *client) lint(ctx context.Context, namespace string) (*linted, error) {
 	for _, kind := range workloadKinds {
 		found, err := c.workloads(ctx, kind, namespace)
 		switch {
-		case errors.Is(err, ErrRefused), errors.Is(err, errNotServed):
+		case errors.Is(err, verb.ErrRefused), errors.Is(err, errNotServed):
 			r.NotLookedAt = append(r.NotLookedAt, err.Error())
 		case err != nil:
 			return nil, err
@@ -217,20 +217,17 @@ func (c *client) oldestKubelet(ctx context.Context) (oldest *version.Version) {
 }
 
 func (r *linted) end(cmd *cobra.Command, out format) error {
-	text := r.text(screen(cmd))
+	var err error
 	if out == inJSON {
-		encoded, err := json.MarshalIndent(r, "", "    ")
-		if err != nil {
-			return fmt.Errorf("print findings: %w", err)
-		}
-		text = printable.Text(string(encoded) + "\n")
-	}
-	if err := write(cmd.OutOrStdout(), text); err != nil {
-		return err
+		err = writeJSON(cmd.OutOrStdout(), r)
+	} else {
+		err = verb.Write(cmd.OutOrStdout(), r.text(screen(cmd)))
 	}
 	switch {
+	case err != nil:
+		return err
 	case len(r.Findings) > 0:
-		return ErrFaults
+		return verb.ErrFaults
 	case len(r.NotLookedAt) > 0:
 		return errors.New("not all workloads were looked at")
 	}
@@ -251,18 +248,18 @@ func (r *linted) text(s terminal.Screen) string {
 		}
 		b.WriteString("\n")
 	}
-	mark, colour, text := "✓", terminal.Green, "No risk found in "+plural(r.Workloads, "workload")
+	mark, colour, text := "✓", terminal.Green, "No risk found in "+verb.Count(r.Workloads, "workload")
 	if len(r.Findings) > 0 {
-		mark, colour, text = "✗", terminal.Red, plural(len(r.Findings), "risk")+" in "+plural(r.Workloads, "workload")
+		mark, colour, text = "✗", terminal.Red, verb.Count(len(r.Findings), "risk")+" in "+verb.Count(r.Workloads, "workload")
 	}
 	if r.KubeletVersion != "" {
 		text += "; the oldest kubelet is " + r.KubeletVersion
 	} else {
 		text += "; the versions of the kubelets are not known, and the oldest was assumed"
 	}
-	b.WriteString(marked(s, mark, colour, text+"."))
+	b.WriteString(s.Marked("", mark, colour, text+"."))
 	for _, gap := range r.NotLookedAt {
-		b.WriteString(marked(s, "!", terminal.Yellow, "Not looked at: "+gap))
+		b.WriteString(s.Marked("", "!", terminal.Yellow, "Not looked at: "+gap))
 	}
 	return s.Text(b.String())
 }

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,7 +17,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/cli/complete"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -27,50 +26,19 @@ type format string
 
 // Formats that more than one verb knows.
 const (
-	forPeople format = ""
-	wide      format = "wide"
-	inJSON    format = "json"
-	inYAML    format = "yaml"
-	asName    format = "name"
-	markdown  format = "markdown"
+	forPeople = ""
+	wide      = "wide"
+	inJSON    = "json"
+	inYAML    = "yaml"
+	asName    = "name"
+	markdown  = "markdown"
 )
 
 // addFormat gives a verb its flag -o.
-func addFormat(cmd *cobra.Command, formats ...format) *format {
-	f := new(format)
-	var names []string
-	for _, each := range formats {
-		names = append(names, string(each))
-	}
-	cmd.Flags().VarP(&formatFlag{f, names}, "output", "o", "Output format. One of: ("+strings.Join(names, ", ")+")")
-	complete.Flag(cmd, "output", func() []string { return names })
+func addFormat(cmd *cobra.Command, formats ...string) *format {
+	f, list := new(format), strings.Join(formats, ", ")
+	verb.AddFormat(cmd, f, "Output format. One of: ("+list+")", "must be one of "+list, formats...)
 	return f
-}
-
-// formatFlag is the flag -o.
-type formatFlag struct {
-	to    *format
-	names []string
-}
-
-// String is the format's name.
-func (f *formatFlag) String() string {
-	if f.to == nil {
-		return ""
-	}
-	return string(*f.to)
-}
-
-// Type is what the flag's help calls the value.
-func (f *formatFlag) Type() string { return "format" }
-
-// Set takes the value of the flag.
-func (f *formatFlag) Set(value string) error {
-	if !slices.Contains(f.names, value) {
-		return fmt.Errorf("must be one of %s", strings.Join(f.names, ", "))
-	}
-	*f.to = format(value)
-	return nil
 }
 
 // printer writes objects for programs.
@@ -103,7 +71,7 @@ func (p *printer) object(w io.Writer, o runtime.Object) error {
 	if err := p.PrintObj(o, &b); err != nil {
 		return fmt.Errorf("print %s: %w", p.kind.Kind, err)
 	}
-	return write(w, printable.Text(b.String()))
+	return verb.Write(w, printable.Text(b.String()))
 }
 
 // each writes objects one after the other.
@@ -134,5 +102,14 @@ func (p *printer) event(w io.Writer, now change) error {
 	if err != nil {
 		return fmt.Errorf("print %s: %w", p.kind.Kind, err)
 	}
-	return write(w, printable.Text(string(text)+"\n"))
+	return verb.Write(w, printable.Text(string(text)+"\n"))
+}
+
+// writeJSON writes the report of a verb with no character that a terminal would act on.
+func writeJSON(w io.Writer, report any) error {
+	text, err := json.MarshalIndent(report, "", "    ")
+	if err != nil {
+		return fmt.Errorf("write json: %w", err)
+	}
+	return verb.Write(w, printable.Text(string(text)+"\n"))
 }

@@ -4,9 +4,16 @@
 package cluster
 
 import (
+	"bytes"
 	"cmp"
+	"compress/gzip"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -15,7 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/cli/complete"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
 )
@@ -34,9 +41,9 @@ func newReportCommand(c *connection) *cobra.Command {
 			"With --artifacts, it writes the artifacts of a Diagnosis into a directory: the mount table of the node, and the Pod. They are in\n" +
 			"a Diagnosis that was made by run --artifacts. Credentials are taken out.",
 		Example:           "  kubectl kubediag report web-x2x9k-4k2fd -n shop > ticket.md",
-		Args:              takes("NAME", 1, 1),
-		ValidArgsFunction: complete.Arg(c.namesOf(diagnoses)),
-		RunE: verb(func(cmd *cobra.Command, args []string) error {
+		Args:              verb.Takes("NAME", 1),
+		ValidArgsFunction: verb.CompleteArg(c.namesOf(diagnoses)),
+		RunE: verb.Named(func(cmd *cobra.Command, args []string) error {
 			client, err := c.client()
 			if err != nil {
 				return err
@@ -51,7 +58,7 @@ func newReportCommand(c *connection) *cobra.Command {
 			if *out == inJSON || *out == inYAML {
 				return newPrinter(*out, v1.GroupVersion.WithKind("Diagnosis")).object(cmd.OutOrStdout(), d)
 			}
-			return write(cmd.OutOrStdout(), report(d))
+			return verb.Write(cmd.OutOrStdout(), report(d))
 		}),
 	}
 	cmd.Flags().StringVar(&dir, "artifacts", "", "write the artifacts into this directory, which must be new or empty, and no report")
@@ -84,7 +91,7 @@ func (p *page) question(d *v1.Diagnosis) {
 	s := d.Status
 	p.printf("# Diagnosis %s/%s\n\n", d.Namespace, d.Name)
 	if s.Summary != "" {
-		p.printf("**%s**: %s\n\n", orNone(string(s.Outcome)), prose(s.Summary))
+		p.printf("**%s**: %s\n\n", cmp.Or(string(s.Outcome), "No outcome yet"), prose(s.Summary))
 	}
 	p.row("", "")
 	p.row("---", "---")
@@ -134,17 +141,13 @@ func (p *page) findings(d *v1.Diagnosis) {
 			p.printf("   - %s\n", entry.Title)
 		}
 		if m := f.Mount; m != nil {
-			p.printf("   - mount %s\n", code(mountText(m)))
+			text := fmt.Sprintf("id %d, namespace %d, device %s, %s, root %s, at %s", m.ID, m.Namespace, m.Device, m.FSType, m.Root, m.Point)
+			p.printf("   - mount %s\n", code(text))
 		}
 		for _, fact := range f.Evidence {
 			p.printf("   - %s\n", code(fact))
 		}
 	}
-}
-
-// mountText identifies a mount.
-func mountText(m *v1.Mount) string {
-	return fmt.Sprintf("id %d, namespace %d, device %s, %s, root %s, at %s", m.ID, m.Namespace, m.Device, m.FSType, m.Root, m.Point)
 }
 
 func (p *page) plan(d *v1.Diagnosis) {
@@ -258,9 +261,62 @@ func moment(t *metav1.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-func orNone(text string) string {
-	if text == "" {
-		return "No outcome yet"
+// maxArtifact bounds what a copy may become when it is unpacked, in bytes. An agent copies no larger file.
+const maxArtifact = 64 << 20
+
+// noFileName is all that may not be in the name of a file.
+var noFileName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
+
+// saveArtifacts writes the copies in a Diagnosis into a directory. It writes over no file.
+func saveArtifacts(cmd *cobra.Command, c *client, d *v1.Diagnosis, dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("--artifacts=%q: %w", dir, err)
 	}
-	return text
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		return errors.Join(fmt.Errorf("--artifacts=%q: must be a new directory, or an empty one", dir), err)
+	}
+	saved := 0
+	for i := range d.Status.Artifacts {
+		a := &d.Status.Artifacts[i]
+		if len(a.Content) == 0 {
+			line := fmt.Sprintf("%s is only on node %s: %s\n", a.Key, d.Spec.NodeName, a.Path)
+			if err := verb.Write(cmd.ErrOrStderr(), printable.Text(line)); err != nil {
+				return err
+			}
+			continue
+		}
+		name := filepath.Join(dir, fmt.Sprintf("%d-%.100s", i+1, noFileName.ReplaceAllString(a.Key, "_")))
+		if err := unpack(a.Content, name); err != nil {
+			return fmt.Errorf("artifact %s: %w", a.Key, err)
+		}
+		saved++
+		if err := verb.Write(cmd.OutOrStdout(), printable.Text(name+"\n")); err != nil {
+			return err
+		}
+	}
+	if saved == 0 {
+		return fmt.Errorf("diagnosis %s/%s has no copies of artifacts: make one that has them: %s", d.Namespace, d.Name,
+			c.command("run", "pod/NAME", "--heal=never", "--artifacts"))
+	}
+	return nil
+}
+
+// unpack writes a new file with what was compressed.
+func unpack(content []byte, name string) error {
+	r, err := gzip.NewReader(bytes.NewReader(content))
+	if err != nil {
+		return fmt.Errorf("unpack: %w", err)
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(f, io.LimitReader(r, maxArtifact+1))
+	if n > maxArtifact {
+		err = fmt.Errorf("unpack: it is larger than %d bytes", maxArtifact)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, os.Remove(name))
+	}
+	return nil
 }

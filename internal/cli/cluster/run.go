@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
 )
 
 // Values of --heal.
@@ -50,9 +50,9 @@ func newRunCommand(c *connection) *cobra.Command {
 			"Exit status: 0 no fault, or healed; 1 faults; 2 it could not look; 3 it was refused.",
 		Example: "  kubectl kubediag run pod/web-7d9f8b6c5-x2x9k -n shop\n  kubectl kubediag run node/worker-7 --heal=never\n" +
 			"  kubectl kubediag run pvc/data -n shop\n  kubectl kubediag run rbd3@worker-7",
-		Args:              takes("TARGET", 1, 1),
+		Args:              verb.Takes("TARGET", 1),
 		ValidArgsFunction: c.completeTargets,
-		RunE:              verb(func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) }),
+		RunE:              verb.Named(func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) }),
 	}
 	f := cmd.Flags()
 	f.StringVarP(&o.container, "container", "c", "", "only this container of the pod")
@@ -61,7 +61,7 @@ func newRunCommand(c *connection) *cobra.Command {
 	f.BoolVar(&o.artifacts, "artifacts", false, "copy the mount table and the Pod into the Diagnosis, for report --artifacts")
 	f.DurationVar(&o.patience, "timeout", 5*time.Minute, "how long to wait for a Diagnosis, which goes on without us")
 	o.out = addFormat(cmd, inJSON, inYAML)
-	complete.Flag(cmd, "heal", func() []string { return []string{healAsk, healAuto, healNever} })
+	verb.CompleteFlag(cmd, "heal", func() []string { return []string{healAsk, healAuto, healNever} })
 	return cmd
 }
 
@@ -104,9 +104,9 @@ func (o *runOptions) run(cmd *cobra.Command, argument string) error {
 		r := &runner{runOptions: o, client: c, cmd: cmd, target: t, Screen: terminal.New(o.story(cmd), os.Getenv), out: o.story(cmd)}
 		switch err := r.run(cmd.Context()); {
 		case err == nil:
-		case errors.Is(err, ErrFaults) && worst == nil:
+		case errors.Is(err, verb.ErrFaults) && worst == nil:
 			worst = err
-		case !errors.Is(err, ErrFaults):
+		case !errors.Is(err, verb.ErrFaults):
 			return err
 		}
 	}
@@ -171,7 +171,7 @@ func (r *runner) agreed(ctx context.Context, d *v1.Diagnosis) (bool, error) {
 	case r.heal == healNever:
 		return false, nil
 	case r.heal == healAuto && !plan.Lossless:
-		return false, r.say(marked(r.Screen, "!", terminal.Yellow, "Not repaired by itself: something could be lost."))
+		return false, r.say(r.Marked("", "!", terminal.Yellow, "Not repaired by itself: something could be lost."))
 	case r.heal == healAuto:
 		return true, nil
 	}
@@ -265,10 +265,11 @@ func (r *runner) follow(ctx context.Context, w *watcher, s *story, d *v1.Diagnos
 
 // left says how to look at a Diagnosis that goes on.
 func (r *runner) left(d *v1.Diagnosis, why string) error {
-	text := hints(r.Screen, []hint{
-		{r.command("get", d.Name, "-n", d.Namespace, "-w"), "follows it"}, {r.command("report", d.Name, "-n", d.Namespace), "shows all of it"},
-		{r.command("cancel", d.Name, "-n", d.Namespace), "ends it"},
-	})
+	text := r.Hints([]terminal.Hint{
+		{Line: r.command("get", d.Name, "-n", d.Namespace, "-w"), Purpose: "follows it"},
+		{Line: r.command("report", d.Name, "-n", d.Namespace), Purpose: "shows all of it"},
+		{Line: r.command("cancel", d.Name, "-n", d.Namespace), Purpose: "ends it"},
+	}, nil)
 	if err := r.say("\nThe Diagnosis goes on:\n" + text); err != nil {
 		return err
 	}
@@ -286,9 +287,9 @@ func (r *runner) end(d *v1.Diagnosis) error {
 	complete := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)
 	switch outcome := d.Status.Outcome; {
 	case complete != nil && complete.Reason == v1.ReasonPlanChanged:
-		return fmt.Errorf("%w: %s", ErrRefused, complete.Message)
+		return fmt.Errorf("%w: %s", verb.ErrRefused, complete.Message)
 	case outcome == v1.OutcomeFaultFound, outcome == v1.OutcomePlanned:
-		return ErrFaults
+		return verb.ErrFaults
 	case d.Status.Phase == v1.DiagnosisSucceeded, outcome == v1.OutcomeNoFault, outcome == v1.OutcomeHealed:
 		return nil
 	case complete != nil:
@@ -297,7 +298,7 @@ func (r *runner) end(d *v1.Diagnosis) error {
 	return fmt.Errorf("diagnosis %s/%s: %s", d.Namespace, d.Name, d.Status.Summary)
 }
 
-func (r *runner) say(text string) error { return write(r.out, text) }
+func (r *runner) say(text string) error { return verb.Write(r.out, text) }
 
 func ended(d *v1.Diagnosis) bool {
 	return d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed
@@ -305,7 +306,7 @@ func ended(d *v1.Diagnosis) bool {
 
 // ask reads a line, and reports whether it begins with a y.
 func ask(ctx context.Context, in io.Reader, out io.Writer, question string) (bool, error) {
-	if err := write(out, question); err != nil {
+	if err := verb.Write(out, question); err != nil {
 		return false, err
 	}
 	answer := make(chan string, 1)
@@ -316,7 +317,7 @@ func ask(ctx context.Context, in io.Reader, out io.Writer, question string) (boo
 	}()
 	select {
 	case <-ctx.Done():
-		return false, write(out, "\n")
+		return false, verb.Write(out, "\n")
 	case line := <-answer:
 		return strings.HasPrefix(strings.ToLower(line), "y"), nil
 	}

@@ -14,6 +14,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -81,13 +82,13 @@ func (s *story) conditions(d *v1.Diagnosis) string {
 	c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionAccepted)
 	switch {
 	case d.Status.Phase == v1.DiagnosisUnknown && s.once("lost"):
-		return s.mark("!", terminal.Yellow, "the agent of node "+d.Spec.NodeName+" does not answer; the Diagnosis goes on when it is back")
+		return s.Marked("  ", "!", terminal.Yellow, "the agent of node "+d.Spec.NodeName+" does not answer; the Diagnosis goes on when it is back")
 	case c == nil || ended(d) && c.Status != metav1.ConditionTrue || !s.once(string(c.Status)+c.Message):
 		return ""
 	case c.Status == metav1.ConditionTrue:
-		return s.mark("✓", terminal.Green, fmt.Sprintf("accepted by the agent of node %s as Diagnosis %s/%s", d.Spec.NodeName, d.Namespace, d.Name))
+		return s.Marked("  ", "✓", terminal.Green, fmt.Sprintf("accepted by the agent of node %s as Diagnosis %s/%s", d.Spec.NodeName, d.Namespace, d.Name))
 	}
-	return s.mark("!", terminal.Yellow, "waits: "+c.Message)
+	return s.Marked("  ", "!", terminal.Yellow, "waits: "+c.Message)
 }
 
 // operation says how one has ended.
@@ -105,11 +106,11 @@ func (s *story) operation(o *v1.OperationRun) string {
 			text += ": planned, and nothing was changed"
 		}
 	case v1.OperationFailed:
-		return s.mark("✗", terminal.Red, text+" failed: "+o.Message)
+		return s.Marked("  ", "✗", terminal.Red, text+" failed: "+o.Message)
 	case v1.OperationNotApplicable:
-		return s.mark("-", terminal.Dim, text+": "+o.Message)
+		return s.Marked("  ", "-", terminal.Dim, text+": "+o.Message)
 	}
-	return s.mark("✓", terminal.Green, text)
+	return s.Marked("  ", "✓", terminal.Green, text)
 }
 
 // healed says which fault is gone.
@@ -118,7 +119,7 @@ func (s *story) healed(f *v1.Fault) string {
 	if f.State != v1.FaultHealed || !s.once("healed "+name) {
 		return ""
 	}
-	return s.mark("✓", terminal.Green, name+" is healed")
+	return s.Marked("  ", "✓", terminal.Green, name+" is healed")
 }
 
 // present says what was found, and what proves it. The plan that was agreed to has shown that before.
@@ -128,7 +129,7 @@ func (s *story) present(f *v1.Fault) string {
 		return ""
 	}
 	var b strings.Builder
-	b.WriteString(s.mark("✗", terminal.Red, name))
+	b.WriteString(s.Marked("  ", "✗", terminal.Red, name))
 	for _, fact := range f.Evidence[:min(len(f.Evidence), maxEvidence)] {
 		b.WriteString(s.Paint(terminal.Dim, strings.TrimSuffix(s.Wrap("      ", printable.Quoted(fact), 8), "\n")) + "\n")
 	}
@@ -162,7 +163,7 @@ func (s *story) plan(d *v1.Diagnosis) string {
 		loss = "could be lost: " + strings.Join(p.Loss, "; ")
 	}
 	var b strings.Builder
-	b.WriteString(s.Wrap("", printable.Quoted(fmt.Sprintf("Plan %.12s, %s; %s", p.Hash, plural(int(p.Actions), "action"), loss)), 2))
+	b.WriteString(s.Wrap("", printable.Quoted(fmt.Sprintf("Plan %.12s, %s; %s", p.Hash, verb.Count(int(p.Actions), "action"), loss)), 2))
 	for _, o := range d.Status.Operations {
 		if o.Operation != p.Operation {
 			continue
@@ -189,9 +190,9 @@ func (s *story) actions(o *v1.OperationRun) string {
 			text += ": " + a.Message
 		}
 		if a.Phase == v1.ActionFailed {
-			b.WriteString(s.mark("✗", terminal.Red, text))
+			b.WriteString(s.Marked("  ", "✗", terminal.Red, text))
 		} else {
-			b.WriteString(s.mark("✓", terminal.Green, text))
+			b.WriteString(s.Marked("  ", "✓", terminal.Green, text))
 		}
 	}
 	return b.String()
@@ -209,19 +210,13 @@ func (s *story) end(d *v1.Diagnosis) string {
 	case v1.OutcomePlanned:
 		return "" // the plan says it
 	case v1.OutcomeHealed:
-		return marked(s.Screen, "✓", terminal.Green, "Healed in "+took+". "+text)
+		return s.Marked("", "✓", terminal.Green, "Healed in "+took+". "+text)
 	case v1.OutcomeNoFault:
-		return marked(s.Screen, "✓", terminal.Green, text+" ("+took+")")
+		return s.Marked("", "✓", terminal.Green, text+" ("+took+")")
 	case v1.OutcomeCompleted:
-		return marked(s.Screen, "✓", terminal.Green, text)
+		return s.Marked("", "✓", terminal.Green, text)
 	}
-	return marked(s.Screen, "✗", terminal.Red, text)
-}
-
-// mark is an indented line behind a mark.
-func (s *story) mark(mark string, c terminal.Colour, text string) string {
-	lines := s.Wrap("  "+mark+" ", printable.Quoted(text), 4)
-	return "  " + s.Paint(c, mark) + strings.TrimPrefix(lines, "  "+mark)
+	return s.Marked("", "✗", terminal.Red, text)
 }
 
 // seconds is a duration, as kubediag scan writes it.

@@ -17,6 +17,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
 )
 
 // step is a Diagnosis at some time.
@@ -128,7 +129,7 @@ func TestAnswersOfTheServer(t *testing.T) {
 		"namespace":   {apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop"), false, `namespaces "shop" not found`},
 	} {
 		err := c.said(of, tc.answer)
-		if err == nil || !strings.Contains(err.Error(), tc.want) || errors.Is(err, ErrRefused) != tc.refused {
+		if err == nil || !strings.Contains(err.Error(), tc.want) || errors.Is(err, verb.ErrRefused) != tc.refused {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)
 		}
 	}

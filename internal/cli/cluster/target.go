@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/verb"
 )
 
 // targetForms are how a target is written.
@@ -54,7 +55,7 @@ func (c *client) targets(ctx context.Context, argument, container string) ([]tar
 // exists asks for an object, so that a wrong name is an error at once. Without the right to ask, the manager says it later.
 func (c *client) exists(ctx context.Context, p place, name string, into runtime.Object) error {
 	err := c.get(ctx, p, name, into)
-	if errors.Is(err, ErrRefused) {
+	if errors.Is(err, verb.ErrRefused) {
 		return nil
 	}
 	return err

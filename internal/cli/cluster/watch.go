@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"kubediag.org/kubediag/internal/cli/verb"
 )
 
 // watchRetry is the time between two attempts to reach the API server.
@@ -27,14 +29,6 @@ type stopped struct{ error }
 
 // Unwrap is the error itself.
 func (s stopped) Unwrap() error { return s.error }
-
-// hand gives a change to the function that sees it.
-func hand(see func(change) error, now change) error {
-	if err := see(now); err != nil {
-		return stopped{err}
-	}
-	return nil
-}
 
 // change is what became of an object. Types are those of package watch: Added, Modified and Deleted.
 type change struct {
@@ -71,16 +65,22 @@ func (w *watcher) start(ctx context.Context) ([]runtime.Object, error) {
 	}
 	w.version, w.known = access.GetResourceVersion(), map[types.UID]runtime.Object{}
 	for _, item := range items {
-		w.known[uidOf(item)] = item
+		w.known[metadata(item).GetUID()] = item
 	}
 	return items, nil
 }
 
 // follow hands on what changes after start, until see returns an error or ctx ends.
 func (w *watcher) follow(ctx context.Context, see func(change) error) error {
+	hand := func(now change) error {
+		if err := see(now); err != nil {
+			return stopped{err}
+		}
+		return nil
+	}
 	silent := false
 	for {
-		err := w.stream(ctx, see)
+		err := w.stream(ctx, hand)
 		for err == nil || !w.ends(ctx, err) {
 			if err != nil && !silent {
 				silent = true
@@ -91,7 +91,7 @@ func (w *watcher) follow(ctx context.Context, see func(change) error) error {
 				return ctx.Err()
 			case <-time.After(watchRetry):
 			}
-			if err = w.again(ctx, see); err == nil {
+			if err = w.again(ctx, hand); err == nil {
 				silent = false
 				break
 			}
@@ -104,7 +104,7 @@ func (w *watcher) follow(ctx context.Context, see func(change) error) error {
 
 // ends reports whether an error is not one that passes.
 func (w *watcher) ends(ctx context.Context, err error) bool {
-	return ctx.Err() != nil || errors.As(err, new(stopped)) || errors.Is(err, ErrRefused) || errors.Is(err, errNotServed)
+	return ctx.Err() != nil || errors.As(err, new(stopped)) || errors.Is(err, verb.ErrRefused) || errors.Is(err, errNotServed)
 }
 
 // stream follows one watch to its end.
@@ -120,15 +120,14 @@ func (w *watcher) stream(ctx context.Context, see func(change) error) error {
 		if event.Type == watch.Error || event.Type == watch.Bookmark {
 			return nil // the version is too old, most likely: it is listed again
 		}
-		if access, err := meta.Accessor(event.Object); err == nil {
-			w.version = access.GetResourceVersion()
-		}
+		m := metadata(event.Object)
+		w.version = m.GetResourceVersion()
 		if event.Type == watch.Deleted {
-			delete(w.known, uidOf(event.Object))
+			delete(w.known, m.GetUID())
 		} else {
-			w.known[uidOf(event.Object)] = event.Object
+			w.known[m.GetUID()] = event.Object
 		}
-		if err := hand(see, change{event.Type, event.Object}); err != nil {
+		if err := see(change{event.Type, event.Object}); err != nil {
 			return err
 		}
 	}
@@ -143,39 +142,32 @@ func (w *watcher) again(ctx context.Context, see func(change) error) error {
 		return err
 	}
 	for _, item := range items {
-		old, was := before[uidOf(item)]
-		delete(before, uidOf(item))
-		kind := watch.Added
+		m, kind := metadata(item), watch.Added
+		old, was := before[m.GetUID()]
+		delete(before, m.GetUID())
 		if was {
-			if versionOf(old) == versionOf(item) {
+			if metadata(old).GetResourceVersion() == m.GetResourceVersion() {
 				continue
 			}
 			kind = watch.Modified
 		}
-		if err := hand(see, change{kind, item}); err != nil {
+		if err := see(change{kind, item}); err != nil {
 			return err
 		}
 	}
 	for _, gone := range before {
-		if err := hand(see, change{watch.Deleted, gone}); err != nil {
+		if err := see(change{watch.Deleted, gone}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func uidOf(o runtime.Object) types.UID {
+// metadata is that of an object; empty if it has none.
+func metadata(o runtime.Object) metav1.Object {
 	access, err := meta.Accessor(o)
 	if err != nil {
-		return ""
+		return &metav1.ObjectMeta{}
 	}
-	return access.GetUID()
-}
-
-func versionOf(o runtime.Object) string {
-	access, err := meta.Accessor(o)
-	if err != nil {
-		return ""
-	}
-	return access.GetResourceVersion()
+	return access
 }

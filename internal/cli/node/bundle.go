@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kubediag.org/kubediag/internal/bundle"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/printable"
@@ -22,7 +23,7 @@ import (
 
 // NewBundleCommand makes the verb bundle. It looks for kubelets in the process file system at proc; empty: /proc.
 func NewBundleCommand(proc string) *cobra.Command {
-	o := bundleOptions{nodeOptions: nodeOptions{proc: proc}}
+	o := bundleOptions{scanOptions: scanOptions{nodeOptions: nodeOptions{proc: proc}}}
 	cmd := &cobra.Command{
 		Use:   "bundle",
 		Short: "Write one file for a ticket: what was found, and all that it rests on",
@@ -37,26 +38,19 @@ func NewBundleCommand(proc string) *cobra.Command {
 			"  kubectl get pods -A -o json | kubediag bundle --pods - -o ticket.tar.gz\n" +
 			"  journalctl -u kubelet --since -1d | kubediag bundle --log -\n" +
 			"  kubediag scan --from ticket.tar.gz",
-		Args: NoArgs,
+		Args: verb.NoArgs,
 	}
 	o.addFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := o.run(cmd); err != nil {
-			return fmt.Errorf("bundle: %w", interrupted(cmd.Context(), err))
-		}
-		return nil
-	}
+	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error { return o.run(cmd) })
 	return cmd
 }
 
 // bundleOptions are the flags of bundle.
 type bundleOptions struct {
-	nodeOptions
-	file      string
-	force     bool
-	pods      string
-	log       string
-	orphanAge time.Duration
+	scanOptions
+	file  string
+	force bool
+	log   string
 }
 
 func (o *bundleOptions) addFlags(cmd *cobra.Command) {
@@ -73,11 +67,8 @@ func (o *bundleOptions) addFlags(cmd *cobra.Command) {
 }
 
 func (o *bundleOptions) validate() error {
-	if err := o.nodeOptions.validate(); err != nil {
+	if err := o.validateSource(); err != nil {
 		return err
-	}
-	if err := orphan.CheckMinimumAge(o.orphanAge); err != nil {
-		return fmt.Errorf("--orphan-minimum-age=%s: %w", o.orphanAge, err)
 	}
 	if o.pods == "-" && o.log == "-" {
 		return errors.New("--pods=- cannot be with --log=-: standard input is read once")
@@ -113,13 +104,13 @@ func (o *bundleOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(write(cmd.OutOrStdout(), written(b, o.file, size)), failed)
+	return errors.Join(verb.Write(cmd.OutOrStdout(), written(b, o.file, size)), failed)
 }
 
 // written says what was written.
 func written(b *bundle.Bundle, name string, size int64) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "Wrote %s: %s, %d KiB.\n", printable.Quoted(name), entries(len(b.Manifest.Entries)), (size+1023)>>10)
+	fmt.Fprintf(&text, "Wrote %s: %s, %d KiB.\n", printable.Quoted(name), verb.Plural(len(b.Manifest.Entries), "entry", "entries"), (size+1023)>>10)
 	for _, out := range b.Manifest.LeftOut {
 		fmt.Fprintf(&text, "Left out: %s: %s.\n", printable.Quoted(out.What), printable.Quoted(out.Why))
 	}
@@ -127,31 +118,22 @@ func written(b *bundle.Bundle, name string, size int64) string {
 	return text.String()
 }
 
-func entries(n int) string {
-	if n == 1 {
-		return "1 entry"
-	}
-	return fmt.Sprintf("%d entries", n)
-}
-
 // collect scans and puts everything together. failed is why the scan failed; then the bundle has the rest.
 func (o *bundleOptions) collect(ctx context.Context, stdin io.Reader) (b *bundle.Bundle, failed, err error) {
-	look := scanOptions{nodeOptions: o.nodeOptions, pods: o.pods, orphanAge: o.orphanAge}
-	at, err := look.site(ctx, stdin)
+	at, err := o.site(ctx, stdin)
 	if err != nil {
 		return nil, nil, err
 	}
-	s := look.begin(at)
+	s := o.begin(at)
 	if err := s.useNode(); err != nil {
 		return nil, nil, err
 	}
-	asked := nodeSource{s.node, newBoundedRuntime(s.node), s.orphanAge}
-	r := &recorder{nodeSource: asked}
+	r := &recorder{nodeSource: nodeSource{s.node, newBoundedRuntime(s.node), s.orphanAge}}
 	s.source = r
 	c := &collection{scan: s, Bundle: &bundle.Bundle{Manifest: bundle.Manifest{
 		Program: version.String(), Node: printable.Line(hostname()), Time: time.Now().UTC().Truncate(time.Second),
 	}}}
-	report, err := s.report(ctx, scanOptions{nodeOptions: o.nodeOptions})
+	report, err := s.report(ctx, o.scanOptions)
 	if err != nil {
 		failed = fmt.Errorf("the scan failed: %w", err)
 		c.Omit("scan.json and scan.txt", err.Error())

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/bundle"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/faults/subpath"
@@ -96,7 +97,7 @@ func TestFromFlags(t *testing.T) {
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		cmd.SetArgs(args)
 		cmd.SetOut(&bytes.Buffer{})
-		if err := cmd.ExecuteContext(t.Context()); err == nil || errors.Is(err, ErrFaults) || !strings.Contains(err.Error(), "from") {
+		if err := cmd.ExecuteContext(t.Context()); err == nil || errors.Is(err, verb.ErrFaults) || !strings.Contains(err.Error(), "from") {
 			t.Errorf("%q: error %v", args, err)
 		}
 	}

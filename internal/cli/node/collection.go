@@ -92,7 +92,7 @@ func (c *collection) pods(specs podFile, n nodeRecord) {
 	l := corev1.PodList{Items: []corev1.Pod{}}
 	l.APIVersion, l.Kind = "v1", "PodList"
 	for _, uid := range slices.Sorted(slices.Values(n.PodUIDs)) {
-		if pod := specs.pod(uid); pod != nil {
+		if pod := specs.PodByUID(uid); pod != nil {
 			pod = pod.DeepCopy()
 			inventory.CleanPod(pod)
 			l.Items = append(l.Items, *pod)

@@ -10,9 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/spf13/cobra"
-
-	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -52,19 +49,4 @@ func blockDevices() (list []string) {
 		list = append(list, "/dev/"+strings.ReplaceAll(e.Name(), "!", "/"))
 	}
 	return list
-}
-
-// NoArgs refuses arguments.
-func NoArgs(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%s: takes no arguments, not %q, see %s --help", cmd.Name(), args, cmd.CommandPath())
-}
-
-// completeEach has a shell complete each of several arguments.
-func completeEach(list complete.Choices) cobra.CompletionFunc {
-	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return list(), cobra.ShellCompDirectiveNoFileComp
-	}
 }

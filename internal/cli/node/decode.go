@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/kubelog"
 	"kubediag.org/kubediag/internal/linux/bounded"
 	"kubediag.org/kubediag/internal/printable"
@@ -41,19 +42,16 @@ func NewDecodeCommand() *cobra.Command {
 			"the last have \"cut\": true.",
 		Example: "  journalctl -u kubelet | kubediag decode\n" +
 			"  journalctl -u kubelet -f | kubediag decode -o json",
-		Args: NoArgs,
+		Args: verb.NoArgs,
 	}
 	out := addFormat(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {
 		d := decoding{in: bufio.NewReaderSize(cmd.InOrStdin(), maxLine), out: bufio.NewWriter(cmd.OutOrStdout()), render: decodedText}
 		if *out == jsonFormat {
 			d.render = decodedJSON
 		}
-		if err := interrupted(cmd.Context(), d.run(cmd.Context())); err != nil {
-			return fmt.Errorf("decode: %w", err)
-		}
-		return nil
-	}
+		return d.run(cmd.Context())
+	})
 	return cmd
 }
 

@@ -10,11 +10,21 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/config/operations"
+	"kubediag.org/kubediag/config/samples"
+	"kubediag.org/kubediag/internal/builtin/registry"
+	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/pipeline"
+	"kubediag.org/kubediag/internal/store"
 )
 
 // insideVariable is set if the demo runs in namespaces of its own already.
@@ -32,7 +42,7 @@ func NewDemoCommand() *cobra.Command {
 		Long: "demo causes the failure of kubernetes#68211 with real mounts, in a mount namespace and on a tmpfs of its own,\n" +
 			"and runs the Operations of the walkthrough against it, with the code that the agent runs on a node. Only the\n" +
 			"kubelet is played by a stand-in. It takes a few seconds and leaves nothing behind.",
-		Args: NoArgs,
+		Args: verb.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if os.Getenv(insideVariable) != "" {
 				return demoInside(cmd.Context(), cmd.OutOrStdout())
@@ -81,3 +91,154 @@ func demoInside(ctx context.Context, out io.Writer) error {
 	p := &play{out: out, dir: dir}
 	return p.run(ctx)
 }
+
+// The content of the ConfigMap before and after its update.
+const (
+	oldContent = "rotate 7, the old content"
+	newContent = "rotate 14, the new content"
+)
+
+// play is the demo from curtain to curtain, in a mount namespace of its own and below a directory of its own.
+type play struct {
+	quiet
+
+	out io.Writer
+	dir string
+
+	node  *standIn
+	store store.Memory
+}
+
+func (p *play) say(format string, args ...any) { fmt.Fprintf(p.out, format+"\n", args...) }
+
+func (p *play) run(ctx context.Context) error {
+	if err := p.breakIt(ctx); err != nil {
+		return fmt.Errorf("cause the fault: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go p.node.sync(ctx)
+	d, err := p.diagnose(ctx)
+	if err != nil {
+		return err
+	}
+	if d.Status.Phase != v1.DiagnosisSucceeded {
+		return errors.Join(fmt.Errorf("the Diagnosis ended with phase %q", d.Status.Phase), p.print(d))
+	}
+	if err := p.prove(); err != nil {
+		return err
+	}
+	return p.print(d)
+}
+
+// breakIt plays the life of the pod up to where its container cannot start again.
+func (p *play) breakIt(ctx context.Context) (err error) {
+	p.say("kubernetes#68211, with real mounts in a mount namespace of its own. The kubelet is played by a stand-in.\n")
+	if p.node, err = newStandIn(p.dir, oldContent+"\n"); err != nil {
+		return err
+	}
+	if err := p.node.start(); err != nil {
+		return err
+	}
+	p.say("1. Pod %s/%s runs. Its container %s sees the item %s of a ConfigMap by subPath.", podNamespace, podName, containerName, subPath)
+	p.say("   the container reads:  %s", p.node.contentLine())
+	if err := p.node.update(newContent + "\n"); err != nil {
+		return err
+	}
+	state, err := mount.Inspect(p.node.point)
+	if err != nil {
+		return err
+	}
+	p.say("2. The ConfigMap is updated. The kubelet puts the new content in place and deletes the old, which is still bound:")
+	p.say("   %s on %s, %d links left", state.Root, p.short(state.Point), state.Nlink)
+	if err := p.node.stop(ctx); err != nil {
+		return err
+	}
+	err = p.node.start()
+	if !errors.Is(err, sys.ENOENT) {
+		return fmt.Errorf("the container started: %w", err)
+	}
+	p.say("3. The container ends. Its next start fails, and so would every one after it:")
+	p.say("   %s", strings.ReplaceAll(err.Error(), p.dir, ""))
+	return nil
+}
+
+// diagnose runs the manifests of the walkthrough, with the pipeline and the processors of the agent.
+func (p *play) diagnose(ctx context.Context) (*v1.Diagnosis, error) {
+	for _, manifest := range []string{operations.SubPathRemount, samples.Diagnosis} {
+		if err := p.store.Load(strings.NewReader(manifest)); err != nil {
+			return nil, err
+		}
+	}
+	node, err := kubelet.Own(p.node.root)
+	if err != nil {
+		return nil, err
+	}
+	registry, err := registry.New(registry.Deps{Pods: p.node, Kubelet: node, Runtime: p.node})
+	if err != nil {
+		return nil, err
+	}
+	data := filepath.Join(p.dir, "kubediag")
+	if err := os.Mkdir(data, 0o700); err != nil {
+		return nil, err
+	}
+	e, err := pipeline.New(pipeline.Options{Node: nodeName, DataRoot: data, Registry: registry, Store: &p.store, Observer: p})
+	if err != nil {
+		return nil, err
+	}
+	d, err := p.store.Diagnosis("default", "subpath-remount-diagnosis")
+	if err != nil {
+		return nil, err
+	}
+	p.say("4. Diagnosis %s runs OperationSet %s:", d.Name, d.Spec.OperationSet)
+	p.store.Saved = p.plan
+	return e.Run(ctx, d)
+}
+
+// plan prints the plan of a recoverer when it is stored, before anything of it is done.
+func (p *play) plan(d *v1.Diagnosis) {
+	for _, run := range d.Status.Operations {
+		for _, a := range run.Actions {
+			if a.Phase != v1.ActionPlanned || run.Phase != v1.OperationRunning {
+				continue
+			}
+			p.say("   plan    %s %s", a.Kind, p.short(a.Target))
+			p.say("           safe: %s", p.short(a.Safety))
+			p.say("           lost: %s", p.short(a.Loss))
+		}
+	}
+}
+
+// OperationEnded prints how an operation went.
+func (p *play) OperationEnded(_ *v1.Diagnosis, run v1.OperationRun) {
+	took := run.CompletionTime.Sub(run.StartTime.Time).Milliseconds()
+	p.say("   %-9s %s, %d ms %s", run.Phase, run.Operation, took, p.short(run.Message))
+}
+
+// ActionEnded prints what became of one action of a plan.
+func (p *play) ActionEnded(_ *v1.Diagnosis, _ string, a pipeline.ActionEnd) {
+	p.say("   %-7s %s %s %s", strings.ToLower(string(a.Phase)), a.Kind, p.short(a.Target), p.short(a.Message))
+}
+
+// prove looks at the container, which has started again.
+func (p *play) prove() error {
+	content := p.node.contentLine()
+	p.say("5. The container runs again, with no stale mount in its way.")
+	p.say("   the container reads:  %s\n", content)
+	if content != newContent {
+		return fmt.Errorf("the container reads %q, not the new content", content)
+	}
+	return nil
+}
+
+func (p *play) print(d *v1.Diagnosis) error {
+	text, err := store.YAML(d)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(p.out, "---\n%s", text)
+	return err
+}
+
+// short leaves the directory of the demo out of a text.
+func (p *play) short(text string) string { return strings.ReplaceAll(text, p.dir+"/", "/") }

@@ -8,20 +8,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/operations"
-	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/orphan"
+	"kubediag.org/kubediag/internal/manifests"
 	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/store"
@@ -43,12 +42,10 @@ func NewDiagnoseCommand(proc string) *cobra.Command {
 			"  kubediag diagnose --pod shop/web-0\n" +
 			"  kubediag diagnose --pod shop/web-0 --heal\n" +
 			"  kubediag diagnose --operation-set held-device-op-set --device /dev/rbd3 -o yaml",
-		Args: NoArgs,
+		Args: verb.NoArgs,
 	}
 	o.addFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return ended(cmd.Context(), "diagnose", o.run(cmd))
-	}
+	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error { return o.run(cmd) })
 	return cmd
 }
 
@@ -78,11 +75,11 @@ func (o *diagnoseOptions) addFlags(cmd *cobra.Command) {
 	f.StringVarP(&o.output, "output", "o", "text", "how to write: text, or the Diagnosis as json or yaml")
 	o.change.addRoot(cmd)
 	o.addFrom(cmd, "operation-set", "container", "device", "heal")
-	complete.Flag(cmd, "operation-set", shippedSets)
-	complete.Flag(cmd, "pod", podsOfLast)
-	complete.Flag(cmd, "container", func() []string { return nil })
-	complete.Flag(cmd, "device", blockDevices)
-	complete.Flag(cmd, "output", func() []string { return outputs })
+	verb.CompleteFlag(cmd, "operation-set", shippedSets)
+	verb.CompleteFlag(cmd, "pod", podsOfLast)
+	verb.CompleteFlag(cmd, "container", func() []string { return nil })
+	verb.CompleteFlag(cmd, "device", blockDevices)
+	verb.CompleteFlag(cmd, "output", func() []string { return outputs })
 }
 
 // outputs are the ways to write a Diagnosis.
@@ -90,24 +87,9 @@ var outputs = []string{"text", "json", "yaml"}
 
 // shippedSets are the names of the OperationSets that ship.
 func shippedSets() (names []string) {
-	files, err := fs.Glob(operations.Files, "*.yaml")
-	if err != nil {
-		return nil
-	}
-	for _, file := range files {
-		text, err := operations.Files.ReadFile(file)
-		if err != nil {
-			return nil
-		}
-		for document := range strings.SplitSeq(string(text), "\n---\n") {
-			var head struct {
-				Kind     string
-				Metadata struct{ Name string }
-			}
-			if yaml.Unmarshal([]byte(document), &head) == nil && head.Kind == "OperationSet" {
-				names = append(names, head.Metadata.Name)
-			}
-		}
+	sets, _ := manifests.Read[v1.OperationSet](operations.Files, "OperationSet") // they are in the program
+	for _, s := range sets {
+		names = append(names, s.Name)
 	}
 	slices.Sort(names)
 	return names
@@ -154,7 +136,7 @@ func (o diagnoseOptions) run(cmd *cobra.Command) error {
 	if o.from != "" {
 		return o.bundled(cmd)
 	}
-	ctx, w := cmd.Context(), cmd.OutOrStdout()
+	ctx := cmd.Context()
 	at, err := o.site(ctx, cmd.InOrStdin())
 	if err != nil {
 		return err
@@ -169,23 +151,37 @@ func (o diagnoseOptions) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	story := &story{view: recoverView{scanView{Screen: terminal.New(w, os.Getenv), program: thisProgram(), verbose: o.verbose}}, out: io.Discard}
-	if o.output == "text" {
-		story.out = w
-	}
+	story := o.story(cmd.OutOrStdout())
 	d, err := o.diagnose(ctx, e, story)
-	if d != nil {
-		err = errors.Join(err, o.print(w, d, story, cmd))
+	if err != nil && d != nil {
+		err = errors.Join(err, o.print(cmd, d, story))
 	}
 	if err != nil {
 		return err
 	}
+	return o.finish(cmd, d, story, gaps)
+}
+
+// finish writes the Diagnosis and what was not looked at, and says how the verb ends.
+func (o diagnoseOptions) finish(cmd *cobra.Command, d *v1.Diagnosis, s *story, gaps []gap) error {
+	if err := o.print(cmd, d, s); err != nil {
+		return err
+	}
 	var b strings.Builder
 	gapLines(&b, gaps)
-	if err := writeThen(story.out, story.view.Text(b.String()), endOf(d)); err != nil {
+	if err := writeThen(s.out, s.view.Text(b.String()), endOf(d)); err != nil {
 		return err
 	}
 	return unseen(gaps)
+}
+
+// story is what people read of the Diagnosis.
+func (o diagnoseOptions) story(w io.Writer) *story {
+	s := &story{view: recoverView{scanView{Screen: terminal.New(w, os.Getenv), program: thisProgram(), verbose: o.verbose}}, out: w}
+	if o.output != "text" {
+		s.out = io.Discard
+	}
+	return s
 }
 
 // diagnose runs the set up to its plan, and carries that out if it is to.
@@ -205,15 +201,15 @@ func (o diagnoseOptions) diagnose(ctx context.Context, e *engine, s *story) (*v1
 	}
 	for _, u := range underway {
 		if overlaps(u.Actions, d) {
-			return d, fmt.Errorf("%w: an agent of this node works on it: the Diagnosis with UID %s", ErrRefused, u.UID)
+			return d, fmt.Errorf("%w: an agent of this node works on it: the Diagnosis with UID %s", verb.ErrRefused, u.UID)
 		}
 	}
 	return e.repair(ctx, o.spec(), d.Status.Plan.Hash, root, s)
 }
 
 // print writes the Diagnosis, or what came of it.
-func (o diagnoseOptions) print(w io.Writer, d *v1.Diagnosis, s *story, cmd *cobra.Command) error {
-	switch o.output {
+func (o diagnoseOptions) print(cmd *cobra.Command, d *v1.Diagnosis, s *story) error {
+	switch w := cmd.OutOrStdout(); o.output {
 	case "json":
 		return writeJSON(w, d)
 	case "yaml":
@@ -221,9 +217,9 @@ func (o diagnoseOptions) print(w io.Writer, d *v1.Diagnosis, s *story, cmd *cobr
 		if err != nil {
 			return err
 		}
-		return write(w, printable.Text(string(text)))
+		return verb.Write(w, printable.Text(string(text)))
 	}
-	return write(w, s.view.Text(s.conclusion(d, typed(cmd, s.view.program, "--heal"))))
+	return verb.Write(s.out, s.view.Text(s.conclusion(d, typed(cmd, s.view.program, "--heal"))))
 }
 
 // endOf is how the verb ends.
@@ -232,13 +228,15 @@ func endOf(d *v1.Diagnosis) error {
 	case v1.OutcomeHealed, v1.OutcomeNoFault, v1.OutcomeCompleted:
 		return nil
 	case v1.OutcomePlanned, v1.OutcomeFaultFound:
-		return ErrFaults
+		return verb.ErrFaults
 	}
 	return errors.New(messageOf(d))
 }
 
 // story prints a Diagnosis as it goes on.
 type story struct {
+	quiet
+
 	view recoverView
 	out  io.Writer
 }
@@ -247,11 +245,8 @@ var _ pipeline.Observer = (*story)(nil)
 
 // say prints a text; the end says whether the output could be written.
 func (s *story) say(format string, args ...any) {
-	_ = write(s.out, s.view.Text(fmt.Sprintf(format, args...)))
+	_ = verb.Write(s.out, s.view.Text(fmt.Sprintf(format, args...)))
 }
-
-// Accepted says nothing: the first operation follows at once.
-func (s *story) Accepted(*v1.Diagnosis) {}
 
 // OperationEnded prints how an operation went.
 func (s *story) OperationEnded(_ *v1.Diagnosis, run v1.OperationRun) {
@@ -274,11 +269,18 @@ func (s *story) ActionEnded(_ *v1.Diagnosis, _ string, a pipeline.ActionEnd) {
 	s.say("%s", s.view.Wrap(fmt.Sprintf("  %-12s ", a.Phase), printable.Quoted(text), 15))
 }
 
-// Ended says nothing: the conclusion follows.
-func (s *story) Ended(*v1.Diagnosis) {}
+// quiet is the part of an pipeline.Observer that a program for people has no use for: the report follows at once, and without
+// an API server nothing is approved.
+type quiet struct{}
 
-// Waiting does nothing: without an API server nothing is approved.
-func (s *story) Waiting(*v1.Diagnosis) {}
+// Accepted says nothing.
+func (quiet) Accepted(*v1.Diagnosis) {}
+
+// Ended says nothing.
+func (quiet) Ended(*v1.Diagnosis) {}
+
+// Waiting says nothing.
+func (quiet) Waiting(*v1.Diagnosis) {}
 
 // conclusion is the report: faults, the plan, the result, and what to type.
 func (s *story) conclusion(d *v1.Diagnosis, heal string) string {
@@ -289,7 +291,7 @@ func (s *story) conclusion(d *v1.Diagnosis, heal string) string {
 	if d.Status.Outcome == v1.OutcomePlanned {
 		b.WriteString("\n" + s.view.actions(d))
 		for _, code := range unplanned(d) {
-			b.WriteString(s.view.marked("!", terminal.Yellow, "No action repairs "+code+" now. See "+s.view.program.line("kubediag explain "+code)))
+			b.WriteString(s.view.Marked("", "!", terminal.Yellow, "No action repairs "+code+" now. See "+s.view.program.line("kubediag explain "+code)))
 		}
 	}
 	b.WriteString("\n" + s.view.Wrap(string(d.Status.Outcome)+": ", printable.Quoted(summaryOf(d)), 2))
@@ -325,7 +327,7 @@ func summaryOf(d *v1.Diagnosis) string {
 	if !d.Status.Plan.Lossless {
 		loss = "could be lost: " + strings.Join(d.Status.Plan.Loss, "; ")
 	}
-	return fmt.Sprintf("%s found, %s planned; %s", count(len(d.Status.Faults), "fault"), count(int(d.Status.Plan.Actions), "action"), loss)
+	return fmt.Sprintf("%s found, %s planned; %s", verb.Count(len(d.Status.Faults), "fault"), verb.Count(int(d.Status.Plan.Actions), "action"), loss)
 }
 
 // fault is one of the Diagnosis.
@@ -334,20 +336,20 @@ func (s *story) fault(f v1.Fault) string {
 	state := strings.ToLower(string(f.State))
 	b.WriteString(s.view.Wrap("", fmt.Sprintf("%s (%s)", f.Code, state), 0))
 	if f.Pod != nil {
-		s.view.field(&b, "pod", scanPod{string(f.Pod.UID), f.Pod.Namespace, f.Pod.Name}.String())
+		row(&b, 2, "pod", scanPod{string(f.Pod.UID), f.Pod.Namespace, f.Pod.Name}.String())
 	}
-	s.view.field(&b, "container", f.Container)
-	s.view.field(&b, "volume", f.Volume)
+	row(&b, 2, "container", f.Container)
+	row(&b, 2, "volume", f.Volume)
 	if f.Mount != nil {
-		s.view.field(&b, "mount", f.Mount.Point)
+		row(&b, 2, "mount", f.Mount.Point)
 	}
-	s.view.field(&b, "holder", f.Holder)
+	row(&b, 2, "holder", f.Holder)
 	evidence := f.Evidence
 	if !s.view.verbose {
 		evidence = evidence[:min(len(evidence), 1)]
 	}
 	for i, e := range evidence {
-		s.view.field(&b, map[bool]string{true: "why"}[i == 0], e)
+		row(&b, 2, map[bool]string{true: "why"}[i == 0], e)
 	}
 	return b.String()
 }

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/operations"
 	"kubediag.org/kubediag/internal/builtin/registry"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/orphan"
@@ -30,6 +30,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	asking "kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/subprocess"
+	"kubediag.org/kubediag/internal/manifests"
 	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/store"
@@ -120,39 +121,18 @@ func nodeNameOf(specs podFile) string {
 	return name
 }
 
-// load takes in what ships. The Operations of a repair that is one of several ways are in more than one file.
+// load takes in what ships.
 func (e *engine) load() error {
-	files, err := fs.Glob(operations.Files, "*.yaml")
-	if err != nil {
-		return err
+	all, err := manifests.Read[v1.Operation](operations.Files, "Operation")
+	sets, errSets := manifests.Read[v1.OperationSet](operations.Files, "OperationSet")
+	err = errors.Join(err, errSets)
+	for _, o := range all {
+		err = errors.Join(err, e.add(o))
 	}
-	seen := map[string]bool{}
-	for _, file := range files {
-		text, err := operations.Files.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		for document := range strings.SplitSeq(string(text), "\n---\n") {
-			if key := headOf(document); !seen[key] {
-				seen[key] = true
-				if err := e.store.Load(strings.NewReader(document)); err != nil {
-					return fmt.Errorf("load %s: %w", file, err)
-				}
-			}
-		}
+	for _, s := range sets {
+		err = errors.Join(err, e.add(s))
 	}
-	return nil
-}
-
-// headOf is the document without its comments: two that are the same say the same.
-func headOf(document string) string {
-	var b strings.Builder
-	for line := range strings.Lines(document) {
-		if !strings.HasPrefix(line, "#") {
-			b.WriteString(line)
-		}
-	}
-	return strings.TrimSpace(b.String())
+	return err
 }
 
 // PodsHere lists the pods that were asked for.
@@ -168,7 +148,7 @@ func (e *engine) list(ctx context.Context) (gaps []gap, err error) {
 	if err != nil || unknown <= 0 {
 		return nil, err
 	}
-	what := "the subPaths of " + count(unknown, "pod")
+	what := "the subPaths of " + verb.Count(unknown, "pod")
 	return []gap{{what, "neither --pods, the kubelet nor the container runtime knows them", "kubectl get pods -A -o json | kubediag diagnose --pods -"}}, nil
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"kubediag.org/kubediag/docs/runbook"
-	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 )
 
@@ -27,41 +27,41 @@ func NewExplainCommand() *cobra.Command {
 			"one code begins so. Without it, explain lists the codes.",
 		Example: "  kubediag explain StaleSubPath\n" +
 			"  kubediag explain hung --lang zh",
-		Args:              takes("CODE", 0),
-		ValidArgsFunction: complete.Arg(explained),
+		Args:              verb.Takes("CODE", 0),
+		ValidArgsFunction: verb.CompleteArg(explained),
 	}
 	cmd.Flags().StringVar(&language, "lang", "en", "language: "+strings.Join(runbook.Languages(), " or "))
-	complete.Flag(cmd, "lang", runbook.Languages)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	verb.CompleteFlag(cmd, "lang", runbook.Languages)
+	cmd.RunE = verb.Named(func(cmd *cobra.Command, args []string) error {
 		if !slices.Contains(runbook.Languages(), language) {
-			return fmt.Errorf("explain: --lang=%q: must be %s", language, strings.Join(runbook.Languages(), " or "))
+			return fmt.Errorf("--lang=%q: must be %s", language, strings.Join(runbook.Languages(), " or "))
 		}
 		w := cmd.OutOrStdout()
 		screen := terminal.New(w, os.Getenv)
 		if len(args) == 0 {
-			return write(w, codeList())
+			return verb.Write(w, codeList())
 		}
 		code, err := codeOf(args[0])
 		if err != nil {
-			return fmt.Errorf("explain: %w", err)
+			return err
 		}
 		page, err := runbook.Page(string(code), language)
 		if err != nil {
-			return fmt.Errorf("explain: %w", err)
+			return err
 		}
 		if language == "en" {
-			return write(w, screen.Text(screen.Markdown(page)))
+			return verb.Write(w, screen.Text(screen.Markdown(page)))
 		}
 		screen.ASCII = false // it would be nothing but escapes
-		return write(w, screen.Markdown(page))
-	}
+		return verb.Write(w, screen.Markdown(page))
+	})
 	return cmd
 }
 
 // codeOf is the code that a word means.
 func codeOf(word string) (fault.Code, error) {
 	var found []string
-	for _, name := range codeNames() {
+	for _, name := range verb.Codes() {
 		switch lower := strings.ToLower(name); {
 		case lower == strings.ToLower(word):
 			return fault.Code(name), nil
@@ -73,7 +73,7 @@ func codeOf(word string) (fault.Code, error) {
 	case 1:
 		return fault.Code(found[0]), nil
 	case 0:
-		found = codeNames()
+		found = verb.Codes()
 	}
 	return "", fmt.Errorf("%q: is none of %s", word, strings.Join(found, ", "))
 }

@@ -47,7 +47,7 @@ func TestExplain(t *testing.T) {
 func TestCommandsOfPagesAreWhole(t *testing.T) {
 	t.Setenv("COLUMNS", "40")
 	for _, e := range fault.Catalogue() {
-		page, err := os.ReadFile("../../../" + e.Runbook)
+		page, err := os.ReadFile("../../../docs/runbook/" + string(e.Code) + ".md")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,12 +6,12 @@ package node
 import (
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/printable"
 )
@@ -24,15 +24,12 @@ func NewFeaturesCommand() *cobra.Command {
 		Long: "features tries out everything that kubediag makes use of where a kernel has it: it goes by what works, not by\n" +
 			"version. \"no\" comes with the first mainline kernel that has it. \"failed\" means that it cannot be told, mostly for\n" +
 			"want of a privilege. It changes nothing and ends with status 0 whatever the answers are.",
-		Args: NoArgs,
+		Args: verb.NoArgs,
 	}
 	out := addFormat(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		r := probe(sys.Features())
-		if *out == jsonFormat {
-			return writeJSON(cmd.OutOrStdout(), r)
-		}
-		return r.text(cmd.OutOrStdout())
+		return writeAs(cmd.OutOrStdout(), *out, r, r.text)
 	}
 	return cmd
 }
@@ -135,7 +132,7 @@ func backends(probe func(*sys.Feature) error) []backend {
 	}
 }
 
-func (r featureReport) text(w io.Writer) error {
+func (r featureReport) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Linux %s; kubediag is tested on %s and later\n\n", printable.Quoted(r.Kernel), r.OldestKernel)
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -158,5 +155,5 @@ func (r featureReport) text(w io.Writer) error {
 		fmt.Fprintf(t, "%s\t%s\t%s\n", e.Purpose, e.Backend, e.Means)
 	}
 	_ = t.Flush() // into memory
-	return write(w, b.String())
+	return b.String()
 }

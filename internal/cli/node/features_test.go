@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -97,10 +96,6 @@ func TestFeaturesAsText(t *testing.T) {
 			{Name: "walk", Answer: "failed", MinimumKernel: "6.12", Error: "probe walk: not\x1bpermitted"}},
 		Backends: []backend{{"unmount", "kernel", "by id"}},
 	}
-	var b strings.Builder
-	if err := r.text(&b); err != nil {
-		t.Fatal(err)
-	}
 	want := `Linux 6.1.0; kubediag is tested on 5.10 and later
 
 FEATURE    HERE    SINCE KERNEL
@@ -113,10 +108,10 @@ walk: probe walk: not\x1bpermitted
 FOR      BACK END  WHICH MEANS
 unmount  kernel    by id
 `
-	if diff := cmp.Diff(want, b.String()); diff != "" {
+	if diff := cmp.Diff(want, r.text()); diff != "" {
 		t.Errorf("text (-want +got):\n%s", diff)
 	}
-	if err := r.text(brokenPipe{}); !errors.Is(err, errBroken) {
+	if err := writeAs(brokenPipe{}, textFormat, r, r.text); !errors.Is(err, errBroken) {
 		t.Errorf("error %v, want that of the pipe", err)
 	}
 }

@@ -7,17 +7,18 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/bundle"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/linux/bounded"
+	"kubediag.org/kubediag/internal/pipeline"
+	"kubediag.org/kubediag/internal/printable"
 )
 
 // Names of the entries of a bundle that a scan from it reads.
@@ -50,24 +51,13 @@ func (o *scanOptions) addFrom(cmd *cobra.Command, others ...string) {
 
 // openBundle makes a scan of the node that a bundle was made on. The bundle may come from anyone: all of it is data.
 func openBundle(ctx context.Context, name string, stdin io.Reader) (*scan, error) {
-	b, err := bounded.Do(ctx, &bounded.Calls{}, bounded.Call{}, func() (*bundle.Bundle, error) {
-		if name == "-" {
-			return bundle.Read(stdin)
-		}
-		f, err := os.Open(name)
+	s, err := readInput(ctx, name, stdin, func(r io.Reader) (*scan, error) {
+		b, err := bundle.Read(r)
 		if err != nil {
 			return nil, err
 		}
-		defer f.Close()
-		return bundle.Read(f)
+		return scanOf(b)
 	})
-	if errors.Is(err, bounded.ErrLeft) {
-		err = context.Cause(ctx)
-	}
-	var s *scan
-	if err == nil {
-		s, err = scanOf(b)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("read bundle %q (--from): %w", name, err)
 	}
@@ -134,4 +124,27 @@ func decodeEntry[T any](b *bundle.Bundle, name string, take func(*T)) error {
 	}
 	take(value)
 	return nil
+}
+
+// bundled prints the Diagnosis of the node that a bundle was made on.
+func (o diagnoseOptions) bundled(cmd *cobra.Command) error {
+	ctx := cmd.Context()
+	s, err := openBundle(ctx, o.from, cmd.InOrStdin())
+	if err != nil {
+		return err
+	}
+	found, err := s.findings(ctx, o.scanOptions)
+	if err != nil {
+		return err
+	}
+	d := &v1.Diagnosis{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "Diagnosis"},
+		ObjectMeta: metav1.ObjectMeta{Name: "bundle", CreationTimestamp: metav1.NewTime(s.seen.Time)},
+		Spec:       o.spec(),
+	}
+	d.Spec.NodeName = s.seen.Node
+	pipeline.Conclude(d, found, "no fault was found in what the bundle has")
+	story := o.story(cmd.OutOrStdout())
+	story.say("%s\n", printable.Line(fmt.Sprintf("From the bundle that was made on %s at %s:", s.seen.Node, s.seen.Time.Format(time.RFC3339))))
+	return o.finish(cmd, d, story, s.looked.NotLookedAt)
 }

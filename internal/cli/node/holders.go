@@ -14,14 +14,16 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kubediag.org/kubediag/internal/cli/complete"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/devholder"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/subprocess"
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // NewHoldersCommand makes the verb holders. It looks for kubelets in the process file system at proc; empty: /proc.
@@ -41,28 +43,23 @@ func NewHoldersCommand(proc string) *cobra.Command {
 		Example: "  kubediag holders /dev/rbd3\n" +
 			"  kubediag holders 252:48 -o json\n" +
 			"  kubediag holders",
-		Args:              takes("DEVICE", 0),
-		ValidArgsFunction: complete.Arg(blockDevices),
+		Args:              verb.Takes("DEVICE", 0),
+		ValidArgsFunction: verb.CompleteArg(blockDevices),
 	}
 	o.addFlags(cmd.Flags())
 	out := addFormat(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = verb.Named(func(cmd *cobra.Command, args []string) error {
 		r, err := o.holders(cmd.Context(), args)
-		if err == nil {
-			err = r.write(cmd.OutOrStdout(), *out)
-		} else {
-			err = interrupted(cmd.Context(), err)
+		if err != nil {
+			return interrupted(cmd.Context(), err)
 		}
-		if err != nil && !errors.Is(err, ErrFaults) {
-			return fmt.Errorf("holders: %w", err)
-		}
-		return err
-	}
+		return writeReport(cmd.OutOrStdout(), *out, r)
+	})
 	return cmd
 }
 
 // holders looks for who holds the device that args name, or every device that was left behind.
-func (o nodeOptions) holders(ctx context.Context, args []string) (writable, error) {
+func (o nodeOptions) holders(ctx context.Context, args []string) (deviceReport, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
@@ -256,4 +253,65 @@ func (l *holderLook) from(start time.Time, looked lookedAt) (lookedFrom, error) 
 		NotLookedAt: slices.Concat(sightGaps(looked.Denied, looked.Partial), skippedGaps(looked.skipped), l.runtime.gaps()), Notes: l.notes,
 		blind: shortSighted(),
 	}, nil
+}
+
+// pathTimeout bounds how long is waited for the file systems that a path leads over.
+const pathTimeout = 3 * time.Second
+
+// place is a device, and how it was named.
+type place struct {
+	device blockdev.Device
+	// point is where the file system is mounted that a path lies on. Empty if the device itself was named.
+	point string
+}
+
+// find finds the device that spec names: by the path of its node, by the kernel's name for it, by number, or by the path
+// of anything on it. Paths are those that the kubelet sees.
+func (l *holderLook) find(ctx context.Context, spec string) (place, error) {
+	d, err := l.inspector.Resolve(ctx, spec)
+	if err == nil || !errors.Is(err, blockdev.ErrNotBlock) {
+		return place{device: d}, err
+	}
+	m, err := within(ctx, pathTimeout, func(ctx context.Context) (mountinfo.Mount, error) { return l.mountOf(ctx, spec) })
+	if err != nil {
+		return place{}, fmt.Errorf("find file system of %q: %w", spec, err)
+	}
+	if d, err = deviceOf(m); err != nil {
+		return place{}, fmt.Errorf("find device of %q: %w", spec, err)
+	}
+	return place{device: d, point: m.Point}, nil
+}
+
+// mountOf is the mount that a path lies on. It may wait for the file systems on the way.
+func (l *holderLook) mountOf(ctx context.Context, name string) (m mountinfo.Mount, err error) {
+	err = l.node.Do(ctx, func() error {
+		fd, resolved, err := sys.Walk{}.Resolve(name)
+		fd.Close()
+		if err != nil {
+			return fmt.Errorf("look up %q: %w", resolved, err)
+		}
+		table, err := mountns.Table(0)
+		if err != nil {
+			return err
+		}
+		var ok bool
+		if m, ok = table.On(resolved); !ok {
+			return fmt.Errorf("%q is on no mount", resolved)
+		}
+		return nil
+	})
+	return m, err
+}
+
+// deviceOf is the device that a mounted file system is on. There is none if it is in memory, comes over a network, or
+// is made of other file systems. The number of a btrfs belongs to no device.
+func deviceOf(m mountinfo.Mount) (blockdev.Device, error) {
+	spec := blockdev.Number{Major: m.Major, Minor: m.Minor}.String()
+	switch {
+	case m.FSType == "btrfs":
+		spec = m.Source
+	case m.Major == 0:
+		return blockdev.Device{}, fmt.Errorf("the %s at %q is on no block device", m.FSType, m.Point)
+	}
+	return blockdev.Sys{}.Resolve(spec)
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/blockdev"
@@ -104,7 +105,7 @@ func (p pv) holders(t *testing.T, args ...string) (holdersReport, error) {
 func (p pv) left(t *testing.T) (deviceUse, bool) {
 	t.Helper()
 	var r leftReport
-	if err := p.run(t, &r); err != nil && !errors.Is(err, ErrFaults) {
+	if err := p.run(t, &r); err != nil && !errors.Is(err, verb.ErrFaults) {
 		t.Fatal(err)
 	}
 	if r.Looked.Mounts == 0 || r.Looked.Namespaces == 0 || r.Looked.KubeletRoot != p.scene.Root {
@@ -175,7 +176,7 @@ func TestHoldersOfACopy(t *testing.T) {
 	ns, err := mountns.Of(copied.PID)
 	must(t, err)
 	r, err := p.holders(t, p.Node())
-	if !errors.Is(err, ErrFaults) || len(r.Holders) != 1 {
+	if !errors.Is(err, verb.ErrFaults) || len(r.Holders) != 1 {
 		t.Fatalf("ends with %v, %+v, want one holder", err, r)
 	}
 	h := r.Holders[0]
@@ -197,7 +198,7 @@ func TestHoldersOfACopy(t *testing.T) {
 		t.Errorf("with no device named %t (-named +left):\n%s", there, diff)
 	}
 	scanned, err := scanJSON(t, nil, "--kubelet-root", p.scene.Root)
-	if !errors.Is(err, ErrFaults) || len(scanned.Faults) != 1 {
+	if !errors.Is(err, verb.ErrFaults) || len(scanned.Faults) != 1 {
 		t.Fatalf("scan ends with %v, %+v, want one fault", err, scanned)
 	}
 	f := scanned.Faults[0]
@@ -220,7 +221,7 @@ func TestHoldersOfWhatIsMountedNowhere(t *testing.T) {
 	keeper := kerneltest.Start(t, "copy", p.point)
 	must(t, systest.UnmountPath(p.point, false))
 	r, err := p.holders(t, p.Node())
-	if !errors.Is(err, ErrFaults) || len(r.Holders) != 1 {
+	if !errors.Is(err, verb.ErrFaults) || len(r.Holders) != 1 {
 		t.Fatalf("ends with %v, %+v, want one holder", err, r)
 	}
 	h := r.Holders[0]

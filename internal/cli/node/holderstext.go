@@ -11,44 +11,39 @@ import (
 	"strings"
 	"time"
 
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/printable"
 )
 
-// writable is what a verb has to say.
-type writable interface {
-	// write ends with ErrFaults if there are faults, and with errUnseen if there are none but may be, if it could write.
-	write(w io.Writer, f format) error
+// deviceReport is what the verb holders has to say.
+type deviceReport interface {
+	text() string
+	// end is ErrFaults if there are faults, and errUnseen if there are none but may be.
+	end() error
 }
 
-func (r *holdersReport) write(w io.Writer, f format) error {
+// writeReport writes a report, and ends as it does.
+func writeReport(w io.Writer, f format, r deviceReport) error {
 	if err := writeAs(w, f, r, r.text); err != nil {
 		return err
 	}
+	return r.end()
+}
+
+func (r *holdersReport) end() error {
 	if r.Device.State == stateInUse && !r.foreign {
 		return nil // a device in use as it should be is not held, even if others have it, too
 	}
 	return verdict([]deviceUse{r.deviceUse}, r.Looked.lookedFrom)
 }
 
-func (r *leftReport) write(w io.Writer, f format) error {
-	if err := writeAs(w, f, r, r.text); err != nil {
-		return err
-	}
-	return verdict(r.Devices, r.Looked.lookedFrom)
-}
-
-func writeAs(w io.Writer, f format, all any, text func() string) error {
-	if f == jsonFormat {
-		return writeJSON(w, all)
-	}
-	return write(w, text())
-}
+func (r *leftReport) end() error { return verdict(r.Devices, r.Looked.lookedFrom) }
 
 // verdict returns the error with which a verb ends that has looked at these. A caller that does not see what other
 // processes do cannot distinguish a held device from one in use.
 func verdict(uses []deviceUse, from lookedFrom) error {
 	if slices.ContainsFunc(uses, deviceUse.held) && !from.blind {
-		return ErrFaults
+		return verb.ErrFaults
 	}
 	return unseen(from.NotLookedAt)
 }
@@ -89,7 +84,7 @@ func (r *leftReport) text() string {
 	case len(r.Devices) == 0:
 		b.WriteString("Every device that is mounted anywhere is mounted where the kubelet runs. ")
 	default:
-		fmt.Fprintf(&b, "%s mounted elsewhere alone, %d held. ", count(len(r.Devices), "device"), held)
+		fmt.Fprintf(&b, "%s mounted elsewhere alone, %d held. ", verb.Count(len(r.Devices), "device"), held)
 	}
 	b.WriteString(r.Looked.text())
 	noteLines(&b, r.Looked.Notes)
@@ -173,7 +168,7 @@ func (u deviceUse) usesText(b *strings.Builder) {
 		}
 	}
 	row(b, 2, "used by", fmt.Sprintf("%s in %s, %d others; -o json lists all",
-		count(mounts, "mount"), count(len(namespaces), "mount namespace"), len(u.Holders)-mounts))
+		verb.Count(mounts, "mount"), verb.Count(len(namespaces), "mount namespace"), len(u.Holders)-mounts))
 }
 
 // maxHolders is how many holders of a device are told to people.
@@ -188,7 +183,7 @@ func (u deviceUse) holdersText(b *strings.Builder) {
 		h.text(b)
 	}
 	if more := len(u.Holders) - maxHolders; more > 0 {
-		fmt.Fprintf(b, "\n  and %s more, which -o json lists\n", count(more, "holder"))
+		fmt.Fprintf(b, "\n  and %s more, which -o json lists\n", verb.Count(more, "holder"))
 	}
 	if u.release != "" {
 		fmt.Fprintf(b, "\n  To release it:\n\n    %s\n", printable.Quoted(u.release))
@@ -286,7 +281,7 @@ func (u deviceUse) patches(b *strings.Builder) {
 	}
 }
 
-// row writes a line of a block, unless it says nothing.
+// row writes a line of a block, unless it says nothing. It is not broken: evidence is read by machines, too.
 func row(b *strings.Builder, indent int, name, value string) {
 	if value != "" {
 		fmt.Fprintf(b, "%*s%-10s %s\n", indent, "", name, printable.Quoted(value))

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -20,9 +21,6 @@ const lastFile = "last-scan.json"
 
 // maxLast bounds the file in bytes: 5,000 faults take a third of it.
 const maxLast = 64 << 20
-
-// ErrRefused is how a verb ends that could do what it was asked for, and must not.
-var ErrRefused = errors.New("refused")
 
 // lastDir is the directory of this user; empty if there is none.
 func lastDir() string {
@@ -42,7 +40,7 @@ func owned(name string) error {
 		return err
 	}
 	if uid, ok := sys.OwnerOf(st); !ok || uid != os.Geteuid() || st.Mode()&fs.ModeSymlink != 0 || st.Mode().Perm()&0o022 != 0 {
-		return fmt.Errorf("%w: %q belongs to another user, or may be changed by one", ErrRefused, name)
+		return fmt.Errorf("%w: %q belongs to another user, or may be changed by one", verb.ErrRefused, name)
 	}
 	return nil
 }

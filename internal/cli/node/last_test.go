@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
 )
 
 // keepHere has scans be kept in a directory of the test, which may not run beside others that do so.
@@ -85,11 +86,11 @@ func TestAKeptScanOfOthersIsRefused(t *testing.T) {
 		change func() error
 		want   error
 	}{
-		"a file that others may write":      {func() error { return os.Chmod(file, 0o666) }, ErrRefused},
-		"a directory that others may write": {func() error { return os.Chmod(dir, 0o777) }, ErrRefused},
+		"a file that others may write":      {func() error { return os.Chmod(file, 0o666) }, verb.ErrRefused},
+		"a directory that others may write": {func() error { return os.Chmod(dir, 0o777) }, verb.ErrRefused},
 		"a link": {func() error {
 			return errors.Join(os.Rename(file, file+".own"), os.Symlink(file+".own", file))
-		}, ErrRefused},
+		}, verb.ErrRefused},
 		"another schema": {func() error {
 			return errors.Join(os.Remove(file), os.WriteFile(file, []byte(`{"schemaVersion": 77}`), 0o600))
 		}, fs.ErrNotExist},
@@ -100,8 +101,8 @@ func TestAKeptScanOfOthersIsRefused(t *testing.T) {
 		if _, err := lastScan(); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
-		if errors.Is(c.want, ErrRefused) {
-			if _, err := run(t, NewShowCommand(t.TempDir()), "1"); !errors.Is(err, ErrRefused) {
+		if errors.Is(c.want, verb.ErrRefused) {
+			if _, err := run(t, NewShowCommand(t.TempDir()), "1"); !errors.Is(err, verb.ErrRefused) {
 				t.Errorf("%s: show ends with %v", name, err)
 			}
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/version"
 
-	"kubediag.org/kubediag/internal/cli/complete"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/lint"
 	"kubediag.org/kubediag/internal/linux/bounded"
 )
@@ -43,15 +43,10 @@ func NewLintCommand() *cobra.Command {
 			"  kubediag lint -o github -f deploy/*.yaml",
 	}
 	o.addFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = verb.Named(func(cmd *cobra.Command, args []string) error {
 		o.files = append(o.files, args...) // a shell makes several of -f *.yaml
-		if err := o.run(cmd); err != nil && !errors.Is(err, ErrFaults) {
-			return fmt.Errorf("lint: %w", err)
-		} else if err != nil {
-			return err
-		}
-		return nil
-	}
+		return o.run(cmd)
+	})
 	return cmd
 }
 
@@ -68,9 +63,9 @@ func (o *lintOptions) addFlags(cmd *cobra.Command) {
 	f.StringArrayVarP(&o.files, "filename", "f", nil, "file, or directory with files that end in .yaml, .yml or .json; \"-\": standard input")
 	f.StringVar(&o.version, "kubelet-version", "", "version of the kubelets, such as 1.18.20: from 1.19 on a subPath is no risk\n(default: not known, and the oldest is assumed)")
 	f.StringVar(&o.root, "kubelet-root", "", "root directory of the kubelets (default /var/lib/kubelet)")
-	f.VarP(&o.format, "output", "o", "how to write: text, json, or github for the annotations of its workflows")
-	complete.Flag(cmd, "output", func() []string { return lintFormats })
-	complete.Flag(cmd, "kubelet-version", func() []string {
+	verb.AddFormat(cmd, &o.format, "how to write: text, json, or github for the annotations of its workflows",
+		`must be one of ["text" "json" "github"]`, string(lintText), string(lintJSON), string(lintGitHub))
+	verb.CompleteFlag(cmd, "kubelet-version", func() []string {
 		return []string{"1.18\tand before: with kubernetes#68211", "1.19\tand later: the kubelet renews such binds"}
 	})
 	if err := cmd.MarkFlagFilename("filename", "yaml", "yml", "json"); err != nil {
@@ -113,9 +108,9 @@ func (o *lintOptions) run(cmd *cobra.Command) error {
 	case lintJSON:
 		err = writeJSON(w, r)
 	case lintGitHub:
-		err = write(w, r.annotations())
+		err = verb.Write(w, r.annotations())
 	default:
-		err = write(w, r.text())
+		err = verb.Write(w, r.text())
 	}
 	switch {
 	case err != nil:
@@ -123,7 +118,7 @@ func (o *lintOptions) run(cmd *cobra.Command) error {
 	case r.failed != nil:
 		return r.failed
 	case len(r.Findings) > 0:
-		return ErrFaults
+		return verb.ErrFaults
 	}
 	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"kubediag.org/kubediag/internal/cli/verb"
 )
 
 const lintExporter = `apiVersion: apps/v1
@@ -63,24 +65,24 @@ func TestLint(t *testing.T) {
 		has   []string
 	}{
 		"clean":            {args: []string{"-f", "DIR/a.yaml"}, has: []string{"No risk found in 1 workload of 1 file.\n"}},
-		"a directory":      {args: []string{"-f", "DIR/sub"}, ends: ErrFaults, has: []string{"DIR/sub/b.yml:12: HostPropagation: DaemonSet mon/exporter: ", "      mountPropagation: HostToContainer\n", "1 risk in 1 of 1 workload.\n"}},
-		"standard input":   {args: []string{"-f", "-"}, ends: ErrFaults, has: []string{"standard input:12: HostPropagation"}},
-		"several":          {args: []string{"-f", "DIR/a.yaml", "DIR/sub/b.yml"}, ends: ErrFaults, has: []string{"1 risk in 1 of 2 workloads.\n"}},
+		"a directory":      {args: []string{"-f", "DIR/sub"}, ends: verb.ErrFaults, has: []string{"DIR/sub/b.yml:12: HostPropagation: DaemonSet mon/exporter: ", "      mountPropagation: HostToContainer\n", "1 risk in 1 of 1 workload.\n"}},
+		"standard input":   {args: []string{"-f", "-"}, ends: verb.ErrFaults, has: []string{"standard input:12: HostPropagation"}},
+		"several":          {args: []string{"-f", "DIR/a.yaml", "DIR/sub/b.yml"}, ends: verb.ErrFaults, has: []string{"1 risk in 1 of 2 workloads.\n"}},
 		"broken beside":    {args: []string{"-f", "DIR"}, fails: "DIR/broken/c.yaml:1: document 1: ", has: []string{"HostPropagation", "not read: 1 document."}},
 		"not there":        {args: []string{"-f", "DIR/x"}, fails: "no such file"},
 		"an empty one":     {args: []string{"-f", "/dev/null"}, fails: "there is no object"},
 		"no file":          {fails: "-f FILE is missing, see kubediag lint --help"},
 		"a wrong version":  {args: []string{"-f", "-", "--kubelet-version", "new"}, fails: `--kubelet-version="new": must be a version`},
 		"a wrong root":     {args: []string{"-f", "-", "--kubelet-root", "k"}, fails: `--kubelet-root="k": must be an absolute path`},
-		"another root":     {args: []string{"-f", "-", "--kubelet-root", "/data/kubelet"}, ends: ErrFaults},
-		"for the workflow": {args: []string{"-f", "DIR/sub", "-o", "github"}, ends: ErrFaults, has: []string{"::warning file=DIR/sub/b.yml,line=12,title=HostPropagation::DaemonSet mon/exporter: container "}},
+		"another root":     {args: []string{"-f", "-", "--kubelet-root", "/data/kubelet"}, ends: verb.ErrFaults},
+		"for the workflow": {args: []string{"-f", "DIR/sub", "-o", "github"}, ends: verb.ErrFaults, has: []string{"::warning file=DIR/sub/b.yml,line=12,title=HostPropagation::DaemonSet mon/exporter: container "}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			out, err := runLint(t, files, c.args...)
 			switch {
 			case c.fails != "":
-				if err == nil || errors.Is(err, ErrFaults) || !strings.Contains(err.Error(), strings.TrimPrefix(c.fails, "DIR")) {
+				if err == nil || errors.Is(err, verb.ErrFaults) || !strings.Contains(err.Error(), strings.TrimPrefix(c.fails, "DIR")) {
 					t.Errorf("error %v, want %q", err, c.fails)
 				}
 			case !errors.Is(err, c.ends):

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/lint"
 	"kubediag.org/kubediag/internal/printable"
 )
@@ -22,23 +23,6 @@ const (
 	lintJSON   lintFormat = "json"
 	lintGitHub lintFormat = "github"
 )
-
-var lintFormats = []string{string(lintText), string(lintJSON), string(lintGitHub)}
-
-// String is the format's name.
-func (f *lintFormat) String() string { return string(*f) }
-
-// Type is what the flag's help calls the value.
-func (f *lintFormat) Type() string { return "format" }
-
-// Set takes the value of the flag.
-func (f *lintFormat) Set(value string) error {
-	if !slices.Contains(lintFormats, value) {
-		return fmt.Errorf("must be one of %q", lintFormats)
-	}
-	*f = lintFormat(value)
-	return nil
-}
 
 // lintReport is the result of lint, as it is in JSON.
 type lintReport struct {
@@ -102,9 +86,9 @@ func (r *lintReport) verdict() string {
 	for _, f := range r.Findings {
 		risky[fmt.Sprintf("%s %d %s", f.File, f.Document, lintObject(f))] = true
 	}
-	text := fmt.Sprintf("No risk found in %s of %s", count(r.Looked.Workloads, "workload"), count(r.Looked.Files, "file"))
+	text := fmt.Sprintf("No risk found in %s of %s", verb.Count(r.Looked.Workloads, "workload"), verb.Count(r.Looked.Files, "file"))
 	if len(risky) > 0 {
-		text = fmt.Sprintf("%s in %d of %s", count(len(r.Findings), "risk"), len(risky), count(r.Looked.Workloads, "workload"))
+		text = fmt.Sprintf("%s in %d of %s", verb.Count(len(r.Findings), "risk"), len(risky), verb.Count(r.Looked.Workloads, "workload"))
 	}
 	if len(r.Looked.PassedOver) > 0 {
 		var kinds []string
@@ -114,7 +98,7 @@ func (r *lintReport) verdict() string {
 		text += "; without pods: " + strings.Join(kinds, ", ")
 	}
 	if len(r.Errors) > 0 {
-		text += "; not read: " + count(len(r.Errors), "document")
+		text += "; not read: " + verb.Count(len(r.Errors), "document")
 	}
 	return text + "."
 }

@@ -4,11 +4,15 @@
 package node
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"slices"
+	"strconv"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -46,15 +50,8 @@ func (p *nodePods) Pod(ctx context.Context, namespace, name string) (*corev1.Pod
 		return nil, fmt.Errorf("%w: %s/%s has no directory of the kubelet here, or neither --pods, the kubelet nor the container runtime has it",
 			kubelet.ErrPodNotFound, namespace, name)
 	}
-	slices.SortStableFunc(all, func(a, b *corev1.Pod) int { return cmp.Compare(leaving(a), leaving(b)) })
-	return all[0], nil
-}
-
-func leaving(pod *corev1.Pod) int {
-	if pod.DeletionTimestamp != nil {
-		return 1
-	}
-	return 0
+	stays := slices.IndexFunc(all, func(pod *corev1.Pod) bool { return pod.DeletionTimestamp == nil })
+	return all[max(stays, 0)], nil
 }
 
 // list returns the pods of this node whose names are wanted.
@@ -64,7 +61,7 @@ func (p *nodePods) list(ctx context.Context, wanted func(types.NamespacedName) b
 		return nil, err
 	}
 	for _, uid := range here {
-		if pod := p.specs.pod(uid); pod != nil && wanted(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}) {
+		if pod := p.specs.PodByUID(uid); pod != nil && wanted(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}) {
 			pod, err := p.fromFile(ctx, pod)
 			if err != nil {
 				return nil, err
@@ -138,4 +135,40 @@ func (p *nodePods) fromFile(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, 
 		}
 	}
 	return pod, nil
+}
+
+// kubeletTimeout bounds how long the kubelet is waited for.
+const kubeletTimeout = 3 * time.Second
+
+// podsOfKubelet asks the kubelet for its pods, if it answers without a login. It never gives the proof that a pod is gone: a
+// kubelet that has not heard from the API server since its start knows few of its pods.
+func podsOfKubelet(ctx context.Context, n *kubelet.Node) (podFile, error) {
+	port, err := n.ReadOnlyPort(ctx)
+	if port == 0 || err != nil {
+		return nil, err
+	}
+	address := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) + "/pods"
+	ctx, cancel := context.WithTimeout(ctx, kubeletTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	client := &http.Client{
+		Transport:     &http.Transport{DisableKeepAlives: true}, // with no proxy
+		CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("it redirects") },
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("ask the kubelet for pods: %w", err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("ask the kubelet for pods: %s answers %s", address, response.Status)
+	}
+	pods, err := parsePods(response.Body)
+	if err != nil {
+		return nil, fmt.Errorf("read pods of the kubelet: %w", err)
+	}
+	return pods, nil
 }

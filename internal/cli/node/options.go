@@ -7,14 +7,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
 // nodeOptions are the flags that say which kubelet's node is looked at.
@@ -38,19 +41,6 @@ func (o *nodeOptions) typed() (text string) {
 		text += fmt.Sprintf(" --kubelet-pid=%d", o.pid)
 	}
 	return text
-}
-
-// takes has a verb take one argument, which its help calls name, or none if that is enough.
-func takes(name string, least int) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		switch {
-		case len(args) < least:
-			return fmt.Errorf("%s: %s is missing, see %s --help", cmd.Name(), name, cmd.CommandPath())
-		case len(args) > 1:
-			return fmt.Errorf("%s: one %s at a time, not %d: %q", cmd.Name(), name, len(args), args)
-		}
-		return nil
-	}
 }
 
 func (o *nodeOptions) validate() error {
@@ -96,4 +86,55 @@ func notes(root string, c kubelet.Choice) (list []string) {
 	return append(list, fmt.Sprintf("no kubelet that serves %q was seen: it was looked at in the mount namespace of this shell, and nothing "+
 		"is assumed of what its kubelet does by itself; seen were %s: if one of them serves it, name it by --kubelet-pid", root,
 		strings.Join(c.Passed, ", ")))
+}
+
+// site is where it is looked, and what is known of its pods.
+type site struct {
+	kubelet.Choice
+	specs podFile
+	start time.Time // of the search for it
+}
+
+func (o scanOptions) site(ctx context.Context, stdin io.Reader) (at site, err error) {
+	if o.pods != "" {
+		if at.specs, err = readPods(ctx, o.pods, stdin); err != nil {
+			return at, err
+		}
+	}
+	at.start = time.Now()
+	at.Choice, err = o.node(ctx)
+	return at, err
+}
+
+// seen is where and when a scan has looked, and from where.
+type seen struct {
+	Node string    `json:"node"`
+	Time time.Time `json:"time"`
+	// Blind is whether the caller lacks what it takes to see what others do.
+	Blind  bool         `json:"blind,omitempty"`
+	Caller fault.Caller `json:"caller"`
+}
+
+// hostname is the name of the machine.
+func hostname() string {
+	if name, err := os.Hostname(); err == nil {
+		return name
+	}
+	return "this node"
+}
+
+// caller is the shell in which commands against the faults are typed.
+func (s *scan) caller(faults []fault.Finding, o scanOptions) (c fault.Caller) {
+	if len(faults) == 0 {
+		return c
+	}
+	c.Flags = o.nodeOptions.typed() // a file of pods may be gone by then
+	if s.node.PID == 0 {
+		return c
+	}
+	own, err := mountns.Self()
+	if err != nil || own.Inode != s.looked.MountNamespace {
+		c.Enter = s.node.PID
+	}
+	return c
 }

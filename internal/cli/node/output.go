@@ -4,14 +4,16 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"kubediag.org/kubediag/internal/cli/complete"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -30,25 +32,8 @@ const (
 // addFormat gives the verb its flag -o.
 func addFormat(cmd *cobra.Command) *format {
 	f := textFormat
-	cmd.Flags().VarP(&f, "output", "o", "how to write: text or json")
-	complete.Flag(cmd, "output", func() []string { return []string{string(textFormat), string(jsonFormat)} })
+	verb.AddFormat(cmd, &f, "how to write: text or json", `must be "text" or "json"`, string(textFormat), string(jsonFormat))
 	return &f
-}
-
-// String is the format's name.
-func (f *format) String() string { return string(*f) }
-
-// Type is what the flag's help calls the value.
-func (f *format) Type() string { return "format" }
-
-// Set takes the value of the flag.
-func (f *format) Set(value string) error {
-	switch format(value) {
-	case textFormat, jsonFormat:
-		*f = format(value)
-		return nil
-	}
-	return fmt.Errorf("must be %q or %q", textFormat, jsonFormat)
 }
 
 // writeJSON writes v with no character that a terminal would act on.
@@ -61,12 +46,42 @@ func writeJSON(w io.Writer, v any) error {
 		return fmt.Errorf("write json: %w", err)
 	}
 	// The encoder escapes the first 32 characters alone.
-	return write(w, printable.Text(b.String()))
+	return verb.Write(w, printable.Text(b.String()))
 }
 
-func write(w io.Writer, text string) error {
-	if _, err := io.WriteString(w, text); err != nil {
-		return fmt.Errorf("write output: %w", err)
+// writeAs writes a report for programs or, as text says it, for people.
+func writeAs(w io.Writer, f format, all any, text func() string) error {
+	if f == jsonFormat {
+		return writeJSON(w, all)
 	}
-	return nil
+	return verb.Write(w, text())
+}
+
+// interruption is how a verb ends that was ended by a signal before it was through. How that showed says nothing to the
+// user.
+type interruption struct{ cause error }
+
+// Error says it in a word.
+func (*interruption) Error() string { return "interrupted" }
+
+// Unwrap is why the context has ended.
+func (i *interruption) Unwrap() error { return i.cause }
+
+// interruptible is verb.Named for a verb whose errors may all come of a signal.
+func interruptible(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return verb.Named(func(cmd *cobra.Command, args []string) error {
+		err := run(cmd, args)
+		if errors.Is(err, verb.ErrFaults) {
+			return err
+		}
+		return interrupted(cmd.Context(), err)
+	})
+}
+
+// interrupted is err, or an interruption if that comes of a signal.
+func interrupted(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return &interruption{ctx.Err()}
+	}
+	return err
 }

@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 )
 
 // brokenPipe takes nothing.
@@ -44,12 +45,13 @@ func TestJSONHasNothingForTerminals(t *testing.T) {
 
 func TestFormat(t *testing.T) {
 	t.Parallel()
-	f := textFormat
-	if err := f.Set("json"); err != nil || f != jsonFormat {
-		t.Errorf("format %q, %v, want json", f, err)
+	cmd := &cobra.Command{}
+	f := addFormat(cmd)
+	if err := cmd.Flags().Set("output", "json"); err != nil || *f != jsonFormat {
+		t.Errorf("format %q, %v, want json", *f, err)
 	}
 	for _, bad := range []string{"", "xml", "JSON", "yaml"} {
-		if err := f.Set(bad); err == nil || f != jsonFormat {
+		if err := cmd.Flags().Set("output", bad); err == nil || !strings.Contains(err.Error(), `must be "text" or "json"`) || *f != jsonFormat {
 			t.Errorf("%q is taken as a format", bad)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 )
 
@@ -24,15 +25,19 @@ const maxAlike = 8
 
 // places groups the faults, puts the worst first and writes its number into each fault.
 func (r *scanReport) places() []faultPlace {
-	byKind := map[string][]*scanFault{}
+	var faults []*scanFault
 	for i := range r.Faults {
-		f := &r.Faults[i]
-		kind := fmt.Sprintf("%s\x00%s\x00%s\x00%s", f.Code, f.Impact, f.Heal, f.Details.Driver)
-		byKind[kind] = append(byKind[kind], f)
+		faults = append(faults, &r.Faults[i])
 	}
+	kind := func(f *scanFault) string {
+		return fmt.Sprintf("%s\x00%s\x00%s\x00%s", f.Code, f.Impact, f.Heal, f.Details.Driver)
+	}
+	exact := func(f *scanFault) string { return f.whose() + "\x00" + f.Volume }
+	volume := func(f *scanFault) string { return f.Pod.Namespace + "\x00" + f.Volume }
+	whole := func(*scanFault) string { return "" }
 	var all []faultPlace
-	for _, faults := range byKind {
-		for _, same := range merge(faults) {
+	for _, faults := range verb.Group(faults, kind) {
+		for _, same := range verb.Merge(faults, maxAlike, exact, volume, whole) {
 			all = append(all, faultPlace{faults: same})
 		}
 	}
@@ -63,24 +68,6 @@ func placed(faults []scanFault) (all []faultPlace) {
 		last.faults = append(last.faults, f)
 	}
 	return all
-}
-
-// merge groups faults of one kind as finely as leaves few places.
-func merge(faults []*scanFault) map[string][]*scanFault {
-	exact := func(f *scanFault) string { return f.whose() + "\x00" + f.Volume }
-	volume := func(f *scanFault) string { return f.Pod.Namespace + "\x00" + f.Volume }
-	whole := func(*scanFault) string { return "" }
-	var groups map[string][]*scanFault
-	for _, key := range []func(*scanFault) string{exact, volume, whole} {
-		groups = map[string][]*scanFault{}
-		for _, f := range faults {
-			groups[key(f)] = append(groups[key(f)], f)
-		}
-		if len(groups) <= maxAlike {
-			break
-		}
-	}
-	return groups
 }
 
 // whose is what the fault hurts, as far as faults of the same are one place: a device, or a workload.
@@ -141,17 +128,8 @@ func (p faultPlace) pods() []string {
 	})
 }
 
-// each collects what is said of the faults, each text once, in their order.
-func (p faultPlace) each(say func(*scanFault) string) (all []string) {
-	seen := map[string]bool{"": true}
-	for _, f := range p.faults {
-		if text := say(f); !seen[text] {
-			seen[text] = true
-			all = append(all, text)
-		}
-	}
-	return all
-}
+// each collects what is said of the faults.
+func (p faultPlace) each(say func(*scanFault) string) []string { return verb.Distinct(p.faults, say) }
 
 // scanVerdict is the result in numbers and names.
 type scanVerdict struct {

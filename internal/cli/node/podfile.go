@@ -14,6 +14,7 @@ import (
 	"os"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/json"
 	sigsyaml "sigs.k8s.io/yaml"
@@ -27,28 +28,37 @@ const maxPodFile = 64 << 20
 // podFile is what was read from a file of pods, by UID. nil if there was no file.
 type podFile map[string]*corev1.Pod
 
-// readPods reads the file, or stdin if it is "-". Reading may wait for another program: it ends with ctx.
+// readPods reads the file, or stdin if it is "-".
 func readPods(ctx context.Context, file string, stdin io.Reader) (podFile, error) {
-	pods, err := bounded.Do(ctx, &bounded.Calls{}, bounded.Call{}, func() (podFile, error) { return openPods(file, stdin) })
-	if errors.Is(err, bounded.ErrLeft) {
-		err = context.Cause(ctx)
-	}
+	pods, err := readInput(ctx, file, stdin, parsePods)
 	if err != nil {
 		return nil, fmt.Errorf("read pods from %q (--pods): %w", file, err)
 	}
 	return pods, nil
 }
 
-func openPods(file string, stdin io.Reader) (podFile, error) {
-	if file == "-" {
-		return parsePods(stdin)
+// readInput has read take in a file, or stdin if it is "-".
+func readInput[T any](ctx context.Context, file string, stdin io.Reader, read func(io.Reader) (T, error)) (T, error) {
+	return await(ctx, func() (value T, err error) {
+		if file == "-" {
+			return read(stdin)
+		}
+		f, err := os.Open(file)
+		if err != nil {
+			return value, err
+		}
+		defer f.Close()
+		return read(f)
+	})
+}
+
+// await makes a call that may wait for another program, and ends with ctx.
+func await[T any](ctx context.Context, call func() (T, error)) (T, error) {
+	value, err := bounded.Do(ctx, &bounded.Calls{}, bounded.Call{}, call)
+	if errors.Is(err, bounded.ErrLeft) {
+		err = context.Cause(ctx)
 	}
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return parsePods(f)
+	return value, err
 }
 
 // parsePods takes JSON, or YAML of one or more documents.
@@ -141,5 +151,14 @@ func (p podFile) addPod(document []byte, kind string) error {
 	return nil
 }
 
-// pod returns the pod with that UID, nil if it is not known.
-func (p podFile) pod(uid string) *corev1.Pod { return p[uid] }
+// PodByUID returns the pod of the file; nil if it has none.
+func (p podFile) PodByUID(uid string) *corev1.Pod { return p[uid] }
+
+// PodsNow lists what the file has.
+func (p podFile) PodsNow(context.Context) ([]metav1.ObjectMeta, error) {
+	all := make([]metav1.ObjectMeta, 0, len(p))
+	for _, pod := range p {
+		all = append(all, pod.ObjectMeta)
+	}
+	return all, nil
+}

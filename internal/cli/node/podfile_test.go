@@ -49,7 +49,7 @@ func TestParsePods(t *testing.T) {
 			}
 			got := map[string]string{}
 			for uid := range maps.Keys(pods) {
-				if pod := pods.pod(uid); pod != nil {
+				if pod := pods.PodByUID(uid); pod != nil {
 					got[uid] = pod.Name
 				}
 			}
@@ -58,7 +58,7 @@ func TestParsePods(t *testing.T) {
 			}
 		})
 	}
-	if pod := (podFile)(nil).pod("a"); pod != nil {
+	if pod := (podFile)(nil).PodByUID("a"); pod != nil {
 		t.Errorf("no file gives pod %v", pod)
 	}
 }

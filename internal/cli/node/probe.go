@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/faults/volume"
@@ -20,7 +21,6 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	asking "kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
-	"kubediag.org/kubediag/internal/printable"
 )
 
 // Bounds of probe's --timeout.
@@ -43,7 +43,7 @@ func NewProbeCommand() *cobra.Command {
 			"Exit status: 0 alive, 1 a fault, 2 could not look, or not try to bind it.",
 		Example: "  kubediag probe /var/lib/kubelet/pods/UID/volumes/kubernetes.io~csi/NAME/mount\n" +
 			"  kubediag probe --timeout 10s -o json /mnt/shared",
-		Args: takes("PATH", 1),
+		Args: verb.Takes("PATH", 1),
 	}
 	cmd.Flags().DurationVar(&o.timeout, "timeout", asking.DefaultDeadline,
 		fmt.Sprintf("how long the file system may take to answer, %dms to %.0fm", minProbe.Milliseconds(), maxProbe.Minutes()))
@@ -53,15 +53,11 @@ func NewProbeCommand() *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("probe %q: %w", args[0], remedied(interrupted(cmd.Context(), err)))
 		}
-		put := func() error { return write(cmd.OutOrStdout(), r.text()) }
-		if *out == jsonFormat {
-			put = func() error { return writeJSON(cmd.OutOrStdout(), r) }
-		}
-		if err := put(); err != nil {
+		if err := writeAs(cmd.OutOrStdout(), *out, r, r.text); err != nil {
 			return err
 		}
 		if r.Code != "" {
-			return ErrFaults
+			return verb.ErrFaults
 		}
 		if r.untried {
 			return fmt.Errorf("probe %q: it answers, but could not be bound in a trial, so that it may be a %s: %s", args[0],
@@ -206,20 +202,19 @@ func (r *probeReport) text() string {
 	} else {
 		b.WriteString("Alive\n")
 	}
-	fmt.Fprintf(&b, "  %-10s %s\n", "path", printable.Quoted(r.Path))
-	fmt.Fprintf(&b, "  %-10s %s\n", "mount", printable.Quoted(fmt.Sprintf("%s, %s, device %s, root %s", r.Mount.Point, r.Mount.FSType, r.Mount.Device,
-		r.Mount.Root)))
+	row(&b, 2, "path", r.Path)
+	row(&b, 2, "mount", fmt.Sprintf("%s, %s, device %s, root %s", r.Mount.Point, r.Mount.FSType, r.Mount.Device, r.Mount.Root))
 	label := "why"
 	if r.Code == "" {
 		label = "note"
 	}
 	for _, e := range r.Evidence {
-		fmt.Fprintf(&b, "  %-10s %s\n", label, printable.Quoted(e))
+		row(&b, 2, label, e)
 		label = ""
 	}
 	if entry, ok := fault.Lookup(r.Code); ok {
 		for _, line := range remedies(entry, thisProgram()) {
-			fmt.Fprintf(&b, "  %-10s %s\n", line[0], printable.Quoted(line[1]))
+			row(&b, 2, line[0], line[1])
 		}
 	}
 	fmt.Fprintf(&b, "Took %.1f ms.\n", r.Milliseconds)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
@@ -42,7 +43,7 @@ func probed(t testing.TB, name string) probeReport {
 	if jsonErr := json.Unmarshal([]byte(out), &r); jsonErr != nil {
 		t.Fatalf("%v: %v\n%s", err, jsonErr, out)
 	}
-	if (r.Code != "") != errors.Is(err, ErrFaults) || r.Code == "" && err != nil {
+	if (r.Code != "") != errors.Is(err, verb.ErrFaults) || r.Code == "" && err != nil {
 		t.Errorf("code %q and error %v", r.Code, err)
 	}
 	if r.SchemaVersion != 1 || r.Path != name || r.Evidence == nil {
@@ -88,7 +89,7 @@ func TestProbeTellsTheStatesApart(t *testing.T) {
 	if r := probed(t, place); r.Code != fault.StaleSubPath || len(r.Evidence) == 0 || strings.Contains(r.Evidence[0], "directory") {
 		t.Errorf("a subPath of a file that was removed: %+v", r)
 	}
-	if text, err := runProbe(t, place); !errors.Is(err, ErrFaults) || !strings.Contains(text, "repair     unmount that one mount and bind what the subPath names") {
+	if text, err := runProbe(t, place); !errors.Is(err, verb.ErrFaults) || !strings.Contains(text, "repair     unmount that one mount and bind what the subPath names") {
 		t.Errorf("a stale subPath: %v\n%s", err, text)
 	}
 
@@ -106,7 +107,7 @@ func TestProbeTellsTheStatesApart(t *testing.T) {
 		t.Errorf("a directory of it: %+v", r)
 	}
 	text, err := runProbe(t, served)
-	if !errors.Is(err, ErrFaults) || !strings.HasPrefix(text, "DisconnectedFUSE (critical)") || !strings.Contains(text, "\n  repair") {
+	if !errors.Is(err, verb.ErrFaults) || !strings.HasPrefix(text, "DisconnectedFUSE (critical)") || !strings.Contains(text, "\n  repair") {
 		t.Errorf("%v:\n%s", err, text)
 	}
 }
@@ -122,7 +123,7 @@ func TestProbeDoesNotHang(t *testing.T) {
 		t.Errorf("it took %s", took)
 	}
 	var r probeReport
-	if jsonErr := json.Unmarshal([]byte(out), &r); jsonErr != nil || r.Code != fault.HungMount || !errors.Is(err, ErrFaults) {
+	if jsonErr := json.Unmarshal([]byte(out), &r); jsonErr != nil || r.Code != fault.HungMount || !errors.Is(err, verb.ErrFaults) {
 		t.Errorf("%v, %v:\n%s", err, jsonErr, out)
 	}
 }
@@ -144,7 +145,7 @@ func TestProbeSaysWhenItCouldNotLook(t *testing.T) {
 		"format":           {[]string{"-o", "yaml", dir}, `must be "text" or "json"`},
 	} {
 		out, err := runProbe(t, c.args...)
-		if err == nil || errors.Is(err, ErrFaults) || !strings.Contains(err.Error(), c.says) || out != "" {
+		if err == nil || errors.Is(err, verb.ErrFaults) || !strings.Contains(err.Error(), c.says) || out != "" {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
 	}

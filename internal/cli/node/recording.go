@@ -246,7 +246,7 @@ func (r recorded) subPaths(_ context.Context, specs podFile) (*subpath.Survey, e
 	if r.recording.subPaths == nil {
 		return nil, errNotRecorded
 	}
-	return r.recording.subPaths.Judge(specs.pod), nil
+	return r.recording.subPaths.Judge(specs.PodByUID), nil
 }
 
 func (r recorded) badSources(_ context.Context, pod *corev1.Pod) ([]fault.Finding, error) {
@@ -267,7 +267,7 @@ func (r recorded) volumes(_ context.Context, specs podFile) (*volume.Survey, err
 	if r.recording.volumes == nil {
 		return nil, errNotRecorded
 	}
-	return r.recording.volumes.Judge(specs.pod), nil
+	return r.recording.volumes.Judge(specs.PodByUID), nil
 }
 
 func (r recorded) orphans(context.Context, podFile) (*orphan.Survey, error) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -39,22 +40,14 @@ func NewRecoverCommand(proc string) *cobra.Command {
 			"  kubediag recover 4 5\n" +
 			"  kubediag recover --yes shop/web-0\n" +
 			"  kubectl get pods -A -o json | kubediag recover --pods - --yes",
-		ValidArgsFunction: completeEach(placesOfLast),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return placesOfLast(), cobra.ShellCompDirectiveNoFileComp // for each of several
+		},
 	}
 	o.addSelection(cmd)
 	o.change.addFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return ended(cmd.Context(), "recover", o.run(cmd, args))
-	}
+	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) })
 	return cmd
-}
-
-// ended is how a verb ends, with its name.
-func ended(ctx context.Context, verb string, err error) error {
-	if err == nil || errors.Is(err, ErrFaults) {
-		return err
-	}
-	return fmt.Errorf("%s: %w", verb, interrupted(ctx, err))
 }
 
 // changeOptions are the flags of verbs that change something.
@@ -182,7 +175,7 @@ func (o recoverOptions) recover(cmd *cobra.Command, args []string, w io.Writer) 
 
 // writeThen writes a text, and gives the other error if that went well.
 func writeThen(w io.Writer, text string, then error) error {
-	if err := write(w, text); err != nil {
+	if err := verb.Write(w, text); err != nil {
 		return err
 	}
 	return then
@@ -222,7 +215,7 @@ func choose(r *scanReport, args []string) (chosen, gone []*scanFault, err error)
 		if err != nil {
 			return nil, nil, err
 		}
-		for _, f := range pointers(places) {
+		for _, f := range faultsOf(places) {
 			at := f.spot()
 			if seen[at] {
 				continue
@@ -238,13 +231,6 @@ func choose(r *scanReport, args []string) (chosen, gone []*scanFault, err error)
 	}
 	slices.SortStableFunc(chosen, func(a, b *scanFault) int { return a.Place - b.Place })
 	return chosen, gone, nil
-}
-
-func pointers(places []faultPlace) (all []*scanFault) {
-	for _, p := range places {
-		all = append(all, p.faults...)
-	}
-	return all
 }
 
 // faultSpot identifies a fault in two scans. A mount that has taken the place of another and is broken is the same fault.

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 )
 
@@ -110,7 +111,7 @@ func TestJSONAsksNothing(t *testing.T) {
 	cmd := &cobra.Command{}
 	cmd.SetIn(strings.NewReader("y\n"))
 	err := changeOptions{out: &out}.agree(cmd, "?", "kubediag recover --yes")
-	if !errors.Is(err, ErrRefused) || !strings.HasSuffix(err.Error(), "To carry out the plan, type: kubediag recover --yes") {
+	if !errors.Is(err, verb.ErrRefused) || !strings.HasSuffix(err.Error(), "To carry out the plan, type: kubediag recover --yes") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -17,8 +17,8 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/linux/bounded"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/printable"
 )
@@ -35,13 +35,13 @@ func (v recoverView) clean() string {
 	case len(v.Looked.NotLookedAt) > 0:
 		mark, colour, text = "!", terminal.Yellow, "nothing to repair in what was looked at."
 	}
-	return v.marked(mark, colour, printable.Quoted(v.Node)+": "+text+" "+v.coverage()) + v.unseen()
+	return v.Marked("", mark, colour, v.Node+": "+text+" "+v.coverage()) + v.unseen()
 }
 
 func (v recoverView) goneText(gone []*scanFault) string {
 	var b strings.Builder
 	for _, f := range gone {
-		b.WriteString(v.marked("✓", terminal.Green, v.name(f)+": gone since the last scan."))
+		b.WriteString(v.Marked("", "✓", terminal.Green, v.name(f)+": gone since the last scan."))
 	}
 	return b.String()
 }
@@ -129,7 +129,7 @@ func (v recoverView) result(t *target) string {
 		if t.progress == refusal || t.progress == failed {
 			text = strings.TrimSuffix(text, ".") + ". Next: " + v.program.line(fmt.Sprintf("kubediag show %d", f.Place))
 		}
-		b.WriteString(v.marked(m.mark, m.colour, text))
+		b.WriteString(v.Marked("", m.mark, m.colour, text))
 	}
 	return b.String()
 }
@@ -143,7 +143,7 @@ func (r *recovery) resultText() string {
 		}
 	}
 	good, all := r.healed()
-	b.WriteString(r.view.Wrap("", fmt.Sprintf("%d of %s healed.", good, count(all, "fault")), 0))
+	b.WriteString(r.view.Wrap("", fmt.Sprintf("%d of %s healed.", good, verb.Count(all, "fault")), 0))
 	return b.String()
 }
 
@@ -159,13 +159,13 @@ func (r *recovery) agree(cmd *cobra.Command, o changeOptions) error {
 			faults += len(t.faults)
 		}
 	}
-	return o.agree(cmd, "Repair "+count(faults, "fault")+" as planned?", r.next)
+	return o.agree(cmd, "Repair "+verb.Count(faults, "fault")+" as planned?", r.next)
 }
 
 // agree asks a question on the terminal. line is what to type if no question can be asked.
 func (o changeOptions) agree(cmd *cobra.Command, question, line string) error {
 	if *o.out == jsonFormat {
-		return fmt.Errorf("%w: nothing was changed: --output=json asks nothing. To carry out the plan, type: %s", ErrRefused, line)
+		return fmt.Errorf("%w: nothing was changed: --output=json asks nothing. To carry out the plan, type: %s", verb.ErrRefused, line)
 	}
 	in := cmd.InOrStdin()
 	file, ok := in.(*os.File)
@@ -173,9 +173,9 @@ func (o changeOptions) agree(cmd *cobra.Command, question, line string) error {
 		_, ok = sys.Columns(file)
 	}
 	if !ok {
-		return fmt.Errorf("%w: nothing was changed: there is no terminal to ask on. To carry out the plan, type: %s", ErrRefused, line)
+		return fmt.Errorf("%w: nothing was changed: there is no terminal to ask on. To carry out the plan, type: %s", verb.ErrRefused, line)
 	}
-	if err := write(cmd.OutOrStdout(), question+" [y/N] "); err != nil {
+	if err := verb.Write(cmd.OutOrStdout(), question+" [y/N] "); err != nil {
 		return err
 	}
 	answer, err := answerOf(cmd.Context(), in)
@@ -183,19 +183,16 @@ func (o changeOptions) agree(cmd *cobra.Command, question, line string) error {
 		return err
 	}
 	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
-		return fmt.Errorf("%w: nothing was changed", ErrRefused)
+		return fmt.Errorf("%w: nothing was changed", verb.ErrRefused)
 	}
 	return nil
 }
 
 // answerOf reads a line. Ctrl-C is an answer, too.
 func answerOf(ctx context.Context, in io.Reader) (string, error) {
-	line, err := bounded.Do(ctx, &bounded.Calls{}, bounded.Call{}, func() (string, error) { return bufio.NewReader(in).ReadString('\n') })
-	switch {
-	case errors.Is(err, bounded.ErrLeft):
-		return "", context.Cause(ctx)
-	case errors.Is(err, io.EOF):
-		return line, nil
+	line, err := await(ctx, func() (string, error) { return bufio.NewReader(in).ReadString('\n') })
+	if errors.Is(err, io.EOF) {
+		err = nil
 	}
 	return line, err
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/volume"
@@ -34,9 +35,6 @@ const (
 	gone       progress = "Gone"     // before this command has changed anything
 	healed     progress = "Healed"   // a second look has proven it
 )
-
-// progresses are all of them that are told.
-var progresses = []progress{notPlanned, planned, refusal, failed, repaired, gone, healed}
 
 // target is what one plan is made for: faults that one recoverer repairs together.
 type target struct {
@@ -319,7 +317,7 @@ func (r *recovery) end(err error, named bool) error {
 	case ok == len(r.targets):
 		return nil
 	case refused == len(r.targets) && named:
-		return fmt.Errorf("%w: nothing was changed", ErrRefused)
+		return fmt.Errorf("%w: nothing was changed", verb.ErrRefused)
 	}
-	return ErrFaults
+	return verb.ErrFaults
 }

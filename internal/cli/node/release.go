@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/orphan"
@@ -39,14 +39,12 @@ func NewReleaseCommand(proc string) *cobra.Command {
 			"Exit status: 0 the device is free, 1 it is still held, 2 could not look, 3 refused: nothing was changed.",
 		Example: "  kubediag release /dev/rbd3\n" +
 			"  kubediag release --dry-run 252:48",
-		Args:              takes("DEVICE", 1),
-		ValidArgsFunction: complete.Arg(blockDevices),
+		Args:              verb.Takes("DEVICE", 1),
+		ValidArgsFunction: verb.CompleteArg(blockDevices),
 	}
 	o.addFlags(cmd.Flags())
 	change.addFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return ended(cmd.Context(), "release", o.release(cmd, args[0], change))
-	}
+	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error { return o.release(cmd, args[0], change) })
 	return cmd
 }
 
@@ -99,7 +97,7 @@ func (r *release) run(cmd *cobra.Command, name string, change changeOptions) err
 		Code: fault.HeldDevice, Details: fault.Details{Device: d.Name}, Mount: scanMount{Device: d.Number.String()},
 	}}}
 	r.target.spec.Parameters = map[string]string{device.ParamDevice: d.Number.String()}
-	if err := write(r.out, v.Text(r.before.text())); err != nil {
+	if err := verb.Write(r.out, v.Text(r.before.text())); err != nil {
 		return err
 	}
 	if done, err := r.releasable(); done {
@@ -118,7 +116,7 @@ func (r *release) run(cmd *cobra.Command, name string, change changeOptions) err
 		return err
 	}
 	if change.dryRun {
-		return ErrFaults
+		return verb.ErrFaults
 	}
 	if !change.yes {
 		if err := change.agree(cmd, "Release "+r.before.Device.title()+" as planned?", r.next); err != nil {
@@ -154,7 +152,7 @@ func (r *release) releasable() (done bool, err error) {
 // error is how the verb ends where the target was not repaired.
 func (t *target) error() error {
 	if t.progress == refusal {
-		return fmt.Errorf("%w: %s", ErrRefused, t.why)
+		return fmt.Errorf("%w: %s", verb.ErrRefused, t.why)
 	}
 	return errors.New(t.why)
 }
@@ -184,7 +182,7 @@ func (r *release) prove(ctx context.Context) (text string, err error) {
 		text = "Released: " + name + " is free: the kernel lets it be opened exclusively, and nothing was found that has it.\n"
 	} else {
 		t.progress, t.why = failed, cmp.Or(t.why, "a second look still finds it held")
-		text, err = after.text(), ErrFaults
+		text, err = after.text(), verb.ErrFaults
 	}
 	if ended == failed {
 		text += printable.Quoted("The repair ended with: "+t.why) + "\n"

@@ -4,10 +4,10 @@
 package node
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 )
 
@@ -155,10 +155,10 @@ func newReport(findings []fault.Finding, l looked, caller fault.Caller) *scanRep
 }
 
 // end is errUnseen if not all was looked at, and there are no faults, or it is not known which there are;
-// else ErrFaults if there are faults, or no kubelet runs.
+// else verb.ErrFaults if there are faults, or no kubelet runs.
 func (r *scanReport) end() error {
 	if r.broken() && !r.blind && !r.Looked.Interrupted {
-		return ErrFaults
+		return verb.ErrFaults
 	}
 	return unseen(r.Looked.NotLookedAt)
 }
@@ -187,10 +187,3 @@ func (p scanPod) short() string {
 
 // renewsUnknown is what looked has for a kubelet that cannot be asked.
 const renewsUnknown = "unknown"
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}

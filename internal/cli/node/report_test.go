@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 )
 
@@ -177,7 +178,7 @@ func TestReports(t *testing.T) {
 			t.Fatal(err)
 		}
 		golden(t, name+".json", b.String())
-		want := map[string]error{"faults": ErrFaults, "many": ErrFaults, "down": ErrFaults, "unseen": errUnseen}[name]
+		want := map[string]error{"faults": verb.ErrFaults, "many": verb.ErrFaults, "down": verb.ErrFaults, "unseen": errUnseen}[name]
 		if err := r.end(); !errors.Is(err, want) {
 			t.Errorf("%s ends with %v, want %v", name, err, want)
 		}

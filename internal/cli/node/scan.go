@@ -15,17 +15,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/bounded"
 	"kubediag.org/kubediag/internal/printable"
 )
-
-// ErrFaults is how a verb ends that has looked and found faults. The verb has written them by then.
-var ErrFaults = errors.New("faults found")
 
 // NewScanCommand makes the verb scan. It looks for kubelets in the process file system at proc; empty: /proc.
 func NewScanCommand(proc string) *cobra.Command {
@@ -47,17 +44,10 @@ func NewScanCommand(proc string) *cobra.Command {
 			"  kubediag scan --watch --only HungMount,DisconnectedFUSE\n" +
 			"  kubediag scan --pod shop/web-0 -v\n" +
 			"  kubectl get pods -A -o json | kubediag scan --pods - -o json",
-		Args: NoArgs,
+		Args: verb.NoArgs,
 	}
 	o.addFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := o.run(cmd); err != nil && !errors.Is(err, ErrFaults) {
-			return fmt.Errorf("scan: %w", err)
-		} else if err != nil {
-			return err
-		}
-		return nil
-	}
+	cmd.RunE = verb.Named(func(cmd *cobra.Command, _ []string) error { return o.run(cmd) })
 	return cmd
 }
 
@@ -97,12 +87,12 @@ func (o *scanOptions) addSelection(cmd *cobra.Command) {
 		"for how long nothing must have changed in a pod's directory before the\npod can be gone, 5m to 720h")
 	f.StringSliceVar(&o.only, "only", nil, "only faults of these codes, with commas between them")
 	f.StringVar(&o.pod, "pod", "", "only faults of this pod: NAMESPACE/NAME, or its UID")
-	complete.Flag(cmd, "only", codeNames)
-	complete.Flag(cmd, "pod", podsOfLast)
+	verb.CompleteFlag(cmd, "only", verb.Codes)
+	verb.CompleteFlag(cmd, "pod", podsOfLast)
 }
 
 // validateSource checks the flags that say what is looked at: a node or a bundle.
-func (o scanOptions) validateSource() error {
+func (o *scanOptions) validateSource() error {
 	if o.checkFrom != nil {
 		if err := o.checkFrom(); err != nil {
 			return err
@@ -117,13 +107,13 @@ func (o scanOptions) validateSource() error {
 	return nil
 }
 
-func (o scanOptions) validate() error {
+func (o *scanOptions) validate() error {
 	if err := o.validateSource(); err != nil {
 		return err
 	}
 	for _, code := range o.only {
 		if _, ok := fault.Lookup(fault.Code(code)); !ok {
-			return fmt.Errorf("--only=%q: is none of %s", code, strings.Join(codeNames(), ", "))
+			return fmt.Errorf("--only=%q: is none of %s", code, strings.Join(verb.Codes(), ", "))
 		}
 	}
 	if namespace, name, ok := strings.Cut(o.pod, "/"); ok && (namespace == "" || name == "") {
@@ -144,14 +134,6 @@ func (o scanOptions) validate() error {
 	return nil
 }
 
-// codeNames are the codes of the catalogue.
-func codeNames() (names []string) {
-	for _, entry := range fault.Catalogue() {
-		names = append(names, string(entry.Code))
-	}
-	return names
-}
-
 // run scans once, or until it is interrupted, and writes the result.
 func (o scanOptions) run(cmd *cobra.Command) error {
 	if err := o.validate(); err != nil {
@@ -167,15 +149,15 @@ func (o scanOptions) run(cmd *cobra.Command) error {
 	w := cmd.OutOrStdout()
 	switch {
 	case o.brief:
-		err = write(w, r.brief())
+		err = verb.Write(w, r.brief())
 	case *o.out == jsonFormat:
 		err = writeJSON(w, r)
 	case o.from != "":
-		err = write(w, printable.Line(fmt.Sprintf("From the bundle that was made on %s at %s:", r.Node, r.Time.Format(time.RFC3339)))+"\n"+
+		err = verb.Write(w, printable.Line(fmt.Sprintf("From the bundle that was made on %s at %s:", r.Node, r.Time.Format(time.RFC3339)))+"\n"+
 			o.view(w, r).text())
 	default:
 		keep(r)
-		err = write(w, o.view(w, r).text())
+		err = verb.Write(w, o.view(w, r).text())
 	}
 	if err != nil {
 		return err
@@ -245,39 +227,14 @@ func (s *scan) findings(ctx context.Context, o scanOptions) ([]fault.Finding, er
 	if faults, err = s.filter(ctx, faults, o); err != nil {
 		return nil, err
 	}
-	s.conclude()
-	s.looked.Milliseconds = float64(time.Since(s.start).Microseconds()) / 1000
+	l := &s.looked
+	refusing, gaps := s.source.unseen(l.Denied, l.Partial)
+	l.Denied, l.NotLookedAt = refusing, append(l.NotLookedAt, gaps...)
+	l.Milliseconds = float64(time.Since(s.start).Microseconds()) / 1000
 	if s.seen == nil {
 		s.seen = &seen{Node: hostname(), Time: time.Now().UTC().Truncate(time.Second), Blind: shortSighted(), Caller: s.caller(faults, o)}
 	}
 	return faults, nil
-}
-
-// kind looks for faults of one kind, and writes down in s.looked what it has looked at.
-type kind struct {
-	// what it looks for, as people say it.
-	what  string
-	codes []fault.Code
-	find  func(ctx context.Context, s *scan) ([]fault.Finding, error)
-}
-
-// kinds are all that is looked for.
-var kinds = []kind{
-	{"subPath binds", []fault.Code{fault.StaleSubPath, fault.MissingBindSource}, staleSubPaths},
-	{"sources of hostPath volumes", []fault.Code{fault.MissingBindSource, fault.SourceTypeMismatch}, badSources},
-	{"devices", []fault.Code{fault.HeldDevice}, heldDevices},
-	{"volumes", []fault.Code{fault.DeletedVolumeSource, fault.DisconnectedFUSE, fault.HungMount, fault.StaleFileHandle}, brokenVolumes},
-	{"directories of pods that are gone", []fault.Code{fault.OrphanedPodVolumes}, orphanedPods},
-}
-
-// wanted are the kinds that can find faults of these codes; all if there are none.
-func wanted(codes []string) []kind {
-	if len(codes) == 0 {
-		return kinds
-	}
-	return slices.DeleteFunc(slices.Clone(kinds), func(k kind) bool {
-		return !slices.ContainsFunc(k.codes, func(c fault.Code) bool { return slices.Contains(codes, string(c)) })
-	})
 }
 
 // scan is one pass over a node.
@@ -356,13 +313,6 @@ func (s *scan) interrupt(left []kind) {
 	s.looked.NotLookedAt = append(s.looked.NotLookedAt, gap{strings.Join(what, ", "), "the scan was interrupted", "run it again"})
 }
 
-// conclude adds what else was not looked at.
-func (s *scan) conclude() {
-	l := &s.looked
-	refusing, gaps := s.source.unseen(l.Denied, l.Partial)
-	l.Denied, l.NotLookedAt = refusing, append(l.NotLookedAt, gaps...)
-}
-
 // countPods counts the pods of which the kubelet has a directory. A root without a directory of pods is not that of a kubelet: a clean
 // result from there would be a lie.
 func (s *scan) countPods(ctx context.Context) error {
@@ -372,7 +322,7 @@ func (s *scan) countPods(ctx context.Context) error {
 	}
 	s.looked.PodSpecs.Given = s.specs != nil
 	for _, e := range entries {
-		if s.specs.pod(e) != nil {
+		if s.specs.PodByUID(e) != nil {
 			s.looked.PodSpecs.Pods++
 		}
 	}

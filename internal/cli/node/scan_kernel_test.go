@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"kubediag.org/kubediag/internal/builtin/registry"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
@@ -137,7 +138,7 @@ func TestScanFindsWhatIsStale(t *testing.T) {
 	state, err := mount.Inspect(s.Point(pods[1], "configmap", "app", 0))
 	must(t, err)
 	r, err := scanJSON(t, nil, "--kubelet-root", s.Root)
-	if !errors.Is(err, ErrFaults) || len(r.Faults) != 2 {
+	if !errors.Is(err, verb.ErrFaults) || len(r.Faults) != 2 {
 		t.Fatalf("ends with %v and %+v, want two faults", err, r)
 	}
 	f := r.Faults[0]
@@ -173,12 +174,12 @@ func TestScanKnowsMoreFromPods(t *testing.T) {
 	must(t, os.Rename(data, data+".bak"))
 	must(t, os.WriteFile(data, nil, 0o600))
 	without, err := scanJSON(t, nil, "--kubelet-root", s.Root)
-	if !errors.Is(err, ErrFaults) || len(without.Faults) != 1 || without.Looked.PodSpecs.Given {
+	if !errors.Is(err, verb.ErrFaults) || len(without.Faults) != 1 || without.Looked.PodSpecs.Given {
 		t.Errorf("without pods: %v, %+v, want one fault", err, without)
 	}
 	elsewhere := kubelettest.NewPod()
 	r, err := scanJSON(t, list(t, append(pods, elsewhere)...), "--kubelet-root", s.Root, "--pods", "-")
-	if !errors.Is(err, ErrFaults) || len(r.Faults) != 2 {
+	if !errors.Is(err, verb.ErrFaults) || len(r.Faults) != 2 {
 		t.Fatalf("with pods: %v, %+v, want two faults", err, r)
 	}
 	if want := (podSpecs{Given: true, Pods: 2}); r.Looked.PodSpecs != want || !slices.Equal(r.Looked.NamesFrom, []string{namesFromPods}) {
@@ -198,7 +199,7 @@ func TestScanNamesPodsByTheirLogs(t *testing.T) {
 	t.Cleanup(func() { _ = systest.UnmountPath("/var/log", true) })
 	must(t, os.MkdirAll(filepath.Join("/var/log/pods", "kube-system_etcd_"+string(pods[0].UID)), 0o755))
 	r, err := scanJSON(t, nil, "--kubelet-root", s.Root)
-	if !errors.Is(err, ErrFaults) || len(r.Faults) != 1 {
+	if !errors.Is(err, verb.ErrFaults) || len(r.Faults) != 1 {
 		t.Fatalf("%v, %+v, want one fault", err, r)
 	}
 	if want := (scanPod{string(pods[0].UID), "kube-system", "etcd"}); r.Faults[0].Pod != want {
@@ -245,7 +246,7 @@ func TestScanInTheKubeletsNamespace(t *testing.T) {
 	ns, err := mountns.Of(actor.PID)
 	must(t, err)
 	r, err := scanJSON(t, nil, "--kubelet-pid", fmt.Sprint(actor.PID))
-	if !errors.Is(err, ErrFaults) && !errors.Is(err, errUnseen) { // the runtime is nowhere
+	if !errors.Is(err, verb.ErrFaults) && !errors.Is(err, errUnseen) { // the runtime is nowhere
 		t.Fatal(err)
 	}
 	if r.Looked.KubeletPID != actor.PID || r.Looked.MountNamespace != ns.Inode || r.Looked.KubeletRoot != s.Root {
@@ -306,17 +307,17 @@ func TestScanWhereNoKubeletRuns(t *testing.T) {
 	out, err := run(t, NewScanCommand(t.TempDir()), "-o", "json")
 	var r scanReport
 	must(t, json.Unmarshal([]byte(out), &r))
-	if !errors.Is(err, ErrFaults) || !r.Looked.KubeletDown || r.Looked.KubeletRoot != "/var/lib/kubelet" || len(r.Faults) > 0 {
+	if !errors.Is(err, verb.ErrFaults) || !r.Looked.KubeletDown || r.Looked.KubeletRoot != "/var/lib/kubelet" || len(r.Faults) > 0 {
 		t.Errorf("ends with %v, looked %+v", err, r.Looked)
 	}
-	if out, err := run(t, NewScanCommand(t.TempDir()), "--brief"); !errors.Is(err, ErrFaults) || out != "no kubelet runs\n" {
+	if out, err := run(t, NewScanCommand(t.TempDir()), "--brief"); !errors.Is(err, verb.ErrFaults) || out != "no kubelet runs\n" {
 		t.Errorf("in brief %q, %v", out, err)
 	}
 	pod := filepath.Join("/var/lib/kubelet/pods", string(kubelettest.NewPod().UID))
 	must(t, os.Mkdir(pod, 0o755))
 	for name, want := range map[string]string{filepath.Base(pod): "", "shop/web": "no pod with this name is known on this node", "x": "the kubelet has no pod with this UID"} {
 		_, err := run(t, NewScanCommand(t.TempDir()), "-o", "json", "--pod", name)
-		if errors.Is(err, ErrFaults) != (want == "") || want != "" && !strings.Contains(err.Error(), want) {
+		if errors.Is(err, verb.ErrFaults) != (want == "") || want != "" && !strings.Contains(err.Error(), want) {
 			t.Errorf("of pod %s: %v, want %q", name, err, want)
 		}
 	}

@@ -6,6 +6,8 @@ package node
 import (
 	"strings"
 	"testing"
+
+	"kubediag.org/kubediag/internal/cli/verb"
 )
 
 func TestScanNamesWrongFlags(t *testing.T) {
@@ -15,7 +17,7 @@ func TestScanNamesWrongFlags(t *testing.T) {
 		"--orphan-minimum-age=721h":                  "scan: --orphan-minimum-age=721h0m0s: must be between 5m and 720h",
 		"--orphan-minimum-age=5m --kubelet-root=a":   `scan: --kubelet-root="a": must be an absolute path without . and .. in it`,
 		"--orphan-minimum-age=720h --kubelet-pid=-1": "scan: --kubelet-pid=-1: must not be negative",
-		"--only=HungMount,Nope":                      `scan: --only="Nope": is none of ` + strings.Join(codeNames(), ", "),
+		"--only=HungMount,Nope":                      `scan: --only="Nope": is none of ` + strings.Join(verb.Codes(), ", "),
 		"--pod=/web":                                 `scan: --pod="/web": must be NAMESPACE/NAME, or a UID`,
 		"--watch=10ms":                               "scan: --watch=10ms: must be between 1s and 1h",
 		"--watch --pods=-":                           "scan: --watch: cannot be with --pods=-: standard input is read once",

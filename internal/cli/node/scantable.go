@@ -9,19 +9,9 @@ import (
 	"strings"
 
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
-)
-
-// hurts and heals are the words of the table.
-var (
-	hurts = map[fault.Impact]string{
-		fault.ImpactNow: "now", fault.ImpactNextStart: "next start", fault.ImpactDetach: "detach", fault.ImpactCleanup: "cleanup",
-	}
-	heals = map[fault.Heal]string{
-		fault.HealAutomatic: "automatic", fault.HealSafe: "safe", fault.HealDriver: "driver", fault.HealPerson: "person",
-	}
-	colours = map[fault.Impact]terminal.Colour{fault.ImpactNow: terminal.Red, fault.ImpactNextStart: terminal.Yellow}
 )
 
 // Widths from which on the table has more columns.
@@ -32,63 +22,46 @@ const (
 
 // table has a row for each place and the reason below it.
 func (v scanView) table(places []faultPlace) string {
-	cells := [][]string{{"#", "FAULT", "HURTS", "HEAL", "POD OR DEVICE"}}
+	rows := []terminal.Row{{Cells: []string{"#", "FAULT", "HURTS", "HEAL", "POD OR DEVICE"}}}
 	wide := v.Width == 0 || v.Width >= wideTable
 	if wide {
-		cells[0] = append(cells[0], "VOLUME")
+		rows[0].Cells = append(rows[0].Cells, "VOLUME")
 	}
 	for _, p := range places {
 		first := p.faults[0]
-		row := []string{strconv.Itoa(p.number), string(first.Code), hurts[first.Impact], heals[first.Heal], p.subject()}
+		cells := []string{strconv.Itoa(p.number), string(first.Code), verb.Hurts[first.Impact], verb.Heals[first.Heal], p.subject()}
 		if wide {
-			row = append(row, p.volume())
+			cells = append(cells, p.volume())
 		}
-		cells = append(cells, row)
+		rows = append(rows, terminal.Row{Cells: cells, Colour: verb.Colours[first.Impact], Below: p.reason(!wide)})
 	}
 	if v.Width > 0 && v.Width < narrowTable {
-		return v.narrow(places, cells)
+		return v.narrow(rows[1:])
 	}
-	widths := v.widths(cells)
-	var b strings.Builder
-	for i, row := range cells {
-		if i > 0 {
-			b.WriteString(v.line(row, widths, colours[places[i-1].faults[0].Impact]))
-			b.WriteString(v.Wrap(strings.Repeat(" ", widths[0]+4), places[i-1].reason(!wide), widths[0]+4))
-			continue
-		}
-		b.WriteString(v.Paint(terminal.Dim, strings.TrimSuffix(v.line(row, widths, terminal.Plain), "\n")) + "\n")
-	}
-	return b.String()
+	widths := v.widths(rows)
+	return v.Table(rows, widths, 2, widths[0]+4)
 }
 
 // narrow is the table where a row does not fit on a line.
-func (v scanView) narrow(places []faultPlace, cells [][]string) string {
+func (v scanView) narrow(rows []terminal.Row) string {
 	var b strings.Builder
-	for i, p := range places {
-		row := cells[i+1]
-		b.WriteString(v.Cut(row[0]+" "+row[1]+", "+row[2]+", "+row[3], v.Width) + "\n")
-		b.WriteString("  " + v.Cut(row[4], v.Width-2) + "\n")
-		b.WriteString(v.Wrap("  ", p.reason(true), 2))
+	for _, row := range rows {
+		b.WriteString(v.Cut(row.Cells[0]+" "+strings.Join(row.Cells[1:4], ", "), v.Width) + "\n")
+		b.WriteString("  " + v.Cut(row.Cells[4], v.Width-2) + "\n")
+		b.WriteString(v.Wrap("  ", row.Below, 2))
 	}
 	return b.String()
 }
 
 // widths gives the last columns what the others leave: to the volume a third of it at most, if the subject needs the rest.
-func (v scanView) widths(cells [][]string) []int {
-	widths := make([]int, len(cells[0]))
-	for _, row := range cells {
-		for i, cell := range row {
-			widths[i] = max(widths[i], terminal.Columns(cell))
-		}
-	}
+func (v scanView) widths(rows []terminal.Row) []int {
+	widths := terminal.Widths(rows)
 	if v.Width == 0 {
 		return widths
 	}
 	rest := v.Width
-	for i := range widths {
-		if i < 4 {
-			rest -= widths[i] + 2
-		}
+	for _, width := range widths[:4] {
+		rest -= width + 2
 	}
 	if len(widths) > 5 {
 		rest -= 2
@@ -99,18 +72,6 @@ func (v scanView) widths(cells [][]string) []int {
 	}
 	widths[4] = min(widths[4], rest)
 	return widths
-}
-
-func (v scanView) line(row []string, widths []int, hurt terminal.Colour) string {
-	var b strings.Builder
-	for i, cell := range row {
-		cell = terminal.Pad(v.Cut(cell, widths[i]), widths[i])
-		if i == 2 {
-			cell = v.Paint(hurt, cell)
-		}
-		b.WriteString(cell + "  ")
-	}
-	return strings.TrimRight(b.String(), " ") + "\n"
 }
 
 // subject is what is hurt.

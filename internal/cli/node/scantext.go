@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
 )
@@ -66,9 +67,9 @@ func (v scanView) verdict() string {
 		found = append(found, "no kubelet is running")
 		fallthrough
 	case sum.Faults > 0:
-		text := count(sum.Faults, "fault")
+		text := verb.Count(sum.Faults, "fault")
 		if sum.Places > 1 {
-			text += " in " + count(sum.Places, "place")
+			text += " in " + verb.Count(sum.Places, "place")
 		}
 		found = append(found, text)
 	default:
@@ -85,23 +86,15 @@ func (v scanView) verdict() string {
 	if !v.broken() {
 		text += " " + v.coverage()
 	}
-	out := v.marked(mark, colour, printable.Quoted(v.Node)+": "+text)
+	out := v.Marked("", mark, colour, v.Node+": "+text)
 	return out + v.names("hurt now:      ", sum.PodsNow) + v.names("at next start: ", sum.PodsNextStart)
-}
-
-// marked is a text behind a mark in colour.
-func (v scanView) marked(mark string, c terminal.Colour, text string) string {
-	lines := v.Wrap(mark+" ", text, 2)
-	return v.Paint(c, mark) + strings.TrimPrefix(lines, mark)
 }
 
 // parts are what is hurt, in numbers.
 func (s scanVerdict) parts() (list []string) {
 	add := func(n int, one, many string) {
-		if n == 1 {
-			list = append(list, "1 "+one)
-		} else if n > 1 {
-			list = append(list, fmt.Sprintf("%d %s", n, many))
+		if n > 0 {
+			list = append(list, verb.Plural(n, one, many))
 		}
 	}
 	add(len(s.PodsNow), "pod is hurt now", "pods are hurt now")
@@ -140,7 +133,7 @@ func (v scanView) names(label string, pods []string) string {
 	}
 	line, shown := "  "+label, 0
 	for i, pod := range pods {
-		word := v.cutName(pod)
+		word := v.Cut(printable.Quoted(pod), max(0, v.Width-30)) // beside the label
 		if i+1 < len(pods) {
 			word += ", "
 		}
@@ -159,11 +152,6 @@ func (v scanView) names(label string, pods []string) string {
 	return strings.TrimRight(line, " ") + "\n"
 }
 
-// cutName is a name that fits beside a label.
-func (v scanView) cutName(name string) string {
-	return v.Cut(printable.Quoted(name), max(0, v.Width-30))
-}
-
 // coverage is what was looked at, in one sentence.
 func (v scanView) coverage() string {
 	l := v.Looked
@@ -171,8 +159,8 @@ func (v scanView) coverage() string {
 	if l.PodSpecs.Given {
 		specs = fmt.Sprintf("specs of %d", l.PodSpecs.Pods)
 	}
-	return fmt.Sprintf("Looked at %s (%s), %s, %s and %s in %s.", count(l.Pods, "pod"), specs, count(l.Binds, "subPath bind"),
-		count(l.Volumes, "volume"), count(l.Mounts, "mount"), took(l.Milliseconds))
+	return fmt.Sprintf("Looked at %s (%s), %s, %s and %s in %s.", verb.Count(l.Pods, "pod"), specs, verb.Count(l.Binds, "subPath bind"),
+		verb.Count(l.Volumes, "volume"), verb.Count(l.Mounts, "mount"), took(l.Milliseconds))
 }
 
 func took(milliseconds float64) string {
@@ -237,29 +225,13 @@ func (v scanView) repair(places []faultPlace) []fault.Command {
 // fits reports whether a command takes no more than half of a line.
 func (v scanView) fits(line string) bool { return v.Width == 0 || terminal.Columns(line) <= v.Width/2 }
 
-// commands are lines to paste, with their purpose behind them, or above them if that does not fit.
+// commands are lines to paste.
 func (v scanView) commands(list []fault.Command) string {
-	var b strings.Builder
-	column := 0
-	list = slices.Clone(list)
-	for i := range list {
-		list[i].Line = v.program.line(list[i].Line)
+	hints := make([]terminal.Hint, len(list))
+	for i, c := range list {
+		hints[i] = terminal.Hint{Line: v.program.line(c.Line), Purpose: c.Purpose}
 	}
-	for _, c := range list {
-		if v.fits(c.Line) && len(c.Line) < 60 {
-			column = max(column, terminal.Columns(c.Line))
-		}
-	}
-	for _, c := range list {
-		purpose := printable.Quoted(c.Purpose)
-		beside := terminal.Columns(c.Line) <= column
-		if !beside || v.Width > 0 && 2+column+4+terminal.Columns(purpose) > v.Width {
-			b.WriteString(v.Wrap("  # ", purpose, 4) + "  " + c.Line + "\n")
-			continue
-		}
-		b.WriteString("  " + terminal.Pad(c.Line, column) + "  " + v.Paint(terminal.Dim, "# "+purpose) + "\n")
-	}
-	return b.String()
+	return v.Hints(hints, func(line string) bool { return v.fits(line) && len(line) < 60 })
 }
 
 // unseen is what could not be looked at, and what the result rests on.
@@ -291,7 +263,7 @@ func (v scanView) unseen() string {
 		b.WriteString("\n" + v.Wrap("", v.coverage(), 0))
 	}
 	for _, line := range lines {
-		b.WriteString(v.marked("!", terminal.Yellow, printable.Quoted(line)))
+		b.WriteString(v.Marked("", "!", terminal.Yellow, line))
 	}
 	if v.verbose {
 		b.WriteString(v.Wrap("", v.where(), 0))
@@ -303,7 +275,7 @@ func (v scanView) unseen() string {
 func (v scanView) caveats() (lines []string) {
 	l := v.Looked
 	if n := l.RenewedByKubelet; n > 0 && (v.broken() || v.verbose) {
-		lines = append(lines, count(n, "stale bind")+" left out, which this kubelet renews by itself.")
+		lines = append(lines, verb.Count(n, "stale bind")+" left out, which this kubelet renews by itself.")
 	}
 	if l.KubeletRenews == renewsUnknown && slices.ContainsFunc(v.Faults, func(f scanFault) bool { return f.Code == fault.StaleSubPath }) {
 		lines = append(lines, "It is not known whether this kubelet renews stale binds by itself, as kubelets from 1.19 do.")
@@ -322,4 +294,46 @@ func (v scanView) where() string {
 		who = "no kubelet process was made use of"
 	}
 	return fmt.Sprintf("%s, root %s, mount namespace %d.", who, printable.Quoted(strconv.Quote(l.KubeletRoot)), l.MountNamespace)
+}
+
+// maxBrief is how many bytes the line of --brief has at most, which is what node-problem-detector shows of one.
+const maxBrief = 80
+
+// brief is the report on one line of ASCII.
+func (r *scanReport) brief() string {
+	l := r.Looked
+	text := ""
+	switch {
+	case len(r.Faults) > 0:
+		text = verb.Count(len(r.Faults), "fault")
+	case len(l.NotLookedAt) > 0:
+		text = "no fault seen, but not everything was looked at"
+	case !l.KubeletDown:
+		text = fmt.Sprintf("no fault: %s, %s, %s", verb.Count(l.Pods, "pod"), verb.Count(l.Binds, "subPath bind"), verb.Count(l.Volumes, "volume"))
+	}
+	if l.KubeletDown {
+		text = strings.TrimSuffix("no kubelet runs; "+text, "; ")
+	}
+	ascii := terminal.Screen{ASCII: true}
+	places := placed(r.Faults)
+	for i, p := range places {
+		name := ascii.Text(fmt.Sprintf("%s %s", p.faults[0].Code, printable.Quoted(p.subject())))
+		sep := "; "
+		if i == 0 {
+			sep = ": "
+		}
+		rest := ""
+		if left := len(places) - i - 1; left > 0 {
+			rest = fmt.Sprintf("; +%d places", left)
+		}
+		room := maxBrief - len(text) - len(sep) - len(rest)
+		if i == 0 {
+			name = ascii.Cut(name, room)
+		}
+		if len(name) > room {
+			return text + fmt.Sprintf("; +%d places", len(places)-i) + "\n"
+		}
+		text += sep + name
+	}
+	return text + "\n"
 }

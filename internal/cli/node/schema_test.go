@@ -21,6 +21,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/validate"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 )
 
@@ -37,14 +38,14 @@ func enums() map[reflect.Type][]string {
 		return all
 	}
 	return map[reflect.Type][]string{
-		reflect.TypeFor[fault.Code]():           codeNames(),
+		reflect.TypeFor[fault.Code]():           verb.Codes(),
 		reflect.TypeFor[fault.Impact]():         words(fault.Impacts()),
 		reflect.TypeFor[fault.Heal]():           words(fault.Heals()),
 		reflect.TypeFor[fault.Effect]():         words([]fault.Effect{fault.EffectNone, fault.EffectRepair, fault.EffectLoss}),
 		reflect.TypeFor[fault.ContainerState](): words([]fault.ContainerState{fault.ContainerRuns, fault.ContainerDown}),
 		reflect.TypeFor[fault.ProcessState]():   words([]fault.ProcessState{fault.ProcessStopped, fault.ProcessBlocked, fault.ProcessEnded}),
 		reflect.TypeFor[fault.ActionKind]():     words([]fault.ActionKind{fault.Replace, fault.Unmount, fault.RemoveDirectory}),
-		reflect.TypeFor[progress]():             words(progresses),
+		reflect.TypeFor[progress]():             words([]progress{notPlanned, planned, refusal, failed, repaired, gone, healed}),
 		reflect.TypeFor[v1.ActionPhase]():       words([]v1.ActionPhase{v1.ActionPlanned, v1.ActionDone, v1.ActionFailed}),
 	}
 }

@@ -15,8 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kubediag.org/kubediag/internal/cli/complete"
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/printable"
@@ -38,47 +38,45 @@ func NewShowCommand(proc string) *cobra.Command {
 			"Exit status: 0 shown, 2 there is no such fault, or it could not look, 3 the kept scan is not this user's own.",
 		Example: "  kubediag show 1\n" +
 			"  kubediag show shop/web-0 -o json",
-		Args:              takes("N|NAME", 1),
-		ValidArgsFunction: complete.Arg(placesOfLast),
+		Args:              verb.Takes("N|NAME", 1),
+		ValidArgsFunction: verb.CompleteArg(placesOfLast),
 	}
 	cmd.Flags().BoolVarP(&all, "verbose", "v", false, "with the evidence of each fault of the row")
 	out := addFormat(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
 		r, err := lastScan()
 		if errors.Is(err, fs.ErrNotExist) {
 			o := scanOptions{nodeOptions: nodeOptions{proc: proc}, orphanAge: orphan.DefaultMinimumAge}
 			r, err = o.scan(cmd.Context(), nil)
 		}
 		if err != nil {
-			return fmt.Errorf("show: %w", interrupted(cmd.Context(), err))
+			return err
 		}
 		found, err := r.named(args[0])
 		if err != nil {
-			return fmt.Errorf("show: %w", err)
+			return err
 		}
 		w := cmd.OutOrStdout()
 		if *out == jsonFormat {
 			return writeJSON(w, shown{r.SchemaVersion, r.Node, r.Time, faultsOf(found)})
 		}
 		v := scanView{Screen: terminal.New(w, os.Getenv), scanReport: r, program: thisProgram(), verbose: all}
-		return write(w, v.show(found, time.Now()))
-	}
+		return verb.Write(w, v.show(found, time.Now()))
+	})
 	return cmd
 }
 
 // shown is what the verb show gives as JSON.
 type shown struct {
-	SchemaVersion int         `json:"schemaVersion"`
-	Node          string      `json:"node"`
-	Time          time.Time   `json:"time"`
-	Faults        []scanFault `json:"faults"`
+	SchemaVersion int          `json:"schemaVersion"`
+	Node          string       `json:"node"`
+	Time          time.Time    `json:"time"`
+	Faults        []*scanFault `json:"faults"`
 }
 
-func faultsOf(places []faultPlace) (all []scanFault) {
+func faultsOf(places []faultPlace) (all []*scanFault) {
 	for _, p := range places {
-		for _, f := range p.faults {
-			all = append(all, *f)
-		}
+		all = append(all, p.faults...)
 	}
 	return all
 }
@@ -134,7 +132,7 @@ func (v scanView) showPlace(p faultPlace) string {
 		others = nil
 	}
 	if len(others) > 0 {
-		b.WriteString("\n" + v.Wrap("", "The same fault, "+count(len(others), "time")+" more:", 0))
+		b.WriteString("\n" + v.Wrap("", "The same fault, "+verb.Count(len(others), "time")+" more:", 0))
 	}
 	for _, f := range others[:min(len(others), maxShown)] {
 		text := f.Pod.short()
@@ -150,4 +148,49 @@ func (v scanView) showPlace(p faultPlace) string {
 		fault.Command{Purpose: "cause, proof, repair by hand, prevention", Line: "kubediag explain " + string(p.faults[0].Code)})
 	b.WriteString("\nBy hand, on this node:\n" + v.commands(commands))
 	return b.String()
+}
+
+// evidence is a fault with all that is known of it.
+func (v scanView) evidence(f *scanFault) string {
+	var b strings.Builder
+	entry, _ := fault.Lookup(f.Code)
+	fmt.Fprintf(&b, "%d. %s (%s): %s\n", f.Place, f.Code, entry.Severity, entry.Title)
+	held := ""
+	if f.Code == fault.HeldDevice {
+		held = f.Mount.Device
+	}
+	for _, line := range append([][2]string{
+		{"hurts", verb.Hurts[f.Impact]}, {"pod", f.Pod.String()}, {"workload", f.Details.Workload.String()}, {"container", f.Container},
+		{"volume", f.Volume}, {"device", held}, {"mount", f.Mount.Point}, {"driver", f.Details.Driver}, {"holder", f.holder()},
+	}, f.why()...) {
+		row(&b, 2, line[0], line[1])
+	}
+	row(&b, 2, "heal", verb.Heals[f.Heal])
+	row(&b, 2, "plan", f.Plan)
+	for _, line := range remedies(entry, v.program) {
+		row(&b, 2, line[0], line[1])
+	}
+	return b.String()
+}
+
+func (f *scanFault) why() (lines [][2]string) {
+	label := "why"
+	for _, e := range f.Evidence {
+		lines = append(lines, [2]string{label, e})
+		label = ""
+	}
+	return lines
+}
+
+// holder is who holds the device. The driver of a volume has a line of its own.
+func (f *scanFault) holder() string {
+	if f.Details.Driver != "" {
+		return ""
+	}
+	return f.Holder
+}
+
+// remedies are what to do about a fault, as lines of text.
+func remedies(entry fault.Entry, p shellName) [][2]string {
+	return [][2]string{{"repair", entry.Repair}, {"runbook", p.line("kubediag explain " + string(entry.Code))}}
 }

@@ -60,7 +60,7 @@ func (n nodeSource) entries(ctx context.Context) (names []string, err error) {
 func (n nodeSource) podUIDs(ctx context.Context) ([]string, error) { return n.node.PodUIDs(ctx) }
 
 func (n nodeSource) subPaths(ctx context.Context, specs podFile) (*subpath.Survey, error) {
-	return subpath.Scan(ctx, n.node, specs.pod)
+	return subpath.Scan(ctx, n.node, specs.PodByUID)
 }
 
 func (n nodeSource) badSources(ctx context.Context, pod *corev1.Pod) ([]fault.Finding, error) {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 )
@@ -37,8 +38,8 @@ func TestScanOfWhatIsMissing(t *testing.T) {
 	pods[2].Status.Phase, pods[3].Status.Phase = corev1.PodSucceeded, corev1.PodFailed
 	update(s, pods[3]) // what is bound for it has gone
 	r, err := scanJSON(t, list(t, append(pods, elsewhere)...), "--kubelet-root", s.Root, "--pods", "-")
-	if !errors.Is(err, ErrFaults) {
-		t.Fatalf("ends with %v, want %v", err, ErrFaults)
+	if !errors.Is(err, verb.ErrFaults) {
+		t.Fatalf("ends with %v, want %v", err, verb.ErrFaults)
 	}
 	var got []string
 	for _, f := range r.Faults {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -67,7 +68,7 @@ func (w *watcher) look(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // the person has ended the watch, and what was found is printed
 		}
-		return write(w.out, fmt.Sprintf("%s ! %s\n", clock(time.Now()), printable.Quoted(err.Error())))
+		return verb.Write(w.out, fmt.Sprintf("%s ! %s\n", clock(time.Now()), printable.Quoted(err.Error())))
 	case err != nil:
 		return err
 	}
@@ -79,7 +80,7 @@ func (w *watcher) look(ctx context.Context) error {
 		return w.lines(changes)
 	case w.options.brief:
 		if first || len(changes) > 0 {
-			return write(w.out, r.brief())
+			return verb.Write(w.out, r.brief())
 		}
 		return nil
 	}
@@ -93,7 +94,7 @@ func (w *watcher) lines(changes []change) error {
 		if err != nil {
 			return fmt.Errorf("write json: %w", err)
 		}
-		if err := write(w.out, printable.Text(string(text))+"\n"); err != nil {
+		if err := verb.Write(w.out, printable.Text(string(text))+"\n"); err != nil {
 			return err
 		}
 	}
@@ -108,7 +109,7 @@ func (w *watcher) draw(first bool, changes []change) error {
 	}
 	if v.Terminal {
 		keep(w.last)
-		return write(w.out, w.frame(v, changes))
+		return verb.Write(w.out, w.frame(v, changes))
 	}
 	var b strings.Builder
 	if first {
@@ -118,7 +119,7 @@ func (w *watcher) draw(first bool, changes []change) error {
 	for _, c := range changes {
 		b.WriteString(v.Text(c.String()) + "\n")
 	}
-	return write(w.out, b.String())
+	return verb.Write(w.out, b.String())
 }
 
 // frame is what fills a terminal: the report, and the last changes below it.

@@ -3,7 +3,7 @@
 
 // Package terminal fits text to the place where it is shown: a terminal of some width, with or without colour and
 // characters beyond ASCII, or a pipe. It knows no fault and prints nothing by itself. Text that comes from outside goes
-// through package printable before it comes here.
+// through package printable before it comes here; Marked and Hints do that themselves.
 package terminal
 
 import (

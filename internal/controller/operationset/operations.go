@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/printable"
 )
 
 // operationIndex finds the OperationSets that name an Operation.
@@ -71,7 +72,7 @@ func unreadiness(op *v1.Operation) string {
 	case ready == nil || op.Status.ObservedGeneration != op.Generation:
 		return "the Operation has not been checked yet"
 	case ready.Status != metav1.ConditionTrue:
-		return cut("the Operation is not ready: " + ready.Message)
+		return printable.Clip("the Operation is not ready: "+ready.Message, maxProblemBytes)
 	}
 	return ""
 }
@@ -81,13 +82,6 @@ func few(problems []string) string {
 		problems = append(problems[:maxProblems], fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(problems, "; ")
-}
-
-func cut(text string) string {
-	if len(text) <= maxProblemBytes {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxProblemBytes], "") + "..."
 }
 
 // operationsOf lists the names of the Operations of a set, each once.

@@ -4,27 +4,20 @@
 package shipped
 
 import (
-	"bufio"
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"maps"
-	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	sigsyaml "sigs.k8s.io/yaml"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/config/operations"
+	shipped "kubediag.org/kubediag/config/operations"
+	"kubediag.org/kubediag/internal/manifests"
 )
 
 // object is an Operation or an OperationSet.
@@ -119,47 +112,15 @@ func (o object) equal(other object) bool {
 		maps.Equal(o.GetAnnotations(), other.GetAnnotations())
 }
 
-// load reads all that ships, each object once, the Operations first.
-func load() ([]object, error) {
-	var all []object
-	names, err := fs.Glob(operations.Files, "*.yaml")
-	if err != nil {
-		return nil, fmt.Errorf("list what ships: %w", err)
+// load reads all that ships, the Operations first.
+func load() (all []object, err error) {
+	operations, err := manifests.Read[v1.Operation](shipped.Files, "Operation")
+	sets, errSets := manifests.Read[v1.OperationSet](shipped.Files, "OperationSet")
+	for i := range operations {
+		all = append(all, object{&operations[i]})
 	}
-	for _, name := range names {
-		text, err := operations.Files.ReadFile(name)
-		if err == nil {
-			all, err = decode(all, text)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", name, err)
-		}
+	for i := range sets {
+		all = append(all, object{&sets[i]})
 	}
-	slices.SortStableFunc(all, func(a, b object) int { return strings.Compare(a.kind(), b.kind()) })
-	return all, nil
-}
-
-// decode adds the objects of a manifest that are not there yet.
-func decode(all []object, manifest []byte) ([]object, error) {
-	documents := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(manifest)))
-	for {
-		document, err := documents.Read()
-		if errors.Is(err, io.EOF) {
-			return all, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		o := object{&v1.Operation{}}
-		if bytes.Contains(document, []byte("\nkind: OperationSet\n")) {
-			o = object{&v1.OperationSet{}}
-		}
-		if err := sigsyaml.UnmarshalStrict(document, o.Object); err != nil {
-			return nil, err
-		}
-		same := func(other object) bool { return other.kind() == o.kind() && other.GetName() == o.GetName() }
-		if !slices.ContainsFunc(all, same) {
-			all = append(all, o)
-		}
-	}
+	return all, errors.Join(err, errSets)
 }

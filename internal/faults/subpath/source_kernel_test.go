@@ -150,7 +150,7 @@ func TestNothingIsOpened(t *testing.T) {
 			_, err = os.ReadFile(marker)
 			must(t, err)
 			for seen := false; !seen; {
-				events, err := w.Read(nil)
+				events, err := w.Read()
 				must(t, err)
 				for _, e := range events {
 					seen = seen || e.Name == "marker"

@@ -24,11 +24,11 @@ import (
 type enumerator struct {
 	*hostMounts
 	selection Selection
-	pods      Pods                       // nil if pods are not known
+	pods      kubelet.PodCache           // nil if pods are not known
 	names     map[string]kubelet.PodName // by UID, for people; empty if all pods are known
 }
 
-func newEnumerator(ctx context.Context, h *hostMounts, pods Pods, s Selection) *enumerator {
+func newEnumerator(ctx context.Context, h *hostMounts, pods kubelet.PodCache, s Selection) *enumerator {
 	e := &enumerator{hostMounts: h, selection: s, pods: pods}
 	for point := range h.visible {
 		if place, ok := h.node.ParseVolume(point); ok && e.pod(place.PodUID) == nil {
@@ -127,7 +127,7 @@ func (e *enumerator) staging(of *kubelet.VolumeRecord) (s *Staging, reason strin
 		case !record.Same(of):
 			reason = fmt.Sprintf("the staging path %q is of %s, and this is %s", point, record, of)
 		default:
-			found = append(found, &Staging{Point: point, Record: record, Mount: e.mount(m)})
+			found = append(found, &Staging{Point: point, Mount: e.mount(m)})
 		}
 	}
 	if len(found) == 0 {

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -29,12 +27,6 @@ type Runtime interface {
 	Owner(ctx context.Context, cgroup string) (cri.Owner, error)
 }
 
-// Pods knows the pods of this node.
-type Pods interface {
-	// PodByUID returns the pod as it is known now; nil if it is not.
-	PodByUID(uid string) *corev1.Pod
-}
-
 // Inspector inspects the volumes of a node. Its fields are set before its first use; then it may be used by several
 // goroutines.
 type Inspector struct {
@@ -45,7 +37,7 @@ type Inspector struct {
 	// Runtime is nil if there is none: then no copy in a container is replaced.
 	Runtime Runtime
 	// Pods is nil if pods are not known: then hostPath volumes are not looked at.
-	Pods Pods
+	Pods kubelet.PodCache
 	// Runner runs Job for Apply; nil: one for each step.
 	Runner *subprocess.Runner
 	// Silence is for how long a connection must have been silent before Apply aborts it; 0: 30 seconds.

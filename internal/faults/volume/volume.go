@@ -67,8 +67,7 @@ type podSpec struct {
 
 // Staging is the mount of a volume that a driver has made for the whole node.
 type Staging struct {
-	Point  string
-	Record *kubelet.VolumeRecord
+	Point string
 	// Mount is the visible mount there.
 	Mount mountns.Mount
 

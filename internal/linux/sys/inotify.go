@@ -112,20 +112,20 @@ func (w *Watcher) control(fn func(instance int) error) error {
 	return failure
 }
 
-// Read waits for events and gives all that there are, in their order, in
-// events[:0], which grows as needed. It waits in the runtime's poller, not in a
-// thread. os.ErrClosed: Close was called, before or meanwhile.
-func (w *Watcher) Read(events []Event) ([]Event, error) {
+// Read waits for events and gives all that there are, in their order. It waits in
+// the runtime's poller, not in a thread. os.ErrClosed: Close was called, before or
+// meanwhile.
+func (w *Watcher) Read() ([]Event, error) {
 	n, err := w.file.Read(w.buf)
 	if err != nil {
 		return nil, err
 	}
-	return parseEvents(w.buf[:n], events[:0]), nil
+	return parseEvents(w.buf[:n]), nil
 }
 
 // parseEvents reads one struct inotify_event after the other, each followed by
 // a name that zeros fill up to the length it says.
-func parseEvents(buf []byte, events []Event) []Event {
+func parseEvents(buf []byte) (events []Event) {
 	for len(buf) >= unix.SizeofInotifyEvent {
 		word := func(off int) uint32 { return binary.NativeEndian.Uint32(buf[off:]) }
 		end := min(unix.SizeofInotifyEvent+uint64(word(12)), uint64(len(buf)))

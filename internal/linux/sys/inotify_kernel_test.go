@@ -31,12 +31,9 @@ func newReports(t *testing.T) reports {
 	r := reports{Watcher: w, events: make(chan sys.Event, 1000)}
 	ended := make(chan error)
 	go func() {
-		var (
-			events []sys.Event
-			err    error
-		)
 		for {
-			if events, err = w.Read(events); err != nil {
+			events, err := w.Read()
+			if err != nil {
 				ended <- err
 				return
 			}

@@ -47,17 +47,17 @@ func TestParseEvents(t *testing.T) {
 		{Watch: 4, Mask: unix.IN_CREATE, Name: "n\n\xff"},
 		{Watch: -1, Mask: WatchOverflow},
 	}
-	if diff := cmp.Diff(want, parseEvents(buf, nil)); diff != "" {
+	if diff := cmp.Diff(want, parseEvents(buf)); diff != "" {
 		t.Error(diff)
 	}
 	for cut := range buf { // nor does a text that ends anywhere lead outside
-		if got := parseEvents(buf[:cut], nil); len(got) > len(want) {
+		if got := parseEvents(buf[:cut]); len(got) > len(want) {
 			t.Errorf("%d events of %d bytes", len(got), cut)
 		}
 	}
 	lying := record(1, unix.IN_CREATE, "name", 16)
 	binary.NativeEndian.PutUint32(lying[12:], 1<<32-1)
-	if diff := cmp.Diff([]Event{{Watch: 1, Mask: unix.IN_CREATE, Name: "name"}}, parseEvents(lying, nil)); diff != "" {
+	if diff := cmp.Diff([]Event{{Watch: 1, Mask: unix.IN_CREATE, Name: "name"}}, parseEvents(lying)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -93,10 +93,9 @@ func awaitEvents(t *testing.T, w *Watcher, watch int, mask uint32) {
 	if err := w.file.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	var events []Event
 	for missing := mask; missing != 0; {
-		var err error
-		if events, err = w.Read(events); err != nil {
+		events, err := w.Read()
+		if err != nil {
 			t.Fatalf("wait for %#x of watch %d: %v", missing, watch, err)
 		}
 		for _, e := range events {
@@ -131,7 +130,7 @@ func TestWatcherReports(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	events, err := w.Read(nil)
+	events, err := w.Read()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +256,7 @@ func TestWatcherClose(t *testing.T) {
 	defer dir.Close()
 	ended := make(chan error)
 	go func() {
-		_, err := w.Read(nil)
+		_, err := w.Read()
 		ended <- err
 	}()
 	awaitReaders(t, 1)
@@ -267,7 +266,7 @@ func TestWatcherClose(t *testing.T) {
 	if err := <-ended; !errors.Is(err, os.ErrClosed) {
 		t.Errorf("read: %v, want closed", err)
 	}
-	if _, err := w.Read(nil); !errors.Is(err, os.ErrClosed) {
+	if _, err := w.Read(); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("read: %v, want closed", err)
 	}
 	if _, err := w.Add(dir, unix.IN_CREATE); !errors.Is(err, os.ErrClosed) {
@@ -293,7 +292,7 @@ func TestWatcherWaitsInThePoller(t *testing.T) {
 		w := newTestWatcher(t)
 		watchers = append(watchers, w)
 		go func() {
-			_, err := w.Read(nil)
+			_, err := w.Read()
 			ended <- err
 		}()
 	}

@@ -14,7 +14,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -133,13 +132,6 @@ const (
 	maxMessage = 1000 // bytes of one message
 	maxSaid    = 5    // sentences in one message
 )
-
-func clip(text string) string {
-	if len(text) <= maxMessage {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxMessage-3], "") + "..."
-}
 
 // Collector is the processor autoCollector. It keeps on the node what people may ask for when they doubt the answer.
 type Collector struct {

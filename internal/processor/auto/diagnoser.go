@@ -15,6 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/podstatus"
+	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/podref"
 )
@@ -113,12 +114,12 @@ type sum struct {
 }
 
 func (s *sum) add(t target, one processor.Result, err error) {
-	c := check{Family: t.Name, Namespace: t.request.Pod.Namespace, Pod: t.request.Pod.Name, Message: clip(one.NotApplicable)}
+	c := check{Family: t.Name, Namespace: t.request.Pod.Namespace, Pod: t.request.Pod.Name, Message: printable.Clip(one.NotApplicable, maxMessage)}
 	switch {
 	case errors.Is(err, kubelet.ErrPodNotFound) && !s.named:
 		return // it went while others were looked at
 	case err != nil:
-		c.Error = clip(err.Error())
+		c.Error = printable.Clip(err.Error(), maxMessage)
 		s.errs = append(s.errs, fmt.Errorf("%s: %w", t.Name, err))
 	}
 	s.result.Findings = append(s.result.Findings, one.Findings...)

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -120,7 +121,7 @@ func (d *draft) add(ctx context.Context, t target, c check, named bool) {
 			return
 		case goneAll(p.Gone, c.Codes):
 			d.plan.Gone = append(d.plan.Gone, p.Gone...)
-			d.Gone = append(d.Gone, clip(p.NotApplicable))
+			d.Gone = append(d.Gone, printable.Clip(p.NotApplicable, maxMessage))
 			return
 		default:
 			reasons = append(reasons, cmp.Or(p.NotApplicable, "nothing is known that could be done"))
@@ -165,7 +166,7 @@ func (d *draft) refuse(c check, reason string) {
 		next = nextSteps[c.Codes[0]]
 	}
 	d.Refused = append(d.Refused, refusal{
-		Family: c.Family, Namespace: c.Namespace, Pod: c.Pod, Codes: c.Codes, Reason: clip(reason), Next: next,
+		Family: c.Family, Namespace: c.Namespace, Pod: c.Pod, Codes: c.Codes, Reason: printable.Clip(reason, maxMessage), Next: next,
 	})
 }
 

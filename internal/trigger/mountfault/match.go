@@ -4,12 +4,18 @@
 package mountfault
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	klabels "k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
@@ -124,22 +130,24 @@ func compileSelectors(t *v1.MountFaultTemplate) (selectors, error) {
 // match compares the labels of the namespace, the pod and the node of a fault. A fault without a pod has neither of the first
 // two, and an object that is gone has no labels.
 func (of selectors) match(s *signal) bool {
-	pod := s.fault.Status.Pod
-	if pod == nil && (of.namespace != nil || of.pod != nil) {
+	pod := cmp.Or(s.fault.Status.Pod, &v1.FaultPod{})
+	if pod.Name == "" && (of.namespace != nil || of.pod != nil) {
 		return false
 	}
 	for _, c := range []struct {
 		selector klabels.Selector
-		read     func() (klabels.Set, bool, error)
+		kind     string
+		key      types.NamespacedName
+		uid      types.UID
 	}{
-		{of.namespace, func() (klabels.Set, bool, error) { return s.labels.namespace(pod.Namespace) }},
-		{of.pod, func() (klabels.Set, bool, error) { return s.labels.pod(pod) }},
-		{of.node, func() (klabels.Set, bool, error) { return s.labels.node(s.fault.Status.Node) }},
+		{of.namespace, "Namespace", types.NamespacedName{Name: pod.Namespace}, ""},
+		{of.pod, "Pod", types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, pod.UID},
+		{of.node, "Node", types.NamespacedName{Name: s.fault.Status.Node}, ""},
 	} {
 		if c.selector == nil {
 			continue
 		}
-		set, found, err := c.read()
+		set, found, err := s.labels.of(c.kind, c.key, c.uid)
 		if err != nil {
 			s.err = err
 			return false
@@ -166,4 +174,38 @@ func causeOf(f *v1.MountFault, at time.Time) trigger.Cause {
 		c.Pod, c.PodUID = &v1.PodReference{Namespace: s.Pod.Namespace, Name: s.Pod.Name}, s.Pod.UID
 	}
 	return c
+}
+
+// labels reads labels from the API server itself, each object once, and of each the metadata only. It is for one comparison: no
+// cache of pods, namespaces or nodes is kept.
+type labels struct {
+	ctx    context.Context //nolint:containedctx // that of the comparison
+	reader client.Reader
+	read   map[string]*metav1.PartialObjectMetadata // nil: there is no such object
+}
+
+func newLabels(ctx context.Context, reader client.Reader) *labels {
+	return &labels{ctx: ctx, reader: reader, read: map[string]*metav1.PartialObjectMetadata{}}
+}
+
+// of are the labels of an object. With a UID, another one of the same name is not found.
+func (l *labels) of(kind string, key types.NamespacedName, uid types.UID) (set klabels.Set, found bool, err error) {
+	id := kind + " " + key.String()
+	o, read := l.read[id]
+	if !read {
+		o = &metav1.PartialObjectMetadata{}
+		o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
+		err := l.reader.Get(l.ctx, key, o)
+		switch {
+		case apierrors.IsNotFound(err):
+			o = nil
+		case err != nil:
+			return nil, false, fmt.Errorf("reading labels of %s: %w", id, err)
+		}
+		l.read[id] = o
+	}
+	if o == nil || uid != "" && o.UID != uid {
+		return nil, false, nil
+	}
+	return o.Labels, true, nil
 }

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package complete has a shell complete flags and arguments of verbs.
-package complete
+package verb
 
 import (
 	"strings"
@@ -13,8 +12,8 @@ import (
 // Choices are values that a shell can complete; a tab separates one from its description.
 type Choices func() []string
 
-// Flag has a shell complete the value of a flag, after the last comma. It panics if the command has no such flag.
-func Flag(cmd *cobra.Command, flag string, list Choices) {
+// CompleteFlag has a shell complete the value of a flag, after the last comma. It panics if the command has no such flag.
+func CompleteFlag(cmd *cobra.Command, flag string, list Choices) {
 	err := cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 		before := begun[:strings.LastIndexByte(begun, ',')+1]
 		var values []string
@@ -28,8 +27,8 @@ func Flag(cmd *cobra.Command, flag string, list Choices) {
 	}
 }
 
-// Arg has a shell complete the one argument of a verb.
-func Arg(list Choices) cobra.CompletionFunc {
+// CompleteArg has a shell complete the one argument of a verb.
+func CompleteArg(list Choices) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp

@@ -1,0 +1,215 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/faults/subpath"
+	"kubediag.org/kubediag/internal/linux/blockdev"
+)
+
+// kind looks for faults of one kind, and writes down in s.looked what it has looked at.
+type kind struct {
+	// what it looks for, as people say it.
+	what  string
+	codes []fault.Code
+	find  func(ctx context.Context, s *scan) ([]fault.Finding, error)
+}
+
+// kinds are all that is looked for.
+var kinds = []kind{
+	{"subPath binds", []fault.Code{fault.StaleSubPath, fault.MissingBindSource}, staleSubPaths},
+	{"sources of hostPath volumes", []fault.Code{fault.MissingBindSource, fault.SourceTypeMismatch}, badSources},
+	{"devices", []fault.Code{fault.HeldDevice}, heldDevices},
+	{"volumes", []fault.Code{fault.DeletedVolumeSource, fault.DisconnectedFUSE, fault.HungMount, fault.StaleFileHandle}, brokenVolumes},
+	{"directories of pods that are gone", []fault.Code{fault.OrphanedPodVolumes}, orphanedPods},
+}
+
+// wanted are the kinds that can find faults of these codes; all if there are none.
+func wanted(codes []string) []kind {
+	if len(codes) == 0 {
+		return kinds
+	}
+	return slices.DeleteFunc(slices.Clone(kinds), func(k kind) bool {
+		return !slices.ContainsFunc(k.codes, func(c fault.Code) bool { return slices.Contains(codes, string(c)) })
+	})
+}
+
+// brokenVolumes looks for volumes whose file system is dead, hangs, or is not the one that the pod was given.
+func brokenVolumes(ctx context.Context, s *scan) ([]fault.Finding, error) {
+	survey, err := s.source.volumes(ctx, s.specs)
+	if err != nil {
+		return nil, err
+	}
+	s.looked.Volumes, s.looked.VolumesIncomplete = len(survey.Volumes), survey.Coverage.Incomplete
+	if passed := survey.Coverage.Namespaces; passed != nil {
+		s.looked.pass(passed.Denied, passed.Partial, passed.Skipped)
+	}
+	var faults []fault.Finding
+	for _, v := range survey.Broken() {
+		faults = append(faults, v.Findings()...)
+	}
+	return faults, nil
+}
+
+// orphanedPods looks for directories of pods that are gone. Without the specs of all pods nothing is proven; what speaks
+// for it otherwise is told all the same, where only sources are missing or one thing else.
+func orphanedPods(ctx context.Context, s *scan) ([]fault.Finding, error) {
+	survey, err := s.source.orphans(ctx, s.specs)
+	if err != nil {
+		return nil, err
+	}
+	if passed := survey.Looked; passed != nil {
+		s.looked.pass(passed.Denied, passed.Partial, passed.Skipped)
+	}
+	s.looked.pass(0, 0, survey.Skipped)
+	for _, p := range survey.Pods {
+		if len(p.Unproven) <= max(1, len(survey.Unasked)) && (len(p.Volumes) > 0 || p.SubPaths) {
+			s.looked.Unproven = append(s.looked.Unproven, unproven{
+				Point: p.Path, Why: "it has volumes and may belong to no pod: " + strings.Join(p.Unproven, "; "),
+			})
+		}
+	}
+	return survey.Findings(), nil
+}
+
+// staleSubPaths looks for subPath binds whose source is gone or another one by now. A bind that the kubelet renews by
+// itself is counted, and is no fault.
+func staleSubPaths(ctx context.Context, s *scan) ([]fault.Finding, error) {
+	survey, err := s.source.subPaths(ctx, s.specs)
+	if err != nil {
+		return nil, err
+	}
+	l := &s.looked
+	l.MountNamespace, l.Pods, l.Mounts, l.Binds = survey.Namespace, survey.Pods, survey.Mounts, survey.Binds
+	l.KubeletRenews = renewsUnknown
+	if survey.RenewsKnown {
+		l.KubeletRenews = survey.Renews
+	}
+	var faults []fault.Finding
+	for _, found := range survey.Found {
+		switch {
+		case found.Verdict == subpath.Unproven:
+			l.Unproven = append(l.Unproven, unproven{Point: found.State.Point, Why: found.Why})
+		case survey.RenewsKnown && survey.Renews && found.Renewed():
+			l.RenewedByKubelet++
+		default:
+			faults = append(faults, found.Fault(survey.Namespace))
+		}
+	}
+	return faults, nil
+}
+
+// badSources looks for what containers that are not started mount and cannot get. Only the specs of pods say what that is.
+func badSources(ctx context.Context, s *scan) (faults []fault.Finding, err error) {
+	uids, err := s.source.podUIDs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	here := slices.DeleteFunc(slices.Collect(maps.Values(s.specs)), func(pod *corev1.Pod) bool {
+		return pod == nil || !slices.Contains(uids, string(pod.UID))
+	})
+	slices.SortFunc(here, func(a, b *corev1.Pod) int { return cmp.Compare(a.UID, b.UID) })
+	for _, pod := range here {
+		found, err := s.source.badSources(ctx, pod)
+		if err != nil {
+			return nil, err
+		}
+		faults = append(faults, found...)
+	}
+	return faults, nil
+}
+
+// heldDevices looks for block devices that the kubelet has done with and other mount namespaces keep: with a copy of one
+// of its mounts. A mount that a container made itself is its own, and no fault.
+func heldDevices(ctx context.Context, s *scan) ([]fault.Finding, error) {
+	left, err := s.source.devices(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var faults []fault.Finding
+	for _, c := range left {
+		s.looked.pass(c.Looked.Mounts.Denied, c.Looked.Mounts.Partial, c.Looked.Mounts.Skipped)
+		s.looked.Notes = append(s.looked.Notes, waits(c)...)
+		if c.IsHeld() && c.Copied() {
+			faults = append(faults, c.Findings()...)
+		}
+	}
+	s.looked.DevicesElsewhere = len(left)
+	return faults, nil
+}
+
+// waits name the sources that did not answer and could have shown more about a device.
+func waits(c *device.Case) (list []string) {
+	if errors.Is(c.Untested, blockdev.ErrNoAnswer) {
+		list = append(list, fmt.Sprintf("waited in vain for device %s to say whether it is busy: %v", c.Device.Node(), c.Untested))
+	}
+	if n := c.Looked.Stuck; n > 0 {
+		list = append(list, fmt.Sprintf("waited in vain for %s, which may hold device %s", processes(n), c.Device.Node()))
+	}
+	return list
+}
+
+// filter leaves the faults of the codes and of the pod that were asked for.
+func (s *scan) filter(ctx context.Context, faults []fault.Finding, o scanOptions) ([]fault.Finding, error) {
+	if len(o.only) > 0 {
+		faults = slices.DeleteFunc(faults, func(f fault.Finding) bool { return !slices.Contains(o.only, string(f.Code)) })
+	}
+	if o.pod == "" {
+		return faults, nil
+	}
+	uids, err := s.uids(ctx, o.pod)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(faults, func(f fault.Finding) bool { return !slices.Contains(uids, f.Pod.UID) }), nil
+}
+
+// uids are those of the pods of this node that have a name. Several had it if it was used again. A pod that is not
+// known here is an error: that nothing of it is broken would say nothing.
+func (s *scan) uids(ctx context.Context, pod string) (uids []string, err error) {
+	here, err := s.source.podUIDs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	namespace, name, named := strings.Cut(pod, "/")
+	if !named {
+		if !slices.Contains(here, pod) {
+			return nil, fmt.Errorf("--pod=%q: the kubelet has no pod with this UID", pod)
+		}
+		return []string{pod}, nil
+	}
+	for _, uid := range here {
+		if spec := s.specs.PodByUID(uid); spec != nil && spec.Namespace == namespace && spec.Name == name {
+			uids = append(uids, uid)
+		}
+	}
+	failed := ""
+	for _, ask := range []func(context.Context) (podNames, error){s.source.runtimeNames, s.source.logNames} {
+		names, err := within(ctx, nameTimeout, ask)
+		if err != nil {
+			failed += "; " + err.Error()
+		}
+		for uid, n := range names {
+			if n.Namespace == namespace && n.Name == name && slices.Contains(here, uid) && !slices.Contains(uids, uid) {
+				uids = append(uids, uid)
+			}
+		}
+	}
+	if len(uids) == 0 {
+		return nil, fmt.Errorf("--pod=%q: no pod with this name is known on this node%s", pod, failed)
+	}
+	return uids, nil
+}

@@ -1,0 +1,82 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package terminal
+
+import (
+	"strings"
+
+	"kubediag.org/kubediag/internal/printable"
+)
+
+// Marked is a text behind a mark in colour, and before that what before says. Its other lines are indented as far.
+func (s Screen) Marked(before, mark string, c Colour, text string) string {
+	first := before + mark + " "
+	lines := s.Wrap(first, printable.Quoted(text), Columns(first))
+	return before + s.Paint(c, mark) + strings.TrimPrefix(lines, before+mark)
+}
+
+// Hint is a line to paste and what it does.
+type Hint struct{ Line, Purpose string }
+
+// Hints are lines to paste, with their purpose behind them, or above them if that does not fit. The others make no room for
+// a line for which beside is false; nil: they do for each.
+func (s Screen) Hints(list []Hint, beside func(line string) bool) string {
+	var b strings.Builder
+	column := 0
+	for _, h := range list {
+		if beside == nil || beside(h.Line) {
+			column = max(column, Columns(h.Line))
+		}
+	}
+	for _, h := range list {
+		purpose := printable.Quoted(h.Purpose)
+		if Columns(h.Line) > column || s.Width > 0 && 2+column+4+Columns(purpose) > s.Width {
+			b.WriteString(s.Wrap("  # ", purpose, 4) + "  " + h.Line + "\n")
+			continue
+		}
+		b.WriteString("  " + Pad(h.Line, column) + "  " + s.Paint(Dim, "# "+purpose) + "\n")
+	}
+	return b.String()
+}
+
+// Row is a row of a table.
+type Row struct {
+	Cells  []string
+	Colour Colour // of the cell that is painted
+	Below  string // a sentence
+}
+
+// Widths are how many columns the cells of a table take.
+func Widths(rows []Row) []int {
+	widths := make([]int, len(rows[0].Cells))
+	for _, row := range rows {
+		for i, cell := range row.Cells {
+			widths[i] = max(widths[i], Columns(cell))
+		}
+	}
+	return widths
+}
+
+// Table is a table whose first row is the head. Cells are cut to the widths, one of each row is painted, and the sentences
+// below the rows are indented.
+func (s Screen) Table(rows []Row, widths []int, painted, indent int) string {
+	var b strings.Builder
+	for i, row := range rows {
+		var line strings.Builder
+		for j, cell := range row.Cells {
+			cell = Pad(s.Cut(cell, widths[j]), widths[j])
+			if j == painted {
+				cell = s.Paint(row.Colour, cell)
+			}
+			line.WriteString(cell + "  ")
+		}
+		text := strings.TrimRight(line.String(), " ")
+		if i == 0 {
+			b.WriteString(s.Paint(Dim, text) + "\n")
+			continue
+		}
+		b.WriteString(text + "\n" + s.Wrap(strings.Repeat(" ", indent), row.Below, indent))
+	}
+	return b.String()
+}

@@ -1,0 +1,61 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package verb has what the verbs of both programs share, kubediag and kubectl kubediag: how they take arguments and have
+// them completed, how they end, and the words of their reports. It asks neither a node nor a server.
+package verb
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+var (
+	// ErrFaults is how a verb ends that has looked and found faults. The verb has written them by then.
+	ErrFaults = errors.New("faults found")
+	// ErrRefused is how a verb ends that could do what it was asked for, and must not.
+	ErrRefused = errors.New("refused")
+)
+
+// Named puts the name of the verb before an error. ErrFaults stays as it is.
+func Named(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		err := run(cmd, args)
+		if err == nil || errors.Is(err, ErrFaults) {
+			return err
+		}
+		return fmt.Errorf("%s: %w", cmd.Name(), err)
+	}
+}
+
+// Takes has a verb take one argument, which its help calls name, or none if that is enough.
+func Takes(name string, least int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least:
+			return fmt.Errorf("%s: %s is missing, see %s --help", cmd.Name(), name, cmd.CommandPath())
+		case len(args) > 1:
+			return fmt.Errorf("%s: one %s at a time, not %d: %q", cmd.Name(), name, len(args), args)
+		}
+		return nil
+	}
+}
+
+// NoArgs refuses arguments.
+func NoArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: takes no arguments, not %q, see %s --help", cmd.Name(), args, cmd.CommandPath())
+}
+
+// Write writes a text.
+func Write(w io.Writer, text string) error {
+	if _, err := io.WriteString(w, text); err != nil {
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
+}
