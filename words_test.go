@@ -66,7 +66,7 @@ var (
 	sinkingWords = []sinking{
 		{`anew|afresh`, count{11, 41, 0}, "again"},
 		{`whoever`, count{1, 2, 0}, "anyone who, the process that"},
-		{`tells?`, count{28, 36, 0}, "reports whether, returns, reports"},
+		{`tells?`, count{27, 36, 0}, "reports whether, returns, reports"},
 		{`mend|mends|mended|mending`, count{12, 31, 0}, "repair"},
 		{`for want of`, count{3, 3, 0}, "because there is no"},
 		{`heed|heeds|heeded`, count{0, 2, 0}, "obey, use"},
