@@ -75,7 +75,7 @@ func TestNoRoleChangesPods(t *testing.T) {
 			t.Errorf("%s: %s takes its rules from other roles", o.file, o.Name)
 		}
 		for _, rule := range o.Rules {
-			if changesPods(rule) && !(o.file == evictor && onlyEvicts(rule)) {
+			if changes(rule, "pods") && !(o.file == evictor && onlyEvicts(rule)) {
 				t.Errorf("%s: %s may change pods: %+v", o.file, o.Name, rule)
 			}
 		}
@@ -119,15 +119,15 @@ func TestOnlyTheReceiverAsksAboutTokens(t *testing.T) {
 	}
 }
 
-// changesPods reports whether a rule allows more than to read pods and what lies beneath them.
-func changesPods(r rbacv1.PolicyRule) bool {
+// changes reports whether a rule allows more than to read a core resource and what lies beneath it.
+func changes(r rbacv1.PolicyRule, name string) bool {
 	core := slices.Contains(r.APIGroups, "") || slices.Contains(r.APIGroups, "*")
-	pods := slices.ContainsFunc(r.Resources, func(resource string) bool {
+	concerned := slices.ContainsFunc(r.Resources, func(resource string) bool {
 		of, _, _ := strings.Cut(resource, "/")
-		return of == "pods" || of == "*"
+		return of == name || of == "*"
 	})
 	writes := slices.ContainsFunc(r.Verbs, func(verb string) bool { return !slices.Contains([]string{"get", "list", "watch"}, verb) })
-	return core && pods && writes
+	return core && concerned && writes
 }
 
 // onlyEvicts reports whether a rule allows to create evictions, and nothing else.
@@ -153,8 +153,30 @@ func TestRulesThatChangePods(t *testing.T) {
 		"a resource's name": {"", "podtemplates", "patch", false},
 	} {
 		rule := rbacv1.PolicyRule{APIGroups: []string{c.group}, Resources: []string{c.resource}, Verbs: []string{c.verb}}
-		if got := changesPods(rule); got != c.want {
-			t.Errorf("%s: changesPods = %v, want %v", name, got, c.want)
+		if got := changes(rule, "pods"); got != c.want {
+			t.Errorf("%s: changes = %v, want %v", name, got, c.want)
 		}
+	}
+}
+
+// TestOnlyTheCordonerChangesNodes holds for all manifests: no role allows a change of a node, but the one that comes with cordons, which
+// allows to patch.
+func TestOnlyTheCordonerChangesNodes(t *testing.T) {
+	t.Parallel()
+	const cordoner = "config/components/cordon/cordoner.yaml"
+	found := 0
+	for _, o := range rbacObjects(t) {
+		for _, rule := range o.Rules {
+			if !changes(rule, "nodes") {
+				continue
+			}
+			found++
+			if o.file != cordoner || !slices.Equal(rule.Resources, []string{"nodes"}) || !slices.Equal(rule.Verbs, []string{"patch"}) {
+				t.Errorf("%s: %s may change nodes: %+v", o.file, o.Name, rule)
+			}
+		}
+	}
+	if found != 1 {
+		t.Errorf("found %d rules that change nodes", found)
 	}
 }

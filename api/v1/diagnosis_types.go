@@ -24,6 +24,9 @@ const (
 // DefaultOperationSet is the OperationSet of a Diagnosis that names none.
 const DefaultOperationSet = "auto"
 
+// EvictOperationSet is the OperationSet that evicts the pod of a Diagnosis if a volume of it cannot be repaired.
+const EvictOperationSet = "pod-evict-op-set"
+
 // ParamDevice is the parameter by which a Diagnosis names a device of its node.
 const ParamDevice = "param.diagnoser.system.held_device.device"
 

@@ -30,11 +30,13 @@ const (
 	AnnotationSpecHash = Group + "/spec-hash"
 	// AnnotationManaged is set to "false" by a user on one of them that is to stay as it is.
 	AnnotationManaged = Group + "/managed"
-	// AnnotationPolicies is on a Diagnosis that the manager made because RecoveryPolicies want the repair of a fault approved: their
-	// names, with commas between them.
+	// AnnotationPolicies is on a Diagnosis that the manager made because RecoveryPolicies ask for it: their names, with commas
+	// between them.
 	AnnotationPolicies = Group + "/policies"
 	// AnnotationRecovery is set to "off" on a pod or a namespace by its owner. No fault of it is then repaired without a request.
 	AnnotationRecovery = Group + "/recovery"
+	// AnnotationCordoned is on a Node that the manager has cordoned: the policies, the faults and the time, as a JSON object. It stays when a person uncordons the node.
+	AnnotationCordoned = Group + "/cordoned"
 	// LabelRepairSlot is on the Leases with which agents share the budget of a cluster or of a workload.
 	LabelRepairSlot = Group + "/repair-slot"
 	// AgentLeasePrefix begins the name of the Lease of an agent. NodeLabelValue of its node follows. The holder is the
@@ -48,7 +50,7 @@ const (
 	OriginPerson = "person"
 	// OriginTrigger: a Trigger.
 	OriginTrigger = "trigger"
-	// OriginPolicy: a RecoveryPolicy that wants a repair approved.
+	// OriginPolicy: a RecoveryPolicy that wants a repair approved or shown, or a pod evicted.
 	OriginPolicy = "policy"
 	// OriginSentinel: the sentinel of the agent repaired on its own.
 	OriginSentinel = "sentinel"

@@ -203,6 +203,15 @@ type FaultRecovery struct {
 	// lastFailureTime is when the last of them failed.
 	// +optional
 	LastFailureTime *metav1.Time `json:"lastFailureTime,omitempty"`
+	// evictAfterSeconds is how long the fault lasts before the pod is evicted, if all policies that select it want that, and an
+	// eviction helps. Unset: it is not evicted.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	EvictAfterSeconds int32 `json:"evictAfterSeconds,omitempty"`
+	// evictionRefusal says why the agent would not evict the pod all the same. Empty: it would.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	EvictionRefusal string `json:"evictionRefusal,omitempty"`
 }
 
 // FaultCommand is a line for a shell.

@@ -44,6 +44,7 @@ func (s *RecoveryPolicySpec) Validate() field.ErrorList {
 	}
 	errs = append(errs, s.Budgets.validate(at.Child("budgets"))...)
 	errs = append(errs, s.Breaker.validate(at.Child("breaker"))...)
+	errs = append(errs, s.Escalation.validate(at.Child("escalation"))...)
 	return append(errs, validateRanges(at, []optionalRange{
 		{"cooldownSeconds", s.CooldownSeconds, 0, MaxCooldownSeconds},
 		{"maximumStalenessSeconds", s.MaximumStalenessSeconds, MinStalenessSeconds, MaxStalenessSeconds},
@@ -88,6 +89,22 @@ func (b *RecoveryBreaker) validate(at *field.Path) field.ErrorList {
 	return errs
 }
 
+func (e *RecoveryEscalation) validate(at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if e != nil && e.Evict != nil {
+		errs = append(errs, validateRange(at.Child("evict", "afterSeconds"), e.Evict.AfterSeconds, MinEscalateSeconds, MaxEscalateSeconds)...)
+	}
+	if e != nil && e.Cordon != nil {
+		at := at.Child("cordon")
+		errs = append(errs, validateRanges(at, []optionalRange{
+			{"afterSeconds", &e.Cordon.AfterSeconds, MinEscalateSeconds, MaxEscalateSeconds},
+			{"minimumPods", e.Cordon.MinimumPods, 1, MaxMinimumPods},
+			{"maximumNodes", e.Cordon.MaximumNodes, 1, MaxMaximumNodes},
+		})...)
+	}
+	return errs
+}
+
 // optionalRange is a field that may be unset, and its bounds.
 type optionalRange struct {
 	name        string
@@ -119,6 +136,28 @@ func (s *RecoveryPolicySpec) MaximumStaleness() time.Duration {
 func (b *RecoveryBreaker) MinimumNodes() int {
 	return int(orDefault(b.MinimumFaultyNodes, DefaultMinimumFaultyNodes))
 }
+
+// Evict returns when pods are evicted, or nil if none is.
+func (s *RecoveryPolicySpec) Evict() *EvictEscalation {
+	if s.Escalation == nil {
+		return nil
+	}
+	return s.Escalation.Evict
+}
+
+// Cordon returns when nodes are cordoned, or nil if none is.
+func (s *RecoveryPolicySpec) Cordon() *CordonEscalation {
+	if s.Escalation == nil {
+		return nil
+	}
+	return s.Escalation.Cordon
+}
+
+// Pods is how many pods of a node must have faults.
+func (c *CordonEscalation) Pods() int { return int(orDefault(c.MinimumPods, DefaultMinimumPods)) }
+
+// Nodes is how many nodes the policy may have cordoned at a time.
+func (c *CordonEscalation) Nodes() int { return int(orDefault(c.MaximumNodes, DefaultMaximumNodes)) }
 
 // Pool returns the pool of a node with these labels.
 func (b *RecoveryBreaker) Pool(node map[string]string) string {

@@ -42,6 +42,12 @@ const (
 	MaxFailedRepairs          int32 = 100
 	DefaultMinimumFaultyNodes int32 = 3
 	MaxResetAfterSeconds      int32 = 604800
+	MinEscalateSeconds        int32 = 60
+	MaxEscalateSeconds        int32 = 604800
+	DefaultMinimumPods        int32 = 3
+	MaxMinimumPods            int32 = 200
+	DefaultMaximumNodes       int32 = 1
+	MaxMaximumNodes           int32 = 100
 )
 
 // ConditionEffective says whether a RecoveryPolicy can have a repair made.
@@ -57,6 +63,20 @@ const (
 	ReasonPaused = "Paused"
 	// ReasonNoRepair: the mode Off, Observe or Plan allows no repair.
 	ReasonNoRepair = "NoRepair"
+)
+
+// ConditionEscalation says whether faults that last are escalated as spec.escalation has it. Without that field there is no such
+// condition.
+const ConditionEscalation = "Escalation"
+
+// Reasons of ConditionEscalation. ReasonInvalidSpec, ReasonPaused, ReasonNoRepair and ReasonEffective are others.
+const (
+	// ReasonMissingRight: the manager may not cordon nodes.
+	ReasonMissingRight = "MissingRight"
+	// ReasonCordonHeld: a node is not cordoned because a bound is reached.
+	ReasonCordonHeld = "CordonHeld"
+	// ReasonEvictionRefused: the agent of a node does not evict a pod.
+	ReasonEvictionRefused = "EvictionRefused"
 )
 
 // RecoveryPolicy says which faults agents repair without a request, and within which limits.
@@ -138,6 +158,47 @@ type RecoveryPolicySpec struct {
 	// breaker stops the repairs of a fault code when something larger is wrong. Unset: there is none.
 	// +optional
 	Breaker *RecoveryBreaker `json:"breaker,omitempty"`
+	// escalation says what is done about faults that last. Unset: nothing.
+	// +optional
+	Escalation *RecoveryEscalation `json:"escalation,omitempty"`
+}
+
+// RecoveryEscalation says what is done about faults that last, within the mode of the policy.
+type RecoveryEscalation struct {
+	// evict has pods evicted whose volume cannot be repaired on their node. Unset: none is.
+	// +optional
+	Evict *EvictEscalation `json:"evict,omitempty"`
+	// cordon has nodes cordoned on which many pods have faults. Unset: none is.
+	// +optional
+	Cordon *CordonEscalation `json:"cordon,omitempty"`
+}
+
+// EvictEscalation says when a pod is evicted.
+type EvictEscalation struct {
+	// afterSeconds is how long the fault lasts before that, in seconds, 60 to 604800.
+	// +required
+	// +kubebuilder:validation:Minimum=60
+	// +kubebuilder:validation:Maximum=604800
+	AfterSeconds int32 `json:"afterSeconds"`
+}
+
+// CordonEscalation says when a node is cordoned.
+type CordonEscalation struct {
+	// afterSeconds is how long a fault lasts before it counts, in seconds, 60 to 604800.
+	// +required
+	// +kubebuilder:validation:Minimum=60
+	// +kubebuilder:validation:Maximum=604800
+	AfterSeconds int32 `json:"afterSeconds"`
+	// minimumPods is how many pods of the node must have such faults, 1 to 200. Default: 3.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=200
+	MinimumPods *int32 `json:"minimumPods,omitempty"`
+	// maximumNodes is how many nodes the policy may have cordoned at a time, 1 to 100. Default: 1.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100
+	MaximumNodes *int32 `json:"maximumNodes,omitempty"`
 }
 
 // RecoveryBudgets bound the repairs. Several hold together.
@@ -223,7 +284,7 @@ type RecoveryBreaker struct {
 
 // RecoveryPolicyStatus is what the manager says about a policy.
 type RecoveryPolicyStatus struct {
-	// conditions are Ready and Effective.
+	// conditions are Ready, Effective and, with spec.escalation, Escalation.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

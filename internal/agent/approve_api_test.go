@@ -96,6 +96,8 @@ type approvable struct {
 	*node
 	env    *apitest.Env
 	repair *fileRepair
+	// other is run instead of repair if it is set.
+	other processor.Recoverer
 	// obeys is set if the agent obeys RecoveryPolicies.
 	obeys bool
 }
@@ -153,6 +155,9 @@ func (a *approvable) startAgent(t *testing.T) (stop func()) {
 	}
 	part := &agent{options: a.options, manager: m, registry: prometheus.NewRegistry(), runs: newRuns(), freshness: freshness}
 	recoverer := processor.Recoverer(a.repair)
+	if a.other != nil {
+		recoverer = a.other
+	}
 	if a.obeys {
 		recoverer = part.obeying(t, recoverer)
 	}
@@ -211,7 +216,8 @@ func (a *agent) obeying(t *testing.T, r processor.Recoverer) processor.Recoverer
 			t.Fatal(err)
 		}
 	}
-	return (&holds{guard: a.guard, index: &podIndex{}, diagnoses: a.manager.GetCache()}).wrap(r)
+	pods := &pods{node: a.NodeName, cache: a.manager.GetAPIReader(), live: a.manager.GetAPIReader()}
+	return (&holds{guard: a.guard, index: &podIndex{}, pods: pods, diagnoses: a.manager.GetCache()}).wrap(r)
 }
 
 // ask makes a Diagnosis whose plan is to be approved, and waits until it waits.

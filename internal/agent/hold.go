@@ -32,7 +32,7 @@ var errHeld = errors.New("held by policy")
 type holds struct {
 	guard interface {
 		Hold(ctx context.Context, code fault.Code, pod *corev1.Pod, by guard.Consent) (why string, err error)
-		AcquireApproved(ctx context.Context, code fault.Code, pod *corev1.Pod) (why string, err error)
+		AcquireRequested(ctx context.Context, r guard.Request) (why string, err error)
 		Ended(f fault.Finding, err error)
 	}
 	index *podIndex
@@ -69,7 +69,9 @@ func (h holdable) Apply(ctx context.Context, r processor.Request, a fault.Action
 	byPolicy := d.Labels[v1.LabelOrigin] == v1.OriginPolicy
 	var why string
 	if byPolicy {
-		why, err = h.holds.guard.AcquireApproved(ctx, a.Fault, pod)
+		why, err = h.holds.guard.AcquireRequested(ctx, guard.Request{
+			Code: a.Fault, Pod: pod, Approved: d.Spec.Mode == v1.ModeApprove, Evicts: a.Kind == fault.Evict,
+		})
 	} else {
 		why, err = h.holds.guard.Hold(ctx, a.Fault, pod, consentOf(d))
 	}
@@ -80,7 +82,8 @@ func (h holdable) Apply(ctx context.Context, r processor.Request, a fault.Action
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("%w: %s", errHeld, why))
 	}
 	done, err := h.Recoverer.Apply(ctx, r, a)
-	if byPolicy && !done.Already && ctx.Err() == nil {
+	var waits *processor.WaitingError // such as for a PodDisruptionBudget, which is no failure
+	if byPolicy && !done.Already && ctx.Err() == nil && !errors.As(err, &waits) {
 		h.holds.guard.Ended(findingOf(a, pod), err)
 	}
 	return done, err

@@ -43,6 +43,7 @@ type holdBy struct {
 	pod      string
 	by       guard.Consent
 	acquired bool
+	evicts   bool
 	ended    []fault.Finding
 }
 
@@ -54,9 +55,13 @@ func (h *holdBy) Hold(_ context.Context, _ fault.Code, pod *corev1.Pod, by guard
 	return h.why, h.err
 }
 
-func (h *holdBy) AcquireApproved(ctx context.Context, code fault.Code, pod *corev1.Pod) (string, error) {
-	h.acquired = true
-	return h.Hold(ctx, code, pod, guard.NoConsent)
+func (h *holdBy) AcquireRequested(ctx context.Context, r guard.Request) (string, error) {
+	h.acquired, h.evicts = true, r.Evicts
+	by := guard.NoConsent
+	if r.Approved {
+		by = guard.PlanApproved
+	}
+	return h.Hold(ctx, r.Code, r.Pod, by)
 }
 
 func (h *holdBy) Ended(f fault.Finding, _ error) { h.ended = append(h.ended, f) }
@@ -64,12 +69,13 @@ func (h *holdBy) Ended(f fault.Finding, _ error) { h.ended = append(h.ended, f) 
 // applies counts the actions that were done.
 type applies struct {
 	processor.Recoverer
-	n int
+	n   int
+	err error
 }
 
 func (a *applies) Apply(context.Context, processor.Request, fault.Action) (fault.Applied, error) {
 	a.n++
-	return fault.Applied{}, nil
+	return fault.Applied{}, a.err
 }
 
 type excerpting struct{ *applies }
@@ -84,6 +90,8 @@ func TestPoliciesHoldDiagnoses(t *testing.T) {
 	approved := *trigger.DeepCopy()
 	approved.Spec.Mode = v1.ModeApprove
 	policy := v1.Diagnosis{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1.LabelOrigin: v1.OriginPolicy}}}
+	policyApproved := *policy.DeepCopy()
+	policyApproved.Spec.Mode = v1.ModeApprove
 	byName := processor.Request{Pod: processor.Pod{Namespace: "ns", Name: "named"}}
 	const person = guard.MadeByPerson
 	for name, tc := range map[string]struct {
@@ -99,6 +107,8 @@ func TestPoliciesHoldDiagnoses(t *testing.T) {
 		"a Trigger's":            {request: byName, diagnosis: trigger, pod: "named", done: 1},
 		"a Trigger's, approved":  {request: byName, diagnosis: approved, pod: "named", done: 1, by: guard.PlanApproved},
 		"a policy's":             {request: byName, diagnosis: policy, pod: "named", done: 1},
+		"a policy's, approved":   {request: byName, diagnosis: policyApproved, pod: "named", done: 1, by: guard.PlanApproved},
+		"a policy's eviction":    {request: byName, diagnosis: policy, action: fault.Action{Kind: fault.Evict}, pod: "named", done: 1},
 		"a policy's, held":       {guard: holdBy{why: "the budget is used up"}, request: byName, diagnosis: policy, pod: "named"},
 		"the pod of the action":  {request: byName, action: fault.Action{Pod: &fault.Pod{UID: "u"}}, pod: "indexed", done: 1, by: person},
 		"no pod":                 {done: 1, by: person},
@@ -119,6 +129,9 @@ func TestPoliciesHoldDiagnoses(t *testing.T) {
 			if ended := len(tc.guard.ended) == 1; tc.guard.acquired != byPolicy || ended != (byPolicy && tc.done == 1) {
 				t.Errorf("acquired %t, ended %+v", tc.guard.acquired, tc.guard.ended)
 			}
+			if tc.guard.evicts != (tc.action.Kind == fault.Evict) {
+				t.Errorf("an eviction: %t", tc.guard.evicts)
+			}
 			if held := tc.guard.why != ""; processor.IsStalled(err) != held || errors.Is(err, errHeld) != held {
 				t.Errorf("error %v", err)
 			}
@@ -126,6 +139,20 @@ func TestPoliciesHoldDiagnoses(t *testing.T) {
 				t.Errorf("error %v", err)
 			}
 		})
+	}
+}
+
+// TestWaitingIsNoFailure: an eviction that a PodDisruptionBudget holds is no failed repair.
+func TestWaitingIsNoFailure(t *testing.T) {
+	t.Parallel()
+	reader := &onePod{diagnosis: v1.Diagnosis{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1.LabelOrigin: v1.OriginPolicy}}}}
+	for err, ended := range map[error]int{&processor.WaitingError{Err: errors.New("by web-pdb")}: 0, errors.New("refused"): 1} {
+		by := &holdBy{}
+		h := &holds{guard: by, index: &podIndex{}, diagnoses: reader}
+		_, got := h.wrap(&applies{err: err}).Apply(t.Context(), processor.Request{}, fault.Action{Kind: fault.Evict})
+		if !errors.Is(got, err) || len(by.ended) != ended {
+			t.Errorf("%v: error %v, ended %+v", err, got, by.ended)
+		}
 	}
 }
 

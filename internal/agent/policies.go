@@ -7,10 +7,12 @@ import (
 	"context"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/guard"
+	"kubediag.org/kubediag/internal/processor/volume"
 )
 
 // These are the rights for it. Namespaces and the node are read by name. Slots of budgets are Leases in the agent's namespace.
@@ -24,7 +26,8 @@ func (a *agent) newGuard(ctx context.Context) error {
 	a.guard = guard.New(guard.Options{
 		Node: a.NodeName, Namespace: a.Namespace, Otherwise: v1.RecoveryMode(a.SentinelMode),
 		Live: a.manager.GetAPIReader(), Client: a.manager.GetClient(), Freshness: a.freshness,
-		Log: a.manager.GetLogger().WithName("guard"),
+		EvictionRefusal: func(pod *corev1.Pod) string { return volume.EvictionRefusal(pod, a.AllowEviction, false) },
+		Log:             a.manager.GetLogger().WithName("guard"),
 	})
 	informer, err := a.manager.GetCache().GetInformer(ctx, &v1.RecoveryPolicy{})
 	if err != nil {

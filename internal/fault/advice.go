@@ -125,6 +125,11 @@ func dead(code Code) bool {
 	return code == DisconnectedFUSE || code == StaleFileHandle || code == DeletedVolumeSource
 }
 
+// EvictionHelps reports whether the fault cannot be repaired in place, and a new pod gets a new mount of the volume.
+func EvictionHelps(f Finding) bool {
+	return f.Details.Repair == "" && (dead(f.Code) || f.Code == HungMount)
+}
+
 // daemon says what the process that serves a file system does.
 func daemon(p Process) string {
 	switch p.State {

@@ -34,6 +34,8 @@ type Options struct {
 	// Live asks the API server itself, and Client creates the slots of budgets.
 	Live   client.Reader
 	Client client.Writer
+	// EvictionRefusal says why the agent does not evict a pod, whatever policies want; empty if it does.
+	EvictionRefusal func(pod *corev1.Pod) string
 	// Freshness knows how old the agent's knowledge of policies is.
 	Freshness *Freshness
 	Log       logr.Logger

@@ -76,7 +76,10 @@ func begin(t *testing.T, s *server) *Guard {
 	f := &Freshness{}
 	f.opened()
 	f.Answered()
-	g := New(Options{Node: "node", Namespace: "kubediag", Otherwise: v1.RecoveryObserve, Live: s, Client: s, Freshness: f, Log: logr.Discard()})
+	g := New(Options{
+		Node: "node", Namespace: "kubediag", Otherwise: v1.RecoveryObserve, Live: s, Client: s, Freshness: f, Log: logr.Discard(),
+		EvictionRefusal: func(pod *corev1.Pod) string { return pod.Annotations["refused"] },
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- g.Start(ctx) }()
@@ -191,7 +194,7 @@ func TestPolicyIsDeletedDuringRepair(t *testing.T) {
 		if g.Acquire(t.Context(), faultOf(podOf(1)), podOf(1)) {
 			t.Error("another repair begins")
 		}
-		if why, err := g.AcquireApproved(t.Context(), f.Code, pod); why == "" || err != nil {
+		if why, err := g.AcquireRequested(t.Context(), Request{Code: f.Code, Pod: pod, Approved: true}); why == "" || err != nil {
 			t.Errorf("an approved repair begins: %q, %v", why, err)
 		}
 		if d := g.Allowed(f); len(d.Policies) != 1 || d.Policies[0] != p.Name {

@@ -48,17 +48,32 @@ func (g *Guard) Hold(ctx context.Context, code fault.Code, pod *corev1.Pod, by C
 	})
 }
 
-// AcquireApproved takes a repair from the budgets that a policy wanted approved, and a person has approved. Else it says why not.
-// The policies have to allow it still. A cooldown does not count, because a person has decided. pod is nil for a fault of no pod.
-func (g *Guard) AcquireApproved(ctx context.Context, code fault.Code, pod *corev1.Pod) (why string, err error) {
+// Request is a repair by a Diagnosis that policies have asked for.
+type Request struct {
+	Code fault.Code
+	Pod  *corev1.Pod // nil for a fault of no pod
+	// Approved is set if a person has approved the plan, and Evicts if the repair is to evict the pod.
+	Approved, Evicts bool
+}
+
+// AcquireRequested takes a repair from the budgets that policies have asked for. Else it says why not. The policies have to allow it
+// still. A cooldown does not count: a person has decided, or another pod comes in place of this one.
+func (g *Guard) AcquireRequested(ctx context.Context, r Request) (why string, err error) {
 	return g.ask(ctx, func() (string, <-chan struct{}) {
-		d, answered := g.decideFully(code, pod)
-		if answered != nil || d.Mode != v1.RecoveryApprove && d.Mode != v1.RecoveryAutomatic {
+		d, answered := g.decideFully(r.Code, r.Pod)
+		allowed := d.Mode == v1.RecoveryAutomatic || d.Mode == v1.RecoveryApprove && r.Approved
+		if answered != nil || !allowed {
 			return d.Why, answered
+		}
+		if _, ok, by := policy.EvictAfter(d.Policies); r.Evicts && !ok {
+			if by == "" {
+				return d.Why, nil
+			}
+			return fmt.Sprintf("policy %s has no spec.escalation.evict", by), nil
 		}
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		refusal, pending := g.take(pod, d.Policies, time.Now())
+		refusal, pending := g.take(r.Pod, d.Policies, time.Now())
 		if pending {
 			return "", g.answered
 		}

@@ -4,6 +4,7 @@
 package guard
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 	"testing"
@@ -26,6 +27,11 @@ func approving(repairs int32) *v1.RecoveryPolicy {
 	})
 }
 
+// approved is a repair whose plan a person has approved.
+func approved(pod *corev1.Pod) Request {
+	return Request{Code: fault.StaleSubPath, Pod: pod, Approved: true}
+}
+
 // TestApprovedRepairs take from the budgets when they are made, although the sentinel may repair nothing.
 func TestApprovedRepairs(t *testing.T) {
 	t.Parallel()
@@ -38,7 +44,7 @@ func TestApprovedRepairs(t *testing.T) {
 		}
 		p := podOf(0)
 		for i := range 2 { // of the same mount: a cooldown does not count
-			if why, err := g.AcquireApproved(t.Context(), fault.StaleSubPath, p); why != "" || err != nil {
+			if why, err := g.AcquireRequested(t.Context(), approved(p)); why != "" || err != nil {
 				t.Errorf("repair %d: %q, %v", i, why, err)
 			}
 			g.Ended(faultOf(p), nil)
@@ -46,12 +52,12 @@ func TestApprovedRepairs(t *testing.T) {
 		if s.count() == 0 {
 			t.Error("no slot of the cluster's budget")
 		}
-		why, err := g.AcquireApproved(t.Context(), fault.StaleSubPath, p)
+		why, err := g.AcquireRequested(t.Context(), approved(p))
 		if err != nil || why != "the budget of policy p for the node is used up" {
 			t.Errorf("%q, %v", why, err)
 		}
 		g.Set(automatic(nil))
-		if why, err := g.AcquireApproved(t.Context(), fault.StaleSubPath, nil); why != "" || err != nil {
+		if why, err := g.AcquireRequested(t.Context(), approved(nil)); why != "" || err != nil {
 			t.Errorf("of no pod, without an approval: %q, %v", why, err)
 		}
 	})
@@ -95,7 +101,7 @@ func TestApprovedRepairsAreHeld(t *testing.T) {
 				g, pod := begin(t, s), podOf(0)
 				g.Set(approving(2))
 				tc.change(g, s, pod)
-				why, err := g.AcquireApproved(t.Context(), fault.StaleSubPath, pod)
+				why, err := g.AcquireRequested(t.Context(), approved(pod))
 				if err != nil || !strings.HasPrefix(why, tc.why) || s.count() != 0 {
 					t.Errorf("%q, %v, %d slots", why, err, s.count())
 				}
@@ -126,7 +132,7 @@ func TestApprovedRepairNeedsTheServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := begin(t, &server{err: errors.New("no route to host")})
 		g.Set(approving(2))
-		if why, err := g.AcquireApproved(t.Context(), fault.StaleSubPath, podOf(0)); err == nil {
+		if why, err := g.AcquireRequested(t.Context(), approved(podOf(0))); err == nil {
 			t.Errorf("%q", why)
 		}
 	})
@@ -150,4 +156,58 @@ func TestConsent(t *testing.T) {
 			t.Errorf("the owner of the pod opts out: %q, %v", why, err)
 		}
 	})
+}
+
+// TestRequestedEviction: the escalation of all policies and, in mode Approve, a person have to allow it.
+func TestRequestedEviction(t *testing.T) {
+	t.Parallel()
+	evicting := func(name string, mode v1.RecoveryMode, seconds int32) *v1.RecoveryPolicy {
+		p := automatic(func(s *v1.RecoveryPolicySpec) {
+			s.Mode, s.Escalation = mode, &v1.RecoveryEscalation{Evict: &v1.EvictEscalation{AfterSeconds: seconds}}
+		})
+		p.Name = name
+		return p
+	}
+	for name, tc := range map[string]struct {
+		policies []*v1.RecoveryPolicy
+		finding  fault.Finding
+		pod      map[string]string // annotations
+		approved bool
+		after    int32  // that the MountFault has
+		refusal  string // that the MountFault has
+		why      string // of the refusal to evict
+	}{
+		"one policy":         {policies: []*v1.RecoveryPolicy{evicting("p", v1.RecoveryAutomatic, 600)}, after: 600},
+		"the longest time":   {policies: []*v1.RecoveryPolicy{evicting("p", v1.RecoveryAutomatic, 600), evicting("q", v1.RecoveryAutomatic, 900)}, after: 900},
+		"not all want it":    {policies: []*v1.RecoveryPolicy{evicting("q", v1.RecoveryAutomatic, 600), automatic(nil)}, why: "policy p has no spec.escalation.evict"},
+		"approved":           {policies: []*v1.RecoveryPolicy{evicting("p", v1.RecoveryApprove, 600)}, approved: true, after: 600},
+		"to be approved":     {policies: []*v1.RecoveryPolicy{evicting("p", v1.RecoveryApprove, 600)}, after: 600, why: "policy p wants approval"},
+		"a plan":             {policies: []*v1.RecoveryPolicy{evicting("p", v1.RecoveryPlan, 600)}, after: 600, why: "policy p has mode Plan"},
+		"observed":           {policies: []*v1.RecoveryPolicy{evicting("p", v1.RecoveryObserve, 600)}, why: "policy p has mode Observe"},
+		"no policy":          {why: "no RecoveryPolicy selects the fault"},
+		"the owner opts out": {policies: []*v1.RecoveryPolicy{evicting("p", v1.RecoveryAutomatic, 600)}, pod: map[string]string{v1.AnnotationRecovery: "off"}, why: "the pod has"},
+		"the agent refuses":  {policies: []*v1.RecoveryPolicy{evicting("p", v1.RecoveryAutomatic, 600)}, pod: map[string]string{"refused": "why"}, after: 600, refusal: "why"},
+		"repair in place":    {policies: []*v1.RecoveryPolicy{evicting("p", v1.RecoveryAutomatic, 600)}, finding: fault.Finding{Details: fault.Details{Repair: fault.Replace}}},
+		"no dead volume":     {policies: []*v1.RecoveryPolicy{evicting("p", v1.RecoveryAutomatic, 600)}, finding: fault.Finding{Code: fault.StaleSubPath}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				g, pod := begin(t, &server{}), podOf(0)
+				pod.Annotations = tc.pod
+				for _, p := range tc.policies {
+					g.Set(p)
+				}
+				f := tc.finding
+				f.Code = cmp.Or(f.Code, fault.HungMount)
+				why, err := g.AcquireRequested(t.Context(), Request{Code: f.Code, Pod: pod, Approved: tc.approved, Evicts: true})
+				if err != nil || !strings.HasPrefix(why, tc.why) || (why == "") != (tc.why == "") {
+					t.Errorf("%q, %v", why, err)
+				}
+				if r := g.Recovery([]fault.Finding{f}, pod); r.EvictAfterSeconds != tc.after || r.EvictionRefusal != tc.refusal {
+					t.Errorf("%+v", r)
+				}
+			})
+		})
+	}
 }

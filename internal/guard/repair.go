@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -173,6 +174,9 @@ func (g *Guard) Recovery(faults []fault.Finding, pod *corev1.Pod) *v1.FaultRecov
 	d := g.decide(faults[0].Code, pod, now)
 	r := &v1.FaultRecovery{Mode: d.Mode, Policies: d.Names(), Message: d.Why}
 	r.Policies = r.Policies[:min(len(r.Policies), v1.MaxFaultPolicies)]
+	if after := evictAfter(&d, faults); after > 0 && pod != nil {
+		r.EvictAfterSeconds, r.EvictionRefusal = int32(after/time.Second), g.EvictionRefusal(pod)
+	}
 	counted := map[faultKey]bool{}
 	for _, f := range faults {
 		key := keyOf(f)
@@ -194,4 +198,14 @@ func (g *Guard) Recovery(faults []fault.Finding, pod *corev1.Pod) *v1.FaultRecov
 		}
 	}
 	return r
+}
+
+// evictAfter returns how long faults of one code last before their pod is evicted, or 0 if it is not.
+func evictAfter(d *policy.Decision, faults []fault.Finding) time.Duration {
+	if d.Mode == v1.RecoveryOff || d.Mode == v1.RecoveryObserve ||
+		slices.ContainsFunc(faults, func(f fault.Finding) bool { return !fault.EvictionHelps(f) }) {
+		return 0
+	}
+	after, _, _ := policy.EvictAfter(d.Policies)
+	return after
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -112,10 +113,6 @@ func controllers(m manager.Manager, o options) []func(manager.Manager) error {
 			TTL: o.DiagnosisTTL, PerNode: o.DiagnosesPerNode, MinimumAge: o.DiagnosisMinimumTTL, MaxDeletions: maxDeletions,
 		},
 	}
-	policies := &recoverypolicy.Reconciler{
-		Client: m.GetClient(), Reader: m.GetAPIReader(), Clock: real, Every: o.PolicyInterval,
-		Events: m.GetEventRecorderFor("kubediag-manager"), //nolint:staticcheck // events.k8s.io/v1 came with 1.19
-	}
 	approvals := &approval.Reconciler{
 		Client: m.GetClient(), Clock: real,
 		Events: m.GetEventRecorderFor("kubediag-manager"), //nolint:staticcheck // events.k8s.io/v1 came with 1.19
@@ -138,8 +135,21 @@ func controllers(m manager.Manager, o options) []func(manager.Manager) error {
 		leases.SetupWithManager,
 		ages.SetupWithManager,
 		faults.SetupWithManager,
-		policies.SetupWithManager,
+		func(m manager.Manager) error { return addPolicies(m, o) },
 	}
+}
+
+// addPolicies adds what keeps RecoveryPolicies.
+func addPolicies(m manager.Manager, o options) error {
+	access, err := authorizationv1.NewForConfigAndClient(m.GetConfig(), m.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("making client of access reviews: %w", err)
+	}
+	r := &recoverypolicy.Reconciler{
+		Client: m.GetClient(), Reader: m.GetAPIReader(), Clock: clock.RealClock{}, Every: o.PolicyInterval, Access: access.SelfSubjectAccessReviews(),
+		Events: m.GetEventRecorderFor("kubediag-manager"), //nolint:staticcheck // events.k8s.io/v1 came with 1.19
+	}
+	return r.SetupWithManager(m)
 }
 
 // addChecks makes the manager healthy as long as it answers and ready once its caches are filled. One that stands by

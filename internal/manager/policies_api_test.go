@@ -82,6 +82,10 @@ func TestPolicySchema(t *testing.T) {
 		"breaker":  {Mode: v1.RecoveryOff, Breaker: &v1.RecoveryBreaker{NodePoolLabel: "zone"}},
 		"budget":   {Mode: v1.RecoveryOff, Budgets: &v1.RecoveryBudgets{Node: &v1.RepairBudget{}}},
 		"age":      {Mode: v1.RecoveryOff, MaximumStalenessSeconds: &n},
+		"evict":    {Mode: v1.RecoveryOff, Escalation: &v1.RecoveryEscalation{Evict: &v1.EvictEscalation{AfterSeconds: 59}}},
+		"cordon":   {Mode: v1.RecoveryOff, Escalation: &v1.RecoveryEscalation{Cordon: &v1.CordonEscalation{AfterSeconds: 604801}}},
+		"pods":     {Mode: v1.RecoveryOff, Escalation: &v1.RecoveryEscalation{Cordon: &v1.CordonEscalation{AfterSeconds: 60, MinimumPods: &n}}},
+		"nodes":    {Mode: v1.RecoveryOff, Escalation: &v1.RecoveryEscalation{Cordon: &v1.CordonEscalation{AfterSeconds: 60, MaximumNodes: new(int32(101))}}},
 		"duration": {Mode: v1.RecoveryOff, Windows: []v1.RecoveryWindow{{Schedule: "@daily"}}},
 	} {
 		p := &v1.RecoveryPolicy{ObjectMeta: metav1.ObjectMeta{GenerateName: "p-"}, Spec: spec}

@@ -39,6 +39,8 @@ var (
 	triggers   = grant{everywhere: true, group: v1.Group, resource: "triggers", verb: "*"}
 	repairN1   = grant{everywhere: true, group: v1.Group, resource: "nodes", name: "n1", verb: "repair"}
 	repairHere = grant{group: v1.Group, resource: "nodes", verb: "repair"} // a node is in no namespace: of no use
+	policies   = grant{everywhere: true, group: v1.Group, resource: "recoverypolicies", verb: "*"}
+	patchNodes = grant{everywhere: true, resource: "nodes", verb: "patch"}
 	approve    = grant{group: v1.Group, resource: "recoveryapprovals", verb: "create"}
 	useSubPath = grant{group: v1.Group, resource: "operationsets", name: "subpath-remount-op-set", verb: "use"}
 )
@@ -59,6 +61,9 @@ var people = map[string]struct {
 	"no pods":  {role: "kubediag-node-repairer", everywhere: true, grants: []grant{diagnoses, triggers}},
 	"approver": {role: "kubediag-approver", grants: []grant{approve}},
 	"one of d": {grants: []grant{approve, {group: v1.Group, resource: "diagnoses", name: "d", verb: "get"}}},
+	"owner":    {grants: []grant{policies}},
+	"evicts":   {grants: []grant{policies, evictAll}},
+	"cordons":  {grants: []grant{policies, patchNodes}},
 	"all":      {role: "kubediag-node-repairer", everywhere: true, grants: []grant{diagnoses, getAllPods, triggers, evictAll}},
 }
 
@@ -76,6 +81,8 @@ const (
 	injecting   = "sourceTemplate: {prometheusAlertTemplate: {regexp: {}, parametersFrom: [{name: param.recover.kubernetes.pod_evict.daemon_set, label: a}]}}"
 	planHash    = "0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a"
 	approvalOfD = "diagnosis: {name: d}, planHash: " + planHash
+	escalating  = "mode: Automatic, escalation: {evict: {afterSeconds: 600}}"
+	cordoning   = "mode: Automatic, escalation: {cordon: {afterSeconds: 600}}"
 	cron        = "sourceTemplate: {cronTemplate: {schedule: '@daily'}}"
 )
 
@@ -127,6 +134,13 @@ var rights = map[string]asked{
 	"what one may see":      {"one of d", "RecoveryApproval", approvalOfD, ""},
 	"what one may not see":  {"one of d", "RecoveryApproval", "diagnosis: {name: e}, planHash: " + planHash, `spec.diagnosis.name: "e": the right to get this Diagnosis is missing`},
 	"diagnosed by approver": {"approver", "Diagnosis", mine, "cannot create resource \"diagnoses\""},
+
+	"policy":                    {"owner", "RecoveryPolicy", "mode: Automatic", ""},
+	"policy that evicts":        {"owner", "RecoveryPolicy", escalating, "spec.escalation.evict: this takes the right to create pods/eviction in all namespaces (user \"owner NS\")"},
+	"paused policy that evicts": {"owner", "RecoveryPolicy", escalating + ", paused: true", ""},
+	"policy that may evict":     {"evicts", "RecoveryPolicy", escalating, ""},
+	"policy that cordons":       {"evicts", "RecoveryPolicy", cordoning, "spec.escalation.cordon: this takes the right to patch all nodes"},
+	"policy that may cordon":    {"cordons", "RecoveryPolicy", cordoning, ""},
 
 	"trigger":                       {"operator", "Trigger", subPath + ", " + event, ""},
 	"trigger without repair":        {"dev", "Trigger", subPath + ", " + event, "spec.sourceTemplate: any node can be named: this takes the right to repair nodes.diagnosis.kubediag.org on all nodes"},
@@ -185,7 +199,7 @@ func (w *world) object(t *testing.T, tc asked) client.Object {
 	t.Helper()
 	spec := strings.ReplaceAll(tc.spec, "NS", w.ns)
 	o := apitest.Objects(t, "{apiVersion: diagnosis.kubediag.org/v1, kind: "+tc.kind+", metadata: {generateName: a-}, spec: {"+spec+"}}")[0]
-	if tc.kind != "Trigger" {
+	if tc.kind != "Trigger" && tc.kind != "RecoveryPolicy" {
 		o.SetNamespace(w.ns)
 	}
 	return o
@@ -381,6 +395,7 @@ func (w *world) inForce(t *testing.T, clients map[string]client.Client) {
 		"a pod of another namespace", "trigger without repair", // refused
 		"a record", "what one may not see", // refused, too
 		"a pod that one may get", "trigger", "approved", "any node by an operator", "eviction by who may evict", "trigger that may evict",
+		"policy that evicts", "policy that cordons", "policy that may evict", "policy that may cordon",
 	} {
 		tc := rights[name]
 		apitest.Eventually(t, func() error {

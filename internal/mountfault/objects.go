@@ -220,6 +220,7 @@ func bound(s *v1.MountFaultStatus) {
 	s.Holder = cut(s.Holder, v1.MaxFaultFact)
 	if s.Recovery != nil {
 		s.Recovery.Message = cut(s.Recovery.Message, v1.MaxFaultFact)
+		s.Recovery.EvictionRefusal = cut(s.Recovery.EvictionRefusal, v1.MaxFaultFact)
 	}
 	for i := range s.Evidence {
 		s.Evidence[i] = cut(s.Evidence[i], v1.MaxFaultFact)

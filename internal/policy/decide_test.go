@@ -202,6 +202,10 @@ func TestProblems(t *testing.T) {
 		"budget":   {v1.RecoveryPolicySpec{Mode: v1.RecoveryOff, Budgets: &v1.RecoveryBudgets{Workload: &v1.RepairBudget{AtOnce: 1}}}, "spec.budgets.workload.perHour"},
 		"age":      {v1.RecoveryPolicySpec{Mode: v1.RecoveryOff, MaximumStalenessSeconds: &zero}, "maximumStalenessSeconds"},
 		"schedule": {v1.RecoveryPolicySpec{Mode: v1.RecoveryOff, Windows: []v1.RecoveryWindow{{Schedule: "TZ=UTC", DurationSeconds: 60}}}, "spec.windows[0].schedule"},
+		"evict":    {v1.RecoveryPolicySpec{Mode: v1.RecoveryOff, Escalation: &v1.RecoveryEscalation{Evict: &v1.EvictEscalation{AfterSeconds: 59}}}, "spec.escalation.evict.afterSeconds: Invalid value: 59"},
+		"cordon":   {v1.RecoveryPolicySpec{Mode: v1.RecoveryOff, Escalation: &v1.RecoveryEscalation{Cordon: &v1.CordonEscalation{AfterSeconds: 604801}}}, "spec.escalation.cordon.afterSeconds: Invalid value: 604801"},
+		"pods":     {v1.RecoveryPolicySpec{Mode: v1.RecoveryOff, Escalation: &v1.RecoveryEscalation{Cordon: &v1.CordonEscalation{AfterSeconds: 60, MinimumPods: &zero}}}, "spec.escalation.cordon.minimumPods: Invalid value: 0"},
+		"nodes":    {v1.RecoveryPolicySpec{Mode: v1.RecoveryOff, Escalation: &v1.RecoveryEscalation{Cordon: &v1.CordonEscalation{AfterSeconds: 60, MaximumNodes: &zero}}}, "spec.escalation.cordon.maximumNodes: Invalid value: 0"},
 		"duration": {v1.RecoveryPolicySpec{Mode: v1.RecoveryOff, Windows: []v1.RecoveryWindow{{Schedule: "@daily"}}}, "durationSeconds"},
 	} {
 		t.Run(name, func(t *testing.T) {

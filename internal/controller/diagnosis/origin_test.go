@@ -15,16 +15,19 @@ func TestOrigin(t *testing.T) {
 	for name, tc := range map[string]struct {
 		labels map[string]string
 		mode   v1.DiagnosisMode
+		set    string
 		want   string
 	}{
-		"policy":              {map[string]string{v1.LabelOrigin: v1.OriginPolicy}, v1.ModeApprove, v1.OriginPolicy},
-		"policy that repairs": {map[string]string{v1.LabelOrigin: v1.OriginPolicy}, "", v1.OriginPerson},
-		"trigger":             {map[string]string{v1.LabelOrigin: v1.OriginTrigger, v1.LabelTrigger: "t"}, "", v1.OriginTrigger},
-		"sentinel":            {map[string]string{v1.LabelOrigin: v1.OriginSentinel}, "", v1.OriginPerson},
-		"nothing":             {nil, "", v1.OriginPerson},
+		"policy":              {map[string]string{v1.LabelOrigin: v1.OriginPolicy}, v1.ModeApprove, "set", v1.OriginPolicy},
+		"policy that plans":   {map[string]string{v1.LabelOrigin: v1.OriginPolicy}, v1.ModePlan, "set", v1.OriginPolicy},
+		"policy that evicts":  {map[string]string{v1.LabelOrigin: v1.OriginPolicy}, v1.ModeRecover, v1.EvictOperationSet, v1.OriginPolicy},
+		"policy that repairs": {map[string]string{v1.LabelOrigin: v1.OriginPolicy}, v1.ModeRecover, "set", v1.OriginPerson},
+		"trigger":             {map[string]string{v1.LabelOrigin: v1.OriginTrigger, v1.LabelTrigger: "t"}, "", "set", v1.OriginTrigger},
+		"sentinel":            {map[string]string{v1.LabelOrigin: v1.OriginSentinel}, "", "set", v1.OriginPerson},
+		"nothing":             {nil, "", "set", v1.OriginPerson},
 	} {
 		d := diagnosisOn("node-1", nil)
-		d.Labels, d.Spec.Mode = tc.labels, tc.mode
+		d.Labels, d.Spec.Mode, d.Spec.OperationSet = tc.labels, tc.mode, tc.set
 		w := newWorld(t, d, node("node-1"))
 		w.visit(t)
 		if got := w.diagnosis(t).Labels[v1.LabelOrigin]; got != tc.want {

@@ -63,10 +63,15 @@ func (r *Reconciler) bind(ctx context.Context, v *visit) error {
 // once.
 func originOf(d *v1.Diagnosis) string {
 	origin := d.Labels[v1.LabelOrigin]
-	if origin == v1.OriginTrigger && d.Labels[v1.LabelTrigger] != "" || origin == v1.OriginPolicy && d.Spec.Mode == v1.ModeApprove {
+	if origin == v1.OriginTrigger && d.Labels[v1.LabelTrigger] != "" || origin == v1.OriginPolicy && ofPolicy(&d.Spec) {
 		return origin
 	}
 	return v1.OriginPerson
+}
+
+// ofPolicy reports whether policies ask for such a Diagnosis. They leave repairs to the agents, but not evictions.
+func ofPolicy(s *v1.DiagnosisSpec) bool {
+	return s.Mode == v1.ModeApprove || s.Mode == v1.ModePlan || s.Mode == v1.ModeRecover && s.OperationSet == v1.EvictOperationSet
 }
 
 // locate fills in spec.nodeName, or refuses, or waits.

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package recoverypolicy checks RecoveryPolicies, and opens and closes their breakers. It counts what agents write into
-// MountFaults: which nodes have a fault, and how many repairs of it have failed. Agents obey the status that it writes. They decide
-// without it: package policy holds the rules for both.
+// Package recoverypolicy checks RecoveryPolicies, opens and closes their breakers, and cordons nodes for them. It counts what agents
+// write into MountFaults: which nodes and pods have a fault, and how many repairs of it have failed. Agents obey the status that it
+// writes. They decide without it: package policy holds the rules for both.
 package recoverypolicy
 
 import (
@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -54,13 +55,19 @@ type Reconciler struct {
 	Reader client.Reader
 	Events record.EventRecorder
 	Clock  clock.PassiveClock
-	// Every is how often breakers are looked at.
+	// Access asks what the manager may do.
+	Access AccessReviews
+	// Every is how often breakers, and faults that last, are looked at.
 	Every time.Duration
 
 	mu      sync.Mutex
 	listed  time.Time
 	nodes   map[string]map[string]string // labels by name
+	records map[string]*cordonRecord     // of those that a policy has cordoned at some time
 	metrics breakerCounts
+
+	right right
+	tries map[string]try // by policy and node
 }
 
 // SetupWithManager adds the reconciler to a manager. A change of one policy may change what another one can do.
@@ -105,6 +112,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 		p.Status.Breakers, changes = decide(p.RecoveryPolicy, counts, now)
 	}
+	if err := r.escalate(ctx, p, now); err != nil { // a breaker does not wait for it
+		log.FromContext(ctx).Error(err, "Could not escalate faults that last")
+	}
 	p.Status.OpenBreakers = 0
 	for _, b := range p.Status.Breakers {
 		if b.State == v1.BreakerOpen {
@@ -116,7 +126,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return result, err
 	}
 	r.announce(p.RecoveryPolicy, changes)
-	if p.Spec.Breaker == nil {
+	r.announceEscalation(&old, p.RecoveryPolicy)
+	if p.Spec.Breaker == nil && p.Spec.Escalation == nil {
 		return reconcile.Result{}, nil
 	}
 	return reconcile.Result{RequeueAfter: r.Every}, nil
@@ -177,20 +188,33 @@ func (r *Reconciler) nodeLabels(ctx context.Context, age time.Duration) (map[str
 	if r.nodes != nil && r.Clock.Since(r.listed).Abs() < age {
 		return r.nodes, nil
 	}
-	nodes, now := map[string]map[string]string{}, r.Clock.Now()
+	nodes, records, now := map[string]map[string]string{}, map[string]*cordonRecord{}, r.Clock.Now()
+	err := r.eachNode(ctx, func(n *metav1.PartialObjectMetadata) {
+		nodes[n.Name] = n.Labels
+		if c := recordOf(n.Annotations); c != nil {
+			records[n.Name] = c
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.nodes, r.records, r.listed = nodes, records, now
+	return nodes, nil
+}
+
+// eachNode lists nodes without their spec and status.
+func (r *Reconciler) eachNode(ctx context.Context, visit func(*metav1.PartialObjectMetadata), options ...client.ListOption) error {
 	for next := ""; ; {
 		page := &metav1.PartialObjectMetadataList{}
 		page.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
-		if err := r.Reader.List(ctx, page, client.Limit(nodesPage), client.Continue(next)); err != nil {
-			return nil, fmt.Errorf("listing nodes: %w", err)
+		if err := r.Reader.List(ctx, page, append(options, client.Limit(nodesPage), client.Continue(next))...); err != nil {
+			return fmt.Errorf("listing nodes: %w", err)
 		}
 		for i := range page.Items {
-			nodes[page.Items[i].Name] = page.Items[i].Labels
+			visit(&page.Items[i])
 		}
 		if next = page.Continue; next == "" {
-			break
+			return nil
 		}
 	}
-	r.nodes, r.listed = nodes, now
-	return nodes, nil
 }

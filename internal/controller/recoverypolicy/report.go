@@ -5,25 +5,36 @@ package recoverypolicy
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/internal/metric"
+	"kubediag.org/kubediag/internal/policy"
 )
 
 // Reasons of Events on a RecoveryPolicy.
 const (
 	eventOpened = "BreakerOpened"
 	eventClosed = "BreakerClosed"
+	// eventCordoned and eventWouldCordon are on the Node, too.
+	eventCordoned    = "NodeCordoned"
+	eventWouldCordon = "WouldCordonNode"
+	eventHeld        = "EscalationHeld"
 )
 
 // Metrics declares what this package exposes.
 func Metrics() []metric.Declaration {
-	return []metric.Declaration{openingsTotal, breakersOpen}
+	return []metric.Declaration{openingsTotal, breakersOpen, nodeCordonsTotal}
 }
 
 var (
@@ -36,11 +47,15 @@ var (
 		Name: "kubediag_breakers_open", Kind: metric.Gauge, Labels: []metric.Label{{Name: "fault"}},
 		Help: "Breakers of RecoveryPolicies that are open, by fault.", More: "[Breakers](recoverypolicy.md#breaker)",
 	}
+	nodeCordonsTotal = metric.Declaration{
+		Name: "kubediag_node_cordons_total", Kind: metric.Counter,
+		Help: "Nodes that were cordoned for RecoveryPolicies.", More: "[Escalation](recoverypolicy.md#escalation)",
+	}
 
-	openings, openBreakers = openingsTotal.CounterVec(), breakersOpen.GaugeVec()
+	openings, openBreakers, nodeCordons = openingsTotal.CounterVec(), breakersOpen.GaugeVec(), nodeCordonsTotal.Counter()
 )
 
-func init() { metrics.Registry.MustRegister(openings, openBreakers) }
+func init() { metrics.Registry.MustRegister(openings, openBreakers, nodeCordons) }
 
 // breakerCounts has the open breakers of all policies.
 type breakerCounts struct {
@@ -95,4 +110,37 @@ func (r *Reconciler) announce(p *v1.RecoveryPolicy, changes []change) {
 		message := fmt.Sprintf("Closed the breaker for %s%s: %s", c.Code, where, c.why)
 		r.Events.Event(p, corev1.EventTypeNormal, eventClosed, kubeclient.EventAdvice(message, command))
 	}
+}
+
+// announceEscalation sends an Event when something begins to prevent an escalation.
+func (r *Reconciler) announceEscalation(old, now *v1.RecoveryPolicy) {
+	c, before := meta.FindStatusCondition(now.Status.Conditions, v1.ConditionEscalation), meta.FindStatusCondition(old.Status.Conditions, v1.ConditionEscalation)
+	if c == nil || before != nil && before.Reason == c.Reason {
+		return
+	}
+	switch c.Reason {
+	case v1.ReasonMissingRight, v1.ReasonCordonHeld, v1.ReasonEvictionRefused:
+		r.Events.Event(now, corev1.EventTypeWarning, eventHeld, kubeclient.EventAdvice("Not escalated: "+c.Message, "kubectl get rp "+now.Name+" -o yaml"))
+	}
+}
+
+// sayCordon sends Events that a node was cordoned, or would be.
+func (r *Reconciler) sayCordon(p *policy.Policy, node string, faults []lasting, done bool) {
+	counts, after := podsByCode(faults), time.Duration(0)
+	var texts []string
+	for _, code := range slices.Sorted(maps.Keys(counts)) {
+		texts = append(texts, fmt.Sprintf("%s in %d pods", code, counts[code]))
+	}
+	for _, f := range faults {
+		after = max(after, f.After)
+	}
+	why := fmt.Sprintf("node %s for policy %s: %s for %s", node, p.Name, strings.Join(texts, ", "), after)
+	kind, reason := corev1.EventTypeWarning, eventCordoned
+	message := kubeclient.EventAdvice("Cordoned "+why+". A person uncordons it", "kubectl describe node "+node)
+	if !done {
+		kind, reason = corev1.EventTypeNormal, eventWouldCordon
+		message = kubeclient.EventAdvice("Would cordon "+why, "kubectl get rp "+p.Name+" -o yaml")
+	}
+	r.Events.Event(p.RecoveryPolicy, kind, reason, message)
+	r.Events.Event(&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)}, kind, reason, message) // as the kubelet names it
 }

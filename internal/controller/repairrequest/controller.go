@@ -1,9 +1,12 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package repairrequest asks people to approve the repairs that RecoveryPolicies want approved. Agents write into a MountFault which
-// mode holds for it. If that is Approve, this package makes a Diagnosis with mode Approve of the pod. Its agent plans the repair and
-// waits for a RecoveryApproval. If it is Plan, the Diagnosis has mode Plan, and ends with its plan. This package allows nothing.
+// Package repairrequest makes the Diagnoses that RecoveryPolicies ask for. Agents write into a MountFault which mode holds for it. If
+// that is Approve, this package makes a Diagnosis with mode Approve of the pod. Its agent plans the repair and waits for a
+// RecoveryApproval. If it is Plan, the Diagnosis has mode Plan, and ends with its plan.
+//
+// Agents also write when the pod is to be evicted because its fault lasts. Then the Diagnosis is one that evicts, with the same modes,
+// and in mode Automatic it needs no approval. This package allows nothing: the agent asks the policies again before it acts.
 package repairrequest
 
 import (
@@ -40,10 +43,14 @@ const (
 	// Delay is how long a fault lasts before a Diagnosis is made for it. The kubelet updates the volumes of a pod one after the other,
 	// and a plan that lacks a part of the faults is of no use: it changes with the next fault.
 	Delay = 10 * time.Second
+	// maxInterval is the most time between two Diagnoses that evict the same pod. It doubles with each that did not.
+	maxInterval = time.Hour
 	// PerSecond and Burst bound the Diagnoses of the cluster.
 	PerSecond, Burst = 10, 100
 	// unfinishedIndex finds the Diagnoses of a pod on a node that have not ended.
 	unfinishedIndex = "repairrequest.unfinished"
+	// evictionIndex finds the Diagnoses of policies that evict a pod.
+	evictionIndex = "repairrequest.eviction"
 )
 
 // Reconciler makes the Diagnoses.
@@ -57,26 +64,59 @@ type Reconciler struct {
 	Limiter *rate.Limiter
 }
 
-// SetupWithManager adds the reconciler, and its index of Diagnoses, to a manager.
+// SetupWithManager adds the reconciler, and its indexes of Diagnoses, to a manager.
 func (r *Reconciler) SetupWithManager(m manager.Manager) error {
-	err := m.GetFieldIndexer().IndexField(context.Background(), &v1.Diagnosis{}, unfinishedIndex, unfinished)
-	if err != nil {
-		return fmt.Errorf("indexing unfinished diagnoses: %w", err)
+	for name, values := range map[string]client.IndexerFunc{unfinishedIndex: unfinished, evictionIndex: evictions} {
+		if err := m.GetFieldIndexer().IndexField(context.Background(), &v1.Diagnosis{}, name, values); err != nil {
+			return fmt.Errorf("indexing diagnoses by %s: %w", name, err)
+		}
 	}
 	asked := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		f, ok := o.(*v1.MountFault)
-		return ok && asks(f)
+		return ok && requestOf(f) != nil
 	})
 	return builder.ControllerManagedBy(m).Named("repairrequest").For(&v1.MountFault{}, builder.WithPredicates(asked)).Complete(r)
 }
 
-// modes are those of the Diagnoses for faults that policies do not leave to the agents.
-var modes = map[v1.RecoveryMode]v1.DiagnosisMode{v1.RecoveryPlan: v1.ModePlan, v1.RecoveryApprove: v1.ModeApprove}
+// request is the Diagnosis that policies ask for because of a fault.
+type request struct {
+	set  string
+	mode v1.DiagnosisMode
+	// after is how long the fault lasts first.
+	after time.Duration
+}
 
-// asks reports whether policies want the plan of a repair that loses nothing, to see it or to approve it.
-func asks(f *v1.MountFault) bool {
-	return f.DeletionTimestamp.IsZero() && f.Status.Pod != nil && f.Status.Heal == v1.HealSafe &&
-		f.Status.Recovery != nil && modes[f.Status.Recovery.Mode] != ""
+// Modes of the Diagnoses by the modes of policies. Agents repair by themselves in mode Automatic, but evict only for a Diagnosis.
+var (
+	repairModes = map[v1.RecoveryMode]v1.DiagnosisMode{v1.RecoveryPlan: v1.ModePlan, v1.RecoveryApprove: v1.ModeApprove}
+	evictModes  = map[v1.RecoveryMode]v1.DiagnosisMode{
+		v1.RecoveryPlan: v1.ModePlan, v1.RecoveryApprove: v1.ModeApprove, v1.RecoveryAutomatic: v1.ModeRecover,
+	}
+)
+
+// requestOf returns what policies ask for because of a fault, or nil: a repair that loses nothing, or else an eviction.
+func requestOf(f *v1.MountFault) *request {
+	r := f.Status.Recovery
+	if !f.DeletionTimestamp.IsZero() || f.Status.Pod == nil || r == nil {
+		return nil
+	}
+	if mode := repairModes[r.Mode]; mode != "" && f.Status.Heal == v1.HealSafe {
+		return &request{v1.DefaultOperationSet, mode, Delay}
+	}
+	if mode := evictModes[r.Mode]; mode != "" && r.EvictAfterSeconds > 0 && r.EvictionRefusal == "" {
+		return &request{v1.EvictOperationSet, mode, time.Duration(r.EvictAfterSeconds) * time.Second}
+	}
+	return nil
+}
+
+// wait returns how long the fault has to last before the Diagnosis is made. A fault that is newer than the clock is one of a node whose
+// clock is ahead.
+func (q *request) wait(f *v1.MountFault, now time.Time) time.Duration {
+	wait := f.Status.Since.Add(q.after).Sub(now)
+	if wait > q.after && q.set != v1.EvictOperationSet {
+		return 0
+	}
+	return min(wait, q.after)
 }
 
 // unfinished are the values of unfinishedIndex.
@@ -89,17 +129,28 @@ func unfinished(o client.Object) []string {
 	return []string{key(d.Spec.PodReference.Namespace, d.Spec.PodReference.Name)}
 }
 
+// evictions are the values of evictionIndex.
+func evictions(o client.Object) []string {
+	d, ok := o.(*v1.Diagnosis)
+	if !ok || d.Spec.OperationSet != v1.EvictOperationSet || d.Labels[v1.LabelOrigin] != v1.OriginPolicy || d.Spec.PodReference == nil {
+		return nil
+	}
+	return []string{key(d.Spec.PodReference.Namespace, d.Spec.PodReference.Name)}
+}
+
 func key(namespace, name string) string { return namespace + "/" + name }
 
 // Reconcile makes the Diagnosis of the pod of a fault, unless one is under way. While the fault is there, it looks again.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	f := &v1.MountFault{}
-	if err := r.Client.Get(ctx, req.NamespacedName, f); err != nil || !asks(f) {
+	if err := r.Client.Get(ctx, req.NamespacedName, f); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	now := r.Clock.Now()
-	// A fault that is newer than the clock is one of a node whose clock is ahead.
-	if wait := f.Status.Since.Add(Delay).Sub(now); wait > 0 && wait <= Delay {
+	q, now := requestOf(f), r.Clock.Now()
+	if q == nil {
+		return reconcile.Result{}, nil
+	}
+	if wait := q.wait(f, now); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	again := reconcile.Result{RequeueAfter: Interval}
@@ -107,9 +158,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil || busy {
 		return again, err
 	}
-	d := diagnosisOf(f, now)
+	if wait, err := r.backOff(ctx, f, q, now); err != nil || wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, err
+	}
+	return r.make(ctx, q.diagnosisOf(f, now), now)
+}
+
+// make makes a Diagnosis, unless there is one of that name or others are to come first.
+func (r *Reconciler) make(ctx context.Context, d *v1.Diagnosis, now time.Time) (reconcile.Result, error) {
+	again := reconcile.Result{RequeueAfter: Interval}
 	d.Namespace = r.Namespace
-	err = r.Client.Get(ctx, client.ObjectKeyFromObject(d), &v1.Diagnosis{})
+	err := r.Client.Get(ctx, client.ObjectKeyFromObject(d), &v1.Diagnosis{})
 	if err == nil {
 		return again, nil // it has ended, and the next one has to wait
 	}
@@ -125,7 +184,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	switch {
 	case apierrors.IsAlreadyExists(err): // the cache lags behind
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsNotFound(err): // such as a namespace that is going
-		log.FromContext(ctx).Error(err, "Could not ask for the approval of a repair", "diagnosis", d.Name)
+		log.FromContext(ctx).Error(err, "Could not make the Diagnosis that a policy asks for", "diagnosis", d.Name)
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("creating diagnosis %s/%s: %w", d.Namespace, d.Name, err)
 	}
@@ -145,16 +204,48 @@ func (r *Reconciler) busy(ctx context.Context, f *v1.MountFault) (bool, error) {
 	return len(list.Items) > 0, nil
 }
 
+// backOff returns how long a Diagnosis that evicts the pod has to wait for earlier ones. Those that have ended since the fault began did
+// not evict the pod: the fault would be gone.
+func (r *Reconciler) backOff(ctx context.Context, f *v1.MountFault, q *request, now time.Time) (time.Duration, error) {
+	if q.set != v1.EvictOperationSet {
+		return 0, nil
+	}
+	var list v1.DiagnosisList
+	err := r.Client.List(ctx, &list, client.MatchingFields{evictionIndex: key(f.Status.Pod.Namespace, f.Status.Pod.Name)})
+	if err != nil {
+		return 0, fmt.Errorf("listing evictions: %w", err)
+	}
+	interval, last := Interval, time.Time{}
+	for i := range list.Items {
+		made := list.Items[i].CreationTimestamp
+		if made.Before(&f.Status.Since) {
+			continue
+		}
+		if !last.IsZero() {
+			interval = min(2*interval, maxInterval)
+		}
+		if made.After(last) {
+			last = made.Time
+		}
+	}
+	if last.IsZero() {
+		return 0, nil
+	}
+	return min(last.Add(interval).Sub(now), interval), nil
+}
+
 // maxBase leaves room in a name for what makes it unique.
 const maxBase = 200
 
 // diagnosisOf is the Diagnosis of the pod of a fault. All faults of a pod have the same in an interval, so that a manager that
 // is restarted makes no second one. With mode Plan, a fault has one as long as it lasts.
-func diagnosisOf(f *v1.MountFault, now time.Time) *v1.Diagnosis {
-	pod := f.Status.Pod
-	mode, once := modes[f.Status.Recovery.Mode], strconv.FormatInt(now.UnixNano()/int64(Interval), 10)
-	if mode == v1.ModePlan {
+func (q *request) diagnosisOf(f *v1.MountFault, now time.Time) *v1.Diagnosis {
+	pod, once := f.Status.Pod, strconv.FormatInt(now.UnixNano()/int64(Interval), 10)
+	if q.mode == v1.ModePlan {
 		once = f.Namespace + "/" + f.Name
+		if q.set == v1.EvictOperationSet {
+			once += "/" + q.set
+		}
 	}
 	sum := sha256.Sum256([]byte(strings.Join([]string{f.Status.Node, string(pod.UID), once}, "\x00")))
 	d := &v1.Diagnosis{}
@@ -162,7 +253,7 @@ func diagnosisOf(f *v1.MountFault, now time.Time) *v1.Diagnosis {
 	d.Labels = map[string]string{v1.LabelOrigin: v1.OriginPolicy}
 	d.Annotations = map[string]string{v1.AnnotationPolicies: strings.Join(f.Status.Recovery.Policies, ",")}
 	d.Spec = v1.DiagnosisSpec{
-		OperationSet: v1.DefaultOperationSet, Mode: mode, NodeName: f.Status.Node,
+		OperationSet: q.set, Mode: q.mode, NodeName: f.Status.Node,
 		PodReference: &v1.PodReference{Namespace: pod.Namespace, Name: pod.Name},
 	}
 	return d

@@ -56,12 +56,13 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 	}
 	c := &cluster{clock: testclock.NewFakeClock(start)}
 	c.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1.Diagnosis{}).
-		WithIndex(&v1.Diagnosis{}, unfinishedIndex, unfinished).
+		WithIndex(&v1.Diagnosis{}, unfinishedIndex, unfinished).WithIndex(&v1.Diagnosis{}, evictionIndex, evictions).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, next client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 				if c.fail != nil {
 					return c.fail
 				}
+				o.SetCreationTimestamp(metav1.NewTime(c.clock.Now()))
 				return next.Create(ctx, o, opts...)
 			},
 		}).Build()

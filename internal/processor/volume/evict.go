@@ -98,7 +98,7 @@ func (h *EvictRecoverer) Plan(ctx context.Context, r processor.Request) (process
 	if len(findings) == 0 {
 		return processor.Plan{NotApplicable: nothingToEvict(pod, reasons)}, nil
 	}
-	if why := h.refusal(pod, o); why != "" {
+	if why := EvictionRefusal(pod, h.Evictor != nil, o.daemonSet); why != "" {
 		why = fmt.Sprintf("pod %s has a volume that cannot be mended here, and is not evicted: %s", evictedName(pod), why)
 		return processor.Plan{Findings: findings, NotApplicable: why}, nil
 	}
@@ -120,8 +120,9 @@ func nothingToEvict(pod *corev1.Pod, reasons []string) string {
 	return text
 }
 
-// refusal says why a pod is not evicted, whatever its volumes are like; empty: it may be.
-func (h *EvictRecoverer) refusal(pod *corev1.Pod, o evictOptions) string {
+// EvictionRefusal says why a pod is not evicted, whatever its volumes are like; empty: it may be. allowed is whether the agent may
+// evict pods, and daemonSets whether also those of a DaemonSet are evicted.
+func EvictionRefusal(pod *corev1.Pod, allowed, daemonSets bool) string {
 	owner := metav1.GetControllerOf(pod)
 	mirror := pod.Annotations[corev1.MirrorPodAnnotationKey] != ""
 	switch {
@@ -134,10 +135,10 @@ func (h *EvictRecoverer) refusal(pod *corev1.Pod, o evictOptions) string {
 		return fmt.Sprintf("it has ended (phase %s) and does not run", pod.Status.Phase)
 	case owner == nil:
 		return "it has no controller, so nothing would make it anew: what it was would be lost; delete it and create it again"
-	case owner.Kind == "DaemonSet" && !o.daemonSet:
+	case owner.Kind == "DaemonSet" && !daemonSets:
 		return fmt.Sprintf("it is of DaemonSet %q, and would come back on this node, to the same broken volume; where making it anew does help, "+
 			"because the driver mounts the volume afresh for a pod that is new, set %s to \"true\"", owner.Name, ParamEvictDaemonSet)
-	case h.Evictor == nil:
+	case !allowed:
 		return notAllowed
 	}
 	return ""

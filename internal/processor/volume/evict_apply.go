@@ -63,7 +63,7 @@ func (h *EvictRecoverer) check(ctx context.Context, r processor.Request, want fa
 	case elsewhere != "":
 		return fault.Applied{}, processor.Stalled(errors.New(elsewhere))
 	}
-	if why := h.refusal(pod, o); why != "" {
+	if why := EvictionRefusal(pod, h.Evictor != nil, o.daemonSet); why != "" {
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("evict %s: %s", evictedIdentity(want), why))
 	}
 	findings, reasons, err := h.Judge.Unmendable(ctx, want.UID)
