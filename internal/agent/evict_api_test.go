@@ -59,19 +59,25 @@ func newTestEvictor(t *testing.T, config *rest.Config) volume.Evictor {
 	return e
 }
 
-// TestOverlayAllowsEviction looks at what kubectl makes of it: the flag, and one right.
+// TestOverlayAllowsEviction looks at what kubectl makes of the overlays: the flag and one right, and the right to cordon.
 func TestOverlayAllowsEviction(t *testing.T) {
 	t.Parallel()
 	env := install(t)
-	out := kubectl(t, env, "", "kustomize", filepath.Join(configDir, "overlays", "eviction"))
-	for _, want := range []string{"name: KUBEDIAG_ALLOW_EVICTION\n          value: \"true\"", "name: NODE_NAME", "- pods/eviction\n  verbs:\n  - create\n"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("there is no %q in the overlay", want)
+	evicts := []string{"name: KUBEDIAG_ALLOW_EVICTION\n          value: \"true\"", "- pods/eviction\n  verbs:\n  - create\n"}
+	cordons := "- nodes\n  verbs:\n  - patch\n"
+	for overlay, parts := range map[string][]string{"eviction": evicts, "escalation": append([]string{cordons}, evicts...)} {
+		out := kubectl(t, env, "", "kustomize", filepath.Join(configDir, "overlays", overlay))
+		for _, want := range append([]string{"name: NODE_NAME"}, parts...) {
+			if !strings.Contains(out, want) {
+				t.Errorf("there is no %q in the overlay %s", want, overlay)
+			}
 		}
 	}
 	base := kubectl(t, env, "", "kustomize", filepath.Join(configDir, "default"))
-	if strings.Contains(base, "eviction") || strings.Contains(base, "EVICTION") {
-		t.Error("the default speaks of evictions")
+	for _, none := range []string{"pods/eviction", "KUBEDIAG_ALLOW_EVICTION", cordons} {
+		if strings.Contains(base, none) {
+			t.Errorf("there is %q in the default", none)
+		}
 	}
 }
 
