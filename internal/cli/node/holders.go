@@ -81,8 +81,8 @@ func (o nodeOptions) holders(ctx context.Context, args []string) (deviceReport, 
 	return l.one(ctx, at, start)
 }
 
-// nodeOrDefault is the node of the kubelet. Devices can be looked into on machines that have no kubelet, too: then it is
-// the caller's own mount namespace, and the place where a kubelet would be.
+// nodeOrDefault is the node of the kubelet. Devices can be looked into on machines that have no kubelet, too: then it
+// is the caller's own mount namespace, and the place where a kubelet would be.
 func (o nodeOptions) nodeOrDefault(ctx context.Context) (kubelet.Choice, error) {
 	if o.root != "" || o.pid != 0 {
 		return o.node(ctx)
@@ -148,7 +148,7 @@ func (l *holderLook) one(ctx context.Context, at place, start time.Time) (*holde
 
 // left looks at every device that the host has done with and another mount namespace keeps.
 func (l *holderLook) left(ctx context.Context, start time.Time) (*leftReport, error) {
-	cases, err := l.inspector.Left(ctx)
+	cases, err := l.inspector.FindAbandoned(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -177,18 +177,18 @@ func (l *holderLook) left(ctx context.Context, start time.Time) (*leftReport, er
 const neverKubelets = "none of its mounts is a copy of one of the kubelet's"
 
 // use is what is told about a case.
-func (l *holderLook) use(ctx context.Context, c *device.Case) (deviceUse, error) {
+func (l *holderLook) use(ctx context.Context, c *device.Usage) (deviceUse, error) {
 	why, err := l.inUse(ctx, c, maxStack)
 	if err != nil {
 		return deviceUse{}, err
 	}
-	foreign := len(why) == 0 && c.IsHeld() && !c.Copied() && !c.Unread()
+	foreign := len(why) == 0 && c.IsHeld() && !c.HasCopies() && !c.HasUnreadTable()
 	if foreign {
 		why = []string{neverKubelets}
 	}
 	l.notes = append(l.notes, waits(c)...)
 	u, err := newDeviceUse(c, why)
-	if u.foreign = foreign; len(why) == 0 && c.IsHeld() && !c.Copied() && c.Unread() {
+	if u.foreign = foreign; len(why) == 0 && c.IsHeld() && !c.HasCopies() && c.HasUnreadTable() {
 		u.Device.State = stateUnknown
 	}
 	u.Looked.Denied = refused(max(u.Looked.Denied, u.Looked.Locked))
@@ -201,14 +201,14 @@ func (l *holderLook) use(ctx context.Context, c *device.Case) (deviceUse, error)
 // maxStack is how many devices are followed that are made of one another.
 const maxStack = 8
 
-// inUse says why a device is in use as it should be. One that is mounted nowhere by itself may be so as swap space, or by
-// way of a device that is made of it.
-func (l *holderLook) inUse(ctx context.Context, c *device.Case, depth int) ([]string, error) {
+// inUse says why a device is in use as it should be. One that is mounted nowhere by itself may be so as swap space, or
+// by way of a device that is made of it.
+func (l *holderLook) inUse(ctx context.Context, c *device.Usage, depth int) ([]string, error) {
 	why := c.LiveUse
 	if len(why) > 0 || c.IsHeld() || depth == 0 {
 		return why, nil
 	}
-	for _, h := range c.Held {
+	for _, h := range c.HolderInfos {
 		switch h.Kind {
 		case devholder.Swap:
 			why = append(why, "the kernel swaps to "+h.Path)
@@ -227,7 +227,7 @@ func (l *holderLook) inUse(ctx context.Context, c *device.Case, depth int) ([]st
 func (l *holderLook) inUseThrough(ctx context.Context, node string, depth int) (why []string, err error) {
 	d, err := l.inspector.Finder.Sys.Resolve(strings.ReplaceAll(strings.TrimPrefix(node, "/dev/"), "/", "!"))
 	if err == nil {
-		var c *device.Case
+		var c *device.Usage
 		if c, err = l.inspector.Inspect(ctx, d); err == nil {
 			why, err = l.inUse(ctx, c, depth)
 		}
@@ -265,8 +265,8 @@ type place struct {
 	point string
 }
 
-// find finds the device that spec names: by the path of its node, by the kernel's name for it, by number, or by the path
-// of anything on it. Paths are those that the kubelet sees.
+// find finds the device that spec names: by the path of its node, by the kernel's name for it, by number, or by the
+// path of anything on it. Paths are those that the kubelet sees.
 func (l *holderLook) find(ctx context.Context, spec string) (place, error) {
 	d, err := l.inspector.Resolve(ctx, spec)
 	if err == nil || !errors.Is(err, blockdev.ErrNotBlock) {

@@ -38,10 +38,10 @@ var (
 )
 
 // exporter is a container that has a copy of the mount of a volume.
-func exporter() device.Held {
+func exporter() device.HolderInfo {
 	patch := "spec:\n  template:\n    spec:\n      containers:\n      - name: exporter\n        volumeMounts:\n" +
 		"        - mountPath: /host\n          mountPropagation: HostToContainer\n          name: root\n"
-	return device.Held{
+	return device.HolderInfo{
 		Holder: devholder.Holder{
 			Kind: devholder.Mount, Path: "/host" + globalMount, PIDs: []int{21839, 21840},
 			Mount: mountns.Mount{
@@ -51,17 +51,17 @@ func exporter() device.Held {
 			NamespaceHolders: []mountns.Holder{{Kind: mountns.Process, PID: 21839}, {Kind: mountns.Process, PID: 21840}},
 		},
 		Command: "node_exporter", Container: "exporter", Workload: fault.Workload{Kind: "DaemonSet", Name: "node-exporter"}, VolumeMount: "root",
-		Owner:    &cri.Owner{ContainerID: strings.Repeat("4f", 32), Container: "exporter", Image: "registry.example/exporter:1"},
-		Pod:      fault.Pod{Namespace: "monitoring", Name: "node-exporter-x", UID: "29da79e5-386c-4e0d-82c1-215f93ff955d"},
-		Carrier:  &cri.Mount{HostPath: "/", ContainerPath: "/host", ReadOnly: true},
-		HostPath: globalMount, Volume: "pvc-1", Since: time.Date(2026, 3, 1, 10, 0, 0, 0, time.FixedZone("", 3600)), Patch: patch,
+		Owner:        &cri.Owner{ContainerID: strings.Repeat("4f", 32), Container: "exporter", Image: "registry.example/exporter:1"},
+		Pod:          fault.Pod{Namespace: "monitoring", Name: "node-exporter-x", UID: "29da79e5-386c-4e0d-82c1-215f93ff955d"},
+		CarrierMount: &cri.Mount{HostPath: "/", ContainerPath: "/host", ReadOnly: true},
+		HostPath:     globalMount, Volume: "pvc-1", Since: time.Date(2026, 3, 1, 10, 0, 0, 0, time.FixedZone("", 3600)), Patch: patch,
 		Removable: true, Why: "it is a copy of what the kubelet had mounted",
 	}
 }
 
 // shredder is a process that calls itself and its file what terminals act on.
-func shredder() device.Held {
-	return device.Held{
+func shredder() device.HolderInfo {
+	return device.HolderInfo{
 		Holder: devholder.Holder{
 			Kind: devholder.OpenFile, Path: "/\x1b[2J\xff (deleted)", PIDs: []int{3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14},
 			Detail: "its mount is in no namespace: lazily unmounted",
@@ -70,10 +70,10 @@ func shredder() device.Held {
 	}
 }
 
-func use(t *testing.T, c *device.Case) deviceUse {
+func use(t *testing.T, c *device.Usage) deviceUse {
 	t.Helper()
 	c.Report.Holders = nil
-	for _, h := range c.Held {
+	for _, h := range c.HolderInfos {
 		c.Report.Holders = append(c.Report.Holders, h.Holder)
 	}
 	u, err := newDeviceUse(c, c.LiveUse)
@@ -90,26 +90,26 @@ func holdersReports(t *testing.T) map[string]deviceReport {
 		r.Device = rbd3
 		return &r
 	}
-	held := use(t, &device.Case{
-		Report: report(devholder.Report{Busy: true, FileSystems: ext4, Looked: devholder.Looked{Mounts: survey}}),
-		Held:   []device.Held{exporter()}, Removable: true, Why: "it is held by 1 mounts",
+	held := use(t, &device.Usage{
+		Report:      report(devholder.Report{Busy: true, FileSystems: ext4, Looked: devholder.Looked{Mounts: survey}}),
+		HolderInfos: []device.HolderInfo{exporter()}, Removable: true, Why: "it is held by 1 mounts",
 	})
 	held.release = "kubediag release rbd3"
-	stuck := use(t, &device.Case{
-		Report: report(devholder.Report{Busy: true, FileSystems: ext4, Looked: everyone}),
-		Held:   []device.Held{exporter(), shredder()}, Why: "open file holds it as well, which is no mount",
+	stuck := use(t, &device.Usage{
+		Report:      report(devholder.Report{Busy: true, FileSystems: ext4, Looked: everyone}),
+		HolderInfos: []device.HolderInfo{exporter(), shredder()}, Why: "open file holds it as well, which is no mount",
 	})
-	hidden := use(t, &device.Case{Report: report(devholder.Report{
+	hidden := use(t, &device.Usage{Report: report(devholder.Report{
 		Busy: true, FileSystems: ext4, Looked: everyone, Hidden: []string{"a descriptor on its way through a unix socket", "an \x1b overlay"},
 	})})
 	host := exporter()
 	host.Removable, host.Patch, host.Why = false, "", "it is the kubelet's own mount"
-	inUse := use(t, &device.Case{
+	inUse := use(t, &device.Usage{
 		Report: report(devholder.Report{Busy: true, FileSystems: ext4, Looked: devholder.Looked{Mounts: survey}}),
-		Host:   true, Held: []device.Held{host, exporter()}, LiveUse: []string{"a file system on it is mounted in the kubelet's own mount namespace"},
+		Host:   true, HolderInfos: []device.HolderInfo{host, exporter()}, LiveUse: []string{"a file system on it is mounted in the kubelet's own mount namespace"},
 	})
 	inUse.Device.MountPoint = globalMount
-	free := use(t, &device.Case{Report: report(devholder.Report{Looked: everyone}), Why: "no mount holds it"})
+	free := use(t, &device.Usage{Report: report(devholder.Report{Looked: everyone}), Why: "no mount holds it"})
 	named := func(u deviceUse, from lookedFrom) *holdersReport {
 		u.Looked.lookedFrom = from
 		return &holdersReport{schemaVersion, u}
@@ -165,7 +165,8 @@ func TestHoldersReports(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatIsFreeMayBeHeldUnseen has processes that may not be looked into: what is held, or in use, is so all the same.
+// TestOnlyWhatIsFreeMayBeHeldUnseen has processes that may not be looked into: what is held, or in use, is so all the
+// same.
 func TestOnlyWhatIsFreeMayBeHeldUnseen(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[string]error{stateFree: errUnseen, stateInUse: nil, stateHeld: verb.ErrFaults} {
@@ -182,7 +183,7 @@ func TestAHolderHasItsKeysWhereThereIsNothingToSay(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
 	var got map[string]json.RawMessage
-	err := writeJSON(&b, newUseHolder(device.Held{Holder: devholder.Holder{Kind: devholder.RawOpen}}))
+	err := writeJSON(&b, newUseHolder(device.HolderInfo{Holder: devholder.Holder{Kind: devholder.RawOpen}}))
 	if err = errors.Join(err, json.Unmarshal([]byte(b.String()), &got)); err != nil {
 		t.Fatal(err)
 	}
@@ -196,11 +197,11 @@ func TestAHolderHasItsKeysWhereThereIsNothingToSay(t *testing.T) {
 func TestADeviceThatCannotBeTestedIsNotCalledFree(t *testing.T) {
 	t.Parallel()
 	denied := errors.New("denied")
-	c := &device.Case{Report: &devholder.Report{Device: rbd3, Untested: denied}}
+	c := &device.Usage{Report: &devholder.Report{Device: rbd3, Untested: denied}}
 	if _, err := newDeviceUse(c, nil); !errors.Is(err, denied) {
 		t.Errorf("error %v, want that of the kernel", err)
 	}
-	c.Report.Holders, c.Held = []devholder.Holder{exporter().Holder}, []device.Held{exporter()}
+	c.Report.Holders, c.HolderInfos = []devholder.Holder{exporter().Holder}, []device.HolderInfo{exporter()}
 	if u, err := newDeviceUse(c, nil); err != nil || u.Device.State != stateHeld || u.Device.Untested == "" {
 		t.Errorf("with a mount: %+v, %v, want it held and untested", u.Device, err)
 	}

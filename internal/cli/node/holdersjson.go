@@ -43,8 +43,8 @@ type deviceUse struct {
 	// Hidden is what may hold the device unseen, where what was found does not explain that it is busy.
 	Hidden []string `json:"hidden"`
 	Looked lookedAt `json:"looked"`
-	// foreign is whether it is in use by mounts that never were the kubelet's, partial whether there may be holders that were
-	// not seen.
+	// foreign is whether it is in use by mounts that never were the kubelet's, partial whether there may be holders
+	// that were not seen.
 	foreign, partial bool
 	// release is the command that releases it; empty: there is none.
 	release string
@@ -111,8 +111,8 @@ type useHolder struct {
 	// KeptBy is what keeps the mount namespace alive, inhabited whether that is nothing but processes in it.
 	KeptBy    string `json:"keptBy,omitempty"`
 	inhabited bool
-	// HostPath is the same directory on the host, Volume the volume that was mounted there, and VolumeMount what has carried
-	// the mount into the container.
+	// HostPath is the same directory on the host, Volume the volume that was mounted there, and VolumeMount what has
+	// carried the mount into the container.
 	HostPath    string       `json:"hostPath,omitempty"`
 	Volume      string       `json:"volume,omitempty"`
 	VolumeMount *volumeMount `json:"volumeMount,omitempty"`
@@ -135,9 +135,9 @@ type volumeMount struct {
 	MountPropagation string `json:"mountPropagation"`
 }
 
-// newDeviceUse takes over what was found; inUse is why the device is in use as it should be. It is an error where the kernel could not be asked and nothing was found:
-// that says nothing.
-func newDeviceUse(c *device.Case, inUse []string) (deviceUse, error) {
+// newDeviceUse takes over what was found; inUse is why the device is in use as it should be. It is an error where the
+// kernel could not be asked and nothing was found: that says nothing.
+func newDeviceUse(c *device.Usage, inUse []string) (deviceUse, error) {
 	u := deviceUse{Busy: c.Busy, Holders: []useHolder{}, Hidden: append([]string{}, c.Hidden...), Looked: lookedAt{
 		lookedThrough: newLookedThrough(c.Looked.Mounts), lookedInto: newLookedInto(c.Looked),
 	}}
@@ -155,14 +155,14 @@ func newDeviceUse(c *device.Case, inUse []string) (deviceUse, error) {
 			return deviceUse{}, fmt.Errorf("ask the kernel whether %q is busy: %w", d.Name, c.Untested)
 		}
 	}
-	for _, h := range c.Held {
+	for _, h := range c.HolderInfos {
 		u.Holders = append(u.Holders, newUseHolder(h))
 	}
 	return u, nil
 }
 
 // state says how things are with a device.
-func state(c *device.Case, inUse []string) string {
+func state(c *device.Usage, inUse []string) string {
 	switch {
 	case len(inUse) > 0:
 		return stateInUse
@@ -172,7 +172,7 @@ func state(c *device.Case, inUse []string) string {
 	return stateFree
 }
 
-func newUseHolder(h device.Held) useHolder {
+func newUseHolder(h device.HolderInfo) useHolder {
 	u := useHolder{
 		Kind: string(h.Kind), MountNamespace: h.Mount.Namespace.Inode, PIDs: append([]int{}, h.PIDs...), Command: h.Command,
 		Pod: scanPod{h.Pod.UID, h.Pod.Namespace, h.Pod.Name}, Container: h.Container, Workload: h.Workload.String(),
@@ -181,7 +181,7 @@ func newUseHolder(h device.Held) useHolder {
 	}
 	if m := h.Mount; m.Point != "" {
 		u.MountPoint, u.Path = m.Point, ""
-		u.KeptBy = device.KeptBy(h.NamespaceHolders)
+		u.KeptBy = device.DescribeNamespaceHolders(h.NamespaceHolders)
 		outside := func(k mountns.Holder) bool { return k.Kind != mountns.Process }
 		u.inhabited = len(h.NamespaceHolders) > 0 && !slices.ContainsFunc(h.NamespaceHolders, outside)
 		u.Mount = &scanMount{
@@ -196,7 +196,7 @@ func newUseHolder(h device.Held) useHolder {
 	if h.Owner != nil {
 		u.ContainerID, u.Image = h.Owner.ContainerID, h.Owner.Image
 	}
-	if c := h.Carrier; c != nil {
+	if c := h.CarrierMount; c != nil {
 		propagation := cmp.Or(c.Propagation, cri.PropagationNone)
 		u.VolumeMount = &volumeMount{h.VolumeMount, c.HostPath, c.ContainerPath, c.ReadOnly, string(propagation)}
 	}

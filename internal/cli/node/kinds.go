@@ -64,8 +64,8 @@ func brokenVolumes(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	return faults, nil
 }
 
-// orphanedPods looks for directories of pods that are gone. Without the specs of all pods nothing is proven; what speaks
-// for it otherwise is told all the same, where only sources are missing or one thing else.
+// orphanedPods looks for directories of pods that are gone. Without the specs of all pods nothing is proven; what
+// speaks for it otherwise is told all the same, where only sources are missing or one thing else.
 func orphanedPods(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	survey, err := s.source.orphans(ctx, s.specs)
 	if err != nil {
@@ -112,7 +112,8 @@ func staleSubPaths(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	return faults, nil
 }
 
-// badSources looks for what containers that are not started mount and cannot get. Only the specs of pods say what that is.
+// badSources looks for what containers that are not started mount and cannot get. Only the specs of pods say what that
+// is.
 func badSources(ctx context.Context, s *scan) (faults []fault.Finding, err error) {
 	uids, err := s.source.podUIDs(ctx)
 	if err != nil {
@@ -132,8 +133,8 @@ func badSources(ctx context.Context, s *scan) (faults []fault.Finding, err error
 	return faults, nil
 }
 
-// heldDevices looks for block devices that the kubelet has done with and other mount namespaces keep: with a copy of one
-// of its mounts. A mount that a container made itself is its own, and no fault.
+// heldDevices looks for block devices that the kubelet has done with and other mount namespaces keep: with a copy of
+// one of its mounts. A mount that a container made itself is its own, and no fault.
 func heldDevices(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	left, err := s.source.devices(ctx)
 	if err != nil {
@@ -143,7 +144,7 @@ func heldDevices(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	for _, c := range left {
 		s.looked.pass(c.Looked.Mounts.Denied, c.Looked.Mounts.Partial, c.Looked.Mounts.Skipped)
 		s.looked.Notes = append(s.looked.Notes, waits(c)...)
-		if c.IsHeld() && c.Copied() {
+		if c.IsHeld() && c.HasCopies() {
 			faults = append(faults, c.Findings()...)
 		}
 	}
@@ -152,7 +153,7 @@ func heldDevices(ctx context.Context, s *scan) ([]fault.Finding, error) {
 }
 
 // waits name the sources that did not answer and could have shown more about a device.
-func waits(c *device.Case) (list []string) {
+func waits(c *device.Usage) (list []string) {
 	if errors.Is(c.Untested, blockdev.ErrNoAnswer) {
 		list = append(list, fmt.Sprintf("waited in vain for device %s to say whether it is busy: %v", c.Device.Node(), c.Untested))
 	}

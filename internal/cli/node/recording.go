@@ -22,8 +22,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
-// recording is all that a node has answered to a scan. Each field but the first is a file of a bundle, and nil if there was
-// no answer.
+// recording is all that a node has answered to a scan. Each field but the first is a file of a bundle, and nil if there
+// was no answer.
 type recording struct {
 	node     nodeRecord
 	subPaths *subpath.Evidence
@@ -150,8 +150,8 @@ func (r *recorder) badSources(ctx context.Context, pod *corev1.Pod) ([]fault.Fin
 	return found, err
 }
 
-func (r *recorder) devices(ctx context.Context) ([]*device.Case, error) {
-	cases, e, err := newInspector(r.node, mountns.NewScanner(), r.runtime).LeftWithEvidence(ctx)
+func (r *recorder) devices(ctx context.Context) ([]*device.Usage, error) {
+	cases, e, err := newInspector(r.node, mountns.NewScanner(), r.runtime).FindAbandonedWithEvidence(ctx)
 	r.note(func(has *recording) { has.devices = e })
 	return cases, err
 }
@@ -256,7 +256,7 @@ func (r recorded) badSources(_ context.Context, pod *corev1.Pod) ([]fault.Findin
 	return r.sources.Judge(r.paths, pod), nil
 }
 
-func (r recorded) devices(ctx context.Context) ([]*device.Case, error) {
+func (r recorded) devices(ctx context.Context) ([]*device.Usage, error) {
 	if r.recording.devices == nil {
 		return nil, errNotRecorded
 	}

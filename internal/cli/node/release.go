@@ -169,7 +169,7 @@ func (r *release) prove(ctx context.Context) (text string, err error) {
 	after, err := newHolderLook(r.node).one(ctx, place{device: r.at.device}, time.Now())
 	name := fmt.Sprintf("%s (%s)", r.at.device.Node(), r.at.device.Number)
 	switch {
-	case device.Vanished(err):
+	case device.IsGone(err):
 		r.detached = true
 		t.released()
 		return "Released: " + name + " is detached.\n", nil

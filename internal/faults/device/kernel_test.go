@@ -44,26 +44,26 @@ func held(t *testing.T) (*devicetest.Scene, *kerneltest.Actor) {
 
 func TestCopiesInAContainer(t *testing.T) {
 	s, exporter := held(t)
-	c := s.Left()
-	if c == nil || !c.Removable || !c.Busy || c.Host || !c.IsHeld() || !c.Copied() || len(c.LiveUse) > 0 || len(c.Held) != 2 {
-		t.Fatalf("case = %+v, want one that can be released", c)
+	usage := s.Left()
+	if usage == nil || !usage.Removable || !usage.Busy || usage.Host || !usage.IsHeld() || !usage.HasCopies() || len(usage.LiveUse) > 0 || len(usage.HolderInfos) != 2 {
+		t.Fatalf("case = %+v, want one that can be released", usage)
 	}
 	for i, path := range []string{s.Global, s.Mount} {
-		h := c.Copies()[1-i] // the newest first
-		if h.HostPath != path || h.At.Point != "/host"+path || h.Volume != devicetest.Volume || h.PIDs[0] != exporter.PID {
+		h := usage.Copies()[1-i] // the newest first
+		if h.HostPath != path || h.RecordedMount.Point != "/host"+path || h.Volume != devicetest.Volume || h.PIDs[0] != exporter.PID {
 			t.Errorf("held = %+v, want the copy of %q", h, path)
 		}
-		if h.Carrier == nil || h.Carrier.ContainerPath != "/host" || h.VolumeMount != "root" || h.Workload.String() != "DaemonSet node-exporter" {
-			t.Errorf("carried by %+v, volumeMount %q of %q", h.Carrier, h.VolumeMount, h.Workload)
+		if h.CarrierMount == nil || h.CarrierMount.ContainerPath != "/host" || h.VolumeMount != "root" || h.Workload.String() != "DaemonSet node-exporter" {
+			t.Errorf("carried by %+v, volumeMount %q of %q", h.CarrierMount, h.VolumeMount, h.Workload)
 		}
 	}
 	want := "spec:\n  template:\n    spec:\n      containers:\n      - name: node-exporter\n        volumeMounts:\n        - mountPath: /host\n" +
 		"          mountPropagation: HostToContainer\n          name: root\n"
-	caveat, got, _ := strings.Cut(c.Held[0].Patch, "start.\n")
+	caveat, got, _ := strings.Cut(usage.HolderInfos[0].Patch, "start.\n")
 	if diff := cmp.Diff(want, got); diff != "" || !strings.Contains(caveat, "is private on this node") {
 		t.Errorf("patch after %q (-want +got):\n%s", caveat, diff)
 	}
-	findings := c.Findings()
+	findings := usage.Findings()
 	if len(findings) != 2 || findings[0].Code != fault.HeldDevice || findings[0].Pod.Name != "node-exporter-x7k2p" || findings[0].Volume != devicetest.Volume {
 		t.Errorf("findings = %+v", findings)
 	}
@@ -72,7 +72,7 @@ func TestCopiesInAContainer(t *testing.T) {
 			t.Errorf("holder %q does not say %q", findings[0].Holder, part)
 		}
 	}
-	d := c.Document()
+	d := usage.Document()
 	if len(d.Holders) != 2 || d.Holders[0].Kind != devholder.Mount || d.Holders[0].MountNamespace == 0 || d.Device != s.Device.Node() {
 		t.Errorf("document = %+v", d)
 	}
@@ -83,8 +83,8 @@ func TestUnmountReleases(t *testing.T) {
 	before, host := s.MountsOf(exporter.PID), s.Mounts()
 	c := s.Left()
 	for _, h := range c.Copies() {
-		must(t, s.Inspector.Unmount(t.Context(), h.At))
-		if err := s.Inspector.Unmount(t.Context(), h.At); !errors.Is(err, mount.ErrNotMounted) {
+		must(t, s.Inspector.Unmount(t.Context(), h.RecordedMount))
+		if err := s.Inspector.Unmount(t.Context(), h.RecordedMount); !errors.Is(err, mount.ErrNotMounted) {
 			t.Errorf("once more: %v, want that it is gone", err)
 		}
 	}
@@ -167,9 +167,9 @@ func TestStays(t *testing.T) {
 				t.Errorf("removable %v, why %q, live %q, want that it stays: %s", seen.Removable, seen.Why, seen.LiveUse, c.why)
 			}
 			before := s.Mounts()
-			for _, h := range seen.Held {
-				if err := s.Inspector.Unmount(t.Context(), h.At); !errors.Is(err, device.ErrStays) {
-					t.Errorf("unmount of %q: %v, want ErrStays", h.Path, err)
+			for _, h := range seen.HolderInfos {
+				if err := s.Inspector.Unmount(t.Context(), h.RecordedMount); !errors.Is(err, device.ErrNotRemovable) {
+					t.Errorf("unmount of %q: %v, want ErrNotRemovable", h.Path, err)
 				}
 			}
 			if diff := cmp.Diff(before, s.Mounts()); diff != "" {
@@ -192,10 +192,10 @@ func TestBusyMountStays(t *testing.T) {
 		t.Fatalf("case = %+v", c)
 	}
 	busy := c.Copies()[1]
-	if err := s.Inspector.Unmount(t.Context(), busy.At); !errors.Is(err, mount.ErrBusy) {
+	if err := s.Inspector.Unmount(t.Context(), busy.RecordedMount); !errors.Is(err, mount.ErrBusy) {
 		t.Errorf("unmount: %v, want ErrBusy", err)
 	}
-	closer, err := s.Inspector.InspectThoroughly(t.Context(), s.Device)
+	closer, err := s.Inspector.InspectWithProcesses(t.Context(), s.Device)
 	must(t, err)
 	if closer.Removable || !strings.Contains(closer.Why, string(devholder.OpenFile)) {
 		t.Errorf("removable %v, why %q, want that the open file is named", closer.Removable, closer.Why)
@@ -216,7 +216,7 @@ func TestOtherNamespaces(t *testing.T) {
 				t.Fatalf("case = %+v, want one that can be released", c)
 			}
 			for _, h := range c.Copies() {
-				must(t, s.Inspector.Unmount(t.Context(), h.At))
+				must(t, s.Inspector.Unmount(t.Context(), h.RecordedMount))
 			}
 			if s.Busy() {
 				t.Error("the device is held still")
@@ -232,8 +232,8 @@ func TestMountedAgain(t *testing.T) {
 	s.MountOnHost()
 	before := s.MountsOf(exporter.PID)
 	for _, h := range copies {
-		if err := s.Inspector.Unmount(t.Context(), h.At); !errors.Is(err, device.ErrStays) {
-			t.Errorf("unmount: %v, want ErrStays", err)
+		if err := s.Inspector.Unmount(t.Context(), h.RecordedMount); !errors.Is(err, device.ErrNotRemovable) {
+			t.Errorf("unmount: %v, want ErrNotRemovable", err)
 		}
 	}
 	if diff := cmp.Diff(before, s.MountsOf(exporter.PID)); diff != "" {

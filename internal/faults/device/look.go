@@ -20,53 +20,53 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// look is one look at the node: what is found out once and asked of often.
-type look struct {
+// inspection is one look at the node: what is found out once and asked of often.
+type inspection struct {
 	*Inspector
-	node   *kubelet.Node
-	host   mountns.Namespace
-	table  *mountinfo.Table // of the kubelet's namespace
-	tables map[uint64]*mountinfo.Table
-	people map[int]person
-	pods   map[string]string // UID -> why it is alive; empty: it is not
-	unseen string            // in the report that is judged, see unseen
-	unread map[uint64]error  // why the mount table of a namespace could not be read
+	node         *kubelet.Node
+	host         mountns.Namespace
+	table        *mountinfo.Table // of the kubelet's namespace
+	tables       map[uint64]*mountinfo.Table
+	processes    map[int]processInfo
+	aliveReasons map[string]string // UID -> why it is alive; empty: it is not
+	unseenReason string            // in the report that is judged, see unseen
+	unreadTables map[uint64]error  // why the mount table of a namespace could not be read
 	// seesAll is whether this process sees all others.
 	seesAll bool
-	claims  map[string]claimed
+	claims  map[string]claimResult
 	asker   asker
 }
 
-// claimed is whether a namespace may be entered for its owner, see cri.Claim.
-type claimed struct {
+// claimResult is whether a namespace may be entered for its owner, see cri.Claim.
+type claimResult struct {
 	namespace mountns.Namespace
-	foreign   error
+	refusal   error
 }
 
-// claim asks once for each namespace and owner.
-func (l *look) claim(ns mountns.Namespace, owner *cri.Owner) (mountns.Namespace, error) {
+// claimNamespace asks once for each namespace and owner.
+func (n *inspection) claimNamespace(ns mountns.Namespace, owner *cri.Owner) (mountns.Namespace, error) {
 	key := strconv.FormatUint(ns.Inode, 10)
 	if owner != nil {
 		key += " " + owner.ContainerID
 	}
-	c, known := l.claims[key]
+	c, known := n.claims[key]
 	if !known {
-		c.namespace, c.foreign = l.asker.claim(ns, owner)
-		l.claims[key] = c
+		c.namespace, c.refusal = n.asker.claimNamespace(ns, owner)
+		n.claims[key] = c
 	}
-	return c.namespace, c.foreign
+	return c.namespace, c.refusal
 }
 
 // asker says what has not been asked for yet in this look.
 type asker interface {
-	table(ns mountns.Namespace) (*mountinfo.Table, error)
-	person(ctx context.Context, pid int, h devholder.Holder) person
-	claim(ns mountns.Namespace, owner *cri.Owner) (mountns.Namespace, error)
-	// alive says why a pod is alive; empty: it is not.
-	alive(ctx context.Context, uid string) string
+	mountTable(ns mountns.Namespace) (*mountinfo.Table, error)
+	process(ctx context.Context, pid int, h devholder.Holder) processInfo
+	claimNamespace(ns mountns.Namespace, owner *cri.Owner) (mountns.Namespace, error)
+	// aliveReason says why a pod is alive; empty: it is not.
+	aliveReason(ctx context.Context, uid string) string
 }
 
-func (i *Inspector) look(ctx context.Context) (*look, error) {
+func (i *Inspector) newInspection(ctx context.Context) (*inspection, error) {
 	n, err := i.Kubelet.Node(ctx)
 	if err != nil {
 		return nil, err
@@ -87,9 +87,9 @@ func (i *Inspector) look(ctx context.Context) (*look, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &look{
-		Inspector: i, node: n, host: host, table: table, tables: map[uint64]*mountinfo.Table{}, people: map[int]person{},
-		pods: map[string]string{}, unread: map[uint64]error{}, seesAll: sys.SeesEverything(), claims: map[string]claimed{},
+	l := &inspection{
+		Inspector: i, node: n, host: host, table: table, tables: map[uint64]*mountinfo.Table{}, processes: map[int]processInfo{},
+		aliveReasons: map[string]string{}, unreadTables: map[uint64]error{}, seesAll: sys.SeesEverything(), claims: map[string]claimResult{},
 	}
 	l.asker = nodeAsker{l}
 	return l, nil
@@ -107,31 +107,31 @@ func hostTable(n *kubelet.Node) (*mountinfo.Table, error) {
 	return mountns.Table(own)
 }
 
-// onHost reports whether a holder is a mount of the kubelet's own namespace.
-func (l *look) onHost(h devholder.Holder) bool {
-	return h.Kind == devholder.Mount && (h.Mount.Namespace.Same(l.host) || h.Mount.Namespace.Inode == 0 && h.Mount.Namespace.PID == l.node.PID)
+// isHostMount reports whether a holder is a mount of the kubelet's own namespace.
+func (n *inspection) isHostMount(h devholder.Holder) bool {
+	return h.Kind == devholder.Mount && (h.Mount.Namespace.Same(n.host) || h.Mount.Namespace.Inode == 0 && h.Mount.Namespace.PID == n.node.PID)
 }
 
-// inside is the mount table of a namespace as it is seen from its root.
-func (l *look) inside(ns mountns.Namespace) (*mountinfo.Table, error) {
-	if t := l.tables[ns.Inode]; t != nil {
+// namespaceTable is the mount table of a namespace as it is seen from its root.
+func (n *inspection) namespaceTable(ns mountns.Namespace) (*mountinfo.Table, error) {
+	if t := n.tables[ns.Inode]; t != nil {
 		return t, nil
 	}
-	if err := l.unread[ns.Inode]; err != nil {
+	if err := n.unreadTables[ns.Inode]; err != nil {
 		return nil, err
 	}
-	t, err := l.asker.table(ns)
+	t, err := n.asker.mountTable(ns)
 	if err != nil {
-		l.unread[ns.Inode] = err
+		n.unreadTables[ns.Inode] = err
 		return nil, err
 	}
-	l.tables[ns.Inode] = t
+	n.tables[ns.Inode] = t
 	return t, nil
 }
 
-// unseen says why there may be processes in a namespace in which none was found; empty: there are none. Process 1 does not
-// count: it stays in the one that the machine began with, where others are.
-func unseen(survey mountns.Survey) string {
+// describeUnseen says why there may be processes in a namespace in which none was found; empty: there are none. Process
+// 1 does not count: it stays in the one that the machine began with, where others are.
+func describeUnseen(survey mountns.Survey) string {
 	switch sight, err := sys.ProcVisibility(); {
 	case err != nil || sight == sys.SeesOwn:
 		return "/proc does not show the processes of others"
@@ -151,22 +151,22 @@ func unseen(survey mountns.Survey) string {
 // maxAsked bounds of how many processes of a namespace the container is asked for.
 const maxAsked = 16
 
-// person is who a process is.
-type person struct {
+// processInfo is who a process is.
+type processInfo struct {
 	command string
 	owner   *cri.Owner
 	err     error // why the owner is not known, if there may be one
 	gone    bool
 }
 
-// held finds out who is behind a holder, and for a mount whether it may go. live says how the holder uses the device as
-// it should.
-func (l *look) held(ctx context.Context, h devholder.Holder) (held Held, live string, err error) {
-	held = Held{Holder: h, seesAll: l.seesAll}
+// holderInfo finds out who is behind a holder, and for a mount whether it may go. live says how the holder uses the
+// device as it should.
+func (n *inspection) holderInfo(ctx context.Context, h devholder.Holder) (held HolderInfo, live string, err error) {
+	held = HolderInfo{Holder: h, seesAll: n.seesAll}
 	if err := ctx.Err(); err != nil {
 		return held, "", err
 	}
-	p := l.who(ctx, h)
+	p := n.ownerProcess(ctx, h)
 	held.Command, held.Owner = p.command, p.owner
 	if p.owner != nil {
 		held.Pod = fault.Pod{Namespace: p.owner.PodNamespace, Name: p.owner.PodName, UID: p.owner.PodUID}
@@ -179,29 +179,29 @@ func (l *look) held(ctx context.Context, h devholder.Holder) (held Held, live st
 		}
 		return held, "", nil
 	}
-	held.At = faults.MountOf(h.Mount)
-	if l.onHost(h) {
+	held.RecordedMount = faults.MountOf(h.Mount)
+	if n.isHostMount(h) {
 		held.Why = "it is the kubelet's own mount"
 		return held, "", nil
 	}
-	live = l.examine(ctx, &held, p.err)
-	l.advise(ctx, &held)
+	live = n.judgeMount(ctx, &held, p.err)
+	n.addPatch(ctx, &held)
 	return held, live, nil
 }
 
-// who finds out who a holder is: the first of its processes that is in a container, else the first. Those that have
-// ended by now say nothing.
-func (l *look) who(ctx context.Context, h devholder.Holder) person {
-	pids := residents(h)
-	first := person{}
+// ownerProcess finds out who a holder is: the first of its processes that is in a container, else the first. Those that
+// have ended by now say nothing.
+func (n *inspection) ownerProcess(ctx context.Context, h devholder.Holder) processInfo {
+	pids := holderPIDs(h)
+	first := processInfo{}
 	if len(pids) > 0 {
 		first.err = fmt.Errorf("its processes %v have ended or gone elsewhere", pids[:min(len(pids), maxAsked)])
 	}
 	for _, pid := range pids[:min(len(pids), maxAsked)] {
-		p, known := l.people[pid]
+		p, known := n.processes[pid]
 		if !known {
-			p = l.asker.person(ctx, pid, h)
-			l.people[pid] = p
+			p = n.asker.process(ctx, pid, h)
+			n.processes[pid] = p
 		}
 		switch {
 		case p.gone:
@@ -214,8 +214,8 @@ func (l *look) who(ctx context.Context, h devholder.Holder) person {
 	return first
 }
 
-// residents are the processes that are in the namespace of a mount, or have what else holds the device.
-func residents(h devholder.Holder) []int {
+// holderPIDs are the processes that are in the namespace of a mount, or have what else holds the device.
+func holderPIDs(h devholder.Holder) []int {
 	if h.Kind != devholder.Mount {
 		return h.PIDs
 	}
@@ -229,19 +229,19 @@ func residents(h devholder.Holder) []int {
 }
 
 // nodeAsker asks the node.
-type nodeAsker struct{ *look }
+type nodeAsker struct{ *inspection }
 
-func (nodeAsker) table(ns mountns.Namespace) (*mountinfo.Table, error) { return ns.Table() }
+func (nodeAsker) mountTable(ns mountns.Namespace) (*mountinfo.Table, error) { return ns.Table() }
 
-func (l nodeAsker) claim(ns mountns.Namespace, owner *cri.Owner) (mountns.Namespace, error) {
+func (l nodeAsker) claimNamespace(ns mountns.Namespace, owner *cri.Owner) (mountns.Namespace, error) {
 	return cri.Claim(l.host, ns, owner)
 }
 
-func (l nodeAsker) person(ctx context.Context, pid int, h devholder.Holder) person {
+func (l nodeAsker) process(ctx context.Context, pid int, h devholder.Holder) processInfo {
 	dir := strconv.Itoa(pid)
 	cgroup, err := sys.ReadProc(dir+"/cgroup", nil)
 	comm, _ := sys.ReadProc(dir+"/comm", nil) // empty: it has ended
-	p := person{command: strings.TrimSpace(string(comm))}
+	p := processInfo{command: strings.TrimSpace(string(comm))}
 	switch {
 	case errors.Is(err, sys.ENOENT), errors.Is(err, sys.ESRCH):
 		p.gone = true
@@ -250,20 +250,20 @@ func (l nodeAsker) person(ctx context.Context, pid int, h devholder.Holder) pers
 	default:
 		p.owner, p.err = l.owner(ctx, string(cgroup))
 	}
-	p.gone = p.gone || !stays(pid, h)
+	p.gone = p.gone || !isStillHolder(pid, h)
 	return p
 }
 
 // owner asks the runtime. A process in no container has none.
-func (l *look) owner(ctx context.Context, cgroup string) (*cri.Owner, error) {
+func (n *inspection) owner(ctx context.Context, cgroup string) (*cri.Owner, error) {
 	id, contained := cri.ContainerID(cgroup)
-	if l.Runtime == nil {
+	if n.Runtime == nil {
 		if contained {
 			return nil, fmt.Errorf("its process is in container %q, and no container runtime tells about it", id)
 		}
 		return nil, nil
 	}
-	owner, err := l.Runtime.Owner(ctx, cgroup)
+	owner, err := n.Runtime.Owner(ctx, cgroup)
 	switch {
 	case err == nil:
 		return &owner, nil
@@ -273,9 +273,9 @@ func (l *look) owner(ctx context.Context, cgroup string) (*cri.Owner, error) {
 	return nil, fmt.Errorf("ask runtime whose process it is: %w", err)
 }
 
-// stays makes sure that a number still means the process that was found in the namespace of the mount. One that may
-// not be asked has to be believed.
-func stays(pid int, h devholder.Holder) bool {
+// isStillHolder makes sure that a number still means the process that was found in the namespace of the mount. One that
+// may not be asked has to be believed.
+func isStillHolder(pid int, h devholder.Holder) bool {
 	if h.Kind != devholder.Mount {
 		return true
 	}

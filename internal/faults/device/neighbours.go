@@ -9,23 +9,24 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
-// Neighbours are the mounts of one namespace that are none of a plan's business, and who is in it, so that it can be
+// OtherMounts are the mounts of one namespace that are none of a plan's business, and who is in it, so that it can be
 // seen afterwards that all is as it was.
-type Neighbours struct {
+type OtherMounts struct {
 	Namespace uint64 `json:"namespace"`        // inode
 	ID        uint64 `json:"id,omitempty"`     // the kernel's number, never used again; 0 before 6.12
 	PIDs      []int  `json:"pids,omitempty"`   // in it, 16 at most
 	Mounts    []int  `json:"mounts,omitempty"` // by their numbers in mountinfo
 }
 
-// Around lists the neighbours of what holds the devices: mounts that only those in the namespace can take away. Mounts
-// in the kubelet's directories of volumes come and go with pods, and those that follow another namespace with that.
-func (i *Inspector) Around(ctx context.Context, copies []Held) ([]Neighbours, error) {
-	l, err := i.look(ctx)
+// ListOtherMounts lists the neighbours of what holds the devices: mounts that only those in the namespace can take
+// away. Mounts in the kubelet's directories of volumes come and go with pods, and those that follow another namespace
+// with that.
+func (i *Inspector) ListOtherMounts(ctx context.Context, copies []HolderInfo) ([]OtherMounts, error) {
+	inspection, err := i.newInspection(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var all []Neighbours
+	var all []OtherMounts
 	seen := map[uint64]bool{}
 	for _, h := range copies {
 		ns := h.Mount.Namespace
@@ -33,15 +34,15 @@ func (i *Inspector) Around(ctx context.Context, copies []Held) ([]Neighbours, er
 			continue
 		}
 		seen[ns.Inode] = true
-		table, err := l.inside(ns)
+		table, err := inspection.namespaceTable(ns)
 		if err != nil {
 			return nil, err
 		}
-		v, pids := view{layoutOf(l.node), l.table, table}, residents(h.Holder)
-		n := Neighbours{Namespace: ns.Inode, ID: ns.ID, PIDs: pids[:min(len(pids), maxAsked)]}
+		v, pids := mountTables{layoutOf(inspection.node), inspection.table, table}, holderPIDs(h.Holder)
+		n := OtherMounts{Namespace: ns.Inode, ID: ns.ID, PIDs: pids[:min(len(pids), maxAsked)]}
 		for _, m := range table.Mounts() {
 			parent, ok := table.ByID(m.Parent)
-			if m.Master == 0 && m.Shared == 0 && (!ok || parent.Master == 0 && parent.Shared == 0 && v.volumePath(m, parent) == "") {
+			if m.Master == 0 && m.Shared == 0 && (!ok || parent.Master == 0 && parent.Shared == 0 && v.hostVolumePath(m, parent) == "") {
 				n.Mounts = append(n.Mounts, m.ID)
 			}
 		}
@@ -50,9 +51,9 @@ func (i *Inspector) Around(ctx context.Context, copies []Held) ([]Neighbours, er
 	return all, nil
 }
 
-// Look finds the neighbours again: which of the mounts have gone, and whether one of the processes is still there. gone
-// is whether the namespace itself is no more.
-func (n Neighbours) Look(scanner *mountns.Scanner) (missing []int, alive, gone bool, err error) {
+// Recheck finds the neighbours again: which of the mounts have gone, and whether one of the processes is still there.
+// gone is whether the namespace itself is no more.
+func (n OtherMounts) Recheck(scanner *mountns.Scanner) (missing []int, alive, gone bool, err error) {
 	if scanner == nil {
 		scanner = mountns.NewScanner()
 	}

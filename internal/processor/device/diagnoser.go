@@ -29,10 +29,11 @@ const (
 
 // Diagnoser is the processor heldDeviceDiagnoser.
 //
-// It diagnoses devices that cannot be detached because a mount namespace still mounts them, though the host has unmounted
-// them. Usually a container got a copy of all mounts of the host when it started. It decides from the mount tables of all
-// namespaces, and from the kernel's answer about each device. A device, a volume or a message in the parameters narrows the
-// search and proves nothing. It changes nothing. For a device that is not held, it gives the device's state.
+// It diagnoses devices that cannot be detached because a mount namespace still mounts them, though the host has
+// unmounted them. Usually a container got a copy of all mounts of the host when it started. It decides from the mount
+// tables of all namespaces, and from the kernel's answer about each device. A device, a volume or a message in the
+// parameters narrows the search and proves nothing. It changes nothing. For a device that is not held, it gives the
+// device's state.
 type Diagnoser struct {
 	Inspector *device.Inspector
 }
@@ -48,17 +49,17 @@ func (*Diagnoser) Parameters() []string {
 // Run looks at the devices that the parameters name, or at all that are left behind.
 func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
 	s := device.SelectionOf(r.Values)
-	choice, err := d.Inspector.Choose(ctx, s)
+	choice, err := d.Inspector.Select(ctx, s)
 	if errors.Is(err, device.ErrParameter) {
 		return processor.Result{}, processor.Stalled(err)
 	}
 	if err != nil {
 		return processor.Result{}, err
 	}
-	held, rest := slices.Clone(choice.Left)[:0], []string(nil)
-	for _, c := range choice.Left {
+	held, rest := slices.Clone(choice.Abandoned)[:0], []string(nil)
+	for _, c := range choice.Abandoned {
 		// With nothing named, a container that has a device of its own is as it should be.
-		if c.IsHeld() && (s.Device != "" || c.Copied()) {
+		if c.IsHeld() && (s.Device != "" || c.HasCopies()) {
 			held = append(held, c)
 		} else {
 			rest = append(rest, c.Describe())
@@ -89,7 +90,7 @@ func joinReasons(prefix string, reasons []string, otherwise string) string {
 const noneAbandoned = "no device is mounted anywhere that the host no longer mounts"
 
 // found returns the fault.
-func found(held []*device.Case) (processor.Result, error) {
+func found(held []*device.Usage) (processor.Result, error) {
 	var (
 		results, devices, patches []string
 		documents                 []device.Document
@@ -99,7 +100,7 @@ func found(held []*device.Case) (processor.Result, error) {
 		node, some := c.Device.Node(), c.Findings()
 		documents, devices, findings = append(documents, c.Document()), append(devices, node), append(findings, some...)
 		results = append(results, sentence(node, some))
-		for _, h := range c.Held {
+		for _, h := range c.HolderInfos {
 			if h.Patch != "" && !slices.Contains(patches, h.Patch) {
 				patches = append(patches, h.Patch)
 			}

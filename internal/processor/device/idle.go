@@ -27,13 +27,13 @@ const (
 	KeyIdleResults = "recover.system.idle_device.results"
 )
 
-// IdleRecoverer is the recoverer idleDeviceRecover. It remembers what it has seen, so one serves for all calls. With a File
-// it goes on where the last one has ended, until the node boots again.
+// IdleRecoverer is the recoverer idleDeviceRecover. It remembers what it has seen, so one serves for all calls. With a
+// File it goes on where the last one has ended, until the node boots again.
 //
 // It unmaps krbd devices, one by one, that have been idle for a while and that nothing holds. A device is idle if its
-// counters have not changed since they were first seen with these values, long enough ago; a device that is seen for the first
-// time is not idle. It unmaps through krbd's own interface, which refuses while the device is open, and never by force. It
-// rests on the kernel's Documentation/ABI/testing/sysfs-bus-rbd and Documentation/block/stat.rst.
+// counters have not changed since they were first seen with these values, long enough ago; a device that is seen for
+// the first time is not idle. It unmaps through krbd's own interface, which refuses while the device is open, and never
+// by force. It rests on the kernel's Documentation/ABI/testing/sysfs-bus-rbd and Documentation/block/stat.rst.
 type IdleRecoverer struct {
 	Inspector *device.Inspector
 	// File keeps what was seen. Empty: it is forgotten when the process ends. One process at a time may use a file.
@@ -74,9 +74,9 @@ func (h *IdleRecoverer) Plan(ctx context.Context, r processor.Request) (processo
 	}
 	plan := processor.Plan{}
 	for _, c := range candidates[:min(len(candidates), o.limit)] {
-		ref := device.RefOf(c.device)
+		ref := device.Reference(c.device)
 		plan.Actions = append(plan.Actions, fault.Action{
-			Kind: fault.Detach, Target: device.Target(c.device), Device: &ref, Loss: "nothing: the image is not touched", Lossless: true,
+			Kind: fault.Detach, Target: device.DescribeTarget(c.device), Device: &ref, Loss: "nothing: the image is not touched", Lossless: true,
 			Safety: fmt.Sprintf("the kernel lets it be opened exclusively, no mount of it and no other holder was found, its counters have not "+
 				"changed for %d seconds; it is not forced: krbd refuses while anybody has it open", int(c.idle.Seconds())),
 		})
@@ -109,7 +109,7 @@ func (h *IdleRecoverer) sweep(ctx context.Context, o idleOptions) (candidates []
 			why, err = h.held(ctx, d)
 		}
 		switch {
-		case device.Vanished(err):
+		case device.IsGone(err):
 		case err != nil:
 			return nil, nil, err
 		case why != "":
@@ -131,7 +131,7 @@ func (h *IdleRecoverer) held(ctx context.Context, d blockdev.Device) (string, er
 	if err != nil || point != "" {
 		return fmt.Sprintf("its node is bound at %q, as for a volume that a pod gets as a device", point), err
 	}
-	c, err := h.Inspector.InspectThoroughly(ctx, d)
+	c, err := h.Inspector.InspectWithProcesses(ctx, d)
 	if err != nil {
 		return "", err
 	}
@@ -155,7 +155,7 @@ func (h *IdleRecoverer) idle(d blockdev.Device) (lasted time.Duration, why strin
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	key := device.RefOf(d)
+	key := device.Reference(d)
 	before, known := h.seen[key]
 	if !known || before.activity != now || now.InFlight > 0 {
 		h.seen[key] = counterSample{now, h.now()}
@@ -175,8 +175,8 @@ func (h *IdleRecoverer) recall(devices []blockdev.Device) (err error) {
 	}
 	kept := map[fault.Device]counterSample{}
 	for _, d := range devices {
-		if s, ok := h.seen[device.RefOf(d)]; ok {
-			kept[device.RefOf(d)] = s
+		if s, ok := h.seen[device.Reference(d)]; ok {
+			kept[device.Reference(d)] = s
 		}
 	}
 	h.seen = kept
@@ -211,7 +211,7 @@ func (h *IdleRecoverer) Apply(ctx context.Context, _ processor.Request, a fault.
 		return fault.AlreadySo("was gone already"), nil
 	case err == nil:
 		return fault.Applied{Message: "unmapped"}, nil
-	case errors.Is(err, device.ErrStays), errors.Is(err, device.ErrNoTarget), errors.Is(err, blockdev.ErrNoMeans), errors.Is(err, blockdev.ErrBusy):
+	case errors.Is(err, device.ErrNotRemovable), errors.Is(err, device.ErrNoTarget), errors.Is(err, blockdev.ErrNoMeans), errors.Is(err, blockdev.ErrBusy):
 		return fault.Applied{}, processor.Stalled(err)
 	}
 	return fault.Applied{}, err
@@ -222,11 +222,11 @@ func (h *IdleRecoverer) Apply(ctx context.Context, _ processor.Request, a fault.
 // holds it.
 func (h *IdleRecoverer) allowed(ctx context.Context, d blockdev.Device) error {
 	if d.Kind != blockdev.KRBD || d.Parent != "" {
-		return fmt.Errorf("%w: %s is no krbd device", device.ErrStays, d.Node())
+		return fmt.Errorf("%w: %s is no krbd device", device.ErrNotRemovable, d.Node())
 	}
 	point, err := h.Inspector.NodeUsed(ctx, d)
 	if err == nil && point != "" {
-		err = fmt.Errorf("%w: its node is bound at %q", device.ErrStays, point)
+		err = fmt.Errorf("%w: its node is bound at %q", device.ErrNotRemovable, point)
 	}
 	if err != nil {
 		return err
@@ -237,8 +237,8 @@ func (h *IdleRecoverer) allowed(ctx context.Context, d blockdev.Device) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if before, known := h.seen[device.RefOf(d)]; known && (before.activity != now || now.InFlight > 0) {
-		return fmt.Errorf("%w: %s was used since it was planned for", device.ErrStays, d.Node())
+	if before, known := h.seen[device.Reference(d)]; known && (before.activity != now || now.InFlight > 0) {
+		return fmt.Errorf("%w: %s was used since it was planned for", device.ErrNotRemovable, d.Node())
 	}
 	return nil
 }

@@ -126,8 +126,8 @@ func TestIdleKilledHalfWay(t *testing.T) {
 	}
 }
 
-// TestIdleOverARestart has a new agent count on from where the old one has ended, unless the file is of another boot, or of
-// a later time, or is broken.
+// TestIdleOverARestart has a new agent count on from where the old one has ended, unless the file is of another boot,
+// or of a later time, or is broken.
 func TestIdleOverARestart(t *testing.T) {
 	w := newIdleScene(t, 1)
 	file := filepath.Join(t.TempDir(), "idle-devices.json")
@@ -226,7 +226,7 @@ func TestIdleRefusesWhatHasChanged(t *testing.T) {
 func TestIdleRefusesForgedActions(t *testing.T) {
 	w := newIdleScene(t, 1)
 	other := devicetest.New(t, "") // no krbd device
-	own, another := device.RefOf(w.Device), device.RefOf(other.Device)
+	own, another := device.Reference(w.Device), device.Reference(other.Device)
 	for name, a := range map[string]fault.Action{
 		"another kind":     {Kind: fault.Unmount, Device: &fault.Device{Name: "rbd0", Sequence: 5}},
 		"no number":        {Kind: fault.Detach, Device: &fault.Device{Name: "rbd0"}},

@@ -22,11 +22,11 @@ const (
 
 // ReleaseRecoverer is the recoverer heldDeviceRecover.
 //
-// It releases devices that mount namespaces still mount though the host does not. It unmounts every copy in the namespace
-// of its holder, the newest first, and then detaches the device if that is allowed. The judge of internal/faults/device
-// finds such a device, and proves that every mount is a copy of one of the kubelet's; parameters narrow that. It ends no
-// process and forces nothing: a device in use stays, and its users are named. It rests on umount2(2) and on the drivers'
-// own means to detach.
+// It releases devices that mount namespaces still mount though the host does not. It unmounts every copy in the
+// namespace of its holder, the newest first, and then detaches the device if that is allowed. The judge of
+// internal/faults/device finds such a device, and proves that every mount is a copy of one of the kubelet's; parameters
+// narrow that. It ends no process and forces nothing: a device in use stays, and its users are named. It rests on
+// umount2(2) and on the drivers' own means to detach.
 type ReleaseRecoverer struct {
 	Inspector *device.Inspector
 }
@@ -48,7 +48,7 @@ func (h *ReleaseRecoverer) Plan(ctx context.Context, r processor.Request) (proce
 	if err != nil {
 		return processor.Plan{}, err
 	}
-	choice, err := h.Inspector.Choose(ctx, device.SelectionOf(r.Values))
+	choice, err := h.Inspector.Select(ctx, device.SelectionOf(r.Values))
 	if errors.Is(err, device.ErrParameter) {
 		return processor.Plan{}, processor.Stalled(err)
 	}
@@ -56,8 +56,8 @@ func (h *ReleaseRecoverer) Plan(ctx context.Context, r processor.Request) (proce
 		return processor.Plan{}, err
 	}
 	plan, m, refused := processor.Plan{}, memory{}, choice.Others
-	var copies []device.Held
-	for _, c := range choice.Left {
+	var copies []device.HolderInfo
+	for _, c := range choice.Abandoned {
 		if len(m.Devices) == maxDevices {
 			m.More = true
 			break
@@ -78,7 +78,7 @@ func (h *ReleaseRecoverer) Plan(ctx context.Context, r processor.Request) (proce
 	if len(plan.Actions) == 0 {
 		return processor.Plan{NotApplicable: joinReasons("nothing is released: ", refused, noneAbandoned)}, nil
 	}
-	if m.Others, err = h.Inspector.Around(ctx, copies); err != nil {
+	if m.Others, err = h.Inspector.ListOtherMounts(ctx, copies); err != nil {
 		return processor.Plan{}, err
 	}
 	err = plan.Remember(m)
@@ -86,28 +86,28 @@ func (h *ReleaseRecoverer) Plan(ctx context.Context, r processor.Request) (proce
 }
 
 // closer looks at a device that may be released for whatever uses its mounts.
-func (h *ReleaseRecoverer) closer(ctx context.Context, c *device.Case) (*device.Case, error) {
+func (h *ReleaseRecoverer) closer(ctx context.Context, c *device.Usage) (*device.Usage, error) {
 	if !c.Removable {
 		return c, nil
 	}
-	closer, err := h.Inspector.InspectThoroughly(ctx, c.Device)
-	if device.Vanished(err) {
+	closer, err := h.Inspector.InspectWithProcesses(ctx, c.Device)
+	if device.IsGone(err) {
 		return nil, nil
 	}
 	return closer, err
 }
 
-func refusal(c *device.Case) string {
+func refusal(c *device.Usage) string {
 	return fmt.Sprintf("device %s (%s) is left alone: %s", c.Device.Node(), c.Device.Number, c.Why)
 }
 
 // release plans for one device, and says whether that is to be detached.
-func (o releaseOptions) release(i *device.Inspector, c *device.Case, plan *processor.Plan) (detached bool) {
+func (o releaseOptions) release(i *device.Inspector, c *device.Usage, plan *processor.Plan) (detached bool) {
 	for _, copied := range c.Copies() {
-		at := copied.At
+		at := copied.RecordedMount
 		plan.Actions = append(plan.Actions, fault.Action{
 			Kind: fault.Unmount, Target: at.Point, Mount: &at, Container: copied.Container, Fault: fault.HeldDevice,
-			Safety: fmt.Sprintf("in the mount namespace of %s: %s", copied.Holds(), copied.Why), Loss: "nothing", Lossless: true,
+			Safety: fmt.Sprintf("in the mount namespace of %s: %s", copied.Sentence(), copied.Why), Loss: "nothing", Lossless: true,
 		})
 	}
 	findings := c.Findings()
@@ -119,9 +119,9 @@ func (o releaseOptions) release(i *device.Inspector, c *device.Case, plan *proce
 	}
 	plan.Findings = append(plan.Findings, findings...)
 	if why != "" {
-		ref := device.RefOf(c.Device)
+		ref := device.Reference(c.Device)
 		a := fault.Action{
-			Kind: fault.Detach, Target: device.Target(c.Device), Device: &ref, Fault: fault.HeldDevice,
+			Kind: fault.Detach, Target: device.DescribeTarget(c.Device), Device: &ref, Fault: fault.HeldDevice,
 			Safety: why + "; it is not forced: the kernel refuses while anybody has the device open",
 		}
 		a.Loss, a.Lossless = loss(c.Device)

@@ -17,7 +17,8 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// Apply does one action of a plan. It succeeds if that is done already, and refuses if the target has changed since the plan.
+// Apply does one action of a plan. It succeeds if that is done already, and refuses if the target has changed since the
+// plan.
 func (h *ReleaseRecoverer) Apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
 	switch a.Kind {
 	case fault.Unmount:
@@ -40,7 +41,7 @@ func (h *ReleaseRecoverer) unmount(ctx context.Context, a fault.Action) (fault.A
 		return fault.AlreadySo("was gone already"), nil
 	case errors.Is(err, mount.ErrBusy):
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("%w: %s", err, h.users(ctx, a.Mount.Device)))
-	case errors.Is(err, device.ErrStays), errors.Is(err, device.ErrNoTarget), errors.Is(err, mount.ErrChanged), errors.Is(err, sys.EINVAL):
+	case errors.Is(err, device.ErrNotRemovable), errors.Is(err, device.ErrNoTarget), errors.Is(err, mount.ErrChanged), errors.Is(err, sys.EINVAL):
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("nothing was touched: %w", err))
 	}
 	return fault.Applied{}, err
@@ -52,7 +53,7 @@ func (h *ReleaseRecoverer) users(ctx context.Context, number string) string {
 	if err != nil {
 		return "who uses it is not known: " + err.Error()
 	}
-	c, err := h.Inspector.InspectThoroughly(ctx, d)
+	c, err := h.Inspector.InspectWithProcesses(ctx, d)
 	if err != nil {
 		return "who uses it is not known: " + err.Error()
 	}
@@ -66,7 +67,7 @@ func (h *ReleaseRecoverer) detach(ctx context.Context, r processor.Request, a fa
 	}
 	allowed := func(d blockdev.Device) error {
 		if o.detaches(h.Inspector, d) == "" {
-			return fmt.Errorf("%w: device %s is left to its driver", device.ErrStays, d.Node())
+			return fmt.Errorf("%w: device %s is left to its driver", device.ErrNotRemovable, d.Node())
 		}
 		return nil
 	}
@@ -76,7 +77,7 @@ func (h *ReleaseRecoverer) detach(ctx context.Context, r processor.Request, a fa
 		return fault.AlreadySo("was gone already"), nil
 	case err == nil:
 		return fault.Applied{Message: "detached"}, nil
-	case errors.Is(err, device.ErrStays), errors.Is(err, device.ErrNoTarget), errors.Is(err, blockdev.ErrNoMeans), errors.Is(err, blockdev.ErrBusy):
+	case errors.Is(err, device.ErrNotRemovable), errors.Is(err, device.ErrNoTarget), errors.Is(err, blockdev.ErrNoMeans), errors.Is(err, blockdev.ErrBusy):
 		return fault.Applied{}, processor.Stalled(err)
 	}
 	return fault.Applied{}, err

@@ -60,16 +60,16 @@ func TestReleasesAMappedDevice(t *testing.T) {
 	wantFree(t, below, false) // the mapping is its driver's to remove
 }
 
-// TestReleasesWhatIsMadeOfADevice names a device that two others are made of, as a driver's message does that cannot detach
-// it. A copy of the mounts of both is held; the kubelet has one of them mounted at first.
+// TestReleasesWhatIsMadeOfADevice names a device that two others are made of, as a driver's message does that cannot
+// detach it. A copy of the mounts of both is held; the kubelet has one of them mounted at first.
 func TestReleasesWhatIsMadeOfADevice(t *testing.T) {
 	const volume = "pvc-other"
 	s, below, above := devicetest.NewMapped(t, volume)
 	w := admitTo(t, s, "exporter")
-	c, err := w.Inspector.InspectThoroughly(t.Context(), below)
+	c, err := w.Inspector.InspectWithProcesses(t.Context(), below)
 	must(t, err)
 	var holders []string
-	for _, h := range c.Held {
+	for _, h := range c.HolderInfos {
 		holders = append(holders, string(h.Kind)+" "+h.Path)
 		if !strings.Contains(h.Why, "kubediag holders "+h.Path) {
 			t.Errorf("%s: %s", h.Path, h.Why)

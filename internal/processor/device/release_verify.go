@@ -19,8 +19,8 @@ import (
 
 // memory is what Verify has to know about the time of the plan.
 type memory struct {
-	Devices []released          `json:"devices"`
-	Others  []device.Neighbours `json:"others,omitempty"`
+	Devices []released           `json:"devices"`
+	Others  []device.OtherMounts `json:"others,omitempty"`
 	// More is whether there may be more devices to release than one plan does.
 	More bool `json:"more,omitempty"`
 }
@@ -36,11 +36,11 @@ type released struct {
 	Holders []string `json:"holders"`
 }
 
-func remember(c *device.Case, detach bool) released {
-	d := released{Device: device.RefOf(c.Device), Node: c.Device.Node(), Detach: detach}
+func remember(c *device.Usage, detach bool) released {
+	d := released{Device: device.Reference(c.Device), Node: c.Device.Node(), Detach: detach}
 	for _, h := range c.Copies() {
-		d.Mounts = append(d.Mounts, h.At)
-		d.Holders = append(d.Holders, h.Holds())
+		d.Mounts = append(d.Mounts, h.RecordedMount)
+		d.Holders = append(d.Holders, h.Sentence())
 	}
 	return d
 }
@@ -102,22 +102,22 @@ func (d released) deeds(p processor.Plan) string {
 // verify says in which state a device is that has been released.
 func (h *ReleaseRecoverer) verify(ctx context.Context, d released) (state string, err error) {
 	now, err := h.Inspector.Finder.Sys.Resolve(d.Name)
-	if device.Vanished(err) || err == nil && device.RefOf(now) != d.Device {
+	if device.IsGone(err) || err == nil && device.Reference(now) != d.Device {
 		return "detached", nil
 	}
 	if err != nil {
 		return "", err
 	}
 	c, err := h.Inspector.Inspect(ctx, now)
-	if device.Vanished(err) {
+	if device.IsGone(err) {
 		return "detached", nil
 	}
 	if err != nil {
 		return "", err
 	}
-	for _, held := range c.Held {
+	for _, held := range c.HolderInfos {
 		for _, gone := range d.Mounts {
-			if held.At.Same(gone) {
+			if held.RecordedMount.Same(gone) {
 				return "", processor.Stalled(fmt.Errorf("verify unmount of %q: the mount is still in the mount table", gone.Point))
 			}
 		}
@@ -149,7 +149,7 @@ func (h *ReleaseRecoverer) empty(d blockdev.Device) bool {
 func (h *ReleaseRecoverer) verifyOthers(m memory) (lives string, err error) {
 	lives = "every holder lives"
 	for _, n := range m.Others {
-		missing, alive, gone, err := n.Look(h.Inspector.Finder.Scanner)
+		missing, alive, gone, err := n.Recheck(h.Inspector.Finder.Scanner)
 		switch {
 		case err != nil:
 			return "", err

@@ -190,9 +190,9 @@ func exporterPod() *corev1.Pod {
 }
 
 // Left is the case of the scene's device among those that are left behind; nil if it is not.
-func (s *Scene) Left() *device.Case {
+func (s *Scene) Left() *device.Usage {
 	s.t.Helper()
-	cases, err := s.Inspector.Left(s.t.Context())
+	cases, err := s.Inspector.FindAbandoned(s.t.Context())
 	s.must(err)
 	for _, c := range cases {
 		if c.Device.Number == s.Device.Number {
