@@ -71,12 +71,12 @@ func orphanedPods(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	if passed := survey.Looked; passed != nil {
+	if passed := survey.Coverage; passed != nil {
 		s.looked.pass(passed.Denied, passed.Partial, passed.Skipped)
 	}
 	s.looked.pass(0, 0, survey.Skipped)
 	for _, p := range survey.Pods {
-		if len(p.Unproven) <= max(1, len(survey.Unasked)) && (len(p.Volumes) > 0 || p.SubPaths) {
+		if len(p.Unproven) <= max(1, len(survey.UnavailableSources)) && (len(p.Volumes) > 0 || p.SubPaths) {
 			s.looked.Unproven = append(s.looked.Unproven, unproven{
 				Point: p.Path, Why: "it has volumes and may belong to no pod: " + strings.Join(p.Unproven, "; "),
 			})

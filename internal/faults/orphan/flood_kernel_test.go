@@ -55,12 +55,12 @@ func TestFlood(t *testing.T) {
 	)
 	most := kerneltest.Within(t, func() { found, err = s.Inspector.Survey(t.Context()) })
 	s.Must(err)
-	t.Logf("looked into %d in %s, %d MiB: %q, %+v", len(found.Pods), time.Since(began), most>>20, found.Skipped, found.Looked)
+	t.Logf("looked into %d in %s, %d MiB: %q, %+v", len(found.Pods), time.Since(began), most>>20, found.Skipped, found.Coverage)
 	i := slices.IndexFunc(found.Pods, func(p *orphan.Pod) bool { return p.UID == gone })
 	if i < 0 {
 		t.Fatal("the directory whose turn it is was not looked into")
 	}
-	if p := found.Pods[i]; !p.Orphaned || found.Looked.Backend == "kernel" && len(p.Actions) != len(wholePlan) {
+	if p := found.Pods[i]; !p.Orphaned || found.Coverage.Backend == "kernel" && len(p.Actions) != len(wholePlan) {
 		t.Errorf("pod = %+v, want one that is orphaned, and a plan", p)
 	}
 	if found.Directories != len(uids) || len(found.Pods) > 1000 || len(found.Skipped) != 1 {

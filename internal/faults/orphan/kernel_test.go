@@ -99,10 +99,10 @@ func TestRemovesWhatIsLeft(t *testing.T) {
 	if diff := cmp.Diff(live, s.Tree(orphantest.Live)); diff != "" {
 		t.Errorf("of the pod that lives (-want +got):\n%s", diff)
 	}
-	if left, err := s.Inspector.Left(t.Context(), gone); len(left) > 0 || err != nil {
+	if left, err := s.Inspector.LeftVolumes(t.Context(), gone); len(left) > 0 || err != nil {
 		t.Errorf("left %q, %v", left, err)
 	}
-	absent, err := s.Inspector.Gone(t.Context(), []string{gone, orphantest.Other})
+	absent, err := s.Inspector.GoneDirectories(t.Context(), []string{gone, orphantest.Other})
 	if diff := cmp.Diff(map[string]bool{orphantest.Other: true}, absent); diff != "" || err != nil {
 		t.Errorf("gone: %v, (-want +got):\n%s", err, diff)
 	}
@@ -140,8 +140,8 @@ func TestDirectoryThatStays(t *testing.T) {
 	}
 }
 
-// TestEmptyRecord: that is what a node has of one that was not written out when it was reset. No kubelet can do anything
-// with it, of whatever kind it is.
+// TestEmptyRecord: that is what a node has of one that was not written out when it was reset. No kubelet can do
+// anything with it, of whatever kind it is.
 func TestEmptyRecord(t *testing.T) {
 	s := orphantest.New(t)
 	s.Leave(gone)
@@ -281,13 +281,13 @@ func stays(t *testing.T, s *orphantest.Scene, steps []fault.Action, why string) 
 	t.Helper()
 	before := s.Tree(gone)
 	for _, step := range steps {
-		there, err := s.Inspector.There(t.Context(), step)
+		there, err := s.Inspector.EntryExists(t.Context(), step)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = s.Inspector.Apply(t.Context(), step)
-		if there && (!errors.Is(err, orphan.ErrStays) || !strings.Contains(err.Error(), why)) {
-			t.Errorf("apply %s: %v, want ErrStays with %q", step.Target, err, why)
+		if there && (!errors.Is(err, orphan.ErrNotRemovable) || !strings.Contains(err.Error(), why)) {
+			t.Errorf("apply %s: %v, want ErrNotRemovable with %q", step.Target, err, why)
 		}
 	}
 	if diff := cmp.Diff(before, s.Tree(gone)); diff != "" {
@@ -366,7 +366,7 @@ func TestReplaced(t *testing.T) {
 				s.File(gone, rel, orphantest.VolumeRecord)
 			}
 			_, err := s.Inspector.Apply(t.Context(), step)
-			if !errors.Is(err, orphan.ErrStays) || !strings.Contains(err.Error(), "another than it was") {
+			if !errors.Is(err, orphan.ErrNotRemovable) || !strings.Contains(err.Error(), "another than it was") {
 				t.Errorf("apply: %v, want that it is another", err)
 			}
 			if _, err := os.Lstat(s.Path(gone, rel)); err != nil {
@@ -392,14 +392,14 @@ func TestForgedActions(t *testing.T) {
 	}
 	for _, entry := range forged {
 		for _, kind := range []fault.ActionKind{fault.RemoveDirectory, fault.RemoveFile} {
-			if gone, err := s.Inspector.Apply(t.Context(), fault.Action{Kind: kind, Target: step.Target, File: entry}); gone || !errors.Is(err, orphan.ErrStays) {
-				t.Errorf("%s %+v: gone %v, %v, want ErrStays", kind, entry, gone, err)
+			if gone, err := s.Inspector.Apply(t.Context(), fault.Action{Kind: kind, Target: step.Target, File: entry}); gone || !errors.Is(err, orphan.ErrNotRemovable) {
+				t.Errorf("%s %+v: gone %v, %v, want ErrNotRemovable", kind, entry, gone, err)
 			}
 		}
 	}
 	// The right place, and the wrong way.
 	step.Kind = fault.RemoveDirectory
-	if _, err := s.Inspector.Apply(t.Context(), step); !errors.Is(err, orphan.ErrStays) {
+	if _, err := s.Inspector.Apply(t.Context(), step); !errors.Is(err, orphan.ErrNotRemovable) {
 		t.Errorf("a file as a directory: %v", err)
 	}
 	for _, name := range []string{victim, live, s.Path(gone, "etc-hosts"), s.Path(gone, volume+"/mount")} {
@@ -414,8 +414,8 @@ func TestOutOfOrder(t *testing.T) {
 	s := orphantest.New(t)
 	s.Leave(gone)
 	p := only(t, s)
-	if _, err := s.Inspector.Apply(t.Context(), p.Actions[6]); !errors.Is(err, orphan.ErrStays) || !errors.Is(err, sys.ENOTEMPTY) {
-		t.Errorf("apply: %v, want ErrStays with ENOTEMPTY", err)
+	if _, err := s.Inspector.Apply(t.Context(), p.Actions[6]); !errors.Is(err, orphan.ErrNotRemovable) || !errors.Is(err, sys.ENOTEMPTY) {
+		t.Errorf("apply: %v, want ErrNotRemovable with ENOTEMPTY", err)
 	}
 }
 
@@ -425,7 +425,7 @@ func TestTellsEverything(t *testing.T) {
 	s.Leave(orphantest.Other)
 	s.File(orphantest.Other, "volumes/kubernetes.io~empty-dir/cache/data", "x")
 	found := survey(t, s)
-	if len(found.Pods) != 2 || found.Directories != 3 || found.Looked == nil || found.Looked.Namespaces == 0 {
+	if len(found.Pods) != 2 || found.Directories != 3 || found.Coverage == nil || found.Coverage.Namespaces == 0 {
 		t.Fatalf("survey = %+v", found)
 	}
 	findings := found.Findings()

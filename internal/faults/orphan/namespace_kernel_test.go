@@ -40,10 +40,10 @@ func TestKubeletInItsOwnNamespace(t *testing.T) {
 			t.Errorf("apply %s: gone %v, %v", step.Target, gone, err)
 		}
 	}
-	if left, err := s.Inspector.Left(t.Context(), gone); len(left) > 0 || err != nil {
+	if left, err := s.Inspector.LeftVolumes(t.Context(), gone); len(left) > 0 || err != nil {
 		t.Errorf("left %q, %v", left, err)
 	}
-	if absent, err := s.Inspector.Gone(t.Context(), []string{gone}); absent[gone] || err != nil {
+	if absent, err := s.Inspector.GoneDirectories(t.Context(), []string{gone}); absent[gone] || err != nil {
 		t.Errorf("gone: %v, %v, want that its directory is there", absent, err)
 	}
 	if names, err := os.ReadDir(root); err != nil || len(names) > 0 {
@@ -55,7 +55,7 @@ func TestKubeletInItsOwnNamespace(t *testing.T) {
 func TestNoPodYet(t *testing.T) {
 	s := orphantest.New(t)
 	s.Must(os.RemoveAll(s.Node.PodsDir()))
-	if found := survey(t, s); found.Directories != 0 || len(found.Pods) != 0 || found.Looked != nil {
+	if found := survey(t, s); found.Directories != 0 || len(found.Pods) != 0 || found.Coverage != nil {
 		t.Errorf("survey = %+v", found)
 	}
 }
@@ -76,7 +76,7 @@ func TestAgeCountsFromWhatWasMade(t *testing.T) {
 		}
 	}
 	s.Inspector.MinimumAge = time.Hour
-	if _, err := s.Inspector.Apply(t.Context(), steps[4]); !errors.Is(err, orphan.ErrStays) {
-		t.Errorf("apply: %v, want ErrStays: all of it is younger than an hour", err)
+	if _, err := s.Inspector.Apply(t.Context(), steps[4]); !errors.Is(err, orphan.ErrNotRemovable) {
+		t.Errorf("apply: %v, want ErrNotRemovable: all of it is younger than an hour", err)
 	}
 }

@@ -30,14 +30,14 @@ const (
 
 // Recoverer is the recoverer orphanedPodRecover.
 //
-// It removes what keeps the kubelet from removing the directories of pods that are gone: empty directories of volumes and
-// subPaths, leaf first, and the kubelet's own records of them. Package internal/faults/orphan finds them; parameters narrow
-// that. It removes one name at a time, each after the whole proof; only the API server's answer about the pod may be older.
-// It removes nothing recursively. It rests on unlinkat(2).
+// It removes what keeps the kubelet from removing the directories of pods that are gone: empty directories of volumes
+// and subPaths, leaf first, and the kubelet's own records of them. Package internal/faults/orphan finds them;
+// parameters narrow that. It removes one name at a time, each after the whole proof; only the API server's answer about
+// the pod may be older. It removes nothing recursively. It rests on unlinkat(2).
 type Recoverer struct {
 	Inspector *orphan.Inspector
-	// Patience is for how long the kubelet is waited for, which removes the rest, as far as the operation has time for that.
-	// 0: 10 seconds.
+	// Patience is for how long the kubelet is waited for, which removes the rest, as far as the operation has time for
+	// that. 0: 10 seconds.
 	Patience time.Duration
 }
 
@@ -71,7 +71,7 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 		switch {
 		case o.uid != "" && p.UID != o.uid:
 		case len(p.Actions) == 0:
-			stay = append(stay, p.Stays())
+			stay = append(stay, p.RefusalReason())
 		case o.limit > 0:
 			o.limit--
 			plan.Findings = append(plan.Findings, p.Finding())
@@ -81,7 +81,7 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 		}
 	}
 	if len(plan.Actions) == 0 {
-		return processor.Plan{NotApplicable: s.Nothing(o.uid)}, nil
+		return processor.Plan{NotApplicable: s.NoneReason(o.uid)}, nil
 	}
 	plan.Notes, err = notes(stay)
 	return plan, err
@@ -113,7 +113,7 @@ func (h *Recoverer) Apply(ctx context.Context, _ processor.Request, a fault.Acti
 	switch {
 	case gone:
 		return fault.AlreadySo("was gone already"), nil
-	case errors.Is(err, orphan.ErrStays):
+	case errors.Is(err, orphan.ErrNotRemovable):
 		return fault.Applied{}, processor.Stalled(err)
 	case err != nil:
 		return fault.Applied{}, err
@@ -128,8 +128,8 @@ type podOutcome struct {
 	already            int // of both, that had gone by themselves
 }
 
-// Verify proves that everything of the plan is gone, and that its pods have no volumes left. A pod is healed when the kubelet
-// has removed its directory.
+// Verify proves that everything of the plan is gone, and that its pods have no volumes left. A pod is healed when the
+// kubelet has removed its directory.
 func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, p processor.Plan) (processor.Result, error) {
 	pods, err := h.tallies(ctx, p)
 	if err != nil {
@@ -139,7 +139,7 @@ func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, p processor
 		return processor.Result{}, processor.Stalled(errors.New("read plan: it removes nothing"))
 	}
 	for _, t := range pods {
-		left, err := h.Inspector.Left(ctx, t.uid)
+		left, err := h.Inspector.LeftVolumes(ctx, t.uid)
 		if err != nil {
 			return processor.Result{}, err
 		}
@@ -178,7 +178,7 @@ func (h *Recoverer) awaitGone(ctx context.Context, pods []*podOutcome, patience 
 	defer tick.Stop()
 	defer over.Stop()
 	for {
-		gone, err := h.Inspector.Gone(ctx, uids)
+		gone, err := h.Inspector.GoneDirectories(ctx, uids)
 		if err != nil || len(gone) == len(uids) {
 			return gone, err
 		}
@@ -204,17 +204,17 @@ func healed(findings []fault.Finding, gone map[string]bool) []fault.Finding {
 func (h *Recoverer) tallies(ctx context.Context, p processor.Plan) ([]*podOutcome, error) {
 	var pods []*podOutcome
 	for i, a := range p.Actions {
-		there, err := h.Inspector.There(ctx, a)
+		there, err := h.Inspector.EntryExists(ctx, a)
 		if err == nil && there {
 			err = processor.Stalled(fmt.Errorf("verify removal of %s: it is still there", a.Target))
 		}
-		if errors.Is(err, orphan.ErrStays) {
+		if errors.Is(err, orphan.ErrNotRemovable) {
 			err = processor.Stalled(err)
 		}
 		if err != nil {
 			return nil, err
 		}
-		uid, err := h.Inspector.PodOf(ctx, a)
+		uid, err := h.Inspector.PodUID(ctx, a)
 		if err != nil {
 			return nil, err
 		}
