@@ -127,7 +127,7 @@ func (w *bindWatcher) notify(ctx context.Context) error {
 		for _, n := range w.notifications {
 			b := n.bind
 			n.found.Describe(w.node, b.sub.PodUID, table)
-			f := subpath.Found{SubPath: b.sub, Pod: n.pod, Bind: n.found}.Fault(w.namespace)
+			f := subpath.Found{SubPath: b.sub, Pod: n.pod, Bind: n.found}.Finding(w.namespace)
 			b.fault = &Fault{Finding: f, Since: faultStart(n.found.State), KubeletPID: w.node.PID}
 			if previous, ok := w.notified[b.point]; !ok || !previous.Same(n.found.State.ID) {
 				w.notified[b.point] = n.found.State.ID
@@ -176,7 +176,7 @@ func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, 
 	if !mounted || found.Verdict != subpath.Stale && found.Verdict != subpath.SourceGone {
 		return nil, nil
 	}
-	f := subpath.Found{SubPath: b.sub, Pod: pod, Bind: found}.Fault(w.namespace)
+	f := subpath.Found{SubPath: b.sub, Pod: pod, Bind: found}.Finding(w.namespace)
 	b.code = f.Code
 	n := &notification{bind: b, pod: pod, found: found, inspectedAt: time.Now()}
 	if !w.affectsContainer(b) {
@@ -195,8 +195,8 @@ func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, 
 	return n, nil
 }
 
-// affectsContainer reports whether the fault of a bind will make a container fail, and is to be reported. A container that
-// is not started again is not affected.
+// affectsContainer reports whether the fault of a bind will make a container fail, and is to be reported. A container
+// that is not started again is not affected.
 func (w *bindWatcher) affectsContainer(b *bind) bool {
 	if b.code == "" {
 		return false

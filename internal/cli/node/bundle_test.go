@@ -33,7 +33,7 @@ func aRecording() recording {
 			LogNames: recordNames(nil, kubelet.ErrNoRuntime),
 		},
 		subPaths: &subpath.Evidence{Namespace: 5, Pods: 1, Mounts: 3, Binds: 1, Found: []subpath.BindEvidence{{
-			SubPath: kubelet.SubPath{PodUID: "u", Volume: "v", Container: "c"}, Want: podinfo.SubPathMount{Container: "c"}, State: st,
+			SubPath: kubelet.SubPath{PodUID: "u", Volume: "v", Container: "c"}, Expected: podinfo.SubPathMount{Container: "c"}, State: st,
 		}}},
 		volumes: &volume.Recording{}, orphans: &orphan.Evidence{},
 	}

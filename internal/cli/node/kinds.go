@@ -95,18 +95,18 @@ func staleSubPaths(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	l := &s.looked
 	l.MountNamespace, l.Pods, l.Mounts, l.Binds = survey.Namespace, survey.Pods, survey.Mounts, survey.Binds
 	l.KubeletRenews = renewsUnknown
-	if survey.RenewsKnown {
-		l.KubeletRenews = survey.Renews
+	if survey.ReplacesBindsKnown {
+		l.KubeletRenews = survey.ReplacesBinds
 	}
 	var faults []fault.Finding
 	for _, found := range survey.Found {
 		switch {
 		case found.Verdict == subpath.Unproven:
-			l.Unproven = append(l.Unproven, unproven{Point: found.State.Point, Why: found.Why})
-		case survey.RenewsKnown && survey.Renews && found.Renewed():
+			l.Unproven = append(l.Unproven, unproven{Point: found.State.Point, Why: found.Reason})
+		case survey.ReplacesBindsKnown && survey.ReplacesBinds && found.WillBeReplaced():
 			l.RenewedByKubelet++
 		default:
-			faults = append(faults, found.Fault(survey.Namespace))
+			faults = append(faults, found.Finding(survey.Namespace))
 		}
 	}
 	return faults, nil

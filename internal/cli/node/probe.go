@@ -155,9 +155,9 @@ func asSubPath(point string, code fault.Code, why string) (fault.Code, string, f
 	b, there, err := subpath.InspectBind(n, nil, point)
 	switch {
 	case err == nil && there && b.Verdict == subpath.Stale:
-		return fault.StaleSubPath, b.Why, fault.StaleSubPath
+		return fault.StaleSubPath, b.Reason, fault.StaleSubPath
 	case err == nil && there && b.Verdict == subpath.SourceGone:
-		return fault.MissingBindSource, b.Why, fault.StaleSubPath
+		return fault.MissingBindSource, b.Reason, fault.StaleSubPath
 	case code != "":
 		return fault.StaleSubPath, why, fault.StaleSubPath
 	}
@@ -172,8 +172,8 @@ func remedied(err error) error {
 	return err
 }
 
-// followed is the path with its symbolic links followed, as far as they lie on file systems that cannot hang: beyond that,
-// what is asked is never asked by this process.
+// followed is the path with its symbolic links followed, as far as they lie on file systems that cannot hang: beyond
+// that, what is asked is never asked by this process.
 func followed(name string) (string, error) {
 	fd, resolved, err := sys.Walk{Check: mountns.NotHanging}.Resolve(name)
 	fd.Close()

@@ -160,7 +160,7 @@ func TestEveryKindOfVolume(t *testing.T) {
 				b.Bind(source, b.point)
 				c.do(t, source)
 				if v := b.verdict(t); v != c.want {
-					t.Errorf("verdict %s, want %s: %s", v, c.want, b.inspect(t)[0].Why)
+					t.Errorf("verdict %s, want %s: %s", v, c.want, b.inspect(t)[0].Reason)
 				}
 				if err := b.Start(b.point); (err == nil) != c.starts {
 					t.Errorf("a container starts with %v: the scene is not what it should be", err)

@@ -196,7 +196,7 @@ func TestStackShowsWhatIsVisible(t *testing.T) {
 	b.Stack(second, b.point)
 	must(t, os.Remove(second))
 	got := b.inspect(t)
-	if len(got) != 1 || got[0].Verdict != Stale || got[0].Beneath != 1 || got[0].State.Same(beneath.ID) {
+	if len(got) != 1 || got[0].Verdict != Stale || got[0].HiddenMounts != 1 || got[0].State.Same(beneath.ID) {
 		t.Errorf("binds = %+v, want the upper one, stale, with one beneath", got)
 	}
 }
@@ -217,7 +217,7 @@ func TestStrangersAreNotTakenForBinds(t *testing.T) {
 	if len(r.Stale()) != 0 || len(r.Binds) != 1 {
 		t.Errorf("binds = %+v, want the one that the pod asks for, alive", r.Binds)
 	}
-	if diff := cmp.Diff(strange, r.Strange); diff != "" {
+	if diff := cmp.Diff(strange, r.Unexpected); diff != "" {
 		t.Errorf("strangers (-want +got):\n%s", diff)
 	}
 }

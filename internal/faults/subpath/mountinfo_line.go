@@ -13,12 +13,12 @@ import (
 
 // Characters that the kernel escapes in paths, and in the names of types and sources.
 var (
-	escapePath = strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`)
-	escapeName = strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`, "#", `\043`)
+	pathEscaper = strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`)
+	nameEscaper = strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`, "#", `\043`)
 )
 
-// lineOf writes a mount as the kernel writes it in mountinfo.
-func lineOf(m mountinfo.Mount) string {
+// mountinfoLine writes a mount as the kernel writes it in mountinfo.
+func mountinfoLine(m mountinfo.Mount) string {
 	optional := ""
 	for _, o := range []struct {
 		name  string
@@ -31,6 +31,6 @@ func lineOf(m mountinfo.Mount) string {
 	if m.Unbindable {
 		optional += " unbindable"
 	}
-	return fmt.Sprintf("%d %d %d:%d %s %s %s%s - %s %s %s", m.ID, m.Parent, m.Major, m.Minor, escapePath.Replace(m.Root),
-		escapePath.Replace(m.Point), m.Options, optional, escapeName.Replace(m.FSType), escapeName.Replace(m.Source), m.SuperOptions)
+	return fmt.Sprintf("%d %d %d:%d %s %s %s%s - %s %s %s", m.ID, m.Parent, m.Major, m.Minor, pathEscaper.Replace(m.Root),
+		pathEscaper.Replace(m.Point), m.Options, optional, nameEscaper.Replace(m.FSType), nameEscaper.Replace(m.Source), m.SuperOptions)
 }

@@ -179,10 +179,10 @@ func TestLinksInAVolume(t *testing.T) {
 	fd, err := sys.Lookup(dir)
 	must(t, err)
 	defer fd.Close()
-	v := volume{dir: fd, path: dir}
+	v := openedVolume{dir: fd, path: dir}
 	each := map[string]func(string) (*sys.FD, error){
-		"at once":      v.lookup,
-		"step by step": func(name string) (*sys.FD, error) { fd, _, err := v.resolve(name); return fd, err },
+		"at once":      v.openName,
+		"step by step": func(name string) (*sys.FD, error) { fd, _, err := v.openByComponents(name); return fd, err },
 	}
 	for name, want := range map[string]bool{
 		"a/b/file": true, "./a//b/file": true, "one": true, "two": true, "a/up": true, "a/far": true, "absolute": true, "way/file": true,

@@ -29,8 +29,8 @@ type Survey struct {
 	// Found are the binds that are not alive, in the order of the mount table. Those of a pod that is over are none: no
 	// container of it is started again.
 	Found []Found
-	// Renews says whether the kubelet replaces such binds itself, RenewsKnown whether that is known.
-	Renews, RenewsKnown bool
+	// ReplacesBinds says whether the kubelet replaces such binds itself, ReplacesBindsKnown whether that is known.
+	ReplacesBinds, ReplacesBindsKnown bool
 }
 
 // Found is a bind that is not alive.
@@ -44,18 +44,18 @@ type Found struct {
 // Scan looks at every subPath bind of every pod directory of the node. podOf gives a pod by its UID, nil if it is
 // not known; podOf itself may be nil. A mount that the spec of a known pod does not ask for is passed over.
 func Scan(ctx context.Context, n *kubelet.Node, podOf func(uid string) *corev1.Pod) (*Survey, error) {
-	s := &Survey{}
-	err := n.Do(ctx, func() error { return s.sweep(ctx, n, podOf) })
+	survey := &Survey{}
+	err := n.Do(ctx, func() error { return survey.inspectAll(ctx, n, podOf) })
 	if err != nil {
 		return nil, fmt.Errorf("sweep subPath binds of %s: %w", n, err)
 	}
 	renews, err := n.ReplacesStaleBinds()
-	s.Renews, s.RenewsKnown = renews, err == nil
-	return s, nil
+	survey.ReplacesBinds, survey.ReplacesBindsKnown = renews, err == nil
+	return survey, nil
 }
 
-// sweep runs inside the namespace.
-func (s *Survey) sweep(ctx context.Context, n *kubelet.Node, podOf func(uid string) *corev1.Pod) error {
+// inspectAll runs inside the namespace.
+func (s *Survey) inspectAll(ctx context.Context, node *kubelet.Node, podOf func(uid string) *corev1.Pod) error {
 	ns, err := mountns.Self()
 	if err != nil {
 		return err
@@ -65,21 +65,21 @@ func (s *Survey) sweep(ctx context.Context, n *kubelet.Node, podOf func(uid stri
 		return err
 	}
 	s.Namespace, s.Mounts = ns.Inode, len(table.Mounts())
-	if s.Pods, err = countDirs(n.PodsDir()); err != nil {
+	if s.Pods, err = countDirs(node.PodsDir()); err != nil {
 		return err
 	}
-	for _, point := range points(table.Under(n.PodsDir())) {
+	for _, point := range mountPoints(table.Under(node.PodsDir())) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		s.look(n, podOf, point, table)
+		s.addBind(node, podOf, point, table)
 	}
 	return nil
 }
 
-// look adds one bind. One that cannot be looked at is not proven to be anything, and the others are looked at.
-func (s *Survey) look(n *kubelet.Node, podOf func(uid string) *corev1.Pod, point string, table *mountinfo.Table) {
-	place, ok := n.ParseSubPath(point)
+// addBind adds one bind. One that cannot be looked at is not proven to be anything, and the others are looked at.
+func (s *Survey) addBind(node *kubelet.Node, podOf func(uid string) *corev1.Pod, point string, table *mountinfo.Table) {
+	place, ok := node.ParseSubPath(point)
 	if !ok {
 		return
 	}
@@ -87,17 +87,17 @@ func (s *Survey) look(n *kubelet.Node, podOf func(uid string) *corev1.Pod, point
 	if podOf != nil {
 		pod = podOf(place.PodUID)
 	}
-	b, there, err := InspectBind(n, pod, point)
+	bind, there, err := InspectBind(node, pod, point)
 	if err != nil {
-		b, there = unasked(podinfo.SubPathMount{}, mount.State{ID: mount.ID{Point: point}}, err.Error()), true
+		bind, there = notInspected(podinfo.SubPathMount{}, mount.State{ID: mount.ID{Point: point}}, err.Error()), true
 	}
 	if !there {
 		return
 	}
 	s.Binds++
-	if b.Verdict != Alive && (pod == nil || !podinfo.Ended(pod)) {
-		b.Describe(n, place.PodUID, table)
-		s.Found = append(s.Found, Found{place, pod, b})
+	if bind.Verdict != Alive && (pod == nil || !podinfo.Ended(pod)) {
+		bind.Describe(node, place.PodUID, table)
+		s.Found = append(s.Found, Found{place, pod, bind})
 	}
 }
 
@@ -116,12 +116,12 @@ func countDirs(dir string) (int, error) {
 	return count, nil
 }
 
-// Fault returns what was found as a fault: StaleSubPath or MissingBindSource. It has no code if nothing is proven.
+// Finding returns what was found as a fault: StaleSubPath or MissingBindSource. It has no code if nothing is proven.
 // namespace is the inode number of the mount namespace.
-func (f Found) Fault(namespace uint64) fault.Finding {
+func (f Found) Finding(namespace uint64) fault.Finding {
 	pod := fault.Pod{UID: f.SubPath.PodUID}
 	if f.Pod != nil {
 		pod = podinfo.PodOf(f.Pod)
 	}
-	return f.Bind.finding(pod, f.Pod, namespace)
+	return f.Bind.findingOf(pod, f.Pod, namespace)
 }

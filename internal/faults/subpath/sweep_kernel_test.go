@@ -106,7 +106,7 @@ func TestSweep(t *testing.T) {
 			counts := map[string]int{}
 			var got []string
 			for _, f := range survey.Found {
-				finding := f.Fault(survey.Namespace)
+				finding := f.Finding(survey.Namespace)
 				line := fmt.Sprintf("%s %s %s", finding.Pod.UID, f.Verdict, finding.Code)
 				if counts[line]++; counts[line] == 1 {
 					got = append(got, line)
@@ -120,7 +120,7 @@ func TestSweep(t *testing.T) {
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("found (-want +got):\n%s", diff)
 			}
-			if survey.Pods != 8 || survey.Binds != c.binds || survey.Mounts < survey.Binds || survey.RenewsKnown {
+			if survey.Pods != 8 || survey.Binds != c.binds || survey.Mounts < survey.Binds || survey.ReplacesBindsKnown {
 				t.Errorf("survey = %+v, want 8 pods, %d binds", survey, c.binds)
 			}
 		})
@@ -128,12 +128,12 @@ func TestSweep(t *testing.T) {
 }
 
 // checkFinding makes sure that a finding says where the bind is and what proves it.
-func checkFinding(t *testing.T, s testNode, found Found, f fault.Finding, podOf func(string) *corev1.Pod) {
+func checkFinding(t *testing.T, s testNode, found Found, finding fault.Finding, podOf func(string) *corev1.Pod) {
 	t.Helper()
-	if f.Mount.Point != s.Node.SubPathPoint(found.SubPath) || f.Container != "app" || f.Volume != found.SubPath.Volume || f.Mount.Namespace == 0 {
-		t.Errorf("finding %+v does not name the bind %+v", f, found.SubPath)
+	if finding.Mount.Point != s.Node.SubPathPoint(found.SubPath) || finding.Container != "app" || finding.Volume != found.SubPath.Volume || finding.Mount.Namespace == 0 {
+		t.Errorf("finding %+v does not name the bind %+v", finding, found.SubPath)
 	}
-	text := strings.Join(f.Evidence, "\n")
+	text := strings.Join(finding.Evidence, "\n")
 	known := podOf != nil && podOf(found.SubPath.PodUID) != nil
 	parts := []string{"mountinfo: ", "source on the host: \"" + s.Root, "the pod's spec is not known"}
 	if known {
@@ -144,8 +144,8 @@ func checkFinding(t *testing.T, s testNode, found Found, f fault.Finding, podOf 
 			t.Errorf("the evidence does not speak of %q:\n%s", part, text)
 		}
 	}
-	if known != (f.Pod.Name != "") {
-		t.Errorf("pod %+v, known: %v", f.Pod, known)
+	if known != (finding.Pod.Name != "") {
+		t.Errorf("pod %+v, known: %v", finding.Pod, known)
 	}
 }
 
@@ -169,8 +169,8 @@ func TestSweepTellsWhetherTheKubeletRenews(t *testing.T) {
 		s.Renews(renews)
 		survey, err := Scan(t.Context(), s.Node, s.pod)
 		must(t, err)
-		if !survey.RenewsKnown || survey.Renews != renews {
-			t.Errorf("renews: %v, known: %v, want %v", survey.Renews, survey.RenewsKnown, renews)
+		if !survey.ReplacesBindsKnown || survey.ReplacesBinds != renews {
+			t.Errorf("renews: %v, known: %v, want %v", survey.ReplacesBinds, survey.ReplacesBindsKnown, renews)
 		}
 	}
 	stopped, stop := context.WithCancel(t.Context())
@@ -250,7 +250,7 @@ func TestSameFileIsNotRenewed(t *testing.T) {
 		pod, source, point := s.settle(t, "x", kubelettest.EmptyDir, "empty")
 		changes[what].do(t, source)
 		b, there, err := InspectBind(s.Node, pod, point)
-		if err != nil || !there || b.Verdict != Stale || b.Renewed() != renewed {
+		if err != nil || !there || b.Verdict != Stale || b.WillBeReplaced() != renewed {
 			t.Errorf("%s: %+v, %v, want renewed: %v", what, b, err, renewed)
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// TestUnmountLeavesNoPlaceholder plays a kubelet that has found the stale bind in place and is just having the container
-// started: with the bind gone, the runtime is not to start it with the empty file or directory below.
+// TestUnmountLeavesNoPlaceholder plays a kubelet that has found the stale bind in place and is just having the
+// container started: with the bind gone, the runtime is not to start it with the empty file or directory below.
 func TestUnmountLeavesNoPlaceholder(t *testing.T) {
 	for _, c := range []struct{ plugin, volume string }{
 		{kubelettest.ConfigMap, "configmap"}, {kubelettest.EmptyDir, "empty"},
@@ -31,7 +31,7 @@ func TestUnmountLeavesNoPlaceholder(t *testing.T) {
 				t.Fatalf("at the point: %v, %v, want what the subPath names", now, err)
 			}
 			must(t, b.Start(b.point))
-			if binds := b.inspect(t); len(binds) != 1 || binds[0].Verdict != Alive || binds[0].Beneath != 0 {
+			if binds := b.inspect(t); len(binds) != 1 || binds[0].Verdict != Alive || binds[0].HiddenMounts != 0 {
 				t.Errorf("binds = %+v, want one that is alive, with nothing beneath", binds)
 			}
 		})
@@ -84,11 +84,11 @@ func TestUnmountOnSharedMount(t *testing.T) {
 	b.Bind(filepath.Join(b.Volume(b.pod, kubelettest.ConfigMap, "configmap"), "entry"), b.point)
 	b.Update(b.pod, kubelettest.ConfigMap, "configmap", map[string]string{"entry": "two"})
 	before := b.inspect(t)[0]
-	if before.State.Shared == 0 || before.Spreads != before.State.Shared {
-		t.Fatalf("peer groups %d and %d, want one for both", before.State.Shared, before.Spreads)
+	if before.State.Shared == 0 || before.PeerGroup != before.State.Shared {
+		t.Fatalf("peer groups %d and %d, want one for both", before.State.Shared, before.PeerGroup)
 	}
 	must(t, Unmount(t.Context(), b.Node, b.pod, before.State.ID))
-	if binds := b.inspect(t); len(binds) != 1 || binds[0].Verdict != Alive || binds[0].Beneath != 0 {
+	if binds := b.inspect(t); len(binds) != 1 || binds[0].Verdict != Alive || binds[0].HiddenMounts != 0 {
 		t.Errorf("binds = %+v, want one that is alive, with nothing beneath", binds)
 	}
 }

@@ -47,8 +47,8 @@ type Diagnoser struct {
 // Name is subpathRemountDiagnoser.
 func (d *Diagnoser) Name() string { return "subpathRemountDiagnoser" }
 
-// Run looks at every subPath of the pod, or of the container that the request names, and where none is stale at what its
-// containers mount that are not started.
+// Run looks at every subPath of the pod, or of the container that the request names, and where none is stale at what
+// its containers mount that are not started.
 func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
 	pod, elsewhere, err := podref.Load(ctx, d.Pods, r)
 	if err != nil || elsewhere != "" {
@@ -95,7 +95,7 @@ func classifyBinds(n *kubelet.Node, report *subpath.Report) classifiedBinds {
 		c.renews = "this kubelet replaces binds that are out of date, but not this one: the subPath names the very file that is bound"
 	}
 	for _, b := range report.Stale() {
-		if err == nil && renews && b.Renewed() {
+		if err == nil && renews && b.WillBeReplaced() {
 			c.renewed = append(c.renewed, b)
 		} else {
 			c.stale = append(c.stale, b)

@@ -82,12 +82,12 @@ func binds(s podScope, seen classifiedBinds) (reasons []string, findings []fault
 			continue
 		case subpath.Stale:
 			reasons = append(reasons, fmt.Sprintf("%q is out of date, and this kubelet replaces it itself at the container's next start: %s "+
-				"(source on the host: %q; mountinfo: %s)", b.State.Point, b.Why, b.Source, b.Line))
+				"(source on the host: %q; mountinfo: %s)", b.State.Point, b.Reason, b.Source, b.Line))
 			continue
 		case subpath.SourceGone:
 			findings = append(findings, b.Finding(s.pod, seen.Namespace))
 		}
-		reasons = append(reasons, fmt.Sprintf("%q is left alone: %s", b.State.Point, b.Why))
+		reasons = append(reasons, fmt.Sprintf("%q is left alone: %s", b.State.Point, b.Reason))
 	}
 	return reasons, findings
 }
@@ -96,11 +96,11 @@ func count(binds []subpath.Bind, v subpath.Verdict) int {
 	return len(slices.DeleteFunc(slices.Clone(binds), func(b subpath.Bind) bool { return b.Verdict != v }))
 }
 
-// mismatches returns a finding for each bind of a container that may be of another kind than its place in the image: the
-// runtime refused the container for that, and the source is seen to be there. The image cannot be seen from here.
+// mismatches returns a finding for each bind of a container that may be of another kind than its place in the image:
+// the runtime refused the container for that, and the source is seen to be there. The image cannot be seen from here.
 func mismatches(pod *corev1.Pod, name string, binds []subpath.Bind) (found []fault.Finding) {
 	status, _ := podinfo.ContainerStatus(pod, name)
-	quote, ok := subpath.WrongKind(status)
+	quote, ok := subpath.WrongKindMessage(status)
 	if !ok {
 		return nil
 	}

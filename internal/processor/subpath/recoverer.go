@@ -26,18 +26,18 @@ const (
 	// KeyRecoverResult describes the first bind that was unmounted, KeyResults all.
 	KeyRecoverResult  = "recover.kubernetes.subpath_remount.result"
 	KeyRecoverResults = "recover.kubernetes.subpath_remount.results"
-	// KeyRecoverRunningAfter is how many seconds after the unmount all containers that could not start were seen to have
-	// started. It is absent if there was none, or the run did not wait.
+	// KeyRecoverRunningAfter is how many seconds after the unmount all containers that could not start were seen to
+	// have started. It is absent if there was none, or the run did not wait.
 	KeyRecoverRunningAfter = "recover.kubernetes.subpath_remount.running_after_seconds"
 )
 
 // Recoverer is the recoverer subpathRemountRecover.
 //
-// It repairs kubernetes#68211: it unmounts the stale subPath binds of a pod, so that the kubelet binds them again. Then it
-// brings the next start of the containers forward that could not start. It finds its targets in the pod's spec, the live
-// mount table, and the kernel's answer about each mount; parameters, results of earlier operations and messages choose
-// nothing. It unmounts a mount only if that is still the planned one, and still stale. It rests on umount2(2), and on the
-// kubelet's back-off, which counts from the newest exited container in the runtime's records.
+// It repairs kubernetes#68211: it unmounts the stale subPath binds of a pod, so that the kubelet binds them again. Then
+// it brings the next start of the containers forward that could not start. It finds its targets in the pod's spec, the
+// live mount table, and the kernel's answer about each mount; parameters, results of earlier operations and messages
+// choose nothing. It unmounts a mount only if that is still the planned one, and still stale. It rests on umount2(2),
+// and on the kubelet's back-off, which counts from the newest exited container in the runtime's records.
 type Recoverer struct {
 	Pods    kubelet.Pods
 	Kubelet kubelet.Locator
@@ -106,7 +106,7 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 func lasting(n *kubelet.Node, stale []subpath.Bind) (left, renewed []subpath.Bind) {
 	renews, err := n.ReplacesStaleBinds()
 	for _, b := range stale {
-		if err == nil && renews && b.Renewed() {
+		if err == nil && renews && b.WillBeReplaced() {
 			renewed = append(renewed, b)
 		} else {
 			left = append(left, b)
@@ -143,11 +143,11 @@ func worthwhile(pod *corev1.Pod, stale []subpath.Bind) (left []subpath.Bind, rea
 // unmountOf is the action that heals one bind.
 func unmountOf(b subpath.Bind, namespace uint64) fault.Action {
 	mount := faults.MountOfState(b.State, namespace)
-	safety := b.Why + "; it is the bind of this subPath of this pod; what the subPath names now is bound in its place, where it is there, " +
+	safety := b.Reason + "; it is the bind of this subPath of this pod; what the subPath names now is bound in its place, where it is there, " +
 		"and else the kubelet binds afresh at the next start; containers that run keep the mount that they have"
-	if b.Spreads != 0 {
+	if b.PeerGroup != 0 {
 		safety += fmt.Sprintf("; it lies on a shared mount (peer group %d), so copies of this bind in other mount namespaces go with it",
-			b.Spreads)
+			b.PeerGroup)
 	}
 	return fault.Action{
 		Kind: fault.Unmount, Target: b.State.Point, Mount: &mount, Container: b.Container, Fault: fault.StaleSubPath,
