@@ -36,7 +36,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	subprocess.Main(probe.Job, volume.Job, volume.ArgumentsJob)
+	subprocess.Main(probe.Job, volume.Job, volume.CommandLinesJob)
 	kerneltest.Main(m, kerneltest.Roles{
 		"serve": serve, "container": container, "daemon": kerneltest.HoldPrivately, "workload": volumetest.Attack, "look": look, "trap": trap, "rooted": rooted,
 	})
@@ -49,8 +49,8 @@ const (
 	deepDir = "csi/vol1" // the volume's directory in the file system
 )
 
-// scene is a volume of a pod as a CSI driver has it: a FUSE file system at the staging path, and a directory of it at the
-// pod's.
+// scene is a volume of a pod as a CSI driver has it: a FUSE file system at the staging path, and a directory of it at
+// the pod's.
 type scene struct {
 	*kubelettest.Scene
 	t       *testing.T

@@ -36,43 +36,43 @@ func orderOf(t *testing.T, from, below, point string) replaceOrder {
 	ns, err = ns.Owned()
 	must(t, err)
 	return replaceOrder{
-		Home: ns, Away: ns, From: source.ID, Below: below, Major: st.Major, Minor: st.Minor, Inode: st.Ino, Target: target.ID,
+		KubeletNamespace: ns, MountNamespace: ns, From: source.ID, Below: below, Major: st.Major, Minor: st.Minor, Inode: st.Ino, Target: target.ID,
 	}
 }
 
 // stays has an order refused, and makes sure that nothing is touched.
-func (s replaceOrder) stays(t *testing.T) {
+func (o replaceOrder) stays(t *testing.T) {
 	t.Helper()
 	before, err := mountns.Table(0)
 	must(t, err)
-	if done, err := (&Inspector{}).run(t.Context(), s, "the source"); !errors.Is(err, ErrRefused) {
+	if done, err := (&Inspector{}).runOrder(t.Context(), o, "the source"); !errors.Is(err, ErrRefused) {
 		t.Errorf("a healthy mount: %+v, %v, want that it is refused", done, err)
 	}
 	after, err := mountns.Table(0)
 	must(t, err)
-	now, ok := after.Top(s.Target.Point)
-	if !ok || now.ID != s.Target.MountInfoID || now.Minor != s.Target.Minor || len(after.Mounts()) != len(before.Mounts()) {
-		t.Errorf("at %q is %+v, and of %d mounts %d are left, want what was there", s.Target.Point, now, len(before.Mounts()), len(after.Mounts()))
+	now, ok := after.Top(o.Target.Point)
+	if !ok || now.ID != o.Target.MountInfoID || now.Minor != o.Target.Minor || len(after.Mounts()) != len(before.Mounts()) {
+		t.Errorf("at %q is %+v, and of %d mounts %d are left, want what was there", o.Target.Point, now, len(before.Mounts()), len(after.Mounts()))
 	}
 }
 
 // goes has an order carried out, and makes sure that the source is there.
-func (s replaceOrder) goes(t *testing.T) {
+func (o replaceOrder) goes(t *testing.T) {
 	t.Helper()
-	if done, err := (&Inspector{}).run(t.Context(), s, "the source"); err != nil {
+	if done, err := (&Inspector{}).runOrder(t.Context(), o, "the source"); err != nil {
 		t.Errorf("a mount that is broken: %+v, %v", done, err)
 	}
-	fd, err := sys.Lookup(s.Target.Point)
+	fd, err := sys.Lookup(o.Target.Point)
 	must(t, err)
 	defer fd.Close()
-	if st, err := fd.Stat(sys.StatIno); err != nil || st.Ino != s.Inode || st.Minor != s.Minor {
-		t.Errorf("inode %d of device %d:%d is at %q, %v, want the source", st.Ino, st.Major, st.Minor, s.Target.Point, err)
+	if st, err := fd.Stat(sys.StatIno); err != nil || st.Ino != o.Inode || st.Minor != o.Minor {
+		t.Errorf("inode %d of device %d:%d is at %q, %v, want the source", st.Ino, st.Major, st.Minor, o.Target.Point, err)
 	}
-	_ = systest.UnmountPath(s.Target.Point, true)
+	_ = systest.UnmountPath(o.Target.Point, true)
 }
 
-// TestReplaceOfWhatHasGone: the driver has unmounted the dead mount since it was judged, and has mounted again. The kernel
-// has given the new mount the numbers of the old.
+// TestReplaceOfWhatHasGone: the driver has unmounted the dead mount since it was judged, and has mounted again. The
+// kernel has given the new mount the numbers of the old.
 func TestReplaceOfWhatHasGone(t *testing.T) {
 	from, point := t.TempDir(), t.TempDir()
 	kerneltest.FUSE(t, from)

@@ -98,8 +98,8 @@ func (g *guarded) shown(pid int) mountinfo.Mount {
 	return m
 }
 
-// TestFlagsStayLocked: a volume that was given to read alone died and is replaced. Neither who was root of a user namespace
-// before nor who becomes one after may clear a flag of it.
+// TestFlagsStayLocked: a volume that was given to read alone died and is replaced. Neither who was root of a user
+// namespace before nor who becomes one after may clear a flag of it.
 func TestFlagsStayLocked(t *testing.T) {
 	g := newGuarded(t)
 	c := g.container()
@@ -107,15 +107,15 @@ func TestFlagsStayLocked(t *testing.T) {
 	mounts := mountsOf(t, evil.PID)
 	g.server.Kill()
 	g.remount("new")
-	v := g.inspect()
+	health := g.inspect()
 	actions, _ := g.heal()
 	for _, step := range actions {
 		if ns, err := mountns.Of(evil.PID); err != nil || step.Mount.Namespace == ns.Inode {
 			t.Errorf("%v; a step changes the mount namespace that the workload has made: %+v", err, step)
 		}
 	}
-	if len(actions) != 2 || v.ForeignCopies == 0 {
-		t.Errorf("%d steps, %d foreign copies, want the host's mount and the container's", len(actions), v.ForeignCopies)
+	if len(actions) != 2 || health.ForeignCopies == 0 {
+		t.Errorf("%d steps, %d foreign copies, want the host's mount and the container's", len(actions), health.ForeignCopies)
 	}
 	same(t, mounts, mountsOf(t, evil.PID))
 	if got := read(c.PID, g.at+"/data"); got != "new" {
@@ -133,7 +133,8 @@ func TestFlagsStayLocked(t *testing.T) {
 	g.locked("after", after())
 }
 
-// TestFlagsStayLockedWhereMountsSpread: to a user namespace to which those of the container spread, the replacement does.
+// TestFlagsStayLockedWhereMountsSpread: to a user namespace to which those of the container spread, the replacement
+// does.
 func TestFlagsStayLockedWhereMountsSpread(t *testing.T) {
 	g := newGuarded(t)
 	c, _ := volumetest.Workload{Group: g.group, At: g.at, Source: g.from, Shares: true}.Start(t)
@@ -159,8 +160,8 @@ func TestFlagsStayLockedWhereMountsSpread(t *testing.T) {
 	g.locked("spread", attack())
 }
 
-// TestForgedDeath: a file system of the same type and source, that a workload has served itself and let die at the place of
-// its volume, is not the volume, which is healthy.
+// TestForgedDeath: a file system of the same type and source, that a workload has served itself and let die at the
+// place of its volume, is not the volume, which is healthy.
 func TestForgedDeath(t *testing.T) {
 	g := newGuarded(t)
 	c := g.container()
@@ -176,16 +177,16 @@ func TestForgedDeath(t *testing.T) {
 	for _, selection := range []volume.Selection{{}, {PodUID: string(g.pod.UID)}} {
 		survey, err := g.i.Inspect(t.Context(), selection)
 		g.must(err)
-		for _, v := range survey.Volumes {
-			actions, _, err := g.i.Plan(t.Context(), v, volume.PlanOptions{})
+		for _, health := range survey.Volumes {
+			actions, _, err := g.i.Plan(t.Context(), health, volume.PlanOptions{})
 			g.must(err)
 			for _, step := range actions {
 				done, err := g.i.Apply(t.Context(), step)
 				t.Errorf("the volume is healthy, and a step was made: %+v: %+v, %v", step, done, err)
 			}
-			for _, copied := range v.Copies {
+			for _, copied := range health.Copies {
 				if copied.Namespace.Same(own) {
-					t.Errorf("what the workload has forged is a copy of volume %q: %+v", v.Name, copied)
+					t.Errorf("what the workload has forged is a copy of volume %q: %+v", health.Name, copied)
 				}
 			}
 		}
@@ -194,7 +195,8 @@ func TestForgedDeath(t *testing.T) {
 	g.unharmed("forged", attack())
 }
 
-// TestTheFirstProcess: where the runtime names it, its mount namespace is the container's, and that of no other process.
+// TestTheFirstProcess: where the runtime names it, its mount namespace is the container's, and that of no other
+// process.
 func TestTheFirstProcess(t *testing.T) {
 	for name, c := range map[string]struct {
 		own     bool // the first process is in a user namespace of its own
@@ -227,7 +229,7 @@ func TestTheFirstProcess(t *testing.T) {
 			}
 			g.server.Kill()
 			g.remount("new")
-			v := g.inspect()
+			health := g.inspect()
 			actions, refusals := g.heal()
 			if len(actions) != c.steps {
 				t.Errorf("%d steps, want %d: %+v, refusals %q", len(actions), c.steps, actions, refusals)
@@ -235,8 +237,8 @@ func TestTheFirstProcess(t *testing.T) {
 			if c.refusal != "" && !strings.Contains(strings.Join(refusals, "\n"), c.refusal) {
 				t.Errorf("refusals %q do not say %q", refusals, c.refusal)
 			}
-			if (v.ForeignCopies > 0) != (c.foreign > 0) {
-				t.Errorf("%d foreign copies, want %d", v.ForeignCopies, c.foreign)
+			if (health.ForeignCopies > 0) != (c.foreign > 0) {
+				t.Errorf("%d foreign copies, want %d", health.ForeignCopies, c.foreign)
 			}
 			for pid, before := range left {
 				same(t, before, mountsOf(t, pid))
@@ -245,26 +247,26 @@ func TestTheFirstProcess(t *testing.T) {
 	}
 }
 
-// TestOwnerOfTheNamespaceChanged: the process that does a step enters no namespace of another owner than the one that was
-// judged, whatever its number and its process.
+// TestOwnerOfTheNamespaceChanged: the process that does a step enters no namespace of another owner than the one that
+// was judged, whatever its number and its process.
 func TestOwnerOfTheNamespaceChanged(t *testing.T) {
 	g := newGuarded(t)
 	evil, _ := volumetest.Workload{User: true, Group: g.group, At: g.at, Source: g.from}.Start(t)
-	ns, err := mountns.Of(evil.PID)
+	namespace, err := mountns.Of(evil.PID)
 	g.must(err)
 	own, err := mountns.Of(os.Getpid())
 	g.must(err)
 	own, err = own.Owned()
 	g.must(err)
-	ns.UserNamespace = own.UserNamespace
-	err = ns.Do(func() error { return errors.New("entered") })
+	namespace.UserNamespace = own.UserNamespace
+	err = namespace.Do(func() error { return errors.New("entered") })
 	if !errors.Is(err, mountns.ErrChanged) {
 		t.Errorf("error %v, want ErrChanged", err)
 	}
-	if ns, err = ns.Owned(); err != nil || ns.UserNamespace == own.UserNamespace || ns.UserNamespace == 0 {
-		t.Errorf("owned by %d, %v, and our own by %d", ns.UserNamespace, err, own.UserNamespace)
+	if namespace, err = namespace.Owned(); err != nil || namespace.UserNamespace == own.UserNamespace || namespace.UserNamespace == 0 {
+		t.Errorf("owned by %d, %v, and our own by %d", namespace.UserNamespace, err, own.UserNamespace)
 	}
-	if err := ns.Do(func() error { return nil }); err != nil {
+	if err := namespace.Do(func() error { return nil }); err != nil {
 		t.Errorf("with its owner: %v", err)
 	}
 }

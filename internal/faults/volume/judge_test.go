@@ -51,16 +51,16 @@ func mountAt49(id int, root, point string) mountns.Mount {
 // staged is a volume that is directory root of a FUSE file system, of which the driver has staged the whole: what the
 // volume's mount, the staging path and the directory that belongs there have answered.
 func staged(root string, own, staging, expected probe.Answer) *Evidence {
-	e := &Evidence{
+	evidence := &Evidence{
 		Volume: Volume{
 			Plugin: kubelet.CSI, Name: "pvc-1", Point: "/p", Mount: mountAt49(2, root, "/p"), Record: &kubelet.VolumeRecord{Driver: "d", Handle: "h"},
 			Staging: &Staging{Point: "/g", Mount: mountAt49(1, "/", "/g")},
 		},
 		Answer: own, StagingAnswer: staging, ExpectedAnswer: expected,
 	}
-	below, _ := relative("/", rootOf(e.Mount.Mount))
-	e.Staging.location = stagedLocation{known: true, below: below}
-	return e
+	below, _ := relativePath("/", unmarkedRoot(evidence.Mount.Mount))
+	evidence.Staging.location = stagedLocation{known: true, pathBelowStaged: below}
+	return evidence
 }
 
 func hostPath(point string, own, expected probe.Answer) *Evidence {
@@ -70,7 +70,7 @@ func hostPath(point string, own, expected probe.Answer) *Evidence {
 // onNodeDisk has the pod's mount be of the directory of the node's disk that the volume is mounted over.
 func (e *Evidence) onNodeDisk() *Evidence {
 	e.Mount.Minor, e.Mount.FSType = 1, "ext4"
-	e.Staging.location = stagedLocation{known: true, below: "v", onNodeDisk: true, disk: device{0, 1}, covered: "/k/v"}
+	e.Staging.location = stagedLocation{known: true, pathBelowStaged: "v", onNodeDisk: true, nodeDisk: device{0, 1}, covered: "/k/v"}
 	return e
 }
 

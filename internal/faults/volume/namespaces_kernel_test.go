@@ -134,7 +134,7 @@ func TestAProcessOfAnotherContainer(t *testing.T) {
 		must(t, os.Remove(group))
 	})
 	must(t, os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(guest.Process.Pid)), 0o644))
-	ns, err := mountns.Of(os.Getpid())
+	namespace, err := mountns.Of(os.Getpid())
 	must(t, err)
 	host, visitor := cri.Owner{ContainerID: "h", Container: "host"}, cri.Owner{ContainerID: "v", Container: "visitor"}
 	for _, c := range []struct {
@@ -148,7 +148,7 @@ func TestAProcessOfAnotherContainer(t *testing.T) {
 		{[]int{os.Getpid()}, byGroup{name: visitor, "": host}, "host"},
 	} {
 		n := &namespaces{runtime: c.of, cache: &ownerCache{}}
-		o := &otherNamespace{ns: ns, pids: c.pids}
+		o := &otherNamespace{namespace: namespace, pids: c.pids}
 		must(t, n.findOwner(t.Context(), o))
 		if c.want == "" && (o.owner != nil || !strings.Contains(o.ownerReason, "processes of containers")) {
 			t.Errorf("%v: %+v, %q, want that it cannot be told", c.pids, o.owner, o.ownerReason)
@@ -175,10 +175,10 @@ func TestTableOfAContainerWhoseProcessHasEnded(t *testing.T) {
 	must(t, err)
 	ended := exec.Command("true")
 	must(t, ended.Run())
-	ns, err := mountns.Of(elsewhere.Process.Pid)
+	namespace, err := mountns.Of(elsewhere.Process.Pid)
 	must(t, err)
-	ns.PID = ended.Process.Pid
-	ns.ID = 0 // so that a kernel cannot find it by that
+	namespace.PID = ended.Process.Pid
+	namespace.ID = 0 // so that a kernel cannot find it by that
 	for _, c := range []struct {
 		pids []int
 		want bool
@@ -187,7 +187,7 @@ func TestTableOfAContainerWhoseProcessHasEnded(t *testing.T) {
 		{[]int{os.Getpid()}, false},
 		{nil, false},
 	} {
-		table := (&otherNamespace{ns: ns, pids: c.pids}).table()
+		table := (&otherNamespace{namespace: namespace, pids: c.pids}).mountTable()
 		if (table != nil) != c.want {
 			t.Errorf("by %d: %v, want a table: %v", c.pids, table, c.want)
 		}

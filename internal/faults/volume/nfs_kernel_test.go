@@ -53,14 +53,14 @@ func replaced(s *scene, server *nfs.Server) {
 func (s *scene) state(want fault.Code) *volume.Health {
 	s.t.Helper()
 	begin := time.Now()
-	v := s.inspect()
+	health := s.inspect()
 	if took := time.Since(begin); took > 4*patient {
 		s.t.Errorf("the look took %s", took)
 	}
-	if v.Code != want {
-		s.t.Fatalf("the volume has fault %q, want %q: %q %+v", v.Code, want, v.Reasons, v.Answer)
+	if health.Code != want {
+		s.t.Fatalf("the volume has fault %q, want %q: %q %+v", health.Code, want, health.Reasons, health.Answer)
 	}
-	return v
+	return health
 }
 
 var versions = map[string]string{"v4": "vers=4.2", "v3": "vers=3,nolock"}
@@ -72,15 +72,15 @@ func TestNFSDirectoryReplacedOnTheServer(t *testing.T) {
 			s := nfsScene(t, server, version, true)
 			s.state("")
 			replaced(s, server)
-			v := s.state(fault.StaleFileHandle)
-			if v.Source != nil || !strings.Contains(v.NoSourceReason, "not alive either") {
-				t.Fatalf("source %+v, because %q; want none, as the staged mount is stale as well", v.Source, v.NoSourceReason)
+			health := s.state(fault.StaleFileHandle)
+			if health.Source != nil || !strings.Contains(health.NoSourceReason, "not alive either") {
+				t.Fatalf("source %+v, because %q; want none, as the staged mount is stale as well", health.Source, health.NoSourceReason)
 			}
 			// The driver mounts it again.
 			s.must(systest.UnmountPath(s.g, true))
 			server.Mount("pv", s.g, version)
-			if v = s.state(fault.StaleFileHandle); v.Source == nil {
-				t.Fatalf("no source, because %q", v.NoSourceReason)
+			if health = s.state(fault.StaleFileHandle); health.Source == nil {
+				t.Fatalf("no source, because %q", health.NoSourceReason)
 			}
 			s.heal()
 			s.state("")

@@ -20,7 +20,7 @@ func TestPlan(t *testing.T) {
 	replaceable := Decision{Replaceable: true, Reason: "the runtime made it"}
 	copyOf := func(v *Health, d Decision) {
 		c := &Copy{Mount: mountAt49(9, "/v", "/data"), volume: v, Answer: v.Answer, Decision: d}
-		c.judge(nil, nil)
+		c.judgeAnswer(nil, nil)
 		v.Copies = append(v.Copies, c)
 	}
 	for name, c := range map[string]struct {
@@ -33,7 +33,7 @@ func TestPlan(t *testing.T) {
 		"healthy": {staged("/v", alive(), alive(), alive()), func(*Health) {}, PlanOptions{Abort: true}, nil, nil},
 		"dead": {staged("/v", dead, alive(), alive()), func(v *Health) { copyOf(v, replaceable) }, PlanOptions{},
 			[]fault.ActionKind{fault.Replace, fault.Replace}, nil},
-		"dead, the copy not ours": {staged("/v", dead, alive(), alive()), func(v *Health) { copyOf(v, refuse("it is another's")) }, PlanOptions{},
+		"dead, the copy not ours": {staged("/v", dead, alive(), alive()), func(v *Health) { copyOf(v, refuseReplacement("it is another's")) }, PlanOptions{},
 			[]fault.ActionKind{fault.Replace}, []string{"it is another's"}},
 		"no source": {staged("/v", dead, dead, probe.Answer{}), func(v *Health) { copyOf(v, replaceable) }, PlanOptions{}, nil,
 			[]string{"is not alive either", "is not alive either"}},

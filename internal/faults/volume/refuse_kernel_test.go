@@ -28,8 +28,8 @@ import (
 
 const mountedIn = "something is mounted in the volume"
 
-// TestRefusals has each of the conditions be false, and makes sure that nothing is touched. steps is how much may be done
-// all the same.
+// TestRefusals has each of the conditions be false, and makes sure that nothing is touched. steps is how much may be
+// done all the same.
 func TestRefusals(t *testing.T) {
 	other := kubelet.VolumeRecord{Driver: driver, Handle: "handle-2", PersistentVolume: "pvc-2"}
 	for name, c := range map[string]struct {
@@ -132,9 +132,9 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestCopiesOfOthers: in a container of another pod, that of the driver mostly, to which the kubelet's root directory is
-// mounted, and in services of the node that have a mount namespace of their own. Their copies are no fault of the pod,
-// keep nothing of it from being repaired, and stay as they are.
+// TestCopiesOfOthers: in a container of another pod, that of the driver mostly, to which the kubelet's root directory
+// is mounted, and in services of the node that have a mount namespace of their own. Their copies are no fault of the
+// pod, keep nothing of it from being repaired, and stay as they are.
 func TestCopiesOfOthers(t *testing.T) {
 	for name, set := range map[string]func(*scene){
 		"another pod":  func(s *scene) { s.runtime.of.PodUID = "another" },
@@ -147,14 +147,14 @@ func TestCopiesOfOthers(t *testing.T) {
 			s.remount("new")
 			set(s)
 			inside := mountsOf(t, other.PID)
-			v := s.inspect()
-			actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
+			health := s.inspect()
+			actions, refusals, err := s.i.Plan(t.Context(), health, volume.PlanOptions{})
 			s.must(err)
-			if len(actions) != 2 || len(refusals) > 0 || v.ForeignCopies == 0 {
-				t.Errorf("%d foreign copies, actions %+v, refusals %q", v.ForeignCopies, actions, refusals)
+			if len(actions) != 2 || len(refusals) > 0 || health.ForeignCopies == 0 {
+				t.Errorf("%d foreign copies, actions %+v, refusals %q", health.ForeignCopies, actions, refusals)
 			}
-			for _, f := range v.Findings() {
-				if f.Pod.UID != v.Pod.UID {
+			for _, f := range health.Findings() {
+				if f.Pod.UID != health.Pod.UID {
 					t.Errorf("found in pod %q: %+v", f.Pod.UID, f)
 				}
 			}
@@ -169,25 +169,26 @@ func TestCopiesOfOthers(t *testing.T) {
 	}
 }
 
-// refused makes sure that a plan says why, that looking and refused actions change nothing, and how many actions are left.
+// refused makes sure that a plan says why, that looking and refused actions change nothing, and how many actions are
+// left.
 func (s *scene) refused(c *kerneltest.Actor, why string, steps int) {
 	s.t.Helper()
 	before, inside := s.Mounts(), mountsOf(s.t, c.PID)
-	v := s.inspect()
-	actions, refusals, err := s.i.Plan(s.t.Context(), v, volume.PlanOptions{})
+	health := s.inspect()
+	actions, refusals, err := s.i.Plan(s.t.Context(), health, volume.PlanOptions{})
 	s.must(err)
-	if v.Code != fault.DisconnectedFUSE || len(actions) != steps || !strings.Contains(strings.Join(refusals, "\n"), why) {
-		s.t.Errorf("%s, %d actions %+v, refusals %q; want %d, and %q", v.Code, len(actions), actions, refusals, steps, why)
+	if health.Code != fault.DisconnectedFUSE || len(actions) != steps || !strings.Contains(strings.Join(refusals, "\n"), why) {
+		s.t.Errorf("%s, %d actions %+v, refusals %q; want %d, and %q", health.Code, len(actions), actions, refusals, steps, why)
 	}
 	tried := 0
-	for _, f := range v.Findings() {
-		a := s.action(fault.Replace, f.Mount)
+	for _, finding := range health.Findings() {
+		a := s.action(fault.Replace, finding.Mount)
 		if planned(actions, a) {
 			continue
 		}
 		tried++
 		if done, err := s.i.Apply(s.t.Context(), a); !errors.Is(err, volume.ErrRefused) {
-			s.t.Errorf("apply to %q: %+v, %v, want that it is refused", f.Mount.Point, done, err)
+			s.t.Errorf("apply to %q: %+v, %v, want that it is refused", finding.Mount.Point, done, err)
 		}
 	}
 	if tried == 0 {
@@ -339,18 +340,18 @@ func TestHostPath(t *testing.T) {
 		t.Errorf("%+v, want a healthy one", v)
 	}
 	s.server.Kill()
-	v := look()
-	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
+	health := look()
+	actions, refusals, err := s.i.Plan(t.Context(), health, volume.PlanOptions{})
 	s.must(err)
-	if v.Code != fault.DisconnectedFUSE || len(v.Copies) != 1 || len(actions) > 0 || len(refusals) != 2 {
-		t.Errorf("%s, copies %+v, actions %+v, refusals %q", v.Code, v.Copies, actions, refusals)
+	if health.Code != fault.DisconnectedFUSE || len(health.Copies) != 1 || len(actions) > 0 || len(refusals) != 2 {
+		t.Errorf("%s, copies %+v, actions %+v, refusals %q", health.Code, health.Copies, actions, refusals)
 	}
 	s.remount("new")
-	v = look()
-	actions, refusals, err = s.i.Plan(t.Context(), v, volume.PlanOptions{})
+	health = look()
+	actions, refusals, err = s.i.Plan(t.Context(), health, volume.PlanOptions{})
 	s.must(err)
-	if v.Code != "" || len(actions) != 1 {
-		t.Fatalf("%s, actions %+v, refusals %q", v.Code, actions, refusals)
+	if health.Code != "" || len(actions) != 1 {
+		t.Fatalf("%s, actions %+v, refusals %q", health.Code, actions, refusals)
 	}
 	_, err = s.i.Apply(t.Context(), actions[0])
 	s.must(err)

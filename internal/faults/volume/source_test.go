@@ -71,7 +71,7 @@ func TestDecideCopy(t *testing.T) {
 		refusal     string // empty: it can be replaced
 	}{
 		"the whole volume":    {func(*Copy) {}, nil, nil, "/g/v", ""},
-		"not to be replaced":  {func(c *Copy) { c.Decision = refuse("it is another's") }, nil, nil, "/g/v", "it is another's"},
+		"not to be replaced":  {func(c *Copy) { c.Decision = refuseReplacement("it is another's") }, nil, nil, "/g/v", "it is another's"},
 		"no reason was given": {func(c *Copy) { c.Decision = Decision{} }, nil, nil, "/g/v", "connection to the daemon"},
 		"no source":           {func(c *Copy) { c.volume.Source = nil }, nil, nil, "", ""},
 		"a subPath":           {func(c *Copy) { c.SubPath = "a" }, &here, nil, "/g/v/a", ""},
@@ -86,7 +86,7 @@ func TestDecideCopy(t *testing.T) {
 		v := healthOf(staged("/v", dead, alive(), alive()))
 		x := &Copy{Mount: mountAt49(9, "/v", "/data"), volume: v, Answer: dead, Decision: Decision{Replaceable: true, Reason: "the runtime made it"}}
 		c.change(x)
-		x.judge(c.sub, c.inSpec)
+		x.judgeAnswer(c.sub, c.inSpec)
 		if (x.Source == nil) != (c.source == "") || x.Source != nil && x.Source.Path != c.source || x.Code != fault.DisconnectedFUSE {
 			t.Errorf("%s: %q, source %+v, want %q", name, x.Code, x.Source, c.source)
 		}

@@ -164,14 +164,14 @@ func TestSplit(t *testing.T) {
 	c := s.start()
 	s.serve("new")
 	before, inside := s.Mounts(), mountsOf(t, c.PID)
-	v := s.inspect()
-	if v.Code != fault.DeletedVolumeSource || !strings.Contains(v.Reasons[0], "data is being split") {
-		t.Fatalf("%s, %q", v.Code, v.Reasons)
+	health := s.inspect()
+	if health.Code != fault.DeletedVolumeSource || !strings.Contains(health.Reasons[0], "data is being split") {
+		t.Fatalf("%s, %q", health.Code, health.Reasons)
 	}
-	if len(v.Copies) != 3 || len(v.WrittenToNodeDisk) != 1 {
-		t.Fatalf("%s, %q, split %q, copies %+v", v.Code, v.Reasons, v.WrittenToNodeDisk, v.Copies)
+	if len(health.Copies) != 3 || len(health.WrittenToNodeDisk) != 1 {
+		t.Fatalf("%s, %q, split %q, copies %+v", health.Code, health.Reasons, health.WrittenToNodeDisk, health.Copies)
 	}
-	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
+	actions, refusals, err := s.i.Plan(t.Context(), health, volume.PlanOptions{})
 	s.must(err)
 	if len(actions) > 0 || len(refusals) != 4 || !strings.Contains(refusals[0], "cp -a") {
 		t.Errorf("actions %+v, refusals %q, want that nothing is hidden that was written", actions, refusals)
@@ -209,22 +209,22 @@ func TestHung(t *testing.T) {
 	c := s.start()
 	s.stop()
 	before, inside := s.Mounts(), mountsOf(t, c.PID)
-	v := s.inspect()
+	health := s.inspect()
 	why := "stopped"
 	if sys.HasFUSEServer.Probe() != nil {
 		why = "it is not known which process serves"
 	}
-	if v.Code != fault.HungMount || v.Source != nil || !strings.Contains(strings.Join(v.DaemonNotes, "\n"), why) {
-		t.Fatalf("%s, source %+v, fate %q, want %q", v.Code, v.Source, v.DaemonNotes, why)
+	if health.Code != fault.HungMount || health.Source != nil || !strings.Contains(strings.Join(health.DaemonNotes, "\n"), why) {
+		t.Fatalf("%s, source %+v, fate %q, want %q", health.Code, health.Source, health.DaemonNotes, why)
 	}
-	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
+	actions, refusals, err := s.i.Plan(t.Context(), health, volume.PlanOptions{})
 	s.must(err)
 	if len(actions) > 0 || !strings.Contains(refusals[0], "asked for") {
 		t.Errorf("actions %+v, refusals %q, want that nothing is done unasked", actions, refusals)
 	}
 	same(t, before, s.Mounts())
 	same(t, inside, mountsOf(t, c.PID))
-	actions, refusals, err = s.i.Plan(t.Context(), v, volume.PlanOptions{Abort: true})
+	actions, refusals, err = s.i.Plan(t.Context(), health, volume.PlanOptions{Abort: true})
 	s.must(err)
 	if len(actions) != 1 || actions[0].Kind != fault.Abort || actions[0].Lossless {
 		t.Fatalf("actions %+v, refusals %q, want to abort alone", actions, refusals)
@@ -261,7 +261,7 @@ func TestHungWithSource(t *testing.T) {
 	if done, err := s.i.Apply(t.Context(), actions[1]); !errors.Is(err, volume.ErrRefused) {
 		t.Errorf("before it is aborted: %+v, %v, want that it is refused", done, err)
 	}
-	if proof, err := s.i.Verify(t.Context(), actions); err != nil || proof.Healed || len(proof.Left) != 5 {
+	if proof, err := s.i.Verify(t.Context(), actions); err != nil || proof.Healed || len(proof.NotHealed) != 5 {
 		t.Errorf("before anything is done: %+v, %v", proof, err)
 	}
 	for _, step := range actions {

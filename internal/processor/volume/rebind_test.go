@@ -231,8 +231,8 @@ func TestSaysWhyNothingIsMended(t *testing.T) {
 	}
 }
 
-// TestOutsideChoosesNothing: parameters and results of earlier operations reach package volume as a name that narrows and
-// a permission, and in no other way.
+// TestOutsideChoosesNothing: parameters and results of earlier operations reach package volume as a name that narrows
+// and a permission, and in no other way.
 func TestOutsideChoosesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -304,7 +304,7 @@ func TestBadInput(t *testing.T) {
 			t.Errorf("plan with bad %s: %v", name, err)
 		}
 	}
-	w.proof = volume.Proof{Left: []string{"it is dead still"}}
+	w.proof = volume.Proof{NotHealed: []string{"it is dead still"}}
 	if _, err := w.healer.Verify(t.Context(), w.request, good); !processor.IsStalled(err) || !strings.Contains(err.Error(), "it is dead still") {
 		t.Errorf("not healed: %v", err)
 	}

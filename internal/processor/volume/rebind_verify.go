@@ -93,7 +93,7 @@ func (h *RebindRecoverer) prove(ctx context.Context, p processor.Plan, m rebindS
 		return nil, err
 	}
 	if !proof.Healed {
-		return nil, processor.Stalled(fmt.Errorf("verify volumes of the pod: not all of it is mended: %s", processor.JoinReasons(proof.Left, maxReasons)))
+		return nil, processor.Stalled(fmt.Errorf("verify volumes of the pod: not all of it is mended: %s", processor.JoinReasons(proof.NotHealed, maxReasons)))
 	}
 	for i := range did {
 		if i < len(proof.Evidence) {

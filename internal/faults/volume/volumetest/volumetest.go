@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package volumetest has a volume of a pod as a CSI driver makes it, for the kernel tier of tests: a FUSE file system that
-// a daemon serves at the staging path, the directory of the volume bound at the pod's place, the kubelet's records of
-// both, and containers that have it. Files, mounts and deaths are real. It is for tests alone. Only the container runtime
-// is played.
+// Package volumetest has a volume of a pod as a CSI driver makes it, for the kernel tier of tests: a FUSE file system
+// that a daemon serves at the staging path, the directory of the volume bound at the pod's place, the kubelet's records
+// of both, and containers that have it. Files, mounts and deaths are real. It is for tests alone. Only the container
+// runtime is played.
 package volumetest
 
 import (
@@ -47,7 +47,7 @@ const (
 
 // Main is for TestMain. roles are the other roles of the tests.
 func Main(m *testing.M, roles ...kerneltest.Roles) {
-	subprocess.Main(probe.Job, volume.Job, volume.ArgumentsJob)
+	subprocess.Main(probe.Job, volume.Job, volume.CommandLinesJob)
 	all := kerneltest.Roles{"serve": serve, "container": container, "workload": Attack}
 	for _, r := range roles {
 		maps.Copy(all, r)
@@ -63,8 +63,8 @@ type Scene struct {
 	Pod  *corev1.Pod
 	// Staging and Point are where the file system and the directory of the volume are mounted.
 	Staging, Point string
-	// Dir is the volume's directory in the file system. No other scene has it: what other tests of the machine have mounted
-	// meanwhile must not look like a copy.
+	// Dir is the volume's directory in the file system. No other scene has it: what other tests of the machine have
+	// mounted meanwhile must not look like a copy.
 	Dir       string
 	Inspector *volume.Inspector
 
@@ -137,7 +137,8 @@ func (s *Scene) Stop() {
 	s.t.Cleanup(s.server.Kill) // SIGKILL ends one that is stopped, too
 }
 
-// Forget has the daemon know no directory any more, as a server whose directories were made again: every handle is stale.
+// Forget has the daemon know no directory any more, as a server whose directories were made again: every handle is
+// stale.
 func (s *Scene) Forget() {
 	s.t.Helper()
 	if _, err := os.Lstat(filepath.Join(s.Staging, forget)); !errors.Is(err, sys.ESTALE) {
