@@ -8,22 +8,22 @@ import (
 	"fmt"
 )
 
-// MemoryNote is the key of the note that Remember writes.
-const MemoryNote = "memory"
+// StateNote is the key of the note that Remember writes.
+const StateNote = "memory"
 
-// Remember writes down what Verify has to know about the time of the plan, as JSON.
-func (p *Plan) Remember(memory any) error {
-	text, err := json.Marshal(memory)
+// SaveState writes down what Verify has to know about the time of the plan, as JSON.
+func (p *Plan) SaveState(state any) error {
+	text, err := json.Marshal(state)
 	if err != nil {
 		return fmt.Errorf("encode notes of plan: %w", err)
 	}
-	p.Notes = map[string]string{MemoryNote: string(text)}
+	p.Notes = map[string]string{StateNote: string(text)}
 	return nil
 }
 
-// Recall reads what Remember wrote. A failure is not worth another try.
-func (p *Plan) Recall(memory any) error {
-	if err := json.Unmarshal([]byte(p.Notes[MemoryNote]), memory); err != nil {
+// LoadState reads what Remember wrote. A failure is not worth another try.
+func (p *Plan) LoadState(state any) error {
+	if err := json.Unmarshal([]byte(p.Notes[StateNote]), state); err != nil {
 		return Stalled(fmt.Errorf("decode notes of plan: %w", err))
 	}
 	return nil

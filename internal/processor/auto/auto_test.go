@@ -120,7 +120,7 @@ func (m remedy) Verify(_ context.Context, r processor.Request, p processor.Plan)
 	if len(p.Actions) != 1 || len(p.Applied) != 1 || p.Notes["of"] != m.name || p.Findings[0].Pod.Name != r.Pod.Name {
 		return processor.Result{}, fmt.Errorf("verify %+v for pod %q", p, r.Pod.Name)
 	}
-	return processor.Result{Findings: processor.Healed(p.Findings, nil), Values: map[string]string{"healed." + m.name: r.Pod.Name}}, nil
+	return processor.Result{Findings: processor.MarkHealed(p.Findings, nil), Values: map[string]string{"healed." + m.name: r.Pod.Name}}, nil
 }
 
 // scene is three families and the pods of a node.

@@ -100,7 +100,7 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 	if len(d.Parts) == 0 && len(d.errs) > 0 {
 		return processor.Plan{}, all(d.errs)
 	}
-	err = d.plan.Remember(d.memory)
+	err = d.plan.SaveState(d.memory)
 	return d.plan, err
 }
 

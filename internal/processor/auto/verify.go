@@ -20,11 +20,11 @@ func compare(a, b processor.Pod) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// Verify has each recoverer prove its own part, all at once: most of it is to wait for containers. A part that was not done
-// is not verified, and its faults stay.
+// Verify has each recoverer prove its own part, all at once: most of it is to wait for containers. A part that was not
+// done is not verified, and its faults stay.
 func (h *Recoverer) Verify(ctx context.Context, r processor.Request, p processor.Plan) (processor.Result, error) {
 	var m memory
-	if err := p.Recall(&m); err != nil {
+	if err := p.LoadState(&m); err != nil {
 		return processor.Result{}, err
 	}
 	proofs, err := h.proofs(p, m)

@@ -81,7 +81,7 @@ func (h *ReleaseRecoverer) Plan(ctx context.Context, r processor.Request) (proce
 	if m.Others, err = h.Inspector.ListOtherMounts(ctx, copies); err != nil {
 		return processor.Plan{}, err
 	}
-	err = plan.Remember(m)
+	err = plan.SaveState(m)
 	return plan, err
 }
 

@@ -47,7 +47,7 @@ func remember(c *device.Usage, detach bool) released {
 
 func recall(p processor.Plan) (memory, error) {
 	var m memory
-	err := p.Recall(&m)
+	err := p.LoadState(&m)
 	if err == nil && len(m.Devices) == 0 {
 		err = processor.Stalled(errors.New("decode notes of plan: no device is noted"))
 	}
@@ -81,7 +81,7 @@ func (h *ReleaseRecoverer) Verify(ctx context.Context, _ processor.Request, p pr
 		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyReleaseResults, err)
 	}
 	values := map[string]string{KeyReleaseResult: results[0], KeyReleaseResults: string(all)}
-	return processor.Result{Values: values, Findings: processor.Healed(p.Findings, nil)}, nil
+	return processor.Result{Values: values, Findings: processor.MarkHealed(p.Findings, nil)}, nil
 }
 
 // deeds says how many copies were unmounted, and how many had gone by themselves.

@@ -78,8 +78,8 @@ type Starter struct {
 }
 
 // Actions plans to forget the containers that never started, from the newest back to one that has run: the kubelet
-// counts its back-off from them. One that is being started may fail yet. If the runtime does not answer, the back-off is
-// waited for.
+// counts its back-off from them. One that is being started may fail yet. If the runtime does not answer, the back-off
+// is waited for.
 func (s Starter) Actions(ctx context.Context, w Waiting, code fault.Code) []fault.Action {
 	if s.Runtime == nil {
 		return nil
@@ -105,8 +105,8 @@ func (s Starter) Actions(ctx context.Context, w Waiting, code fault.Code) []faul
 	return actions
 }
 
-// Apply does one of those actions. If that is not possible, the kubelet's back-off is waited for; so it says how it went,
-// and never fails. ok is false if the action is none of those.
+// Apply does one of those actions. If that is not possible, the kubelet's back-off is waited for; so it says how it
+// went, and never fails. ok is false if the action is none of those.
 func (s Starter) Apply(ctx context.Context, pod *corev1.Pod, a fault.Action) (done fault.Applied, ok bool) {
 	if a.Kind != fault.RemoveContainerRecord {
 		return fault.Applied{}, false
@@ -114,8 +114,8 @@ func (s Starter) Apply(ctx context.Context, pod *corev1.Pod, a fault.Action) (do
 	return fault.Applied{Message: s.forget(ctx, pod, a)}, true
 }
 
-// forget removes such a record, and those of starts that have failed since the plan was made: one that was under way when the
-// mounts were repaired may still have met them as they were.
+// forget removes such a record, and those of starts that have failed since the plan was made: one that was under way
+// when the mounts were repaired may still have met them as they were.
 func (s Starter) forget(ctx context.Context, pod *corev1.Pod, a fault.Action) string {
 	if s.Runtime == nil {
 		return "left alone: no container runtime is known"
@@ -160,7 +160,8 @@ func (s Starter) later(ctx context.Context, record cri.Container) ([]cri.Contain
 	}
 }
 
-// Pod returns the pod, if it is still the one with that UID, and on this node. It is not worth another try if it is not.
+// Pod returns the pod, if it is still the one with that UID, and on this node. It is not worth another try if it is
+// not.
 func (s Starter) Pod(ctx context.Context, r processor.Request, uid string) (*corev1.Pod, error) {
 	pod, elsewhere, err := podref.Load(ctx, s.Pods, r)
 	switch {
@@ -175,22 +176,22 @@ func (s Starter) Pod(ctx context.Context, r processor.Request, uid string) (*cor
 	return pod, nil
 }
 
-// Conclude returns the findings of a plan that is proven as healed, once the containers have started; running is for how many
-// seconds they were waited for, empty if none was. If the options say to wait for none, the findings of a container
-// that is to be started stay open.
+// Conclude returns the findings of a plan that is proven as healed, once the containers have started; running is for
+// how many seconds they were waited for, empty if none was. If the options say to wait for none, the findings of a
+// container that is to be started stay open.
 func (s Starter) Conclude(ctx context.Context, r processor.Request, w Waiting, o Options, findings []fault.Finding) (
 	healed []fault.Finding, running string, err error) {
 	switch {
 	case len(w.Containers) == 0:
-		return processor.Healed(findings, nil), "", nil
+		return processor.MarkHealed(findings, nil), "", nil
 	case o.Wait == 0:
-		return processor.Healed(findings, w.Suffers), "", nil
+		return processor.MarkHealed(findings, w.Suffers), "", nil
 	}
 	took, err := s.Await(ctx, r, w, o.Within(ctx))
 	if err != nil {
 		return nil, "", err
 	}
-	return processor.Healed(findings, nil), fmt.Sprintf("%.1f", took.Seconds()), nil
+	return processor.MarkHealed(findings, nil), fmt.Sprintf("%.1f", took.Seconds()), nil
 }
 
 // Suffers reports whether one of the containers may want the mount of a finding: one on the host is any container's.

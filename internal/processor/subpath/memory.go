@@ -45,6 +45,6 @@ func (o otherMount) isMounted(table *mountinfo.Table) bool {
 
 func recall(p processor.Plan) (memory, error) {
 	var m memory
-	err := p.Recall(&m)
+	err := p.LoadState(&m)
 	return m, err
 }

@@ -98,7 +98,7 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 	if o.BringForward {
 		plan.Actions = append(plan.Actions, h.starter().Actions(ctx, m.Waiting, fault.StaleSubPath)...)
 	}
-	err = plan.Remember(m)
+	err = plan.SaveState(m)
 	return plan, err
 }
 

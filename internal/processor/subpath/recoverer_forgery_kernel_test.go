@@ -24,8 +24,8 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// attackedPods is a ward with what must not be touched: the pod of a neighbour with a healthy bind and one that is stale
-// indeed, and a container that has copies of all mounts in a namespace of its own.
+// attackedPods is a ward with what must not be touched: the pod of a neighbour with a healthy bind and one that is
+// stale indeed, and a container that has copies of all mounts in a namespace of its own.
 type attackedPods struct {
 	*repairScene
 	neighbour      *corev1.Pod
@@ -54,7 +54,8 @@ func (s *attackedPods) tables(t *testing.T) tables {
 	return tables{tableOf(t, 0), tableOf(t, s.container.PID)}
 }
 
-// holds checks that nothing has changed in the kubelet's namespace but what was repaired, and nothing in the container's.
+// holds checks that nothing has changed in the kubelet's namespace but what was repaired, and nothing in the
+// container's.
 func (s *attackedPods) holds(t *testing.T, before tables, repaired ...repair) {
 	t.Helper()
 	holds(t, 0, before.kubelet, repaired...)
@@ -180,7 +181,7 @@ var keys = []string{
 	"diagnoser.kubernetes.subpath_remount.original_source_path", "diagnoser.kubernetes.subpath_remount.original_source_paths",
 	"diagnoser.kubernetes.subpath_remount.original_destination_path", "diagnoser.kubernetes.subpath_remount.original_destination_paths",
 	KeyRecoverResult, KeyRecoverResults, KeyRecoverRunningAfter,
-	"param.recover.kubernetes.subpath_remount.target", "param.recover.kubernetes.subpath_remount.mount_point", "target", "mount", processor.MemoryNote,
+	"param.recover.kubernetes.subpath_remount.target", "param.recover.kubernetes.subpath_remount.mount_point", "target", "mount", processor.StateNote,
 	"collector.system.mountinfo", "collector.kubernetes.pod.detail", "node.mountinfo", "kubelet.root",
 	processor.KeyPodNamespace, processor.KeyPodName, processor.KeyContainer, processor.KeyNode, processor.KeyDiagnosisUID, "pod.uid",
 }
@@ -260,7 +261,8 @@ func withUID(uid func(s *attackedPods) string) confusion {
 
 func nothing(*attackedPods) []string { return nil }
 
-// rename gives the pod one container and one volume of these names, with a healthy bind at index 0 and a stale one at 1.
+// rename gives the pod one container and one volume of these names, with a healthy bind at index 0 and a stale one at
+// 1.
 func (s *attackedPods) rename(t *testing.T, volume, container string) {
 	t.Helper()
 	s.pod.Spec.Volumes[0].Name = volume

@@ -40,7 +40,7 @@ func (h *EvictRecoverer) Verify(ctx context.Context, r processor.Request, p proc
 		did += ", and is being deleted: " + h.holdUp(ctx, left, time.Now())
 		return processor.Result{Values: map[string]string{KeyEvictResult: did}, Findings: p.Findings}, nil
 	}
-	return processor.Result{Values: map[string]string{KeyEvictResult: did + ", and is gone"}, Findings: processor.Healed(p.Findings, nil)}, nil
+	return processor.Result{Values: map[string]string{KeyEvictResult: did + ", and is gone"}, Findings: processor.MarkHealed(p.Findings, nil)}, nil
 }
 
 // await waits until the pod has gone, and gives it where it is only on its way.

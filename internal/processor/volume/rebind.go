@@ -27,11 +27,11 @@ const (
 	KeyRebindResults = "recover.kubernetes.volume_rebind.results"
 	// KeyRebindRefusals says what is still broken and was left alone, and why, as JSON. It is absent if nothing was.
 	KeyRebindRefusals = "recover.kubernetes.volume_rebind.refusals"
-	// KeyRebindShares are the other pods of the node that have one of the dead file systems, as JSON: nothing of theirs was
-	// changed. It is absent if there are none.
+	// KeyRebindShares are the other pods of the node that have one of the dead file systems, as JSON: nothing of theirs
+	// was changed. It is absent if there are none.
 	KeyRebindShares = "recover.kubernetes.volume_rebind.shares"
-	// KeyRebindRunningAfter is how many seconds after the repair all containers that could not start were seen to have started.
-	// It is absent if there was none, or the run did not wait.
+	// KeyRebindRunningAfter is how many seconds after the repair all containers that could not start were seen to have
+	// started. It is absent if there was none, or the run did not wait.
 	KeyRebindRunningAfter = "recover.kubernetes.volume_rebind.running_after_seconds"
 )
 
@@ -45,11 +45,11 @@ type Inspector interface {
 
 // RebindRecoverer is the recoverer volumeRebindRecover.
 //
-// It repairs the dead volumes of a pod: it replaces every mount of such a volume by the right directory, first on the host
-// and then in the running containers. No container restarts, and there is no moment without a mount. Package
-// internal/faults/volume finds the broken mounts, and takes the source from the kubelet's own records. Parameters narrow
-// that, or permit to abort a connection that hangs; they name no target. Only volumes of the Diagnosis' own pod change, and
-// each mount only if that is still the planned one, and still broken.
+// It repairs the dead volumes of a pod: it replaces every mount of such a volume by the right directory, first on the
+// host and then in the running containers. No container restarts, and there is no moment without a mount. Package
+// internal/faults/volume finds the broken mounts, and takes the source from the kubelet's own records. Parameters
+// narrow that, or permit to abort a connection that hangs; they name no target. Only volumes of the Diagnosis' own pod
+// change, and each mount only if that is still the planned one, and still broken.
 type RebindRecoverer struct {
 	Pods      kubelet.Pods
 	Inspector Inspector
@@ -110,8 +110,8 @@ func (h *RebindRecoverer) Plan(ctx context.Context, r processor.Request) (proces
 	return h.plan(ctx, &d, o)
 }
 
-// going says why nothing is done about a pod that does not run on: the kubelet unmounts its volumes, and only gets in the
-// way of one who replaces them.
+// going says why nothing is done about a pod that does not run on: the kubelet unmounts its volumes, and only gets in
+// the way of one who replaces them.
 func going(pod *corev1.Pod) string {
 	name := pod.Namespace + "/" + pod.Name
 	switch {
@@ -182,7 +182,8 @@ func (d *rebindDraft) refuse(format string, args ...any) {
 	d.refusals = append(d.refusals, fmt.Sprintf(format, args...))
 }
 
-// absences lists the faults that no volume of the pod has any more. There is none to list if a volume could not be asked.
+// absences lists the faults that no volume of the pod has any more. There is none to list if a volume could not be
+// asked.
 func (d *rebindDraft) absences(s *volume.Survey) []fault.Absence {
 	unasked := slices.ContainsFunc(s.Volumes, func(v *volume.Health) bool { return v.Answer.State == probe.Unasked })
 	if unasked || len(s.Coverage.Incomplete) > 0 || len(d.broken(s)) > 0 {
@@ -218,7 +219,7 @@ func (h *RebindRecoverer) plan(ctx context.Context, d *rebindDraft, o rebindOpti
 	if o.BringForward {
 		plan.Actions = append(plan.Actions, h.starter().Actions(ctx, m.Waiting, d.actions[0].Fault)...)
 	}
-	err := plan.Remember(m)
+	err := plan.SaveState(m)
 	return plan, err
 }
 

@@ -295,7 +295,7 @@ func TestBadInput(t *testing.T) {
 	good := w.plan(t)
 	for name, change := range map[string]func(p *processor.Plan){
 		"notes":      func(p *processor.Plan) { p.Notes = nil },
-		"no pod":     func(p *processor.Plan) { p.Notes = map[string]string{processor.MemoryNote: "{}"} },
+		"no pod":     func(p *processor.Plan) { p.Notes = map[string]string{processor.StateNote: "{}"} },
 		"no actions": func(p *processor.Plan) { p.Actions = nil },
 	} {
 		p := stored(t, good)
@@ -372,7 +372,7 @@ func TestBringsTheStartForward(t *testing.T) {
 	}
 	w.request.Values = map[string]string{ParamRebindWaitSeconds: "0"}
 	result, err := w.healer.Verify(t.Context(), w.request, p)
-	if err != nil || result.Findings[0].Healed || !slices.Contains(result.Findings[0].Evidence, processor.NotAwaited) {
+	if err != nil || result.Findings[0].Healed || !slices.Contains(result.Findings[0].Evidence, processor.NotAwaitedNote) {
 		t.Errorf("a container that is not waited for: %+v, %v", result, err)
 	}
 	w.request.Values = nil

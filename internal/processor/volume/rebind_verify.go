@@ -25,7 +25,7 @@ type rebindState struct {
 
 func recallRebind(p processor.Plan) (rebindState, error) {
 	var m rebindState
-	err := p.Recall(&m)
+	err := p.LoadState(&m)
 	if err == nil && m.PodUID == "" {
 		err = processor.Stalled(errors.New("decode notes of plan: no pod is noted"))
 	}
