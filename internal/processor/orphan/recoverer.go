@@ -148,7 +148,7 @@ func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, p processor
 			return processor.Result{}, processor.Stalled(err)
 		}
 	}
-	patience := restart.Options{Wait: cmp.Or(h.Patience, defaultPatience)}.Within(ctx)
+	patience := restart.Options{Wait: cmp.Or(h.Patience, defaultPatience)}.WaitWithin(ctx)
 	gone, err := h.awaitGone(ctx, pods, patience)
 	if err != nil {
 		return processor.Result{}, err

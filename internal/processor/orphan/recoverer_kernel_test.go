@@ -122,7 +122,7 @@ func TestWaitsForTheKubelet(t *testing.T) {
 			t.Errorf("%s: results: %s", what, text)
 		}
 	}
-	for _, left := range []time.Duration{restart.Reserve + pollInterval, restart.Reserve / 2} {
+	for _, left := range []time.Duration{restart.ReserveTime + pollInterval, restart.ReserveTime / 2} {
 		ctx, cancel := context.WithTimeout(t.Context(), left)
 		firstHealed("an operation that has little time", ctx)
 		if err := ctx.Err(); err != nil {

@@ -14,7 +14,7 @@ import (
 
 // memory is what Verify has to know about the time of the plan.
 type memory struct {
-	restart.Waiting
+	restart.Pending
 	// Others are the mounts of the pod that are none of the plan's business.
 	Others []otherMount `json:"others,omitempty"`
 }

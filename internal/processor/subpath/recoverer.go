@@ -53,8 +53,8 @@ func (*Recoverer) Parameters() []string {
 	return []string{ParamBringForward, ParamWaitSeconds}
 }
 
-func (h *Recoverer) starter() restart.Starter {
-	return restart.Starter{Pods: h.Pods, Runtime: h.Runtime}
+func (h *Recoverer) starter() restart.Restarter {
+	return restart.Restarter{Pods: h.Pods, Runtime: h.Runtime}
 }
 
 // Plan looks again, and plans an unmount for each stale bind of a container that is to be started again, and then the
@@ -94,9 +94,9 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 		plan.Actions = append(plan.Actions, unmountOf(b, report.Namespace))
 		plan.Findings = append(plan.Findings, b.Finding(pod, report.Namespace))
 	}
-	m := memory{Waiting: restart.WaitingOf(pod, containers), Others: others(report, stale)}
+	m := memory{Pending: restart.PendingIn(pod, containers), Others: others(report, stale)}
 	if o.BringForward {
-		plan.Actions = append(plan.Actions, h.starter().Actions(ctx, m.Waiting, fault.StaleSubPath)...)
+		plan.Actions = append(plan.Actions, h.starter().Actions(ctx, m.Pending, fault.StaleSubPath)...)
 	}
 	err = plan.SaveState(m)
 	return plan, err

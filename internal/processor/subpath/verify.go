@@ -29,7 +29,7 @@ func (h *Recoverer) Verify(ctx context.Context, r processor.Request, p processor
 	if err != nil {
 		return processor.Result{}, err
 	}
-	pod, err := h.starter().Pod(ctx, r, m.PodUID)
+	pod, err := h.starter().SamePod(ctx, r, m.PodUID)
 	if err != nil {
 		return processor.Result{}, err
 	}
@@ -47,7 +47,7 @@ func (h *Recoverer) Verify(ctx context.Context, r processor.Request, p processor
 	if err != nil {
 		return processor.Result{}, err
 	}
-	healed, running, err := h.starter().Conclude(ctx, r, m.Waiting, o, p.Findings)
+	healed, running, err := h.starter().Conclude(ctx, r, m.Pending, o, p.Findings)
 	if err != nil {
 		return processor.Result{}, err
 	}

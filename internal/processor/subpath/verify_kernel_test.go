@@ -94,8 +94,8 @@ func TestFailureToBringForwardIsNoFailure(t *testing.T) {
 	}
 }
 
-// lateStart has the containers run when the pod is looked at for the third time: once to judge the mounts, and once before
-// anybody waits.
+// lateStart has the containers run when the pod is looked at for the third time: once to judge the mounts, and once
+// before anybody waits.
 type lateStart struct {
 	*repairScene
 	looks int
@@ -186,7 +186,7 @@ func TestWaitEndsWithTheOperation(t *testing.T) {
 	w.fail()
 	p := w.plan(t)
 	w.apply(t, p)
-	ctx, cancel := context.WithTimeout(t.Context(), restart.Reserve+500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), restart.ReserveTime+500*time.Millisecond)
 	defer cancel()
 	_, err := w.healer.Verify(ctx, w.request, p)
 	if !processor.IsStalled(err) || ctx.Err() != nil {

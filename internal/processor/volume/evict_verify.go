@@ -28,7 +28,7 @@ func (h *EvictRecoverer) Verify(ctx context.Context, r processor.Request, p proc
 		return processor.Result{}, processor.Stalled(errors.New("read plan: it evicts no pod"))
 	}
 	pod := *p.Actions[0].Pod
-	left, err := h.await(ctx, r, pod.UID, o.Within(ctx))
+	left, err := h.await(ctx, r, pod.UID, o.WaitWithin(ctx))
 	if err != nil {
 		return processor.Result{}, err
 	}

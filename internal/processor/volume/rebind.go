@@ -65,8 +65,8 @@ func (*RebindRecoverer) Parameters() []string {
 	return []string{volume.ParamVolume, ParamRebindAbort, ParamRebindBringForward, ParamRebindWaitSeconds}
 }
 
-func (h *RebindRecoverer) starter() restart.Starter {
-	return restart.Starter{Pods: h.Pods, Runtime: h.Runtime}
+func (h *RebindRecoverer) starter() restart.Restarter {
+	return restart.Restarter{Pods: h.Pods, Runtime: h.Runtime}
 }
 
 // Bounds of a plan.
@@ -215,9 +215,9 @@ func (d *rebindDraft) nothing(s *volume.Survey) string {
 // plan writes the draft down.
 func (h *RebindRecoverer) plan(ctx context.Context, d *rebindDraft, o rebindOptions) (processor.Plan, error) {
 	plan := processor.Plan{Actions: d.actions, Findings: d.healed}
-	m := rebindState{Waiting: d.waiting(), Refusals: d.refusals, Left: d.left, Shares: d.shares}
+	m := rebindState{Pending: d.waiting(), Refusals: d.refusals, Left: d.left, Shares: d.shares}
 	if o.BringForward {
-		plan.Actions = append(plan.Actions, h.starter().Actions(ctx, m.Waiting, d.actions[0].Fault)...)
+		plan.Actions = append(plan.Actions, h.starter().Actions(ctx, m.Pending, d.actions[0].Fault)...)
 	}
 	err := plan.SaveState(m)
 	return plan, err
@@ -225,21 +225,21 @@ func (h *RebindRecoverer) plan(ctx context.Context, d *rebindDraft, o rebindOpti
 
 // waiting are the containers that could not start because they lacked what is replaced. If an init container is one of
 // them, the others cannot start before it; and while another one runs, they have their time.
-func (d *rebindDraft) waiting() restart.Waiting {
+func (d *rebindDraft) waiting() restart.Pending {
 	names := d.mounters
 	if d.container != "" {
 		names = []string{d.container}
 	}
-	w := restart.WaitingOf(d.pod, names)
-	initial := func(a restart.Awaited) bool {
+	w := restart.PendingIn(d.pod, names)
+	initial := func(a restart.PendingContainer) bool {
 		return slices.ContainsFunc(d.pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == a.Container })
 	}
 	if slices.ContainsFunc(w.Containers, initial) {
-		w.Containers = slices.DeleteFunc(w.Containers, func(a restart.Awaited) bool { return !initial(a) })
+		w.Containers = slices.DeleteFunc(w.Containers, func(a restart.PendingContainer) bool { return !initial(a) })
 		return w
 	}
 	busy := slices.ContainsFunc(d.pod.Status.InitContainerStatuses, func(s corev1.ContainerStatus) bool { return s.State.Running != nil })
-	w.Containers = slices.DeleteFunc(w.Containers, func(a restart.Awaited) bool {
+	w.Containers = slices.DeleteFunc(w.Containers, func(a restart.PendingContainer) bool {
 		s, _ := podinfo.ContainerStatus(d.pod, a.Container)
 		return busy && s.State.Waiting != nil && s.State.Waiting.Reason == "PodInitializing"
 	})

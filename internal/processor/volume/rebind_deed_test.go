@@ -46,9 +46,9 @@ func TestClaimsNoDeedOfOthers(t *testing.T) {
 // TestSuffers: the mount on the host is any container's, and that of a container its own.
 func TestSuffers(t *testing.T) {
 	t.Parallel()
-	m := rebindState{Waiting: restart.Waiting{Containers: []restart.Awaited{{Container: "app"}}}}
+	m := rebindState{Pending: restart.Pending{Containers: []restart.PendingContainer{{Container: "app"}}}}
 	for container, want := range map[string]bool{"": true, "app": true, "sidecar": false} {
-		if got := m.Suffers(fault.Finding{Container: container}); got != want {
+		if got := m.NeedsMountOf(fault.Finding{Container: container}); got != want {
 			t.Errorf("container %q: %v, want %v", container, got, want)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 // rebindState is what Verify has to know about the time of the plan.
 type rebindState struct {
-	restart.Waiting
+	restart.Pending
 	// Refusals say what was left alone, and Left are the faults that stay with it.
 	Refusals []string        `json:"refusals,omitempty"`
 	Left     []fault.Finding `json:"left,omitempty"`
@@ -43,7 +43,7 @@ func (h *RebindRecoverer) Verify(ctx context.Context, r processor.Request, p pro
 	if err != nil {
 		return processor.Result{}, err
 	}
-	if _, err := h.starter().Pod(ctx, r, m.PodUID); err != nil {
+	if _, err := h.starter().SamePod(ctx, r, m.PodUID); err != nil {
 		return processor.Result{}, err
 	}
 	results, err := h.prove(ctx, p, m)
@@ -54,7 +54,7 @@ func (h *RebindRecoverer) Verify(ctx context.Context, r processor.Request, p pro
 	if err != nil {
 		return processor.Result{}, err
 	}
-	healed, running, err := h.starter().Conclude(ctx, r, m.Waiting, o.Options, p.Findings)
+	healed, running, err := h.starter().Conclude(ctx, r, m.Pending, o.Options, p.Findings)
 	if err != nil {
 		return processor.Result{}, err
 	}
