@@ -68,7 +68,7 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 	if len(held) == 0 {
 		return processor.Result{NotApplicable: joinReasons("no device is held: ", slices.Concat(choice.Others, rest), noneAbandoned)}, nil
 	}
-	return found(held)
+	return heldResult(held)
 }
 
 // maxReasons bounds how many devices the reason for a clean result names.
@@ -89,8 +89,8 @@ func joinReasons(prefix string, reasons []string, otherwise string) string {
 // noneAbandoned is the reason if no device has a mount that the host lacks.
 const noneAbandoned = "no device is mounted anywhere that the host no longer mounts"
 
-// found returns the fault.
-func found(held []*device.Usage) (processor.Result, error) {
+// heldResult returns the fault.
+func heldResult(held []*device.Usage) (processor.Result, error) {
 	var (
 		results, devices, patches []string
 		documents                 []device.Document
@@ -99,7 +99,7 @@ func found(held []*device.Usage) (processor.Result, error) {
 	for _, c := range held {
 		node, some := c.Device.Node(), c.Findings()
 		documents, devices, findings = append(documents, c.Document()), append(devices, node), append(findings, some...)
-		results = append(results, sentence(node, some))
+		results = append(results, holderSentence(node, some))
 		for _, h := range c.HolderInfos {
 			if h.Patch != "" && !slices.Contains(patches, h.Patch) {
 				patches = append(patches, h.Patch)
@@ -123,8 +123,8 @@ func found(held []*device.Usage) (processor.Result, error) {
 	return processor.Result{Values: values, Findings: findings}, nil
 }
 
-// sentence names every holder of a device once.
-func sentence(node string, findings []fault.Finding) string {
+// holderSentence names every holder of a device once.
+func holderSentence(node string, findings []fault.Finding) string {
 	var holders []string
 	for _, f := range findings {
 		if !slices.Contains(holders, f.Holder) {

@@ -72,26 +72,26 @@ func (w *idleScene) idle(t *testing.T, lasts time.Duration) {
 func TestUnmapsWhatIsIdle(t *testing.T) {
 	w := newIdleScene(t, 2)
 	w.idle(t, 20*time.Minute)
-	p := w.plan(t)
-	if diff := cmp.Diff([]string{"Detach /dev/rbd0 (diskseq 5)"}, targets(p)); diff != "" || len(w.Unmapped) != 0 {
+	plan := w.plan(t)
+	if diff := cmp.Diff([]string{"Detach /dev/rbd0 (diskseq 5)"}, targets(plan)); diff != "" || len(w.Unmapped) != 0 {
 		t.Fatalf("plan (-want +got), one by default:\n%s", diff)
 	}
-	if p.Actions[0].Loss == "" || !strings.Contains(p.Actions[0].Safety, "1200 seconds") {
-		t.Errorf("action = %+v", p.Actions[0])
+	if plan.Actions[0].Loss == "" || !strings.Contains(plan.Actions[0].Safety, "1200 seconds") {
+		t.Errorf("action = %+v", plan.Actions[0])
 	}
 	gone := fault.AlreadySo("was gone already")
 	for _, want := range []fault.Applied{{Message: "unmapped"}, gone} {
-		done, err := w.healer.Apply(t.Context(), w.request, p.Actions[0])
+		done, err := w.healer.Apply(t.Context(), w.request, plan.Actions[0])
 		if err != nil || done != want {
 			t.Errorf("%+v, error %v, want %+v", done, err, want)
 		}
 	}
-	result, err := w.healer.Verify(t.Context(), w.request, p)
+	result, err := w.healer.Verify(t.Context(), w.request, plan)
 	if err != nil || result.Values[KeyIdleResult] != "unmapped idle device /dev/rbd0 (diskseq 5)" {
 		t.Errorf("results %v, %v", result.Values, err)
 	}
-	p.Applied = []fault.Applied{gone}
-	result, err = w.healer.Verify(t.Context(), w.request, p)
+	plan.Applied = []fault.Applied{gone}
+	result, err = w.healer.Verify(t.Context(), w.request, plan)
 	if err != nil || result.Values[KeyIdleResult] != "did not unmap idle device /dev/rbd0 (diskseq 5): was gone already" {
 		t.Errorf("results of what others did %v, %v", result.Values, err)
 	}
@@ -109,16 +109,16 @@ func TestIdleKilledHalfWay(t *testing.T) {
 	w := newIdleScene(t, 2)
 	w.request.Values[ParamLimit] = "2"
 	w.idle(t, 20*time.Minute)
-	p := w.plan(t)
-	for n := range len(p.Actions) + 1 {
+	plan := w.plan(t)
+	for n := range len(plan.Actions) + 1 {
 		w.healer = w.begin()
-		for _, a := range p.Actions[:n] {
+		for _, a := range plan.Actions[:n] {
 			if _, err := w.healer.Apply(t.Context(), w.request, a); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if _, err := w.healer.Verify(t.Context(), w.request, p); err != nil {
+	if _, err := w.healer.Verify(t.Context(), w.request, plan); err != nil {
 		t.Error(err)
 	}
 	if diff := cmp.Diff([]string{"0", "1"}, w.Unmapped); diff != "" {
@@ -227,14 +227,14 @@ func TestIdleRefusesForgedActions(t *testing.T) {
 	w := newIdleScene(t, 1)
 	other := devicetest.New(t, "") // no krbd device
 	own, another := device.Reference(w.Device), device.Reference(other.Device)
-	for name, a := range map[string]fault.Action{
+	for name, action := range map[string]fault.Action{
 		"another kind":     {Kind: fault.Unmount, Device: &fault.Device{Name: "rbd0", Sequence: 5}},
 		"no number":        {Kind: fault.Detach, Device: &fault.Device{Name: "rbd0"}},
 		"a path":           {Kind: fault.Detach, Device: &fault.Device{Name: "../sys", Sequence: 5}},
 		"nothing":          {Kind: fault.Detach, Target: "/dev/rbd0 (diskseq 5)"},
 		"no device of his": {Kind: fault.Detach, Device: &another},
 	} {
-		done, err := w.healer.Apply(t.Context(), w.request, a)
+		done, err := w.healer.Apply(t.Context(), w.request, action)
 		if !done.Already && !processor.IsStalled(err) || len(w.Unmapped) != 0 {
 			t.Errorf("%s: %+v, error %v, unmapped %q, want a stalled error", name, done, err, w.Unmapped)
 		}

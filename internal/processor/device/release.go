@@ -44,7 +44,7 @@ const maxDevices = 16
 
 // Plan looks again, and plans an unmount for each copy of each device that can be released, then its detach.
 func (h *ReleaseRecoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
-	o, err := h.options(ctx, r.Values)
+	options, err := h.readOptions(ctx, r.Values)
 	if err != nil {
 		return processor.Plan{}, err
 	}
@@ -55,38 +55,38 @@ func (h *ReleaseRecoverer) Plan(ctx context.Context, r processor.Request) (proce
 	if err != nil {
 		return processor.Plan{}, err
 	}
-	plan, m, refused := processor.Plan{}, memory{}, choice.Others
+	plan, state, refused := processor.Plan{}, releaseState{}, choice.Others
 	var copies []device.HolderInfo
 	for _, c := range choice.Abandoned {
-		if len(m.Devices) == maxDevices {
-			m.More = true
+		if len(state.Devices) == maxDevices {
+			state.More = true
 			break
 		}
-		c, err := h.closer(ctx, c)
+		usage, err := h.inspectWithProcesses(ctx, c)
 		switch {
 		case err != nil:
 			return processor.Plan{}, err
-		case c == nil: // it has gone meanwhile
-		case !c.Removable:
-			refused = append(refused, refusal(c))
+		case usage == nil: // it has gone meanwhile
+		case !usage.Removable:
+			refused = append(refused, refusalReason(usage))
 		default:
-			detached := o.release(h.Inspector, c, &plan)
-			m.Devices = append(m.Devices, remember(c, detached))
-			copies = append(copies, c.Copies()...)
+			detached := options.planRelease(h.Inspector, usage, &plan)
+			state.Devices = append(state.Devices, releasedDeviceOf(usage, detached))
+			copies = append(copies, usage.Copies()...)
 		}
 	}
 	if len(plan.Actions) == 0 {
 		return processor.Plan{NotApplicable: joinReasons("nothing is released: ", refused, noneAbandoned)}, nil
 	}
-	if m.Others, err = h.Inspector.ListOtherMounts(ctx, copies); err != nil {
+	if state.Others, err = h.Inspector.ListOtherMounts(ctx, copies); err != nil {
 		return processor.Plan{}, err
 	}
-	err = plan.SaveState(m)
+	err = plan.SaveState(state)
 	return plan, err
 }
 
-// closer looks at a device that may be released for whatever uses its mounts.
-func (h *ReleaseRecoverer) closer(ctx context.Context, c *device.Usage) (*device.Usage, error) {
+// inspectWithProcesses looks at a device that may be released for whatever uses its mounts.
+func (h *ReleaseRecoverer) inspectWithProcesses(ctx context.Context, c *device.Usage) (*device.Usage, error) {
 	if !c.Removable {
 		return c, nil
 	}
@@ -97,34 +97,34 @@ func (h *ReleaseRecoverer) closer(ctx context.Context, c *device.Usage) (*device
 	return closer, err
 }
 
-func refusal(c *device.Usage) string {
+func refusalReason(c *device.Usage) string {
 	return fmt.Sprintf("device %s (%s) is left alone: %s", c.Device.Node(), c.Device.Number, c.Why)
 }
 
-// release plans for one device, and says whether that is to be detached.
-func (o releaseOptions) release(i *device.Inspector, c *device.Usage, plan *processor.Plan) (detached bool) {
-	for _, copied := range c.Copies() {
+// planRelease plans for one device, and says whether that is to be detached.
+func (o releaseOptions) planRelease(i *device.Inspector, usage *device.Usage, plan *processor.Plan) (detached bool) {
+	for _, copied := range usage.Copies() {
 		at := copied.RecordedMount
 		plan.Actions = append(plan.Actions, fault.Action{
 			Kind: fault.Unmount, Target: at.Point, Mount: &at, Container: copied.Container, Fault: fault.HeldDevice,
 			Safety: fmt.Sprintf("in the mount namespace of %s: %s", copied.Sentence(), copied.Why), Loss: "nothing", Lossless: true,
 		})
 	}
-	findings := c.Findings()
-	why := o.detaches(i, c.Device)
-	if reason := o.undetached(c.Device); reason != "" {
+	findings := usage.Findings()
+	why := o.detachReason(i, usage.Device)
+	if reason := o.notDetachedReason(usage.Device); reason != "" {
 		for n := range findings {
 			findings[n].Evidence = append(findings[n].Evidence, reason)
 		}
 	}
 	plan.Findings = append(plan.Findings, findings...)
 	if why != "" {
-		ref := device.Reference(c.Device)
+		ref := device.Reference(usage.Device)
 		a := fault.Action{
-			Kind: fault.Detach, Target: device.DescribeTarget(c.Device), Device: &ref, Fault: fault.HeldDevice,
+			Kind: fault.Detach, Target: device.DescribeTarget(usage.Device), Device: &ref, Fault: fault.HeldDevice,
 			Safety: why + "; it is not forced: the kernel refuses while anybody has the device open",
 		}
-		a.Loss, a.Lossless = loss(c.Device)
+		a.Loss, a.Lossless = detachLoss(usage.Device)
 		plan.Actions = append(plan.Actions, a)
 	}
 	return why != ""

@@ -224,34 +224,34 @@ func TestEveryHolding(t *testing.T) {
 // heal plans, and does what is planned.
 func (c situation) heal(t *testing.T, w *heldScene) {
 	t.Helper()
-	p := w.plan(t)
+	plan := w.plan(t)
 	if c.refused != "" {
-		if len(p.Actions) > 0 || !strings.Contains(p.NotApplicable, c.refused) {
-			t.Errorf("plan %q, reason %q, want one that says %q", targets(p), p.NotApplicable, c.refused)
+		if len(plan.Actions) > 0 || !strings.Contains(plan.NotApplicable, c.refused) {
+			t.Errorf("plan %q, reason %q, want one that says %q", targets(plan), plan.NotApplicable, c.refused)
 		}
 		if w.Busy() == c.free {
 			t.Error("planning released it")
 		}
 		return
 	}
-	if len(p.Actions) != 2 {
-		t.Fatalf("plan %q, reason %q, want both copies to go", targets(p), p.NotApplicable)
+	if len(plan.Actions) != 2 {
+		t.Fatalf("plan %q, reason %q, want both copies to go", targets(plan), plan.NotApplicable)
 	}
 	if c.stalled != "" {
-		_, err := w.healer.Apply(t.Context(), w.request, p.Actions[0])
-		_, verified := w.healer.Verify(t.Context(), w.request, p)
+		_, err := w.healer.Apply(t.Context(), w.request, plan.Actions[0])
+		_, verified := w.healer.Verify(t.Context(), w.request, plan)
 		if !processor.IsStalled(verified) || !strings.Contains(errors.Join(err, verified).Error(), c.stalled) {
 			t.Errorf("apply: %v; verify: %v; want a stalled error, and %q said", err, verified, c.stalled)
 		}
-		if diff := cmp.Diff(targets(p), targets(w.plan(t))); diff != "" || !w.Busy() {
+		if diff := cmp.Diff(targets(plan), targets(w.plan(t))); diff != "" || !w.Busy() {
 			t.Errorf("another plan than before, or the device is free:\n%s", diff)
 		}
 		return
 	}
-	if diff := cmp.Diff([]string{"unmounted", "unmounted"}, w.apply(t, p)); diff != "" {
+	if diff := cmp.Diff([]string{"unmounted", "unmounted"}, w.apply(t, plan)); diff != "" {
 		t.Errorf("messages (-want +got):\n%s", diff)
 	}
-	result, err := w.healer.Verify(t.Context(), w.request, p)
+	result, err := w.healer.Verify(t.Context(), w.request, plan)
 	must(t, err)
 	if text := result.Values[KeyReleaseResult]; !strings.Contains(text, "free, and left to its driver") || w.Busy() {
 		t.Errorf("result %q, busy %v", text, w.Busy())

@@ -66,14 +66,14 @@ func admitTo(t *testing.T, s *devicetest.Scene, mode string, args ...string) *he
 
 func (w *heldScene) plan(t *testing.T) processor.Plan {
 	t.Helper()
-	p, err := w.healer.Plan(t.Context(), w.request)
+	plan, err := w.healer.Plan(t.Context(), w.request)
 	must(t, err)
 	// On the way, the plan is written down and read again.
-	text, err := json.Marshal(p)
+	text, err := json.Marshal(plan)
 	must(t, err)
-	p = processor.Plan{}
-	must(t, json.Unmarshal(text, &p))
-	return p
+	plan = processor.Plan{}
+	must(t, json.Unmarshal(text, &plan))
+	return plan
 }
 
 func (w *heldScene) apply(t *testing.T, p processor.Plan) (messages []string) {
@@ -96,21 +96,21 @@ func targets(p processor.Plan) (all []string) {
 func TestReleases(t *testing.T) {
 	w := admit(t, "", "exporter")
 	host := w.Mounts()
-	p := w.plan(t)
+	plan := w.plan(t)
 	want := []string{"Unmount /host" + w.Mount, "Unmount /host" + w.Global}
-	if diff := cmp.Diff(want, targets(p)); diff != "" {
+	if diff := cmp.Diff(want, targets(plan)); diff != "" {
 		t.Fatalf("plan (-want +got):\n%s", diff)
 	}
 	if !w.Busy() || w.Left() == nil {
 		t.Error("planning changed something")
 	}
-	if a := p.Actions[0]; a.Loss != "nothing" || !strings.Contains(a.Safety, "it is a copy of what the kubelet had mounted") || a.Mount.Namespace == 0 {
+	if a := plan.Actions[0]; a.Loss != "nothing" || !strings.Contains(a.Safety, "it is a copy of what the kubelet had mounted") || a.Mount.Namespace == 0 {
 		t.Errorf("action = %+v", a)
 	}
-	if diff := cmp.Diff([]string{"unmounted", "unmounted"}, w.apply(t, p)); diff != "" {
+	if diff := cmp.Diff([]string{"unmounted", "unmounted"}, w.apply(t, plan)); diff != "" {
 		t.Errorf("messages (-want +got):\n%s", diff)
 	}
-	result, err := w.healer.Verify(t.Context(), w.request, p)
+	result, err := w.healer.Verify(t.Context(), w.request, plan)
 	must(t, err)
 	for _, part := range []string{"released device " + w.Device.Node(), "2 copies", `container "node-exporter"`, "free, and left to its driver", "every holder lives"} {
 		if !strings.Contains(result.Values[KeyReleaseResult], part) {
@@ -134,11 +134,11 @@ func TestReleases(t *testing.T) {
 		t.Errorf("a second plan = %+v, want not applicable, as the device is free", again)
 	}
 	// Everything is done already.
-	if diff := cmp.Diff([]string{"was gone already", "was gone already"}, w.apply(t, p)); diff != "" {
+	if diff := cmp.Diff([]string{"was gone already", "was gone already"}, w.apply(t, plan)); diff != "" {
 		t.Errorf("messages of a second time (-want +got):\n%s", diff)
 	}
-	p.Applied = []fault.Applied{{}, fault.AlreadySo("was gone already")}
-	result, err = w.healer.Verify(t.Context(), w.request, p)
+	plan.Applied = []fault.Applied{{}, fault.AlreadySo("was gone already")}
+	result, err = w.healer.Verify(t.Context(), w.request, plan)
 	must(t, err)
 	if text := result.Values[KeyReleaseResult]; !strings.Contains(text, "unmounted 1 copies of its mounts, and found 1 gone already,") {
 		t.Errorf("result %q claims what others did", text)
@@ -171,12 +171,12 @@ func TestDetachesWhatTheKubeletsVolumesHave(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := admit(t, c.image, "exporter")
 			w.request.Values[ParamReleaseDetach] = c.detach
-			p := w.plan(t)
-			if got := len(p.Actions) == 3 && p.Actions[2].Kind == fault.Detach; got != c.want {
-				t.Fatalf("plan %q, detach %v", targets(p), c.want)
+			plan := w.plan(t)
+			if got := len(plan.Actions) == 3 && plan.Actions[2].Kind == fault.Detach; got != c.want {
+				t.Fatalf("plan %q, detach %v", targets(plan), c.want)
 			}
-			w.apply(t, p)
-			result, err := w.healer.Verify(t.Context(), w.request, p)
+			w.apply(t, plan)
+			result, err := w.healer.Verify(t.Context(), w.request, plan)
 			must(t, err)
 			_, err = blockdev.Sys{}.Backing(w.Device)
 			if detached := errors.Is(err, blockdev.ErrNotAttached); detached != c.want {
@@ -185,7 +185,7 @@ func TestDetachesWhatTheKubeletsVolumesHave(t *testing.T) {
 			if c.want && !strings.Contains(result.Values[KeyReleaseResult], "it is detached") {
 				t.Errorf("result %q", result.Values[KeyReleaseResult])
 			}
-			for _, a := range p.Actions {
+			for _, a := range plan.Actions {
 				if done, err := w.healer.Apply(t.Context(), w.request, a); err != nil || !done.Already {
 					t.Errorf("%s once more: %+v, %v", a.Kind, done, err)
 				}
@@ -197,16 +197,16 @@ func TestDetachesWhatTheKubeletsVolumesHave(t *testing.T) {
 // TestKilledHalfWay has a new agent go on after each action, with the plan of the old one.
 func TestKilledHalfWay(t *testing.T) {
 	w := admit(t, "image", "exporter")
-	p := w.plan(t)
-	for n := range len(p.Actions) + 1 {
-		for _, a := range p.Actions[:n] {
+	plan := w.plan(t)
+	for n := range len(plan.Actions) + 1 {
+		for _, a := range plan.Actions[:n] {
 			_, err := w.healer.Apply(t.Context(), w.request, a)
 			must(t, err)
 		}
 		inspector := *w.Inspector
 		w.healer = &ReleaseRecoverer{Inspector: &inspector}
 	}
-	_, err := w.healer.Verify(t.Context(), w.request, p)
+	_, err := w.healer.Verify(t.Context(), w.request, plan)
 	must(t, err)
 	if _, err := (blockdev.Sys{}).Backing(w.Device); !errors.Is(err, blockdev.ErrNotAttached) {
 		t.Errorf("behind the device: %v, want nothing", err)
@@ -266,17 +266,17 @@ func TestRefusesWhatHasChanged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := admit(t, "", "exporter")
-			p := w.plan(t)
+			plan := w.plan(t)
 			c.change(t, w)
 			before := w.MountsOf(w.exporter.PID)
-			_, err := w.healer.Apply(t.Context(), w.request, p.Actions[0])
+			_, err := w.healer.Apply(t.Context(), w.request, plan.Actions[0])
 			if !processor.IsStalled(err) || !strings.Contains(err.Error(), c.why) {
 				t.Errorf("error %v, want a stalled one with %q", err, c.why)
 			}
 			if diff := cmp.Diff(before, w.MountsOf(w.exporter.PID)); diff != "" {
 				t.Errorf("mounts changed:\n%s", diff)
 			}
-			if _, err := w.healer.Verify(t.Context(), w.request, p); !processor.IsStalled(err) {
+			if _, err := w.healer.Verify(t.Context(), w.request, plan); !processor.IsStalled(err) {
 				t.Errorf("verify: %v, want a stalled error", err)
 			}
 		})
@@ -366,16 +366,16 @@ func TestUnmapsKRBD(t *testing.T) {
 	w := admit(t, "", "exporter")
 	k := devicetest.MapKRBD(t, w.Scene)
 	w.request.Values = map[string]string{device.ParamMessage: unmapFailed}
-	p := w.plan(t)
+	plan := w.plan(t)
 	want := []string{"Unmount /host" + w.Mount, "Unmount /host" + w.Global, "Detach /dev/rbd0 (diskseq 5)"}
-	if diff := cmp.Diff(want, targets(p)); diff != "" {
+	if diff := cmp.Diff(want, targets(plan)); diff != "" {
 		t.Fatalf("plan (-want +got):\n%s", diff)
 	}
-	if _, err := w.healer.Apply(t.Context(), w.request, p.Actions[2]); !processor.IsStalled(err) || len(k.Unmapped) > 0 {
+	if _, err := w.healer.Apply(t.Context(), w.request, plan.Actions[2]); !processor.IsStalled(err) || len(k.Unmapped) > 0 {
 		t.Errorf("detach before the unmounts: %v, want a refusal", err)
 	}
-	w.apply(t, p)
-	result, err := w.healer.Verify(t.Context(), w.request, p)
+	w.apply(t, plan)
+	result, err := w.healer.Verify(t.Context(), w.request, plan)
 	must(t, err)
 	if len(k.Unmapped) != 1 || !strings.Contains(result.Values[KeyReleaseResult], "it is detached") {
 		t.Errorf("unmapped %q, result %q", k.Unmapped, result.Values[KeyReleaseResult])
@@ -397,18 +397,18 @@ func TestResetsZram(t *testing.T) {
 		t.Errorf("plan %q, want no detach that nobody asked for", targets(p))
 	}
 	w.request.Values[ParamReleaseDetach] = "true"
-	p := w.plan(t)
+	plan := w.plan(t)
 	if sys.HasDiskSequence.Probe() != nil {
-		if len(p.Actions) != 2 || !strings.Contains(fmt.Sprint(p.Findings), "it is not detached: another device could take its name") {
-			t.Errorf("plan = %+v, want that nothing is detached, and why", p)
+		if len(plan.Actions) != 2 || !strings.Contains(fmt.Sprint(plan.Findings), "it is not detached: another device could take its name") {
+			t.Errorf("plan = %+v, want that nothing is detached, and why", plan)
 		}
 		return
 	}
-	if len(p.Actions) != 3 || p.Actions[2].Kind != fault.Detach || !strings.Contains(p.Actions[2].Loss, "memory") {
-		t.Fatalf("plan = %+v, want a detach that says what is lost", p)
+	if len(plan.Actions) != 3 || plan.Actions[2].Kind != fault.Detach || !strings.Contains(plan.Actions[2].Loss, "memory") {
+		t.Fatalf("plan = %+v, want a detach that says what is lost", plan)
 	}
-	w.apply(t, p)
-	_, err := w.healer.Verify(t.Context(), w.request, p)
+	w.apply(t, plan)
+	_, err := w.healer.Verify(t.Context(), w.request, plan)
 	must(t, err)
 	if err := (blockdev.Sys{}).Detach(t.Context(), w.Device); !errors.Is(err, blockdev.ErrNotAttached) && !errors.Is(err, blockdev.ErrChanged) {
 		t.Errorf("reset once more: %v, want that it is done", err)

@@ -66,18 +66,18 @@ func TestReleasesWhatIsMadeOfADevice(t *testing.T) {
 	const volume = "pvc-other"
 	s, below, above := devicetest.NewMapped(t, volume)
 	w := admitTo(t, s, "exporter")
-	c, err := w.Inspector.InspectWithProcesses(t.Context(), below)
+	usage, err := w.Inspector.InspectWithProcesses(t.Context(), below)
 	must(t, err)
 	var holders []string
-	for _, h := range c.HolderInfos {
+	for _, h := range usage.HolderInfos {
 		holders = append(holders, string(h.Kind)+" "+h.Path)
 		if !strings.Contains(h.Why, "kubediag holders "+h.Path) {
 			t.Errorf("%s: %s", h.Path, h.Why)
 		}
 	}
 	want := []string{"stacked device " + above[0].Node(), "stacked device " + above[1].Node()}
-	if diff := cmp.Diff(want, holders); diff != "" || !c.Busy || c.Removable || !strings.Contains(c.Why, "is made of it, and has to go first") {
-		t.Errorf("busy %v, removable %v: %s\nholders (-want +got):\n%s", c.Busy, c.Removable, c.Why, diff)
+	if diff := cmp.Diff(want, holders); diff != "" || !usage.Busy || usage.Removable || !strings.Contains(usage.Why, "is made of it, and has to go first") {
+		t.Errorf("busy %v, removable %v: %s\nholders (-want +got):\n%s", usage.Busy, usage.Removable, usage.Why, diff)
 	}
 	message := map[string]string{device.ParamMessage: "rbd: failed to unmap device " + below.Node() + ", error exit status 16"}
 	if said := w.release(t, message, 2); !strings.Contains(said, "released device "+above[0].Node()) || strings.Contains(said, above[1].Node()) {
