@@ -12,8 +12,8 @@ import (
 	"kubediag.org/kubediag/internal/processor/restart"
 )
 
-// memory is what Verify has to know about the time of the plan.
-type memory struct {
+// repairState is what Verify has to know about the time of the plan.
+type repairState struct {
 	restart.Pending
 	// Others are the mounts of the pod that are none of the plan's business.
 	Others []otherMount `json:"others,omitempty"`
@@ -24,8 +24,8 @@ type otherMount struct {
 	Point string `json:"point"`
 }
 
-// others lists the pod's mounts without those that are to be unmounted.
-func others(report *subpath.Report, stale []subpath.Bind) []otherMount {
+// otherMounts lists the pod's mounts without those that are to be unmounted.
+func otherMounts(report *subpath.Report, stale []subpath.Bind) []otherMount {
 	var all []otherMount
 	for _, m := range report.Mounts {
 		planned := slices.ContainsFunc(stale, func(b subpath.Bind) bool { return b.State.MountInfoID == m.ID })
@@ -43,8 +43,8 @@ func (o otherMount) isMounted(table *mountinfo.Table) bool {
 	return ok && m.Point == o.Point || len(table.All(o.Point)) > 0
 }
 
-func recall(p processor.Plan) (memory, error) {
-	var m memory
+func loadRepairState(p processor.Plan) (repairState, error) {
+	var m repairState
 	err := p.LoadState(&m)
 	return m, err
 }

@@ -31,8 +31,8 @@ const (
 	// raceRounds is how many rounds there are over all contests, if they fit into raceTime.
 	raceRounds = 10000
 	raceTime   = 20 * time.Second
-	// minRounds has each contest, however long it takes, and as many more as it takes until both sides have acted at once in
-	// minMet: fewer prove nothing. How often they do depends on the other users of the processors.
+	// minRounds has each contest, however long it takes, and as many more as it takes until both sides have acted at
+	// once in minMet: fewer prove nothing. How often they do depends on the other users of the processors.
 	minRounds, minMet = 160, 20
 	// maxTime is when a contest in which they do not is given up.
 	maxTime = 2 * time.Minute
@@ -46,8 +46,8 @@ type places struct {
 	Point       string // of the stale bind
 	Source      string // what the subPath names, or the volume that it is in
 	Replacement string // what comes in its place
-	// Healthy is what the subPath names now, seen through a mount that is read-only, as those are that are bound from it:
-	// so they are told from those that the recoverer makes.
+	// Healthy is what the subPath names now, seen through a mount that is read-only, as those are that are bound from
+	// it: so they are told from those that the recoverer makes.
 	Healthy   string
 	Neighbour string // a directory of another pod, with a healthy bind under the name that the point has
 	Stale     uint64 // the mount at the point
@@ -144,8 +144,8 @@ func unmountExactly(p places) error {
 	return nil
 }
 
-// bindOn makes what it mounts on, as the kubelet does. It does nothing where the kernel refuses because the root beneath
-// is unlinked, or where what it has made is gone again.
+// bindOn makes what it mounts on, as the kubelet does. It does nothing where the kernel refuses because the root
+// beneath is unlinked, or where what it has made is gone again.
 func bindOn(p places) (bound int, err error) {
 	if source, err := os.Stat(p.Healthy); err == nil && source.IsDir() {
 		_ = os.Mkdir(p.Point, 0o755) // it may be there
@@ -498,18 +498,18 @@ type bout struct {
 func (b *bout) planAndApply(t *testing.T, r *ring) {
 	t.Helper()
 	b.began = time.Now().UnixNano()
-	p, err := r.healer.Plan(t.Context(), r.request)
+	plan, err := r.healer.Plan(t.Context(), r.request)
 	b.ended = time.Now().UnixNano()
 	switch {
 	case err != nil && !errors.Is(err, sys.ELOOP):
 		t.Errorf("plan: %v", err)
-	case err != nil || len(p.Actions) == 0:
+	case err != nil || len(plan.Actions) == 0:
 		b.outcome = unplanned
-	case len(p.Actions) > 1 || p.Actions[0].Mount.ID != r.places.Stale:
-		t.Errorf("plan %q, want nothing but the stale bind at %q", targets(p), r.places.Point)
+	case len(plan.Actions) > 1 || plan.Actions[0].Mount.ID != r.places.Stale:
+		t.Errorf("plan %q, want nothing but the stale bind at %q", targets(plan), r.places.Point)
 	default:
 		began := b.began
-		b.apply(t, r.repairScene, p)
+		b.apply(t, r.repairScene, plan)
 		b.began = began
 	}
 }

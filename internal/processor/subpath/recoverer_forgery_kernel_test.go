@@ -63,16 +63,16 @@ func (s *attackedPods) holds(t *testing.T, before tables, repaired ...repair) {
 }
 
 // printable returns the plan if its evidence is short and printable.
-func printable(t *testing.T, p processor.Plan) processor.Plan {
+func printable(t *testing.T, plan processor.Plan) processor.Plan {
 	t.Helper()
-	for _, f := range p.Findings {
+	for _, f := range plan.Findings {
 		for _, line := range f.Evidence {
 			if len(line) > 4096 || strings.ContainsFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }) {
 				t.Errorf("evidence of %d bytes: %.200q", len(line), line)
 			}
 		}
 	}
-	return p
+	return plan
 }
 
 // lies are texts that want something else to be unmounted.
@@ -347,15 +347,15 @@ func TestConfusingPods(t *testing.T) {
 				want = c.want(s)
 			}
 			before := s.tables(t)
-			p, err := s.healer.Plan(t.Context(), s.request)
-			if err != nil && !c.err || !strings.Contains(p.NotApplicable, c.reason) && err == nil {
-				t.Errorf("reason %q, error %v, want %q", p.NotApplicable, err, c.reason)
+			plan, err := s.healer.Plan(t.Context(), s.request)
+			if err != nil && !c.err || !strings.Contains(plan.NotApplicable, c.reason) && err == nil {
+				t.Errorf("reason %q, error %v, want %q", plan.NotApplicable, err, c.reason)
 			}
-			if diff := cmp.Diff(want, points(p)); diff != "" {
+			if diff := cmp.Diff(want, points(plan)); diff != "" {
 				t.Errorf("plan (-want +got):\n%s", diff)
 			}
-			s.apply(t, p)
-			s.holds(t, before, s.repairs(p, s.pod.Spec.Volumes[0].Name)...)
+			s.apply(t, plan)
+			s.holds(t, before, s.repairs(plan, s.pod.Spec.Volumes[0].Name)...)
 		})
 	}
 }
