@@ -65,12 +65,12 @@ func (m *member) finding(pod string) fault.Finding {
 	return fault.Finding{Code: m.code, Pod: fault.Pod{Namespace: "shop", Name: pod}, Volume: m.name}
 }
 
-func (m *member) Run(_ context.Context, r processor.Request) (processor.Result, error) {
-	m.asked = append(m.asked, r.Pod.Name)
+func (m *member) Run(_ context.Context, request processor.Request) (processor.Result, error) {
+	m.asked = append(m.asked, request.Pod.Name)
 	if m.looks != nil {
 		return processor.Result{}, m.looks
 	}
-	result := processor.Result{Values: map[string]string{"collector.long": "list", "result." + m.name: r.Pod.Name}}
+	result := processor.Result{Values: map[string]string{"collector.long": "list", "result." + m.name: request.Pod.Name}}
 	for _, pod := range slices.Sorted(func(yield func(string) bool) {
 		for pod := range m.broken {
 			if !yield(pod) {
@@ -78,7 +78,7 @@ func (m *member) Run(_ context.Context, r processor.Request) (processor.Result, 
 			}
 		}
 	}) {
-		if m.broken[pod] && (pod == r.Pod.Name || m.wide && r.Pod.Name == "") {
+		if m.broken[pod] && (pod == request.Pod.Name || m.wide && request.Pod.Name == "") {
 			result.Findings = append(result.Findings, m.finding(pod))
 		}
 	}
@@ -91,19 +91,19 @@ func (m *member) Run(_ context.Context, r processor.Request) (processor.Result, 
 // remedy is the recoverer of a member.
 type remedy struct{ *member }
 
-func (m remedy) Plan(_ context.Context, r processor.Request) (processor.Plan, error) {
-	m.planned = append(m.planned, r.Pod.Name)
+func (m remedy) Plan(_ context.Context, request processor.Request) (processor.Plan, error) {
+	m.planned = append(m.planned, request.Pod.Name)
 	switch {
 	case m.plans != nil:
 		return processor.Plan{}, m.plans
 	case m.refuses != "":
 		return processor.Plan{NotApplicable: m.refuses}, nil
-	case !m.broken[r.Pod.Name]:
+	case !m.broken[request.Pod.Name]:
 		return processor.Plan{NotApplicable: "nothing is broken", Gone: []fault.Absence{{Code: m.code}}}, nil
 	}
 	return processor.Plan{
-		Actions:  []fault.Action{{Kind: fault.Unmount, Fault: m.code, Mount: &fault.Mount{Point: "/" + m.name + "/" + r.Pod.Name}, Lossless: true}},
-		Findings: []fault.Finding{m.finding(r.Pod.Name)},
+		Actions:  []fault.Action{{Kind: fault.Unmount, Fault: m.code, Mount: &fault.Mount{Point: "/" + m.name + "/" + request.Pod.Name}, Lossless: true}},
+		Findings: []fault.Finding{m.finding(request.Pod.Name)},
 		Notes:    map[string]string{"of": m.name},
 	}, nil
 }
@@ -113,14 +113,14 @@ func (m remedy) Apply(_ context.Context, r processor.Request, a fault.Action) (f
 	return fault.Applied{}, m.applies
 }
 
-func (m remedy) Verify(_ context.Context, r processor.Request, p processor.Plan) (processor.Result, error) {
+func (m remedy) Verify(_ context.Context, request processor.Request, plan processor.Plan) (processor.Result, error) {
 	if m.verifies != nil {
 		return processor.Result{}, m.verifies
 	}
-	if len(p.Actions) != 1 || len(p.Applied) != 1 || p.Notes["of"] != m.name || p.Findings[0].Pod.Name != r.Pod.Name {
-		return processor.Result{}, fmt.Errorf("verify %+v for pod %q", p, r.Pod.Name)
+	if len(plan.Actions) != 1 || len(plan.Applied) != 1 || plan.Notes["of"] != m.name || plan.Findings[0].Pod.Name != request.Pod.Name {
+		return processor.Result{}, fmt.Errorf("verify %+v for pod %q", plan, request.Pod.Name)
 	}
-	return processor.Result{Findings: processor.MarkHealed(p.Findings, nil), Values: map[string]string{"healed." + m.name: r.Pod.Name}}, nil
+	return processor.Result{Findings: processor.MarkHealed(plan.Findings, nil), Values: map[string]string{"healed." + m.name: request.Pod.Name}}, nil
 }
 
 // scene is three families and the pods of a node.
@@ -149,13 +149,13 @@ func (s *scene) families(wrap func(processor.Recoverer) processor.Recoverer) []F
 	return []Family{family(s.subPath, Pods), family(s.volume, Volumes), family(s.device, Devices)}
 }
 
-func (s *scene) diagnose(t *testing.T, r processor.Request) (processor.Result, []check) {
+func (s *scene) diagnose(t *testing.T, r processor.Request) (processor.Result, []familyCheck) {
 	t.Helper()
 	result, err := (&Diagnoser{Pods: s, Lister: s, Families: s.families(nil)}).Run(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var found []check
+	var found []familyCheck
 	if err := json.Unmarshal([]byte(result.Values[KeyChecks]), &found); err != nil {
 		t.Fatal(err)
 	}
@@ -163,22 +163,22 @@ func (s *scene) diagnose(t *testing.T, r processor.Request) (processor.Result, [
 }
 
 // repair does all that the pipeline does, and gives the end and the errors of actions.
-func (s *scene) repair(t *testing.T, r processor.Request) (processor.Plan, processor.Result, error) {
+func (s *scene) repair(t *testing.T, request processor.Request) (processor.Plan, processor.Result, error) {
 	t.Helper()
-	found, _ := s.diagnose(t, r)
-	r.Values = found.Values
+	found, _ := s.diagnose(t, request)
+	request.Values = found.Values
 	h := &Recoverer{Families: s.families(nil)}
-	p, err := h.Plan(t.Context(), r)
+	plan, err := h.Plan(t.Context(), request)
 	if err != nil {
-		return p, processor.Result{}, err
+		return plan, processor.Result{}, err
 	}
-	for _, a := range p.Actions {
-		done, err := h.Apply(t.Context(), r, a)
+	for _, a := range plan.Actions {
+		done, err := h.Apply(t.Context(), request, a)
 		done.Undone = err != nil
-		p.Applied = append(p.Applied, done)
+		plan.Applied = append(plan.Applied, done)
 	}
-	result, err := h.Verify(t.Context(), r, p)
-	return p, result, err
+	result, err := h.Verify(t.Context(), request, plan)
+	return plan, result, err
 }
 
 func ofPod(name string) processor.Request {
@@ -227,11 +227,11 @@ func TestEveryFamilyIsRepaired(t *testing.T) {
 	t.Parallel()
 	s := newScene()
 	s.subPath.broken, s.volume.broken, s.device.broken = map[string]bool{"a": true}, map[string]bool{"a": true, "b": true}, map[string]bool{"": true}
-	p, result, err := s.repair(t, ofNode)
+	plan, result, err := s.repair(t, ofNode)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]int{1, 1, 1, 1}, p.Parts); diff != "" {
+	if diff := cmp.Diff([]int{1, 1, 1, 1}, plan.Parts); diff != "" {
 		t.Errorf("parts:\n%s", diff)
 	}
 	want := [][]string{{"/subPath/a of a"}, {"/volume/a of a", "/volume/b of b"}, {"/device/ of "}}
@@ -243,8 +243,8 @@ func TestEveryFamilyIsRepaired(t *testing.T) {
 	}
 	s = newScene()
 	s.subPath.broken, s.volume.broken = map[string]bool{"a": true, "b": true}, map[string]bool{"b": true}
-	if p, _, err = s.repair(t, ofPod("a")); err != nil || len(p.Actions) != 1 || p.Actions[0].Pod.Name != "a" {
-		t.Errorf("for one pod: %+v, %v", p.Actions, err)
+	if plan, _, err = s.repair(t, ofPod("a")); err != nil || len(plan.Actions) != 1 || plan.Actions[0].Pod.Name != "a" {
+		t.Errorf("for one pod: %+v, %v", plan.Actions, err)
 	}
 }
 
@@ -254,20 +254,20 @@ func TestFaultGoesBeforeItsRepair(t *testing.T) {
 	t.Parallel()
 	s := newScene()
 	s.subPath.broken["a"], s.volume.broken["a"] = true, true
-	r := ofPod("a")
-	found, _ := s.diagnose(t, r)
-	r.Values = found.Values
+	request := ofPod("a")
+	found, _ := s.diagnose(t, request)
+	request.Values = found.Values
 	delete(s.subPath.broken, "a")
 	h := &Recoverer{Families: s.families(nil)}
-	p, err := h.Plan(t.Context(), r)
-	if err != nil || len(p.Actions) != 1 || p.Actions[0].Fault != fault.DisconnectedFUSE {
-		t.Fatalf("plan %+v, %v", p, err)
+	plan, err := h.Plan(t.Context(), request)
+	if err != nil || len(plan.Actions) != 1 || plan.Actions[0].Fault != fault.DisconnectedFUSE {
+		t.Fatalf("plan %+v, %v", plan, err)
 	}
-	if diff := cmp.Diff([]fault.Absence{{Code: fault.StaleSubPath}}, p.Gone); diff != "" {
+	if diff := cmp.Diff([]fault.Absence{{Code: fault.StaleSubPath}}, plan.Gone); diff != "" {
 		t.Errorf("gone (-want +got):\n%s", diff)
 	}
-	p.Applied = []fault.Applied{{}}
-	if result, err := h.Verify(t.Context(), r, p); err != nil || result.Message != "nothing is broken" {
+	plan.Applied = []fault.Applied{{}}
+	if result, err := h.Verify(t.Context(), request, plan); err != nil || result.Message != "nothing is broken" {
 		t.Errorf("%+v, %v", result, err)
 	}
 }
@@ -324,14 +324,14 @@ func TestAFaultWithoutARemedy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := ofPod("a")
-	r.Values = found.Values
+	request := ofPod("a")
+	request.Values = found.Values
 	h := &Recoverer{Families: families}
-	p, err := h.Plan(t.Context(), r)
+	p, err := h.Plan(t.Context(), request)
 	if err != nil || len(p.Actions) > 0 {
 		t.Fatalf("plan %+v, %v", p, err)
 	}
-	result, err := h.Verify(t.Context(), r, p)
+	result, err := h.Verify(t.Context(), request, p)
 	if err != nil || result.NoFault || !strings.HasSuffix(result.Message, nextSteps[fault.MissingBindSource]) {
 		t.Errorf("result %+v, %v", result, err)
 	}
@@ -362,19 +362,19 @@ func TestSentencesDecideNothing(t *testing.T) {
 	s := newScene()
 	s.subPath.broken, s.volume.broken = map[string]bool{"a": true}, map[string]bool{"a": true}
 	found, _ := s.diagnose(t, ofPod("a"))
-	r := ofPod("a")
-	r.Values = found.Values
+	request := ofPod("a")
+	request.Values = found.Values
 	h := &Recoverer{Families: s.families(func(r processor.Recoverer) processor.Recoverer { return processortest.Reworded{Recoverer: r} })}
-	p, err := h.Plan(t.Context(), r)
-	if err != nil || len(p.Actions) != 2 {
-		t.Fatalf("plan %+v, %v", p, err)
+	plan, err := h.Plan(t.Context(), request)
+	if err != nil || len(plan.Actions) != 2 {
+		t.Fatalf("plan %+v, %v", plan, err)
 	}
-	for _, a := range p.Actions {
-		if _, err := h.Apply(t.Context(), r, a); err != nil {
+	for _, a := range plan.Actions {
+		if _, err := h.Apply(t.Context(), request, a); err != nil {
 			t.Error(err)
 		}
 	}
-	if result, err := h.Verify(t.Context(), r, p); err != nil || len(result.Findings) != 2 || !result.Findings[0].Healed {
+	if result, err := h.Verify(t.Context(), request, plan); err != nil || len(result.Findings) != 2 || !result.Findings[0].Healed {
 		t.Errorf("result %+v, %v", result, err)
 	}
 }
