@@ -34,7 +34,7 @@ import (
 // deadVolumes is a judge to whom every pod has a volume that cannot be repaired.
 type deadVolumes struct{}
 
-func (deadVolumes) Unmendable(_ context.Context, uid string) ([]fault.Finding, []string, error) {
+func (deadVolumes) Unrepairable(_ context.Context, uid string) ([]fault.Finding, []string, error) {
 	return []fault.Finding{{Code: fault.DisconnectedFUSE, Pod: fault.Pod{UID: uid}, Volume: "data"}}, []string{"its daemon is gone"}, nil
 }
 

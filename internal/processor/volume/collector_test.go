@@ -34,15 +34,15 @@ func listedHealthy(name string) *volume.Health {
 }
 
 func listedBroken(name string) *volume.Health {
-	v := listedHealthy(name)
-	v.Code, v.Reasons = fault.DisconnectedFUSE, []string{"the connection is gone"}
-	v.Answer = probe.Answer{State: probe.Disconnected, Errno: sys.ENOTCONN}
-	v.Staging, v.StagingAnswer.State = &volume.Staging{Point: "/g"}, probe.Alive
-	v.Copies = []*volume.Copy{{
+	health := listedHealthy(name)
+	health.Code, health.Reasons = fault.DisconnectedFUSE, []string{"the connection is gone"}
+	health.Answer = probe.Answer{State: probe.Disconnected, Errno: sys.ENOTCONN}
+	health.Staging, health.StagingAnswer.State = &volume.Staging{Point: "/g"}, probe.Alive
+	health.Copies = []*volume.Copy{{
 		Mount:  mountns.Mount{Mount: mountinfo.Mount{Point: "/data"}, Namespace: mountns.Namespace{Inode: 42}},
 		Holder: volume.Holder{Container: "app"}, Verdict: volume.Verdict{Code: fault.DisconnectedFUSE},
 	}}
-	return v
+	return health
 }
 
 func collectVolumes(t *testing.T, s *fakeSurveyor, r processor.Request) ([]listedVolume, processor.Result) {
@@ -102,19 +102,19 @@ func TestListsEveryVolume(t *testing.T) {
 func TestLooksAtThePodAlone(t *testing.T) {
 	t.Parallel()
 	s, pod := &fakeSurveyor{}, kubelettest.NewPod()
-	r := processor.Request{
+	request := processor.Request{
 		Node: kubelettest.NodeName, Pod: processor.Pod{Namespace: pod.Namespace, Name: pod.Name},
 		Values: map[string]string{volume.ParamVolume: "pvc-1", "collector.kubernetes.pod.detail": `{"metadata":{"uid":"other"}}`},
 	}
-	list, result := collectVolumes(t, s, r)
+	list, result := collectVolumes(t, s, request)
 	if want := (volume.Selection{PodUID: string(pod.UID), Volume: "pvc-1"}); s.asked != want {
 		t.Errorf("asked %+v, want %+v", s.asked, want)
 	}
 	if len(list) != 0 || result.Values[KeyVolumes] != "[]" || !strings.Contains(result.Values[KeyVolumeSurvey], "0 volumes") {
 		t.Errorf("values %q, want an empty list that says so", result.Values)
 	}
-	r.Node = "other"
-	if _, result := collectVolumes(t, s, r); !strings.Contains(result.NotApplicable, `"other"`) {
+	request.Node = "other"
+	if _, result := collectVolumes(t, s, request); !strings.Contains(result.NotApplicable, `"other"`) {
 		t.Errorf("on another node: %+v", result)
 	}
 }

@@ -111,8 +111,8 @@ func TestTellsStatesApart(t *testing.T) {
 				if len(list[0].Copies) != 1 || list[0].Copies[0].Container != "app" || len(result.Findings) < 2 {
 					t.Errorf("copies %+v, findings %+v", list[0].Copies, result.Findings)
 				}
-				if shares := strings.Contains(result.Values[KeyDiagnoserShares], volumetest.OtherUID); shares != c.shares {
-					t.Errorf("shares %q", result.Values[KeyDiagnoserShares])
+				if shares := strings.Contains(result.Values[KeyDiagnoserSharedWith], volumetest.OtherUID); shares != c.shares {
+					t.Errorf("shares %q", result.Values[KeyDiagnoserSharedWith])
 				}
 			}
 			if diff := cmp.Diff(before, s.Mounts()); diff != "" || !cmp.Equal(inside, s.MountsOf(app)) {

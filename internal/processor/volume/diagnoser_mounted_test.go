@@ -46,8 +46,8 @@ func (r driverRuntime) PodRecords(context.Context, string) ([]cri.Container, err
 	}, nil
 }
 
-// TestNamesNoCauseBeforeTheMount: two volumes of one driver were mounted at different times, and its container ended, or
-// the kernel killed a process of it, in between.
+// TestNamesNoCauseBeforeTheMount: two volumes of one driver were mounted at different times, and its container ended,
+// or the kernel killed a process of it, in between.
 func TestNamesNoCauseBeforeTheMount(t *testing.T) {
 	t.Parallel()
 	event := time.Now().Add(-time.Hour).Truncate(time.Second)
@@ -94,7 +94,7 @@ func TestNamesNoCauseBeforeTheMount(t *testing.T) {
 				t.Fatal(err)
 			}
 			list := brokenVolumes(t, result)
-			said := strings.Join(list[0].Fate, "\n")
+			said := strings.Join(list[0].DaemonExit, "\n")
 			for _, want := range c.says {
 				if !strings.Contains(said, want) {
 					t.Errorf("it does not say %q:\n%s", want, said)
@@ -105,7 +105,7 @@ func TestNamesNoCauseBeforeTheMount(t *testing.T) {
 					t.Errorf("it says %q:\n%s", never, said)
 				}
 			}
-			if others := strings.Join(list[1].Fate, "\n"); !strings.Contains(others, ended) || !strings.Contains(others, killed) {
+			if others := strings.Join(list[1].DaemonExit, "\n"); !strings.Contains(others, ended) || !strings.Contains(others, killed) {
 				t.Errorf("of the other volume it says:\n%s", others)
 			}
 		})
@@ -119,7 +119,7 @@ func TestMountedOfACopy(t *testing.T) {
 	v := healthy(kubelettest.NewPod(), "a")
 	v.Copies = []*volume.Copy{{Mount: v.Mount, Verdict: volume.Verdict{Code: fault.DisconnectedFUSE}}}
 	v.Copies[0].Minor = 78
-	if got := (&Diagnoser{Connections: connections{77: younger, 78: older}}).mounted(v); got != older {
+	if got := (&Diagnoser{Connections: connections{77: younger, 78: older}}).mountTime(v); got != older {
 		t.Errorf("mounted at %v, want %v", got, older)
 	}
 }

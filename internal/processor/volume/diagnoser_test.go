@@ -52,8 +52,8 @@ func (d daemons) AnalyzeAll(_ context.Context, questions []fusedaemon.Question) 
 }
 
 func healthy(pod *corev1.Pod, name string) *volume.Health {
-	v := &volume.Health{}
-	v.Volume = volume.Volume{
+	health := &volume.Health{}
+	health.Volume = volume.Volume{
 		Pod:    fault.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)},
 		Plugin: kubelet.CSI, Name: name, Point: "/p/" + name,
 		Mount: mountns.Mount{Mount: mountinfo.Mount{
@@ -61,8 +61,8 @@ func healthy(pod *corev1.Pod, name string) *volume.Health {
 		}, Unique: 1000, Namespace: mountns.Namespace{Inode: 42}},
 		Record: &kubelet.VolumeRecord{Driver: "fuse.example.com", Handle: "h-" + name},
 	}
-	v.Answer = probe.Answer{State: probe.Alive, Bindable: probe.Yes}
-	return v
+	health.Answer = probe.Answer{State: probe.Alive, Bindable: probe.Yes}
+	return health
 }
 
 func broken(pod *corev1.Pod, name string, code fault.Code) *volume.Health {
@@ -77,7 +77,7 @@ func requestFor(pod *corev1.Pod) processor.Request {
 	return processor.Request{Node: kubelettest.NodeName, Pod: processor.Pod{Namespace: pod.Namespace, Name: pod.Name}}
 }
 
-func diagnose(t *testing.T, s *fakeSurveyor, r processor.Request, d daemons) processor.Result {
+func diagnose(t *testing.T, s *fakeSurveyor, request processor.Request, d daemons) processor.Result {
 	t.Helper()
 	pods := &kubelettest.Pods{}
 	pods.Set(kubelettest.NewPod())
@@ -85,7 +85,7 @@ func diagnose(t *testing.T, s *fakeSurveyor, r processor.Request, d daemons) pro
 	if d != nil {
 		diagnoser.Exits = d
 	}
-	result, err := diagnoser.Run(t.Context(), r)
+	result, err := diagnoser.Run(t.Context(), request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestTellsEveryBrokenVolume(t *testing.T) {
 	}
 	want := map[string]string{
 		KeyDiagnoserCode: "DisconnectedFUSE", KeyDiagnoserCodes: `["DisconnectedFUSE","DeletedVolumeSource","DisconnectedFUSE"]`,
-		KeyDiagnoserShares: `[{"namespace":"other","name":"db","uid":"9"}]`,
+		KeyDiagnoserSharedWith: `[{"namespace":"other","name":"db","uid":"9"}]`,
 	}
 	for key, value := range want {
 		if result.Values[key] != value {
@@ -131,18 +131,18 @@ func TestTellsEveryBrokenVolume(t *testing.T) {
 	if len(list) != 3 || list[0].NoSource == "" || list[1].Source == nil || list[1].NoSource != "" || list[0].State != probe.Disconnected {
 		t.Errorf("list %+v", list)
 	}
-	if exits := list[0].Fate; !slices.Equal(exits, []string{"no process serves it", "the kernel killed the daemon of fuse.example.com"}) {
+	if exits := list[0].DaemonExit; !slices.Equal(exits, []string{"no process serves it", "the kernel killed the daemon of fuse.example.com"}) {
 		t.Errorf("fate %q", exits)
 	}
-	if diff := cmp.Diff(daemons{"fuse.example.com": 1}, d); diff != "" || len(list[1].Fate) != 1 {
-		t.Errorf("asked about daemons (-want +got):\n%s; of one that lives: %q", diff, list[1].Fate)
+	if diff := cmp.Diff(daemons{"fuse.example.com": 1}, d); diff != "" || len(list[1].DaemonExit) != 1 {
+		t.Errorf("asked about daemons (-want +got):\n%s; of one that lives: %q", diff, list[1].DaemonExit)
 	}
 	if len(result.Findings) != 3 || result.Findings[0].Mount.ID != 1000 || result.Findings[0].Volume != "a" || result.Findings[0].Healed ||
 		!slices.Contains(result.Findings[0].Evidence, "the kernel killed the daemon of fuse.example.com") {
 		t.Errorf("findings %+v", result.Findings)
 	}
-	if again := diagnose(t, s, requestFor(pod), nil); len(brokenVolumes(t, again)[0].Fate) != 1 {
-		t.Errorf("without one who knows about daemons: %+v", brokenVolumes(t, again)[0].Fate)
+	if again := diagnose(t, s, requestFor(pod), nil); len(brokenVolumes(t, again)[0].DaemonExit) != 1 {
+		t.Errorf("without one who knows about daemons: %+v", brokenVolumes(t, again)[0].DaemonExit)
 	}
 }
 
@@ -246,7 +246,7 @@ func TestResultsAreBounded(t *testing.T) {
 	if len(results) != maxBrokenVolumes+1 || !strings.Contains(results[maxBrokenVolumes], "500 more volumes") || len(brokenVolumes(t, result)) != maxBrokenVolumes {
 		t.Errorf("%d results, the last %q", len(results), results[len(results)-1])
 	}
-	if n := strings.Count(result.Values[KeyDiagnoserShares], "uid"); n != maxShares {
+	if n := strings.Count(result.Values[KeyDiagnoserSharedWith], "uid"); n != maxSharedWith {
 		t.Errorf("%d shares", n)
 	}
 	text := (&Diagnoser{}).Excerpt(processor.Request{}, KeyDiagnoserList, result.Values[KeyDiagnoserList], 5000)

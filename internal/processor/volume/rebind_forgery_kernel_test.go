@@ -57,18 +57,18 @@ func TestForgedValues(t *testing.T) {
 	}
 }
 
-// TestForgedActions: an action can come from a journal that was tampered with. Whatever is no broken mount of a volume of
-// this pod stays as it is.
+// TestForgedActions: an action can come from a journal that was tampered with. Whatever is no broken mount of a volume
+// of this pod stays as it is.
 func TestForgedActions(t *testing.T) {
 	w := admit(t)
 	other := w.Share()
 	w.Kill()
 	w.Remount("new")
-	p := w.plan(t)
-	if len(p.Actions) < 2 {
-		t.Fatalf("plan %+v, want actions on the host and in the container", p)
+	plan := w.plan(t)
+	if len(plan.Actions) < 2 {
+		t.Fatalf("plan %+v, want actions on the host and in the container", plan)
 	}
-	good := p.Actions[0]
+	good := plan.Actions[0]
 	table, err := mountns.Table(0)
 	if err != nil {
 		t.Fatal(err)
@@ -95,11 +95,11 @@ func TestForgedActions(t *testing.T) {
 		"the staging path":        mounted(w.Staging),
 		"the root":                mounted("/"),
 		"another number":          edit(func(m *fault.Mount) { m.ID, m.MountInfoID = another(m.ID), m.MountInfoID+1_000_000 }),
-		"another namespace":       edit(func(m *fault.Mount) { m.Namespace = p.Actions[1].Mount.Namespace }),
+		"another namespace":       edit(func(m *fault.Mount) { m.Namespace = plan.Actions[1].Mount.Namespace }),
 		"nothing":                 {},
 		"a point alone":           {Point: w.Point, Namespace: good.Mount.Namespace},
 		"out of the volume":       edit(func(m *fault.Mount) { m.ID, m.Point = 0, m.Point+"/../../.." }),
-		"the container's as ours": inOurs(*p.Actions[1].Mount, good.Mount.Namespace),
+		"the container's as ours": inOurs(*plan.Actions[1].Mount, good.Mount.Namespace),
 	} {
 		for _, kind := range []fault.ActionKind{fault.Replace, fault.Abort} {
 			w.request.Values = map[string]string{ParamRebindAbort: "true"}
@@ -130,17 +130,17 @@ func TestAnotherPodOfTheName(t *testing.T) {
 	w := admit(t)
 	w.Kill()
 	w.Remount("new")
-	p := w.plan(t)
+	plan := w.plan(t)
 	namesake := w.Pod.DeepCopy()
 	namesake.UID = "3d1b0f6e-8f4a-4f1d-8a57-6d1f6b0e9c33"
 	w.Pods.Set(namesake)
 	before := w.Mounts()
-	for _, a := range p.Actions {
+	for _, a := range plan.Actions {
 		if done, err := w.healer.Apply(t.Context(), w.request, a); !processor.IsStalled(err) {
 			t.Errorf("%s of %q: %+v, %v, want a refusal", a.Kind, a.Target, done, err)
 		}
 	}
-	if _, err := w.healer.Verify(t.Context(), w.request, p); !processor.IsStalled(err) {
+	if _, err := w.healer.Verify(t.Context(), w.request, plan); !processor.IsStalled(err) {
 		t.Errorf("verify: %v", err)
 	}
 	if diff := cmp.Diff(before, w.Mounts()); diff != "" {
@@ -175,21 +175,21 @@ func TestAbortsWhenAsked(t *testing.T) {
 	w := admit(t)
 	w.Stop()
 	w.request.Values = map[string]string{ParamRebindAbort: "true"}
-	p := w.plan(t)
-	if len(p.Actions) == 0 || p.Actions[0].Kind != fault.Abort || p.Actions[0].Lossless {
-		t.Fatalf("plan %+v", p)
+	plan := w.plan(t)
+	if len(plan.Actions) == 0 || plan.Actions[0].Kind != fault.Abort || plan.Actions[0].Lossless {
+		t.Fatalf("plan %+v", plan)
 	}
 	w.request.Values = nil
-	if _, err := w.healer.Apply(t.Context(), w.request, p.Actions[0]); !processor.IsStalled(err) || !strings.Contains(err.Error(), ParamRebindAbort) {
+	if _, err := w.healer.Apply(t.Context(), w.request, plan.Actions[0]); !processor.IsStalled(err) || !strings.Contains(err.Error(), ParamRebindAbort) {
 		t.Errorf("nobody asks any more: %v", err)
 	}
 	w.request.Values = map[string]string{ParamRebindAbort: "true"}
-	for i, done := range append(w.apply(t, p.Actions[:1]), w.apply(t, p.Actions[:1])...) {
+	for i, done := range append(w.apply(t, plan.Actions[:1]), w.apply(t, plan.Actions[:1])...) {
 		if done.Already != (i > 0) {
 			t.Errorf("abort %d: %+v", i, done)
 		}
 	}
-	result, err := w.healer.Verify(t.Context(), w.request, p)
+	result, err := w.healer.Verify(t.Context(), w.request, plan)
 	if err != nil || !strings.Contains(result.Values[KeyRebindResult], "aborted the connection") {
 		t.Errorf("values %q, %v", result.Values, err)
 	}
@@ -201,9 +201,9 @@ func TestAbortsWhenAsked(t *testing.T) {
 	// The mount that hung is dead now, and is repaired when the driver has mounted it again.
 	w.Remount("new")
 	w.request.Values = nil
-	p = w.plan(t)
-	w.apply(t, p.Actions)
-	if _, err := w.healer.Verify(t.Context(), w.request, p); err != nil {
+	plan = w.plan(t)
+	w.apply(t, plan.Actions)
+	if _, err := w.healer.Verify(t.Context(), w.request, plan); err != nil {
 		t.Error(err)
 	}
 	w.mended(t, "new")
@@ -215,7 +215,7 @@ func TestUnmendableVolumes(t *testing.T) {
 	j := &UnrepairableJudge{Inspector: w.Inspector}
 	judge := func(want int, reason string) {
 		t.Helper()
-		findings, reasons, err := j.Unmendable(t.Context(), string(w.Pod.UID))
+		findings, reasons, err := j.Unrepairable(t.Context(), string(w.Pod.UID))
 		if err != nil || len(findings) != want || !strings.Contains(strings.Join(reasons, "; "), reason) {
 			t.Errorf("findings %+v, reasons %q, %v; want %d, %q", findings, reasons, err, want, reason)
 		}

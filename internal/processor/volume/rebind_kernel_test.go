@@ -78,18 +78,18 @@ func TestHeals(t *testing.T) {
 	w.mended(t, "old")
 	w.Kill()
 	w.Remount("new")
-	p := w.plan(t)
+	plan := w.plan(t)
 	want := []string{"Replace " + w.Point + "  DisconnectedFUSE", "Replace /data app DisconnectedFUSE"}
-	if diff := cmp.Diff(want, targets(p)); diff != "" || p.NotApplicable != "" {
-		t.Fatalf("plan (-want +got):\n%s%s", diff, p.NotApplicable)
+	if diff := cmp.Diff(want, targets(plan)); diff != "" || plan.NotApplicable != "" {
+		t.Fatalf("plan (-want +got):\n%s%s", diff, plan.NotApplicable)
 	}
-	for _, a := range p.Actions {
+	for _, a := range plan.Actions {
 		if a.Mount == nil || a.Mount.ID == 0 && a.Mount.MountInfoID == 0 || !a.Lossless || !strings.Contains(a.Safety, w.Staging) {
 			t.Errorf("action %+v", a)
 		}
 	}
-	w.apply(t, p.Actions)
-	result, err := w.healer.Verify(t.Context(), w.request, p)
+	w.apply(t, plan.Actions)
+	result, err := w.healer.Verify(t.Context(), w.request, plan)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,8 +101,8 @@ func TestHeals(t *testing.T) {
 		t.Errorf("findings %+v", result.Findings)
 	}
 	// The other pod is told of, and is as dead as before.
-	if !strings.Contains(result.Values[KeyRebindShares], volumetest.OtherUID) || !strings.Contains(w.ReadHost(other), "not connected") {
-		t.Errorf("shares %s; at the other pod's place: %s", result.Values[KeyRebindShares], w.ReadHost(other))
+	if !strings.Contains(result.Values[KeyRebindSharedWith], volumetest.OtherUID) || !strings.Contains(w.ReadHost(other), "not connected") {
+		t.Errorf("shares %s; at the other pod's place: %s", result.Values[KeyRebindSharedWith], w.ReadHost(other))
 	}
 	if p := w.plan(t); !strings.Contains(p.NotApplicable, "no broken volume") {
 		t.Errorf("once more: %+v", p)
@@ -115,21 +115,21 @@ func TestKilledHalfWay(t *testing.T) {
 		w := admit(t)
 		w.Kill()
 		w.Remount("new")
-		p := w.plan(t)
-		w.apply(t, p.Actions[:done])
+		plan := w.plan(t)
+		w.apply(t, plan.Actions[:done])
 		// Another process, which knows the plan alone.
 		w.healer = &RebindRecoverer{Pods: w.Pods, Inspector: &volume.Inspector{
 			Kubelet: w.Inspector.Kubelet, Scanner: w.Inspector.Scanner, Prober: w.Inspector.Prober, Runtime: w.Inspector.Runtime,
 			Pods: w.Inspector.Pods, Runner: w.Inspector.Runner,
 		}}
-		for i, applied := range w.apply(t, p.Actions) {
+		for i, applied := range w.apply(t, plan.Actions) {
 			if applied.Already != (i < done) {
 				t.Errorf("%d done before, action %d: %+v", done, i, applied)
 			}
 		}
 		before, inside := w.Mounts(), w.MountsOf(w.app)
-		w.apply(t, p.Actions)
-		if _, err := w.healer.Verify(t.Context(), w.request, p); err != nil {
+		w.apply(t, plan.Actions)
+		if _, err := w.healer.Verify(t.Context(), w.request, plan); err != nil {
 			t.Errorf("%d done before: %v", done, err)
 		}
 		w.mended(t, "new")

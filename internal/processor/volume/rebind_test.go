@@ -88,9 +88,9 @@ func newWorld() *world {
 // breaks adds a broken volume and gives the action that would replace its mount.
 func (w *world) breaks(name string) fault.Action {
 	id := 100 + len(w.survey.Volumes)
-	v := &volume.Health{}
-	v.Code, v.NoSourceReason = fault.DisconnectedFUSE, "nothing is staged"
-	v.Volume = volume.Volume{
+	health := &volume.Health{}
+	health.Code, health.NoSourceReason = fault.DisconnectedFUSE, "nothing is staged"
+	health.Volume = volume.Volume{
 		Pod: fault.Pod{Namespace: w.pod.Namespace, Name: w.pod.Name, UID: string(w.pod.UID)}, Plugin: kubelet.CSI, Name: name,
 		Point: "/p/" + name,
 		Mount: mountns.Mount{
@@ -98,9 +98,9 @@ func (w *world) breaks(name string) fault.Action {
 			Unique: uint64(1000 + id), Namespace: mountns.Namespace{Inode: 42},
 		},
 	}
-	w.survey.Volumes = append(w.survey.Volumes, v)
+	w.survey.Volumes = append(w.survey.Volumes, health)
 	a := fault.Action{
-		Kind: fault.Replace, Target: v.Point, Mount: &v.Findings()[0].Mount, Pod: &v.Pod, Fault: v.Code, Safety: "safe", Loss: "nothing",
+		Kind: fault.Replace, Target: health.Point, Mount: &health.Findings()[0].Mount, Pod: &health.Pod, Fault: health.Code, Safety: "safe", Loss: "nothing",
 	}
 	w.plans[name] = planned{actions: []fault.Action{a}}
 	return a
@@ -140,36 +140,36 @@ func stored(t *testing.T, p processor.Plan) (q processor.Plan) {
 func TestMendsWhatCanBeMended(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
-	a, c := w.breaks("pvc-a"), w.breaks("pvc-c")
+	action, c := w.breaks("pvc-a"), w.breaks("pvc-c")
 	w.breaks("pvc-b")
 	w.survey.Volumes[0].SharedWith = []fault.Pod{{Namespace: "other", Name: "db", UID: "9"}}
 	w.plans["pvc-b"] = planned{refusals: []string{"the mount of pvc-b stays: nothing is staged"}}
-	inner := inside(a, "app", "/data")
-	w.plans["pvc-a"] = planned{actions: []fault.Action{a, inner}}
-	p := stored(t, w.plan(t))
+	inner := inside(action, "app", "/data")
+	w.plans["pvc-a"] = planned{actions: []fault.Action{action, inner}}
+	plan := stored(t, w.plan(t))
 	var got []string
-	for _, x := range p.Actions {
+	for _, x := range plan.Actions {
 		got = append(got, fmt.Sprintf("%s %s mnt:[%d] %s %s %s", x.Kind, x.Target, x.Mount.Namespace, x.Container, x.Safety, x.Loss))
 	}
 	want := []string{"Replace /p/pvc-a mnt:[42]  safe nothing", "Replace /data mnt:[43] app safe nothing", "Replace /p/pvc-c mnt:[42]  safe nothing"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatalf("actions (-want +got):\n%s", diff)
 	}
-	if len(p.Findings) != 2 || p.Findings[0].Volume != "pvc-a" || p.Findings[1].Volume != "pvc-c" {
-		t.Errorf("findings of the plan: %+v", p.Findings)
+	if len(plan.Findings) != 2 || plan.Findings[0].Volume != "pvc-a" || plan.Findings[1].Volume != "pvc-c" {
+		t.Errorf("findings of the plan: %+v", plan.Findings)
 	}
-	for _, x := range p.Actions {
+	for _, x := range plan.Actions {
 		if done, err := w.healer.Apply(t.Context(), w.request, x); err != nil || done.Message != "replaced" {
 			t.Errorf("apply: %+v, %v", done, err)
 		}
 	}
-	for i, want := range []fault.Action{a, inner, c} {
+	for i, want := range []fault.Action{action, inner, c} {
 		if got := w.applied[i]; *got.Mount != *want.Mount || got.Pod.UID != string(w.pod.UID) || got.Kind != fault.Replace {
 			t.Errorf("applied %+v, want %+v", got, want)
 		}
 	}
 	w.proof.Evidence = []string{"is alive", "is alive inside", "is alive, too"}
-	result, err := w.healer.Verify(t.Context(), w.request, p)
+	result, err := w.healer.Verify(t.Context(), w.request, plan)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestMendsWhatCanBeMended(t *testing.T) {
 		`the mount of pvc-b stays: nothing is staged` {
 		t.Errorf("result %q", text)
 	}
-	if !strings.Contains(result.Values[KeyRebindResults], `container \"app\"`) || result.Values[KeyRebindShares] != `[{"namespace":"other","name":"db","uid":"9"}]` ||
+	if !strings.Contains(result.Values[KeyRebindResults], `container \"app\"`) || result.Values[KeyRebindSharedWith] != `[{"namespace":"other","name":"db","uid":"9"}]` ||
 		!strings.Contains(result.Values[KeyRebindRefusals], "pvc-b") || result.Values[KeyRebindRunningAfter] != "" {
 		t.Errorf("values %q", result.Values)
 	}
@@ -242,18 +242,18 @@ func TestOutsideChoosesNothing(t *testing.T) {
 		"diagnoser.kubernetes.volume_health.list": `[{"pod":{"uid":"other"},"point":"/etc","source":{"path":"/root"}}]`,
 		"collector.kubernetes.pod.detail":         `{"metadata":{"uid":"other"}}`, "pod.name": "other", "device": "0:1",
 	}
-	p := w.plan(t)
+	plan := w.plan(t)
 	if w.asked != (volume.Selection{PodUID: string(w.pod.UID), Volume: "pvc-a"}) || !w.options.Abort {
 		t.Errorf("asked %+v, %+v", w.asked, w.options)
 	}
-	if len(p.Actions) != 1 || *p.Actions[0].Mount != *action.Mount {
-		t.Errorf("actions %+v", p.Actions)
+	if len(plan.Actions) != 1 || *plan.Actions[0].Mount != *action.Mount {
+		t.Errorf("actions %+v", plan.Actions)
 	}
 	w.request.Values = nil
 	if w.plan(t); w.options.Abort {
 		t.Error("to abort is permitted, though nobody asked")
 	}
-	abort := p.Actions[0]
+	abort := plan.Actions[0]
 	abort.Kind = fault.Abort
 	if _, err := w.healer.Apply(t.Context(), w.request, abort); !processor.IsStalled(err) || !strings.Contains(err.Error(), ParamRebindAbort) || len(w.applied) > 0 {
 		t.Errorf("an abort that nobody asks for: %v", err)
@@ -263,10 +263,10 @@ func TestOutsideChoosesNothing(t *testing.T) {
 	namesake.UID = "namesake"
 	w.pods.Set(namesake)
 	w.refuses = fmt.Errorf("%w: no mount of this pod", volume.ErrRefused)
-	if _, err := w.healer.Apply(t.Context(), w.request, p.Actions[0]); !processor.IsStalled(err) || w.applied[0].Pod.UID != "namesake" {
+	if _, err := w.healer.Apply(t.Context(), w.request, plan.Actions[0]); !processor.IsStalled(err) || w.applied[0].Pod.UID != "namesake" {
 		t.Errorf("a pod that was replaced: %v, %+v", err, w.applied)
 	}
-	if _, err := w.healer.Verify(t.Context(), w.request, p); !processor.IsStalled(err) || !strings.Contains(err.Error(), "it was replaced") {
+	if _, err := w.healer.Verify(t.Context(), w.request, plan); !processor.IsStalled(err) || !strings.Contains(err.Error(), "it was replaced") {
 		t.Errorf("verify of a pod that was replaced: %v", err)
 	}
 }
@@ -326,14 +326,14 @@ func TestAbortAloneHealsNothing(t *testing.T) {
 	a.Kind, a.Loss = fault.Abort, "data in flight"
 	w.plans["a"] = planned{actions: []fault.Action{a}, refusals: []string{"no source"}}
 	w.request.Values = map[string]string{ParamRebindAbort: "true"}
-	p := stored(t, w.plan(t))
-	if len(p.Actions) != 1 || p.Actions[0].Kind != fault.Abort || p.Actions[0].Loss != "data in flight" || len(p.Findings) > 0 {
-		t.Fatalf("plan %+v", p)
+	plan := stored(t, w.plan(t))
+	if len(plan.Actions) != 1 || plan.Actions[0].Kind != fault.Abort || plan.Actions[0].Loss != "data in flight" || len(plan.Findings) > 0 {
+		t.Fatalf("plan %+v", plan)
 	}
-	if _, err := w.healer.Apply(t.Context(), w.request, p.Actions[0]); err != nil || w.applied[0].Kind != fault.Abort {
+	if _, err := w.healer.Apply(t.Context(), w.request, plan.Actions[0]); err != nil || w.applied[0].Kind != fault.Abort {
 		t.Errorf("apply: %v, %+v", err, w.applied)
 	}
-	result, err := w.healer.Verify(t.Context(), w.request, p)
+	result, err := w.healer.Verify(t.Context(), w.request, plan)
 	if err != nil || !strings.Contains(result.Values[KeyRebindResult], "aborted the connection") || len(result.Findings) != 1 || result.Findings[0].Healed {
 		t.Errorf("result %+v, %v", result, err)
 	}
@@ -359,25 +359,25 @@ func TestBringsTheStartForward(t *testing.T) {
 		kubelettest.Failing("app", "transport endpoint is not connected"), kubelettest.Failing("sidecar", "another reason"),
 	}
 	w.pods.Set(failing)
-	p := w.plan(t)
-	if len(p.Actions) != 2 || p.Actions[1].Kind != fault.RemoveContainerRecord || p.Actions[1].Record != "app-1" {
-		t.Fatalf("actions %+v, want the record of app alone", p.Actions)
+	plan := w.plan(t)
+	if len(plan.Actions) != 2 || plan.Actions[1].Kind != fault.RemoveContainerRecord || plan.Actions[1].Record != "app-1" {
+		t.Fatalf("actions %+v, want the record of app alone", plan.Actions)
 	}
-	if done, err := w.healer.Apply(t.Context(), w.request, p.Actions[1]); err != nil || done.Message != "removed" {
+	if done, err := w.healer.Apply(t.Context(), w.request, plan.Actions[1]); err != nil || done.Message != "removed" {
 		t.Errorf("removal: %+v, %v", done, err)
 	}
 	w.request.Values = map[string]string{ParamRebindWaitSeconds: "1"}
-	if _, err := w.healer.Verify(t.Context(), w.request, p); !processor.IsStalled(err) || !strings.Contains(err.Error(), `container "app" is still not running`) {
+	if _, err := w.healer.Verify(t.Context(), w.request, plan); !processor.IsStalled(err) || !strings.Contains(err.Error(), `container "app" is still not running`) {
 		t.Errorf("a container that stays: %v", err)
 	}
 	w.request.Values = map[string]string{ParamRebindWaitSeconds: "0"}
-	result, err := w.healer.Verify(t.Context(), w.request, p)
+	result, err := w.healer.Verify(t.Context(), w.request, plan)
 	if err != nil || result.Findings[0].Healed || !slices.Contains(result.Findings[0].Evidence, processor.NotAwaitedNote) {
 		t.Errorf("a container that is not waited for: %+v, %v", result, err)
 	}
 	w.request.Values = nil
 	w.pods.Set(w.pod)
-	result, err = w.healer.Verify(t.Context(), w.request, p)
+	result, err = w.healer.Verify(t.Context(), w.request, plan)
 	if err != nil || result.Values[KeyRebindRunningAfter] == "" || !result.Findings[0].Healed {
 		t.Errorf("a container that runs: %+v, %v", result, err)
 	}
@@ -415,7 +415,7 @@ func TestWaitsForInitContainersFirst(t *testing.T) {
 			w.pod.Spec.InitContainers = []corev1.Container{init}
 			w.pod.Status.InitContainerStatuses, w.pod.Status.ContainerStatuses = []corev1.ContainerStatus{c.init}, []corev1.ContainerStatus{c.app}
 			w.pods.Set(w.pod)
-			m, err := recallRebind(w.plan(t))
+			m, err := loadRebindState(w.plan(t))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -438,7 +438,7 @@ func TestPlanIsBounded(t *testing.T) {
 		w.breaks(fmt.Sprint("pvc-", n))
 	}
 	p := w.plan(t)
-	m, err := recallRebind(p)
+	m, err := loadRebindState(p)
 	if err != nil || len(p.Actions) != maxActions || len(m.Refusals) != 3 || !strings.Contains(m.Refusals[0], "another run") || len(m.Left) != 3 {
 		t.Errorf("%d actions, notes %+v, %v", len(p.Actions), m, err)
 	}
@@ -448,27 +448,27 @@ func TestUnmendable(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
 	j, uid := &UnrepairableJudge{Inspector: w.judge}, string(w.pod.UID)
-	findings, reasons, err := j.Unmendable(t.Context(), uid)
+	findings, reasons, err := j.Unrepairable(t.Context(), uid)
 	if err != nil || len(findings) > 0 || len(reasons) != 1 || w.asked.PodUID != uid {
 		t.Errorf("healthy: %+v, %q, %v, asked %+v", findings, reasons, err, w.asked)
 	}
 	w.breaks("a")
-	if findings, reasons, err = j.Unmendable(t.Context(), uid); err != nil || len(findings) > 0 || !strings.Contains(reasons[1], `"a" can be mended`) {
+	if findings, reasons, err = j.Unrepairable(t.Context(), uid); err != nil || len(findings) > 0 || !strings.Contains(reasons[1], `"a" can be mended`) {
 		t.Errorf("what can be mended: %+v, %q, %v", findings, reasons, err)
 	}
 	w.plans["a"] = planned{refusals: []string{"no source"}}
-	if findings, reasons, err = j.Unmendable(t.Context(), uid); err != nil || len(findings) != 1 || !slices.Equal(reasons, []string{"no source"}) || w.options.Abort {
+	if findings, reasons, err = j.Unrepairable(t.Context(), uid); err != nil || len(findings) != 1 || !slices.Equal(reasons, []string{"no source"}) || w.options.Abort {
 		t.Errorf("what cannot: %+v, %q, %v", findings, reasons, err)
 	}
 	w.survey.Volumes[0].Pod.UID = "other"
-	if findings, _, err = j.Unmendable(t.Context(), uid); err != nil || len(findings) > 0 {
+	if findings, _, err = j.Unrepairable(t.Context(), uid); err != nil || len(findings) > 0 {
 		t.Errorf("another pod's: %+v, %v", findings, err)
 	}
-	if _, _, err := j.Unmendable(t.Context(), ""); err == nil {
+	if _, _, err := j.Unrepairable(t.Context(), ""); err == nil {
 		t.Error("no pod: no error")
 	}
 	w.err = errors.New("no mount table")
-	if _, _, err := j.Unmendable(t.Context(), uid); !errors.Is(err, w.err) {
+	if _, _, err := j.Unrepairable(t.Context(), uid); !errors.Is(err, w.err) {
 		t.Errorf("nothing seen: %v", err)
 	}
 }
