@@ -175,7 +175,7 @@ func (p *batchProber) judgeCopies(ctx context.Context, volumes []*Health) (all [
 	for _, v := range volumes {
 		for _, c := range v.Copies {
 			c.judgeAnswer(sources.answerOf(v, c.SubPath), sources.answerOf(v, c.origin.specSubPath))
-			if c.UnknownReason != "" && c.Answer.State != probe.Vanished {
+			if c.UnknownReason != "" && c.Answer.State != probe.Gone {
 				p.coverage.addGap("the mount at %q in mount namespace %s could not be judged: %s", c.Point, c.Namespace, c.UnknownReason)
 			}
 		}

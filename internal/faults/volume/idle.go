@@ -88,7 +88,7 @@ func (i *Inspector) askSeparately(ctx context.Context, found mountns.Mount, s *i
 	}}
 	answers, err := prober.Ask(ctx, []probe.Target{probeTarget("", found, "", false)})
 	if len(answers) != 1 {
-		return probe.Answer{State: probe.Unasked, Evidence: []string{fmt.Sprint(err)}}
+		return probe.Answer{State: probe.NotProbed, Evidence: []string{fmt.Sprint(err)}}
 	}
 	return answers[0]
 }
@@ -122,7 +122,7 @@ func (m *idleMonitor) questionAnswered(answer probe.Answer) (done fault.Applied,
 		return fault.AlreadySo("was aborted already, or its daemon has ended: " + errorText(answer)), nil
 	case answer.State == probe.Hung && !m.waitingSince.IsZero():
 		return fault.Applied{}, m.restartSilence(m.waitingSince, "to ask another question")
-	case answer.State == probe.Hung || answer.State == probe.Unasked:
+	case answer.State == probe.Hung || answer.State == probe.NotProbed:
 		return fault.Applied{}, fmt.Errorf("%w: whether the connection is silent could not be found out: %q", ErrRefused, answer.Evidence)
 	}
 	return fault.Applied{}, m.restartSilence(time.Now(), describeAnswer(answer))

@@ -160,7 +160,7 @@ func (i *Inspector) inspect(ctx context.Context, s Selection) (*inspection, erro
 // addUnknownGaps notes the volumes of which nothing can be said, but for those that have gone meanwhile.
 func (n *inspection) addUnknownGaps() {
 	for _, v := range n.volumes {
-		if v.UnknownReason != "" && v.Answer.State != probe.Vanished {
+		if v.UnknownReason != "" && v.Answer.State != probe.Gone {
 			n.coverage.addGap("volume %q of pod %q at %q could not be judged: %s", v.Name, v.Pod.UID, v.Point, v.UnknownReason)
 		}
 	}

@@ -214,6 +214,6 @@ func describeAnswer(answer probe.Answer) string {
 
 // stateWords are the states that no fault follows from, as people say them.
 var stateWords = map[probe.State]string{
-	probe.Denied: "it may not be asked", probe.Unasked: "it could not be asked", probe.Broken: "it answers with an error",
-	probe.Vanished: "it has gone meanwhile",
+	probe.Denied: "it may not be asked", probe.NotProbed: "it could not be asked", probe.Broken: "it answers with an error",
+	probe.Gone: "it has gone meanwhile",
 }

@@ -122,8 +122,8 @@ func TestJudge(t *testing.T) {
 		"no right to ask":      {evidence: staged("/v", answer(probe.Denied, sys.EACCES), alive(), alive(other)), unknown: "it may not be asked: permission denied"},
 		"no right, data split": {evidence: staged("/k/v", answer(probe.Denied, sys.EPERM), alive(), alive()).onNodeDisk(), unknown: "it may not be asked"},
 		"another error":        {evidence: staged("/v", answer(probe.Broken, sys.EIO), alive(), alive()), unknown: "it answers with an error: input/output error"},
-		"could not be asked":   {evidence: staged("/v", answer(probe.Unasked, 0), alive(), alive()), unknown: "it could not be asked"},
-		"went meanwhile":       {evidence: staged("/v", answer(probe.Vanished, 0), alive(), alive()), unknown: "it has gone meanwhile"},
+		"could not be asked":   {evidence: staged("/v", answer(probe.NotProbed, 0), alive(), alive()), unknown: "it could not be asked"},
+		"went meanwhile":       {evidence: staged("/v", answer(probe.Gone, 0), alive(), alive()), unknown: "it has gone meanwhile"},
 		"was never asked":      {evidence: staged("/v", probe.Answer{}, alive(), alive()), unknown: "it was not asked"},
 		"nothing is mounted":   {evidence: staged("/v", probe.Answer{}, alive(), alive()).with(func(e *Evidence) { e.Mount = mountns.Mount{} }), unknown: `nothing is mounted at "/p"`},
 

@@ -91,7 +91,7 @@ func (p *batchProber) askOnce(ctx context.Context, requests []probeRequest) (lef
 	}
 	for i, r := range requests {
 		r.receive(answers[i])
-		if answers[i].State == probe.Unasked {
+		if answers[i].State == probe.NotProbed {
 			left = append(left, r)
 		}
 	}

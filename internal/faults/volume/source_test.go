@@ -40,7 +40,7 @@ func TestFindSource(t *testing.T) {
 		"dead, and no bind of it was tried":  {staged("/v", dead, alive(), alive(untried)), "", "cannot be bound"},
 		"data is split":                      {staged("/k/v", alive(), alive(), alive()).onNodeDisk(), "/g/v", ""},
 		"not known":                          {staged("/v", answer(probe.Denied, sys.EACCES), alive(), alive()), "", "could not be judged: it may not be asked: permission denied"},
-		"not known, not staged":              {staged("/v", answer(probe.Unasked, 0), alive(), alive()).with(unstaged), "", "nothing is staged"},
+		"not known, not staged":              {staged("/v", answer(probe.NotProbed, 0), alive(), alive()).with(unstaged), "", "nothing is staged"},
 		"hostPath":                           {hostPath("/m/x", alive(), alive()), "/m/x", ""},
 		"hostPath of a mount":                {hostPath("/m", alive(), probe.Answer{}), "/m", ""},
 		"hostPath that is dead":              {hostPath("/m/x", dead, probe.Answer{}), "", "is not the kubelet's to mount"},

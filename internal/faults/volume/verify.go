@@ -57,7 +57,7 @@ func (i *Inspector) Verify(ctx context.Context, actions []fault.Action) (Proof, 
 func (n *inspection) answersAgain(want fault.Mount) (ok bool, how string) {
 	for _, v := range n.volumes {
 		if faults.MountOf(v.Mount).Same(want) {
-			return v.Answer.State != probe.Hung && v.Answer.State != probe.Unasked, fmt.Sprintf("the mount at %q: %s", v.Point, v.Answer.State)
+			return v.Answer.State != probe.Hung && v.Answer.State != probe.NotProbed, fmt.Sprintf("the mount at %q: %s", v.Point, v.Answer.State)
 		}
 	}
 	return true, fmt.Sprintf("there is no such mount at %q any more", want.Point)

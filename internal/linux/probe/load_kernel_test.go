@@ -142,9 +142,9 @@ func TestMoreHangThanThreads(t *testing.T) {
 	var without, waited int
 	for _, a := range ask(t, p, points...) {
 		switch {
-		case a.State == probe.Unasked && says(a, "no thread left"):
+		case a.State == probe.NotProbed && says(a, "no thread left"):
 			without++
-		case a.State == probe.Hung, a.State == probe.Unasked && says(a, "too short to tell"):
+		case a.State == probe.Hung, a.State == probe.NotProbed && says(a, "too short to tell"):
 			waited++
 		}
 	}

@@ -106,7 +106,7 @@ func TestTooManyProcesses(t *testing.T) {
 		t.Fatalf("answer %+v, %d processes linger: the test shows nothing", got[0], r.Lingering())
 	}
 	answers := ask(t, p, fine.dirs[0])
-	if answers[0].State != probe.Unasked || !says(answers[0], "as many processes") {
+	if answers[0].State != probe.NotProbed || !says(answers[0], "as many processes") {
 		t.Errorf("answer %+v", answers[0])
 	}
 	stuck.abort(t, 0)
@@ -152,7 +152,7 @@ func TestSlowIsNotHung(t *testing.T) {
 		points = append(points, point)
 	}
 	got := states(ask(t, &probe.Prober{Deadline: deadline}, points...))
-	if got[0] != probe.Alive || slices.Contains(got, probe.Hung) || got[3] != probe.Unasked {
+	if got[0] != probe.Alive || slices.Contains(got, probe.Hung) || got[3] != probe.NotProbed {
 		t.Errorf("states %v", got)
 	}
 }
@@ -180,7 +180,7 @@ func TestMountChangesMeanwhile(t *testing.T) {
 			answers := ask(t, &probe.Prober{Deadline: 30 * time.Second}, s.dirs[0])
 			asked()
 			must(t, <-changed)
-			if a := answers[0]; a.State != probe.Vanished || a.ID != (mount.ID{}) || a.Stat != (probe.Stat{}) || a.Bindable != probe.Unknown {
+			if a := answers[0]; a.State != probe.Gone || a.ID != (mount.ID{}) || a.Stat != (probe.Stat{}) || a.Bindable != probe.Unknown {
 				t.Errorf("answer %+v", a)
 			}
 		})
@@ -191,12 +191,12 @@ func TestMountChangesMeanwhile(t *testing.T) {
 func TestNoSuchMount(t *testing.T) {
 	t.Parallel()
 	s := mountFUSE(t, "")
-	st, err := mount.Inspect(s.dirs[0])
+	state, err := mount.Inspect(s.dirs[0])
 	must(t, err)
 	below := filepath.Join(s.dirs[0], "dir")
 	must(t, sys.BindMount(t.TempDir(), below))
 	t.Cleanup(func() { systest.UnmountPath(below, true) })
-	another := st.ID
+	another := state.ID
 	another.UniqueID++ // before 6.8 there is none, and the number decides
 	another.MountInfoID++
 	gone := kerneltest.Start(t, "space", t.TempDir())
@@ -208,12 +208,12 @@ func TestNoSuchMount(t *testing.T) {
 		state  probe.State
 		says   string
 	}{
-		"no mount":       {probe.Target{Point: t.TempDir()}, probe.Vanished, "not mounted"},
-		"nothing":        {probe.Target{Point: s.dirs[0] + "-not"}, probe.Vanished, "not mounted"},
-		"other mount":    {probe.Target{Point: s.dirs[0], ID: another}, probe.Vanished, "another mount is there now"},
-		"this mount":     {probe.Target{Point: s.dirs[0], ID: st.ID}, probe.Alive, ""},
-		"below the FUSE": {probe.Target{Point: below}, probe.Unasked, "path may block"},
-		"gone namespace": {probe.Target{Namespace: ns, Point: "/"}, probe.Vanished, "enter mount namespace"},
+		"no mount":       {probe.Target{Point: t.TempDir()}, probe.Gone, "not mounted"},
+		"nothing":        {probe.Target{Point: s.dirs[0] + "-not"}, probe.Gone, "not mounted"},
+		"other mount":    {probe.Target{Point: s.dirs[0], ID: another}, probe.Gone, "another mount is there now"},
+		"this mount":     {probe.Target{Point: s.dirs[0], ID: state.ID}, probe.Alive, ""},
+		"below the FUSE": {probe.Target{Point: below}, probe.NotProbed, "path may block"},
+		"gone namespace": {probe.Target{Namespace: ns, Point: "/"}, probe.Gone, "enter mount namespace"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			answers, err := patient().Ask(t.Context(), []probe.Target{test.target})
@@ -249,7 +249,7 @@ func TestCallerGivesUp(t *testing.T) {
 	answers, err := p.Ask(ctx, []probe.Target{{Point: s.dirs[0]}})
 	cancel()
 	must(t, <-gaveUp)
-	if !errors.Is(err, context.Canceled) || answers[0].State != probe.Unasked {
+	if !errors.Is(err, context.Canceled) || answers[0].State != probe.NotProbed {
 		t.Errorf("%v, %+v", err, answers)
 	}
 	s.abort(t, 0)

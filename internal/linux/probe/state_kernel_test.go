@@ -97,7 +97,7 @@ func TestStates(t *testing.T) {
 				}
 				other := a.ID
 				other.MountInfoID++
-				if again := one(t, p, probe.Target{Point: s.dirs[0], ID: other}); again.State != probe.Vanished {
+				if again := one(t, p, probe.Target{Point: s.dirs[0], ID: other}); again.State != probe.Gone {
 					t.Errorf("want it to be another")
 				}
 			}

@@ -94,7 +94,7 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 	if len(broken) > 0 {
 		return d.faultResult(ctx, broken, survey)
 	}
-	if slices.ContainsFunc(all, func(v *volume.Health) bool { return v.Answer.State == probe.Unasked }) {
+	if slices.ContainsFunc(all, func(v *volume.Health) bool { return v.Answer.State == probe.NotProbed }) {
 		return processor.Result{}, fmt.Errorf("not every volume of %s could be asked: %s", scope, describeVolumes(all, survey))
 	}
 	return processor.Result{NotApplicable: scope.noFaultReason(all, survey)}, nil

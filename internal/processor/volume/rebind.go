@@ -185,7 +185,7 @@ func (d *rebindDraft) addRefusal(format string, args ...any) {
 // absences lists the faults that no volume of the pod has any more. There is none to list if a volume could not be
 // asked.
 func (d *rebindDraft) absences(s *volume.Survey) []fault.Absence {
-	unasked := slices.ContainsFunc(s.Volumes, func(v *volume.Health) bool { return v.Answer.State == probe.Unasked })
+	unasked := slices.ContainsFunc(s.Volumes, func(v *volume.Health) bool { return v.Answer.State == probe.NotProbed })
 	if unasked || len(s.Coverage.Incomplete) > 0 || len(d.brokenVolumes(s)) > 0 {
 		return nil
 	}
