@@ -83,5 +83,5 @@ func (n OtherMounts) Recheck(scanner *mountns.Scanner) (missing []int, alive, go
 		})
 		return missing, alive, false, err
 	}
-	return nil, alive, true, survey.Whole()
+	return nil, alive, true, survey.CheckComplete()
 }

@@ -94,11 +94,11 @@ func (i *Inspector) mountExists(want fault.Mount) (bool, error) {
 		scanner = mountns.NewScanner()
 	}
 	there := false
-	survey, err := scanner.Each(func(b *mountns.Brief) bool { return b.Major == id.Major && b.Minor == id.Minor }, func(m *mountns.Mount) {
+	survey, err := scanner.Each(func(b *mountns.MountBrief) bool { return b.Major == id.Major && b.Minor == id.Minor }, func(m *mountns.Mount) {
 		there = there || faults.MountOf(*m).Same(want)
 	})
 	if err == nil && !there {
-		err = survey.Whole()
+		err = survey.CheckComplete()
 	}
 	return there, err
 }

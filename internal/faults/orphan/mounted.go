@@ -46,7 +46,7 @@ func (n *inspection) findMounts(uids []string) (usesByPod, mountns.Survey, error
 	}
 	above := parentMounts{}
 	room := maxParents
-	survey, err := scanner.Each(func(b *mountns.Brief) bool {
+	survey, err := scanner.Each(func(b *mountns.MountBrief) bool {
 		return b.Major == n.podsDirectory.major && b.Minor == n.podsDirectory.minor
 	}, func(m *mountns.Mount) {
 		if uid := n.podOfRoot(m); uid != "" {
@@ -63,7 +63,7 @@ func (n *inspection) findMounts(uids []string) (usesByPod, mountns.Survey, error
 	}
 	if err == nil && len(above) > 0 {
 		var again mountns.Survey
-		again, err = scanner.Each(func(b *mountns.Brief) bool {
+		again, err = scanner.Each(func(b *mountns.MountBrief) bool {
 			in := above[namespaceKeyOf(b.Namespace)]
 			return in != nil && in[b.Parent()] != nil
 		}, func(m *mountns.Mount) {

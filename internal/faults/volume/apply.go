@@ -158,7 +158,7 @@ func (n *inspection) placeIsGone(want fault.Mount) (ok bool, how string) {
 			return false, fmt.Sprintf("there is no such mount at %q in mount namespace %s any more", want.Point, ns)
 		}
 	}
-	if err := survey.Whole(); err != nil {
+	if err := survey.CheckComplete(); err != nil {
 		return false, fmt.Sprintf("mount namespace mnt:[%d] was not found: %v", want.Namespace, err)
 	}
 	return true, fmt.Sprintf("mount namespace mnt:[%d] has gone, and the mount with it", want.Namespace)

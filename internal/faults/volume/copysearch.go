@@ -48,7 +48,7 @@ func (i *Inspector) findCopies(ctx context.Context, e *enumerator, volumes []*He
 // passes over mounts that are known to be unrelated.
 func (s *copySearch) findElsewhere(ctx context.Context, unrelated *unrelatedMounts) error {
 	s.volumesByDevice = s.wantedDevices()
-	candidates, survey, err := s.namespaces.scanner.Matching(func(b *mountns.Brief) bool {
+	candidates, survey, err := s.namespaces.scanner.Matching(func(b *mountns.MountBrief) bool {
 		d := device{b.Major, b.Minor}
 		return !b.Namespace.Same(s.namespace) && (s.volumesByDevice[d] != nil || b.Major == 0 && b.MayHang && (s.selection.PodUID != "" || !s.shownDevices[d]))
 	})

@@ -73,7 +73,7 @@ func (j *job) overlays(ctx context.Context) error {
 // layersIn looks in a namespace for the layers of those overlays.
 func (j *job) layersIn(ns mountns.Namespace, there []int) (all []layered, err error) {
 	look := mountns.LookupForeign
-	if ns.Ours() {
+	if ns.IsOwn() {
 		look = func(name string) (*sys.FD, error) { return mountns.Lookup(0, name) }
 	}
 	err = ns.Do(func() error {

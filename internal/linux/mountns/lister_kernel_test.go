@@ -42,8 +42,8 @@ func (l *testLister) List(ns Namespace, below string) (mounts []Mount, changed b
 		ns.ID = 0
 	}
 	if l.blind {
-		l.changes.close()
-		l.changes.ns = ns // asked for, and not to be polled
+		l.changePoll.closeTable()
+		l.changePoll.ns = ns // asked for, and not to be polled
 	}
 	return l.Lister.List(ns, below)
 }
@@ -262,7 +262,7 @@ func TestListerFollowsMoves(t *testing.T) {
 // so many times.
 func awaitChange(t *testing.T, l listed, below string, each, times int) {
 	t.Helper()
-	if _, ok := l.back.(*kernelList); ok {
+	if _, ok := l.listing.(*kernelList); ok {
 		table, err := Table(0)
 		must(t, err)
 		times = len(table.Mounts())/each + 2

@@ -12,7 +12,7 @@ import (
 
 func (p *procScan) namespaces() ([]Namespace, Survey, error) {
 	var found []Namespace
-	survey, err := p.visit(func(ns Namespace, _ []byte) error {
+	survey, err := p.readAllTables(func(ns Namespace, _ []byte) error {
 		if last := len(found) - 1; last < 0 || found[last] != ns { // of a long table there is more
 			found = append(found, ns)
 		}
@@ -21,14 +21,14 @@ func (p *procScan) namespaces() ([]Namespace, Survey, error) {
 	return found, survey, err
 }
 
-func (p *procScan) scan(wanted func(*Brief) bool, found func(*Mount)) (Survey, error) {
+func (p *procScan) scan(wanted func(*MountBrief) bool, found func(*Mount)) (Survey, error) {
 	var line mountinfo.Line
-	b := Brief{numbers: func() (id, parent int) {
+	b := MountBrief{numbers: func() (id, parent int) {
 		id, parent, _, _, _ = line.Numbers()
 		return id, parent
 	}}
 	kinds := map[string]bool{} // by the kernel's name of the type
-	return p.visit(func(ns Namespace, text []byte) error {
+	return p.readAllTables(func(ns Namespace, text []byte) error {
 		b.Namespace = ns
 		var bad error
 		err := mountinfo.EachLine(text, func(l mountinfo.Line) bool {
@@ -52,7 +52,7 @@ func (p *procScan) scan(wanted func(*Brief) bool, found func(*Mount)) (Survey, e
 	})
 }
 
-// mayHang is MayHang of the type, without its subtype, which any user may choose.
+// mountMayHang is MayHang of the type, without its subtype, which any user may choose.
 func mayHang(kinds map[string]bool, kind []byte) bool {
 	name, _, _ := bytes.Cut(kind, []byte{'.'})
 	hangs, known := kinds[string(name)]

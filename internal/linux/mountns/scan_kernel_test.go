@@ -25,12 +25,14 @@ import (
 // onEveryBackend runs a test on both ways through the machine.
 func onEveryBackend(t *testing.T, test func(t *testing.T, s *Scanner)) {
 	t.Helper()
-	t.Run("procfs", func(t *testing.T) { test(t, &Scanner{back: newProcScan(standard), limits: standard}) })
+	t.Run("procfs", func(t *testing.T) {
+		test(t, &Scanner{scanBackend: newProcScan(standardLimits), limits: standardLimits})
+	})
 	t.Run("kernel", func(t *testing.T) {
 		kerneltest.Needs(t, sys.HasNamespaceWalk)
 		kerneltest.Needs(t, sys.HasNamespaceID)
 		s := NewScanner()
-		if _, ok := s.choose().(*kernelScan); !ok {
+		if _, ok := s.chooseBackend().(*kernelScan); !ok {
 			t.Fatal("the kernel's calls were not chosen")
 		}
 		test(t, s)
@@ -230,7 +232,7 @@ func TestScannerConformance(t *testing.T) {
 
 // deletedMounts returns the mounts, in every namespace, whose root carries the kernel's mark.
 func deletedMounts(s *Scanner) (found []Mount, survey Survey, err error) {
-	survey, err = s.Each(func(*Brief) bool { return true }, func(m *Mount) {
+	survey, err = s.Each(func(*MountBrief) bool { return true }, func(m *Mount) {
 		if m.Deleted() {
 			found = append(found, *m)
 		}

@@ -88,7 +88,7 @@ func (c *NamespaceCollector) Run(ctx context.Context, _ processor.Request) (proc
 	}
 	said := fmt.Sprintf("%d mounts in %d mount namespaces (%s); %d processes may not be looked into, %d namespaces were read only in part",
 		survey.Mounts, survey.Namespaces, survey.Backend, max(survey.Denied, asked.Denied), survey.Partial)
-	if err := survey.Whole(); err != nil {
+	if err := survey.CheckComplete(); err != nil {
 		said += "; " + err.Error()
 	}
 	return processor.Result{Values: map[string]string{KeyNamespaces: string(text), KeyNamespaceSurvey: said}}, nil
@@ -97,7 +97,7 @@ func (c *NamespaceCollector) Run(ctx context.Context, _ processor.Request) (proc
 // countMounts counts the mounts of each namespace.
 func countMounts(scanner *mountns.Scanner) (map[uint64]int, mountns.Survey, error) {
 	counts := map[uint64]int{}
-	survey, err := scanner.Each(func(b *mountns.Brief) bool {
+	survey, err := scanner.Each(func(b *mountns.MountBrief) bool {
 		counts[b.Namespace.Inode]++
 		return false
 	}, nil)
