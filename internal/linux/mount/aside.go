@@ -21,21 +21,23 @@ var errNoAside = errors.New("no way from aside")
 // parent, is made to share, the namespace is copied, and the copy of the mount is
 // unmounted there, where no other process comes.
 func (r *replaceOp) detachAside() error {
-	if r.spreads() {
+	if r.attachesByPropagation() {
 		return errNoAside // the tree is elsewhere, and what it has spread to is not to be opened
 	}
 	home, err := mountns.Self()
-	if err != nil || home.ID == 0 || r.ask != (kernel{}) {
+	if err != nil || home.ID == 0 || r.mountSource != (kernelSource{}) {
 		return errNoAside
 	}
-	if r.put.Shared == 0 {
-		if err := r.did("mount_setattr", "MS_SHARED of the tree", sys.SetMountPropagation(r.tree, Shared)); err != nil {
+	if r.attachedState.Shared == 0 {
+		if err := r.logCall("mount_setattr", "MS_SHARED of the tree", sys.SetMountPropagation(r.tree, Shared)); err != nil {
 			return errNoAside
 		}
-		defer func() { _ = r.did("mount_setattr", "MS_PRIVATE of the tree", sys.SetMountPropagation(r.tree, Private)) }()
+		defer func() {
+			_ = r.logCall("mount_setattr", "MS_PRIVATE of the tree", sys.SetMountPropagation(r.tree, Private))
+		}()
 	}
-	err = sys.InMountsCopy(func() error { return r.detachCopy(kernel{namespace: home.ID}) })
-	standing, standingErr := r.ask.exists(r.id)
+	err = sys.InMountsCopy(func() error { return r.detachCopy(kernelSource{namespace: home.ID}) })
+	standing, standingErr := r.mountSource.exists(r.id)
 	switch {
 	case standingErr != nil:
 		return r.fail("verify", standingErr)
@@ -50,7 +52,7 @@ func (r *replaceOp) detachAside() error {
 }
 
 // detachCopy unmounts the copy of the mount, in the copy of the namespace home.
-func (r *replaceOp) detachCopy(home kernel) error {
+func (r *replaceOp) detachCopy(home kernelSource) error {
 	dir, err := mountns.Lookup(0, path.Dir(r.id.Point))
 	if err != nil {
 		return errNoAside
@@ -74,7 +76,7 @@ func (r *replaceOp) detachCopy(home kernel) error {
 	if !bare {
 		return r.fail("unmount", ErrBusy)
 	}
-	if err := r.did("umount2", "MNT_DETACH of its copy in a namespace of our own", sys.DetachMount(copied)); err != nil {
+	if err := r.logCall("umount2", "MNT_DETACH of its copy in a namespace of our own", sys.DetachMount(copied)); err != nil {
 		return errNoAside // it is locked, or gone
 	}
 	return nil
@@ -82,24 +84,24 @@ func (r *replaceOp) detachCopy(home kernel) error {
 
 // detachTop removes a mount that is in use as long as it is on top.
 func (r *replaceOp) detachTop() error {
-	fd, _, err := r.reopen()
+	fd, _, err := r.reopenMount()
 	if err != nil {
 		return err
 	}
 	defer fd.Close()
 	var refusal error
 	err = sys.DetachMountIf(fd, func() error {
-		refusal = r.expectBare()
+		refusal = r.expectNoChildren()
 		return refusal
 	})
 	if refusal == nil {
-		_ = r.did("umount2", "MNT_DETACH", err)
+		_ = r.logCall("umount2", "MNT_DETACH", err)
 	}
 	if refusal != nil {
 		return refusal
 	}
 	if err != nil {
-		return r.explain(err)
+		return r.explainRefusal(err)
 	}
 	return r.verify(ErrOtherUnmounted)
 }

@@ -127,7 +127,7 @@ func TestSourcesAgree(t *testing.T) {
 	if sys.HasStatmountSource.Probe() == nil {
 		known = cmp.Options{}
 	}
-	for _, source := range []source{table{}, table{fdinfo: true}} {
+	for _, source := range []mountSource{tableSource{}, tableSource{numbersFromFDInfo: true}} {
 		with(t, source, func(t *testing.T) {
 			got := inspect(t, s.target)
 			if diff := cmp.Diff(want, got, known, cmpopts.IgnoreFields(ID{}, "UniqueID")); diff != "" {

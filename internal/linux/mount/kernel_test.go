@@ -65,18 +65,18 @@ var roles = kerneltest.Roles{
 // onEverySource runs a test on each source of knowledge about mounts.
 func onEverySource(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
-	t.Run("mountinfo", func(t *testing.T) { with(t, table{}, test) })
-	t.Run("mountinfo and fdinfo", func(t *testing.T) { with(t, table{fdinfo: true}, test) })
+	t.Run("mountinfo", func(t *testing.T) { with(t, tableSource{}, test) })
+	t.Run("mountinfo and fdinfo", func(t *testing.T) { with(t, tableSource{numbersFromFDInfo: true}, test) })
 	t.Run("kernel", func(t *testing.T) {
 		kerneltest.Needs(t, sys.HasStatmount)
 		with(t, nil, test)
 	})
 }
 
-func with(t *testing.T, s source, test func(t *testing.T)) {
-	was := forced
-	forced = s
-	defer func() { forced = was }()
+func with(t *testing.T, s mountSource, test func(t *testing.T)) {
+	was := forcedMountSource
+	forcedMountSource = s
+	defer func() { forcedMountSource = was }()
 	test(t)
 }
 
@@ -127,7 +127,7 @@ func inspectIn(t testing.TB, pid int, point string) (st State) {
 
 func mounted(t testing.TB, id ID) bool {
 	t.Helper()
-	found, err := table{}.exists(id)
+	found, err := tableSource{}.exists(id)
 	must(t, err)
 	return found
 }
@@ -136,18 +136,18 @@ func TestUnmountRemovesDeletedMount(t *testing.T) {
 	onEverySource(t, func(t *testing.T) {
 		s := newScene(t)
 		must(t, os.Remove(s.source))
-		st := inspect(t, s.target)
-		if !st.Deleted || !st.Gone || st.Root != "/source//deleted" {
-			t.Fatalf("state = %+v, want deleted and gone", st)
+		state := inspect(t, s.target)
+		if !state.Deleted || !state.Gone || state.Root != "/source//deleted" {
+			t.Fatalf("state = %+v, want deleted and gone", state)
 		}
-		must(t, Unmount(t.Context(), st.ID, Options{}))
-		if mounted(t, st.ID) {
+		must(t, Unmount(t.Context(), state.ID, Options{}))
+		if mounted(t, state.ID) {
 			t.Error("mount still in the table")
 		}
 		if _, err := Inspect(s.target); !errors.Is(err, ErrNotMounted) {
 			t.Errorf("inspect afterwards: %v, want ErrNotMounted", err)
 		}
-		err := Unmount(t.Context(), st.ID, Options{})
+		err := Unmount(t.Context(), state.ID, Options{})
 		if !errors.Is(err, ErrNotMounted) {
 			t.Errorf("second unmount: %v, want ErrNotMounted", err)
 		}
@@ -191,16 +191,16 @@ func TestUnmountInAnotherNamespace(t *testing.T) {
 		holder := kerneltest.Start(t, "hold")
 		must(t, os.Remove(s.source))
 		here := inspect(t, s.target)
-		st := inspectIn(t, holder.PID, s.target)
-		if st.Same(here.ID) || !st.Deleted || !st.Gone {
-			t.Fatalf("inspected from outside: %+v, same as here: %+v", st, here)
+		state := inspectIn(t, holder.PID, s.target)
+		if state.Same(here.ID) || !state.Deleted || !state.Gone {
+			t.Fatalf("inspected from outside: %+v, same as here: %+v", state, here)
 		}
-		if err := Unmount(t.Context(), st.ID, Options{}); !errors.Is(err, ErrChanged) {
+		if err := Unmount(t.Context(), state.ID, Options{}); !errors.Is(err, ErrChanged) {
 			t.Errorf("unmount from outside: %v, want ErrChanged", err)
 		}
 		ns, err := mountns.Of(holder.PID)
 		must(t, err)
-		must(t, ns.Do(func() error { return Unmount(t.Context(), st.ID, Options{}) }))
+		must(t, ns.Do(func() error { return Unmount(t.Context(), state.ID, Options{}) }))
 		if err := ns.Do(func() error { _, err := Inspect(s.target); return err }); !errors.Is(err, ErrNotMounted) {
 			t.Errorf("inspect afterwards: %v, want ErrNotMounted", err)
 		}

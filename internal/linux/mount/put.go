@@ -10,23 +10,23 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// errNothing: there is nothing to put in place.
-var errNothing = errors.New("nothing to put in place")
+// errNothingToAttach: there is nothing to put in place.
+var errNothingToAttach = errors.New("nothing to put in place")
 
-// attacher mounts what is to be at the point on what at lies on, or beneath the
+// attachFunc mounts what is to be at the point on what at lies on, or beneath the
 // mount whose root at is. The caller closes the tree that it gives, which is nil
 // where the kernel knows no trees.
-type attacher func(at *sys.FD, beneath bool) (tree *sys.FD, err error)
+type attachFunc func(at *sys.FD, beneath bool) (tree *sys.FD, err error)
 
-// sourceTries bounds how often a source is asked for that keeps being replaced.
-const sourceTries = 3
+// maxSourceTries bounds how often a source is asked for that keeps being replaced.
+const maxSourceTries = 3
 
 // attachSource attaches a copy of what source gives.
 func (u *unmountOp) attachSource(at *sys.FD, beneath bool) (tree *sys.FD, err error) {
-	for range sourceTries {
+	for range maxSourceTries {
 		source := u.source()
 		if source == nil {
-			return nil, errNothing
+			return nil, errNothingToAttach
 		}
 		tree, err = u.attachCopy(source, at, beneath)
 		source.Close()
@@ -40,42 +40,42 @@ func (u *unmountOp) attachSource(at *sys.FD, beneath bool) (tree *sys.FD, err er
 func (u *unmountOp) attachCopy(source, at *sys.FD, beneath bool) (*sys.FD, error) {
 	tree, err := sys.CloneTree(source)
 	if errors.Is(err, sys.ENOSYS) && !beneath {
-		return nil, u.did("mount", "MS_BIND", sys.BindFD(source, at))
+		return nil, u.logCall("mount", "MS_BIND", sys.BindFD(source, at))
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := u.place(tree, at, beneath); err != nil {
+	if err := u.attachAtPoint(tree, at, beneath); err != nil {
 		tree.Close()
 		return nil, err
 	}
 	return tree, nil
 }
 
-// place attaches a tree on what at lies on, or beneath the mount whose root at is.
-func (u *unmountOp) place(tree, at *sys.FD, beneath bool) error {
-	if beneath && u.spreads() {
-		return u.spread(tree)
+// attachAtPoint attaches a tree on what at lies on, or beneath the mount whose root at is.
+func (u *unmountOp) attachAtPoint(tree, at *sys.FD, beneath bool) error {
+	if beneath && u.attachesByPropagation() {
+		return u.attachByPropagation(tree)
 	}
 	if beneath {
-		return u.did("move_mount", "MOVE_MOUNT_BENEATH", sys.Attach(tree, at, true))
+		return u.logCall("move_mount", "MOVE_MOUNT_BENEATH", sys.Attach(tree, at, true))
 	}
-	return u.did("move_mount", "of the tree", sys.Attach(tree, at, false))
+	return u.logCall("move_mount", "of the tree", sys.Attach(tree, at, false))
 }
 
 // attachBeneath has what is to be there show as soon as the mount whose root fd is goes. The mount then has another
 // parent. Its number stays its own as long as fd is open, and so it is found again if it has no other.
 func (u *unmountOp) attachBeneath(fd *sys.FD) error {
-	if u.attach == nil {
-		return errNothing
+	if u.attachReplacement == nil {
+		return errNothingToAttach
 	}
-	tree, err := u.attach(fd, true)
+	tree, err := u.attachReplacement(fd, true)
 	if err != nil {
 		return err
 	}
 	defer tree.Close()
-	if u.put, err = u.ask.beneath(u.id); err == nil {
-		u.id.Parent = u.put.MountInfoID
+	if u.attachedState, err = u.mountSource.mountBeneath(u.id); err == nil {
+		u.id.Parent = u.attachedState.MountInfoID
 	}
 	return err
 }
@@ -83,45 +83,45 @@ func (u *unmountOp) attachBeneath(fd *sys.FD) error {
 // attachAt mounts what is to be there where the mount was, unless another process
 // has mounted something there already.
 func (u *unmountOp) attachAt() error {
-	if u.attach == nil {
-		return errNothing
+	if u.attachReplacement == nil {
+		return errNothingToAttach
 	}
 	at, err := mountns.LookupIn(u.dir, u.id.Point)
 	if err != nil {
 		return err
 	}
 	defer at.Close()
-	if _, err := u.ask.identify(at, u.id.Point); !errors.Is(err, ErrNotMounted) {
+	if _, err := u.mountSource.identify(at, u.id.Point); !errors.Is(err, ErrNotMounted) {
 		return ErrChanged
 	}
-	tree, err := u.attach(at, false)
+	tree, err := u.attachReplacement(at, false)
 	if err != nil || tree == nil {
 		return err
 	}
 	defer tree.Close()
-	if u.put, err = u.ask.identify(tree, u.id.Point); err != nil {
+	if u.attachedState, err = u.mountSource.identify(tree, u.id.Point); err != nil {
 		return err
 	}
-	if _, err := u.ask.beneath(u.put.ID); !errors.Is(err, ErrNotMounted) {
+	if _, err := u.mountSource.mountBeneath(u.attachedState.ID); !errors.Is(err, ErrNotMounted) {
 		// Another process was faster, and the tree lies on its mount.
 		tree.Close()
-		return errors.Join(ErrChanged, u.takeBack())
+		return errors.Join(ErrChanged, u.undoAttach())
 	}
 	return nil
 }
 
-// takeBack removes what was put in place, if no process uses it yet.
-func (u *unmountOp) takeBack() error {
-	own := unmountOp{id: u.put.ID, calls: u.calls}
-	return own.run(own.unmount)
+// undoAttach removes what was put in place, if no process uses it yet.
+func (u *unmountOp) undoAttach() error {
+	own := unmountOp{id: u.attachedState.ID, calls: u.calls}
+	return own.withPointDirectory(own.unmountExactly)
 }
 
 // discard takes back what was put in place where it lies on a mount that shows and
 // allows the same: an attempt that was cut short has left that behind.
 func (u *unmountOp) discard() {
-	below, err := u.ask.beneath(u.put.ID)
-	if err == nil && below.Attr == u.put.Attr && sameContent(below.ID, u.put.ID) {
-		_ = u.takeBack() // it stays if it is used already
+	below, err := u.mountSource.mountBeneath(u.attachedState.ID)
+	if err == nil && below.Attr == u.attachedState.Attr && sameContent(below.ID, u.attachedState.ID) {
+		_ = u.undoAttach() // it stays if it is used already
 	}
 }
 

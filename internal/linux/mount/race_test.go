@@ -72,7 +72,7 @@ func bindHealthy(s scene) []ID {
 	var ids []ID
 	for _, m := range text.All(s.target) {
 		if m.Root == "/healthy" {
-			ids = append(ids, idOf(m))
+			ids = append(ids, idOfEntry(m))
 		}
 	}
 	return ids
@@ -81,7 +81,7 @@ func bindHealthy(s scene) []ID {
 func unmountOwn(id ID) {
 	if fd, err := sys.Lookup(id.Point); err == nil {
 		defer fd.Close()
-		if st, err := (table{}).identify(fd, id.Point); err == nil && st.Same(id) {
+		if st, err := (tableSource{}).identify(fd, id.Point); err == nil && st.Same(id) {
 			_ = sys.OnThread(func() error { return sys.DetachMount(fd) }) // it may have gone meanwhile
 		}
 	}

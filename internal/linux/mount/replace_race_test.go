@@ -169,13 +169,13 @@ func replaceBetween(t *testing.T, v victim, act rival, moment int) {
 // meddler is a source that has something happen after it has said that the
 // mount is bare for the nth time.
 type meddler struct {
-	kernel
+	kernelSource
 	bares, moment int
 	act           func()
 }
 
 func (m *meddler) hasNoChildren(id ID) (bool, error) {
-	ok, err := m.kernel.hasNoChildren(id)
+	ok, err := m.kernelSource.hasNoChildren(id)
 	if m.bares++; m.bares == m.moment {
 		m.act()
 	}

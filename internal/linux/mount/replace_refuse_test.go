@@ -239,10 +239,10 @@ func podRole(args []string, ready func(string)) error {
 }
 
 // mapped is a source that finds owners of files mapped.
-type mapped struct{ kernel }
+type mapped struct{ kernelSource }
 
 func (m mapped) identify(fd *sys.FD, point string) (State, error) {
-	st, err := m.kernel.identify(fd, point)
+	st, err := m.kernelSource.identify(fd, point)
 	st.Attr |= sys.AttrIDMap
 	return st, err
 }

@@ -79,8 +79,8 @@ func limit(t testing.TB, tree *sys.FD, attr sys.MountAttr) {
 // putBeneath is the first half of Replace.
 func putBeneath(t testing.TB, id ID, tree, at *sys.FD) {
 	t.Helper()
-	u := &unmountOp{id: id, attach: func(*sys.FD, bool) (*sys.FD, error) { return nil, nil }}
-	must(t, u.start(t.Context(), func() error { return u.place(tree, at, true) }))
+	u := &unmountOp{id: id, attachReplacement: func(*sys.FD, bool) (*sys.FD, error) { return nil, nil }}
+	must(t, u.startOnThread(t.Context(), func() error { return u.attachAtPoint(tree, at, true) }))
 }
 
 // layers counts the mounts at a point.
@@ -113,9 +113,9 @@ func eachWay(t *testing.T, test func(t *testing.T)) {
 		test(t)
 	})
 	t.Run("by propagation and mountinfo and remounts", func(t *testing.T) {
-		onlySpread, noSetattr = true, true
-		defer func() { onlySpread, noSetattr = false, false }()
-		with(t, table{}, test)
+		onlySpread, noSetAttrKernels = true, true
+		defer func() { onlySpread, noSetAttrKernels = false, false }()
+		with(t, tableSource{}, test)
 	})
 }
 
@@ -133,7 +133,7 @@ func TestReplaceConformance(t *testing.T) { eachWay(t, replaceConformance) }
 func replaceConformance(t *testing.T) {
 	f := newFresh(t)
 	for _, inUse := range []bool{false, true} {
-		for name, knowledge := range map[string]source{"mountinfo": table{}, "fdinfo": table{fdinfo: true}, "kernel": nil} {
+		for name, knowledge := range map[string]mountSource{"mountinfo": tableSource{}, "fdinfo": tableSource{numbersFromFDInfo: true}, "kernel": nil} {
 			t.Run(fmt.Sprintf("%s, in use %v", name, inUse), func(t *testing.T) {
 				if knowledge == nil {
 					kerneltest.Needs(t, sys.HasStatmount)

@@ -14,10 +14,10 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// spreads reports whether trees are put beneath mounts by propagation here, as the
+// attachesByPropagation reports whether trees are put beneath mounts by propagation here, as the
 // kernel has no call for it (before 6.5), or none that does without opening the mount.
-func (u *unmountOp) spreads() bool {
-	return onlySpread || u.sealed || sys.HasMoveBeneath.Probe() != nil
+func (u *unmountOp) attachesByPropagation() bool {
+	return onlySpread || u.rootUnopenable || sys.HasMoveBeneath.Probe() != nil
 }
 
 // onlySpread is set by tests alone, to have a newer kernel do as older ones.
@@ -26,7 +26,7 @@ var onlySpread bool
 // between is called between any two steps of spread. Tests set it.
 var between = func(string) {}
 
-// spread puts a tree beneath the mount at the point by propagation. A mount that
+// attachByPropagation puts a tree beneath the mount at the point by propagation. A mount that
 // spreads to a place where another mount lies comes to lie beneath that (4.11).
 // So the tree is attached to a copy of the directory that holds the point, from
 // which it spreads to the original. The copy is in a namespace that only this
@@ -37,63 +37,63 @@ var between = func(string) {}
 // and the tree what they were: private, or the slave of whom the parent was one.
 // Only a process that is killed between the first and the last call in lead leaves
 // a parent that shares with no other mount.
-func (u *unmountOp) spread(tree *sys.FD) error {
-	p, err := u.parent()
+func (u *unmountOp) attachByPropagation(tree *sys.FD) error {
+	p, err := u.openParent()
 	if err != nil {
 		return err
 	}
-	defer p.root.Close()
-	if errors.Is(u.did("umount2", "MNT_EXPIRE", sys.ExpireMount(u.dir, path.Base(u.id.Point))), sys.EINVAL) {
+	defer p.rootFD.Close()
+	if errors.Is(u.logCall("umount2", "MNT_EXPIRE", sys.ExpireMount(u.dir, path.Base(u.id.Point))), sys.EINVAL) {
 		return fmt.Errorf("locked in place by the kernel: %w", sys.EINVAL)
 	}
-	if err := sys.BesideMountsCopy(func(home func(func() error) error) error { return u.attachBy(p, tree, home) }); err != nil {
+	if err := sys.BesideMountsCopy(func(home func(func() error) error) error { return u.attachThroughParent(p, tree, home) }); err != nil {
 		return err
 	}
 	between("spread")
-	return p.restore()
+	return p.restorePropagation()
 }
 
 // errStacked: what lies beneath the mount at the same place cannot be opened, and so
 // nothing can be put between the two by propagation.
 var errStacked = fmt.Errorf("another mount lies beneath it at the same place: %w", errors.ErrUnsupported)
 
-// parent is the mount that another one is mounted on.
-type parent struct {
+// parentMount is the mount that another one is mounted on.
+type parentMount struct {
 	mountinfo.Mount
-	root *sys.FD
+	rootFD *sys.FD
 }
 
-// parent opens the root of the mount that holds the point.
-func (u *unmountOp) parent() (parent, error) {
+// openParent opens the root of the mount that holds the point.
+func (u *unmountOp) openParent() (parentMount, error) {
 	mounts, err := mountns.Table(0)
 	if err != nil {
-		return parent{}, err
+		return parentMount{}, err
 	}
 	own, ok := mounts.ByID(u.id.MountInfoID)
 	m, okParent := mounts.ByID(own.Parent)
 	switch {
 	case !ok || !okParent:
-		return parent{}, ErrNotMounted
+		return parentMount{}, ErrNotMounted
 	case m.Point == own.Point:
-		return parent{}, errStacked
+		return parentMount{}, errStacked
 	case m.Unbindable:
-		return parent{}, fmt.Errorf("the mount at %q is unbindable: %w", m.Point, errors.ErrUnsupported)
-	case m.Shared != 0 && (own.Shared != 0 || own.Master != 0) && spreadsOnto(m, own):
-		return parent{}, fmt.Errorf("what is mounted there spreads onto the mount itself: %w", sys.EINVAL)
+		return parentMount{}, fmt.Errorf("the mount at %q is unbindable: %w", m.Point, errors.ErrUnsupported)
+	case m.Shared != 0 && (own.Shared != 0 || own.Master != 0) && showsOwnPoint(m, own):
+		return parentMount{}, fmt.Errorf("what is mounted there spreads onto the mount itself: %w", sys.EINVAL)
 	}
-	p := parent{Mount: m}
-	if p.root, err = mountns.Lookup(0, m.Point); err != nil {
-		return parent{}, err
+	p := parentMount{Mount: m}
+	if p.rootFD, err = mountns.Lookup(0, m.Point); err != nil {
+		return parentMount{}, err
 	}
-	if err = errors.Join(liesOn(p.root, m.ID), liesOn(u.dir, m.ID)); err != nil {
-		p.root.Close()
-		return parent{}, err
+	if err = errors.Join(expectOnMount(p.rootFD, m.ID), expectOnMount(u.dir, m.ID)); err != nil {
+		p.rootFD.Close()
+		return parentMount{}, err
 	}
 	return p, nil
 }
 
-// liesOn makes sure which mount an open file lies on.
-func liesOn(fd *sys.FD, number int) error {
+// expectOnMount makes sure which mount an open file lies on.
+func expectOnMount(fd *sys.FD, number int) error {
 	found, err := fd.FDMountID()
 	if err == nil && found != number {
 		err = fmt.Errorf("the mount that holds it is covered: %w", errors.ErrUnsupported)
@@ -101,21 +101,21 @@ func liesOn(fd *sys.FD, number int) error {
 	return err
 }
 
-// spreadsOnto reports whether a mount shows the directory that it is mounted on.
-func spreadsOnto(parent, m mountinfo.Mount) bool {
+// showsOwnPoint reports whether a mount shows the directory that it is mounted on.
+func showsOwnPoint(parent, m mountinfo.Mount) bool {
 	below := strings.TrimPrefix(m.Point, strings.TrimSuffix(parent.Point, "/"))
 	root, _ := mountinfo.Deleted(m.Root)
 	return m.Major == parent.Major && m.Minor == parent.Minor && path.Join(parent.Root, below) == root
 }
 
-// attachBy attaches the tree at the point in the leader: a copy of the directory
+// attachThroughParent attaches the tree at the point in the leader: a copy of the directory
 // that holds the point, whose mounts spread to the parent. The thread is in a copy
 // of its namespace; home takes it back for a moment.
-func (u *unmountOp) attachBy(p parent, tree *sys.FD, home func(func() error) error) error {
+func (u *unmountOp) attachThroughParent(p parentMount, tree *sys.FD, home func(func() error) error) error {
 	if err := sys.SetPropagation("/", Private, false); err != nil {
 		return err
 	}
-	leader, err := u.lead(p, home)
+	leader, err := u.attachLeader(p, home)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (u *unmountOp) attachBy(p parent, tree *sys.FD, home func(func() error) err
 		return err
 	}
 	defer at.Close()
-	if err := u.did("move_mount", "of the tree, spreading from a copy of the directory", sys.Attach(tree, at, false)); err != nil {
+	if err := u.logCall("move_mount", "of the tree, spreading from a copy of the directory", sys.Attach(tree, at, false)); err != nil {
 		return err
 	}
 	between("attached")
@@ -133,14 +133,14 @@ func (u *unmountOp) attachBy(p parent, tree *sys.FD, home func(func() error) err
 	return errors.Join(sys.SetMountPropagation(tree, Private), sys.SetMountPropagation(leader, Private))
 }
 
-// lead returns the leader, attached at the root of the copied namespace. The caller
+// attachLeader returns the leader, attached at the root of the copied namespace. The caller
 // closes it. A parent that does not share becomes its slave only then: before 6.15
 // nothing spreads by way of a mount that is attached nowhere, and what the parent's
 // own master has mounted meanwhile would not arrive.
-func (u *unmountOp) lead(p parent, home func(func() error) error) (leader *sys.FD, err error) {
+func (u *unmountOp) attachLeader(p parentMount, home func(func() error) error) (leader *sys.FD, err error) {
 	err = home(func() error {
 		if p.Shared == 0 {
-			if err := u.did("mount_setattr", "MS_SHARED of its parent", sys.SetMountPropagation(p.root, Shared)); err != nil {
+			if err := u.logCall("mount_setattr", "MS_SHARED of its parent", sys.SetMountPropagation(p.rootFD, Shared)); err != nil {
 				return err
 			}
 			between("shared")
@@ -158,7 +158,7 @@ func (u *unmountOp) lead(p parent, home func(func() error) error) (leader *sys.F
 	}
 	if p.Shared == 0 { // the kernel takes the leader as its master; where there is none, the one that it had
 		err = errors.Join(err, home(func() error {
-			return u.did("mount_setattr", "MS_SLAVE of its parent", sys.SetMountPropagation(p.root, Slave))
+			return u.logCall("mount_setattr", "MS_SLAVE of its parent", sys.SetMountPropagation(p.rootFD, Slave))
 		}))
 	}
 	if err != nil {
@@ -178,10 +178,10 @@ func attachAtRoot(tree *sys.FD) error {
 	return sys.Attach(tree, root, false)
 }
 
-// restore makes sure that the mount shares as it did. Another process may have
+// restorePropagation makes sure that the mount shares as it did. Another process may have
 // copied the namespace while it led, and the kernel may have taken that copy as its
 // master.
-func (p parent) restore() error {
+func (p parentMount) restorePropagation() error {
 	mounts, err := mountns.Table(0)
 	if err != nil {
 		return err
@@ -190,16 +190,16 @@ func (p parent) restore() error {
 	if !ok || now.Shared == p.Shared && now.Master == p.Master || p.Shared != 0 || p.Master != 0 {
 		return nil
 	}
-	return sys.SetMountPropagation(p.root, Private)
+	return sys.SetMountPropagation(p.rootFD, Private)
 }
 
-// takeUp finds what an attempt that was cut short has put beneath the mount by
+// findInterrupted finds what an attempt that was cut short has put beneath the mount by
 // propagation: it shows what the tree does.
-func (r *replaceOp) takeUp() (ok bool, err error) {
-	if !r.spreads() {
+func (r *replaceOp) findInterrupted() (ok bool, err error) {
+	if !r.attachesByPropagation() {
 		return false, nil
 	}
-	below, err := r.ask.beneath(r.id)
+	below, err := r.mountSource.mountBeneath(r.id)
 	if errors.Is(err, ErrNotMounted) {
 		return false, nil
 	}
@@ -211,7 +211,7 @@ func (r *replaceOp) takeUp() (ok bool, err error) {
 		return nil
 	})
 	if ok {
-		r.put, r.id.Parent = below, below.MountInfoID
+		r.attachedState, r.id.Parent = below, below.MountInfoID
 	}
 	return ok, err
 }
