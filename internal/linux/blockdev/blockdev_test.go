@@ -94,7 +94,7 @@ func FuzzParseNumber(f *testing.F) {
 
 func TestResolveTellsKinds(t *testing.T) {
 	t.Parallel()
-	s := recorded(t, "node.tree")
+	sys := recorded(t, "node.tree")
 	for spec, want := range map[string]Device{
 		"sda":        {Number: Number{8, 0}, Name: "sda", Kind: Other, Sequence: 1},
 		"8:0":        {Number: Number{8, 0}, Name: "sda", Kind: Other, Sequence: 1},
@@ -107,12 +107,12 @@ func TestResolveTellsKinds(t *testing.T) {
 		// A device of that name which krbd does not know by that number.
 		"rbd4": {Number: Number{7, 4}, Name: "rbd4", Kind: Other},
 	} {
-		d, err := s.Resolve(spec)
+		d, err := sys.Resolve(spec)
 		if diff := cmp.Diff(want, d); err != nil || diff != "" {
 			t.Errorf("resolve %q: %v\n%s", spec, err, diff)
 		}
 	}
-	if node := find(t, s, "cciss!c0d0").Node(); node != "/dev/cciss/c0d0" {
+	if node := find(t, sys, "cciss!c0d0").Node(); node != "/dev/cciss/c0d0" {
 		t.Errorf("node %q", node)
 	}
 }
@@ -120,10 +120,10 @@ func TestResolveTellsKinds(t *testing.T) {
 func TestResolveBadInput(t *testing.T) {
 	t.Parallel()
 	s := recorded(t, "node.tree")
-	must(t, os.MkdirAll(s.files().at("dev/dir"), 0o700))
-	must(t, os.WriteFile(s.files().at("dev/file"), nil, 0o600))
+	must(t, os.MkdirAll(s.newSysfs().pathAt("dev/dir"), 0o700))
+	must(t, os.WriteFile(s.newSysfs().pathAt("dev/file"), nil, 0o600))
 	for name, target := range map[string]string{"a": "b", "b": "/dev/a", "up": "../../../../dev/file", "proc": "/proc/self/fd/3"} {
-		must(t, os.Symlink(target, s.files().at("dev/"+name)))
+		must(t, os.Symlink(target, s.newSysfs().pathAt("dev/"+name)))
 	}
 	for spec, want := range map[string]error{
 		"":                 nil,
@@ -184,7 +184,7 @@ func TestAllLeavesOutWhatHasNoNumber(t *testing.T) {
 
 func TestFileSystemsOfRelatives(t *testing.T) {
 	t.Parallel()
-	s := recorded(t, "node.tree")
+	sys := recorded(t, "node.tree")
 	ext4 := FileSystem{Type: "ext4", Number: Number{8, 1}, Evidence: "/sys/fs/ext4/sda1"}
 	for name, want := range map[string][]FileSystem{
 		"sda":  {ext4},
@@ -193,7 +193,7 @@ func TestFileSystemsOfRelatives(t *testing.T) {
 		"dm-0": {{Type: "xfs", Number: Number{253, 0}, Evidence: "/sys/fs/xfs/dm-0"}},
 		"rbd3": nil, // directories that any user can make are no file systems
 	} {
-		found, err := s.FileSystems(find(t, s, name))
+		found, err := sys.FileSystems(find(t, sys, name))
 		if diff := cmp.Diff(want, found); err != nil || diff != "" {
 			t.Errorf("%s: %v\n%s", name, err, diff)
 		}
@@ -217,17 +217,17 @@ func TestFileSystemsOfSeveralDevices(t *testing.T) {
 
 func TestJournalOfUnknownOwner(t *testing.T) {
 	t.Parallel()
-	s := recorded(t, "node.tree")
-	must(t, os.MkdirAll(s.files().at("proc/fs/jbd2/sda3"), 0o700))
+	sys := recorded(t, "node.tree")
+	must(t, os.MkdirAll(sys.newSysfs().pathAt("proc/fs/jbd2/sda3"), 0o700))
 	want := []FileSystem{{Type: "ext4", Journal: true, Evidence: "/proc/fs/jbd2/sda3"}}
 	// The number of sda1's thread leads to one that does not write on sda3.
-	found, err := s.FileSystems(find(t, s, "sda3"))
+	found, err := sys.FileSystems(find(t, sys, "sda3"))
 	if diff := cmp.Diff(want, found); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	must(t, os.WriteFile(s.files().at("proc/411/comm"), []byte("jbd2/sda3\n"), 0o600))
+	must(t, os.WriteFile(sys.newSysfs().pathAt("proc/411/comm"), []byte("jbd2/sda3\n"), 0o600))
 	want = []FileSystem{{Type: "ext4", Number: Number{8, 1}, Journal: true, Evidence: "/sys/fs/ext4/sda1/journal_task"}}
-	found, err = s.FileSystems(find(t, s, "sda3"))
+	found, err = sys.FileSystems(find(t, sys, "sda3"))
 	if diff := cmp.Diff(want, found); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
@@ -235,8 +235,8 @@ func TestJournalOfUnknownOwner(t *testing.T) {
 
 func TestUsers(t *testing.T) {
 	t.Parallel()
-	s := recorded(t, "node.tree")
-	device := func(name string) Device { return find(t, s, name) }
+	sys := recorded(t, "node.tree")
+	device := func(name string) Device { return find(t, sys, name) }
 	lvm := User{Kind: Stacked, Device: device("dm-0"), Evidence: "/sys/class/block/sda2/holders/dm-0"}
 	swap := User{Kind: Swap, Device: device("sda3"), Path: "/dev/sda3", Evidence: "/proc/swaps"}
 	for name, want := range map[string][]User{
@@ -248,7 +248,7 @@ func TestUsers(t *testing.T) {
 		"dm-1": {{Kind: Swap, Device: device("dm-1"), Path: "/dev/mapper/vg0-swap", Evidence: "/proc/swaps"}},
 		"rbd3": nil,
 	} {
-		users, err := s.Users(device(name))
+		users, err := sys.Users(device(name))
 		if diff := cmp.Diff(want, users); err != nil || diff != "" {
 			t.Errorf("%s: %v\n%s", name, err, diff)
 		}
@@ -259,7 +259,7 @@ func TestUsed(t *testing.T) {
 	t.Parallel()
 	s := recorded(t, "node.tree")
 	for name, want := range map[string]bool{"sda1": true, "sda2": true, "sda3": true, "dm-0": true, "md127": false, "rbd3": false} {
-		if used := s.used(find(t, s, name)); used != want {
+		if used := s.hasKnownUser(find(t, s, name)); used != want {
 			t.Errorf("%s used: %v, want %v", name, used, want)
 		}
 	}
@@ -267,22 +267,22 @@ func TestUsed(t *testing.T) {
 
 func TestStat(t *testing.T) {
 	t.Parallel()
-	s := recorded(t, "node.tree")
+	sys := recorded(t, "node.tree")
 	for name, want := range map[string]Activity{
 		"sda":  {Reads: 633, Writes: 1059, InFlight: 1, Discards: 12, Flushes: 5},
 		"sda1": {Reads: 33, Writes: 59}, // as before 4.18
 	} {
-		if a, err := s.Stat(find(t, s, name)); err != nil || a != want {
+		if a, err := sys.Stat(find(t, sys, name)); err != nil || a != want {
 			t.Errorf("%s: %+v, %v, want %+v", name, a, err, want)
 		}
 	}
 	for name, want := range map[string]error{"rbd3": ErrNotCounted, "dm-0": ErrNotFound} {
-		if _, err := s.Stat(find(t, s, name)); !errors.Is(err, want) {
+		if _, err := sys.Stat(find(t, sys, name)); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", name, err, want)
 		}
 	}
 	for _, text := range []string{"", "1 2 3", "x 0 0 0 0 0 0 0 0 0 0", "0 0 0 0 -1 0 0 0 0 0 0"} {
-		if a, err := parseStat(text); err == nil {
+		if a, err := parseCounters(text); err == nil {
 			t.Errorf("%q is %+v", text, a)
 		}
 	}
@@ -294,8 +294,8 @@ func TestParseSwaps(t *testing.T) {
 		"/dev/sda3                               partition\t999420\t\t0\t\t-2\n" +
 		`/a\040b\011c\012d\134040` + "\tfile\t10\t0\t-3\n" +
 		"/cut\n\n" + `/x\040(deleted)` + "\tpartition\t10\t0\t-3\n"
-	want := []area{{path: "/dev/sda3"}, {path: "/a b\tc\nd\\040", file: true}, {path: "/x"}}
-	if diff := cmp.Diff(want, parseSwaps(text), cmp.AllowUnexported(area{})); diff != "" {
+	want := []swapArea{{path: "/dev/sda3"}, {path: "/a b\tc\nd\\040", isFile: true}, {path: "/x"}}
+	if diff := cmp.Diff(want, parseSwaps(text), cmp.AllowUnexported(swapArea{})); diff != "" {
 		t.Error(diff)
 	}
 }

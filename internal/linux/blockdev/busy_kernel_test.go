@@ -24,15 +24,15 @@ import (
 )
 
 func TestResolveByEveryName(t *testing.T) {
-	d := loop(t, image(t, 1))
+	device := loop(t, image(t, 1))
 	dir := t.TempDir()
 	link, chain, own := filepath.Join(dir, "link"), filepath.Join(dir, "chain"), filepath.Join(dir, "own")
-	must(t, os.Symlink(d.Node(), link))
+	must(t, os.Symlink(device.Node(), link))
 	must(t, os.Symlink("./../"+filepath.Base(dir)+"/link", chain))
-	run(t, "mknod", own, "b", "7", strings.TrimPrefix(d.Number.String(), "7:"))
-	for _, spec := range []string{d.Name, d.Node(), d.Number.String(), link, chain, own, "/dev//./" + d.Name} {
-		if got, err := (Sys{}).Resolve(spec); err != nil || got != d {
-			t.Errorf("resolve %q: %+v, %v, want %+v", spec, got, err, d)
+	run(t, "mknod", own, "b", "7", strings.TrimPrefix(device.Number.String(), "7:"))
+	for _, spec := range []string{device.Name, device.Node(), device.Number.String(), link, chain, own, "/dev//./" + device.Name} {
+		if got, err := (Sys{}).Resolve(spec); err != nil || got != device {
+			t.Errorf("resolve %q: %+v, %v, want %+v", spec, got, err, device)
 		}
 	}
 	run(t, "mknod", filepath.Join(dir, "nothing"), "b", "4000", "1000000")
@@ -44,8 +44,8 @@ func TestResolveByEveryName(t *testing.T) {
 			t.Errorf("resolve %q: %v, want %v", spec, err, want)
 		}
 	}
-	if all, err := (Sys{}).All(); err != nil || !slices.Contains(all, d) {
-		t.Errorf("all devices: %+v, %v, want %+v among them", all, err, d)
+	if all, err := (Sys{}).All(); err != nil || !slices.Contains(all, device) {
+		t.Errorf("all devices: %+v, %v, want %+v among them", all, err, device)
 	}
 }
 
@@ -61,23 +61,23 @@ func TestResolveWhereNothingAnswers(t *testing.T) {
 }
 
 func TestBusyWithAFileSystem(t *testing.T) {
-	d := formatted(t)
-	wantBusy(t, Sys{}, d, false)
-	point := mountAt(t, "ext4", d.Node())
+	device := formatted(t)
+	wantBusy(t, Sys{}, device, false)
+	point := mountAt(t, "ext4", device.Node())
 	holder := kerneltest.Start(t, "hold")
 	must(t, systest.UnmountPath(point, false))
-	wantBusy(t, Sys{}, d, true)
-	want := []FileSystem{{Type: "ext4", Number: d.Number, Evidence: "/sys/fs/ext4/" + d.Name}}
-	found, err := Sys{}.FileSystems(d)
+	wantBusy(t, Sys{}, device, true)
+	want := []FileSystem{{Type: "ext4", Number: device.Number, Evidence: "/sys/fs/ext4/" + device.Name}}
+	found, err := Sys{}.FileSystems(device)
 	if diff := cmp.Diff(want, found); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
 	holder.End()
 	eventually(t, "superblock gone", func() bool {
-		found, err := Sys{}.FileSystems(d)
+		found, err := Sys{}.FileSystems(device)
 		return err == nil && len(found) == 0
 	})
-	wantBusy(t, Sys{}, d, false)
+	wantBusy(t, Sys{}, device, false)
 }
 
 // TestBusyIsNotItself: many who ask at once do not take each other for holders.
@@ -103,15 +103,15 @@ func TestBusyIsNotItself(t *testing.T) {
 
 // TestBusyByNode is what is left where no node can be made.
 func TestBusyByNode(t *testing.T) {
-	d := formatted(t)
-	fd, err := Sys{}.openNode(d, true)
+	device := formatted(t)
+	fd, err := Sys{}.openNode(device, true)
 	must(t, err)
-	if fd2, err := (Sys{}).openNode(d, true); !errors.Is(err, sys.EBUSY) {
+	if fd2, err := (Sys{}).openNode(device, true); !errors.Is(err, sys.EBUSY) {
 		fd2.Close()
 		t.Errorf("claimed twice: %v", err)
 	}
 	fd.Close()
-	forged := d
+	forged := device
 	forged.Minor++
 	if fd, err := (Sys{}).openNode(forged, false); !errors.Is(err, ErrNotFound) {
 		fd.Close()
@@ -194,16 +194,16 @@ func swapOn(t *testing.T, path string) {
 }
 
 func TestBusyWithSwap(t *testing.T) {
-	d := loop(t, image(t, 16))
-	swapOn(t, d.Node())
-	wantBusy(t, Sys{}, d, true)
-	want := []User{{Kind: Swap, Device: d, Path: d.Node(), Evidence: "/proc/swaps"}}
-	users, err := Sys{}.Users(d)
+	device := loop(t, image(t, 16))
+	swapOn(t, device.Node())
+	wantBusy(t, Sys{}, device, true)
+	want := []User{{Kind: Swap, Device: device, Path: device.Node(), Evidence: "/proc/swaps"}}
+	users, err := Sys{}.Users(device)
 	if diff := cmp.Diff(want, users); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	wantDetach(t, Sys{}, d, ErrBusy)
-	wantBound(t, d, false)
+	wantDetach(t, Sys{}, device, ErrBusy)
+	wantBound(t, device, false)
 }
 
 func TestBusyWithASwapFile(t *testing.T) {
@@ -240,15 +240,15 @@ func TestBusyWithABtrfsOfTwoDevices(t *testing.T) {
 }
 
 func TestStatCounts(t *testing.T) {
-	d := loop(t, image(t, 4))
-	before, err := Sys{}.Stat(d)
+	device := loop(t, image(t, 4))
+	before, err := Sys{}.Stat(device)
 	must(t, err)
-	wantBusy(t, Sys{}, d, false)
-	if again, err := (Sys{}).Stat(d); err != nil || again != before {
+	wantBusy(t, Sys{}, device, false)
+	if again, err := (Sys{}).Stat(device); err != nil || again != before {
 		t.Errorf("the truth test itself counts: %+v, then %+v, %v", before, again, err)
 	}
-	run(t, "dd", "if="+d.Node(), "of=/dev/null", "iflag=direct", "bs=4096", "count=3")
-	after, err := Sys{}.Stat(d)
+	run(t, "dd", "if="+device.Node(), "of=/dev/null", "iflag=direct", "bs=4096", "count=3")
+	after, err := Sys{}.Stat(device)
 	if err != nil || after.Reads-before.Reads != 3 || after.Writes != before.Writes {
 		t.Errorf("%+v, then %+v, %v, want 3 reads more", before, after, err)
 	}

@@ -100,16 +100,16 @@ func zram(t testing.TB) Device {
 		t.Skip("kernel lacks CONFIG_ZRAM")
 	}
 	must(t, err)
-	d := find(t, Sys{}, "zram"+id)
+	device := find(t, Sys{}, "zram"+id)
 	t.Cleanup(func() {
 		// Processes of the test that have it open close it when they end.
-		eventually(t, "remove "+d.Name, func() bool {
-			return (detacher{}).write("/sys/class/zram-control/hot_remove", id) == nil
+		eventually(t, "remove "+device.Name, func() bool {
+			return (deviceDetacher{}).writeFile("/sys/class/zram-control/hot_remove", id) == nil
 		})
 	})
-	must(t, detacher{}.write(sysfs{}.attr(d.Name, "disksize"), "16M"))
-	run(t, "mke2fs", "-q", "-t", "ext4", d.Node())
-	return find(t, Sys{}, d.Name)
+	must(t, deviceDetacher{}.writeFile(sysfs{}.attributePath(device.Name, "disksize"), "16M"))
+	run(t, "mke2fs", "-q", "-t", "ext4", device.Node())
+	return find(t, Sys{}, device.Name)
 }
 
 // eventually waits until a condition holds.
