@@ -33,7 +33,7 @@ var (
 	rbd3     = blockdev.Device{Number: blockdev.Number{Major: 252, Minor: 48}, Name: "rbd3", Kind: blockdev.KRBD, Sequence: 7}
 	ext4     = []blockdev.FileSystem{{Type: "ext4", Number: rbd3.Number, Evidence: "/sys/fs/ext4/rbd3"}}
 	survey   = mountns.Survey{Backend: "kernel", Namespaces: 40, Mounts: 2500}
-	everyone = devholder.Looked{Mounts: survey, Processes: true, Tasks: 300, Links: 9000, Denied: 1, Stuck: 2, Overlays: 80, Unplaced: 1, Loops: 3}
+	everyone = devholder.Coverage{Mounts: survey, Processes: true, Tasks: 300, Links: 9000, Denied: 1, Unanswered: 2, Overlays: 80, Unplaced: 1, Loops: 3}
 	from     = lookedFrom{KubeletRoot: "/var/lib/kubelet", KubeletPID: 1234, MountNamespace: 4026531841, Milliseconds: 12.345}
 )
 
@@ -91,25 +91,25 @@ func holdersReports(t *testing.T) map[string]deviceReport {
 		return &r
 	}
 	held := use(t, &device.Usage{
-		Report:      report(devholder.Report{Busy: true, FileSystems: ext4, Looked: devholder.Looked{Mounts: survey}}),
+		Report:      report(devholder.Report{Busy: true, FileSystems: ext4, Coverage: devholder.Coverage{Mounts: survey}}),
 		HolderInfos: []device.HolderInfo{exporter()}, Removable: true, Why: "it is held by 1 mounts",
 	})
 	held.release = "kubediag release rbd3"
 	stuck := use(t, &device.Usage{
-		Report:      report(devholder.Report{Busy: true, FileSystems: ext4, Looked: everyone}),
+		Report:      report(devholder.Report{Busy: true, FileSystems: ext4, Coverage: everyone}),
 		HolderInfos: []device.HolderInfo{exporter(), shredder()}, Why: "open file holds it as well, which is no mount",
 	})
 	hidden := use(t, &device.Usage{Report: report(devholder.Report{
-		Busy: true, FileSystems: ext4, Looked: everyone, Hidden: []string{"a descriptor on its way through a unix socket", "an \x1b overlay"},
+		Busy: true, FileSystems: ext4, Coverage: everyone, Hidden: []string{"a descriptor on its way through a unix socket", "an \x1b overlay"},
 	})})
 	host := exporter()
 	host.Removable, host.Patch, host.Why = false, "", "it is the kubelet's own mount"
 	inUse := use(t, &device.Usage{
-		Report: report(devholder.Report{Busy: true, FileSystems: ext4, Looked: devholder.Looked{Mounts: survey}}),
+		Report: report(devholder.Report{Busy: true, FileSystems: ext4, Coverage: devholder.Coverage{Mounts: survey}}),
 		Host:   true, HolderInfos: []device.HolderInfo{host, exporter()}, LiveUse: []string{"a file system on it is mounted in the kubelet's own mount namespace"},
 	})
 	inUse.Device.MountPoint = globalMount
-	free := use(t, &device.Usage{Report: report(devholder.Report{Looked: everyone}), Why: "no mount holds it"})
+	free := use(t, &device.Usage{Report: report(devholder.Report{Coverage: everyone}), Why: "no mount holds it"})
 	named := func(u deviceUse, from lookedFrom) *holdersReport {
 		u.Looked.lookedFrom = from
 		return &holdersReport{schemaVersion, u}

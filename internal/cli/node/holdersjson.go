@@ -139,7 +139,7 @@ type volumeMount struct {
 // kernel could not be asked and nothing was found: that says nothing.
 func newDeviceUse(c *device.Usage, inUse []string) (deviceUse, error) {
 	u := deviceUse{Busy: c.Busy, Holders: []useHolder{}, Hidden: append([]string{}, c.Hidden...), Looked: lookedAt{
-		lookedThrough: newLookedThrough(c.Looked.Mounts), lookedInto: newLookedInto(c.Looked),
+		lookedThrough: newLookedThrough(c.Coverage.Mounts), lookedInto: newLookedInto(c.Coverage),
 	}}
 	d := c.Device
 	u.Device = useDevice{
@@ -264,8 +264,8 @@ type lookedInto struct {
 	Unnamed int `json:"unnamed"`
 }
 
-func newLookedInto(l devholder.Looked) lookedInto {
-	return lookedInto{l.Processes, l.Tasks, l.Threads, l.Links, l.Denied, l.Stuck, l.Overlays, l.Unplaced, l.Loops, l.Unnamed}
+func newLookedInto(l devholder.Coverage) lookedInto {
+	return lookedInto{l.Processes, l.Tasks, l.Threads, l.Links, l.Denied, l.Unanswered, l.Overlays, l.Unplaced, l.Loops, l.Unnamed}
 }
 
 // text is what was looked at, from where, and what could not be.

@@ -142,7 +142,7 @@ func heldDevices(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	}
 	var faults []fault.Finding
 	for _, c := range left {
-		s.looked.pass(c.Looked.Mounts.Denied, c.Looked.Mounts.Partial, c.Looked.Mounts.Skipped)
+		s.looked.pass(c.Coverage.Mounts.Denied, c.Coverage.Mounts.Partial, c.Coverage.Mounts.Skipped)
 		s.looked.Notes = append(s.looked.Notes, waits(c)...)
 		if c.IsHeld() && c.HasCopies() {
 			faults = append(faults, c.Findings()...)
@@ -157,7 +157,7 @@ func waits(c *device.Usage) (list []string) {
 	if errors.Is(c.Untested, blockdev.ErrNoAnswer) {
 		list = append(list, fmt.Sprintf("waited in vain for device %s to say whether it is busy: %v", c.Device.Node(), c.Untested))
 	}
-	if n := c.Looked.Stuck; n > 0 {
+	if n := c.Coverage.Unanswered; n > 0 {
 		list = append(list, fmt.Sprintf("waited in vain for %s, which may hold device %s", processes(n), c.Device.Node()))
 	}
 	return list

@@ -125,7 +125,7 @@ func (i *Inspector) Inspect(ctx context.Context, d blockdev.Device) (*Usage, err
 	if err != nil {
 		return nil, err
 	}
-	inspection.unseenReason = describeUnseen(report.Looked.Mounts)
+	inspection.unseenReason = describeUnseen(report.Coverage.Mounts)
 	return inspection.usageOf(ctx, report)
 }
 
@@ -133,7 +133,7 @@ func (i *Inspector) Inspect(ctx context.Context, d blockdev.Device) (*Usage, err
 // busy.
 func (i *Inspector) InspectWithProcesses(ctx context.Context, d blockdev.Device) (*Usage, error) {
 	finder := *i.Finder
-	finder.Thorough = true
+	finder.WithProcesses = true
 	thorough := *i
 	thorough.Finder = &finder
 	return thorough.Inspect(ctx, d)
@@ -149,11 +149,11 @@ func (i *Inspector) findAbandoned(ctx context.Context) (l *inspection, reports [
 	if l, err = i.newInspection(ctx); err != nil {
 		return nil, nil, nil, err
 	}
-	if reports, err = i.Finder.Left(ctx, l.host); err != nil {
+	if reports, err = i.Finder.FindAbandoned(ctx, l.host); err != nil {
 		return nil, nil, nil, err
 	}
 	for _, report := range reports {
-		l.unseenReason = describeUnseen(report.Looked.Mounts)
+		l.unseenReason = describeUnseen(report.Coverage.Mounts)
 		c, err := l.usageOf(ctx, report)
 		if err != nil {
 			return nil, nil, nil, err

@@ -56,7 +56,7 @@ type VolumeMount struct {
 func (c *Usage) Document() Document {
 	d := Document{
 		Device: c.Device.Node(), Number: c.Device.Number.String(), Busy: c.Busy, Host: c.Host, Removable: c.Removable, Why: c.Why,
-		Holders: []Entry{}, Hidden: c.Hidden, Looked: c.Looked.String(),
+		Holders: []Entry{}, Hidden: c.Hidden, Looked: c.Coverage.String(),
 	}
 	for _, h := range c.HolderInfos {
 		d.Holders = append(d.Holders, h.entry())

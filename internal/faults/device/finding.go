@@ -93,7 +93,7 @@ func (c *Usage) evidence() []string {
 	for _, hidden := range c.Hidden {
 		add("not all is explained; it may be held by %s", hidden)
 	}
-	add("looked at: %s", c.Looked)
+	add("looked at: %s", c.Coverage)
 	return all
 }
 
@@ -160,15 +160,15 @@ func (c *Usage) Describe() string {
 	case c.IsHeld():
 		return name + " is held by " + c.holderNames() + "; " + c.Why
 	case len(c.HolderInfos) > 0 && !slices.ContainsFunc(c.HolderInfos, func(h HolderInfo) bool { return h.Kind != devholder.StackedDevice }):
-		return fmt.Sprintf("%s is mounted nowhere, and in use by what is made of it: %s; looked at: %s", name, c.holderNames(), c.Looked)
+		return fmt.Sprintf("%s is mounted nowhere, and in use by what is made of it: %s; looked at: %s", name, c.holderNames(), c.Coverage)
 	case len(c.HolderInfos) > 0:
-		return fmt.Sprintf("%s is held by %s, and mounted nowhere; looked at: %s", name, c.holderNames(), c.Looked)
+		return fmt.Sprintf("%s is held by %s, and mounted nowhere; looked at: %s", name, c.holderNames(), c.Coverage)
 	case len(c.Hidden) > 0:
-		return fmt.Sprintf("%s is busy, and its holder hidden: it may be %s; looked at: %s", name, strings.Join(c.Hidden, "; or "), c.Looked)
+		return fmt.Sprintf("%s is busy, and its holder hidden: it may be %s; looked at: %s", name, strings.Join(c.Hidden, "; or "), c.Coverage)
 	case c.Untested != nil:
-		return fmt.Sprintf("%s could not be tested: %v; looked at: %s", name, c.Untested, c.Looked)
+		return fmt.Sprintf("%s could not be tested: %v; looked at: %s", name, c.Untested, c.Coverage)
 	}
-	return fmt.Sprintf("%s is free: the kernel lets it be opened exclusively, and it is mounted nowhere; looked at: %s", name, c.Looked)
+	return fmt.Sprintf("%s is free: the kernel lets it be opened exclusively, and it is mounted nowhere; looked at: %s", name, c.Coverage)
 }
 
 // maxNames bounds how many holders are named in a sentence.

@@ -79,7 +79,7 @@ func (n *inspection) evidence(reports []*devholder.Report) *Evidence {
 		Claims: map[string]Claim{},
 	}
 	for _, r := range reports {
-		of := DeviceEvidence{Report: *r, Unseen: describeUnseen(r.Looked.Mounts)}
+		of := DeviceEvidence{Report: *r, Unseen: describeUnseen(r.Coverage.Mounts)}
 		if of.Report.Untested != nil {
 			of.Untested, of.NoAnswer, of.Report.Untested = r.Untested.Error(), errors.Is(r.Untested, blockdev.ErrNoAnswer), nil
 		}

@@ -325,11 +325,11 @@ func findRole(args []string, ready func(string)) error {
 	if err != nil {
 		return err
 	}
-	r, err := (&Finder{Thorough: true}).Find(context.Background(), d) //nolint:forbidigo // a role is no test
+	r, err := (&Finder{WithProcesses: true}).Find(context.Background(), d) //nolint:forbidigo // a role is no test
 	if err != nil {
 		return err
 	}
-	answer, err := json.Marshal(map[string]any{"looked": r.Looked, "hidden": r.Hidden, "holders": len(r.Holders)})
+	answer, err := json.Marshal(map[string]any{"looked": r.Coverage, "hidden": r.Hidden, "holders": len(r.Holders)})
 	ready(string(answer))
 	return err
 }
@@ -345,10 +345,10 @@ func TestThoroughNamesUsersOfMounts(t *testing.T) {
 	defer f.Close()
 	r, err := (&Finder{}).Find(t.Context(), d.Device)
 	must(t, err)
-	if r.Looked.Processes || len(r.Holders) != 2 {
+	if r.Coverage.Processes || len(r.Holders) != 2 {
 		t.Errorf("mounts alone: %+v", r)
 	}
-	r, err = (&Finder{Thorough: true}).Find(t.Context(), d.Device)
+	r, err = (&Finder{WithProcesses: true}).Find(t.Context(), d.Device)
 	must(t, err)
 	var files []brief
 	for _, b := range briefs(r) {
@@ -357,8 +357,8 @@ func TestThoroughNamesUsersOfMounts(t *testing.T) {
 		}
 	}
 	want := one(OpenFile, f.Name(), os.Getpid())
-	if diff := cmp.Diff(want, files); diff != "" || !r.Looked.Processes || r.Looked.Links < 10 {
-		t.Errorf("besides %d: %s\n%v", pid, diff, r.Looked)
+	if diff := cmp.Diff(want, files); diff != "" || !r.Coverage.Processes || r.Coverage.Links < 10 {
+		t.Errorf("besides %d: %s\n%v", pid, diff, r.Coverage)
 	}
 }
 
@@ -369,7 +369,7 @@ func TestWithoutRights(t *testing.T) {
 	d.start(t, "lazy file")
 	a := kerneltest.StartWith(t, sys.PrivateMounts(sys.Clone{User: true}), "find", d.dev)
 	var answer struct {
-		Looked  Looked
+		Looked  Coverage
 		Hidden  []string
 		Holders int
 	}
@@ -391,7 +391,7 @@ func TestProcessesVanish(t *testing.T) {
 	for range 2 {
 		kerneltest.Start(t, "churn")
 	}
-	finder := &Finder{Scanner: mountns.NewScanner(), Thorough: true}
+	finder := &Finder{Scanner: mountns.NewScanner(), WithProcesses: true}
 	for range 20 {
 		r, err := finder.Find(t.Context(), d.Device)
 		must(t, err)
@@ -409,14 +409,14 @@ func TestManyMounts(t *testing.T) {
 	r, err := (&Finder{}).Find(t.Context(), d.Device)
 	must(t, err)
 	ids := map[uint64]bool{}
-	for _, h := range r.Holders {
-		id := h.Mount.Unique
+	for _, holder := range r.Holders {
+		id := holder.Mount.Unique
 		if id == 0 {
-			id = uint64(h.Mount.ID) // before 6.8; while all are there, each has another
+			id = uint64(holder.Mount.ID) // before 6.8; while all are there, each has another
 		}
 		ids[id] = true
-		if h.Kind != Mount || !slices.Equal(h.PIDs, []int{pid}) || h.Mount.Namespace.PID != pid {
-			t.Fatalf("%+v", h)
+		if holder.Kind != Mount || !slices.Equal(holder.PIDs, []int{pid}) || holder.Mount.Namespace.PID != pid {
+			t.Fatalf("%+v", holder)
 		}
 	}
 	if len(ids) != n+1 {
@@ -446,7 +446,7 @@ func TestLeft(t *testing.T) {
 	must(t, err)
 	reports := func(host mountns.Namespace) map[string][]brief {
 		t.Helper()
-		all, err := (&Finder{}).Left(t.Context(), host)
+		all, err := (&Finder{}).FindAbandoned(t.Context(), host)
 		must(t, err)
 		found := map[string][]brief{}
 		for _, r := range all {
@@ -463,7 +463,7 @@ func TestLeft(t *testing.T) {
 	if found := reports(other); found[left.Name] != nil {
 		t.Errorf("as seen from the holder: %v", found)
 	}
-	if _, err := (&Finder{}).Left(t.Context(), mountns.Namespace{Inode: 1}); !errors.Is(err, mountns.ErrGone) {
+	if _, err := (&Finder{}).FindAbandoned(t.Context(), mountns.Namespace{Inode: 1}); !errors.Is(err, mountns.ErrGone) {
 		t.Errorf("of no namespace: %v", err)
 	}
 }

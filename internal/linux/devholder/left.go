@@ -13,22 +13,22 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
-// Left is Find for every block device that is mounted in some namespace, but
+// FindAbandoned is Find for every block device that is mounted in some namespace, but
 // not in host: those that the host has done with and another namespace keeps. They
 // are in the order of their numbers. Devices that go meanwhile are left out.
-func (f *Finder) Left(ctx context.Context, host mountns.Namespace) ([]*Report, error) {
+func (f *Finder) FindAbandoned(ctx context.Context, host mountns.Namespace) ([]*Report, error) {
 	shared := *f
 	if shared.Scanner == nil {
 		shared.Scanner = mountns.NewScanner()
 	}
-	reports, err := shared.left(ctx, host)
+	reports, err := shared.findAbandoned(ctx, host)
 	if err != nil {
 		return nil, fmt.Errorf("find devices that the host no longer mounts: %w", err)
 	}
 	return reports, nil
 }
 
-func (f *Finder) left(ctx context.Context, host mountns.Namespace) ([]*Report, error) {
+func (f *Finder) findAbandoned(ctx context.Context, host mountns.Namespace) ([]*Report, error) {
 	mounted, _, err := f.Scanner.FileSystems()
 	if err != nil {
 		return nil, err
@@ -40,16 +40,16 @@ func (f *Finder) left(ctx context.Context, host mountns.Namespace) ([]*Report, e
 	if err != nil {
 		return nil, err
 	}
-	var searches []*search
+	var searches []*holderSearch
 	for _, fs := range mounted {
-		d, ok := f.deviceOf(fs)
+		device, ok := f.deviceOf(fs)
 		if !ok || mountedIn(fs, host) {
 			continue
 		}
-		switch s, err := f.begin(d, all); {
-		case vanished(err):
+		switch s, err := f.newSearchAmong(device, all); {
+		case isGone(err):
 		case err != nil:
-			return nil, fmt.Errorf("device %q: %w", d.Name, err)
+			return nil, fmt.Errorf("device %q: %w", device.Name, err)
 		default:
 			searches = append(searches, s)
 		}
@@ -58,14 +58,14 @@ func (f *Finder) left(ctx context.Context, host mountns.Namespace) ([]*Report, e
 }
 
 // finishAll does what all the searches have in common once.
-func finishAll(ctx context.Context, scanner *mountns.Scanner, searches []*search) ([]*Report, error) {
-	if err := pass(scanner, searches); err != nil {
+func finishAll(ctx context.Context, scanner *mountns.Scanner, searches []*holderSearch) ([]*Report, error) {
+	if err := scanMounts(scanner, searches); err != nil {
 		return nil, err
 	}
 	var reports []*Report
 	for _, s := range searches {
-		switch err := s.finish(ctx); {
-		case vanished(err):
+		switch err := s.searchNonMounts(ctx); {
+		case isGone(err):
 		case err != nil:
 			return nil, fmt.Errorf("device %q: %w", s.report.Device.Name, err)
 		default:
@@ -75,8 +75,8 @@ func finishAll(ctx context.Context, scanner *mountns.Scanner, searches []*search
 	return reports, nil
 }
 
-// vanished reports whether err only means that a device is no more.
-func vanished(err error) bool {
+// isGone reports whether err only means that a device is no more.
+func isGone(err error) bool {
 	return errors.Is(err, blockdev.ErrNotFound) || errors.Is(err, blockdev.ErrChanged)
 }
 

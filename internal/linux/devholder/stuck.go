@@ -29,8 +29,8 @@ func started(pid int) string {
 	return stat.Started
 }
 
-// stuck is something that a job has given up on, and the process of the job, which may wait for it still.
-type stuck struct {
+// unansweredCall is something that a job has given up on, and the process of the job, which may wait for it still.
+type unansweredCall struct {
 	Key    string
 	Waiter process
 }
@@ -40,10 +40,10 @@ var jobs memory
 
 type memory struct {
 	mu    sync.Mutex
-	stuck []stuck
+	stuck []unansweredCall
 }
 
-func (m *memory) note(s stuck) {
+func (m *memory) note(s unansweredCall) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stuck = append(m.stuck, s)
@@ -53,7 +53,7 @@ func (m *memory) note(s stuck) {
 func (m *memory) waitFor() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.stuck = slices.DeleteFunc(m.stuck, func(s stuck) bool { return !s.Waiter.there() })
+	m.stuck = slices.DeleteFunc(m.stuck, func(s unansweredCall) bool { return !s.Waiter.there() })
 	var keys []string
 	for _, s := range m.stuck {
 		keys = append(keys, s.Key)

@@ -20,8 +20,8 @@ import (
 	"kubediag.org/kubediag/test/hung"
 )
 
-// trap is a role: in a namespace of its own it has an overlay with a layer whose path leads over another overlay, one of the
-// directory args[1] of a FUSE file system. Its memory is locked as it waits for the file args[2] of that.
+// trap is a role: in a namespace of its own it has an overlay with a layer whose path leads over another overlay, one
+// of the directory args[1] of a FUSE file system. Its memory is locked as it waits for the file args[2] of that.
 func trap(args []string, ready func(string)) error {
 	at := args[0]
 	err := errors.Join(sys.SetPropagation("/", sys.Private, true), sys.NewMount("trap", at, "tmpfs", ""))
@@ -47,8 +47,9 @@ func execs(args []string, ready func(string)) error {
 	return hung.Exec(args[0])
 }
 
-// TestNobodyHasTheSearchWait has everything hang that the search meets in the namespace and in the memory of another. No
-// thread of this process waits for that; the search ends, finds who holds the device, and says what it could not look for.
+// TestNobodyHasTheSearchWait has everything hang that the search meets in the namespace and in the memory of another.
+// No thread of this process waits for that; the search ends, finds who holds the device, and says what it could not
+// look for.
 func TestNobodyHasTheSearchWait(t *testing.T) {
 	d := newDisk(t)
 	pid := d.start(t, "lazy file")
@@ -64,7 +65,7 @@ func TestNobodyHasTheSearchWait(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(base, "mute")); !errors.Is(err, sys.ENOENT) {
 		t.Fatal(err)
 	}
-	finder := &Finder{Thorough: true, Runner: &subprocess.Runner{}}
+	finder := &Finder{WithProcesses: true, Runner: &subprocess.Runner{}}
 	stop := kerneltest.NobodyWaits(t, os.Getpid())
 	for i := range 3 {
 		begin := time.Now()
@@ -76,8 +77,8 @@ func TestNobodyHasTheSearchWait(t *testing.T) {
 		if diff := cmp.Diff(one(OpenFile, "/file", pid), briefs(r)); diff != "" {
 			t.Errorf("search %d: %s", i, diff)
 		}
-		if r.Looked.Unplaced == 0 || r.Looked.Stuck == 0 {
-			t.Errorf("search %d does not say that a layer, and the memory of a process, could not be looked at: %+v", i, r.Looked)
+		if r.Coverage.Unplaced == 0 || r.Coverage.Unanswered == 0 {
+			t.Errorf("search %d does not say that a layer, and the memory of a process, could not be looked at: %+v", i, r.Coverage)
 		}
 	}
 	stop()
