@@ -178,7 +178,7 @@ func TestEvictionWaitsForItsBudget(t *testing.T) {
 	awaitRight(t, config, "create", "eviction")
 	awaitRight(t, config, "get", "")
 	evictor := newTestEvictor(t, config)
-	node, err := kubelet.Own(t.TempDir())
+	node, err := kubelet.Local(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

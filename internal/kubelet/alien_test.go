@@ -42,7 +42,7 @@ func TestInPod(t *testing.T) {
 		"a name that is like one":     {"0::/system.slice/tripod-" + aPod + "x\n", "", false},
 		"ended":                       {"", ownGroup, false},
 	} {
-		if got := inPod(c.group, c.own); got != c.want {
+		if got := inOtherPod(c.group, c.own); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
@@ -104,7 +104,7 @@ func TestFinderPrefersTheHost(t *testing.T) {
 	if n, err := (&Finder{Proc: m.proc}).Node(t.Context()); err != nil || n.PID != 7 || n.Root != "/k" {
 		t.Errorf("found %v, %v, want process 7", n, err)
 	}
-	if c, err := (&Finder{Proc: m.proc, Root: DefaultRoot}).NodeOrOwn(t.Context()); err != nil || c.Node.PID != 6 {
+	if c, err := (&Finder{Proc: m.proc, Root: DefaultRoot}).NodeOrLocal(t.Context()); err != nil || c.Node.PID != 6 {
 		t.Errorf("with a root directory: %v, %v, want process 6", c.Node, err)
 	}
 }
@@ -112,19 +112,19 @@ func TestFinderPrefersTheHost(t *testing.T) {
 // TestOneLimitForAll: processes that answer just before they would be given up.
 func TestOneLimitForAll(t *testing.T) {
 	t.Parallel()
-	var processes []process
+	var processes []candidateProcess
 	for i := range 10 {
-		processes = append(processes, process{pid: i, dir: "/none/" + string(rune('a'+i)), mounts: "mnt:[2]"})
+		processes = append(processes, candidateProcess{pid: i, dir: "/none/" + string(rune('a'+i)), mounts: "mnt:[2]"})
 	}
-	processes = append(processes, process{pid: 99, dir: "/none/host", mounts: "mnt:[1]"})
+	processes = append(processes, candidateProcess{pid: 99, dir: "/none/host", mounts: "mnt:[1]"})
 	began := time.Now()
-	found, silent, err := askEach(t.Context(), &callers{}, processes, func(p process) int {
+	found, silent, err := askEach(t.Context(), &processCalls{}, processes, func(p candidateProcess) int {
 		if p.pid != 99 {
-			<-time.After(Patience * 19 / 20)
+			<-time.After(SearchTimeout * 19 / 20)
 		}
 		return p.pid
 	})
-	if took := time.Since(began); took > 3*Patience {
+	if took := time.Since(began); took > 3*SearchTimeout {
 		t.Errorf("it took %s", took)
 	}
 	if err != nil || len(found) == 0 || found[len(found)-1] != 99 || len(silent) < 8 {

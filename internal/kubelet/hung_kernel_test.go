@@ -22,17 +22,17 @@ import (
 )
 
 // within fails the test where fn takes longer than a search may.
-func (c *callers) within(t *testing.T, what string, fn func()) {
+func (c *processCalls) within(t *testing.T, what string, fn func()) {
 	t.Helper()
 	begin := time.Now()
 	fn()
-	if took := time.Since(begin); took > kerneltest.Patience(4*Patience) {
+	if took := time.Since(begin); took > kerneltest.Patience(4*SearchTimeout) {
 		t.Errorf("%s took %v", what, took)
 	}
 }
 
 // left is how many threads wait for processes that may be kubelets.
-func (c *callers) left() int { return c.host.Left() + c.others.Left() }
+func (c *processCalls) left() int { return c.host.Left() + c.others.Left() }
 
 // gone waits until no thread waits any more.
 func gone(t *testing.T, left func() int) {
@@ -44,8 +44,9 @@ func gone(t *testing.T, left func() int) {
 	}
 }
 
-// TestArgumentsThatDoNotAnswer: processes with the name of a kubelet, one whose arguments lie in a file, and one whose memory is
-// locked as it waits for that, do not hide the kubelet. The search names them, and a thread waits for each, once.
+// TestArgumentsThatDoNotAnswer: processes with the name of a kubelet, one whose arguments lie in a file, and one whose
+// memory is locked as it waits for that, do not hide the kubelet. The search names them, and a thread waits for each,
+// once.
 func TestArgumentsThatDoNotAnswer(t *testing.T) {
 	const pod = "5f0e5d0c-3a7c-4a53-9f0e-1b2f0f6f7a10"
 	base := t.TempDir()
@@ -80,7 +81,7 @@ func TestArgumentsThatDoNotAnswer(t *testing.T) {
 	}
 	shell := Finder{Root: t.TempDir()}
 	shell.calls.within(t, "the search of a shell", func() {
-		choice, err := shell.NodeOrOwn(t.Context())
+		choice, err := shell.NodeOrLocal(t.Context())
 		if err != nil || len(choice.Silent) != waiting {
 			t.Errorf("silent %q, %v; want those that are waited for", choice.Silent, err)
 		}
@@ -90,8 +91,8 @@ func TestArgumentsThatDoNotAnswer(t *testing.T) {
 	gone(t, shell.calls.left)
 }
 
-// TestFilesOfTheKubeletThatDoNotAnswer: its configuration, and the directory of its pods' logs, of which the mount table does not show
-// that they lie on a file system that hangs.
+// TestFilesOfTheKubeletThatDoNotAnswer: its configuration, and the directory of its pods' logs, of which the mount
+// table does not show that they lie on a file system that hangs.
 func TestFilesOfTheKubeletThatDoNotAnswer(t *testing.T) {
 	const pod = "5f0e5d0c-3a7c-4a53-9f0e-1b2f0f6f7a10"
 	base, logs := t.TempDir(), t.TempDir()
@@ -108,7 +109,7 @@ func TestFilesOfTheKubeletThatDoNotAnswer(t *testing.T) {
 	})
 	dir := t.TempDir()
 	actor := kerneltest.Start(t, "kubelet", "--root-dir="+dir, dir, pod, "--config="+filepath.Join(over, "dir", "config"))
-	n, err := (&Finder{PID: actor.PID}).Node(t.Context())
+	node, err := (&Finder{PID: actor.PID}).Node(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,23 +118,23 @@ func TestFilesOfTheKubeletThatDoNotAnswer(t *testing.T) {
 	}
 	for i, want := range []error{bounded.ErrLeft, bounded.ErrWaiting} {
 		for what, read := range map[string]func(context.Context) error{
-			"container runtime": func(ctx context.Context) error { _, err := n.RuntimeSocket(ctx); return err },
-			`"/var/log/pods"`:   func(ctx context.Context) error { _, err := n.PodNames(ctx); return err },
+			"container runtime": func(ctx context.Context) error { _, err := node.RuntimeSocket(ctx); return err },
+			`"/var/log/pods"`:   func(ctx context.Context) error { _, err := node.PodNames(ctx); return err },
 			"root \"" + over + "\"": func(ctx context.Context) error {
-				_, err := (&Finder{Root: over + "/dir/kubelet"}).NodeOrOwn(ctx)
+				_, err := (&Finder{Root: over + "/dir/kubelet"}).NodeOrLocal(ctx)
 				return err
 			},
 		} {
-			(&callers{}).within(t, what, func() {
+			(&processCalls{}).within(t, what, func() {
 				if err := read(t.Context()); !errors.Is(err, want) {
 					t.Errorf("%s, try %d: %v, want %v", what, i, err, want)
 				}
 			})
 		}
 	}
-	if n := lookups.Left(); n != 3 {
+	if n := lookupCalls.Left(); n != 3 {
 		t.Errorf("%d threads wait, want one for each", n)
 	}
 	server.Kill()
-	gone(t, lookups.Left)
+	gone(t, lookupCalls.Left)
 }

@@ -50,12 +50,12 @@ func TestNodeOrOwn(t *testing.T) {
 				c.setup(m)
 			}
 			f := &Finder{Root: c.root, PID: c.named, Proc: m.proc}
-			n, err := f.NodeOrOwn(t.Context())
+			n, err := f.NodeOrLocal(t.Context())
 			if !errors.Is(err, c.err) {
 				t.Fatalf("error %v, want %v", err, c.err)
 			}
-			if err == nil && (n.PID != c.pid || n.Root != here || len(n.Passed) != c.passed) {
-				t.Errorf("node %v, passed %q, want process %d, root %q, %d passed", n.Node, n.Passed, c.pid, here, c.passed)
+			if err == nil && (n.PID != c.pid || n.Root != here || len(n.Skipped) != c.passed) {
+				t.Errorf("node %v, passed %q, want process %d, root %q, %d passed", n.Node, n.Skipped, c.pid, here, c.passed)
 			}
 		})
 	}
@@ -91,7 +91,7 @@ func TestDefaultRootOfAKubeletThatIsDown(t *testing.T) {
 			if c.setup != nil {
 				c.setup(m)
 			}
-			n, err := (&Finder{Default: c.root, Proc: m.proc}).NodeOrOwn(t.Context())
+			n, err := (&Finder{Default: c.root, Proc: m.proc}).NodeOrLocal(t.Context())
 			if !errors.Is(err, c.err) {
 				t.Fatalf("error %v, want %v", err, c.err)
 			}

@@ -15,27 +15,31 @@ import (
 	"kubediag.org/kubediag/internal/linux/bounded"
 )
 
-// Any process can call itself a kubelet, name files and directories that do not answer, and have its arguments lie in such a file.
+// Any process can call itself a kubelet, name files and directories that do not answer, and have its arguments lie in
+// such a file.
 const (
-	// Patience is how long is waited for all processes of one search, and for what is read of the kubelet later.
-	Patience = 2 * time.Second
-	// maxStuckIn is for how many processes of one mount namespace a thread waits at most, and maxStuck for how many of
-	// all namespaces but that of process 1. A user who makes containers full of such processes prevents no look at a
-	// kubelet of the host.
-	maxStuckIn = 4
-	maxStuck   = 64
+	// SearchTimeout is how long is waited for all processes of one search, and for what is read of the kubelet later.
+	SearchTimeout = 2 * time.Second
+	// maxStuckPerNamespace is for how many processes of one mount namespace a thread waits at most, and maxStuck for
+	// how many of all namespaces but that of process 1. A user who makes containers full of such processes prevents no
+	// look at a kubelet of the host.
+	maxStuckPerNamespace = 4
+	maxStuck             = 64
 )
 
-// callers are the calls that look at processes which may be our kubelet. One that was left behind is not made again.
-type callers struct {
+// processCalls are the calls that look at processes which may be our kubelet. One that was left behind is not made
+// again.
+type processCalls struct {
 	host, others bounded.Calls
 	once         sync.Once
 }
 
-// of returns those for a process. host is the mount namespace of process 1.
-func (c *callers) of(p process, host string) (*bounded.Calls, bounded.Call) {
-	c.once.Do(func() { c.host.PerOwner, c.others.PerOwner, c.others.Total = maxStuckIn, maxStuckIn, maxStuck })
-	call := bounded.Call{Key: p.key(), Owner: p.mounts}
+// callsFor returns those for a process. host is the mount namespace of process 1.
+func (c *processCalls) callsFor(p candidateProcess, host string) (*bounded.Calls, bounded.Call) {
+	c.once.Do(func() {
+		c.host.PerOwner, c.others.PerOwner, c.others.Total = maxStuckPerNamespace, maxStuckPerNamespace, maxStuck
+	})
+	call := bounded.Call{Key: p.identityKey(), Owner: p.mounts}
 	if p.mounts == host {
 		return &c.host, call
 	}
@@ -45,8 +49,8 @@ func (c *callers) of(p process, host string) (*bounded.Calls, bounded.Call) {
 // askEach looks at processes, and gives up on those that keep us waiting. The result of look is dropped then. Those of
 // one mount namespace come one after the other, and namespaces side by side: one that waits holds up none but its own.
 // All together have the time of Patience.
-func askEach[T any](ctx context.Context, c *callers, processes []process, look func(process) T) (values []T, silent []process, err error) {
-	limit, cancel := context.WithTimeout(ctx, Patience)
+func askEach[T any](ctx context.Context, c *processCalls, processes []candidateProcess, look func(candidateProcess) T) (values []T, silent []candidateProcess, err error) {
+	limit, cancel := context.WithTimeout(ctx, SearchTimeout)
 	defer cancel()
 	spaces := map[string][]int{} // by mount namespace: which processes
 	for i, p := range processes {
@@ -58,7 +62,7 @@ func askEach[T any](ctx context.Context, c *callers, processes []process, look f
 	for _, members := range spaces {
 		all.Go(func() {
 			for _, i := range members {
-				answers[i] = patiently(limit, c, processes[i], look)
+				answers[i] = callWithTimeout(limit, c, processes[i], look)
 			}
 		})
 	}
@@ -73,13 +77,13 @@ func askEach[T any](ctx context.Context, c *callers, processes []process, look f
 	return values, silent, ctx.Err()
 }
 
-// patiently looks at one process as long as there is time; nil: there was not enough.
-func patiently[T any](limit context.Context, c *callers, p process, look func(process) T) *T {
+// callWithTimeout looks at one process as long as there is time; nil: there was not enough.
+func callWithTimeout[T any](limit context.Context, c *processCalls, p candidateProcess, look func(candidateProcess) T) *T {
 	if limit.Err() != nil {
 		return nil
 	}
 	host, _ := os.Readlink(path.Join(path.Dir(p.dir), "1/ns/mnt")) // may not be read: then no process is of the host
-	calls, call := c.of(p, host)
+	calls, call := c.callsFor(p, host)
 	value, err := bounded.Do(limit, calls, call, func() (T, error) { return look(p), nil })
 	if errors.Is(err, bounded.ErrNoAnswer) {
 		return nil
@@ -87,13 +91,13 @@ func patiently[T any](limit context.Context, c *callers, p process, look func(pr
 	return &value
 }
 
-// lookups are the calls that read files on behalf of a kubelet that was found.
-var lookups = bounded.Calls{Total: maxStuck}
+// lookupCalls are the calls that read files on behalf of a kubelet that was found.
+var lookupCalls = bounded.Calls{Total: maxStuck}
 
-// within reads something, and gives up on it when the time of Patience is over (bounded.ErrNoAnswer). Until it has returned it is
-// not read again.
-func within[T any](ctx context.Context, what string, read func() (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, Patience)
+// readWithin reads something, and gives up on it when the time of Patience is over (bounded.ErrNoAnswer). Until it has
+// returned it is not read again.
+func readWithin[T any](ctx context.Context, what string, read func() (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, SearchTimeout)
 	defer cancel()
-	return bounded.Do(ctx, &lookups, bounded.Call{Key: what}, read)
+	return bounded.Do(ctx, &lookupCalls, bounded.Call{Key: what}, read)
 }

@@ -25,10 +25,10 @@ func TestPodNamesFromLogDirectories(t *testing.T) {
 		"/disk/kube-system_etcd-a.b_0123456789abcdef0123456789abcdef", "/disk/"+uid, "/disk/a_b", "/disk/a_b_c_d", "/disk/_b_c",
 		"/disk/second_name_"+uid)
 	m.link(7, "root/var/log/pods", "/disk")
-	n, err := (&Finder{Proc: m.proc}).Node(t.Context())
+	node, err := (&Finder{Proc: m.proc}).Node(t.Context())
 	m.must(err)
 	m.must(os.WriteFile(m.path(7, "mountinfo"), nil, 0o600))
-	got, err := n.PodNames(t.Context())
+	got, err := node.PodNames(t.Context())
 	m.must(err)
 	want := map[string]PodName{
 		uid:                                {"default", "web-0"},
@@ -38,11 +38,11 @@ func TestPodNamesFromLogDirectories(t *testing.T) {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}
 	m.must(os.Remove(m.path(7, "root/var/log/pods")))
-	if _, err := n.PodNames(t.Context()); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := node.PodNames(t.Context()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no such directory: %v, want ENOENT", err)
 	}
 	m.must(os.WriteFile(m.path(7, "root/var/log/pods"), nil, 0o600))
-	if _, err := n.PodNames(t.Context()); err == nil {
+	if _, err := node.PodNames(t.Context()); err == nil {
 		t.Error("a file was read as a directory")
 	}
 }

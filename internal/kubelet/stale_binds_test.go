@@ -44,7 +44,7 @@ func TestRenewsIsReadFromTheProgram(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got, err := (&Node{Program: program(t, c.text)}).ReplacesStaleBinds()
-			if got != c.renews || errors.Is(err, errRenewsUnknown) != c.unknown || err != nil && !c.unknown {
+			if got != c.renews || errors.Is(err, errReplacesUnknown) != c.unknown || err != nil && !c.unknown {
 				t.Errorf("renews: %v, %v, want %v, unknown: %v", got, err, c.renews, c.unknown)
 			}
 		})
@@ -53,15 +53,15 @@ func TestRenewsIsReadFromTheProgram(t *testing.T) {
 
 func TestRenewsIsNotKnownWithoutAProcess(t *testing.T) {
 	t.Parallel()
-	n, err := Own(t.TempDir())
+	node, err := Local(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if renews, err := n.ReplacesStaleBinds(); renews || !errors.Is(err, errRenewsUnknown) {
+	if renews, err := node.ReplacesStaleBinds(); renews || !errors.Is(err, errReplacesUnknown) {
 		t.Errorf("renews: %v, %v, want not known", renews, err)
 	}
-	n.Program = filepath.Join(t.TempDir(), "gone")
-	if renews, err := n.ReplacesStaleBinds(); renews || !errors.Is(err, os.ErrNotExist) {
+	node.Program = filepath.Join(t.TempDir(), "gone")
+	if renews, err := node.ReplacesStaleBinds(); renews || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("renews: %v, %v, want that the program is not there", renews, err)
 	}
 }
@@ -81,12 +81,12 @@ func TestRenewsIsReadOncePerProcess(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %v", when, got, err, want)
 		}
 	}
-	if _, err := find().ReplacesStaleBinds(); err == nil || errors.Is(err, errRenewsUnknown) {
+	if _, err := find().ReplacesStaleBinds(); err == nil || errors.Is(err, errReplacesUnknown) {
 		t.Errorf("without a program: %v, want that it cannot be read", err)
 	}
-	m.link(7, "exe", program(t, string(kubeletTexts[everyText])))
+	m.link(7, "exe", program(t, string(programMarkers[bindsMarker])))
 	expect("an old kubelet", false)
-	m.link(7, "exe", program(t, string(kubeletTexts[everyText])+string(kubeletTexts[renewsText])))
+	m.link(7, "exe", program(t, string(programMarkers[bindsMarker])+string(programMarkers[replacesMarker])))
 	expect("the same process", false)
 	m.start(7, 200)
 	expect("another process", true)

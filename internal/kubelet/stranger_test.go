@@ -30,7 +30,7 @@ func TestReadInOpensNothingButFiles(t *testing.T) {
 	for name, want := range map[string]error{
 		"/f": nil, "/dir": sys.EINVAL, "/s": sys.EINVAL, "/to-s": sys.EINVAL, "/out": sys.ENOENT, "/climb": sys.ENOENT, "/gone": sys.ENOENT,
 	} {
-		text, err := (&process{dir: m.path(7, "")}).readIn(name)
+		text, err := (&candidateProcess{dir: m.path(7, "")}).readInRoot(name)
 		if !errors.Is(err, want) || (text == "text") != (want == nil) || err != nil && !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %q, %v, want %v", name, text, err, want)
 		}
@@ -43,12 +43,13 @@ func TestReadInCallsNoFunction(t *testing.T) {
 	m := newMachine(t)
 	m.must(os.MkdirAll(m.path(7, ""), 0o755))
 	m.link(7, "root", "/")
-	if text, err := (&process{dir: m.path(7, "")}).readIn("/proc/version"); !errors.Is(err, sys.EINVAL) {
+	if text, err := (&candidateProcess{dir: m.path(7, "")}).readInRoot("/proc/version"); !errors.Is(err, sys.EINVAL) {
 		t.Errorf("%q, %v, want EINVAL", text, err)
 	}
 }
 
-// TestFinderTakesNoStranger: a process in a container that is called as a kubelet is, and has made the directory of our pod.
+// TestFinderTakesNoStranger: a process in a container that is called as a kubelet is, and has made the directory of our
+// pod.
 func TestFinderTakesNoStranger(t *testing.T) {
 	t.Parallel()
 	const dir = DefaultRoot + "/pods/our-pod"
@@ -113,13 +114,13 @@ func TestFinderForgetsWhatBecameAnother(t *testing.T) {
 // TestCallersLeaveRoomForTheHost: containers full of such processes keep no kubelet of the host from being asked.
 func TestCallersLeaveRoomForTheHost(t *testing.T) {
 	t.Parallel()
-	var c callers
+	var c processCalls
 	asked := map[*bounded.Calls]int{}
 	ended, end := context.WithCancel(t.Context())
 	end()
 	for i := range 30 {
 		for j := range 10 {
-			calls, call := c.of(process{dir: fmt.Sprintf("/proc/%d", 10*i+j), mounts: fmt.Sprintf("mnt:[%d]", i)}, "mnt:[0]")
+			calls, call := c.callsFor(candidateProcess{dir: fmt.Sprintf("/proc/%d", 10*i+j), mounts: fmt.Sprintf("mnt:[%d]", i)}, "mnt:[0]")
 			if call.Key != fmt.Sprintf("/proc/%d ", 10*i+j) || call.Owner != fmt.Sprintf("mnt:[%d]", i) {
 				t.Errorf("called as %+v", call)
 			}
@@ -129,8 +130,8 @@ func TestCallersLeaveRoomForTheHost(t *testing.T) {
 			}
 		}
 	}
-	if asked[&c.host] != maxStuckIn || asked[&c.others] != maxStuck {
-		t.Errorf("%d of the host wait and %d of others, want %d and %d", asked[&c.host], asked[&c.others], maxStuckIn, maxStuck)
+	if asked[&c.host] != maxStuckPerNamespace || asked[&c.others] != maxStuck {
+		t.Errorf("%d of the host wait and %d of others, want %d and %d", asked[&c.host], asked[&c.others], maxStuckPerNamespace, maxStuck)
 	}
 }
 
@@ -163,7 +164,7 @@ func TestErrorsNameTheFlag(t *testing.T) {
 			if c.setup != nil {
 				c.setup(m)
 			}
-			_, err := (&Finder{Proc: m.proc, Root: c.root, PID: c.pid}).NodeOrOwn(t.Context())
+			_, err := (&Finder{Proc: m.proc, Root: c.root, PID: c.pid}).NodeOrLocal(t.Context())
 			if err == nil || !strings.Contains(err.Error(), c.has) || strings.Contains(err.Error(), c.hasNot) {
 				t.Errorf("error %v, want %q in it and not %q", err, c.has, c.hasNot)
 			}

@@ -170,7 +170,7 @@ func (p *play) diagnose(ctx context.Context) (*v1.Diagnosis, error) {
 			return nil, err
 		}
 	}
-	node, err := kubelet.Own(p.node.root)
+	node, err := kubelet.Local(p.node.root)
 	if err != nil {
 		return nil, err
 	}

@@ -83,7 +83,7 @@ func (o nodeOptions) holders(ctx context.Context, args []string) (deviceReport, 
 
 // nodeOrDefault is the node of the kubelet. Devices can be looked into on machines that have no kubelet, too: then it
 // is the caller's own mount namespace, and the place where a kubelet would be.
-func (o nodeOptions) nodeOrDefault(ctx context.Context) (kubelet.Choice, error) {
+func (o nodeOptions) nodeOrDefault(ctx context.Context) (kubelet.LocalNode, error) {
 	if o.root != "" || o.pid != 0 {
 		return o.node(ctx)
 	}
@@ -92,16 +92,16 @@ func (o nodeOptions) nodeOrDefault(ctx context.Context) (kubelet.Choice, error) 
 		return n, err
 	}
 	if n.Down {
-		return kubelet.Choice{Node: &kubelet.Node{Root: kubelet.DefaultRoot}}, nil
+		return kubelet.LocalNode{Node: &kubelet.Node{Root: kubelet.DefaultRoot}}, nil
 	}
 	o.root = kubelet.DefaultRoot
 	switch own, ownErr := o.node(ctx); {
 	case ownErr == nil && own.PID == 0:
 		return own, nil
 	case errors.Is(ownErr, fs.ErrNotExist):
-		return kubelet.Choice{Node: &kubelet.Node{Root: o.root}}, nil
+		return kubelet.LocalNode{Node: &kubelet.Node{Root: o.root}}, nil
 	}
-	return kubelet.Choice{}, err
+	return kubelet.LocalNode{}, err
 }
 
 // holderLook is one look at the holders of devices.

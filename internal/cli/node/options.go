@@ -67,30 +67,30 @@ func absolute(name string) error {
 }
 
 // node is the kubelet's, or the caller's own if no kubelet serves the root directory.
-func (o nodeOptions) node(ctx context.Context) (kubelet.Choice, error) {
+func (o nodeOptions) node(ctx context.Context) (kubelet.LocalNode, error) {
 	finder := kubelet.Finder{Root: o.root, PID: o.pid, Proc: o.proc}
 	if !shortSighted() { // else a kubelet may run that is not seen
 		finder.Default = kubelet.DefaultRoot
 	}
-	return finder.NodeOrOwn(ctx)
+	return finder.NodeOrLocal(ctx)
 }
 
 // notes say what is to be known of the choice: what it rests on, and for what was waited.
-func notes(root string, c kubelet.Choice) (list []string) {
+func notes(root string, c kubelet.LocalNode) (list []string) {
 	for _, what := range c.Silent {
-		list = append(list, fmt.Sprintf("waited up to %s for %s, in vain", kubelet.Patience, what))
+		list = append(list, fmt.Sprintf("waited up to %s for %s, in vain", kubelet.SearchTimeout, what))
 	}
-	if c.Node == nil || c.PID != 0 || len(c.Passed) == 0 {
+	if c.Node == nil || c.PID != 0 || len(c.Skipped) == 0 {
 		return list
 	}
 	return append(list, fmt.Sprintf("no kubelet that serves %q was seen: it was looked at in the mount namespace of this shell, and nothing "+
 		"is assumed of what its kubelet does by itself; seen were %s: if one of them serves it, name it by --kubelet-pid", root,
-		strings.Join(c.Passed, ", ")))
+		strings.Join(c.Skipped, ", ")))
 }
 
 // site is where it is looked, and what is known of its pods.
 type site struct {
-	kubelet.Choice
+	kubelet.LocalNode
 	specs podFile
 	start time.Time // of the search for it
 }
@@ -102,7 +102,7 @@ func (o scanOptions) site(ctx context.Context, stdin io.Reader) (at site, err er
 		}
 	}
 	at.start = time.Now()
-	at.Choice, err = o.node(ctx)
+	at.LocalNode, err = o.node(ctx)
 	return at, err
 }
 

@@ -199,7 +199,7 @@ func (o scanOptions) look(ctx context.Context, at site) (*scanReport, error) {
 // begin begins a look at a site.
 func (o scanOptions) begin(at site) *scan {
 	s := &scan{node: at.Node, start: at.start, specs: at.specs, orphanAge: o.orphanAge}
-	s.looked.Notes, s.looked.KubeletDown = notes(o.root, at.Choice), at.Down
+	s.looked.Notes, s.looked.KubeletDown = notes(o.root, at.LocalNode), at.Down
 	return s
 }
 
@@ -313,8 +313,8 @@ func (s *scan) interrupt(left []kind) {
 	s.looked.NotLookedAt = append(s.looked.NotLookedAt, gap{strings.Join(what, ", "), "the scan was interrupted", "run it again"})
 }
 
-// countPods counts the pods of which the kubelet has a directory. A root without a directory of pods is not that of a kubelet: a clean
-// result from there would be a lie.
+// countPods counts the pods of which the kubelet has a directory. A root without a directory of pods is not that of a
+// kubelet: a clean result from there would be a lie.
 func (s *scan) countPods(ctx context.Context) error {
 	entries, err := s.source.entries(ctx)
 	if err != nil {

@@ -40,7 +40,7 @@ const global = "/var/lib/kubelet/plugins/kubernetes.io/csi/pv/pvc-1/globalmount"
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	n, err := kubelet.Own(root)
+	n, err := kubelet.Local(root)
 	if err != nil {
 		t.Fatal(err)
 	}

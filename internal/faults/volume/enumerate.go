@@ -62,7 +62,7 @@ func (e *enumerator) enumerate(ctx context.Context) ([]*Volume, error) {
 	err := e.node.Do(ctx, func() error {
 		for point, m := range e.visibleMounts {
 			place, ok := e.node.ParseVolume(point)
-			if ok && e.selection.includes(place.PodUID, place.Name) && (place.Plugin == kubelet.CSI || mountns.MayHang(m.FSType)) {
+			if ok && e.selection.includes(place.PodUID, place.Name) && (place.Plugin == kubelet.CSIPlugin || mountns.MayHang(m.FSType)) {
 				volumes = append(volumes, e.volumeAt(place, e.withNamespace(m)))
 			}
 		}
@@ -91,7 +91,7 @@ func (e *enumerator) volumeAt(place kubelet.Volume, found mountns.Mount) *Volume
 	if found.ID != 0 {
 		volume.children = len(e.table.Children(found.ID))
 	}
-	if volume.Plugin != kubelet.CSI {
+	if volume.Plugin != kubelet.CSIPlugin {
 		volume.NoRecordReason = "the kubelet writes down nothing about a volume of plugin " + volume.Plugin
 		volume.NoStagingReason = "a volume of plugin " + volume.Plugin + " is mounted for the pod alone, so there is nothing that could take its place"
 		return volume

@@ -96,7 +96,7 @@ func bareScene(t *testing.T, below string) *scene {
 		{Name: "claim", MountPath: "/data"}, {Name: "claim", MountPath: "/sub", SubPath: "sub"},
 	}
 	s.g = s.Node.StagingPoints(driver, handle, pvName)[0]
-	s.p = s.Node.VolumePoint(kubelet.Volume{PodUID: string(s.pod.UID), Plugin: kubelet.CSI, Name: pvName})
+	s.p = s.Node.VolumePoint(kubelet.Volume{PodUID: string(s.pod.UID), Plugin: kubelet.CSIPlugin, Name: pvName})
 	for _, dir := range []string{s.g, s.p} {
 		s.must(os.MkdirAll(dir, 0o755))
 		t.Cleanup(func() {

@@ -53,7 +53,7 @@ func mountAt49(id int, root, point string) mountns.Mount {
 func staged(root string, own, staging, expected probe.Answer) *Evidence {
 	evidence := &Evidence{
 		Volume: Volume{
-			Plugin: kubelet.CSI, Name: "pvc-1", Point: "/p", Mount: mountAt49(2, root, "/p"), Record: &kubelet.VolumeRecord{Driver: "d", Handle: "h"},
+			Plugin: kubelet.CSIPlugin, Name: "pvc-1", Point: "/p", Mount: mountAt49(2, root, "/p"), Record: &kubelet.VolumeRecord{Driver: "d", Handle: "h"},
 			Staging: &Staging{Point: "/g", Mount: mountAt49(1, "/", "/g")},
 		},
 		Answer: own, StagingAnswer: staging, ExpectedAnswer: expected,

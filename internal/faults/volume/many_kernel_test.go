@@ -32,7 +32,7 @@ import (
 func (s *scene) add(uid, name, base, below string) (g, p string) {
 	s.t.Helper()
 	g = s.Node.StagingPoints(driver, "handle of "+name, name)[0]
-	p = s.Node.VolumePoint(kubelet.Volume{PodUID: uid, Plugin: kubelet.CSI, Name: name})
+	p = s.Node.VolumePoint(kubelet.Volume{PodUID: uid, Plugin: kubelet.CSIPlugin, Name: name})
 	for _, dir := range []string{g, p} {
 		s.must(os.MkdirAll(dir, 0o755))
 		s.record(dir, kubelet.VolumeRecord{Driver: driver, Handle: "handle of " + name, PersistentVolume: name})

@@ -41,7 +41,7 @@ func TestRecordingIsJudgedAgain(t *testing.T) {
 			pod.UID = "u"
 			at := mountns.Mount{Mount: mountinfo.Mount{ID: 7, Root: "/", Point: "/v", FSType: "fuse.x", Source: "x"}, Namespace: mountns.Namespace{Inode: 3}}
 			e := Evidence{Answer: c.answer, Volume: Volume{
-				Pod: fault.Pod{UID: "u"}, Plugin: kubelet.CSI, Name: "v", Point: "/v", Mount: at, Record: &kubelet.VolumeRecord{Driver: "d", Handle: "h"},
+				Pod: fault.Pod{UID: "u"}, Plugin: kubelet.CSIPlugin, Name: "v", Point: "/v", Mount: at, Record: &kubelet.VolumeRecord{Driver: "d", Handle: "h"},
 				Staging:  &Staging{Point: "/s", Mount: at, location: stagedLocation{known: true, pathBelowStaged: "b"}},
 				children: 2, spec: podSpec{pod: pod},
 			}}

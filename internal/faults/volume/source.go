@@ -70,7 +70,7 @@ func findSource(evidence *Evidence, verdict Verdict) (s *Source, reason string) 
 		return nil, cmp.Or(notStaged, fmt.Sprintf("the mount at %q could not be judged: %s", evidence.Point, verdict.UnknownReason))
 	case evidence.Plugin == HostPathPlugin:
 		return hostPathSource(evidence, verdict)
-	case verdict.Code == "" && evidence.Plugin == kubelet.CSI && evidence.Record == nil:
+	case verdict.Code == "" && evidence.Plugin == kubelet.CSIPlugin && evidence.Record == nil:
 		return nil, notStaged
 	case verdict.Code == "":
 		why := "it is what the kubelet keeps for this volume of this pod"

@@ -29,8 +29,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// trap is a role: an overlay of args[1], which is a directory of a FUSE file system, below args[0], and a bind of args[2] in
-// that. The directories of the overlay are not remembered.
+// trap is a role: an overlay of args[1], which is a directory of a FUSE file system, below args[0], and a bind of
+// args[2] in that. The directories of the overlay are not remembered.
 func trap(args []string, ready func(string)) error {
 	err := errors.Join(sys.SetPropagation("/", sys.Private, true), sys.NewMount("trap", args[0], "tmpfs", ""))
 	for _, dir := range []string{"o", "empty"} {
@@ -64,7 +64,7 @@ func rooted(args []string, ready func(string)) error {
 
 // look is a role: it looks at all volumes below the kubelet's root args[0] again and again, and says what it has found.
 func look(args []string, ready func(string)) error {
-	node, err := kubelet.Own(args[0])
+	node, err := kubelet.Local(args[0])
 	if err != nil {
 		return err
 	}

@@ -12,8 +12,8 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 )
 
-// Driver is a kubelet with the directory of a CSI driver, dir, on whose socket the test listens if it is to. Both go with
-// the test.
+// Driver is a kubelet with the directory of a CSI driver, dir, on whose socket the test listens if it is to. Both go
+// with the test.
 func Driver(t testing.TB, name string, listens bool) (n *kubelet.Node, dir string) {
 	t.Helper()
 	root, err := os.MkdirTemp("", "driver") // a socket's path must be short
@@ -21,7 +21,7 @@ func Driver(t testing.TB, name string, listens bool) (n *kubelet.Node, dir strin
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(root) })
-	if n, err = kubelet.Own(root); err != nil {
+	if n, err = kubelet.Local(root); err != nil {
 		t.Fatal(err)
 	}
 	dir = filepath.Join(n.Root, "plugins", name)

@@ -23,7 +23,7 @@ func (noKubelet) Node(context.Context) (*kubelet.Node, error) { return nil, kube
 
 func TestMountTableIsWhole(t *testing.T) {
 	t.Parallel()
-	n, err := kubelet.Own(t.TempDir())
+	n, err := kubelet.Local(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func TestListsARealVolume(t *testing.T) {
 	}
 	for _, r := range []processor.Request{about(s), {}} {
 		v := list(r)
-		if v.Code != "" || v.State != probe.Alive || v.Bindable != probe.Yes || v.Plugin != kubelet.CSI || v.Name != volumetest.Volume ||
+		if v.Code != "" || v.State != probe.Alive || v.Bindable != probe.Yes || v.Plugin != kubelet.CSIPlugin || v.Name != volumetest.Volume ||
 			v.Point != s.Point || v.Root != "/"+s.Dir || v.Staging != s.Staging || v.StagingState != probe.Alive || len(v.Copies) > 0 {
 			t.Errorf("healthy: %+v", v)
 		}

@@ -26,7 +26,7 @@ import (
 func listedHealthy(name string) *volume.Health {
 	v := &volume.Health{}
 	v.Volume = volume.Volume{
-		Pod: fault.Pod{Namespace: "default", Name: "web", UID: "1"}, Plugin: kubelet.CSI, Name: name, Point: "/p/" + name,
+		Pod: fault.Pod{Namespace: "default", Name: "web", UID: "1"}, Plugin: kubelet.CSIPlugin, Name: name, Point: "/p/" + name,
 		Mount: mountns.Mount{Mount: mountinfo.Mount{Major: 0, Minor: 77, Point: "/p/" + name, Root: "/v", FSType: "fuse.x"}},
 	}
 	v.Answer = probe.Answer{State: probe.Alive, Bindable: probe.Yes}
@@ -79,12 +79,12 @@ func TestListsEveryVolume(t *testing.T) {
 	pod := fault.Pod{Namespace: "default", Name: "web", UID: "1"}
 	want := []listedVolume{
 		{
-			Pod: pod, Plugin: kubelet.CSI, Name: "b", Point: "/p/b", FSType: "fuse.x", Device: "0:77", Root: "/v", State: probe.Disconnected,
+			Pod: pod, Plugin: kubelet.CSIPlugin, Name: "b", Point: "/p/b", FSType: "fuse.x", Device: "0:77", Root: "/v", State: probe.Disconnected,
 			Errno: sys.ENOTCONN.Error(), Staging: "/g", StagingState: probe.Alive, Code: fault.DisconnectedFUSE,
 			Copies:   []listedCopy{{Code: fault.DisconnectedFUSE, Point: "/data", Namespace: 42, Container: "app"}},
 			Evidence: []string{"the connection is gone"},
 		},
-		{Pod: pod, Plugin: kubelet.CSI, Name: "a", Point: "/p/a", FSType: "fuse.x", Device: "0:77", Root: "/v", State: probe.Alive, Bindable: probe.Yes},
+		{Pod: pod, Plugin: kubelet.CSIPlugin, Name: "a", Point: "/p/a", FSType: "fuse.x", Device: "0:77", Root: "/v", State: probe.Alive, Bindable: probe.Yes},
 	}
 	if diff := cmp.Diff(want, list); diff != "" {
 		t.Errorf("list (-want +got):\n%s", diff)

@@ -55,7 +55,7 @@ func healthy(pod *corev1.Pod, name string) *volume.Health {
 	health := &volume.Health{}
 	health.Volume = volume.Volume{
 		Pod:    fault.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)},
-		Plugin: kubelet.CSI, Name: name, Point: "/p/" + name,
+		Plugin: kubelet.CSIPlugin, Name: name, Point: "/p/" + name,
 		Mount: mountns.Mount{Mount: mountinfo.Mount{
 			ID: 7, Parent: 1, Minor: 77, Point: "/p/" + name, Root: "/" + name, FSType: "fuse.x",
 		}, Unique: 1000, Namespace: mountns.Namespace{Inode: 42}},

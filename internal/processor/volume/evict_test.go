@@ -52,7 +52,7 @@ func (s *evictScene) Pod(_ context.Context, namespace, name string) (*corev1.Pod
 	return s.pod, nil
 }
 
-func (s *evictScene) Node(context.Context) (*kubelet.Node, error) { return kubelet.Own(s.root) }
+func (s *evictScene) Node(context.Context) (*kubelet.Node, error) { return kubelet.Local(s.root) }
 
 func (s *evictScene) Unrepairable(_ context.Context, podUID string) ([]fault.Finding, []string, error) {
 	if podUID != evictedUID {

@@ -91,7 +91,7 @@ func (w *world) breaks(name string) fault.Action {
 	health := &volume.Health{}
 	health.Code, health.NoSourceReason = fault.DisconnectedFUSE, "nothing is staged"
 	health.Volume = volume.Volume{
-		Pod: fault.Pod{Namespace: w.pod.Namespace, Name: w.pod.Name, UID: string(w.pod.UID)}, Plugin: kubelet.CSI, Name: name,
+		Pod: fault.Pod{Namespace: w.pod.Namespace, Name: w.pod.Name, UID: string(w.pod.UID)}, Plugin: kubelet.CSIPlugin, Name: name,
 		Point: "/p/" + name,
 		Mount: mountns.Mount{
 			Mount:  mountinfo.Mount{ID: id, Parent: 1, Minor: 77, Root: "/" + name, Point: "/p/" + name, FSType: "fuse.x"},

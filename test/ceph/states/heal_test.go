@@ -43,7 +43,7 @@ func newScene(t *testing.T, s states.State) *scene {
 	sc := &scene{t: t, place: states.New(t, ceph.Shared(t), root, podUID, s.Below), pod: kubelettest.NewPod()}
 	sc.pod.UID = types.UID(podUID)
 	sc.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/data"}}
-	node, err := kubelet.Own(root)
+	node, err := kubelet.Local(root)
 	if err != nil {
 		t.Fatal(err)
 	}

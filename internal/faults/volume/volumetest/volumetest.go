@@ -84,7 +84,7 @@ func New(t *testing.T) *Scene {
 	s.Pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/data"}}
 	s.Pods.Set(s.Pod)
 	s.Staging = s.Node.StagingPoints(Driver, Handle, Volume)[0]
-	s.Point = s.place(s.Staging, s.Node.VolumePoint(kubelet.Volume{PodUID: string(s.Pod.UID), Plugin: kubelet.CSI, Name: Volume}))
+	s.Point = s.place(s.Staging, s.Node.VolumePoint(kubelet.Volume{PodUID: string(s.Pod.UID), Plugin: kubelet.CSIPlugin, Name: Volume}))
 	s.serve("old")
 	s.must(sys.BindMount(filepath.Join(s.Staging, s.Dir), s.Point))
 	runner := &subprocess.Runner{}
@@ -120,7 +120,7 @@ func (s *Scene) Record(point string, r kubelet.VolumeRecord) {
 // Share mounts the volume for another pod, too, and gives the place.
 func (s *Scene) Share() string {
 	s.t.Helper()
-	point := s.place(s.Node.VolumePoint(kubelet.Volume{PodUID: OtherUID, Plugin: kubelet.CSI, Name: Volume}))
+	point := s.place(s.Node.VolumePoint(kubelet.Volume{PodUID: OtherUID, Plugin: kubelet.CSIPlugin, Name: Volume}))
 	s.must(sys.BindMount(filepath.Join(s.Staging, s.Dir), point))
 	return point
 }
