@@ -30,8 +30,8 @@ import (
 	"kubediag.org/kubediag/test/apitest"
 )
 
-// TestWalkthroughOfAHealthyPod runs the samples as they stand against a pod with nothing wrong with it, by an agent that
-// has no other rights than the manifests give it.
+// TestWalkthroughOfAHealthyPod runs the samples as they stand against a pod with nothing wrong with it, by an agent
+// that has no other rights than the manifests give it.
 func TestWalkthroughOfAHealthyPod(t *testing.T) {
 	for version, start := range servers {
 		t.Run(version, func(t *testing.T) {
@@ -41,21 +41,21 @@ func TestWalkthroughOfAHealthyPod(t *testing.T) {
 			n.start(t)
 			shipped(t, env, "subpath-remount.yaml", "subpath-remount-op-set")
 			p := pod(t, env, n.name+"-pod", n.name)
-			d := n.diagnosis("walkthrough", "subpath-remount-op-set")
-			d.Spec.PodReference = &v1.PodReference{Namespace: p.Namespace, Name: p.Name}
-			env.MustCreate(t, d)
-			d = await(t, env, d, v1.DiagnosisFailed)
+			diagnosis := n.diagnosis("walkthrough", "subpath-remount-op-set")
+			diagnosis.Spec.PodReference = &v1.PodReference{Namespace: p.Namespace, Name: p.Name}
+			env.MustCreate(t, diagnosis)
+			diagnosis = await(t, env, diagnosis, v1.DiagnosisFailed)
 
-			if d.Status.Outcome != v1.OutcomeNoFault {
-				t.Errorf("outcome %q, conditions %+v", d.Status.Outcome, d.Status.Conditions)
+			if diagnosis.Status.Outcome != v1.OutcomeNoFault {
+				t.Errorf("outcome %q, conditions %+v", diagnosis.Status.Outcome, diagnosis.Status.Conditions)
 			}
-			if c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionAccepted); c == nil || c.Message != "Diagnosis is accepted by agent on node "+n.name {
+			if c := meta.FindStatusCondition(diagnosis.Status.Conditions, v1.ConditionAccepted); c == nil || c.Message != "Diagnosis is accepted by agent on node "+n.name {
 				t.Errorf("accepted: %+v", c)
 			}
-			if detail := d.Status.OperationResults["collector.kubernetes.pod.detail"]; !strings.HasPrefix(detail, `{"kind":"Pod","apiVersion":"v1"`) {
+			if detail := diagnosis.Status.OperationResults["collector.kubernetes.pod.detail"]; !strings.HasPrefix(detail, `{"kind":"Pod","apiVersion":"v1"`) {
 				t.Errorf("pod detail is %.100q", detail)
 			}
-			expectEvents(t, env, d.UID, []string{
+			expectEvents(t, env, diagnosis.UID, []string{
 				"DiagnosisAccepted", "OperationSucceeded", "OperationSucceeded", "OperationNotApplicable", "DiagnosisFailed",
 			})
 			expectMetrics(t, n, []string{
@@ -96,16 +96,16 @@ func TestDiagnosisWithoutASet(t *testing.T) {
 				t.Fatal(err)
 			}
 			for mode, name := range map[v1.DiagnosisMode]string{"": "auto", v1.ModePlan: "auto-plan"} {
-				d := n.diagnosis(name, "")
-				d.Spec.PodReference, d.Spec.Mode = &v1.PodReference{Namespace: p.Namespace, Name: p.Name}, mode
-				env.MustCreate(t, d)
-				if d.Spec.OperationSet != v1.DefaultOperationSet {
-					t.Errorf("the set is %q", d.Spec.OperationSet)
+				diagnosis := n.diagnosis(name, "")
+				diagnosis.Spec.PodReference, diagnosis.Spec.Mode = &v1.PodReference{Namespace: p.Namespace, Name: p.Name}, mode
+				env.MustCreate(t, diagnosis)
+				if diagnosis.Spec.OperationSet != v1.DefaultOperationSet {
+					t.Errorf("the set is %q", diagnosis.Spec.OperationSet)
 				}
-				d = await(t, env, d, v1.DiagnosisSucceeded)
+				diagnosis = await(t, env, diagnosis, v1.DiagnosisSucceeded)
 				want := fmt.Sprintf("It is not a mount: the kubelet says ErrImagePull about container %q of pod %s/%s: no such image",
 					p.Spec.Containers[0].Name, p.Namespace, p.Name)
-				s := d.Status
+				s := diagnosis.Status
 				if s.Outcome != v1.OutcomeNoFault || s.Summary != want || s.Target != "pod "+p.Namespace+"/"+p.Name || s.Plan != nil {
 					t.Errorf("%q: status %+v", mode, s)
 				}
@@ -208,26 +208,26 @@ func TestStoppedAgentGoesOnLater(t *testing.T) {
 	})
 	define(t, env, "resume", first.URL+"/first", second.URL+"/second")
 	n.start(t)
-	d := n.give(t, env, "resume", "resume")
+	diagnosis := n.give(t, env, "resume", "resume")
 	<-blocked
 	n.stopAgent(t)
-	if phase := read(t, env, d).Status.Phase; phase != v1.DiagnosisRunning {
+	if phase := read(t, env, diagnosis).Status.Phase; phase != v1.DiagnosisRunning {
 		t.Errorf("phase %q after the agent was stopped", phase)
 	}
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Unknown"}}`))
-	if err := env.Client.Status().Patch(t.Context(), d.DeepCopy(), patch); err != nil {
+	if err := env.Client.Status().Patch(t.Context(), diagnosis.DeepCopy(), patch); err != nil {
 		t.Fatal(err)
 	}
 	n.start(t)
 	<-blocked
-	await(t, env, d, v1.DiagnosisRunning)
+	await(t, env, diagnosis, v1.DiagnosisRunning)
 	close(release)
-	d = await(t, env, d, v1.DiagnosisSucceeded)
+	diagnosis = await(t, env, diagnosis, v1.DiagnosisSucceeded)
 	if first.count() != 1 || second.count() != 2 {
 		t.Errorf("operations ran %d and %d times", first.count(), second.count())
 	}
 	want := map[string]string{"test.first": "1", "test.second": "2"}
-	if diff := cmp.Diff(want, d.Status.OperationResults); diff != "" {
+	if diff := cmp.Diff(want, diagnosis.Status.OperationResults); diff != "" {
 		t.Errorf("results (-want +got):\n%s", diff)
 	}
 	// Once more: what has ended stays as it is.
@@ -235,7 +235,7 @@ func TestStoppedAgentGoesOnLater(t *testing.T) {
 	n.start(t)
 	other := n.give(t, env, "resume-other", "resume")
 	await(t, env, other, v1.DiagnosisSucceeded)
-	if now := read(t, env, d); now.ResourceVersion != d.ResourceVersion {
+	if now := read(t, env, diagnosis); now.ResourceVersion != diagnosis.ResourceVersion {
 		t.Errorf("a Diagnosis that has ended was written again: %+v", now.Status)
 	}
 	if first.count() != 2 {
@@ -335,16 +335,16 @@ func TestPodMustBeHere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := n.diagnosis(name, "pods")
-			d.Spec.PodReference = &v1.PodReference{Namespace: "default", Name: name}
-			env.MustCreate(t, d)
-			d = await(t, env, d, v1.DiagnosisPhase(tc.phase))
-			c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)
+			diagnosis := n.diagnosis(name, "pods")
+			diagnosis.Spec.PodReference = &v1.PodReference{Namespace: "default", Name: name}
+			env.MustCreate(t, diagnosis)
+			diagnosis = await(t, env, diagnosis, v1.DiagnosisPhase(tc.phase))
+			c := meta.FindStatusCondition(diagnosis.Status.Conditions, v1.ConditionComplete)
 			if c == nil || c.Reason != tc.reason || c.Message != tc.message {
 				t.Errorf("complete: %+v", c)
 			}
-			if d.Status.StartTime == nil || d.Status.CompletionTime == nil {
-				t.Errorf("times %v %v", d.Status.StartTime, d.Status.CompletionTime)
+			if diagnosis.Status.StartTime == nil || diagnosis.Status.CompletionTime == nil {
+				t.Errorf("times %v %v", diagnosis.Status.StartTime, diagnosis.Status.CompletionTime)
 			}
 		})
 	}

@@ -56,7 +56,7 @@ func rulesOf(t *testing.T) (all []rule) {
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	o, _, counter := newTestObserver(t)
-	l := &lookout{observer: o, mode: sentinel.Observe, log: logr.Discard()}
+	l := &sentinelObserver{observer: o, mode: sentinel.Observe, log: logr.Discard()}
 	if err := l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestMetrics(t *testing.T) {
 func TestAlertsAreOnMetricsThatThereAre(t *testing.T) {
 	t.Parallel()
 	o, _, counter := newTestObserver(t)
-	l := &lookout{observer: o, mode: sentinel.Observe, log: logr.Discard()}
+	l := &sentinelObserver{observer: o, mode: sentinel.Observe, log: logr.Discard()}
 	if err := l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }); err != nil {
 		t.Fatal(err)
 	}
@@ -109,8 +109,8 @@ func TestAlertsAreOnMetricsThatThereAre(t *testing.T) {
 	}
 }
 
-// TestTheFirstIncreaseRaisesTheAlert: what an alert wants to see increase begins with 0, for every fault there is. Nothing is
-// counted here before, so whatever would make a count only when it is needed is missing.
+// TestTheFirstIncreaseRaisesTheAlert: what an alert wants to see increase begins with 0, for every fault there is.
+// Nothing is counted here before, so whatever would make a count only when it is needed is missing.
 func TestTheFirstIncreaseRaisesTheAlert(t *testing.T) {
 	t.Parallel()
 	_, _, counter := newTestObserver(t)
@@ -145,7 +145,7 @@ func TestNoAlertWhereNothingIsToBeWatched(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []sentinel.Mode{sentinel.Off, sentinel.Observe, sentinel.Automatic} {
 		o, _, counter := newTestObserver(t)
-		l := &lookout{observer: o, mode: mode, log: logr.Discard()}
+		l := &sentinelObserver{observer: o, mode: mode, log: logr.Discard()}
 		if err := l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }); err != nil {
 			t.Fatal(err)
 		}

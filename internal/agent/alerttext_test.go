@@ -24,12 +24,12 @@ var severities = map[fault.Code]string{
 	fault.MissingBindSource: "warning", fault.SourceTypeMismatch: "warning", fault.StaleSubPath: "warning", fault.OrphanedPodVolumes: "info",
 }
 
-// scraped gathers what an agent has, as Prometheus has it after a scrape: by name, with the labels of the target, and without
-// those that are empty.
+// scraped gathers what an agent has, as Prometheus has it after a scrape: by name, with the labels of the target, and
+// without those that are empty.
 func scraped(t *testing.T) map[string][]map[string]string {
 	t.Helper()
 	o, _, counter := newTestObserver(t)
-	l := &lookout{observer: o, mode: sentinel.Observe, log: logr.Discard()}
+	l := &sentinelObserver{observer: o, mode: sentinel.Observe, log: logr.Discard()}
 	if err := l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }); err != nil {
 		t.Fatal(err)
 	}

@@ -147,11 +147,11 @@ func serve(t *testing.T, m manager.Manager) (stop func()) {
 func (a *approvable) startAgent(t *testing.T) (stop func()) {
 	t.Helper()
 	freshness := &guard.Freshness{}
-	m, err := newManager(a.config, a.options, freshness)
+	manager, err := newManager(a.config, a.options, freshness)
 	if err != nil {
 		t.Fatal(err)
 	}
-	part := &agent{options: a.options, manager: m, registry: prometheus.NewRegistry(), runs: newRuns(), freshness: freshness}
+	part := &agent{options: a.options, manager: manager, registry: prometheus.NewRegistry(), runs: newRuns(), freshness: freshness}
 	recoverer := processor.Recoverer(a.repair)
 	if a.obeys {
 		recoverer = part.obeying(t, recoverer)
@@ -160,27 +160,27 @@ func (a *approvable) startAgent(t *testing.T) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	part.store = &store{client: m.GetClient(), live: m.GetAPIReader(), backoff: saving}
+	part.store = &statusStore{client: manager.GetClient(), live: manager.GetAPIReader(), backoff: saveBackoff}
 	observer, err := part.observer()
 	if err != nil {
 		t.Fatal(err)
 	}
 	e, err := pipeline.New(pipeline.Options{
 		Node: a.name, DataRoot: a.options.DataRoot, Registry: registry, Store: part.store, Observer: observer,
-		Approvals: &approvals{client: m.GetClient(), live: m.GetAPIReader()}, DefaultDeadline: a.options.DiagnosisTimeout,
+		Approvals: &approvals{client: manager.GetClient(), live: manager.GetAPIReader()}, DefaultDeadline: a.options.DiagnosisTimeout,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	part.runner = e
-	if err := watch(t.Context(), m); err != nil {
+	if err := startWatching(t.Context(), manager); err != nil {
 		t.Fatal(err)
 	}
-	r := &reconciler{node: a.name, cache: m.GetCache(), runs: part.runs, done: observer.Forget, runner: e}
-	if err := r.setUp(m, 1); err != nil { // one worker, so that one who waits must not hold it
+	r := &reconciler{node: a.name, cache: manager.GetCache(), runs: part.runs, done: observer.Forget, runner: e}
+	if err := r.setUp(manager, 1); err != nil { // one worker, so that one who waits must not hold it
 		t.Fatal(err)
 	}
-	end := serve(t, m)
+	end := serve(t, manager)
 	closed := false
 	stop = func() {
 		end()
@@ -197,12 +197,12 @@ func (a *approvable) startAgent(t *testing.T) (stop func()) {
 }
 
 // obeying adds the part that obeys policies to an agent, and returns the recoverer with it.
-func (a *agent) obeying(t *testing.T, r processor.Recoverer) processor.Recoverer {
+func (a *agent) obeying(t *testing.T, recoverer processor.Recoverer) processor.Recoverer {
 	t.Helper()
 	if err := a.newGuard(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	renewals := &lease{
+	renewals := &agentLease{
 		client: a.manager.GetClient(), namespace: a.Namespace, node: a.NodeName, renewal: a.LeaseRenewal, duration: a.LeaseDuration,
 		now: time.Now, renewed: a.freshness.Answered,
 	}
@@ -211,7 +211,7 @@ func (a *agent) obeying(t *testing.T, r processor.Recoverer) processor.Recoverer
 			t.Fatal(err)
 		}
 	}
-	return (&holds{guard: a.guard, index: &podIndex{}, diagnoses: a.manager.GetCache()}).wrap(r)
+	return (&repairHolder{guard: a.guard, index: &podIndex{}, diagnoses: a.manager.GetCache()}).holdRepairs(recoverer)
 }
 
 // ask makes a Diagnosis whose plan is to be approved, and waits until it waits.
@@ -287,7 +287,8 @@ func user(t *testing.T, env *apitest.Env, name, role string) client.Client {
 	return c
 }
 
-// TestApproval goes from the plan to its approval, which comes while the agent is down, from one who may approve and nothing else.
+// TestApproval goes from the plan to its approval, which comes while the agent is down, from one who may approve and
+// nothing else.
 func TestApproval(t *testing.T) {
 	for version, start := range servers {
 		t.Run(version, func(t *testing.T) {
@@ -297,11 +298,11 @@ func TestApproval(t *testing.T) {
 			a.repair.add(t, 7)
 			a.repair.add(t, 8)
 			stop := a.startAgent(t)
-			d := a.ask(t, name)
-			if got := a.repair.mounts(); len(got) != 2 || d.Status.Plan.Actions != 2 {
-				t.Fatalf("mounts %v, plan %+v", got, d.Status.Plan)
+			diagnosis := a.ask(t, name)
+			if got := a.repair.mounts(); len(got) != 2 || diagnosis.Status.Plan.Actions != 2 {
+				t.Fatalf("mounts %v, plan %+v", got, diagnosis.Status.Plan)
 			}
-			wrong, _ := approval.For(d, approval.Options{})
+			wrong, _ := approval.For(diagnosis, approval.Options{})
 			wrong.Spec.PlanHash = strings.Repeat("0a", 32)
 			a.env.MustCreate(t, wrong)
 			if got := a.settled(t, wrong, v1.ApprovalRefused); !strings.Contains(got.Status.Message, "it approves another plan") {
@@ -310,19 +311,19 @@ func TestApproval(t *testing.T) {
 			planned := a.diagnosis(name+"-other", name) // the one worker is free
 			planned.Spec.Mode = v1.ModePlan
 			a.env.MustCreate(t, planned)
-			if other := await(t, a.env, planned, v1.DiagnosisSucceeded); other.Status.Plan.Hash != d.Status.Plan.Hash {
+			if other := await(t, a.env, planned, v1.DiagnosisSucceeded); other.Status.Plan.Hash != diagnosis.Status.Plan.Hash {
 				t.Errorf("mode Plan has another plan: %+v", other.Status.Plan)
 			}
 			stop()
-			given := a.byApprover(t, name, d)
+			given := a.byApprover(t, name, diagnosis)
 			stop = a.startAgent(t)
-			d = await(t, a.env, d, v1.DiagnosisSucceeded)
-			if s := d.Status; s.Outcome != v1.OutcomeHealed || len(a.repair.mounts()) > 0 || s.Approval.Name != given.Name ||
+			diagnosis = await(t, a.env, diagnosis, v1.DiagnosisSucceeded)
+			if s := diagnosis.Status; s.Outcome != v1.OutcomeHealed || len(a.repair.mounts()) > 0 || s.Approval.Name != given.Name ||
 				!meta.IsStatusConditionTrue(s.Conditions, v1.ConditionApproved) {
 				t.Errorf("mounts %v, status %+v", a.repair.mounts(), s)
 			}
 			given = a.settled(t, given, v1.ApprovalUsed)
-			if len(given.OwnerReferences) != 1 || given.OwnerReferences[0].UID != d.UID || given.Status.DiagnosisUID != d.UID {
+			if len(given.OwnerReferences) != 1 || given.OwnerReferences[0].UID != diagnosis.UID || given.Status.DiagnosisUID != diagnosis.UID {
 				t.Errorf("approval %+v", given)
 			}
 			stop()
@@ -331,15 +332,15 @@ func TestApproval(t *testing.T) {
 }
 
 // byApprover has an operator try to approve, and an approver do it.
-func (a *approvable) byApprover(t *testing.T, name string, d *v1.Diagnosis) *v1.RecoveryApproval {
+func (a *approvable) byApprover(t *testing.T, name string, diagnosis *v1.Diagnosis) *v1.RecoveryApproval {
 	t.Helper()
 	operator, approver := user(t, a.env, name+"-operator", "kubediag-operator"), user(t, a.env, name+"-approver", "kubediag-approver")
-	given := approve(t, approver, d)
+	given := approve(t, approver, diagnosis)
 	err := approver.Create(t.Context(), a.diagnosis(name+"-made", name))
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("an approver makes a Diagnosis: %v", err)
 	}
-	second, _ := approval.For(d, approval.Options{})
+	second, _ := approval.For(diagnosis, approval.Options{})
 	if err := operator.Create(t.Context(), second); !apierrors.IsForbidden(err) {
 		t.Errorf("an operator approves: %v", err)
 	}
@@ -358,18 +359,18 @@ func TestApprovalOfWhatHasChanged(t *testing.T) {
 	a := newApprovable(t, install(t), "approve-changed")
 	a.repair.add(t, 7)
 	a.startAgent(t)
-	d := a.ask(t, "approve-changed")
+	diagnosis := a.ask(t, "approve-changed")
 	a.repair.add(t, 9)
-	given := approve(t, a.env.Client, d)
-	d = await(t, a.env, d, v1.DiagnosisFailed)
-	c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)
+	given := approve(t, a.env.Client, diagnosis)
+	diagnosis = await(t, a.env, diagnosis, v1.DiagnosisFailed)
+	c := meta.FindStatusCondition(diagnosis.Status.Conditions, v1.ConditionComplete)
 	if c.Reason != v1.ReasonPlanChanged || !slices.Equal(a.repair.mounts(), []uint64{7, 9}) {
 		t.Errorf("condition %+v, mounts %v", c, a.repair.mounts())
 	}
 	if got := a.settled(t, given, v1.ApprovalRefused); got.Status.Message != c.Message {
 		t.Errorf("the approval says %q, the Diagnosis %q", got.Status.Message, c.Message)
 	}
-	late, err := approval.For(d, approval.Options{})
+	late, err := approval.For(diagnosis, approval.Options{})
 	if !errors.Is(err, approval.ErrNotWaiting) {
 		t.Fatalf("approval %+v, error %v", late, err)
 	}
@@ -396,7 +397,8 @@ func TestApprovalTooLate(t *testing.T) {
 	}
 }
 
-// TestBudgetHoldsApprovedRepairs: a policy wants approval and allows one repair. The second approved plan changes nothing.
+// TestBudgetHoldsApprovedRepairs: a policy wants approval and allows one repair. The second approved plan changes
+// nothing.
 func TestBudgetHoldsApprovedRepairs(t *testing.T) {
 	t.Parallel()
 	const name = "approve-budget"
@@ -410,16 +412,16 @@ func TestBudgetHoldsApprovedRepairs(t *testing.T) {
 	}})
 	a.startAgent(t)
 	a.repair.add(t, 7)
-	d := a.ask(t, name+"-first")
-	approve(t, a.env.Client, d)
-	if d = await(t, a.env, d, v1.DiagnosisSucceeded); d.Status.Outcome != v1.OutcomeHealed || len(a.repair.mounts()) > 0 {
-		t.Fatalf("mounts %v, status %+v", a.repair.mounts(), d.Status)
+	diagnosis := a.ask(t, name+"-first")
+	approve(t, a.env.Client, diagnosis)
+	if diagnosis = await(t, a.env, diagnosis, v1.DiagnosisSucceeded); diagnosis.Status.Outcome != v1.OutcomeHealed || len(a.repair.mounts()) > 0 {
+		t.Fatalf("mounts %v, status %+v", a.repair.mounts(), diagnosis.Status)
 	}
 	a.repair.add(t, 8)
-	d = a.ask(t, name+"-second")
-	given := approve(t, a.env.Client, d)
-	d = await(t, a.env, d, v1.DiagnosisFailed)
-	c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)
+	diagnosis = a.ask(t, name+"-second")
+	given := approve(t, a.env.Client, diagnosis)
+	diagnosis = await(t, a.env, diagnosis, v1.DiagnosisFailed)
+	c := meta.FindStatusCondition(diagnosis.Status.Conditions, v1.ConditionComplete)
 	const why = "held by policy: the budget of policy " + name + " for the node is used up"
 	if !strings.Contains(c.Message, why) || !slices.Equal(a.repair.mounts(), []uint64{8}) {
 		t.Errorf("mounts %v, condition %+v", a.repair.mounts(), c)

@@ -65,7 +65,8 @@ func recorderOf(t *testing.T, n *node) *audit.Recorder {
 	return r
 }
 
-// TestSentinelRepairsAreRecorded on both API servers, with the rights of an agent, and an agent runs none of the records.
+// TestSentinelRepairsAreRecorded on both API servers, with the rights of an agent, and an agent runs none of the
+// records.
 func TestSentinelRepairsAreRecorded(t *testing.T) {
 	for version, start := range servers {
 		t.Run(version, func(t *testing.T) {
@@ -80,18 +81,18 @@ func TestSentinelRepairsAreRecorded(t *testing.T) {
 				v1.DiagnosisFailed:    r.Add(sentinelRepair(2, fault.StaleSubPath, errors.New("busy")), decision),
 			}
 			for phase, name := range names {
-				d := &v1.Diagnosis{}
+				diagnosis := &v1.Diagnosis{}
 				apitest.Eventually(t, func() error {
-					err := env.Client.Get(t.Context(), client.ObjectKey{Namespace: n.options.Namespace, Name: name}, d)
-					if err == nil && d.Status.Phase != phase {
-						err = fmt.Errorf("phase %q, want %q", d.Status.Phase, phase)
+					err := env.Client.Get(t.Context(), client.ObjectKey{Namespace: n.options.Namespace, Name: name}, diagnosis)
+					if err == nil && diagnosis.Status.Phase != phase {
+						err = fmt.Errorf("phase %q, want %q", diagnosis.Status.Phase, phase)
 					}
 					return err
 				})
-				a := d.Status.Operations[0].Actions[0]
-				if d.Status.Decision.Mode != "Automatic" || d.Labels[v1.LabelOrigin] != v1.OriginSentinel || a.Mount.ID < 1<<40 ||
-					len(a.Calls) != 1 || a.Calls[0].Result != "ok" || d.Status.Plan.Hash == "" || d.Spec.Mode != v1.ModeRecord {
-					t.Errorf("labels %v, status %+v", d.Labels, d.Status)
+				a := diagnosis.Status.Operations[0].Actions[0]
+				if diagnosis.Status.Decision.Mode != "Automatic" || diagnosis.Labels[v1.LabelOrigin] != v1.OriginSentinel || a.Mount.ID < 1<<40 ||
+					len(a.Calls) != 1 || a.Calls[0].Result != "ok" || diagnosis.Status.Plan.Hash == "" || diagnosis.Spec.Mode != v1.ModeRecord {
+					t.Errorf("labels %v, status %+v", diagnosis.Labels, diagnosis.Status)
 				}
 			}
 			// A record without a status, as after a crash between the two writes, is not run either.

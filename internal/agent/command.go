@@ -52,7 +52,7 @@ func NewCommand() *cobra.Command {
 			if err := env.Explain(o.validate()); err != nil {
 				return err
 			}
-			logTo(slog.NewJSONHandler(printable.Writer(os.Stderr), &slog.HandlerOptions{Level: verbosity.Level()}))
+			setLoggers(slog.NewJSONHandler(printable.Writer(os.Stderr), &slog.HandlerOptions{Level: verbosity.Level()}))
 			if release := sys.Release(); sys.TooOld(release) {
 				slog.Warn("Kernel is older than any that kubediag is tested on", "release", release, "oldest", sys.OldestKernel)
 			}
@@ -68,12 +68,12 @@ func NewCommand() *cobra.Command {
 			return runAgent(ctrl.SetupSignalHandler(), rest, o)
 		},
 	}
-	o.bind(cmd.Flags())
+	o.addFlags(cmd.Flags())
 	verbosity.Bind(cmd.Flags())
 	return cmd
 }
 
-func (o *options) bind(f *pflag.FlagSet) {
+func (o *options) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.NodeName, "node-name", "", "node that the agent runs on [$NODE_NAME]")
 	f.StringVar((*string)(&o.PodUID), "pod-uid", "", "UID of the agent's own pod [$POD_UID]")
 	f.StringVar(&o.Namespace, "namespace", "", "namespace of the agent's Lease [$POD_NAMESPACE]")
@@ -96,8 +96,8 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.DurationVar(&o.LeaseDuration, "lease-duration", 40*time.Second, "how long a renewal of the Lease counts")
 }
 
-// logTo sends the log of the agent, of controller-runtime and of client-go to one place.
-func logTo(h slog.Handler) {
+// setLoggers sends the log of the agent, of controller-runtime and of client-go to one place.
+func setLoggers(h slog.Handler) {
 	log := logr.FromSlogHandler(h)
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)

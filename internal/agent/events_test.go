@@ -70,7 +70,7 @@ func TestLongestEvents(t *testing.T) {
 	if err := l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }); err != nil {
 		t.Fatal(err)
 	}
-	for _, code := range watched {
+	for _, code := range watchedCodes {
 		f := fault.Finding{Code: code, Pod: pod, Container: name, Volume: name, Mount: fault.Mount{Point: long}, Evidence: []string{long}}
 		l.Found(f, 0)
 		l.Repaired(repairOf(f, errors.New(long)))
@@ -84,5 +84,5 @@ func TestLongestEvents(t *testing.T) {
 			t.Errorf("no Event has the reason %s: %v", reason, s.reasons)
 		}
 	}
-	s.Event(nil, "", "combined", combined(&corev1.Event{Message: strings.Repeat("x", kubeclient.MaxEventCharacters)}))
+	s.Event(nil, "", "combined", combinedMessage(&corev1.Event{Message: strings.Repeat("x", kubeclient.MaxEventCharacters)}))
 }

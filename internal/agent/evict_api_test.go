@@ -183,21 +183,21 @@ func TestEvictionWaitsForItsBudget(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := &volume.EvictRecoverer{
-		Pods: &pods{node: p.Spec.NodeName, cache: env.Client, live: env.Client}, Kubelet: node, Judge: deadVolumes{}, Evictor: evictor,
+		Pods: &nodePods{node: p.Spec.NodeName, cache: env.Client, live: env.Client}, Kubelet: node, Judge: deadVolumes{}, Evictor: evictor,
 	}
-	r := processor.Request{
+	request := processor.Request{
 		Node: p.Spec.NodeName, Pod: processor.Pod{Namespace: p.Namespace, Name: p.Name}, Values: map[string]string{volume.ParamEvictWaitSeconds: "1"},
 	}
-	plan, err := h.Plan(t.Context(), r)
+	plan, err := h.Plan(t.Context(), request)
 	if err != nil || len(plan.Actions) != 1 {
 		t.Fatalf("plan %+v, %v", plan, err)
 	}
-	_, err = h.Apply(t.Context(), r, plan.Actions[0])
+	_, err = h.Apply(t.Context(), request, plan.Actions[0])
 	var waiting *processor.WaitingError
 	if !errors.As(err, &waiting) || !strings.Contains(err.Error(), "evict-web-pdb") {
 		t.Fatalf("with a budget of zero: %v, want to wait for evict-web-pdb", err)
 	}
-	if _, err := h.Verify(t.Context(), r, plan); !processor.IsStalled(err) {
+	if _, err := h.Verify(t.Context(), request, plan); !processor.IsStalled(err) {
 		t.Errorf("verify what was not done: %v", err)
 	}
 	if err := evictor.Evict(t.Context(), p.Namespace, p.Name, "00000000-0000-0000-0000-000000000000"); err == nil || stays(t, set, p) != nil {
@@ -213,11 +213,11 @@ func TestEvictionWaitsForItsBudget(t *testing.T) {
 	}
 	budget(t, set, 1) // the API server has counted what it then refused
 	for _, want := range []fault.Applied{{Message: "evicted"}, fault.AlreadySo("was being deleted already")} {
-		if done, err := h.Apply(t.Context(), r, plan.Actions[0]); err != nil || done != want {
+		if done, err := h.Apply(t.Context(), request, plan.Actions[0]); err != nil || done != want {
 			t.Fatalf("%+v, %v, want %+v", done, err, want)
 		}
 	}
-	leaves(t, set, h, r, plan)
+	leaves(t, set, h, request, plan)
 }
 
 // stays fails where a pod is not there any more, or on its way.
@@ -231,17 +231,17 @@ func stays(t *testing.T, set *kubernetes.Clientset, p *corev1.Pod) error {
 }
 
 // leaves verifies a pod on its way, and one that the kubelet, which is the test, has let go.
-func leaves(t *testing.T, set *kubernetes.Clientset, h *volume.EvictRecoverer, r processor.Request, plan processor.Plan) {
+func leaves(t *testing.T, set *kubernetes.Clientset, h *volume.EvictRecoverer, request processor.Request, plan processor.Plan) {
 	t.Helper()
 	for _, want := range []struct {
 		text   string
 		healed bool
 	}{{"is being deleted: its containers have", false}, {"was evicted, and is gone", true}} {
-		result, err := h.Verify(t.Context(), r, plan)
+		result, err := h.Verify(t.Context(), request, plan)
 		if err != nil || !strings.Contains(result.Values[volume.KeyEvictResult], want.text) || result.Findings[0].Healed != want.healed {
 			t.Fatalf("%+v, %v, want %q", result, err, want.text)
 		}
-		err = set.CoreV1().Pods(r.Pod.Namespace).Delete(t.Context(), r.Pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+		err = set.CoreV1().Pods(request.Pod.Namespace).Delete(t.Context(), request.Pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
 		if err != nil && !want.healed {
 			t.Fatal(err)
 		}

@@ -109,9 +109,9 @@ func TestPoliciesHoldDiagnoses(t *testing.T) {
 			t.Parallel()
 			reader := &onePod{pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "named"}, Spec: corev1.PodSpec{NodeName: "n"}}, diagnosis: tc.diagnosis}
 			index := &podIndex{byUID: map[types.UID]*corev1.Pod{"u": {ObjectMeta: metav1.ObjectMeta{Name: "indexed"}}}}
-			h := &holds{guard: &tc.guard, index: index, pods: &pods{node: "n", cache: reader, live: reader}, diagnoses: reader}
+			h := &repairHolder{guard: &tc.guard, index: index, pods: &nodePods{node: "n", cache: reader, live: reader}, diagnoses: reader}
 			r := &applies{}
-			_, err := h.wrap(r).Apply(t.Context(), tc.request, tc.action)
+			_, err := h.holdRepairs(r).Apply(t.Context(), tc.request, tc.action)
 			if r.n != tc.done || (err == nil) != (tc.done == 1) || tc.guard.pod != tc.pod || tc.guard.by != tc.by {
 				t.Errorf("done %d, error %v, asked about %q, consent %d", r.n, err, tc.guard.pod, tc.guard.by)
 			}
@@ -131,10 +131,10 @@ func TestPoliciesHoldDiagnoses(t *testing.T) {
 
 func TestHoldKeepsExcerpts(t *testing.T) {
 	t.Parallel()
-	if e, ok := (&holds{}).wrap(excerpting{&applies{}}).(processor.Excerpter); !ok || e.Excerpt(processor.Request{}, "", "", 0) != "excerpt" {
+	if e, ok := (&repairHolder{}).holdRepairs(excerpting{&applies{}}).(processor.Excerpter); !ok || e.Excerpt(processor.Request{}, "", "", 0) != "excerpt" {
 		t.Error("no excerpts")
 	}
-	if _, ok := (&holds{}).wrap(&applies{}).(processor.Excerpter); ok {
+	if _, ok := (&repairHolder{}).holdRepairs(&applies{}).(processor.Excerpter); ok {
 		t.Error("an excerpt of a recoverer that has none")
 	}
 }

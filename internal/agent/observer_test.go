@@ -41,7 +41,7 @@ func (n *notes) Event(about runtime.Object, kind, reason, message string) {
 func newTestObserver(t *testing.T) (*observer, *notes, *counters) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	m, err := newMetrics(registry, "n1", gauges{running: func() int { return 2 }, abandoned: func() int64 { return 3 }})
+	m, err := newMetrics(registry, "n1", gaugeSources{running: func() int { return 2 }, abandoned: func() int64 { return 3 }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,8 +186,8 @@ func TestResumedRunTellsItsFaultsAgain(t *testing.T) {
 		o.OperationEnded(d, v1.OperationRun{Operation: "op", Phase: v1.OperationSucceeded})
 		o.OperationEnded(d, v1.OperationRun{Operation: "op", Phase: v1.OperationSucceeded})
 		o.Forget(d.UID)
-		if len(o.told) != 0 {
-			t.Errorf("remembered: %v", o.told)
+		if len(o.reportedFaults) != 0 {
+			t.Errorf("remembered: %v", o.reportedFaults)
 		}
 	}
 	told := 0
@@ -201,7 +201,8 @@ func TestResumedRunTellsItsFaultsAgain(t *testing.T) {
 	}
 }
 
-// TestWaitingSaysWhatToType: the Event on a Diagnosis that waits for its approval ends with the command that approves it.
+// TestWaitingSaysWhatToType: the Event on a Diagnosis that waits for its approval ends with the command that approves
+// it.
 func TestWaitingSaysWhatToType(t *testing.T) {
 	t.Parallel()
 	o, n, _ := newTestObserver(t)

@@ -20,7 +20,7 @@ func parse(t *testing.T, args []string, env map[string]string) (options, error) 
 	t.Helper()
 	var o options
 	f := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	o.bind(f)
+	o.addFlags(f)
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}

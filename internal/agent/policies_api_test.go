@@ -54,20 +54,20 @@ func startGuard(t *testing.T, name string, mode sentinel.Mode) *guarded {
 		})
 	})
 	freshness := &guard.Freshness{}
-	m, err := newManager(n.config, n.options, freshness)
+	manager, err := newManager(n.config, n.options, freshness)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.agent = &agent{options: n.options, manager: m, freshness: freshness}
+	g.agent = &agent{options: n.options, manager: manager, freshness: freshness}
 	if err := g.newGuard(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 3)
-	go func() { done <- m.GetCache().Start(ctx) }()
+	go func() { done <- manager.GetCache().Start(ctx) }()
 	go func() { done <- g.guard.Start(ctx) }()
-	l := &lease{
-		client: m.GetClient(), namespace: "kubediag", node: name, renewal: 200 * time.Millisecond, duration: time.Second,
+	l := &agentLease{
+		client: manager.GetClient(), namespace: "kubediag", node: name, renewal: 200 * time.Millisecond, duration: time.Second,
 		now: time.Now, renewed: freshness.Answered,
 	}
 	go func() { done <- l.Start(ctx) }()
@@ -126,8 +126,8 @@ func (g *guarded) patch(t *testing.T, o client.Object, change func()) {
 	}
 }
 
-// TestAgentObeysPolicies: from the API server to the decision, with the rights that the manifests give. A pause counts within a
-// second, a policy that is deleted allows nothing any more.
+// TestAgentObeysPolicies: from the API server to the decision, with the rights that the manifests give. A pause counts
+// within a second, a policy that is deleted allows nothing any more.
 func TestAgentObeysPolicies(t *testing.T) {
 	t.Parallel()
 	g := startGuard(t, "policies", sentinel.Observe)
@@ -175,7 +175,8 @@ func TestOwnersOptOut(t *testing.T) {
 	}
 }
 
-// TestSlotsOfABudget: an agent creates a Lease for each share of the cluster's budget, and repairs no more than it allows.
+// TestSlotsOfABudget: an agent creates a Lease for each share of the cluster's budget, and repairs no more than it
+// allows.
 func TestSlotsOfABudget(t *testing.T) {
 	t.Parallel()
 	g := startGuard(t, "slots", sentinel.Observe)

@@ -74,14 +74,14 @@ type script struct {
 	during func(ctx context.Context) error
 }
 
-func (s *script) Run(ctx context.Context, d *v1.Diagnosis) (*v1.Diagnosis, error) {
+func (s *script) Run(ctx context.Context, diagnosis *v1.Diagnosis) (*v1.Diagnosis, error) {
 	s.mu.Lock()
-	s.ran = append(s.ran, d.UID)
+	s.ran = append(s.ran, diagnosis.UID)
 	s.mu.Unlock()
 	if s.during == nil {
-		return d, nil
+		return diagnosis, nil
 	}
-	return d, s.during(ctx)
+	return diagnosis, s.during(ctx)
 }
 
 func (s *script) Forget(keep map[types.UID]bool) error {
@@ -165,7 +165,8 @@ func TestWhatCouldNotBeStoredComesBack(t *testing.T) {
 	}
 }
 
-// TestWaitingGivesTheWorkerBack: a Diagnosis that waits for its approval comes again when that ends, and whenever it changes.
+// TestWaitingGivesTheWorkerBack: a Diagnosis that waits for its approval comes again when that ends, and whenever it
+// changes.
 func TestWaitingGivesTheWorkerBack(t *testing.T) {
 	t.Parallel()
 	p := &script{during: func(context.Context) error { return &pipeline.WaitingError{Until: time.Now().Add(time.Hour)} }}
@@ -176,8 +177,8 @@ func TestWaitingGivesTheWorkerBack(t *testing.T) {
 			t.Errorf("%+v, %v", result, err)
 		}
 	}
-	if len(p.ran) != 2 || r.runs.count() != 0 {
-		t.Errorf("ran %v, %d under way", p.ran, r.runs.count())
+	if len(p.ran) != 2 || r.runs.countRunning() != 0 {
+		t.Errorf("ran %v, %d under way", p.ran, r.runs.countRunning())
 	}
 }
 
@@ -186,11 +187,11 @@ func TestDeletionStopsARun(t *testing.T) {
 	for name, end := range map[string]func(r *reconciler, cache *shelf){
 		"deleted": func(r *reconciler, cache *shelf) {
 			cache.put(nil)
-			r.events().DeleteFunc(t.Context(), event.TypedDeleteEvent[*v1.Diagnosis]{Object: diagnosis("u1", "")}, nil)
+			r.eventHandler().DeleteFunc(t.Context(), event.TypedDeleteEvent[*v1.Diagnosis]{Object: diagnosis("u1", "")}, nil)
 		},
 		"created anew": func(r *reconciler, cache *shelf) {
 			cache.put(diagnosis("u2", ""))
-			r.events().UpdateFunc(t.Context(), event.TypedUpdateEvent[*v1.Diagnosis]{
+			r.eventHandler().UpdateFunc(t.Context(), event.TypedUpdateEvent[*v1.Diagnosis]{
 				ObjectOld: diagnosis("u1", ""), ObjectNew: diagnosis("u2", ""),
 			}, newQueue(t))
 		},
@@ -198,7 +199,7 @@ func TestDeletionStopsARun(t *testing.T) {
 			d := diagnosis("u1", "")
 			d.DeletionTimestamp = &metav1.Time{}
 			cache.put(d)
-			r.events().UpdateFunc(t.Context(), event.TypedUpdateEvent[*v1.Diagnosis]{ObjectOld: diagnosis("u1", ""), ObjectNew: d}, newQueue(t))
+			r.eventHandler().UpdateFunc(t.Context(), event.TypedUpdateEvent[*v1.Diagnosis]{ObjectOld: diagnosis("u1", ""), ObjectNew: d}, newQueue(t))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -236,8 +237,8 @@ func TestDeletionBeforeTheStart(t *testing.T) {
 	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
 		t.Fatal(err)
 	}
-	if len(p.ran) != 0 || r.runs.count() != 0 {
-		t.Errorf("ran %v, running %d", p.ran, r.runs.count())
+	if len(p.ran) != 0 || r.runs.countRunning() != 0 {
+		t.Errorf("ran %v, running %d", p.ran, r.runs.countRunning())
 	}
 }
 
@@ -283,8 +284,8 @@ func TestEventsQueueWhatIsDue(t *testing.T) {
 			r, _ := newTestReconciler(nil, &script{})
 			q := newQueue(t)
 			d := diagnosis("u1", tc.phase)
-			r.events().CreateFunc(t.Context(), event.TypedCreateEvent[*v1.Diagnosis]{Object: d}, q)
-			r.events().UpdateFunc(t.Context(), event.TypedUpdateEvent[*v1.Diagnosis]{ObjectOld: d, ObjectNew: d}, q)
+			r.eventHandler().CreateFunc(t.Context(), event.TypedCreateEvent[*v1.Diagnosis]{Object: d}, q)
+			r.eventHandler().UpdateFunc(t.Context(), event.TypedUpdateEvent[*v1.Diagnosis]{ObjectOld: d, ObjectNew: d}, q)
 			if q.Len() != tc.want {
 				t.Errorf("%d queued, want %d", q.Len(), tc.want)
 			}
@@ -303,10 +304,10 @@ func TestSweepKeepsWhatExistsAndWhatRuns(t *testing.T) {
 	t.Parallel()
 	p := &script{}
 	r, _ := newTestReconciler(diagnosis("listed", v1.DiagnosisSucceeded), p)
-	if _, ok := r.runs.begin(t.Context(), "running"); !ok {
+	if _, ok := r.runs.startRun(t.Context(), "running"); !ok {
 		t.Fatal("the first run was refused")
 	}
-	if err := r.forget(t.Context()); err != nil {
+	if err := r.forgetDeleted(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	want := []map[types.UID]bool{{"listed": true, "running": true}}
@@ -323,7 +324,7 @@ func TestRunsOfOneUIDExcludeEachOther(t *testing.T) {
 	begun := 0
 	for range 50 {
 		wg.Go(func() {
-			if _, ok := r.begin(t.Context(), "u"); ok {
+			if _, ok := r.startRun(t.Context(), "u"); ok {
 				mu.Lock()
 				begun++
 				mu.Unlock()
@@ -334,12 +335,12 @@ func TestRunsOfOneUIDExcludeEachOther(t *testing.T) {
 	if begun != 1 {
 		t.Errorf("%d runs began at once", begun)
 	}
-	r.end("u", false)
-	if _, ok := r.begin(t.Context(), "u"); !ok {
+	r.endRun("u", false)
+	if _, ok := r.startRun(t.Context(), "u"); !ok {
 		t.Error("a run that did not end for good cannot begin again")
 	}
-	r.drop("u", fmt.Errorf("gone"))
-	r.end("u", true)
+	r.dropDeleted("u", fmt.Errorf("gone"))
+	r.endRun("u", true)
 	if len(r.ended) != 0 {
 		t.Error("a Diagnosis that is gone is remembered")
 	}

@@ -36,7 +36,7 @@ var servers = map[string]func(testing.TB) *apitest.Env{"1.36": apitest.Start, "1
 // patience is a backoff that gives up soon.
 var patience = wait.Backoff{Steps: 4, Duration: 10 * time.Millisecond, Factor: 2}
 
-func newTestStore(t *testing.T, config *rest.Config) *store {
+func newTestStore(t *testing.T, config *rest.Config) *statusStore {
 	t.Helper()
 	scheme, err := kubeclient.NewScheme()
 	if err != nil {
@@ -46,7 +46,7 @@ func newTestStore(t *testing.T, config *rest.Config) *store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &store{client: c, live: c, backoff: patience}
+	return &statusStore{client: c, live: c, backoff: patience}
 }
 
 // create makes a Diagnosis that no agent looks at.
@@ -75,25 +75,25 @@ func TestSaveReplacesTheStatus(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			env := start(t)
-			d := create(t, env, "replaced")
+			diagnosis := create(t, env, "replaced")
 			s := newTestStore(t, env.Config)
-			d.Status = v1.DiagnosisStatus{
+			diagnosis.Status = v1.DiagnosisStatus{
 				Phase: v1.DiagnosisRunning, Checkpoint: &v1.Checkpoint{NodeIndex: 1}, OperationResults: map[string]string{"old": "x", "both": "x"},
 			}
-			if err := s.Save(t.Context(), d); err != nil {
+			if err := s.Save(t.Context(), diagnosis); err != nil {
 				t.Fatal(err)
 			}
 			// The manager says meanwhile that the agent is gone.
 			patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Unknown"}}`))
-			if err := env.Client.Status().Patch(t.Context(), d.DeepCopy(), patch); err != nil {
+			if err := env.Client.Status().Patch(t.Context(), diagnosis.DeepCopy(), patch); err != nil {
 				t.Fatal(err)
 			}
 			want := v1.DiagnosisStatus{Phase: v1.DiagnosisRunning, OperationResults: map[string]string{"new": "y", "both": "y"}}
-			d.Status = want
-			if err := s.Save(t.Context(), d); err != nil {
+			diagnosis.Status = want
+			if err := s.Save(t.Context(), diagnosis); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(want, read(t, env, d).Status); diff != "" {
+			if diff := cmp.Diff(want, read(t, env, diagnosis).Status); diff != "" {
 				t.Errorf("status (-want +got):\n%s", diff)
 			}
 		})
@@ -107,16 +107,16 @@ func TestSaveNeverTouchesAnother(t *testing.T) {
 			t.Parallel()
 			env := start(t)
 			s := newTestStore(t, env.Config)
-			d := create(t, env, "recreated")
-			if err := env.Client.Delete(t.Context(), d); err != nil {
+			diagnosis := create(t, env, "recreated")
+			if err := env.Client.Delete(t.Context(), diagnosis); err != nil {
 				t.Fatal(err)
 			}
-			d.Status.Phase = v1.DiagnosisSucceeded
-			if err := s.Save(t.Context(), d); !errors.Is(err, pipeline.ErrGone) {
+			diagnosis.Status.Phase = v1.DiagnosisSucceeded
+			if err := s.Save(t.Context(), diagnosis); !errors.Is(err, pipeline.ErrGone) {
 				t.Errorf("saving what is deleted: %v", err)
 			}
 			other := create(t, env, "recreated")
-			if err := s.Save(t.Context(), d); !errors.Is(err, pipeline.ErrGone) {
+			if err := s.Save(t.Context(), diagnosis); !errors.Is(err, pipeline.ErrGone) {
 				t.Errorf("saving what was created anew: %v", err)
 			}
 			if phase := read(t, env, other).Status.Phase; phase != "" {
@@ -162,17 +162,17 @@ func TestSaveTriesAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			env := apitest.Start(t)
-			d := create(t, env, strings.ReplaceAll(name, " ", "-"))
+			diagnosis := create(t, env, strings.ReplaceAll(name, " ", "-"))
 			var left atomic.Int64
 			left.Store(tc.failures)
 			config := rest.CopyConfig(env.Config)
 			config.Wrap(func(next http.RoundTripper) http.RoundTripper { return flaky{next, &left} })
-			d.Status.Phase = v1.DiagnosisRunning
-			err := newTestStore(t, config).Save(t.Context(), d)
+			diagnosis.Status.Phase = v1.DiagnosisRunning
+			err := newTestStore(t, config).Save(t.Context(), diagnosis)
 			if (err == nil) != tc.stored {
 				t.Errorf("error %v", err)
 			}
-			if stored := read(t, env, d).Status.Phase == v1.DiagnosisRunning; stored != tc.stored {
+			if stored := read(t, env, diagnosis).Status.Phase == v1.DiagnosisRunning; stored != tc.stored {
 				t.Errorf("stored: %v", stored)
 			}
 		})
@@ -186,7 +186,7 @@ func TestSaveStopsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	s := newTestStore(t, env.Config)
-	s.backoff = saving
+	s.backoff = saveBackoff
 	begin := time.Now()
 	if err := s.Save(ctx, d); err == nil || time.Since(begin) > 5*time.Second {
 		t.Errorf("error %v after %v", err, time.Since(begin))
@@ -226,7 +226,7 @@ func TestLease(t *testing.T) {
 	long := strings.Repeat("n", 100) + ".example"
 	for name, node := range map[string]string{"a short name": "n1", "a long name": long} {
 		t.Run(name, func(t *testing.T) {
-			l := &lease{
+			l := &agentLease{
 				client: env.Client, namespace: env.Namespace(t), node: node,
 				renewal: 10 * time.Second, duration: 40 * time.Second, now: func() time.Time { return now },
 			}
@@ -235,7 +235,7 @@ func TestLease(t *testing.T) {
 				if err := l.renew(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				got := l.lease()
+				got := l.newLease()
 				if err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(got), got); err != nil {
 					t.Fatal(err)
 				}
@@ -257,7 +257,7 @@ func TestLease(t *testing.T) {
 func TestLeaseIsRenewed(t *testing.T) {
 	t.Parallel()
 	env := apitest.Start(t)
-	l := &lease{
+	l := &agentLease{
 		client: env.Client, namespace: env.Namespace(t), node: "n1", renewal: 50 * time.Millisecond, duration: time.Second, now: time.Now,
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -265,7 +265,7 @@ func TestLeaseIsRenewed(t *testing.T) {
 	go func() { ended <- l.Start(ctx) }()
 	var seen time.Time
 	renewed := func() error {
-		got := l.lease()
+		got := l.newLease()
 		if err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(got), got); err != nil {
 			return err
 		}
@@ -277,7 +277,7 @@ func TestLeaseIsRenewed(t *testing.T) {
 	}
 	apitest.Eventually(t, renewed)
 	apitest.Eventually(t, renewed)
-	if err := env.Client.Delete(t.Context(), l.lease()); err != nil {
+	if err := env.Client.Delete(t.Context(), l.newLease()); err != nil {
 		t.Fatal(err)
 	}
 	apitest.Eventually(t, renewed)

@@ -34,7 +34,7 @@ func (p *pages) List(_ context.Context, list client.ObjectList, options ...clien
 	o := (&client.ListOptions{}).ApplyOptions(options)
 	p.asked = append(p.asked, o.Continue)
 	into, metadata := list.(*metav1.PartialObjectMetadataList)
-	if !metadata || o.Limit != podsPage || o.FieldSelector.String() != "spec.nodeName=here" {
+	if !metadata || o.Limit != podsPerPage || o.FieldSelector.String() != "spec.nodeName=here" {
 		p.bad = true
 	}
 	if len(p.answers) >= len(p.asked) && p.answers[len(p.asked)-1] != nil {
@@ -65,7 +65,7 @@ func TestPodsPageByPage(t *testing.T) {
 		"no answer":     {[]error{nil, errors.New("no route")}, []string{"", "second"}, "no route"},
 	} {
 		server := &pages{answers: c.answers}
-		got, err := (&pods{node: "here", live: server}).PodsNow(t.Context())
+		got, err := (&nodePods{node: "here", live: server}).PodsNow(t.Context())
 		if diff := cmp.Diff(c.asked, server.asked); diff != "" || server.bad {
 			t.Errorf("%s: asked for too much: %v, from (-want +got):\n%s", name, server.bad, diff)
 		}
@@ -85,15 +85,15 @@ func TestPodsPageByPage(t *testing.T) {
 func TestKnowsPods(t *testing.T) {
 	t.Parallel()
 	index := &podIndex{byUID: map[types.UID]*corev1.Pod{}}
-	index.set(nil, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "a"}})
+	index.replacePod(nil, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "a"}})
 	mirror := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "b", Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "c"}}}
-	index.set(nil, mirror)
+	index.replacePod(nil, mirror)
 	for uid, want := range map[string]bool{"a": true, "b": true, "c": true, "d": false} {
 		if got := index.Knows(uid); got != want {
 			t.Errorf("%q is known: %v, want %v", uid, got, want)
 		}
 	}
-	index.set(mirror, nil)
+	index.replacePod(mirror, nil)
 	if index.Knows("c") {
 		t.Error("a static pod is known whose mirror is gone")
 	}
