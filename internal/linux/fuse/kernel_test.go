@@ -204,7 +204,7 @@ func TestOpenElsewhere(t *testing.T) {
 	t.Cleanup(func() { systest.UnmountPath(dir, true) })
 	root, err := sys.OpenFUSEControl(dir)
 	must(t, err)
-	c, err := control(root)
+	c, err := newControl(root)
 	must(t, err)
 	t.Cleanup(func() { c.Close() })
 	m.await(t, c, "alive and quiet", isQuiet)
@@ -216,7 +216,7 @@ func TestOpenElsewhere(t *testing.T) {
 
 // pastSlack waits until what is mounted is known to be younger than the control file system.
 func (c *Control) pastSlack() {
-	for time.Since(c.made) <= slack+20*time.Millisecond { // a tick of the clock, and one to be sure
+	for time.Since(c.knownMounted) <= clockSlack+20*time.Millisecond { // a tick of the clock, and one to be sure
 		time.Sleep(10 * time.Millisecond)
 	}
 }
@@ -262,15 +262,15 @@ func TestSince(t *testing.T) {
 	same("another came and went")
 }
 
-// TestSinceOfTheOlder: of a connection that was there before, a time that is told is right. Whether there is one depends
-// on who else has the control file system open on this machine.
+// TestSinceOfTheOlder: of a connection that was there before, a time that is told is right. Whether there is one
+// depends on who else has the control file system open on this machine.
 func TestSinceOfTheOlder(t *testing.T) {
 	before := time.Now()
 	m := newMount(t)
 	after := time.Now()
 	c := open(t)
-	if c.made.After(time.Now()) {
-		t.Errorf("the control file system was made at %v, and it is %v", c.made, time.Now())
+	if c.knownMounted.After(time.Now()) {
+		t.Errorf("the control file system was made at %v, and it is %v", c.knownMounted, time.Now())
 	}
 	at, known := m.since(t, c)
 	if known && (at.Before(before.Add(-time.Second)) || at.After(after.Add(time.Second))) {
@@ -280,10 +280,10 @@ func TestSinceOfTheOlder(t *testing.T) {
 	// As if the control file system had been made after it, and the connection been taken in late.
 	st, err := c.root.StatAt(fmt.Sprint(m.minor), sys.StatChanged)
 	must(t, err)
-	for _, late := range []time.Duration{0, slack / 2, slack} {
-		c.made = st.Changed.Add(-late)
+	for _, late := range []time.Duration{0, clockSlack / 2, clockSlack} {
+		c.knownMounted = st.Changed.Add(-late)
 		if at, known := m.since(t, c); known {
-			t.Errorf("since %v in a file system made at %v", at, c.made)
+			t.Errorf("since %v in a file system made at %v", at, c.knownMounted)
 		}
 	}
 }
