@@ -32,7 +32,7 @@ func (c *processCalls) within(t *testing.T, what string, fn func()) {
 }
 
 // left is how many threads wait for processes that may be kubelets.
-func (c *processCalls) left() int { return c.host.Left() + c.others.Left() }
+func (c *processCalls) left() int { return c.host.Abandoned() + c.others.Abandoned() }
 
 // gone waits until no thread waits any more.
 func gone(t *testing.T, left func() int) {
@@ -132,9 +132,9 @@ func TestFilesOfTheKubeletThatDoNotAnswer(t *testing.T) {
 			})
 		}
 	}
-	if n := lookupCalls.Left(); n != 3 {
+	if n := lookupCalls.Abandoned(); n != 3 {
 		t.Errorf("%d threads wait, want one for each", n)
 	}
 	server.Kill()
-	gone(t, lookupCalls.Left)
+	gone(t, lookupCalls.Abandoned)
 }

@@ -41,7 +41,7 @@ func TestResultOfTheCall(t *testing.T) {
 	if _, err := Do(t.Context(), &c, Call{}, func() (int, error) { runtime.Goexit(); return 7, nil }); !errors.Is(err, ErrEnded) {
 		t.Errorf("%v, want that the goroutine has ended", err)
 	}
-	if c.total != 0 || len(c.keys) != 0 || len(c.owners) != 0 {
+	if c.runningCount != 0 || len(c.lastByKey) != 0 || len(c.countByOwner) != 0 {
 		t.Errorf("%+v is kept", &c)
 	}
 }
@@ -70,12 +70,12 @@ func TestLeftBehind(t *testing.T) {
 				if n, err := within(t, &c, Call{Key: "other"}, func() (int, error) { return 3, nil }); n != 3 || err != nil {
 					t.Errorf("another key: %d, %v", n, err)
 				}
-				if made.Load() != 1 || c.Left() != 1 {
-					t.Errorf("made %d times, %d left behind", made.Load(), c.Left())
+				if made.Load() != 1 || c.Abandoned() != 1 {
+					t.Errorf("made %d times, %d left behind", made.Load(), c.Abandoned())
 				}
 				close(release)
 				synctest.Wait()
-				if n, err := within(t, &c, Call{Key: "hung"}, fn); n != 2 || err != nil || c.Left() != 0 || len(c.keys) != 0 || c.total != 0 {
+				if n, err := within(t, &c, Call{Key: "hung"}, fn); n != 2 || err != nil || c.Abandoned() != 0 || len(c.lastByKey) != 0 || c.runningCount != 0 {
 					t.Errorf("after it has returned: %d, %v, %+v", n, err, &c)
 				}
 			})
@@ -125,12 +125,12 @@ func TestBounds(t *testing.T) {
 				t.Errorf("call %d: %v, want %v", i, err, want)
 			}
 		}
-		if made.Load() != 5 || c.Left() != 5 {
-			t.Errorf("made %d, left behind %d, want 5", made.Load(), c.Left())
+		if made.Load() != 5 || c.Abandoned() != 5 {
+			t.Errorf("made %d, left behind %d, want 5", made.Load(), c.Abandoned())
 		}
 		close(release)
 		synctest.Wait()
-		if _, err := within(t, &c, Call{Owner: "0"}, hang(&made, release)); err != nil || c.Left() != 0 || len(c.owners) != 0 {
+		if _, err := within(t, &c, Call{Owner: "0"}, hang(&made, release)); err != nil || c.Abandoned() != 0 || len(c.countByOwner) != 0 {
 			t.Errorf("after all have returned: %v, %+v", err, &c)
 		}
 	})
@@ -160,13 +160,13 @@ func TestEndedContext(t *testing.T) {
 		cancel()
 		var c Calls
 		release, made := make(chan struct{}), atomic.Int64{}
-		if _, err := Do(ctx, &c, Call{Key: "k"}, hang(&made, release)); !errors.Is(err, context.Canceled) || c.Left() != 1 {
-			t.Errorf("%v, %d left behind", err, c.Left())
+		if _, err := Do(ctx, &c, Call{Key: "k"}, hang(&made, release)); !errors.Is(err, context.Canceled) || c.Abandoned() != 1 {
+			t.Errorf("%v, %d left behind", err, c.Abandoned())
 		}
 		close(release)
 		synctest.Wait()
-		if c.Left() != 0 {
-			t.Errorf("%d left behind in the end", c.Left())
+		if c.Abandoned() != 0 {
+			t.Errorf("%d left behind in the end", c.Abandoned())
 		}
 	})
 }

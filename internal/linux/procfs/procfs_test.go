@@ -76,12 +76,12 @@ func TestSilentProcesses(t *testing.T) {
 		if silent := m.pass(t, 30); !slices.Equal(silent, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 23}) || time.Since(begin) > pollInterval {
 			t.Errorf("silent: %v after %v, want those that are, and their like, at once", silent, time.Since(begin))
 		}
-		if _, asked := m.asked.Load(8); m.calls.Left() != 3 || asked {
-			t.Errorf("%d threads wait, and process 8 was asked: %v", m.calls.Left(), asked)
+		if _, asked := m.asked.Load(8); m.calls.Abandoned() != 3 || asked {
+			t.Errorf("%d threads wait, and process 8 was asked: %v", m.calls.Abandoned(), asked)
 		}
 		close(m.release)
 		synctest.Wait()
-		if silent := m.pass(t, 30); len(silent) > 0 || m.calls.Left() != 0 || len(m.groupByPID) != 0 {
+		if silent := m.pass(t, 30); len(silent) > 0 || m.calls.Abandoned() != 0 || len(m.groupByPID) != 0 {
 			t.Errorf("after all have answered: %v, %v", silent, m.groupByPID)
 		}
 	})
@@ -91,8 +91,8 @@ func TestThreadsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachine(3, 0, 10, 20, 30)
-		if silent := m.pass(t, 40); !slices.Contains(silent, 25) || m.calls.Left() != 3 {
-			t.Errorf("silent: %v, and %d threads wait, want 3 at most", silent, m.calls.Left())
+		if silent := m.pass(t, 40); !slices.Contains(silent, 25) || m.calls.Abandoned() != 3 {
+			t.Errorf("silent: %v, and %d threads wait, want 3 at most", silent, m.calls.Abandoned())
 		}
 		close(m.release)
 		synctest.Wait()
