@@ -9,46 +9,46 @@ import (
 	"time"
 )
 
-// parser takes the records of the log one after the other.
-type parser struct {
-	boot  time.Time // when the machine was started
-	kills []Kill
+// recordParser takes the records of the log one after the other.
+type recordParser struct {
+	bootTime time.Time // when the machine was started
+	kills    []Kill
 
-	victim Kill   // what the kernel has said of the process that it is about to kill; PID is 0 if it named none
-	group  string // the control group all of whose processes are about to be killed
+	victim      Kill   // what the kernel has said of the process that it is about to kill; PID is 0 if it named none
+	killedGroup string // the control group all of whose processes are about to be killed
 }
 
-// add takes one record.
-func (p *parser) add(record string) {
+// addRecord takes one record.
+func (p *recordParser) addRecord(record string) {
 	at, message, ok := parseRecord(record)
 	if !ok {
 		return
 	}
 	switch {
 	case strings.HasPrefix(message, "oom-kill:"): // 5.0
-		p.victim, p.group = parseVictim(message), ""
+		p.victim, p.killedGroup = parseVictim(message), ""
 	case strings.HasPrefix(message, "Task in "): // before 5.0
-		p.victim, p.group = parseTaskIn(message), ""
+		p.victim, p.killedGroup = parseTaskIn(message), ""
 	case strings.HasPrefix(message, "Tasks in "): // 4.19, memory.oom.group
-		p.group, _ = strings.CutSuffix(strings.TrimPrefix(message, "Tasks in "), " are going to be killed due to memory.oom.group set")
+		p.killedGroup, _ = strings.CutSuffix(strings.TrimPrefix(message, "Tasks in "), " are going to be killed due to memory.oom.group set")
 	default:
 		p.addKill(at, message)
 	}
 }
 
 // addKill takes a line that says that a process was killed. The line before may have told more.
-func (p *parser) addKill(at time.Duration, message string) {
+func (p *recordParser) addKill(at time.Duration, message string) {
 	pid, name, node, ok := parseKill(message)
 	if !ok {
 		return
 	}
-	k := Kill{Time: p.boot.Add(at), PID: pid, Name: name, Node: node}
+	k := Kill{Time: p.bootTime.Add(at), PID: pid, Name: name, Node: node}
 	switch {
-	case p.victim.PID == pid || p.victim.PID == 0 && p.group == "":
+	case p.victim.PID == pid || p.victim.PID == 0 && p.killedGroup == "":
 		k.Cgroup, k.Limit = p.victim.Cgroup, p.victim.Limit
 		p.victim = Kill{PID: -1, Limit: k.Limit} // the rest was about this one
-	case p.group != "":
-		k.Cgroup, k.Limit = p.group, p.victim.Limit
+	case p.killedGroup != "":
+		k.Cgroup, k.Limit = p.killedGroup, p.victim.Limit
 	}
 	if len(p.kills) == maxKills {
 		p.kills = append(p.kills[:0], p.kills[1:]...)
@@ -56,8 +56,8 @@ func (p *parser) addKill(at time.Duration, message string) {
 	p.kills = append(p.kills, k)
 }
 
-// parseRecord takes "PRIORITY,SEQUENCE,MICROSECONDS,FLAGS[,...];MESSAGE\n KEY=VALUE\n..." apart. ok is false for what is no
-// record, or none of the kernel's own.
+// parseRecord takes "PRIORITY,SEQUENCE,MICROSECONDS,FLAGS[,...];MESSAGE\n KEY=VALUE\n..." apart. ok is false for what
+// is no record, or none of the kernel's own.
 func parseRecord(record string) (at time.Duration, message string, ok bool) {
 	prefix, rest, found := strings.Cut(record, ";")
 	fields := strings.SplitN(prefix, ",", 5)
@@ -73,11 +73,12 @@ func parseRecord(record string) (at time.Duration, message string, ok bool) {
 		return 0, "", false
 	}
 	message, _, _ = strings.Cut(rest, "\n")
-	return time.Duration(micros) * time.Microsecond, unescape(message), true
+	return time.Duration(micros) * time.Microsecond, unescapeHex(message), true
 }
 
-// unescape turns \xNN back into bytes: the log has everything in that form that cannot be printed, and the backslash.
-func unescape(s string) string {
+// unescapeHex turns \xNN back into bytes: the log has everything in that form that cannot be printed, and the
+// backslash.
+func unescapeHex(s string) string {
 	if !strings.Contains(s, `\x`) {
 		return s
 	}
@@ -106,11 +107,11 @@ func unescape(s string) string {
 // there once; the number is taken from the end, which the kernel wrote.
 func parseVictim(message string) Kill {
 	var k Kill
-	head, _, found := cutLast(message, ",uid=")
+	head, _, found := splitLast(message, ",uid=")
 	if !found {
 		return Kill{PID: -1}
 	}
-	head, number, found := cutLast(head, ",pid=")
+	head, number, found := splitLast(head, ",pid=")
 	pid, err := strconv.Atoi(number)
 	if !found || err != nil || pid <= 0 {
 		return Kill{PID: -1}
@@ -137,9 +138,9 @@ func parseTaskIn(message string) Kill {
 	return Kill{Cgroup: cgroup, Limit: limit}
 }
 
-// parseKill reads "Memory cgroup out of memory: Killed process 12 (name) total-vm:...", "Out of memory: Killed process",
-// "Out of memory (oom_kill_allocating_task): Killed process", and "Killed process" as kernels before 5.0 have it. A
-// name with brackets in it ends at the last one that is followed by what the kernel adds.
+// parseKill reads "Memory cgroup out of memory: Killed process 12 (name) total-vm:...", "Out of memory: Killed
+// process", "Out of memory (oom_kill_allocating_task): Killed process", and "Killed process" as kernels before 5.0 have
+// it. A name with brackets in it ends at the last one that is followed by what the kernel adds.
 func parseKill(message string) (pid int, name string, node, ok bool) {
 	head, rest, found := strings.Cut(message, "Killed process ")
 	node = strings.HasPrefix(head, "Out of memory") && strings.HasSuffix(head, ": ")
@@ -151,14 +152,14 @@ func parseKill(message string) (pid int, name string, node, ok bool) {
 	if err != nil || pid <= 0 {
 		return 0, "", false, false
 	}
-	name, _, found = cutLast(rest, ") total-vm:")
+	name, _, found = splitLast(rest, ") total-vm:")
 	if !found {
-		name, _, found = cutLast(rest, "), UID ") // some before 5.0
+		name, _, found = splitLast(rest, "), UID ") // some before 5.0
 	}
 	return pid, name, node, found
 }
 
-func cutLast(s, sep string) (before, after string, found bool) {
+func splitLast(s, sep string) (before, after string, found bool) {
 	i := strings.LastIndex(s, sep)
 	if i < 0 {
 		return s, "", false
