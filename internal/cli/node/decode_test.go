@@ -109,7 +109,7 @@ func TestDecodeLosesNothingOfLongLines(t *testing.T) {
 	for name, unit := range map[string]string{"ascii": "x", "three bytes": "字", "four bytes": "😀"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			long := strings.Repeat(unit, 3*maxLine/len(unit)+1)
+			long := strings.Repeat(unit, 3*maxLineBytes/len(unit)+1)
 			got := decode(t, strings.NewReader("before\n"+long+"\nafter\n"))
 			if want := "before\n" + long + "\nafter\n"; got != want {
 				t.Errorf("%d bytes are written, want the %d that were read", len(got), len(want))
@@ -169,7 +169,7 @@ func TestDecodeThatCannot(t *testing.T) {
 		"input breaks":    {t.Context(), io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(errBroken)), io.Discard, errBroken},
 		"output breaks":   {t.Context(), strings.NewReader("a\n"), brokenPipe{}, errBroken},
 		"nobody writes":   {canceled, silent, io.Discard, context.Canceled},
-		"a lot of output": {t.Context(), strings.NewReader(strings.Repeat("a\n", maxLine)), brokenPipe{}, errBroken},
+		"a lot of output": {t.Context(), strings.NewReader(strings.Repeat("a\n", maxLineBytes)), brokenPipe{}, errBroken},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -104,7 +104,7 @@ func (p pv) holders(t *testing.T, args ...string) (holdersReport, error) {
 // left runs the verb without a device, and gives what it says about this one.
 func (p pv) left(t *testing.T) (deviceUse, bool) {
 	t.Helper()
-	var r leftReport
+	var r abandonedReport
 	if err := p.run(t, &r); err != nil && !errors.Is(err, verb.ErrFaults) {
 		t.Fatal(err)
 	}

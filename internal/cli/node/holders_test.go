@@ -34,7 +34,7 @@ var (
 	ext4     = []blockdev.FileSystem{{Type: "ext4", Number: rbd3.Number, Evidence: "/sys/fs/ext4/rbd3"}}
 	survey   = mountns.Survey{Backend: "kernel", Namespaces: 40, Mounts: 2500}
 	everyone = devholder.Coverage{Mounts: survey, Processes: true, Tasks: 300, Links: 9000, Denied: 1, Unanswered: 2, Overlays: 80, Unplaced: 1, Loops: 3}
-	from     = lookedFrom{KubeletRoot: "/var/lib/kubelet", KubeletPID: 1234, MountNamespace: 4026531841, Milliseconds: 12.345}
+	from     = coverageOrigin{KubeletRoot: "/var/lib/kubelet", KubeletPID: 1234, MountNamespace: 4026531841, Milliseconds: 12.345}
 )
 
 // exporter is a container that has a copy of the mount of a volume.
@@ -110,23 +110,23 @@ func holdersReports(t *testing.T) map[string]deviceReport {
 	})
 	inUse.Device.MountPoint = globalMount
 	free := use(t, &device.Usage{Report: report(devholder.Report{Coverage: everyone}), Why: "no mount holds it"})
-	named := func(u deviceUse, from lookedFrom) *holdersReport {
-		u.Looked.lookedFrom = from
+	named := func(u deviceUse, from coverageOrigin) *holdersReport {
+		u.Looked.coverageOrigin = from
 		return &holdersReport{schemaVersion, u}
 	}
-	left := func(all ...deviceUse) *leftReport {
-		return &leftReport{schemaVersion, append([]deviceUse{}, all...), lookedAt{lookedThrough: newLookedThrough(survey), lookedFrom: from}}
+	left := func(all ...deviceUse) *abandonedReport {
+		return &abandonedReport{schemaVersion, append([]deviceUse{}, all...), holderCoverage{namespaceCoverage: newLookedThrough(survey), coverageOrigin: from}}
 	}
 	blind := left()
 	blind.Looked.Denied, blind.Looked.Partial = 77, 2
-	blind.Looked.NotLookedAt = []gap{{"77 processes, and what only they have mounted", "user 65534 may not look into them", asRoot}}
-	dumb := lookedFrom{
+	blind.Looked.NotLookedAt = []coverageGap{{"77 processes, and what only they have mounted", "user 65534 may not look into them", asRootRemedy}}
+	dumb := coverageOrigin{
 		KubeletRoot: "/k", KubeletPID: 1, MountNamespace: 2, NameErrors: []string{"runtime: \x1b"}, Milliseconds: 1,
-		NotLookedAt: []gap{{"what the container runtime knows", "it did not answer\x1b", ""}}, Notes: []string{"waited\x1b"},
+		NotLookedAt: []coverageGap{{"what the container runtime knows", "it did not answer\x1b", ""}}, Notes: []string{"waited\x1b"},
 	}
 	return map[string]deviceReport{
 		"held": named(held, from), "stuck": named(stuck, dumb), "hidden": named(hidden, from), "inuse": named(inUse, from),
-		"free": named(free, lookedFrom{KubeletRoot: "/var/lib/kubelet", MountNamespace: 4026531841}),
+		"free": named(free, coverageOrigin{KubeletRoot: "/var/lib/kubelet", MountNamespace: 4026531841}),
 		"left": left(held, inUse), "none": left(), "unseen": blind,
 	}
 }
@@ -135,7 +135,7 @@ func TestHoldersReports(t *testing.T) {
 	t.Parallel()
 	reports := holdersReports(t)
 	for _, name := range slices.Sorted(maps.Keys(reports)) {
-		for _, f := range []format{textFormat, jsonFormat} {
+		for _, f := range []outputFormat{textFormat, jsonFormat} {
 			t.Run(name+"."+string(f), func(t *testing.T) {
 				t.Parallel()
 				file := "testdata/holders-" + name + "." + string(f)
@@ -171,7 +171,7 @@ func TestOnlyWhatIsFreeMayBeHeldUnseen(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[string]error{stateFree: errUnseen, stateInUse: nil, stateHeld: verb.ErrFaults} {
 		r := &holdersReport{schemaVersion, deviceUse{Device: useDevice{State: state}}}
-		r.Looked.NotLookedAt = []gap{{"1 process", "it refuses", ""}}
+		r.Looked.NotLookedAt = []coverageGap{{"1 process", "it refuses", ""}}
 		if err := writeReport(io.Discard, textFormat, r); !errors.Is(err, want) {
 			t.Errorf("%s: ends with %v, want %v", state, err, want)
 		}
@@ -214,7 +214,7 @@ func TestManyHoldersAreCountedForPeople(t *testing.T) {
 		u.Holders = append(u.Holders, newUseHolder(exporter()))
 	}
 	var b strings.Builder
-	u.text(&b)
+	u.writeText(&b)
 	if n := strings.Count(b.String(), "\n  mount /host"); n != maxHolders || !strings.Contains(b.String(), "and 2 holders more") {
 		t.Errorf("%d holders told:\n%s", n, &b)
 	}

@@ -16,15 +16,15 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// lastFile has the last scan that found faults, in a directory for files that do not outlive the machine's run.
-const lastFile = "last-scan.json"
+// lastScanFile has the last scan that found faults, in a directory for files that do not outlive the machine's run.
+const lastScanFile = "last-scan.json"
 
-// maxLast bounds the file in bytes: 5,000 faults take a third of it.
-const maxLast = 64 << 20
+// maxLastScanBytes bounds the file in bytes: 5,000 faults take a third of it.
+const maxLastScanBytes = 64 << 20
 
-// lastDir is the directory of this user; empty if there is none.
-func lastDir() string {
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && owned(dir) == nil {
+// lastScanDir is the directory of this user; empty if there is none.
+func lastScanDir() string {
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && checkOwner(dir) == nil {
 		return filepath.Join(dir, "kubediag")
 	}
 	if os.Geteuid() == 0 {
@@ -33,8 +33,9 @@ func lastDir() string {
 	return ""
 }
 
-// owned refuses what belongs to another user, or may be changed by one: it names commands that are pasted into a shell.
-func owned(name string) error {
+// checkOwner refuses what belongs to another user, or may be changed by one: it names commands that are pasted into a
+// shell.
+func checkOwner(name string) error {
 	st, err := os.Lstat(name)
 	if err != nil {
 		return err
@@ -45,23 +46,24 @@ func owned(name string) error {
 	return nil
 }
 
-// keep writes the report down for the verb show. A scan that cannot be kept is as good as any: show scans again.
-func keep(r *scanReport) {
-	dir := lastDir()
+// saveLastScan writes the report down for the verb show. A scan that cannot be kept is as good as any: show scans
+// again.
+func saveLastScan(r *scanReport) {
+	dir := lastScanDir()
 	if len(r.Faults) == 0 || dir == "" {
 		return
 	}
 	text, err := json.Marshal(r)
-	if err != nil || len(text) > maxLast || os.MkdirAll(dir, 0o700) != nil || owned(dir) != nil {
+	if err != nil || len(text) > maxLastScanBytes || os.MkdirAll(dir, 0o700) != nil || checkOwner(dir) != nil {
 		return
 	}
-	f, err := os.CreateTemp(dir, lastFile+".*") // two scans at once do not meet
+	f, err := os.CreateTemp(dir, lastScanFile+".*") // two scans at once do not meet
 	if err != nil {
 		return
 	}
 	_, err = f.Write(text)
 	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, lastFile))
+		err = os.Rename(f.Name(), filepath.Join(dir, lastScanFile))
 	}
 	if err != nil {
 		_ = os.Remove(f.Name())
@@ -70,13 +72,13 @@ func keep(r *scanReport) {
 
 // lastScan reads what keep has written. fs.ErrNotExist: nothing was kept.
 func lastScan() (*scanReport, error) {
-	dir := lastDir()
+	dir := lastScanDir()
 	if dir == "" {
 		return nil, fs.ErrNotExist
 	}
-	name := filepath.Join(dir, lastFile)
+	name := filepath.Join(dir, lastScanFile)
 	for _, each := range []string{dir, name} {
-		if err := owned(each); err != nil {
+		if err := checkOwner(each); err != nil {
 			return nil, err
 		}
 	}
@@ -85,16 +87,16 @@ func lastScan() (*scanReport, error) {
 		return nil, err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxLast))
+	text, err := io.ReadAll(io.LimitReader(f, maxLastScanBytes))
 	if err != nil {
 		return nil, err
 	}
-	r := &scanReport{}
-	if err := json.Unmarshal(text, r); err != nil {
+	report := &scanReport{}
+	if err := json.Unmarshal(text, report); err != nil {
 		return nil, fmt.Errorf("read last scan %q: %w", name, err)
 	}
-	if r.SchemaVersion != schemaVersion {
+	if report.SchemaVersion != schemaVersion {
 		return nil, fs.ErrNotExist // of another version of this program
 	}
-	return r, nil
+	return report, nil
 }

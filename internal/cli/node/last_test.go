@@ -50,13 +50,13 @@ func TestAScanIsKept(t *testing.T) {
 	if _, err := lastScan(); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("before any scan: %v", err)
 	}
-	keep(reports["clean"])
+	saveLastScan(reports["clean"])
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a scan without faults has made %s: %v", dir, err)
 	}
 	var all sync.WaitGroup
 	for range 20 { // two runs at once leave one whole scan
-		all.Go(func() { keep(reports["many"]) })
+		all.Go(func() { saveLastScan(reports["many"]) })
 	}
 	all.Wait()
 	got, err := lastScan()
@@ -70,18 +70,18 @@ func TestAScanIsKept(t *testing.T) {
 	if err != nil || len(entries) != 1 {
 		t.Errorf("%d files are left, %v", len(entries), err)
 	}
-	if got := placesOfLast(); len(got) != 5 || got[0] != "1\tHungMount ml/trainer-1" {
+	if got := lastPlaces(); len(got) != 5 || got[0] != "1\tHungMount ml/trainer-1" {
 		t.Errorf("a shell completes %q", got)
 	}
-	if got := podsOfLast(); !slices.Contains(got, "ml/trainer-0") || len(got) != 5 {
+	if got := lastPods(); !slices.Contains(got, "ml/trainer-0") || len(got) != 5 {
 		t.Errorf("a shell completes %q", got)
 	}
 }
 
 func TestAKeptScanOfOthersIsRefused(t *testing.T) {
 	dir := keepHere(t)
-	keep(reports["many"])
-	file := filepath.Join(dir, lastFile)
+	saveLastScan(reports["many"])
+	file := filepath.Join(dir, lastScanFile)
 	for name, c := range map[string]struct {
 		change func() error
 		want   error
@@ -108,7 +108,7 @@ func TestAKeptScanOfOthersIsRefused(t *testing.T) {
 		}
 		_ = os.Chmod(dir, 0o700)
 		_ = os.Remove(file)
-		keep(reports["many"])
+		saveLastScan(reports["many"])
 	}
 	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
@@ -120,13 +120,13 @@ func TestAKeptScanOfOthersIsRefused(t *testing.T) {
 
 func TestShow(t *testing.T) {
 	keepHere(t)
-	keep(reports["many"])
+	saveLastScan(reports["many"])
 	for name, want := range map[string][]int{
 		"1": {1}, "ml/trainer-0": {2}, "trainer-0": {2}, "nginx-conf": {3}, "web-7d9f8b6c5": {3}, "loop0": {4}, "/dev/loop0": {4},
 		"HeldDevice": {4}, "29da79e5-386c-4e0d-82c1-215f93ff955d": {5},
 	} {
 		out, err := run(t, NewShowCommand(""), name, "-o", "json")
-		var got shown
+		var got shownFaults
 		if err := errors.Join(err, json.Unmarshal([]byte(out), &got)); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -146,14 +146,14 @@ func TestShow(t *testing.T) {
 		}
 	}
 	now := reports["many"].Time.Add(90 * time.Second)
-	for _, place := range placed(reports["many"].Faults) {
+	for _, place := range placesInOrder(reports["many"].Faults) {
 		v := scanView{Screen: terminal.Screen{Width: 80, Terminal: true}, scanReport: reports["many"]}
-		text := v.show([]faultPlace{place}, now)
+		text := v.showPlaces([]faultPlace{place}, now)
 		_, text, _ = strings.Cut(text, "\n") // the first line has the time of the reader's zone
 		golden(t, "show-"+string(place.faults[0].Code)+".80", text)
 	}
-	many := scanView{scanReport: reportOf(alike(5000, false), looked{})}
-	if text := many.show(placed(many.Faults), now); strings.Count(text, "\n") > 50 || !strings.Contains(text, "and 4979 more: kubediag show -v 1") {
+	many := scanView{scanReport: reportOf(alike(5000, false), scanCoverage{})}
+	if text := many.showPlaces(placesInOrder(many.Faults), now); strings.Count(text, "\n") > 50 || !strings.Contains(text, "and 4979 more: kubediag show -v 1") {
 		t.Errorf("of 5,000 faults:\n%s", text)
 	}
 }

@@ -30,42 +30,42 @@ type podNames = map[string]kubelet.PodName
 
 // nameSource is a source of the names of pods by UID.
 type nameSource struct {
-	name string
-	ask  func(ctx context.Context) (podNames, error)
+	name     string
+	askNames func(ctx context.Context) (podNames, error)
 }
 
-// name puts the names of pods into faults that have a UID alone. Names are for people and choose nothing. No source is
-// asked that is not needed, and none that fails is fatal.
-func (s *scan) name(ctx context.Context, faults []fault.Finding) {
+// addPodNames puts the names of pods into faults that have a UID alone. Names are for people and choose nothing. No
+// source is asked that is not needed, and none that fails is fatal.
+func (s *scan) addPodNames(ctx context.Context, faults []fault.Finding) {
 	s.looked.NamesFrom = []string{}
-	if slices.ContainsFunc(faults, named) {
+	if slices.ContainsFunc(faults, hasPodName) {
 		s.looked.NamesFrom = append(s.looked.NamesFrom, namesFromPods)
 	}
-	if !slices.ContainsFunc(faults, unnamed) {
+	if !slices.ContainsFunc(faults, lacksPodName) {
 		return
 	}
 	for _, source := range []nameSource{{namesFromRuntime, s.source.runtimeNames}, {namesFromLogs, s.source.logNames}} {
-		if !slices.ContainsFunc(faults, unnamed) {
+		if !slices.ContainsFunc(faults, lacksPodName) {
 			return
 		}
-		names, err := within(ctx, nameTimeout, source.ask)
+		names, err := callWithin(ctx, nameTimeout, source.askNames)
 		switch {
 		case errors.Is(err, kubelet.ErrNoRuntime) && s.looked.KubeletPID == 0: // there is no runtime to ask
 		case err != nil:
 			s.looked.NameErrors = append(s.looked.NameErrors, fmt.Sprintf("%s: %v", source.name, err))
-		case fill(faults, names):
+		case fillPodNames(faults, names):
 			s.looked.NamesFrom = append(s.looked.NamesFrom, source.name)
 		}
 	}
 }
 
-// named reports whether the pod's name is known, or there is no pod.
-func named(f fault.Finding) bool { return f.Pod.Name != "" || f.Pod.UID == "" }
+// hasPodName reports whether the pod's name is known, or there is no pod.
+func hasPodName(f fault.Finding) bool { return f.Pod.Name != "" || f.Pod.UID == "" }
 
-func unnamed(f fault.Finding) bool { return !named(f) }
+func lacksPodName(f fault.Finding) bool { return !hasPodName(f) }
 
-// fill reports whether names had any that was missing.
-func fill(faults []fault.Finding, names podNames) (filled bool) {
+// fillPodNames reports whether names had any that was missing.
+func fillPodNames(faults []fault.Finding, names podNames) (filled bool) {
 	for i := range faults {
 		pod := &faults[i].Pod
 		if name, ok := names[pod.UID]; ok && pod.Name == "" && name.Name != "" {
@@ -76,16 +76,16 @@ func fill(faults []fault.Finding, names podNames) (filled bool) {
 	return filled
 }
 
-// within gives up on a source that does not answer in time.
-func within[T any](ctx context.Context, limit time.Duration, ask func(ctx context.Context) (T, error)) (T, error) {
+// callWithin gives up on a source that does not answer in time.
+func callWithin[T any](ctx context.Context, limit time.Duration, ask func(ctx context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return bounded.Do(ctx, &bounded.Calls{}, bounded.Call{}, func() (T, error) { return ask(ctx) })
 }
 
-// states asks the runtime whether the containers run whose next start a fault concerns, if no spec says so. The answer
-// changes when the fault hurts, not whether it is one: without an answer it is not known.
-func (s *scan) states(ctx context.Context, faults []fault.Finding) {
+// addContainerStates asks the runtime whether the containers run whose next start a fault concerns, if no spec says so.
+// The answer changes when the fault hurts, not whether it is one: without an answer it is not known.
+func (s *scan) addContainerStates(ctx context.Context, faults []fault.Finding) {
 	asked := map[[2]string][]*fault.Finding{}
 	for i := range faults {
 		f := &faults[i]

@@ -57,10 +57,10 @@ func TestScanAsksTheRuntimeForNames(t *testing.T) {
 			must(t, err)
 			s.node.Program = filepath.Join(dir, "kubelet") // the test's own program has the texts of any kubelet
 			must(t, os.WriteFile(s.node.Program, []byte("Skipping bind-mounting subpath"), 0o600))
-			faults, err := s.run(t.Context(), kinds)
+			faults, err := s.runSearches(t.Context(), faultSearches)
 			must(t, err)
 			start := time.Now()
-			s.name(t.Context(), faults)
+			s.addPodNames(t.Context(), faults)
 			if took := time.Since(start); took > 3*nameTimeout {
 				t.Errorf("names took %v", took)
 			}

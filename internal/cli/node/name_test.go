@@ -22,7 +22,7 @@ func TestFillNamesOnlyWhatHasNone(t *testing.T) {
 		{Pod: fault.Pod{UID: "a"}}, {Pod: fault.Pod{UID: "b", Namespace: "n", Name: "known"}}, {Pod: fault.Pod{UID: "c"}},
 		{Pod: fault.Pod{UID: "empty"}},
 	}
-	if !fill(faults, names) {
+	if !fillPodNames(faults, names) {
 		t.Error("nothing was filled in")
 	}
 	want := []fault.Finding{
@@ -32,7 +32,7 @@ func TestFillNamesOnlyWhatHasNone(t *testing.T) {
 	if diff := cmp.Diff(want, faults); diff != "" {
 		t.Errorf("faults (-want +got):\n%s", diff)
 	}
-	if fill(faults, names) {
+	if fillPodNames(faults, names) {
 		t.Error("something was filled in twice")
 	}
 }
@@ -42,11 +42,11 @@ func TestSourceOfNamesThatHangs(t *testing.T) {
 	released := make(chan struct{})
 	defer close(released)
 	deaf := nameSource{"deaf", func(context.Context) (podNames, error) { <-released; return nil, nil }}
-	if _, err := within(t.Context(), 10*time.Millisecond, deaf.ask); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := callWithin(t.Context(), 10*time.Millisecond, deaf.askNames); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v, want the deadline", err)
 	}
 	quick := nameSource{"quick", func(context.Context) (podNames, error) { return podNames{"a": {}}, kubelet.ErrNoRuntime }}
-	if names, err := within(t.Context(), time.Minute, quick.ask); len(names) != 1 || !errors.Is(err, kubelet.ErrNoRuntime) {
+	if names, err := callWithin(t.Context(), time.Minute, quick.askNames); len(names) != 1 || !errors.Is(err, kubelet.ErrNoRuntime) {
 		t.Errorf("names %v, error %v, want those of the source", names, err)
 	}
 }
@@ -58,7 +58,7 @@ func TestNoSourceIsAskedWithoutNeed(t *testing.T) {
 		"all named": {{Pod: fault.Pod{UID: "a", Namespace: "default", Name: "web"}}},
 	} {
 		s := &scan{} // has no node: asking would panic
-		s.name(t.Context(), faults)
+		s.addPodNames(t.Context(), faults)
 		if len(s.looked.NameErrors) > 0 || len(s.looked.NamesFrom) != len(faults) {
 			t.Errorf("%s: names from %q, errors %q", name, s.looked.NamesFrom, s.looked.NameErrors)
 		}

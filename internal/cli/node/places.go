@@ -19,12 +19,12 @@ type faultPlace struct {
 	faults []*scanFault
 }
 
-// maxAlike is how many places may differ in pod and volume alone. Beyond that they become one place for each volume of a
-// namespace, and if that is not enough, one in all: a cause that hits hundreds of pods takes one row.
-const maxAlike = 8
+// maxUngrouped is how many places may differ in pod and volume alone. Beyond that they become one place for each volume
+// of a namespace, and if that is not enough, one in all: a cause that hits hundreds of pods takes one row.
+const maxUngrouped = 8
 
-// places groups the faults, puts the worst first and writes its number into each fault.
-func (r *scanReport) places() []faultPlace {
+// groupPlaces groups the faults, puts the worst first and writes its number into each fault.
+func (r *scanReport) groupPlaces() []faultPlace {
 	var faults []*scanFault
 	for i := range r.Faults {
 		faults = append(faults, &r.Faults[i])
@@ -32,12 +32,12 @@ func (r *scanReport) places() []faultPlace {
 	kind := func(f *scanFault) string {
 		return fmt.Sprintf("%s\x00%s\x00%s\x00%s", f.Code, f.Impact, f.Heal, f.Details.Driver)
 	}
-	exact := func(f *scanFault) string { return f.whose() + "\x00" + f.Volume }
+	exact := func(f *scanFault) string { return f.subjectKey() + "\x00" + f.Volume }
 	volume := func(f *scanFault) string { return f.Pod.Namespace + "\x00" + f.Volume }
 	whole := func(*scanFault) string { return "" }
 	var all []faultPlace
 	for _, faults := range verb.Group(faults, kind) {
-		for _, same := range verb.Merge(faults, maxAlike, exact, volume, whole) {
+		for _, same := range verb.Merge(faults, maxUngrouped, exact, volume, whole) {
 			all = append(all, faultPlace{faults: same})
 		}
 	}
@@ -54,11 +54,11 @@ func (r *scanReport) places() []faultPlace {
 		}
 	}
 	copy(r.Faults, sorted)
-	return placed(r.Faults)
+	return placesInOrder(r.Faults)
 }
 
-// placed are the places of faults that are in the order of their places.
-func placed(faults []scanFault) (all []faultPlace) {
+// placesInOrder are the places of faults that are in the order of their places.
+func placesInOrder(faults []scanFault) (all []faultPlace) {
 	for i := range faults {
 		f := &faults[i]
 		if len(all) == 0 || all[len(all)-1].number != f.Place {
@@ -70,8 +70,8 @@ func placed(faults []scanFault) (all []faultPlace) {
 	return all
 }
 
-// whose is what the fault hurts, as far as faults of the same are one place: a device, or a workload.
-func (f *scanFault) whose() string {
+// subjectKey is what the fault hurts, as far as faults of the same are one place: a device, or a workload.
+func (f *scanFault) subjectKey() string {
 	if f.Code == fault.HeldDevice {
 		return "device " + cmp.Or(f.Details.Device, f.Mount.Device)
 	}
@@ -81,15 +81,16 @@ func (f *scanFault) whose() string {
 	if f.Pod.Name == "" {
 		return f.Pod.UID
 	}
-	return f.Pod.Namespace + "\x00" + stem(f.Pod.Name)
+	return f.Pod.Namespace + "\x00" + nameStem(f.Pod.Name)
 }
 
-// generated is how controllers name pods: with five letters, after the hash of a template if there is one, or with a number.
-var generated = regexp.MustCompile(`^(.+?)(?:-[0-9a-f]{8,10}|-[bcdfghjklmnpqrstvwxz2456789]{6,10})?-(?:[bcdfghjklmnpqrstvwxz2456789]{5}|[0-9]{1,5})$`)
+// generatedSuffix is how controllers name pods: with five letters, after the hash of a template if there is one, or
+// with a number.
+var generatedSuffix = regexp.MustCompile(`^(.+?)(?:-[0-9a-f]{8,10}|-[bcdfghjklmnpqrstvwxz2456789]{6,10})?-(?:[bcdfghjklmnpqrstvwxz2456789]{5}|[0-9]{1,5})$`)
 
-// stem is the part of a pod's name that its siblings share, as far as the name shows it.
-func stem(name string) string {
-	if parts := generated.FindStringSubmatch(name); parts != nil {
+// nameStem is the part of a pod's name that its siblings share, as far as the name shows it.
+func nameStem(name string) string {
+	if parts := generatedSuffix.FindStringSubmatch(name); parts != nil {
 		return parts[1]
 	}
 	return name
@@ -104,32 +105,34 @@ func compareFaults(a, b *scanFault) int {
 // comparePlaces puts what hurts most first, and of that what hurts most pods.
 func comparePlaces(a, b faultPlace) int {
 	x, y := a.faults[0], b.faults[0]
-	return cmp.Or(rank(x.Impact)-rank(y.Impact), spreads(x)-spreads(y), len(b.pods())-len(a.pods()), cmp.Compare(x.Code, y.Code), compareFaults(x, y),
+	return cmp.Or(impactRank(x.Impact)-impactRank(y.Impact), spreadRank(x)-spreadRank(y), len(b.podNames())-len(a.podNames()), cmp.Compare(x.Code, y.Code), compareFaults(x, y),
 		cmp.Compare(x.Heal, y.Heal), cmp.Compare(x.Details.Driver, y.Details.Driver))
 }
 
-// spreads puts first what hurts others, too: all that touches a mount that hangs waits, the kubelet among them.
-func spreads(f *scanFault) int {
+// spreadRank puts first what hurts others, too: all that touches a mount that hangs waits, the kubelet among them.
+func spreadRank(f *scanFault) int {
 	if f.Code == fault.HungMount {
 		return 0
 	}
 	return 1
 }
 
-func rank(i fault.Impact) int { return slices.Index(fault.Impacts(), i) }
+func impactRank(i fault.Impact) int { return slices.Index(fault.Impacts(), i) }
 
-// pods are those that are hurt, each once.
-func (p faultPlace) pods() []string {
-	return p.each(func(f *scanFault) string {
+// podNames are those that are hurt, each once.
+func (p faultPlace) podNames() []string {
+	return p.collectTexts(func(f *scanFault) string {
 		if f.Pod == (scanPod{}) || f.Impact == fault.ImpactDetach {
 			return "" // the pod of a held device is the holder's
 		}
-		return f.Pod.short()
+		return f.Pod.shortName()
 	})
 }
 
-// each collects what is said of the faults.
-func (p faultPlace) each(say func(*scanFault) string) []string { return verb.Distinct(p.faults, say) }
+// collectTexts collects what is said of the faults.
+func (p faultPlace) collectTexts(say func(*scanFault) string) []string {
+	return verb.Distinct(p.faults, say)
+}
 
 // scanVerdict is the result in numbers and names.
 type scanVerdict struct {
@@ -145,7 +148,7 @@ type scanVerdict struct {
 	Directories int      `json:"directories"`
 }
 
-func sum(places []faultPlace) scanVerdict {
+func sumUp(places []faultPlace) scanVerdict {
 	v := scanVerdict{Places: len(places), PodsNow: []string{}, PodsNextStart: []string{}, Devices: []string{}}
 	seen := map[string]bool{}
 	add := func(to *[]string, names []string) {
@@ -156,28 +159,28 @@ func sum(places []faultPlace) scanVerdict {
 			}
 		}
 	}
-	for _, p := range places {
-		v.Faults += len(p.faults)
-		first := p.faults[0]
+	for _, place := range places {
+		v.Faults += len(place.faults)
+		first := place.faults[0]
 		if first.Heal == fault.HealSafe || first.Heal == fault.HealAutomatic {
 			v.Safe++
 		}
 		switch first.Impact {
 		case fault.ImpactNow:
-			add(&v.PodsNow, p.pods())
+			add(&v.PodsNow, place.podNames())
 		case fault.ImpactNextStart: // these places come after all that hurts now
-			add(&v.PodsNextStart, p.pods())
+			add(&v.PodsNextStart, place.podNames())
 		case fault.ImpactDetach:
-			add(&v.Devices, p.each((*scanFault).device))
+			add(&v.Devices, place.collectTexts((*scanFault).deviceText))
 		case fault.ImpactCleanup:
-			v.Directories += len(p.pods())
+			v.Directories += len(place.podNames())
 		}
 	}
 	return v
 }
 
-// device is the device that is held, with its path where the kernel's name is known.
-func (f *scanFault) device() string {
+// deviceText is the device that is held, with its path where the kernel's name is known.
+func (f *scanFault) deviceText() string {
 	if f.Details.Device != "" {
 		return "/dev/" + f.Details.Device
 	}

@@ -119,9 +119,9 @@ func TestScanOfAHealthyNode(t *testing.T) {
 	}
 	r.Looked.Mounts, r.Looked.Milliseconds = 0, 0
 	r.Looked.DevicesElsewhere, r.Looked.Notes = 0, nil // devices, and other kubelets, are the machine's
-	want := looked{
+	want := scanCoverage{
 		KubeletRoot: s.Root, MountNamespace: self.Inode, Pods: 3, Binds: 6, KubeletRenews: "unknown",
-		Unproven: []unproven{}, NamesFrom: []string{},
+		Unproven: []unprovenPlace{}, NamesFrom: []string{},
 	}
 	if diff := cmp.Diff(want, r.Looked); diff != "" || r.SchemaVersion != 1 || r.Faults == nil || len(r.Faults) > 0 {
 		t.Errorf("report %+v (-want +got):\n%s", r, diff)
@@ -228,7 +228,7 @@ func TestScanAndTheKubeletsVersion(t *testing.T) {
 			s := &scan{node: scene.Node}
 			s.node.Program = filepath.Join(t.TempDir(), "kubelet")
 			must(t, os.WriteFile(s.node.Program, []byte(c.program), 0o600))
-			faults, err := s.run(t.Context(), kinds)
+			faults, err := s.runSearches(t.Context(), faultSearches)
 			must(t, err)
 			if len(faults) != c.faults || s.looked.RenewedByKubelet != c.renewed || s.looked.KubeletRenews != c.renews {
 				t.Errorf("%d faults, looked %+v, want %+v", len(faults), s.looked, c)
@@ -323,8 +323,8 @@ func TestScanWhereNoKubeletRuns(t *testing.T) {
 	}
 }
 
-// BenchmarkScan is a node of 250 pods with 6 binds each and nothing wrong. x-table is how many times longer the scan takes
-// than reading the mount table once.
+// BenchmarkScan is a node of 250 pods with 6 binds each and nothing wrong. x-table is how many times longer the scan
+// takes than reading the mount table once.
 func BenchmarkScan(b *testing.B) {
 	s, _ := stage(b, 250, 6)
 	var reading, scanning time.Duration
@@ -334,7 +334,7 @@ func BenchmarkScan(b *testing.B) {
 		must(b, err)
 		reading += time.Since(start)
 		start = time.Now()
-		r, err := scanOptions{nodeOptions: nodeOptions{root: s.Root}, orphanAge: time.Hour}.scan(b.Context(), nil)
+		r, err := scanOptions{nodeOptions: nodeOptions{root: s.Root}, orphanAge: time.Hour}.scanNode(b.Context(), nil)
 		must(b, err)
 		scanning += time.Since(start)
 		if len(r.Faults) > 0 || r.Looked.Binds != 1500 {

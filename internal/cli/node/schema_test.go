@@ -45,7 +45,7 @@ func enums() map[reflect.Type][]string {
 		reflect.TypeFor[fault.ContainerState](): words([]fault.ContainerState{fault.ContainerRuns, fault.ContainerDown}),
 		reflect.TypeFor[fault.ProcessState]():   words([]fault.ProcessState{fault.ProcessStopped, fault.ProcessBlocked, fault.ProcessEnded}),
 		reflect.TypeFor[fault.ActionKind]():     words([]fault.ActionKind{fault.Replace, fault.Unmount, fault.RemoveDirectory}),
-		reflect.TypeFor[progress]():             words([]progress{notPlanned, planned, refusal, failed, repaired, gone, healed}),
+		reflect.TypeFor[repairProgress]():       words([]repairProgress{progressNotPlanned, progressPlanned, progressRefused, progressFailed, progressRepaired, progressGone, progressHealed}),
 		reflect.TypeFor[v1.ActionPhase]():       words([]v1.ActionPhase{v1.ActionPlanned, v1.ActionDone, v1.ActionFailed}),
 	}
 }
@@ -186,7 +186,7 @@ func TestDocumentsNameEveryField(t *testing.T) {
 		}
 	}
 	names(schemaOf(reflect.TypeFor[scanReport]()))
-	names(schemaOf(reflect.TypeFor[change]()))
+	names(schemaOf(reflect.TypeFor[faultChange]()))
 	names(schemaOf(reflect.TypeFor[recoverReport]()))
 	names(schemaOf(reflect.TypeFor[releaseReport]()))
 }

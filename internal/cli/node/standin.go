@@ -33,13 +33,13 @@ const (
 	nodeName      = "my-node"
 )
 
-// standIn plays the kubelet and the container runtime for one pod with one container. Its files and mounts are real,
-// and made the way kubelets before 1.19 make them. It binds a subPath once, and never checks whether the source is
-// still there. Its container is no process, but a mount at the place where the container's would be.
-type standIn struct {
-	root  string // the kubelet's root directory
-	point string // where the subPath is bound
-	inner string // where the container sees it
+// demoKubelet plays the kubelet and the container runtime for one pod with one container. Its files and mounts are
+// real, and made the way kubelets before 1.19 make them. It binds a subPath once, and never checks whether the source
+// is still there. Its container is no process, but a mount at the place where the container's would be.
+type demoKubelet struct {
+	root          string // the kubelet's root directory
+	point         string // where the subPath is bound
+	containerPath string // where the container sees it
 
 	mu      sync.Mutex
 	pod     *corev1.Pod
@@ -47,12 +47,12 @@ type standIn struct {
 	backoff time.Time       // no start before
 }
 
-// newStandIn makes the directories and the first version of the volume below dir.
-func newStandIn(dir, content string) (*standIn, error) {
-	s := &standIn{root: filepath.Join(dir, "kubelet"), pod: newPod()}
+// newDemoKubelet makes the directories and the first version of the volume below dir.
+func newDemoKubelet(dir, content string) (*demoKubelet, error) {
+	s := &demoKubelet{root: filepath.Join(dir, "kubelet"), pod: newDemoPod()}
 	s.point = filepath.Join(s.root, "pods", podUID, "volume-subpaths", volumeName, containerName, "0")
-	s.inner = filepath.Join(dir, "rootfs", "etc/logrotate.d", subPath)
-	for _, file := range []string{s.point, s.inner} {
+	s.containerPath = filepath.Join(dir, "rootfs", "etc/logrotate.d", subPath)
+	for _, file := range []string{s.point, s.containerPath} {
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return nil, err
 		}
@@ -60,24 +60,24 @@ func newStandIn(dir, content string) (*standIn, error) {
 			return nil, err
 		}
 	}
-	if err := os.MkdirAll(s.volume(), 0o755); err != nil {
+	if err := os.MkdirAll(s.volumeDir(), 0o755); err != nil {
 		return nil, err
 	}
-	if err := s.update(content); err != nil {
+	if err := s.updateVolume(content); err != nil {
 		return nil, err
 	}
-	return s, os.Symlink(filepath.Join("..data", subPath), filepath.Join(s.volume(), subPath))
+	return s, os.Symlink(filepath.Join("..data", subPath), filepath.Join(s.volumeDir(), subPath))
 }
 
-func (s *standIn) volume() string {
-	return filepath.Join(s.root, "pods", podUID, "volumes", "kubernetes.io~configmap", volumeName)
+func (k *demoKubelet) volumeDir() string {
+	return filepath.Join(k.root, "pods", podUID, "volumes", "kubernetes.io~configmap", volumeName)
 }
 
-// update writes the volume again as the kubelet does: a directory with the time in its name, a link to it that is put
-// in place at once, and the old directory removed.
-func (s *standIn) update(content string) error {
+// updateVolume writes the volume again as the kubelet does: a directory with the time in its name, a link to it that is
+// put in place at once, and the old directory removed.
+func (k *demoKubelet) updateVolume(content string) error {
 	name := time.Now().UTC().Format("..2006_01_02_15_04_05.000000000")
-	dir, link := filepath.Join(s.volume(), name), filepath.Join(s.volume(), "..data")
+	dir, link := filepath.Join(k.volumeDir(), name), filepath.Join(k.volumeDir(), "..data")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
@@ -94,48 +94,48 @@ func (s *standIn) update(content string) error {
 	if err := os.Rename(link+"_tmp", link); err != nil || old == "" {
 		return err
 	}
-	return os.RemoveAll(filepath.Join(s.volume(), old))
+	return os.RemoveAll(filepath.Join(k.volumeDir(), old))
 }
 
-// start starts the container: the kubelet's part, which binds the subPath unless something is bound there already, and
-// the runtime's, which binds that into the container.
-func (s *standIn) start() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, err := mount.Inspect(s.point); errors.Is(err, mount.ErrNotMounted) || errors.Is(err, os.ErrNotExist) {
-		if err := os.WriteFile(s.point, nil, 0o640); err != nil {
+// startContainer starts the container: the kubelet's part, which binds the subPath unless something is bound there
+// already, and the runtime's, which binds that into the container.
+func (k *demoKubelet) startContainer() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if _, err := mount.Inspect(k.point); errors.Is(err, mount.ErrNotMounted) || errors.Is(err, os.ErrNotExist) {
+		if err := os.WriteFile(k.point, nil, 0o640); err != nil {
 			return err
 		}
-		source, err := filepath.EvalSymlinks(filepath.Join(s.volume(), subPath))
+		source, err := filepath.EvalSymlinks(filepath.Join(k.volumeDir(), subPath))
 		if err != nil {
 			return err
 		}
-		if err := mount.Bind(source, s.point); err != nil {
+		if err := mount.Bind(source, k.point); err != nil {
 			return err
 		}
 	}
-	if err := mount.Bind(s.point, s.inner); err != nil {
-		s.fail(err)
+	if err := mount.Bind(k.point, k.containerPath); err != nil {
+		k.recordFailure(err)
 		return err
 	}
-	s.setState(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}, true)
+	k.setState(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}, true)
 	return nil
 }
 
-// stop ends the container.
-func (s *standIn) stop(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	state, err := mount.Inspect(s.inner)
+// stopContainer ends the container.
+func (k *demoKubelet) stopContainer(ctx context.Context) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	state, err := mount.Inspect(k.containerPath)
 	if err != nil {
 		return err
 	}
-	s.setState(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}, false)
+	k.setState(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}, false)
 	return mount.Unmount(ctx, state.ID, mount.Options{})
 }
 
-// sync is the kubelet's loop: it starts the container if it does not run and the back-off is over.
-func (s *standIn) sync(ctx context.Context) {
+// syncLoop is the kubelet's loop: it starts the container if it does not run and the back-off is over.
+func (k *demoKubelet) syncLoop(ctx context.Context) {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -143,32 +143,32 @@ func (s *standIn) sync(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if s.due() {
-				_ = s.start() // a failure is in the pod's status
+			if k.startDue() {
+				_ = k.startContainer() // a failure is in the pod's status
 			}
 		}
 	}
 }
 
-func (s *standIn) due() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.pod.Status.ContainerStatuses[0].Ready && time.Now().After(s.backoff)
+func (k *demoKubelet) startDue() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return !k.pod.Status.ContainerStatuses[0].Ready && time.Now().After(k.backoff)
 }
 
 // Pod is the one pod.
-func (s *standIn) Pod(_ context.Context, namespace, name string) (*corev1.Pod, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if namespace != s.pod.Namespace || name != s.pod.Name {
+func (k *demoKubelet) Pod(_ context.Context, namespace, name string) (*corev1.Pod, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if namespace != k.pod.Namespace || name != k.pod.Name {
 		return nil, fmt.Errorf("get pod %q: %w", namespace+"/"+name, kubelet.ErrPodNotFound)
 	}
-	return s.pod.DeepCopy(), nil
+	return k.pod.DeepCopy(), nil
 }
 
 // contentLine is what the container reads, or why it cannot.
-func (s *standIn) contentLine() string {
-	b, err := os.ReadFile(s.inner)
+func (k *demoKubelet) contentLine() string {
+	b, err := os.ReadFile(k.containerPath)
 	if err != nil {
 		return err.Error()
 	}
@@ -176,54 +176,54 @@ func (s *standIn) contentLine() string {
 }
 
 // Records lists what the runtime remembers of containers that never started.
-func (s *standIn) Records(_ context.Context, uid, container string) ([]cri.Container, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (k *demoKubelet) Records(_ context.Context, uid, container string) ([]cri.Container, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	if uid != podUID || container != containerName {
 		return nil, nil
 	}
-	return slices.Clone(s.records), nil
+	return slices.Clone(k.records), nil
 }
 
 // Remove forgets one of them. The kubelet counts its back-off from the newest.
-func (s *standIn) Remove(_ context.Context, record cri.Container) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.records = slices.DeleteFunc(s.records, func(r cri.Container) bool { return r.ID == record.ID })
-	if len(s.records) == 0 {
-		s.backoff = time.Time{}
+func (k *demoKubelet) Remove(_ context.Context, record cri.Container) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.records = slices.DeleteFunc(k.records, func(r cri.Container) bool { return r.ID == record.ID })
+	if len(k.records) == 0 {
+		k.backoff = time.Time{}
 	}
 	return nil
 }
 
-// fail keeps the record of a container that the runtime could not start, and writes its status.
-func (s *standIn) fail(err error) {
+// recordFailure keeps the record of a container that the runtime could not start, and writes its status.
+func (k *demoKubelet) recordFailure(err error) {
 	now := time.Now()
-	s.backoff = now.Add(10 * time.Second)
-	s.records = append(s.records, cri.Container{
-		ID: fmt.Sprintf("%s-%d", containerName, len(s.records)+1), PodUID: podUID, Name: containerName,
+	k.backoff = now.Add(10 * time.Second)
+	k.records = append(k.records, cri.Container{
+		ID: fmt.Sprintf("%s-%d", containerName, len(k.records)+1), PodUID: podUID, Name: containerName,
 		Exited: true, Created: now, Finished: now, ExitCode: 128, Reason: "StartError",
 	})
-	status := &s.pod.Status.ContainerStatuses[0]
+	status := &k.pod.Status.ContainerStatuses[0]
 	status.LastTerminationState = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 		ExitCode: 128, Reason: "StartError", FinishedAt: metav1.Now(),
 		Message: fmt.Sprintf("unable to start container process: error during container init: error mounting %q to rootfs at %q: %v",
-			s.point, "/etc/logrotate.d/"+subPath, err),
+			k.point, "/etc/logrotate.d/"+subPath, err),
 	}}
 	status.RestartCount++
-	s.setState(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
+	k.setState(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
 		Reason:  "CrashLoopBackOff",
 		Message: "back-off 10s restarting failed container=" + containerName + " pod=" + podName + "_" + podNamespace + "(" + podUID + ")",
 	}}, false)
 }
 
-func (s *standIn) setState(state corev1.ContainerState, running bool) {
-	status := &s.pod.Status.ContainerStatuses[0]
+func (k *demoKubelet) setState(state corev1.ContainerState, running bool) {
+	status := &k.pod.Status.ContainerStatuses[0]
 	status.State, status.Ready, status.Started = state, running, &running
 }
 
-// newPod is the pod of the walkthrough as the API server would return it.
-func newPod() *corev1.Pod {
+// newDemoPod is the pod of the walkthrough as the API server would return it.
+func newDemoPod() *corev1.Pod {
 	return &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: podNamespace, Name: podName, UID: podUID, Labels: map[string]string{"app": "core2"}},

@@ -47,14 +47,14 @@ func TestBuiltProgramWithoutPrivilege(t *testing.T) {
 		if c.args[0] != "holders" && (err != nil || !strings.Contains(string(out), c.clean)) {
 			t.Errorf("%s as root: %v, %s, want %q", verb, err, out, c.clean)
 		}
-		if strings.Contains(string(out), asRoot) {
+		if strings.Contains(string(out), asRootRemedy) {
 			t.Errorf("%s as root has not seen everything: %s", verb, out)
 		}
 		cmd := exec.Command("setpriv", append([]string{"--reuid=65534", "--regid=65534", "--clear-groups", program}, c.args...)...)
 		out, _ = cmd.CombinedOutput()
 		if cmd.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), c.told) || !strings.Contains(string(out), "kubediag: ") ||
-			!strings.Contains(string(out), asRoot) || strings.Contains(string(out), c.clean) {
-			t.Errorf("%s as nobody: %v, %s, want status 2, %q and %q", verb, cmd.ProcessState, out, c.told, asRoot)
+			!strings.Contains(string(out), asRootRemedy) || strings.Contains(string(out), c.clean) {
+			t.Errorf("%s as nobody: %v, %s, want status 2, %q and %q", verb, cmd.ProcessState, out, c.told, asRootRemedy)
 		}
 	}
 }
@@ -62,7 +62,7 @@ func TestBuiltProgramWithoutPrivilege(t *testing.T) {
 // TestRefused has a survey that was refused processes which have ended since.
 func TestRefused(t *testing.T) {
 	for _, surveyed := range []int{0, 5} {
-		if n := refused(surveyed); n != 0 {
+		if n := countRefused(surveyed); n != 0 {
 			t.Errorf("of %d, %d processes refuse to be looked into by root, want none", surveyed, n)
 		}
 	}
@@ -84,7 +84,7 @@ func TestScanListsDirectoriesThatOnlySourcesAreMissingFor(t *testing.T) {
 	scene, pods := stage(t, 1, 1)
 	for age, want := range map[time.Duration]int{time.Nanosecond: 1, time.Hour: 0} {
 		s := &scan{node: scene.Node, orphanAge: age}
-		faults, err := s.run(t.Context(), []kind{{what: "orphans", find: orphanedPods}})
+		faults, err := s.runSearches(t.Context(), []faultSearch{{description: "orphans", find: findOrphanedPods}})
 		must(t, err)
 		if len(faults) != 0 || len(s.looked.Unproven) != want {
 			t.Errorf("with an age of %s: %d faults, not judged %+v, want %d places", age, len(faults), s.looked.Unproven, want)
