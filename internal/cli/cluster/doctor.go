@@ -84,19 +84,19 @@ func newDoctorCommand(c *connection) *cobra.Command {
 	return cmd
 }
 
-func (c *installationCheck) runDoctor(cmd *cobra.Command) error {
+func (k *installationCheck) runDoctor(cmd *cobra.Command) error {
 	ctx := cmd.Context()
-	results, err := c.checkServer(ctx)
+	results, err := k.checkServer(ctx)
 	if err != nil {
 		return err
 	}
-	for _, check := range []func(context.Context) []checkResult{c.checkKinds, c.checkPolicies, c.checkOperationSets, c.checkRights, c.checkManager, c.checkAgents, c.checkNodes, c.checkFaults} {
+	for _, check := range []func(context.Context) []checkResult{k.checkKinds, k.checkPolicies, k.checkOperationSets, k.checkRights, k.checkManager, k.checkAgents, k.checkNodes, k.checkFaults} {
 		results = append(results, check(ctx)...)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
-	if err := c.showResults(cmd, results); err != nil {
+	if err := k.showResults(cmd, results); err != nil {
 		return err
 	}
 	var blind error
@@ -111,8 +111,8 @@ func (c *installationCheck) runDoctor(cmd *cobra.Command) error {
 	return blind
 }
 
-func (c *installationCheck) showResults(cmd *cobra.Command, results []checkResult) error {
-	if *c.out == formatJSON {
+func (k *installationCheck) showResults(cmd *cobra.Command, results []checkResult) error {
+	if *k.out == formatJSON {
 		return writeJSON(cmd.OutOrStdout(), map[string]any{"schemaVersion": 1, "checks": results})
 	}
 	s := screenOf(cmd)
@@ -143,8 +143,8 @@ const (
 )
 
 // checkServer asks for the version. Its error means that there is nothing to check.
-func (c *installationCheck) checkServer(ctx context.Context) ([]checkResult, error) {
-	text, err := c.readPath(ctx, "/version")
+func (k *installationCheck) checkServer(ctx context.Context) ([]checkResult, error) {
+	text, err := k.readPath(ctx, "/version")
 	if err != nil {
 		return nil, err
 	}

@@ -47,14 +47,14 @@ type fieldSchema struct {
 }
 
 // checkKinds checks that the API server has all kinds, with all fields of this release.
-func (c *installationCheck) checkKinds(ctx context.Context) (results []checkResult) {
+func (k *installationCheck) checkKinds(ctx context.Context) (results []checkResult) {
 	wanted, err := manifests.Read[crdDefinition](crd.Files, "CustomResourceDefinition")
 	if err != nil {
 		return []checkResult{uncheckedResult("CustomResourceDefinitions are", err)}
 	}
 	current := 0
 	for _, want := range wanted {
-		text, err := c.readPath(ctx, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+want.Name)
+		text, err := k.readPath(ctx, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+want.Name)
 		if errors.Is(err, errNotServed) {
 			results = append(results, failResult("install it: "+applyDefault, "CustomResourceDefinition %s is missing", want.Name))
 			continue
@@ -106,13 +106,13 @@ func (s fieldSchema) missingFields(have fieldSchema, at string, missing *[]strin
 }
 
 // checkPolicies checks that the policies that ship are there, current and bound.
-func (c *installationCheck) checkPolicies(ctx context.Context) (results []checkResult) {
+func (k *installationCheck) checkPolicies(ctx context.Context) (results []checkResult) {
 	wanted, err := manifests.Read[admissionv1.ValidatingAdmissionPolicy](policy.Files, "ValidatingAdmissionPolicy")
 	if err != nil {
 		return []checkResult{uncheckedResult("policies are", err)}
 	}
 	var bound admissionv1.ValidatingAdmissionPolicyBindingList
-	err = c.listObjects(ctx, policyBindings.inNamespace(""), metav1.ListOptions{}, &bound)
+	err = k.listObjects(ctx, policyBindings.inNamespace(""), metav1.ListOptions{}, &bound)
 	if errors.Is(err, errNotServed) {
 		return []checkResult{warnResult("update to Kubernetes 1.30 or later, or let only those create Diagnoses who may repair any node",
 			"no policies: this API server has no ValidatingAdmissionPolicies, as 1.%d has", policyServerMinor)}
@@ -123,7 +123,7 @@ func (c *installationCheck) checkPolicies(ctx context.Context) (results []checkR
 	var inForce []string
 	for _, want := range wanted {
 		var have admissionv1.ValidatingAdmissionPolicy
-		err := c.getObject(ctx, admissionPolicies.inNamespace(""), want.Name, &have)
+		err := k.getObject(ctx, admissionPolicies.inNamespace(""), want.Name, &have)
 		switch {
 		case errors.Is(err, errMissing):
 			results = append(results, warnResult("recommended: "+applyPolicies, "policy %s is not installed", want.Name))
@@ -158,9 +158,9 @@ func samePolicy(a, b admissionv1.ValidatingAdmissionPolicy) bool {
 }
 
 // checkOperationSets checks that the OperationSets can be used.
-func (d *installationCheck) checkOperationSets(ctx context.Context) []checkResult {
+func (k *installationCheck) checkOperationSets(ctx context.Context) []checkResult {
 	var list v1.OperationSetList
-	if err := d.listObjects(ctx, operationSets.inNamespace(""), metav1.ListOptions{}, &list); err != nil {
+	if err := k.listObjects(ctx, operationSets.inNamespace(""), metav1.ListOptions{}, &list); err != nil {
 		return []checkResult{uncheckedResult("OperationSets are", err)}
 	}
 	var results []checkResult
@@ -188,18 +188,18 @@ func (d *installationCheck) checkOperationSets(ctx context.Context) []checkResul
 }
 
 // checkRights asks what the caller may do.
-func (c *installationCheck) checkRights(ctx context.Context) []checkResult {
+func (k *installationCheck) checkRights(ctx context.Context) []checkResult {
 	var missing []string
 	var unknown error
 	for _, r := range []authorizationv1.ResourceAttributes{
 		{Group: v1.Group, Resource: mountFaults.name, Verb: "list"},
 		{Group: v1.Group, Resource: mountFaults.name, Verb: "watch"},
-		{Group: v1.Group, Resource: diagnoses.name, Verb: "create", Namespace: c.namespace},
-		{Group: v1.Group, Resource: diagnoses.name, Verb: "watch", Namespace: c.namespace},
-		{Group: v1.Group, Resource: diagnoses.name, Verb: "delete", Namespace: c.namespace},
-		{Group: v1.Group, Resource: operationSets.name, Verb: "use", Name: v1.DefaultOperationSet, Namespace: c.namespace},
+		{Group: v1.Group, Resource: diagnoses.name, Verb: "create", Namespace: k.namespace},
+		{Group: v1.Group, Resource: diagnoses.name, Verb: "watch", Namespace: k.namespace},
+		{Group: v1.Group, Resource: diagnoses.name, Verb: "delete", Namespace: k.namespace},
+		{Group: v1.Group, Resource: operationSets.name, Verb: "use", Name: v1.DefaultOperationSet, Namespace: k.namespace},
 		{Group: v1.Group, Resource: "nodes", Verb: "repair"},
-		{Resource: pods.name, Verb: "get", Namespace: c.namespace},
+		{Resource: pods.name, Verb: "get", Namespace: k.namespace},
 	} {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &r}}
 		text := r.Verb + " " + apiResource{GroupVersion: v1.GroupVersion, name: r.Resource}.String()
@@ -209,7 +209,7 @@ func (c *installationCheck) checkRights(ctx context.Context) []checkResult {
 		if r.Namespace != "" {
 			text += " in namespace " + r.Namespace
 		}
-		if err := c.createObject(ctx, accessReviews.inNamespace(""), review); err != nil {
+		if err := k.createObject(ctx, accessReviews.inNamespace(""), review); err != nil {
 			unknown = err
 		} else if !review.Status.Allowed {
 			missing = append(missing, text)
@@ -222,5 +222,5 @@ func (c *installationCheck) checkRights(ctx context.Context) []checkResult {
 		return []checkResult{warnResult("bind kubediag-view, kubediag-operator, kubediag-pod-repairer or kubediag-node-repairer, see docs/permissions.md",
 			"you may not: %s", strings.Join(missing, "; "))}
 	}
-	return []checkResult{okResult("you may see faults, run and cancel Diagnoses in namespace %s, and repair any node", c.namespace)}
+	return []checkResult{okResult("you may see faults, run and cancel Diagnoses in namespace %s, and repair any node", k.namespace)}
 }

@@ -36,27 +36,27 @@ var (
 )
 
 // checkManager checks that the Deployment is ready and that one manager leads.
-func (c *installationCheck) checkManager(ctx context.Context) []checkResult {
+func (k *installationCheck) checkManager(ctx context.Context) []checkResult {
 	var list appsv1.DeploymentList
-	if err := c.listObjects(ctx, deployments.inNamespace(c.home), metav1.ListOptions{LabelSelector: componentLabel + "=manager"}, &list); err != nil {
+	if err := k.listObjects(ctx, deployments.inNamespace(k.home), metav1.ListOptions{LabelSelector: componentLabel + "=manager"}, &list); err != nil {
 		return []checkResult{uncheckedResult("the manager is", err)}
 	}
 	if len(list.Items) == 0 {
-		return []checkResult{failResult("install it: "+applyDefault+"; or name its namespace with --kubediag-namespace", "there is no manager in namespace %s", c.home)}
+		return []checkResult{failResult("install it: "+applyDefault+"; or name its namespace with --kubediag-namespace", "there is no manager in namespace %s", k.home)}
 	}
 	m := list.Items[0]
-	logs := fmt.Sprintf("kubectl logs -n %s deployment/%s", c.home, m.Name)
+	logs := fmt.Sprintf("kubectl logs -n %s deployment/%s", k.home, m.Name)
 	if m.Status.ReadyReplicas == 0 {
-		return []checkResult{failResult(logs, "manager %s/%s: none of %s is ready: no Diagnosis gets to its node", c.home, m.Name, verb.Count(int(m.Status.Replicas), "replica"))}
+		return []checkResult{failResult(logs, "manager %s/%s: none of %s is ready: no Diagnosis gets to its node", k.home, m.Name, verb.Count(int(m.Status.Replicas), "replica"))}
 	}
 	var lease coordinationv1.Lease
-	err := c.getObject(ctx, leases.inNamespace(c.home), managerLease, &lease)
+	err := k.getObject(ctx, leases.inNamespace(k.home), managerLease, &lease)
 	if err != nil && !errors.Is(err, errMissing) {
 		return []checkResult{uncheckedResult("the Lease of the manager is", err)}
 	}
-	held, ok := leaseRenewed(&lease, c.now)
+	held, ok := leaseRenewed(&lease, k.now)
 	if err != nil || !ok {
-		return []checkResult{warnResult(logs, "manager %s/%s: no leader has renewed its Lease for %s, by the clock of this machine", c.home, m.Name, held)}
+		return []checkResult{warnResult(logs, "manager %s/%s: no leader has renewed its Lease for %s, by the clock of this machine", k.home, m.Name, held)}
 	}
 	return []checkResult{okResult("manager: %d of %s ready, one leads", m.Status.ReadyReplicas, verb.Count(int(m.Status.Replicas), "replica"))}
 }
@@ -76,32 +76,32 @@ func leaseRenewed(l *coordinationv1.Lease, now time.Time) (string, bool) {
 }
 
 // checkAgents checks the DaemonSet, and that the agent of each node renews its Lease.
-func (c *installationCheck) checkAgents(ctx context.Context) []checkResult {
+func (k *installationCheck) checkAgents(ctx context.Context) []checkResult {
 	var sets appsv1.DaemonSetList
-	if err := c.listObjects(ctx, daemonSets.inNamespace(c.home), metav1.ListOptions{LabelSelector: componentLabel + "=agent"}, &sets); err != nil {
+	if err := k.listObjects(ctx, daemonSets.inNamespace(k.home), metav1.ListOptions{LabelSelector: componentLabel + "=agent"}, &sets); err != nil {
 		return []checkResult{uncheckedResult("the agents are", err)}
 	}
 	if len(sets.Items) == 0 {
-		return []checkResult{failResult("install it: "+applyDefault+"; or name its namespace with --kubediag-namespace", "there is no DaemonSet of agents in namespace %s", c.home)}
+		return []checkResult{failResult("install it: "+applyDefault+"; or name its namespace with --kubediag-namespace", "there is no DaemonSet of agents in namespace %s", k.home)}
 	}
 	set := sets.Items[0]
 	results := []checkResult{okResult("agents: %d of %d ready", set.Status.NumberReady, set.Status.DesiredNumberScheduled)}
 	if set.Status.NumberReady < set.Status.DesiredNumberScheduled {
-		results[0] = failResult(fmt.Sprintf("kubectl get pods -n %s -l %s=agent -o wide", c.home, componentLabel),
+		results[0] = failResult(fmt.Sprintf("kubectl get pods -n %s -l %s=agent -o wide", k.home, componentLabel),
 			"agents: %d of %d ready", set.Status.NumberReady, set.Status.DesiredNumberScheduled)
 	}
-	results = append(results, c.checkCoverage(ctx)...)
-	return append(results, sentinelMode(&set, c.home))
+	results = append(results, k.checkCoverage(ctx)...)
+	return append(results, sentinelMode(&set, k.home))
 }
 
 // checkCoverage checks that each node has an agent that answers.
-func (c *installationCheck) checkCoverage(ctx context.Context) []checkResult {
-	all, err := c.linuxNodes(ctx)
+func (k *installationCheck) checkCoverage(ctx context.Context) []checkResult {
+	all, err := k.linuxNodes(ctx)
 	if err != nil {
 		return []checkResult{uncheckedResult("nodes are", err)}
 	}
 	var list coordinationv1.LeaseList
-	if err := c.listObjects(ctx, leases.inNamespace(c.home), metav1.ListOptions{LabelSelector: v1.LabelAgent}, &list); err != nil {
+	if err := k.listObjects(ctx, leases.inNamespace(k.home), metav1.ListOptions{LabelSelector: v1.LabelAgent}, &list); err != nil {
 		return []checkResult{uncheckedResult("the Leases of the agents are", err)}
 	}
 	byName := map[string]*coordinationv1.Lease{}
@@ -115,7 +115,7 @@ func (c *installationCheck) checkCoverage(ctx context.Context) []checkResult {
 			without = append(without, n.Name)
 			continue
 		}
-		if since, ok := leaseRenewed(lease, c.now); !ok {
+		if since, ok := leaseRenewed(lease, k.now); !ok {
 			silent = append(silent, fmt.Sprintf("%s (%s)", n.Name, since))
 		}
 	}
@@ -149,9 +149,9 @@ func sentinelMode(set *appsv1.DaemonSet, home string) checkResult {
 }
 
 // linuxNodes are the nodes that can have an agent.
-func (c *installationCheck) linuxNodes(ctx context.Context) ([]corev1.Node, error) {
+func (k *installationCheck) linuxNodes(ctx context.Context) ([]corev1.Node, error) {
 	var list corev1.NodeList
-	if err := c.listObjects(ctx, nodes.inNamespace(""), metav1.ListOptions{}, &list); err != nil {
+	if err := k.listObjects(ctx, nodes.inNamespace(""), metav1.ListOptions{}, &list); err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(list.Items, func(n corev1.Node) bool {
@@ -161,8 +161,8 @@ func (c *installationCheck) linuxNodes(ctx context.Context) ([]corev1.Node, erro
 }
 
 // checkNodes names the kernels and the kubelets that are a risk.
-func (c *installationCheck) checkNodes(ctx context.Context) []checkResult {
-	all, err := c.linuxNodes(ctx)
+func (k *installationCheck) checkNodes(ctx context.Context) []checkResult {
+	all, err := k.linuxNodes(ctx)
 	if err != nil {
 		return []checkResult{uncheckedResult("nodes are", err)}
 	}
@@ -183,7 +183,7 @@ func (c *installationCheck) checkNodes(ctx context.Context) []checkResult {
 	}
 	var results []checkResult
 	if len(buggy) > 0 {
-		results = append(results, warnResult("sentinel mode Automatic heals it before it hurts; "+c.commandLine("lint", "-A")+" names the workloads at risk; a kubelet from 1.19 on has it not",
+		results = append(results, warnResult("sentinel mode Automatic heals it before it hurts; "+k.commandLine("lint", "-A")+" names the workloads at risk; a kubelet from 1.19 on has it not",
 			"%s with kubernetes#68211 (stale subPaths): %s", verb.Count(len(buggy), "kubelet"), listNames(buggy)))
 	}
 	if len(old) > 0 {
@@ -200,9 +200,9 @@ func (c *installationCheck) checkNodes(ctx context.Context) []checkResult {
 }
 
 // checkFaults counts what is broken, and what could be healed now.
-func (c *installationCheck) checkFaults(ctx context.Context) []checkResult {
+func (k *installationCheck) checkFaults(ctx context.Context) []checkResult {
 	var list v1.MountFaultList
-	if err := c.listObjects(ctx, mountFaults.inNamespace(""), metav1.ListOptions{}, &list); err != nil {
+	if err := k.listObjects(ctx, mountFaults.inNamespace(""), metav1.ListOptions{}, &list); err != nil {
 		return []checkResult{uncheckedResult("faults are", err)}
 	}
 	safe, people := 0, 0
@@ -216,10 +216,10 @@ func (c *installationCheck) checkFaults(ctx context.Context) []checkResult {
 	}
 	var results []checkResult
 	if safe > 0 {
-		results = append(results, warnResult(c.commandLine("faults", "-A"), "%s could be healed now, and nothing would be lost", verb.Count(safe, "fault")))
+		results = append(results, warnResult(k.commandLine("faults", "-A"), "%s could be healed now, and nothing would be lost", verb.Count(safe, "fault")))
 	}
 	if people > 0 {
-		results = append(results, warnResult(c.commandLine("faults", "-A"), "%s wait for a driver or for a person", verb.Count(people, "fault")))
+		results = append(results, warnResult(k.commandLine("faults", "-A"), "%s wait for a driver or for a person", verb.Count(people, "fault")))
 	}
 	if len(results) == 0 {
 		results = append(results, okResult("no fault waits to be healed"))

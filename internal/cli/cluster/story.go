@@ -36,64 +36,64 @@ func newStory(s terminal.Screen, d *v1.Diagnosis) *progressPrinter {
 }
 
 // headline is the headline.
-func (p *progressPrinter) headline(target string) string {
-	return p.Text(p.Paint(terminal.Bold, printable.Quoted(target)) + "\n")
+func (w *progressPrinter) headline(target string) string {
+	return w.Text(w.Paint(terminal.Bold, printable.Quoted(target)) + "\n")
 }
 
 // isNew reports whether a text is new.
-func (p *progressPrinter) isNew(key string) bool {
-	if p.said[key] {
+func (w *progressPrinter) isNew(key string) bool {
+	if w.said[key] {
 		return false
 	}
-	p.said[key] = true
+	w.said[key] = true
 	return true
 }
 
 // newsText is what has happened since the last time.
-func (s *progressPrinter) newsText(diagnosis *v1.Diagnosis) string {
+func (w *progressPrinter) newsText(diagnosis *v1.Diagnosis) string {
 	var b strings.Builder
-	b.WriteString(s.conditionText(diagnosis))
+	b.WriteString(w.conditionText(diagnosis))
 	for i := range diagnosis.Status.Operations {
-		b.WriteString(s.operationText(&diagnosis.Status.Operations[i]))
+		b.WriteString(w.operationText(&diagnosis.Status.Operations[i]))
 	}
 	for i := range diagnosis.Status.Faults {
-		b.WriteString(s.faultText(&diagnosis.Status.Faults[i]))
+		b.WriteString(w.faultText(&diagnosis.Status.Faults[i]))
 	}
-	if p := diagnosis.Status.Plan; p != nil && !s.agreed && s.isNew("plan "+p.Hash) && (s.planned || !hasEnded(diagnosis)) {
-		b.WriteString(s.planText(diagnosis))
+	if p := diagnosis.Status.Plan; p != nil && !w.agreed && w.isNew("plan "+p.Hash) && (w.planned || !hasEnded(diagnosis)) {
+		b.WriteString(w.planText(diagnosis))
 	}
 	for i := range diagnosis.Status.Operations {
-		b.WriteString(s.actionLines(&diagnosis.Status.Operations[i]))
+		b.WriteString(w.actionLines(&diagnosis.Status.Operations[i]))
 	}
 	for i := range diagnosis.Status.Faults {
-		b.WriteString(s.healedText(&diagnosis.Status.Faults[i]))
+		b.WriteString(w.healedText(&diagnosis.Status.Faults[i]))
 	}
-	if hasEnded(diagnosis) && s.isNew("end") {
-		b.WriteString(s.finalText(diagnosis))
+	if hasEnded(diagnosis) && w.isNew("end") {
+		b.WriteString(w.finalText(diagnosis))
 	}
 	if b.Len() > 0 {
-		s.hasStarted.Store(true)
+		w.hasStarted.Store(true)
 	}
-	return s.Text(b.String())
+	return w.Text(b.String())
 }
 
 // conditionText say who has taken the Diagnosis, or what it waits for.
-func (p *progressPrinter) conditionText(diagnosis *v1.Diagnosis) string {
+func (w *progressPrinter) conditionText(diagnosis *v1.Diagnosis) string {
 	c := meta.FindStatusCondition(diagnosis.Status.Conditions, v1.ConditionAccepted)
 	switch {
-	case diagnosis.Status.Phase == v1.DiagnosisUnknown && p.isNew("lost"):
-		return p.Marked("  ", "!", terminal.Yellow, "the agent of node "+diagnosis.Spec.NodeName+" does not answer; the Diagnosis goes on when it is back")
-	case c == nil || hasEnded(diagnosis) && c.Status != metav1.ConditionTrue || !p.isNew(string(c.Status)+c.Message):
+	case diagnosis.Status.Phase == v1.DiagnosisUnknown && w.isNew("lost"):
+		return w.Marked("  ", "!", terminal.Yellow, "the agent of node "+diagnosis.Spec.NodeName+" does not answer; the Diagnosis goes on when it is back")
+	case c == nil || hasEnded(diagnosis) && c.Status != metav1.ConditionTrue || !w.isNew(string(c.Status)+c.Message):
 		return ""
 	case c.Status == metav1.ConditionTrue:
-		return p.Marked("  ", "✓", terminal.Green, fmt.Sprintf("accepted by the agent of node %s as Diagnosis %s/%s", diagnosis.Spec.NodeName, diagnosis.Namespace, diagnosis.Name))
+		return w.Marked("  ", "✓", terminal.Green, fmt.Sprintf("accepted by the agent of node %s as Diagnosis %s/%s", diagnosis.Spec.NodeName, diagnosis.Namespace, diagnosis.Name))
 	}
-	return p.Marked("  ", "!", terminal.Yellow, "waits: "+c.Message)
+	return w.Marked("  ", "!", terminal.Yellow, "waits: "+c.Message)
 }
 
 // operationText says how one has ended.
-func (p *progressPrinter) operationText(o *v1.OperationRun) string {
-	if o.Phase == v1.OperationRunning || !p.isNew(fmt.Sprintf("operation %d %s", o.ID, o.Phase)) {
+func (w *progressPrinter) operationText(o *v1.OperationRun) string {
+	if o.Phase == v1.OperationRunning || !w.isNew(fmt.Sprintf("operation %d %s", o.ID, o.Phase)) {
 		return ""
 	}
 	text := o.Operation
@@ -102,36 +102,36 @@ func (p *progressPrinter) operationText(o *v1.OperationRun) string {
 	}
 	switch o.Phase {
 	case v1.OperationSucceeded:
-		if p.planned && len(o.Actions) > 0 {
+		if w.planned && len(o.Actions) > 0 {
 			text += ": planned, and nothing was changed"
 		}
 	case v1.OperationFailed:
-		return p.Marked("  ", "✗", terminal.Red, text+" failed: "+o.Message)
+		return w.Marked("  ", "✗", terminal.Red, text+" failed: "+o.Message)
 	case v1.OperationNotApplicable:
-		return p.Marked("  ", "-", terminal.Dim, text+": "+o.Message)
+		return w.Marked("  ", "-", terminal.Dim, text+": "+o.Message)
 	}
-	return p.Marked("  ", "✓", terminal.Green, text)
+	return w.Marked("  ", "✓", terminal.Green, text)
 }
 
 // healedText says which fault is gone.
-func (p *progressPrinter) healedText(f *v1.Fault) string {
+func (w *progressPrinter) healedText(f *v1.Fault) string {
 	name := f.Code + faultLocation(f)
-	if f.State != v1.FaultHealed || !p.isNew("healed "+name) {
+	if f.State != v1.FaultHealed || !w.isNew("healed "+name) {
 		return ""
 	}
-	return p.Marked("  ", "✓", terminal.Green, name+" is healed")
+	return w.Marked("  ", "✓", terminal.Green, name+" is healed")
 }
 
 // faultText says what was found, and what proves it. The plan that was agreed to has shown that before.
-func (p *progressPrinter) faultText(f *v1.Fault) string {
+func (w *progressPrinter) faultText(f *v1.Fault) string {
 	name := f.Code + faultLocation(f)
-	if f.State == v1.FaultHealed || p.agreed || !p.isNew("fault "+name) {
+	if f.State == v1.FaultHealed || w.agreed || !w.isNew("fault "+name) {
 		return ""
 	}
 	var b strings.Builder
-	b.WriteString(p.Marked("  ", "✗", terminal.Red, name))
+	b.WriteString(w.Marked("  ", "✗", terminal.Red, name))
 	for _, fact := range f.Evidence[:min(len(f.Evidence), maxEvidence)] {
-		b.WriteString(p.Paint(terminal.Dim, strings.TrimSuffix(p.Wrap("      ", printable.Quoted(fact), 8), "\n")) + "\n")
+		b.WriteString(w.Paint(terminal.Dim, strings.TrimSuffix(w.Wrap("      ", printable.Quoted(fact), 8), "\n")) + "\n")
 	}
 	return b.String()
 }
@@ -156,22 +156,22 @@ func faultLocation(f *v1.Fault) string {
 }
 
 // planText lists what would be done, and why that is safe.
-func (s *progressPrinter) planText(diagnosis *v1.Diagnosis) string {
+func (w *progressPrinter) planText(diagnosis *v1.Diagnosis) string {
 	p := diagnosis.Status.Plan
 	loss := "nothing is lost"
 	if !p.Lossless {
 		loss = "could be lost: " + strings.Join(p.Loss, "; ")
 	}
 	var b strings.Builder
-	b.WriteString(s.Wrap("", printable.Quoted(fmt.Sprintf("Plan %.12s, %s; %s", p.Hash, verb.Count(int(p.Actions), "action"), loss)), 2))
+	b.WriteString(w.Wrap("", printable.Quoted(fmt.Sprintf("Plan %.12s, %s; %s", p.Hash, verb.Count(int(p.Actions), "action"), loss)), 2))
 	for _, o := range diagnosis.Status.Operations {
 		if o.Operation != p.Operation {
 			continue
 		}
 		for i, a := range o.Actions {
-			b.WriteString(s.Wrap(fmt.Sprintf("  %d ", i+1), printable.Quoted(a.Kind+" "+a.Target), 4))
+			b.WriteString(w.Wrap(fmt.Sprintf("  %d ", i+1), printable.Quoted(a.Kind+" "+a.Target), 4))
 			if a.Safety != "" {
-				b.WriteString(s.Paint(terminal.Dim, strings.TrimSuffix(s.Wrap("      ", printable.Quoted(a.Safety), 6), "\n")) + "\n")
+				b.WriteString(w.Paint(terminal.Dim, strings.TrimSuffix(w.Wrap("      ", printable.Quoted(a.Safety), 6), "\n")) + "\n")
 			}
 		}
 	}
@@ -179,10 +179,10 @@ func (s *progressPrinter) planText(diagnosis *v1.Diagnosis) string {
 }
 
 // actionLines say which were done and which have failed.
-func (p *progressPrinter) actionLines(o *v1.OperationRun) string {
+func (w *progressPrinter) actionLines(o *v1.OperationRun) string {
 	var b strings.Builder
 	for i, a := range o.Actions {
-		if a.Phase == v1.ActionPlanned || !p.isNew(fmt.Sprintf("action %d %d %s", o.ID, i, a.Phase)) {
+		if a.Phase == v1.ActionPlanned || !w.isNew(fmt.Sprintf("action %d %d %s", o.ID, i, a.Phase)) {
 			continue
 		}
 		text := fmt.Sprintf("%d %s %s", i+1, a.Kind, a.Target)
@@ -190,17 +190,17 @@ func (p *progressPrinter) actionLines(o *v1.OperationRun) string {
 			text += ": " + a.Message
 		}
 		if a.Phase == v1.ActionFailed {
-			b.WriteString(p.Marked("  ", "✗", terminal.Red, text))
+			b.WriteString(w.Marked("  ", "✗", terminal.Red, text))
 		} else {
-			b.WriteString(p.Marked("  ", "✓", terminal.Green, text))
+			b.WriteString(w.Marked("  ", "✓", terminal.Green, text))
 		}
 	}
 	return b.String()
 }
 
 // finalText is the last line: what came of it.
-func (p *progressPrinter) finalText(diagnosis *v1.Diagnosis) string {
-	text, took := strings.TrimSuffix(diagnosis.Status.Summary, "."), formatSeconds(time.Since(p.startTime))
+func (w *progressPrinter) finalText(diagnosis *v1.Diagnosis) string {
+	text, took := strings.TrimSuffix(diagnosis.Status.Summary, "."), formatSeconds(time.Since(w.startTime))
 	if text == "" {
 		if c := meta.FindStatusCondition(diagnosis.Status.Conditions, v1.ConditionComplete); c != nil {
 			text = c.Message
@@ -210,13 +210,13 @@ func (p *progressPrinter) finalText(diagnosis *v1.Diagnosis) string {
 	case v1.OutcomePlanned:
 		return "" // the plan says it
 	case v1.OutcomeHealed:
-		return p.Marked("", "✓", terminal.Green, "Healed in "+took+". "+text)
+		return w.Marked("", "✓", terminal.Green, "Healed in "+took+". "+text)
 	case v1.OutcomeNoFault:
-		return p.Marked("", "✓", terminal.Green, text+" ("+took+")")
+		return w.Marked("", "✓", terminal.Green, text+" ("+took+")")
 	case v1.OutcomeCompleted:
-		return p.Marked("", "✓", terminal.Green, text)
+		return w.Marked("", "✓", terminal.Green, text)
 	}
-	return p.Marked("", "✗", terminal.Red, text)
+	return w.Marked("", "✗", terminal.Red, text)
 }
 
 // formatSeconds is a duration, as kubediag scan writes it.
