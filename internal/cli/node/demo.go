@@ -109,136 +109,136 @@ type demoRun struct {
 	store store.Memory
 }
 
-func (d *demoRun) printText(format string, args ...any) { fmt.Fprintf(d.out, format+"\n", args...) }
+func (g *demoRun) printText(format string, args ...any) { fmt.Fprintf(g.out, format+"\n", args...) }
 
-func (d *demoRun) runDemo(ctx context.Context) error {
-	if err := d.breakSubPath(ctx); err != nil {
+func (g *demoRun) runDemo(ctx context.Context) error {
+	if err := g.breakSubPath(ctx); err != nil {
 		return fmt.Errorf("cause the fault: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go d.node.syncLoop(ctx)
-	diagnosis, err := d.diagnosePod(ctx)
+	go g.node.syncLoop(ctx)
+	diagnosis, err := g.diagnosePod(ctx)
 	if err != nil {
 		return err
 	}
 	if diagnosis.Status.Phase != v1.DiagnosisSucceeded {
-		return errors.Join(fmt.Errorf("the Diagnosis ended with phase %q", diagnosis.Status.Phase), d.printDiagnosis(diagnosis))
+		return errors.Join(fmt.Errorf("the Diagnosis ended with phase %q", diagnosis.Status.Phase), g.printDiagnosis(diagnosis))
 	}
-	if err := d.checkContainer(); err != nil {
+	if err := g.checkContainer(); err != nil {
 		return err
 	}
-	return d.printDiagnosis(diagnosis)
+	return g.printDiagnosis(diagnosis)
 }
 
 // breakSubPath plays the life of the pod up to where its container cannot start again.
-func (d *demoRun) breakSubPath(ctx context.Context) (err error) {
-	d.printText("kubernetes#68211, with real mounts in a mount namespace of its own. The kubelet is played by a stand-in.\n")
-	if d.node, err = newDemoKubelet(d.dir, oldContent+"\n"); err != nil {
+func (g *demoRun) breakSubPath(ctx context.Context) (err error) {
+	g.printText("kubernetes#68211, with real mounts in a mount namespace of its own. The kubelet is played by a stand-in.\n")
+	if g.node, err = newDemoKubelet(g.dir, oldContent+"\n"); err != nil {
 		return err
 	}
-	if err := d.node.startContainer(); err != nil {
+	if err := g.node.startContainer(); err != nil {
 		return err
 	}
-	d.printText("1. Pod %s/%s runs. Its container %s sees the item %s of a ConfigMap by subPath.", podNamespace, podName, containerName, subPath)
-	d.printText("   the container reads:  %s", d.node.contentLine())
-	if err := d.node.updateVolume(newContent + "\n"); err != nil {
+	g.printText("1. Pod %s/%s runs. Its container %s sees the item %s of a ConfigMap by subPath.", podNamespace, podName, containerName, subPath)
+	g.printText("   the container reads:  %s", g.node.contentLine())
+	if err := g.node.updateVolume(newContent + "\n"); err != nil {
 		return err
 	}
-	state, err := mount.Inspect(d.node.point)
+	state, err := mount.Inspect(g.node.point)
 	if err != nil {
 		return err
 	}
-	d.printText("2. The ConfigMap is updated. The kubelet puts the new content in place and deletes the old, which is still bound:")
-	d.printText("   %s on %s, %d links left", state.Root, d.withoutDemoDir(state.Point), state.Nlink)
-	if err := d.node.stopContainer(ctx); err != nil {
+	g.printText("2. The ConfigMap is updated. The kubelet puts the new content in place and deletes the old, which is still bound:")
+	g.printText("   %s on %s, %d links left", state.Root, g.withoutDemoDir(state.Point), state.Nlink)
+	if err := g.node.stopContainer(ctx); err != nil {
 		return err
 	}
-	err = d.node.startContainer()
+	err = g.node.startContainer()
 	if !errors.Is(err, sys.ENOENT) {
 		return fmt.Errorf("the container started: %w", err)
 	}
-	d.printText("3. The container ends. Its next start fails, and so would every one after it:")
-	d.printText("   %s", strings.ReplaceAll(err.Error(), d.dir, ""))
+	g.printText("3. The container ends. Its next start fails, and so would every one after it:")
+	g.printText("   %s", strings.ReplaceAll(err.Error(), g.dir, ""))
 	return nil
 }
 
 // diagnosePod runs the manifests of the walkthrough, with the pipeline and the processors of the agent.
-func (p *demoRun) diagnosePod(ctx context.Context) (*v1.Diagnosis, error) {
+func (g *demoRun) diagnosePod(ctx context.Context) (*v1.Diagnosis, error) {
 	for _, manifest := range []string{operations.SubPathRemount, samples.Diagnosis} {
-		if err := p.store.Load(strings.NewReader(manifest)); err != nil {
+		if err := g.store.Load(strings.NewReader(manifest)); err != nil {
 			return nil, err
 		}
 	}
-	node, err := kubelet.Local(p.node.root)
+	node, err := kubelet.Local(g.node.root)
 	if err != nil {
 		return nil, err
 	}
-	registry, err := registry.New(registry.Deps{Pods: p.node, Kubelet: node, Runtime: p.node})
+	registry, err := registry.New(registry.Deps{Pods: g.node, Kubelet: node, Runtime: g.node})
 	if err != nil {
 		return nil, err
 	}
-	data := filepath.Join(p.dir, "kubediag")
+	data := filepath.Join(g.dir, "kubediag")
 	if err := os.Mkdir(data, 0o700); err != nil {
 		return nil, err
 	}
-	e, err := pipeline.New(pipeline.Options{Node: nodeName, DataRoot: data, Registry: registry, Store: &p.store, Observer: p})
+	e, err := pipeline.New(pipeline.Options{Node: nodeName, DataRoot: data, Registry: registry, Store: &g.store, Observer: g})
 	if err != nil {
 		return nil, err
 	}
-	d, err := p.store.Diagnosis("default", "subpath-remount-diagnosis")
+	d, err := g.store.Diagnosis("default", "subpath-remount-diagnosis")
 	if err != nil {
 		return nil, err
 	}
-	p.printText("4. Diagnosis %s runs OperationSet %s:", d.Name, d.Spec.OperationSet)
-	p.store.Saved = p.printPlan
+	g.printText("4. Diagnosis %s runs OperationSet %s:", d.Name, d.Spec.OperationSet)
+	g.store.Saved = g.printPlan
 	return e.Run(ctx, d)
 }
 
 // printPlan prints the plan of a recoverer when it is stored, before anything of it is done.
-func (p *demoRun) printPlan(d *v1.Diagnosis) {
+func (g *demoRun) printPlan(d *v1.Diagnosis) {
 	for _, run := range d.Status.Operations {
 		for _, a := range run.Actions {
 			if a.Phase != v1.ActionPlanned || run.Phase != v1.OperationRunning {
 				continue
 			}
-			p.printText("   plan    %s %s", a.Kind, p.withoutDemoDir(a.Target))
-			p.printText("           safe: %s", p.withoutDemoDir(a.Safety))
-			p.printText("           lost: %s", p.withoutDemoDir(a.Loss))
+			g.printText("   plan    %s %s", a.Kind, g.withoutDemoDir(a.Target))
+			g.printText("           safe: %s", g.withoutDemoDir(a.Safety))
+			g.printText("           lost: %s", g.withoutDemoDir(a.Loss))
 		}
 	}
 }
 
 // OperationEnded prints how an operation went.
-func (d *demoRun) OperationEnded(_ *v1.Diagnosis, run v1.OperationRun) {
+func (g *demoRun) OperationEnded(_ *v1.Diagnosis, run v1.OperationRun) {
 	took := run.CompletionTime.Sub(run.StartTime.Time).Milliseconds()
-	d.printText("   %-9s %s, %d ms %s", run.Phase, run.Operation, took, d.withoutDemoDir(run.Message))
+	g.printText("   %-9s %s, %d ms %s", run.Phase, run.Operation, took, g.withoutDemoDir(run.Message))
 }
 
 // ActionEnded prints what became of one action of a plan.
-func (d *demoRun) ActionEnded(_ *v1.Diagnosis, _ string, a pipeline.ActionEnd) {
-	d.printText("   %-7s %s %s %s", strings.ToLower(string(a.Phase)), a.Kind, d.withoutDemoDir(a.Target), d.withoutDemoDir(a.Message))
+func (g *demoRun) ActionEnded(_ *v1.Diagnosis, _ string, a pipeline.ActionEnd) {
+	g.printText("   %-7s %s %s %s", strings.ToLower(string(a.Phase)), a.Kind, g.withoutDemoDir(a.Target), g.withoutDemoDir(a.Message))
 }
 
 // checkContainer looks at the container, which has started again.
-func (d *demoRun) checkContainer() error {
-	content := d.node.contentLine()
-	d.printText("5. The container runs again, with no stale mount in its way.")
-	d.printText("   the container reads:  %s\n", content)
+func (g *demoRun) checkContainer() error {
+	content := g.node.contentLine()
+	g.printText("5. The container runs again, with no stale mount in its way.")
+	g.printText("   the container reads:  %s\n", content)
 	if content != newContent {
 		return fmt.Errorf("the container reads %q, not the new content", content)
 	}
 	return nil
 }
 
-func (p *demoRun) printDiagnosis(d *v1.Diagnosis) error {
+func (g *demoRun) printDiagnosis(d *v1.Diagnosis) error {
 	text, err := store.YAML(d)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(p.out, "---\n%s", text)
+	_, err = fmt.Fprintf(g.out, "---\n%s", text)
 	return err
 }
 
 // withoutDemoDir leaves the directory of the demo out of a text.
-func (d *demoRun) withoutDemoDir(text string) string { return strings.ReplaceAll(text, d.dir+"/", "/") }
+func (g *demoRun) withoutDemoDir(text string) string { return strings.ReplaceAll(text, g.dir+"/", "/") }

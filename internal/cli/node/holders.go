@@ -130,43 +130,43 @@ func newInspector(n *kubelet.Node, scanner *mountns.Scanner, runtime *boundedRun
 }
 
 // inspectDevice looks at one device.
-func (h *holderInspection) inspectDevice(ctx context.Context, at namedDevice, start time.Time) (*holdersReport, error) {
-	c, err := h.inspector.Inspect(ctx, at.device)
+func (l *holderInspection) inspectDevice(ctx context.Context, at namedDevice, start time.Time) (*holdersReport, error) {
+	c, err := l.inspector.Inspect(ctx, at.device)
 	if err != nil {
 		return nil, err
 	}
-	d, err := h.deviceUseOf(ctx, c)
+	d, err := l.deviceUseOf(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	d.Device.MountPoint = at.point
 	r := &holdersReport{SchemaVersion: schemaVersion, deviceUse: d}
-	r.Looked.coverageOrigin, err = h.coverageFrom(start, r.Looked)
+	r.Looked.coverageOrigin, err = l.coverageFrom(start, r.Looked)
 	r.partial = r.Looked.mayHideHolder()
 	return r, err
 }
 
 // inspectAbandoned looks at every device that the host has done with and another mount namespace keeps.
-func (h *holderInspection) inspectAbandoned(ctx context.Context, start time.Time) (*abandonedReport, error) {
-	cases, err := h.inspector.FindAbandoned(ctx)
+func (l *holderInspection) inspectAbandoned(ctx context.Context, start time.Time) (*abandonedReport, error) {
+	cases, err := l.inspector.FindAbandoned(ctx)
 	if err != nil {
 		return nil, err
 	}
 	r := &abandonedReport{SchemaVersion: schemaVersion, Devices: []deviceUse{}}
 	for _, c := range cases {
-		d, err := h.deviceUseOf(ctx, c)
+		d, err := l.deviceUseOf(ctx, c)
 		if err != nil {
 			return nil, err
 		}
 		r.Devices = append(r.Devices, d)
 	}
-	_, survey, err := h.scanner.FileSystems() // the same once more, out of what was remembered
+	_, survey, err := l.scanner.FileSystems() // the same once more, out of what was remembered
 	if err != nil {
 		return nil, err
 	}
 	r.Looked.namespaceCoverage = newLookedThrough(survey)
 	r.Looked.Denied = countRefused(r.Looked.Denied)
-	r.Looked.coverageOrigin, err = h.coverageFrom(start, r.Looked)
+	r.Looked.coverageOrigin, err = l.coverageFrom(start, r.Looked)
 	for i := range r.Devices {
 		r.Devices[i].partial = r.Looked.mayHideHolder()
 	}
@@ -177,8 +177,8 @@ func (h *holderInspection) inspectAbandoned(ctx context.Context, start time.Time
 const neverKubelets = "none of its mounts is a copy of one of the kubelet's"
 
 // deviceUseOf is what is told about a case.
-func (h *holderInspection) deviceUseOf(ctx context.Context, usage *device.Usage) (deviceUse, error) {
-	why, err := h.inUseReasons(ctx, usage, maxStackDepth)
+func (l *holderInspection) deviceUseOf(ctx context.Context, usage *device.Usage) (deviceUse, error) {
+	why, err := l.inUseReasons(ctx, usage, maxStackDepth)
 	if err != nil {
 		return deviceUse{}, err
 	}
@@ -186,14 +186,14 @@ func (h *holderInspection) deviceUseOf(ctx context.Context, usage *device.Usage)
 	if foreign {
 		why = []string{neverKubelets}
 	}
-	h.notes = append(h.notes, timedOutSources(usage)...)
+	l.notes = append(l.notes, timedOutSources(usage)...)
 	u, err := newDeviceUse(usage, why)
 	if u.foreign = foreign; len(why) == 0 && usage.IsHeld() && !usage.HasCopies() && usage.HasUnreadTable() {
 		u.Device.State = stateUnknown
 	}
 	u.Looked.Denied = countRefused(max(u.Looked.Denied, u.Looked.Locked))
-	if h.release != "" && u.isHeld() && u.Device.Removable {
-		u.release = h.release + " " + fault.Quote(u.Device.Name)
+	if l.release != "" && u.isHeld() && u.Device.Removable {
+		u.release = l.release + " " + fault.Quote(u.Device.Name)
 	}
 	return u, err
 }
@@ -224,12 +224,12 @@ func (l *holderInspection) inUseReasons(ctx context.Context, c *device.Usage, de
 }
 
 // inUseThroughStack is inUseReasons for the device with that node. It may have gone.
-func (h *holderInspection) inUseThroughStack(ctx context.Context, node string, depth int) (why []string, err error) {
-	d, err := h.inspector.Finder.Sys.Resolve(strings.ReplaceAll(strings.TrimPrefix(node, "/dev/"), "/", "!"))
+func (l *holderInspection) inUseThroughStack(ctx context.Context, node string, depth int) (why []string, err error) {
+	d, err := l.inspector.Finder.Sys.Resolve(strings.ReplaceAll(strings.TrimPrefix(node, "/dev/"), "/", "!"))
 	if err == nil {
 		var c *device.Usage
-		if c, err = h.inspector.Inspect(ctx, d); err == nil {
-			why, err = h.inUseReasons(ctx, c, depth)
+		if c, err = l.inspector.Inspect(ctx, d); err == nil {
+			why, err = l.inUseReasons(ctx, c, depth)
 		}
 	}
 	if errors.Is(err, blockdev.ErrNotFound) || errors.Is(err, blockdev.ErrChanged) {
@@ -242,15 +242,15 @@ func (h *holderInspection) inUseThroughStack(ctx context.Context, node string, d
 }
 
 // coverageFrom says where it was looked from, what was not looked at, and how long it took.
-func (h *holderInspection) coverageFrom(start time.Time, looked holderCoverage) (coverageOrigin, error) {
-	ns, err := h.node.Namespace()
+func (l *holderInspection) coverageFrom(start time.Time, looked holderCoverage) (coverageOrigin, error) {
+	ns, err := l.node.Namespace()
 	if err != nil {
 		return coverageOrigin{}, err
 	}
 	return coverageOrigin{
-		KubeletRoot: h.node.Root, KubeletPID: h.node.PID, MountNamespace: ns.Inode,
-		NameErrors: h.runtime.errorTexts(), Milliseconds: float64(time.Since(start).Microseconds()) / 1000,
-		NotLookedAt: slices.Concat(hiddenProcessGaps(looked.Denied, looked.Partial), skippedGaps(looked.skipped), h.runtime.coverageGaps()), Notes: h.notes,
+		KubeletRoot: l.node.Root, KubeletPID: l.node.PID, MountNamespace: ns.Inode,
+		NameErrors: l.runtime.errorTexts(), Milliseconds: float64(time.Since(start).Microseconds()) / 1000,
+		NotLookedAt: slices.Concat(hiddenProcessGaps(looked.Denied, looked.Partial), skippedGaps(looked.skipped), l.runtime.coverageGaps()), Notes: l.notes,
 		blind: processesHidden(),
 	}, nil
 }
@@ -267,12 +267,12 @@ type namedDevice struct {
 
 // findDevice finds the device that spec names: by the path of its node, by the kernel's name for it, by number, or by
 // the path of anything on it. Paths are those that the kubelet sees.
-func (h *holderInspection) findDevice(ctx context.Context, spec string) (namedDevice, error) {
-	d, err := h.inspector.Resolve(ctx, spec)
+func (l *holderInspection) findDevice(ctx context.Context, spec string) (namedDevice, error) {
+	d, err := l.inspector.Resolve(ctx, spec)
 	if err == nil || !errors.Is(err, blockdev.ErrNotBlock) {
 		return namedDevice{device: d}, err
 	}
-	m, err := callWithin(ctx, pathTimeout, func(ctx context.Context) (mountinfo.Mount, error) { return h.mountOfPath(ctx, spec) })
+	m, err := callWithin(ctx, pathTimeout, func(ctx context.Context) (mountinfo.Mount, error) { return l.mountOfPath(ctx, spec) })
 	if err != nil {
 		return namedDevice{}, fmt.Errorf("find file system of %q: %w", spec, err)
 	}
@@ -283,8 +283,8 @@ func (h *holderInspection) findDevice(ctx context.Context, spec string) (namedDe
 }
 
 // mountOfPath is the mount that a path lies on. It may wait for the file systems on the way.
-func (h *holderInspection) mountOfPath(ctx context.Context, name string) (m mountinfo.Mount, err error) {
-	err = h.node.Do(ctx, func() error {
+func (l *holderInspection) mountOfPath(ctx context.Context, name string) (m mountinfo.Mount, err error) {
+	err = l.node.Do(ctx, func() error {
 		fd, resolved, err := sys.Walk{}.Resolve(name)
 		fd.Close()
 		if err != nil {
