@@ -28,14 +28,14 @@ var (
 
 // waiting is a Diagnosis that waits for the approval of its plan.
 func waiting() *v1.Diagnosis {
-	d := &v1.Diagnosis{}
-	d.Namespace, d.Name, d.UID = "team", "d", "d-uid"
-	d.Spec.Mode, d.Spec.NodeName = v1.ModeApprove, "n1"
-	d.Status.Phase = v1.DiagnosisRunning
-	d.Status.Approval = &v1.ApprovalStatus{
+	diagnosis := &v1.Diagnosis{}
+	diagnosis.Namespace, diagnosis.Name, diagnosis.UID = "team", "d", "d-uid"
+	diagnosis.Spec.Mode, diagnosis.Spec.NodeName = v1.ModeApprove, "n1"
+	diagnosis.Status.Phase = v1.DiagnosisRunning
+	diagnosis.Status.Approval = &v1.ApprovalStatus{
 		PlanHash: hash, RequestTime: metav1.NewTime(now.Add(-time.Hour)), ExpirationTime: metav1.NewTime(now.Add(time.Hour)),
 	}
-	return d
+	return diagnosis
 }
 
 // given is an approval of its plan, some minutes old.
@@ -76,29 +76,29 @@ func (s *scene) visit(t *testing.T, name string) (*v1.RecoveryApproval, *v1.Diag
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, d := &v1.RecoveryApproval{}, &v1.Diagnosis{}
-	if err := s.Get(t.Context(), key, a); err != nil {
+	approval, diagnosis := &v1.RecoveryApproval{}, &v1.Diagnosis{}
+	if err := s.Get(t.Context(), key, approval); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Get(t.Context(), client.ObjectKey{Namespace: "team", Name: "d"}, d); client.IgnoreNotFound(err) != nil {
+	if err := s.Get(t.Context(), client.ObjectKey{Namespace: "team", Name: "d"}, diagnosis); client.IgnoreNotFound(err) != nil {
 		t.Fatal(err)
 	}
-	return a, d, result
+	return approval, diagnosis, result
 }
 
 // TestDelivered: the approval belongs to the Diagnosis, which names it, and a second visit writes nothing.
 func TestDelivered(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, waiting(), given("yes"))
-	a, d, result := s.visit(t, "yes")
-	if a.Status.State != v1.ApprovalPending || d.Annotations[v1.AnnotationApproval] != "yes" || result.RequeueAfter != 55*time.Minute {
-		t.Errorf("status %+v, annotations %v, %+v", a.Status, d.Annotations, result)
+	approval, diagnosis, result := s.visit(t, "yes")
+	if approval.Status.State != v1.ApprovalPending || diagnosis.Annotations[v1.AnnotationApproval] != "yes" || result.RequeueAfter != 55*time.Minute {
+		t.Errorf("status %+v, annotations %v, %+v", approval.Status, diagnosis.Annotations, result)
 	}
-	if len(a.OwnerReferences) != 1 || a.OwnerReferences[0].UID != d.UID || a.OwnerReferences[0].Controller != nil {
-		t.Errorf("owners %+v", a.OwnerReferences)
+	if len(approval.OwnerReferences) != 1 || approval.OwnerReferences[0].UID != diagnosis.UID || approval.OwnerReferences[0].Controller != nil {
+		t.Errorf("owners %+v", approval.OwnerReferences)
 	}
 	again, same, _ := s.visit(t, "yes")
-	if again.ResourceVersion != a.ResourceVersion || same.ResourceVersion != d.ResourceVersion {
+	if again.ResourceVersion != approval.ResourceVersion || same.ResourceVersion != diagnosis.ResourceVersion {
 		t.Error("a second visit has written")
 	}
 	if len(s.events.Events) > 0 {
@@ -130,14 +130,14 @@ func TestRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a, d := given("yes"), waiting()
-			tc.change(a, d)
-			s := newScene(t, a, d)
-			a, d, _ = s.visit(t, "yes")
+			a, diagnosis := given("yes"), waiting()
+			tc.change(a, diagnosis)
+			s := newScene(t, a, diagnosis)
+			a, diagnosis, _ = s.visit(t, "yes")
 			if a.Status.State != v1.ApprovalRefused || !strings.HasPrefix(a.Status.Message, tc.why) || a.Status.Time == nil {
 				t.Errorf("status %+v, want %q", a.Status, tc.why)
 			}
-			if d.Annotations[v1.AnnotationApproval] != "" {
+			if diagnosis.Annotations[v1.AnnotationApproval] != "" {
 				t.Error("it was delivered")
 			}
 			if event := <-s.events.Events; !strings.HasPrefix(event, "Warning ApprovalRefused RecoveryApproval yes was refused: ") {
@@ -154,22 +154,22 @@ func TestBeforeThePlan(t *testing.T) {
 	if a, _, _ := s.visit(t, "yes"); a.Status.State != v1.ApprovalPending || a.Status.Message != "Diagnosis team/d does not exist yet" {
 		t.Errorf("status %+v", a.Status)
 	}
-	d := waiting()
-	approval := d.Status.Approval
-	d.Status.Approval = nil
-	if err := s.Create(t.Context(), d); err != nil {
+	diagnosis := waiting()
+	approval := diagnosis.Status.Approval
+	diagnosis.Status.Approval = nil
+	if err := s.Create(t.Context(), diagnosis); err != nil {
 		t.Fatal(err)
 	}
-	a, d, _ := s.visit(t, "yes")
+	a, diagnosis, _ := s.visit(t, "yes")
 	if a.Status.Message != "Diagnosis team/d has no plan yet" || len(a.OwnerReferences) != 1 {
 		t.Errorf("status %+v, owners %v", a.Status, a.OwnerReferences)
 	}
-	d.Status.Approval = approval
-	if err := s.Status().Update(t.Context(), d); err != nil {
+	diagnosis.Status.Approval = approval
+	if err := s.Status().Update(t.Context(), diagnosis); err != nil {
 		t.Fatal(err)
 	}
-	if _, d, _ = s.visit(t, "yes"); d.Annotations[v1.AnnotationApproval] != "yes" {
-		t.Errorf("annotations %v", d.Annotations)
+	if _, diagnosis, _ = s.visit(t, "yes"); diagnosis.Annotations[v1.AnnotationApproval] != "yes" {
+		t.Errorf("annotations %v", diagnosis.Annotations)
 	}
 }
 
@@ -180,16 +180,16 @@ func TestSecondApproval(t *testing.T) {
 	first.Spec.ExpirationSeconds = new(int32(600))
 	s := newScene(t, waiting(), first, second)
 	s.visit(t, "first")
-	a, d, _ := s.visit(t, "second")
-	if !strings.HasPrefix(a.Status.Message, "RecoveryApproval first approves the same plan") || d.Annotations[v1.AnnotationApproval] != "first" {
-		t.Errorf("status %+v, annotations %v", a.Status, d.Annotations)
+	a, diagnosis, _ := s.visit(t, "second")
+	if !strings.HasPrefix(a.Status.Message, "RecoveryApproval first approves the same plan") || diagnosis.Annotations[v1.AnnotationApproval] != "first" {
+		t.Errorf("status %+v, annotations %v", a.Status, diagnosis.Annotations)
 	}
 	s.clock.Step(6 * time.Minute)
 	if a, _, _ := s.visit(t, "first"); a.Status.State != v1.ApprovalRefused {
 		t.Errorf("the first: %+v", a.Status)
 	}
-	if _, d, _ = s.visit(t, "second"); d.Annotations[v1.AnnotationApproval] != "second" {
-		t.Errorf("annotations %v", d.Annotations)
+	if _, diagnosis, _ = s.visit(t, "second"); diagnosis.Annotations[v1.AnnotationApproval] != "second" {
+		t.Errorf("annotations %v", diagnosis.Annotations)
 	}
 }
 
@@ -198,19 +198,19 @@ func TestUnownedAreDeleted(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, given("yes"))
 	s.clock.Step(time.Hour)
-	a, _, _ := s.visit(t, "yes")
-	if a.Status.State != v1.ApprovalRefused {
-		t.Fatalf("status %+v", a.Status)
+	approval, _, _ := s.visit(t, "yes")
+	if approval.Status.State != v1.ApprovalRefused {
+		t.Fatalf("status %+v", approval.Status)
 	}
 	if _, _, result := s.visit(t, "yes"); result.RequeueAfter != 23*time.Hour+55*time.Minute {
 		t.Errorf("%+v", result)
 	}
 	s.clock.Step(24 * time.Hour)
-	key := client.ObjectKeyFromObject(a)
+	key := client.ObjectKeyFromObject(approval)
 	if _, err := s.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Get(t.Context(), key, a); !apierrors.IsNotFound(err) {
+	if err := s.Get(t.Context(), key, approval); !apierrors.IsNotFound(err) {
 		t.Errorf("it is still there: %v", err)
 	}
 }
