@@ -132,14 +132,14 @@ func diagnosisOn(node string, ref *v1.PodReference) *v1.Diagnosis {
 
 // boundTo is a Diagnosis in the given phase that the agent of the node can see.
 func boundTo(node string, phase v1.DiagnosisPhase) *v1.Diagnosis {
-	d := diagnosisOn(node, nil)
-	d.Labels = map[string]string{v1.LabelNode: node}
-	d.Status.Phase = phase
+	diagnosis := diagnosisOn(node, nil)
+	diagnosis.Labels = map[string]string{v1.LabelNode: node}
+	diagnosis.Status.Phase = phase
 	if phase == v1.DiagnosisRunning {
-		d.Status.Conditions = []metav1.Condition{{Type: v1.ConditionAccepted, Status: "True", Reason: v1.ReasonAccepted}}
-		d.Status.OperationResults = map[string]string{"k": "v"}
+		diagnosis.Status.Conditions = []metav1.Condition{{Type: v1.ConditionAccepted, Status: "True", Reason: v1.ReasonAccepted}}
+		diagnosis.Status.OperationResults = map[string]string{"k": "v"}
 	}
-	return d
+	return diagnosis
 }
 
 func pod(node string) *corev1.Pod {
@@ -177,9 +177,9 @@ func TestBind(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("n", 70)
 	for name, tc := range map[string]struct {
-		d     *v1.Diagnosis
-		want  string
-		reads string
+		diagnosis *v1.Diagnosis
+		want      string
+		reads     string
 	}{
 		"node":                {diagnosisOn("node-1", nil), "node-1", "Diagnosis Node"},
 		"pod":                 {diagnosisOn("", webPod), "node-1", "Diagnosis Pod"},
@@ -189,7 +189,7 @@ func TestBind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, tc.d, pod("node-1"), node("node-1"), node(long))
+			w := newWorld(t, tc.diagnosis, pod("node-1"), node("node-1"), node(long))
 			if again := w.visit(t); again != 10*time.Second {
 				t.Errorf("again after %s", again)
 			}
@@ -211,9 +211,9 @@ func TestBind(t *testing.T) {
 func TestRefuse(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		d       *v1.Diagnosis
-		reason  string
-		message []string
+		diagnosis *v1.Diagnosis
+		reason    string
+		message   []string
 	}{
 		"neither pod nor node": {diagnosisOn("", nil), v1.ReasonInvalid, []string{"spec.nodeName"}},
 		"node is no name":      {diagnosisOn("a/b", nil), v1.ReasonInvalid, []string{"spec.nodeName", `"a/b"`}},
@@ -224,7 +224,7 @@ func TestRefuse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, tc.d, pod("node-1"), node("node-1"))
+			w := newWorld(t, tc.diagnosis, pod("node-1"), node("node-1"))
 			if again := w.visit(t); again != 0 {
 				t.Errorf("a refused Diagnosis is looked at again after %s", again)
 			}
@@ -279,7 +279,7 @@ func TestPodNotScheduled(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.visit(t)
-	if d := w.diagnosis(t); !bound(d) || len(w.writes) != 2 {
+	if d := w.diagnosis(t); !isBound(d) || len(w.writes) != 2 {
 		t.Errorf("diagnosis = %+v, writes %q", d, w.writes)
 	}
 }
@@ -367,16 +367,16 @@ func TestAgentLostAndBack(t *testing.T) {
 		t.Fatalf("the agent had its 40 s: writes %q", w.writes)
 	}
 	w.visit(t)
-	d := w.diagnosis(t)
-	c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)
-	if d.Status.Phase != v1.DiagnosisUnknown || c == nil || c.Status != metav1.ConditionUnknown || c.Reason != v1.ReasonAgentLost {
-		t.Fatalf("status = %+v", d.Status)
+	diagnosis := w.diagnosis(t)
+	c := meta.FindStatusCondition(diagnosis.Status.Conditions, v1.ConditionComplete)
+	if diagnosis.Status.Phase != v1.DiagnosisUnknown || c == nil || c.Status != metav1.ConditionUnknown || c.Reason != v1.ReasonAgentLost {
+		t.Fatalf("status = %+v", diagnosis.Status)
 	}
 	if !strings.Contains(c.Message, "node-1") || !strings.Contains(c.Message, "2026-11-21T07:00:00Z") {
 		t.Errorf("message = %q", c.Message)
 	}
-	if !meta.IsStatusConditionTrue(d.Status.Conditions, v1.ConditionAccepted) || d.Status.OperationResults["k"] != "v" {
-		t.Errorf("what the agent wrote is gone: %+v", d.Status)
+	if !meta.IsStatusConditionTrue(diagnosis.Status.Conditions, v1.ConditionAccepted) || diagnosis.Status.OperationResults["k"] != "v" {
+		t.Errorf("what the agent wrote is gone: %+v", diagnosis.Status)
 	}
 	w.clock.Step(10 * time.Second)
 	w.visit(t)
@@ -386,9 +386,9 @@ func TestAgentLostAndBack(t *testing.T) {
 	w.clock.Step(10 * time.Second)
 	w.lease(t, "node-1", "node-1", renewed.Add(time.Minute))
 	w.visit(t)
-	d = w.diagnosis(t)
-	if d.Status.Phase != v1.DiagnosisRunning || meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete) != nil {
-		t.Errorf("status = %+v", d.Status)
+	diagnosis = w.diagnosis(t)
+	if diagnosis.Status.Phase != v1.DiagnosisRunning || meta.FindStatusCondition(diagnosis.Status.Conditions, v1.ConditionComplete) != nil {
+		t.Errorf("status = %+v", diagnosis.Status)
 	}
 	if first, second := w.event(t), w.event(t); !strings.Contains(first, v1.ReasonAgentLost) || !strings.Contains(second, reasonAgentBack) {
 		t.Errorf("events %q, %q", first, second)
@@ -461,7 +461,7 @@ func TestLabelComesBack(t *testing.T) {
 	d.Status.Phase = v1.DiagnosisRunning
 	w := newWorld(t, d)
 	w.visit(t)
-	if d := w.diagnosis(t); !bound(d) || d.Status.Phase != v1.DiagnosisRunning || len(w.writes) != 1 {
+	if d := w.diagnosis(t); !isBound(d) || d.Status.Phase != v1.DiagnosisRunning || len(w.writes) != 1 {
 		t.Errorf("diagnosis = %+v, writes %q", d, w.writes)
 	}
 }
@@ -471,11 +471,11 @@ func TestErrors(t *testing.T) {
 	resource := schema.GroupResource{Group: v1.Group, Resource: "diagnoses"}
 	other := errors.New("connection refused")
 	for name, tc := range map[string]struct {
-		d     *v1.Diagnosis
-		at    string
-		err   error
-		want  error
-		again bool
+		diagnosis *v1.Diagnosis
+		at        string
+		err       error
+		want      error
+		again     bool
 	}{
 		"conflict":           {diagnosisOn("node-1", nil), "object", apierrors.NewConflict(resource, "d", nil), nil, true},
 		"deleted meanwhile":  {diagnosisOn("node-1", nil), "object", apierrors.NewNotFound(resource, "d"), nil, false},
@@ -487,7 +487,7 @@ func TestErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, tc.d, pod("node-1"), node("node-1"))
+			w := newWorld(t, tc.diagnosis, pod("node-1"), node("node-1"))
 			w.failing[tc.at] = tc.err
 			result, err := w.Reconcile(t.Context(), request)
 			if !errors.Is(err, tc.want) || (result.RequeueAfter > 0) != tc.again {
@@ -522,12 +522,12 @@ func TestConcernsManager(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := concernsManager().Update(event.UpdateEvent{ObjectOld: tc.was, ObjectNew: tc.is}); got != tc.want {
+			if got := managerPredicate().Update(event.UpdateEvent{ObjectOld: tc.was, ObjectNew: tc.is}); got != tc.want {
 				t.Errorf("lets through: %t, want %t", got, tc.want)
 			}
 		})
 	}
-	if concernsManager().Create(event.CreateEvent{Object: boundTo("node-1", v1.DiagnosisFailed)}) {
+	if managerPredicate().Create(event.CreateEvent{Object: boundTo("node-1", v1.DiagnosisFailed)}) {
 		t.Error("a Diagnosis that has ended is looked at when the manager starts")
 	}
 }
@@ -567,17 +567,17 @@ func TestAgentsForget(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, name := range []string{"a", "b", "c"} {
-		if _, err := w.Agents.look(t.Context(), name); err != nil {
+		if _, err := w.Agents.stateOf(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.clock.Step(2 * forgetAfter)
-	if _, err := w.Agents.look(t.Context(), "d"); err != nil || len(w.Agents.seen) != 1 {
-		t.Errorf("%d nodes are remembered, error %v", len(w.Agents.seen), err)
+	if _, err := w.Agents.stateOf(t.Context(), "d"); err != nil || len(w.Agents.observations) != 1 {
+		t.Errorf("%d nodes are remembered, error %v", len(w.Agents.observations), err)
 	}
 	w.reads = nil
 	for range 100 {
-		if _, err := w.Agents.look(t.Context(), "d"); err != nil {
+		if _, err := w.Agents.stateOf(t.Context(), "d"); err != nil {
 			t.Fatal(err)
 		}
 	}
