@@ -39,8 +39,8 @@ func measured(t *testing.T) map[string]float64 {
 
 func labelOf(m *dto.Metric) string { return m.GetLabel()[0].GetValue() }
 
-// An age is that of the last change which the manager saw: the clock of a node that is wrong makes no agent old. A node that is
-// gone has no age.
+// An age is that of the last change which the manager saw: the clock of a node that is wrong makes no agent old. A node
+// that is gone has no age.
 func TestAges(t *testing.T) {
 	start := time.Date(2026, 11, 23, 6, 0, 0, 0, time.UTC)
 	clock := testclock.NewFakeClock(start)
@@ -60,7 +60,7 @@ func TestAges(t *testing.T) {
 	a := &Ages{Reader: c, Clock: clock, Namespace: "kubediag", Every: AgeInterval}
 	step := func(name string, want map[string]float64) {
 		t.Helper()
-		if err := a.pass(t.Context()); err != nil {
+		if err := a.measureAll(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, measured(t)); diff != "" {

@@ -91,7 +91,7 @@ func TestPass(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSweeper(t, interceptor.Funcs{}, there, tc.lease)
-			if err := s.pass(t.Context()); err != nil {
+			if err := s.deleteOldLeases(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if left := s.left(t); (len(left) == 0) != tc.goes {
@@ -125,7 +125,7 @@ func TestPassMeetsErrors(t *testing.T) {
 					return c.Delete(ctx, o, opts...)
 				},
 			}, of("a", 2*time.Hour), of("b", 2*time.Hour))
-			if err := s.pass(t.Context()); !errors.Is(err, tc.want) {
+			if err := s.deleteOldLeases(t.Context()); !errors.Is(err, tc.want) {
 				t.Errorf("error = %v, want %v", err, tc.want)
 			}
 			if diff := cmp.Diff([]string{v1.AgentLeaseName("a")}, s.left(t)); diff != "" {
@@ -144,7 +144,7 @@ func TestNodeThatCannotBeRead(t *testing.T) {
 			return other
 		},
 	}, of("gone", 2*time.Hour))
-	if err := s.pass(t.Context()); !errors.Is(err, other) {
+	if err := s.deleteOldLeases(t.Context()); !errors.Is(err, other) {
 		t.Errorf("error = %v", err)
 	}
 	if left := s.left(t); len(left) != 1 {
@@ -169,7 +169,7 @@ func TestStart(t *testing.T) {
 	go func() { ended <- s.Start(ctx) }()
 	<-passes // its ticker is there by now
 	for range 2 {
-		clock.Step(every)
+		clock.Step(sweepInterval)
 		<-passes
 	}
 	stop()
