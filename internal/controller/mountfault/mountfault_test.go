@@ -66,7 +66,7 @@ func TestPass(t *testing.T) {
 			return c.Get(ctx, key, o, opts...)
 		},
 	})
-	if err := c.pass(t.Context()); err != nil {
+	if err := c.collectAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"there-1"}, c.left(t)); diff != "" {
@@ -88,7 +88,7 @@ func TestNodesThatCannotBeAskedFor(t *testing.T) {
 			return c.Get(ctx, key, o, opts...)
 		},
 	})
-	if err := c.pass(t.Context()); err == nil || !strings.Contains(err.Error(), `reading node "gone": no route`) {
+	if err := c.collectAll(t.Context()); err == nil || !strings.Contains(err.Error(), `reading node "gone": no route`) {
 		t.Errorf("error %v", err)
 	}
 	if diff := cmp.Diff([]string{"gone-1", "gone-2", "there-1"}, c.left(t)); diff != "" {
@@ -111,7 +111,7 @@ func TestDeletionsThatFail(t *testing.T) {
 		c := newCollector(t, interceptor.Funcs{
 			Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error { return tc.answer },
 		})
-		if err := c.pass(t.Context()); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+		if err := c.collectAll(t.Context()); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want %q", name, err, tc.want)
 		}
 	}
@@ -133,7 +133,7 @@ func TestPasses(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- c.Start(ctx) }()
 	<-lists
-	timer.Step(interval)
+	timer.Step(collectInterval)
 	<-lists
 	cancel()
 	if err := <-done; err != nil || !c.NeedLeaderElection() {
