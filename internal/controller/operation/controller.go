@@ -65,7 +65,7 @@ func setReady(op *v1.Operation) {
 	case call.Kind == v1.ProcessorFunction:
 		ready.Reason, ready.Message = v1.ReasonFunctionNotSupported, "spec.processor.function: no code is built on nodes"
 	case call.Kind == v1.ProcessorBuiltIn && !builtin.Known(call.BuiltIn):
-		ready.Reason, ready.Message = v1.ReasonBuiltInUnknown, unknown(call.BuiltIn)
+		ready.Reason, ready.Message = v1.ReasonBuiltInUnknown, unknownProcessor(call.BuiltIn)
 	default:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1.ReasonReady, "Operation can be run"
 	}
@@ -77,7 +77,7 @@ func setReady(op *v1.Operation) {
 	meta.SetStatusCondition(&op.Status.Conditions, ready)
 }
 
-func unknown(name string) string {
+func unknownProcessor(name string) string {
 	err := field.Invalid(field.NewPath("spec", "processor", "path"), v1.BuiltInPathPrefix+name,
 		fmt.Sprintf("no built-in processor has the name %q, and no address is set; built in are %s",
 			name, strings.Join(builtin.Names(), ", ")))
