@@ -146,7 +146,7 @@ func TestChoose(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var got []string
-			for _, c := range tc.limits.choose(now, tc.all) {
+			for _, c := range tc.limits.chooseDeletions(now, tc.all) {
 				got = append(got, c.diagnosis.Name+" "+c.cause)
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
@@ -173,7 +173,7 @@ func TestRecordsOfOthersStay(t *testing.T) {
 			}))
 		}
 		deleted := map[string]int{}
-		for _, c := range limits.choose(now, all) {
+		for _, c := range limits.chooseDeletions(now, all) {
 			deleted[c.diagnosis.Namespace]++
 		}
 		if diff := cmp.Diff(map[string]int{"tenant": 57}, deleted); diff != "" {
@@ -192,7 +192,7 @@ func TestRefusedOnesCountTogether(t *testing.T) {
 		}))
 	}
 	var got []string
-	for _, c := range limits.choose(now, all) {
+	for _, c := range limits.chooseDeletions(now, all) {
 		got = append(got, c.diagnosis.Name)
 	}
 	want := []string{"refused9", "refused8", "refused7", "refused6", "refused5", "refused4", "refused3"}
@@ -248,7 +248,7 @@ func TestPassMeetsErrors(t *testing.T) {
 					return tc.err
 				},
 			}, old("a", "x", 999*time.Hour), old("a", "y", 999*time.Hour), old("a", "z", 999*time.Hour))
-			if err := k.pass(t.Context()); !errors.Is(err, tc.want) || calls != tc.calls {
+			if err := k.deleteOverLimits(t.Context()); !errors.Is(err, tc.want) || calls != tc.calls {
 				t.Errorf("error = %v after %d calls, want %v after %d", err, calls, tc.want, tc.calls)
 			}
 		})
@@ -268,7 +268,7 @@ func TestStart(t *testing.T) {
 	})
 	clock := testclock.NewFakeClock(now)
 	k.Clock = clock
-	before := testutil.ToFloat64(failures)
+	before := testutil.ToFloat64(failuresCounter)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- k.Start(ctx) }()
@@ -284,7 +284,7 @@ func TestStart(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("start: %v", err)
 	}
-	if got := testutil.ToFloat64(failures) - before; got < 2 {
+	if got := testutil.ToFloat64(failuresCounter) - before; got < 2 {
 		t.Errorf("%v failures were counted", got)
 	}
 }
@@ -296,7 +296,7 @@ func TestPassDeletes(t *testing.T) {
 		all = append(all, old("a", fmt.Sprint(i), time.Hour))
 	}
 	k := newKeeper(t, interceptor.Funcs{}, all...)
-	if err := k.pass(t.Context()); err != nil {
+	if err := k.deleteOverLimits(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := k.left(t); got != limits.PerNode {
