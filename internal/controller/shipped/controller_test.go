@@ -32,7 +32,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	if err := v1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	all, err := load()
+	all, err := loadShipped()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 
 func (w *world) reconcile(t *testing.T) {
 	t.Helper()
-	if _, err := w.Reconcile(t.Context(), everything); err != nil {
+	if _, err := w.Reconcile(t.Context(), allObjects); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -60,9 +60,11 @@ func (w *world) set(t *testing.T) *v1.OperationSet {
 // release ships another graph for the set auto.
 func (w *world) release(version string, operations ...string) {
 	w.Version = version
-	i := slices.IndexFunc(w.shipped, func(o object) bool { return o.kind() == "OperationSet" && o.GetName() == v1.DefaultOperationSet })
-	next := w.shipped[i].copy()
-	next.take(object{&v1.OperationSet{Spec: chain(operations...)}})
+	i := slices.IndexFunc(w.shipped, func(o shippedObject) bool {
+		return o.objectKind() == "OperationSet" && o.GetName() == v1.DefaultOperationSet
+	})
+	next := w.shipped[i].deepCopy()
+	next.takeSpec(shippedObject{&v1.OperationSet{Spec: chain(operations...)}})
 	w.shipped = slices.Clone(w.shipped)
 	w.shipped[i] = next
 }
@@ -91,14 +93,14 @@ func TestAllIsCreated(t *testing.T) {
 	before := map[string]string{}
 	for range 2 {
 		for _, o := range w.shipped {
-			live := o.empty()
+			live := o.newEmpty()
 			if err := w.Client.Get(t.Context(), client.ObjectKey{Name: o.GetName()}, live); err != nil {
 				t.Fatal(err)
 			}
 			if live.GetLabels()[v1.LabelVersion] != "v1.0.0" || live.GetAnnotations()[v1.AnnotationSpecHash] == "" {
-				t.Errorf("%s %s: %v %v", o.kind(), o.GetName(), live.GetLabels(), live.GetAnnotations())
+				t.Errorf("%s %s: %v %v", o.objectKind(), o.GetName(), live.GetLabels(), live.GetAnnotations())
 			}
-			key := o.kind() + o.GetName()
+			key := o.objectKind() + o.GetName()
 			if version, known := before[key]; known && version != live.GetResourceVersion() {
 				t.Errorf("%s was written again", key)
 			}
@@ -188,8 +190,10 @@ func TestUsersObjectsStay(t *testing.T) {
 func TestWhatAUserAppliedUnchanged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	i := slices.IndexFunc(w.shipped, func(o object) bool { return o.kind() == "OperationSet" && o.GetName() == v1.DefaultOperationSet })
-	if err := w.Client.Create(t.Context(), w.shipped[i].copy().Object); err != nil {
+	i := slices.IndexFunc(w.shipped, func(o shippedObject) bool {
+		return o.objectKind() == "OperationSet" && o.GetName() == v1.DefaultOperationSet
+	})
+	if err := w.Client.Create(t.Context(), w.shipped[i].deepCopy().Object); err != nil {
 		t.Fatal(err)
 	}
 	w.reconcile(t)
@@ -229,7 +233,7 @@ func TestRoleNamesWhatShips(t *testing.T) {
 		}
 	}
 	for _, o := range newWorld(t).shipped {
-		want[strings.ToLower(o.kind())+"s "+o.GetName()] = true
+		want[strings.ToLower(o.objectKind())+"s "+o.GetName()] = true
 	}
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got))); diff != "" {
 		t.Errorf("names (-shipped +role):\n%s", diff)
@@ -267,7 +271,7 @@ func TestFailuresAreToldTogether(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Client = failing{w.Client}
-	if _, err := w.Reconcile(t.Context(), everything); !errors.Is(err, errRefused) {
+	if _, err := w.Reconcile(t.Context(), allObjects); !errors.Is(err, errRefused) {
 		t.Errorf("error %v", err)
 	}
 	sets := &v1.OperationSetList{}
