@@ -42,8 +42,8 @@ type repairHolder struct {
 }
 
 // holdRepairs returns a recoverer that asks the guard before each action.
-func (s *repairHolder) holdRepairs(r processor.Recoverer) processor.Recoverer {
-	h := heldRecoverer{Recoverer: r, holds: s}
+func (k *repairHolder) holdRepairs(r processor.Recoverer) processor.Recoverer {
+	h := heldRecoverer{Recoverer: r, holds: k}
 	if e, ok := r.(processor.Excerpter); ok {
 		return struct {
 			heldRecoverer
@@ -99,16 +99,16 @@ func findingOf(a fault.Action, pod *corev1.Pod) fault.Finding {
 }
 
 // podOfAction returns the pod that an action concerns, or nil if there is none.
-func (h *repairHolder) podOfAction(ctx context.Context, request processor.Request, action fault.Action) (*corev1.Pod, error) {
+func (k *repairHolder) podOfAction(ctx context.Context, request processor.Request, action fault.Action) (*corev1.Pod, error) {
 	if action.Pod != nil && action.Pod.UID != "" {
-		if pod := h.index.PodByUID(action.Pod.UID); pod != nil {
+		if pod := k.index.PodByUID(action.Pod.UID); pod != nil {
 			return pod, nil
 		}
 	}
 	if request.Pod.Name == "" {
 		return nil, nil
 	}
-	pod, err := h.pods.findPod(ctx, types.NamespacedName{Namespace: request.Pod.Namespace, Name: request.Pod.Name})
+	pod, err := k.pods.findPod(ctx, types.NamespacedName{Namespace: request.Pod.Namespace, Name: request.Pod.Name})
 	if errors.Is(err, kubelet.ErrPodNotFound) {
 		return nil, nil
 	}
@@ -117,9 +117,9 @@ func (h *repairHolder) podOfAction(ctx context.Context, request processor.Reques
 
 // readDiagnosis returns a Diagnosis of the node. One that is not known counts as that of a Trigger, which the policies
 // hold.
-func (h *repairHolder) readDiagnosis(ctx context.Context, of processor.Diagnosis) *v1.Diagnosis {
+func (k *repairHolder) readDiagnosis(ctx context.Context, of processor.Diagnosis) *v1.Diagnosis {
 	d := &v1.Diagnosis{}
-	if err := h.diagnoses.Get(ctx, types.NamespacedName{Namespace: of.Namespace, Name: of.Name}, d); err != nil {
+	if err := k.diagnoses.Get(ctx, types.NamespacedName{Namespace: of.Namespace, Name: of.Name}, d); err != nil {
 		d.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1.GroupVersion.String(), Kind: "Trigger"}}
 	}
 	return d
