@@ -21,12 +21,12 @@ const reasonSucceeded = "DiagnosisSucceeded"
 // eventNote is an Event on the Diagnosis. It is sent after the status that it describes has been written.
 type eventNote struct{ kind, reason, message string }
 
-func (s *reconcileScope) addWarning(reason, message string) {
-	s.events = append(s.events, eventNote{corev1.EventTypeWarning, reason, message})
+func (c *reconcileScope) addWarning(reason, message string) {
+	c.events = append(c.events, eventNote{corev1.EventTypeWarning, reason, message})
 }
 
-func (s *reconcileScope) addNormal(reason, message string) {
-	s.events = append(s.events, eventNote{corev1.EventTypeNormal, reason, message})
+func (c *reconcileScope) addNormal(reason, message string) {
+	c.events = append(c.events, eventNote{corev1.EventTypeNormal, reason, message})
 }
 
 func (r *Reconciler) sendEvents(v *reconcileScope) {
