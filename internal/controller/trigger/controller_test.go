@@ -80,7 +80,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		t.Fatal(err)
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1.Trigger{}).
-		WithIndex(&v1.Diagnosis{}, ownerIndex, owners).Build()
+		WithIndex(&v1.Diagnosis{}, ownerIndex, ownerNames).Build()
 	w := &world{Client: c, clock: testclock.NewFakeClock(start), d: &dispatcher{}, source: source{}}
 	w.Reconciler = &Reconciler{
 		Client: c, Clock: w.clock, Namespace: "kubediag", Dispatcher: w.d, Sources: []trigger.Source{w.source}, Every: 5 * time.Second,
@@ -217,8 +217,8 @@ func TestClock(t *testing.T) {
 	step("and goes on", three.Add(2*day), "2026-11-25T03:00:00Z")
 }
 
-// A manager that ended after it had written the status, and before the nodes had their Diagnoses, is followed by one that
-// begins the run again.
+// A manager that ended after it had written the status, and before the nodes had their Diagnoses, is followed by one
+// that begins the run again.
 func TestRunIsResumed(t *testing.T) {
 	t.Parallel()
 	tr := cronTrigger("0 3 * * *")
@@ -337,11 +337,11 @@ func TestHistoryOfARunUnderWay(t *testing.T) {
 	made.Status.Phase = v1.DiagnosisSucceeded
 	earlier := made
 	earlier.CreationTimestamp = metav1.NewTime(start.Add(-time.Second))
-	if n := len(surplus(tr, []v1.Diagnosis{made, earlier}, start.Add(time.Hour))); n != 1 {
+	if n := len(surplusOf(tr, []v1.Diagnosis{made, earlier}, start.Add(time.Hour))); n != 1 {
 		t.Errorf("%d are over the limit", n)
 	}
 	tr.Status.PendingNodes = 0
-	if n := len(surplus(tr, []v1.Diagnosis{made, earlier}, start.Add(time.Hour))); n != 2 {
+	if n := len(surplusOf(tr, []v1.Diagnosis{made, earlier}, start.Add(time.Hour))); n != 2 {
 		t.Errorf("%d are over the limit", n)
 	}
 }
