@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// functions are the file systems whose regular files are functions of the
+// pseudoFileSystems are the file systems whose regular files are functions of the
 // kernel: to open or read one may wait, take away what it gives, or do more.
-var functions = []int64{
+var pseudoFileSystems = []int64{
 	unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC, unix.SECURITYFS_MAGIC,
 	unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.BPF_FS_MAGIC, unix.EFIVARFS_MAGIC, unix.PSTOREFS_MAGIC,
 	unix.SELINUX_MAGIC, unix.BINFMTFS_MAGIC, unix.NSFS_MAGIC,
@@ -21,6 +21,6 @@ var functions = []int64{
 // for that file system (statfs; of a descriptor opened with O_PATH, 3.12).
 func (f *FD) IsPseudoFS() (bool, error) {
 	var st unix.Statfs_t
-	err := retryErr(func() error { return unix.Fstatfs(f.n, &st) })
-	return slices.Contains(functions, int64(st.Type)), err
+	err := retryInterruptedError(func() error { return unix.Fstatfs(f.number, &st) })
+	return slices.Contains(pseudoFileSystems, int64(st.Type)), err
 }

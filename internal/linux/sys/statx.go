@@ -55,23 +55,23 @@ func (s Stat) IsCharDevice() bool { return s.Mode&unix.S_IFMT == unix.S_IFCHR }
 // IsSocket reports whether the file is a socket.
 func (s Stat) IsSocket() bool { return s.Mode&unix.S_IFMT == unix.S_IFSOCK }
 
-// noSync is what keeps statx from asking a remote or user-space file system.
-const noSync = unix.AT_STATX_DONT_SYNC | unix.AT_NO_AUTOMOUNT
+// statxNoSync is what keeps statx from asking a remote or user-space file system.
+const statxNoSync = unix.AT_STATX_DONT_SYNC | unix.AT_NO_AUTOMOUNT
 
 // Stat reads what the kernel has cached about the file; it never waits.
 func (f *FD) Stat(mask uint32) (Stat, error) {
-	return statx(f.n, "", noSync|unix.AT_EMPTY_PATH, mask)
+	return statx(f.number, "", statxNoSync|unix.AT_EMPTY_PATH, mask)
 }
 
 // StatAt is Stat of the entry called name in directory f, after whatever is
 // mounted there. It leaves no reference to that mount behind.
 func (f *FD) StatAt(name string, mask uint32) (Stat, error) {
-	return statx(f.n, name, noSync|unix.AT_SYMLINK_NOFOLLOW, mask)
+	return statx(f.number, name, statxNoSync|unix.AT_SYMLINK_NOFOLLOW, mask)
 }
 
 func statx(dir int, path string, flags int, mask uint32) (Stat, error) {
 	var x unix.Statx_t
-	err := retryErr(func() error { return unix.Statx(dir, path, flags, int(mask), &x) })
+	err := retryInterruptedError(func() error { return unix.Statx(dir, path, flags, int(mask), &x) })
 	if err == unix.ENOSYS {
 		return fstatat(dir, path, flags)
 	}
@@ -99,7 +99,7 @@ func statx(dir int, path string, flags int, mask uint32) (Stat, error) {
 func fstatat(dir int, path string, flags int) (Stat, error) {
 	var st unix.Stat_t
 	flags &^= unix.AT_STATX_DONT_SYNC
-	if err := retryErr(func() error { return unix.Fstatat(dir, path, &st, flags) }); err != nil {
+	if err := retryInterruptedError(func() error { return unix.Fstatat(dir, path, &st, flags) }); err != nil {
 		return Stat{}, err
 	}
 	return Stat{

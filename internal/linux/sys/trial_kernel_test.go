@@ -18,7 +18,7 @@ import (
 var NewScratchSpace = newScratchSpace
 
 // Close gives the place back.
-func (s *Scratch) Close() error { return s.space.Close() }
+func (s *Scratch) Close() error { return s.mountNamespace.Close() }
 
 // scratches is both kinds of place to try in, whichever this kernel needs.
 func scratches(t *testing.T) map[string]*Scratch {
@@ -117,7 +117,7 @@ func TestScratchSpaceIsEmpty(t *testing.T) {
 	if after := ownMounts(t); after != before {
 		t.Errorf("the table was\n%s\nand is\n%s", before, after)
 	}
-	info, err := s.space.NamespaceInfo()
+	info, err := s.mountNamespace.NamespaceInfo()
 	if errors.Is(err, ENOTTY) {
 		t.Skip("kernel lacks NS_MNT_GET_INFO")
 	}
