@@ -110,68 +110,68 @@ func (c *Calls) waitForTurn(ctx context.Context, call Call) (*runningCall, error
 }
 
 // reserve takes room for a call, unless another with its key is before it.
-func (c *Calls) reserve(u *runningCall) (before *runningCall, err error) {
+func (c *Calls) reserve(call *runningCall) (before *runningCall, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if other := c.lastByKey[u.Key]; other != nil {
+	if other := c.lastByKey[call.Key]; other != nil {
 		if other.abandoned && !c.Queue {
 			return nil, ErrWaiting
 		}
 		return other, nil
 	}
-	if c.Total > 0 && c.runningCount >= c.Total || c.PerOwner > 0 && c.countByOwner[u.Owner] >= c.PerOwner {
+	if c.Total > 0 && c.runningCount >= c.Total || c.PerOwner > 0 && c.countByOwner[call.Owner] >= c.PerOwner {
 		return nil, ErrTooMany
 	}
 	if c.lastByKey == nil {
 		c.lastByKey, c.countByOwner = map[string]*runningCall{}, map[string]int{}
 	}
-	if u.Key != "" {
-		c.lastByKey[u.Key] = u
+	if call.Key != "" {
+		c.lastByKey[call.Key] = call
 	}
 	c.runningCount++
-	c.countByOwner[u.Owner]++
+	c.countByOwner[call.Owner]++
 	return nil, nil
 }
 
 // releaseCall gives the room of a call back before the next one goes on.
-func (c *Calls) releaseCall(u *runningCall) {
+func (c *Calls) releaseCall(call *runningCall) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if u.Key != "" {
-		delete(c.lastByKey, u.Key)
+	if call.Key != "" {
+		delete(c.lastByKey, call.Key)
 	}
-	if u.abandoned {
+	if call.abandoned {
 		c.abandonedCount--
 	}
 	c.runningCount--
-	if c.countByOwner[u.Owner]--; c.countByOwner[u.Owner] == 0 {
-		delete(c.countByOwner, u.Owner)
+	if c.countByOwner[call.Owner]--; c.countByOwner[call.Owner] == 0 {
+		delete(c.countByOwner, call.Owner)
 	}
-	close(u.returned)
+	close(call.returned)
 }
 
 // waitReturn reports whether a call returns in time, and leaves it behind otherwise.
-func (c *Calls) waitReturn(ctx context.Context, u *runningCall) bool {
+func (c *Calls) waitReturn(ctx context.Context, call *runningCall) bool {
 	select {
-	case <-u.returned:
+	case <-call.returned:
 		return true
 	case <-ctx.Done():
 	}
 	grace := time.NewTimer(c.Grace)
 	defer grace.Stop()
 	select {
-	case <-u.returned:
+	case <-call.returned:
 		return true
 	case <-grace.C:
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	select {
-	case <-u.returned:
+	case <-call.returned:
 		return true
 	default:
 	}
-	u.abandoned = true
+	call.abandoned = true
 	c.abandonedCount++
 	return false
 }
