@@ -78,20 +78,20 @@ func statx(dir int, path string, flags int, mask uint32) (Stat, error) {
 	if err != nil {
 		return Stat{}, err
 	}
-	st := Stat{
+	stat := Stat{
 		Mask: x.Mask, Mode: x.Mode, Nlink: x.Nlink, Ino: x.Ino,
 		Major: x.Dev_major, Minor: x.Dev_minor, MountID: x.Mnt_id,
 		RdevMajor: x.Rdev_major, RdevMinor: x.Rdev_minor,
 		MountRoot: x.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0,
 		RootKnown: x.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0,
 	}
-	if st.Has(StatAccessed) {
-		st.Accessed = time.Unix(x.Atime.Sec, int64(x.Atime.Nsec)).UTC()
+	if stat.Has(StatAccessed) {
+		stat.Accessed = time.Unix(x.Atime.Sec, int64(x.Atime.Nsec)).UTC()
 	}
-	if st.Has(StatChanged) {
-		st.Changed = time.Unix(x.Ctime.Sec, int64(x.Ctime.Nsec)).UTC()
+	if stat.Has(StatChanged) {
+		stat.Changed = time.Unix(x.Ctime.Sec, int64(x.Ctime.Nsec)).UTC()
 	}
-	return st, nil
+	return stat, nil
 }
 
 // fstatat stands in for statx before 4.11. There is no way to keep it from

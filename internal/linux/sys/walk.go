@@ -195,10 +195,10 @@ func (s *walkState) step(name, rest string) (string, error) {
 	if err != nil {
 		return rest, err
 	}
-	st, err := s.examine(name, next)
-	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
+	stat, err := s.examine(name, next)
+	if err == nil && stat.Mode&unix.S_IFMT == unix.S_IFLNK {
 		defer next.Close()
-		return s.follow(next, st, rest)
+		return s.follow(next, stat, rest)
 	}
 	if err == nil && len(s.dirs) == maxDepth {
 		err = unix.ENAMETOOLONG
@@ -207,7 +207,7 @@ func (s *walkState) step(name, rest string) (string, error) {
 		next.Close()
 		return rest, err
 	}
-	s.dirs, s.names, s.file = append(s.dirs, next), append(s.names, name), !st.IsDir()
+	s.dirs, s.names, s.file = append(s.dirs, next), append(s.names, name), !stat.IsDir()
 	return rest, nil
 }
 
