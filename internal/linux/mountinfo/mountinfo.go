@@ -85,21 +85,21 @@ func Unescape(s string) string {
 	if first < 0 {
 		return s
 	}
-	var b strings.Builder
-	b.Grow(len(s))
+	var text strings.Builder
+	text.Grow(len(s))
 	for i := first; ; {
-		b.WriteString(s[:i])
+		text.WriteString(s[:i])
 		s = s[i:]
 		if c, ok := decodeOctal(s); ok {
-			b.WriteByte(c)
+			text.WriteByte(c)
 			s = s[4:]
 		} else {
-			b.WriteByte('\\')
+			text.WriteByte('\\')
 			s = s[1:]
 		}
 		if i = strings.IndexByte(s, '\\'); i < 0 {
-			b.WriteString(s)
-			return b.String()
+			text.WriteString(s)
+			return text.String()
 		}
 	}
 }
