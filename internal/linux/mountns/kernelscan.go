@@ -226,7 +226,7 @@ func (k *kernelScan) scan(wanted func(*MountBrief) bool, found func(*Mount)) (Su
 		return survey, err
 	}
 	var at sys.MountRef
-	b := MountBrief{numbers: func() (id, parent int) {
+	brief := MountBrief{numbers: func() (id, parent int) {
 		if k.stat.Load(at, sys.StatmountBasic) != nil {
 			return 0, 0
 		}
@@ -236,8 +236,8 @@ func (k *kernelScan) scan(wanted func(*MountBrief) bool, found func(*Mount)) (Su
 		if namespace.superBlocks[i]&superBlockRead == 0 {
 			return nil
 		}
-		at, b.Namespace, b.MayHang = ref, namespace.ns, namespace.superBlocks[i]&superBlockMayHang != 0
-		if b.Major, b.Minor = namespace.superBlocks[i].device(); !wanted(&b) {
+		at, brief.Namespace, brief.MayHang = ref, namespace.ns, namespace.superBlocks[i]&superBlockMayHang != 0
+		if brief.Major, brief.Minor = namespace.superBlocks[i].device(); !wanted(&brief) {
 			return nil
 		}
 		mount, err := loadMount(&k.stat, namespace.ns, ref.Mount)

@@ -68,20 +68,20 @@ func (l *Lister) Close() {
 // the last call. The list is valid until the next call and is not to be changed.
 // Another namespace or path than last time starts from the beginning. ErrGone:
 // there is no such namespace any more. ErrChanged: its PID is in another by now.
-func (l *Lister) List(ns Namespace, below string) (mounts []Mount, changed bool, err error) {
+func (l *Lister) List(namespace Namespace, below string) (mounts []Mount, changed bool, err error) {
 	if !path.IsAbs(below) || path.Clean(below) != below {
 		return nil, false, fmt.Errorf("list mounts below %q: path not clean and absolute: %w", below, sys.EINVAL)
 	}
-	if !l.started || !l.ns.Same(ns) || l.below != below {
-		l.listing, l.started = chooseListing(ns), false
+	if !l.started || !l.ns.Same(namespace) || l.below != below {
+		l.listing, l.started = chooseListing(namespace), false
 	}
-	mounts, changed, err = l.listing.list(ns, below, l.quiet(ns) && l.started)
+	mounts, changed, err = l.listing.list(namespace, below, l.quiet(namespace) && l.started)
 	if err != nil {
 		l.started = false
-		return nil, false, fmt.Errorf("list mounts below %q in %s: %w", below, ns, err)
+		return nil, false, fmt.Errorf("list mounts below %q in %s: %w", below, namespace, err)
 	}
 	changed = changed || !l.started
-	l.ns, l.below, l.started = ns, below, true
+	l.ns, l.below, l.started = namespace, below, true
 	return mounts, changed, nil
 }
 
@@ -245,13 +245,13 @@ type procList struct {
 	quietCalls int // how many calls were answered without reading
 }
 
-func (p *procList) list(ns Namespace, below string, quiet bool) ([]Mount, bool, error) {
+func (p *procList) list(namespace Namespace, below string, quiet bool) ([]Mount, bool, error) {
 	if quiet && p.quietCalls < reread {
 		p.quietCalls++
 		return p.mounts, false, nil
 	}
 	p.quietCalls = 0
-	text, err := readTableOf(ns, p.text)
+	text, err := readTableOf(namespace, p.text)
 	if err != nil {
 		return nil, false, err
 	}
@@ -272,7 +272,7 @@ func (p *procList) list(ns Namespace, below string, quiet bool) ([]Mount, bool, 
 	}
 	p.lines, p.nextLines, p.mounts = p.nextLines, p.lines, p.mounts[:0]
 	for _, m := range found {
-		p.mounts = append(p.mounts, Mount{Mount: m, Namespace: ns})
+		p.mounts = append(p.mounts, Mount{Mount: m, Namespace: namespace})
 	}
 	return p.mounts, true, nil
 }

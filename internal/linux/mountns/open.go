@@ -103,7 +103,7 @@ func namespaceDevice() (major, minor uint32, err error) {
 }
 
 func identifyNamespace(fd *sys.FD) (Namespace, error) {
-	st, err := fd.Stat(sys.StatIno)
+	stat, err := fd.Stat(sys.StatIno)
 	if err != nil {
 		return Namespace{}, err
 	}
@@ -114,7 +114,7 @@ func identifyNamespace(fd *sys.FD) (Namespace, error) {
 	if err != nil {
 		return Namespace{}, err
 	}
-	return Namespace{Inode: st.Ino, ID: info.ID}, nil
+	return Namespace{Inode: stat.Ino, ID: info.ID}, nil
 }
 
 // Owned is the namespace with the user namespace that owns it. Its errors are

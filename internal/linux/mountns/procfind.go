@@ -23,13 +23,13 @@ func (p *procScan) namespaces() ([]Namespace, Survey, error) {
 
 func (p *procScan) scan(wanted func(*MountBrief) bool, found func(*Mount)) (Survey, error) {
 	var line mountinfo.Line
-	b := MountBrief{numbers: func() (id, parent int) {
+	brief := MountBrief{numbers: func() (id, parent int) {
 		id, parent, _, _, _ = line.Numbers()
 		return id, parent
 	}}
 	kinds := map[string]bool{} // by the kernel's name of the type
-	return p.readAllTables(func(ns Namespace, text []byte) error {
-		b.Namespace = ns
+	return p.readAllTables(func(namespace Namespace, text []byte) error {
+		brief.Namespace = namespace
 		var bad error
 		err := mountinfo.EachLine(text, func(l mountinfo.Line) bool {
 			_, _, major, minor, ok := l.Numbers()
@@ -38,13 +38,13 @@ func (p *procScan) scan(wanted func(*MountBrief) bool, found func(*Mount)) (Surv
 				_, bad = l.Mount()
 				return bad == nil
 			}
-			line, b.Major, b.Minor, b.MayHang = l, major, minor, mayHang(kinds, kind)
-			if !wanted(&b) {
+			line, brief.Major, brief.Minor, brief.MayHang = l, major, minor, mayHang(kinds, kind)
+			if !wanted(&brief) {
 				return true
 			}
 			var m mountinfo.Mount
 			if m, bad = l.Mount(); bad == nil {
-				found(&Mount{Mount: m, Namespace: ns})
+				found(&Mount{Mount: m, Namespace: namespace})
 			}
 			return bad == nil
 		})

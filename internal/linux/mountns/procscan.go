@@ -92,18 +92,18 @@ func (p *procScan) readAllTables(look tableReader) (Survey, error) {
 
 // addSkipped says what was not looked at.
 func (t *procPass) addSkipped() {
-	l := t.scan.limits
+	limits := t.scan.limits
 	t.survey.skipDescriptors(t.withTooMany)
 	if t.unnoted > 0 {
-		t.survey.addSkip("mount namespaces beyond the first %d", l.namespaces)
+		t.survey.addSkip("mount namespaces beyond the first %d", limits.namespaces)
 	}
 	if t.truncatedTables > 0 {
 		t.survey.addSkip("the end of the mount tables of %d mount namespaces: at most %d MiB of one are read, and %d MiB of all", t.truncatedTables,
-			l.tableBytes>>20, l.allTableBytes>>20)
+			limits.tableBytes>>20, limits.allTableBytes>>20)
 	}
 	if t.unreadTables > 0 {
 		t.survey.addSkip("the mount tables of %d mount namespaces: at most %d MiB of all are read, and %d MiB of those that are long", t.unreadTables,
-			l.allHeadBytes>>20, l.allTableBytes>>20)
+			limits.allHeadBytes>>20, limits.allTableBytes>>20)
 	}
 }
 
