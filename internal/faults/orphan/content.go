@@ -38,20 +38,20 @@ type directoryWalk struct {
 }
 
 // listEntries lists what lies in the directory of a pod, and that itself last. If it is gone there is nothing.
-func (n *inspection) listEntries(p *Pod, pods *sys.FD) error {
-	w := &directoryWalk{inspection: n, pod: p}
-	if err := w.addEntryOf(pods, p.UID, ".", 0); err != nil {
+func (n *inspection) listEntries(pod *Pod, pods *sys.FD) error {
+	w := &directoryWalk{inspection: n, pod: pod}
+	if err := w.addEntryOf(pods, pod.UID, ".", 0); err != nil {
 		return err
 	}
-	for _, e := range p.allEntries {
+	for _, e := range pod.allEntries {
 		parts := strings.Split(e.Path, "/")
 		switch {
 		case parts[0] == volumesDir && len(parts) == 3:
-			p.Volumes = append(p.Volumes, parts[1]+"/"+parts[2])
+			pod.Volumes = append(pod.Volumes, parts[1]+"/"+parts[2])
 		case parts[0] == subPathsDir:
-			p.SubPaths = true
+			pod.SubPaths = true
 		}
-		p.hasKubeletFiles = p.hasKubeletFiles || e.Kind == KubeletFile
+		pod.hasKubeletFiles = pod.hasKubeletFiles || e.Kind == KubeletFile
 	}
 	return nil
 }
@@ -77,23 +77,23 @@ func (w *directoryWalk) addEntryOf(dir *sys.FD, name, rel string, depth int) err
 	if err != nil {
 		return err
 	}
-	e := Entry{Path: rel, inode: st.Ino, changeTime: st.Changed}
-	if e.birthTime, err = fd.BirthTime(); err != nil {
+	entry := Entry{Path: rel, inode: st.Ino, changeTime: st.Changed}
+	if entry.birthTime, err = fd.BirthTime(); err != nil {
 		return err
 	}
 	if !st.IsDir() {
-		e.classifyFile(fd, st)
-		w.appendEntry(e)
+		entry.classifyFile(fd, st)
+		w.appendEntry(entry)
 		return nil
 	}
-	e.Kind, e.Reason = Directory, unknownReason(rel)
-	if e.Reason != "" {
-		e.Kind = Other
+	entry.Kind, entry.Reason = Directory, unknownReason(rel)
+	if entry.Reason != "" {
+		entry.Kind = Other
 	}
-	if err := w.addChildren(fd, &e, depth); err != nil {
+	if err := w.addChildren(fd, &entry, depth); err != nil {
 		return err
 	}
-	w.appendEntry(e)
+	w.appendEntry(entry)
 	return nil
 }
 
@@ -113,18 +113,18 @@ func listNames(fd *sys.FD, limit int) (names []string, why string) {
 }
 
 // addChildren adds what is in a directory.
-func (w *directoryWalk) addChildren(fd *sys.FD, of *Entry, depth int) error {
+func (w *directoryWalk) addChildren(fd *sys.FD, entry *Entry, depth int) error {
 	free := maxEntries - len(w.pod.allEntries)
 	if depth >= maxDepth || free <= 0 {
-		of.Kind, of.Reason = Other, fmt.Sprintf("it was not looked into: at most %d entries of a pod are, and %d levels", maxEntries, maxDepth)
+		entry.Kind, entry.Reason = Other, fmt.Sprintf("it was not looked into: at most %d entries of a pod are, and %d levels", maxEntries, maxDepth)
 		return nil
 	}
 	names, why := listNames(fd, free)
 	if why != "" {
-		of.Kind, of.Reason = Other, why
+		entry.Kind, entry.Reason = Other, why
 	}
 	for _, name := range names {
-		if err := w.addEntryOf(fd, name, path.Join(of.Path, name), depth+1); err != nil {
+		if err := w.addEntryOf(fd, name, path.Join(entry.Path, name), depth+1); err != nil {
 			return err
 		}
 	}

@@ -41,20 +41,20 @@ func (n *inspection) addNeededReasons(p *Pod) {
 //
 // No kubelet can finish with a volume by an empty one. But if the volume is staged all the same, its directory is the
 // last sign that it has to be unstaged. After a reset of the machine nothing is staged.
-func (n *inspection) recordNeeded(e Entry, uid string) string {
-	if e.record == nil {
-		name := path.Base(path.Dir(e.Path))
+func (n *inspection) recordNeeded(entry Entry, uid string) string {
+	if entry.record == nil {
+		name := path.Base(path.Dir(entry.Path))
 		if at := n.stagedElsewhere(&kubelet.VolumeRecord{PersistentVolume: name}, uid); at != "" {
 			return fmt.Sprintf("the volume is staged at %q, and no other pod has it mounted: no kubelet can finish with it by an empty "+
 				"record, so that is for a person to unmount first", at)
 		}
 		return ""
 	}
-	if at := n.stagedElsewhere(e.record, uid); at != "" {
+	if at := n.stagedElsewhere(entry.record, uid); at != "" {
 		return fmt.Sprintf("the volume is staged at %q, and no other pod has it mounted: the kubelet may not have finished with it, "+
 			"and needs the record for that", at)
 	}
-	return n.cleanupRetry.pendingReason(e)
+	return n.cleanupRetry.pendingReason(entry)
 }
 
 // stagedElsewhere says where the driver has the volume mounted for all pods; empty: nowhere. It is empty as well if

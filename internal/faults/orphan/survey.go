@@ -76,37 +76,37 @@ func (i *Inspector) Survey(ctx context.Context) (*Survey, error) {
 // surveyPods lists the directories before it asks whose they are, so that a pod that comes meanwhile is not taken for
 // gone, and looks into them last.
 func (n *inspection) surveyPods(ctx context.Context) (*Survey, error) {
-	s := &Survey{KubeletRoot: n.node.Root, Pods: []*Pod{}}
+	survey := &Survey{KubeletRoot: n.node.Root, Pods: []*Pod{}}
 	var uids, open []string
 	err := n.withPodsDirectory(ctx, func(pods *sys.FD) (err error) {
-		if uids, err = n.podDirectories(pods, s); err != nil {
+		if uids, err = n.podDirectories(pods, survey); err != nil {
 			return err
 		}
-		s.Directories = len(uids)
+		survey.Directories = len(uids)
 		uids = slices.DeleteFunc(uids, n.inCache)
 		if n.uid == "" {
 			n.confirmedGone.retainOnly(uids)
-			uids = n.selectTurn(uids, s)
+			uids = n.selectTurn(uids, survey)
 		}
 		open, err = n.serverCandidates(ctx, uids, pods)
 		return err
 	})
 	if errors.Is(err, sys.ENOENT) { // a kubelet that has had no pod yet
-		return s, nil
+		return survey, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	if len(uids) == 0 {
-		return s, ctx.Err()
+		return survey, ctx.Err()
 	}
 	n.podSources = n.askSources(ctx, open)
-	s.UnavailableSources = n.podSources.unavailable
+	survey.UnavailableSources = n.podSources.unavailable
 	uids = slices.DeleteFunc(uids, func(uid string) bool { return n.podSources.knownBy(uid) != "" })
 	if len(uids) == 0 {
-		return s, ctx.Err()
+		return survey, ctx.Err()
 	}
-	return s, n.inspectPods(ctx, uids, s)
+	return survey, n.inspectPods(ctx, uids, survey)
 }
 
 // selectTurn picks those whose turn it is.
@@ -250,36 +250,36 @@ func (n *inspection) podDirectories(pods *sys.FD, s *Survey) ([]string, error) {
 }
 
 // judgePod says whether a directory belongs to no pod, and what may be removed of it.
-func (n *inspection) judgePod(p *Pod, terms judgeTerms, looked *Coverage) {
-	p.Unproven = slices.Clone(terms.unavailable)
-	if p.containerDoubt != "" {
-		p.Unproven = append(p.Unproven, p.containerDoubt)
+func (n *inspection) judgePod(pod *Pod, terms judgeTerms, looked *Coverage) {
+	pod.Unproven = slices.Clone(terms.unavailable)
+	if pod.containerDoubt != "" {
+		pod.Unproven = append(pod.Unproven, pod.containerDoubt)
 	}
-	if !serverUID.MatchString(p.UID) {
-		p.Unproven = append(p.Unproven, "its name is not a UID that an API server gives: it may be that of a static pod")
+	if !serverUID.MatchString(pod.UID) {
+		pod.Unproven = append(pod.Unproven, "its name is not a UID that an API server gives: it may be that of a static pod")
 	}
-	if young := p.tooRecentReason(terms, n.removalStarted); young != "" {
-		p.Unproven = append(p.Unproven, young)
+	if young := pod.tooRecentReason(terms, n.removalStarted); young != "" {
+		pod.Unproven = append(pod.Unproven, young)
 	}
-	if len(p.Unproven) == 0 && !terms.serverAsked && !n.confirmedGone.contains(p.UID) {
-		p.Unproven = append(p.Unproven, "the API server was not asked for it, as it was too young until now")
+	if len(pod.Unproven) == 0 && !terms.serverAsked && !n.confirmedGone.contains(pod.UID) {
+		pod.Unproven = append(pod.Unproven, "the API server was not asked for it, as it was too young until now")
 	}
-	p.Orphaned = len(p.Unproven) == 0
-	p.Mounts = p.mounts.examples
-	if p.mounts.total > 0 && len(p.Mounts) > 0 {
-		m := p.Mounts[0]
-		p.addRefusal(fmt.Sprintf("mounts that show it to be in use: %d, the first at %q in mount namespace %d, %s", p.mounts.total, m.Point,
+	pod.Orphaned = len(pod.Unproven) == 0
+	pod.Mounts = pod.mounts.examples
+	if pod.mounts.total > 0 && len(pod.Mounts) > 0 {
+		m := pod.Mounts[0]
+		pod.addRefusal(fmt.Sprintf("mounts that show it to be in use: %d, the first at %q in mount namespace %d, %s", pod.mounts.total, m.Point,
 			m.Namespace, m.Reason))
 	}
 	if looked.Partial > 0 {
-		p.addRefusal(fmt.Sprintf("%d mount namespaces could not be read, and may have something of it mounted", looked.Partial))
+		pod.addRefusal(fmt.Sprintf("%d mount namespaces could not be read, and may have something of it mounted", looked.Partial))
 	}
 	for _, what := range looked.Skipped {
-		p.addRefusal("something of it may be mounted where it was not looked: " + what)
+		pod.addRefusal("something of it may be mounted where it was not looked: " + what)
 	}
-	p.planRemoval(looked)
-	p.Entries = p.allEntries[:min(len(p.allEntries), maxListedEntries)]
-	p.More = len(p.allEntries) - len(p.Entries)
+	pod.planRemoval(looked)
+	pod.Entries = pod.allEntries[:min(len(pod.allEntries), maxListedEntries)]
+	pod.More = len(pod.allEntries) - len(pod.Entries)
 }
 
 func (p *Pod) addRefusal(why string) {
