@@ -51,15 +51,15 @@ func (k kernelSource) mountRef(unique uint64) sys.MountRef {
 }
 
 func (k kernelSource) identify(fd *sys.FD, point string) (State, error) {
-	st, err := fd.Stat(sys.StatType | sys.StatNlink | sys.StatIno | sys.StatChanged | sys.StatUniqueID)
+	stat, err := fd.Stat(sys.StatType | sys.StatNlink | sys.StatIno | sys.StatChanged | sys.StatUniqueID)
 	if err != nil {
 		return State{}, err
 	}
-	if !st.MountRoot {
+	if !stat.MountRoot {
 		return State{}, ErrNotMounted
 	}
 	var m sys.MountStat
-	err = m.Load(k.mountRef(st.MountID), sys.StatmountSuper|sys.StatmountBasic|sys.StatmountRoot|
+	err = m.Load(k.mountRef(stat.MountID), sys.StatmountSuper|sys.StatmountBasic|sys.StatmountRoot|
 		sys.StatmountType|sys.StatmountSubtype|sys.StatmountSource)
 	if errors.Is(err, sys.ENOENT) {
 		return State{}, ErrNotMounted
@@ -67,7 +67,7 @@ func (k kernelSource) identify(fd *sys.FD, point string) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	return stateFromStat(st, &m, point), nil
+	return stateFromStat(stat, &m, point), nil
 }
 
 func stateFromStat(st sys.Stat, m *sys.MountStat, point string) State {
@@ -102,9 +102,9 @@ func (k kernelSource) exists(id ID) (bool, error) {
 }
 
 func (k kernelSource) hasNoChildren(id ID) (bool, error) {
-	var m sys.MountStat
+	var stat sys.MountStat
 	below := 0
-	err := m.Load(k.mountRef(id.UniqueID), sys.StatmountBasic|sys.StatmountPoint)
+	err := stat.Load(k.mountRef(id.UniqueID), sys.StatmountBasic|sys.StatmountPoint)
 	if err == nil {
 		below, err = sys.Listmount(k.mountRef(id.UniqueID), 0, make([]uint64, 1))
 	}
@@ -114,21 +114,21 @@ func (k kernelSource) hasNoChildren(id ID) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return below == 0 && m.ReusedParent() == id.Parent && string(m.Point()) == id.Point, nil
+	return below == 0 && stat.ReusedParent() == id.Parent && string(stat.Point()) == id.Point, nil
 }
 
 func (k kernelSource) mountBeneath(id ID) (State, error) {
-	var m sys.MountStat
-	if err := m.Load(k.mountRef(id.UniqueID), sys.StatmountBasic); err != nil {
+	var stat sys.MountStat
+	if err := stat.Load(k.mountRef(id.UniqueID), sys.StatmountBasic); err != nil {
 		return State{}, err
 	}
-	err := m.Load(k.mountRef(m.Parent()), sys.StatmountSuper|sys.StatmountBasic|sys.StatmountRoot|sys.StatmountPoint)
+	err := stat.Load(k.mountRef(stat.Parent()), sys.StatmountSuper|sys.StatmountBasic|sys.StatmountRoot|sys.StatmountPoint)
 	// A parent that is not in this namespace is what its root is mounted on.
-	if errors.Is(err, sys.ENOENT) || err == nil && string(m.Point()) != id.Point {
+	if errors.Is(err, sys.ENOENT) || err == nil && string(stat.Point()) != id.Point {
 		return State{}, ErrNotMounted
 	}
 	if err != nil {
 		return State{}, err
 	}
-	return stateFromStat(sys.Stat{}, &m, id.Point), nil
+	return stateFromStat(sys.Stat{}, &stat, id.Point), nil
 }

@@ -57,8 +57,8 @@ func (l *batchLocator) locateMount(id ID) (State, error) {
 }
 
 // addUniqueID adds the number that is never used again, where the kernel has one.
-func (l *batchLocator) addUniqueID(m mountinfo.Mount) (State, error) {
-	st := stateOf(m)
+func (l *batchLocator) addUniqueID(mount mountinfo.Mount) (State, error) {
+	st := stateOf(mount)
 	st.ReadOnly = st.Attr.Has(sys.AttrReadOnly)
 	_, st.Deleted = mountinfo.Deleted(st.Root)
 	if missing := sys.HasStatmount.Probe(); missing != nil {
@@ -68,13 +68,13 @@ func (l *batchLocator) addUniqueID(m mountinfo.Mount) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	unique, ok := numbers[m.ID]
+	unique, ok := numbers[mount.ID]
 	if !ok {
 		return State{}, ErrNotMounted // it went since the table was read
 	}
 	found, err := l.loadMount(unique)
 	switch {
-	case errors.Is(err, sys.ENOENT), err == nil && found.Point != m.Point:
+	case errors.Is(err, sys.ENOENT), err == nil && found.Point != mount.Point:
 		return State{}, ErrNotMounted
 	case err != nil:
 		return State{}, err

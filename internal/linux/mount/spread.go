@@ -38,19 +38,19 @@ var between = func(string) {}
 // Only a process that is killed between the first and the last call in lead leaves
 // a parent that shares with no other mount.
 func (u *unmountOp) attachByPropagation(tree *sys.FD) error {
-	p, err := u.openParent()
+	parent, err := u.openParent()
 	if err != nil {
 		return err
 	}
-	defer p.rootFD.Close()
+	defer parent.rootFD.Close()
 	if errors.Is(u.logCall("umount2", "MNT_EXPIRE", sys.ExpireMount(u.dir, path.Base(u.id.Point))), sys.EINVAL) {
 		return fmt.Errorf("locked in place by the kernel: %w", sys.EINVAL)
 	}
-	if err := sys.BesideMountsCopy(func(home func(func() error) error) error { return u.attachThroughParent(p, tree, home) }); err != nil {
+	if err := sys.BesideMountsCopy(func(home func(func() error) error) error { return u.attachThroughParent(parent, tree, home) }); err != nil {
 		return err
 	}
 	between("spread")
-	return p.restorePropagation()
+	return parent.restorePropagation()
 }
 
 // errStacked: what lies beneath the mount at the same place cannot be opened, and so
@@ -70,22 +70,22 @@ func (u *unmountOp) openParent() (parentMount, error) {
 		return parentMount{}, err
 	}
 	own, ok := mounts.ByID(u.id.MountInfoID)
-	m, okParent := mounts.ByID(own.Parent)
+	mount, okParent := mounts.ByID(own.Parent)
 	switch {
 	case !ok || !okParent:
 		return parentMount{}, ErrNotMounted
-	case m.Point == own.Point:
+	case mount.Point == own.Point:
 		return parentMount{}, errStacked
-	case m.Unbindable:
-		return parentMount{}, fmt.Errorf("the mount at %q is unbindable: %w", m.Point, errors.ErrUnsupported)
-	case m.Shared != 0 && (own.Shared != 0 || own.Master != 0) && showsOwnPoint(m, own):
+	case mount.Unbindable:
+		return parentMount{}, fmt.Errorf("the mount at %q is unbindable: %w", mount.Point, errors.ErrUnsupported)
+	case mount.Shared != 0 && (own.Shared != 0 || own.Master != 0) && showsOwnPoint(mount, own):
 		return parentMount{}, fmt.Errorf("what is mounted there spreads onto the mount itself: %w", sys.EINVAL)
 	}
-	p := parentMount{Mount: m}
-	if p.rootFD, err = mountns.Lookup(0, m.Point); err != nil {
+	p := parentMount{Mount: mount}
+	if p.rootFD, err = mountns.Lookup(0, mount.Point); err != nil {
 		return parentMount{}, err
 	}
-	if err = errors.Join(expectOnMount(p.rootFD, m.ID), expectOnMount(u.dir, m.ID)); err != nil {
+	if err = errors.Join(expectOnMount(p.rootFD, mount.ID), expectOnMount(u.dir, mount.ID)); err != nil {
 		p.rootFD.Close()
 		return parentMount{}, err
 	}
@@ -137,10 +137,10 @@ func (u *unmountOp) attachThroughParent(p parentMount, tree *sys.FD, home func(f
 // closes it. A parent that does not share becomes its slave only then: before 6.15
 // nothing spreads by way of a mount that is attached nowhere, and what the parent's
 // own master has mounted meanwhile would not arrive.
-func (u *unmountOp) attachLeader(p parentMount, home func(func() error) error) (leader *sys.FD, err error) {
+func (u *unmountOp) attachLeader(parent parentMount, home func(func() error) error) (leader *sys.FD, err error) {
 	err = home(func() error {
-		if p.Shared == 0 {
-			if err := u.logCall("mount_setattr", "MS_SHARED of its parent", sys.SetMountPropagation(p.rootFD, Shared)); err != nil {
+		if parent.Shared == 0 {
+			if err := u.logCall("mount_setattr", "MS_SHARED of its parent", sys.SetMountPropagation(parent.rootFD, Shared)); err != nil {
 				return err
 			}
 			between("shared")
@@ -156,9 +156,9 @@ func (u *unmountOp) attachLeader(p parentMount, home func(func() error) error) (
 	if err == nil {
 		between("copied")
 	}
-	if p.Shared == 0 { // the kernel takes the leader as its master; where there is none, the one that it had
+	if parent.Shared == 0 { // the kernel takes the leader as its master; where there is none, the one that it had
 		err = errors.Join(err, home(func() error {
-			return u.logCall("mount_setattr", "MS_SLAVE of its parent", sys.SetMountPropagation(p.rootFD, Slave))
+			return u.logCall("mount_setattr", "MS_SLAVE of its parent", sys.SetMountPropagation(parent.rootFD, Slave))
 		}))
 	}
 	if err != nil {

@@ -26,12 +26,12 @@ func (t tableSource) identify(fd *sys.FD, point string) (State, error) {
 
 // identifyIn is identify in a table that was read since fd was opened.
 func (t tableSource) identifyIn(mounts *mountinfo.Table, fd *sys.FD, point string) (State, error) {
-	st, err := fd.Stat(sys.StatType | sys.StatNlink | sys.StatIno | sys.StatChanged | sys.StatMountID)
+	stat, err := fd.Stat(sys.StatType | sys.StatNlink | sys.StatIno | sys.StatChanged | sys.StatMountID)
 	if err != nil {
 		return State{}, err
 	}
-	number := int(st.MountID)
-	if t.numbersFromFDInfo || !st.Has(sys.StatMountID) {
+	number := int(stat.MountID)
+	if t.numbersFromFDInfo || !stat.Has(sys.StatMountID) {
 		if number, err = fd.FDMountID(); err != nil {
 			return State{}, err
 		}
@@ -42,7 +42,7 @@ func (t tableSource) identifyIn(mounts *mountinfo.Table, fd *sys.FD, point strin
 	}
 	s := stateOf(m)
 	s.ReadOnly = s.Attr.Has(sys.AttrReadOnly)
-	s.setFile(st)
+	s.setFile(stat)
 	return s, nil
 }
 
