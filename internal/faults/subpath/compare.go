@@ -20,11 +20,11 @@ type comparison struct {
 
 // compareWithNow looks at what the subPath names now. Nothing but local file systems is asked. Whatever cannot be
 // looked at, or is not there for certain, is unknown.
-func (s target) compareWithNow(st mount.State) comparison {
-	if !isLocalType(st.FSType) {
+func (s target) compareWithNow(state mount.State) comparison {
+	if !isLocalType(state.FSType) {
 		return comparison{}
 	}
-	bound, ok := boundRoot(st)
+	bound, ok := boundRoot(state)
 	if !ok {
 		return comparison{}
 	}
@@ -33,8 +33,8 @@ func (s target) compareWithNow(st mount.State) comparison {
 		return comparison{}
 	}
 	defer volume.dir.Close()
-	name := s.nameInVolume(volume, st)
-	if name == "" || !volume.isLocalTo(bound, st) {
+	name := s.nameInVolume(volume, state)
+	if name == "" || !volume.isLocalTo(bound, state) {
 		return comparison{}
 	}
 	now, err := volume.statName(name)
@@ -56,8 +56,8 @@ func (s target) withoutSpecDoubt(c comparison) comparison {
 }
 
 // boundRoot is the file that is the root of the mount st. ok is false if that is no longer the one at its point.
-func boundRoot(st mount.State) (sys.Stat, bool) {
-	fd, err := mountns.Lookup(0, st.Point)
+func boundRoot(state mount.State) (sys.Stat, bool) {
+	fd, err := mountns.Lookup(0, state.Point)
 	if err != nil {
 		return sys.Stat{}, false
 	}
@@ -66,11 +66,11 @@ func boundRoot(st mount.State) (sys.Stat, bool) {
 	if err != nil {
 		return sys.Stat{}, false
 	}
-	if st.UniqueID != 0 && bound.Has(sys.StatUniqueID) {
-		return bound, bound.MountID == st.UniqueID
+	if state.UniqueID != 0 && bound.Has(sys.StatUniqueID) {
+		return bound, bound.MountID == state.UniqueID
 	}
-	again, err := mount.Inspect(st.Point)
-	return bound, err == nil && again.Same(st.ID)
+	again, err := mount.Inspect(state.Point)
+	return bound, err == nil && again.Same(state.ID)
 }
 
 // compareFiles compares two files.

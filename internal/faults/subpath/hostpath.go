@@ -117,22 +117,22 @@ func isPathByte(text string, i int) bool {
 
 // judgeHostPath decides whether a container that is not started can get a hostPath volume, by what a lookup of the path
 // gave. No code: it can, or nothing is known.
-func judgeHostPath(v corev1.Volume, progress startProgress, at sys.Stat, err error) (fault.Code, []string) {
-	want := podinfo.HostPathType(v.HostPath)
+func judgeHostPath(volume corev1.Volume, progress startProgress, stat sys.Stat, err error) (fault.Code, []string) {
+	want := podinfo.HostPathType(volume.HostPath)
 	kind, demands := kindByHostPathType[want]
 	switch {
 	case errors.Is(err, sys.ENOTDIR):
 		return fault.MissingBindSource, []string{
-			missingMessage(v.Name, v.HostPath.Path), "a part of that path is a file, so that nothing can be made there",
+			missingMessage(volume.Name, volume.HostPath.Path), "a part of that path is a file, so that nothing can be made there",
 		}
 	case errors.Is(err, sys.ENOENT):
-		if why := progress.failureReason(v.HostPath, errors.Is(err, errNoParent)); why != "" {
-			return fault.MissingBindSource, []string{missingMessage(v.Name, v.HostPath.Path), why}
+		if why := progress.failureReason(volume.HostPath, errors.Is(err, errNoParent)); why != "" {
+			return fault.MissingBindSource, []string{missingMessage(volume.Name, volume.HostPath.Path), why}
 		}
-	case err == nil && demands && !kind.matches(at):
+	case err == nil && demands && !kind.matches(stat):
 		return fault.SourceTypeMismatch, []string{
-			fmt.Sprintf("volume %q is to come from %q: that is a %s, and type %s of the volume takes a %s only", v.Name, v.HostPath.Path,
-				describeKind(at), want, kind.noun),
+			fmt.Sprintf("volume %q is to come from %q: that is a %s, and type %s of the volume takes a %s only", volume.Name, volume.HostPath.Path,
+				describeKind(stat), want, kind.noun),
 		}
 	}
 	return "", nil

@@ -151,16 +151,16 @@ func (r *Report) sortBinds(order []podinfo.SubPathMount) {
 
 // sourcePath finds where the host shows the root of a mount: through a mount of the same file system, in the pod's own
 // directory if there is one.
-func sourcePath(table *mountinfo.Table, podDir string, st mount.State) string {
+func sourcePath(table *mountinfo.Table, podDir string, state mount.State) string {
 	first := ""
 	for _, m := range table.Mounts() {
-		if m.Major != st.Major || m.Minor != st.Minor || m.Deleted() || !mountinfo.Within(m.Root, st.Root) {
+		if m.Major != state.Major || m.Minor != state.Minor || m.Deleted() || !mountinfo.Within(m.Root, state.Root) {
 			continue
 		}
-		if top, ok := table.Top(m.Point); !ok || top.ID != m.ID || m.ID == st.MountInfoID {
+		if top, ok := table.Top(m.Point); !ok || top.ID != m.ID || m.ID == state.MountInfoID {
 			continue
 		}
-		source := strings.TrimSuffix(m.Point, "/") + "/" + strings.TrimPrefix(st.Root[len(m.Root):], "/")
+		source := strings.TrimSuffix(m.Point, "/") + "/" + strings.TrimPrefix(state.Root[len(m.Root):], "/")
 		if mountinfo.Within(podDir, source) {
 			return source
 		}
@@ -168,5 +168,5 @@ func sourcePath(table *mountinfo.Table, podDir string, st mount.State) string {
 			first = source
 		}
 	}
-	return cmp.Or(first, st.Root)
+	return cmp.Or(first, state.Root)
 }

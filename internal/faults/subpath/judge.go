@@ -28,18 +28,18 @@ const (
 
 // judgeBind decides about the mount st that is at the place of a bind, given how it compares with what the subPath
 // names now.
-func judgeBind(st mount.State, now relation) (Verdict, string) {
+func judgeBind(state mount.State, now relation) (Verdict, string) {
 	switch {
-	case st.Deleted && now == removedByWriter:
+	case state.Deleted && now == removedByWriter:
 		return SourceGone, "the source was deleted, and the volume has no entry of that name any more"
-	case st.Deleted && st.Gone:
+	case state.Deleted && state.Gone:
 		return Stale, "the root of the mount is deleted: its link count is 0"
-	case st.Deleted && isLocalType(st.FSType):
+	case state.Deleted && isLocalType(state.FSType):
 		return Stale, fmt.Sprintf("the name of the mount's root is deleted; the file has %d other links, but the kernel refuses to bind "+
-			"a name that is gone", st.Nlink)
-	case st.Deleted:
+			"a name that is gone", state.Nlink)
+	case state.Deleted:
 		return Unproven, fmt.Sprintf("the kernel marks the root of the mount as deleted, but its link count is %d: a file system of "+
-			"type %q may have forgotten the name and still have the file", st.Nlink, st.FSType)
+			"type %q may have forgotten the name and still have the file", state.Nlink, state.FSType)
 	case now == differentInode:
 		return Stale, "the subPath names another file now: the source was moved away and made anew"
 	case now == otherFilesystem:

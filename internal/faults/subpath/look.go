@@ -131,8 +131,8 @@ func Unmount(ctx context.Context, node *kubelet.Node, pod *corev1.Pod, id mount.
 
 // openReplacement opens what is to be bound in the place of the stale bind st; nil if there is nothing, or nothing of
 // its kind.
-func openReplacement(n *kubelet.Node, pod *corev1.Pod, st mount.State) *sys.FD {
-	target, ok := targetAt(n, pod, st.Point)
+func openReplacement(n *kubelet.Node, pod *corev1.Pod, state mount.State) *sys.FD {
+	target, ok := targetAt(n, pod, state.Point)
 	if !ok {
 		return nil
 	}
@@ -141,7 +141,7 @@ func openReplacement(n *kubelet.Node, pod *corev1.Pod, st mount.State) *sys.FD {
 		return nil
 	}
 	defer volume.dir.Close()
-	name := target.nameInVolume(volume, st)
+	name := target.nameInVolume(volume, state)
 	if name == "" {
 		return nil
 	}
@@ -153,7 +153,7 @@ func openReplacement(n *kubelet.Node, pod *corev1.Pod, st mount.State) *sys.FD {
 		return nil
 	}
 	now, err := fd.Stat(sys.StatType)
-	if err != nil || !canReplace(now, st) {
+	if err != nil || !canReplace(now, state) {
 		fd.Close()
 		return nil
 	}

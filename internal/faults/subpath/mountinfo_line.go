@@ -18,19 +18,19 @@ var (
 )
 
 // mountinfoLine writes a mount as the kernel writes it in mountinfo.
-func mountinfoLine(m mountinfo.Mount) string {
+func mountinfoLine(mount mountinfo.Mount) string {
 	optional := ""
 	for _, o := range []struct {
 		name  string
 		group int
-	}{{"shared", m.Shared}, {"master", m.Master}, {"propagate_from", m.PropagateFrom}} {
+	}{{"shared", mount.Shared}, {"master", mount.Master}, {"propagate_from", mount.PropagateFrom}} {
 		if o.group != 0 {
 			optional += " " + o.name + ":" + strconv.Itoa(o.group)
 		}
 	}
-	if m.Unbindable {
+	if mount.Unbindable {
 		optional += " unbindable"
 	}
-	return fmt.Sprintf("%d %d %d:%d %s %s %s%s - %s %s %s", m.ID, m.Parent, m.Major, m.Minor, pathEscaper.Replace(m.Root),
-		pathEscaper.Replace(m.Point), m.Options, optional, nameEscaper.Replace(m.FSType), nameEscaper.Replace(m.Source), m.SuperOptions)
+	return fmt.Sprintf("%d %d %d:%d %s %s %s%s - %s %s %s", mount.ID, mount.Parent, mount.Major, mount.Minor, pathEscaper.Replace(mount.Root),
+		pathEscaper.Replace(mount.Point), mount.Options, optional, nameEscaper.Replace(mount.FSType), nameEscaper.Replace(mount.Source), mount.SuperOptions)
 }

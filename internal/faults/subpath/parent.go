@@ -21,7 +21,7 @@ func Parent(n *kubelet.Node, pod *corev1.Pod, point string) (dir *sys.FD, name s
 	if !ok {
 		return nil, "", errNoVolume
 	}
-	st, err := mount.Inspect(point)
+	state, err := mount.Inspect(point)
 	if err != nil {
 		return nil, "", err
 	}
@@ -33,7 +33,7 @@ func Parent(n *kubelet.Node, pod *corev1.Pod, point string) (dir *sys.FD, name s
 	if !volume.isLocal() {
 		return nil, "", errNoVolume
 	}
-	return volume.openParent(target.nameInVolume(volume, st))
+	return volume.openParent(target.nameInVolume(volume, state))
 }
 
 // openParent opens the directory that has the entry name, after all links.

@@ -164,18 +164,18 @@ func (r recordingPathLookup) missingInVolume(s target, name string) bool {
 type recordedPathLookup struct{ *Lookups }
 
 func (r recordedPathLookup) statHostPath(name string) (sys.Stat, error) {
-	l, known := r.HostPaths[name]
+	lookup, known := r.HostPaths[name]
 	switch {
 	case !known:
 		return sys.Stat{}, fmt.Errorf("look up %q: it was not asked for", name)
-	case l.NoParent:
+	case lookup.NoParent:
 		return sys.Stat{}, errNoParent
-	case l.Errno != 0:
-		return sys.Stat{}, l.Errno
-	case l.Unknown != "":
-		return sys.Stat{}, errors.New(l.Unknown)
+	case lookup.Errno != 0:
+		return sys.Stat{}, lookup.Errno
+	case lookup.Unknown != "":
+		return sys.Stat{}, errors.New(lookup.Unknown)
 	}
-	return l.Stat, nil
+	return lookup.Stat, nil
 }
 
 func (r recordedPathLookup) pathMissing(name string, _ ...error) bool { return r.Missing[name] }
