@@ -114,10 +114,10 @@ func (s *serverSearch) listDescriptors(dir string) (fds []int, more bool, err er
 func isDenied(err error) bool { return errors.Is(err, sys.EACCES) || errors.Is(err, sys.EPERM) }
 
 // inspectProcess looks at what a process has open.
-func (s *serverSearch) inspectProcess(pid int, step func()) (o serverProcess, err error) {
+func (s *serverSearch) inspectProcess(pid int, step func()) (opened serverProcess, err error) {
 	dir := strconv.Itoa(pid)
 	fds, more, err := s.listDescriptors(dir)
-	o.more = more
+	opened.more = more
 	for _, fd := range fds {
 		step()
 		number := strconv.Itoa(fd)
@@ -130,36 +130,36 @@ func (s *serverSearch) inspectProcess(pid int, step func()) (o serverProcess, er
 			continue
 		}
 		connection, ok := parseFdinfo(text)
-		o.connectionShown, o.connectionHidden = o.connectionShown || ok, o.connectionHidden || !ok
-		if ok && !slices.Contains(o.connections, connection) {
-			o.connections = append(o.connections, connection)
+		opened.connectionShown, opened.connectionHidden = opened.connectionShown || ok, opened.connectionHidden || !ok
+		if ok && !slices.Contains(opened.connections, connection) {
+			opened.connections = append(opened.connections, connection)
 		}
 	}
-	if len(o.connections) > 0 {
-		if o.server, err = serverOf(pid); err != nil {
-			o.connections = nil
+	if len(opened.connections) > 0 {
+		if opened.server, err = serverOf(pid); err != nil {
+			opened.connections = nil
 		}
 	}
-	return o, err
+	return opened, err
 }
 
 // addProcess takes in what was seen of a process. One that ends meanwhile serves
 // nothing. Process 1 serves nothing either: some sandboxes keep it even from a
 // caller who has every privilege.
-func (s *serverSearch) addProcess(pid int, o serverProcess, err error) {
+func (s *serverSearch) addProcess(pid int, opened serverProcess, err error) {
 	switch {
 	case errors.Is(err, procfs.ErrSilent):
 		s.silentProcesses++
 	case isDenied(err) && (pid != 1 || !sys.LooksAnywhere()):
 		s.deniedProcesses++
 	}
-	if o.more {
+	if opened.more {
 		s.withTooMany++
 	}
-	s.connectionShown, s.connectionHidden = s.connectionShown || o.connectionShown, s.connectionHidden || o.connectionHidden
-	for _, connection := range o.connections {
+	s.connectionShown, s.connectionHidden = s.connectionShown || opened.connectionShown, s.connectionHidden || opened.connectionHidden
+	for _, connection := range opened.connections {
 		if len(s.servers[connection]) < MaxServers {
-			s.servers[connection] = append(s.servers[connection], o.server)
+			s.servers[connection] = append(s.servers[connection], opened.server)
 		}
 	}
 }
