@@ -34,7 +34,7 @@ func (r *Runner) startProcess(ctx context.Context, o Options) (*jobProcess, erro
 	if err := r.acquire(ctx, child); err != nil {
 		return nil, err
 	}
-	stdin, in, err := os.Pipe()
+	stdin, file, err := os.Pipe()
 	if err != nil {
 		r.removeChild(child)
 		return nil, err
@@ -42,16 +42,16 @@ func (r *Runner) startProcess(ctx context.Context, o Options) (*jobProcess, erro
 	defer stdin.Close()
 	out, stdout, err := os.Pipe()
 	if err != nil {
-		in.Close()
+		file.Close()
 		r.removeChild(child)
 		return nil, err
 	}
 	defer stdout.Close()
-	child.toChild, child.fromChild = in, out
+	child.toChild, child.fromChild = file, out
 	started := make(chan error, 1)
 	go r.runProcess(child, stdin, stdout, started)
 	if err := <-started; err != nil {
-		in.Close()
+		file.Close()
 		out.Close()
 		return nil, err
 	}
@@ -108,19 +108,19 @@ func (p *jobProcess) exchange(input []byte, each func(json.RawMessage) error) er
 	lines := bufio.NewScanner(p.fromChild)
 	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
 	for lines.Scan() {
-		var l outputLine
-		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
+		var line outputLine
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
 			return fmt.Errorf("%w: %.400q", errUnexpected, lines.Bytes())
 		}
 		switch {
-		case l.End && l.Error != "":
-			return &jobError{l.Error}
-		case l.End:
+		case line.End && line.Error != "":
+			return &jobError{line.Error}
+		case line.End:
 			return nil
 		case each == nil:
 			continue
 		}
-		if err := each(l.Value); err != nil {
+		if err := each(line.Value); err != nil {
 			return err
 		}
 	}
