@@ -101,7 +101,7 @@ func (p *targetProbe) verifyMount(fd *sys.FD) error {
 	if p.Unique == 0 {
 		mask, want = sys.StatMountID, uint64(p.Reused)
 	}
-	st, err := fd.Stat(mask)
+	stat, err := fd.Stat(mask)
 	switch {
 	case clientGaveUp(err):
 		if number, errNumber := fd.FDMountID(); errNumber == nil && number != p.Reused {
@@ -110,9 +110,9 @@ func (p *targetProbe) verifyMount(fd *sys.FD) error {
 		return err
 	case err != nil:
 		return err
-	case st.Has(mask) && st.MountID != want:
+	case stat.Has(mask) && stat.MountID != want:
 		return mount.ErrChanged
-	case st.RootKnown && !st.MountRoot:
+	case stat.RootKnown && !stat.MountRoot:
 		return mount.ErrNotMounted
 	}
 	return nil

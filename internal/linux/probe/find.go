@@ -114,7 +114,7 @@ func (s *pass) locateAll(then func(i int, st mount.State, err error)) {
 	for i, f := range s.found {
 		spaces[f.namespace] = append(spaces[f.namespace], i)
 	}
-	for ns, targets := range spaces {
+	for namespace, targets := range spaces {
 		wanted := make([]mount.ID, len(targets))
 		for n, i := range targets {
 			wanted[n] = s.targets[i].ID
@@ -127,11 +127,11 @@ func (s *pass) locateAll(then func(i int, st mount.State, err error)) {
 			mount.LocateAll(wanted, func(n int, st mount.State, err error) { then(targets[n], st, err) })
 			return nil
 		}
-		if ns == (mountns.Namespace{}) {
+		if namespace == (mountns.Namespace{}) {
 			_ = look() // never fails
 			continue
 		}
-		if err := ns.Do(look); err != nil {
+		if err := namespace.Do(look); err != nil {
 			for _, i := range targets {
 				then(i, mount.State{}, err)
 			}

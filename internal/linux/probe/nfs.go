@@ -17,19 +17,19 @@ import (
 // refineError says what an error means that an NFS client has made up itself, by the options of the mount. It is called
 // in the mount's namespace.
 func (s *pass) refineError(i int) {
-	a := &s.answers[i]
-	if a.FSType != "nfs" && a.FSType != "nfs4" || a.State != Denied && a.State != Broken {
+	answer := &s.answers[i]
+	if answer.FSType != "nfs" && answer.FSType != "nfs4" || answer.State != Denied && answer.State != Broken {
 		return
 	}
 	table, err := mountns.Table(0)
 	if err != nil {
 		return // it stays as it is
 	}
-	m, ok := table.ByID(a.ID.MountInfoID)
+	m, ok := table.ByID(answer.ID.MountInfoID)
 	if !ok {
 		return
 	}
-	a.refineNFS(strings.Split(m.SuperOptions, ","))
+	answer.refineNFS(strings.Split(m.SuperOptions, ","))
 }
 
 // refineNFS knows two errors. A server that trusts the user of whom a client speaks (sec=sys) asks for no permission
