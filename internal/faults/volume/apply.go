@@ -217,16 +217,16 @@ func openRoot(m mountns.Mount) (*sys.FD, error) {
 
 // raisedByRepair reports whether m is a mount that was written down before a repair that was cut short put another
 // beneath it. Only its parent differs then, which is at the same point.
-func raisedByRepair(m mountns.Mount, want fault.Mount) bool {
-	found := faults.MountOf(m)
+func raisedByRepair(mount mountns.Mount, want fault.Mount) bool {
+	found := faults.MountOf(mount)
 	found.ParentID = want.ParentID
 	if want.ID != 0 || !found.Same(want) {
 		return false
 	}
-	table, err := m.Namespace.Table()
+	table, err := mount.Namespace.Table()
 	if err != nil {
 		return false
 	}
-	below, ok := table.ByID(m.Parent)
-	return ok && below.Point == m.Point && below.Parent == want.ParentID
+	below, ok := table.ByID(mount.Parent)
+	return ok && below.Point == mount.Point && below.Parent == want.ParentID
 }

@@ -26,9 +26,9 @@ func (i *Inspector) addDaemons(ctx context.Context, volumes []*Health) error {
 	if !slices.ContainsFunc(volumes, hasDaemon) {
 		return ctx.Err()
 	}
-	var d daemons
+	var found daemons
 	var err error
-	if d.servers, d.unseenReason, err = fuse.Servers(ctx); err != nil {
+	if found.servers, found.unseenReason, err = fuse.Servers(ctx); err != nil {
 		return err
 	}
 	over := map[uint32][]string{} // by connection of a staged mount
@@ -37,11 +37,11 @@ func (i *Inspector) addDaemons(ctx context.Context, volumes []*Health) error {
 			continue
 		}
 		if health.Mount.Major == 0 && strings.HasPrefix(health.Mount.FSType, "fuse") {
-			health.DaemonNotes, health.Daemon = d.describeServers(health.Mount.Minor), d.firstServer(health.Mount.Minor)
+			health.DaemonNotes, health.Daemon = found.describeServers(health.Mount.Minor), found.firstServer(health.Mount.Minor)
 		}
 		if minor, ok := stagedConnection(health); ok {
 			if _, known := over[minor]; !known {
-				over[minor] = describeNonempty(d.servers[minor], func(pids []int) map[int][]byte { return i.commandLines(ctx, pids) })
+				over[minor] = describeNonempty(found.servers[minor], func(pids []int) map[int][]byte { return i.commandLines(ctx, pids) })
 			}
 			health.DaemonNotes = append(health.DaemonNotes, over[minor]...)
 		}

@@ -116,7 +116,7 @@ func (e *enumerator) findStaging(of *kubelet.VolumeRecord) (s *Staging, reason s
 	reason = "the driver has nothing mounted for the whole node at " + strings.Join(points, " or ")
 	var found []*Staging
 	for _, point := range points {
-		m, ok := e.visibleMounts[point]
+		mount, ok := e.visibleMounts[point]
 		if !ok {
 			continue
 		}
@@ -127,7 +127,7 @@ func (e *enumerator) findStaging(of *kubelet.VolumeRecord) (s *Staging, reason s
 		case !record.Same(of):
 			reason = fmt.Sprintf("the staging path %q is of %s, and this is %s", point, record, of)
 		default:
-			found = append(found, &Staging{Point: point, Mount: e.withNamespace(m)})
+			found = append(found, &Staging{Point: point, Mount: e.withNamespace(mount)})
 		}
 	}
 	if len(found) == 0 {

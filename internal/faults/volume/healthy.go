@@ -20,8 +20,8 @@ var errHealthy = errors.New("the mount is healthy by now")
 // judged. Before 6.8, and if the server has disowned the root, the kernel may have given the new mount every number of
 // the old one. mount.Replace holds the mount that st describes open meanwhile, if it can be opened, so that its number
 // stays its own.
-func (o replaceOrder) checkUnhealthy(st mount.State) error {
-	root, err := mountns.Lookup(0, st.Point)
+func (o replaceOrder) checkUnhealthy(state mount.State) error {
+	root, err := mountns.Lookup(0, state.Point)
 	if errors.Is(err, sys.ESTALE) {
 		return nil
 	}
@@ -33,10 +33,10 @@ func (o replaceOrder) checkUnhealthy(st mount.State) error {
 	switch {
 	case err != nil:
 		return err
-	case number != st.UniqueID && number != uint64(st.MountInfoID):
+	case number != state.UniqueID && number != uint64(state.MountInfoID):
 		return fmt.Errorf("%w while it was looked at", mount.ErrChanged)
 	case o.Answered:
-		return o.checkContent(st, root)
+		return o.checkContent(state, root)
 	}
 	// A dead FUSE connection refuses at once, and does so for good.
 	if probe.AskRoot(root).State == probe.Alive {

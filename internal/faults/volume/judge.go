@@ -120,18 +120,18 @@ func judgeAlive(answer probe.Answer, countsLinks bool) Verdict {
 
 // compareWithStaged decides whether a volume that answers is what the driver has staged.
 func compareWithStaged(evidence Evidence) Verdict {
-	at := evidence.stagedLocation()
+	location := evidence.stagedLocation()
 	switch {
-	case at.onNodeDisk:
+	case location.onNodeDisk:
 		return brokenVerdict(fault.DeletedVolumeSource, "data is being split: the pod has a directory of the node's own disk (%s, device "+
 			"%s) that the volume is mounted over; what the pod writes does not get into the volume", evidence.Mount.FSType, deviceOf(evidence.Mount.Mount))
-	case !at.known || !evidence.isStagedDevice():
+	case !location.known || !evidence.isStagedDevice():
 		return Verdict{}
 	case evidence.ExpectedAnswer.State == probe.Missing:
-		return brokenVerdict(fault.DeletedVolumeSource, "the volume has no directory %q any more: it was deleted or renamed", at.pathBelowStaged)
+		return brokenVerdict(fault.DeletedVolumeSource, "the volume has no directory %q any more: it was deleted or renamed", location.pathBelowStaged)
 	case evidence.directoryReplaced():
 		return brokenVerdict(fault.DeletedVolumeSource, "the directory %q of the volume was replaced: it is inode %d by now, and the pod "+
-			"has inode %d", at.pathBelowStaged, evidence.ExpectedAnswer.Stat.Inode, evidence.Answer.Stat.Inode)
+			"has inode %d", location.pathBelowStaged, evidence.ExpectedAnswer.Stat.Inode, evidence.Answer.Stat.Inode)
 	}
 	return Verdict{}
 }

@@ -78,14 +78,14 @@ func (i *Inspector) replace(ctx context.Context, order replaceOrder, found mount
 }
 
 func (i *Inspector) runOrder(ctx context.Context, order replaceOrder, name string) (fault.Applied, error) {
-	var r replaceResult
-	each := func(text json.RawMessage) error { return json.Unmarshal(text, &r) }
+	var result replaceResult
+	each := func(text json.RawMessage) error { return json.Unmarshal(text, &result) }
 	err := cmp.Or(i.Runner, &subprocess.Runner{}).Run(ctx, subprocess.Options{
 		Job: Job.Name, Input: order, Deadline: replaceDeadline, Each: each, Owner: order.Owner,
 		Waits: []string{device{order.Major, order.Minor}.String(), device{order.Target.Major, order.Target.Minor}.String()},
 	})
 	log := calls.From(ctx)
-	if log.Add(r.Calls...); err != nil {
+	if log.Add(result.Calls...); err != nil {
 		_ = log.Did("wait4", "the process that replaces "+order.Target.Point, err)
 	}
 	switch {
@@ -93,9 +93,9 @@ func (i *Inspector) runOrder(ctx context.Context, order replaceOrder, name strin
 		return fault.Applied{}, fmt.Errorf("put %q in the place of the mount at %q: %w within %s", name, order.Target.Point, ErrHung, replaceDeadline)
 	case err != nil:
 		return fault.Applied{}, fmt.Errorf("put %q in the place of the mount at %q: %w", name, order.Target.Point, err)
-	case r.Refused != "":
-		return fault.Applied{}, fmt.Errorf("%w: %s", ErrRefused, r.Refused)
-	case !r.Done:
+	case result.Refused != "":
+		return fault.Applied{}, fmt.Errorf("%w: %s", ErrRefused, result.Refused)
+	case !result.Done:
 		return fault.Applied{}, fmt.Errorf("put %q in the place of the mount at %q: the process that was to do it has not said how it went", name,
 			order.Target.Point)
 	}
