@@ -172,8 +172,8 @@ func parseCounters(text string) (Activity, error) {
 	if len(fields) < 11 {
 		return Activity{}, fmt.Errorf("%d numbers, want 11 at least", len(fields))
 	}
-	var a Activity
-	for i, to := range map[int]*uint64{0: &a.Reads, 4: &a.Writes, 8: &a.InFlight, 11: &a.Discards, 15: &a.Flushes} {
+	var activity Activity
+	for i, to := range map[int]*uint64{0: &activity.Reads, 4: &activity.Writes, 8: &activity.InFlight, 11: &activity.Discards, 15: &activity.Flushes} {
 		if i >= len(fields) {
 			continue
 		}
@@ -183,5 +183,5 @@ func parseCounters(text string) (Activity, error) {
 		}
 		*to = n
 	}
-	return a, nil
+	return activity, nil
 }
