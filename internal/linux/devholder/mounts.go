@@ -79,19 +79,19 @@ func (s *holderSearch) isMember(source string) bool {
 
 // addMounts notes the mounts that are on the device.
 func (s *holderSearch) addMounts(found []mountns.Mount, keepers map[uint64][]mountns.Holder) {
-	for _, m := range found {
-		number := blockdev.Number{Major: m.Major, Minor: m.Minor}
+	for _, mount := range found {
+		number := blockdev.Number{Major: mount.Major, Minor: mount.Minor}
 		if !s.superblockNumbers[number] {
 			continue
 		}
-		h := mountHolder(m, keepers[m.Namespace.Inode])
+		h := mountHolder(mount, keepers[mount.Namespace.Inode])
 		if number != s.report.Device.Number {
 			h.Detail = joinDetails(h.Detail, "file system on device "+number.String())
 		}
 		s.report.Holders = append(s.report.Holders, h)
-		s.byMountInfoID[m.ID] = number
-		if m.Unique != 0 {
-			s.byUniqueID[m.Unique] = number
+		s.byMountInfoID[mount.ID] = number
+		if mount.Unique != 0 {
+			s.byUniqueID[mount.Unique] = number
 		}
 		s.markExplained(number)
 	}

@@ -161,19 +161,19 @@ func (m deviceMarks) matchLinks(task taskInfo, links []link) (linkMatches, error
 }
 
 // on reports whether the file behind a link is on the device, and what that is then.
-func (m deviceMarks) on(task taskInfo, l link, st sys.Stat) (f foundFile, on bool) {
-	f = foundFile{Kind: l.kind, PID: task.pid, Number: blockdev.Number{Major: st.Major, Minor: st.Minor}}
+func (m deviceMarks) on(task taskInfo, l link, stat sys.Stat) (f foundFile, on bool) {
+	f = foundFile{Kind: l.kind, PID: task.pid, Number: blockdev.Number{Major: stat.Major, Minor: stat.Minor}}
 	open := func() bool { return !pathOnly(task.dir, l.name) }
 	detail := ""
-	switch mounted, known := m.mountOf(st); {
-	case st.IsBlockDevice() && slices.Contains(m.Devices, blockdev.Number{Major: st.RdevMajor, Minor: st.RdevMinor}):
+	switch mounted, known := m.mountOf(stat); {
+	case stat.IsBlockDevice() && slices.Contains(m.Devices, blockdev.Number{Major: stat.RdevMajor, Minor: stat.RdevMinor}):
 		if f.Kind = RawOpen; !open() {
 			return f, false
 		}
 	case known:
 		f.Number = mounted
 	case slices.Contains(m.Superblocks, f.Number):
-		f.Kind, detail = m.unmounted(st, l.kind, func() bool { return !open() })
+		f.Kind, detail = m.unmounted(stat, l.kind, func() bool { return !open() })
 	default:
 		return f, false
 	}
