@@ -65,20 +65,20 @@ func (c *Usage) Document() Document {
 }
 
 func (h HolderInfo) entry() Entry {
-	e := Entry{
+	entry := Entry{
 		Kind: h.Kind, PIDs: h.PIDs, Command: h.Command, HostPath: h.HostPath, Volume: h.Volume, Container: h.Container,
 		Workload: h.Workload.String(), Since: h.Since, Patch: h.Patch, Removable: h.Removable, Why: h.Why,
 	}
 	if h.Kind == devholder.Mount {
-		e.MountNamespace, e.MountPoint, e.KeptBy = h.Mount.Namespace.Inode, h.Path, h.keepersText()
+		entry.MountNamespace, entry.MountPoint, entry.KeptBy = h.Mount.Namespace.Inode, h.Path, h.keepersText()
 	} else {
-		e.Path = h.Path
+		entry.Path = h.Path
 	}
 	if h.Pod != (fault.Pod{}) {
-		e.Pod = &h.Pod
+		entry.Pod = &h.Pod
 	}
 	if h.CarrierMount != nil {
-		e.VolumeMount = &VolumeMount{h.VolumeMount, h.CarrierMount.HostPath, h.CarrierMount.ContainerPath, string(h.CarrierMount.Propagation)}
+		entry.VolumeMount = &VolumeMount{h.VolumeMount, h.CarrierMount.HostPath, h.CarrierMount.ContainerPath, string(h.CarrierMount.Propagation)}
 	}
-	return e
+	return entry
 }

@@ -39,22 +39,22 @@ type tableVerdict struct {
 
 // judgeByTables looks whether m, of the table inside, is a copy of what the kubelet had mounted for a volume and has no
 // more.
-func (t mountTables) judgeByTables(m mountinfo.Mount) tableVerdict {
-	parent, ok := t.holderTable.ByID(m.Parent)
-	if !ok || parent.ID == m.ID {
+func (t mountTables) judgeByTables(mount mountinfo.Mount) tableVerdict {
+	parent, ok := t.holderTable.ByID(mount.Parent)
+	if !ok || parent.ID == mount.ID {
 		return tableVerdict{keepReason: "it is the root of its namespace, which nothing has carried in"}
 	}
-	verdict := tableVerdict{parent: parent, hostPath: t.hostVolumePath(m, parent)}
+	verdict := tableVerdict{parent: parent, hostPath: t.hostVolumePath(mount, parent)}
 	switch {
 	case verdict.hostPath == "":
 		verdict.keepReason = "it lies on none of the directories in which the kubelet mounts volumes, so it is no copy of such a mount"
-	case t.mountedOnHost(m):
+	case t.mountedOnHost(mount):
 		verdict.keepReason = "the kubelet's own mount namespace has that file system mounted"
 	case parent.Shared != 0:
 		verdict.keepReason = fmt.Sprintf("it lies on a shared mount (peer group %d): to unmount it would spread to other mount namespaces", parent.Shared)
-	case t.coveredByMount(m):
+	case t.coveredByMount(mount):
 		verdict.keepReason = "another file system is mounted on it"
-	case t.pathIsHidden(m):
+	case t.pathIsHidden(mount):
 		verdict.keepReason = "another mount hides it: no path leads to it until that goes"
 	}
 	return verdict
@@ -162,39 +162,39 @@ func (t mountTables) carrierPaths(c cri.Mount) []string {
 }
 
 // judgeMount judges one mount, and says how it is used as it should be.
-func (n *inspection) judgeMount(ctx context.Context, h *HolderInfo, unknown error) (live string) {
-	table, err := n.namespaceTable(h.Mount.Namespace)
+func (n *inspection) judgeMount(ctx context.Context, holder *HolderInfo, unknown error) (live string) {
+	table, err := n.namespaceTable(holder.Mount.Namespace)
 	if err != nil {
-		h.Why, h.TableUnread = "its mount table cannot be read: "+err.Error(), true
+		holder.Why, holder.TableUnread = "its mount table cannot be read: "+err.Error(), true
 		return ""
 	}
-	m, ok := table.ByID(h.Mount.ID)
-	if !ok || m.Major != h.Mount.Major || m.Minor != h.Mount.Minor {
-		h.Why = "it went while it was looked at"
+	m, ok := table.ByID(holder.Mount.ID)
+	if !ok || m.Major != holder.Mount.Major || m.Minor != holder.Mount.Minor {
+		holder.Why = "it went while it was looked at"
 		return ""
 	}
-	h.tableOrder = tablePosition(table, m.ID)
-	h.RecordedMount = faults.MountOf(mountns.Mount{Mount: m, Unique: h.Mount.Unique, Namespace: h.Mount.Namespace})
+	holder.tableOrder = tablePosition(table, m.ID)
+	holder.RecordedMount = faults.MountOf(mountns.Mount{Mount: m, Unique: holder.Mount.Unique, Namespace: holder.Mount.Namespace})
 	v := mountTables{layoutOf(n.node), n.table, table}
 	verdict := v.judgeByTables(m)
-	h.HostPath, h.Volume = verdict.hostPath, volumeOf(verdict.hostPath)
-	how, why, live := n.propagationPath(v, h, verdict, m, unknown)
-	ns, foreign := n.claimNamespace(h.Mount.Namespace, h.Owner)
+	holder.HostPath, holder.Volume = verdict.hostPath, volumeOf(verdict.hostPath)
+	how, why, live := n.propagationPath(v, holder, verdict, m, unknown)
+	namespace, foreign := n.claimNamespace(holder.Mount.Namespace, holder.Owner)
 	if live == "" && verdict.hostPath != "" {
 		live = n.livePodReason(ctx, v, verdict.hostPath)
 	}
 	switch {
 	case live != "":
-		h.Why = live
+		holder.Why = live
 	case verdict.keepReason != "":
-		h.Why = verdict.keepReason
+		holder.Why = verdict.keepReason
 	case why != "":
-		h.Why = why
+		holder.Why = why
 	case foreign != nil:
-		h.Why = foreign.Error()
+		holder.Why = foreign.Error()
 	default:
-		h.Removable, h.Mount.Namespace = true, ns
-		h.Why = fmt.Sprintf("it is a copy of what the kubelet had mounted at %q, and the kubelet's namespace has that file system mounted no "+
+		holder.Removable, holder.Mount.Namespace = true, namespace
+		holder.Why = fmt.Sprintf("it is a copy of what the kubelet had mounted at %q, and the kubelet's namespace has that file system mounted no "+
 			"more; %s; no unmount spreads from there", verdict.hostPath, how)
 	}
 	return live
@@ -202,32 +202,32 @@ func (n *inspection) judgeMount(ctx context.Context, h *HolderInfo, unknown erro
 
 // propagationPath says how the mount came into its namespace, why it is to stay for that, and whether a container has
 // it as a volume of its own.
-func (n *inspection) propagationPath(v mountTables, h *HolderInfo, verdict tableVerdict, m mountinfo.Mount, unknown error) (how, why, live string) {
+func (n *inspection) propagationPath(v mountTables, h *HolderInfo, verdict tableVerdict, mount mountinfo.Mount, unknown error) (how, why, live string) {
 	switch {
 	case unknown != nil:
 		return "", unknown.Error(), ""
 	case h.Owner != nil:
-		return n.carriedByContainer(v, h, m)
+		return n.carriedByContainer(v, h, mount)
 	case len(holderPIDs(h.Holder)) == 0 && n.unseenReason != "":
 		return "", "no process was found in that namespace, and " + n.unseenReason, ""
 	case len(holderPIDs(h.Holder)) == 0:
 		return "no process is in that namespace", "", ""
-	case m.Point != verdict.hostPath:
+	case mount.Point != verdict.hostPath:
 		return "", "its process is in no container that the runtime knows, and has it at another path than the kubelet had", ""
-	case verdict.parent.Master != 0 || m.Shared != 0:
+	case verdict.parent.Master != 0 || mount.Shared != 0:
 		return "", "it is not private to its namespace", ""
 	}
 	return "that namespace began as a private copy of the host's", "", ""
 }
 
 // carriedByContainer is propagationPath for a mount in a container.
-func (n *inspection) carriedByContainer(tables mountTables, h *HolderInfo, m mountinfo.Mount) (how, why, live string) {
-	whose := fmt.Sprintf("container %q of pod %s/%s", h.Container, h.Pod.Namespace, h.Pod.Name)
-	carrier, ok := h.Owner.Carrier(m.Point)
+func (n *inspection) carriedByContainer(tables mountTables, holder *HolderInfo, m mountinfo.Mount) (how, why, live string) {
+	whose := fmt.Sprintf("container %q of pod %s/%s", holder.Container, holder.Pod.Namespace, holder.Pod.Name)
+	carrier, ok := holder.Owner.Carrier(m.Point)
 	if !ok || carrier.HostPath == "" {
 		return "", whose + " has mounted it itself: it lies in none of its volumes", ""
 	}
-	h.CarrierMount = &carrier
+	holder.CarrierMount = &carrier
 	paths := tables.carrierPaths(carrier)
 	for _, p := range paths {
 		if tables.holdsAllVolumes(p) {
@@ -235,7 +235,7 @@ func (n *inspection) carriedByContainer(tables mountTables, h *HolderInfo, m mou
 		}
 	}
 	for _, p := range paths {
-		if uid, _, ok := tables.splitPodPath(p); ok && (uid == h.Pod.UID || h.Pod.UID == "") {
+		if uid, _, ok := tables.splitPodPath(p); ok && (uid == holder.Pod.UID || holder.Pod.UID == "") {
 			return "", "", fmt.Sprintf("%s has it as a volume of its own, at %q", whose, carrier.ContainerPath)
 		}
 	}

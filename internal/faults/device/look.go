@@ -67,15 +67,15 @@ type asker interface {
 }
 
 func (i *Inspector) newInspection(ctx context.Context) (*inspection, error) {
-	n, err := i.Kubelet.Node(ctx)
+	node, err := i.Kubelet.Node(ctx)
 	if err != nil {
 		return nil, err
 	}
-	host, err := n.Namespace()
+	host, err := node.Namespace()
 	if err != nil {
 		return nil, err
 	}
-	if n.PID == 0 {
+	if node.PID == 0 {
 		if host.PID, err = sys.OwnPID(); err != nil { // so that it is found for its owner
 			return nil, err
 		}
@@ -83,12 +83,12 @@ func (i *Inspector) newInspection(ctx context.Context) (*inspection, error) {
 	if owned, err := host.Owned(); err == nil { // else looking is all that can be done
 		host = owned
 	}
-	table, err := hostTable(n)
+	table, err := hostTable(node)
 	if err != nil {
 		return nil, err
 	}
 	l := &inspection{
-		Inspector: i, node: n, host: host, table: table, tables: map[uint64]*mountinfo.Table{}, processes: map[int]processInfo{},
+		Inspector: i, node: node, host: host, table: table, tables: map[uint64]*mountinfo.Table{}, processes: map[int]processInfo{},
 		aliveReasons: map[string]string{}, unreadTables: map[uint64]error{}, seesAll: sys.SeesEverything(), claims: map[string]claimResult{},
 	}
 	l.asker = nodeAsker{l}
@@ -113,19 +113,19 @@ func (n *inspection) isHostMount(h devholder.Holder) bool {
 }
 
 // namespaceTable is the mount table of a namespace as it is seen from its root.
-func (n *inspection) namespaceTable(ns mountns.Namespace) (*mountinfo.Table, error) {
-	if t := n.tables[ns.Inode]; t != nil {
+func (n *inspection) namespaceTable(namespace mountns.Namespace) (*mountinfo.Table, error) {
+	if t := n.tables[namespace.Inode]; t != nil {
 		return t, nil
 	}
-	if err := n.unreadTables[ns.Inode]; err != nil {
+	if err := n.unreadTables[namespace.Inode]; err != nil {
 		return nil, err
 	}
-	t, err := n.asker.mountTable(ns)
+	t, err := n.asker.mountTable(namespace)
 	if err != nil {
-		n.unreadTables[ns.Inode] = err
+		n.unreadTables[namespace.Inode] = err
 		return nil, err
 	}
-	n.tables[ns.Inode] = t
+	n.tables[namespace.Inode] = t
 	return t, nil
 }
 
@@ -161,26 +161,26 @@ type processInfo struct {
 
 // holderInfo finds out who is behind a holder, and for a mount whether it may go. live says how the holder uses the
 // device as it should.
-func (n *inspection) holderInfo(ctx context.Context, h devholder.Holder) (held HolderInfo, live string, err error) {
-	held = HolderInfo{Holder: h, seesAll: n.seesAll}
+func (n *inspection) holderInfo(ctx context.Context, holder devholder.Holder) (held HolderInfo, live string, err error) {
+	held = HolderInfo{Holder: holder, seesAll: n.seesAll}
 	if err := ctx.Err(); err != nil {
 		return held, "", err
 	}
-	p := n.ownerProcess(ctx, h)
+	p := n.ownerProcess(ctx, holder)
 	held.Command, held.Owner = p.command, p.owner
 	if p.owner != nil {
 		held.Pod = fault.Pod{Namespace: p.owner.PodNamespace, Name: p.owner.PodName, UID: p.owner.PodUID}
 		held.Container, held.Since = p.owner.Container, p.owner.Created
 	}
-	if h.Kind != devholder.Mount {
+	if holder.Kind != devholder.Mount {
 		held.Why = "it is no mount"
-		if h.Kind == devholder.StackedDevice {
-			held.Why = "it is made of this device, and has to go first: kubediag holders " + h.Path + " says who holds it"
+		if holder.Kind == devholder.StackedDevice {
+			held.Why = "it is made of this device, and has to go first: kubediag holders " + holder.Path + " says who holds it"
 		}
 		return held, "", nil
 	}
-	held.RecordedMount = faults.MountOf(h.Mount)
-	if n.isHostMount(h) {
+	held.RecordedMount = faults.MountOf(holder.Mount)
+	if n.isHostMount(holder) {
 		held.Why = "it is the kubelet's own mount"
 		return held, "", nil
 	}
@@ -237,7 +237,7 @@ func (l nodeAsker) claimNamespace(ns mountns.Namespace, owner *cri.Owner) (mount
 	return cri.Claim(l.host, ns, owner)
 }
 
-func (l nodeAsker) process(ctx context.Context, pid int, h devholder.Holder) processInfo {
+func (l nodeAsker) process(ctx context.Context, pid int, holder devholder.Holder) processInfo {
 	dir := strconv.Itoa(pid)
 	cgroup, err := sys.ReadProc(dir+"/cgroup", nil)
 	comm, _ := sys.ReadProc(dir+"/comm", nil) // empty: it has ended
@@ -250,7 +250,7 @@ func (l nodeAsker) process(ctx context.Context, pid int, h devholder.Holder) pro
 	default:
 		p.owner, p.err = l.owner(ctx, string(cgroup))
 	}
-	p.gone = p.gone || !isStillHolder(pid, h)
+	p.gone = p.gone || !isStillHolder(pid, holder)
 	return p
 }
 
@@ -275,12 +275,12 @@ func (n *inspection) owner(ctx context.Context, cgroup string) (*cri.Owner, erro
 
 // isStillHolder makes sure that a number still means the process that was found in the namespace of the mount. One that
 // may not be asked has to be believed.
-func isStillHolder(pid int, h devholder.Holder) bool {
-	if h.Kind != devholder.Mount {
+func isStillHolder(pid int, holder devholder.Holder) bool {
+	if holder.Kind != devholder.Mount {
 		return true
 	}
 	// A thread alone may be in the namespace; then that of its process is another.
-	for _, k := range h.NamespaceHolders {
+	for _, k := range holder.NamespaceHolders {
 		if k.PID == pid && k.Kind == mountns.Thread {
 			return true
 		}
@@ -289,5 +289,5 @@ func isStillHolder(pid int, h devholder.Holder) bool {
 	if err != nil {
 		return !errors.Is(err, sys.ENOENT) && !errors.Is(err, sys.ESRCH)
 	}
-	return ns.Same(h.Mount.Namespace)
+	return ns.Same(holder.Mount.Namespace)
 }

@@ -82,24 +82,24 @@ func volumeOf(name string) string {
 }
 
 // addPatch says how such copies are prevented.
-func (n *inspection) addPatch(ctx context.Context, h *HolderInfo) {
-	if h.Owner == nil || h.CarrierMount == nil || h.HostPath == "" {
+func (n *inspection) addPatch(ctx context.Context, holder *HolderInfo) {
+	if holder.Owner == nil || holder.CarrierMount == nil || holder.HostPath == "" {
 		return
 	}
 	var pod *corev1.Pod
-	if n.Pods != nil && h.Pod.Name != "" {
-		found, err := n.Pods.Pod(ctx, h.Pod.Namespace, h.Pod.Name)
-		if err == nil && string(found.UID) == h.Pod.UID { // else the patch does without
+	if n.Pods != nil && holder.Pod.Name != "" {
+		found, err := n.Pods.Pod(ctx, holder.Pod.Namespace, holder.Pod.Name)
+		if err == nil && string(found.UID) == holder.Pod.UID { // else the patch does without
 			pod = found
 		}
 	}
 	kind := "containers"
 	if pod != nil {
-		h.Workload = kubelet.WorkloadOf(pod)
-		h.VolumeMount, kind = volumeMount(pod, h.Container, h.CarrierMount.ContainerPath)
+		holder.Workload = kubelet.WorkloadOf(pod)
+		holder.VolumeMount, kind = volumeMount(pod, holder.Container, holder.CarrierMount.ContainerPath)
 	}
-	if h.CarrierMount.Propagation == cri.PropagationNone && h.Container != "" {
-		h.Patch = n.propagationCaveat(h.CarrierMount.HostPath) + propagationPatch(*h, kind)
+	if holder.CarrierMount.Propagation == cri.PropagationNone && holder.Container != "" {
+		holder.Patch = n.propagationCaveat(holder.CarrierMount.HostPath) + propagationPatch(*holder, kind)
 	}
 }
 

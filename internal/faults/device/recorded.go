@@ -73,7 +73,7 @@ func (i *Inspector) FindAbandonedWithEvidence(ctx context.Context) ([]*Usage, *E
 
 // evidence is what was asked for in the look.
 func (n *inspection) evidence(reports []*devholder.Report) *Evidence {
-	e := &Evidence{
+	evidence := &Evidence{
 		KubeletPID: n.node.PID, Host: n.host, AlivePods: n.aliveReasons, SeesAll: n.seesAll, Devices: []DeviceEvidence{},
 		Tables: map[uint64][]mountinfo.Mount{}, Unread: map[uint64]string{}, Processes: map[int]Process{},
 		Claims: map[string]Claim{},
@@ -83,30 +83,30 @@ func (n *inspection) evidence(reports []*devholder.Report) *Evidence {
 		if of.Report.Untested != nil {
 			of.Untested, of.NoAnswer, of.Report.Untested = r.Untested.Error(), errors.Is(r.Untested, blockdev.ErrNoAnswer), nil
 		}
-		e.Devices = append(e.Devices, of)
-		e.Table = n.table.Mounts()
+		evidence.Devices = append(evidence.Devices, of)
+		evidence.Table = n.table.Mounts()
 	}
 	for inode, table := range n.tables {
-		e.Tables[inode] = table.Mounts()
+		evidence.Tables[inode] = table.Mounts()
 	}
 	for inode, err := range n.unreadTables {
-		e.Unread[inode] = err.Error()
+		evidence.Unread[inode] = err.Error()
 	}
 	for key, c := range n.claims {
 		of := Claim{Namespace: c.namespace}
 		if c.refusal != nil {
 			of.Foreign = c.refusal.Error()
 		}
-		e.Claims[key] = of
+		evidence.Claims[key] = of
 	}
 	for pid, p := range n.processes {
 		of := Process{Command: p.command, Owner: p.owner, Gone: p.gone}
 		if p.err != nil {
 			of.Unknown = p.err.Error()
 		}
-		e.Processes[pid] = of
+		evidence.Processes[pid] = of
 	}
-	return e
+	return evidence
 }
 
 // Judge makes the cases again from evidence alone. n gives paths alone.

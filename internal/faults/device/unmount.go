@@ -24,11 +24,11 @@ var ErrNotRemovable = errors.New("mount stays")
 // every step that may wait for a file system (subprocess.ErrDeadline, subprocess.ErrTooMany). The holder chooses the
 // way to the mount, and the last mount of a file system takes that with it.
 func (i *Inspector) Unmount(ctx context.Context, want fault.Mount) error {
-	h, err := i.findRemovable(ctx, want)
+	holder, err := i.findRemovable(ctx, want)
 	if err != nil {
 		return err
 	}
-	id, err := faults.MountID(h.RecordedMount)
+	id, err := faults.MountID(holder.RecordedMount)
 	if err != nil {
 		return err
 	}
@@ -36,8 +36,8 @@ func (i *Inspector) Unmount(ctx context.Context, want fault.Mount) error {
 	if err != nil {
 		return err
 	}
-	r := unmountOrder{Host: l.host, Layout: layoutOf(l.node), Holder: h.Mount.Namespace, Mount: id}
-	return i.runUnmount(ctx, r, cmp.Or(h.Pod.UID, "mount namespace "+h.Mount.Namespace.String()))
+	r := unmountOrder{Host: l.host, Layout: layoutOf(l.node), Holder: holder.Mount.Namespace, Mount: id}
+	return i.runUnmount(ctx, r, cmp.Or(holder.Pod.UID, "mount namespace "+holder.Mount.Namespace.String()))
 }
 
 // checkAgain repeats what the mount tables say, from inside of the namespace.
