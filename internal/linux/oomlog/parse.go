@@ -42,18 +42,18 @@ func (p *recordParser) addKill(at time.Duration, message string) {
 	if !ok {
 		return
 	}
-	k := Kill{Time: p.bootTime.Add(at), PID: pid, Name: name, Node: node}
+	kill := Kill{Time: p.bootTime.Add(at), PID: pid, Name: name, Node: node}
 	switch {
 	case p.victim.PID == pid || p.victim.PID == 0 && p.killedGroup == "":
-		k.Cgroup, k.Limit = p.victim.Cgroup, p.victim.Limit
-		p.victim = Kill{PID: -1, Limit: k.Limit} // the rest was about this one
+		kill.Cgroup, kill.Limit = p.victim.Cgroup, p.victim.Limit
+		p.victim = Kill{PID: -1, Limit: kill.Limit} // the rest was about this one
 	case p.killedGroup != "":
-		k.Cgroup, k.Limit = p.killedGroup, p.victim.Limit
+		kill.Cgroup, kill.Limit = p.killedGroup, p.victim.Limit
 	}
 	if len(p.kills) == maxKills {
 		p.kills = append(p.kills[:0], p.kills[1:]...)
 	}
-	p.kills = append(p.kills, k)
+	p.kills = append(p.kills, kill)
 }
 
 // parseRecord takes "PRIORITY,SEQUENCE,MICROSECONDS,FLAGS[,...];MESSAGE\n KEY=VALUE\n..." apart. ok is false for what
@@ -82,21 +82,21 @@ func unescapeHex(s string) string {
 	if !strings.Contains(s, `\x`) {
 		return s
 	}
-	var b strings.Builder
+	var text strings.Builder
 	for {
 		before, after, found := strings.Cut(s, `\x`)
-		b.WriteString(before)
+		text.WriteString(before)
 		if !found {
-			return b.String()
+			return text.String()
 		}
 		if len(after) < 2 {
-			b.WriteString(`\x` + after)
-			return b.String()
+			text.WriteString(`\x` + after)
+			return text.String()
 		}
 		if n, err := strconv.ParseUint(after[:2], 16, 8); err == nil {
-			b.WriteByte(byte(n))
+			text.WriteByte(byte(n))
 		} else {
-			b.WriteString(`\x` + after[:2])
+			text.WriteString(`\x` + after[:2])
 		}
 		s = after[2:]
 	}
@@ -106,7 +106,7 @@ func unescapeHex(s string) string {
 // task_memcg=PATH,task=NAME,pid=1,uid=0". Names may have all of this in them, so paths are taken only where each key is
 // there once; the number is taken from the end, which the kernel wrote.
 func parseVictim(message string) Kill {
-	var k Kill
+	var kill Kill
 	head, _, found := splitLast(message, ",uid=")
 	if !found {
 		return Kill{PID: -1}
@@ -116,16 +116,16 @@ func parseVictim(message string) Kill {
 	if !found || err != nil || pid <= 0 {
 		return Kill{PID: -1}
 	}
-	k.PID = pid
+	kill.PID = pid
 	for _, key := range []string{",oom_memcg=", ",task_memcg=", ",task="} {
 		if n := strings.Count(message, key); n > 1 || n == 0 && key != ",oom_memcg=" {
-			return k
+			return kill
 		}
 	}
 	head, _, _ = strings.Cut(head, ",task=")
-	head, k.Cgroup, _ = strings.Cut(head, ",task_memcg=")
-	_, k.Limit, _ = strings.Cut(head, ",oom_memcg=")
-	return k
+	head, kill.Cgroup, _ = strings.Cut(head, ",task_memcg=")
+	_, kill.Limit, _ = strings.Cut(head, ",oom_memcg=")
+	return kill
 }
 
 // parseTaskIn reads "Task in PATH killed as a result of limit of PATH". It names no process; the next line does.
