@@ -60,7 +60,7 @@ func (h *Recoverer) restarter() restart.Restarter {
 // Plan looks again, and plans an unmount for each stale bind of a container that is to be started again, and then the
 // removal of the runtime's records of the ones that never started.
 func (h *Recoverer) Plan(ctx context.Context, request processor.Request) (processor.Plan, error) {
-	o, err := parameters.Options(request.Values)
+	options, err := parameters.Options(request.Values)
 	if err != nil {
 		return processor.Plan{}, err
 	}
@@ -95,7 +95,7 @@ func (h *Recoverer) Plan(ctx context.Context, request processor.Request) (proces
 		plan.Findings = append(plan.Findings, b.Finding(pod, report.Namespace))
 	}
 	m := repairState{Pending: restart.PendingIn(pod, containers), Others: otherMounts(report, stale)}
-	if o.BringForward {
+	if options.BringForward {
 		plan.Actions = append(plan.Actions, h.restarter().Actions(ctx, m.Pending, fault.StaleSubPath)...)
 	}
 	err = plan.SaveState(m)

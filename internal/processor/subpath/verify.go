@@ -21,7 +21,7 @@ import (
 // Verify proves that the planned mounts are gone and no other mount of the pod is, and waits until the containers that
 // could not start have. The faults of containers that are not waited for are not called healed.
 func (h *Recoverer) Verify(ctx context.Context, request processor.Request, plan processor.Plan) (processor.Result, error) {
-	o, err := parameters.Options(request.Values)
+	options, err := parameters.Options(request.Values)
 	if err != nil {
 		return processor.Result{}, err
 	}
@@ -47,7 +47,7 @@ func (h *Recoverer) Verify(ctx context.Context, request processor.Request, plan 
 	if err != nil {
 		return processor.Result{}, err
 	}
-	healed, running, err := h.restarter().Conclude(ctx, request, state.Pending, o, plan.Findings)
+	healed, running, err := h.restarter().Conclude(ctx, request, state.Pending, options, plan.Findings)
 	if err != nil {
 		return processor.Result{}, err
 	}
