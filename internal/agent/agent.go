@@ -29,19 +29,19 @@ func runAgent(ctx context.Context, config *rest.Config, o options) error {
 	return runWith(ctx, config, o, ctrlmetrics.Registry)
 }
 
-func runWith(ctx context.Context, config *rest.Config, o options, registry prometheus.Registerer) (err error) {
-	root, err := openDataRoot(ctx, o.DataRoot, lockTimeout)
+func runWith(ctx context.Context, config *rest.Config, settings options, registry prometheus.Registerer) (err error) {
+	root, err := openDataRoot(ctx, settings.DataRoot, lockTimeout)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
 	freshness := &guard.Freshness{}
-	manager, err := newManager(config, o, freshness)
+	manager, err := newManager(config, settings, freshness)
 	if err != nil {
 		return err
 	}
-	a := &agent{options: o, manager: manager, registry: registry, freshness: freshness}
-	a.kubelet = &kubelet.Finder{Root: o.KubeletRoot, PID: o.KubeletPID, PodUID: string(o.PodUID)}
+	a := &agent{options: settings, manager: manager, registry: registry, freshness: freshness}
+	a.kubelet = &kubelet.Finder{Root: settings.KubeletRoot, PID: settings.KubeletPID, PodUID: string(settings.PodUID)}
 	defer func() { err = errors.Join(err, a.close()) }()
 	if err := a.assemble(ctx); err != nil {
 		return err

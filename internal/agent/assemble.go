@@ -139,7 +139,7 @@ func (a *agent) enterHost(fn func() error) error {
 }
 
 func (a *agent) observer() (*observer, error) {
-	m, err := newMetrics(a.registry, a.NodeName, gaugeSources{
+	counters, err := newMetrics(a.registry, a.NodeName, gaugeSources{
 		running:   a.runs.countRunning,
 		abandoned: func() int64 { return a.runner.Abandoned() },
 	})
@@ -151,7 +151,7 @@ func (a *agent) observer() (*observer, error) {
 		return nil, err
 	}
 	a.broadcaster = broadcaster
-	o := newObserver(events, m, a.metricLabel)
+	o := newObserver(events, counters, a.metricLabel)
 	o.log = a.manager.GetLogger().WithName("diagnosis")
 	return o, nil
 }

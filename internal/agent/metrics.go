@@ -43,18 +43,18 @@ var countedActions = map[fault.Code][]fault.ActionKind{
 
 // newMetrics registers the metrics of the agent of a node.
 func newMetrics(registry prometheus.Registerer, node string, g gaugeSources) (*agentMetrics, error) {
-	m := &agentMetrics{
+	counters := &agentMetrics{
 		operations: operationsTotal.CounterVec(), durations: operationDuration.HistogramVec(),
 		repairs: repairsTotal.CounterVec(), diagnoses: diagnosesTotal.CounterVec(),
 	}
 	for code, kinds := range countedActions {
 		for _, kind := range kinds {
-			m.repairs.WithLabelValues(string(code), string(kind), outcomeDone)
-			m.repairs.WithLabelValues(string(code), string(kind), outcomeFailed)
+			counters.repairs.WithLabelValues(string(code), string(kind), outcomeDone)
+			counters.repairs.WithLabelValues(string(code), string(kind), outcomeFailed)
 		}
 	}
 	for _, c := range []prometheus.Collector{
-		m.operations, m.durations, m.repairs, m.diagnoses,
+		counters.operations, counters.durations, counters.repairs, counters.diagnoses,
 		agentInfo.GaugeFunc(func() float64 { return 1 }, node),
 		diagnosesRunning.GaugeFunc(func() float64 { return float64(g.running()) }),
 		abandonedGoroutines.GaugeFunc(func() float64 { return float64(g.abandoned()) }),
@@ -63,5 +63,5 @@ func newMetrics(registry prometheus.Registerer, node string, g gaugeSources) (*a
 			return nil, fmt.Errorf("registering metrics: %w", err)
 		}
 	}
-	return m, nil
+	return counters, nil
 }

@@ -36,7 +36,7 @@ var watchedCodes = []fault.Code{
 
 // newSentinel makes the part that watches the node whether there is a Diagnosis or not, and the one that shows in the
 // API what that sees.
-func (a *agent) newSentinel(o *observer) (*sentinel.Sentinel, *mountfault.Writer, error) {
+func (a *agent) newSentinel(observing *observer) (*sentinel.Sentinel, *mountfault.Writer, error) {
 	s := &sentinel.Sentinel{
 		Mode: a.SentinelMode, Guard: a.guard, Kubelet: a.kubelet, Pods: a.index, Volumes: a.volumes, Orphans: a.orphans, Lock: a.repairs,
 	}
@@ -44,13 +44,13 @@ func (a *agent) newSentinel(o *observer) (*sentinel.Sentinel, *mountfault.Writer
 		s.Connections = a.connections
 	}
 	l := &sentinelObserver{
-		mode: a.SentinelMode, observer: o, log: a.manager.GetLogger().WithName("sentinel"), logs: a.logsCommand(),
+		mode: a.SentinelMode, observer: observing, log: a.manager.GetLogger().WithName("sentinel"), logs: a.logsCommand(),
 		decide: a.guard.Allowed, record: a.recorder.Add,
 	}
 	s.Observer = l
 	w := mountfault.New(mountfault.Options{
 		Node: a.NodeName, Namespace: a.Namespace, Client: a.manager.GetClient(), Reader: a.manager.GetAPIReader(),
-		Diagnoses: a.manager.GetCache(), Pods: a.index, Events: o.events, Log: a.manager.GetLogger().WithName("mountfault"),
+		Diagnoses: a.manager.GetCache(), Pods: a.index, Events: observing.events, Log: a.manager.GetLogger().WithName("mountfault"),
 		Interval: mountfault.Interval, Recovery: a.guard.Recovery,
 	})
 	if a.SentinelMode == sentinel.Observe || a.SentinelMode == sentinel.Automatic {
