@@ -29,8 +29,8 @@ type approveOptions struct {
 	expiration time.Duration
 }
 
-func newApproveCommand(c *connection) *cobra.Command {
-	o := &approveOptions{connection: c}
+func newApproveCommand(conn *connection) *cobra.Command {
+	o := &approveOptions{connection: conn}
 	cmd := &cobra.Command{
 		Use:   "approve NAME",
 		Short: "Approve the plan of a Diagnosis that waits for it",
@@ -40,7 +40,7 @@ func newApproveCommand(c *connection) *cobra.Command {
 		Example: "  kubectl kubediag approve web-0a1b2c3d4e -n kubediag\n" +
 			"  kubectl get diag -n kubediag -l diagnosis.kubediag.org/origin=policy",
 		Args:              verb.Takes("NAME", 1),
-		ValidArgsFunction: verb.CompleteArg(c.resourceNames(diagnoses)),
+		ValidArgsFunction: verb.CompleteArg(conn.resourceNames(diagnoses)),
 		RunE:              verb.Named(func(cmd *cobra.Command, args []string) error { return o.runApprove(cmd, args[0]) }),
 	}
 	f := cmd.Flags()
@@ -53,12 +53,12 @@ func (o *approveOptions) runApprove(cmd *cobra.Command, name string) error {
 	if o.plan != "" && !planHashPattern.MatchString(o.plan) {
 		return fmt.Errorf("--plan-hash=%q: must be the 64 hexadecimal digits of a plan", o.plan)
 	}
-	c, err := o.newClient()
+	apiClient, err := o.newClient()
 	if err != nil {
 		return err
 	}
 	diagnosis := &v1.Diagnosis{}
-	if err := c.getObject(cmd.Context(), diagnoses.inNamespace(c.namespace), name, diagnosis); err != nil {
+	if err := apiClient.getObject(cmd.Context(), diagnoses.inNamespace(apiClient.namespace), name, diagnosis); err != nil {
 		return err
 	}
 	a, err := approval.For(diagnosis, approval.Options{PlanHash: o.plan, Expiration: o.expiration})
@@ -68,8 +68,8 @@ func (o *approveOptions) runApprove(cmd *cobra.Command, name string) error {
 	if err != nil {
 		return fmt.Errorf("--expires: %w", err)
 	}
-	s := screenOf(cmd)
-	shown := newStory(s, diagnosis)
+	screen := screenOf(cmd)
+	shown := newStory(screen, diagnosis)
 	if err := verb.Write(cmd.OutOrStdout(), shown.headline(diagnosis.Spec.Target())+shown.newsText(diagnosis)); err != nil {
 		return err
 	}
@@ -79,18 +79,18 @@ func (o *approveOptions) runApprove(cmd *cobra.Command, name string) error {
 			return err
 		}
 		if !agreed {
-			return c.notApproved(cmd, s, diagnosis, a.Spec.PlanHash)
+			return apiClient.notApproved(cmd, screen, diagnosis, a.Spec.PlanHash)
 		}
 	}
-	if a.Spec.Approver, err = c.userName(cmd.Context()); err != nil {
+	if a.Spec.Approver, err = apiClient.userName(cmd.Context()); err != nil {
 		return err
 	}
-	if err := c.createObject(cmd.Context(), approvals.inNamespace(a.Namespace), a); err != nil {
+	if err := apiClient.createObject(cmd.Context(), approvals.inNamespace(a.Namespace), a); err != nil {
 		return err
 	}
-	return verb.Write(cmd.OutOrStdout(), s.Text(s.Marked("", "✓", terminal.Green,
+	return verb.Write(cmd.OutOrStdout(), screen.Text(screen.Marked("", "✓", terminal.Green,
 		fmt.Sprintf("Created RecoveryApproval %s/%s of plan %.12s", a.Namespace, a.Name, a.Spec.PlanHash))+
-		s.Hints([]terminal.Hint{{Line: c.commandLine("get", diagnosis.Name, "-n", diagnosis.Namespace, "-w"), Purpose: "follows the repair"}}, nil)))
+		screen.Hints([]terminal.Hint{{Line: apiClient.commandLine("get", diagnosis.Name, "-n", diagnosis.Namespace, "-w"), Purpose: "follows the repair"}}, nil)))
 }
 
 // userName is the name of the user as the API server knows it. It is empty for a server before Kubernetes 1.28, which

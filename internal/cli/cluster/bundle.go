@@ -29,7 +29,7 @@ import (
 // agentContainer is the container of an agent's pod that has the program.
 const agentContainer = "agent"
 
-func newBundleCommand(c *connection) *cobra.Command {
+func newBundleCommand(conn *connection) *cobra.Command {
 	o := &bundleOptions{}
 	cmd := &cobra.Command{
 		Use:   "bundle --node NODE",
@@ -44,7 +44,7 @@ func newBundleCommand(c *connection) *cobra.Command {
 			if o.node == "" {
 				return errors.New("--node is missing: name the node")
 			}
-			client, err := c.newClient()
+			client, err := conn.newClient()
 			if err != nil {
 				return err
 			}
@@ -56,7 +56,7 @@ func newBundleCommand(c *connection) *cobra.Command {
 	f.StringVarP(&o.file, "output", "o", "", "file to write, \"-\": standard output (default kubediag-NODE-TIME.tar.gz in this directory)")
 	f.BoolVar(&o.force, "force", false, "replace a file that is there")
 	f.StringVar(&o.home, "kubediag-namespace", "kubediag", "the namespace that kubediag is installed in")
-	verb.CompleteFlag(cmd, "node", c.resourceNames(nodes))
+	verb.CompleteFlag(cmd, "node", conn.resourceNames(nodes))
 	return cmd
 }
 
@@ -66,7 +66,7 @@ type bundleOptions struct {
 	force            bool
 }
 
-func (o *bundleOptions) runBundle(cmd *cobra.Command, c *client) error {
+func (o *bundleOptions) runBundle(cmd *cobra.Command, apiClient *client) error {
 	ctx := cmd.Context()
 	name := o.file
 	if name == "" {
@@ -77,12 +77,12 @@ func (o *bundleOptions) runBundle(cmd *cobra.Command, c *client) error {
 			return err
 		}
 	}
-	pod, err := c.agentPodOf(ctx, o.node, o.home)
+	pod, err := apiClient.agentPodOf(ctx, o.node, o.home)
 	if err != nil {
 		return err
 	}
 	args := []string{"/kubediag", "bundle", "-o", "-"}
-	specs, err := c.podsOfNode(ctx, o.node)
+	specs, err := apiClient.podsOfNode(ctx, o.node)
 	switch {
 	case errors.Is(err, verb.ErrRefused):
 		fmt.Fprintln(cmd.ErrOrStderr(), printable.Line("without the pods' specs: "+err.Error()))
@@ -91,7 +91,7 @@ func (o *bundleOptions) runBundle(cmd *cobra.Command, c *client) error {
 	default:
 		args = append(args, "--pods", "-")
 	}
-	b, err := c.bundleInPod(ctx, pod, args, specs)
+	b, err := apiClient.bundleInPod(ctx, pod, args, specs)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (c *client) bundleInPod(ctx context.Context, pod *corev1.Pod, args []string
 		err := run.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: bytes.NewReader(stdin), Stdout: w, Stderr: &clippedBuffer{&said, 16 << 10}})
 		ended <- errors.Join(err, w.Close())
 	}()
-	b, bad := bundle.Read(r)
+	content, bad := bundle.Read(r)
 	if bad != nil {
 		cancel() // what comes is not wanted
 	}
@@ -164,7 +164,7 @@ func (c *client) bundleInPod(ctx context.Context, pod *corev1.Pod, args []string
 	if bad != nil && err != nil && !errors.Is(err, context.Canceled) {
 		return nil, c.requestError(requestAction{"create", resourcePlace{apiResource{corev1.SchemeGroupVersion, "pods/exec", false}, pod.Namespace}, pod.Name}, err)
 	}
-	return b, bad
+	return content, bad
 }
 
 // newExecutor prepares a command in the agent's container: by WebSocket, or by SPDY if the API server is older.

@@ -97,7 +97,7 @@ type client struct {
 
 func newClient(config *rest.Config, namespace string) (*client, error) {
 	config = rest.CopyConfig(config)
-	c := &client{namespace: namespace, config: config, timeout: config.Timeout}
+	apiClient := &client{namespace: namespace, config: config, timeout: config.Timeout}
 	config.Timeout = 0 // it would end watches
 	config.UserAgent = "kubectl-kubediag/" + version.String()
 	config.QPS, config.Burst = -1, 0 // a person is slow enough
@@ -107,12 +107,12 @@ func newClient(config *rest.Config, namespace string) (*client, error) {
 		return nil, err
 	}
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	c.codecs = serializer.NewCodecFactory(scheme)
+	apiClient.codecs = serializer.NewCodecFactory(scheme)
 	var err error
-	if c.http, err = rest.HTTPClientFor(config); err != nil {
+	if apiClient.http, err = rest.HTTPClientFor(config); err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	return c, nil
+	return apiClient, nil
 }
 
 // restClient is the client of one group and version.

@@ -60,7 +60,7 @@ type installationCheck struct {
 	out  *outputFormat
 }
 
-func newDoctorCommand(c *connection) *cobra.Command {
+func newDoctorCommand(conn *connection) *cobra.Command {
 	d := &installationCheck{}
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -72,7 +72,7 @@ func newDoctorCommand(c *connection) *cobra.Command {
 		Args:    verb.NoArgs,
 		RunE: verb.Named(func(cmd *cobra.Command, _ []string) error {
 			var err error
-			if d.client, err = c.newClient(); err != nil {
+			if d.client, err = conn.newClient(); err != nil {
 				return err
 			}
 			d.now = time.Now()
@@ -115,18 +115,18 @@ func (k *installationCheck) showResults(cmd *cobra.Command, results []checkResul
 	if *k.out == formatJSON {
 		return writeJSON(cmd.OutOrStdout(), map[string]any{"schemaVersion": 1, "checks": results})
 	}
-	s := screenOf(cmd)
+	screen := screenOf(cmd)
 	colours := map[checkLevel]terminal.Colour{levelOK: terminal.Green, levelWarn: terminal.Yellow, levelFail: terminal.Red}
 	var b strings.Builder
 	for _, r := range results {
 		word := terminal.Pad(string(r.Level), 6)
-		lines := s.Wrap(word, printable.Quoted(r.Text), len(word))
-		b.WriteString(s.Paint(colours[r.Level], word) + strings.TrimPrefix(lines, word))
+		lines := screen.Wrap(word, printable.Quoted(r.Text), len(word))
+		b.WriteString(screen.Paint(colours[r.Level], word) + strings.TrimPrefix(lines, word))
 		if r.Advice != "" {
-			b.WriteString(s.Wrap("      -> ", printable.Quoted(r.Advice), 9))
+			b.WriteString(screen.Wrap("      -> ", printable.Quoted(r.Advice), 9))
 		}
 	}
-	return verb.Write(cmd.OutOrStdout(), s.Text(b.String()))
+	return verb.Write(cmd.OutOrStdout(), screen.Text(b.String()))
 }
 
 // uncheckedResult is the result of a check that could not look.

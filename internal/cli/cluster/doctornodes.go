@@ -167,18 +167,18 @@ func (k *installationCheck) checkNodes(ctx context.Context) []checkResult {
 		return []checkResult{uncheckedResult("nodes are", err)}
 	}
 	var buggy, old, rough []string
-	for _, n := range all {
-		info := n.Status.NodeInfo
+	for _, node := range all {
+		info := node.Status.NodeInfo
 		if minor := minorVersion(info.KubeletVersion); minor >= 0 && minor < replacingKubeletMinor {
-			buggy = append(buggy, n.Name+" ("+info.KubeletVersion+")")
+			buggy = append(buggy, node.Name+" ("+info.KubeletVersion+")")
 		}
 		kernel, err := version.ParseGeneric(info.KernelVersion)
 		switch {
 		case err != nil:
 		case kernel.LessThan(oldestKernel):
-			old = append(old, n.Name+" ("+info.KernelVersion+")")
+			old = append(old, node.Name+" ("+info.KernelVersion+")")
 		case kernel.LessThan(atomicReplaceKernel):
-			rough = append(rough, n.Name+" ("+info.KernelVersion+")")
+			rough = append(rough, node.Name+" ("+info.KernelVersion+")")
 		}
 	}
 	var results []checkResult

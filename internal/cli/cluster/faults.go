@@ -34,8 +34,8 @@ type faultsOptions struct {
 	out        *outputFormat
 }
 
-func newFaultsCommand(c *connection) *cobra.Command {
-	o := &faultsOptions{connection: c}
+func newFaultsCommand(conn *connection) *cobra.Command {
+	o := &faultsOptions{connection: conn}
 	cmd := &cobra.Command{
 		Use:   "faults",
 		Short: "Show the mount faults that are present, those that hurt most first",
@@ -54,7 +54,7 @@ func newFaultsCommand(c *connection) *cobra.Command {
 	f.StringSliceVar(&o.codes, "code", nil, "only faults of these codes, with commas between them")
 	o.out = addFormat(cmd, formatWide, formatJSON, formatYAML, formatName)
 	verb.CompleteFlag(cmd, "code", verb.Codes)
-	verb.CompleteFlag(cmd, "node", c.resourceNames(nodes))
+	verb.CompleteFlag(cmd, "node", conn.resourceNames(nodes))
 	return cmd
 }
 
@@ -64,15 +64,15 @@ func (o *faultsOptions) runFaults(cmd *cobra.Command) error {
 			return fmt.Errorf("--code=%q: is none of %s", code, strings.Join(verb.Codes(), ", "))
 		}
 	}
-	c, err := o.newClient()
+	apiClient, err := o.newClient()
 	if err != nil {
 		return err
 	}
-	in := mountFaults.inNamespace(c.namespace)
+	place := mountFaults.inNamespace(apiClient.namespace)
 	if o.all {
-		in.namespace = ""
+		place.namespace = ""
 	}
-	watcher := &objectWatcher{client: c, place: in, newList: func() runtime.Object { return &v1.MountFaultList{} }, connectionLost: reportWaiting(cmd)}
+	watcher := &objectWatcher{client: apiClient, place: place, newList: func() runtime.Object { return &v1.MountFaultList{} }, connectionLost: reportWaiting(cmd)}
 	if o.node != "" {
 		watcher.options.LabelSelector = v1.LabelNode + "=" + v1.NodeLabelValue(o.node)
 	}
@@ -81,7 +81,7 @@ func (o *faultsOptions) runFaults(cmd *cobra.Command) error {
 		return err
 	}
 	list := o.chosenFaults(items)
-	if err := o.showFaults(cmd, c, in, list); err != nil {
+	if err := o.showFaults(cmd, apiClient, place, list); err != nil {
 		return err
 	}
 	if o.watch {
@@ -130,10 +130,10 @@ func compareFaults(a, b *v1.MountFault) int {
 
 // showFaults writes the list as it is.
 func (o *faultsOptions) showFaults(cmd *cobra.Command, c *client, in resourcePlace, list []*v1.MountFault) error {
-	w := cmd.OutOrStdout()
+	output := cmd.OutOrStdout()
 	if *o.out == formatText || *o.out == formatWide {
 		view := faultsView{Screen: screenOf(cmd), client: c, wide: *o.out == formatWide, now: time.Now()}
-		return verb.Write(w, view.listText(list, in.namespace))
+		return verb.Write(output, view.listText(list, in.namespace))
 	}
 	all := &v1.MountFaultList{Items: []v1.MountFault{}}
 	for _, f := range list {
@@ -141,17 +141,17 @@ func (o *faultsOptions) showFaults(cmd *cobra.Command, c *client, in resourcePla
 	}
 	p := newPrinter(*o.out, v1.GroupVersion.WithKind("MountFaultList"))
 	if o.watch { // one object after the other, now and later
-		return p.printEach(w, v1.GroupVersion.WithKind("MountFault"), list)
+		return p.printEach(output, v1.GroupVersion.WithKind("MountFault"), list)
 	}
 	if *o.out == formatName && len(list) == 0 {
 		return nil
 	}
-	return p.printObject(w, all)
+	return p.printObject(output, all)
 }
 
 // followFaults writes what changes until the user interrupts it.
 func (o *faultsOptions) followFaults(cmd *cobra.Command, w *objectWatcher) error {
-	out, s := cmd.OutOrStdout(), screenOf(cmd)
+	out, screen := cmd.OutOrStdout(), screenOf(cmd)
 	p := newPrinter(*o.out, v1.GroupVersion.WithKind("MountFault"))
 	err := w.followChanges(cmd.Context(), func(now objectChange) error {
 		found, ok := now.object.(*v1.MountFault)
@@ -163,7 +163,7 @@ func (o *faultsOptions) followFaults(cmd *cobra.Command, w *objectWatcher) error
 		case *o.out == formatYAML || *o.out == formatName:
 			return p.printObject(out, found)
 		}
-		return verb.Write(out, s.Text(changeLine(s, now.kind, found, time.Now())))
+		return verb.Write(out, screen.Text(changeLine(screen, now.kind, found, time.Now())))
 	})
 	if errors.Is(err, context.Canceled) {
 		return nil
@@ -172,7 +172,7 @@ func (o *faultsOptions) followFaults(cmd *cobra.Command, w *objectWatcher) error
 }
 
 // changeLine is one line about a fault that has come, has changed or is gone.
-func changeLine(s terminal.Screen, kind watch.EventType, found *v1.MountFault, now time.Time) string {
+func changeLine(screen terminal.Screen, kind watch.EventType, found *v1.MountFault, now time.Time) string {
 	mark, colour := "✗", verb.Colours[fault.Impact(found.Status.Impact)]
 	text := fmt.Sprintf("%s, heal: %s: %s", verb.Hurts[fault.Impact(found.Status.Impact)], verb.Heals[fault.Heal(found.Status.Heal)], found.Status.Summary)
 	switch kind {
@@ -182,7 +182,7 @@ func changeLine(s terminal.Screen, kind watch.EventType, found *v1.MountFault, n
 		mark = "!"
 	}
 	line := fmt.Sprintf("%s %s: %s", found.Status.Code, faultSubject(found), text)
-	return s.Marked(now.Format(time.TimeOnly)+" ", mark, colour, line)
+	return screen.Marked(now.Format(time.TimeOnly)+" ", mark, colour, line)
 }
 
 // formatAge is how long something has lasted, as kubectl writes it.

@@ -225,10 +225,10 @@ func (v faultsView) nextHints(rows []faultRow) (list []terminal.Hint) {
 	add := func(line, purpose string) { list = append(list, terminal.Hint{Line: line, Purpose: purpose}) }
 	worst := rows[0].faults[0]
 	add("kubectl"+strings.TrimPrefix(v.commandLine("get", "mf", "-n", worst.Namespace, worst.Name, "-o", "yaml"), Name), "evidence, plan and commands of the first")
-	of := worst
+	mountFault := worst
 	for _, r := range rows {
 		if s := r.faults[0].Status; s.Heal == v1.HealSafe && s.Diagnosis == "" {
-			of = r.faults[0]
+			mountFault = r.faults[0]
 			break
 		}
 	}
@@ -237,12 +237,12 @@ func (v faultsView) nextHints(rows []faultRow) (list []terminal.Hint) {
 		namespace, name, _ := strings.Cut(waiting, "/")
 		add(v.commandLine("approve", name, "-n", namespace), "its plan, which a policy wants approved")
 	}
-	switch p := of.Status.Pod; {
-	case waiting != "" && of.Status.Diagnosis == waiting: // run would repeat the plan
+	switch p := mountFault.Status.Pod; {
+	case waiting != "" && mountFault.Status.Diagnosis == waiting: // run would repeat the plan
 	case p != nil:
 		add(v.commandLine("run", "pod/"+p.Name, "-n", p.Namespace), "its plan; it asks before it heals")
 	default:
-		add(v.commandLine("run", "node/"+of.Status.Node), "its plan; it asks before it heals")
+		add(v.commandLine("run", "node/"+mountFault.Status.Node), "its plan; it asks before it heals")
 	}
 	if worst.Status.Code != v1.UnlistedFaults {
 		add(v.commandLine("explain", worst.Status.Code), "cause, proof, repair by hand, prevention")

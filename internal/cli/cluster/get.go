@@ -52,28 +52,28 @@ func (o *getOptions) runGet(cmd *cobra.Command, args []string) error {
 	if o.watch && (len(args) == 0 || *o.out != formatText) {
 		return errors.New("--watch: takes a NAME, and no --output: kubectl get diag -w follows all of them")
 	}
-	c, err := o.newClient()
+	apiClient, err := o.newClient()
 	if err != nil {
 		return err
 	}
-	ctx, in := cmd.Context(), diagnoses.inNamespace(c.namespace)
+	ctx, place := cmd.Context(), diagnoses.inNamespace(apiClient.namespace)
 	if o.all {
-		in.namespace = ""
+		place.namespace = ""
 	}
 	switch {
 	case o.watch:
-		return o.followDiagnosis(cmd, c, args[0])
+		return o.followDiagnosis(cmd, apiClient, args[0])
 	case *o.out == formatText || *o.out == formatWide:
-		return o.printTable(cmd, c, in, args)
+		return o.printTable(cmd, apiClient, place, args)
 	case len(args) > 0:
 		d := &v1.Diagnosis{}
-		if err := c.getObject(ctx, in, args[0], d); err != nil {
+		if err := apiClient.getObject(ctx, place, args[0], d); err != nil {
 			return err
 		}
 		return newPrinter(*o.out, v1.GroupVersion.WithKind("Diagnosis")).printObject(cmd.OutOrStdout(), d)
 	}
 	list := &v1.DiagnosisList{}
-	if err := c.listObjects(ctx, in, metav1.ListOptions{}, list); err != nil {
+	if err := apiClient.listObjects(ctx, place, metav1.ListOptions{}, list); err != nil {
 		return err
 	}
 	if len(list.Items) == 0 && *o.out == formatName {
@@ -83,22 +83,22 @@ func (o *getOptions) runGet(cmd *cobra.Command, args []string) error {
 }
 
 // printTable prints the columns that the API server prints.
-func (o *getOptions) printTable(cmd *cobra.Command, c *client, in resourcePlace, args []string) error {
+func (o *getOptions) printTable(cmd *cobra.Command, apiClient *client, place resourcePlace, args []string) error {
 	table := &metav1.Table{}
 	list := metav1.ListOptions{}
 	if len(args) > 0 {
-		if err := c.getObject(cmd.Context(), in, args[0], &v1.Diagnosis{}); err != nil {
+		if err := apiClient.getObject(cmd.Context(), place, args[0], &v1.Diagnosis{}); err != nil {
 			return err
 		}
 		list.FieldSelector = fields.OneTermEqualSelector("metadata.name", args[0]).String()
 	}
-	if err := c.listTableOf(cmd.Context(), in, list, table); err != nil {
+	if err := apiClient.listTableOf(cmd.Context(), place, list, table); err != nil {
 		return err
 	}
 	if len(table.Rows) == 0 {
-		return verb.Write(cmd.OutOrStdout(), "No Diagnosis is here. To make one: "+c.commandLine("run", "pod/NAME")+"\n")
+		return verb.Write(cmd.OutOrStdout(), "No Diagnosis is here. To make one: "+apiClient.commandLine("run", "pod/NAME")+"\n")
 	}
-	p := printers.NewTablePrinter(printers.PrintOptions{Wide: *o.out == formatWide, WithNamespace: in.namespace == ""})
+	p := printers.NewTablePrinter(printers.PrintOptions{Wide: *o.out == formatWide, WithNamespace: place.namespace == ""})
 	if err := p.PrintObj(table, printable.Writer(cmd.OutOrStdout())); err != nil {
 		return fmt.Errorf("print table: %w", err)
 	}
@@ -147,21 +147,21 @@ func newCancelCommand(c *connection) *cobra.Command {
 }
 
 func (c *client) cancelDiagnosis(cmd *cobra.Command, name string) error {
-	in, diagnosis, s := diagnoses.inNamespace(c.namespace), &v1.Diagnosis{}, screenOf(cmd)
-	if err := c.getObject(cmd.Context(), in, name, diagnosis); err != nil {
+	place, diagnosis, screen := diagnoses.inNamespace(c.namespace), &v1.Diagnosis{}, screenOf(cmd)
+	if err := c.getObject(cmd.Context(), place, name, diagnosis); err != nil {
 		return err
 	}
 	if hasEnded(diagnosis) {
-		return verb.Write(cmd.OutOrStdout(), s.Text(s.Marked("", "!", terminal.Yellow, fmt.Sprintf("Diagnosis %s/%s has ended already: %s", diagnosis.Namespace, diagnosis.Name, diagnosis.Status.Summary))))
+		return verb.Write(cmd.OutOrStdout(), screen.Text(screen.Marked("", "!", terminal.Yellow, fmt.Sprintf("Diagnosis %s/%s has ended already: %s", diagnosis.Namespace, diagnosis.Name, diagnosis.Status.Summary))))
 	}
-	soFar := newStory(s, diagnosis)
+	soFar := newStory(screen, diagnosis)
 	if err := verb.Write(cmd.OutOrStdout(), soFar.headline(diagnosis.Spec.Target())+soFar.newsText(diagnosis)); err != nil {
 		return err
 	}
-	if err := c.deleteObject(cmd.Context(), in, &diagnosis.ObjectMeta); err != nil {
+	if err := c.deleteObject(cmd.Context(), place, &diagnosis.ObjectMeta); err != nil {
 		return err
 	}
-	return verb.Write(cmd.OutOrStdout(), s.Text(s.Marked("", "✓", terminal.Green,
+	return verb.Write(cmd.OutOrStdout(), screen.Text(screen.Marked("", "✓", terminal.Green,
 		fmt.Sprintf("Deleted Diagnosis %s/%s, which cancels it. Its repairs stay.", diagnosis.Namespace, diagnosis.Name))))
 }
 

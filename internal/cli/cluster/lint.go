@@ -80,7 +80,7 @@ type lintResult struct {
 	KubeletVersion string `json:"kubeletVersion,omitempty"`
 }
 
-func newLintCommand(c *connection) *cobra.Command {
+func newLintCommand(conn *connection) *cobra.Command {
 	var all bool
 	var out *outputFormat
 	cmd := &cobra.Command{
@@ -92,7 +92,7 @@ func newLintCommand(c *connection) *cobra.Command {
 		Example: "  kubectl kubediag lint -A",
 		Args:    verb.NoArgs,
 		RunE: verb.Named(func(cmd *cobra.Command, _ []string) error {
-			client, err := c.newClient()
+			client, err := conn.newClient()
 			if err != nil {
 				return err
 			}
@@ -234,12 +234,12 @@ func (r *lintResult) finalError(cmd *cobra.Command, out outputFormat) error {
 	return nil
 }
 
-func (r *lintResult) resultText(s terminal.Screen) string {
+func (r *lintResult) resultText(screen terminal.Screen) string {
 	var b strings.Builder
 	for _, f := range r.Findings {
 		name := printable.Quoted(f.Kind + " " + f.Namespace + "/" + f.Name)
-		b.WriteString(s.Wrap("", fmt.Sprintf("%s %s: %s", f.Rule, name, printable.Quoted(f.Summary)), 2))
-		b.WriteString(s.Wrap("  Cure: ", printable.Quoted(f.Cure)+".", 4))
+		b.WriteString(screen.Wrap("", fmt.Sprintf("%s %s: %s", f.Rule, name, printable.Quoted(f.Summary)), 2))
+		b.WriteString(screen.Wrap("  Cure: ", printable.Quoted(f.Cure)+".", 4))
 		if f.Patch != "" {
 			b.WriteString("  Patch:\n")
 			for line := range strings.Lines(f.Patch) {
@@ -257,9 +257,9 @@ func (r *lintResult) resultText(s terminal.Screen) string {
 	} else {
 		text += "; the versions of the kubelets are not known, and the oldest was assumed"
 	}
-	b.WriteString(s.Marked("", mark, colour, text+"."))
+	b.WriteString(screen.Marked("", mark, colour, text+"."))
 	for _, gap := range r.NotLookedAt {
-		b.WriteString(s.Marked("", "!", terminal.Yellow, "Not looked at: "+gap))
+		b.WriteString(screen.Marked("", "!", terminal.Yellow, "Not looked at: "+gap))
 	}
-	return s.Text(b.String())
+	return screen.Text(b.String())
 }

@@ -30,7 +30,7 @@ import (
 // maxResultLength is how much of a result the report shows, in bytes. -o yaml shows all of it.
 const maxResultLength = 4 << 10
 
-func newReportCommand(c *connection) *cobra.Command {
+func newReportCommand(conn *connection) *cobra.Command {
 	var out *outputFormat
 	var dir string
 	cmd := &cobra.Command{
@@ -42,9 +42,9 @@ func newReportCommand(c *connection) *cobra.Command {
 			"a Diagnosis that was made by run --artifacts. Credentials are taken out.",
 		Example:           "  kubectl kubediag report web-x2x9k-4k2fd -n shop > ticket.md",
 		Args:              verb.Takes("NAME", 1),
-		ValidArgsFunction: verb.CompleteArg(c.resourceNames(diagnoses)),
+		ValidArgsFunction: verb.CompleteArg(conn.resourceNames(diagnoses)),
 		RunE: verb.Named(func(cmd *cobra.Command, args []string) error {
-			client, err := c.newClient()
+			client, err := conn.newClient()
 			if err != nil {
 				return err
 			}
@@ -88,18 +88,18 @@ func diagnosisReport(diagnosis *v1.Diagnosis) string {
 }
 
 func (p *markdownPage) addQuestion(diagnosis *v1.Diagnosis) {
-	s := diagnosis.Status
+	status := diagnosis.Status
 	p.printf("# Diagnosis %s/%s\n\n", diagnosis.Namespace, diagnosis.Name)
-	if s.Summary != "" {
-		p.printf("**%s**: %s\n\n", cmp.Or(string(s.Outcome), "No outcome yet"), escapeProse(s.Summary))
+	if status.Summary != "" {
+		p.printf("**%s**: %s\n\n", cmp.Or(string(status.Outcome), "No outcome yet"), escapeProse(status.Summary))
 	}
 	p.tableRow("", "")
 	p.tableRow("---", "---")
 	for _, line := range [][2]string{
 		{"target", diagnosis.Spec.Target()}, {"OperationSet", diagnosis.Spec.Set()}, {"mode", string(diagnosis.Spec.Mode)}, {"plan that was agreed to", diagnosis.Spec.PlanHash},
-		{"origin", diagnosis.Labels[v1.LabelOrigin]}, {"policies", diagnosis.Annotations[v1.AnnotationPolicies]}, {"allowed by", decisionText(s.Decision)},
-		{"approved by", approvalText(s.Approval)}, {"node", diagnosis.Spec.NodeName}, {"phase", string(s.Phase)}, {"outcome", string(s.Outcome)}, {"created", formatTime(&diagnosis.CreationTimestamp)},
-		{"started", formatTime(s.StartTime)}, {"ended", formatTime(s.CompletionTime)},
+		{"origin", diagnosis.Labels[v1.LabelOrigin]}, {"policies", diagnosis.Annotations[v1.AnnotationPolicies]}, {"allowed by", decisionText(status.Decision)},
+		{"approved by", approvalText(status.Approval)}, {"node", diagnosis.Spec.NodeName}, {"phase", string(status.Phase)}, {"outcome", string(status.Outcome)}, {"created", formatTime(&diagnosis.CreationTimestamp)},
+		{"started", formatTime(status.StartTime)}, {"ended", formatTime(status.CompletionTime)},
 	} {
 		if line[1] != "" {
 			p.tableRow(line[0], escapeCode(line[1]))
@@ -108,7 +108,7 @@ func (p *markdownPage) addQuestion(diagnosis *v1.Diagnosis) {
 	for _, key := range slices.Sorted(maps.Keys(diagnosis.Spec.Parameters)) {
 		p.tableRow(escapeCode(key), escapeCode(diagnosis.Spec.Parameters[key]))
 	}
-	for _, c := range s.Conditions {
+	for _, c := range status.Conditions {
 		p.tableRow(c.Type, escapeCode(string(c.Status)+", "+c.Reason+": "+c.Message))
 	}
 }
@@ -268,7 +268,7 @@ const maxArtifactBytes = 64 << 20
 var invalidFileCharacters = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
 // saveArtifacts writes the copies in a Diagnosis into a directory. It writes over no file.
-func saveArtifacts(cmd *cobra.Command, c *client, diagnosis *v1.Diagnosis, dir string) error {
+func saveArtifacts(cmd *cobra.Command, apiClient *client, diagnosis *v1.Diagnosis, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("--artifacts=%q: %w", dir, err)
 	}
@@ -296,7 +296,7 @@ func saveArtifacts(cmd *cobra.Command, c *client, diagnosis *v1.Diagnosis, dir s
 	}
 	if saved == 0 {
 		return fmt.Errorf("diagnosis %s/%s has no copies of artifacts: make one that has them: %s", diagnosis.Namespace, diagnosis.Name,
-			c.commandLine("run", "pod/NAME", "--heal=never", "--artifacts"))
+			apiClient.commandLine("run", "pod/NAME", "--heal=never", "--artifacts"))
 	}
 	return nil
 }

@@ -39,8 +39,8 @@ type runOptions struct {
 	out                   *outputFormat
 }
 
-func newRunCommand(c *connection) *cobra.Command {
-	options := &runOptions{connection: c}
+func newRunCommand(conn *connection) *cobra.Command {
+	options := &runOptions{connection: conn}
 	cmd := &cobra.Command{
 		Use:   "run TARGET",
 		Short: "Diagnose a pod, a node, a claim or a device, show the plan, and heal",
@@ -51,7 +51,7 @@ func newRunCommand(c *connection) *cobra.Command {
 		Example: "  kubectl kubediag run pod/web-7d9f8b6c5-x2x9k -n shop\n  kubectl kubediag run node/worker-7 --heal=never\n" +
 			"  kubectl kubediag run pvc/data -n shop\n  kubectl kubediag run rbd3@worker-7",
 		Args:              verb.Takes("TARGET", 1),
-		ValidArgsFunction: c.completeTargets,
+		ValidArgsFunction: conn.completeTargets,
 		RunE:              verb.Named(func(cmd *cobra.Command, args []string) error { return options.runTarget(cmd, args[0]) }),
 	}
 	f := cmd.Flags()
@@ -83,11 +83,11 @@ func (o *runOptions) runTarget(cmd *cobra.Command, argument string) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
-	c, err := o.newClient()
+	apiClient, err := o.newClient()
 	if err != nil {
 		return err
 	}
-	targets, err := c.listTargets(cmd.Context(), argument, o.container)
+	targets, err := apiClient.listTargets(cmd.Context(), argument, o.container)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (o *runOptions) runTarget(cmd *cobra.Command, argument string) error {
 				return err
 			}
 		}
-		r := &targetRunner{runOptions: o, client: c, cmd: cmd, target: t, Screen: terminal.New(o.storyWriter(cmd), os.Getenv), out: o.storyWriter(cmd)}
+		r := &targetRunner{runOptions: o, client: apiClient, cmd: cmd, target: t, Screen: terminal.New(o.storyWriter(cmd), os.Getenv), out: o.storyWriter(cmd)}
 		switch err := r.runDiagnosis(cmd.Context()); {
 		case err == nil:
 		case errors.Is(err, verb.ErrFaults) && worst == nil:

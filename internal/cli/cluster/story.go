@@ -51,30 +51,30 @@ func (w *progressPrinter) isNew(key string) bool {
 
 // newsText is what has happened since the last time.
 func (w *progressPrinter) newsText(diagnosis *v1.Diagnosis) string {
-	var b strings.Builder
-	b.WriteString(w.conditionText(diagnosis))
+	var text strings.Builder
+	text.WriteString(w.conditionText(diagnosis))
 	for i := range diagnosis.Status.Operations {
-		b.WriteString(w.operationText(&diagnosis.Status.Operations[i]))
+		text.WriteString(w.operationText(&diagnosis.Status.Operations[i]))
 	}
 	for i := range diagnosis.Status.Faults {
-		b.WriteString(w.faultText(&diagnosis.Status.Faults[i]))
+		text.WriteString(w.faultText(&diagnosis.Status.Faults[i]))
 	}
 	if p := diagnosis.Status.Plan; p != nil && !w.agreed && w.isNew("plan "+p.Hash) && (w.planned || !hasEnded(diagnosis)) {
-		b.WriteString(w.planText(diagnosis))
+		text.WriteString(w.planText(diagnosis))
 	}
 	for i := range diagnosis.Status.Operations {
-		b.WriteString(w.actionLines(&diagnosis.Status.Operations[i]))
+		text.WriteString(w.actionLines(&diagnosis.Status.Operations[i]))
 	}
 	for i := range diagnosis.Status.Faults {
-		b.WriteString(w.healedText(&diagnosis.Status.Faults[i]))
+		text.WriteString(w.healedText(&diagnosis.Status.Faults[i]))
 	}
 	if hasEnded(diagnosis) && w.isNew("end") {
-		b.WriteString(w.finalText(diagnosis))
+		text.WriteString(w.finalText(diagnosis))
 	}
-	if b.Len() > 0 {
+	if text.Len() > 0 {
 		w.hasStarted.Store(true)
 	}
-	return w.Text(b.String())
+	return w.Text(text.String())
 }
 
 // conditionText say who has taken the Diagnosis, or what it waits for.
@@ -162,20 +162,20 @@ func (w *progressPrinter) planText(diagnosis *v1.Diagnosis) string {
 	if !p.Lossless {
 		loss = "could be lost: " + strings.Join(p.Loss, "; ")
 	}
-	var b strings.Builder
-	b.WriteString(w.Wrap("", printable.Quoted(fmt.Sprintf("Plan %.12s, %s; %s", p.Hash, verb.Count(int(p.Actions), "action"), loss)), 2))
+	var text strings.Builder
+	text.WriteString(w.Wrap("", printable.Quoted(fmt.Sprintf("Plan %.12s, %s; %s", p.Hash, verb.Count(int(p.Actions), "action"), loss)), 2))
 	for _, o := range diagnosis.Status.Operations {
 		if o.Operation != p.Operation {
 			continue
 		}
 		for i, a := range o.Actions {
-			b.WriteString(w.Wrap(fmt.Sprintf("  %d ", i+1), printable.Quoted(a.Kind+" "+a.Target), 4))
+			text.WriteString(w.Wrap(fmt.Sprintf("  %d ", i+1), printable.Quoted(a.Kind+" "+a.Target), 4))
 			if a.Safety != "" {
-				b.WriteString(w.Paint(terminal.Dim, strings.TrimSuffix(w.Wrap("      ", printable.Quoted(a.Safety), 6), "\n")) + "\n")
+				text.WriteString(w.Paint(terminal.Dim, strings.TrimSuffix(w.Wrap("      ", printable.Quoted(a.Safety), 6), "\n")) + "\n")
 			}
 		}
 	}
-	return b.String()
+	return text.String()
 }
 
 // actionLines say which were done and which have failed.
