@@ -90,7 +90,7 @@ func (o *bundleOptions) runBundle(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	b, failed, err := o.collectBundle(ctx, cmd.InOrStdin())
+	content, failed, err := o.collectBundle(ctx, cmd.InOrStdin())
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -98,13 +98,13 @@ func (o *bundleOptions) runBundle(cmd *cobra.Command) error {
 		return err
 	}
 	if o.file == "-" {
-		return errors.Join(b.Write(cmd.OutOrStdout()), failed)
+		return errors.Join(content.Write(cmd.OutOrStdout()), failed)
 	}
-	size, err := b.Create(o.file, o.force)
+	size, err := content.Create(o.file, o.force)
 	if err != nil {
 		return err
 	}
-	return errors.Join(verb.Write(cmd.OutOrStdout(), describeBundle(b, o.file, size)), failed)
+	return errors.Join(verb.Write(cmd.OutOrStdout(), describeBundle(content, o.file, size)), failed)
 }
 
 // describeBundle says what was written.

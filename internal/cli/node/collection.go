@@ -164,23 +164,23 @@ type namespaceFacts struct {
 func (c *bundleCollection) addNamespaces(spaces []mountns.Namespace, matter map[uint64]int) {
 	var list []namespaceFacts
 	tables := 0
-	for _, ns := range spaces[:min(len(spaces), maxNamespaces)] {
-		pid, matters := matter[ns.Inode]
-		of := namespaceFacts{Inode: ns.Inode, ID: ns.ID, PID: cmp.Or(pid, ns.PID)}
+	for _, namespace := range spaces[:min(len(spaces), maxNamespaces)] {
+		pid, matters := matter[namespace.Inode]
+		of := namespaceFacts{Inode: namespace.Inode, ID: namespace.ID, PID: cmp.Or(pid, namespace.PID)}
 		if of.PID != 0 {
 			command, _ := sys.ReadProc(strconv.Itoa(of.PID)+"/comm", nil) // empty: it has ended
 			of.Command = strings.TrimSpace(string(command))
 		}
 		if matters && of.PID != 0 && tables < maxTables {
-			name := fmt.Sprintf("mountinfo/%d.txt", ns.Inode)
+			name := fmt.Sprintf("mountinfo/%d.txt", namespace.Inode)
 			if text, err := mountns.Read(of.PID, nil); err == nil {
 				of.Mounts = name
 				tables++
-				c.addText(name, fmt.Sprintf("mount table of namespace %d, as process %d sees it", ns.Inode, of.PID), string(text))
+				c.addText(name, fmt.Sprintf("mount table of namespace %d, as process %d sees it", namespace.Inode, of.PID), string(text))
 			}
 		}
 		if matters && of.Mounts == "" {
-			c.Omit(fmt.Sprintf("mount table of namespace %d", ns.Inode), "it has no process whose table could be read, or there are too many")
+			c.Omit(fmt.Sprintf("mount table of namespace %d", namespace.Inode), "it has no process whose table could be read, or there are too many")
 		}
 		list = append(list, of)
 	}
@@ -270,26 +270,26 @@ func joinLines(lines []string) string {
 
 // lastKubeletLines are the last lines of a log, or of standard input, that mention a fault or a volume.
 func lastKubeletLines(name string, stdin io.Reader) (lines []string, err error) {
-	in := stdin
+	input := stdin
 	if name != "-" {
-		f, err := os.Open(name)
+		file, err := os.Open(name)
 		if err != nil {
 			return nil, err
 		}
-		defer f.Close()
-		st, err := f.Stat()
+		defer file.Close()
+		st, err := file.Stat()
 		if err != nil {
 			return nil, err
 		}
 		if !st.Mode().IsRegular() {
 			return nil, fmt.Errorf("read %q: it is no regular file", name)
 		}
-		if _, err := f.Seek(max(0, st.Size()-maxLogBytes), io.SeekStart); err != nil {
+		if _, err := file.Seek(max(0, st.Size()-maxLogBytes), io.SeekStart); err != nil {
 			return nil, err
 		}
-		in = io.LimitReader(f, maxLogBytes)
+		input = io.LimitReader(file, maxLogBytes)
 	}
-	scanner := bufio.NewScanner(in)
+	scanner := bufio.NewScanner(input)
 	scanner.Buffer(make([]byte, 0, 64<<10), maxLogBytes)
 	for scanner.Scan() {
 		line := scanner.Text()

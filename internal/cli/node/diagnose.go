@@ -61,18 +61,18 @@ type diagnoseOptions struct {
 }
 
 func (o *diagnoseOptions) addFlags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	o.nodeOptions.addFlags(f)
-	f.StringVar(&o.set, "operation-set", v1.DefaultOperationSet, "OperationSet to run: "+strings.Join(shippedSets(), ", "))
-	f.StringVar(&o.pod, "pod", "", "pod to look at: NAMESPACE/NAME (default: the whole node)")
-	f.StringVar(&o.container, "container", "", "only this container of the pod")
-	f.StringVar(&o.device, "device", "", "device to look at: its path, the kernel's name of it, or major:minor")
-	f.StringVar(&o.pods, "pods", "", "file of pods in JSON or YAML (\"-\": standard input)")
-	f.DurationVar(&o.orphanAge, "orphan-minimum-age", orphan.DefaultMinimumAge,
+	flags := cmd.Flags()
+	o.nodeOptions.addFlags(flags)
+	flags.StringVar(&o.set, "operation-set", v1.DefaultOperationSet, "OperationSet to run: "+strings.Join(shippedSets(), ", "))
+	flags.StringVar(&o.pod, "pod", "", "pod to look at: NAMESPACE/NAME (default: the whole node)")
+	flags.StringVar(&o.container, "container", "", "only this container of the pod")
+	flags.StringVar(&o.device, "device", "", "device to look at: its path, the kernel's name of it, or major:minor")
+	flags.StringVar(&o.pods, "pods", "", "file of pods in JSON or YAML (\"-\": standard input)")
+	flags.DurationVar(&o.orphanAge, "orphan-minimum-age", orphan.DefaultMinimumAge,
 		"for how long nothing must have changed in a pod's directory before the\npod can be gone, 5m to 720h")
-	f.BoolVar(&o.heal, "heal", false, "carry out the plan")
-	f.BoolVarP(&o.verbose, "verbose", "v", false, "with the evidence of each fault")
-	f.StringVarP(&o.output, "output", "o", "text", "how to write: text, or the Diagnosis as json or yaml")
+	flags.BoolVar(&o.heal, "heal", false, "carry out the plan")
+	flags.BoolVarP(&o.verbose, "verbose", "v", false, "with the evidence of each fault")
+	flags.StringVarP(&o.output, "output", "o", "text", "how to write: text, or the Diagnosis as json or yaml")
 	o.change.addRoot(cmd)
 	o.addFrom(cmd, "operation-set", "container", "device", "heal")
 	verb.CompleteFlag(cmd, "operation-set", shippedSets)
@@ -209,15 +209,15 @@ func (o diagnoseOptions) diagnose(ctx context.Context, engine *localEngine, stor
 
 // printDiagnosis writes the Diagnosis, or what came of it.
 func (o diagnoseOptions) printDiagnosis(cmd *cobra.Command, diagnosis *v1.Diagnosis, story *diagnosisPrinter) error {
-	switch w := cmd.OutOrStdout(); o.output {
+	switch output := cmd.OutOrStdout(); o.output {
 	case "json":
-		return writeJSON(w, diagnosis)
+		return writeJSON(output, diagnosis)
 	case "yaml":
 		text, err := store.YAML(diagnosis)
 		if err != nil {
 			return err
 		}
-		return verb.Write(w, printable.Text(string(text)))
+		return verb.Write(output, printable.Text(string(text)))
 	}
 	return verb.Write(story.out, story.view.Text(story.conclusionText(diagnosis, commandAsTyped(cmd, story.view.program, "--heal"))))
 }
@@ -284,21 +284,21 @@ func (quiet) Waiting(*v1.Diagnosis) {}
 
 // conclusionText is the report: faults, the plan, the result, and what to type.
 func (p *diagnosisPrinter) conclusionText(diagnosis *v1.Diagnosis, heal string) string {
-	var b strings.Builder
+	var text strings.Builder
 	for _, f := range diagnosis.Status.Faults {
-		b.WriteString("\n" + p.faultText(f))
+		text.WriteString("\n" + p.faultText(f))
 	}
 	if diagnosis.Status.Outcome == v1.OutcomePlanned {
-		b.WriteString("\n" + p.view.actionLines(diagnosis))
+		text.WriteString("\n" + p.view.actionLines(diagnosis))
 		for _, code := range unplannedCodes(diagnosis) {
-			b.WriteString(p.view.Marked("", "!", terminal.Yellow, "No action repairs "+code+" now. See "+p.view.program.commandLine("kubediag explain "+code)))
+			text.WriteString(p.view.Marked("", "!", terminal.Yellow, "No action repairs "+code+" now. See "+p.view.program.commandLine("kubediag explain "+code)))
 		}
 	}
-	b.WriteString("\n" + p.view.Wrap(string(diagnosis.Status.Outcome)+": ", printable.Quoted(diagnosisSummary(diagnosis)), 2))
+	text.WriteString("\n" + p.view.Wrap(string(diagnosis.Status.Outcome)+": ", printable.Quoted(diagnosisSummary(diagnosis)), 2))
 	if diagnosis.Status.Outcome == v1.OutcomePlanned {
-		b.WriteString("\nNothing was changed. To carry out the plan:\n  " + heal + "\n")
+		text.WriteString("\nNothing was changed. To carry out the plan:\n  " + heal + "\n")
 	}
-	return b.String()
+	return text.String()
 }
 
 // unplannedCodes are the codes of faults for which a plan has no action.
@@ -332,25 +332,25 @@ func diagnosisSummary(diagnosis *v1.Diagnosis) string {
 }
 
 // faultText is one of the Diagnosis.
-func (p *diagnosisPrinter) faultText(f v1.Fault) string {
-	var b strings.Builder
-	state := strings.ToLower(string(f.State))
-	b.WriteString(p.view.Wrap("", fmt.Sprintf("%s (%s)", f.Code, state), 0))
-	if f.Pod != nil {
-		writeRow(&b, 2, "pod", scanPod{string(f.Pod.UID), f.Pod.Namespace, f.Pod.Name}.String())
+func (p *diagnosisPrinter) faultText(found v1.Fault) string {
+	var text strings.Builder
+	state := strings.ToLower(string(found.State))
+	text.WriteString(p.view.Wrap("", fmt.Sprintf("%s (%s)", found.Code, state), 0))
+	if found.Pod != nil {
+		writeRow(&text, 2, "pod", scanPod{string(found.Pod.UID), found.Pod.Namespace, found.Pod.Name}.String())
 	}
-	writeRow(&b, 2, "container", f.Container)
-	writeRow(&b, 2, "volume", f.Volume)
-	if f.Mount != nil {
-		writeRow(&b, 2, "mount", f.Mount.Point)
+	writeRow(&text, 2, "container", found.Container)
+	writeRow(&text, 2, "volume", found.Volume)
+	if found.Mount != nil {
+		writeRow(&text, 2, "mount", found.Mount.Point)
 	}
-	writeRow(&b, 2, "holder", f.Holder)
-	evidence := f.Evidence
+	writeRow(&text, 2, "holder", found.Holder)
+	evidence := found.Evidence
 	if !p.view.verbose {
 		evidence = evidence[:min(len(evidence), 1)]
 	}
 	for i, e := range evidence {
-		writeRow(&b, 2, map[bool]string{true: "why"}[i == 0], e)
+		writeRow(&text, 2, map[bool]string{true: "why"}[i == 0], e)
 	}
-	return b.String()
+	return text.String()
 }

@@ -36,10 +36,10 @@ func NewExplainCommand() *cobra.Command {
 		if !slices.Contains(runbook.Languages(), language) {
 			return fmt.Errorf("--lang=%q: must be %s", language, strings.Join(runbook.Languages(), " or "))
 		}
-		w := cmd.OutOrStdout()
-		screen := terminal.New(w, os.Getenv)
+		output := cmd.OutOrStdout()
+		screen := terminal.New(output, os.Getenv)
 		if len(args) == 0 {
-			return verb.Write(w, codeList())
+			return verb.Write(output, codeList())
 		}
 		code, err := codeOfWord(args[0])
 		if err != nil {
@@ -50,10 +50,10 @@ func NewExplainCommand() *cobra.Command {
 			return err
 		}
 		if language == "en" {
-			return verb.Write(w, screen.Text(screen.Markdown(page)))
+			return verb.Write(output, screen.Text(screen.Markdown(page)))
 		}
 		screen.ASCII = false // it would be nothing but escapes
-		return verb.Write(w, screen.Markdown(page))
+		return verb.Write(output, screen.Markdown(page))
 	})
 	return cmd
 }

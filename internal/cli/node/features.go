@@ -133,9 +133,9 @@ func chosenBackends(probe func(*sys.Feature) error) []chosenBackend {
 }
 
 func (r featureReport) writeText() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "Linux %s; kubediag is tested on %s and later\n\n", printable.Quoted(r.Kernel), r.OldestKernel)
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	var text strings.Builder
+	fmt.Fprintf(&text, "Linux %s; kubediag is tested on %s and later\n\n", printable.Quoted(r.Kernel), r.OldestKernel)
+	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "FEATURE\tHERE\tSINCE KERNEL")
 	for _, a := range r.Features {
 		fmt.Fprintf(t, "%s\t%s\t%s\n", a.Name, a.Answer, a.MinimumKernel)
@@ -143,17 +143,17 @@ func (r featureReport) writeText() string {
 	_ = t.Flush() // into memory
 	for _, a := range r.Features {
 		if a.Answer == "no" {
-			fmt.Fprintf(&b, "without %s: %s\n", a.Name, a.Without)
+			fmt.Fprintf(&text, "without %s: %s\n", a.Name, a.Without)
 		}
 		if a.Error != "" {
-			fmt.Fprintf(&b, "%s: %s\n", a.Name, printable.Quoted(a.Error))
+			fmt.Fprintf(&text, "%s: %s\n", a.Name, printable.Quoted(a.Error))
 		}
 	}
-	fmt.Fprintln(&b)
+	fmt.Fprintln(&text)
 	fmt.Fprintln(t, "FOR\tBACK END\tWHICH MEANS")
 	for _, e := range r.Backends {
 		fmt.Fprintf(t, "%s\t%s\t%s\n", e.Purpose, e.Backend, e.Means)
 	}
 	_ = t.Flush() // into memory
-	return b.String()
+	return text.String()
 }

@@ -52,11 +52,11 @@ func (o *scanOptions) addFrom(cmd *cobra.Command, others ...string) {
 // openBundle makes a scan of the node that a bundle was made on. The bundle may come from anyone: all of it is data.
 func openBundle(ctx context.Context, name string, stdin io.Reader) (*scan, error) {
 	s, err := readInput(ctx, name, stdin, func(r io.Reader) (*scan, error) {
-		b, err := bundle.Read(r)
+		content, err := bundle.Read(r)
 		if err != nil {
 			return nil, err
 		}
-		return scanOfBundle(b)
+		return scanOfBundle(content)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read bundle %q (--from): %w", name, err)
@@ -65,15 +65,15 @@ func openBundle(ctx context.Context, name string, stdin io.Reader) (*scan, error
 }
 
 // scanOfBundle is a scan that asks a bundle.
-func scanOfBundle(b *bundle.Bundle) (*scan, error) {
+func scanOfBundle(content *bundle.Bundle) (*scan, error) {
 	var has nodeRecording
-	if b.File(nodeEntry) == nil {
+	if content.File(nodeEntry) == nil {
 		return nil, fmt.Errorf("%w: it has no entry %q, which says what node it is of", bundle.ErrRefused, nodeEntry)
 	}
 	for _, err := range []error{
-		decodeEntry(b, nodeEntry, func(n *nodeRecord) { has.node = *n }), decodeEntry(b, subPathsEntry, setPointer(&has.subPaths)),
-		decodeEntry(b, sourcesEntry, setPointer(&has.sources)), decodeEntry(b, devicesEntry, setPointer(&has.devices)),
-		decodeEntry(b, volumesEntry, setPointer(&has.volumes)), decodeEntry(b, orphansEntry, setPointer(&has.orphans)),
+		decodeEntry(content, nodeEntry, func(n *nodeRecord) { has.node = *n }), decodeEntry(content, subPathsEntry, setPointer(&has.subPaths)),
+		decodeEntry(content, sourcesEntry, setPointer(&has.sources)), decodeEntry(content, devicesEntry, setPointer(&has.devices)),
+		decodeEntry(content, volumesEntry, setPointer(&has.volumes)), decodeEntry(content, orphansEntry, setPointer(&has.orphans)),
 	} {
 		if err != nil {
 			return nil, err
@@ -83,7 +83,7 @@ func scanOfBundle(b *bundle.Bundle) (*scan, error) {
 	paths := kubelet.Elsewhere(n.KubeletRoot, n.PodsDir)
 	s := &scan{node: paths, source: recordedSource{has, paths}, seen: &n.Seen, start: time.Now()}
 	if n.PodSpecs {
-		specs, err := podSpecsOf(b)
+		specs, err := podSpecsOf(content)
 		if err != nil {
 			return nil, err
 		}

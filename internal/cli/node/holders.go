@@ -28,7 +28,7 @@ import (
 
 // NewHoldersCommand makes the verb holders. It looks for kubelets in the process file system at proc; empty: /proc.
 func NewHoldersCommand(proc string) *cobra.Command {
-	o := nodeOptions{proc: proc}
+	options := nodeOptions{proc: proc}
 	cmd := &cobra.Command{
 		Use:   "holders [DEVICE]",
 		Short: "Find the holders of a block device that cannot be detached",
@@ -46,10 +46,10 @@ func NewHoldersCommand(proc string) *cobra.Command {
 		Args:              verb.Takes("DEVICE", 0),
 		ValidArgsFunction: verb.CompleteArg(blockDevices),
 	}
-	o.addFlags(cmd.Flags())
+	options.addFlags(cmd.Flags())
 	out := addFormat(cmd)
 	cmd.RunE = verb.Named(func(cmd *cobra.Command, args []string) error {
-		r, err := o.findHolders(cmd.Context(), args)
+		r, err := options.findHolders(cmd.Context(), args)
 		if err != nil {
 			return interruptedErrorOf(cmd.Context(), err)
 		}
@@ -268,22 +268,22 @@ type namedDevice struct {
 // findDevice finds the device that spec names: by the path of its node, by the kernel's name for it, by number, or by
 // the path of anything on it. Paths are those that the kubelet sees.
 func (l *holderInspection) findDevice(ctx context.Context, spec string) (namedDevice, error) {
-	d, err := l.inspector.Resolve(ctx, spec)
+	device, err := l.inspector.Resolve(ctx, spec)
 	if err == nil || !errors.Is(err, blockdev.ErrNotBlock) {
-		return namedDevice{device: d}, err
+		return namedDevice{device: device}, err
 	}
 	m, err := callWithin(ctx, pathTimeout, func(ctx context.Context) (mountinfo.Mount, error) { return l.mountOfPath(ctx, spec) })
 	if err != nil {
 		return namedDevice{}, fmt.Errorf("find file system of %q: %w", spec, err)
 	}
-	if d, err = deviceOfMount(m); err != nil {
+	if device, err = deviceOfMount(m); err != nil {
 		return namedDevice{}, fmt.Errorf("find device of %q: %w", spec, err)
 	}
-	return namedDevice{device: d, point: m.Point}, nil
+	return namedDevice{device: device, point: m.Point}, nil
 }
 
 // mountOfPath is the mount that a path lies on. It may wait for the file systems on the way.
-func (l *holderInspection) mountOfPath(ctx context.Context, name string) (m mountinfo.Mount, err error) {
+func (l *holderInspection) mountOfPath(ctx context.Context, name string) (mount mountinfo.Mount, err error) {
 	err = l.node.Do(ctx, func() error {
 		fd, resolved, err := sys.Walk{}.Resolve(name)
 		fd.Close()
@@ -295,12 +295,12 @@ func (l *holderInspection) mountOfPath(ctx context.Context, name string) (m moun
 			return err
 		}
 		var ok bool
-		if m, ok = table.On(resolved); !ok {
+		if mount, ok = table.On(resolved); !ok {
 			return fmt.Errorf("%q is on no mount", resolved)
 		}
 		return nil
 	})
-	return m, err
+	return mount, err
 }
 
 // deviceOfMount is the device that a mounted file system is on. There is none if it is in memory, comes over a network,

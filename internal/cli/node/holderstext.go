@@ -52,43 +52,43 @@ func (u deviceUse) isHeld() bool { return u.Device.State == stateHeld }
 
 // reportText is the device, a block for each holder, and a line about what was looked at.
 func (r *holdersReport) reportText() string {
-	var b strings.Builder
-	r.deviceUse.writeText(&b)
+	var text strings.Builder
+	r.deviceUse.writeText(&text)
 	if r.foreign {
-		r.writeHolders(&b) // the user who names a device wants to know
+		r.writeHolders(&text) // the user who names a device wants to know
 	}
 	if r.isHeld() || r.foreign || r.Device.State == stateUnknown {
-		b.WriteByte('\n')
+		text.WriteByte('\n')
 	}
-	r.Looked.coverageOrigin.writeGapText(&b)
-	b.WriteString(r.Looked.coverageText())
-	writeNotes(&b, r.Looked.Notes)
-	return b.String()
+	r.Looked.coverageOrigin.writeGapText(&text)
+	text.WriteString(r.Looked.coverageText())
+	writeNotes(&text, r.Looked.Notes)
+	return text.String()
 }
 
 // reportText is that of each device.
 func (r *abandonedReport) reportText() string {
-	var b strings.Builder
+	var text strings.Builder
 	held := 0
 	for _, u := range r.Devices {
-		u.writeText(&b)
-		b.WriteByte('\n')
+		u.writeText(&text)
+		text.WriteByte('\n')
 		if u.isHeld() {
 			held++
 		}
 	}
-	r.Looked.coverageOrigin.writeGapText(&b)
+	r.Looked.coverageOrigin.writeGapText(&text)
 	switch {
 	case len(r.Devices) == 0 && r.Looked.mayHideHolder():
-		b.WriteString("No device was seen that is mounted somewhere, but not where the kubelet runs. ")
+		text.WriteString("No device was seen that is mounted somewhere, but not where the kubelet runs. ")
 	case len(r.Devices) == 0:
-		b.WriteString("Every device that is mounted anywhere is mounted where the kubelet runs. ")
+		text.WriteString("Every device that is mounted anywhere is mounted where the kubelet runs. ")
 	default:
-		fmt.Fprintf(&b, "%s mounted elsewhere alone, %d held. ", verb.Count(len(r.Devices), "device"), held)
+		fmt.Fprintf(&text, "%s mounted elsewhere alone, %d held. ", verb.Count(len(r.Devices), "device"), held)
 	}
-	b.WriteString(r.Looked.coverageText())
-	writeNotes(&b, r.Looked.Notes)
-	return b.String()
+	text.WriteString(r.Looked.coverageText())
+	writeNotes(&text, r.Looked.Notes)
+	return text.String()
 }
 
 // writeGapText is what was not looked at, and what is to be known of the rest.
@@ -99,26 +99,26 @@ func (l coverageOrigin) writeGapText(b *strings.Builder) {
 	writeGaps(b, l.NotLookedAt)
 }
 
-func (u deviceUse) writeText(b *strings.Builder) {
+func (u deviceUse) writeText(text *strings.Builder) {
 	d := u.Device
-	fmt.Fprintf(b, "%s %s\n", d.titleText(), u.verdictText())
+	fmt.Fprintf(text, "%s %s\n", d.titleText(), u.verdictText())
 	if d.MountPoint != "" {
-		writeRow(b, 2, "mounted", d.MountPoint)
+		writeRow(text, 2, "mounted", d.MountPoint)
 	}
 	if d.Untested != "" {
-		writeRow(b, 2, "untested", "the kernel could not be asked whether it is busy: "+d.Untested)
+		writeRow(text, 2, "untested", "the kernel could not be asked whether it is busy: "+d.Untested)
 	}
 	switch d.State {
 	case stateInUse:
-		u.writeUses(b)
+		u.writeUses(text)
 	case stateHeld, stateUnknown:
-		u.writeHolders(b)
+		u.writeHolders(text)
 	}
 	for i, h := range u.Hidden {
 		if i == 0 {
-			b.WriteString("\n  What was found does not explain that it is busy. Any of these may hold it unseen:\n")
+			text.WriteString("\n  What was found does not explain that it is busy. Any of these may hold it unseen:\n")
 		}
-		fmt.Fprintf(b, "    - %s\n", printable.Quoted(h))
+		fmt.Fprintf(text, "    - %s\n", printable.Quoted(h))
 	}
 }
 
@@ -155,9 +155,9 @@ func (u deviceUse) verdictText() string {
 }
 
 // writeUses says why a device is in use as it should be. A list of its users would be long, and of no use to people.
-func (u deviceUse) writeUses(b *strings.Builder) {
+func (u deviceUse) writeUses(text *strings.Builder) {
 	for _, why := range u.Device.InUseBy {
-		writeRow(b, 2, "because", why)
+		writeRow(text, 2, "because", why)
 	}
 	namespaces := map[uint64]bool{}
 	mounts := 0
@@ -167,36 +167,36 @@ func (u deviceUse) writeUses(b *strings.Builder) {
 			namespaces[h.MountNamespace] = true
 		}
 	}
-	writeRow(b, 2, "used by", fmt.Sprintf("%s in %s, %d others; -o json lists all",
+	writeRow(text, 2, "used by", fmt.Sprintf("%s in %s, %d others; -o json lists all",
 		verb.Count(mounts, "mount"), verb.Count(len(namespaces), "mount namespace"), len(u.Holders)-mounts))
 }
 
 // maxHolders is how many holders of a device are told to people.
 const maxHolders = 50
 
-func (u deviceUse) writeHolders(b *strings.Builder) {
+func (u deviceUse) writeHolders(text *strings.Builder) {
 	if !u.Device.Removable && u.Device.Why != "" && len(u.Holders) > 0 {
-		writeRow(b, 2, "stays", u.Device.Why)
+		writeRow(text, 2, "stays", u.Device.Why)
 	}
 	for _, h := range u.Holders[:min(len(u.Holders), maxHolders)] {
-		b.WriteByte('\n')
-		h.writeText(b)
+		text.WriteByte('\n')
+		h.writeText(text)
 	}
 	if more := len(u.Holders) - maxHolders; more > 0 {
-		fmt.Fprintf(b, "\n  and %s more, which -o json lists\n", verb.Count(more, "holder"))
+		fmt.Fprintf(text, "\n  and %s more, which -o json lists\n", verb.Count(more, "holder"))
 	}
 	if u.release != "" {
-		fmt.Fprintf(b, "\n  To release it:\n\n    %s\n", printable.Quoted(u.release))
+		fmt.Fprintf(text, "\n  To release it:\n\n    %s\n", printable.Quoted(u.release))
 	}
-	u.writePatches(b)
+	u.writePatches(text)
 }
 
-func (h useHolder) writeText(b *strings.Builder) {
+func (h useHolder) writeText(text *strings.Builder) {
 	where := h.Path
 	if h.Mount != nil {
 		where = h.MountPoint
 	}
-	fmt.Fprintf(b, "  %s %s\n", h.Kind, printable.Quoted(where))
+	fmt.Fprintf(text, "  %s %s\n", h.Kind, printable.Quoted(where))
 	container := h.Container
 	if h.Since != nil {
 		container += ", made " + h.Since.UTC().Format(time.RFC3339)
@@ -215,7 +215,7 @@ func (h useHolder) writeText(b *strings.Builder) {
 		{"namespace", h.namespaceText()}, {"process", h.processText()}, {"pod", pod}, {"container", container}, {"image", h.Image},
 		{"carried in", h.VolumeMount.String()}, {"on host", h.HostPath}, {"detail", h.Detail}, {"why", h.Why},
 	} {
-		writeRow(b, 4, line[0], line[1])
+		writeRow(text, 4, line[0], line[1])
 	}
 }
 
@@ -263,7 +263,7 @@ func (m *volumeMount) String() string {
 }
 
 // writePatches writes each change once that keeps it from happening again.
-func (u deviceUse) writePatches(b *strings.Builder) {
+func (u deviceUse) writePatches(text *strings.Builder) {
 	var told []string
 	for _, h := range u.Holders {
 		if h.Patch == "" || slices.Contains(told, h.Patch) {
@@ -274,9 +274,9 @@ func (u deviceUse) writePatches(b *strings.Builder) {
 		if whose == "" {
 			whose = "what made pod " + h.Pod.String()
 		}
-		fmt.Fprintf(b, "\n  So that it does not come back, patch %s:\n\n", printable.Quoted(whose))
+		fmt.Fprintf(text, "\n  So that it does not come back, patch %s:\n\n", printable.Quoted(whose))
 		for line := range strings.Lines(h.Patch) {
-			fmt.Fprintf(b, "    %s\n", printable.Quoted(strings.TrimSuffix(line, "\n")))
+			fmt.Fprintf(text, "    %s\n", printable.Quoted(strings.TrimSuffix(line, "\n")))
 		}
 	}
 }

@@ -97,7 +97,7 @@ func (o *lintOptions) runLint(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	r, err := bounded.Do(cmd.Context(), &bounded.Calls{}, bounded.Call{}, func() (*lintReport, error) {
+	report, err := bounded.Do(cmd.Context(), &bounded.Calls{}, bounded.Call{}, func() (*lintReport, error) {
 		return o.readManifests(cmd.Context(), options, cmd.InOrStdin())
 	})
 	if err != nil {
@@ -106,18 +106,18 @@ func (o *lintOptions) runLint(cmd *cobra.Command) error {
 	w := cmd.OutOrStdout()
 	switch o.format {
 	case lintJSON:
-		err = writeJSON(w, r)
+		err = writeJSON(w, report)
 	case lintGitHub:
-		err = verb.Write(w, r.gitHubAnnotations())
+		err = verb.Write(w, report.gitHubAnnotations())
 	default:
-		err = verb.Write(w, r.reportText())
+		err = verb.Write(w, report.reportText())
 	}
 	switch {
 	case err != nil:
 		return err
-	case r.failed != nil:
-		return r.failed
-	case len(r.Findings) > 0:
+	case report.failed != nil:
+		return report.failed
+	case len(report.Findings) > 0:
 		return verb.ErrFaults
 	}
 	return nil
@@ -126,27 +126,27 @@ func (o *lintOptions) runLint(cmd *cobra.Command) error {
 // readManifests reads one file after the other. It fails if there is nothing to read.
 func (o *lintOptions) readManifests(ctx context.Context, options lint.Options, stdin io.Reader) (*lintReport, error) {
 	var m lint.Manifests
-	r := &lintReport{SchemaVersion: schemaVersion, Findings: []lint.Located{}, Errors: []string{}}
+	report := &lintReport{SchemaVersion: schemaVersion, Findings: []lint.Located{}, Errors: []string{}}
 	for _, name := range o.files {
 		files, err := manifestFiles(name)
-		r.addError(err)
+		report.addError(err)
 		for _, file := range files {
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			r.Looked.Files++
-			r.addError(readManifest(&m, file, stdin))
+			report.Looked.Files++
+			report.addError(readManifest(&m, file, stdin))
 		}
 	}
-	r.Looked.Workloads, r.Looked.PassedOver = len(m.Workloads), m.PassedOver
-	if r.Looked.PassedOver == nil {
-		r.Looked.PassedOver = map[string]int{}
+	report.Looked.Workloads, report.Looked.PassedOver = len(m.Workloads), m.PassedOver
+	if report.Looked.PassedOver == nil {
+		report.Looked.PassedOver = map[string]int{}
 	}
-	if r.failed == nil && r.Looked.Workloads+len(m.PassedOver) == 0 {
-		r.addError(fmt.Errorf("there is no object in %q", o.files))
+	if report.failed == nil && report.Looked.Workloads+len(m.PassedOver) == 0 {
+		report.addError(fmt.Errorf("there is no object in %q", o.files))
 	}
-	r.Findings = append(r.Findings, m.Check(options)...)
-	return r, nil
+	report.Findings = append(report.Findings, m.Check(options)...)
+	return report, nil
 }
 
 func readManifest(m *lint.Manifests, name string, stdin io.Reader) error {

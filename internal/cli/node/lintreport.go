@@ -64,20 +64,20 @@ func objectName(f lint.Located) string {
 
 // reportText is the report for people.
 func (r *lintReport) reportText() string {
-	var b strings.Builder
+	var text strings.Builder
 	for _, f := range r.Findings {
-		fmt.Fprintf(&b, "%s:%d: %s: %s: %s\n", printable.Quoted(f.File), f.Line, f.Rule, printable.Quoted(objectName(f)), printable.Quoted(f.Summary))
-		fmt.Fprintf(&b, "  Cure: %s.\n", printable.Quoted(f.Cure))
+		fmt.Fprintf(&text, "%s:%d: %s: %s: %s\n", printable.Quoted(f.File), f.Line, f.Rule, printable.Quoted(objectName(f)), printable.Quoted(f.Summary))
+		fmt.Fprintf(&text, "  Cure: %s.\n", printable.Quoted(f.Cure))
 		if f.Patch != "" {
-			b.WriteString("  Patch:\n")
+			text.WriteString("  Patch:\n")
 			for line := range strings.Lines(f.Patch) {
-				b.WriteString("    " + printable.Text(line))
+				text.WriteString("    " + printable.Text(line))
 			}
 		}
-		b.WriteString("\n")
+		text.WriteString("\n")
 	}
-	b.WriteString(r.verdictText() + "\n")
-	return b.String()
+	text.WriteString(r.verdictText() + "\n")
+	return text.String()
 }
 
 // verdictText is the last line for people.

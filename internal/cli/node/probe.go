@@ -49,19 +49,19 @@ func NewProbeCommand() *cobra.Command {
 		fmt.Sprintf("how long the file system may take to answer, %dms to %.0fm", minProbeTimeout.Milliseconds(), maxProbeTimeout.Minutes()))
 	out := addFormat(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		r, err := o.probePath(cmd.Context(), args[0])
+		report, err := o.probePath(cmd.Context(), args[0])
 		if err != nil {
 			return fmt.Errorf("probe %q: %w", args[0], withRemedy(interruptedErrorOf(cmd.Context(), err)))
 		}
-		if err := writeFormat(cmd.OutOrStdout(), *out, r, r.reportText); err != nil {
+		if err := writeFormat(cmd.OutOrStdout(), *out, report, report.reportText); err != nil {
 			return err
 		}
-		if r.Code != "" {
+		if report.Code != "" {
 			return verb.ErrFaults
 		}
-		if r.bindUntried {
+		if report.bindUntried {
 			return fmt.Errorf("probe %q: it answers, but could not be bound in a trial, so that it may be a %s: %s", args[0],
-				r.codeIfUnbindable, asRootRemedy)
+				report.codeIfUnbindable, asRootRemedy)
 		}
 		return nil
 	}
@@ -108,14 +108,14 @@ func (o probeOptions) probePath(ctx context.Context, name string) (*probeReport,
 	if err != nil {
 		return nil, err
 	}
-	m, ok := table.On(name)
+	mount, ok := table.On(name)
 	if !ok {
 		return nil, errors.New("no mount of this mount namespace has it")
 	}
-	below := strings.Trim(strings.TrimPrefix(name, m.Point), "/")
+	below := strings.Trim(strings.TrimPrefix(name, mount.Point), "/")
 	start := time.Now()
 	prober := asking.Prober{Deadline: o.timeout}
-	answers, err := prober.Ask(ctx, []asking.Target{{Point: m.Point, Below: below, Bind: true}})
+	answers, err := prober.Ask(ctx, []asking.Target{{Point: mount.Point, Below: below, Bind: true}})
 	if err != nil {
 		return nil, err
 	}
@@ -125,23 +125,23 @@ func (o probeOptions) probePath(ctx context.Context, name string) (*probeReport,
 	if verdict.UnknownReason != "" || below != "" && answers[0].State == asking.Missing {
 		return nil, unknownError(answers[0])
 	}
-	r := &probeReport{
+	report := &probeReport{
 		SchemaVersion: schemaVersion, Path: name, Code: code, Evidence: append([]string{}, answers[0].Evidence...),
 		Mount: scanMount{
-			ID: answers[0].ID.UniqueID, MountInfoID: m.ID, Point: m.Point, Root: m.Root, Device: fmt.Sprintf("%d:%d", m.Major, m.Minor),
-			FSType: m.FSType,
+			ID: answers[0].ID.UniqueID, MountInfoID: mount.ID, Point: mount.Point, Root: mount.Root, Device: fmt.Sprintf("%d:%d", mount.Major, mount.Minor),
+			FSType: mount.FSType,
 		},
 		Milliseconds: float64(took.Microseconds()) / 1000,
 		bindUntried:  code == "" && bindUntried(answers[0]), codeIfUnbindable: fault.DeletedVolumeSource,
 	}
 	if below == "" {
-		r.Code, why, r.codeIfUnbindable = judgeAsSubPath(m.Point, code, why)
+		report.Code, why, report.codeIfUnbindable = judgeAsSubPath(mount.Point, code, why)
 	}
-	r.bindUntried = r.bindUntried && r.Code == ""
+	report.bindUntried = report.bindUntried && report.Code == ""
 	if why != "" {
-		r.Evidence = append([]string{why}, r.Evidence...)
+		report.Evidence = append([]string{why}, report.Evidence...)
 	}
-	return r, nil
+	return report, nil
 }
 
 // judgeAsSubPath is what a fault of the mount at point is called if that is the place of a subPath bind, whose source
@@ -194,29 +194,29 @@ func unknownError(a asking.Answer) error {
 
 // reportText is for people.
 func (r *probeReport) reportText() string {
-	var b strings.Builder
+	var text strings.Builder
 	if entry, ok := fault.Lookup(r.Code); ok {
-		fmt.Fprintf(&b, "%s (%s): %s\n", r.Code, entry.Severity, entry.Title)
+		fmt.Fprintf(&text, "%s (%s): %s\n", r.Code, entry.Severity, entry.Title)
 	} else if r.bindUntried {
-		b.WriteString("Alive, but whether a container could be started with it is not known\n")
+		text.WriteString("Alive, but whether a container could be started with it is not known\n")
 	} else {
-		b.WriteString("Alive\n")
+		text.WriteString("Alive\n")
 	}
-	writeRow(&b, 2, "path", r.Path)
-	writeRow(&b, 2, "mount", fmt.Sprintf("%s, %s, device %s, root %s", r.Mount.Point, r.Mount.FSType, r.Mount.Device, r.Mount.Root))
+	writeRow(&text, 2, "path", r.Path)
+	writeRow(&text, 2, "mount", fmt.Sprintf("%s, %s, device %s, root %s", r.Mount.Point, r.Mount.FSType, r.Mount.Device, r.Mount.Root))
 	label := "why"
 	if r.Code == "" {
 		label = "note"
 	}
 	for _, e := range r.Evidence {
-		writeRow(&b, 2, label, e)
+		writeRow(&text, 2, label, e)
 		label = ""
 	}
 	if entry, ok := fault.Lookup(r.Code); ok {
 		for _, line := range remedyLines(entry, thisProgram()) {
-			writeRow(&b, 2, line[0], line[1])
+			writeRow(&text, 2, line[0], line[1])
 		}
 	}
-	fmt.Fprintf(&b, "Took %.1f ms.\n", r.Milliseconds)
-	return b.String()
+	fmt.Fprintf(&text, "Took %.1f ms.\n", r.Milliseconds)
+	return text.String()
 }

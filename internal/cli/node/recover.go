@@ -126,7 +126,7 @@ func (o recoverOptions) runRecover(cmd *cobra.Command, args []string) error {
 
 // recoverFaults looks, plans, repairs and proves. It writes what people read to w. The recovery is there once it has
 // looked.
-func (o recoverOptions) recoverFaults(cmd *cobra.Command, args []string, w io.Writer) (*recovery, error) {
+func (o recoverOptions) recoverFaults(cmd *cobra.Command, args []string, output io.Writer) (*recovery, error) {
 	ctx := cmd.Context()
 	at, err := o.newSite(ctx, cmd.InOrStdin())
 	if err != nil {
@@ -140,25 +140,25 @@ func (o recoverOptions) recoverFaults(cmd *cobra.Command, args []string, w io.Wr
 	if err != nil {
 		return nil, err
 	}
-	v := recoverView{o.newView(w, report)}
-	v.verbose = o.change.verbose
-	rec := &recovery{view: v, gone: gone, targets: targetsOf(chosen)}
+	view := recoverView{o.newView(output, report)}
+	view.verbose = o.change.verbose
+	rec := &recovery{view: view, gone: gone, targets: targetsOf(chosen)}
 	switch {
 	case report.Looked.Interrupted:
-		return rec, writeThen(w, v.reportText(), report.finalError()) // what is known
+		return rec, writeThen(output, view.reportText(), report.finalError()) // what is known
 	case len(chosen) == 0 && len(args) > 0:
-		return rec, writeThen(w, v.Text(v.goneLines(gone)), unseenError(report.Looked.NotLookedAt))
+		return rec, writeThen(output, view.Text(view.goneLines(gone)), unseenError(report.Looked.NotLookedAt))
 	case len(chosen) == 0:
-		return rec, writeThen(w, v.Text(v.nothingToRepair()), report.finalError())
+		return rec, writeThen(output, view.Text(view.nothingToRepair()), report.finalError())
 	}
 	if rec.engine, err = newEngine(ctx, at.Node, at.specs, o.orphanAge); err != nil {
 		return rec, err
 	}
 	rec.planAll(ctx)
 	if rec.countAt(progressPlanned) > 0 {
-		rec.next = commandAsTyped(cmd, v.program, "--yes", args...)
+		rec.next = commandAsTyped(cmd, view.program, "--yes", args...)
 	}
-	if err := writeThen(w, v.Text(rec.planText()), ctx.Err()); err != nil {
+	if err := writeThen(output, view.Text(rec.planText()), ctx.Err()); err != nil {
 		return rec, err
 	}
 	if err := rec.confirmPlan(cmd, o.change); err != nil || rec.countAt(progressPlanned) == 0 || o.change.dryRun {
@@ -171,7 +171,7 @@ func (o recoverOptions) recoverFaults(cmd *cobra.Command, args []string, w io.Wr
 	if err == nil {
 		err = rec.finalError(nil, len(args) > 0)
 	}
-	return rec, writeThen(w, v.Text(rec.resultText()), err)
+	return rec, writeThen(output, view.Text(rec.resultText()), err)
 }
 
 // writeThen writes a text, and gives the other error if that went well.

@@ -66,44 +66,44 @@ func (v recoverView) faultLine(found *scanFault) string {
 
 // planText is what would be done, and what is refused.
 func (r *recovery) planText() string {
-	var b strings.Builder
-	v := r.view
-	b.WriteString(v.goneLines(r.gone))
+	var text strings.Builder
+	view := r.view
+	text.WriteString(view.goneLines(r.gone))
 	for _, target := range r.targets {
 		if target.progress == progressPlanned && target.plan != nil {
 			for _, f := range target.faults {
-				if v.verbose {
-					b.WriteString(v.evidenceText(f))
+				if view.verbose {
+					text.WriteString(view.evidenceText(f))
 				} else {
-					b.WriteString(v.Wrap("", v.faultLine(f), 3))
+					text.WriteString(view.Wrap("", view.faultLine(f), 3))
 				}
 			}
-			b.WriteString(v.actionLines(target.plan))
+			text.WriteString(view.actionLines(target.plan))
 		}
 	}
 	for _, t := range r.targets {
 		if t.progress != progressPlanned {
-			b.WriteString(v.resultLines(t))
+			text.WriteString(view.resultLines(t))
 		}
 	}
-	return b.String()
+	return text.String()
 }
 
 // actionLines are those of the plan of a Diagnosis.
 func (v scanView) actionLines(d *v1.Diagnosis) string {
-	var b strings.Builder
+	var text strings.Builder
 	for _, run := range d.Status.Operations {
 		for _, a := range run.Actions {
 			target := a.Target
 			if m := a.Mount; m != nil && m.MountInfoID != 0 {
 				target += fmt.Sprintf(" (mount %d of mount namespace %d)", m.MountInfoID, m.Namespace)
 			}
-			b.WriteString(v.Wrap("   would ", printable.Quoted(a.Kind+" "+target), 11))
-			b.WriteString(v.Wrap("     safe: ", printable.Quoted(a.Safety), 11))
-			b.WriteString(v.Wrap("     lost: ", printable.Quoted(a.Loss), 11))
+			text.WriteString(v.Wrap("   would ", printable.Quoted(a.Kind+" "+target), 11))
+			text.WriteString(v.Wrap("     safe: ", printable.Quoted(a.Safety), 11))
+			text.WriteString(v.Wrap("     lost: ", printable.Quoted(a.Loss), 11))
 		}
 	}
-	return b.String()
+	return text.String()
 }
 
 // resultMarks of results.
@@ -167,8 +167,8 @@ func (o changeOptions) confirmOnTerminal(cmd *cobra.Command, question, line stri
 	if *o.out == jsonFormat {
 		return fmt.Errorf("%w: nothing was changed: --output=json asks nothing. To carry out the plan, type: %s", verb.ErrRefused, line)
 	}
-	in := cmd.InOrStdin()
-	file, ok := in.(*os.File)
+	input := cmd.InOrStdin()
+	file, ok := input.(*os.File)
 	if ok {
 		_, ok = sys.Columns(file)
 	}
@@ -178,7 +178,7 @@ func (o changeOptions) confirmOnTerminal(cmd *cobra.Command, question, line stri
 	if err := verb.Write(cmd.OutOrStdout(), question+" [y/N] "); err != nil {
 		return err
 	}
-	answer, err := readAnswer(cmd.Context(), in)
+	answer, err := readAnswer(cmd.Context(), input)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ import (
 
 // NewReleaseCommand makes the verb release. It looks for kubelets in the process file system at proc; empty: /proc.
 func NewReleaseCommand(proc string) *cobra.Command {
-	o := nodeOptions{proc: proc}
+	options := nodeOptions{proc: proc}
 	var change changeOptions
 	cmd := &cobra.Command{
 		Use:   "release DEVICE",
@@ -42,9 +42,9 @@ func NewReleaseCommand(proc string) *cobra.Command {
 		Args:              verb.Takes("DEVICE", 1),
 		ValidArgsFunction: verb.CompleteArg(blockDevices),
 	}
-	o.addFlags(cmd.Flags())
+	options.addFlags(cmd.Flags())
 	change.addFlags(cmd)
-	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error { return o.releaseDevice(cmd, args[0], change) })
+	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error { return options.releaseDevice(cmd, args[0], change) })
 	return cmd
 }
 
@@ -67,13 +67,13 @@ func (o nodeOptions) releaseDevice(cmd *cobra.Command, name string, change chang
 	if err := errors.Join(o.validate(), change.validate()); err != nil {
 		return err
 	}
-	ctx, w := cmd.Context(), cmd.OutOrStdout()
+	ctx, output := cmd.Context(), cmd.OutOrStdout()
 	choice, err := o.nodeOrDefault(ctx)
 	if err != nil {
 		return err
 	}
 	l := newHolderLook(choice.Node)
-	r := &deviceRelease{node: choice.Node, out: w, view: recoverView{scanView{Screen: terminal.New(w, os.Getenv), program: thisProgram()}}}
+	r := &deviceRelease{node: choice.Node, out: output, view: recoverView{scanView{Screen: terminal.New(output, os.Getenv), program: thisProgram()}}}
 	if r.device, err = l.findDevice(ctx, name); err != nil {
 		return err
 	}
@@ -85,19 +85,19 @@ func (o nodeOptions) releaseDevice(cmd *cobra.Command, name string, change chang
 	}
 	err = r.runRelease(cmd, name, change)
 	if *change.out == jsonFormat {
-		return jsonThen(w, r.releaseReportOf(), err)
+		return jsonThen(output, r.releaseReportOf(), err)
 	}
 	return err
 }
 
 // runRelease plans, asks, repairs and looks again.
 func (r *deviceRelease) runRelease(cmd *cobra.Command, name string, change changeOptions) error {
-	ctx, d, v := cmd.Context(), r.device.device, r.view
+	ctx, d, view := cmd.Context(), r.device.device, r.view
 	r.target = &repairTarget{operation: recovererByCode[fault.HeldDevice], progress: progressPlanned, faults: []*scanFault{{
 		Code: fault.HeldDevice, Details: fault.Details{Device: d.Name}, Mount: scanMount{Device: d.Number.String()},
 	}}}
 	r.target.spec.Parameters = map[string]string{device.ParamDevice: d.Number.String()}
-	if err := verb.Write(r.out, v.Text(r.before.reportText())); err != nil {
+	if err := verb.Write(r.out, view.Text(r.before.reportText())); err != nil {
 		return err
 	}
 	if done, err := r.checkReleasable(); done {
@@ -107,12 +107,12 @@ func (r *deviceRelease) runRelease(cmd *cobra.Command, name string, change chang
 	if err != nil {
 		return err
 	}
-	rec := &recovery{engine: e, view: v, targets: []*repairTarget{r.target}}
+	rec := &recovery{engine: e, view: view, targets: []*repairTarget{r.target}}
 	if rec.planAll(ctx); r.target.progress != progressPlanned {
 		return r.target.repairError()
 	}
-	r.next = commandAsTyped(cmd, v.program, "--yes", name)
-	if err := writeThen(r.out, v.Text("\n"+v.actionLines(r.target.plan)), ctx.Err()); err != nil {
+	r.next = commandAsTyped(cmd, view.program, "--yes", name)
+	if err := writeThen(r.out, view.Text("\n"+view.actionLines(r.target.plan)), ctx.Err()); err != nil {
 		return err
 	}
 	if change.dryRun {
@@ -127,7 +127,7 @@ func (r *deviceRelease) runRelease(cmd *cobra.Command, name string, change chang
 		return err
 	}
 	text, err := r.verifyRelease(ctx)
-	return writeThen(r.out, v.Text(text), err)
+	return writeThen(r.out, view.Text(text), err)
 }
 
 // checkReleasable says how the verb ends if the device is not to be released: it is free, in use, or held in another

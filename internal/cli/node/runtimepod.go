@@ -148,22 +148,22 @@ func volumeSourceOf(plugin, name string) (s corev1.VolumeSource) {
 
 // containerStatusOf is how the runtime says that a container is.
 func containerStatusOf(c cri.PodContainer) corev1.ContainerStatus {
-	s := corev1.ContainerStatus{Name: c.Name, ContainerID: "cri://" + c.ID}
+	status := corev1.ContainerStatus{Name: c.Name, ContainerID: "cri://" + c.ID}
 	switch {
 	case c.Exited:
 		ended := &corev1.ContainerStateTerminated{
-			ExitCode: c.ExitCode, Reason: c.Reason, StartedAt: metav1.NewTime(c.Started), FinishedAt: metav1.NewTime(c.Finished), ContainerID: s.ContainerID,
+			ExitCode: c.ExitCode, Reason: c.Reason, StartedAt: metav1.NewTime(c.Started), FinishedAt: metav1.NewTime(c.Finished), ContainerID: status.ContainerID,
 		}
 		if c.NeverStarted() {
 			ended.Reason = "StartError"
 		}
-		s.State.Terminated = ended
+		status.State.Terminated = ended
 	case c.Starting():
-		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
+		status.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
 	default:
-		s.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(c.Started)}
+		status.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(c.Started)}
 	}
-	return s
+	return status
 }
 
 var _ kubelet.Pods = (*nodePods)(nil)

@@ -146,18 +146,18 @@ func (o scanOptions) runScan(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	w := cmd.OutOrStdout()
+	output := cmd.OutOrStdout()
 	switch {
 	case o.brief:
-		err = verb.Write(w, report.briefLine())
+		err = verb.Write(output, report.briefLine())
 	case *o.out == jsonFormat:
-		err = writeJSON(w, report)
+		err = writeJSON(output, report)
 	case o.from != "":
-		err = verb.Write(w, printable.Line(fmt.Sprintf("From the bundle that was made on %s at %s:", report.Node, report.Time.Format(time.RFC3339)))+"\n"+
-			o.newView(w, report).reportText())
+		err = verb.Write(output, printable.Line(fmt.Sprintf("From the bundle that was made on %s at %s:", report.Node, report.Time.Format(time.RFC3339)))+"\n"+
+			o.newView(output, report).reportText())
 	default:
 		saveLastScan(report)
-		err = verb.Write(w, o.newView(w, report).reportText())
+		err = verb.Write(output, o.newView(output, report).reportText())
 	}
 	if err != nil {
 		return err

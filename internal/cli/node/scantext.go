@@ -32,20 +32,20 @@ const maxGaps = 5
 
 // reportText is the whole report.
 func (v scanView) reportText() string {
-	var b strings.Builder
+	var text strings.Builder
 	places := placesInOrder(v.Faults)
-	b.WriteString(v.verdictText())
+	text.WriteString(v.verdictText())
 	if len(places) > 0 {
-		b.WriteString("\n" + v.tableText(places))
+		text.WriteString("\n" + v.tableText(places))
 	}
 	if v.verbose {
 		for i := range v.Faults {
-			b.WriteString("\n" + v.evidenceText(&v.Faults[i]))
+			text.WriteString("\n" + v.evidenceText(&v.Faults[i]))
 		}
 	}
-	b.WriteString(v.nextCommandsText(places))
-	b.WriteString(v.gapsText())
-	return v.Text(b.String())
+	text.WriteString(v.nextCommandsText(places))
+	text.WriteString(v.gapsText())
+	return v.Text(text.String())
 }
 
 // verdictText is one line, and where pods are hurt one for each kind of harm with their names.

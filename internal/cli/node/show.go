@@ -152,9 +152,9 @@ func (v scanView) showPlace(place faultPlace) string {
 
 // evidenceText is a fault with all that is known of it.
 func (v scanView) evidenceText(found *scanFault) string {
-	var b strings.Builder
+	var text strings.Builder
 	entry, _ := fault.Lookup(found.Code)
-	fmt.Fprintf(&b, "%d. %s (%s): %s\n", found.Place, found.Code, entry.Severity, entry.Title)
+	fmt.Fprintf(&text, "%d. %s (%s): %s\n", found.Place, found.Code, entry.Severity, entry.Title)
 	held := ""
 	if found.Code == fault.HeldDevice {
 		held = found.Mount.Device
@@ -163,14 +163,14 @@ func (v scanView) evidenceText(found *scanFault) string {
 		{"hurts", verb.Hurts[found.Impact]}, {"pod", found.Pod.String()}, {"workload", found.Details.Workload.String()}, {"container", found.Container},
 		{"volume", found.Volume}, {"device", held}, {"mount", found.Mount.Point}, {"driver", found.Details.Driver}, {"holder", found.holderText()},
 	}, found.reasonLines()...) {
-		writeRow(&b, 2, line[0], line[1])
+		writeRow(&text, 2, line[0], line[1])
 	}
-	writeRow(&b, 2, "heal", verb.Heals[found.Heal])
-	writeRow(&b, 2, "plan", found.Plan)
+	writeRow(&text, 2, "heal", verb.Heals[found.Heal])
+	writeRow(&text, 2, "plan", found.Plan)
 	for _, line := range remedyLines(entry, v.program) {
-		writeRow(&b, 2, line[0], line[1])
+		writeRow(&text, 2, line[0], line[1])
 	}
-	return b.String()
+	return text.String()
 }
 
 func (f *scanFault) reasonLines() (lines [][2]string) {
