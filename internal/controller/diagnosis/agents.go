@@ -68,20 +68,20 @@ func (a agentState) String() string {
 // stateOf finds out about the agent of a node. It asks the API server at most twice per CheckEvery for one node.
 func (a *Agents) stateOf(ctx context.Context, node string) (agentState, error) {
 	now := a.Clock.Now()
-	s, known := a.observationOf(node)
-	if !known || now.Sub(s.asked) >= a.CheckEvery/2 {
+	seen, known := a.observationOf(node)
+	if !known || now.Sub(seen.asked) >= a.CheckEvery/2 {
 		renewed, duration, err := a.readLease(ctx, node)
 		if err != nil {
 			return agentState{}, err
 		}
-		if !known || !renewed.Equal(s.renewed) {
-			s = leaseObservation{renewed: renewed, since: now}
+		if !known || !renewed.Equal(seen.renewed) {
+			seen = leaseObservation{renewed: renewed, since: now}
 		}
-		s.duration, s.asked = duration, now
-		a.setObservation(node, s)
+		seen.duration, seen.asked = duration, now
+		a.setObservation(node, seen)
 	}
-	lost := now.Sub(s.since) >= s.duration
-	return agentState{Node: node, Renewed: s.renewed, Lost: lost, Alive: !lost && !s.renewed.IsZero()}, nil
+	lost := now.Sub(seen.since) >= seen.duration
+	return agentState{Node: node, Renewed: seen.renewed, Lost: lost, Alive: !lost && !seen.renewed.IsZero()}, nil
 }
 
 // readLease reads when the agent of a node last renewed its Lease and for how long that counts.
@@ -109,12 +109,12 @@ func (a *Agents) observationOf(node string) (leaseObservation, bool) {
 	return s, ok
 }
 
-func (a *Agents) setObservation(node string, s leaseObservation) {
+func (a *Agents) setObservation(node string, seen leaseObservation) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if _, ok := a.observations[node]; !ok {
 		for other, old := range a.observations {
-			if s.asked.Sub(old.asked) > forgetAfter {
+			if seen.asked.Sub(old.asked) > forgetAfter {
 				delete(a.observations, other)
 			}
 		}
@@ -122,5 +122,5 @@ func (a *Agents) setObservation(node string, s leaseObservation) {
 	if a.observations == nil {
 		a.observations = map[string]leaseObservation{}
 	}
-	a.observations[node] = s
+	a.observations[node] = seen
 }
