@@ -73,8 +73,8 @@ func (c *Collector) collectAll(ctx context.Context) error {
 }
 
 // deleteIfNodeGone deletes a MountFault if its node is gone, unless it has changed since it was read.
-func (c *Collector) deleteIfNodeGone(ctx context.Context, f *v1.MountFault, gone map[string]bool) error {
-	node := f.Status.Node
+func (c *Collector) deleteIfNodeGone(ctx context.Context, mountFault *v1.MountFault, gone map[string]bool) error {
+	node := mountFault.Status.Node
 	if _, asked := gone[node]; !asked {
 		absent, err := kubeclient.NodeAbsent(ctx, c.Reader, node)
 		if err != nil {
@@ -85,14 +85,14 @@ func (c *Collector) deleteIfNodeGone(ctx context.Context, f *v1.MountFault, gone
 	if !gone[node] {
 		return nil
 	}
-	deleted, err := kubeclient.DeleteUnchanged(ctx, c.Client, f)
+	deleted, err := kubeclient.DeleteUnchanged(ctx, c.Client, mountFault)
 	if err != nil {
-		return fmt.Errorf("deleting mountfault %s/%s: %w", f.Namespace, f.Name, err)
+		return fmt.Errorf("deleting mountfault %s/%s: %w", mountFault.Namespace, mountFault.Name, err)
 	}
 	if !deleted {
 		return nil
 	}
 	log := logr.FromContextOrDiscard(ctx)
-	log.Info("Deleted a MountFault of a node that is gone", "namespace", f.Namespace, "mountfault", f.Name, "node", node)
+	log.Info("Deleted a MountFault of a node that is gone", "namespace", mountFault.Namespace, "mountfault", mountFault.Name, "node", node)
 	return nil
 }
