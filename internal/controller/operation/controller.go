@@ -54,10 +54,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 }
 
 // setReady fills in the status.
-func setReady(op *v1.Operation) {
-	call, errs := op.Spec.Call()
+func setReady(operation *v1.Operation) {
+	call, errs := operation.Spec.Call()
 	ready := metav1.Condition{
-		Type: v1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: op.Generation,
+		Type: v1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: operation.Generation,
 	}
 	switch {
 	case len(errs) > 0:
@@ -69,12 +69,12 @@ func setReady(op *v1.Operation) {
 	default:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1.ReasonReady, "Operation can be run"
 	}
-	op.Status.ObservedGeneration = op.Generation
-	op.Status.Kind, op.Status.Target = call.Kind, ""
+	operation.Status.ObservedGeneration = operation.Generation
+	operation.Status.Kind, operation.Status.Target = call.Kind, ""
 	if len(errs) == 0 {
-		op.Status.Target = call.Target()
+		operation.Status.Target = call.Target()
 	}
-	meta.SetStatusCondition(&op.Status.Conditions, ready)
+	meta.SetStatusCondition(&operation.Status.Conditions, ready)
 }
 
 func unknownProcessor(name string) string {
