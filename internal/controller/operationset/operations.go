@@ -37,19 +37,19 @@ const (
 func (r *Reconciler) readOperations(ctx context.Context, set *v1.OperationSet) (reason, message string, err error) {
 	var missing, unready []string
 	seen := map[string]bool{"": true}
-	for i, n := range set.Spec.AdjacencyList {
-		if seen[n.Operation] {
+	for i, node := range set.Spec.AdjacencyList {
+		if seen[node.Operation] {
 			continue
 		}
-		seen[n.Operation] = true
-		at := fmt.Sprintf("adjacencyList[%d].operation: %q: ", i, n.Operation)
+		seen[node.Operation] = true
+		at := fmt.Sprintf("adjacencyList[%d].operation: %q: ", i, node.Operation)
 		var op v1.Operation
-		err := r.Client.Get(ctx, client.ObjectKey{Name: n.Operation}, &op)
+		err := r.Client.Get(ctx, client.ObjectKey{Name: node.Operation}, &op)
 		switch {
 		case apierrors.IsNotFound(err):
 			missing = append(missing, at+"there is no Operation of this name")
 		case err != nil:
-			return "", "", fmt.Errorf("reading operation %q: %w", n.Operation, err)
+			return "", "", fmt.Errorf("reading operation %q: %w", node.Operation, err)
 		default:
 			if why := notReadyReason(&op); why != "" {
 				unready = append(unready, at+why)
