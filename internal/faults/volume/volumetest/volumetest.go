@@ -79,20 +79,20 @@ var scenes atomic.Int64
 // New makes a scene that goes with the test.
 func New(t *testing.T) *Scene {
 	t.Helper()
-	s := &Scene{Scene: kubelettest.New(t), Pods: &kubelettest.Pods{}, Pod: kubelettest.NewPod(), t: t}
-	s.Dir = fmt.Sprintf("volumes/vol-%d-%d", os.Getpid(), scenes.Add(1))
-	s.Pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/data"}}
-	s.Pods.Set(s.Pod)
-	s.Staging = s.Node.StagingPoints(Driver, Handle, Volume)[0]
-	s.Point = s.place(s.Staging, s.Node.VolumePoint(kubelet.Volume{PodUID: string(s.Pod.UID), Plugin: kubelet.CSIPlugin, Name: Volume}))
-	s.serve("old")
-	s.must(sys.BindMount(filepath.Join(s.Staging, s.Dir), s.Point))
+	scene := &Scene{Scene: kubelettest.New(t), Pods: &kubelettest.Pods{}, Pod: kubelettest.NewPod(), t: t}
+	scene.Dir = fmt.Sprintf("volumes/vol-%d-%d", os.Getpid(), scenes.Add(1))
+	scene.Pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/data"}}
+	scene.Pods.Set(scene.Pod)
+	scene.Staging = scene.Node.StagingPoints(Driver, Handle, Volume)[0]
+	scene.Point = scene.place(scene.Staging, scene.Node.VolumePoint(kubelet.Volume{PodUID: string(scene.Pod.UID), Plugin: kubelet.CSIPlugin, Name: Volume}))
+	scene.serve("old")
+	scene.must(sys.BindMount(filepath.Join(scene.Staging, scene.Dir), scene.Point))
 	runner := &subprocess.Runner{}
-	s.Inspector = &volume.Inspector{
-		Kubelet: s.Node, Scanner: mountns.NewScanner(), Prober: &probe.Prober{Deadline: kerneltest.Patience(time.Second), Runner: runner}, Runtime: s, Pods: s,
+	scene.Inspector = &volume.Inspector{
+		Kubelet: scene.Node, Scanner: mountns.NewScanner(), Prober: &probe.Prober{Deadline: kerneltest.Patience(time.Second), Runner: runner}, Runtime: scene, Pods: scene,
 		Runner: runner, Silence: 300 * time.Millisecond,
 	}
-	return s
+	return scene
 }
 
 // place makes points that are unmounted with the test, with a record of the volume beside each, and gives the last.
