@@ -48,10 +48,10 @@ func TestRecordsOnWhatMayHang(t *testing.T) {
 	}
 }
 
-// silence is a runtime that gives no answer.
-type silence struct{ asked int }
+// unansweringRuntime is a runtime that gives no answer.
+type unansweringRuntime struct{ asked int }
 
-func (s *silence) Owner(ctx context.Context, _ string) (cri.Owner, error) {
+func (s *unansweringRuntime) Owner(ctx context.Context, _ string) (cri.Owner, error) {
 	s.asked++
 	if s.asked == 1 {
 		<-ctx.Done()
@@ -63,7 +63,7 @@ func (s *silence) Owner(ctx context.Context, _ string) (cri.Owner, error) {
 // for is not taken for an unrelated one.
 func TestARuntimeThatHangs(t *testing.T) {
 	t.Parallel()
-	r, unrelated := &silence{}, &unrelatedMounts{}
+	r, unrelated := &unansweringRuntime{}, &unrelatedMounts{}
 	n := &namespaces{runtime: r, cache: &ownerCache{}, byKey: map[namespaceKey]*otherNamespace{}}
 	search := &copySearch{enumerator: &enumerator{}, namespaces: n}
 	began := time.Now()

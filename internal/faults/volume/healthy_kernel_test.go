@@ -18,8 +18,9 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// orderOf has directory below of the mount at from take the place of the mount at point, as a kernel before 6.8 has it.
-func orderOf(t *testing.T, from, below, point string) replaceOrder {
+// newReplaceOrder has directory below of the mount at from take the place of the mount at point, as a kernel before 6.8
+// has it.
+func newReplaceOrder(t *testing.T, from, below, point string) replaceOrder {
 	t.Helper()
 	source, err := mount.Inspect(from)
 	must(t, err)
@@ -40,8 +41,8 @@ func orderOf(t *testing.T, from, below, point string) replaceOrder {
 	}
 }
 
-// stays has an order refused, and makes sure that nothing is touched.
-func (o replaceOrder) stays(t *testing.T) {
+// expectRefused has an order refused, and makes sure that nothing is touched.
+func (o replaceOrder) expectRefused(t *testing.T) {
 	t.Helper()
 	before, err := mountns.Table(0)
 	must(t, err)
@@ -56,8 +57,8 @@ func (o replaceOrder) stays(t *testing.T) {
 	}
 }
 
-// goes has an order carried out, and makes sure that the source is there.
-func (o replaceOrder) goes(t *testing.T) {
+// expectReplaced has an order carried out, and makes sure that the source is there.
+func (o replaceOrder) expectReplaced(t *testing.T) {
 	t.Helper()
 	if done, err := (&Inspector{}).runOrder(t.Context(), o, "the source"); err != nil {
 		t.Errorf("a mount that is broken: %+v, %v", done, err)
@@ -77,20 +78,20 @@ func TestReplaceOfWhatHasGone(t *testing.T) {
 	from, point := t.TempDir(), t.TempDir()
 	kerneltest.FUSE(t, from)
 	old := kerneltest.FUSE(t, point)
-	was := orderOf(t, from, "dir", point)
+	was := newReplaceOrder(t, from, "dir", point)
 	old.Kill()
 	must(t, systest.UnmountPath(point, true))
 	driver := kerneltest.FUSE(t, point)
-	order := orderOf(t, from, "dir", point)
+	order := newReplaceOrder(t, from, "dir", point)
 	if order != was {
 		t.Logf("the new mount is %+v, and the old one was %+v", order.Target, was.Target)
 	}
-	order.stays(t)
+	order.expectRefused(t)
 	if _, err := os.Stat(filepath.Join(point, "dir")); err != nil {
 		t.Errorf("the new file system: %v", err)
 	}
 	driver.Kill()
-	order.goes(t)
+	order.expectReplaced(t)
 }
 
 // TestReplaceOfWhatHasTheSource: a directory was replaced, and the driver has bound the new one since that was judged.
@@ -101,9 +102,9 @@ func TestReplaceOfWhatHasTheSource(t *testing.T) {
 	for _, name := range []string{"vol", "old"} {
 		must(t, os.Mkdir(filepath.Join(from, name), 0o755))
 	}
-	for name, do := range map[string]func(replaceOrder, *testing.T){"vol": replaceOrder.stays, "old": replaceOrder.goes} {
+	for name, do := range map[string]func(replaceOrder, *testing.T){"vol": replaceOrder.expectRefused, "old": replaceOrder.expectReplaced} {
 		must(t, sys.BindMount(filepath.Join(from, name), point))
-		order := orderOf(t, from, "vol", point)
+		order := newReplaceOrder(t, from, "vol", point)
 		order.Answered = true
 		do(order, t)
 		_ = systest.UnmountPath(point, true)

@@ -30,8 +30,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// mountAt is the mount at a point, as a look would have it.
-func mountAt(t *testing.T, point string) mountns.Mount {
+// mountAtPoint is the mount at a point, as a look would have it.
+func mountAtPoint(t *testing.T, point string) mountns.Mount {
 	t.Helper()
 	table, err := mountns.Table(0)
 	must(t, err)
@@ -52,11 +52,11 @@ func TestAbortOfWhatHasGone(t *testing.T) {
 	must(t, err)
 	defer control.Close()
 	old := kerneltest.FUSE(t, dir)
-	was := mountAt(t, dir)
+	was := mountAtPoint(t, dir)
 	old.Kill()
 	must(t, systest.UnmountPath(dir, true))
 	kerneltest.FUSE(t, dir)
-	now := mountAt(t, dir)
+	now := mountAtPoint(t, dir)
 	if now.Minor != was.Minor {
 		t.Logf("the new connection has number %d, and the old one had %d", now.Minor, was.Minor)
 		was.Minor = now.Minor
@@ -94,7 +94,7 @@ func TestOpenOfWhatIsCovered(t *testing.T) {
 	dir := t.TempDir()
 	must(t, sys.NewMount("disk", dir, "tmpfs", ""))
 	t.Cleanup(func() { _ = systest.UnmountPath(dir, true) })
-	disk := mountAt(t, dir)
+	disk := mountAtPoint(t, dir)
 	fd, err := openRoot(disk)
 	must(t, err)
 	fd.Close()
@@ -105,10 +105,10 @@ func TestOpenOfWhatIsCovered(t *testing.T) {
 	}
 }
 
-// byGroup is a runtime that knows containers by parts of cgroups.
-type byGroup map[string]cri.Owner
+// runtimeByCgroup is a runtime that knows containers by parts of cgroups.
+type runtimeByCgroup map[string]cri.Owner
 
-func (b byGroup) Owner(_ context.Context, cgroup string) (cri.Owner, error) {
+func (b runtimeByCgroup) Owner(_ context.Context, cgroup string) (cri.Owner, error) {
 	for part, owner := range b {
 		if part != "" && strings.Contains(cgroup, part) {
 			return owner, nil
@@ -139,13 +139,13 @@ func TestAProcessOfAnotherContainer(t *testing.T) {
 	host, visitor := cri.Owner{ContainerID: "h", Container: "host"}, cri.Owner{ContainerID: "v", Container: "visitor"}
 	for _, c := range []struct {
 		pids []int
-		of   byGroup
+		of   runtimeByCgroup
 		want string
 	}{
-		{[]int{guest.Process.Pid, os.Getpid()}, byGroup{name: visitor, "": host}, ""},
-		{[]int{os.Getpid(), guest.Process.Pid}, byGroup{name: visitor, "": host}, ""},
-		{[]int{os.Getpid(), guest.Process.Pid}, byGroup{name: host, "": host}, "host"},
-		{[]int{os.Getpid()}, byGroup{name: visitor, "": host}, "host"},
+		{[]int{guest.Process.Pid, os.Getpid()}, runtimeByCgroup{name: visitor, "": host}, ""},
+		{[]int{os.Getpid(), guest.Process.Pid}, runtimeByCgroup{name: visitor, "": host}, ""},
+		{[]int{os.Getpid(), guest.Process.Pid}, runtimeByCgroup{name: host, "": host}, "host"},
+		{[]int{os.Getpid()}, runtimeByCgroup{name: visitor, "": host}, "host"},
 	} {
 		n := &namespaces{runtime: c.of, cache: &ownerCache{}}
 		o := &otherNamespace{namespace: namespace, pids: c.pids}

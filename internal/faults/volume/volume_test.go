@@ -12,7 +12,7 @@ import (
 // TestHolds: only mounts of the volume's own directory, and of those in it, are copies of it.
 func TestHolds(t *testing.T) {
 	t.Parallel()
-	v := staged("/csi/vol1//deleted", alive(), alive(), alive())
+	v := stagedEvidence("/csi/vol1//deleted", aliveAnswer(), aliveAnswer(), aliveAnswer())
 	v.Staging.location.nodeDisk, v.Staging.location.covered = device{254, 0}, "/k/g/csi/vol1"
 	for name, c := range map[string]struct {
 		m   mountinfo.Mount
