@@ -52,8 +52,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// table reads a recorded mountinfo.
-func table(t *testing.T, name string) *mountinfo.Table {
+// recordedTable reads a recorded mountinfo.
+func recordedTable(t *testing.T, name string) *mountinfo.Table {
 	t.Helper()
 	text, err := os.ReadFile("testdata/" + name)
 	if err != nil {
@@ -94,7 +94,7 @@ func TestSourcePathIsOneOfTheHost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			mounts := table(t, c.file)
+			mounts := recordedTable(t, c.file)
 			m, ok := mounts.ByID(c.id)
 			if !ok {
 				t.Fatalf("no mount %d", c.id)

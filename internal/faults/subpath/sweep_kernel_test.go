@@ -33,17 +33,17 @@ type testNode struct {
 	pods map[string]*corev1.Pod
 }
 
-func (s testNode) pod(uid string) *corev1.Pod { return s.pods[uid] }
+func (s testNode) podByUID(uid string) *corev1.Pod { return s.pods[uid] }
 
-// settle adds a pod with one subPath of a volume, and gives the source and the point.
-func (s testNode) settle(t *testing.T, uid, plugin, volume string) (pod *corev1.Pod, source, point string) {
+// addPod adds a pod with one subPath of a volume, and gives the source and the point.
+func (s testNode) addPod(t *testing.T, uid, plugin, volume string) (pod *corev1.Pod, source, point string) {
 	t.Helper()
 	pod = kubelettest.NewPod()
 	pod.UID, pod.Name = types.UID(uid), uid
 	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: volume, MountPath: "/x", SubPath: "key"}}
 	s.pods[uid] = pod
 	if plugin == kubelettest.EmptyDir {
-		source = put(t, s.Volume(pod, plugin, volume), "key")
+		source = putFile(t, s.Volume(pod, plugin, volume), "key")
 	} else {
 		source = filepath.Join(s.Update(pod, plugin, volume, map[string]string{"key": "one"}), "key")
 	}
@@ -56,24 +56,24 @@ func newStreet(t *testing.T) testNode {
 	t.Helper()
 	s := testNode{kubelettest.New(t), map[string]*corev1.Pod{}}
 	const cm = kubelettest.ConfigMap
-	s.settle(t, "a-alive", cm, "configmap")
-	pod, _, _ := s.settle(t, "b-updated", cm, "configmap")
+	s.addPod(t, "a-alive", cm, "configmap")
+	pod, _, _ := s.addPod(t, "b-updated", cm, "configmap")
 	s.Update(pod, cm, "configmap", map[string]string{"key": "two"})
-	pod, _, _ = s.settle(t, "c-emptied", cm, "configmap")
+	pod, _, _ = s.addPod(t, "c-emptied", cm, "configmap")
 	must(t, os.Remove(filepath.Join(s.Volume(pod, cm, "configmap"), "key")))
 	s.Update(pod, cm, "configmap", map[string]string{"other": "two"})
-	_, source, _ := s.settle(t, "d-moved", kubelettest.EmptyDir, "empty")
-	changes["moved and made anew"].do(t, source)
-	_, source, _ = s.settle(t, "e-linked", kubelettest.EmptyDir, "empty")
-	changes["unlinked, another link left"].do(t, source)
-	pod, source, _ = s.settle(t, "f-strange", kubelettest.EmptyDir, "empty")
+	_, source, _ := s.addPod(t, "d-moved", kubelettest.EmptyDir, "empty")
+	sourceChanges["moved and made anew"].do(t, source)
+	_, source, _ = s.addPod(t, "e-linked", kubelettest.EmptyDir, "empty")
+	sourceChanges["unlinked, another link left"].do(t, source)
+	pod, source, _ = s.addPod(t, "f-strange", kubelettest.EmptyDir, "empty")
 	strange := s.Point(pod, "empty", "app", 7)
 	s.Bind(source, strange)
 	must(t, os.Remove(source))
 	pod = kubelettest.NewPod()
 	pod.UID = "g-secret"
 	must(t, mount.Tmpfs(s.Volume(pod, kubelettest.Secret, "secret"), 1<<20))
-	s.settle(t, "g-secret", kubelettest.Secret, "secret")
+	s.addPod(t, "g-secret", kubelettest.Secret, "secret")
 	must(t, os.Remove(filepath.Join(s.Volume(pod, kubelettest.Secret, "secret"), "key")))
 	s.Update(pod, kubelettest.Secret, "secret", map[string]string{"other": "two"})
 	must(t, os.MkdirAll(s.Node.PodDir("h-nothing"), 0o755))
@@ -87,7 +87,7 @@ func TestSweep(t *testing.T) {
 		binds int
 		want  []string
 	}{
-		"pods known": {s.pod, 7, []string{
+		"pods known": {s.podByUID, 7, []string{
 			"b-updated Stale StaleSubPath 1", "c-emptied SourceGone MissingBindSource 1", "d-moved Stale StaleSubPath 1", "e-linked Stale StaleSubPath 1",
 			"f-strange Stale StaleSubPath 1", "g-secret SourceGone MissingBindSource 1",
 		}},
@@ -167,7 +167,7 @@ func TestSweepTellsWhetherTheKubeletRenews(t *testing.T) {
 	s := newStreet(t)
 	for _, renews := range []bool{true, false} {
 		s.Renews(renews)
-		survey, err := Scan(t.Context(), s.Node, s.pod)
+		survey, err := Scan(t.Context(), s.Node, s.podByUID)
 		must(t, err)
 		if !survey.ReplacesBindsKnown || survey.ReplacesBinds != renews {
 			t.Errorf("renews: %v, known: %v, want %v", survey.ReplacesBinds, survey.ReplacesBindsKnown, renews)
@@ -247,8 +247,8 @@ func TestUnmountTakesStaleBindsOnly(t *testing.T) {
 func TestSameFileIsNotRenewed(t *testing.T) {
 	for what, renewed := range map[string]bool{"unlinked and linked again": false, "unlinked, another link left": true, "replaced": true, "moved and made anew": true} {
 		s := testNode{kubelettest.New(t), map[string]*corev1.Pod{}}
-		pod, source, point := s.settle(t, "x", kubelettest.EmptyDir, "empty")
-		changes[what].do(t, source)
+		pod, source, point := s.addPod(t, "x", kubelettest.EmptyDir, "empty")
+		sourceChanges[what].do(t, source)
 		b, there, err := InspectBind(s.Node, pod, point)
 		if err != nil || !there || b.Verdict != Stale || b.WillBeReplaced() != renewed {
 			t.Errorf("%s: %+v, %v, want renewed: %v", what, b, err, renewed)
@@ -257,7 +257,7 @@ func TestSameFileIsNotRenewed(t *testing.T) {
 }
 
 func TestParent(t *testing.T) {
-	s, pod, f := kubelettest.New(t), kubelettest.NewPod(), forms["hostPath behind links"]
+	s, pod, f := kubelettest.New(t), kubelettest.NewPod(), volumeForms["hostPath behind links"]
 	dir := f.make(t, s, pod)
 	must(t, os.Symlink(dir+"/v1", filepath.Join(dir, "current")))
 	must(t, os.Symlink("v1/conf", filepath.Join(dir, "conf")))
@@ -267,7 +267,7 @@ func TestParent(t *testing.T) {
 		"v1": dir + " v1", "v1/conf": dir + "/v1 conf", "current/conf": dir + "/v1 conf", "conf": dir + "/v1 conf", "current": dir + " v1",
 		"./v1//conf/": dir + "/v1 conf", "out": "", ".": "",
 	} {
-		b := f.subPath(t, s, pod, corev1.VolumeMount{SubPath: subPath})
+		b := f.bindSubPath(t, s, pod, corev1.VolumeMount{SubPath: subPath})
 		b.Bind(mkdir(t, dir, "v1/conf"), b.point)
 		got := ""
 		parent, name, err := Parent(s.Node, pod, b.point)
