@@ -125,12 +125,12 @@ func TestVolumeOf(t *testing.T) {
 	}
 }
 
-type runtime struct{ err error }
+type ownerlessRuntime struct{ err error }
 
-func (r runtime) Owner(context.Context, string) (cri.Owner, error) {
+func (r ownerlessRuntime) Owner(context.Context, string) (cri.Owner, error) {
 	return cri.Owner{Container: "app"}, r.err
 }
-func (r runtime) Sandboxes(context.Context) ([]cri.Sandbox, error) { return nil, r.err }
+func (r ownerlessRuntime) Sandboxes(context.Context) ([]cri.Sandbox, error) { return nil, r.err }
 
 // TestOwner: a process in an unknown container is not taken for a process of the host.
 func TestOwner(t *testing.T) {
@@ -142,13 +142,13 @@ func TestOwner(t *testing.T) {
 		owned   bool
 		err     bool
 	}{
-		"known":                       {runtime{}, contained, true, false},
-		"not known":                   {runtime{cri.ErrNotFound}, contained, false, false},
-		"runtime does not answer":     {runtime{cri.ErrUnavailable}, contained, false, true},
+		"known":                       {ownerlessRuntime{}, contained, true, false},
+		"not known":                   {ownerlessRuntime{cri.ErrNotFound}, contained, false, false},
+		"runtime does not answer":     {ownerlessRuntime{cri.ErrUnavailable}, contained, false, true},
 		"no runtime":                  {nil, contained, false, true},
 		"host, no runtime":            {nil, "0::/system.slice/x.service\n", false, false},
-		"host, runtime is not there":  {runtime{cri.ErrUnavailable}, "0::/system.slice/x.service\n", false, false},
-		"host, runtime knows nothing": {runtime{cri.ErrNotFound}, "0::/init.scope\n", false, false},
+		"host, runtime is not there":  {ownerlessRuntime{cri.ErrUnavailable}, "0::/system.slice/x.service\n", false, false},
+		"host, runtime knows nothing": {ownerlessRuntime{cri.ErrNotFound}, "0::/init.scope\n", false, false},
 	} {
 		l := &inspection{Inspector: &Inspector{Runtime: c.runtime}}
 		owner, err := l.owner(t.Context(), c.cgroup)

@@ -32,8 +32,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// held is a scene whose device an exporter holds after the kubelet has unmounted it.
-func held(t *testing.T) (*devicetest.Scene, *kerneltest.Actor) {
+// newHeldScene is a scene whose device an exporter holds after the kubelet has unmounted it.
+func newHeldScene(t *testing.T) (*devicetest.Scene, *kerneltest.Actor) {
 	t.Helper()
 	s := devicetest.New(t, "")
 	exporter := s.Container("exporter")
@@ -43,7 +43,7 @@ func held(t *testing.T) (*devicetest.Scene, *kerneltest.Actor) {
 }
 
 func TestCopiesInAContainer(t *testing.T) {
-	s, exporter := held(t)
+	s, exporter := newHeldScene(t)
 	usage := s.Left()
 	if usage == nil || !usage.Removable || !usage.Busy || usage.Host || !usage.IsHeld() || !usage.HasCopies() || len(usage.LiveUse) > 0 || len(usage.HolderInfos) != 2 {
 		t.Fatalf("case = %+v, want one that can be released", usage)
@@ -79,7 +79,7 @@ func TestCopiesInAContainer(t *testing.T) {
 }
 
 func TestUnmountReleases(t *testing.T) {
-	s, exporter := held(t)
+	s, exporter := newHeldScene(t)
 	before, host := s.MountsOf(exporter.PID), s.Mounts()
 	c := s.Left()
 	for _, h := range c.Copies() {
@@ -227,7 +227,7 @@ func TestOtherNamespaces(t *testing.T) {
 
 // TestMountedAgain: the kubelet mounts the device again after the plan was made.
 func TestMountedAgain(t *testing.T) {
-	s, exporter := held(t)
+	s, exporter := newHeldScene(t)
 	copies := s.Left().Copies()
 	s.MountOnHost()
 	before := s.MountsOf(exporter.PID)
