@@ -90,8 +90,8 @@ func makePoints(t *testing.T, dir string) {
 	}
 }
 
-// parentOf makes a mount of that kind, which shares in that way, and gives it and a peer or master of it.
-func parentOf(t *testing.T, kind string, sharing Propagation) (dir, other string) {
+// newParent makes a mount of that kind, which shares in that way, and gives it and a peer or master of it.
+func newParent(t *testing.T, kind string, sharing Propagation) (dir, other string) {
 	t.Helper()
 	dir, other = t.TempDir(), t.TempDir()
 	roots[kind](t, dir)
@@ -106,42 +106,42 @@ func parentOf(t *testing.T, kind string, sharing Propagation) (dir, other string
 	return dir, other
 }
 
-var sharings = map[string]Propagation{"private": Private, "slave": Slave, "shared": Shared}
+var propagations = map[string]Propagation{"private": Private, "slave": Slave, "shared": Shared}
 
 // TestReplaceUnderReaders: who reads at the place in a loop finds the old content and then the new, and nothing else.
-func TestReplaceUnderReaders(t *testing.T) { eachWay(t, replaceUnderReaders) }
+func TestReplaceUnderReaders(t *testing.T) { forEachMethod(t, replaceUnderReaders) }
 
 func replaceUnderReaders(t *testing.T) {
 	for kind, b := range broken {
 		for root := range roots {
-			for name, sharing := range sharings {
+			for name, sharing := range propagations {
 				t.Run(kind+" in "+root+" "+name, func(t *testing.T) {
-					dir, other := parentOf(t, root, sharing)
+					dir, other := newParent(t, root, sharing)
 					place := map[bool]string{true: "in/dir", false: "in/file"}[b.dir]
 					point := filepath.Join(dir, place)
 					b.arrange(t, point)
 					t.Cleanup(func() { systest.UnmountPath(point, true) })
-					f := newFresh(t)
-					held := use(t, point)
-					before := lineAt(t, dir)
-					watch := watchFor(filepath.Join(point, b.name), b.old)
-					watch.await(*readsEach)
-					must(t, Replace(t.Context(), inspect(t, point).ID, ReplaceOptions{Tree: clone(t, f.like(b.dir))}))
-					watch.await(*readsEach)
-					got := watch.end()
+					f := newReplacementFiles(t)
+					held := openFile(t, point)
+					before := topMountAt(t, dir)
+					watch := newReader(filepath.Join(point, b.name), b.old)
+					watch.awaitReads(*readsEach)
+					must(t, Replace(t.Context(), inspect(t, point).ID, ReplaceOptions{Tree: clone(t, f.replacementFor(b.dir))}))
+					watch.awaitReads(*readsEach)
+					got := watch.stopReading()
 					t.Logf("%+v", got)
 					if got.Failed == 0 || got.Fresh == 0 || got.Empty+got.Worse+got.Late != 0 {
 						t.Errorf("reads: %+v", got)
 					}
 					held.Close()
-					if now := lineAt(t, dir); now.Shared != before.Shared || now.Master != before.Master {
+					if now := topMountAt(t, dir); now.Shared != before.Shared || now.Master != before.Master {
 						t.Errorf("the parent is %+v, and was %+v", now, before)
 					}
 					st := inspect(t, point)
-					if layers(t, point) != 1 || !shows(t, point, f.like(b.dir)) || (st.Shared != 0) != (sharing == Shared) || st.Master != 0 {
-						t.Errorf("%d layers, %+v", layers(t, point), st)
+					if countMountsAt(t, point) != 1 || !showsFile(t, point, f.replacementFor(b.dir)) || (st.Shared != 0) != (sharing == Shared) || st.Master != 0 {
+						t.Errorf("%d layers, %+v", countMountsAt(t, point), st)
 					}
-					if sharing == Shared && !shows(t, filepath.Join(other, place), f.like(b.dir)) {
+					if sharing == Shared && !showsFile(t, filepath.Join(other, place), f.replacementFor(b.dir)) {
 						t.Error("the peer of the parent has not followed")
 					}
 				})
@@ -150,8 +150,8 @@ func replaceUnderReaders(t *testing.T) {
 	}
 }
 
-// lineAt is what the table says about the topmost mount at a point.
-func lineAt(t testing.TB, point string) mountinfo.Mount {
+// topMountAt is what the table says about the topmost mount at a point.
+func topMountAt(t testing.TB, point string) mountinfo.Mount {
 	t.Helper()
 	mounts, err := mountns.Table(0)
 	must(t, err)
@@ -162,43 +162,44 @@ func lineAt(t testing.TB, point string) mountinfo.Mount {
 	return all[len(all)-1]
 }
 
-// watchFor is a reader for which an error, or the content "old", is what was there before.
-func watchFor(name string, old error) *reader {
+// newReader is a reader for which an error, or the content "old", is what was there before.
+func newReader(name string, old error) *loopReader {
 	return readInLoopFor(name, func(text []byte, err error) (was bool) {
 		return err == nil && string(text) == "old" || old != nil && errors.Is(err, old)
 	})
 }
 
-// TestSpreadKilled kills a process that replaces a mount between any two steps, and has another go on: it ends the same.
+// TestSpreadKilled kills a process that replaces a mount between any two steps, and has another go on: it ends the
+// same.
 func TestSpreadKilled(t *testing.T) {
 	for _, step := range []string{"shared", "cloned", "copied", "led", "attached", "spread"} {
-		for name, sharing := range sharings {
+		for name, sharing := range propagations {
 			if sharing == Shared && step == "shared" {
 				continue // it is not made to share, as it does
 			}
 			for kind, b := range broken {
 				t.Run(step+" "+name+" "+kind, func(t *testing.T) {
-					dir, _ := parentOf(t, "tmpfs", sharing)
+					dir, _ := newParent(t, "tmpfs", sharing)
 					point := filepath.Join(dir, map[bool]string{true: "in/dir", false: "in/file"}[b.dir])
 					b.arrange(t, point)
 					t.Cleanup(func() { systest.UnmountPath(point, true) })
-					killAndGoOn(t, killing{dir, point, newFresh(t).like(b.dir), step, sharing})
+					killAndGoOn(t, killCase{dir, point, newReplacementFiles(t).replacementFor(b.dir), step, sharing})
 				})
 			}
 		}
 	}
 }
 
-// killing is what happens to whom, and when.
-type killing struct {
+// killCase is what happens to whom, and when.
+type killCase struct {
 	dir, point, fresh, step string
 	sharing                 Propagation
 }
 
-func killAndGoOn(t *testing.T, k killing) {
+func killAndGoOn(t *testing.T, k killCase) {
 	dir, point, fresh, step, sharing := k.dir, k.point, k.fresh, k.step, k.sharing
-	use(t, point)
-	before, id := lineAt(t, dir), inspect(t, point).ID
+	openFile(t, point)
+	before, id := topMountAt(t, dir), inspect(t, point).ID
 	dying, err := os.StartProcess("/proc/self/exe", []string{os.Args[0], point, fresh, step}, &os.ProcAttr{
 		Env: kerneltest.RoleEnv("die"), Files: []*os.File{nil, nil, os.Stderr},
 	})
@@ -217,20 +218,20 @@ func killAndGoOn(t *testing.T, k killing) {
 	onlySpread = true
 	defer func() { onlySpread = false }()
 	must(t, Replace(t.Context(), id, ReplaceOptions{Tree: clone(t, fresh)}))
-	if mounted(t, id) || layers(t, point) != 1 || !shows(t, point, fresh) {
-		t.Errorf("mounted %v, %d layers", mounted(t, id), layers(t, point))
+	if isMounted(t, id) || countMountsAt(t, point) != 1 || !showsFile(t, point, fresh) {
+		t.Errorf("mounted %v, %d layers", isMounted(t, id), countMountsAt(t, point))
 	}
-	if now := lineAt(t, dir); now.Master != before.Master || (now.Shared != before.Shared) != left {
+	if now := topMountAt(t, dir); now.Master != before.Master || (now.Shared != before.Shared) != left {
 		t.Errorf("the parent is %+v, and was %+v", now, before)
 	}
 }
 
-// waitForSharing waits until the mount at dir shares as it did, or for a second: the kernel takes down the namespace of a
-// process that was killed after its parent has been told of it.
+// waitForSharing waits until the mount at dir shares as it did, or for a second: the kernel takes down the namespace of
+// a process that was killed after its parent has been told of it.
 func waitForSharing(t *testing.T, dir string, before mountinfo.Mount) mountinfo.Mount {
 	t.Helper()
 	for end := time.Now().Add(time.Second); ; time.Sleep(time.Millisecond) {
-		now := lineAt(t, dir)
+		now := topMountAt(t, dir)
 		if now.Shared == before.Shared && now.Master == before.Master || time.Now().After(end) {
 			return now
 		}
@@ -278,18 +279,18 @@ func TestSpreadRefuses(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir, _ := parentOf(t, "tmpfs", Private)
+			dir, _ := newParent(t, "tmpfs", Private)
 			point := filepath.Join(dir, "in/dir")
 			t.Cleanup(func() { systest.UnmountPath(point, true); systest.UnmountPath(point, true) })
 			arrange(t, dir, point)
-			use(t, point)
-			id, was, before := inspect(t, point).ID, layers(t, point), lineAt(t, dir)
-			err := Replace(t.Context(), id, ReplaceOptions{Tree: clone(t, newFresh(t).dir)})
+			openFile(t, point)
+			id, was, before := inspect(t, point).ID, countMountsAt(t, point), topMountAt(t, dir)
+			err := Replace(t.Context(), id, ReplaceOptions{Tree: clone(t, newReplacementFiles(t).dir)})
 			if !errors.Is(err, ErrBusy) || !errors.Is(err, errors.ErrUnsupported) {
 				t.Errorf("replace: %v, want busy and not supported", err)
 			}
-			if !mounted(t, id) || layers(t, point) != was || lineAt(t, dir) != before {
-				t.Errorf("mounted %v, %d layers of %d, parent %+v of %+v", mounted(t, id), layers(t, point), was, lineAt(t, dir), before)
+			if !isMounted(t, id) || countMountsAt(t, point) != was || topMountAt(t, dir) != before {
+				t.Errorf("mounted %v, %d layers of %d, parent %+v of %+v", isMounted(t, id), countMountsAt(t, point), was, topMountAt(t, dir), before)
 			}
 		})
 	}
@@ -299,12 +300,12 @@ func TestSpreadRefuses(t *testing.T) {
 // something mounted. The parent shares afterwards as it did, and has got what its master has.
 func TestSpreadWhileCopied(t *testing.T) {
 	for _, step := range []string{"shared", "cloned", "copied", "led", "attached", "spread"} {
-		for name, sharing := range sharings {
+		for name, sharing := range propagations {
 			t.Run(step+" "+name, func(t *testing.T) {
 				if sharing == Shared && step == "shared" {
 					return // it is not made to share, as it does
 				}
-				dir, master := parentOf(t, "tmpfs", sharing)
+				dir, master := newParent(t, "tmpfs", sharing)
 				point := filepath.Join(dir, "in/file")
 				bindAndRemove(t, filepath.Join(t.TempDir(), "key"), point)
 				t.Cleanup(func() { systest.UnmountPath(point, true) })
@@ -314,7 +315,7 @@ func TestSpreadWhileCopied(t *testing.T) {
 						must(t, Tmpfs(filepath.Join(master, "in/dir"), 1<<16))
 					}
 				})
-				if sharing != Private && layers(t, filepath.Join(dir, "in/dir")) != 1 {
+				if sharing != Private && countMountsAt(t, filepath.Join(dir, "in/dir")) != 1 {
 					t.Error("what the parent's master has got did not arrive")
 				}
 				systest.UnmountPath(filepath.Join(master, "in/dir"), true)
@@ -334,12 +335,12 @@ func spreadWhile(t *testing.T, dir, point, step string, act func()) {
 		}
 	}
 	defer func() { onlySpread, between = false, func(string) {} }()
-	before, fresh := lineAt(t, dir), newFresh(t).file
+	before, fresh := topMountAt(t, dir), newReplacementFiles(t).file
 	must(t, Replace(t.Context(), inspect(t, point).ID, ReplaceOptions{Tree: clone(t, fresh)}))
-	if !happened || layers(t, point) != 1 || !shows(t, point, fresh) {
-		t.Errorf("something happened %v, %d layers, fresh %v", happened, layers(t, point), shows(t, point, fresh))
+	if !happened || countMountsAt(t, point) != 1 || !showsFile(t, point, fresh) {
+		t.Errorf("something happened %v, %d layers, fresh %v", happened, countMountsAt(t, point), showsFile(t, point, fresh))
 	}
-	now := lineAt(t, dir)
+	now := topMountAt(t, dir)
 	// A copy made while the parent shares is the parent's master from then on, and has the one that it had.
 	inherits := before.Master != 0 && now.Master != 0 && (step == "shared" || step == "cloned" || step == "copied")
 	if now.Shared != before.Shared || now.Master != before.Master && !inherits {
