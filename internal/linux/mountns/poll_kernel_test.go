@@ -117,9 +117,9 @@ func TestTheKernelTellsByProcessOne(t *testing.T) {
 	}
 }
 
-// oneRole is process 1 of a PID namespace, and hands on what a process of its in
+// initRole is process 1 of a PID namespace, and hands on what a process of its in
 // another mount namespace finds.
-func oneRole(args []string, ready func(string)) error {
+func initRole(args []string, ready func(string)) error {
 	if err := errors.Join(sys.SetPropagation("/", sys.Private, true), sys.NewMount("proc", "/proc", "proc", "")); err != nil {
 		return err
 	}
@@ -163,14 +163,14 @@ func TestAQuietListerReadsLittle(t *testing.T) {
 		_, _, err := l.List(l.ns, l.dir)
 		must(t, err)
 	}
-	l.bind(t, "one")
+	l.bindAt(t, "one")
 	_, _, err := l.List(l.ns, l.dir)
 	must(t, err)
 	if back.loud != 2 || back.quiet != 9 {
 		t.Errorf("%d lists in full and %d quiet ones, want 2 and 9", back.loud, back.quiet)
 	}
 	// Another path is another list.
-	if _, _, err = l.List(l.ns, l.at("one")); err != nil || l.listing == listing(back) {
+	if _, _, err = l.List(l.ns, l.pathOf("one")); err != nil || l.listing == listing(back) {
 		t.Errorf("the list of another path goes on: %v", err)
 	}
 }

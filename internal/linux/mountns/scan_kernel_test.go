@@ -39,23 +39,23 @@ func onEveryBackend(t *testing.T, test func(t *testing.T, s *Scanner)) {
 	})
 }
 
-// refuge is how a mount namespace can be kept alive.
-type refuge struct {
+// namespaceKeeper is how a mount namespace can be kept alive.
+type namespaceKeeper struct {
 	kind Kind
 	// hide brings about a namespace in which dir is a mount, and gives its inode.
 	hide func(t *testing.T, dir string) uint64
 }
 
-var refuges = map[string]refuge{
-	"process":                  {kind: Process, hide: holdsIt("hold")},
-	"thread":                   {kind: Thread, hide: holdsIt("thread")},
-	"process in a chroot":      {kind: Process, hide: holdsIt("chroot")},
-	"descriptor":               {kind: Descriptor, hide: holdsIt("descriptor")},
-	"file that it is bound to": {kind: NamedMount, hide: bindsIt},
+var namespaceKeepers = map[string]namespaceKeeper{
+	"process":                  {kind: Process, hide: holdInRole("hold")},
+	"thread":                   {kind: Thread, hide: holdInRole("thread")},
+	"process in a chroot":      {kind: Process, hide: holdInRole("chroot")},
+	"descriptor":               {kind: Descriptor, hide: holdInRole("descriptor")},
+	"file that it is bound to": {kind: NamedMount, hide: bindNamespace},
 }
 
-// bindsIt binds a namespace to a file and has its process end.
-func bindsIt(t *testing.T, dir string) uint64 {
+// bindNamespace binds a namespace to a file and has its process end.
+func bindNamespace(t *testing.T, dir string) uint64 {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "ns")
 	must(t, touch(file))
@@ -63,8 +63,8 @@ func bindsIt(t *testing.T, dir string) uint64 {
 	return parseInode(t, holder.Answer)
 }
 
-// holdsIt has a process play a role, which answers with the inode.
-func holdsIt(role string) func(*testing.T, string) uint64 {
+// holdInRole has a process play a role, which answers with the inode.
+func holdInRole(role string) func(*testing.T, string) uint64 {
 	return func(t *testing.T, dir string) uint64 {
 		t.Helper()
 		return parseInode(t, kerneltest.Start(t, role, dir).Answer)
@@ -84,7 +84,7 @@ func parseInode(t *testing.T, answer string) uint64 {
 // mount in it, and what keeps it.
 func TestScannerFindsEveryNamespace(t *testing.T) {
 	onEveryBackend(t, func(t *testing.T, s *Scanner) {
-		for name, refuge := range refuges {
+		for name, refuge := range namespaceKeepers {
 			t.Run(name, func(t *testing.T) {
 				dir := t.TempDir()
 				inode := refuge.hide(t, dir)
