@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// begun is a job that may give up on most others, and what it says.
-func begun(most int, known ...string) (*job, *[]jobOutput) {
+// newTestJob is a job that may give up on most others, and what it says.
+func newTestJob(most int, known ...string) (*job, *[]jobOutput) {
 	all := &[]jobOutput{}
 	j := &job{jobOrder: jobOrder{MaxUnanswered: most, KnownUnanswered: known}, startTime: time.Now(), emit: func(v any) error {
 		*all = append(*all, v.(jobOutput))
@@ -28,7 +28,7 @@ func begun(most int, known ...string) (*job, *[]jobOutput) {
 func TestJobGivesUpOnFew(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		j, all := begun(maxUnansweredPerJob, "0")
+		j, all := newTestJob(maxUnansweredPerJob, "0")
 		answer, asked, begin := make(chan struct{}), atomic.Int64{}, time.Now()
 		for i := range 100 {
 			for range 2 { // its links, and its memory map
@@ -62,7 +62,7 @@ func TestJobGivesUpOnFew(t *testing.T) {
 func TestJobEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		j, _ := begun(maxUnansweredPerJob)
+		j, _ := newTestJob(maxUnansweredPerJob)
 		own := func() (int, error) { return 7, os.ErrExist }
 		if n, err := callWithin(t.Context(), j, "1", taskTimeout, own); n != 7 || !errors.Is(err, os.ErrExist) {
 			t.Errorf("%d, %v, want what the call returns", n, err)
