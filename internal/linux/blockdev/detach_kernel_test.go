@@ -27,13 +27,13 @@ func TestDetachLoop(t *testing.T) {
 	if err != nil || b.Ino != st.Ino || b.Number != (Number{st.Major, st.Minor}) || b.Device != (Number{}) {
 		t.Errorf("backing %+v, %v, want file %+v", b, err, st)
 	}
-	point := mountAt(t, "ext4", device.Node())
+	point := mountDevice(t, "ext4", device.Node())
 	holder := kerneltest.Start(t, "hold")
 	must(t, systest.UnmountPath(point, false))
 	wantDetach(t, Sys{}, device, ErrBusy)
 	wantBound(t, device, false)
 	holder.End()
-	detach(t, Sys{}, device)
+	detachFree(t, Sys{}, device)
 	wantDetach(t, Sys{}, device, ErrNotAttached)
 	if _, err := (Sys{}).Backing(device); !errors.Is(err, ErrNotAttached) {
 		t.Errorf("behind it: %v, want nothing", err)
@@ -50,14 +50,14 @@ func TestDetachLoopThatIsOpen(t *testing.T) {
 	wantBound(t, device, false)
 	opener.End()
 	wantBound(t, device, false)
-	detach(t, Sys{}, device)
+	detachFree(t, Sys{}, device)
 }
 
 // TestDetachLoopKeepsTheMarkOfOthers: what its user asked for stays, as well.
 func TestDetachLoopKeepsTheMarkOfOthers(t *testing.T) {
 	device := formatted(t)
-	point := mountAt(t, "ext4", device.Node())
-	run(t, "losetup", "--detach", device.Node())
+	point := mountDevice(t, "ext4", device.Node())
+	runProgram(t, "losetup", "--detach", device.Node())
 	wantBound(t, device, true)
 	wantDetach(t, Sys{}, device, ErrBusy)
 	wantBound(t, device, true)
@@ -68,7 +68,7 @@ func TestDetachLoopKeepsTheMarkOfOthers(t *testing.T) {
 }
 
 func TestDetachLoopThatIsAnother(t *testing.T) {
-	device := loop(t, image(t, 1))
+	device := newLoop(t, newImage(t, 1))
 	if device.Sequence == 0 {
 		t.Skip("kernel lacks diskseq of block devices (5.15)")
 	}
@@ -79,11 +79,11 @@ func TestDetachLoopThatIsAnother(t *testing.T) {
 }
 
 func TestDetachZram(t *testing.T) {
-	device := zram(t)
+	device := newZram(t)
 	if device.Kind != Zram {
 		t.Fatalf("%+v", device)
 	}
-	point := mountAt(t, "ext4", device.Node())
+	point := mountDevice(t, "ext4", device.Node())
 	holder := kerneltest.Start(t, "hold")
 	must(t, systest.UnmountPath(point, false))
 	wantBusy(t, Sys{}, device, true)
@@ -101,16 +101,16 @@ func TestDetachZram(t *testing.T) {
 		t.Errorf("state %q, %v: a refusal changed it", state, err)
 	}
 	opener.End()
-	detach(t, Sys{}, device)
+	detachFree(t, Sys{}, device)
 	if err := (Sys{}).Detach(t.Context(), device); !errors.Is(err, ErrNotAttached) && !errors.Is(err, ErrChanged) {
 		t.Errorf("once more: %v, want nothing attached", err)
 	}
 }
 
-// krbd is a root in which a real loop device is called rbd0, with krbd's files
+// fakeKRBD is a root in which a real loop device is called rbd0, with krbd's files
 // as Documentation/ABI/testing/sysfs-bus-rbd has them: this machine has no
 // krbd. Its driver answers what is written.
-func krbd(t *testing.T, single bool, answer func(s Sys, text string) error) (Sys, Device) {
+func fakeKRBD(t *testing.T, single bool, answer func(s Sys, text string) error) (Sys, Device) {
 	t.Helper()
 	d := formatted(t)
 	tree := fmt.Sprintf("sys/class/block/rbd0 -> ../../devices/rbd/0/block/rbd0\n"+
@@ -131,11 +131,11 @@ func krbd(t *testing.T, single bool, answer func(s Sys, text string) error) (Sys
 		}
 		return answer(sys, text)
 	}
-	return sys, find(t, sys, "rbd0")
+	return sys, findDevice(t, sys, "rbd0")
 }
 
-// unmap is what the kernel does when it removes the device.
-func unmap(s Sys, _ string) error {
+// removeDevice is what the kernel does when it removes the device.
+func removeDevice(s Sys, _ string) error {
 	return errors.Join(
 		os.RemoveAll(s.newSysfs().pathAt("sys/bus/rbd/devices/0")), os.RemoveAll(s.newSysfs().pathAt("sys/devices/rbd/0")),
 		os.Remove(s.newSysfs().pathAt("sys/class/block/rbd0")),
@@ -145,11 +145,11 @@ func unmap(s Sys, _ string) error {
 func TestDetachKRBD(t *testing.T) {
 	for name, single := range map[string]bool{"a major for each": false, "one major": true} {
 		t.Run(name, func(t *testing.T) {
-			sys, device := krbd(t, single, unmap)
+			sys, device := fakeKRBD(t, single, removeDevice)
 			if device.Kind != KRBD {
 				t.Fatalf("%+v", device)
 			}
-			point := mountAt(t, "ext4", "/dev/"+find(t, Sys{}, device.Number.String()).Name)
+			point := mountDevice(t, "ext4", "/dev/"+findDevice(t, Sys{}, device.Number.String()).Name)
 			holder := kerneltest.Start(t, "hold")
 			must(t, systest.UnmountPath(point, false))
 			wantDetach(t, sys, device, ErrBusy)
@@ -158,7 +158,7 @@ func TestDetachKRBD(t *testing.T) {
 			}
 			holder.End()
 			eventually(t, "free", func() bool { busy, err := sys.Busy(device); return err == nil && !busy })
-			detach(t, sys, device)
+			detachFree(t, sys, device)
 			wantDetach(t, sys, device, ErrNotFound)
 		})
 	}
@@ -175,14 +175,14 @@ func TestDetachKRBDRefused(t *testing.T) {
 		"nothing done": {func(Sys, string) error { return nil }, errStillAttached},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, d := krbd(t, true, row.answer)
+			s, d := fakeKRBD(t, true, row.answer)
 			wantDetach(t, s, d, row.want)
 		})
 	}
 }
 
 func TestDetachKRBDMappedAnew(t *testing.T) {
-	s, d := krbd(t, true, unmap)
+	s, d := fakeKRBD(t, true, removeDevice)
 	must(t, os.WriteFile(s.newSysfs().attributePath("rbd0", "diskseq"), []byte("6\n"), 0o600))
 	wantDetach(t, s, d, ErrChanged)
 	if !pathExists(s.newSysfs().imagePath("0")) {
@@ -193,7 +193,7 @@ func TestDetachKRBDMappedAnew(t *testing.T) {
 // TestDetachKRBDWhoseClusterIsGone: the kernel never comes back from the write.
 func TestDetachKRBDWhoseClusterIsGone(t *testing.T) {
 	answers := make(chan struct{})
-	sys, device := krbd(t, true, func(Sys, string) error { <-answers; return nil })
+	sys, device := fakeKRBD(t, true, func(Sys, string) error { <-answers; return nil })
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if err := sys.Detach(ctx, device); !errors.Is(err, ErrNoAnswer) {
