@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	aPod     = "7b6b3f0a-52f5-4d3b-9d0f-0a4b7f5b1c22"
-	ourPod   = "5f0e5d0c-3a7c-4a53-9f0e-1b2f0f6f7a10"
-	ofPods   = "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod"
-	service  = "0::/system.slice/kubelet.service\n"
-	ownGroup = "0::" + ofPods + "5f0e5d0c_3a7c_4a53_9f0e_1b2f0f6f7a10.slice/cri-containerd-0.scope\n"
+	podCgroupPath = "7b6b3f0a-52f5-4d3b-9d0f-0a4b7f5b1c22"
+	ourPod        = "5f0e5d0c-3a7c-4a53-9f0e-1b2f0f6f7a10"
+	podsCgroup    = "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod"
+	service       = "0::/system.slice/kubelet.service\n"
+	ownGroup      = "0::" + podsCgroup + "5f0e5d0c_3a7c_4a53_9f0e_1b2f0f6f7a10.slice/cri-containerd-0.scope\n"
 )
 
 func TestInPod(t *testing.T) {
@@ -29,17 +29,17 @@ func TestInPod(t *testing.T) {
 	}{
 		"a service":                   {service, ownGroup, false},
 		"a container of docker's":     {"0::/docker/0123/kubelet.slice/kubelet.service\n", "", false},
-		"systemd":                     {"0::" + ofPods + strings.ReplaceAll(aPod, "-", "_") + ".slice/cri-containerd-1.scope\n", ownGroup, true},
-		"cgroupfs":                    {"0::/kubepods/burstable/pod" + aPod + "/1\n", "", true},
-		"guaranteed":                  {"0::/kubepods/pod" + aPod + "/1\n", "", true},
-		"a static pod":                {"0::/kubepods/pod" + strings.ReplaceAll(aPod, "-", "") + "/1\n", "", true},
-		"kind":                        {"0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod" + strings.ReplaceAll(aPod, "-", "_") + ".slice/x\n", "", true},
-		"below, by a name of its own": {"0::/kubepods/pod" + aPod + "/1/kubelet.service\n", ownGroup, true},
-		"seen from another pod":       {"0::/../../kubepods-besteffort-pod" + strings.ReplaceAll(aPod, "-", "_") + ".slice/cri-1.scope\n", "0::/\n", true},
-		"the node runs in our pod":    {"0::/kubepods/pod" + ourPod + "/1/kubelet.service\n", "0::/kubepods/pod" + ourPod + "/1/kubepods/pod" + aPod + "/2\n", false},
-		"a pod of a node in a pod":    {"0::/kubepods/pod" + ourPod + "/1/kubepods/pod" + aPod + "/3\n", "0::/kubepods/pod" + ourPod + "/1/x\n", true},
-		"one of several hierarchies":  {"12:memory:/\n3:pids:/kubepods/pod" + aPod + "/1\n", "3:pids:/\n", true},
-		"a name that is like one":     {"0::/system.slice/tripod-" + aPod + "x\n", "", false},
+		"systemd":                     {"0::" + podsCgroup + strings.ReplaceAll(podCgroupPath, "-", "_") + ".slice/cri-containerd-1.scope\n", ownGroup, true},
+		"cgroupfs":                    {"0::/kubepods/burstable/pod" + podCgroupPath + "/1\n", "", true},
+		"guaranteed":                  {"0::/kubepods/pod" + podCgroupPath + "/1\n", "", true},
+		"a static pod":                {"0::/kubepods/pod" + strings.ReplaceAll(podCgroupPath, "-", "") + "/1\n", "", true},
+		"kind":                        {"0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod" + strings.ReplaceAll(podCgroupPath, "-", "_") + ".slice/x\n", "", true},
+		"below, by a name of its own": {"0::/kubepods/pod" + podCgroupPath + "/1/kubelet.service\n", ownGroup, true},
+		"seen from another pod":       {"0::/../../kubepods-besteffort-pod" + strings.ReplaceAll(podCgroupPath, "-", "_") + ".slice/cri-1.scope\n", "0::/\n", true},
+		"the node runs in our pod":    {"0::/kubepods/pod" + ourPod + "/1/kubelet.service\n", "0::/kubepods/pod" + ourPod + "/1/kubepods/pod" + podCgroupPath + "/2\n", false},
+		"a pod of a node in a pod":    {"0::/kubepods/pod" + ourPod + "/1/kubepods/pod" + podCgroupPath + "/3\n", "0::/kubepods/pod" + ourPod + "/1/x\n", true},
+		"one of several hierarchies":  {"12:memory:/\n3:pids:/kubepods/pod" + podCgroupPath + "/1\n", "3:pids:/\n", true},
+		"a name that is like one":     {"0::/system.slice/tripod-" + podCgroupPath + "x\n", "", false},
 		"ended":                       {"", ownGroup, false},
 	} {
 		if got := inOtherPod(c.group, c.own); got != c.want {
@@ -54,39 +54,39 @@ func TestFinderPassesOverAliens(t *testing.T) {
 	t.Parallel()
 	const dir = DefaultRoot + "/pods/" + ourPod
 	for name, c := range map[string]struct {
-		set  func(m machine)
+		set  func(m fakeProc)
 		want string // in the error where it alone is left
 	}{
-		"in a pod": {func(m machine) {
-			m.write(6, "cgroup", "0::"+ofPods+strings.ReplaceAll(aPod, "-", "_")+".slice/cri-containerd-1.scope\n")
+		"in a pod": {func(m fakeProc) {
+			m.writeFile(6, "cgroup", "0::"+podsCgroup+strings.ReplaceAll(podCgroupPath, "-", "_")+".slice/cri-containerd-1.scope\n")
 		}, "process 6 (kubelet), which runs in a pod"},
-		"in another user namespace": {func(m machine) { m.link(6, "ns/user", "user:[4026532000]") }, "process 6 (kubelet), which is in another user namespace"},
+		"in another user namespace": {func(m fakeProc) { m.addLink(6, "ns/user", "user:[4026532000]") }, "process 6 (kubelet), which is in another user namespace"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := newMachine(t)
 			for _, pid := range []int{6, 7} {
-				m.run(pid, "kubelet", []string{"kubelet"})
-				m.write(pid, "cgroup", service)
-				m.link(pid, "ns/user", "user:[4026531837]")
+				m.addProcess(pid, "kubelet", []string{"kubelet"})
+				m.writeFile(pid, "cgroup", service)
+				m.addLink(pid, "ns/user", "user:[4026531837]")
 			}
-			m.bind(7, dir)
-			m.must(os.MkdirAll(m.path(6, "root"+dir), 0o755))
-			m.must(os.Link(m.hosts(), m.path(6, "root"+dir+"/etc-hosts")))
+			m.bindHosts(7, dir)
+			m.must(os.MkdirAll(m.procPath(6, "root"+dir), 0o755))
+			m.must(os.Link(m.hostsPath(), m.procPath(6, "root"+dir+"/etc-hosts")))
 			m.must(os.MkdirAll(m.proc+"/self/ns", 0o755))
 			m.must(os.Symlink("user:[4026531837]", m.proc+"/self/ns/user"))
 			m.must(os.WriteFile(m.proc+"/self/cgroup", []byte(ownGroup), 0o644))
-			both := &Finder{Proc: m.proc, PodUID: ourPod, Hosts: m.hosts()}
+			both := &Finder{Proc: m.proc, PodUID: ourPod, Hosts: m.hostsPath()}
 			if n, err := both.Node(t.Context()); err == nil {
 				t.Errorf("found %v among two that are alike: the test would prove nothing", n)
 			}
 			c.set(m)
-			for _, f := range []*Finder{{Proc: m.proc}, {Proc: m.proc, PodUID: ourPod, Hosts: m.hosts()}} {
+			for _, f := range []*Finder{{Proc: m.proc}, {Proc: m.proc, PodUID: ourPod, Hosts: m.hostsPath()}} {
 				if n, err := f.Node(t.Context()); err != nil || n.PID != 7 {
 					t.Errorf("found %v, %v, want process 7", n, err)
 				}
 			}
-			m.must(os.RemoveAll(m.path(7, "")))
+			m.must(os.RemoveAll(m.procPath(7, "")))
 			if n, err := (&Finder{Proc: m.proc}).Node(t.Context()); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("without the kubelet: %v, %v, want %q", n, err, c.want)
 			}
@@ -97,10 +97,10 @@ func TestFinderPassesOverAliens(t *testing.T) {
 func TestFinderPrefersTheHost(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
-	m.run(1, "init", []string{"init"})
-	m.run(6, "kubelet", []string{"kubelet"}, DefaultRoot)
-	m.run(7, "kubelet", []string{"kubelet", "--root-dir=/k"}, "/k", DefaultRoot)
-	m.link(7, "ns/mnt", "mnt:[4026531001]") // that of process 1
+	m.addProcess(1, "init", []string{"init"})
+	m.addProcess(6, "kubelet", []string{"kubelet"}, DefaultRoot)
+	m.addProcess(7, "kubelet", []string{"kubelet", "--root-dir=/k"}, "/k", DefaultRoot)
+	m.addLink(7, "ns/mnt", "mnt:[4026531001]") // that of process 1
 	if n, err := (&Finder{Proc: m.proc}).Node(t.Context()); err != nil || n.PID != 7 || n.Root != "/k" {
 		t.Errorf("found %v, %v, want process 7", n, err)
 	}
@@ -136,9 +136,9 @@ func TestOneLimitForAll(t *testing.T) {
 func TestFinderLetsOthersGo(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
-	m.run(7, "kubelet", []string{"kubelet"}, DefaultRoot)
-	m.must(os.Remove(m.path(7, "cmdline")))
-	if out, err := exec.Command("mkfifo", m.path(7, "cmdline")).CombinedOutput(); err != nil {
+	m.addProcess(7, "kubelet", []string{"kubelet"}, DefaultRoot)
+	m.must(os.Remove(m.procPath(7, "cmdline")))
+	if out, err := exec.Command("mkfifo", m.procPath(7, "cmdline")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	f := &Finder{Proc: m.proc}
@@ -165,5 +165,5 @@ func TestFinderLetsOthersGo(t *testing.T) {
 	if err := <-first; !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "process 7 (kubelet) was waited in vain") {
 		t.Errorf("error %v, want that it was waited for in vain", err)
 	}
-	m.must(os.WriteFile(m.path(7, "cmdline"), []byte("kubelet\x00"), 0)) // lets the thread go
+	m.must(os.WriteFile(m.procPath(7, "cmdline"), []byte("kubelet\x00"), 0)) // lets the thread go
 }

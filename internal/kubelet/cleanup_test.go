@@ -29,7 +29,7 @@ func TestTriesOnceIsReadFromTheProgram(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := (&Node{Program: program(t, c.text)}).RetriesCleanupOnce()
+			got, err := (&Node{Program: writeProgram(t, c.text)}).RetriesCleanupOnce()
 			if got != c.once || errors.Is(err, errRetriesUnknown) != c.unknown || err != nil && !c.unknown {
 				t.Errorf("tries once: %v, %v, want %v, unknown: %v", got, err, c.once, c.unknown)
 			}
@@ -47,8 +47,8 @@ func TestTriesOnceIsReadFromTheProgram(t *testing.T) {
 
 func TestStarted(t *testing.T) {
 	m := newMachine(t)
-	m.run(7, "kubelet", []string{"kubelet"}, DefaultRoot)
-	m.start(7, 12_345)
+	m.addProcess(7, "kubelet", []string{"kubelet"}, DefaultRoot)
+	m.setStartTicks(7, 12_345)
 	n, err := (&Finder{Proc: m.proc}).Node(t.Context())
 	m.must(err)
 	for content, ago := range map[string]time.Duration{"223.45 400.00\n": 100 * time.Second, "": 0, "x 1": 0} {

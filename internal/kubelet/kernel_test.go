@@ -26,11 +26,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	kerneltest.Main(m, kerneltest.Roles{"kubelet": playKubelet, "named": playName, "hung": playHung})
+	kerneltest.Main(m, kerneltest.Roles{"kubelet": playKubelet, "named": kubeletNameRole, "hung": hungKubeletRole})
 }
 
-// playName is a process that has the name of a kubelet, and arguments.
-func playName(_ []string, ready func(string)) error {
+// kubeletNameRole is a process that has the name of a kubelet, and arguments.
+func kubeletNameRole(_ []string, ready func(string)) error {
 	if err := os.WriteFile("/proc/self/comm", []byte("kubelet"), 0); err != nil {
 		return err
 	}
@@ -39,16 +39,16 @@ func playName(_ []string, ready func(string)) error {
 	return nil
 }
 
-// playHung is a process that has the name of a kubelet, and whose arguments lie in the file args[1], or whose memory is
-// locked as it waits for that.
-func playHung(args []string, ready func(string)) error {
+// hungKubeletRole is a process that has the name of a kubelet, and whose arguments lie in the file args[1], or whose
+// memory is locked as it waits for that.
+func hungKubeletRole(args []string, ready func(string)) error {
 	if args[0] == "arguments" {
 		if err := hung.Map(hung.Arguments, args[1]); err != nil {
 			return err
 		}
-		return playName(nil, ready)
+		return kubeletNameRole(nil, ready)
 	}
-	return playName(nil, func(answer string) {
+	return kubeletNameRole(nil, func(answer string) {
 		ready(answer)
 		_ = hung.LockMemory(args[1]) // it returns when the server has ended
 	})
@@ -98,15 +98,15 @@ func startKubelet(t *testing.T, pod string) (root string, pid int) {
 	return dir, a.PID
 }
 
-// hostsOf is what a kubelet binds into the containers of a pod.
-func hostsOf(root string, pid int, pod string) string {
+// hostsFileOf is what a kubelet binds into the containers of a pod.
+func hostsFileOf(root string, pid int, pod string) string {
 	return filepath.Join("/proc", strconv.Itoa(pid), "root", root, "disk", "pods", pod, "etc-hosts")
 }
 
 func TestFinderInRealProcesses(t *testing.T) {
 	root, pid := startKubelet(t, "pod-of-this-test")
 	startKubelet(t, "pod-of-another")
-	node, err := (&Finder{PodUID: "pod-of-this-test", Hosts: hostsOf(root, pid, "pod-of-this-test")}).Node(t.Context())
+	node, err := (&Finder{PodUID: "pod-of-this-test", Hosts: hostsFileOf(root, pid, "pod-of-this-test")}).Node(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestWhoeverCallsItselfAKubelet(t *testing.T) {
 	kerneltest.Start(t, "named", "--kubelet-args-file="+pipe)
 	kerneltest.Start(t, "named", "--root-dir="+served+"/hang/kubelet")
 	root, pid := startKubelet(t, pod)
-	f := Finder{PodUID: pod, Hosts: hostsOf(root, pid, pod)}
+	f := Finder{PodUID: pod, Hosts: hostsFileOf(root, pid, pod)}
 	start := time.Now()
 	n, err := f.Node(t.Context())
 	if err != nil || n.PID != pid || n.Root != filepath.Join(root, "disk") {

@@ -16,7 +16,7 @@ func TestNodeOrOwn(t *testing.T) {
 	for name, c := range map[string]struct {
 		root   string
 		named  int // --kubelet-pid
-		setup  func(m machine)
+		setup  func(m fakeProc)
 		pid    int
 		passed int
 		err    error
@@ -24,23 +24,23 @@ func TestNodeOrOwn(t *testing.T) {
 		"no kubelet":           {root: here},
 		"no kubelet, no root":  {err: ErrNotFound},
 		"no kubelet, no place": {root: here + "/gone", err: fs.ErrNotExist},
-		"a kubelet elsewhere":  {root: here, setup: func(m machine) { m.run(7, "kubelet", []string{"kubelet"}, DefaultRoot) }, passed: 1},
-		"a kubelet serves it":  {root: here, setup: func(m machine) { m.run(7, "kubelet", []string{"kubelet", "--root-dir=" + here}, here) }, pid: 7},
-		"by way of a link": {root: here, setup: func(m machine) {
-			m.run(7, "kubelet", []string{"kubelet", "--root-dir=/link"}, here)
-			m.must(os.Symlink(here, m.path(7, "root/link")))
+		"a kubelet elsewhere":  {root: here, setup: func(m fakeProc) { m.addProcess(7, "kubelet", []string{"kubelet"}, DefaultRoot) }, passed: 1},
+		"a kubelet serves it":  {root: here, setup: func(m fakeProc) { m.addProcess(7, "kubelet", []string{"kubelet", "--root-dir=" + here}, here) }, pid: 7},
+		"by way of a link": {root: here, setup: func(m fakeProc) {
+			m.addProcess(7, "kubelet", []string{"kubelet", "--root-dir=/link"}, here)
+			m.must(os.Symlink(here, m.procPath(7, "root/link")))
 		}, pid: 7},
-		"a kubelet has it and serves another": {root: here, setup: func(m machine) {
-			m.run(7, "kubelet", []string{"kubelet"}, here, DefaultRoot)
+		"a kubelet has it and serves another": {root: here, setup: func(m fakeProc) {
+			m.addProcess(7, "kubelet", []string{"kubelet"}, here, DefaultRoot)
 		}, passed: 1},
-		"one of two serves it": {root: here, setup: func(m machine) {
-			m.run(7, "kubelet", []string{"kubelet"}, here, DefaultRoot)
-			m.run(8, "kubelet", []string{"kubelet", "--root-dir", here}, here)
+		"one of two serves it": {root: here, setup: func(m fakeProc) {
+			m.addProcess(7, "kubelet", []string{"kubelet"}, here, DefaultRoot)
+			m.addProcess(8, "kubelet", []string{"kubelet", "--root-dir", here}, here)
 		}, pid: 8},
-		"the named one has not": {root: here, named: 7, setup: func(m machine) { m.run(7, "kubelet", []string{"kubelet"}) }, err: ErrNotFound},
-		"two serve it": {root: here, setup: func(m machine) {
-			m.run(7, "kubelet", []string{"kubelet", "--root-dir=" + here}, here)
-			m.run(8, "kubelet", []string{"kubelet", "--root-dir=" + here}, here)
+		"the named one has not": {root: here, named: 7, setup: func(m fakeProc) { m.addProcess(7, "kubelet", []string{"kubelet"}) }, err: ErrNotFound},
+		"two serve it": {root: here, setup: func(m fakeProc) {
+			m.addProcess(7, "kubelet", []string{"kubelet", "--root-dir=" + here}, here)
+			m.addProcess(8, "kubelet", []string{"kubelet", "--root-dir=" + here}, here)
 		}, err: ErrNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestDefaultRootOfAKubeletThatIsDown(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		root  string
-		setup func(m machine)
+		setup func(m fakeProc)
 		pid   int
 		down  bool
 		err   error
@@ -77,12 +77,12 @@ func TestDefaultRootOfAKubeletThatIsDown(t *testing.T) {
 		"down":             {root: left, down: true},
 		"down, and no pod": {root: empty, err: ErrNotFound},
 		"down, and gone":   {root: empty + "/gone", err: ErrNotFound},
-		"up": {root: left, setup: func(m machine) {
-			m.run(7, "kubelet", []string{"kubelet", "--root-dir=" + left}, left)
+		"up": {root: left, setup: func(m fakeProc) {
+			m.addProcess(7, "kubelet", []string{"kubelet", "--root-dir=" + left}, left)
 		}, pid: 7},
-		"two are up": {root: left, setup: func(m machine) {
-			m.run(7, "kubelet", []string{"kubelet", "--root-dir=" + left}, left)
-			m.run(8, "kubelet", []string{"kubelet", "--root-dir=" + empty}, empty)
+		"two are up": {root: left, setup: func(m fakeProc) {
+			m.addProcess(7, "kubelet", []string{"kubelet", "--root-dir=" + left}, left)
+			m.addProcess(8, "kubelet", []string{"kubelet", "--root-dir=" + empty}, empty)
 		}, err: ErrNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// program writes the file of a program.
-func program(t *testing.T, text string) string {
+// writeProgram writes the file of a program.
+func writeProgram(t *testing.T, text string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "kubelet")
 	if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
@@ -43,7 +43,7 @@ func TestRenewsIsReadFromTheProgram(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := (&Node{Program: program(t, c.text)}).ReplacesStaleBinds()
+			got, err := (&Node{Program: writeProgram(t, c.text)}).ReplacesStaleBinds()
 			if got != c.renews || errors.Is(err, errReplacesUnknown) != c.unknown || err != nil && !c.unknown {
 				t.Errorf("renews: %v, %v, want %v, unknown: %v", got, err, c.renews, c.unknown)
 			}
@@ -69,7 +69,7 @@ func TestRenewsIsNotKnownWithoutAProcess(t *testing.T) {
 // TestRenewsIsReadOncePerProcess replaces the program under a process, and then the process.
 func TestRenewsIsReadOncePerProcess(t *testing.T) {
 	m := newMachine(t)
-	m.run(7, "kubelet", []string{"kubelet"}, DefaultRoot)
+	m.addProcess(7, "kubelet", []string{"kubelet"}, DefaultRoot)
 	find := func() *Node {
 		n, err := (&Finder{Proc: m.proc}).Node(t.Context())
 		m.must(err)
@@ -84,10 +84,10 @@ func TestRenewsIsReadOncePerProcess(t *testing.T) {
 	if _, err := find().ReplacesStaleBinds(); err == nil || errors.Is(err, errReplacesUnknown) {
 		t.Errorf("without a program: %v, want that it cannot be read", err)
 	}
-	m.link(7, "exe", program(t, string(programMarkers[bindsMarker])))
+	m.addLink(7, "exe", writeProgram(t, string(programMarkers[bindsMarker])))
 	expect("an old kubelet", false)
-	m.link(7, "exe", program(t, string(programMarkers[bindsMarker])+string(programMarkers[replacesMarker])))
+	m.addLink(7, "exe", writeProgram(t, string(programMarkers[bindsMarker])+string(programMarkers[replacesMarker])))
 	expect("the same process", false)
-	m.start(7, 200)
+	m.setStartTicks(7, 200)
 	expect("another process", true)
 }

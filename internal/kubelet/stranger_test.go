@@ -20,17 +20,17 @@ import (
 func TestReadInOpensNothingButFiles(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
-	m.run(7, "kubelet", nil, "/dir")
-	m.socket(7, "/s")
-	m.write(7, "root/f", "text")
+	m.addProcess(7, "kubelet", nil, "/dir")
+	m.addSocket(7, "/s")
+	m.writeFile(7, "root/f", "text")
 	m.must(os.WriteFile(filepath.Join(m.proc, "outside"), []byte("secret"), 0o600))
-	m.link(7, "root/out", filepath.Join(m.proc, "outside"))
-	m.link(7, "root/climb", "../../outside")
-	m.link(7, "root/to-s", "/s")
+	m.addLink(7, "root/out", filepath.Join(m.proc, "outside"))
+	m.addLink(7, "root/climb", "../../outside")
+	m.addLink(7, "root/to-s", "/s")
 	for name, want := range map[string]error{
 		"/f": nil, "/dir": sys.EINVAL, "/s": sys.EINVAL, "/to-s": sys.EINVAL, "/out": sys.ENOENT, "/climb": sys.ENOENT, "/gone": sys.ENOENT,
 	} {
-		text, err := (&candidateProcess{dir: m.path(7, "")}).readInRoot(name)
+		text, err := (&candidateProcess{dir: m.procPath(7, "")}).readInRoot(name)
 		if !errors.Is(err, want) || (text == "text") != (want == nil) || err != nil && !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %q, %v, want %v", name, text, err, want)
 		}
@@ -41,9 +41,9 @@ func TestReadInOpensNothingButFiles(t *testing.T) {
 func TestReadInCallsNoFunction(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
-	m.must(os.MkdirAll(m.path(7, ""), 0o755))
-	m.link(7, "root", "/")
-	if text, err := (&candidateProcess{dir: m.path(7, "")}).readInRoot("/proc/version"); !errors.Is(err, sys.EINVAL) {
+	m.must(os.MkdirAll(m.procPath(7, ""), 0o755))
+	m.addLink(7, "root", "/")
+	if text, err := (&candidateProcess{dir: m.procPath(7, "")}).readInRoot("/proc/version"); !errors.Is(err, sys.EINVAL) {
 		t.Errorf("%q, %v, want EINVAL", text, err)
 	}
 }
@@ -53,32 +53,32 @@ func TestReadInCallsNoFunction(t *testing.T) {
 func TestFinderTakesNoStranger(t *testing.T) {
 	t.Parallel()
 	const dir = DefaultRoot + "/pods/our-pod"
-	for name, fake := range map[string]func(m machine){
-		"a file of its own":  func(m machine) { m.write(6, "root"+dir+"/etc-hosts", "") },
-		"no file":            func(machine) {},
-		"a link to our file": func(m machine) { m.link(6, "root"+dir+"/etc-hosts", m.hosts()) },
-		"a link upwards":     func(m machine) { m.link(6, "root"+dir+"/etc-hosts", strings.Repeat("../", 9)+m.hosts()) },
+	for name, fake := range map[string]func(m fakeProc){
+		"a file of its own":  func(m fakeProc) { m.writeFile(6, "root"+dir+"/etc-hosts", "") },
+		"no file":            func(fakeProc) {},
+		"a link to our file": func(m fakeProc) { m.addLink(6, "root"+dir+"/etc-hosts", m.hostsPath()) },
+		"a link upwards":     func(m fakeProc) { m.addLink(6, "root"+dir+"/etc-hosts", strings.Repeat("../", 9)+m.hostsPath()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := newMachine(t)
-			m.run(7, "kubelet", []string{"kubelet"})
-			m.bind(7, dir)
-			m.run(6, "kubelet", []string{"kubelet"}, dir)
+			m.addProcess(7, "kubelet", []string{"kubelet"})
+			m.bindHosts(7, dir)
+			m.addProcess(6, "kubelet", []string{"kubelet"}, dir)
 			fake(m)
-			f := &Finder{Proc: m.proc, PodUID: "our-pod", Hosts: m.hosts()}
+			f := &Finder{Proc: m.proc, PodUID: "our-pod", Hosts: m.hostsPath()}
 			if n, err := f.Node(t.Context()); err != nil || n.PID != 7 {
 				t.Errorf("found %v, %v, want process 7", n, err)
 			}
-			m.must(os.RemoveAll(m.path(7, "")))
+			m.must(os.RemoveAll(m.procPath(7, "")))
 			if n, err := f.Node(t.Context()); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "etc-hosts") {
 				t.Errorf("without the kubelet: %v, %v, want ErrNotFound", n, err)
 			}
 		})
 	}
 	m := newMachine(t)
-	m.run(7, "kubelet", []string{"kubelet"})
-	m.bind(7, dir)
+	m.addProcess(7, "kubelet", []string{"kubelet"})
+	m.bindHosts(7, dir)
 	n, err := (&Finder{Proc: m.proc, PodUID: "our-pod", Hosts: "/gone/hosts"}).Node(t.Context())
 	if !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), `"/gone/hosts"`) {
 		t.Errorf("without a file of our own: %v, %v, want ErrNotFound", n, err)
@@ -87,19 +87,19 @@ func TestFinderTakesNoStranger(t *testing.T) {
 
 func TestFinderForgetsWhatBecameAnother(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(m machine){
-		"program":         func(m machine) { m.write(7, "comm", "sh\n") },
-		"mount namespace": func(m machine) { m.link(7, "ns/mnt", "mnt:[1]") },
-		"start":           func(m machine) { m.start(7, 101) },
+	for name, change := range map[string]func(m fakeProc){
+		"program":         func(m fakeProc) { m.writeFile(7, "comm", "sh\n") },
+		"mount namespace": func(m fakeProc) { m.addLink(7, "ns/mnt", "mnt:[1]") },
+		"start":           func(m fakeProc) { m.setStartTicks(7, 101) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := newMachine(t)
-			m.run(7, "kubelet", []string{"kubelet"}, DefaultRoot, "/new")
+			m.addProcess(7, "kubelet", []string{"kubelet"}, DefaultRoot, "/new")
 			f := &Finder{Proc: m.proc}
 			_, err := f.Node(t.Context())
 			m.must(err)
-			m.write(7, "cmdline", "kubelet\x00--root-dir=/new\x00")
+			m.writeFile(7, "cmdline", "kubelet\x00--root-dir=/new\x00")
 			if n, err := f.Node(t.Context()); err != nil || n.Root != DefaultRoot {
 				t.Errorf("unchanged: %v, %v, want what was found first", n, err)
 			}
@@ -137,25 +137,25 @@ func TestCallersLeaveRoomForTheHost(t *testing.T) {
 
 func TestErrorsNameTheFlag(t *testing.T) {
 	t.Parallel()
-	two := func(m machine) {
-		m.run(7, "kubelet", []string{"kubelet", "--root-dir=/k"}, "/k")
-		m.run(8, "kubelet", []string{"kubelet", "--root-dir=/k"}, "/k")
+	two := func(m fakeProc) {
+		m.addProcess(7, "kubelet", []string{"kubelet", "--root-dir=/k"}, "/k")
+		m.addProcess(8, "kubelet", []string{"kubelet", "--root-dir=/k"}, "/k")
 	}
 	for name, c := range map[string]struct {
 		root        string
 		pid         int
-		setup       func(m machine)
+		setup       func(m fakeProc)
 		has, hasNot string
 	}{
 		"several have the root": {
 			root: "/k", setup: two, has: `--kubelet-root="/k" alone does not tell: set --kubelet-pid`, hasNot: "set --kubelet-root",
 		},
 		"not that process": {
-			pid: 9, setup: func(m machine) { m.run(9, "init", []string{"init"}) }, has: "--kubelet-pid=9 is no kubelet", hasNot: `pod ""`,
+			pid: 9, setup: func(m fakeProc) { m.addProcess(9, "init", []string{"init"}) }, has: "--kubelet-pid=9 is no kubelet", hasNot: `pod ""`,
 		},
 		"no such process": {pid: 99999999, has: "--kubelet-pid=99999999", hasNot: "\n"},
 		"no such root":    {root: "/gone", has: `--kubelet-root="/gone" is that of no kubelet`, hasNot: "\n"},
-		"unusable": {setup: func(m machine) { m.run(7, "kubelet", []string{"kubelet"}) }, has: "none of these can be used: process 7",
+		"unusable": {setup: func(m fakeProc) { m.addProcess(7, "kubelet", []string{"kubelet"}) }, has: "none of these can be used: process 7",
 			hasNot: `pod ""`},
 	} {
 		t.Run(name, func(t *testing.T) {
