@@ -40,7 +40,7 @@ func sentinelRepair(n int, code fault.Code, err error) sentinel.Repair {
 }
 
 // recorderOf runs a recorder with the rights of an agent.
-func recorderOf(t *testing.T, n *node) *audit.Recorder {
+func recorderOf(t *testing.T, n *testNode) *audit.Recorder {
 	t.Helper()
 	m, err := newManager(n.config, n.options, &guard.Freshness{})
 	if err != nil {
@@ -55,7 +55,7 @@ func recorderOf(t *testing.T, n *node) *audit.Recorder {
 	if err := m.Add(manager.RunnableFunc(r.Run)); err != nil {
 		t.Fatal(err)
 	}
-	stop := serve(t, m)
+	stop := startServing(t, m)
 	t.Cleanup(func() {
 		stop()
 		if err := r.Close(); err != nil {
@@ -70,10 +70,10 @@ func recorderOf(t *testing.T, n *node) *audit.Recorder {
 func TestSentinelRepairsAreRecorded(t *testing.T) {
 	for version, start := range servers {
 		t.Run(version, func(t *testing.T) {
-			install(t)
+			installDefault(t)
 			env := start(t)
-			n := newNode(t, "audit-"+strings.ReplaceAll(version, ".", "-"), env.Config)
-			n.start(t)
+			n := newTestNode(t, "audit-"+strings.ReplaceAll(version, ".", "-"), env.Config)
+			n.startAgent(t)
 			r := recorderOf(t, n)
 			decision := v1.Decision{Mode: string(sentinel.Automatic), Policies: []string{"p"}, Reason: "allowed by policy p"}
 			names := map[v1.DiagnosisPhase]string{
@@ -99,8 +99,8 @@ func TestSentinelRepairsAreRecorded(t *testing.T) {
 			bare := n.diagnosis("record-"+n.name, "")
 			bare.Spec.Mode = v1.ModeRecord
 			env.MustCreate(t, bare)
-			await(t, env, n.give(t, env, "after-"+n.name, "no-such-set"), v1.DiagnosisFailed)
-			if now := read(t, env, bare); now.Status.Phase != "" {
+			awaitPhase(t, env, n.createDiagnosis(t, env, "after-"+n.name, "no-such-set"), v1.DiagnosisFailed)
+			if now := readDiagnosis(t, env, bare); now.Status.Phase != "" {
 				t.Errorf("a record was run: %+v", now.Status)
 			}
 		})
@@ -110,8 +110,8 @@ func TestSentinelRepairsAreRecorded(t *testing.T) {
 // TestStormOfRepairs: a thousand repairs within a moment are seven Diagnoses, and the last of them counts.
 func TestStormOfRepairs(t *testing.T) {
 	t.Parallel()
-	env := install(t)
-	n := newNode(t, "audit-storm", env.Config)
+	env := installDefault(t)
+	n := newTestNode(t, "audit-storm", env.Config)
 	r := recorderOf(t, n)
 	const all, single = 1000, 6
 	for i := range all {

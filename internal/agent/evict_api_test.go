@@ -41,9 +41,9 @@ func (deadVolumes) Unrepairable(_ context.Context, uid string) ([]fault.Finding,
 // TestEvictionNeedsItsOverlay holds that the default roles do not allow it.
 func TestEvictionNeedsItsOverlay(t *testing.T) {
 	t.Parallel()
-	env := install(t)
-	p := pod(t, env, "evict-forbidden", "evict-n0")
-	e := newTestEvictor(t, as(env.Config, account("kubediag-agent")))
+	env := installDefault(t)
+	p := createPod(t, env, "evict-forbidden", "evict-n0")
+	e := newTestEvictor(t, impersonate(env.Config, serviceAccount("kubediag-agent")))
 	if err := e.Evict(t.Context(), p.Namespace, p.Name, string(p.UID)); !errors.Is(err, volume.ErrForbidden) {
 		t.Errorf("error %v, want ErrForbidden", err)
 	}
@@ -62,14 +62,14 @@ func newTestEvictor(t *testing.T, config *rest.Config) volume.Evictor {
 // TestOverlayAllowsEviction looks at what kubectl makes of it: the flag, and one right.
 func TestOverlayAllowsEviction(t *testing.T) {
 	t.Parallel()
-	env := install(t)
-	out := kubectl(t, env, "", "kustomize", filepath.Join(configDir, "overlays", "eviction"))
+	env := installDefault(t)
+	out := runKubectl(t, env, "", "kustomize", filepath.Join(configDir, "overlays", "eviction"))
 	for _, want := range []string{"name: KUBEDIAG_ALLOW_EVICTION\n          value: \"true\"", "name: NODE_NAME", "- pods/eviction\n  verbs:\n  - create\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("there is no %q in the overlay", want)
 		}
 	}
-	base := kubectl(t, env, "", "kustomize", filepath.Join(configDir, "default"))
+	base := runKubectl(t, env, "", "kustomize", filepath.Join(configDir, "default"))
 	if strings.Contains(base, "eviction") || strings.Contains(base, "EVICTION") {
 		t.Error("the default speaks of evictions")
 	}
@@ -143,8 +143,8 @@ func readyPod(t *testing.T, env *apitest.Env) *corev1.Pod {
 	return p
 }
 
-// budget allows so many pods to go. The test does what the disruption controller would.
-func budget(t *testing.T, set *kubernetes.Clientset, allowed int32) {
+// setBudget allows so many pods to go. The test does what the disruption controller would.
+func setBudget(t *testing.T, set *kubernetes.Clientset, allowed int32) {
 	t.Helper()
 	budgets := set.PolicyV1().PodDisruptionBudgets(metav1.NamespaceDefault)
 	b, err := budgets.Get(t.Context(), "evict-web-pdb", metav1.GetOptions{})
@@ -170,11 +170,11 @@ func budget(t *testing.T, set *kubernetes.Clientset, allowed int32) {
 // TestEvictionWaitsForItsBudget goes from a budget of zero to one that lets the pod go.
 func TestEvictionWaitsForItsBudget(t *testing.T) {
 	t.Parallel()
-	env := install(t)
+	env := installDefault(t)
 	set := apitest.Clientset(t, env.Config)
 	p := readyPod(t, env)
-	budget(t, set, 0)
-	config := as(env.Config, evictingAgent(t, set))
+	setBudget(t, set, 0)
+	config := impersonate(env.Config, evictingAgent(t, set))
 	awaitRight(t, config, "create", "eviction")
 	awaitRight(t, config, "get", "")
 	evictor := newTestEvictor(t, config)
@@ -200,28 +200,28 @@ func TestEvictionWaitsForItsBudget(t *testing.T) {
 	if _, err := h.Verify(t.Context(), request, plan); !processor.IsStalled(err) {
 		t.Errorf("verify what was not done: %v", err)
 	}
-	if err := evictor.Evict(t.Context(), p.Namespace, p.Name, "00000000-0000-0000-0000-000000000000"); err == nil || stays(t, set, p) != nil {
-		t.Errorf("with another UID: %v, %v", err, stays(t, set, p))
+	if err := evictor.Evict(t.Context(), p.Namespace, p.Name, "00000000-0000-0000-0000-000000000000"); err == nil || expectPodThere(t, set, p) != nil {
+		t.Errorf("with another UID: %v, %v", err, expectPodThere(t, set, p))
 	}
 
-	budget(t, set, 1)
+	setBudget(t, set, 1)
 	if err := evictor.Evict(t.Context(), p.Namespace, p.Name, "00000000-0000-0000-0000-000000000000"); !errors.Is(err, volume.ErrGone) {
 		t.Errorf("with another UID: %v, want ErrGone", err)
 	}
-	if err := stays(t, set, p); err != nil {
+	if err := expectPodThere(t, set, p); err != nil {
 		t.Fatal(err)
 	}
-	budget(t, set, 1) // the API server has counted what it then refused
+	setBudget(t, set, 1) // the API server has counted what it then refused
 	for _, want := range []fault.Applied{{Message: "evicted"}, fault.AlreadySo("was being deleted already")} {
 		if done, err := h.Apply(t.Context(), request, plan.Actions[0]); err != nil || done != want {
 			t.Fatalf("%+v, %v, want %+v", done, err, want)
 		}
 	}
-	leaves(t, set, h, request, plan)
+	expectPodGone(t, set, h, request, plan)
 }
 
-// stays fails where a pod is not there any more, or on its way.
-func stays(t *testing.T, set *kubernetes.Clientset, p *corev1.Pod) error {
+// expectPodThere fails where a pod is not there any more, or on its way.
+func expectPodThere(t *testing.T, set *kubernetes.Clientset, p *corev1.Pod) error {
 	t.Helper()
 	now, err := set.CoreV1().Pods(p.Namespace).Get(t.Context(), p.Name, metav1.GetOptions{})
 	if err == nil && (now.UID != p.UID || now.DeletionTimestamp != nil) {
@@ -230,8 +230,8 @@ func stays(t *testing.T, set *kubernetes.Clientset, p *corev1.Pod) error {
 	return err
 }
 
-// leaves verifies a pod on its way, and one that the kubelet, which is the test, has let go.
-func leaves(t *testing.T, set *kubernetes.Clientset, h *volume.EvictRecoverer, request processor.Request, plan processor.Plan) {
+// expectPodGone verifies a pod on its way, and one that the kubelet, which is the test, has let go.
+func expectPodGone(t *testing.T, set *kubernetes.Clientset, h *volume.EvictRecoverer, request processor.Request, plan processor.Plan) {
 	t.Helper()
 	for _, want := range []struct {
 		text   string

@@ -35,19 +35,19 @@ func diagnosis(uid types.UID, phase v1.DiagnosisPhase) *v1.Diagnosis {
 	}
 }
 
-// shelf is a cache with at most one Diagnosis in it.
-type shelf struct {
+// oneDiagnosisCache is a cache with at most one Diagnosis in it.
+type oneDiagnosisCache struct {
 	mu sync.Mutex
 	d  *v1.Diagnosis
 }
 
-func (s *shelf) put(d *v1.Diagnosis) {
+func (s *oneDiagnosisCache) setDiagnosis(d *v1.Diagnosis) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.d = d
 }
 
-func (s *shelf) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+func (s *oneDiagnosisCache) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.d == nil || client.ObjectKeyFromObject(s.d) != key {
@@ -57,7 +57,7 @@ func (s *shelf) Get(_ context.Context, key client.ObjectKey, into client.Object,
 	return nil
 }
 
-func (s *shelf) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+func (s *oneDiagnosisCache) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.d != nil {
@@ -66,15 +66,15 @@ func (s *shelf) List(_ context.Context, list client.ObjectList, _ ...client.List
 	return nil
 }
 
-// script is a pipeline that does as it is told and remembers what it was asked.
-type script struct {
+// scriptedRunner is a pipeline that does as it is told and remembers what it was asked.
+type scriptedRunner struct {
 	mu     sync.Mutex
 	ran    []types.UID
 	kept   []map[types.UID]bool
 	during func(ctx context.Context) error
 }
 
-func (s *script) Run(ctx context.Context, diagnosis *v1.Diagnosis) (*v1.Diagnosis, error) {
+func (s *scriptedRunner) Run(ctx context.Context, diagnosis *v1.Diagnosis) (*v1.Diagnosis, error) {
 	s.mu.Lock()
 	s.ran = append(s.ran, diagnosis.UID)
 	s.mu.Unlock()
@@ -84,13 +84,13 @@ func (s *script) Run(ctx context.Context, diagnosis *v1.Diagnosis) (*v1.Diagnosi
 	return diagnosis, s.during(ctx)
 }
 
-func (s *script) Forget(keep map[types.UID]bool) error {
+func (s *scriptedRunner) Forget(keep map[types.UID]bool) error {
 	s.kept = append(s.kept, keep)
 	return nil
 }
 
-func newTestReconciler(d *v1.Diagnosis, p *script) (*reconciler, *shelf) {
-	s := &shelf{d: d}
+func newTestReconciler(d *v1.Diagnosis, p *scriptedRunner) (*reconciler, *oneDiagnosisCache) {
+	s := &oneDiagnosisCache{d: d}
 	return &reconciler{node: "n1", cache: s, runner: p, runs: newRuns(), done: func(types.UID) {}}, s
 }
 
@@ -116,7 +116,7 @@ func TestOnlyWhatIsDueRuns(t *testing.T) {
 			t.Parallel()
 			d := diagnosis("u1", "")
 			tc.change(d)
-			p := &script{}
+			p := &scriptedRunner{}
 			r, _ := newTestReconciler(d, p)
 			if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
 				t.Fatal(err)
@@ -132,14 +132,14 @@ func TestOnlyWhatIsDueRuns(t *testing.T) {
 // restart of a watch can do.
 func TestStaleCacheStartsNothing(t *testing.T) {
 	t.Parallel()
-	p := &script{}
+	p := &scriptedRunner{}
 	r, cache := newTestReconciler(diagnosis("u1", v1.DiagnosisRunning), p)
 	for range 3 {
 		if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	cache.put(diagnosis("u2", ""))
+	cache.setDiagnosis(diagnosis("u2", ""))
 	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestStaleCacheStartsNothing(t *testing.T) {
 func TestWhatCouldNotBeStoredComesBack(t *testing.T) {
 	t.Parallel()
 	fail := errors.New("storing status: etcd is full")
-	p := &script{during: func(context.Context) error { return fail }}
+	p := &scriptedRunner{during: func(context.Context) error { return fail }}
 	r, _ := newTestReconciler(diagnosis("u1", ""), p)
 	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); !errors.Is(err, fail) {
 		t.Errorf("error %v", err)
@@ -169,7 +169,7 @@ func TestWhatCouldNotBeStoredComesBack(t *testing.T) {
 // changes.
 func TestWaitingGivesTheWorkerBack(t *testing.T) {
 	t.Parallel()
-	p := &script{during: func(context.Context) error { return &pipeline.WaitingError{Until: time.Now().Add(time.Hour)} }}
+	p := &scriptedRunner{during: func(context.Context) error { return &pipeline.WaitingError{Until: time.Now().Add(time.Hour)} }}
 	r, _ := newTestReconciler(diagnosis("u1", v1.DiagnosisRunning), p)
 	for range 2 {
 		result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
@@ -184,28 +184,28 @@ func TestWaitingGivesTheWorkerBack(t *testing.T) {
 
 func TestDeletionStopsARun(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(r *reconciler, cache *shelf){
-		"deleted": func(r *reconciler, cache *shelf) {
-			cache.put(nil)
+	for name, end := range map[string]func(r *reconciler, cache *oneDiagnosisCache){
+		"deleted": func(r *reconciler, cache *oneDiagnosisCache) {
+			cache.setDiagnosis(nil)
 			r.eventHandler().DeleteFunc(t.Context(), event.TypedDeleteEvent[*v1.Diagnosis]{Object: diagnosis("u1", "")}, nil)
 		},
-		"created anew": func(r *reconciler, cache *shelf) {
-			cache.put(diagnosis("u2", ""))
+		"created anew": func(r *reconciler, cache *oneDiagnosisCache) {
+			cache.setDiagnosis(diagnosis("u2", ""))
 			r.eventHandler().UpdateFunc(t.Context(), event.TypedUpdateEvent[*v1.Diagnosis]{
 				ObjectOld: diagnosis("u1", ""), ObjectNew: diagnosis("u2", ""),
 			}, newQueue(t))
 		},
-		"going away": func(r *reconciler, cache *shelf) {
+		"going away": func(r *reconciler, cache *oneDiagnosisCache) {
 			d := diagnosis("u1", "")
 			d.DeletionTimestamp = &metav1.Time{}
-			cache.put(d)
+			cache.setDiagnosis(d)
 			r.eventHandler().UpdateFunc(t.Context(), event.TypedUpdateEvent[*v1.Diagnosis]{ObjectOld: diagnosis("u1", ""), ObjectNew: d}, newQueue(t))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			begun := make(chan struct{})
-			p := &script{during: func(ctx context.Context) error {
+			p := &scriptedRunner{during: func(ctx context.Context) error {
 				close(begun)
 				<-ctx.Done()
 				return context.Cause(ctx)
@@ -231,9 +231,9 @@ func TestDeletionStopsARun(t *testing.T) {
 // TestDeletionBeforeTheStart has the Diagnosis deleted after it was read and before its run could be stopped.
 func TestDeletionBeforeTheStart(t *testing.T) {
 	t.Parallel()
-	p := &script{}
+	p := &scriptedRunner{}
 	r, cache := newTestReconciler(diagnosis("u1", ""), p)
-	r.cache = &vanishing{shelf: cache}
+	r.cache = &vanishing{oneDiagnosisCache: cache}
 	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
 		t.Fatal(err)
 	}
@@ -243,17 +243,17 @@ func TestDeletionBeforeTheStart(t *testing.T) {
 }
 
 // vanishing is a cache that loses its Diagnosis after the first look.
-type vanishing struct{ *shelf }
+type vanishing struct{ *oneDiagnosisCache }
 
 func (v *vanishing) Get(ctx context.Context, key client.ObjectKey, into client.Object, o ...client.GetOption) error {
-	defer v.put(nil)
-	return v.shelf.Get(ctx, key, into, o...)
+	defer v.setDiagnosis(nil)
+	return v.oneDiagnosisCache.Get(ctx, key, into, o...)
 }
 
 func TestStoppedAgentLeavesItsWork(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
-	p := &script{during: func(ctx context.Context) error {
+	p := &scriptedRunner{during: func(ctx context.Context) error {
 		stop()
 		<-ctx.Done()
 		if errors.Is(context.Cause(ctx), pipeline.ErrDeleted) {
@@ -281,7 +281,7 @@ func TestEventsQueueWhatIsDue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, _ := newTestReconciler(nil, &script{})
+			r, _ := newTestReconciler(nil, &scriptedRunner{})
 			q := newQueue(t)
 			d := diagnosis("u1", tc.phase)
 			r.eventHandler().CreateFunc(t.Context(), event.TypedCreateEvent[*v1.Diagnosis]{Object: d}, q)
@@ -302,7 +302,7 @@ func newQueue(t *testing.T) workqueue.TypedRateLimitingInterface[reconcile.Reque
 
 func TestSweepKeepsWhatExistsAndWhatRuns(t *testing.T) {
 	t.Parallel()
-	p := &script{}
+	p := &scriptedRunner{}
 	r, _ := newTestReconciler(diagnosis("listed", v1.DiagnosisSucceeded), p)
 	if _, ok := r.runs.startRun(t.Context(), "running"); !ok {
 		t.Fatal("the first run was refused")

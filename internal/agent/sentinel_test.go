@@ -96,7 +96,7 @@ func TestWhatTheSentinelTells(t *testing.T) {
 			for name, count := range c.counts {
 				want[name] = count
 			}
-			if diff := cmp.Diff(want, counter.counted(t)); diff != "" {
+			if diff := cmp.Diff(want, counter.nonZero(t)); diff != "" {
 				t.Errorf("metrics (-want +got):\n%s", diff)
 			}
 		})
@@ -126,7 +126,7 @@ func TestEveryRepairOfTheSentinelIsCountedFromZero(t *testing.T) {
 	t.Parallel()
 	o, _, counter := newTestObserver(t)
 	l := newLookout(o, sentinel.Automatic, "")
-	atFirst := len(counter.all(t))
+	atFirst := len(counter.readAll(t))
 	repaired := []fault.Code{
 		fault.DeletedVolumeSource, fault.DisconnectedFUSE, fault.HungMount, fault.StaleFileHandle, fault.StaleSubPath,
 	}
@@ -134,7 +134,7 @@ func TestEveryRepairOfTheSentinelIsCountedFromZero(t *testing.T) {
 		l.Repaired(repairOf(fault.Finding{Code: code}, errors.New("it is busy")))
 		l.Repaired(repairOf(fault.Finding{Code: code}, nil))
 	}
-	if all := counter.all(t); len(all) != atFirst || len(counter.counted(t)) != 2*len(repaired)+3 { // and three gauges
+	if all := counter.readAll(t); len(all) != atFirst || len(counter.nonZero(t)) != 2*len(repaired)+3 { // and three gauges
 		t.Errorf("there were %d metrics at the start, and now there are %v", atFirst, all)
 	}
 }

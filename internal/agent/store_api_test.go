@@ -49,8 +49,8 @@ func newTestStore(t *testing.T, config *rest.Config) *statusStore {
 	return &statusStore{client: c, live: c, backoff: patience}
 }
 
-// create makes a Diagnosis that no agent looks at.
-func create(t *testing.T, env *apitest.Env, name string) *v1.Diagnosis {
+// createIgnored makes a Diagnosis that no agent looks at.
+func createIgnored(t *testing.T, env *apitest.Env, name string) *v1.Diagnosis {
 	t.Helper()
 	d := &v1.Diagnosis{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
@@ -60,7 +60,7 @@ func create(t *testing.T, env *apitest.Env, name string) *v1.Diagnosis {
 	return d
 }
 
-func read(t *testing.T, env *apitest.Env, d *v1.Diagnosis) *v1.Diagnosis {
+func readDiagnosis(t *testing.T, env *apitest.Env, d *v1.Diagnosis) *v1.Diagnosis {
 	t.Helper()
 	now := &v1.Diagnosis{}
 	if err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(d), now); err != nil {
@@ -75,7 +75,7 @@ func TestSaveReplacesTheStatus(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			env := start(t)
-			diagnosis := create(t, env, "replaced")
+			diagnosis := createIgnored(t, env, "replaced")
 			s := newTestStore(t, env.Config)
 			diagnosis.Status = v1.DiagnosisStatus{
 				Phase: v1.DiagnosisRunning, Checkpoint: &v1.Checkpoint{NodeIndex: 1}, OperationResults: map[string]string{"old": "x", "both": "x"},
@@ -93,7 +93,7 @@ func TestSaveReplacesTheStatus(t *testing.T) {
 			if err := s.Save(t.Context(), diagnosis); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(want, read(t, env, diagnosis).Status); diff != "" {
+			if diff := cmp.Diff(want, readDiagnosis(t, env, diagnosis).Status); diff != "" {
 				t.Errorf("status (-want +got):\n%s", diff)
 			}
 		})
@@ -107,7 +107,7 @@ func TestSaveNeverTouchesAnother(t *testing.T) {
 			t.Parallel()
 			env := start(t)
 			s := newTestStore(t, env.Config)
-			diagnosis := create(t, env, "recreated")
+			diagnosis := createIgnored(t, env, "recreated")
 			if err := env.Client.Delete(t.Context(), diagnosis); err != nil {
 				t.Fatal(err)
 			}
@@ -115,11 +115,11 @@ func TestSaveNeverTouchesAnother(t *testing.T) {
 			if err := s.Save(t.Context(), diagnosis); !errors.Is(err, pipeline.ErrGone) {
 				t.Errorf("saving what is deleted: %v", err)
 			}
-			other := create(t, env, "recreated")
+			other := createIgnored(t, env, "recreated")
 			if err := s.Save(t.Context(), diagnosis); !errors.Is(err, pipeline.ErrGone) {
 				t.Errorf("saving what was created anew: %v", err)
 			}
-			if phase := read(t, env, other).Status.Phase; phase != "" {
+			if phase := readDiagnosis(t, env, other).Status.Phase; phase != "" {
 				t.Errorf("the other one has phase %q", phase)
 			}
 		})
@@ -129,7 +129,7 @@ func TestSaveNeverTouchesAnother(t *testing.T) {
 func TestSaveDoesNotCallAnInvalidStatusGone(t *testing.T) {
 	t.Parallel()
 	env := apitest.Start(t)
-	d := create(t, env, "invalid")
+	d := createIgnored(t, env, "invalid")
 	d.Status.Phase = "Dancing"
 	err := newTestStore(t, env.Config).Save(t.Context(), d)
 	if err == nil || errors.Is(err, pipeline.ErrGone) || !strings.Contains(err.Error(), "Dancing") {
@@ -137,13 +137,13 @@ func TestSaveDoesNotCallAnInvalidStatusGone(t *testing.T) {
 	}
 }
 
-// flaky lets the first n requests fail.
-type flaky struct {
+// failingClient lets the first n requests fail.
+type failingClient struct {
 	next http.RoundTripper
 	left *atomic.Int64
 }
 
-func (f flaky) RoundTrip(r *http.Request) (*http.Response, error) {
+func (f failingClient) RoundTrip(r *http.Request) (*http.Response, error) {
 	if f.left.Add(-1) >= 0 {
 		return nil, errors.New("no route to host")
 	}
@@ -162,17 +162,17 @@ func TestSaveTriesAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			env := apitest.Start(t)
-			diagnosis := create(t, env, strings.ReplaceAll(name, " ", "-"))
+			diagnosis := createIgnored(t, env, strings.ReplaceAll(name, " ", "-"))
 			var left atomic.Int64
 			left.Store(tc.failures)
 			config := rest.CopyConfig(env.Config)
-			config.Wrap(func(next http.RoundTripper) http.RoundTripper { return flaky{next, &left} })
+			config.Wrap(func(next http.RoundTripper) http.RoundTripper { return failingClient{next, &left} })
 			diagnosis.Status.Phase = v1.DiagnosisRunning
 			err := newTestStore(t, config).Save(t.Context(), diagnosis)
 			if (err == nil) != tc.stored {
 				t.Errorf("error %v", err)
 			}
-			if stored := read(t, env, diagnosis).Status.Phase == v1.DiagnosisRunning; stored != tc.stored {
+			if stored := readDiagnosis(t, env, diagnosis).Status.Phase == v1.DiagnosisRunning; stored != tc.stored {
 				t.Errorf("stored: %v", stored)
 			}
 		})
@@ -182,7 +182,7 @@ func TestSaveTriesAgain(t *testing.T) {
 func TestSaveStopsWithItsContext(t *testing.T) {
 	t.Parallel()
 	env := apitest.Start(t)
-	d := create(t, env, "stopped")
+	d := createIgnored(t, env, "stopped")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	s := newTestStore(t, env.Config)
@@ -200,7 +200,7 @@ func TestDefinitionsThatTheCacheDoesNotHaveYet(t *testing.T) {
 	path := "/processor/mountInfoCollector"
 	op := &v1.Operation{ObjectMeta: metav1.ObjectMeta{Name: "late"}, Spec: v1.OperationSpec{Processor: v1.Processor{Path: &path}}}
 	env.MustCreate(t, op)
-	s.client = behind{s.client}
+	s.client = staleCache{s.client}
 	if got, err := s.Operation(t.Context(), "late"); err != nil || got.UID != op.UID {
 		t.Errorf("operation %v, error %v", got, err)
 	}
@@ -212,11 +212,11 @@ func TestDefinitionsThatTheCacheDoesNotHaveYet(t *testing.T) {
 	}
 }
 
-// behind is a client whose cache has seen nothing yet.
-type behind struct{ client.Client }
+// staleCache is a client whose cache has seen nothing yet.
+type staleCache struct{ client.Client }
 
-func (behind) Get(ctx context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
-	return (&shelf{}).Get(ctx, key, into)
+func (staleCache) Get(ctx context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	return (&oneDiagnosisCache{}).Get(ctx, key, into)
 }
 
 func TestLease(t *testing.T) {

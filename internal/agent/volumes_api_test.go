@@ -30,7 +30,7 @@ func TestPodsNow(t *testing.T) {
 			env := start(t)
 			config := env.Config
 			if version == "1.36" {
-				config = as(install(t).Config, account("kubediag-agent")) // what it may is enough
+				config = impersonate(installDefault(t).Config, serviceAccount("kubediag-agent")) // what it may is enough
 			}
 			live, err := client.New(config, client.Options{})
 			if err != nil {

@@ -22,15 +22,15 @@ import (
 
 var _ orphan.Cache = (*podIndex)(nil)
 
-// pages is an API server that gives one pod a page, and answers as it was told first.
-type pages struct {
+// pagedServer is an API server that gives one pod a page, and answers as it was told first.
+type pagedServer struct {
 	client.Reader
 	answers []error
 	asked   []string // from where on
 	bad     bool     // whether it was ever asked for more than is needed
 }
 
-func (p *pages) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
+func (p *pagedServer) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
 	o := (&client.ListOptions{}).ApplyOptions(options)
 	p.asked = append(p.asked, o.Continue)
 	into, metadata := list.(*metav1.PartialObjectMetadataList)
@@ -64,7 +64,7 @@ func TestPodsPageByPage(t *testing.T) {
 		"expired twice": {[]error{nil, expired, nil, expired}, []string{"", "second", "", "second"}, `of node "here": too old`},
 		"no answer":     {[]error{nil, errors.New("no route")}, []string{"", "second"}, "no route"},
 	} {
-		server := &pages{answers: c.answers}
+		server := &pagedServer{answers: c.answers}
 		got, err := (&nodePods{node: "here", live: server}).PodsNow(t.Context())
 		if diff := cmp.Diff(c.asked, server.asked); diff != "" || server.bad {
 			t.Errorf("%s: asked for too much: %v, from (-want +got):\n%s", name, server.bad, diff)
