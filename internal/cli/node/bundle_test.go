@@ -39,8 +39,8 @@ func aRecording() nodeRecording {
 	}
 }
 
-// bundled writes a recording as a bundle.
-func bundled(t testing.TB, has nodeRecording) *bundle.Bundle {
+// writeBundle writes a recording as a bundle.
+func writeBundle(t testing.TB, has nodeRecording) *bundle.Bundle {
 	t.Helper()
 	c := &bundleCollection{Bundle: &bundle.Bundle{}}
 	c.addEvidence(has)
@@ -53,7 +53,7 @@ func bundled(t testing.TB, has nodeRecording) *bundle.Bundle {
 // TestScanFromABundle: what the bundle has no evidence of was not looked at.
 func TestScanFromABundle(t *testing.T) {
 	t.Parallel()
-	s, err := scanOfBundle(bundled(t, aRecording()))
+	s, err := scanOfBundle(writeBundle(t, aRecording()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestBundleWithoutEvidence(t *testing.T) {
 	if _, err := scanOfBundle(&bundle.Bundle{}); !errors.Is(err, bundle.ErrRefused) || !strings.Contains(err.Error(), nodeEntry) {
 		t.Errorf("error %v", err)
 	}
-	b := bundled(t, nodeRecording{})
+	b := writeBundle(t, nodeRecording{})
 	broken := &bundle.Bundle{}
 	if err := errors.Join(broken.Add(nodeEntry, "", b.File(nodeEntry)), broken.Add(volumesEntry, "", []byte(`{"volumes":5}`))); err != nil {
 		t.Fatal(err)
@@ -136,7 +136,7 @@ func TestKubeletLines(t *testing.T) {
 
 // FuzzEvidence has anything be in the entries of a bundle that is well otherwise.
 func FuzzEvidence(f *testing.F) {
-	b := bundled(f, aRecording())
+	b := writeBundle(f, aRecording())
 	f.Add(b.File(nodeEntry), b.File(subPathsEntry), []byte(`{}`), b.File(volumesEntry), b.File(orphansEntry))
 	f.Add([]byte(`{"podSpecs":true}`), []byte(`{"found":[{}]}`),
 		[]byte(`{"table":[{"ID":1,"Parent":1}],"tables":{"3":[{"ID":1,"Parent":2},{"ID":2,"Parent":1}]},`+

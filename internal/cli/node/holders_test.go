@@ -33,12 +33,12 @@ var (
 	rbd3     = blockdev.Device{Number: blockdev.Number{Major: 252, Minor: 48}, Name: "rbd3", Kind: blockdev.KRBD, Sequence: 7}
 	ext4     = []blockdev.FileSystem{{Type: "ext4", Number: rbd3.Number, Evidence: "/sys/fs/ext4/rbd3"}}
 	survey   = mountns.Survey{Backend: "kernel", Namespaces: 40, Mounts: 2500}
-	everyone = devholder.Coverage{Mounts: survey, Processes: true, Tasks: 300, Links: 9000, Denied: 1, Unanswered: 2, Overlays: 80, Unplaced: 1, Loops: 3}
-	from     = coverageOrigin{KubeletRoot: "/var/lib/kubelet", KubeletPID: 1234, MountNamespace: 4026531841, Milliseconds: 12.345}
+	allSeen  = devholder.Coverage{Mounts: survey, Processes: true, Tasks: 300, Links: 9000, Denied: 1, Unanswered: 2, Overlays: 80, Unplaced: 1, Loops: 3}
+	seenFrom = coverageOrigin{KubeletRoot: "/var/lib/kubelet", KubeletPID: 1234, MountNamespace: 4026531841, Milliseconds: 12.345}
 )
 
-// exporter is a container that has a copy of the mount of a volume.
-func exporter() device.HolderInfo {
+// exporterHolder is a container that has a copy of the mount of a volume.
+func exporterHolder() device.HolderInfo {
 	patch := "spec:\n  template:\n    spec:\n      containers:\n      - name: exporter\n        volumeMounts:\n" +
 		"        - mountPath: /host\n          mountPropagation: HostToContainer\n          name: root\n"
 	return device.HolderInfo{
@@ -59,8 +59,8 @@ func exporter() device.HolderInfo {
 	}
 }
 
-// shredder is a process that calls itself and its file what terminals act on.
-func shredder() device.HolderInfo {
+// hostileNamesHolder is a process that calls itself and its file what terminals act on.
+func hostileNamesHolder() device.HolderInfo {
 	return device.HolderInfo{
 		Holder: devholder.Holder{
 			Kind: devholder.OpenFile, Path: "/\x1b[2J\xff (deleted)", PIDs: []int{3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14},
@@ -70,7 +70,7 @@ func shredder() device.HolderInfo {
 	}
 }
 
-func use(t *testing.T, c *device.Usage) deviceUse {
+func useOf(t *testing.T, c *device.Usage) deviceUse {
 	t.Helper()
 	c.Report.Holders = nil
 	for _, h := range c.HolderInfos {
@@ -90,32 +90,32 @@ func holdersReports(t *testing.T) map[string]deviceReport {
 		r.Device = rbd3
 		return &r
 	}
-	held := use(t, &device.Usage{
+	held := useOf(t, &device.Usage{
 		Report:      report(devholder.Report{Busy: true, FileSystems: ext4, Coverage: devholder.Coverage{Mounts: survey}}),
-		HolderInfos: []device.HolderInfo{exporter()}, Removable: true, Why: "it is held by 1 mounts",
+		HolderInfos: []device.HolderInfo{exporterHolder()}, Removable: true, Why: "it is held by 1 mounts",
 	})
 	held.release = "kubediag release rbd3"
-	stuck := use(t, &device.Usage{
-		Report:      report(devholder.Report{Busy: true, FileSystems: ext4, Coverage: everyone}),
-		HolderInfos: []device.HolderInfo{exporter(), shredder()}, Why: "open file holds it as well, which is no mount",
+	stuck := useOf(t, &device.Usage{
+		Report:      report(devholder.Report{Busy: true, FileSystems: ext4, Coverage: allSeen}),
+		HolderInfos: []device.HolderInfo{exporterHolder(), hostileNamesHolder()}, Why: "open file holds it as well, which is no mount",
 	})
-	hidden := use(t, &device.Usage{Report: report(devholder.Report{
-		Busy: true, FileSystems: ext4, Coverage: everyone, Hidden: []string{"a descriptor on its way through a unix socket", "an \x1b overlay"},
+	hidden := useOf(t, &device.Usage{Report: report(devholder.Report{
+		Busy: true, FileSystems: ext4, Coverage: allSeen, Hidden: []string{"a descriptor on its way through a unix socket", "an \x1b overlay"},
 	})})
-	host := exporter()
+	host := exporterHolder()
 	host.Removable, host.Patch, host.Why = false, "", "it is the kubelet's own mount"
-	inUse := use(t, &device.Usage{
+	inUse := useOf(t, &device.Usage{
 		Report: report(devholder.Report{Busy: true, FileSystems: ext4, Coverage: devholder.Coverage{Mounts: survey}}),
-		Host:   true, HolderInfos: []device.HolderInfo{host, exporter()}, LiveUse: []string{"a file system on it is mounted in the kubelet's own mount namespace"},
+		Host:   true, HolderInfos: []device.HolderInfo{host, exporterHolder()}, LiveUse: []string{"a file system on it is mounted in the kubelet's own mount namespace"},
 	})
 	inUse.Device.MountPoint = globalMount
-	free := use(t, &device.Usage{Report: report(devholder.Report{Coverage: everyone}), Why: "no mount holds it"})
+	free := useOf(t, &device.Usage{Report: report(devholder.Report{Coverage: allSeen}), Why: "no mount holds it"})
 	named := func(u deviceUse, from coverageOrigin) *holdersReport {
 		u.Looked.coverageOrigin = from
 		return &holdersReport{schemaVersion, u}
 	}
 	left := func(all ...deviceUse) *abandonedReport {
-		return &abandonedReport{schemaVersion, append([]deviceUse{}, all...), holderCoverage{namespaceCoverage: newLookedThrough(survey), coverageOrigin: from}}
+		return &abandonedReport{schemaVersion, append([]deviceUse{}, all...), holderCoverage{namespaceCoverage: newLookedThrough(survey), coverageOrigin: seenFrom}}
 	}
 	blind := left()
 	blind.Looked.Denied, blind.Looked.Partial = 77, 2
@@ -125,7 +125,7 @@ func holdersReports(t *testing.T) map[string]deviceReport {
 		NotLookedAt: []coverageGap{{"what the container runtime knows", "it did not answer\x1b", ""}}, Notes: []string{"waited\x1b"},
 	}
 	return map[string]deviceReport{
-		"held": named(held, from), "stuck": named(stuck, dumb), "hidden": named(hidden, from), "inuse": named(inUse, from),
+		"held": named(held, seenFrom), "stuck": named(stuck, dumb), "hidden": named(hidden, seenFrom), "inuse": named(inUse, seenFrom),
 		"free": named(free, coverageOrigin{KubeletRoot: "/var/lib/kubelet", MountNamespace: 4026531841}),
 		"left": left(held, inUse), "none": left(), "unseen": blind,
 	}
@@ -201,7 +201,7 @@ func TestADeviceThatCannotBeTestedIsNotCalledFree(t *testing.T) {
 	if _, err := newDeviceUse(c, nil); !errors.Is(err, denied) {
 		t.Errorf("error %v, want that of the kernel", err)
 	}
-	c.Report.Holders, c.HolderInfos = []devholder.Holder{exporter().Holder}, []device.HolderInfo{exporter()}
+	c.Report.Holders, c.HolderInfos = []devholder.Holder{exporterHolder().Holder}, []device.HolderInfo{exporterHolder()}
 	if u, err := newDeviceUse(c, nil); err != nil || u.Device.State != stateHeld || u.Device.Untested == "" {
 		t.Errorf("with a mount: %+v, %v, want it held and untested", u.Device, err)
 	}
@@ -211,7 +211,7 @@ func TestManyHoldersAreCountedForPeople(t *testing.T) {
 	t.Parallel()
 	u := deviceUse{Device: useDevice{State: stateHeld}}
 	for range maxHolders + 2 {
-		u.Holders = append(u.Holders, newUseHolder(exporter()))
+		u.Holders = append(u.Holders, newUseHolder(exporterHolder()))
 	}
 	var b strings.Builder
 	u.writeText(&b)

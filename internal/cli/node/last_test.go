@@ -23,8 +23,8 @@ import (
 	"kubediag.org/kubediag/internal/cli/verb"
 )
 
-// keepHere has scans be kept in a directory of the test, which may not run beside others that do so.
-func keepHere(t *testing.T) (dir string) {
+// useTestScanDir has scans be kept in a directory of the test, which may not run beside others that do so.
+func useTestScanDir(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	if err := os.Chmod(dir, 0o700); err != nil {
@@ -34,8 +34,8 @@ func keepHere(t *testing.T) (dir string) {
 	return filepath.Join(dir, "kubediag")
 }
 
-// run runs a verb and gives what it has written.
-func run(t *testing.T, cmd *cobra.Command, args ...string) (string, error) {
+// runCommand runs a verb and gives what it has written.
+func runCommand(t *testing.T, cmd *cobra.Command, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
@@ -46,7 +46,7 @@ func run(t *testing.T, cmd *cobra.Command, args ...string) (string, error) {
 }
 
 func TestAScanIsKept(t *testing.T) {
-	dir := keepHere(t)
+	dir := useTestScanDir(t)
 	if _, err := lastScan(); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("before any scan: %v", err)
 	}
@@ -79,7 +79,7 @@ func TestAScanIsKept(t *testing.T) {
 }
 
 func TestAKeptScanOfOthersIsRefused(t *testing.T) {
-	dir := keepHere(t)
+	dir := useTestScanDir(t)
 	saveLastScan(reports["many"])
 	file := filepath.Join(dir, lastScanFile)
 	for name, c := range map[string]struct {
@@ -102,7 +102,7 @@ func TestAKeptScanOfOthersIsRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 		if errors.Is(c.want, verb.ErrRefused) {
-			if _, err := run(t, NewShowCommand(t.TempDir()), "1"); !errors.Is(err, verb.ErrRefused) {
+			if _, err := runCommand(t, NewShowCommand(t.TempDir()), "1"); !errors.Is(err, verb.ErrRefused) {
 				t.Errorf("%s: show ends with %v", name, err)
 			}
 		}
@@ -119,13 +119,13 @@ func TestAKeptScanOfOthersIsRefused(t *testing.T) {
 }
 
 func TestShow(t *testing.T) {
-	keepHere(t)
+	useTestScanDir(t)
 	saveLastScan(reports["many"])
 	for name, want := range map[string][]int{
 		"1": {1}, "ml/trainer-0": {2}, "trainer-0": {2}, "nginx-conf": {3}, "web-7d9f8b6c5": {3}, "loop0": {4}, "/dev/loop0": {4},
 		"HeldDevice": {4}, "29da79e5-386c-4e0d-82c1-215f93ff955d": {5},
 	} {
-		out, err := run(t, NewShowCommand(""), name, "-o", "json")
+		out, err := runCommand(t, NewShowCommand(""), name, "-o", "json")
 		var got shownFaults
 		if err := errors.Join(err, json.Unmarshal([]byte(out), &got)); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -140,7 +140,7 @@ func TestShow(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"6", "0", "", "web", "-1x"} {
-		_, err := run(t, NewShowCommand(""), "--", name)
+		_, err := runCommand(t, NewShowCommand(""), "--", name)
 		if err == nil || !strings.Contains(err.Error(), "has no such fault; its numbers are 1 to 5, see kubediag scan") {
 			t.Errorf("%q: error %v", name, err)
 		}
@@ -150,9 +150,9 @@ func TestShow(t *testing.T) {
 		v := scanView{Screen: terminal.Screen{Width: 80, Terminal: true}, scanReport: reports["many"]}
 		text := v.showPlaces([]faultPlace{place}, now)
 		_, text, _ = strings.Cut(text, "\n") // the first line has the time of the reader's zone
-		golden(t, "show-"+string(place.faults[0].Code)+".80", text)
+		compareGolden(t, "show-"+string(place.faults[0].Code)+".80", text)
 	}
-	many := scanView{scanReport: reportOf(alike(5000, false), scanCoverage{})}
+	many := scanView{scanReport: reportOf(faultsOfOneCause(5000, false), scanCoverage{})}
 	if text := many.showPlaces(placesInOrder(many.Faults), now); strings.Count(text, "\n") > 50 || !strings.Contains(text, "and 4979 more: kubediag show -v 1") {
 		t.Errorf("of 5,000 faults:\n%s", text)
 	}

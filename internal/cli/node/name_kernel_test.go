@@ -37,8 +37,8 @@ func (r fakeRuntime) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxR
 func TestScanAsksTheRuntimeForNames(t *testing.T) {
 	for name, answers := range map[string]bool{"it answers": true, "it is dead": false} {
 		t.Run(name, func(t *testing.T) {
-			scene, pods := stage(t, 1, 1)
-			update(scene, pods[0])
+			scene, pods := newStage(t, 1, 1)
+			updateConfigMap(scene, pods[0])
 			dir, err := os.MkdirTemp("", "cri") // a socket's path must be short
 			must(t, err)
 			t.Cleanup(func() { os.RemoveAll(dir) })

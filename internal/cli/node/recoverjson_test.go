@@ -76,7 +76,7 @@ func TestChangeReports(t *testing.T) {
 		if err := writeJSON(&b, r); err != nil {
 			t.Fatal(err)
 		}
-		golden(t, name+".json", b.String())
+		compareGolden(t, name+".json", b.String())
 	}
 }
 

@@ -68,7 +68,7 @@ var reports = map[string]*scanReport{
 		Unproven:  []unprovenPlace{{"/k/pods/u/volume-subpaths/v/c/0", "the file system says \x1b"}},
 		NamesFrom: []string{namesFromLogs}, NameErrors: []string{"runtime: deadline\u202e exceeded"}, Milliseconds: 0.5,
 	}),
-	"many": reportOf(many(), scanCoverage{
+	"many": reportOf(faultsOfManyCauses(), scanCoverage{
 		KubeletRoot: "/var/lib/kubelet", KubeletPID: 1234, MountNamespace: 4026531841, Pods: 10, Mounts: 62, Binds: 7, Volumes: 4,
 		KubeletRenews: false, PodSpecs: podSpecs{Given: true, Pods: 9}, Milliseconds: 2065.8,
 	}),
@@ -86,8 +86,8 @@ var reports = map[string]*scanReport{
 	}),
 }
 
-// many are faults of several causes.
-func many() []fault.Finding {
+// faultsOfManyCauses are faults of several causes.
+func faultsOfManyCauses() []fault.Finding {
 	pod := func(namespace, name string) fault.Pod {
 		return fault.Pod{Namespace: namespace, Name: name, UID: "uid-of-" + name}
 	}
@@ -147,8 +147,8 @@ func shownAs(r *scanReport, s terminal.Screen) string {
 	return scanView{Screen: s, scanReport: r}.reportText()
 }
 
-// golden compares with a file of testdata, or writes it where KUBEDIAG_GOLDEN is set.
-func golden(t *testing.T, name, got string) {
+// compareGolden compares with a file of testdata, or writes it where KUBEDIAG_GOLDEN is set.
+func compareGolden(t *testing.T, name, got string) {
 	t.Helper()
 	file := "testdata/" + name
 	if os.Getenv("KUBEDIAG_GOLDEN") != "" {
@@ -169,15 +169,15 @@ func TestReports(t *testing.T) {
 	t.Parallel()
 	for name, report := range reports {
 		for end, screen := range screens {
-			golden(t, name+"."+end, shownAs(report, screen))
+			compareGolden(t, name+"."+end, shownAs(report, screen))
 		}
-		golden(t, name+".v", scanView{scanReport: report, verbose: true}.reportText())
-		golden(t, name+".brief", report.briefLine())
+		compareGolden(t, name+".v", scanView{scanReport: report, verbose: true}.reportText())
+		compareGolden(t, name+".brief", report.briefLine())
 		var b bytes.Buffer
 		if err := writeJSON(&b, report); err != nil {
 			t.Fatal(err)
 		}
-		golden(t, name+".json", b.String())
+		compareGolden(t, name+".json", b.String())
 		want := map[string]error{"faults": verb.ErrFaults, "many": verb.ErrFaults, "down": verb.ErrFaults, "unseen": errUnseen}[name]
 		if err := report.finalError(); !errors.Is(err, want) {
 			t.Errorf("%s ends with %v, want %v", name, err, want)
@@ -231,8 +231,8 @@ func TestEveryFaultOfTheCatalogueIsExplained(t *testing.T) {
 	}
 }
 
-// alike are n faults of one cause, three in each pod of one workload, or of as many as there are pods.
-func alike(n int, workloads bool) (all []fault.Finding) {
+// faultsOfOneCause are n faults of one cause, three in each pod of one workload, or of as many as there are pods.
+func faultsOfOneCause(n int, workloads bool) (all []fault.Finding) {
 	for i := range n {
 		pod := fmt.Sprintf("web-7d9f8b6c5-%05d", i/3)
 		if workloads {
@@ -250,7 +250,7 @@ func TestManyFaultsOfOneCauseTakeFewLines(t *testing.T) {
 	t.Parallel()
 	for _, workloads := range []bool{false, true} {
 		for _, n := range []int{300, 5000} {
-			r := reportOf(alike(n, workloads), scanCoverage{})
+			r := reportOf(faultsOfOneCause(n, workloads), scanCoverage{})
 			text := shownAs(r, terminal.Screen{Width: 80})
 			if lines := strings.Count(text, "\n"); lines > 40 || r.Verdict.Faults != n || r.Verdict.Places != 1 || len(r.Verdict.PodsNextStart) != (n+2)/3 {
 				t.Errorf("%d faults, %t: %d lines, verdict of %d pods, %d places\n%s", n, workloads, lines, len(r.Verdict.PodsNextStart), r.Verdict.Places, text)

@@ -28,8 +28,8 @@ import (
 // schemaDir has the schemas of what verbs write as JSON, for those who read it.
 const schemaDir = "../../../docs/spec"
 
-// enums are the values of strings that have few.
-func enums() map[reflect.Type][]string {
+// enumValues are the values of strings that have few.
+func enumValues() map[reflect.Type][]string {
 	words := func(list any) (all []string) {
 		v := reflect.ValueOf(list)
 		for i := range v.Len() {
@@ -61,7 +61,7 @@ func schemaOf(t reflect.Type) map[string]any {
 	case reflect.Bool:
 		return map[string]any{"type": "boolean"}
 	case reflect.String:
-		if values := enums()[t]; values != nil {
+		if values := enumValues()[t]; values != nil {
 			return map[string]any{"type": "string", "enum": values}
 		}
 		return map[string]any{"type": "string"}

@@ -20,7 +20,7 @@ import (
 
 // TestScanOfWhatIsMissing has pods wait for what is not there, and others that do not, or not here.
 func TestScanOfWhatIsMissing(t *testing.T) {
-	s, pods := stage(t, 4, 1)
+	s, pods := newStage(t, 4, 1)
 	kind := corev1.HostPathDirectory
 	elsewhere := kubelettest.NewPod()
 	elsewhere.Name, elsewhere.UID = "elsewhere", "00000000-0000-0000-0000-0000000000ff"
@@ -36,8 +36,8 @@ func TestScanOfWhatIsMissing(t *testing.T) {
 	}
 	pods[1].Status = corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{kubelettest.Running("app"), kubelettest.Running("sidecar")}}
 	pods[2].Status.Phase, pods[3].Status.Phase = corev1.PodSucceeded, corev1.PodFailed
-	update(s, pods[3]) // what is bound for it has gone
-	r, err := scanJSON(t, list(t, append(pods, elsewhere)...), "--kubelet-root", s.Root, "--pods", "-")
+	updateConfigMap(s, pods[3]) // what is bound for it has gone
+	r, err := scanJSON(t, podList(t, append(pods, elsewhere)...), "--kubelet-root", s.Root, "--pods", "-")
 	if !errors.Is(err, verb.ErrFaults) {
 		t.Fatalf("ends with %v, want %v", err, verb.ErrFaults)
 	}

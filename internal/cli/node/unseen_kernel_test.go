@@ -25,7 +25,7 @@ func TestBuiltProgramWithoutPrivilege(t *testing.T) {
 	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
 	must(t, os.Chmod(dir, 0o755))
 	program, root := filepath.Join(dir, "kubediag"), filepath.Join(dir, "kubelet")
-	tool(t, "cp", build(t), program)
+	runTool(t, "cp", buildProgram(t), program)
 	must(t, os.MkdirAll(filepath.Join(root, "pods"), 0o755))
 	for _, c := range []struct {
 		args  []string
@@ -81,7 +81,7 @@ func TestABindThatWasNotTried(t *testing.T) {
 
 // TestScanListsDirectoriesThatOnlySourcesAreMissingFor has neither a file of pods nor a runtime.
 func TestScanListsDirectoriesThatOnlySourcesAreMissingFor(t *testing.T) {
-	scene, pods := stage(t, 1, 1)
+	scene, pods := newStage(t, 1, 1)
 	for age, want := range map[time.Duration]int{time.Nanosecond: 1, time.Hour: 0} {
 		s := &scan{node: scene.Node, orphanAge: age}
 		faults, err := s.runSearches(t.Context(), []faultSearch{{description: "orphans", find: findOrphanedPods}})

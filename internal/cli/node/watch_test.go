@@ -16,7 +16,7 @@ import (
 
 func TestChanges(t *testing.T) {
 	t.Parallel()
-	all := many()
+	all := faultsOfManyCauses()
 	at := func(faults []fault.Finding, l scanCoverage) *scanReport { return reportOf(faults, l) }
 	for name, c := range map[string]struct {
 		before, now *scanReport
@@ -57,7 +57,7 @@ func TestChangesAreOneObjectALine(t *testing.T) {
 
 func TestAWatchedTerminalIsFilledAgain(t *testing.T) {
 	t.Parallel()
-	before, now := reportOf(many()[5:6], scanCoverage{}), reportOf(many()[5:7], scanCoverage{})
+	before, now := reportOf(faultsOfManyCauses()[5:6], scanCoverage{}), reportOf(faultsOfManyCauses()[5:7], scanCoverage{})
 	v := scanView{Screen: terminal.Screen{Width: 80, Terminal: true}, scanReport: now}
 	w := scanWatcher{options: scanOptions{watch: 5 * time.Second}}
 	text := ""
