@@ -19,8 +19,8 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 )
 
-// measured reads the ages as Prometheus does.
-func measured(t *testing.T) map[string]float64 {
+// readAges reads the ages as Prometheus does.
+func readAges(t *testing.T) map[string]float64 {
 	t.Helper()
 	families, err := metrics.Registry.Gather()
 	if err != nil {
@@ -63,7 +63,7 @@ func TestAges(t *testing.T) {
 		if err := a.measureAll(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, measured(t)); diff != "" {
+		if diff := cmp.Diff(want, readAges(t)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 		clock.Step(time.Minute)
