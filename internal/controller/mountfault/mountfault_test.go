@@ -25,7 +25,7 @@ import (
 	"kubediag.org/kubediag/internal/kubeclient"
 )
 
-func of(node string, number int) *v1.MountFault {
+func faultOf(node string, number int) *v1.MountFault {
 	f := &v1.MountFault{Status: v1.MountFaultStatus{Code: "StaleSubPath", Node: node}}
 	f.Namespace, f.Name = "shop", fmt.Sprintf("%s-%d", node, number)
 	return f
@@ -40,11 +40,11 @@ func newCollector(t *testing.T, funcs interceptor.Funcs) *Collector {
 	there := &corev1.Node{}
 	there.Name = "there"
 	c := fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(funcs).
-		WithObjects(there, of("there", 1), of("gone", 1), of("gone", 2), of("lost", 1)).Build()
+		WithObjects(there, faultOf("there", 1), faultOf("gone", 1), faultOf("gone", 2), faultOf("lost", 1)).Build()
 	return &Collector{Client: c, Reader: c, Clock: clock.RealClock{}}
 }
 
-func (c *Collector) left(t *testing.T) (names []string) {
+func (c *Collector) faultsLeft(t *testing.T) (names []string) {
 	t.Helper()
 	var list v1.MountFaultList
 	if err := c.Client.List(t.Context(), &list); err != nil {
@@ -69,7 +69,7 @@ func TestPass(t *testing.T) {
 	if err := c.collectAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"there-1"}, c.left(t)); diff != "" {
+	if diff := cmp.Diff([]string{"there-1"}, c.faultsLeft(t)); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(map[string]int{"there": 1, "gone": 1, "lost": 1}, asked); diff != "" {
@@ -91,7 +91,7 @@ func TestNodesThatCannotBeAskedFor(t *testing.T) {
 	if err := c.collectAll(t.Context()); err == nil || !strings.Contains(err.Error(), `reading node "gone": no route`) {
 		t.Errorf("error %v", err)
 	}
-	if diff := cmp.Diff([]string{"gone-1", "gone-2", "there-1"}, c.left(t)); diff != "" {
+	if diff := cmp.Diff([]string{"gone-1", "gone-2", "there-1"}, c.faultsLeft(t)); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
 }
