@@ -94,14 +94,14 @@ func TestStarted(t *testing.T) {
 	}
 }
 
-// records is a runtime with records of one container.
-type records map[string][]cri.Container
+// oneContainerRuntime is a runtime with records of one container.
+type oneContainerRuntime map[string][]cri.Container
 
-func (r records) Records(_ context.Context, _, container string) ([]cri.Container, error) {
+func (r oneContainerRuntime) Records(_ context.Context, _, container string) ([]cri.Container, error) {
 	return r[container], nil
 }
 
-func (records) Remove(context.Context, cri.Container) error { return cri.ErrNotRemovable }
+func (oneContainerRuntime) Remove(context.Context, cri.Container) error { return cri.ErrNotRemovable }
 
 // TestOnlyWhatWaitsIsBroughtForward: containers that run are not waited for, and records back to one that has run go.
 func TestOnlyWhatWaitsIsBroughtForward(t *testing.T) {
@@ -115,7 +115,7 @@ func TestOnlyWhatWaitsIsBroughtForward(t *testing.T) {
 		t.Fatalf("waiting %+v, want app alone", pending)
 	}
 	never := func(id string) cri.Container { return cri.Container{ID: id, Exited: true, ExitCode: 128} }
-	s := Restarter{Runtime: records{
+	s := Restarter{Runtime: oneContainerRuntime{
 		"app":     {never("3"), never("2"), {ID: "1", Exited: true, ExitCode: 1, Started: time.Unix(100, 0)}, never("0")},
 		"sidecar": {never("4")},
 	}}
@@ -163,13 +163,14 @@ func TestAwaitKnowsThePod(t *testing.T) {
 	}
 }
 
-// changing is a runtime whose records of a container are others each time they are asked for, the last ones for ever.
-type changing struct {
+// changingRuntime is a runtime whose records of a container are others each time they are asked for, the last ones for
+// ever.
+type changingRuntime struct {
 	looks   [][]cri.Container
 	removed []string
 }
 
-func (c *changing) Records(context.Context, string, string) ([]cri.Container, error) {
+func (c *changingRuntime) Records(context.Context, string, string) ([]cri.Container, error) {
 	now := c.looks[0]
 	if len(c.looks) > 1 {
 		c.looks = c.looks[1:]
@@ -177,7 +178,7 @@ func (c *changing) Records(context.Context, string, string) ([]cri.Container, er
 	return now, nil
 }
 
-func (c *changing) Remove(_ context.Context, r cri.Container) error {
+func (c *changingRuntime) Remove(_ context.Context, r cri.Container) error {
 	c.removed = append(c.removed, r.ID)
 	return nil
 }
@@ -209,7 +210,7 @@ func TestStartUnderWayMayFail(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			runtime := &changing{looks: c.looks}
+			runtime := &changingRuntime{looks: c.looks}
 			s := Restarter{Runtime: runtime}
 			var planned []string
 			actions := s.Actions(t.Context(), PendingIn(pod, []string{"app"}), fault.StaleSubPath)
