@@ -76,10 +76,10 @@ func TestNamesNoCauseBeforeTheMount(t *testing.T) {
 			t.Parallel()
 			pod, pods := kubelettest.NewPod(), &kubelettest.Pods{}
 			pods.Set(pod)
-			v := broken(pod, "a", fault.DisconnectedFUSE)
+			v := brokenVolumeOf(pod, "a", fault.DisconnectedFUSE)
 			c.change(v)
 			node, _ := kubelettest.Driver(t, v.Record.Driver, true)
-			other := broken(pod, "b", fault.DisconnectedFUSE) // the same driver's, mounted before
+			other := brokenVolumeOf(pod, "b", fault.DisconnectedFUSE) // the same driver's, mounted before
 			d := &Diagnoser{
 				Pods: pods, Inspector: &fakeSurveyor{survey: volume.Survey{Volumes: []*volume.Health{v, other}}}, Connections: c.connections,
 				Exits: &fusedaemon.Analyzer{
@@ -116,7 +116,7 @@ func TestNamesNoCauseBeforeTheMount(t *testing.T) {
 func TestMountedOfACopy(t *testing.T) {
 	t.Parallel()
 	older, younger := time.Unix(1, 0).UTC(), time.Unix(2, 0).UTC()
-	v := healthy(kubelettest.NewPod(), "a")
+	v := healthyVolume(kubelettest.NewPod(), "a")
 	v.Copies = []*volume.Copy{{Mount: v.Mount, Verdict: volume.Verdict{Code: fault.DisconnectedFUSE}}}
 	v.Copies[0].Minor = 78
 	if got := (&Diagnoser{Connections: connections{77: younger, 78: older}}).mountTime(v); got != older {

@@ -16,12 +16,12 @@ import (
 // TestClaimsNoDeedOfOthers: a mount that had gone, or that another process repaired, is not said to have been replaced.
 func TestClaimsNoDeedOfOthers(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
-	a := w.breaks("pvc-a")
+	w := newRebindWorld()
+	a := w.breakVolume("pvc-a")
 	abort := a
 	abort.Kind = fault.Abort
-	w.plans["pvc-a"] = planned{actions: []fault.Action{abort, a, inside(a, "app", "/data")}}
-	p := stored(t, w.plan(t))
+	w.plans["pvc-a"] = plannedRepair{actions: []fault.Action{abort, a, inContainer(a, "app", "/data")}}
+	p := throughJournal(t, w.planRepair(t))
 	p.Applied = []fault.Applied{fault.AlreadySo("was aborted already"), {}, fault.AlreadySo("its mount namespace has gone")}
 	w.proof.Evidence = []string{"is alive", "mount namespace mnt:[43] has gone"}
 	result, err := w.healer.Verify(t.Context(), w.request, p)

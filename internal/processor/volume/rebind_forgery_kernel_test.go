@@ -23,11 +23,11 @@ import (
 // TestForgedValues: parameters and results of earlier operations that name other targets, sources and devices change
 // nothing about the plan.
 func TestForgedValues(t *testing.T) {
-	w := admit(t)
+	w := newRebindScene(t)
 	other := w.Share()
 	w.Kill()
 	w.Remount("new")
-	honest := w.plan(t)
+	honest := w.planRepair(t)
 	lie, err := json.Marshal([]map[string]any{{
 		"code": "DisconnectedFUSE", "pod": map[string]string{"uid": volumetest.OtherUID}, "name": volumetest.Volume, "point": other,
 		"source": map[string]any{"path": "/etc", "mount": map[string]any{"point": "/"}},
@@ -46,13 +46,13 @@ func TestForgedValues(t *testing.T) {
 		"pod.name": "other", "pod.uid": volumetest.OtherUID, "container": "../../etc", "device": "8:0", "volume": "../..", "source": "/etc",
 		"diagnoser.kubernetes.volume_health.code": "HungMount",
 	})
-	if diff := cmp.Diff(honest, w.plan(t)); diff != "" {
+	if diff := cmp.Diff(honest, w.planRepair(t)); diff != "" {
 		t.Errorf("plan (-honest +forged):\n%s", diff)
 	}
 	for _, name := range []string{"../../../" + volumetest.OtherUID, other, "*", "pvc-2"} {
 		w.request.Values = map[string]string{volume.ParamVolume: name}
-		if p := w.plan(t); len(p.Actions) > 0 {
-			t.Errorf("volume %q: %q", name, targets(p))
+		if p := w.planRepair(t); len(p.Actions) > 0 {
+			t.Errorf("volume %q: %q", name, actionTargets(p))
 		}
 	}
 }
@@ -60,11 +60,11 @@ func TestForgedValues(t *testing.T) {
 // TestForgedActions: an action can come from a journal that was tampered with. Whatever is no broken mount of a volume
 // of this pod stays as it is.
 func TestForgedActions(t *testing.T) {
-	w := admit(t)
+	w := newRebindScene(t)
 	other := w.Share()
 	w.Kill()
 	w.Remount("new")
-	plan := w.plan(t)
+	plan := w.planRepair(t)
 	if len(plan.Actions) < 2 {
 		t.Fatalf("plan %+v, want actions on the host and in the container", plan)
 	}
@@ -94,12 +94,12 @@ func TestForgedActions(t *testing.T) {
 		"another pod's volume":    mounted(other),
 		"the staging path":        mounted(w.Staging),
 		"the root":                mounted("/"),
-		"another number":          edit(func(m *fault.Mount) { m.ID, m.MountInfoID = another(m.ID), m.MountInfoID+1_000_000 }),
+		"another number":          edit(func(m *fault.Mount) { m.ID, m.MountInfoID = otherID(m.ID), m.MountInfoID+1_000_000 }),
 		"another namespace":       edit(func(m *fault.Mount) { m.Namespace = plan.Actions[1].Mount.Namespace }),
 		"nothing":                 {},
 		"a point alone":           {Point: w.Point, Namespace: good.Mount.Namespace},
 		"out of the volume":       edit(func(m *fault.Mount) { m.ID, m.Point = 0, m.Point+"/../../.." }),
-		"the container's as ours": inOurs(*plan.Actions[1].Mount, good.Mount.Namespace),
+		"the container's as ours": inOwnNamespace(*plan.Actions[1].Mount, good.Mount.Namespace),
 	} {
 		for _, kind := range []fault.ActionKind{fault.Replace, fault.Abort} {
 			w.request.Values = map[string]string{ParamRebindAbort: "true"}
@@ -117,20 +117,20 @@ func TestForgedActions(t *testing.T) {
 	}
 }
 
-// another is another id; 0, where the kernel has none, stays.
-func another(id uint64) uint64 { return id + min(id, 1) }
+// otherID is another id; 0, where the kernel has none, stays.
+func otherID(id uint64) uint64 { return id + min(id, 1) }
 
-func inOurs(m fault.Mount, namespace uint64) fault.Mount {
+func inOwnNamespace(m fault.Mount, namespace uint64) fault.Mount {
 	m.Namespace = namespace
 	return m
 }
 
 // TestAnotherPodOfTheName has none of the volumes of the one before it.
 func TestAnotherPodOfTheName(t *testing.T) {
-	w := admit(t)
+	w := newRebindScene(t)
 	w.Kill()
 	w.Remount("new")
-	plan := w.plan(t)
+	plan := w.planRepair(t)
 	namesake := w.Pod.DeepCopy()
 	namesake.UID = "3d1b0f6e-8f4a-4f1d-8a57-6d1f6b0e9c33"
 	w.Pods.Set(namesake)
@@ -150,11 +150,11 @@ func TestAnotherPodOfTheName(t *testing.T) {
 
 // TestPlanThatIsOutOfDate: a mount that another process has repaired or mounted again meanwhile is left alone.
 func TestPlanThatIsOutOfDate(t *testing.T) {
-	w := admit(t)
+	w := newRebindScene(t)
 	w.Kill()
 	w.Remount("new")
-	p := w.plan(t)
-	w.apply(t, p.Actions)
+	p := w.planRepair(t)
+	w.applyActions(t, p.Actions)
 	w.Kill()
 	w.Remount("newer")
 	before := w.Mounts()
@@ -166,16 +166,16 @@ func TestPlanThatIsOutOfDate(t *testing.T) {
 	if diff := cmp.Diff(before, w.Mounts()); diff != "" {
 		t.Errorf("mounts have changed (-before +after):\n%s", diff)
 	}
-	w.apply(t, w.plan(t).Actions)
-	w.mended(t, "newer")
+	w.applyActions(t, w.planRepair(t).Actions)
+	w.expectRepaired(t, "newer")
 }
 
 // TestAbortsWhenAsked, and only the connection of the volume that hangs.
 func TestAbortsWhenAsked(t *testing.T) {
-	w := admit(t)
+	w := newRebindScene(t)
 	w.Stop()
 	w.request.Values = map[string]string{ParamRebindAbort: "true"}
-	plan := w.plan(t)
+	plan := w.planRepair(t)
 	if len(plan.Actions) == 0 || plan.Actions[0].Kind != fault.Abort || plan.Actions[0].Lossless {
 		t.Fatalf("plan %+v", plan)
 	}
@@ -184,7 +184,7 @@ func TestAbortsWhenAsked(t *testing.T) {
 		t.Errorf("nobody asks any more: %v", err)
 	}
 	w.request.Values = map[string]string{ParamRebindAbort: "true"}
-	for i, done := range append(w.apply(t, plan.Actions[:1]), w.apply(t, plan.Actions[:1])...) {
+	for i, done := range append(w.applyActions(t, plan.Actions[:1]), w.applyActions(t, plan.Actions[:1])...) {
 		if done.Already != (i > 0) {
 			t.Errorf("abort %d: %+v", i, done)
 		}
@@ -201,17 +201,17 @@ func TestAbortsWhenAsked(t *testing.T) {
 	// The mount that hung is dead now, and is repaired when the driver has mounted it again.
 	w.Remount("new")
 	w.request.Values = nil
-	plan = w.plan(t)
-	w.apply(t, plan.Actions)
+	plan = w.planRepair(t)
+	w.applyActions(t, plan.Actions)
 	if _, err := w.healer.Verify(t.Context(), w.request, plan); err != nil {
 		t.Error(err)
 	}
-	w.mended(t, "new")
+	w.expectRepaired(t, "new")
 }
 
 // TestUnmendableVolumes of a real pod: dead without a source, and not as soon as there is one.
 func TestUnmendableVolumes(t *testing.T) {
-	w := admit(t)
+	w := newRebindScene(t)
 	j := &UnrepairableJudge{Inspector: w.Inspector}
 	judge := func(want int, reason string) {
 		t.Helper()
