@@ -86,7 +86,7 @@ type Report struct {
 	// was not tested, or a file system on it is alive, and Holders do not explain
 	// that.
 	Hidden   []string
-	Coverage Coverage
+	Coverage Coverage `json:"Looked"`
 }
 
 // Coverage says what was looked at, so that finding nothing can be told from not
@@ -103,8 +103,9 @@ type Coverage struct {
 	// how many of their descriptors, directories and programs.
 	Tasks, Links int
 	// Denied counts processes that may not, or could not, be looked into, and
-	// Stuck those that did not answer in time, or were not asked as others did not.
-	Denied, Unanswered int
+	// Unanswered those that did not answer in time, or were not asked as others did not.
+	Denied     int
+	Unanswered int `json:"Stuck"`
 	// Unread counts processes and threads of whose descriptors not all were looked at.
 	Unread int
 	// Unnamed counts what was found beyond the most that is named.
