@@ -88,7 +88,7 @@ func staleFault(state v1.FaultState) v1.Fault {
 	}
 }
 
-func TestRepairIsTold(t *testing.T) {
+func TestRepairIsReported(t *testing.T) {
 	t.Parallel()
 	o, n, counter := newTestObserver(t)
 	atFirst := len(counter.readAll(t))
@@ -156,7 +156,7 @@ func TestRepairIsTold(t *testing.T) {
 	}
 }
 
-func TestFailureIsTold(t *testing.T) {
+func TestFailureIsReported(t *testing.T) {
 	t.Parallel()
 	o, n, _ := newTestObserver(t)
 	d := diagnosis("uid", v1.DiagnosisRunning)
@@ -175,9 +175,9 @@ func TestFailureIsTold(t *testing.T) {
 	}
 }
 
-// TestResumedRunTellsItsFaultsAgain: what was told before a restart is not known after it, and nothing is remembered
+// TestResumedRunReportsItsFaultsAgain: what was told before a restart is not known after it, and nothing is remembered
 // about a run that is over.
-func TestResumedRunTellsItsFaultsAgain(t *testing.T) {
+func TestResumedRunReportsItsFaultsAgain(t *testing.T) {
 	t.Parallel()
 	o, n, _ := newTestObserver(t)
 	d := diagnosis("uid", v1.DiagnosisRunning)

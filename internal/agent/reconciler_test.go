@@ -300,7 +300,7 @@ func newQueue(t *testing.T) workqueue.TypedRateLimitingInterface[reconcile.Reque
 	return q
 }
 
-func TestSweepKeepsWhatExistsAndWhatRuns(t *testing.T) {
+func TestCleanupKeepsExistingAndRunning(t *testing.T) {
 	t.Parallel()
 	p := &scriptedRunner{}
 	r, _ := newTestReconciler(diagnosis("listed", v1.DiagnosisSucceeded), p)

@@ -20,7 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
-func TestWhatTheSentinelTells(t *testing.T) {
+func TestSentinelEventsAndMetrics(t *testing.T) {
 	t.Parallel()
 	finding := fault.Finding{
 		Code: fault.StaleSubPath, Pod: fault.Pod{Namespace: "ns", Name: "p", UID: "u"}, Container: "app", Volume: "config",

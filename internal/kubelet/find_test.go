@@ -92,7 +92,7 @@ func (m fakeProc) must(err error) {
 	}
 }
 
-func TestFinderTellsKubeletsApart(t *testing.T) {
+func TestFinderDistinguishesKubelets(t *testing.T) {
 	t.Parallel()
 	const ours = "/pods/our-pod"
 	for name, c := range map[string]struct {
@@ -261,7 +261,7 @@ func checkError(t *testing.T, err error, parts []string) {
 	}
 }
 
-func TestFinderLooksAgainWhenTheKubeletRestarts(t *testing.T) {
+func TestFinderSearchesAgainWhenTheKubeletRestarts(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	m.addProcess(7, "kubelet", []string{"kubelet"}, DefaultRoot)

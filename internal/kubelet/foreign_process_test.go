@@ -48,9 +48,9 @@ func TestInPod(t *testing.T) {
 	}
 }
 
-// TestFinderPassesOverAliens: a process that is called as the kubelet is, and sees what the kubelet has, is none if it
-// runs in a pod or in a user namespace.
-func TestFinderPassesOverAliens(t *testing.T) {
+// TestFinderSkipsForeignProcesses: a process that is called as the kubelet is, and sees what the kubelet has, is none
+// if it runs in a pod or in a user namespace.
+func TestFinderSkipsForeignProcesses(t *testing.T) {
 	t.Parallel()
 	const dir = DefaultRoot + "/pods/" + ourPod
 	for name, c := range map[string]struct {

@@ -48,9 +48,9 @@ func TestReadInCallsNoFunction(t *testing.T) {
 	}
 }
 
-// TestFinderTakesNoStranger: a process in a container that is called as a kubelet is, and has made the directory of our
-// pod.
-func TestFinderTakesNoStranger(t *testing.T) {
+// TestFinderRefusesKubeletsOfOtherPods: a process in a container that is called as a kubelet is, and has made the
+// directory of our pod.
+func TestFinderRefusesKubeletsOfOtherPods(t *testing.T) {
 	t.Parallel()
 	const dir = DefaultRoot + "/pods/our-pod"
 	for name, fake := range map[string]func(m fakeProc){

@@ -21,7 +21,7 @@ func writeProgram(t *testing.T, text string) string {
 	return name
 }
 
-func TestRenewsIsReadFromTheProgram(t *testing.T) {
+func TestReplacesBindsIsReadFromTheProgram(t *testing.T) {
 	t.Parallel()
 	const keeps, renews = "Skipping bind-mounting subpath, already mounted", "error checking subpath mount info for %s: %s"
 	pad := func(n int) string { return strings.Repeat("error checking subpath mount\x00", n/29+1)[:n] }
@@ -51,7 +51,7 @@ func TestRenewsIsReadFromTheProgram(t *testing.T) {
 	}
 }
 
-func TestRenewsIsNotKnownWithoutAProcess(t *testing.T) {
+func TestReplacesBindsIsUnknownWithoutAProcess(t *testing.T) {
 	t.Parallel()
 	node, err := Local(t.TempDir())
 	if err != nil {
@@ -66,8 +66,8 @@ func TestRenewsIsNotKnownWithoutAProcess(t *testing.T) {
 	}
 }
 
-// TestRenewsIsReadOncePerProcess replaces the program under a process, and then the process.
-func TestRenewsIsReadOncePerProcess(t *testing.T) {
+// TestReplacesBindsIsReadOncePerProcess replaces the program under a process, and then the process.
+func TestReplacesBindsIsReadOncePerProcess(t *testing.T) {
 	m := newMachine(t)
 	m.addProcess(7, "kubelet", []string{"kubelet"}, DefaultRoot)
 	find := func() *Node {

@@ -43,8 +43,8 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestCommandsOfPagesAreWhole has no command of a page be broken, at any width.
-func TestCommandsOfPagesAreWhole(t *testing.T) {
+// TestCommandsOfPagesAreComplete has no command of a page be broken, at any width.
+func TestCommandsOfPagesAreComplete(t *testing.T) {
 	t.Setenv("COLUMNS", "40")
 	for _, e := range fault.Catalogue() {
 		page, err := os.ReadFile("../../../docs/runbook/" + string(e.Code) + ".md")

@@ -285,7 +285,7 @@ func TestHoldersOfSwap(t *testing.T) {
 	}
 }
 
-func TestBuiltProgramTellsHolders(t *testing.T) {
+func TestBuiltProgramShowsHolders(t *testing.T) {
 	program := buildProgram(t)
 	p := newLoopVolume(t)
 	run := func(args ...string) (status int, stdout, stderr string) {

@@ -165,9 +165,9 @@ func TestHoldersReports(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatIsFreeMayBeHeldUnseen has processes that may not be looked into: what is held, or in use, is so all the
-// same.
-func TestOnlyWhatIsFreeMayBeHeldUnseen(t *testing.T) {
+// TestOnlyFreeDevicesMayHaveHiddenHolders has processes that may not be looked into: what is held, or in use, is so all
+// the same.
+func TestOnlyFreeDevicesMayHaveHiddenHolders(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[string]error{stateFree: errUnseen, stateInUse: nil, stateHeld: verb.ErrFaults} {
 		r := &holdersReport{schemaVersion, deviceUse{Device: useDevice{State: state}}}

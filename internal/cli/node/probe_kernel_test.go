@@ -52,7 +52,7 @@ func probeAsJSON(t testing.TB, name string) probeReport {
 	return r
 }
 
-func TestProbeTellsTheStatesApart(t *testing.T) {
+func TestProbeDistinguishesStates(t *testing.T) {
 	dir := t.TempDir()
 	served := filepath.Join(dir, "served")
 	must(t, os.Mkdir(served, 0o700))
@@ -128,7 +128,7 @@ func TestProbeDoesNotHang(t *testing.T) {
 	}
 }
 
-func TestProbeSaysWhenItCouldNotLook(t *testing.T) {
+func TestProbeReportsMissingPrivileges(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.Mkdir(filepath.Join(dir, "real"), 0o700))
 	must(t, os.Symlink("loop", filepath.Join(dir, "loop")))

@@ -429,7 +429,7 @@ func TestNodeGone(t *testing.T) {
 	}
 }
 
-func TestLeftAlone(t *testing.T) {
+func TestOtherDiagnosesAreUntouched(t *testing.T) {
 	t.Parallel()
 	going := diagnosisOn("node-1", nil)
 	going.Finalizers = []string{"example.com/x"}

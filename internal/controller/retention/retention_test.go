@@ -57,7 +57,7 @@ func timeAgo(d time.Duration) *metav1.Time {
 	return &at
 }
 
-func TestChoose(t *testing.T) {
+func TestChooseDeletions(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
 	for name, tc := range map[string]struct {

@@ -266,8 +266,8 @@ func TestWhatShipsIsValid(t *testing.T) {
 	}
 }
 
-// TestFailuresAreToldTogether: one object that cannot be written does not keep the others from it.
-func TestFailuresAreToldTogether(t *testing.T) {
+// TestFailuresAreReportedTogether: one object that cannot be written does not keep the others from it.
+func TestFailuresAreReportedTogether(t *testing.T) {
 	t.Parallel()
 	w := newReleaseWorld(t)
 	w.Client = failingClient{w.Client}

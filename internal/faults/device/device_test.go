@@ -68,19 +68,19 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v := mountTables{layoutOf(n), tableOf(t, c.host...), tableOf(t, c.inside...)}
-			m, _ := v.holderTable.ByID(12)
-			d := v.judgeByTables(m)
-			if d.hostPath != c.path || !strings.Contains(d.keepReason, c.why) || (d.keepReason == "") != (c.why == "") {
-				t.Errorf("path %q, why %q, want %q and %q", d.hostPath, d.keepReason, c.path, c.why)
+			tables := mountTables{layoutOf(n), tableOf(t, c.host...), tableOf(t, c.inside...)}
+			m, _ := tables.holderTable.ByID(12)
+			verdict := tables.judgeByTables(m)
+			if verdict.hostPath != c.path || !strings.Contains(verdict.keepReason, c.why) || (verdict.keepReason == "") != (c.why == "") {
+				t.Errorf("path %q, why %q, want %q and %q", verdict.hostPath, verdict.keepReason, c.path, c.why)
 			}
 		})
 	}
 	inside := tableOf(t, "10 9 0:5 / /", "11 10 8:1 / /host", "12 11 7:1 / /host"+plugin, "13 12 0:9 / /host"+plugin+"/sub")
-	v := mountTables{layoutOf(n), tableOf(t, "1 0 8:1 / /"), inside}
-	m, _ := v.holderTable.ByID(12)
-	if d := v.judgeByTables(m); !strings.Contains(d.keepReason, "another file system is mounted on it") {
-		t.Errorf("with a mount on it: %q", d.keepReason)
+	tables := mountTables{layoutOf(n), tableOf(t, "1 0 8:1 / /"), inside}
+	m, _ := tables.holderTable.ByID(12)
+	if verdict := tables.judgeByTables(m); !strings.Contains(verdict.keepReason, "another file system is mounted on it") {
+		t.Errorf("with a mount on it: %q", verdict.keepReason)
 	}
 }
 
@@ -97,8 +97,8 @@ func TestActionsThatNameNoDevice(t *testing.T) {
 	}
 }
 
-// TestNobodyInTheNamespace: that no process is in one is no evidence where some could not be asked.
-func TestNobodyInTheNamespace(t *testing.T) {
+// TestNoProcessInTheNamespace: that no process is in one is no evidence where some could not be asked.
+func TestNoProcessInTheNamespace(t *testing.T) {
 	t.Parallel()
 	for denied, want := range map[string]string{"": "", "2 could not be asked for theirs": "2 could not be asked"} {
 		how, why, live := (&inspection{unseenReason: denied}).propagationPath(mountTables{}, &HolderInfo{}, tableVerdict{}, mountinfo.Mount{}, nil)
@@ -150,8 +150,8 @@ func TestOwner(t *testing.T) {
 		"host, runtime is not there":  {ownerlessRuntime{cri.ErrUnavailable}, "0::/system.slice/x.service\n", false, false},
 		"host, runtime knows nothing": {ownerlessRuntime{cri.ErrNotFound}, "0::/init.scope\n", false, false},
 	} {
-		l := &inspection{Inspector: &Inspector{Runtime: c.runtime}}
-		owner, err := l.owner(t.Context(), c.cgroup)
+		inspection := &inspection{Inspector: &Inspector{Runtime: c.runtime}}
+		owner, err := inspection.owner(t.Context(), c.cgroup)
 		if (owner != nil) != c.owned || (err != nil) != c.err {
 			t.Errorf("%s: %+v, %v", name, owner, err)
 		}
@@ -160,13 +160,13 @@ func TestOwner(t *testing.T) {
 
 func TestCopiesAreInOrder(t *testing.T) {
 	t.Parallel()
-	c := &Usage{Report: &devholder.Report{}}
+	usage := &Usage{Report: &devholder.Report{}}
 	for i, id := range []uint64{5, 9, 0, 0, 7} {
-		c.HolderInfos = append(c.HolderInfos, HolderInfo{RecordedMount: fault.Mount{ID: id, MountInfoID: i}, Removable: true, tableOrder: i})
+		usage.HolderInfos = append(usage.HolderInfos, HolderInfo{RecordedMount: fault.Mount{ID: id, MountInfoID: i}, Removable: true, tableOrder: i})
 	}
-	c.HolderInfos = append(c.HolderInfos, HolderInfo{RecordedMount: fault.Mount{ID: 99}})
+	usage.HolderInfos = append(usage.HolderInfos, HolderInfo{RecordedMount: fault.Mount{ID: 99}})
 	var got []int
-	for _, h := range c.Copies() {
+	for _, h := range usage.Copies() {
 		got = append(got, h.RecordedMount.MountInfoID)
 	}
 	if diff := cmp.Diff([]int{1, 4, 0, 3, 2}, got); diff != "" {

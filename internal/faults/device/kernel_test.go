@@ -81,8 +81,8 @@ func TestCopiesInAContainer(t *testing.T) {
 func TestUnmountReleases(t *testing.T) {
 	s, exporter := newHeldScene(t)
 	before, host := s.MountsOf(exporter.PID), s.Mounts()
-	c := s.Left()
-	for _, h := range c.Copies() {
+	usage := s.Left()
+	for _, h := range usage.Copies() {
 		must(t, s.Inspector.Unmount(t.Context(), h.RecordedMount))
 		if err := s.Inspector.Unmount(t.Context(), h.RecordedMount); !errors.Is(err, mount.ErrNotMounted) {
 			t.Errorf("once more: %v, want that it is gone", err)
@@ -102,8 +102,8 @@ func TestUnmountReleases(t *testing.T) {
 	}
 }
 
-// TestStays has each of the conditions be false.
-func TestStays(t *testing.T) {
+// TestNotRemovable has each of the conditions be false.
+func TestNotRemovable(t *testing.T) {
 	for name, c := range map[string]struct {
 		set  func(s *devicetest.Scene)
 		why  string
@@ -182,16 +182,16 @@ func TestStays(t *testing.T) {
 	}
 }
 
-func TestBusyMountStays(t *testing.T) {
+func TestBusyMountIsKept(t *testing.T) {
 	s := devicetest.New(t, "")
 	s.Runtime.Of = devicetest.Exporter()
 	s.Container("user", s.Global)
 	s.UnmountOnHost()
-	c := s.Left()
-	if c == nil || !c.Removable {
-		t.Fatalf("case = %+v", c)
+	usage := s.Left()
+	if usage == nil || !usage.Removable {
+		t.Fatalf("case = %+v", usage)
 	}
-	busy := c.Copies()[1]
+	busy := usage.Copies()[1]
 	if err := s.Inspector.Unmount(t.Context(), busy.RecordedMount); !errors.Is(err, mount.ErrBusy) {
 		t.Errorf("unmount: %v, want ErrBusy", err)
 	}
@@ -211,11 +211,11 @@ func TestOtherNamespaces(t *testing.T) {
 			s := devicetest.New(t, "")
 			start(s)
 			s.UnmountOnHost()
-			c := s.Left()
-			if c == nil || !c.Removable || len(c.Copies()) != 2 {
-				t.Fatalf("case = %+v, want one that can be released", c)
+			usage := s.Left()
+			if usage == nil || !usage.Removable || len(usage.Copies()) != 2 {
+				t.Fatalf("case = %+v, want one that can be released", usage)
 			}
-			for _, h := range c.Copies() {
+			for _, h := range usage.Copies() {
 				must(t, s.Inspector.Unmount(t.Context(), h.RecordedMount))
 			}
 			if s.Busy() {

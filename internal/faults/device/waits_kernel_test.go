@@ -18,9 +18,9 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
-// TestNobodyHasTheUnmountWait: the way to a copy leads over an overlay of a file system that does not answer. The
-// unmount ends with its time, no thread of this process waits, and none waits twice.
-func TestNobodyHasTheUnmountWait(t *testing.T) {
+// TestAttackersCannotBlockTheUnmount: the way to a copy leads over an overlay of a file system that does not answer.
+// The unmount ends with its time, no thread of this process waits, and none waits twice.
+func TestAttackersCannotBlockTheUnmount(t *testing.T) {
 	s := devicetest.New(t, "")
 	base := t.TempDir()
 	server := kerneltest.FUSE(t, base)

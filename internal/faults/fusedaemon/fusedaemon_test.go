@@ -222,7 +222,7 @@ func TestAnalyze(t *testing.T) {
 	}
 }
 
-func TestFateIsWhole(t *testing.T) {
+func TestExitIsComplete(t *testing.T) {
 	t.Parallel()
 	n, dir := kubelettest.Driver(t, driver, true)
 	records := []cri.Container{now(), before()}
@@ -292,7 +292,7 @@ func TestAnalyzeAll(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeLookedAtIsSaid(t *testing.T) {
+func TestUnreadableSourcesAreReported(t *testing.T) {
 	t.Parallel()
 	n, _ := kubelettest.Driver(t, driver, true)
 	broken := errors.New("it is broken")

@@ -113,9 +113,9 @@ func TestAsksOnceForAPlan(t *testing.T) {
 	}
 }
 
-// TestGoneOnlyAsLongAsNobodyKnowsIt: that a pod is gone was said once, but the cache and the runtime are heard each
+// TestGoneOnlyWhileNoSourceKnowsThePod: that a pod is gone was said once, but the cache and the runtime are heard each
 // time.
-func TestGoneOnlyAsLongAsNobodyKnowsIt(t *testing.T) {
+func TestGoneOnlyWhileNoSourceKnowsThePod(t *testing.T) {
 	for name, set := range map[string]func(s *orphantest.Scene, cache orphantest.Cache){
 		"the cache": func(_ *orphantest.Scene, cache orphantest.Cache) { cache[goneUID] = true },
 		"the runtime": func(s *orphantest.Scene, _ orphantest.Cache) {

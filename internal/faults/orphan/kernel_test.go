@@ -113,8 +113,9 @@ func TestRemovesWhatIsLeft(t *testing.T) {
 	}
 }
 
-// TestDirectoryThatStays: a kubelet removes it where no volume is left. If it does not, the last empty directories go.
-func TestDirectoryThatStays(t *testing.T) {
+// TestDirectoryThatIsRefused: a kubelet removes it where no volume is left. If it does not, the last empty directories
+// go.
+func TestDirectoryThatIsRefused(t *testing.T) {
 	s := orphantest.New(t)
 	s.Dir(goneUID, "volumes/kubernetes.io~csi")
 	s.Dir(goneUID, "containers/app")
@@ -419,7 +420,7 @@ func TestOutOfOrder(t *testing.T) {
 	}
 }
 
-func TestTellsEverything(t *testing.T) {
+func TestReportsEverything(t *testing.T) {
 	s := orphantest.New(t)
 	s.Leave(goneUID)
 	s.Leave(orphantest.Other)

@@ -322,8 +322,8 @@ func TestTwoPluginsWithOneName(t *testing.T) {
 	}
 }
 
-// TestLookReadsNoTable counts the bytes that are read at a look: a mount table costs 3 microseconds a line.
-func TestLookReadsNoTable(t *testing.T) {
+// TestInspectBindReadsNoTable counts the bytes that are read at a look: a mount table costs 3 microseconds a line.
+func TestInspectBindReadsNoTable(t *testing.T) {
 	kerneltest.Needs(t, sys.HasStatmount)
 	kerneltest.Needs(t, sys.HasCachedLookup)
 	b := newBoundPod(t, kubelettest.ConfigMap, "configmap", "app.ini")

@@ -53,9 +53,9 @@ func newBoundPod(t *testing.T, plugin, volume, entry string) boundPod {
 
 func (b boundPod) inspectPod(t *testing.T) []Bind {
 	t.Helper()
-	r, err := Inspect(t.Context(), b.Node, b.pod, "")
+	report, err := Inspect(t.Context(), b.Node, b.pod, "")
 	must(t, err)
-	return r.Binds
+	return report.Binds
 }
 
 func (b boundPod) verdictOf(t *testing.T) Verdict {
@@ -201,7 +201,7 @@ func TestStackShowsWhatIsVisible(t *testing.T) {
 	}
 }
 
-func TestStrangersAreNotTakenForBinds(t *testing.T) {
+func TestOtherMountsAreNotTakenForBinds(t *testing.T) {
 	b := newBoundPod(t, kubelettest.ConfigMap, "configmap", "app.ini")
 	source := filepath.Join(b.Root, "source")
 	must(t, os.WriteFile(source, nil, 0o644))
@@ -212,12 +212,12 @@ func TestStrangersAreNotTakenForBinds(t *testing.T) {
 		b.Bind(source, point)
 	}
 	must(t, os.Remove(source))
-	r, err := Inspect(t.Context(), b.Node, b.pod, "")
+	report, err := Inspect(t.Context(), b.Node, b.pod, "")
 	must(t, err)
-	if len(r.Stale()) != 0 || len(r.Binds) != 1 {
-		t.Errorf("binds = %+v, want the one that the pod asks for, alive", r.Binds)
+	if len(report.Stale()) != 0 || len(report.Binds) != 1 {
+		t.Errorf("binds = %+v, want the one that the pod asks for, alive", report.Binds)
 	}
-	if diff := cmp.Diff(strange, r.Unexpected); diff != "" {
+	if diff := cmp.Diff(strange, report.Unexpected); diff != "" {
 		t.Errorf("strangers (-want +got):\n%s", diff)
 	}
 }

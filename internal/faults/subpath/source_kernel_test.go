@@ -96,11 +96,11 @@ func TestBadSources(t *testing.T) {
 			bad := func() (got []string) {
 				findings, err := BadSources(t.Context(), s.Node, pod, "app")
 				must(t, err)
-				for _, f := range findings {
-					if want := map[bool]fault.Code{true: fault.SourceTypeMismatch, false: fault.MissingBindSource}[f.Volume == "other"]; f.Code != want {
-						t.Errorf("%s: %s, want %s", f.Volume, f.Code, want)
+				for _, finding := range findings {
+					if want := map[bool]fault.Code{true: fault.SourceTypeMismatch, false: fault.MissingBindSource}[finding.Volume == "other"]; finding.Code != want {
+						t.Errorf("%s: %s, want %s", finding.Volume, finding.Code, want)
 					}
-					got = append(got, f.Volume)
+					got = append(got, finding.Volume)
 				}
 				return got
 			}
@@ -179,10 +179,10 @@ func TestLinksInAVolume(t *testing.T) {
 	fd, err := sys.Lookup(dir)
 	must(t, err)
 	defer fd.Close()
-	v := openedVolume{dir: fd, path: dir}
+	volume := openedVolume{dir: fd, path: dir}
 	each := map[string]func(string) (*sys.FD, error){
-		"at once":      v.openName,
-		"step by step": func(name string) (*sys.FD, error) { fd, _, err := v.openByComponents(name); return fd, err },
+		"at once":      volume.openName,
+		"step by step": func(name string) (*sys.FD, error) { fd, _, err := volume.openByComponents(name); return fd, err },
 	}
 	for name, want := range map[string]bool{
 		"a/b/file": true, "./a//b/file": true, "one": true, "two": true, "a/up": true, "a/far": true, "absolute": true, "way/file": true,

@@ -80,7 +80,7 @@ func newStreet(t *testing.T) testNode {
 	return s
 }
 
-func TestSweep(t *testing.T) {
+func TestScan(t *testing.T) {
 	s := newStreet(t)
 	for name, c := range map[string]struct {
 		podOf func(string) *corev1.Pod
@@ -149,8 +149,8 @@ func checkFinding(t *testing.T, s testNode, found Found, finding fault.Finding, 
 	}
 }
 
-// TestSweepTellsTheKernelsLine compares with the text of mountinfo.
-func TestSweepTellsTheKernelsLine(t *testing.T) {
+// TestScanReportsTheMountinfoLine compares with the text of mountinfo.
+func TestScanReportsTheMountinfoLine(t *testing.T) {
 	s := newStreet(t)
 	survey, err := Scan(t.Context(), s.Node, nil)
 	must(t, err)
@@ -163,7 +163,7 @@ func TestSweepTellsTheKernelsLine(t *testing.T) {
 	}
 }
 
-func TestSweepTellsWhetherTheKubeletRenews(t *testing.T) {
+func TestScanReportsWhetherTheKubeletReplacesBinds(t *testing.T) {
 	s := newStreet(t)
 	for _, renews := range []bool{true, false} {
 		s.Renews(renews)
@@ -180,7 +180,7 @@ func TestSweepTellsWhetherTheKubeletRenews(t *testing.T) {
 	}
 }
 
-func TestLookTakesOnlyWhatIsWanted(t *testing.T) {
+func TestInspectBindTakesOnlyExpectedMounts(t *testing.T) {
 	s := newStreet(t)
 	pod, other := s.pods["b-updated"], s.pods["a-alive"]
 	point, strange := s.Point(pod, "configmap", "app", 0), s.Point(s.pods["f-strange"], "empty", "app", 7)
@@ -199,9 +199,9 @@ func TestLookTakesOnlyWhatIsWanted(t *testing.T) {
 		"the root":                {nil, "/", false},
 		"nothing at all":          {nil, "", false},
 	} {
-		b, there, err := InspectBind(s.Node, c.pod, c.point)
-		if err != nil || there != c.there || there && (b.Verdict != Stale || b.State.Point != c.point) {
-			t.Errorf("%s: there: %v, %v, %+v, want %v", name, there, err, b, c.there)
+		bind, there, err := InspectBind(s.Node, c.pod, c.point)
+		if err != nil || there != c.there || there && (bind.Verdict != Stale || bind.State.Point != c.point) {
+			t.Errorf("%s: there: %v, %v, %+v, want %v", name, there, err, bind, c.there)
 		}
 	}
 }
@@ -244,14 +244,14 @@ func TestUnmountTakesStaleBindsOnly(t *testing.T) {
 	}
 }
 
-func TestSameFileIsNotRenewed(t *testing.T) {
+func TestSameFileIsNotReplaced(t *testing.T) {
 	for what, renewed := range map[string]bool{"unlinked and linked again": false, "unlinked, another link left": true, "replaced": true, "moved and made anew": true} {
 		s := testNode{kubelettest.New(t), map[string]*corev1.Pod{}}
 		pod, source, point := s.addPod(t, "x", kubelettest.EmptyDir, "empty")
 		sourceChanges[what].do(t, source)
-		b, there, err := InspectBind(s.Node, pod, point)
-		if err != nil || !there || b.Verdict != Stale || b.WillBeReplaced() != renewed {
-			t.Errorf("%s: %+v, %v, want renewed: %v", what, b, err, renewed)
+		bind, there, err := InspectBind(s.Node, pod, point)
+		if err != nil || !there || bind.Verdict != Stale || bind.WillBeReplaced() != renewed {
+			t.Errorf("%s: %+v, %v, want renewed: %v", what, bind, err, renewed)
 		}
 	}
 }

@@ -23,9 +23,9 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// TestReadOnlyStays: a process that may mount in a container can put a writable dead mount where the pod has a
+// TestReadOnlyIsKept: a process that may mount in a container can put a writable dead mount where the pod has a
 // read-only volume. The mount that takes its place must be read-only.
-func TestReadOnlyStays(t *testing.T) {
+func TestReadOnlyIsKept(t *testing.T) {
 	for name, set := range map[string]func(s *volumeScene){
 		"by the spec":    func(s *volumeScene) { s.pod.Spec.Containers[0].VolumeMounts[0].ReadOnly = true },
 		"by the runtime": func(s *volumeScene) { s.runtime.of.Mounts[0].ReadOnly = true },

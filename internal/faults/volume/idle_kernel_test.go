@@ -100,8 +100,8 @@ func TestAServerThatGoesOn(t *testing.T) {
 	s.resumeServer(t)
 }
 
-// TestAServerThatStaysSilent is aborted, and not before its time.
-func TestAServerThatStaysSilent(t *testing.T) {
+// TestServerThatNeverAnswers is aborted, and not before its time.
+func TestServerThatNeverAnswers(t *testing.T) {
 	const silence = 300 * time.Millisecond
 	s, began := startStopped(t), time.Now()
 	o := <-s.startAbort(t.Context(), silence)

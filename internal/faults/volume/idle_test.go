@@ -60,8 +60,8 @@ func TestRequestsThatWait(t *testing.T) {
 	}
 }
 
-// TestLastLook: what is heard while the mount is opened is heeded.
-func TestLastLook(t *testing.T) {
+// TestLastCountBeforeAbort: what is heard while the mount is opened is heeded.
+func TestLastCountBeforeAbort(t *testing.T) {
 	t.Parallel()
 	for name, heard := range map[string]func(s *idleMonitor){
 		"nothing":          func(*idleMonitor) {},

@@ -120,8 +120,8 @@ func TestSameDirectoryOfTwoVolumes(t *testing.T) {
 	}
 }
 
-// TestHungNeighbour has one volume hang while another is healed.
-func TestHungNeighbour(t *testing.T) {
+// TestHungVolumeOfAnotherPod has one volume hang while another is healed.
+func TestHungVolumeOfAnotherPod(t *testing.T) {
 	s := newScene(t, deepDir)
 	base := t.TempDir()
 	t.Cleanup(func() { _ = systest.UnmountPath(base, true) })

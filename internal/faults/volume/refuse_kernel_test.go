@@ -275,8 +275,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// TestDriverMendsItself has the driver mount the volume again at the pod's place: the container's mount is left.
-func TestDriverMendsItself(t *testing.T) {
+// TestDriverMountsAgainItself has the driver mount the volume again at the pod's place: the container's mount is left.
+func TestDriverMountsAgainItself(t *testing.T) {
 	for name, unmount := range map[string]bool{"in place": true, "on top": false} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, deepDir)

@@ -99,9 +99,9 @@ func inspectRole(args []string, ready func(string)) error {
 	}
 }
 
-// TestNobodyHasTheLookWait has everything hang that the look meets in mount namespaces of others, and beside them. The
-// threads of the process that looks are asked for meanwhile whether one waits for any of it.
-func TestNobodyHasTheLookWait(t *testing.T) {
+// TestAttackersCannotBlockTheInspection has everything hang that the look meets in mount namespaces of others, and
+// beside them. The threads of the process that looks are asked for meanwhile whether one waits for any of it.
+func TestAttackersCannotBlockTheInspection(t *testing.T) {
 	s := newScene(t, deepDir)
 	base := t.TempDir()
 	slow := kerneltest.StartWith(t, nil, "serve", base, "slow", "vol/sub", "old")

@@ -92,7 +92,7 @@ func FuzzParseNumber(f *testing.F) {
 	})
 }
 
-func TestResolveTellsKinds(t *testing.T) {
+func TestResolveDistinguishesKinds(t *testing.T) {
 	t.Parallel()
 	sys := recordedSys(t, "node.tree")
 	for spec, want := range map[string]Device{

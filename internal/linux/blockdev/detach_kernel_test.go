@@ -181,7 +181,7 @@ func TestDetachKRBDRefused(t *testing.T) {
 	}
 }
 
-func TestDetachKRBDMappedAnew(t *testing.T) {
+func TestDetachKRBDMappedAgain(t *testing.T) {
 	s, d := fakeKRBD(t, true, removeDevice)
 	must(t, os.WriteFile(s.newSysfs().attributePath("rbd0", "diskseq"), []byte("6\n"), 0o600))
 	wantDetach(t, s, d, ErrChanged)

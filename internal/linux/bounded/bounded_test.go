@@ -46,8 +46,8 @@ func TestResultOfTheCall(t *testing.T) {
 	}
 }
 
-// TestLeftBehind has a call hang: no other with its key is made until it returns, and then nothing is kept.
-func TestLeftBehind(t *testing.T) {
+// TestAbandonedCall has a call hang: no other with its key is made until it returns, and then nothing is kept.
+func TestAbandonedCall(t *testing.T) {
 	t.Parallel()
 	for _, queue := range []bool{false, true} {
 		t.Run(fmt.Sprintf("queue %v", queue), func(t *testing.T) {

@@ -117,7 +117,7 @@ func TestNoSuchDevice(t *testing.T) {
 	}
 }
 
-func TestLookedString(t *testing.T) {
+func TestCoverageString(t *testing.T) {
 	t.Parallel()
 	looked := Coverage{Mounts: mountns.Survey{Backend: "kernel", Mounts: 7, Namespaces: 2}, Processes: true, Tasks: 3, Links: 9, Unanswered: 1}
 	const want = "7 mounts in 2 mount namespaces (kernel), 9 descriptors and directories of 3 processes, and their memory maps, " +

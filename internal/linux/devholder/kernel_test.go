@@ -336,9 +336,9 @@ func findRole(args []string, ready func(string)) error {
 	return err
 }
 
-// TestThoroughNamesUsersOfMounts: asked for everything, it also says which
+// TestWithProcessesNamesUsersOfMounts: asked for everything, it also says which
 // processes use a mount that explains by itself why the device is busy.
-func TestThoroughNamesUsersOfMounts(t *testing.T) {
+func TestWithProcessesNamesUsersOfMounts(t *testing.T) {
 	d := newTestDisk(t)
 	pid := d.startRole(t, "mounted")
 	d.mountDisk(t)
@@ -436,8 +436,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestLeft lists what others have mounted and the host has not.
-func TestLeft(t *testing.T) {
+// TestFindAbandoned lists what others have mounted and the host has not.
+func TestFindAbandoned(t *testing.T) {
 	host, err := mountns.Self()
 	must(t, err)
 	used, left, idle := newTestDisk(t), newTestDisk(t), newTestDisk(t)

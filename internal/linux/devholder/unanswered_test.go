@@ -74,8 +74,8 @@ func TestJobEnds(t *testing.T) {
 	})
 }
 
-// TestMemoryOfWhatIsStuck: it lasts until the process that waits has ended.
-func TestMemoryOfWhatIsStuck(t *testing.T) {
+// TestUnansweredCallsAreRemembered: it lasts until the process that waits has ended.
+func TestUnansweredCallsAreRemembered(t *testing.T) {
 	t.Parallel()
 	own := process{os.Getpid(), started(os.Getpid())}
 	var m memory

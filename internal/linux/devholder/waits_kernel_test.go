@@ -48,10 +48,10 @@ func execRole(args []string, ready func(string)) error {
 	return hung.Exec(args[0])
 }
 
-// TestNobodyHasTheSearchWait has everything hang that the search meets in the namespace and in the memory of another.
-// No thread of this process waits for that; the search ends, finds who holds the device, and says what it could not
-// look for.
-func TestNobodyHasTheSearchWait(t *testing.T) {
+// TestAttackersCannotBlockTheSearch has everything hang that the search meets in the namespace and in the memory of
+// another. No thread of this process waits for that; the search ends, finds who holds the device, and says what it
+// could not look for.
+func TestAttackersCannotBlockTheSearch(t *testing.T) {
 	d := newTestDisk(t)
 	pid := d.startRole(t, "lazy file")
 	base := t.TempDir()

@@ -89,7 +89,7 @@ func (m servedMount) statInBackground(name string) <-chan error {
 	return done
 }
 
-func TestConnectionTellsLifeFromDeath(t *testing.T) {
+func TestConnectionDistinguishesDeadServers(t *testing.T) {
 	c := open(t)
 	m := newServedMount(t)
 	m.awaitConnection(t, c, "alive and quiet", isQuiet)

@@ -284,7 +284,7 @@ func TestUnmountAsksTheCallerLast(t *testing.T) {
 	})
 }
 
-func TestUnmountHeedsItsContext(t *testing.T) {
+func TestUnmountObeysItsContext(t *testing.T) {
 	s := newScene(t)
 	must(t, os.Remove(s.source))
 	id := inspect(t, s.target).ID

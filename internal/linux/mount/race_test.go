@@ -89,10 +89,10 @@ func unmountOwn(id ID) {
 
 func (s bindScene) healthySource() string { return filepath.Join(s.dir, "healthy") }
 
-// TestUnmountRacesNobodyElsesMount lets every rival loose on mounts that are
+// TestUnmountNeverRemovesAnotherMount lets every rival loose on mounts that are
 // marked deleted and on mounts that are not, while they are being unmounted,
 // and counts the healthy mounts that are missing afterwards.
-func TestUnmountRacesNobodyElsesMount(t *testing.T) {
+func TestUnmountNeverRemovesAnotherMount(t *testing.T) {
 	onEverySource(t, func(t *testing.T) {
 		for name, act := range rivalActions {
 			t.Run("deleted mount, rival "+name, func(t *testing.T) { runRace(t, act, true) })

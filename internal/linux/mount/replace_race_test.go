@@ -38,10 +38,12 @@ type raceTally struct {
 	unsaid   int // of these, those that no error spoke of
 }
 
-// TestReplaceRacesNobodyElsesMount lets every rival loose on mounts that are
+// TestReplaceNeverReplacesAnotherMount lets every rival loose on mounts that are
 // being replaced, and counts the rival's mounts that are missing afterwards:
 // none, but for a mount in use, where an error must say so.
-func TestReplaceRacesNobodyElsesMount(t *testing.T) { forEachMethod(t, replaceRacesNobodyElsesMount) }
+func TestReplaceNeverReplacesAnotherMount(t *testing.T) {
+	forEachMethod(t, replaceRacesNobodyElsesMount)
+}
 
 func replaceRacesNobodyElsesMount(t *testing.T) {
 	for name, v := range replacedMounts {

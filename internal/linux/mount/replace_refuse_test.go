@@ -65,7 +65,7 @@ func replaceRefuses(t *testing.T) {
 	}
 }
 
-func TestReplaceHeedsItsContext(t *testing.T) {
+func TestReplaceObeysItsContext(t *testing.T) {
 	s := newScene(t)
 	id := inspect(t, s.target).ID
 	ctx, cancel := context.WithCancel(t.Context())

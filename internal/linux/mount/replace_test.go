@@ -232,9 +232,9 @@ func replaceUnderUsers(t *testing.T) {
 	}
 }
 
-// TestReplaceDirectoryMadeAnew: the mount shows a directory whose name was taken
+// TestReplaceDirectoryCreatedAgain: the mount shows a directory whose name was taken
 // by another. It is alive, and carries no mark where it was moved away.
-func TestReplaceDirectoryMadeAnew(t *testing.T) { forEachMethod(t, replaceDirectoryMadeAnew) }
+func TestReplaceDirectoryCreatedAgain(t *testing.T) { forEachMethod(t, replaceDirectoryMadeAnew) }
 
 func replaceDirectoryMadeAnew(t *testing.T) {
 	for name, away := range map[string]func(string) error{

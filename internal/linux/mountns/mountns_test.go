@@ -99,7 +99,7 @@ func TestDoRefusesWhatChanged(t *testing.T) {
 	}
 }
 
-func TestReadOfNobody(t *testing.T) {
+func TestReadWithoutProcess(t *testing.T) {
 	t.Parallel()
 	if _, err := Of(1 << 30); !errors.Is(err, sys.ENOENT) {
 		t.Errorf("namespace: %v, want ENOENT", err)

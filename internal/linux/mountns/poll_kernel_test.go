@@ -25,10 +25,10 @@ func elsewhere(fn func() error) error {
 	return sys.OnThread(func() error { return sys.InMountsCopy(fn) })
 }
 
-// TestTheKernelTellsOfEveryChange: whatever the list must follow raises the
+// TestKernelReportsEveryChange: whatever the list must follow raises the
 // event, also where another namespace is the cause; and what happens only in
 // another one does not.
-func TestTheKernelTellsOfEveryChange(t *testing.T) {
+func TestKernelReportsEveryChange(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	for _, name := range []string{"target", "moved", "shared", "removed", "source"} {
@@ -107,9 +107,9 @@ func TestNoOtherNamespaceIsKeptAlive(t *testing.T) {
 	}
 }
 
-// TestTheKernelTellsByProcessOne has a process in another mount namespace follow
+// TestKernelReportsThroughProcessOne has a process in another mount namespace follow
 // that of process 1, as an agent in a pod does.
-func TestTheKernelTellsByProcessOne(t *testing.T) {
+func TestKernelReportsThroughProcessOne(t *testing.T) {
 	attr := sys.PrivateMounts(sys.Clone{Processes: true})
 	const want = "true true false true false"
 	if got := kerneltest.StartWith(t, attr, "one", t.TempDir()).Answer; got != want {

@@ -108,8 +108,8 @@ func TestOwnersTakeTurns(t *testing.T) {
 	}
 }
 
-// TestRoomIsLeftForEverybody has one owner after the other take all that it may have.
-func TestRoomIsLeftForEverybody(t *testing.T) {
+// TestEveryOwnerGetsThreads has one owner after the other take all that it may have.
+func TestEveryOwnerGetsThreads(t *testing.T) {
 	t.Parallel()
 	p := &Prober{waitingThreads: map[uint64]waitingThread{}}
 	for n := range 1000 {

@@ -204,9 +204,9 @@ func TestEndsThatAreNotGood(t *testing.T) {
 	}
 }
 
-// TestStatusIsTold has processes end by themselves. If one takes too long to end it
+// TestExitStatusIsReported has processes end by themselves. If one takes too long to end it
 // is not waited for, and its status is unknown.
-func TestStatusIsTold(t *testing.T) {
+func TestExitStatusIsReported(t *testing.T) {
 	t.Parallel()
 	var r subprocess.Runner
 	for deadline := time.Now().Add(enough); ; {

@@ -102,9 +102,9 @@ func makeBinds(t *testing.T) boundSources {
 
 const everything = sys.WatchAttrib | sys.WatchMoveSelf | sys.WatchDeleteSelf
 
-// TestWatchTellsTheMoment watches the file that is bound, through the bind,
+// TestWatchReportsAtOnce watches the file that is bound, through the bind,
 // and the parent of the directory that is bound.
-func TestWatchTellsTheMoment(t *testing.T) {
+func TestWatchReportsAtOnce(t *testing.T) {
 	t.Run("unlinked", func(t *testing.T) {
 		b, r := makeBinds(t), newReports(t)
 		watch := r.addWatch(t, b.fileMount, everything)

@@ -171,8 +171,8 @@ func TestDiagnoserRefusesBadParameters(t *testing.T) {
 	}
 }
 
-// TestResultsChooseNothing: what an earlier operation, or a caller, says was found is not believed.
-func TestResultsChooseNothing(t *testing.T) {
+// TestResultsSelectNothing: what an earlier operation, or a caller, says was found is not believed.
+func TestResultsSelectNothing(t *testing.T) {
 	s := newHeldScene(t)
 	want := runDiagnoser(t, s, byDeviceName(s)).Values
 	values := byDeviceName(s)

@@ -21,7 +21,7 @@ type noKubelet struct{}
 
 func (noKubelet) Node(context.Context) (*kubelet.Node, error) { return nil, kubelet.ErrNotFound }
 
-func TestMountTableIsWhole(t *testing.T) {
+func TestMountTableIsComplete(t *testing.T) {
 	t.Parallel()
 	n, err := kubelet.Local(t.TempDir())
 	if err != nil {

@@ -138,7 +138,7 @@ func TestInitContainers(t *testing.T) {
 	}
 }
 
-func TestKubeletThatRenews(t *testing.T) {
+func TestKubeletThatReplacesBinds(t *testing.T) {
 	s, pod, point := newStalePod(t, "key")
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{kubelettest.Failing("app", fmt.Sprintf(runcText, point))}
 	s.Renews(false)
@@ -155,9 +155,9 @@ func TestKubeletThatRenews(t *testing.T) {
 		"link count is 0", "//deleted")
 }
 
-// TestKubeletThatRenewsKeepsTheSameFile has a name be unlinked and put back: a kubelet sees no difference, and the
-// kernel refuses the bind for ever.
-func TestKubeletThatRenewsKeepsTheSameFile(t *testing.T) {
+// TestKubeletThatReplacesBindsKeepsTheSameFile has a name be unlinked and put back: a kubelet sees no difference, and
+// the kernel refuses the bind for ever.
+func TestKubeletThatReplacesBindsKeepsTheSameFile(t *testing.T) {
 	s, pod := kubelettest.New(t), kubelettest.NewPod()
 	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "empty", MountPath: "/x", SubPath: "key"}}
 	source := filepath.Join(s.Volume(pod, kubelettest.EmptyDir, "empty"), "key")

@@ -266,7 +266,7 @@ func TestHealsInTheKubeletsNamespace(t *testing.T) {
 	})
 }
 
-func TestSharedMountIsTold(t *testing.T) {
+func TestSharedMountIsReported(t *testing.T) {
 	w := admit(t)
 	must(t, mount.SetPropagation(filepath.Dir(w.Root), mount.Shared, false))
 	w.renew()

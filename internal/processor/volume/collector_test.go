@@ -99,7 +99,7 @@ func TestListsEveryVolume(t *testing.T) {
 	}
 }
 
-func TestLooksAtThePodAlone(t *testing.T) {
+func TestInspectsThePodAlone(t *testing.T) {
 	t.Parallel()
 	s, pod := &fakeSurveyor{}, kubelettest.NewPod()
 	request := processor.Request{

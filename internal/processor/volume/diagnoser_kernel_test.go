@@ -68,8 +68,8 @@ func TestAsksWithTheTimeOfTheDeadMount(t *testing.T) {
 	}
 }
 
-// TestTellsStatesApart on a real volume, of the pod and of the whole node, without changing a mount by looking.
-func TestTellsStatesApart(t *testing.T) {
+// TestDistinguishesStates on a real volume, of the pod and of the whole node, without changing a mount by looking.
+func TestDistinguishesStates(t *testing.T) {
 	for name, c := range map[string]struct {
 		happen func(s *volumetest.Scene)
 		code   fault.Code // empty: healthy

@@ -100,7 +100,7 @@ func brokenVolumes(t *testing.T, result processor.Result) (all []brokenVolume) {
 	return all
 }
 
-func TestTellsEveryBrokenVolume(t *testing.T) {
+func TestReportsEveryBrokenVolume(t *testing.T) {
 	t.Parallel()
 	pod := kubelettest.NewPod()
 	one, two := brokenVolumeOf(pod, "a", fault.DisconnectedFUSE), brokenVolumeOf(pod, "b", fault.DeletedVolumeSource)

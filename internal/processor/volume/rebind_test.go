@@ -137,8 +137,8 @@ func throughJournal(t *testing.T, p processor.Plan) (q processor.Plan) {
 	return q
 }
 
-// TestMendsWhatCanBeMended also reports what is not, and what else has the file system.
-func TestMendsWhatCanBeMended(t *testing.T) {
+// TestRepairsWhatCanBeRepaired also reports what is not, and what else has the file system.
+func TestRepairsWhatCanBeRepaired(t *testing.T) {
 	t.Parallel()
 	w := newRebindWorld()
 	action, c := w.breakVolume("pvc-a"), w.breakVolume("pvc-c")
@@ -191,7 +191,7 @@ func TestMendsWhatCanBeMended(t *testing.T) {
 	}
 }
 
-func TestSaysWhyNothingIsMended(t *testing.T) {
+func TestReportsWhyNothingIsRepaired(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		set      func(w *rebindWorld)
@@ -232,9 +232,9 @@ func TestSaysWhyNothingIsMended(t *testing.T) {
 	}
 }
 
-// TestOutsideChoosesNothing: parameters and results of earlier operations reach package volume as a name that narrows
+// TestOutsideSelectsNothing: parameters and results of earlier operations reach package volume as a name that narrows
 // and a permission, and in no other way.
-func TestOutsideChoosesNothing(t *testing.T) {
+func TestOutsideSelectsNothing(t *testing.T) {
 	t.Parallel()
 	w := newRebindWorld()
 	action := w.breakVolume("pvc-a")

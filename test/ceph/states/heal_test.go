@@ -168,8 +168,8 @@ func (s *scene) starts(state states.State) {
 	}
 }
 
-// TestEveryStateIsNamedAndMended takes each state as it is first, and then after the driver has come.
-func TestEveryStateIsNamedAndMended(t *testing.T) {
+// TestEveryStateIsNamedAndHealed takes each state as it is first, and then after the driver has come.
+func TestEveryStateIsNamedAndHealed(t *testing.T) {
 	for _, state := range states.All() {
 		t.Run(state.Name, func(t *testing.T) {
 			s := newScene(t, state)
